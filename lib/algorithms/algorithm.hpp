@@ -1,0 +1,140 @@
+// The algorithm interface: an algorithm decides which weighted rows are held at which time. The
+// shared estimator turns its sketch and a query into an answer; nothing else is its business.
+#pragma once
+
+#include <any>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "algorithms/parameters.hpp"
+#include "core/stream.hpp"
+#include "kernels/kernels.hpp"
+#include "sketch/sketch.hpp"
+
+namespace kvbench {
+
+// Work that several cells of a group share (a prompt's score sums serve every budget, a clustering
+// every t, s and seed): computed once per key before any cell that names it.
+class SharedResults {
+ public:
+  template <class T>
+  const T& get(const std::string& key) const {
+    return std::any_cast<const T&>(results_.at(key));
+  }
+  void put(const std::string& key, std::any result) { results_[key] = std::move(result); }
+  bool has(const std::string& key) const { return results_.count(key) != 0; }
+
+ private:
+  std::map<std::string, std::any> results_;
+};
+
+// Everything that a replay of one cell may look at.
+struct Setting {
+  const Stream& stream;
+  Index prompt;  // P: tokens [0, P) are the prompt
+  const Params& params;
+  std::uint32_t seed;
+  const Kernels& kernels;
+  const SharedResults& shared;
+};
+
+struct SharedWork {
+  std::string key;
+  std::function<std::any(const Stream&, Index prompt, const Kernels&)> compute;
+};
+
+// The logits of one decode row, for algorithms that score. x[g][j] is defined for visible tokens j
+// in [lo, row]; e[g][j] = exp(x[g][j] - max[g]).
+struct RowLogits {
+  Index row = 0;
+  Index lo = 0;
+  int group = 1;
+  const double* x = nullptr;
+  const double* e = nullptr;
+  const double* max = nullptr;
+  Index stride = 0;  // elements between query heads in x and e
+
+  const double* logits(int g) const { return x + g * stride; }
+  const double* exps(int g) const { return e + g * stride; }
+};
+
+// (name, value) pairs that go into the record under `derived`.
+using Derived = std::vector<std::pair<std::string, Value>>;
+
+struct Clusters {
+  Index final_count = 0;
+  std::vector<std::pair<Index, Index>> trajectory;  // (row, clusters after it)
+};
+
+struct Counters {
+  Index fail = 0;
+  Index clamped = 0;
+};
+
+class Algorithm {
+ public:
+  virtual ~Algorithm() = default;
+
+  // Tokens [first, last) arrive, in order and without gaps, in blocks of any size; a block never
+  // spans the end of the prompt. Tokens that left the sliding window are dropped first.
+  virtual void extend(Index first, Index last) = 0;
+  // The prompt is over (also where P = 0): methods that compress once do it here.
+  virtual void finish_prompt() {}
+  // Before row `row.row` is answered (its token was fed): only for Needs::row_logits.
+  virtual void prepare(const RowLogits& row) { static_cast<void>(row); }
+  // After it was answered: only for Needs::row_logits.
+  virtual void answered(const RowLogits& row) { static_cast<void>(row); }
+
+  const Sketch& sketch() const { return sketch_; }
+  virtual Derived derived() const { return {}; }
+  virtual std::optional<Clusters> clusters() const { return std::nullopt; }
+  virtual Counters counters() const { return {}; }
+
+ protected:
+  Sketch sketch_;
+};
+
+struct Needs {
+  bool row_logits = false;      // calls prepare() and answered() at every decode row
+  bool prompt_queries = false;  // needs the queries of all prompt rows
+};
+
+struct AlgorithmDescription {
+  std::string id;
+  std::vector<std::string> aliases;
+  std::string title;   // one line
+  std::string source;  // paper, equation or section
+  std::vector<Parameter> parameters;
+  std::vector<Exclusive> exclusive;
+
+  // Whether the seed matters.
+  std::function<bool(const Params&)> randomised = [](const Params&) { return false; };
+  std::function<Needs(const Params&)> needs = [](const Params&) { return Needs{}; };
+  // A combination that no dump could satisfy: (parameter, clause) reported when the sweep is read.
+  std::function<std::optional<std::pair<std::string, std::string>>(const Params&)> fault =
+      [](const Params&) { return std::nullopt; };
+  // Why it cannot run on such a stream with this prompt; the cell is skipped with that reason.
+  std::function<std::optional<std::string>(const Params&, const StreamShape&, Index prompt)>
+      skip_reason = [](const Params&, const StreamShape&, Index) { return std::nullopt; };
+  std::function<std::vector<SharedWork>(const Params&, const StreamShape&, Index prompt)>
+      shared_work = [](const Params&, const StreamShape&, Index) {
+        return std::vector<SharedWork>{};
+      };
+  std::function<std::unique_ptr<Algorithm>(const Setting&)> create;
+  // Keeps every token for good, whatever it attends to: memory is that of `exact`.
+  bool keeps_everything = false;
+  // May drop the current token (validation.md fact "a row's own token is held" does not hold).
+  bool exact_when_budget_covers = true;
+};
+
+// What keeps a cell from running whatever the algorithm: query rows that the dump does not hold.
+std::optional<std::string> reason_to_skip(const AlgorithmDescription& algorithm,
+                                          const Params& params, const StreamShape& shape,
+                                          Index prompt);
+
+}  // namespace kvbench

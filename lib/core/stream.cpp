@@ -1,0 +1,11 @@
+#include "core/stream.hpp"
+
+#include "core/hash.hpp"
+
+namespace kvbench {
+
+std::uint64_t StreamId::hash() const {
+  return hash64(sequence + '\n' + std::to_string(layer) + '\n' + std::to_string(kv_head));
+}
+
+}  // namespace kvbench

@@ -1,0 +1,51 @@
+// One stream: the keys and values of one KV head of one layer of one sequence, with the queries of
+// its group. This is what every algorithm is replayed on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/matrix_view.hpp"
+
+namespace kvbench {
+
+struct StreamId {
+  std::string sequence;
+  int layer = 0;    // the model's 0-based layer index
+  int kv_head = 0;  // 0-based
+
+  // Identity for random draws; independent of paths, lengths and everything else.
+  std::uint64_t hash() const;
+};
+
+// What is known of a stream without reading its tensors: enough to plan.
+struct StreamShape {
+  Index tokens = 0;       // n
+  Index d = 0;            // key and query dimension
+  Index dv = 0;           // value dimension
+  int group = 1;          // G = query heads per KV head
+  Index first_query = 0;  // queries are stored for rows [first_query, n)
+  Index window = 0;       // sliding window W in tokens, 0 = none
+  double scale = 1.0;     // multiplies <q, k>
+  double softcap = 0.0;   // logit soft-cap, 0 = none
+  int n_layers = 1;       // layers of the model
+
+  bool slides() const { return window > 0 && window < tokens; }
+  // First token that row i sees.
+  Index first_visible(Index i) const { return window > 0 && i >= window ? i - window + 1 : 0; }
+};
+
+struct Stream {
+  StreamId id;
+  StreamShape shape;
+  ConstMatrix keys;                  // [n, d]
+  ConstMatrix values;                // [n, dv]
+  std::vector<ConstMatrix> queries;  // G x [n - first_query, d]
+
+  const double* query(int g, Index row) const {
+    return queries[static_cast<std::size_t>(g)].row(row - shape.first_query);
+  }
+};
+
+}  // namespace kvbench

@@ -1,0 +1,89 @@
+// Reading dumps: HDF5 files of per-layer Q/K/V tensors (format: data/README.md).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/stream.hpp"
+
+namespace kvbench {
+
+// The layout of one layer, known without reading its tensors.
+struct LayerInfo {
+  int index = 0;  // the model's 0-based layer index
+  Index query_heads = 0;
+  Index kv_heads = 0;
+  Index tokens = 0;      // n
+  Index query_rows = 0;  // Nq: queries of the last Nq positions
+  Index d = 0;
+  Index dv = 0;
+  std::string dtype;   // of k: "float16", "bfloat16", "float32" or "float64"
+  double scale = 1.0;  // multiplies <q, k>
+  Index window = 0;    // sliding window, 0 = none
+  double softcap = 0.0;
+  Index out_rows = 0;  // rows of the stored model output, 0 = none
+  bool has_rope = false;
+};
+
+struct SequenceInfo {
+  std::string name;
+  std::optional<Index> prompt_tokens;
+  std::string description;
+  std::vector<LayerInfo> layers;  // ascending by index
+
+  const LayerInfo* find_layer(int index) const;
+};
+
+struct DumpInfo {
+  std::string path;
+  std::string model;
+  std::string producer;
+  int n_layers = 0;  // of the model
+  std::vector<std::pair<std::string, std::string>> attributes;  // all root attributes, as text
+  std::vector<SequenceInfo> sequences;                          // ascending by name
+
+  const SequenceInfo* find_sequence(const std::string& name) const;
+};
+
+// A stream with the memory that its views point to.
+struct StreamData {
+  Stream stream;
+  std::vector<double> keys;
+  std::vector<double> values;
+  std::vector<std::vector<double>> queries;
+};
+
+// An open dump. Every fault of the file throws InputError naming file, dataset or attribute and the
+// remedy; structural faults are all found by the constructor. One thread at a time.
+class Dump {
+ public:
+  explicit Dump(const std::string& path);
+  ~Dump();
+  Dump(Dump&&) noexcept;
+  Dump& operator=(Dump&&) noexcept;
+
+  const DumpInfo& info() const;
+
+  // Reads one KV head: keys, values and the queries of its group, first `tokens` positions (0 =
+  // all). NaN and infinity throw InputError naming dataset, head and token. Holds nothing else.
+  std::unique_ptr<StreamData> read_stream(const std::string& sequence, int layer, int kv_head,
+                                          Index tokens = 0) const;
+
+  // The model's own output rows of one query head, [No, dv] for the last No positions.
+  std::vector<double> read_out(const std::string& sequence, int layer, int query_head) const;
+
+  // XXH3-128 of the content (attributes, shapes, tensors: all bytes below 1 GiB, evenly spaced
+  // samples above), never of path or time. Non-finite elements met on the way throw InputError.
+  std::string fingerprint() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The shape of one stream of a layer cut to its first `tokens` positions (0 = all).
+StreamShape stream_shape(const DumpInfo& dump, const LayerInfo& layer, Index tokens = 0);
+
+}  // namespace kvbench

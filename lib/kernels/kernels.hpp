@@ -1,0 +1,86 @@
+// The kernel table: the coarse, dense or streaming work that a device does. One interface, filled
+// by lib/kernels for the CPU and by cuda/kernels for the GPU, file for file with the same stems.
+//
+// Kernels that decide something (logits that scores are made of, distances, score sums, k-center,
+// clustering) compute canonical values (core/canonical.hpp): their bits depend neither on blocking,
+// threads, instruction set nor device.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/matrix_view.hpp"
+#include "core/stream.hpp"
+
+namespace kvbench {
+
+// Exact attention of the G query heads at some rows of a stream. Index r * G + g.
+struct ExactRows {
+  std::vector<Index> rows;          // token positions, ascending
+  std::vector<double> outputs;      // [R * G, dv]  a_i
+  std::vector<double> max_logit;    // [R * G]      m_i = max_j x_ij
+  std::vector<double> normalizer;   // [R * G]      Z_i exp(-m_i) >= 1
+  std::vector<double> squared_sum;  // [R * G]      sum_j exp(2 (x_ij - m_i))
+};
+
+// Logits of the G query heads at rows [first, last): x(r * G + g, j) for the visible tokens
+// j in [lo_i, i], undefined elsewhere; exponentials e = exp(x - m_i) and m_i beside them.
+struct LogitBlock {
+  Index first = 0;
+  Index last = 0;
+  Index tokens = 0;               // columns
+  std::vector<double> logits;     // [(last - first) * G, tokens]
+  std::vector<double> exps;       // the same shape
+  std::vector<double> max_logit;  // [(last - first) * G]
+};
+
+// The delta-net of SubGen: every token's cluster, clusters numbered in order of opening.
+struct Clustering {
+  double delta = 0.0;
+  Index first = 0;                        // token of the first entry below
+  std::vector<std::int32_t> assignment;   // [n - first]
+  std::vector<std::int32_t> opened_by;    // [m'] the token that is the representative
+};
+
+struct Centers {
+  std::vector<Index> tokens;         // in order of choice
+  std::vector<double> radius;        // covering radius after each choice
+  std::vector<std::int32_t> nearest; // per candidate: position in `tokens` of its nearest centre
+};
+
+class Kernels {
+ public:
+  virtual ~Kernels() = default;
+  virtual std::string device() const = 0;
+
+  // Exact attention at `rows` (each with a stored query) by blocked online softmax in double.
+  virtual ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) const = 0;
+
+  // Canonical logits of rows [first, last).
+  virtual void logits(const Stream& stream, Index first, Index last, LogitBlock& out) const = 0;
+
+  // f[g][j] = sum over rows i in [first, last) of softmax(x_i)_j, O(n) memory. Needs the queries of
+  // those rows. [G][n].
+  virtual std::vector<std::vector<double>> score_sums(const Stream& stream, Index first,
+                                                      Index last) const = 0;
+
+  // SubGen Alg. 1 lines 3-12 on points [first, rows): nearest representative in l2 (ties: oldest),
+  // a new cluster where its distance exceeds delta.
+  virtual Clustering cluster(ConstMatrix points, Index first, double delta) const = 0;
+
+  // Greedy farthest-first over rows [first, last) of `points`: `count` centres, distinct rows,
+  // starting from row `start`; ties, distance 0 included, go to the lowest index that is no centre.
+  virtual Centers farthest_first(ConstMatrix points, Index first, Index last, Index start,
+                                 Index count) const = 0;
+
+  // ||V_i||_op and ||V_i||_F of the values visible at each of `rows`; relative error below 1e-10.
+  virtual void value_norms(const Stream& stream, const std::vector<Index>& rows,
+                           std::vector<double>& spectral,
+                           std::vector<double>& frobenius) const = 0;
+};
+
+const Kernels& cpu_kernels();
+
+}  // namespace kvbench

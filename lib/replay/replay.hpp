@@ -1,0 +1,75 @@
+// Drives one group: replays every cell of a stream against the exact reference, sharing the
+// reference and whatever does not depend on a cell's own parameters.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "algorithms/algorithm.hpp"
+#include "metrics/errors.hpp"
+
+namespace kvbench {
+
+struct ReplayCell {
+  const AlgorithmDescription* algorithm = nullptr;
+  Params params;
+  std::uint32_t seed = 0;
+};
+
+struct ReplaySetting {
+  Index prompt = 0;          // P
+  std::vector<Index> rows;   // scored decode rows, ascending, each in [P, n)
+  int element_bytes = 2;     // bytes per number of a key or value in the memory report
+  bool keep_row_errors = false;
+};
+
+// Per KV head, counted from the sketch.
+struct MemoryReport {
+  Index tokens = 0;           // when row n - 1 is answered
+  Index tokens_peak = 0;      // the most at any decode row's answer
+  Index distinct_tokens = 0;  // when row n - 1 is answered
+  Index vectors = 0;          // key vectors + value vectors
+  Index numbers = 0;          // numbers of keys and values
+  Index bookkeeping = 0;      // further numbers (weights, scores, counts), 4 bytes each
+  Index bytes = 0;
+  Index peak_bytes = 0;
+  Index exact_bytes = 0;  // min(n, W) (d + dv) element_bytes
+  double fraction = 0.0;  // peak_bytes / exact_bytes
+};
+
+struct CellResult {
+  bool failed = false;
+  std::string reason;  // of the failure
+  Derived derived;
+  CellErrors errors;
+  CellMass mass;
+  std::optional<Clusters> clusters;
+  MemoryReport memory;
+  Counters counters;
+  Index empty_denominator = 0;  // per row and query head
+  Index undefined_rows = 0;     // rows x query heads left out of at least one metric
+  double seconds = 0.0;
+  std::optional<RowErrors> row_errors;
+};
+
+struct ReplayTiming {
+  double reference_seconds = 0.0;
+  double metrics_seconds = 0.0;  // value norms
+};
+
+// Calls `done(cell index, result)` for each cell as it finishes, one call at a time, in no
+// particular order. A cell that throws CellError is reported as failed; the others go on. Stops
+// between cells once `*stop` is set; cells not reported then were not computed.
+ReplayTiming replay(const Stream& stream, const ReplaySetting& setting,
+                    const std::vector<ReplayCell>& cells, const Kernels& kernels,
+                    const std::function<void(std::size_t, CellResult&&)>& done,
+                    const std::atomic<bool>* stop = nullptr);
+
+// Default P of a stream of n tokens whose last `query_rows` rows have queries.
+Index default_prompt(Index tokens, Index query_rows);
+
+}  // namespace kvbench

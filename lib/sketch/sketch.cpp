@@ -1,0 +1,66 @@
+#include "sketch/sketch.hpp"
+
+#include <algorithm>
+
+namespace kvbench {
+
+void Sketch::count(const SketchRow& row, Index sign) {
+  if (row.token < 0) return;
+  held_.tokens += row.counts_as_token ? sign : 0;
+  held_.keys += row.holds_key ? sign : 0;
+  held_.values += row.holds_value ? sign : 0;
+  held_.bookkeeping += sign * row.weight_numbers;
+}
+
+Index Sketch::add(const SketchRow& row) {
+  rows_.push_back(row);
+  count(row, 1);
+  return size() - 1;
+}
+
+void Sketch::add_exact(Index first, Index last) {
+  for (Index token = first; token < last; ++token) add(SketchRow::exact(token));
+}
+
+void Sketch::replace(Index position, const SketchRow& row) {
+  SketchRow& old = rows_[static_cast<std::size_t>(position)];
+  count(old, -1);
+  old = row;
+  count(old, 1);
+}
+
+void Sketch::set_weights(Index position, double w_num, double w_den) {
+  SketchRow& row = rows_[static_cast<std::size_t>(position)];
+  row.w_num = w_num;
+  row.w_den = w_den;
+}
+
+void Sketch::erase(Index position) { erase(position, position + 1); }
+
+void Sketch::erase(Index first, Index last) {
+  for (Index i = first; i < last; ++i) count((*this)[i], -1);
+  rows_.erase(rows_.begin() + first, rows_.begin() + last);
+}
+
+void Sketch::clear() {
+  rows_.clear();
+  held_ = Holdings{};
+}
+
+Holdings Sketch::holdings() const {
+  Holdings held = held_;
+  held.bookkeeping += bookkeeping;
+  return held;
+}
+
+Index distinct_tokens(const Sketch& sketch) {
+  std::vector<std::int32_t> tokens;
+  tokens.reserve(sketch.rows().size());
+  for (const SketchRow& row : sketch.rows()) {
+    if (row.token >= 0) tokens.push_back(row.token);
+  }
+  std::sort(tokens.begin(), tokens.end());
+  return std::unique(tokens.begin(), tokens.end()) - tokens.begin();
+}
+
+}  // namespace kvbench

@@ -1,0 +1,81 @@
+// The sketch: everything that an algorithm holds, as weighted rows (key, value, w_num, w_den).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/matrix_view.hpp"
+
+namespace kvbench {
+
+// One row. `token` names the stream token whose key (and value, unless `merged_value` >= 0) it is.
+// The answer to a query with logits x is  sum w_num exp(x) v / sum w_den exp(x)  over all rows.
+struct SketchRow {
+  double w_num = 0.0;
+  double w_den = 0.0;
+  std::int32_t token = -1;         // -1: an empty place (a slot not yet filled), holds nothing
+  std::int32_t merged_value = -1;  // row of Sketch::merged_values that stands in for the value
+  bool holds_key = true;
+  bool holds_value = true;
+  std::uint8_t weight_numbers = 0;  // numbers stored for its weights: one per distinct column
+  bool counts_as_token = true;      // SubGen's representatives are keys, but no samples
+
+  static SketchRow exact(Index token) {
+    SketchRow row;
+    row.token = static_cast<std::int32_t>(token);
+    row.w_num = row.w_den = 1.0;
+    return row;
+  }
+};
+
+// What a sketch holds, in numbers; kept up to date as rows come and go.
+struct Holdings {
+  Index tokens = 0;       // rows that count as tokens, duplicates included
+  Index keys = 0;         // key vectors
+  Index values = 0;       // value vectors
+  Index bookkeeping = 0;  // further numbers: weights, scores, counts
+
+  bool operator==(const Holdings&) const = default;
+};
+
+class Sketch {
+ public:
+  // Appends a row and returns its position.
+  Index add(const SketchRow& row);
+  void add_exact(Index first, Index last);  // tokens [first, last) with weight 1
+  void replace(Index position, const SketchRow& row);
+  void set_weights(Index position, double w_num, double w_den);
+  void erase(Index position);           // keeps the order of the others
+  void erase(Index first, Index last);  // positions [first, last)
+  void clear();
+
+  Index size() const { return static_cast<Index>(rows_.size()); }
+  const SketchRow& operator[](Index position) const {
+    return rows_[static_cast<std::size_t>(position)];
+  }
+  const std::vector<SketchRow>& rows() const { return rows_; }
+
+  // Every w_num is multiplied by this (SubGen: mu), so that a common factor can change each step.
+  double numerator_scale = 1.0;
+  // Replace one of the two sums by the exact one (attribution of the error).
+  bool exact_numerator = false;
+  bool exact_denominator = false;
+  // Values that are no token's own (means of clusters), [rows, dv].
+  std::vector<std::vector<double>> merged_values;
+  // Numbers stored besides the rows (scores, counts): set by the algorithm.
+  Index bookkeeping = 0;
+
+  // Constant time.
+  Holdings holdings() const;
+
+ private:
+  void count(const SketchRow& row, Index sign);
+
+  std::vector<SketchRow> rows_;
+  Holdings held_;
+};
+
+// Number of different stream tokens of which the sketch holds anything.
+Index distinct_tokens(const Sketch& sketch);
+
+}  // namespace kvbench
