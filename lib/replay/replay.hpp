@@ -69,7 +69,4 @@ ReplayTiming replay(const Stream& stream, const ReplaySetting& setting,
                     const std::function<void(std::size_t, CellResult&&)>& done,
                     const std::atomic<bool>* stop = nullptr);
 
-// Default P of a stream of n tokens whose last `query_rows` rows have queries.
-Index default_prompt(Index tokens, Index query_rows);
-
 }  // namespace kvbench

@@ -1,43 +1,49 @@
-// The sweep file, parsed and checked.
+// The sweep file, parsed and checked. Its grammar: configs/README.md.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "algorithms/algorithm.hpp"
+#include "algorithms/registry.hpp"
 
 namespace kvbench {
+
+// A sweep of more cells than this is a fault.
+inline constexpr Index kMostCells = 10'000'000;
 
 // Which layers, heads or sequences; none = all.
 struct Selection {
   std::optional<std::vector<std::string>> sequences;
   std::optional<std::vector<int>> layers;
   std::optional<std::vector<int>> kv_heads;
+
+  bool operator==(const Selection&) const = default;
 };
 
 struct SweepEntry {
   const AlgorithmDescription* algorithm = nullptr;
-  std::vector<Params> points;  // the cross product of its axes, in order
-  std::string label;           // default: the algorithm's id
+  // The cross product of its axes, in the order of the parameter table, the last one fastest.
+  std::vector<std::shared_ptr<const Params>> points;
+  std::string label;  // default: the algorithm's id
   Selection where;
   std::string pointer;  // JSON pointer of the entry
 };
 
 struct SweepConfig {
-  std::string path;        // as given, for messages
-  nlohmann::json source;   // the document as read, --set applied
+  std::string path;         // as given, for messages
+  nlohmann::json resolved;  // axes as lists, defaults filled in, absolute dump paths
   std::string name;
   std::vector<std::string> dumps;  // absolute paths, globs expanded
   Selection select;
   Index tokens = 0;  // first so many tokens; 0 = all
   // none: the default; integer: tokens; real: fraction of n; "dump": the attribute.
   std::optional<Value> prompt_tokens;
-  // "all" | {"last": m} | {"every": m} | [rows], as given (defaults filled in).
-  nlohmann::json rows = "all";
+  nlohmann::json rows = "all";  // "all" | {"last": m} | {"every": m} | [rows], as given
   std::vector<std::uint32_t> seeds;
   int element_bytes = 2;
   bool keep_rows = false;
@@ -46,6 +52,13 @@ struct SweepConfig {
 
 // Reads and checks a sweep file. `sets`: "pointer=value" overrides, applied before checking.
 // Throws InputError with all faults, each "file: /json/pointer: what; remedy".
-SweepConfig read_sweep(const std::string& path, const std::vector<std::string>& sets = {});
+SweepConfig read_sweep(const std::string& path, const std::vector<std::string>& sets = {},
+                       const std::vector<AlgorithmDescription>& algorithms = all_algorithms());
+
+// The same of a sweep file's text; relative dump paths are relative to the folder of `path`.
+// `algorithms` must outlive the result.
+SweepConfig parse_sweep(const std::string& text, const std::string& path,
+                        const std::vector<std::string>& sets,
+                        const std::vector<AlgorithmDescription>& algorithms);
 
 }  // namespace kvbench

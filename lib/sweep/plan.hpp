@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -33,19 +34,17 @@ struct PlannedDump {
   std::vector<PlannedSequence> sequences;
 };
 
+// One result record to be. A sweep may have millions: what the cells of a group or of a point of
+// the sweep have in common is not repeated here (see cell_key).
 struct PlannedCell {
-  std::string id;      // 32 hex digits: hash of the canonical JSON of `key`
-  nlohmann::json key;  // interface of results.json, "key"
+  std::string id;  // 32 hex digits: hash of the canonical JSON of cell_key
   std::string label;
   std::size_t group = 0;  // index into Plan::groups
   int kv_head = 0;
   const AlgorithmDescription* algorithm = nullptr;
-  Params params;
+  std::shared_ptr<const Params> params;    // never null; shared by the cells of one point
   std::optional<std::uint32_t> seed;       // none: deterministic
   std::optional<std::string> skip_reason;  // set: will not run
-
-  // algorithm/label/sequence/layer/head
-  std::string path() const;
 };
 
 // Cells of one (dump, sequence, layer): they share tensors and the exact reference.
@@ -53,28 +52,40 @@ struct PlannedGroup {
   std::size_t dump = 0;  // index into Plan::dumps
   std::string sequence;
   int layer = 0;
-  int kv_heads = 0;
+  int kv_heads = 0;         // of the layer, whether selected or not
   Index prompt = 0;         // P
-  std::vector<Index> rows;  // scored rows
+  std::vector<Index> rows;  // scored rows, ascending; empty: all its cells are skipped
   StreamShape shape;        // cut to select.tokens
-  std::vector<std::size_t> cells;
+  std::vector<std::size_t> cells;  // ascending indices into Plan::cells
 };
 
+// Groups: dumps as listed, then sequences and layers in the dump's order; none is empty. Cells: by
+// group, then KV head, entry of the sweep, point of the entry, seed.
 struct Plan {
   std::string name;
-  nlohmann::json config;  // fully resolved sweep
+  nlohmann::json config;  // fully resolved sweep; is itself a sweep file
   std::string hash;       // of the ordered cell ids
   std::vector<PlannedDump> dumps;
   std::vector<PlannedGroup> groups;
   std::vector<PlannedCell> cells;
+  nlohmann::json rows = "all";  // evaluate.rows as given
+  std::string device = "cpu";
   int element_bytes = 2;
   bool keep_rows = false;
 };
 
-// Crosses a checked sweep with its dumps. `only`: globs on cell ids and paths ('*' stays within a
-// path component), empty = all. Throws InputError with every fault found (unknown layers or heads,
-// too many tokens, prompt out of range, the same cell described twice, equal fingerprints).
+// Crosses a checked sweep with its dumps. `only`: globs on cell ids and paths ('*' and '?' stay
+// within a path component), empty = all; each must match a cell. Throws InputError with every fault
+// found (unknown sequences, layers or heads, too many tokens, prompt or rows out of range, equal
+// fingerprints, too many cells).
 Plan make_plan(const SweepConfig& config, std::vector<PlannedDump> dumps,
-               const std::vector<std::string>& only = {});
+               const std::vector<std::string>& only = {}, const std::string& device = "cpu");
+
+// The parameters of a cell as JSON, and its identity (`key` of its record in results.json).
+nlohmann::json params_json(const Params& params);
+nlohmann::json cell_key(const Plan& plan, const PlannedCell& cell);
+
+// algorithm/label/sequence/layer/head
+std::string cell_path(const Plan& plan, const PlannedCell& cell);
 
 }  // namespace kvbench
