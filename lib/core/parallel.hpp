@@ -1,0 +1,42 @@
+// Work over an index range on all OpenMP threads. Ranges nest: inside a parallel range the inner
+// one becomes tasks of the same team, so that no core idles while any work is left.
+#pragma once
+
+#include <omp.h>
+
+#include <exception>
+#include <mutex>
+
+#include "core/matrix_view.hpp"
+
+namespace kvbench {
+
+// Calls body(i) for every i in [0, count), in no particular order; returns when all are done and
+// rethrows the first exception. body must not rely on thread-local state across a nested range.
+template <class Body>
+void parallel_for(Index count, const Body& body) {
+  std::exception_ptr error;
+  std::mutex error_mutex;
+  const auto guarded = [&](Index i) {
+    try {
+      body(i);
+    } catch (...) {
+      const std::lock_guard<std::mutex> lock(error_mutex);
+      if (!error) error = std::current_exception();
+    }
+  };
+  const auto tasks = [&] {
+#pragma omp taskloop grainsize(1) default(shared)
+    for (Index i = 0; i < count; ++i) guarded(i);
+  };
+  if (omp_in_parallel() != 0) {
+    tasks();
+  } else {
+#pragma omp parallel
+#pragma omp single
+    tasks();
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace kvbench

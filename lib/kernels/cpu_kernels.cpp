@@ -1,0 +1,47 @@
+// The kernel table's CPU side.
+#include "kernels/cluster.hpp"
+#include "kernels/exact_attention.hpp"
+#include "kernels/farthest_first.hpp"
+#include "kernels/kernels.hpp"
+#include "kernels/logits.hpp"
+#include "kernels/score_sums.hpp"
+#include "kernels/value_norms.hpp"
+
+namespace kvbench {
+namespace {
+
+class CpuKernels final : public Kernels {
+ public:
+  std::string device() const override { return "cpu"; }
+  ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) const override {
+    return cpu::exact_attention(stream, std::move(rows));
+  }
+  void logits(const Stream& stream, Index first, Index last, LogitBlock& out) const override {
+    cpu::logits(stream, first, last, out);
+  }
+  std::vector<std::vector<double>> score_sums(const Stream& stream, Index first,
+                                              Index last) const override {
+    return cpu::score_sums(stream, first, last);
+  }
+  Clustering cluster(ConstMatrix points, Index first, double delta) const override {
+    return cpu::cluster(points, first, delta);
+  }
+  Centers farthest_first(ConstMatrix points, Index first, Index last, Index start,
+                         Index count) const override {
+    return cpu::farthest_first(points, first, last, start, count);
+  }
+  void value_norms(const Stream& stream, const std::vector<Index>& rows,
+                   std::vector<double>& spectral,
+                   std::vector<double>& frobenius) const override {
+    cpu::value_norms(stream, rows, spectral, frobenius);
+  }
+};
+
+}  // namespace
+
+const Kernels& cpu_kernels() {
+  static const CpuKernels kernels;
+  return kernels;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,88 @@
+#include "kernels/logits.hpp"
+
+#include <algorithm>
+
+#include "core/canonical.hpp"
+#include "core/parallel.hpp"
+#include "kernels/logit_tile.hpp"
+
+namespace kvbench::cpu {
+namespace {
+
+constexpr Index kQueriesPerCall = 96;
+
+// Fills columns of one tile for every row that sees it.
+void fill_tile(const Stream& stream, Index first, Index last, Index tile_first, LogitBlock& out) {
+  const StreamShape& shape = stream.shape;
+  const KeyTile tile(stream.keys, tile_first);
+  const Index tile_last = std::min(tile_first + kTileTokens, out.tokens);
+  std::vector<const double*> queries;
+  std::vector<Index> places;
+  std::vector<double> scratch(static_cast<std::size_t>(kQueriesPerCall * kTileTokens));
+  const auto flush = [&] {
+    tile.logits(shape, queries, scratch.data());
+    for (std::size_t q = 0; q < queries.size(); ++q) {
+      const double* from = scratch.data() + static_cast<Index>(q) * kTileTokens;
+      std::copy(from, from + (tile_last - tile_first),
+                out.logits.data() + places[q] * out.tokens + tile_first);
+    }
+    queries.clear();
+    places.clear();
+  };
+  for (Index i = std::max(first, tile_first); i < last; ++i) {
+    if (shape.first_visible(i) >= tile_last) continue;
+    for (int g = 0; g < shape.group; ++g) {
+      queries.push_back(stream.query(g, i));
+      places.push_back((i - first) * shape.group + g);
+      if (static_cast<Index>(queries.size()) == kQueriesPerCall) flush();
+    }
+  }
+  if (!queries.empty()) flush();
+}
+
+// The row's maximum over visible tokens, then e = exp(x - m).
+void exponentiate(const double* x, double* e, Index lo, Index hi, double& max_logit) {
+  Lanes largest = Lanes::all(x[lo]);
+  Index j = lo;
+  for (; j + Lanes::kCount <= hi; j += Lanes::kCount) {
+    largest = Lanes::max(largest, Lanes::load(x + j));
+  }
+  double m = largest.largest();
+  for (; j < hi; ++j) m = std::max(m, x[j]);
+  max_logit = m;
+  for (j = lo; j + Lanes::kCount <= hi; j += Lanes::kCount) {
+    canonical_exp(Lanes::load(x + j) - Lanes::all(m)).store(e + j);
+  }
+  for (; j < hi; ++j) e[j] = canonical_exp(x[j] - m);
+}
+
+}  // namespace
+
+void logits(const Stream& stream, Index first, Index last, LogitBlock& out) {
+  const Index group = stream.shape.group;
+  const Index places = (last - first) * group;
+  out.first = first;
+  out.last = last;
+  out.tokens = last;
+  out.logits.resize(static_cast<std::size_t>(places * out.tokens));
+  out.exps.resize(out.logits.size());
+  out.max_logit.resize(static_cast<std::size_t>(places));
+  if (places == 0) return;
+
+  const Index first_tile = stream.shape.first_visible(first) / kTileTokens;
+  const Index tiles = (last + kTileTokens - 1) / kTileTokens - first_tile;
+  parallel_for(tiles, [&](Index t) {
+    fill_tile(stream, first, last, (first_tile + t) * kTileTokens, out);
+  });
+  parallel_for(last - first, [&](Index r) {
+    const Index i = first + r;
+    for (Index g = 0; g < group; ++g) {
+      const Index place = r * group + g;
+      exponentiate(out.logits.data() + place * out.tokens, out.exps.data() + place * out.tokens,
+                   stream.shape.first_visible(i), i + 1,
+                   out.max_logit[static_cast<std::size_t>(place)]);
+    }
+  });
+}
+
+}  // namespace kvbench::cpu

@@ -1,0 +1,10 @@
+// CPU side of Kernels::score_sums.
+#pragma once
+
+#include "kernels/kernels.hpp"
+
+namespace kvbench::cpu {
+
+std::vector<std::vector<double>> score_sums(const Stream& stream, Index first, Index last);
+
+}  // namespace kvbench::cpu
