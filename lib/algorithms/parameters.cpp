@@ -1,0 +1,195 @@
+#include "algorithms/parameters.hpp"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <stdexcept>
+
+#include "core/spelling.hpp"
+
+namespace kvbench {
+namespace {
+
+std::string shortest(double value) {
+  if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf";
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  std::string result(text.data(), end);
+  // A real stays recognisable as one.
+  if (result.find_first_of(".e") == std::string::npos) result += ".0";
+  return result;
+}
+
+// Bounds of a table are printed as people write them.
+std::string plain(double bound) {
+  if (std::nearbyint(bound) == bound && std::fabs(bound) < 1e15) {
+    return std::to_string(static_cast<std::int64_t>(bound));
+  }
+  return shortest(bound);
+}
+
+std::string quoted(const Value& value) {
+  const bool word = std::holds_alternative<std::string>(value);
+  return word ? '"' + to_string(value) + '"' : to_string(value);
+}
+
+std::string join(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+constexpr double kNoMaximum = 1e15;
+
+std::string allowed_range(const Parameter& parameter) {
+  const std::string least = (parameter.minimum_open ? "> " : ">= ") + plain(parameter.minimum);
+  if (parameter.maximum >= kNoMaximum) return least;
+  if (parameter.minimum_open) return least + " and <= " + plain(parameter.maximum);
+  return "from " + plain(parameter.minimum) + " to " + plain(parameter.maximum);
+}
+
+// What the parameter takes, as the rest of "must be ...".
+std::string allowed(const Parameter& parameter) {
+  std::string text;
+  switch (parameter.kind) {
+    case Parameter::Kind::kInteger:
+      text = "an integer " + allowed_range(parameter);
+      break;
+    case Parameter::Kind::kReal:
+      text = "a number " + allowed_range(parameter);
+      break;
+    case Parameter::Kind::kTokens:
+      text = "an integer " + allowed_range(parameter) + " (tokens) or a fraction between 0 and 1";
+      break;
+    case Parameter::Kind::kChoice:
+      return "one of " + join(parameter.words);
+    case Parameter::Kind::kFlag:
+      return "true or false";
+  }
+  if (!parameter.words.empty()) text += ", or one of " + join(parameter.words);
+  return text;
+}
+
+bool in_range(const Parameter& parameter, double value) {
+  const bool above =
+      parameter.minimum_open ? value > parameter.minimum : value >= parameter.minimum;
+  return above && value <= parameter.maximum;
+}
+
+// Integral reals, as far as doubles count one by one.
+void make_integer(Value& value) {
+  const double* real = std::get_if<double>(&value);
+  if (real != nullptr && std::fabs(*real) <= 0x1p53 && std::nearbyint(*real) == *real) {
+    value = static_cast<std::int64_t>(*real);
+  }
+}
+
+bool acceptable(const Parameter& parameter, Value& value) {
+  if (const auto* word = std::get_if<std::string>(&value)) {
+    for (const std::string& known : parameter.words) {
+      if (known == *word) return true;
+    }
+    return false;
+  }
+  const bool flag = std::holds_alternative<bool>(value);
+  switch (parameter.kind) {
+    case Parameter::Kind::kChoice:
+      return false;
+    case Parameter::Kind::kFlag:
+      return flag;
+    case Parameter::Kind::kReal: {
+      if (flag) return false;
+      if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+        value = static_cast<double>(*integer);
+      }
+      double& real = std::get<double>(value);
+      if (real == 0.0) real = 0.0;  // one zero, not two
+      return in_range(parameter, real);
+    }
+    case Parameter::Kind::kInteger:
+    case Parameter::Kind::kTokens: {
+      make_integer(value);
+      if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+        return in_range(parameter, static_cast<double>(*integer));
+      }
+      const auto* real = std::get_if<double>(&value);
+      return parameter.kind == Parameter::Kind::kTokens && real != nullptr && *real > 0.0 &&
+             *real < 1.0;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string to_string(const Value& value) {
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) return std::to_string(*integer);
+  if (const auto* real = std::get_if<double>(&value)) return shortest(*real);
+  return std::get<std::string>(value);
+}
+
+void Params::set(const std::string& name, Value value) {
+  for (auto& [known, held] : entries_) {
+    if (known == name) {
+      held = std::move(value);
+      return;
+    }
+  }
+  entries_.emplace_back(name, std::move(value));
+}
+
+bool Params::has(const std::string& name) const {
+  for (const auto& entry : entries_) {
+    if (entry.first == name) return true;
+  }
+  return false;
+}
+
+const Value& Params::at(const std::string& name) const {
+  for (const auto& entry : entries_) {
+    if (entry.first == name) return entry.second;
+  }
+  throw std::logic_error("parameter " + name + " is not set");
+}
+
+std::int64_t Params::integer(const std::string& name) const {
+  return std::get<std::int64_t>(at(name));
+}
+
+double Params::real(const std::string& name) const {
+  const Value& value = at(name);
+  const auto* integer = std::get_if<std::int64_t>(&value);
+  return integer != nullptr ? static_cast<double>(*integer) : std::get<double>(value);
+}
+
+bool Params::flag(const std::string& name) const { return std::get<bool>(at(name)); }
+
+const std::string& Params::word(const std::string& name) const {
+  return std::get<std::string>(at(name));
+}
+
+bool Params::is_word(const std::string& name) const {
+  return std::holds_alternative<std::string>(at(name));
+}
+
+Index Params::tokens(const std::string& name, Index prompt) const {
+  const Value& value = at(name);
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) return *integer;
+  return static_cast<Index>(std::floor(std::get<double>(value) * static_cast<double>(prompt)));
+}
+
+std::optional<std::string> check_value(const Parameter& parameter, Value& value) {
+  Value checked = value;
+  if (acceptable(parameter, checked)) {
+    value = std::move(checked);
+    return std::nullopt;
+  }
+  std::string clause = "must be " + allowed(parameter) + ", is " + quoted(value);
+  if (const auto* word = std::get_if<std::string>(&value)) {
+    clause += did_you_mean(*word, parameter.words);
+  }
+  return clause;
+}
+
+}  // namespace kvbench
