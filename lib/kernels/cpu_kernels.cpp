@@ -16,8 +16,8 @@ class CpuKernels final : public Kernels {
   ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) const override {
     return cpu::exact_attention(stream, std::move(rows));
   }
-  void logits(const Stream& stream, Index first, Index last, LogitBlock& out) const override {
-    cpu::logits(stream, first, last, out);
+  void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const override {
+    cpu::logits(stream, std::move(rows), out);
   }
   std::vector<std::vector<double>> score_sums(const Stream& stream, Index first,
                                               Index last) const override {

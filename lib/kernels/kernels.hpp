@@ -25,15 +25,15 @@ struct ExactRows {
   std::vector<double> squared_sum;  // [R * G]      sum_j exp(2 (x_ij - m_i))
 };
 
-// Logits of the G query heads at rows [first, last): x(r * G + g, j) for the visible tokens
-// j in [lo_i, i], undefined elsewhere; exponentials e = exp(x - m_i) and m_i beside them.
+// Logits of the G query heads at some rows of a stream: x(r * G + g, j) for the visible tokens
+// j in [lo_i, i] of row i = rows[r], undefined elsewhere; exponentials e = exp(x - m_i) and m_i
+// beside them.
 struct LogitBlock {
-  Index first = 0;
-  Index last = 0;
-  Index tokens = 0;               // columns
-  std::vector<double> logits;     // [(last - first) * G, tokens]
-  std::vector<double> exps;       // the same shape
-  std::vector<double> max_logit;  // [(last - first) * G]
+  std::vector<Index> rows;        // token positions, ascending
+  Index tokens = 0;               // columns: last row + 1
+  std::vector<double> logits;     // [R * G, tokens]
+  std::vector<double> exps;       // [R * G, tokens]
+  std::vector<double> max_logit;  // [R * G]
 };
 
 // The delta-net of SubGen: every token's cluster, clusters numbered in order of opening.
@@ -58,8 +58,8 @@ class Kernels {
   // Exact attention at `rows` (each with a stored query) by blocked online softmax in double.
   virtual ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) const = 0;
 
-  // Canonical logits of rows [first, last).
-  virtual void logits(const Stream& stream, Index first, Index last, LogitBlock& out) const = 0;
+  // Canonical logits at `rows` (ascending, each with a stored query).
+  virtual void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const = 0;
 
   // f[g][j] = sum over rows i in [first, last) of softmax(x_i)_j, O(n) memory. Needs the queries of
   // those rows. [G][n].

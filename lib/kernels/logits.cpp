@@ -12,7 +12,7 @@ namespace {
 constexpr Index kQueriesPerCall = 96;
 
 // Fills columns of one tile for every row that sees it.
-void fill_tile(const Stream& stream, Index first, Index last, Index tile_first, LogitBlock& out) {
+void fill_tile(const Stream& stream, Index tile_first, LogitBlock& out) {
   const StreamShape& shape = stream.shape;
   const KeyTile tile(stream.keys, tile_first);
   const Index tile_last = std::min(tile_first + kTileTokens, out.tokens);
@@ -29,11 +29,12 @@ void fill_tile(const Stream& stream, Index first, Index last, Index tile_first, 
     queries.clear();
     places.clear();
   };
-  for (Index i = std::max(first, tile_first); i < last; ++i) {
-    if (shape.first_visible(i) >= tile_last) continue;
+  for (std::size_t r = 0; r < out.rows.size(); ++r) {
+    const Index i = out.rows[r];
+    if (i < tile_first || shape.first_visible(i) >= tile_last) continue;
     for (int g = 0; g < shape.group; ++g) {
       queries.push_back(stream.query(g, i));
-      places.push_back((i - first) * shape.group + g);
+      places.push_back(static_cast<Index>(r) * shape.group + g);
       if (static_cast<Index>(queries.size()) == kQueriesPerCall) flush();
     }
   }
@@ -58,30 +59,24 @@ void exponentiate(const double* x, double* e, Index lo, Index hi, double& max_lo
 
 }  // namespace
 
-void logits(const Stream& stream, Index first, Index last, LogitBlock& out) {
+void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) {
+  out.rows = std::move(rows);
   const Index group = stream.shape.group;
-  const Index places = (last - first) * group;
-  out.first = first;
-  out.last = last;
-  out.tokens = last;
+  const Index places = static_cast<Index>(out.rows.size()) * group;
+  out.tokens = out.rows.empty() ? 0 : out.rows.back() + 1;
   out.logits.resize(static_cast<std::size_t>(places * out.tokens));
   out.exps.resize(out.logits.size());
   out.max_logit.resize(static_cast<std::size_t>(places));
   if (places == 0) return;
 
-  const Index first_tile = stream.shape.first_visible(first) / kTileTokens;
-  const Index tiles = (last + kTileTokens - 1) / kTileTokens - first_tile;
-  parallel_for(tiles, [&](Index t) {
-    fill_tile(stream, first, last, (first_tile + t) * kTileTokens, out);
-  });
-  parallel_for(last - first, [&](Index r) {
-    const Index i = first + r;
-    for (Index g = 0; g < group; ++g) {
-      const Index place = r * group + g;
-      exponentiate(out.logits.data() + place * out.tokens, out.exps.data() + place * out.tokens,
-                   stream.shape.first_visible(i), i + 1,
-                   out.max_logit[static_cast<std::size_t>(place)]);
-    }
+  const Index first_tile = stream.shape.first_visible(out.rows.front()) / kTileTokens;
+  const Index tiles = (out.tokens + kTileTokens - 1) / kTileTokens - first_tile;
+  parallel_for(tiles, [&](Index t) { fill_tile(stream, (first_tile + t) * kTileTokens, out); });
+  parallel_for(places, [&](Index place) {
+    const Index i = out.rows[static_cast<std::size_t>(place / group)];
+    exponentiate(out.logits.data() + place * out.tokens, out.exps.data() + place * out.tokens,
+                 stream.shape.first_visible(i), i + 1,
+                 out.max_logit[static_cast<std::size_t>(place)]);
   });
 }
 

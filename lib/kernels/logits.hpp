@@ -1,10 +1,12 @@
 // CPU side of Kernels::logits.
 #pragma once
 
+#include <vector>
+
 #include "kernels/kernels.hpp"
 
 namespace kvbench::cpu {
 
-void logits(const Stream& stream, Index first, Index last, LogitBlock& out);
+void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out);
 
 }  // namespace kvbench::cpu

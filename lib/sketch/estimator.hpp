@@ -1,0 +1,70 @@
+// The estimator: turns a sketch and a query into an answer. Every algorithm is answered here.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/stream.hpp"
+#include "sketch/sketch.hpp"
+
+namespace kvbench {
+
+// One query head of one row: its logits x[j] over the visible tokens, e[j] = exp(x[j] - max_logit),
+// and the exact sums, which are scaled by exp(-exact_max).
+struct QueryRow {
+  const double* x = nullptr;
+  const double* e = nullptr;
+  double max_logit = 0.0;
+  const double* exact_output = nullptr;  // [dv]
+  double exact_max = 0.0;
+  double exact_normalizer = 0.0;  // Z exp(-exact_max)
+};
+
+struct Estimate {
+  std::vector<double> answer;     // [dv] z
+  std::vector<double> numerator;  // [dv] N^ exp(-exact_max)
+  double normalizer = 0.0;        // tau exp(-exact_max)
+  bool empty_denominator = false;  // no row, or 0 after the shift: answer = 0
+  std::optional<double> kept_mass;  // sum of p_j over distinct tokens whose value is held
+  double numerator_mass = 0.0;      // sum w_num e^x / Z
+  double denominator_mass = 0.0;    // sum w_den e^x / Z
+  std::optional<double> kl_divergence;  // KL(p^ || p), p^_j proportional to w_den e^x_j
+};
+
+// Evaluates z = sum w_num exp(x) v / sum w_den exp(x) with one shift, so that nothing overflows:
+// the row's largest logit where that leaves the denominator well above underflow, else the largest
+// logit of the rows in either sum. Keeps scratch memory; one per thread.
+class Estimator {
+ public:
+  explicit Estimator(const Stream& stream);
+
+  // Takes up a sketch; answers refer to it as it is now.
+  void take(const Sketch& sketch);
+  void answer(const QueryRow& query, Estimate& out);
+
+ private:
+  struct MergedRow {
+    std::int32_t token;
+    std::int32_t value;
+    double w_num;
+  };
+
+  double shift_for(const QueryRow& query) const;
+
+  const Stream& stream_;
+  const Sketch* sketch_ = nullptr;
+  // One entry per distinct token of the sketch, in order of first appearance.
+  std::vector<std::int32_t> tokens_;
+  std::vector<double> w_num_;
+  std::vector<double> w_den_;
+  std::vector<double> w_log_;  // w_den log(w_den)
+  std::vector<std::uint8_t> value_held_;
+  std::vector<MergedRow> merged_;  // rows whose value is no token's own
+  std::vector<std::int32_t> place_of_;  // by token, -1 where absent
+  std::vector<double> e_;               // exp(x - shift) by entry
+  std::vector<double> coefficients_;    // w_num e by entry
+  bool rows_are_tokens_ = true;
+};
+
+}  // namespace kvbench
