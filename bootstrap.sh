@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# From a bare Debian 12 to a result:
+#   ./bootstrap.sh demo      install what is missing, build, replay the shipped dump, draw the figure
+#   ./bootstrap.sh test      the same build, then every test
+# and the parts: deps, build, bench, figures [RESULTS...]. Repeating a verb is cheap.
+# KVBENCH_SKIP_DEPS=1 leaves the system's packages alone; CMake then says what it misses.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+packages=(
+  g++ cmake ninja-build pkg-config
+  libhdf5-dev libeigen3-dev libcli11-dev nlohmann-json3-dev libfmt-dev
+  librandom123-dev libxxhash-dev doctest-dev libbenchmark-dev
+  python3 python3-venv python3-numpy python3-pandas python3-matplotlib python3-h5py
+)
+
+say() { printf '%s\n' "$*" >&2; }
+die() {
+  say "bootstrap.sh: $*"
+  exit 1
+}
+
+as_root() {
+  if [[ $(id -u) == 0 ]]; then
+    "$@"
+  else
+    sudo "$@"
+  fi
+}
+
+can_be_root() {
+  [[ $(id -u) == 0 ]] || { command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; }
+}
+
+missing_packages() {
+  local installed package
+  installed=" $(dpkg-query -W -f='${binary:Package}=${db:Status-Status} ' "${packages[@]}" 2>/dev/null || true)"
+  for package in "${packages[@]}"; do
+    grep -Eq " ${package//+/\\+}(:[a-z0-9]+)?=installed " <<<"$installed" || printf '%s\n' "$package"
+  done
+}
+
+deps() {
+  [[ ${KVBENCH_SKIP_DEPS:-0} == 1 ]] && return
+  if ! command -v dpkg-query >/dev/null; then
+    say "This system has no Debian packages. kvbench needs what these packages hold:"
+    say "  ${packages[*]}"
+    die "install their equivalents, then run again with KVBENCH_SKIP_DEPS=1"
+  fi
+  local missing
+  mapfile -t missing < <(missing_packages)
+  [[ ${#missing[@]} == 0 ]] && return
+  if ! can_be_root; then
+    say "These Debian packages are missing, and neither root nor sudo is at hand:"
+    say "  ${missing[*]}"
+    die "have them installed: apt-get install --no-install-recommends ${missing[*]}"
+  fi
+  say "installing ${missing[*]}"
+  as_root apt-get update -q >&2
+  as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -q -y --no-install-recommends "${missing[@]}" >&2
+}
+
+# An environment that knows kvplot and Debian's numpy, pandas, matplotlib; from PyPI without them.
+python_environment() {
+  local imports='import numpy, pandas, matplotlib, h5py' base=/usr/bin/python3 site
+  if .venv/bin/python -c "$imports, kvplot" 2>/dev/null; then return; fi
+  [[ -x $base ]] || base=python3
+  say "making the Python environment .venv"
+  rm -rf .venv
+  if "$base" -c "$imports" 2>/dev/null; then
+    "$base" -m venv --system-site-packages --without-pip .venv
+  else
+    "$base" -m venv .venv
+    .venv/bin/python -m pip install --quiet numpy pandas matplotlib h5py
+  fi
+  site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  printf '%s\n' "$PWD/plots" >"$site/kvplot.pth"
+  .venv/bin/python -c "$imports, kvplot"
+}
+
+build() {
+  deps
+  local log
+  log=$(cmake --preset release 2>&1) || {
+    say "$log"
+    die "configuring failed"
+  }
+  cmake --build --preset release >&2
+}
+
+figures() {
+  deps
+  python_environment
+  local results
+  if [[ $# == 0 ]]; then
+    shopt -s nullglob
+    set -- results/*/results.json
+    [[ $# != 0 ]] || die "figures: no results/*/results.json; ./bootstrap.sh demo makes one"
+  fi
+  for results in "$@"; do
+    .venv/bin/python -m kvplot error_vs_memory --results "$results" --out "$(dirname "$results")"
+  done
+}
+
+demo() {
+  build
+  build/bin/kvbench run --config configs/quick.json
+  figures results/quick/results.json
+}
+
+run_tests() {
+  build
+  python_environment
+  ctest --test-dir build --output-on-failure "$@"
+}
+
+bench() {
+  build
+  cmake --build --preset release --target bench
+}
+
+verb=${1:-}
+[[ $# == 0 ]] || shift
+case $verb in
+  deps) deps && python_environment ;;
+  build) build ;;
+  demo) demo ;;
+  test) run_tests "$@" ;;
+  bench) bench ;;
+  figures) figures "$@" ;;
+  *)
+    say "usage: ./bootstrap.sh deps|build|demo|test|bench|figures"
+    exit 2
+    ;;
+esac
