@@ -229,7 +229,9 @@ void inspect_attention(const Stream& stream, const Kernels& kernels, StreamInspe
   LogitBlock block;
   for (Index begin = first; begin < n; begin += block_rows) {
     const Index end = std::min(begin + block_rows, n);
-    kernels.logits(stream, begin, end, block);
+    std::vector<Index> block_tokens(static_cast<std::size_t>(end - begin));
+    std::iota(block_tokens.begin(), block_tokens.end(), begin);
+    kernels.logits(stream, std::move(block_tokens), block);
     const Index places = (end - begin) * group;
     std::vector<AttentionSummary> summaries(static_cast<std::size_t>(places));
     parallel_for(places, [&](Index place) {
