@@ -152,6 +152,7 @@ void Estimator::answer(const QueryRow& query, Estimate& out) {
 
   // From this shift to that of the exact sums.
   const double to_exact = std::exp(shift - query.exact_max);
+  const double from_exact = std::exp(query.exact_max - shift);
   const double z = query.exact_normalizer;
   out.kl_divergence.reset();
   if (rows_are_tokens_ && tau > 0.0) {
@@ -166,10 +167,10 @@ void Estimator::answer(const QueryRow& query, Estimate& out) {
   }
 
   if (sketch_->exact_numerator) {
-    for (std::size_t k = 0; k < dv; ++k) out.numerator[k] = query.exact_output[k] * z / to_exact;
-    numerator_sum = z / to_exact;
+    for (std::size_t k = 0; k < dv; ++k) out.numerator[k] = query.exact_output[k] * (z * from_exact);
+    numerator_sum = z * from_exact;
   }
-  if (sketch_->exact_denominator) tau = z / to_exact;
+  if (sketch_->exact_denominator) tau = z * from_exact;
 
   out.empty_denominator = !(tau > 0.0);
   out.answer.assign(dv, 0.0);
