@@ -1,0 +1,101 @@
+"""Tests of kvplot on made-up results. Exits 77 where a Python package is missing."""
+
+import json
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+try:
+    import numpy
+    import pandas
+    from kvplot import ResultsError, load_results, mean_over_units
+    from kvplot.__main__ import main
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+from made_results import cell, document, sweep
+
+METRIC = "errors.relative_l2.mean"
+
+
+class KvplotTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def write(self, content):
+        path = self.folder / "results.json"
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return path
+
+    def test_frame_has_one_row_per_cell_and_one_column_per_leaf(self):
+        frame = load_results(self.write(sweep()))
+        self.assertEqual(len(frame), len(sweep()["cells"]))
+        row = frame[(frame["algorithm"] == "subgen") & (frame["params.s"] == 256)].iloc[0]
+        self.assertEqual(row["params.delta_quantile"], 0.05)
+        self.assertEqual(row["layer"], 0)
+        self.assertGreater(row[METRIC], 0)
+        self.assertEqual(set(frame["status"]), {"ok", "failed", "skipped"})
+        self.assertIn("overflow", set(frame["reason"]))
+
+    def test_mean_runs_over_seeds_then_units_and_spread_over_seeds(self):
+        # Unit 0 has seeds 1, 3; unit 1 has seeds 5, 11: unit means 2, 8; seed means 3, 7.
+        cells = [cell("uniform", {"T": 1}, error, 0.5, kv_head=head, seed=seed)
+                 for head, seed, error in ((0, 0, 1), (0, 1, 3), (1, 0, 5), (1, 1, 11))]
+        cells.append(cell("uniform", {"T": 1}, 99, 0.5, kv_head=2, seed=0, status="failed"))
+        point, = mean_over_units(load_results(self.write(document(cells))), [METRIC]).itertuples()
+        self.assertEqual((point.units, point.seeds, point.cells), (2, 2, 4))
+        table = mean_over_units(load_results(self.write(document(cells))), [METRIC])
+        self.assertAlmostEqual(table[METRIC][0], 5.0)
+        self.assertAlmostEqual(table[f"{METRIC}.std_over_seeds"][0], 2.0)
+
+    def test_unequal_seeds_weigh_units_equally(self):
+        cells = [cell("uniform", {}, 1, 0.5, kv_head=0, seed=s) for s in range(3)]
+        cells.append(cell("uniform", {}, 5, 0.5, kv_head=1, seed=0))
+        table = mean_over_units(load_results(self.write(document(cells))), [METRIC])
+        self.assertAlmostEqual(table[METRIC][0], 3.0)
+
+    def test_foreign_files_are_refused_with_their_name(self):
+        for content, words in (("{", "not JSON"), ("[1]", "kind"), ({"kind": "other"}, "kind"),
+                               (dict(sweep(), schema_version="2.0.0"), "schema version 2.0.0")):
+            with self.assertRaisesRegex(ResultsError, words) as raised:
+                load_results(self.write(content))
+            self.assertIn("results.json", str(raised.exception))
+        with self.assertRaisesRegex(ResultsError, "No such file"):
+            load_results(self.folder / "none.json")
+
+    def test_figure_files_and_caption(self):
+        out = self.folder / "out"
+        path = self.write(sweep())
+        self.assertEqual(main(["error_vs_memory", "--results", str(path), "--out", str(out)]), 0)
+        self.assertTrue((out / "error_vs_memory.png").read_bytes().startswith(b"\x89PNG"))
+        self.assertTrue((out / "error_vs_memory.pdf").read_bytes().startswith(b"%PDF"))
+        caption = (out / "error_vs_memory.txt").read_text()
+        for words in ("mean over 6 units", "3 seeds", "below the axis: exact (5e-17)",
+                      "dilated_window, oracle_topk", "failed: 1 of", "skipped: 1 of"):
+            self.assertIn(words, caption)
+        table = pandas.read_csv(out / "error_vs_memory.csv")
+        self.assertEqual(len(table), 1 + 7 * 4 + 4 + 12)
+        exact = table[table["algorithm"] == "exact"].iloc[0]
+        self.assertFalse(exact["on_axis"])
+
+    def test_panels_by_layer_split_the_table(self):
+        path = self.write(sweep())
+        self.assertEqual(main(["error_vs_memory", "--results", str(path), "--out",
+                               str(self.folder), "--panels", "layer"]), 0)
+        table = pandas.read_csv(self.folder / "error_vs_memory.csv")
+        self.assertEqual(sorted(table["layer"].unique()), [0, 1, 15])
+        self.assertTrue(numpy.isfinite(table[METRIC]).all())
+
+    def test_results_without_a_finished_cell_end_with_a_message(self):
+        path = self.write(document([cell("h2o", {}, 0, 0, status="skipped", reason="none")]))
+        self.assertEqual(main(["error_vs_memory", "--results", str(path), "--out",
+                               str(self.folder)]), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
