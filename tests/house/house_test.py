@@ -1,0 +1,140 @@
+"""Rules of the house: who may include what, words that may not stand, folders that explain
+themselves. Each rule is shown to turn red on a planted breach."""
+
+import re
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from include_rule import allowed, violations
+from sources import files, text
+
+ROOT = Path(__file__).resolve().parents[2]
+# Spelled in parts, so that this file does not break its own rule.
+WORDS = ["TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK", "/wo" + "rk/", "/tm" + "p/",
+         "../sha" + "red"]
+NAMES = {"utils", "helpers", "common", "misc", "manager", "util", "helper"}
+LONGEST = 500
+
+
+def word_breaches(root):
+    found = []
+    for path in files(root):
+        content = text(root / path)
+        if content is None or path.name == "LICENSE":
+            continue
+        for number, line in enumerate(content.splitlines(), 1):
+            for word in WORDS:
+                bounded = rf"\b{re.escape(word)}\b" if word.isalpha() else re.escape(word)
+                if re.search(bounded, line):
+                    found.append(f"{path}:{number}: {word}")
+    return found
+
+
+def broken_paths(root):
+    """Paths of the repository that a README names and that do not exist."""
+    found = []
+    for path in files(root):
+        if path.suffix != ".md":
+            continue
+        for name in re.findall(
+                r"(?<![\w./-])(?:apps|lib|cuda|configs|data|plots|tests)/[\w./<>*-]*[\w>*]",
+                text(root / path)):
+            if not re.search(r"[<>*]", name) and not (root / name).exists():
+                found.append(f"{path}: {name}")
+    return found
+
+
+class IncludeRule(unittest.TestCase):
+    def test_every_include_keeps_the_rule(self):
+        self.assertEqual(violations(ROOT), [])
+
+    def test_the_table_has_a_row_for_every_folder(self):
+        folders = {path.parts[1] for path in files(ROOT) if path.parts[0] == "lib"
+                   and len(path.parts) > 2}
+        self.assertEqual(set(allowed((ROOT / "lib/README.md").read_text())), folders)
+
+    def test_a_planted_breach_is_found(self):
+        plants = {
+            "lib/core/a.hpp": ('#include "sketch/b.hpp"', "core may include"),
+            "lib/sketch/b.hpp": ("#include <hdf5.h>", "HDF5 belongs to lib/dump"),
+            "lib/kernels/c.hpp": ("#include <Eigen/Core>", "Eigen only in .cpp"),
+            "lib/metrics/d.cpp": ('#include "algorithms/e.hpp"', "metrics may include"),
+            "lib/algorithms/e.hpp": ("#  include <nlohmann/json.hpp>", "nlohmann-json belongs"),
+            "lib/results/f.cpp": ("#include <CLI/CLI.hpp>", "CLI11 belongs to apps"),
+            "lib/dump/g.cpp": ('#include "metrics/d.cpp"', "dump may include"),
+            "lib/sweep/h.cpp": ('#include "sweep/none.hpp"', "names no file"),
+            "cuda/i.cu": ('#include "sketch/b.hpp"', "cuda may include"),
+            "lib/replay/j.cpp": ("#include <cuda_runtime.h>", "CUDA belongs to cuda"),
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            for name, (line, _) in plants.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(line + "\n")
+            (root / "lib/README.md").write_text((ROOT / "lib/README.md").read_text())
+            found = {line.split(":")[0]: line for line in violations(root)}
+        self.assertEqual(set(found), set(plants))
+        for name, (_, words) in plants.items():
+            self.assertIn(words, found[name])
+
+
+class Files(unittest.TestCase):
+    def test_no_forbidden_word(self):
+        self.assertEqual(word_breaches(ROOT), [])
+
+    def test_a_planted_word_is_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for place, word in enumerate(WORDS):
+                Path(folder, f"{place}.cpp").write_text(f"// {word} later\n")
+            self.assertEqual(len(word_breaches(Path(folder))), len(WORDS))
+
+    def test_a_file_is_named_for_what_it_defines(self):
+        self.assertEqual([str(path) for path in files(ROOT)
+                          if NAMES & {part.lower() for part in (*path.parts[:-1], path.stem)}], [])
+
+    def test_sources_stay_short(self):
+        long = {}
+        for path in files(ROOT):
+            if path.suffix in (".hpp", ".cpp", ".cu", ".py"):
+                lines = len(text(ROOT / path).splitlines())
+                if lines > LONGEST:
+                    long[str(path)] = lines
+        self.assertEqual(long, {})
+
+    def test_headers_are_guarded(self):
+        self.assertEqual([str(path) for path in files(ROOT) if path.suffix == ".hpp"
+                          and "#pragma once" not in text(ROOT / path)], [])
+
+    def test_every_folder_explains_itself(self):
+        tracked = files(ROOT)
+        folders = {path.parts[0] for path in tracked if len(path.parts) > 1}
+        folders = {folder for folder in folders if not folder.startswith(".")}
+        folders |= {"/".join(path.parts[:2]) for path in tracked
+                    if path.parts[0] == "lib" and len(path.parts) > 2}
+        missing = sorted(folder for folder in folders
+                         if not (ROOT / folder / "README.md").is_file())
+        self.assertEqual(missing, [])
+
+    def test_paths_in_readmes_exist(self):
+        self.assertEqual(broken_paths(ROOT), [])
+
+    def test_a_planted_path_is_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "README.md").write_text("see lib/none.hpp and lib/<folder>/x.hpp\n")
+            self.assertEqual(broken_paths(Path(folder)), ["README.md: lib/none.hpp"])
+
+    def test_bootstrap_verbs_of_readmes_exist(self):
+        verbs = set(re.findall(r"^  (\w+)\) ", (ROOT / "bootstrap.sh").read_text(), re.MULTILINE))
+        named = set()
+        for path in files(ROOT):
+            if path.suffix == ".md":
+                named |= set(re.findall(r"\./bootstrap\.sh (\w+)", text(ROOT / path)))
+        self.assertTrue({"demo", "test"} <= verbs)
+        self.assertEqual(named - verbs, set())
+
+
+if __name__ == "__main__":
+    unittest.main()
