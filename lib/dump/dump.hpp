@@ -40,7 +40,7 @@ struct DumpInfo {
   std::string path;
   std::string model;
   std::string producer;
-  int n_layers = 0;  // of the model
+  int n_layers = 0;                                             // of the model
   std::vector<std::pair<std::string, std::string>> attributes;  // all root attributes, as text
   std::vector<SequenceInfo> sequences;                          // ascending by name
 

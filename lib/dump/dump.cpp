@@ -1,0 +1,167 @@
+#include "dump/dump.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+
+#include "core/error.hpp"
+#include "dump/fingerprint.hpp"
+#include "dump/structure.hpp"
+#include "dump/tensor.hpp"
+
+namespace kvbench {
+namespace {
+
+// The tensors of the layer that was read last, kept open: chunks that span several heads are then
+// decoded once.
+struct OpenLayer {
+  std::string sequence;
+  int layer = -1;
+  std::optional<Tensor> q, k, v;
+};
+
+template <class Read>
+auto within_memory(const std::string& place, Read read) {
+  try {
+    return read();
+  } catch (const std::bad_alloc&) {
+    throw InputError(place + ": does not fit in memory; use fewer tokens or a larger machine");
+  }
+}
+
+}  // namespace
+
+const LayerInfo* SequenceInfo::find_layer(int index) const {
+  for (const LayerInfo& layer : layers) {
+    if (layer.index == index) return &layer;
+  }
+  return nullptr;
+}
+
+const SequenceInfo* DumpInfo::find_sequence(const std::string& name) const {
+  for (const SequenceInfo& sequence : sequences) {
+    if (sequence.name == name) return &sequence;
+  }
+  return nullptr;
+}
+
+StreamShape stream_shape(const DumpInfo& dump, const LayerInfo& layer, Index tokens) {
+  StreamShape shape;
+  shape.tokens = tokens == 0 ? layer.tokens : tokens;
+  shape.d = layer.d;
+  shape.dv = layer.dv;
+  shape.group = static_cast<int>(layer.query_heads / layer.kv_heads);
+  shape.first_query = std::min(layer.tokens - layer.query_rows, shape.tokens);
+  shape.window = layer.window;
+  shape.scale = layer.scale;
+  shape.softcap = layer.softcap;
+  shape.n_layers = dump.n_layers;
+  return shape;
+}
+
+struct Dump::Impl {
+  hdf5::Handle file;
+  DumpInfo info;
+  mutable OpenLayer open;
+
+  const LayerInfo& layer(const std::string& sequence, int index) const {
+    const SequenceInfo* found = info.find_sequence(sequence);
+    if (found == nullptr) {
+      throw InputError(fmt::format("{}: there is no sequence '{}'", info.path, sequence));
+    }
+    const LayerInfo* layer = found->find_layer(index);
+    if (layer == nullptr) {
+      throw InputError(
+          fmt::format("{}: sequence '{}' has no layer {}", info.path, sequence, index));
+    }
+    return *layer;
+  }
+
+  Tensor tensor(const std::string& sequence, int layer, const char* name, Index row_token) const {
+    const std::string path = layer_path(sequence, layer) + "/" + name;
+    return {file.get(), path, info.path + ": " + path, row_token};
+  }
+
+  const OpenLayer& open_layer(const std::string& sequence, const LayerInfo& layer) const {
+    if (open.layer != layer.index || open.sequence != sequence) {
+      open = OpenLayer();
+      open.q = tensor(sequence, layer.index, "q", layer.tokens - layer.query_rows);
+      open.k = tensor(sequence, layer.index, "k", 0);
+      open.v = tensor(sequence, layer.index, "v", 0);
+      open.sequence = sequence;
+      open.layer = layer.index;
+    }
+    return open;
+  }
+
+  std::unique_ptr<StreamData> read(const std::string& sequence, const LayerInfo& layer, int kv_head,
+                                   Index tokens) const {
+    const OpenLayer& tensors = open_layer(sequence, layer);
+    auto data = std::make_unique<StreamData>();
+    Stream& stream = data->stream;
+    stream.id = {sequence, layer.index, kv_head};
+    stream.shape = stream_shape(info, layer, tokens);
+    const Index n = stream.shape.tokens;
+    const Index query_rows = n - stream.shape.first_query;
+    data->keys = tensors.k->read(kv_head, 0, n);
+    data->values = tensors.v->read(kv_head, 0, n);
+    stream.keys = {data->keys.data(), n, layer.d};
+    stream.values = {data->values.data(), n, layer.dv};
+    for (Index g = 0; g < stream.shape.group; ++g) {
+      data->queries.push_back(tensors.q->read(kv_head * stream.shape.group + g, 0, query_rows));
+      stream.queries.emplace_back(data->queries.back().data(), query_rows, layer.d);
+    }
+    return data;
+  }
+};
+
+Dump::Dump(const std::string& path) : impl_(std::make_unique<Impl>()) {
+  impl_->file = open_dump_file(path);
+  impl_->info = read_structure(impl_->file.get(), path);
+}
+
+Dump::~Dump() = default;
+Dump::Dump(Dump&&) noexcept = default;
+Dump& Dump::operator=(Dump&&) noexcept = default;
+
+const DumpInfo& Dump::info() const { return impl_->info; }
+
+std::unique_ptr<StreamData> Dump::read_stream(const std::string& sequence, int layer, int kv_head,
+                                              Index tokens) const {
+  const LayerInfo& info = impl_->layer(sequence, layer);
+  const std::string place = fmt::format("{}: {}", impl_->info.path, layer_path(sequence, layer));
+  if (kv_head < 0 || kv_head >= info.kv_heads) {
+    throw InputError(fmt::format("{}: there is no KV head {}; heads are 0 to {}", place, kv_head,
+                                 info.kv_heads - 1));
+  }
+  if (tokens < 0 || tokens > info.tokens) {
+    throw InputError(
+        fmt::format("{}: {} tokens are asked for and it has {}", place, tokens, info.tokens));
+  }
+  return within_memory(place, [&] { return impl_->read(sequence, info, kv_head, tokens); });
+}
+
+std::vector<double> Dump::read_out(const std::string& sequence, int layer, int query_head) const {
+  const LayerInfo& info = impl_->layer(sequence, layer);
+  const std::string place = fmt::format("{}: {}", impl_->info.path, layer_path(sequence, layer));
+  if (info.out_rows == 0) {
+    throw InputError(place + ": holds no out, the model's own output; dump it for a few rows");
+  }
+  if (query_head < 0 || query_head >= info.query_heads) {
+    throw InputError(fmt::format("{}: there is no query head {}; heads are 0 to {}", place,
+                                 query_head, info.query_heads - 1));
+  }
+  return within_memory(place, [&] {
+    return impl_->tensor(sequence, layer, "out", info.tokens - info.out_rows)
+        .read(query_head, 0, info.out_rows);
+  });
+}
+
+std::string Dump::fingerprint() const {
+  return within_memory(impl_->info.path, [&] {
+    return content_fingerprint(impl_->file.get(), impl_->info, kHashedWhole);
+  });
+}
+
+}  // namespace kvbench

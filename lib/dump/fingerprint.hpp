@@ -1,0 +1,22 @@
+// The identity of a dump's content.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "dump/dump.hpp"
+#include "dump/hdf5.hpp"
+
+namespace kvbench {
+
+// Dumps whose tensors take fewer bytes are hashed whole, larger ones by samples.
+inline constexpr std::uint64_t kHashedWhole = std::uint64_t{1} << 30;
+
+// XXH3-128 as 32 hexadecimal digits over, in this order: every attribute but `created` as sorted
+// text, the shapes and element types, and the tensors as stored (after filters, so chunks and
+// compression do not matter; path and time do not either). With `hashed_whole` bytes of tensors or
+// more: evenly spaced blocks of rows of every head, a quarter of `hashed_whole` in all.
+// Throws InputError for unreadable or non-finite elements met on the way.
+std::string content_fingerprint(hid_t file, const DumpInfo& info, std::uint64_t hashed_whole);
+
+}  // namespace kvbench

@@ -1,0 +1,321 @@
+#include "dump/hdf5.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace kvbench::hdf5 {
+namespace {
+
+// An attribute larger than this is none that a dump has; it is not read.
+constexpr hsize_t kLargestAttribute = 1 << 20;
+
+Handle open_attribute(hid_t object, const std::string& name) {
+  return Handle(H5Aopen(object, name.c_str(), H5P_DEFAULT));
+}
+
+std::size_t count(const Handle& attribute) {
+  const Handle space(H5Aget_space(attribute.get()));
+  const hssize_t points = H5Sget_simple_extent_npoints(space.get());
+  if (points < 0) throw Error(last_error());
+  const Handle type(H5Aget_type(attribute.get()));
+  const hsize_t size = H5Tget_size(type.get());
+  if (size == 0 || static_cast<hsize_t>(points) > kLargestAttribute / size) {
+    throw Error("attribute is larger than 1 MiB");
+  }
+  return static_cast<std::size_t>(points);
+}
+
+template <class T>
+std::vector<T> read_values(const Handle& attribute, hid_t memory_type) {
+  std::vector<T> values(count(attribute));
+  if (!values.empty()) check(H5Aread(attribute.get(), memory_type, values.data()));
+  return values;
+}
+
+std::vector<std::string> read_strings(const Handle& attribute, const Handle& type) {
+  const std::size_t points = count(attribute);
+  std::vector<std::string> texts(points);
+  if (points == 0) return texts;
+  if (H5Tis_variable_str(type.get()) > 0) {
+    std::vector<char*> pointers(points, nullptr);
+    check(H5Aread(attribute.get(), type.get(), pointers.data()));
+    for (std::size_t i = 0; i < points; ++i) {
+      if (pointers[i] != nullptr) texts[i] = pointers[i];
+    }
+    const Handle space(H5Aget_space(attribute.get()));
+    check(H5Dvlen_reclaim(type.get(), space.get(), H5P_DEFAULT, pointers.data()));
+    return texts;
+  }
+  const std::size_t size = H5Tget_size(type.get());
+  std::vector<char> bytes(points * size);
+  check(H5Aread(attribute.get(), type.get(), bytes.data()));
+  const bool space_padded = H5Tget_strpad(type.get()) == H5T_STR_SPACEPAD;
+  for (std::size_t i = 0; i < points; ++i) {
+    const char* begin = bytes.data() + i * size;
+    texts[i].assign(begin, std::find(begin, begin + size, '\0'));
+    while (space_padded && !texts[i].empty() && texts[i].back() == ' ') texts[i].pop_back();
+  }
+  return texts;
+}
+
+template <class T>
+void write_scalar(hid_t object, const std::string& name, hid_t type, const T* value) {
+  const Handle space(H5Screate(H5S_SCALAR));
+  const Handle attribute(
+      H5Acreate2(object, name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT));
+  check(H5Awrite(attribute.get(), type, value));
+}
+
+void write_whole(hid_t parent, const std::string& name, const std::vector<std::uint64_t>& dims,
+                 hid_t file_type, hid_t memory_type, const void* values) {
+  const std::vector<hsize_t> sizes(dims.begin(), dims.end());
+  const Handle space(H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr));
+  const Handle properties = dataset_properties();
+  const Handle dataset(H5Dcreate2(parent, name.c_str(), file_type, space.get(), H5P_DEFAULT,
+                                  properties.get(), H5P_DEFAULT));
+  check(H5Dwrite(dataset.get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values));
+}
+
+Handle access_properties() {
+  Handle properties(H5Pcreate(H5P_FILE_ACCESS));
+  check(H5Pset_fclose_degree(properties.get(), H5F_CLOSE_STRONG));
+#if H5_VERSION_GE(1, 10, 7)
+  // File systems without locks are common on clusters and no reason to fail.
+  check(H5Pset_file_locking(properties.get(), true, true));
+#endif
+  return properties;
+}
+
+}  // namespace
+
+std::string last_error() {
+  std::string text;
+  H5Ewalk2(
+      H5E_DEFAULT, H5E_WALK_UPWARD,
+      [](unsigned, const H5E_error2_t* error, void* data) -> herr_t {
+        auto& description = *static_cast<std::string*>(data);
+        if (description.empty() && error->desc != nullptr) description = error->desc;
+        return 0;
+      },
+      &text);
+  return text.empty() ? "the HDF5 library gives no reason" : text;
+}
+
+Handle::Handle(hid_t id) : id_(id) {
+  if (id < 0) throw Error(last_error());
+}
+
+Handle::~Handle() {
+  if (id_ < 0) return;
+  switch (H5Iget_type(id_)) {
+    case H5I_FILE:
+      H5Fclose(id_);
+      break;
+    case H5I_GROUP:
+      H5Gclose(id_);
+      break;
+    case H5I_DATATYPE:
+      H5Tclose(id_);
+      break;
+    case H5I_DATASPACE:
+      H5Sclose(id_);
+      break;
+    case H5I_DATASET:
+      H5Dclose(id_);
+      break;
+    case H5I_ATTR:
+      H5Aclose(id_);
+      break;
+    case H5I_GENPROP_LST:
+      H5Pclose(id_);
+      break;
+    default:
+      break;
+  }
+}
+
+void check(herr_t status) {
+  if (status < 0) throw Error(last_error());
+}
+
+void silence() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
+
+Handle open_file(const std::string& path, Access access) {
+  silence();
+  const Handle properties = access_properties();
+  return Handle(H5Fopen(path.c_str(), access == Access::kRead ? H5F_ACC_RDONLY : H5F_ACC_RDWR,
+                        properties.get()));
+}
+
+Handle create_file(const std::string& path) {
+  silence();
+  const Handle properties = access_properties();
+  const Handle creation(H5Pcreate(H5P_FILE_CREATE));
+  check(H5Pset_obj_track_times(creation.get(), false));
+  return Handle(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), properties.get()));
+}
+
+Kind kind_of(hid_t parent, const std::string& name) {
+  if (H5Lexists(parent, name.c_str(), H5P_DEFAULT) <= 0) return Kind::kNone;
+  const hid_t id = H5Oopen(parent, name.c_str(), H5P_DEFAULT);
+  if (id < 0) return Kind::kNone;
+  const Handle object(id);
+  switch (H5Iget_type(id)) {
+    case H5I_GROUP:
+      return Kind::kGroup;
+    case H5I_DATASET:
+      return Kind::kDataset;
+    default:
+      return Kind::kOther;
+  }
+}
+
+Handle open_group(hid_t parent, const std::string& name) {
+  return Handle(H5Gopen2(parent, name.c_str(), H5P_DEFAULT));
+}
+
+Handle create_group(hid_t parent, const std::string& name) {
+  const Handle properties(H5Pcreate(H5P_GROUP_CREATE));
+  check(H5Pset_obj_track_times(properties.get(), false));
+  return Handle(H5Gcreate2(parent, name.c_str(), H5P_DEFAULT, properties.get(), H5P_DEFAULT));
+}
+
+std::vector<std::string> children(hid_t group) {
+  H5G_info_t info{};
+  check(H5Gget_info(group, &info));
+  std::vector<std::string> names;
+  for (hsize_t i = 0; i < info.nlinks; ++i) {
+    const ssize_t length =
+        H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, i, nullptr, 0, H5P_DEFAULT);
+    if (length < 0) throw Error(last_error());
+    std::string name(static_cast<std::size_t>(length) + 1, '\0');
+    if (H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, i, name.data(), name.size(),
+                           H5P_DEFAULT) < 0) {
+      throw Error(last_error());
+    }
+    name.pop_back();
+    names.push_back(std::move(name));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<std::uint64_t> extent(hid_t dataspace) {
+  const int rank = H5Sget_simple_extent_ndims(dataspace);
+  if (rank < 0) throw Error(last_error());
+  std::vector<hsize_t> dims(static_cast<std::size_t>(rank));
+  if (rank > 0 && H5Sget_simple_extent_dims(dataspace, dims.data(), nullptr) < 0) {
+    throw Error(last_error());
+  }
+  return {dims.begin(), dims.end()};
+}
+
+bool has_attribute(hid_t object, const std::string& name) {
+  return H5Aexists(object, name.c_str()) > 0;
+}
+
+std::vector<std::string> attribute_names(hid_t object) {
+  std::vector<std::string> names;
+  check(H5Aiterate2(
+      object, H5_INDEX_NAME, H5_ITER_INC, nullptr,
+      [](hid_t, const char* name, const H5A_info_t*, void* data) -> herr_t {
+        static_cast<std::vector<std::string>*>(data)->emplace_back(name);
+        return 0;
+      },
+      &names));
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::optional<std::int64_t> read_integer(hid_t object, const std::string& name) {
+  const Handle attribute = open_attribute(object, name);
+  const Handle type(H5Aget_type(attribute.get()));
+  const H5T_class_t type_class = H5Tget_class(type.get());
+  if (count(attribute) != 1) return std::nullopt;
+  if (type_class == H5T_INTEGER) {
+    return read_values<std::int64_t>(attribute, H5T_NATIVE_INT64).front();
+  }
+  if (type_class != H5T_FLOAT) return std::nullopt;
+  const double value = read_values<double>(attribute, H5T_NATIVE_DOUBLE).front();
+  if (!(std::abs(value) < 0x1p53) || value != std::floor(value)) return std::nullopt;
+  return static_cast<std::int64_t>(value);
+}
+
+std::optional<double> read_number(hid_t object, const std::string& name) {
+  const Handle attribute = open_attribute(object, name);
+  const Handle type(H5Aget_type(attribute.get()));
+  const H5T_class_t type_class = H5Tget_class(type.get());
+  if (count(attribute) != 1) return std::nullopt;
+  if (type_class != H5T_INTEGER && type_class != H5T_FLOAT) return std::nullopt;
+  return read_values<double>(attribute, H5T_NATIVE_DOUBLE).front();
+}
+
+std::optional<std::string> read_string(hid_t object, const std::string& name) {
+  const Handle attribute = open_attribute(object, name);
+  const Handle type(H5Aget_type(attribute.get()));
+  if (H5Tget_class(type.get()) != H5T_STRING || count(attribute) != 1) return std::nullopt;
+  return read_strings(attribute, type).front();
+}
+
+std::string attribute_text(hid_t object, const std::string& name) {
+  const Handle attribute = open_attribute(object, name);
+  const Handle type(H5Aget_type(attribute.get()));
+  switch (H5Tget_class(type.get())) {
+    case H5T_INTEGER:
+      if (H5Tget_sign(type.get()) == H5T_SGN_NONE) {
+        const auto values = read_values<std::uint64_t>(attribute, H5T_NATIVE_UINT64);
+        return fmt::format("{}", fmt::join(values, ", "));
+      }
+      return fmt::format("{}",
+                         fmt::join(read_values<std::int64_t>(attribute, H5T_NATIVE_INT64), ", "));
+    case H5T_FLOAT:
+      return fmt::format("{}", fmt::join(read_values<double>(attribute, H5T_NATIVE_DOUBLE), ", "));
+    case H5T_STRING:
+      return fmt::format("{}", fmt::join(read_strings(attribute, type), ", "));
+    default:
+      break;
+  }
+  return fmt::format("({} values of {} bytes)", count(attribute), H5Tget_size(type.get()));
+}
+
+void write_attribute(hid_t object, const std::string& name, const std::string& value) {
+  const Handle type(H5Tcopy(H5T_C_S1));
+  check(H5Tset_size(type.get(), H5T_VARIABLE));
+  check(H5Tset_cset(type.get(), H5T_CSET_UTF8));
+  const char* text = value.c_str();
+  write_scalar(object, name, type.get(), &text);
+}
+
+void write_attribute(hid_t object, const std::string& name, std::int64_t value) {
+  write_scalar(object, name, H5T_NATIVE_INT64, &value);
+}
+
+void write_attribute(hid_t object, const std::string& name, double value) {
+  write_scalar(object, name, H5T_NATIVE_DOUBLE, &value);
+}
+
+void write_dataset(hid_t parent, const std::string& name, const std::vector<std::uint64_t>& dims,
+                   const double* values) {
+  write_whole(parent, name, dims, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, values);
+}
+
+void write_dataset(hid_t parent, const std::string& name, const std::vector<std::uint64_t>& dims,
+                   const std::int64_t* values) {
+  write_whole(parent, name, dims, H5T_STD_I64LE, H5T_NATIVE_INT64, values);
+}
+
+void write_dataset(hid_t parent, const std::string& name, const std::vector<std::uint64_t>& dims,
+                   const std::int32_t* values) {
+  write_whole(parent, name, dims, H5T_STD_I32LE, H5T_NATIVE_INT32, values);
+}
+
+Handle dataset_properties() {
+  Handle properties(H5Pcreate(H5P_DATASET_CREATE));
+  check(H5Pset_obj_track_times(properties.get(), false));
+  return properties;
+}
+
+}  // namespace kvbench::hdf5

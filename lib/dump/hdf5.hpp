@@ -1,0 +1,95 @@
+// A small owning layer over the HDF5 C API. Nothing outside lib/dump includes it.
+#pragma once
+
+#include <hdf5.h>
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kvbench::hdf5 {
+
+// A call of the HDF5 library that failed; what() is the library's own innermost description.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// The description of the last failed call, e.g. "truncated file: eof = 96, ...".
+std::string last_error();
+
+// Owns one HDF5 identifier of any kind (file, group, dataset, dataspace, datatype, attribute,
+// property list). Throws Error when made from a failed call's result.
+class Handle {
+ public:
+  Handle() = default;
+  explicit Handle(hid_t id);
+  ~Handle();
+  Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, H5I_INVALID_HID)) {}
+  Handle& operator=(Handle&& other) noexcept {
+    std::swap(id_, other.id_);
+    return *this;
+  }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+
+  hid_t get() const { return id_; }
+  explicit operator bool() const { return id_ >= 0; }
+
+ private:
+  hid_t id_ = H5I_INVALID_HID;
+};
+
+// Throws Error when `status`, the result of an HDF5 call, says that the call failed.
+void check(herr_t status);
+
+// From here on failed calls print nothing; they are reported by Error.
+void silence();
+
+enum class Access { kRead, kReadWrite };
+Handle open_file(const std::string& path, Access access);
+// Creates or truncates. Objects in it carry no time stamps.
+Handle create_file(const std::string& path);
+
+enum class Kind { kNone, kGroup, kDataset, kOther };
+// What `name` is below `parent`; kNone where there is no such link or it leads nowhere.
+Kind kind_of(hid_t parent, const std::string& name);
+Handle open_group(hid_t parent, const std::string& name);
+Handle create_group(hid_t parent, const std::string& name);
+// Names of the links in a group, ascending.
+std::vector<std::string> children(hid_t group);
+
+// The extent of a dataset or attribute; empty for a scalar.
+std::vector<std::uint64_t> extent(hid_t dataspace);
+
+bool has_attribute(hid_t object, const std::string& name);
+std::vector<std::string> attribute_names(hid_t object);  // ascending
+
+// A single value, scalar or array of one. nullopt where the attribute has another type (a number
+// with a fraction read as integer included) or shape. Both kinds of strings, any width of number.
+std::optional<std::int64_t> read_integer(hid_t object, const std::string& name);
+std::optional<double> read_number(hid_t object, const std::string& name);
+std::optional<std::string> read_string(hid_t object, const std::string& name);
+// Any attribute as text that does not depend on how it is stored: numbers by their shortest form,
+// several values joined by ", ", and the type's size where it is neither number nor string.
+std::string attribute_text(hid_t object, const std::string& name);
+
+void write_attribute(hid_t object, const std::string& name, const std::string& value);
+void write_attribute(hid_t object, const std::string& name, std::int64_t value);
+void write_attribute(hid_t object, const std::string& name, double value);
+
+// Writes a whole contiguous dataset of doubles or integers.
+void write_dataset(hid_t parent, const std::string& name, const std::vector<std::uint64_t>& dims,
+                   const double* values);
+void write_dataset(hid_t parent, const std::string& name, const std::vector<std::uint64_t>& dims,
+                   const std::int64_t* values);
+void write_dataset(hid_t parent, const std::string& name, const std::vector<std::uint64_t>& dims,
+                   const std::int32_t* values);
+
+// Properties of new datasets: no time stamps, so that equal content makes equal files.
+Handle dataset_properties();
+
+}  // namespace kvbench::hdf5

@@ -1,0 +1,486 @@
+#include "dump/structure.hpp"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+
+#include "core/error.hpp"
+#include "dump/tensor.hpp"
+
+namespace kvbench {
+namespace {
+
+// Tokens are counted in 32 bits wherever random draws and clusters name them.
+constexpr std::uint64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
+
+class Faults {
+ public:
+  explicit Faults(std::string path) : path_(std::move(path)) {}
+
+  template <class... Args>
+  void add(const std::string& place, fmt::format_string<Args...> format, Args&&... args) {
+    messages_.push_back(path_ + ": " + place + ": " +
+                        fmt::format(format, std::forward<Args>(args)...));
+  }
+  bool any() const { return !messages_.empty(); }
+  std::size_t count() const { return messages_.size(); }
+  void raise() const {
+    if (any()) throw InputError(messages_);
+  }
+
+ private:
+  std::string path_;
+  std::vector<std::string> messages_;
+};
+
+std::string join(const std::string& group, const std::string& name) {
+  return group == "/" ? group + name : group + "/" + name;
+}
+
+// Reads required and optional attributes of one object, and collects what is wrong with them.
+class Attributes {
+ public:
+  Attributes(Faults& faults, hid_t object, std::string place)
+      : faults_(faults), object_(object), place_(std::move(place)) {}
+
+  std::optional<std::int64_t> integer(const std::string& name, std::int64_t least,
+                                      std::int64_t most) {
+    if (!present(name)) return std::nullopt;
+    return guarded<std::int64_t>(name, [&]() -> std::optional<std::int64_t> {
+      const auto value = hdf5::read_integer(object_, name);
+      if (!value) {
+        faults_.add(place_, "attribute {} must be a single integer", name);
+      } else if (*value < least || *value > most) {
+        faults_.add(place_, "attribute {} is {}; it must be at least {}{}", name, *value, least,
+                    *value > most ? fmt::format(" and at most {}", most) : "");
+        return std::nullopt;
+      }
+      return value;
+    });
+  }
+
+  std::optional<double> number(const std::string& name, bool positive) {
+    if (!present(name)) return std::nullopt;
+    return guarded<double>(name, [&]() -> std::optional<double> {
+      const auto value = hdf5::read_number(object_, name);
+      if (!value) {
+        faults_.add(place_, "attribute {} must be a single number", name);
+      } else if (!std::isfinite(*value) || *value < 0.0 || (positive && *value == 0.0)) {
+        faults_.add(place_, "attribute {} is {}; it must be finite and {}", name, *value,
+                    positive ? "above 0" : "at least 0");
+        return std::nullopt;
+      }
+      return value;
+    });
+  }
+
+  std::optional<std::string> text(const std::string& name) {
+    if (!present(name)) return std::nullopt;
+    return guarded<std::string>(name, [&]() {
+      const auto value = hdf5::read_string(object_, name);
+      if (!value) faults_.add(place_, "attribute {} must be a string", name);
+      return value;
+    });
+  }
+
+  bool has(const std::string& name) const { return hdf5::has_attribute(object_, name); }
+
+ private:
+  bool present(const std::string& name) {
+    if (has(name)) return true;
+    faults_.add(place_, "attribute {} is missing; write it with the dump", name);
+    return false;
+  }
+
+  template <class T, class Read>
+  std::optional<T> guarded(const std::string& name, Read read) {
+    try {
+      return read();
+    } catch (const hdf5::Error& error) {
+      faults_.add(place_, "attribute {} cannot be read ({})", name, error.what());
+      return std::nullopt;
+    }
+  }
+
+  Faults& faults_;
+  hid_t object_;
+  std::string place_;
+};
+
+struct TensorShape {
+  Index heads = 0;
+  Index rows = 0;
+  Index columns = 0;
+  StoredType stored;
+  std::uint64_t chunk = 0;  // bytes
+};
+
+// The shape of one tensor; nullopt, with the faults, where it is none.
+std::optional<TensorShape> tensor_shape(Faults& faults, hid_t layer, const std::string& layer_place,
+                                        const std::string& name, const char* layout) {
+  const std::string place = join(layer_place, name);
+  switch (hdf5::kind_of(layer, name)) {
+    case hdf5::Kind::kNone:
+      faults.add(place, "dataset is missing; a layer holds q, k and v");
+      return std::nullopt;
+    case hdf5::Kind::kDataset:
+      break;
+    default:
+      faults.add(place, "is no dataset");
+      return std::nullopt;
+  }
+  try {
+    const hdf5::Handle dataset(H5Dopen2(layer, name.c_str(), H5P_DEFAULT));
+    const hdf5::Handle space(H5Dget_space(dataset.get()));
+    const auto dims = hdf5::extent(space.get());
+    bool sound = true;
+    if (dims.size() != 3) {
+      faults.add(place, "has {} dimensions; it must be {}", dims.size(), layout);
+      return std::nullopt;
+    }
+    const auto stored = stored_type(dataset.get());
+    if (const auto* why = std::get_if<std::string>(&stored)) {
+      faults.add(place,
+                 "{}; store float16, float32, float64, or bfloat16 as uint16 with the attribute "
+                 "dtype = \"bfloat16\"",
+                 *why);
+      sound = false;
+    }
+    if (std::count(dims.begin(), dims.end(), 0U) > 0) {
+      faults.add(place, "shape [{}] has a dimension of size 0", fmt::join(dims, ", "));
+      sound = false;
+    } else if (std::any_of(dims.begin(), dims.end(), [](auto d) { return d > kMostTokens; })) {
+      faults.add(place, "shape [{}] has a dimension above {}", fmt::join(dims, ", "), kMostTokens);
+      sound = false;
+    }
+    if (!sound) return std::nullopt;
+    return TensorShape{static_cast<Index>(dims[0]), static_cast<Index>(dims[1]),
+                       static_cast<Index>(dims[2]), std::get<StoredType>(stored),
+                       chunk_bytes(dataset.get())};
+  } catch (const hdf5::Error& error) {
+    faults.add(place, "cannot be opened ({}); make the dump again", error.what());
+    return std::nullopt;
+  }
+}
+
+std::string text_of(const TensorShape& t) {
+  return fmt::format("[{}, {}, {}]", t.heads, t.rows, t.columns);
+}
+
+// What one stream takes: its keys, values and queries as doubles, and the chunks being decoded.
+void check_memory(Faults& faults, const std::string& place, const TensorShape& q,
+                  const TensorShape& k, const TensorShape& v) {
+  const double group = static_cast<double>(q.heads) / static_cast<double>(k.heads);
+  const double doubles = static_cast<double>(k.rows) *
+                             (static_cast<double>(k.columns) + static_cast<double>(v.columns)) +
+                         group * static_cast<double>(q.rows) * static_cast<double>(q.columns);
+  const double bytes = 8.0 * doubles + static_cast<double>(q.chunk + k.chunk + v.chunk);
+  const auto most = static_cast<double>(largest_memory());
+  if (bytes > most) {
+    faults.add(place,
+               "one KV head with its queries takes {:.3g} GiB of memory and there are {:.3g} GiB; "
+               "the shapes are wrong, or the dump wants fewer tokens or query rows",
+               bytes / 0x1p30, most / 0x1p30);
+  }
+}
+
+void check_layer_tensors(Faults& faults, hid_t layer, const std::string& place, LayerInfo& info) {
+  const auto q = tensor_shape(faults, layer, place, "q", "[Hq, Nq, d]");
+  const auto k = tensor_shape(faults, layer, place, "k", "[Hkv, n, d]");
+  const auto v = tensor_shape(faults, layer, place, "v", "[Hkv, n, dv]");
+  std::optional<TensorShape> out;
+  const bool has_out = hdf5::kind_of(layer, "out") != hdf5::Kind::kNone;
+  if (has_out) out = tensor_shape(faults, layer, place, "out", "[Hq, No, dv]");
+  if (k && v && (k->heads != v->heads || k->rows != v->rows)) {
+    faults.add(place, "k {} and v {} disagree; both have [Hkv, n] first", text_of(*k), text_of(*v));
+  }
+  if (q && k) {
+    if (q->columns != k->columns) {
+      faults.add(place, "q {} and k {} disagree in d, the last dimension", text_of(*q),
+                 text_of(*k));
+    }
+    if (q->rows > k->rows) {
+      faults.add(place, "q {} has more rows than k {} has tokens", text_of(*q), text_of(*k));
+    }
+    if (q->heads % k->heads != 0) {
+      faults.add(place, "{} query heads are not a multiple of {} KV heads", q->heads, k->heads);
+    }
+  }
+  if (out && q && out->heads != q->heads) {
+    faults.add(place, "out {} and q {} disagree in heads", text_of(*out), text_of(*q));
+  }
+  if (out && v && out->columns != v->columns) {
+    faults.add(place, "out {} and v {} disagree in dv, the last dimension", text_of(*out),
+               text_of(*v));
+  }
+  if (out && k && out->rows > k->rows) {
+    faults.add(place, "out {} has more rows than k {} has tokens", text_of(*out), text_of(*k));
+  }
+  if (!q || !k || !v) return;
+  check_memory(faults, place, *q, *k, *v);
+  info.query_heads = q->heads;
+  info.kv_heads = k->heads;
+  info.tokens = k->rows;
+  info.query_rows = q->rows;
+  info.d = k->columns;
+  info.dv = v->columns;
+  info.dtype = element_name(k->stored.type);
+  info.out_rows = out ? out->rows : 0;
+}
+
+// Checks the group `rope` of the root or of a layer, if there is one. Returns d_rot, 0 without.
+Index check_rope(Faults& faults, hid_t parent, const std::string& parent_place) {
+  const std::string place = join(parent_place, "rope");
+  const hdf5::Kind kind = hdf5::kind_of(parent, "rope");
+  if (kind == hdf5::Kind::kNone) return 0;
+  if (kind != hdf5::Kind::kGroup) {
+    faults.add(place, "is no group");
+    return 0;
+  }
+  const hdf5::Handle rope = hdf5::open_group(parent, "rope");
+  Attributes attributes(faults, rope.get(), place);
+  attributes.number("theta", true);
+  attributes.number("attention_scaling", true);
+  if (const auto layout = attributes.text("layout");
+      layout && *layout != "half" && *layout != "interleaved") {
+    faults.add(place, "attribute layout is '{}'; it must be 'half' or 'interleaved'", *layout);
+  }
+  const std::string inv_freq = join(place, "inv_freq");
+  if (hdf5::kind_of(rope.get(), "inv_freq") != hdf5::Kind::kDataset) {
+    faults.add(inv_freq, "dataset is missing; it holds the d_rot/2 inverse frequencies");
+    return 0;
+  }
+  const hdf5::Handle dataset(H5Dopen2(rope.get(), "inv_freq", H5P_DEFAULT));
+  const hdf5::Handle space(H5Dget_space(dataset.get()));
+  const auto dims = hdf5::extent(space.get());
+  const hdf5::Handle type(H5Dget_type(dataset.get()));
+  if (H5Tget_class(type.get()) != H5T_FLOAT || dims.size() != 1 || dims[0] == 0 ||
+      dims[0] > 65536) {
+    faults.add(inv_freq, "must be float64 [d_rot/2]");
+    return 0;
+  }
+  std::vector<double> values(dims[0]);
+  if (H5Dread(dataset.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0) {
+    faults.add(inv_freq, "cannot be read ({})", hdf5::last_error());
+  } else if (!std::all_of(values.begin(), values.end(),
+                          [](double f) { return std::isfinite(f); })) {
+    faults.add(inv_freq, "holds NaN or infinity");
+  }
+  return static_cast<Index>(2 * dims[0]);
+}
+
+// The layer index a group is named for.
+std::optional<int> layer_index(const std::string& name) {
+  int index = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
+  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
+  return std::to_string(index) == name && index >= 0 ? std::optional<int>(index) : std::nullopt;
+}
+
+std::optional<LayerInfo> check_layer(Faults& faults, hid_t layers, const std::string& place,
+                                     const std::string& name, int n_layers, Index root_rope) {
+  const std::string layer_place = join(place, name);
+  if (hdf5::kind_of(layers, name) != hdf5::Kind::kGroup) {
+    faults.add(layer_place, "is no group");
+    return std::nullopt;
+  }
+  const auto index = layer_index(name);
+  if (!index) {
+    faults.add(layer_place, "a layer's group is named by its 0-based index in decimal");
+  } else if (n_layers > 0 && *index >= n_layers) {
+    faults.add(layer_place, "layer {} of a model with n_layers = {}", *index, n_layers);
+  }
+  const hdf5::Handle layer = hdf5::open_group(layers, name);
+  LayerInfo info;
+  info.index = index.value_or(0);
+  Attributes attributes(faults, layer.get(), layer_place);
+  info.scale = attributes.number("scale", true).value_or(1.0);
+  info.window =
+      attributes.integer("sliding_window", 0, std::numeric_limits<std::int64_t>::max()).value_or(0);
+  info.softcap = attributes.number("logit_softcap", false).value_or(0.0);
+  check_layer_tensors(faults, layer.get(), layer_place, info);
+  const bool own_rope = hdf5::kind_of(layer.get(), "rope") != hdf5::Kind::kNone;
+  const Index rotated = own_rope ? check_rope(faults, layer.get(), layer_place) : root_rope;
+  info.has_rope = rotated > 0;
+  if (info.d > 0 && rotated > info.d) {
+    faults.add(own_rope ? join(layer_place, "rope") : std::string("/rope"),
+               "inv_freq rotates {} dimensions and {} has d = {}", rotated, layer_place, info.d);
+  }
+  return info;
+}
+
+void check_token_ids(Faults& faults, hid_t sequence, const std::string& place, Index tokens) {
+  if (hdf5::kind_of(sequence, "token_ids") == hdf5::Kind::kNone) return;
+  const std::string ids = join(place, "token_ids");
+  if (hdf5::kind_of(sequence, "token_ids") != hdf5::Kind::kDataset) {
+    faults.add(ids, "is no dataset");
+    return;
+  }
+  const hdf5::Handle dataset(H5Dopen2(sequence, "token_ids", H5P_DEFAULT));
+  const hdf5::Handle space(H5Dget_space(dataset.get()));
+  const auto dims = hdf5::extent(space.get());
+  const hdf5::Handle type(H5Dget_type(dataset.get()));
+  if (H5Tget_class(type.get()) != H5T_INTEGER || dims.size() != 1) {
+    faults.add(ids, "must be int32 [n]");
+  } else if (tokens > 0 && dims[0] != static_cast<std::uint64_t>(tokens)) {
+    faults.add(ids, "has {} entries and the layers have {} tokens", dims[0], tokens);
+  }
+}
+
+SequenceInfo check_sequence(Faults& faults, hid_t sequences, const std::string& name, int n_layers,
+                            Index root_rope) {
+  const std::string place = "/sequences/" + name;
+  SequenceInfo info;
+  info.name = name;
+  if (hdf5::kind_of(sequences, name) != hdf5::Kind::kGroup) {
+    faults.add(place, "is no group");
+    return info;
+  }
+  const hdf5::Handle sequence = hdf5::open_group(sequences, name);
+  Attributes attributes(faults, sequence.get(), place);
+  if (attributes.has("prompt_tokens")) {
+    info.prompt_tokens =
+        attributes.integer("prompt_tokens", 0, std::numeric_limits<std::int64_t>::max());
+  }
+  if (attributes.has("description")) {
+    info.description = attributes.text("description").value_or("");
+  }
+  if (hdf5::kind_of(sequence.get(), "layers") != hdf5::Kind::kGroup) {
+    faults.add(join(place, "layers"), "group is missing");
+    return info;
+  }
+  const hdf5::Handle layers = hdf5::open_group(sequence.get(), "layers");
+  const std::string layers_place = join(place, "layers");
+  for (const std::string& layer : hdf5::children(layers.get())) {
+    auto found = check_layer(faults, layers.get(), layers_place, layer, n_layers, root_rope);
+    if (found) info.layers.push_back(std::move(*found));
+  }
+  std::sort(info.layers.begin(), info.layers.end(),
+            [](const LayerInfo& a, const LayerInfo& b) { return a.index < b.index; });
+  if (info.layers.empty()) {
+    faults.add(layers_place, "holds no layer");
+    return info;
+  }
+  const Index tokens = info.layers.front().tokens;
+  for (const LayerInfo& layer : info.layers) {
+    if (layer.tokens > 0 && tokens > 0 && layer.tokens != tokens) {
+      faults.add(join(layers_place, std::to_string(layer.index)),
+                 "has {} tokens and layer {} has {}; the layers of a sequence share its tokens",
+                 layer.tokens, info.layers.front().index, tokens);
+    }
+  }
+  check_token_ids(faults, sequence.get(), place, tokens);
+  return info;
+}
+
+void check_root(Faults& faults, hid_t root, DumpInfo& info) {
+  Attributes attributes(faults, root, "/");
+  const auto format = attributes.text("format");
+  if (format && *format != "kvbench-dump") {
+    faults.add("/", "attribute format is '{}'; a dump says 'kvbench-dump'", *format);
+  }
+  faults.raise();  // another kind of file: its further faults would say nothing
+  const auto version = attributes.integer("format_version", 1, std::numeric_limits<int>::max());
+  if (version && *version != 1) {
+    faults.add("/", "attribute format_version is {}; this program reads version 1", *version);
+    faults.raise();
+  }
+  info.model = attributes.text("model").value_or("");
+  info.producer = attributes.text("producer").value_or("");
+  info.n_layers = static_cast<int>(
+      attributes.integer("n_layers", 1, std::numeric_limits<int>::max()).value_or(0));
+  for (const std::string& name : hdf5::attribute_names(root)) {
+    try {
+      info.attributes.emplace_back(name, hdf5::attribute_text(root, name));
+    } catch (const hdf5::Error& error) {
+      faults.add("/", "attribute {} cannot be read ({})", name, error.what());
+    }
+  }
+}
+
+DumpInfo checked(Faults& faults, hid_t file, const std::string& path) {
+  DumpInfo info;
+  info.path = path;
+  const hdf5::Handle root = hdf5::open_group(file, "/");
+  check_root(faults, root.get(), info);
+  const Index rope = check_rope(faults, root.get(), "/");
+  if (hdf5::kind_of(root.get(), "sequences") != hdf5::Kind::kGroup) {
+    faults.add("/sequences", "group is missing");
+    return info;
+  }
+  const hdf5::Handle sequences = hdf5::open_group(root.get(), "sequences");
+  for (const std::string& name : hdf5::children(sequences.get())) {
+    info.sequences.push_back(check_sequence(faults, sequences.get(), name, info.n_layers, rope));
+  }
+  if (info.sequences.empty()) faults.add("/sequences", "holds no sequence");
+  return info;
+}
+
+}  // namespace
+
+hdf5::Handle open_dump_file(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) {
+    throw InputError(path + ": is a directory; name a dump file in it");
+  }
+  std::ifstream probe(path, std::ios::binary);
+  if (!probe) {
+    throw InputError(
+        fmt::format("{}: cannot be opened ({}); check the path", path, std::strerror(errno)));
+  }
+  probe.close();
+  hdf5::silence();
+  if (H5Fis_hdf5(path.c_str()) <= 0) {
+    throw InputError(path + ": not an HDF5 file; dumps are made as data/README.md shows");
+  }
+  try {
+    return hdf5::open_file(path, hdf5::Access::kRead);
+  } catch (const hdf5::Error& error) {
+    throw InputError(fmt::format(
+        "{}: HDF5 cannot open it ({}); the file is truncated, damaged or still being written", path,
+        error.what()));
+  }
+}
+
+DumpInfo read_structure(hid_t file, const std::string& path) {
+  Faults faults(path);
+  DumpInfo info;
+  try {
+    info = checked(faults, file, path);
+  } catch (const hdf5::Error& error) {
+    faults.add("/", "its structure cannot be read ({}); the file is truncated or damaged",
+               error.what());
+  }
+  faults.raise();
+  return info;
+}
+
+std::uint64_t largest_memory() {
+  auto most = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+              static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    most = std::min(most, static_cast<std::uint64_t>(limit.rlim_cur));
+  }
+  // The word "max" there leaves `group` 0: no limit.
+  std::uint64_t group = 0;
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> group && group > 0)
+    most = std::min(most, group);
+  return most;
+}
+
+std::string layer_path(const std::string& sequence, int layer) {
+  return fmt::format("/sequences/{}/layers/{}", sequence, layer);
+}
+
+}  // namespace kvbench

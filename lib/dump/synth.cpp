@@ -1,0 +1,161 @@
+#include "dump/synth.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <string_view>
+
+#include "core/error.hpp"
+#include "core/random.hpp"
+#include "core/stream.hpp"
+#include "dump/element_type.hpp"
+#include "dump/synth_kinds.hpp"
+#include "dump/writer.hpp"
+
+namespace kvbench {
+namespace {
+
+void check_options(const SynthOptions& o) {
+  std::vector<std::string> faults;
+  const auto require = [&](bool holds, const std::string& fault) {
+    if (!holds) faults.push_back("synth: " + fault);
+  };
+  const auto at_least = [&](const char* option, Index value, Index least, Index most) {
+    require(value >= least && value <= most,
+            fmt::format("{} {}: must be {} to {}", option, value, least, most));
+  };
+  const auto& kinds = synth_kinds();
+  const bool known =
+      std::any_of(kinds.begin(), kinds.end(), [&](const SynthKind& k) { return k.name == o.kind; });
+  std::vector<std::string> names;
+  for (const SynthKind& kind : kinds) names.push_back(kind.name);
+  require(known, fmt::format("unknown kind '{}'; there are {}", o.kind, fmt::join(names, ", ")));
+  constexpr Index kMost = std::numeric_limits<std::int32_t>::max();
+  at_least("--tokens", o.tokens, 1, kMost);
+  at_least("--sequences", o.sequences, 1, 100000);
+  at_least("--layers", o.layers, 1, 100000);
+  at_least("--kv-heads", o.kv_heads, 1, 100000);
+  at_least("--group", o.group, 1, 100000);
+  at_least("--d", o.d, 1, 65536);
+  at_least("--dv", o.dv, 0, 65536);
+  at_least("--query-rows", o.query_rows, 0, std::max<Index>(o.tokens, 0));
+  at_least("--out-rows", o.out_rows, 0, kMost);
+  if (o.prompt_tokens) {
+    at_least("--prompt-tokens", *o.prompt_tokens, 0, std::max<Index>(o.tokens - 1, 0));
+  }
+  at_least("--sliding-window", o.window, 0, kMost);
+  at_least("--gzip", o.gzip, 0, 9);
+  at_least("--chunk-rows", o.chunk_rows, 0, kMost);
+  at_least("--m", o.clusters, 1, std::max<Index>(o.tokens, 1));
+  require(element_type_named(o.dtype).has_value(),
+          fmt::format("--dtype {}: must be float16, bfloat16, float32 or float64", o.dtype));
+  require(!o.scale || (std::isfinite(*o.scale) && *o.scale > 0.0), "--scale must be above 0");
+  require(std::isfinite(o.softcap) && o.softcap >= 0.0, "--softcap must be at least 0");
+  require(std::isfinite(o.delta) && o.delta > 0.0, "--delta must be above 0");
+  require(std::isfinite(o.theta) && o.theta > 0.0, "--theta must be above 0");
+  require(o.kind != "rope" || o.d % 2 == 0,
+          fmt::format("--d {}: rope rotates pairs of dimensions, so d must be even", o.d));
+  if (!faults.empty()) throw InputError(faults);
+}
+
+// Exact attention of the last `out_rows` rows of one query head over the stored values.
+std::vector<double> attention(const HeadData& head, const std::vector<double>& q,
+                              const LayerLayout& layout) {
+  const Index n = layout.tokens;
+  std::vector<double> out(static_cast<std::size_t>(layout.out_rows * layout.dv), 0.0);
+  std::vector<double> x(static_cast<std::size_t>(n));
+  for (Index r = 0; r < layout.out_rows; ++r) {
+    const Index row = n - layout.out_rows + r;
+    const double* query = q.data() + (row - (n - layout.query_rows)) * layout.d;
+    const Index lo = layout.window > 0 ? std::max<Index>(0, row - layout.window + 1) : 0;
+    double most = -std::numeric_limits<double>::infinity();
+    for (Index j = lo; j <= row; ++j) {
+      const double* key = head.keys.data() + j * layout.d;
+      double dot = 0.0;
+      for (Index c = 0; c < layout.d; ++c) dot += query[c] * key[c];
+      dot *= layout.scale;
+      if (layout.softcap > 0.0) dot = layout.softcap * std::tanh(dot / layout.softcap);
+      x[static_cast<std::size_t>(j)] = dot;
+      most = std::max(most, dot);
+    }
+    double* answer = out.data() + r * layout.dv;
+    double normalizer = 0.0;
+    for (Index j = lo; j <= row; ++j) {
+      const double weight = std::exp(x[static_cast<std::size_t>(j)] - most);
+      normalizer += weight;
+      const double* value = head.values.data() + j * layout.dv;
+      for (Index c = 0; c < layout.dv; ++c) answer[c] += weight * value[c];
+    }
+    for (Index c = 0; c < layout.dv; ++c) answer[c] /= normalizer;
+  }
+  return out;
+}
+
+void round_all(ElementType type, std::vector<double>& values) {
+  for (double& value : values) value = rounded_to(type, value);
+}
+
+bool all_finite(const std::vector<double>& values) {
+  return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
+}
+
+}  // namespace
+
+void synthesize(const SynthOptions& options, const std::string& path) {
+  check_options(options);
+  const ElementType type = *element_type_named(options.dtype);
+  LayerLayout layout;
+  layout.kv_heads = options.kv_heads;
+  layout.query_heads = options.kv_heads * options.group;
+  layout.tokens = options.tokens;
+  layout.query_rows = options.query_rows == 0 ? options.tokens : options.query_rows;
+  layout.d = options.d;
+  layout.dv = options.dv == 0 ? options.d : options.dv;
+  layout.out_rows = std::min(options.out_rows, layout.query_rows);
+  layout.scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(options.d)));
+  layout.window = options.window;
+  layout.softcap = options.softcap;
+
+  StorageOptions storage;
+  storage.type = type;
+  storage.gzip = options.gzip;
+  storage.chunk_rows = options.chunk_rows;
+  DumpWriter writer(path, {"synthetic " + options.kind, "kvbench synth", options.layers}, storage);
+  if (options.kind == "rope") writer.write_rope(synth_rope(options));
+  for (int s = 0; s < options.sequences; ++s) {
+    const std::string sequence = std::to_string(s);
+    writer.add_sequence(sequence, options.prompt_tokens,
+                        fmt::format("{}, seed {}", options.kind, options.seed));
+    for (int layer = 0; layer < options.layers; ++layer) {
+      writer.add_layer(layer, layout);
+      for (int h = 0; h < options.kv_heads; ++h) {
+        HeadData head = synth_head(options, layout, type, {sequence, layer, h});
+        round_all(type, head.keys);
+        round_all(type, head.values);
+        for (auto& q : head.queries) round_all(type, q);
+        bool finite = all_finite(head.keys) && all_finite(head.values);
+        for (const auto& q : head.queries) finite = finite && all_finite(q);
+        if (!finite) {
+          throw InputError(fmt::format(
+              "synth: values exceed {}, the largest {}; take --dtype float32, or smaller --m or "
+              "--delta",
+              largest_finite(type), options.dtype));
+        }
+        writer.write_head("k", h, head.keys);
+        writer.write_head("v", h, head.values);
+        for (Index g = 0; g < options.group; ++g) {
+          const auto& q = head.queries[static_cast<std::size_t>(g)];
+          writer.write_head("q", h * options.group + g, q);
+          if (layout.out_rows == 0) continue;
+          writer.write_head("out", h * options.group + g, attention(head, q, layout));
+        }
+      }
+    }
+  }
+  writer.finish();
+}
+
+}  // namespace kvbench

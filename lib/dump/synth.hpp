@@ -1,0 +1,47 @@
+// Synthetic dumps: seeded, the same bytes on every host.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/matrix_view.hpp"
+
+namespace kvbench {
+
+struct SynthOptions {
+  std::string kind;  // one of synth_kinds()
+  Index tokens = 2048;
+  int sequences = 1;  // named "0", "1", ..
+  int layers = 1;
+  Index kv_heads = 2;
+  Index group = 2;  // query heads per KV head
+  Index d = 64;
+  Index dv = 0;          // 0: d
+  Index query_rows = 0;  // queries of the last so many positions, 0: of all
+  Index out_rows = 64;   // at most; exact attention of the last rows, 0: no `out`
+  std::optional<Index> prompt_tokens;
+  std::uint32_t seed = 0;
+  std::string dtype = "float16";
+  std::optional<double> scale;  // default 1 / sqrt(d)
+  Index window = 0;             // sliding window, 0 = none
+  double softcap = 0.0;
+  Index clusters = 16;     // m: planted clusters; content vectors of rope; heavy tokens
+  double delta = 1.0;      // clusterable: the diameter that no cluster exceeds
+  double theta = 10000.0;  // rope
+  int gzip = 0;
+  Index chunk_rows = 0;
+};
+
+struct SynthKind {
+  std::string name;
+  std::string description;  // one line
+};
+const std::vector<SynthKind>& synth_kinds();
+
+// Writes the dump, in place only when complete. Throws one InputError with every option that is out
+// of range (named as on the command line), or where `path` cannot be written.
+void synthesize(const SynthOptions& options, const std::string& path);
+
+}  // namespace kvbench

@@ -1,0 +1,327 @@
+#include "dump/synth_kinds.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "core/error.hpp"
+#include "core/random.hpp"
+
+namespace kvbench {
+namespace {
+
+double unit53(std::uint32_t high, std::uint32_t low) {
+  const std::uint64_t bits = ((static_cast<std::uint64_t>(high) << 32) | low) >> 11;
+  return (static_cast<double>(bits) + 0.5) * 0x1p-53;
+}
+
+// The draws of one tensor of one head.
+class Draws {
+ public:
+  Draws(const SynthOptions& options, const StreamId& id, const std::string& what)
+      : random_(options.seed, id.hash(), "synth/" + options.kind + "/" + what) {}
+
+  // Standard normal entries of row `row` (Box and Muller), times `deviation`, added to `out`.
+  void add_normals(Index row, double deviation, double* out, Index count) const {
+    for (Index pair = 0; 2 * pair < count; ++pair) {
+      const auto w =
+          random_.words(static_cast<std::uint32_t>(row), static_cast<std::uint32_t>(pair));
+      const double radius = std::sqrt(-2.0 * std::log(unit53(w[0], w[1])));
+      const double angle = 2.0 * std::numbers::pi * unit53(w[2], w[3]);
+      out[2 * pair] += deviation * radius * std::cos(angle);
+      if (2 * pair + 1 < count) out[2 * pair + 1] += deviation * radius * std::sin(angle);
+    }
+  }
+
+  // Uniform on [0, count).
+  Index below(Index row, Index count) const {
+    const double u = random_.uniform53(static_cast<std::uint32_t>(row));
+    return std::min(count - 1, static_cast<Index>(u * static_cast<double>(count)));
+  }
+
+  double uniform(Index row) const { return random_.uniform53(static_cast<std::uint32_t>(row)); }
+
+ private:
+  Random random_;
+};
+
+std::vector<double> normal_rows(const Draws& draws, Index first, Index last, Index columns,
+                                double deviation = 1.0) {
+  std::vector<double> rows(static_cast<std::size_t>((last - first) * columns), 0.0);
+  for (Index i = first; i < last; ++i) {
+    draws.add_normals(i, deviation, rows.data() + (i - first) * columns, columns);
+  }
+  return rows;
+}
+
+double norm(const double* x, Index count) {
+  double sum = 0.0;
+  for (Index c = 0; c < count; ++c) sum += x[c] * x[c];
+  return std::sqrt(sum);
+}
+
+double distance(const double* a, const double* b, Index count) {
+  double sum = 0.0;
+  for (Index c = 0; c < count; ++c) sum += (a[c] - b[c]) * (a[c] - b[c]);
+  return std::sqrt(sum);
+}
+
+class Head {
+ public:
+  Head(const SynthOptions& options, const LayerLayout& layout, ElementType type, const StreamId& id)
+      : o_(options), l_(layout), type_(type), id_(id) {}
+
+  HeadData gaussian() const {
+    HeadData head;
+    head.keys = normal_rows(draws("k"), 0, l_.tokens, l_.d);
+    head.values = normal_rows(draws("v"), 0, l_.tokens, l_.dv);
+    for (Index g = 0; g < o_.group; ++g) {
+      head.queries.push_back(normal_rows(query_draws(g), first_query(), l_.tokens, l_.d));
+    }
+    return head;
+  }
+
+  // Keys in m balls of diameter at most delta whose centres are at least 3 delta apart, so that
+  // keys of two balls are always more than delta apart.
+  HeadData clusterable() const {
+    HeadData head = gaussian();
+    const std::vector<double> centres = separated_centres();
+    double longest = 0.0;
+    for (Index m = 0; m < o_.clusters; ++m)
+      longest = std::max(longest, norm(centre(centres, m), l_.d));
+    // No coordinate moves by more than its rounding error, so no key by more than this.
+    const double rounding = unit_roundoff(type_) * (longest + o_.delta) +
+                            std::sqrt(static_cast<double>(l_.d)) * smallest_step();
+    const double radius = o_.delta / 2.0 - rounding;
+    if (radius < o_.delta / 4.0) {
+      throw InputError(fmt::format(
+          "synth: --delta {}: {} cannot tell keys so close apart among {} clusters; take --dtype "
+          "float32, or a smaller --m",
+          o_.delta, o_.dtype, o_.clusters));
+    }
+    const Draws assignment = draws("cluster");
+    const Draws depth = draws("depth");
+    for (Index j = 0; j < l_.tokens; ++j) {
+      // The first m tokens open the m clusters.
+      const Index m = j < o_.clusters ? j : assignment.below(j, o_.clusters);
+      double* key = head.keys.data() + j * l_.d;
+      const double length = norm(key, l_.d);
+      const double to = length > 0.0 ? radius * depth.uniform(j) / length : 0.0;
+      for (Index c = 0; c < l_.d; ++c) key[c] = centre(centres, m)[c] + to * key[c];
+    }
+    return head;
+  }
+
+  // A few tokens, the first among them, whose keys share a direction with every query: their logits
+  // are ln(n / h) + 6 above the others', before noise.
+  HeadData heavy_hitters() const {
+    HeadData head = gaussian();
+    const Index heavy = std::min(o_.clusters, l_.tokens);
+    std::vector<double> direction = normal_rows(draws("direction"), 0, 1, l_.d);
+    const double length = norm(direction.data(), l_.d);
+    for (double& x : direction) x /= length;
+    const double lead = std::log(static_cast<double>(l_.tokens) / static_cast<double>(heavy)) + 6.0;
+    const double each = std::sqrt(lead / l_.scale);
+    const Draws place = draws("place");
+    for (Index h = 0; h < heavy; ++h) {
+      // One in each of `heavy` equal stretches of the stream.
+      const Index begin = h * l_.tokens / heavy;
+      const Index end = (h + 1) * l_.tokens / heavy;
+      const Index j = h == 0 ? 0 : begin + place.below(h, end - begin);
+      set_along(head.keys.data() + j * l_.d, direction, each);
+    }
+    for (auto& q : head.queries) {
+      for (Index i = 0; i < l_.query_rows; ++i) set_along(q.data() + i * l_.d, direction, each);
+    }
+    return head;
+  }
+
+  // Position-free keys and queries (one of m content vectors each, and a little noise), rotated to
+  // their positions.
+  HeadData rope() const {
+    HeadData head = gaussian();
+    const RopeData rotation = synth_rope(o_);
+    contents(head.keys, 0, draws("content"), draws("type"));
+    rotate(head.keys, 0, rotation);
+    for (Index g = 0; g < o_.group; ++g) {
+      auto& q = head.queries[static_cast<std::size_t>(g)];
+      contents(q, first_query(), draws("content"), draws(fmt::format("type/{}", g)));
+      rotate(q, first_query(), rotation);
+    }
+    return head;
+  }
+
+  // What breaks careless code, token by token in turns of eight: an ordinary token, a zero value,
+  // an exact copy of the key before, a zero key, the negated key, a huge key, a huge value, a key
+  // near the smallest number that the type holds. All finite; logits to about 1e4.
+  HeadData adversarial() const {
+    HeadData head = gaussian();
+    for (Index j = 0; j < l_.tokens; ++j) {
+      double* key = head.keys.data() + j * l_.d;
+      double* value = head.values.data() + j * l_.dv;
+      const double* ordinary = head.keys.data() + (j - j % 8) * l_.d;
+      switch (j % 8) {
+        case 1:
+          std::fill_n(value, l_.dv, 0.0);
+          break;
+        case 2:
+          std::copy_n(ordinary, l_.d, key);
+          break;
+        case 3:
+          std::fill_n(key, l_.d, 0.0);
+          break;
+        case 4:
+          std::transform(ordinary, ordinary + l_.d, key, [](double x) { return -x; });
+          break;
+        case 5:
+          scale_to(key, l_.d, std::min(1e4 / l_.scale, largest_finite(type_) / 2.0));
+          break;
+        case 6:
+          scale_to(value, l_.dv, 3e4);
+          break;
+        case 7:
+          scale_to(key, l_.d, 4.0 * smallest_step());
+          break;
+        default:
+          break;
+      }
+    }
+    return head;
+  }
+
+ private:
+  Draws draws(const std::string& what) const { return {o_, id_, what}; }
+  Draws query_draws(Index g) const { return draws(fmt::format("q/{}", g)); }
+  Index first_query() const { return l_.tokens - l_.query_rows; }
+  const double* centre(const std::vector<double>& centres, Index m) const {
+    return centres.data() + m * l_.d;
+  }
+
+  // The spacing of the stored type next to 0.
+  double smallest_step() const {
+    switch (type_) {
+      case ElementType::kFloat16:
+        return 0x1p-24;
+      case ElementType::kBfloat16:
+        return 0x1p-133;
+      case ElementType::kFloat32:
+        return 0x1p-149;
+      case ElementType::kFloat64:
+        return 0x1p-1022;
+    }
+    return 0.0;
+  }
+
+  std::vector<double> separated_centres() const {
+    std::vector<double> centres = normal_rows(draws("centre"), 0, o_.clusters, l_.d);
+    double closest = std::numeric_limits<double>::infinity();
+    for (Index a = 0; a < o_.clusters; ++a) {
+      for (Index b = 0; b < a; ++b) {
+        closest = std::min(closest, distance(centre(centres, a), centre(centres, b), l_.d));
+      }
+    }
+    const double stretch = std::max(1.0, 3.0 * o_.delta / closest);
+    for (double& x : centres) x *= stretch;
+    return centres;
+  }
+
+  // Sets the component of `x` along the unit vector `direction`.
+  static void set_along(double* x, const std::vector<double>& direction, double component) {
+    double present = 0.0;
+    for (std::size_t c = 0; c < direction.size(); ++c) present += x[c] * direction[c];
+    for (std::size_t c = 0; c < direction.size(); ++c) x[c] += (component - present) * direction[c];
+  }
+
+  static void scale_to(double* x, Index count, double length) {
+    const double present = norm(x, count);
+    if (present == 0.0) return;
+    for (Index c = 0; c < count; ++c) x[c] *= length / present;
+  }
+
+  // Rows of noise become content vectors with a tenth of that noise.
+  void contents(std::vector<double>& rows, Index first, const Draws& content,
+                const Draws& type) const {
+    const std::vector<double> vectors = normal_rows(content, 0, o_.clusters, l_.d);
+    const auto count = static_cast<Index>(rows.size()) / l_.d;
+    for (Index i = 0; i < count; ++i) {
+      const double* vector = centre(vectors, type.below(first + i, o_.clusters));
+      double* row = rows.data() + i * l_.d;
+      for (Index c = 0; c < l_.d; ++c) row[c] = vector[c] + 0.1 * row[c];
+    }
+  }
+
+  void rotate(std::vector<double>& rows, Index first, const RopeData& rotation) const {
+    const Index half = l_.d / 2;
+    const auto count = static_cast<Index>(rows.size()) / l_.d;
+    for (Index i = 0; i < count; ++i) {
+      double* row = rows.data() + i * l_.d;
+      for (Index c = 0; c < half; ++c) {
+        const double angle =
+            static_cast<double>(first + i) * rotation.inv_freq[static_cast<std::size_t>(c)];
+        const double a = row[c];
+        const double b = row[c + half];
+        row[c] = a * std::cos(angle) - b * std::sin(angle);
+        row[c + half] = b * std::cos(angle) + a * std::sin(angle);
+      }
+    }
+  }
+
+  const SynthOptions& o_;
+  const LayerLayout& l_;
+  ElementType type_;
+  const StreamId& id_;
+};
+
+struct KindEntry {
+  SynthKind kind;
+  HeadData (Head::*draw)() const;
+};
+
+const std::vector<KindEntry>& entries() {
+  static const std::vector<KindEntry> kEntries = {
+      {{"gaussian", "independent standard normal queries, keys and values"}, &Head::gaussian},
+      {{"clusterable", "keys in --m clusters of diameter at most --delta, far apart"},
+       &Head::clusterable},
+      {{"heavy_hitters", "--m tokens, the first among them, receive most attention"},
+       &Head::heavy_hitters},
+      {{"rope", "--m position-free content vectors rotated by RoPE, with the /rope group"},
+       &Head::rope},
+      {{"adversarial", "ties, copies, zero keys and values, huge and tiny norms; all finite"},
+       &Head::adversarial},
+  };
+  return kEntries;
+}
+
+}  // namespace
+
+const std::vector<SynthKind>& synth_kinds() {
+  static const std::vector<SynthKind> kKinds = [] {
+    std::vector<SynthKind> kinds;
+    for (const KindEntry& entry : entries()) kinds.push_back(entry.kind);
+    return kinds;
+  }();
+  return kKinds;
+}
+
+HeadData synth_head(const SynthOptions& options, const LayerLayout& layout, ElementType type,
+                    const StreamId& id) {
+  for (const KindEntry& entry : entries()) {
+    if (entry.kind.name == options.kind) return (Head(options, layout, type, id).*entry.draw)();
+  }
+  throw InputError("synth: unknown kind '" + options.kind + "'");
+}
+
+RopeData synth_rope(const SynthOptions& options) {
+  RopeData rope;
+  rope.theta = options.theta;
+  for (Index c = 0; c < options.d / 2; ++c) {
+    rope.inv_freq.push_back(
+        std::pow(options.theta, -2.0 * static_cast<double>(c) / static_cast<double>(options.d)));
+  }
+  return rope;
+}
+
+}  // namespace kvbench

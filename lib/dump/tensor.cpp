@@ -1,0 +1,233 @@
+#include "dump/tensor.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr std::uint64_t kSlabBytes = std::uint64_t{1} << 20;
+// Chunks that span several heads are kept for the next head up to this much.
+constexpr std::uint64_t kLargestCache = std::uint64_t{32} << 20;
+
+struct FloatLayout {
+  std::size_t size, sign, exponent, exponent_bits, mantissa_bits, bias;
+  ElementType type;
+};
+constexpr std::array<FloatLayout, 4> kFloatLayouts = {{
+    {2, 15, 10, 5, 10, 15, ElementType::kFloat16},
+    {2, 15, 7, 8, 7, 127, ElementType::kBfloat16},
+    {4, 31, 23, 8, 23, 127, ElementType::kFloat32},
+    {8, 63, 52, 11, 52, 1023, ElementType::kFloat64},
+}};
+
+bool is_swapped(hid_t type) {
+  const H5T_order_t other =
+      std::endian::native == std::endian::little ? H5T_ORDER_BE : H5T_ORDER_LE;
+  return H5Tget_order(type) == other;
+}
+
+std::optional<ElementType> float_type(hid_t type) {
+  std::size_t sign = 0, exponent = 0, exponent_bits = 0, mantissa = 0, mantissa_bits = 0;
+  if (H5Tget_fields(type, &sign, &exponent, &exponent_bits, &mantissa, &mantissa_bits) < 0) {
+    return std::nullopt;
+  }
+  const H5T_order_t order = H5Tget_order(type);
+  if (order != H5T_ORDER_LE && order != H5T_ORDER_BE) return std::nullopt;
+  if (H5Tget_norm(type) != H5T_NORM_IMPLIED || H5Tget_offset(type) != 0) return std::nullopt;
+  for (const FloatLayout& l : kFloatLayouts) {
+    if (H5Tget_size(type) == l.size && sign == l.sign && exponent == l.exponent &&
+        exponent_bits == l.exponent_bits && mantissa == 0 && mantissa_bits == l.mantissa_bits &&
+        H5Tget_ebias(type) == l.bias) {
+      return l.type;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> dtype_attribute(hid_t dataset) {
+  if (!hdf5::has_attribute(dataset, "dtype")) return std::nullopt;
+  return hdf5::read_string(dataset, "dtype");
+}
+
+struct Chunk {
+  std::array<std::uint64_t, 3> dims{};
+  std::uint64_t bytes = 0;
+};
+
+std::optional<Chunk> chunk_of(hid_t dataset) {
+  const hdf5::Handle properties(H5Dget_create_plist(dataset));
+  if (H5Pget_layout(properties.get()) != H5D_CHUNKED) return std::nullopt;
+  std::array<hsize_t, 3> dims{};
+  if (H5Pget_chunk(properties.get(), 3, dims.data()) != 3) return std::nullopt;
+  const hdf5::Handle type(H5Dget_type(dataset));
+  Chunk chunk;
+  std::copy(dims.begin(), dims.end(), chunk.dims.begin());
+  // The library keeps chunks below 4 GiB, so that this cannot overflow.
+  chunk.bytes = dims[0] * dims[1] * dims[2] * H5Tget_size(type.get());
+  return chunk;
+}
+
+std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+std::uint64_t chunk_bytes(hid_t dataset) {
+  const auto chunk = chunk_of(dataset);
+  return chunk ? chunk->bytes : 0;
+}
+
+std::variant<StoredType, std::string> stored_type(hid_t dataset) {
+  const hdf5::Handle type(H5Dget_type(dataset));
+  const std::optional<std::string> dtype = dtype_attribute(dataset);
+  const H5T_class_t type_class = H5Tget_class(type.get());
+  const std::size_t size = H5Tget_size(type.get());
+  if (type_class == H5T_FLOAT) {
+    const auto known = float_type(type.get());
+    if (!known) {
+      return fmt::format("{}-byte floating-point elements of an unknown layout", size);
+    }
+    if (size == 2 && dtype && *dtype != element_name(*known)) {
+      return fmt::format("elements are {} but the attribute dtype says '{}'", element_name(*known),
+                         *dtype);
+    }
+    return StoredType{*known, is_swapped(type.get())};
+  }
+  const bool bits = type_class == H5T_INTEGER || type_class == H5T_OPAQUE;
+  if (bits && size == 2) {
+    if (dtype == "bfloat16") {
+      return StoredType{ElementType::kBfloat16,
+                        type_class == H5T_INTEGER && is_swapped(type.get())};
+    }
+    return dtype ? fmt::format("16-bit integers with attribute dtype = '{}'", *dtype)
+                 : std::string("16-bit integers without the attribute dtype = \"bfloat16\"");
+  }
+  return bits ? fmt::format("{}-byte elements that are no floating-point numbers", size)
+              : std::string("elements that are no floating-point numbers");
+}
+
+Tensor::Tensor(hid_t file, const std::string& dataset_path, std::string place, Index row_token)
+    : place_(std::move(place)), row_token_(row_token) {
+  try {
+    dataset_ = hdf5::Handle(H5Dopen2(file, dataset_path.c_str(), H5P_DEFAULT));
+    const auto chunk = chunk_of(dataset_.get());
+    file_space_ = hdf5::Handle(H5Dget_space(dataset_.get()));
+    memory_type_ = hdf5::Handle(H5Dget_type(dataset_.get()));
+    const auto dims = hdf5::extent(file_space_.get());
+    const auto stored = stored_type(dataset_.get());
+    if (dims.size() != 3 || !std::holds_alternative<StoredType>(stored)) {
+      throw hdf5::Error("not a tensor of a dump");
+    }
+    for (std::size_t i = 0; i < 3; ++i) dims_[i] = static_cast<Index>(dims[i]);
+    stored_ = std::get<StoredType>(stored);
+
+    const std::uint64_t row_bytes = dims[2] * element_bytes(stored_.type);
+    slab_rows_ = static_cast<Index>(std::max<std::uint64_t>(1, kSlabBytes / row_bytes));
+    if (!chunk) return;
+    const auto chunk_rows = static_cast<Index>(chunk->dims[1]);
+    if (slab_rows_ > chunk_rows) slab_rows_ -= slab_rows_ % chunk_rows;
+    // Hold the chunks that a slab touches, and those of the whole head where the next head will
+    // want them again: a chunk that falls out of the cache is decoded anew.
+    const std::uint64_t across = ceil_div(dims[2], chunk->dims[2]);
+    std::uint64_t cache = std::max(kSlabBytes, across * chunk->bytes);
+    const std::uint64_t whole_head = across * ceil_div(dims[1], chunk->dims[1]) * chunk->bytes;
+    if (chunk->dims[0] > 1 && whole_head <= kLargestCache) cache = std::max(cache, whole_head);
+    const hdf5::Handle access(H5Pcreate(H5P_DATASET_ACCESS));
+    hdf5::check(H5Pset_chunk_cache(access.get(), 4099, cache, 1.0));
+    dataset_ = hdf5::Handle();
+    dataset_ = hdf5::Handle(H5Dopen2(file, dataset_path.c_str(), access.get()));
+  } catch (const hdf5::Error& error) {
+    throw InputError(
+        fmt::format("{}: cannot be opened ({}); make the dump again", place_, error.what()));
+  }
+}
+
+void Tensor::read_rows(Index head, Index row, Index count, std::byte* out) const {
+  const std::array<hsize_t, 3> start = {static_cast<hsize_t>(head), static_cast<hsize_t>(row), 0};
+  const std::array<hsize_t, 3> size = {1, static_cast<hsize_t>(count),
+                                       static_cast<hsize_t>(columns())};
+  const hdf5::Handle memory_space(H5Screate_simple(3, size.data(), nullptr));
+  hdf5::check(H5Sselect_hyperslab(file_space_.get(), H5S_SELECT_SET, start.data(), nullptr,
+                                  size.data(), nullptr));
+  hdf5::check(H5Dread(dataset_.get(), memory_type_.get(), memory_space.get(), file_space_.get(),
+                      H5P_DEFAULT, out));
+}
+
+void Tensor::refuse_unreadable(Index head, Index row, Index count,
+                               const std::string& reason) const {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(columns()) * element_bytes(type()));
+  Index bad = row;
+  for (Index i = row; i < row + count; ++i) {
+    try {
+      read_rows(head, i, 1, bytes.data());
+    } catch (const hdf5::Error&) {
+      bad = i;
+      break;
+    }
+  }
+  throw InputError(fmt::format(
+      "{}: head {}, token {}: stored data cannot be read ({}); the file is truncated or damaged, "
+      "copy or make it again",
+      place_, head, bad + row_token_, reason));
+}
+
+void Tensor::require_finite(Index head, Index row, const std::vector<std::byte>& native,
+                            std::size_t count) const {
+  const std::size_t bad = first_nonfinite(type(), native.data(), count);
+  if (bad == count) return;
+  double value = 0.0;
+  to_doubles(type(), native.data() + bad * element_bytes(type()), 1, &value);
+  const auto width = static_cast<std::size_t>(columns());
+  throw InputError(fmt::format(
+      "{}: head {}, token {}: element {} is {}; every element must be finite, make the dump again",
+      place_, head, row + static_cast<Index>(bad / width) + row_token_, bad % width,
+      value != value ? "NaN" : "infinite"));
+}
+
+void Tensor::for_each_slab(Index head, Index first, Index last, const Visit& visit) const {
+  std::vector<std::byte> bytes;
+  std::vector<std::byte> native;
+  Index row = first;
+  while (row < last) {
+    // Slabs end on multiples of their size, and so on the edges of chunks.
+    const Index end = std::min(last, (row / slab_rows_ + 1) * slab_rows_);
+    const auto count = static_cast<std::size_t>((end - row) * columns());
+    bytes.resize(count * element_bytes(type()));
+    try {
+      read_rows(head, row, end - row, bytes.data());
+    } catch (const hdf5::Error& error) {
+      refuse_unreadable(head, row, end - row, error.what());
+    }
+    if (stored_.swapped) {
+      native = bytes;
+      swap_bytes(type(), native.data(), count);
+    }
+    require_finite(head, row, stored_.swapped ? native : bytes, count);
+    visit(row, end - row, bytes);
+    row = end;
+  }
+}
+
+std::vector<double> Tensor::read(Index head, Index first, Index last) const {
+  std::vector<double> values(static_cast<std::size_t>((last - first) * columns()));
+  for_each_slab(head, first, last,
+                [&](Index row, Index count, const std::vector<std::byte>& bytes) {
+                  double* out = values.data() + (row - first) * columns();
+                  const auto elements = static_cast<std::size_t>(count * columns());
+                  if (!stored_.swapped) {
+                    to_doubles(type(), bytes.data(), elements, out);
+                    return;
+                  }
+                  std::vector<std::byte> native = bytes;
+                  swap_bytes(type(), native.data(), elements);
+                  to_doubles(type(), native.data(), elements, out);
+                });
+  return values;
+}
+
+}  // namespace kvbench

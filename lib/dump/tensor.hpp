@@ -1,0 +1,66 @@
+// One tensor [heads, rows, columns] of a dump, read in slabs of rows of one head.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/matrix_view.hpp"
+#include "dump/element_type.hpp"
+#include "dump/hdf5.hpp"
+
+namespace kvbench {
+
+// How a tensor's elements are stored.
+struct StoredType {
+  ElementType type = ElementType::kFloat32;
+  bool swapped = false;  // in the byte order that is not the machine's
+};
+
+// The stored type of a dataset, or a sentence saying why its elements cannot be read.
+std::variant<StoredType, std::string> stored_type(hid_t dataset);
+
+class Tensor {
+ public:
+  // `place`: "FILE: /path/of/dataset", for messages. `row_token`: the token that row 0 belongs to.
+  // The dataset must have passed the structure check: rank 3, known element type.
+  Tensor(hid_t file, const std::string& dataset_path, std::string place, Index row_token);
+
+  Index heads() const { return dims_[0]; }
+  Index rows() const { return dims_[1]; }
+  Index columns() const { return dims_[2]; }
+  ElementType type() const { return stored_.type; }
+
+  // Calls visit(row, count, bytes) for rows [first, last) of `head`, in order, in slabs of bounded
+  // size: `count` rows of elements as stored. Throws InputError naming dataset, head and token
+  // where the data cannot be read or an element is NaN or infinite.
+  using Visit = std::function<void(Index row, Index count, const std::vector<std::byte>& bytes)>;
+  void for_each_slab(Index head, Index first, Index last, const Visit& visit) const;
+
+  // Rows [first, last) of `head` as doubles, [last - first, columns]. The same errors.
+  std::vector<double> read(Index head, Index first, Index last) const;
+
+ private:
+  void read_rows(Index head, Index row, Index count, std::byte* out) const;
+  [[noreturn]] void refuse_unreadable(Index head, Index row, Index count,
+                                      const std::string& reason) const;
+  void require_finite(Index head, Index row, const std::vector<std::byte>& native,
+                      std::size_t count) const;
+
+  std::string place_;
+  Index row_token_;
+  hdf5::Handle dataset_;
+  hdf5::Handle file_space_;
+  hdf5::Handle memory_type_;  // the stored type: HDF5 converts nothing
+  std::array<Index, 3> dims_{};
+  StoredType stored_;
+  Index slab_rows_ = 1;
+};
+
+// The bytes of a dataset's chunk, 0 for other layouts: what the library holds to decode it.
+std::uint64_t chunk_bytes(hid_t dataset);
+
+}  // namespace kvbench

@@ -1,0 +1,77 @@
+// Writing dumps (format: data/README.md), one head at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/matrix_view.hpp"
+#include "dump/element_type.hpp"
+
+namespace kvbench {
+
+struct RopeData {
+  std::vector<double> inv_freq;  // d_rot / 2, per position in radians
+  double theta = 10000.0;
+  std::string layout = "half";  // or "interleaved"
+  double attention_scaling = 1.0;
+};
+
+struct DumpHeader {
+  std::string model;
+  std::string producer;
+  int n_layers = 1;
+};
+
+// How tensors are stored. `out` is float32, or float64 where the others are.
+struct StorageOptions {
+  ElementType type = ElementType::kFloat16;
+  bool bfloat16_as_float = false;  // a 16-bit HDF5 float instead of uint16 with an attribute
+  bool big_endian = false;
+  Index chunk_rows = 0;   // 0: contiguous, or the library's 1024 rows where gzip asks for chunks
+  Index chunk_heads = 1;  // heads that one chunk spans
+  int gzip = 0;           // level 1 to 9, 0 = none
+};
+
+struct LayerLayout {
+  Index query_heads = 1;
+  Index kv_heads = 1;
+  Index tokens = 1;
+  Index query_rows = 1;  // Nq
+  Index d = 1;
+  Index dv = 1;
+  Index out_rows = 0;  // 0: no `out`
+  double scale = 1.0;
+  Index window = 0;
+  double softcap = 0.0;
+};
+
+// Builds a dump under a temporary name beside `path` and renames it into place when finished, so
+// that no half-written dump is ever seen. Throws InputError where the place cannot be written.
+class DumpWriter {
+ public:
+  DumpWriter(const std::string& path, const DumpHeader& header, const StorageOptions& storage = {});
+  ~DumpWriter();  // removes what was not finished
+  DumpWriter(const DumpWriter&) = delete;
+  DumpWriter& operator=(const DumpWriter&) = delete;
+
+  void write_rope(const RopeData& rope);  // of the whole file
+  void add_sequence(const std::string& name, std::optional<Index> prompt_tokens = std::nullopt,
+                    const std::string& description = "",
+                    const std::vector<std::int32_t>& token_ids = {});
+  // Opens a layer of the sequence added last; heads are written to the layer added last.
+  void add_layer(int index, const LayerLayout& layout);
+  void write_layer_rope(const RopeData& rope);
+  // One head of tensor "q", "k", "v" or "out": all its rows, row-major. Values are rounded to the
+  // stored type.
+  void write_head(const std::string& tensor, Index head, const std::vector<double>& values);
+  void finish();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvbench
