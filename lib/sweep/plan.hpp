@@ -52,10 +52,10 @@ struct PlannedGroup {
   std::size_t dump = 0;  // index into Plan::dumps
   std::string sequence;
   int layer = 0;
-  int kv_heads = 0;         // of the layer, whether selected or not
-  Index prompt = 0;         // P
-  std::vector<Index> rows;  // scored rows, ascending; empty: all its cells are skipped
-  StreamShape shape;        // cut to select.tokens
+  int kv_heads = 0;                // of the layer, whether selected or not
+  Index prompt = 0;                // P
+  std::vector<Index> rows;         // scored rows, ascending; empty: all its cells are skipped
+  StreamShape shape;               // cut to select.tokens
   std::vector<std::size_t> cells;  // ascending indices into Plan::cells
 };
 

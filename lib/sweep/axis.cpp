@@ -1,0 +1,239 @@
+#include "sweep/axis.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <map>
+
+#include "core/spelling.hpp"
+#include "sweep/config.hpp"
+#include "sweep/document.hpp"
+
+namespace kvbench {
+namespace {
+
+using nlohmann::json;
+
+const std::vector<std::string> kForms = {"range", "pow2", "logspace"};
+
+constexpr double kLargestExact = 0x1p53;  // up to here doubles hold every integer
+
+double rounded(double value) { return std::strtod(fmt::format("{:.11e}", value).c_str(), nullptr); }
+
+bool integral(double value) {
+  return std::fabs(value) <= kLargestExact && std::nearbyint(value) == value;
+}
+
+Value number(double value) {
+  return integral(value) ? Value(static_cast<std::int64_t>(value)) : Value(value);
+}
+
+// The numbers of a form, or the clause that says why there are none.
+struct Generated {
+  std::vector<Value> values;
+  std::string fault;
+};
+
+Generated refused(std::string fault) { return {{}, std::move(fault)}; }
+
+Generated too_many(double count) {
+  return refused(fmt::format("gives {:.0f} values, more than the {} cells a sweep may have", count,
+                             kMostCells));
+}
+
+Generated range(double first, double last, double step) {
+  if (step == 0.0) return refused("the step of a range must not be 0");
+  const double steps = (last - first) / step;
+  if (!std::isfinite(steps)) return refused("is too wide a range for its step");
+  if (steps < 0.0) {
+    return refused(
+        fmt::format("is an empty axis: steps of {} from {} never reach {}", step, first, last));
+  }
+  if (steps >= static_cast<double>(kMostCells)) return too_many(steps + 1.0);
+  const double whole = std::nearbyint(steps);
+  if (std::fabs(steps - whole) > 1e-9 * std::max(1.0, whole)) {
+    const double below = first + std::floor(steps) * step;
+    return refused(
+        fmt::format("a range includes both ends, but whole steps of {} from {} miss {}; end it at "
+                    "{} or {}",
+                    step, first, last, rounded(below), rounded(below + step)));
+  }
+  Generated result;
+  const double scale = std::max({std::fabs(first), std::fabs(last), std::fabs(step)});
+  for (double i = 0.0; i <= whole; i += 1.0) {
+    double value = first + i * step;
+    if (i == whole) {
+      value = last;
+    } else if (i > 0.0 && !integral(value)) {
+      value = std::fabs(value) < 1e-12 * scale ? 0.0 : rounded(value);
+    }
+    result.values.push_back(number(value));
+  }
+  return result;
+}
+
+Generated pow2(double lo, double hi) {
+  if (!integral(lo) || !integral(hi) || lo < -1022 || hi > 1023) {
+    return refused("pow2 takes two whole exponents from -1022 to 1023");
+  }
+  if (lo > hi) {
+    return refused(
+        fmt::format("is an empty axis: the first exponent, {}, is above the last, {}", lo, hi));
+  }
+  Generated result;
+  for (int exponent = static_cast<int>(lo); exponent <= static_cast<int>(hi); ++exponent) {
+    result.values.push_back(number(std::ldexp(1.0, exponent)));
+  }
+  return result;
+}
+
+Generated logspace(double lo, double hi, double count, Parameter::Kind kind) {
+  if (lo <= 0.0 || hi <= 0.0) return refused("the ends of a logspace must be above 0");
+  if (!integral(count) || count < 1.0) {
+    return refused("the count of a logspace must be an integer >= 1");
+  }
+  if (count > static_cast<double>(kMostCells)) return too_many(count);
+  if (count == 1.0 && lo != hi) return refused("a logspace with two ends has at least two values");
+  const bool whole = kind == Parameter::Kind::kInteger ||
+                     (kind == Parameter::Kind::kTokens && integral(lo) && integral(hi));
+  Generated result;
+  const double ratio = std::log(hi) - std::log(lo);
+  for (double i = 0.0; i < count; i += 1.0) {
+    double value = lo;
+    if (i == count - 1.0) {
+      value = hi;
+    } else if (i > 0.0) {
+      value = rounded(std::exp(std::log(lo) + ratio * (i / (count - 1.0))));
+      if (whole) value = std::nearbyint(value);
+    }
+    const Value next = number(value);
+    // The sequence is monotonic, so that equal neighbours are all repetitions there are.
+    if (!whole || result.values.empty() || result.values.back() != next) {
+      result.values.push_back(next);
+    }
+  }
+  return result;
+}
+
+Generated generate(const std::string& form, const json& arguments, Parameter::Kind kind) {
+  const std::size_t wanted = form == "pow2" ? 2 : 3;
+  bool numbers = arguments.is_array() && arguments.size() == wanted;
+  if (numbers) {
+    for (const json& argument : arguments) numbers = numbers && argument.is_number();
+  }
+  if (!numbers) {
+    const char* names = form == "range"  ? "[first, last, step]"
+                        : form == "pow2" ? "[lo, hi]"
+                                         : "[lo, hi, count]";
+    return refused(fmt::format("must be {}, is {}", names, shown(arguments)));
+  }
+  const auto argument = [&](std::size_t i) { return arguments[i].get<double>(); };
+  if (form == "range") return range(argument(0), argument(1), argument(2));
+  if (form == "pow2") return pow2(argument(0), argument(1));
+  return logspace(argument(0), argument(1), argument(2), kind);
+}
+
+bool takes_numbers(const Parameter& parameter) {
+  return parameter.kind != Parameter::Kind::kChoice && parameter.kind != Parameter::Kind::kFlag;
+}
+
+// The values as given, before they are checked.
+std::optional<Axis> listed(const json& given, const Parameter& parameter,
+                           const std::string& pointer, Faults& faults) {
+  Axis axis;
+  if (given.is_object()) {
+    const std::string form = given.size() == 1 ? given.begin().key() : "";
+    if (!takes_numbers(parameter)) {
+      faults.add(pointer,
+                 "takes a value or a list of values; range, pow2 and logspace are for "
+                 "numbers");
+      return std::nullopt;
+    }
+    if (form != "range" && form != "pow2" && form != "logspace") {
+      faults.add(pointer, form.empty() ? "an axis has exactly one of range, pow2 and logspace"
+                                       : fmt::format("unknown axis form {}{}", form,
+                                                     nearest_word(form, kForms)
+                                                         ? did_you_mean(form, kForms)
+                                                         : "; use range, pow2 or logspace"));
+      return std::nullopt;
+    }
+    Generated generated = generate(form, given.front(), parameter.kind);
+    if (!generated.fault.empty()) {
+      faults.add(child(pointer, form), generated.fault);
+      return std::nullopt;
+    }
+    for (Value& value : generated.values) axis.values.push_back({std::move(value), pointer});
+    return axis;
+  }
+  axis.single = !given.is_array();
+  const json elements = axis.single ? json::array({given}) : given;
+  if (elements.empty()) {
+    faults.add(pointer,
+               "is an empty axis; list at least one value, or leave " + parameter.name + " out");
+    return std::nullopt;
+  }
+  bool good = true;
+  for (std::size_t i = 0; i < elements.size(); ++i) {
+    const std::string place = axis.single ? pointer : child(pointer, i);
+    if (auto value = to_value(elements[i])) {
+      axis.values.push_back({std::move(*value), place});
+    } else {
+      faults.add(place, "must be a single value, is " + shown(elements[i]));
+      good = false;
+    }
+  }
+  return good ? std::optional<Axis>(std::move(axis)) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Value> to_value(const json& given) {
+  switch (given.type()) {
+    case json::value_t::boolean:
+      return Value(given.get<bool>());
+    case json::value_t::string:
+      return Value(given.get<std::string>());
+    case json::value_t::number_integer:
+      return Value(given.get<std::int64_t>());
+    case json::value_t::number_unsigned: {
+      const auto wide = given.get<std::uint64_t>();
+      if (wide > static_cast<std::uint64_t>(INT64_MAX)) return Value(static_cast<double>(wide));
+      return Value(static_cast<std::int64_t>(wide));
+    }
+    case json::value_t::number_float:
+      return Value(given.get<double>());
+    default:
+      return std::nullopt;
+  }
+}
+
+json value_json(const Value& value) {
+  return std::visit([](const auto& held) { return json(held); }, value);
+}
+
+std::optional<Axis> expand_axis(const json& given, const Parameter& parameter,
+                                const std::string& pointer, Faults& faults) {
+  std::optional<Axis> axis = listed(given, parameter, pointer, faults);
+  if (!axis) return std::nullopt;
+  bool good = true;
+  std::map<Value, std::string> seen;
+  for (AxisValue& element : axis->values) {
+    if (const auto fault = check_value(parameter, element.value)) {
+      faults.add(element.pointer, *fault);
+      good = false;
+      continue;
+    }
+    const auto [first, fresh] = seen.emplace(element.value, element.pointer);
+    if (!fresh) {
+      faults.add(element.pointer, fmt::format("{} is given twice on this axis, first at {}; keep "
+                                              "one of them",
+                                              shown(value_json(element.value)), first->second));
+      good = false;
+    }
+  }
+  if (!good) return std::nullopt;
+  return axis;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,67 @@
+#include "sweep/cell_identity.hpp"
+
+#include <fmt/format.h>
+
+#include "core/hash.hpp"
+#include "sweep/axis.hpp"
+
+namespace kvbench {
+namespace {
+
+using nlohmann::json;
+
+// Everything of a cell's key that its whole group shares.
+json group_key(const Plan& plan, const PlannedGroup& group) {
+  return {{"dump", plan.dumps[group.dump].fingerprint},
+          {"sequence", group.sequence},
+          {"layer", group.layer},
+          {"tokens", group.shape.tokens},
+          {"prompt_tokens", group.prompt},
+          {"rows", plan.rows},
+          {"element_bytes", plan.element_bytes},
+          {"device", plan.device}};
+}
+
+}  // namespace
+
+GroupIdentity::GroupIdentity(const Plan& plan, const PlannedGroup& group) {
+  const json key = group_key(plan, group);
+  const auto part = [&](const char* name) {
+    return fmt::format("\"{}\":{}", name, key[name].dump());
+  };
+  device_to_element_bytes_ = part("device") + "," + part("dump") + "," + part("element_bytes");
+  layer_ = part("layer");
+  prompt_and_rows_ = part("prompt_tokens") + "," + part("rows");
+  sequence_and_tokens_ = part("sequence") + "," + part("tokens");
+}
+
+std::string GroupIdentity::id(const std::string& algorithm, const std::string& params, int kv_head,
+                              std::optional<std::uint32_t> seed) const {
+  return hash128_hex(
+      fmt::format("{{\"algorithm\":\"{}\",{},\"kv_head\":{},{},\"params\":{},{},\"seed\":{},{}}}",
+                  algorithm, device_to_element_bytes_, kv_head, layer_, params, prompt_and_rows_,
+                  seed ? std::to_string(*seed) : "null", sequence_and_tokens_));
+}
+
+json params_json(const Params& params) {
+  json object = json::object();
+  for (const auto& [name, value] : params.entries()) object[name] = value_json(value);
+  return object;
+}
+
+json cell_key(const Plan& plan, const PlannedCell& cell) {
+  json key = group_key(plan, plan.groups[cell.group]);
+  key["kv_head"] = cell.kv_head;
+  key["algorithm"] = cell.algorithm->id;
+  key["params"] = params_json(*cell.params);
+  key["seed"] = cell.seed ? json(*cell.seed) : json(nullptr);
+  return key;
+}
+
+std::string cell_path(const Plan& plan, const PlannedCell& cell) {
+  const PlannedGroup& group = plan.groups[cell.group];
+  return fmt::format("{}/{}/{}/{}/{}", cell.algorithm->id, cell.label, group.sequence, group.layer,
+                     cell.kv_head);
+}
+
+}  // namespace kvbench

@@ -1,0 +1,31 @@
+// The ids of the cells of one group.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "sweep/plan.hpp"
+
+namespace kvbench {
+
+// Hashes canonical cell keys (sorted names, no spaces) put together from their parts: making each
+// cell's document only to hash it would be most of the time that a large plan takes. Equal to
+// hash128_hex(cell_key(..).dump()).
+class GroupIdentity {
+ public:
+  // `group` is complete but for its cells.
+  GroupIdentity(const Plan& plan, const PlannedGroup& group);
+
+  // `params`: params_json(..).dump().
+  std::string id(const std::string& algorithm, const std::string& params, int kv_head,
+                 std::optional<std::uint32_t> seed) const;
+
+ private:
+  std::string device_to_element_bytes_;
+  std::string layer_;
+  std::string prompt_and_rows_;
+  std::string sequence_and_tokens_;
+};
+
+}  // namespace kvbench

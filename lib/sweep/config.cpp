@@ -1,0 +1,328 @@
+#include "sweep/config.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "core/error.hpp"
+#include "sweep/axis.hpp"
+#include "sweep/document.hpp"
+#include "sweep/dump_paths.hpp"
+#include "sweep/entry.hpp"
+#include "sweep/faults.hpp"
+#include "sweep/fields.hpp"
+#include "sweep/repetitions.hpp"
+
+namespace kvbench {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kSeedEnd = std::int64_t{1} << 32;
+constexpr std::int64_t kMostSeeds = 1'000'000;
+constexpr double kNoMaximum = 1e15;
+
+// Reads the file key by key into `config` and, beside it, `config.resolved`.
+class Reader {
+ public:
+  Reader(const json& document, SweepConfig& config, Faults& faults)
+      : document_(document), config_(config), resolved_(config.resolved), faults_(faults) {}
+
+  void read(const std::string& folder, const std::vector<AlgorithmDescription>& algorithms) {
+    resolved_ = json::object();
+    read_object(document_,
+                {"schema_version", "name", "dumps", "select", "replay", "evaluate", "seeds",
+                 "memory", "output", "algorithms"},
+                "a sweep file", "", faults_);
+    read_version();
+    read_name();
+    read_dumps(folder);
+    read_select();
+    read_replay();
+    read_rows();
+    read_seeds();
+    read_memory();
+    read_output();
+    read_entries(algorithms);
+  }
+
+ private:
+  const json* required(const std::string& key, const std::string& remedy) {
+    const json* given = member(document_, key);
+    if (given == nullptr) faults_.add("/" + key, "this key is missing; " + remedy);
+    return given;
+  }
+
+  // A member that is an object with these keys; null where absent or at fault.
+  const json* section(const std::string& key, const std::vector<std::string>& known) {
+    const json* given = member(document_, key);
+    if (given == nullptr || !read_object(*given, known, key, "/" + key, faults_)) return nullptr;
+    return given;
+  }
+
+  void read_version() {
+    resolved_["schema_version"] = 1;
+    const json* given = required("schema_version", "add \"schema_version\": 1");
+    if (given != nullptr && *given != 1) {
+      faults_.add("/schema_version",
+                  "must be 1, the version this program reads, is " + shown(*given));
+    }
+  }
+
+  void read_name() {
+    const json* given = required("name", "name the sweep; its results go to results/<name>");
+    if (given == nullptr) return;
+    const auto fits = [](const std::string& text) {
+      const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               c == '.' || c == '_' || c == '-';
+      });
+      return plain && !text.empty() && text.size() <= 200 && text[0] != '.' && text[0] != '-';
+    };
+    if (!given->is_string() || !fits(given->get_ref<const std::string&>())) {
+      faults_.add("/name",
+                  "must be a folder's name of letters, digits, \".\", \"_\" and \"-\" that begins "
+                  "with a letter, digit or \"_\", is " +
+                      shown(*given));
+      return;
+    }
+    config_.name = *given;
+    resolved_["name"] = config_.name;
+  }
+
+  void read_dumps(const std::string& folder) {
+    const json* given = required("dumps", "list the dumps to replay");
+    if (given == nullptr) return;
+    config_.dumps = read_dump_paths(*given, folder, "/dumps", faults_);
+    resolved_["dumps"] = config_.dumps;
+  }
+
+  void read_select() {
+    json& resolved = resolved_["select"];
+    resolved = {{"sequences", "all"}, {"layers", "all"}, {"kv_heads", "all"}, {"tokens", "all"}};
+    const json* given = section("select", {"sequences", "layers", "kv_heads", "tokens"});
+    if (given == nullptr) return;
+    config_.select = read_selection(*given, "/select", faults_);
+    resolved.update(selection_json(config_.select));
+    const json* tokens = member(*given, "tokens");
+    if (tokens == nullptr || *tokens == "all") return;
+    config_.tokens = read_integer(*tokens, 1, kNoMaximum, "/select/tokens", faults_).value_or(0);
+    resolved["tokens"] = config_.tokens;
+  }
+
+  void read_replay() {
+    resolved_["replay"] = {{"prompt_tokens", "default"}};
+    const json* given = section("replay", {"prompt_tokens"});
+    const json* prompt = given == nullptr ? nullptr : member(*given, "prompt_tokens");
+    if (prompt == nullptr || *prompt == "default") return;
+    Parameter parameter;
+    parameter.kind = Parameter::Kind::kTokens;
+    parameter.words = {"dump", "default"};
+    std::optional<Value> value = to_value(*prompt);
+    const auto fault =
+        value ? check_value(parameter, *value)
+              : std::optional<std::string>("must be a number or a word, is " + shown(*prompt));
+    if (fault) {
+      faults_.add("/replay/prompt_tokens", *fault);
+      return;
+    }
+    config_.prompt_tokens = *value;
+    resolved_["replay"]["prompt_tokens"] = value_json(*value);
+  }
+
+  void read_rows() {
+    const json* evaluate = section("evaluate", {"rows"});
+    const json* rows = evaluate == nullptr ? nullptr : member(*evaluate, "rows");
+    const std::string place = "/evaluate/rows";
+    if (rows != nullptr && rows->is_array()) {
+      if (const auto list = read_integers(*rows, 0, kNoMaximum, false, place, faults_)) {
+        config_.rows = *list;
+      }
+    } else if (rows != nullptr && rows->is_object()) {
+      read_object(*rows, {"last", "every"}, "rows", place, faults_);
+      if (rows->size() != 1) {
+        faults_.add(place, "must have exactly one of last and every, is " + shown(*rows));
+      }
+      for (const char* key : {"last", "every"}) {
+        const json* given = member(*rows, key);
+        if (given == nullptr) continue;
+        if (const auto count = read_integer(*given, 1, kNoMaximum, child(place, key), faults_)) {
+          config_.rows = {{key, *count}};
+        }
+      }
+    } else if (rows != nullptr && *rows != "all") {
+      faults_.add(place, "must be \"all\", {\"last\": m}, {\"every\": m} or a list of rows, is " +
+                             shown(*rows));
+    }
+    resolved_["evaluate"] = {{"rows", config_.rows}};
+  }
+
+  void read_seeds() {
+    const json* given = member(document_, "seeds");
+    std::int64_t first = 0;
+    std::int64_t count = 1;
+    if (given != nullptr && given->is_array()) {
+      read_seed_list(*given);
+      return;
+    }
+    if (given != nullptr && !given->is_object()) {
+      faults_.add("/seeds",
+                  "must be {\"first\": a, \"count\": m} or a list of seeds, is " + shown(*given));
+      return;
+    }
+    if (given != nullptr) {
+      read_object(*given, {"first", "count"}, "seeds", "/seeds", faults_);
+      const json* a = member(*given, "first");
+      const json* m = member(*given, "count");
+      std::optional<std::int64_t> read_first = first;
+      std::optional<std::int64_t> read_count = count;
+      if (a != nullptr) {
+        read_first =
+            read_integer(*a, 0, static_cast<double>(kSeedEnd - 1), "/seeds/first", faults_);
+      }
+      if (m != nullptr) {
+        read_count = read_integer(*m, 1, static_cast<double>(kMostSeeds), "/seeds/count", faults_);
+      }
+      if (!read_first || !read_count) return;
+      first = *read_first;
+      count = *read_count;
+      if (first + count > kSeedEnd) {
+        faults_.add("/seeds", fmt::format("the last seed, {}, is not below 2^32; lower first or "
+                                          "count",
+                                          first + count - 1));
+        return;
+      }
+    }
+    for (std::int64_t seed = first; seed < first + count; ++seed) {
+      config_.seeds.push_back(static_cast<std::uint32_t>(seed));
+    }
+    resolved_["seeds"] = {{"first", first}, {"count", count}};
+  }
+
+  void read_seed_list(const json& given) {
+    if (given.size() > static_cast<std::size_t>(kMostSeeds)) {
+      faults_.add("/seeds",
+                  fmt::format("lists {} seeds; at most {} are allowed", given.size(), kMostSeeds));
+      return;
+    }
+    const auto seeds =
+        read_integers(given, 0, static_cast<double>(kSeedEnd - 1), false, "/seeds", faults_);
+    if (!seeds) return;
+    config_.seeds.assign(seeds->begin(), seeds->end());
+    resolved_["seeds"] = *seeds;
+  }
+
+  void read_memory() {
+    const json* memory = section("memory", {"element_bytes"});
+    const json* bytes = memory == nullptr ? nullptr : member(*memory, "element_bytes");
+    if (bytes != nullptr) {
+      const std::string place = "/memory/element_bytes";
+      const auto read = read_integer(*bytes, 1, 8, place, faults_);
+      if (read && *read != 1 && *read != 2 && *read != 4 && *read != 8) {
+        faults_.add(place, fmt::format("must be 1, 2, 4 or 8, is {}", *read));
+      }
+      config_.element_bytes = static_cast<int>(read.value_or(config_.element_bytes));
+    }
+    resolved_["memory"] = {{"element_bytes", config_.element_bytes}};
+  }
+
+  void read_output() {
+    const json* output = section("output", {"rows"});
+    const json* rows = output == nullptr ? nullptr : member(*output, "rows");
+    if (rows != nullptr) {
+      config_.keep_rows = read_flag(*rows, "/output/rows", faults_).value_or(false);
+    }
+    resolved_["output"] = {{"rows", config_.keep_rows}};
+  }
+
+  void read_entries(const std::vector<AlgorithmDescription>& algorithms) {
+    const json* given = required("algorithms",
+                                 "list what to replay, for example "
+                                 "[{\"algorithm\": \"exact\"}]");
+    if (given == nullptr) return;
+    if (!given->is_array() || given->empty()) {
+      faults_.add("/algorithms", "must be a list with at least one entry, is " + shown(*given));
+      return;
+    }
+    resolved_["algorithms"] = json::array();
+    double points_left = static_cast<double>(kMostCells);
+    double cells = 0.0;  // on one stream
+    for (std::size_t i = 0; i < given->size(); ++i) {
+      auto read =
+          read_entry((*given)[i], algorithms, child("/algorithms", i), points_left, faults_);
+      if (!read) continue;
+      points_left -= static_cast<double>(read->entry.points.size());
+      for (const auto& point : read->entry.points) {
+        const bool seeded = read->entry.algorithm->randomised(*point);
+        cells += seeded ? static_cast<double>(config_.seeds.size()) : 1.0;
+      }
+      config_.entries.push_back(std::move(read->entry));
+      resolved_["algorithms"].push_back(std::move(read->resolved));
+    }
+    if (cells > static_cast<double>(kMostCells)) {
+      faults_.add("/algorithms", fmt::format("describes {:.0f} cells for each KV head, and a sweep "
+                                             "has at most {}; shorten an axis or the seeds",
+                                             cells, kMostCells));
+    }
+    refuse_repetitions(config_, faults_);
+  }
+
+  const json& document_;
+  SweepConfig& config_;
+  json& resolved_;
+  Faults& faults_;
+};
+
+std::string folder_of(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  return (error ? std::filesystem::path(path) : absolute).lexically_normal().parent_path().string();
+}
+
+std::string read_file(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    throw InputError(path + ": is a folder; name the sweep file in it");
+  }
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file.is_open() || file.bad()) {
+    const std::string cause = errno != 0 ? std::strerror(errno) : "read error";
+    throw InputError(path + ": cannot be read (" + cause + "); check the path of the sweep file");
+  }
+  return text;
+}
+
+}  // namespace
+
+SweepConfig parse_sweep(const std::string& text, const std::string& path,
+                        const std::vector<std::string>& sets,
+                        const std::vector<AlgorithmDescription>& algorithms) {
+  Faults faults(path);
+  json document = parse_document(text, path, faults);
+  if (!document.is_object()) {
+    if (faults.none()) {
+      faults.add("", "must be an object in braces, is " + std::string(document.type_name()));
+    }
+    faults.throw_if_any();
+  }
+  apply_sets(document, sets, faults);
+  SweepConfig config;
+  config.path = path;
+  Reader(document, config, faults).read(folder_of(path), algorithms);
+  faults.throw_if_any();
+  return config;
+}
+
+SweepConfig read_sweep(const std::string& path, const std::vector<std::string>& sets,
+                       const std::vector<AlgorithmDescription>& algorithms) {
+  return parse_sweep(read_file(path), path, sets, algorithms);
+}
+
+}  // namespace kvbench

@@ -1,0 +1,96 @@
+#include "sweep/dump_paths.hpp"
+
+#include <glob.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <system_error>
+
+#include "sweep/document.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A folder is part of no pattern: only what the sweep file says may hold wildcards.
+std::string escaped(const std::string& folder) {
+  std::string text;
+  for (const char c : folder) {
+    if (c == '*' || c == '?' || c == '[' || c == '\\') text += '\\';
+    text += c;
+  }
+  return text;
+}
+
+std::vector<std::string> files_of_glob(const std::string& pattern) {
+  std::vector<std::string> files;
+  glob_t matches{};
+  if (glob(pattern.c_str(), GLOB_NOSORT, nullptr, &matches) == 0) {
+    for (std::size_t i = 0; i < matches.gl_pathc; ++i) {
+      std::error_code ignored;
+      if (!fs::is_directory(matches.gl_pathv[i], ignored)) files.emplace_back(matches.gl_pathv[i]);
+    }
+  }
+  globfree(&matches);
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// The file itself, whatever links and names lead to it.
+std::string identity(const std::string& path) {
+  std::error_code error;
+  const fs::path canonical = fs::canonical(path, error);
+  return error ? path : canonical.string();
+}
+
+}  // namespace
+
+std::vector<std::string> read_dump_paths(const nlohmann::json& given, const std::string& folder,
+                                         const std::string& pointer, Faults& faults) {
+  std::vector<std::string> paths;
+  if (!given.is_array() || given.empty()) {
+    faults.add(pointer, "must be a list of paths with at least one dump, is " + shown(given));
+    return paths;
+  }
+  std::error_code ignored;
+  std::map<std::string, std::string> seen;  // file -> where it was named
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const std::string place = child(pointer, i);
+    if (!given[i].is_string() || given[i].get_ref<const std::string&>().empty()) {
+      faults.add(place, "must be the path of a dump, is " + shown(given[i]));
+      continue;
+    }
+    const auto& written = given[i].get_ref<const std::string&>();
+    const bool absolute = fs::path(written).is_absolute();
+    const fs::path literal = absolute ? fs::path(written) : fs::path(folder) / written;
+    std::vector<std::string> files;
+    if (fs::exists(literal, ignored)) {
+      if (fs::is_directory(literal, ignored)) {
+        faults.add(place, written + " is a folder; name the dumps in it, for example " + written +
+                              "/*.h5");
+        continue;
+      }
+      files = {literal.string()};
+    } else {
+      files = files_of_glob(absolute ? written : escaped(folder) + "/" + written);
+    }
+    if (files.empty()) {
+      const bool pattern = written.find_first_of("*?[") != std::string::npos;
+      faults.add(place, (pattern ? "no file matches " : "there is no file ") + written +
+                            "; relative paths start at the folder of the sweep file, " + folder);
+    }
+    for (const std::string& file : files) {
+      const auto [first, fresh] = seen.emplace(identity(file), place);
+      if (!fresh) {
+        faults.add(place, file + " is already named by " + first->second + "; name it once");
+        continue;
+      }
+      paths.push_back(fs::path(file).lexically_normal().string());
+    }
+  }
+  return paths;
+}
+
+}  // namespace kvbench

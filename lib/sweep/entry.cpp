@@ -1,0 +1,274 @@
+#include "sweep/entry.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "core/spelling.hpp"
+#include "sweep/axis.hpp"
+#include "sweep/document.hpp"
+#include "sweep/fields.hpp"
+
+namespace kvbench {
+namespace {
+
+using nlohmann::json;
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+const AlgorithmDescription* read_algorithm(const json& entry,
+                                           const std::vector<AlgorithmDescription>& algorithms,
+                                           const std::string& pointer, Faults& faults) {
+  const std::string place = child(pointer, "algorithm");
+  const json* given = member(entry, "algorithm");
+  if (given == nullptr || !given->is_string()) {
+    faults.add(place, given == nullptr
+                          ? "this key is missing; name an algorithm (kvbench list algorithms)"
+                          : "must be the id of an algorithm, is " + shown(*given));
+    return nullptr;
+  }
+  const auto& id = given->get_ref<const std::string&>();
+  std::vector<std::string> known;
+  for (const AlgorithmDescription& algorithm : algorithms) {
+    if (algorithm.id == id || contains(algorithm.aliases, id)) return &algorithm;
+    known.push_back(algorithm.id);
+    known.insert(known.end(), algorithm.aliases.begin(), algorithm.aliases.end());
+  }
+  const std::string near = did_you_mean(id, known);
+  faults.add(place, fmt::format("unknown algorithm {}{}", id,
+                                near.empty() ? "; see kvbench list algorithms" : near));
+  return nullptr;
+}
+
+std::string alternatives_text(const Exclusive& exclusive) {
+  std::vector<std::string> texts;
+  for (const auto& names : exclusive.alternatives) {
+    texts.push_back(fmt::format("{}", fmt::join(names, " and ")));
+  }
+  return fmt::format("{}", fmt::join(texts, ", or "));
+}
+
+// Which parameters do not apply because another alternative was chosen; nothing where the choice is
+// at fault.
+std::optional<std::set<std::string>> excluded_by(const Exclusive& exclusive,
+                                                 const AlgorithmDescription& algorithm,
+                                                 const json& params, const std::string& pointer,
+                                                 Faults& faults) {
+  const auto given = [&](const std::string& name) { return params.contains(name); };
+  const auto has_default = [&](const std::string& name) {
+    for (const Parameter& parameter : algorithm.parameters) {
+      if (parameter.name == name) return parameter.fallback.has_value();
+    }
+    return false;
+  };
+  std::vector<std::string> all_given;
+  for (const auto& names : exclusive.alternatives) {
+    for (const std::string& name : names) {
+      if (given(name) && !contains(all_given, name)) all_given.push_back(name);
+    }
+  }
+  // An alternative fits what was given if nothing given lies outside it.
+  const std::vector<std::string>* partial = nullptr;
+  for (const auto& names : exclusive.alternatives) {
+    const bool fits = std::all_of(all_given.begin(), all_given.end(),
+                                  [&](const std::string& name) { return contains(names, name); });
+    const bool whole = std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+      return given(name) || has_default(name);
+    });
+    if (fits && whole) {
+      std::set<std::string> excluded;
+      for (const auto& others : exclusive.alternatives)
+        excluded.insert(others.begin(), others.end());
+      for (const std::string& name : names) excluded.erase(name);
+      return excluded;
+    }
+    if (fits) partial = &names;
+  }
+  const std::string choice = "give exactly one of: " + alternatives_text(exclusive);
+  if (all_given.empty()) {
+    std::vector<std::string> names;
+    for (const auto& alternative : exclusive.alternatives) {
+      names.insert(names.end(), alternative.begin(), alternative.end());
+    }
+    faults.add(pointer, fmt::format("none of {} is given; {}", fmt::join(names, ", "), choice));
+  } else if (partial != nullptr) {
+    std::vector<std::string> missing;
+    for (const std::string& name : *partial) {
+      if (!given(name) && !has_default(name)) missing.push_back(name);
+    }
+    faults.add(pointer, fmt::format("{} is missing beside {}; {}", fmt::join(missing, ", "),
+                                    fmt::join(all_given, ", "), choice));
+  } else {
+    faults.add(pointer,
+               fmt::format("{} exclude each other; {}", fmt::join(all_given, " and "), choice));
+  }
+  return std::nullopt;
+}
+
+// One column of the cross product, in the order of the table.
+struct Column {
+  const Parameter* parameter;
+  Axis axis;
+};
+
+Value normalised(const Parameter& parameter) {
+  Value value = *parameter.fallback;
+  static_cast<void>(check_value(parameter, value));
+  return value;
+}
+
+std::optional<std::vector<Column>> read_params(const json& params,
+                                               const AlgorithmDescription& algorithm,
+                                               const std::string& pointer, Faults& faults) {
+  const std::size_t before = faults.count();
+  std::vector<std::string> names;
+  for (const Parameter& parameter : algorithm.parameters) names.push_back(parameter.name);
+  for (const auto& item : params.items()) {
+    if (contains(names, item.key())) continue;
+    const std::string near = did_you_mean(item.key(), names);
+    const std::string all =
+        names.empty() ? "; it has none" : fmt::format("; it has {}", fmt::join(names, ", "));
+    faults.add(child(pointer, item.key()),
+               fmt::format("unknown parameter of {}{}", algorithm.id, near.empty() ? all : near));
+  }
+  std::set<std::string> excluded, in_choice;
+  for (const Exclusive& exclusive : algorithm.exclusive) {
+    for (const auto& alternative : exclusive.alternatives) {
+      in_choice.insert(alternative.begin(), alternative.end());
+    }
+    if (const auto by = excluded_by(exclusive, algorithm, params, pointer, faults)) {
+      excluded.insert(by->begin(), by->end());
+    }
+  }
+  std::vector<Column> columns;
+  for (const Parameter& parameter : algorithm.parameters) {
+    const std::string place = child(pointer, parameter.name);
+    if (const json* given = member(params, parameter.name)) {
+      if (auto axis = expand_axis(*given, parameter, place, faults)) {
+        columns.push_back({&parameter, std::move(*axis)});
+      }
+    } else if (excluded.count(parameter.name) != 0) {
+      continue;
+    } else if (parameter.fallback) {
+      columns.push_back({&parameter, {{{normalised(parameter), place}}, true}});
+    } else if (in_choice.count(parameter.name) == 0) {
+      faults.add(place, fmt::format("this key is missing; {} needs a value for {}", algorithm.id,
+                                    parameter.name));
+    }
+  }
+  if (faults.count() != before) return std::nullopt;
+  return columns;
+}
+
+// Every combination, the last column fastest, each asked whether any dump could satisfy it.
+std::vector<std::shared_ptr<const Params>> cross(const std::vector<Column>& columns,
+                                                 const AlgorithmDescription& algorithm,
+                                                 const std::string& pointer, Faults& faults) {
+  std::vector<std::shared_ptr<const Params>> points;
+  std::vector<std::size_t> at(columns.size(), 0);
+  while (true) {
+    Params params;
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      params.set(columns[i].parameter->name, columns[i].axis.values[at[i]].value);
+    }
+    if (const auto fault = algorithm.fault(params)) {
+      std::string place = child(pointer, fault->first);
+      for (std::size_t i = 0; i < columns.size(); ++i) {
+        if (columns[i].parameter->name == fault->first) {
+          place = columns[i].axis.values[at[i]].pointer;
+        }
+      }
+      faults.add(place, fault->second);
+    }
+    points.push_back(std::make_shared<const Params>(std::move(params)));
+    std::size_t i = columns.size();
+    while (i > 0 && ++at[i - 1] == columns[i - 1].axis.values.size()) at[--i] = 0;
+    if (i == 0) return points;
+  }
+}
+
+std::optional<std::string> read_label(const json& given, const std::string& pointer,
+                                      Faults& faults) {
+  const auto fits = [](const std::string& text) {
+    return !text.empty() && std::none_of(text.begin(), text.end(), [](char c) {
+      return c == '/' || static_cast<unsigned char>(c) < 0x20;
+    });
+  };
+  if (given.is_string() && fits(given.get_ref<const std::string&>())) {
+    return given.get<std::string>();
+  }
+  faults.add(pointer, "must be a name in quotes, not empty and without \"/\", is " + shown(given));
+  return std::nullopt;
+}
+
+json resolved_params(const std::vector<Column>& columns) {
+  json object = json::object();
+  for (const Column& column : columns) {
+    json list = json::array();
+    for (const AxisValue& element : column.axis.values) list.push_back(value_json(element.value));
+    object[column.parameter->name] = column.axis.single ? list.front() : list;
+  }
+  return object;
+}
+
+}  // namespace
+
+std::optional<ReadEntry> read_entry(const json& given,
+                                    const std::vector<AlgorithmDescription>& algorithms,
+                                    const std::string& pointer, double points_left,
+                                    Faults& faults) {
+  const std::size_t before = faults.count();
+  if (!read_object(given, {"algorithm", "params", "label", "where"}, "an entry of algorithms",
+                   pointer, faults)) {
+    return std::nullopt;
+  }
+  ReadEntry read;
+  SweepEntry& entry = read.entry;
+  entry.pointer = pointer;
+  entry.algorithm = read_algorithm(given, algorithms, pointer, faults);
+  if (const json* label = member(given, "label")) {
+    entry.label = read_label(*label, child(pointer, "label"), faults).value_or("");
+  } else if (entry.algorithm != nullptr) {
+    entry.label = entry.algorithm->id;
+  }
+  if (const json* where = member(given, "where")) {
+    const std::string place = child(pointer, "where");
+    if (read_object(*where, {"sequences", "layers", "kv_heads"}, "where", place, faults)) {
+      entry.where = read_selection(*where, place, faults);
+    }
+  }
+  const std::string place = child(pointer, "params");
+  const json* params = member(given, "params");
+  if (params != nullptr && !params->is_object()) {
+    faults.add(place, "must be an object of parameters, is " + shown(*params));
+    return std::nullopt;
+  }
+  if (entry.algorithm == nullptr) return std::nullopt;
+  const json none = json::object();
+  const auto columns =
+      read_params(params == nullptr ? none : *params, *entry.algorithm, place, faults);
+  if (!columns) return std::nullopt;
+
+  double points = 1.0;
+  for (const Column& column : *columns) points *= static_cast<double>(column.axis.values.size());
+  if (points > points_left) {
+    faults.add(place, fmt::format("its axes make {:.0f} points, and a sweep has at most {} cells; "
+                                  "shorten an axis",
+                                  points, kMostCells));
+    return std::nullopt;
+  }
+  entry.points = cross(*columns, *entry.algorithm, place, faults);
+  if (faults.count() != before) return std::nullopt;
+  read.resolved = {{"algorithm", entry.algorithm->id},
+                   {"params", resolved_params(*columns)},
+                   {"label", entry.label}};
+  if (entry.where != Selection{}) read.resolved["where"] = selection_json(entry.where);
+  return read;
+}
+
+}  // namespace kvbench

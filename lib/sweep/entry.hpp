@@ -1,0 +1,26 @@
+// One element of a sweep's `algorithms`.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sweep/config.hpp"
+#include "sweep/faults.hpp"
+
+namespace kvbench {
+
+struct ReadEntry {
+  SweepEntry entry;
+  nlohmann::json resolved;  // axes as lists, defaults filled in
+};
+
+// Reads one entry against the tables of `algorithms`. `points_left`: how many points the sweep may
+// still have; an entry with more is a fault and is not expanded. Nothing is returned where the
+// entry has a fault; all its faults are in `faults`.
+std::optional<ReadEntry> read_entry(const nlohmann::json& given,
+                                    const std::vector<AlgorithmDescription>& algorithms,
+                                    const std::string& pointer, double points_left, Faults& faults);
+
+}  // namespace kvbench

@@ -1,0 +1,143 @@
+#include "sweep/fields.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
+
+#include "core/spelling.hpp"
+#include "sweep/axis.hpp"
+#include "sweep/document.hpp"
+
+namespace kvbench {
+namespace {
+
+using nlohmann::json;
+
+Parameter integer_between(double minimum, double maximum) {
+  Parameter parameter;
+  parameter.name = "it";
+  parameter.minimum = minimum;
+  parameter.maximum = maximum;
+  return parameter;
+}
+
+constexpr double kMostLayersOrHeads = 1e6;
+
+std::optional<std::vector<std::string>> read_names(const json& given, const std::string& pointer,
+                                                   Faults& faults) {
+  if (!given.is_array() || given.empty()) {
+    faults.add(pointer, "must be \"all\" or a list of names, is " + shown(given));
+    return std::nullopt;
+  }
+  std::vector<std::string> names;
+  std::set<std::string> seen;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (!given[i].is_string()) {
+      faults.add(child(pointer, i), "must be a name in quotes, is " + shown(given[i]));
+    } else if (!seen.insert(given[i].get<std::string>()).second) {
+      faults.add(child(pointer, i), shown(given[i]) + " is given twice; keep one of them");
+    } else {
+      names.push_back(given[i].get<std::string>());
+    }
+  }
+  return names;
+}
+
+std::optional<std::vector<int>> read_indices(const json& object, const std::string& key,
+                                             const std::string& pointer, Faults& faults) {
+  const json* given = member(object, key);
+  if (given == nullptr) return std::nullopt;
+  const auto read = read_integers(*given, 0, kMostLayersOrHeads, true, child(pointer, key), faults);
+  if (!read || read->empty()) return std::nullopt;
+  return std::vector<int>(read->begin(), read->end());
+}
+
+}  // namespace
+
+bool read_object(const json& given, const std::vector<std::string>& known, const std::string& owner,
+                 const std::string& pointer, Faults& faults) {
+  if (!given.is_object()) {
+    faults.add(pointer, fmt::format("must be an object with {}, is {}", fmt::join(known, ", "),
+                                    shown(given)));
+    return false;
+  }
+  for (const auto& item : given.items()) {
+    const std::string& key = item.key();
+    bool found = false;
+    for (const std::string& name : known) found = found || name == key;
+    if (found) continue;
+    const std::string near = did_you_mean(key, known);
+    faults.add(
+        child(pointer, key),
+        fmt::format("unknown key of {}{}", owner,
+                    near.empty() ? fmt::format("; it has {}", fmt::join(known, ", ")) : near));
+  }
+  return true;
+}
+
+const json* member(const json& object, const std::string& key) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(key);
+  return found == object.end() ? nullptr : &*found;
+}
+
+std::optional<std::int64_t> read_integer(const json& given, double minimum, double maximum,
+                                         const std::string& pointer, Faults& faults) {
+  const Parameter parameter = integer_between(minimum, maximum);
+  std::optional<Value> value = to_value(given);
+  if (!value) {
+    faults.add(pointer, "must be an integer, is " + shown(given));
+    return std::nullopt;
+  }
+  if (const auto fault = check_value(parameter, *value)) {
+    faults.add(pointer, *fault);
+    return std::nullopt;
+  }
+  return std::get<std::int64_t>(*value);
+}
+
+std::optional<std::vector<std::int64_t>> read_integers(const json& given, double minimum,
+                                                       double maximum, bool or_all,
+                                                       const std::string& pointer, Faults& faults) {
+  if (or_all && given == "all") return std::vector<std::int64_t>{};
+  if (!given.is_array() && !given.is_object()) {
+    faults.add(pointer, fmt::format("must be {}a list of integers, is {}",
+                                    or_all ? "\"all\" or " : "", shown(given)));
+    return std::nullopt;
+  }
+  const auto axis = expand_axis(given, integer_between(minimum, maximum), pointer, faults);
+  if (!axis) return std::nullopt;
+  std::vector<std::int64_t> values;
+  for (const AxisValue& element : axis->values) {
+    values.push_back(std::get<std::int64_t>(element.value));
+  }
+  return values;
+}
+
+std::optional<bool> read_flag(const json& given, const std::string& pointer, Faults& faults) {
+  if (given.is_boolean()) return given.get<bool>();
+  faults.add(pointer, "must be true or false, is " + shown(given));
+  return std::nullopt;
+}
+
+Selection read_selection(const json& given, const std::string& pointer, Faults& faults) {
+  Selection selection;
+  const json* sequences = member(given, "sequences");
+  if (sequences != nullptr && *sequences != "all") {
+    selection.sequences = read_names(*sequences, child(pointer, "sequences"), faults);
+  }
+  selection.layers = read_indices(given, "layers", pointer, faults);
+  selection.kv_heads = read_indices(given, "kv_heads", pointer, faults);
+  return selection;
+}
+
+json selection_json(const Selection& selection) {
+  json object = json::object();
+  if (selection.sequences) object["sequences"] = *selection.sequences;
+  if (selection.layers) object["layers"] = *selection.layers;
+  if (selection.kv_heads) object["kv_heads"] = *selection.kv_heads;
+  return object;
+}
+
+}  // namespace kvbench

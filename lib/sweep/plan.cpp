@@ -1,0 +1,316 @@
+#include "sweep/plan.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "core/hash.hpp"
+#include "sweep/cell_identity.hpp"
+#include "sweep/document.hpp"
+#include "sweep/faults.hpp"
+#include "sweep/only.hpp"
+#include "sweep/prompt.hpp"
+#include "sweep/rows.hpp"
+
+namespace kvbench {
+namespace {
+
+template <class T>
+bool selects(const std::optional<std::vector<T>>& list, const T& element) {
+  return !list || std::find(list->begin(), list->end(), element) != list->end();
+}
+
+bool selects(const Selection& selection, const std::string& sequence, int layer) {
+  return selects(selection.sequences, sequence) && selects(selection.layers, layer);
+}
+
+template <class T>
+std::string listed(const std::set<T>& existing) {
+  constexpr std::size_t kMostListed = 50;
+  std::vector<std::string> texts;
+  for (const T& element : existing) {
+    if (texts.size() == kMostListed) {
+      texts.push_back(fmt::format("... ({} in all)", existing.size()));
+      break;
+    }
+    texts.push_back(fmt::format("{}", element));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+class Planner {
+ public:
+  Planner(const SweepConfig& config, Plan& plan)
+      : config_(config), plan_(plan), faults_(config.path) {}
+
+  void build(const std::vector<std::string>& only) {
+    refuse_equal_dumps();
+    refuse_unknown(config_.select, "/select");
+    for (const SweepEntry& entry : config_.entries) {
+      refuse_unknown(entry.where, child(entry.pointer, "where"));
+    }
+    select_groups();
+    refuse_too_many();
+    faults_.throw_if_any();
+    Only filter(only);
+    for (std::size_t g = 0; g < plan_.groups.size(); ++g) add_cells(g, filter);
+    filter.report_unused(faults_);
+    faults_.throw_if_any();
+    drop_empty_groups();
+    Hash128 hash;
+    for (const PlannedCell& cell : plan_.cells) {
+      hash.add(cell.id);
+      hash.add("\n");
+    }
+    plan_.hash = hash.hex();
+  }
+
+ private:
+  void refuse_equal_dumps() {
+    std::map<std::string, std::string> seen;  // fingerprint -> path
+    for (const PlannedDump& dump : plan_.dumps) {
+      const auto [first, fresh] = seen.emplace(dump.fingerprint, dump.path);
+      if (fresh) continue;
+      faults_.add("/dumps", fmt::format("{} and {} have the same content; list one of them",
+                                        first->second, dump.path));
+    }
+  }
+
+  template <class T>
+  void refuse_missing(const std::optional<std::vector<T>>& wanted, const std::set<T>& existing,
+                      const char* what, const std::string& pointer) {
+    if (!wanted) return;
+    for (std::size_t i = 0; i < wanted->size(); ++i) {
+      if (existing.count((*wanted)[i]) != 0) continue;
+      faults_.add(child(pointer, i), fmt::format("no dump has {} {}; there are {}", what,
+                                                 (*wanted)[i], listed(existing)));
+    }
+  }
+
+  // What is named must exist in at least one dump.
+  void refuse_unknown(const Selection& selection, const std::string& pointer) {
+    std::set<std::string> sequences;
+    std::set<int> layers, heads;
+    for (const PlannedDump& dump : plan_.dumps) {
+      for (const PlannedSequence& sequence : dump.sequences) {
+        sequences.insert(sequence.name);
+        for (const PlannedLayer& layer : sequence.layers) {
+          layers.insert(layer.index);
+          for (int head = 0; head < layer.kv_heads; ++head) heads.insert(head);
+        }
+      }
+    }
+    refuse_missing(selection.sequences, sequences, "sequence", child(pointer, "sequences"));
+    refuse_missing(selection.layers, layers, "layer", child(pointer, "layers"));
+    refuse_missing(selection.kv_heads, heads, "KV head", child(pointer, "kv_heads"));
+  }
+
+  void select_groups() {
+    for (std::size_t d = 0; d < plan_.dumps.size(); ++d) {
+      const std::size_t before = plan_.groups.size();
+      const std::size_t faults_before = faults_.count();
+      for (const PlannedSequence& sequence : plan_.dumps[d].sequences) {
+        if (!is_utf8(sequence.name)) {
+          faults_.add("/dumps", fmt::format("a sequence of {} has a name that is not UTF-8; rename "
+                                            "it in the dump",
+                                            plan_.dumps[d].path));
+          continue;
+        }
+        for (const PlannedLayer& layer : sequence.layers) {
+          if (selects(config_.select, sequence.name, layer.index) &&
+              selected_heads(layer.kv_heads, {}) > 0) {
+            add_group(d, sequence, layer);
+          }
+        }
+      }
+      if (plan_.groups.size() == before && faults_.count() == faults_before) {
+        faults_.add("/select",
+                    fmt::format("leaves nothing of {}; select some of it, or take it off "
+                                "the list of dumps",
+                                plan_.dumps[d].path));
+      }
+    }
+  }
+
+  void add_group(std::size_t d, const PlannedSequence& sequence, const PlannedLayer& layer) {
+    const std::string place = fmt::format("sequence {} of {}", sequence.name, plan_.dumps[d].path);
+    PlannedGroup group;
+    group.dump = d;
+    group.sequence = sequence.name;
+    group.layer = layer.index;
+    group.kv_heads = layer.kv_heads;
+    group.shape = layer.shape;
+    if (config_.tokens > layer.shape.tokens) {
+      faults_.add("/select/tokens", fmt::format("must be at most {}, the tokens of {}, is {}",
+                                                layer.shape.tokens, place, config_.tokens));
+      return;
+    }
+    if (config_.tokens > 0) group.shape.tokens = config_.tokens;
+    const Index n = group.shape.tokens;
+    group.shape.first_query = std::min(group.shape.first_query, n);
+    const auto prompt = resolve_prompt(sequence, n, n - group.shape.first_query, place);
+    if (!prompt) return;
+    group.prompt = *prompt;
+    group.rows = scored_rows(config_.rows, group.shape, group.prompt, place, faults_);
+    plan_.groups.push_back(std::move(group));
+  }
+
+  std::optional<Index> resolve_prompt(const PlannedSequence& sequence, Index n, Index query_rows,
+                                      const std::string& place) {
+    if (!config_.prompt_tokens) return default_prompt(n, query_rows);
+    const Value& given = *config_.prompt_tokens;
+    if (const auto* fraction = std::get_if<double>(&given)) {
+      return static_cast<Index>(std::floor(*fraction * static_cast<double>(n)));
+    }
+    const bool from_dump = std::holds_alternative<std::string>(given);
+    if (from_dump && !sequence.prompt_tokens) {
+      faults_.add("/replay/prompt_tokens",
+                  fmt::format("\"dump\" asks for the attribute prompt_tokens, which {} does not "
+                              "have; give a number",
+                              place));
+      return std::nullopt;
+    }
+    const Index prompt = from_dump ? *sequence.prompt_tokens : std::get<std::int64_t>(given);
+    if (prompt >= 0 && prompt < n) return prompt;
+    faults_.add("/replay/prompt_tokens",
+                fmt::format("must be from 0 to {}, so that at least one of the {} tokens of {} is "
+                            "decoded, is {}{}",
+                            n - 1, n, place, prompt, from_dump ? " in the dump" : ""));
+    return std::nullopt;
+  }
+
+  Index selected_heads(int kv_heads, const Selection& where) const {
+    Index heads = 0;
+    for (int head = 0; head < kv_heads; ++head) {
+      heads += selects(config_.select.kv_heads, head) && selects(where.kv_heads, head) ? 1 : 0;
+    }
+    return heads;
+  }
+
+  // Counted from the sizes of the axes, before a single cell is made.
+  void refuse_too_many() {
+    std::vector<double> per_stream;
+    for (const SweepEntry& entry : config_.entries) {
+      double cells = 0.0;
+      for (const auto& point : entry.points) {
+        cells +=
+            entry.algorithm->randomised(*point) ? static_cast<double>(config_.seeds.size()) : 1;
+      }
+      per_stream.push_back(cells);
+    }
+    double total = 0.0;
+    for (const PlannedGroup& group : plan_.groups) {
+      for (std::size_t e = 0; e < config_.entries.size(); ++e) {
+        const Selection& where = config_.entries[e].where;
+        if (!selects(where, group.sequence, group.layer)) continue;
+        total += per_stream[e] * static_cast<double>(selected_heads(group.kv_heads, where));
+      }
+    }
+    if (total > static_cast<double>(kMostCells)) {
+      faults_.add("/algorithms", fmt::format("the sweep has {:.0f} cells, more than {}; shorten an "
+                                             "axis, the seeds or the selection",
+                                             total, kMostCells));
+    } else if (total == 0.0 && faults_.none()) {
+      faults_.add("/algorithms",
+                  "no cell is left: no entry's \"where\" meets what is selected; "
+                  "widen one of them");
+    }
+  }
+
+  std::optional<std::string> reason(const PlannedGroup& group,
+                                    const AlgorithmDescription& algorithm,
+                                    const Params& params) const {
+    if (group.rows.empty()) {
+      const Index first = group.shape.first_query;
+      return first >= group.shape.tokens
+                 ? fmt::format("no row to score: the dump holds no query of the first {} tokens",
+                               group.shape.tokens)
+                 : fmt::format("no row to score: the dump holds queries from row {} on", first);
+    }
+    if (auto why = reason_to_skip(algorithm, params, group.shape, group.prompt)) return why;
+    return algorithm.skip_reason(params, group.shape, group.prompt);
+  }
+
+  // One point of one entry, as the cells of a group need it.
+  struct Point {
+    std::shared_ptr<const Params> params;
+    std::string text;  // canonical JSON of params
+    bool randomised;
+    std::optional<std::string> skip_reason;
+  };
+
+  void add_cells(std::size_t g, Only& only) {
+    PlannedGroup& group = plan_.groups[g];
+    std::vector<std::pair<const SweepEntry*, std::vector<Point>>> entries;
+    for (const SweepEntry& entry : config_.entries) {
+      if (!selects(entry.where, group.sequence, group.layer)) continue;
+      std::vector<Point> points;
+      for (const auto& params : entry.points) {
+        points.push_back({params, params_json(*params).dump(), entry.algorithm->randomised(*params),
+                          reason(group, *entry.algorithm, *params)});
+      }
+      entries.emplace_back(&entry, std::move(points));
+    }
+    const GroupIdentity identity(plan_, group);
+    for (int head = 0; head < group.kv_heads; ++head) {
+      if (!selects(config_.select.kv_heads, head)) continue;
+      for (const auto& [entry, points] : entries) {
+        if (!selects(entry->where.kv_heads, head)) continue;
+        for (const Point& point : points) {
+          PlannedCell cell;
+          cell.label = entry->label;
+          cell.group = g;
+          cell.kv_head = head;
+          cell.algorithm = entry->algorithm;
+          cell.params = point.params;
+          cell.skip_reason = point.skip_reason;
+          const std::string path = cell_path(plan_, cell);
+          for (std::size_t s = 0; s < (point.randomised ? config_.seeds.size() : 1); ++s) {
+            if (point.randomised) cell.seed = config_.seeds[s];
+            cell.id = identity.id(entry->algorithm->id, point.text, head, cell.seed);
+            if (!only.keeps(cell.id, path)) continue;
+            group.cells.push_back(plan_.cells.size());
+            plan_.cells.push_back(cell);
+          }
+        }
+      }
+    }
+  }
+
+  // A group whose cells `where` or `only` took away is not read.
+  void drop_empty_groups() {
+    std::vector<PlannedGroup> kept;
+    for (PlannedGroup& group : plan_.groups) {
+      if (group.cells.empty()) continue;
+      for (const std::size_t cell : group.cells) plan_.cells[cell].group = kept.size();
+      kept.push_back(std::move(group));
+    }
+    plan_.groups = std::move(kept);
+  }
+
+  const SweepConfig& config_;
+  Plan& plan_;
+  Faults faults_;
+};
+
+}  // namespace
+
+Plan make_plan(const SweepConfig& config, std::vector<PlannedDump> dumps,
+               const std::vector<std::string>& only, const std::string& device) {
+  Plan plan;
+  plan.name = config.name;
+  plan.config = config.resolved;
+  plan.dumps = std::move(dumps);
+  plan.rows = config.rows;
+  plan.device = device;
+  plan.element_bytes = config.element_bytes;
+  plan.keep_rows = config.keep_rows;
+  Planner(config, plan).build(only);
+  return plan;
+}
+
+}  // namespace kvbench

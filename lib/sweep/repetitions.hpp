@@ -1,0 +1,13 @@
+// Two entries of a sweep that describe the same cell.
+#pragma once
+
+#include "sweep/config.hpp"
+#include "sweep/faults.hpp"
+
+namespace kvbench {
+
+// Cells are told apart by algorithm and parameters, not by label. Leaves one fault for each pair of
+// entries that share a point and whose `where`, with the sweep's `select`, can meet.
+void refuse_repetitions(const SweepConfig& config, Faults& faults);
+
+}  // namespace kvbench

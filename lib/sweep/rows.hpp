@@ -1,0 +1,19 @@
+// Which decode rows of a sequence are scored.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/stream.hpp"
+#include "sweep/faults.hpp"
+
+namespace kvbench {
+
+// `rows` is evaluate.rows of a checked sweep: "all" = [P, n); {"last": m} = the last m of these,
+// cut to all; {"every": m} = P, P + m, ..; a list = absolute rows, each in [P, n) or a fault that
+// names `sequence`. Rows without stored query are left out. Ascending.
+std::vector<Index> scored_rows(const nlohmann::json& rows, const StreamShape& shape, Index prompt,
+                               const std::string& sequence, Faults& faults);
+
+}  // namespace kvbench
