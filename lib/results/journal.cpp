@@ -1,0 +1,234 @@
+#include "results/journal.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "core/error.hpp"
+#include "results/atomic_file.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr std::chrono::milliseconds kFlushAfter{800};
+
+CellState state_of(const Json& record) {
+  const auto& status = record.at("status").get_ref<const std::string&>();
+  if (status == "ok") return CellState::kOk;
+  return status == "skipped" ? CellState::kSkipped : CellState::kFailed;
+}
+
+Json header_of(const Plan& plan, const std::vector<Json>& provenance) {
+  Json dumps = Json::array();
+  for (const PlannedDump& dump : plan.dumps) {
+    dumps.push_back({{"path", dump.path}, {"fingerprint", dump.fingerprint}});
+  }
+  return {
+      {"kind", kJournalKind},      {"schema_version", kJournalSchema},
+      {"name", plan.name},         {"plan", {{"hash", plan.hash}, {"cells", plan.cells.size()}}},
+      {"dumps", std::move(dumps)}, {"config", plan.config},
+      {"provenance", provenance}};
+}
+
+std::string read_at(int descriptor, std::int64_t offset, std::int64_t size,
+                    const std::string& path) {
+  std::string text(static_cast<std::size_t>(size), '\0');
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t got = ::pread(descriptor, text.data() + done, text.size() - done,
+                                offset + static_cast<std::int64_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) throw OutputError(system_fault(path, "read"));
+    done += static_cast<std::size_t>(got);
+  }
+  return text;
+}
+
+}  // namespace
+
+Journal::Journal(const std::string& folder, const Plan& plan, Json run, Options options)
+    : path_(folder + "/journal.jsonl"), cells_(plan.cells.size()), run_(std::move(run)) {
+  std::error_code fault;
+  std::filesystem::create_directories(folder, fault);
+  if (fault) {
+    throw InputError(folder + ": cannot create the output folder: " + fault.message() +
+                     "; choose another --out");
+  }
+  lock(folder);
+  try {
+    open_or_create(plan, options);
+  } catch (const OutputError& error) {
+    ::close(lock_);
+    if (descriptor_ >= 0) ::close(descriptor_);
+    throw InputError(std::string(error.what()) + "; choose another --out");
+  } catch (...) {
+    ::close(lock_);
+    if (descriptor_ >= 0) ::close(descriptor_);
+    throw;
+  }
+  flusher_ = std::thread([this] { flush_late(); });
+}
+
+Journal::~Journal() {
+  {
+    const std::lock_guard<std::mutex> hold(mutex_);
+    closing_ = true;
+  }
+  wake_.notify_all();
+  flusher_.join();
+  ::fsync(descriptor_);
+  ::close(descriptor_);
+  ::close(lock_);
+}
+
+void Journal::lock(const std::string& folder) {
+  const std::string path = folder + "/journal.lock";
+  lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (lock_ < 0) throw InputError(system_fault(path, "write") + "; choose another --out");
+  if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
+  const bool is_held = errno == EWOULDBLOCK;
+  const std::string fault = system_fault(path, "lock");
+  ::close(lock_);
+  throw InputError(is_held ? folder + ": another kvbench run is writing to this folder; wait for " +
+                                 "it, or choose another --out"
+                           : fault + "; choose another --out");
+}
+
+void Journal::open_or_create(const Plan& plan, Options options) {
+  descriptor_ = options.fresh ? -1 : ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor_ < 0 && !options.fresh && errno != ENOENT) {
+    throw OutputError(system_fault(path_, "open"));
+  }
+  if (descriptor_ < 0) {
+    create(header_of(plan, {run_}), 0, 0);
+    provenance_ = {run_};
+    run_is_recorded_ = true;
+    return;
+  }
+
+  std::unordered_map<std::string_view, std::size_t> find;
+  for (std::size_t i = 0; i < plan.cells.size(); ++i) find[plan.cells[i].id] = i;
+  JournalScan scan = scan_journal(descriptor_, path_, [&](Json&& record, JournalLine line) {
+    const auto place = find.find(record["id"].get_ref<const std::string&>());
+    if (place == find.end()) return;
+    cells_[place->second] = {line, state_of(record)};
+  });
+  if (!scan.has_header) {
+    ::close(std::exchange(descriptor_, -1));
+    create(header_of(plan, {run_}), 0, 0);
+    provenance_ = {run_};
+    run_is_recorded_ = true;
+    return;
+  }
+  provenance_ = std::move(scan.provenance);
+  damaged_ = scan.damaged;
+  resumed_ = cells_.size() - count(CellState::kMissing);
+  const Json& before = scan.header.contains("plan") ? scan.header["plan"] : Json();
+  of_another_plan_ = !before.is_object() || before.value("hash", "") != plan.hash;
+  if (of_another_plan_) {
+    std::vector<Json> runs;
+    for (const Json& run : scan.header.value("provenance", Json::array())) runs.push_back(run);
+    create(header_of(plan, runs), scan.header_size, scan.whole_size);
+    const std::int64_t shift = size_ - scan.whole_size;
+    for (Cell& cell : cells_) cell.line.offset += shift;
+    return;
+  }
+  if (::ftruncate(descriptor_, scan.whole_size) != 0) {
+    throw OutputError(system_fault(path_, "write"));
+  }
+  size_ = scan.whole_size;
+}
+
+// Puts a journal with `header` and bytes [copy_from, copy_to) of the open one into place.
+void Journal::create(const Json& header, std::int64_t copy_from, std::int64_t copy_to) {
+  constexpr std::int64_t kChunk = std::int64_t{1} << 20;
+  AtomicFile file(path_);
+  const std::string line = to_line(header) + "\n";
+  file.write(line);
+  for (std::int64_t at = copy_from; at < copy_to; at += kChunk) {
+    file.write(read_at(descriptor_, at, std::min(kChunk, copy_to - at), path_));
+  }
+  file.commit();
+  if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor_ < 0) throw OutputError(system_fault(path_, "open"));
+  size_ = static_cast<std::int64_t>(line.size()) + copy_to - copy_from;
+}
+
+std::size_t Journal::count(CellState state) const {
+  return static_cast<std::size_t>(std::count_if(
+      cells_.begin(), cells_.end(), [state](const Cell& cell) { return cell.state == state; }));
+}
+
+void Journal::append(std::size_t cell, const Json& record) {
+  {
+    const std::lock_guard<std::mutex> hold(mutex_);
+    if (!flush_fault_.empty()) throw OutputError(flush_fault_);
+  }
+  std::string line;
+  if (run_is_recorded_) {
+    line = to_line(record);
+  } else {
+    Json with_run = record;
+    with_run["run"] = run_;
+    line = to_line(with_run);
+  }
+  line += '\n';
+  ssize_t written = 0;
+  do {
+    written = ::pwrite(descriptor_, line.data(), line.size(), size_);
+  } while (written < 0 && errno == EINTR);
+  if (written != static_cast<ssize_t>(line.size())) {
+    if (written >= 0) errno = ENOSPC;
+    const std::string fault = system_fault(path_, "write");
+    if (::ftruncate(descriptor_, size_) != 0) throw OutputError(fault + " (a torn line remains)");
+    throw OutputError(fault);
+  }
+  if (!std::exchange(run_is_recorded_, true)) provenance_.push_back(run_);
+  cells_[cell] = {{size_, static_cast<std::int64_t>(line.size()) - 1}, state_of(record)};
+  size_ += static_cast<std::int64_t>(line.size());
+  {
+    const std::lock_guard<std::mutex> hold(mutex_);
+    dirty_ = true;
+  }
+  wake_.notify_all();
+}
+
+Json Journal::read(std::size_t cell) const {
+  const JournalLine& line = cells_[cell].line;
+  Json record = Json::parse(read_at(descriptor_, line.offset, line.size, path_));
+  record.erase("run");
+  return record;
+}
+
+void Journal::sync() {
+  const std::lock_guard<std::mutex> hold(mutex_);
+  dirty_ = false;
+  if (flush_fault_.empty() && ::fsync(descriptor_) != 0) {
+    flush_fault_ = system_fault(path_, "write");
+  }
+  if (!flush_fault_.empty()) throw OutputError(flush_fault_);
+}
+
+void Journal::flush_late() {
+  std::unique_lock<std::mutex> hold(mutex_);
+  while (!closing_) {
+    wake_.wait(hold, [this] { return dirty_ || closing_; });
+    wake_.wait_for(hold, kFlushAfter, [this] { return closing_; });
+    if (!std::exchange(dirty_, false)) continue;
+    hold.unlock();
+    const bool failed = ::fdatasync(descriptor_) != 0;
+    const std::string fault = failed ? system_fault(path_, "write") : "";
+    hold.lock();
+    if (failed) flush_fault_ = fault;
+  }
+}
+
+}  // namespace kvbench

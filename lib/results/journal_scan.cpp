@@ -1,0 +1,101 @@
+#include "results/journal_scan.hpp"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <string_view>
+#include <utility>
+
+#include "core/error.hpp"
+#include "results/atomic_file.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr std::size_t kChunk = std::size_t{1} << 20;
+
+Json parse_or_discarded(std::string_view line) {
+  return Json::parse(line.begin(), line.end(), nullptr, false);
+}
+
+// Calls `line(text, offset)` for each whole line; returns the bytes that whole lines take.
+std::int64_t for_each_line(int descriptor, const std::string& path,
+                           const std::function<void(std::string_view, std::int64_t)>& line) {
+  std::string buffer;
+  std::int64_t consumed = 0;
+  std::size_t searched = 0;
+  for (;;) {
+    const std::size_t held = buffer.size();
+    buffer.resize(held + kChunk);
+    const ssize_t got = ::pread(descriptor, buffer.data() + held, kChunk,
+                                consumed + static_cast<std::int64_t>(held));
+    if (got < 0 && errno == EINTR) {
+      buffer.resize(held);
+      continue;
+    }
+    if (got < 0) throw InputError(system_fault(path, "read"));
+    buffer.resize(held + static_cast<std::size_t>(got));
+    if (got == 0) return consumed;
+    std::size_t start = 0;
+    for (std::size_t end = buffer.find('\n', searched); end != std::string::npos;
+         end = buffer.find('\n', start)) {
+      line(std::string_view(buffer).substr(start, end - start),
+           consumed + static_cast<std::int64_t>(start));
+      start = end + 1;
+    }
+    buffer.erase(0, start);
+    consumed += static_cast<std::int64_t>(start);
+    searched = buffer.size();
+  }
+}
+
+void check_header(const Json& header, const std::string& path) {
+  if (!header.is_object() || header.value("kind", "") != kJournalKind) {
+    throw InputError(path + ": is not a kvbench journal; choose another --out, or --fresh to " +
+                     "replace it");
+  }
+  if (header.value("schema_version", "").substr(0, 2) != std::string(kJournalSchema, 2)) {
+    throw InputError(path + ": was written by another version of kvbench (schema " +
+                     header.value("schema_version", "unknown") +
+                     "); choose another --out, or --fresh to replace it");
+  }
+}
+
+bool is_record(const Json& record) {
+  return record.is_object() && record.contains("id") && record["id"].is_string() &&
+         record.contains("status") && record["status"].is_string();
+}
+
+}  // namespace
+
+JournalScan scan_journal(int descriptor, const std::string& path,
+                         const std::function<void(Json&&, JournalLine)>& record) {
+  JournalScan scan;
+  scan.whole_size =
+      for_each_line(descriptor, path, [&](std::string_view text, std::int64_t offset) {
+        Json parsed = parse_or_discarded(text);
+        if (!scan.has_header) {
+          check_header(parsed, path);
+          scan.has_header = true;
+          scan.header_size = static_cast<std::int64_t>(text.size()) + 1;
+          if (const auto runs = parsed.find("provenance"); runs != parsed.end()) {
+            for (const Json& run : *runs) scan.provenance.push_back(run);
+          }
+          scan.header = std::move(parsed);
+          return;
+        }
+        if (!is_record(parsed)) {
+          ++scan.damaged;
+          return;
+        }
+        // The first line of a later run carries that run's provenance.
+        if (const auto run = parsed.find("run"); run != parsed.end()) {
+          scan.provenance.push_back(*run);
+          parsed.erase("run");
+        }
+        record(std::move(parsed), {offset, static_cast<std::int64_t>(text.size())});
+      });
+  return scan;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,38 @@
+// Reading journal.jsonl: a header line, then one cell record per line. The last record of an id
+// holds; bytes after the last line end are a torn line and count for nothing.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "results/json.hpp"
+
+namespace kvbench {
+
+inline constexpr const char* kJournalKind = "kvbench.journal";
+inline constexpr const char* kJournalSchema = "1.0.0";
+
+// Where a record lies in the file.
+struct JournalLine {
+  std::int64_t offset = 0;
+  std::int64_t size = 0;  // without the line end
+};
+
+struct JournalScan {
+  bool has_header = false;       // false: not one whole line (a new or torn journal)
+  Json header;                   // kind, schema_version, name, plan, dumps, config, provenance
+  std::vector<Json> provenance;  // of every run that wrote to it, in order
+  std::int64_t header_size = 0;  // bytes of the header line, its end included
+  std::int64_t whole_size = 0;   // bytes up to the end of the last whole line
+  std::int64_t damaged = 0;      // whole lines that are no record (a crash of the machine)
+};
+
+// Reads all of `descriptor` from its beginning and calls `record(record, line)` for each whole
+// record in order. Throws InputError when the header is whole but is not a kvbench journal's of a
+// known version; `path` is for messages.
+JournalScan scan_journal(int descriptor, const std::string& path,
+                         const std::function<void(Json&&, JournalLine)>& record);
+
+}  // namespace kvbench

@@ -1,0 +1,32 @@
+// The record of one cell: what journal.jsonl holds per line and results.json per cell.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "replay/replay.hpp"
+#include "results/json.hpp"
+#include "sweep/plan.hpp"
+
+namespace kvbench {
+
+// Undefined metrics are null. A number among errors, mass or memory that is not finite makes the
+// record `failed` with that number's name as reason; derived values that overflow are null.
+// `repro`: the command that computes this cell alone.
+Json cell_record(const Plan& plan, const PlannedCell& cell, const CellResult& result,
+                 const std::string& repro);
+
+// A cell whose stream could not be had, or whose computation ended with `reason`.
+Json failed_record(const Plan& plan, const PlannedCell& cell, const std::string& reason,
+                   const std::string& repro);
+
+// A cell that the plan skips; cell.skip_reason must be set.
+Json skipped_record(const Plan& plan, const PlannedCell& cell, const std::string& repro);
+
+// Paths of all numbers under `errors`, in the record's order: "relative_l2.mean".
+const std::vector<std::string>& error_paths();
+
+// Names of all numbers under `memory`, in the record's order.
+const std::vector<std::string>& memory_names();
+
+}  // namespace kvbench

@@ -1,0 +1,159 @@
+#include "results/results_file.hpp"
+
+#include <fstream>
+#include <map>
+#include <utility>
+
+#include "core/error.hpp"
+#include "results/atomic_file.hpp"
+#include "results/summary.hpp"
+
+namespace kvbench {
+namespace {
+
+std::string group_identity(const Json& dump, const Json& sequence, const Json& layer) {
+  return to_line(Json::array({dump, sequence, layer}));
+}
+
+// Group timings of the results file at `path`, cells and summary left aside; empty where there is
+// no such file or it is of another plan.
+std::map<std::string, Json> earlier_timing(const std::string& path, const Plan& plan) {
+  std::ifstream in(path);
+  if (!in) return {};
+  std::string last_key;
+  const Json::parser_callback_t drop_bulk = [&](int depth, Json::parse_event_t event,
+                                                Json& parsed) {
+    if (depth == 1 && event == Json::parse_event_t::key) last_key = parsed.get<std::string>();
+    return depth < 2 || (last_key != "cells" && last_key != "summary");
+  };
+  const Json old = Json::parse(in, drop_bulk, false);
+  if (!old.is_object() || !old.contains("plan") || !old["plan"].is_object() ||
+      old["plan"].value("hash", "") != plan.hash || !old.contains("groups") ||
+      !old["groups"].is_array()) {
+    return {};
+  }
+  std::map<std::string, Json> timing;
+  for (const Json& group : old["groups"]) {
+    if (!group.is_object() || !group.contains("timing")) continue;
+    timing[group_identity(group.value("dump", Json()), group.value("sequence", Json()),
+                          group.value("layer", Json()))] = group["timing"];
+  }
+  return timing;
+}
+
+Json groups_json(const std::string& path, const Plan& plan,
+                 const std::vector<std::optional<GroupTiming>>& timing) {
+  const std::map<std::string, Json> earlier = earlier_timing(path, plan);
+  Json groups = Json::array();
+  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+    const PlannedGroup& group = plan.groups[g];
+    Json entry = {{"dump", plan.dumps[group.dump].fingerprint},
+                  {"sequence", group.sequence},
+                  {"layer", group.layer}};
+    if (timing[g]) {
+      entry["timing"] = {{"read_seconds", timing[g]->read_seconds},
+                         {"reference_seconds", timing[g]->reference_seconds},
+                         {"metrics_seconds", timing[g]->metrics_seconds}};
+    } else {
+      const auto found =
+          earlier.find(group_identity(entry["dump"], entry["sequence"], entry["layer"]));
+      entry["timing"] = found == earlier.end() ? Json(nullptr) : found->second;
+    }
+    groups.push_back(std::move(entry));
+  }
+  return groups;
+}
+
+Json dumps_json(const Plan& plan) {
+  Json dumps = Json::array();
+  for (const PlannedDump& dump : plan.dumps) {
+    dumps.push_back({{"path", dump.path},
+                     {"fingerprint", dump.fingerprint},
+                     {"model", dump.model},
+                     {"n_layers", dump.n_layers}});
+  }
+  return dumps;
+}
+
+// One top-level key per line, array elements one per line.
+void write_member(AtomicFile& file, const char* key, const Json& value) {
+  file.write("  " + to_line(key) + ": ");
+  if (!value.is_array() || value.empty()) {
+    file.write(to_line(value));
+    return;
+  }
+  file.write("[");
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    file.write(i == 0 ? "\n    " : ",\n    ");
+    file.write(to_line(value[i]));
+  }
+  file.write("\n  ]");
+}
+
+}  // namespace
+
+ResultsOutcome write_results(const std::string& path, const Plan& plan, const Journal& journal,
+                             const std::vector<std::optional<GroupTiming>>& timing) {
+  ResultsOutcome outcome{.ok = journal.count(CellState::kOk),
+                         .failed = journal.count(CellState::kFailed),
+                         .skipped = journal.count(CellState::kSkipped),
+                         .missing = journal.count(CellState::kMissing),
+                         .summary = {}};
+  const Json groups = groups_json(path, plan, timing);
+  AtomicFile file(path);
+  const auto member = [&](const char* key, const Json& value, const char* before = ",\n") {
+    file.write(before);
+    write_member(file, key, value);
+  };
+  member("schema_version", kResultsSchema, "{\n");
+  member("kind", kResultsKind);
+  member("name", plan.name);
+  member("status", outcome.complete() ? "complete" : "incomplete");
+  member("config", plan.config);
+  member("provenance", journal.provenance());
+  member("plan", {{"hash", plan.hash},
+                  {"cells", plan.cells.size()},
+                  {"ok", outcome.ok},
+                  {"failed", outcome.failed},
+                  {"skipped", outcome.skipped}});
+  member("dumps", dumps_json(plan));
+
+  Summary summary;
+  file.write(",\n  \"cells\": [");
+  const char* separator = "\n    ";
+  for (std::size_t i = 0; i < plan.cells.size(); ++i) {
+    if (journal.state(i) == CellState::kMissing) continue;
+    Json record = journal.read(i);
+    // The label is no part of a cell's identity: an earlier sweep may have called it otherwise.
+    record["label"] = plan.cells[i].label;
+    summary.add(record);
+    file.write(std::exchange(separator, ",\n    "));
+    file.write(to_line(record));
+  }
+  file.write("\n  ]");
+  member("groups", groups);
+  outcome.summary = summary.json();
+  member("summary", outcome.summary);
+  file.write("\n}\n");
+  file.commit();
+  return outcome;
+}
+
+Json read_results(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) throw InputError(system_fault(path, "open") + "; --results names a results.json");
+  const Json results = Json::parse(in, nullptr, false);
+  if (!results.is_object() || results.value("kind", Json()) != kResultsKind ||
+      !results.contains("cells") || !results["cells"].is_array()) {
+    throw InputError(path + ": is not a kvbench results file; --results names a results.json");
+  }
+  const Json version = results.value("schema_version", Json());
+  if (!version.is_string() ||
+      version.get<std::string>().substr(0, 2) != std::string(kResultsSchema, 2)) {
+    throw InputError(path + ": has schema version " + to_line(version) +
+                     ", this program reads 1.x; run the sweep again with this version");
+  }
+  return results;
+}
+
+}  // namespace kvbench

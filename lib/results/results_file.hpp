@@ -1,0 +1,44 @@
+// results.json: assembled from the journal, in plan order, and renamed into place.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "results/journal.hpp"
+#include "results/json.hpp"
+#include "sweep/plan.hpp"
+
+namespace kvbench {
+
+inline constexpr const char* kResultsKind = "kvbench.results";
+inline constexpr const char* kResultsSchema = "1.0.0";
+
+// What a group's shared work took in this run, summed over its KV heads; volatile.
+struct GroupTiming {
+  double read_seconds = 0.0;
+  double reference_seconds = 0.0;
+  double metrics_seconds = 0.0;
+};
+
+struct ResultsOutcome {
+  std::size_t ok = 0;
+  std::size_t failed = 0;
+  std::size_t skipped = 0;
+  std::size_t missing = 0;
+  Json summary;
+
+  bool complete() const { return missing == 0; }
+};
+
+// Writes `path` from what `journal` holds of `plan`, one record in memory at a time. `timing` per
+// group of the plan; where a group has none its timing is taken from the file that is replaced, if
+// that was of the same plan, else null. Throws OutputError; nothing half-written remains.
+ResultsOutcome write_results(const std::string& path, const Plan& plan, const Journal& journal,
+                             const std::vector<std::optional<GroupTiming>>& timing);
+
+// Reads a results file whole. Throws InputError where it is missing, no results file, or of another
+// major schema version.
+Json read_results(const std::string& path);
+
+}  // namespace kvbench

@@ -1,0 +1,248 @@
+#include "results/summary.hpp"
+
+#include <cmath>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "core/parallel.hpp"
+#include "results/bootstrap.hpp"
+#include "results/record.hpp"
+
+namespace kvbench {
+namespace {
+
+// Sums of every metric over some cells, and how many cells had it.
+struct Sums {
+  std::vector<double> sum;
+  std::vector<Index> count;
+
+  explicit Sums(std::size_t metrics) : sum(metrics, 0.0), count(metrics, 0) {}
+
+  void add(const std::vector<double>& values) {
+    for (std::size_t m = 0; m < values.size(); ++m) {
+      if (std::isnan(values[m])) continue;
+      sum[m] += values[m];
+      ++count[m];
+    }
+  }
+  void add(const Sums& other) {
+    for (std::size_t m = 0; m < sum.size(); ++m) {
+      sum[m] += other.sum[m];
+      count[m] += other.count[m];
+    }
+  }
+  std::optional<double> mean(std::size_t m) const {
+    if (count[m] == 0) return std::nullopt;
+    return sum[m] / static_cast<double>(count[m]);
+  }
+};
+
+using SeedKey = std::string;
+
+struct Unit {
+  int layer;
+  Sums sums;
+};
+
+struct Layer {
+  Index ok = 0;
+  Index failed = 0;
+  std::map<SeedKey, Sums> seeds;
+};
+
+std::size_t metric_count() { return error_paths().size() + memory_names().size(); }
+
+double number_at(const Json& object, const std::string& path) {
+  const std::size_t dot = path.find('.');
+  const auto outer = object.find(path.substr(0, dot));
+  if (outer == object.end()) return NAN;
+  if (dot == std::string::npos) return outer->is_number() ? outer->get<double>() : NAN;
+  if (!outer->is_object()) return NAN;
+  const auto inner = outer->find(path.substr(dot + 1));
+  return inner != outer->end() && inner->is_number() ? inner->get<double>() : NAN;
+}
+
+// All metrics of a record, NaN where null: errors, then memory.
+std::vector<double> metrics_of(const Json& record) {
+  std::vector<double> values;
+  values.reserve(metric_count());
+  for (const std::string& path : error_paths()) {
+    values.push_back(number_at(record.at("errors"), path));
+  }
+  for (const std::string& name : memory_names()) {
+    values.push_back(number_at(record.at("memory"), name));
+  }
+  return values;
+}
+
+// What one entry of the summary is made of: the units and seeds of one layer, or of all.
+struct Slice {
+  std::vector<const Sums*> units;
+  std::map<SeedKey, Sums> seeds;
+  Index ok = 0;
+  Index failed = 0;
+};
+
+std::vector<double> unit_means(const Slice& slice, std::size_t metric) {
+  std::vector<double> means;
+  for (const Sums* unit : slice.units) {
+    if (const auto mean = unit->mean(metric)) means.push_back(*mean);
+  }
+  return means;
+}
+
+std::optional<double> deviation_over_seeds(const Slice& slice, std::size_t metric) {
+  std::vector<double> means;
+  for (const auto& [seed, sums] : slice.seeds) {
+    if (const auto mean = sums.mean(metric)) means.push_back(*mean);
+  }
+  if (means.empty()) return std::nullopt;
+  double center = 0.0;
+  for (const double mean : means) center += mean;
+  center /= static_cast<double>(means.size());
+  double squares = 0.0;
+  for (const double mean : means) squares += (mean - center) * (mean - center);
+  return std::sqrt(squares / static_cast<double>(means.size()));
+}
+
+double mean_of(const std::vector<double>& values) {
+  double sum = 0.0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
+using CountsByUnits = std::map<Index, ResampleCounts>;
+
+Json errors_of(const Slice& slice, const CountsByUnits& counts) {
+  const std::size_t metrics = error_paths().size();
+  std::vector<std::vector<double>> means(metrics);
+  std::map<Index, std::vector<std::size_t>> by_units;  // metrics with as many units share resamples
+  for (std::size_t m = 0; m < metrics; ++m) {
+    means[m] = unit_means(slice, m);
+    if (means[m].size() > 1) by_units[static_cast<Index>(means[m].size())].push_back(m);
+  }
+  std::vector<std::optional<std::pair<double, double>>> intervals(metrics);
+  for (const auto& [units, columns] : by_units) {
+    std::vector<std::vector<double>> values;
+    for (const std::size_t m : columns) values.push_back(means[m]);
+    const auto found = bootstrap_intervals(counts.at(units), values);
+    for (std::size_t i = 0; i < columns.size(); ++i) intervals[columns[i]] = found[i];
+  }
+  Json out;
+  for (std::size_t m = 0; m < metrics; ++m) {
+    Json& metric = out[error_paths()[m]];
+    if (means[m].empty()) {
+      metric = nullptr;
+      continue;
+    }
+    metric["mean"] = mean_of(means[m]);
+    metric["std_over_seeds"] = deviation_over_seeds(slice, m).value();
+    metric["ci95"] = nullptr;
+    if (intervals[m]) metric["ci95"] = {intervals[m]->first, intervals[m]->second};
+  }
+  return out;
+}
+
+Json memory_of(const Slice& slice) {
+  Json out;
+  for (std::size_t i = 0; i < memory_names().size(); ++i) {
+    const std::vector<double> means = unit_means(slice, error_paths().size() + i);
+    out[memory_names()[i]] = means.empty() ? Json(nullptr) : Json(mean_of(means));
+  }
+  return out;
+}
+
+}  // namespace
+
+struct Summary::Entry {
+  Json head;  // algorithm, label, params
+  std::vector<Unit> units;
+  std::map<std::string, std::size_t> find_unit;
+  std::map<int, Layer> layers;
+
+  Slice slice(std::optional<int> wanted) const {
+    Slice out;
+    for (const Unit& unit : units) {
+      if (!wanted || unit.layer == *wanted) out.units.push_back(&unit.sums);
+    }
+    for (const auto& [index, layer] : layers) {
+      if (wanted && index != *wanted) continue;
+      out.ok += layer.ok;
+      out.failed += layer.failed;
+      for (const auto& [seed, sums] : layer.seeds) {
+        out.seeds.try_emplace(seed, sums.sum.size()).first->second.add(sums);
+      }
+    }
+    return out;
+  }
+};
+
+Summary::Summary() = default;
+Summary::~Summary() = default;
+
+void Summary::add(const Json& record) {
+  const std::string& status = record.at("status").get_ref<const std::string&>();
+  if (status == "skipped") return;
+  const Json& key = record.at("key");
+  Json head = {{"algorithm", key.at("algorithm")},
+               {"label", record.at("label")},
+               {"params", key.at("params")}};
+  const auto [place, is_new] = find_.try_emplace(to_line(head), entries_.size());
+  if (is_new) {
+    entries_.emplace_back();
+    entries_.back().head = std::move(head);
+  }
+  Entry& entry = entries_[place->second];
+  const int index = key.at("layer").get<int>();
+  Layer& layer = entry.layers[index];
+  if (status != "ok") {
+    ++layer.failed;
+    return;
+  }
+  ++layer.ok;
+  const std::vector<double> values = metrics_of(record);
+  const std::string unit =
+      to_line({key.at("dump"), key.at("sequence"), key.at("layer"), key.at("kv_head")});
+  const auto [where, unit_is_new] = entry.find_unit.try_emplace(unit, entry.units.size());
+  if (unit_is_new) entry.units.push_back({index, Sums(values.size())});
+  entry.units[where->second].sums.add(values);
+  layer.seeds.try_emplace(to_line(key.at("seed")), values.size()).first->second.add(values);
+}
+
+Json Summary::json() const {
+  std::vector<std::pair<const Entry*, std::optional<int>>> jobs;
+  CountsByUnits counts;
+  for (const Entry& entry : entries_) {
+    jobs.emplace_back(&entry, std::nullopt);
+    for (const auto& [index, layer] : entry.layers) jobs.emplace_back(&entry, index);
+  }
+  std::vector<Slice> slices(jobs.size());
+  std::set<Index> unit_counts;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    slices[i] = jobs[i].first->slice(jobs[i].second);
+    for (std::size_t m = 0; m < error_paths().size(); ++m) {
+      Index defined = 0;
+      for (const Sums* unit : slices[i].units) defined += unit->count[m] > 0 ? 1 : 0;
+      if (defined > 1) unit_counts.insert(defined);
+    }
+  }
+  for (const Index units : unit_counts) counts.try_emplace(units, units);
+
+  std::vector<Json> entries(jobs.size());
+  parallel_for(static_cast<Index>(jobs.size()), [&](Index job) {
+    const auto i = static_cast<std::size_t>(job);
+    Json& out = entries[i];
+    out = jobs[i].first->head;
+    out["layer"] = jobs[i].second ? Json(*jobs[i].second) : Json(nullptr);
+    out["cells"] = slices[i].ok;
+    out["failed"] = slices[i].failed;
+    out["errors"] = errors_of(slices[i], counts);
+    out["memory"] = memory_of(slices[i]);
+  });
+  Json all = Json::array();
+  for (Json& entry : entries) all.push_back(std::move(entry));
+  return all;
+}
+
+}  // namespace kvbench
