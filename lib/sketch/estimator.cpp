@@ -107,6 +107,8 @@ void Estimator::take(const Sketch& sketch) {
 }
 
 double Estimator::shift_for(const QueryRow& query) const {
+  // An exact sum holds the row's largest logit.
+  if (sketch_->exact_numerator || sketch_->exact_denominator) return query.max_logit;
   double denominator = 0.0;
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     denominator += w_den_[i] * query.e[tokens_[i]];
@@ -120,6 +122,30 @@ double Estimator::shift_for(const QueryRow& query) const {
     if (row.w_num != 0.0) shift = std::max(shift, query.x[row.token]);
   }
   return std::isfinite(shift) ? shift : query.max_logit;
+}
+
+std::optional<double> Estimator::divergence(const QueryRow& query, double shift, double tau) const {
+  if (tau < kSafeDenominator) {  // the shift is far above these rows: one of their own
+    shift = -std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < tokens_.size(); ++i) {
+      if (w_den_[i] != 0.0) shift = std::max(shift, query.x[tokens_[i]]);
+    }
+    if (!std::isfinite(shift)) return std::nullopt;
+    std::vector<double> e(tokens_.size());
+    for (std::size_t i = 0; i < tokens_.size(); ++i) {
+      if (w_den_[i] != 0.0) e[i] = canonical_exp(query.x[tokens_[i]] - shift);
+    }
+    return divergence_of(query, e, shift);
+  }
+  return divergence_of(query, e_, shift);
+}
+
+double Estimator::divergence_of(const QueryRow& query, const std::vector<double>& e,
+                                double shift) const {
+  const double tau = dot(w_den_, e);
+  const double log_ratio =
+      std::log(tau) + shift - query.exact_max - std::log(query.exact_normalizer);
+  return std::max(0.0, dot(w_log_, e) / tau - log_ratio);
 }
 
 void Estimator::answer(const QueryRow& query, Estimate& out) {
@@ -145,8 +171,7 @@ void Estimator::answer(const QueryRow& query, Estimate& out) {
   for (const MergedRow& row : merged_) {
     const double c = row.w_num * canonical_exp(query.x[row.token] - shift);
     numerator_sum += c;
-    const std::vector<double>& value =
-        sketch_->merged_values[static_cast<std::size_t>(row.value)];
+    const std::vector<double>& value = sketch_->merged_values[static_cast<std::size_t>(row.value)];
     for (std::size_t k = 0; k < dv; ++k) out.numerator[k] += c * value[k];
   }
 
@@ -154,11 +179,9 @@ void Estimator::answer(const QueryRow& query, Estimate& out) {
   const double to_exact = std::exp(shift - query.exact_max);
   const double from_exact = std::exp(query.exact_max - shift);
   const double z = query.exact_normalizer;
+  out.rows_are_tokens = rows_are_tokens_;
   out.kl_divergence.reset();
-  if (rows_are_tokens_ && tau > 0.0) {
-    const double log_ratio = std::log(tau) + shift - query.exact_max - std::log(z);
-    out.kl_divergence = std::max(0.0, dot(w_log_, e_) / tau - log_ratio);
-  }
+  if (rows_are_tokens_) out.kl_divergence = divergence(query, shift, tau);
   out.kept_mass.reset();
   if (sketch_->exact_numerator) {
     out.kept_mass = 1.0;
@@ -167,7 +190,8 @@ void Estimator::answer(const QueryRow& query, Estimate& out) {
   }
 
   if (sketch_->exact_numerator) {
-    for (std::size_t k = 0; k < dv; ++k) out.numerator[k] = query.exact_output[k] * (z * from_exact);
+    for (std::size_t k = 0; k < dv; ++k)
+      out.numerator[k] = query.exact_output[k] * (z * from_exact);
     numerator_sum = z * from_exact;
   }
   if (sketch_->exact_denominator) tau = z * from_exact;

@@ -30,6 +30,7 @@ struct Estimate {
   double numerator_mass = 0.0;      // sum w_num e^x / Z
   double denominator_mass = 0.0;    // sum w_den e^x / Z
   std::optional<double> kl_divergence;  // KL(p^ || p), p^_j proportional to w_den e^x_j
+  bool rows_are_tokens = true;  // false: kept_mass and kl_divergence have no meaning
 };
 
 // Evaluates z = sum w_num exp(x) v / sum w_den exp(x) with one shift, so that nothing overflows:
@@ -51,6 +52,9 @@ class Estimator {
   };
 
   double shift_for(const QueryRow& query) const;
+  // KL(p^ || p); none where no row weighs anything. `tau`: the denominator under `shift`.
+  std::optional<double> divergence(const QueryRow& query, double shift, double tau) const;
+  double divergence_of(const QueryRow& query, const std::vector<double>& e, double shift) const;
 
   const Stream& stream_;
   const Sketch* sketch_ = nullptr;

@@ -1,0 +1,74 @@
+// Bits do not depend on the number of threads.
+#include <doctest/doctest.h>
+#include <omp.h>
+
+#include <functional>
+
+#include "kernels/kernels.hpp"
+#include "support/owned_stream.hpp"
+
+namespace kvbench::test {
+namespace {
+
+// Runs `compute` on 1, 2 and 4 threads and compares the bits of what it returns.
+void check_equal_bits(const std::function<std::vector<std::vector<double>>()>& compute) {
+  const int before = omp_get_max_threads();
+  omp_set_num_threads(1);
+  const auto alone = compute();
+  for (const int threads : {2, 4}) {
+    omp_set_num_threads(threads);
+    CHECK(compute() == alone);
+  }
+  omp_set_num_threads(before);
+}
+
+std::vector<double> as_double(const auto& values) { return {values.begin(), values.end()}; }
+
+}  // namespace
+
+TEST_CASE("every kernel gives the same bits on 1, 2 and 4 threads") {
+  const std::vector<StreamSpec> specs = {
+      {.tokens = 597, .d = 43, .dv = 41, .group = 3},
+      {.tokens = 1100, .d = 16, .dv = 24, .group = 2, .window = 200, .softcap = 20.0}};
+  for (const StreamSpec& spec : specs) {
+    const auto owned = make_stream(spec);
+    const Stream& stream = owned->stream;
+    const Index n = spec.tokens;
+    std::vector<Index> rows;
+    for (Index i = n / 2; i < n; i += 3) rows.push_back(i);
+    check_equal_bits([&]() -> std::vector<std::vector<double>> {
+      const ExactRows exact = cpu_kernels().exact_attention(stream, rows);
+      return {exact.outputs, exact.max_logit, exact.normalizer, exact.squared_sum};
+    });
+    check_equal_bits([&]() -> std::vector<std::vector<double>> {
+      LogitBlock block;
+      cpu_kernels().logits(stream, {n - 2, n - 1}, block);
+      std::vector<double> visible;
+      for (Index line = 0; line < 2 * stream.shape.group; ++line) {
+        const Index row = block.rows[static_cast<std::size_t>(line / stream.shape.group)];
+        for (Index j = stream.shape.first_visible(row); j <= row; ++j) {
+          visible.push_back(block.logits[static_cast<std::size_t>(line * block.tokens + j)]);
+          visible.push_back(block.exps[static_cast<std::size_t>(line * block.tokens + j)]);
+        }
+      }
+      return {visible, block.max_logit};
+    });
+    check_equal_bits([&] { return cpu_kernels().score_sums(stream, 0, n - n / 3); });
+    check_equal_bits([&]() -> std::vector<std::vector<double>> {
+      std::vector<double> spectral;
+      std::vector<double> frobenius;
+      cpu_kernels().value_norms(stream, rows, spectral, frobenius);
+      return {spectral, frobenius};
+    });
+    check_equal_bits([&]() -> std::vector<std::vector<double>> {
+      const Centers centers = cpu_kernels().farthest_first(stream.keys, 3, n, 5, 60);
+      return {as_double(centers.tokens), centers.radius, as_double(centers.nearest)};
+    });
+    check_equal_bits([&]() -> std::vector<std::vector<double>> {
+      const Clustering clustering = cpu_kernels().cluster(stream.keys, 0, 5.0);
+      return {as_double(clustering.assignment), as_double(clustering.opened_by)};
+    });
+  }
+}
+
+}  // namespace kvbench::test

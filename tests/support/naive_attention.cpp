@@ -1,0 +1,87 @@
+#include "support/naive_attention.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace kvbench::test {
+
+Real naive_logit(const Stream& stream, int g, Index row, Index j) {
+  Real x = 0;
+  for (Index k = 0; k < stream.shape.d; ++k) {
+    x += static_cast<Real>(stream.query(g, row)[k]) * static_cast<Real>(stream.keys(j, k));
+  }
+  x *= stream.shape.scale;
+  const Real cap = stream.shape.softcap;
+  return cap > 0 ? cap * std::tanh(x / cap) : x;
+}
+
+NaiveRow naive_row(const Stream& stream, int g, Index row) {
+  const Index window = stream.shape.window;
+  NaiveRow out;
+  out.lo = window > 0 ? std::max<Index>(0, row - window + 1) : 0;
+  out.max = -std::numeric_limits<Real>::infinity();
+  for (Index j = out.lo; j <= row; ++j) {
+    out.x.push_back(naive_logit(stream, g, row, j));
+    out.max = std::max(out.max, out.x.back());
+  }
+  for (const Real x : out.x) {
+    out.p.push_back(std::exp(x - out.max));
+    out.z += out.p.back();
+  }
+  out.a.assign(static_cast<std::size_t>(stream.shape.dv), 0);
+  for (std::size_t j = 0; j < out.p.size(); ++j) {
+    out.p[j] /= out.z;
+    for (std::size_t k = 0; k < out.a.size(); ++k) {
+      out.a[k] += out.p[j] * stream.values(out.lo + static_cast<Index>(j), static_cast<Index>(k));
+    }
+  }
+  return out;
+}
+
+NaiveAnswer naive_answer(const Stream& stream, int g, Index row, const Sketch& sketch) {
+  const NaiveRow exact = naive_row(stream, g, row);
+  const std::size_t dv = static_cast<std::size_t>(stream.shape.dv);
+  NaiveAnswer out;
+  out.numerator.assign(dv, 0);
+  Real shift = -std::numeric_limits<Real>::infinity();  // the largest logit of both sums
+  for (const SketchRow& held : sketch.rows()) {
+    if (held.token < 0) continue;
+    const Real x = naive_logit(stream, g, row, held.token);
+    const Real e = std::exp(x - exact.max);
+    if (held.w_num != 0.0) {
+      shift = std::max(shift, x);
+      const Real w = static_cast<Real>(held.w_num) * sketch.numerator_scale * e;
+      out.numerator_mass += w;
+      for (std::size_t k = 0; k < dv; ++k) {
+        out.numerator[k] +=
+            w * (held.merged_value >= 0
+                     ? sketch.merged_values[static_cast<std::size_t>(held.merged_value)][k]
+                     : stream.values(held.token, static_cast<Index>(k)));
+      }
+    }
+    if (held.w_den != 0.0) {
+      shift = std::max(shift, x);
+      out.denominator += static_cast<Real>(held.w_den) * e;
+    }
+  }
+  if (sketch.exact_numerator) {
+    out.numerator_mass = exact.z;
+    for (std::size_t k = 0; k < dv; ++k) out.numerator[k] = exact.a[k] * exact.z;
+    shift = exact.max;
+  }
+  if (sketch.exact_denominator) {
+    out.denominator = exact.z;
+    shift = exact.max;
+  }
+  // Under the common shift a double denominator below exp(-708) has vanished.
+  out.empty_denominator =
+      out.denominator == 0 || std::log(out.denominator) + exact.max - shift < -700;
+  out.z.assign(dv, 0);
+  if (!out.empty_denominator) {
+    for (std::size_t k = 0; k < dv; ++k) out.z[k] = out.numerator[k] / out.denominator;
+  }
+  return out;
+}
+
+}  // namespace kvbench::test

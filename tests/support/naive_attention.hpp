@@ -1,0 +1,37 @@
+// Dense softmax attention, straight from its definition, in long double.
+#pragma once
+
+#include <vector>
+
+#include "core/stream.hpp"
+#include "sketch/sketch.hpp"
+
+namespace kvbench::test {
+
+using Real = long double;
+
+// The final logit of query (g, row) and token j: scale, then soft-cap.
+Real naive_logit(const Stream& stream, int g, Index row, Index j);
+
+// Row `row` of query head g. Vectors over the visible tokens start at token lo.
+struct NaiveRow {
+  Index lo = 0;
+  std::vector<Real> x;  // logits of tokens [lo, row]
+  std::vector<Real> p;  // softmax
+  std::vector<Real> a;  // [dv] exact output
+  Real max = 0;         // largest logit
+  Real z = 0;           // sum exp(x - max)
+};
+NaiveRow naive_row(const Stream& stream, int g, Index row);
+
+// What a sketch answers to a query, with its two sums under the shift `exact.max`.
+struct NaiveAnswer {
+  std::vector<Real> numerator;  // [dv] sum w_num exp(x - max) v
+  Real numerator_mass = 0;      // sum w_num exp(x - max)
+  Real denominator = 0;         // sum w_den exp(x - max)
+  std::vector<Real> z;          // [dv], 0 where the denominator is empty
+  bool empty_denominator = false;
+};
+NaiveAnswer naive_answer(const Stream& stream, int g, Index row, const Sketch& sketch);
+
+}  // namespace kvbench::test

@@ -1,0 +1,66 @@
+// Small random streams for tests: the views of a Stream together with the memory behind them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/stream.hpp"
+
+namespace kvbench::test {
+
+enum class StreamKind {
+  kGaussian,        // everything N(0, 1)
+  kClustered,       // keys in five tight balls, values of lognormal norms
+  kTies,            // small integers: exact ties of scores and distances abound
+  kEqualKeys,       // all keys are the same vector
+  kZeroKeys,        // all keys are zero
+  kZeroValues,      // all values are zero
+  kSomeZeroValues,  // every third value is zero, the first two included
+  kHugeLogits,      // gaussian, scaled so that the largest |logit| is 1e4
+};
+
+struct StreamSpec {
+  Index tokens = 40;
+  Index d = 8;
+  Index dv = 8;
+  int group = 1;
+  Index window = 0;
+  double softcap = 0.0;
+  StreamKind kind = StreamKind::kGaussian;
+  std::uint64_t seed = 1;
+  Index first_query = 0;
+  double query_size = 1.0;  // multiplies the queries
+};
+
+// Owns what `stream` points to. Not copied or moved, so that the views stay valid.
+struct OwnedStream {
+  Stream stream;
+  std::vector<double> keys;
+  std::vector<double> values;
+  std::vector<std::vector<double>> queries;
+
+  OwnedStream() = default;
+  OwnedStream(const OwnedStream&) = delete;
+  OwnedStream& operator=(const OwnedStream&) = delete;
+
+  // Points the views at the memory; call after the vectors changed size.
+  void connect();
+};
+
+std::unique_ptr<OwnedStream> make_stream(const StreamSpec& spec);
+
+// A stream from rows written out by hand. queries: one list of rows per query head.
+using Rows = std::vector<std::vector<double>>;
+std::unique_ptr<OwnedStream> stream_of(const Rows& keys, const Rows& values,
+                                       const std::vector<Rows>& queries, double scale = 1.0,
+                                       Index window = 0);
+
+// The first `tokens` tokens of a stream.
+std::unique_ptr<OwnedStream> truncated(const Stream& stream, Index tokens);
+
+// The same stream with other keys, values and queries from token `first` on.
+std::unique_ptr<OwnedStream> with_other_future(const Stream& stream, Index first,
+                                               std::uint64_t seed);
+
+}  // namespace kvbench::test

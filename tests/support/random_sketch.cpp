@@ -1,0 +1,67 @@
+#include "support/random_sketch.hpp"
+
+#include <random>
+
+namespace kvbench::test {
+
+Sketch random_sketch(const Stream& stream, Index row, SketchKind kind, std::uint64_t seed) {
+  std::mt19937_64 rng(seed * 7919 + static_cast<std::uint64_t>(row));
+  std::uniform_real_distribution<double> uniform(0.1, 3.0);
+  const Index lo = stream.shape.first_visible(row);
+  const auto token = [&] {
+    return static_cast<std::int32_t>(
+        lo + static_cast<Index>(rng() % static_cast<std::uint64_t>(row - lo + 1)));
+  };
+  const auto coin = [&] { return rng() % 2 == 0; };
+  Sketch sketch;
+  switch (kind) {
+    case SketchKind::kEmpty:
+      break;
+    case SketchKind::kEviction:
+    case SketchKind::kWeighted:
+    case SketchKind::kMergedValues:
+      for (Index j = lo; j <= row; ++j) {
+        if (j != row && coin()) continue;
+        SketchRow held = SketchRow::exact(j);
+        if (kind != SketchKind::kEviction) {
+          held.w_num = uniform(rng);
+          held.w_den = uniform(rng);
+          held.weight_numbers = 2;
+        }
+        if (kind == SketchKind::kMergedValues && (j == row || coin())) {
+          held.merged_value = static_cast<std::int32_t>(sketch.merged_values.size());
+          std::vector<double>& value = sketch.merged_values.emplace_back();
+          for (Index k = 0; k < stream.shape.dv; ++k) value.push_back(uniform(rng) - 1.5);
+        }
+        sketch.add(held);
+      }
+      break;
+    case SketchKind::kSampled:
+    case SketchKind::kExactNumerator:
+    case SketchKind::kExactDenominator:
+    case SketchKind::kNoDenominator:
+      for (int slot = 0; slot < 12; ++slot) {
+        SketchRow held;
+        held.w_num = uniform(rng);
+        held.token = slot % 5 == 4 ? -1 : token();
+        sketch.add(held);
+      }
+      sketch.numerator_scale = uniform(rng);
+      if (kind == SketchKind::kNoDenominator) break;
+      for (int sample = 0; sample < 9; ++sample) {
+        SketchRow held;
+        held.w_den = uniform(rng);
+        held.token = token();
+        held.holds_value = false;
+        held.counts_as_token = sample % 4 != 0;
+        sketch.add(held);
+      }
+      sketch.bookkeeping = 4;
+      sketch.exact_numerator = kind == SketchKind::kExactNumerator;
+      sketch.exact_denominator = kind == SketchKind::kExactDenominator;
+      break;
+  }
+  return sketch;
+}
+
+}  // namespace kvbench::test

@@ -1,0 +1,49 @@
+#include "support/scripted.hpp"
+
+#include <utility>
+
+namespace kvbench::test {
+namespace {
+
+class Scripted : public Algorithm {
+ public:
+  Scripted(const Setting& setting, std::function<void(Index, Sketch&)> script, CallLog* log)
+      : prompt_(setting.prompt), script_(std::move(script)), log_(log) {}
+
+  void extend(Index first, Index last) override {
+    note("extend", first, " " + std::to_string(last));
+    if (first >= prompt_) {
+      for (Index row = first; row < last; ++row) script_(row, sketch_);
+    }
+  }
+  void finish_prompt() override {
+    if (log_ != nullptr) log_->push_back("finish_prompt");
+    script_(prompt_ - 1, sketch_);
+  }
+  void prepare(const RowLogits& row) override { note("prepare", row.row, ""); }
+  void answered(const RowLogits& row) override { note("answered", row.row, ""); }
+
+ private:
+  void note(const std::string& what, Index row, const std::string& rest) {
+    if (log_ != nullptr) log_->push_back(what + " " + std::to_string(row) + rest);
+  }
+
+  Index prompt_;
+  std::function<void(Index, Sketch&)> script_;
+  CallLog* log_;
+};
+
+}  // namespace
+
+AlgorithmDescription scripted(std::function<void(Index row, Sketch& sketch)> script,
+                              bool row_logits, CallLog* log) {
+  AlgorithmDescription description;
+  description.id = "scripted";
+  description.needs = [row_logits](const Params&) { return Needs{row_logits, false}; };
+  description.create = [script = std::move(script), log](const Setting& setting) {
+    return std::make_unique<Scripted>(setting, script, log);
+  };
+  return description;
+}
+
+}  // namespace kvbench::test

@@ -1,0 +1,143 @@
+#include "support/stepper.hpp"
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+
+namespace kvbench::test {
+
+Params params_for(const AlgorithmDescription& algorithm,
+                  const std::vector<std::pair<std::string, Value>>& given) {
+  std::set<std::string> used;
+  Params params;
+  std::set<std::string> shut_out;  // alternatives to what is given have no default
+  for (const Exclusive& exclusive : algorithm.exclusive) {
+    for (const auto& alternative : exclusive.alternatives) {
+      const bool chosen = std::any_of(given.begin(), given.end(), [&](const auto& entry) {
+        return std::find(alternative.begin(), alternative.end(), entry.first) != alternative.end();
+      });
+      if (!chosen) shut_out.insert(alternative.begin(), alternative.end());
+    }
+  }
+  for (const Parameter& parameter : algorithm.parameters) {
+    const auto found = std::find_if(given.begin(), given.end(), [&](const auto& entry) {
+      return entry.first == parameter.name;
+    });
+    if (found != given.end()) {
+      Value value = found->second;
+      if (const auto fault = check_value(parameter, value)) {
+        throw std::invalid_argument(algorithm.id + " " + parameter.name + " " + *fault);
+      }
+      params.set(parameter.name, value);
+      used.insert(parameter.name);
+    } else if (parameter.fallback && shut_out.count(parameter.name) == 0) {
+      params.set(parameter.name, *parameter.fallback);
+    }
+  }
+  for (const auto& [name, value] : given) {
+    if (used.count(name) == 0) throw std::invalid_argument(algorithm.id + " has no " + name);
+  }
+  return params;
+}
+
+Stepper::Stepper(const Stream& stream, Index prompt, const AlgorithmDescription& algorithm,
+                 const Params& params, std::uint32_t seed, Index block)
+    : stream_(stream), params_(params), needs_(algorithm.needs(params)), row_(prompt - 1) {
+  for (const SharedWork& work : algorithm.shared_work(params_, stream.shape, prompt)) {
+    if (!shared_.has(work.key)) {
+      shared_.put(work.key, work.compute(stream, prompt, cpu_kernels()));
+    }
+  }
+  algorithm_ = algorithm.create(Setting{stream_, prompt, params_, seed, cpu_kernels(), shared_});
+  for (Index first = 0; first < prompt;) {
+    const Index last = block > 0 ? std::min(prompt, first + block) : prompt;
+    algorithm_->extend(first, last);
+    first = last;
+  }
+  algorithm_->finish_prompt();
+}
+
+bool Stepper::next() {
+  if (needs_.row_logits && !block_.rows.empty()) {
+    algorithm_->answered(row_logits());
+  }
+  if (row_ + 1 >= stream_.shape.tokens) return false;
+  ++row_;
+  algorithm_->extend(row_, row_ + 1);
+  if (needs_.row_logits) {
+    cpu_kernels().logits(stream_, {row_}, block_);
+    algorithm_->prepare(row_logits());
+  }
+  return true;
+}
+
+RowLogits Stepper::row_logits() const {
+  RowLogits out;
+  out.row = row_;
+  out.lo = stream_.shape.first_visible(row_);
+  out.group = stream_.shape.group;
+  out.x = block_.logits.data();
+  out.e = block_.exps.data();
+  out.max = block_.max_logit.data();
+  out.stride = block_.tokens;
+  return out;
+}
+
+std::vector<Sketch> sketches(const Stream& stream, Index prompt,
+                             const AlgorithmDescription& algorithm, const Params& params,
+                             std::uint32_t seed, Index block) {
+  std::vector<Sketch> out;
+  Stepper stepper(stream, prompt, algorithm, params, seed, block);
+  while (stepper.next()) out.push_back(stepper.sketch());
+  return out;
+}
+
+std::vector<Index> held_tokens(const Sketch& sketch) {
+  std::set<Index> tokens;
+  for (const SketchRow& row : sketch.rows()) {
+    if (row.token >= 0) tokens.insert(row.token);
+  }
+  return {tokens.begin(), tokens.end()};
+}
+
+std::vector<std::vector<Index>> held_sets(const std::vector<Sketch>& sketches) {
+  std::vector<std::vector<Index>> out;
+  for (const Sketch& sketch : sketches) out.push_back(held_tokens(sketch));
+  return out;
+}
+
+const Value& derived_value(const Derived& derived, const std::string& name) {
+  for (const auto& [key, value] : derived) {
+    if (key == name) return value;
+  }
+  throw std::out_of_range("derived has no " + name);
+}
+
+double derived_real(const Derived& derived, const std::string& name) {
+  const Value& value = derived_value(derived, name);
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+    return static_cast<double>(*integer);
+  }
+  return std::get<double>(value);
+}
+
+bool same_sketch(const Sketch& a, const Sketch& b) {
+  if (a.size() != b.size() || a.numerator_scale != b.numerator_scale ||
+      a.exact_numerator != b.exact_numerator || a.exact_denominator != b.exact_denominator ||
+      a.merged_values != b.merged_values || !(a.holdings() == b.holdings())) {
+    return false;
+  }
+  for (Index i = 0; i < a.size(); ++i) {
+    const SketchRow& x = a[i];
+    const SketchRow& y = b[i];
+    if (x.token != y.token || x.w_num != y.w_num || x.w_den != y.w_den ||
+        x.merged_value != y.merged_value || x.holds_key != y.holds_key ||
+        x.holds_value != y.holds_value || x.weight_numbers != y.weight_numbers ||
+        x.counts_as_token != y.counts_as_token) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace kvbench::test

@@ -1,0 +1,61 @@
+// Drives one algorithm through a stream by its public interface alone, decode row by decode row.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "algorithms/algorithm.hpp"
+
+namespace kvbench::test {
+
+// All parameters of the algorithm: those given, the others at their defaults. Throws
+// std::invalid_argument for a name the table lacks or a value it refuses.
+Params params_for(const AlgorithmDescription& algorithm,
+                  const std::vector<std::pair<std::string, Value>>& given);
+
+class Stepper {
+ public:
+  // The prompt is fed in blocks of `block` tokens (0: all at once).
+  Stepper(const Stream& stream, Index prompt, const AlgorithmDescription& algorithm,
+          const Params& params, std::uint32_t seed = 0, Index block = 0);
+
+  // Moves to the next decode row, up to where it would be answered; false after the last one.
+  bool next();
+
+  Index row() const { return row_; }
+  const Sketch& sketch() const { return algorithm_->sketch(); }
+  const Algorithm& algorithm() const { return *algorithm_; }
+
+ private:
+  RowLogits row_logits() const;
+
+  const Stream& stream_;
+  Params params_;
+  Needs needs_;
+  SharedResults shared_;
+  std::unique_ptr<Algorithm> algorithm_;
+  LogitBlock block_;
+  Index row_;
+};
+
+// The sketch at every decode row's answer.
+std::vector<Sketch> sketches(const Stream& stream, Index prompt,
+                             const AlgorithmDescription& algorithm, const Params& params,
+                             std::uint32_t seed = 0, Index block = 0);
+
+// Tokens held, ascending, without repeats.
+std::vector<Index> held_tokens(const Sketch& sketch);
+std::vector<std::vector<Index>> held_sets(const std::vector<Sketch>& sketches);
+
+// A value of `derived`; throws std::out_of_range where it is missing.
+const Value& derived_value(const Derived& derived, const std::string& name);
+double derived_real(const Derived& derived, const std::string& name);
+
+// Whether two sketches hold the same rows with the same weights, in the same order.
+bool same_sketch(const Sketch& a, const Sketch& b);
+
+}  // namespace kvbench::test
