@@ -47,9 +47,14 @@ def broken_paths(root):
     return found
 
 
+def none_of(test, found):
+    if found:
+        test.fail(f"{len(found)} found:\n" + "\n".join(found))
+
+
 class IncludeRule(unittest.TestCase):
     def test_every_include_keeps_the_rule(self):
-        self.assertEqual(violations(ROOT), [])
+        none_of(self, violations(ROOT))
 
     def test_the_table_has_a_row_for_every_folder(self):
         folders = {path.parts[1] for path in files(ROOT) if path.parts[0] == "lib"
@@ -83,7 +88,7 @@ class IncludeRule(unittest.TestCase):
 
 class Files(unittest.TestCase):
     def test_no_forbidden_word(self):
-        self.assertEqual(word_breaches(ROOT), [])
+        none_of(self, word_breaches(ROOT))
 
     def test_a_planted_word_is_found(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -116,10 +121,10 @@ class Files(unittest.TestCase):
                     if path.parts[0] == "lib" and len(path.parts) > 2}
         missing = sorted(folder for folder in folders
                          if not (ROOT / folder / "README.md").is_file())
-        self.assertEqual(missing, [])
+        none_of(self, missing)
 
     def test_paths_in_readmes_exist(self):
-        self.assertEqual(broken_paths(ROOT), [])
+        none_of(self, broken_paths(ROOT))
 
     def test_a_planted_path_is_found(self):
         with tempfile.TemporaryDirectory() as folder:
