@@ -13,7 +13,7 @@ HOMES = {
     r"Eigen/.*": ("Eigen", ["lib/kernels", "lib/metrics"], ".cpp"),
     r"Random123/.*": ("Random123", ["lib/core"], None),
     r"xxhash\.h": ("xxHash", ["lib/core"], ".cpp"),
-    r"omp\.h": ("OpenMP", ["lib/core"], None),
+    r"omp\.h": ("OpenMP", ["lib/core", "lib/results", "apps"], None),
     r"(cuda|cublas|cub|thrust)[\w/]*\.(h|hpp|cuh)|(cub|thrust|cuda)/.*": ("CUDA", ["cuda"], None),
     r"doctest/.*": ("doctest", [], None),
     r"benchmark/.*": ("Google Benchmark", [], None),
@@ -55,7 +55,10 @@ def _own(root, path, name, table):
             return None
         return "cuda may include core and kernels/kernels.hpp"
     target = name.split("/")[0]
-    if not (root / "lib" / name).is_file():
+    # A header that the build writes stands as <name>.in or <stem>.cmake.
+    written = root / "lib" / name
+    if not any(each.is_file() for each in (written, written.with_name(written.name + ".in"),
+                                           written.with_suffix(".cmake"))):
         return "names no file of lib"
     if folder not in table:
         return f"lib/README.md's table has no row for {folder}"
