@@ -1,0 +1,100 @@
+// The order of events in a replay, and what happens when a cell fails or is stopped.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <string>
+
+#include "core/error.hpp"
+#include "support/owned_stream.hpp"
+#include "support/replayed.hpp"
+#include "support/scripted.hpp"
+
+namespace kvbench::test {
+namespace {
+
+void hold_all(Index row, Sketch& sketch) {
+  sketch.clear();
+  sketch.add_exact(0, row + 1);
+}
+
+}  // namespace
+
+TEST_CASE("tokens are fed before their row is prepared, answered rows after it, in order") {
+  const auto owned = make_stream({.tokens = 7, .d = 2, .dv = 2});
+  CallLog log;
+  const AlgorithmDescription algorithm = scripted(hold_all, true, &log);
+  replay_one(owned->stream, 4, algorithm, Params{}, 0, {5});
+  const CallLog expected = {"extend 0 4", "finish_prompt", "extend 4 5", "prepare 4",
+                            "answered 4", "extend 5 6",    "prepare 5",  "answered 5",
+                            "extend 6 7", "prepare 6",     "answered 6"};
+  CHECK(log == expected);
+}
+
+TEST_CASE("a stream without a prompt still ends its prompt once, before the first token") {
+  const auto owned = make_stream({.tokens = 3, .d = 2, .dv = 2});
+  CallLog log;
+  const AlgorithmDescription algorithm = scripted(hold_all, false, &log);
+  replay_one(owned->stream, 0, algorithm, Params{}, 0, {2});
+  REQUIRE(log.size() >= 2);
+  CHECK(log.front() == "finish_prompt");
+  CHECK(log[1].substr(0, 8) == "extend 0");
+}
+
+TEST_CASE("only the scored rows are scored, and values do not depend on which others are") {
+  const auto owned = make_stream({.tokens = 30, .d = 4, .dv = 4, .group = 2});
+  const AlgorithmDescription algorithm = scripted([](Index row, Sketch& sketch) {
+    sketch.clear();
+    if (row >= 0) sketch.add_exact(row / 2, row + 1);
+  });
+  const CellResult all = replay_one(owned->stream, 10, algorithm, Params{});
+  const CellResult some = replay_one(owned->stream, 10, algorithm, Params{}, 0, {13, 29});
+  REQUIRE(all.row_errors);
+  REQUIRE(some.row_errors);
+  CHECK(some.row_errors->rows == std::vector<Index>{13, 29});
+  for (std::size_t g = 0; g < 2; ++g) {
+    CHECK(some.row_errors->relative_l2[g * 2] == all.row_errors->relative_l2[g * 20 + 3]);
+    CHECK(some.row_errors->relative_l2[g * 2 + 1] == all.row_errors->relative_l2[g * 20 + 19]);
+  }
+  CHECK(some.memory.tokens == all.memory.tokens);
+  CHECK(some.memory.tokens_peak == all.memory.tokens_peak);
+}
+
+TEST_CASE("a failing cell is reported with its reason and the others go on") {
+  const auto owned = make_stream({.tokens = 12, .d = 2, .dv = 2});
+  const AlgorithmDescription good = scripted(hold_all);
+  const AlgorithmDescription bad = scripted([](Index row, Sketch&) {
+    if (row == 8) throw CellError("nothing left at row 8");
+  });
+  ReplaySetting setting;
+  setting.prompt = 6;
+  setting.rows = decode_rows(owned->stream, 6);
+  std::vector<int> reported(3, 0);
+  std::vector<CellResult> results(3);
+  replay(owned->stream, setting, {{&good, {}, 0}, {&bad, {}, 0}, {&good, {}, 1}}, cpu_kernels(),
+         [&](std::size_t cell, CellResult&& result) {
+           ++reported[cell];
+           results[cell] = std::move(result);
+         });
+  CHECK(reported == std::vector<int>{1, 1, 1});
+  CHECK(!results[0].failed);
+  CHECK(results[1].failed);
+  CHECK(results[1].reason.find("nothing left at row 8") != std::string::npos);
+  CHECK(!results[2].failed);
+  CHECK(results[2].errors.relative_l2->max < 1e-14);
+}
+
+TEST_CASE("once stopped, no further cell is reported") {
+  const auto owned = make_stream({.tokens = 12, .d = 2, .dv = 2});
+  const AlgorithmDescription algorithm = scripted(hold_all);
+  ReplaySetting setting;
+  setting.prompt = 6;
+  setting.rows = decode_rows(owned->stream, 6);
+  const std::atomic<bool> stop{true};
+  int reported = 0;
+  replay(
+      owned->stream, setting, {{&algorithm, {}, 0}, {&algorithm, {}, 1}}, cpu_kernels(),
+      [&](std::size_t, CellResult&&) { ++reported; }, &stop);
+  CHECK(reported == 0);
+}
+
+}  // namespace kvbench::test

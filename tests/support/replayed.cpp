@@ -1,0 +1,28 @@
+#include "support/replayed.hpp"
+
+#include <optional>
+#include <stdexcept>
+
+namespace kvbench::test {
+
+std::vector<Index> decode_rows(const Stream& stream, Index prompt) {
+  std::vector<Index> rows;
+  for (Index i = prompt; i < stream.shape.tokens; ++i) rows.push_back(i);
+  return rows;
+}
+
+CellResult replay_one(const Stream& stream, Index prompt, const AlgorithmDescription& algorithm,
+                      const Params& params, std::uint32_t seed, std::vector<Index> rows) {
+  ReplaySetting setting;
+  setting.prompt = prompt;
+  setting.rows = rows.empty() ? decode_rows(stream, prompt) : std::move(rows);
+  setting.keep_row_errors = true;
+  std::optional<CellResult> out;
+  replay(stream, setting, {{&algorithm, params, seed}}, cpu_kernels(),
+         [&](std::size_t, CellResult&& result) { out = std::move(result); });
+  if (!out) throw std::runtime_error("the cell was never reported");
+  if (out->failed) throw std::runtime_error(out->reason);
+  return *out;
+}
+
+}  // namespace kvbench::test
