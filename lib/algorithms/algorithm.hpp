@@ -41,6 +41,9 @@ struct Setting {
   std::uint32_t seed;
   const Kernels& kernels;
   const SharedResults& shared;
+  // Rows that will be scored, for `derived` alone (r = max ||scale q|| runs over them); may be
+  // null.
+  const std::vector<Index>* scored_rows = nullptr;
 };
 
 struct SharedWork {
@@ -122,14 +125,11 @@ struct AlgorithmDescription {
   std::function<std::optional<std::string>(const Params&, const StreamShape&, Index prompt)>
       skip_reason = [](const Params&, const StreamShape&, Index) { return std::nullopt; };
   std::function<std::vector<SharedWork>(const Params&, const StreamShape&, Index prompt)>
-      shared_work = [](const Params&, const StreamShape&, Index) {
-        return std::vector<SharedWork>{};
-      };
+      shared_work =
+          [](const Params&, const StreamShape&, Index) { return std::vector<SharedWork>{}; };
   std::function<std::unique_ptr<Algorithm>(const Setting&)> create;
   // Keeps every token for good, whatever it attends to: memory is that of `exact`.
   bool keeps_everything = false;
-  // May drop the current token (validation.md fact "a row's own token is held" does not hold).
-  bool exact_when_budget_covers = true;
 };
 
 // What keeps a cell from running whatever the algorithm: query rows that the dump does not hold.

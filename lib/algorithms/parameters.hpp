@@ -28,16 +28,16 @@ struct Parameter {
 
   std::string name;
   Kind kind = Kind::kInteger;
-  std::string doc;                 // one line
-  std::optional<Value> fallback;   // default; none: required, or one of exclusive alternatives
-  double minimum = 0.0;            // inclusive unless minimum_open
-  double maximum = 1e15;           // inclusive
+  std::string doc;                // one line
+  std::optional<Value> fallback;  // default; none: required, or one of exclusive alternatives
+  double minimum = 0.0;           // inclusive unless minimum_open
+  double maximum = 1e15;          // inclusive
   bool minimum_open = false;
   std::vector<std::string> words;  // kChoice: all values; else words accepted beside numbers
 };
 
-// Names of parameters of which exactly one alternative must be given, e.g. {{"t", "s"}, {"epsilon"}}.
-// With `may_be_absent` none may be given too.
+// Names of parameters of which exactly one alternative must be given, e.g. {{"t", "s"},
+// {"epsilon"}}. With `may_be_absent` none may be given too.
 struct Exclusive {
   std::vector<std::vector<std::string>> alternatives;
 };

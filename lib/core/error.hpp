@@ -12,7 +12,8 @@ namespace kvbench {
 // names file, place and remedy; all faults that were found are carried together.
 class InputError : public std::runtime_error {
  public:
-  explicit InputError(std::string message) : InputError(std::vector<std::string>{std::move(message)}) {}
+  explicit InputError(std::string message)
+      : InputError(std::vector<std::string>{std::move(message)}) {}
   explicit InputError(std::vector<std::string> messages)
       : std::runtime_error(messages.empty() ? "bad input" : messages.front()),
         messages_(std::move(messages)) {}

@@ -30,8 +30,8 @@ struct Lanes {
   static Lanes abs(Lanes a) { return {_mm512_abs_pd(a.v)}; }
   // `value` where x >= limit, else 0.
   static Lanes zero_below(Lanes x, double limit, Lanes value) {
-    return {_mm512_maskz_mov_pd(_mm512_cmp_pd_mask(x.v, _mm512_set1_pd(limit), _CMP_GE_OQ),
-                                value.v)};
+    return {
+        _mm512_maskz_mov_pd(_mm512_cmp_pd_mask(x.v, _mm512_set1_pd(limit), _CMP_GE_OQ), value.v)};
   }
   static Lanes copy_sign(Lanes magnitude, Lanes sign) {
     const __m512i mask = _mm512_set1_epi64(static_cast<long long>(0x8000000000000000ULL));
@@ -67,9 +67,7 @@ struct Lanes {
   static Lanes fma(Lanes x, Lanes y, Lanes z) {
     return {_mm256_fmadd_pd(x.a, y.a, z.a), _mm256_fmadd_pd(x.b, y.b, z.b)};
   }
-  static Lanes max(Lanes x, Lanes y) {
-    return {_mm256_max_pd(x.a, y.a), _mm256_max_pd(x.b, y.b)};
-  }
+  static Lanes max(Lanes x, Lanes y) { return {_mm256_max_pd(x.a, y.a), _mm256_max_pd(x.b, y.b)}; }
   static Lanes abs(Lanes x) {
     const __m256d sign = _mm256_set1_pd(-0.0);
     return {_mm256_andnot_pd(sign, x.a), _mm256_andnot_pd(sign, x.b)};

@@ -11,6 +11,10 @@
 
 namespace kvbench {
 
+// Threads that a parallel range uses from now on; no result depends on it.
+inline void set_thread_count(int threads) { omp_set_num_threads(threads); }
+inline int thread_count() { return omp_get_max_threads(); }
+
 // Calls body(i) for every i in [0, count), in no particular order; returns when all are done and
 // rethrows the first exception. body must not rely on thread-local state across a nested range.
 template <class Body>

@@ -31,8 +31,7 @@ class CpuKernels final : public Kernels {
     return cpu::farthest_first(points, first, last, start, count);
   }
   void value_norms(const Stream& stream, const std::vector<Index>& rows,
-                   std::vector<double>& spectral,
-                   std::vector<double>& frobenius) const override {
+                   std::vector<double>& spectral, std::vector<double>& frobenius) const override {
     cpu::value_norms(stream, rows, spectral, frobenius);
   }
 };

@@ -98,8 +98,7 @@ void attend_block(const Stream& stream, Index first_place, Index last_place, Exa
         std::fill(x, x + padded, 0.0);
         continue;
       }
-      const double rescale =
-          absorb(shape, x, lo, hi, padded, running[static_cast<std::size_t>(q)]);
+      const double rescale = absorb(shape, x, lo, hi, padded, running[static_cast<std::size_t>(q)]);
       if (rescale != 1.0) outputs.col(q) *= rescale;
     }
     outputs.noalias() += transposed(stream.values, start, tokens) * tile;

@@ -39,15 +39,15 @@ struct LogitBlock {
 // The delta-net of SubGen: every token's cluster, clusters numbered in order of opening.
 struct Clustering {
   double delta = 0.0;
-  Index first = 0;                        // token of the first entry below
-  std::vector<std::int32_t> assignment;   // [n - first]
-  std::vector<std::int32_t> opened_by;    // [m'] the token that is the representative
+  Index first = 0;                       // token of the first entry below
+  std::vector<std::int32_t> assignment;  // [n - first]
+  std::vector<std::int32_t> opened_by;   // [m'] the token that is the representative
 };
 
 struct Centers {
-  std::vector<Index> tokens;         // in order of choice
-  std::vector<double> radius;        // covering radius after each choice
-  std::vector<std::int32_t> nearest; // per candidate: position in `tokens` of its nearest centre
+  std::vector<Index> tokens;          // in order of choice
+  std::vector<double> radius;         // covering radius after each choice
+  std::vector<std::int32_t> nearest;  // per candidate: position in `tokens` of its nearest centre
 };
 
 class Kernels {
@@ -77,8 +77,7 @@ class Kernels {
 
   // ||V_i||_op and ||V_i||_F of the values visible at each of `rows`; relative error below 1e-10.
   virtual void value_norms(const Stream& stream, const std::vector<Index>& rows,
-                           std::vector<double>& spectral,
-                           std::vector<double>& frobenius) const = 0;
+                           std::vector<double>& spectral, std::vector<double>& frobenius) const = 0;
 };
 
 const Kernels& cpu_kernels();

@@ -70,12 +70,24 @@ void KeyTile::logits(const StreamShape& shape, const std::vector<const double*>&
       double* target = out + q * kTileTokens + panel * Lanes::kCount;
       const double* const* first = queries.data() + q;
       switch (rows) {
-        case 1: block<1>(shape, first, panels, d_, target); break;
-        case 2: block<2>(shape, first, panels, d_, target); break;
-        case 3: block<3>(shape, first, panels, d_, target); break;
-        case 4: block<4>(shape, first, panels, d_, target); break;
-        case 5: block<5>(shape, first, panels, d_, target); break;
-        default: block<kRows>(shape, first, panels, d_, target); break;
+        case 1:
+          block<1>(shape, first, panels, d_, target);
+          break;
+        case 2:
+          block<2>(shape, first, panels, d_, target);
+          break;
+        case 3:
+          block<3>(shape, first, panels, d_, target);
+          break;
+        case 4:
+          block<4>(shape, first, panels, d_, target);
+          break;
+        case 5:
+          block<5>(shape, first, panels, d_, target);
+          break;
+        default:
+          block<kRows>(shape, first, panels, d_, target);
+          break;
       }
     }
   }

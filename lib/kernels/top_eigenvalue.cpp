@@ -12,7 +12,7 @@ using Matrix = Eigen::MatrixXd;
 using Vector = Eigen::VectorXd;
 
 constexpr double kTolerance = 1e-10;
-constexpr Index kSmall = 24;       // below this the full solver is as quick
+constexpr Index kSmall = 24;  // below this the full solver is as quick
 constexpr Index kMaxSteps = 48;
 
 double full_solver(const Matrix& gram) {
@@ -67,8 +67,8 @@ bool proves_upper_bound(const Matrix& gram, double bound) {
 }  // namespace
 
 double top_eigenvalue(ConstMatrix view) {
-  const Eigen::Map<const Matrix, 0, Eigen::OuterStride<>> gram(
-      view.data, view.rows, view.cols, Eigen::OuterStride<>(view.stride));
+  const Eigen::Map<const Matrix, 0, Eigen::OuterStride<>> gram(view.data, view.rows, view.cols,
+                                                               Eigen::OuterStride<>(view.stride));
   const double largest = gram.rows() == 0 ? 0.0 : gram.diagonal().maxCoeff();
   if (!(largest > 0.0)) return 0.0;
   if (gram.rows() <= kSmall) return full_solver(gram / largest) * largest;

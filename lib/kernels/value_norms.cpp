@@ -11,8 +11,8 @@ namespace kvbench::cpu {
 namespace {
 
 using Matrix = Eigen::MatrixXd;
-constexpr Index kBlock = 64;         // tokens per precomputed Gram matrix
-constexpr Index kRowsAtOnce = 64;    // Gram matrices held for one parallel sweep of eigenvalues
+constexpr Index kBlock = 64;       // tokens per precomputed Gram matrix
+constexpr Index kRowsAtOnce = 64;  // Gram matrices held for one parallel sweep of eigenvalues
 
 // Gram matrices V^T V of any token range, always as a sum of squares: nothing is ever subtracted,
 // so a huge value that left the window leaves no rounding behind.

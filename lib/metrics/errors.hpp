@@ -22,14 +22,14 @@ struct Distribution {
 Distribution distribution(std::vector<double> values);
 
 struct CellErrors {
-  std::optional<double> relative_frobenius_error;  // ||Z - A||_F / ||A||_F, stacked [G * rows, dv]
-  std::optional<double> relative_spectral_error;   // ||Z - A||_op / ||A||_op
-  std::optional<double> relative_max_error;        // max |Z - A| / max |A|
-  std::optional<Distribution> relative_l2;         // ||z - a|| / ||a||
-  std::optional<double> relative_l2_posclamp_mean; // ||z - a|| / ||max(a, 1e-8)||
-  std::optional<Distribution> epsilon_spectral;    // ||z - a|| / (||p||_2 ||V_i||_op)
-  std::optional<double> epsilon_spectral_last;     // row n - 1, query head 0
-  std::optional<Distribution> epsilon_frobenius;   // ||z - a|| / (||p||_2 ||V_i||_F)
+  std::optional<double> relative_frobenius_error;   // ||Z - A||_F / ||A||_F, stacked [G * rows, dv]
+  std::optional<double> relative_spectral_error;    // ||Z - A||_op / ||A||_op
+  std::optional<double> relative_max_error;         // max |Z - A| / max |A|
+  std::optional<Distribution> relative_l2;          // ||z - a|| / ||a||
+  std::optional<double> relative_l2_posclamp_mean;  // ||z - a|| / ||max(a, 1e-8)||
+  std::optional<Distribution> epsilon_spectral;     // ||z - a|| / (||p||_2 ||V_i||_op)
+  std::optional<double> epsilon_spectral_last;      // row n - 1, query head 0
+  std::optional<Distribution> epsilon_frobenius;    // ||z - a|| / (||p||_2 ||V_i||_F)
   std::optional<double> epsilon_frobenius_last;
   std::optional<Distribution> numerator_error;   // ||N^ - N|| / (||e^x||_2 ||V_i||_op)
   std::optional<Distribution> normalizer_error;  // |tau - Z| / Z

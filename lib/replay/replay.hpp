@@ -21,9 +21,9 @@ struct ReplayCell {
 };
 
 struct ReplaySetting {
-  Index prompt = 0;          // P
-  std::vector<Index> rows;   // scored decode rows, ascending, each in [P, n)
-  int element_bytes = 2;     // bytes per number of a key or value in the memory report
+  Index prompt = 0;         // P
+  std::vector<Index> rows;  // scored decode rows, ascending, each in [P, n)
+  int element_bytes = 2;    // bytes per number of a key or value in the memory report
   bool keep_row_errors = false;
 };
 

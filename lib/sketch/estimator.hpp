@@ -22,15 +22,15 @@ struct QueryRow {
 };
 
 struct Estimate {
-  std::vector<double> answer;     // [dv] z
-  std::vector<double> numerator;  // [dv] N^ exp(-exact_max)
-  double normalizer = 0.0;        // tau exp(-exact_max)
-  bool empty_denominator = false;  // no row, or 0 after the shift: answer = 0
-  std::optional<double> kept_mass;  // sum of p_j over distinct tokens whose value is held
-  double numerator_mass = 0.0;      // sum w_num e^x / Z
-  double denominator_mass = 0.0;    // sum w_den e^x / Z
+  std::vector<double> answer;           // [dv] z
+  std::vector<double> numerator;        // [dv] N^ exp(-exact_max)
+  double normalizer = 0.0;              // tau exp(-exact_max)
+  bool empty_denominator = false;       // no row, or 0 after the shift: answer = 0
+  std::optional<double> kept_mass;      // sum of p_j over distinct tokens whose value is held
+  double numerator_mass = 0.0;          // sum w_num e^x / Z
+  double denominator_mass = 0.0;        // sum w_den e^x / Z
   std::optional<double> kl_divergence;  // KL(p^ || p), p^_j proportional to w_den e^x_j
-  bool rows_are_tokens = true;  // false: kept_mass and kl_divergence have no meaning
+  bool rows_are_tokens = true;          // false: kept_mass and kl_divergence have no meaning
 };
 
 // Evaluates z = sum w_num exp(x) v / sum w_den exp(x) with one shift, so that nothing overflows:
@@ -64,7 +64,7 @@ class Estimator {
   std::vector<double> w_den_;
   std::vector<double> w_log_;  // w_den log(w_den)
   std::vector<std::uint8_t> value_held_;
-  std::vector<MergedRow> merged_;  // rows whose value is no token's own
+  std::vector<MergedRow> merged_;       // rows whose value is no token's own
   std::vector<std::int32_t> place_of_;  // by token, -1 where absent
   std::vector<double> e_;               // exp(x - shift) by entry
   std::vector<double> coefficients_;    // w_num e by entry

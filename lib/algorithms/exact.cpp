@@ -1,0 +1,38 @@
+// exact: every visible token, weight 1. The reference as an algorithm: its error is rounding.
+//
+// Source: all papers, softmax attention. No departures.
+#include <algorithm>
+
+#include "algorithms/catalogue.hpp"
+
+namespace kvbench {
+namespace {
+
+class Exact final : public Algorithm {
+ public:
+  explicit Exact(const Setting& setting) : shape_(setting.stream.shape) {}
+
+  void extend(Index first, Index last) override {
+    const Index lo = shape_.first_visible(last - 1);
+    sketch_.erase(0, std::min(lo - dropped_, sketch_.size()));
+    dropped_ = lo;
+    sketch_.add_exact(std::max(first, lo), last);
+  }
+
+ private:
+  StreamShape shape_;
+  Index dropped_ = 0;  // tokens [0, dropped_) have left the sliding window
+};
+
+}  // namespace
+
+AlgorithmDescription describe_exact() {
+  AlgorithmDescription d;
+  d.id = "exact";
+  d.title = "exact attention over every visible token";
+  d.source = "reference of all papers";
+  d.create = [](const Setting& setting) { return std::make_unique<Exact>(setting); };
+  return d;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,47 @@
+// The group rule: scores are kept per query head and combined per KV head whenever tokens are
+// ranked, so that one set is kept per KV head.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "core/matrix_view.hpp"
+
+namespace kvbench {
+
+enum class GroupRule { kMean, kMax, kSum };
+
+inline GroupRule group_rule(const std::string& word) {
+  return word == "max" ? GroupRule::kMax : word == "sum" ? GroupRule::kSum : GroupRule::kMean;
+}
+
+// `score(g)` for g in [0, group), combined in the order of g.
+template <class Score>
+double combine(GroupRule rule, int group, const Score& score) {
+  double total = score(0);
+  for (int g = 1; g < group; ++g) {
+    total = rule == GroupRule::kMax ? std::max(total, score(g)) : total + score(g);
+  }
+  return rule == GroupRule::kMean ? total / group : total;
+}
+
+// The `count` best of tokens [first, first + scores.size()), ascending by token. Higher score
+// first, of equals the lower token.
+inline std::vector<Index> best_tokens(const std::vector<double>& scores, Index first, Index count) {
+  std::vector<Index> order(scores.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<Index>(i);
+  count = std::clamp<Index>(count, 0, static_cast<Index>(order.size()));
+  const auto better = [&](Index a, Index b) {
+    const double x = scores[static_cast<std::size_t>(a)];
+    const double y = scores[static_cast<std::size_t>(b)];
+    return x != y ? x > y : a < b;
+  };
+  std::nth_element(order.begin(), order.begin() + count, order.end(), better);
+  order.resize(static_cast<std::size_t>(count));
+  std::sort(order.begin(), order.end());
+  for (Index& token : order) token += first;
+  return order;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,162 @@
+// kcenter: the most recent tokens of the prompt and k centres of the rest, chosen once by greedy
+// farthest-first on the keys. This is what the SubGen and ClusterGen experiments ran.
+//
+// Source: SubGen section 3.2 = ClusterGen section 4 (as evaluated); greedy rule of Gonzalez and of
+// Dyer and Frieze.
+//   recent window r (ClusterGen: l) -> recent, k centres -> budget - sinks - recent
+// Departures, where the papers are silent: post-RoPE keys per KV head; the first centre is the
+// oldest candidate (option `first`); ties go to the lowest index; unweighted softmax over centres
+// with their own values (options `weights`, `value`). A centre whose key repeats an earlier
+// centre's has an empty cluster: weight 0 with `weights: size`, its own value with `value: mean`.
+#include <algorithm>
+#include <numeric>
+
+#include "algorithms/catalogue.hpp"
+#include "algorithms/compress_once.hpp"
+#include "core/canonical.hpp"
+#include "core/random.hpp"
+
+namespace kvbench {
+namespace {
+
+Index resolved_recent(const Params& params, Index prompt) {
+  if (params.is_word("recent")) return params.tokens("budget", prompt) / 2;
+  return params.tokens("recent", prompt);
+}
+
+class KCenter final : public CompressOnce {
+ public:
+  explicit KCenter(const Setting& setting)
+      : CompressOnce(setting, setting.params.tokens("sinks", setting.prompt),
+                     resolved_recent(setting.params, setting.prompt)) {}
+
+  Derived derived() const override {
+    return {{"sinks", prompt_.sinks},
+            {"recent", prompt_.recent},
+            {"centers", centers_},
+            {"covering_radius", covering_radius_}};
+  }
+
+  std::optional<Clusters> clusters() const override {
+    const Index last = setting_.stream.shape.tokens - 1;
+    Clusters out;
+    out.final_count = centers_;
+    out.trajectory.emplace_back(setting_.prompt, centers_);
+    if (last > setting_.prompt) out.trajectory.emplace_back(last, centers_);
+    return out;
+  }
+
+ protected:
+  void compress_middle(PromptRange middle) override {
+    const Index count =
+        setting_.params.tokens("budget", setting_.prompt) - prompt_.sinks - prompt_.recent;
+    const Centers centers = setting_.kernels.farthest_first(
+        setting_.stream.keys, middle.first, middle.last, first_center(middle), count);
+    centers_ = static_cast<Index>(centers.tokens.size());
+    if (centers_ == 0) return;
+    covering_radius_ = centers.radius.back();
+
+    const bool by_size = setting_.params.word("weights") == "size";
+    const bool mean_value = setting_.params.word("value") == "mean";
+    std::vector<Index> sizes(centers.tokens.size(), 0);
+    for (const std::int32_t nearest : centers.nearest) ++sizes[static_cast<std::size_t>(nearest)];
+    if (mean_value) sketch_.merged_values = mean_values(middle, centers, sizes);
+
+    std::vector<std::size_t> order(centers.tokens.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t a, std::size_t b) { return centers.tokens[a] < centers.tokens[b]; });
+    for (const std::size_t c : order) {
+      SketchRow row = SketchRow::exact(centers.tokens[c]);
+      if (by_size) {
+        row.w_num = row.w_den = static_cast<double>(sizes[c]);
+        row.weight_numbers = 1;
+      }
+      if (mean_value) row.merged_value = static_cast<std::int32_t>(c);
+      sketch_.add(row);
+    }
+  }
+
+ private:
+  Index first_center(PromptRange middle) const {
+    const std::string& rule = setting_.params.word("first");
+    if (rule == "random") {
+      const Random draw(setting_.seed, setting_.stream.id.hash(), "kcenter/first");
+      const auto offset =
+          static_cast<Index>(draw.uniform53(0) * static_cast<double>(middle.size()));
+      return middle.first + std::min(offset, middle.size() - 1);
+    }
+    if (rule == "farthest_from_mean") return farthest_from_mean(middle);
+    return middle.first;
+  }
+
+  Index farthest_from_mean(PromptRange middle) const {
+    const ConstMatrix keys = setting_.stream.keys;
+    std::vector<double> mean(static_cast<std::size_t>(keys.cols), 0.0);
+    for (Index j = middle.first; j < middle.last; ++j) {
+      for (Index k = 0; k < keys.cols; ++k) mean[static_cast<std::size_t>(k)] += keys(j, k);
+    }
+    for (double& x : mean) x /= static_cast<double>(middle.size());
+    Index farthest = middle.first;
+    double distance = -1.0;
+    for (Index j = middle.first; j < middle.last; ++j) {
+      const double candidate = squared_distance(keys.row(j), mean.data(), keys.cols);
+      if (candidate > distance) {
+        distance = candidate;
+        farthest = j;
+      }
+    }
+    return farthest;
+  }
+
+  // [centres][dv]; an empty cluster keeps its centre's own value.
+  std::vector<std::vector<double>> mean_values(PromptRange middle, const Centers& centers,
+                                               const std::vector<Index>& sizes) const {
+    const ConstMatrix values = setting_.stream.values;
+    std::vector<std::vector<double>> means(
+        centers.tokens.size(), std::vector<double>(static_cast<std::size_t>(values.cols), 0.0));
+    for (Index j = middle.first; j < middle.last; ++j) {
+      auto& mean = means[static_cast<std::size_t>(
+          centers.nearest[static_cast<std::size_t>(j - middle.first)])];
+      for (Index k = 0; k < values.cols; ++k) mean[static_cast<std::size_t>(k)] += values(j, k);
+    }
+    for (std::size_t c = 0; c < means.size(); ++c) {
+      if (sizes[c] == 0) {
+        const double* own = values.row(centers.tokens[c]);
+        means[c].assign(own, own + values.cols);
+      } else {
+        for (double& x : means[c]) x /= static_cast<double>(sizes[c]);
+      }
+    }
+    return means;
+  }
+
+  Index centers_ = 0;
+  double covering_radius_ = 0.0;
+};
+
+}  // namespace
+
+AlgorithmDescription describe_kcenter() {
+  AlgorithmDescription d;
+  d.id = "kcenter";
+  d.title = "recent tokens and farthest-first centres of the other keys";
+  d.source = "SubGen 3.2 = ClusterGen 4, as evaluated";
+  Parameter recent = recent_parameter(Value{std::string("half")}, {"half"});
+  recent.doc = "last tokens of the prompt, held exactly; half: floor of half the budget";
+  d.parameters = {
+      budget_parameter(),
+      recent,
+      sinks_parameter(0),
+      choice_parameter("first", {"oldest", "random", "farthest_from_mean"}, "the first centre"),
+      choice_parameter("weights", {"none", "size"}, "weight of a centre in both sums"),
+      choice_parameter("value", {"own", "mean"}, "a centre's value: its own or its cluster's")};
+  d.randomised = [](const Params& params) { return params.word("first") == "random"; };
+  d.skip_reason = [](const Params& params, const StreamShape& shape, Index prompt) {
+    return cannot_compress(params, shape, prompt, resolved_recent(params, prompt));
+  };
+  d.create = [](const Setting& setting) { return std::make_unique<KCenter>(setting); };
+  return d;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,39 @@
+#include "algorithms/registry.hpp"
+
+#include <algorithm>
+
+#include "algorithms/catalogue.hpp"
+
+namespace kvbench {
+
+const std::vector<AlgorithmDescription>& all_algorithms() {
+  static const std::vector<AlgorithmDescription> algorithms = {
+      describe_exact(),         describe_window(),  describe_dilated_window(),
+      describe_streaming_llm(), describe_h2o(),     describe_key_attention(),
+      describe_uniform(),       describe_kcenter(), describe_subgen(),
+      describe_oracle_topk(),
+  };
+  return algorithms;
+}
+
+const AlgorithmDescription* find_algorithm(const std::string& id) {
+  for (const AlgorithmDescription& algorithm : all_algorithms()) {
+    const auto& aliases = algorithm.aliases;
+    if (algorithm.id == id || std::find(aliases.begin(), aliases.end(), id) != aliases.end()) {
+      return &algorithm;
+    }
+  }
+  return nullptr;
+}
+
+std::optional<std::string> reason_to_skip(const AlgorithmDescription& algorithm,
+                                          const Params& params, const StreamShape& shape,
+                                          Index prompt) {
+  if (algorithm.needs(params).prompt_queries && shape.first_query > 0) {
+    return algorithm.id + " scores every row from 0 on, and the dump holds queries of rows " +
+           std::to_string(shape.first_query) + " to " + std::to_string(shape.tokens - 1) + " only";
+  }
+  return algorithm.skip_reason(params, shape, prompt);
+}
+
+}  // namespace kvbench

@@ -1,0 +1,47 @@
+// window: the last `budget` tokens, the current one included.
+//
+// Source: Keyformer Fig. 2b (window attention).
+//   k (cache size) -> budget
+// No departures.
+#include <algorithm>
+
+#include "algorithms/budget.hpp"
+#include "algorithms/catalogue.hpp"
+
+namespace kvbench {
+namespace {
+
+class Window final : public Algorithm {
+ public:
+  explicit Window(const Setting& setting)
+      : shape_(setting.stream.shape), budget_(setting.params.tokens("budget", setting.prompt)) {}
+
+  void extend(Index first, Index last) override {
+    const Index begin = std::max({last - budget_, shape_.first_visible(last - 1), Index{0}});
+    sketch_.erase(0, std::min(begin - begin_, sketch_.size()));
+    sketch_.add_exact(std::max(first, begin), last);
+    begin_ = begin;
+  }
+
+ private:
+  StreamShape shape_;
+  Index budget_;
+  Index begin_ = 0;  // oldest token that may be held
+};
+
+}  // namespace
+
+AlgorithmDescription describe_window() {
+  AlgorithmDescription d;
+  d.id = "window";
+  d.title = "the last tokens";
+  d.source = "Keyformer Fig. 2b";
+  d.parameters = {budget_parameter()};
+  d.skip_reason = [](const Params& params, const StreamShape&, Index prompt) {
+    return empty_budget(params, prompt);
+  };
+  d.create = [](const Setting& setting) { return std::make_unique<Window>(setting); };
+  return d;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,57 @@
+#include "metrics/reference.hpp"
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "core/error.hpp"
+#include "kernels/top_eigenvalue.hpp"
+
+namespace kvbench {
+
+double spectral_norm(ConstMatrix stack) {
+  using Matrix = Eigen::MatrixXd;
+  double largest = 0.0;
+  for (Index i = 0; i < stack.rows; ++i) {
+    for (Index k = 0; k < stack.cols; ++k) largest = std::max(largest, std::abs(stack(i, k)));
+  }
+  if (!(largest > 0.0) || !std::isfinite(largest)) return largest;
+  const Eigen::Map<const Matrix, 0, Eigen::OuterStride<>> rows(stack.data, stack.cols, stack.rows,
+                                                               Eigen::OuterStride<>(stack.stride));
+  const Matrix scaled = rows / largest;
+  Matrix gram = Matrix::Zero(stack.cols, stack.cols);
+  gram.selfadjointView<Eigen::Lower>().rankUpdate(scaled);
+  gram.triangularView<Eigen::StrictlyUpper>() = gram.transpose();
+  return largest * std::sqrt(top_eigenvalue({gram.data(), gram.rows(), gram.cols()}));
+}
+
+Reference make_reference(const Kernels& kernels, const Stream& stream, std::vector<Index> rows) {
+  Reference reference;
+  reference.exact = kernels.exact_attention(stream, std::move(rows));
+  const ExactRows& exact = reference.exact;
+  const auto group = static_cast<std::size_t>(stream.shape.group);
+  for (std::size_t place = 0; place < exact.max_logit.size(); ++place) {
+    if (!std::isfinite(exact.max_logit[place]) || !std::isfinite(exact.normalizer[place])) {
+      throw CellError("logits overflow at row " + std::to_string(exact.rows[place / group]) +
+                      ", query head " + std::to_string(place % group) + " of the group");
+    }
+  }
+  kernels.value_norms(stream, exact.rows, reference.value_spectral, reference.value_frobenius);
+  for (std::size_t r = 0; r < exact.rows.size(); ++r) {
+    if (!std::isfinite(reference.value_frobenius[r])) {
+      throw CellError("norms of the values overflow at row " + std::to_string(exact.rows[r]));
+    }
+  }
+  double squares = 0.0;
+  for (const double a : exact.outputs) {
+    squares += a * a;
+    reference.output_max = std::max(reference.output_max, std::abs(a));
+  }
+  reference.output_frobenius = std::sqrt(squares);
+  reference.output_spectral = spectral_norm(
+      {exact.outputs.data(), static_cast<Index>(exact.max_logit.size()), stream.shape.dv});
+  return reference;
+}
+
+}  // namespace kvbench

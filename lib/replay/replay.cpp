@@ -1,0 +1,307 @@
+#include "replay/replay.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include "core/error.hpp"
+#include "core/parallel.hpp"
+#include "metrics/error_accumulator.hpp"
+#include "metrics/reference.hpp"
+#include "replay/memory_meter.hpp"
+#include "sketch/estimator.hpp"
+
+namespace kvbench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Logits and exponentials held at one time.
+constexpr Index kLogitBytes = Index{256} << 20;
+
+// One cell on its way through the decode rows.
+class Replayed {
+ public:
+  Replayed(const Stream& stream, const ReplaySetting& setting, const ReplayCell& cell,
+           const Kernels& kernels, const SharedResults& shared, const Reference& reference)
+      : stream_(stream),
+        setting_(setting),
+        cell_(cell),
+        needs_(cell.algorithm->needs(cell.params)),
+        algorithm_(cell.algorithm->create(
+            {stream, setting.prompt, cell.params, cell.seed, kernels, shared, &setting.rows})),
+        reference_(reference),
+        errors_(stream, reference),
+        estimator_(stream),
+        memory_(stream.shape, setting.element_bytes, cell.algorithm->keeps_everything),
+        next_row_(setting.prompt) {
+    if (setting.prompt > 0) algorithm_->extend(0, setting.prompt);
+    algorithm_->finish_prompt();
+  }
+
+  // Rows of `block` in order; rows between them are fed unanswered.
+  void advance(const LogitBlock& block) {
+    for (std::size_t r = 0; r < block.rows.size(); ++r) {
+      const Index row = block.rows[r];
+      feed_until(row);
+      const RowLogits logits = row_logits(block, r);
+      if (needs_.row_logits) algorithm_->prepare(logits);
+      memory_.observe(algorithm_->sketch(), row);
+      if (scored_ < setting_.rows.size() && setting_.rows[scored_] == row) score(logits);
+      if (needs_.row_logits) algorithm_->answered(logits);
+    }
+  }
+
+  CellResult finish() {
+    const Index last_row = stream_.shape.tokens - 1;
+    if (next_row_ <= last_row) {
+      feed_until(last_row);
+      memory_.observe(algorithm_->sketch(), last_row);
+    }
+    CellResult result;
+    result.errors = errors_.errors();
+    result.mass = errors_.mass();
+    result.undefined_rows = errors_.undefined_rows();
+    if (setting_.keep_row_errors) result.row_errors = errors_.row_errors();
+    result.empty_denominator = empty_denominator_;
+    result.derived = algorithm_->derived();
+    result.clusters = algorithm_->clusters();
+    result.counters = algorithm_->counters();
+    result.memory = memory_.report();
+    return result;
+  }
+
+ private:
+  // Feeds the rows before `row`, which nobody asks but whose holdings count, and row itself.
+  void feed_until(Index row) {
+    for (; next_row_ <= row; ++next_row_) {
+      algorithm_->extend(next_row_, next_row_ + 1);
+      if (next_row_ < row) memory_.observe(algorithm_->sketch(), next_row_);
+    }
+  }
+
+  RowLogits row_logits(const LogitBlock& block, std::size_t r) const {
+    const Index group = stream_.shape.group;
+    const auto place = static_cast<Index>(r) * group;
+    RowLogits out;
+    out.row = block.rows[r];
+    out.lo = stream_.shape.first_visible(out.row);
+    out.group = stream_.shape.group;
+    out.x = block.logits.data() + place * block.tokens;
+    out.e = block.exps.data() + place * block.tokens;
+    out.max = block.max_logit.data() + place;
+    out.stride = block.tokens;
+    return out;
+  }
+
+  void score(const RowLogits& logits) {
+    estimator_.take(algorithm_->sketch());
+    const Index dv = stream_.shape.dv;
+    const auto r = static_cast<Index>(scored_);
+    for (int g = 0; g < logits.group; ++g) {
+      const auto place = static_cast<std::size_t>(r * logits.group + g);
+      QueryRow query;
+      query.x = logits.logits(g);
+      query.e = logits.exps(g);
+      query.max_logit = logits.max[g];
+      query.exact_output = reference_.exact.outputs.data() + static_cast<Index>(place) * dv;
+      query.exact_max = reference_.exact.max_logit[place];
+      query.exact_normalizer = reference_.exact.normalizer[place];
+      estimator_.answer(query, estimate_);
+
+      Approximation approximation;
+      approximation.answer = estimate_.answer.data();
+      approximation.numerator = estimate_.numerator.data();
+      approximation.normalizer = estimate_.normalizer;
+      approximation.kept_mass = estimate_.kept_mass;
+      approximation.numerator_mass = estimate_.numerator_mass;
+      approximation.denominator_mass = estimate_.denominator_mass;
+      approximation.kl_divergence = estimate_.kl_divergence;
+      approximation.has_kl = estimate_.rows_are_tokens;
+      errors_.add(r, g, approximation);
+      empty_denominator_ += estimate_.empty_denominator ? 1 : 0;
+    }
+    ++scored_;
+  }
+
+  const Stream& stream_;
+  const ReplaySetting& setting_;
+  const ReplayCell& cell_;
+  Needs needs_;
+  std::unique_ptr<Algorithm> algorithm_;
+  const Reference& reference_;
+  ErrorAccumulator errors_;
+  Estimator estimator_;
+  Estimate estimate_;
+  MemoryMeter memory_;
+  Index next_row_;
+  std::size_t scored_ = 0;
+  Index empty_denominator_ = 0;
+};
+
+// What several cells share, each piece computed once; a piece that fails fails its cells only.
+struct SharedPieces {
+  SharedResults results;
+  std::map<std::string, std::string> failures;  // by key
+  std::vector<std::vector<std::string>> keys;   // by cell
+};
+
+SharedPieces compute_shared(const Stream& stream, const ReplaySetting& setting,
+                            const std::vector<ReplayCell>& cells, const Kernels& kernels) {
+  SharedPieces pieces;
+  std::map<std::string, SharedWork> work;
+  for (const ReplayCell& cell : cells) {
+    std::vector<std::string> keys;
+    for (SharedWork& piece :
+         cell.algorithm->shared_work(cell.params, stream.shape, setting.prompt)) {
+      keys.push_back(piece.key);
+      work.emplace(piece.key, std::move(piece));
+    }
+    pieces.keys.push_back(std::move(keys));
+  }
+  std::vector<const SharedWork*> list;
+  for (const auto& [key, piece] : work) list.push_back(&piece);
+  std::mutex mutex;
+  parallel_for(static_cast<Index>(list.size()), [&](Index w) {
+    const SharedWork& piece = *list[static_cast<std::size_t>(w)];
+    try {
+      std::any result = piece.compute(stream, setting.prompt, kernels);
+      const std::lock_guard<std::mutex> lock(mutex);
+      pieces.results.put(piece.key, std::move(result));
+    } catch (const std::exception& error) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      pieces.failures[piece.key] = error.what();
+    }
+  });
+  return pieces;
+}
+
+// Rows whose logits are needed: the scored ones, or every decode row where an algorithm scores.
+std::vector<Index> rows_to_visit(const Stream& stream, const ReplaySetting& setting,
+                                 const std::vector<ReplayCell>& cells) {
+  const bool every_row = std::any_of(cells.begin(), cells.end(), [](const ReplayCell& cell) {
+    return cell.algorithm->needs(cell.params).row_logits;
+  });
+  if (!every_row) return setting.rows;
+  std::vector<Index> rows;
+  for (Index i = std::max(setting.prompt, stream.shape.first_query); i < stream.shape.tokens; ++i) {
+    rows.push_back(i);
+  }
+  return rows;
+}
+
+class Group {
+ public:
+  Group(const Stream& stream, const ReplaySetting& setting, const std::vector<ReplayCell>& cells,
+        const Kernels& kernels, const std::function<void(std::size_t, CellResult&&)>& done,
+        const std::atomic<bool>* stop)
+      : stream_(stream),
+        setting_(setting),
+        cells_(cells),
+        kernels_(kernels),
+        done_(done),
+        stop_(stop),
+        running_(cells.size()),
+        seconds_(cells.size(), 0.0),
+        reported_(cells.size(), 0) {}
+
+  ReplayTiming run() {
+    ReplayTiming timing;
+    const auto start = Clock::now();
+    try {
+      reference_ = make_reference(kernels_, stream_, setting_.rows);
+    } catch (const CellError& error) {
+      for (std::size_t c = 0; c < cells_.size(); ++c) fail(c, error.what());
+      return timing;
+    }
+    timing.reference_seconds = seconds_since(start);
+
+    shared_ = compute_shared(stream_, setting_, cells_, kernels_);
+    const std::vector<Index> rows = rows_to_visit(stream_, setting_, cells_);
+    const Index row_bytes = 16 * stream_.shape.group * stream_.shape.tokens;
+    const Index rows_at_once = std::max<Index>(1, kLogitBytes / std::max<Index>(1, row_bytes));
+    LogitBlock block;
+    for (Index first = 0; first < static_cast<Index>(rows.size()); first += rows_at_once) {
+      const Index last = std::min(first + rows_at_once, static_cast<Index>(rows.size()));
+      kernels_.logits(stream_, {rows.begin() + first, rows.begin() + last}, block);
+      const bool final_block = last == static_cast<Index>(rows.size());
+      parallel_for(static_cast<Index>(cells_.size()),
+                   [&](Index c) { advance(static_cast<std::size_t>(c), block, final_block); });
+    }
+    return timing;
+  }
+
+ private:
+  bool stopped() const { return stop_ != nullptr && stop_->load(std::memory_order_relaxed); }
+
+  void advance(std::size_t c, const LogitBlock& block, bool final_block) {
+    if (reported_[c] != 0 || stopped()) return;
+    const auto start = Clock::now();
+    try {
+      if (!running_[c]) {
+        for (const std::string& key : shared_.keys[c]) {
+          const auto failure = shared_.failures.find(key);
+          if (failure != shared_.failures.end()) throw CellError(failure->second);
+        }
+        running_[c] = std::make_unique<Replayed>(stream_, setting_, cells_[c], kernels_,
+                                                 shared_.results, reference_);
+      }
+      running_[c]->advance(block);
+      if (final_block) {
+        CellResult result = running_[c]->finish();
+        running_[c].reset();
+        result.seconds = seconds_[c] + seconds_since(start);
+        report(c, std::move(result));
+      }
+    } catch (const std::exception& error) {
+      running_[c].reset();
+      fail(c, error.what());
+    }
+    seconds_[c] += seconds_since(start);
+  }
+
+  void fail(std::size_t c, const std::string& reason) {
+    CellResult result;
+    result.failed = true;
+    result.reason = reason;
+    report(c, std::move(result));
+  }
+
+  void report(std::size_t c, CellResult&& result) {
+    reported_[c] = 1;
+    const std::lock_guard<std::mutex> lock(done_mutex_);
+    done_(c, std::move(result));
+  }
+
+  const Stream& stream_;
+  const ReplaySetting& setting_;
+  const std::vector<ReplayCell>& cells_;
+  const Kernels& kernels_;
+  const std::function<void(std::size_t, CellResult&&)>& done_;
+  const std::atomic<bool>* stop_;
+  Reference reference_;
+  SharedPieces shared_;
+  std::vector<std::unique_ptr<Replayed>> running_;
+  std::vector<double> seconds_;
+  std::vector<char> reported_;
+  std::mutex done_mutex_;
+};
+
+}  // namespace
+
+ReplayTiming replay(const Stream& stream, const ReplaySetting& setting,
+                    const std::vector<ReplayCell>& cells, const Kernels& kernels,
+                    const std::function<void(std::size_t, CellResult&&)>& done,
+                    const std::atomic<bool>* stop) {
+  return Group(stream, setting, cells, kernels, done, stop).run();
+}
+
+}  // namespace kvbench
