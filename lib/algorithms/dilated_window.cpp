@@ -6,8 +6,8 @@
 // No departures.
 #include <algorithm>
 
+#include "algorithms/algorithm.hpp"
 #include "algorithms/budget.hpp"
-#include "algorithms/catalogue.hpp"
 
 namespace kvbench {
 namespace {

@@ -3,7 +3,7 @@
 // Source: all papers, softmax attention. No departures.
 #include <algorithm>
 
-#include "algorithms/catalogue.hpp"
+#include "algorithms/algorithm.hpp"
 
 namespace kvbench {
 namespace {

@@ -8,8 +8,8 @@
 #include <cmath>
 
 #include "algorithms/accumulated_scores.hpp"
+#include "algorithms/algorithm.hpp"
 #include "algorithms/budget.hpp"
-#include "algorithms/catalogue.hpp"
 #include "algorithms/positions.hpp"
 
 namespace kvbench {

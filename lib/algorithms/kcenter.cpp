@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "algorithms/catalogue.hpp"
+#include "algorithms/algorithm.hpp"
 #include "algorithms/compress_once.hpp"
 #include "core/canonical.hpp"
 #include "core/random.hpp"

@@ -4,8 +4,8 @@
 //   k -> budget
 // Departures: as h2o. The new token itself may be evicted after its row.
 #include "algorithms/accumulated_scores.hpp"
+#include "algorithms/algorithm.hpp"
 #include "algorithms/budget.hpp"
-#include "algorithms/catalogue.hpp"
 
 namespace kvbench {
 

@@ -4,8 +4,8 @@
 // Source: reference floor (true top tokens per row). No departures.
 #include <vector>
 
+#include "algorithms/algorithm.hpp"
 #include "algorithms/budget.hpp"
-#include "algorithms/catalogue.hpp"
 #include "algorithms/group_rule.hpp"
 
 namespace kvbench {

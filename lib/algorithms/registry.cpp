@@ -2,9 +2,19 @@
 
 #include <algorithm>
 
-#include "algorithms/catalogue.hpp"
-
 namespace kvbench {
+
+// Each is defined in the file named for it.
+AlgorithmDescription describe_exact();
+AlgorithmDescription describe_window();
+AlgorithmDescription describe_dilated_window();
+AlgorithmDescription describe_streaming_llm();
+AlgorithmDescription describe_h2o();
+AlgorithmDescription describe_key_attention();
+AlgorithmDescription describe_uniform();
+AlgorithmDescription describe_kcenter();
+AlgorithmDescription describe_subgen();
+AlgorithmDescription describe_oracle_topk();
 
 const std::vector<AlgorithmDescription>& all_algorithms() {
   static const std::vector<AlgorithmDescription> algorithms = {

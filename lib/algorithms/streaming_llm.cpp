@@ -5,8 +5,8 @@
 // Departure: positions are those of the original sequence.
 #include <algorithm>
 
+#include "algorithms/algorithm.hpp"
 #include "algorithms/budget.hpp"
-#include "algorithms/catalogue.hpp"
 #include "algorithms/positions.hpp"
 
 namespace kvbench {

@@ -14,8 +14,8 @@
 #include <queue>
 #include <utility>
 
+#include "algorithms/algorithm.hpp"
 #include "algorithms/budget.hpp"
-#include "algorithms/catalogue.hpp"
 #include "algorithms/reservoir.hpp"
 #include "core/canonical.hpp"
 #include "core/random.hpp"

@@ -10,7 +10,7 @@
 #include <map>
 #include <utility>
 
-#include "algorithms/catalogue.hpp"
+#include "algorithms/algorithm.hpp"
 #include "algorithms/compress_once.hpp"
 #include "core/random.hpp"
 
