@@ -48,7 +48,7 @@ deps() {
     die "install their equivalents, then run again with KVBENCH_SKIP_DEPS=1"
   fi
   local missing
-  mapfile -t missing < <(missing_packages)
+  read -ra missing <<<"$(missing_packages | tr '\n' ' ')"
   [[ ${#missing[@]} == 0 ]] && return
   if ! can_be_root; then
     say "These Debian packages are missing, and neither root nor sudo is at hand:"
