@@ -84,7 +84,7 @@ ClusterPoint cluster_point(ConstMatrix all, ConstMatrix clustered, double quanti
   const Clustering clustering = kernels.cluster(clustered, 0, out.delta);
   const auto& opened = clustering.opened_by;  // ascending
   out.clusters = static_cast<Index>(opened.size());
-  for (Index prefix = 16; prefix < 2 * clustered.rows; prefix *= 2) {
+  for (Index prefix = 1; prefix < 2 * clustered.rows; prefix *= 2) {
     const Index tokens = std::min(prefix, clustered.rows);
     const auto end = std::lower_bound(opened.begin(), opened.end(), tokens);
     out.growth.emplace_back(tokens, end - opened.begin());

@@ -246,7 +246,7 @@ TEST_CASE("the m'(delta) curve is that of the token-wise rule, at every prefix")
       CHECK(clusters == count_after[static_cast<std::size_t>(prefix - 1)]);
       prefixes.push_back(prefix);
     }
-    CHECK(prefixes == std::vector<Index>{16, 32, 64, 128, 173});
+    CHECK(prefixes == std::vector<Index>{1, 2, 4, 8, 16, 32, 64, 128, 173});
   }
   CHECK(largest > 20);  // else the curves above say nothing
 }
@@ -398,6 +398,27 @@ TEST_CASE("at most the stored query rows are looked at") {
   CHECK(got.attention_rows == 112);
   CHECK(got.attention_first_row == 61);
   CHECK(got.queries.count == 3 * 112);
+}
+
+TEST_CASE("a stream of one token") {
+  Tensors t;
+  StreamShape shape;
+  shape.tokens = 1;
+  shape.d = 3;
+  shape.dv = 2;
+  make(t, shape);
+  const StreamInspection got = inspect_stream(t.stream, cpu_kernels(), {});
+  for (const ClusterPoint& point : got.keys.clusters) {
+    CHECK(point.delta == 0.0);
+    CHECK(point.clusters == 1);
+    CHECK(point.growth == std::vector<std::pair<Index, Index>>{{1, 1}});
+  }
+  CHECK(got.keys.covering_radius == std::vector<std::pair<Index, double>>{{1, 0.0}});
+  REQUIRE(got.values.stable_rank.has_value());
+  CHECK(*got.values.stable_rank == doctest::Approx(1.0));
+  REQUIRE(got.attention.has_value());
+  CHECK(got.attention->entropy_nats == 0.0);
+  CHECK(got.attention->top_mass[0] == 1.0);
 }
 
 TEST_CASE("no stored query, no attention") {
