@@ -8,11 +8,11 @@ namespace {
 
 constexpr double kHeadlineQuantile = 0.05;
 
-// Four significant digits, or a dash where there is no number.
+// Four significant digits, or a dash where there is no finite number.
 std::string number(const OrderedJson& value) {
   if (!value.is_number()) return "-";
   if (value.is_number_integer()) return fmt::format("{}", value.get<long long>());
-  return fmt::format("{:.4g}", value.get<double>());
+  return std::isfinite(value.get<double>()) ? fmt::format("{:.4g}", value.get<double>()) : "-";
 }
 
 std::string member(const OrderedJson& object, const char* key) {
@@ -150,9 +150,8 @@ void print_covering(const OrderedJson& sequence, std::FILE* out) {
         const OrderedJson* point = nearest(head[of]["covering_radius"], k);
         const double rms = head[of]["norms"]["rms"].get<double>();
         if (!cell.empty()) cell += ", ";
-        cell += point == nullptr || rms == 0.0
-                    ? "-"
-                    : fmt::format("{:.3f}", (*point)[1].get<double>() / rms);
+        const double share = point == nullptr ? std::nan("") : (*point)[1].get<double>() / rms;
+        cell += std::isfinite(share) ? fmt::format("{:.3f}", share) : "-";
       }
       fmt::print(out, " {:>13}", cell);
     }

@@ -39,7 +39,7 @@ struct ClusterPoint {
   double delta_quantile = 0.0;
   double delta = 0.0;  // l2 distance; the quantile over all tokens of the stream
   Index clusters = 0;  // m'
-  // (first tokens, their m'), prefixes of 2^i tokens and the whole.
+  // (first tokens, their m'), prefixes of 2^i tokens, i >= 0, and the whole.
   std::vector<std::pair<Index, Index>> growth;
 };
 
