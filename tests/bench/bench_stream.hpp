@@ -1,0 +1,20 @@
+// The stream that benchmarks run on: keys round a few hundred centres that are visited unevenly,
+// one of every run the same.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/stream.hpp"
+
+namespace kvbench::bench {
+
+struct BenchStream {
+  std::vector<double> keys, values, queries;
+  Stream stream;
+};
+
+// n tokens of dimension d for keys and values, one query head; made once per size.
+const Stream& bench_stream(Index tokens, Index d);
+
+}  // namespace kvbench::bench

@@ -1,0 +1,26 @@
+// What this machine can do at best, measured in the same run as the benchmarks: no program that
+// does the same arithmetic, or reads the same memory, is faster.
+#pragma once
+
+#include "core/matrix_view.hpp"
+
+namespace kvbench::bench {
+
+struct Floor {
+  double fma_flops_one = 0.0;   // double-precision fused multiply-adds, 2 flops each, one thread
+  double fma_flops_all = 0.0;   // all threads
+  double exps_all = 0.0;        // canonical exponentials per second, all threads
+  double draws_one = 0.0;       // 53-bit uniforms of the counter-based generator, one thread
+  double read_bytes_one = 0.0;  // memory read, bytes per second
+  double read_bytes_all = 0.0;
+  int threads = 1;
+};
+
+// Measured at the first call, best of several short runs.
+const Floor& machine_floor();
+
+// Seconds below which the work cannot be done.
+double exact_attention_floor(Index pairs, Index d, Index dv);
+double draws_floor(double draws);
+
+}  // namespace kvbench::bench

@@ -1,0 +1,26 @@
+// Benchmarks with the machine's own limits, measured in the same run, printed beside them.
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include "bench/floor.hpp"
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  const kvbench::bench::Floor& floor = kvbench::bench::machine_floor();
+  const auto giga = [](double one, double all, const char* unit) {
+    return fmt::format("{:.1f} {} on one thread, {:.1f} on all", one * 1e-9, unit, all * 1e-9);
+  };
+  benchmark::AddCustomContext("threads", fmt::format("{}", floor.threads));
+  benchmark::AddCustomContext("multiply-add",
+                              giga(floor.fma_flops_one, floor.fma_flops_all, "GF/s (double)"));
+  benchmark::AddCustomContext("memory read",
+                              giga(floor.read_bytes_one, floor.read_bytes_all, "GB/s"));
+  benchmark::AddCustomContext("exp",
+                              fmt::format("{:.2f} G/s on all threads", floor.exps_all * 1e-9));
+  benchmark::AddCustomContext("draws",
+                              fmt::format("{:.0f} M/s on one thread", floor.draws_one * 1e-6));
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}
