@@ -1,6 +1,5 @@
 #include "results/provenance.hpp"
 
-#include <omp.h>
 #include <unistd.h>
 
 #include <array>
@@ -8,6 +7,7 @@
 #include <ctime>
 #include <fstream>
 
+#include "core/parallel.hpp"
 #include "results/build_info.hpp"
 #include "results/git_info.hpp"
 
@@ -72,8 +72,6 @@ std::string cpu_model() {
   }
   return "unknown";
 }
-
-int thread_count() { return omp_get_max_threads(); }
 
 Json provenance(const std::vector<std::string>& argv) {
   Json out;

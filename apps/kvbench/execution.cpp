@@ -1,0 +1,161 @@
+#include "execution.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <map>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "core/error.hpp"
+#include "kernels/kernels.hpp"
+#include "replay/replay.hpp"
+#include "results/atomic_file.hpp"
+#include "results/record.hpp"
+
+namespace kvbench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class HeadRun {
+ public:
+  HeadRun(const Execution& execution, const PlannedGroup& group, std::vector<std::size_t> cells,
+          Progress& progress, std::atomic<bool>& stop)
+      : execution_(execution),
+        group_(group),
+        cells_(std::move(cells)),
+        progress_(progress),
+        stop_(stop) {}
+
+  void run(int kv_head, GroupTiming& timing) {
+    std::unique_ptr<StreamData> data;
+    const auto start = Clock::now();
+    try {
+      data = execution_.dumps[group_.dump].read_stream(group_.sequence, group_.layer, kv_head,
+                                                       group_.shape.tokens);
+    } catch (const InputError& error) {
+      fail_all(error.what());
+      return;
+    } catch (const std::bad_alloc&) {
+      fail_all("not enough memory to read the stream; choose fewer tokens (select.tokens)");
+      return;
+    }
+    timing.read_seconds += std::chrono::duration<double>(Clock::now() - start).count();
+
+    std::vector<ReplayCell> replayed;
+    for (const std::size_t c : cells_) {
+      const PlannedCell& cell = execution_.plan.cells[c];
+      replayed.push_back({cell.algorithm, *cell.params, cell.seed.value_or(0)});
+    }
+    const ReplaySetting setting{.prompt = group_.prompt,
+                                .rows = group_.rows,
+                                .element_bytes = execution_.plan.element_bytes,
+                                .keep_row_errors = execution_.rows != nullptr};
+    // An exception must not travel through the engine: it would be taken for the cell's own.
+    std::exception_ptr fault;
+    const auto done = [&](std::size_t index, CellResult&& result) {
+      if (fault) return;
+      try {
+        record(cells_[index], std::move(result));
+      } catch (...) {
+        fault = std::current_exception();
+        stop_ = true;
+      }
+    };
+    const ReplayTiming spent = replay(data->stream, setting, replayed, cpu_kernels(), done, &stop_);
+    if (fault) std::rethrow_exception(fault);
+    timing.reference_seconds += spent.reference_seconds;
+    timing.metrics_seconds += spent.metrics_seconds;
+  }
+
+ private:
+  void record(std::size_t c, CellResult&& result) {
+    const PlannedCell& cell = execution_.plan.cells[c];
+    const Json line = cell_record(execution_.plan, cell, result, execution_.repro(cell));
+    if (execution_.rows != nullptr && result.row_errors && line.at("status") == "ok") {
+      try {
+        execution_.rows->write(cell.id, group_.shape.group, *result.row_errors);
+      } catch (const InputError& error) {
+        throw OutputError(error.what());
+      }
+    }
+    execution_.journal.append(c, line);
+    progress_.cell_done();
+  }
+
+  void fail_all(const std::string& reason) {
+    for (const std::size_t c : cells_) {
+      const PlannedCell& cell = execution_.plan.cells[c];
+      execution_.journal.append(
+          c, failed_record(execution_.plan, cell, reason, execution_.repro(cell)));
+      progress_.cell_done();
+    }
+  }
+
+  const Execution& execution_;
+  const PlannedGroup& group_;
+  std::vector<std::size_t> cells_;
+  Progress& progress_;
+  std::atomic<bool>& stop_;
+};
+
+void record_skipped(const Execution& execution) {
+  for (std::size_t c = 0; c < execution.plan.cells.size(); ++c) {
+    const PlannedCell& cell = execution.plan.cells[c];
+    if (!cell.skip_reason || execution.journal.state(c) == CellState::kSkipped) continue;
+    execution.journal.append(c, skipped_record(execution.plan, cell, execution.repro(cell)));
+  }
+}
+
+}  // namespace
+
+std::vector<bool> pending_cells(const Execution& execution) {
+  std::vector<bool> pending(execution.plan.cells.size(), false);
+  for (std::size_t c = 0; c < pending.size(); ++c) {
+    const PlannedCell& cell = execution.plan.cells[c];
+    if (cell.skip_reason) continue;
+    switch (execution.journal.state(c)) {
+      case CellState::kMissing:
+      case CellState::kSkipped:  // an earlier program could not run it
+        pending[c] = true;
+        break;
+      case CellState::kFailed:
+        pending[c] = execution.retry_failed;
+        break;
+      case CellState::kOk:
+        pending[c] = execution.rows != nullptr && !execution.rows->has(cell.id);
+        break;
+    }
+  }
+  return pending;
+}
+
+std::vector<std::optional<GroupTiming>> execute(const Execution& execution,
+                                                std::atomic<bool>& stop) {
+  record_skipped(execution);
+  const std::vector<bool> pending = pending_cells(execution);
+  const auto total = static_cast<std::size_t>(std::count(pending.begin(), pending.end(), true));
+  Progress progress(total, execution.quiet);
+  std::vector<std::optional<GroupTiming>> timing(execution.plan.groups.size());
+  for (std::size_t g = 0; g < execution.plan.groups.size(); ++g) {
+    const PlannedGroup& group = execution.plan.groups[g];
+    std::map<int, std::vector<std::size_t>> by_head;
+    for (const std::size_t c : group.cells) {
+      if (pending[c]) by_head[execution.plan.cells[c].kv_head].push_back(c);
+    }
+    for (auto& [kv_head, cells] : by_head) {
+      if (stop) return timing;
+      if (!timing[g]) timing[g].emplace();
+      progress.at(
+          fmt::format("sequence {} layer {} head {}", group.sequence, group.layer, kv_head));
+      HeadRun(execution, group, std::move(cells), progress, stop).run(kv_head, *timing[g]);
+    }
+  }
+  return timing;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,40 @@
+// Computes the cells of a plan that a journal does not hold yet.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dump/dump.hpp"
+#include "dump/rows_file.hpp"
+#include "progress.hpp"
+#include "results/journal.hpp"
+#include "results/results_file.hpp"
+#include "sweep/plan.hpp"
+
+namespace kvbench {
+
+struct Execution {
+  const Plan& plan;
+  const std::vector<Dump>& dumps;  // as plan.dumps
+  Journal& journal;
+  RowsFile* rows;  // null: per-row values are not kept
+  std::function<std::string(const PlannedCell&)> repro;
+  bool retry_failed = false;
+  bool quiet = false;
+};
+
+// Per cell of the plan, whether it is to be computed.
+std::vector<bool> pending_cells(const Execution& execution);
+
+// Records what the plan skips, then runs the pending cells group by group, head by head. A stream
+// that cannot be read fails its cells; the others go on. Ends early once `stop` is set. Throws
+// OutputError when the journal or the rows file cannot be written. Returns timings of the groups
+// that were worked on.
+std::vector<std::optional<GroupTiming>> execute(const Execution& execution,
+                                                std::atomic<bool>& stop);
+
+}  // namespace kvbench

@@ -1,0 +1,29 @@
+// What a group will need, estimated from its shape before anything is read.
+#pragma once
+
+#include <cstdint>
+
+#include "sweep/plan.hpp"
+
+namespace kvbench {
+
+struct Footprint {
+  double bytes = 0.0;  // at most held at one time while the group runs
+  // Multiply-adds: exact attention and logits of the rows, and per cell one pass over all visible
+  // tokens of every scored row (sketches are smaller: an upper bound).
+  double multiply_adds = 0.0;
+};
+
+// One KV head of a group is in memory at a time, its cells on `threads` threads.
+Footprint footprint(const Plan& plan, const PlannedGroup& group, int threads);
+
+// Memory that this process may use: the machine's, or its control group's limit where smaller.
+double usable_memory_bytes();
+
+// "1.5 GiB"
+std::string bytes_text(double bytes);
+
+// Throws InputError naming every group that needs more than `limit` bytes, and the remedy.
+void refuse_what_cannot_fit(const Plan& plan, int threads, double limit);
+
+}  // namespace kvbench

@@ -1,0 +1,220 @@
+#include "list.hpp"
+
+#include <fmt/core.h>
+
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "algorithms/registry.hpp"
+#include "core/parallel.hpp"
+#include "exit_codes.hpp"
+#include "kernels/kernels.hpp"
+#include "metrics/errors.hpp"
+#include "results/json.hpp"
+#include "results/provenance.hpp"
+#ifdef KVBENCH_HAS_CUDA
+#include "cuda/devices.hpp"
+#endif
+
+using namespace kvbench;
+
+namespace {
+
+struct ListOptions {
+  std::string what;
+  bool json = false;
+};
+
+constexpr const char* kFooter = R"(Examples:
+  kvbench list algorithms
+  kvbench list algorithms --json | jq '.[] | select(.id == "subgen").parameters'
+  kvbench list metrics
+  kvbench list devices)";
+
+const char* type_name(Parameter::Kind kind) {
+  switch (kind) {
+    case Parameter::Kind::kInteger:
+      return "integer";
+    case Parameter::Kind::kReal:
+      return "real";
+    case Parameter::Kind::kTokens:
+      return "tokens";
+    case Parameter::Kind::kChoice:
+      return "choice";
+    case Parameter::Kind::kFlag:
+      return "flag";
+  }
+  return "";
+}
+
+bool is_number(const Parameter& parameter) {
+  return parameter.kind != Parameter::Kind::kChoice && parameter.kind != Parameter::Kind::kFlag;
+}
+
+// The table's way of saying "no upper end".
+bool has_maximum(const Parameter& parameter) { return parameter.maximum < Parameter{}.maximum; }
+
+std::string range_text(const Parameter& parameter) {
+  std::string out;
+  if (parameter.kind == Parameter::Kind::kFlag) return "true | false";
+  if (is_number(parameter)) {
+    out = fmt::format("{} {:g}", parameter.minimum_open ? ">" : ">=", parameter.minimum);
+    if (has_maximum(parameter)) out += fmt::format(", <= {:g}", parameter.maximum);
+    if (parameter.kind == Parameter::Kind::kTokens) out += ", or a fraction of the prompt";
+  }
+  for (const std::string& word : parameter.words) out += (out.empty() ? "" : " | ") + word;
+  return out;
+}
+
+Json value_json(const Value& value) {
+  return std::visit([](const auto& v) { return Json(v); }, value);
+}
+
+Json parameter_json(const Parameter& parameter) {
+  Json out = {{"name", parameter.name}, {"type", type_name(parameter.kind)}};
+  if (is_number(parameter)) {
+    out["minimum"] = parameter.minimum;
+    out["minimum_open"] = parameter.minimum_open;
+    out["maximum"] = has_maximum(parameter) ? Json(parameter.maximum) : Json(nullptr);
+  }
+  if (!parameter.words.empty()) out["words"] = parameter.words;
+  out["range"] = range_text(parameter);
+  out["default"] = parameter.fallback ? value_json(*parameter.fallback) : Json(nullptr);
+  out["description"] = parameter.doc;
+  return out;
+}
+
+Json algorithms_json() {
+  Json out = Json::array();
+  for (const AlgorithmDescription& algorithm : all_algorithms()) {
+    Json entry = {{"id", algorithm.id},
+                  {"aliases", algorithm.aliases},
+                  {"title", algorithm.title},
+                  {"source", algorithm.source}};
+    entry["parameters"] = Json::array();
+    for (const Parameter& parameter : algorithm.parameters) {
+      entry["parameters"].push_back(parameter_json(parameter));
+    }
+    entry["exclusive"] = Json::array();
+    for (const Exclusive& exclusive : algorithm.exclusive) {
+      entry["exclusive"].push_back(exclusive.alternatives);
+    }
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+Json metrics_json() {
+  Json out = Json::array();
+  for (const MetricDescription& metric : all_metrics()) {
+    out.push_back(
+        {{"path", metric.path}, {"definition", metric.definition}, {"source", metric.source}});
+  }
+  return out;
+}
+
+Json devices_json() {
+  Json out = Json::array();
+  out.push_back({{"device", cpu_kernels().device()},
+                 {"available", true},
+                 {"name", cpu_model()},
+                 {"isa", instruction_set()},
+                 {"threads", thread_count()}});
+  Json cuda = {{"device", "cuda"}, {"available", false}};
+#ifdef KVBENCH_HAS_CUDA
+  const CudaDevices found = cuda_devices();
+  cuda["reason"] = found.devices.empty() ? found.reason : "this build has no CUDA kernels";
+  cuda["runtime"] = found.runtime;
+  cuda["devices"] = Json::array();
+  for (const CudaDevice& device : found.devices) {
+    cuda["devices"].push_back(
+        {{"index", device.index},
+         {"name", device.name},
+         {"compute", fmt::format("{}.{}", device.compute_major, device.compute_minor)},
+         {"multiprocessors", device.multiprocessors},
+         {"memory_bytes", device.memory_bytes}});
+  }
+#else
+  cuda["reason"] = "this build has no CUDA kernels";
+#endif
+  out.push_back(std::move(cuda));
+  return out;
+}
+
+void print_algorithms() {
+  for (const AlgorithmDescription& algorithm : all_algorithms()) {
+    std::string name = algorithm.id;
+    for (const std::string& alias : algorithm.aliases) name += " (alias " + alias + ")";
+    fmt::print("{}: {}\n  {}\n", name, algorithm.title, algorithm.source);
+    for (const Parameter& parameter : algorithm.parameters) {
+      fmt::print("  {:<16} {:<8} {:<28} {:<18} {}\n", parameter.name, type_name(parameter.kind),
+                 range_text(parameter),
+                 parameter.fallback ? "default " + to_string(*parameter.fallback) : "no default",
+                 parameter.doc);
+    }
+    for (const Exclusive& exclusive : algorithm.exclusive) {
+      std::string alternatives;
+      for (const auto& alternative : exclusive.alternatives) {
+        alternatives += alternatives.empty() ? "" : "; or ";
+        for (std::size_t i = 0; i < alternative.size(); ++i) {
+          alternatives += (i == 0 ? "" : " and ") + alternative[i];
+        }
+      }
+      fmt::print("  exactly one of: {}\n", alternatives);
+    }
+    fmt::print("\n");
+  }
+}
+
+void print_metrics() {
+  for (const MetricDescription& metric : all_metrics()) {
+    fmt::print("{}\n  {}\n  {}\n", metric.path, metric.definition, metric.source);
+  }
+}
+
+void print_devices() {
+  for (const Json& device : devices_json()) {
+    fmt::print("{}: {}\n", device["device"].get<std::string>(),
+               device["available"].get<bool>()
+                   ? fmt::format("{}, {}, {} threads", device["name"].get<std::string>(),
+                                 device["isa"].get<std::string>(), device["threads"].get<int>())
+                   : "not available: " + device["reason"].get<std::string>());
+    if (!device.contains("devices")) continue;
+    for (const Json& gpu : device["devices"]) {
+      fmt::print("  {}: {}, compute {}\n", gpu["index"].get<int>(), gpu["name"].get<std::string>(),
+                 gpu["compute"].get<std::string>());
+    }
+  }
+}
+
+int run(const ListOptions& options) {
+  if (options.json) {
+    const Json document = options.what == "algorithms" ? algorithms_json()
+                          : options.what == "metrics"  ? metrics_json()
+                                                       : devices_json();
+    fmt::print("{}\n", document.dump(1, ' ', false, Json::error_handler_t::replace));
+  } else if (options.what == "algorithms") {
+    print_algorithms();
+  } else if (options.what == "metrics") {
+    print_metrics();
+  } else {
+    print_devices();
+  }
+  return kExitDone;
+}
+
+}  // namespace
+
+void add_list(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<ListOptions>();
+  CLI::App* command =
+      app.add_subcommand("list", "List algorithms with their parameters, metrics, or devices");
+  command->add_option("WHAT", options->what, "algorithms, metrics or devices")
+      ->required()
+      ->check(CLI::IsMember({"algorithms", "metrics", "devices"}));
+  command->add_flag("--json", options->json, "One JSON document");
+  command->footer(kFooter);
+  command->callback([options, &exit_code] { exit_code = run(*options); });
+}

@@ -1,0 +1,98 @@
+// kvbench: replays dumped queries, keys and values of language models through KV-cache compression
+// algorithms and writes how far their answers are from exact attention.
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "exit_codes.hpp"
+#include "export.hpp"
+#include "inspect.hpp"
+#include "list.hpp"
+#include "plan.hpp"
+#include "results/atomic_file.hpp"
+#include "results/provenance.hpp"
+#include "run.hpp"
+#include "synth.hpp"
+#include "validate.hpp"
+
+using namespace kvbench;
+
+namespace {
+
+constexpr const char* kFooter =
+    R"(Exit codes: 0 done, 1 a bug, 2 bad command line, sweep, dump or output place,
+3 finished with failed cells, 4 a check found a violation, 5 interrupted: run again to go on.
+stdout carries data, stderr talk. `kvbench COMMAND --help` explains a command.
+
+Examples:
+  kvbench inspect data/smollm2-constitution.h5
+  kvbench plan --config configs/quick.json
+  kvbench run --config configs/quick.json
+  kvbench export --results results/quick/results.json --format csv > quick.csv)";
+
+int parse_and_run(int argc, char** argv) {
+  int exit_code = kExitDone;
+  CLI::App app{"Errors of KV-cache compression algorithms on real attention, as JSON", "kvbench"};
+  app.set_version_flag("--version", version_line());
+  app.require_subcommand(1);
+  app.footer(kFooter);
+  add_run(app, exit_code, std::vector<std::string>(argv, argv + argc));
+  add_plan(app, exit_code);
+  add_inspect(app, exit_code);
+  add_validate(app, exit_code);
+  add_synth(app, exit_code);
+  add_list(app, exit_code);
+  add_export(app, exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitDone : kExitBadInput;
+  }
+  return exit_code;
+}
+
+int run_guarded(int argc, char** argv) {
+  try {
+    return parse_and_run(argc, argv);
+  } catch (const InputError& error) {
+    for (const std::string& message : error.messages()) {
+      fmt::print(stderr, "kvbench: {}\n", message);
+    }
+    return kExitBadInput;
+  } catch (const OutputError& error) {
+    fmt::print(stderr,
+               "kvbench: {}\nkvbench: what was finished is kept; make room, then run the same "
+               "command again to go on\n",
+               error.what());
+    return kExitIncomplete;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr,
+               "kvbench: out of memory; choose fewer tokens (select.tokens), fewer rows "
+               "(evaluate.rows) or fewer threads (--threads)\n");
+    return kExitBadInput;
+  } catch (const std::exception& error) {
+    fmt::print(stderr,
+               "kvbench: internal error: {}\nkvbench: this is a bug; please report it with the "
+               "command line and the output of `kvbench --version`\n",
+               error.what());
+    return kExitBug;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int exit_code = run_guarded(argc, argv);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    fmt::print(stderr, "kvbench: cannot write to standard output\n");
+    if (exit_code == kExitDone) exit_code = kExitBadInput;
+  }
+  return exit_code;
+}

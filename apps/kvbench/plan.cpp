@@ -1,0 +1,156 @@
+#include "plan.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/parallel.hpp"
+#include "exit_codes.hpp"
+#include "footprint.hpp"
+#include "planned_dump.hpp"
+#include "results/json.hpp"
+#include "sweep/config.hpp"
+#include "sweep/plan.hpp"
+#include "sweep_options.hpp"
+
+using namespace kvbench;
+
+namespace {
+
+struct PlanOptions {
+  SweepOptions sweep;
+  bool json = false;
+};
+
+constexpr const char* kFooter =
+    R"(Reads the sweep and its dumps' structure, computes nothing. Memory is what one KV head at a time
+needs at most; cost counts multiply-adds, an upper bound, the same on every machine.
+
+Examples:
+  kvbench plan --config configs/quick.json
+  kvbench plan --config configs/quick.json --only 'subgen/*/*/*/*' --json | jq .cells)";
+
+std::size_t skipped_in(const Plan& plan, const PlannedGroup& group) {
+  return static_cast<std::size_t>(
+      std::count_if(group.cells.begin(), group.cells.end(),
+                    [&](std::size_t c) { return plan.cells[c].skip_reason.has_value(); }));
+}
+
+// Skip reasons, most frequent first.
+std::vector<std::pair<std::string, std::size_t>> skip_counts(const Plan& plan) {
+  std::map<std::string, std::size_t> counts;
+  for (const PlannedCell& cell : plan.cells) {
+    if (cell.skip_reason) ++counts[*cell.skip_reason];
+  }
+  std::vector<std::pair<std::string, std::size_t>> sorted(counts.begin(), counts.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  return sorted;
+}
+
+struct Totals {
+  double bytes = 0.0;  // of the group that needs most: groups run one after another
+  double multiply_adds = 0.0;
+  std::size_t skipped = 0;
+};
+
+Json plan_json(const Plan& plan, int threads, Totals& totals) {
+  Json groups = Json::array();
+  for (const PlannedGroup& group : plan.groups) {
+    const Footprint need = footprint(plan, group, threads);
+    const std::size_t skipped = skipped_in(plan, group);
+    totals.bytes = std::max(totals.bytes, need.bytes);
+    totals.multiply_adds += need.multiply_adds;
+    totals.skipped += skipped;
+    groups.push_back({{"dump", plan.dumps[group.dump].path},
+                      {"sequence", group.sequence},
+                      {"layer", group.layer},
+                      {"tokens", group.shape.tokens},
+                      {"prompt_tokens", group.prompt},
+                      {"rows", group.rows.size()},
+                      {"cells", group.cells.size()},
+                      {"skipped", skipped},
+                      {"memory_bytes", static_cast<std::int64_t>(need.bytes)},
+                      {"multiply_adds", need.multiply_adds}});
+  }
+  return groups;
+}
+
+void print_json(const Plan& plan, const Json& groups, const Totals& totals) {
+  Json document = {{"name", plan.name},
+                   {"hash", plan.hash},
+                   {"cells", plan.cells.size()},
+                   {"skipped", totals.skipped},
+                   {"memory_bytes", static_cast<std::int64_t>(totals.bytes)},
+                   {"cost", {{"multiply_adds", totals.multiply_adds}}},
+                   {"groups", groups}};
+  document["skips"] = Json::array();
+  for (const auto& [reason, count] : skip_counts(plan)) {
+    document["skips"].push_back({{"reason", reason}, {"cells", count}});
+  }
+  document["config"] = plan.config;
+  document["cell_list"] = Json::array();
+  for (const PlannedCell& cell : plan.cells) {
+    Json entry = {{"id", cell.id}, {"path", cell_path(plan, cell)}};
+    entry["seed"] = cell.seed ? Json(*cell.seed) : Json(nullptr);
+    if (cell.skip_reason) entry["skip_reason"] = *cell.skip_reason;
+    document["cell_list"].push_back(std::move(entry));
+  }
+  fmt::print("{}\n", document.dump(1, ' ', false, Json::error_handler_t::replace));
+}
+
+void print_table(const Plan& plan, const Json& groups, const Totals& totals) {
+  fmt::print("{}: {} cells in {} groups, {} skipped\n", plan.name, plan.cells.size(),
+             plan.groups.size(), totals.skipped);
+  fmt::print("memory: about {}; cost: at most {:.3g} multiply-adds\n\n", bytes_text(totals.bytes),
+             totals.multiply_adds);
+  fmt::print("{:<12} {:>5} {:>8} {:>8} {:>6} {:>8} {:>8} {:>10} {:>9}\n", "sequence", "layer",
+             "tokens", "prompt", "rows", "cells", "skipped", "memory", "cost");
+  for (const Json& group : groups) {
+    fmt::print("{:<12} {:>5} {:>8} {:>8} {:>6} {:>8} {:>8} {:>10} {:>9.2e}\n",
+               group["sequence"].get<std::string>(), group["layer"].get<int>(),
+               group["tokens"].get<Index>(), group["prompt_tokens"].get<Index>(),
+               group["rows"].get<Index>(), group["cells"].get<Index>(),
+               group["skipped"].get<Index>(), bytes_text(group["memory_bytes"].get<double>()),
+               group["multiply_adds"].get<double>());
+  }
+  std::map<std::string, std::size_t> cells_of;
+  std::vector<std::string> labels;
+  for (const PlannedCell& cell : plan.cells) {
+    if (cells_of[cell.label]++ == 0) labels.push_back(cell.label);
+  }
+  fmt::print("\n{:<24} {:>8}\n", "label", "cells");
+  for (const std::string& label : labels) fmt::print("{:<24} {:>8}\n", label, cells_of[label]);
+  if (totals.skipped > 0) fmt::print("\nskipped:\n");
+  for (const auto& [reason, count] : skip_counts(plan)) fmt::print("{:>8}  {}\n", count, reason);
+}
+
+int run(const PlanOptions& options) {
+  const SweepConfig config = read_sweep(options.sweep.config, options.sweep.sets);
+  OpenDumps dumps = open_dumps(config.dumps);
+  const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only);
+  Totals totals;
+  const Json groups = plan_json(plan, thread_count(), totals);
+  if (options.json) {
+    print_json(plan, groups, totals);
+  } else {
+    print_table(plan, groups, totals);
+  }
+  return kExitDone;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<PlanOptions>();
+  CLI::App* command = app.add_subcommand("plan", "Show what a run would do, without doing it");
+  add_sweep_options(*command, options->sweep);
+  command->add_flag("--json", options->json, "One JSON document, with every cell's id and path");
+  command->footer(kFooter);
+  command->callback([options, &exit_code] { exit_code = run(*options); });
+}

@@ -1,0 +1,51 @@
+#include "planned_dump.hpp"
+
+#include <filesystem>
+#include <utility>
+
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+PlannedDump describe(const Dump& dump) {
+  const DumpInfo& info = dump.info();
+  PlannedDump out;
+  out.path = std::filesystem::absolute(info.path).lexically_normal();
+  out.fingerprint = dump.fingerprint();
+  out.model = info.model;
+  out.n_layers = info.n_layers;
+  for (const SequenceInfo& sequence : info.sequences) {
+    PlannedSequence& planned = out.sequences.emplace_back();
+    planned.name = sequence.name;
+    planned.prompt_tokens = sequence.prompt_tokens;
+    for (const LayerInfo& layer : sequence.layers) {
+      planned.layers.push_back({.index = layer.index,
+                                .kv_heads = static_cast<int>(layer.kv_heads),
+                                .shape = stream_shape(info, layer)});
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+PlannedDump describe_dump(const std::string& path) { return describe(Dump(path)); }
+
+OpenDumps open_dumps(const std::vector<std::string>& paths) {
+  OpenDumps out;
+  std::vector<std::string> faults;
+  for (const std::string& path : paths) {
+    try {
+      Dump dump(path);
+      out.planned.push_back(describe(dump));
+      out.dumps.push_back(std::move(dump));
+    } catch (const InputError& error) {
+      faults.insert(faults.end(), error.messages().begin(), error.messages().end());
+    }
+  }
+  if (!faults.empty()) throw InputError(faults);
+  return out;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,55 @@
+#include "progress.hpp"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+namespace kvbench {
+namespace {
+
+constexpr std::size_t kBarWidth = 24;
+constexpr std::chrono::milliseconds kBetweenDraws{100};
+
+}  // namespace
+
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<long long>(seconds + 0.5);
+  if (whole < 60) return fmt::format("{} s", whole);
+  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
+  return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
+}
+
+Progress::Progress(std::size_t total, bool quiet)
+    : total_(total), is_shown_(!quiet && total > 0 && isatty(STDERR_FILENO) != 0) {}
+
+Progress::~Progress() {
+  if (is_shown_) fmt::print(stderr, "\r\033[K");
+}
+
+void Progress::at(const std::string& place) {
+  place_ = place;
+  draw(false);
+}
+
+void Progress::cell_done() {
+  ++done_;
+  draw(done_ == total_);
+}
+
+void Progress::draw(bool always) {
+  if (!is_shown_) return;
+  const Clock::time_point now = Clock::now();
+  if (!always && now - drawn_ < kBetweenDraws) return;
+  drawn_ = now;
+  const double seconds = std::chrono::duration<double>(now - start_).count();
+  const double rate = seconds > 0.0 ? static_cast<double>(done_) / seconds : 0.0;
+  const std::size_t filled = done_ * kBarWidth / total_;
+  const std::string left =
+      done_ == 0 ? "" : ", " + duration_text(static_cast<double>(total_ - done_) / rate) + " left";
+  fmt::print(stderr, "\r[{}{}] {}/{} cells, {:.3g}/s{}  {}\033[K", std::string(filled, '#'),
+             std::string(kBarWidth - filled, '-'), done_, total_, rate, left, place_);
+  std::fflush(stderr);
+}
+
+}  // namespace kvbench

@@ -1,0 +1,208 @@
+#include "run.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/parallel.hpp"
+#include "dump/rows_file.hpp"
+#include "execution.hpp"
+#include "exit_codes.hpp"
+#include "footprint.hpp"
+#include "planned_dump.hpp"
+#include "results/journal.hpp"
+#include "results/provenance.hpp"
+#include "results/results_file.hpp"
+#include "results_table.hpp"
+#include "signals.hpp"
+#include "sweep/config.hpp"
+#include "sweep/plan.hpp"
+#include "sweep_options.hpp"
+
+using namespace kvbench;
+
+namespace {
+
+struct RunOptions {
+  SweepOptions sweep;
+  std::string out;
+  std::string device = "auto";
+  int threads = 0;
+  bool fresh = false;
+  bool retry_failed = false;
+  std::uint64_t memory_limit = 0;
+  bool quiet = false;
+  std::vector<std::string> argv;
+};
+
+constexpr const char* kFooter =
+    R"(DIR gets journal.jsonl (one line per finished cell), results.json, put into place when the run ends,
+and results.rows.h5 where the sweep asks for per-row values. A run that was interrupted or killed goes
+on where it stopped when the same command is given again. Ctrl-C finishes the cells at hand; a second
+one kills at once. The table at the end is talk, on stderr; results.json is the data.
+
+Examples:
+  kvbench run --config configs/quick.json
+  kvbench run --config configs/quick.json --only 'subgen/*/*/*/*' --set /seeds/count=10
+  kvbench run --config configs/quick.json --out /tmp/quick --threads 4 --memory-limit 8GiB)";
+
+// How a word is written on a POSIX shell's command line.
+std::string shell_word(const std::string& word) {
+  const auto is_plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("_-./=:,+@%").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) return word;
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+std::string repro_of(const RunOptions& options, const PlannedCell& cell) {
+  const std::filesystem::path config = std::filesystem::absolute(options.sweep.config);
+  std::string line = "kvbench run --config " + shell_word(config.lexically_normal().string()) +
+                     " --only " + cell.id;
+  for (const std::string& set : options.sweep.sets) line += " --set " + shell_word(set);
+  return line;
+}
+
+std::string check_device(const std::string& device) {
+  if (device == "cuda") {
+    throw InputError("--device cuda: this build has no CUDA kernels; use --device cpu or auto");
+  }
+  return "cpu";
+}
+
+// What a run that starts anew must not leave beside its new journal.
+void remove_earlier_results(const std::string& folder) {
+  for (const char* name : {"/results.json", "/results.rows.h5"}) {
+    std::error_code fault;
+    std::filesystem::remove(folder + name, fault);
+    if (fault) {
+      throw InputError(folder + name + ": cannot remove: " + fault.message() +
+                       "; choose another --out");
+    }
+  }
+}
+
+void say_what_failed(const Plan& plan, const Journal& journal) {
+  constexpr std::size_t kShown = 5;
+  std::map<std::string, std::pair<std::size_t, std::string>> reasons;  // count, first cell
+  for (std::size_t c = 0; c < plan.cells.size(); ++c) {
+    if (journal.state(c) != CellState::kFailed) continue;
+    auto& [count, first] = reasons[journal.read(c).value("reason", "")];
+    if (count++ == 0) first = cell_path(plan, plan.cells[c]);
+  }
+  std::size_t shown = 0;
+  for (const auto& [reason, cells] : reasons) {
+    if (shown++ == kShown) {
+      fmt::print(stderr, "  and {} further reasons\n", reasons.size() - kShown);
+      break;
+    }
+    fmt::print(stderr, "  {} failed: {} (first: {})\n", cells.first, reason, cells.second);
+  }
+}
+
+void say_what_is_done(const Journal& journal, const Plan& plan, const std::string& folder) {
+  const std::size_t skipped = journal.count(CellState::kSkipped);
+  fmt::print(stderr, "{}: {} cells in {} groups{}, into {}\n", plan.name, plan.cells.size(),
+             plan.groups.size(), skipped > 0 ? fmt::format(", {} skipped", skipped) : "", folder);
+  if (journal.of_another_plan()) {
+    fmt::print(stderr, "{}: was begun by another sweep; cells that both describe are kept\n",
+               folder);
+  }
+  if (journal.resumed() > 0) fmt::print(stderr, "{} cells were there already\n", journal.resumed());
+  if (journal.damaged_lines() > 0) {
+    fmt::print(stderr, "{} damaged journal lines are ignored, their cells computed again\n",
+               journal.damaged_lines());
+  }
+}
+
+int finish(const ResultsOutcome& outcome, const RunOptions& options, const Plan& plan,
+           const Journal& journal, const std::string& results) {
+  if (!options.quiet) {
+    if (const std::string table = results_table(outcome.summary); !table.empty()) {
+      fmt::print(stderr, "\n{}\n", table);
+    }
+    fmt::print(stderr, "{}: {} ok, {} failed, {} skipped, {} missing\n", results, outcome.ok,
+               outcome.failed, outcome.skipped, outcome.missing);
+  }
+  if (outcome.failed > 0) say_what_failed(plan, journal);
+  if (!outcome.complete()) {
+    fmt::print(stderr,
+               "kvbench: stopped with {} of {} cells missing; run the same command again to "
+               "go on\n",
+               outcome.missing, plan.cells.size());
+    return kExitIncomplete;
+  }
+  return outcome.failed > 0 ? kExitFailedCells : kExitDone;
+}
+
+int run(const RunOptions& options) {
+  const std::string device = check_device(options.device);
+  const StopSignals signals;
+  if (options.threads > 0) set_thread_count(options.threads);
+  SweepConfig config = read_sweep(options.sweep.config, options.sweep.sets);
+  OpenDumps dumps = open_dumps(config.dumps);
+  const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device);
+  refuse_what_cannot_fit(
+      plan, thread_count(),
+      options.memory_limit > 0 ? static_cast<double>(options.memory_limit) : usable_memory_bytes());
+
+  const std::string folder = options.out.empty() ? "results/" + plan.name : options.out;
+  const std::string results = folder + "/results.json";
+  Journal journal(folder, plan, provenance(options.argv), {.fresh = options.fresh});
+  if (options.fresh) remove_earlier_results(folder);
+  std::unique_ptr<RowsFile> rows;
+  if (plan.keep_rows) rows = std::make_unique<RowsFile>(folder + "/results.rows.h5");
+
+  const Execution execution{
+      .plan = plan,
+      .dumps = dumps.dumps,
+      .journal = journal,
+      .rows = rows.get(),
+      .repro = [&](const PlannedCell& cell) { return repro_of(options, cell); },
+      .retry_failed = options.retry_failed,
+      .quiet = options.quiet};
+  if (!options.quiet) say_what_is_done(journal, plan, folder);
+  const auto timing = execute(execution, StopSignals::stop());
+  journal.sync();
+  return finish(write_results(results, plan, journal, timing), options, plan, journal, results);
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, int& exit_code, std::vector<std::string> argv) {
+  const auto options = std::make_shared<RunOptions>();
+  options->argv = std::move(argv);
+  CLI::App* command =
+      app.add_subcommand("run", "Run a sweep: replay every cell and write results.json");
+  add_sweep_options(*command, options->sweep);
+  command
+      ->add_option("--out", options->out,
+                   "Output folder; default: results/<name of the sweep> in the working folder")
+      ->type_name("DIR");
+  command->add_option("--device", options->device, "cpu, cuda, or auto: cuda where it works")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
+      ->capture_default_str();
+  command->add_option("--threads", options->threads, "Threads; default: all the process may use")
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096));
+  command->add_flag("--fresh", options->fresh, "Begin anew: forget what the folder holds");
+  command->add_flag("--retry-failed", options->retry_failed, "Compute failed cells once more");
+  command
+      ->add_option("--memory-limit", options->memory_limit,
+                   "Refuse a sweep that needs more, e.g. 4GiB; default: the machine's memory")
+      ->type_name("SIZE")
+      ->transform(CLI::AsSizeValue(true));
+  command->add_flag("--quiet", options->quiet, "No progress and no table; errors are still told");
+  command->footer(kFooter);
+  command->callback([options, &exit_code] { exit_code = run(*options); });
+}

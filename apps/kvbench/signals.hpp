@@ -1,0 +1,19 @@
+// SIGINT, SIGTERM and SIGUSR1 (Slurm's warning) ask a run to stop cleanly.
+#pragma once
+
+#include <atomic>
+
+namespace kvbench {
+
+// Catches the three signals until destroyed. The first sets stop(); a second SIGINT kills at once.
+class StopSignals {
+ public:
+  StopSignals();
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  static std::atomic<bool>& stop();
+};
+
+}  // namespace kvbench
