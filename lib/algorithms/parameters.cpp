@@ -41,25 +41,27 @@ std::string join(const std::vector<std::string>& words) {
 
 constexpr double kNoMaximum = 1e15;
 
-std::string allowed_range(const Parameter& parameter) {
+// A maximum that is only there to keep numbers sane is not mentioned until one is above it.
+std::string allowed_range(const Parameter& parameter, bool too_large) {
   const std::string least = (parameter.minimum_open ? "> " : ">= ") + plain(parameter.minimum);
-  if (parameter.maximum >= kNoMaximum) return least;
+  if (parameter.maximum >= kNoMaximum && !too_large) return least;
   if (parameter.minimum_open) return least + " and <= " + plain(parameter.maximum);
   return "from " + plain(parameter.minimum) + " to " + plain(parameter.maximum);
 }
 
 // What the parameter takes, as the rest of "must be ...".
-std::string allowed(const Parameter& parameter) {
+std::string allowed(const Parameter& parameter, bool too_large) {
+  const std::string range = allowed_range(parameter, too_large);
   std::string text;
   switch (parameter.kind) {
     case Parameter::Kind::kInteger:
-      text = "an integer " + allowed_range(parameter);
+      text = "an integer " + range;
       break;
     case Parameter::Kind::kReal:
-      text = "a number " + allowed_range(parameter);
+      text = "a number " + range;
       break;
     case Parameter::Kind::kTokens:
-      text = "an integer " + allowed_range(parameter) + " (tokens) or a fraction between 0 and 1";
+      text = "an integer " + range + " (tokens) or a fraction between 0 and 1";
       break;
     case Parameter::Kind::kChoice:
       return "one of " + join(parameter.words);
@@ -185,7 +187,12 @@ std::optional<std::string> check_value(const Parameter& parameter, Value& value)
     value = std::move(checked);
     return std::nullopt;
   }
-  std::string clause = "must be " + allowed(parameter) + ", is " + quoted(value);
+  bool too_large = false;
+  if (const auto* real = std::get_if<double>(&value)) too_large = *real > parameter.maximum;
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+    too_large = static_cast<double>(*integer) > parameter.maximum;
+  }
+  std::string clause = "must be " + allowed(parameter, too_large) + ", is " + quoted(value);
   if (const auto* word = std::get_if<std::string>(&value)) {
     clause += did_you_mean(*word, parameter.words);
   }

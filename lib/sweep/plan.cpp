@@ -112,7 +112,6 @@ class Planner {
   void select_groups() {
     for (std::size_t d = 0; d < plan_.dumps.size(); ++d) {
       const std::size_t before = plan_.groups.size();
-      const std::size_t faults_before = faults_.count();
       for (const PlannedSequence& sequence : plan_.dumps[d].sequences) {
         if (!is_utf8(sequence.name)) {
           faults_.add("/dumps", fmt::format("a sequence of {} has a name that is not UTF-8; rename "
@@ -127,7 +126,7 @@ class Planner {
           }
         }
       }
-      if (plan_.groups.size() == before && faults_.count() == faults_before) {
+      if (plan_.groups.size() == before && faults_.none()) {
         faults_.add("/select",
                     fmt::format("leaves nothing of {}; select some of it, or take it off "
                                 "the list of dumps",

@@ -1,0 +1,176 @@
+#include "sweep/axis.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+using nlohmann::json;
+
+Parameter number(Parameter::Kind kind, double minimum = -1e15) {
+  Parameter parameter;
+  parameter.name = std::string("x");
+  parameter.kind = kind;
+  parameter.minimum = minimum;
+  return parameter;
+}
+
+const Parameter kWhole = number(Parameter::Kind::kInteger);
+const Parameter kReal = number(Parameter::Kind::kReal);
+const Parameter kTokens = number(Parameter::Kind::kTokens, 1);
+
+json expanded(const std::string& text, const Parameter& parameter) {
+  Faults faults("f");
+  const auto axis = expand_axis(json::parse(text), parameter, "/x", faults);
+  faults.throw_if_any();
+  json values = json::array();
+  for (const AxisValue& element : axis->values) values.push_back(value_json(element.value));
+  return values;
+}
+
+std::string fault(const std::string& text, const Parameter& parameter) {
+  Faults faults("f");
+  CHECK_FALSE(expand_axis(json::parse(text), parameter, "/x", faults));
+  try {
+    faults.throw_if_any();
+  } catch (const InputError& error) {
+    return error.messages().front();
+  }
+  return "";
+}
+
+// Numbers and their types alike: 4 is not 4.0.
+void check_axis(const std::string& text, const Parameter& parameter, const std::string& values) {
+  CAPTURE(text);
+  CHECK(expanded(text, parameter).dump() == json::parse(values).dump());
+}
+
+TEST_CASE("a single value is an axis of one") {
+  check_axis("4", kWhole, "[4]");
+  check_axis("4.0", kWhole, "[4]");
+  check_axis("4", kReal, "[4.0]");
+  check_axis("-0.0", kReal, "[0.0]");
+}
+
+TEST_CASE("a list keeps its order") {
+  check_axis("[4, 1, 16.0]", kWhole, "[4, 1, 16]");
+  check_axis("[0.5, 64]", kTokens, "[0.5, 64]");
+}
+
+TEST_CASE("a range includes both ends") {
+  check_axis(R"({"range": [1, 4, 1]})", kWhole, "[1, 2, 3, 4]");
+  check_axis(R"({"range": [64, 1024, 320]})", kTokens, "[64, 384, 704, 1024]");
+  check_axis(R"({"range": [3, 3, 5]})", kWhole, "[3]");
+  check_axis(R"({"range": [10, 1, -3]})", kWhole, "[10, 7, 4, 1]");
+}
+
+TEST_CASE("a range of decimals gives the decimals that a person would list") {
+  check_axis(R"({"range": [0.1, 0.5, 0.1]})", kReal, "[0.1, 0.2, 0.3, 0.4, 0.5]");
+  check_axis(R"({"range": [-0.3, 0.3, 0.1]})", kReal, "[-0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3]");
+  check_axis(R"({"range": [0.25, 1.0, 0.25]})", kReal, "[0.25, 0.5, 0.75, 1.0]");
+  CHECK(expanded(R"({"range": [0, 1, 0.001]})", kReal).size() == 1001);
+}
+
+TEST_CASE("a range that steps over its end is refused rather than cut") {
+  CHECK(fault(R"({"range": [1, 10, 4]})", kWhole) ==
+        "f: /x/range: a range includes both ends, but whole steps of 4 from 1 miss 10; end it at 9 "
+        "or 13");
+}
+
+TEST_CASE("pow2 includes both ends") {
+  check_axis(R"({"pow2": [6, 9]})", kWhole, "[64, 128, 256, 512]");
+  check_axis(R"({"pow2": [0, 0]})", kWhole, "[1]");
+  check_axis(R"({"pow2": [-3, -1]})", kReal, "[0.125, 0.25, 0.5]");
+  check_axis(R"({"pow2": [-2, -1]})", kTokens, "[0.25, 0.5]");
+  check_axis(R"({"pow2": [40, 41]})", kWhole, "[1099511627776, 2199023255552]");
+}
+
+TEST_CASE("logspace gives its ends exactly") {
+  check_axis(R"({"logspace": [1, 1000, 4]})", kReal, "[1.0, 10.0, 100.0, 1000.0]");
+  check_axis(R"({"logspace": [0.001, 0.1, 3]})", kReal, "[0.001, 0.01, 0.1]");
+  check_axis(R"({"logspace": [0.3, 0.3, 1]})", kReal, "[0.3]");
+  const json values =
+      expanded(R"({"logspace": [0.1234567890123456, 7.654321098765432, 9]})", kReal);
+  REQUIRE(values.size() == 9);
+  CHECK(values.front() == 0.1234567890123456);
+  CHECK(values.back() == 7.654321098765432);
+  const double ratio = std::pow(7.654321098765432 / 0.1234567890123456, 1.0 / 8.0);
+  for (std::size_t i = 1; i < values.size(); ++i) {
+    CHECK(values[i].get<double>() / values[i - 1].get<double>() ==
+          doctest::Approx(ratio).epsilon(1e-11));
+  }
+}
+
+TEST_CASE("logspace is rounded and said once for integers") {
+  check_axis(R"({"logspace": [1, 10, 10]})", kWhole, "[1, 2, 3, 4, 5, 6, 8, 10]");
+  check_axis(R"({"logspace": [10, 1, 4]})", kWhole, "[10, 5, 2, 1]");
+  check_axis(R"({"logspace": [16, 1024, 4]})", kTokens, "[16, 64, 256, 1024]");
+  check_axis(R"({"logspace": [0.01, 0.1, 2]})", kTokens, "[0.01, 0.1]");
+}
+
+TEST_CASE("every value of an axis is checked, and a list names the element") {
+  Faults faults("f");
+  CHECK_FALSE(expand_axis(json::parse(R"([1, 0, "all", 0.5, 2.5])"), kTokens, "/x", faults));
+  CHECK(faults.count() == 3);
+  CHECK(fault("[8, 0]", kTokens) ==
+        "f: /x/1: must be an integer >= 1 (tokens) or a fraction between 0 and 1, is 0");
+  CHECK(fault(R"({"range": [0, 2, 1]})", kTokens) ==
+        "f: /x: must be an integer >= 1 (tokens) or a fraction between 0 and 1, is 0");
+}
+
+TEST_CASE("a value twice on one axis is refused, however it is written") {
+  CHECK(fault("[4, 8, 4.0]", kWhole) ==
+        "f: /x/2: 4 is given twice on this axis, first at /x/0; keep one of them");
+}
+
+TEST_CASE("axes without values or form are refused") {
+  CHECK(fault("[]", kWhole) == "f: /x: is an empty axis; list at least one value, or leave x out");
+  CHECK(fault(R"({"range": [4, 1, 1]})", kWhole) ==
+        "f: /x/range: is an empty axis: steps of 1 from 4 never reach 1");
+  CHECK(fault(R"({"pow2": [4, 3]})", kWhole) ==
+        "f: /x/pow2: is an empty axis: the first exponent, 4, is above the last, 3");
+  CHECK(fault(R"({"range": [1, 4]})", kWhole) ==
+        "f: /x/range: must be [first, last, step], is [1,4]");
+  CHECK(fault(R"({"range": [1, 4, 0]})", kWhole) ==
+        "f: /x/range: the step of a range must not be 0");
+  CHECK(fault(R"({"pow2": [1, 2.5]})", kWhole) ==
+        "f: /x/pow2: pow2 takes two whole exponents from -1022 to 1023");
+  CHECK(fault(R"({"logspace": [0, 4, 2]})", kReal) ==
+        "f: /x/logspace: the ends of a logspace must be above 0");
+  CHECK(fault(R"({"logspace": [1, 4, 0]})", kReal) ==
+        "f: /x/logspace: the count of a logspace must be an integer >= 1");
+  CHECK(fault(R"({"logspace": [1, 4, 1]})", kReal) ==
+        "f: /x/logspace: a logspace with two ends has at least two values");
+  CHECK(fault(R"({"rnage": [1, 4, 1]})", kReal) ==
+        "f: /x: unknown axis form rnage; did you mean range?");
+  CHECK(fault(R"({"values": [1, 4, 1]})", kReal) ==
+        "f: /x: unknown axis form values; use range, pow2 or logspace");
+  CHECK(fault("{}", kReal) == "f: /x: an axis has exactly one of range, pow2 and logspace");
+  CHECK(fault("[[1, 2], 3]", kReal) == "f: /x/0: must be a single value, is [1,2]");
+  CHECK(fault("null", kReal) == "f: /x: must be a single value, is null");
+}
+
+TEST_CASE("an axis that no memory could hold is refused before it is made") {
+  CHECK(fault(R"({"range": [1, 1e12, 1]})", kWhole) ==
+        "f: /x/range: gives 1000000000000 values, more than the 10000000 cells a sweep may have");
+  CHECK(fault(R"({"logspace": [1, 2, 1e9]})", kReal) ==
+        "f: /x/logspace: gives 1000000000 values, more than the 10000000 cells a sweep may have");
+  CHECK(fault(R"({"range": [0, 1e308, 1e-308]})", kReal) ==
+        "f: /x/range: is too wide a range for its step");
+}
+
+TEST_CASE("axis forms are for numbers") {
+  Parameter choice;
+  choice.kind = Parameter::Kind::kChoice;
+  choice.words = {"max", "avg"};
+  CHECK(fault(R"({"range": [1, 4, 1]})", choice) ==
+        "f: /x: takes a value or a list of values; range, pow2 and logspace are for numbers");
+  CHECK(expanded(R"(["avg", "max"])", choice) == json({"avg", "max"}));
+}
+
+}  // namespace
+}  // namespace kvbench

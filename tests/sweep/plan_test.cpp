@@ -1,0 +1,347 @@
+#include "sweep/plan.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <set>
+
+#include "core/hash.hpp"
+#include "sweep/prompt.hpp"
+#include "sweep/rows.hpp"
+#include "sweep_folder.hpp"
+
+namespace kvbench::test {
+namespace {
+
+using nlohmann::json;
+
+std::vector<std::string> paths(const Plan& plan) {
+  std::vector<std::string> result;
+  for (const PlannedCell& cell : plan.cells) {
+    result.push_back(cell_path(plan, cell) +
+                     (cell.seed ? " seed " + std::to_string(*cell.seed) : ""));
+  }
+  return result;
+}
+
+std::set<std::string> ids(const Plan& plan) {
+  std::set<std::string> result;
+  for (const PlannedCell& cell : plan.cells) result.insert(cell.id);
+  return result;
+}
+
+TEST_CASE("cells come by group, head, entry, point and seed") {
+  const SweepFolder folder;
+  const SweepConfig config = folder.parse(
+      sweep(entry("uniform", R"("T": [1, 2])") + ", " + entry("exact", ""), R"("seeds": [5, 3])"));
+  const Plan plan = make_plan(config, {planned_dump("a", 100, {0, 4}, 2)});
+  REQUIRE(plan.groups.size() == 2);
+  CHECK(plan.groups[0].layer == 0);
+  CHECK(plan.groups[1].layer == 4);
+  CHECK(plan.cells.size() == 2 * 2 * (2 * 2 + 1));
+  CHECK(paths(plan) == std::vector<std::string>{"uniform/uniform/0/0/0 seed 5",
+                                                "uniform/uniform/0/0/0 seed 3",
+                                                "uniform/uniform/0/0/0 seed 5",
+                                                "uniform/uniform/0/0/0 seed 3",
+                                                "exact/exact/0/0/0",
+                                                "uniform/uniform/0/0/1 seed 5",
+                                                "uniform/uniform/0/0/1 seed 3",
+                                                "uniform/uniform/0/0/1 seed 5",
+                                                "uniform/uniform/0/0/1 seed 3",
+                                                "exact/exact/0/0/1",
+                                                "uniform/uniform/0/4/0 seed 5",
+                                                "uniform/uniform/0/4/0 seed 3",
+                                                "uniform/uniform/0/4/0 seed 5",
+                                                "uniform/uniform/0/4/0 seed 3",
+                                                "exact/exact/0/4/0",
+                                                "uniform/uniform/0/4/1 seed 5",
+                                                "uniform/uniform/0/4/1 seed 3",
+                                                "uniform/uniform/0/4/1 seed 5",
+                                                "uniform/uniform/0/4/1 seed 3",
+                                                "exact/exact/0/4/1"});
+  for (std::size_t g = 0; g < 2; ++g) {
+    CHECK(plan.groups[g].cells.size() == 10);
+    for (const std::size_t cell : plan.groups[g].cells) CHECK(plan.cells[cell].group == g);
+  }
+  CHECK(plan.cells[1].params == plan.cells[0].params);
+  CHECK(plan.cells[2].params->integer("T") == 2);
+  CHECK(ids(plan).size() == plan.cells.size());
+}
+
+TEST_CASE("a cell's key is its identity and its id is frozen") {
+  const SweepFolder folder;
+  const SweepConfig config = folder.parse(
+      sweep(entry("subgen", R"("delta_quantile": 0.05, "t": 16, "s": 512)"),
+            R"("seeds": [3], "evaluate": {"rows": {"every": 4}}, "select": {"tokens": 64})"));
+  const Plan plan = make_plan(config, {planned_dump("a", 100, {1}, 1)});
+  REQUIRE(plan.cells.size() == 1);
+  const json key = cell_key(plan, plan.cells[0]);
+  CHECK(key.dump() ==
+        R"({"algorithm":"subgen","device":"cpu","dump":"fingerprint-of-a","element_bytes":2,)"
+        R"("kv_head":0,"layer":1,"params":{"c":"theory","delta_quantile":0.05,"s":512,)"
+        R"("sampling":"v2","t":16},"prompt_tokens":32,"rows":{"every":4},"seed":3,)"
+        R"("sequence":"0","tokens":64})");
+  // Journals are resumed and files compared by ids: a change here orphans every result so far.
+  CHECK(plan.cells[0].id == "d2d6e726bbb74b0e6f1d91f4af4b97b6");
+}
+
+TEST_CASE("every id is the hash of its key's canonical JSON") {
+  const SweepFolder folder;
+  const SweepConfig config =
+      folder.parse(sweep(entry("uniform", R"("T": [1, 2])") + ", " + entry("exact", "") + ", " +
+                             entry("window", R"("budget": [0.1, 17])"),
+                         R"("seeds": {"count": 2}, "evaluate": {"rows": [98, 99]})"));
+  PlannedDump dump = planned_dump("a", 100, {0, 4}, 2);
+  dump.sequences[0].name = "quo\"te \\ \xc3\xa9";
+  const Plan plan = make_plan(config, {dump}, {}, "cuda");
+  for (const PlannedCell& cell : plan.cells) {
+    CHECK(cell.id == hash128_hex(cell_key(plan, cell).dump()));
+  }
+  CHECK(cell_key(plan, plan.cells[0])["device"] == "cuda");
+}
+
+TEST_CASE("ids do not depend on label, order, path or what else is swept") {
+  const SweepFolder folder;
+  const auto planned = [&](const std::string& text, PlannedDump dump) {
+    return make_plan(folder.parse(text), {std::move(dump)});
+  };
+  const Plan one =
+      planned(sweep(entry("window", R"("budget": [8, 16])") + ", " + entry("exact", "")),
+              planned_dump("a", 100, {0, 4}, 2));
+  PlannedDump elsewhere = planned_dump("a", 100, {0, 4}, 2);
+  elsewhere.path = "/somewhere/else.h5";
+  elsewhere.model = "renamed";
+  const Plan two =
+      planned(sweep(entry("exact", "") + ", " +
+                    R"({"algorithm": "window", "label": "w", "params": {"budget": [16.0, 8]}})"),
+              elsewhere);
+  CHECK(ids(one) == ids(two));
+  CHECK(one.hash != two.hash);  // the plan's hash is of the ordered ids
+  const Plan part = planned(sweep(entry("window", R"("budget": 8)"),
+                                  R"("select": {"layers": [4]}, "seeds": {"count": 7})"),
+                            planned_dump("a", 100, {0, 4}, 2));
+  REQUIRE(part.cells.size() == 2);
+  for (const std::string& id : ids(part)) CHECK(ids(one).count(id) == 1);
+}
+
+TEST_CASE("everything that a record depends on changes the id") {
+  const SweepFolder folder;
+  const auto id = [&](const std::string& algorithms, const std::string& more,
+                      const PlannedDump& dump) {
+    return make_plan(folder.parse(sweep(algorithms, more)), {dump}).cells.at(0).id;
+  };
+  const PlannedDump dump = planned_dump("a", 100, {0}, 1);
+  const std::string window = entry("window", R"("budget": 8)");
+  std::set<std::string> different = {id(window, "", dump),
+                                     id(entry("window", R"("budget": 9)"), "", dump),
+                                     id(entry("exact", ""), "", dump),
+                                     id(window, R"("select": {"tokens": 99})", dump),
+                                     id(window, R"("replay": {"prompt_tokens": 49})", dump),
+                                     id(window, R"("evaluate": {"rows": {"last": 50}})", dump),
+                                     id(window, R"("memory": {"element_bytes": 4})", dump),
+                                     id(window, "", planned_dump("b", 100, {0}, 1)),
+                                     id(window, "", planned_dump("a", 100, {1}, 1)),
+                                     id(entry("uniform", R"("T": 1)"), R"("seeds": [0])", dump),
+                                     id(entry("uniform", R"("T": 1)"), R"("seeds": [1])", dump)};
+  CHECK(different.size() == 11);
+  // The resolved prompt is what counts, not how it was asked for.
+  CHECK(id(window, R"("replay": {"prompt_tokens": 50})", dump) == id(window, "", dump));
+  CHECK(id(window, R"("replay": {"prompt_tokens": 0.5})", dump) == id(window, "", dump));
+}
+
+TEST_CASE("the default prompt leaves at most 256 rows, or those that have queries") {
+  struct Row {
+    Index tokens, query_rows, prompt;
+  };
+  const Row rows[] = {
+      {2048, 2048, 1792}, {1024, 1024, 768}, {512, 512, 256},  {511, 511, 256},
+      {100, 100, 50},     {3, 3, 2},         {2, 2, 1},        {1, 1, 0},
+      {2048, 256, 1792},  {2048, 255, 1793}, {2048, 64, 1984}, {2048, 1, 2047},
+      {100, 60, 50},      {100, 20, 80},     {2048, 0, 1792},  {1, 0, 0},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.tokens);
+    CAPTURE(row.query_rows);
+    CHECK(default_prompt(row.tokens, row.query_rows) == row.prompt);
+  }
+}
+
+TEST_CASE("prompt_tokens: integer, floor of a fraction, or the dump's") {
+  const SweepFolder folder;
+  PlannedDump dump = planned_dump("a", 2048, {0}, 1);
+  dump.sequences[0].prompt_tokens = 1000;
+  const auto prompt = [&](const std::string& more) {
+    return make_plan(folder.parse(sweep(entry("exact", ""), more)), {dump}).groups.at(0).prompt;
+  };
+  CHECK(prompt("\"replay\": {}") == 1792);
+  CHECK(prompt(R"("replay": {"prompt_tokens": 7})") == 7);
+  CHECK(prompt(R"("replay": {"prompt_tokens": 0})") == 0);
+  CHECK(prompt(R"("replay": {"prompt_tokens": 0.3})") == 614);
+  CHECK(prompt(R"("replay": {"prompt_tokens": 0.0001})") == 0);
+  CHECK(prompt(R"("replay": {"prompt_tokens": "dump"})") == 1000);
+  CHECK(prompt(R"("replay": {"prompt_tokens": 0.5}, "select": {"tokens": 1025})") == 512);
+  CHECK(prompt(R"("select": {"tokens": 1024})") == 768);
+}
+
+std::vector<Index> rows_of(const std::string& rows, Index tokens, Index prompt,
+                           Index first_query = 0) {
+  StreamShape shape;
+  shape.tokens = tokens;
+  shape.first_query = first_query;
+  Faults faults("f");
+  auto result = scored_rows(json::parse(rows), shape, prompt, "sequence 0", faults);
+  faults.throw_if_any();
+  return result;
+}
+
+TEST_CASE("the forms of rows") {
+  using Rows = std::vector<Index>;
+  CHECK(rows_of("\"all\"", 10, 6) == Rows{6, 7, 8, 9});
+  CHECK(rows_of(R"({"last": 2})", 10, 6) == Rows{8, 9});
+  CHECK(rows_of(R"({"last": 4})", 10, 6) == Rows{6, 7, 8, 9});
+  CHECK(rows_of(R"({"last": 999999999999999})", 10, 6) == Rows{6, 7, 8, 9});
+  CHECK(rows_of(R"({"every": 3})", 10, 3) == Rows{3, 6, 9});
+  CHECK(rows_of(R"({"every": 1})", 10, 8) == Rows{8, 9});
+  CHECK(rows_of(R"({"every": 999999999999999})", 10, 3) == Rows{3});
+  CHECK(rows_of("[9, 6]", 10, 6) == Rows{6, 9});
+  CHECK(rows_of("\"all\"", 1, 0) == Rows{0});
+}
+
+TEST_CASE("rows without stored query are not scored") {
+  using Rows = std::vector<Index>;
+  CHECK(rows_of("\"all\"", 10, 6, 8) == Rows{8, 9});
+  CHECK(rows_of(R"({"every": 2})", 10, 5, 8) == Rows{9});
+  CHECK(rows_of(R"({"last": 5})", 10, 0, 8) == Rows{8, 9});
+  CHECK(rows_of("[6, 9]", 10, 6, 8) == Rows{9});
+  CHECK(rows_of("\"all\"", 10, 6, 10).empty());
+}
+
+TEST_CASE("a cell without a scored row is skipped and says why") {
+  const SweepFolder folder;
+  const auto plan = [&](const std::string& more) {
+    return make_plan(folder.parse(sweep(entry("exact", ""), more)),
+                     {planned_dump("a", 2048, {0}, 2, 64)});
+  };
+  const Plan whole = plan("\"select\": {}");
+  CHECK(whole.groups[0].prompt == 1984);
+  CHECK(whole.groups[0].rows.size() == 64);
+  CHECK_FALSE(whole.cells[0].skip_reason);
+
+  const Plan cut = plan(R"("select": {"tokens": 1984})");
+  CHECK(cut.groups[0].prompt == 1728);
+  CHECK(cut.groups[0].rows.empty());
+  REQUIRE(cut.cells.size() == 2);
+  CHECK(cut.cells[1].skip_reason ==
+        "no row to score: the dump holds no query of the first 1984 tokens");
+
+  const Plan one = plan(R"("select": {"tokens": 1985})");
+  CHECK(one.groups[0].rows == std::vector<Index>{1984});
+  CHECK_FALSE(one.cells[0].skip_reason);
+
+  const Plan early = plan(R"("replay": {"prompt_tokens": 100}, "evaluate": {"rows": [200, 300]})");
+  CHECK(early.cells[0].skip_reason == "no row to score: the dump holds queries from row 1984 on");
+}
+
+TEST_CASE("an algorithm's own reason skips its cells and no others") {
+  const SweepFolder folder;
+  const Plan plan = make_plan(
+      folder.parse(sweep(entry("window", R"("budget": [0.001, 0.5])") + ", " + entry("exact", ""))),
+      {planned_dump("a", 100, {0}, 1)});
+  REQUIRE(plan.cells.size() == 3);
+  CHECK(plan.cells[0].skip_reason == "a budget of 0 tokens");
+  CHECK_FALSE(plan.cells[1].skip_reason);
+  CHECK_FALSE(plan.cells[2].skip_reason);
+}
+
+TEST_CASE("select and where choose sequences, layers and heads") {
+  const SweepFolder folder;
+  PlannedDump dump = planned_dump("a", 100, {0, 1, 4}, 3);
+  dump.sequences.push_back(dump.sequences[0]);
+  dump.sequences[1].name = "1";
+  const auto plan = [&](const std::string& algorithms, const std::string& more) {
+    return paths(make_plan(folder.parse(sweep(algorithms, more)), {dump}));
+  };
+  CHECK(plan(entry("exact", ""), R"("seeds": [1])").size() == 2 * 3 * 3);
+  CHECK(plan(entry("exact", ""),
+             R"("select": {"sequences": ["1"], "layers": [4, 0], "kv_heads": [2]})") ==
+        std::vector<std::string>{"exact/exact/1/0/2", "exact/exact/1/4/2"});
+  CHECK(plan(R"({"algorithm": "exact", "where": {"layers": [1], "sequences": ["0"]}},
+                {"algorithm": "window", "params": {"budget": 8}, "where": {"kv_heads": [1]}})",
+             R"("select": {"layers": [1, 4], "kv_heads": [0, 1]})") ==
+        std::vector<std::string>{"exact/exact/0/1/0", "exact/exact/0/1/1", "window/window/0/1/1",
+                                 "window/window/0/4/1", "window/window/1/1/1",
+                                 "window/window/1/4/1"});
+}
+
+TEST_CASE("groups that where leaves empty are not in the plan") {
+  const SweepFolder folder;
+  const Plan plan =
+      make_plan(folder.parse(sweep(R"({"algorithm": "exact", "where": {"layers": [4]}})")),
+                {planned_dump("a", 100, {0, 1, 4}, 1)});
+  REQUIRE(plan.groups.size() == 1);
+  CHECK(plan.groups[0].layer == 4);
+  CHECK(plan.cells[0].group == 0);
+}
+
+TEST_CASE("several dumps: a layer need not be in all of them") {
+  const SweepFolder folder;
+  const SweepConfig config =
+      folder.parse(sweep(entry("exact", ""), R"("select": {"layers": [0, 5]})"));
+  const Plan plan =
+      make_plan(config, {planned_dump("a", 100, {0, 1}, 1), planned_dump("b", 50, {0, 5}, 1)});
+  CHECK(paths(plan) ==
+        std::vector<std::string>{"exact/exact/0/0/0", "exact/exact/0/0/0", "exact/exact/0/5/0"});
+  CHECK(plan.groups[1].dump == 1);
+  CHECK(plan.groups[0].prompt == 50);
+  CHECK(plan.groups[1].prompt == 25);
+}
+
+TEST_CASE("--only narrows by id or path, and stars stay within a component") {
+  const SweepFolder folder;
+  const SweepConfig config = folder.parse(sweep(entry("window", R"("budget": [8, 16])") + ", " +
+                                                R"({"algorithm": "exact", "label": "truth"})"));
+  const std::vector<PlannedDump> dumps = {planned_dump("a", 100, {0, 1, 14}, 2)};
+  const Plan all = make_plan(config, dumps);
+  const auto only = [&](const std::vector<std::string>& globs) {
+    return make_plan(config, dumps, globs);
+  };
+  const Plan windows = only({"window/*/*/*/*"});
+  CHECK(windows.cells.size() == 12);
+  CHECK(windows.hash != all.hash);
+  CHECK(windows.config == all.config);
+  CHECK(paths(only({"*/truth/0/1?/1"})) == std::vector<std::string>{"exact/truth/0/14/1"});
+  CHECK(only({"*/*/*/1/*"}).cells.size() == 6);
+  CHECK(only({"*/*/*/1/*"}).groups.size() == 1);
+  CHECK(only({"*/*/*/1/*", "exact/*/*/*/0"}).cells.size() == 8);
+  const std::string id = all.cells[7].id;
+  const Plan single = only({id});
+  REQUIRE(single.cells.size() == 1);
+  CHECK(single.cells[0].id == id);
+  CHECK(single.groups.size() == 1);
+  CHECK(single.groups[0].cells == std::vector<std::size_t>{0});
+  CHECK(only({id.substr(0, 12) + "*"}).cells.size() == 1);
+  CHECK(only({"*"}).cells.size() == all.cells.size());  // every id
+  const auto refused = folder.messages([&] { only({"window/*", "exact/*/*/*/*", "*/*/2/*/*"}); });
+  REQUIRE(refused.size() == 2);
+  CHECK(refused[0] ==
+        "quick.json: --only window/*: matches no cell of the sweep; give a cell's id or a glob on "
+        "algorithm/label/sequence/layer/head, such as window/*/*/*/*");
+  CHECK(refused[1].find("quick.json: --only */*/2/*/*: matches no cell") == 0);
+}
+
+TEST_CASE("a hundred thousand cells are planned in seconds") {
+  const SweepFolder folder;
+  const SweepConfig config =
+      folder.parse(sweep(entry("subgen", R"("delta_quantile": {"logspace": [0.01, 0.5, 10]},
+                               "t": {"pow2": [0, 4]}, "s": {"pow2": [4, 9]})"),
+                         R"("seeds": {"count": 15})"));
+  const auto start = std::chrono::steady_clock::now();
+  const Plan plan = make_plan(config, {planned_dump("a", 2048, {0, 1, 2, 3, 4, 5, 6, 7}, 3)});
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  CHECK(plan.cells.size() == 10 * 5 * 6 * 15 * 8 * 3);
+  CHECK(ids(plan).size() == plan.cells.size());
+  MESSAGE(plan.cells.size(), " cells in ", seconds.count(), " s");
+}
+
+}  // namespace
+}  // namespace kvbench::test
