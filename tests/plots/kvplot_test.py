@@ -87,7 +87,9 @@ class KvplotTest(unittest.TestCase):
         path = self.write(sweep())
         self.assertEqual(main(["error_vs_memory", "--results", str(path), "--out",
                                str(self.folder), "--panels", "layer"]), 0)
-        table = pandas.read_csv(self.folder / "error_vs_memory.csv")
+        table = pandas.read_csv(self.folder / "error_vs_memory_by_layer.csv")
+        self.assertIn("mean over 2 units (sequence, layer, KV head) per layer",
+                      (self.folder / "error_vs_memory_by_layer.txt").read_text())
         self.assertEqual(sorted(table["layer"].unique()), [0, 1, 15])
         self.assertTrue(numpy.isfinite(table[METRIC]).all())
 

@@ -13,7 +13,7 @@ from matplotlib import pyplot
 from matplotlib.ticker import FuncFormatter, LogLocator
 
 from kvplot import style
-from kvplot.results import ResultsError, load_results, mean_over_units
+from kvplot.results import UNIT, ResultsError, load_results, mean_over_units
 
 # An error below this is exact to rounding and has no place on a logarithmic axis.
 ROUNDING = 1e-9
@@ -29,7 +29,8 @@ def add_arguments(parser):
     parser.add_argument("--metric", default="errors.relative_l2.mean", help="path of the error")
     parser.add_argument("--layer", type=int, help="only this layer")
     parser.add_argument(
-        "--panels", choices=["layer"], help="one panel per layer instead of the mean over all units"
+        "--panels", choices=["layer"],
+        help="one panel per layer instead of the mean over all units; files error_vs_memory_by_layer",
     )
     parser.add_argument(
         "--no-caption", action="store_true", help="leave the caption to the paper (it is in .txt)"
@@ -67,13 +68,14 @@ def draw(arguments):
     names = sorted(handles)
     axes[0][-1].legend([handles[name] for name in names], names, loc="upper left",
                        bbox_to_anchor=(1.02, 1.0), borderaxespad=0.0)
-    caption = _caption(frame, points, metric, memory)
+    caption = _caption(frame, points, metric, memory, by)
     if not arguments.no_caption:
         figure.supxlabel(textwrap.fill(caption, 135), fontsize=6.5, x=0.02, ha="left")
 
     out = Path(arguments.out)
     out.mkdir(parents=True, exist_ok=True)
-    paths = [out / f"error_vs_memory{ending}" for ending in (".png", ".pdf", ".csv", ".txt")]
+    name = "error_vs_memory" + "".join(f"_by_{column}" for column in by)
+    paths = [out / f"{name}{ending}" for ending in (".png", ".pdf", ".csv", ".txt")]
     figure.savefig(paths[0])
     figure.savefig(paths[1], metadata={"CreationDate": None})
     pyplot.close(figure)
@@ -121,12 +123,15 @@ def _frontier(series, metric, memory):
     return series[series[metric] < series[metric].cummin().shift(fill_value=float("inf"))]
 
 
-def _caption(frame, points, metric, memory):
+def _caption(frame, points, metric, memory, by):
     ok = frame[frame["status"] == "ok"]
-    units = ok.groupby(["dump", "sequence", "layer", "kv_head"], dropna=False).ngroups
+    units = ok[UNIT].drop_duplicates()
+    counts = units.groupby(by).size().unique() if by else [len(units)]
+    counted = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
     seeds = ok["seed"].dropna().nunique()
     text = [
-        f"{metric} against {memory}: mean over {units} units (sequence, layer, KV head), "
+        f"{metric} against {memory}: mean over {counted} units (sequence, layer, KV head)"
+        f"{' per ' + by[0] if by else ''}, "
         f"{seeds} seeds for randomised algorithms; bars: standard deviation over seeds.",
     ]
     frontiers = [
