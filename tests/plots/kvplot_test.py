@@ -1,6 +1,10 @@
-"""Tests of kvplot on made-up results. Exits 77 where a Python package is missing."""
+"""Tests of kvplot on made-up results, and on real ones. Usage: kvplot_test.py KVBENCH
+
+Exits 77 where a Python package is missing.
+"""
 
 import json
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -10,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 try:
     import numpy
     import pandas
-    from kvplot import ResultsError, load_results, mean_over_units
+    from kvplot import ResultsError, load_results, mean_over_units, read_results
     from kvplot.__main__ import main
 except ImportError as error:
     print(f"skipped: {error}")
@@ -19,6 +23,8 @@ except ImportError as error:
 from made_results import cell, document, sweep
 
 METRIC = "errors.relative_l2.mean"
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = None
 
 
 class KvplotTest(unittest.TestCase):
@@ -98,6 +104,30 @@ class KvplotTest(unittest.TestCase):
         self.assertEqual(main(["error_vs_memory", "--results", str(path), "--out",
                                str(self.folder)]), 2)
 
+    def test_means_are_those_of_the_programs_own_summary(self):
+        out = self.folder / "run"
+        run = subprocess.run(
+            [PROGRAM, "run", "--config", str(ROOT / "configs/quick.json"), "--out", str(out),
+             "--set", "/select/tokens=512", "--only", "uniform/*/*/*/*", "--only", "h2o/*/*/*/*",
+             "--quiet"], capture_output=True, text=True, check=False)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        names = ["relative_l2.mean", "relative_frobenius_error", "epsilon_spectral.max"]
+        table = mean_over_units(load_results(out / "results.json"),
+                                [f"errors.{name}" for name in names] + ["memory.fraction"])
+        table = table.set_index(["label", "point"])
+        summary = [line for line in read_results(out / "results.json")["summary"]
+                   if line["layer"] is None]
+        self.assertEqual(len(summary), len(table))
+        for line in summary:
+            row = table.loc[(line["label"], json.dumps(line["params"], sort_keys=True))]
+            for name in names:
+                expected = line["errors"][name]
+                self.assertAlmostEqual(row[f"errors.{name}"], expected["mean"], delta=1e-12)
+                self.assertAlmostEqual(row[f"errors.{name}.std_over_seeds"],
+                                       expected["std_over_seeds"], delta=1e-12)
+            self.assertAlmostEqual(row["memory.fraction"], line["memory"]["fraction"], delta=1e-12)
+
 
 if __name__ == "__main__":
+    PROGRAM = sys.argv.pop()
     unittest.main()
