@@ -2,7 +2,8 @@
 # From a bare Debian 12 to a result:
 #   ./bootstrap.sh demo      install what is missing, build, replay the shipped dump, draw the figure
 #   ./bootstrap.sh test      the same build, then every test
-# and the parts: deps, build, bench, figures [RESULTS...]. Repeating a verb is cheap.
+# and the parts: deps, build, bench [OPTIONS of Google Benchmark], figures [RESULTS...].
+# Repeating a verb is cheap.
 # KVBENCH_SKIP_DEPS=1 leaves the system's packages alone; CMake then says what it misses.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -79,6 +80,7 @@ python_environment() {
   .venv/bin/python -c "$imports, kvplot"
 }
 
+# The program, or another target of the build.
 build() {
   deps
   local log
@@ -86,7 +88,7 @@ build() {
     say "$log"
     die "configuring failed"
   }
-  cmake --build --preset release >&2
+  cmake --build --preset release --target "${1:-kvbench}" >&2
 }
 
 figures() {
@@ -110,14 +112,14 @@ demo() {
 }
 
 run_tests() {
-  build
+  build all
   python_environment
   ctest --test-dir build --output-on-failure "$@"
 }
 
 bench() {
-  build
-  cmake --build --preset release --target bench
+  build benchmarks
+  build/bin/benchmarks "$@"
 }
 
 verb=${1:-}
@@ -127,7 +129,7 @@ case $verb in
   build) build ;;
   demo) demo ;;
   test) run_tests "$@" ;;
-  bench) bench ;;
+  bench) bench "$@" ;;
   figures) figures "$@" ;;
   *)
     say "usage: ./bootstrap.sh deps|build|demo|test|bench|figures"
