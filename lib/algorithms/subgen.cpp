@@ -173,6 +173,7 @@ class SubGen final : public Algorithm {
   void fill_slot(Index slot, Index token) {
     SketchRow row;
     row.token = static_cast<std::int32_t>(token);
+    row.scaled = true;
     row.w_num =
         1.0 / (static_cast<double>(s_) * weights_.weight[static_cast<std::size_t>(token - sinks_)]);
     sketch_.replace(slot, row);

@@ -22,10 +22,17 @@ std::optional<double> defined(double value) {
   return std::isnan(value) ? std::nullopt : std::optional<double>(value);
 }
 
+// Also of vectors so short that their squares vanish.
 double norm(const double* x, Index n) {
   double sum = 0.0;
   for (Index k = 0; k < n; ++k) sum += x[k] * x[k];
-  return std::sqrt(sum);
+  if (sum > 1e-280) return std::sqrt(sum);
+  double largest = 0.0;
+  for (Index k = 0; k < n; ++k) largest = std::max(largest, std::abs(x[k]));
+  if (largest == 0.0) return 0.0;
+  sum = 0.0;
+  for (Index k = 0; k < n; ++k) sum += (x[k] / largest) * (x[k] / largest);
+  return largest * std::sqrt(sum);
 }
 
 // 0 where both vectors are zero, 1 where exactly one is. Evaluated as half the squared distance of

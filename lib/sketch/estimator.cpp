@@ -88,7 +88,7 @@ void Estimator::take(const Sketch& sketch) {
     }
     const auto at = static_cast<std::size_t>(place);
     w_den_[at] += row.w_den;
-    const double w_num = row.w_num * sketch.numerator_scale;
+    const double w_num = row.scaled ? row.w_num * sketch.numerator_scale : row.w_num;
     if (row.merged_value >= 0) {
       merged_.push_back({row.token, row.merged_value, w_num});
       rows_are_tokens_ = false;

@@ -19,6 +19,7 @@ struct SketchRow {
   bool holds_value = true;
   std::uint8_t weight_numbers = 0;  // numbers stored for its weights: one per distinct column
   bool counts_as_token = true;      // SubGen's representatives are keys, but no samples
+  bool scaled = false;              // w_num is multiplied by Sketch::numerator_scale
 
   static SketchRow exact(Index token) {
     SketchRow row;
@@ -55,7 +56,8 @@ class Sketch {
   }
   const std::vector<SketchRow>& rows() const { return rows_; }
 
-  // Every w_num is multiplied by this (SubGen: mu), so that a common factor can change each step.
+  // The w_num of `scaled` rows is multiplied by this (SubGen's slots: mu), so that a common factor
+  // can change each step.
   double numerator_scale = 1.0;
   // Replace one of the two sums by the exact one (attribution of the error).
   bool exact_numerator = false;
