@@ -433,6 +433,9 @@ hdf5::Handle open_dump_file(const std::string& path) {
   if (fs::is_directory(path, ignored)) {
     throw InputError(path + ": is a directory; name a dump file in it");
   }
+  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) {
+    throw InputError(path + ": is no regular file; name a dump file");
+  }
   std::ifstream probe(path, std::ios::binary);
   if (!probe) {
     throw InputError(

@@ -49,12 +49,12 @@ void check_options(const SynthOptions& o) {
   at_least("--sliding-window", o.window, 0, kMost);
   at_least("--gzip", o.gzip, 0, 9);
   at_least("--chunk-rows", o.chunk_rows, 0, kMost);
-  at_least("--m", o.clusters, 1, std::max<Index>(o.tokens, 1));
+  at_least("--m", o.clusters, 0, std::max<Index>(o.tokens, 1));
   require(element_type_named(o.dtype).has_value(),
           fmt::format("--dtype {}: must be float16, bfloat16, float32 or float64", o.dtype));
   require(!o.scale || (std::isfinite(*o.scale) && *o.scale > 0.0), "--scale must be above 0");
   require(std::isfinite(o.softcap) && o.softcap >= 0.0, "--softcap must be at least 0");
-  require(std::isfinite(o.delta) && o.delta > 0.0, "--delta must be above 0");
+  require(o.delta > 0.0 && o.delta <= 1e30, "--delta must be above 0 and at most 1e30");
   require(std::isfinite(o.theta) && o.theta > 0.0, "--theta must be above 0");
   require(o.kind != "rope" || o.d % 2 == 0,
           fmt::format("--d {}: rope rotates pairs of dimensions, so d must be even", o.d));

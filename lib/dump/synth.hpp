@@ -27,7 +27,8 @@ struct SynthOptions {
   std::optional<double> scale;  // default 1 / sqrt(d)
   Index window = 0;             // sliding window, 0 = none
   double softcap = 0.0;
-  Index clusters = 16;     // m: planted clusters; content vectors of rope; heavy tokens
+  // m: planted clusters, content vectors of rope, heavy tokens. 0: 16, or n where that is less.
+  Index clusters = 0;
   double delta = 1.0;      // clusterable: the diameter that no cluster exceeds
   double theta = 10000.0;  // rope
   int gzip = 0;

@@ -13,6 +13,8 @@
 namespace kvbench {
 namespace {
 
+constexpr Index kDefaultClusters = 16;
+
 double unit53(std::uint32_t high, std::uint32_t low) {
   const std::uint64_t bits = ((static_cast<std::uint64_t>(high) << 32) | low) >> 11;
   return (static_cast<double>(bits) + 0.5) * 0x1p-53;
@@ -24,15 +26,16 @@ class Draws {
   Draws(const SynthOptions& options, const StreamId& id, const std::string& what)
       : random_(options.seed, id.hash(), "synth/" + options.kind + "/" + what) {}
 
-  // Standard normal entries of row `row` (Box and Muller), times `deviation`, added to `out`.
-  void add_normals(Index row, double deviation, double* out, Index count) const {
+  // Standard normal entries of row `row` (Box and Muller), times `deviation`, into `out`.
+  void normals(Index row, double deviation, double* out, Index count,
+               std::uint32_t attempt = 0) const {
     for (Index pair = 0; 2 * pair < count; ++pair) {
       const auto w =
-          random_.words(static_cast<std::uint32_t>(row), static_cast<std::uint32_t>(pair));
+          random_.words(static_cast<std::uint32_t>(row), static_cast<std::uint32_t>(pair), attempt);
       const double radius = std::sqrt(-2.0 * std::log(unit53(w[0], w[1])));
       const double angle = 2.0 * std::numbers::pi * unit53(w[2], w[3]);
-      out[2 * pair] += deviation * radius * std::cos(angle);
-      if (2 * pair + 1 < count) out[2 * pair + 1] += deviation * radius * std::sin(angle);
+      out[2 * pair] = deviation * radius * std::cos(angle);
+      if (2 * pair + 1 < count) out[2 * pair + 1] = deviation * radius * std::sin(angle);
     }
   }
 
@@ -52,7 +55,7 @@ std::vector<double> normal_rows(const Draws& draws, Index first, Index last, Ind
                                 double deviation = 1.0) {
   std::vector<double> rows(static_cast<std::size_t>((last - first) * columns), 0.0);
   for (Index i = first; i < last; ++i) {
-    draws.add_normals(i, deviation, rows.data() + (i - first) * columns, columns);
+    draws.normals(i, deviation, rows.data() + (i - first) * columns, columns);
   }
   return rows;
 }
@@ -72,7 +75,11 @@ double distance(const double* a, const double* b, Index count) {
 class Head {
  public:
   Head(const SynthOptions& options, const LayerLayout& layout, ElementType type, const StreamId& id)
-      : o_(options), l_(layout), type_(type), id_(id) {}
+      : o_(options),
+        l_(layout),
+        type_(type),
+        id_(id),
+        m_(options.clusters > 0 ? options.clusters : std::min(kDefaultClusters, layout.tokens)) {}
 
   HeadData gaussian() const {
     HeadData head;
@@ -90,8 +97,7 @@ class Head {
     HeadData head = gaussian();
     const std::vector<double> centres = separated_centres();
     double longest = 0.0;
-    for (Index m = 0; m < o_.clusters; ++m)
-      longest = std::max(longest, norm(centre(centres, m), l_.d));
+    for (Index m = 0; m < m_; ++m) longest = std::max(longest, norm(centre(centres, m), l_.d));
     // No coordinate moves by more than its rounding error, so no key by more than this.
     const double rounding = unit_roundoff(type_) * (longest + o_.delta) +
                             std::sqrt(static_cast<double>(l_.d)) * smallest_step();
@@ -100,13 +106,13 @@ class Head {
       throw InputError(fmt::format(
           "synth: --delta {}: {} cannot tell keys so close apart among {} clusters; take --dtype "
           "float32, or a smaller --m",
-          o_.delta, o_.dtype, o_.clusters));
+          o_.delta, o_.dtype, m_));
     }
     const Draws assignment = draws("cluster");
     const Draws depth = draws("depth");
     for (Index j = 0; j < l_.tokens; ++j) {
       // The first m tokens open the m clusters.
-      const Index m = j < o_.clusters ? j : assignment.below(j, o_.clusters);
+      const Index m = j < m_ ? j : assignment.below(j, m_);
       double* key = head.keys.data() + j * l_.d;
       const double length = norm(key, l_.d);
       const double to = length > 0.0 ? radius * depth.uniform(j) / length : 0.0;
@@ -119,17 +125,16 @@ class Head {
   // are ln(n / h) + 6 above the others', before noise.
   HeadData heavy_hitters() const {
     HeadData head = gaussian();
-    const Index heavy = std::min(o_.clusters, l_.tokens);
     std::vector<double> direction = normal_rows(draws("direction"), 0, 1, l_.d);
     const double length = norm(direction.data(), l_.d);
     for (double& x : direction) x /= length;
-    const double lead = std::log(static_cast<double>(l_.tokens) / static_cast<double>(heavy)) + 6.0;
+    const double lead = std::log(static_cast<double>(l_.tokens) / static_cast<double>(m_)) + 6.0;
     const double each = std::sqrt(lead / l_.scale);
     const Draws place = draws("place");
-    for (Index h = 0; h < heavy; ++h) {
-      // One in each of `heavy` equal stretches of the stream.
-      const Index begin = h * l_.tokens / heavy;
-      const Index end = (h + 1) * l_.tokens / heavy;
+    for (Index h = 0; h < m_; ++h) {
+      // One in each of m equal stretches of the stream.
+      const Index begin = h * l_.tokens / m_;
+      const Index end = (h + 1) * l_.tokens / m_;
       const Index j = h == 0 ? 0 : begin + place.below(h, end - begin);
       set_along(head.keys.data() + j * l_.d, direction, each);
     }
@@ -215,16 +220,22 @@ class Head {
     return 0.0;
   }
 
+  // Normal vectors, each as short as lets it keep 3 delta from those before.
   std::vector<double> separated_centres() const {
-    std::vector<double> centres = normal_rows(draws("centre"), 0, o_.clusters, l_.d);
-    double closest = std::numeric_limits<double>::infinity();
-    for (Index a = 0; a < o_.clusters; ++a) {
-      for (Index b = 0; b < a; ++b) {
-        closest = std::min(closest, distance(centre(centres, a), centre(centres, b), l_.d));
+    std::vector<double> centres(static_cast<std::size_t>(m_ * l_.d));
+    const Draws draw = draws("centre");
+    for (Index a = 0; a < m_; ++a) {
+      double* centre_a = centres.data() + a * l_.d;
+      double deviation = 1.0;
+      bool apart = false;
+      for (std::uint32_t attempt = 0; !apart; ++attempt, deviation *= 1.05) {
+        draw.normals(a, deviation, centre_a, l_.d, attempt);
+        apart = true;
+        for (Index b = 0; b < a && apart; ++b) {
+          apart = distance(centre_a, centre(centres, b), l_.d) >= 3.0 * o_.delta;
+        }
       }
     }
-    const double stretch = std::max(1.0, 3.0 * o_.delta / closest);
-    for (double& x : centres) x *= stretch;
     return centres;
   }
 
@@ -244,10 +255,10 @@ class Head {
   // Rows of noise become content vectors with a tenth of that noise.
   void contents(std::vector<double>& rows, Index first, const Draws& content,
                 const Draws& type) const {
-    const std::vector<double> vectors = normal_rows(content, 0, o_.clusters, l_.d);
+    const std::vector<double> vectors = normal_rows(content, 0, m_, l_.d);
     const auto count = static_cast<Index>(rows.size()) / l_.d;
     for (Index i = 0; i < count; ++i) {
-      const double* vector = centre(vectors, type.below(first + i, o_.clusters));
+      const double* vector = centre(vectors, type.below(first + i, m_));
       double* row = rows.data() + i * l_.d;
       for (Index c = 0; c < l_.d; ++c) row[c] = vector[c] + 0.1 * row[c];
     }
@@ -273,6 +284,7 @@ class Head {
   const LayerLayout& l_;
   ElementType type_;
   const StreamId& id_;
+  Index m_;
 };
 
 struct KindEntry {

@@ -1,0 +1,152 @@
+#include "validate.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.hpp"
+#include "dump/dump.hpp"
+#include "kernels/kernels.hpp"
+#include "planned_dump.hpp"
+#include "sweep/config.hpp"
+#include "sweep/plan.hpp"
+
+using namespace kvbench;
+
+namespace {
+
+constexpr int kExitViolation = 4;
+
+struct ValidateOptions {
+  std::string dump;
+  std::string config;
+  double tolerance = 1e-4;
+};
+
+constexpr const char* kFooter =
+    R"(Prints, for every layer that holds `out`, the largest ||z - out|| / ||out|| over its rows and
+query heads, z being exact attention of the stored q, k and v with the stored scale, window and
+soft-cap. A wrong scale, mask, head order or rotation shows far above rounding (1e-6 to 1e-3).
+Exit code 4 where a layer exceeds the tolerance; 2 for a dump without `out`.
+
+Examples:
+  kvbench validate data/smollm2-constitution.h5
+  kvbench validate --config configs/quick.json)";
+
+// ||z - out|| / ||out||; 0 where both are zero, infinite where only `out` is.
+double relative_difference(const double* z, const double* out, Index count) {
+  double difference = 0.0;
+  double norm = 0.0;
+  for (Index c = 0; c < count; ++c) {
+    difference += (z[c] - out[c]) * (z[c] - out[c]);
+    norm += out[c] * out[c];
+  }
+  if (norm == 0.0) return difference == 0.0 ? 0.0 : std::numeric_limits<double>::infinity();
+  return std::sqrt(difference / norm);
+}
+
+// A difference that cannot be computed counts as infinite: it must not pass.
+double larger(double most, double difference) {
+  return std::isnan(difference) ? std::numeric_limits<double>::infinity()
+                                : std::max(most, difference);
+}
+
+double largest_difference(const Dump& dump, const std::string& sequence, const LayerInfo& layer,
+                          Index rows) {
+  double most = 0.0;
+  for (int head = 0; head < static_cast<int>(layer.kv_heads); ++head) {
+    const std::unique_ptr<StreamData> data = dump.read_stream(sequence, layer.index, head);
+    const int group = data->stream.shape.group;
+    std::vector<Index> positions(static_cast<std::size_t>(rows));
+    std::iota(positions.begin(), positions.end(), layer.tokens - rows);
+    const ExactRows exact = cpu_kernels().exact_attention(data->stream, positions);
+    for (int g = 0; g < group; ++g) {
+      const std::vector<double> out = dump.read_out(sequence, layer.index, head * group + g);
+      for (Index r = 0; r < rows; ++r) {
+        const double* z = exact.outputs.data() + (r * group + g) * layer.dv;
+        const double* stored = out.data() + (layer.out_rows - rows + r) * layer.dv;
+        most = larger(most, relative_difference(z, stored, layer.dv));
+      }
+    }
+  }
+  return most;
+}
+
+int validate_dump(const ValidateOptions& options) {
+  const Dump dump(options.dump);
+  bool any = false;
+  double most = 0.0;
+  for (const SequenceInfo& sequence : dump.info().sequences) {
+    for (const LayerInfo& layer : sequence.layers) {
+      const Index rows = std::min(layer.out_rows, layer.query_rows);
+      if (rows == 0) continue;
+      if (!any) fmt::print("{:<24} {:>5} {:>5}  {}\n", "sequence", "layer", "rows", "difference");
+      any = true;
+      const double difference = largest_difference(dump, sequence.name, layer, rows);
+      fmt::print("{:<24} {:>5} {:>5}  {:.3e}{}\n", sequence.name, layer.index, rows, difference,
+                 difference > options.tolerance ? "  above tolerance" : "");
+      most = larger(most, difference);
+    }
+  }
+  if (!any) {
+    throw InputError(options.dump +
+                     ": no layer holds out, the model's own attention output, so there is nothing "
+                     "to compare with; dump it for the last few rows");
+  }
+  if (most <= options.tolerance) {
+    fmt::print(stderr, "{}: ok, largest relative difference {:.3e} (tolerance {:g})\n",
+               options.dump, most, options.tolerance);
+    return 0;
+  }
+  fmt::print(stderr,
+             "{}: largest relative difference {:.3e} exceeds the tolerance {:g}; check scale, "
+             "sliding_window, logit_softcap, head order and rotation\n",
+             options.dump, most, options.tolerance);
+  return kExitViolation;
+}
+
+int validate_config(const std::string& path) {
+  const SweepConfig config = read_sweep(path);
+  std::vector<std::string> faults;
+  std::vector<PlannedDump> dumps;
+  for (const std::string& dump : config.dumps) {
+    try {
+      dumps.push_back(describe_dump(dump));
+    } catch (const InputError& error) {
+      faults.insert(faults.end(), error.messages().begin(), error.messages().end());
+    }
+  }
+  if (!faults.empty()) throw InputError(faults);
+  const Plan plan = make_plan(config, std::move(dumps));
+  fmt::print("{}: ok, {} cells\n", path, plan.cells.size());
+  return 0;
+}
+
+void run(const ValidateOptions& options, int& exit_code) {
+  if (options.dump.empty() == options.config.empty()) {
+    throw InputError("validate: name either a dump or --config FILE");
+  }
+  if (!(options.tolerance >= 0.0)) throw InputError("validate: --tolerance must be at least 0");
+  exit_code = options.config.empty() ? validate_dump(options) : validate_config(options.config);
+}
+
+}  // namespace
+
+void add_validate(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<ValidateOptions>();
+  CLI::App* command = app.add_subcommand(
+      "validate", "Recompute the attention outputs that a dump stores, or check a sweep file");
+  command->add_option("DUMP", options->dump, "Dump file (HDF5)");
+  command->add_option("--config", options->config, "Sweep file (JSON) to check instead");
+  command->add_option("--tolerance", options->tolerance, "Largest relative difference that passes")
+      ->capture_default_str();
+  command->footer(kFooter);
+  command->callback([options, &exit_code] { run(*options, exit_code); });
+}

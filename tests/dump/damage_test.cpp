@@ -1,0 +1,161 @@
+// Elements and bytes that went wrong behind a sound structure.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+
+#include "dump/dump.hpp"
+#include "dump/small_dump.hpp"
+
+using namespace kvbench;
+
+namespace {
+
+const std::string kLayer = "/sequences/text/layers/3";
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// The offset in the file of the first chunk or of the contiguous data of a dataset, and its size.
+std::pair<haddr_t, hsize_t> stored_bytes(hid_t file, const std::string& path, hsize_t chunk) {
+  const hdf5::Handle dataset(H5Dopen2(file, path.c_str(), H5P_DEFAULT));
+  const haddr_t contiguous = H5Dget_offset(dataset.get());
+  if (contiguous != HADDR_UNDEF) return {contiguous, H5Dget_storage_size(dataset.get())};
+  hsize_t offset[3];
+  unsigned mask = 0;
+  haddr_t address = 0;
+  hsize_t size = 0;
+  const hdf5::Handle space(H5Dget_space(dataset.get()));
+  hdf5::check(H5Dget_chunk_info(dataset.get(), space.get(), chunk, offset, &mask, &address, &size));
+  return {address, size};
+}
+
+}  // namespace
+
+TEST_CASE("NaN and infinity are named by dataset, head and token") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  struct Plant {
+    std::string tensor;
+    std::vector<hsize_t> at;
+    double value;
+    int kv_head;
+    std::vector<std::string> words;
+  };
+  const std::vector<Plant> plants = {
+      {"k", {1, 9, 2}, std::nan(""), 1, {"/k", "head 1", "token 9", "element 2", "NaN"}},
+      {"v", {0, 0, 5}, kInfinity, 0, {"/v", "head 0", "token 0", "element 5", "infinite"}},
+      {"q", {2, 0, 0}, -kInfinity, 1, {"/q", "head 2", "token 5", "infinite"}},  // row 0 is token 5
+  };
+  for (const Plant& plant : plants) {
+    for (const bool compressed : {false, true}) {
+      StorageOptions storage;
+      storage.gzip = compressed ? 2 : 0;
+      write_small_dump(path, storage);
+      edit(path,
+           [&](hid_t f) { set_element(f, kLayer + "/" + plant.tensor, plant.at, plant.value); });
+      const Dump dump(path);
+      auto words = plant.words;
+      words[0] = path + ": " + kLayer + words[0];
+      CHECK(says(faults_of([&] { dump.read_stream("text", 3, plant.kv_head); }), words));
+      CHECK(says(faults_of([&] { dump.fingerprint(); }), words));
+      CHECK(faults_of([&] { dump.read_stream("text", 3, 1 - plant.kv_head); }).empty());
+      CHECK(faults_of([&] { dump.read_stream("text", 1, plant.kv_head); }).empty());
+    }
+  }
+  // Tokens that are not asked for are not looked at.
+  write_small_dump(path);
+  edit(path, [&](hid_t f) { set_element(f, kLayer + "/k", {0, 9, 0}, kInfinity); });
+  CHECK(faults_of([&] { Dump(path).read_stream("text", 3, 0, 9); }).empty());
+  write_small_dump(path);
+  edit(path, [&](hid_t f) { set_element(f, kLayer + "/out", {3, 1, 0}, std::nan("")); });
+  CHECK(
+      says(faults_of([&] { Dump(path).read_out("text", 3, 3); }), {"/out", "head 3", "token 10"}));
+}
+
+TEST_CASE("in big-endian tensors NaN is found and nothing else is taken for it") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  StorageOptions storage;
+  storage.type = ElementType::kFloat32;
+  storage.big_endian = true;
+  write_small_dump(path, storage);
+  CHECK(faults_of([&] { Dump(path).fingerprint(); }).empty());
+  edit(path, [&](hid_t f) { set_element(f, kLayer + "/v", {1, 11, 0}, std::nan("")); });
+  CHECK(says(faults_of([&] { Dump(path).read_stream("text", 3, 1); }),
+             {"/v", "head 1", "token 11", "NaN"}));
+}
+
+TEST_CASE("a truncated file is refused wherever it was cut") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  const std::string cut = folder.file("cut.h5");
+  write_small_dump(path);
+  std::filesystem::copy_file(path, cut);
+  for (auto left = std::filesystem::file_size(path) - 1; left > 100; left -= 97) {
+    std::filesystem::resize_file(cut, left);
+    CHECK(says(faults_of([&] { Dump dump(cut); }), {cut, "truncated"}));
+  }
+  std::filesystem::resize_file(cut, 7);
+  CHECK(says(faults_of([&] { Dump dump(cut); }), {cut, "not an HDF5 file"}));
+}
+
+TEST_CASE("a chunk that cannot be decoded is named by dataset, head and token") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  StorageOptions storage;
+  storage.gzip = 4;
+  storage.chunk_rows = 4;
+  write_small_dump(path, storage);
+  std::pair<haddr_t, hsize_t> bytes;
+  edit(path, [&](hid_t f) { bytes = stored_bytes(f, kLayer + "/k", 5); });  // head 1, rows 8 to 11
+  {
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(static_cast<std::streamoff>(bytes.first));
+    file << std::string(bytes.second, '\xff');
+  }
+  const Dump dump(path);
+  const std::vector<std::string> words = {path + ": " + kLayer + "/k", "head 1", "token 8",
+                                          "damaged"};
+  CHECK(says(faults_of([&] { dump.read_stream("text", 3, 1); }), words));
+  CHECK(says(faults_of([&] { dump.fingerprint(); }), words));
+  CHECK(faults_of([&] { dump.read_stream("text", 3, 0); }).empty());
+  CHECK(faults_of([&] { dump.read_stream("text", 3, 1, 8); }).empty());
+}
+
+TEST_CASE("random damage to stored data ends in a reading or in a refusal, never worse") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  const std::string damaged = folder.file("damaged.h5");
+  StorageOptions storage;
+  storage.gzip = 1;
+  write_small_dump(path, storage);
+  std::vector<std::pair<haddr_t, hsize_t>> places;
+  edit(path, [&](hid_t f) {
+    for (const hsize_t head : {0, 1}) {
+      for (const char* name : {"/q", "/k", "/v", "/out"}) {
+        places.push_back(stored_bytes(f, kLayer + name, head));
+      }
+    }
+  });
+  std::uint64_t state = 1;
+  const auto next = [&] {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    return state >> 33;
+  };
+  int refused = 0;
+  for (int round = 0; round < 200; ++round) {
+    std::filesystem::copy_file(path, damaged, std::filesystem::copy_options::overwrite_existing);
+    {
+      std::fstream file(damaged, std::ios::binary | std::ios::in | std::ios::out);
+      const auto [offset, size] = places[next() % places.size()];
+      for (int i = 0; i < 3; ++i) {
+        file.seekp(static_cast<std::streamoff>(offset + next() % size));
+        file.put(static_cast<char>(next()));
+      }
+    }
+    const auto messages = faults_of([&] { Dump(damaged).fingerprint(); });
+    if (!messages.empty()) CHECK(says(messages, {damaged + ": " + kLayer, "head", "token"}));
+    refused += !messages.empty();
+  }
+  CHECK(refused > 150);  // gzip carries a checksum
+}

@@ -1,0 +1,125 @@
+#include "dump/fingerprint.hpp"
+
+#include <doctest/doctest.h>
+
+#include <set>
+
+#include "dump/dump.hpp"
+#include "dump/small_dump.hpp"
+#include "dump/structure.hpp"
+
+using namespace kvbench;
+
+namespace {
+
+const std::string kLayer = "/sequences/text/layers/3";
+
+std::string fingerprint(const std::string& path) { return Dump(path).fingerprint(); }
+
+std::string sampled(const std::string& path, std::uint64_t hashed_whole) {
+  const hdf5::Handle file = open_dump_file(path);
+  return content_fingerprint(file.get(), read_structure(file.get(), path), hashed_whole);
+}
+
+}  // namespace
+
+TEST_CASE("path, time, chunking and compression do not touch the fingerprint") {
+  const TemporaryFolder folder;
+  write_small_dump(folder.file("plain.h5"));
+  const std::string plain = fingerprint(folder.file("plain.h5"));
+  CHECK(plain.size() == 32);
+  CHECK(plain == fingerprint(folder.file("plain.h5")));
+  StorageOptions storage;
+  for (const int chunk_rows : {0, 3, 5, 100}) {
+    for (const int gzip : {0, 1, 9}) {
+      storage.chunk_rows = chunk_rows;
+      storage.gzip = gzip;
+      storage.chunk_heads = 1 + chunk_rows % 2;
+      write_small_dump(folder.file("other.h5"), storage);
+      CHECK(fingerprint(folder.file("other.h5")) == plain);
+    }
+  }
+  edit(folder.file("plain.h5"),
+       [](hid_t f) { set_attribute(f, "/", "created", std::string("2024-01-01T00:00:00Z")); });
+  CHECK(fingerprint(folder.file("plain.h5")) == plain);
+}
+
+TEST_CASE("every part of the content changes the fingerprint") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  const std::vector<std::function<void(hid_t)>> changes = {
+      [](hid_t) {},
+      [](hid_t f) { set_attribute(f, "/", "model", std::string("other")); },
+      [](hid_t f) { set_attribute(f, "/", "dataset", std::string("")); },
+      [](hid_t f) { set_attribute(f, "/sequences/text", "prompt_tokens", std::int64_t{6}); },
+      [](hid_t f) { set_attribute(f, kLayer, "scale", 0.5 + 0x1p-53); },
+      [](hid_t f) { set_attribute(f, "/rope", "theta", 10001.0); },
+      [](hid_t f) { set_element(f, "/rope/inv_freq", {1}, 0.02); },
+      [](hid_t f) { set_element(f, "/sequences/text/token_ids", {3}, 8.0); },
+      // The last bit of one element of each tensor.
+      [](hid_t f) {
+        set_element(f, kLayer + "/q", {3, 6, 3}, planted("q", 3, 6, 3) * (1 + 0x1p-10));
+      },
+      [](hid_t f) {
+        set_element(f, kLayer + "/k", {1, 11, 3}, planted("k", 1, 11, 3) * (1 + 0x1p-10));
+      },
+      [](hid_t f) {
+        set_element(f, kLayer + "/v", {0, 0, 0}, planted("v", 0, 0, 0) * (1 + 0x1p-10));
+      },
+      [](hid_t f) {
+        set_element(f, kLayer + "/out", {0, 2, 5}, planted("out", 0, 2, 5) * (1 + 0x1p-23));
+      },
+      [](hid_t f) { remove_link(f, kLayer + "/out"); },
+      [](hid_t f) { remove_link(f, "/rope"); },
+      [](hid_t f) { remove_link(f, kLayer); },
+      [](hid_t f) {
+        hdf5::check(
+            H5Lmove(f, kLayer.c_str(), f, "/sequences/text/layers/2", H5P_DEFAULT, H5P_DEFAULT));
+      },
+      [](hid_t f) {
+        hdf5::check(H5Lmove(f, "/sequences/text", f, "/sequences/words", H5P_DEFAULT, H5P_DEFAULT));
+      },
+  };
+  std::set<std::string> seen;
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    CAPTURE(i);
+    write_small_dump(path);
+    edit(path, changes[i]);
+    CHECK(seen.insert(fingerprint(path)).second);
+  }
+  StorageOptions storage;
+  storage.type = ElementType::kBfloat16;
+  write_small_dump(path, storage);
+  CHECK(seen.insert(fingerprint(path)).second);
+}
+
+TEST_CASE("large dumps are fingerprinted by samples that do not depend on storage") {
+  const TemporaryFolder folder;
+  LayerLayout layout;
+  layout.tokens = layout.query_rows = 20000;  // 10 blocks of 64 KiB per head
+  layout.d = layout.dv = 16;
+  const auto write = [&](const std::string& path, const StorageOptions& storage) {
+    DumpWriter writer(path, {"large", "test", 1}, storage);
+    writer.add_sequence("text");
+    writer.add_layer(0, layout);
+    write_planted(writer, layout);
+    writer.finish();
+  };
+  const std::string path = folder.file("large.h5");
+  StorageOptions storage;
+  write(path, storage);
+  constexpr std::uint64_t kLimit = 1 << 20;  // the tensors take 1.8 MiB
+  const std::string by_samples = sampled(path, kLimit);
+  CHECK(by_samples != sampled(path, 1 << 21));
+  CHECK(sampled(path, 1 << 21) == fingerprint(path));
+  storage.gzip = 1;
+  storage.chunk_rows = 777;
+  write(folder.file("chunked.h5"), storage);
+  CHECK(sampled(folder.file("chunked.h5"), kLimit) == by_samples);
+  for (const hsize_t row : {hsize_t{0}, hsize_t{19999}}) {
+    storage = {};
+    write(path, storage);
+    edit(path, [&](hid_t f) { set_element(f, "/sequences/text/layers/0/k", {0, row, 0}, 100.0); });
+    CHECK(sampled(path, kLimit) != by_samples);
+  }
+}
