@@ -9,20 +9,53 @@
 
 namespace kvbench {
 
-// Scores f[g][j] start at 0; the prompt adds sum over its rows of softmax(x_i)_j; decode row i adds
-// the softmax over the held tokens and then, if more than k tokens are held, evicts the lowest
-// combined score among those outside the last `recent`. Evicted tokens never return.
+// How rows score the tokens they attend to: s_i = softmax((x_i + noise) / tau), tau = tau_init in
+// the prompt and tau_init + m tau_step at the m-th decode row (m = 1, 2, ..); f = decay f + gain s.
+struct Scoring {
+  LogitNoise::Kind noise = LogitNoise::Kind::kNone;
+  bool fresh_noise = false;  // drawn for every row and token, not once per token
+  double tau_init = 1.0;
+  double tau_step = 0.0;
+  double decay = 1.0;
+  double gain = 1.0;
+  Index numbers_per_head = 1;  // stored per held token and query head (scores, noise)
+
+  LogitNoise noise_on(const Stream& stream, std::uint32_t seed) const;
+  bool is_plain() const { return noise == LogitNoise::Kind::kNone && tau_step == 0.0; }
+};
+
+using PromptScores = std::vector<std::vector<double>>;  // [G][n]
+
+// The prompt's scores, shared by every budget and recent window. Fails its cells where the logits
+// of the prompt overflow.
+SharedWork prompt_scores(const Scoring& scoring, std::uint32_t seed);
+
+// Scores of one query head over the held tokens at a decode row; `tau` as above.
+class HeldScores {
+ public:
+  HeldScores(const Setting& setting, const Scoring& scoring);
+
+  void compute(const RowLogits& row, int g, const std::vector<std::int32_t>& tokens,
+               std::vector<double>& out);
+
+ private:
+  const Setting setting_;
+  Scoring scoring_;
+  LogitNoise noise_;
+  bool cache_positions_;
+};
+
+// Decode row i adds the scores over the held tokens and then, if more than `budget` are held,
+// evicts the lowest combined score among those outside the last `recent`. Evicted tokens never
+// return.
 class AccumulatedScores : public Algorithm {
  public:
-  // Key of the shared prompt scores, std::vector<std::vector<double>> [G][n].
-  static std::string prompt_scores_key();
-  static SharedWork prompt_scores();
-
-  AccumulatedScores(const Setting& setting, Index budget, Index recent);
+  AccumulatedScores(const Setting& setting, const Scoring& scoring, Index recent);
 
   void extend(Index first, Index last) override;
   void finish_prompt() override;
   void answered(const RowLogits& row) override;
+  Derived derived() const override;
 
  private:
   void hold(Index token);
@@ -31,11 +64,21 @@ class AccumulatedScores : public Algorithm {
 
   const Setting setting_;
   StreamShape shape_;
+  Scoring scoring_;
+  HeldScores held_scores_;
   Index budget_;
   Index recent_;
   GroupRule rule_;
-  std::vector<Index> tokens_;                // held, ascending; row p of the sketch is tokens_[p]
+  std::vector<std::int32_t> tokens_;         // held, ascending; row p of the sketch is tokens_[p]
   std::vector<std::vector<double>> scores_;  // [G][held]
 };
+
+// The best `count` tokens of the prompt outside its last `recent`, by combined prompt scores.
+std::vector<Index> best_of_prompt(const Setting& setting, const PromptScores& scores, Index recent,
+                                  Index count);
+
+// w = floor(k recent_fraction).
+Index recent_window(const Params& params, Index prompt);
+Parameter recent_fraction_parameter(double fallback);
 
 }  // namespace kvbench

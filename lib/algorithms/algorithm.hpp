@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "algorithms/parameters.hpp"
@@ -66,8 +67,9 @@ struct RowLogits {
   const double* exps(int g) const { return e + g * stride; }
 };
 
-// (name, value) pairs that go into the record under `derived`.
-using Derived = std::vector<std::pair<std::string, Value>>;
+// (name, value) pairs that go into the record under `derived`; a list of numbers is a value too.
+using DerivedValue = std::variant<bool, std::int64_t, double, std::string, std::vector<double>>;
+using Derived = std::vector<std::pair<std::string, DerivedValue>>;
 
 struct Clusters {
   Index final_count = 0;
@@ -124,12 +126,14 @@ struct AlgorithmDescription {
   // Why it cannot run on such a stream with this prompt; the cell is skipped with that reason.
   std::function<std::optional<std::string>(const Params&, const StreamShape&, Index prompt)>
       skip_reason = [](const Params&, const StreamShape&, Index) { return std::nullopt; };
-  std::function<std::vector<SharedWork>(const Params&, const StreamShape&, Index prompt)>
-      shared_work =
-          [](const Params&, const StreamShape&, Index) { return std::vector<SharedWork>{}; };
+  std::function<std::vector<SharedWork>(const Params&, const StreamShape&, Index prompt,
+                                        std::uint32_t seed)>
+      shared_work = [](const Params&, const StreamShape&, Index, std::uint32_t) {
+        return std::vector<SharedWork>{};
+      };
   std::function<std::unique_ptr<Algorithm>(const Setting&)> create;
   // Keeps every token for good, whatever it attends to: memory is that of `exact`.
-  bool keeps_everything = false;
+  std::function<bool(const Params&)> keeps_everything = [](const Params&) { return false; };
 };
 
 // What keeps a cell from running whatever the algorithm: query rows that the dump does not hold.

@@ -25,6 +25,12 @@ std::optional<std::string> empty_budget(const Params& params, Index prompt) {
          " prompt tokens resolves to 0 tokens";
 }
 
+std::optional<std::string> cannot_forget(const std::string& id, const StreamShape& shape) {
+  if (!shape.slides()) return std::nullopt;
+  return "the layer has a sliding window of " + std::to_string(shape.window) + " tokens, and " +
+         id + " summarises an unbounded stream: it cannot forget";
+}
+
 Parameter budget_parameter() {
   Parameter p;
   p.name = "budget";

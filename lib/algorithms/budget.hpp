@@ -31,6 +31,9 @@ CompressedPrompt compressed_prompt(const StreamShape& shape, Index prompt, Index
 // "budget resolves to 0 tokens", where it does.
 std::optional<std::string> empty_budget(const Params& params, Index prompt);
 
+// Why a method that summarises an unbounded stream does not run on a sliding layer.
+std::optional<std::string> cannot_forget(const std::string& id, const StreamShape& shape);
+
 // Table rows that several algorithms share.
 Parameter budget_parameter();
 Parameter sinks_parameter(Index fallback);

@@ -48,7 +48,7 @@ AlgorithmDescription describe_dilated_window() {
   dilation.maximum = 1e9;
   dilation.doc = "tokens left out between two that are attended";
   d.parameters = {budget_parameter(), dilation};
-  d.keeps_everything = true;
+  d.keeps_everything = [](const Params&) { return true; };
   d.skip_reason = [](const Params& params, const StreamShape&, Index prompt) {
     return empty_budget(params, prompt);
   };

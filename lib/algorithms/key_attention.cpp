@@ -4,7 +4,6 @@
 //   k -> budget
 // Departures: as h2o. The new token itself may be evicted after its row.
 #include "algorithms/accumulated_scores.hpp"
-#include "algorithms/algorithm.hpp"
 #include "algorithms/budget.hpp"
 
 namespace kvbench {
@@ -19,12 +18,11 @@ AlgorithmDescription describe_key_attention() {
   d.skip_reason = [](const Params& params, const StreamShape&, Index prompt) {
     return empty_budget(params, prompt);
   };
-  d.shared_work = [](const Params&, const StreamShape&, Index) {
-    return std::vector<SharedWork>{AccumulatedScores::prompt_scores()};
+  d.shared_work = [](const Params&, const StreamShape&, Index, std::uint32_t seed) {
+    return std::vector<SharedWork>{prompt_scores(Scoring{}, seed)};
   };
   d.create = [](const Setting& setting) -> std::unique_ptr<Algorithm> {
-    return std::make_unique<AccumulatedScores>(setting,
-                                               setting.params.tokens("budget", setting.prompt), 0);
+    return std::make_unique<AccumulatedScores>(setting, Scoring{}, 0);
   };
   return d;
 }

@@ -52,7 +52,7 @@ AlgorithmDescription describe_oracle_topk() {
   d.title = "per row, the tokens of largest attention probability (needs to know the future)";
   d.source = "reference floor";
   d.parameters = {budget_parameter(), group_parameter()};
-  d.keeps_everything = true;
+  d.keeps_everything = [](const Params&) { return true; };
   d.needs = [](const Params&) { return Needs{.row_logits = true, .prompt_queries = false}; };
   d.skip_reason = [](const Params& params, const StreamShape&, Index prompt) {
     return empty_budget(params, prompt);

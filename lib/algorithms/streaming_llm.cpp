@@ -2,7 +2,8 @@
 //
 // Source: attention sinks (Xiao et al., StreamingLLM), a baseline of all four seed papers.
 //   sink tokens -> sinks, cache size -> budget
-// Departure: positions are those of the original sequence.
+// `positions: cache` is StreamingLLM's own definition; most other codes, and so the default, attend
+// at the positions of the sequence.
 #include <algorithm>
 
 #include "algorithms/algorithm.hpp"
@@ -17,7 +18,9 @@ class StreamingLlm final : public Algorithm {
   explicit StreamingLlm(const Setting& setting)
       : shape_(setting.stream.shape),
         sinks_(setting.params.tokens("sinks", setting.prompt)),
-        rolling_(setting.params.tokens("budget", setting.prompt) - sinks_) {}
+        rolling_(setting.params.tokens("budget", setting.prompt) - sinks_) {
+    sketch_.cache_positions = at_cache_positions(setting.params);
+  }
 
   void extend(Index, Index last) override {
     const Index lo = shape_.first_visible(last - 1);
@@ -40,9 +43,10 @@ AlgorithmDescription describe_streaming_llm() {
   d.title = "the first tokens (attention sinks) and the last ones";
   d.source = "StreamingLLM (Xiao et al.); baseline of all four papers";
   d.parameters = {budget_parameter(), sinks_parameter(4), positions_parameter()};
-  d.skip_reason = [](const Params& params, const StreamShape&,
+  d.skip_reason = [](const Params& params, const StreamShape& shape,
                      Index prompt) -> std::optional<std::string> {
     if (auto reason = empty_budget(params, prompt)) return reason;
+    if (auto reason = no_rope(params, shape)) return reason;
     const Index budget = params.tokens("budget", prompt);
     const Index sinks = params.tokens("sinks", prompt);
     if (budget > sinks) return std::nullopt;

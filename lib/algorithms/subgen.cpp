@@ -285,12 +285,10 @@ AlgorithmDescription describe_subgen() {
       recent_parameter(Value{std::int64_t{0}})};
   d.exclusive = {{{{"delta"}, {"delta_quantile"}}}};
   d.randomised = [](const Params&) { return true; };
-  d.skip_reason = [](const Params&, const StreamShape& shape, Index) -> std::optional<std::string> {
-    if (!shape.slides()) return std::nullopt;
-    return "the layer has a sliding window of " + std::to_string(shape.window) +
-           " tokens, and subgen summarises an unbounded stream: it cannot forget";
+  d.skip_reason = [](const Params&, const StreamShape& shape, Index) {
+    return cannot_forget("subgen", shape);
   };
-  d.shared_work = [](const Params& params, const StreamShape&, Index prompt) {
+  d.shared_work = [](const Params& params, const StreamShape&, Index prompt, std::uint32_t) {
     const Index sinks = params.tokens("sinks", prompt);
     const std::string sampling = params.word("sampling");
     return std::vector<SharedWork>{

@@ -29,8 +29,8 @@ double Random::uniform(std::uint32_t token, std::uint32_t slot, std::uint32_t ro
 
 double Random::uniform53(std::uint32_t token, std::uint32_t slot, std::uint32_t round) const {
   const auto w = words(token, slot, round);
-  const std::uint64_t bits = ((static_cast<std::uint64_t>(w[0]) << 32) | w[1]) >> 11;
-  return (static_cast<double>(bits) + 0.5) * 0x1p-53;
+  const std::uint64_t bits = ((static_cast<std::uint64_t>(w[0]) << 32) | w[1]) >> 12;
+  return (static_cast<double>(bits) + 0.5) * 0x1p-52;
 }
 
 }  // namespace kvbench

@@ -22,8 +22,8 @@ class Random {
   // U in (0, 1): (x + 0.5) 2^-32, x the first word.
   double uniform(std::uint32_t token, std::uint32_t slot = 0, std::uint32_t round = 0) const;
 
-  // U in (0, 1) with 53 bits, (x + 0.5) 2^-53, x the top 53 bits of the first two words: for draws
-  // whose tails matter (reservoir jumps, logarithms).
+  // U in (0, 1) with 53 bits, (2 x + 1) 2^-53, x the top 52 bits of the first two words (exact in a
+  // double, so never 0 or 1): for draws whose tails matter (reservoir jumps, logarithms).
   double uniform53(std::uint32_t token, std::uint32_t slot = 0, std::uint32_t round = 0) const;
 
  private:

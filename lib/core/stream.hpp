@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,17 +20,25 @@ struct StreamId {
   std::uint64_t hash() const;
 };
 
+// Rotary position embedding: pair p of the first 2 * inv_freq.size() dimensions turns by
+// position * inv_freq[p].
+struct Rope {
+  std::vector<double> inv_freq;  // [d_rot / 2]
+  bool interleaved = false;      // pairs (2p, 2p + 1); else (p, p + d_rot / 2)
+};
+
 // What is known of a stream without reading its tensors: enough to plan.
 struct StreamShape {
-  Index tokens = 0;       // n
-  Index d = 0;            // key and query dimension
-  Index dv = 0;           // value dimension
-  int group = 1;          // G = query heads per KV head
-  Index first_query = 0;  // queries are stored for rows [first_query, n)
-  Index window = 0;       // sliding window W in tokens, 0 = none
-  double scale = 1.0;     // multiplies <q, k>
-  double softcap = 0.0;   // logit soft-cap, 0 = none
-  int n_layers = 1;       // layers of the model
+  Index tokens = 0;                  // n
+  Index d = 0;                       // key and query dimension
+  Index dv = 0;                      // value dimension
+  int group = 1;                     // G = query heads per KV head
+  Index first_query = 0;             // queries are stored for rows [first_query, n)
+  Index window = 0;                  // sliding window W in tokens, 0 = none
+  double scale = 1.0;                // multiplies <q, k>
+  double softcap = 0.0;              // logit soft-cap, 0 = none
+  int n_layers = 1;                  // layers of the model
+  std::shared_ptr<const Rope> rope;  // null where the dump holds no RoPE data
 
   bool slides() const { return window > 0 && window < tokens; }
   // First token that row i sees.

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/logit_noise.hpp"
 #include "core/matrix_view.hpp"
 #include "core/stream.hpp"
 
@@ -50,6 +51,15 @@ struct Centers {
   std::vector<std::int32_t> nearest;  // per candidate: position in `tokens` of its nearest centre
 };
 
+// How rows score tokens: s_i = softmax((x_i + noise) / temperature), gathered over rows as
+// f = decay f + gain s.
+struct ScoreRule {
+  LogitNoise noise;
+  double temperature = 1.0;
+  double decay = 1.0;
+  double gain = 1.0;
+};
+
 class Kernels {
  public:
   virtual ~Kernels() = default;
@@ -61,10 +71,10 @@ class Kernels {
   // Canonical logits at `rows` (ascending, each with a stored query).
   virtual void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const = 0;
 
-  // f[g][j] = sum over rows i in [first, last) of softmax(x_i)_j, O(n) memory. Needs the queries of
-  // those rows. [G][n].
-  virtual std::vector<std::vector<double>> score_sums(const Stream& stream, Index first,
-                                                      Index last) const = 0;
+  // Scores of rows [first, last), ascending, gathered by `rule`: f[g][j], [G][n], O(n) memory.
+  // Needs the queries of those rows.
+  virtual std::vector<std::vector<double>> score_sums(const Stream& stream, Index first, Index last,
+                                                      const ScoreRule& rule = {}) const = 0;
 
   // SubGen Alg. 1 lines 3-12 on points [first, rows): nearest representative in l2 (ties: oldest),
   // a new cluster where its distance exceeds delta.

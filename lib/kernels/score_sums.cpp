@@ -24,14 +24,30 @@ struct RowRange {
   Index last;
 };
 
-// Logits of `rows` against one tile, -infinity where a row does not see a token. Tiles begin at
-// multiples of kTileTokens whatever the rows, so every sum over tiles has one fixed order.
-void masked_logits(const Stream& stream, const KeyTile& tile, RowRange rows,
+// What the rows of one call are asked.
+struct Task {
+  const Stream& stream;
+  const ScoreRule& rule;
+  RowRange range;
+};
+
+// (x + noise) / temperature over the visible part of a row of logits.
+void apply_rule(const ScoreRule& rule, int g, Index row, Index first_token, Index lo, Index hi,
+                double* x) {
+  if (rule.noise.is_none() && rule.temperature == 1.0) return;
+  for (Index j = lo; j < hi; ++j) {
+    x[j] = (x[j] + rule.noise.draw(g, row, first_token + j)) / rule.temperature;
+  }
+}
+
+// Scaled logits of `rows` against one tile, -infinity where a row does not see a token. Tiles begin
+// at multiples of kTileTokens whatever the rows, so every sum over tiles has one fixed order.
+void masked_logits(const Task& task, const KeyTile& tile, RowRange rows,
                    std::vector<const double*>& queries, std::vector<double>& out) {
-  const StreamShape& shape = stream.shape;
+  const StreamShape& shape = task.stream.shape;
   queries.clear();
   for (Index i = rows.first; i < rows.last; ++i) {
-    for (int g = 0; g < shape.group; ++g) queries.push_back(stream.query(g, i));
+    for (int g = 0; g < shape.group; ++g) queries.push_back(task.stream.query(g, i));
   }
   out.resize(queries.size() * static_cast<std::size_t>(kTileTokens));
   tile.logits(shape, queries, out.data());
@@ -40,13 +56,15 @@ void masked_logits(const Stream& stream, const KeyTile& tile, RowRange rows,
     const Index lo = std::clamp<Index>(shape.first_visible(i) - tile.first(), 0, kTileTokens);
     const Index hi = std::clamp<Index>(i + 1 - tile.first(), 0, kTileTokens);
     for (int g = 0; g < shape.group; ++g, x += kTileTokens) {
+      apply_rule(task.rule, g, i, tile.first(), std::min(lo, hi), hi, x);
       std::fill(x, x + std::min(lo, hi), kNever);
       std::fill(x + hi, x + kTileTokens, kNever);
     }
   }
 }
 
-void block_statistics(const Stream& stream, RowRange range, RowRange rows, RowStatistics& out) {
+void block_statistics(const Task& task, RowRange rows, RowStatistics& out) {
+  const Stream& stream = task.stream;
   const Index group = stream.shape.group;
   const Index count = (rows.last - rows.first) * group;
   std::vector<double> max_logit(static_cast<std::size_t>(count), kNever);
@@ -56,7 +74,7 @@ void block_statistics(const Stream& stream, RowRange range, RowRange rows, RowSt
   const Index first_tile = stream.shape.first_visible(rows.first) / kTileTokens * kTileTokens;
   for (Index start = first_tile; start < rows.last; start += kTileTokens) {
     const KeyTile tile(stream.keys, start);
-    masked_logits(stream, tile, rows, queries, x);
+    masked_logits(task, tile, rows, queries, x);
     for (Index q = 0; q < count; ++q) {
       const double* row = x.data() + q * kTileTokens;
       Lanes largest = Lanes::all(kNever);
@@ -79,15 +97,18 @@ void block_statistics(const Stream& stream, RowRange range, RowRange rows, RowSt
     }
   }
   for (Index q = 0; q < count; ++q) {
-    const auto place = static_cast<std::size_t>((rows.first - range.first) * group + q);
+    const auto place = static_cast<std::size_t>((rows.first - task.range.first) * group + q);
     out.max_logit[place] = max_logit[static_cast<std::size_t>(q)];
     out.inverse_sum[place] = 1.0 / sum[static_cast<std::size_t>(q)];
   }
 }
 
 // Adds the scores of all rows, ascending, to the tokens of one tile.
-void accumulate_tile(const Stream& stream, RowRange range, Index start, const RowStatistics& stats,
+void accumulate_tile(const Task& task, Index start, const RowStatistics& stats,
                      std::vector<std::vector<double>>& sums) {
+  const Stream& stream = task.stream;
+  const RowRange range = task.range;
+  const Lanes decay = Lanes::all(task.rule.decay);
   const StreamShape& shape = stream.shape;
   const Index group = shape.group;
   const KeyTile tile(stream.keys, start);
@@ -98,16 +119,16 @@ void accumulate_tile(const Stream& stream, RowRange range, Index start, const Ro
   if (shape.window > 0) last_row = std::min(last_row, start + kTileTokens - 1 + shape.window);
   for (Index r = std::max(range.first, start); r < last_row; r += kRowsPerBlock) {
     const RowRange rows{r, std::min(r + kRowsPerBlock, last_row)};
-    masked_logits(stream, tile, rows, queries, x);
+    masked_logits(task, tile, rows, queries, x);
     for (std::size_t q = 0; q < queries.size(); ++q) {
       const double* row = x.data() + q * static_cast<std::size_t>(kTileTokens);
       const std::size_t place = static_cast<std::size_t>((r - range.first) * group) + q;
       const Lanes m = Lanes::all(stats.max_logit[place]);
-      const Lanes inverse = Lanes::all(stats.inverse_sum[place]);
+      const Lanes inverse = Lanes::all(task.rule.gain * stats.inverse_sum[place]);
       double* f = local.data() + static_cast<Index>(q) % group * kTileTokens;
       for (Index j = 0; j < kTileTokens; j += Lanes::kCount) {
         const Lanes score = canonical_exp(Lanes::load(row + j) - m) * inverse;
-        (Lanes::load(f + j) + score).store(f + j);
+        Lanes::fma(decay, Lanes::load(f + j), score).store(f + j);
       }
     }
   }
@@ -120,8 +141,9 @@ void accumulate_tile(const Stream& stream, RowRange range, Index start, const Ro
 
 }  // namespace
 
-std::vector<std::vector<double>> score_sums(const Stream& stream, Index first, Index last) {
-  const RowRange range{first, last};
+std::vector<std::vector<double>> score_sums(const Stream& stream, Index first, Index last,
+                                            const ScoreRule& rule) {
+  const Task task{stream, rule, {first, last}};
   const auto group = static_cast<std::size_t>(stream.shape.group);
   std::vector<std::vector<double>> sums(
       group, std::vector<double>(static_cast<std::size_t>(stream.shape.tokens), 0.0));
@@ -132,13 +154,12 @@ std::vector<std::vector<double>> score_sums(const Stream& stream, Index first, I
   const Index blocks = (last - first + kRowsPerBlock - 1) / kRowsPerBlock;
   parallel_for(blocks, [&](Index b) {
     const Index from = last - std::min((b + 1) * kRowsPerBlock, last - first);  // longest first
-    block_statistics(stream, range, {from, last - b * kRowsPerBlock}, stats);
+    block_statistics(task, {from, last - b * kRowsPerBlock}, stats);
   });
   const Index first_tile = stream.shape.first_visible(first) / kTileTokens;
   const Index tiles = (last + kTileTokens - 1) / kTileTokens - first_tile;
-  parallel_for(tiles, [&](Index t) {
-    accumulate_tile(stream, range, (first_tile + t) * kTileTokens, stats, sums);
-  });
+  parallel_for(
+      tiles, [&](Index t) { accumulate_tile(task, (first_tile + t) * kTileTokens, stats, sums); });
   return sums;
 }
 

@@ -5,6 +5,7 @@
 
 namespace kvbench::cpu {
 
-std::vector<std::vector<double>> score_sums(const Stream& stream, Index first, Index last);
+std::vector<std::vector<double>> score_sums(const Stream& stream, Index first, Index last,
+                                            const ScoreRule& rule);
 
 }  // namespace kvbench::cpu

@@ -41,7 +41,7 @@ class Replayed {
         reference_(reference),
         errors_(stream, reference),
         estimator_(stream),
-        memory_(stream.shape, setting.element_bytes, cell.algorithm->keeps_everything),
+        memory_(stream.shape, setting.element_bytes, cell.algorithm->keeps_everything(cell.params)),
         next_row_(setting.prompt) {
     if (setting.prompt > 0) algorithm_->extend(0, setting.prompt);
     algorithm_->finish_prompt();
@@ -112,6 +112,8 @@ class Replayed {
       query.x = logits.logits(g);
       query.e = logits.exps(g);
       query.max_logit = logits.max[g];
+      query.row = logits.row;
+      query.head = g;
       query.exact_output = reference_.exact.outputs.data() + static_cast<Index>(place) * dv;
       query.exact_max = reference_.exact.max_logit[place];
       query.exact_normalizer = reference_.exact.normalizer[place];
@@ -161,7 +163,7 @@ SharedPieces compute_shared(const Stream& stream, const ReplaySetting& setting,
   for (const ReplayCell& cell : cells) {
     std::vector<std::string> keys;
     for (SharedWork& piece :
-         cell.algorithm->shared_work(cell.params, stream.shape, setting.prompt)) {
+         cell.algorithm->shared_work(cell.params, stream.shape, setting.prompt, cell.seed)) {
       keys.push_back(piece.key);
       work.emplace(piece.key, std::move(piece));
     }

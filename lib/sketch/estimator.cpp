@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/canonical.hpp"
+#include "sketch/cache_positions.hpp"
 
 namespace kvbench {
 namespace {
@@ -143,28 +144,53 @@ std::optional<double> Estimator::divergence(const QueryRow& query, double shift,
 double Estimator::divergence_of(const QueryRow& query, const std::vector<double>& e,
                                 double shift) const {
   const double tau = dot(w_den_, e);
+  double turn = 0.0;  // sum p^ (x' - x): what attending at other positions adds
+  if (sketch_->cache_positions) {
+    for (std::size_t i = 0; i < tokens_.size(); ++i) {
+      turn += w_den_[i] * e[i] / tau * (turned_[i] - query.x[tokens_[i]]);
+    }
+  }
   const double log_ratio =
       std::log(tau) + shift - query.exact_max - std::log(query.exact_normalizer);
-  return std::max(0.0, dot(w_log_, e) / tau - log_ratio);
+  return std::max(0.0, dot(w_log_, e) / tau - log_ratio + turn);
+}
+
+// Fills e_ and returns the shift.
+double Estimator::exponentials(const QueryRow& query) {
+  if (sketch_->cache_positions) {
+    cache_position_logits(stream_, query.row, query.head, tokens_, turned_);
+    double shift = -std::numeric_limits<double>::infinity();
+    for (const double x : turned_) shift = std::max(shift, x);
+    for (std::size_t i = 0; i < tokens_.size(); ++i) e_[i] = canonical_exp(turned_[i] - shift);
+    return shift;
+  }
+  const double shift = shift_for(query);
+  for (std::size_t i = 0; i < tokens_.size(); ++i) {
+    e_[i] =
+        shift == query.max_logit ? query.e[tokens_[i]] : canonical_exp(query.x[tokens_[i]] - shift);
+  }
+  return shift;
+}
+
+// Of the exact distribution, whatever positions the sketch attends at.
+double Estimator::kept_mass(const QueryRow& query, double shift) const {
+  const bool own = !sketch_->cache_positions;
+  double kept = 0.0;
+  for (std::size_t i = 0; i < tokens_.size(); ++i) {
+    if (value_held_[i] != 0) kept += own ? e_[i] : query.e[tokens_[i]];
+  }
+  return kept * std::exp((own ? shift : query.max_logit) - query.exact_max) /
+         query.exact_normalizer;
 }
 
 void Estimator::answer(const QueryRow& query, Estimate& out) {
   const auto dv = static_cast<std::size_t>(stream_.shape.dv);
-  const double shift = shift_for(query);
-  if (shift == query.max_logit) {
-    for (std::size_t i = 0; i < tokens_.size(); ++i) e_[i] = query.e[tokens_[i]];
-  } else {
-    for (std::size_t i = 0; i < tokens_.size(); ++i) {
-      e_[i] = canonical_exp(query.x[tokens_[i]] - shift);
-    }
-  }
+  const double shift = exponentials(query);
   double tau = dot(w_den_, e_);
   double numerator_sum = 0.0;
-  double kept = 0.0;
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     coefficients_[i] = w_num_[i] * e_[i];
     numerator_sum += coefficients_[i];
-    if (value_held_[i] != 0) kept += e_[i];
   }
   out.numerator.assign(dv, 0.0);
   accumulate(stream_.values, tokens_, coefficients_, out.numerator);
@@ -186,7 +212,7 @@ void Estimator::answer(const QueryRow& query, Estimate& out) {
   if (sketch_->exact_numerator) {
     out.kept_mass = 1.0;
   } else if (rows_are_tokens_) {
-    out.kept_mass = kept * to_exact / z;
+    out.kept_mass = kept_mass(query, shift);
   }
 
   if (sketch_->exact_numerator) {

@@ -19,6 +19,8 @@ struct QueryRow {
   const double* exact_output = nullptr;  // [dv]
   double exact_max = 0.0;
   double exact_normalizer = 0.0;  // Z exp(-exact_max)
+  Index row = 0;                  // which row and query head it is
+  int head = 0;
 };
 
 struct Estimate {
@@ -52,6 +54,8 @@ class Estimator {
   };
 
   double shift_for(const QueryRow& query) const;
+  double exponentials(const QueryRow& query);
+  double kept_mass(const QueryRow& query, double shift) const;
   // KL(p^ || p); none where no row weighs anything. `tau`: the denominator under `shift`.
   std::optional<double> divergence(const QueryRow& query, double shift, double tau) const;
   double divergence_of(const QueryRow& query, const std::vector<double>& e, double shift) const;
@@ -66,6 +70,7 @@ class Estimator {
   std::vector<std::uint8_t> value_held_;
   std::vector<MergedRow> merged_;       // rows whose value is no token's own
   std::vector<std::int32_t> place_of_;  // by token, -1 where absent
+  std::vector<double> turned_;          // logits by entry, only with cache positions
   std::vector<double> e_;               // exp(x - shift) by entry
   std::vector<double> coefficients_;    // w_num e by entry
   bool rows_are_tokens_ = true;

@@ -62,6 +62,9 @@ class Sketch {
   // Replace one of the two sums by the exact one (attribution of the error).
   bool exact_numerator = false;
   bool exact_denominator = false;
+  // Rows stand at positions 0 .. size - 1 in order, the last one where the query is: keys are
+  // turned from their own position to that one before they are attended to (needs RoPE data).
+  bool cache_positions = false;
   // Values that are no token's own (means of clusters), [rows, dv].
   std::vector<std::vector<double>> merged_values;
   // Numbers stored besides the rows (scores, counts): set by the algorithm.

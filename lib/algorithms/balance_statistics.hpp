@@ -1,0 +1,44 @@
+// What walks report: how far their coins were from fair, and how often p left [0, 1].
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "algorithms/algorithm.hpp"
+#include "kernels/balance_walk.hpp"
+
+namespace kvbench {
+
+struct BalanceStatistics {
+  Index clamped = 0;
+  double max_abs_p_minus_half = 0.0;
+  std::vector<std::int64_t> histogram = std::vector<std::int64_t>(20, 0);
+
+  void add(const WalkResult& walk) {
+    clamped += walk.clamped;
+    max_abs_p_minus_half = std::max(max_abs_p_minus_half, walk.max_abs_p_minus_half);
+    for (std::size_t b = 0; b < histogram.size(); ++b) histogram[b] += walk.histogram[b];
+  }
+
+  void describe(Derived& derived) const {
+    derived.emplace_back("max_abs_p_minus_half", max_abs_p_minus_half);
+    derived.emplace_back("p_histogram", std::vector<double>(histogram.begin(), histogram.end()));
+  }
+};
+
+// Rows of a matrix gathered into one contiguous [tokens, cols] matrix.
+struct Gathered {
+  std::vector<double> data;
+  ConstMatrix view;
+
+  Gathered(ConstMatrix from, const std::vector<Index>& tokens) {
+    data.reserve(tokens.size() * static_cast<std::size_t>(from.cols));
+    for (const Index token : tokens) {
+      data.insert(data.end(), from.row(token), from.row(token) + from.cols);
+    }
+    view = {data.data(), static_cast<Index>(tokens.size()), from.cols};
+  }
+};
+
+}  // namespace kvbench

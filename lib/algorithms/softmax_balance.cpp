@@ -1,0 +1,93 @@
+// softmax_balance: T rounds of SoftmaxBalance over the whole middle of the prompt, once for the
+// numerator (values) and once for the denominator (ones), with separate coins.
+//
+// Source: BalanceKV Algorithm 2; the walk is that of Alweiss, Liu and Sawhney (Algorithm 4).
+//   T -> T, delta -> fail_prob, c -> c, r_key -> r, r_val -> the stream's largest value norm,
+//   eta -> WalkResult::signs, C' -> the kept half
+// Departures: FAIL is counted and p is clamped, the walk goes on; the smaller side is biased, so
+// `side` offers unbiased ones; with a logit soft-cap the kernel is not the model's
+// (derived.kernel_mismatch).
+#include <cmath>
+
+#include "algorithms/compress_once.hpp"
+#include "algorithms/softmax_balancer.hpp"
+
+namespace kvbench {
+namespace {
+
+class SoftmaxBalance final : public CompressOnce {
+ public:
+  explicit SoftmaxBalance(const Setting& setting)
+      : CompressOnce(setting, setting.params.tokens("sinks", setting.prompt),
+                     setting.params.tokens("recent", setting.prompt)),
+        balancer_(setting) {}
+
+  Derived derived() const override {
+    Derived out = {{"sinks", prompt_.sinks},
+                   {"recent", prompt_.recent},
+                   {"middle", prompt_.middle.size()},
+                   {"kept_numerator", kept_[0]},
+                   {"kept_denominator", kept_[1]}};
+    balancer_.describe(out);
+    return out;
+  }
+
+  Counters counters() const override { return {.fail = balancer_.statistics().clamped}; }
+
+ protected:
+  void compress_middle(PromptRange middle) override {
+    const double norm = balancer_.largest_value_norm();
+    for (const bool numerator : {true, false}) {
+      std::vector<Index> tokens;
+      for (Index j = middle.first; j < middle.last; ++j) tokens.push_back(j);
+      // Values that are all zero leave nothing to balance in the numerator.
+      if (numerator && norm == 0.0) continue;
+      const SoftmaxBalancer::Instance instance{
+          numerator ? "softmax_balance/numerator" : "softmax_balance/denominator",
+          numerator ? norm : 0.0};
+      const std::int64_t rounds = setting_.params.integer("T");
+      for (std::int64_t round = 0; round < rounds; ++round) {
+        tokens = balancer_.halve(instance, tokens, static_cast<std::uint32_t>(round));
+      }
+      const double weight = std::ldexp(1.0, static_cast<int>(rounds));
+      for (const Index token : tokens) {
+        SketchRow row = SketchRow::exact(token);
+        (numerator ? row.w_num : row.w_den) = weight;
+        (numerator ? row.w_den : row.w_num) = 0.0;
+        row.holds_value = numerator;
+        row.weight_numbers = 1;
+        sketch_.add(row);
+      }
+      kept_[numerator ? 0 : 1] = static_cast<Index>(tokens.size());
+    }
+  }
+
+ private:
+  SoftmaxBalancer balancer_;
+  Index kept_[2] = {0, 0};
+};
+
+}  // namespace
+
+AlgorithmDescription describe_softmax_balance() {
+  AlgorithmDescription d;
+  d.id = "softmax_balance";
+  d.title = "halvings of the prompt by the self-balancing walk of the theory";
+  d.source = "BalanceKV Algorithm 2";
+  Parameter levels;
+  levels.name = "T";
+  levels.maximum = 62;
+  levels.doc = "rounds of halving";
+  d.parameters = {levels};
+  for (Parameter& parameter : softmax_balancer_parameters()) d.parameters.push_back(parameter);
+  d.parameters.push_back(sinks_parameter(256));
+  d.parameters.push_back(recent_parameter(Value{std::int64_t{0}}));
+  d.randomised = [](const Params&) { return true; };
+  d.skip_reason = [](const Params&, const StreamShape& shape, Index) {
+    return cannot_forget("softmax_balance", shape);
+  };
+  d.create = [](const Setting& setting) { return std::make_unique<SoftmaxBalance>(setting); };
+  return d;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,116 @@
+#include "algorithms/softmax_balancer.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "algorithms/budget.hpp"
+#include "core/canonical.hpp"
+
+namespace kvbench {
+namespace {
+
+double largest_norm(ConstMatrix rows) {
+  double largest = 0.0;
+  for (Index j = 0; j < rows.rows; ++j) {
+    largest = std::max(largest, canonical_dot(rows.row(j), rows.row(j), rows.cols));
+  }
+  return std::sqrt(largest);
+}
+
+}  // namespace
+
+double largest_key_norm(const Stream& stream) { return largest_norm(stream.keys); }
+
+SoftmaxBalancer::SoftmaxBalancer(const Setting& setting)
+    : setting_(setting), largest_value_norm_(largest_norm(setting.stream.values)) {
+  const Params& params = setting.params;
+  c_ = params.is_word("c") ? 30.0 * std::log(static_cast<double>(setting.stream.shape.tokens) /
+                                             params.real("fail_prob"))
+                           : params.real("c");
+  r_key_ = params.is_word("r") ? largest_key_norm(setting.stream) : params.real("r");
+}
+
+std::vector<Index> SoftmaxBalancer::halve(const Instance& instance,
+                                          const std::vector<Index>& tokens, std::uint32_t level) {
+  if (tokens.empty()) return {};
+  const Random draw(setting_.seed, setting_.stream.id.hash(), instance.purpose);
+  const Stream& stream = setting_.stream;
+  WalkRule rule;
+  rule.beta = stream.shape.scale;
+  rule.offset = stream.shape.scale * r_key_ * r_key_;
+  rule.gain = 0.5 / c_;
+  std::vector<double> uniforms;
+  for (const Index token : tokens) {
+    uniforms.push_back(draw.uniform(static_cast<std::uint32_t>(token), 0, level));
+  }
+  const Gathered keys(stream.keys, tokens);
+  WalkResult walk;
+  if (instance.value_norm > 0.0) {
+    rule.value_scale = 1.0 / (instance.value_norm * instance.value_norm);
+    const Gathered values(stream.values, tokens);
+    walk = balance_walk(rule, keys.view, values.view, uniforms);
+  } else {
+    walk = balance_walk(rule, keys.view, {}, uniforms);
+  }
+  statistics_.add(walk);
+
+  std::vector<Index> plus;
+  std::vector<Index> minus;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    (walk.signs[i] > 0 ? plus : minus).push_back(tokens[i]);
+  }
+  const std::string& side = setting_.params.word("side");
+  const auto first = static_cast<std::uint32_t>(tokens.front());
+  if (side == "random") return draw.uniform(first, 1, level) < 0.5 ? plus : minus;
+  const bool plus_is_smaller = plus.size() <= minus.size();
+  std::vector<Index> kept = plus_is_smaller ? plus : minus;
+  if (side == "exact_half") {
+    std::vector<Index>& other = plus_is_smaller ? minus : plus;
+    const std::size_t missing = tokens.size() / 2 - kept.size();
+    std::sort(other.begin(), other.end(), [&](Index a, Index b) {
+      const double x = draw.uniform53(static_cast<std::uint32_t>(a), 2, level);
+      const double y = draw.uniform53(static_cast<std::uint32_t>(b), 2, level);
+      return x != y ? x < y : a < b;
+    });
+    kept.insert(kept.end(), other.begin(), other.begin() + static_cast<Index>(missing));
+    std::sort(kept.begin(), kept.end());
+  }
+  return kept;
+}
+
+void SoftmaxBalancer::describe(Derived& derived) const {
+  derived.emplace_back("c", c_);
+  derived.emplace_back("r", r_key_);
+  derived.emplace_back("kernel_mismatch", setting_.stream.shape.softcap > 0.0);
+  statistics_.describe(derived);
+}
+
+std::vector<Parameter> softmax_balancer_parameters() {
+  Parameter r;
+  r.name = "r";
+  r.kind = Parameter::Kind::kReal;
+  r.minimum_open = true;
+  r.words = {"oracle"};
+  r.fallback = Value{std::string("oracle")};
+  r.doc = "bound on key norms; oracle: the stream's largest";
+  Parameter fail_prob;
+  fail_prob.name = "fail_prob";
+  fail_prob.kind = Parameter::Kind::kReal;
+  fail_prob.minimum_open = true;
+  fail_prob.maximum = 1.0;
+  fail_prob.fallback = Value{0.01};
+  fail_prob.doc = "failure probability of a walk (the papers' delta)";
+  Parameter c;
+  c.name = "c";
+  c.kind = Parameter::Kind::kReal;
+  c.minimum_open = true;
+  c.words = {"theory"};
+  c.fallback = Value{std::string("theory")};
+  c.doc = "width of the walk; theory: 30 ln(n / fail_prob)";
+  return {r, fail_prob, c,
+          choice_parameter("side", {"smaller", "random", "exact_half"},
+                           "which half is kept: the smaller (paper), either by a fair coin, or the "
+                           "smaller filled up to half")};
+}
+
+}  // namespace kvbench
