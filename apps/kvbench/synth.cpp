@@ -6,6 +6,7 @@
 #include <string>
 
 #include "dump/synth.hpp"
+#include "exit_codes.hpp"
 
 using namespace kvbench;
 
@@ -34,7 +35,7 @@ Examples:
 void run(const SynthCommand& command, int& exit_code) {
   synthesize(command.synth, command.out);
   fmt::print("{}\n", command.out);
-  exit_code = 0;
+  exit_code = kExitDone;
 }
 
 }  // namespace

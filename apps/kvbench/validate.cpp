@@ -13,6 +13,7 @@
 
 #include "core/error.hpp"
 #include "dump/dump.hpp"
+#include "exit_codes.hpp"
 #include "kernels/kernels.hpp"
 #include "planned_dump.hpp"
 #include "sweep/config.hpp"
@@ -21,8 +22,6 @@
 using namespace kvbench;
 
 namespace {
-
-constexpr int kExitViolation = 4;
 
 struct ValidateOptions {
   std::string dump;
@@ -103,7 +102,7 @@ int validate_dump(const ValidateOptions& options) {
   if (most <= options.tolerance) {
     fmt::print(stderr, "{}: ok, largest relative difference {:.3e} (tolerance {:g})\n",
                options.dump, most, options.tolerance);
-    return 0;
+    return kExitDone;
   }
   fmt::print(stderr,
              "{}: largest relative difference {:.3e} exceeds the tolerance {:g}; check scale, "
@@ -114,19 +113,10 @@ int validate_dump(const ValidateOptions& options) {
 
 int validate_config(const std::string& path) {
   const SweepConfig config = read_sweep(path);
-  std::vector<std::string> faults;
-  std::vector<PlannedDump> dumps;
-  for (const std::string& dump : config.dumps) {
-    try {
-      dumps.push_back(describe_dump(dump));
-    } catch (const InputError& error) {
-      faults.insert(faults.end(), error.messages().begin(), error.messages().end());
-    }
-  }
-  if (!faults.empty()) throw InputError(faults);
-  const Plan plan = make_plan(config, std::move(dumps));
+  OpenDumps dumps = open_dumps(config.dumps);
+  const Plan plan = make_plan(config, std::move(dumps.planned));
   fmt::print("{}: ok, {} cells\n", path, plan.cells.size());
-  return 0;
+  return kExitDone;
 }
 
 void run(const ValidateOptions& options, int& exit_code) {

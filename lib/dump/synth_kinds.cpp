@@ -15,9 +15,10 @@ namespace {
 
 constexpr Index kDefaultClusters = 16;
 
+// U in (0, 1), exact in a double and so never 0 or 1.
 double unit53(std::uint32_t high, std::uint32_t low) {
-  const std::uint64_t bits = ((static_cast<std::uint64_t>(high) << 32) | low) >> 11;
-  return (static_cast<double>(bits) + 0.5) * 0x1p-53;
+  const std::uint64_t bits = ((static_cast<std::uint64_t>(high) << 32) | low) >> 12;
+  return static_cast<double>(2 * bits + 1) * 0x1p-53;
 }
 
 // The draws of one tensor of one head.
