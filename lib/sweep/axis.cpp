@@ -134,56 +134,72 @@ Generated generate(const std::string& form, const json& arguments, Parameter::Ki
   return logspace(argument(0), argument(1), argument(2), kind);
 }
 
-bool takes_numbers(const Parameter& parameter) {
-  return parameter.kind != Parameter::Kind::kChoice && parameter.kind != Parameter::Kind::kFlag;
+void refuse_form(const json& given, const std::string& pointer, Faults& faults) {
+  if (given.size() != 1) {
+    faults.add(pointer, "an axis has exactly one of range, pow2 and logspace");
+    return;
+  }
+  const std::string form = given.begin().key();
+  const std::string near = did_you_mean(form, kForms);
+  faults.add(pointer, fmt::format("unknown axis form {}{}", form,
+                                  near.empty() ? "; use range, pow2 or logspace" : near));
 }
 
-// The values as given, before they are checked.
+// The values of {"form": arguments}, checked. They are monotonic, so that equal neighbours are all
+// repetitions there can be.
+std::optional<Axis> formed(const json& given, const Parameter& parameter,
+                           const std::string& pointer, Faults& faults) {
+  if (parameter.kind == Parameter::Kind::kChoice || parameter.kind == Parameter::Kind::kFlag) {
+    faults.add(pointer,
+               "takes a value or a list of values; range, pow2 and logspace are for numbers");
+    return std::nullopt;
+  }
+  const std::string form = given.size() == 1 ? given.begin().key() : "";
+  if (form != "range" && form != "pow2" && form != "logspace") {
+    refuse_form(given, pointer, faults);
+    return std::nullopt;
+  }
+  Generated generated = generate(form, given.front(), parameter.kind);
+  for (std::size_t i = 0; i < generated.values.size() && generated.fault.empty(); ++i) {
+    Value& value = generated.values[i];
+    if (const auto fault = check_value(parameter, value)) {
+      generated.fault = *fault;
+    } else if (i > 0 && value == generated.values[i - 1]) {
+      generated.fault = "gives " + to_string(value) + " twice; widen its steps";
+    }
+  }
+  if (!generated.fault.empty()) {
+    faults.add(child(pointer, form), generated.fault);
+    return std::nullopt;
+  }
+  return Axis{std::move(generated.values), pointer, false, false};
+}
+
 std::optional<Axis> listed(const json& given, const Parameter& parameter,
                            const std::string& pointer, Faults& faults) {
-  Axis axis;
-  if (given.is_object()) {
-    const std::string form = given.size() == 1 ? given.begin().key() : "";
-    if (!takes_numbers(parameter)) {
-      faults.add(pointer,
-                 "takes a value or a list of values; range, pow2 and logspace are for "
-                 "numbers");
-      return std::nullopt;
-    }
-    if (form != "range" && form != "pow2" && form != "logspace") {
-      faults.add(pointer, form.empty() ? "an axis has exactly one of range, pow2 and logspace"
-                                       : fmt::format("unknown axis form {}{}", form,
-                                                     nearest_word(form, kForms)
-                                                         ? did_you_mean(form, kForms)
-                                                         : "; use range, pow2 or logspace"));
-      return std::nullopt;
-    }
-    Generated generated = generate(form, given.front(), parameter.kind);
-    if (!generated.fault.empty()) {
-      faults.add(child(pointer, form), generated.fault);
-      return std::nullopt;
-    }
-    for (Value& value : generated.values) axis.values.push_back({std::move(value), pointer});
-    return axis;
-  }
-  axis.single = !given.is_array();
-  const json elements = axis.single ? json::array({given}) : given;
-  if (elements.empty()) {
+  if (given.empty()) {
     faults.add(pointer,
                "is an empty axis; list at least one value, or leave " + parameter.name + " out");
     return std::nullopt;
   }
-  bool good = true;
-  for (std::size_t i = 0; i < elements.size(); ++i) {
-    const std::string place = axis.single ? pointer : child(pointer, i);
-    if (auto value = to_value(elements[i])) {
-      axis.values.push_back({std::move(*value), place});
+  Axis axis{{}, pointer, false, true};
+  std::map<Value, std::size_t> seen;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    std::optional<Value> value = to_value(given[i]);
+    if (!value) {
+      faults.add(axis.place(i), "must be a single value, is " + shown(given[i]));
+    } else if (const auto fault = check_value(parameter, *value)) {
+      faults.add(axis.place(i), *fault);
+    } else if (const auto [first, fresh] = seen.emplace(*value, i); !fresh) {
+      faults.add(axis.place(i),
+                 fmt::format("{} is given twice on this axis, first at {}; keep one of them",
+                             shown(value_json(*value)), axis.place(first->second)));
     } else {
-      faults.add(place, "must be a single value, is " + shown(elements[i]));
-      good = false;
+      axis.values.push_back(std::move(*value));
     }
   }
-  return good ? std::optional<Axis>(std::move(axis)) : std::nullopt;
+  if (axis.values.size() != given.size()) return std::nullopt;
+  return axis;
 }
 
 }  // namespace
@@ -212,28 +228,20 @@ json value_json(const Value& value) {
   return std::visit([](const auto& held) { return json(held); }, value);
 }
 
+std::string Axis::place(std::size_t i) const { return listed ? child(pointer, i) : pointer; }
+
 std::optional<Axis> expand_axis(const json& given, const Parameter& parameter,
                                 const std::string& pointer, Faults& faults) {
-  std::optional<Axis> axis = listed(given, parameter, pointer, faults);
-  if (!axis) return std::nullopt;
-  bool good = true;
-  std::map<Value, std::string> seen;
-  for (AxisValue& element : axis->values) {
-    if (const auto fault = check_value(parameter, element.value)) {
-      faults.add(element.pointer, *fault);
-      good = false;
-      continue;
-    }
-    const auto [first, fresh] = seen.emplace(element.value, element.pointer);
-    if (!fresh) {
-      faults.add(element.pointer, fmt::format("{} is given twice on this axis, first at {}; keep "
-                                              "one of them",
-                                              shown(value_json(element.value)), first->second));
-      good = false;
-    }
+  if (given.is_object()) return formed(given, parameter, pointer, faults);
+  if (given.is_array()) return listed(given, parameter, pointer, faults);
+  std::optional<Value> value = to_value(given);
+  const auto fault = value ? check_value(parameter, *value)
+                           : std::optional<std::string>("must be a value, is " + shown(given));
+  if (fault) {
+    faults.add(pointer, *fault);
+    return std::nullopt;
   }
-  if (!good) return std::nullopt;
-  return axis;
+  return Axis{{std::move(*value)}, pointer, true, false};
 }
 
 }  // namespace kvbench

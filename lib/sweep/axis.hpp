@@ -11,20 +11,21 @@
 
 namespace kvbench {
 
-struct AxisValue {
-  Value value;
-  std::string pointer;  // of the element of a list, else of the whole axis
-};
-
 struct Axis {
-  std::vector<AxisValue> values;  // checked against the table, all different
-  bool single = false;            // a value was given, no axis
+  std::vector<Value> values;  // checked against the table, all different
+  std::string pointer;        // where it stands in the file
+  bool single = false;        // a value was given, no axis
+  bool listed = false;        // a list was given: its elements have places of their own
+
+  // JSON pointer of value i.
+  std::string place(std::size_t i) const;
 };
 
 // Expands `given`: a value, a list, {"range": [first, last, step]}, {"pow2": [lo, hi]} or
 // {"logspace": [lo, hi, count]}. Values that a form computes are rounded to 12 significant digits,
-// so that they are the numbers a person would list and the same on every machine. Faults go to
-// `faults` at or below `pointer`; none is returned if there was one.
+// so that they are the numbers a person would list and the same on every machine. Of a list every
+// element at fault is reported, of a form the first value. Faults go to `faults` at or below
+// `pointer`; nothing is returned if there was one.
 std::optional<Axis> expand_axis(const nlohmann::json& given, const Parameter& parameter,
                                 const std::string& pointer, Faults& faults);
 

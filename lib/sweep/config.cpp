@@ -256,11 +256,8 @@ class Reader {
       auto read =
           read_entry((*given)[i], algorithms, child("/algorithms", i), points_left, faults_);
       if (!read) continue;
-      points_left -= static_cast<double>(read->entry.points.size());
-      for (const auto& point : read->entry.points) {
-        const bool seeded = read->entry.algorithm->randomised(*point);
-        cells += seeded ? static_cast<double>(config_.seeds.size()) : 1.0;
-      }
+      points_left -= static_cast<double>(read->entry.points());
+      cells += read->entry.cells(config_.seeds.size());
       config_.entries.push_back(std::move(read->entry));
       resolved_["algorithms"].push_back(std::move(read->resolved));
     }

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "algorithms/algorithm.hpp"
@@ -25,13 +25,22 @@ struct Selection {
   bool operator==(const Selection&) const = default;
 };
 
+// One element of `algorithms`: the cross product of its axes, made point by point because a sweep
+// may have millions.
 struct SweepEntry {
   const AlgorithmDescription* algorithm = nullptr;
-  // The cross product of its axes, in the order of the parameter table, the last one fastest.
-  std::vector<std::shared_ptr<const Params>> points;
-  std::string label;  // default: the algorithm's id
+  // The parameters that apply, in the order of the table, each with one value or more.
+  std::vector<std::pair<std::string, std::vector<Value>>> axes;
+  Index seeded_points = 0;  // points whose cells run once per seed
+  std::string label;        // default: the algorithm's id
   Selection where;
   std::string pointer;  // JSON pointer of the entry
+
+  Index points() const;
+  // Point `i` in [0, points()), the last axis fastest.
+  Params point(Index i) const;
+  // Cells on one KV head.
+  double cells(std::size_t seeds) const;
 };
 
 struct SweepConfig {

@@ -155,7 +155,7 @@ std::optional<std::vector<Column>> read_params(const json& params,
     } else if (excluded.count(parameter.name) != 0) {
       continue;
     } else if (parameter.fallback) {
-      columns.push_back({&parameter, {{{normalised(parameter), place}}, true}});
+      columns.push_back({&parameter, {{normalised(parameter)}, place, true, false}});
     } else if (in_choice.count(parameter.name) == 0) {
       faults.add(place, fmt::format("this key is missing; {} needs a value for {}", algorithm.id,
                                     parameter.name));
@@ -165,30 +165,22 @@ std::optional<std::vector<Column>> read_params(const json& params,
   return columns;
 }
 
-// Every combination, the last column fastest, each asked whether any dump could satisfy it.
-std::vector<std::shared_ptr<const Params>> cross(const std::vector<Column>& columns,
-                                                 const AlgorithmDescription& algorithm,
-                                                 const std::string& pointer, Faults& faults) {
-  std::vector<std::shared_ptr<const Params>> points;
-  std::vector<std::size_t> at(columns.size(), 0);
-  while (true) {
-    Params params;
-    for (std::size_t i = 0; i < columns.size(); ++i) {
-      params.set(columns[i].parameter->name, columns[i].axis.values[at[i]].value);
+// Asks of every point whether any dump could satisfy it and whether the seed matters.
+void check_points(const std::vector<Column>& columns, SweepEntry& entry, const std::string& pointer,
+                  Faults& faults) {
+  for (Index i = 0; i < entry.points(); ++i) {
+    const Params params = entry.point(i);
+    if (entry.algorithm->randomised(params)) ++entry.seeded_points;
+    const auto fault = entry.algorithm->fault(params);
+    if (!fault) continue;
+    std::string place = child(pointer, fault->first);
+    for (const Column& column : columns) {
+      if (column.parameter->name != fault->first) continue;
+      std::size_t at = 0;
+      while (column.axis.values[at] != params.at(fault->first)) ++at;
+      place = column.axis.place(at);
     }
-    if (const auto fault = algorithm.fault(params)) {
-      std::string place = child(pointer, fault->first);
-      for (std::size_t i = 0; i < columns.size(); ++i) {
-        if (columns[i].parameter->name == fault->first) {
-          place = columns[i].axis.values[at[i]].pointer;
-        }
-      }
-      faults.add(place, fault->second);
-    }
-    points.push_back(std::make_shared<const Params>(std::move(params)));
-    std::size_t i = columns.size();
-    while (i > 0 && ++at[i - 1] == columns[i - 1].axis.values.size()) at[--i] = 0;
-    if (i == 0) return points;
+    faults.add(place, fault->second);
   }
 }
 
@@ -210,13 +202,35 @@ json resolved_params(const std::vector<Column>& columns) {
   json object = json::object();
   for (const Column& column : columns) {
     json list = json::array();
-    for (const AxisValue& element : column.axis.values) list.push_back(value_json(element.value));
+    for (const Value& value : column.axis.values) list.push_back(value_json(value));
     object[column.parameter->name] = column.axis.single ? list.front() : list;
   }
   return object;
 }
 
 }  // namespace
+
+Index SweepEntry::points() const {
+  Index product = 1;
+  for (const auto& axis : axes) product *= static_cast<Index>(axis.second.size());
+  return product;
+}
+
+Params SweepEntry::point(Index i) const {
+  Index block = points();
+  Params params;
+  for (const auto& [name, values] : axes) {
+    const auto size = static_cast<Index>(values.size());
+    block /= size;
+    params.set(name, values[static_cast<std::size_t>(i / block % size)]);
+  }
+  return params;
+}
+
+double SweepEntry::cells(std::size_t seeds) const {
+  return static_cast<double>(points() - seeded_points) +
+         static_cast<double>(seeded_points) * static_cast<double>(seeds);
+}
 
 std::optional<ReadEntry> read_entry(const json& given,
                                     const std::vector<AlgorithmDescription>& algorithms,
@@ -255,14 +269,17 @@ std::optional<ReadEntry> read_entry(const json& given,
   if (!columns) return std::nullopt;
 
   double points = 1.0;
-  for (const Column& column : *columns) points *= static_cast<double>(column.axis.values.size());
+  for (const Column& column : *columns) {
+    points *= static_cast<double>(column.axis.values.size());
+    entry.axes.emplace_back(column.parameter->name, column.axis.values);
+  }
   if (points > points_left) {
     faults.add(place, fmt::format("its axes make {:.0f} points, and a sweep has at most {} cells; "
                                   "shorten an axis",
                                   points, kMostCells));
     return std::nullopt;
   }
-  entry.points = cross(*columns, *entry.algorithm, place, faults);
+  check_points(*columns, entry, place, faults);
   if (faults.count() != before) return std::nullopt;
   read.resolved = {{"algorithm", entry.algorithm->id},
                    {"params", resolved_params(*columns)},

@@ -109,9 +109,7 @@ std::optional<std::vector<std::int64_t>> read_integers(const json& given, double
   const auto axis = expand_axis(given, integer_between(minimum, maximum), pointer, faults);
   if (!axis) return std::nullopt;
   std::vector<std::int64_t> values;
-  for (const AxisValue& element : axis->values) {
-    values.push_back(std::get<std::int64_t>(element.value));
-  }
+  for (const Value& value : axis->values) values.push_back(std::get<std::int64_t>(value));
   return values;
 }
 

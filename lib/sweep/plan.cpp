@@ -56,6 +56,7 @@ class Planner {
     select_groups();
     refuse_too_many();
     faults_.throw_if_any();
+    expand_points();
     Only filter(only);
     for (std::size_t g = 0; g < plan_.groups.size(); ++g) add_cells(g, filter);
     filter.report_unused(faults_);
@@ -192,21 +193,12 @@ class Planner {
 
   // Counted from the sizes of the axes, before a single cell is made.
   void refuse_too_many() {
-    std::vector<double> per_stream;
-    for (const SweepEntry& entry : config_.entries) {
-      double cells = 0.0;
-      for (const auto& point : entry.points) {
-        cells +=
-            entry.algorithm->randomised(*point) ? static_cast<double>(config_.seeds.size()) : 1;
-      }
-      per_stream.push_back(cells);
-    }
     double total = 0.0;
     for (const PlannedGroup& group : plan_.groups) {
-      for (std::size_t e = 0; e < config_.entries.size(); ++e) {
-        const Selection& where = config_.entries[e].where;
-        if (!selects(where, group.sequence, group.layer)) continue;
-        total += per_stream[e] * static_cast<double>(selected_heads(group.kv_heads, where));
+      for (const SweepEntry& entry : config_.entries) {
+        if (!selects(entry.where, group.sequence, group.layer)) continue;
+        total += entry.cells(config_.seeds.size()) *
+                 static_cast<double>(selected_heads(group.kv_heads, entry.where));
       }
     }
     if (total > static_cast<double>(kMostCells)) {
@@ -234,43 +226,55 @@ class Planner {
     return algorithm.skip_reason(params, group.shape, group.prompt);
   }
 
-  // One point of one entry, as the cells of a group need it.
+  // One point of one entry; its parameters are shared by all its cells.
   struct Point {
     std::shared_ptr<const Params> params;
     std::string text;  // canonical JSON of params
     bool randomised;
-    std::optional<std::string> skip_reason;
   };
+
+  void expand_points() {
+    for (const SweepEntry& entry : config_.entries) {
+      std::vector<Point>& points = points_.emplace_back();
+      for (Index i = 0; i < entry.points(); ++i) {
+        auto params = std::make_shared<const Params>(entry.point(i));
+        std::string text = params_json(*params).dump();
+        const bool randomised = entry.algorithm->randomised(*params);
+        points.push_back({std::move(params), std::move(text), randomised});
+      }
+    }
+  }
 
   void add_cells(std::size_t g, Only& only) {
     PlannedGroup& group = plan_.groups[g];
-    std::vector<std::pair<const SweepEntry*, std::vector<Point>>> entries;
-    for (const SweepEntry& entry : config_.entries) {
+    // Why each point of each entry does not run on this group.
+    std::vector<std::vector<std::optional<std::string>>> reasons(config_.entries.size());
+    for (std::size_t e = 0; e < config_.entries.size(); ++e) {
+      const SweepEntry& entry = config_.entries[e];
       if (!selects(entry.where, group.sequence, group.layer)) continue;
-      std::vector<Point> points;
-      for (const auto& params : entry.points) {
-        points.push_back({params, params_json(*params).dump(), entry.algorithm->randomised(*params),
-                          reason(group, *entry.algorithm, *params)});
+      for (const Point& point : points_[e]) {
+        reasons[e].push_back(reason(group, *entry.algorithm, *point.params));
       }
-      entries.emplace_back(&entry, std::move(points));
     }
     const GroupIdentity identity(plan_, group);
     for (int head = 0; head < group.kv_heads; ++head) {
       if (!selects(config_.select.kv_heads, head)) continue;
-      for (const auto& [entry, points] : entries) {
-        if (!selects(entry->where.kv_heads, head)) continue;
-        for (const Point& point : points) {
+      for (std::size_t e = 0; e < config_.entries.size(); ++e) {
+        const SweepEntry& entry = config_.entries[e];
+        if (!selects(entry.where.kv_heads, head)) continue;
+        for (std::size_t p = 0; p < reasons[e].size(); ++p) {
+          const Point& point = points_[e][p];
           PlannedCell cell;
-          cell.label = entry->label;
+          cell.label = entry.label;
           cell.group = g;
           cell.kv_head = head;
-          cell.algorithm = entry->algorithm;
+          cell.algorithm = entry.algorithm;
           cell.params = point.params;
-          cell.skip_reason = point.skip_reason;
+          cell.skip_reason = reasons[e][p];
           const std::string path = cell_path(plan_, cell);
           for (std::size_t s = 0; s < (point.randomised ? config_.seeds.size() : 1); ++s) {
             if (point.randomised) cell.seed = config_.seeds[s];
-            cell.id = identity.id(entry->algorithm->id, point.text, head, cell.seed);
+            cell.id = identity.id(entry.algorithm->id, point.text, head, cell.seed);
             if (!only.keeps(cell.id, path)) continue;
             group.cells.push_back(plan_.cells.size());
             plan_.cells.push_back(cell);
@@ -294,6 +298,7 @@ class Planner {
   const SweepConfig& config_;
   Plan& plan_;
   Faults faults_;
+  std::vector<std::vector<Point>> points_;  // by entry
 };
 
 }  // namespace

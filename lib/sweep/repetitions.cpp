@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace kvbench {
@@ -35,38 +34,44 @@ bool meet(const Selection& a, const Selection& b, const Selection& select) {
          share(a.layers, b.layers, select.layers) && share(a.kv_heads, b.kv_heads, select.kv_heads);
 }
 
-void report(const SweepEntry& entry, const SweepEntry& earlier, const Params& point,
-            Faults& faults) {
-  std::string params;
-  for (const auto& [name, value] : point.entries()) {
-    params += (params.empty() ? " with " : ", ") + name + " " + to_string(value);
+// A value that two axes share, or null.
+const Value* common_value(const std::vector<Value>& a, const std::vector<Value>& b) {
+  const std::set<Value> values(a.begin(), a.end());
+  for (const Value& value : b) {
+    if (values.count(value) != 0) return &value;
   }
-  faults.add(entry.pointer,
-             fmt::format("describes the same cells as {} ({}{}); remove one of them, or part them "
-                         "with \"where\"",
-                         earlier.pointer, entry.algorithm->id, params));
+  return nullptr;
+}
+
+// A point of both entries, in words: cross products share one if and only if every axis shares a
+// value.
+std::optional<std::string> common_point(const SweepEntry& a, const SweepEntry& b) {
+  if (a.axes.size() != b.axes.size()) return std::nullopt;
+  std::string text;
+  for (std::size_t i = 0; i < a.axes.size(); ++i) {
+    const auto& [name, values] = a.axes[i];
+    if (name != b.axes[i].first) return std::nullopt;
+    const Value* value = common_value(values, b.axes[i].second);
+    if (value == nullptr) return std::nullopt;
+    text += (text.empty() ? " with " : ", ") + name + " " + to_string(*value);
+  }
+  return text;
 }
 
 }  // namespace
 
 void refuse_repetitions(const SweepConfig& config, Faults& faults) {
-  std::map<std::string, std::vector<const SweepEntry*>> by_algorithm;
-  for (const SweepEntry& entry : config.entries)
-    by_algorithm[entry.algorithm->id].push_back(&entry);
-  for (const auto& [id, entries] : by_algorithm) {
-    if (entries.size() < 2) continue;
-    std::map<std::vector<std::pair<std::string, Value>>, std::vector<const SweepEntry*>> seen;
-    std::set<std::pair<const SweepEntry*, const SweepEntry*>> reported;
-    for (const SweepEntry* entry : entries) {
-      for (const auto& point : entry->points) {
-        auto& earlier = seen[point->entries()];
-        for (const SweepEntry* other : earlier) {
-          if (meet(entry->where, other->where, config.select) &&
-              reported.emplace(entry, other).second) {
-            report(*entry, *other, *point, faults);
-          }
-        }
-        earlier.push_back(entry);
+  for (std::size_t i = 0; i < config.entries.size(); ++i) {
+    const SweepEntry& entry = config.entries[i];
+    for (std::size_t j = 0; j < i; ++j) {
+      const SweepEntry& earlier = config.entries[j];
+      if (entry.algorithm != earlier.algorithm) continue;
+      if (!meet(entry.where, earlier.where, config.select)) continue;
+      if (const auto point = common_point(entry, earlier)) {
+        faults.add(entry.pointer,
+                   fmt::format("describes the same cells as {} ({}{}); remove one of them, or part "
+                               "them with \"where\"",
+                               earlier.pointer, entry.algorithm->id, *point));
       }
     }
   }

@@ -28,7 +28,7 @@ json expanded(const std::string& text, const Parameter& parameter) {
   const auto axis = expand_axis(json::parse(text), parameter, "/x", faults);
   faults.throw_if_any();
   json values = json::array();
-  for (const AxisValue& element : axis->values) values.push_back(value_json(element.value));
+  for (const Value& value : axis->values) values.push_back(value_json(value));
   return values;
 }
 
@@ -119,12 +119,17 @@ TEST_CASE("every value of an axis is checked, and a list names the element") {
   CHECK(fault("[8, 0]", kTokens) ==
         "f: /x/1: must be an integer >= 1 (tokens) or a fraction between 0 and 1, is 0");
   CHECK(fault(R"({"range": [0, 2, 1]})", kTokens) ==
-        "f: /x: must be an integer >= 1 (tokens) or a fraction between 0 and 1, is 0");
+        "f: /x/range: must be an integer >= 1 (tokens) or a fraction between 0 and 1, is 0");
 }
 
 TEST_CASE("a value twice on one axis is refused, however it is written") {
   CHECK(fault("[4, 8, 4.0]", kWhole) ==
         "f: /x/2: 4 is given twice on this axis, first at /x/0; keep one of them");
+}
+
+TEST_CASE("steps too small to tell values apart are refused") {
+  CHECK(fault(R"({"range": [1e6, 1000000.0000019073486328125, 0.000000476837158203125]})", kReal) ==
+        "f: /x/range: gives 1e+06 twice; widen its steps");
 }
 
 TEST_CASE("axes without values or form are refused") {
@@ -151,7 +156,7 @@ TEST_CASE("axes without values or form are refused") {
         "f: /x: unknown axis form values; use range, pow2 or logspace");
   CHECK(fault("{}", kReal) == "f: /x: an axis has exactly one of range, pow2 and logspace");
   CHECK(fault("[[1, 2], 3]", kReal) == "f: /x/0: must be a single value, is [1,2]");
-  CHECK(fault("null", kReal) == "f: /x: must be a single value, is null");
+  CHECK(fault("null", kReal) == "f: /x: must be a value, is null");
 }
 
 TEST_CASE("an axis that no memory could hold is refused before it is made") {

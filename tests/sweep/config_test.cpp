@@ -14,9 +14,8 @@ using nlohmann::json;
 
 std::vector<std::string> points(const SweepConfig& config, std::size_t entry = 0) {
   std::vector<std::string> texts;
-  for (const auto& point : config.entries.at(entry).points) {
-    texts.push_back(params_json(*point).dump());
-  }
+  const SweepEntry& swept = config.entries.at(entry);
+  for (Index i = 0; i < swept.points(); ++i) texts.push_back(params_json(swept.point(i)).dump());
   return texts;
 }
 
@@ -98,7 +97,8 @@ TEST_CASE("axes cross in the order of the table, the last fastest") {
                                  R"({"budget":128,"kernel":7,"pool":"avg","window":32})",
                                  R"({"budget":128,"kernel":7,"pool":"max","window":32})"});
   std::vector<std::string> names;
-  for (const auto& item : config.entries[0].points[0]->entries()) names.push_back(item.first);
+  const Params first = config.entries[0].point(0);
+  for (const auto& item : first.entries()) names.push_back(item.first);
   CHECK(names == std::vector<std::string>{"budget", "window", "kernel", "pool"});
 }
 
