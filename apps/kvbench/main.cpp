@@ -37,6 +37,17 @@ Examples:
   kvbench run --config configs/quick.json
   kvbench export --results results/quick/results.json --format csv > quick.csv)";
 
+// CLI11 would only say that a command is missing.
+void refuse_unknown_command(CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  std::string known;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    if (command->get_name() == argv[1]) return;
+    known += (known.empty() ? "" : ", ") + command->get_name();
+  }
+  throw InputError(fmt::format("{}: no such command; there are {}", argv[1], known));
+}
+
 int parse_and_run(int argc, char** argv) {
   int exit_code = kExitDone;
   CLI::App app{"Errors of KV-cache compression algorithms on real attention, as JSON", "kvbench"};
@@ -50,6 +61,7 @@ int parse_and_run(int argc, char** argv) {
   add_synth(app, exit_code);
   add_list(app, exit_code);
   add_export(app, exit_code);
+  refuse_unknown_command(app, argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

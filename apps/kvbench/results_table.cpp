@@ -111,7 +111,8 @@ std::string results_table(const Json& summary) {
     for (const std::optional<double>& error : line.within) {
       out += fmt::format("  {:>8}", error_text(error));
     }
-    out += fmt::format("  {:>8}  {}\n", line.settings, line.params);
+    out +=
+        fmt::format("  {:>8}{}{}\n", line.settings, line.params.empty() ? "" : "  ", line.params);
   }
   return out;
 }

@@ -51,7 +51,7 @@ one kills at once. The table at the end is talk, on stderr; results.json is the 
 Examples:
   kvbench run --config configs/quick.json
   kvbench run --config configs/quick.json --only 'subgen/*/*/*/*' --set /seeds/count=10
-  kvbench run --config configs/quick.json --out /tmp/quick --threads 4 --memory-limit 8GiB)";
+  kvbench run --config configs/quick.json --out quick-4 --threads 4 --memory-limit 8GiB)";
 
 // How a word is written on a POSIX shell's command line.
 std::string shell_word(const std::string& word) {

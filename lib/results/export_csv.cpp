@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -45,7 +47,7 @@ Row flat_row(const Json& cell) {
   return row;
 }
 
-std::string quoted(const std::string& text) {
+std::string csv_field(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string out = "\"";
   for (const char c : text) {
@@ -55,29 +57,45 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
-// Columns in the order of first appearance, but a column stays behind those that stood before it
-// in the row that brought it, so that params.* of several algorithms stay together.
+// All columns of some rows: by section, and within one in the order of first appearance, but a
+// column stays behind those that stood before it in the row that brought it.
 class Columns {
  public:
   void add(const Row& row) {
-    std::size_t place = 0;
+    std::map<std::string, std::size_t> places;  // per section, behind the row's last column there
     for (const auto& [name, text] : row) {
-      const auto found = place_.find(name);
-      if (found != place_.end()) {
-        place = found->second + 1;
-        continue;
+      const std::string section = section_of(name);
+      std::vector<std::string>& names = sections_[section];
+      std::size_t& place = places[section];
+      const auto found = std::find(names.begin(), names.end(), name);
+      if (found == names.end()) {
+        names.insert(names.begin() + static_cast<std::ptrdiff_t>(place), name);
+      } else {
+        place = static_cast<std::size_t>(found - names.begin());
       }
-      names_.insert(names_.begin() + static_cast<std::ptrdiff_t>(place), name);
-      for (std::size_t i = place; i < names_.size(); ++i) place_[names_[i]] = i;
       ++place;
     }
   }
-  const std::vector<std::string>& names() const { return names_; }
-  std::size_t place(const std::string& name) const { return place_.at(name); }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const char* section :
+         {"", "params", "derived", "errors", "mass", "clusters", "memory", "counters", "timing"}) {
+      const auto found = sections_.find(section);
+      if (found != sections_.end())
+        all.insert(all.end(), found->second.begin(), found->second.end());
+    }
+    return all;
+  }
 
  private:
-  std::vector<std::string> names_;
-  std::unordered_map<std::string, std::size_t> place_;
+  // What stands before the first dot; the key's own entries have none.
+  static std::string section_of(const std::string& name) {
+    const std::size_t dot = name.find('.');
+    return dot == std::string::npos ? "" : name.substr(0, dot);
+  }
+
+  std::map<std::string, std::vector<std::string>> sections_;
 };
 
 std::string significant(const Json& value) {
@@ -103,14 +121,19 @@ std::string escaped(const std::string& text) {
 void export_csv(const Json& results, std::ostream& out) {
   Columns columns;
   for (const Json& cell : results.at("cells")) columns.add(flat_row(cell));
-  for (std::size_t i = 0; i < columns.names().size(); ++i) {
-    out << (i == 0 ? "" : ",") << quoted(columns.names()[i]);
+  const std::vector<std::string> names = columns.names();
+  std::unordered_map<std::string, std::size_t> place;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    place[names[i]] = i;
+    out << (i == 0 ? "" : ",") << csv_field(names[i]);
   }
   out << "\n";
   for (const Json& cell : results.at("cells")) {
-    std::vector<std::string> fields(columns.names().size());
-    for (auto& [name, text] : flat_row(cell)) fields[columns.place(name)] = std::move(text);
-    for (std::size_t i = 0; i < fields.size(); ++i) out << (i == 0 ? "" : ",") << quoted(fields[i]);
+    std::vector<std::string> fields(names.size());
+    for (auto& [name, text] : flat_row(cell)) fields[place.at(name)] = std::move(text);
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      out << (i == 0 ? "" : ",") << csv_field(fields[i]);
+    }
     out << "\n";
   }
 }

@@ -83,7 +83,7 @@ Journal::~Journal() {
   }
   wake_.notify_all();
   flusher_.join();
-  ::fsync(descriptor_);
+  if (dirty_) ::fsync(descriptor_);
   ::close(descriptor_);
   ::close(lock_);
 }

@@ -1,7 +1,9 @@
 #include "results/results_file.hpp"
 
+#include <filesystem>
 #include <fstream>
 #include <map>
+#include <system_error>
 #include <utility>
 
 #include "core/error.hpp"
@@ -18,8 +20,9 @@ std::string group_identity(const Json& dump, const Json& sequence, const Json& l
 // Group timings of the results file at `path`, cells and summary left aside; empty where there is
 // no such file or it is of another plan.
 std::map<std::string, Json> earlier_timing(const std::string& path, const Plan& plan) {
+  std::error_code fault;
+  if (!std::filesystem::is_regular_file(path, fault)) return {};
   std::ifstream in(path);
-  if (!in) return {};
   std::string last_key;
   const Json::parser_callback_t drop_bulk = [&](int depth, Json::parse_event_t event,
                                                 Json& parsed) {
@@ -140,6 +143,9 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Jo
 }
 
 Json read_results(const std::string& path) {
+  if (std::filesystem::is_directory(path)) {
+    throw InputError(path + ": is a folder; --results names a results.json");
+  }
   std::ifstream in(path);
   if (!in) throw InputError(system_fault(path, "open") + "; --results names a results.json");
   const Json results = Json::parse(in, nullptr, false);

@@ -1,0 +1,55 @@
+#include <doctest/doctest.h>
+
+#include <sstream>
+
+#include "results/export_csv.hpp"
+
+namespace kvbench::test {
+namespace {
+
+Json two_cells() {
+  return Json::parse(R"({"cells": [
+    {"id": "aa11bb22cc", "status": "ok", "label": "first, \"quoted\"", "key": {"sequence": "0",
+     "layer": 1, "kv_head": 2, "params": {"T": 2}, "seed": 3},
+     "derived": {"middle": 7}, "errors": {"relative_l2": {"mean": 0.1}, "kl_divergence": null,
+     "relative_frobenius_error": 0.123456789}, "mass": {}, "clusters": null,
+     "memory": {"fraction": 0.25}, "counters": {"fail": 0}, "timing": {"seconds": 0.5}},
+    {"id": "dd", "status": "failed", "reason": "line\nbreak | bar", "label": "b",
+     "key": {"sequence": "0", "layer": 1, "kv_head": 2, "params": {"delta": 0.5, "t": 4},
+     "seed": null}, "derived": {}, "errors": null, "mass": null,
+     "clusters": {"final": 3, "trajectory": [[1, 2]]}, "memory": null, "counters": null,
+     "timing": {"seconds": 0.0}}]})");
+}
+
+template <class Export>
+std::string text(Export export_as) {
+  std::ostringstream out;
+  export_as(two_cells(), out);
+  return out.str();
+}
+
+TEST_CASE("CSV has a header, one row per cell, quotes what needs it and leaves null empty") {
+  CHECK(text(export_csv) ==
+        "id,status,reason,label,sequence,layer,kv_head,seed,params.delta,params.t,params.T,"
+        "derived.middle,errors.relative_l2.mean,errors.kl_divergence,"
+        "errors.relative_frobenius_error,clusters.final,memory.fraction,counters.fail,"
+        "timing.seconds\n"
+        "aa11bb22cc,ok,,\"first, \"\"quoted\"\"\",0,1,2,3,,,2,7,0.1,,0.123456789,,0.25,0,0.5\n"
+        "dd,failed,\"line\nbreak | bar\",b,0,1,2,,0.5,4,,,,,,3,,,0.0\n");
+}
+
+TEST_CASE("Markdown rows are one line each, bars escaped, numbers rounded") {
+  std::istringstream lines(text(export_markdown));
+  std::string line;
+  std::getline(lines, line);
+  CHECK(line.find("relative_l2.mean") != std::string::npos);
+  std::getline(lines, line);
+  std::getline(lines, line);
+  CHECK(line ==
+        "| aa11bb22 | first, \"quoted\" | T=2 | 0 | 1 | 2 | 3 | ok | 0.1 | 0.1235 | 0.25 |");
+  std::getline(lines, line);
+  CHECK(line == "| dd | b | delta=0.5, t=4 | 0 | 1 | 2 |  | failed: line break \\| bar |  |  |  |");
+}
+
+}  // namespace
+}  // namespace kvbench::test

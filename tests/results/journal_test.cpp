@@ -1,0 +1,205 @@
+#include "results/journal.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "results/made_results.hpp"
+#include "results/record.hpp"
+
+namespace kvbench::test {
+namespace {
+
+// An output folder that is written to by several runs, one after another.
+struct Output {
+  SweepFolder folder;
+  Plan plan = made_plan(folder);
+  std::string out = folder.file("out");
+  std::string path = out + "/journal.jsonl";
+
+  Json record(std::size_t cell, double error = 0.1) const {
+    return cell_record(plan, plan.cells[cell], made_result(error), "again");
+  }
+  std::unique_ptr<Journal> open(const std::string& run = "1", bool fresh = false) const {
+    return std::make_unique<Journal>(out, plan, Json{{"run", run}}, Journal::Options{fresh});
+  }
+  // A journal with the records of the first cells.
+  void write(std::size_t cells) const {
+    const auto journal = open();
+    for (std::size_t c = 0; c < cells; ++c) journal->append(c, record(c));
+  }
+};
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST_CASE_FIXTURE(Output, "a header line, then one line per finished cell") {
+  write(3);
+  const std::vector<std::string> lines = lines_of(read_text(path));
+  REQUIRE(lines.size() == 4);
+  const Json header = Json::parse(lines[0]);
+  CHECK(header["kind"] == "kvbench.journal");
+  CHECK(header["plan"]["hash"] == plan.hash);
+  CHECK(header["dumps"][0]["fingerprint"] == "fingerprint-of-a");
+  for (std::size_t c = 0; c < 3; ++c) CHECK(lines[c + 1] == to_line(record(c)));
+}
+
+TEST_CASE_FIXTURE(Output, "a run finds what an earlier one finished, and appends to it") {
+  write(3);
+  const std::string before = read_text(path);
+  {
+    const auto journal = open("2");
+    CHECK(journal->resumed() == 3);
+    CHECK(journal->state(2) == CellState::kOk);
+    CHECK(journal->state(3) == CellState::kMissing);
+    CHECK(to_line(journal->read(1)) == to_line(record(1)));
+    CHECK(journal->provenance().size() == 1);
+    journal->append(3, record(3));
+    journal->append(4, record(4));
+    CHECK(to_line(journal->read(3)) == to_line(record(3)));
+    CHECK(journal->provenance().size() == 2);
+  }
+  const std::string after = read_text(path);
+  CHECK(after.substr(0, before.size()) == before);
+  CHECK(lines_of(after).size() == 6);
+  const auto journal = open("3");
+  CHECK(journal->resumed() == 5);
+  REQUIRE(journal->provenance().size() == 2);
+  CHECK(journal->provenance()[1]["run"] == "2");
+  CHECK(to_line(journal->read(3)) == to_line(record(3)));
+}
+
+TEST_CASE_FIXTURE(Output, "a journal cut at any byte loses the torn line and nothing else") {
+  write(2);
+  const std::string whole = read_text(path);
+  const std::vector<std::string> lines = lines_of(whole);
+  const std::size_t header_end = lines[0].size() + 1;
+  const std::size_t first_end = header_end + lines[1].size() + 1;
+  for (std::size_t cut = 0; cut <= whole.size(); ++cut) {
+    if (cut < header_end && cut % 16 != 0) continue;  // beginning anew waits for the disk
+    write_text(path, whole.substr(0, cut));
+    const std::size_t expected = cut == whole.size() ? 2 : cut >= first_end ? 1 : 0;
+    const auto journal = open("2");
+    REQUIRE(journal->resumed() == expected);
+    const std::string kept = read_text(path);
+    if (cut < header_end) {
+      CHECK(Json::parse(kept)["provenance"][0]["run"] == "2");  // begun anew: no line was whole
+    } else {
+      REQUIRE(kept == whole.substr(0, expected == 2   ? whole.size()
+                                      : expected == 1 ? first_end
+                                                      : header_end));
+    }
+    if (cut % 97 != 0) continue;
+    for (std::size_t c = expected; c < 2; ++c) journal->append(c, record(c));
+    CHECK(to_line(journal->read(1)) == to_line(record(1)));
+  }
+}
+
+TEST_CASE_FIXTURE(Output, "the last record of a cell holds") {
+  {
+    const auto journal = open();
+    journal->append(1, failed_record(plan, plan.cells[1], "no luck", "again"));
+    CHECK(journal->state(1) == CellState::kFailed);
+    journal->append(1, record(1));
+    CHECK(journal->state(1) == CellState::kOk);
+  }
+  const auto journal = open();
+  CHECK(journal->state(1) == CellState::kOk);
+  CHECK(journal->read(1)["status"] == "ok");
+  CHECK(journal->count(CellState::kOk) == 1);
+}
+
+TEST_CASE_FIXTURE(Output, "damaged lines are kept, counted, and their cells are missing") {
+  write(3);
+  std::vector<std::string> lines = lines_of(read_text(path));
+  std::string damaged = lines[2];
+  std::fill(damaged.begin() + 40, damaged.end(), '\0');
+  const std::string text = lines[0] + "\n" + lines[1] + "\n" + damaged + "\n" + lines[3] + "\n";
+  write_text(path, text);
+  const auto journal = open();
+  CHECK(journal->damaged_lines() == 1);
+  CHECK(journal->state(0) == CellState::kOk);
+  CHECK(journal->state(1) == CellState::kMissing);
+  CHECK(journal->state(2) == CellState::kOk);
+  CHECK(to_line(journal->read(2)) == to_line(record(2)));
+  CHECK(read_text(path) == text);
+}
+
+TEST_CASE_FIXTURE(Output, "another plan takes over the cells that both describe, line by line") {
+  write(3);
+  const std::vector<std::string> before = lines_of(read_text(path));
+  const Plan wider = made_plan(folder, "\"seeds\": [6, 7, 8]");
+  REQUIRE(wider.hash != plan.hash);
+  {
+    const Journal journal(out, wider, Json{{"run", "2"}}, {});
+    CHECK(journal.of_another_plan());
+    std::size_t known = 0;
+    for (std::size_t c = 0; c < wider.cells.size(); ++c) {
+      if (journal.state(c) == CellState::kMissing) continue;
+      ++known;
+      CHECK(journal.read(c)["id"] == wider.cells[c].id);
+    }
+    CHECK(known == 3);
+    CHECK(journal.resumed() == 3);
+  }
+  const std::vector<std::string> after = lines_of(read_text(path));
+  REQUIRE(after.size() == before.size());
+  CHECK(Json::parse(after[0])["plan"]["hash"] == wider.hash);
+  for (std::size_t i = 1; i < before.size(); ++i) CHECK(after[i] == before[i]);
+  CHECK(open("3")->resumed() == 3);
+}
+
+TEST_CASE_FIXTURE(Output, "fresh begins a new journal") {
+  write(3);
+  const auto journal = open("2", true);
+  CHECK(journal->resumed() == 0);
+  CHECK(lines_of(read_text(path)).size() == 1);
+}
+
+TEST_CASE_FIXTURE(Output, "two runs at once on one folder are refused, one after another not") {
+  auto first = open();
+  CHECK_THROWS_WITH_AS(open("2"), doctest::Contains("another kvbench run"), InputError);
+  CHECK_THROWS_AS(open("2", true), InputError);
+  first.reset();
+  CHECK_NOTHROW(open("2"));
+}
+
+TEST_CASE_FIXTURE(Output, "a file that is no journal is refused and left as it is") {
+  std::filesystem::create_directories(out);
+  for (const char* text : {"{\"kind\": \"other\"}\n", "hello\n", "[1, 2]\n", "null\n"}) {
+    write_text(path, text);
+    CHECK_THROWS_WITH_AS(open(), doctest::Contains("is not a kvbench journal"), InputError);
+    CHECK(read_text(path) == text);
+  }
+  write_text(path, "{\"kind\":\"kvbench.journal\",\"schema_version\":\"2.0.0\"}\n");
+  CHECK_THROWS_WITH_AS(open(), doctest::Contains("another version"), InputError);
+}
+
+TEST_CASE_FIXTURE(Output, "a folder that cannot be made is bad input") {
+  write_text(folder.file("file"), "");
+  CHECK_THROWS_AS(Journal(folder.file("file"), plan, Json(), {}), InputError);
+  CHECK_THROWS_AS(Journal(folder.file("file") + "/out", plan, Json(), {}), InputError);
+}
+
+TEST_CASE_FIXTURE(Output, "a line is in the file as soon as append returns, even if killed then") {
+  std::filesystem::create_directories(out);
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto journal = open();
+    for (std::size_t c = 0; c < 4; ++c) journal->append(c, record(c));
+    kill(getpid(), SIGKILL);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(WIFSIGNALED(status));
+  CHECK(open("2")->resumed() == 4);
+}
+
+}  // namespace
+}  // namespace kvbench::test

@@ -1,0 +1,159 @@
+#include "results/results_file.hpp"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+
+#include "results/atomic_file.hpp"
+#include "results/made_results.hpp"
+#include "results/record.hpp"
+
+namespace kvbench::test {
+namespace {
+
+struct Output {
+  SweepFolder folder;
+  Plan plan = made_plan(folder);
+  std::string out = folder.file("out");
+  std::string path = out + "/results.json";
+  std::vector<std::optional<GroupTiming>> no_timing =
+      std::vector<std::optional<GroupTiming>>(plan.groups.size());
+
+  Json record(std::size_t c) const {
+    const PlannedCell& cell = plan.cells[c];
+    if (cell.skip_reason) return skipped_record(plan, cell, "again");
+    return cell_record(plan, cell, made_result(0.1 + 0.01 * static_cast<double>(c)), "again");
+  }
+  // Appends the records of cells [first, last) from the last to the first.
+  void append(Journal& journal, std::size_t first, std::size_t last) const {
+    for (std::size_t c = last; c-- > first;) journal.append(c, record(c));
+  }
+};
+
+Json without_volatile(Json results) {
+  results.erase("provenance");
+  results.erase("groups");
+  for (Json& cell : results["cells"]) {
+    cell.erase("timing");
+    cell.erase("repro");
+  }
+  return results;
+}
+
+TEST_CASE_FIXTURE(Output, "cells stand in the order of the plan, whatever order they finished in") {
+  Journal journal(out, plan, Json{{"run", 1}}, {});
+  append(journal, 0, plan.cells.size());
+  const ResultsOutcome outcome = write_results(path, plan, journal, no_timing);
+  CHECK(outcome.complete());
+  const Json results = read_results(path);
+  std::vector<std::string> keys;
+  for (const auto& [name, member] : results.items()) keys.push_back(name);
+  CHECK(keys == std::vector<std::string>{"schema_version", "kind", "name", "status", "config",
+                                         "provenance", "plan", "dumps", "cells", "groups",
+                                         "summary"});
+  CHECK(results["schema_version"] == "1.0.0");
+  CHECK(results["kind"] == "kvbench.results");
+  CHECK(results["status"] == "complete");
+  CHECK(results["provenance"] == Json::array({Json{{"run", 1}}}));
+  CHECK(results["plan"]["hash"] == plan.hash);
+  CHECK(results["plan"]["cells"] == plan.cells.size());
+  CHECK(results["plan"]["skipped"] == 4);
+  CHECK(results["plan"]["ok"] == plan.cells.size() - 4);
+  CHECK(results["dumps"][0]["fingerprint"] == "fingerprint-of-a");
+  CHECK(results["dumps"][0]["n_layers"] == 30);
+  CHECK(to_line(results["config"]) == to_line(Json(plan.config)));
+  REQUIRE(results["cells"].size() == plan.cells.size());
+  for (std::size_t c = 0; c < plan.cells.size(); ++c) {
+    CHECK(to_line(results["cells"][c]) == to_line(record(c)));
+  }
+  CHECK(results["groups"].size() == plan.groups.size());
+  CHECK_FALSE(std::filesystem::exists(path + ".tmp"));
+}
+
+TEST_CASE_FIXTURE(Output,
+                  "an interrupted and resumed run ends with the content of an undisturbed one") {
+  std::string undisturbed;
+  {
+    Journal journal(folder.file("other"), plan, Json{{"run", 0}}, {});
+    append(journal, 0, plan.cells.size());
+    write_results(folder.file("other.json"), plan, journal, no_timing);
+    undisturbed = to_line(without_volatile(read_results(folder.file("other.json"))));
+  }
+  {
+    Journal journal(out, plan, Json{{"run", 1}}, {});
+    append(journal, 5, 9);
+    const ResultsOutcome outcome = write_results(path, plan, journal, no_timing);
+    CHECK_FALSE(outcome.complete());
+    CHECK(outcome.missing == plan.cells.size() - 4);
+    const Json results = read_results(path);
+    CHECK(results["status"] == "incomplete");
+    CHECK(results["cells"].size() == 4);
+  }
+  Journal journal(out, plan, Json{{"run", 2}}, {});
+  append(journal, 9, plan.cells.size());
+  append(journal, 0, 5);
+  write_results(path, plan, journal, no_timing);
+  const Json results = read_results(path);
+  CHECK(results["provenance"].size() == 2);
+  CHECK(to_line(without_volatile(results)) == undisturbed);
+}
+
+TEST_CASE_FIXTURE(Output, "failed cells are counted, and the label is the sweep's own") {
+  {
+    Journal journal(out, plan, Json(), {});
+    for (std::size_t c = 0; c < plan.cells.size(); ++c) {
+      journal.append(c, failed_record(plan, plan.cells[c], "no luck", "again"));
+    }
+  }
+  plan.cells[3].label = "renamed";
+  Journal journal(out, plan, Json(), {});
+  const ResultsOutcome outcome = write_results(path, plan, journal, no_timing);
+  CHECK(outcome.complete());
+  CHECK(outcome.failed == plan.cells.size());
+  CHECK(read_results(path)["cells"][3]["label"] == "renamed");
+}
+
+TEST_CASE_FIXTURE(Output, "group timings of an earlier run of the same plan are carried over") {
+  Journal journal(out, plan, Json(), {});
+  append(journal, 0, plan.cells.size());
+  auto timing = no_timing;
+  timing[0] = GroupTiming{.read_seconds = 1.5, .reference_seconds = 2.5, .metrics_seconds = 0.5};
+  write_results(path, plan, journal, timing);
+  timing = no_timing;
+  timing[1] = GroupTiming{.read_seconds = 4.0};
+  write_results(path, plan, journal, timing);
+  const Json groups = read_results(path)["groups"];
+  CHECK(groups[0]["timing"]["reference_seconds"] == 2.5);
+  CHECK(groups[1]["timing"]["read_seconds"] == 4.0);
+  CHECK(groups[1]["layer"] == 4);
+
+  plan.hash = "another";
+  write_results(path, plan, journal, no_timing);
+  CHECK(read_results(path)["groups"][0]["timing"].is_null());
+}
+
+TEST_CASE_FIXTURE(Output, "a place that cannot be written is an output error and leaves nothing") {
+  Journal journal(out, plan, Json(), {});
+  CHECK_THROWS_AS(write_results(folder.file("none/results.json"), plan, journal, no_timing),
+                  OutputError);
+  std::filesystem::create_directories(folder.file("taken/inside"));
+  CHECK_THROWS_AS(write_results(folder.file("taken"), plan, journal, no_timing), OutputError);
+  CHECK_FALSE(std::filesystem::exists(folder.file("taken.tmp")));
+}
+
+TEST_CASE_FIXTURE(Output, "what is no results file of a known version is refused") {
+  CHECK_THROWS_WITH_AS(read_results(folder.file("none.json")), doctest::Contains("cannot open"),
+                       InputError);
+  for (const char* text :
+       {"", "{", "[]", "{\"kind\": \"kvbench.results\"}", "{\"kind\": \"other\", \"cells\": []}"}) {
+    write_text(folder.file("r.json"), text);
+    CHECK_THROWS_WITH_AS(read_results(folder.file("r.json")),
+                         doctest::Contains("is not a kvbench results file"), InputError);
+  }
+  write_text(folder.file("r.json"),
+             R"({"kind": "kvbench.results", "schema_version": "2.0.0", "cells": []})");
+  CHECK_THROWS_WITH_AS(read_results(folder.file("r.json")), doctest::Contains("2.0.0"), InputError);
+}
+
+}  // namespace
+}  // namespace kvbench::test
