@@ -151,7 +151,7 @@ OrderedJson layer_document(const LayerInfo& layer) {
           {"sliding_window", layer.window},
           {"logit_softcap", layer.softcap},
           {"out_rows", layer.out_rows},
-          {"rope", layer.has_rope},
+          {"rope", layer.rope != nullptr},
           {"heads", OrderedJson::array()}};
 }
 

@@ -57,6 +57,7 @@ StreamShape stream_shape(const DumpInfo& dump, const LayerInfo& layer, Index tok
   shape.scale = layer.scale;
   shape.softcap = layer.softcap;
   shape.n_layers = dump.n_layers;
+  shape.rope = layer.rope;
   return shape;
 }
 

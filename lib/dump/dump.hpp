@@ -24,7 +24,7 @@ struct LayerInfo {
   Index window = 0;    // sliding window, 0 = none
   double softcap = 0.0;
   Index out_rows = 0;  // rows of the stored model output, 0 = none
-  bool has_rope = false;
+  std::shared_ptr<const Rope> rope;  // the layer's own or the dump's; null without
 };
 
 struct SequenceInfo {

@@ -237,27 +237,34 @@ void check_layer_tensors(Faults& faults, hid_t layer, const std::string& place, 
   info.out_rows = out ? out->rows : 0;
 }
 
-// Checks the group `rope` of the root or of a layer, if there is one. Returns d_rot, 0 without.
-Index check_rope(Faults& faults, hid_t parent, const std::string& parent_place) {
+using SharedRope = std::shared_ptr<const Rope>;
+
+// Dimensions that a rope turns.
+Index turned_dimensions(const SharedRope& rope) {
+  return rope ? static_cast<Index>(2 * rope->inv_freq.size()) : 0;
+}
+
+// Reads the group `rope` of the root or of a layer, if there is one; null without or with a fault.
+SharedRope check_rope(Faults& faults, hid_t parent, const std::string& parent_place) {
   const std::string place = join(parent_place, "rope");
   const hdf5::Kind kind = hdf5::kind_of(parent, "rope");
-  if (kind == hdf5::Kind::kNone) return 0;
+  if (kind == hdf5::Kind::kNone) return nullptr;
   if (kind != hdf5::Kind::kGroup) {
     faults.add(place, "is no group");
-    return 0;
+    return nullptr;
   }
   const hdf5::Handle rope = hdf5::open_group(parent, "rope");
   Attributes attributes(faults, rope.get(), place);
   attributes.number("theta", true);
   attributes.number("attention_scaling", true);
-  if (const auto layout = attributes.text("layout");
-      layout && *layout != "half" && *layout != "interleaved") {
+  const auto layout = attributes.text("layout");
+  if (layout && *layout != "half" && *layout != "interleaved") {
     faults.add(place, "attribute layout is '{}'; it must be 'half' or 'interleaved'", *layout);
   }
   const std::string inv_freq = join(place, "inv_freq");
   if (hdf5::kind_of(rope.get(), "inv_freq") != hdf5::Kind::kDataset) {
     faults.add(inv_freq, "dataset is missing; it holds the d_rot/2 inverse frequencies");
-    return 0;
+    return nullptr;
   }
   const hdf5::Handle dataset(H5Dopen2(rope.get(), "inv_freq", H5P_DEFAULT));
   const hdf5::Handle space(H5Dget_space(dataset.get()));
@@ -266,7 +273,7 @@ Index check_rope(Faults& faults, hid_t parent, const std::string& parent_place) 
   if (H5Tget_class(type.get()) != H5T_FLOAT || dims.size() != 1 || dims[0] == 0 ||
       dims[0] > 65536) {
     faults.add(inv_freq, "must be float64 [d_rot/2]");
-    return 0;
+    return nullptr;
   }
   std::vector<double> values(dims[0]);
   if (H5Dread(dataset.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0) {
@@ -275,7 +282,7 @@ Index check_rope(Faults& faults, hid_t parent, const std::string& parent_place) 
                           [](double f) { return std::isfinite(f); })) {
     faults.add(inv_freq, "holds NaN or infinity");
   }
-  return static_cast<Index>(2 * dims[0]);
+  return std::make_shared<const Rope>(Rope{std::move(values), layout && *layout == "interleaved"});
 }
 
 // The layer index a group is named for.
@@ -287,7 +294,8 @@ std::optional<int> layer_index(const std::string& name) {
 }
 
 std::optional<LayerInfo> check_layer(Faults& faults, hid_t layers, const std::string& place,
-                                     const std::string& name, int n_layers, Index root_rope) {
+                                     const std::string& name, int n_layers,
+                                     const SharedRope& root_rope) {
   const std::string layer_place = join(place, name);
   if (hdf5::kind_of(layers, name) != hdf5::Kind::kGroup) {
     faults.add(layer_place, "is no group");
@@ -309,8 +317,8 @@ std::optional<LayerInfo> check_layer(Faults& faults, hid_t layers, const std::st
   info.softcap = attributes.number("logit_softcap", false).value_or(0.0);
   check_layer_tensors(faults, layer.get(), layer_place, info);
   const bool own_rope = hdf5::kind_of(layer.get(), "rope") != hdf5::Kind::kNone;
-  const Index rotated = own_rope ? check_rope(faults, layer.get(), layer_place) : root_rope;
-  info.has_rope = rotated > 0;
+  info.rope = own_rope ? check_rope(faults, layer.get(), layer_place) : root_rope;
+  const Index rotated = turned_dimensions(info.rope);
   if (info.d > 0 && rotated > info.d) {
     faults.add(own_rope ? join(layer_place, "rope") : std::string("/rope"),
                "inv_freq rotates {} dimensions and {} has d = {}", rotated, layer_place, info.d);
@@ -337,7 +345,7 @@ void check_token_ids(Faults& faults, hid_t sequence, const std::string& place, I
 }
 
 SequenceInfo check_sequence(Faults& faults, hid_t sequences, const std::string& name, int n_layers,
-                            Index root_rope) {
+                            const SharedRope& root_rope) {
   const std::string place = "/sequences/" + name;
   SequenceInfo info;
   info.name = name;
@@ -412,7 +420,7 @@ DumpInfo checked(Faults& faults, hid_t file, const std::string& path) {
   info.path = path;
   const hdf5::Handle root = hdf5::open_group(file, "/");
   check_root(faults, root.get(), info);
-  const Index rope = check_rope(faults, root.get(), "/");
+  const SharedRope rope = check_rope(faults, root.get(), "/");
   if (hdf5::kind_of(root.get(), "sequences") != hdf5::Kind::kGroup) {
     faults.add("/sequences", "group is missing");
     return info;

@@ -132,7 +132,7 @@ TEST_CASE("the description of a dump is what was written") {
   CHECK(layer.window == 8);
   CHECK(layer.softcap == 30.0);
   CHECK(layer.out_rows == 3);
-  CHECK(layer.has_rope);
+  CHECK(layer.rope != nullptr);
 }
 
 TEST_CASE("a stream cut to its first tokens keeps the queries that are left") {

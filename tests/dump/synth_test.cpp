@@ -130,7 +130,7 @@ TEST_CASE("options reach the dump") {
     CHECK(layer.scale == 0.3);
     CHECK(layer.window == 50);
     CHECK(layer.softcap == 20.0);
-    CHECK_FALSE(layer.has_rope);
+    CHECK(layer.rope == nullptr);
   }
 }
 
@@ -278,7 +278,7 @@ TEST_CASE("rope keys and queries are rotated, and become a few contents when rot
   options.theta = 500.0;
   synthesize(options, folder.file("a.h5"));
   const Dump dump(folder.file("a.h5"));
-  CHECK(dump.info().sequences[0].layers[0].has_rope);
+  CHECK(dump.info().sequences[0].layers[0].rope != nullptr);
   const auto data = dump.read_stream("0", 0, 1);
   std::vector<double> inv_freq(8);
   {
