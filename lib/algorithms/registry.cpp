@@ -10,6 +10,12 @@ AlgorithmDescription describe_window();
 AlgorithmDescription describe_dilated_window();
 AlgorithmDescription describe_streaming_llm();
 AlgorithmDescription describe_h2o();
+AlgorithmDescription describe_keyformer();
+AlgorithmDescription describe_snapkv();
+AlgorithmDescription describe_pyramidkv();
+AlgorithmDescription describe_softmax_balance();
+AlgorithmDescription describe_balancekv();
+AlgorithmDescription describe_balancekv_prefill();
 AlgorithmDescription describe_key_attention();
 AlgorithmDescription describe_uniform();
 AlgorithmDescription describe_kcenter();
@@ -18,9 +24,11 @@ AlgorithmDescription describe_oracle_topk();
 
 const std::vector<AlgorithmDescription>& all_algorithms() {
   static const std::vector<AlgorithmDescription> algorithms = {
-      describe_exact(),         describe_window(),  describe_dilated_window(),
-      describe_streaming_llm(), describe_h2o(),     describe_key_attention(),
-      describe_uniform(),       describe_kcenter(), describe_subgen(),
+      describe_exact(),           describe_window(),        describe_dilated_window(),
+      describe_streaming_llm(),   describe_key_attention(), describe_h2o(),
+      describe_keyformer(),       describe_snapkv(),        describe_pyramidkv(),
+      describe_uniform(),         describe_kcenter(),       describe_subgen(),
+      describe_softmax_balance(), describe_balancekv(),     describe_balancekv_prefill(),
       describe_oracle_topk(),
   };
   return algorithms;
