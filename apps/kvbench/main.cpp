@@ -8,6 +8,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "core/error.hpp"
@@ -84,6 +85,9 @@ int run_guarded(int argc, char** argv) {
                "command again to go on\n",
                error.what());
     return kExitIncomplete;
+  } catch (const std::system_error& error) {  // fmt::print on a closed or full stdout
+    fmt::print(stderr, "kvbench: cannot write to standard output: {}\n", error.code().message());
+    return kExitBadInput;
   } catch (const std::bad_alloc&) {
     fmt::print(stderr,
                "kvbench: out of memory; choose fewer tokens (select.tokens), fewer rows "
@@ -102,9 +106,9 @@ int run_guarded(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   int exit_code = run_guarded(argc, argv);
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && exit_code == kExitDone) {
     fmt::print(stderr, "kvbench: cannot write to standard output\n");
-    if (exit_code == kExitDone) exit_code = kExitBadInput;
+    exit_code = kExitBadInput;
   }
   return exit_code;
 }

@@ -1,0 +1,126 @@
+"""plan, list, export, validate, synth, --help, --version: data on stdout, exit codes."""
+
+import csv
+import io
+import unittest
+
+from program import BAD_INPUT, DONE, SHIPPED_DUMP, VIOLATION, Folder, kvbench, strict_json
+
+COMMANDS = ("run", "plan", "inspect", "validate", "synth", "list", "export")
+
+
+class Commands(Folder):
+    def data(self, *arguments):
+        """stdout of a command that succeeds and says nothing."""
+        done = kvbench(*arguments)
+        self.assertEqual((done.returncode, done.stderr), (DONE, ""))
+        return done.stdout
+
+    def test_help_teaches_and_ends_with_an_example(self):
+        for command in COMMANDS:
+            text = self.data(command, "--help")
+            self.assertIn("Examples:", text)
+            self.assertIn(f"kvbench {command} ", text[text.index("Examples:"):])
+        text = self.data("--help")
+        for command in COMMANDS:
+            self.assertIn(f"  {command} ", text)
+
+    def test_version_names_version_and_build(self):
+        self.assertRegex(self.data("--version"), r"^kvbench \d+\.\d+\.\d+")
+
+    def test_no_command_is_a_command_line_fault(self):
+        self.assertEqual(kvbench().returncode, BAD_INPUT)
+
+    def test_plan_agrees_with_the_run(self):
+        plan = strict_json(self.data("plan", "--config", self.sweep(), "--json"))
+        results = self.run_sweep()
+        self.assertEqual(plan["cells"], results["plan"]["cells"])
+        self.assertEqual(plan["hash"], results["plan"]["hash"])
+        self.assertEqual([cell["id"] for cell in plan["cell_list"]],
+                         [cell["id"] for cell in results["cells"]])
+        self.assertEqual(plan["config"], results["config"])
+        self.assertEqual(sum(group["cells"] for group in plan["groups"]), plan["cells"])
+        self.assertGreater(plan["memory_bytes"], 0)
+        self.assertGreater(plan["cost"]["multiply_adds"], 0)
+
+    def test_plan_counts_skips_by_reason(self):
+        algorithms = [{"algorithm": "window", "params": {"budget": 8}},
+                      {"algorithm": "streaming_llm", "params": {"budget": [3, 4, 9], "sinks": 4}}]
+        plan = strict_json(self.data("plan", "--config", self.sweep(algorithms), "--json"))
+        self.assertEqual(plan["skipped"], 8)
+        self.assertEqual(sum(skip["cells"] for skip in plan["skips"]), 8)
+        text = self.data("plan", "--config", self.sweep(algorithms))
+        self.assertIn(plan["skips"][0]["reason"], text)
+        self.assertFalse((self.folder / "results").exists())
+
+    def test_list_algorithms_has_every_parameter(self):
+        algorithms = strict_json(self.data("list", "algorithms", "--json"))
+        by_id = {algorithm["id"]: algorithm for algorithm in algorithms}
+        self.assertLessEqual({"exact", "window", "dilated_window", "streaming_llm", "h2o",
+                              "key_attention", "uniform", "kcenter", "oracle_topk", "subgen"},
+                             set(by_id))
+        self.assertEqual(by_id["subgen"]["aliases"], ["clustergen"])
+        names = [parameter["name"] for parameter in by_id["subgen"]["parameters"]]
+        self.assertLessEqual({"delta", "delta_quantile", "t", "s", "sampling"}, set(names))
+        for algorithm in algorithms:
+            for parameter in algorithm["parameters"]:
+                for name in ("type", "range", "default", "description"):
+                    self.assertIn(name, parameter)
+                self.assertTrue(parameter["description"], (algorithm["id"], parameter["name"]))
+        text = self.data("list", "algorithms")
+        for name in by_id:
+            self.assertIn(name, text)
+
+    def test_list_metrics_names_what_results_hold(self):
+        listed = {metric["path"] for metric in strict_json(self.data("list", "metrics", "--json"))}
+        cell = self.run_sweep()["cells"][0]
+        for name, value in cell["errors"].items():
+            path = f"errors.{name}"
+            self.assertTrue(any(metric == path or metric.startswith(path + ".")
+                                for metric in listed), path)
+        self.assertTrue(self.data("list", "metrics"))
+
+    def test_list_devices_tells_isa_and_threads(self):
+        devices = strict_json(self.data("list", "devices", "--json"))
+        self.assertEqual(devices[0]["device"], "cpu")
+        self.assertTrue(devices[0]["isa"])
+        self.assertGreaterEqual(devices[0]["threads"], 1)
+        self.assertEqual(devices[1]["device"], "cuda")
+        self.assertTrue(devices[1]["available"] or devices[1]["reason"])
+        self.assertIn("cpu", self.data("list", "devices"))
+
+    def test_export_csv_has_every_cell_and_number(self):
+        results = self.run_sweep()
+        text = self.data("export", "--results", self.folder / "out/results.json", "--format", "csv")
+        rows = list(csv.DictReader(io.StringIO(text)))
+        self.assertEqual([row["id"] for row in rows], [cell["id"] for cell in results["cells"]])
+        for row, cell in zip(rows, results["cells"]):
+            self.assertEqual(float(row["errors.relative_l2.mean"]),
+                             cell["errors"]["relative_l2"]["mean"])
+            self.assertEqual(float(row["memory.fraction"]), cell["memory"]["fraction"])
+            self.assertEqual(row["seed"], "" if cell["key"]["seed"] is None
+                             else str(cell["key"]["seed"]))
+
+    def test_export_md_is_a_table(self):
+        results = self.run_sweep()
+        text = self.data("export", "--results", self.folder / "out/results.json", "--format", "md")
+        lines = text.splitlines()
+        self.assertEqual(len(lines), 2 + len(results["cells"]))
+        self.assertEqual({line.count("|") for line in lines}, {lines[0].count("|")})
+
+    def test_validate_exits_0_4_or_2(self):
+        done = kvbench("validate", SHIPPED_DUMP)
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        done = kvbench("validate", SHIPPED_DUMP, "--tolerance", "1e-12")
+        self.assertEqual(done.returncode, VIOLATION, done.stderr)
+        path = self.synth("no-out.h5", "--tokens", 32, "--d", 8, "--out-rows", 0)
+        self.assert_refused(kvbench("validate", path), "out")
+
+    def test_synth_is_seeded(self):
+        first = self.synth("a.h5", "--tokens", 32, "--seed", 3).read_bytes()
+        self.assertEqual(self.synth("b.h5", "--tokens", 32, "--seed", 3).read_bytes(), first)
+        self.assertNotEqual(self.synth("c.h5", "--tokens", 32, "--seed", 4).read_bytes(), first)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,163 @@
+"""Interruptions: kill -9, signals, torn journals, two processes at once, a full disk."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import time
+import unittest
+
+from program import DONE, INCOMPLETE, PROGRAM, Folder, deterministic, kvbench
+
+# Slow enough to be interrupted in the middle, on any machine.
+LONG = {"algorithms": [
+    {"algorithm": "subgen", "params": {"delta_quantile": [0.05, 0.2], "t": [4, 16],
+                                       "s": {"pow2": [6, 9]}}},
+    {"algorithm": "h2o", "params": {"budget": [64, 128]}}], "seeds": {"first": 0, "count": 6}}
+
+
+class Resume(Folder):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.synth("long.h5", "--tokens", 768, "--d", 32, "--layers", 3)
+
+    def long_sweep(self, **more):
+        return self.sweep(dumps=[str(self.made / "long.h5")], **LONG, **more)
+
+    def start(self, config, out="out", *options):
+        return subprocess.Popen(
+            [PROGRAM, "run", "--config", str(config), "--out", str(self.folder / out), *options],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def wait_for_lines(self, process, lines, out="out"):
+        """Until the journal holds so many lines, or the process has ended."""
+        path = self.folder / out / "journal.jsonl"
+        deadline = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < deadline:
+            if path.exists() and path.read_bytes().count(b"\n") >= lines:
+                return
+            time.sleep(0.002)
+
+    def undisturbed(self, config):
+        done = kvbench("run", "--config", config, "--out", self.folder / "undisturbed")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        return deterministic(self.results("undisturbed"))
+
+    def test_killed_at_any_moment_and_run_again_equals_an_undisturbed_run(self):
+        config = self.long_sweep()
+        expected = self.undisturbed(config)
+        for lines in (1, 2, 40, 41, 150, 300):
+            process = self.start(config)
+            self.wait_for_lines(process, lines)
+            process.kill()
+            process.communicate()
+            journal = self.folder / "out/journal.jsonl"
+            before = journal.read_bytes() if journal.exists() else b""
+            whole = before[:before.rfind(b"\n") + 1]
+            again = self.start(config)
+            self.wait_for_lines(again, whole.count(b"\n") + 3)
+            again.kill()
+            again.communicate()
+            if whole:
+                self.assertEqual(journal.read_bytes()[:len(whole)], whole)
+        done = kvbench("run", "--config", config, "--out", self.folder / "out")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        results = self.results()
+        self.assertEqual(deterministic(results), expected)
+        ids = [json.loads(line)["id"] for line in self.journal()[1:]]
+        self.assertEqual(len(ids), len(set(ids)), "a finished cell was computed twice")
+        self.assertGreater(len(results["provenance"]), 1)
+
+    def test_signals_end_with_5_and_an_incomplete_result_that_can_be_resumed(self):
+        config = self.long_sweep()
+        expected = self.undisturbed(config)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            out = f"out-{number}"
+            process = self.start(config, out)
+            self.wait_for_lines(process, 20, out)
+            process.send_signal(number)
+            _, talk = process.communicate(timeout=120)
+            self.assertEqual(process.returncode, INCOMPLETE, talk)
+            self.assertIn("run the same command again", talk)
+            results = self.results(out)
+            self.assertEqual(results["status"], "incomplete")
+            self.assertEqual(len(results["cells"]), len(self.journal(out)) - 1)
+            self.assertLess(len(results["cells"]), results["plan"]["cells"])
+            done = kvbench("run", "--config", config, "--out", self.folder / out)
+            self.assertEqual(done.returncode, DONE, done.stderr)
+            self.assertEqual(deterministic(self.results(out)), expected)
+            self.assertEqual(self.results(out)["status"], "complete")
+
+    def test_a_second_sigint_kills_at_once(self):
+        process = self.start(self.long_sweep())
+        self.wait_for_lines(process, 5)
+        os.kill(process.pid, signal.SIGSTOP)  # both arrive before it can finish by itself
+        process.send_signal(signal.SIGINT)
+        os.kill(process.pid, signal.SIGCONT)
+        for _ in range(100):
+            if process.poll() is not None:
+                break
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.001)
+        process.communicate(timeout=120)
+        self.assertIn(process.returncode, (-signal.SIGINT, INCOMPLETE))
+
+    def test_a_torn_last_line_is_dropped(self):
+        config = self.sweep()
+        expected = deterministic(self.run_sweep())
+        path = self.folder / "out/journal.jsonl"
+        text = path.read_bytes()
+        for cut in (len(text) - 1, len(text) - 300, text.rfind(b"\n", 0, -1) + 2):
+            path.write_bytes(text[:cut])
+            done = kvbench("run", "--config", config, "--out", self.folder / "out")
+            self.assertEqual(done.returncode, DONE, done.stderr)
+            self.assertEqual(deterministic(self.results()), expected)
+
+    def test_two_processes_on_one_folder_are_refused(self):
+        config = self.long_sweep()
+        first = self.start(config)
+        self.wait_for_lines(first, 2)
+        done = kvbench("run", "--config", config, "--out", self.folder / "out")
+        self.assert_refused(done, "another kvbench run", "--out")
+        first.terminate()
+        first.communicate()
+        self.assertEqual(first.returncode, INCOMPLETE)
+
+    def test_a_full_disk_ends_with_a_clear_error_and_an_intact_journal(self):
+        config = self.sweep()
+        expected = deterministic(self.run_sweep())
+        limit = os.path.getsize(self.folder / "out/journal.jsonl") // 2
+
+        def small_files():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+        done = kvbench("run", "--config", config, "--out", self.folder / "full",
+                       preexec_fn=small_files)
+        self.assertEqual(done.returncode, INCOMPLETE, done.stderr)
+        self.assertIn("journal.jsonl", done.stderr)
+        text = (self.folder / "full/journal.jsonl").read_text()
+        self.assertTrue(text.endswith("\n"))
+        for line in text.splitlines():
+            json.loads(line)
+        done = kvbench("run", "--config", config, "--out", self.folder / "full")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertEqual(deterministic(self.results("full")), expected)
+
+    def test_a_changed_sweep_keeps_the_cells_that_stay(self):
+        self.run_sweep()
+        lines = self.journal()
+        results = self.run_sweep("--set", "/seeds=[0,1,2]")
+        self.assertEqual(results["status"], "complete")
+        self.assertEqual(self.journal()[1:len(lines)], lines[1:])
+        self.assertEqual(len(self.journal()) - len(lines), 2 * 2 * 2)
+        done = kvbench("run", "--config", self.sweep(seeds=[0, 1, 2]), "--out",
+                       self.folder / "other")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertEqual(deterministic(results), deterministic(self.results("other")))
+
+
+if __name__ == "__main__":
+    unittest.main()

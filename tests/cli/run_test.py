@@ -1,0 +1,214 @@
+"""`kvbench run`: what it writes, where, and what does not change it."""
+
+import json
+import shlex
+import subprocess
+import unittest
+
+from program import (DONE, FAILED_CELLS, PROGRAM, SHIPPED_DUMP, Folder, deterministic, kvbench,
+                     strict_json)
+
+
+class Run(Folder):
+    def test_results_have_the_names_of_the_contract(self):
+        results = self.run_sweep()
+        self.assertEqual(list(results), [
+            "schema_version", "kind", "name", "status", "config", "provenance", "plan", "dumps",
+            "cells", "groups", "summary"])
+        self.assertEqual((results["kind"], results["status"]), ("kvbench.results", "complete"))
+        # 2 layers x 2 heads x (exact + 2 windows + 2 uniform x 2 seeds)
+        self.assertEqual(results["plan"]["cells"], 28)
+        self.assertEqual(len(results["cells"]), 28)
+        self.assertEqual(results["plan"]["ok"], 28)
+        cell = results["cells"][0]
+        self.assertEqual(list(cell), ["id", "status", "key", "label", "derived", "errors", "mass",
+                                      "clusters", "memory", "counters", "timing", "repro"])
+        self.assertEqual(set(cell["key"]), {
+            "dump", "sequence", "layer", "kv_head", "tokens", "prompt_tokens", "rows", "algorithm",
+            "params", "seed", "element_bytes", "device"})
+        self.assertEqual(cell["key"]["dump"], results["dumps"][0]["fingerprint"])
+        self.assertLess(cell["errors"]["relative_l2"]["max"], 1e-10)
+        self.assertEqual(len(results["groups"]), 2)
+        self.assertEqual(set(results["groups"][0]["timing"]),
+                         {"read_seconds", "reference_seconds", "metrics_seconds"})
+
+    def test_the_journal_has_a_header_and_one_line_per_cell(self):
+        results = self.run_sweep()
+        header, *lines = map(json.loads, self.journal())
+        self.assertEqual(header["kind"], "kvbench.journal")
+        self.assertEqual(header["plan"]["hash"], results["plan"]["hash"])
+        self.assertEqual(sorted(line["id"] for line in lines),
+                         sorted(cell["id"] for cell in results["cells"]))
+        left = {path.name for path in (self.folder / "out").iterdir()}
+        self.assertEqual(left, {"journal.jsonl", "journal.lock", "results.json"})
+
+    def test_the_default_folder_is_results_and_the_sweeps_name(self):
+        config = self.sweep(name="by-name")
+        done = kvbench("run", "--config", config, cwd=self.folder)
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertTrue((self.folder / "results/by-name/results.json").is_file())
+
+    def test_a_second_run_computes_nothing_and_says_the_same(self):
+        first = self.run_sweep()
+        journal = self.journal()
+        self.assertEqual(json.dumps(self.run_sweep()), json.dumps(first))
+        self.assertEqual(self.journal(), journal)
+
+    def test_threads_do_not_change_the_content(self):
+        options = {"algorithms": [
+            {"algorithm": "exact"}, {"algorithm": "h2o", "params": {"budget": [8, 16]}},
+            {"algorithm": "subgen", "params": {"delta_quantile": 0.1, "t": 2, "s": [4, 16]}}]}
+        one = self.run_sweep("--threads", 1, **options)
+        two = self.run_sweep("--threads", 2, "--fresh", **options)
+        five = self.run_sweep("--threads", 5, "--fresh", **options)
+        self.assertEqual(two["provenance"][0]["threads"], 2)
+        self.assertEqual(deterministic(one), deterministic(two))
+        self.assertEqual(deterministic(one), deterministic(five))
+
+    def test_fresh_computes_everything_again(self):
+        first = self.run_sweep()
+        again = self.run_sweep("--fresh")
+        self.assertEqual(len(again["provenance"]), 1)
+        self.assertNotEqual(json.dumps(first), json.dumps(again))
+        self.assertEqual(deterministic(first), deterministic(again))
+
+    def test_only_narrows_the_plan_and_changes_no_cell(self):
+        whole = self.run_sweep()
+        config = self.sweep()
+        done = kvbench("run", "--config", config, "--out", self.folder / "part", "--only",
+                       "window/*/*/1/*", "--only", whole["cells"][0]["id"])
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        part = self.results("part")
+        self.assertEqual(part["status"], "complete")
+        self.assertEqual(part["plan"]["cells"], 5)
+        self.assertNotEqual(part["plan"]["hash"], whole["plan"]["hash"])
+        by_id = {cell["id"]: cell for cell in whole["cells"]}
+        for cell in part["cells"]:
+            for name in ("key", "errors", "memory", "mass", "derived", "counters"):
+                self.assertEqual(cell[name], by_id[cell["id"]][name])
+
+    def test_set_replaces_a_value_of_the_sweep(self):
+        results = self.run_sweep("--set", "/seeds=[5]", "--set", "/algorithms/2/params/T=1")
+        seeds = {cell["key"]["seed"] for cell in results["cells"]}
+        self.assertEqual(seeds, {5, None})
+        self.assertEqual(results["plan"]["cells"], 4 * (1 + 2 + 1))
+
+    def test_repro_runs_as_printed_from_any_folder(self):
+        results = self.run_sweep("--set", "/name=\"again\"", "--set",
+                                 "/algorithms/1/params/budget=[8, 24]")
+        cell = results["cells"][-1]
+        words = shlex.split(cell["repro"])
+        self.assertEqual(words[0], "kvbench")
+        self.assertNotIn("--out", words)
+        self.assertIn("/algorithms/1/params/budget=[8, 24]", words)
+        for place in ("elsewhere", "out"):  # the second holds the whole run's journal
+            where = self.folder / place
+            where.mkdir(exist_ok=True)
+            done = subprocess.run([PROGRAM, *words[1:]], cwd=where, capture_output=True, text=True,
+                                  check=False)
+            self.assertEqual(done.returncode, DONE, done.stderr)
+            again = strict_json((where / "results/again/results.json").read_text())
+            self.assertEqual(len(again["cells"]), 1)
+            self.assertEqual(again["cells"][0]["id"], cell["id"])
+            self.assertEqual(again["cells"][0]["errors"], cell["errors"])
+
+    def test_repro_runs_where_the_whole_sweep_ran(self):
+        config = self.sweep(name="here")
+        done = kvbench("run", "--config", config, cwd=self.folder)
+        whole = strict_json((self.folder / "results/here/results.json").read_text())
+        cell = whole["cells"][3]
+        done = subprocess.run([PROGRAM, *shlex.split(cell["repro"])[1:]], cwd=self.folder,
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        # Nothing of the whole run is lost: it comes back without computing.
+        done = kvbench("run", "--config", config, cwd=self.folder)
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        back = strict_json((self.folder / "results/here/results.json").read_text())
+        self.assertEqual(deterministic(back), deterministic(whole))
+        self.assertEqual(len(back["provenance"]), 1)
+
+    def test_a_run_ends_with_a_table_best_first_on_stderr(self):
+        done = kvbench("run", "--config", self.sweep(), "--out", self.folder / "out")
+        lines = done.stderr.splitlines()
+        start = next(i for i, line in enumerate(lines) if line.startswith("algorithm "))
+        rows = [line.split() for line in lines[start + 1:start + 4]]
+        self.assertEqual({row[0] for row in rows}, {"exact", "window", "uniform"})
+        errors = [float(row[1]) for row in rows]
+        self.assertEqual(errors, sorted(errors))
+        self.assertEqual(rows[0][:3], ["exact", "0.0000", "100.0%"])
+
+    def test_quiet_says_nothing(self):
+        done = kvbench("run", "--config", self.sweep(), "--out", self.folder / "out", "--quiet")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (DONE, "", ""))
+
+    def test_nothing_on_stderr_moves_the_cursor_in_a_pipe(self):
+        done = kvbench("run", "--config", self.sweep(), "--out", self.folder / "out")
+        self.assertNotIn("\r", done.stderr)
+        self.assertNotIn("\033", done.stderr)
+
+    def test_skipped_cells_are_results_with_a_reason(self):
+        results = self.run_sweep(algorithms=[
+            {"algorithm": "window", "params": {"budget": 8}},
+            {"algorithm": "streaming_llm", "params": {"budget": 4, "sinks": 4}}])
+        self.assertEqual((results["plan"]["ok"], results["plan"]["skipped"]), (4, 4))
+        skipped = [cell for cell in results["cells"] if cell["status"] == "skipped"]
+        self.assertEqual(len(skipped), 4)
+        for cell in skipped:
+            self.assertTrue(cell["reason"])
+            self.assertIsNone(cell["errors"])
+        self.assertEqual({entry["algorithm"] for entry in results["summary"]}, {"window"})
+
+    def test_a_failing_cell_stops_nobody_and_exits_3(self):
+        # The scale makes finite queries and keys overflow to infinite logits.
+        self.synth("big.h5", "--tokens", 64, "--d", 8, "--scale", 1e307, "--out-rows", 0)
+        results = self.run_sweep(expect=FAILED_CELLS,
+                                 dumps=[str(self.made / "tiny.h5"), str(self.made / "big.h5")])
+        self.assertEqual(results["status"], "complete")
+        failed = [cell for cell in results["cells"] if cell["status"] == "failed"]
+        self.assertEqual(results["plan"]["failed"], len(failed))
+        self.assertEqual(results["plan"]["ok"], 28)
+        self.assertTrue(all(cell["reason"] for cell in failed))
+        big = [dump["fingerprint"] for dump in results["dumps"] if "big" in dump["path"]]
+        self.assertEqual({cell["key"]["dump"] for cell in failed}, set(big))
+        # Failed cells stay failed without --retry-failed, and are computed again with it.
+        lines = len(self.journal())
+        both = [str(self.made / "tiny.h5"), str(self.made / "big.h5")]
+        self.run_sweep(expect=FAILED_CELLS, dumps=both)
+        self.assertEqual(len(self.journal()), lines)
+        self.run_sweep("--retry-failed", expect=FAILED_CELLS, dumps=both)
+        self.assertEqual(len(self.journal()), lines + len(failed))
+
+    def test_rows_are_kept_where_the_sweep_asks_for_them(self):
+        results = self.run_sweep(output={"rows": True})
+        self.assertTrue((self.folder / "out/results.rows.h5").is_file())
+        try:
+            import h5py
+        except ImportError:
+            self.skipTest("no h5py")
+        with h5py.File(self.folder / "out/results.rows.h5") as rows:
+            self.assertEqual(set(rows), {cell["id"] for cell in results["cells"]})
+            for cell in results["cells"]:
+                values = rows[cell["id"]]["relative_l2"]
+                self.assertEqual(values.shape[1], rows[cell["id"]]["rows"].shape[0])
+                self.assertAlmostEqual(values[:].mean(), cell["errors"]["relative_l2"]["mean"],
+                                       delta=1e-12)
+        # Cells that were computed without rows are computed again when rows are asked for.
+        (self.folder / "out/results.rows.h5").unlink()
+        again = self.run_sweep(output={"rows": True})
+        self.assertEqual(deterministic(again), deterministic(results))
+        with h5py.File(self.folder / "out/results.rows.h5") as rows:
+            self.assertEqual(len(rows), len(results["cells"]))
+
+    def test_the_shipped_dump_runs(self):
+        results = self.run_sweep(dumps=[str(SHIPPED_DUMP)], select={"layers": [1], "tokens": 512},
+                                 seeds=[0], evaluate={"rows": {"last": 64}})
+        self.assertEqual(results["plan"]["ok"], results["plan"]["cells"])
+        by_label = {entry["label"]: entry for entry in results["summary"]
+                    if entry["layer"] is None and entry["params"].get("budget") in (None, 32)
+                    and entry["params"].get("T") in (None, 1)}
+        self.assertLess(by_label["exact"]["errors"]["relative_l2.mean"]["mean"], 1e-12)
+        self.assertGreater(by_label["window"]["errors"]["relative_l2.mean"]["mean"], 0.05)
+
+
+if __name__ == "__main__":
+    unittest.main()
