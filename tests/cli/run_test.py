@@ -178,6 +178,33 @@ class Run(Folder):
         self.run_sweep("--retry-failed", expect=FAILED_CELLS, dumps=both)
         self.assertEqual(len(self.journal()), lines + len(failed))
 
+    def test_what_is_found_only_when_a_stream_is_read_fails_its_cells(self):
+        try:
+            import h5py
+            import numpy
+        except ImportError:
+            self.skipTest("no h5py")
+        # More than 1 GiB, of which the fingerprint reads samples; nearly all of it is fill value.
+        with h5py.File(self.made / "huge.h5", "w") as dump:
+            dump.attrs.update({"format": "kvbench-dump", "format_version": 1, "model": "made up",
+                               "producer": "test", "n_layers": 1})
+            layer = dump.create_group("sequences/0/layers/0")
+            layer.attrs.update({"scale": 0.1, "sliding_window": 0, "logit_softcap": 0.0})
+            draw = numpy.random.default_rng(0)
+            for name in "qkv":
+                tensor = layer.create_dataset(name, (2, 1 << 20, 256), "f2", chunks=(1, 1024, 256))
+                tensor[:, :1024] = draw.standard_normal((2, 1024, 256))
+            layer["k"][1, 777, 5] = numpy.nan
+        results = self.run_sweep(expect=FAILED_CELLS, dumps=[str(self.made / "huge.h5")],
+                                 select={"tokens": 1024})
+        self.assertEqual(results["plan"]["ok"], results["plan"]["failed"])
+        for cell in results["cells"]:
+            if cell["status"] == "ok":
+                continue
+            self.assertEqual(cell["key"]["kv_head"], 1)
+            for word in ("huge.h5", "/sequences/0/layers/0/k", "head 1", "token 777"):
+                self.assertIn(word, cell["reason"])
+
     def test_rows_are_kept_where_the_sweep_asks_for_them(self):
         results = self.run_sweep(output={"rows": True})
         self.assertTrue((self.folder / "out/results.rows.h5").is_file())
