@@ -45,14 +45,13 @@ LogitNoise Scoring::noise_on(const Stream& stream, std::uint32_t seed) const {
 }
 
 SharedWork prompt_scores(const Scoring& scoring, std::uint32_t seed) {
-  return {prompt_scores_key(scoring, seed),
-          [scoring, seed](const Stream& stream, Index prompt, const Kernels& kernels) {
+  return {prompt_scores_key(scoring, seed), [scoring, seed](const SharedSetting& setting) {
             ScoreRule rule;
-            rule.noise = scoring.noise_on(stream, seed);
+            rule.noise = scoring.noise_on(setting.stream, seed);
             rule.temperature = scoring.tau_init;
             rule.decay = scoring.decay;
             rule.gain = scoring.gain;
-            PromptScores sums = kernels.score_sums(stream, 0, prompt, rule);
+            PromptScores sums = setting.kernels.score_sums(setting.stream, 0, setting.prompt, rule);
             for (const auto& head : sums) {
               for (const double score : head) {
                 if (!std::isfinite(score)) throw CellError("logits of the prompt overflow");

@@ -47,9 +47,18 @@ struct Setting {
   const std::vector<Index>* scored_rows = nullptr;
 };
 
+// What shared work may look at.
+struct SharedSetting {
+  const Stream& stream;
+  Index prompt;
+  const Kernels& kernels;
+  // Rows that will be scored, for `derived` alone; null: every row with a stored query.
+  const std::vector<Index>* scored_rows = nullptr;
+};
+
 struct SharedWork {
   std::string key;
-  std::function<std::any(const Stream&, Index prompt, const Kernels&)> compute;
+  std::function<std::any(const SharedSetting&)> compute;
 };
 
 // The logits of one decode row, for algorithms that score. x[g][j] is defined for visible tokens j

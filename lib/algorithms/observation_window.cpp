@@ -101,18 +101,18 @@ void describe_observation_window(AlgorithmDescription& d) {
     std::vector<SharedWork> work;
     if (keeps_whole_prompt(params, shape, prompt)) return work;
     const Index window = params.integer("window");
-    work.push_back(
-        {scores_key(window), [window](const Stream& stream, Index p, const Kernels& kernels) {
-           Scores sums = kernels.score_sums(stream, p - window, p);
-           for (const auto& head : sums) {
-             for (const double score : head) {
-               if (!std::isfinite(score)) {
-                 throw CellError("logits of the prompt overflow");
-               }
-             }
-           }
-           return std::any(std::move(sums));
-         }});
+    work.push_back({scores_key(window), [window](const SharedSetting& setting) {
+                      Scores sums = setting.kernels.score_sums(
+                          setting.stream, setting.prompt - window, setting.prompt);
+                      for (const auto& head : sums) {
+                        for (const double score : head) {
+                          if (!std::isfinite(score)) {
+                            throw CellError("logits of the prompt overflow");
+                          }
+                        }
+                      }
+                      return std::any(std::move(sums));
+                    }});
     return work;
   };
 }

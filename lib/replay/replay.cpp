@@ -175,7 +175,7 @@ SharedPieces compute_shared(const Stream& stream, const ReplaySetting& setting,
   parallel_for(static_cast<Index>(list.size()), [&](Index w) {
     const SharedWork& piece = *list[static_cast<std::size_t>(w)];
     try {
-      std::any result = piece.compute(stream, setting.prompt, kernels);
+      std::any result = piece.compute({stream, setting.prompt, kernels, &setting.rows});
       const std::lock_guard<std::mutex> lock(mutex);
       pieces.results.put(piece.key, std::move(result));
     } catch (const std::exception& error) {

@@ -6,6 +6,7 @@ namespace kvbench {
 
 void Sketch::count(const SketchRow& row, Index sign) {
   if (row.token < 0) return;
+  sign *= row.copies;
   held_.tokens += row.counts_as_token ? sign : 0;
   held_.keys += row.holds_key ? sign : 0;
   held_.values += row.holds_value ? sign : 0;

@@ -19,7 +19,8 @@ struct SketchRow {
   bool holds_value = true;
   std::uint8_t weight_numbers = 0;  // numbers stored for its weights: one per distinct column
   bool counts_as_token = true;      // SubGen's representatives are keys, but no samples
-  bool scaled = false;              // w_num is multiplied by Sketch::numerator_scale
+  std::int32_t copies = 1;  // equal rows that are held; the weights are those of all of them
+  bool scaled = false;      // w_num is multiplied by Sketch::numerator_scale
 
   static SketchRow exact(Index token) {
     SketchRow row;

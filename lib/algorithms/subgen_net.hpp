@@ -1,0 +1,55 @@
+// What SubGen's cells share: the deterministic part of its state, and what theory says of it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "algorithms/algorithm.hpp"
+
+namespace kvbench {
+
+// mu after each token from `first` on, and the weight of each token.
+struct SlotWeights {
+  std::vector<double> weight;
+  std::vector<double> cumulative;
+};
+
+// The delta-net, and quantities of Theorem 1 that depend on neither t, s nor seed.
+struct SubGenNet {
+  Clustering clustering;
+  // Mean over scored rows and query heads of t Var(tau) / Z^2 (identity I4: clusters are given, so
+  // Var tau = sum_i n_i^2 Var_{C_i}(e^x) / t).
+  double normalizer_variance = 0.0;
+};
+
+struct SubGenStream {
+  SlotWeights weights;
+  double srank = 0.0;         // ||V||_F^2 / ||V||_op^2 over all n tokens
+  double q_norm_bound = 0.0;  // r = max ||scale q|| over scored rows and the group's heads
+  // Mean over scored rows and query heads of s E||z - N||^2 / (||e^x||^2 ||V_i||_op^2) (identity
+  // I3: s E||z - N||^2 = mu sum e^2x ||v||^2 / w - ||N||^2).
+  double numerator_variance = 0.0;
+};
+
+SharedWork subgen_net(const Params& params, Index prompt);
+SharedWork subgen_stream(const Params& params, Index prompt);
+
+// Theorem 1 with explicit constants, each of its two events at 0.005: sufficient for failure 0.01
+// at epsilon <= 1. All in terms of ln rho = 2 delta r, since rho itself overflows on real keys.
+struct SubGenTheorem {
+  double log_rho = 0.0;
+  double srank = 0.0;
+  double clusters = 0.0;  // m'
+
+  // s = 1800 srank / epsilon^2 and t = min(450 (rho - 1)^2 / rho, 27 rho ln(400 m')) / epsilon^2,
+  // capped at `cap`.
+  double slots(double epsilon, double cap) const;
+  double samples(double epsilon, double cap) const;
+  // The epsilon that given t and s are sufficient for; may be infinite.
+  double epsilon(double t, double s) const;
+
+ private:
+  double log_samples_times_epsilon_squared() const;
+};
+
+}  // namespace kvbench
