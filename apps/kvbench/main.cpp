@@ -8,7 +8,6 @@
 #include <exception>
 #include <new>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "core/error.hpp"
@@ -85,15 +84,16 @@ int run_guarded(int argc, char** argv) {
                "command again to go on\n",
                error.what());
     return kExitIncomplete;
-  } catch (const std::system_error& error) {  // fmt::print on a closed or full stdout
-    fmt::print(stderr, "kvbench: cannot write to standard output: {}\n", error.code().message());
-    return kExitBadInput;
   } catch (const std::bad_alloc&) {
     fmt::print(stderr,
                "kvbench: out of memory; choose fewer tokens (select.tokens), fewer rows "
                "(evaluate.rows) or fewer threads (--threads)\n");
     return kExitBadInput;
   } catch (const std::exception& error) {
+    if (std::ferror(stdout) != 0) {  // fmt::print throws where stdout is closed or full
+      fmt::print(stderr, "kvbench: cannot write to standard output: {}\n", error.what());
+      return kExitBadInput;
+    }
     fmt::print(stderr,
                "kvbench: internal error: {}\nkvbench: this is a bug; please report it with the "
                "command line and the output of `kvbench --version`\n",

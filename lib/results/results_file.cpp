@@ -60,7 +60,10 @@ Json groups_json(const std::string& path, const Plan& plan,
     } else {
       const auto found =
           earlier.find(group_identity(entry["dump"], entry["sequence"], entry["layer"]));
-      entry["timing"] = found == earlier.end() ? Json(nullptr) : found->second;
+      entry["timing"] = found != earlier.end() ? found->second
+                                               : Json{{"read_seconds", nullptr},
+                                                      {"reference_seconds", nullptr},
+                                                      {"metrics_seconds", nullptr}};
     }
     groups.push_back(std::move(entry));
   }

@@ -33,7 +33,8 @@ struct ResultsOutcome {
 
 // Writes `path` from what `journal` holds of `plan`, one record in memory at a time. `timing` per
 // group of the plan; where a group has none its timing is taken from the file that is replaced, if
-// that was of the same plan, else null. Throws OutputError; nothing half-written remains.
+// that was of the same plan, else its numbers are null. Throws OutputError; nothing half-written
+// remains.
 ResultsOutcome write_results(const std::string& path, const Plan& plan, const Journal& journal,
                              const std::vector<std::optional<GroupTiming>>& timing);
 
