@@ -61,6 +61,25 @@ struct SharedWork {
   std::function<std::any(const SharedSetting&)> compute;
 };
 
+// What an algorithm is replayed on. Cells are per KV head all the same: a model-scoped algorithm
+// makes its decisions once for all layers and heads of its scope, as model work, and each cell then
+// follows them on its own stream.
+enum class ReplayUnit { kHead, kModel };
+
+// What model work may look at: every stream of the scope, one at a time, in a fixed order, as often
+// as wanted; all have the same tokens and hold every query.
+struct ModelSetting {
+  std::function<void(const std::function<void(const Stream&)>&)> for_each_stream;
+  Index prompt;
+  Index tokens;
+  const Kernels& kernels;
+};
+
+struct ModelWork {
+  std::string key;  // its result reaches the cells of the scope through SharedResults
+  std::function<std::any(const ModelSetting&)> compute;
+};
+
 // The logits of one decode row, for algorithms that score. x[g][j] is defined for visible tokens j
 // in [lo, row]; e[g][j] = exp(x[g][j] - max[g]).
 struct RowLogits {
@@ -140,6 +159,9 @@ struct AlgorithmDescription {
       shared_work = [](const Params&, const StreamShape&, Index, std::uint32_t) {
         return std::vector<SharedWork>{};
       };
+  std::function<ReplayUnit(const Params&)> unit = [](const Params&) { return ReplayUnit::kHead; };
+  // Only for ReplayUnit::kModel.
+  std::function<ModelWork(const Params&, std::uint32_t seed)> model_work;
   std::function<std::unique_ptr<Algorithm>(const Setting&)> create;
   // Keeps every token for good, whatever it attends to: memory is that of `exact`.
   std::function<bool(const Params&)> keeps_everything = [](const Params&) { return false; };

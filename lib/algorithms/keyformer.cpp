@@ -13,12 +13,13 @@
 // Noted, not done: evicting every m-th row only, attending to k tokens, age-normalised scores.
 #include "algorithms/accumulated_scores.hpp"
 #include "algorithms/budget.hpp"
+#include "algorithms/model_scope.hpp"
 #include "algorithms/positions.hpp"
 
 namespace kvbench {
 namespace {
 
-Scoring scoring(const Params& params, const StreamShape& shape, Index prompt) {
+Scoring scoring(const Params& params, Index tokens, Index prompt) {
   Scoring out;
   const std::string& noise = params.word("noise");
   out.noise = noise == "gumbel"     ? LogitNoise::Kind::kGumbel
@@ -27,8 +28,8 @@ Scoring scoring(const Params& params, const StreamShape& shape, Index prompt) {
                                     : LogitNoise::Kind::kNone;
   out.fresh_noise = params.word("draw") == "row";
   out.tau_init = params.real("tau_init");
-  const double rows = params.is_word("gen_len") ? static_cast<double>(shape.tokens - prompt)
-                                                : params.real("gen_len");
+  const double rows =
+      params.is_word("gen_len") ? static_cast<double>(tokens - prompt) : params.real("gen_len");
   out.tau_step = (params.real("tau_end") - out.tau_init) / rows;
   const double alpha = params.real("damping");
   (params.word("damping_form") == "new" ? out.gain : out.decay) = alpha;
@@ -77,6 +78,22 @@ class ReleasedKeyformer final : public Algorithm {
   std::vector<Index> keys_;  // ascending
 };
 
+bool whole_model(const Params& params) { return params.word("scope") == "model"; }
+
+std::string trace_key(const Params& params, std::uint32_t seed) {
+  std::string key = "keyformer trace, seed " + std::to_string(seed);
+  for (const auto& [name, value] : params.entries()) key += ", " + name + " " + to_string(value);
+  return key;
+}
+
+ModelWork shared_trace(const Params& params, std::uint32_t seed) {
+  return {trace_key(params, seed), [params, seed](const ModelSetting& setting) {
+            return std::any(trace_model(setting, scoring(params, setting.tokens, setting.prompt),
+                                        params.tokens("budget", setting.prompt),
+                                        recent_window(params, setting.prompt), seed));
+          }};
+}
+
 Parameter real(const char* name, double fallback, double minimum, bool open, const char* doc) {
   Parameter p;
   p.name = name;
@@ -111,7 +128,9 @@ AlgorithmDescription describe_keyformer() {
       choice_parameter("draw", {"token", "row"}, "noise once per token, or afresh for every row"),
       real("damping", 1.0, 0.0, false, "alpha"),
       choice_parameter("damping_form", {"new", "old"}, "new: f += alpha s; old: f = alpha f + s"),
-      choice_parameter("scope", {"layer"}, "layer: scores per KV head's stream"),
+      choice_parameter("scope", {"layer", "model"},
+                       "layer: scores per KV head's stream; model: one score and one kept set over "
+                       "all selected layers and heads"),
       positions_parameter(),
       group_parameter(),
       choice_parameter("semantics", {"paper", "released"},
@@ -120,8 +139,26 @@ AlgorithmDescription describe_keyformer() {
     return params.word("noise") == "gumbel" || params.word("noise") == "gaussian";
   };
   d.needs = [](const Params& params) {
-    return Needs{.row_logits = params.word("semantics") == "paper", .prompt_queries = true};
+    return Needs{.row_logits = params.word("semantics") == "paper" && !whole_model(params),
+                 .prompt_queries = true};
   };
+  d.fault = [](const Params& params) -> std::optional<std::pair<std::string, std::string>> {
+    if (!whole_model(params)) return std::nullopt;
+    if (params.word("semantics") == "released") {
+      return std::pair{std::string("scope"),
+                       std::string("model is not what the released code does: "
+                                   "leave semantics at paper")};
+    }
+    if (at_cache_positions(params)) {
+      return std::pair{std::string("scope"),
+                       std::string("model attends at original positions: leave positions out")};
+    }
+    return std::nullopt;
+  };
+  d.unit = [](const Params& params) {
+    return whole_model(params) ? ReplayUnit::kModel : ReplayUnit::kHead;
+  };
+  d.model_work = shared_trace;
   d.skip_reason = [](const Params& params, const StreamShape& shape,
                      Index prompt) -> std::optional<std::string> {
     if (auto reason = empty_budget(params, prompt)) return reason;
@@ -129,14 +166,23 @@ AlgorithmDescription describe_keyformer() {
       return "semantics: released attends to the new token as part of the recent window, and "
              "recent_fraction leaves 0 tokens";
     }
+    if (whole_model(params) && shape.slides()) {
+      return "scope: model keeps one set in all layers, and a layer of the scope has a sliding "
+             "window";
+    }
     return no_rope(params, shape);
   };
   d.shared_work = [](const Params& params, const StreamShape& shape, Index prompt,
                      std::uint32_t seed) {
-    return std::vector<SharedWork>{prompt_scores(scoring(params, shape, prompt), seed)};
+    if (whole_model(params)) return std::vector<SharedWork>{};
+    return std::vector<SharedWork>{prompt_scores(scoring(params, shape.tokens, prompt), seed)};
   };
   d.create = [](const Setting& setting) -> std::unique_ptr<Algorithm> {
-    const Scoring rule = scoring(setting.params, setting.stream.shape, setting.prompt);
+    if (whole_model(setting.params)) {
+      return std::make_unique<TraceFollower>(
+          setting, setting.shared.get<ModelTrace>(trace_key(setting.params, setting.seed)), 2);
+    }
+    const Scoring rule = scoring(setting.params, setting.stream.shape.tokens, setting.prompt);
     const Index recent = recent_window(setting.params, setting.prompt);
     if (setting.params.word("semantics") == "released") {
       return std::make_unique<ReleasedKeyformer>(setting, rule, recent);

@@ -159,6 +159,7 @@ struct SharedPieces {
 SharedPieces compute_shared(const Stream& stream, const ReplaySetting& setting,
                             const std::vector<ReplayCell>& cells, const Kernels& kernels) {
   SharedPieces pieces;
+  if (setting.model_results != nullptr) pieces.results = *setting.model_results;
   std::map<std::string, SharedWork> work;
   for (const ReplayCell& cell : cells) {
     std::vector<std::string> keys;

@@ -25,6 +25,8 @@ struct ReplaySetting {
   std::vector<Index> rows;  // scored decode rows, ascending, each in [P, n)
   int element_bytes = 2;    // bytes per number of a key or value in the memory report
   bool keep_row_errors = false;
+  // Results of model work, for cells whose algorithm is replayed on the whole model; may be null.
+  const SharedResults* model_results = nullptr;
 };
 
 // Per KV head, counted from the sketch.

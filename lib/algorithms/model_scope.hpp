@@ -1,0 +1,39 @@
+// Accumulated scores shared by all layers and heads of a model: one set of tokens is kept in all of
+// them (Keyformer's shared score).
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "algorithms/accumulated_scores.hpp"
+
+namespace kvbench {
+
+// Which tokens are held, decided once for the whole scope.
+struct ModelTrace {
+  std::vector<Index> prompt_kept;  // ascending
+  std::vector<Index> evicted;      // after decode row P + m: the token that goes, or -1
+};
+
+// f_j = sum over layers, query heads and rows of s; every stream answers row i, then one token
+// goes.
+ModelTrace trace_model(const ModelSetting& setting, const Scoring& scoring, Index budget,
+                       Index recent, std::uint32_t seed);
+
+// Follows a trace on one stream.
+class TraceFollower final : public Algorithm {
+ public:
+  TraceFollower(const Setting& setting, const ModelTrace& trace, Index numbers_per_head);
+
+  void extend(Index first, Index last) override;
+  void finish_prompt() override;
+
+ private:
+  void count_scores();
+
+  const Setting setting_;
+  const ModelTrace& trace_;
+  Index numbers_per_token_;
+};
+
+}  // namespace kvbench
