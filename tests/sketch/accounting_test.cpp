@@ -16,10 +16,10 @@ Holdings recount(const Sketch& sketch) {
   held.bookkeeping = sketch.bookkeeping;
   for (const SketchRow& row : sketch.rows()) {
     if (row.token < 0) continue;
-    if (row.counts_as_token) ++held.tokens;
-    if (row.holds_key) ++held.keys;
-    if (row.holds_value) ++held.values;
-    held.bookkeeping += row.weight_numbers;
+    if (row.counts_as_token) held.tokens += row.copies;
+    if (row.holds_key) held.keys += row.copies;
+    if (row.holds_value) held.values += row.copies;
+    held.bookkeeping += row.copies * row.weight_numbers;
   }
   return held;
 }
@@ -53,6 +53,7 @@ TEST_CASE("holdings equal a recount after every change") {
         row.token = rng() % 3 == 0 ? -1 : 7;
         row.holds_value = rng() % 2 == 0;
         row.weight_numbers = 1;
+        row.copies = static_cast<std::int32_t>(rng() % 3);
         sketch.replace(position(), row);
       } else if (what == 2) {
         sketch.erase(position());

@@ -51,7 +51,7 @@ NaiveAnswer naive_answer(const Stream& stream, int g, Index row, const Sketch& s
     const Real e = std::exp(x - exact.max);
     if (held.w_num != 0.0) {
       shift = std::max(shift, x);
-      const Real w = static_cast<Real>(held.w_num) * sketch.numerator_scale * e;
+      const Real w = held.w_num * (held.scaled ? static_cast<Real>(sketch.numerator_scale) : 1) * e;
       out.numerator_mass += w;
       for (std::size_t k = 0; k < dv; ++k) {
         out.numerator[k] +=
@@ -79,7 +79,10 @@ NaiveAnswer naive_answer(const Stream& stream, int g, Index row, const Sketch& s
       out.denominator == 0 || std::log(out.denominator) + exact.max - shift < -700;
   out.z.assign(dv, 0);
   if (!out.empty_denominator) {
-    for (std::size_t k = 0; k < dv; ++k) out.z[k] = out.numerator[k] / out.denominator;
+    for (std::size_t k = 0; k < dv; ++k) {
+      out.z[k] = out.numerator[k] / out.denominator;
+      if (std::fabs(out.z[k]) < 4e-308L) out.z[k] = 0;  // below the doubles
+    }
   }
   return out;
 }

@@ -117,6 +117,53 @@ HeldSets naive_h2o(const Stream& stream, Index prompt, Index budget, double rece
   return out;
 }
 
+HeldSets naive_released_h2o(const Stream& stream, Index prompt, Index budget,
+                            double recent_fraction, const std::string& group) {
+  const Index recent =
+      static_cast<Index>(std::floor(static_cast<double>(budget) * recent_fraction));
+  const std::size_t heads = static_cast<std::size_t>(stream.shape.group);
+  std::vector<std::vector<Real>> f;  // [token][head]
+  const auto add_row = [&](Index i, const std::vector<Index>& attended) {
+    for (std::size_t g = 0; g < heads; ++g) {
+      std::vector<Real> x;
+      for (const Index j : attended) x.push_back(naive_logit(stream, static_cast<int>(g), i, j));
+      const Real max = *std::max_element(x.begin(), x.end());
+      Real sum = 0;
+      for (Real& e : x) sum += e = std::exp(e - max);
+      for (std::size_t m = 0; m < attended.size(); ++m) {
+        f[static_cast<std::size_t>(attended[m])][g] += x[m] / sum;
+      }
+    }
+  };
+  HeldSets out;
+  for (Index i = 0; i < stream.shape.tokens; ++i) {
+    f.emplace_back(heads, 0);
+    const Index lo = stream.shape.first_visible(i);
+    std::vector<Index> attended;
+    if (i < prompt) {
+      for (Index j = lo; j <= i; ++j) attended.push_back(j);
+    } else {
+      std::vector<std::pair<Real, Index>> scored;
+      for (Index j = lo; j < i - recent; ++j) {
+        scored.emplace_back(combine(f[static_cast<std::size_t>(j)], group), j);
+      }
+      const std::vector<Index> best = best_tokens(scored, budget - recent);
+      for (const auto& [score, j] : scored) {
+        if (std::find(best.begin(), best.end(), j) != best.end()) {
+          attended.push_back(j);
+        } else {
+          f[static_cast<std::size_t>(j)].assign(heads, 0);
+        }
+      }
+      // Token i - recent is masked for this one row.
+      for (Index j = std::max(lo, i - recent + 1); j <= i; ++j) attended.push_back(j);
+      out.push_back(attended);
+    }
+    add_row(i, attended);
+  }
+  return out;
+}
+
 HeldSets naive_oracle_topk(const Stream& stream, Index prompt, Index budget,
                            const std::string& group) {
   HeldSets out;

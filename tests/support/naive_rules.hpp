@@ -20,6 +20,10 @@ HeldSets naive_streaming(const Stream& stream, Index prompt, Index budget, Index
 HeldSets naive_h2o(const Stream& stream, Index prompt, Index budget, double recent_fraction,
                    const std::string& group);
 
+// h2o with semantics released.
+HeldSets naive_released_h2o(const Stream& stream, Index prompt, Index budget,
+                            double recent_fraction, const std::string& group);
+
 // Per row, the tokens of most attention.
 HeldSets naive_oracle_topk(const Stream& stream, Index prompt, Index budget,
                            const std::string& group);

@@ -67,15 +67,15 @@ void OwnedStream::connect() {
 std::unique_ptr<OwnedStream> make_stream(const StreamSpec& spec) {
   auto owned = std::make_unique<OwnedStream>();
   owned->stream.id = {"test", 0, 0};
-  owned->stream.shape = {.tokens = spec.tokens,
-                         .d = spec.d,
-                         .dv = spec.dv,
-                         .group = spec.group,
-                         .first_query = spec.first_query,
-                         .window = spec.window,
-                         .scale = 1.0 / std::sqrt(static_cast<double>(spec.d)),
-                         .softcap = spec.softcap,
-                         .n_layers = 1};
+  StreamShape& shape = owned->stream.shape;
+  shape.tokens = spec.tokens;
+  shape.d = spec.d;
+  shape.dv = spec.dv;
+  shape.group = spec.group;
+  shape.first_query = spec.first_query;
+  shape.window = spec.window;
+  shape.scale = 1.0 / std::sqrt(static_cast<double>(spec.d));
+  shape.softcap = spec.softcap;
   std::mt19937_64 rng(spec.seed * 1000003 + static_cast<std::uint64_t>(spec.kind));
   owned->keys.resize(size_of(spec.tokens, spec.d));
   owned->values.resize(size_of(spec.tokens, spec.dv));
@@ -103,7 +103,7 @@ std::unique_ptr<OwnedStream> make_stream(const StreamSpec& spec) {
       each(owned->keys, integer);
       each(owned->values, integer);
       for (std::vector<double>& q : owned->queries) each(q, integer);
-      owned->stream.shape.scale = 0.5;
+      shape.scale = 0.5;
       break;
     }
     case StreamKind::kEqualKeys:
@@ -142,15 +142,14 @@ std::unique_ptr<OwnedStream> stream_of(const Rows& keys, const Rows& values,
   owned->keys = flat(keys);
   owned->values = flat(values);
   for (const Rows& q : queries) owned->queries.push_back(flat(q));
-  owned->stream.shape = {.tokens = static_cast<Index>(keys.size()),
-                         .d = static_cast<Index>(keys.front().size()),
-                         .dv = static_cast<Index>(values.front().size()),
-                         .group = static_cast<int>(queries.size()),
-                         .first_query = static_cast<Index>(keys.size() - queries.front().size()),
-                         .window = window,
-                         .scale = scale,
-                         .softcap = 0.0,
-                         .n_layers = 1};
+  StreamShape& shape = owned->stream.shape;
+  shape.tokens = static_cast<Index>(keys.size());
+  shape.d = static_cast<Index>(keys.front().size());
+  shape.dv = static_cast<Index>(values.front().size());
+  shape.group = static_cast<int>(queries.size());
+  shape.first_query = static_cast<Index>(keys.size() - queries.front().size());
+  shape.window = window;
+  shape.scale = scale;
   owned->connect();
   return owned;
 }

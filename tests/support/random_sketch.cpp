@@ -43,6 +43,7 @@ Sketch random_sketch(const Stream& stream, Index row, SketchKind kind, std::uint
       for (int slot = 0; slot < 12; ++slot) {
         SketchRow held;
         held.w_num = uniform(rng);
+        held.scaled = slot % 4 != 0;
         held.token = slot % 5 == 4 ? -1 : token();
         sketch.add(held);
       }

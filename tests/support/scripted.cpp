@@ -1,5 +1,6 @@
 #include "support/scripted.hpp"
 
+#include <initializer_list>
 #include <utility>
 
 namespace kvbench::test {
@@ -11,7 +12,7 @@ class Scripted : public Algorithm {
       : prompt_(setting.prompt), script_(std::move(script)), log_(log) {}
 
   void extend(Index first, Index last) override {
-    note("extend", first, " " + std::to_string(last));
+    note("extend", {first, last});
     if (first >= prompt_) {
       for (Index row = first; row < last; ++row) script_(row, sketch_);
     }
@@ -20,12 +21,18 @@ class Scripted : public Algorithm {
     if (log_ != nullptr) log_->push_back("finish_prompt");
     script_(prompt_ - 1, sketch_);
   }
-  void prepare(const RowLogits& row) override { note("prepare", row.row, ""); }
-  void answered(const RowLogits& row) override { note("answered", row.row, ""); }
+  void prepare(const RowLogits& row) override { note("prepare", {row.row}); }
+  void answered(const RowLogits& row) override { note("answered", {row.row}); }
 
  private:
-  void note(const std::string& what, Index row, const std::string& rest) {
-    if (log_ != nullptr) log_->push_back(what + " " + std::to_string(row) + rest);
+  void note(const char* what, std::initializer_list<Index> numbers) {
+    if (log_ == nullptr) return;
+    std::string line = what;
+    for (const Index number : numbers) {
+      line += ' ';
+      line += std::to_string(number);
+    }
+    log_->push_back(line);
   }
 
   Index prompt_;

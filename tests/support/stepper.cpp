@@ -43,9 +43,9 @@ Params params_for(const AlgorithmDescription& algorithm,
 Stepper::Stepper(const Stream& stream, Index prompt, const AlgorithmDescription& algorithm,
                  const Params& params, std::uint32_t seed, Index block)
     : stream_(stream), params_(params), needs_(algorithm.needs(params)), row_(prompt - 1) {
-  for (const SharedWork& work : algorithm.shared_work(params_, stream.shape, prompt)) {
+  for (const SharedWork& work : algorithm.shared_work(params_, stream.shape, prompt, seed)) {
     if (!shared_.has(work.key)) {
-      shared_.put(work.key, work.compute(stream, prompt, cpu_kernels()));
+      shared_.put(work.key, work.compute({stream, prompt, cpu_kernels()}));
     }
   }
   algorithm_ = algorithm.create(Setting{stream_, prompt, params_, seed, cpu_kernels(), shared_});
@@ -106,38 +106,40 @@ std::vector<std::vector<Index>> held_sets(const std::vector<Sketch>& sketches) {
   return out;
 }
 
-const Value& derived_value(const Derived& derived, const std::string& name) {
+double derived_real(const Derived& derived, const std::string& name) {
   for (const auto& [key, value] : derived) {
-    if (key == name) return value;
+    if (key != name) continue;
+    if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+      return static_cast<double>(*integer);
+    }
+    return std::get<double>(value);
   }
   throw std::out_of_range("derived has no " + name);
 }
 
-double derived_real(const Derived& derived, const std::string& name) {
-  const Value& value = derived_value(derived, name);
-  if (const auto* integer = std::get_if<std::int64_t>(&value)) {
-    return static_cast<double>(*integer);
-  }
-  return std::get<double>(value);
-}
-
 bool same_sketch(const Sketch& a, const Sketch& b) {
-  if (a.size() != b.size() || a.numerator_scale != b.numerator_scale ||
-      a.exact_numerator != b.exact_numerator || a.exact_denominator != b.exact_denominator ||
-      a.merged_values != b.merged_values || !(a.holdings() == b.holdings())) {
+  if (a.numerator_scale != b.numerator_scale || a.exact_numerator != b.exact_numerator ||
+      a.exact_denominator != b.exact_denominator || a.merged_values != b.merged_values ||
+      !(a.holdings() == b.holdings())) {
     return false;
   }
-  for (Index i = 0; i < a.size(); ++i) {
-    const SketchRow& x = a[i];
-    const SketchRow& y = b[i];
-    if (x.token != y.token || x.w_num != y.w_num || x.w_den != y.w_den ||
-        x.merged_value != y.merged_value || x.holds_key != y.holds_key ||
-        x.holds_value != y.holds_value || x.weight_numbers != y.weight_numbers ||
-        x.counts_as_token != y.counts_as_token) {
-      return false;
+  const auto filled = [](const Sketch& sketch) {
+    std::vector<SketchRow> rows;
+    for (const SketchRow& row : sketch.rows()) {
+      if (row.token >= 0) rows.push_back(row);
     }
-  }
-  return true;
+    return rows;
+  };
+  const std::vector<SketchRow> x = filled(a);
+  const std::vector<SketchRow> y = filled(b);
+  return std::equal(
+      x.begin(), x.end(), y.begin(), y.end(), [](const SketchRow& p, const SketchRow& q) {
+        return p.token == q.token && p.w_num == q.w_num && p.w_den == q.w_den &&
+               p.merged_value == q.merged_value && p.holds_key == q.holds_key &&
+               p.holds_value == q.holds_value && p.weight_numbers == q.weight_numbers &&
+               p.counts_as_token == q.counts_as_token && p.scaled == q.scaled &&
+               p.copies == q.copies;
+      });
 }
 
 }  // namespace kvbench::test

@@ -51,11 +51,11 @@ std::vector<Sketch> sketches(const Stream& stream, Index prompt,
 std::vector<Index> held_tokens(const Sketch& sketch);
 std::vector<std::vector<Index>> held_sets(const std::vector<Sketch>& sketches);
 
-// A value of `derived`; throws std::out_of_range where it is missing.
-const Value& derived_value(const Derived& derived, const std::string& name);
+// A number of `derived`; throws std::out_of_range where it is missing.
 double derived_real(const Derived& derived, const std::string& name);
 
-// Whether two sketches hold the same rows with the same weights, in the same order.
+// Whether two sketches hold the same rows with the same weights, in the same order; empty places
+// do not count.
 bool same_sketch(const Sketch& a, const Sketch& b);
 
 }  // namespace kvbench::test

@@ -1,0 +1,125 @@
+// I12: what every pure (unweighted) eviction does to an answer.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <string>
+
+#include "support/algorithm_named.hpp"
+#include "support/library_answer.hpp"
+#include "support/naive_attention.hpp"
+#include "support/naive_rules.hpp"
+#include "support/owned_stream.hpp"
+#include "support/stepper.hpp"
+
+namespace kvbench::test {
+namespace {
+
+struct Evictor {
+  const char* id;
+  std::vector<std::pair<std::string, Value>> given;
+};
+
+std::vector<Evictor> evictors() {
+  const Value budget{std::int64_t{12}};
+  return {{"window", {{"budget", budget}}},
+          {"dilated_window", {{"budget", budget}}},
+          {"streaming_llm", {{"budget", budget}}},
+          {"h2o", {{"budget", budget}}},
+          {"key_attention", {{"budget", budget}}},
+          {"kcenter", {{"budget", budget}}},
+          {"oracle_topk", {{"budget", budget}}},
+          {"uniform",
+           {{"budget", budget},
+            {"sinks", Value{std::int64_t{2}}},
+            {"weights", Value{std::string("none")}}}}};
+}
+
+void check_identity(const Stream& stream, int g, Index row, const Sketch& sketch) {
+  const NaiveRow exact = naive_row(stream, g, row);
+  const Estimate estimate = library_answer(stream, g, row, sketch);
+  const std::vector<Index> held = held_tokens(sketch);
+  const std::size_t dv = static_cast<std::size_t>(stream.shape.dv);
+  std::vector<Real> kept(dv, 0);
+  std::vector<Real> evicted(dv, 0);
+  Real rho = 0;
+  Real largest_value = 0;
+  for (std::size_t j = 0; j < exact.p.size(); ++j) {
+    const Index token = exact.lo + static_cast<Index>(j);
+    const bool is_kept = std::binary_search(held.begin(), held.end(), token);
+    Real norm = 0;
+    for (std::size_t k = 0; k < dv; ++k) {
+      const Real v = stream.values(token, static_cast<Index>(k));
+      (is_kept ? kept : evicted)[k] += exact.p[j] * v;
+      norm += v * v;
+    }
+    largest_value = std::max(largest_value, std::sqrt(norm));
+    if (is_kept) rho += exact.p[j];
+  }
+  Real error = 0;
+  for (std::size_t k = 0; k < dv; ++k) {
+    const Real mean_kept = kept[k] / rho;
+    const Real mean_evicted = rho < 1 ? evicted[k] / (1 - rho) : 0;
+    const Real difference = estimate.answer[k] - exact.a[k];
+    // z - o = (1 - rho)(mean of the kept - mean of the evicted)
+    CHECK(std::fabs(difference - (1 - rho) * (mean_kept - mean_evicted)) < 1e-10L);
+    error += difference * difference;
+  }
+  CHECK(std::sqrt(error) <= 2 * (1 - rho) * largest_value + 1e-12L);
+  REQUIRE(estimate.kept_mass);
+  CHECK(std::fabs(*estimate.kept_mass - static_cast<double>(rho)) < 1e-12);
+  REQUIRE(estimate.kl_divergence);
+  CHECK(std::fabs(*estimate.kl_divergence + static_cast<double>(std::log(rho))) < 1e-10);
+  // No set of as many tokens has more mass than the true top ones of this head.
+  std::vector<Real> sorted(exact.p);
+  std::sort(sorted.rbegin(), sorted.rend());
+  Real best = 0;
+  for (std::size_t j = 0; j < held.size(); ++j) best += sorted[j];
+  CHECK(rho <= best + 1e-15L);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "z - o = (1 - rho)(mean of the kept - mean of the evicted) for every unweighted evictor") {
+  const std::vector<StreamSpec> specs = {
+      {.tokens = 50, .d = 5, .dv = 7, .group = 2, .query_size = 2},
+      {.tokens = 50, .d = 5, .dv = 3, .group = 1, .window = 23},
+      {.tokens = 50, .d = 4, .dv = 4, .group = 3, .softcap = 3.0, .query_size = 3},
+      {.tokens = 50, .d = 4, .dv = 4, .group = 1, .kind = StreamKind::kClustered}};
+  for (const StreamSpec& spec : specs) {
+    const auto owned = make_stream(spec);
+    for (const Evictor& evictor : evictors()) {
+      CAPTURE(std::string(evictor.id));
+      const AlgorithmDescription& algorithm = algorithm_named(evictor.id);
+      Stepper stepper(owned->stream, 30, algorithm, params_for(algorithm, evictor.given), 7);
+      while (stepper.next()) {
+        for (const SketchRow& row : stepper.sketch().rows()) {
+          REQUIRE(row.w_num == 1.0);
+          REQUIRE(row.w_den == 1.0);
+        }
+        for (int g = 0; g < spec.group; ++g) {
+          check_identity(owned->stream, g, stepper.row(), stepper.sketch());
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("oracle_topk keeps at least the mass of any evictor that holds as many tokens") {
+  const auto owned = make_stream({.tokens = 50, .d = 5, .dv = 7, .query_size = 3});
+  const AlgorithmDescription& oracle = algorithm_named("oracle_topk");
+  const AlgorithmDescription& h2o = algorithm_named("h2o");
+  // h2o answers over budget + 1 tokens.
+  const auto best = sketches(owned->stream, 30, oracle,
+                             params_for(oracle, {{"budget", Value{std::int64_t{10}}}}));
+  const auto other =
+      sketches(owned->stream, 30, h2o, params_for(h2o, {{"budget", Value{std::int64_t{9}}}}));
+  for (std::size_t r = 0; r < best.size(); ++r) {
+    const Index row = 30 + static_cast<Index>(r);
+    CHECK(other[r].size() == 10);
+    CHECK(*library_answer(owned->stream, 0, row, best[r]).kept_mass >=
+          *library_answer(owned->stream, 0, row, other[r]).kept_mass - 1e-15);
+  }
+}
+
+}  // namespace kvbench::test

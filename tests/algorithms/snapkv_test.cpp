@@ -1,0 +1,158 @@
+// snapkv: scores of the last prompt rows against a dense oracle, pooling, and where it cannot run.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "support/given.hpp"
+#include "support/naive_observation_window.hpp"
+#include "support/owned_stream.hpp"
+
+namespace kvbench::test {
+namespace {
+
+// One query head, every query 1, key ln(a): token j weighs a_j in every row.
+std::unique_ptr<OwnedStream> weighted_tokens(const std::vector<double>& a) {
+  Rows keys;
+  Rows ones;
+  for (const double weight : a) {
+    keys.push_back({std::log(weight)});
+    ones.push_back({1.0});
+  }
+  return stream_of(keys, ones, {ones});
+}
+
+Given snap(Index budget, Index window, Index kernel, const char* pool = "max") {
+  return {{"budget", count_of(budget)},
+          {"window", count_of(window)},
+          {"kernel", count_of(kernel)},
+          {"pool", word_of(pool)}};
+}
+
+// Held at the first decode row, which is not listed.
+std::vector<Index> kept(const Stream& stream, Index prompt, const Given& given) {
+  std::vector<Index> held = held_by("snapkv", stream, prompt, given).front();
+  REQUIRE(held.back() == prompt);
+  held.pop_back();
+  return held;
+}
+
+}  // namespace
+
+TEST_CASE("snapkv, worked: max pooling keeps the neighbours of a peak, avg pooling broad hills") {
+  // Ten prompt tokens, window 2: tokens 0..7 are ranked by weight.
+  const auto owned = weighted_tokens({1, 1, 90, 1, 1, 40, 60, 45, 1, 1, 1, 1});
+  CHECK(kept(owned->stream, 10, snap(5, 2, 1)) == std::vector<Index>{2, 6, 7, 8, 9});
+  // Kernel 3, max: pools 1 90 90 90 40 60 60 60: the three of 90.
+  CHECK(kept(owned->stream, 10, snap(5, 2, 3)) == std::vector<Index>{1, 2, 3, 8, 9});
+  // Of the equal pools of 60 the lowest tokens.
+  CHECK(kept(owned->stream, 10, snap(7, 2, 3)) == std::vector<Index>{1, 2, 3, 5, 6, 8, 9});
+  // Kernel 3, avg, zeros outside: sums 2 92 92 92 42 101 145 105.
+  CHECK(kept(owned->stream, 10, snap(5, 2, 3, "avg")) == std::vector<Index>{5, 6, 7, 8, 9});
+}
+
+TEST_CASE("snapkv, worked: padding counts as nothing in max, as zeros in avg") {
+  // Tokens 0..3 are ranked; pools of kernel 5 are max 70 70 70 60 (of 0 1 2, 0..3, 0..3, 1 2 3),
+  // avg sums 131 191 191 121.
+  const auto owned = weighted_tokens({70, 1, 60, 60, 1, 1, 1});
+  CHECK(kept(owned->stream, 5, snap(2, 1, 5)) == std::vector<Index>{0, 4});
+  CHECK(kept(owned->stream, 5, snap(2, 1, 5, "avg")) == std::vector<Index>{1, 4});
+  CHECK(kept(owned->stream, 5, snap(3, 1, 5, "avg")) == std::vector<Index>{1, 2, 4});
+  // A kernel wider than all tokens: one pool for all, so the lowest ones.
+  CHECK(kept(owned->stream, 5, snap(3, 1, 101)) == std::vector<Index>{0, 1, 4});
+  CHECK(kept(owned->stream, 5, snap(3, 1, 101, "avg")) == std::vector<Index>{0, 1, 4});
+}
+
+TEST_CASE("snapkv keeps what the dense oracle keeps, for every pool, group rule and stream") {
+  const std::vector<StreamSpec> specs = {
+      {.tokens = 90, .d = 5, .dv = 2, .group = 3, .query_size = 3},
+      {.tokens = 90, .d = 64, .dv = 2},
+      {.tokens = 90, .d = 4, .dv = 2, .softcap = 2.0, .query_size = 6},
+      {.tokens = 90, .d = 4, .dv = 2, .group = 2, .window = 50},
+      {.tokens = 90, .d = 4, .dv = 2, .group = 2, .kind = StreamKind::kClustered}};
+  for (const StreamSpec& spec : specs) {
+    const auto owned = make_stream(spec);
+    for (const Index prompt : {40, 70, 89}) {
+      for (const Index window : {1, 8, 32}) {
+        for (const Index kernel : {1, 3, 7, 41, 201}) {
+          for (const bool average : {false, true}) {
+            for (const char* group : {"mean", "max", "sum"}) {
+              for (const Index budget : {window + 1, window + 5}) {
+                CAPTURE(spec.window);
+                CAPTURE(prompt);
+                CAPTURE(window);
+                CAPTURE(kernel);
+                CAPTURE(average);
+                CAPTURE(budget);
+                Given given = snap(budget, window, kernel, average ? "avg" : "max");
+                given.emplace_back("group", word_of(group));
+                const NaiveObservation rule{window, kernel, average, group};
+                CHECK(kept(owned->stream, prompt, given) ==
+                      naive_observation_kept(owned->stream, prompt, rule, budget - window));
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("decode tokens are all kept beside what the prompt left") {
+  const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2});
+  const HeldSets sets = held_by("snapkv", owned->stream, 50, snap(12, 4, 7));
+  for (std::size_t r = 0; r < sets.size(); ++r) {
+    CHECK(sets[r].size() == 12 + r + 1);
+    CHECK(std::vector<Index>(sets[r].begin(), sets[r].begin() + 12) ==
+          std::vector<Index>(sets[0].begin(), sets[0].begin() + 12));
+    CHECK(sets[r].back() == 50 + static_cast<Index>(r));
+  }
+}
+
+TEST_CASE("a prompt within the budget is kept whole, even where the budget is within the window") {
+  const auto owned = make_stream({.tokens = 40, .d = 4, .dv = 2});
+  std::vector<Index> all;
+  for (Index j = 0; j < 20; ++j) all.push_back(j);
+  for (const Index budget : {20, 21, 500}) {
+    for (const Index window : {4, 32}) {
+      CHECK(kept(owned->stream, 20, snap(budget, window, 7)) == all);
+    }
+  }
+  CHECK(kept(owned->stream, 20, snap(19, 4, 7)).size() == 19);
+}
+
+TEST_CASE(
+    "snapkv is skipped where a budget leaves nothing beside the window, or queries are missing") {
+  StreamShape shape = make_stream({.tokens = 60, .d = 4, .dv = 2})->stream.shape;
+  CHECK(!skip_of("snapkv", shape, 40, snap(8, 8, 7)).empty());
+  CHECK(!skip_of("snapkv", shape, 40, snap(7, 8, 7)).empty());
+  CHECK(skip_of("snapkv", shape, 40, snap(9, 8, 7)).empty());
+  Given given = snap(1, 8, 7);
+  given.front().second = number(0.02);  // floor(0.02 * 40) = 0
+  CHECK(!skip_of("snapkv", shape, 40, given).empty());
+  // Rows [P - window, P) are needed, no more.
+  shape.first_query = 32;
+  CHECK(skip_of("snapkv", shape, 40, snap(9, 8, 7)).empty());
+  shape.first_query = 33;
+  CHECK(!skip_of("snapkv", shape, 40, snap(9, 8, 7)).empty());
+  CHECK(skip_of("snapkv", shape, 40, snap(40, 8, 7)).empty());
+  // Under a sliding window the visible prompt counts: 20 tokens fit into 24.
+  shape.first_query = 0;
+  shape.window = 21;
+  CHECK(skip_of("snapkv", shape, 40, snap(24, 30, 7)).empty());
+  CHECK(!skip_of("snapkv", shape, 40, snap(19, 30, 7)).empty());
+}
+
+TEST_CASE("an even kernel has no centre and is a fault") {
+  const AlgorithmDescription& snapkv = algorithm_named("snapkv");
+  CHECK(snapkv.fault(params_for(snapkv, snap(20, 8, 6)))->first == "kernel");
+  CHECK(!snapkv.fault(params_for(snapkv, snap(20, 8, 5))));
+}
+
+TEST_CASE("defaults of snapkv are window 32, kernel 7, pool max, group mean") {
+  const auto owned = make_stream({.tokens = 120, .d = 4, .dv = 2, .group = 2});
+  Given given = snap(50, 32, 7);
+  given.emplace_back("group", word_of("mean"));
+  CHECK(kept(owned->stream, 110, {{"budget", count_of(50)}}) == kept(owned->stream, 110, given));
+}
+
+}  // namespace kvbench::test

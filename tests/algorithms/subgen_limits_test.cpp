@@ -1,0 +1,202 @@
+// SubGen's limits (I7, I10): planted clusters, delta below and above every distance, exact sums.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "support/algorithm_named.hpp"
+#include "support/library_answer.hpp"
+#include "support/naive_attention.hpp"
+#include "support/naive_rules.hpp"
+#include "support/owned_stream.hpp"
+#include "support/replayed.hpp"
+#include "support/stepper.hpp"
+#include "support/subgen_parts.hpp"
+
+namespace kvbench::test {
+namespace {
+
+using Given = std::vector<std::pair<std::string, Value>>;
+
+Value integer(Index value) { return Value{static_cast<std::int64_t>(value)}; }
+Value word(const char* value) { return Value{std::string(value)}; }
+
+CellResult replay_subgen(const Stream& stream, Index prompt, const Given& given,
+                         std::uint32_t seed = 0) {
+  const AlgorithmDescription& algorithm = algorithm_named("subgen");
+  return replay_one(stream, prompt, algorithm, params_for(algorithm, given), seed);
+}
+
+std::pair<double, double> distance_range(const Stream& stream) {
+  double least = std::numeric_limits<double>::infinity();
+  double most = 0.0;
+  for (Index i = 0; i < stream.shape.tokens; ++i) {
+    for (Index j = 0; j < i; ++j) {
+      const double distance = naive_distance(stream.keys, i, j);
+      least = std::min(least, distance);
+      most = std::max(most, distance);
+    }
+  }
+  return {least, most};
+}
+
+}  // namespace
+
+TEST_CASE("keys of m planted balls of diameter delta give at most m clusters") {
+  std::mt19937_64 rng(9);
+  std::normal_distribution<double> normal;
+  for (const Index m : {1, 3, 8}) {
+    for (int trial = 0; trial < 10; ++trial) {
+      const double delta = 0.5;
+      const auto owned = make_stream({.tokens = 120, .d = 6, .dv = 2});
+      std::vector<double> centres(static_cast<std::size_t>(m * 6));
+      for (double& x : centres) x = normal(rng);  // balls may well overlap
+      for (Index j = 0; j < 120; ++j) {
+        const Index ball = static_cast<Index>(rng() % static_cast<std::uint64_t>(m));
+        double direction[6];
+        double norm = 0.0;
+        for (double& x : direction) {
+          x = normal(rng);
+          norm += x * x;
+        }
+        const double radius = 0.49999 * delta * std::generate_canonical<double, 53>(rng);
+        for (Index k = 0; k < 6; ++k) {
+          owned->keys[static_cast<std::size_t>(j * 6 + k)] =
+              centres[static_cast<std::size_t>(ball * 6 + k)] +
+              radius * direction[k] / std::sqrt(norm);
+        }
+      }
+      const CellResult result = replay_subgen(
+          owned->stream, 60, {{"delta", Value{delta}}, {"t", integer(2)}, {"s", integer(2)}});
+      REQUIRE(result.clusters);
+      CHECK(result.clusters->final_count <= m);
+      CHECK(result.clusters->final_count >= 1);
+    }
+  }
+}
+
+TEST_CASE(
+    "one cluster when delta reaches every key, as many as distinct keys when it reaches none") {
+  for (const StreamKind kind : {StreamKind::kGaussian, StreamKind::kClustered}) {
+    const auto owned = make_stream({.tokens = 50, .d = 4, .dv = 2, .kind = kind});
+    const auto [least, most] = distance_range(owned->stream);
+    const auto clusters = [&](double delta) {
+      return replay_subgen(owned->stream, 25,
+                           {{"delta", Value{delta}}, {"t", integer(1)}, {"s", integer(1)}})
+          .clusters->final_count;
+    };
+    CHECK(clusters(most) == 1);
+    CHECK(clusters(0.999 * least) == 50);
+    CHECK(clusters(0.0) == 50);
+  }
+  const auto repeated =
+      make_stream({.tokens = 40, .d = 3, .dv = 2, .kind = StreamKind::kEqualKeys});
+  CHECK(replay_subgen(repeated->stream, 20,
+                      {{"delta", Value{0.0}}, {"t", integer(1)}, {"s", integer(1)}})
+            .clusters->final_count == 1);
+}
+
+TEST_CASE("delta below every distance: the normaliser is exact") {
+  const auto owned = make_stream({.tokens = 50, .d = 4, .dv = 6, .group = 2});
+  const double delta = 0.999 * distance_range(owned->stream).first;
+  for (const Index t : {1, 3}) {
+    const CellResult result = replay_subgen(
+        owned->stream, 20, {{"delta", Value{delta}}, {"t", integer(t)}, {"s", integer(4)}});
+    CHECK(result.errors.normalizer_error->max < 1e-13);
+    CHECK(result.mass.denominator->max == doctest::Approx(1.0).epsilon(1e-13));
+    const CellResult both = replay_subgen(owned->stream, 20,
+                                          {{"delta", Value{delta}},
+                                           {"t", integer(t)},
+                                           {"s", integer(4)},
+                                           {"numerator", word("exact")}});
+    CHECK(both.errors.relative_l2->max < 1e-12);
+  }
+}
+
+TEST_CASE("equal keys: the normaliser is exact whatever is sampled") {
+  const auto owned = make_stream({.tokens = 40, .d = 4, .dv = 6, .kind = StreamKind::kEqualKeys});
+  const CellResult result = replay_subgen(
+      owned->stream, 20, {{"delta", Value{0.5}}, {"t", integer(2)}, {"s", integer(4)}});
+  CHECK(result.errors.normalizer_error->max < 1e-13);
+}
+
+TEST_CASE("one cluster with one sample: tau = n exp<q, k of the sample>") {
+  const auto owned = make_stream({.tokens = 30, .d = 4, .dv = 3});
+  const AlgorithmDescription& algorithm = algorithm_named("subgen");
+  Stepper stepper(
+      owned->stream, 10, algorithm,
+      params_for(algorithm, {{"delta", Value{1e9}}, {"t", integer(1)}, {"s", integer(2)}}), 5);
+  while (stepper.next()) {
+    const SubgenParts parts = subgen_parts(stepper.sketch());
+    REQUIRE(parts.samples.size() == 1);
+    const NaiveRow exact = naive_row(owned->stream, 0, stepper.row());
+    const Real e =
+        std::exp(exact.x[static_cast<std::size_t>(parts.samples.front().token)] - exact.max);
+    const double tau = static_cast<double>(static_cast<Real>(stepper.row() + 1) * e);
+    const Estimate estimate = library_answer(owned->stream, 0, stepper.row(), stepper.sketch());
+    CHECK(estimate.normalizer == doctest::Approx(tau).epsilon(1e-13));
+  }
+}
+
+TEST_CASE("both sums exact is exact attention, and memory stays that of the sampled state") {
+  const auto owned = make_stream({.tokens = 60, .d = 5, .dv = 4, .group = 3});
+  const Given sampled = {{"delta", Value{2.0}}, {"t", integer(2)}, {"s", integer(3)}};
+  Given exact(sampled);
+  exact.emplace_back("numerator", word("exact"));
+  exact.emplace_back("normalizer", word("exact"));
+  const CellResult a = replay_subgen(owned->stream, 30, sampled, 4);
+  const CellResult b = replay_subgen(owned->stream, 30, exact, 4);
+  CHECK(b.errors.relative_l2->max < 1e-13);
+  CHECK(b.errors.numerator_error->max < 1e-13);
+  CHECK(b.errors.normalizer_error->max < 1e-13);
+  CHECK(b.mass.kept->mean == 1.0);
+  CHECK(a.memory.bytes == b.memory.bytes);
+  CHECK(a.memory.peak_bytes == b.memory.peak_bytes);
+  CHECK(a.memory.distinct_tokens == b.memory.distinct_tokens);
+  CHECK(a.mass.kept->mean < 0.9);
+}
+
+TEST_CASE("attribution: one exact sum leaves the other sum's error alone") {
+  const auto owned = make_stream({.tokens = 60, .d = 5, .dv = 4});
+  const Given sampled = {{"delta", Value{3.0}}, {"t", integer(2)}, {"s", integer(3)}};
+  Given exact_numerator(sampled);
+  exact_numerator.emplace_back("numerator", word("exact"));
+  Given exact_normalizer(sampled);
+  exact_normalizer.emplace_back("normalizer", word("exact"));
+  const CellResult both = replay_subgen(owned->stream, 30, sampled, 8);
+  const CellResult numerator = replay_subgen(owned->stream, 30, exact_numerator, 8);
+  const CellResult normalizer = replay_subgen(owned->stream, 30, exact_normalizer, 8);
+  CHECK(numerator.errors.numerator_error->max < 1e-13);
+  CHECK(numerator.errors.normalizer_error->mean ==
+        doctest::Approx(both.errors.normalizer_error->mean).epsilon(1e-12));
+  CHECK(normalizer.errors.normalizer_error->max < 1e-13);
+  CHECK(normalizer.errors.numerator_error->mean ==
+        doctest::Approx(both.errors.numerator_error->mean).epsilon(1e-12));
+  CHECK(both.errors.normalizer_error->mean > 0.01);
+  CHECK(both.errors.numerator_error->mean > 0.01);
+}
+
+TEST_CASE("many slots bring the numerator to the exact one") {
+  // E ||z - N||^2 = (||a||^2 ||V||_F^2 - ||N||^2) / s: with s = 200000 the relative error is about
+  // 1/447 of ||a|| ||V||_F; ten times that is beyond any honest seed.
+  const auto owned = make_stream({.tokens = 20, .d = 3, .dv = 3});
+  const AlgorithmDescription& algorithm = algorithm_named("subgen");
+  Stepper stepper(
+      owned->stream, 19, algorithm,
+      params_for(algorithm, {{"delta", Value{1.0}}, {"t", integer(1)}, {"s", integer(200000)}}));
+  REQUIRE(stepper.next());
+  const NaiveRow exact = naive_row(owned->stream, 0, 19);
+  const Estimate estimate = library_answer(owned->stream, 0, 19, stepper.sketch());
+  Real error = 0;
+  Real squares = 0;
+  Real frobenius = 0;
+  for (std::size_t k = 0; k < 3; ++k) {
+    error += std::pow(estimate.numerator[k] - exact.a[k] * exact.z, 2);
+  }
+  for (const Real p : exact.p) squares += p * p * exact.z * exact.z;
+  for (const double v : owned->values) frobenius += v * v;
+  CHECK(std::sqrt(error) < 10 * std::sqrt(squares * frobenius / 200000));
+}
+
+}  // namespace kvbench::test

@@ -1,0 +1,152 @@
+// uniform: what is kept and with which weights; its laws are in tests/statistical.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <set>
+
+#include "support/algorithm_named.hpp"
+#include "support/owned_stream.hpp"
+#include "support/stepper.hpp"
+
+namespace kvbench::test {
+namespace {
+
+using Given = std::vector<std::pair<std::string, Value>>;
+
+Value integer(Index value) { return Value{static_cast<std::int64_t>(value)}; }
+Value word(const char* value) { return Value{std::string(value)}; }
+
+Sketch first_row(const Stream& stream, Index prompt, const Given& given, std::uint32_t seed) {
+  const AlgorithmDescription& algorithm = algorithm_named("uniform");
+  return sketches(stream, prompt, algorithm, params_for(algorithm, given), seed).front();
+}
+
+struct Middle {
+  std::vector<Index> tokens;
+  double weight_sum = 0.0;
+};
+
+// Rows of tokens [first, last), all of one weight in both sums unless `repeats`.
+Middle middle_of(const Sketch& sketch, Index first, Index last) {
+  Middle out;
+  for (const SketchRow& row : sketch.rows()) {
+    if (row.token < first || row.token >= last) {
+      CHECK(row.w_num == 1.0);
+      CHECK(row.w_den == 1.0);
+      continue;
+    }
+    CHECK(row.w_num == row.w_den);
+    out.tokens.push_back(row.token);
+    out.weight_sum += row.w_den;
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("T halvings keep floor(M / 2^T) tokens of the middle that weigh M / h each") {
+  const auto owned = make_stream({.tokens = 70, .d = 2, .dv = 2});
+  for (const Index T : {0, 1, 2, 3, 5, 6}) {
+    for (std::uint32_t seed = 0; seed < 5; ++seed) {
+      CAPTURE(T);
+      // Middle [7, 56): 49 tokens.
+      const Sketch sketch =
+          first_row(owned->stream, 60,
+                    {{"T", integer(T)}, {"sinks", integer(7)}, {"recent", integer(4)}}, seed);
+      const Middle middle = middle_of(sketch, 7, 56);
+      const Index h = 49 >> T;
+      CHECK(static_cast<Index>(middle.tokens.size()) == h);
+      CHECK(std::set<Index>(middle.tokens.begin(), middle.tokens.end()).size() ==
+            middle.tokens.size());
+      CHECK(middle.weight_sum == doctest::Approx(h == 0 ? 0.0 : 49.0).epsilon(1e-14));
+      // Sinks, recent and the decode token are all there.
+      CHECK(sketch.size() == 7 + 4 + 1 + h);
+    }
+  }
+}
+
+TEST_CASE("a budget counts sinks and recent tokens") {
+  const auto owned = make_stream({.tokens = 70, .d = 2, .dv = 2});
+  const Given given = {{"budget", integer(20)}, {"sinks", integer(7)}, {"recent", integer(4)}};
+  const Sketch sketch = first_row(owned->stream, 60, given, 1);
+  const Middle middle = middle_of(sketch, 7, 56);
+  CHECK(middle.tokens.size() == 9);
+  CHECK(middle.weight_sum == doctest::Approx(49.0).epsilon(1e-14));
+  const Sketch whole =
+      first_row(owned->stream, 60, {{"budget", integer(60)}, {"sinks", integer(7)}}, 1);
+  CHECK(whole.size() == 61);
+  for (const SketchRow& row : whole.rows()) CHECK(row.w_num == 1.0);
+}
+
+TEST_CASE("with replacement, repeats stand in the weight and rows are distinct tokens") {
+  const auto owned = make_stream({.tokens = 40, .d = 2, .dv = 2});
+  bool repeated = false;
+  for (std::uint32_t seed = 0; seed < 10; ++seed) {
+    const Sketch sketch =
+        first_row(owned->stream, 35,
+                  {{"T", integer(1)}, {"sinks", integer(5)}, {"replacement", Value{true}}}, seed);
+    const Middle middle = middle_of(sketch, 5, 35);
+    CHECK(middle.weight_sum == doctest::Approx(30.0).epsilon(1e-14));
+    CHECK(std::set<Index>(middle.tokens.begin(), middle.tokens.end()).size() ==
+          middle.tokens.size());
+    CHECK(middle.tokens.size() <= 15);
+    repeated = repeated || middle.tokens.size() < 15;
+    for (const SketchRow& row : sketch.rows()) {
+      // 15 draws of 30 tokens: multiples of 2.
+      if (row.token >= 5 && row.token < 35) CHECK(std::fmod(row.w_num, 2.0) == 0.0);
+    }
+  }
+  CHECK(repeated);
+}
+
+TEST_CASE("halving by signs keeps floor(n/2) per round, weight 2^T, and favours -1") {
+  const auto owned = make_stream({.tokens = 610, .d = 2, .dv = 2});
+  for (const Index T : {0, 1, 2, 4}) {
+    const Given given = {
+        {"T", integer(T)}, {"sinks", integer(0)}, {"form", word("recursive_signs")}};
+    const Sketch sketch = first_row(owned->stream, 601, given, 3);
+    const Middle middle = middle_of(sketch, 0, 601);
+    Index expected = 601;
+    for (Index round = 0; round < T; ++round) expected /= 2;
+    CHECK(static_cast<Index>(middle.tokens.size()) == expected);
+    CHECK(middle.weight_sum == static_cast<double>(expected << T));
+  }
+  // Token 0 always has sign +1, so that it stays only where the -1 side is short of n/2; and then
+  // it is the first to be taken.
+  int kept = 0;
+  for (std::uint32_t seed = 0; seed < 400; ++seed) {
+    const Sketch sketch = first_row(
+        owned->stream, 101,
+        {{"T", integer(1)}, {"sinks", integer(0)}, {"form", word("recursive_signs")}}, seed);
+    const std::vector<Index> tokens = middle_of(sketch, 0, 101).tokens;
+    CHECK(tokens.size() == 50);
+    kept += std::find(tokens.begin(), tokens.end(), Index{0}) != tokens.end() ? 1 : 0;
+  }
+  // P[fewer than 50 of 100 fair signs are -1] = 0.4602; 400 seeds, seven standard deviations.
+  CHECK(std::fabs(kept / 400.0 - 0.4602) < 7.0 * std::sqrt(0.25 / 400.0));
+}
+
+TEST_CASE("weights none gives 1, and stores no weight") {
+  const auto owned = make_stream({.tokens = 40, .d = 2, .dv = 2});
+  const Sketch sketch = first_row(
+      owned->stream, 35, {{"T", integer(1)}, {"sinks", integer(5)}, {"weights", word("none")}}, 2);
+  for (const SketchRow& row : sketch.rows()) CHECK(row.w_num == 1.0);
+  CHECK(sketch.holdings().bookkeeping == 0);
+  const Sketch weighted =
+      first_row(owned->stream, 35, {{"T", integer(1)}, {"sinks", integer(5)}}, 2);
+  CHECK(weighted.holdings().bookkeeping == 15);
+}
+
+TEST_CASE("seeds differ, streams differ, and the same seed repeats") {
+  const auto owned = make_stream({.tokens = 70, .d = 2, .dv = 2});
+  const Given given = {{"T", integer(1)}, {"sinks", integer(0)}};
+  CHECK(
+      same_sketch(first_row(owned->stream, 60, given, 4), first_row(owned->stream, 60, given, 4)));
+  CHECK(held_tokens(first_row(owned->stream, 60, given, 4)) !=
+        held_tokens(first_row(owned->stream, 60, given, 5)));
+  const std::vector<Index> one = held_tokens(first_row(owned->stream, 60, given, 4));
+  owned->stream.id.kv_head = 1;
+  CHECK(held_tokens(first_row(owned->stream, 60, given, 4)) != one);
+}
+
+}  // namespace kvbench::test

@@ -1,0 +1,91 @@
+// 6. Awkward streams: every metric is finite and equals the naive one.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <string>
+
+#include "conformance/points.hpp"
+#include "support/naive_metrics.hpp"
+#include "support/owned_stream.hpp"
+#include "support/replayed.hpp"
+#include "support/stepper.hpp"
+
+namespace kvbench::test {
+namespace {
+
+struct Awkward {
+  const char* name;
+  StreamSpec spec;
+  double tolerance;
+};
+
+std::vector<Awkward> awkward_streams() {
+  return {
+      {"one token", {.tokens = 1, .d = 3, .dv = 2}, 1e-10},
+      {"two tokens", {.tokens = 2, .d = 3, .dv = 2}, 1e-10},
+      {"equal keys", {.tokens = 30, .d = 3, .dv = 4, .kind = StreamKind::kEqualKeys}, 1e-10},
+      {"zero keys", {.tokens = 30, .d = 3, .dv = 4, .kind = StreamKind::kZeroKeys}, 1e-10},
+      {"zero values", {.tokens = 30, .d = 3, .dv = 4, .kind = StreamKind::kZeroValues}, 1e-10},
+      {"some zero values",
+       {.tokens = 30, .d = 3, .dv = 4, .kind = StreamKind::kSomeZeroValues},
+       1e-10},
+      {"logits of 1e4", {.tokens = 30, .d = 3, .dv = 4, .kind = StreamKind::kHugeLogits}, 1e-8},
+      {"ties", {.tokens = 40, .d = 2, .dv = 2, .kind = StreamKind::kTies}, 1e-10},
+      {"d = 43, dv = 41", {.tokens = 30, .d = 43, .dv = 41}, 1e-10},
+      {"d = 3, dv = 17, three heads", {.tokens = 30, .d = 3, .dv = 17, .group = 3}, 1e-10},
+      {"eight heads", {.tokens = 30, .d = 5, .dv = 5, .group = 8}, 1e-10},
+      {"sliding window", {.tokens = 40, .d = 4, .dv = 4, .window = 9}, 1e-10},
+      {"window of one", {.tokens = 20, .d = 4, .dv = 4, .window = 1}, 1e-10},
+      {"soft-cap", {.tokens = 30, .d = 4, .dv = 4, .softcap = 1.5, .query_size = 5}, 1e-10},
+  };
+}
+
+// The naive report, or none where an answer leaves the doubles: such a cell may only fail.
+void check_point(const Awkward& stream, const OwnedStream& owned, Index prompt,
+                 const Subject& subject, const Given& given) {
+  const Params params = params_for(*subject.algorithm, given);
+  if (reason_to_skip(*subject.algorithm, params, owned.stream.shape, prompt)) return;
+  const std::vector<Index> rows = decode_rows(owned.stream, prompt);
+  const NaiveReport naive = naive_report(
+      owned.stream, rows, sketches(owned.stream, prompt, *subject.algorithm, params, 6));
+  const bool overflows =
+      naive.errors.relative_frobenius_error && !(*naive.errors.relative_frobenius_error < 1e140);
+  if (overflows) {
+    CHECK_THROWS_AS(replay_one(owned.stream, prompt, *subject.algorithm, params, 6),
+                    std::runtime_error);
+    return;
+  }
+  const CellResult result = replay_one(owned.stream, prompt, *subject.algorithm, params, 6);
+  for (const NamedPair& pair :
+       paired_metrics(result.errors, result.mass, naive.errors, naive.mass)) {
+    CAPTURE(std::string(pair.name));
+    CHECK(std::isnan(pair.a) == std::isnan(pair.b));
+    if (std::isnan(pair.b)) continue;
+    CHECK(std::isfinite(pair.a));
+    // Where no component is positive this metric divides rounding errors by 1e-8.
+    const double rounding = std::string(pair.name) == "relative_l2_posclamp_mean" ? 1e-7 : 0.0;
+    CHECK(std::fabs(pair.a - pair.b) <= stream.tolerance * (std::fabs(pair.b) + 1e-3) + rounding);
+  }
+  CHECK(result.empty_denominator == naive.empty_denominator);
+  CHECK(result.undefined_rows == naive.undefined_rows);
+}
+
+}  // namespace
+
+TEST_CASE("every algorithm is finite and right on awkward streams") {
+  for (const Awkward& awkward : awkward_streams()) {
+    const auto owned = make_stream(awkward.spec);
+    for (const Subject& subject : subjects()) {
+      for (const Point& point : subject.row->points) {
+        for (const Index prompt : {Index{0}, awkward.spec.tokens / 2, awkward.spec.tokens - 1}) {
+          CAPTURE(std::string(awkward.name));
+          CAPTURE(describe(subject.row->id, point.given));
+          CAPTURE(prompt);
+          check_point(awkward, *owned, prompt, subject, point.given);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace kvbench::test

@@ -1,0 +1,128 @@
+// 4. How tokens are fed and on how many threads changes no bit.
+#include <doctest/doctest.h>
+
+#include <map>
+
+#include "conformance/points.hpp"
+#include "core/parallel.hpp"
+#include "support/naive_metrics.hpp"
+#include "support/owned_stream.hpp"
+#include "support/replayed.hpp"
+#include "support/stepper.hpp"
+
+namespace kvbench::test {
+namespace {
+
+const std::vector<StreamSpec>& specs() {
+  static const std::vector<StreamSpec> all = {
+      {.tokens = 90, .d = 4, .dv = 3, .group = 2, .query_size = 2},
+      {.tokens = 90, .d = 4, .dv = 3, .window = 33},
+      {.tokens = 90, .d = 3, .dv = 3, .kind = StreamKind::kTies}};
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("feeding the prompt in blocks of 1, 7, 64 or whole gives the same sketches") {
+  for (const StreamSpec& spec : specs()) {
+    const auto owned = make_stream(spec);
+    for (const Subject& subject : subjects()) {
+      for (const Point& point : subject.row->points) {
+        CAPTURE(describe(subject.row->id, point.given));
+        const Params params = params_for(*subject.algorithm, point.given);
+        if (reason_to_skip(*subject.algorithm, params, owned->stream.shape, 70)) continue;
+        const auto whole = sketches(owned->stream, 70, *subject.algorithm, params, 5, 0);
+        for (const Index block : {1, 7, 64}) {
+          CAPTURE(block);
+          const auto other = sketches(owned->stream, 70, *subject.algorithm, params, 5, block);
+          REQUIRE(other.size() == whole.size());
+          for (std::size_t r = 0; r < whole.size(); ++r) CHECK(same_sketch(other[r], whole[r]));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("decode tokens fed in blocks leave the same sketch where no row is scored between") {
+  for (const StreamSpec& spec : specs()) {
+    const auto owned = make_stream(spec);
+    for (const Subject& subject : subjects()) {
+      for (const Point& point : subject.row->points) {
+        CAPTURE(describe(subject.row->id, point.given));
+        const Params params = params_for(*subject.algorithm, point.given);
+        if (subject.algorithm->needs(params).row_logits) continue;
+        if (reason_to_skip(*subject.algorithm, params, owned->stream.shape, 40)) continue;
+        const auto single = sketches(owned->stream, 40, *subject.algorithm, params, 5);
+        SharedResults shared;
+        for (const SharedWork& work :
+             subject.algorithm->shared_work(params, owned->stream.shape, 40, 5)) {
+          if (!shared.has(work.key)) {
+            shared.put(work.key, work.compute({owned->stream, 40, cpu_kernels()}));
+          }
+        }
+        for (const Index block : {7, 64}) {
+          const auto algorithm = subject.algorithm->create(
+              Setting{owned->stream, 40, params, 5, cpu_kernels(), shared});
+          algorithm->extend(0, 40);
+          algorithm->finish_prompt();
+          for (Index first = 40; first < 90; first += block) {
+            algorithm->extend(first, std::min<Index>(90, first + block));
+          }
+          CHECK(same_sketch(algorithm->sketch(), single.back()));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("1, 2 and 4 threads, alone or among other cells, give the same bits") {
+  const int before = thread_count();
+  for (const StreamSpec& spec : specs()) {
+    const auto owned = make_stream(spec);
+    const Index prompt = 50;
+    ReplaySetting setting;
+    setting.prompt = prompt;
+    setting.rows = decode_rows(owned->stream, prompt);
+    std::vector<ReplayCell> cells;
+    for (const Subject& subject : subjects()) {
+      for (const Point& point : subject.row->points) {
+        const Params params = params_for(*subject.algorithm, point.given);
+        if (reason_to_skip(*subject.algorithm, params, owned->stream.shape, prompt)) continue;
+        cells.push_back({subject.algorithm, params, 9});
+      }
+    }
+    const auto run = [&](const std::vector<ReplayCell>& list, int threads) {
+      set_thread_count(threads);
+      std::map<std::size_t, CellResult> results;
+      replay(owned->stream, setting, list, cpu_kernels(),
+             [&](std::size_t cell, CellResult&& result) { results[cell] = std::move(result); });
+      return results;
+    };
+    const auto alone = run(cells, 1);
+    const auto check_equal = [](const CellResult& a, const CellResult& b) {
+      REQUIRE(!a.failed);
+      REQUIRE(!b.failed);
+      for (const NamedPair& pair : paired_metrics(a.errors, a.mass, b.errors, b.mass)) {
+        CAPTURE(std::string(pair.name));
+        CHECK((pair.a == pair.b || (pair.a != pair.a && pair.b != pair.b)));
+      }
+      CHECK(a.memory.peak_bytes == b.memory.peak_bytes);
+      CHECK(a.derived == b.derived);
+    };
+    for (const int threads : {2, 4}) {
+      const auto many = run(cells, threads);
+      REQUIRE(many.size() == alone.size());
+      for (const auto& [cell, result] : many) {
+        CAPTURE(cells[cell].algorithm->id);
+        check_equal(result, alone.at(cell));
+      }
+    }
+    for (std::size_t cell = 0; cell < cells.size(); ++cell) {
+      CAPTURE(cells[cell].algorithm->id);
+      check_equal(run({cells[cell]}, 2).at(0), alone.at(cell));
+    }
+  }
+  set_thread_count(before);
+}
+
+}  // namespace kvbench::test

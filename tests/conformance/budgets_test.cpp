@@ -1,0 +1,114 @@
+// 3. Budgets hold at every step, sinks and recent tokens are always there, nothing returns.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "algorithms/registry.hpp"
+#include "conformance/points.hpp"
+#include "support/owned_stream.hpp"
+#include "support/stepper.hpp"
+
+namespace kvbench::test {
+namespace {
+
+bool holds_value_of(const Sketch& sketch, Index token) {
+  return std::any_of(sketch.rows().begin(), sketch.rows().end(), [&](const SketchRow& row) {
+    return row.token == token && row.holds_value && row.w_num != 0.0 && row.w_den != 0.0;
+  });
+}
+
+void check_point(const Stream& stream, Index prompt, const Subject& subject, const Point& point) {
+  const Params params = params_for(*subject.algorithm, point.given);
+  if (reason_to_skip(*subject.algorithm, params, stream.shape, prompt)) return;
+  Stepper stepper(stream, prompt, *subject.algorithm, params, 2);
+  std::set<Index> before;
+  std::set<Index> seen_gone;
+  while (stepper.next()) {
+    const Index row = stepper.row();
+    CAPTURE(row);
+    const Sketch& sketch = stepper.sketch();
+    if (point.most_tokens) {
+      const Index most = point.most_tokens(stream.shape, prompt, row);
+      CHECK(sketch.holdings().tokens <= most);
+      if (point.exactly) CHECK(sketch.holdings().tokens == most);
+    }
+    for (const Index token : point.must_hold(stream.shape, prompt, row)) {
+      CAPTURE(token);
+      CHECK(holds_value_of(sketch, token));
+    }
+    const std::vector<Index> held = held_tokens(sketch);
+    const Index lo = stream.shape.first_visible(row);
+    for (const Index token : held) {
+      CHECK(token >= lo);  // what left the sliding window is gone
+      CHECK(token <= row);
+    }
+    if (subject.algorithm->keeps_everything(params)) continue;
+    const std::set<Index> now(held.begin(), held.end());
+    for (const Index token : before) {
+      if (now.count(token) == 0) seen_gone.insert(token);
+    }
+    for (const Index token : now) CHECK(seen_gone.count(token) == 0);
+    // A prompt token that was not held at the first decode row never appears.
+    if (row > prompt) {
+      for (const Index token : now) CHECK((before.count(token) == 1 || token == row));
+    }
+    before = now;
+  }
+}
+
+}  // namespace
+
+TEST_CASE(
+    "every registered algorithm has a row in the conformance table, and the other way round") {
+  std::set<std::string> rows;
+  for (const Conformance& row : conformance_table()) {
+    CAPTURE(row.id);
+    CHECK(rows.insert(row.id).second);
+    CHECK(!row.points.empty());
+    CHECK(row.exact_points);
+  }
+  std::set<std::string> registered;
+  for (const AlgorithmDescription& algorithm : all_algorithms()) {
+    CAPTURE(algorithm.id);
+    CHECK(registered.insert(algorithm.id).second);
+    CHECK(rows.count(algorithm.id) == 1);
+  }
+  CHECK(rows == registered);
+}
+
+TEST_CASE("only rules that drop nothing for good are free to hold a token again") {
+  for (const Subject& subject : subjects()) {
+    for (const Point& point : subject.row->points) {
+      CAPTURE(describe(subject.row->id, point.given));
+      const Params params = params_for(*subject.algorithm, point.given);
+      const std::string& id = subject.row->id;
+      const bool free = id == "dilated_window" || id == "oracle_topk" ||
+                        (id == "h2o" && params.word("semantics") == "released");
+      CHECK(subject.algorithm->keeps_everything(params) == free);
+    }
+  }
+}
+
+TEST_CASE("budgets, sinks and recent tokens hold at every step, and no token returns") {
+  const std::vector<StreamSpec> specs = {
+      {.tokens = 60, .d = 4, .dv = 3, .group = 2, .query_size = 3},
+      {.tokens = 60, .d = 4, .dv = 3, .window = 21, .query_size = 2},
+      {.tokens = 60, .d = 2, .dv = 2, .kind = StreamKind::kTies},
+      {.tokens = 60, .d = 2, .dv = 2, .kind = StreamKind::kEqualKeys}};
+  for (const StreamSpec& spec : specs) {
+    const auto owned = make_stream(spec);
+    for (const Subject& subject : subjects()) {
+      for (const Point& point : subject.row->points) {
+        for (const Index prompt : {0, 2, 30}) {
+          CAPTURE(describe(subject.row->id, point.given));
+          CAPTURE(prompt);
+          CAPTURE(spec.window);
+          check_point(owned->stream, prompt, subject, point);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace kvbench::test

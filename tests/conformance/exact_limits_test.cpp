@@ -1,0 +1,36 @@
+// 1. Where a budget covers the stream, or nothing is sampled away, the answer is exact attention.
+#include <doctest/doctest.h>
+
+#include "conformance/points.hpp"
+#include "support/owned_stream.hpp"
+#include "support/replayed.hpp"
+#include "support/stepper.hpp"
+
+namespace kvbench::test {
+
+TEST_CASE("what covers the stream gives exact attention to 1e-10") {
+  const std::vector<StreamSpec> specs = {
+      {.tokens = 40, .d = 5, .dv = 7, .group = 3, .query_size = 2},
+      {.tokens = 40, .d = 4, .dv = 4, .window = 13},
+      {.tokens = 40, .d = 4, .dv = 4, .softcap = 2.0, .query_size = 4},
+      {.tokens = 1, .d = 3, .dv = 2}};
+  for (const StreamSpec& spec : specs) {
+    const auto owned = make_stream(spec);
+    for (const Subject& subject : subjects()) {
+      for (const Given& given : subject.row->exact_points(spec.tokens)) {
+        for (const Index prompt : {Index{0}, spec.tokens / 2, spec.tokens - 1}) {
+          const Params params = params_for(*subject.algorithm, given);
+          if (reason_to_skip(*subject.algorithm, params, owned->stream.shape, prompt)) continue;
+          CAPTURE(describe(subject.row->id, given));
+          CAPTURE(prompt);
+          const CellResult result =
+              replay_one(owned->stream, prompt, *subject.algorithm, params, 3);
+          CHECK(result.errors.relative_l2->max < 1e-10);
+          CHECK(*result.errors.relative_frobenius_error < 1e-10);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace kvbench::test

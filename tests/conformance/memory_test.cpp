@@ -1,0 +1,113 @@
+// 7. Reported memory equals an independent recount of the sketches.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "conformance/points.hpp"
+#include "support/owned_stream.hpp"
+#include "support/replayed.hpp"
+#include "support/stepper.hpp"
+
+namespace kvbench::test {
+namespace {
+
+struct Recount {
+  Index tokens = 0;
+  Index keys = 0;
+  Index values = 0;
+  Index bookkeeping = 0;
+  Index distinct = 0;
+};
+
+// Bookkeeping by the rule of each family, not by what the sketch says: one number per weighted row
+// and weight column, G scores per held token for methods that accumulate scores, m' + 1 for subgen.
+Recount recount(const Sketch& sketch, const std::string& id, const Params& params, int group) {
+  Recount out;
+  std::set<Index> tokens;
+  Index representatives = 0;
+  for (const SketchRow& row : sketch.rows()) {
+    if (row.token < 0) continue;
+    tokens.insert(row.token);
+    const bool is_representative =
+        row.w_num == 0.0 && row.w_den == 0.0 && id == "subgen" && !row.counts_as_token;
+    out.tokens += is_representative ? 0 : row.copies;
+    representatives += is_representative ? 1 : 0;
+    out.keys += row.copies;
+    out.values += row.holds_value ? row.copies : 0;
+    if (id == "uniform" && params.word("weights") == "inverse" && row.weight_numbers > 0) {
+      out.bookkeeping += 1;
+    }
+    if (id == "uniform" && params.flag("replacement") && params.word("weights") == "none" &&
+        row.weight_numbers > 0) {
+      out.bookkeeping += 1;
+    }
+    if (id == "kcenter" && params.word("weights") == "size" && row.weight_numbers > 0) {
+      out.bookkeeping += 1;
+    }
+    // A weight that is not 1 must be stored somewhere.
+    if (id != "subgen" && (row.w_num != 1.0 || row.w_den != 1.0)) {
+      CHECK(row.weight_numbers == (row.w_num == row.w_den ? 1 : 2));
+    }
+  }
+  if (id == "h2o" || id == "key_attention") out.bookkeeping = out.tokens * group;
+  if (id == "subgen") out.bookkeeping = representatives + 1;
+  out.distinct = static_cast<Index>(tokens.size());
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("tokens, peaks, numbers and bytes equal a recount of what is held at every decode row") {
+  const std::vector<StreamSpec> specs = {
+      {.tokens = 60, .d = 5, .dv = 3, .group = 2},
+      {.tokens = 60, .d = 5, .dv = 3, .window = 17},
+      {.tokens = 60, .d = 3, .dv = 7, .kind = StreamKind::kSomeZeroValues}};
+  for (const StreamSpec& spec : specs) {
+    const auto owned = make_stream(spec);
+    for (const Subject& subject : subjects()) {
+      for (const Point& point : subject.row->points) {
+        for (const Index prompt : {0, 35}) {
+          const Params params = params_for(*subject.algorithm, point.given);
+          if (reason_to_skip(*subject.algorithm, params, owned->stream.shape, prompt)) continue;
+          CAPTURE(describe(subject.row->id, point.given));
+          CAPTURE(spec.window);
+          CAPTURE(prompt);
+          const MemoryReport memory =
+              replay_one(owned->stream, prompt, *subject.algorithm, params, 4, {59}).memory;
+          const Index window = spec.window > 0 ? std::min(spec.window, spec.tokens) : spec.tokens;
+          CHECK(memory.exact_bytes == window * (spec.d + spec.dv) * 2);
+          Recount last;
+          Index tokens_peak = 0;
+          Index peak_bytes = 0;
+          Index bytes = 0;
+          for (const Sketch& sketch :
+               sketches(owned->stream, prompt, *subject.algorithm, params, 4)) {
+            last = recount(sketch, subject.row->id, params, spec.group);
+            bytes = (last.keys * spec.d + last.values * spec.dv) * 2 + last.bookkeeping * 4;
+            tokens_peak = std::max(tokens_peak, last.tokens);
+            peak_bytes = std::max(peak_bytes, bytes);
+          }
+          CHECK(memory.tokens == last.tokens);
+          CHECK(memory.tokens_peak == tokens_peak);
+          CHECK(memory.distinct_tokens == last.distinct);
+          if (subject.algorithm->keeps_everything(
+                  params)) {  // drops nothing for good: holds what exact holds
+            CHECK(memory.bytes == memory.exact_bytes);
+            CHECK(memory.peak_bytes == memory.exact_bytes);
+            continue;
+          }
+          CHECK(memory.vectors == last.keys + last.values);
+          CHECK(memory.numbers == last.keys * spec.d + last.values * spec.dv);
+          CHECK(memory.bookkeeping == last.bookkeeping);
+          CHECK(memory.bytes == bytes);
+          CHECK(memory.peak_bytes == peak_bytes);
+          CHECK(memory.fraction == doctest::Approx(static_cast<double>(peak_bytes) /
+                                                   static_cast<double>(memory.exact_bytes)));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace kvbench::test

@@ -1,0 +1,308 @@
+#include "conformance/points.hpp"
+
+#include <algorithm>
+
+#include "support/algorithm_named.hpp"
+#include "support/stepper.hpp"
+
+namespace kvbench::test {
+namespace {
+
+Value integer(Index value) { return Value{static_cast<std::int64_t>(value)}; }
+Value word(const char* value) { return Value{std::string(value)}; }
+
+using Count = std::function<Index(const StreamShape&, Index, Index)>;
+
+Index visible(const StreamShape& shape, Index row) { return row + 1 - shape.first_visible(row); }
+
+Count rolling(Index budget) {
+  return [budget](const StreamShape& shape, Index, Index row) {
+    return std::min(visible(shape, row), budget);
+  };
+}
+
+// Of the prompt at most `budget`; decode tokens come on top.
+Count compressed(Index budget) {
+  return [budget](const StreamShape& shape, Index prompt, Index row) {
+    const Index seen = std::min(prompt - std::min(shape.first_visible(prompt), prompt), budget);
+    return std::min(visible(shape, row), seen + row + 1 - prompt);
+  };
+}
+
+MustHold last(Index count) {
+  return [count](const StreamShape& shape, Index, Index row) {
+    std::vector<Index> out;
+    for (Index j = std::max(shape.first_visible(row), row + 1 - count); j <= row; ++j) {
+      out.push_back(j);
+    }
+    return out;
+  };
+}
+
+// Sinks and the last `recent` tokens of the row.
+MustHold sinks_and_last(Index sinks, Index recent) {
+  return [sinks, recent](const StreamShape& shape, Index prompt, Index row) {
+    std::vector<Index> out;
+    for (Index j = shape.first_visible(row); j < std::min(sinks, row + 1); ++j) out.push_back(j);
+    for (const Index j : last(recent)(shape, prompt, row)) out.push_back(j);
+    return out;
+  };
+}
+
+// Sinks, the last `recent` tokens of the prompt, and every decode token.
+MustHold sinks_prompt_end_and_decoded(Index sinks, Index recent) {
+  return [sinks, recent](const StreamShape& shape, Index prompt, Index row) {
+    std::vector<Index> out;
+    for (Index j = shape.first_visible(row); j <= row; ++j) {
+      if (j < sinks || j >= prompt - std::min(recent, prompt)) out.push_back(j);
+    }
+    return out;
+  };
+}
+
+Conformance budgeted(const std::string& id, const Given& rest) {
+  Conformance row;
+  row.id = id;
+  row.exact_points = [rest](Index tokens) {
+    Given equal{{"budget", integer(tokens)}};
+    Given more{{"budget", integer(3 * tokens)}};
+    equal.insert(equal.end(), rest.begin(), rest.end());
+    more.insert(more.end(), rest.begin(), rest.end());
+    return std::vector<Given>{equal, more};
+  };
+  return row;
+}
+
+Conformance exact_row() {
+  Conformance row;
+  row.id = "exact";
+  row.points = {{{},
+                 [](const StreamShape& s, Index, Index i) { return visible(s, i); },
+                 true,
+                 last(1000000)}};
+  row.exact_points = [](Index) { return std::vector<Given>{{}}; };
+  return row;
+}
+
+Conformance window_row() {
+  Conformance row = budgeted("window", {});
+  for (const Index budget : {1, 5, 16}) {
+    row.points.push_back({{{"budget", integer(budget)}}, rolling(budget), true, last(budget)});
+  }
+  return row;
+}
+
+Conformance dilated_row() {
+  Conformance row;
+  row.id = "dilated_window";
+  row.exact_points = [](Index tokens) {
+    return std::vector<Given>{{{"budget", integer(tokens)}, {"dilation", integer(0)}}};
+  };
+  for (const Index dilation : {1, 3}) {
+    row.points.push_back({{{"budget", integer(6)}, {"dilation", integer(dilation)}},
+                          [dilation](const StreamShape& s, Index, Index i) {
+                            return std::min<Index>(6, (visible(s, i) + dilation) / (dilation + 1));
+                          },
+                          true,
+                          last(1)});
+  }
+  return row;
+}
+
+Conformance streaming_row() {
+  Conformance row = budgeted("streaming_llm", {{"sinks", integer(4)}});
+  row.points.push_back({{{"budget", integer(12)}, {"sinks", integer(4)}},
+                        [](const StreamShape& s, Index, Index i) {
+                          // Sinks leave a sliding window and are not replaced.
+                          const Index lo = s.first_visible(i);
+                          const Index sinks = std::max<Index>(0, std::min<Index>(4, i + 1) - lo);
+                          const Index rest = std::max<Index>(0, i + 1 - std::max<Index>(4, lo));
+                          return sinks + std::min<Index>(8, rest);
+                        },
+                        true,
+                        sinks_and_last(4, 8)});
+  return row;
+}
+
+// The h2o family answers over budget + 1 tokens once more than budget are there.
+Conformance scored_row(const std::string& id, Index recent_of_12) {
+  Conformance row = budgeted(id, {});
+  const auto count = [](Index budget) {
+    return [budget](const StreamShape& s, Index, Index i) {
+      return std::min(visible(s, i), budget + 1);
+    };
+  };
+  row.points.push_back(
+      {{{"budget", integer(12)}}, count(12), false, last(std::max<Index>(1, recent_of_12))});
+  row.points.push_back(
+      {{{"budget", integer(3)}, {"group", word("max")}}, count(3), false, last(1)});
+  return row;
+}
+
+Conformance h2o_row() {
+  Conformance row = scored_row("h2o", 6);
+  row.points.push_back(
+      {{{"budget", integer(12)}, {"semantics", word("released")}},
+       [](const StreamShape& s, Index, Index i) { return std::min<Index>(visible(s, i), 12); },
+       false,
+       last(6)});
+  return row;
+}
+
+Conformance uniform_row() {
+  Conformance row = budgeted("uniform", {{"sinks", integer(2)}});
+  const auto halved = [](Index T) {
+    return [T](const StreamShape& s, Index prompt, Index i) {
+      const Index lo = std::min(s.first_visible(prompt), prompt);
+      const Index first = std::max<Index>(lo, 2);
+      const Index end = std::max(prompt - 3, lo);
+      const Index middle = std::max<Index>(0, end - std::min(first, end));
+      return std::min(visible(s, i), (prompt - lo - middle) + (middle >> T) + i + 1 - prompt);
+    };
+  };
+  for (const char* form : {"srswor", "recursive_signs"}) {
+    row.points.push_back(
+        {{{"T", integer(1)}, {"sinks", integer(2)}, {"recent", integer(3)}, {"form", word(form)}},
+         halved(1),
+         false,
+         sinks_prompt_end_and_decoded(2, 3)});
+  }
+  row.points.push_back({{{"budget", integer(9)}, {"sinks", integer(2)}},
+                        compressed(9),
+                        false,
+                        sinks_prompt_end_and_decoded(2, 0)});
+  row.points.push_back({{{"T", integer(2)},
+                         {"sinks", integer(2)},
+                         {"recent", integer(3)},
+                         {"replacement", Value{true}}},
+                        halved(2),
+                        false,
+                        sinks_prompt_end_and_decoded(2, 3)});
+  row.exact_points = [](Index tokens) {
+    return std::vector<Given>{
+        {{"T", integer(0)}, {"sinks", integer(2)}},
+        {{"T", integer(0)}, {"sinks", integer(0)}, {"form", word("recursive_signs")}},
+        {{"budget", integer(tokens)}, {"sinks", integer(2)}}};
+  };
+  return row;
+}
+
+Conformance kcenter_row() {
+  Conformance row = budgeted("kcenter", {});
+  row.points.push_back(
+      {{{"budget", integer(10)}}, compressed(10), false, sinks_prompt_end_and_decoded(0, 5)});
+  row.points.push_back({{{"budget", integer(10)},
+                         {"recent", integer(2)},
+                         {"sinks", integer(3)},
+                         {"first", word("random")},
+                         {"weights", word("size")}},
+                        compressed(10),
+                        false,
+                        sinks_prompt_end_and_decoded(3, 2)});
+  row.points.push_back({{{"budget", integer(7)},
+                         {"recent", integer(0)},
+                         {"first", word("farthest_from_mean")},
+                         {"weights", word("size")},
+                         {"value", word("mean")}},
+                        compressed(7),
+                        false,
+                        sinks_prompt_end_and_decoded(0, 0)});
+  return row;
+}
+
+Conformance subgen_row() {
+  Conformance row;
+  row.id = "subgen";
+  const auto nothing = [](const StreamShape&, Index, Index) { return std::vector<Index>{}; };
+  row.points.push_back(
+      {{{"delta", Value{2.0}}, {"t", integer(3)}, {"s", integer(8)}}, nullptr, false, nothing});
+  row.points.push_back({{{"delta_quantile", Value{0.2}},
+                         {"t", integer(2)},
+                         {"s", integer(5)},
+                         {"sinks", integer(3)},
+                         {"recent", integer(4)}},
+                        nullptr,
+                        false,
+                        sinks_and_last(3, 4)});
+  row.points.push_back(
+      {{{"delta", Value{1.0}}, {"t", integer(2)}, {"s", integer(5)}, {"numerator", word("exact")}},
+       nullptr,
+       false,
+       nothing});
+  row.points.push_back({{{"delta", Value{1.0}},
+                         {"t", integer(2)},
+                         {"s", integer(5)},
+                         {"sampling", word("uniform")},
+                         {"normalizer", word("exact")}},
+                        nullptr,
+                        false,
+                        nothing});
+  row.exact_points = [](Index tokens) {
+    const Given small{{"t", integer(2)}, {"s", integer(3)}};
+    std::vector<Given> points;
+    for (Given point :
+         {Given{{"delta", Value{3.0}}, {"numerator", word("exact")}, {"normalizer", word("exact")}},
+          Given{{"delta", Value{0.0}}, {"numerator", word("exact")}},
+          Given{{"delta", Value{1.0}}, {"recent", integer(tokens)}},
+          Given{{"delta", Value{1.0}}, {"sinks", integer(tokens)}}}) {
+      point.insert(point.end(), small.begin(), small.end());
+      points.push_back(point);
+    }
+    return points;
+  };
+  row.resolved = [](const Given& given, const Derived& derived) {
+    Given out;
+    for (const auto& [name, value] : given) {
+      if (name == "delta_quantile") {
+        out.emplace_back("delta", Value{derived_real(derived, "delta")});
+      } else {
+        out.emplace_back(name, value);
+      }
+    }
+    return out;
+  };
+  return row;
+}
+
+Conformance oracle_row() {
+  Conformance row = budgeted("oracle_topk", {});
+  const auto nothing = [](const StreamShape&, Index, Index) { return std::vector<Index>{}; };
+  for (const char* group : {"mean", "max", "sum"}) {
+    row.points.push_back(
+        {{{"budget", integer(7)}, {"group", word(group)}}, rolling(7), true, nothing});
+  }
+  return row;
+}
+
+}  // namespace
+
+const std::vector<Conformance>& conformance_table() {
+  static const std::vector<Conformance> table = {
+      exact_row(),     window_row(),  dilated_row(),
+      streaming_row(), h2o_row(),     scored_row("key_attention", 0),
+      uniform_row(),   kcenter_row(), subgen_row(),
+      oracle_row(),
+  };
+  return table;
+}
+
+std::vector<Subject> subjects() {
+  std::vector<Subject> out;
+  for (const Conformance& row : conformance_table()) {
+    out.push_back({&algorithm_named(row.id), &row});
+  }
+  return out;
+}
+
+std::string describe(const std::string& id, const Given& given) {
+  std::string out = id;
+  for (const auto& [name, value] : given) {
+    out += ' ';
+    out += name;
+    out += '=';
+    out += to_string(value);
+  }
+  return out;
+}
+
+}  // namespace kvbench::test

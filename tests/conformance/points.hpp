@@ -1,0 +1,51 @@
+// Where the conformance suite tries each algorithm. A new algorithm needs one row in points.cpp;
+// everything else follows from the registry.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "algorithms/algorithm.hpp"
+
+namespace kvbench::test {
+
+using Given = std::vector<std::pair<std::string, Value>>;
+
+// Tokens that must be held when row `row` of a stream with this shape is answered.
+using MustHold = std::function<std::vector<Index>(const StreamShape&, Index prompt, Index row)>;
+
+struct Point {
+  Given given;
+  // How many tokens (memory.tokens) may at most be held at a row's answer; for a method of fixed
+  // size also exactly. None: no promise by number.
+  std::function<Index(const StreamShape&, Index prompt, Index row)> most_tokens;
+  bool exactly = false;
+  MustHold must_hold;
+};
+
+struct Conformance {
+  std::string id;
+  std::vector<Point> points;
+  // Parameters that must give exact attention on a stream of these tokens.
+  std::function<std::vector<Given>(Index tokens)> exact_points;
+  // Parameters resolved on the full stream, handed to a truncated one instead of those given.
+  std::function<Given(const Given&, const Derived&)> resolved =
+      [](const Given& given, const Derived&) { return given; };
+};
+
+const std::vector<Conformance>& conformance_table();
+
+// Registry entry and conformance row together.
+struct Subject {
+  const AlgorithmDescription* algorithm;
+  const Conformance* row;
+};
+std::vector<Subject> subjects();
+
+// "h2o {budget 12, group max}" for messages.
+std::string describe(const std::string& id, const Given& given);
+
+}  // namespace kvbench::test

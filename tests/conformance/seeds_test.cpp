@@ -1,0 +1,58 @@
+// 5. Same seed, same bytes; another seed differs only where the algorithm is randomised.
+#include <doctest/doctest.h>
+
+#include "conformance/points.hpp"
+#include "support/owned_stream.hpp"
+#include "support/stepper.hpp"
+
+namespace kvbench::test {
+namespace {
+
+bool all_same(const std::vector<Sketch>& a, const std::vector<Sketch>& b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t r = 0; r < a.size(); ++r) {
+    if (!same_sketch(a[r], b[r])) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("a seed repeats itself, and matters exactly where an algorithm says so") {
+  const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 3, .group = 2});
+  for (const Subject& subject : subjects()) {
+    for (const Point& point : subject.row->points) {
+      CAPTURE(describe(subject.row->id, point.given));
+      const Params params = params_for(*subject.algorithm, point.given);
+      const auto one = sketches(owned->stream, 40, *subject.algorithm, params, 1);
+      CHECK(all_same(one, sketches(owned->stream, 40, *subject.algorithm, params, 1)));
+      bool differs = false;
+      for (const std::uint32_t seed : {2U, 3U, 4U}) {
+        differs = differs ||
+                  !all_same(one, sketches(owned->stream, 40, *subject.algorithm, params, seed));
+      }
+      CHECK(differs == subject.algorithm->randomised(params));
+    }
+  }
+}
+
+TEST_CASE("draws belong to a stream: another layer, head or sequence draws anew") {
+  const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 3});
+  for (const Subject& subject : subjects()) {
+    for (const Point& point : subject.row->points) {
+      const Params params = params_for(*subject.algorithm, point.given);
+      if (!subject.algorithm->randomised(params)) continue;
+      CAPTURE(describe(subject.row->id, point.given));
+      const StreamId identity = owned->stream.id;
+      const auto one = sketches(owned->stream, 40, *subject.algorithm, params, 1);
+      for (const StreamId& id :
+           {StreamId{"other", 0, 0}, StreamId{"test", 1, 0}, StreamId{"test", 0, 1}}) {
+        owned->stream.id = id;
+        CHECK(!all_same(one, sketches(owned->stream, 40, *subject.algorithm, params, 1)));
+      }
+      owned->stream.id = identity;
+    }
+  }
+}
+
+}  // namespace kvbench::test

@@ -1,0 +1,40 @@
+// Parameters as a test writes them down.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "algorithms/algorithm.hpp"
+#include "support/algorithm_named.hpp"
+#include "support/naive_rules.hpp"
+#include "support/stepper.hpp"
+
+namespace kvbench::test {
+
+using Given = std::vector<std::pair<std::string, Value>>;
+
+inline Value count_of(Index value) { return Value{static_cast<std::int64_t>(value)}; }
+inline Value number(double value) { return Value{value}; }
+inline Value word_of(const std::string& value) { return Value{value}; }
+
+// The sketch at each decode row of a registered algorithm.
+inline std::vector<Sketch> sketches_of(const std::string& id, const Stream& stream, Index prompt,
+                                       const Given& given, std::uint32_t seed = 0) {
+  const AlgorithmDescription& algorithm = algorithm_named(id);
+  return sketches(stream, prompt, algorithm, params_for(algorithm, given), seed);
+}
+
+inline HeldSets held_by(const std::string& id, const Stream& stream, Index prompt,
+                        const Given& given, std::uint32_t seed = 0) {
+  return held_sets(sketches_of(id, stream, prompt, given, seed));
+}
+
+// Why a registered algorithm does not run; empty where it does.
+inline std::string skip_of(const std::string& id, const StreamShape& shape, Index prompt,
+                           const Given& given) {
+  const AlgorithmDescription& algorithm = algorithm_named(id);
+  return reason_to_skip(algorithm, params_for(algorithm, given), shape, prompt).value_or("");
+}
+
+}  // namespace kvbench::test

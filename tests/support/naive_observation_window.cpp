@@ -1,0 +1,83 @@
+#include "support/naive_observation_window.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace kvbench::test {
+
+std::vector<Real> naive_observation_scores(const Stream& stream, Index prompt,
+                                           const NaiveObservation& rule) {
+  const Index first = std::min(stream.shape.first_visible(prompt), prompt);
+  const Index count = prompt - rule.window - first;
+  std::vector<Real> reduced;
+  for (Index j = first; j < first + count; ++j) {
+    Real out = 0;
+    for (int g = 0; g < stream.shape.group; ++g) {
+      Real sum = 0;
+      for (Index i = prompt - rule.window; i < prompt; ++i) {
+        const NaiveRow row = naive_row(stream, g, i);
+        if (j >= row.lo) sum += row.p[static_cast<std::size_t>(j - row.lo)];
+      }
+      out = rule.group == "max" && g > 0 ? std::max(out, sum)
+            : rule.group == "max"        ? sum
+                                         : out + sum;
+    }
+    reduced.push_back(rule.group == "mean" ? out / stream.shape.group : out);
+  }
+  // Stride 1, padded on both sides by half a kernel.
+  const Index reach = (rule.kernel - 1) / 2;
+  const Real pad = rule.average ? 0 : -std::numeric_limits<Real>::infinity();
+  std::vector<Real> padded(static_cast<std::size_t>(reach), pad);
+  padded.insert(padded.end(), reduced.begin(), reduced.end());
+  padded.insert(padded.end(), static_cast<std::size_t>(reach), pad);
+  std::vector<Real> pooled;
+  for (Index j = 0; j < count; ++j) {
+    Real out = pad;
+    for (Index k = 0; k < rule.kernel; ++k) {
+      const Real x = padded[static_cast<std::size_t>(j + k)];
+      out = rule.average ? out + x : std::max(out, x);
+    }
+    pooled.push_back(rule.average ? out / static_cast<Real>(rule.kernel) : out);
+  }
+  return pooled;
+}
+
+std::vector<Index> naive_observation_kept(const Stream& stream, Index prompt,
+                                          const NaiveObservation& rule, Index selected) {
+  const Index first = std::min(stream.shape.first_visible(prompt), prompt);
+  const std::vector<Real> scores = naive_observation_scores(stream, prompt, rule);
+  std::vector<Index> kept;
+  std::vector<bool> taken(scores.size(), false);
+  for (Index n = 0; n < selected; ++n) {
+    Index best = -1;
+    for (Index j = 0; j < static_cast<Index>(scores.size()); ++j) {
+      if (taken[static_cast<std::size_t>(j)]) continue;
+      if (best < 0 ||
+          scores[static_cast<std::size_t>(j)] > scores[static_cast<std::size_t>(best)]) {
+        best = j;
+      }
+    }
+    if (best < 0) break;
+    taken[static_cast<std::size_t>(best)] = true;
+    kept.push_back(first + best);
+  }
+  std::sort(kept.begin(), kept.end());
+  for (Index j = prompt - rule.window; j < prompt; ++j) kept.push_back(j);
+  return kept;
+}
+
+Index naive_pyramid_selected(Index length, Index budget, Index window, Index beta, Index layers,
+                             Index layer) {
+  const Index mean = budget - window;
+  if (length < 2 * mean) return mean;
+  Index low = mean / beta;
+  Index high = 2 * mean - low;
+  if (high >= length - window) {
+    high = length - window;
+    low = 2 * mean - high;
+  }
+  const Index step = layers == 1 ? 0 : (high - low) / (layers - 1);
+  return high - layer * step;
+}
+
+}  // namespace kvbench::test
