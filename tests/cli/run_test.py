@@ -1,6 +1,8 @@
 """`kvbench run`: what it writes, where, and what does not change it."""
 
 import json
+import os
+import pty
 import shlex
 import subprocess
 import unittest
@@ -145,6 +147,26 @@ class Run(Folder):
         done = kvbench("run", "--config", self.sweep(), "--out", self.folder / "out")
         self.assertNotIn("\r", done.stderr)
         self.assertNotIn("\033", done.stderr)
+
+    def test_a_terminal_gets_a_bar_with_cells_rate_and_time_left(self):
+        terminal, other_end = pty.openpty()
+        process = subprocess.Popen(
+            [PROGRAM, "run", "--config", self.sweep(seeds={"first": 0, "count": 200}), "--out",
+             self.folder / "out"], stdout=subprocess.PIPE, stderr=other_end)
+        os.close(other_end)
+        seen = b""
+        while True:
+            try:
+                part = os.read(terminal, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not part:
+                break
+            seen += part
+        os.close(terminal)
+        self.assertEqual(process.communicate()[0], b"")
+        self.assertEqual(process.returncode, DONE)
+        self.assertRegex(seen.decode(), r"\r\[#*-*\] \d+/1612 cells, [0-9.e+]+/s, .* left")
 
     def test_skipped_cells_are_results_with_a_reason(self):
         results = self.run_sweep(algorithms=[
