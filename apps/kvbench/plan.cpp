@@ -131,8 +131,9 @@ void print_table(const Plan& plan, const Json& groups, const Totals& totals) {
 }
 
 int run(const PlanOptions& options) {
-  const SweepConfig config = read_sweep(options.sweep.config, options.sweep.sets);
-  OpenDumps dumps = open_dumps(config.dumps);
+  const SweepConfig config =
+      read_sweep(options.sweep.config, options.sweep.sets, all_algorithms(), FaultPolicy::kKeep);
+  OpenDumps dumps = open_dumps(config);
   const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only);
   Totals totals;
   const Json groups = plan_json(plan, thread_count(), totals);

@@ -32,10 +32,10 @@ PlannedDump describe(const Dump& dump) {
 
 PlannedDump describe_dump(const std::string& path) { return describe(Dump(path)); }
 
-OpenDumps open_dumps(const std::vector<std::string>& paths) {
+OpenDumps open_dumps(const SweepConfig& config) {
   OpenDumps out;
   std::vector<std::string> faults;
-  for (const std::string& path : paths) {
+  for (const std::string& path : config.dumps) {
     try {
       Dump dump(path);
       out.planned.push_back(describe(dump));
@@ -44,7 +44,10 @@ OpenDumps open_dumps(const std::vector<std::string>& paths) {
       faults.insert(faults.end(), error.messages().begin(), error.messages().end());
     }
   }
-  if (!faults.empty()) throw InputError(faults);
+  if (!faults.empty()) {
+    faults.insert(faults.begin(), config.faults.begin(), config.faults.end());
+    throw InputError(faults);
+  }
   return out;
 }
 

@@ -17,7 +17,8 @@ struct OpenDumps {
   std::vector<PlannedDump> planned;  // element by element the same dumps
 };
 
-// The same of several, kept open; the faults of all are thrown together.
-OpenDumps open_dumps(const std::vector<std::string>& paths);
+// The same of all that a sweep names, kept open; their faults are thrown together, after those of
+// the sweep itself.
+OpenDumps open_dumps(const SweepConfig& config);
 
 }  // namespace kvbench

@@ -149,8 +149,9 @@ int run(const RunOptions& options) {
   const std::string device = check_device(options.device);
   const StopSignals signals;
   if (options.threads > 0) set_thread_count(options.threads);
-  SweepConfig config = read_sweep(options.sweep.config, options.sweep.sets);
-  OpenDumps dumps = open_dumps(config.dumps);
+  SweepConfig config =
+      read_sweep(options.sweep.config, options.sweep.sets, all_algorithms(), FaultPolicy::kKeep);
+  OpenDumps dumps = open_dumps(config);
   const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device);
   refuse_what_cannot_fit(
       plan, thread_count(),

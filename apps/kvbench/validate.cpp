@@ -112,8 +112,8 @@ int validate_dump(const ValidateOptions& options) {
 }
 
 int validate_config(const std::string& path) {
-  const SweepConfig config = read_sweep(path);
-  OpenDumps dumps = open_dumps(config.dumps);
+  const SweepConfig config = read_sweep(path, {}, all_algorithms(), FaultPolicy::kKeep);
+  OpenDumps dumps = open_dumps(config);
   const Plan plan = make_plan(config, std::move(dumps.planned));
   fmt::print("{}: ok, {} cells\n", path, plan.cells.size());
   return kExitDone;

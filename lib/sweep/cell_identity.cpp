@@ -36,11 +36,16 @@ GroupIdentity::GroupIdentity(const Plan& plan, const PlannedGroup& group) {
 }
 
 std::string GroupIdentity::id(const std::string& algorithm, const std::string& params, int kv_head,
-                              std::optional<std::uint32_t> seed) const {
+                              std::optional<std::uint32_t> seed, const Scope* scope) const {
+  std::string scoped;
+  if (scope != nullptr) {
+    scoped = fmt::format(",\"scope_kv_heads\":{},\"scope_layers\":{}", json(scope->kv_heads).dump(),
+                         json(scope->layers).dump());
+  }
   return hash128_hex(
-      fmt::format("{{\"algorithm\":\"{}\",{},\"kv_head\":{},{},\"params\":{},{},\"seed\":{},{}}}",
+      fmt::format("{{\"algorithm\":\"{}\",{},\"kv_head\":{},{},\"params\":{},{}{},\"seed\":{},{}}}",
                   algorithm, device_to_element_bytes_, kv_head, layer_, params, prompt_and_rows_,
-                  seed ? std::to_string(*seed) : "null", sequence_and_tokens_));
+                  scoped, seed ? std::to_string(*seed) : "null", sequence_and_tokens_));
 }
 
 json params_json(const Params& params) {
@@ -54,6 +59,10 @@ json cell_key(const Plan& plan, const PlannedCell& cell) {
   key["kv_head"] = cell.kv_head;
   key["algorithm"] = cell.algorithm->id;
   key["params"] = params_json(*cell.params);
+  if (cell.scope) {
+    key["scope_layers"] = cell.scope->layers;
+    key["scope_kv_heads"] = cell.scope->kv_heads;
+  }
   key["seed"] = cell.seed ? json(*cell.seed) : json(nullptr);
   return key;
 }

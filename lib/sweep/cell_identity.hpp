@@ -19,7 +19,7 @@ class GroupIdentity {
 
   // `params`: params_json(..).dump().
   std::string id(const std::string& algorithm, const std::string& params, int kv_head,
-                 std::optional<std::uint32_t> seed) const;
+                 std::optional<std::uint32_t> seed, const Scope* scope = nullptr) const;
 
  private:
   std::string device_to_element_bytes_;

@@ -41,15 +41,21 @@ class Reader {
                 "a sweep file", "", faults_);
     read_version();
     read_name();
+    const std::size_t before_dumps = faults_.count();
     read_dumps(folder);
+    dumps_known_ = faults_.count() == before_dumps;
+    const std::size_t before_streams = faults_.count();
     read_select();
     read_replay();
     read_rows();
+    config_.streams_known = faults_.count() == before_streams;
     read_seeds();
     read_memory();
     read_output();
     read_entries(algorithms);
   }
+
+  bool dumps_known() const { return dumps_known_; }
 
  private:
   const json* required(const std::string& key, const std::string& remedy) {
@@ -255,11 +261,12 @@ class Reader {
     for (std::size_t i = 0; i < given->size(); ++i) {
       auto read =
           read_entry((*given)[i], algorithms, child("/algorithms", i), points_left, faults_);
-      if (!read) continue;
-      points_left -= static_cast<double>(read->entry.points());
-      cells += read->entry.cells(config_.seeds.size());
-      config_.entries.push_back(std::move(read->entry));
-      resolved_["algorithms"].push_back(std::move(read->resolved));
+      config_.wheres.emplace_back(child(read.entry.pointer, "where"), read.entry.where);
+      if (!read.good) continue;
+      points_left -= static_cast<double>(read.entry.points());
+      cells += read.entry.cells(config_.seeds.size());
+      config_.entries.push_back(std::move(read.entry));
+      resolved_["algorithms"].push_back(std::move(read.resolved));
     }
     if (cells > static_cast<double>(kMostCells)) {
       faults_.add("/algorithms", fmt::format("describes {:.0f} cells for each KV head, and a sweep "
@@ -273,6 +280,7 @@ class Reader {
   SweepConfig& config_;
   json& resolved_;
   Faults& faults_;
+  bool dumps_known_ = false;
 };
 
 std::string folder_of(const std::string& path) {
@@ -300,7 +308,7 @@ std::string read_file(const std::string& path) {
 
 SweepConfig parse_sweep(const std::string& text, const std::string& path,
                         const std::vector<std::string>& sets,
-                        const std::vector<AlgorithmDescription>& algorithms) {
+                        const std::vector<AlgorithmDescription>& algorithms, FaultPolicy policy) {
   Faults faults(path);
   json document = parse_document(text, path, faults);
   if (!document.is_object()) {
@@ -312,14 +320,16 @@ SweepConfig parse_sweep(const std::string& text, const std::string& path,
   apply_sets(document, sets, faults);
   SweepConfig config;
   config.path = path;
-  Reader(document, config, faults).read(folder_of(path), algorithms);
-  faults.throw_if_any();
+  Reader reader(document, config, faults);
+  reader.read(folder_of(path), algorithms);
+  if (policy == FaultPolicy::kThrow || !reader.dumps_known()) faults.throw_if_any();
+  config.faults = faults.messages();
   return config;
 }
 
 SweepConfig read_sweep(const std::string& path, const std::vector<std::string>& sets,
-                       const std::vector<AlgorithmDescription>& algorithms) {
-  return parse_sweep(read_file(path), path, sets, algorithms);
+                       const std::vector<AlgorithmDescription>& algorithms, FaultPolicy policy) {
+  return parse_sweep(read_file(path), path, sets, algorithms, policy);
 }
 
 }  // namespace kvbench

@@ -57,17 +57,28 @@ struct SweepConfig {
   int element_bytes = 2;
   bool keep_rows = false;
   std::vector<SweepEntry> entries;
+
+  // Every `where` with its pointer, also of entries that are at fault otherwise.
+  std::vector<std::pair<std::string, Selection>> wheres;
+  std::vector<std::string> faults;  // with FaultPolicy::kKeep: found so far
+  bool streams_known = true;        // select, replay and evaluate have no fault
 };
+
+// kKeep is for callers that go on to make_plan, which throws what was kept with what only the dumps
+// can tell, so that a user mends a file once. A file whose dumps cannot be told throws either way.
+enum class FaultPolicy { kThrow, kKeep };
 
 // Reads and checks a sweep file. `sets`: "pointer=value" overrides, applied before checking.
 // Throws InputError with all faults, each "file: /json/pointer: what; remedy".
 SweepConfig read_sweep(const std::string& path, const std::vector<std::string>& sets = {},
-                       const std::vector<AlgorithmDescription>& algorithms = all_algorithms());
+                       const std::vector<AlgorithmDescription>& algorithms = all_algorithms(),
+                       FaultPolicy policy = FaultPolicy::kThrow);
 
 // The same of a sweep file's text; relative dump paths are relative to the folder of `path`.
 // `algorithms` must outlive the result.
 SweepConfig parse_sweep(const std::string& text, const std::string& path,
                         const std::vector<std::string>& sets,
-                        const std::vector<AlgorithmDescription>& algorithms);
+                        const std::vector<AlgorithmDescription>& algorithms,
+                        FaultPolicy policy = FaultPolicy::kThrow);
 
 }  // namespace kvbench

@@ -232,18 +232,16 @@ double SweepEntry::cells(std::size_t seeds) const {
          static_cast<double>(seeded_points) * static_cast<double>(seeds);
 }
 
-std::optional<ReadEntry> read_entry(const json& given,
-                                    const std::vector<AlgorithmDescription>& algorithms,
-                                    const std::string& pointer, double points_left,
-                                    Faults& faults) {
+ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>& algorithms,
+                     const std::string& pointer, double points_left, Faults& faults) {
   const std::size_t before = faults.count();
-  if (!read_object(given, {"algorithm", "params", "label", "where"}, "an entry of algorithms",
-                   pointer, faults)) {
-    return std::nullopt;
-  }
   ReadEntry read;
   SweepEntry& entry = read.entry;
   entry.pointer = pointer;
+  if (!read_object(given, {"algorithm", "params", "label", "where"}, "an entry of algorithms",
+                   pointer, faults)) {
+    return read;
+  }
   entry.algorithm = read_algorithm(given, algorithms, pointer, faults);
   if (const json* label = member(given, "label")) {
     entry.label = read_label(*label, child(pointer, "label"), faults).value_or("");
@@ -260,13 +258,13 @@ std::optional<ReadEntry> read_entry(const json& given,
   const json* params = member(given, "params");
   if (params != nullptr && !params->is_object()) {
     faults.add(place, "must be an object of parameters, is " + shown(*params));
-    return std::nullopt;
+    return read;
   }
-  if (entry.algorithm == nullptr) return std::nullopt;
+  if (entry.algorithm == nullptr) return read;
   const json none = json::object();
   const auto columns =
       read_params(params == nullptr ? none : *params, *entry.algorithm, place, faults);
-  if (!columns) return std::nullopt;
+  if (!columns) return read;
 
   double points = 1.0;
   for (const Column& column : *columns) {
@@ -277,10 +275,11 @@ std::optional<ReadEntry> read_entry(const json& given,
     faults.add(place, fmt::format("its axes make {:.0f} points, and a sweep has at most {} cells; "
                                   "shorten an axis",
                                   points, kMostCells));
-    return std::nullopt;
+    return read;
   }
   check_points(*columns, entry, place, faults);
-  if (faults.count() != before) return std::nullopt;
+  if (faults.count() != before) return read;
+  read.good = true;
   read.resolved = {{"algorithm", entry.algorithm->id},
                    {"params", resolved_params(*columns)},
                    {"label", entry.label}};

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,15 +11,15 @@
 namespace kvbench {
 
 struct ReadEntry {
+  bool good = false;  // no fault; else only `entry.pointer` and `entry.where` are of use
   SweepEntry entry;
   nlohmann::json resolved;  // axes as lists, defaults filled in
 };
 
 // Reads one entry against the tables of `algorithms`. `points_left`: how many points the sweep may
-// still have; an entry with more is a fault and is not expanded. Nothing is returned where the
-// entry has a fault; all its faults are in `faults`.
-std::optional<ReadEntry> read_entry(const nlohmann::json& given,
-                                    const std::vector<AlgorithmDescription>& algorithms,
-                                    const std::string& pointer, double points_left, Faults& faults);
+// still have; an entry with more is a fault and is not expanded. All its faults go to `faults`.
+ReadEntry read_entry(const nlohmann::json& given,
+                     const std::vector<AlgorithmDescription>& algorithms,
+                     const std::string& pointer, double points_left, Faults& faults);
 
 }  // namespace kvbench

@@ -24,6 +24,14 @@ std::string one_line(const std::string& text) {
 void Faults::add(const std::string& pointer, const std::string& what) {
   std::string message =
       one_line(pointer.empty() ? file_ + ": " + what : file_ + ": " + pointer + ": " + what);
+  add_message(std::move(message));
+}
+
+void Faults::add_all(const std::vector<std::string>& messages) {
+  for (const std::string& message : messages) add_message(message);
+}
+
+void Faults::add_message(std::string message) {
   if (seen_.count(message) != 0) return;
   if (messages_.size() >= kMostListed) {
     ++unlisted_;
@@ -33,14 +41,17 @@ void Faults::add(const std::string& pointer, const std::string& what) {
   messages_.push_back(std::move(message));
 }
 
-void Faults::throw_if_any() const {
-  if (none()) return;
+std::vector<std::string> Faults::messages() const {
   std::vector<std::string> messages = messages_;
   if (unlisted_ > 0) {
     messages.push_back(fmt::format("{}: and {} more faults; mend the ones above first",
                                    one_line(file_), unlisted_));
   }
-  throw InputError(std::move(messages));
+  return messages;
+}
+
+void Faults::throw_if_any() const {
+  if (!none()) throw InputError(messages());
 }
 
 std::string child(const std::string& pointer, const std::string& key) {

@@ -16,13 +16,21 @@ class Faults {
   // their number is kept.
   void add(const std::string& pointer, const std::string& what);
 
+  // Messages of an earlier collection, as they are.
+  void add_all(const std::vector<std::string>& messages);
+
   bool none() const { return messages_.empty(); }
   std::size_t count() const { return messages_.size() + unlisted_; }
+
+  // All that would be thrown.
+  std::vector<std::string> messages() const;
 
   // Throws InputError with all of them, if there are any.
   void throw_if_any() const;
 
  private:
+  void add_message(std::string message);
+
   std::string file_;
   std::vector<std::string> messages_;
   std::set<std::string> seen_;

@@ -48,13 +48,12 @@ class Planner {
       : config_(config), plan_(plan), faults_(config.path) {}
 
   void build(const std::vector<std::string>& only) {
+    faults_.add_all(config_.faults);
     refuse_equal_dumps();
     refuse_unknown(config_.select, "/select");
-    for (const SweepEntry& entry : config_.entries) {
-      refuse_unknown(entry.where, child(entry.pointer, "where"));
-    }
-    select_groups();
-    refuse_too_many();
+    for (const auto& [pointer, where] : config_.wheres) refuse_unknown(where, pointer);
+    if (config_.streams_known) select_groups();
+    if (config_.faults.empty()) refuse_too_many();
     faults_.throw_if_any();
     expand_points();
     Only filter(only);
@@ -226,6 +225,45 @@ class Planner {
     return algorithm.skip_reason(params, group.shape, group.prompt);
   }
 
+  // The layers and heads that a model-scoped point of an entry adds up over: what is selected of
+  // the group's sequence, whatever `only` leaves of it.
+  std::shared_ptr<const Scope> scope_of(const PlannedGroup& group, const SweepEntry& entry) const {
+    Scope scope;
+    std::set<int> heads;
+    for (const PlannedGroup& other : plan_.groups) {
+      if (!shares_scope(other, group, entry)) continue;
+      scope.layers.push_back(other.layer);
+      for (int head = 0; head < other.kv_heads; ++head) {
+        if (selects(config_.select.kv_heads, head) && selects(entry.where.kv_heads, head)) {
+          heads.insert(head);
+        }
+      }
+    }
+    scope.kv_heads.assign(heads.begin(), heads.end());
+    return std::make_shared<const Scope>(std::move(scope));
+  }
+
+  static bool shares_scope(const PlannedGroup& other, const PlannedGroup& group,
+                           const SweepEntry& entry) {
+    return other.dump == group.dump && other.sequence == group.sequence &&
+           selects(entry.where, other.sequence, other.layer);
+  }
+
+  // A model-scoped algorithm runs on all layers of its scope or on none.
+  std::optional<std::string> reason_in_scope(const PlannedGroup& group, const SweepEntry& entry,
+                                             const Params& params) const {
+    if (entry.algorithm->unit(params) == ReplayUnit::kHead) {
+      return reason(group, *entry.algorithm, params);
+    }
+    for (const PlannedGroup& other : plan_.groups) {
+      if (!shares_scope(other, group, entry)) continue;
+      if (auto why = reason(other, *entry.algorithm, params)) {
+        return fmt::format("layer {}: {}", other.layer, *why);
+      }
+    }
+    return std::nullopt;
+  }
+
   // One point of one entry; its parameters are shared by all its cells.
   struct Point {
     std::shared_ptr<const Params> params;
@@ -253,7 +291,7 @@ class Planner {
       const SweepEntry& entry = config_.entries[e];
       if (!selects(entry.where, group.sequence, group.layer)) continue;
       for (const Point& point : points_[e]) {
-        reasons[e].push_back(reason(group, *entry.algorithm, *point.params));
+        reasons[e].push_back(reason_in_scope(group, entry, *point.params));
       }
     }
     const GroupIdentity identity(plan_, group);
@@ -271,10 +309,14 @@ class Planner {
           cell.algorithm = entry.algorithm;
           cell.params = point.params;
           cell.skip_reason = reasons[e][p];
+          if (entry.algorithm->unit(*point.params) == ReplayUnit::kModel) {
+            cell.scope = scope_of(group, entry);
+          }
           const std::string path = cell_path(plan_, cell);
           for (std::size_t s = 0; s < (point.randomised ? config_.seeds.size() : 1); ++s) {
             if (point.randomised) cell.seed = config_.seeds[s];
-            cell.id = identity.id(entry.algorithm->id, point.text, head, cell.seed);
+            cell.id =
+                identity.id(entry.algorithm->id, point.text, head, cell.seed, cell.scope.get());
             if (!only.keeps(cell.id, path)) continue;
             group.cells.push_back(plan_.cells.size());
             plan_.cells.push_back(cell);

@@ -34,6 +34,12 @@ struct PlannedDump {
   std::vector<PlannedSequence> sequences;
 };
 
+// Layers and KV heads whose scores a model-scoped algorithm adds up.
+struct Scope {
+  std::vector<int> layers;
+  std::vector<int> kv_heads;
+};
+
 // One result record to be. A sweep may have millions: what the cells of a group or of a point of
 // the sweep have in common is not repeated here (see cell_key).
 struct PlannedCell {
@@ -44,6 +50,7 @@ struct PlannedCell {
   const AlgorithmDescription* algorithm = nullptr;
   std::shared_ptr<const Params> params;    // never null; shared by the cells of one point
   std::optional<std::uint32_t> seed;       // none: deterministic
+  std::shared_ptr<const Scope> scope;      // of a model-scoped algorithm, else null
   std::optional<std::string> skip_reason;  // set: will not run
 };
 
@@ -77,7 +84,7 @@ struct Plan {
 // Crosses a checked sweep with its dumps. `only`: globs on cell ids and paths ('*' and '?' stay
 // within a path component), empty = all; each must match a cell. Throws InputError with every fault
 // found (unknown sequences, layers or heads, too many tokens, prompt or rows out of range, equal
-// fingerprints, too many cells).
+// fingerprints, too many cells), after those that `config` carries.
 Plan make_plan(const SweepConfig& config, std::vector<PlannedDump> dumps,
                const std::vector<std::string>& only = {}, const std::string& device = "cpu");
 

@@ -75,6 +75,48 @@ TEST_CASE("every fault of a plan names file, place and remedy") {
   }
 }
 
+TEST_CASE("faults of the file and faults that only the dumps can tell are reported together") {
+  const SweepFolder folder;
+  const auto faults = [&](const std::string& text) {
+    return folder.messages([&] {
+      make_plan(folder.parse_for_plan(text), {planned_dump("a", 100, {0, 1, 4}, 3)});
+    });
+  };
+  CHECK(faults(sweep(R"({"algorithm": "window", "params": {"budgt": 4}, "where": {"layers": [9]}})",
+                     R"("select": {"layers": [7], "tokens": 200}, "seed": 1)")) ==
+        std::vector<std::string>{
+            "quick.json: /seed: unknown key of a sweep file; did you mean seeds?",
+            "quick.json: /algorithms/0/params/budgt: unknown parameter of window; did you mean "
+            "budget?",
+            "quick.json: /algorithms/0/params/budget: this key is missing; window needs a value "
+            "for budget",
+            "quick.json: /select/layers/0: no dump has layer 7; there are 0, 1, 4",
+            "quick.json: /algorithms/0/where/layers/0: no dump has layer 9; there are 0, 1, 4"});
+  CHECK(faults(sweep(entry("exact", "\"x\": 1"), R"("select": {"tokens": 200})")) ==
+        std::vector<std::string>{
+            "quick.json: /algorithms/0/params/x: unknown parameter of exact; it has none",
+            "quick.json: /select/tokens: must be at most 100, the tokens of sequence 0 of "
+            "/dumps/a.h5, is 200"});
+}
+
+TEST_CASE("a fault does not call forth others that are not there") {
+  const SweepFolder folder;
+  // The rows are right for the prompt that was meant.
+  const std::string text = with(
+      R"("replay": {"prompt_tokens": "10"}, "evaluate": {"rows": [20]}, "memory": {"element_bytes": 3})");
+  CHECK(folder
+            .messages(
+                [&] { make_plan(folder.parse_for_plan(text), {planned_dump("a", 100, {0}, 1)}); })
+            .size() == 2);
+  // Without dumps there is nothing to compare with.
+  CHECK(folder
+            .messages([&] {
+              folder.parse_for_plan(
+                  R"({"schema_version": 1, "name": "q", "dumps": ["no.h5"], "algorithms": []})");
+            })
+            .size() == 2);
+}
+
 TEST_CASE("two dumps of equal content are a fault") {
   const SweepFolder folder;
   const SweepConfig config = folder.parse(with("\"seeds\": [1]"));

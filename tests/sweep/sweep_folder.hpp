@@ -89,6 +89,11 @@ class SweepFolder {
     return parse_sweep(text, file("quick.json"), sets, made_up_algorithms());
   }
 
+  // As a command reads it that goes on to the plan.
+  SweepConfig parse_for_plan(const std::string& text) const {
+    return parse_sweep(text, file("quick.json"), {}, made_up_algorithms(), FaultPolicy::kKeep);
+  }
+
   // The messages of a sweep that must be refused, the folder's own path taken out of them.
   std::vector<std::string> faults(const std::string& text,
                                   const std::vector<std::string>& sets = {}) const {
@@ -123,7 +128,7 @@ inline std::string sweep(const std::string& algorithms, const std::string& more 
          (more.empty() ? "" : more + ", ") + R"("algorithms": [)" + algorithms + "]}";
 }
 
-// One entry of made-up subgen with what it needs, or of another algorithm.
+// One entry of `algorithms`.
 inline std::string entry(const std::string& algorithm, const std::string& params) {
   return R"({"algorithm": ")" + algorithm + R"(", "params": {)" + params + "}}";
 }
