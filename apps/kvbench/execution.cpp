@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <new>
@@ -21,13 +22,63 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Model-scoped algorithms decide once for all layers and heads of their scope. What they decided is
+// kept for the sequence at hand; where that failed, the cells of the scope fail with the reason.
+class ModelWorks {
+ public:
+  explicit ModelWorks(const Execution& execution) : execution_(execution) {}
+
+  const SharedResults& of(const PlannedGroup& group, const PlannedCell& cell) {
+    if (dump_ != group.dump || sequence_ != group.sequence) {
+      dump_ = group.dump;
+      sequence_ = group.sequence;
+      by_scope_.clear();
+    }
+    SharedResults& results = by_scope_[{cell.scope->layers, cell.scope->kv_heads}];
+    const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed.value_or(0));
+    if (results.has(work.key)) return results;
+    try {
+      results.put(work.key, work.compute({[&](const auto& visit) { each(group, cell, visit); },
+                                          group.prompt, group.shape.tokens, cpu_kernels()}));
+    } catch (const InputError& error) {
+      results.fail(work.key, error.what());
+    } catch (const CellError& error) {
+      results.fail(work.key, error.what());
+    } catch (const std::bad_alloc&) {
+      results.fail(work.key, "not enough memory for the scores of all layers and heads");
+    }
+    return results;
+  }
+
+ private:
+  void each(const PlannedGroup& group, const PlannedCell& cell,
+            const std::function<void(const Stream&)>& visit) const {
+    const Dump& dump = execution_.dumps[group.dump];
+    for (const int layer : cell.scope->layers) {
+      const Index heads = dump.info().find_sequence(group.sequence)->find_layer(layer)->kv_heads;
+      for (const int head : cell.scope->kv_heads) {
+        if (head >= heads) continue;
+        visit(dump.read_stream(group.sequence, layer, head, group.shape.tokens)->stream);
+      }
+    }
+  }
+
+  using ScopeKey = std::pair<std::vector<int>, std::vector<int>>;  // layers, KV heads
+
+  const Execution& execution_;
+  std::optional<std::size_t> dump_;
+  std::string sequence_;
+  std::map<ScopeKey, SharedResults> by_scope_;
+};
+
 class HeadRun {
  public:
   HeadRun(const Execution& execution, const PlannedGroup& group, std::vector<std::size_t> cells,
-          Progress& progress, std::atomic<bool>& stop)
+          ModelWorks& model_works, Progress& progress, std::atomic<bool>& stop)
       : execution_(execution),
         group_(group),
         cells_(std::move(cells)),
+        model_works_(model_works),
         progress_(progress),
         stop_(stop) {}
 
@@ -49,7 +100,8 @@ class HeadRun {
     std::vector<ReplayCell> replayed;
     for (const std::size_t c : cells_) {
       const PlannedCell& cell = execution_.plan.cells[c];
-      replayed.push_back({cell.algorithm, *cell.params, cell.seed.value_or(0)});
+      replayed.push_back({cell.algorithm, *cell.params, cell.seed.value_or(0),
+                          cell.scope ? &model_works_.of(group_, cell) : nullptr});
     }
     const ReplaySetting setting{.prompt = group_.prompt,
                                 .rows = group_.rows,
@@ -99,6 +151,7 @@ class HeadRun {
   const Execution& execution_;
   const PlannedGroup& group_;
   std::vector<std::size_t> cells_;
+  ModelWorks& model_works_;
   Progress& progress_;
   std::atomic<bool>& stop_;
 };
@@ -141,6 +194,7 @@ std::vector<std::optional<GroupTiming>> execute(const Execution& execution,
   const auto total = static_cast<std::size_t>(std::count(pending.begin(), pending.end(), true));
   Progress progress(total, execution.quiet);
   std::vector<std::optional<GroupTiming>> timing(execution.plan.groups.size());
+  ModelWorks model_works(execution);
   for (std::size_t g = 0; g < execution.plan.groups.size(); ++g) {
     const PlannedGroup& group = execution.plan.groups[g];
     std::map<int, std::vector<std::size_t>> by_head;
@@ -152,7 +206,8 @@ std::vector<std::optional<GroupTiming>> execute(const Execution& execution,
       if (!timing[g]) timing[g].emplace();
       progress.at(
           fmt::format("sequence {} layer {} head {}", group.sequence, group.layer, kv_head));
-      HeadRun(execution, group, std::move(cells), progress, stop).run(kv_head, *timing[g]);
+      HeadRun(execution, group, std::move(cells), model_works, progress, stop)
+          .run(kv_head, *timing[g]);
     }
   }
   return timing;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "algorithms/parameters.hpp"
+#include "core/error.hpp"
 #include "core/stream.hpp"
 #include "kernels/kernels.hpp"
 #include "sketch/sketch.hpp"
@@ -23,15 +24,22 @@ namespace kvbench {
 // every t, s and seed): computed once per key before any cell that names it.
 class SharedResults {
  public:
+  // Throws CellError with the reason where the work failed: then its cells fail, no others.
   template <class T>
   const T& get(const std::string& key) const {
+    const auto failure = failures_.find(key);
+    if (failure != failures_.end()) throw CellError(failure->second);
     return std::any_cast<const T&>(results_.at(key));
   }
   void put(const std::string& key, std::any result) { results_[key] = std::move(result); }
-  bool has(const std::string& key) const { return results_.count(key) != 0; }
+  void fail(const std::string& key, std::string reason) { failures_[key] = std::move(reason); }
+  bool has(const std::string& key) const {
+    return results_.count(key) != 0 || failures_.count(key) != 0;
+  }
 
  private:
   std::map<std::string, std::any> results_;
+  std::map<std::string, std::string> failures_;
 };
 
 // Everything that a replay of one cell may look at.

@@ -150,25 +150,15 @@ class Replayed {
 };
 
 // What several cells share, each piece computed once; a piece that fails fails its cells only.
-struct SharedPieces {
+SharedResults compute_shared(const Stream& stream, const ReplaySetting& setting,
+                             const std::vector<ReplayCell>& cells, const Kernels& kernels) {
   SharedResults results;
-  std::map<std::string, std::string> failures;  // by key
-  std::vector<std::vector<std::string>> keys;   // by cell
-};
-
-SharedPieces compute_shared(const Stream& stream, const ReplaySetting& setting,
-                            const std::vector<ReplayCell>& cells, const Kernels& kernels) {
-  SharedPieces pieces;
-  if (setting.model_results != nullptr) pieces.results = *setting.model_results;
   std::map<std::string, SharedWork> work;
   for (const ReplayCell& cell : cells) {
-    std::vector<std::string> keys;
     for (SharedWork& piece :
          cell.algorithm->shared_work(cell.params, stream.shape, setting.prompt, cell.seed)) {
-      keys.push_back(piece.key);
       work.emplace(piece.key, std::move(piece));
     }
-    pieces.keys.push_back(std::move(keys));
   }
   std::vector<const SharedWork*> list;
   for (const auto& [key, piece] : work) list.push_back(&piece);
@@ -178,13 +168,13 @@ SharedPieces compute_shared(const Stream& stream, const ReplaySetting& setting,
     try {
       std::any result = piece.compute({stream, setting.prompt, kernels, &setting.rows});
       const std::lock_guard<std::mutex> lock(mutex);
-      pieces.results.put(piece.key, std::move(result));
+      results.put(piece.key, std::move(result));
     } catch (const std::exception& error) {
       const std::lock_guard<std::mutex> lock(mutex);
-      pieces.failures[piece.key] = error.what();
+      results.fail(piece.key, error.what());
     }
   });
-  return pieces;
+  return results;
 }
 
 // Rows whose logits are needed: the scored ones, or every decode row where an algorithm scores.
@@ -250,12 +240,9 @@ class Group {
     const auto start = Clock::now();
     try {
       if (!running_[c]) {
-        for (const std::string& key : shared_.keys[c]) {
-          const auto failure = shared_.failures.find(key);
-          if (failure != shared_.failures.end()) throw CellError(failure->second);
-        }
+        const SharedResults* given = cells_[c].model_results;
         running_[c] = std::make_unique<Replayed>(stream_, setting_, cells_[c], kernels_,
-                                                 shared_.results, reference_);
+                                                 given != nullptr ? *given : shared_, reference_);
       }
       running_[c]->advance(block);
       if (final_block) {
@@ -291,7 +278,7 @@ class Group {
   const std::function<void(std::size_t, CellResult&&)>& done_;
   const std::atomic<bool>* stop_;
   Reference reference_;
-  SharedPieces shared_;
+  SharedResults shared_;
   std::vector<std::unique_ptr<Replayed>> running_;
   std::vector<double> seconds_;
   std::vector<char> reported_;

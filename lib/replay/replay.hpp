@@ -18,6 +18,8 @@ struct ReplayCell {
   const AlgorithmDescription* algorithm = nullptr;
   Params params;
   std::uint32_t seed = 0;
+  // Of an algorithm that is replayed on the whole model: what its model work gave.
+  const SharedResults* model_results = nullptr;
 };
 
 struct ReplaySetting {
@@ -25,8 +27,6 @@ struct ReplaySetting {
   std::vector<Index> rows;  // scored decode rows, ascending, each in [P, n)
   int element_bytes = 2;    // bytes per number of a key or value in the memory report
   bool keep_row_errors = false;
-  // Results of model work, for cells whose algorithm is replayed on the whole model; may be null.
-  const SharedResults* model_results = nullptr;
 };
 
 // Per KV head, counted from the sketch.
