@@ -178,7 +178,11 @@ void AccumulatedScores::answered(const RowLogits& row) {
   if (lowest < tokens_.size()) drop(lowest);
 }
 
-Derived AccumulatedScores::derived() const { return {{"budget", budget_}, {"recent", recent_}}; }
+Derived AccumulatedScores::derived() const {
+  Derived out = {{"budget", budget_}, {"recent", recent_}};
+  if (scoring_.gen_len > 0) out.emplace_back("gen_len", scoring_.gen_len);
+  return out;
+}
 
 std::vector<Index> best_of_prompt(const Setting& setting, const PromptScores& scores, Index recent,
                                   Index count) {

@@ -16,6 +16,7 @@ struct Scoring {
   bool fresh_noise = false;  // drawn for every row and token, not once per token
   double tau_init = 1.0;
   double tau_step = 0.0;
+  Index gen_len = 0;  // decode rows that tau_step was made for; 0: no schedule
   double decay = 1.0;
   double gain = 1.0;
   Index numbers_per_head = 1;  // stored per held token and query head (scores, noise)

@@ -28,9 +28,8 @@ Scoring scoring(const Params& params, Index tokens, Index prompt) {
                                     : LogitNoise::Kind::kNone;
   out.fresh_noise = params.word("draw") == "row";
   out.tau_init = params.real("tau_init");
-  const double rows =
-      params.is_word("gen_len") ? static_cast<double>(tokens - prompt) : params.real("gen_len");
-  out.tau_step = (params.real("tau_end") - out.tau_init) / rows;
+  out.gen_len = params.is_word("gen_len") ? tokens - prompt : params.integer("gen_len");
+  out.tau_step = (params.real("tau_end") - out.tau_init) / static_cast<double>(out.gen_len);
   const double alpha = params.real("damping");
   (params.word("damping_form") == "new" ? out.gain : out.decay) = alpha;
   out.numbers_per_head = 2;  // score and noise
@@ -49,10 +48,6 @@ class ReleasedKeyformer final : public Algorithm {
     const Index budget = setting_.params.tokens("budget", setting_.prompt);
     const PromptRange prompt = visible_prompt(setting_.stream.shape, setting_.prompt);
     if (prompt.size() == 0) return;
-    if (prompt.size() <= budget) {
-      for (Index token = prompt.first; token < prompt.last; ++token) keys_.push_back(token);
-      return;
-    }
     const auto& sums =
         setting_.shared.get<PromptScores>(prompt_scores(scoring_, setting_.seed).key);
     keys_ = best_of_prompt(setting_, sums, recent_, budget - recent_);
@@ -69,6 +64,11 @@ class ReleasedKeyformer final : public Algorithm {
     }
     sketch_.add_exact(window, last);
     sketch_.bookkeeping = sketch_.size() * setting_.stream.shape.group * scoring_.numbers_per_head;
+  }
+
+  Derived derived() const override {
+    const Index budget = setting_.params.tokens("budget", setting_.prompt);
+    return {{"budget", budget}, {"recent", recent_}, {"gen_len", scoring_.gen_len}};
   }
 
  private:
@@ -169,6 +169,13 @@ AlgorithmDescription describe_keyformer() {
     if (whole_model(params) && shape.slides()) {
       return "scope: model keeps one set in all layers, and a layer of the scope has a sliding "
              "window";
+    }
+    const Scoring rule = scoring(params, shape.tokens, prompt);
+    const double last_tau =
+        rule.tau_init + static_cast<double>(shape.tokens - prompt) * rule.tau_step;
+    if (!(last_tau > 0.0)) {
+      return "tau falls from tau_init by the same step at every decode row, and is no longer "
+             "positive at the last one: gen_len is too short";
     }
     return no_rope(params, shape);
   };
