@@ -73,6 +73,9 @@ TEST_CASE(
   for (const Index window : {0, 60}) {
     const auto owned = make_stream({.tokens = 100, .d = 4, .dv = 2, .group = 2, .window = window});
     for (const Index prompt : {35, 80, 99}) {
+      const NaiveObservation rule{8, 7, false, "mean"};
+      const std::vector<Real> pooled =
+          naive_pooled(naive_observation_scores(owned->stream, prompt, rule), rule);
       const Index length = prompt - std::min(owned->stream.shape.first_visible(prompt), prompt);
       for (const Index budget : {9, 20, 27, 34}) {
         for (const Index beta : {1, 3, 20}) {
@@ -87,7 +90,7 @@ TEST_CASE(
               if (length <= budget) continue;
               const Index selected = naive_pyramid_selected(length, budget, 8, beta, layers, layer);
               CHECK(kept(*owned, prompt, layers, layer, pyramid(budget, 8, beta)) ==
-                    naive_observation_kept(owned->stream, prompt, {8, 7, false, "mean"}, selected));
+                    naive_observation_kept(owned->stream, prompt, 8, pooled, selected));
             }
           }
         }

@@ -8,30 +8,36 @@ namespace kvbench::test {
 std::vector<Real> naive_observation_scores(const Stream& stream, Index prompt,
                                            const NaiveObservation& rule) {
   const Index first = std::min(stream.shape.first_visible(prompt), prompt);
-  const Index count = prompt - rule.window - first;
-  std::vector<Real> reduced;
-  for (Index j = first; j < first + count; ++j) {
-    Real out = 0;
-    for (int g = 0; g < stream.shape.group; ++g) {
-      Real sum = 0;
-      for (Index i = prompt - rule.window; i < prompt; ++i) {
-        const NaiveRow row = naive_row(stream, g, i);
-        if (j >= row.lo) sum += row.p[static_cast<std::size_t>(j - row.lo)];
+  const Index end = prompt - rule.window;
+  std::vector<std::vector<Real>> sums;  // [G][tokens before the window]
+  for (int g = 0; g < stream.shape.group; ++g) {
+    std::vector<Real>& sum = sums.emplace_back(static_cast<std::size_t>(end - first), 0);
+    for (Index i = end; i < prompt; ++i) {
+      const NaiveRow row = naive_row(stream, g, i);
+      for (Index j = std::max(first, row.lo); j < end; ++j) {
+        sum[static_cast<std::size_t>(j - first)] += row.p[static_cast<std::size_t>(j - row.lo)];
       }
-      out = rule.group == "max" && g > 0 ? std::max(out, sum)
-            : rule.group == "max"        ? sum
-                                         : out + sum;
     }
-    reduced.push_back(rule.group == "mean" ? out / stream.shape.group : out);
   }
+  std::vector<Real> reduced = sums.front();
+  for (std::size_t j = 0; j < reduced.size(); ++j) {
+    for (std::size_t g = 1; g < sums.size(); ++g) {
+      reduced[j] = rule.group == "max" ? std::max(reduced[j], sums[g][j]) : reduced[j] + sums[g][j];
+    }
+    if (rule.group == "mean") reduced[j] /= stream.shape.group;
+  }
+  return reduced;
+}
+
+std::vector<Real> naive_pooled(const std::vector<Real>& scores, const NaiveObservation& rule) {
   // Stride 1, padded on both sides by half a kernel.
   const Index reach = (rule.kernel - 1) / 2;
   const Real pad = rule.average ? 0 : -std::numeric_limits<Real>::infinity();
   std::vector<Real> padded(static_cast<std::size_t>(reach), pad);
-  padded.insert(padded.end(), reduced.begin(), reduced.end());
+  padded.insert(padded.end(), scores.begin(), scores.end());
   padded.insert(padded.end(), static_cast<std::size_t>(reach), pad);
   std::vector<Real> pooled;
-  for (Index j = 0; j < count; ++j) {
+  for (Index j = 0; j < static_cast<Index>(scores.size()); ++j) {
     Real out = pad;
     for (Index k = 0; k < rule.kernel; ++k) {
       const Real x = padded[static_cast<std::size_t>(j + k)];
@@ -42,18 +48,17 @@ std::vector<Real> naive_observation_scores(const Stream& stream, Index prompt,
   return pooled;
 }
 
-std::vector<Index> naive_observation_kept(const Stream& stream, Index prompt,
-                                          const NaiveObservation& rule, Index selected) {
+std::vector<Index> naive_observation_kept(const Stream& stream, Index prompt, Index window,
+                                          const std::vector<Real>& pooled, Index selected) {
   const Index first = std::min(stream.shape.first_visible(prompt), prompt);
-  const std::vector<Real> scores = naive_observation_scores(stream, prompt, rule);
   std::vector<Index> kept;
-  std::vector<bool> taken(scores.size(), false);
+  std::vector<bool> taken(pooled.size(), false);
   for (Index n = 0; n < selected; ++n) {
     Index best = -1;
-    for (Index j = 0; j < static_cast<Index>(scores.size()); ++j) {
+    for (Index j = 0; j < static_cast<Index>(pooled.size()); ++j) {
       if (taken[static_cast<std::size_t>(j)]) continue;
       if (best < 0 ||
-          scores[static_cast<std::size_t>(j)] > scores[static_cast<std::size_t>(best)]) {
+          pooled[static_cast<std::size_t>(j)] > pooled[static_cast<std::size_t>(best)]) {
         best = j;
       }
     }
@@ -62,7 +67,7 @@ std::vector<Index> naive_observation_kept(const Stream& stream, Index prompt,
     kept.push_back(first + best);
   }
   std::sort(kept.begin(), kept.end());
-  for (Index j = prompt - rule.window; j < prompt; ++j) kept.push_back(j);
+  for (Index j = prompt - window; j < prompt; ++j) kept.push_back(j);
   return kept;
 }
 

@@ -16,13 +16,17 @@ struct NaiveObservation {
   std::string group = "mean";
 };
 
-// Pooled scores of the visible prompt tokens before the window, in order.
+// Scores of the visible prompt tokens before the window, in order, before they are pooled.
 std::vector<Real> naive_observation_scores(const Stream& stream, Index prompt,
                                            const NaiveObservation& rule);
 
-// What is held at the end of the prompt when `selected` tokens are kept beside the window.
-std::vector<Index> naive_observation_kept(const Stream& stream, Index prompt,
-                                          const NaiveObservation& rule, Index selected);
+// The same, pooled.
+std::vector<Real> naive_pooled(const std::vector<Real>& scores, const NaiveObservation& rule);
+
+// What is held at the end of the prompt when the `selected` best of `pooled` are kept beside the
+// window.
+std::vector<Index> naive_observation_kept(const Stream& stream, Index prompt, Index window,
+                                          const std::vector<Real>& pooled, Index selected);
 
 // Tokens that pyramidkv selects in a layer, beside its window. `length`: of the visible prompt.
 Index naive_pyramid_selected(Index length, Index budget, Index window, Index beta, Index layers,

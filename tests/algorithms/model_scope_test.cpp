@@ -1,0 +1,151 @@
+// Keyformer's shared score: one set of tokens for all streams of a scope.
+#include "algorithms/model_scope.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <any>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "kernels/kernels.hpp"
+#include "support/algorithm_named.hpp"
+#include "support/owned_stream.hpp"
+#include "support/stepper.hpp"
+
+namespace kvbench::test {
+namespace {
+
+constexpr Index kTokens = 40;
+constexpr Index kPrompt = 24;
+constexpr Index kBudget = 10;
+constexpr Index kRecent = 3;
+
+std::vector<std::unique_ptr<OwnedStream>> layers(int count) {
+  std::vector<std::unique_ptr<OwnedStream>> out;
+  for (int layer = 0; layer < count; ++layer) {
+    StreamSpec spec;
+    spec.tokens = kTokens;
+    spec.group = 2;
+    spec.seed = 7 + static_cast<std::uint64_t>(layer);
+    spec.query_size = 12.0;
+    out.push_back(make_stream(spec));
+    out.back()->stream.id.layer = layer;
+  }
+  return out;
+}
+
+ModelTrace trace_of(const std::vector<std::unique_ptr<OwnedStream>>& streams,
+                    const Scoring& scoring) {
+  const ModelSetting setting{[&](const std::function<void(const Stream&)>& visit) {
+                               for (const auto& owned : streams) visit(owned->stream);
+                             },
+                             kPrompt, kTokens, cpu_kernels()};
+  return trace_model(setting, scoring, kBudget, kRecent, 0);
+}
+
+// Softmax of one row and query head over `held`, densely.
+std::vector<double> scores(const Stream& stream, int g, Index row, double tau,
+                           const std::vector<Index>& held) {
+  std::vector<double> out;
+  double sum = 0.0;
+  for (const Index j : held) {
+    double x = 0.0;
+    for (Index k = 0; k < stream.shape.d; ++k) x += stream.query(g, row)[k] * stream.keys(j, k);
+    out.push_back(std::exp(stream.shape.scale * x / tau));
+    sum += out.back();
+  }
+  for (double& score : out) score /= sum;
+  return out;
+}
+
+// The rule token by token: f over all streams and heads, then one token goes.
+ModelTrace naive_trace(const std::vector<std::unique_ptr<OwnedStream>>& streams, double tau_init,
+                       double tau_step) {
+  std::vector<double> f(static_cast<std::size_t>(kTokens), 0.0);
+  const auto add = [&](Index row, double tau, const std::vector<Index>& held) {
+    for (const auto& owned : streams) {
+      for (int g = 0; g < owned->stream.shape.group; ++g) {
+        const std::vector<double> s = scores(owned->stream, g, row, tau, held);
+        for (std::size_t p = 0; p < held.size(); ++p) f[static_cast<std::size_t>(held[p])] += s[p];
+      }
+    }
+  };
+  for (Index row = 0; row < kPrompt; ++row) {
+    std::vector<Index> seen;
+    for (Index j = 0; j <= row; ++j) seen.push_back(j);
+    add(row, tau_init, seen);
+  }
+  std::vector<Index> order;
+  for (Index j = 0; j < kPrompt - kRecent; ++j) order.push_back(j);
+  std::stable_sort(order.begin(), order.end(), [&](Index a, Index b) {
+    return f[static_cast<std::size_t>(a)] > f[static_cast<std::size_t>(b)];
+  });
+  order.resize(static_cast<std::size_t>(kBudget - kRecent));
+  std::sort(order.begin(), order.end());
+  for (Index j = kPrompt - kRecent; j < kPrompt; ++j) order.push_back(j);
+  ModelTrace trace;
+  trace.prompt_kept = order;
+  for (Index row = kPrompt; row < kTokens; ++row) {
+    order.push_back(row);
+    add(row, tau_init + static_cast<double>(row - kPrompt + 1) * tau_step, order);
+    std::size_t lowest = 0;
+    for (std::size_t p = 0; p < order.size() && order[p] <= row - kRecent; ++p) {
+      if (f[static_cast<std::size_t>(order[p])] <= f[static_cast<std::size_t>(order[lowest])]) {
+        lowest = p;
+      }
+    }
+    trace.evicted.push_back(order[lowest]);
+    order.erase(order.begin() + static_cast<Index>(lowest));
+  }
+  return trace;
+}
+
+TEST_CASE("the shared score keeps what a dense sum over all layers and heads keeps") {
+  const auto streams = layers(3);
+  Scoring scoring;
+  scoring.tau_step = 1.0 / 16.0;
+  const ModelTrace trace = trace_of(streams, scoring);
+  const ModelTrace naive = naive_trace(streams, 1.0, 1.0 / 16.0);
+  CHECK(trace.prompt_kept == naive.prompt_kept);
+  CHECK(trace.evicted == naive.evicted);
+}
+
+TEST_CASE("one stream's shared score is its own sum over heads") {
+  const auto streams = layers(1);
+  const AlgorithmDescription& keyformer = algorithm_named("keyformer");
+  const auto given = [](const char* scope) {
+    return std::vector<std::pair<std::string, Value>>{{"budget", Value{kBudget}},
+                                                      {"recent_fraction", Value{0.3}},
+                                                      {"group", Value{std::string("sum")}},
+                                                      {"scope", Value{std::string(scope)}}};
+  };
+  const Params own = params_for(keyformer, given("layer"));
+  const Params shared = params_for(keyformer, given("model"));
+  const ModelWork work = keyformer.model_work(shared, 5);
+  SharedResults results;
+  results.put(work.key, work.compute({[&](const std::function<void(const Stream&)>& visit) {
+                                        visit(streams[0]->stream);
+                                      },
+                                      kPrompt, kTokens, cpu_kernels()}));
+  const auto follower =
+      keyformer.create({streams[0]->stream, kPrompt, shared, 5, cpu_kernels(), results});
+  follower->extend(0, kPrompt);
+  follower->finish_prompt();
+  const auto expected = held_sets(sketches(streams[0]->stream, kPrompt, keyformer, own, 5));
+  for (Index row = kPrompt; row < kTokens; ++row) {
+    follower->extend(row, row + 1);
+    CHECK(held_tokens(follower->sketch()) == expected[static_cast<std::size_t>(row - kPrompt)]);
+  }
+}
+
+TEST_CASE("shared results that failed give their reason to every cell that asks") {
+  SharedResults results;
+  results.fail("trace", "logits of the prompt overflow");
+  CHECK_THROWS_WITH_AS(results.get<ModelTrace>("trace"), "logits of the prompt overflow",
+                       CellError);
+}
+
+}  // namespace
+}  // namespace kvbench::test

@@ -1,0 +1,158 @@
+// Score sums with noise, temperature, decay and gain, against the definition row by row.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "core/random.hpp"
+#include "kernels/kernels.hpp"
+#include "support/naive_attention.hpp"
+#include "support/owned_stream.hpp"
+
+namespace kvbench::test {
+namespace {
+
+using Sums = std::vector<std::vector<Real>>;
+
+// f = decay f + gain softmax((x + noise) / temperature), f of all tokens once per row.
+Sums dense(const Stream& stream, Index first, Index last, const ScoreRule& rule) {
+  Sums f(static_cast<std::size_t>(stream.shape.group),
+         std::vector<Real>(static_cast<std::size_t>(stream.shape.tokens), 0));
+  for (int g = 0; g < stream.shape.group; ++g) {
+    std::vector<Real>& head = f[static_cast<std::size_t>(g)];
+    for (Index i = first; i < last; ++i) {
+      const Index lo = stream.shape.first_visible(i);
+      std::vector<Real> y;
+      Real sum = 0;
+      Real max = -1e30L;
+      for (Index j = lo; j <= i; ++j) {
+        y.push_back((naive_logit(stream, g, i, j) + rule.noise.draw(g, i, j)) /
+                    static_cast<Real>(rule.temperature));
+        max = std::max(max, y.back());
+      }
+      for (Real& value : y) sum += value = std::exp(value - max);
+      for (Real& score : head) score *= rule.decay;
+      for (Index j = lo; j <= i; ++j) {
+        head[static_cast<std::size_t>(j)] += rule.gain * y[static_cast<std::size_t>(j - lo)] / sum;
+      }
+    }
+  }
+  return f;
+}
+
+double largest_difference(const std::vector<std::vector<double>>& a, const Sums& b, Index from) {
+  Real worst = 0;
+  for (std::size_t g = 0; g < a.size(); ++g) {
+    for (std::size_t j = static_cast<std::size_t>(from); j < a[g].size(); ++j) {
+      worst = std::max(worst, std::fabs(a[g][j] - b[g][j]) / (1 + std::fabs(b[g][j])));
+    }
+  }
+  return static_cast<double>(worst);
+}
+
+LogitNoise noise_of(LogitNoise::Kind kind, bool per_row) {
+  return {kind, per_row, Random(3, 17, "test/noise")};
+}
+
+}  // namespace
+
+TEST_CASE("scores with noise, temperature, decay and gain are what the rule says") {
+  using Kind = LogitNoise::Kind;
+  struct Rule {
+    Kind kind;
+    bool per_row;
+    double temperature;
+    double decay;
+    double gain;
+  };
+  const std::vector<Rule> rules = {
+      {Kind::kGumbel, false, 1.0, 1.0, 1.0},  {Kind::kGumbel, true, 1.0, 1.0, 1.0},
+      {Kind::kGaussian, true, 2.0, 0.9, 1.0}, {Kind::kConstant, false, 0.5, 1.0, 0.3},
+      {Kind::kNone, false, 3.0, 0.5, 2.0},    {Kind::kNone, false, 1.0, 0.0, 1.0}};
+  const std::vector<StreamSpec> specs = {
+      {.tokens = 300, .d = 5, .dv = 1, .group = 2, .query_size = 3},
+      {.tokens = 600, .d = 16, .dv = 1, .window = 70},
+      {.tokens = 90, .d = 4, .dv = 1, .group = 3, .softcap = 1.5, .query_size = 4}};
+  for (const StreamSpec& spec : specs) {
+    const auto owned = make_stream(spec);
+    for (const Rule& one : rules) {
+      ScoreRule rule;
+      rule.noise = noise_of(one.kind, one.per_row);
+      rule.temperature = one.temperature;
+      rule.decay = one.decay;
+      rule.gain = one.gain;
+      for (const auto& [first, last] :
+           std::vector<std::pair<Index, Index>>{{0, spec.tokens}, {0, 1}, {0, 65}, {50, 83}}) {
+        CAPTURE(spec.tokens);
+        CAPTURE(one.temperature);
+        CAPTURE(one.decay);
+        CAPTURE(last);
+        // Tokens that no later row sees are of no use to anybody, and their decay may stop.
+        const Index from = owned->stream.shape.first_visible(last);
+        CHECK(largest_difference(cpu_kernels().score_sums(owned->stream, first, last, rule),
+                                 dense(owned->stream, first, last, rule), from) < 1e-13);
+      }
+    }
+  }
+}
+
+TEST_CASE("every row's scores sum to 1, whatever noise and temperature") {
+  const auto owned = make_stream({.tokens = 270, .d = 4, .dv = 1, .group = 2, .window = 90});
+  for (const double temperature : {0.1, 1.0, 50.0}) {
+    ScoreRule rule;
+    rule.noise = noise_of(LogitNoise::Kind::kGumbel, true);
+    rule.temperature = temperature;
+    for (const std::vector<double>& head : cpu_kernels().score_sums(owned->stream, 0, 270, rule)) {
+      double sum = 0.0;
+      for (const double score : head) sum += score;
+      CHECK(sum == doctest::Approx(270.0).epsilon(1e-13));
+    }
+  }
+}
+
+TEST_CASE("constant noise is none to rounding; a great temperature is uniform") {
+  const auto owned = make_stream({.tokens = 100, .d = 4, .dv = 1});
+  ScoreRule constant;
+  constant.noise = noise_of(LogitNoise::Kind::kConstant, false);
+  const auto a = cpu_kernels().score_sums(owned->stream, 0, 100, constant);
+  const auto b = cpu_kernels().score_sums(owned->stream, 0, 100, {});
+  for (std::size_t j = 0; j < 100; ++j) CHECK(std::fabs(a[0][j] - b[0][j]) < 1e-12);
+  ScoreRule hot;
+  hot.temperature = 1e12;
+  const auto flat = cpu_kernels().score_sums(owned->stream, 0, 100, hot);
+  double harmonic = 0.0;
+  for (Index j = 99; j >= 0; --j) {
+    harmonic += 1.0 / static_cast<double>(j + 1);
+    CHECK(flat[0][static_cast<std::size_t>(j)] == doctest::Approx(harmonic).epsilon(1e-10));
+  }
+}
+
+TEST_CASE("draws per token repeat in every row, draws per row do not; heads draw their own") {
+  for (const LogitNoise::Kind kind : {LogitNoise::Kind::kGumbel, LogitNoise::Kind::kGaussian}) {
+    const LogitNoise token = noise_of(kind, false);
+    const LogitNoise row = noise_of(kind, true);
+    CHECK(token.draw(0, 4, 2) == token.draw(0, 9, 2));
+    CHECK(token.draw(0, 4, 2) != token.draw(1, 4, 2));
+    CHECK(token.draw(0, 4, 2) != token.draw(0, 4, 3));
+    CHECK(row.draw(0, 4, 2) != row.draw(0, 9, 2));
+    CHECK(row.draw(0, 4, 2) != row.draw(1, 4, 2));
+    CHECK(row.draw(0, 4, 2) != row.draw(0, 4, 3));
+    CHECK(row.draw(0, 4, 2) == row.draw(0, 4, 2));
+  }
+}
+
+TEST_CASE("the normal quantile inverts the normal distribution to its digits") {
+  const auto upper_tail = [](double z) { return 0.5 * std::erfc(z / std::sqrt(2.0)); };
+  for (const double u :
+       {0.5, 0.4, 0.1, 0.0751, 0.075, 0.0749, 0.01, 1e-5, 1.3e-11, 1e-13, 1e-16, 0x1p-53, 1e-100}) {
+    CAPTURE(u);
+    const double z = normal_quantile(u);
+    // d ln(tail) / dz is about |z| + 1/|z|: a relative error of z turns into z^2 times it.
+    CHECK(std::fabs(upper_tail(-z) / u - 1.0) < 1e-14 * (1.0 + z * z));
+    if (u > 1e-12) CHECK(normal_quantile(1.0 - u) == doctest::Approx(-z).epsilon(1e-4));
+  }
+  CHECK(normal_quantile(0.5) == 0.0);
+  CHECK(normal_quantile(0.975) == doctest::Approx(1.959963984540054).epsilon(1e-14));
+  CHECK(normal_quantile(0.75) == doctest::Approx(0.6744897501960817).epsilon(1e-14));
+}
+
+}  // namespace kvbench::test
