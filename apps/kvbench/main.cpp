@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "check.hpp"
 #include "core/error.hpp"
 #include "exit_codes.hpp"
 #include "export.hpp"
@@ -35,7 +36,8 @@ Examples:
   kvbench inspect data/smollm2-constitution.h5
   kvbench plan --config configs/quick.json
   kvbench run --config configs/quick.json
-  kvbench export --results results/quick/results.json --format csv > quick.csv)";
+  kvbench export --results results/quick/results.json --format csv > quick.csv
+  kvbench check --results results/ci/results.json --bounds configs/bounds/ci.json)";
 
 // CLI11 would only say that a command is missing.
 void refuse_unknown_command(CLI::App& app, int argc, char** argv) {
@@ -61,6 +63,7 @@ int parse_and_run(int argc, char** argv) {
   add_synth(app, exit_code);
   add_list(app, exit_code);
   add_export(app, exit_code);
+  add_check(app, exit_code);
   refuse_unknown_command(app, argc, argv);
   try {
     app.parse(argc, argv);

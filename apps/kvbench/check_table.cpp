@@ -1,0 +1,135 @@
+#include "check_table.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace kvbench {
+namespace {
+
+constexpr std::size_t kMostListed = 20;  // of one bound's violations or untested cells
+
+std::string text_of(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : to_line(value);
+}
+
+std::string number_text(const Json& value) {
+  if (value.is_number_float()) return fmt::format("{:.4g}", value.get<double>());
+  return value.is_null() ? "-" : to_line(value);
+}
+
+std::string number_text(const std::optional<double>& value) {
+  return value ? fmt::format("{:.6g}", *value) : "-";
+}
+
+// algorithm/label/sequence/layer/head, as --only takes it; then parameters and seed.
+std::string cell_text(const Json& cell) {
+  if (!cell.is_object()) return "-";
+  std::string text;
+  for (const char* name : {"algorithm", "label", "sequence", "layer", "kv_head"}) {
+    text += fmt::format("{}{}", text.empty() ? "" : "/", text_of(cell.at(name)));
+  }
+  for (const auto& [name, value] : cell.at("params").items()) {
+    text += fmt::format(" {}={}", name, text_of(value));
+  }
+  if (cell.contains("seed") && !cell.at("seed").is_null()) {
+    text += " seed=" + text_of(cell.at("seed"));
+  }
+  return text;
+}
+
+std::string evidence_text(const Json& evidence) {
+  std::string text;
+  for (const auto& [name, value] : evidence.items()) {
+    if (value.is_structured()) continue;
+    std::string words = name;
+    std::replace(words.begin(), words.end(), '_', ' ');
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", words, number_text(value));
+  }
+  return text;
+}
+
+void add_cells(std::string& out, const std::string& bound, const char* kind,
+               const std::vector<Json>& cells) {
+  for (std::size_t i = 0; i < std::min(cells.size(), kMostListed); ++i) {
+    out += fmt::format("  {}: {}: {}", bound, kind, cell_text(cells[i]));
+    if (cells[i].contains("reason")) out += ": " + text_of(cells[i]["reason"]);
+    out += "\n";
+  }
+  if (cells.size() > kMostListed) {
+    out += fmt::format("  {}: and {} more {} cells\n", bound, cells.size() - kMostListed, kind);
+  }
+}
+
+std::string untested_text(const CheckReport& report) {
+  std::string out;
+  for (const BoundOutcome& bound : report.bounds) {
+    add_cells(out, bound.name, "vacuous", bound.vacuous);
+    add_cells(out, bound.name, "skipped", bound.skipped);
+    add_cells(out, bound.name, "undefined", bound.undefined);
+  }
+  return out.empty() ? "" : "\nnot tested, and so not held:\n" + out;
+}
+
+struct Row {
+  std::string bound, value, allowed, reason, cell;
+};
+
+void add_violations(std::vector<Row>& rows, const std::string& bound,
+                    const std::vector<Violation>& violations) {
+  for (std::size_t i = 0; i < std::min(violations.size(), kMostListed); ++i) {
+    const Violation& v = violations[i];
+    rows.push_back(
+        {bound, number_text(v.value), number_text(v.allowed), v.reason, cell_text(v.cell)});
+  }
+  if (violations.size() > kMostListed) {
+    rows.push_back(
+        {bound, "", "", fmt::format("and {} more", violations.size() - kMostListed), ""});
+  }
+}
+
+std::string violations_text(const CheckReport& report) {
+  std::vector<Row> rows = {{"bound", "value", "allowed", "what", "cell"}};
+  add_violations(rows, "(results)", report.violations);
+  for (const BoundOutcome& bound : report.bounds) {
+    add_violations(rows, bound.name, bound.violations);
+  }
+  if (rows.size() == 1) return "";
+  std::size_t name = 0, value = 0, allowed = 0, reason = 0;
+  for (const Row& row : rows) {
+    name = std::max(name, row.bound.size());
+    value = std::max(value, row.value.size());
+    allowed = std::max(allowed, row.allowed.size());
+    reason = std::max(reason, row.reason.size());
+  }
+  std::string out = "\nviolations:\n";
+  for (const Row& row : rows) {
+    std::string line =
+        fmt::format("  {:<{}}  {:>{}}  {:>{}}  {:<{}}  {}", row.bound, name, row.value, value,
+                    row.allowed, allowed, row.reason, reason, row.cell);
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string check_table(const CheckReport& report) {
+  std::size_t name = 5;
+  for (const BoundOutcome& bound : report.bounds) name = std::max(name, bound.name.size());
+  std::string out = fmt::format("{:<8}  {:<{}}  {:<12}  {:>7}  {}\n", "verdict", "bound", name,
+                                "kind", "tested", "evidence");
+  std::size_t held = 0;
+  for (const BoundOutcome& bound : report.bounds) {
+    held += bound.held() ? 1 : 0;
+    out += fmt::format("{:<8}  {:<{}}  {:<12}  {:>7}  {}\n", bound.held() ? "held" : "VIOLATED",
+                       bound.name, name, bound.kind, bound.tested, evidence_text(bound.evidence));
+  }
+  out += untested_text(report) + violations_text(report);
+  out += fmt::format("\n{} of {} bounds held\n", held, report.bounds.size());
+  return out;
+}
+
+}  // namespace kvbench

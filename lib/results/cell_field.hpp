@@ -1,0 +1,37 @@
+// What a bounds file calls a cell's fields: `label`, the members of its `key` by their own names
+// (`algorithm`, `layer`, `seed`, ..), and `params.NAME`. `key.` before a name changes nothing.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "results/json.hpp"
+
+namespace kvbench {
+
+struct CellField {
+  std::string name;          // without `key.`
+  Json::json_pointer place;  // from the cell
+};
+
+// None where there is no such field. Any NAME will do for params.NAME.
+std::optional<CellField> cell_field(const std::string& name);
+
+// What to say of a name that is no field, with a remedy.
+std::string unknown_field(const std::string& name);
+
+// The value at a place of a cell, or null where it has none.
+const Json* value_at(const Json& cell, const Json::json_pointer& place);
+
+// The same where it is a number.
+std::optional<double> number_at(const Json& cell, const Json::json_pointer& place);
+
+// What tells a cell apart, for reports: id, algorithm, label, sequence, layer, kv_head, params,
+// seed.
+Json cell_reference(const Json& cell);
+
+// A cell's key without `device`, as canonical JSON: what two results have in common.
+std::string portable_key(const Json& cell);
+
+}  // namespace kvbench

@@ -1,0 +1,70 @@
+#include "results/cell_metric.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "core/spelling.hpp"
+#include "results/record.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr const char* kDerived = "derived.";
+
+bool is_derived(const std::string& path) {
+  return path.rfind(kDerived, 0) == 0 && path.size() > std::string(kDerived).size();
+}
+
+}  // namespace
+
+const std::vector<std::string>& metric_paths() {
+  static const std::vector<std::string> paths = [] {
+    std::vector<std::string> all;
+    for (const std::string& path : error_paths()) all.push_back("errors." + path);
+    for (const char* mass : {"kept", "numerator", "denominator"}) {
+      for (const char* part : {"mean", "median", "p90", "p99", "max"}) {
+        all.push_back(fmt::format("mass.{}.{}", mass, part));
+      }
+    }
+    for (const std::string& name : memory_names()) all.push_back("memory." + name);
+    for (const char* name : {"fail", "clamped", "empty_denominator", "undefined_rows"}) {
+      all.push_back(fmt::format("counters.{}", name));
+    }
+    all.insert(all.end(), {"clusters.final", "timing.seconds"});
+    return all;
+  }();
+  return paths;
+}
+
+std::optional<std::string> metric_fault(const std::string& path) {
+  const auto& known = metric_paths();
+  if (is_derived(path) || std::find(known.begin(), known.end(), path) != known.end()) {
+    return std::nullopt;
+  }
+  std::vector<std::string> parts;
+  for (const std::string& each : known) {
+    if (each == "errors." + path) return "paths start at the cell; did you mean " + each + "?";
+    if (each.rfind(path + ".", 0) == 0) parts.push_back(each);
+  }
+  if (!parts.empty()) {
+    return fmt::format("is no number but several; choose one of {}", fmt::join(parts, ", "));
+  }
+  const std::string near = did_you_mean(path, known);
+  return fmt::format("unknown metric {}{}", path,
+                     near.empty() ? "; see kvbench list metrics, and memory, counters, "
+                                    "clusters.final and derived in a cell"
+                                  : near);
+}
+
+Json::json_pointer metric_place(const std::string& path) {
+  if (is_derived(path)) {
+    return Json::json_pointer("/derived") / path.substr(std::string(kDerived).size());
+  }
+  std::string place = "/" + path;
+  std::replace(place.begin(), place.end(), '.', '/');
+  return Json::json_pointer(place);
+}
+
+}  // namespace kvbench

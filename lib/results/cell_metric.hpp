@@ -1,0 +1,22 @@
+// The numbers of a cell that a bound can speak of, by their paths from the cell.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "results/json.hpp"
+
+namespace kvbench {
+
+// Every such path ("errors.relative_l2.mean"), `derived.NAME` left out.
+const std::vector<std::string>& metric_paths();
+
+// What is wrong with `path`, with a remedy; nothing where it is one of metric_paths() or
+// `derived.NAME`.
+std::optional<std::string> metric_fault(const std::string& path);
+
+// Where a path without fault stands in a cell.
+Json::json_pointer metric_place(const std::string& path);
+
+}  // namespace kvbench
