@@ -36,6 +36,12 @@ std::vector<Awkward> awkward_streams() {
       {"eight heads", {.tokens = 30, .d = 5, .dv = 5, .group = 8}, 1e-10},
       {"sliding window", {.tokens = 40, .d = 4, .dv = 4, .window = 9}, 1e-10},
       {"window of one", {.tokens = 20, .d = 4, .dv = 4, .window = 1}, 1e-10},
+      {"RoPE",
+       {.tokens = 40, .d = 6, .dv = 4, .group = 2, .query_size = 2, .rope_pairs = 3},
+       1e-10},
+      {"RoPE, interleaved, part of the dimensions",
+       {.tokens = 40, .d = 7, .dv = 4, .rope_pairs = 2, .rope_interleaved = true},
+       1e-10},
       {"soft-cap", {.tokens = 30, .d = 4, .dv = 4, .softcap = 1.5, .query_size = 5}, 1e-10},
   };
 }

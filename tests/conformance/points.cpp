@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "algorithms/registry.hpp"
 #include "support/algorithm_named.hpp"
 #include "support/stepper.hpp"
 
@@ -255,12 +256,84 @@ Conformance subgen_row() {
     for (const auto& [name, value] : given) {
       if (name == "delta_quantile") {
         out.emplace_back("delta", Value{derived_real(derived, "delta")});
+      } else if (name == "epsilon") {
+        for (const char* size : {"t", "s"}) {
+          out.emplace_back(size, Value{static_cast<std::int64_t>(derived_real(derived, size))});
+        }
       } else {
         out.emplace_back(name, value);
       }
     }
     return out;
   };
+  return row;
+}
+
+Conformance balancekv_row() {
+  Conformance row;
+  row.id = "balancekv";
+  row.points.push_back({{{"t", integer(8)}, {"T", word("auto")}, {"side", word("random")}},
+                        nullptr,
+                        false,
+                        nullptr});
+  row.points.push_back({{{"t", integer(6)},
+                         {"T", integer(3)},
+                         {"c", Value{0.5}},
+                         {"r", Value{2.0}},
+                         {"side", word("exact_half")},
+                         {"sinks", integer(3)},
+                         {"recent", integer(4)}},
+                        nullptr,
+                        false,
+                        sinks_and_last(3, 4)});
+  row.exact_points = [](Index tokens) {
+    return std::vector<Given>{
+        {{"t", integer(4)}, {"T", integer(0)}, {"erase", word("off")}},
+        {{"t", integer(tokens + 2)}, {"T", integer(3)}, {"erase", word("off")}},
+        {{"t", integer(tokens + 2)}, {"T", integer(3)}, {"buckets", Value{false}}}};
+  };
+  return row;
+}
+
+Conformance halving_row(const std::string& id) {
+  Conformance row;
+  row.id = id;
+  Given given{{"T", integer(2)}, {"sinks", integer(2)}, {"recent", integer(3)}};
+  // At its default gamma the walk is all but deterministic.
+  if (id == "balancekv_prefill") given.emplace_back("gamma", Value{0.05});
+  row.points.push_back({given, nullptr, false, sinks_prompt_end_and_decoded(2, 3)});
+  row.exact_points = [](Index) {
+    return std::vector<Given>{{{"T", integer(0)}, {"sinks", integer(2)}}};
+  };
+  return row;
+}
+
+// Both observation windows keep the window, the selected tokens and what is decoded.
+Conformance observing_row(const std::string& id) {
+  Conformance row = budgeted(id, {{"window", integer(4)}});
+  row.points.push_back({{{"budget", integer(12)}, {"window", integer(4)}, {"kernel", integer(3)}},
+                        id == "snapkv" ? compressed(12) : nullptr,
+                        false,
+                        sinks_prompt_end_and_decoded(0, 4)});
+  return row;
+}
+
+Conformance keyformer_row() {
+  Conformance row = scored_row("keyformer", 3);
+  row.points.push_back(
+      {{{"budget", integer(12)}, {"semantics", word("released")}},
+       [](const StreamShape& s, Index, Index i) { return std::min<Index>(visible(s, i), 12); },
+       false,
+       last(3)});
+  row.points.push_back(
+      {{{"budget", integer(10)},
+        {"noise", word("gaussian")},
+        {"draw", word("row")},
+        {"damping", Value{0.9}},
+        {"damping_form", word("old")}},
+       [](const StreamShape& s, Index, Index i) { return std::min<Index>(visible(s, i), 11); },
+       false,
+       last(3)});
   return row;
 }
 
@@ -278,20 +351,47 @@ Conformance oracle_row() {
 
 const std::vector<Conformance>& conformance_table() {
   static const std::vector<Conformance> table = {
-      exact_row(),     window_row(),  dilated_row(),
-      streaming_row(), h2o_row(),     scored_row("key_attention", 0),
-      uniform_row(),   kcenter_row(), subgen_row(),
+      exact_row(),
+      window_row(),
+      dilated_row(),
+      streaming_row(),
+      h2o_row(),
+      scored_row("key_attention", 0),
+      uniform_row(),
+      kcenter_row(),
+      subgen_row(),
       oracle_row(),
+      keyformer_row(),
+      observing_row("snapkv"),
+      observing_row("pyramidkv"),
+      halving_row("softmax_balance"),
+      balancekv_row(),
+      halving_row("balancekv_prefill"),
   };
   return table;
 }
 
-std::vector<Subject> subjects() {
-  std::vector<Subject> out;
-  for (const Conformance& row : conformance_table()) {
-    out.push_back({&algorithm_named(row.id), &row});
-  }
-  return out;
+const std::vector<Subject>& subjects() {
+  static const std::vector<Conformance> rows = [] {
+    std::vector<Conformance> out;
+    for (const AlgorithmDescription& algorithm : all_algorithms()) {
+      Conformance row = general_row(algorithm);
+      for (const Conformance& by_hand : conformance_table()) {
+        if (by_hand.id != algorithm.id) continue;
+        row.points.insert(row.points.begin(), by_hand.points.begin(), by_hand.points.end());
+        if (by_hand.exact_points) row.exact_points = by_hand.exact_points;
+        if (by_hand.resolved) row.resolved = by_hand.resolved;
+      }
+      out.push_back(std::move(row));
+    }
+    return out;
+  }();
+  static const std::vector<Subject> all = [] {
+    std::vector<Subject> out;
+    for (const Conformance& row : rows) out.push_back({&algorithm_named(row.id), &row});
+    return out;
+  }();
+  return all;
 }
 
 std::string describe(const std::string& id, const Given& given) {

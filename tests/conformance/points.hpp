@@ -1,9 +1,8 @@
-// Where the conformance suite tries each algorithm. A new algorithm needs one row in points.cpp;
-// everything else follows from the registry.
+// Where the conformance suite tries each algorithm: points made from its parameter table, and a row
+// in points.cpp where an algorithm promises more than every algorithm does.
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,18 +31,23 @@ struct Conformance {
   // Parameters that must give exact attention on a stream of these tokens.
   std::function<std::vector<Given>(Index tokens)> exact_points;
   // Parameters resolved on the full stream, handed to a truncated one instead of those given.
-  std::function<Given(const Given&, const Derived&)> resolved =
-      [](const Given& given, const Derived&) { return given; };
+  std::function<Given(const Given&, const Derived&)> resolved;
 };
 
+// Rows written by hand.
 const std::vector<Conformance>& conformance_table();
 
-// Registry entry and conformance row together.
+// What follows from the parameter table alone: required parameters at small values, every word of
+// every choice, both values of every flag, every exclusive alternative; exact where a budget covers
+// the stream or T = 0; words (auto, oracle) resolved to the number of that name in `derived`.
+Conformance general_row(const AlgorithmDescription& algorithm);
+
+// Registry entry and conformance row together; the points are those by hand and the general ones.
 struct Subject {
   const AlgorithmDescription* algorithm;
   const Conformance* row;
 };
-std::vector<Subject> subjects();
+const std::vector<Subject>& subjects();
 
 // "h2o {budget 12, group max}" for messages.
 std::string describe(const std::string& id, const Given& given);

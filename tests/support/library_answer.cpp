@@ -1,26 +1,30 @@
 #include "support/library_answer.hpp"
 
-#include "kernels/kernels.hpp"
-
 namespace kvbench::test {
 
-Estimate library_answer(const Stream& stream, int g, Index row, const Sketch& sketch) {
-  LogitBlock block;
-  cpu_kernels().logits(stream, {row}, block);
-  const ExactRows exact = cpu_kernels().exact_attention(stream, {row});
+LibraryAnswer::LibraryAnswer(const Stream& stream, int g, Index row)
+    : exact_(cpu_kernels().exact_attention(stream, {row})), estimator_(stream) {
+  cpu_kernels().logits(stream, {row}, block_);
   const std::size_t at = static_cast<std::size_t>(g);
-  QueryRow query;
-  query.x = block.logits.data() + g * block.tokens;
-  query.e = block.exps.data() + g * block.tokens;
-  query.max_logit = block.max_logit[at];
-  query.exact_output = exact.outputs.data() + g * stream.shape.dv;
-  query.exact_max = exact.max_logit[at];
-  query.exact_normalizer = exact.normalizer[at];
-  Estimator estimator(stream);
-  estimator.take(sketch);
+  query_.x = block_.logits.data() + g * block_.tokens;
+  query_.e = block_.exps.data() + g * block_.tokens;
+  query_.max_logit = block_.max_logit[at];
+  query_.exact_output = exact_.outputs.data() + g * stream.shape.dv;
+  query_.exact_max = exact_.max_logit[at];
+  query_.exact_normalizer = exact_.normalizer[at];
+  query_.row = row;
+  query_.head = g;
+}
+
+Estimate LibraryAnswer::operator()(const Sketch& sketch) {
+  estimator_.take(sketch);
   Estimate out;
-  estimator.answer(query, out);
+  estimator_.answer(query_, out);
   return out;
+}
+
+Estimate library_answer(const Stream& stream, int g, Index row, const Sketch& sketch) {
+  return LibraryAnswer(stream, g, row)(sketch);
 }
 
 }  // namespace kvbench::test

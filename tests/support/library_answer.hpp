@@ -1,10 +1,25 @@
-// The library's own answer to one query: canonical logits, exact attention and the estimator.
+// The library's own answer to a query: canonical logits, exact attention and the estimator.
 #pragma once
 
 #include "core/stream.hpp"
+#include "kernels/kernels.hpp"
 #include "sketch/estimator.hpp"
 
 namespace kvbench::test {
+
+// Answers one row and query head of a stream from any number of sketches.
+class LibraryAnswer {
+ public:
+  LibraryAnswer(const Stream& stream, int g, Index row);
+
+  Estimate operator()(const Sketch& sketch);
+
+ private:
+  LogitBlock block_;
+  ExactRows exact_;
+  QueryRow query_;
+  Estimator estimator_;
+};
 
 Estimate library_answer(const Stream& stream, int g, Index row, const Sketch& sketch);
 

@@ -16,6 +16,26 @@ Real naive_logit(const Stream& stream, int g, Index row, Index j) {
   return cap > 0 ? cap * std::tanh(x / cap) : x;
 }
 
+Real naive_turned_logit(const Stream& stream, int g, Index row, Index j, Index turn) {
+  const Rope& rope = *stream.shape.rope;
+  std::vector<Real> key(stream.keys.row(j), stream.keys.row(j) + stream.shape.d);
+  const std::size_t pairs = rope.inv_freq.size();
+  for (std::size_t p = 0; p < pairs; ++p) {
+    Real& a = key[rope.interleaved ? 2 * p : p];
+    Real& b = key[rope.interleaved ? 2 * p + 1 : p + pairs];
+    const Real angle = static_cast<Real>(turn) * static_cast<Real>(rope.inv_freq[p]);
+    const Real x = a * std::cos(angle) - b * std::sin(angle);
+    const Real y = a * std::sin(angle) + b * std::cos(angle);
+    a = x;
+    b = y;
+  }
+  Real x = 0;
+  for (std::size_t k = 0; k < key.size(); ++k) x += stream.query(g, row)[k] * key[k];
+  x *= stream.shape.scale;
+  const Real cap = stream.shape.softcap;
+  return cap > 0 ? cap * std::tanh(x / cap) : x;
+}
+
 NaiveRow naive_row(const Stream& stream, int g, Index row) {
   const Index window = stream.shape.window;
   NaiveRow out;
@@ -45,9 +65,14 @@ NaiveAnswer naive_answer(const Stream& stream, int g, Index row, const Sketch& s
   NaiveAnswer out;
   out.numerator.assign(dv, 0);
   Real shift = -std::numeric_limits<Real>::infinity();  // the largest logit of both sums
+  Index slot = 0;  // with cache positions: held tokens are numbered, the current one last
   for (const SketchRow& held : sketch.rows()) {
     if (held.token < 0) continue;
-    const Real x = naive_logit(stream, g, row, held.token);
+    const Real x = sketch.cache_positions
+                       ? naive_turned_logit(stream, g, row, held.token,
+                                            row - (sketch.size() - 1) + slot - held.token)
+                       : naive_logit(stream, g, row, held.token);
+    ++slot;
     const Real e = std::exp(x - exact.max);
     if (held.w_num != 0.0) {
       shift = std::max(shift, x);

@@ -59,7 +59,8 @@ bool rows_are_tokens(const Sketch& sketch) {
 
 // KL(p^ || p) over distinct tokens, from log-probabilities; p^ is what the rows say, also where the
 // answer used an exact sum in their place. Undefined where no row weighs anything.
-std::optional<double> naive_kl(const Sketch& sketch, const NaiveRow& exact) {
+std::optional<double> naive_kl(const Stream& stream, int g, Index row, const Sketch& sketch,
+                               const NaiveRow& exact) {
   std::map<Index, Real> weight;
   for (const SketchRow& row : sketch.rows()) {
     if (row.token >= 0 && row.w_den != 0.0) weight[row.token] += row.w_den;
@@ -68,13 +69,20 @@ std::optional<double> naive_kl(const Sketch& sketch, const NaiveRow& exact) {
   const auto logit = [&](Index token) {
     return exact.x[static_cast<std::size_t>(token - exact.lo)];
   };
-  Real max = logit(weight.begin()->first);
-  for (const auto& [token, w] : weight) max = std::max(max, logit(token));
+  // Where the sketch attends at cache positions, its own logits make p^.
+  const auto own_logit = [&](Index token) {
+    if (!sketch.cache_positions) return logit(token);
+    Index slot = 0;
+    while (sketch[slot].token != token) ++slot;
+    return naive_turned_logit(stream, g, row, token, row - (sketch.size() - 1) + slot - token);
+  };
+  Real max = own_logit(weight.begin()->first);
+  for (const auto& [token, w] : weight) max = std::max(max, own_logit(token));
   Real sum = 0;
-  for (const auto& [token, w] : weight) sum += w * std::exp(logit(token) - max);
+  for (const auto& [token, w] : weight) sum += w * std::exp(own_logit(token) - max);
   Real kl = 0;
   for (const auto& [token, w] : weight) {
-    const Real log_p_hat = std::log(w) + logit(token) - max - std::log(sum);
+    const Real log_p_hat = std::log(w) + own_logit(token) - max - std::log(sum);
     const Real log_p = logit(token) - exact.max - std::log(exact.z);
     kl += std::exp(log_p_hat) * (log_p_hat - log_p);
   }
@@ -206,7 +214,7 @@ NaiveReport naive_report(const Stream& stream, const std::vector<Index>& rows,
                   ratio(norm(minus(answer.numerator, n_exact)), norm(exact.p) * exact.z * op));
       columns.add("normalizer_error", ratio(std::fabs(answer.denominator - exact.z), exact.z));
       if (tokens_only) {
-        columns.add("kl", naive_kl(sketch, exact));
+        columns.add("kl", naive_kl(stream, g, rows[r], sketch, exact));
         columns.add("kept", static_cast<double>(naive_kept(sketch, exact)));
       }
       columns.add("mass_numerator", static_cast<double>(answer.numerator_mass / exact.z));

@@ -76,6 +76,12 @@ std::unique_ptr<OwnedStream> make_stream(const StreamSpec& spec) {
   shape.window = spec.window;
   shape.scale = 1.0 / std::sqrt(static_cast<double>(spec.d));
   shape.softcap = spec.softcap;
+  if (spec.rope_pairs > 0) {
+    auto rope = std::make_shared<Rope>();
+    for (int p = 0; p < spec.rope_pairs; ++p) rope->inv_freq.push_back(std::pow(0.3, p));
+    rope->interleaved = spec.rope_interleaved;
+    shape.rope = rope;
+  }
   std::mt19937_64 rng(spec.seed * 1000003 + static_cast<std::uint64_t>(spec.kind));
   owned->keys.resize(size_of(spec.tokens, spec.d));
   owned->values.resize(size_of(spec.tokens, spec.dv));

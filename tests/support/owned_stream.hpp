@@ -31,6 +31,8 @@ struct StreamSpec {
   std::uint64_t seed = 1;
   Index first_query = 0;
   double query_size = 1.0;  // multiplies the queries
+  int rope_pairs = 0;       // pairs of dimensions that RoPE turns, 0: no RoPE data
+  bool rope_interleaved = false;
 };
 
 // Owns what `stream` points to. Not copied or moved, so that the views stay valid.

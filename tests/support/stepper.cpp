@@ -43,9 +43,10 @@ Params params_for(const AlgorithmDescription& algorithm,
 Stepper::Stepper(const Stream& stream, Index prompt, const AlgorithmDescription& algorithm,
                  const Params& params, std::uint32_t seed, Index block)
     : stream_(stream), params_(params), needs_(algorithm.needs(params)), row_(prompt - 1) {
+  for (Index row = prompt; row < stream.shape.tokens; ++row) scored_rows_.push_back(row);
   for (const SharedWork& work : algorithm.shared_work(params_, stream.shape, prompt, seed)) {
     if (!shared_.has(work.key)) {
-      shared_.put(work.key, work.compute({stream, prompt, cpu_kernels()}));
+      shared_.put(work.key, work.compute({stream, prompt, cpu_kernels(), &scored_rows_}));
     }
   }
   algorithm_ = algorithm.create(Setting{stream_, prompt, params_, seed, cpu_kernels(), shared_});

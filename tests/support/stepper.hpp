@@ -35,6 +35,7 @@ class Stepper {
 
   const Stream& stream_;
   Params params_;
+  std::vector<Index> scored_rows_;  // all decode rows
   Needs needs_;
   SharedResults shared_;
   std::unique_ptr<Algorithm> algorithm_;

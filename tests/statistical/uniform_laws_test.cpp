@@ -1,0 +1,149 @@
+// I22: uniform sampling without replacement includes every token alike and has the textbook
+// variance M^2 (1 - h/M) S^2 / h; with replacement, counts are multinomial.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <string>
+
+#include "statistical/false_alarm.hpp"
+#include "support/algorithm_named.hpp"
+#include "support/owned_stream.hpp"
+#include "support/probability.hpp"
+#include "support/stepper.hpp"
+
+namespace kvbench::test {
+namespace {
+
+constexpr Index kSinks = 5;
+constexpr Index kPrompt = 53;
+constexpr Index kMiddle = kPrompt - kSinks;  // 48
+constexpr std::int64_t kRuns = 4000;
+
+using Given = std::vector<std::pair<std::string, Value>>;
+
+Given given(const Given& more) {
+  Given out = {{"sinks", Value{std::int64_t{kSinks}}}};
+  out.insert(out.end(), more.begin(), more.end());
+  return out;
+}
+
+// The weights of the middle's tokens, 0 where not kept, for each seed.
+std::vector<std::vector<double>> weights(const Stream& stream, const Given& params,
+                                         std::int64_t runs) {
+  const AlgorithmDescription& algorithm = algorithm_named("uniform");
+  const Params p = params_for(algorithm, given(params));
+  std::vector<std::vector<double>> out;
+  for (std::int64_t run = 0; run < runs; ++run) {
+    Stepper stepper(stream, kPrompt, algorithm, p, first_seed() + static_cast<std::uint32_t>(run));
+    stepper.next();
+    std::vector<double>& w = out.emplace_back(static_cast<std::size_t>(kMiddle), 0.0);
+    for (const SketchRow& row : stepper.sketch().rows()) {
+      if (row.token >= kSinks && row.token < kPrompt) {
+        w[static_cast<std::size_t>(row.token - kSinks)] = row.w_num;
+      }
+    }
+  }
+  return out;
+}
+
+// Inclusion counts of samples of h = f M: sum (O - R f)^2 / (R f (1 - f)) (M - 1) / M is
+// chi-square with M - 1 degrees of freedom.
+double inclusion_p(const std::vector<std::vector<double>>& runs) {
+  std::vector<double> counts(static_cast<std::size_t>(kMiddle), 0.0);
+  double kept = 0.0;
+  for (const auto& w : runs) {
+    for (std::size_t j = 0; j < w.size(); ++j) {
+      if (w[j] != 0.0) {
+        counts[j] += 1.0;
+        kept += 1.0;
+      }
+    }
+  }
+  const double r = static_cast<double>(runs.size());
+  const double m = static_cast<double>(kMiddle);
+  const double f = kept / (r * m);
+  double statistic = 0.0;
+  for (const double count : counts) {
+    statistic += (count - r * f) * (count - r * f) / (r * f * (1 - f)) * (m - 1) / m;
+  }
+  return chi_square_tail(statistic, m - 1);
+}
+
+struct TotalP {
+  double mean;
+  double spread;
+};
+
+// The weighted total of a fixed column y against its expectation and, with h draws, its variance.
+TotalP total_p(const Stream& stream, const std::vector<std::vector<double>>& runs, double h) {
+  std::vector<double> y;
+  double sum = 0.0;
+  for (Index j = kSinks; j < kPrompt; ++j) {
+    y.push_back(1.0 + stream.values(j, 0));
+    sum += y.back();
+  }
+  const double m = static_cast<double>(kMiddle);
+  double spread = 0.0;
+  for (const double value : y) spread += (value - sum / m) * (value - sum / m) / (m - 1);
+  const double variance = m * m * (1 - h / m) * spread / h;
+  std::vector<double> totals;
+  std::vector<double> squares;
+  for (const auto& w : runs) {
+    double total = 0.0;
+    for (std::size_t j = 0; j < y.size(); ++j) total += w[j] * y[j];
+    totals.push_back(total);
+    squares.push_back((total - sum) * (total - sum));
+  }
+  return {normal_two_sided(mean_z(totals, sum)), normal_two_sided(mean_z(squares, variance))};
+}
+
+}  // namespace
+
+TEST_CASE("I22: without replacement every token is kept alike, with the textbook variance") {
+  HonestAlarm alarm("I22 uniform sampling");
+  const auto owned = make_stream({.tokens = 54, .d = 2, .dv = 2, .seed = 5});
+  for (const std::int64_t T : {1, 2}) {
+    CAPTURE(T);
+    const auto runs = weights(owned->stream, {{"T", Value{T}}}, seed_count(kRuns));
+    alarm.check(inclusion_p(runs));
+    const TotalP p = total_p(owned->stream, runs, static_cast<double>(kMiddle >> T));
+    alarm.check(p.mean);
+    alarm.check(p.spread);
+  }
+}
+
+TEST_CASE("I22: with replacement, counts are multinomial") {
+  HonestAlarm alarm("I22 uniform sampling, with replacement");
+  const auto owned = make_stream({.tokens = 54, .d = 2, .dv = 2, .seed = 5});
+  const auto runs =
+      weights(owned->stream, {{"T", Value{std::int64_t{1}}}, {"replacement", Value{true}}},
+              seed_count(kRuns));
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(kMiddle), 0);
+  std::int64_t repeats = 0;
+  for (const auto& w : runs) {
+    for (std::size_t j = 0; j < w.size(); ++j) {
+      const auto draws = static_cast<std::int64_t>(std::lround(w[j] / 2.0));  // M / h = 2
+      counts[j] += draws;
+      repeats += draws > 1 ? 1 : 0;
+    }
+  }
+  CHECK(repeats > 0);
+  alarm.check(goodness_of_fit(counts, std::vector<double>(static_cast<std::size_t>(kMiddle),
+                                                          1.0 / static_cast<double>(kMiddle))));
+}
+
+TEST_CASE("I22 turns red on a biased halving, on lost weights and on draws with replacement") {
+  const auto owned = make_stream({.tokens = 54, .d = 2, .dv = 2, .seed = 5});
+  const Value one{std::int64_t{1}};
+  // The released code's halving forces the first sign.
+  CHECK(inclusion_p(weights(owned->stream,
+                            {{"T", one}, {"form", Value{std::string("recursive_signs")}}}, kRuns)) <
+        alarm_level());
+  const auto unweighted =
+      weights(owned->stream, {{"T", one}, {"weights", Value{std::string("none")}}}, kRuns);
+  CHECK(total_p(owned->stream, unweighted, 24).mean < alarm_level());
+  const auto repeated = weights(owned->stream, {{"T", one}, {"replacement", Value{true}}}, kRuns);
+  CHECK(total_p(owned->stream, repeated, 24).spread < alarm_level());
+}
+
+}  // namespace kvbench::test
