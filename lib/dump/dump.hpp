@@ -23,7 +23,7 @@ struct LayerInfo {
   double scale = 1.0;  // multiplies <q, k>
   Index window = 0;    // sliding window, 0 = none
   double softcap = 0.0;
-  Index out_rows = 0;  // rows of the stored model output, 0 = none
+  Index out_rows = 0;                // rows of the stored model output, 0 = none
   std::shared_ptr<const Rope> rope;  // the layer's own or the dump's; null without
 };
 

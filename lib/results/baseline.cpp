@@ -38,7 +38,8 @@ Json reduced(const Json& cell, const std::vector<const Bound*>& bounds) {
   for (const Bound* bound : bounds) {
     if (!bound->where.matches(cell)) continue;
     if (out.is_null()) {
-      for (const char* name : {"id", "status", "key", "label"}) out[name] = cell.value(name, Json());
+      for (const char* name : {"id", "status", "key", "label"})
+        out[name] = cell.value(name, Json());
     }
     const Json* value = value_at(cell, bound->metric_place);
     if (value != nullptr) out[bound->metric_place] = *value;
