@@ -131,10 +131,11 @@ void Journal::open_or_create(const Plan& plan, Options options) {
   damaged_ = scan.damaged;
   resumed_ = cells_.size() - count(CellState::kMissing);
   const Json& before = scan.header.contains("plan") ? scan.header["plan"] : Json();
-  of_another_plan_ = !before.is_object() || before.value("hash", "") != plan.hash;
+  of_another_plan_ = !before.is_object() || before.value("hash", Json()) != plan.hash;
   if (of_another_plan_) {
     std::vector<Json> runs;
-    for (const Json& run : scan.header.value("provenance", Json::array())) runs.push_back(run);
+    const Json listed = scan.header.value("provenance", Json());
+    if (listed.is_array()) runs.assign(listed.begin(), listed.end());
     create(header_of(plan, runs), scan.header_size, scan.whole_size);
     const std::int64_t shift = size_ - scan.whole_size;
     for (Cell& cell : cells_) cell.line.offset += shift;

@@ -50,13 +50,15 @@ std::int64_t for_each_line(int descriptor, const std::string& path,
 }
 
 void check_header(const Json& header, const std::string& path) {
-  if (!header.is_object() || header.value("kind", "") != kJournalKind) {
+  if (!header.is_object() || header.value("kind", Json()) != kJournalKind) {
     throw InputError(path + ": is not a kvbench journal; choose another --out, or --fresh to " +
                      "replace it");
   }
-  if (header.value("schema_version", "").substr(0, 2) != std::string(kJournalSchema, 2)) {
+  const Json version = header.value("schema_version", Json("unknown"));
+  if (!version.is_string() ||
+      version.get_ref<const std::string&>().substr(0, 2) != std::string(kJournalSchema, 2)) {
     throw InputError(path + ": was written by another version of kvbench (schema " +
-                     header.value("schema_version", "unknown") +
+                     (version.is_string() ? version.get<std::string>() : to_line(version)) +
                      "); choose another --out, or --fresh to replace it");
   }
 }
@@ -78,7 +80,8 @@ JournalScan scan_journal(int descriptor, const std::string& path,
           check_header(parsed, path);
           scan.has_header = true;
           scan.header_size = static_cast<std::int64_t>(text.size()) + 1;
-          if (const auto runs = parsed.find("provenance"); runs != parsed.end()) {
+          if (const auto runs = parsed.find("provenance");
+              runs != parsed.end() && runs->is_array()) {
             for (const Json& run : *runs) scan.provenance.push_back(run);
           }
           scan.header = std::move(parsed);

@@ -31,7 +31,7 @@ std::map<std::string, Json> earlier_timing(const std::string& path, const Plan& 
   };
   const Json old = Json::parse(in, drop_bulk, false);
   if (!old.is_object() || !old.contains("plan") || !old["plan"].is_object() ||
-      old["plan"].value("hash", "") != plan.hash || !old.contains("groups") ||
+      old["plan"].value("hash", Json()) != plan.hash || !old.contains("groups") ||
       !old["groups"].is_array()) {
     return {};
   }

@@ -108,6 +108,19 @@ class Builder : public nlohmann::json_sax<json> {
   std::optional<std::pair<std::size_t, std::string>> syntax_error_;
 };
 
+// `text` as a terminal can show it: bytes of no UTF-8 text as \xNN, and not without end.
+std::string legible(std::string text) {
+  constexpr std::size_t kLongest = 400;
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+  if (is_utf8(json(text))) return text;
+  std::string shown;
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    shown += code < 0x80 ? std::string(1, c) : fmt::format("\\x{:02x}", code);
+  }
+  return shown;
+}
+
 // What the parser says, without its own name and position.
 std::string cause_of(const std::string& what) {
   std::string text = what;
@@ -117,7 +130,7 @@ std::string cause_of(const std::string& what) {
     const std::size_t end = text.find(": ");
     if (end != std::string::npos) text.erase(0, end + 2);
   }
-  return text;
+  return legible(std::move(text));
 }
 
 // `position`: bytes read when the error was met, the offending one included.
