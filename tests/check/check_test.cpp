@@ -1,0 +1,160 @@
+#include "results/check.hpp"
+
+#include <doctest/doctest.h>
+
+#include "check/made_cells.hpp"
+
+namespace kvbench::test {
+namespace {
+
+const char* kLimit =
+    R"({"name": "n", "where": {"algorithm": "uniform"}, "metric": "errors.relative_l2.mean",
+        "limit": 0.5})";
+const char* kRange =
+    R"({"name": "n", "metric": "memory.tokens_peak", "at_least": 90, "at_most": 110})";
+
+std::string only_reason(const BoundOutcome& outcome) {
+  REQUIRE(outcome.violations.size() == 1);
+  return outcome.violations[0].reason;
+}
+
+TEST_CASE("a limit holds for every cell, and equality holds") {
+  const BoundOutcome held = outcome_of(kLimit, {{.error = 0.1}, {.seed = 1, .error = 0.5}});
+  CHECK(held.held());
+  CHECK(held.tested == 2);
+  CHECK(held.evidence["largest"] == 0.5);
+  const BoundOutcome red =
+      outcome_of(kLimit, {{.error = 0.1}, {.layer = 4, .seed = 1, .error = 0.6}, {.seed = 2}});
+  CHECK(only_reason(red) == "above the limit");
+  CHECK(red.violations[0].value == 0.6);
+  CHECK(red.violations[0].allowed == 0.5);
+  CHECK(red.violations[0].cell["layer"] == 4);
+  CHECK(red.violations[0].cell["seed"] == 1);
+}
+
+TEST_CASE("a parameter as limit: cells without it do not match") {
+  const char* bound = R"({"name": "n", "metric": "errors.relative_l2.mean",
+                          "limit": {"param": "epsilon"}})";
+  const std::vector<MadeCell> cells = {
+      {.params = {{"epsilon", 0.2}}, .error = 0.1},
+      {.params = {{"T", 2}}, .error = 99.0},
+      {.params = {{"epsilon", "auto"}}, .error = 99.0},
+  };
+  const BoundOutcome held = outcome_of(bound, cells);
+  CHECK(held.held());
+  CHECK(held.matched == 1);
+  CHECK(only_reason(outcome_of(bound, {cells[1]})) ==
+        "matches no cell: no such cell has a number as params.epsilon");
+  CHECK(!outcome_of(bound, {{.params = {{"epsilon", 0.2}}, .error = 0.3}}).held());
+}
+
+TEST_CASE("a range holds at both ends") {
+  CHECK(outcome_of(kRange, {{.tokens_peak = 90}, {.seed = 1, .tokens_peak = 110}}).held());
+  CHECK(only_reason(outcome_of(kRange, {{.tokens_peak = 89}})) == "below at_least");
+  CHECK(only_reason(outcome_of(kRange, {{.tokens_peak = 111}})) == "above at_most");
+}
+
+TEST_CASE("a bound that matches no cell is a violation that says why") {
+  const std::vector<MadeCell> cells = {{}, {.layer = 1, .params = {{"T", 2}}}};
+  const auto reason = [&](const std::string& where) {
+    return only_reason(outcome_of(
+        R"({"name": "n", "metric": "memory.tokens_peak", "at_most": 1000, "where": )" + where + "}",
+        cells));
+  };
+  CHECK(reason(R"({"algorithm": "unifrom"})") ==
+        "matches no cell: no cell has algorithm = unifrom; did you mean uniform?");
+  CHECK(reason(R"({"layer": [7, 8]})") == "matches no cell: no cell has layer = 7 or 8");
+  CHECK(reason(R"({"layer": 0, "params.T": 2})") ==
+        "matches no cell: no cell has all of layer = 0, params.T = 2");
+  CHECK(reason(R"({"params.t": 1})") == "matches no cell: no cell has params.t = 1");
+  CHECK(only_reason(outcome_of(kRange, {})) == "matches no cell: the results have no cells");
+}
+
+TEST_CASE("where selects by value, by list, by parameter and by the dump's name") {
+  const std::vector<MadeCell> cells = {
+      {}, {.seed = 1}, {.layer = 1}, {.params = {{"T", 2.0}}}, {.dump = "f2"}};
+  const auto matched = [&](const std::string& where) {
+    return outcome_of(
+               R"({"name": "n", "metric": "memory.tokens_peak", "at_most": 1000, "where": )" +
+                   where + "}",
+               cells)
+        .matched;
+  };
+  CHECK(matched("{}") == 5);
+  CHECK(matched(R"({"seed": 1})") == 1);
+  CHECK(matched(R"({"seed": [0, 1], "layer": 0})") == 4);
+  CHECK(matched(R"({"params.T": 2})") == 1);
+  CHECK(matched(R"({"params": {"T": [1, 2]}})") == 5);
+  CHECK(matched(R"({"key.params.T": 2})") == 1);
+  CHECK(matched(R"({"dump": "a.h5"})") == 4);
+  CHECK(matched(R"({"dump": "f2"})") == 1);
+  CHECK(matched(R"({"label": "uniform"})") == 5);
+}
+
+TEST_CASE("a failed cell and a null metric are violations") {
+  const BoundOutcome failed = outcome_of(kLimit, {{}, {.seed = 1, .status = "failed"}});
+  CHECK(only_reason(failed) == "the cell failed: because");
+  CHECK(only_reason(outcome_of(kLimit, {{}, {.seed = 1, .error = nullptr}})) ==
+        "errors.relative_l2.mean is null");
+}
+
+TEST_CASE("a skipped cell is listed, and alone holds nothing") {
+  const BoundOutcome beside = outcome_of(kLimit, {{}, {.seed = 1, .status = "skipped"}});
+  CHECK(beside.held());
+  REQUIRE(beside.skipped.size() == 1);
+  CHECK(beside.skipped[0]["reason"] == "because");
+  CHECK(only_reason(outcome_of(kLimit, {{.status = "skipped"}})) ==
+        "no cell was tested: 0 vacuous, 1 skipped, 0 undefined");
+}
+
+TEST_CASE("a vacuous cell is listed and never counts as a bound that held") {
+  for (const std::string& bound : {std::string(kLimit), std::string(kRange)}) {
+    CAPTURE(bound);
+    const BoundOutcome beside = outcome_of(bound, {{}, {.seed = 1, .vacuous = true}});
+    CHECK(beside.held());
+    CHECK(beside.tested == 1);
+    CHECK(beside.vacuous.size() == 1);
+    CHECK(only_reason(outcome_of(bound, {{.vacuous = true}})) ==
+          "no cell was tested: 1 vacuous, 0 skipped, 0 undefined");
+  }
+  // Its theorem says nothing about it; its memory is still counted.
+  CHECK(outcome_of(kLimit, {{}, {.seed = 1, .error = 9.0, .vacuous = true}}).held());
+  CHECK(!outcome_of(kRange, {{}, {.seed = 1, .vacuous = true, .tokens_peak = 200}}).held());
+}
+
+TEST_CASE("incomplete results do not pass") {
+  Json results = made_results({{}});
+  CHECK(check_bounds(made_bounds(kLimit), results, "r.json").passed());
+  results["status"] = "incomplete";
+  const CheckReport report = check_bounds(made_bounds(kLimit), results, "r.json");
+  CHECK(!report.passed());
+  CHECK(report.bounds[0].held());
+}
+
+TEST_CASE("a cell that is no cell record is refused") {
+  Json results = made_results({{}, {}});
+  results["cells"][1].erase("key");
+  CHECK(messages_of([&] { check_bounds(made_bounds(kLimit), results, "r.json"); }).at(0) ==
+        "r.json: /cells/1: is no record of a cell, with key and status; was the file written by "
+        "kvbench?");
+}
+
+TEST_CASE("the report as JSON has every bound with its evidence and violations") {
+  const CheckReport report =
+      check_bounds(made_bounds(kLimit + std::string(", ") +
+                               R"({"name": "m", "metric": "memory.tokens_peak", "at_most": 10})"),
+                   made_results({{}}), "r.json");
+  const Json json = report_json(report);
+  CHECK(json["passed"] == false);
+  CHECK(json["bounds"].size() == 2);
+  CHECK(json["bounds"][0]["name"] == "n");
+  CHECK(json["bounds"][0]["held"] == true);
+  CHECK(json["bounds"][0]["evidence"]["largest"] == 0.1);
+  CHECK(json["bounds"][1]["held"] == false);
+  CHECK(json["bounds"][1]["violations"][0]["value"] == 100.0);
+  CHECK(json["bounds"][1]["violations"][0]["allowed"] == 10.0);
+  CHECK(json["bounds"][1]["violations"][0]["cell"]["id"] == "id-of-uniform");
+}
+
+}  // namespace
+}  // namespace kvbench::test

@@ -1,0 +1,87 @@
+// The algorithms with a wrong weight in one of them, linked into a program that is otherwise
+// kvbench: what a regression looks like from outside.
+//
+// KVBENCH_PLANTED=ID plants it: every row of ID whose numerator weight is not 1 has the factor
+// KVBENCH_PLANTED_FACTOR on it (0.5: the lost factor 2); where an algorithm has no weights, every
+// seventh token counts that much. Without it the program is kvbench.
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+// The true list under another name: this file takes the place of registry.cpp.
+#define all_algorithms true_algorithms
+#include "algorithms/registry.cpp"  // NOLINT(bugprone-suspicious-include)
+#undef all_algorithms
+
+namespace kvbench {
+
+const std::vector<AlgorithmDescription>& all_algorithms();
+
+namespace {
+
+class WrongWeight final : public Algorithm {
+ public:
+  WrongWeight(std::unique_ptr<Algorithm> inner, double factor)
+      : inner_(std::move(inner)), factor_(factor) {}
+
+  void extend(Index first, Index last) override {
+    inner_->extend(first, last);
+    copy();
+  }
+  void finish_prompt() override {
+    inner_->finish_prompt();
+    copy();
+  }
+  void prepare(const RowLogits& row) override {
+    inner_->prepare(row);
+    copy();
+  }
+  void answered(const RowLogits& row) override {
+    inner_->answered(row);
+    copy();
+  }
+  Derived derived() const override { return inner_->derived(); }
+  std::optional<Clusters> clusters() const override { return inner_->clusters(); }
+  Counters counters() const override { return inner_->counters(); }
+
+ private:
+  // Computed weights (SubGen's slots) are weights too, though no number is stored for them.
+  static bool has_weight(const SketchRow& row) {
+    return row.scaled || row.weight_numbers > 0 || row.w_num != row.w_den;
+  }
+  void copy() {
+    sketch_ = inner_->sketch();
+    bool weighted = false;
+    for (const SketchRow& row : sketch_.rows()) weighted = weighted || has_weight(row);
+    for (Index i = 0; i < sketch_.size(); ++i) {
+      const SketchRow row = sketch_[i];
+      const bool planted = weighted ? has_weight(row) : row.token % 7 == 0;
+      if (planted) sketch_.set_weights(i, factor_ * row.w_num, row.w_den);
+    }
+  }
+
+  std::unique_ptr<Algorithm> inner_;
+  double factor_;
+};
+
+}  // namespace
+
+const std::vector<AlgorithmDescription>& all_algorithms() {
+  static const std::vector<AlgorithmDescription> algorithms = [] {
+    std::vector<AlgorithmDescription> all = true_algorithms();
+    const char* planted = std::getenv("KVBENCH_PLANTED");
+    const char* factor = std::getenv("KVBENCH_PLANTED_FACTOR");
+    if (planted == nullptr || factor == nullptr) return all;
+    for (AlgorithmDescription& algorithm : all) {
+      if (algorithm.id != planted) continue;
+      algorithm.create = [create = algorithm.create, by = std::strtod(factor, nullptr)](
+                             const Setting& setting) -> std::unique_ptr<Algorithm> {
+        return std::make_unique<WrongWeight>(create(setting), by);
+      };
+    }
+    return all;
+  }();
+  return algorithms;
+}
+
+}  // namespace kvbench
