@@ -10,6 +10,9 @@
 
 namespace kvbench {
 
+// Walk matrices that cells of a stream share may take this much together, per setting.
+inline constexpr double kSharedWalkBytes = 64.0 * 1024 * 1024;
+
 struct BalanceStatistics {
   Index clamped = 0;
   double max_abs_p_minus_half = 0.0;

@@ -10,6 +10,7 @@
 // Not done: rounding to the model's element type.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "algorithms/balance_statistics.hpp"
 #include "algorithms/compress_once.hpp"
@@ -53,6 +54,94 @@ std::vector<Kept> halve(const std::vector<Kept>& tokens, const std::vector<std::
   return kept;
 }
 
+WalkKernel walk_kernel(const Params& params, const StreamShape& shape) {
+  WalkKernel kernel;
+  kernel.beta = params.real("temperature") * shape.scale;
+  kernel.cap = 1e300;
+  kernel.value_offset = params.real("value_offset");
+  return kernel;
+}
+
+// What a block's walk sees. Pads come last in their block, so they touch real tokens through the
+// mean alone: a sum over the real keys, divided by the whole block.
+struct Block {
+  Gathered keys;
+  Gathered values;
+
+  Block(const Stream& stream, const Params& params, const std::vector<Kept>& tokens)
+      : keys(stream.keys, token_list(tokens)), values(stream.values, token_list(tokens)) {
+    const auto d = static_cast<std::size_t>(keys.view.cols);
+    const auto dv = static_cast<std::size_t>(values.view.cols);
+    if (params.flag("center")) {
+      std::vector<double> mean(d, 0.0);
+      for (std::size_t i = 0; i < keys.data.size(); ++i) mean[i % d] += keys.data[i];
+      for (double& x : mean) x /= static_cast<double>(params.integer("block"));
+      for (std::size_t i = 0; i < keys.data.size(); ++i) keys.data[i] -= mean[i % d];
+    }
+    for (std::size_t i = 0; i < values.data.size(); ++i) values.data[i] *= tokens[i / dv].weight;
+  }
+
+ private:
+  static std::vector<Index> token_list(const std::vector<Kept>& tokens) {
+    std::vector<Index> out;
+    for (const Kept& kept : tokens) out.push_back(kept.token);
+    return out;
+  }
+};
+
+std::vector<std::vector<Kept>> blocks_of(const std::vector<Kept>& tokens, const Params& params) {
+  const auto size = static_cast<std::size_t>(params.integer("block"));
+  std::vector<std::vector<Kept>> blocks;
+  for (std::size_t first = 0; first < tokens.size(); first += size) {
+    const std::size_t last = std::min(first + size, tokens.size());
+    blocks.emplace_back(tokens.begin() + static_cast<Index>(first),
+                        tokens.begin() + static_cast<Index>(last));
+  }
+  return blocks;
+}
+
+std::vector<Kept> whole(PromptRange middle) {
+  std::vector<Kept> tokens;
+  for (Index j = middle.first; j < middle.last; ++j) tokens.push_back({j, 1.0});
+  return tokens;
+}
+
+PromptRange middle_of(const Params& params, const StreamShape& shape, Index prompt) {
+  return compressed_prompt(shape, prompt, params.tokens("sinks", prompt),
+                           params.tokens("recent", prompt))
+      .middle;
+}
+
+// The matrices of the first round, the same for every seed, T, gamma and weighting.
+using FirstRound = std::vector<WalkMatrix>;
+
+// None where they would take more memory than they are worth: then each cell walks without.
+std::optional<SharedWork> first_round(const Params& params, const StreamShape& shape,
+                                      Index prompt) {
+  const PromptRange middle = middle_of(params, shape, prompt);
+  const Index block = std::min(params.integer("block"), std::max<Index>(middle.size(), 1));
+  const double bytes = static_cast<double>(middle.size() / block + 1) * WalkMatrix::bytes(block);
+  if (params.integer("T") == 0 || middle.size() == 0 || bytes > kSharedWalkBytes) {
+    return std::nullopt;
+  }
+  std::string key = "balancekv_prefill/first_round";
+  for (const char* name : {"block", "temperature", "value_offset", "center"}) {
+    key += "/" + to_string(params.at(name));
+  }
+  key += "/" + std::to_string(middle.first) + "-" + std::to_string(middle.last);
+  return SharedWork{key, [params, middle](const SharedSetting& setting) {
+                      const auto blocks = blocks_of(whole(middle), params);
+                      FirstRound matrices;
+                      matrices.reserve(blocks.size());
+                      for (const std::vector<Kept>& tokens : blocks) {
+                        const Block seen(setting.stream, params, tokens);
+                        matrices.emplace_back(walk_kernel(params, setting.stream.shape),
+                                              seen.keys.view, seen.values.view);
+                      }
+                      return std::any(std::move(matrices));
+                    }};
+}
+
 class BalanceKvPrefill final : public CompressOnce {
  public:
   explicit BalanceKvPrefill(const Setting& setting)
@@ -76,8 +165,7 @@ class BalanceKvPrefill final : public CompressOnce {
 
  protected:
   void compress_middle(PromptRange middle) override {
-    std::vector<Kept> tokens;
-    for (Index j = middle.first; j < middle.last; ++j) tokens.push_back({j, 1.0});
+    std::vector<Kept> tokens = whole(middle);
     const std::int64_t rounds = setting_.params.integer("T");
     for (std::int64_t round = 0; round < rounds; ++round) {
       tokens = halve(tokens, signs(tokens, static_cast<std::uint32_t>(round)));
@@ -98,47 +186,33 @@ class BalanceKvPrefill final : public CompressOnce {
 
  private:
   std::vector<std::int8_t> signs(const std::vector<Kept>& tokens, std::uint32_t round) {
-    const auto block = static_cast<std::size_t>(setting_.params.integer("block"));
+    const FirstRound* first_walks = nullptr;
+    if (round == 0) {
+      const auto shared = first_round(setting_.params, setting_.stream.shape, setting_.prompt);
+      if (shared) first_walks = &setting_.shared.get<FirstRound>(shared->key);
+    }
     std::vector<std::int8_t> all;
-    for (std::size_t first = 0; first < tokens.size(); first += block) {
-      const std::size_t last = std::min(first + block, tokens.size());
-      const WalkResult walk = walk_block(
-          {tokens.begin() + static_cast<Index>(first), tokens.begin() + static_cast<Index>(last)},
-          round);
+    const auto blocks = blocks_of(tokens, setting_.params);
+    for (std::size_t b = 0; b < blocks.size(); ++b) {
+      const WalkResult walk =
+          walk_block(blocks[b], round, first_walks != nullptr ? &(*first_walks)[b] : nullptr);
       statistics_.add(walk);
       all.insert(all.end(), walk.signs.begin(), walk.signs.end());
     }
     return all;
   }
 
-  // Pads come last in their block, so they touch real tokens through the mean alone: a sum over the
-  // real keys, divided by the whole block.
-  WalkResult walk_block(const std::vector<Kept>& tokens, std::uint32_t round) const {
-    const Params& params = setting_.params;
-    std::vector<Index> index;
+  WalkResult walk_block(const std::vector<Kept>& tokens, std::uint32_t round,
+                        const WalkMatrix* matrix) const {
     std::vector<double> uniforms;
     for (const Kept& kept : tokens) {
-      index.push_back(kept.token);
       uniforms.push_back(draw_.uniform(static_cast<std::uint32_t>(kept.token), 0, round));
     }
-    Gathered keys(setting_.stream.keys, index);
-    Gathered values(setting_.stream.values, index);
-    const auto d = static_cast<std::size_t>(keys.view.cols);
-    const auto dv = static_cast<std::size_t>(values.view.cols);
-    if (params.flag("center")) {
-      std::vector<double> mean(d, 0.0);
-      for (std::size_t i = 0; i < keys.data.size(); ++i) mean[i % d] += keys.data[i];
-      for (double& x : mean) x /= static_cast<double>(params.integer("block"));
-      for (std::size_t i = 0; i < keys.data.size(); ++i) keys.data[i] -= mean[i % d];
-    }
-    for (std::size_t i = 0; i < values.data.size(); ++i) values.data[i] *= tokens[i / dv].weight;
-    WalkRule rule;
-    rule.beta = params.real("temperature") * setting_.stream.shape.scale;
-    rule.cap = 1e300;
-    rule.value_offset = params.real("value_offset");
-    rule.gain = params.real("gamma");
-    rule.first_is_plus = true;
-    return balance_walk(rule, keys.view, values.view, uniforms);
+    const WalkRule rule{.gain = setting_.params.real("gamma"), .first_is_plus = true};
+    if (matrix != nullptr) return balance_walk(rule, *matrix, uniforms);
+    const Block seen(setting_.stream, setting_.params, tokens);
+    return balance_walk(rule, walk_kernel(setting_.params, setting_.stream.shape), seen.keys.view,
+                        seen.values.view, uniforms);
   }
 
   Random draw_;
@@ -191,6 +265,11 @@ AlgorithmDescription describe_balancekv_prefill() {
                   sinks_parameter(256),
                   recent_parameter(Value{std::int64_t{0}})};
   d.randomised = [](const Params&) { return true; };
+  d.shared_work = [](const Params& params, const StreamShape& shape, Index prompt, std::uint32_t) {
+    std::vector<SharedWork> work;
+    if (auto round = first_round(params, shape, prompt)) work.push_back(std::move(*round));
+    return work;
+  };
   d.create = [](const Setting& setting) { return std::make_unique<BalanceKvPrefill>(setting); };
   return d;
 }

@@ -8,12 +8,49 @@
 // `side` offers unbiased ones; with a logit soft-cap the kernel is not the model's
 // (derived.kernel_mismatch).
 #include <cmath>
+#include <optional>
 
 #include "algorithms/compress_once.hpp"
 #include "algorithms/softmax_balancer.hpp"
 
 namespace kvbench {
 namespace {
+
+std::vector<Index> tokens_of(PromptRange range) {
+  std::vector<Index> tokens;
+  for (Index j = range.first; j < range.last; ++j) tokens.push_back(j);
+  return tokens;
+}
+
+// The matrices of the first round, the same for every seed, T, c and side.
+struct FirstRound {
+  std::optional<WalkMatrix> numerator;  // none where all values are zero
+  WalkMatrix denominator;
+};
+
+// None where they would take more memory than they are worth: then each cell walks without.
+std::optional<SharedWork> first_round(const Params& params, const StreamShape& shape,
+                                      Index prompt) {
+  const PromptRange middle = compressed_prompt(shape, prompt, params.tokens("sinks", prompt),
+                                               params.tokens("recent", prompt))
+                                 .middle;
+  if (params.integer("T") == 0 || middle.size() == 0 ||
+      2.0 * WalkMatrix::bytes(middle.size()) > kSharedWalkBytes) {
+    return std::nullopt;
+  }
+  const std::string key = "softmax_balance/first_round/" + to_string(params.at("r")) + "/" +
+                          std::to_string(middle.first) + "-" + std::to_string(middle.last);
+  return SharedWork{
+      key, [params, middle](const SharedSetting& setting) {
+        const std::vector<Index> tokens = tokens_of(middle);
+        const double norm = largest_value_norm(setting.stream);
+        FirstRound round{std::nullopt, softmax_walk_matrix(setting.stream, params, 0.0, tokens)};
+        if (norm > 0.0) {
+          round.numerator = softmax_walk_matrix(setting.stream, params, norm, tokens);
+        }
+        return std::any(std::move(round));
+      }};
+}
 
 class SoftmaxBalance final : public CompressOnce {
  public:
@@ -37,17 +74,21 @@ class SoftmaxBalance final : public CompressOnce {
  protected:
   void compress_middle(PromptRange middle) override {
     const double norm = balancer_.largest_value_norm();
+    const auto shared = first_round(setting_.params, setting_.stream.shape, setting_.prompt);
+    const FirstRound* matrices = shared ? &setting_.shared.get<FirstRound>(shared->key) : nullptr;
     for (const bool numerator : {true, false}) {
-      std::vector<Index> tokens;
-      for (Index j = middle.first; j < middle.last; ++j) tokens.push_back(j);
+      std::vector<Index> tokens = tokens_of(middle);
       // Values that are all zero leave nothing to balance in the numerator.
       if (numerator && norm == 0.0) continue;
       const SoftmaxBalancer::Instance instance{
           numerator ? "softmax_balance/numerator" : "softmax_balance/denominator",
           numerator ? norm : 0.0};
+      const WalkMatrix* matrix = nullptr;
+      if (matrices != nullptr) matrix = numerator ? &*matrices->numerator : &matrices->denominator;
       const std::int64_t rounds = setting_.params.integer("T");
       for (std::int64_t round = 0; round < rounds; ++round) {
-        tokens = balancer_.halve(instance, tokens, static_cast<std::uint32_t>(round));
+        tokens = balancer_.halve(instance, tokens, static_cast<std::uint32_t>(round),
+                                 round == 0 ? matrix : nullptr);
       }
       const double weight = std::ldexp(1.0, static_cast<int>(rounds));
       for (const Index token : tokens) {
@@ -85,6 +126,11 @@ AlgorithmDescription describe_softmax_balance() {
   d.randomised = [](const Params&) { return true; };
   d.skip_reason = [](const Params&, const StreamShape& shape, Index) {
     return cannot_forget("softmax_balance", shape);
+  };
+  d.shared_work = [](const Params& params, const StreamShape& shape, Index prompt, std::uint32_t) {
+    std::vector<SharedWork> work;
+    if (auto round = first_round(params, shape, prompt)) work.push_back(std::move(*round));
+    return work;
   };
   d.create = [](const Setting& setting) { return std::make_unique<SoftmaxBalance>(setting); };
   return d;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "algorithms/budget.hpp"
 #include "core/canonical.hpp"
@@ -17,40 +18,65 @@ double largest_norm(ConstMatrix rows) {
   return std::sqrt(largest);
 }
 
+double key_norm_bound(const Stream& stream, const Params& params) {
+  return params.is_word("r") ? largest_key_norm(stream) : params.real("r");
+}
+
+// What a walk over some tokens is made of.
+struct WalkInput {
+  WalkKernel kernel;
+  Gathered keys;
+  std::optional<Gathered> values;
+
+  WalkInput(const Stream& stream, double r_key, double value_norm, const std::vector<Index>& tokens)
+      : keys(stream.keys, tokens) {
+    kernel.beta = stream.shape.scale;
+    kernel.offset = stream.shape.scale * r_key * r_key;
+    if (value_norm == 0.0) return;
+    kernel.value_scale = 1.0 / (value_norm * value_norm);
+    values.emplace(stream.values, tokens);
+  }
+
+  ConstMatrix value_rows() const { return values ? values->view : ConstMatrix{}; }
+};
+
 }  // namespace
 
 double largest_key_norm(const Stream& stream) { return largest_norm(stream.keys); }
 
+double largest_value_norm(const Stream& stream) { return largest_norm(stream.values); }
+
+WalkMatrix softmax_walk_matrix(const Stream& stream, const Params& params, double value_norm,
+                               const std::vector<Index>& tokens) {
+  const WalkInput input(stream, key_norm_bound(stream, params), value_norm, tokens);
+  return {input.kernel, input.keys.view, input.value_rows()};
+}
+
 SoftmaxBalancer::SoftmaxBalancer(const Setting& setting)
-    : setting_(setting), largest_value_norm_(largest_norm(setting.stream.values)) {
+    : setting_(setting), largest_value_norm_(kvbench::largest_value_norm(setting.stream)) {
   const Params& params = setting.params;
   c_ = params.is_word("c") ? 30.0 * std::log(static_cast<double>(setting.stream.shape.tokens) /
                                              params.real("fail_prob"))
                            : params.real("c");
-  r_key_ = params.is_word("r") ? largest_key_norm(setting.stream) : params.real("r");
+  r_key_ = key_norm_bound(setting.stream, params);
 }
 
 std::vector<Index> SoftmaxBalancer::halve(const Instance& instance,
-                                          const std::vector<Index>& tokens, std::uint32_t level) {
+                                          const std::vector<Index>& tokens, std::uint32_t level,
+                                          const WalkMatrix* matrix) {
   if (tokens.empty()) return {};
   const Random draw(setting_.seed, setting_.stream.id.hash(), instance.purpose);
-  const Stream& stream = setting_.stream;
-  WalkRule rule;
-  rule.beta = stream.shape.scale;
-  rule.offset = stream.shape.scale * r_key_ * r_key_;
-  rule.gain = 0.5 / c_;
   std::vector<double> uniforms;
   for (const Index token : tokens) {
     uniforms.push_back(draw.uniform(static_cast<std::uint32_t>(token), 0, level));
   }
-  const Gathered keys(stream.keys, tokens);
+  const WalkRule rule{.gain = 0.5 / c_};
   WalkResult walk;
-  if (instance.value_norm > 0.0) {
-    rule.value_scale = 1.0 / (instance.value_norm * instance.value_norm);
-    const Gathered values(stream.values, tokens);
-    walk = balance_walk(rule, keys.view, values.view, uniforms);
+  if (matrix != nullptr) {
+    walk = balance_walk(rule, *matrix, uniforms);
   } else {
-    walk = balance_walk(rule, keys.view, {}, uniforms);
+    const WalkInput input(setting_.stream, r_key_, instance.value_norm, tokens);
+    walk = balance_walk(rule, input.kernel, input.keys.view, input.value_rows(), uniforms);
   }
   statistics_.add(walk);
 

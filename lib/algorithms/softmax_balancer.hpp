@@ -22,9 +22,10 @@ class SoftmaxBalancer {
     double value_norm = 0.0;
   };
 
-  // The kept half, ascending; `tokens` ascending. Draws are addressed by (token, level).
+  // The kept half, ascending; `tokens` ascending. Draws are addressed by (token, level). `matrix`:
+  // that of softmax_walk_matrix for these tokens, where it is at hand.
   std::vector<Index> halve(const Instance& instance, const std::vector<Index>& tokens,
-                           std::uint32_t level);
+                           std::uint32_t level, const WalkMatrix* matrix = nullptr);
 
   double largest_value_norm() const { return largest_value_norm_; }
   const BalanceStatistics& statistics() const { return statistics_; }
@@ -38,10 +39,15 @@ class SoftmaxBalancer {
   BalanceStatistics statistics_;
 };
 
+// The walk over `tokens`, values over a bound `value_norm` on their norms (0: the scalar 1).
+WalkMatrix softmax_walk_matrix(const Stream& stream, const Params& params, double value_norm,
+                               const std::vector<Index>& tokens);
+
 // Parameters r, fail_prob, c and side.
 std::vector<Parameter> softmax_balancer_parameters();
 
-// Largest key norm of a stream.
+// Largest norms of a stream.
 double largest_key_norm(const Stream& stream);
+double largest_value_norm(const Stream& stream);
 
 }  // namespace kvbench

@@ -13,6 +13,10 @@ namespace {
 
 constexpr Index kRowsAtOnce = 48;
 
+Index whole_lanes(Index count) {
+  return (count + Lanes::kCount - 1) / Lanes::kCount * Lanes::kCount;
+}
+
 // Inner products of rows [first, last) with all rows before `last`, by tiles: [rows, tiles * 256].
 class GramRows {
  public:
@@ -43,71 +47,143 @@ class GramRows {
   std::vector<KeyTile> tiles_;
 };
 
-// sum over i < count of eta_i exp(a_i - shift) b_i, eight lanes from index 0 up; eta is 0 beyond.
-double signed_sum(const double* exponents, const double* factors, const double* eta, Index count,
-                  double shift) {
-  Lanes sum = Lanes::all(0.0);
-  for (Index i = 0; i < count; i += Lanes::kCount) {
-    const Lanes e = canonical_exp(Lanes::load(exponents + i) - Lanes::all(shift));
-    sum = Lanes::fma(e * Lanes::load(factors + i), Lanes::load(eta + i), sum);
+// Rows of K / scale, a block of them at a time.
+class WalkRows {
+ public:
+  WalkRows(const WalkKernel& kernel, ConstMatrix keys, ConstMatrix values)
+      : kernel_(kernel),
+        has_values_(values.rows > 0),
+        padded_((keys.rows + kTileTokens - 1) / kTileTokens * kTileTokens),
+        key_products_(keys),
+        value_products_(values),
+        exponents_(static_cast<std::size_t>(kRowsAtOnce * padded_)),
+        factors_(has_values_ ? exponents_.size() : 0) {}
+
+  // Calls visit(j, row, scale) for j in [first, last), at most kRowsAtOnce of them; row holds
+  // K_ij / scale for i < j, then zeros up to a multiple of eight.
+  template <class Visit>
+  void visit(Index first, Index last, const Visit& visit) {
+    key_products_.compute(first, last, exponents_, padded_);
+    if (has_values_) value_products_.compute(first, last, factors_, padded_);
+    for (Index j = first; j < last; ++j) {
+      double* row = exponents_.data() + (j - first) * padded_;
+      const double* factors = factors_.data() + (has_values_ ? (j - first) * padded_ : 0);
+      const double scale = finish(row, factors, j);
+      visit(j, row, scale);
+    }
   }
-  return sum.sum();
+
+ private:
+  double finish(double* row, const double* factors, Index j) const {
+    double largest = -std::numeric_limits<double>::infinity();
+    for (Index i = 0; i < j; ++i) {
+      row[i] = std::min(std::fma(kernel_.beta, row[i], -kernel_.offset), kernel_.cap);
+      largest = std::max(largest, row[i]);
+    }
+    const Index end = whole_lanes(j);
+    if (!std::isfinite(largest)) {
+      std::fill(row, row + end, 0.0);
+      return 0.0;
+    }
+    std::fill(row + j, row + end, largest);
+    for (Index i = 0; i < end; i += Lanes::kCount) {
+      canonical_exp(Lanes::load(row + i) - Lanes::all(largest)).store(row + i);
+    }
+    if (has_values_) {
+      for (Index i = 0; i < j; ++i) {
+        row[i] *= std::fma(factors[i], kernel_.value_scale, kernel_.value_offset);
+      }
+    }
+    std::fill(row + j, row + end, 0.0);
+    // Where even the scaled sum is beyond any p, its sign is all that matters.
+    return canonical_exp(std::clamp(largest, -708.0, 700.0));
+  }
+
+  const WalkKernel kernel_;
+  const bool has_values_;
+  const Index padded_;
+  const GramRows key_products_;
+  const GramRows value_products_;
+  std::vector<double> exponents_;
+  std::vector<double> factors_;
+};
+
+class Walk {
+ public:
+  Walk(const WalkRule& rule, Index size)
+      : rule_(rule), eta_(static_cast<std::size_t>(whole_lanes(size)), 0.0) {
+    result_.signs.resize(static_cast<std::size_t>(size));
+  }
+
+  void step(Index j, const double* row, double scale, double uniform) {
+    Lanes sum = Lanes::all(0.0);
+    for (Index i = 0; i < j; i += Lanes::kCount) {
+      sum = Lanes::fma(Lanes::load(row + i), Lanes::load(eta_.data() + i), sum);
+    }
+    const double wanted = 0.5 - rule_.gain * sum.sum() * scale;
+    const double p = std::clamp(wanted, 0.0, 1.0);
+    const bool forced = j == 0 && rule_.first_is_plus;
+    const bool plus = forced || uniform < p;
+    result_.signs[static_cast<std::size_t>(j)] = plus ? 1 : -1;
+    eta_[static_cast<std::size_t>(j)] = plus ? 1.0 : -1.0;
+    if (forced) return;
+    if (wanted < 0.0 || wanted > 1.0) ++result_.clamped;
+    result_.max_abs_p_minus_half = std::max(result_.max_abs_p_minus_half, std::abs(p - 0.5));
+    ++result_.histogram[static_cast<std::size_t>(std::min(19.0, p * 20.0))];
+  }
+
+  WalkResult result() && { return std::move(result_); }
+
+ private:
+  const WalkRule rule_;
+  std::vector<double> eta_;
+  WalkResult result_;
+};
+
+template <class Visit>
+void for_each_row(const WalkKernel& kernel, ConstMatrix keys, ConstMatrix values,
+                  const Visit& visit) {
+  if (keys.rows == 0) return;
+  WalkRows rows(kernel, keys, values);
+  for (Index first = 0; first < keys.rows; first += kRowsAtOnce) {
+    rows.visit(first, std::min(first + kRowsAtOnce, keys.rows), visit);
+  }
 }
 
 }  // namespace
 
-WalkResult balance_walk(const WalkRule& rule, ConstMatrix keys, ConstMatrix values,
-                        const std::vector<double>& uniforms) {
-  const Index m = keys.rows;
-  const Index padded = (m + kTileTokens - 1) / kTileTokens * kTileTokens;
-  WalkResult result;
-  result.signs.resize(static_cast<std::size_t>(m));
-  const GramRows key_products(keys);
-  const GramRows value_products(values);
-  const bool has_values = values.rows > 0;
-  const auto block =
-      static_cast<std::size_t>(std::min(kRowsAtOnce, std::max<Index>(m, 1)) * padded);
-  std::vector<double> exponents(block);
-  std::vector<double> factors(block);
-  std::vector<double> eta(static_cast<std::size_t>(padded), 0.0);
+WalkMatrix::WalkMatrix(const WalkKernel& kernel, ConstMatrix keys, ConstMatrix values) {
+  starts_.reserve(static_cast<std::size_t>(keys.rows));
+  scale_.reserve(static_cast<std::size_t>(keys.rows));
+  rows_.reserve(static_cast<std::size_t>(bytes(keys.rows) / sizeof(double)));
+  for_each_row(kernel, keys, values, [&](Index j, const double* row, double scale) {
+    starts_.push_back(rows_.size());
+    scale_.push_back(scale);
+    rows_.insert(rows_.end(), row, row + whole_lanes(j));
+  });
+}
 
-  for (Index first = 0; first < m; first += kRowsAtOnce) {
-    const Index last = std::min(first + kRowsAtOnce, m);
-    key_products.compute(first, last, exponents, padded);
-    if (has_values) value_products.compute(first, last, factors, padded);
-    for (Index j = first; j < last; ++j) {
-      double* a = exponents.data() + (j - first) * padded;
-      double* b = factors.data() + (j - first) * padded;
-      double largest = -std::numeric_limits<double>::infinity();
-      for (Index i = 0; i < j; ++i) {
-        a[i] = std::min(std::fma(rule.beta, a[i], -rule.offset), rule.cap);
-        largest = std::max(largest, a[i]);
-        b[i] = has_values ? std::fma(b[i], rule.value_scale, rule.value_offset) : 1.0;
-      }
-      for (Index i = j; i < std::min(padded, (j + Lanes::kCount)); ++i) {
-        a[i] = largest;
-        b[i] = 0.0;
-      }
-      // The shift keeps exp from overflowing; where even the scaled sum is beyond any p, its sign
-      // is all that matters.
-      double drift = 0.0;
-      if (j > 0 && std::isfinite(largest)) {
-        const double y = signed_sum(a, b, eta.data(), j, largest);
-        drift = rule.gain * y * canonical_exp(std::clamp(largest, -708.0, 700.0));
-      }
-      const double wanted = 0.5 - drift;
-      const double p = std::clamp(wanted, 0.0, 1.0);
-      const bool forced = j == 0 && rule.first_is_plus;
-      const bool plus = forced || uniforms[static_cast<std::size_t>(j)] < p;
-      result.signs[static_cast<std::size_t>(j)] = plus ? 1 : -1;
-      eta[static_cast<std::size_t>(j)] = plus ? 1.0 : -1.0;
-      if (forced) continue;
-      if (wanted < 0.0 || wanted > 1.0) ++result.clamped;
-      result.max_abs_p_minus_half = std::max(result.max_abs_p_minus_half, std::abs(p - 0.5));
-      ++result.histogram[static_cast<std::size_t>(std::min(19.0, p * 20.0))];
-    }
+double WalkMatrix::bytes(Index m) {
+  const auto rows = static_cast<double>(m);
+  return sizeof(double) * (rows * (rows + Lanes::kCount) / 2.0 + 2.0 * rows);
+}
+
+WalkResult balance_walk(const WalkRule& rule, const WalkMatrix& matrix,
+                        const std::vector<double>& uniforms) {
+  Walk walk(rule, matrix.size());
+  for (Index j = 0; j < matrix.size(); ++j) {
+    walk.step(j, matrix.row(j), matrix.scale(j), uniforms[static_cast<std::size_t>(j)]);
   }
-  return result;
+  return std::move(walk).result();
+}
+
+WalkResult balance_walk(const WalkRule& rule, const WalkKernel& kernel, ConstMatrix keys,
+                        ConstMatrix values, const std::vector<double>& uniforms) {
+  Walk walk(rule, keys.rows);
+  for_each_row(kernel, keys, values, [&](Index j, const double* row, double scale) {
+    walk.step(j, row, scale, uniforms[static_cast<std::size_t>(j)]);
+  });
+  return std::move(walk).result();
 }
 
 }  // namespace kvbench

@@ -29,21 +29,21 @@ Real dot(ConstMatrix rows, Index a, Index b) {
   return sum;
 }
 
-NaiveWalk expected(const WalkRule& rule, ConstMatrix keys, ConstMatrix values,
-                   const std::vector<double>& uniforms) {
-  const auto kernel = [&](Index i, Index j) {
-    const Real exponent = std::min<Real>(rule.beta * dot(keys, i, j) - rule.offset, rule.cap);
+NaiveWalk expected(const WalkRule& rule, const kvbench::WalkKernel& kernel, ConstMatrix keys,
+                   ConstMatrix values, const std::vector<double>& uniforms) {
+  const auto entry = [&](Index i, Index j) {
+    const Real exponent = std::min<Real>(kernel.beta * dot(keys, i, j) - kernel.offset, kernel.cap);
     const Real value =
-        values.rows > 0 ? dot(values, i, j) * rule.value_scale + rule.value_offset : 1;
+        values.rows > 0 ? dot(values, i, j) * kernel.value_scale + kernel.value_offset : 1;
     return std::exp(exponent) * value;
   };
-  return naive_walk(keys.rows, kernel, rule.gain, rule.first_is_plus, uniforms);
+  return naive_walk(keys.rows, entry, rule.gain, rule.first_is_plus, uniforms);
 }
 
-void check_walk(const WalkRule& rule, ConstMatrix keys, ConstMatrix values,
-                const std::vector<double>& uniforms) {
-  const WalkResult walk = balance_walk(rule, keys, values, uniforms);
-  const NaiveWalk naive = expected(rule, keys, values, uniforms);
+void check_walk(const WalkRule& rule, const kvbench::WalkKernel& kernel, ConstMatrix keys,
+                ConstMatrix values, const std::vector<double>& uniforms) {
+  const WalkResult walk = balance_walk(rule, kernel, keys, values, uniforms);
+  const NaiveWalk naive = expected(rule, kernel, keys, values, uniforms);
   REQUIRE(walk.signs.size() == naive.signs.size());
   bool same = true;
   Real largest = 0;
@@ -59,6 +59,12 @@ void check_walk(const WalkRule& rule, ConstMatrix keys, ConstMatrix values,
   CHECK(walk.clamped == naive.outside);
   CHECK(walk.max_abs_p_minus_half == doctest::Approx(static_cast<double>(largest)).epsilon(1e-10));
   CHECK(walk.histogram == histogram);
+
+  const WalkResult held = balance_walk(rule, WalkMatrix(kernel, keys, values), uniforms);
+  CHECK(held.signs == walk.signs);
+  CHECK(held.clamped == walk.clamped);
+  CHECK(held.max_abs_p_minus_half == walk.max_abs_p_minus_half);
+  CHECK(held.histogram == walk.histogram);
 }
 
 }  // namespace
@@ -68,7 +74,7 @@ TEST_CASE("the walk, worked: four equal tokens, gain 1/4") {
   const std::vector<double> keys(4, 0.0);
   WalkRule rule;
   rule.gain = 0.25;
-  const WalkResult walk = balance_walk(rule, {keys.data(), 4, 1}, {}, {0.6, 0.3, 0.9, 0.7});
+  const WalkResult walk = balance_walk(rule, {}, {keys.data(), 4, 1}, {}, {0.6, 0.3, 0.9, 0.7});
   CHECK(walk.signs == std::vector<std::int8_t>{-1, 1, -1, 1});
   CHECK(walk.clamped == 0);
   CHECK(walk.max_abs_p_minus_half == 0.25);
@@ -86,13 +92,14 @@ TEST_CASE("the walk, worked: values and keys weigh, p is clamped and counted") {
   WalkRule rule;
   rule.gain = 1.0;
   const WalkResult walk =
-      balance_walk(rule, {keys.data(), 3, 1}, {values.data(), 3, 1}, {0.4, 0.99, 0.999});
+      balance_walk(rule, {}, {keys.data(), 3, 1}, {values.data(), 3, 1}, {0.4, 0.99, 0.999});
   CHECK(walk.signs == std::vector<std::int8_t>{1, 1, 1});
   CHECK(walk.clamped == 2);
   CHECK(walk.max_abs_p_minus_half == 0.5);
   // p exactly 1 or 0 is within [0, 1]: gain 1/2 gives p = 1 at token 1.
   rule.gain = 0.5;
-  CHECK(balance_walk(rule, {keys.data(), 2, 1}, {values.data(), 2, 1}, {0.4, 0.99}).clamped == 0);
+  CHECK(balance_walk(rule, {}, {keys.data(), 2, 1}, {values.data(), 2, 1}, {0.4, 0.99}).clamped ==
+        0);
 }
 
 TEST_CASE("a forced first sign draws nothing and stands in no statistic") {
@@ -100,7 +107,7 @@ TEST_CASE("a forced first sign draws nothing and stands in no statistic") {
   WalkRule rule;
   rule.gain = 0.25;
   rule.first_is_plus = true;
-  const WalkResult walk = balance_walk(rule, {keys.data(), 3, 1}, {}, {0.99, 0.2, 0.6});
+  const WalkResult walk = balance_walk(rule, {}, {keys.data(), 3, 1}, {}, {0.99, 0.2, 0.6});
   CHECK(walk.signs == std::vector<std::int8_t>{1, 1, -1});  // p = 1/4, then 0
   CHECK(std::accumulate(walk.histogram.begin(), walk.histogram.end(), 0) == 2);
 }
@@ -113,19 +120,20 @@ TEST_CASE("every sign is that of the coin-by-coin rule, across block and tile si
       CAPTURE(tokens);
       CAPTURE(d);
       WalkRule rule;
-      rule.beta = stream.shape.scale;
-      rule.offset = 0.7;
+      kvbench::WalkKernel kernel;
+      kernel.beta = stream.shape.scale;
+      kernel.offset = 0.7;
       for (const double gain : {1e-9, 0.01, 0.3, 1e6}) {
         CAPTURE(gain);
         rule.gain = gain;
-        rule.value_scale = 1.0;
-        rule.value_offset = 0.0;
-        check_walk(rule, stream.keys, {}, coins(tokens, 1));
-        rule.value_scale = 0.3;
-        rule.value_offset = 0.025;
-        check_walk(rule, stream.keys, stream.values, coins(tokens, 2));
+        kernel.value_scale = 1.0;
+        kernel.value_offset = 0.0;
+        check_walk(rule, kernel, stream.keys, {}, coins(tokens, 1));
+        kernel.value_scale = 0.3;
+        kernel.value_offset = 0.025;
+        check_walk(rule, kernel, stream.keys, stream.values, coins(tokens, 2));
         rule.first_is_plus = true;
-        check_walk(rule, stream.keys, stream.values, coins(tokens, 3));
+        check_walk(rule, kernel, stream.keys, stream.values, coins(tokens, 3));
         rule.first_is_plus = false;
       }
     }
@@ -136,35 +144,37 @@ TEST_CASE("exponents far beyond a double decide by their sign; far below they va
   const auto owned = make_stream({.tokens = 120, .d = 4, .dv = 3, .seed = 9});
   const Stream& stream = owned->stream;
   WalkRule rule;
-  rule.beta = 100.0;  // exponents up to a few thousand
-  rule.cap = 1e300;
+  kvbench::WalkKernel kernel;
+  kernel.beta = 100.0;  // exponents up to a few thousand
+  kernel.cap = 1e300;
   rule.gain = 4.0;
-  rule.value_offset = 0.025;
-  check_walk(rule, stream.keys, stream.values, coins(120, 1));
-  rule.offset = 4000.0;
-  check_walk(rule, stream.keys, stream.values, coins(120, 2));
-  rule.offset = 0.0;
-  rule.cap = 700.0;  // all large exponents tie at the cap
-  check_walk(rule, stream.keys, stream.values, coins(120, 3));
+  kernel.value_offset = 0.025;
+  check_walk(rule, kernel, stream.keys, stream.values, coins(120, 1));
+  kernel.offset = 4000.0;
+  check_walk(rule, kernel, stream.keys, stream.values, coins(120, 2));
+  kernel.offset = 0.0;
+  kernel.cap = 700.0;  // all large exponents tie at the cap
+  check_walk(rule, kernel, stream.keys, stream.values, coins(120, 3));
 }
 
 TEST_CASE("a walk over fewer tokens is the beginning of the longer one") {
   const auto owned = make_stream({.tokens = 300, .d = 6, .dv = 4});
   const Stream& stream = owned->stream;
   WalkRule rule;
-  rule.beta = stream.shape.scale;
+  kvbench::WalkKernel kernel;
+  kernel.beta = stream.shape.scale;
   rule.gain = 0.2;
   const std::vector<double> uniforms = coins(300, 4);
-  const WalkResult whole = balance_walk(rule, stream.keys, stream.values, uniforms);
+  const WalkResult whole = balance_walk(rule, kernel, stream.keys, stream.values, uniforms);
   for (const Index count : {1, 40, 48, 49, 256, 257, 299}) {
-    const WalkResult part =
-        balance_walk(rule, {stream.keys.data, count, 6}, {stream.values.data, count, 4}, uniforms);
+    const WalkResult part = balance_walk(rule, kernel, {stream.keys.data, count, 6},
+                                         {stream.values.data, count, 4}, uniforms);
     CHECK(std::equal(part.signs.begin(), part.signs.end(), whole.signs.begin()));
   }
 }
 
 TEST_CASE("a walk over nothing is nothing") {
-  const WalkResult walk = balance_walk({}, {}, {}, {});
+  const WalkResult walk = balance_walk({}, {}, {}, {}, {});
   CHECK(walk.signs.empty());
   CHECK(walk.clamped == 0);
 }
