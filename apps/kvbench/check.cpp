@@ -11,6 +11,7 @@
 #include "results/bounds.hpp"
 #include "results/check.hpp"
 #include "results/results_file.hpp"
+#include "talk.hpp"
 
 using namespace kvbench;
 
@@ -39,7 +40,7 @@ int run(const CheckOptions& options) {
   const Json results = read_results(options.results);
   if (options.write_baselines) {
     for (const auto& [path, cells] : write_baselines(bounds, results, options.results)) {
-      fmt::print(stderr, "{}: {} cells\n", path, cells);
+      say("{}: {} cells\n", path, cells);
     }
     return kExitDone;
   }

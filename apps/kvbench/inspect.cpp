@@ -14,6 +14,7 @@
 #include "inspection_document.hpp"
 #include "kernels/kernels.hpp"
 #include "metrics/inspection.hpp"
+#include "talk.hpp"
 
 using namespace kvbench;
 
@@ -116,14 +117,14 @@ class ProgressLine {
  public:
   explicit ProgressLine(bool quiet) : shown_(!quiet && isatty(STDERR_FILENO) != 0) {}
   ~ProgressLine() {
-    if (shown_) fmt::print(stderr, "\r\033[K");
+    if (shown_) say("\r\033[K");
   }
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
   void show(const std::string& text) const {
     if (!shown_) return;
-    fmt::print(stderr, "\r{}\033[K", text);
+    say("\r{}\033[K", text);
     std::fflush(stderr);
   }
 

@@ -21,6 +21,7 @@
 #include "results/provenance.hpp"
 #include "run.hpp"
 #include "synth.hpp"
+#include "talk.hpp"
 #include "validate.hpp"
 
 using namespace kvbench;
@@ -78,29 +79,26 @@ int run_guarded(int argc, char** argv) {
     return parse_and_run(argc, argv);
   } catch (const InputError& error) {
     for (const std::string& message : error.messages()) {
-      fmt::print(stderr, "kvbench: {}\n", message);
+      say("kvbench: {}\n", message);
     }
     return kExitBadInput;
   } catch (const OutputError& error) {
-    fmt::print(stderr,
-               "kvbench: {}\nkvbench: what was finished is kept; make room, then run the same "
-               "command again to go on\n",
-               error.what());
+    say("kvbench: {}\nkvbench: what was finished is kept; make room, then run the same "
+        "command again to go on\n",
+        error.what());
     return kExitIncomplete;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr,
-               "kvbench: out of memory; choose fewer tokens (select.tokens), fewer rows "
-               "(evaluate.rows) or fewer threads (--threads)\n");
+    say("kvbench: out of memory; choose fewer tokens (select.tokens), fewer rows "
+        "(evaluate.rows) or fewer threads (--threads)\n");
     return kExitBadInput;
   } catch (const std::exception& error) {
     if (std::ferror(stdout) != 0) {  // fmt::print throws where stdout is closed or full
-      fmt::print(stderr, "kvbench: cannot write to standard output: {}\n", error.what());
+      say("kvbench: cannot write to standard output: {}\n", error.what());
       return kExitBadInput;
     }
-    fmt::print(stderr,
-               "kvbench: internal error: {}\nkvbench: this is a bug; please report it with the "
-               "command line and the output of `kvbench --version`\n",
-               error.what());
+    say("kvbench: internal error: {}\nkvbench: this is a bug; please report it with the "
+        "command line and the output of `kvbench --version`\n",
+        error.what());
     return kExitBug;
   }
 }
@@ -110,7 +108,7 @@ int run_guarded(int argc, char** argv) {
 int main(int argc, char** argv) {
   int exit_code = run_guarded(argc, argv);
   if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && exit_code == kExitDone) {
-    fmt::print(stderr, "kvbench: cannot write to standard output\n");
+    say("kvbench: cannot write to standard output\n");
     exit_code = kExitBadInput;
   }
   return exit_code;

@@ -5,6 +5,8 @@
 
 #include <cstdio>
 
+#include "talk.hpp"
+
 namespace kvbench {
 namespace {
 
@@ -24,7 +26,7 @@ Progress::Progress(std::size_t total, bool quiet)
     : total_(total), is_shown_(!quiet && total > 0 && isatty(STDERR_FILENO) != 0) {}
 
 Progress::~Progress() {
-  if (is_shown_) fmt::print(stderr, "\r\033[K");
+  if (is_shown_) say("\r\033[K");
 }
 
 void Progress::at(const std::string& place) {
@@ -47,8 +49,8 @@ void Progress::draw(bool always) {
   const std::size_t filled = done_ * kBarWidth / total_;
   const std::string left =
       done_ == 0 ? "" : ", " + duration_text(static_cast<double>(total_ - done_) / rate) + " left";
-  fmt::print(stderr, "\r[{}{}] {}/{} cells, {:.3g}/s{}  {}\033[K", std::string(filled, '#'),
-             std::string(kBarWidth - filled, '-'), done_, total_, rate, left, place_);
+  say("\r[{}{}] {}/{} cells, {:.3g}/s{}  {}\033[K", std::string(filled, '#'),
+      std::string(kBarWidth - filled, '-'), done_, total_, rate, left, place_);
   std::fflush(stderr);
 }
 

@@ -25,6 +25,7 @@
 #include "sweep/config.hpp"
 #include "sweep/plan.hpp"
 #include "sweep_options.hpp"
+#include "talk.hpp"
 
 using namespace kvbench;
 
@@ -103,25 +104,24 @@ void say_what_failed(const Plan& plan, const Journal& journal) {
   std::size_t shown = 0;
   for (const auto& [reason, cells] : reasons) {
     if (shown++ == kShown) {
-      fmt::print(stderr, "  and {} further reasons\n", reasons.size() - kShown);
+      say("  and {} further reasons\n", reasons.size() - kShown);
       break;
     }
-    fmt::print(stderr, "  {} failed: {} (first: {})\n", cells.first, reason, cells.second);
+    say("  {} failed: {} (first: {})\n", cells.first, reason, cells.second);
   }
 }
 
 void say_what_is_done(const Journal& journal, const Plan& plan, const std::string& folder) {
   const std::size_t skipped = journal.count(CellState::kSkipped);
-  fmt::print(stderr, "{}: {} cells in {} groups{}, into {}\n", plan.name, plan.cells.size(),
-             plan.groups.size(), skipped > 0 ? fmt::format(", {} skipped", skipped) : "", folder);
+  say("{}: {} cells in {} groups{}, into {}\n", plan.name, plan.cells.size(), plan.groups.size(),
+      skipped > 0 ? fmt::format(", {} skipped", skipped) : "", folder);
   if (journal.of_another_plan()) {
-    fmt::print(stderr, "{}: was begun by another sweep; cells that both describe are kept\n",
-               folder);
+    say("{}: was begun by another sweep; cells that both describe are kept\n", folder);
   }
-  if (journal.resumed() > 0) fmt::print(stderr, "{} cells were there already\n", journal.resumed());
+  if (journal.resumed() > 0) say("{} cells were there already\n", journal.resumed());
   if (journal.damaged_lines() > 0) {
-    fmt::print(stderr, "{} damaged journal lines are ignored, their cells computed again\n",
-               journal.damaged_lines());
+    say("{} damaged journal lines are ignored, their cells computed again\n",
+        journal.damaged_lines());
   }
 }
 
@@ -129,17 +129,16 @@ int finish(const ResultsOutcome& outcome, const RunOptions& options, const Plan&
            const Journal& journal, const std::string& results) {
   if (!options.quiet) {
     if (const std::string table = results_table(outcome.summary); !table.empty()) {
-      fmt::print(stderr, "\n{}\n", table);
+      say("\n{}\n", table);
     }
-    fmt::print(stderr, "{}: {} ok, {} failed, {} skipped, {} missing\n", results, outcome.ok,
-               outcome.failed, outcome.skipped, outcome.missing);
+    say("{}: {} ok, {} failed, {} skipped, {} missing\n", results, outcome.ok, outcome.failed,
+        outcome.skipped, outcome.missing);
   }
   if (outcome.failed > 0) say_what_failed(plan, journal);
   if (!outcome.complete()) {
-    fmt::print(stderr,
-               "kvbench: stopped with {} of {} cells missing; run the same command again to "
-               "go on\n",
-               outcome.missing, plan.cells.size());
+    say("kvbench: stopped with {} of {} cells missing; run the same command again to "
+        "go on\n",
+        outcome.missing, plan.cells.size());
     return kExitIncomplete;
   }
   return outcome.failed > 0 ? kExitFailedCells : kExitDone;

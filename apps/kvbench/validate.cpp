@@ -18,6 +18,7 @@
 #include "planned_dump.hpp"
 #include "sweep/config.hpp"
 #include "sweep/plan.hpp"
+#include "talk.hpp"
 
 using namespace kvbench;
 
@@ -100,14 +101,13 @@ int validate_dump(const ValidateOptions& options) {
                      "to compare with; dump it for the last few rows");
   }
   if (most <= options.tolerance) {
-    fmt::print(stderr, "{}: ok, largest relative difference {:.3e} (tolerance {:g})\n",
-               options.dump, most, options.tolerance);
+    say("{}: ok, largest relative difference {:.3e} (tolerance {:g})\n", options.dump, most,
+        options.tolerance);
     return kExitDone;
   }
-  fmt::print(stderr,
-             "{}: largest relative difference {:.3e} exceeds the tolerance {:g}; check scale, "
-             "sliding_window, logit_softcap, head order and rotation\n",
-             options.dump, most, options.tolerance);
+  say("{}: largest relative difference {:.3e} exceeds the tolerance {:g}; check scale, "
+      "sliding_window, logit_softcap, head order and rotation\n",
+      options.dump, most, options.tolerance);
   return kExitViolation;
 }
 
