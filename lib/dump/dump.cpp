@@ -1,8 +1,11 @@
 #include "dump/dump.hpp"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <new>
 
 #include "core/error.hpp"
@@ -28,6 +31,25 @@ auto within_memory(const std::string& place, Read read) {
   } catch (const std::bad_alloc&) {
     throw InputError(place + ": does not fit in memory; use fewer tokens or a larger machine");
   }
+}
+
+// What the system says of an open file's content.
+struct FileState {
+  std::int64_t size = 0;
+  std::int64_t changed_seconds = 0;
+  std::int64_t changed_nanoseconds = 0;
+
+  bool operator==(const FileState&) const = default;
+};
+
+FileState state_of(hid_t file, const std::string& path) {
+  void* driver = nullptr;
+  struct stat now = {};
+  if (H5Fget_vfd_handle(file, H5P_DEFAULT, &driver) < 0 ||
+      ::fstat(*static_cast<const int*>(driver), &now) != 0) {
+    throw InputError(fmt::format("{}: cannot be read ({})", path, std::strerror(errno)));
+  }
+  return {now.st_size, now.st_mtim.tv_sec, now.st_mtim.tv_nsec};
 }
 
 }  // namespace
@@ -63,8 +85,20 @@ StreamShape stream_shape(const DumpInfo& dump, const LayerInfo& layer, Index tok
 
 struct Dump::Impl {
   hdf5::Handle file;
+  FileState opened;
   DumpInfo info;
   mutable OpenLayer open;
+
+  // What `read` returns, unless the file is another by then: HDF5 reads zeros behind the end of a
+  // file that was cut.
+  template <class Read>
+  auto unchanged(Read read) const {
+    auto result = read();
+    if (state_of(file.get(), info.path) == opened) return result;
+    throw InputError(info.path +
+                     ": was changed while it was open, and what is read from it is in doubt; put "
+                     "the dump back as it was, then run again");
+  }
 
   const LayerInfo& layer(const std::string& sequence, int index) const {
     const SequenceInfo* found = info.find_sequence(sequence);
@@ -119,6 +153,7 @@ struct Dump::Impl {
 
 Dump::Dump(const std::string& path) : impl_(std::make_unique<Impl>()) {
   impl_->file = open_dump_file(path);
+  impl_->opened = state_of(impl_->file.get(), path);
   impl_->info = read_structure(impl_->file.get(), path);
 }
 
@@ -140,7 +175,9 @@ std::unique_ptr<StreamData> Dump::read_stream(const std::string& sequence, int l
     throw InputError(
         fmt::format("{}: {} tokens are asked for and it has {}", place, tokens, info.tokens));
   }
-  return within_memory(place, [&] { return impl_->read(sequence, info, kv_head, tokens); });
+  return within_memory(place, [&] {
+    return impl_->unchanged([&] { return impl_->read(sequence, info, kv_head, tokens); });
+  });
 }
 
 std::vector<double> Dump::read_out(const std::string& sequence, int layer, int query_head) const {
@@ -154,14 +191,17 @@ std::vector<double> Dump::read_out(const std::string& sequence, int layer, int q
                                  query_head, info.query_heads - 1));
   }
   return within_memory(place, [&] {
-    return impl_->tensor(sequence, layer, "out", info.tokens - info.out_rows)
-        .read(query_head, 0, info.out_rows);
+    return impl_->unchanged([&] {
+      return impl_->tensor(sequence, layer, "out", info.tokens - info.out_rows)
+          .read(query_head, 0, info.out_rows);
+    });
   });
 }
 
 std::string Dump::fingerprint() const {
   return within_memory(impl_->info.path, [&] {
-    return content_fingerprint(impl_->file.get(), impl_->info, kHashedWhole);
+    return impl_->unchanged(
+        [&] { return content_fingerprint(impl_->file.get(), impl_->info, kHashedWhole); });
   });
 }
 

@@ -1,6 +1,7 @@
 // Elements and bytes that went wrong behind a sound structure.
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -97,6 +98,33 @@ TEST_CASE("a truncated file is refused wherever it was cut") {
   }
   std::filesystem::resize_file(cut, 7);
   CHECK(says(faults_of([&] { Dump dump(cut); }), {cut, "not an HDF5 file"}));
+}
+
+TEST_CASE("a dump that is cut or written to while it is open is refused, not read as zeros") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  const std::vector<std::string> words = {path, "was changed while it was open"};
+  write_small_dump(path);
+  {
+    const Dump dump(path);
+    CHECK(faults_of([&] { dump.read_stream("text", 1, 0); }).empty());
+    std::filesystem::resize_file(path, std::filesystem::file_size(path) - 64);
+    CHECK(says(faults_of([&] { dump.read_stream("text", 3, 1); }), words));
+    CHECK(says(faults_of([&] { dump.read_out("text", 3, 3); }), words));
+    CHECK(says(faults_of([&] { dump.fingerprint(); }), words));
+  }
+  write_small_dump(path);
+  {
+    const Dump dump(path);
+    std::fstream(path, std::ios::binary | std::ios::in | std::ios::out) << '\x89';
+    std::filesystem::last_write_time(
+        path, std::filesystem::last_write_time(path) + std::chrono::seconds(1));
+    CHECK(says(faults_of([&] { dump.read_stream("text", 1, 0); }), words));
+  }
+  write_small_dump(path);
+  const Dump dump(path);
+  std::filesystem::remove(path);  // what is open stays whole
+  CHECK(faults_of([&] { dump.read_stream("text", 1, 0); }).empty());
 }
 
 TEST_CASE("a chunk that cannot be decoded is named by dataset, head and token") {
