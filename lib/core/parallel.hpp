@@ -30,8 +30,9 @@ void parallel_for(Index count, const Body& body) {
     }
   };
   const auto tasks = [&] {
+    const Index end = count;  // clang (14 to 19) crashes on a captured bound
 #pragma omp taskloop grainsize(1) default(shared)
-    for (Index i = 0; i < count; ++i) guarded(i);
+    for (Index i = 0; i < end; ++i) guarded(i);
   };
   if (omp_in_parallel() != 0) {
     tasks();
