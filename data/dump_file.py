@@ -1,0 +1,198 @@
+"""Writes kvbench dumps, and recomputes the attention that they hold. README.md has the format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+FORMAT = {"format": "kvbench-dump", "format_version": 1}
+STORED = {"float16": np.float16, "bfloat16": np.uint16, "float32": np.float32,
+          "float64": np.float64}
+# `kvbench validate` has the same limit.
+TOLERANCE = 1e-4
+CHUNK_ROWS = 1024
+
+
+class Fault(Exception):
+    """What the user has to know and can mend: place and remedy in one sentence."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How a layer's logits are made: scale <q, k>, soft-capped, over the last `window` tokens."""
+
+    scale: float
+    window: int = 0  # 0 = none
+    softcap: float = 0.0  # 0 = none
+
+
+@dataclass(frozen=True)
+class Rope:
+    """A rotation of the first 2 len(inv_freq) dimensions, in radians per position."""
+
+    inv_freq: tuple[float, ...]
+    theta: float
+    layout: str  # "half" or "interleaved"
+    attention_scaling: float = 1.0
+
+    def write(self, parent: h5py.Group) -> None:
+        group = parent.create_group("rope")
+        group.attrs.update({"theta": self.theta, "layout": self.layout,
+                            "attention_scaling": self.attention_scaling})
+        group["inv_freq"] = np.asarray(self.inv_freq, np.float64)
+
+    def turn(self, rows: np.ndarray, positions: float) -> np.ndarray:
+        """`rows` [..., d] turned by so many positions."""
+        pairs = len(self.inv_freq)
+        angle = positions * np.asarray(self.inv_freq)
+        if self.layout == "half":
+            a, b = np.arange(pairs), np.arange(pairs) + pairs
+        else:
+            a, b = 2 * np.arange(pairs), 2 * np.arange(pairs) + 1
+        turned = rows.copy()
+        turned[..., a] = rows[..., a] * np.cos(angle) - rows[..., b] * np.sin(angle)
+        turned[..., b] = rows[..., b] * np.cos(angle) + rows[..., a] * np.sin(angle)
+        return turned
+
+
+def encode(rows: np.ndarray, dtype: str) -> np.ndarray:
+    """Numbers as a dump stores them, rounded to nearest even; bfloat16 as its 16 bits."""
+    if dtype != "bfloat16":
+        with np.errstate(over="ignore"):  # infinity is found and named by the caller
+            return rows.astype(STORED[dtype])
+    bits = np.ascontiguousarray(rows, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def decode(stored: np.ndarray, dtype: str) -> np.ndarray:
+    """The float64 numbers behind stored elements."""
+    if dtype == "bfloat16":
+        stored = (stored.astype(np.uint32) << 16).view(np.float32)
+    return stored.astype(np.float64)
+
+
+def element_type(dataset: h5py.Dataset) -> str:
+    return str(dataset.attrs.get("dtype", dataset.dtype.name))
+
+
+def exact_rows(q: np.ndarray, k: np.ndarray, v: np.ndarray, terms: Terms) -> np.ndarray:
+    """Causal attention [R, dv] of one head in float64: q [R, d] are the last R rows of k [n, d]."""
+    q, k, v = (t.astype(np.float64) for t in (q, k, v))
+    row, token = np.arange(len(k) - len(q), len(k))[:, None], np.arange(len(k))[None, :]
+    x = terms.scale * q @ k.T
+    if terms.softcap > 0:
+        x = terms.softcap * np.tanh(x / terms.softcap)
+    x[(token > row) | (terms.window > 0) & (token <= row - terms.window)] = -np.inf
+    p = np.exp(x - x.max(axis=1, keepdims=True))
+    return p @ v / p.sum(axis=1, keepdims=True)
+
+
+def relative_difference(z: np.ndarray, out: np.ndarray) -> float:
+    """The largest ||z - out|| / ||out|| over rows; infinite where it cannot be told."""
+    difference = np.linalg.norm(z - out.astype(np.float64), axis=-1)
+    norm = np.linalg.norm(out.astype(np.float64), axis=-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(difference == 0, 0.0, difference / norm)
+    return float(np.nan_to_num(ratio, nan=np.inf).max(initial=0.0))
+
+
+def layer_difference(layer: h5py.Group) -> float:
+    """The largest relative difference between `out` and what q, k and v give; one head in memory."""
+    out = layer["out"]
+    rows = min(out.shape[1], layer["q"].shape[1])
+    group = out.shape[0] // layer["k"].shape[0]
+    terms = Terms(float(layer.attrs["scale"]), int(layer.attrs["sliding_window"]),
+                  float(layer.attrs["logit_softcap"]))
+    most = 0.0
+    for h in range(layer["k"].shape[0]):
+        k, v = (decode(layer[name][h], element_type(layer[name])) for name in ("k", "v"))
+        for head in range(h * group, (h + 1) * group):
+            q = decode(layer["q"][head, -rows:], element_type(layer["q"]))
+            z = exact_rows(q, k, v, terms)
+            stored = decode(out[head, -rows:], element_type(out))
+            most = max(most, relative_difference(z, stored))
+    return most
+
+
+def differences(path: Path) -> dict[str, float]:
+    """`layer_difference` of every layer that holds `out`, by its place in the file."""
+    with h5py.File(path) as file:
+        layers = [layer for sequence in file["sequences"].values()
+                  for layer in sequence["layers"].values()]
+        return {layer.name: layer_difference(layer) for layer in layers if "out" in layer}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The tensors of one layer: q [query_heads, query_rows, d], k [kv_heads, tokens, d], ..."""
+
+    query_heads: int
+    kv_heads: int
+    tokens: int
+    query_rows: int
+    d: int
+    dv: int
+    out_rows: int
+
+
+class LayerWriter:
+    """One layer of a dump, written in pieces of rows."""
+
+    def __init__(self, parent: h5py.Group, layer: int, shape: Shape, dtype: str,
+                 compression: int = 4) -> None:
+        if shape.query_heads % shape.kv_heads:
+            raise Fault(f"layer {layer}: {shape.query_heads} query heads are no multiple of "
+                        f"{shape.kv_heads} KV heads")
+        self.group = parent.create_group(str(layer))
+        self.shape = shape
+        self._dtype = dtype
+        self._compression = compression
+        self._create("q", shape.query_heads, shape.query_rows, shape.d, dtype)
+        self._create("k", shape.kv_heads, shape.tokens, shape.d, dtype)
+        self._create("v", shape.kv_heads, shape.tokens, shape.dv, dtype)
+        if shape.out_rows:
+            self._create("out", shape.query_heads, shape.out_rows, shape.dv, "float32")
+
+    def _create(self, name: str, heads: int, rows: int, columns: int, dtype: str) -> None:
+        packed = ({"compression": "gzip", "compression_opts": self._compression, "shuffle": True}
+                  if self._compression else {})
+        dataset = self.group.create_dataset(name, (heads, rows, columns), STORED[dtype],
+                                            chunks=(1, min(CHUNK_ROWS, rows), columns), **packed)
+        if dtype == "bfloat16":
+            dataset.attrs["dtype"] = dtype
+
+    def write(self, name: str, first: int, rows: np.ndarray) -> None:
+        """Rows [heads, R, columns] of the positions from `first`; earlier ones than are stored are
+        left out."""
+        dataset = self.group[name]
+        place = first - (self.shape.tokens - dataset.shape[1])
+        rows = rows[:, max(0, -place):]
+        if rows.shape[1] == 0:
+            return
+        stored = encode(rows, element_type(dataset))
+        self._check_finite(dataset, stored, rows, first + max(0, -place))
+        place = max(0, place)
+        dataset[:, place:place + rows.shape[1]] = stored
+
+    def _check_finite(self, dataset: h5py.Dataset, stored: np.ndarray, rows: np.ndarray,
+                      first: int) -> None:
+        dtype = element_type(dataset)
+        finite = ((stored & 0x7F80) != 0x7F80 if dtype == "bfloat16" else np.isfinite(stored))
+        if finite.all():
+            return
+        head, row, column = np.argwhere(~finite)[0]
+        value = rows[head, row, column]
+        if np.isfinite(value):
+            raise Fault(f"{dataset.name}, head {head}, token {first + row}: {value:.6g} does not "
+                        f"fit into {dtype}; store bfloat16 or float32 (--dtype)")
+        raise Fault(f"{dataset.name}, head {head}, token {first + row}: {value}; a dump holds "
+                    "finite numbers only: see what the model computed there")
+
+    def finish(self, terms: Terms, rope: Rope | None = None) -> None:
+        self.group.attrs.update({"scale": float(terms.scale), "sliding_window": int(terms.window),
+                                 "logit_softcap": float(terms.softcap)})
+        if rope:
+            rope.write(self.group)

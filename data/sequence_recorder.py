@@ -1,0 +1,218 @@
+"""Runs a model over one sequence and records its attention layers into a dump."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from dataclasses import dataclass
+
+import h5py
+import numpy as np
+import torch
+from transformers import DynamicCache
+
+from attention_capture import Call, listening, refuse_terms, window_of
+from dump_file import (TOLERANCE, Fault, LayerWriter, Rope, Shape, Terms, exact_rows,
+                       relative_difference)
+
+IN_PIECES = {"full_attention", "sliding_attention", "chunked_attention"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What of a sequence is recorded, and how."""
+
+    layers: frozenset[int]
+    dtype: str  # of the stored q, k and v
+    rounds: bool  # whether the model attends with them as stored
+    query_rows: int | None  # None = all
+    out_rows: int
+    piece: int  # tokens per run of the model; 0 = all at once
+    compression: int
+
+
+class Recorder:
+    """Hears the attention layers of one sequence of `tokens` tokens, piece after piece."""
+
+    def __init__(self, layers: h5py.Group, tokens: int, plan: Plan) -> None:
+        self._layers, self._tokens, self._plan = layers, tokens, plan
+        self._query_rows = min(tokens, plan.query_rows or tokens)
+        self._out_rows = min(self._query_rows, plan.out_rows)
+        self._writers: dict[int, LayerWriter] = {}
+        self._terms: dict[int, Terms] = {}
+        self._seen: dict[int, int] = {}  # tokens per layer
+        self._past, self._rows = 0, 0
+        self._windows: dict[int, tuple[torch.Tensor | None, int]] = {}
+
+    def expect(self, past: int, rows: int) -> None:
+        """The next calls are about the `rows` tokens after the first `past`."""
+        self._past, self._rows = past, rows
+        self._windows.clear()
+
+    def __call__(self, call: Call) -> torch.Tensor:
+        wanted = call.layer in self._plan.layers
+        if wanted:
+            refuse_terms(call)
+        if self._plan.rounds:
+            call.q, call.k, call.v = (self._rounded(call, name) for name in ("q", "k", "v"))
+        answer = call.own_answer()
+        if wanted:
+            self._record(call, answer)
+        return answer
+
+    def _rounded(self, call: Call, name: str) -> torch.Tensor:
+        exact = getattr(call, name)
+        rounded = exact.to(getattr(torch, self._plan.dtype)).to(exact.dtype)
+        if bool(torch.isfinite(exact).all()) and not bool(torch.isfinite(rounded).all()):
+            raise Fault(f"layer {call.layer}: {name} reaches {float(exact.abs().max()):.6g}, more "
+                        f"than {self._plan.dtype} holds; --dtype bfloat16 or float32 does")
+        return rounded
+
+    def _record(self, call: Call, answer: torch.Tensor) -> None:
+        place = f"layer {call.layer} ({type(call.module).__name__})"
+        self._check_rows(call, place)
+        terms = Terms(self._scale(call), self._window(call, place),
+                      float(call.more.get("softcap") or 0.0))
+        self._merge_terms(call.layer, terms, place)
+        writer = self._writer(call)
+        fresh = slice(self._past, None)
+        writer.write("q", self._past, _array(call.q))
+        writer.write("k", self._past, _array(call.k[:, :, fresh]))
+        writer.write("v", self._past, _array(call.v[:, :, fresh]))
+        first = max(self._past, self._tokens - self._out_rows)
+        if first < self._past + self._rows:
+            out = _array(answer[:, first - self._past:].transpose(1, 2))
+            _prove(call, out, terms, place)
+            writer.write("out", first, out)
+        self._seen[call.layer] = self._past + self._rows
+
+    def _check_rows(self, call: Call, place: str) -> None:
+        if self._seen.get(call.layer, 0) != self._past:
+            raise Fault(f"{place} attends more than once to the same tokens; the dump format has "
+                        "one attention per layer")
+        if call.q.shape[2] != self._rows or call.k.shape[2] != self._past + self._rows:
+            raise Fault(f"{place} attends with {call.q.shape[2]} queries to {call.k.shape[2]} keys "
+                        f"where the text has {self._rows} and {self._past + self._rows} tokens; "
+                        "where that is the cache's doing, --chunk 0 runs all tokens at once")
+
+    def _scale(self, call: Call) -> float:
+        if call.scaling is not None:
+            return float(call.scaling)
+        return float(getattr(call.module, "scaling", call.q.shape[-1] ** -0.5))
+
+    def _window(self, call: Call, place: str) -> int:
+        if id(call.mask) not in self._windows:
+            try:
+                window = window_of(call.mask, self._rows, self._past + self._rows)
+            except Fault as fault:
+                raise Fault(f"{place} has {fault}") from None
+            self._windows[id(call.mask)] = (call.mask, window)  # held, so that its id stays its own
+        window = self._windows[id(call.mask)][1]
+        declared = call.more.get("sliding_window")
+        # A window that no row has reached shows in no mask.
+        return declared if not window and isinstance(declared, int) and declared >= self._tokens \
+            else window
+
+    def _merge_terms(self, layer: int, terms: Terms, place: str) -> None:
+        before = self._terms.get(layer)
+        if before and (before.scale, before.softcap) != (terms.scale, terms.softcap):
+            raise Fault(f"{place}: its scale or soft-cap changes along the text")
+        if before and before.window and before.window != terms.window:
+            raise Fault(f"{place}: its sliding window changes along the text")
+        self._terms[layer] = terms
+
+    def _writer(self, call: Call) -> LayerWriter:
+        if call.layer not in self._writers:
+            shape = Shape(call.q.shape[1], call.k.shape[1], self._tokens, self._query_rows,
+                          call.q.shape[3], call.v.shape[3], self._out_rows)
+            self._writers[call.layer] = LayerWriter(self._layers, call.layer, shape,
+                                                    self._plan.dtype, self._plan.compression)
+        return self._writers[call.layer]
+
+    def finish(self, ropes: dict[int, Rope | None]) -> None:
+        """Writes the layers' attributes; `ropes` are those that layers carry themselves."""
+        for layer, tokens in self._seen.items():
+            if tokens != self._tokens:
+                raise Fault(f"layer {layer} heard of {tokens} of {self._tokens} tokens")
+            self._writers[layer].finish(self._terms[layer], ropes.get(layer))
+        missing = sorted(self._plan.layers - set(self._seen))
+        if missing:
+            raise Fault(f"layers {', '.join(map(str, missing))} have no attention that goes "
+                        "through transformers' AttentionInterface; leave them out with --layers")
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    """[1, H, R, columns] as numpy [H, R, columns], exactly."""
+    tensor = tensor[0].to(torch.promote_types(tensor.dtype, torch.float32))
+    return tensor.cpu().numpy()
+
+
+def _prove(call: Call, out: np.ndarray, terms: Terms, place: str) -> None:
+    """Recomputes `out` [Hq, R, dv] of the piece's last rows in the format's terms, in float64."""
+    group = call.q.shape[1] // call.k.shape[1]
+    q = _array(call.q[:, :, call.q.shape[2] - out.shape[1]:])
+    for h in range(call.k.shape[1]):
+        k, v = _array(call.k[:, h:h + 1])[0], _array(call.v[:, h:h + 1])[0]
+        for head in range(h * group, (h + 1) * group):
+            difference = relative_difference(exact_rows(q[head], k, v, terms), out[head])
+            if not difference <= TOLERANCE:
+                raise Fault(f"{place}, head {head}: the model's output differs by {difference:.2g} "
+                            "from attention with its q, k, v, scale, window and soft-cap: its "
+                            "logits have a term that the dump format does not know")
+
+
+def pieces_of(model: torch.nn.Module, piece: int) -> int:
+    """Tokens per run: `piece`, or 0 for models whose state is more than keys and values."""
+    kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or IN_PIECES)
+    return piece if kinds <= IN_PIECES and not getattr(model, "_is_stateful", False) else 0
+
+
+def read_through(model: torch.nn.Module, ids: torch.Tensor, name: str, recorder: Recorder,
+                 piece: int) -> float:
+    """Runs the model over `ids` [n], `piece` tokens at a time; returns the text's perplexity."""
+    total = len(ids)
+    piece = piece or total
+    # A cache without the model's configuration cuts no layer to its window.
+    cache = DynamicCache() if piece < total else None
+    progress = Progress(name, total)
+    loss, last = 0.0, None
+    for past in range(0, total, piece):
+        some = ids[past:past + piece]
+        recorder.expect(past, len(some))
+        with listening(recorder), torch.no_grad():
+            logits = model(input_ids=some[None].to(model.device), past_key_values=cache,
+                           use_cache=cache is not None).logits[0]
+        if last is not None:
+            loss += _cross_entropy(last, some[:1])
+        loss += _cross_entropy(logits[:-1], some[1:])
+        last = logits[-1:]
+        progress.reached(past + len(some))
+    return math.exp(min(loss / max(1, total - 1), 700.0))
+
+
+def _cross_entropy(logits: torch.Tensor, ids: torch.Tensor) -> float:
+    if len(ids) == 0:
+        return 0.0
+    return float(torch.nn.functional.cross_entropy(logits.float(), ids.to(logits.device).long(),
+                                                   reduction="sum"))
+
+
+class Progress:
+    """Tokens done and time left on stderr: a line that is rewritten, or one every 10 seconds."""
+
+    def __init__(self, name: str, total: int) -> None:
+        self._name, self._total, self._start = name, total, time.monotonic()
+        self._said = self._start
+
+    def reached(self, done: int) -> None:
+        now = time.monotonic()
+        terminal = sys.stderr.isatty()
+        if not terminal and done < self._total and now - self._said < 10:
+            return
+        self._said = now
+        left = (now - self._start) / done * (self._total - done)
+        line = f"{self._name}: {done}/{self._total} tokens, {now - self._start:.0f} s"
+        line += f", about {left:.0f} s left" if done < self._total else ""
+        end = "\n" if not terminal or done == self._total else ""
+        print(("\r\033[K" if terminal else "") + line, end=end, file=sys.stderr, flush=True)

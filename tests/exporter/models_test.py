@@ -1,0 +1,144 @@
+"""Dumps of tiny models of many architectures: kvbench validates and replays each; scale, window,
+soft-cap, shapes and RoPE data are what the architecture says."""
+
+from __future__ import annotations
+
+import unittest
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM
+from transformers.models.llama import modeling_llama
+
+from exported import PLAIN_SWEEP, ROPE_SWEEP, TOKENS, Folder, layer
+
+
+def frequencies(theta: float, dims: int) -> np.ndarray:
+    return theta ** (-np.arange(0, dims, 2) / dims)
+
+
+class Architectures(Folder):
+    def check(self, name: str, *, layers: int = 2, heads: tuple[int, int] = (4, 2), d: int = 8,
+              dv: int | None = None, rope: bool, **expected: list) -> None:
+        """`expected`: lists by layer of scale, window, softcap (default none)."""
+        dump = self.exported(self.model(name))
+        self.assert_valid(dump)
+        self.assert_runs(dump, ROPE_SWEEP if rope else PLAIN_SWEEP)
+        for number in range(layers):
+            told, tensors, _ = layer(dump, number)
+            self.assertAlmostEqual(told["scale"], expected.get("scale", [d ** -0.5] * 9)[number])
+            self.assertEqual(told["sliding_window"], expected.get("window", [0] * 9)[number])
+            self.assertEqual(told["logit_softcap"], expected.get("softcap", [0.0] * 9)[number])
+            shapes = {each: tensor.shape for each, tensor in tensors.items()}
+            self.assertEqual(shapes, {"q": (heads[0], TOKENS, d), "k": (heads[1], TOKENS, d),
+                                      "v": (heads[1], TOKENS, dv or d),
+                                      "out": (heads[0], TOKENS, dv or d)})
+            # Attention that is far from a plain mean: faults would show.
+            spread = tensors["q"][0] @ tensors["k"][0].T * told["scale"]
+            self.assertGreater(float(spread.std()), 0.3)
+        self.dump = dump
+
+    def check_rope(self, number: int, theta: float, dims: int, layout: str = "half",
+                   own: bool = False, inv_freq: np.ndarray | None = None) -> None:
+        _, _, rope = layer(self.dump, number)
+        self.assertIsNotNone(rope)
+        self.assertEqual((rope["theta"], rope["layout"], rope["attention_scaling"], rope["own"]),
+                         (theta, layout, 1.0, own))
+        wanted = frequencies(theta, dims) if inv_freq is None else inv_freq
+        np.testing.assert_allclose(rope["inv_freq"], wanted, rtol=1e-6)
+
+    def no_rope(self, number: int) -> None:
+        self.assertIsNone(layer(self.dump, number)[2])
+
+    def test_llama(self):
+        self.check("llama", rope=True)
+        self.check_rope(1, 5000.0, 8)
+
+    def test_llama_with_scaled_frequencies(self):
+        self.check("llama3_scaled", rope=True)
+        scaled = frequencies(5000.0, 8)
+        long = 2 * np.pi / scaled > 64  # slower than the original context by its low factor, 1
+        self.assertTrue(long.any() and not long.all())
+        np.testing.assert_allclose(layer(self.dump, 0)[2]["inv_freq"][long], scaled[long] / 8,
+                                   rtol=1e-6)
+
+    def test_qwen3(self):
+        self.check("qwen3", d=16, rope=True)
+        self.check_rope(0, 10000.0, 16)
+
+    def test_mistral(self):
+        self.check("mistral", window=[24, 24], rope=True)
+
+    def test_gemma2(self):
+        self.check("gemma2", d=16, scale=[24 ** -0.5] * 2, window=[24, 0], softcap=[5.0, 5.0],
+                   rope=True)
+
+    def test_gemma3(self):
+        self.check("gemma3_text", layers=3, d=16, scale=[24 ** -0.5] * 3, window=[24, 24, 0],
+                   rope=True)
+        self.check_rope(1, 100.0, 16, own=True)
+        self.check_rope(2, 10000.0, 16, own=True, inv_freq=frequencies(10000.0, 16) / 8)
+
+    def test_gpt2(self):
+        self.check("gpt2", heads=(4, 4), scale=[8 ** -0.5, 8 ** -0.5 / 2], rope=False)
+        self.no_rope(0)
+
+    def test_phi(self):
+        self.check("phi", rope=True)
+        self.check_rope(1, 10000.0, 4)
+
+    def test_gpt_neox(self):
+        self.check("gpt_neox", heads=(4, 4), rope=True)
+        self.check_rope(1, 10000.0, 2)
+
+    def test_cohere(self):
+        self.check("cohere", rope=True)
+        self.check_rope(1, 10000.0, 8, layout="interleaved")
+
+    def test_cohere2_turns_its_windowed_layers_only(self):
+        self.check("cohere2", window=[24, 0], rope=False)
+        self.check_rope(0, 10000.0, 8, layout="interleaved", own=True)
+        self.no_rope(1)
+
+    def test_granite(self):
+        self.check("granite", scale=[0.17, 0.17], rope=True)
+
+    def test_deepseek_v3_is_dumped_without_its_rope(self):
+        self.check("deepseek_v3", heads=(4, 4), d=12, dv=6, rope=False)
+        self.no_rope(0)
+
+    def test_of_a_hybrid_the_attention_layers_are_dumped(self):
+        dump = self.exported(self.model("qwen3_next"), "--chunk", 16)
+        self.assert_valid(dump)
+        self.assertEqual(set(layer(dump, 1)[1]), {"q", "k", "v", "out"})
+        with self.assertRaises(KeyError):
+            layer(dump, 0)
+        self.assert_refused(self.export(self.model("qwen3_next"), "--layers", "0,1", out="b.h5"),
+                            "no attention in 0", "there is some in 1")
+
+
+class Tensors(Folder):
+    def test_q_k_and_v_are_the_projections_after_rotation(self):
+        path = self.model("llama")
+        dump = self.exported(path)
+        model = AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager").eval()
+        seen = {}
+        for number, block in enumerate(model.model.layers):
+            for name in ("q", "k", "v"):
+                getattr(block.self_attn, f"{name}_proj").register_forward_hook(
+                    lambda _, __, out, key=(number, name): seen.__setitem__(key, out))
+        ids = torch.from_numpy(np.load(self.made / "text.npy"))[None]
+        with torch.no_grad():
+            model(ids)
+            cos, sin = model.model.rotary_emb(seen[0, "q"], torch.arange(TOKENS)[None])
+            for number in range(2):
+                q, k, v = (seen[number, name].view(1, TOKENS, -1, 8).transpose(1, 2)
+                           for name in ("q", "k", "v"))
+                q, k = modeling_llama.apply_rotary_pos_emb(q, k, cos, sin)
+                stored = layer(dump, number)[1]
+                for name, tensor in (("q", q), ("k", k), ("v", v)):
+                    np.testing.assert_allclose(stored[name], tensor[0], rtol=1e-5, atol=1e-5)
+
+
+if __name__ == "__main__":
+    unittest.main()

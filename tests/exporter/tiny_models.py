@@ -1,0 +1,76 @@
+"""Models of a few thousand random weights, in the architectures that the exporter is tested with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+VOCABULARY = 96
+# Sharp enough that a wrong mask, scale or order shows in the outputs.
+SMALL = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48,
+         "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 256,
+         "initializer_range": 0.3, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+GROUPED = {**SMALL, "num_key_value_heads": 2}
+GPT2 = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256,
+        "initializer_range": 0.3, "bos_token_id": 1, "eos_token_id": 2}
+
+MODELS = {
+    "llama": {**GROUPED, "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}},
+    "llama3_scaled": {**GROUPED, "model_type": "llama", "rope_parameters": {
+        "rope_type": "llama3", "rope_theta": 5000.0, "factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 64}},
+    "qwen3": {**GROUPED, "head_dim": 16},
+    "mistral": {**GROUPED, "sliding_window": 24},
+    "gemma2": {**GROUPED, "head_dim": 16, "query_pre_attn_scalar": 24, "sliding_window": 24,
+               "attn_logit_softcapping": 5.0, "layer_types": ["sliding_attention",
+                                                              "full_attention"]},
+    "gemma3_text": {**GROUPED, "num_hidden_layers": 3, "head_dim": 16, "query_pre_attn_scalar": 24,
+                    "sliding_window": 24,
+                    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+                    "rope_parameters": {
+                        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+                        "full_attention": {"rope_type": "linear", "rope_theta": 10000.0,
+                                           "factor": 8.0}}},
+    "gpt2": {**GPT2, "scale_attn_by_inverse_layer_idx": True},
+    "phi": {**GROUPED, "partial_rotary_factor": 0.5},
+    "gpt_neox": {**SMALL, "rotary_pct": 0.25},
+    "cohere": {**GROUPED, "logit_scale": 1.0,
+               "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+    "cohere2": {**GROUPED, "sliding_window": 24,
+                "layer_types": ["sliding_attention", "full_attention"]},
+    "granite": {**GROUPED, "attention_multiplier": 0.17},
+    # Latent attention: d differs from dv, and the last dimensions of q and k are turned.
+    "deepseek_v3": {**SMALL, "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 8,
+                    "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 6,
+                    "first_k_dense_replace": 2},
+    # Attention in one layer of two; the other's state is not keys and values.
+    "qwen3_next": {**GROUPED, "head_dim": 16, "linear_num_value_heads": 2,
+                   "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
+                   "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16,
+                   "shared_expert_intermediate_size": 16,
+                   "layer_types": ["linear_attention", "full_attention"]},
+    # What the format cannot hold.
+    "gpt_oss": {**GROUPED, "head_dim": 16, "num_local_experts": 2, "num_experts_per_tok": 1},
+    "llama4_text": {**GROUPED, "head_dim": 16, "intermediate_size_mlp": 48, "num_local_experts": 2,
+                    "attention_chunk_size": 20, "num_experts_per_tok": 1,
+                    "no_rope_layers": [1, 0]},
+    "bloom": {"vocab_size": VOCABULARY, "hidden_size": 32, "n_layer": 2, "n_head": 4},
+    "falcon": {**SMALL, "alibi": True},
+    "gptj": {**GPT2, "rotary_dim": 4},
+}
+
+
+def make(name: str, folder: Path, **changes: object) -> Path:
+    """Saves a model of random weights; the same ones whenever it is called."""
+    values = {**MODELS[name], **changes}
+    config = AutoConfig.for_model(values.pop("model_type", name), **values)
+    torch.manual_seed(7)
+    model = AutoModelForCausalLM.from_config(config).to(torch.float32)
+    with torch.no_grad():  # what starts at 0 or 1 (biases, norms) would hide faults
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    model.save_pretrained(folder / name)
+    return folder / name
