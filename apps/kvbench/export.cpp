@@ -5,6 +5,7 @@
 #include <string>
 
 #include "exit_codes.hpp"
+#include "results/check.hpp"
 #include "results/export_csv.hpp"
 #include "results/results_file.hpp"
 
@@ -27,6 +28,7 @@ Examples:
 
 int run(const ExportOptions& options) {
   const Json results = read_results(options.results);
+  require_cells(results, options.results);
   if (options.format == "csv") {
     export_csv(results, std::cout);
   } else {

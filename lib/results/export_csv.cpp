@@ -150,12 +150,13 @@ void export_markdown(const Json& results, std::ostream& out) {
     }
     std::string status = text_of(cell.at("status"));
     if (cell.contains("reason")) status += ": " + text_of(cell["reason"]);
-    out << "| " << text_of(cell.at("id")).substr(0, 8) << " | "
-        << escaped(text_of(cell.at("label"))) << " | " << escaped(params) << " | "
-        << escaped(text_of(key.at("sequence"))) << " | " << text_of(key.at("layer")) << " | "
-        << text_of(key.at("kv_head")) << " | " << text_of(key.at("seed")) << " | "
-        << escaped(status) << " | " << significant(at_pointer(cell, "/errors/relative_l2/mean"))
-        << " | " << significant(at_pointer(cell, "/errors/relative_frobenius_error")) << " | "
+    out << "| " << text_of(cell.value("id", Json())).substr(0, 8) << " | "
+        << escaped(text_of(cell.value("label", Json()))) << " | " << escaped(params) << " | "
+        << escaped(text_of(key.value("sequence", Json()))) << " | "
+        << text_of(key.value("layer", Json())) << " | " << text_of(key.value("kv_head", Json()))
+        << " | " << text_of(key.value("seed", Json())) << " | " << escaped(status) << " | "
+        << significant(at_pointer(cell, "/errors/relative_l2/mean")) << " | "
+        << significant(at_pointer(cell, "/errors/relative_frobenius_error")) << " | "
         << significant(at_pointer(cell, "/memory/fraction")) << " |\n";
   }
 }
