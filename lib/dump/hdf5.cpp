@@ -89,6 +89,17 @@ Handle access_properties() {
   return properties;
 }
 
+// The library's description in one line: "file write failed: time = .., errno = 28, error message =
+// 'No space left on device', .." is "file write failed: No space left on device".
+std::string essence(const std::string& description) {
+  const std::string key = "error message = '";
+  const std::size_t at = description.find(key);
+  if (at == std::string::npos) return description.substr(0, description.find('\n'));
+  const std::size_t start = at + key.size();
+  return description.substr(0, description.find(':')) + ": " +
+         description.substr(start, description.find('\'', start) - start);
+}
+
 }  // namespace
 
 std::string last_error() {
@@ -101,7 +112,7 @@ std::string last_error() {
         return 0;
       },
       &text);
-  return text.empty() ? "the HDF5 library gives no reason" : text;
+  return text.empty() ? "the HDF5 library gives no reason" : essence(text);
 }
 
 Handle::Handle(hid_t id) : id_(id) {
@@ -141,7 +152,13 @@ void check(herr_t status) {
   if (status < 0) throw Error(last_error());
 }
 
-void silence() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
+void silence() {
+  // At exit the library would close once more what a full disk kept it from closing; 1.10.8 crashes
+  // on that. Whatever is open here is closed by its Handle.
+  static const herr_t once = H5dont_atexit();
+  static_cast<void>(once);
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+}
 
 Handle open_file(const std::string& path, Access access) {
   silence();
@@ -178,6 +195,7 @@ Handle open_group(hid_t parent, const std::string& name) {
 }
 
 Handle create_group(hid_t parent, const std::string& name) {
+  silence();  // rows are written by whichever thread finished a cell
   const Handle properties(H5Pcreate(H5P_GROUP_CREATE));
   check(H5Pset_obj_track_times(properties.get(), false));
   return Handle(H5Gcreate2(parent, name.c_str(), H5P_DEFAULT, properties.get(), H5P_DEFAULT));

@@ -46,7 +46,7 @@ class Handle {
 // Throws Error when `status`, the result of an HDF5 call, says that the call failed.
 void check(herr_t status);
 
-// From here on failed calls print nothing; they are reported by Error.
+// From here on failed calls of this thread print nothing; they are reported by Error.
 void silence();
 
 enum class Access { kRead, kReadWrite };
