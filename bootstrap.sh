@@ -2,7 +2,9 @@
 # From a bare Debian 12 to a result:
 #   ./bootstrap.sh demo      install what is missing, build, replay the shipped dump, draw the figure
 #   ./bootstrap.sh test      the same build, then every test
-# and the parts: deps, build, bench [OPTIONS of Google Benchmark], figures [RESULTS...].
+# and the parts: deps, build, bench [OPTIONS of Google Benchmark], figures [RESULTS...];
+#   ./bootstrap.sh sanitize [all]            tests under sanitizers: some of them, or all
+#   ./bootstrap.sh fuzz [TARGET [OPTIONS]]   libFuzzer on all targets, or on one
 # Repeating a verb is cheap.
 # KVBENCH_SKIP_DEPS=1 leaves the system's packages alone; CMake then says what it misses.
 set -euo pipefail
@@ -14,6 +16,9 @@ packages=(
   librandom123-dev libxxhash-dev doctest-dev libbenchmark-dev
   python3 python3-venv python3-numpy python3-pandas python3-matplotlib python3-h5py
 )
+# For sanitize and fuzz. The presets name this version: the thread sanitizers of older ones fail where
+# the system places memory at widely random addresses.
+clang_packages=(clang-19 libclang-rt-19-dev libomp-19-dev llvm-19)
 
 say() { printf '%s\n' "$*" >&2; }
 die() {
@@ -122,6 +127,45 @@ bench() {
   build/bin/benchmarks "$@"
 }
 
+# GCC's address and undefined-behaviour sanitizers over what reads and writes files, then clang's
+# thread sanitizer over what runs on several threads; with `all` over everything that is not slow.
+sanitize() {
+  packages+=("${clang_packages[@]}")
+  deps
+  local address=(kvbench test-dump test-results test-sweep test-kernels fuzz-targets)
+  local address_tests=(--tests-regex '^(dump|results|sweep|kernels|cli_bad_input|cli_failing_place|fuzz_.*)$')
+  local thread=(kvbench test-kernels test-conformance test-results)
+  if [[ ${1:-} == all ]]; then
+    address=(all) thread=(all)
+    address_tests=(--label-exclude 'slow|statistical')
+  fi
+  cmake --preset sanitize >&2
+  cmake --build --preset sanitize --target "${address[@]}" >&2
+  ctest --test-dir build-sanitize --output-on-failure -j2 "${address_tests[@]}"
+  cmake --preset tsan >&2
+  cmake --build --preset tsan --target "${thread[@]}" >&2
+  ctest --test-dir build-tsan --output-on-failure --label-regex concurrency
+}
+
+fuzz() {
+  packages+=("${clang_packages[@]}")
+  deps
+  local targets=(sweep bounds journal dump) target
+  if [[ $# != 0 ]]; then
+    targets=("$1")
+    shift
+  fi
+  [[ $# != 0 ]] || set -- -runs=1000000
+  cmake --preset fuzz >&2
+  cmake --build --preset fuzz --target fuzz-targets >&2
+  for target in "${targets[@]}"; do
+    mkdir -p "build-fuzz/grown/$target" "build-fuzz/found/$target"
+    build-fuzz/bin/"fuzz-$target" -max_len=32768 -timeout=10 -malloc_limit_mb=1024 \
+      -artifact_prefix="build-fuzz/found/$target/" "$@" \
+      "build-fuzz/grown/$target" "tests/fuzz/corpus/$target"
+  done
+}
+
 verb=${1:-}
 [[ $# == 0 ]] || shift
 case $verb in
@@ -131,8 +175,10 @@ case $verb in
   test) run_tests "$@" ;;
   bench) bench "$@" ;;
   figures) figures "$@" ;;
+  sanitize) sanitize "$@" ;;
+  fuzz) fuzz "$@" ;;
   *)
-    say "usage: ./bootstrap.sh deps|build|demo|test|bench|figures"
+    say "usage: ./bootstrap.sh deps|build|demo|test|bench|figures|sanitize|fuzz"
     exit 2
     ;;
 esac

@@ -1,171 +1,177 @@
-"""Bad input: exit 2, a message that names place and remedy, nothing on stdout, nothing written."""
+"""Bad input: the exit code and the words of every row of bad_inputs/, nothing on stdout, nothing
+written. Rows without "exit" are refused with 2."""
 
-import os
+import json
 import subprocess
 import unittest
 
-from program import BAD_INPUT, DONE, PROGRAM, Folder, kvbench
+from damaged_dump import damaged
+from program import BAD_INPUT, BUG, DONE, PROGRAM, SOURCE, Folder, kvbench
 
+TABLES = SOURCE / "tests/cli/bad_inputs"
 WINDOW = {"algorithm": "window", "params": {"budget": 8}}
 
 
+def table(name):
+    return json.loads((TABLES / f"{name}.json").read_text())
+
+
+def filled(value, places):
+    """`value` with {name} replaced in every text of it; nothing else in braces is touched."""
+    if isinstance(value, dict):
+        return {key: filled(below, places) for key, below in value.items()}
+    if isinstance(value, list):
+        return [filled(below, places) for below in value]
+    if isinstance(value, str):
+        for name, place in places.items():
+            value = value.replace("{" + name + "}", str(place))
+    return value
+
+
 class BadInput(Folder):
-    def refuse(self, *words, options=(), **sweep):
-        """A run of this sweep is refused with these words, and so are plan and validate."""
-        config = self.sweep(**sweep)
-        before = sorted(self.folder.rglob("*"))
-        done = kvbench("run", "--config", config, *options, cwd=self.folder)
-        self.assert_refused(done, *words)
-        self.assertTrue(done.stderr.startswith("kvbench: "), done.stderr)
-        self.assertEqual(sorted(self.folder.rglob("*")), before, "something was written")
-        if not options:
-            self.assert_refused(kvbench("plan", "--config", config), *words)
-            self.assert_refused(kvbench("validate", "--config", config), *words)
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.synth("no_out.h5", "--tokens", 32, "--d", 8, "--out-rows", 0)
+
+    def refuse(self, row, *arguments):
+        """The command ends as the row says, and leaves the folder as it was."""
+        before = {path: path.stat().st_mtime_ns for path in self.folder.rglob("*")}
+        done = kvbench(*arguments, cwd=self.folder)
+        code = row.get("exit", BAD_INPUT)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertNotEqual(code, BUG)
+        if code == BAD_INPUT:
+            self.assertEqual(done.stdout, "")
+        for word in row["words"]:
+            self.assertIn(word, done.stderr if code == BAD_INPUT else done.stderr + done.stdout)
+        self.assertEqual({path: path.stat().st_mtime_ns for path in self.folder.rglob("*")}, before,
+                         "something was written")
+
+    def each(self, name, check):
+        for row in table(name):
+            with self.subTest(table=name, what=row["what"]):
+                check(row)
+
+    def written(self, row):
+        """The sweep of a row, as a file."""
+        if "sweep" in row:
+            given = filled(row["sweep"], {"dump": self.made / "tiny.h5"})
+            path = self.sweep(**{"algorithms": [WINDOW], **given}, file="bad.json")
+            document = json.loads(path.read_text())
+            for key in [key for key, value in given.items() if value is None]:
+                del document[key]
+            path.write_text(json.dumps(document))
+            return path
+        path = self.folder / "bad.json"
+        path.write_text('{"a":' * row["deep"] if "deep" in row else row["text"])
+        return path
+
+    def test_the_tables_are_whole(self):
+        rows = [row for name in ("sweeps", "commands", "bounds", "dumps") for row in table(name)]
+        self.assertGreaterEqual(len(rows), 100)
+        for row in rows:
+            self.assertTrue(row["what"] and row["words"] and all(row["words"]), row)
+        for name in ("sweeps", "commands", "bounds", "dumps"):
+            named = [row["what"] for row in table(name)]
+            self.assertEqual(len(named), len(set(named)))
 
     def test_sweeps(self):
-        table = [
-            (["/algorithms/0/algorithm", "windw", "did you mean window"],
-             {"algorithms": [{"algorithm": "windw", "params": {"budget": 8}}]}),
-            (["/algorithms/0/params/budgt", "did you mean budget"],
-             {"algorithms": [{"algorithm": "window", "params": {"budgt": 8}}]}),
-            (["/algorithms/0/params/budget", "empty axis"],
-             {"algorithms": [{"algorithm": "window", "params": {"budget": []}}]}),
-            (["/algorithms/0/params/budget", "-3"],
-             {"algorithms": [{"algorithm": "window", "params": {"budget": -3}}]}),
-            (["/algorithms/0/params", "budget"], {"algorithms": [{"algorithm": "window"}]}),
-            (["/algorithms"], {"algorithms": []}),
-            (["/select/layers", "7"], {"algorithms": [WINDOW], "select": {"layers": [7]}}),
-            (["/select/tokens", "1000"], {"algorithms": [WINDOW], "select": {"tokens": 1000}}),
-            (["/replay/prompt_tokens"],
-             {"algorithms": [WINDOW], "replay": {"prompt_tokens": 96}}),
-            (["/seeds"], {"algorithms": [WINDOW], "seeds": [-1]}),
-            (["/dumps/0", "none.h5"], {"algorithms": [WINDOW], "dumps": ["none.h5"]}),
-            (["same cell"], {"algorithms": [WINDOW, WINDOW]}),
-            (["/schema_version"], {"algorithms": [WINDOW], "schema_version": 99}),
-        ]
-        for words, sweep in table:
-            with self.subTest(words=words):
-                self.refuse(*words, **sweep)
+        def check(row):
+            config = self.written(row)
+            for command in ("run", "plan", "validate"):
+                self.refuse(row, command, "--config", config)
+        self.each("sweeps", check)
 
-    def test_all_faults_are_reported_together(self):
-        self.refuse("/algorithms/0/algorithm", "/algorithms/1/params/budgt", "/dumps/0",
-                    algorithms=[{"algorithm": "windw"}, {"algorithm": "window",
-                                                         "params": {"budgt": 1}}],
-                    dumps=["none.h5"])
+    def test_commands(self):
+        self.run_sweep(algorithms=[WINDOW])
+        taken = self.folder / "taken"
+        taken.write_text("")
+        def results_file(name, **given):
+            whole = {"schema_version": "1.0.0", "kind": "kvbench.results", "name": "n",
+                     "status": "complete", "cells": [], **given}
+            path = self.folder / f"{name}.json"
+            path.write_text(json.dumps(whole))
+            return path
+        bounds = self.folder / "bounds.json"
+        bounds.write_text(json.dumps({"schema_version": 1, "bounds": [
+            {"name": "n", "metric": "memory.bytes", "at_most": 1e9}]}))
+        places = {"sweep": self.sweep(), "folder": self.folder, "file": taken,
+                  "dump": self.made / "tiny.h5", "dump_without_out": self.made / "no_out.h5",
+                  "results": self.folder / "out/results.json", "bounds": bounds,
+                  "odd_cells": results_file("odd_cells", cells=[7]),
+                  "empty_cells": results_file("empty_cells", cells=[{}]),
+                  "later": results_file("later", schema_version="2.0.0")}
+        def check(row):
+            row = filled(row, places)
+            self.refuse(row, *row["arguments"])
+        self.each("commands", check)
 
-    def test_a_sweep_that_is_no_json_or_not_there(self):
-        path = self.folder / "broken.json"
-        path.write_text('{"schema_version": 1,')
-        self.assert_refused(kvbench("run", "--config", path, cwd=self.folder), "broken.json")
-        self.assert_refused(kvbench("run", "--config", "none.json", cwd=self.folder), "none.json")
-        self.assert_refused(kvbench("run", "--config", self.folder, cwd=self.folder))
-        self.assertEqual(list(self.folder.iterdir()), [path])
+    def test_bounds(self):
+        self.run_sweep(algorithms=[WINDOW])
+        results = self.folder / "out/results.json"
+        path = self.folder / "bounds.json"
+        def check(row):
+            whole = row.get("bounds", {"schema_version": 1, "bounds": [row.get("bound")]})
+            path.write_text(row["text"] if "text" in row else json.dumps(whole))
+            self.refuse(row, "check", "--results", results, "--bounds", path)
+        self.each("bounds", check)
 
     def test_dumps(self):
-        good = (self.made / "tiny.h5").read_bytes()
-        (self.made / "truncated.h5").write_bytes(good[:len(good) // 2])
-        (self.made / "text.h5").write_text("not HDF5\n")
-        (self.made / "empty.h5").write_bytes(b"")
-        for name in ("truncated.h5", "text.h5", "empty.h5"):
-            with self.subTest(name):
-                # Also with a good dump beside it.
-                self.refuse(name, dumps=[str(self.made / "tiny.h5"), str(self.made / name)])
-                self.assert_refused(kvbench("inspect", self.made / name), name)
-                self.assert_refused(kvbench("validate", self.made / name), name)
-
-    def test_not_a_number_in_a_tensor_is_named_by_dataset_head_and_token(self):
         try:
-            import h5py
+            import h5py  # pylint: disable=unused-import
         except ImportError:
             self.skipTest("no h5py")
-        path = self.synth("nan.h5", "--tokens", 96, "--d", 8)
-        with h5py.File(path, "r+") as dump:
-            dump["sequences/0/layers/0/v"][1, 17, 3] = float("nan")
-        self.refuse("nan.h5", "/sequences/0/layers/0/v", "head 1", "token 17", dumps=[str(path)])
-
-    def test_missing_pieces_of_a_dump(self):
-        try:
-            import h5py
-        except ImportError:
-            self.skipTest("no h5py")
-        def spoil(name, change):
-            path = self.synth(name, "--tokens", 96, "--d", 8)
-            with h5py.File(path, "r+") as dump:
-                change(dump)
-            return [str(path)]
-        layer = "sequences/0/layers/0"
-        self.refuse("format", dumps=spoil("f.h5", lambda dump: dump.attrs.pop("format")))
-        self.refuse("scale", dumps=spoil("s.h5", lambda dump: dump[layer].attrs.pop("scale")))
-        def remove_values(dump):
-            del dump[layer]["v"]
-        self.refuse("v", layer, dumps=spoil("v.h5", remove_values))
+        good = self.synth("good.h5", "--tokens", 96, "--d", 8)
+        def check(row):
+            path = damaged(good, self.made / "damaged.h5", row)
+            row = dict(row, words=[*row["words"], "damaged.h5"])
+            # Also with a good dump beside it.
+            for dumps in ([str(path)], [str(self.made / "tiny.h5"), str(path)]):
+                config = self.sweep(algorithms=[WINDOW], dumps=dumps)
+                self.refuse(row, "run", "--config", config)
+            self.refuse(row, "inspect", path)
+        self.each("dumps", check)
 
     def test_two_dumps_of_the_same_content(self):
         copy = self.made / "copy.h5"
         copy.write_bytes((self.made / "tiny.h5").read_bytes())
-        self.refuse("tiny.h5", "copy.h5", dumps=[str(self.made / "tiny.h5"), str(copy)])
-
-    def test_output_places_that_cannot_be_written(self):
-        taken = self.folder / "taken"
-        taken.write_text("")
-        config = self.sweep()
-        for place in (taken, taken / "below", "/proc/none/out"):
-            with self.subTest(place):
-                done = kvbench("run", "--config", config, "--out", place)
-                self.assert_refused(done, str(place), "--out")
-        self.assertEqual(taken.read_text(), "")
-        if os.geteuid() != 0:
-            locked = self.folder / "locked"
-            locked.mkdir(mode=0o500)
-            done = kvbench("run", "--config", config, "--out", locked)
-            self.assert_refused(done, "locked", "--out")
+        config = self.sweep(dumps=[str(self.made / "tiny.h5"), str(copy)])
+        for command in ("run", "plan", "validate"):
+            self.refuse({"words": ["tiny.h5", "copy.h5"]}, command, "--config", config)
 
     def test_a_folder_whose_journal_is_something_else(self):
         out = self.folder / "out"
         out.mkdir()
-        (out / "journal.jsonl").write_text("my diary\n")
         config = self.sweep()
-        done = kvbench("run", "--config", config, "--out", out)
-        self.assert_refused(done, "journal.jsonl", "--fresh")
-        self.assertEqual((out / "journal.jsonl").read_text(), "my diary\n")
-
-    def test_options(self):
-        config = self.sweep()
-        table = [
-            ([], ["no-such-command"]), (["--config"], ["run"]), (["--frob"], ["run", "--config", config, "--frob"]),
-            (["cuda"], ["run", "--config", config, "--device", "cuda"]),
-            (["--device"], ["run", "--config", config, "--device", "gpu"]),
-            (["--threads"], ["run", "--config", config, "--threads", "0"]),
-            (["--threads"], ["run", "--config", config, "--threads", "many"]),
-            (["--memory-limit"], ["run", "--config", config, "--memory-limit", "much"]),
-            (["sequence 0, layer 0", "--memory-limit"],
-             ["run", "--config", config, "--memory-limit", "1KiB"]),
-            (["zzz"], ["run", "--config", config, "--only", "zzz"]),
-            (["/seed"], ["run", "--config", config, "--set", "/seed=3"]),
-            (["--set"], ["run", "--config", config, "--set", "nonsense"]),
-            (["WHAT"], ["list", "animals"]), (["--format"], ["export", "--results", config]),
-            (["is not a kvbench results file"],
-             ["export", "--results", config, "--format", "csv"]),
-            (["none.json"], ["export", "--results", "none.json", "--format", "csv"]),
-            (["KIND"], ["synth", "--out", "x.h5"]),
-        ]
-        before = sorted(self.folder.rglob("*"))
-        for words, arguments in table:
-            with self.subTest(arguments=arguments):
-                self.assert_refused(kvbench(*arguments, cwd=self.folder), *words)
-        self.assertEqual(sorted(self.folder.rglob("*")), before)
+        for text in ("my diary\n", '{"kind": 7}\n', '{"kind": "kvbench.journal"}\n'):
+            (out / "journal.jsonl").write_text(text)
+            done = kvbench("run", "--config", config, "--out", out)
+            self.assert_refused(done, "journal.jsonl", "--fresh")
+            self.assertEqual((out / "journal.jsonl").read_text(), text)
 
     def test_stdout_that_cannot_be_written(self):
         for arguments in (["list", "algorithms"], ["list", "metrics", "--json"],
                           ["plan", "--config", str(self.sweep()), "--json"]):
             with open("/dev/full", "w", encoding="utf-8") as full:
                 done = subprocess.run([PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE,
-                                      text=True, check=False)
+                                      text=True, check=False, timeout=300)
             self.assertEqual(done.returncode, BAD_INPUT, done.stderr)
             self.assertIn("standard output", done.stderr)
 
-    def test_the_good_sweep_of_these_tests_is_good(self):
-        done = kvbench("validate", "--config", self.sweep(algorithms=[WINDOW]))
+    def test_the_good_inputs_of_these_tests_are_good(self):
+        """What the rows are a change of passes: no row is refused for another reason."""
+        config = self.sweep(algorithms=[WINDOW])
+        done = kvbench("validate", "--config", config)
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        for dump in ("tiny.h5", "no_out.h5"):
+            done = kvbench("inspect", self.made / dump)
+            self.assertEqual(done.returncode, DONE, done.stderr)
+        self.run_sweep(algorithms=[WINDOW])
+        bounds = self.folder / "bounds.json"
+        bounds.write_text(json.dumps({"schema_version": 1, "bounds": [
+            {"name": "n", "metric": "memory.bytes", "at_most": 1e9}]}))
+        done = kvbench("check", "--results", self.folder / "out/results.json", "--bounds", bounds)
         self.assertEqual(done.returncode, DONE, done.stderr)
 
 

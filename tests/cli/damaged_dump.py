@@ -1,0 +1,58 @@
+"""Dumps that went wrong, as a row of bad_inputs/dumps.json describes."""
+
+import os
+import shutil
+
+
+def damaged(good, path, row):
+    """Writes `path`: the row's bytes, or `good` after what the row does to it."""
+    if "bytes" in row:
+        path.write_bytes(row["bytes"].encode("latin-1"))
+        return path
+    shutil.copy(good, path)
+    if "keep" in row:  # a part of the bytes, or all but so many
+        size = path.stat().st_size
+        os.truncate(path, size + row["keep"] if row["keep"] < 0 else int(size * row["keep"]))
+        return path
+    import h5py
+    for action, *arguments in row["change"]:
+        if action == "empty":
+            h5py.File(path, "w").close()
+            continue
+        with h5py.File(path, "r+") as dump:
+            _ACTIONS[action](dump, *arguments)
+    return path
+
+
+def _remove(dump, name):
+    del dump[name]
+
+
+def _attribute(dump, name, attribute, value):
+    dump[name].attrs[attribute] = float("nan") if value == "NaN" else value
+
+
+def _tensor(dump, name, shape, dtype, **options):
+    if name in dump:
+        del dump[name]
+    dump.create_dataset(name, tuple(shape), dtype, **options)
+
+
+def _chunked(dump, name, shape, dtype):
+    """Sizes without the storage: chunks that were never written."""
+    _tensor(dump, name, shape, dtype, chunks=(1, 16, 8))
+
+
+def _element(dump, name, place, value):
+    dump[name][tuple(place)] = float(value)
+
+
+_ACTIONS = {
+    "remove": _remove,
+    "remove_attribute": lambda dump, name, attribute: dump[name].attrs.pop(attribute),
+    "attribute": _attribute,
+    "move": lambda dump, name, new: dump.move(name, new),
+    "tensor": _tensor,
+    "chunked": _chunked,
+    "element": _element,
+}

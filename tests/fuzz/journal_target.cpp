@@ -1,0 +1,68 @@
+// A journal found in an output folder: refused with its place, or resumed. What is resumed lies
+// where it was found, and what a run adds is there at the next opening.
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <string>
+
+#include "fuzz/promise.hpp"
+#include "fuzz/scratch_folder.hpp"
+#include "results/journal.hpp"
+
+using namespace kvbench;
+using fuzz::promise;
+
+namespace {
+
+const std::string& folder() {
+  static const fuzz::ScratchFolder made;
+  return made.path();
+}
+
+Plan made_plan() {
+  Plan plan;
+  plan.name = "p";
+  plan.hash = "h";
+  plan.config = {{"name", "p"}};
+  for (const char* id : {"a", "b", "c"}) {
+    PlannedCell cell;
+    cell.id = id;
+    plan.cells.push_back(cell);
+  }
+  return plan;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string path = folder() + "/journal.jsonl";
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
+  const Plan plan = made_plan();
+  const Json run = {{"version", "fuzz"}};
+  std::size_t found = 0;
+  std::vector<Json> records(plan.cells.size());
+  try {
+    Journal journal(folder(), plan, run, {});
+    for (std::size_t c = 0; c < plan.cells.size(); ++c) {
+      if (journal.state(c) == CellState::kMissing) continue;
+      records[c] = journal.read(c);
+      promise(records[c].at("id") == plan.cells[c].id, "another cell's record");
+      ++found;
+    }
+    promise(found == journal.resumed(), "resumed cells are miscounted");
+    records[1] = {{"id", "b"}, {"status", "ok"}, {"errors", nullptr}};
+    journal.append(1, records[1]);
+  } catch (const InputError& error) {
+    fuzz::check_refusal(error, path);
+    return 0;
+  }
+  const Journal again(folder(), plan, run, {});
+  promise(again.state(1) == CellState::kOk, "an appended record is not found");
+  for (std::size_t c = 0; c < plan.cells.size(); ++c) {
+    const bool there = again.state(c) != CellState::kMissing;
+    promise(there == !records[c].is_null() && (!there || again.read(c) == records[c]),
+            "a record is not what it was");
+  }
+  return 0;
+}
