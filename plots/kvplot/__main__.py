@@ -1,24 +1,60 @@
 """python -m kvplot FIGURE --results results/quick/results.json --out DIR"""
 
 import argparse
-import importlib
 import sys
 
-from kvplot.figures import NAMES
-from kvplot.results import ResultsError
+from kvplot import figures
+from kvplot.dump import Dump
+from kvplot.figure import ENDINGS
+from kvplot.inspection import Inspection
+from kvplot.results import Results, ResultsError
+
+INPUTS = {
+    "results": (Results, "results.json of a run"),
+    "inspection": (Inspection, "what `kvbench inspect DUMP --json` printed"),
+    "dump": (Dump, "a dump (HDF5)"),
+}
+
+
+def _add_figure(commands, name):
+    module = figures.module(name)
+    summary = module.__doc__.strip().splitlines()[0]
+    parser = commands.add_parser(name, help=summary, description=module.__doc__,
+                                 formatter_class=argparse.RawDescriptionHelpFormatter)
+    for need in module.NEEDS:
+        parser.add_argument(f"--{need}", required=True, metavar="FILE", help=INPUTS[need][1])
+    parser.add_argument("--out", required=True, metavar="DIR",
+                        help="folder for the PNG, PDF, CSV and caption")
+    parser.add_argument("--no-caption", action="store_true",
+                        help="leave the caption to the paper (it is in .txt)")
+    parser.add_argument("--png-only", action="store_true", help="no PDF, CSV and text")
+    parser.add_argument("--dpi", type=int, default=200, help="of the PNG; default 200")
+    if hasattr(module, "add_options"):
+        module.add_options(parser)
+    parser.set_defaults(run=lambda arguments: _draw(module, arguments))
+
+
+def _draw(module, arguments):
+    for need in module.NEEDS:
+        setattr(arguments, need, INPUTS[need][0](getattr(arguments, need)))
+    figure = module.draw(arguments)
+    endings = (".png",) if arguments.png_only else ENDINGS
+    return figure.save(arguments.out, not arguments.no_caption, arguments.dpi, endings)
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="kvplot", description="Draws figures from what kvbench wrote, and a page about a run.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="FIGURE|COMMAND")
+    for name in figures.NAMES:
+        _add_figure(commands, name)
+    return parser
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(prog="kvplot", description="Draws a figure from results.json.")
-    figures = parser.add_subparsers(dest="figure", required=True, metavar="FIGURE")
-    modules = {}
-    for name in NAMES:
-        modules[name] = importlib.import_module(f"kvplot.figures.{name}")
-        summary = modules[name].__doc__.strip().splitlines()[0]
-        modules[name].add_arguments(figures.add_parser(name, help=summary, description=summary))
-    arguments = parser.parse_args(argv)
+    arguments = _parser().parse_args(argv)
     try:
-        written = modules[arguments.figure].draw(arguments)
+        written = arguments.run(arguments)
     except (ResultsError, OSError) as error:
         print(f"kvplot: {error}", file=sys.stderr)
         return 2

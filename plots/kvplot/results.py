@@ -1,8 +1,11 @@
 """Reading results.json into pandas, and the averages that figures show."""
 
 import json
+from functools import cached_property
 from pathlib import Path
 
+import h5py
+import numpy
 import pandas
 
 KIND = "kvbench.results"
@@ -14,11 +17,11 @@ POINT = ["algorithm", "label", "point"]
 
 
 class ResultsError(ValueError):
-    """The file is no results.json that this package can read."""
+    """A file that this package cannot read, or that lacks what a figure shows."""
 
 
-def read_results(path):
-    """The JSON document, checked for its kind and the major number of its schema version."""
+def read_document(path, kind):
+    """A JSON document of kvbench, checked for its kind and the major number of its version."""
     path = Path(path)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -26,9 +29,9 @@ def read_results(path):
         raise ResultsError(f"{path}: {error.strerror}") from error
     except ValueError as error:
         raise ResultsError(f"{path}: not JSON: {error}") from error
-    kind = document.get("kind") if isinstance(document, dict) else None
-    if kind != KIND:
-        raise ResultsError(f"{path}: kind is {kind!r}, expected {KIND!r}; is it a results.json?")
+    found = document.get("kind") if isinstance(document, dict) else None
+    if found != kind:
+        raise ResultsError(f"{path}: kind is {found!r}, expected {kind!r}")
     version = str(document.get("schema_version"))
     if version.split(".")[0] != str(SCHEMA_MAJOR):
         raise ResultsError(
@@ -38,6 +41,11 @@ def read_results(path):
     return document
 
 
+def read_results(path):
+    """The document of a results.json."""
+    return read_document(path, KIND)
+
+
 def load_results(path):
     """One row per cell, one column per leaf.
 
@@ -45,18 +53,74 @@ def load_results(path):
     params.<name>, the rest under its path (errors.relative_l2.mean, memory.fraction). `point` is
     the canonical JSON of the parameters. Failed and skipped cells are rows with their reason.
     """
-    document = read_results(path)
-    rows = []
-    for cell in document["cells"]:
-        row = {name: value for name, value in cell.items() if name != "key"}
-        row.update(cell["key"])
-        row["point"] = json.dumps(cell["key"]["params"], sort_keys=True)
-        rows.append(row)
-    frame = pandas.json_normalize(rows)
-    for name in ("status", "reason", "label", "seed", *UNIT):
-        if name not in frame:
-            frame[name] = None
-    return frame
+    return Results(path).frame
+
+
+class Results:
+    """A results.json, its cells as a frame, and the per-row values beside it."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+        self.document = read_results(path)
+
+    @cached_property
+    def frame(self):
+        rows = []
+        for cell in self.document["cells"]:
+            row = {name: value for name, value in cell.items() if name != "key"}
+            row.update(cell["key"])
+            row["point"] = json.dumps(cell["key"]["params"], sort_keys=True)
+            rows.append(row)
+        frame = pandas.json_normalize(rows)
+        for name in ("status", "reason", "label", "seed", *UNIT):
+            if name not in frame:
+                frame[name] = None
+        return frame
+
+    @cached_property
+    def ok(self):
+        """The cells that are ok; there is at least one."""
+        ok = self.frame[self.frame["status"] == "ok"]
+        if ok.empty:
+            raise ResultsError(f"{self.path}: no finished cell")
+        return ok
+
+    def need(self, *columns):
+        """Ends with a message where a figure's columns are missing from every cell."""
+        for column in columns:
+            if column not in self.ok or self.ok[column].isna().all():
+                raise ResultsError(f"{self.path}: no finished cell has {column}")
+
+    def models(self):
+        """Name of the model by fingerprint of the dump."""
+        return {dump["fingerprint"]: dump["model"] for dump in self.document["dumps"]}
+
+    @property
+    def has_rows(self):
+        return self._rows_path.exists()
+
+    @property
+    def _rows_path(self):
+        return self.path.with_name("results.rows.h5")
+
+    def rows(self, metric, cells=None):
+        """Frame of per-row values: columns id, head (query head of the group), row, <metric>.
+
+        `cells`: ids; default all finished ones.
+        """
+        if not self.has_rows:
+            raise ResultsError(f'{self._rows_path}: missing; the sweep needs "output": '
+                               '{ "rows": true }')
+        parts = []
+        with h5py.File(self._rows_path, "r") as file:
+            for cell in self.ok["id"] if cells is None else cells:
+                if cell not in file:
+                    raise ResultsError(f"{self._rows_path}: no rows of cell {cell}")
+                values, rows = file[cell][metric][:], file[cell]["rows"][:]
+                parts.append(pandas.DataFrame({
+                    "id": cell, "head": numpy.repeat(numpy.arange(len(values)), len(rows)),
+                    "row": numpy.tile(rows, len(values)), metric: values.ravel()}))
+        return pandas.concat(parts, ignore_index=True)
 
 
 def mean_over_units(frame, columns, by=()):
@@ -82,3 +146,10 @@ def mean_over_units(frame, columns, by=()):
     means["seeds"] = ok.groupby(group, dropna=False)["seed"].nunique()
     means["cells"] = ok.groupby(group, dropna=False).size()
     return means.reset_index()
+
+
+def with_params(table):
+    """The table with its points' parameters as columns params.<name>."""
+    settings = pandas.DataFrame([json.loads(point) for point in table["point"]],
+                                index=table.index).add_prefix("params.")
+    return table.join(settings)

@@ -4,6 +4,8 @@ import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
+from matplotlib.colors import LinearSegmentedColormap  # noqa: E402
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter  # noqa: E402
 
 # Widths of a column and of a page in two-column papers, inches.
 COLUMN = 3.35
@@ -14,6 +16,7 @@ PAGE = 6.9
 _BLUE, _ORANGE, _GREEN, _RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 _PINK, _SKY, _BROWN, _GREY, _BLACK = "#CC79A7", "#56B4E9", "#8C510A", "#7F7F7F", "#000000"
 _INDIGO = "#332288"
+KEYS, VALUES, REFERENCE = _BLUE, _ORANGE, _BLACK
 
 _LOOK = {
     "exact": (_BLACK, "*"),
@@ -34,6 +37,7 @@ _LOOK = {
     "oracle_topk": (_GREY, "P"),
 }
 _SPARE = [(c, m) for m in ("o", "s", "^", "D") for c in (_GREY, _BLUE, _RED, _GREEN, _ORANGE)]
+_LINES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 
 
 def look(algorithm, shown=()):
@@ -43,6 +47,49 @@ def look(algorithm, shown=()):
         return _LOOK[algorithm]
     unknown = sorted({name for name in shown if name not in _LOOK} | {algorithm})
     return _SPARE[unknown.index(algorithm) % len(_SPARE)]
+
+
+def variants(table):
+    """Line style and filled (or hollow) marker of every label: an algorithm that stands under
+    several labels keeps its colour and marker, and its labels differ in these."""
+    found = {}
+    for _, labels in table.groupby("algorithm")["label"]:
+        for place, label in enumerate(dict.fromkeys(labels)):
+            found[label] = (_LINES[place % len(_LINES)], place == 0)
+    return found
+
+
+def ordered(count):
+    """Colours for `count` ordered things (layers, settings), dark to light, without yellow."""
+    ramp = matplotlib.colormaps["viridis"]
+    return [ramp(0.85 * place / max(count - 1, 1)) for place in range(count)]
+
+
+# One hue from pale to dark: prints in grey, safe with every colour blindness.
+HEAT = LinearSegmentedColormap.from_list("heat", ["#F7FBFF", "#6BAED6", "#08306B"])
+
+
+def dark(fraction):
+    """Whether text on HEAT at this fraction of its range should be white."""
+    return fraction > 0.55
+
+
+def plain_log(axis, subs=(1.0, 2.0, 5.0)):
+    """A logarithmic x or y axis with plain numbers."""
+    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def panels(rows, columns, height, width=PAGE, **more):
+    """A figure in this style with a grid of axes, [rows][columns]."""
+    apply()
+    return pyplot.subplots(rows, columns, figsize=(width, height), squeeze=False,
+                           layout="constrained", **more)
+
+
+def legend_right(axis, handles, names):
+    axis.legend(handles, names, loc="upper left", bbox_to_anchor=(1.02, 1.0), borderaxespad=0.0)
 
 
 def apply():

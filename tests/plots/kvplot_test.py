@@ -81,7 +81,7 @@ class KvplotTest(unittest.TestCase):
         self.assertTrue((out / "error_vs_memory.png").read_bytes().startswith(b"\x89PNG"))
         self.assertTrue((out / "error_vs_memory.pdf").read_bytes().startswith(b"%PDF"))
         caption = (out / "error_vs_memory.txt").read_text()
-        for words in ("mean over 6 units", "3 seeds", "below the axis: exact (5e-17)",
+        for words in ("; 6 units (sequence, layer, KV head)", "3 seeds", "below the axis: exact (5e-17)",
                       "dilated_window, oracle_topk", "failed: 1 of", "skipped: 1 of"):
             self.assertIn(words, caption)
         table = pandas.read_csv(out / "error_vs_memory.csv")
@@ -94,7 +94,7 @@ class KvplotTest(unittest.TestCase):
         self.assertEqual(main(["error_vs_memory", "--results", str(path), "--out",
                                str(self.folder), "--panels", "layer"]), 0)
         table = pandas.read_csv(self.folder / "error_vs_memory_by_layer.csv")
-        self.assertIn("mean over 2 units (sequence, layer, KV head) per layer",
+        self.assertIn("; 2 units (sequence, layer, KV head) per layer",
                       (self.folder / "error_vs_memory_by_layer.txt").read_text())
         self.assertEqual(sorted(table["layer"].unique()), [0, 1, 15])
         self.assertTrue(numpy.isfinite(table[METRIC]).all())

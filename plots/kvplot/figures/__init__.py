@@ -1,3 +1,18 @@
-"""One module per figure, each with add_arguments(parser) and draw(arguments) -> written paths."""
+"""One module per figure: NEEDS (its inputs), draw(inputs) -> Figure, and where it has options of its
+own add_options(parser); fits(results) -> bool where a report may show it."""
 
-NAMES = ("error_vs_memory",)
+import importlib
+
+# In the order of the papers; the numbers are those of plots/README.md.
+NAMES = (
+    "tsne", "clusterability", "norms",
+    "subgen_memory", "subgen_heat_map", "subgen_attribution", "subgen_sampling", "failure_rate",
+    "balancekv_layers", "walk", "merge_reduce",
+    "sparsity", "top_mass", "score_bars", "damping", "budget", "noise", "recent_ratio", "tau",
+    "cache_size",
+    "error_vs_memory", "pareto", "settings", "ecdf", "layer_head", "position", "forest",
+)
+
+
+def module(name):
+    return importlib.import_module(f"kvplot.figures.{name}")

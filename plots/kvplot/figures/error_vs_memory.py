@@ -5,89 +5,71 @@ setting is a faint point and the line is the frontier: the least error for at mo
 Bars are the standard deviation over seeds of the mean over units.
 """
 
-import json
-import textwrap
-from pathlib import Path
-
-from matplotlib import pyplot
-from matplotlib.ticker import FuncFormatter, LogLocator
-
 from kvplot import style
-from kvplot.results import UNIT, ResultsError, load_results, mean_over_units
+from kvplot.curves import NAMES
+from kvplot.figure import Figure, capped, facts
+from kvplot.results import ResultsError, mean_over_units, with_params
 
+NEEDS = ("results",)
 # An error below this is exact to rounding and has no place on a logarithmic axis.
 ROUNDING = 1e-9
-AXIS_NAMES = {
-    "errors.relative_l2.mean": r"relative error $\Vert z-a\Vert\,/\,\Vert a\Vert$, mean",
-    "memory.fraction": "memory / memory of the exact cache",
-}
 
 
-def add_arguments(parser):
-    parser.add_argument("--results", required=True, help="results.json of a run")
-    parser.add_argument("--out", required=True, help="folder for the PNG, PDF, CSV and caption")
+def add_options(parser):
     parser.add_argument("--metric", default="errors.relative_l2.mean", help="path of the error")
     parser.add_argument("--layer", type=int, help="only this layer")
     parser.add_argument(
         "--panels", choices=["layer"],
         help="one panel per layer instead of the mean over all units; files error_vs_memory_by_layer",
     )
-    parser.add_argument(
-        "--no-caption", action="store_true", help="leave the caption to the paper (it is in .txt)"
-    )
 
 
-def draw(arguments):
-    frame = load_results(arguments.results)
-    if arguments.layer is not None:
-        frame = frame[frame["layer"] == arguments.layer]
-    metric, memory = arguments.metric, "memory.fraction"
-    by = [arguments.panels] if arguments.panels else []
+def fits(results):
+    points = mean_over_units(results.ok, ["memory.fraction", "errors.relative_l2.mean"])
+    drawn = points[points["errors.relative_l2.mean"] >= ROUNDING]
+    return drawn["memory.fraction"].nunique() > 1
+
+
+def draw(inputs):
+    results = inputs.results
+    frame = results.frame
+    if inputs.layer is not None:
+        frame = frame[frame["layer"] == inputs.layer]
+    metric, memory = inputs.metric, "memory.fraction"
+    by = [inputs.panels] if inputs.panels else []
     points = mean_over_units(frame, [metric, memory], by)
     if metric not in points or points[metric].isna().all():
-        raise ResultsError(f"{arguments.results}: no finished cell has {metric}")
+        raise ResultsError(f"{results.path}: no finished cell has {metric}")
     points["on_axis"] = points[metric] >= ROUNDING
     drawn = points[points["on_axis"]]
     if drawn.empty:
-        raise ResultsError(f"{arguments.results}: every error is below {ROUNDING:g}")
+        raise ResultsError(f"{results.path}: every error is below {ROUNDING:g}")
 
-    style.apply()
     panels = sorted(drawn[by[0]].unique()) if by else [None]
-    figure, axes = pyplot.subplots(
-        1, len(panels), figsize=(style.PAGE, 3.5), sharey=True, squeeze=False,
-        layout="constrained",
-    )
-    handles = {}
+    figure, axes = style.panels(1, len(panels), 3.5, sharey=True)
+    handles, looks = {}, style.variants(points)
     for axis, panel in zip(axes[0], panels):
         shown = drawn if panel is None else drawn[drawn[by[0]] == panel]
-        _draw_panel(axis, shown, metric, memory, handles)
+        _draw_panel(axis, shown, metric, memory, looks, handles)
         if panel is not None:
-            axis.set_title(f"{by[0]} {panel}")
-    axes[0][len(panels) // 2].set_xlabel(AXIS_NAMES[memory])
-    axes[0][0].set_ylabel(AXIS_NAMES.get(metric, metric))
+            axis.set_title(f"layer {panel}")
+    axes[0][len(panels) // 2].set_xlabel(NAMES[memory])
+    axes[0][0].set_ylabel(NAMES.get(metric, metric))
     names = sorted(handles)
-    axes[0][-1].legend([handles[name] for name in names], names, loc="upper left",
-                       bbox_to_anchor=(1.02, 1.0), borderaxespad=0.0)
-    caption = _caption(frame, points, metric, memory, by)
-    if not arguments.no_caption:
-        figure.supxlabel(textwrap.fill(caption, 135), fontsize=6.5, x=0.02, ha="left")
-
-    out = Path(arguments.out)
-    out.mkdir(parents=True, exist_ok=True)
-    name = "error_vs_memory" + "".join(f"_by_{column}" for column in by)
-    paths = [out / f"{name}{ending}" for ending in (".png", ".pdf", ".csv", ".txt")]
-    figure.savefig(paths[0])
-    figure.savefig(paths[1], metadata={"CreationDate": None})
-    pyplot.close(figure)
-    points.sort_values([*by, "label", memory]).to_csv(paths[2], index=False)
-    paths[3].write_text(caption + "\n", encoding="utf-8")
-    return paths
+    style.legend_right(axes[0][-1], [handles[name] for name in names], names)
+    return Figure(
+        "error_vs_memory" + "".join(f"_by_{column}" for column in by), figure,
+        points.sort_values([*by, "label", memory]),
+        _caption(results, frame, points, metric, memory, by))
 
 
-def _draw_panel(axis, points, metric, memory, handles):
+def _draw_panel(axis, points, metric, memory, looks, handles):
+    axis.set_xscale("log")
+    axis.set_yscale("log")
     shown = points["algorithm"].unique()
     for (label, algorithm), series in points.groupby(["label", "algorithm"]):
         colour, marker = style.look(algorithm, shown)
+        dashes, filled = looks[label]
         series = series.sort_values([memory, metric])
         several = _swept(series) > 1
         line = _frontier(series, metric, memory) if several else series
@@ -95,27 +77,22 @@ def _draw_panel(axis, points, metric, memory, handles):
             axis.plot(series[memory], series[metric], linestyle="none", marker=marker,
                       color=colour, alpha=0.25, markeredgewidth=0)
         deviation = line[f"{metric}.std_over_seeds"].fillna(0.0)
-        low = line[metric] - (line[metric] - deviation).clip(lower=line[metric] / 10)
-        bars = [low, deviation] if deviation.any() else None
+        bars = capped(deviation, line[metric]) if deviation.any() else None
         # At fraction 1 every token is kept: a line there would suggest a choice of memory.
-        joined = "none" if (line[memory] >= 1.0).all() else "-"
+        joined = "none" if (line[memory] >= 1.0).all() else dashes
         handles[label] = axis.errorbar(
             line[memory], line[metric], yerr=bars, linestyle=joined, marker=marker, color=colour,
-            elinewidth=0.7, capsize=1.5, markeredgecolor="white", markeredgewidth=0.4)
-    axis.set_xscale("log")
-    axis.set_yscale("log")
+            elinewidth=0.7, capsize=1.5, markerfacecolor=colour if filled else "white",
+            markeredgecolor="white" if filled else colour, markeredgewidth=0.4)
     axis.axvline(1.0, color="black", linewidth=0.7, linestyle=":", zorder=0)
-    for each in (axis.xaxis, axis.yaxis):
-        each.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        each.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        each.set_minor_formatter(FuncFormatter(lambda value, _: ""))
+    style.plain_log(axis.xaxis)
+    style.plain_log(axis.yaxis)
 
 
 def _swept(series):
     """How many parameters differ between the points of a series."""
-    settings = [json.loads(point) for point in series["point"]]
-    names = {name for setting in settings for name in setting}
-    return sum(len({json.dumps(s.get(name)) for s in settings}) > 1 for name in names)
+    settings = with_params(series).filter(like="params.").astype(str)
+    return int((settings.nunique() > 1).sum())
 
 
 def _frontier(series, metric, memory):
@@ -123,17 +100,9 @@ def _frontier(series, metric, memory):
     return series[series[metric] < series[metric].cummin().shift(fill_value=float("inf"))]
 
 
-def _caption(frame, points, metric, memory, by):
-    ok = frame[frame["status"] == "ok"]
-    units = ok[UNIT].drop_duplicates()
-    counts = units.groupby(by).size().unique() if by else [len(units)]
-    counted = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
-    seeds = ok["seed"].dropna().nunique()
-    text = [
-        f"{metric} against {memory}: mean over {counted} units (sequence, layer, KV head)"
-        f"{' per ' + by[0] if by else ''}, "
-        f"{seeds} seeds for randomised algorithms; bars: standard deviation over seeds.",
-    ]
+def _caption(results, frame, points, metric, memory, by):
+    text = [f"{metric} against {memory}; bars: standard deviation over seeds.",
+            facts(results, frame[frame["status"] == "ok"], by)]
     frontiers = [
         label for label, series in points[points["on_axis"]].groupby("label") if _swept(series) > 1
     ]
@@ -147,9 +116,4 @@ def _caption(frame, points, metric, memory, by):
     whole = [label for label, least in whole.items() if least == 1.0]
     if whole:
         text.append(f"At memory 1, no token is ever dropped: {', '.join(whole)}.")
-    for status in ("failed", "skipped"):
-        left_out = frame[frame["status"] == status]
-        if len(left_out):
-            labels = ", ".join(sorted(set(left_out["label"].dropna())))
-            text.append(f"Left out, {status}: {len(left_out)} of {len(frame)} cells ({labels}).")
     return " ".join(text)

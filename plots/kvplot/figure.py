@@ -1,0 +1,95 @@
+"""A drawn figure with its numbers and caption, and what every caption says of its data."""
+
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas
+from matplotlib import pyplot
+
+from kvplot import style
+from kvplot.results import UNIT
+
+ENDINGS = (".png", ".pdf", ".csv", ".txt")
+
+
+@dataclass
+class Figure:
+    """`table` holds every number that `plot` shows."""
+
+    name: str
+    plot: pyplot.Figure
+    table: pandas.DataFrame
+    caption: str
+
+    def save(self, out, caption=True, dpi=200, endings=ENDINGS):
+        """Writes <name>.png, .pdf, .csv and the caption as .txt; returns the paths."""
+        out = Path(out)
+        out.mkdir(parents=True, exist_ok=True)
+        if caption:
+            width = int(self.plot.get_figwidth() * 23.5)
+            self.plot.supxlabel(textwrap.fill(self.caption, width), fontsize=6.5, x=0.02, ha="left")
+        paths = [out / f"{self.name}{ending}" for ending in endings]
+        for path in paths:
+            if path.suffix == ".png":
+                self.plot.savefig(path, dpi=dpi, metadata={"Software": None})
+            elif path.suffix == ".pdf":
+                self.plot.savefig(path, metadata={"CreationDate": None})
+            elif path.suffix == ".csv":
+                self.table.to_csv(path, index=False)
+            else:
+                path.write_text(self.caption + "\n", encoding="utf-8")
+        pyplot.close(self.plot)
+        return paths
+
+
+def facts(results, cells=None, by=()):
+    """Model, tokens, scored rows, units and seeds behind the finished cells of a sweep."""
+    cells = results.ok if cells is None else cells
+    models = results.models()
+    names = sorted({models.get(dump, dump) for dump in cells["dump"]})
+    units = cells[UNIT].drop_duplicates()
+    counts = units.groupby(list(by)).size().unique() if by else [len(units)]
+    layers = ", ".join(str(layer) for layer in sorted(cells["layer"].unique()))
+    seeds = cells["seed"].dropna().nunique()
+    prompts = _span(cells["prompt_tokens"])
+    text = (f"{', '.join(names)}: {_span(cells['tokens'])} tokens, prompt {prompts}, scored rows "
+            f"{_rows(cells)}; {_span(counts)} units (sequence, layer, KV head)"
+            f"{' per ' + ' and '.join(by).replace('_', ' ') if by else ''}, "
+            f"layer{'s' if cells['layer'].nunique() > 1 else ''} {layers}; ")
+    text += f"{seeds} seeds for randomised algorithms." if seeds else "no random numbers."
+    return text + left_out(results.frame)
+
+
+def left_out(frame):
+    text = ""
+    for status in ("failed", "skipped"):
+        cells = frame[frame["status"] == status]
+        if len(cells):
+            labels = ", ".join(sorted(set(cells["label"].dropna())))
+            text += f" Left out, {status}: {len(cells)} of {len(frame)} cells ({labels})."
+    return text
+
+
+def _span(values):
+    least, most = min(values), max(values)
+    return f"{least}" if least == most else f"{least} to {most}"
+
+
+def _rows(cells):
+    found = []
+    for name, words in (("rows.every", "every {:g}th"), ("rows.last", "last {:g}")):
+        if name in cells:
+            found += [words.format(value) for value in sorted(cells[name].dropna().unique())]
+    if "rows" in cells:
+        found += [f"{len(value)} chosen" if isinstance(value, list) else "all decoded"
+                  for value in {str(v): v for v in cells["rows"].dropna()}.values()]
+    return ", ".join(found).replace("every 2th", "every 2nd").replace("every 3th", "every 3rd")
+
+
+def capped(deviation, value):
+    """Lower and upper length of an error bar that stays on a logarithmic axis."""
+    return [value - (value - deviation).clip(lower=value / 10), deviation]
+
+
+__all__ = ["ENDINGS", "Figure", "capped", "facts", "left_out", "style"]

@@ -1,0 +1,44 @@
+"""Where in the model a method errs: a field per layer and KV head, at about equal memory."""
+
+from kvplot import style
+from kvplot.figure import Figure, facts
+from kvplot.figures.ecdf import at_memory
+from kvplot.heat import heat
+from kvplot.results import mean_over_units
+
+NEEDS = ("results",)
+METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
+MOST = 36
+
+
+def add_options(parser):
+    parser.add_argument("--memory", type=float, default=0.35,
+                        help="of every method the setting with the memory nearest to this; "
+                        "default 0.35")
+
+
+def fits(results):
+    units = results.ok[["layer", "kv_head"]].drop_duplicates()
+    return 1 < len(units) <= MOST and len(at_memory(results, 0.35)) > 1
+
+
+def draw(inputs):
+    results = inputs.results
+    results.need(METRIC, MEMORY)
+    points = at_memory(results, inputs.memory)
+    table = mean_over_units(results.ok, [METRIC, MEMORY], ["layer", "kv_head"])
+    table = table.merge(points[["label", "point"]], on=["label", "point"])
+    table["unit"] = [f"{layer}.{head}" for layer, head in zip(table["layer"], table["kv_head"])]
+    columns = list(dict.fromkeys(table.sort_values(["layer", "kv_head"])["unit"]))
+    fields = table.pivot(index="label", columns="unit", values=METRIC)
+    fields = fields.loc[list(points["label"]), columns]
+    memory = points.set_index("label")[MEMORY]
+    fields.index = [f"{label} ({memory[label]:.2f})" for label in fields.index]
+    figure, axes = style.panels(1, 1, 1.1 + 0.2 * len(fields))
+    image = heat(axes[0][0], fields)
+    axes[0][0].set_xlabel("layer . KV head")
+    figure.colorbar(image, ax=axes[0][0], pad=0.01).set_label("relative error, mean")
+    return Figure("layer_head", figure, table.sort_values(["label", "layer", "kv_head"]),
+                  f"{METRIC} per layer and KV head, mean over seeds; of every method the setting "
+                  f"nearest to memory {inputs.memory:g} (own memory in brackets), ordered by the "
+                  f"mean over units. {facts(results)}")

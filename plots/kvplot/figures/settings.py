@@ -1,0 +1,67 @@
+"""Every setting of a sweep as one line: mean error with its interval over units, and its memory."""
+
+import json
+
+from kvplot import style
+from kvplot.curves import NAMES
+from kvplot.figure import Figure, facts
+from kvplot.figures.pareto import summary
+from kvplot.results import ResultsError
+
+NEEDS = ("results",)
+MOST = 60
+
+
+def fits(results):
+    return 1 < len(_drawn(results)) <= MOST
+
+
+def _drawn(results):
+    table = summary(results)
+    return table[table["error"] > 1e-9] if len(table) else table
+
+
+def names(table):
+    """Label and the parameters in which the settings of a label differ."""
+    out = []
+    params = table["point"].map(json.loads)
+    for label, own in zip(table["label"], params):
+        same = [p for p, other in zip(params, table["label"]) if other == label]
+        differ = [name for name in own if len({json.dumps(p.get(name)) for p in same}) > 1]
+        words = ", ".join(f"{name} {_number(own[name])}" for name in differ)
+        out.append(f"{label}: {words}" if words else label)
+    return out
+
+
+def _number(value):
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def draw(inputs):
+    results = inputs.results
+    table = _drawn(results)
+    if table.empty:
+        raise ResultsError(f"{results.path}: no error above rounding in the summary")
+    if len(table) > MOST:
+        raise ResultsError(f"{results.path}: {len(table)} settings are too many for one figure")
+    table = table.assign(setting=names(table)).reset_index(drop=True)
+    places = range(len(table))
+    figure, axes = style.panels(1, 2, 0.9 + 0.16 * len(table), sharey=True,
+                                width_ratios=(2, 1))
+    error, memory = axes[0]
+    for place, row in table.iterrows():
+        colour, marker = style.look(row["algorithm"], table["algorithm"].unique())
+        if row["low"] is not None:
+            error.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=0.9)
+        error.plot(row["error"], place, marker=marker, color=colour, markeredgecolor="white",
+                   markeredgewidth=0.4)
+        memory.barh(place, row["memory"], color=colour, height=0.6)
+    error.set_xscale("log")
+    style.plain_log(error.xaxis)
+    error.set_yticks(places, table["setting"], fontsize=7)
+    error.invert_yaxis()
+    error.set_xlabel(NAMES["errors.relative_l2.mean"])
+    memory.set_xlabel("memory / exact")
+    return Figure("settings", figure, table,
+                  "errors.relative_l2.mean and memory.fraction per setting: mean over seeds and "
+                  f"units; lines: 95 % bootstrap over units. {facts(results)}")
