@@ -15,6 +15,7 @@ packages=(
   libhdf5-dev libeigen3-dev libcli11-dev nlohmann-json3-dev libfmt-dev
   librandom123-dev libxxhash-dev doctest-dev libbenchmark-dev
   python3 python3-venv python3-numpy python3-pandas python3-matplotlib python3-h5py
+  python3-scipy python3-sklearn
 )
 # For sanitize and fuzz. The presets name this version: the thread sanitizers of older ones fail where
 # the system places memory at widely random addresses.
@@ -69,7 +70,7 @@ deps() {
 
 # An environment that knows kvplot and Debian's numpy, pandas, matplotlib; from PyPI without them.
 python_environment() {
-  local imports='import numpy, pandas, matplotlib, h5py' base=/usr/bin/python3 site
+  local imports='import numpy, scipy, pandas, matplotlib, h5py' base=/usr/bin/python3 site
   if .venv/bin/python -c "$imports, kvplot" 2>/dev/null; then return; fi
   [[ -x $base ]] || base=python3
   say "making the Python environment .venv"
@@ -78,7 +79,7 @@ python_environment() {
     "$base" -m venv --system-site-packages --without-pip .venv
   else
     "$base" -m venv .venv
-    .venv/bin/python -m pip install --quiet numpy pandas matplotlib h5py
+    .venv/bin/python -m pip install --quiet numpy scipy pandas matplotlib h5py scikit-learn
   fi
   site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   printf '%s\n' "$PWD/plots" >"$site/kvplot.pth"
@@ -96,18 +97,58 @@ build() {
   cmake --build --preset release --target "${1:-kvbench}" >&2
 }
 
-figures() {
+# Error against memory of each results.json, beside it.
+figures_of() {
   deps
   python_environment
   local results
-  if [[ $# == 0 ]]; then
-    shopt -s nullglob
-    set -- results/*/results.json
-    [[ $# != 0 ]] || die "figures: no results/*/results.json; ./bootstrap.sh demo makes one"
-  fi
   for results in "$@"; do
     .venv/bin/python -m kvplot error_vs_memory --results "$results" --out "$(dirname "$results")"
   done
+}
+
+# Whether the first of the files is there and newer than all others.
+newer() {
+  local target=$1 source
+  shift
+  [[ -f $target ]] || return 1
+  for source in "$@"; do
+    [[ $target -nt $source ]] || return 1
+  done
+}
+
+# Every figure of plots/README.md: the sweeps of configs/figures, then what they give. What is there
+# and not older than what it is made of stays; an interrupted sweep goes on where it stopped.
+paper_figures() {
+  build
+  python_environment
+  local program=build/bin/kvbench dump=data/smollm2-constitution.h5 out=results/figures
+  local config results seconds=$SECONDS
+  for config in configs/figures/*.json; do
+    results=$out/$(basename "$config" .json)/results.json
+    if newer "$results" "$config" "$program" && head -c 400 "$results" | grep -q '"complete"'; then
+      continue
+    fi
+    say "running $config"
+    "$program" run --config "$config" --out "$(dirname "$results")" --quiet
+  done
+  if ! newer "$out/inspection.json" "$dump" "$program"; then
+    say "inspecting $dump"
+    "$program" inspect "$dump" --json >"$out/inspection.part"
+    mv "$out/inspection.part" "$out/inspection.json"
+  fi
+  say "drawing (t-SNE takes longest)"
+  .venv/bin/python -m kvplot papers --runs "$out" --inspection "$out/inspection.json" \
+    --dump "$dump" --out "$out"
+  say "figures: $((SECONDS - seconds)) s, in $out"
+}
+
+figures() {
+  if [[ $# == 0 ]]; then
+    paper_figures
+  else
+    figures_of "$@"
+  fi
 }
 
 demo() {
@@ -120,6 +161,31 @@ run_tests() {
   build all
   python_environment
   ctest --test-dir build --output-on-failure "$@"
+}
+
+# An environment with what data/requirements.txt pins; it stays until that file changes.
+exporter_environment() {
+  local made=.venv-exporter/requirements.txt free
+  cmp -s data/requirements.txt "$made" && return
+  free=$(df -Pk . | awk 'NR == 2 { print int($4 / 1000000) }')
+  if ((free < 8)); then
+    say "SKIPPED: the exporter's tests: torch wants 8 GB of disk, and $free GB are free in $PWD"
+    return 1
+  fi
+  say "making the Python environment .venv-exporter"
+  rm -rf .venv-exporter
+  "$([[ -x /usr/bin/python3 ]] && echo /usr/bin/python3 || echo python3)" -m venv .venv-exporter ||
+    die "test-exporter: python3 makes no environment"
+  .venv-exporter/bin/python -m pip install --quiet --no-cache-dir -r data/requirements.txt >&2 ||
+    die "test-exporter: pip did not install data/requirements.txt"
+  cp data/requirements.txt "$made"
+}
+
+test_exporter() {
+  build
+  exporter_environment || return 0
+  KVBENCH_PROGRAM=$PWD/build/bin/kvbench PYTHONPATH=$PWD/data PYTHONDONTWRITEBYTECODE=1 \
+    .venv-exporter/bin/python -m unittest discover -v -s tests/exporter -p '*_test.py' "$@"
 }
 
 bench() {
@@ -173,12 +239,13 @@ case $verb in
   build) build ;;
   demo) demo ;;
   test) run_tests "$@" ;;
+  test-exporter) test_exporter "$@" ;;
   bench) bench "$@" ;;
   figures) figures "$@" ;;
   sanitize) sanitize "$@" ;;
   fuzz) fuzz "$@" ;;
   *)
-    say "usage: ./bootstrap.sh deps|build|demo|test|bench|figures|sanitize|fuzz"
+    say "usage: ./bootstrap.sh deps|build|demo|test|test-exporter|bench|figures|sanitize|fuzz"
     exit 2
     ;;
 esac

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from kvplot import figures
+from kvplot import figures, papers
 from kvplot.dump import Dump
 from kvplot.figure import ENDINGS
 from kvplot.inspection import Inspection
@@ -48,6 +48,7 @@ def _parser():
     commands = parser.add_subparsers(dest="command", required=True, metavar="FIGURE|COMMAND")
     for name in figures.NAMES:
         _add_figure(commands, name)
+    papers.add_command(commands)
     return parser
 
 
@@ -55,7 +56,7 @@ def main(argv=None):
     arguments = _parser().parse_args(argv)
     try:
         written = arguments.run(arguments)
-    except (ResultsError, OSError) as error:
+    except (ResultsError, OSError, ModuleNotFoundError) as error:
         print(f"kvplot: {error}", file=sys.stderr)
         return 2
     print("\n".join(str(path) for path in written))

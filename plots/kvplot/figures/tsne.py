@@ -8,7 +8,6 @@ import pandas
 
 from kvplot import style
 from kvplot.figure import Figure
-from kvplot.results import ResultsError
 
 NEEDS = ("dump",)
 
@@ -39,7 +38,8 @@ def draw(inputs):
         from sklearn.manifold import TSNE
         from threadpoolctl import threadpool_limits
     except ImportError as error:
-        raise ResultsError("tsne needs scikit-learn (Debian: python3-sklearn)") from error
+        raise ModuleNotFoundError(
+            "t-SNE needs scikit-learn (Debian: python3-sklearn)") from error
     dump = inputs.dump if inputs.sequence is None else type(inputs.dump)(inputs.dump.path,
                                                                         inputs.sequence)
     count = min(inputs.tokens, dump.tokens)

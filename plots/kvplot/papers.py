@@ -1,0 +1,120 @@
+"""python -m kvplot papers: every figure of plots/README.md, from the runs of configs/figures."""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from PIL import Image
+
+from kvplot import figures
+from kvplot.dump import Dump
+from kvplot.figure import ENDINGS
+from kvplot.inspection import Inspection
+from kvplot.results import Results, ResultsError
+
+# Name of the files, figure, what it reads (a sweep of configs/figures, or an input), options.
+DRAWINGS = (
+    ("tsne", "tsne", "dump", {}),
+    ("clusterability", "clusterability", "inspection", {}),
+    ("norms", "norms", "inspection", {}),
+    ("subgen_memory", "subgen_memory", "subgen_error_vs_memory", {}),
+    ("subgen_heat_map", "subgen_heat_map", "subgen_error_vs_memory", {}),
+    ("subgen_attribution", "subgen_attribution", "subgen_attribution", {}),
+    ("subgen_sampling", "subgen_sampling", "subgen_sampling", {}),
+    ("failure_rate", "failure_rate", "subgen_failure_rate", {}),
+    ("subgen_table1", "settings", "subgen_table1", {}),
+    ("clustergen_table2", "settings", "clustergen_table2", {}),
+    ("balancekv_layers", "balancekv_layers", "balancekv_fig2", {}),
+    ("balancekv_layers_posclamp", "balancekv_layers", "balancekv_fig2",
+     {"metric": "errors.relative_l2_posclamp_mean"}),
+    ("balancekv_longbench", "settings", "balancekv_longbench", {}),
+    ("walk", "walk", "balancekv_walk", {}),
+    ("merge_reduce", "merge_reduce", "balancekv_merge_reduce", {}),
+    ("sparsity", "sparsity", "inspection", {}),
+    ("top_mass", "top_mass", "inspection", {}),
+    ("keyformer_fig3", "settings", "keyformer_fig3", {}),
+    ("score_bars", "score_bars", "dump", {}),
+    ("damping", "damping", "keyformer_fig5", {}),
+    ("budget", "budget", "keyformer_fig7", {}),
+    ("keyformer_table3", "settings", "keyformer_table3", {}),
+    ("noise", "noise", "keyformer_table4", {}),
+    ("recent_ratio", "recent_ratio", "keyformer_recent_ratio", {}),
+    ("tau", "tau", "keyformer_tau", {}),
+    ("cache_size", "cache_size", "subgen_table1", {}),
+    ("pareto", "pareto", "pareto", {}),
+    ("ecdf", "ecdf", "pareto", {}),
+    ("layer_head", "layer_head", "pareto", {}),
+    ("forest", "forest", "pareto", {}),
+    ("position", "position", "error_vs_position", {}),
+)
+GALLERY_DPI = 100
+GALLERY_COLOURS = 64
+
+
+def add_command(commands):
+    parser = commands.add_parser("papers", help=__doc__.split(": ", 1)[1], description=__doc__)
+    parser.add_argument("--runs", required=True, type=Path, metavar="DIR",
+                        help="holds <name>/results.json of every sweep of configs/figures")
+    parser.add_argument("--inspection", required=True, type=Path, metavar="FILE",
+                        help="what `kvbench inspect DUMP --json` printed")
+    parser.add_argument("--dump", required=True, type=Path, metavar="FILE")
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR")
+    parser.add_argument("--gallery", type=Path, metavar="DIR", help="small PNGs go here as well")
+    parser.add_argument("--only", nargs="+", choices=[name for name, *_ in DRAWINGS],
+                        metavar="NAME", help="these only, even if nothing changed")
+    parser.set_defaults(run=run)
+
+
+def defaults(module):
+    """The options of a figure with their default values."""
+    parser = ArgumentParser()
+    if hasattr(module, "add_options"):
+        module.add_options(parser)
+    return vars(parser.parse_args([]))
+
+
+def draw(figure, reads, source, options):
+    """The figure, drawn from `source`; `reads`: dump, inspection or results."""
+    module = figures.module(figure)
+    kind = {"dump": Dump, "inspection": Inspection}.get(reads, Results)
+    need = reads if reads in ("dump", "inspection") else "results"
+    return module.draw(Namespace(**{**defaults(module), **options, need: kind(source)}))
+
+
+def run(arguments):
+    """Draws what is older than its input or than kvplot itself; returns lines to print."""
+    code = max(path.stat().st_mtime for path in Path(__file__).parent.rglob("*.py"))
+    drawn, lines = 0, []
+    for name, figure, reads, options in DRAWINGS:
+        if arguments.only and name not in arguments.only:
+            continue
+        source = {"dump": arguments.dump, "inspection": arguments.inspection}.get(
+            reads, arguments.runs / reads / "results.json")
+        if not source.exists():
+            raise ResultsError(f"{source}: missing; ./bootstrap.sh figures makes it")
+        outputs = [arguments.out / f"{name}{ending}" for ending in ENDINGS]
+        if arguments.gallery:
+            outputs.append(arguments.gallery / f"{name}.png")
+        newest = max(code, source.stat().st_mtime)
+        if not arguments.only and all(
+                path.exists() and path.stat().st_mtime >= newest for path in outputs):
+            continue
+        try:
+            plot = draw(figure, reads, source, options)
+        except ModuleNotFoundError as error:
+            lines.append(f"{name}: not drawn, {error}")
+            continue
+        plot.name = name
+        lines += [str(path) for path in plot.save(arguments.out)]
+        drawn += 1
+        if arguments.gallery:
+            _shrink(arguments.out / f"{name}.png", arguments.gallery / f"{name}.png")
+    lines.append(f"{drawn} figures drawn, the others were up to date: {arguments.out}")
+    return lines
+
+
+def _shrink(source, target):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with Image.open(source) as image:
+        size = tuple(round(side * GALLERY_DPI / 200) for side in image.size)
+        small = image.convert("RGB").resize(size, Image.LANCZOS)
+        small.quantize(GALLERY_COLOURS, dither=Image.Dither.NONE).save(target, optimize=True)
