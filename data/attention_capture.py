@@ -1,7 +1,7 @@
 """Listens to a transformers model's attention, through its AttentionInterface.
 
-Every attention layer hands its post-rotation queries, keys and values to `attend`, which passes them
-to whoever listens and lets the model's own eager code answer, in at least float32.
+Every attention layer hands its post-rotation queries, keys and values to `attend`, which passes
+them to whoever listens and lets the model's own eager code answer, in at least float32.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def _eager_of(module: torch.nn.Module) -> Callable:
         found = getattr(sys.modules[kind.__module__], "eager_attention_forward", None)
         if found:
             return found
-    raise Fault(f"{type(module).__name__} has no eager attention to answer with; this exporter does "
-                "not know the model's attention")
+    raise Fault(f"{type(module).__name__} has no eager attention to answer with; this exporter "
+                "does not know the model's attention")
 
 
 _listener: Callable[[Call], torch.Tensor] | None = None

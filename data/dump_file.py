@@ -100,7 +100,7 @@ def relative_difference(z: np.ndarray, out: np.ndarray) -> float:
 
 
 def layer_difference(layer: h5py.Group) -> float:
-    """The largest relative difference between `out` and what q, k and v give; one head in memory."""
+    """The largest relative difference between `out` and what q, k, v give; one head in memory."""
     out = layer["out"]
     rows = min(out.shape[1], layer["q"].shape[1])
     group = out.shape[0] // layer["k"].shape[0]

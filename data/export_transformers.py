@@ -17,7 +17,7 @@ import hashlib
 import json
 import shutil
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -25,19 +25,13 @@ import h5py
 import numpy as np
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM
 
 import attention_capture
 from dump_file import FORMAT, STORED, TOLERANCE, Fault, Rope, differences
 from rope_probe import find_ropes
 from sequence_recorder import Plan, Recorder, pieces_of, read_through
-
-
-@dataclass(frozen=True)
-class Sequence:
-    name: str
-    ids: np.ndarray  # int32 [n]
-    description: str
+from token_sequences import Sequence, read_sequences, source
 
 
 def parser() -> argparse.ArgumentParser:
@@ -48,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     text = p.add_mutually_exclusive_group(required=True)
     text.add_argument("--text", type=Path, nargs="+", help="UTF-8 text files, a sequence each")
     text.add_argument("--token-ids", type=Path,
-                      help="token ids instead of text: a dump (its sequences), or .npy [n] or [m, n]")
+                      help="instead of text: a dump, for its sequences' ids, or .npy [n] or [m, n]")
     p.add_argument("--tokens", type=int, help="tokens per sequence (default: all there are)")
     p.add_argument("--start", type=int, default=0, help="first token of each text (default 0)")
     p.add_argument("--sequences", type=int, default=1,
@@ -128,17 +122,9 @@ def layer_numbers(text: str, count: int, attending: set[int]) -> frozenset[int]:
     return frozenset(chosen)
 
 
-def source(args: argparse.Namespace) -> tuple[str, dict]:
-    """What transformers' from_pretrained takes."""
-    options: dict = {"trust_remote_code": args.trust_remote_code}
-    if args.revision:
-        options["revision"] = args.revision
-    path = Path(args.model)
-    if path.suffix == ".gguf":
-        if not path.is_file():
-            raise Fault(f"{path}: no such file")
-        return str(path.parent), {**options, "gguf_file": path.name}
-    return args.model, options
+def bypasses(kind: str) -> Fault:
+    return Fault(f"{kind}: its attention does not go through transformers' AttentionInterface, so "
+                 "that nothing can be heard of it")
 
 
 def load_model(args: argparse.Namespace) -> torch.nn.Module:
@@ -151,68 +137,11 @@ def load_model(args: argparse.Namespace) -> torch.nn.Module:
         model = AutoModelForCausalLM.from_pretrained(
             where, dtype=dtype, attn_implementation=attention_capture.NAME, **options)
     except (OSError, ValueError, ImportError, KeyError) as error:
+        if error.args == (attention_capture.NAME,):  # a table of the model's own has no such entry
+            raise bypasses(config.model_type) from None
         raise Fault(f"{args.model}: transformers {transformers.__version__} does not load it: "
                     f"{error}") from error
     return model.eval().to(args.device)
-
-
-def cut(name: str, ids: np.ndarray, args: argparse.Namespace, what: str) -> list[Sequence]:
-    count = args.tokens or len(ids) - args.start
-    needed = args.start + count * args.sequences
-    if needed > len(ids) or count < 4:
-        raise Fault(f"{what}: {len(ids)} tokens, and {max(needed, args.start + 4)} are asked for "
-                    "(--start, --tokens, --sequences)")
-    starts = [args.start + place * count for place in range(args.sequences)]
-    return [Sequence(name if len(starts) == 1 else f"{name}-{place}",
-                     ids[first:first + count].astype(np.int32),
-                     f"{what} tokens {first}..{first + count}")
-            for place, first in enumerate(starts)]
-
-
-def given_ids(path: Path) -> dict[str, np.ndarray]:
-    if path.suffix == ".npy":
-        rows = np.load(path)
-        if rows.ndim not in (1, 2) or rows.dtype.kind not in "iu":
-            raise Fault(f"{path}: {rows.dtype} {list(rows.shape)}; token ids are integers [n] or "
-                        "[m, n]")
-        return ({path.stem: rows} if rows.ndim == 1 else
-                {f"{path.stem}-{place}": row for place, row in enumerate(rows)})
-    try:
-        with h5py.File(path) as dump:
-            ids = {name: group["token_ids"][:] for name, group in dump["sequences"].items()
-                   if "token_ids" in group}
-    except (OSError, KeyError) as error:
-        raise Fault(f"{path}: neither .npy nor a dump: {error}") from error
-    if not ids:
-        raise Fault(f"{path}: no sequence holds token_ids")
-    return ids
-
-
-def read_sequences(args: argparse.Namespace, vocabulary: int) -> list[Sequence]:
-    found: list[Sequence] = []
-    if args.token_ids:
-        for name, ids in given_ids(args.token_ids).items():
-            found += cut(name, ids, args, args.token_ids.name)
-    else:
-        where, options = source(args)
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(where, **options)
-        except (OSError, ValueError, ImportError, KeyError) as error:
-            raise Fault(f"{args.model}: no tokenizer that transformers loads ({error}); give "
-                        "--token-ids instead of --text") from error
-        for path in args.text:
-            ids = tokenizer(path.read_text(encoding="utf-8"), verbose=False)["input_ids"]
-            found += cut(path.stem, np.asarray(ids), args, path.name)
-    for sequence in found:
-        if sequence.ids.min() < 0 or sequence.ids.max() >= vocabulary:
-            raise Fault(f"{sequence.description}: token ids from {sequence.ids.min()} to "
-                        f"{sequence.ids.max()}; the model knows 0 to {vocabulary - 1}")
-        if args.prompt_tokens and args.prompt_tokens >= len(sequence.ids):
-            raise Fault(f"--prompt-tokens {args.prompt_tokens}: {sequence.name} has "
-                        f"{len(sequence.ids)} tokens, and one at least comes after the prompt")
-    if len({sequence.name for sequence in found}) < len(found):
-        raise Fault("two texts have the same name; sequences are named for their files")
-    return found
 
 
 def element_name(dtype: torch.dtype) -> str:
@@ -327,11 +256,10 @@ def export(args: argparse.Namespace) -> None:
     rows = query_rows(args.queries)
     model = load_model(args)
     text = model.config.get_text_config()
-    sequences = read_sequences(args, text.vocab_size)
+    sequences = read_sequences(args, text)
     ropes = [find_ropes(model, torch.from_numpy(s.ids.astype(np.int64))) for s in sequences]
     if not ropes[0]:
-        raise Fault(f"{type(model).__name__}: its attention does not go through transformers' "
-                    "AttentionInterface, so that nothing can be heard of it")
+        raise bypasses(model.config.model_type)
     plan = Plan(layer_numbers(args.layers, text.num_hidden_layers, set(ropes[0])),
                 args.dtype or element_name(model.dtype), args.round, rows, args.out_rows,
                 args.chunk, args.compression)

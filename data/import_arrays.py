@@ -3,11 +3,11 @@
 
     import_arrays.py layer0.npz --scale 0.125 --model my-model --out mine.h5
 
-Arrays are named q, k, v, optionally out (the model's own attention outputs of the last rows), after
-`<layer>/` or `<sequence>/<layer>/` where there are several ("." serves as well as "/", and `layers/`
-may stand before the number); token_ids and inv_freq are read too. q [Hq, Nq, d], k [Hkv, n, d],
-v [Hkv, n, dv]; --order tokens for [n, H, d]; a leading batch of one is dropped. q and k are
-post-rotation. The format is in README.md beside this file.
+Arrays are named q, k, v, optionally out (the model's own attention outputs of the last rows),
+after `<layer>/` or `<sequence>/<layer>/` where there are several ("." serves as well as "/", and
+`layers/` may stand before the number); token_ids and inv_freq are read too. q [Hq, Nq, d],
+k [Hkv, n, d], v [Hkv, n, dv]; --order tokens for [n, H, d]; a leading batch of one is dropped. q
+and k are post-rotation. The format is in README.md beside this file.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from dump_file import (CHUNK_ROWS, FORMAT, STORED, TOLERANCE, Fault, LayerWriter, Rope, Shape, Terms,
-                       differences)
+from dump_file import (CHUNK_ROWS, FORMAT, STORED, TOLERANCE, Fault, LayerWriter, Rope, Shape,
+                       Terms, differences)
 
 TENSORS = {"q": "q", "query": "q", "k": "k", "key": "k", "v": "v", "value": "v", "out": "out"}
-PATTERN = re.compile(r"(?:(?:(?P<sequence>[^/.]+)[/.])?(?:layers?[/.])?(?P<layer>\d+)[/.])?"
-                     r"(?P<tensor>[A-Za-z_]+)")
+PATTERN = re.compile(r"(?:(?:(?P<sequence>(?!layers?[/.])[^/.]+)[/.])?"
+                     r"(?:layers?[/.])?(?P<layer>\d+)[/.])?(?P<tensor>[A-Za-z_]+)")
 REFUSED = {"sinks": "sink logits", "s_aux": "sink logits", "alibi": "ALiBi's bias",
            "alibi_slopes": "ALiBi's bias", "position_bias": "a relative bias",
            "attention_bias": "a bias of the logits", "bias": "a bias of the logits",
@@ -205,8 +205,9 @@ def check_shapes(place: str, shapes: dict[str, tuple[int, ...]]) -> None:
     q, k, v = shapes["q"], shapes["k"], shapes["v"]
     told = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
     if q[2] != k[2] or k[:2] != v[:2] or q[1] > k[1] or q[0] % k[0]:
-        raise Fault(f"{place}: {told}: q and k share their columns, k and v their heads and tokens; "
-                    "q has a multiple of k's heads and no more rows (--order tokens for [n, H, d])")
+        raise Fault(f"{place}: {told}: q and k share their columns, k and v their heads and "
+                    "tokens; q has a multiple of k's heads and no more rows (--order tokens for "
+                    "[n, H, d])")
     if "out" in shapes:
         out = shapes["out"]
         if out[0] != q[0] or out[2] != v[2] or out[1] > k[1]:
@@ -260,9 +261,9 @@ def prove(path: Path, tolerance: float) -> None:
     found = differences(path)
     for place, difference in found.items():
         if not difference <= tolerance:
-            raise Fault(f"{place}: attention with these q, k, v, scale, window and soft-cap differs "
-                        f"by {difference:.2g} from out (--tolerance {tolerance:g}); check --scale, "
-                        "--sliding-window, --logit-softcap, --order and the order of heads")
+            raise Fault(f"{place}: attention with these q, k, v, scale, window and soft-cap "
+                        f"differs by {difference:.2g} from out (--tolerance {tolerance:g}); check "
+                        "--scale, --sliding-window, --logit-softcap, --order and the order of heads")
     if not found:
         print("import_arrays.py: no array out, so nothing proves the scale, the mask and the "
               "order of heads", file=sys.stderr)

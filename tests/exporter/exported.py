@@ -8,23 +8,20 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 from pathlib import Path
 
 import h5py
 import numpy as np
+import transformers
+
+import export_transformers
+import import_arrays
+import tiny_models
 
 SOURCE = Path(__file__).resolve().parents[2]
 PROGRAM = os.environ["KVBENCH_PROGRAM"]
-sys.path.insert(0, str(SOURCE / "data"))
-
-import transformers  # noqa: E402
-
-import export_transformers  # noqa: E402
-import import_arrays  # noqa: E402
-import tiny_models  # noqa: E402
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()

@@ -1,4 +1,4 @@
-"""Models of a few thousand random weights, in the architectures that the exporter is tested with."""
+"""Models of a few thousand random weights, in the architectures that the exporter is tried on."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ MODELS = {
     "bloom": {"vocab_size": VOCABULARY, "hidden_size": 32, "n_layer": 2, "n_head": 4},
     "falcon": {**SMALL, "alibi": True},
     "gptj": {**GPT2, "rotary_dim": 4},
+    "codegen": {**GPT2, "rotary_dim": 4},
 }
 
 

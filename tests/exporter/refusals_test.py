@@ -1,0 +1,105 @@
+"""What the dump format cannot hold is refused by name, and nothing is left behind."""
+
+from __future__ import annotations
+
+import unittest
+from unittest import mock
+
+import torch
+from transformers.models.llama import modeling_llama
+
+from attention_capture import window_of
+from dump_file import Fault
+from exported import Folder
+
+
+class Models(Folder):
+    def refused(self, name: str, *words: str, options: tuple = ()) -> None:
+        self.assert_refused(self.export(self.model(name), *options), *words)
+        self.assertFalse((self.folder / "dump.h5").exists())
+
+    def test_sink_logits(self):
+        self.refused("gpt_oss", "layer 0 (GptOssAttention)", "sink logits")
+
+    def test_alibi(self):
+        self.refused("bloom", "bloom", "ALiBi")
+        self.refused("falcon", "falcon", "ALiBi")
+
+    def test_chunked_masks(self):
+        self.refused("llama4_text", "layer 0 (Llama4TextAttention)", "chunked mask",
+                     "20 tokens")
+
+    def test_what_bypasses_the_interface(self):
+        for name in ("gptj", "codegen"):
+            self.refused(name, f"{name}: its attention does not go through", "AttentionInterface")
+
+    def test_an_unknown_term_is_found_by_recomputing(self):
+        own = modeling_llama.eager_attention_forward
+
+        def with_a_term(module, query, key, value, mask, **more):
+            return own(module, query, key, value, mask + 0.1 * (mask == 0).cumsum(-1), **more)
+
+        with mock.patch.object(modeling_llama, "eager_attention_forward", with_a_term):
+            self.refused("llama", "layer 0 (LlamaAttention), head 0", "a term that the dump format")
+
+    def test_a_scale_that_is_not_the_models_is_found(self):
+        own = modeling_llama.eager_attention_forward
+
+        def sharper(module, query, key, value, mask, scaling, **more):
+            return own(module, query, key, value, mask, scaling=1.01 * scaling, **more)
+
+        with mock.patch.object(modeling_llama, "eager_attention_forward", sharper):
+            self.refused("llama", "differs by")
+
+    def test_files_that_are_no_models(self):
+        (self.folder / "empty.gguf").write_bytes(b"nothing")
+        self.assert_refused(self.export(self.folder), "does not load it")
+        self.assert_refused(self.export(self.folder / "none.gguf"), "no such file")
+        self.assert_refused(self.export(self.folder / "empty.gguf"), "does not load it")
+
+
+class Masks(unittest.TestCase):
+    HIDDEN = torch.finfo(torch.float32).min
+
+    def window(self, seen: torch.Tensor, heads: int = 1) -> int:
+        mask = torch.where(seen, 0.0, self.HIDDEN)
+        return window_of(mask.expand(1, heads, *seen.shape), *seen.shape)
+
+    def setUp(self):
+        self.row, self.token = torch.arange(4, 12)[:, None], torch.arange(12)[None, :]
+        self.causal = self.token <= self.row
+
+    def refused(self, seen: torch.Tensor, words: str) -> None:
+        with self.assertRaisesRegex(Fault, words):
+            self.window(seen)
+
+    def test_causal_and_windows_are_told(self):
+        self.assertEqual(self.window(self.causal), 0)
+        self.assertEqual(self.window(self.causal, heads=3), 0)
+        for window in (1, 3, 5, 11):
+            self.assertEqual(self.window(self.causal & (self.token > self.row - window)), window)
+        self.assertEqual(self.window(self.causal & (self.token > self.row - 12)), 0)
+
+    def test_other_masks_are_named(self):
+        self.refused(self.causal | (self.token < 8), "not causal")
+        self.refused(self.token < self.row, "not causal")
+        self.refused(self.causal & (self.token != 2), "holes")
+        self.refused(self.causal & (self.token >= self.row // 5 * 5), "chunks of 5")
+        self.refused(self.causal & (self.token >= self.row // 2), "neither causal")
+        with self.assertRaisesRegex(Fault, "see later tokens"):
+            window_of(None, 8, 12)
+
+    def test_biases_are_named(self):
+        mask = torch.where(self.causal, 0.0, self.HIDDEN)
+        with self.assertRaisesRegex(Fault, "ALiBi or another relative bias"):
+            window_of((mask - 0.1 * (self.row - self.token))[None, None], 8, 12)
+
+    def test_heads_with_masks_of_their_own_are_named(self):
+        windowed = torch.where(self.causal & (self.token > self.row - 3), 0.0, self.HIDDEN)
+        causal = torch.where(self.causal, 0.0, self.HIDDEN)
+        with self.assertRaisesRegex(Fault, "different masks"):
+            window_of(torch.stack([causal, windowed])[None], 8, 12)
+
+
+if __name__ == "__main__":
+    unittest.main()
