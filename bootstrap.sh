@@ -3,6 +3,7 @@
 #   ./bootstrap.sh demo      install what is missing, build, replay the shipped dump, draw the figure
 #   ./bootstrap.sh test      the same build, then every test
 # and the parts: deps, build, bench [OPTIONS of Google Benchmark], figures [RESULTS...];
+#   ./bootstrap.sh test-exporter            tests of data/*.py, with torch in .venv-exporter (6 GB)
 #   ./bootstrap.sh sanitize [all]            tests under sanitizers: some of them, or all
 #   ./bootstrap.sh fuzz [TARGET [OPTIONS]]   libFuzzer on all targets, or on one
 # Repeating a verb is cheap.
