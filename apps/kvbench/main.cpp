@@ -1,7 +1,9 @@
 // kvbench: replays dumped queries, keys and values of language models through KV-cache compression
 // algorithms and writes how far their answers are from exact attention.
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -49,6 +51,15 @@ void refuse_unknown_command(CLI::App& app, int argc, char** argv) {
     known += (known.empty() ? "" : ", ") + command->get_name();
   }
   throw InputError(fmt::format("{}: no such command; there are {}", argv[1], known));
+}
+
+// The next files opened would get the numbers of standard streams that are closed, and talk would be
+// written into them. What stands in for stdout cannot be written, so that its loss is noticed.
+void keep_standard_descriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(descriptor, F_GETFD) != -1) continue;
+    ::open("/dev/null", descriptor == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+  }
 }
 
 int parse_and_run(int argc, char** argv) {
@@ -106,6 +117,7 @@ int run_guarded(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  keep_standard_descriptors();
   int exit_code = run_guarded(argc, argv);
   if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && exit_code == kExitDone) {
     say("kvbench: cannot write to standard output\n");
