@@ -53,8 +53,8 @@ void refuse_unknown_command(CLI::App& app, int argc, char** argv) {
   throw InputError(fmt::format("{}: no such command; there are {}", argv[1], known));
 }
 
-// The next files opened would get the numbers of standard streams that are closed, and talk would be
-// written into them. What stands in for stdout cannot be written, so that its loss is noticed.
+// The next files opened would get the numbers of standard streams that are closed, and talk would
+// be written into them. What stands in for stdout cannot be written, so that its loss is noticed.
 void keep_standard_descriptors() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(descriptor, F_GETFD) != -1) continue;
