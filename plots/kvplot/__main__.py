@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from kvplot import figures, papers
+from kvplot import figures, papers, report
 from kvplot.dump import Dump
 from kvplot.figure import ENDINGS
 from kvplot.inspection import Inspection
@@ -19,10 +19,14 @@ INPUTS = {
 def _add_figure(commands, name):
     module = figures.module(name)
     summary = module.__doc__.strip().splitlines()[0]
-    parser = commands.add_parser(name, help=summary, description=module.__doc__,
+    parser = commands.add_parser(name, help=summary.replace("%", "%%"),
+                                 description=module.__doc__,
                                  formatter_class=argparse.RawDescriptionHelpFormatter)
     for need in module.NEEDS:
         parser.add_argument(f"--{need}", required=True, metavar="FILE", help=INPUTS[need][1])
+    if "results" in module.NEEDS and not getattr(module, "WHOLE", False):
+        parser.add_argument("--layers", type=int, nargs="+", metavar="L",
+                            help="only these layers; default: all of the results")
     parser.add_argument("--out", required=True, metavar="DIR",
                         help="folder for the PNG, PDF, CSV and caption")
     parser.add_argument("--no-caption", action="store_true",
@@ -37,6 +41,8 @@ def _add_figure(commands, name):
 def _draw(module, arguments):
     for need in module.NEEDS:
         setattr(arguments, need, INPUTS[need][0](getattr(arguments, need)))
+    if "results" in module.NEEDS and getattr(arguments, "layers", None):
+        arguments.results.keep_layers(arguments.layers)
     figure = module.draw(arguments)
     endings = (".png",) if arguments.png_only else ENDINGS
     return figure.save(arguments.out, not arguments.no_caption, arguments.dpi, endings)
@@ -49,6 +55,7 @@ def _parser():
     for name in figures.NAMES:
         _add_figure(commands, name)
     papers.add_command(commands)
+    report.add_command(commands)
     return parser
 
 

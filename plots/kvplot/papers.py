@@ -72,12 +72,10 @@ def defaults(module):
     return vars(parser.parse_args([]))
 
 
-def draw(figure, reads, source, options):
-    """The figure, drawn from `source`; `reads`: dump, inspection or results."""
+def draw(figure, source, options):
+    """The figure, drawn from a Dump, an Inspection or Results."""
     module = figures.module(figure)
-    kind = {"dump": Dump, "inspection": Inspection}.get(reads, Results)
-    need = reads if reads in ("dump", "inspection") else "results"
-    return module.draw(Namespace(**{**defaults(module), **options, need: kind(source)}))
+    return module.draw(Namespace(**{**defaults(module), **options, module.NEEDS[0]: source}))
 
 
 def run(arguments):
@@ -98,8 +96,9 @@ def run(arguments):
         if not arguments.only and all(
                 path.exists() and path.stat().st_mtime >= newest for path in outputs):
             continue
+        kind = {"dump": Dump, "inspection": Inspection}.get(reads, Results)
         try:
-            plot = draw(figure, reads, source, options)
+            plot = draw(figure, kind(source), options)
         except ModuleNotFoundError as error:
             lines.append(f"{name}: not drawn, {error}")
             continue

@@ -17,7 +17,7 @@ POINT = ["algorithm", "label", "point"]
 
 
 class ResultsError(ValueError):
-    """A file that this package cannot read, or that lacks what a figure shows."""
+    """A file that this package cannot read, or that does not hold what a figure shows."""
 
 
 def read_document(path, kind):
@@ -76,6 +76,13 @@ class Results:
             if name not in frame:
                 frame[name] = None
         return frame
+
+    def keep_layers(self, layers):
+        """Forgets the cells of all other layers; the program's own summary stays as it is."""
+        missing = sorted(set(layers) - set(self.frame["layer"]))
+        if missing:
+            raise ResultsError(f"{self.path}: no layer {', '.join(map(str, missing))}")
+        self.frame = self.frame[self.frame["layer"].isin(layers)]
 
     @cached_property
     def ok(self):

@@ -7,9 +7,12 @@ from matplotlib import pyplot  # noqa: E402
 from matplotlib.colors import LinearSegmentedColormap  # noqa: E402
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter  # noqa: E402
 
+from kvplot.results import ResultsError  # noqa: E402
+
 # Widths of a column and of a page in two-column papers, inches.
 COLUMN = 3.35
 PAGE = 6.9
+MOST_PANELS = 6
 
 # Okabe and Ito's colours and three dark ones, told apart with every common colour blindness; black
 # is kept for exact.
@@ -83,6 +86,9 @@ def plain_log(axis, subs=(1.0, 2.0, 5.0)):
 
 def panels(rows, columns, height, width=PAGE, **more):
     """A figure in this style with a grid of axes, [rows][columns]."""
+    if columns > MOST_PANELS:
+        raise ResultsError(f"{columns} panels side by side are unreadable: choose layers, at most "
+                           f"{MOST_PANELS}, with --layers")
     apply()
     return pyplot.subplots(rows, columns, figsize=(width, height), squeeze=False,
                            layout="constrained", **more)

@@ -1,5 +1,6 @@
 """One module per figure: NEEDS (its inputs), draw(inputs) -> Figure, and where it has options of its
-own add_options(parser); fits(results) -> bool where a report may show it."""
+own add_options(parser); fits(results) -> bool where a report may show it; WHOLE where it shows all
+layers together."""
 
 import importlib
 

@@ -17,7 +17,6 @@ ROUNDING = 1e-9
 
 def add_options(parser):
     parser.add_argument("--metric", default="errors.relative_l2.mean", help="path of the error")
-    parser.add_argument("--layer", type=int, help="only this layer")
     parser.add_argument(
         "--panels", choices=["layer"],
         help="one panel per layer instead of the mean over all units; files error_vs_memory_by_layer",
@@ -33,8 +32,6 @@ def fits(results):
 def draw(inputs):
     results = inputs.results
     frame = results.frame
-    if inputs.layer is not None:
-        frame = frame[frame["layer"] == inputs.layer]
     metric, memory = inputs.metric, "memory.fraction"
     by = [inputs.panels] if inputs.panels else []
     points = mean_over_units(frame, [metric, memory], by)

@@ -10,6 +10,7 @@ from kvplot.figure import Figure, facts
 from kvplot.results import ResultsError
 
 NEEDS = ("results",)
+WHOLE = True  # reads the program's summary over all layers
 METRIC = "relative_l2.mean"
 PANELS = (
     ("positions", ("window", "streaming_llm", "dilated_window")),

@@ -9,6 +9,7 @@ from kvplot.figures.pareto import summary
 from kvplot.results import ResultsError
 
 NEEDS = ("results",)
+WHOLE = True  # reads the program's summary over all layers
 MOST = 60
 
 
