@@ -176,9 +176,11 @@ Handle create_file(const std::string& path) {
 }
 
 Kind kind_of(hid_t parent, const std::string& name) {
-  if (H5Lexists(parent, name.c_str(), H5P_DEFAULT) <= 0) return Kind::kNone;
+  const htri_t exists = H5Lexists(parent, name.c_str(), H5P_DEFAULT);
+  if (exists < 0) throw Error(name + ": " + last_error());
+  if (exists == 0) return Kind::kNone;
   const hid_t id = H5Oopen(parent, name.c_str(), H5P_DEFAULT);
-  if (id < 0) return Kind::kNone;
+  if (id < 0) throw Error(name + ": " + last_error());
   const Handle object(id);
   switch (H5Iget_type(id)) {
     case H5I_GROUP:
@@ -232,7 +234,9 @@ std::vector<std::uint64_t> extent(hid_t dataspace) {
 }
 
 bool has_attribute(hid_t object, const std::string& name) {
-  return H5Aexists(object, name.c_str()) > 0;
+  const htri_t exists = H5Aexists(object, name.c_str());
+  if (exists < 0) throw Error(name + ": " + last_error());
+  return exists > 0;
 }
 
 std::vector<std::string> attribute_names(hid_t object) {

@@ -55,7 +55,8 @@ Handle open_file(const std::string& path, Access access);
 Handle create_file(const std::string& path);
 
 enum class Kind { kNone, kGroup, kDataset, kOther };
-// What `name` is below `parent`; kNone where there is no such link or it leads nowhere.
+// What `name` is below `parent`; kNone where there is no such link. Throws Error where there is one
+// that cannot be followed: what is damaged must not pass for absent.
 Kind kind_of(hid_t parent, const std::string& name);
 Handle open_group(hid_t parent, const std::string& name);
 Handle create_group(hid_t parent, const std::string& name);

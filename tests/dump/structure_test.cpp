@@ -88,6 +88,12 @@ std::vector<Fault> all_faults() {
       {"without inv_freq",
        [](hid_t f) { remove_link(f, "/rope/inv_freq"); },
        {"/rope/inv_freq", "missing"}},
+      {"a rope that leads nowhere",
+       [](hid_t f) {
+         remove_link(f, "/rope");
+         hdf5::check(H5Lcreate_soft("/none", f, "/rope", H5P_DEFAULT, H5P_DEFAULT));
+       },
+       {"rope", "cannot be read", "damaged"}},
       {"inv_freq longer than d / 2",
        [](hid_t f) { replace_dataset(f, "/rope/inv_freq", {3}, H5T_IEEE_F64LE); },
        {"/rope", "6 dimensions", "d = 4"}},
