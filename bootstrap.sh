@@ -4,6 +4,8 @@
 #   ./bootstrap.sh test      the same build, then every test
 # and the parts: deps, build, bench [OPTIONS of Google Benchmark], figures [RESULTS...];
 #   ./bootstrap.sh test-exporter            tests of data/*.py, with torch in .venv-exporter (6 GB)
+#   ./bootstrap.sh test-cuda                 the CUDA side's tests, on a GPU where there is one
+#   ./bootstrap.sh cuda                      nvcc 13 from PyPI where the machine has none
 #   ./bootstrap.sh sanitize [all]            tests under sanitizers: some of them, or all
 #   ./bootstrap.sh fuzz [TARGET [OPTIONS]]   libFuzzer on all targets, or on one
 # Repeating a verb is cheap.
@@ -233,6 +235,58 @@ fuzz() {
   done
 }
 
+# nvcc 13: the one on PATH or of NVIDIA's installer, else PyPI's in .venv-cuda. Says so and fails where
+# none can be had.
+cuda_toolkit() {
+  local nvcc
+  for nvcc in nvcc /usr/local/cuda/bin/nvcc .venv-cuda/toolkit/bin/nvcc; do
+    if [[ $("$nvcc" --version 2>/dev/null) =~ release\ ([0-9]+) && ${BASH_REMATCH[1]} -ge 13 ]]; then
+      return
+    fi
+  done
+  say "fetching nvcc 13 from PyPI into .venv-cuda"
+  rm -rf .venv-cuda
+  if ! { python3 -m venv .venv-cuda && .venv-cuda/bin/python -m pip install --quiet \
+    'nvidia-cuda-nvcc==13.0.*' 'nvidia-nvvm==13.0.*' 'nvidia-cuda-crt==13.0.*' \
+    'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cccl==13.0.*'; }; then
+    rm -rf .venv-cuda
+    say "skipped: no nvcc 13 here, and PyPI gave none; the CUDA side is not built"
+    return 1
+  fi
+  (cd .venv-cuda && ln -s lib/python3*/site-packages/nvidia/cu13 toolkit && ln -s lib toolkit/lib64)
+}
+
+# The CUDA side's tests: what runs anywhere, and on a machine with a GPU that it equals the CPU.
+test_cuda() {
+  deps
+  cuda_toolkit || return 0
+  local architectures='80;90'
+  if nvidia-smi -L >/dev/null 2>&1; then architectures=native; fi
+  cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES="$architectures" >&2
+  cmake --build --preset cuda >&2
+  ctest --test-dir build-cuda --output-on-failure --label-regex cuda "$@"
+}
+
+# configs/slurm on a real Slurm of one node, which the test starts and stops by itself.
+test_slurm() {
+  build
+  local slurm=(slurmctld slurmd slurm-client munge)
+  if ! command -v slurmctld slurmd sbatch munged >/dev/null; then
+    if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
+      say "skipped: the Slurm test needs root, and Debian's ${slurm[*]}"
+      return 0
+    fi
+    say "installing ${slurm[*]}"
+    apt-get update -q >&2
+    if ! DEBIAN_FRONTEND=noninteractive \
+      apt-get install -q -y --no-install-recommends "${slurm[@]}" >&2; then
+      say "skipped: Slurm could not be installed"
+      return 0
+    fi
+  fi
+  ctest --test-dir build --output-on-failure --label-regex slurm "$@"
+}
+
 verb=${1:-}
 [[ $# == 0 ]] || shift
 case $verb in
@@ -241,12 +295,15 @@ case $verb in
   demo) demo ;;
   test) run_tests "$@" ;;
   test-exporter) test_exporter "$@" ;;
+  test-cuda) test_cuda "$@" ;;
+  test-slurm) test_slurm "$@" ;;
+  cuda) deps && { cuda_toolkit || true; } ;;
   bench) bench "$@" ;;
   figures) figures "$@" ;;
   sanitize) sanitize "$@" ;;
   fuzz) fuzz "$@" ;;
   *)
-    say "usage: ./bootstrap.sh deps|build|demo|test|test-exporter|bench|figures|sanitize|fuzz"
+    say "usage: ./bootstrap.sh deps|build|demo|test|test-exporter|test-cuda|test-slurm|cuda|bench|figures|sanitize|fuzz"
     exit 2
     ;;
 esac
