@@ -254,6 +254,8 @@ def say(words: str) -> None:
 def export(args: argparse.Namespace) -> None:
     check_options(args)
     rows = query_rows(args.queries)
+    if not sys.stderr.isatty():
+        transformers.logging.disable_progress_bar()
     model = load_model(args)
     text = model.config.get_text_config()
     sequences = read_sequences(args, text)
