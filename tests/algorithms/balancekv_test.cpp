@@ -48,51 +48,6 @@ std::vector<BalanceRows> rows_at(const Stream& stream, Index prompt, const Given
   return out;
 }
 
-int bucket_of(const Stream& stream, Index token) {
-  const double norm = largest_norm({stream.values.row(token), 1, stream.shape.dv});
-  int i = -1000;
-  while (std::ldexp(1.0, i) <= norm) ++i;
-  return i;
-}
-
-// What is wrong with the cells of a tree that has seen the tokens of `order`, ascending; "" where
-// nothing is.
-std::string fault_of_tree(const std::vector<BalanceRow>& rows, const std::vector<Index>& order,
-                          Index t, Index T, const std::string& side) {
-  const Index seen = static_cast<Index>(order.size());
-  std::set<Index> tokens;
-  std::map<Index, Index> sizes;
-  double mass = 0.0;
-  for (const BalanceRow& row : rows) {
-    if (!tokens.insert(row.token).second) return "a token twice";
-    if (!std::binary_search(order.begin(), order.end(), row.token)) return "a token not sent";
-    int exponent = 0;
-    if (std::frexp(row.weight, &exponent) != 0.5) return "a weight that is no power of two";
-    if (exponent < 1 || exponent - 1 > T) return "a weight of no level";
-    ++sizes[exponent - 1];
-    mass += row.weight;
-  }
-  if (T == 0) return sizes[0] == seen ? "" : "reduced at T = 0";
-  // C^0 is what came after the last multiple of t.
-  if (sizes[0] != seen % t) return "C^0 of another size";
-  for (Index j = seen - seen % t; j < seen; ++j) {
-    if (tokens.count(order[static_cast<std::size_t>(j)]) == 0) return "a new token missing";
-  }
-  if (side == "random") return "";
-  const double all = static_cast<double>(seen);
-  if (mass > all) return "more weight than tokens";
-  if (side == "exact_half" && t % 2 == 0 && mass != all) return "weight lost by exact halves";
-  const Index half = t / 2;
-  for (Index level = 1; level < T; ++level) {
-    if (sizes[level] > half) return "C^l beyond t / 2";
-  }
-  Index arrival = t;  // tokens per arrival in C^T
-  for (Index level = 1; level < T; ++level) arrival *= 2;
-  if (sizes[T] > half * (seen / arrival)) return "C^T beyond its arrivals";
-  if (seen<2 * arrival&& static_cast<Index>(rows.size())> t - 1 + T * half) return "too many";
-  return "";
-}
-
 }  // namespace
 
 TEST_CASE("balancekv, worked: the cells of t = 2, T = 2 over nine equal tokens") {
@@ -298,67 +253,6 @@ TEST_CASE("balancekv holds what the token-by-token rule holds at every step") {
   CHECK(failed > 0);
 }
 
-TEST_CASE("cells stay within their bounds at every step, for batches odd and even") {
-  const auto owned = make_stream({.tokens = 130, .d = 4, .dv = 3});
-  const Stream& stream = owned->stream;
-  std::vector<int> bucket;
-  for (Index j = 0; j < stream.shape.tokens; ++j) bucket.push_back(bucket_of(stream, j));
-  for (const Index t : {2, 3, 5, 8, 16, 33}) {
-    for (const Index T : {0, 1, 2, 3, 5}) {
-      for (const char* side : {"smaller", "exact_half", "random"}) {
-        CAPTURE(t);
-        CAPTURE(T);
-        CAPTURE(std::string(side));
-        const Given given =
-            tree(t, T) +
-            Given{{"side", word_of(side)}, {"c", number(1.0)}, {"erase", word_of("off")}};
-        const std::vector<BalanceRows> rows = rows_at(stream, 0, given, 7);
-        std::vector<Index> all;
-        std::map<int, std::vector<Index>> buckets;
-        for (Index j = 0; j < stream.shape.tokens; ++j) {
-          all.push_back(j);
-          buckets[bucket[static_cast<std::size_t>(j)]].push_back(j);
-          const BalanceRows& now = rows[static_cast<std::size_t>(j)];
-          CHECK(fault_of_tree(now.denominator, all, t, T, side) == "");
-          std::map<int, std::vector<BalanceRow>> cells;
-          for (const BalanceRow& row : now.numerator) {
-            cells[bucket[static_cast<std::size_t>(row.token)]].push_back(row);
-          }
-          for (const auto& [i, tokens] : buckets) {
-            CHECK(fault_of_tree(cells[i], tokens, t, T, side) == "");
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST_CASE("T auto is max(0, ceil(log2(n / t)))") {
-  struct Expected {
-    Index tokens;
-    Index t;
-    Index T;
-  };
-  for (const Expected& e : {Expected{64, 16, 2},
-                            {65, 16, 3},
-                            {100, 7, 4},
-                            {100, 100, 0},
-                            {100, 1000, 0},
-                            {96, 3, 5},
-                            {97, 3, 6},
-                            {2, 2, 0},
-                            {3, 2, 1}}) {
-    const auto owned = make_stream({.tokens = e.tokens, .d = 3, .dv = 2});
-    const AlgorithmDescription& algorithm = algorithm_named("balancekv");
-    const Params params = params_for(algorithm, {{"t", count_of(e.t)}, {"T", word_of("auto")}});
-    Stepper stepper(owned->stream, 0, algorithm, params);
-    CHECK(derived_real(stepper.algorithm().derived(), "T") == static_cast<double>(e.T));
-    CHECK(rows_at(owned->stream, 0, {{"t", count_of(e.t)}, {"T", word_of("auto")}}, 2)
-              .back()
-              .denominator == rows_at(owned->stream, 0, tree(e.t, e.T), 2).back().denominator);
-  }
-}
-
 TEST_CASE("sinks and recent tokens are exact, and enter only when they leave the recent window") {
   const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 3});
   const Given given = tree(4, 2) + Given{{"sinks", count_of(5)}, {"recent", count_of(7)}};
@@ -393,6 +287,45 @@ TEST_CASE("every token of a value is in one bucket: without reductions each is h
   CHECK(expected.size() < 90);
   CHECK(tokens_of(rows.numerator) == expected);
   CHECK(rows.denominator.size() == 90);
+}
+
+TEST_CASE(
+    "the state at a row is that of the stream cut after it, n's part in epsilon handed over") {
+  auto owned = make_stream({.tokens = 60, .d = 4, .dv = 3});
+  for (Index j = 0; j < 60; ++j) {  // the largest is the first that is no sink; others span buckets
+    const double size = j == 3 ? 100.0 : std::ldexp(1.0, static_cast<int>((j * 5) % 9) - 7);
+    for (Index k = 0; k < 3; ++k) owned->values[static_cast<std::size_t>(3 * j + k)] *= size;
+  }
+  const double r = median_norm(owned->stream.keys);
+  bool erases = false;
+  for (const bool buckets : {true, false}) {
+    for (const char* side : {"smaller", "random", "exact_half"}) {
+      const auto given = [&](double epsilon, const char* erase) {
+        return tree(5, 2) + Given{{"side", word_of(side)},
+                                  {"c", number(0.3)},
+                                  {"r", number(r)},
+                                  {"epsilon", number(epsilon)},
+                                  {"buckets", Value{buckets}},
+                                  {"erase", word_of(erase)},
+                                  {"sinks", count_of(3)},
+                                  {"recent", count_of(4)}};
+      };
+      const std::vector<BalanceRows> whole = rows_at(owned->stream, 10, given(1.5, "paper"), 8);
+      erases = erases || whole.back().numerator !=
+                             rows_at(owned->stream, 10, given(1.5, "off"), 8).back().numerator;
+      for (const Index row : {10, 11, 24, 25, 40, 58}) {
+        CAPTURE(row);
+        const auto cut = truncated(owned->stream, row + 1);
+        const double epsilon = 1.5 * static_cast<double>(row + 1) / 60.0;
+        const BalanceRows now = rows_at(cut->stream, 10, given(epsilon, "paper"), 8).back();
+        const BalanceRows& then = whole[static_cast<std::size_t>(row - 10)];
+        CHECK(now.numerator == then.numerator);
+        CHECK(now.denominator == then.denominator);
+        CHECK(now.exact == then.exact);
+      }
+    }
+  }
+  CHECK(erases);
 }
 
 }  // namespace kvbench::test

@@ -45,6 +45,27 @@ std::unique_ptr<OwnedStream> line(const std::vector<double>& places) {
   return stream_of(keys, values, {queries});
 }
 
+// What is wrong with centres over tokens [0, n) and the covering radius told for them; "" where
+// nothing is.
+std::string fault_of_centres(const Stream& stream, Index n, const std::vector<Index>& centres,
+                             double radius) {
+  const Index k = static_cast<Index>(centres.size());
+  if (std::fabs(radius - naive_covering_radius(stream.keys, 0, n, centres)) > 1e-12) {
+    return "another radius";
+  }
+  if (radius > 2.0 * best_covering_radius(stream.keys, 0, n, k) * (1 + 1e-12)) {
+    return "beyond twice the optimum";
+  }
+  for (const Index a : centres) {
+    for (const Index b : centres) {
+      if (a < b && naive_distance(stream.keys, a, b) < radius * (1 - 1e-12)) {
+        return "two centres closer than the radius";
+      }
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 TEST_CASE("worked: four centres on a line, two recent tokens") {
@@ -195,17 +216,47 @@ TEST_CASE("covering radius: within twice the optimum, at most the gap, never gro
       const double radius = covering_radius(stream, 12, given);
       std::vector<Index> centres = held_tokens(run(stream, 12, given).front());
       centres.pop_back();
-      CHECK(std::fabs(radius - naive_covering_radius(stream.keys, 0, 12, centres)) < 1e-12);
-      CHECK(radius <= 2.0 * best_covering_radius(stream.keys, 0, 12, k) * (1 + 1e-12));
+      CHECK(fault_of_centres(stream, 12, centres, radius) == "");
       CHECK(radius <= before * (1 + 1e-12));
       before = radius;
-      for (const Index a : centres) {
-        for (const Index b : centres) {
-          if (a < b) CHECK(naive_distance(stream.keys, a, b) >= radius * (1 - 1e-12));
+    }
+  }
+}
+
+TEST_CASE("covering facts turn red on centres that are not farthest first") {
+  int beyond_optimum = 0;
+  int too_close = 0;
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    const auto owned =
+        make_stream({.tokens = 13, .d = 3, .dv = 2, .kind = StreamKind::kClustered, .seed = seed});
+    const Stream& stream = owned->stream;
+    // The first k tokens, and nearest first; a radius over the centres' squares.
+    for (Index k = 2; k < 8; ++k) {
+      std::vector<Index> first;
+      std::vector<Index> nearest = {0};
+      for (Index j = 0; j < k; ++j) first.push_back(j);
+      while (static_cast<Index>(nearest.size()) < k) {
+        Index best = -1;
+        for (Index j = 1; j < 12; ++j) {
+          if (std::count(nearest.begin(), nearest.end(), j) > 0) continue;
+          if (best < 0 ||
+              naive_distance(stream.keys, 0, j) < naive_distance(stream.keys, 0, best)) {
+            best = j;
+          }
         }
+        nearest.push_back(best);
+      }
+      for (const std::vector<Index>& centres : {first, nearest}) {
+        const double radius = naive_covering_radius(stream.keys, 0, 12, centres);
+        const std::string fault = fault_of_centres(stream, 12, centres, radius);
+        beyond_optimum += fault == "beyond twice the optimum" ? 1 : 0;
+        too_close += fault == "two centres closer than the radius" ? 1 : 0;
+        CHECK(fault_of_centres(stream, 12, centres, 0.5 * radius) == "another radius");
       }
     }
   }
+  CHECK(beyond_optimum > 10);
+  CHECK(too_close > 10);
 }
 
 TEST_CASE("as many centres as tokens is exact attention") {

@@ -1,6 +1,8 @@
 // pyramidkv: how many tokens each layer selects, and which.
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include "support/given.hpp"
 #include "support/naive_observation_window.hpp"
 #include "support/owned_stream.hpp"
@@ -66,6 +68,40 @@ TEST_CASE("pyramidkv, worked: a prompt below twice the mean keeps the mean in ev
   for (const Index prompt : {27, 28}) {
     CHECK(static_cast<Index>(kept(*owned, prompt, 4, 3, given).size()) == prompt);
   }
+}
+
+TEST_CASE("pyramidkv, worked: two layers over ten tokens") {
+  // Window 2 of P = 10, budget 4: B = 2, beta 2: min 1, max 3, step 2: 3 and 1 of tokens 0..7, by
+  // the weights 9 1 5 1 7 1 1 8 without pooling: 0, 7, 4 and then 0 alone.
+  Rows keys;
+  Rows ones;
+  for (const double weight : {9.0, 1.0, 5.0, 1.0, 7.0, 1.0, 1.0, 8.0, 1.0, 1.0, 1.0}) {
+    keys.push_back({std::log(weight)});
+    ones.push_back({1.0});
+  }
+  const auto owned = stream_of(keys, ones, {ones});
+  Given given = pyramid(4, 2, 2);
+  given.emplace_back("kernel", count_of(1));
+  CHECK(kept(*owned, 10, 2, 0, given) == std::vector<Index>{0, 4, 7, 8, 9});
+  CHECK(kept(*owned, 10, 2, 1, given) == std::vector<Index>{0, 8, 9});
+  // The largest of three neighbours: pools 9 9 5 7 7 7 8 8: 0, 1 and of the two of 8 the lower.
+  given.back().second = count_of(3);
+  CHECK(kept(*owned, 10, 2, 0, given) == std::vector<Index>{0, 1, 6, 8, 9});
+}
+
+TEST_CASE(
+    "pyramidkv's worked budgets turn red on another layer, number of layers, beta or window") {
+  const auto owned = make_stream({.tokens = 8193, .d = 1, .dv = 1});
+  const auto size = [&](int layers, int layer, const Given& given) {
+    return kept(*owned, 8192, layers, layer, given).size();
+  };
+  const std::size_t worked = 17 + 8;
+  CHECK(size(32, 31, pyramid(128, 8, 20)) == worked);
+  CHECK(size(32, 30, pyramid(128, 8, 20)) != worked);
+  CHECK(size(31, 30, pyramid(128, 8, 20)) != worked);
+  CHECK(size(32, 31, pyramid(128, 8, 19)) == worked);  // 120 // 19 = 6 as well
+  CHECK(size(32, 31, pyramid(128, 8, 17)) != worked);
+  CHECK(size(32, 31, pyramid(128, 7, 20)) != worked);
 }
 
 TEST_CASE(

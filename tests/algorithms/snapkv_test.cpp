@@ -100,6 +100,24 @@ TEST_CASE("snapkv keeps what the dense oracle keeps, for every pool, group rule 
   }
 }
 
+TEST_CASE("the dense oracle turns red on another window, kernel, pool or group rule") {
+  const auto owned = make_stream({.tokens = 90, .d = 5, .dv = 2, .group = 3, .query_size = 3});
+  const auto differs = [&](const NaiveObservation& rule) {
+    const std::vector<Real> pooled =
+        naive_pooled(naive_observation_scores(owned->stream, 80, rule), rule);
+    // The window that is kept stays 8, so that scores alone differ.
+    std::vector<Real> ranked(pooled);
+    ranked.resize(72, 0);
+    return naive_observation_kept(owned->stream, 80, 8, ranked, 12) !=
+           kept(owned->stream, 80, snap(20, 8, 7));
+  };
+  CHECK(!differs({8, 7, false, "mean"}));
+  CHECK(differs({9, 7, false, "mean"}));
+  CHECK(differs({8, 5, false, "mean"}));
+  CHECK(differs({8, 7, true, "mean"}));
+  CHECK(differs({8, 7, false, "max"}));
+}
+
 TEST_CASE("decode tokens are all kept beside what the prompt left") {
   const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2});
   const HeldSets sets = held_by("snapkv", owned->stream, 50, snap(12, 4, 7));

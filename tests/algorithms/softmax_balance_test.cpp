@@ -58,7 +58,8 @@ struct Expected {
 };
 
 Expected expected(const Stream& stream, Index first, Index last, Index T, Real c, Real r,
-                  bool numerator, const std::string& side, std::uint32_t seed) {
+                  bool numerator, const std::string& side, std::uint32_t seed,
+                  WalkBug bug = WalkBug::kNone) {
   Expected out;
   for (Index j = first; j < last; ++j) out.kept.push_back(j);
   const Random random(seed, stream.id.hash(),
@@ -70,8 +71,9 @@ Expected expected(const Stream& stream, Index first, Index last, Index T, Real c
       const auto level = static_cast<std::uint32_t>(round);
       return which == 2 ? random.uniform53(at, slot, level) : random.uniform(at, slot, level);
     };
-    const NaiveHalf half = naive_softmax_balance(
-        stream, out.kept, c, r, numerator ? largest_norm(stream.values) : 0, side_of(side), coin);
+    const NaiveHalf half =
+        naive_softmax_balance(stream, out.kept, c, r, numerator ? largest_norm(stream.values) : 0,
+                              side_of(side), coin, bug);
     out.kept = half.kept;
     out.fail += half.walk.outside;
     for (const Real p : half.walk.wanted) {
@@ -177,6 +179,31 @@ TEST_CASE("softmax_balance keeps what the coin-by-coin rule keeps, for every sid
   }
 }
 
+TEST_CASE("the coin-by-coin rule turns red on every planted bug of the walk, and on other sides") {
+  const auto owned = make_stream({.tokens = 90, .d = 6, .dv = 4, .seed = 2});
+  const double r = median_norm(owned->stream.keys);
+  const auto differ = [&](WalkBug bug, const char* side) {  // of twenty seeds
+    int out = 0;
+    for (std::uint32_t seed = 0; seed < 20; ++seed) {
+      Asked asked;
+      asked.c = number(4.0);
+      asked.r = number(r);
+      const Run result = run(owned->stream, 81, asked, seed);
+      const Expected rule = expected(owned->stream, 0, 81, 1, 4.0L, r, false, side, seed, bug);
+      out += tokens_of(result.rows.denominator) != rule.kept ? 1 : 0;
+    }
+    return out;
+  };
+  CHECK(differ(WalkBug::kNone, "smaller") == 0);
+  for (const WalkBug bug : {WalkBug::kWrongSign, WalkBug::kLostFactorTwo, WalkBug::kStaleSum,
+                            WalkBug::kCoinFlip, WalkBug::kUnscaledKernel}) {
+    CAPTURE(static_cast<int>(bug));
+    CHECK(differ(bug, "smaller") > 5);
+  }
+  CHECK(differ(WalkBug::kNone, "random") > 0);
+  CHECK(differ(WalkBug::kNone, "exact_half") > 0);
+}
+
 TEST_CASE("a side is at most half, exact_half is half, random is either class") {
   const auto owned = make_stream({.tokens = 60, .d = 6, .dv = 4});
   bool more_than_half = false;
@@ -210,6 +237,37 @@ TEST_CASE("a side is at most half, exact_half is half, random is either class") 
     }
   }
   CHECK(more_than_half);
+}
+
+TEST_CASE("every step of every walk stands in the histogram of p") {
+  const auto owned = make_stream({.tokens = 60, .d = 6, .dv = 4});
+  Asked asked;
+  asked.T = 2;
+  asked.side = "exact_half";
+  asked.sinks = 4;
+  const Run result = run(owned->stream, 50, asked, 3);
+  for (const auto& [name, value] : result.derived) {
+    if (name != "p_histogram") continue;
+    double steps = 0.0;
+    for (const double count : std::get<std::vector<double>>(value)) steps += count;
+    CHECK(steps == 2 * (46 + 23));  // both sums, both rounds
+    return;
+  }
+  FAIL("no p_histogram");
+}
+
+TEST_CASE("softmax_balance decides by the prompt alone once its constants are given") {
+  auto owned = make_stream({.tokens = 60, .d = 6, .dv = 4});
+  for (Index k = 0; k < 4; ++k) owned->values[static_cast<std::size_t>(k)] *= 100.0;
+  Asked asked;
+  asked.T = 2;
+  asked.c = number(0.3);
+  asked.r = number(median_norm(owned->stream.keys));
+  const Run whole = run(owned->stream, 50, asked, 3);
+  const auto cut = truncated(owned->stream, 51);
+  const Run part = run(cut->stream, 50, asked, 3);
+  CHECK(part.rows.numerator == whole.rows.numerator);
+  CHECK(part.rows.denominator == whole.rows.denominator);
 }
 
 TEST_CASE("a single token has no half; T = 0 keeps all with weight 1") {

@@ -41,39 +41,47 @@ std::pair<double, double> distance_range(const Stream& stream) {
   return {least, most};
 }
 
+// Largest number of clusters beyond m, over random streams of m balls of diameter `diameter`.
+Index clusters_beyond(Index m, double diameter, double delta) {
+  std::mt19937_64 rng(9);
+  std::normal_distribution<double> normal;
+  Index beyond = -m;
+  for (int trial = 0; trial < 10; ++trial) {
+    const auto owned = make_stream({.tokens = 120, .d = 6, .dv = 2});
+    std::vector<double> centres(static_cast<std::size_t>(m * 6));
+    for (double& x : centres) x = normal(rng);  // balls may well overlap
+    for (Index j = 0; j < 120; ++j) {
+      const Index ball = static_cast<Index>(rng() % static_cast<std::uint64_t>(m));
+      double direction[6];
+      double norm = 0.0;
+      for (double& x : direction) {
+        x = normal(rng);
+        norm += x * x;
+      }
+      const double radius = 0.49999 * diameter * std::generate_canonical<double, 53>(rng);
+      for (Index k = 0; k < 6; ++k) {
+        owned->keys[static_cast<std::size_t>(j * 6 + k)] =
+            centres[static_cast<std::size_t>(ball * 6 + k)] +
+            radius * direction[k] / std::sqrt(norm);
+      }
+    }
+    const CellResult result = replay_subgen(
+        owned->stream, 60, {{"delta", Value{delta}}, {"t", integer(2)}, {"s", integer(2)}});
+    REQUIRE(result.clusters);
+    CHECK(result.clusters->final_count >= 1);
+    beyond = std::max(beyond, result.clusters->final_count - m);
+  }
+  return beyond;
+}
+
 }  // namespace
 
 TEST_CASE("keys of m planted balls of diameter delta give at most m clusters") {
-  std::mt19937_64 rng(9);
-  std::normal_distribution<double> normal;
-  for (const Index m : {1, 3, 8}) {
-    for (int trial = 0; trial < 10; ++trial) {
-      const double delta = 0.5;
-      const auto owned = make_stream({.tokens = 120, .d = 6, .dv = 2});
-      std::vector<double> centres(static_cast<std::size_t>(m * 6));
-      for (double& x : centres) x = normal(rng);  // balls may well overlap
-      for (Index j = 0; j < 120; ++j) {
-        const Index ball = static_cast<Index>(rng() % static_cast<std::uint64_t>(m));
-        double direction[6];
-        double norm = 0.0;
-        for (double& x : direction) {
-          x = normal(rng);
-          norm += x * x;
-        }
-        const double radius = 0.49999 * delta * std::generate_canonical<double, 53>(rng);
-        for (Index k = 0; k < 6; ++k) {
-          owned->keys[static_cast<std::size_t>(j * 6 + k)] =
-              centres[static_cast<std::size_t>(ball * 6 + k)] +
-              radius * direction[k] / std::sqrt(norm);
-        }
-      }
-      const CellResult result = replay_subgen(
-          owned->stream, 60, {{"delta", Value{delta}}, {"t", integer(2)}, {"s", integer(2)}});
-      REQUIRE(result.clusters);
-      CHECK(result.clusters->final_count <= m);
-      CHECK(result.clusters->final_count >= 1);
-    }
-  }
+  for (const Index m : {1, 3, 8}) CHECK(clusters_beyond(m, 0.5, 0.5) <= 0);
+}
+
+TEST_CASE("planted balls turn red on a radius compared with half of delta") {
+  for (const Index m : {1, 3, 8}) CHECK(clusters_beyond(m, 0.5, 0.25) > 0);
 }
 
 TEST_CASE(
@@ -112,6 +120,27 @@ TEST_CASE("delta below every distance: the normaliser is exact") {
                                            {"numerator", word("exact")}});
     CHECK(both.errors.relative_l2->max < 1e-12);
   }
+}
+
+TEST_CASE("limits turn red just beyond them: one pair within delta, one key apart") {
+  const auto owned = make_stream({.tokens = 50, .d = 4, .dv = 6, .group = 2});
+  const double least = distance_range(owned->stream).first;
+  const auto result = [&](const Stream& stream, double delta) {
+    return replay_subgen(stream, 20,
+                         {{"delta", Value{delta}}, {"t", integer(1)}, {"s", integer(4)}});
+  };
+  CHECK(result(owned->stream, least).clusters->final_count == 49);
+  CHECK(result(owned->stream, least).errors.normalizer_error->max > 1e-6);
+  double reach = 0.0;  // of the first token, which opens the first cluster
+  for (Index j = 1; j < 50; ++j) {
+    reach = std::max(reach, naive_distance(owned->stream.keys, 0, j));
+  }
+  CHECK(result(owned->stream, reach).clusters->final_count == 1);
+  CHECK(result(owned->stream, 0.999 * reach).clusters->final_count == 2);
+  const auto repeated =
+      make_stream({.tokens = 40, .d = 4, .dv = 6, .kind = StreamKind::kEqualKeys});
+  repeated->keys[4 * 9] += 0.25;
+  CHECK(result(repeated->stream, 0.5).errors.normalizer_error->max > 1e-6);
 }
 
 TEST_CASE("equal keys: the normaliser is exact whatever is sampled") {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
 
 #include "support/algorithm_named.hpp"
@@ -63,64 +64,78 @@ double weight_of(const Stream& stream, Index token, const std::string& sampling)
   return 1.0;
 }
 
-// Lemma 2 (1)-(4), Lemma 1 (1), the estimator's weights and the memory formula at one row.
-void check_state(const Stream& stream, const Sketch& sketch, Index row, const Point& point,
-                 const std::string& sampling) {
+// What is wrong with a state at one row, by Lemma 2 (1)-(4), Lemma 1 (1), the estimator's weights
+// and the memory formula; "" where nothing is.
+std::string fault_of_state(const Stream& stream, const SubgenParts& parts, const Holdings& held,
+                           Index row, const Point& point, const std::string& sampling) {
   const Entered part = entered(stream, row, point.sinks, point.recent);
   const NaiveSubgen naive = naive_clusters(part.owned->stream, part.count, point.delta);
-  const SubgenParts parts = subgen_parts(sketch);
   const std::size_t m = naive.clusters.size();
 
   // Representatives, and so the clusters, are those of the rule.
-  REQUIRE(parts.representatives.size() == m);
+  if (parts.representatives.size() != m) return "as many representatives as clusters";
   for (std::size_t c = 0; c < m; ++c) {
-    REQUIRE(parts.representatives[c] == naive.clusters[c].representative + part.first);
+    if (parts.representatives[c] != naive.clusters[c].representative + part.first) {
+      return "another representative";
+    }
   }
   // Lemma 2 from the definitions, not from the naive run.
   Index members = 0;
   for (std::size_t c = 0; c < m; ++c) {
     const NaiveSubgen::Cluster& cluster = naive.clusters[c];
     members += cluster.count;
-    CHECK(std::count(cluster.members.begin(), cluster.members.end(), cluster.representative) == 1);
+    if (std::count(cluster.members.begin(), cluster.members.end(), cluster.representative) != 1) {
+      return "a representative outside of its cluster";
+    }
     for (const Index member : cluster.members) {
-      CHECK(naive_distance(part.owned->stream.keys, member, cluster.representative) <= point.delta);
+      if (naive_distance(part.owned->stream.keys, member, cluster.representative) > point.delta) {
+        return "a member beyond delta";
+      }
     }
     for (std::size_t other = 0; other < c; ++other) {
-      CHECK(naive_distance(stream.keys, parts.representatives[c], parts.representatives[other]) >
-            point.delta);
+      if (naive_distance(stream.keys, parts.representatives[c], parts.representatives[other]) <=
+          point.delta) {
+        return "two representatives within delta";
+      }
     }
   }
-  CHECK(members == part.count);
+  if (members != part.count) return "clusters that are no partition";
 
   // t samples per cluster, members of it, each weighing n_i / t: Lemma 2 (2) through the weights.
-  REQUIRE(parts.samples.size() == m * static_cast<std::size_t>(point.t));
+  if (parts.samples.size() != m * static_cast<std::size_t>(point.t)) return "m' t samples";
   std::vector<std::int64_t> samples(m, 0);
   for (const WeightedToken& sample : parts.samples) {
-    REQUIRE(sample.token >= part.first);
-    REQUIRE(sample.token < part.first + part.count);
+    if (sample.token < part.first || sample.token >= part.first + part.count) {
+      return "a sample that did not enter";
+    }
     const std::size_t c = static_cast<std::size_t>(
         naive.assignment[static_cast<std::size_t>(sample.token - part.first)]);
     ++samples[c];
     const double weight =
         static_cast<double>(naive.clusters[c].count) / static_cast<double>(point.t);
-    CHECK(std::fabs(sample.w_den - weight) <= 1e-15 * weight);
-    CHECK(sample.w_num == 0.0);
+    if (!(std::fabs(sample.w_den - weight) <= 1e-15 * weight)) return "a sample not of n_i / t";
+    if (sample.w_num != 0.0) return "a sample in the numerator";
   }
-  for (const std::int64_t count : samples) CHECK(count == point.t);
+  for (const std::int64_t count : samples) {
+    if (count != point.t) return "a sample of another cluster";
+  }
 
   // mu = sum of weights (I1), read off every slot: w_num = mu / (s w).
   long double mu = 0;
   for (Index j = part.first; j < part.first + part.count; ++j) {
     mu += weight_of(stream, j, sampling);
   }
-  REQUIRE(static_cast<Index>(parts.slots.size()) == (mu > 0 ? point.s : 0));
+  if (static_cast<Index>(parts.slots.size()) != (mu > 0 ? point.s : 0)) return "s slots";
   for (const WeightedToken& slot : parts.slots) {
-    REQUIRE(slot.token >= part.first);
-    REQUIRE(slot.token < part.first + part.count);
+    if (slot.token < part.first || slot.token >= part.first + part.count) {
+      return "a slot that did not enter";
+    }
     const double w = weight_of(stream, slot.token, sampling);
-    REQUIRE(w > 0.0);
+    if (!(w > 0.0)) return "a slot of weight 0";
     const double recovered = slot.w_num * static_cast<double>(point.s) * w;
-    CHECK(std::fabs(recovered - static_cast<double>(mu)) <= 1e-12 * static_cast<double>(mu));
+    if (!(std::fabs(recovered - static_cast<double>(mu)) <= 1e-12 * static_cast<double>(mu))) {
+      return "another mu";
+    }
   }
 
   // Sinks and recent tokens stand exactly once, with weight 1 in both sums.
@@ -128,22 +143,28 @@ void check_state(const Stream& stream, const Sketch& sketch, Index row, const Po
   for (Index j = 0; j < std::min(point.sinks, row + 1); ++j) expected.insert(j);
   for (Index j = std::max(point.sinks, row + 1 - point.recent); j <= row; ++j) expected.insert(j);
   std::set<Index> exact;
-  for (const WeightedToken& held : parts.exact) {
-    CHECK(held.w_num == doctest::Approx(1.0).epsilon(1e-15));
-    CHECK(held.w_den == 1.0);
-    CHECK(exact.insert(held.token).second);
+  for (const WeightedToken& token : parts.exact) {
+    if (std::fabs(token.w_num - 1.0) > 1e-15 || token.w_den != 1.0)
+      return "an exact token not of 1";
+    if (!exact.insert(token.token).second) return "an exact token twice";
   }
-  CHECK(exact == expected);
+  if (exact != expected) return "other exact tokens";
 
   // Memory (I9): d (m' (t + 1) + s) + dv s numbers and m' + 1 for bookkeeping; null slots nothing.
   const Index clusters = static_cast<Index>(m);
   const Index slots = static_cast<Index>(parts.slots.size());
   const Index exact_count = static_cast<Index>(expected.size());
-  const Holdings held = sketch.holdings();
-  CHECK(held.tokens == clusters * point.t + slots + exact_count);
-  CHECK(held.keys == clusters * (point.t + 1) + slots + exact_count);
-  CHECK(held.values == slots + exact_count);
-  CHECK(held.bookkeeping == clusters + 1);
+  const Holdings counted = {.tokens = clusters * point.t + slots + exact_count,
+                            .keys = clusters * (point.t + 1) + slots + exact_count,
+                            .values = slots + exact_count,
+                            .bookkeeping = clusters + 1};
+  return held == counted ? "" : "memory beside the formula";
+}
+
+void check_state(const Stream& stream, const Sketch& sketch, Index row, const Point& point,
+                 const std::string& sampling) {
+  CHECK(fault_of_state(stream, subgen_parts(sketch), sketch.holdings(), row, point, sampling) ==
+        "");
 }
 
 }  // namespace
@@ -233,6 +254,69 @@ TEST_CASE("Lemma 1 (1), Lemma 2 (1)-(4), weights and memory hold at every step")
       }
     }
   }
+}
+
+TEST_CASE("the state's facts turn red on planted bugs") {
+  const auto owned =
+      make_stream({.tokens = 60, .d = 4, .dv = 2, .kind = StreamKind::kClustered, .seed = 2});
+  const Stream& stream = owned->stream;
+  const Point point{2.0, 3, 8, 2, 4};
+  Stepper stepper = start(stream, 59,
+                          {{"delta", Value{point.delta}},
+                           {"t", integer(point.t)},
+                           {"s", integer(point.s)},
+                           {"sinks", integer(point.sinks)},
+                           {"recent", integer(point.recent)}},
+                          5);
+  REQUIRE(stepper.next());
+  const Holdings held = stepper.sketch().holdings();
+  const SubgenParts right = subgen_parts(stepper.sketch());
+  const auto fault = [&](const std::function<void(SubgenParts&)>& bug) {
+    SubgenParts parts = right;
+    bug(parts);
+    return fault_of_state(stream, parts, held, 59, point, "v2");
+  };
+  REQUIRE(right.representatives.size() > 1);
+  CHECK(fault([](SubgenParts&) {}) == "");
+  // mu without the last token that entered; weights for ||v||; a lost factor 2.
+  double mu = 0.0;
+  for (Index j = 2; j < 56; ++j) mu += squared_norm(stream.values, j);
+  const double stale = 1.0 - squared_norm(stream.values, 55) / mu;
+  for (const double factor : {stale, 0.5}) {
+    CHECK(fault([&](SubgenParts& p) {
+            for (WeightedToken& slot : p.slots) slot.w_num *= factor;
+          }) == "another mu");
+  }
+  CHECK(fault([&](SubgenParts& p) {
+          for (WeightedToken& slot : p.slots) {
+            slot.w_num *= std::sqrt(squared_norm(stream.values, slot.token));
+          }
+        }) == "another mu");
+  // A count that misses the last member; a sample that joined the wrong cluster.
+  CHECK(fault([&](SubgenParts& p) {
+          for (WeightedToken& sample : p.samples) sample.w_den -= 1.0 / 3.0;
+        }) == "a sample not of n_i / t");
+  CHECK(fault([&](SubgenParts& p) { p.samples.front() = p.samples.back(); }) ==
+        "a sample of another cluster");
+  CHECK(fault([](SubgenParts& p) { p.samples.pop_back(); }) == "m' t samples");
+  CHECK(fault([](SubgenParts& p) { p.slots.pop_back(); }) == "s slots");
+  // A representative that moved, one cluster too many, a sink that is sampled as well.
+  CHECK(fault([](SubgenParts& p) { ++p.representatives.back(); }) == "another representative");
+  CHECK(fault([](SubgenParts& p) { p.representatives.push_back(55); }) ==
+        "as many representatives as clusters");
+  CHECK(fault([](SubgenParts& p) { p.slots.front().token = 0; }) == "a slot that did not enter");
+  CHECK(fault([](SubgenParts& p) { p.exact.pop_back(); }) == "other exact tokens");
+  // A state that counts its representatives as samples, or keeps no representatives.
+  Holdings other = held;
+  other.tokens += static_cast<Index>(right.representatives.size());
+  CHECK(fault_of_state(stream, right, other, 59, point, "v2") == "memory beside the formula");
+  other = held;
+  other.keys -= static_cast<Index>(right.representatives.size());
+  CHECK(fault_of_state(stream, right, other, 59, point, "v2") == "memory beside the formula");
+  // A radius of 2 delta.
+  Point wide = point;
+  wide.delta *= 0.1;
+  CHECK(fault_of_state(stream, right, held, 59, wide, "v2") != "");
 }
 
 TEST_CASE("other sampling weights: mu and slots follow ||v||, ||k||^2 or 1") {

@@ -1,0 +1,250 @@
+// balancekv's cells and buckets against the bounds that merge-and-reduce (I17) and the erase rule
+// (I21) promise at every step, and those bounds against planted bugs.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "support/balance_rows.hpp"
+#include "support/given.hpp"
+#include "support/owned_stream.hpp"
+
+namespace kvbench::test {
+namespace {
+
+Given operator+(Given given, const Given& more) {
+  given.insert(given.end(), more.begin(), more.end());
+  return given;
+}
+
+Given tree(Index t, Index T) { return {{"t", count_of(t)}, {"T", count_of(T)}}; }
+
+std::vector<BalanceRows> rows_at(const Stream& stream, Index prompt, const Given& given,
+                                 std::uint32_t seed = 0) {
+  std::vector<BalanceRows> out;
+  for (const Sketch& sketch : sketches_of("balancekv", stream, prompt, given, seed)) {
+    out.push_back(balance_rows(sketch));
+  }
+  return out;
+}
+
+int bucket_of(const Stream& stream, Index token) {
+  const double norm = largest_norm({stream.values.row(token), 1, stream.shape.dv});
+  int i = -1000;
+  while (std::ldexp(1.0, i) <= norm) ++i;
+  return i;
+}
+
+// What is wrong with the cells of a tree that has seen the tokens of `order`, ascending; "" where
+// nothing is.
+std::string fault_of_tree(const std::vector<BalanceRow>& rows, const std::vector<Index>& order,
+                          Index t, Index T, const std::string& side) {
+  const Index seen = static_cast<Index>(order.size());
+  std::set<Index> tokens;
+  std::map<Index, Index> sizes;
+  double mass = 0.0;
+  for (const BalanceRow& row : rows) {
+    if (!tokens.insert(row.token).second) return "a token twice";
+    if (!std::binary_search(order.begin(), order.end(), row.token)) return "a token not sent";
+    int exponent = 0;
+    if (std::frexp(row.weight, &exponent) != 0.5) return "a weight that is no power of two";
+    if (exponent < 1 || exponent - 1 > T) return "a weight of no level";
+    ++sizes[exponent - 1];
+    mass += row.weight;
+  }
+  if (T == 0) return sizes[0] == seen ? "" : "reduced at T = 0";
+  // C^0 is what came after the last multiple of t.
+  if (sizes[0] != seen % t) return "C^0 of another size";
+  for (Index j = seen - seen % t; j < seen; ++j) {
+    if (tokens.count(order[static_cast<std::size_t>(j)]) == 0) return "a new token missing";
+  }
+  if (side == "random") return "";
+  const double all = static_cast<double>(seen);
+  if (mass > all) return "more weight than tokens";
+  if (side == "exact_half" && t % 2 == 0 && mass != all) return "weight lost by exact halves";
+  const Index half = t / 2;
+  for (Index level = 1; level < T; ++level) {
+    if (sizes[level] > half) return "C^l beyond t / 2";
+  }
+  Index arrival = t;  // tokens per arrival in C^T
+  for (Index level = 1; level < T; ++level) arrival *= 2;
+  if (sizes[T] > half * (seen / arrival)) return "C^T beyond its arrivals";
+  if (seen<2 * arrival&& static_cast<Index>(rows.size())> t - 1 + T * half) return "too many";
+  return "";
+}
+
+// What a numerator without reductions breaks of the erase rule at a row, "" where nothing: buckets
+// of tokens that are missing are at or below the threshold, those held above it, and there are no
+// more than log2(2 n e^(beta r^2) / epsilon) + 1 of them.
+std::string fault_of_buckets(const Stream& stream, const std::vector<BalanceRow>& numerator,
+                             Index row, double epsilon, double r) {
+  const double inverse = 2.0 * static_cast<double>(stream.shape.tokens) *
+                         std::exp(stream.shape.scale * r * r) / epsilon;
+  double largest = 0.0;
+  std::map<int, std::pair<Index, Index>> held;  // by bucket: tokens seen, tokens held
+  for (Index j = 0; j <= row; ++j) {
+    largest = std::max(largest, largest_norm({stream.values.row(j), 1, stream.shape.dv}));
+    auto& [seen, kept] = held[bucket_of(stream, j)];
+    ++seen;
+    for (const BalanceRow& one : numerator) kept += one.token == j ? 1 : 0;
+  }
+  Index alive = 0;
+  for (const auto& [i, counts] : held) {
+    const bool above = std::ldexp(1.0, i) > largest / inverse;
+    if (above && counts.second != counts.first) return "a bucket above the threshold lost tokens";
+    if (!above && counts.second != 0) return "a bucket at or below the threshold is held";
+    alive += counts.second > 0 ? 1 : 0;
+  }
+  // i in (log2(v_max / inverse), log2(v_max) + 1]: as many integers as fit into that length.
+  return alive <= static_cast<Index>(std::ceil(std::log2(inverse) + 1.0)) ? "" : "too many buckets";
+}
+
+}  // namespace
+
+TEST_CASE("cells stay within their bounds at every step, for batches odd and even") {
+  const auto owned = make_stream({.tokens = 130, .d = 4, .dv = 3});
+  const Stream& stream = owned->stream;
+  std::vector<int> bucket;
+  for (Index j = 0; j < stream.shape.tokens; ++j) bucket.push_back(bucket_of(stream, j));
+  for (const Index t : {2, 3, 5, 8, 16, 33}) {
+    for (const Index T : {0, 1, 2, 3, 5}) {
+      for (const char* side : {"smaller", "exact_half", "random"}) {
+        CAPTURE(t);
+        CAPTURE(T);
+        CAPTURE(std::string(side));
+        const Given given =
+            tree(t, T) +
+            Given{{"side", word_of(side)}, {"c", number(1.0)}, {"erase", word_of("off")}};
+        const std::vector<BalanceRows> rows = rows_at(stream, 0, given, 7);
+        std::vector<Index> all;
+        std::map<int, std::vector<Index>> buckets;
+        for (Index j = 0; j < stream.shape.tokens; ++j) {
+          all.push_back(j);
+          buckets[bucket[static_cast<std::size_t>(j)]].push_back(j);
+          const BalanceRows& now = rows[static_cast<std::size_t>(j)];
+          CHECK(fault_of_tree(now.denominator, all, t, T, side) == "");
+          std::map<int, std::vector<BalanceRow>> cells;
+          for (const BalanceRow& row : now.numerator) {
+            cells[bucket[static_cast<std::size_t>(row.token)]].push_back(row);
+          }
+          for (const auto& [i, tokens] : buckets) {
+            CHECK(fault_of_tree(cells[i], tokens, t, T, side) == "");
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the bounds of cells turn red on planted bugs of merge-and-reduce") {
+  enum class TreeBug {
+    kNone,
+    kReducesLast,     // C^T as well
+    kKeepsCell,       // a reduced cell is not emptied
+    kLateByOne,       // at counts that are one more than a multiple of t
+    kOneLevelOnly,    // levels above the first never reduced
+    kLargerSide,      // of the two classes
+    kForgetsNewest,   // the token that fills the batch
+    kWeightOfSource,  // a half keeps the weight that its cell had
+  };
+  const auto rows = [](Index n, Index t, Index T, TreeBug bug) {
+    std::vector<std::vector<Index>> cells(static_cast<std::size_t>(T) + 2);
+    for (Index j = 0; j < n; ++j) {
+      cells[0].push_back(j);
+      const Index count = bug == TreeBug::kLateByOne ? j : j + 1;
+      const Index last = bug == TreeBug::kReducesLast ? T + 1 : T;
+      Index period = t;
+      for (Index level = 0; level < last; ++level, period *= 2) {
+        if (count == 0 || count % period != 0) break;
+        if (bug == TreeBug::kOneLevelOnly && level > 0) break;
+        auto& from = cells[static_cast<std::size_t>(level)];
+        auto& to = cells[static_cast<std::size_t>(level) + 1];
+        if (bug == TreeBug::kForgetsNewest && level == 0) from.pop_back();
+        std::size_t half = from.size() / 2;
+        if (bug == TreeBug::kLargerSide) ++half;
+        to.insert(to.end(), from.begin(), from.begin() + static_cast<std::ptrdiff_t>(half));
+        if (bug != TreeBug::kKeepsCell) from.clear();
+      }
+    }
+    std::vector<BalanceRow> out;
+    for (std::size_t level = 0; level < cells.size(); ++level) {
+      const std::size_t source = bug == TreeBug::kWeightOfSource && level > 0 ? level - 1 : level;
+      for (const Index token : cells[level]) {
+        out.push_back({token, std::ldexp(1.0, static_cast<int>(source))});
+      }
+    }
+    return out;
+  };
+  const auto faults = [&](Index t, TreeBug bug) {
+    std::vector<Index> order;
+    int found = 0;
+    for (Index n = 1; n <= 100; ++n) {
+      order.push_back(n - 1);
+      found += fault_of_tree(rows(n, t, 2, bug), order, t, 2, "exact_half") != "" ? 1 : 0;
+    }
+    return found;
+  };
+  for (const Index t : {4, 8}) {
+    CAPTURE(t);
+    CHECK(faults(t, TreeBug::kNone) == 0);
+    for (const TreeBug bug :
+         {TreeBug::kReducesLast, TreeBug::kKeepsCell, TreeBug::kLateByOne, TreeBug::kOneLevelOnly,
+          TreeBug::kLargerSide, TreeBug::kForgetsNewest, TreeBug::kWeightOfSource}) {
+      CAPTURE(static_cast<int>(bug));
+      CHECK(faults(t, bug) > 10);
+    }
+  }
+}
+
+TEST_CASE("T auto is max(0, ceil(log2(n / t)))") {
+  struct Expected {
+    Index tokens;
+    Index t;
+    Index T;
+  };
+  for (const Expected& e : {Expected{64, 16, 2},
+                            {65, 16, 3},
+                            {100, 7, 4},
+                            {100, 100, 0},
+                            {100, 1000, 0},
+                            {96, 3, 5},
+                            {97, 3, 6},
+                            {2, 2, 0},
+                            {3, 2, 1}}) {
+    const auto owned = make_stream({.tokens = e.tokens, .d = 3, .dv = 2});
+    const AlgorithmDescription& algorithm = algorithm_named("balancekv");
+    const Params params = params_for(algorithm, {{"t", count_of(e.t)}, {"T", word_of("auto")}});
+    Stepper stepper(owned->stream, 0, algorithm, params);
+    CHECK(derived_real(stepper.algorithm().derived(), "T") == static_cast<double>(e.T));
+    CHECK(rows_at(owned->stream, 0, {{"t", count_of(e.t)}, {"T", word_of("auto")}}, 2)
+              .back()
+              .denominator == rows_at(owned->stream, 0, tree(e.t, e.T), 2).back().denominator);
+  }
+}
+
+TEST_CASE("buckets alive are those above the threshold, and few; red where none is erased") {
+  const auto owned = make_stream({.tokens = 80, .d = 4, .dv = 3});
+  for (Index j = 0; j < 80; ++j) {
+    const double size = std::ldexp(1.0, static_cast<int>((j * 7) % 37) - 30);
+    for (Index k = 0; k < 3; ++k) owned->values[static_cast<std::size_t>(3 * j + k)] *= size;
+  }
+  const double r = median_norm(owned->stream.keys);
+  const auto faults = [&](const char* erase) {  // at how many rows which
+    const std::vector<BalanceRows> rows =
+        rows_at(owned->stream, 0,
+                tree(1000, 2) +
+                    Given{{"epsilon", number(1.5)}, {"r", number(r)}, {"erase", word_of(erase)}});
+    std::map<std::string, int> found;
+    for (Index row = 0; row < 80; ++row) {
+      const auto& numerator = rows[static_cast<std::size_t>(row)].numerator;
+      ++found[fault_of_buckets(owned->stream, numerator, row, 1.5, r)];
+    }
+    return found;
+  };
+  CHECK(faults("paper") == std::map<std::string, int>{{"", 80}});
+  CHECK(faults("off")["a bucket at or below the threshold is held"] > 60);
+  CHECK(faults("strict")["a bucket at or below the threshold is held"] > 0);
+}
+
+}  // namespace kvbench::test
