@@ -27,6 +27,9 @@ double seconds_since(Clock::time_point start) {
 // Logits and exponentials held at one time.
 constexpr Index kLogitBytes = Index{256} << 20;
 
+// Answers that one reading of the values serves.
+constexpr Index kQuestionsAtOnce = 24;
+
 // One cell on its way through the decode rows.
 class Replayed {
  public:
@@ -40,7 +43,6 @@ class Replayed {
             {stream, setting.prompt, cell.params, cell.seed, kernels, shared, &setting.rows})),
         reference_(reference),
         errors_(stream, reference),
-        estimator_(stream),
         memory_(stream.shape, setting.element_bytes, cell.algorithm->keeps_everything(cell.params)),
         next_row_(setting.prompt) {
     if (setting.prompt > 0) algorithm_->extend(0, setting.prompt);
@@ -49,15 +51,17 @@ class Replayed {
 
   // Rows of `block` in order; rows between them are fed unanswered.
   void advance(const LogitBlock& block) {
+    Estimator estimator(stream_);
     for (std::size_t r = 0; r < block.rows.size(); ++r) {
       const Index row = block.rows[r];
       feed_until(row);
       const RowLogits logits = row_logits(block, r);
       if (needs_.row_logits) algorithm_->prepare(logits);
       memory_.observe(algorithm_->sketch(), row);
-      if (scored_ < setting_.rows.size() && setting_.rows[scored_] == row) score(logits);
+      if (scored_ < setting_.rows.size() && setting_.rows[scored_] == row) score(logits, estimator);
       if (needs_.row_logits) algorithm_->answered(logits);
     }
+    take_answers(estimator);
   }
 
   CellResult finish() {
@@ -102,8 +106,8 @@ class Replayed {
     return out;
   }
 
-  void score(const RowLogits& logits) {
-    estimator_.take(algorithm_->sketch());
+  void score(const RowLogits& logits, Estimator& estimator) {
+    estimator.take(algorithm_->sketch());
     const Index dv = stream_.shape.dv;
     const auto r = static_cast<Index>(scored_);
     for (int g = 0; g < logits.group; ++g) {
@@ -117,21 +121,28 @@ class Replayed {
       query.exact_output = reference_.exact.outputs.data() + static_cast<Index>(place) * dv;
       query.exact_max = reference_.exact.max_logit[place];
       query.exact_normalizer = reference_.exact.normalizer[place];
-      estimator_.answer(query, estimate_);
-
-      Approximation approximation;
-      approximation.answer = estimate_.answer.data();
-      approximation.numerator = estimate_.numerator.data();
-      approximation.normalizer = estimate_.normalizer;
-      approximation.kept_mass = estimate_.kept_mass;
-      approximation.numerator_mass = estimate_.numerator_mass;
-      approximation.denominator_mass = estimate_.denominator_mass;
-      approximation.kl_divergence = estimate_.kl_divergence;
-      approximation.has_kl = estimate_.rows_are_tokens;
-      errors_.add(r, g, approximation);
-      empty_denominator_ += estimate_.empty_denominator ? 1 : 0;
+      estimator.ask(query);
     }
     ++scored_;
+    if (estimator.questions() >= kQuestionsAtOnce) take_answers(estimator);
+  }
+
+  void take_answers(Estimator& estimator) {
+    estimator.answer([&](const Estimate& estimate) {
+      Approximation approximation;
+      approximation.answer = estimate.answer.data();
+      approximation.numerator = estimate.numerator.data();
+      approximation.normalizer = estimate.normalizer;
+      approximation.kept_mass = estimate.kept_mass;
+      approximation.numerator_mass = estimate.numerator_mass;
+      approximation.denominator_mass = estimate.denominator_mass;
+      approximation.kl_divergence = estimate.kl_divergence;
+      approximation.has_kl = estimate.rows_are_tokens;
+      const Index group = stream_.shape.group;
+      errors_.add(answered_ / group, static_cast<int>(answered_ % group), approximation);
+      ++answered_;
+      empty_denominator_ += estimate.empty_denominator ? 1 : 0;
+    });
   }
 
   const Stream& stream_;
@@ -141,11 +152,10 @@ class Replayed {
   std::unique_ptr<Algorithm> algorithm_;
   const Reference& reference_;
   ErrorAccumulator errors_;
-  Estimator estimator_;
-  Estimate estimate_;
   MemoryMeter memory_;
   Index next_row_;
-  std::size_t scored_ = 0;
+  std::size_t scored_ = 0;  // rows
+  Index answered_ = 0;      // rows x query heads
   Index empty_denominator_ = 0;
 };
 

@@ -27,46 +27,12 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return total;
 }
 
-// out[k] += sum over entries of c v[k], columns [first, first + Width * 8) held in registers.
-template <int Width>
-void accumulate_columns(ConstMatrix values, const std::vector<std::int32_t>& tokens,
-                        const std::vector<double>& coefficients, Index first, double* out) {
-  Lanes sums[Width];
-  for (int w = 0; w < Width; ++w) sums[w] = Lanes::load(out + first + w * Lanes::kCount);
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (coefficients[i] == 0.0) continue;
-    const double* v = values.row(tokens[i]) + first;
-    const Lanes c = Lanes::all(coefficients[i]);
-    for (int w = 0; w < Width; ++w) {
-      sums[w] = Lanes::fma(c, Lanes::load(v + w * Lanes::kCount), sums[w]);
-    }
-  }
-  for (int w = 0; w < Width; ++w) sums[w].store(out + first + w * Lanes::kCount);
-}
-
-void accumulate(ConstMatrix values, const std::vector<std::int32_t>& tokens,
-                const std::vector<double>& coefficients, std::vector<double>& out) {
-  const Index dv = values.cols;
-  Index k = 0;
-  for (; k + 4 * Lanes::kCount <= dv; k += 4 * Lanes::kCount) {
-    accumulate_columns<4>(values, tokens, coefficients, k, out.data());
-  }
-  for (; k + Lanes::kCount <= dv; k += Lanes::kCount) {
-    accumulate_columns<1>(values, tokens, coefficients, k, out.data());
-  }
-  for (; k < dv; ++k) {
-    double sum = out[static_cast<std::size_t>(k)];
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      if (coefficients[i] != 0.0) sum = std::fma(coefficients[i], values(tokens[i], k), sum);
-    }
-    out[static_cast<std::size_t>(k)] = sum;
-  }
-}
-
 }  // namespace
 
 Estimator::Estimator(const Stream& stream)
-    : stream_(stream), place_of_(static_cast<std::size_t>(stream.shape.tokens), -1) {}
+    : stream_(stream),
+      place_of_(static_cast<std::size_t>(stream.shape.tokens), -1),
+      sums_(stream.values) {}
 
 void Estimator::take(const Sketch& sketch) {
   for (const std::int32_t token : tokens_) place_of_[static_cast<std::size_t>(token)] = -1;
@@ -85,7 +51,7 @@ void Estimator::take(const Sketch& sketch) {
       tokens_.push_back(row.token);
       w_num_.push_back(0.0);
       w_den_.push_back(0.0);
-      value_held_.push_back(0);
+      value_held_.push_back(0.0);
     }
     const auto at = static_cast<std::size_t>(place);
     w_den_[at] += row.w_den;
@@ -95,13 +61,18 @@ void Estimator::take(const Sketch& sketch) {
       rows_are_tokens_ = false;
     } else {
       w_num_[at] += w_num;
-      if (row.holds_value) value_held_[at] = 1;
+      if (row.holds_value) value_held_[at] = 1.0;
     }
   }
   w_log_.resize(w_den_.size());
+  double last_w = 1.0;  // most tokens weigh the same
+  double last_log = 0.0;
   for (std::size_t i = 0; i < w_den_.size(); ++i) {
-    const double w = w_den_[i];
-    w_log_[i] = w > 0.0 && w != 1.0 ? w * std::log(w) : 0.0;
+    if (w_den_[i] != last_w) {
+      last_w = w_den_[i];
+      last_log = last_w > 0.0 ? last_w * std::log(last_w) : 0.0;
+    }
+    w_log_[i] = last_log;
   }
   e_.resize(tokens_.size());
   coefficients_.resize(tokens_.size());
@@ -165,9 +136,12 @@ double Estimator::exponentials(const QueryRow& query) {
     return shift;
   }
   const double shift = shift_for(query);
-  for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    e_[i] =
-        shift == query.max_logit ? query.e[tokens_[i]] : canonical_exp(query.x[tokens_[i]] - shift);
+  if (shift == query.max_logit) {
+    for (std::size_t i = 0; i < tokens_.size(); ++i) e_[i] = query.e[tokens_[i]];
+  } else {
+    for (std::size_t i = 0; i < tokens_.size(); ++i) {
+      e_[i] = canonical_exp(query.x[tokens_[i]] - shift);
+    }
   }
   return shift;
 }
@@ -176,61 +150,74 @@ double Estimator::exponentials(const QueryRow& query) {
 double Estimator::kept_mass(const QueryRow& query, double shift) const {
   const bool own = !sketch_->cache_positions;
   double kept = 0.0;
-  for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    if (value_held_[i] != 0) kept += own ? e_[i] : query.e[tokens_[i]];
+  if (own) {
+    kept = dot(value_held_, e_);
+  } else {
+    for (std::size_t i = 0; i < tokens_.size(); ++i) kept += value_held_[i] * query.e[tokens_[i]];
   }
   return kept * std::exp((own ? shift : query.max_logit) - query.exact_max) /
          query.exact_normalizer;
 }
 
-void Estimator::answer(const QueryRow& query, Estimate& out) {
-  const auto dv = static_cast<std::size_t>(stream_.shape.dv);
+void Estimator::ask(const QueryRow& query) {
   const double shift = exponentials(query);
-  double tau = dot(w_den_, e_);
-  double numerator_sum = 0.0;
-  for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    coefficients_[i] = w_num_[i] * e_[i];
-    numerator_sum += coefficients_[i];
-  }
-  out.numerator.assign(dv, 0.0);
-  accumulate(stream_.values, tokens_, coefficients_, out.numerator);
+  const double tau = dot(w_den_, e_);
+  double numerator_sum = dot(w_num_, e_);
+  for (std::size_t i = 0; i < tokens_.size(); ++i) coefficients_[i] = w_num_[i] * e_[i];
+
+  Question& question = questions_.emplace_back();
+  Estimate& out = question.estimate;
+  if (!merged_.empty()) out.numerator.assign(static_cast<std::size_t>(stream_.shape.dv), 0.0);
   for (const MergedRow& row : merged_) {
     const double c = row.w_num * canonical_exp(query.x[row.token] - shift);
     numerator_sum += c;
     const std::vector<double>& value = sketch_->merged_values[static_cast<std::size_t>(row.value)];
-    for (std::size_t k = 0; k < dv; ++k) out.numerator[k] += c * value[k];
+    for (std::size_t k = 0; k < value.size(); ++k) out.numerator[k] += c * value[k];
   }
 
-  // From this shift to that of the exact sums.
-  const double to_exact = std::exp(shift - query.exact_max);
-  const double from_exact = std::exp(query.exact_max - shift);
   const double z = query.exact_normalizer;
+  question.exact_output = query.exact_output;
+  question.exact_normalizer = z;
+  question.exact_numerator = sketch_->exact_numerator;
+  question.to_exact = std::exp(shift - query.exact_max);
+  question.from_exact = std::exp(query.exact_max - shift);
   out.rows_are_tokens = rows_are_tokens_;
-  out.kl_divergence.reset();
   if (rows_are_tokens_) out.kl_divergence = divergence(query, shift, tau);
-  out.kept_mass.reset();
   if (sketch_->exact_numerator) {
     out.kept_mass = 1.0;
+    numerator_sum = z * question.from_exact;
+    coefficients_.assign(coefficients_.size(), 0.0);
   } else if (rows_are_tokens_) {
     out.kept_mass = kept_mass(query, shift);
   }
-
-  if (sketch_->exact_numerator) {
-    for (std::size_t k = 0; k < dv; ++k)
-      out.numerator[k] = query.exact_output[k] * (z * from_exact);
-    numerator_sum = z * from_exact;
-  }
-  if (sketch_->exact_denominator) tau = z * from_exact;
-
-  out.empty_denominator = !(tau > 0.0);
-  out.answer.assign(dv, 0.0);
-  if (!out.empty_denominator) {
-    for (std::size_t k = 0; k < dv; ++k) out.answer[k] = out.numerator[k] / tau;
-  }
-  for (double& value : out.numerator) value *= to_exact;
-  out.normalizer = tau * to_exact;
-  out.numerator_mass = numerator_sum * to_exact / z;
+  question.tau = sketch_->exact_denominator ? z * question.from_exact : tau;
+  out.empty_denominator = !(question.tau > 0.0);
+  out.normalizer = question.tau * question.to_exact;
+  out.numerator_mass = numerator_sum * question.to_exact / z;
   out.denominator_mass = out.normalizer / z;
+  sums_.add(tokens_, coefficients_);
+}
+
+void Estimator::answer(const std::function<void(const Estimate&)>& visit) {
+  const auto dv = static_cast<std::size_t>(stream_.shape.dv);
+  sums_.sums(numerators_);
+  const double* sums = numerators_.data();
+  for (Question& question : questions_) {
+    Estimate& out = question.estimate;
+    out.numerator.resize(dv, 0.0);
+    out.answer.assign(dv, 0.0);
+    for (std::size_t k = 0; k < dv; ++k) {
+      out.numerator[k] =
+          question.exact_numerator
+              ? question.exact_output[k] * (question.exact_normalizer * question.from_exact)
+              : out.numerator[k] + sums[k];
+      if (!out.empty_denominator) out.answer[k] = out.numerator[k] / question.tau;
+      out.numerator[k] *= question.to_exact;
+    }
+    visit(out);
+    sums += dv;
+  }
+  questions_.clear();
 }
 
 }  // namespace kvbench

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
 #include "core/stream.hpp"
 #include "sketch/sketch.hpp"
+#include "sketch/weighted_values.hpp"
 
 namespace kvbench {
 
@@ -42,11 +44,25 @@ class Estimator {
  public:
   explicit Estimator(const Stream& stream);
 
-  // Takes up a sketch; answers refer to it as it is now.
+  // Takes up a sketch; questions refer to it as it is now, also where they are answered later.
   void take(const Sketch& sketch);
-  void answer(const QueryRow& query, Estimate& out);
+  // `query.exact_output` must live until the answer.
+  void ask(const QueryRow& query);
+  Index questions() const { return sums_.questions(); }
+  // Visits the answers of all questions, in their order. Bits do not depend on how many there are.
+  void answer(const std::function<void(const Estimate&)>& visit);
 
  private:
+  // What is known of an answer before the values are read.
+  struct Question {
+    Estimate estimate;  // numerator: the merged rows' part, or none
+    const double* exact_output = nullptr;
+    bool exact_numerator = false;
+    double exact_normalizer = 0.0;
+    double tau = 0.0;
+    double to_exact = 0.0;    // from this shift to that of the exact sums
+    double from_exact = 0.0;  // and back
+  };
   struct MergedRow {
     std::int32_t token;
     std::int32_t value;
@@ -66,14 +82,18 @@ class Estimator {
   std::vector<std::int32_t> tokens_;
   std::vector<double> w_num_;
   std::vector<double> w_den_;
-  std::vector<double> w_log_;  // w_den log(w_den)
-  std::vector<std::uint8_t> value_held_;
+  std::vector<double> w_log_;           // w_den log(w_den)
+  std::vector<double> value_held_;      // 1 or 0
   std::vector<MergedRow> merged_;       // rows whose value is no token's own
   std::vector<std::int32_t> place_of_;  // by token, -1 where absent
   std::vector<double> turned_;          // logits by entry, only with cache positions
   std::vector<double> e_;               // exp(x - shift) by entry
   std::vector<double> coefficients_;    // w_num e by entry
   bool rows_are_tokens_ = true;
+
+  WeightedValues sums_;
+  std::vector<Question> questions_;
+  std::vector<double> numerators_;
 };
 
 }  // namespace kvbench

@@ -45,7 +45,8 @@ Estimate estimate(const Stream& stream, int g, Index row, const Sketch& sketch) 
   Estimator estimator(stream);
   estimator.take(sketch);
   Estimate out;
-  estimator.answer(query, out);
+  estimator.ask(query);
+  estimator.answer([&](const Estimate& estimate) { out = estimate; });
   return out;
 }
 

@@ -38,7 +38,8 @@ Asked ask(const Stream& stream, int g, Index row, const Sketch& sketch) {
                        output.data(), max,      static_cast<double>(out.exact.z)};
   Estimator estimator(stream);
   estimator.take(sketch);
-  estimator.answer(query, out.estimate);
+  estimator.ask(query);
+  estimator.answer([&](const Estimate& estimate) { out.estimate = estimate; });
   return out;
 }
 

@@ -19,7 +19,8 @@ LibraryAnswer::LibraryAnswer(const Stream& stream, int g, Index row)
 Estimate LibraryAnswer::operator()(const Sketch& sketch) {
   estimator_.take(sketch);
   Estimate out;
-  estimator_.answer(query_, out);
+  estimator_.ask(query_);
+  estimator_.answer([&](const Estimate& estimate) { out = estimate; });
   return out;
 }
 

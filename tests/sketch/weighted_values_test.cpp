@@ -1,0 +1,86 @@
+// Weighted sums of values: against the definition, and the same bits however questions are batched.
+#include "sketch/weighted_values.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/random.hpp"
+#include "support/owned_stream.hpp"
+
+namespace kvbench::test {
+namespace {
+
+struct Asked {
+  std::vector<std::int32_t> tokens;  // in no order
+  std::vector<double> c;
+};
+
+std::vector<Asked> questions(Index tokens, Index count) {
+  const Random random(3, 0, "test/weighted values");
+  std::vector<Asked> out(static_cast<std::size_t>(count));
+  for (Index q = 0; q < count; ++q) {
+    Asked& asked = out[static_cast<std::size_t>(q)];
+    for (Index j = tokens - 1; j >= 0; --j) {  // descending, every third one absent
+      const double u = random.uniform(static_cast<std::uint32_t>(j), static_cast<std::uint32_t>(q));
+      if (u < 1.0 / 3) continue;
+      asked.tokens.push_back(static_cast<std::int32_t>(j));
+      asked.c.push_back(u < 0.4 ? 0.0 : std::ldexp(u - 0.7, static_cast<int>(j % 40) - 20));
+    }
+  }
+  return out;
+}
+
+std::vector<double> batched(ConstMatrix values, const std::vector<Asked>& all, std::size_t batch) {
+  WeightedValues weighted(values);
+  std::vector<double> out;
+  std::vector<double> some;
+  for (std::size_t q = 0; q < all.size(); ++q) {
+    weighted.add(all[q].tokens, all[q].c);
+    if (weighted.questions() < static_cast<Index>(batch) && q + 1 < all.size()) continue;
+    weighted.sums(some);
+    out.insert(out.end(), some.begin(), some.end());
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("weighted sums are their definition, in one order, whatever is asked together") {
+  for (const Index tokens : {1, 5, 255, 256, 257, 700}) {
+    for (const Index dv : {1, 7, 8, 9, 43, 64}) {
+      CAPTURE(tokens);
+      CAPTURE(dv);
+      const auto owned = make_stream({.tokens = tokens, .d = 2, .dv = dv});
+      const ConstMatrix values = owned->stream.values;
+      const std::vector<Asked> all = questions(tokens, 20);
+      std::vector<double> expected;
+      for (const Asked& asked : all) {
+        for (Index k = 0; k < dv; ++k) {
+          double sum = 0.0;
+          for (std::size_t i = asked.tokens.size(); i-- > 0;) {  // ascending
+            sum = std::fma(asked.c[i], values(asked.tokens[i], k), sum);
+          }
+          expected.push_back(sum);
+        }
+      }
+      for (const std::size_t batch : {1, 2, 6, 7, 20}) {
+        CHECK(batched(values, all, batch) == expected);
+      }
+    }
+  }
+}
+
+TEST_CASE("no question has no sum, and one that holds nothing has zeros") {
+  const auto owned = make_stream({.tokens = 4, .d = 2, .dv = 3});
+  WeightedValues weighted(owned->stream.values);
+  std::vector<double> out = {1.0};
+  weighted.sums(out);
+  CHECK(out.empty());
+  weighted.add({}, {});
+  weighted.sums(out);
+  CHECK(out == std::vector<double>(3, 0.0));
+}
+
+}  // namespace kvbench::test
