@@ -159,8 +159,21 @@ class HeadRun {
 void record_skipped(const Execution& execution) {
   for (std::size_t c = 0; c < execution.plan.cells.size(); ++c) {
     const PlannedCell& cell = execution.plan.cells[c];
-    if (!cell.skip_reason || execution.journal.state(c) == CellState::kSkipped) continue;
+    if (!cell.skip_reason || !execution.share.has(cell) ||
+        execution.journal.state(c) == CellState::kSkipped) {
+      continue;
+    }
     execution.journal.append(c, skipped_record(execution.plan, cell, execution.repro(cell)));
+  }
+}
+
+// From here on the per-row values of finished cells survive a kill, and, with the journal's lines,
+// a power cut.
+void keep_rows_safe(const Execution& execution) {
+  try {
+    execution.journal.flush_with(execution.rows->begin());
+  } catch (const InputError& error) {
+    throw OutputError(error.what());
   }
 }
 
@@ -170,7 +183,7 @@ std::vector<bool> pending_cells(const Execution& execution) {
   std::vector<bool> pending(execution.plan.cells.size(), false);
   for (std::size_t c = 0; c < pending.size(); ++c) {
     const PlannedCell& cell = execution.plan.cells[c];
-    if (cell.skip_reason) continue;
+    if (cell.skip_reason || !execution.share.has(cell)) continue;
     switch (execution.journal.state(c)) {
       case CellState::kMissing:
       case CellState::kSkipped:  // an earlier program could not run it
@@ -192,6 +205,7 @@ std::vector<std::optional<GroupTiming>> execute(const Execution& execution,
   record_skipped(execution);
   const std::vector<bool> pending = pending_cells(execution);
   const auto total = static_cast<std::size_t>(std::count(pending.begin(), pending.end(), true));
+  if (execution.rows != nullptr && total > 0) keep_rows_safe(execution);
   Progress progress(total, execution.quiet);
   std::vector<std::optional<GroupTiming>> timing(execution.plan.groups.size());
   ModelWorks model_works(execution);

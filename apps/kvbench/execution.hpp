@@ -13,6 +13,7 @@
 #include "progress.hpp"
 #include "results/journal.hpp"
 #include "results/results_file.hpp"
+#include "share.hpp"
 #include "sweep/plan.hpp"
 
 namespace kvbench {
@@ -22,18 +23,19 @@ struct Execution {
   const std::vector<Dump>& dumps;  // as plan.dumps
   Journal& journal;
   RowsFile* rows;  // null: per-row values are not kept
+  const Share& share;
   std::function<std::string(const PlannedCell&)> repro;
   bool retry_failed = false;
   bool quiet = false;
 };
 
-// Per cell of the plan, whether it is to be computed.
+// Per cell of the plan, whether it is to be computed: those of the share alone.
 std::vector<bool> pending_cells(const Execution& execution);
 
-// Records what the plan skips, then runs the pending cells group by group, head by head. A stream
-// that cannot be read fails its cells; the others go on. Ends early once `stop` is set. Throws
-// OutputError when the journal or the rows file cannot be written. Returns timings of the groups
-// that were worked on.
+// Records what the plan skips of the share, then runs the pending cells group by group, head by
+// head. A stream that cannot be read fails its cells; the others go on. Ends early once `stop` is
+// set. Throws OutputError when the journal or the rows file cannot be written. Returns timings of
+// the groups that were worked on.
 std::vector<std::optional<GroupTiming>> execute(const Execution& execution,
                                                 std::atomic<bool>& stop);
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "sweep/plan.hpp"
 
@@ -23,7 +25,9 @@ double usable_memory_bytes();
 // "1.5 GiB"
 std::string bytes_text(double bytes);
 
-// Throws InputError naming every group that needs more than `limit` bytes, and the remedy.
-void refuse_what_cannot_fit(const Plan& plan, int threads, double limit);
+// Throws InputError naming every group of the share (one flag per group) that needs more than
+// `limit` bytes, how much more, and the remedy.
+void refuse_what_cannot_fit(const Plan& plan, const std::vector<bool>& share, int threads,
+                            double limit);
 
 }  // namespace kvbench

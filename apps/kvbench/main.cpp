@@ -18,6 +18,7 @@
 #include "export.hpp"
 #include "inspect.hpp"
 #include "list.hpp"
+#include "merge.hpp"
 #include "plan.hpp"
 #include "results/atomic_file.hpp"
 #include "results/provenance.hpp"
@@ -70,6 +71,7 @@ int parse_and_run(int argc, char** argv) {
   app.footer(kFooter);
   add_run(app, exit_code, std::vector<std::string>(argv, argv + argc));
   add_plan(app, exit_code);
+  add_merge(app, exit_code);
   add_inspect(app, exit_code);
   add_validate(app, exit_code);
   add_synth(app, exit_code);

@@ -14,6 +14,7 @@
 #include "footprint.hpp"
 #include "planned_dump.hpp"
 #include "results/json.hpp"
+#include "share.hpp"
 #include "sweep/config.hpp"
 #include "sweep/plan.hpp"
 #include "sweep_options.hpp"
@@ -24,6 +25,7 @@ namespace {
 
 struct PlanOptions {
   SweepOptions sweep;
+  std::string shard;
   bool json = false;
 };
 
@@ -33,6 +35,7 @@ needs at most; cost counts multiply-adds, an upper bound, the same on every mach
 
 Examples:
   kvbench plan --config configs/quick.json
+  kvbench plan --config configs/quick.json --shard 2/3
   kvbench plan --config configs/quick.json --only 'subgen/*/*/*/*' --json | jq .cells)";
 
 std::size_t skipped_in(const Plan& plan, const PlannedGroup& group) {
@@ -42,10 +45,10 @@ std::size_t skipped_in(const Plan& plan, const PlannedGroup& group) {
 }
 
 // Skip reasons, most frequent first.
-std::vector<std::pair<std::string, std::size_t>> skip_counts(const Plan& plan) {
+std::vector<std::pair<std::string, std::size_t>> skip_counts(const Plan& plan, const Share& share) {
   std::map<std::string, std::size_t> counts;
   for (const PlannedCell& cell : plan.cells) {
-    if (cell.skip_reason) ++counts[*cell.skip_reason];
+    if (cell.skip_reason && share.has(cell)) ++counts[*cell.skip_reason];
   }
   std::vector<std::pair<std::string, std::size_t>> sorted(counts.begin(), counts.end());
   std::stable_sort(sorted.begin(), sorted.end(),
@@ -59,9 +62,11 @@ struct Totals {
   std::size_t skipped = 0;
 };
 
-Json plan_json(const Plan& plan, int threads, Totals& totals) {
+Json plan_json(const Plan& plan, const Share& share, int threads, Totals& totals) {
   Json groups = Json::array();
-  for (const PlannedGroup& group : plan.groups) {
+  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+    if (!share.groups[g]) continue;
+    const PlannedGroup& group = plan.groups[g];
     const Footprint need = footprint(plan, group, threads);
     const std::size_t skipped = skipped_in(plan, group);
     totals.bytes = std::max(totals.bytes, need.bytes);
@@ -81,21 +86,23 @@ Json plan_json(const Plan& plan, int threads, Totals& totals) {
   return groups;
 }
 
-void print_json(const Plan& plan, const Json& groups, const Totals& totals) {
+void print_json(const Plan& plan, const Share& share, const Json& groups, const Totals& totals) {
   Json document = {{"name", plan.name},
                    {"hash", plan.hash},
-                   {"cells", plan.cells.size()},
+                   {"shard", share.shard.text()},
+                   {"cells", share.cells},
                    {"skipped", totals.skipped},
                    {"memory_bytes", static_cast<std::int64_t>(totals.bytes)},
                    {"cost", {{"multiply_adds", totals.multiply_adds}}},
                    {"groups", groups}};
   document["skips"] = Json::array();
-  for (const auto& [reason, count] : skip_counts(plan)) {
+  for (const auto& [reason, count] : skip_counts(plan, share)) {
     document["skips"].push_back({{"reason", reason}, {"cells", count}});
   }
   document["config"] = plan.config;
   document["cell_list"] = Json::array();
   for (const PlannedCell& cell : plan.cells) {
+    if (!share.has(cell)) continue;
     Json entry = {{"id", cell.id}, {"path", cell_path(plan, cell)}};
     entry["seed"] = cell.seed ? Json(*cell.seed) : Json(nullptr);
     if (cell.skip_reason) entry["skip_reason"] = *cell.skip_reason;
@@ -104,9 +111,10 @@ void print_json(const Plan& plan, const Json& groups, const Totals& totals) {
   fmt::print("{}\n", document.dump(1, ' ', false, Json::error_handler_t::replace));
 }
 
-void print_table(const Plan& plan, const Json& groups, const Totals& totals) {
-  fmt::print("{}: {} cells in {} groups, {} skipped\n", plan.name, plan.cells.size(),
-             plan.groups.size(), totals.skipped);
+void print_table(const Plan& plan, const Share& share, const Json& groups, const Totals& totals) {
+  fmt::print("{}{}: {} cells in {} groups, {} skipped\n", plan.name,
+             share.shard.is_whole() ? "" : ", shard " + share.shard.text(), share.cells,
+             groups.size(), totals.skipped);
   fmt::print("memory: about {}; cost: at most {:.3g} multiply-adds\n\n", bytes_text(totals.bytes),
              totals.multiply_adds);
   fmt::print("{:<12} {:>5} {:>8} {:>8} {:>6} {:>8} {:>8} {:>10} {:>9}\n", "sequence", "layer",
@@ -122,12 +130,14 @@ void print_table(const Plan& plan, const Json& groups, const Totals& totals) {
   std::map<std::string, std::size_t> cells_of;
   std::vector<std::string> labels;
   for (const PlannedCell& cell : plan.cells) {
+    if (!share.has(cell)) continue;
     if (cells_of[cell.label]++ == 0) labels.push_back(cell.label);
   }
   fmt::print("\n{:<24} {:>8}\n", "label", "cells");
   for (const std::string& label : labels) fmt::print("{:<24} {:>8}\n", label, cells_of[label]);
   if (totals.skipped > 0) fmt::print("\nskipped:\n");
-  for (const auto& [reason, count] : skip_counts(plan)) fmt::print("{:>8}  {}\n", count, reason);
+  for (const auto& [reason, count] : skip_counts(plan, share))
+    fmt::print("{:>8}  {}\n", count, reason);
 }
 
 int run(const PlanOptions& options) {
@@ -136,11 +146,12 @@ int run(const PlanOptions& options) {
   OpenDumps dumps = open_dumps(config);
   const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only);
   Totals totals;
-  const Json groups = plan_json(plan, thread_count(), totals);
+  const Share share = share_of(plan, options.shard);
+  const Json groups = plan_json(plan, share, thread_count(), totals);
   if (options.json) {
-    print_json(plan, groups, totals);
+    print_json(plan, share, groups, totals);
   } else {
-    print_table(plan, groups, totals);
+    print_table(plan, share, groups, totals);
   }
   return kExitDone;
 }
@@ -151,6 +162,7 @@ void add_plan(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<PlanOptions>();
   CLI::App* command = app.add_subcommand("plan", "Show what a run would do, without doing it");
   add_sweep_options(*command, options->sweep);
+  add_shard_option(*command, options->shard);
   command->add_flag("--json", options->json, "One JSON document, with every cell's id and path");
   command->footer(kFooter);
   command->callback([options, &exit_code] { exit_code = run(*options); });

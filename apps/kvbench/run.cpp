@@ -17,10 +17,12 @@
 #include "exit_codes.hpp"
 #include "footprint.hpp"
 #include "planned_dump.hpp"
+#include "results/atomic_file.hpp"
 #include "results/journal.hpp"
 #include "results/provenance.hpp"
 #include "results/results_file.hpp"
 #include "results_table.hpp"
+#include "share.hpp"
 #include "signals.hpp"
 #include "sweep/config.hpp"
 #include "sweep/plan.hpp"
@@ -36,6 +38,7 @@ struct RunOptions {
   std::string out;
   std::string device = "auto";
   int threads = 0;
+  std::string shard;
   bool fresh = false;
   bool retry_failed = false;
   std::uint64_t memory_limit = 0;
@@ -47,11 +50,13 @@ constexpr const char* kFooter =
     R"(DIR gets journal.jsonl (one line per finished cell), results.json, put into place when the run ends,
 and results.rows.h5 where the sweep asks for per-row values. A run that was interrupted or killed goes
 on where it stopped when the same command is given again. Ctrl-C finishes the cells at hand; a second
-one kills at once. The table at the end is talk, on stderr; results.json is the data.
+one kills at once. With --shard i/n each part wants a DIR of its own, and its results.json stays
+incomplete; `kvbench merge` joins the parts. The table at the end is talk, on stderr; results.json is the data.
 
 Examples:
   kvbench run --config configs/quick.json
   kvbench run --config configs/quick.json --only 'subgen/*/*/*/*' --set /seeds/count=10
+  kvbench run --config configs/quick.json --shard 2/3 --out quick-2-of-3
   kvbench run --config configs/quick.json --out quick-4 --threads 4 --memory-limit 8GiB)";
 
 // How a word is written on a POSIX shell's command line.
@@ -83,7 +88,7 @@ std::string check_device(const std::string& device) {
 
 // What a run that starts anew must not leave beside its new journal.
 void remove_earlier_results(const std::string& folder) {
-  for (const char* name : {"/results.json", "/results.rows.h5"}) {
+  for (const char* name : {"/results.json", "/results.rows.h5", "/results.rows.h5.journal"}) {
     std::error_code fault;
     std::filesystem::remove(folder + name, fault);
     if (fault) {
@@ -111,22 +116,48 @@ void say_what_failed(const Plan& plan, const Journal& journal) {
   }
 }
 
-void say_what_is_done(const Journal& journal, const Plan& plan, const std::string& folder) {
+void say_what_is_done(const Journal& journal, const Plan& plan, const Share& share,
+                      const std::string& folder) {
   const std::size_t skipped = journal.count(CellState::kSkipped);
   say("{}: {} cells in {} groups{}, into {}\n", plan.name, plan.cells.size(), plan.groups.size(),
       skipped > 0 ? fmt::format(", {} skipped", skipped) : "", folder);
+  if (!share.shard.is_whole()) {
+    say("shard {}: {} cells in {} groups\n", share.shard.text(), share.cells,
+        std::count(share.groups.begin(), share.groups.end(), true));
+  }
   if (journal.of_another_plan()) {
     say("{}: was begun by another sweep; cells that both describe are kept\n", folder);
   }
   if (journal.resumed() > 0) say("{} cells were there already\n", journal.resumed());
+  if (journal.unused() > 0) {
+    say("{} cells of other sweeps are left unused; they stay in the journal for when they "
+        "are wanted again\n",
+        journal.unused());
+  }
   if (journal.damaged_lines() > 0) {
     say("{} damaged journal lines are ignored, their cells computed again\n",
         journal.damaged_lines());
   }
 }
 
+// Of the share's cells.
+struct Done {
+  std::size_t missing = 0;
+  std::size_t failed = 0;
+};
+
+Done what_is_done(const Plan& plan, const Share& share, const Journal& journal) {
+  Done done;
+  for (std::size_t c = 0; c < plan.cells.size(); ++c) {
+    if (!share.has(plan.cells[c])) continue;
+    if (journal.state(c) == CellState::kMissing) ++done.missing;
+    if (journal.state(c) == CellState::kFailed) ++done.failed;
+  }
+  return done;
+}
+
 int finish(const ResultsOutcome& outcome, const RunOptions& options, const Plan& plan,
-           const Journal& journal, const std::string& results) {
+           const Share& share, const Journal& journal, const std::string& results) {
   if (!options.quiet) {
     if (const std::string table = results_table(outcome.summary); !table.empty()) {
       say("\n{}\n", table);
@@ -135,13 +166,29 @@ int finish(const ResultsOutcome& outcome, const RunOptions& options, const Plan&
         outcome.skipped, outcome.missing);
   }
   if (outcome.failed > 0) say_what_failed(plan, journal);
-  if (!outcome.complete()) {
+  const Done done = what_is_done(plan, share, journal);
+  if (done.missing > 0) {
     say("kvbench: stopped with {} of {} cells missing; run the same command again to "
         "go on\n",
-        outcome.missing, plan.cells.size());
+        done.missing, share.cells);
     return kExitIncomplete;
   }
-  return outcome.failed > 0 ? kExitFailedCells : kExitDone;
+  if (!options.quiet && !outcome.complete()) {
+    say("shard {} is done; `kvbench merge` joins it with the others\n", share.shard.text());
+  }
+  return done.failed > 0 ? kExitFailedCells : kExitDone;
+}
+
+// Puts the per-row values into their final form, in the order of the plan.
+void settle_rows(RowsFile& rows, const Plan& plan) {
+  std::vector<std::string> ids;
+  ids.reserve(plan.cells.size());
+  for (const PlannedCell& cell : plan.cells) ids.push_back(cell.id);
+  try {
+    rows.settle(ids);
+  } catch (const InputError& error) {
+    throw OutputError(error.what());
+  }
 }
 
 int run(const RunOptions& options) {
@@ -152,13 +199,16 @@ int run(const RunOptions& options) {
       read_sweep(options.sweep.config, options.sweep.sets, all_algorithms(), FaultPolicy::kKeep);
   OpenDumps dumps = open_dumps(config);
   const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device);
+  const Share share = share_of(plan, options.shard);
   refuse_what_cannot_fit(
-      plan, thread_count(),
+      plan, share.groups, thread_count(),
       options.memory_limit > 0 ? static_cast<double>(options.memory_limit) : usable_memory_bytes());
 
   const std::string folder = options.out.empty() ? "results/" + plan.name : options.out;
   const std::string results = folder + "/results.json";
-  Journal journal(folder, plan, provenance(options.argv), {.fresh = options.fresh});
+  Journal journal(
+      folder, plan, provenance(options.argv),
+      {.fresh = options.fresh, .shard = share.shard.is_whole() ? "" : share.shard.text()});
   if (options.fresh) remove_earlier_results(folder);
   std::unique_ptr<RowsFile> rows;
   if (plan.keep_rows) rows = std::make_unique<RowsFile>(folder + "/results.rows.h5");
@@ -168,13 +218,16 @@ int run(const RunOptions& options) {
       .dumps = dumps.dumps,
       .journal = journal,
       .rows = rows.get(),
+      .share = share,
       .repro = [&](const PlannedCell& cell) { return repro_of(options, cell); },
       .retry_failed = options.retry_failed,
       .quiet = options.quiet};
-  if (!options.quiet) say_what_is_done(journal, plan, folder);
+  if (!options.quiet) say_what_is_done(journal, plan, share, folder);
   const auto timing = execute(execution, StopSignals::stop());
   journal.sync();
-  return finish(write_results(results, plan, journal, timing), options, plan, journal, results);
+  if (rows && what_is_done(plan, share, journal).missing == 0) settle_rows(*rows, plan);
+  return finish(write_results(results, plan, journal, timing), options, plan, share, journal,
+                results);
 }
 
 }  // namespace
@@ -195,6 +248,7 @@ void add_run(CLI::App& app, int& exit_code, std::vector<std::string> argv) {
   command->add_option("--threads", options->threads, "Threads; default: all the process may use")
       ->type_name("N")
       ->check(CLI::Range(1, 4096));
+  add_shard_option(*command, options->shard);
   command->add_flag("--fresh", options->fresh, "Begin anew: forget what the folder holds");
   command->add_flag("--retry-failed", options->retry_failed, "Compute failed cells once more");
   command

@@ -1,13 +1,18 @@
 #include "dump/rows_file.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <set>
 #include <stdexcept>
 
 #include "core/error.hpp"
@@ -15,6 +20,8 @@
 
 namespace kvbench {
 namespace {
+
+namespace fs = std::filesystem;
 
 struct Column {
   const char* name;
@@ -36,72 +43,38 @@ InputError unwritable(const std::string& path, const std::string& why) {
                   path, why));
 }
 
-}  // namespace
+InputError unreadable(const std::string& path, const std::string& why) {
+  return InputError(
+      fmt::format("{}: cannot be read ({}); run the sweep that wrote it again", path, why));
+}
 
-struct RowsFile::Impl {
-  std::string path;
-  hdf5::Handle file;
-  bool started_anew = false;
-};
+std::string journal_of(const std::string& path) { return path + ".journal"; }
 
-RowsFile::RowsFile(const std::string& path) : impl_(std::make_unique<Impl>()) {
-  namespace fs = std::filesystem;
-  impl_->path = path;
-  std::error_code ignored;
-  const bool exists = fs::exists(path, ignored) && fs::file_size(path, ignored) > 0;
-  if (!std::ofstream(path, std::ios::binary | std::ios::app)) {
+// Data and, through the folder, the name of a file.
+void flush_to_disk(const std::string& path) {
+  const fs::path folder = fs::absolute(path).parent_path();
+  for (const std::string& each : {path, folder.string()}) {
+    const int opened = ::open(each.c_str(), O_RDONLY | O_CLOEXEC);
+    if (opened < 0) throw unwritable(each, std::strerror(errno));
+    const bool failed = ::fsync(opened) != 0 && each == path;
+    const std::string why = std::strerror(errno);
+    ::close(opened);
+    if (failed) throw unwritable(each, why);
+  }
+}
+
+void put_into_place(const std::string& temporary, const std::string& path) {
+  flush_to_disk(temporary);
+  if (std::rename(temporary.c_str(), path.c_str()) != 0) {
     throw unwritable(path, std::strerror(errno));
   }
-  try {
-    if (!exists) {
-      impl_->file = hdf5::create_file(path);
-      return;
-    }
-    impl_->file = hdf5::open_file(path, hdf5::Access::kReadWrite);
-    hdf5::children(impl_->file.get());
-  } catch (const hdf5::Error& error) {
-    impl_->file = hdf5::Handle();
-    const std::string reason = error.what();
-    if (reason.find("lock") != std::string::npos) throw unwritable(path, reason);
-    const std::string damaged = path + ".damaged";
-    if (std::rename(path.c_str(), damaged.c_str()) != 0) throw unwritable(path, reason);
-    impl_->started_anew = true;
-    impl_->file = hdf5::create_file(path);
-  }
+  flush_to_disk(path);
 }
 
-RowsFile::~RowsFile() = default;
-RowsFile::RowsFile(RowsFile&&) noexcept = default;
-RowsFile& RowsFile::operator=(RowsFile&&) noexcept = default;
-
-void RowsFile::write(const std::string& cell_id, int group, const RowErrors& errors) {
-  const std::uint64_t rows = errors.rows.size();
-  const auto heads = static_cast<std::uint64_t>(group);
-  for (const Column& column : kColumns) {
-    if ((errors.*column.values).size() != rows * heads) {
-      throw std::logic_error(std::string("rows file: wrong number of ") + column.name);
-    }
-  }
-  const hid_t file = impl_->file.get();
+bool has_cell(hid_t file, const std::string& cell_id) {
   try {
-    if (H5Lexists(file, cell_id.c_str(), H5P_DEFAULT) > 0) {
-      hdf5::check(H5Ldelete(file, cell_id.c_str(), H5P_DEFAULT));
-    }
-    const hdf5::Handle cell = hdf5::create_group(file, cell_id);
-    hdf5::write_dataset(cell.get(), "rows", {rows}, errors.rows.data());
-    for (const Column& column : kColumns) {
-      hdf5::write_dataset(cell.get(), column.name, {heads, rows}, (errors.*column.values).data());
-    }
-    hdf5::check(H5Fflush(file, H5F_SCOPE_GLOBAL));
-  } catch (const hdf5::Error& error) {
-    throw unwritable(impl_->path, error.what());
-  }
-}
-
-bool RowsFile::has(const std::string& cell_id) const {
-  try {
-    if (hdf5::kind_of(impl_->file.get(), cell_id) != hdf5::Kind::kGroup) return false;
-    const hdf5::Handle cell = hdf5::open_group(impl_->file.get(), cell_id);
+    if (hdf5::kind_of(file, cell_id) != hdf5::Kind::kGroup) return false;
+    const hdf5::Handle cell = hdf5::open_group(file, cell_id);
     for (const Column& column : kColumns) {
       if (hdf5::kind_of(cell.get(), column.name) != hdf5::Kind::kDataset) return false;
     }
@@ -111,6 +84,225 @@ bool RowsFile::has(const std::string& cell_id) const {
   }
 }
 
+void write_cell(hid_t file, const std::string& cell_id, int group, const RowErrors& errors) {
+  const std::uint64_t rows = errors.rows.size();
+  const auto heads = static_cast<std::uint64_t>(group);
+  for (const Column& column : kColumns) {
+    if ((errors.*column.values).size() != rows * heads) {
+      throw std::logic_error(std::string("rows file: wrong number of ") + column.name);
+    }
+  }
+  if (H5Lexists(file, cell_id.c_str(), H5P_DEFAULT) > 0) {
+    hdf5::check(H5Ldelete(file, cell_id.c_str(), H5P_DEFAULT));
+  }
+  const hdf5::Handle cell = hdf5::create_group(file, cell_id);
+  hdf5::write_dataset(cell.get(), "rows", {rows}, errors.rows.data());
+  for (const Column& column : kColumns) {
+    hdf5::write_dataset(cell.get(), column.name, {heads, rows}, (errors.*column.values).data());
+  }
+}
+
+// The dataset's extent; `values` as the file has them.
+template <class T>
+std::vector<std::uint64_t> read_dataset(hid_t parent, const char* name, hid_t type,
+                                        std::vector<T>& values) {
+  const hdf5::Handle dataset(H5Dopen2(parent, name, H5P_DEFAULT));
+  const hdf5::Handle space(H5Dget_space(dataset.get()));
+  values.resize(static_cast<std::size_t>(H5Sget_simple_extent_npoints(space.get())));
+  hdf5::check(H5Dread(dataset.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()));
+  return hdf5::extent(space.get());
+}
+
+CellRows read_cell(hid_t file, const std::string& cell_id) {
+  CellRows cell;
+  const hdf5::Handle group = hdf5::open_group(file, cell_id);
+  read_dataset(group.get(), "rows", H5T_NATIVE_INT64, cell.errors.rows);
+  for (const Column& column : kColumns) {
+    const auto extent =
+        read_dataset(group.get(), column.name, H5T_NATIVE_DOUBLE, cell.errors.*column.values);
+    if (extent.size() != 2 || extent[1] != cell.errors.rows.size()) {
+      throw hdf5::Error(cell_id + " has columns of another length");
+    }
+    cell.group = static_cast<int>(extent[0]);
+  }
+  return cell;
+}
+
+}  // namespace
+
+void write_rows_file(const std::string& path, const std::vector<std::string>& cell_ids,
+                     const std::function<CellRows(const std::string&)>& read) {
+  const std::string temporary = path + ".tmp";
+  try {
+    {
+      const hdf5::Handle file = hdf5::create_file(temporary);
+      for (const std::string& id : cell_ids) {
+        const CellRows cell = read(id);
+        write_cell(file.get(), id, cell.group, cell.errors);
+      }
+      hdf5::check(H5Fflush(file.get(), H5F_SCOPE_GLOBAL));
+    }
+    put_into_place(temporary, path);
+  } catch (const hdf5::Error& error) {
+    std::remove(temporary.c_str());
+    throw unwritable(path, error.what());
+  } catch (...) {
+    std::remove(temporary.c_str());
+    throw;
+  }
+}
+
+struct RowsFile::Impl {
+  std::string path;
+  std::string journal_path;
+  hdf5::Handle file;
+  std::unique_ptr<RowsJournal> journal;
+  bool started_anew = false;
+
+  void open() {
+    std::error_code ignored;
+    const bool exists = fs::exists(path, ignored) && fs::file_size(path, ignored) > 0;
+    if (!std::ofstream(path, std::ios::binary | std::ios::app)) {
+      throw unwritable(path, std::strerror(errno));
+    }
+    try {
+      if (!exists) {
+        file = hdf5::create_file(path);
+        return;
+      }
+      file = hdf5::open_file(path, hdf5::Access::kReadWrite);
+      hdf5::children(file.get());
+    } catch (const hdf5::Error& error) {
+      file = hdf5::Handle();
+      const std::string reason = error.what();
+      if (reason.find("lock") != std::string::npos) throw unwritable(path, reason);
+      const std::string damaged = path + ".damaged";
+      if (std::rename(path.c_str(), damaged.c_str()) != 0) throw unwritable(path, reason);
+      started_anew = true;
+      file = hdf5::create_file(path);
+    }
+  }
+
+  std::vector<std::string> whole_cells() const {
+    std::vector<std::string> ids = hdf5::children(file.get());
+    std::erase_if(ids, [&](const std::string& id) { return !has_cell(file.get(), id); });
+    return ids;
+  }
+
+  // Under a temporary name until it holds all that the file does: a journal that is found is the
+  // whole truth.
+  void begin() {
+    if (journal) return;
+    const std::string temporary = journal_path + ".tmp";
+    std::remove(temporary.c_str());
+    {
+      RowsJournal seeded(temporary, RowsJournal::Access::kWrite);
+      for (const std::string& id : whole_cells()) seeded.append(id, read_cell(file.get(), id));
+      seeded.sync();
+    }
+    put_into_place(temporary, journal_path);
+    journal = std::make_unique<RowsJournal>(journal_path, RowsJournal::Access::kWrite);
+  }
+};
+
+RowsFile::RowsFile(const std::string& path) : impl_(std::make_unique<Impl>()) {
+  impl_->path = path;
+  impl_->journal_path = journal_of(path);
+  std::error_code ignored;
+  if (fs::exists(impl_->journal_path, ignored)) {
+    impl_->journal =
+        std::make_unique<RowsJournal>(impl_->journal_path, RowsJournal::Access::kWrite);
+    std::vector<std::string> ids;
+    for (const auto& [id, place] : impl_->journal->cells()) ids.push_back(id);
+    write_rows_file(path, ids, [&](const std::string& id) { return impl_->journal->read(id); });
+  }
+  impl_->open();
+}
+
+RowsFile::~RowsFile() = default;
+RowsFile::RowsFile(RowsFile&&) noexcept = default;
+RowsFile& RowsFile::operator=(RowsFile&&) noexcept = default;
+
+const std::string& RowsFile::begin() {
+  try {
+    impl_->begin();
+  } catch (const hdf5::Error& error) {
+    throw unreadable(impl_->path, error.what());
+  }
+  return impl_->journal_path;
+}
+
+void RowsFile::write(const std::string& cell_id, int group, const RowErrors& errors) {
+  begin();
+  impl_->journal->append(cell_id, {group, errors});
+  try {
+    write_cell(impl_->file.get(), cell_id, group, errors);
+    hdf5::check(H5Fflush(impl_->file.get(), H5F_SCOPE_GLOBAL));
+  } catch (const hdf5::Error& error) {
+    throw unwritable(impl_->path, error.what());
+  }
+}
+
+bool RowsFile::has(const std::string& cell_id) const {
+  return has_cell(impl_->file.get(), cell_id);
+}
+
 bool RowsFile::started_anew() const { return impl_->started_anew; }
+
+void RowsFile::settle(const std::vector<std::string>& cell_ids) {
+  if (!impl_->journal) return;
+  std::vector<std::string> order;
+  std::set<std::string> taken;
+  for (const std::string& id : cell_ids) {
+    if (impl_->journal->has(id) && taken.insert(id).second) order.push_back(id);
+  }
+  for (const auto& [id, place] : impl_->journal->cells()) {
+    if (taken.count(id) == 0) order.push_back(id);
+  }
+  impl_->file = hdf5::Handle();
+  write_rows_file(impl_->path, order,
+                  [&](const std::string& id) { return impl_->journal->read(id); });
+  impl_->journal.reset();
+  std::remove(impl_->journal_path.c_str());
+  impl_->open();
+}
+
+struct RowsReader::Impl {
+  std::string path;
+  std::unique_ptr<RowsJournal> journal;
+  hdf5::Handle file;
+};
+
+RowsReader::RowsReader(const std::string& path) : impl_(std::make_unique<Impl>()) {
+  impl_->path = path;
+  std::error_code ignored;
+  if (fs::exists(journal_of(path), ignored)) {
+    impl_->journal = std::make_unique<RowsJournal>(journal_of(path), RowsJournal::Access::kRead);
+    return;
+  }
+  if (!fs::exists(path, ignored)) throw unreadable(path, "there is no such file");
+  try {
+    impl_->file = hdf5::open_file(path, hdf5::Access::kRead);
+  } catch (const hdf5::Error& error) {
+    throw unreadable(path, error.what());
+  }
+}
+
+RowsReader::~RowsReader() = default;
+RowsReader::RowsReader(RowsReader&&) noexcept = default;
+RowsReader& RowsReader::operator=(RowsReader&&) noexcept = default;
+
+bool RowsReader::has(const std::string& cell_id) const {
+  return impl_->journal ? impl_->journal->has(cell_id) : has_cell(impl_->file.get(), cell_id);
+}
+
+CellRows RowsReader::read(const std::string& cell_id) const {
+  if (impl_->journal) return impl_->journal->read(cell_id);
+  try {
+    return read_cell(impl_->file.get(), cell_id);
+  } catch (const hdf5::Error& error) {
+    throw unreadable(impl_->path, error.what());
+  }
+}
 
 }  // namespace kvbench

@@ -9,46 +9,86 @@
 #include <chrono>
 #include <filesystem>
 #include <system_error>
+#include <unordered_map>
 #include <utility>
 
 #include "core/error.hpp"
 #include "results/atomic_file.hpp"
+#include "sweep/plan_document.hpp"
 
 namespace kvbench {
 namespace {
 
 constexpr std::chrono::milliseconds kFlushAfter{800};
 
-CellState state_of(const Json& record) {
-  const auto& status = record.at("status").get_ref<const std::string&>();
-  if (status == "ok") return CellState::kOk;
-  return status == "skipped" ? CellState::kSkipped : CellState::kFailed;
+Json header_of(const Plan& plan, const std::string& shard) {
+  Json header = {{"kind", kJournalKind},
+                 {"schema_version", kJournalSchema},
+                 {"name", plan.name},
+                 {"plan", {{"hash", plan.hash}, {"cells", plan.cells.size()}}},
+                 {"shard", shard.empty() ? Json(nullptr) : Json(shard)}};
+  const Json document = plan_document(plan);
+  for (const char* key : {"config", "only", "device", "dumps"}) header[key] = document[key];
+  return header;
 }
 
-Json header_of(const Plan& plan, const std::vector<Json>& provenance) {
-  Json dumps = Json::array();
-  for (const PlannedDump& dump : plan.dumps) {
-    dumps.push_back({{"path", dump.path}, {"fingerprint", dump.fingerprint}});
+struct KnownDump {
+  std::string path;
+  std::string fingerprint;
+};
+
+// The dumps whose cells a journal may hold, as its header has them.
+std::vector<KnownDump> known_dumps(const Json& header) {
+  std::vector<KnownDump> known;
+  for (const char* key : {"dumps", "earlier_dumps"}) {
+    const Json listed = header.value(key, Json());
+    if (!listed.is_array()) continue;
+    for (const Json& dump : listed) {
+      if (!dump.is_object()) continue;
+      const Json path = dump.value("path", Json());
+      const Json fingerprint = dump.value("fingerprint", Json());
+      if (path.is_string() && fingerprint.is_string()) known.push_back({path, fingerprint});
+    }
   }
-  return {
-      {"kind", kJournalKind},      {"schema_version", kJournalSchema},
-      {"name", plan.name},         {"plan", {{"hash", plan.hash}, {"cells", plan.cells.size()}}},
-      {"dumps", std::move(dumps)}, {"config", plan.config},
-      {"provenance", provenance}};
+  return known;
 }
 
-std::string read_at(int descriptor, std::int64_t offset, std::int64_t size,
-                    const std::string& path) {
-  std::string text(static_cast<std::size_t>(size), '\0');
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t got = ::pread(descriptor, text.data() + done, text.size() - done,
-                                offset + static_cast<std::int64_t>(done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) throw OutputError(system_fault(path, "read"));
-    done += static_cast<std::size_t>(got);
+template <class Predicate>
+bool any_dump(const Plan& plan, const Predicate& holds) {
+  return std::any_of(plan.dumps.begin(), plan.dumps.end(), holds);
+}
+
+// What a header says of dumps that the plan does not name: their cells are still in the journal.
+Json earlier_dumps(const Json& header, const Plan& plan) {
+  Json earlier = Json::array();
+  for (const KnownDump& dump : known_dumps(header)) {
+    if (any_dump(plan, [&](const PlannedDump& planned) { return planned.path == dump.path; })) {
+      continue;
+    }
+    earlier.push_back({{"path", dump.path}, {"fingerprint", dump.fingerprint}});
   }
-  return text;
+  return earlier;
+}
+
+// The same file with other content: its finished cells are of no use, and going on would mix two
+// dumps in one folder.
+void refuse_changed_dumps(const Json& header, const Plan& plan, const std::string& path) {
+  std::vector<std::string> faults;
+  for (const KnownDump& dump : known_dumps(header)) {
+    if (any_dump(plan, [&](const PlannedDump& planned) {
+          return planned.fingerprint == dump.fingerprint;
+        })) {
+      continue;
+    }
+    for (const PlannedDump& planned : plan.dumps) {
+      if (planned.path != dump.path) continue;
+      faults.push_back(planned.path + ": has changed since " + path + " was begun (fingerprint " +
+                       planned.fingerprint + ", was " + dump.fingerprint +
+                       "); put the earlier file back, choose another --out, or --fresh to begin "
+                       "anew and lose what is there");
+    }
+  }
+  if (!faults.empty()) throw InputError(faults);
 }
 
 }  // namespace
@@ -83,7 +123,8 @@ Journal::~Journal() {
   }
   wake_.notify_all();
   flusher_.join();
-  if (dirty_) ::fsync(descriptor_);
+  if (dirty_) flush_to_disk();
+  if (companion_ >= 0) ::close(companion_);
   ::close(descriptor_);
   ::close(lock_);
 }
@@ -101,42 +142,54 @@ void Journal::lock(const std::string& folder) {
                            : fault + "; choose another --out");
 }
 
-void Journal::open_or_create(const Plan& plan, Options options) {
+void Journal::begin_anew(const Plan& plan, const Options& options) {
+  Json header = header_of(plan, options.shard);
+  header["provenance"] = Json::array({run_});
+  create(header, 0, 0);
+  provenance_ = {run_};
+  run_is_recorded_ = true;
+}
+
+void Journal::open_or_create(const Plan& plan, const Options& options) {
   descriptor_ = options.fresh ? -1 : ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor_ < 0 && !options.fresh && errno != ENOENT) {
     throw OutputError(system_fault(path_, "open"));
   }
   if (descriptor_ < 0) {
-    create(header_of(plan, {run_}), 0, 0);
-    provenance_ = {run_};
-    run_is_recorded_ = true;
+    begin_anew(plan, options);
     return;
   }
 
   std::unordered_map<std::string_view, std::size_t> find;
   for (std::size_t i = 0; i < plan.cells.size(); ++i) find[plan.cells[i].id] = i;
   JournalScan scan = scan_journal(descriptor_, path_, [&](Json&& record, JournalLine line) {
-    const auto place = find.find(record["id"].get_ref<const std::string&>());
-    if (place == find.end()) return;
+    const auto& id = record["id"].get_ref<const std::string&>();
+    const auto place = find.find(id);
+    if (place == find.end()) {
+      unused_.insert(id);
+      return;
+    }
     cells_[place->second] = {line, state_of(record)};
   });
   if (!scan.has_header) {
     ::close(std::exchange(descriptor_, -1));
-    create(header_of(plan, {run_}), 0, 0);
-    provenance_ = {run_};
-    run_is_recorded_ = true;
+    begin_anew(plan, options);
     return;
   }
+  refuse_changed_dumps(scan.header, plan, path_);
   provenance_ = std::move(scan.provenance);
   damaged_ = scan.damaged;
   resumed_ = cells_.size() - count(CellState::kMissing);
   const Json& before = scan.header.contains("plan") ? scan.header["plan"] : Json();
   of_another_plan_ = !before.is_object() || before.value("hash", Json()) != plan.hash;
-  if (of_another_plan_) {
-    std::vector<Json> runs;
-    const Json listed = scan.header.value("provenance", Json());
-    if (listed.is_array()) runs.assign(listed.begin(), listed.end());
-    create(header_of(plan, runs), scan.header_size, scan.whole_size);
+  Json header = header_of(plan, options.shard);
+  if (Json earlier = earlier_dumps(scan.header, plan); !earlier.empty()) {
+    header["earlier_dumps"] = std::move(earlier);
+  }
+  const Json listed = scan.header.value("provenance", Json());
+  header["provenance"] = listed.is_array() ? listed : Json::array();
+  if (header != scan.header) {
+    create(header, scan.header_size, scan.whole_size);
     const std::int64_t shift = size_ - scan.whole_size;
     for (Cell& cell : cells_) cell.line.offset += shift;
     return;
@@ -154,7 +207,7 @@ void Journal::create(const Json& header, std::int64_t copy_from, std::int64_t co
   const std::string line = to_line(header) + "\n";
   file.write(line);
   for (std::int64_t at = copy_from; at < copy_to; at += kChunk) {
-    file.write(read_at(descriptor_, at, std::min(kChunk, copy_to - at), path_));
+    file.write(read_at(descriptor_, {at, std::min(kChunk, copy_to - at)}, path_));
   }
   file.commit();
   if (descriptor_ >= 0) ::close(descriptor_);
@@ -203,16 +256,24 @@ void Journal::append(std::size_t cell, const Json& record) {
 }
 
 Json Journal::read(std::size_t cell) const {
-  const JournalLine& line = cells_[cell].line;
-  Json record = Json::parse(read_at(descriptor_, line.offset, line.size, path_));
-  record.erase("run");
-  return record;
+  return read_record(descriptor_, cells_[cell].line, path_);
+}
+
+void Journal::flush_with(const std::string& path) {
+  const int opened = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (opened < 0) throw OutputError(system_fault(path, "open"));
+  const std::lock_guard<std::mutex> hold(mutex_);
+  companion_ = opened;
+}
+
+bool Journal::flush_to_disk() const {
+  return (companion_ < 0 || ::fdatasync(companion_) == 0) && ::fdatasync(descriptor_) == 0;
 }
 
 void Journal::sync() {
   const std::lock_guard<std::mutex> hold(mutex_);
   dirty_ = false;
-  if (flush_fault_.empty() && ::fsync(descriptor_) != 0) {
+  if (flush_fault_.empty() && !flush_to_disk()) {
     flush_fault_ = system_fault(path_, "write");
   }
   if (!flush_fault_.empty()) throw OutputError(flush_fault_);
@@ -225,7 +286,7 @@ void Journal::flush_late() {
     wake_.wait_for(hold, kFlushAfter, [this] { return closing_; });
     if (!std::exchange(dirty_, false)) continue;
     hold.unlock();
-    const bool failed = ::fdatasync(descriptor_) != 0;
+    const bool failed = !flush_to_disk();
     const std::string fault = failed ? system_fault(path_, "write") : "";
     hold.lock();
     if (failed) flush_fault_ = fault;

@@ -4,55 +4,61 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
+#include "results/cell_records.hpp"
 #include "results/journal_scan.hpp"
 #include "results/json.hpp"
 #include "sweep/plan.hpp"
 
 namespace kvbench {
 
-enum class CellState : std::uint8_t { kMissing, kOk, kFailed, kSkipped };
-
 // The journal of one output folder, open for one run. A cell is known by its id alone, so a journal
 // that an earlier sweep began still serves every cell that both describe; its header is brought up
 // to date then. Lines are never taken away, only a torn last one is cut off.
 //
 // A line is written at once in one write(2) and reaches the disk at most one second later.
-class Journal {
+class Journal : public CellRecords {
  public:
   struct Options {
     bool fresh = false;  // begin anew, whatever is there
+    std::string shard;   // "2/3": the part of the plan that this run is to do; empty: all of it
   };
 
   // Creates `folder` where needed and locks it against other processes for the object's lifetime.
   // `run`: provenance of this run. Throws InputError where the folder cannot be written, another
-  // process is at work in it, or its journal is not one.
+  // process is at work in it, its journal is not one, or a dump that it speaks of has changed.
   Journal(const std::string& folder, const Plan& plan, Json run, Options options);
-  ~Journal();
+  ~Journal() override;
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
-  CellState state(std::size_t cell) const { return cells_[cell].state; }
-  std::size_t count(CellState state) const;
+  CellState state(std::size_t cell) const override { return cells_[cell].state; }
+  std::size_t count(CellState state) const override;
 
   // Appends the record of a cell of the plan. Not for concurrent use. Throws OutputError, after
   // cutting off what a failing disk left half-written.
   void append(std::size_t cell, const Json& record);
 
   // The last record of a cell whose state is not kMissing, as appended.
-  Json read(std::size_t cell) const;
+  Json read(std::size_t cell) const override;
 
   // Flushes to the disk; throws OutputError.
   void sync();
 
+  // Flushes the file at `path`, too, whenever the journal is flushed, and before it: for what a
+  // line promises to be there. Throws OutputError where it cannot be opened.
+  void flush_with(const std::string& path);
+
   // Of every run that added to the journal, this one included once it has.
-  const std::vector<Json>& provenance() const { return provenance_; }
-  // Cells found when the journal was opened, and whether another plan had begun it.
+  const std::vector<Json>& provenance() const override { return provenance_; }
+  // Cells of the plan found when the journal was opened, cells that it holds of other plans, and
+  // whether another plan had begun it.
   std::size_t resumed() const { return resumed_; }
+  std::size_t unused() const { return unused_.size(); }
   bool of_another_plan() const { return of_another_plan_; }
   std::int64_t damaged_lines() const { return damaged_; }
 
@@ -63,19 +69,23 @@ class Journal {
   };
 
   void lock(const std::string& folder);
-  void open_or_create(const Plan& plan, Options options);
+  void open_or_create(const Plan& plan, const Options& options);
+  void begin_anew(const Plan& plan, const Options& options);
   void create(const Json& header, std::int64_t copy_from, std::int64_t copy_to);
+  bool flush_to_disk() const;
   void flush_late();
 
   std::string path_;
   int lock_ = -1;
   int descriptor_ = -1;
+  int companion_ = -1;  // flushed with the journal
   std::int64_t size_ = 0;
   std::vector<Cell> cells_;  // per cell of the plan
   std::vector<Json> provenance_;
   Json run_;
   bool run_is_recorded_ = false;
   std::size_t resumed_ = 0;
+  std::set<std::string, std::less<>> unused_;  // ids
   bool of_another_plan_ = false;
   std::int64_t damaged_ = 0;
 

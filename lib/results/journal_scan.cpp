@@ -101,4 +101,24 @@ JournalScan scan_journal(int descriptor, const std::string& path,
   return scan;
 }
 
+std::string read_at(int descriptor, JournalLine part, const std::string& path) {
+  std::string text(static_cast<std::size_t>(part.size), '\0');
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t got = ::pread(descriptor, text.data() + done, text.size() - done,
+                                part.offset + static_cast<std::int64_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got == 0) throw OutputError(path + ": cannot read: it became shorter");
+    if (got < 0) throw OutputError(system_fault(path, "read"));
+    done += static_cast<std::size_t>(got);
+  }
+  return text;
+}
+
+Json read_record(int descriptor, JournalLine line, const std::string& path) {
+  Json record = Json::parse(read_at(descriptor, line, path));
+  record.erase("run");
+  return record;
+}
+
 }  // namespace kvbench

@@ -12,7 +12,7 @@
 namespace kvbench {
 
 inline constexpr const char* kJournalKind = "kvbench.journal";
-inline constexpr const char* kJournalSchema = "1.0.0";
+inline constexpr const char* kJournalSchema = "1.1.0";
 
 // Where a record lies in the file.
 struct JournalLine {
@@ -22,7 +22,7 @@ struct JournalLine {
 
 struct JournalScan {
   bool has_header = false;       // false: not one whole line (a new or torn journal)
-  Json header;                   // kind, schema_version, name, plan, dumps, config, provenance
+  Json header;                   // kind, schema_version, name, plan, shard, config, dumps, ..
   std::vector<Json> provenance;  // of every run that wrote to it, in order
   std::int64_t header_size = 0;  // bytes of the header line, its end included
   std::int64_t whole_size = 0;   // bytes up to the end of the last whole line
@@ -34,5 +34,11 @@ struct JournalScan {
 // known version; `path` is for messages.
 JournalScan scan_journal(int descriptor, const std::string& path,
                          const std::function<void(Json&&, JournalLine)>& record);
+
+// The bytes of a part of the file; throws OutputError where they cannot be read.
+std::string read_at(int descriptor, JournalLine part, const std::string& path);
+
+// The record of a line that scan_journal named, as it was appended.
+Json read_record(int descriptor, JournalLine line, const std::string& path);
 
 }  // namespace kvbench

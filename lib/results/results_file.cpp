@@ -17,11 +17,12 @@ std::string group_identity(const Json& dump, const Json& sequence, const Json& l
   return to_line(Json::array({dump, sequence, layer}));
 }
 
-// Group timings of the results file at `path`, cells and summary left aside; empty where there is
-// no such file or it is of another plan.
-std::map<std::string, Json> earlier_timing(const std::string& path, const Plan& plan) {
+// Adds the group timings of the results file at `path`, cells and summary left aside; none where
+// there is no such file or it is of another plan.
+void add_earlier_timing(const std::string& path, const Plan& plan,
+                        std::map<std::string, Json>& timing) {
   std::error_code fault;
-  if (!std::filesystem::is_regular_file(path, fault)) return {};
+  if (!std::filesystem::is_regular_file(path, fault)) return;
   std::ifstream in(path);
   std::string last_key;
   const Json::parser_callback_t drop_bulk = [&](int depth, Json::parse_event_t event,
@@ -33,20 +34,25 @@ std::map<std::string, Json> earlier_timing(const std::string& path, const Plan& 
   if (!old.is_object() || !old.contains("plan") || !old["plan"].is_object() ||
       old["plan"].value("hash", Json()) != plan.hash || !old.contains("groups") ||
       !old["groups"].is_array()) {
-    return {};
+    return;
   }
-  std::map<std::string, Json> timing;
   for (const Json& group : old["groups"]) {
-    if (!group.is_object() || !group.contains("timing")) continue;
-    timing[group_identity(group.value("dump", Json()), group.value("sequence", Json()),
-                          group.value("layer", Json()))] = group["timing"];
+    if (!group.is_object() || !group.contains("timing") || !group["timing"].is_object() ||
+        group["timing"].value("read_seconds", Json()).is_null()) {
+      continue;
+    }
+    timing.emplace(group_identity(group.value("dump", Json()), group.value("sequence", Json()),
+                                  group.value("layer", Json())),
+                   group["timing"]);
   }
-  return timing;
 }
 
 Json groups_json(const std::string& path, const Plan& plan,
-                 const std::vector<std::optional<GroupTiming>>& timing) {
-  const std::map<std::string, Json> earlier = earlier_timing(path, plan);
+                 const std::vector<std::optional<GroupTiming>>& timing,
+                 const std::vector<std::string>& also_timed_by) {
+  std::map<std::string, Json> earlier;
+  add_earlier_timing(path, plan, earlier);
+  for (const std::string& other : also_timed_by) add_earlier_timing(other, plan, earlier);
   Json groups = Json::array();
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     const PlannedGroup& group = plan.groups[g];
@@ -98,14 +104,15 @@ void write_member(AtomicFile& file, const char* key, const Json& value) {
 
 }  // namespace
 
-ResultsOutcome write_results(const std::string& path, const Plan& plan, const Journal& journal,
-                             const std::vector<std::optional<GroupTiming>>& timing) {
-  ResultsOutcome outcome{.ok = journal.count(CellState::kOk),
-                         .failed = journal.count(CellState::kFailed),
-                         .skipped = journal.count(CellState::kSkipped),
-                         .missing = journal.count(CellState::kMissing),
+ResultsOutcome write_results(const std::string& path, const Plan& plan, const CellRecords& records,
+                             const std::vector<std::optional<GroupTiming>>& timing,
+                             const std::vector<std::string>& also_timed_by) {
+  ResultsOutcome outcome{.ok = records.count(CellState::kOk),
+                         .failed = records.count(CellState::kFailed),
+                         .skipped = records.count(CellState::kSkipped),
+                         .missing = records.count(CellState::kMissing),
                          .summary = {}};
-  const Json groups = groups_json(path, plan, timing);
+  const Json groups = groups_json(path, plan, timing, also_timed_by);
   AtomicFile file(path);
   const auto member = [&](const char* key, const Json& value, const char* before = ",\n") {
     file.write(before);
@@ -116,7 +123,7 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Jo
   member("name", plan.name);
   member("status", outcome.complete() ? "complete" : "incomplete");
   member("config", plan.config);
-  member("provenance", journal.provenance());
+  member("provenance", records.provenance());
   member("plan", {{"hash", plan.hash},
                   {"cells", plan.cells.size()},
                   {"ok", outcome.ok},
@@ -128,8 +135,8 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Jo
   file.write(",\n  \"cells\": [");
   const char* separator = "\n    ";
   for (std::size_t i = 0; i < plan.cells.size(); ++i) {
-    if (journal.state(i) == CellState::kMissing) continue;
-    Json record = journal.read(i);
+    if (records.state(i) == CellState::kMissing) continue;
+    Json record = records.read(i);
     // The label is no part of a cell's identity: an earlier sweep may have called it otherwise.
     record["label"] = plan.cells[i].label;
     summary.add(record);

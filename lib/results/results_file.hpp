@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "results/journal.hpp"
+#include "results/cell_records.hpp"
 #include "results/json.hpp"
 #include "sweep/plan.hpp"
 
@@ -31,12 +31,13 @@ struct ResultsOutcome {
   bool complete() const { return missing == 0; }
 };
 
-// Writes `path` from what `journal` holds of `plan`, one record in memory at a time. `timing` per
-// group of the plan; where a group has none its timing is taken from the file that is replaced, if
-// that was of the same plan, else its numbers are null. Throws OutputError; nothing half-written
-// remains.
-ResultsOutcome write_results(const std::string& path, const Plan& plan, const Journal& journal,
-                             const std::vector<std::optional<GroupTiming>>& timing);
+// Writes `path` from what `records` hold of `plan`, one record in memory at a time. `timing` per
+// group of the plan; where a group has none it is taken from the file that is replaced, or from one
+// of the results files `also_timed_by`, where they are of the same plan; else its numbers are null.
+// Throws OutputError; nothing half-written remains.
+ResultsOutcome write_results(const std::string& path, const Plan& plan, const CellRecords& records,
+                             const std::vector<std::optional<GroupTiming>>& timing,
+                             const std::vector<std::string>& also_timed_by = {});
 
 // Reads a results file whole. Throws InputError where it is missing, no results file, or of another
 // major schema version.

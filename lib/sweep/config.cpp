@@ -33,7 +33,9 @@ class Reader {
   Reader(const json& document, SweepConfig& config, Faults& faults)
       : document_(document), config_(config), resolved_(config.resolved), faults_(faults) {}
 
-  void read(const std::string& folder, const std::vector<AlgorithmDescription>& algorithms) {
+  // `folder`: where relative dump paths start; none: dumps are named as they were found once.
+  void read(const std::optional<std::string>& folder,
+            const std::vector<AlgorithmDescription>& algorithms) {
     resolved_ = json::object();
     read_object(document_,
                 {"schema_version", "name", "dumps", "select", "replay", "evaluate", "seeds",
@@ -101,10 +103,11 @@ class Reader {
     resolved_["name"] = config_.name;
   }
 
-  void read_dumps(const std::string& folder) {
+  void read_dumps(const std::optional<std::string>& folder) {
     const json* given = required("dumps", "list the dumps to replay");
     if (given == nullptr) return;
-    config_.dumps = read_dump_paths(*given, folder, "/dumps", faults_);
+    config_.dumps = folder ? read_dump_paths(*given, *folder, "/dumps", faults_)
+                           : given->get<std::vector<std::string>>();
     resolved_["dumps"] = config_.dumps;
   }
 
@@ -324,6 +327,16 @@ SweepConfig parse_sweep(const std::string& text, const std::string& path,
   reader.read(folder_of(path), algorithms);
   if (policy == FaultPolicy::kThrow || !reader.dumps_known()) faults.throw_if_any();
   config.faults = faults.messages();
+  return config;
+}
+
+SweepConfig resolved_sweep(const nlohmann::json& resolved, const std::string& place,
+                           const std::vector<AlgorithmDescription>& algorithms) {
+  Faults faults(place);
+  SweepConfig config;
+  config.path = place;
+  Reader(resolved, config, faults).read(std::nullopt, algorithms);
+  faults.throw_if_any();
   return config;
 }
 

@@ -81,4 +81,8 @@ SweepConfig parse_sweep(const std::string& text, const std::string& path,
                         const std::vector<AlgorithmDescription>& algorithms,
                         FaultPolicy policy = FaultPolicy::kThrow);
 
+// A sweep as SweepConfig::resolved has it; its dumps need not be there. `place` begins messages.
+SweepConfig resolved_sweep(const nlohmann::json& resolved, const std::string& place,
+                           const std::vector<AlgorithmDescription>& algorithms);
+
 }  // namespace kvbench

@@ -353,6 +353,7 @@ Plan make_plan(const SweepConfig& config, std::vector<PlannedDump> dumps,
   plan.dumps = std::move(dumps);
   plan.rows = config.rows;
   plan.device = device;
+  plan.only = only;
   plan.element_bytes = config.element_bytes;
   plan.keep_rows = config.keep_rows;
   Planner(config, plan).build(only);

@@ -77,6 +77,7 @@ struct Plan {
   std::vector<PlannedCell> cells;
   nlohmann::json rows = "all";  // evaluate.rows as given
   std::string device = "cpu";
+  std::vector<std::string> only;  // globs that narrowed it
   int element_bytes = 2;
   bool keep_rows = false;
 };

@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import time
@@ -157,6 +158,80 @@ class Resume(Folder):
                        self.folder / "other")
         self.assertEqual(done.returncode, DONE, done.stderr)
         self.assertEqual(deterministic(results), deterministic(self.results("other")))
+
+    def test_what_a_changed_sweep_leaves_unused_is_said_and_stays(self):
+        self.run_sweep()
+        lines = self.journal()
+        narrow = self.sweep(seeds=[1, 5])
+        done = kvbench("run", "--config", narrow, "--out", self.folder / "out")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertIn("20 cells were there already", done.stderr)
+        self.assertIn("8 cells of other sweeps are left unused", done.stderr)
+        self.assertEqual(self.journal()[1:len(lines)], lines[1:])
+        done = kvbench("run", "--config", self.sweep(), "--out", self.folder / "out")
+        self.assertIn("28 cells were there already", done.stderr)
+
+    def test_a_dump_that_changed_is_refused_with_a_remedy(self):
+        dump = self.folder / "changing.h5"
+        shutil.copy(self.made / "tiny.h5", dump)
+        results = self.run_sweep(dumps=[str(dump)])
+        journal = self.journal()
+        dump.unlink()
+        done = kvbench("synth", "gaussian", "--out", dump, "--tokens", 96, "--d", 8, "--seed", 9)
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        config = self.sweep(dumps=[str(dump)])
+        refused = ("changing.h5", "has changed", results["dumps"][0]["fingerprint"], "--fresh")
+        done = kvbench("run", "--config", config, "--out", self.folder / "out")
+        self.assert_refused(done, *refused)
+        self.assertEqual(self.journal(), journal)
+        # Also after a sweep on another dump stood in that folder.
+        other = self.sweep(name="other")
+        done = kvbench("run", "--config", other, "--out", self.folder / "two")
+        done = kvbench("run", "--config", config, "--out", self.folder / "two")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        done = kvbench("run", "--config", other, "--out", self.folder / "two")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        dump.unlink()
+        kvbench("synth", "gaussian", "--out", dump, "--tokens", 96, "--d", 8, "--seed", 10)
+        done = kvbench("run", "--config", config, "--out", self.folder / "two")
+        self.assert_refused(done, "changing.h5", "has changed", "--fresh")
+        # --fresh begins anew; a dump that only moved is the same dump.
+        done = kvbench("run", "--config", config, "--out", self.folder / "two", "--fresh")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        dump.rename(self.folder / "moved.h5")
+        done = kvbench("run", "--config", self.sweep(dumps=[str(self.folder / "moved.h5")]),
+                       "--out", self.folder / "two")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertIn("14 cells were there already", done.stderr)
+
+    def test_rows_that_a_kill_left_half_written_are_put_together_again(self):
+        config = self.sweep(output={"rows": True})
+        self.run_sweep(output={"rows": True})
+        expected = (self.folder / "out/results.rows.h5").read_bytes()
+        process = self.start(self.long_sweep(name="long", output={"rows": True}), "torn")
+        self.wait_for_lines(process, 60, "torn")
+        process.kill()
+        process.communicate()
+        rows = self.folder / "torn/results.rows.h5"
+        self.assertTrue((self.folder / "torn/results.rows.h5.journal").exists())
+        # As if the kill had come in the middle of a write of the HDF5 library.
+        rows.write_bytes(rows.read_bytes()[:os.path.getsize(rows) // 2])
+        lines = self.journal("torn")
+        done = kvbench("run", "--config", self.folder / "long.json", "--out", self.folder / "torn")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        ids = [json.loads(line)["id"] for line in self.journal("torn")[1:]]
+        self.assertGreater(len(ids), len(lines))
+        self.assertEqual(len(ids), len(set(ids)), "a finished cell was computed twice")
+        done = kvbench("run", "--config", self.folder / "long.json", "--out", self.folder / "whole")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertEqual(rows.read_bytes(), (self.folder / "whole/results.rows.h5").read_bytes())
+        self.assertEqual({path.name for path in rows.parent.iterdir()},
+                         {"journal.jsonl", "journal.lock", "results.json", "results.rows.h5"})
+        # Rows that are gone altogether are computed again.
+        (self.folder / "out/results.rows.h5").unlink()
+        done = kvbench("run", "--config", config, "--out", self.folder / "out")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertEqual((self.folder / "out/results.rows.h5").read_bytes(), expected)
 
 
 if __name__ == "__main__":

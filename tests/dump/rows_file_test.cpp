@@ -94,3 +94,115 @@ TEST_CASE("a file that cannot be read is set aside, a place that cannot be writt
   CHECK(says(faults_of([&] { RowsFile file(folder.file("none/rows.h5")); }),
              {folder.file("none/rows.h5"), "cannot be written"}));
 }
+
+TEST_CASE("after a kill the file is put together from its journal, whatever became of the file") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("results.rows.h5");
+  {
+    RowsFile file(path);
+    file.write("aa", 1, rows_of({1, 2}, 1, 0.0));
+    file.write("bb", 2, rows_of({3}, 2, 5.0));
+    file.write("aa", 1, rows_of({1, 2}, 1, 7.0));
+  }
+  REQUIRE(std::filesystem::exists(path + ".journal"));  // nothing settled it
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+  CHECK(RowsReader(path).read("bb").errors.kept_mass == rows_of({3}, 2, 5.0).kept_mass);
+  RowsFile file(path);
+  CHECK_FALSE(file.started_anew());
+  CHECK(file.has("aa"));
+  CHECK(stored(path, "/aa/relative_l2").second == rows_of({1, 2}, 1, 7.0).relative_l2);
+  CHECK(stored(path, "/bb/kept_mass").second == rows_of({3}, 2, 5.0).kept_mass);
+}
+
+TEST_CASE("settled files of equal cells are equal byte by byte, and have no journal") {
+  const TemporaryFolder folder;
+  const std::string one = folder.file("one.h5");
+  const std::string two = folder.file("two.h5");
+  {
+    RowsFile file(one);
+    file.write("aa", 1, rows_of({1, 2}, 1, 0.0));
+    file.write("bb", 1, rows_of({3}, 1, 5.0));
+    file.write("other", 1, rows_of({3}, 1, 9.0));
+    file.settle({"bb", "none", "aa"});
+    CHECK(file.has("aa"));
+  }
+  {
+    RowsFile file(two);
+    file.write("bb", 1, rows_of({4}, 1, 50.0));
+  }
+  {
+    RowsFile file(two);  // begun by a run that was killed
+    file.write("other", 1, rows_of({3}, 1, 9.0));
+    file.write("bb", 1, rows_of({3}, 1, 5.0));
+    file.write("aa", 1, rows_of({1, 2}, 1, 0.0));
+    file.settle({"bb", "aa"});
+  }
+  for (const std::string& path : {one, two}) {
+    CHECK_FALSE(std::filesystem::exists(path + ".journal"));
+    CHECK_FALSE(std::filesystem::exists(path + ".tmp"));
+  }
+  std::ifstream a(one, std::ios::binary), b(two, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(a)), {});
+  CHECK(bytes == std::string((std::istreambuf_iterator<char>(b)), {}));
+  // Cells that are added later join those that were settled.
+  {
+    RowsFile file(one);
+    file.write("cc", 1, rows_of({8}, 1, 1.0));
+  }
+  CHECK(RowsReader(one).has("aa"));
+  CHECK(RowsReader(one).has("cc"));
+  CHECK_FALSE(RowsReader(one).has("dd"));
+}
+
+TEST_CASE("a journal of rows cut at any byte loses the torn record and nothing else") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("rows.journal");
+  const CellRows first{2, rows_of({1, 5}, 2, 0.0)};
+  std::uintmax_t first_end = 0;
+  {
+    RowsJournal journal(path, RowsJournal::Access::kWrite);
+    journal.append("aa", first);
+    first_end = std::filesystem::file_size(path);
+    journal.append("bb", {1, rows_of({7}, 1, 3.0)});
+  }
+  const std::uintmax_t whole = std::filesystem::file_size(path);
+  const std::string original = folder.file("whole.journal");
+  std::filesystem::copy_file(path, original);
+  for (std::uintmax_t cut = whole; cut-- > 0;) {
+    std::filesystem::copy_file(original, path, std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::resize_file(path, cut);
+    {
+      const RowsJournal journal(path, RowsJournal::Access::kRead);
+      REQUIRE(journal.cells().size() == (cut >= first_end ? 1 : 0));
+      if (cut >= first_end) REQUIRE(journal.read("aa").errors.rows == first.errors.rows);
+    }
+    if (cut % 50 != 0) continue;
+    RowsJournal again(path, RowsJournal::Access::kWrite);
+    again.append("bb", {1, rows_of({7}, 1, 3.0)});
+    CHECK(again.read("bb").errors.kept_mass == rows_of({7}, 1, 3.0).kept_mass);
+    CHECK(again.cells().size() == (cut >= first_end ? 2 : 1));
+  }
+}
+
+TEST_CASE("a record of rows that was damaged, or asks for too much, ends the journal there") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("rows.journal");
+  {
+    RowsJournal journal(path, RowsJournal::Access::kWrite);
+    journal.append("aa", {1, rows_of({1}, 1, 0.0)});
+    journal.append("bb", {1, rows_of({2}, 1, 1.0)});
+  }
+  const auto size = static_cast<std::streamoff>(std::filesystem::file_size(path));
+  for (const std::streamoff place : {size / 2 + 8, size / 2 + 24, size - 20}) {
+    std::filesystem::copy_file(path, path + ".damaged",
+                               std::filesystem::copy_options::overwrite_existing);
+    {
+      std::fstream file(path + ".damaged", std::ios::binary | std::ios::in | std::ios::out);
+      file.seekp(place);
+      file.put('\x7f');
+    }
+    const RowsJournal journal(path + ".damaged", RowsJournal::Access::kRead);
+    CHECK(journal.has("aa"));
+    CHECK_FALSE(journal.has("bb"));
+  }
+}

@@ -23,7 +23,7 @@ struct Output {
     return cell_record(plan, plan.cells[cell], made_result(error), "again");
   }
   std::unique_ptr<Journal> open(const std::string& run = "1", bool fresh = false) const {
-    return std::make_unique<Journal>(out, plan, Json{{"run", run}}, Journal::Options{fresh});
+    return std::make_unique<Journal>(out, plan, Json{{"run", run}}, Journal::Options{fresh, {}});
   }
   // A journal with the records of the first cells.
   void write(std::size_t cells) const {
@@ -153,6 +153,65 @@ TEST_CASE_FIXTURE(Output, "another plan takes over the cells that both describe,
   CHECK(Json::parse(after[0])["plan"]["hash"] == wider.hash);
   for (std::size_t i = 1; i < before.size(); ++i) CHECK(after[i] == before[i]);
   CHECK(open("3")->resumed() == 3);
+}
+
+TEST_CASE_FIXTURE(Output, "cells of other plans are counted once each, and lead nobody astray") {
+  write(12);
+  const Plan narrower = made_plan(folder, "\"seeds\": [7]");
+  {
+    Journal journal(out, narrower, Json{{"run", "2"}}, {});
+    CHECK(journal.resumed() + journal.unused() == 12);
+    CHECK(journal.unused() > 0);
+    for (std::size_t c = 0; c < narrower.cells.size(); ++c) {
+      if (journal.state(c) == CellState::kMissing) {
+        journal.append(c, failed_record(narrower, narrower.cells[c], "x", "again"));
+      }
+    }
+  }
+  CHECK(open("3")->resumed() >= 12);
+}
+
+TEST_CASE_FIXTURE(Output,
+                  "the header follows what the folder stands for, also under the same ids") {
+  write(3);
+  const std::vector<std::string> before = lines_of(read_text(path));
+  Plan renamed = plan;
+  renamed.name = "other";
+  renamed.config["name"] = "other";
+  {
+    const Journal journal(out, renamed, Json{{"run", "2"}}, {.fresh = false, .shard = "2/3"});
+    CHECK_FALSE(journal.of_another_plan());
+    CHECK(journal.resumed() == 3);
+    CHECK(to_line(journal.read(2)) == to_line(record(2)));
+  }
+  const std::vector<std::string> after = lines_of(read_text(path));
+  const Json header = Json::parse(after[0]);
+  CHECK(header["config"]["name"] == "other");
+  CHECK(header["shard"] == "2/3");
+  CHECK(header["provenance"].size() == 1);
+  CHECK(std::equal(before.begin() + 1, before.end(), after.begin() + 1, after.end()));
+}
+
+TEST_CASE_FIXTURE(Output, "a dump that changed under its name is refused, one that moved is not") {
+  write(3);
+  const std::string text = read_text(path);
+  const auto with_dump = [&](const std::string& dump_path, const std::string& fingerprint) {
+    Plan other = plan;
+    other.dumps[0].path = dump_path;
+    other.dumps[0].fingerprint = fingerprint;
+    other.hash = "other";
+    return other;
+  };
+  const std::string dump_path = plan.dumps[0].path;
+  CHECK_THROWS_WITH_AS(Journal(out, with_dump(dump_path, "new"), Json(), {}),
+                       doctest::Contains("has changed since"), InputError);
+  CHECK(read_text(path) == text);
+  CHECK_NOTHROW(Journal(out, with_dump("/moved", plan.dumps[0].fingerprint), Json(), {}));
+  // Remembered while another dump stands in the folder.
+  CHECK_NOTHROW(Journal(out, with_dump("/third", "third"), Json(), {}));
+  CHECK_THROWS_AS(Journal(out, with_dump("/moved", "new"), Json(), {}), InputError);
+  CHECK_NOTHROW(Journal(out, with_dump("/moved", plan.dumps[0].fingerprint), Json(), {}));
+  CHECK_NOTHROW(Journal(out, with_dump("/moved", "new"), Json(), {.fresh = true, .shard = ""}));
 }
 
 TEST_CASE_FIXTURE(Output, "fresh begins a new journal") {

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "results/atomic_file.hpp"
+#include "results/journal.hpp"
 #include "results/made_results.hpp"
 #include "results/record.hpp"
 

@@ -1,0 +1,50 @@
+// Per-row values in the order in which cells finished: what results.rows.h5 is put together from,
+// and again after a kill, since HDF5 does not survive one in the middle of a write.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "metrics/errors.hpp"
+
+namespace kvbench {
+
+// The per-row values of one cell; `group`: query heads.
+struct CellRows {
+  int group = 1;
+  RowErrors errors;
+};
+
+// A file that only grows, one record per cell, each written at once and carrying its checksum; what
+// follows the last whole record is cut off when it is opened for writing. Bytes are this machine's:
+// the file lives beside an unfinished run and nowhere else.
+class RowsJournal {
+ public:
+  enum class Access { kRead, kWrite };
+  // Opens for reading or, creating it where needed, for appending. Throws InputError.
+  RowsJournal(const std::string& path, Access access);
+  ~RowsJournal();
+  RowsJournal(const RowsJournal&) = delete;
+  RowsJournal& operator=(const RowsJournal&) = delete;
+
+  // The last record of a cell holds. Throws InputError where the disk refuses it.
+  void append(const std::string& cell_id, const CellRows& cell);
+  // Throws InputError where it cannot be read.
+  CellRows read(const std::string& cell_id) const;
+  bool has(const std::string& cell_id) const { return place_of_.count(cell_id) != 0; }
+  // Per cell, where its record begins; ascending ids.
+  const std::map<std::string, std::int64_t>& cells() const { return place_of_; }
+  // To the disk. Throws InputError.
+  void sync();
+
+ private:
+  void scan();
+
+  std::string path_;
+  int descriptor_ = -1;
+  std::int64_t size_ = 0;
+  std::map<std::string, std::int64_t> place_of_;
+};
+
+}  // namespace kvbench

@@ -1,0 +1,30 @@
+// The finished cells of a plan, wherever they are kept: what results.json is made from.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "results/json.hpp"
+
+namespace kvbench {
+
+enum class CellState : std::uint8_t { kMissing, kOk, kFailed, kSkipped };
+
+// By the `status` of a cell's record.
+CellState state_of(const Json& record);
+
+// Cells are known by their place in the plan.
+class CellRecords {
+ public:
+  virtual ~CellRecords() = default;
+
+  virtual CellState state(std::size_t cell) const = 0;
+  virtual std::size_t count(CellState state) const = 0;
+  // The record of a cell whose state is not kMissing.
+  virtual Json read(std::size_t cell) const = 0;
+  // Of every run that added to them.
+  virtual const std::vector<Json>& provenance() const = 0;
+};
+
+}  // namespace kvbench

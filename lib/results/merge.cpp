@@ -1,0 +1,201 @@
+#include "results/merge.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "core/error.hpp"
+#include "results/atomic_file.hpp"
+#include "sweep/shard.hpp"
+
+namespace kvbench {
+namespace {
+
+// What of a record must not depend on who computed it.
+Json deterministic(Json record) {
+  for (const char* key : {"timing", "repro", "label"}) record.erase(key);
+  return record;
+}
+
+// A header as far as all shards of a plan share it. Dumps may lie elsewhere on another machine.
+Json shared_part(const Json& header) {
+  Json part = {{"device", header.value("device", Json())},
+               {"config", header.value("config", Json())},
+               {"plan", header.value("plan", Json())}};
+  if (part["config"].is_object()) part["config"].erase("dumps");
+  return part;
+}
+
+// "/config/seeds/count is 3 here, 2 in a": the first place where two documents differ.
+std::string difference(const Json& here, const Json& there, const std::string& other) {
+  for (const Json& step : Json::diff(there, here)) {
+    const Json::json_pointer place(step.at("path").get<std::string>());
+    const auto at = [&](const Json& document) {
+      return document.contains(place) ? to_line(document.at(place)) : std::string("absent");
+    };
+    return place.to_string() + " is " + at(here) + " here and " + at(there) + " in " + other;
+  }
+  return "";
+}
+
+int shards_of(const Json& header) {
+  const Json shard = header.value("shard", Json());
+  return shard.is_string() ? read_shard(shard).count : 0;
+}
+
+}  // namespace
+
+// A record as one journal holds it, before it is known where it belongs.
+struct MergedJournals::Found {
+  std::string id;
+  CellState state;
+  JournalLine line;
+};
+
+MergedJournals::MergedJournals(const std::vector<std::string>& folders,
+                               const std::vector<AlgorithmDescription>& algorithms) {
+  try {
+    open(folders, algorithms);
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+MergedJournals::~MergedJournals() { close(); }
+
+void MergedJournals::close() {
+  for (const Source& source : sources_) {
+    if (source.descriptor >= 0) ::close(source.descriptor);
+  }
+}
+
+void MergedJournals::open(const std::vector<std::string>& folders,
+                          const std::vector<AlgorithmDescription>& algorithms) {
+  for (const std::string& folder : folders) {
+    Source source{
+        .folder = folder, .path = folder + "/journal.jsonl", .descriptor = -1, .header = {}};
+    source.descriptor = ::open(source.path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (source.descriptor < 0) {
+      if (errno != ENOENT) throw InputError(system_fault(source.path, "open"));
+      absent_.push_back(folder);
+      continue;
+    }
+    sources_.push_back(source);
+    std::vector<Found> found;
+    JournalScan scan =
+        scan_journal(source.descriptor, source.path, [&](Json&& record, JournalLine line) {
+          found.push_back({record["id"].get<std::string>(), state_of(record), line});
+        });
+    if (!scan.has_header) {  // its run was killed before it wrote a line
+      ::close(source.descriptor);
+      sources_.pop_back();
+      absent_.push_back(folder);
+      continue;
+    }
+    sources_.back().header = std::move(scan.header);
+    const Json& header = sources_.back().header;
+    if (sources_.size() == 1) {
+      const Json plan = header.value("plan", Json());
+      const Json hash = plan.is_object() ? plan.value("hash", Json()) : Json();
+      plan_ = plan_from_document(header, hash.is_string() ? hash.get<std::string>() : "",
+                                 source.path, algorithms);
+      cells_.resize(plan_.cells.size());
+      shards_ = shards_of(header);
+    } else {
+      refuse_other_plan(sources_.back());
+      if (shards_of(header) != shards_) shards_ = 0;
+    }
+    take(static_cast<std::uint32_t>(sources_.size() - 1), found);
+    provenance_.insert(provenance_.end(), scan.provenance.begin(), scan.provenance.end());
+  }
+  if (sources_.empty()) {
+    std::vector<std::string> faults;
+    for (const std::string& folder : absent_) {
+      faults.push_back(folder +
+                       ": holds no journal.jsonl; name the output folders of `kvbench run`");
+    }
+    throw InputError(faults);
+  }
+  compare_builds();
+}
+
+void MergedJournals::refuse_other_plan(const Source& source) const {
+  const Source& first = sources_.front();
+  const Json here = shared_part(source.header);
+  const Json there = shared_part(first.header);
+  if (here == there) return;
+  const bool other_device = here["device"] != there["device"];
+  throw InputError(source.path + ": is of another plan than " + first.path + ": " +
+                   difference(here, there, first.folder) +
+                   (other_device ? "; values of two devices differ in their last bits: run all "
+                                   "shards with the same --device"
+                                 : "; merge shards of one sweep only"));
+}
+
+void MergedJournals::take(std::uint32_t journal, const std::vector<Found>& found) {
+  // Within a journal the last record of a cell holds.
+  std::unordered_map<std::string_view, const Found*> last;
+  for (const Found& each : found) last[each.id] = &each;
+  for (std::size_t c = 0; c < cells_.size(); ++c) {
+    const auto place = last.find(plan_.cells[c].id);
+    if (place == last.end()) continue;
+    take_one(c, {journal, place->second->state, place->second->line});
+  }
+}
+
+void MergedJournals::take_one(std::size_t cell, const Cell& found) {
+  Cell& held = cells_[cell];
+  if (held.state == CellState::kMissing) {
+    held = found;
+    return;
+  }
+  if (held.state != CellState::kOk || found.state != CellState::kOk) {
+    if (found.state == CellState::kOk) held = found;
+    return;
+  }
+  const Source& a = sources_[held.journal];
+  const Source& b = sources_[found.journal];
+  const Json here = deterministic(read_record(b.descriptor, found.line, b.path));
+  const Json there = deterministic(read_record(a.descriptor, held.line, a.path));
+  if (here == there) return;
+  throw InputError(b.path + ": cell " + plan_.cells[cell].id + " (" +
+                   cell_path(plan_, plan_.cells[cell]) + "): " + difference(here, there, a.folder) +
+                   "; leave one of the two folders out");
+}
+
+void MergedJournals::compare_builds() {
+  for (const char* key : {"version", "git", "compiler", "flags", "isa"}) {
+    std::set<std::string> values;
+    for (const Json& run : provenance_) {
+      if (run.is_object()) values.insert(to_line(run.value(key, Json())));
+    }
+    if (values.size() > 1) differing_builds_.emplace_back(key);
+  }
+}
+
+std::vector<std::string> MergedJournals::folders() const {
+  std::vector<std::string> names;
+  for (const Source& source : sources_) names.push_back(source.folder);
+  return names;
+}
+
+std::size_t MergedJournals::count(CellState state) const {
+  return static_cast<std::size_t>(std::count_if(
+      cells_.begin(), cells_.end(), [state](const Cell& cell) { return cell.state == state; }));
+}
+
+Json MergedJournals::read(std::size_t cell) const {
+  const Cell& found = cells_[cell];
+  const Source& source = sources_[found.journal];
+  return read_record(source.descriptor, found.line, source.path);
+}
+
+}  // namespace kvbench

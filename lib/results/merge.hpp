@@ -1,0 +1,74 @@
+// The journals of several output folders, taken together as one: shards of a plan, merged.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "results/cell_records.hpp"
+#include "results/journal_scan.hpp"
+#include "sweep/plan_document.hpp"
+
+namespace kvbench {
+
+class MergedJournals : public CellRecords {
+ public:
+  // Reads `folder`/journal.jsonl of each folder; the plan is made again from what they say, the
+  // dumps are not needed. A folder without a journal is listed under absent(). Throws InputError
+  // where none has one, where journals are of different plans, or where two of them disagree on
+  // the values of a cell.
+  MergedJournals(const std::vector<std::string>& folders,
+                 const std::vector<AlgorithmDescription>& algorithms);
+  ~MergedJournals() override;
+  MergedJournals(const MergedJournals&) = delete;
+  MergedJournals& operator=(const MergedJournals&) = delete;
+
+  const Plan& plan() const { return plan_; }
+  const std::vector<std::string>& absent() const { return absent_; }
+  // The folders that have a journal, as given.
+  std::vector<std::string> folders() const;
+  // Of the plan, as the journals' runs were told; 0 where they were not, or not the same.
+  int shards() const { return shards_; }
+  // Index into folders() of the journal that holds a cell whose state is not kMissing.
+  std::size_t folder_of(std::size_t cell) const { return cells_[cell].journal; }
+  // In which of version, git, compiler, flags and isa (instruction set) the journals' runs differ:
+  // values may then differ, too, if only in their last bits.
+  const std::vector<std::string>& differing_builds() const { return differing_builds_; }
+
+  CellState state(std::size_t cell) const override { return cells_[cell].state; }
+  std::size_t count(CellState state) const override;
+  Json read(std::size_t cell) const override;
+  const std::vector<Json>& provenance() const override { return provenance_; }
+
+ private:
+  struct Source {
+    std::string folder;
+    std::string path;  // of the journal
+    int descriptor = -1;
+    Json header;
+  };
+  struct Cell {
+    std::uint32_t journal = 0;
+    CellState state = CellState::kMissing;
+    JournalLine line;
+  };
+  struct Found;
+
+  void open(const std::vector<std::string>& folders,
+            const std::vector<AlgorithmDescription>& algorithms);
+  void refuse_other_plan(const Source& source) const;
+  void take(std::uint32_t journal, const std::vector<Found>& found);
+  void take_one(std::size_t cell, const Cell& found);
+  void compare_builds();
+  void close();
+
+  Plan plan_;
+  std::vector<Source> sources_;
+  std::vector<Cell> cells_;
+  std::vector<std::string> absent_;
+  std::vector<Json> provenance_;
+  std::vector<std::string> differing_builds_;
+  int shards_ = 0;
+};
+
+}  // namespace kvbench

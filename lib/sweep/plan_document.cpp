@@ -1,0 +1,121 @@
+#include "sweep/plan_document.hpp"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+using nlohmann::json;
+
+json dump_json(const PlannedDump& dump) {
+  json ropes = json::array();
+  std::map<const Rope*, std::size_t> place_of;
+  json sequences = json::array();
+  for (const PlannedSequence& sequence : dump.sequences) {
+    json layers = json::array();
+    for (const PlannedLayer& layer : sequence.layers) {
+      const StreamShape& shape = layer.shape;
+      json entry = {{"index", layer.index},
+                    {"kv_heads", layer.kv_heads},
+                    {"tokens", shape.tokens},
+                    {"d", shape.d},
+                    {"dv", shape.dv},
+                    {"group", shape.group},
+                    {"first_query", shape.first_query},
+                    {"window", shape.window},
+                    {"scale", shape.scale},
+                    {"softcap", shape.softcap}};
+      if (shape.rope) {
+        const auto [place, is_new] = place_of.emplace(shape.rope.get(), ropes.size());
+        if (is_new) {
+          ropes.push_back(
+              {{"inv_freq", shape.rope->inv_freq}, {"interleaved", shape.rope->interleaved}});
+        }
+        entry["rope"] = place->second;
+      }
+      layers.push_back(std::move(entry));
+    }
+    json entry = {{"name", sequence.name}, {"layers", std::move(layers)}};
+    if (sequence.prompt_tokens) entry["prompt_tokens"] = *sequence.prompt_tokens;
+    sequences.push_back(std::move(entry));
+  }
+  return {{"path", dump.path},         {"fingerprint", dump.fingerprint},
+          {"model", dump.model},       {"n_layers", dump.n_layers},
+          {"ropes", std::move(ropes)}, {"sequences", std::move(sequences)}};
+}
+
+PlannedDump dump_of(const json& document) {
+  PlannedDump dump;
+  dump.path = document.at("path");
+  dump.fingerprint = document.at("fingerprint");
+  dump.model = document.at("model");
+  dump.n_layers = document.at("n_layers");
+  std::vector<std::shared_ptr<const Rope>> ropes;
+  for (const json& entry : document.at("ropes")) {
+    Rope rope;
+    rope.inv_freq = entry.at("inv_freq").get<std::vector<double>>();
+    rope.interleaved = entry.at("interleaved");
+    ropes.push_back(std::make_shared<const Rope>(std::move(rope)));
+  }
+  for (const json& given : document.at("sequences")) {
+    PlannedSequence& sequence = dump.sequences.emplace_back();
+    sequence.name = given.at("name");
+    if (given.contains("prompt_tokens")) sequence.prompt_tokens = given["prompt_tokens"];
+    for (const json& entry : given.at("layers")) {
+      PlannedLayer& layer = sequence.layers.emplace_back();
+      layer.index = entry.at("index");
+      layer.kv_heads = entry.at("kv_heads");
+      StreamShape& shape = layer.shape;
+      shape.tokens = entry.at("tokens");
+      shape.d = entry.at("d");
+      shape.dv = entry.at("dv");
+      shape.group = entry.at("group");
+      shape.first_query = entry.at("first_query");
+      shape.window = entry.at("window");
+      shape.scale = entry.at("scale");
+      shape.softcap = entry.at("softcap");
+      shape.n_layers = dump.n_layers;
+      if (entry.contains("rope")) shape.rope = ropes.at(entry["rope"]);
+    }
+  }
+  return dump;
+}
+
+}  // namespace
+
+json plan_document(const Plan& plan) {
+  json dumps = json::array();
+  for (const PlannedDump& dump : plan.dumps) dumps.push_back(dump_json(dump));
+  return {{"config", plan.config},
+          {"only", plan.only},
+          {"device", plan.device},
+          {"dumps", std::move(dumps)}};
+}
+
+Plan plan_from_document(const json& document, const std::string& hash, const std::string& place,
+                        const std::vector<AlgorithmDescription>& algorithms) {
+  const std::string remedy =
+      "; merge with the version that ran it, which its header names under provenance";
+  try {
+    std::vector<PlannedDump> dumps;
+    for (const json& dump : document.at("dumps")) dumps.push_back(dump_of(dump));
+    const SweepConfig config = resolved_sweep(document.at("config"), place, algorithms);
+    Plan plan =
+        make_plan(config, std::move(dumps), document.at("only").get<std::vector<std::string>>(),
+                  document.at("device"));
+    if (plan.hash == hash) return plan;
+  } catch (const nlohmann::json::exception& error) {
+    throw InputError(place + ": its header does not say what was planned (" + error.what() + ")" +
+                     remedy);
+  } catch (const std::out_of_range&) {
+    throw InputError(place + ": its header names RoPE data that it does not hold" + remedy);
+  }
+  throw InputError(place + ": this version of kvbench makes other cells of that sweep" + remedy);
+}
+
+}  // namespace kvbench

@@ -1,0 +1,23 @@
+// A plan written down, so that it can be made again where its dumps are not at hand.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "algorithms/algorithm.hpp"
+#include "sweep/plan.hpp"
+
+namespace kvbench {
+
+// What a plan is made from: the resolved sweep, `--only`, the device, and of each dump path,
+// fingerprint, model and structure. Cells are not listed: they follow.
+nlohmann::json plan_document(const Plan& plan);
+
+// The plan again, without a look at the dumps. `place` begins messages. Throws InputError where
+// the document is none, or where this program would plan otherwise than `hash`.
+Plan plan_from_document(const nlohmann::json& document, const std::string& hash,
+                        const std::string& place,
+                        const std::vector<AlgorithmDescription>& algorithms);
+
+}  // namespace kvbench

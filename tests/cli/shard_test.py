@@ -1,0 +1,248 @@
+"""`--shard` and `merge`: however a sweep is cut, the merged result is that of one run."""
+
+import json
+import random
+import shutil
+import subprocess
+import unittest
+
+from program import (BAD_INPUT, DONE, FAILED_CELLS, INCOMPLETE, PROGRAM, Folder, deterministic,
+                     kvbench, strict_json)
+
+# Deterministic and randomised cells, and some that are skipped.
+FOUR = [{"algorithm": "exact"},
+        {"algorithm": "window", "params": {"budget": [8, 32]}, "label": "recent"},
+        {"algorithm": "uniform", "params": {"T": [1, 2], "sinks": 4}},
+        {"algorithm": "streaming_llm", "params": {"budget": [3, 16], "sinks": 4}}]
+
+
+class Shards(Folder):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.synth("deep.h5", "--tokens", 128, "--d", 8, "--layers", 5, "--seed", 1)
+
+    def many(self, **more):
+        """A sweep of seven groups in two dumps."""
+        return self.sweep(**{"algorithms": FOUR, **more,
+                             "dumps": [str(self.made / "tiny.h5"), str(self.made / "deep.h5")]})
+
+    def run_shard(self, config, shard, out, *options, expect=DONE):
+        done = kvbench("run", "--config", config, "--shard", shard, "--out", self.folder / out,
+                       *options)
+        self.assertEqual(done.returncode, expect, done.stderr)
+        return done
+
+    def merge(self, *folders, out="merged/results.json", expect=DONE):
+        done = kvbench("merge", *(self.folder / folder for folder in folders), "--out",
+                       self.folder / out)
+        self.assertEqual(done.returncode, expect, done.stderr)
+        self.assertEqual(done.stdout, "")
+        return done
+
+    def whole(self, config):
+        done = kvbench("run", "--config", config, "--out", self.folder / "whole")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        return self.results("whole")
+
+    def test_merged_shards_equal_the_unsharded_run_byte_for_byte(self):
+        config = self.many(output={"rows": True})
+        expected = deterministic(self.whole(config))
+        rows = (self.folder / "whole/results.rows.h5").read_bytes()
+        for count in (2, 3, 9):
+            folders = [f"{count}-{index}" for index in range(1, count + 1)]
+            for index, folder in enumerate(folders, 1):
+                self.run_shard(config, f"{index}/{count}", folder, "--threads", 1 + index % 3)
+            random.Random(count).shuffle(folders)
+            self.merge(*folders, out=f"merged-{count}/results.json")
+            merged = self.results(f"merged-{count}")
+            self.assertEqual(deterministic(merged), expected)
+            self.assertEqual(merged["status"], "complete")
+            self.assertEqual(len(merged["provenance"]), count)
+            self.assertEqual((self.folder / f"merged-{count}/results.rows.h5").read_bytes(), rows)
+            for group in merged["groups"]:
+                self.assertIsNotNone(group["timing"]["read_seconds"])
+
+    def test_every_cell_falls_to_one_shard_and_plan_says_to_which(self):
+        config = self.many()
+        whole = strict_json(kvbench("plan", "--config", config, "--json").stdout)
+        dealt = []
+        for index in (1, 2, 3):
+            done = kvbench("plan", "--config", config, "--json", "--shard", f"{index}/3")
+            plan = strict_json(done.stdout)
+            self.assertEqual((plan["hash"], plan["shard"]), (whole["hash"], f"{index}/3"))
+            ids = [cell["id"] for cell in plan["cell_list"]]
+            self.assertEqual(len(ids), plan["cells"])
+            self.run_shard(config, f"{index}/3", f"s{index}")
+            results = self.results(f"s{index}")
+            self.assertEqual([cell["id"] for cell in results["cells"]], ids)
+            self.assertEqual(results["status"], "incomplete")
+            self.assertEqual(results["plan"]["cells"], whole["cells"])
+            self.assertEqual(results["config"], whole["config"])
+            dealt += ids
+            self.assertIn(f"shard {index}/3",
+                          kvbench("plan", "--config", config, "--shard", f"{index}/3").stdout)
+        self.assertEqual(sorted(dealt), sorted(cell["id"] for cell in whole["cell_list"]))
+
+    def test_shards_of_one_folder_add_up(self):
+        config = self.many()
+        for index in (1, 2, 3):
+            self.run_shard(config, f"{index}/3", "one")
+        self.assertEqual(self.results("one")["status"], "complete")
+        self.assertEqual(deterministic(self.results("one")), deterministic(self.whole(config)))
+
+    def test_a_shard_without_groups_is_done_at_once(self):
+        config = self.sweep()
+        self.run_shard(config, "3/3", "third")
+        self.assertEqual(self.results("third")["cells"], [])
+        self.run_shard(config, "1/3", "first")
+        self.run_shard(config, "2/3", "second")
+        self.merge("first", "second", "third")
+
+    def test_missing_shards_are_named_and_exit_5(self):
+        config = self.many()
+        self.run_shard(config, "1/3", "s1")
+        self.run_shard(config, "3/3", "s3")
+        second = strict_json(kvbench("plan", "--config", config, "--json", "--shard", "2/3").stdout)
+        # With and without the folder of the shard that never ran.
+        for folders in (("s1", "s3"), ("s1", "s2", "s3")):
+            done = self.merge(*folders, expect=INCOMPLETE)
+            self.assertIn(f"{second['cells']} of ", done.stderr)
+            self.assertIn("shard 2/3", done.stderr)
+            self.assertNotIn("shard 1/3", done.stderr)
+            self.assertIn(second["cell_list"][0]["id"], done.stderr)
+            for group in second["groups"]:
+                self.assertIn(f"{group['dump']}, sequence {group['sequence']}, "
+                              f"layer {group['layer']}", done.stderr)
+            merged = self.results("merged")
+            self.assertEqual(merged["status"], "incomplete")
+        self.assertIn("s2: holds no journal", done.stderr)
+        self.run_shard(config, "2/3", "s2")
+        self.merge("s1", "s2", "s3")
+        self.assertEqual(deterministic(self.results("merged")), deterministic(self.whole(config)))
+
+    def test_the_dumps_are_not_needed_to_merge(self):
+        for name in ("tiny.h5", "deep.h5"):
+            shutil.copy(self.made / name, self.folder / name)
+        config = self.sweep(algorithms=FOUR, dumps=["tiny.h5", "deep.h5"])
+        self.run_shard(config, "1/2", "s1")
+        self.run_shard(config, "2/2", "s2")
+        expected = deterministic(self.whole(config))
+        for name in ("tiny.h5", "deep.h5", "small.json"):
+            (self.folder / name).unlink()
+        self.merge("s1", "s2")
+        self.assertEqual(deterministic(self.results("merged")), expected)
+
+    def test_only_and_set_narrow_what_is_merged(self):
+        config = self.many()
+        narrowed = ("--only", "uniform/*/*/*/*", "--only", "window/*/*/*/0", "--set", "/seeds=[4]")
+        for index in (1, 2):
+            self.run_shard(config, f"{index}/2", f"s{index}", *narrowed)
+        self.merge("s1", "s2")
+        done = kvbench("run", "--config", config, "--out", self.folder / "whole", *narrowed)
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertEqual(deterministic(self.results("merged")),
+                         deterministic(self.results("whole")))
+
+    def test_foreign_plans_are_refused_with_the_place_where_they_differ(self):
+        self.run_shard(self.many(), "1/2", "s1")
+        self.run_shard(self.many(seeds=[0, 2]), "2/2", "s2")
+        relabelled = [dict(FOUR[0], label="truth")] + FOUR[1:]
+        self.run_shard(self.many(algorithms=relabelled), "2/2", "s3")
+        before = sorted(self.folder.rglob("*"))
+        for folder, words in (("s2", ["s2/journal.jsonl", "another plan", "/config/seeds/1"]),
+                              ("s3", ["s3/journal.jsonl", "/config/algorithms/0/label"])):
+            self.assert_refused(self.merge("s1", folder, expect=BAD_INPUT), *words)
+        self.assertEqual(sorted(self.folder.rglob("*")), before)
+
+    def test_shards_of_two_devices_are_refused(self):
+        config = self.many()
+        self.run_shard(config, "1/2", "s1")
+        self.run_shard(config, "2/2", "s2")
+        path = self.folder / "s2/journal.jsonl"
+        header, *lines = path.read_text().splitlines()
+        header = json.loads(header)
+        header["device"] = "cuda"
+        path.write_text("\n".join([json.dumps(header), *lines]) + "\n")
+        self.assert_refused(self.merge("s1", "s2", expect=BAD_INPUT), "/device", "--device")
+
+    def test_folders_that_are_none_and_places_that_cannot_be_written(self):
+        self.run_shard(self.many(), "1/2", "s1")
+        self.assert_refused(self.merge("none", expect=BAD_INPUT), "none", "journal.jsonl")
+        self.assert_refused(self.merge("s1", out="s1", expect=BAD_INPUT), "s1", "--out")
+        self.assert_refused(self.merge("s1", out="s1/journal.jsonl/x.json", expect=BAD_INPUT),
+                            "--out")
+        self.assert_refused(kvbench("merge", self.folder / "s1"), "--out")
+        self.assert_refused(kvbench("merge", "--out", self.folder / "x.json"), "DIR")
+        (self.folder / "diary").mkdir()
+        (self.folder / "diary/journal.jsonl").write_text("dear diary\n")
+        self.assert_refused(self.merge("s1", "diary", expect=BAD_INPUT), "is not a kvbench journal")
+
+    def test_words_that_are_no_shard(self):
+        config = self.many()
+        for words in ("0/2", "3/2", "1", "1/", "/2", "a/b", "1/0", "-1/2"):
+            for command in ("run", "plan"):
+                done = kvbench(command, "--config", config, f"--shard={words}", cwd=self.folder)
+                self.assert_refused(done, "--shard")
+        self.assertFalse((self.folder / "results").exists())
+
+    def test_a_killed_shard_goes_on_from_its_own_journal(self):
+        config = self.many(seeds={"first": 0, "count": 40}, output={"rows": True})
+        expected = deterministic(self.whole(config))
+        for index in (1, 2):
+            for attempt in range(4):
+                process = subprocess.Popen(
+                    [PROGRAM, "run", "--config", config, "--shard", f"{index}/2", "--out",
+                     self.folder / f"s{index}", "--quiet"])
+                try:
+                    process.wait(timeout=0.05 * (1 + attempt))
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+            self.run_shard(config, f"{index}/2", f"s{index}")
+        self.merge("s1", "s2")
+        self.assertEqual(deterministic(self.results("merged")), expected)
+        self.assertEqual((self.folder / "merged/results.rows.h5").read_bytes(),
+                         (self.folder / "whole/results.rows.h5").read_bytes())
+
+    def test_rows_that_are_lost_are_named_and_exit_5(self):
+        config = self.many(output={"rows": True})
+        self.run_shard(config, "1/2", "s1")
+        self.run_shard(config, "2/2", "s2")
+        (self.folder / "s2/results.rows.h5").unlink()
+        done = self.merge("s1", "s2", expect=INCOMPLETE)
+        self.assertIn("no per-row values", done.stderr)
+        self.assertIn("s2: ", done.stderr)
+        self.run_shard(config, "2/2", "s2")
+        self.merge("s1", "s2")
+
+    def test_failed_cells_are_merged_and_exit_3(self):
+        self.synth("big.h5", "--tokens", 64, "--d", 8, "--scale", 1e307, "--out-rows", 0)
+        config = self.sweep(dumps=[str(self.made / "tiny.h5"), str(self.made / "big.h5")])
+        codes = set()
+        for index in (1, 2, 3):
+            done = kvbench("run", "--config", config, "--shard", f"{index}/3", "--out",
+                           self.folder / f"s{index}")
+            codes.add(done.returncode)
+        self.assertEqual(codes, {DONE, FAILED_CELLS})
+        self.merge("s1", "s2", "s3", expect=FAILED_CELLS)
+        done = kvbench("run", "--config", config, "--out", self.folder / "whole")
+        self.assertEqual(done.returncode, FAILED_CELLS)
+        self.assertEqual(deterministic(self.results("merged")),
+                         deterministic(self.results("whole")))
+
+    def test_a_sequence_whose_scores_are_shared_is_not_split(self):
+        config = self.many(algorithms=[
+            {"algorithm": "exact"},
+            {"algorithm": "keyformer", "params": {"budget": 16, "scope": "model"}}])
+        for index in (1, 2, 3):
+            self.run_shard(config, f"{index}/3", f"s{index}")
+        self.merge("s1", "s2", "s3")
+        self.assertEqual(deterministic(self.results("merged")), deterministic(self.whole(config)))
+        dealt = [{cell["key"]["dump"] for cell in self.results(f"s{index}")["cells"]}
+                 for index in (1, 2, 3)]
+        self.assertEqual(sorted(map(len, dealt)), [0, 1, 1])
+
+
+if __name__ == "__main__":
+    unittest.main()
