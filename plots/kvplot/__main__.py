@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from kvplot import figures, papers, report
+from kvplot import figures, papers, report, table
 from kvplot.dump import Dump
 from kvplot.figure import ENDINGS
 from kvplot.inspection import Inspection
@@ -56,6 +56,7 @@ def _parser():
         _add_figure(commands, name)
     papers.add_command(commands)
     report.add_command(commands)
+    table.add_command(commands)
     return parser
 
 

@@ -19,6 +19,7 @@ DRAWINGS = (
     ("subgen_memory", "subgen_memory", "subgen_error_vs_memory", {}),
     ("subgen_heat_map", "subgen_heat_map", "subgen_error_vs_memory", {}),
     ("subgen_attribution", "subgen_attribution", "subgen_attribution", {}),
+    ("subgen_settings", "settings", "subgen_attribution", {}),
     ("subgen_sampling", "subgen_sampling", "subgen_sampling", {}),
     ("failure_rate", "failure_rate", "subgen_failure_rate", {}),
     ("subgen_table1", "settings", "subgen_table1", {}),
@@ -47,7 +48,7 @@ DRAWINGS = (
     ("position", "position", "error_vs_position", {}),
 )
 GALLERY_DPI = 100
-GALLERY_COLOURS = 64
+GALLERY_COLOURS = 256
 
 
 def add_command(commands):
@@ -116,4 +117,5 @@ def _shrink(source, target):
     with Image.open(source) as image:
         size = tuple(round(side * GALLERY_DPI / 200) for side in image.size)
         small = image.convert("RGB").resize(size, Image.LANCZOS)
-        small.quantize(GALLERY_COLOURS, dither=Image.Dither.NONE).save(target, optimize=True)
+        small.quantize(GALLERY_COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
+            target, optimize=True)

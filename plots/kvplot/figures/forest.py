@@ -67,6 +67,8 @@ def draw(inputs):
     means = intervals(table)
     means = means[means["units"] == means["units"].max()].reset_index(drop=True)
     means["setting"] = names(means)
+    for end in ("mean", "low", "high"):
+        means[f"ratio_{end}"] = 2.0 ** means[end]
     means = means.sort_values("mean").reset_index(drop=True)
     if len(means) > MOST:
         raise ResultsError(f"{results.path}: {len(means)} settings are too many for one figure")

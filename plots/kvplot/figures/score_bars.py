@@ -101,7 +101,7 @@ def draw(inputs):
         tables.append(pandas.DataFrame({"of": words, "token": tokens, "full": a[tokens],
                                         "cut": b[tokens]}))
     axes[1][0].set_xlabel("token, by falling score in the full cache")
-    axes[0][0].legend()
+    style.legend_right(axes[0][0], *axes[0][0].get_legend_handles_labels())
     return Figure("score_bars", figure, pandas.concat(tables),
                   f"Attention of query head {inputs.query_head} of KV head {inputs.kv_head}, layer "
                   f"{layer} of {dump.model} on {dump.sequence}: prompt {prompt}, n {dump.tokens}; "
