@@ -165,11 +165,11 @@ struct RowsFile::Impl {
     if (!std::ofstream(path, std::ios::binary | std::ios::app)) {
       throw unwritable(path, std::strerror(errno));
     }
+    if (!exists) {
+      create();
+      return;
+    }
     try {
-      if (!exists) {
-        file = hdf5::create_file(path);
-        return;
-      }
       file = hdf5::open_file(path, hdf5::Access::kReadWrite);
       hdf5::children(file.get());
     } catch (const hdf5::Error& error) {
@@ -179,7 +179,15 @@ struct RowsFile::Impl {
       const std::string damaged = path + ".damaged";
       if (std::rename(path.c_str(), damaged.c_str()) != 0) throw unwritable(path, reason);
       started_anew = true;
+      create();
+    }
+  }
+
+  void create() {
+    try {
       file = hdf5::create_file(path);
+    } catch (const hdf5::Error& error) {
+      throw unwritable(path, error.what());
     }
   }
 
