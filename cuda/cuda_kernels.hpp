@@ -1,0 +1,49 @@
+// The kernel table on a CUDA device. Plain C++: callers need no CUDA header.
+#pragma once
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kernels/kernels.hpp"
+
+namespace kvbench {
+
+// The device failed for good (lost, reset, a fault in a kernel): nothing more can be computed on
+// it.
+class CudaError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Calls of several threads run side by side, each on a CUDA stream of its own; what they allocate
+// is reserved before. A call that does not fit works on fewer rows at a time. Throws CellError
+// where not even one row fits, CudaError once the device failed.
+class CudaKernels final : public Kernels {
+ public:
+  // Throws InputError with the reason where the machine has no device `index` that works.
+  explicit CudaKernels(int index = 0);
+  ~CudaKernels() override;
+
+  std::string device() const override { return "cuda"; }
+  std::string name() const;   // "NVIDIA H200"
+  std::string fault() const;  // why the device failed; empty while it works
+
+  ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) const override;
+  void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const override;
+  std::vector<std::vector<double>> score_sums(const Stream& stream, Index first, Index last,
+                                              const ScoreRule& rule) const override;
+  Clustering cluster(ConstMatrix points, Index first, double delta) const override;
+  Centers farthest_first(ConstMatrix points, Index first, Index last, Index start,
+                         Index count) const override;
+  void value_norms(const Stream& stream, const std::vector<Index>& rows,
+                   std::vector<double>& spectral, std::vector<double>& frobenius) const override;
+
+  class Device;
+
+ private:
+  std::unique_ptr<Device> device_;
+};
+
+}  // namespace kvbench

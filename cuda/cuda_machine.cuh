@@ -1,0 +1,164 @@
+// CUDA devices as cuda/machine.hpp wants them: a thin layer of owners over the CUDA runtime that
+// turns its errors into messages.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "cuda/cuda_kernels.hpp"
+#include "cuda/machine.hpp"
+#include "cuda/memory_ledger.hpp"
+
+namespace kvbench {
+
+// What the calls on one device share.
+class CudaKernels::Device {
+ public:
+  explicit Device(int index);
+
+  int index() const { return index_; }
+  const std::string& name() const { return name_; }
+  cuda::MemoryLedger& ledger() { return ledger_; }
+  std::string fault() const;
+
+  // Returns where `error` is none. Out of memory throws CellError; anything else is remembered as
+  // the device's fault and throws CudaError.
+  void check(cudaError_t error, const char* what);
+
+ private:
+  static Index usable_bytes(int index);
+
+  const int index_;
+  std::string name_;
+  cuda::MemoryLedger ledger_;
+  mutable std::mutex mutex_;
+  std::string fault_;
+};
+
+namespace cuda {
+
+class CudaBlock {
+ public:
+  template <class T>
+  class Own {
+   public:
+    __device__ __forceinline__ explicit Own(const CudaBlock&) {}
+    __device__ __forceinline__ T& operator[](int) { return value_; }
+
+   private:
+    T value_;
+  };
+
+  const Index x = blockIdx.x;
+  const Index y = blockIdx.y;
+  const Index z = blockIdx.z;
+
+  template <class Phase>
+  __device__ __forceinline__ void each(Index count, const Phase& phase) const {
+    for (Index i = threadIdx.x; i < count; i += blockDim.x) phase(i);
+    __syncthreads();
+  }
+  template <class Phase>
+  __device__ __forceinline__ void threads(const Phase& phase) const {
+    phase(static_cast<int>(threadIdx.x));
+    __syncthreads();
+  }
+  template <class T>
+  __device__ __forceinline__ T uniform(const T& shared) const {
+    const T value = shared;
+    __syncthreads();
+    return value;
+  }
+};
+
+template <class Body>
+__global__ void __launch_bounds__(Body::kThreads) run_body(const __grid_constant__ Body body) {
+  extern __shared__ __align__(16) unsigned char shared_memory[];
+  CudaBlock block;
+  body(block, *reinterpret_cast<typename Body::Shared*>(shared_memory));
+}
+
+// One call's machine: a stream of its own, so that calls of several host threads overlap.
+class CudaMachine {
+ public:
+  template <class T>
+  class Memory {
+   public:
+    Memory(void* data, cudaStream_t stream) : data_(static_cast<T*>(data)), stream_(stream) {}
+    Memory(Memory&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)), stream_(other.stream_) {}
+    Memory& operator=(Memory&&) = delete;
+    ~Memory() {
+      if (data_ != nullptr) cudaFreeAsync(data_, stream_);
+    }
+    T* data() { return data_; }
+
+   private:
+    T* data_;
+    cudaStream_t stream_;
+  };
+
+  explicit CudaMachine(CudaKernels::Device& device) : device_(device) {
+    device_.check(cudaSetDevice(device_.index()), "choosing the device");
+    device_.check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "opening a stream");
+  }
+  CudaMachine(const CudaMachine&) = delete;
+  CudaMachine& operator=(const CudaMachine&) = delete;
+  ~CudaMachine() { cudaStreamDestroy(stream_); }
+
+  MemoryLedger::Reservation reserve(const MemoryNeed& need) {
+    return device_.ledger().reserve(need);
+  }
+
+  template <class T>
+  Memory<T> allocate(Index count) {
+    return {allocate_bytes(static_cast<std::size_t>(count) * sizeof(T)), stream_};
+  }
+
+  // The host's memory may change as soon as upload has returned.
+  template <class T>
+  void upload(T* to, const T* from, Index count) {
+    copy(to, from, static_cast<std::size_t>(count) * sizeof(T), cudaMemcpyHostToDevice);
+  }
+  template <class T>
+  void download(T* to, const T* from, Index count) {
+    copy(to, from, static_cast<std::size_t>(count) * sizeof(T), cudaMemcpyDeviceToHost);
+  }
+  void download_rows(double* to, Index stride, const double* from, Index columns, Index rows);
+
+  template <class T>
+  void clear(T* at, Index count) {
+    device_.check(cudaMemsetAsync(at, 0, static_cast<std::size_t>(count) * sizeof(T), stream_),
+                  "clearing memory");
+  }
+
+  template <class Body>
+  void launch(const Body& body, Grid grid) {
+    constexpr std::size_t kShared = sizeof(typename Body::Shared);
+    constexpr std::size_t kWithoutAsking = std::size_t{48} << 10;
+    static_assert(kShared <= std::size_t{64} << 10, "no more on compute capability 7.5");
+    if constexpr (kShared > kWithoutAsking) {
+      device_.check(
+          cudaFuncSetAttribute(run_body<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(kShared)),
+          "asking for shared memory");
+    }
+    const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
+                      static_cast<unsigned>(grid.z));
+    run_body<Body><<<blocks, Body::kThreads, kShared, stream_>>>(body);
+    device_.check(cudaGetLastError(), "starting a kernel");
+  }
+
+ private:
+  void* allocate_bytes(std::size_t bytes);
+  void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
+
+  CudaKernels::Device& device_;
+  cudaStream_t stream_ = nullptr;
+};
+
+}  // namespace cuda
+}  // namespace kvbench

@@ -1,0 +1,109 @@
+// A stream, or some rows of it, in a device's memory.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "core/canonical_scalar.hpp"
+#include "core/stream.hpp"
+#include "cuda/machine.hpp"
+
+namespace kvbench::cuda {
+
+// What bodies see: place r * G + g is query head g at token position rows[r].
+struct StreamView {
+  const double* queries = nullptr;  // [places, d]
+  const double* keys = nullptr;     // [n, d]
+  const Index* rows = nullptr;      // [places / G], ascending
+  Index places = 0;
+  Index d = 0;
+  Index group = 1;
+  Index window = 0;
+  double scale = 1.0;
+  double softcap = 0.0;
+
+  KVBENCH_DEVICE Index row_of(Index place) const { return rows[place / group]; }
+  KVBENCH_DEVICE Index first_visible(Index row) const {
+    return window > 0 && row >= window ? row - window + 1 : 0;
+  }
+  KVBENCH_DEVICE bool sees(Index row, Index token) const {
+    return token <= row && token >= first_visible(row);
+  }
+  // Null past the last place, as ProductTile wants it.
+  KVBENCH_DEVICE const double* query(Index place) const {
+    return place < places ? queries + place * d : nullptr;
+  }
+  KVBENCH_DEVICE const double* key(Index token, Index tokens) const {
+    return token < tokens ? keys + token * d : nullptr;
+  }
+  // The canonical logit whose dot product is `dot`.
+  KVBENCH_DEVICE double logit(double dot) const {
+    const double x = scale * dot;
+    return softcap > 0.0 ? scalar::canonical_softcap(x, softcap) : x;
+  }
+};
+
+inline Index bytes_of_doubles(Index count) { return count * static_cast<Index>(sizeof(double)); }
+
+// Keys of the first `tokens` tokens, and room for the queries of up to `rows_at_once` rows.
+template <class Machine>
+class DeviceStream {
+ public:
+  // Bytes that do not depend on the rows, and bytes per row.
+  static Index fixed_bytes(const StreamShape& shape, Index tokens) {
+    return bytes_of_doubles(tokens * shape.d);
+  }
+  static Index row_bytes(const StreamShape& shape) {
+    return bytes_of_doubles(shape.group * shape.d) + static_cast<Index>(sizeof(Index));
+  }
+
+  DeviceStream(Machine& machine, const Stream& stream, Index tokens, Index rows_at_once)
+      : machine_(machine),
+        stream_(stream),
+        keys_(machine.template allocate<double>(tokens * stream.shape.d)),
+        queries_(
+            machine.template allocate<double>(rows_at_once * stream.shape.group * stream.shape.d)),
+        rows_(machine.template allocate<Index>(rows_at_once)) {
+    ConstMatrix visible = stream.keys;
+    visible.rows = tokens;
+    upload_rows(machine, keys_.data(), visible);
+  }
+
+  // Brings the queries of `rows` (token positions, at most rows_at_once) to the device.
+  StreamView at(const Index* rows, Index count) {
+    const StreamShape& shape = stream_.shape;
+    packed_.resize(static_cast<std::size_t>(count * shape.group * shape.d));
+    double* to = packed_.data();
+    for (Index r = 0; r < count; ++r) {
+      for (int g = 0; g < shape.group; ++g, to += shape.d) {
+        std::copy_n(stream_.query(g, rows[r]), shape.d, to);
+      }
+    }
+    machine_.upload(queries_.data(), packed_.data(), static_cast<Index>(packed_.size()));
+    machine_.upload(rows_.data(), rows, count);
+    StreamView view;
+    view.queries = queries_.data();
+    view.keys = keys_.data();
+    view.rows = rows_.data();
+    view.places = count * shape.group;
+    view.d = shape.d;
+    view.group = shape.group;
+    view.window = shape.window;
+    view.scale = shape.scale;
+    view.softcap = shape.softcap;
+    return view;
+  }
+
+ private:
+  template <class T>
+  using Memory = decltype(std::declval<Machine&>().template allocate<T>(1));
+
+  Machine& machine_;
+  const Stream& stream_;
+  Memory<double> keys_;
+  Memory<double> queries_;
+  Memory<Index> rows_;
+  std::vector<double> packed_;
+};
+
+}  // namespace kvbench::cuda

@@ -1,0 +1,149 @@
+// Kernels::logits on a device: canonical logits of tiles of 64 places and 64 tokens, then each
+// place's maximum and exponentials.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "cuda/kernels/device_stream.hpp"
+#include "cuda/kernels/product_tile.hpp"
+#include "cuda/machine.hpp"
+#include "kernels/kernels.hpp"
+
+namespace kvbench::cuda {
+
+struct FillLogits {
+  using Tile = ProductTile<64, 64>;
+  static constexpr int kThreads = Tile::kThreads;
+
+  StreamView stream;
+  Index first_token = 0;  // column 0 of `logits`
+  Index columns = 0;
+  double* logits = nullptr;  // [places, columns]; 0 where a place does not see a token
+
+  struct Shared {
+    Tile::Shared tile;
+  };
+
+  template <class Block>
+  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+    const Index first_place = block.y * 64;
+    const Index first = block.x * 64;  // column
+    const Index last_token = first_token + columns;
+    typename Block::template Own<Tile::Values> own(block);
+    Tile::template compute<scalar::DotStep>(
+        block, own, shared.tile, stream.d, [&](int q) { return stream.query(first_place + q); },
+        [&](int j) { return stream.key(first_token + first + j, last_token); });
+    block.threads([&](int t) {
+      for (int r = 0; r < 4; ++r) {
+        const Index place = first_place + Tile::left_of(t, r);
+        if (place >= stream.places) continue;
+        const Index row = stream.row_of(place);
+        for (int c = 0; c < 4; ++c) {
+          const Index column = first + Tile::right_of(t, c);
+          if (column >= columns) continue;
+          logits[place * columns + column] =
+              stream.sees(row, first_token + column) ? stream.logit(own[t].of[r][c]) : 0.0;
+        }
+      }
+    });
+  }
+};
+
+struct Exponentiate {
+  static constexpr int kThreads = 256;
+
+  StreamView stream;
+  Index first_token = 0;
+  Index columns = 0;
+  const double* logits = nullptr;  // [places, columns]
+  double* exps = nullptr;          // [places, columns]; 0 where a place does not see a token
+  double* max_logit = nullptr;     // [places]
+
+  struct Shared {
+    double largest[kThreads];
+  };
+
+  template <class Block>
+  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+    const Index place = block.x;
+    const Index row = stream.row_of(place);
+    const Index lo = stream.first_visible(row) - first_token;
+    const Index hi = row + 1 - first_token;
+    const double* x = logits + place * columns;
+    block.threads([&](int t) {
+      double largest = x[lo];
+      for (Index j = lo + t; j < hi; j += kThreads) largest = largest > x[j] ? largest : x[j];
+      shared.largest[t] = largest;
+    });
+    for (int half = kThreads / 2; half > 0; half /= 2) {
+      block.each(half, [&](Index t) {
+        const double other = shared.largest[t + half];
+        shared.largest[t] = shared.largest[t] > other ? shared.largest[t] : other;
+      });
+    }
+    block.threads([&](int t) {
+      const double m = shared.largest[0];
+      if (t == 0) max_logit[place] = m;
+      for (Index j = t; j < columns; j += kThreads) {
+        exps[place * columns + j] = j >= lo && j < hi ? scalar::canonical_exp(x[j] - m) : 0.0;
+      }
+    });
+  }
+};
+
+template <class Machine>
+void logits(Machine& machine, const Stream& stream, std::vector<Index> rows, LogitBlock& out) {
+  const StreamShape& shape = stream.shape;
+  out.rows = std::move(rows);
+  const Index count = static_cast<Index>(out.rows.size());
+  const Index group = shape.group;
+  const Index places = count * group;
+  out.tokens = count == 0 ? 0 : out.rows.back() + 1;
+  out.logits.resize(static_cast<std::size_t>(places * out.tokens));
+  out.exps.resize(out.logits.size());
+  out.max_logit.resize(static_cast<std::size_t>(places));
+  if (count == 0) return;
+
+  using Keys = DeviceStream<Machine>;
+  const auto room = machine.reserve(
+      {.what = "logits",
+       .fixed_bytes = Keys::fixed_bytes(shape, out.tokens),
+       .row_bytes = Keys::row_bytes(shape) + group * bytes_of_doubles(2 * out.tokens + 1),
+       .rows = smaller(count, larger(1, 65535 * 64 / group))});
+  const Index at_once = room.rows() * group;
+  Keys device(machine, stream, out.tokens, room.rows());
+  auto x = machine.template allocate<double>(at_once * out.tokens);
+  auto e = machine.template allocate<double>(at_once * out.tokens);
+  auto m = machine.template allocate<double>(at_once);
+  for (Index first = 0; first < count; first += room.rows()) {
+    const Index batch = smaller(room.rows(), count - first);
+    const Index* batch_rows = out.rows.data() + first;
+    const StreamView view = device.at(batch_rows, batch);
+    // Columns that no row of the batch sees are not computed.
+    const Index first_token = shape.first_visible(batch_rows[0]);
+    const Index columns = batch_rows[batch - 1] + 1 - first_token;
+    FillLogits fill;
+    fill.stream = view;
+    fill.first_token = first_token;
+    fill.columns = columns;
+    fill.logits = x.data();
+    machine.launch(fill, {.x = blocks_of(64, columns), .y = blocks_of(64, view.places)});
+    Exponentiate exponentiate;
+    exponentiate.stream = view;
+    exponentiate.first_token = first_token;
+    exponentiate.columns = columns;
+    exponentiate.logits = x.data();
+    exponentiate.exps = e.data();
+    exponentiate.max_logit = m.data();
+    machine.launch(exponentiate, {.x = view.places});
+    const Index at = first * group;
+    const Index to = at * out.tokens + first_token;
+    machine.download_rows(out.logits.data() + to, out.tokens, x.data(), columns, view.places);
+    machine.download_rows(out.exps.data() + to, out.tokens, e.data(), columns, view.places);
+    machine.download(out.max_logit.data() + at, m.data(), view.places);
+  }
+}
+
+}  // namespace kvbench::cuda

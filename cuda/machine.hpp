@@ -1,0 +1,68 @@
+// How kernels are written so that the same source runs on a GPU and, in tests, on the CPU.
+//
+// A kernel's body is a struct: its members are the arguments, `Shared` is the block's shared
+// memory, kThreads the block's size, and
+//     template <class Block> KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const
+// the work of one block. The work is a sequence of phases over an index space:
+//   block.each(count, phase)  phase(i) for every i in [0, count), in any order, then a barrier
+//   block.threads(phase)      phase(t) once on every thread t in [0, kThreads), then a barrier
+//   block.uniform(x)          the value of shared `x`, read by all threads, then a barrier
+//   Block::Own<T>             own[t]: what thread t keeps from phase to phase, in its registers
+//   block.x, block.y, block.z the block's place in the grid
+// Within a phase no index may read what another one writes; nothing shared is written or read
+// outside of phases. Whatever order an executor chooses, the bits are the same.
+//
+// A machine runs bodies and moves data (CudaMachine on a device, HostMachine in tests):
+//   machine.reserve(need)            Reservation of device memory, see cuda/memory_ledger.hpp
+//   machine.allocate<T>(count)       memory of the device, freed with the returned object; .data()
+//   machine.upload(to, from, count)  machine.download(to, from, count)  machine.clear(at, count)
+//   machine.download_rows(to, stride, from, columns, rows)  rows `stride` doubles apart on the host
+//   machine.launch(body, {x, y, z})  runs the body on every block of the grid
+// All of it is in order; download returns when the data is there.
+#pragma once
+
+#include <vector>
+
+#include "core/canonical_scalar.hpp"
+#include "core/matrix_view.hpp"
+#include "core/stream.hpp"
+
+#ifdef __CUDACC__
+#define KVBENCH_DEVICE __device__
+#else
+#define KVBENCH_DEVICE
+#endif
+
+namespace kvbench::cuda {
+
+struct Grid {
+  Index x = 1;  // any
+  Index y = 1;  // at most 65535
+  Index z = 1;  // at most 65535
+};
+
+KVBENCH_HOST_DEVICE inline Index smaller(Index a, Index b) { return a < b ? a : b; }
+KVBENCH_HOST_DEVICE inline Index larger(Index a, Index b) { return a > b ? a : b; }
+KVBENCH_HOST_DEVICE inline Index blocks_of(Index size, Index count) {
+  return (count + size - 1) / size;
+}
+KVBENCH_HOST_DEVICE inline double infinity() { return scalar::from_bits(0x7ff0000000000000ULL); }
+
+// Copies a matrix to the device without the gaps between its rows.
+template <class Machine>
+void upload_rows(Machine& machine, double* to, ConstMatrix from) {
+  if (from.rows == 0 || from.cols == 0) return;
+  if (from.stride == from.cols) {
+    machine.upload(to, from.data, from.rows * from.cols);
+    return;
+  }
+  std::vector<double> packed(static_cast<std::size_t>(from.rows * from.cols));
+  for (Index i = 0; i < from.rows; ++i) {
+    for (Index k = 0; k < from.cols; ++k) {
+      packed[static_cast<std::size_t>(i * from.cols + k)] = from(i, k);
+    }
+  }
+  machine.upload(to, packed.data(), static_cast<Index>(packed.size()));
+}
+
+}  // namespace kvbench::cuda

@@ -1,0 +1,94 @@
+// Who may use how much of a device's memory. Every kernel call reserves what it will allocate
+// before it begins, once, so that calls of several threads never run out half-way.
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/matrix_view.hpp"
+
+namespace kvbench::cuda {
+
+// What a call wants: `fixed_bytes` whatever it does, and `row_bytes` for each of `rows` rows that
+// it would like to have on the device at once. It can do with fewer rows at a time, at least one.
+struct MemoryNeed {
+  std::string what;  // "exact attention"
+  Index fixed_bytes = 0;
+  Index row_bytes = 0;
+  Index rows = 1;
+};
+
+class MemoryLedger {
+ public:
+  // Gives back on destruction.
+  class Reservation {
+   public:
+    Reservation(MemoryLedger& ledger, Index bytes, Index rows)
+        : ledger_(&ledger), bytes_(bytes), rows_(rows) {}
+    Reservation(Reservation&& other) noexcept
+        : ledger_(std::exchange(other.ledger_, nullptr)),
+          bytes_(other.bytes_),
+          rows_(other.rows_) {}
+    Reservation& operator=(Reservation&&) = delete;
+    ~Reservation() {
+      if (ledger_ != nullptr) ledger_->give_back(bytes_);
+    }
+
+    Index rows() const { return rows_; }  // at a time, in [1, max(1, need.rows)]
+
+   private:
+    MemoryLedger* ledger_;
+    Index bytes_;
+    Index rows_;
+  };
+
+  explicit MemoryLedger(Index capacity_bytes) : capacity_(capacity_bytes) {}
+
+  // As many rows as fit beside what others hold; waits while not even one fits. Throws CellError
+  // where one row never fits.
+  Reservation reserve(const MemoryNeed& need) {
+    if (need.fixed_bytes + need.row_bytes > capacity_) {
+      throw CellError(need.what + " needs " + mebibytes(need.fixed_bytes + need.row_bytes) +
+                      " on the GPU for a single row, and it has " + mebibytes(capacity_) +
+                      "; choose fewer tokens (select.tokens) or --device cpu");
+    }
+    std::unique_lock<std::mutex> lock(mutex_);
+    returned_.wait(lock,
+                   [&] { return reserved_ + need.fixed_bytes + need.row_bytes <= capacity_; });
+    const Index room = capacity_ - reserved_ - need.fixed_bytes;
+    const Index fitting = need.row_bytes > 0 ? room / need.row_bytes : need.rows;
+    const Index rows = std::clamp<Index>(need.rows, 1, std::max<Index>(1, fitting));
+    const Index bytes = need.fixed_bytes + rows * need.row_bytes;
+    reserved_ += bytes;
+    return Reservation(*this, bytes, rows);
+  }
+
+  Index reserved() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return reserved_;
+  }
+
+ private:
+  static std::string mebibytes(Index bytes) {
+    return std::to_string((bytes + (Index{1} << 20) - 1) >> 20) + " MiB";
+  }
+
+  void give_back(Index bytes) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      reserved_ -= bytes;
+    }
+    returned_.notify_all();
+  }
+
+  const Index capacity_;
+  mutable std::mutex mutex_;
+  std::condition_variable returned_;
+  Index reserved_ = 0;
+};
+
+}  // namespace kvbench::cuda

@@ -1,0 +1,120 @@
+#include "cuda/self_test.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/logit_noise.hpp"
+#include "core/random.hpp"
+
+namespace kvbench::cuda {
+namespace {
+
+constexpr Index kTokens = 330;
+constexpr Index kKeyLength = 21;
+constexpr Index kValueLength = 70;
+constexpr int kGroup = 3;
+
+// Independent standard normal numbers.
+std::vector<double> normal_numbers(Index count, const char* purpose) {
+  const Random random(0, 0, purpose);
+  std::vector<double> out(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i] = normal_quantile(random.uniform53(static_cast<std::uint32_t>(i)));
+  }
+  return out;
+}
+
+bool near(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](double x, double y) {
+    return std::fabs(x - y) <= 1e-9 * std::max(1e-3, std::fabs(y));
+  });
+}
+
+bool same_visible(const StreamShape& shape, const LogitBlock& a, const LogitBlock& b) {
+  if (a.tokens != b.tokens || a.max_logit != b.max_logit) return false;
+  for (std::size_t place = 0; place < b.max_logit.size(); ++place) {
+    const Index row = b.rows[place / static_cast<std::size_t>(shape.group)];
+    for (Index j = shape.first_visible(row); j <= row; ++j) {
+      const std::size_t at =
+          place * static_cast<std::size_t>(b.tokens) + static_cast<std::size_t>(j);
+      if (a.logits[at] != b.logits[at] || a.exps[at] != b.exps[at]) return false;
+    }
+  }
+  return true;
+}
+
+std::string first_difference(const Kernels& kernels, const Stream& stream) {
+  const Kernels& cpu = cpu_kernels();
+  std::vector<Index> rows;
+  for (Index i = 200; i < kTokens; ++i) rows.push_back(i);
+
+  const ExactRows exact = kernels.exact_attention(stream, rows);
+  const ExactRows exact_cpu = cpu.exact_attention(stream, rows);
+  if (!near(exact.outputs, exact_cpu.outputs) || !near(exact.max_logit, exact_cpu.max_logit) ||
+      !near(exact.normalizer, exact_cpu.normalizer) ||
+      !near(exact.squared_sum, exact_cpu.squared_sum)) {
+    return "exact attention";
+  }
+  LogitBlock block;
+  LogitBlock block_cpu;
+  kernels.logits(stream, rows, block);
+  cpu.logits(stream, rows, block_cpu);
+  if (!same_visible(stream.shape, block, block_cpu)) return "logits";
+
+  ScoreRule rule;
+  rule.noise = {LogitNoise::Kind::kGumbel, true, Random(1, 2, "self-test/noise")};
+  rule.temperature = 1.5;
+  rule.decay = 0.99;
+  if (kernels.score_sums(stream, 0, kTokens, rule) != cpu.score_sums(stream, 0, kTokens, rule)) {
+    return "score sums";
+  }
+  for (const double delta : {0.0, 5.0, 6.5}) {
+    const Clustering net = kernels.cluster(stream.keys, 3, delta);
+    const Clustering net_cpu = cpu.cluster(stream.keys, 3, delta);
+    if (net.assignment != net_cpu.assignment || net.opened_by != net_cpu.opened_by) {
+      return "clusterings";
+    }
+  }
+  const Centers centers = kernels.farthest_first(stream.keys, 2, kTokens, 5, 40);
+  const Centers centers_cpu = cpu.farthest_first(stream.keys, 2, kTokens, 5, 40);
+  if (centers.tokens != centers_cpu.tokens || centers.radius != centers_cpu.radius ||
+      centers.nearest != centers_cpu.nearest) {
+    return "centres";
+  }
+  std::vector<double> norms[4];
+  kernels.value_norms(stream, rows, norms[0], norms[1]);
+  cpu.value_norms(stream, rows, norms[2], norms[3]);
+  if (!near(norms[0], norms[2]) || !near(norms[1], norms[3])) return "value norms";
+  return "";
+}
+
+}  // namespace
+
+std::string kernel_that_differs(const Kernels& kernels) {
+  const std::vector<double> keys = normal_numbers(kTokens * kKeyLength, "self-test/keys");
+  const std::vector<double> values = normal_numbers(kTokens * kValueLength, "self-test/values");
+  const std::vector<double> queries =
+      normal_numbers(kGroup * kTokens * kKeyLength, "self-test/queries");
+  Stream stream;
+  stream.shape.tokens = kTokens;
+  stream.shape.d = kKeyLength;
+  stream.shape.dv = kValueLength;
+  stream.shape.group = kGroup;
+  stream.shape.scale = 0.25;
+  stream.keys = {keys.data(), kTokens, kKeyLength};
+  stream.values = {values.data(), kTokens, kValueLength};
+  for (int g = 0; g < kGroup; ++g) {
+    stream.queries.emplace_back(queries.data() + g * kTokens * kKeyLength, kTokens, kKeyLength);
+  }
+  for (const Index window : {0, 130}) {
+    for (const double softcap : {0.0, 20.0}) {
+      stream.shape.window = window;
+      stream.shape.softcap = softcap;
+      if (std::string which = first_difference(kernels, stream); !which.empty()) return which;
+    }
+  }
+  return "";
+}
+
+}  // namespace kvbench::cuda

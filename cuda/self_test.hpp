@@ -1,0 +1,14 @@
+// Whether a kernel table can be trusted here and now.
+#pragma once
+
+#include <string>
+
+#include "kernels/kernels.hpp"
+
+namespace kvbench::cuda {
+
+// Runs every kernel on a small made-up stream (milliseconds) and compares with the CPU's: decisions
+// bit by bit, metrics within 1e-9. Empty where all agree, else which does not: "score sums".
+std::string kernel_that_differs(const Kernels& kernels);
+
+}  // namespace kvbench::cuda

@@ -1,0 +1,270 @@
+#include "equality.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/random.hpp"
+#include "support/owned_stream.hpp"
+
+namespace kvbench::test {
+namespace {
+
+struct Case {
+  const char* name;
+  StreamSpec spec;
+};
+
+std::vector<Case> cases() {
+  return {
+      {"one token", {.tokens = 1, .d = 1, .dv = 1}},
+      {"two tokens, d = 3", {.tokens = 2, .d = 3, .dv = 5, .group = 3}},
+      {"597 tokens, d = 43", {.tokens = 597, .d = 43, .dv = 41}},
+      {"d = 256, nine heads", {.tokens = 131, .d = 256, .dv = 256, .group = 9}},
+      {"sliding window 17", {.tokens = 100, .d = 7, .dv = 9, .group = 3, .window = 17}},
+      {"sliding window 1", {.tokens = 20, .d = 4, .dv = 4, .window = 1}},
+      {"window over tiles", {.tokens = 700, .d = 5, .dv = 6, .group = 2, .window = 300}},
+      {"window as long as the stream", {.tokens = 33, .d = 4, .dv = 4, .window = 33}},
+      {"soft-cap", {.tokens = 65, .d = 16, .dv = 8, .group = 2, .softcap = 2.0, .query_size = 3}},
+      {"soft-cap and window", {.tokens = 290, .d = 5, .dv = 6, .window = 31, .softcap = 30.0}},
+      {"huge logits", {.tokens = 70, .d = 12, .dv = 12, .kind = StreamKind::kHugeLogits}},
+      {"ties", {.tokens = 300, .d = 4, .dv = 4, .kind = StreamKind::kTies}},
+      {"equal keys", {.tokens = 50, .d = 8, .dv = 3, .kind = StreamKind::kEqualKeys}},
+      {"zero keys", {.tokens = 50, .d = 8, .dv = 3, .kind = StreamKind::kZeroKeys}},
+      {"zero values", {.tokens = 30, .d = 8, .dv = 3, .kind = StreamKind::kZeroValues}},
+      {"clustered", {.tokens = 597, .d = 5, .dv = 130, .kind = StreamKind::kClustered}},
+      {"queries of the last rows only", {.tokens = 1500, .d = 8, .dv = 8, .first_query = 1437}},
+  };
+}
+
+std::vector<Index> rows_from(const Stream& stream, Index first, Index step) {
+  std::vector<Index> rows;
+  for (Index i = std::max(first, stream.shape.first_query); i < stream.shape.tokens; i += step) {
+    rows.push_back(i);
+  }
+  return rows;
+}
+
+bool same_bits(double a, double b) {
+  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+}
+
+bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](double x, double y) { return same_bits(x, y); });
+}
+
+// The largest difference over 1e-9 of the larger magnitude of the two vectors; above 1 is too much.
+double over_limit(const std::vector<double>& a, const std::vector<double>& b) {
+  REQUIRE(a.size() == b.size());
+  double size = 0.0;
+  double difference = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    REQUIRE(std::isfinite(a[i]));
+    size = std::max({size, std::fabs(a[i]), std::fabs(b[i])});
+    difference = std::max(difference, std::fabs(a[i] - b[i]));
+  }
+  return difference == 0.0 ? 0.0 : difference / (1e-9 * size);
+}
+
+// The part [at, at + count) of a vector.
+std::vector<double> part(const std::vector<double>& x, std::size_t at, Index count) {
+  const auto first = x.begin() + static_cast<std::ptrdiff_t>(at);
+  return {first, first + count};
+}
+
+template <class Check>
+void each_case(const Check& check) {
+  for (const Case& c : cases()) {
+    CAPTURE(std::string(c.name));
+    const auto owned = make_stream(c.spec);
+    check(owned->stream);
+  }
+}
+
+}  // namespace
+
+void check_exact_attention(const Kernels& kernels) {
+  each_case([&](const Stream& stream) {
+    for (const Index step : {1, 7}) {
+      const std::vector<Index> rows = rows_from(stream, 0, step);
+      const ExactRows cpu = cpu_kernels().exact_attention(stream, rows);
+      const ExactRows other = kernels.exact_attention(stream, rows);
+      CHECK(other.rows == cpu.rows);
+      CHECK(over_limit(other.max_logit, cpu.max_logit) <= 1.0);
+      double worst = 0.0;
+      for (std::size_t place = 0; place < cpu.normalizer.size(); ++place) {
+        // A logit of size x carries a rounding error of size x times 1e-16 into its exponential.
+        const double slack = std::max(1.0, std::fabs(cpu.max_logit[place]) * 1e-6);
+        const auto at = place * static_cast<std::size_t>(stream.shape.dv);
+        worst =
+            std::max({worst, over_limit({other.normalizer[place]}, {cpu.normalizer[place]}) / slack,
+                      over_limit({other.squared_sum[place]}, {cpu.squared_sum[place]}) / slack,
+                      over_limit(part(other.outputs, at, stream.shape.dv),
+                                 part(cpu.outputs, at, stream.shape.dv)) /
+                          slack});
+      }
+      CHECK(worst <= 1.0);
+    }
+  });
+}
+
+void check_logits(const Kernels& kernels) {
+  each_case([&](const Stream& stream) {
+    const Index n = stream.shape.tokens;
+    for (const std::vector<Index>& rows :
+         {rows_from(stream, 0, 5), rows_from(stream, n / 2, 1), std::vector<Index>{n - 1}}) {
+      LogitBlock cpu;
+      LogitBlock other;
+      other.logits.assign(10, -7.0);  // blocks are used again
+      cpu_kernels().logits(stream, rows, cpu);
+      kernels.logits(stream, rows, other);
+      REQUIRE(other.rows == cpu.rows);
+      REQUIRE(other.tokens == cpu.tokens);
+      REQUIRE(other.logits.size() == cpu.logits.size());
+      REQUIRE(other.exps.size() == cpu.exps.size());
+      CHECK(other.max_logit == cpu.max_logit);
+      int differing = 0;
+      const auto group = static_cast<std::size_t>(stream.shape.group);
+      for (std::size_t place = 0; place < rows.size() * group; ++place) {
+        const Index row = rows[place / group];
+        for (Index j = stream.shape.first_visible(row); j <= row; ++j) {
+          const std::size_t at =
+              place * static_cast<std::size_t>(cpu.tokens) + static_cast<std::size_t>(j);
+          differing += !same_bits(other.logits[at], cpu.logits[at]);
+          differing += !same_bits(other.exps[at], cpu.exps[at]);
+        }
+      }
+      CHECK(differing == 0);
+    }
+  });
+}
+
+void check_score_sums(const Kernels& kernels) {
+  using Kind = LogitNoise::Kind;
+  const Random random(3, 17, "test/noise");
+  const std::vector<ScoreRule> rules = {
+      {},
+      {.noise = {}, .temperature = 1.7},
+      {.noise = {}, .decay = 0.9, .gain = 0.1},
+      {.noise = {Kind::kGumbel, false, random}, .temperature = 2.0},
+      {.noise = {Kind::kGaussian, true, random}, .temperature = 1.3, .decay = 0.99},
+      {.noise = {Kind::kConstant, false, random}},
+  };
+  each_case([&](const Stream& stream) {
+    const Index n = stream.shape.tokens;
+    const Index from = stream.shape.first_query;
+    for (const ScoreRule& rule : rules) {
+      for (const auto& [first, last] :
+           std::vector<std::pair<Index, Index>>{{from, n}, {n - (n - from + 2) / 3, n - n / 9}}) {
+        if (last - first > 700) continue;
+        const auto cpu = cpu_kernels().score_sums(stream, first, last, rule);
+        const auto other = kernels.score_sums(stream, first, last, rule);
+        REQUIRE(other.size() == cpu.size());
+        for (std::size_t g = 0; g < cpu.size(); ++g) CHECK(same_bits(other[g], cpu[g]));
+      }
+    }
+  });
+}
+
+void check_clusters(const Kernels& kernels) {
+  each_case([&](const Stream& stream) {
+    for (const ConstMatrix points : {stream.keys, stream.values}) {
+      for (const double delta : {0.0, 0.3, 1.0, 2.0, 5.0, 15.0, 1e9}) {
+        CAPTURE(delta);
+        for (const Index first : {Index{0}, points.rows / 3, points.rows}) {
+          const Clustering cpu = cpu_kernels().cluster(points, first, delta);
+          const Clustering other = kernels.cluster(points, first, delta);
+          CHECK(other.delta == cpu.delta);
+          CHECK(other.first == cpu.first);
+          CHECK(other.assignment == cpu.assignment);
+          CHECK(other.opened_by == cpu.opened_by);
+        }
+      }
+    }
+  });
+  // Distances that overflow open a cluster each; views whose rows lie apart.
+  const auto owned = make_stream({.tokens = 300, .d = 6, .kind = StreamKind::kClustered});
+  for (double& x : owned->keys) x *= 1e200;
+  CHECK(kernels.cluster(owned->stream.keys, 0, 1.0).opened_by ==
+        cpu_kernels().cluster(owned->stream.keys, 0, 1.0).opened_by);
+  const auto wide = make_stream({.tokens = 300, .d = 8, .kind = StreamKind::kTies});
+  const ConstMatrix narrow(wide->stream.keys.data + 1, 300, 5, 8);
+  CHECK(kernels.cluster(narrow, 10, 1.5).assignment ==
+        cpu_kernels().cluster(narrow, 10, 1.5).assignment);
+}
+
+void check_centers(const Kernels& kernels) {
+  each_case([&](const Stream& stream) {
+    const Index n = stream.shape.tokens;
+    struct Range {
+      Index first, last, start, count;
+    };
+    for (const Range& r : {Range{0, n, 0, std::min<Index>(n, 40)}, Range{0, n, n - 1, 3 * n},
+                           Range{n / 4, n - n / 5, n / 4, 7}, Range{n, n, n, 4}}) {
+      if (r.count > 400) continue;
+      const Centers cpu =
+          cpu_kernels().farthest_first(stream.keys, r.first, r.last, r.start, r.count);
+      const Centers other = kernels.farthest_first(stream.keys, r.first, r.last, r.start, r.count);
+      CHECK(other.tokens == cpu.tokens);
+      CHECK(same_bits(other.radius, cpu.radius));
+      CHECK(other.nearest == cpu.nearest);
+    }
+  });
+}
+
+void check_value_norms(const Kernels& kernels) {
+  const auto compare = [&](const Stream& stream, const std::vector<Index>& rows) {
+    std::vector<double> cpu[2];
+    std::vector<double> other[2];
+    cpu_kernels().value_norms(stream, rows, cpu[0], cpu[1]);
+    kernels.value_norms(stream, rows, other[0], other[1]);
+    for (const int which : {0, 1}) {
+      REQUIRE(other[which].size() == rows.size());
+      double worst = 0.0;
+      for (std::size_t r = 0; r < rows.size(); ++r) {
+        worst = std::max(worst, over_limit({other[which][r]}, {cpu[which][r]}));
+      }
+      CHECK(worst <= 1.0);
+    }
+  };
+  each_case([&](const Stream& stream) {
+    const Index n = stream.shape.tokens;
+    std::vector<Index> rows;
+    for (Index i = 0; i < n; i += 1 + n / 12) rows.push_back(i);
+    compare(stream, rows);
+    compare(stream, {n - 1});
+    compare(stream, {n - 1, n / 2, n / 2, n - 1});  // any order
+    compare(stream, {});
+  });
+  // Sizes far from 1, and one value that dwarfs the others until it leaves the window.
+  for (const double size : {1e-120, 1e120}) {
+    const auto owned = make_stream({.tokens = 80, .d = 3, .dv = 30, .window = 20});
+    for (double& x : owned->values) x *= size;
+    for (std::size_t k = 0; k < 30; ++k) owned->values[40 * 30 + k] *= 1e6;
+    compare(owned->stream, {39, 40, 50, 59, 60, 79});
+  }
+}
+
+void check_determinism(const Kernels& kernels) {
+  const auto owned = make_stream({.tokens = 597, .d = 43, .dv = 41, .group = 2});
+  const Stream& stream = owned->stream;
+  const std::vector<Index> rows = rows_from(stream, 300, 1);
+  const ExactRows first = kernels.exact_attention(stream, rows);
+  const ExactRows second = kernels.exact_attention(stream, rows);
+  CHECK(same_bits(first.outputs, second.outputs));
+  CHECK(same_bits(first.normalizer, second.normalizer));
+  CHECK(same_bits(first.squared_sum, second.squared_sum));
+  std::vector<double> norms[4];
+  kernels.value_norms(stream, rows_from(stream, 0, 30), norms[0], norms[1]);
+  kernels.value_norms(stream, rows_from(stream, 0, 30), norms[2], norms[3]);
+  CHECK(same_bits(norms[0], norms[2]));
+  CHECK(same_bits(norms[1], norms[3]));
+}
+
+}  // namespace kvbench::test

@@ -1,0 +1,19 @@
+// One list of cases on which every implementation of the kernel table is held against the CPU's:
+// what decides something bit by bit, metrics within 1e-9.
+#pragma once
+
+#include "kernels/kernels.hpp"
+
+namespace kvbench::test {
+
+void check_exact_attention(const Kernels& kernels);
+void check_logits(const Kernels& kernels);
+void check_score_sums(const Kernels& kernels);
+void check_clusters(const Kernels& kernels);
+void check_centers(const Kernels& kernels);
+void check_value_norms(const Kernels& kernels);
+
+// Two calls give the same bits.
+void check_determinism(const Kernels& kernels);
+
+}  // namespace kvbench::test

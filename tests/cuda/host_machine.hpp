@@ -1,0 +1,148 @@
+// Runs the bodies of cuda/kernels on the CPU, phase by phase. The order of blocks and of the
+// indices within a phase is drawn anew each time, fresh memory is filled with NaN, and writes
+// beyond an allocation are found: a body that depends on any of these does not give the CPU's
+// values.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "cuda/machine.hpp"
+#include "cuda/memory_ledger.hpp"
+
+namespace kvbench::test {
+
+class HostBlock {
+ public:
+  template <class T>
+  class Own {
+   public:
+    explicit Own(const HostBlock& block) : values_(static_cast<std::size_t>(block.threads_)) {
+      std::memset(static_cast<void*>(values_.data()), 0xff, values_.size() * sizeof(T));
+    }
+    T& operator[](int t) { return values_[static_cast<std::size_t>(t)]; }
+
+   private:
+    std::vector<T> values_;
+  };
+
+  HostBlock(Index x_, Index y_, Index z_, int threads, std::mt19937_64& rng)
+      : x(x_), y(y_), z(z_), threads_(threads), rng_(rng) {}
+
+  const Index x;
+  const Index y;
+  const Index z;
+
+  template <class Phase>
+  void each(Index count, const Phase& phase) {
+    if (count <= 0) return;
+    // i -> (start + step i) mod count visits all when step and count share no divisor.
+    const auto size = static_cast<std::uint64_t>(count);
+    std::uint64_t step = 1 + rng_() % size;
+    while (std::gcd(step, size) != 1) ++step;
+    std::uint64_t at = rng_() % size;
+    for (std::uint64_t i = 0; i < size; ++i, at = (at + step) % size) phase(static_cast<Index>(at));
+  }
+  template <class Phase>
+  void threads(const Phase& phase) {
+    each(threads_, [&](Index t) { phase(static_cast<int>(t)); });
+  }
+  template <class T>
+  T uniform(const T& shared) const {
+    return shared;
+  }
+
+ private:
+  int threads_;
+  std::mt19937_64& rng_;
+};
+
+class HostMachine {
+ public:
+  template <class T>
+  class Memory {
+   public:
+    Memory(Index count, std::shared_ptr<Index> unused)
+        : count_(static_cast<std::size_t>(count)), bytes_(size()), unused_(std::move(unused)) {
+      *unused_ -= count * static_cast<Index>(sizeof(T));
+      if (*unused_ < 0) throw std::logic_error("a kernel allocates more than it reserved");
+      std::memset(bytes_.data(), 0xff, bytes_.size());
+      std::memset(bytes_.data() + count_ * sizeof(T), kGuard, kGuardBytes);
+    }
+    Memory(Memory&&) = default;
+    ~Memory() noexcept(false) {
+      if (!unused_) return;
+      *unused_ += static_cast<Index>(count_ * sizeof(T));
+      for (std::size_t i = count_ * sizeof(T); i < bytes_.size(); ++i) {
+        if (bytes_[i] != kGuard && std::uncaught_exceptions() == 0) {
+          throw std::logic_error("a kernel wrote beyond its memory");
+        }
+      }
+    }
+    T* data() { return reinterpret_cast<T*>(bytes_.data()); }
+
+   private:
+    static constexpr unsigned char kGuard = 0xab;
+    static constexpr std::size_t kGuardBytes = 64;
+    std::size_t size() const { return count_ * sizeof(T) + kGuardBytes; }
+
+    std::size_t count_;
+    std::vector<unsigned char> bytes_;
+    std::shared_ptr<Index> unused_;
+  };
+
+  HostMachine(cuda::MemoryLedger& ledger, std::uint64_t seed) : ledger_(ledger), rng_(seed) {}
+
+  cuda::MemoryLedger::Reservation reserve(const cuda::MemoryNeed& need) {
+    const Index before = ledger_.reserved();
+    cuda::MemoryLedger::Reservation reservation = ledger_.reserve(need);
+    *unused_ += ledger_.reserved() - before;
+    return reservation;
+  }
+  template <class T>
+  Memory<T> allocate(Index count) {
+    return Memory<T>(count, unused_);
+  }
+  template <class T>
+  void upload(T* to, const T* from, Index count) {
+    std::copy_n(from, count, to);
+  }
+  template <class T>
+  void download(T* to, const T* from, Index count) {
+    std::copy_n(from, count, to);
+  }
+  void download_rows(double* to, Index stride, const double* from, Index columns, Index rows) {
+    for (Index i = 0; i < rows; ++i) std::copy_n(from + i * columns, columns, to + i * stride);
+  }
+  template <class T>
+  void clear(T* at, Index count) {
+    std::fill_n(at, count, T{});
+  }
+  template <class Body>
+  void launch(const Body& body, cuda::Grid grid) {
+    if (grid.y > 65535 || grid.z > 65535) throw std::logic_error("a grid no device takes");
+    std::vector<Index> order(static_cast<std::size_t>(grid.x * grid.y * grid.z));
+    std::iota(order.begin(), order.end(), Index{0});
+    std::shuffle(order.begin(), order.end(), rng_);
+    const auto shared = std::make_unique<typename Body::Shared>();
+    for (const Index place : order) {
+      std::memset(static_cast<void*>(shared.get()), 0xff, sizeof(typename Body::Shared));
+      HostBlock block(place % grid.x, place / grid.x % grid.y, place / grid.x / grid.y,
+                      Body::kThreads, rng_);
+      body(block, *shared);
+    }
+  }
+
+ private:
+  cuda::MemoryLedger& ledger_;
+  std::mt19937_64 rng_;
+  std::shared_ptr<Index> unused_ = std::make_shared<Index>(0);  // bytes reserved, not allocated
+};
+
+}  // namespace kvbench::test

@@ -1,0 +1,101 @@
+// The executor finds what a device would punish: each rule of cuda/machine.hpp broken once.
+#include "host_machine.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <set>
+#include <vector>
+
+namespace kvbench::test {
+namespace {
+
+// out[i] = i, moved one place to the left in the same phase (a race) or in the next one (none).
+struct ShiftLeft {
+  static constexpr int kThreads = 64;
+  bool races = false;
+  double* out = nullptr;
+
+  struct Shared {
+    double x[kThreads];
+  };
+  template <class Block>
+  void operator()(Block& block, Shared& shared) const {
+    if (races) {
+      block.threads([&](int t) {
+        shared.x[t] = t;
+        out[t] = shared.x[(t + 1) % kThreads];
+      });
+      return;
+    }
+    block.threads([&](int t) { shared.x[t] = t; });
+    block.threads([&](int t) { out[t] = shared.x[(t + 1) % kThreads]; });
+  }
+};
+
+std::vector<double> shifted(bool races, std::uint64_t seed) {
+  cuda::MemoryLedger ledger(1 << 20);
+  HostMachine machine(ledger, seed);
+  const auto room = machine.reserve({"a test", 64 * 8, 0, 1});
+  auto out = machine.allocate<double>(64);
+  machine.launch(ShiftLeft{races, out.data()}, {});
+  std::vector<double> result(64);
+  machine.download(result.data(), out.data(), 64);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("reading what a neighbour writes in the same phase does not give the right values") {
+  std::vector<double> right(64);
+  for (std::size_t t = 0; t < 64; ++t) right[t] = static_cast<double>((t + 1) % 64);
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    CHECK(shifted(false, seed) == right);
+    CHECK(shifted(true, seed) != right);
+  }
+}
+
+TEST_CASE("memory that nobody wrote is no number") {
+  cuda::MemoryLedger ledger(1 << 20);
+  HostMachine machine(ledger, 1);
+  const auto room = machine.reserve({"a test", 80, 0, 1});
+  auto memory = machine.allocate<double>(10);
+  for (int i = 0; i < 10; ++i) CHECK(std::isnan(memory.data()[i]));
+}
+
+TEST_CASE("a write beyond the memory is found") {
+  cuda::MemoryLedger ledger(1 << 20);
+  HostMachine machine(ledger, 1);
+  const auto room = machine.reserve({"a test", 80, 0, 1});
+  CHECK_THROWS_AS(
+      {
+        auto memory = machine.allocate<double>(10);
+        memory.data()[10] = 1.0;
+      },
+      std::logic_error);
+}
+
+TEST_CASE("allocating more than was reserved is found, what was given back counts") {
+  cuda::MemoryLedger ledger(1 << 20);
+  HostMachine machine(ledger, 1);
+  const auto room = machine.reserve({"a test", 80, 0, 1});
+  for (int i = 0; i < 3; ++i) CHECK_NOTHROW(machine.allocate<double>(10));
+  const auto held = machine.allocate<double>(4);
+  CHECK_THROWS_AS(machine.allocate<double>(7), std::logic_error);
+}
+
+TEST_CASE("every index of a phase is visited once, in an order that differs from run to run") {
+  std::set<std::vector<Index>> orders;
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    std::mt19937_64 rng(seed);
+    HostBlock block(0, 0, 0, 32, rng);
+    std::vector<Index> order;
+    block.each(97, [&](Index i) { order.push_back(i); });
+    CHECK(std::set<Index>(order.begin(), order.end()).size() == 97);
+    CHECK(order.size() == 97);
+    orders.insert(order);
+  }
+  CHECK(orders.size() > 5);
+}
+
+}  // namespace kvbench::test

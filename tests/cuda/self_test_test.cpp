@@ -1,0 +1,71 @@
+// The check before a device is used: green on right kernels, red on each kernel that errs.
+#include "cuda/self_test.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "kernels_on_host.hpp"
+
+namespace kvbench::test {
+namespace {
+
+// The CPU's kernels, one of which is off by the least.
+class OneOff final : public Kernels {
+ public:
+  explicit OneOff(std::string which) : which_(std::move(which)) {}
+
+  std::string device() const override { return "one off"; }
+  ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) const override {
+    ExactRows out = cpu_kernels().exact_attention(stream, std::move(rows));
+    if (which_ == "exact attention") out.outputs.back() += 1e-8;
+    return out;
+  }
+  void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const override {
+    cpu_kernels().logits(stream, std::move(rows), out);
+    if (which_ == "logits") out.logits.back() = std::nextafter(out.logits.back(), 1e9);
+  }
+  std::vector<std::vector<double>> score_sums(const Stream& stream, Index first, Index last,
+                                              const ScoreRule& rule) const override {
+    auto out = cpu_kernels().score_sums(stream, first, last, rule);
+    if (which_ == "score sums") out[1][7] = std::nextafter(out[1][7], 1e9);
+    return out;
+  }
+  Clustering cluster(ConstMatrix points, Index first, double delta) const override {
+    Clustering out = cpu_kernels().cluster(points, first, delta);
+    if (which_ == "clusterings") ++out.assignment.back();
+    return out;
+  }
+  Centers farthest_first(ConstMatrix points, Index first, Index last, Index start,
+                         Index count) const override {
+    Centers out = cpu_kernels().farthest_first(points, first, last, start, count);
+    if (which_ == "centres") std::swap(out.tokens[3], out.tokens[4]);
+    return out;
+  }
+  void value_norms(const Stream& stream, const std::vector<Index>& rows,
+                   std::vector<double>& spectral, std::vector<double>& frobenius) const override {
+    cpu_kernels().value_norms(stream, rows, spectral, frobenius);
+    if (which_ == "value norms") spectral.back() *= 1.0 + 1e-8;
+  }
+
+ private:
+  std::string which_;
+};
+
+}  // namespace
+
+TEST_CASE("right kernels pass") {
+  CHECK(cuda::kernel_that_differs(cpu_kernels()).empty());
+  CHECK(cuda::kernel_that_differs(KernelsOnHost()).empty());
+}
+
+TEST_CASE("a kernel that errs is named") {
+  for (const char* which :
+       {"exact attention", "logits", "score sums", "clusterings", "centres", "value norms"}) {
+    CHECK(cuda::kernel_that_differs(OneOff(which)) == which);
+  }
+}
+
+}  // namespace kvbench::test
