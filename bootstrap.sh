@@ -197,23 +197,25 @@ bench() {
 }
 
 # GCC's address and undefined-behaviour sanitizers over what reads and writes files, then clang's
-# thread sanitizer over what runs on several threads; with `all` over everything that is not slow.
+# thread sanitizer over what runs on several threads: what fits into CI. With `all` every test that is
+# neither slow nor statistical, and the whole program on several threads.
 sanitize() {
   packages+=("${clang_packages[@]}")
   deps
-  local address=(kvbench test-dump test-results test-sweep test-kernels fuzz-targets)
-  local address_tests=(--tests-regex '^(dump|results|sweep|kernels|cli_bad_input|cli_failing_place|fuzz_.*)$')
-  local thread=(kvbench test-kernels test-conformance test-results)
+  local address=(kvbench test-dump test-kernels test-results test-sweep fuzz-targets)
+  local thread=(test-conformance test-kernels test-replay test-results)
+  local address_tests='^(cli_commands|cli_failing_place|dump|fuzz_.*|kernels|results|sweep)$'
+  local thread_tests='^(conformance|kernels|replay|results)$'
   if [[ ${1:-} == all ]]; then
-    address=(all) thread=(all)
-    address_tests=(--label-exclude 'slow|statistical')
+    address=(all) address_tests=.
+    thread=("${thread[@]}" kvbench) thread_tests=.
   fi
   cmake --preset sanitize >&2
   cmake --build --preset sanitize --target "${address[@]}" >&2
-  ctest --test-dir build-sanitize --output-on-failure -j2 "${address_tests[@]}"
+  ctest --preset sanitize --tests-regex "$address_tests"
   cmake --preset tsan >&2
   cmake --build --preset tsan --target "${thread[@]}" >&2
-  ctest --test-dir build-tsan --output-on-failure --label-regex concurrency
+  ctest --preset tsan --tests-regex "$thread_tests"
 }
 
 fuzz() {
