@@ -131,6 +131,19 @@ class Files(unittest.TestCase):
             Path(folder, "README.md").write_text("see lib/none.hpp and lib/<folder>/x.hpp\n")
             self.assertEqual(broken_paths(Path(folder)), ["README.md: lib/none.hpp"])
 
+    def test_every_label_has_minutes_and_ci_ends_within_an_hour(self):
+        rows = re.findall(r"^\| `?([\w-]+|\(none\))`? \|[^|]*\| *(\d+) \|$",
+                          text(ROOT / "tests/README.md"), re.MULTILINE)
+        self.assertGreater(len(rows), 8)
+        self.assertLessEqual(sum(int(minutes) for _, minutes in rows), 60)
+        labels = set()
+        for path in files(ROOT):
+            if path.name == "CMakeLists.txt" and path.parts[0] in ("tests", "cuda"):
+                for listed in re.findall(r'LABELS "?([a-z][a-z; -]*)', text(ROOT / path)):
+                    labels |= set(re.split(r"[; ]+", listed.strip()))
+        self.assertIn("unit", labels)
+        self.assertEqual(labels - {name for name, _ in rows} - {"concurrency", "cuda-device"}, set())
+
     def test_bootstrap_verbs_of_readmes_exist(self):
         verbs = set(re.findall(r"^  (\w+)\) ", (ROOT / "bootstrap.sh").read_text(), re.MULTILINE))
         named = set()
