@@ -12,7 +12,7 @@
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kChunk = std::size_t{1} << 20;
+constexpr std::size_t kChunk = std::size_t{1} << 16;
 
 Json parse_or_discarded(std::string_view line) {
   return Json::parse(line.begin(), line.end(), nullptr, false);
