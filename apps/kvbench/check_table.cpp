@@ -5,14 +5,12 @@
 #include <algorithm>
 #include <vector>
 
+#include "cell_text.hpp"
+
 namespace kvbench {
 namespace {
 
 constexpr std::size_t kMostListed = 20;  // of one bound's violations or untested cells
-
-std::string text_of(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : to_line(value);
-}
 
 std::string number_text(const Json& value) {
   if (value.is_number_float()) return fmt::format("{:.4g}", value.get<double>());
@@ -21,22 +19,6 @@ std::string number_text(const Json& value) {
 
 std::string number_text(const std::optional<double>& value) {
   return value ? fmt::format("{:.6g}", *value) : "-";
-}
-
-// algorithm/label/sequence/layer/head, as --only takes it; then parameters and seed.
-std::string cell_text(const Json& cell) {
-  if (!cell.is_object()) return "-";
-  std::string text;
-  for (const char* name : {"algorithm", "label", "sequence", "layer", "kv_head"}) {
-    text += fmt::format("{}{}", text.empty() ? "" : "/", text_of(cell.at(name)));
-  }
-  for (const auto& [name, value] : cell.at("params").items()) {
-    text += fmt::format(" {}={}", name, text_of(value));
-  }
-  if (cell.contains("seed") && !cell.at("seed").is_null()) {
-    text += " seed=" + text_of(cell.at("seed"));
-  }
-  return text;
 }
 
 std::string evidence_text(const Json& evidence) {

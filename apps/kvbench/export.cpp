@@ -7,6 +7,7 @@
 #include "exit_codes.hpp"
 #include "results/check.hpp"
 #include "results/export_csv.hpp"
+#include "results/export_markdown.hpp"
 #include "results/results_file.hpp"
 
 using namespace kvbench;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "compare.hpp"
 #include "core/error.hpp"
 #include "exit_codes.hpp"
 #include "export.hpp"
@@ -23,6 +24,7 @@
 #include "results/atomic_file.hpp"
 #include "results/provenance.hpp"
 #include "run.hpp"
+#include "schema.hpp"
 #include "synth.hpp"
 #include "talk.hpp"
 #include "validate.hpp"
@@ -41,7 +43,8 @@ Examples:
   kvbench plan --config configs/quick.json
   kvbench run --config configs/quick.json
   kvbench export --results results/quick/results.json --format csv > quick.csv
-  kvbench check --results results/ci/results.json --bounds configs/bounds/ci.json)";
+  kvbench check --results results/ci/results.json --bounds configs/bounds/ci.json
+  kvbench compare before/results.json results/ci/results.json)";
 
 // CLI11 would only say that a command is missing.
 void refuse_unknown_command(CLI::App& app, int argc, char** argv) {
@@ -78,6 +81,8 @@ int parse_and_run(int argc, char** argv) {
   add_list(app, exit_code);
   add_export(app, exit_code);
   add_check(app, exit_code);
+  add_compare(app, exit_code);
+  add_schema(app, exit_code);
   refuse_unknown_command(app, argc, argv);
   try {
     app.parse(argc, argv);

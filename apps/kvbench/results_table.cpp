@@ -8,6 +8,8 @@
 #include <optional>
 #include <vector>
 
+#include "cell_text.hpp"
+
 namespace kvbench {
 namespace {
 
@@ -22,35 +24,12 @@ struct Line {
   std::array<std::optional<double>, kFractions.size()> within;
 };
 
-std::string params_text(const Json& params) {
-  std::string out;
-  for (const auto& [name, value] : params.items()) {
-    const std::string text = value.is_string() ? value.get<std::string>() : to_line(value);
-    out += (out.empty() ? "" : " ") + name + "=" + text;
-  }
-  return out;
-}
-
 void keep_lower(std::optional<double>& best, double value) {
   if (!best || value < *best) best = value;
 }
 
 std::string error_text(const std::optional<double>& error) {
   return error ? fmt::format("{:.4f}", *error) : "-";
-}
-
-// A parameter that all settings of all algorithms of that name share says nothing: only what
-// varies within the algorithm is shown.
-Json varying(const Json& params, const std::vector<const Json*>& all) {
-  Json out = Json::object();
-  for (const auto& [name, value] : params.items()) {
-    const bool is_shared =
-        std::all_of(all.begin(), all.end(), [&, &name = name, &value = value](const Json* other) {
-          return other->contains(name) && (*other)[name] == value;
-        });
-    if (!is_shared) out[name] = value;
-  }
-  return out;
 }
 
 }  // namespace
@@ -66,7 +45,7 @@ std::string results_table(const Json& summary) {
     if (metric.is_null() || fraction.is_null()) continue;
     const auto label = entry.at("label").get<std::string>();
     const auto algorithm = entry.at("algorithm").get<std::string>();
-    const std::string name = label == algorithm ? label : label + " (" + algorithm + ")";
+    const std::string name = label_text(label, algorithm);
     auto place = static_cast<std::size_t>(
         std::find_if(lines.begin(), lines.end(), [&](const Line& l) { return l.name == name; }) -
         lines.begin());
@@ -93,7 +72,7 @@ std::string results_table(const Json& summary) {
   if (lines.empty()) return "";
   std::size_t width = 9;
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    lines[i].params = params_text(varying(best[i], params[i]));
+    lines[i].params = params_text(varying_params(best[i], params[i]));
     width = std::max(width, lines[i].name.size());
   }
   std::stable_sort(lines.begin(), lines.end(),

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +12,7 @@
 
 #include "core/error.hpp"
 #include "results/atomic_file.hpp"
+#include "results/bounds_keys.hpp"
 #include "results/cell_metric.hpp"
 #include "sweep/document.hpp"
 #include "sweep/faults.hpp"
@@ -22,34 +22,6 @@ namespace kvbench {
 namespace {
 
 using nlohmann::json;
-
-// What makes a bound one of its kind, and the keys that belong to that kind alone.
-struct KindKeys {
-  std::vector<std::string> choosing;
-  std::vector<std::string> others;
-};
-
-const std::array<KindKeys, 4>& kind_keys() {
-  static const std::array<KindKeys, 4> kinds = {
-      KindKeys{{"limit"}, {"failure_rate"}},
-      KindKeys{{"than"}, {"paired_by", "test", "median_ratio_at_most"}},
-      KindKeys{{"baseline"}, {"relative_tolerance", "absolute_tolerance"}},
-      KindKeys{{"at_most", "at_least"}, {}}};
-  return kinds;
-}
-enum KindIndex : std::size_t { kLimitKeys, kPairedKeys, kBaselineKeys, kRangeKeys };
-
-const std::vector<std::string>& bound_keys() {
-  static const std::vector<std::string> keys = [] {
-    std::vector<std::string> all = {"name", "where", "metric", "false_alarm"};
-    for (const KindKeys& kind : kind_keys()) {
-      all.insert(all.end(), kind.choosing.begin(), kind.choosing.end());
-      all.insert(all.end(), kind.others.begin(), kind.others.end());
-    }
-    return all;
-  }();
-  return keys;
-}
 
 class BoundReader {
  public:
@@ -122,21 +94,21 @@ class BoundReader {
   }
 
   // Which kind of bound this is; nothing where that is at fault.
-  std::optional<KindIndex> read_kind() {
+  std::optional<BoundKindIndex> read_kind() {
     std::vector<std::string> all;
     std::vector<std::string> chosen;
-    std::optional<KindIndex> kind;
+    std::optional<BoundKindIndex> kind;
     std::size_t kinds = 0;
-    for (std::size_t k = 0; k < kind_keys().size(); ++k) {
+    for (std::size_t k = 0; k < bound_kinds().size(); ++k) {
       bool any = false;
-      for (const std::string& key : kind_keys()[k].choosing) {
+      for (const std::string& key : bound_kinds()[k].choosing) {
         all.push_back(key);
         if (!has(key)) continue;
         chosen.push_back(key);
         any = true;
       }
       if (!any) continue;
-      kind = static_cast<KindIndex>(k);
+      kind = static_cast<BoundKindIndex>(k);
       ++kinds;
     }
     if (kinds != 1) {
@@ -146,12 +118,13 @@ class BoundReader {
                                                      fmt::join(chosen, " and ")));
       return std::nullopt;
     }
-    for (std::size_t k = 0; k < kind_keys().size(); ++k) {
+    for (std::size_t k = 0; k < bound_kinds().size(); ++k) {
       if (k == *kind) continue;
-      for (const std::string& key : kind_keys()[k].others) {
-        if (has(key)) {
+      for (const auto* keys : {&bound_kinds()[k].needed, &bound_kinds()[k].others}) {
+        for (const std::string& key : *keys) {
+          if (!has(key)) continue;
           fault(key, fmt::format("belongs to a bound with {}, and this one has {}; leave it out",
-                                 fmt::join(kind_keys()[k].choosing, " or "),
+                                 fmt::join(bound_kinds()[k].choosing, " or "),
                                  fmt::join(chosen, " and ")));
         }
       }
@@ -164,17 +137,20 @@ class BoundReader {
     return kind;
   }
 
-  // A finite number in [low, high], without the ends where `open`.
-  std::optional<double> number(const std::string& key, double low, double high, bool open) {
+  // A finite number in its range.
+  std::optional<double> number(const std::string& key) {
     const json* given = member(given_, key);
     if (given == nullptr) return std::nullopt;
+    const BoundNumber& range = bound_number(key);
     const double value = given->is_number() ? given->get<double>() : NAN;
-    const bool fits = open ? value > low && value < high : value >= low && value <= high;
+    const bool fits = range.open ? value > range.low && value < range.high
+                                 : value >= range.low && value <= range.high;
     if (fits && std::isfinite(value)) return value;
-    const std::string range = low == -HUGE_VAL ? "a number"
-                              : open ? fmt::format("a number above {:g} and below {:g}", low, high)
-                                     : fmt::format("a number of at least {:g}", low);
-    fault(key, "must be " + range + ", is " + shown(*given));
+    const std::string words =
+        range.low == -HUGE_VAL ? "a number"
+        : range.open ? fmt::format("a number above {:g} and below {:g}", range.low, range.high)
+                     : fmt::format("a number of at least {:g}", range.low);
+    fault(key, "must be " + words + ", is " + shown(*given));
     return std::nullopt;
   }
 
@@ -195,8 +171,8 @@ class BoundReader {
     } else {
       fault("limit", "must be a number or {\"param\": \"NAME\"}, is " + shown(limit));
     }
-    rule.failure_rate = number("failure_rate", 0.0, 1.0, true);
-    rule.false_alarm = number("false_alarm", 0.0, 1.0, true).value_or(rule.false_alarm);
+    rule.failure_rate = number("failure_rate");
+    rule.false_alarm = number("false_alarm").value_or(rule.false_alarm);
     return rule;
   }
 
@@ -212,8 +188,8 @@ class BoundReader {
       fault("test", "must be \"sign\", the one test there is, is " + shown(*test));
     }
     read_paired_by(rule);
-    rule.false_alarm = number("false_alarm", 0.0, 1.0, true).value_or(rule.false_alarm);
-    rule.median_ratio_at_most = number("median_ratio_at_most", 0.0, HUGE_VAL, true);
+    rule.false_alarm = number("false_alarm").value_or(rule.false_alarm);
+    rule.median_ratio_at_most = number("median_ratio_at_most");
     return rule;
   }
 
@@ -260,14 +236,13 @@ class BoundReader {
             "this key is missing; say how far from the baseline a value may "
             "be, as a share of it, for example 0.02");
     }
-    rule.relative_tolerance = number("relative_tolerance", 0.0, HUGE_VAL, false).value_or(0.0);
-    rule.absolute_tolerance = number("absolute_tolerance", 0.0, HUGE_VAL, false).value_or(0.0);
+    rule.relative_tolerance = number("relative_tolerance").value_or(0.0);
+    rule.absolute_tolerance = number("absolute_tolerance").value_or(0.0);
     return rule;
   }
 
   RangeRule range_rule() {
-    RangeRule rule{number("at_least", -HUGE_VAL, HUGE_VAL, false),
-                   number("at_most", -HUGE_VAL, HUGE_VAL, false)};
+    RangeRule rule{number("at_least"), number("at_most")};
     if (rule.at_least && rule.at_most && *rule.at_least > *rule.at_most) {
       fault("at_least", fmt::format("{:g} is above at_most, {:g}; no cell can satisfy both",
                                     *rule.at_least, *rule.at_most));

@@ -5,20 +5,43 @@
 
 #include <algorithm>
 
+#include "core/error.hpp"
 #include "core/spelling.hpp"
 
 namespace kvbench {
 namespace {
 
-const std::vector<std::string>& field_names() {
-  static const std::vector<std::string> names = {
-      "algorithm", "label",        "sequence",       "layer", "kv_head",
-      "seed",      "tokens",       "prompt_tokens",  "rows",  "element_bytes",
-      "device",    "scope_layers", "scope_kv_heads", "dump"};
+struct Field {
+  const char* name;
+  FieldValues values;
+};
+
+constexpr Field kFields[] = {
+    {"algorithm", FieldValues::kNames},    {"label", FieldValues::kNames},
+    {"sequence", FieldValues::kNames},     {"layer", FieldValues::kIntegers},
+    {"kv_head", FieldValues::kIntegers},   {"seed", FieldValues::kIntegers},
+    {"tokens", FieldValues::kIntegers},    {"prompt_tokens", FieldValues::kIntegers},
+    {"rows", FieldValues::kAny},           {"element_bytes", FieldValues::kIntegers},
+    {"device", FieldValues::kNames},       {"scope_layers", FieldValues::kAny},
+    {"scope_kv_heads", FieldValues::kAny}, {"dump", FieldValues::kNames}};
+
+}  // namespace
+
+const std::vector<std::string>& cell_field_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const Field& field : kFields) all.emplace_back(field.name);
+    return all;
+  }();
   return names;
 }
 
-}  // namespace
+FieldValues field_values(const std::string& name) {
+  for (const Field& field : kFields) {
+    if (field.name == name) return field.values;
+  }
+  return FieldValues::kAny;  // params.NAME
+}
 
 std::optional<CellField> cell_field(const std::string& given) {
   const std::string prefix = "key.";
@@ -27,7 +50,7 @@ std::optional<CellField> cell_field(const std::string& given) {
   if (name.rfind(params, 0) == 0 && name.size() > params.size()) {
     return CellField{name, Json::json_pointer("/key/params") / name.substr(params.size())};
   }
-  const auto& names = field_names();
+  const auto& names = cell_field_names();
   if (std::find(names.begin(), names.end(), name) == names.end()) return std::nullopt;
   if (name == "label") {
     if (name != given) return std::nullopt;
@@ -37,10 +60,10 @@ std::optional<CellField> cell_field(const std::string& given) {
 }
 
 std::string unknown_field(const std::string& name) {
-  const std::string near = did_you_mean(name, field_names());
+  const std::string near = did_you_mean(name, cell_field_names());
   return fmt::format(
       "unknown field {} of a cell{}", name,
-      near.empty() ? fmt::format("; there are params.NAME, {}", fmt::join(field_names(), ", "))
+      near.empty() ? fmt::format("; there are params.NAME, {}", fmt::join(cell_field_names(), ", "))
                    : near);
 }
 
@@ -52,6 +75,20 @@ std::optional<double> number_at(const Json& cell, const Json::json_pointer& plac
   const Json* value = value_at(cell, place);
   if (value == nullptr || !value->is_number()) return std::nullopt;
   return value->get<double>();
+}
+
+void require_cell(const Json& cell, std::size_t index, const std::string& path) {
+  const Json* key = value_at(cell, Json::json_pointer("/key"));
+  const Json* params = value_at(cell, Json::json_pointer("/key/params"));
+  const Json* status = value_at(cell, Json::json_pointer("/status"));
+  if (key != nullptr && key->is_object() && params != nullptr && params->is_object() &&
+      status != nullptr && status->is_string() && *status != "") {
+    return;
+  }
+  throw InputError(
+      fmt::format("{}: /cells/{}: is no record of a cell, with key and status; was "
+                  "the file written by kvbench?",
+                  path, index));
 }
 
 Json cell_reference(const Json& cell) {

@@ -18,6 +18,13 @@ struct CellField {
 // None where there is no such field. Any NAME will do for params.NAME.
 std::optional<CellField> cell_field(const std::string& name);
 
+// Every field but params.NAME, and the members of a key among them.
+const std::vector<std::string>& cell_field_names();
+
+// What values a field has: names, integers (of a seed also null), or any.
+enum class FieldValues { kNames, kIntegers, kAny };
+FieldValues field_values(const std::string& name);
+
 // What to say of a name that is no field, with a remedy.
 std::string unknown_field(const std::string& name);
 
@@ -26,6 +33,9 @@ const Json* value_at(const Json& cell, const Json::json_pointer& place);
 
 // The same where it is a number.
 std::optional<double> number_at(const Json& cell, const Json::json_pointer& place);
+
+// Throws InputError where element `index` of `cells` of the results at `path` is no cell record.
+void require_cell(const Json& cell, std::size_t index, const std::string& path);
 
 // What tells a cell apart, for reports: id, algorithm, label, sequence, layer, kv_head, params,
 // seed.

@@ -23,15 +23,13 @@ const std::vector<std::string>& metric_paths() {
   static const std::vector<std::string> paths = [] {
     std::vector<std::string> all;
     for (const std::string& path : error_paths()) all.push_back("errors." + path);
-    for (const char* mass : {"kept", "numerator", "denominator"}) {
-      for (const char* part : {"mean", "median", "p90", "p99", "max"}) {
+    for (const std::string& mass : mass_names()) {
+      for (const std::string& part : distribution_names()) {
         all.push_back(fmt::format("mass.{}.{}", mass, part));
       }
     }
     for (const std::string& name : memory_names()) all.push_back("memory." + name);
-    for (const char* name : {"fail", "clamped", "empty_denominator", "undefined_rows"}) {
-      all.push_back(fmt::format("counters.{}", name));
-    }
+    for (const std::string& name : counter_names()) all.push_back("counters." + name);
     all.insert(all.end(), {"clusters.final", "timing.seconds"});
     return all;
   }();

@@ -11,16 +11,17 @@ namespace {
 using nlohmann::json;
 
 std::optional<std::string> value_fault(const std::string& field, const json& value) {
-  const bool is_word = field == "algorithm" || field == "label" || field == "sequence" ||
-                       field == "device" || field == "dump";
-  if (is_word) {
-    if (value.is_string()) return std::nullopt;
-    return "must be a name in quotes, is " + shown(value);
+  switch (field_values(field)) {
+    case FieldValues::kAny:
+      return std::nullopt;
+    case FieldValues::kNames:
+      if (value.is_string()) return std::nullopt;
+      return "must be a name in quotes, is " + shown(value);
+    case FieldValues::kIntegers:
+      if (value.is_number_integer() || (field == "seed" && value.is_null())) return std::nullopt;
+      return "must be an integer, is " + shown(value);
   }
-  const bool is_free = field.rfind("params.", 0) == 0 || field == "rows" ||
-                       field.rfind("scope_", 0) == 0 || (field == "seed" && value.is_null());
-  if (is_free || value.is_number_integer()) return std::nullopt;
-  return "must be an integer, is " + shown(value);
+  return std::nullopt;
 }
 
 void add_condition(CellSelector& selector, const std::string& name, const json& value,

@@ -1,7 +1,5 @@
 #include "results/export_csv.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <string>
@@ -98,24 +96,6 @@ class Columns {
   std::map<std::string, std::vector<std::string>> sections_;
 };
 
-std::string significant(const Json& value) {
-  return value.is_number() ? fmt::format("{:.4g}", value.get<double>()) : "";
-}
-
-Json at_pointer(const Json& cell, const char* pointer) {
-  const Json::json_pointer place(pointer);
-  return cell.contains(place) ? cell.at(place) : Json();
-}
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '|') out += '\\';
-    out += c == '\n' ? ' ' : c;
-  }
-  return out;
-}
-
 }  // namespace
 
 void export_csv(const Json& results, std::ostream& out) {
@@ -135,29 +115,6 @@ void export_csv(const Json& results, std::ostream& out) {
       out << (i == 0 ? "" : ",") << csv_field(fields[i]);
     }
     out << "\n";
-  }
-}
-
-void export_markdown(const Json& results, std::ostream& out) {
-  out << "| id | label | params | sequence | layer | head | seed | status | relative_l2.mean | "
-         "relative_frobenius_error | memory.fraction |\n"
-         "|---|---|---|---|---:|---:|---:|---|---:|---:|---:|\n";
-  for (const Json& cell : results.at("cells")) {
-    const Json& key = cell.at("key");
-    std::string params;
-    for (const auto& [name, value] : key.at("params").items()) {
-      params += (params.empty() ? "" : ", ") + name + "=" + text_of(value);
-    }
-    std::string status = text_of(cell.at("status"));
-    if (cell.contains("reason")) status += ": " + text_of(cell["reason"]);
-    out << "| " << text_of(cell.value("id", Json())).substr(0, 8) << " | "
-        << escaped(text_of(cell.value("label", Json()))) << " | " << escaped(params) << " | "
-        << escaped(text_of(key.value("sequence", Json()))) << " | "
-        << text_of(key.value("layer", Json())) << " | " << text_of(key.value("kv_head", Json()))
-        << " | " << text_of(key.value("seed", Json())) << " | " << escaped(status) << " | "
-        << significant(at_pointer(cell, "/errors/relative_l2/mean")) << " | "
-        << significant(at_pointer(cell, "/errors/relative_frobenius_error")) << " | "
-        << significant(at_pointer(cell, "/memory/fraction")) << " |\n";
   }
 }
 

@@ -1,4 +1,4 @@
-// Flat rows of a results file.
+// Results as flat rows.
 #pragma once
 
 #include <ostream>
@@ -11,9 +11,5 @@ namespace kvbench {
 // params.*, derived.*, errors.*, mass.*, clusters.final, memory.*, counters.*, timing.seconds; a
 // column that no cell has is left out, null is an empty field.
 void export_csv(const Json& results, std::ostream& out);
-
-// A Markdown table of what one reads first: label, parameters, place, seed, status, main errors,
-// memory fraction; four significant digits.
-void export_markdown(const Json& results, std::ostream& out);
 
 }  // namespace kvbench

@@ -78,6 +78,26 @@ const std::pair<const char*, Index MemoryReport::*> kMemoryFields[] = {
     {"exact_bytes", &MemoryReport::exact_bytes},
 };
 
+const std::pair<const char*, std::optional<Distribution> CellMass::*> kMassFields[] = {
+    {"kept", &CellMass::kept},
+    {"numerator", &CellMass::numerator},
+    {"denominator", &CellMass::denominator},
+};
+
+const std::pair<const char*, Index (*)(const CellResult&)> kCounterFields[] = {
+    {"fail", [](const CellResult& result) { return result.counters.fail; }},
+    {"clamped", [](const CellResult& result) { return result.counters.clamped; }},
+    {"empty_denominator", [](const CellResult& result) { return result.empty_denominator; }},
+    {"undefined_rows", [](const CellResult& result) { return result.undefined_rows; }},
+};
+
+template <class Table>
+std::vector<std::string> names_of(const Table& table) {
+  std::vector<std::string> names;
+  for (const auto& field : table) names.emplace_back(field.first);
+  return names;
+}
+
 Json errors_json(const CellErrors& errors, FiniteNumbers& numbers) {
   Json out;
   for (const ErrorField& field : kErrorFields) {
@@ -159,9 +179,9 @@ Json cell_record(const Plan& plan, const PlannedCell& cell, const CellResult& re
   FiniteNumbers numbers;
   Json errors = errors_json(result.errors, numbers);
   Json mass;
-  mass["kept"] = numbers.write("mass.kept", result.mass.kept);
-  mass["numerator"] = numbers.write("mass.numerator", result.mass.numerator);
-  mass["denominator"] = numbers.write("mass.denominator", result.mass.denominator);
+  for (const auto& [name, field] : kMassFields) {
+    mass[name] = numbers.write(std::string("mass.") + name, result.mass.*field);
+  }
   Json memory = memory_json(result.memory, numbers);
   if (!numbers.fault().empty()) {
     return empty_record(plan, cell, "failed", numbers.fault(), result.derived, result.seconds,
@@ -173,10 +193,7 @@ Json cell_record(const Plan& plan, const PlannedCell& cell, const CellResult& re
   record["mass"] = std::move(mass);
   record["clusters"] = clusters_json(result.clusters);
   record["memory"] = std::move(memory);
-  record["counters"] = {{"fail", result.counters.fail},
-                        {"clamped", result.counters.clamped},
-                        {"empty_denominator", result.empty_denominator},
-                        {"undefined_rows", result.undefined_rows}};
+  for (const auto& [name, count] : kCounterFields) record["counters"][name] = count(result);
   record["timing"] = {{"seconds", result.seconds}};
   record["repro"] = repro;
   return record;
@@ -210,11 +227,25 @@ const std::vector<std::string>& error_paths() {
 
 const std::vector<std::string>& memory_names() {
   static const std::vector<std::string> names = [] {
-    std::vector<std::string> out;
-    for (const auto& [name, field] : kMemoryFields) out.emplace_back(name);
+    std::vector<std::string> out = names_of(kMemoryFields);
     out.emplace_back("fraction");
     return out;
   }();
+  return names;
+}
+
+const std::vector<std::string>& mass_names() {
+  static const std::vector<std::string> names = names_of(kMassFields);
+  return names;
+}
+
+const std::vector<std::string>& distribution_names() {
+  static const std::vector<std::string> names = names_of(FiniteNumbers::kFields);
+  return names;
+}
+
+const std::vector<std::string>& counter_names() {
+  static const std::vector<std::string> names = names_of(kCounterFields);
   return names;
 }
 

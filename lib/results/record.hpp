@@ -29,4 +29,10 @@ const std::vector<std::string>& error_paths();
 // Names of all numbers under `memory`, in the record's order.
 const std::vector<std::string>& memory_names();
 
+// Names under `mass`, each of a distribution or null; of a distribution's numbers; under
+// `counters`.
+const std::vector<std::string>& mass_names();
+const std::vector<std::string>& distribution_names();
+const std::vector<std::string>& counter_names();
+
 }  // namespace kvbench

@@ -87,6 +87,11 @@ Json dumps_json(const Plan& plan) {
   return dumps;
 }
 
+bool has_known_major(const Json& version) {
+  return version.is_string() &&
+         version.get<std::string>().substr(0, 2) == std::string(kResultsSchema, 2);
+}
+
 // One top-level key per line, array elements one per line.
 void write_member(AtomicFile& file, const char* key, const Json& value) {
   file.write("  " + to_line(key) + ": ");
@@ -152,23 +157,43 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
   return outcome;
 }
 
-Json read_results(const std::string& path) {
+Json read_results(const std::string& path, const std::function<void(Json&&)>& cell) {
   if (std::filesystem::is_directory(path)) {
     throw InputError(path + ": is a folder; --results names a results.json");
   }
   std::ifstream in(path);
   if (!in) throw InputError(system_fault(path, "open") + "; --results names a results.json");
-  const Json results = Json::parse(in, nullptr, false);
+  std::string member;
+  bool is_readable = true;
+  const Json::parser_callback_t take_cells = [&](int depth, Json::parse_event_t event,
+                                                 Json& parsed) {
+    if (depth == 1 && event == Json::parse_event_t::key) member = parsed.get<std::string>();
+    if (depth == 1 && event == Json::parse_event_t::value && member == "schema_version") {
+      is_readable = has_known_major(parsed);
+    }
+    if (depth != 2 || event != Json::parse_event_t::object_end || member != "cells") return true;
+    if (is_readable) cell(std::move(parsed));
+    return false;
+  };
+  Json results = Json::parse(in, take_cells, false);
   if (!results.is_object() || results.value("kind", Json()) != kResultsKind ||
       !results.contains("cells") || !results["cells"].is_array()) {
     throw InputError(path + ": is not a kvbench results file; --results names a results.json");
   }
   const Json version = results.value("schema_version", Json());
-  if (!version.is_string() ||
-      version.get<std::string>().substr(0, 2) != std::string(kResultsSchema, 2)) {
+  if (!has_known_major(version)) {
     throw InputError(path + ": has schema version " + to_line(version) +
                      ", this program reads 1.x; run the sweep again with this version");
   }
+  for (Json& no_object : results["cells"]) cell(std::move(no_object));
+  results["cells"].clear();
+  return results;
+}
+
+Json read_results(const std::string& path) {
+  Json cells = Json::array();
+  Json results = read_results(path, [&](Json&& cell) { cells.push_back(std::move(cell)); });
+  results["cells"] = std::move(cells);
   return results;
 }
 

@@ -1,6 +1,7 @@
 // results.json: assembled from the journal, in plan order, and renamed into place.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,5 +43,9 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
 // Reads a results file whole. Throws InputError where it is missing, no results file, or of another
 // major schema version.
 Json read_results(const std::string& path);
+
+// The same, cell by cell: each goes to `cell` as it is read, before the end of the file is, and
+// `cells` of what is returned is empty.
+Json read_results(const std::string& path, const std::function<void(Json&&)>& cell);
 
 }  // namespace kvbench

@@ -1,6 +1,7 @@
 #include "sweep/config.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,15 +18,15 @@
 #include "sweep/faults.hpp"
 #include "sweep/fields.hpp"
 #include "sweep/repetitions.hpp"
+#include "sweep/sweep_keys.hpp"
 
 namespace kvbench {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kSeedEnd = std::int64_t{1} << 32;
-constexpr std::int64_t kMostSeeds = 1'000'000;
-constexpr double kNoMaximum = 1e15;
+constexpr auto kLastSeed = static_cast<std::int64_t>(kSeedRange.maximum);
+constexpr auto kMostSeeds = static_cast<std::int64_t>(kSeedCountRange.maximum);
 
 // Reads the file key by key into `config` and, beside it, `config.resolved`.
 class Reader {
@@ -37,10 +38,7 @@ class Reader {
   void read(const std::optional<std::string>& folder,
             const std::vector<AlgorithmDescription>& algorithms) {
     resolved_ = json::object();
-    read_object(document_,
-                {"schema_version", "name", "dumps", "select", "replay", "evaluate", "seeds",
-                 "memory", "output", "algorithms"},
-                "a sweep file", "", faults_);
+    read_object(document_, sweep_file_keys(), "", faults_);
     read_version();
     read_name();
     const std::size_t before_dumps = faults_.count();
@@ -60,22 +58,24 @@ class Reader {
   bool dumps_known() const { return dumps_known_; }
 
  private:
-  const json* required(const std::string& key, const std::string& remedy) {
+  const json* required(const std::string& key) {
     const json* given = member(document_, key);
-    if (given == nullptr) faults_.add("/" + key, "this key is missing; " + remedy);
+    if (given == nullptr) {
+      faults_.add("/" + key, "this key is missing; " + sweep_file_keys().at(key).missing);
+    }
     return given;
   }
 
   // A member that is an object with these keys; null where absent or at fault.
-  const json* section(const std::string& key, const std::vector<std::string>& known) {
+  const json* section(const std::string& key, const SweepKeys& keys) {
     const json* given = member(document_, key);
-    if (given == nullptr || !read_object(*given, known, key, "/" + key, faults_)) return nullptr;
+    if (given == nullptr || !read_object(*given, keys, "/" + key, faults_)) return nullptr;
     return given;
   }
 
   void read_version() {
     resolved_["schema_version"] = 1;
-    const json* given = required("schema_version", "add \"schema_version\": 1");
+    const json* given = required("schema_version");
     if (given != nullptr && *given != 1) {
       faults_.add("/schema_version",
                   "must be 1, the version this program reads, is " + shown(*given));
@@ -83,14 +83,15 @@ class Reader {
   }
 
   void read_name() {
-    const json* given = required("name", "name the sweep; its results go to results/<name>");
+    const json* given = required("name");
     if (given == nullptr) return;
     const auto fits = [](const std::string& text) {
       const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                c == '.' || c == '_' || c == '-';
       });
-      return plain && !text.empty() && text.size() <= 200 && text[0] != '.' && text[0] != '-';
+      return plain && !text.empty() && text.size() <= kLongestName && text[0] != '.' &&
+             text[0] != '-';
     };
     if (!given->is_string() || !fits(given->get_ref<const std::string&>())) {
       faults_.add("/name",
@@ -104,7 +105,7 @@ class Reader {
   }
 
   void read_dumps(const std::optional<std::string>& folder) {
-    const json* given = required("dumps", "list the dumps to replay");
+    const json* given = required("dumps");
     if (given == nullptr) return;
     config_.dumps = folder ? read_dump_paths(*given, *folder, "/dumps", faults_)
                            : given->get<std::vector<std::string>>();
@@ -114,27 +115,24 @@ class Reader {
   void read_select() {
     json& resolved = resolved_["select"];
     resolved = {{"sequences", "all"}, {"layers", "all"}, {"kv_heads", "all"}, {"tokens", "all"}};
-    const json* given = section("select", {"sequences", "layers", "kv_heads", "tokens"});
+    const json* given = section("select", select_keys());
     if (given == nullptr) return;
     config_.select = read_selection(*given, "/select", faults_);
     resolved.update(selection_json(config_.select));
     const json* tokens = member(*given, "tokens");
     if (tokens == nullptr || *tokens == "all") return;
-    config_.tokens = read_integer(*tokens, 1, kNoMaximum, "/select/tokens", faults_).value_or(0);
+    config_.tokens = read_integer(*tokens, kTokenRange, "/select/tokens", faults_).value_or(0);
     resolved["tokens"] = config_.tokens;
   }
 
   void read_replay() {
     resolved_["replay"] = {{"prompt_tokens", "default"}};
-    const json* given = section("replay", {"prompt_tokens"});
+    const json* given = section("replay", replay_keys());
     const json* prompt = given == nullptr ? nullptr : member(*given, "prompt_tokens");
     if (prompt == nullptr || *prompt == "default") return;
-    Parameter parameter;
-    parameter.kind = Parameter::Kind::kTokens;
-    parameter.words = {"dump", "default"};
     std::optional<Value> value = to_value(*prompt);
     const auto fault =
-        value ? check_value(parameter, *value)
+        value ? check_value(prompt_parameter(), *value)
               : std::optional<std::string>("must be a number or a word, is " + shown(*prompt));
     if (fault) {
       faults_.add("/replay/prompt_tokens", *fault);
@@ -145,22 +143,22 @@ class Reader {
   }
 
   void read_rows() {
-    const json* evaluate = section("evaluate", {"rows"});
+    const json* evaluate = section("evaluate", evaluate_keys());
     const json* rows = evaluate == nullptr ? nullptr : member(*evaluate, "rows");
     const std::string place = "/evaluate/rows";
     if (rows != nullptr && rows->is_array()) {
-      if (const auto list = read_integers(*rows, 0, kNoMaximum, false, place, faults_)) {
+      if (const auto list = read_integers(*rows, kRowRange, false, place, faults_)) {
         config_.rows = *list;
       }
     } else if (rows != nullptr && rows->is_object()) {
-      read_object(*rows, {"last", "every"}, "rows", place, faults_);
+      read_object(*rows, rows_keys(), place, faults_);
       if (rows->size() != 1) {
         faults_.add(place, "must have exactly one of last and every, is " + shown(*rows));
       }
-      for (const char* key : {"last", "every"}) {
+      for (const std::string& key : rows_keys().names()) {
         const json* given = member(*rows, key);
         if (given == nullptr) continue;
-        if (const auto count = read_integer(*given, 1, kNoMaximum, child(place, key), faults_)) {
+        if (const auto count = read_integer(*given, kRowCountRange, child(place, key), faults_)) {
           config_.rows = {{key, *count}};
         }
       }
@@ -185,22 +183,21 @@ class Reader {
       return;
     }
     if (given != nullptr) {
-      read_object(*given, {"first", "count"}, "seeds", "/seeds", faults_);
+      read_object(*given, seeds_keys(), "/seeds", faults_);
       const json* a = member(*given, "first");
       const json* m = member(*given, "count");
       std::optional<std::int64_t> read_first = first;
       std::optional<std::int64_t> read_count = count;
       if (a != nullptr) {
-        read_first =
-            read_integer(*a, 0, static_cast<double>(kSeedEnd - 1), "/seeds/first", faults_);
+        read_first = read_integer(*a, kSeedRange, "/seeds/first", faults_);
       }
       if (m != nullptr) {
-        read_count = read_integer(*m, 1, static_cast<double>(kMostSeeds), "/seeds/count", faults_);
+        read_count = read_integer(*m, kSeedCountRange, "/seeds/count", faults_);
       }
       if (!read_first || !read_count) return;
       first = *read_first;
       count = *read_count;
-      if (first + count > kSeedEnd) {
+      if (first + count - 1 > kLastSeed) {
         faults_.add("/seeds", fmt::format("the last seed, {}, is not below 2^32; lower first or "
                                           "count",
                                           first + count - 1));
@@ -219,21 +216,21 @@ class Reader {
                   fmt::format("lists {} seeds; at most {} are allowed", given.size(), kMostSeeds));
       return;
     }
-    const auto seeds =
-        read_integers(given, 0, static_cast<double>(kSeedEnd - 1), false, "/seeds", faults_);
+    const auto seeds = read_integers(given, kSeedRange, false, "/seeds", faults_);
     if (!seeds) return;
     config_.seeds.assign(seeds->begin(), seeds->end());
     resolved_["seeds"] = *seeds;
   }
 
   void read_memory() {
-    const json* memory = section("memory", {"element_bytes"});
+    const json* memory = section("memory", memory_keys());
     const json* bytes = memory == nullptr ? nullptr : member(*memory, "element_bytes");
     if (bytes != nullptr) {
       const std::string place = "/memory/element_bytes";
-      const auto read = read_integer(*bytes, 1, 8, place, faults_);
-      if (read && *read != 1 && *read != 2 && *read != 4 && *read != 8) {
-        faults_.add(place, fmt::format("must be 1, 2, 4 or 8, is {}", *read));
+      const std::vector<int>& sizes = element_byte_sizes();
+      const auto read = read_integer(*bytes, {1, 8}, place, faults_);
+      if (read && std::find(sizes.begin(), sizes.end(), *read) == sizes.end()) {
+        faults_.add(place, fmt::format("must be {}, is {}", fmt::join(sizes, " or "), *read));
       }
       config_.element_bytes = static_cast<int>(read.value_or(config_.element_bytes));
     }
@@ -241,7 +238,7 @@ class Reader {
   }
 
   void read_output() {
-    const json* output = section("output", {"rows"});
+    const json* output = section("output", output_keys());
     const json* rows = output == nullptr ? nullptr : member(*output, "rows");
     if (rows != nullptr) {
       config_.keep_rows = read_flag(*rows, "/output/rows", faults_).value_or(false);
@@ -250,9 +247,7 @@ class Reader {
   }
 
   void read_entries(const std::vector<AlgorithmDescription>& algorithms) {
-    const json* given = required("algorithms",
-                                 "list what to replay, for example "
-                                 "[{\"algorithm\": \"exact\"}]");
+    const json* given = required("algorithms");
     if (given == nullptr) return;
     if (!given->is_array() || given->empty()) {
       faults_.add("/algorithms", "must be a list with at least one entry, is " + shown(*given));

@@ -28,7 +28,7 @@ const AlgorithmDescription* read_algorithm(const json& entry,
   const json* given = member(entry, "algorithm");
   if (given == nullptr || !given->is_string()) {
     faults.add(place, given == nullptr
-                          ? "this key is missing; name an algorithm (kvbench list algorithms)"
+                          ? "this key is missing; " + entry_keys().at("algorithm").missing
                           : "must be the id of an algorithm, is " + shown(*given));
     return nullptr;
   }
@@ -238,10 +238,7 @@ ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>&
   ReadEntry read;
   SweepEntry& entry = read.entry;
   entry.pointer = pointer;
-  if (!read_object(given, {"algorithm", "params", "label", "where"}, "an entry of algorithms",
-                   pointer, faults)) {
-    return read;
-  }
+  if (!read_object(given, entry_keys(), pointer, faults)) return read;
   entry.algorithm = read_algorithm(given, algorithms, pointer, faults);
   if (const json* label = member(given, "label")) {
     entry.label = read_label(*label, child(pointer, "label"), faults).value_or("");
@@ -250,7 +247,7 @@ ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>&
   }
   if (const json* where = member(given, "where")) {
     const std::string place = child(pointer, "where");
-    if (read_object(*where, {"sequences", "layers", "kv_heads"}, "where", place, faults)) {
+    if (read_object(*where, where_keys(), place, faults)) {
       entry.where = read_selection(*where, place, faults);
     }
   }

@@ -14,15 +14,13 @@ namespace {
 
 using nlohmann::json;
 
-Parameter integer_between(double minimum, double maximum) {
+Parameter integer_in(IntegerRange range) {
   Parameter parameter;
   parameter.name = "it";
-  parameter.minimum = minimum;
-  parameter.maximum = maximum;
+  parameter.minimum = range.minimum;
+  parameter.maximum = range.maximum;
   return parameter;
 }
-
-constexpr double kMostLayersOrHeads = 1e6;
 
 std::optional<std::vector<std::string>> read_names(const json& given, const std::string& pointer,
                                                    Faults& faults) {
@@ -48,7 +46,7 @@ std::optional<std::vector<int>> read_indices(const json& object, const std::stri
                                              const std::string& pointer, Faults& faults) {
   const json* given = member(object, key);
   if (given == nullptr) return std::nullopt;
-  const auto read = read_integers(*given, 0, kMostLayersOrHeads, true, child(pointer, key), faults);
+  const auto read = read_integers(*given, kIndexRange, true, child(pointer, key), faults);
   if (!read || read->empty()) return std::nullopt;
   return std::vector<int>(read->begin(), read->end());
 }
@@ -76,15 +74,20 @@ bool read_object(const json& given, const std::vector<std::string>& known, const
   return true;
 }
 
+bool read_object(const json& given, const SweepKeys& keys, const std::string& pointer,
+                 Faults& faults) {
+  return read_object(given, keys.names(), keys.owner, pointer, faults);
+}
+
 const json* member(const json& object, const std::string& key) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(key);
   return found == object.end() ? nullptr : &*found;
 }
 
-std::optional<std::int64_t> read_integer(const json& given, double minimum, double maximum,
+std::optional<std::int64_t> read_integer(const json& given, IntegerRange range,
                                          const std::string& pointer, Faults& faults) {
-  const Parameter parameter = integer_between(minimum, maximum);
+  const Parameter parameter = integer_in(range);
   std::optional<Value> value = to_value(given);
   if (!value) {
     faults.add(pointer, "must be an integer, is " + shown(given));
@@ -97,16 +100,16 @@ std::optional<std::int64_t> read_integer(const json& given, double minimum, doub
   return std::get<std::int64_t>(*value);
 }
 
-std::optional<std::vector<std::int64_t>> read_integers(const json& given, double minimum,
-                                                       double maximum, bool or_all,
-                                                       const std::string& pointer, Faults& faults) {
+std::optional<std::vector<std::int64_t>> read_integers(const json& given, IntegerRange range,
+                                                       bool or_all, const std::string& pointer,
+                                                       Faults& faults) {
   if (or_all && given == "all") return std::vector<std::int64_t>{};
   if (!given.is_array() && !given.is_object()) {
     faults.add(pointer, fmt::format("must be {}a list of integers, is {}",
                                     or_all ? "\"all\" or " : "", shown(given)));
     return std::nullopt;
   }
-  const auto axis = expand_axis(given, integer_between(minimum, maximum), pointer, faults);
+  const auto axis = expand_axis(given, integer_in(range), pointer, faults);
   if (!axis) return std::nullopt;
   std::vector<std::int64_t> values;
   for (const Value& value : axis->values) values.push_back(std::get<std::int64_t>(value));

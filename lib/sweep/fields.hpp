@@ -10,6 +10,7 @@
 
 #include "sweep/config.hpp"
 #include "sweep/faults.hpp"
+#include "sweep/sweep_keys.hpp"
 
 namespace kvbench {
 
@@ -17,17 +18,18 @@ namespace kvbench {
 // whose keys they are ("a sweep file").
 bool read_object(const nlohmann::json& given, const std::vector<std::string>& known,
                  const std::string& owner, const std::string& pointer, Faults& faults);
+bool read_object(const nlohmann::json& given, const SweepKeys& keys, const std::string& pointer,
+                 Faults& faults);
 
 // The member `key` of `object`, or null where it is absent (`object` may be no object at all).
 const nlohmann::json* member(const nlohmann::json& object, const std::string& key);
 
-std::optional<std::int64_t> read_integer(const nlohmann::json& given, double minimum,
-                                         double maximum, const std::string& pointer,
-                                         Faults& faults);
+std::optional<std::int64_t> read_integer(const nlohmann::json& given, IntegerRange range,
+                                         const std::string& pointer, Faults& faults);
 
 // A list of different integers, or an axis form for one; "all" where `or_all`: an empty list.
-std::optional<std::vector<std::int64_t>> read_integers(const nlohmann::json& given, double minimum,
-                                                       double maximum, bool or_all,
+std::optional<std::vector<std::int64_t>> read_integers(const nlohmann::json& given,
+                                                       IntegerRange range, bool or_all,
                                                        const std::string& pointer, Faults& faults);
 
 std::optional<bool> read_flag(const nlohmann::json& given, const std::string& pointer,

@@ -21,6 +21,7 @@ struct MadeCell {
   std::string dump = "f1";
   Json tokens_peak = 100;
   std::string device = "cpu";
+  Json memory_fraction = 0.25;
 
   Json json() const {
     Json cell;
@@ -37,7 +38,7 @@ struct MadeCell {
     if (status == "ok") {
       cell["errors"] = {{"relative_l2", {{"mean", error}}},
                         {"epsilon_spectral", {{"last", error}}}};
-      cell["memory"] = {{"tokens_peak", tokens_peak}};
+      cell["memory"] = {{"tokens_peak", tokens_peak}, {"fraction", memory_fraction}};
     }
     return cell;
   }

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "results/export_csv.hpp"
+#include "results/export_markdown.hpp"
 
 namespace kvbench::test {
 namespace {

@@ -141,7 +141,7 @@ const Case kCases[] = {
     {with(R"("seeds": {"start": 1})"),
      "quick.json: /seeds/start: unknown key of seeds; it has first, count"},
     {with(R"("memory": {"element_bytes": 3})"),
-     "quick.json: /memory/element_bytes: must be 1, 2, 4 or 8, is 3"},
+     "quick.json: /memory/element_bytes: must be 1 or 2 or 4 or 8, is 3"},
     {with(R"("memory": {"element_bytes": "fp16"})"),
      "quick.json: /memory/element_bytes: must be an integer from 1 to 8, is \"fp16\""},
     {with(R"("output": {"rows": "yes"})"),

@@ -1,0 +1,14 @@
+// Results as a Markdown table.
+#pragma once
+
+#include <ostream>
+
+#include "results/json.hpp"
+
+namespace kvbench {
+
+// What one reads first, one row per cell: label, parameters, place, seed, status, main errors,
+// memory fraction; four significant digits.
+void export_markdown(const Json& results, std::ostream& out);
+
+}  // namespace kvbench
