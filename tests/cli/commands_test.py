@@ -6,7 +6,8 @@ import unittest
 
 from program import BAD_INPUT, DONE, SHIPPED_DUMP, VIOLATION, Folder, kvbench, strict_json
 
-COMMANDS = ("run", "plan", "inspect", "validate", "synth", "list", "export")
+COMMANDS = ("run", "plan", "inspect", "validate", "synth", "list", "export", "check", "compare",
+            "schema")
 
 
 class Commands(Folder):
