@@ -2,14 +2,12 @@
 #include <benchmark/benchmark.h>
 
 #include <chrono>
-#include <map>
 #include <numeric>
 #include <string>
 
 #include "algorithms/registry.hpp"
+#include "bench/algorithm_cell.hpp"
 #include "bench/bench_stream.hpp"
-#include "core/error.hpp"
-#include "replay/replay.hpp"
 
 namespace kvbench::bench {
 namespace {
@@ -19,21 +17,6 @@ constexpr Index kDimension = 64;
 constexpr Index kRows = 256;
 constexpr std::uint32_t kSeeds = 16;
 
-using Given = std::map<std::string, Value>;
-
-Params params_of(const AlgorithmDescription& algorithm, const Given& given) {
-  Params params;
-  for (const Parameter& parameter : algorithm.parameters) {
-    const auto found = given.find(parameter.name);
-    if (found != given.end()) {
-      params.set(parameter.name, found->second);
-    } else if (parameter.fallback) {
-      params.set(parameter.name, *parameter.fallback);
-    }
-  }
-  return params;
-}
-
 double seconds_of(const AlgorithmDescription& algorithm, const Params& params,
                   std::uint32_t seeds) {
   const Stream& stream = bench_stream(kTokens, kDimension);
@@ -41,12 +24,9 @@ double seconds_of(const AlgorithmDescription& algorithm, const Params& params,
   setting.prompt = kTokens - kRows;
   setting.rows.resize(kRows);
   std::iota(setting.rows.begin(), setting.rows.end(), kTokens - kRows);
-  std::vector<ReplayCell> cells;
-  for (std::uint32_t seed = 0; seed < seeds; ++seed) cells.push_back({&algorithm, params, seed});
+  const std::vector<ReplayCell> cells = cells_of(algorithm, params, 0, seeds);
   const auto start = std::chrono::steady_clock::now();
-  replay(stream, setting, cells, cpu_kernels(), [](std::size_t, CellResult&& result) {
-    if (result.failed) throw CellError(result.reason);
-  });
+  last_cell(stream, setting, cells);
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 

@@ -1,10 +1,17 @@
-// Benchmarks with the machine's own limits, measured in the same run, printed beside them.
+// Micro-benchmarks with the machine's own limits, measured in the same run, printed beside them; or
+// `benchmarks --tasks DUMP`: the tasks of the comparison with peers, on request.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
+#include <string_view>
+
 #include "bench/floor.hpp"
+#include "bench/task_server.hpp"
 
 int main(int argc, char** argv) {
+  if (argc == 3 && std::string_view(argv[1]) == "--tasks") {
+    return kvbench::bench::serve_tasks(argv[2]);
+  }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   const kvbench::bench::Floor& floor = kvbench::bench::machine_floor();

@@ -1,0 +1,42 @@
+#include "bench/algorithm_cell.hpp"
+
+#include <utility>
+
+#include "core/error.hpp"
+#include "kernels/kernels.hpp"
+
+namespace kvbench::bench {
+
+Params params_of(const AlgorithmDescription& algorithm, const Given& given) {
+  Params params;
+  for (const Parameter& parameter : algorithm.parameters) {
+    const auto found = given.find(parameter.name);
+    if (found != given.end()) {
+      params.set(parameter.name, found->second);
+    } else if (parameter.fallback) {
+      params.set(parameter.name, *parameter.fallback);
+    }
+  }
+  return params;
+}
+
+std::vector<ReplayCell> cells_of(const AlgorithmDescription& algorithm, const Params& params,
+                                 std::uint32_t first, std::uint32_t seeds) {
+  std::vector<ReplayCell> cells;
+  for (std::uint32_t seed = first; seed < first + seeds; ++seed) {
+    cells.push_back({&algorithm, params, seed});
+  }
+  return cells;
+}
+
+CellResult last_cell(const Stream& stream, const ReplaySetting& setting,
+                     const std::vector<ReplayCell>& cells) {
+  CellResult last;
+  replay(stream, setting, cells, cpu_kernels(), [&](std::size_t index, CellResult&& result) {
+    if (result.failed) throw CellError(result.reason);
+    if (index + 1 == cells.size()) last = std::move(result);
+  });
+  return last;
+}
+
+}  // namespace kvbench::bench

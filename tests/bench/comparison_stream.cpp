@@ -1,0 +1,64 @@
+#include "bench/comparison_stream.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/distance_quantile.hpp"
+
+namespace kvbench::bench {
+namespace {
+
+void alone(Stream& stream) {
+  stream.shape.group = 1;
+  stream.queries.resize(1);
+}
+
+void place(ConstMatrix from, std::vector<double>& to, Index column) {
+  to.resize(static_cast<std::size_t>(from.rows * kWide));
+  for (Index i = 0; i < from.rows; ++i) {
+    std::copy_n(from.row(i), from.cols, to.data() + i * kWide + column);
+  }
+}
+
+void widen(const Dump& dump, const SequenceInfo& sequence, ComparisonStream& out) {
+  const Index d = out.head.shape.d;
+  if (kWide % d != 0 || out.head.shape.dv != d || out.head.shape.first_query != 0) return;
+  StreamData& data = out.wide_data;
+  data.queries.resize(1);
+  Index column = 0;
+  for (const LayerInfo& layer : sequence.layers) {
+    if (layer.d != d || layer.dv != d || layer.tokens != out.head.shape.tokens) return;
+    for (int head = 0; head < layer.kv_heads && column < kWide; ++head, column += d) {
+      const auto part = dump.read_stream(sequence.name, layer.index, head);
+      place(part->stream.keys, data.keys, column);
+      place(part->stream.values, data.values, column);
+      place(part->stream.queries[0], data.queries[0], column);
+    }
+  }
+  if (column < kWide) return;
+  const Index n = out.head.shape.tokens;
+  out.wide.id = out.head.id;
+  out.wide.shape.tokens = n;
+  out.wide.shape.d = out.wide.shape.dv = kWide;
+  out.wide.shape.scale = 1.0 / std::sqrt(static_cast<double>(kWide));
+  out.wide.keys = {data.keys.data(), n, kWide};
+  out.wide.values = {data.values.data(), n, kWide};
+  out.wide.queries = {{data.queries[0].data(), n, kWide}};
+}
+
+}  // namespace
+
+ComparisonStream comparison_stream(const Dump& dump) {
+  ComparisonStream out;
+  const SequenceInfo& sequence = dump.info().sequences.front();
+  out.sequence = sequence.name;
+  out.layer = sequence.layers[sequence.layers.size() / 2].index;
+  out.head_data = dump.read_stream(sequence.name, out.layer, 0);
+  out.head = out.head_data->stream;
+  alone(out.head);
+  out.delta = distance_quantile(out.head.keys, kDeltaQuantile);
+  widen(dump, sequence, out);
+  return out;
+}
+
+}  // namespace kvbench::bench

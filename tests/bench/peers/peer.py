@@ -1,0 +1,22 @@
+"""What a peer is: `prepare(head)` makes its inputs and returns the call that is timed, `answers`
+says what the call's result amounts to, for comparison with kvbench's."""
+
+from dataclasses import dataclass
+from typing import Callable
+
+PEERS = {}  # (task, name) -> Peer
+
+
+@dataclass
+class Peer:
+    task: str
+    name: str
+    prepare: Callable
+    answers: Callable
+
+
+def peer(task, name, answers):
+    def add(prepare):
+        PEERS[task, name] = Peer(task, name, prepare, answers)
+        return prepare
+    return add
