@@ -2,7 +2,9 @@
 # From a bare Debian 12 to a result:
 #   ./bootstrap.sh demo      install what is missing, build, replay the shipped dump, draw the figure
 #   ./bootstrap.sh test      the same build, then every test
-# and the parts: deps, build, bench [OPTIONS of Google Benchmark], figures [RESULTS...];
+# and the parts: deps, build, figures [RESULTS...];
+#   ./bootstrap.sh bench [--check|--record]  kvbench against numpy and torch, on KVBENCH_BENCH_DUMP or
+#                                            the shipped dump; --micro [OPTIONS]: Google Benchmark
 #   ./bootstrap.sh test-exporter            tests of data/*.py, with torch in .venv-exporter (6 GB)
 #   ./bootstrap.sh test-cuda                 the CUDA side's tests, on a GPU where there is one
 #   ./bootstrap.sh cuda                      nvcc 13 from PyPI where the machine has none
@@ -192,9 +194,44 @@ test_exporter() {
     .venv-exporter/bin/python -m unittest discover -v -s tests/exporter -p '*_test.py' "$@"
 }
 
+# A Python with numpy, h5py and torch for the peers that kvbench is compared with; says which. Without
+# torch the rows that need it are skipped, and say so.
+bench_python() {
+  local python free
+  for python in .venv-exporter .venv-bench; do
+    if $python/bin/python -c 'import numpy, h5py, torch' 2>/dev/null; then
+      printf '%s\n' $python/bin/python
+      return
+    fi
+  done
+  if ! .venv-bench/bin/python -c 'import numpy, h5py' 2>/dev/null; then
+    say "making the Python environment .venv-bench"
+    rm -rf .venv-bench
+    python3 -m venv .venv-bench >&2 || die "bench: python3 makes no environment"
+    .venv-bench/bin/python -m pip install --quiet numpy h5py >&2 ||
+      die "bench: pip did not install numpy and h5py into .venv-bench"
+    free=$(df -Pk . | awk 'NR == 2 { print int($4 / 1000000) }')
+    .venv-bench/bin/python -m pip install --quiet --no-cache-dir torch \
+      --index-url https://download.pytorch.org/whl/cpu >&2 ||
+      { ((free >= 8)) && .venv-bench/bin/python -m pip install --quiet --no-cache-dir torch >&2; } ||
+      true
+  fi
+  .venv-bench/bin/python -c 'import torch' 2>/dev/null ||
+    say "SKIPPED: rows that need torch: .venv-bench has none (remove that folder to try again)"
+  printf '%s\n' .venv-bench/bin/python
+}
+
+# kvbench against what one would run instead: tests/bench/README.md.
 bench() {
   build benchmarks
-  build/bin/benchmarks "$@"
+  if [[ ${1:-} == --micro ]]; then
+    build/bin/benchmarks "${@:2}"
+    return
+  fi
+  local python
+  python=$(bench_python)
+  python3 tests/bench/compare_peers.py --benchmarks build/bin/benchmarks --peers "$python" \
+    --dump "${KVBENCH_BENCH_DUMP:-data/smollm2-constitution.h5}" "$@"
 }
 
 # GCC's address and undefined-behaviour sanitizers over what reads and writes files, then clang's
