@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <numbers>
 #include <random>
 #include <stdexcept>
 
@@ -29,6 +30,8 @@ TEST_CASE("chi-square tails: closed forms and table values") {
 TEST_CASE("normal and binomial tails") {
   CHECK(normal_two_sided(1.959963984540054) == doctest::Approx(0.05).epsilon(1e-12));
   CHECK(normal_two_sided(-5.0) == doctest::Approx(5.733031437583878e-07).epsilon(1e-10));
+  CHECK(normal_upper(1.6448536269514722) == doctest::Approx(0.05).epsilon(1e-12));
+  CHECK(normal_upper(-1.6448536269514722) == doctest::Approx(0.95).epsilon(1e-12));
   // Two heads or fewer of ten, or eight or more: 112 / 1024.
   CHECK(binomial_two_sided(2, 10, 0.5) == doctest::Approx(112.0 / 1024).epsilon(1e-12));
   CHECK(binomial_two_sided(5, 10, 0.5) == doctest::Approx(1.0).epsilon(1e-12));
@@ -40,6 +43,17 @@ TEST_CASE("normal and binomial tails") {
   CHECK(binomial_tail(14, 300, 0.01) > 1e-6);
   CHECK(binomial_tail(29, 1000, 0.01) < 1e-6);
   CHECK(binomial_tail(28, 1000, 0.01) > 1e-6);
+}
+
+TEST_CASE("Student's tails: closed forms and table values") {
+  for (const double t : {0.0, 0.3, 1.0, 5.0, 40.0}) {
+    CHECK(student_two_sided(t, 1) ==
+          doctest::Approx(1.0 - 2.0 * std::atan(t) / std::numbers::pi).epsilon(1e-9));
+    CHECK(student_two_sided(-t, 2) ==
+          doctest::Approx(1.0 - t / std::sqrt(2.0 + t * t)).epsilon(1e-9));
+  }
+  CHECK(student_two_sided(2.0452, 29) == doctest::Approx(0.05).epsilon(1e-3));
+  CHECK(student_two_sided(3.6594, 29) == doctest::Approx(0.001).epsilon(1e-3));
 }
 
 TEST_CASE("goodness of fit: zero cells, merging, and too few draws") {
@@ -69,6 +83,34 @@ TEST_CASE("z of a mean") {
   CHECK(mean_z({1, 1, 1}, 1.0) == 0.0);
   // Mean 2, variance 1, three samples: (2 - 1) / sqrt(1/3).
   CHECK(mean_z({1, 2, 3}, 1.0) == doctest::Approx(std::sqrt(3.0)).epsilon(1e-14));
+  CHECK(normal_two_sided(mean_z({2, 2, 2}, 1.0)) == 0.0);
+}
+
+TEST_CASE("z of the mean of squares is normal out into both tails; Student's ratio is not") {
+  std::mt19937_64 rng(5);
+  std::normal_distribution<double> normal;
+  const int runs = 40000;
+  int above = 0;
+  int below = 0;
+  int ratio_below = 0;
+  for (int run = 0; run < runs; ++run) {
+    std::vector<double> squares(400);
+    double mean = 0.0;
+    for (double& x : squares) {
+      x = std::pow(normal(rng), 2);
+      mean += x / 400.0;
+    }
+    double variance = 0.0;
+    for (const double x : squares) variance += (x - mean) * (x - mean) / 399.0;
+    const double z = mean_z(squares, 1.0);
+    above += z > 3.0 ? 1 : 0;
+    below += z < -3.0 ? 1 : 0;
+    ratio_below += (mean - 1.0) / std::sqrt(variance / 400.0) < -3.0 ? 1 : 0;
+  }
+  const double expected = runs * normal_upper(3.0);  // 54
+  CHECK(std::abs(above - expected) < 4.0 * std::sqrt(expected));
+  CHECK(std::abs(below - expected) < 4.0 * std::sqrt(expected));
+  CHECK(ratio_below > 2.0 * expected);
 }
 
 }  // namespace kvbench::test

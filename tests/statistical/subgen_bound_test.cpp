@@ -66,17 +66,27 @@ std::int64_t failures(const SubgenCase& c, const SubgenDraws& draws, std::int64_
   return failed;
 }
 
+double bound_p(const SubgenCase& c, const SubgenDraws& draws, std::int64_t runs) {
+  return binomial_tail(failures(c, draws, runs), runs, 0.01);
+}
+
 }  // namespace
 
 TEST_CASE("I8: the bound of Theorem 1 fails for at most one seed in a hundred") {
   HonestAlarm alarm("I8 Theorem 1");
   const auto owned = bound_stream();
   const SubgenCase c = sufficient_case(owned->stream);
-  const std::int64_t runs = seed_count(300);
-  alarm.check(binomial_tail(failures(c, library_draws(c), runs), runs, 0.01));
+  alarm.check(bound_p(c, library_draws(c), seed_count(300)));
 }
 
-TEST_CASE("epsilon resolves to these t and s, with the bound that they verify") {
+TEST_CASE("I8 is red at 15 failures of 300 seeds and 29 of 1000, not before") {
+  CHECK(binomial_tail(14, 300, 0.01) > kTheoremLevel);
+  CHECK(binomial_tail(15, 300, 0.01) < kTheoremLevel);
+  CHECK(binomial_tail(28, 1000, 0.01) > kTheoremLevel);
+  CHECK(binomial_tail(29, 1000, 0.01) < kTheoremLevel);
+}
+
+TEST_CASE("epsilon resolves to these t and s, not vacuous, with the bound that they verify") {
   const auto owned = bound_stream();
   const SubgenCase c = sufficient_case(owned->stream);
   const AlgorithmDescription& algorithm = algorithm_named("subgen");
@@ -88,13 +98,26 @@ TEST_CASE("epsilon resolves to these t and s, with the bound that they verify") 
   CHECK(derived_real(derived, "s") == static_cast<double>(c.s));
   CHECK(derived_real(derived, "epsilon_effective") <= kEpsilon);
   CHECK(derived_real(derived, "epsilon_effective") > 0.99 * kEpsilon);
+  bool vacuous = true;
+  for (const auto& [name, value] : derived) {
+    if (name == "vacuous") vacuous = std::get<bool>(value);
+  }
+  CHECK(!vacuous);
 }
 
-TEST_CASE("I8 turns red on far too few slots and on a numerator off by a factor") {
+TEST_CASE("I8 turns red on too few slots or samples, and on slots that share a coin") {
   const auto owned = bound_stream();
-  SubgenCase c = sufficient_case(owned->stream);
-  c.s = 8;
-  CHECK(binomial_tail(failures(c, naive_draws(c), 300), 300, 0.01) < alarm_level());
+  const SubgenCase c = sufficient_case(owned->stream);
+  SubgenCase few_slots = c;
+  few_slots.s = 2;
+  CHECK(bound_p(few_slots, naive_draws(few_slots), 300) < kTheoremLevel);
+  CHECK(bound_p(few_slots, library_draws(few_slots), 300) < kTheoremLevel);
+  // One sample per cluster stands for all of it, however far the query tells them apart.
+  SubgenCase one_cluster = c;
+  one_cluster.delta = 1e9;
+  one_cluster.t = 1;
+  CHECK(bound_p(one_cluster, naive_draws(one_cluster), 300) < kTheoremLevel);
+  CHECK(bound_p(c, naive_draws(c, SubgenBug::kSharedSlotCoin), 300) < kTheoremLevel);
 }
 
 }  // namespace kvbench::test

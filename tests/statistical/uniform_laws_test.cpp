@@ -1,5 +1,6 @@
 // I22: uniform sampling without replacement includes every token alike and has the textbook
-// variance M^2 (1 - h/M) S^2 / h; with replacement, counts are multinomial.
+// variance M^2 (1 - h/M) S^2 / h; with replacement, counts are multinomial; halving by signs throws
+// fair coins. Beside it the one draw of kcenter.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -97,6 +98,24 @@ TotalP total_p(const Stream& stream, const std::vector<std::vector<double>>& run
   return {normal_two_sided(mean_z(totals, sum)), normal_two_sided(mean_z(squares, variance))};
 }
 
+// How often token 0 of 101 stays, against its probability.
+double first_token_p(const Stream& stream, const std::string& form, double probability,
+                     std::int64_t runs) {
+  const AlgorithmDescription& algorithm = algorithm_named("uniform");
+  const Params p = params_for(
+      algorithm,
+      {{"T", Value{std::int64_t{1}}}, {"sinks", Value{std::int64_t{0}}}, {"form", Value{form}}});
+  std::int64_t kept = 0;
+  for (std::int64_t run = 0; run < runs; ++run) {
+    Stepper stepper(stream, 101, algorithm, p, first_seed() + static_cast<std::uint32_t>(run));
+    stepper.next();
+    const std::vector<Index> held = held_tokens(stepper.sketch());
+    CHECK(held.size() == 51);  // the decode token among them
+    kept += held.front() == 0 ? 1 : 0;
+  }
+  return binomial_two_sided(kept, runs, probability);
+}
+
 }  // namespace
 
 TEST_CASE("I22: without replacement every token is kept alike, with the textbook variance") {
@@ -130,6 +149,46 @@ TEST_CASE("I22: with replacement, counts are multinomial") {
   CHECK(repeats > 0);
   alarm.check(goodness_of_fit(counts, std::vector<double>(static_cast<std::size_t>(kMiddle),
                                                           1.0 / static_cast<double>(kMiddle))));
+}
+
+TEST_CASE("I22: halving by signs throws fair coins for all but the first of a block") {
+  HonestAlarm alarm("I22 halving by signs");
+  const auto owned = make_stream({.tokens = 102, .d = 2, .dv = 2, .seed = 5});
+  // Of 101 tokens the first has sign +1: it stays only where fewer than 50 of the 100 others have
+  // -1, and then it is the first to be taken.
+  double fewer = 0.0;
+  for (std::int64_t k = 0; k < 50; ++k) {
+    fewer += binomial_tail(k, 100, 0.5) - binomial_tail(k + 1, 100, 0.5);
+  }
+  CHECK(fewer == doctest::Approx(0.4602).epsilon(1e-4));
+  alarm.check(first_token_p(owned->stream, "recursive_signs", fewer, seed_count(5 * kRuns)));
+  // A sample without preference keeps it in every second run.
+  CHECK(first_token_p(owned->stream, "srswor", fewer, 5 * kRuns) < alarm_level());
+}
+
+TEST_CASE("the random first centre of kcenter is any token of the middle alike") {
+  HonestAlarm alarm("random first centre of kcenter");
+  const auto owned = make_stream({.tokens = 54, .d = 2, .dv = 2, .seed = 5});
+  const auto law_p = [&](const char* first, std::int64_t runs) {
+    const AlgorithmDescription& algorithm = algorithm_named("kcenter");
+    const Params p = params_for(algorithm, given({{"budget", Value{std::int64_t{kSinks + 1}}},
+                                                  {"recent", Value{std::int64_t{0}}},
+                                                  {"first", Value{std::string(first)}}}));
+    std::vector<std::int64_t> counts(static_cast<std::size_t>(kMiddle), 0);
+    for (std::int64_t run = 0; run < runs; ++run) {
+      Stepper stepper(owned->stream, kPrompt, algorithm, p,
+                      first_seed() + static_cast<std::uint32_t>(run));
+      stepper.next();
+      const std::vector<Index> held = held_tokens(stepper.sketch());
+      REQUIRE(static_cast<Index>(held.size()) ==
+              kSinks + 2);  // sinks, the centre, the decode token
+      ++counts[static_cast<std::size_t>(held[kSinks] - kSinks)];
+    }
+    return goodness_of_fit(counts, std::vector<double>(static_cast<std::size_t>(kMiddle),
+                                                       1.0 / static_cast<double>(kMiddle)));
+  };
+  alarm.check(law_p("random", seed_count(kRuns)));
+  CHECK(law_p("oldest", kRuns) < alarm_level());
 }
 
 TEST_CASE("I22 turns red on a biased halving, on lost weights and on draws with replacement") {

@@ -1,5 +1,7 @@
 #include "statistical/walk_draws.hpp"
 
+#include <cmath>
+#include <memory>
 #include <random>
 
 #include "support/balance_rows.hpp"
@@ -37,13 +39,25 @@ WalkDraws library_walks(const WalkCase& c) {
 }
 
 WalkDraws naive_walks(const WalkCase& c, WalkBug bug) {
-  return [c, bug](std::uint32_t seed) {
+  const WalkKernel kernel = walk_kernel(c);
+  const Index count = c.stream->shape.tokens - 1;
+  // R^2 = 1 leaves the keys' part of it in the kernel.
+  const Real factor = bug == WalkBug::kUnscaledKernel
+                          ? std::exp(static_cast<Real>(c.stream->shape.scale) * c.r * c.r)
+                          : 1;
+  auto gram = std::make_shared<std::vector<Real>>();
+  for (Index j = 0; j < count; ++j) {
+    for (Index i = 0; i < count; ++i) gram->push_back(factor * kernel(i, j));
+  }
+  return [c, bug, gram, count](std::uint32_t seed) {
     std::mt19937_64 rng(seed);
     std::uniform_real_distribution<double> uniform;
-    const NaiveHalf half = naive_softmax_balance(
-        *c.stream, tokens_of(c), c.c, c.r, c.numerator ? largest_norm(c.stream->values) : 0,
-        Side::kSmaller, [&](Index, int) { return uniform(rng); }, bug);
-    return WalkDraw{half.walk.signs, half.walk.outside};
+    std::vector<double> coins;
+    for (Index j = 0; j < count; ++j) coins.push_back(uniform(rng));
+    const NaiveWalk walk = naive_walk(
+        count, [&](Index i, Index j) { return (*gram)[static_cast<std::size_t>(j * count + i)]; },
+        1 / (2 * static_cast<Real>(c.c)), false, coins, bug);
+    return WalkDraw{walk.signs, walk.outside};
   };
 }
 

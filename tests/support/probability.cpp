@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <numeric>
 #include <stdexcept>
 
@@ -54,6 +55,24 @@ double chi_square_tail(double statistic, double freedom) {
 
 double normal_two_sided(double z) { return std::erfc(std::fabs(z) / std::sqrt(2.0)); }
 
+double normal_upper(double z) { return 0.5 * std::erfc(z / std::sqrt(2.0)); }
+
+double student_two_sided(double t, double freedom) {
+  // With t = sqrt(freedom) tan(a), the density is proportional to cos(a)^(freedom - 1).
+  const double first = std::atan(std::fabs(t) / std::sqrt(freedom));
+  const double last = 0.5 * std::numbers::pi;
+  const int steps = 20000;
+  const double width = (last - first) / steps;
+  double sum = 0.0;
+  for (int i = 0; i <= steps; ++i) {  // Simpson's rule
+    const double weight = i == 0 || i == steps ? 1.0 : i % 2 == 1 ? 4.0 : 2.0;
+    sum += weight * std::pow(std::cos(first + i * width), freedom - 1.0);
+  }
+  const double norm = std::exp(std::lgamma(0.5 * (freedom + 1.0)) - std::lgamma(0.5 * freedom)) /
+                      std::sqrt(std::numbers::pi);
+  return std::min(1.0, 2.0 * norm * sum * width / 3.0);
+}
+
 double binomial_two_sided(std::int64_t k, std::int64_t n, double p) {
   const double limit = log_binomial(k, n, p) + 1e-9;
   double sum = 0.0;
@@ -104,10 +123,19 @@ double mean_z(const std::vector<double>& samples, double expectation) {
   double mean = 0.0;
   for (const double x : samples) mean += x / n;
   double variance = 0.0;
-  for (const double x : samples) variance += (x - mean) * (x - mean) / (n - 1.0);
+  double third = 0.0;
+  for (const double x : samples) {
+    variance += (x - mean) * (x - mean) / (n - 1.0);
+    third += std::pow(x - mean, 3) / n;
+  }
   const double off = mean - expectation;
   if (off == 0.0) return 0.0;
-  return off / std::sqrt(variance / n);
+  if (variance == 0.0) return std::copysign(std::numeric_limits<double>::infinity(), off);
+  const double ratio = off / std::sqrt(variance);
+  const double skew = third / std::pow(variance, 1.5);
+  return std::sqrt(n) *
+             (ratio + skew * ratio * ratio / 3.0 + skew * skew * std::pow(ratio, 3) / 27.0) +
+         skew / (6.0 * std::sqrt(n));
 }
 
 }  // namespace kvbench::test

@@ -15,6 +15,12 @@ double chi_square_tail(double statistic, double freedom);
 // P[|N(0, 1)| >= |z|].
 double normal_two_sided(double z);
 
+// P[N(0, 1) >= z].
+double normal_upper(double z);
+
+// P[|Student's t with `freedom` degrees| >= |t|].
+double student_two_sided(double t, double freedom);
+
 // P[an outcome as improbable as k, or more so] under Binomial(n, p): the exact two-sided test.
 double binomial_two_sided(std::int64_t k, std::int64_t n, double p);
 
@@ -28,7 +34,9 @@ double goodness_of_fit(const std::vector<std::int64_t>& observed,
                        const std::vector<double>& probabilities);
 
 // z of the mean of independent samples against a known expectation, the spread estimated from the
-// samples. 0 where every sample equals the expectation.
+// samples. Squares are skewed, and Student's ratio of skewed samples has tails far from the
+// normal's at the levels asked for here: the ratio is transformed by Hall's cubic, which takes the
+// skewness out. 0 where every sample equals the expectation.
 double mean_z(const std::vector<double>& samples, double expectation);
 
 }  // namespace kvbench::test
