@@ -75,11 +75,11 @@ struct AttendSpan {
         for (int r = 0; r < 4; ++r) {
           const int q = Tile::left_of(t, r);
           const Index place = first_place + q;
+          const Index row = place <= last_place ? stream.row_of(place) : -1;  // -1 sees nothing
           for (int c = 0; c < 4; ++c) {
             const int j = Tile::right_of(t, c);
-            const bool visible =
-                place <= last_place && stream.sees(stream.row_of(place), start + j);
-            shared.p[q][j] = visible ? stream.logit(logits[t].of[r][c]) : -infinity();
+            shared.p[q][j] =
+                stream.sees(row, start + j) ? stream.logit(logits[t].of[r][c]) : -infinity();
           }
         }
       });

@@ -48,8 +48,10 @@ struct GatherStatistics {
   RowStatistics* statistics = nullptr;  // [places]
 
   struct Shared {
-    Tile::Shared tile;
-    double x[kPlaces][kScoreTileTokens + 1];
+    union {
+      Tile::Shared tile;
+      double x[kPlaces][kScoreTileTokens + 1];
+    };
     double partial[kPlaces][kLanes];
     double max_logit[kPlaces];
     double sum[kPlaces];
@@ -77,14 +79,13 @@ struct GatherStatistics {
         for (int r = 0; r < 4; ++r) {
           const int q = Tile::left_of(t, r);
           const Index place = first_place + q;
+          const Index row = place <= last_place ? stream.row_of(place) : -1;  // -1 sees nothing
+          const Index g = place % stream.group;
           for (int c = 0; c < 4; ++c) {
             const int j = Tile::right_of(t, c);
-            double x = -infinity();
-            if (place <= last_place && stream.sees(stream.row_of(place), start + j)) {
-              x = rule.apply(stream.logit(own[t].of[r][c]), place % stream.group,
-                             stream.row_of(place), start + j);
-            }
-            shared.x[q][j] = x;
+            shared.x[q][j] = stream.sees(row, start + j)
+                                 ? rule.apply(stream.logit(own[t].of[r][c]), g, row, start + j)
+                                 : -infinity();
           }
         }
       });
@@ -143,8 +144,10 @@ struct GatherScores {
   double* sums = nullptr;  // [G, n]
 
   struct Shared {
-    Tile::Shared tile;
-    double score[64][64 + 1];  // row, token
+    union {
+      Tile::Shared tile;
+      double score[64][64 + 1];  // row, token
+    };
   };
 
   template <class Block>

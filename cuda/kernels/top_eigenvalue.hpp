@@ -101,11 +101,9 @@ struct TopEigenvalue {
       block.each(d - k - 1, [&](Index i) {
         w[k + 1 + i] -= 0.5 * shared.beta * shared.partial[0] * v[k + 1 + i];
       });
-      const Index size = d - k - 1;
-      block.each(size * size, [&](Index e) {
-        const Index i = k + 1 + e / size;
-        const Index j = k + 1 + e % size;
-        a[i * d + j] -= v[i] * w[j] + w[i] * v[j];
+      block.each(d - k - 1, [&](Index place) {
+        const Index i = k + 1 + place;
+        for (Index j = k + 1; j < d; ++j) a[j * d + i] -= v[j] * w[i] + w[j] * v[i];
       });
       block.each(1, [&](Index) {
         diag[k] = a[k * d + k];

@@ -1,82 +1,14 @@
 #include "core/logit_noise.hpp"
 
-#include <cmath>
-#include <cstddef>
-
-#include "core/canonical.hpp"
+#include "core/logit_draw.hpp"
 
 namespace kvbench {
-namespace {
 
-// Horner's rule, coefficients from the constant term up.
-template <std::size_t N>
-double polynomial(const double (&coefficients)[N], double x) {
-  double sum = coefficients[N - 1];
-  for (std::size_t k = N - 1; k-- > 0;) sum = std::fma(sum, x, coefficients[k]);
-  return sum;
-}
-
-// Rational approximations of AS 241: centre, tails, far tails.
-constexpr double kCentreNumerator[] = {3.3871328727963666080,    1.3314166789178437745e+2,
-                                       1.9715909503065514427e+3, 1.3731693765509461125e+4,
-                                       4.5921953931549871457e+4, 6.7265770927008700853e+4,
-                                       3.3430575583588128105e+4, 2.5090809287301226727e+3};
-constexpr double kCentreDenominator[] = {1.0,
-                                         4.2313330701600911252e+1,
-                                         6.8718700749205790830e+2,
-                                         5.3941960214247511077e+3,
-                                         2.1213794301586595867e+4,
-                                         3.9307895800092710610e+4,
-                                         2.8729085735721942674e+4,
-                                         5.2264952788528545610e+3};
-constexpr double kTailNumerator[] = {1.42343711074968357734,    4.63033784615654529590,
-                                     5.76949722146069140550,    3.64784832476320460504,
-                                     1.27045825245236838258,    2.41780725177450611770e-1,
-                                     2.27238449892691845833e-2, 7.74545014278341407640e-4};
-constexpr double kTailDenominator[] = {1.0,
-                                       2.05319162663775882187,
-                                       1.67638483018380384940,
-                                       6.89767334985100004550e-1,
-                                       1.48103976427480074590e-1,
-                                       1.51986665636164571966e-2,
-                                       5.47593808499534494600e-4,
-                                       1.05075007164441684324e-9};
-constexpr double kFarNumerator[] = {6.65790464350110377720,    5.46378491116411436990,
-                                    1.78482653991729133580,    2.96560571828504891230e-1,
-                                    2.65321895265761230930e-2, 1.24266094738807843860e-3,
-                                    2.71155556874348757815e-5, 2.01033439929228813265e-7};
-constexpr double kFarDenominator[] = {1.0,
-                                      5.99832206555887937690e-1,
-                                      1.36929880922735805310e-1,
-                                      1.48753612908506148525e-2,
-                                      7.86869131145613259100e-4,
-                                      1.84631831751005468180e-5,
-                                      1.42151175831644588870e-7,
-                                      2.04426310338993978564e-15};
-
-}  // namespace
-
-double normal_quantile(double u) {
-  const double q = u - 0.5;
-  if (std::fabs(q) <= 0.425) {
-    const double r = 0.180625 - q * q;
-    return q * polynomial(kCentreNumerator, r) / polynomial(kCentreDenominator, r);
-  }
-  const double r = std::sqrt(-canonical_log(q < 0.0 ? u : 1.0 - u));
-  const double magnitude =
-      r <= 5.0 ? polynomial(kTailNumerator, r - 1.6) / polynomial(kTailDenominator, r - 1.6)
-               : polynomial(kFarNumerator, r - 5.0) / polynomial(kFarDenominator, r - 5.0);
-  return q < 0.0 ? -magnitude : magnitude;
-}
+double normal_quantile(double u) { return scalar::normal_quantile(u); }
 
 double LogitNoise::draw(int query_head, Index row, Index token) const {
-  if (kind_ == Kind::kNone) return 0.0;
-  if (kind_ == Kind::kConstant) return kGumbelMean;
-  const double u =
-      random_.uniform53(static_cast<std::uint32_t>(token), static_cast<std::uint32_t>(query_head),
-                        per_row_ ? static_cast<std::uint32_t>(row) + 1 : 0);
-  if (kind_ == Kind::kGumbel) return -canonical_log(-canonical_log(u));
-  return std::fma(kGumbelDeviation, normal_quantile(u), kGumbelMean);
+  return logit_draw(*this)(static_cast<std::uint32_t>(query_head), static_cast<std::uint32_t>(row),
+                           static_cast<std::uint32_t>(token));
 }
 
 }  // namespace kvbench
