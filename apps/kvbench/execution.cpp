@@ -38,8 +38,9 @@ class ModelWorks {
     const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed.value_or(0));
     if (results.has(work.key)) return results;
     try {
-      results.put(work.key, work.compute({[&](const auto& visit) { each(group, cell, visit); },
-                                          group.prompt, group.shape.tokens, cpu_kernels()}));
+      results.put(work.key,
+                  work.compute({[&](const auto& visit) { each(group, cell, visit); }, group.prompt,
+                                group.shape.tokens, execution_.device.kernels()}));
     } catch (const InputError& error) {
       results.fail(work.key, error.what());
     } catch (const CellError& error) {
@@ -112,13 +113,15 @@ class HeadRun {
     const auto done = [&](std::size_t index, CellResult&& result) {
       if (fault) return;
       try {
+        if (result.failed) execution_.device.throw_if_failed();
         record(cells_[index], std::move(result));
       } catch (...) {
         fault = std::current_exception();
         stop_ = true;
       }
     };
-    const ReplayTiming spent = replay(data->stream, setting, replayed, cpu_kernels(), done, &stop_);
+    const ReplayTiming spent =
+        replay(data->stream, setting, replayed, execution_.device.kernels(), done, &stop_);
     if (fault) std::rethrow_exception(fault);
     timing.reference_seconds += spent.reference_seconds;
     timing.metrics_seconds += spent.metrics_seconds;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "compute_device.hpp"
 #include "dump/dump.hpp"
 #include "dump/rows_file.hpp"
 #include "progress.hpp"
@@ -22,6 +23,7 @@ struct Execution {
   const Plan& plan;
   const std::vector<Dump>& dumps;  // as plan.dumps
   Journal& journal;
+  const ComputeDevice& device;
   RowsFile* rows;  // null: per-row values are not kept
   const Share& share;
   std::function<std::string(const PlannedCell&)> repro;
@@ -34,8 +36,8 @@ std::vector<bool> pending_cells(const Execution& execution);
 
 // Records what the plan skips of the share, then runs the pending cells group by group, head by
 // head. A stream that cannot be read fails its cells; the others go on. Ends early once `stop` is
-// set. Throws OutputError when the journal or the rows file cannot be written. Returns timings of
-// the groups that were worked on.
+// set. Throws OutputError when the journal or the rows file cannot be written, DeviceFault when the
+// device failed for good. Returns timings of the groups that were worked on.
 std::vector<std::optional<GroupTiming>> execute(const Execution& execution,
                                                 std::atomic<bool>& stop);
 

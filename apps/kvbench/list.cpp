@@ -125,7 +125,12 @@ Json devices_json() {
   Json cuda = {{"device", "cuda"}, {"available", false}};
 #ifdef KVBENCH_HAS_CUDA
   const CudaDevices found = cuda_devices();
+#ifdef KVBENCH_HAS_CUDA_KERNELS
+  cuda["available"] = !found.devices.empty();
+  if (found.devices.empty()) cuda["reason"] = found.reason;
+#else
   cuda["reason"] = found.devices.empty() ? found.reason : "this build has no CUDA kernels";
+#endif
   cuda["runtime"] = found.runtime;
   cuda["devices"] = Json::array();
   for (const CudaDevice& device : found.devices) {
@@ -176,11 +181,16 @@ void print_metrics() {
 
 void print_devices() {
   for (const Json& device : devices_json()) {
-    fmt::print("{}: {}\n", device["device"].get<std::string>(),
-               device["available"].get<bool>()
-                   ? fmt::format("{}, {}, {} threads", device["name"].get<std::string>(),
-                                 device["isa"].get<std::string>(), device["threads"].get<int>())
-                   : "not available: " + device["reason"].get<std::string>());
+    std::string text;
+    if (!device["available"].get<bool>()) {
+      text = "not available: " + device["reason"].get<std::string>();
+    } else if (device.contains("isa")) {
+      text = fmt::format("{}, {}, {} threads", device["name"].get<std::string>(),
+                         device["isa"].get<std::string>(), device["threads"].get<int>());
+    } else {
+      text = "CUDA " + device["runtime"].get<std::string>();
+    }
+    fmt::print("{}: {}\n", device["device"].get<std::string>(), text);
     if (!device.contains("devices")) continue;
     for (const Json& gpu : device["devices"]) {
       fmt::print("  {}: {}, compute {}\n", gpu["index"].get<int>(), gpu["name"].get<std::string>(),

@@ -14,6 +14,7 @@
 
 #include "check.hpp"
 #include "compare.hpp"
+#include "compute_device.hpp"
 #include "core/error.hpp"
 #include "exit_codes.hpp"
 #include "export.hpp"
@@ -103,6 +104,11 @@ int run_guarded(int argc, char** argv) {
   } catch (const OutputError& error) {
     say("kvbench: {}\nkvbench: what was finished is kept; make room, then run the same "
         "command again to go on\n",
+        error.what());
+    return kExitIncomplete;
+  } catch (const DeviceFault& error) {
+    say("kvbench: {}\nkvbench: what was finished is kept; run the same command again to go on, or "
+        "anew with --device cpu and another --out\n",
         error.what());
     return kExitIncomplete;
   } catch (const std::bad_alloc&) {

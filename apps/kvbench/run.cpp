@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "compute_device.hpp"
 #include "core/error.hpp"
 #include "core/parallel.hpp"
 #include "dump/rows_file.hpp"
@@ -77,13 +78,6 @@ std::string repro_of(const RunOptions& options, const PlannedCell& cell) {
                      " --only " + cell.id;
   for (const std::string& set : options.sweep.sets) line += " --set " + shell_word(set);
   return line;
-}
-
-std::string check_device(const std::string& device) {
-  if (device == "cuda") {
-    throw InputError("--device cuda: this build has no CUDA kernels; use --device cpu or auto");
-  }
-  return "cpu";
 }
 
 // What a run that starts anew must not leave beside its new journal.
@@ -191,14 +185,30 @@ void settle_rows(RowsFile& rows, const Plan& plan) {
   }
 }
 
+std::vector<std::optional<GroupTiming>> execute_on(const ComputeDevice& device,
+                                                   const Execution& execution) {
+  try {
+    return execute(execution, StopSignals::stop());
+  } catch (const std::exception&) {
+    device.throw_if_failed();
+    throw;
+  }
+}
+
+Json provenance_of(const RunOptions& options, const ComputeDevice& device) {
+  Json out = provenance(options.argv);
+  device.describe(out);
+  return out;
+}
+
 int run(const RunOptions& options) {
-  const std::string device = check_device(options.device);
   const StopSignals signals;
   if (options.threads > 0) set_thread_count(options.threads);
+  const ComputeDevice device(options.device);
   SweepConfig config =
       read_sweep(options.sweep.config, options.sweep.sets, all_algorithms(), FaultPolicy::kKeep);
   OpenDumps dumps = open_dumps(config);
-  const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device);
+  const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device.name());
   const Share share = share_of(plan, options.shard);
   refuse_what_cannot_fit(
       plan, share.groups, thread_count(),
@@ -207,7 +217,7 @@ int run(const RunOptions& options) {
   const std::string folder = options.out.empty() ? "results/" + plan.name : options.out;
   const std::string results = folder + "/results.json";
   Journal journal(
-      folder, plan, provenance(options.argv),
+      folder, plan, provenance_of(options, device),
       {.fresh = options.fresh, .shard = share.shard.is_whole() ? "" : share.shard.text()});
   if (options.fresh) remove_earlier_results(folder);
   std::unique_ptr<RowsFile> rows;
@@ -217,13 +227,14 @@ int run(const RunOptions& options) {
       .plan = plan,
       .dumps = dumps.dumps,
       .journal = journal,
+      .device = device,
       .rows = rows.get(),
       .share = share,
       .repro = [&](const PlannedCell& cell) { return repro_of(options, cell); },
       .retry_failed = options.retry_failed,
       .quiet = options.quiet};
   if (!options.quiet) say_what_is_done(journal, plan, share, folder);
-  const auto timing = execute(execution, StopSignals::stop());
+  const auto timing = execute_on(device, execution);
   journal.sync();
   if (rows && what_is_done(plan, share, journal).missing == 0) settle_rows(*rows, plan);
   return finish(write_results(results, plan, journal, timing), options, plan, share, journal,
@@ -242,7 +253,8 @@ void add_run(CLI::App& app, int& exit_code, std::vector<std::string> argv) {
       ->add_option("--out", options->out,
                    "Output folder; default: results/<name of the sweep> in the working folder")
       ->type_name("DIR");
-  command->add_option("--device", options->device, "cpu, cuda, or auto: cuda where it works")
+  command
+      ->add_option("--device", options->device, "cpu, cuda, or auto: cuda where it works, else cpu")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
       ->capture_default_str();
   command->add_option("--threads", options->threads, "Threads; default: all the process may use")
