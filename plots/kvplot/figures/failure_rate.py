@@ -93,6 +93,7 @@ def draw(inputs):
         handles.update(zip(*reversed(axis.get_legend_handles_labels())))
     style.legend_right(axes[0][-1], list(handles.values()), list(handles))
     shown = pandas.concat([table, kept]) if kept is not None else table
+    shown.insert(0, "model", shown["dump"].map(models))
     count = int(kept["vacuous"].sum()) if kept is not None else 0
     vacuous = f"{count} of {len(kept)} settings as proved are vacuous. " if kept is not None else ""
     t = ", ".join(f"{value:g}" for value in sorted(given["params.t"].unique()))

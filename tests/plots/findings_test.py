@@ -1,0 +1,72 @@
+"""Every command of plots/FINDINGS.md runs on small runs of the shipped sweeps, and where
+./bootstrap.sh figures has been run its tables are what the commands print. Usage:
+findings_test.py KVBENCH. Exits 77 where a Python package is missing."""
+
+import contextlib
+import io
+import re
+import shlex
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import figures_test  # ends with 77 where a package is missing
+from kvplot.__main__ import main
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "plots/FINDINGS.md").read_text(encoding="utf-8")
+# A command in a fence, and the table that follows it.
+PAIRS = [(shlex.split(command.replace("\\\n", " "))[1:], table.strip().splitlines())
+         for command, table in re.findall(r"```\n(kvplot table .*?)\n```\n\n((?:\|[^\n]*\n)+)", TEXT,
+                                          re.DOTALL)]
+
+
+def said(arguments):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        code = main(arguments)
+    return code, out.getvalue().strip().splitlines()
+
+
+class Findings(unittest.TestCase):
+    def test_every_table_has_its_command(self):
+        tables = re.findall(r"^\|(?:-+\|)+$", TEXT, re.MULTILINE)
+        self.assertGreater(len(PAIRS), 10)
+        self.assertEqual(len(PAIRS), len(tables))
+
+    def test_commands_run_on_small_runs(self):
+        class Small(figures_test.Real):
+            pass
+        figures_test.PROGRAM = PROGRAM
+        Small.setUpClass()
+        self.addCleanup(Small.doClassCleanups)
+        with contextlib.redirect_stdout(io.StringIO()):
+            Small().papers("--only", *{Path(command[1]).stem for command, _ in PAIRS
+                                       if command[1].startswith("results/figures/")})
+        for command, table in PAIRS:
+            if command[1].startswith("results/figures/"):
+                with self.subTest(command[1]):
+                    path = Small.folder / "out" / Path(command[1]).name
+                    code, lines = said([command[0], str(path), *command[2:]])
+                    self.assertEqual(code, 0)
+                    rows = command.index("--rows")
+                    for name in command[rows + 1:command.index("--value")]:
+                        if not name.startswith("--") and "--columns" not in command:
+                            self.assertIn(name, lines[0])
+                    self.assertEqual(lines[0].split("|")[1], table[0].split("|")[1])
+
+    def test_tables_are_what_the_commands_print(self):
+        checked = 0
+        for command, table in PAIRS:
+            path = ROOT / command[1]
+            if path.is_file():
+                with self.subTest(command[1]):
+                    checked += 1
+                    self.assertEqual(said([command[0], str(path), *command[2:]]), (0, table))
+        if not checked:
+            self.skipTest("no results/figures here; ./bootstrap.sh figures makes them")
+
+
+if __name__ == "__main__":
+    PROGRAM = sys.argv.pop()
+    unittest.main()
