@@ -88,7 +88,7 @@ def compare(name, task, sides, rounds):
                "kvbench_s": middle[""], "floor_s": floor or None,
                "above_floor": middle[""] / floor if floor else None, "floor_bar": task.floor_bar,
                "bar": bar, "peer_s": middle.get(peer)}
-        row["ratio"] = row["peer_s"] / middle[""] if peer in middle else None
+        row["ratio"] = row["peer_s"] / middle[""] if peer in middle and middle[""] > 0 else None
         rows.append(row)
     return rows
 
@@ -108,7 +108,8 @@ def verdict(value, bar, better, tokens):
 
 
 def print_row(row, tokens):
-    ratio = "skipped: no torch" if row["ratio"] is None else f"{row['ratio']:.3g}" + verdict(
+    missing = "skipped: no torch" if row["peer_s"] is None else "lost in noise"
+    ratio = missing if row["ratio"] is None else f"{row['ratio']:.3g}" + verdict(
         row["ratio"], row["bar"], lambda a, b: a >= b, tokens)
     above = "-" if row["above_floor"] is None else f"{row['above_floor']:.3g}" + verdict(
         row["above_floor"], row["floor_bar"], lambda a, b: a <= b, tokens)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/error.hpp"
 #include "kernels/distance_quantile.hpp"
 
 namespace kvbench::bench {
@@ -46,13 +47,34 @@ void widen(const Dump& dump, const SequenceInfo& sequence, ComparisonStream& out
   out.wide.queries = {{data.queries[0].data(), n, kWide}};
 }
 
+constexpr Index kFewest = 1024;  // twice the budget of the tasks that hold tokens
+
+// What peers compute: attention over all tokens before, from every row.
+bool is_plain(const LayerInfo& layer) {
+  return (layer.window == 0 || layer.window >= layer.tokens) && layer.softcap == 0.0 &&
+         layer.query_rows == layer.tokens && layer.tokens >= kFewest;
+}
+
+int middle_layer(const DumpInfo& dump, const SequenceInfo& sequence) {
+  std::vector<int> layers;
+  for (const LayerInfo& layer : sequence.layers) {
+    if (is_plain(layer)) layers.push_back(layer.index);
+  }
+  if (layers.empty()) {
+    throw InputError(dump.path + ": sequences/" + sequence.name +
+                     ": no layer has 1024 tokens or more, every query, no sliding window and no "
+                     "soft-cap, as the comparison wants; set KVBENCH_BENCH_DUMP to another dump");
+  }
+  return layers[layers.size() / 2];
+}
+
 }  // namespace
 
 ComparisonStream comparison_stream(const Dump& dump) {
   ComparisonStream out;
   const SequenceInfo& sequence = dump.info().sequences.front();
   out.sequence = sequence.name;
-  out.layer = sequence.layers[sequence.layers.size() / 2].index;
+  out.layer = middle_layer(dump.info(), sequence);
   out.head_data = dump.read_stream(sequence.name, out.layer, 0);
   out.head = out.head_data->stream;
   alone(out.head);

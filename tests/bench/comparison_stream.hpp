@@ -23,7 +23,8 @@ struct ComparisonStream {
 inline constexpr Index kWide = 256;
 inline constexpr double kDeltaQuantile = 0.07;  // about 1000 clusters of 8192 tokens
 
-// The first sequence of the dump, the middle one of its layers. `wide` joins KV heads (layer by
+// The first sequence of the dump, the middle one of its layers that have every query, no sliding
+// window and no soft-cap; InputError where there is none. `wide` joins KV heads (layer by
 // layer, then head by head) and each one's first query head; a head as long as kWide is wide
 // itself.
 ComparisonStream comparison_stream(const Dump& dump);
