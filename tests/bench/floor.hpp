@@ -16,7 +16,7 @@ struct Floor {
   int threads = 1;
 };
 
-// Measured at the first call, best of twenty short runs: a busy neighbour only makes it worse.
+// Measured at the first call, best of ten short runs: a busy neighbour only makes it worse.
 const Floor& machine_floor();
 
 // Seconds below which the work cannot be done.
