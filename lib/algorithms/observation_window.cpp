@@ -39,7 +39,10 @@ std::vector<double> pooled(const std::vector<double>& scores, Index kernel, bool
 ObservationWindow::ObservationWindow(const Setting& setting, Index selected)
     : CompressOnce(setting, 0, setting.params.integer("window")), selected_(selected) {}
 
-Derived ObservationWindow::derived() const { return {{"selected", selected_}}; }
+Derived ObservationWindow::derived() const {
+  const bool whole = keeps_whole_prompt(setting_.params, setting_.stream.shape, setting_.prompt);
+  return {{"selected", whole ? prompt_.middle.size() : selected_}};
+}
 
 void ObservationWindow::compress_middle(PromptRange middle) {
   const Params& params = setting_.params;

@@ -27,10 +27,11 @@ class Uniform final : public CompressOnce {
         inverse_(setting.params.word("weights") == "inverse") {}
 
   Derived derived() const override {
+    const bool whole = keeps_whole_prompt(setting_.params, setting_.stream.shape, setting_.prompt);
     return {{"sinks", prompt_.sinks},
             {"recent", prompt_.recent},
             {"middle", prompt_.middle.size()},
-            {"kept", kept_}};
+            {"kept", whole ? prompt_.middle.size() : kept_}};
   }
 
  protected:
