@@ -20,6 +20,7 @@ from worker import Worker, WorkerError, pairs
 HERE = Path(__file__).resolve().parent
 RECORDED = HERE / "recorded.json"
 FALLEN = 0.7           # of the recorded ratio
+BUSY = 0.3             # load per thread, before anything is run here
 SETTLE_SECONDS = 0.1   # threads of the side that ran before stop spinning
 SAMPLE_SECONDS = 0.1   # shorter calls are repeated until a sample is about as long
 
@@ -243,6 +244,7 @@ def parsed():
 def main():
     options = parsed()
     threads = len(os.sched_getaffinity(0))
+    load = os.getloadavg()[0]
     sides = {0: Sides(options, threads)}
     sides[1] = Sides(options, 1) if threads > 1 else sides[0]
     about, peers = sides[0].ours.about, sides[0].theirs.about
@@ -250,12 +252,15 @@ def main():
         f"query head; n = {about['tokens']}, d = {about['d']}; {threads} threads")
     say(f"this machine: {about['gflops']} GF/s double, {about['read_gbs']} GB/s, {about['gexps']} G "
         f"exp/s; peers: numpy {peers['numpy']} on {peers['blas']}, torch {peers['torch']}")
+    if load > BUSY * threads:
+        say(f"note: other programs are running (load {load:.1f}): times are a busy machine's")
     if int(about["tokens"]) != BAR_TOKENS:
         say(f"bars are for n = {BAR_TOKENS}: KVBENCH_BENCH_DUMP=<a dump of so many tokens>")
     say()
     rows = measure(sides, [name for name in options.only if name != "seeds"], options.rounds)
     seeds = further_seeds(sides[0]) if "seeds" in options.only and not options.check else []
     result = result_of(options, sides, rows, seeds)
+    result["machine"]["load_before"] = load
     if options.json:
         Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
     status = check(options, sides, rows) if options.check else 0
