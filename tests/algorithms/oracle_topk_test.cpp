@@ -63,4 +63,12 @@ TEST_CASE("agrees with sorting the exact probabilities, ties to the lower token"
   }
 }
 
+TEST_CASE("the oracle of the top tokens turns red on another budget and on another group rule") {
+  const auto owned = make_stream({.tokens = 50, .d = 6, .dv = 2, .group = 3, .query_size = 4});
+  const HeldSets mean = held(owned->stream, 25, 5, "mean");
+  CHECK(mean == naive_oracle_topk(owned->stream, 25, 5, "mean"));
+  CHECK(mean != naive_oracle_topk(owned->stream, 25, 6, "mean"));
+  CHECK(mean != naive_oracle_topk(owned->stream, 25, 5, "max"));
+}
+
 }  // namespace kvbench::test

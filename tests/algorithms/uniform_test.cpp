@@ -5,6 +5,7 @@
 #include <set>
 
 #include "support/algorithm_named.hpp"
+#include "support/library_answer.hpp"
 #include "support/owned_stream.hpp"
 #include "support/stepper.hpp"
 
@@ -63,6 +64,27 @@ TEST_CASE("T halvings keep floor(M / 2^T) tokens of the middle that weigh M / h 
       CHECK(sketch.size() == 7 + 4 + 1 + h);
     }
   }
+}
+
+TEST_CASE("uniform, worked: two of five tokens between a sink and a recent token") {
+  // Prompt of seven, sinks 1, recent 1: M = 5, h = floor(5 / 2) = 2, each weighs 5/2. The logits
+  // are 0 and the values 1, 2, 4, .. 64, 128: z = (1 + 64 + 128 + 5/2 (2^i + 2^j)) / 8.
+  const Rows zeros(8, {0.0});
+  const auto owned = stream_of(zeros, {{1}, {2}, {4}, {8}, {16}, {32}, {64}, {128}}, {zeros});
+  std::set<std::vector<Index>> seen;
+  for (std::uint32_t seed = 0; seed < 200; ++seed) {
+    const Sketch sketch = first_row(
+        owned->stream, 7, {{"T", integer(1)}, {"sinks", integer(1)}, {"recent", integer(1)}}, seed);
+    const Middle middle = middle_of(sketch, 1, 6);
+    REQUIRE(middle.tokens.size() == 2);
+    CHECK(middle.weight_sum == 5.0);
+    const double values = std::ldexp(1.0, static_cast<int>(middle.tokens[0])) +
+                          std::ldexp(1.0, static_cast<int>(middle.tokens[1]));
+    CHECK(library_answer(owned->stream, 0, 7, sketch).answer[0] ==
+          doctest::Approx((193.0 + 2.5 * values) / 8.0).epsilon(1e-14));
+    seen.insert(held_tokens(sketch));
+  }
+  CHECK(seen.size() == 10);  // every pair of five; one of them is missed once in 10^8
 }
 
 TEST_CASE("a budget counts sinks and recent tokens") {

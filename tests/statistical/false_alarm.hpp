@@ -42,6 +42,7 @@ inline constexpr Alarm kAlarms[] = {
     {"I22 uniform sampling", 6},
     {"I22 uniform sampling, with replacement", 1},
     {"I22 halving by signs", 1},
+    {"I22 few tokens, worked", 3},
     {"random first centre of kcenter", 1},
     {"I23 BalanceKV wins its pairs with uniform", 1},
     {"I23 errors of an independent program", 18},

@@ -166,6 +166,51 @@ TEST_CASE("I22: halving by signs throws fair coins for all but the first of a bl
   CHECK(first_token_p(owned->stream, "srswor", fewer, 5 * kRuns) < alarm_level());
 }
 
+TEST_CASE("I22: what is left of few tokens, worked") {
+  HonestAlarm alarm("I22 few tokens, worked");
+  const auto owned = make_stream({.tokens = 6, .d = 2, .dv = 2, .seed = 5});
+  // How often each set of tokens (its bits) is left of the first `prompt`.
+  const auto counts = [&](Index prompt, const Given& more) {
+    const AlgorithmDescription& algorithm = algorithm_named("uniform");
+    Given all = {{"sinks", Value{std::int64_t{0}}}, {"T", Value{std::int64_t{1}}}};
+    all.insert(all.end(), more.begin(), more.end());
+    const Params p = params_for(algorithm, all);
+    std::vector<std::int64_t> out(std::size_t{1} << prompt, 0);
+    for (std::int64_t run = 0; run < seed_count(kRuns); ++run) {
+      Stepper stepper(owned->stream, prompt, algorithm, p,
+                      first_seed() + static_cast<std::uint32_t>(run));
+      stepper.next();
+      std::size_t set = 0;
+      for (const Index token : held_tokens(stepper.sketch())) {
+        if (token < prompt) set |= std::size_t{1} << token;
+      }
+      ++out[set];
+    }
+    return out;
+  };
+  // Two of five without replacement: every pair alike. Two draws with replacement: a pair in two
+  // orders, a token alone in one.
+  std::vector<double> pairs(32, 0.0);
+  std::vector<double> draws(32, 0.0);
+  for (std::size_t i = 0; i < 5; ++i) {
+    draws[std::size_t{1} << i] = 1.0 / 25.0;
+    for (std::size_t j = 0; j < i; ++j) {
+      pairs[(std::size_t{1} << i) | (std::size_t{1} << j)] = 1.0 / 10.0;
+      draws[(std::size_t{1} << i) | (std::size_t{1} << j)] = 2.0 / 25.0;
+    }
+  }
+  alarm.check(goodness_of_fit(counts(5, {}), pairs));
+  alarm.check(goodness_of_fit(counts(5, {{"replacement", Value{true}}}), draws));
+  // Halving three by signs: +--, +-+ leave token 1, ++- leaves token 2, +++ leaves token 0.
+  const Given signs = {{"form", Value{std::string("recursive_signs")}}};
+  const std::vector<double> halves = {0.0, 0.25, 0.5, 0.0, 0.25, 0.0, 0.0, 0.0};
+  alarm.check(goodness_of_fit(counts(3, signs), halves));
+  // Each law turns red on the draws of another.
+  CHECK(goodness_of_fit(counts(5, {{"replacement", Value{true}}}), pairs) < alarm_level());
+  CHECK(goodness_of_fit(counts(5, signs), pairs) < alarm_level());
+  CHECK(goodness_of_fit(counts(3, {}), halves) < alarm_level());
+}
+
 TEST_CASE("the random first centre of kcenter is any token of the middle alike") {
   HonestAlarm alarm("random first centre of kcenter");
   const auto owned = make_stream({.tokens = 54, .d = 2, .dv = 2, .seed = 5});

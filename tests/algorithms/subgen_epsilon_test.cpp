@@ -1,0 +1,144 @@
+// subgen for a wanted accuracy: t and s of Theorem 1 with explicit constants, capped and flagged.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "support/given.hpp"
+#include "support/naive_attention.hpp"
+#include "support/naive_metrics.hpp"
+#include "support/naive_subgen.hpp"
+#include "support/owned_stream.hpp"
+
+namespace kvbench::test {
+namespace {
+
+struct Wanted {
+  double t;
+  double s;
+  bool vacuous;
+  bool sublinear;
+  bool operator==(const Wanted&) const = default;
+};
+
+enum class Mistake { kNone, kOneHead, kPromptRows, kEpsilonNotSquared, kRhoOfDelta, kNoScale };
+
+// s = 1800 srank / eps^2 and t = min(450 (rho - 1)^2 / rho, 27 rho ln(400 m')) / eps^2, both up,
+// at least 1, at most 256 n; rho = e^(2 delta r) by its logarithm.
+Wanted wanted(const Stream& stream, Index prompt, double delta, double epsilon,
+              Mistake mistake = Mistake::kNone) {
+  const Index n = stream.shape.tokens;
+  Real r = 0;
+  for (std::size_t g = 0; g < stream.queries.size(); ++g) {
+    if (mistake == Mistake::kOneHead && g > 0) continue;
+    for (Index i = mistake == Mistake::kPromptRows ? 0 : prompt; i < n; ++i) {
+      Real norm = 0;
+      for (Index k = 0; k < stream.shape.d; ++k) {
+        norm += std::pow(static_cast<Real>(stream.query(static_cast<int>(g), i)[k]), 2);
+      }
+      const double scale = mistake == Mistake::kNoScale ? 1.0 : stream.shape.scale;
+      r = std::max(r, scale * std::sqrt(norm));
+    }
+  }
+  const Real log_rho = (mistake == Mistake::kRhoOfDelta ? 1 : 2) * delta * r;
+  const Real srank = std::pow(naive_frobenius_norm(stream.values, 0, n) /
+                                  static_cast<Real>(naive_spectral_norm(stream.values, 0, n)),
+                              2);
+  const Real m = static_cast<Real>(naive_clusters(stream, n, delta).clusters.size());
+  const Real log_epsilon =
+      (mistake == Mistake::kEpsilonNotSquared ? 1 : 2) * std::log(static_cast<Real>(epsilon));
+  const Real log_cap = std::log(256 * static_cast<Real>(n));
+  const auto size = [&](Real logarithm) {
+    if (logarithm > log_cap) return 256.0 * static_cast<double>(n);
+    return std::max(1.0, static_cast<double>(std::ceil(std::exp(logarithm))));
+  };
+  const Real log_t = std::min(std::log(450.0L) + log_rho + 2 * std::log(-std::expm1(-log_rho)),
+                              std::log(27 * std::log(400 * m)) + log_rho) -
+                     log_epsilon;
+  const Real log_s = std::log(1800 * srank) - log_epsilon;
+  Wanted out;
+  out.t = size(log_t);
+  out.s = size(log_s);
+  out.vacuous = log_t > log_cap || log_s > log_cap;
+  out.sublinear =
+      static_cast<double>(m) * (out.t + 1.0) + 2.0 * out.s < 2.0 * static_cast<double>(n);
+  return out;
+}
+
+Wanted resolved(const Stream& stream, Index prompt, double delta, double epsilon) {
+  const AlgorithmDescription& algorithm = algorithm_named("subgen");
+  Stepper stepper(stream, prompt, algorithm,
+                  params_for(algorithm, {{"delta", number(delta)}, {"epsilon", number(epsilon)}}));
+  const Derived derived = stepper.algorithm().derived();
+  Wanted out{derived_real(derived, "t"), derived_real(derived, "s"), false, false};
+  for (const auto& [name, value] : derived) {
+    if (name == "vacuous") out.vacuous = std::get<bool>(value);
+    if (name == "sublinear") out.sublinear = std::get<bool>(value);
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("t and s are those of the theorem's constants, capped at 256 n and flagged") {
+  int vacuous = 0;
+  int verified = 0;
+  for (const double query_size : {0.2, 1.0, 4000.0}) {
+    const auto owned = make_stream({.tokens = 60,
+                                    .d = 4,
+                                    .dv = 3,
+                                    .group = 2,
+                                    .kind = StreamKind::kClustered,
+                                    .query_size = query_size});
+    for (const Index prompt : {0, 40}) {
+      for (const double delta : {0.0, 0.05, 0.6, 4.0, 30.0}) {
+        for (const double epsilon : {1.0, 0.7, 0.3, 0.01}) {
+          CAPTURE(query_size);
+          CAPTURE(delta);
+          CAPTURE(epsilon);
+          const Wanted expected = wanted(owned->stream, prompt, delta, epsilon);
+          const Wanted found = resolved(owned->stream, prompt, delta, epsilon);
+          CHECK(found.t == expected.t);
+          CHECK(found.s == expected.s);
+          CHECK(found.vacuous == expected.vacuous);
+          CHECK(found.sublinear == expected.sublinear);
+          vacuous += found.vacuous ? 1 : 0;
+          verified += found.vacuous ? 0 : 1;
+        }
+      }
+    }
+  }
+  CHECK(vacuous > 10);
+  CHECK(verified > 10);
+}
+
+TEST_CASE("a bound that is met by less than the tokens themselves is told as sublinear") {
+  // 4000 equal keys and values: one cluster, srank 1, and delta 0 wants one sample.
+  Rows keys(4000, {1.0});
+  const auto owned = stream_of(keys, keys, {keys});
+  const Wanted found = resolved(owned->stream, 3999, 0.0, 1.0);
+  CHECK(found == Wanted{1, 1800, false, true});
+  const auto shorter = truncated(owned->stream, 1800);
+  CHECK(resolved(shorter->stream, 1799, 0.0, 1.0) == Wanted{1, 1800, false, false});
+}
+
+TEST_CASE("the theorem's sizes turn red on another r, rho or power of epsilon") {
+  const auto owned = make_stream({.tokens = 60,
+                                  .d = 4,
+                                  .dv = 3,
+                                  .group = 2,
+                                  .kind = StreamKind::kClustered,
+                                  .query_size = 0.5});
+  // Head 0's queries are the smaller ones, and the prompt's the larger.
+  for (double& q : owned->queries[1]) q *= 2.0;
+  for (Index i = 0; i < 160; ++i) owned->queries[1][static_cast<std::size_t>(i)] *= 2.0;
+  const Wanted found = resolved(owned->stream, 40, 0.3, 0.8);
+  CHECK(found == wanted(owned->stream, 40, 0.3, 0.8));
+  for (const Mistake mistake :
+       {Mistake::kOneHead, Mistake::kPromptRows, Mistake::kEpsilonNotSquared, Mistake::kRhoOfDelta,
+        Mistake::kNoScale}) {
+    CAPTURE(static_cast<int>(mistake));
+    CHECK(found != wanted(owned->stream, 40, 0.3, 0.8, mistake));
+  }
+}
+
+}  // namespace kvbench::test
