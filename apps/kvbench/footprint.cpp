@@ -18,6 +18,9 @@ namespace {
 constexpr double kLogitBytes = 256.0 * 1024 * 1024;
 // Columns of numbers that a cell gathers per row and query head, beside the difference itself.
 constexpr double kCellColumns = 12.0;
+// The program, its libraries, and per cell of the plan its description.
+constexpr double kProgramBytes = 32.0 * 1024 * 1024;
+constexpr double kPlannedCellBytes = 512.0;
 // A sketch row and its place in an algorithm's own lists.
 constexpr double kTokenBytes = 64.0;
 
@@ -65,7 +68,8 @@ Footprint footprint(const Plan& plan, const PlannedGroup& group, int threads) {
   const bool one_block = visited * logits_of_row <= kLogitBytes;
   const double at_once =
       one_block ? std::min(most_cells, static_cast<double>(threads)) : most_cells;
-  out.bytes = tensors + reference + logits + at_once * cell;
+  const double program = kProgramBytes + kPlannedCellBytes * static_cast<double>(plan.cells.size());
+  out.bytes = program + tensors + reference + logits + at_once * cell;
 
   const double visible = heads_per_group * visible_tokens(shape, group.rows);
   out.multiply_adds = static_cast<double>(cells_of_head.size()) * visible * (2.0 * d + dv) +

@@ -36,7 +36,8 @@ namespace {
 
 constexpr const char* kFooter =
     R"(Exit codes: 0 done, 1 a bug, 2 bad command line, sweep, dump or output place,
-3 finished with failed cells, 4 a check found a violation, 5 interrupted: run again to go on.
+3 finished with failed cells, 4 a check found a violation, 5 interrupted, or shards missing: run
+again to go on.
 stdout carries data, stderr talk. `kvbench COMMAND --help` explains a command.
 
 Examples:

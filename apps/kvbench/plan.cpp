@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,7 +13,9 @@
 #include "core/parallel.hpp"
 #include "exit_codes.hpp"
 #include "footprint.hpp"
+#include "pilot.hpp"
 #include "planned_dump.hpp"
+#include "progress.hpp"
 #include "results/json.hpp"
 #include "share.hpp"
 #include "sweep/config.hpp"
@@ -26,12 +29,15 @@ namespace {
 struct PlanOptions {
   SweepOptions sweep;
   std::string shard;
+  int threads = 0;
   bool json = false;
 };
 
 constexpr const char* kFooter =
-    R"(Reads the sweep and its dumps' structure, computes nothing. Memory is what one KV head at a time
-needs at most; cost counts multiply-adds, an upper bound, the same on every machine.
+    R"(Memory is what one KV head at a time needs at most. Time is measured: for two seconds a few of the
+cells are computed, as a run would, and the rest taken to be like them, so it holds for this machine,
+these dumps and what else is running. Multiply-adds are an upper bound, the same on every machine; by
+them --shard deals the groups. Nothing is written.
 
 Examples:
   kvbench plan --config configs/quick.json
@@ -56,13 +62,21 @@ std::vector<std::pair<std::string, std::size_t>> skip_counts(const Plan& plan, c
   return sorted;
 }
 
+// How long a plan may try cells to learn how long they take.
+constexpr double kTrialSeconds = 2.0;
+
+std::string time_text(double seconds) {
+  return seconds < 10.0 ? fmt::format("{:.2g} s", seconds) : duration_text(seconds);
+}
+
 struct Totals {
   double bytes = 0.0;  // of the group that needs most: groups run one after another
   double multiply_adds = 0.0;
   std::size_t skipped = 0;
 };
 
-Json plan_json(const Plan& plan, const Share& share, int threads, Totals& totals) {
+Json plan_json(const Plan& plan, const Share& share, const CostEstimate& cost, int threads,
+               Totals& totals) {
   Json groups = Json::array();
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     if (!share.groups[g]) continue;
@@ -81,19 +95,25 @@ Json plan_json(const Plan& plan, const Share& share, int threads, Totals& totals
                       {"cells", group.cells.size()},
                       {"skipped", skipped},
                       {"memory_bytes", static_cast<std::int64_t>(need.bytes)},
+                      {"seconds", cost.seconds[g]},
                       {"multiply_adds", need.multiply_adds}});
   }
   return groups;
 }
 
-void print_json(const Plan& plan, const Share& share, const Json& groups, const Totals& totals) {
+void print_json(const Plan& plan, const Share& share, const CostEstimate& cost, const Json& groups,
+                const Totals& totals) {
   Json document = {{"name", plan.name},
                    {"hash", plan.hash},
                    {"shard", share.shard.text()},
                    {"cells", share.cells},
                    {"skipped", totals.skipped},
                    {"memory_bytes", static_cast<std::int64_t>(totals.bytes)},
-                   {"cost", {{"multiply_adds", totals.multiply_adds}}},
+                   {"cost",
+                    {{"seconds", cost.total()},
+                     {"threads", thread_count()},
+                     {"timed_cells", cost.cells},
+                     {"multiply_adds", totals.multiply_adds}}},
                    {"groups", groups}};
   document["skips"] = Json::array();
   for (const auto& [reason, count] : skip_counts(plan, share)) {
@@ -111,21 +131,22 @@ void print_json(const Plan& plan, const Share& share, const Json& groups, const 
   fmt::print("{}\n", document.dump(1, ' ', false, Json::error_handler_t::replace));
 }
 
-void print_table(const Plan& plan, const Share& share, const Json& groups, const Totals& totals) {
+void print_table(const Plan& plan, const Share& share, const CostEstimate& cost, const Json& groups,
+                 const Totals& totals) {
   fmt::print("{}{}: {} cells in {} groups, {} skipped\n", plan.name,
              share.shard.is_whole() ? "" : ", shard " + share.shard.text(), share.cells,
              groups.size(), totals.skipped);
-  fmt::print("memory: about {}; cost: at most {:.3g} multiply-adds\n\n", bytes_text(totals.bytes),
-             totals.multiply_adds);
-  fmt::print("{:<12} {:>5} {:>8} {:>8} {:>6} {:>8} {:>8} {:>10} {:>9}\n", "sequence", "layer",
-             "tokens", "prompt", "rows", "cells", "skipped", "memory", "cost");
+  fmt::print("memory: about {}; time: about {} on {} threads, as {} cells that were tried took\n\n",
+             bytes_text(totals.bytes), time_text(cost.total()), thread_count(), cost.cells);
+  fmt::print("{:<12} {:>5} {:>8} {:>8} {:>6} {:>8} {:>8} {:>10} {:>12}\n", "sequence", "layer",
+             "tokens", "prompt", "rows", "cells", "skipped", "memory", "time");
   for (const Json& group : groups) {
-    fmt::print("{:<12} {:>5} {:>8} {:>8} {:>6} {:>8} {:>8} {:>10} {:>9.2e}\n",
+    fmt::print("{:<12} {:>5} {:>8} {:>8} {:>6} {:>8} {:>8} {:>10} {:>12}\n",
                group["sequence"].get<std::string>(), group["layer"].get<int>(),
                group["tokens"].get<Index>(), group["prompt_tokens"].get<Index>(),
                group["rows"].get<Index>(), group["cells"].get<Index>(),
                group["skipped"].get<Index>(), bytes_text(group["memory_bytes"].get<double>()),
-               group["multiply_adds"].get<double>());
+               time_text(group["seconds"].get<double>()));
   }
   std::map<std::string, std::size_t> cells_of;
   std::vector<std::string> labels;
@@ -141,17 +162,22 @@ void print_table(const Plan& plan, const Share& share, const Json& groups, const
 }
 
 int run(const PlanOptions& options) {
+  if (options.threads > 0) set_thread_count(options.threads);
+  const auto start = std::chrono::steady_clock::now();
   const SweepConfig config =
       read_sweep(options.sweep.config, options.sweep.sets, all_algorithms(), FaultPolicy::kKeep);
   OpenDumps dumps = open_dumps(config);
   const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only);
   Totals totals;
   const Share share = share_of(plan, options.shard);
-  const Json groups = plan_json(plan, share, thread_count(), totals);
+  const std::chrono::duration<double> opened = std::chrono::steady_clock::now() - start;
+  CostEstimate cost = time_a_sample(plan, dumps.dumps, share, kTrialSeconds);
+  cost.start_seconds = opened.count();
+  const Json groups = plan_json(plan, share, cost, thread_count(), totals);
   if (options.json) {
-    print_json(plan, share, groups, totals);
+    print_json(plan, share, cost, groups, totals);
   } else {
-    print_table(plan, share, groups, totals);
+    print_table(plan, share, cost, groups, totals);
   }
   return kExitDone;
 }
@@ -163,6 +189,9 @@ void add_plan(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("plan", "Show what a run would do, without doing it");
   add_sweep_options(*command, options->sweep);
   add_shard_option(*command, options->shard);
+  command->add_option("--threads", options->threads, "Threads; default: all the process may use")
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096));
   command->add_flag("--json", options->json, "One JSON document, with every cell's id and path");
   command->footer(kFooter);
   command->callback([options, &exit_code] { exit_code = run(*options); });

@@ -227,7 +227,9 @@ class Group {
     }
     timing.reference_seconds = seconds_since(start);
 
+    const auto shared_start = Clock::now();
     shared_ = compute_shared(stream_, setting_, cells_, kernels_);
+    timing.shared_seconds = seconds_since(shared_start);
     const std::vector<Index> rows = rows_to_visit(stream_, setting_, cells_);
     const Index row_bytes = 16 * stream_.shape.group * stream_.shape.tokens;
     const Index rows_at_once = std::max<Index>(1, kLogitBytes / std::max<Index>(1, row_bytes));

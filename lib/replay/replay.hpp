@@ -60,6 +60,7 @@ struct CellResult {
 
 struct ReplayTiming {
   double reference_seconds = 0.0;
+  double shared_seconds = 0.0;   // work that several cells share
   double metrics_seconds = 0.0;  // value norms
 };
 

@@ -1,0 +1,102 @@
+"""`plan` says how long a run takes, within a factor of two. KVBENCH_COST_SWEEPS=all: of every sweep
+that is shipped, not only of one made here."""
+
+import os
+import shutil
+import time
+import unittest
+
+from program import DONE, SOURCE, Folder, kvbench, strict_json
+
+ATTEMPTS = 3  # a neighbour on the machine slows down what it meets, so one good attempt is enough
+
+
+class Cost(Folder):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.synth("long.h5", "--tokens", 1024, "--d", 64, "--layers", 3)
+
+    def mixed(self):
+        """Cheap cells and dear ones, shared work, a layer that has more to do than the others."""
+        return self.sweep(
+            [{"algorithm": "window", "params": {"budget": {"pow2": [4, 9]}}},
+             {"algorithm": "h2o", "params": {"budget": [64, 256]}},
+             {"algorithm": "uniform", "params": {"T": [1, 2]}},
+             {"algorithm": "subgen", "params": {"delta_quantile": [0.02, 0.2], "t": [4, 16],
+                                                "s": {"pow2": [6, 9]}}},
+             {"algorithm": "softmax_balance", "params": {"T": [1, 2], "sinks": 64, "recent": 64},
+              "where": {"layers": [1]}}],
+            dumps=[str(self.made / "long.h5")], seeds={"first": 0, "count": 8})
+
+    def plan(self, config, *options):
+        done = kvbench("plan", "--config", config, "--json", *options)
+        self.assertEqual((done.returncode, done.stderr), (DONE, ""))
+        return strict_json(done.stdout)
+
+    def ratio(self, config):
+        """What plan says over what run takes."""
+        said = self.plan(config)["cost"]["seconds"]
+        start = time.monotonic()
+        done = kvbench("run", "--config", config, "--out", self.folder / "timed", "--fresh",
+                       "--quiet")
+        took = time.monotonic() - start
+        shutil.rmtree(self.folder / "timed")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        print(f"{config.stem}: said {said:.2f} s, took {took:.2f} s")
+        return said / took
+
+    def assert_within_two(self, config):
+        ratios = []
+        for _ in range(ATTEMPTS):
+            ratios.append(self.ratio(config))
+            if 0.5 <= ratios[-1] <= 2.0:
+                return
+        self.fail(f"{config}: said over took is {ratios}")
+
+    def test_what_plan_says_is_within_a_factor_of_two_of_the_run(self):
+        self.assert_within_two(self.mixed())
+
+    def test_the_sweeps_that_are_shipped(self):
+        if os.environ.get("KVBENCH_COST_SWEEPS") != "all":
+            self.skipTest("on demand: takes minutes")
+        for config in sorted((SOURCE / "configs").glob("*.json")) + sorted(
+                (SOURCE / "configs/figures").glob("*.json")):
+            with self.subTest(config.stem):
+                self.assert_within_two(config)
+
+    def test_groups_and_shards_add_up(self):
+        config = self.mixed()
+        whole = self.plan(config)
+        of_groups = sum(group["seconds"] for group in whole["groups"])
+        self.assertLess(of_groups, whole["cost"]["seconds"])
+        self.assertGreater(of_groups, 0.3 * whole["cost"]["seconds"])
+        self.assertGreater(whole["cost"]["timed_cells"], 0)
+        self.assertLess(whole["cost"]["timed_cells"], whole["cells"])
+        self.assertEqual(self.plan(config, "--threads", 1)["cost"]["threads"], 1)
+        # By what shards are dealt: layer 1 has more cells than the others.
+        dearest = max(whole["groups"], key=lambda group: group["multiply_adds"])
+        self.assertEqual(dearest["layer"], 1)
+        parts = [self.plan(config, "--shard", f"{index}/2") for index in (1, 2)]
+        self.assertEqual(sum(part["cost"]["multiply_adds"] for part in parts),
+                         whole["cost"]["multiply_adds"])
+
+    def test_a_large_plan_is_told_in_seconds_all_the_same(self):
+        config = self.sweep([{"algorithm": "uniform", "params": {"T": [1, 2]}}],
+                            dumps=[str(self.made / "long.h5")],
+                            seeds={"first": 0, "count": 8000})
+        start = time.monotonic()
+        done = kvbench("plan", "--config", config)
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertLess(time.monotonic() - start, 20.0)
+        self.assertRegex(done.stdout, r"96000 cells .*\n.*time: about .* min .* on \d+ threads")
+
+    def test_a_plan_of_skips_and_of_streams_that_cannot_be_read_costs_nothing(self):
+        skipped = [{"algorithm": "streaming_llm", "params": {"budget": 3, "sinks": 4}}]
+        plan = self.plan(self.sweep(skipped))
+        self.assertEqual([group["seconds"] for group in plan["groups"]], [0.0, 0.0])
+        self.assertEqual(plan["cost"]["timed_cells"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
