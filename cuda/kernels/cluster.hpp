@@ -84,13 +84,7 @@ struct MeasureBatch {
     Tile::template compute<scalar::DistanceStep>(block, own, shared.tile, net.d, token, [&](int j) {
       return first_cluster + j < known ? net.point(net.opened_by[first_cluster + j]) : nullptr;
     });
-    block.threads([&](int t) {
-      for (int r = 0; r < 4; ++r) {
-        for (int c = 0; c < 4; ++c) {
-          shared.distance[Tile::left_of(t, r)][Tile::right_of(t, c)] = own[t].of[r][c];
-        }
-      }
-    });
+    Tile::store(block, own, shared.distance);
     block.each(64, [&](Index i) {
       Nearest best{infinity(), -1};
       for (int j = 0; j < smaller(64, known - first_cluster); ++j) {

@@ -25,6 +25,17 @@ struct ProductTile {
   KVBENCH_DEVICE static int left_of(int t, int r) { return t / kAcross * 4 + r; }
   KVBENCH_DEVICE static int right_of(int t, int c) { return t % kAcross + kAcross * c; }
 
+  // to[i][j] = the value of rows i and j.
+  template <class Block, int kStride>
+  KVBENCH_DEVICE static void store(Block& block, typename Block::template Own<Values>& own,
+                                   double (&to)[kLeft][kStride]) {
+    block.threads([&](int t) {
+      for (int r = 0; r < 4; ++r) {
+        for (int c = 0; c < 4; ++c) to[left_of(t, r)][right_of(t, c)] = own[t].of[r][c];
+      }
+    });
+  }
+
   // left(i), right(j): the row's d numbers, or null where there is none (its values are undefined).
   template <class Step, class Block, class Left, class Right>
   KVBENCH_DEVICE static void compute(Block& block, typename Block::template Own<Values>& own,

@@ -56,6 +56,8 @@ struct GatherStatistics {
     double max_logit[kPlaces];
     double sum[kPlaces];
     bool sees_tile[kPlaces];
+    Index row[kPlaces];  // -1 past the last place: sees nothing
+    Index head[kPlaces];
   };
 
   template <class Block>
@@ -68,6 +70,9 @@ struct GatherStatistics {
     const Index end = stream.row_of(last_place) + 1;
     typename Block::template Own<Tile::Values> own(block);
     block.each(kPlaces, [&](Index q) {
+      const Index place = first_place + q;
+      shared.row[q] = place <= last_place ? stream.row_of(place) : -1;
+      shared.head[q] = place % stream.group;
       shared.max_logit[q] = -infinity();
       shared.sum[q] = 0.0;
     });
@@ -75,19 +80,14 @@ struct GatherStatistics {
       Tile::template compute<scalar::DotStep>(
           block, own, shared.tile, stream.d, [&](int q) { return stream.query(first_place + q); },
           [&](int j) { return stream.key(start + j, end); });
-      block.threads([&](int t) {
-        for (int r = 0; r < 4; ++r) {
-          const int q = Tile::left_of(t, r);
-          const Index place = first_place + q;
-          const Index row = place <= last_place ? stream.row_of(place) : -1;  // -1 sees nothing
-          const Index g = place % stream.group;
-          for (int c = 0; c < 4; ++c) {
-            const int j = Tile::right_of(t, c);
-            shared.x[q][j] = stream.sees(row, start + j)
-                                 ? rule.apply(stream.logit(own[t].of[r][c]), g, row, start + j)
-                                 : -infinity();
-          }
-        }
+      Tile::store(block, own, shared.x);
+      block.each(kPlaces * kScoreTileTokens, [&](Index i) {
+        const Index q = i / kScoreTileTokens;
+        const Index token = start + i % kScoreTileTokens;
+        double& x = shared.x[q][i % kScoreTileTokens];
+        x = stream.sees(shared.row[q], token)
+                ? rule.apply(stream.logit(x), shared.head[q], shared.row[q], token)
+                : -infinity();
       });
       block.each(kPlaces * kLanes, [&](Index i) {
         const Index q = i / kLanes;
@@ -165,21 +165,18 @@ struct GatherScores {
           block, own, shared.tile, stream.d,
           [&](int r) { return r < count ? stream.query(first_place + r * stream.group) : nullptr; },
           [&](int j) { return stream.key(start + j, smaller(tokens, last_row)); });
-      block.threads([&](int t) {
-        for (int r = 0; r < 4; ++r) {
-          const int place_in_tile = Tile::left_of(t, r);
-          const Index i = row + place_in_tile;
-          for (int c = 0; c < 4; ++c) {
-            const int j = Tile::right_of(t, c);
-            double score = 0.0;
-            if (i < end && stream.sees(i, start + j)) {
-              const RowStatistics& s = statistics[first_place + place_in_tile * stream.group];
-              const double x = rule.apply(stream.logit(own[t].of[r][c]), g, i, start + j);
-              score = scalar::canonical_exp(x - s.max_logit) * (rule.gain * s.inverse_sum);
-            }
-            shared.score[place_in_tile][j] = score;
-          }
+      Tile::store(block, own, shared.score);
+      block.each(64 * 64, [&](Index e) {
+        const Index r = e / 64;
+        const Index token = start + e % 64;
+        double& score = shared.score[r][e % 64];
+        if (row + r >= end || !stream.sees(row + r, token)) {
+          score = 0.0;
+          return;
         }
+        const RowStatistics& s = statistics[first_place + r * stream.group];
+        const double x = rule.apply(stream.logit(score), g, row + r, token);
+        score = scalar::canonical_exp(x - s.max_logit) * (rule.gain * s.inverse_sum);
       });
       block.each(64, [&](Index j) {
         if (start + j >= tokens) return;

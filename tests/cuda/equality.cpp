@@ -188,6 +188,13 @@ void check_clusters(const Kernels& kernels) {
       }
     }
   });
+  // Equal distances to representatives far apart in age: the oldest wins across tiles of them.
+  const auto ties = make_stream({.tokens = 900, .d = 6, .kind = StreamKind::kTies});
+  for (const double delta : {0.0, 1.0}) {
+    const Clustering cpu = cpu_kernels().cluster(ties->stream.keys, 0, delta);
+    CHECK(cpu.opened_by.size() > 64);
+    CHECK(kernels.cluster(ties->stream.keys, 0, delta).assignment == cpu.assignment);
+  }
   // Distances that overflow open a cluster each; views whose rows lie apart.
   const auto owned = make_stream({.tokens = 300, .d = 6, .kind = StreamKind::kClustered});
   for (double& x : owned->keys) x *= 1e200;
