@@ -175,7 +175,8 @@ struct RowsFile::Impl {
     } catch (const hdf5::Error& error) {
       file = hdf5::Handle();
       const std::string reason = error.what();
-      if (reason.find("lock") != std::string::npos) throw unwritable(path, reason);
+      // "sblock" stands in other messages.
+      if (reason.find(" lock ") != std::string::npos) throw unwritable(path, reason);
       const std::string damaged = path + ".damaged";
       if (std::rename(path.c_str(), damaged.c_str()) != 0) throw unwritable(path, reason);
       started_anew = true;

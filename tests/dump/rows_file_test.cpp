@@ -95,6 +95,22 @@ TEST_CASE("a file that cannot be read is set aside, a place that cannot be writt
              {folder.file("none/rows.h5"), "cannot be written"}));
 }
 
+TEST_CASE("a file cut at any byte before it had a journal is whole, or set aside") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("results.rows.h5");
+  { RowsFile file(path); }
+  const auto whole = std::filesystem::file_size(path);
+  for (std::uintmax_t size = 0; size <= whole; size += 8) {
+    CAPTURE(size);
+    const std::string cut = folder.file("cut" + std::to_string(size) + ".h5");
+    std::filesystem::copy_file(path, cut);
+    std::filesystem::resize_file(cut, size);
+    RowsFile file(cut);
+    file.write("aa", 1, rows_of({1}, 1, 0.0));
+    CHECK(file.has("aa"));
+  }
+}
+
 TEST_CASE("after a kill the file is put together from its journal, whatever became of the file") {
   const TemporaryFolder folder;
   const std::string path = folder.file("results.rows.h5");
