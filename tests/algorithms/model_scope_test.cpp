@@ -29,9 +29,15 @@ std::vector<std::unique_ptr<OwnedStream>> layers(int count) {
     spec.tokens = kTokens;
     spec.group = 2;
     spec.seed = 7 + static_cast<std::uint64_t>(layer);
-    spec.query_size = 12.0;
+    spec.query_size = 3.0;
     out.push_back(make_stream(spec));
     out.back()->stream.id.layer = layer;
+    // Later tokens draw more attention, so that old ones lose their places.
+    for (Index j = 0; j < kTokens; ++j) {
+      const auto first = static_cast<std::size_t>(out.back()->stream.shape.d * j);
+      out.back()->keys[first] += 0.5 * static_cast<double>(j);
+      for (std::vector<double>& head : out.back()->queries) head[first] += 8.0;
+    }
   }
   return out;
 }
@@ -110,6 +116,23 @@ TEST_CASE("the shared score keeps what a dense sum over all layers and heads kee
   const ModelTrace naive = naive_trace(streams, 1.0, 1.0 / 16.0);
   CHECK(trace.prompt_kept == naive.prompt_kept);
   CHECK(trace.evicted == naive.evicted);
+}
+
+TEST_CASE("the dense sum turns red on a missing layer or head, and on a temperature that stays") {
+  const auto streams = layers(3);
+  Scoring scoring;
+  scoring.tau_step = 1.0 / 16.0;
+  const ModelTrace trace = trace_of(streams, scoring);
+  const auto differs = [&](const ModelTrace& naive) {
+    return trace.prompt_kept != naive.prompt_kept || trace.evicted != naive.evicted;
+  };
+  CHECK(!differs(naive_trace(streams, 1.0, 1.0 / 16.0)));
+  CHECK(differs(naive_trace(layers(2), 1.0, 1.0 / 16.0)));
+  CHECK(differs(naive_trace(streams, 1.0, 0.0)));
+  CHECK(differs(naive_trace(streams, 2.0, 1.0 / 16.0)));
+  auto one_head = layers(3);
+  for (auto& owned : one_head) owned->stream.shape.group = 1;
+  CHECK(differs(naive_trace(one_head, 1.0, 1.0 / 16.0)));
 }
 
 TEST_CASE("one stream's shared score is its own sum over heads") {
