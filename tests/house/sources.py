@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 CODE = {".hpp", ".cpp", ".cu", ".cuh", ".py", ".sh", ".cmake"}
-_BUILT = re.compile(r"^(build[^/]*|results|\.venv[^/]*|\.git|\.library)(/|$)|(^|/)__pycache__/|\.egg-info/")
+_BUILT = re.compile(r"^(build[^/]*|results|\.venv[^/]*|\.git)(/|$)|(^|/)__pycache__/|\.egg-info/")
 _INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
