@@ -169,13 +169,13 @@ def machine():
     return {"processor": model, "threads": len(os.sched_getaffinity(0))}
 
 
-def result_of(options, sides, rows, seeds):
+def result_of(options, sides, rows):
     about = sides[0].ours.about
     return {"machine": machine() | {name: float(about[name])
                                     for name in ("gflops", "read_gbs", "gexps")},
             "peers": sides[0].theirs.about,
             "stream": {name: about[name] for name in ("sequence", "layer", "tokens", "d")},
-            "rounds": options.rounds, "rows": rows, "seeds": seeds}
+            "rounds": options.rounds, "rows": rows}
 
 
 def keyed(rows):
@@ -215,12 +215,15 @@ def check(options, sides, rows):
     return 1 if worse else 0
 
 
-def record(options, result):
-    name = Path(options.dump).name
-    runs, _ = recorded(name)
-    runs[name] = result
-    RECORDED.write_text(json.dumps(runs, indent=1) + "\n")
-    say(f"\nwrote {name} into {RECORDED}")
+def keep(options, result):
+    """Writes what is known so far, where that was asked for."""
+    if options.json:
+        Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+    if options.record:
+        name = Path(options.dump).name
+        runs = recorded(name)[0] | {name: result}
+        RECORDED.write_text(json.dumps(runs, indent=1) + "\n")
+        say(f"\n{RECORDED.name} holds the figures of {name}")
 
 
 def parsed():
@@ -258,14 +261,13 @@ def main():
         say(f"bars are for n = {BAR_TOKENS}: KVBENCH_BENCH_DUMP=<a dump of so many tokens>")
     say()
     rows = measure(sides, [name for name in options.only if name != "seeds"], options.rounds)
-    seeds = further_seeds(sides[0]) if "seeds" in options.only and not options.check else []
-    result = result_of(options, sides, rows, seeds)
+    result = result_of(options, sides, rows)
     result["machine"]["load_before"] = load
-    if options.json:
-        Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+    keep(options, result)
     status = check(options, sides, rows) if options.check else 0
-    if options.record:
-        record(options, result)
+    if "seeds" in options.only and not options.check:
+        result["seeds"] = further_seeds(sides[0])
+        keep(options, result)
     for side in {id(side): side for side in sides.values()}.values():
         side.close()
     return status
