@@ -1,5 +1,5 @@
-"""`plan` says how long a run takes, within a factor of two. KVBENCH_COST_SWEEPS=all: of every sweep
-that is shipped, not only of one made here."""
+"""`plan` says how long a run takes. Within a factor of two is timed on demand alone:
+KVBENCH_COST_SWEEPS=made of a sweep made here, KVBENCH_COST_SWEEPS=all also of every one shipped."""
 
 import os
 import shutil
@@ -55,6 +55,8 @@ class Cost(Folder):
         self.fail(f"{config}: said over took is {ratios}")
 
     def test_what_plan_says_is_within_a_factor_of_two_of_the_run(self):
+        if "KVBENCH_COST_SWEEPS" not in os.environ:
+            self.skipTest("on demand: wall times are the machine's")
         self.assert_within_two(self.mixed())
 
     def test_the_sweeps_that_are_shipped(self):
