@@ -10,6 +10,7 @@
 #include "core/random.hpp"
 #include "sketch/estimator.hpp"
 #include "support/given.hpp"
+#include "support/library_answer.hpp"
 #include "support/naive_keyformer.hpp"
 #include "support/replayed.hpp"
 #include "support/rope_stream.hpp"
@@ -27,28 +28,6 @@ constexpr Layout kLayouts[] = {{8, false}, {8, true}, {4, false}, {4, true}, {2,
 Given with_cache(Given given) {
   given.emplace_back("positions", word_of("cache"));
   return given;
-}
-
-Estimate estimate(const Stream& stream, int g, Index row, const Sketch& sketch) {
-  LogitBlock block;
-  cpu_kernels().logits(stream, {row}, block);
-  const ExactRows exact = cpu_kernels().exact_attention(stream, {row});
-  const auto head = static_cast<std::size_t>(g);
-  QueryRow query;
-  query.x = block.logits.data() + g * block.tokens;
-  query.e = block.exps.data() + g * block.tokens;
-  query.max_logit = block.max_logit[head];
-  query.exact_output = exact.outputs.data() + g * stream.shape.dv;
-  query.exact_max = exact.max_logit[head];
-  query.exact_normalizer = exact.normalizer[head];
-  query.row = row;
-  query.head = g;
-  Estimator estimator(stream);
-  estimator.take(sketch);
-  Estimate out;
-  estimator.ask(query);
-  estimator.answer([&](const Estimate& estimate) { out = estimate; });
-  return out;
 }
 
 Sketch sketch_of(const std::vector<Index>& tokens) {
@@ -172,7 +151,7 @@ TEST_CASE("answers, kept mass and divergence at cache positions equal their defi
     for (const std::vector<Index>& held :
          std::vector<std::vector<Index>>{{30}, {0, 1, 28, 29, 30}, {4, 9, 30}}) {
       for (int g = 0; g < 2; ++g) {
-        const Estimate got = estimate(stream, g, 30, sketch_of(held));
+        const Estimate got = library_answer(stream, g, 30, sketch_of(held));
         const NaiveCacheRow row = naive_cache_row(stream, g, 30, held);
         const NaiveRow exact = naive_row(stream, g, 30);
         CHECK(off(got.answer, row.z) < 1e-13);
