@@ -14,12 +14,14 @@
 
 #include "check.hpp"
 #include "compare.hpp"
+#include "completion.hpp"
 #include "compute_device.hpp"
 #include "core/error.hpp"
 #include "exit_codes.hpp"
 #include "export.hpp"
 #include "inspect.hpp"
 #include "list.hpp"
+#include "manual.hpp"
 #include "merge.hpp"
 #include "plan.hpp"
 #include "results/atomic_file.hpp"
@@ -85,6 +87,8 @@ int parse_and_run(int argc, char** argv) {
   add_check(app, exit_code);
   add_compare(app, exit_code);
   add_schema(app, exit_code);
+  add_completion(app, exit_code);
+  add_manual(app, exit_code);
   refuse_unknown_command(app, argc, argv);
   try {
     app.parse(argc, argv);

@@ -47,7 +47,11 @@ void add_synth(CLI::App& app, int& exit_code) {
   const auto add = [command](const char* name, auto& value, const char* help) {
     command->add_option(name, value, help)->capture_default_str();
   };
-  command->add_option("KIND", synth.kind, "What to draw (see below)")->required();
+  std::string kinds;
+  for (const SynthKind& kind : synth_kinds()) kinds += (kinds.empty() ? "" : ",") + kind.name;
+  command->add_option("KIND", synth.kind, "What to draw (see below)")
+      ->type_name("{" + kinds + "}")
+      ->required();
   command->add_option("--out", options->out, "File to write, replaced where it exists")->required();
   add("--tokens", synth.tokens, "Tokens n of each sequence");
   add("--layers", synth.layers, "Layers, numbered from 0");

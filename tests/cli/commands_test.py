@@ -7,7 +7,7 @@ import unittest
 from program import BAD_INPUT, DONE, SHIPPED_DUMP, VIOLATION, Folder, kvbench, strict_json
 
 COMMANDS = ("run", "plan", "inspect", "validate", "synth", "list", "export", "check", "compare",
-            "schema", "merge")
+            "schema", "merge", "completion", "manual")
 
 
 class Commands(Folder):

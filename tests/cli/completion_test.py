@@ -1,0 +1,104 @@
+"""What is generated from the command line's tables: completion in real shells, and a manual page that
+groff takes without a warning."""
+
+import re
+import shutil
+import subprocess
+import unittest
+
+from program import DONE, Folder, kvbench
+
+BASH = """
+source "$1"
+COMP_WORDS=("${@:2}") COMP_CWORD=$(($# - 2))
+_kvbench
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+# An interactive zsh on a terminal of its own; the words offered come back between the marks.
+ZSH = r"""
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell 'PS1= ; autoload -Uz compinit && compinit -u -D; source '"$1"
+zpty -w shell "compadd() { builtin compadd -O found \"\$@\"; print -rl -- mark:\$^found; \
+  builtin compadd \"\$@\" }; bindkey '^I' complete-word; zstyle ':completion:*' list-prompt ''"
+zpty -w shell 'print ready:$((1 + 1))'
+zpty -r -m shell line '*ready:2*'
+zpty -w -n shell "${2}"$'\t'
+zpty -w shell $'\x15print done:$((1 + 2))'
+zpty -r -m shell line '*done:3*'
+print -r -- "$line"
+zpty -d shell
+"""
+
+
+def commands():
+    text = kvbench("--help").stdout
+    return re.findall(r"^  ([a-z]+) ", text[text.index("Subcommands:"):text.index("Exit codes")],
+                      re.MULTILINE)
+
+
+class Generated(Folder):
+    def generated(self, *arguments):
+        done = kvbench(*arguments)
+        self.assertEqual((done.returncode, done.stderr), (DONE, ""))
+        path = self.folder / "generated"
+        path.write_text(done.stdout)
+        return path
+
+    def bash(self, *words):
+        path = self.generated("completion", "bash")
+        done = subprocess.run(["bash", "--norc", "-c", BASH, "-", path, "kvbench", *words],
+                              capture_output=True, text=True, check=True)
+        self.assertEqual(done.stderr, "")
+        return set(done.stdout.split())
+
+    def test_bash_completes_commands(self):
+        self.assertEqual(self.bash(""), set(commands()) | {"--help", "--version"})
+        self.assertEqual(self.bash("comp"), {"compare", "completion"})
+
+    def test_bash_completes_every_option_of_every_command(self):
+        for command in commands():
+            named = set(re.findall(r"^  (?:-h,)?(--[a-z-]+)", kvbench(command, "--help").stdout,
+                                   re.MULTILINE))
+            self.assertIn("--help", named)
+            self.assertEqual(self.bash(command, "--"), named, command)
+
+    def test_bash_completes_fixed_words_and_leaves_files_to_the_shell(self):
+        self.assertEqual(self.bash("run", "--device", ""), {"cpu", "cuda", "auto"})
+        self.assertEqual(self.bash("run", "--quiet", "--dev"), {"--device"})
+        self.assertEqual(self.bash("list", "a"), {"algorithms"})
+        self.assertEqual(self.bash("synth", ""), {"gaussian", "clusterable", "heavy_hitters",
+                                                  "rope", "adversarial"})
+        self.assertEqual(self.bash("run", "--config", ""), set())
+        self.assertEqual(self.bash("inspect", ""), set())
+
+    @unittest.skipUnless(shutil.which("zsh"), "zsh is not installed")
+    def test_zsh_completes(self):
+        path = self.generated("completion", "zsh")
+        for typed, offered in (("kvbench comp", {"compare", "completion"}),
+                               ("kvbench run --dev", {"--device"}),
+                               ("kvbench run --device ", {"cpu", "cuda", "auto"}),
+                               ("kvbench schema ", {"sweep", "results", "bounds"})):
+            done = subprocess.run(["zsh", "-f", "-c", ZSH, "-", path, typed], timeout=60,
+                                  capture_output=True, text=True, check=True)
+            found = set(re.findall(r"mark:([\w-]+)", done.stdout))
+            self.assertLessEqual(offered, found, done.stdout)
+
+    @unittest.skipUnless(shutil.which("groff"), "groff is not installed")
+    def test_the_manual_is_a_page_without_warnings(self):
+        path = self.generated("manual")
+        done = subprocess.run(["groff", "-man", "-ww", "-z", path], capture_output=True, text=True,
+                              check=True)
+        self.assertEqual(done.stderr, "")
+        page = subprocess.run(["groff", "-man", "-Tascii", "-P-cbou", path], capture_output=True,
+                              text=True, check=True).stdout
+        self.assertTrue(page.startswith("KVBENCH(1)"))
+        for command in commands():
+            self.assertRegex(page, rf"(?m)^   {command}$")
+            for option in self.bash(command, "--"):
+                self.assertRegex(page, rf"(?m)^ +{option}\b", command)
+
+
+if __name__ == "__main__":
+    unittest.main()
