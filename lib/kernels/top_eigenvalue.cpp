@@ -11,9 +11,17 @@ namespace {
 using Matrix = Eigen::MatrixXd;
 using Vector = Eigen::VectorXd;
 
+using ConstView = Eigen::Map<const Matrix, 0, Eigen::OuterStride<>>;
+
 constexpr double kTolerance = 1e-10;
 constexpr Index kSmall = 24;  // below this the full solver is as quick
 constexpr Index kMaxSteps = 48;
+constexpr Index kWorthFollowing = 8;
+constexpr int kFollowSteps = 12;
+
+ConstView view_of(ConstMatrix m) {
+  return {m.data, m.rows, m.cols, Eigen::OuterStride<>(m.stride)};
+}
 
 double full_solver(const Matrix& gram) {
   const Eigen::SelfAdjointEigenSolver<Matrix> solver(gram, Eigen::EigenvaluesOnly);
@@ -67,8 +75,7 @@ bool proves_upper_bound(const Matrix& gram, double bound) {
 }  // namespace
 
 double top_eigenvalue(ConstMatrix view) {
-  const Eigen::Map<const Matrix, 0, Eigen::OuterStride<>> gram(view.data, view.rows, view.cols,
-                                                               Eigen::OuterStride<>(view.stride));
+  const ConstView gram = view_of(view);
   const double largest = gram.rows() == 0 ? 0.0 : gram.diagonal().maxCoeff();
   if (!(largest > 0.0)) return 0.0;
   if (gram.rows() <= kSmall) return full_solver(gram / largest) * largest;
@@ -76,6 +83,50 @@ double top_eigenvalue(ConstMatrix view) {
   const double ritz = lanczos(scaled);
   if (proves_upper_bound(scaled, ritz * (1.0 + kTolerance))) return ritz * largest;
   return full_solver(scaled) * largest;
+}
+
+FollowedEigenvalue::FollowedEigenvalue(ConstMatrix all, Index count) {
+  const Index d = all.rows;
+  if (count < kWorthFollowing || d < 2) return;
+  const ConstView matrix = view_of(all);
+  const double largest = matrix.diagonal().maxCoeff();
+  if (!(largest > 0.0) || !std::isfinite(largest)) return;
+  const Eigen::SelfAdjointEigenSolver<Matrix> solver(matrix / largest);
+  if (solver.info() != Eigen::Success) return;
+  scale_ = largest;
+  values_.assign(solver.eigenvalues().data(), solver.eigenvalues().data() + d);
+  vectors_.assign(solver.eigenvectors().data(), solver.eigenvectors().data() + d * d);
+  current_.assign(vectors_.end() - d, vectors_.end());
+}
+
+double FollowedEigenvalue::of(ConstMatrix view) {
+  if (scale_ == 0.0) return top_eigenvalue(view);
+  const Index d = view.rows;
+  const ConstView gram = view_of(view);
+  const Eigen::Map<const Matrix> vectors(vectors_.data(), d, d);
+  const Eigen::Map<const Vector> values(values_.data(), d);
+  Eigen::Map<Vector> x(current_.data(), d);
+  // What rounding may have taken from the second eigenvalue of `all`.
+  const double second = values[d - 2] + 1e-12 * values[d - 1];
+  Vector residual(d);
+  Vector correction(d);
+  for (int step = 0; step < kFollowSteps; ++step) {
+    residual.noalias() = gram * x;
+    residual /= scale_;
+    const double ritz = residual.dot(x);
+    residual -= ritz * x;
+    const double gap = ritz - second;
+    if (!(gap > 0.0)) break;
+    if (residual.squaredNorm() <= 0.5 * kTolerance * ritz * gap) return ritz * scale_;
+    // Newton's step for `all` in place of the matrix: (t - all)^-1 r beside the top eigenvector.
+    correction.noalias() = vectors.transpose() * residual;
+    correction.head(d - 1).array() /= ritz - values.head(d - 1).array();
+    correction[d - 1] = 0.0;
+    x.noalias() += vectors * correction;
+    x.normalize();
+  }
+  x = vectors.col(d - 1);
+  return top_eigenvalue(view);
 }
 
 }  // namespace kvbench

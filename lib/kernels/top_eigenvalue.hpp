@@ -1,6 +1,8 @@
 // The largest eigenvalue of a symmetric positive semidefinite matrix, with a proven error.
 #pragma once
 
+#include <vector>
+
 #include "core/matrix_view.hpp"
 
 namespace kvbench {
@@ -10,5 +12,26 @@ namespace kvbench {
 // Cholesky factorisation of (1 + 1e-10) bound I - gram, and where the proof fails the full
 // eigenvalue solver answers.
 double top_eigenvalue(ConstMatrix gram);
+
+// The same for matrices that follow one another and differ little, such as Gram matrices that grow
+// row by row: each search starts at the eigenvector before. With m an upper bound of the second
+// eigenvalue, a unit vector x of Rayleigh quotient t > m and residual r proves that the largest
+// eigenvalue lies in [t, t + ||r||^2 / (t - m)] (Temple's inequality).
+class FollowedEigenvalue {
+ public:
+  // `all` [d, d]: no less than any of the matrices, in the order of symmetric matrices; then its
+  // second eigenvalue is no less than theirs. `count`: how many matrices will follow; for few of
+  // them its own eigenvectors are too dear, and all are answered by top_eigenvalue.
+  FollowedEigenvalue(ConstMatrix all, Index count);
+
+  // As top_eigenvalue, which answers where the proof fails.
+  double of(ConstMatrix gram);
+
+ private:
+  double scale_ = 0.0;           // largest diagonal element of `all`; 0: nothing to follow
+  std::vector<double> values_;   // [d] of all / scale, ascending
+  std::vector<double> vectors_;  // [d, d], a row per eigenvector
+  std::vector<double> current_;  // [d] unit vector
+};
 
 }  // namespace kvbench

@@ -11,11 +11,12 @@ namespace kvbench::cpu {
 namespace {
 
 using Matrix = Eigen::MatrixXd;
-constexpr Index kBlock = 64;       // tokens per precomputed Gram matrix
-constexpr Index kRowsAtOnce = 64;  // Gram matrices held for one parallel sweep of eigenvalues
+constexpr Index kBlock = 64;         // tokens per precomputed Gram matrix
+constexpr Index kChunk = 128;        // rows whose eigenvalues are followed from one to the next
+constexpr Index kChunksAtOnce = 16;  // Gram matrices held for one parallel sweep
 
-// Gram matrices V^T V of any token range, always as a sum of squares: nothing is ever subtracted,
-// so a huge value that left the window leaves no rounding behind.
+// Gram matrices V^T V of any token range (lower triangles), always as a sum of squares: nothing is
+// ever subtracted, so a huge value that left the window leaves no rounding behind.
 class Grams {
  public:
   explicit Grams(ConstMatrix values) : values_(values) {}
@@ -56,39 +57,65 @@ class Grams {
   std::vector<Matrix> blocks_;
 };
 
+ConstMatrix with_both_triangles(Matrix& gram) {
+  gram.triangularView<Eigen::StrictlyUpper>() = gram.transpose();
+  return {gram.data(), gram.rows(), gram.cols()};
+}
+
+// Norms of rows[first..last); `gram` is that of the first row.
+void chunk_norms(const Stream& stream, const std::vector<Index>& rows, std::size_t first,
+                 std::size_t last, Matrix gram, std::vector<double>& spectral,
+                 std::vector<double>& frobenius) {
+  Grams grams(stream.values);
+  Index lo = stream.shape.first_visible(rows[first]);
+  Index end = rows[first] + 1;
+  Matrix all = gram;
+  grams.add(all, end, rows[last - 1] + 1);
+  FollowedEigenvalue top(with_both_triangles(all), static_cast<Index>(last - first));
+  for (std::size_t r = first; r < last; ++r) {
+    const Index i = rows[r];
+    if (stream.shape.first_visible(i) == lo) {
+      grams.add(gram, end, i + 1);
+    } else {
+      lo = stream.shape.first_visible(i);
+      gram = grams.range(lo, i + 1);
+    }
+    end = i + 1;
+    spectral[r] = std::sqrt(top.of(with_both_triangles(gram)));
+    frobenius[r] = std::sqrt(gram.trace());
+  }
+}
+
 }  // namespace
 
 void value_norms(const Stream& stream, const std::vector<Index>& rows,
                  std::vector<double>& spectral, std::vector<double>& frobenius) {
-  const StreamShape& shape = stream.shape;
+  const Index count = static_cast<Index>(rows.size());
   spectral.assign(rows.size(), 0.0);
   frobenius.assign(rows.size(), 0.0);
-  Grams grams(stream.values);
-  Matrix current;
-  Index current_lo = -1;
-  Index current_end = 0;
-  std::vector<Matrix> held;
-  for (std::size_t done = 0; done < rows.size(); done += held.size()) {
-    held.clear();
-    const std::size_t batch = std::min(rows.size() - done, static_cast<std::size_t>(kRowsAtOnce));
-    for (std::size_t r = 0; r < batch; ++r) {
-      const Index i = rows[done + r];
-      const Index lo = shape.first_visible(i);
-      if (lo == current_lo && current_end <= i + 1) {
-        grams.add(current, current_end, i + 1);
-      } else {
-        current = grams.range(lo, i + 1);
-        current_lo = lo;
+  const Grams grams(stream.values);
+  const Index chunks = (count + kChunk - 1) / kChunk;
+  Matrix start;
+  Index lo = -1;
+  Index end = 0;
+  std::vector<Matrix> starts;
+  for (Index done = 0; done < chunks; done += static_cast<Index>(starts.size())) {
+    starts.clear();
+    for (Index c = done; c < std::min(done + kChunksAtOnce, chunks); ++c) {
+      const Index i = rows[static_cast<std::size_t>(c * kChunk)];
+      if (stream.shape.first_visible(i) != lo) {
+        lo = end = stream.shape.first_visible(i);
+        start = Matrix::Zero(stream.shape.dv, stream.shape.dv);
       }
-      current_end = i + 1;
-      held.push_back(current);
+      grams.add(start, end, i + 1);
+      end = i + 1;
+      starts.push_back(start);
     }
-    parallel_for(static_cast<Index>(batch), [&](Index r) {
-      Matrix& gram = held[static_cast<std::size_t>(r)];
-      gram.triangularView<Eigen::StrictlyUpper>() = gram.transpose();
-      const auto place = done + static_cast<std::size_t>(r);
-      frobenius[place] = std::sqrt(gram.trace());
-      spectral[place] = std::sqrt(top_eigenvalue({gram.data(), gram.rows(), gram.cols()}));
+    parallel_for(static_cast<Index>(starts.size()), [&](Index c) {
+      const Index first = (done + c) * kChunk;
+      chunk_norms(stream, rows, static_cast<std::size_t>(first),
+                  static_cast<std::size_t>(std::min(first + kChunk, count)),
+                  std::move(starts[static_cast<std::size_t>(c)]), spectral, frobenius);
     });
   }
 }

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <numeric>
 #include <string>
 
 #include "kernels/kernels.hpp"
@@ -184,6 +185,29 @@ TEST_CASE("value norms are the largest singular value and the Frobenius norm of 
       const double fro = naive_frobenius_norm(stream.values, lo, rows[r] + 1);
       CHECK(std::fabs(spectral[r] - op) <= 1e-10 * op);
       CHECK(std::fabs(frobenius[r] - fro) <= 1e-13 * fro);
+    }
+  }
+}
+
+TEST_CASE("spectral norms hold at every row of a long stream, also where the top direction turns") {
+  constexpr Index n = 600;
+  constexpr Index dv = 30;
+  for (const Index window : {Index{0}, Index{200}, Index{40}}) {
+    CAPTURE(window);
+    const auto owned = make_stream({.tokens = n, .d = 4, .dv = dv, .window = window});
+    // Token 300 on, one direction grows until it overtakes the largest of the others.
+    for (Index j = 300; j < n; ++j) {
+      owned->values[static_cast<std::size_t>(j * dv + 7)] += 0.02 * static_cast<double>(j - 300);
+    }
+    std::vector<Index> rows(static_cast<std::size_t>(n));
+    std::iota(rows.begin(), rows.end(), Index{0});
+    std::vector<double> spectral;
+    std::vector<double> frobenius;
+    cpu_kernels().value_norms(owned->stream, rows, spectral, frobenius);
+    for (Index i = 3; i < n; i += 11) {
+      const Index lo = owned->stream.shape.first_visible(i);
+      const double op = naive_spectral_norm(owned->stream.values, lo, i + 1);
+      CHECK(std::fabs(spectral[static_cast<std::size_t>(i)] - op) <= 1e-10 * op);
     }
   }
 }
