@@ -8,6 +8,7 @@
 #   ./bootstrap.sh test-exporter            tests of data/*.py, with torch in .venv-exporter (6 GB)
 #   ./bootstrap.sh test-cuda                 the CUDA side's tests, on a GPU where there is one
 #   ./bootstrap.sh cuda                      nvcc 13 from PyPI where the machine has none
+#   ./bootstrap.sh package                   a .deb, installed and run in a clean root
 #   ./bootstrap.sh sanitize [all]            tests under sanitizers: some of them, or all
 #   ./bootstrap.sh fuzz [TARGET [OPTIONS]]   libFuzzer on all targets, or on one
 # Repeating a verb is cheap.
@@ -327,6 +328,16 @@ test_slurm() {
   ctest --test-dir build --output-on-failure --label-regex slurm "$@"
 }
 
+# A Debian package for any x86-64 machine with AVX2 and FMA, and a test that installs it in a clean root.
+package() {
+  packages+=(debootstrap dpkg-dev)
+  deps
+  cmake --preset package >&2
+  cmake --build --preset package --target kvbench >&2
+  (cd build-package && rm -f ./*.deb && cpack >&2)
+  python3 tests/install/package_test.py build-package/kvbench_*.deb
+}
+
 verb=${1:-}
 [[ $# == 0 ]] || shift
 case $verb in
@@ -340,10 +351,11 @@ case $verb in
   cuda) deps && { cuda_toolkit || true; } ;;
   bench) bench "$@" ;;
   figures) figures "$@" ;;
+  package) package ;;
   sanitize) sanitize "$@" ;;
   fuzz) fuzz "$@" ;;
   *)
-    say "usage: ./bootstrap.sh deps|build|demo|test|test-exporter|test-cuda|test-slurm|cuda|bench|figures|sanitize|fuzz"
+    say "usage: ./bootstrap.sh deps|build|demo|test|test-exporter|test-cuda|test-slurm|cuda|bench|figures|package|sanitize|fuzz"
     exit 2
     ;;
 esac
