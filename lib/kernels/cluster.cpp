@@ -1,15 +1,24 @@
 #include "kernels/cluster.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "core/canonical.hpp"
+#include "kernels/distance_filter.hpp"
 
 namespace kvbench::cpu {
 namespace {
 
 constexpr int kPanelsAtOnce = 4;  // independent chains that hide the latency of one
 constexpr Index kWidth = kPanelsAtOnce * Lanes::kCount;
+constexpr Index kTokensAtOnce = 128;  // whose distances are filtered by one product
+
+struct Nearest {
+  Index place = -1;
+  double squared_distance = std::numeric_limits<double>::infinity();
+};
 
 // Representatives in blocks of kWidth, dimension-major; unused places are far away.
 class Representatives {
@@ -17,6 +26,11 @@ class Representatives {
   explicit Representatives(Index d) : d_(d) {}
 
   Index count() const { return count_; }
+
+  void clear() {
+    count_ = 0;
+    packed_.clear();
+  }
 
   void add(const double* point) {
     if (count_ % kWidth == 0) {
@@ -27,10 +41,9 @@ class Representatives {
     ++count_;
   }
 
-  // The nearest representative (ties: oldest) and its squared distance.
-  Index nearest(const double* point, double& best) const {
-    best = std::numeric_limits<double>::infinity();
-    Index winner = -1;
+  // By canonical distance; ties: oldest.
+  Nearest nearest(const double* point) const {
+    Nearest out;
     for (Index base = 0; base < count_; base += kWidth) {
       const double* block = packed_.data() + base * d_;
       Lanes sums[kPanelsAtOnce];
@@ -46,13 +59,10 @@ class Representatives {
       for (int p = 0; p < kPanelsAtOnce; ++p) sums[p].store(distances + p * Lanes::kCount);
       const Index used = std::min(kWidth, count_ - base);
       for (Index i = 0; i < used; ++i) {
-        if (distances[i] < best) {
-          best = distances[i];
-          winner = base + i;
-        }
+        if (distances[i] < out.squared_distance) out = {base + i, distances[i]};
       }
     }
-    return winner;
+    return out;
   }
 
  private:
@@ -61,25 +71,74 @@ class Representatives {
   std::vector<double> packed_;
 };
 
+// The delta-net on its way through the points. Old representatives are the filter's, so that one
+// product serves many points; those opened since its last product are young.
+class Net {
+ public:
+  Net(ConstMatrix points, Index first, double delta)
+      : points_(points), delta_(delta), filter_(points, first), young_(points.cols) {
+    net_.delta = delta;
+    net_.first = first;
+    net_.assignment.reserve(static_cast<std::size_t>(std::max<Index>(0, points.rows - first)));
+  }
+
+  void enter(Index first, Index last) {
+    filter_.ask(first, last);
+    for (Index j = first; j < last; ++j) {
+      Index winner = place_of(j);
+      if (winner < 0) {
+        winner = static_cast<Index>(net_.opened_by.size());
+        young_.add(points_.row(j));
+        net_.opened_by.push_back(static_cast<std::int32_t>(j));
+      }
+      net_.assignment.push_back(static_cast<std::int32_t>(winner));
+    }
+    if (!filter_.usable()) return;
+    for (Index c = filter_.count(); c < static_cast<Index>(net_.opened_by.size()); ++c) {
+      filter_.add(net_.opened_by[static_cast<std::size_t>(c)]);
+    }
+    young_.clear();
+  }
+
+  Clustering take() && { return std::move(net_); }
+
+ private:
+  // The cluster that point j joins, or -1: as the canonical distances to all say, of which those
+  // are computed that the filter leaves in doubt.
+  Index place_of(Index j) {
+    Nearest best = young_.nearest(points_.row(j));
+    best.place += best.place < 0 ? 0 : filter_.count();
+    const DistanceFilter::Answer& old = filter_.answer(j);
+    const double square = delta_ * delta_;
+    const bool joins_old = old.near.size() == 1 && old.high < square * (1.0 - 1e-12) &&
+                           old.high < best.squared_distance;
+    if (joins_old) return old.near.front();
+    if (old.low <= square * (1.0 + 1e-12) && old.low <= best.squared_distance) {
+      for (const std::int32_t c : old.near) {
+        const double* representative = points_.row(net_.opened_by[static_cast<std::size_t>(c)]);
+        const double distance = squared_distance(points_.row(j), representative, points_.cols);
+        const bool older = distance == best.squared_distance && c < best.place;
+        if (distance < best.squared_distance || older) best = {c, distance};
+      }
+    }
+    return std::sqrt(best.squared_distance) > delta_ ? -1 : best.place;
+  }
+
+  ConstMatrix points_;
+  double delta_;
+  DistanceFilter filter_;
+  Representatives young_;
+  Clustering net_;
+};
+
 }  // namespace
 
 Clustering cluster(ConstMatrix points, Index first, double delta) {
-  Clustering out;
-  out.delta = delta;
-  out.first = first;
-  out.assignment.reserve(static_cast<std::size_t>(std::max<Index>(0, points.rows - first)));
-  Representatives representatives(points.cols);
-  for (Index j = first; j < points.rows; ++j) {
-    double best = 0.0;
-    Index winner = representatives.nearest(points.row(j), best);
-    if (winner < 0 || std::sqrt(best) > delta) {
-      winner = representatives.count();
-      representatives.add(points.row(j));
-      out.opened_by.push_back(static_cast<std::int32_t>(j));
-    }
-    out.assignment.push_back(static_cast<std::int32_t>(winner));
+  Net net(points, first, delta);
+  for (Index start = first; start < points.rows; start += kTokensAtOnce) {
+    net.enter(start, std::min(start + kTokensAtOnce, points.rows));
   }
-  return out;
+  return std::move(net).take();
 }
 
 }  // namespace kvbench::cpu

@@ -60,6 +60,28 @@ TEST_CASE("clustering opens and joins as the token-by-token rule") {
   }
 }
 
+TEST_CASE("clustering holds where single precision cannot tell distances apart, and at any scale") {
+  struct Numbers {
+    double offset, size, delta;
+  };
+  // Distances of gaussian keys in 24 dimensions are about 7. Offset by 1e5, single precision knows
+  // coordinates to 1e-2 only.
+  for (const Numbers& c :
+       {Numbers{0.0, 1.0, 6.0}, Numbers{1e5, 1.0, 6.0}, Numbers{0.0, 1e-100, 6e-100},
+        Numbers{0.0, 1e100, 6e100}, Numbers{0.0, 1e-145, 6e-145}, Numbers{0.0, 1e145, 6e145}}) {
+    CAPTURE(c.offset);
+    CAPTURE(c.size);
+    const auto owned = make_stream({.tokens = 900, .d = 24});
+    for (std::size_t k = 0; k < owned->keys.size(); ++k) {
+      // One coordinate is offset in all keys but every fifth, so that no common shift helps.
+      const bool shifted = k % 24 == 3 && k / 24 % 5 != 0;
+      owned->keys[k] = c.size * owned->keys[k] + (shifted ? c.offset : 0.0);
+    }
+    check_clusters(cpu_kernels().cluster(owned->stream.keys, 0, c.delta),
+                   naive_clusters(owned->stream, 900, c.delta));
+  }
+}
+
 TEST_CASE("a distance of exactly delta joins, the next double above it opens") {
   const Rows keys = {{0, 0}, {3, 4}, {-3, 4}};  // distance 5 from the first, 6 between them
   const auto owned = stream_of(keys, {{1}, {1}, {1}}, {{{0, 0}, {0, 0}, {0, 0}}});
