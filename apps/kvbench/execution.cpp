@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/stop.hpp"
 #include "kernels/kernels.hpp"
 #include "replay/replay.hpp"
 #include "results/atomic_file.hpp"
@@ -120,8 +121,12 @@ class HeadRun {
         stop_ = true;
       }
     };
-    const ReplayTiming spent =
-        replay(data->stream, setting, replayed, execution_.device.kernels(), done, &stop_);
+    ReplayTiming spent;
+    try {
+      spent = replay(data->stream, setting, replayed, execution_.device.kernels(), done);
+    } catch (const Stopped&) {
+      if (!fault) throw;
+    }
     if (fault) std::rethrow_exception(fault);
     timing.reference_seconds += spent.reference_seconds;
     timing.metrics_seconds += spent.metrics_seconds;
@@ -212,20 +217,25 @@ std::vector<std::optional<GroupTiming>> execute(const Execution& execution,
   Progress progress(total, execution.quiet);
   std::vector<std::optional<GroupTiming>> timing(execution.plan.groups.size());
   ModelWorks model_works(execution);
-  for (std::size_t g = 0; g < execution.plan.groups.size(); ++g) {
-    const PlannedGroup& group = execution.plan.groups[g];
-    std::map<int, std::vector<std::size_t>> by_head;
-    for (const std::size_t c : group.cells) {
-      if (pending[c]) by_head[execution.plan.cells[c].kv_head].push_back(c);
+  const Stoppable stoppable(stop);
+  try {
+    for (std::size_t g = 0; g < execution.plan.groups.size(); ++g) {
+      const PlannedGroup& group = execution.plan.groups[g];
+      std::map<int, std::vector<std::size_t>> by_head;
+      for (const std::size_t c : group.cells) {
+        if (pending[c]) by_head[execution.plan.cells[c].kv_head].push_back(c);
+      }
+      for (auto& [kv_head, cells] : by_head) {
+        throw_if_stopped();
+        if (!timing[g]) timing[g].emplace();
+        progress.at(
+            fmt::format("sequence {} layer {} head {}", group.sequence, group.layer, kv_head));
+        HeadRun(execution, group, std::move(cells), model_works, progress, stop)
+            .run(kv_head, *timing[g]);
+      }
     }
-    for (auto& [kv_head, cells] : by_head) {
-      if (stop) return timing;
-      if (!timing[g]) timing[g].emplace();
-      progress.at(
-          fmt::format("sequence {} layer {} head {}", group.sequence, group.layer, kv_head));
-      HeadRun(execution, group, std::move(cells), model_works, progress, stop)
-          .run(kv_head, *timing[g]);
-    }
+  } catch (const Stopped&) {
+    // What no line of the journal tells of is computed when the run goes on.
   }
   return timing;
 }

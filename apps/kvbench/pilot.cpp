@@ -18,7 +18,6 @@
 #include "core/error.hpp"
 #include "core/parallel.hpp"
 #include "footprint.hpp"
-#include "kernels/kernels.hpp"
 #include "replay/replay.hpp"
 #include "results/bootstrap.hpp"
 #include "results/record.hpp"
@@ -106,8 +105,12 @@ double visible(const StreamShape& shape, const std::vector<Index>& rows) {
 
 class Trial {
  public:
-  Trial(const Plan& plan, const std::vector<Dump>& dumps, const Head& head)
-      : plan_(plan), group_(plan.groups[head.group]), head_(head), dump_(dumps[group_.dump]) {}
+  Trial(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels, const Head& head)
+      : plan_(plan),
+        kernels_(kernels),
+        group_(plan.groups[head.group]),
+        head_(head),
+        dump_(dumps[group_.dump]) {}
 
   // Seconds that the whole head will take; `budget`: seconds to spend.
   double run(double budget) {
@@ -176,7 +179,7 @@ class Trial {
                                 .element_bytes = plan_.element_bytes,
                                 .keep_row_errors = plan_.keep_rows};
     const auto start = Clock::now();
-    const ReplayTiming timing = replay(stream, setting, replayed, cpu_kernels(), done);
+    const ReplayTiming timing = replay(stream, setting, replayed, kernels_, done);
     const double cells_seconds =
         seconds_since(start) - timing.reference_seconds - timing.shared_seconds;
     const double share = static_cast<double>(head_.cells.size()) / static_cast<double>(cells_);
@@ -197,7 +200,7 @@ class Trial {
       const auto start = Clock::now();
       try {
         results->put(work.key, work.compute({[&](const auto& visit) { visit(stream); },
-                                             group_.prompt, stream.shape.tokens, cpu_kernels()}));
+                                             group_.prompt, stream.shape.tokens, kernels_}));
       } catch (const std::exception& error) {
         results->fail(work.key, error.what());
       }
@@ -226,6 +229,7 @@ class Trial {
   }
 
   const Plan& plan_;
+  const Kernels& kernels_;
   const PlannedGroup& group_;
   const Head& head_;
   const Dump& dump_;
@@ -287,8 +291,8 @@ double CostEstimate::total() const {
   return std::accumulate(seconds.begin(), seconds.end(), start_seconds + summary_seconds);
 }
 
-CostEstimate time_a_sample(const Plan& plan, const std::vector<Dump>& dumps, const Share& share,
-                           double seconds) {
+CostEstimate time_a_sample(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels,
+                           const Share& share, double seconds) {
   CostEstimate estimate;
   estimate.seconds.assign(plan.groups.size(), 0.0);
   estimate.summary_seconds = time_summary(plan, share);
@@ -316,7 +320,7 @@ CostEstimate time_a_sample(const Plan& plan, const std::vector<Dump>& dumps, con
       continue;
     }
     const Head& head = heads[(*members)[members->size() / 2]];
-    Trial trial(plan, dumps, head);
+    Trial trial(plan, dumps, kernels, head);
     const double budget = std::max(left, 0.1) / static_cast<double>(order.size() - k) / 2.0;
     const double spent = trial.run(budget);
     estimate.cells += trial.cells();

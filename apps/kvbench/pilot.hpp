@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dump/dump.hpp"
+#include "kernels/kernels.hpp"
 #include "share.hpp"
 #include "sweep/plan.hpp"
 
@@ -24,7 +25,7 @@ struct CostEstimate {
 // short after the prompt and scaled up; kinds that there is no time for are taken to cost as much
 // per multiply-add as the others. Spends about `seconds`, whatever the plan's size. Streams that
 // cannot be read cost nothing, as in a run.
-CostEstimate time_a_sample(const Plan& plan, const std::vector<Dump>& dumps, const Share& share,
-                           double seconds);
+CostEstimate time_a_sample(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels,
+                           const Share& share, double seconds);
 
 }  // namespace kvbench

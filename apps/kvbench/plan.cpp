@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "compute_device.hpp"
 #include "core/parallel.hpp"
 #include "exit_codes.hpp"
 #include "footprint.hpp"
@@ -28,6 +29,7 @@ namespace {
 
 struct PlanOptions {
   SweepOptions sweep;
+  std::string device = "auto";
   std::string shard;
   int threads = 0;
   bool json = false;
@@ -105,6 +107,7 @@ void print_json(const Plan& plan, const Share& share, const CostEstimate& cost, 
                 const Totals& totals) {
   Json document = {{"name", plan.name},
                    {"hash", plan.hash},
+                   {"device", plan.device},
                    {"shard", share.shard.text()},
                    {"cells", share.cells},
                    {"skipped", totals.skipped},
@@ -164,14 +167,15 @@ void print_table(const Plan& plan, const Share& share, const CostEstimate& cost,
 int run(const PlanOptions& options) {
   if (options.threads > 0) set_thread_count(options.threads);
   const auto start = std::chrono::steady_clock::now();
+  const ComputeDevice device(options.device);
   const SweepConfig config =
       read_sweep(options.sweep.config, options.sweep.sets, all_algorithms(), FaultPolicy::kKeep);
   OpenDumps dumps = open_dumps(config);
-  const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only);
+  const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device.name());
   Totals totals;
   const Share share = share_of(plan, options.shard);
   const std::chrono::duration<double> opened = std::chrono::steady_clock::now() - start;
-  CostEstimate cost = time_a_sample(plan, dumps.dumps, share, kTrialSeconds);
+  CostEstimate cost = time_a_sample(plan, dumps.dumps, device.kernels(), share, kTrialSeconds);
   cost.start_seconds = opened.count();
   const Json groups = plan_json(plan, share, cost, thread_count(), totals);
   if (options.json) {
@@ -188,6 +192,7 @@ void add_plan(CLI::App& app, int& exit_code) {
   const auto options = std::make_shared<PlanOptions>();
   CLI::App* command = app.add_subcommand("plan", "Show what a run would do, without doing it");
   add_sweep_options(*command, options->sweep);
+  add_device_option(*command, options->device);
   add_shard_option(*command, options->shard);
   command->add_option("--threads", options->threads, "Threads; default: all the process may use")
       ->type_name("N")

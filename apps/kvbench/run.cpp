@@ -50,9 +50,10 @@ struct RunOptions {
 constexpr const char* kFooter =
     R"(DIR gets journal.jsonl (one line per finished cell), results.json, put into place when the run ends,
 and results.rows.h5 where the sweep asks for per-row values. A run that was interrupted or killed goes
-on where it stopped when the same command is given again. Ctrl-C finishes the cells at hand; a second
-one kills at once. With --shard i/n each part wants a DIR of its own, and its results.json stays
-incomplete; `kvbench merge` joins the parts. The table at the end is talk, on stderr; results.json is the data.
+on where it stopped when the same command is given again. Ctrl-C stops within seconds and loses only
+the cells at hand; a second one kills at once. With --shard i/n each part wants a DIR of its own, and
+its results.json stays incomplete; `kvbench merge` joins the parts. The table at the end is talk, on
+stderr; results.json is the data.
 
 Examples:
   kvbench run --config configs/quick.json
@@ -253,10 +254,7 @@ void add_run(CLI::App& app, int& exit_code, std::vector<std::string> argv) {
       ->add_option("--out", options->out,
                    "Output folder; default: results/<name of the sweep> in the working folder")
       ->type_name("DIR");
-  command
-      ->add_option("--device", options->device, "cpu, cuda, or auto: cuda where it works, else cpu")
-      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
-      ->capture_default_str();
+  add_device_option(*command, options->device);
   command->add_option("--threads", options->threads, "Threads; default: all the process may use")
       ->type_name("N")
       ->check(CLI::Range(1, 4096));

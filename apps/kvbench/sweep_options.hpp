@@ -1,4 +1,4 @@
-// The options by which every command names a sweep and narrows it.
+// The options by which every command names a sweep, narrows it and says where it is computed.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -26,4 +26,11 @@ inline void add_sweep_options(CLI::App& command, SweepOptions& options) {
                   "within a part; may be repeated")
       ->type_name("GLOB")
       ->allow_extra_args(false);
+}
+
+// For ComputeDevice; a cell's id says which device it is of.
+inline void add_device_option(CLI::App& command, std::string& device) {
+  command.add_option("--device", device, "cpu, cuda, or auto: cuda where it works, else cpu")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
+      ->capture_default_str();
 }

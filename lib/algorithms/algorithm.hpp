@@ -67,6 +67,7 @@ struct SharedSetting {
 struct SharedWork {
   std::string key;
   std::function<std::any(const SharedSetting&)> compute;
+  double bytes = 0.0;  // memory of the result, beside some numbers per token
 };
 
 // What an algorithm is replayed on. Cells are per KV head all the same: a model-scoped algorithm
@@ -86,6 +87,8 @@ struct ModelSetting {
 struct ModelWork {
   std::string key;  // its result reaches the cells of the scope through SharedResults
   std::function<std::any(const ModelSetting&)> compute;
+  // Memory that computing it takes at most, beside the stream at hand, for so many query heads.
+  std::function<double(Index heads, Index prompt, Index tokens)> bytes;
 };
 
 // The logits of one decode row, for algorithms that score. x[g][j] is defined for visible tokens j

@@ -129,7 +129,8 @@ std::optional<SharedWork> first_round(const Params& params, const StreamShape& s
     key += "/" + to_string(params.at(name));
   }
   key += "/" + std::to_string(middle.first) + "-" + std::to_string(middle.last);
-  return SharedWork{key, [params, middle](const SharedSetting& setting) {
+  return SharedWork{key,
+                    [params, middle](const SharedSetting& setting) {
                       const auto blocks = blocks_of(whole(middle), params);
                       FirstRound matrices;
                       matrices.reserve(blocks.size());
@@ -139,7 +140,8 @@ std::optional<SharedWork> first_round(const Params& params, const StreamShape& s
                                               seen.keys.view, seen.values.view);
                       }
                       return std::any(std::move(matrices));
-                    }};
+                    },
+                    bytes};
 }
 
 class BalanceKvPrefill final : public CompressOnce {

@@ -87,10 +87,14 @@ std::string trace_key(const Params& params, std::uint32_t seed) {
 }
 
 ModelWork shared_trace(const Params& params, std::uint32_t seed) {
-  return {trace_key(params, seed), [params, seed](const ModelSetting& setting) {
+  return {trace_key(params, seed),
+          [params, seed](const ModelSetting& setting) {
             return std::any(trace_model(setting, scoring(params, setting.tokens, setting.prompt),
                                         params.tokens("budget", setting.prompt),
                                         recent_window(params, setting.prompt), seed));
+          },
+          [params](Index heads, Index prompt, Index tokens) {
+            return trace_bytes(heads, tokens - prompt, params.tokens("budget", prompt));
           }};
 }
 

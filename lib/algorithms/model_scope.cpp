@@ -1,70 +1,83 @@
 #include "algorithms/model_scope.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "core/canonical.hpp"
+#include "core/parallel.hpp"
+#include "core/stop.hpp"
 
 namespace kvbench {
 namespace {
 
 constexpr Index kRowsAtOnce = 32;
 
-std::vector<double> prompt_totals(const ModelSetting& setting, const Scoring& scoring,
-                                  std::uint32_t seed) {
-  std::vector<double> totals(static_cast<std::size_t>(setting.tokens), 0.0);
-  if (setting.prompt == 0) return totals;
+// A pass over the prompts of all streams.
+struct PromptPass {
+  std::vector<double> totals;  // per token: its scores, summed over all query heads
+  Index heads = 0;             // query heads of the scope
+};
+
+PromptPass prompt_pass(const ModelSetting& setting, const Scoring& scoring, std::uint32_t seed) {
+  PromptPass pass;
+  pass.totals.assign(static_cast<std::size_t>(setting.tokens), 0.0);
   setting.for_each_stream([&](const Stream& stream) {
+    throw_if_stopped();
+    pass.heads += stream.shape.group;
+    if (setting.prompt == 0) return;
     const std::any result =
         prompt_scores(scoring, seed).compute({stream, setting.prompt, setting.kernels});
     for (const std::vector<double>& head : std::any_cast<const PromptScores&>(result)) {
-      for (std::size_t j = 0; j < totals.size(); ++j) totals[j] += head[j];
+      for (std::size_t j = 0; j < pass.totals.size(); ++j) pass.totals[j] += head[j];
     }
   });
-  return totals;
+  return pass;
 }
 
-// Noisy logits of every decode row and query head of the scope against the tokens that can be held:
-// those kept of the prompt, then all decode tokens. [heads][rows][columns].
+// Noisy logits of decode rows [first, last) and every query head of the scope against the tokens
+// that any of them can hold: those held before `first`, then the rows' own.
 struct DecodeLogits {
-  std::vector<Index> columns;
-  std::vector<std::vector<double>> heads;
+  std::vector<Index> columns;              // tokens, ascending
+  std::vector<std::vector<double>> heads;  // [heads][rows * columns]
 };
 
 DecodeLogits decode_logits(const ModelSetting& setting, const Scoring& scoring, std::uint32_t seed,
-                           const std::vector<Index>& kept) {
+                           const std::vector<Index>& held, Index first, Index last) {
   DecodeLogits out;
-  out.columns = kept;
-  for (Index j = setting.prompt; j < setting.tokens; ++j) out.columns.push_back(j);
-  const Index rows = setting.tokens - setting.prompt;
+  out.columns = held;
+  for (Index j = first; j < last; ++j) out.columns.push_back(j);
+  const auto columns = static_cast<Index>(out.columns.size());
   setting.for_each_stream([&](const Stream& stream) {
     const LogitNoise noise = scoring.noise_on(stream, seed);
     const std::size_t first_head = out.heads.size();
-    for (int g = 0; g < stream.shape.group; ++g) out.heads.emplace_back();
+    for (int g = 0; g < stream.shape.group; ++g) {
+      out.heads.emplace_back(static_cast<std::size_t>((last - first) * columns), 0.0);
+    }
     LogitBlock block;
-    for (Index first = 0; first < rows; first += kRowsAtOnce) {
-      std::vector<Index> chunk(static_cast<std::size_t>(std::min(kRowsAtOnce, rows - first)));
-      std::iota(chunk.begin(), chunk.end(), setting.prompt + first);
-      setting.kernels.logits(stream, chunk, block);
-      for (std::size_t r = 0; r < chunk.size(); ++r) {
-        for (int g = 0; g < stream.shape.group; ++g) {
-          const Index place = static_cast<Index>(r) * stream.shape.group + g;
-          std::vector<double>& head = out.heads[first_head + static_cast<std::size_t>(g)];
-          for (const Index token : out.columns) {
-            const bool visible = token <= chunk[r];
-            head.push_back(
-                visible ? block.logits[static_cast<std::size_t>(place * block.tokens + token)] +
-                              noise.draw(g, chunk[r], token)
-                        : 0.0);
-          }
+    for (Index start = first; start < last; start += kRowsAtOnce) {
+      std::vector<Index> rows(static_cast<std::size_t>(std::min(kRowsAtOnce, last - start)));
+      std::iota(rows.begin(), rows.end(), start);
+      setting.kernels.logits(stream, rows, block);
+      parallel_for(static_cast<Index>(rows.size()) * stream.shape.group, [&](Index place) {
+        const auto g = static_cast<int>(place % stream.shape.group);
+        const Index row = start + place / stream.shape.group;
+        const double* x = block.logits.data() + place * block.tokens;
+        double* to =
+            out.heads[first_head + static_cast<std::size_t>(g)].data() + (row - first) * columns;
+        for (Index c = 0; c < columns; ++c) {
+          const Index token = out.columns[static_cast<std::size_t>(c)];
+          if (token > row) break;
+          to[c] = x[token] + noise.draw(g, row, token);
         }
-      }
+      });
     }
   });
   return out;
 }
 
-// Adds every head's scores over the held columns at one row.
+// Adds every head's scores over the held columns at one of the rows, counted from the first.
 void add_scores(const DecodeLogits& logits, Index row, double tau,
                 const std::vector<std::size_t>& held, std::vector<double>& totals) {
   const std::size_t columns = logits.columns.size();
@@ -82,48 +95,73 @@ void add_scores(const DecodeLogits& logits, Index row, double tau,
   }
 }
 
+// Rows whose logits take no more than `bytes`, at least one; `held`: tokens before the first row.
+Index rows_within(double bytes, Index heads, Index held) {
+  const double numbers = bytes / sizeof(double) / static_cast<double>(std::max<Index>(heads, 1));
+  const double half = static_cast<double>(held) / 2.0;  // r (held + r) <= numbers
+  return std::max<Index>(1, static_cast<Index>(std::sqrt(half * half + numbers) - half));
+}
+
 }  // namespace
 
 ModelTrace trace_model(const ModelSetting& setting, const Scoring& scoring, Index budget,
-                       Index recent, std::uint32_t seed) {
+                       Index recent, std::uint32_t seed, double logit_bytes) {
   const Index prompt = setting.prompt;
-  const std::vector<double> totals = prompt_totals(setting, scoring, seed);
+  const PromptPass pass = prompt_pass(setting, scoring, seed);
   ModelTrace trace;
   const Index last = std::min(recent, prompt);
   trace.prompt_kept =
-      best_tokens({totals.begin(), totals.begin() + (prompt - last)}, 0, budget - recent);
+      best_tokens({pass.totals.begin(), pass.totals.begin() + (prompt - last)}, 0, budget - recent);
   for (Index j = prompt - last; j < prompt; ++j) trace.prompt_kept.push_back(j);
 
-  const DecodeLogits logits = decode_logits(setting, scoring, seed, trace.prompt_kept);
-  std::vector<std::size_t> held(trace.prompt_kept.size());
-  std::iota(held.begin(), held.end(), std::size_t{0});
+  std::vector<Index> tokens = trace.prompt_kept;  // held
   std::vector<double> f;
-  for (const Index token : trace.prompt_kept) f.push_back(totals[static_cast<std::size_t>(token)]);
-  for (Index m = 0; m < setting.tokens - prompt; ++m) {
-    const Index row = prompt + m;
-    held.push_back(trace.prompt_kept.size() + static_cast<std::size_t>(m));
-    f.push_back(0.0);
-    std::vector<double> scores(held.size(), 0.0);
-    const double tau = scoring.tau_init + static_cast<double>(m + 1) * scoring.tau_step;
-    add_scores(logits, m, tau, held, scores);
-    for (std::size_t p = 0; p < f.size(); ++p) {
-      f[p] = std::fma(scoring.decay, f[p], scoring.gain * scores[p]);
-    }
-    Index evicted = -1;
-    if (static_cast<Index>(held.size()) > budget) {
-      std::size_t lowest = held.size();
-      for (std::size_t p = 0; p < held.size() && logits.columns[held[p]] <= row - recent; ++p) {
-        if (lowest == held.size() || f[p] <= f[lowest]) lowest = p;
+  for (const Index token : tokens) f.push_back(pass.totals[static_cast<std::size_t>(token)]);
+  Index rows = 0;
+  for (Index first = prompt; first < setting.tokens; first += rows) {
+    rows = std::min(rows_within(logit_bytes, pass.heads, static_cast<Index>(tokens.size())),
+                    setting.tokens - first);
+    const DecodeLogits logits = decode_logits(setting, scoring, seed, tokens, first, first + rows);
+    std::vector<std::size_t> held(tokens.size());  // columns
+    std::iota(held.begin(), held.end(), std::size_t{0});
+    for (Index r = 0; r < rows; ++r) {
+      throw_if_stopped();
+      const Index row = first + r;
+      held.push_back(tokens.size() + static_cast<std::size_t>(r));
+      f.push_back(0.0);
+      std::vector<double> scores(held.size(), 0.0);
+      const double tau =
+          scoring.tau_init + static_cast<double>(row - prompt + 1) * scoring.tau_step;
+      add_scores(logits, r, tau, held, scores);
+      for (std::size_t p = 0; p < f.size(); ++p) {
+        f[p] = std::fma(scoring.decay, f[p], scoring.gain * scores[p]);
       }
-      if (lowest < held.size()) {
-        evicted = logits.columns[held[lowest]];
-        held.erase(held.begin() + static_cast<Index>(lowest));
-        f.erase(f.begin() + static_cast<Index>(lowest));
+      Index evicted = -1;
+      if (static_cast<Index>(held.size()) > budget) {
+        std::size_t lowest = held.size();
+        for (std::size_t p = 0; p < held.size() && logits.columns[held[p]] <= row - recent; ++p) {
+          if (lowest == held.size() || f[p] <= f[lowest]) lowest = p;
+        }
+        if (lowest < held.size()) {
+          evicted = logits.columns[held[lowest]];
+          held.erase(held.begin() + static_cast<Index>(lowest));
+          f.erase(f.begin() + static_cast<Index>(lowest));
+        }
       }
+      trace.evicted.push_back(evicted);
     }
-    trace.evicted.push_back(evicted);
+    std::vector<Index> still;
+    for (const std::size_t c : held) still.push_back(logits.columns[c]);
+    tokens = std::move(still);
   }
   return trace;
+}
+
+double trace_bytes(Index heads, Index rows, Index budget, double logit_bytes) {
+  const double of_all = sizeof(double) * static_cast<double>(heads) * static_cast<double>(rows) *
+                        static_cast<double>(rows + budget);
+  const double of_one = sizeof(double) * static_cast<double>(heads) * static_cast<double>(budget);
+  return std::min(of_all, std::max(logit_bytes, of_one));
 }
 
 TraceFollower::TraceFollower(const Setting& setting, const ModelTrace& trace,

@@ -15,10 +15,18 @@ struct ModelTrace {
   std::vector<Index> evicted;      // after decode row P + m: the token that goes, or -1
 };
 
+// Logits of all layers and heads that are held at one time: the streams are read once per so many
+// decode rows.
+inline constexpr double kModelLogitBytes = 512.0 * 1024 * 1024;
+
 // f_j = sum over layers, query heads and rows of s; every stream answers row i, then one token
-// goes.
+// goes. The trace does not depend on `logit_bytes`. Throws Stopped (core/stop.hpp).
 ModelTrace trace_model(const ModelSetting& setting, const Scoring& scoring, Index budget,
-                       Index recent, std::uint32_t seed);
+                       Index recent, std::uint32_t seed, double logit_bytes = kModelLogitBytes);
+
+// Memory that trace_model takes for `rows` decode rows of so many query heads, at most; what a
+// stream takes is not counted.
+double trace_bytes(Index heads, Index rows, Index budget, double logit_bytes = kModelLogitBytes);
 
 // Follows a trace on one stream.
 class TraceFollower final : public Algorithm {

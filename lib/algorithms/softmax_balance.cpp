@@ -41,7 +41,8 @@ std::optional<SharedWork> first_round(const Params& params, const StreamShape& s
   const std::string key = "softmax_balance/first_round/" + to_string(params.at("r")) + "/" +
                           std::to_string(middle.first) + "-" + std::to_string(middle.last);
   return SharedWork{
-      key, [params, middle](const SharedSetting& setting) {
+      key,
+      [params, middle](const SharedSetting& setting) {
         const std::vector<Index> tokens = tokens_of(middle);
         const double norm = largest_value_norm(setting.stream);
         FirstRound round{std::nullopt, softmax_walk_matrix(setting.stream, params, 0.0, tokens)};
@@ -49,7 +50,8 @@ std::optional<SharedWork> first_round(const Params& params, const StreamShape& s
           round.numerator = softmax_walk_matrix(setting.stream, params, norm, tokens);
         }
         return std::any(std::move(round));
-      }};
+      },
+      2.0 * WalkMatrix::bytes(middle.size())};
 }
 
 class SoftmaxBalance final : public CompressOnce {

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "core/matrix_view.hpp"
+#include "core/stop.hpp"
 
 namespace kvbench {
 
@@ -16,13 +17,15 @@ inline void set_thread_count(int threads) { omp_set_num_threads(threads); }
 inline int thread_count() { return omp_get_max_threads(); }
 
 // Calls body(i) for every i in [0, count), in no particular order; returns when all are done and
-// rethrows the first exception. body must not rely on thread-local state across a nested range.
+// rethrows the first exception. Told to stop, it leaves out what has not begun and throws Stopped.
+// body must not rely on thread-local state across a nested range.
 template <class Body>
 void parallel_for(Index count, const Body& body) {
   std::exception_ptr error;
   std::mutex error_mutex;
   const auto guarded = [&](Index i) {
     try {
+      throw_if_stopped();
       body(i);
     } catch (...) {
       const std::lock_guard<std::mutex> lock(error_mutex);

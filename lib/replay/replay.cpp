@@ -10,6 +10,7 @@
 
 #include "core/error.hpp"
 #include "core/parallel.hpp"
+#include "core/stop.hpp"
 #include "metrics/error_accumulator.hpp"
 #include "metrics/reference.hpp"
 #include "replay/memory_meter.hpp"
@@ -87,6 +88,7 @@ class Replayed {
   // Feeds the rows before `row`, which nobody asks but whose holdings count, and row itself.
   void feed_until(Index row) {
     for (; next_row_ <= row; ++next_row_) {
+      throw_if_stopped();
       algorithm_->extend(next_row_, next_row_ + 1);
       if (next_row_ < row) memory_.observe(algorithm_->sketch(), next_row_);
     }
@@ -204,14 +206,12 @@ std::vector<Index> rows_to_visit(const Stream& stream, const ReplaySetting& sett
 class Group {
  public:
   Group(const Stream& stream, const ReplaySetting& setting, const std::vector<ReplayCell>& cells,
-        const Kernels& kernels, const std::function<void(std::size_t, CellResult&&)>& done,
-        const std::atomic<bool>* stop)
+        const Kernels& kernels, const std::function<void(std::size_t, CellResult&&)>& done)
       : stream_(stream),
         setting_(setting),
         cells_(cells),
         kernels_(kernels),
         done_(done),
-        stop_(stop),
         running_(cells.size()),
         seconds_(cells.size(), 0.0),
         reported_(cells.size(), 0) {}
@@ -245,10 +245,8 @@ class Group {
   }
 
  private:
-  bool stopped() const { return stop_ != nullptr && stop_->load(std::memory_order_relaxed); }
-
   void advance(std::size_t c, const LogitBlock& block, bool final_block) {
-    if (reported_[c] != 0 || stopped()) return;
+    if (reported_[c] != 0) return;
     const auto start = Clock::now();
     try {
       if (!running_[c]) {
@@ -288,7 +286,6 @@ class Group {
   const std::vector<ReplayCell>& cells_;
   const Kernels& kernels_;
   const std::function<void(std::size_t, CellResult&&)>& done_;
-  const std::atomic<bool>* stop_;
   Reference reference_;
   SharedResults shared_;
   std::vector<std::unique_ptr<Replayed>> running_;
@@ -301,9 +298,8 @@ class Group {
 
 ReplayTiming replay(const Stream& stream, const ReplaySetting& setting,
                     const std::vector<ReplayCell>& cells, const Kernels& kernels,
-                    const std::function<void(std::size_t, CellResult&&)>& done,
-                    const std::atomic<bool>* stop) {
-  return Group(stream, setting, cells, kernels, done, stop).run();
+                    const std::function<void(std::size_t, CellResult&&)>& done) {
+  return Group(stream, setting, cells, kernels, done).run();
 }
 
 }  // namespace kvbench

@@ -2,7 +2,6 @@
 // reference and whatever does not depend on a cell's own parameters.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -65,11 +64,10 @@ struct ReplayTiming {
 };
 
 // Calls `done(cell index, result)` for each cell as it finishes, one call at a time, in no
-// particular order. A cell that throws CellError is reported as failed; the others go on. Stops
-// between cells once `*stop` is set; cells not reported then were not computed.
+// particular order. A cell that throws CellError is reported as failed; the others go on. Throws
+// Stopped (core/stop.hpp) soon after it was told to stop: cells not reported by then are not done.
 ReplayTiming replay(const Stream& stream, const ReplaySetting& setting,
                     const std::vector<ReplayCell>& cells, const Kernels& kernels,
-                    const std::function<void(std::size_t, CellResult&&)>& done,
-                    const std::atomic<bool>* stop = nullptr);
+                    const std::function<void(std::size_t, CellResult&&)>& done);
 
 }  // namespace kvbench

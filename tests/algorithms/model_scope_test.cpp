@@ -43,12 +43,12 @@ std::vector<std::unique_ptr<OwnedStream>> layers(int count) {
 }
 
 ModelTrace trace_of(const std::vector<std::unique_ptr<OwnedStream>>& streams,
-                    const Scoring& scoring) {
+                    const Scoring& scoring, double logit_bytes = kModelLogitBytes) {
   const ModelSetting setting{[&](const std::function<void(const Stream&)>& visit) {
                                for (const auto& owned : streams) visit(owned->stream);
                              },
                              kPrompt, kTokens, cpu_kernels()};
-  return trace_model(setting, scoring, kBudget, kRecent, 0);
+  return trace_model(setting, scoring, kBudget, kRecent, 0, logit_bytes);
 }
 
 // Softmax of one row and query head over `held`, densely.
@@ -133,6 +133,20 @@ TEST_CASE("the dense sum turns red on a missing layer or head, and on a temperat
   auto one_head = layers(3);
   for (auto& owned : one_head) owned->stream.shape.group = 1;
   CHECK(differs(naive_trace(one_head, 1.0, 1.0 / 16.0)));
+}
+
+TEST_CASE("the trace does not depend on how many rows' logits are held, however few") {
+  const auto streams = layers(3);
+  Scoring scoring;
+  scoring.noise = LogitNoise::Kind::kGumbel;
+  const ModelTrace whole = trace_of(streams, scoring);
+  // 6 query heads: rows of 11 columns and more, one, three or five at a time.
+  for (const double bytes : {1.0, 8.0 * 6 * 3 * 13, 8.0 * 6 * 5 * 15}) {
+    CAPTURE(bytes);
+    const ModelTrace cut = trace_of(streams, scoring, bytes);
+    CHECK(cut.prompt_kept == whole.prompt_kept);
+    CHECK(cut.evicted == whole.evicted);
+  }
 }
 
 TEST_CASE("one stream's shared score is its own sum over heads") {

@@ -42,6 +42,18 @@ class Device(Folder):
         self.assertEqual(results["provenance"][0]["device"], {"asked": "cpu", "used": "cpu"})
         self.assertEqual(deterministic(results), deterministic(self.results_on()))
 
+    def test_plan_has_the_cells_of_a_run_on_the_same_device(self):
+        sweep = self.sweep()
+        for options in ((), ("--device", "cpu")):
+            done = kvbench("plan", "--config", sweep, "--json", *options, env=HIDDEN)
+            self.assertEqual(done.returncode, DONE, done.stderr)
+            plan = strict_json(done.stdout)
+            self.assertEqual(plan["device"], "cpu")
+            self.assertEqual([cell["id"] for cell in plan["cell_list"]],
+                             [cell["id"] for cell in self.results_on(*options)["cells"]])
+        done = kvbench("plan", "--config", sweep, "--device", "cuda", env=HIDDEN)
+        self.assert_refused(done, "--device cuda: ", "use --device cpu or auto")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -91,6 +91,27 @@ class Resume(Folder):
             self.assertEqual(deterministic(self.results(out)), expected)
             self.assertEqual(self.results(out)["status"], "complete")
 
+    def test_signals_end_work_that_is_done_before_any_cell(self):
+        # Keyformer's shared score is decided for all layers and heads, here for 400 seeds, before the
+        # first cell: minutes of work that no line of the journal tells of.
+        dump = self.synth("wide.h5", "--tokens", 1024, "--d", 32, "--layers", 6)
+        config = self.sweep([{"algorithm": "keyformer", "params": {"budget": 256, "scope": "model"}}],
+                            dumps=[str(dump)], seeds={"first": 0, "count": 400})
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            process = self.start(config)
+            self.wait_for_lines(process, 1)
+            time.sleep(1)
+            process.send_signal(number)
+            _, talk = process.communicate(timeout=20)
+            self.assertEqual(process.returncode, INCOMPLETE, talk)
+            self.assertEqual(len(self.journal()), 1)
+            self.assertEqual(self.results()["cells"], [])
+        one = ("--config", config, "--set", "/seeds=[7]")
+        for out in ("out", "undisturbed"):
+            done = kvbench("run", *one, "--out", self.folder / out)
+            self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertEqual(deterministic(self.results()), deterministic(self.results("undisturbed")))
+
     def test_a_second_sigint_kills_at_once(self):
         process = self.start(self.long_sweep())
         self.wait_for_lines(process, 5)

@@ -1,10 +1,14 @@
 // The order of events in a replay, and what happens when a cell fails or is stopped.
 #include <doctest/doctest.h>
 
+#include <any>
 #include <atomic>
 #include <string>
+#include <vector>
 
 #include "core/error.hpp"
+#include "core/parallel.hpp"
+#include "core/stop.hpp"
 #include "support/owned_stream.hpp"
 #include "support/replayed.hpp"
 #include "support/scripted.hpp"
@@ -83,17 +87,54 @@ TEST_CASE("a failing cell is reported with its reason and the others go on") {
   CHECK(results[2].errors.relative_l2->max < 1e-14);
 }
 
-TEST_CASE("once stopped, no further cell is reported") {
-  const auto owned = make_stream({.tokens = 12, .d = 2, .dv = 2});
-  const AlgorithmDescription algorithm = scripted(hold_all);
+TEST_CASE("told to stop, a replay ends inside a cell, and nobody takes that for a failure") {
+  const auto owned = make_stream({.tokens = 400, .d = 2, .dv = 2});
+  std::atomic<bool> stop{false};
+  Index last_row = 0;
+  const AlgorithmDescription algorithm = scripted([&](Index row, Sketch& sketch) {
+    hold_all(row, sketch);
+    last_row = row;
+    if (row == 50) stop = true;
+  });
   ReplaySetting setting;
   setting.prompt = 6;
   setting.rows = decode_rows(owned->stream, 6);
-  const std::atomic<bool> stop{true};
   int reported = 0;
-  replay(
-      owned->stream, setting, {{&algorithm, {}, 0}, {&algorithm, {}, 1}}, cpu_kernels(),
-      [&](std::size_t, CellResult&&) { ++reported; }, &stop);
+  const auto done = [&](std::size_t, CellResult&&) { ++reported; };
+  const auto run = [&] {
+    replay(owned->stream, setting, {{&algorithm, {}, 0}}, cpu_kernels(), done);
+  };
+  {
+    const Stoppable stoppable(stop);
+    CHECK_THROWS_AS(run(), Stopped);
+    CHECK(last_row == 50);
+    CHECK(reported == 0);
+  }
+  // A flag that nobody is told to heed stops nothing.
+  run();
+  CHECK(last_row == 399);
+  CHECK(reported == 1);
+}
+
+TEST_CASE("told to stop, work that cells share ends, and no cell is reported as failed") {
+  const auto owned = make_stream({.tokens = 12, .d = 2, .dv = 2});
+  std::atomic<bool> stop{false};
+  AlgorithmDescription algorithm = scripted(hold_all);
+  algorithm.shared_work = [&](const Params&, const StreamShape&, Index, std::uint32_t) {
+    return std::vector<SharedWork>{{"shared", [&](const SharedSetting&) {
+                                      stop = true;
+                                      parallel_for(100, [](Index) { FAIL("went on"); });
+                                      return std::any(0);
+                                    }}};
+  };
+  ReplaySetting setting;
+  setting.prompt = 6;
+  setting.rows = decode_rows(owned->stream, 6);
+  int reported = 0;
+  const Stoppable stoppable(stop);
+  CHECK_THROWS_AS(replay(owned->stream, setting, {{&algorithm, {}, 0}}, cpu_kernels(),
+                         [&](std::size_t, CellResult&&) { ++reported; }),
+                  Stopped);
   CHECK(reported == 0);
 }
 

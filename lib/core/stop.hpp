@@ -1,0 +1,33 @@
+// Stopping long work that is under way: whatever may take more than a moment asks between its steps
+// (parallel_for does by itself), so that a run ends soon after it was told to, wherever it is.
+#pragma once
+
+#include <atomic>
+
+namespace kvbench {
+
+// Thrown by work that was told to stop. No std::exception: nobody may take it for the failure of
+// what was being computed.
+struct Stopped {};
+
+namespace detail {
+inline std::atomic<const std::atomic<bool>*> stop_flag{nullptr};
+}
+
+// While it lives, throw_if_stopped throws in every thread once `flag` is set. One at a time; the
+// flag must live as long.
+class Stoppable {
+ public:
+  explicit Stoppable(const std::atomic<bool>& flag) { detail::stop_flag = &flag; }
+  ~Stoppable() { detail::stop_flag = nullptr; }
+  Stoppable(const Stoppable&) = delete;
+  Stoppable& operator=(const Stoppable&) = delete;
+};
+
+// Throws Stopped where the work at hand was told to stop; costs next to nothing otherwise.
+inline void throw_if_stopped() {
+  const std::atomic<bool>* flag = detail::stop_flag.load(std::memory_order_acquire);
+  if (flag != nullptr && flag->load(std::memory_order_relaxed)) throw Stopped();
+}
+
+}  // namespace kvbench
