@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/canonical.hpp"
+#include "core/stop.hpp"
 #include "core/stream.hpp"
 #include "kernels/logit_tile.hpp"
 
@@ -146,6 +147,7 @@ void for_each_row(const WalkKernel& kernel, ConstMatrix keys, ConstMatrix values
   if (keys.rows == 0) return;
   WalkRows rows(kernel, keys, values);
   for (Index first = 0; first < keys.rows; first += kRowsAtOnce) {
+    throw_if_stopped();
     rows.visit(first, std::min(first + kRowsAtOnce, keys.rows), visit);
   }
 }

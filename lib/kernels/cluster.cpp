@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/canonical.hpp"
+#include "core/stop.hpp"
 #include "kernels/distance_filter.hpp"
 
 namespace kvbench::cpu {
@@ -136,6 +137,7 @@ class Net {
 Clustering cluster(ConstMatrix points, Index first, double delta) {
   Net net(points, first, delta);
   for (Index start = first; start < points.rows; start += kTokensAtOnce) {
+    throw_if_stopped();
     net.enter(start, std::min(start + kTokensAtOnce, points.rows));
   }
   return std::move(net).take();

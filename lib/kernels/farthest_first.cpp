@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/canonical.hpp"
+#include "core/stop.hpp"
 
 namespace kvbench::cpu {
 namespace {
@@ -56,6 +57,7 @@ Centers farthest_first(ConstMatrix points, Index first, Index last, Index start,
   alignas(64) double fresh[kWidth];
   Index center = start;
   for (Index c = 0; c < count; ++c) {
+    throw_if_stopped();
     out.tokens.push_back(center);
     chosen[static_cast<std::size_t>(center - first)] = true;
     double radius = 0.0;
