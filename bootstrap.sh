@@ -21,7 +21,7 @@ packages=(
   libhdf5-dev libeigen3-dev libcli11-dev nlohmann-json3-dev libfmt-dev
   librandom123-dev libxxhash-dev doctest-dev libbenchmark-dev
   python3 python3-venv python3-numpy python3-pandas python3-matplotlib python3-h5py
-  python3-jsonschema
+  python3-jsonschema python3-yaml
   python3-scipy python3-sklearn
 )
 # For sanitize and fuzz. The presets name this version: the thread sanitizers of older ones fail where

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "plots/FINDINGS.md").read_text(encoding="utf-8")
 # A command in a fence, and the table that follows it.
 PAIRS = [(shlex.split(command.replace("\\\n", " "))[1:], table.strip().splitlines())
-         for command, table in re.findall(r"```\n(kvplot table .*?)\n```\n\n((?:\|[^\n]*\n)+)", TEXT,
+         for command, table in re.findall(r"```sh\n(kvplot table .*?)\n```\n\n((?:\|[^\n]*\n)+)", TEXT,
                                           re.DOTALL)]
 
 

@@ -1,0 +1,108 @@
+"""A folder that looks like the repository to a page's commands, with what they read already there.
+
+What is not as a reader has it, and why:
+* kvbench run and plan take the first 384 tokens of a dump: whole sweeps are run by tests/configs and
+  tests/check.
+* ./bootstrap.sh only looks whether it has the verb: verbs install packages, compile, or take minutes.
+  .ci/run calls those that fit into CI, the others are run on demand.
+* The exporter gives a synthetic dump: its real runs want torch and a model, and are in tests/exporter,
+  which also parses the commands of data/README.md. pip and unzip do nothing: they want a network.
+* sbatch takes a job and forgets it: tests/slurm has a real Slurm.
+* kvplot table of results/figures does nothing: tests/plots/findings_test.py runs those on real figures.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+try:
+    import h5py, matplotlib, pandas, scipy, yaml  # noqa: E401, F401
+except ImportError as missing:
+    raise unittest.SkipTest(f"SKIPPED: pages are not run without Python's {missing.name}") from missing
+
+SOURCE = Path(os.environ["KVBENCH_SOURCE"])
+BUILD = Path(os.environ["KVBENCH_BUILD"])
+PROGRAM = BUILD / "bin/kvbench"
+
+STAND_INS = {
+    "build/bin/kvbench": f"""case $1 in
+  run | plan) exec {PROGRAM} "$@" --set /select/tokens=384 ;;
+  *) exec {PROGRAM} "$@" ;;
+esac""",
+    "bin/kvplot": f"""[[ "$1 $2" == "table results/figures/"* ]] && exit
+exec {sys.executable} -m kvplot "$@" """,
+    ".venv/bin/python": f'exec {sys.executable} "$@"',
+    "bin/python3": f"""[[ "$1 $2 $3" == "-m pip download" ]] && exit
+exec {sys.executable} "$@" """,
+    "bin/unzip": "",
+    "bin/sbatch": 'echo 1',
+    "bootstrap.sh": f"""grep -Eq "^  $1\\) " {SOURCE}/bootstrap.sh""",
+    ".venv-exporter/bin/python": f"""[[ $1 == data/export_transformers.py && "${{*: -2:1}}" == --out ]]
+exec {PROGRAM} synth rope --tokens 384 --layers 2 --kv-heads 1 --d 8 --out "${{*: -1}}" """,
+}
+
+
+def environment(folder):
+    return {**os.environ, "HOME": str(folder), "PYTHONPATH": str(SOURCE / "plots"),
+            "PYTHONDONTWRITEBYTECODE": "1", "MPLCONFIGDIR": str(folder / ".mpl"),
+            "PATH": f"{folder}/bin:{folder}/build/bin:{os.environ['PATH']}"}
+
+
+def session(folder, script):
+    """Runs a script of bash there; every command must succeed. Returns what was said and the code."""
+    done = subprocess.run(["bash", "-euxo", "pipefail", "-c", script], cwd=folder, check=False,
+                          env=environment(folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          stdin=subprocess.DEVNULL, text=True, errors="replace", timeout=900)
+    return done.stdout, done.returncode
+
+
+def make(folder):
+    """The repository as a page sees it."""
+    for name in ("configs", "data"):
+        shutil.copytree(SOURCE / name, folder / name, copy_function=os.symlink,
+                        ignore=shutil.ignore_patterns("__pycache__"))
+    for path in (folder / "configs").rglob("*"):  # written by --write-baselines and > redirections
+        if path.is_symlink():
+            real = path.resolve()
+            path.unlink()
+            shutil.copy2(real, path)
+    for name in ("plots", "tests", "lib", "apps"):
+        (folder / name).symlink_to(SOURCE / name)
+    (folder / "kvbench").symlink_to(SOURCE)
+    (folder / "build/bin").mkdir(parents=True)
+    for part in ("", "bin"):
+        for path in (BUILD / part).iterdir():
+            if path.name not in ("bin", "kvbench"):
+                (folder / "build" / part / path.name).symlink_to(path)
+    for name, body in STAND_INS.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/bash\nset -eo pipefail\n{body}\n")
+        path.chmod(0o755)
+
+
+# What commands read, by the names that pages use.
+READ = """
+kvbench run --config configs/quick.json --quiet
+for i in 1 2 3; do
+  kvbench run --config configs/quick.json --shard $i/3 --out shard-$i --set /select/layers=[0] --quiet
+done
+mkdir -p results/mine/shards results/before results/after before kv baselines
+cp -r shard-* results/mine/shards
+for name in results/before results/after; do cp results/quick/results.json $name; done
+cp -r errors results/ci
+cp errors/results.json before
+cp configs/bounds/ci.json kv/bounds.json
+for name in a b cpu cuda before after; do cp results/quick/results.json $name.json; done
+kvbench synth rope --tokens 384 --d 8 --out data/other.h5
+kvbench synth rope --tokens 384 --d 8 --layers 5 --out book.h5
+python3 - <<'END'
+import numpy as np
+rng = np.random.default_rng(0)
+np.savez("layers.npz", **{f"{layer}/{name}": rng.standard_normal((2, 64, 64)).astype(np.float32)
+                          for layer in (0, 5) for name in "qkv"})
+END
+"""

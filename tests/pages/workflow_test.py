@@ -1,0 +1,89 @@
+"""configs/ci/kvbench.yml, the workflow for other repositories: its commands, as they stand in the file,
+in a repository that is laid out as it says; and the pages' rule for a baseline that is red."""
+
+import atexit
+import functools
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+import sandbox  # noqa: F401: skips where Python lacks a package
+import yaml
+
+SOURCE = Path(os.environ["KVBENCH_SOURCE"])
+BUILD = Path(os.environ["KVBENCH_BUILD"])
+WORKFLOW = yaml.safe_load((SOURCE / "configs/ci/kvbench.yml").read_text(encoding="utf-8"))
+STEPS = {step["name"]: step for step in WORKFLOW["jobs"]["errors"]["steps"] if "run" in step}
+
+
+def step(folder, name, **environment):
+    return subprocess.run(["bash", "-e", "-o", "pipefail", "-c", STEPS[name]["run"]], cwd=folder,
+                          capture_output=True, text=True, check=False,
+                          env={**os.environ, **WORKFLOW["env"], **environment})
+
+
+@functools.cache
+def replayed():
+    """A repository with kvbench in kvbench/ and, in errors/, what the workflow's replay gave."""
+    folder = Path(tempfile.mkdtemp(prefix="kvbench-workflow-"))
+    atexit.register(shutil.rmtree, folder)
+    kvbench = folder / "kvbench"
+    shutil.copytree(SOURCE / "configs", kvbench / "configs")
+    (kvbench / "data").symlink_to(SOURCE / "data")
+    (kvbench / "build-package/bin").mkdir(parents=True)
+    (kvbench / "build-package/bin/kvbench").symlink_to(BUILD / "bin/kvbench")
+    done = step(folder, "Replay")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+class Workflow(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = replayed()
+
+    def test_the_steps_are_known_and_in_order(self):
+        self.assertEqual(list(STEPS), ["Install git", "Install what kvbench needs", "Build", "Replay",
+                                       "Check"])
+
+    def test_what_it_builds_exists(self):
+        words = STEPS["Build"]["run"].split()
+        presets = json.loads((SOURCE / "CMakePresets.json").read_text(encoding="utf-8"))
+        for kind in ("configurePresets", "buildPresets"):
+            self.assertIn(words[words.index("--preset") + 1],
+                          [preset["name"] for preset in presets[kind]])
+        package, = (preset for preset in presets["configurePresets"] if preset["name"] == "package")
+        self.assertEqual(package["binaryDir"], "${sourceDir}/build-package")
+        self.assertEqual(STEPS["Install what kvbench needs"]["run"], "kvbench/bootstrap.sh deps")
+
+    def test_it_is_green(self):
+        done = step(self.folder, "Check")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertRegex(done.stdout, r"(\d+) of \1 bounds held")
+
+    def test_a_changed_number_turns_it_red_and_a_baseline_written_on_purpose_green(self):
+        bounds = self.folder / "kv/bounds.json"
+        bounds.parent.mkdir()
+        bounds.write_text(json.dumps({"schema_version": 1, "bounds": [
+            {"name": "frozen", "where": {"algorithm": "window"}, "baseline": "frozen.json",
+             "metric": "errors.relative_l2.mean", "relative_tolerance": 1e-6}]}))
+        write = [BUILD / "bin/kvbench", "check", "--results", self.folder / "errors/results.json",
+                 "--bounds", bounds, "--write-baselines"]
+        subprocess.run(write, check=True, capture_output=True)
+        frozen = bounds.parent / "frozen.json"
+        document = json.loads(frozen.read_text())
+        document["cells"][0]["errors"]["relative_l2"]["mean"] *= 1.01
+        frozen.write_text(json.dumps(document))
+        done = step(self.folder, "Check", BOUNDS=str(bounds))
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("off the baseline by 0.0099", done.stdout)
+        subprocess.run(write, check=True, capture_output=True)
+        self.assertEqual(step(self.folder, "Check", BOUNDS=str(bounds)).returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
