@@ -3,9 +3,11 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -13,10 +15,12 @@
 #include <vector>
 
 #include "check.hpp"
+#include "command_table.hpp"
 #include "compare.hpp"
 #include "completion.hpp"
 #include "compute_device.hpp"
 #include "core/error.hpp"
+#include "core/spelling.hpp"
 #include "exit_codes.hpp"
 #include "export.hpp"
 #include "inspect.hpp"
@@ -50,15 +54,38 @@ Examples:
   kvbench check --results results/ci/results.json --bounds configs/bounds/ci.json
   kvbench compare before/results.json results/ci/results.json)";
 
-// CLI11 would only say that a command is missing.
-void refuse_unknown_command(CLI::App& app, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return;
-  std::string known;
-  for (const CLI::App* command : app.get_subcommands({})) {
-    if (command->get_name() == argv[1]) return;
-    known += (known.empty() ? "" : ", ") + command->get_name();
+// CLI11 would only say that a command is missing, and of a misspelt option only that the right one
+// is.
+void refuse_unknown_words(const CLI::App& app, const std::vector<std::string>& words) {
+  if (words.size() < 2) return;
+  const CLI::App* command = &app;
+  if (words[1][0] != '-') {
+    command = nullptr;
+    std::vector<std::string> known;
+    for (const CLI::App* each : commands_of(app)) {
+      if (each->get_name() == words[1]) command = each;
+      known.push_back(each->get_name());
+    }
+    if (command == nullptr) {
+      throw InputError(fmt::format("{}: no such command{}; there are {}", words[1],
+                                   did_you_mean(words[1], known), fmt::join(known, ", ")));
+    }
   }
-  throw InputError(fmt::format("{}: no such command; there are {}", argv[1], known));
+  std::vector<std::string> known;
+  for (const OptionRow& option : options_of(*command)) {
+    if (!option.positional) known.push_back(option.name);
+  }
+  for (const std::string& word : words) {
+    const std::string name = word.substr(0, word.find('='));
+    if (name == "--") return;
+    if (name.rfind("--", 0) != 0 || std::find(known.begin(), known.end(), name) != known.end()) {
+      continue;
+    }
+    throw InputError(fmt::format("{}: no such option of kvbench{}{}; `kvbench{} --help` has them",
+                                 name, command == &app ? "" : " " + command->get_name(),
+                                 did_you_mean(name, known),
+                                 command == &app ? "" : " " + command->get_name()));
+  }
 }
 
 // The next files opened would get the numbers of standard streams that are closed, and talk would
@@ -76,7 +103,8 @@ int parse_and_run(int argc, char** argv) {
   app.set_version_flag("--version", version_line());
   app.require_subcommand(1);
   app.footer(kFooter);
-  add_run(app, exit_code, std::vector<std::string>(argv, argv + argc));
+  const std::vector<std::string> words(argv, argv + argc);
+  add_run(app, exit_code, words);
   add_plan(app, exit_code);
   add_merge(app, exit_code);
   add_inspect(app, exit_code);
@@ -89,7 +117,7 @@ int parse_and_run(int argc, char** argv) {
   add_schema(app, exit_code);
   add_completion(app, exit_code);
   add_manual(app, exit_code);
-  refuse_unknown_command(app, argc, argv);
+  refuse_unknown_words(app, words);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

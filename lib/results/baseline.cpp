@@ -86,6 +86,11 @@ std::vector<std::pair<std::string, Index>> write_baselines(const BoundsFile& bou
       faults.push_back(fmt::format("{}: {}/where selects no cell of {}", bounds.path,
                                    baseline.bounds.front()->pointer, path));
     }
+    const auto folder = std::filesystem::path(baseline.path).parent_path();
+    if (!folder.empty() && !std::filesystem::is_directory(folder)) {
+      faults.push_back(fmt::format("{}: {}/baseline: there is no folder {}; make it first",
+                                   bounds.path, baseline.bounds.front()->pointer, folder.string()));
+    }
   }
   if (!faults.empty()) throw InputError(faults);
   std::vector<std::pair<std::string, Index>> written;

@@ -159,10 +159,10 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
 
 Json read_results(const std::string& path, const std::function<void(Json&&)>& cell) {
   if (std::filesystem::is_directory(path)) {
-    throw InputError(path + ": is a folder; --results names a results.json");
+    throw InputError(path + ": is a folder; name the results.json in it");
   }
   std::ifstream in(path);
-  if (!in) throw InputError(system_fault(path, "open") + "; --results names a results.json");
+  if (!in) throw InputError(system_fault(path, "open") + "; name a results.json");
   std::string member;
   bool is_readable = true;
   const Json::parser_callback_t take_cells = [&](int depth, Json::parse_event_t event,
@@ -178,7 +178,7 @@ Json read_results(const std::string& path, const std::function<void(Json&&)>& ce
   Json results = Json::parse(in, take_cells, false);
   if (!results.is_object() || results.value("kind", Json()) != kResultsKind ||
       !results.contains("cells") || !results["cells"].is_array()) {
-    throw InputError(path + ": is not a kvbench results file; --results names a results.json");
+    throw InputError(path + ": is not a kvbench results file; name a results.json");
   }
   const Json version = results.value("schema_version", Json());
   if (!has_known_major(version)) {

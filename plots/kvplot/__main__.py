@@ -43,9 +43,19 @@ def _draw(module, arguments):
         setattr(arguments, need, INPUTS[need][0](getattr(arguments, need)))
     if "results" in module.NEEDS and getattr(arguments, "layers", None):
         arguments.results.keep_layers(arguments.layers)
-    figure = module.draw(arguments)
+    try:
+        figure = module.draw(arguments)
+    except ResultsError as error:
+        raise ResultsError(f"{error}{_made_for(module)}") from error
     endings = (".png",) if arguments.png_only else ENDINGS
     return figure.save(arguments.out, not arguments.no_caption, arguments.dpi, endings)
+
+
+def _made_for(module):
+    """A remedy for results that lack what a figure shows: the sweep that it is made for."""
+    sweeps = sorted({reads for _, figure, reads, _ in papers.DRAWINGS
+                     if figure == module.__name__.rsplit(".", 1)[1]} - {"dump", "inspection"})
+    return f"; the gallery draws it from configs/figures/{sweeps[0]}.json" if sweeps else ""
 
 
 def _parser():

@@ -16,7 +16,7 @@ class Dump:
         try:
             with h5py.File(self.path, "r") as file:
                 if file.attrs.get("format") != "kvbench-dump":
-                    raise ResultsError(f"{path}: not a kvbench dump")
+                    raise ResultsError(f"{path}: not a kvbench dump; data/README.md has the format")
                 self.model = str(file.attrs["model"])
                 self.sequence = sequence or sorted(file["sequences"])[0]
                 if self.sequence not in file["sequences"]:
@@ -27,7 +27,7 @@ class Dump:
                 first = group[str(self.layers[0])]
                 self.tokens, self.kv_heads = first["k"].shape[1], first["k"].shape[0]
         except OSError as error:
-            raise ResultsError(f"{path}: {error}") from error
+            raise ResultsError(f"{path}: cannot be read as HDF5: {error}") from error
 
     def head(self, layer, name, head):
         """[n, d] of dataset k, v or q (query head), the last rows of the sequence."""

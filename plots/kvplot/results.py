@@ -20,18 +20,22 @@ class ResultsError(ValueError):
     """A file that this package cannot read, or that does not hold what a figure shows."""
 
 
+WRITTEN_BY = {"kvbench.results": "`kvbench run` writes it as results.json",
+              "kvbench.inspection": "`kvbench inspect DUMP --json` prints it"}
+
+
 def read_document(path, kind):
     """A JSON document of kvbench, checked for its kind and the major number of its version."""
     path = Path(path)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ResultsError(f"{path}: {error.strerror}") from error
+        raise ResultsError(f"{path}: {error.strerror}; {WRITTEN_BY[kind]}") from error
     except ValueError as error:
         raise ResultsError(f"{path}: not JSON: {error}") from error
     found = document.get("kind") if isinstance(document, dict) else None
     if found != kind:
-        raise ResultsError(f"{path}: kind is {found!r}, expected {kind!r}")
+        raise ResultsError(f"{path}: kind is {found!r}, expected {kind!r}; {WRITTEN_BY[kind]}")
     version = str(document.get("schema_version"))
     if version.split(".")[0] != str(SCHEMA_MAJOR):
         raise ResultsError(

@@ -160,6 +160,14 @@ class Regression(unittest.TestCase):
                               "metric": "errors.relative_l2.mean", "baseline": "frozen.json",
                               "relative_tolerance": 0})
         self.assertEqual(self.check(bounds=bounds).returncode, BAD_INPUT)
+        nowhere = self.bounds({"name": "n", "metric": "errors.relative_l2.mean",
+                               "baseline": "none/frozen.json", "relative_tolerance": 0})
+        done = self.check("--write-baselines", bounds=nowhere)
+        self.assertEqual(done.returncode, BAD_INPUT)
+        self.assertIn("/bounds/0/baseline: there is no folder", done.stderr)
+        bounds = self.bounds({"name": "n", "where": {"algorithm": "window"},
+                              "metric": "errors.relative_l2.mean", "baseline": "frozen.json",
+                              "relative_tolerance": 0})
         done = self.check("--write-baselines", bounds=bounds)
         self.assertEqual((done.returncode, done.stdout), (DONE, ""), done.stderr)
         self.assertEqual(self.check(bounds=bounds).returncode, DONE)
