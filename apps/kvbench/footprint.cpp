@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -30,6 +31,40 @@ double visible_tokens(const StreamShape& shape, const std::vector<Index>& rows) 
   return sum;
 }
 
+// What the cells of one KV head share: matrices and nets, and per token sums of every query head
+// and two numbers more.
+double shared_bytes(const Plan& plan, const PlannedGroup& group,
+                    const std::vector<std::size_t>& cells) {
+  const double per_token = 8.0 * static_cast<double>(group.shape.group + 2);
+  std::map<std::string, double> pieces;
+  for (const std::size_t c : cells) {
+    const PlannedCell& cell = plan.cells[c];
+    if (cell.scope) continue;
+    for (const SharedWork& piece : cell.algorithm->shared_work(
+             *cell.params, group.shape, group.prompt, cell.seed.value_or(0))) {
+      pieces[piece.key] = piece.bytes + per_token * static_cast<double>(group.shape.tokens);
+    }
+  }
+  double sum = 0.0;
+  for (const auto& [key, bytes] : pieces) sum += bytes;
+  return sum;
+}
+
+// What deciding for a whole model takes at most, `stream` bytes of another head's stream included.
+double model_bytes(const Plan& plan, const PlannedGroup& group,
+                   const std::vector<std::size_t>& cells, double stream) {
+  double most = 0.0;
+  for (const std::size_t c : cells) {
+    const PlannedCell& cell = plan.cells[c];
+    if (!cell.scope) continue;
+    const auto heads = static_cast<Index>(cell.scope->layers.size() * cell.scope->kv_heads.size()) *
+                       group.shape.group;
+    const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed.value_or(0));
+    most = std::max(most, stream + work.bytes(heads, group.prompt, group.shape.tokens));
+  }
+  return most;
+}
+
 }  // namespace
 
 Footprint footprint(const Plan& plan, const PlannedGroup& group, int threads) {
@@ -40,36 +75,40 @@ Footprint footprint(const Plan& plan, const PlannedGroup& group, int threads) {
   const auto heads_per_group = static_cast<double>(shape.group);
   const auto scored = static_cast<double>(group.rows.size());
 
-  std::map<int, double> cells_of_head;
+  std::map<int, std::vector<std::size_t>> cells_of_head;
   bool every_row = false;
   for (const std::size_t c : group.cells) {
     const PlannedCell& cell = plan.cells[c];
     if (cell.skip_reason) continue;
-    cells_of_head[cell.kv_head] += 1.0;
+    cells_of_head[cell.kv_head].push_back(c);
     every_row = every_row || cell.algorithm->needs(*cell.params).row_logits;
   }
   Footprint out;
   if (cells_of_head.empty()) return out;
-  double most_cells = 0.0;
+  const auto fullest = std::max_element(
+      cells_of_head.begin(), cells_of_head.end(),
+      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  const auto most_cells = static_cast<double>(fullest->second.size());
   double all_cells = 0.0;
-  for (const auto& [head, cells] : cells_of_head) {
-    most_cells = std::max(most_cells, cells);
-    all_cells += cells;
-  }
+  for (const auto& [head, cells] : cells_of_head) all_cells += static_cast<double>(cells.size());
 
   const double visited =
       every_row ? n - static_cast<double>(std::max(group.prompt, shape.first_query)) : scored;
-  const double tensors =
+  const double stream =
       8.0 * (n * (d + dv) + heads_per_group * (n - static_cast<double>(shape.first_query)) * d);
   const double reference = 8.0 * scored * (heads_per_group * (dv + 3.0) + 2.0);
   const double logits_of_row = 16.0 * heads_per_group * n;
   const double logits = std::min(visited * logits_of_row, std::max(kLogitBytes, logits_of_row));
   const double cell = 8.0 * scored * heads_per_group * (dv + kCellColumns) + kTokenBytes * n;
+  const double at_work = std::min(most_cells, static_cast<double>(threads));
+  // Keys and values as a kernel lays them out, or an algorithm gathers them.
+  const double copies = at_work * 8.0 * n * (d + dv);
   const bool one_block = visited * logits_of_row <= kLogitBytes;
-  const double at_once =
-      one_block ? std::min(most_cells, static_cast<double>(threads)) : most_cells;
+  const double begun = one_block ? at_work : most_cells;
   const double program = kProgramBytes + kPlannedCellBytes * static_cast<double>(plan.cells.size());
-  out.bytes = program + tensors + reference + logits + at_once * cell;
+  out.bytes = program + stream + reference + logits + copies + begun * cell +
+              shared_bytes(plan, group, fullest->second) +
+              model_bytes(plan, group, fullest->second, stream);
 
   const double visible = heads_per_group * visible_tokens(shape, group.rows);
   out.multiply_adds = static_cast<double>(cells_of_head.size()) * visible * (2.0 * d + dv) +
