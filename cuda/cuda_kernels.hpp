@@ -32,8 +32,8 @@ class CudaKernels final : public Kernels {
 
   ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) const override;
   void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const override;
-  std::vector<std::vector<double>> score_sums(const Stream& stream, Index first, Index last,
-                                              const ScoreRule& rule) const override;
+  std::vector<ScoreSums> score_sums_by(const Stream& stream, Index first, Index last,
+                                       const std::vector<ScoreRule>& rules) const override;
   Clustering cluster(ConstMatrix points, Index first, double delta) const override;
   Centers farthest_first(ConstMatrix points, Index first, Index last, Index start,
                          Index count) const override;

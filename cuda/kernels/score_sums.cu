@@ -3,10 +3,10 @@
 
 namespace kvbench {
 
-std::vector<std::vector<double>> CudaKernels::score_sums(const Stream& stream, Index first,
-                                                         Index last, const ScoreRule& rule) const {
+std::vector<ScoreSums> CudaKernels::score_sums_by(const Stream& stream, Index first, Index last,
+                                                  const std::vector<ScoreRule>& rules) const {
   cuda::CudaMachine machine(*device_);
-  return cuda::score_sums(machine, stream, first, last, rule);
+  return cuda::score_sums(machine, stream, first, last, rules);
 }
 
 }  // namespace kvbench

@@ -1,236 +1,305 @@
 // Kernels::score_sums on a device. Scores decide which tokens a method keeps, so every sum has the
-// order of lib/kernels/score_sums.cpp: a row's normaliser gathers tiles of 256 tokens, eight
-// partial sums each; a token's sum gathers rows in ascending order.
+// order of lib/kernels/score_stripe.hpp: a row's normaliser is made of eight parts, a token's sum
+// gathers the rows of a stripe in ascending order, then joins those before it.
 #pragma once
 
 #include <vector>
 
 #include "core/logit_draw.hpp"
 #include "cuda/kernels/device_stream.hpp"
-#include "cuda/kernels/product_tile.hpp"
+#include "cuda/kernels/logits.hpp"
 #include "cuda/machine.hpp"
 #include "kernels/kernels.hpp"
 
 namespace kvbench::cuda {
 
-inline constexpr int kScoreTileTokens = 256;  // tiles of the order of summation
-
 // ScoreRule as data that travels to a device.
 struct ScoreView {
   LogitDraw noise;
+  bool weighs_tokens = false;
   double temperature = 1.0;
   double decay = 1.0;
   double gain = 1.0;
 
+  KVBENCH_DEVICE double draw(Index query_head, Index row, Index token) const {
+    return noise(static_cast<std::uint32_t>(query_head), static_cast<std::uint32_t>(row),
+                 static_cast<std::uint32_t>(token));
+  }
+  // (x + noise) / temperature, without noise that weighs tokens.
   KVBENCH_DEVICE double apply(double logit, Index query_head, Index row, Index token) const {
-    if (noise.kind == LogitNoise::Kind::kNone && temperature == 1.0) return logit;
-    return (logit + noise(static_cast<std::uint32_t>(query_head), static_cast<std::uint32_t>(row),
-                          static_cast<std::uint32_t>(token))) /
-           temperature;
+    const bool plain = noise.kind == LogitNoise::Kind::kNone || weighs_tokens;
+    if (!plain) logit += draw(query_head, row, token);
+    return temperature == 1.0 ? logit : logit / temperature;
   }
 };
 
-// Softmax statistics of a place: the maximum and 1 / sum exp(x - max).
-struct RowStatistics {
-  double max_logit;
-  double inverse_sum;
-};
+// w[g][j] = exp(noise / temperature), 1 where noise does not weigh tokens.
+struct TokenWeights {
+  static constexpr int kThreads = 256;
 
-// One block per 16 places.
-struct GatherStatistics {
-  static constexpr int kPlaces = 16;
-  using Tile = ProductTile<kPlaces, kScoreTileTokens>;
-  static constexpr int kThreads = Tile::kThreads;
-  static constexpr int kLanes = 8;
-
-  StreamView stream;
   ScoreView rule;
-  RowStatistics* statistics = nullptr;  // [places]
+  Index tokens = 0;
+  double* weights = nullptr;  // [G, tokens]
 
-  struct Shared {
-    union {
-      Tile::Shared tile;
-      double x[kPlaces][kScoreTileTokens + 1];
-    };
-    double partial[kPlaces][kLanes];
-    double max_logit[kPlaces];
-    double sum[kPlaces];
-    bool sees_tile[kPlaces];
-    Index row[kPlaces];  // -1 past the last place: sees nothing
-    Index head[kPlaces];
-  };
+  struct Shared {};
 
   template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
-    const Index blocks = blocks_of(kPlaces, stream.places);
-    const Index first_place = (blocks - 1 - block.x) * kPlaces;  // the longest rows first
-    const Index last_place = smaller(first_place + kPlaces, stream.places) - 1;
-    const Index begin =
-        stream.first_visible(stream.row_of(first_place)) / kScoreTileTokens * kScoreTileTokens;
-    const Index end = stream.row_of(last_place) + 1;
-    typename Block::template Own<Tile::Values> own(block);
-    block.each(kPlaces, [&](Index q) {
-      const Index place = first_place + q;
-      shared.row[q] = place <= last_place ? stream.row_of(place) : -1;
-      shared.head[q] = place % stream.group;
-      shared.max_logit[q] = -infinity();
-      shared.sum[q] = 0.0;
-    });
-    for (Index start = begin; start < end; start += kScoreTileTokens) {
-      Tile::template compute<scalar::DotStep>(
-          block, own, shared.tile, stream.d, [&](int q) { return stream.query(first_place + q); },
-          [&](int j) { return stream.key(start + j, end); });
-      Tile::store(block, own, shared.x);
-      block.each(kPlaces * kScoreTileTokens, [&](Index i) {
-        const Index q = i / kScoreTileTokens;
-        const Index token = start + i % kScoreTileTokens;
-        double& x = shared.x[q][i % kScoreTileTokens];
-        x = stream.sees(shared.row[q], token)
-                ? rule.apply(stream.logit(x), shared.head[q], shared.row[q], token)
-                : -infinity();
-      });
-      block.each(kPlaces * kLanes, [&](Index i) {
-        const Index q = i / kLanes;
-        double largest = -infinity();
-        for (Index j = i % kLanes; j < kScoreTileTokens; j += kLanes) {
-          largest = largest > shared.x[q][j] ? largest : shared.x[q][j];
-        }
-        shared.partial[q][i % kLanes] = largest;
-      });
-      block.each(kPlaces, [&](Index q) {
-        double m_tile = shared.partial[q][0];
-        for (int lane = 1; lane < kLanes; ++lane) {
-          m_tile = shared.partial[q][lane] > m_tile ? shared.partial[q][lane] : m_tile;
-        }
-        shared.sees_tile[q] = m_tile != -infinity();
-        double& m = shared.max_logit[q];
-        if (m_tile > m) {
-          if (m != -infinity()) shared.sum[q] *= scalar::canonical_exp(m - m_tile);
-          m = m_tile;
-        }
-      });
-      block.each(kPlaces * kLanes, [&](Index i) {
-        const Index q = i / kLanes;
-        double total = 0.0;
-        for (Index j = i % kLanes; shared.sees_tile[q] && j < kScoreTileTokens; j += kLanes) {
-          total = total + scalar::canonical_exp(shared.x[q][j] - shared.max_logit[q]);
-        }
-        shared.partial[q][i % kLanes] = total;
-      });
-      block.each(kPlaces, [&](Index q) {
-        if (shared.sees_tile[q]) shared.sum[q] += scalar::lanes_sum(shared.partial[q]);
-      });
-    }
-    block.each(kPlaces, [&](Index q) {
-      if (first_place + q > last_place) return;
-      statistics[first_place + q] = {shared.max_logit[q], 1.0 / shared.sum[q]};
-    });
-  }
-};
-
-// One block per 64 tokens and query head: f = decay f + gain score over the rows of the batch that
-// the CPU's tile of 256 tokens takes, in ascending order.
-struct GatherScores {
-  using Tile = ProductTile<64, 64>;
-  static constexpr int kThreads = Tile::kThreads;
-
-  StreamView stream;
-  ScoreView rule;
-  const RowStatistics* statistics = nullptr;  // [places]
-  Index tokens = 0;                           // n
-  Index first_row = 0;                        // rows of the batch: [first_row, last_row)
-  Index last_row = 0;
-  Index first_block = 0;   // the first block's tokens begin at 64 * first_block
-  double* sums = nullptr;  // [G, n]
-
-  struct Shared {
-    union {
-      Tile::Shared tile;
-      double score[64][64 + 1];  // row, token
-    };
-  };
-
-  template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+  KVBENCH_DEVICE void operator()(Block& block, Shared&) const {
     const Index g = block.y;
-    const Index start = (first_block + block.x) * 64;
-    const Index tile_start = start / kScoreTileTokens * kScoreTileTokens;
-    Index end = last_row;
-    if (stream.window > 0) end = smaller(end, tile_start + kScoreTileTokens - 1 + stream.window);
-    typename Block::template Own<Tile::Values> own(block);
-    for (Index row = larger(first_row, tile_start); row < end; row += 64) {
-      const Index count = smaller(64, end - row);
-      const Index first_place = (row - first_row) * stream.group + g;
-      Tile::template compute<scalar::DotStep>(
-          block, own, shared.tile, stream.d,
-          [&](int r) { return r < count ? stream.query(first_place + r * stream.group) : nullptr; },
-          [&](int j) { return stream.key(start + j, smaller(tokens, last_row)); });
-      Tile::store(block, own, shared.score);
-      block.each(64 * 64, [&](Index e) {
-        const Index r = e / 64;
-        const Index token = start + e % 64;
-        double& score = shared.score[r][e % 64];
-        if (row + r >= end || !stream.sees(row + r, token)) {
-          score = 0.0;
-          return;
-        }
-        const RowStatistics& s = statistics[first_place + r * stream.group];
-        const double x = rule.apply(stream.logit(score), g, row + r, token);
-        score = scalar::canonical_exp(x - s.max_logit) * (rule.gain * s.inverse_sum);
-      });
-      block.each(64, [&](Index j) {
-        if (start + j >= tokens) return;
-        double f = sums[g * tokens + start + j];
-        for (Index r = 0; r < count; ++r) f = scalar::fused(rule.decay, f, shared.score[r][j]);
-        sums[g * tokens + start + j] = f;
+    const Index first = block.x * kThreads;
+    block.each(smaller(kThreads, tokens - first), [&](Index i) {
+      const Index j = first + i;
+      weights[g * tokens + j] =
+          rule.weighs_tokens ? scalar::canonical_exp(rule.draw(g, 0, j) / rule.temperature) : 1.0;
+    });
+  }
+};
+
+// One block per place: logits become e = exp(y - max y), 0 where the place does not see a token.
+struct ScoreExponentials {
+  static constexpr int kThreads = 256;
+
+  StreamView stream;
+  ScoreView rule;
+  Index first_token = 0;  // column 0
+  Index columns = 0;
+  double* e = nullptr;  // [places, columns]
+
+  struct Shared {
+    double largest[kThreads];
+  };
+
+  template <class Block>
+  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+    const Index place = block.x;
+    const Index row = stream.row_of(place);
+    const Index lo = stream.first_visible(row) - first_token;
+    const Index hi = row + 1 - first_token;
+    double* x = e + place * columns;
+    block.threads([&](int t) {
+      double largest = -infinity();
+      for (Index j = lo + t; j < hi; j += kThreads) {
+        x[j] = rule.apply(x[j], place % stream.group, row, first_token + j);
+        largest = largest > x[j] ? largest : x[j];
+      }
+      shared.largest[t] = largest;
+    });
+    for (int half = kThreads / 2; half > 0; half /= 2) {
+      block.each(half, [&](Index t) {
+        const double other = shared.largest[t + half];
+        shared.largest[t] = shared.largest[t] > other ? shared.largest[t] : other;
       });
     }
+    block.threads([&](int t) {
+      const double m = shared.largest[0];
+      for (Index j = t; j < columns; j += kThreads) {
+        x[j] = j >= lo && j < hi ? scalar::canonical_exp(x[j] - m) : 0.0;
+      }
+    });
+  }
+};
+
+// A stripe of rows within [first, last): its own part, and what its rows decay by.
+struct StripeOf {
+  Index first;
+  Index last;
+
+  KVBENCH_DEVICE StripeOf(Index row, Index from, Index to)
+      : first(larger(row / kScoreStripeRows * kScoreStripeRows, from)),
+        last(smaller(row / kScoreStripeRows * kScoreStripeRows + kScoreStripeRows, to)) {}
+};
+
+KVBENCH_DEVICE inline double power_of(double decay, Index exponent) {
+  double power = 1.0;
+  for (Index i = 0; i < exponent; ++i) power *= decay;
+  return power;
+}
+
+// What a row's exponentials are multiplied by: gain decay^(rows of the stripe after it) / sum e w.
+struct ScoreFactors {
+  static constexpr int kPlaces = 32;
+  static constexpr int kLanes = 8;
+  static constexpr int kThreads = kPlaces * kLanes;
+
+  StreamView stream;
+  ScoreView rule;
+  Index first_token = 0;
+  Index columns = 0;
+  Index first_row = 0;  // rows of the call: [first_row, last_row)
+  Index last_row = 0;
+  Index tokens = 0;
+  const double* e = nullptr;        // [places, columns]
+  const double* weights = nullptr;  // [G, tokens]
+  double* factors = nullptr;        // [places]
+
+  struct Shared {
+    double partial[kPlaces][kLanes];
+  };
+
+  template <class Block>
+  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+    const Index first_place = block.x * kPlaces;
+    const Index count = smaller(kPlaces, stream.places - first_place);
+    block.each(count * kLanes, [&](Index i) {
+      const Index place = first_place + i / kLanes;
+      const double* x = e + place * columns;
+      const double* w = weights + place % stream.group * tokens + first_token;
+      double sum = 0.0;
+      for (Index c = (i % kLanes - first_token % kLanes + kLanes) % kLanes; c < columns;
+           c += kLanes) {
+        sum = scalar::fused(x[c], w[c], sum);
+      }
+      shared.partial[i / kLanes][i % kLanes] = sum;
+    });
+    block.each(count, [&](Index q) {
+      const Index row = stream.row_of(first_place + q);
+      const Index after = StripeOf(row, first_row, last_row).last - 1 - row;
+      factors[first_place + q] =
+          rule.gain * power_of(rule.decay, after) / scalar::lanes_sum(shared.partial[q]);
+    });
+  }
+};
+
+// One thread per token and query head: the rows of a batch in ascending order.
+struct GatherScores {
+  static constexpr int kThreads = 64;
+
+  StreamView stream;
+  ScoreView rule;
+  Index first_token = 0;
+  Index columns = 0;
+  Index first_row = 0;
+  Index last_row = 0;
+  Index tokens = 0;
+  const double* e = nullptr;        // [places, columns]
+  const double* factors = nullptr;  // [places]
+  double* stripe = nullptr;         // [G, tokens] of the stripe at hand
+  double* sums = nullptr;           // [G, tokens]
+
+  struct Shared {};
+
+  template <class Block>
+  KVBENCH_DEVICE void operator()(Block& block, Shared&) const {
+    const Index g = block.y;
+    const Index first = block.x * kThreads;
+    block.each(smaller(kThreads, columns - first), [&](Index i) {
+      const Index column = first + i;
+      const Index token = first_token + column;
+      double p = stripe[g * tokens + token];
+      double f = sums[g * tokens + token];
+      for (Index place = g; place < stream.places; place += stream.group) {
+        p = scalar::fused(e[place * columns + column], factors[place], p);
+        const Index row = stream.row_of(place);
+        const StripeOf rows(row, first_row, last_row);
+        if (row != rows.last - 1) continue;
+        if (token >= stream.first_visible(rows.first)) {
+          f = scalar::fused(power_of(rule.decay, rows.last - rows.first), f, p);
+        }
+        p = 0.0;
+      }
+      stripe[g * tokens + token] = p;
+      sums[g * tokens + token] = f;
+    });
   }
 };
 
 template <class Machine>
-std::vector<std::vector<double>> score_sums(Machine& machine, const Stream& stream, Index first,
-                                            Index last, const ScoreRule& rule) {
+ScoreSums score_sums(Machine& machine, const Stream& stream, Index first, Index last,
+                     const ScoreRule& rule) {
   const StreamShape& shape = stream.shape;
   const Index n = shape.tokens;
-  std::vector<std::vector<double>> out(static_cast<std::size_t>(shape.group),
-                                       std::vector<double>(static_cast<std::size_t>(n), 0.0));
+  ScoreSums out(static_cast<std::size_t>(shape.group),
+                std::vector<double>(static_cast<std::size_t>(n), 0.0));
   if (last <= first) return out;
 
-  const ScoreView view{logit_draw(rule.noise), rule.temperature, rule.decay, rule.gain};
+  const ScoreView view{logit_draw(rule.noise), weighs_tokens(rule), rule.temperature, rule.decay,
+                       rule.gain};
   using Keys = DeviceStream<Machine>;
   const auto room = machine.reserve(
       {.what = "score sums",
-       .fixed_bytes = Keys::fixed_bytes(shape, last) + bytes_of_doubles(shape.group * n),
-       .row_bytes = Keys::row_bytes(shape) + bytes_of_doubles(2 * shape.group),
-       .rows = last - first});
+       .fixed_bytes = Keys::fixed_bytes(shape, last) + 3 * bytes_of_doubles(shape.group * n),
+       .row_bytes = Keys::row_bytes(shape) + shape.group * bytes_of_doubles(last + 1),
+       .rows = smaller(last - first, larger(1, 65535 * 64 / shape.group))});
+  const Index at_once = room.rows() * shape.group;
   Keys device(machine, stream, last, room.rows());
-  auto statistics = machine.template allocate<RowStatistics>(room.rows() * shape.group);
+  auto weights = machine.template allocate<double>(shape.group * n);
+  auto stripe = machine.template allocate<double>(shape.group * n);
   auto sums = machine.template allocate<double>(shape.group * n);
+  auto e = machine.template allocate<double>(at_once * last);
+  auto factors = machine.template allocate<double>(at_once);
+  machine.clear(stripe.data(), shape.group * n);
   machine.clear(sums.data(), shape.group * n);
+  TokenWeights weigh;
+  weigh.rule = view;
+  weigh.tokens = n;
+  weigh.weights = weights.data();
+  machine.launch(weigh, {.x = blocks_of(TokenWeights::kThreads, n), .y = shape.group});
   std::vector<Index> rows;
   for (Index from = first; from < last; from += room.rows()) {
     rows.clear();
     for (Index i = from; i < smaller(from + room.rows(), last); ++i) rows.push_back(i);
-    GatherStatistics gather;
-    gather.stream = device.at(rows.data(), static_cast<Index>(rows.size()));
+    // A stripe's part may lie left of what the batch sees, where an earlier batch began it.
+    const Index first_token =
+        shape.first_visible(larger(from / kScoreStripeRows * kScoreStripeRows, first));
+    const Index columns = rows.back() + 1 - first_token;
+    FillLogits fill;
+    fill.stream = device.at(rows.data(), static_cast<Index>(rows.size()));
+    fill.first_token = first_token;
+    fill.columns = columns;
+    fill.logits = e.data();
+    machine.launch(fill, {.x = blocks_of(64, columns), .y = blocks_of(64, fill.stream.places)});
+    ScoreExponentials exponentials;
+    exponentials.stream = fill.stream;
+    exponentials.rule = view;
+    exponentials.first_token = first_token;
+    exponentials.columns = columns;
+    exponentials.e = e.data();
+    machine.launch(exponentials, {.x = fill.stream.places});
+    ScoreFactors normalise;
+    normalise.stream = fill.stream;
+    normalise.rule = view;
+    normalise.first_token = first_token;
+    normalise.columns = columns;
+    normalise.first_row = first;
+    normalise.last_row = last;
+    normalise.tokens = n;
+    normalise.e = e.data();
+    normalise.weights = weights.data();
+    normalise.factors = factors.data();
+    machine.launch(normalise, {.x = blocks_of(ScoreFactors::kPlaces, fill.stream.places)});
+    GatherScores gather;
+    gather.stream = fill.stream;
     gather.rule = view;
-    gather.statistics = statistics.data();
-    machine.launch(gather, {.x = blocks_of(GatherStatistics::kPlaces, gather.stream.places)});
-    GatherScores scores;
-    scores.stream = gather.stream;
-    scores.rule = view;
-    scores.statistics = statistics.data();
-    scores.tokens = n;
-    scores.first_row = from;
-    scores.last_row = rows.back() + 1;
-    scores.first_block = shape.first_visible(from) / kScoreTileTokens * (kScoreTileTokens / 64);
-    scores.sums = sums.data();
-    machine.launch(scores,
-                   {.x = blocks_of(64, scores.last_row) - scores.first_block, .y = shape.group});
+    gather.first_token = first_token;
+    gather.columns = columns;
+    gather.first_row = first;
+    gather.last_row = last;
+    gather.tokens = n;
+    gather.e = e.data();
+    gather.factors = factors.data();
+    gather.stripe = stripe.data();
+    gather.sums = sums.data();
+    machine.launch(gather, {.x = blocks_of(GatherScores::kThreads, columns), .y = shape.group});
   }
+  std::vector<double> w(static_cast<std::size_t>(n));
   for (Index g = 0; g < shape.group; ++g) {
-    machine.download(out[static_cast<std::size_t>(g)].data(), sums.data() + g * n, n);
+    std::vector<double>& f = out[static_cast<std::size_t>(g)];
+    machine.download(f.data(), sums.data() + g * n, n);
+    if (!view.weighs_tokens) continue;
+    machine.download(w.data(), weights.data() + g * n, n);
+    for (std::size_t j = 0; j < f.size(); ++j) f[j] *= w[j];
+  }
+  spread_overflow(out);
+  return out;
+}
+
+// One rule after the other: a device reads the logits again for each.
+template <class Machine>
+std::vector<ScoreSums> score_sums(Machine& machine, const Stream& stream, Index first, Index last,
+                                  const std::vector<ScoreRule>& rules) {
+  std::vector<ScoreSums> out;
+  for (const ScoreRule& rule : rules) {
+    out.push_back(score_sums(machine, stream, first, last, rule));
   }
   return out;
 }

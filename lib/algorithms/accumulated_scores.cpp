@@ -13,8 +13,7 @@
 namespace kvbench {
 namespace {
 
-// Below this the row's own largest logit has cost the held tokens their digits.
-constexpr double kSafeSum = 1e-250;
+constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 std::string prompt_scores_key(const Scoring& scoring, std::uint32_t seed) {
   std::string key = "scores of the prompt, tau " + to_string(Value{scoring.tau_init}) + ", decay " +
@@ -22,19 +21,6 @@ std::string prompt_scores_key(const Scoring& scoring, std::uint32_t seed) {
   if (scoring.noise == LogitNoise::Kind::kNone) return key;
   return key + ", noise " + std::to_string(static_cast<int>(scoring.noise)) +
          (scoring.fresh_noise ? " per row" : " per token") + ", seed " + std::to_string(seed);
-}
-
-// x -> exp(x - max x) / sum.
-void softmax(std::vector<double>& x) {
-  double largest = -std::numeric_limits<double>::infinity();
-  for (const double logit : x) largest = std::max(largest, logit);
-  double sum = 0.0;
-  for (double& value : x) {
-    value = canonical_exp(value - largest);
-    sum += value;
-  }
-  const double inverse = 1.0 / sum;
-  for (double& value : x) value *= inverse;
 }
 
 }  // namespace
@@ -45,20 +31,31 @@ LogitNoise Scoring::noise_on(const Stream& stream, std::uint32_t seed) const {
 }
 
 SharedWork prompt_scores(const Scoring& scoring, std::uint32_t seed) {
-  return {prompt_scores_key(scoring, seed), [scoring, seed](const SharedSetting& setting) {
-            ScoreRule rule;
-            rule.noise = scoring.noise_on(setting.stream, seed);
-            rule.temperature = scoring.tau_init;
-            rule.decay = scoring.decay;
-            rule.gain = scoring.gain;
-            PromptScores sums = setting.kernels.score_sums(setting.stream, 0, setting.prompt, rule);
-            for (const auto& head : sums) {
-              for (const double score : head) {
-                if (!std::isfinite(score)) throw CellError("logits of the prompt overflow");
-              }
-            }
-            return std::any(std::move(sums));
-          }};
+  SharedWork work;
+  work.key = prompt_scores_key(scoring, seed);
+  work.prompt_rule = [scoring, seed](const Stream& stream) {
+    ScoreRule rule;
+    rule.noise = scoring.noise_on(stream, seed);
+    rule.temperature = scoring.tau_init;
+    rule.decay = scoring.decay;
+    rule.gain = scoring.gain;
+    return rule;
+  };
+  work.compute = [rule = work.prompt_rule](const SharedSetting& setting) {
+    PromptScores sums =
+        setting.kernels.score_sums(setting.stream, 0, setting.prompt, rule(setting.stream));
+    check_prompt_scores(sums);
+    return std::any(std::move(sums));
+  };
+  return work;
+}
+
+void check_prompt_scores(const PromptScores& scores) {
+  for (const auto& head : scores) {
+    for (const double score : head) {
+      if (!std::isfinite(score)) throw CellError("logits of the prompt overflow");
+    }
+  }
 }
 
 HeldScores::HeldScores(const Setting& setting, const Scoring& scoring)
@@ -67,35 +64,53 @@ HeldScores::HeldScores(const Setting& setting, const Scoring& scoring)
       noise_(scoring.noise_on(setting.stream, setting.seed)),
       cache_positions_(setting.params.has("positions") && at_cache_positions(setting.params)) {}
 
-void HeldScores::compute(const RowLogits& row, int g, const std::vector<std::int32_t>& tokens,
-                         std::vector<double>& out) {
-  out.resize(tokens.size());
+// x -> exp(x - max x) / sum for the first `count` of scores_: the sum in eight parts, place modulo
+// 8, each ascending.
+void HeldScores::softmax(std::size_t count) {
+  constexpr auto kLanes = static_cast<std::size_t>(Lanes::kCount);
+  const std::size_t padded = (count + kLanes - 1) / kLanes * kLanes;
+  scores_.resize(padded);
+  std::fill(scores_.begin() + static_cast<Index>(count), scores_.end(), kNever);
+  Lanes largest = Lanes::all(kNever);
+  for (std::size_t p = 0; p < padded; p += kLanes) {
+    largest = Lanes::max(largest, Lanes::load(&scores_[p]));
+  }
+  const Lanes max = Lanes::all(largest.largest());
+  Lanes sum = Lanes::all(0.0);
+  for (std::size_t p = 0; p < padded; p += kLanes) {
+    const Lanes e = canonical_exp(Lanes::load(&scores_[p]) - max);
+    e.store(&scores_[p]);
+    sum = sum + e;
+  }
+  const Lanes inverse = Lanes::all(1.0 / sum.sum());
+  for (std::size_t p = 0; p < padded; p += kLanes) {
+    (Lanes::load(&scores_[p]) * inverse).store(&scores_[p]);
+  }
+}
+
+void HeldScores::add(const RowLogits& row, int g, const std::vector<std::int32_t>& tokens,
+                     const std::vector<double>& token_noise, double* f) {
+  const std::size_t count = tokens.size();
+  scores_.resize(count);
   if (cache_positions_) {
-    cache_position_logits(setting_.stream, row.row, g, tokens, out);
-  } else if (scoring_.is_plain() && scoring_.tau_init == 1.0) {
-    // The row's exponentials serve as they are, unless the held tokens lie far below its largest.
-    double sum = 0.0;
-    for (std::size_t p = 0; p < tokens.size(); ++p) {
-      out[p] = row.exps(g)[tokens[p]];
-      sum += out[p];
-    }
-    if (sum >= kSafeSum) {
-      const double inverse = 1.0 / sum;
-      for (double& score : out) score *= inverse;
-      return;
-    }
-    for (std::size_t p = 0; p < tokens.size(); ++p) out[p] = row.logits(g)[tokens[p]];
+    cache_position_logits(setting_.stream, row.row, g, tokens, scores_);
   } else {
-    for (std::size_t p = 0; p < tokens.size(); ++p) out[p] = row.logits(g)[tokens[p]];
+    for (std::size_t p = 0; p < count; ++p) scores_[p] = row.logit(g, tokens[p]);
   }
-  if (!scoring_.is_plain() || scoring_.tau_init != 1.0) {
-    const auto m = static_cast<double>(row.row - setting_.prompt + 1);
-    const double tau = scoring_.tau_init + m * scoring_.tau_step;
-    for (std::size_t p = 0; p < tokens.size(); ++p) {
-      out[p] = (out[p] + noise_.draw(g, row.row, tokens[p])) / tau;
-    }
+  if (has_token_noise()) {
+    for (std::size_t p = 0; p < count; ++p) scores_[p] += token_noise[p];
+  } else if (!noise_.is_none()) {
+    for (std::size_t p = 0; p < count; ++p) scores_[p] += noise_.draw(g, row.row, tokens[p]);
   }
-  softmax(out);
+  const auto m = static_cast<double>(row.row - setting_.prompt + 1);
+  const double tau = scoring_.tau_init + m * scoring_.tau_step;
+  if (tau != 1.0) {
+    for (double& x : scores_) x /= tau;
+  }
+  softmax(count);
+  for (std::size_t p = 0; p < count; ++p) {
+    f[p] = std::fma(scoring_.decay, f[p], scoring_.gain * scores_[p]);
+  }
 }
 
 AccumulatedScores::AccumulatedScores(const Setting& setting, const Scoring& scoring, Index recent)
@@ -108,12 +123,16 @@ AccumulatedScores::AccumulatedScores(const Setting& setting, const Scoring& scor
       rule_(group_rule(setting.params.word("group"))),
       scores_(static_cast<std::size_t>(shape_.group)) {
   sketch_.cache_positions = setting.params.has("positions") && at_cache_positions(setting.params);
+  if (held_scores_.has_token_noise()) noise_.resize(scores_.size());
 }
 
 void AccumulatedScores::hold(Index token) {
   tokens_.push_back(static_cast<std::int32_t>(token));
   sketch_.add(SketchRow::exact(token));
   for (auto& head : scores_) head.push_back(0.0);
+  for (std::size_t g = 0; g < noise_.size(); ++g) {
+    noise_[g].push_back(held_scores_.token_noise(static_cast<int>(g), token));
+  }
   sketch_.bookkeeping =
       static_cast<Index>(tokens_.size()) * shape_.group * scoring_.numbers_per_head;
 }
@@ -122,14 +141,10 @@ void AccumulatedScores::drop(std::size_t place) {
   const auto at = static_cast<Index>(place);
   tokens_.erase(tokens_.begin() + at);
   for (auto& head : scores_) head.erase(head.begin() + at);
+  for (auto& head : noise_) head.erase(head.begin() + at);
   sketch_.erase(at);
   sketch_.bookkeeping =
       static_cast<Index>(tokens_.size()) * shape_.group * scoring_.numbers_per_head;
-}
-
-double AccumulatedScores::combined(std::size_t place) const {
-  return combine(rule_, shape_.group,
-                 [&](int g) { return scores_[static_cast<std::size_t>(g)][place]; });
 }
 
 void AccumulatedScores::extend(Index first, Index last) {
@@ -156,26 +171,21 @@ void AccumulatedScores::finish_prompt() {
 }
 
 void AccumulatedScores::answered(const RowLogits& row) {
-  std::vector<double> score;
+  static const std::vector<double> none;
   for (int g = 0; g < row.group; ++g) {
-    held_scores_.compute(row, g, tokens_, score);
-    std::vector<double>& f = scores_[static_cast<std::size_t>(g)];
-    for (std::size_t p = 0; p < score.size(); ++p) {
-      f[p] = std::fma(scoring_.decay, f[p], scoring_.gain * score[p]);
-    }
+    const auto head = static_cast<std::size_t>(g);
+    held_scores_.add(row, g, tokens_, noise_.empty() ? none : noise_[head], scores_[head].data());
   }
   if (static_cast<Index>(tokens_.size()) <= budget_) return;
-  std::size_t lowest = tokens_.size();
-  double lowest_score = 0.0;
-  for (std::size_t p = 0; p < tokens_.size() && tokens_[p] <= row.row - recent_; ++p) {
-    const double candidate = combined(p);
-    // Of equals the later token goes.
-    if (lowest == tokens_.size() || candidate <= lowest_score) {
-      lowest = p;
-      lowest_score = candidate;
-    }
+  const auto may_go = std::upper_bound(tokens_.begin(), tokens_.end(), row.row - recent_);
+  const auto count = static_cast<std::size_t>(may_go - tokens_.begin());
+  if (count == 0) return;
+  combine(rule_, scores_, count, combined_);
+  std::size_t lowest = 0;
+  for (std::size_t p = 1; p < count; ++p) {
+    if (combined_[p] <= combined_[lowest]) lowest = p;  // of equals the later token goes
   }
-  if (lowest < tokens_.size()) drop(lowest);
+  drop(lowest);
 }
 
 Derived AccumulatedScores::derived() const {

@@ -25,25 +25,35 @@ struct Scoring {
   bool is_plain() const { return noise == LogitNoise::Kind::kNone && tau_step == 0.0; }
 };
 
-using PromptScores = std::vector<std::vector<double>>;  // [G][n]
+using PromptScores = ScoreSums;  // [G][n]
 
-// The prompt's scores, shared by every budget and recent window. Fails its cells where the logits
-// of the prompt overflow.
+// The prompt's scores, shared by every budget and recent window.
 SharedWork prompt_scores(const Scoring& scoring, std::uint32_t seed);
+
+// Throws CellError where logits of the prompt overflowed.
+void check_prompt_scores(const PromptScores& scores);
 
 // Scores of one query head over the held tokens at a decode row; `tau` as above.
 class HeldScores {
  public:
   HeldScores(const Setting& setting, const Scoring& scoring);
 
-  void compute(const RowLogits& row, int g, const std::vector<std::int32_t>& tokens,
-               std::vector<double>& out);
+  bool has_token_noise() const { return !noise_.is_none() && !noise_.per_row(); }
+  double token_noise(int g, Index token) const { return noise_.draw(g, 0, token); }
+
+  // f[p] = decay f[p] + gain score of tokens[p], held in this order. `token_noise`: of the same
+  // tokens, where there is any.
+  void add(const RowLogits& row, int g, const std::vector<std::int32_t>& tokens,
+           const std::vector<double>& token_noise, double* f);
 
  private:
+  void softmax(std::size_t count);
+
   const Setting setting_;
   Scoring scoring_;
   LogitNoise noise_;
   bool cache_positions_;
+  std::vector<double> scores_;  // padded to whole lanes
 };
 
 // Decode row i adds the scores over the held tokens and then, if more than `budget` are held,
@@ -61,7 +71,6 @@ class AccumulatedScores : public Algorithm {
  private:
   void hold(Index token);
   void drop(std::size_t place);
-  double combined(std::size_t place) const;
 
   const Setting setting_;
   StreamShape shape_;
@@ -72,6 +81,8 @@ class AccumulatedScores : public Algorithm {
   GroupRule rule_;
   std::vector<std::int32_t> tokens_;         // held, ascending; row p of the sketch is tokens_[p]
   std::vector<std::vector<double>> scores_;  // [G][held]
+  std::vector<std::vector<double>> noise_;   // [G][held], empty where noise is none or per row
+  std::vector<double> combined_;
 };
 
 // The best `count` tokens of the prompt outside its last `recent`, by combined prompt scores.

@@ -68,6 +68,9 @@ struct SharedWork {
   std::string key;
   std::function<std::any(const SharedSetting&)> compute;
   double bytes = 0.0;  // memory of the result, beside some numbers per token
+  // Set where the work is a prompt's scores by this rule (its result ScoreSums): those of a group
+  // are computed in one reading of the logits, instead of one `compute` each.
+  std::function<ScoreRule(const Stream&)> prompt_rule = {};
 };
 
 // What an algorithm is replayed on. Cells are per KV head all the same: a model-scoped algorithm
@@ -91,19 +94,23 @@ struct ModelWork {
   std::function<double(Index heads, Index prompt, Index tokens)> bytes;
 };
 
-// The logits of one decode row, for algorithms that score. x[g][j] is defined for visible tokens j
-// in [lo, row]; e[g][j] = exp(x[g][j] - max[g]).
+// The logits of one decode row, for algorithms that score: of all visible tokens [lo, row], with
+// exponentials e = exp(x - max) beside them, or of the tokens that can be held alone.
 struct RowLogits {
   Index row = 0;
   Index lo = 0;
   int group = 1;
   const double* x = nullptr;
-  const double* e = nullptr;
-  const double* max = nullptr;
-  Index stride = 0;  // elements between query heads in x and e
+  const double* e = nullptr;             // null where only held tokens have logits
+  const double* max = nullptr;           // likewise
+  Index stride = 0;                      // elements between query heads in x and e
+  const std::int32_t* column = nullptr;  // by token: its place in x; null: the token itself
 
-  const double* logits(int g) const { return x + g * stride; }
   const double* exps(int g) const { return e + g * stride; }
+  // Of tokens held at this row.
+  double logit(int g, Index token) const {
+    return x[g * stride + (column == nullptr ? token : column[token])];
+  }
 };
 
 // (name, value) pairs that go into the record under `derived`; a list of numbers is a value too.
@@ -145,6 +152,7 @@ class Algorithm {
 
 struct Needs {
   bool row_logits = false;      // calls prepare() and answered() at every decode row
+  bool held_only = false;       // of logits only answered()'s, of tokens in the sketch, count
   bool prompt_queries = false;  // needs the queries of all prompt rows
 };
 

@@ -26,6 +26,20 @@ double combine(GroupRule rule, int group, const Score& score) {
   return rule == GroupRule::kMean ? total / group : total;
 }
 
+// The same for places [0, count) of scores[g]: out[p].
+inline void combine(GroupRule rule, const std::vector<std::vector<double>>& scores,
+                    std::size_t count, std::vector<double>& out) {
+  out.assign(scores.front().begin(), scores.front().begin() + static_cast<Index>(count));
+  for (std::size_t g = 1; g < scores.size(); ++g) {
+    const double* more = scores[g].data();
+    for (std::size_t p = 0; p < count; ++p) {
+      out[p] = rule == GroupRule::kMax ? std::max(out[p], more[p]) : out[p] + more[p];
+    }
+  }
+  if (rule != GroupRule::kMean || scores.size() == 1) return;
+  for (double& value : out) value /= static_cast<double>(scores.size());
+}
+
 // The `count` best of tokens [first, first + scores.size()), ascending by token. Higher score
 // first, of equals the lower token.
 inline std::vector<Index> best_tokens(const std::vector<double>& scores, Index first, Index count) {

@@ -28,7 +28,10 @@ AlgorithmDescription describe_h2o() {
                                    "paper: evicted tokens never return; released: masked tokens "
                                    "may, as in the published code"),
                   positions_parameter()};
-  d.needs = [](const Params&) { return Needs{.row_logits = true, .prompt_queries = true}; };
+  // As released, masked tokens may return to the sketch.
+  d.needs = [](const Params& params) {
+    return Needs{.row_logits = true, .held_only = !released(params), .prompt_queries = true};
+  };
   d.keeps_everything = released;
   d.skip_reason = [](const Params& params, const StreamShape& shape,
                      Index prompt) -> std::optional<std::string> {

@@ -14,7 +14,9 @@ AlgorithmDescription describe_key_attention() {
   d.title = "tokens of largest accumulated attention, no recent window";
   d.source = "Keyformer 2.3.1";
   d.parameters = {budget_parameter(), group_parameter()};
-  d.needs = [](const Params&) { return Needs{.row_logits = true, .prompt_queries = true}; };
+  d.needs = [](const Params&) {
+    return Needs{.row_logits = true, .held_only = true, .prompt_queries = true};
+  };
   d.skip_reason = [](const Params& params, const StreamShape&, Index prompt) {
     return empty_budget(params, prompt);
   };

@@ -143,8 +143,8 @@ AlgorithmDescription describe_keyformer() {
     return params.word("noise") == "gumbel" || params.word("noise") == "gaussian";
   };
   d.needs = [](const Params& params) {
-    return Needs{.row_logits = params.word("semantics") == "paper" && !whole_model(params),
-                 .prompt_queries = true};
+    const bool scores = params.word("semantics") == "paper" && !whole_model(params);
+    return Needs{.row_logits = scores, .held_only = scores, .prompt_queries = true};
   };
   d.fault = [](const Params& params) -> std::optional<std::pair<std::string, std::string>> {
     if (!whole_model(params)) return std::nullopt;

@@ -53,7 +53,7 @@ AlgorithmDescription describe_oracle_topk() {
   d.source = "reference floor";
   d.parameters = {budget_parameter(), group_parameter()};
   d.keeps_everything = [](const Params&) { return true; };
-  d.needs = [](const Params&) { return Needs{.row_logits = true, .prompt_queries = false}; };
+  d.needs = [](const Params&) { return Needs{.row_logits = true}; };
   d.skip_reason = [](const Params& params, const StreamShape&, Index prompt) {
     return empty_budget(params, prompt);
   };

@@ -57,11 +57,15 @@ void ReleasedH2o::attend(Index row) {
 }
 
 void ReleasedH2o::answered(const RowLogits& row) {
-  std::vector<double> score;
+  std::vector<double> score(attended_.size());
   for (int g = 0; g < row.group; ++g) {
-    held_scores_.compute(row, g, attended_, score);
+    std::vector<double>& head = scores_[static_cast<std::size_t>(g)];
     for (std::size_t p = 0; p < score.size(); ++p) {
-      scores_[static_cast<std::size_t>(g)][static_cast<std::size_t>(attended_[p])] += score[p];
+      score[p] = head[static_cast<std::size_t>(attended_[p])];
+    }
+    held_scores_.add(row, g, attended_, {}, score.data());
+    for (std::size_t p = 0; p < score.size(); ++p) {
+      head[static_cast<std::size_t>(attended_[p])] = score[p];
     }
   }
 }

@@ -7,7 +7,7 @@
 #include "core/canonical.hpp"
 #include "core/stop.hpp"
 #include "core/stream.hpp"
-#include "kernels/logit_tile.hpp"
+#include "kernels/packed_keys.hpp"
 
 namespace kvbench {
 namespace {
@@ -18,34 +18,24 @@ Index whole_lanes(Index count) {
   return (count + Lanes::kCount - 1) / Lanes::kCount * Lanes::kCount;
 }
 
-// Inner products of rows [first, last) with all rows before `last`, by tiles: [rows, tiles * 256].
+// Inner products of rows [first, last) with all rows before `last`.
 class GramRows {
  public:
-  explicit GramRows(ConstMatrix points) : points_(points) {
-    for (Index start = 0; start < points.rows; start += kTileTokens) {
-      tiles_.emplace_back(points, start);
-    }
+  explicit GramRows(ConstMatrix points) : points_(points), packed_(points, 0, points.rows) {
     plain_.scale = 1.0;
   }
 
+  // Columns from `last` on, up to a whole step, are not wanted by anybody.
   void compute(Index first, Index last, std::vector<double>& out, Index stride) const {
     std::vector<const double*> rows;
     for (Index j = first; j < last; ++j) rows.push_back(points_.row(j));
-    std::vector<double> tile_out(rows.size() * static_cast<std::size_t>(kTileTokens));
-    for (std::size_t t = 0; t < tiles_.size() && tiles_[t].first() < last; ++t) {
-      tiles_[t].logits(plain_, rows, tile_out.data());
-      for (std::size_t r = 0; r < rows.size(); ++r) {
-        std::copy_n(
-            tile_out.data() + r * static_cast<std::size_t>(kTileTokens), kTileTokens,
-            out.data() + static_cast<Index>(r) * stride + static_cast<Index>(t) * kTileTokens);
-      }
-    }
+    packed_.logits(plain_, rows, 0, PackedKeys::whole_steps(last), out.data(), stride);
   }
 
  private:
   ConstMatrix points_;
+  PackedKeys packed_;
   StreamShape plain_;
-  std::vector<KeyTile> tiles_;
 };
 
 // Rows of K / scale, a block of them at a time.
@@ -54,7 +44,7 @@ class WalkRows {
   WalkRows(const WalkKernel& kernel, ConstMatrix keys, ConstMatrix values)
       : kernel_(kernel),
         has_values_(values.rows > 0),
-        padded_((keys.rows + kTileTokens - 1) / kTileTokens * kTileTokens),
+        padded_(PackedKeys::whole_steps(keys.rows)),
         key_products_(keys),
         value_products_(values),
         exponents_(static_cast<std::size_t>(kRowsAtOnce * padded_)),

@@ -19,9 +19,9 @@ class CpuKernels final : public Kernels {
   void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const override {
     cpu::logits(stream, std::move(rows), out);
   }
-  std::vector<std::vector<double>> score_sums(const Stream& stream, Index first, Index last,
-                                              const ScoreRule& rule) const override {
-    return cpu::score_sums(stream, first, last, rule);
+  std::vector<ScoreSums> score_sums_by(const Stream& stream, Index first, Index last,
+                                       const std::vector<ScoreRule>& rules) const override {
+    return cpu::score_sums(stream, first, last, rules);
   }
   Clustering cluster(ConstMatrix points, Index first, double delta) const override {
     return cpu::cluster(points, first, delta);

@@ -6,9 +6,13 @@
 // threads, instruction set nor device.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/logit_noise.hpp"
@@ -60,6 +64,27 @@ struct ScoreRule {
   double gain = 1.0;
 };
 
+// Noise per token factors out of the softmax, exp((x + g) / t) = exp(x / t) exp(g / t), as long as
+// the second factor is far from overflow (|g| < 37): then it is a weight of the token, and rules
+// that differ in it alone share all exponentials.
+inline bool weighs_tokens(const ScoreRule& rule) {
+  return !rule.noise.is_none() && !rule.noise.per_row() && rule.temperature >= 0.1;
+}
+
+using ScoreSums = std::vector<std::vector<double>>;  // [G][n]
+
+// Rows [48 s, 48 (s + 1)) are a stripe: scores are summed stripe by stripe, in order.
+inline constexpr Index kScoreStripeRows = 48;
+
+// Where one of a query head's sums is no number (logits overflow), none is.
+inline void spread_overflow(ScoreSums& sums) {
+  for (std::vector<double>& head : sums) {
+    if (std::any_of(head.begin(), head.end(), [](double f) { return std::isnan(f); })) {
+      std::fill(head.begin(), head.end(), std::numeric_limits<double>::quiet_NaN());
+    }
+  }
+}
+
 class Kernels {
  public:
   virtual ~Kernels() = default;
@@ -71,10 +96,15 @@ class Kernels {
   // Canonical logits at `rows` (ascending, each with a stored query).
   virtual void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const = 0;
 
-  // Scores of rows [first, last), ascending, gathered by `rule`: f[g][j], [G][n], O(n) memory.
-  // Needs the queries of those rows.
-  virtual std::vector<std::vector<double>> score_sums(const Stream& stream, Index first, Index last,
-                                                      const ScoreRule& rule = {}) const = 0;
+  // For each rule, the scores of rows [first, last), ascending, gathered by it: f[g][j]; O(n)
+  // memory per rule. Needs the queries of those rows. A token that no later row sees stops
+  // decaying; where logits overflow, a query head's sums are NaN.
+  virtual std::vector<ScoreSums> score_sums_by(const Stream& stream, Index first, Index last,
+                                               const std::vector<ScoreRule>& rules) const = 0;
+  ScoreSums score_sums(const Stream& stream, Index first, Index last,
+                       const ScoreRule& rule = {}) const {
+    return std::move(score_sums_by(stream, first, last, {rule}).front());
+  }
 
   // SubGen Alg. 1 lines 3-12 on points [first, rows): nearest representative in l2 (ties: oldest),
   // a new cluster where its distance exceeds delta.

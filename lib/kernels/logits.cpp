@@ -4,23 +4,24 @@
 
 #include "core/canonical.hpp"
 #include "core/parallel.hpp"
-#include "kernels/logit_tile.hpp"
+#include "kernels/packed_keys.hpp"
 
 namespace kvbench::cpu {
 namespace {
 
+constexpr Index kTileTokens = 256;
 constexpr Index kQueriesPerCall = 96;
 
 // Fills columns of one tile for every row that sees it.
 void fill_tile(const Stream& stream, Index tile_first, LogitBlock& out) {
   const StreamShape& shape = stream.shape;
-  const KeyTile tile(stream.keys, tile_first);
   const Index tile_last = std::min(tile_first + kTileTokens, out.tokens);
+  const PackedKeys tile(stream.keys, tile_first, tile_last);
   std::vector<const double*> queries;
   std::vector<Index> places;
   std::vector<double> scratch(static_cast<std::size_t>(kQueriesPerCall * kTileTokens));
   const auto flush = [&] {
-    tile.logits(shape, queries, scratch.data());
+    tile.logits(shape, queries, 0, tile.padded(), scratch.data(), kTileTokens);
     for (std::size_t q = 0; q < queries.size(); ++q) {
       const double* from = scratch.data() + static_cast<Index>(q) * kTileTokens;
       std::copy(from, from + (tile_last - tile_first),

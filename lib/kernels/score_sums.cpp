@@ -1,166 +1,157 @@
 #include "kernels/score_sums.hpp"
 
 #include <algorithm>
-#include <limits>
+#include <cmath>
 
 #include "core/canonical.hpp"
 #include "core/parallel.hpp"
-#include "kernels/logit_tile.hpp"
+#include "kernels/score_stripe.hpp"
 
 namespace kvbench::cpu {
 namespace {
 
-constexpr Index kRowsPerBlock = 64;
-constexpr double kNever = -std::numeric_limits<double>::infinity();
+constexpr Index kTasksPerThread = 8;       // between two joins, as far as
+constexpr Index kWaitingBytes = 64 << 20;  // what waits for them
+constexpr std::size_t kRulesAtOnce = 64;
 
-// Softmax statistics of each (row, query head): the maximum and 1 / sum exp(x - max).
-struct RowStatistics {
-  std::vector<double> max_logit;
-  std::vector<double> inverse_sum;
-};
-
-struct RowRange {
-  Index first;
-  Index last;
-};
-
-// What the rows of one call are asked.
-struct Task {
-  const Stream& stream;
-  const ScoreRule& rule;
-  RowRange range;
-};
-
-// (x + noise) / temperature over the visible part of a row of logits.
-void apply_rule(const ScoreRule& rule, int g, Index row, Index first_token, Index lo, Index hi,
-                double* x) {
-  if (rule.noise.is_none() && rule.temperature == 1.0) return;
-  for (Index j = lo; j < hi; ++j) {
-    x[j] = (x[j] + rule.noise.draw(g, row, first_token + j)) / rule.temperature;
-  }
-}
-
-// Scaled logits of `rows` against one tile, -infinity where a row does not see a token. Tiles begin
-// at multiples of kTileTokens whatever the rows, so every sum over tiles has one fixed order.
-void masked_logits(const Task& task, const KeyTile& tile, RowRange rows,
-                   std::vector<const double*>& queries, std::vector<double>& out) {
-  const StreamShape& shape = task.stream.shape;
-  queries.clear();
-  for (Index i = rows.first; i < rows.last; ++i) {
-    for (int g = 0; g < shape.group; ++g) queries.push_back(task.stream.query(g, i));
-  }
-  out.resize(queries.size() * static_cast<std::size_t>(kTileTokens));
-  tile.logits(shape, queries, out.data());
-  double* x = out.data();
-  for (Index i = rows.first; i < rows.last; ++i) {
-    const Index lo = std::clamp<Index>(shape.first_visible(i) - tile.first(), 0, kTileTokens);
-    const Index hi = std::clamp<Index>(i + 1 - tile.first(), 0, kTileTokens);
-    for (int g = 0; g < shape.group; ++g, x += kTileTokens) {
-      apply_rule(task.rule, g, i, tile.first(), std::min(lo, hi), hi, x);
-      std::fill(x, x + std::min(lo, hi), kNever);
-      std::fill(x + hi, x + kTileTokens, kNever);
+// w_j = exp(noise / temperature) per query head, 1 where the rule has no such weights.
+std::vector<AlignedDoubles> token_weights(const StreamShape& shape, RowRange tokens, Index end,
+                                          const ScoreRule& rule) {
+  std::vector<AlignedDoubles> weights;
+  for (int g = 0; g < shape.group; ++g) {
+    AlignedDoubles& head = weights.emplace_back(static_cast<std::size_t>(end), 1.0);
+    if (!weighs_tokens(rule)) continue;
+    for (Index j = tokens.first; j < tokens.last; ++j) {
+      head[static_cast<std::size_t>(j)] =
+          canonical_exp(rule.noise.draw(g, 0, j) / rule.temperature);
     }
   }
+  return weights;
 }
 
-void block_statistics(const Task& task, RowRange rows, RowStatistics& out) {
-  const Stream& stream = task.stream;
-  const Index group = stream.shape.group;
-  const Index count = (rows.last - rows.first) * group;
-  std::vector<double> max_logit(static_cast<std::size_t>(count), kNever);
-  std::vector<double> sum(static_cast<std::size_t>(count), 0.0);
-  std::vector<const double*> queries;
-  std::vector<double> x;
-  const Index first_tile = stream.shape.first_visible(rows.first) / kTileTokens * kTileTokens;
-  for (Index start = first_tile; start < rows.last; start += kTileTokens) {
-    const KeyTile tile(stream.keys, start);
-    masked_logits(task, tile, rows, queries, x);
-    for (Index q = 0; q < count; ++q) {
-      const double* row = x.data() + q * kTileTokens;
-      Lanes largest = Lanes::all(kNever);
-      for (Index j = 0; j < kTileTokens; j += Lanes::kCount) {
-        largest = Lanes::max(largest, Lanes::load(row + j));
+// One family of rules over all rows.
+class FamilySums {
+ public:
+  FamilySums(const Stream& stream, const PackedKeys& keys, RowRange range, RuleFamily family)
+      : stream_(stream), keys_(keys), range_(range), family_(std::move(family)) {
+    const StreamShape& shape = stream.shape;
+    const RowRange tokens{shape.first_visible(range.first), range.last};
+    for (const ScoreRule* rule : family_.rules) {
+      for (auto& head : token_weights(shape, tokens, keys.first() + keys.padded(), *rule)) {
+        family_.weights.push_back(std::move(head));
       }
-      double& m = max_logit[static_cast<std::size_t>(q)];
-      double& z = sum[static_cast<std::size_t>(q)];
-      const double m_tile = largest.largest();
-      if (m_tile == kNever) continue;
-      if (m_tile > m) {
-        if (m != kNever) z *= canonical_exp(m - m_tile);
-        m = m_tile;
-      }
-      Lanes total = Lanes::all(0.0);
-      for (Index j = 0; j < kTileTokens; j += Lanes::kCount) {
-        total = total + canonical_exp(Lanes::load(row + j) - Lanes::all(m));
-      }
-      z += total.sum();
+      sums_.emplace_back(static_cast<std::size_t>(shape.group),
+                         std::vector<double>(static_cast<std::size_t>(shape.tokens), 0.0));
     }
   }
-  for (Index q = 0; q < count; ++q) {
-    const auto place = static_cast<std::size_t>((rows.first - task.range.first) * group + q);
-    out.max_logit[place] = max_logit[static_cast<std::size_t>(q)];
-    out.inverse_sum[place] = 1.0 / sum[static_cast<std::size_t>(q)];
-  }
-}
 
-// Adds the scores of all rows, ascending, to the tokens of one tile.
-void accumulate_tile(const Task& task, Index start, const RowStatistics& stats,
-                     std::vector<std::vector<double>>& sums) {
-  const Stream& stream = task.stream;
-  const RowRange range = task.range;
-  const Lanes decay = Lanes::all(task.rule.decay);
-  const StreamShape& shape = stream.shape;
-  const Index group = shape.group;
-  const KeyTile tile(stream.keys, start);
-  std::vector<double> local(static_cast<std::size_t>(group * kTileTokens), 0.0);
-  std::vector<const double*> queries;
-  std::vector<double> x;
-  Index last_row = range.last;
-  if (shape.window > 0) last_row = std::min(last_row, start + kTileTokens - 1 + shape.window);
-  for (Index r = std::max(range.first, start); r < last_row; r += kRowsPerBlock) {
-    const RowRange rows{r, std::min(r + kRowsPerBlock, last_row)};
-    masked_logits(task, tile, rows, queries, x);
-    for (std::size_t q = 0; q < queries.size(); ++q) {
-      const double* row = x.data() + q * static_cast<std::size_t>(kTileTokens);
-      const std::size_t place = static_cast<std::size_t>((r - range.first) * group) + q;
-      const Lanes m = Lanes::all(stats.max_logit[place]);
-      const Lanes inverse = Lanes::all(task.rule.gain * stats.inverse_sum[place]);
-      double* f = local.data() + static_cast<Index>(q) % group * kTileTokens;
-      for (Index j = 0; j < kTileTokens; j += Lanes::kCount) {
-        const Lanes score = canonical_exp(Lanes::load(row + j) - m) * inverse;
-        Lanes::fma(decay, Lanes::load(f + j), score).store(f + j);
+  // Stripes in order, some at a time; each joins the sums after those before it.
+  std::vector<ScoreSums> gather() {
+    const Index group = stream_.shape.group;
+    const Index first_stripe = range_.first / kScoreStripeRows;
+    const Index stripes = (range_.last + kScoreStripeRows - 1) / kScoreStripeRows - first_stripe;
+    const Index tasks = stripes * group;
+    const Index bytes = static_cast<Index>(family_.rules.size() * sizeof(double)) * range_.last;
+    const Index at_once =
+        thread_count() *
+        std::clamp<Index>(kWaitingBytes / (bytes * thread_count()), 1, kTasksPerThread);
+    const auto rows_of = [&](Index task) {
+      const Index first = (first_stripe + task / group) * kScoreStripeRows;
+      return RowRange{std::max(first, range_.first),
+                      std::min(first + kScoreStripeRows, range_.last)};
+    };
+    for (Index from = 0; from < tasks; from += at_once) {
+      const Index count = std::min(at_once, tasks - from);
+      std::vector<ScoreStripe> done(static_cast<std::size_t>(count),
+                                    ScoreStripe(stream_, keys_, family_));
+      parallel_for(count, [&](Index i) {
+        const Index task = from + count - 1 - i;  // longest first
+        done[static_cast<std::size_t>(count - 1 - i)].gather(rows_of(task),
+                                                             static_cast<int>(task % group));
+      });
+      for (Index i = 0; i < count; ++i) {
+        join(done[static_cast<std::size_t>(i)], rows_of(from + i),
+             static_cast<std::size_t>((from + i) % group));
+      }
+    }
+    weigh();
+    for (ScoreSums& sums : sums_) spread_overflow(sums);
+    return std::move(sums_);
+  }
+
+ private:
+  void join(const ScoreStripe& stripe, RowRange rows, std::size_t g) {
+    const Index first_token = stream_.shape.first_visible(rows.first);
+    for (std::size_t k = 0; k < family_.rules.size(); ++k) {
+      double decay = 1.0;
+      for (Index i = rows.first; i < rows.last; ++i) decay *= family_.rules[k]->decay;
+      const double* p = stripe.sums(k) + (first_token - stripe.begin());
+      double* f = sums_[k][g].data() + first_token;
+      for (Index j = 0; j < rows.last - first_token; ++j) f[j] = std::fma(decay, f[j], p[j]);
+    }
+  }
+
+  void weigh() {
+    const std::size_t group = sums_.empty() ? 0 : sums_.front().size();
+    for (std::size_t k = 0; k < family_.rules.size(); ++k) {
+      if (!weighs_tokens(*family_.rules[k])) continue;
+      for (std::size_t g = 0; g < group; ++g) {
+        for (Index j = 0; j < range_.last; ++j) {
+          const auto at = static_cast<std::size_t>(j);
+          sums_[k][g][at] *= family_.weights[k * group + g][at];
+        }
       }
     }
   }
-  const Index tokens = std::min(kTileTokens, shape.tokens - start);
-  for (Index g = 0; g < group; ++g) {
-    std::copy_n(local.data() + g * kTileTokens, tokens,
-                sums[static_cast<std::size_t>(g)].data() + start);
+
+  const Stream& stream_;
+  const PackedKeys& keys_;
+  RowRange range_;
+  RuleFamily family_;
+  std::vector<ScoreSums> sums_;  // [K]
+};
+
+// The rules that share y with rules[first], which is not done yet.
+RuleFamily family_of(const std::vector<ScoreRule>& rules, std::size_t first,
+                     std::vector<std::size_t>& members) {
+  const auto joins_none = [](const ScoreRule& rule) {
+    return !rule.noise.is_none() && !weighs_tokens(rule);
+  };
+  RuleFamily family;
+  family.temperature = rules[first].temperature;
+  if (joins_none(rules[first])) family.noise = &rules[first].noise;
+  for (std::size_t k = first; k < rules.size(); ++k) {
+    const bool together = rules[k].temperature == family.temperature && family.noise == nullptr &&
+                          !joins_none(rules[k]);
+    if (k != first && !together) continue;
+    if (members.size() == kRulesAtOnce) break;
+    members.push_back(k);
+    family.rules.push_back(&rules[k]);
   }
+  return family;
 }
 
 }  // namespace
 
-std::vector<std::vector<double>> score_sums(const Stream& stream, Index first, Index last,
-                                            const ScoreRule& rule) {
-  const Task task{stream, rule, {first, last}};
+std::vector<ScoreSums> score_sums(const Stream& stream, Index first, Index last,
+                                  const std::vector<ScoreRule>& rules) {
   const auto group = static_cast<std::size_t>(stream.shape.group);
-  std::vector<std::vector<double>> sums(
-      group, std::vector<double>(static_cast<std::size_t>(stream.shape.tokens), 0.0));
-  if (last <= first) return sums;
-
-  const std::size_t places = static_cast<std::size_t>(last - first) * group;
-  RowStatistics stats{std::vector<double>(places), std::vector<double>(places)};
-  const Index blocks = (last - first + kRowsPerBlock - 1) / kRowsPerBlock;
-  parallel_for(blocks, [&](Index b) {
-    const Index from = last - std::min((b + 1) * kRowsPerBlock, last - first);  // longest first
-    block_statistics(task, {from, last - b * kRowsPerBlock}, stats);
-  });
-  const Index first_tile = stream.shape.first_visible(first) / kTileTokens;
-  const Index tiles = (last + kTileTokens - 1) / kTileTokens - first_tile;
-  parallel_for(
-      tiles, [&](Index t) { accumulate_tile(task, (first_tile + t) * kTileTokens, stats, sums); });
-  return sums;
+  std::vector<ScoreSums> out(rules.size());
+  if (last <= first) {
+    const std::vector<double> zeros(static_cast<std::size_t>(stream.shape.tokens), 0.0);
+    for (ScoreSums& sums : out) sums.assign(group, zeros);
+    return out;
+  }
+  const Index begin = stream.shape.first_visible(first) / PackedKeys::kStep * PackedKeys::kStep;
+  const PackedKeys keys(stream.keys, begin, last);
+  for (std::size_t k = 0; k < rules.size(); ++k) {
+    if (!out[k].empty()) continue;
+    std::vector<std::size_t> members;
+    FamilySums family(stream, keys, {first, last}, family_of(rules, k, members));
+    std::vector<ScoreSums> sums = family.gather();
+    for (std::size_t m = 0; m < members.size(); ++m) out[members[m]] = std::move(sums[m]);
+  }
+  return out;
 }
 
 }  // namespace kvbench::cpu

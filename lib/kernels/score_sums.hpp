@@ -5,7 +5,7 @@
 
 namespace kvbench::cpu {
 
-std::vector<std::vector<double>> score_sums(const Stream& stream, Index first, Index last,
-                                            const ScoreRule& rule);
+std::vector<ScoreSums> score_sums(const Stream& stream, Index first, Index last,
+                                  const std::vector<ScoreRule>& rules);
 
 }  // namespace kvbench::cpu

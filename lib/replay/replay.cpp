@@ -13,7 +13,9 @@
 #include "core/stop.hpp"
 #include "metrics/error_accumulator.hpp"
 #include "metrics/reference.hpp"
+#include "replay/held_logits.hpp"
 #include "replay/memory_meter.hpp"
+#include "replay/shared_work.hpp"
 #include "sketch/estimator.hpp"
 
 namespace kvbench {
@@ -45,6 +47,7 @@ class Replayed {
         reference_(reference),
         errors_(stream, reference),
         memory_(stream.shape, setting.element_bytes, cell.algorithm->keeps_everything(cell.params)),
+        held_logits_(stream),
         next_row_(setting.prompt) {
     if (setting.prompt > 0) algorithm_->extend(0, setting.prompt);
     algorithm_->finish_prompt();
@@ -87,11 +90,20 @@ class Replayed {
  private:
   // Feeds the rows before `row`, which nobody asks but whose holdings count, and row itself.
   void feed_until(Index row) {
-    for (; next_row_ <= row; ++next_row_) {
-      throw_if_stopped();
-      algorithm_->extend(next_row_, next_row_ + 1);
-      if (next_row_ < row) memory_.observe(algorithm_->sketch(), next_row_);
+    while (next_row_ < row) {
+      const Index last = std::min(next_row_ + HeldLogits::kRows, row);
+      if (needs_.held_only) held_logits_.compute(algorithm_->sketch(), next_row_, last);
+      for (; next_row_ < last; ++next_row_) {
+        throw_if_stopped();
+        algorithm_->extend(next_row_, next_row_ + 1);
+        memory_.observe(algorithm_->sketch(), next_row_);
+        if (needs_.held_only) algorithm_->answered(held_logits_.row(next_row_));
+      }
     }
+    if (next_row_ > row) return;
+    throw_if_stopped();
+    algorithm_->extend(row, row + 1);
+    ++next_row_;
   }
 
   RowLogits row_logits(const LogitBlock& block, std::size_t r) const {
@@ -115,7 +127,7 @@ class Replayed {
     for (int g = 0; g < logits.group; ++g) {
       const auto place = static_cast<std::size_t>(r * logits.group + g);
       QueryRow query;
-      query.x = logits.logits(g);
+      query.x = logits.x + g * logits.stride;
       query.e = logits.exps(g);
       query.max_logit = logits.max[g];
       query.row = logits.row;
@@ -155,45 +167,20 @@ class Replayed {
   const Reference& reference_;
   ErrorAccumulator errors_;
   MemoryMeter memory_;
+  HeldLogits held_logits_;
   Index next_row_;
   std::size_t scored_ = 0;  // rows
   Index answered_ = 0;      // rows x query heads
   Index empty_denominator_ = 0;
 };
 
-// What several cells share, each piece computed once; a piece that fails fails its cells only.
-SharedResults compute_shared(const Stream& stream, const ReplaySetting& setting,
-                             const std::vector<ReplayCell>& cells, const Kernels& kernels) {
-  SharedResults results;
-  std::map<std::string, SharedWork> work;
-  for (const ReplayCell& cell : cells) {
-    for (SharedWork& piece :
-         cell.algorithm->shared_work(cell.params, stream.shape, setting.prompt, cell.seed)) {
-      work.emplace(piece.key, std::move(piece));
-    }
-  }
-  std::vector<const SharedWork*> list;
-  for (const auto& [key, piece] : work) list.push_back(&piece);
-  std::mutex mutex;
-  parallel_for(static_cast<Index>(list.size()), [&](Index w) {
-    const SharedWork& piece = *list[static_cast<std::size_t>(w)];
-    try {
-      std::any result = piece.compute({stream, setting.prompt, kernels, &setting.rows});
-      const std::lock_guard<std::mutex> lock(mutex);
-      results.put(piece.key, std::move(result));
-    } catch (const std::exception& error) {
-      const std::lock_guard<std::mutex> lock(mutex);
-      results.fail(piece.key, error.what());
-    }
-  });
-  return results;
-}
-
-// Rows whose logits are needed: the scored ones, or every decode row where an algorithm scores.
+// Rows whose logits are needed: the scored ones, or every decode row where an algorithm scores all
+// tokens (one that scores held tokens alone sees to the other rows by itself).
 std::vector<Index> rows_to_visit(const Stream& stream, const ReplaySetting& setting,
                                  const std::vector<ReplayCell>& cells) {
   const bool every_row = std::any_of(cells.begin(), cells.end(), [](const ReplayCell& cell) {
-    return cell.algorithm->needs(cell.params).row_logits;
+    const Needs needs = cell.algorithm->needs(cell.params);
+    return needs.row_logits && !needs.held_only;
   });
   if (!every_row) return setting.rows;
   std::vector<Index> rows;

@@ -182,17 +182,16 @@ Task h2o_task(const std::string& name, const Stream& stream, int cells) {
       });
 }
 
-// Floor: logits and exponentials of every visible pair twice, once for the rows' normalisers and
-// once for the sums, as memory O(n) demands.
+// Floor: logits and exponentials of every visible pair once; a block of rows at a time needs no
+// more, with memory O(n).
 Task score_task(const std::string& name, const Stream& stream, bool noisy) {
   const Index n = stream.shape.tokens;
   const double pairs = static_cast<double>(n) * static_cast<double>(n + 1) / 2.0;
   return task<std::vector<std::vector<double>>>(
       name,
       [=, &stream] {
-        return 2.0 * pairs *
-               (2.0 * static_cast<double>(stream.shape.d) / machine_floor().fma_flops_all +
-                1.0 / machine_floor().exps_all);
+        return pairs * (2.0 * static_cast<double>(stream.shape.d) / machine_floor().fma_flops_all +
+                        1.0 / machine_floor().exps_all);
       },
       [=, &stream] {
         ScoreRule rule;

@@ -31,10 +31,10 @@ class KernelsOnHost final : public Kernels {
     HostMachine machine(ledger_, ++calls_);
     cuda::logits(machine, stream, std::move(rows), out);
   }
-  std::vector<std::vector<double>> score_sums(const Stream& stream, Index first, Index last,
-                                              const ScoreRule& rule) const override {
+  std::vector<ScoreSums> score_sums_by(const Stream& stream, Index first, Index last,
+                                       const std::vector<ScoreRule>& rules) const override {
     HostMachine machine(ledger_, ++calls_);
-    return cuda::score_sums(machine, stream, first, last, rule);
+    return cuda::score_sums(machine, stream, first, last, rules);
   }
   Clustering cluster(ConstMatrix points, Index first, double delta) const override {
     HostMachine machine(ledger_, ++calls_);

@@ -27,10 +27,10 @@ class OneOff final : public Kernels {
     cpu_kernels().logits(stream, std::move(rows), out);
     if (which_ == "logits") out.logits.back() = std::nextafter(out.logits.back(), 1e9);
   }
-  std::vector<std::vector<double>> score_sums(const Stream& stream, Index first, Index last,
-                                              const ScoreRule& rule) const override {
-    auto out = cpu_kernels().score_sums(stream, first, last, rule);
-    if (which_ == "score sums") out[1][7] = std::nextafter(out[1][7], 1e9);
+  std::vector<ScoreSums> score_sums_by(const Stream& stream, Index first, Index last,
+                                       const std::vector<ScoreRule>& rules) const override {
+    auto out = cpu_kernels().score_sums_by(stream, first, last, rules);
+    if (which_ == "score sums") out[0][1][7] = std::nextafter(out[0][1][7], 1e9);
     return out;
   }
   Clustering cluster(ConstMatrix points, Index first, double delta) const override {

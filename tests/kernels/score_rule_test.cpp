@@ -67,7 +67,8 @@ TEST_CASE("scores with noise, temperature, decay and gain are what the rule says
   const std::vector<Rule> rules = {
       {Kind::kGumbel, false, 1.0, 1.0, 1.0},  {Kind::kGumbel, true, 1.0, 1.0, 1.0},
       {Kind::kGaussian, true, 2.0, 0.9, 1.0}, {Kind::kConstant, false, 0.5, 1.0, 0.3},
-      {Kind::kNone, false, 3.0, 0.5, 2.0},    {Kind::kNone, false, 1.0, 0.0, 1.0}};
+      {Kind::kNone, false, 3.0, 0.5, 2.0},    {Kind::kNone, false, 1.0, 0.0, 1.0},
+      {Kind::kGumbel, false, 0.11, 0.7, 1.0}, {Kind::kGumbel, false, 0.05, 1.0, 1.0}};
   const std::vector<StreamSpec> specs = {
       {.tokens = 300, .d = 5, .dv = 1, .group = 2, .query_size = 3},
       {.tokens = 600, .d = 16, .dv = 1, .window = 70},
@@ -93,6 +94,40 @@ TEST_CASE("scores with noise, temperature, decay and gain are what the rule says
       }
     }
   }
+}
+
+TEST_CASE("rules asked together give the bits that each gives alone") {
+  using Kind = LogitNoise::Kind;
+  std::vector<ScoreRule> rules = {{},
+                                  {.noise = noise_of(Kind::kGumbel, true)},
+                                  {.noise = {}, .temperature = 2.0},
+                                  {.noise = noise_of(Kind::kConstant, false), .gain = 0.3},
+                                  {.noise = noise_of(Kind::kGaussian, false), .temperature = 2.0},
+                                  {.noise = noise_of(Kind::kGumbel, false), .temperature = 0.01},
+                                  {.noise = {}, .decay = 0.9}};
+  for (std::uint32_t seed = 0; seed < 70; ++seed) {
+    rules.push_back({.noise = {Kind::kGumbel, false, Random(seed, 17, "test/noise")}});
+  }
+  for (const StreamSpec& spec : {StreamSpec{.tokens = 330, .d = 5, .dv = 1, .group = 2},
+                                 StreamSpec{.tokens = 400, .d = 7, .dv = 1, .window = 61}}) {
+    const auto owned = make_stream(spec);
+    const auto together = cpu_kernels().score_sums_by(owned->stream, 3, spec.tokens - 5, rules);
+    REQUIRE(together.size() == rules.size());
+    for (std::size_t k = 0; k < rules.size(); ++k) {
+      CAPTURE(k);
+      CHECK(together[k] == cpu_kernels().score_sums(owned->stream, 3, spec.tokens - 5, rules[k]));
+    }
+  }
+}
+
+TEST_CASE(
+    "where logits overflow, the sums of that query head are NaN and those of others are not") {
+  const auto owned = make_stream({.tokens = 120, .d = 4, .dv = 1, .group = 2});
+  for (Index k = 0; k < 4; ++k) owned->queries[1][static_cast<std::size_t>(77 * 4 + k)] = 1e308;
+  owned->keys[static_cast<std::size_t>(60 * 4)] = 1e10;
+  const auto sums = cpu_kernels().score_sums(owned->stream, 0, 120);
+  for (const double f : sums[0]) CHECK(std::isfinite(f));
+  for (const double f : sums[1]) CHECK(std::isnan(f));
 }
 
 TEST_CASE("every row's scores sum to 1, whatever noise and temperature") {

@@ -46,7 +46,7 @@ AlgorithmDescription scripted(std::function<void(Index row, Sketch& sketch)> scr
                               bool row_logits, CallLog* log) {
   AlgorithmDescription description;
   description.id = "scripted";
-  description.needs = [row_logits](const Params&) { return Needs{row_logits, false}; };
+  description.needs = [row_logits](const Params&) { return Needs{.row_logits = row_logits}; };
   description.create = [script = std::move(script), log](const Setting& setting) {
     return std::make_unique<Scripted>(setting, script, log);
   };

@@ -1,0 +1,94 @@
+#include "kernels/packed_keys.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+#include "core/canonical.hpp"
+
+namespace kvbench {
+namespace {
+
+// Query rows x panels of 8 tokens whose sums stay in registers.
+constexpr int kRows = 6;
+#if defined(__AVX512F__)
+constexpr int kPanels = 2;
+#else
+constexpr int kPanels = 1;
+#endif
+static_assert(PackedKeys::kStep % (kPanels * Lanes::kCount) == 0);
+
+// scale <q, k>. Each sum is one fused multiply-add chain over k, so its bits do not depend on the
+// blocking.
+template <int Rows>
+void block(double scale, const double* const* queries, const double* panels, Index d, double* out,
+           Index stride) {
+  Lanes sums[Rows][kPanels];
+  for (int r = 0; r < Rows; ++r) {
+    for (int p = 0; p < kPanels; ++p) sums[r][p] = Lanes::all(0.0);
+  }
+  for (Index k = 0; k < d; ++k) {
+    Lanes keys[kPanels];
+    for (int p = 0; p < kPanels; ++p) keys[p] = Lanes::load(panels + (p * d + k) * Lanes::kCount);
+    for (int r = 0; r < Rows; ++r) {
+      const Lanes q = Lanes::all(queries[r][k]);
+      for (int p = 0; p < kPanels; ++p) sums[r][p] = Lanes::fma(q, keys[p], sums[r][p]);
+    }
+  }
+  for (int r = 0; r < Rows; ++r) {
+    for (int p = 0; p < kPanels; ++p) {
+      (Lanes::all(scale) * sums[r][p]).store(out + r * stride + p * Lanes::kCount);
+    }
+  }
+}
+
+using Block = void (*)(double, const double* const*, const double*, Index, double*, Index);
+constexpr Block kBlocks[] = {block<1>, block<2>, block<3>, block<4>, block<5>, block<6>};
+static_assert(std::size(kBlocks) == kRows);
+
+}  // namespace
+
+PackedKeys::PackedKeys(ConstMatrix keys, Index first, Index last)
+    : first_(first), padded_(whole_steps(last - first)), d_(keys.cols) {
+  pack(last - first, [&](Index j) { return keys.row(first + j); });
+}
+
+PackedKeys::PackedKeys(ConstMatrix keys, const std::vector<std::int32_t>& tokens)
+    : first_(0), padded_(whole_steps(static_cast<Index>(tokens.size()))), d_(keys.cols) {
+  pack(static_cast<Index>(tokens.size()),
+       [&](Index j) { return keys.row(tokens[static_cast<std::size_t>(j)]); });
+}
+
+template <class RowOf>
+void PackedKeys::pack(Index count, const RowOf& row_of) {
+  panels_.resize(static_cast<std::size_t>(padded_ * d_));
+  double* to = panels_.data();
+  for (Index j = 0; j < count; j += Lanes::kCount, to += Lanes::kCount * d_) {
+    const Index rows = std::min<Index>(Lanes::kCount, count - j);
+    const double* from[Lanes::kCount];
+    for (Index r = 0; r < rows; ++r) from[r] = row_of(j + r);
+    for (Index k = 0; k < d_; ++k) {
+      for (Index r = 0; r < rows; ++r) to[k * Lanes::kCount + r] = from[r][k];
+    }
+  }
+}
+
+void PackedKeys::logits(const StreamShape& shape, const std::vector<const double*>& queries,
+                        Index begin, Index end, double* out, Index stride) const {
+  const Index count = static_cast<Index>(queries.size());
+  for (Index j = begin; j < end; j += kPanels * Lanes::kCount) {
+    const double* panels = panels_.data() + j * d_;
+    for (Index q = 0; q < count; q += kRows) {
+      const Block compute = kBlocks[std::min<Index>(kRows, count - q) - 1];
+      compute(shape.scale, queries.data() + q, panels, d_, out + q * stride + (j - begin), stride);
+    }
+  }
+  if (shape.softcap <= 0.0) return;
+  for (Index q = 0; q < count; ++q) {
+    double* row = out + q * stride;
+    for (Index j = 0; j < end - begin; j += Lanes::kCount) {
+      canonical_softcap(Lanes::load(row + j), shape.softcap).store(row + j);
+    }
+  }
+}
+
+}  // namespace kvbench

@@ -1,0 +1,70 @@
+// Scores of a stripe of rows, gathered per token: what score sums are made of.
+//
+// Rules that differ in nothing but weights per token, decay and gain share one reading of the
+// logits. With y_ij = (x_ij + noise) / temperature, m_i = max_j y_ij and e_ij = exp(y_ij - m_i),
+// rule k gathers from the rows of a stripe
+//
+//   p_kj = sum_i e_ij a_ki,   a_ki = gain decay^(rows of the stripe after i) / sum_j e_ij w_kj.
+//
+// Sums over j are made of eight parts (token modulo 8), each ascending; sums over i ascend; every
+// step is one fused multiply-add. So no bit depends on which rules, rows or tokens are computed
+// together.
+#pragma once
+
+#include <vector>
+
+#include "core/aligned.hpp"
+#include "kernels/kernels.hpp"
+#include "kernels/packed_keys.hpp"
+
+namespace kvbench::cpu {
+
+struct RowRange {
+  Index first;
+  Index last;
+};
+
+// Rules that share y.
+struct RuleFamily {
+  double temperature = 1.0;
+  const LogitNoise* noise = nullptr;    // part of y; null: none
+  std::vector<const ScoreRule*> rules;  // K
+  std::vector<AlignedDoubles> weights;  // [K G] w of rule k and query head g at k G + g, [padded]
+};
+
+class ScoreStripe {
+ public:
+  // `keys` hold tokens [0, n), n beyond the last row asked for.
+  ScoreStripe(const Stream& stream, const PackedKeys& keys, const RuleFamily& family)
+      : stream_(stream), keys_(keys), family_(family) {}
+
+  // p of query head g and the rows of one stripe. Some rows of e at a time: memory O(n).
+  void gather(RowRange rows, int g);
+
+  // p_kj at [j - begin()], tokens [begin(), last row].
+  const double* sums(std::size_t k) const { return sums_[k]; }
+  Index begin() const { return begin_; }
+
+ private:
+  void exponentials(Index row, int g, double* x, Index width) const;
+  void coefficients(RowRange rows, Index stripe_last, Index width);
+  void add(Index rows, Index width);
+
+  const Stream& stream_;
+  const PackedKeys& keys_;
+  const RuleFamily& family_;
+  Index begin_ = 0;   // first token of e and p
+  Index width_ = 0;   // tokens
+  Index stride_ = 0;  // between rows of e
+  AlignedDoubles e_;  // [rows at once, stride]
+  // By rule: w and p from begin_ on; a of the rows at hand, and the parts of its normalisers.
+  std::vector<const double*> weights_;
+  std::vector<double*> sums_;
+  std::vector<double*> factors_;
+  std::vector<double*> parts_;
+  AlignedDoubles sums_memory_;
+  std::vector<double> factors_memory_;
+  AlignedDoubles parts_memory_;
+};
+
+}  // namespace kvbench::cpu

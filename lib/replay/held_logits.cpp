@@ -1,0 +1,53 @@
+#include "replay/held_logits.hpp"
+
+#include <algorithm>
+
+#include "core/parallel.hpp"
+#include "kernels/packed_keys.hpp"
+
+namespace kvbench {
+
+constexpr Index kColumnsPerTask = 16 * PackedKeys::kStep;
+
+void HeldLogits::compute(const Sketch& sketch, Index first, Index last) {
+  column_.resize(static_cast<std::size_t>(stream_.shape.tokens), -1);
+  for (const std::int32_t token : tokens_) column_[static_cast<std::size_t>(token)] = -1;
+  tokens_.clear();
+  const auto add = [&](Index token) {
+    std::int32_t& column = column_[static_cast<std::size_t>(token)];
+    if (column >= 0) return;
+    column = static_cast<std::int32_t>(tokens_.size());
+    tokens_.push_back(static_cast<std::int32_t>(token));
+  };
+  for (const SketchRow& row : sketch.rows()) {
+    if (row.token >= 0) add(row.token);
+  }
+  for (Index token = first; token < last; ++token) add(token);
+
+  const PackedKeys keys(stream_.keys, tokens_);
+  std::vector<const double*> queries;
+  for (Index i = first; i < last; ++i) {
+    for (int g = 0; g < stream_.shape.group; ++g) queries.push_back(stream_.query(g, i));
+  }
+  first_ = first;
+  stride_ = keys.padded();
+  x_.resize(queries.size() * static_cast<std::size_t>(stride_));
+  parallel_for((stride_ + kColumnsPerTask - 1) / kColumnsPerTask, [&](Index t) {
+    const Index begin = t * kColumnsPerTask;
+    keys.logits(stream_.shape, queries, begin, std::min(begin + kColumnsPerTask, stride_),
+                x_.data() + begin, stride_);
+  });
+}
+
+RowLogits HeldLogits::row(Index row) const {
+  RowLogits out;
+  out.row = row;
+  out.lo = stream_.shape.first_visible(row);
+  out.group = stream_.shape.group;
+  out.x = x_.data() + (row - first_) * out.group * stride_;
+  out.stride = stride_;
+  out.column = column_.data();
+  return out;
+}
+
+}  // namespace kvbench

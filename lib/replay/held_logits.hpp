@@ -1,0 +1,35 @@
+// Logits of rows that nobody asks, against the tokens that can be held then, no others.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "algorithms/algorithm.hpp"
+#include "sketch/sketch.hpp"
+
+namespace kvbench {
+
+// For algorithms with Needs::held_only.
+class HeldLogits {
+ public:
+  static constexpr Index kRows = 64;  // at once; more rows mean more tokens that are held no longer
+
+  explicit HeldLogits(const Stream& stream) : stream_(stream) {}
+
+  // Rows [first, last), at most kRows of them, against the tokens of `sketch`, which holds what is
+  // held before row `first`, and the rows' own tokens.
+  void compute(const Sketch& sketch, Index first, Index last);
+
+  // A row of the last call; valid until the next one.
+  RowLogits row(Index row) const;
+
+ private:
+  const Stream& stream_;
+  Index first_ = 0;
+  std::vector<std::int32_t> tokens_;  // the columns
+  std::vector<std::int32_t> column_;  // [n] by token, -1: none
+  Index stride_ = 0;
+  std::vector<double> x_;  // [rows * G, stride]
+};
+
+}  // namespace kvbench

@@ -1,0 +1,91 @@
+#include "replay/shared_work.hpp"
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "algorithms/accumulated_scores.hpp"
+#include "core/parallel.hpp"
+
+namespace kvbench {
+namespace {
+
+class SharedPieces {
+ public:
+  SharedPieces(const Stream& stream, const ReplaySetting& setting,
+               const std::vector<ReplayCell>& cells, const Kernels& kernels)
+      : setting_{stream, setting.prompt, kernels, &setting.rows} {
+    std::map<std::string, SharedWork> work;
+    for (const ReplayCell& cell : cells) {
+      for (SharedWork& piece :
+           cell.algorithm->shared_work(cell.params, stream.shape, setting.prompt, cell.seed)) {
+        work.emplace(piece.key, std::move(piece));
+      }
+    }
+    for (auto& [key, piece] : work) {
+      (piece.prompt_rule ? prompt_scores_ : others_).push_back(std::move(piece));
+    }
+  }
+
+  SharedResults compute() {
+    const Index scores = prompt_scores_.empty() ? 0 : 1;  // all of them at once
+    parallel_for(scores + static_cast<Index>(others_.size()), [&](Index w) {
+      if (w < scores) {
+        compute_prompt_scores();
+        return;
+      }
+      const SharedWork& piece = others_[static_cast<std::size_t>(w - scores)];
+      keep(piece.key, [&] { return piece.compute(setting_); });
+    });
+    return std::move(results_);
+  }
+
+ private:
+  void compute_prompt_scores() {
+    std::vector<ScoreRule> rules;
+    for (const SharedWork& piece : prompt_scores_) {
+      rules.push_back(piece.prompt_rule(setting_.stream));
+    }
+    std::vector<ScoreSums> sums;
+    std::string failure;
+    try {
+      sums = setting_.kernels.score_sums_by(setting_.stream, 0, setting_.prompt, rules);
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    for (std::size_t k = 0; k < rules.size(); ++k) {
+      keep(prompt_scores_[k].key, [&] {
+        if (!failure.empty()) throw CellError(failure);
+        check_prompt_scores(sums[k]);
+        return std::any(std::move(sums[k]));
+      });
+    }
+  }
+
+  void keep(const std::string& key, const std::function<std::any()>& compute) {
+    try {
+      std::any result = compute();
+      const std::lock_guard<std::mutex> lock(mutex_);
+      results_.put(key, std::move(result));
+    } catch (const std::exception& error) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      results_.fail(key, error.what());
+    }
+  }
+
+  SharedSetting setting_;
+  std::vector<SharedWork> prompt_scores_;
+  std::vector<SharedWork> others_;
+  SharedResults results_;
+  std::mutex mutex_;
+};
+
+}  // namespace
+
+SharedResults compute_shared(const Stream& stream, const ReplaySetting& setting,
+                             const std::vector<ReplayCell>& cells, const Kernels& kernels) {
+  return SharedPieces(stream, setting, cells, kernels).compute();
+}
+
+}  // namespace kvbench

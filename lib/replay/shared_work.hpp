@@ -1,0 +1,16 @@
+// What the cells of a group share: each piece of work computed once.
+#pragma once
+
+#include <vector>
+
+#include "algorithms/algorithm.hpp"
+#include "replay/replay.hpp"
+
+namespace kvbench {
+
+// A piece that fails fails the cells that name it, no others. All prompt scores are one piece of
+// work: they share the logits.
+SharedResults compute_shared(const Stream& stream, const ReplaySetting& setting,
+                             const std::vector<ReplayCell>& cells, const Kernels& kernels);
+
+}  // namespace kvbench
