@@ -11,8 +11,8 @@
 
 namespace kvbench {
 
-// Rows [first, last) of a matrix, copied in panels of 8 tokens, dimension-major; tokens past the
-// end are zero.
+// Rows [first, last) of a matrix, copied in panels of 8 tokens, dimension-major; what lies past
+// the last token is of no use.
 class PackedKeys {
  public:
   static constexpr Index kStep = 16;  // tokens are asked for by multiples of this

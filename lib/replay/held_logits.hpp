@@ -12,7 +12,7 @@ namespace kvbench {
 // For algorithms with Needs::held_only.
 class HeldLogits {
  public:
-  static constexpr Index kRows = 64;  // at once; more rows mean more tokens that are held no longer
+  static constexpr Index kRows = 60;  // at once; more rows mean more tokens that are held no longer
 
   explicit HeldLogits(const Stream& stream) : stream_(stream) {}
 
