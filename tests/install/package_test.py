@@ -62,7 +62,7 @@ class Package(unittest.TestCase):
         self.inside("kvbench", "run", "--config", f"{SHARE}/configs/quick.json", "--out", "/quick",
                     "--set", "/select/layers=[0]", "--set", "/seeds=[0]")
         self.inside("kvbench", "export", "--results", "/quick/results.json", "--format", "csv")
-        self.assertIn("AVX2", self.inside("dpkg-query", "-W", "-f", "${Description}", "kvbench"))
+        self.assertIn("Built for x86-64-v3", self.inside("dpkg-query", "-W", "-f", "${Description}", "kvbench"))
         self.inside("apt-get", "purge", "-q", "-y", "kvbench")
         self.assertEqual([str(path) for path in self.root.glob("usr/**/*kvbench*")], [])
 
