@@ -14,6 +14,7 @@
 #include "core/error.hpp"
 #include "core/stop.hpp"
 #include "kernels/kernels.hpp"
+#include "read_ahead.hpp"
 #include "replay/replay.hpp"
 #include "results/atomic_file.hpp"
 #include "results/record.hpp"
@@ -84,12 +85,12 @@ class HeadRun {
         progress_(progress),
         stop_(stop) {}
 
-  void run(int kv_head, GroupTiming& timing) {
+  // Takes the next of the streams, which must be this head's.
+  void run(ReadAhead& streams, GroupTiming& timing) {
     std::unique_ptr<StreamData> data;
     const auto start = Clock::now();
     try {
-      data = execution_.dumps[group_.dump].read_stream(group_.sequence, group_.layer, kv_head,
-                                                       group_.shape.tokens);
+      data = streams.next();
     } catch (const InputError& error) {
       fail_all(error.what());
       return;
@@ -164,6 +165,35 @@ class HeadRun {
   std::atomic<bool>& stop_;
 };
 
+struct HeadWork {
+  std::size_t group = 0;  // index into the plan's
+  int kv_head = 0;
+  std::vector<std::size_t> cells;
+};
+
+// Group by group, head by head.
+std::vector<HeadWork> pending_heads(const Plan& plan, const std::vector<bool>& pending) {
+  std::vector<HeadWork> works;
+  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+    std::map<int, std::vector<std::size_t>> by_head;
+    for (const std::size_t c : plan.groups[g].cells) {
+      if (pending[c]) by_head[plan.cells[c].kv_head].push_back(c);
+    }
+    for (auto& [kv_head, cells] : by_head) works.push_back({g, kv_head, std::move(cells)});
+  }
+  return works;
+}
+
+std::vector<StreamPlace> places_of(const Plan& plan, const std::vector<HeadWork>& works) {
+  std::vector<StreamPlace> places;
+  places.reserve(works.size());
+  for (const HeadWork& work : works) {
+    const PlannedGroup& group = plan.groups[work.group];
+    places.push_back({group.dump, group.sequence, group.layer, work.kv_head, group.shape.tokens});
+  }
+  return places;
+}
+
 void record_skipped(const Execution& execution) {
   for (std::size_t c = 0; c < execution.plan.cells.size(); ++c) {
     const PlannedCell& cell = execution.plan.cells[c];
@@ -217,22 +247,18 @@ std::vector<std::optional<GroupTiming>> execute(const Execution& execution,
   Progress progress(total, execution.quiet);
   std::vector<std::optional<GroupTiming>> timing(execution.plan.groups.size());
   ModelWorks model_works(execution);
+  std::vector<HeadWork> works = pending_heads(execution.plan, pending);
+  ReadAhead streams(execution.dumps, places_of(execution.plan, works));
   const Stoppable stoppable(stop);
   try {
-    for (std::size_t g = 0; g < execution.plan.groups.size(); ++g) {
+    for (auto& [g, kv_head, cells] : works) {
+      throw_if_stopped();
       const PlannedGroup& group = execution.plan.groups[g];
-      std::map<int, std::vector<std::size_t>> by_head;
-      for (const std::size_t c : group.cells) {
-        if (pending[c]) by_head[execution.plan.cells[c].kv_head].push_back(c);
-      }
-      for (auto& [kv_head, cells] : by_head) {
-        throw_if_stopped();
-        if (!timing[g]) timing[g].emplace();
-        progress.at(
-            fmt::format("sequence {} layer {} head {}", group.sequence, group.layer, kv_head));
-        HeadRun(execution, group, std::move(cells), model_works, progress, stop)
-            .run(kv_head, *timing[g]);
-      }
+      if (!timing[g]) timing[g].emplace();
+      progress.at(
+          fmt::format("sequence {} layer {} head {}", group.sequence, group.layer, kv_head));
+      HeadRun(execution, group, std::move(cells), model_works, progress, stop)
+          .run(streams, *timing[g]);
     }
   } catch (const Stopped&) {
     // What no line of the journal tells of is computed when the run goes on.

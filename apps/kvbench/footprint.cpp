@@ -96,6 +96,8 @@ Footprint footprint(const Plan& plan, const PlannedGroup& group, int threads) {
       every_row ? n - static_cast<double>(std::max(group.prompt, shape.first_query)) : scored;
   const double stream =
       8.0 * (n * (d + dv) + heads_per_group * (n - static_cast<double>(shape.first_query)) * d);
+  // Of the head at hand, and of the next one where it is read ahead.
+  const double streams = (threads > 1 ? 2.0 : 1.0) * stream;
   const double reference = 8.0 * scored * (heads_per_group * (dv + 3.0) + 2.0);
   const double logits_of_row = 16.0 * heads_per_group * n;
   const double logits = std::min(visited * logits_of_row, std::max(kLogitBytes, logits_of_row));
@@ -106,7 +108,7 @@ Footprint footprint(const Plan& plan, const PlannedGroup& group, int threads) {
   const bool one_block = visited * logits_of_row <= kLogitBytes;
   const double begun = one_block ? at_work : most_cells;
   const double program = kProgramBytes + kPlannedCellBytes * static_cast<double>(plan.cells.size());
-  out.bytes = program + stream + reference + logits + copies + begun * cell +
+  out.bytes = program + streams + reference + logits + copies + begun * cell +
               shared_bytes(plan, group, fullest->second) +
               model_bytes(plan, group, fullest->second, stream);
 

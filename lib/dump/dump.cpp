@@ -93,6 +93,7 @@ struct Dump::Impl {
   // file that was cut.
   template <class Read>
   auto unchanged(Read read) const {
+    const hdf5::Session session;
     auto result = read();
     if (state_of(file.get(), info.path) == opened) return result;
     throw InputError(info.path +

@@ -56,7 +56,8 @@ struct StreamData {
 };
 
 // An open dump. Every fault of the file throws InputError naming file, dataset or attribute and the
-// remedy; structural faults are all found by the constructor. One thread at a time.
+// remedy; structural faults are all found by the constructor. Several threads may read, one waits
+// for the other.
 class Dump {
  public:
   explicit Dump(const std::string& path);

@@ -152,7 +152,16 @@ void check(herr_t status) {
   if (status < 0) throw Error(last_error());
 }
 
-void silence() {
+namespace {
+
+std::recursive_mutex& library() {
+  static std::recursive_mutex mutex;
+  return mutex;
+}
+
+}  // namespace
+
+Session::Session() : lock_(library()) {
   // At exit the library would close once more what a full disk kept it from closing; 1.10.8 crashes
   // on that. Whatever is open here is closed by its Handle.
   static const herr_t once = H5dont_atexit();
@@ -161,14 +170,14 @@ void silence() {
 }
 
 Handle open_file(const std::string& path, Access access) {
-  silence();
+  const Session session;
   const Handle properties = access_properties();
   return Handle(H5Fopen(path.c_str(), access == Access::kRead ? H5F_ACC_RDONLY : H5F_ACC_RDWR,
                         properties.get()));
 }
 
 Handle create_file(const std::string& path) {
-  silence();
+  const Session session;
   const Handle properties = access_properties();
   const Handle creation(H5Pcreate(H5P_FILE_CREATE));
   check(H5Pset_obj_track_times(creation.get(), false));
@@ -197,7 +206,6 @@ Handle open_group(hid_t parent, const std::string& name) {
 }
 
 Handle create_group(hid_t parent, const std::string& name) {
-  silence();  // rows are written by whichever thread finished a cell
   const Handle properties(H5Pcreate(H5P_GROUP_CREATE));
   check(H5Pset_obj_track_times(properties.get(), false));
   return Handle(H5Gcreate2(parent, name.c_str(), H5P_DEFAULT, properties.get(), H5P_DEFAULT));

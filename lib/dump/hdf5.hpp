@@ -4,6 +4,7 @@
 #include <hdf5.h>
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -46,8 +47,16 @@ class Handle {
 // Throws Error when `status`, the result of an HDF5 call, says that the call failed.
 void check(herr_t status);
 
-// From here on failed calls of this thread print nothing; they are reported by Error.
-void silence();
+// Held while several calls belong together and other threads may use the library too: it is
+// commonly built without locks of its own. Nests within a thread. Failed calls of this thread print
+// nothing from then on; they are reported by Error.
+class Session {
+ public:
+  Session();
+
+ private:
+  std::unique_lock<std::recursive_mutex> lock_;
+};
 
 enum class Access { kRead, kReadWrite };
 Handle open_file(const std::string& path, Access access);

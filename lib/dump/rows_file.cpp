@@ -233,6 +233,7 @@ RowsFile::RowsFile(RowsFile&&) noexcept = default;
 RowsFile& RowsFile::operator=(RowsFile&&) noexcept = default;
 
 const std::string& RowsFile::begin() {
+  const hdf5::Session session;
   try {
     impl_->begin();
   } catch (const hdf5::Error& error) {
@@ -242,6 +243,7 @@ const std::string& RowsFile::begin() {
 }
 
 void RowsFile::write(const std::string& cell_id, int group, const RowErrors& errors) {
+  const hdf5::Session session;
   begin();
   impl_->journal->append(cell_id, {group, errors});
   try {
@@ -253,6 +255,7 @@ void RowsFile::write(const std::string& cell_id, int group, const RowErrors& err
 }
 
 bool RowsFile::has(const std::string& cell_id) const {
+  const hdf5::Session session;
   return has_cell(impl_->file.get(), cell_id);
 }
 

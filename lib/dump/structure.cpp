@@ -450,7 +450,7 @@ hdf5::Handle open_dump_file(const std::string& path) {
         fmt::format("{}: cannot be opened ({}); check the path", path, std::strerror(errno)));
   }
   probe.close();
-  hdf5::silence();
+  const hdf5::Session session;
   if (H5Fis_hdf5(path.c_str()) <= 0) {
     throw InputError(path + ": not an HDF5 file; dumps are made as data/README.md shows");
   }
