@@ -81,7 +81,8 @@ Footprint footprint(const Plan& plan, const PlannedGroup& group, int threads) {
     const PlannedCell& cell = plan.cells[c];
     if (cell.skip_reason) continue;
     cells_of_head[cell.kv_head].push_back(c);
-    every_row = every_row || cell.algorithm->needs(*cell.params).row_logits;
+    const Needs needs = cell.algorithm->needs(*cell.params);
+    every_row = every_row || (needs.row_logits && !needs.held_only);
   }
   Footprint out;
   if (cells_of_head.empty()) return out;

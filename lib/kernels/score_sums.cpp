@@ -10,8 +10,8 @@
 namespace kvbench::cpu {
 namespace {
 
-constexpr Index kTasksPerThread = 8;       // between two joins, as far as
-constexpr Index kWaitingBytes = 64 << 20;  // what waits for them
+constexpr Index kTasksPerThread = 8;       // between two joins, fewer where their sums take more
+constexpr Index kWaitingBytes = 16 << 20;  // than this
 constexpr std::size_t kRulesAtOnce = 64;
 
 // w_j = exp(noise / temperature) per query head, 1 where the rule has no such weights.
