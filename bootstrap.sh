@@ -235,19 +235,19 @@ bench() {
     --dump "${KVBENCH_BENCH_DUMP:-data/smollm2-constitution.h5}" "$@"
 }
 
-# GCC's address and undefined-behaviour sanitizers over what reads and writes files, then clang's
-# thread sanitizer over what runs on several threads: what fits into CI. With `all` every test that is
-# neither slow nor statistical, and the whole program on several threads.
+# Address and undefined-behaviour sanitizers over what reads and writes files and what computes, then
+# the thread sanitizer over what runs on several threads: what fits into CI. With `all` every test that
+# is neither slow nor statistical, and the whole program on several threads.
 sanitize() {
   packages+=("${clang_packages[@]}")
   deps
-  local address=(kvbench test-dump test-kernels test-results test-sweep fuzz-targets)
-  local thread=(test-conformance test-kernels test-replay test-results)
-  local address_tests='^(cli_commands|cli_failing_place|dump|fuzz_.*|kernels|results|sweep)$'
-  local thread_tests='^(conformance|kernels|replay|results)$'
+  local address=(kvbench fuzz-targets test-{dump,kernels,metrics,replay,results,sketch,sweep})
+  local thread=(test-{conformance,kernels,replay})
+  local address_tests='^(cli_commands|cli_failing_place|fuzz_.*|dump|kernels|metrics|replay|results|sketch|sweep)$'
+  local thread_tests='^(conformance|kernels|replay)$'
   if [[ ${1:-} == all ]]; then
     address=(all) address_tests=.
-    thread=("${thread[@]}" kvbench) thread_tests=.
+    thread=("${thread[@]}" test-results kvbench) thread_tests=.
   fi
   cmake --preset sanitize >&2
   cmake --build --preset sanitize --target "${address[@]}" >&2

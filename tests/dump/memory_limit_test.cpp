@@ -16,7 +16,7 @@ using namespace kvbench;
 
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef KVBENCH_SANITIZED
 constexpr bool kLimitWorks = false;  // sanitizers reserve address space of their own
 #else
 constexpr bool kLimitWorks = true;
