@@ -13,162 +13,143 @@ namespace {
 // Below this the shared shift may have cost the sketch's own rows their digits.
 constexpr double kSafeDenominator = 1e-250;
 
-double dot(const std::vector<double>& a, const std::vector<double>& b) {
-  const Index n = static_cast<Index>(a.size());
-  Lanes sum = Lanes::all(0.0);
-  Index i = 0;
-  for (; i + Lanes::kCount <= n; i += Lanes::kCount) {
-    sum = Lanes::fma(Lanes::load(a.data() + i), Lanes::load(b.data() + i), sum);
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
+
+// Calls visit(token) for the tokens of `groups`, ascending.
+template <class Visit>
+void for_each_token(const std::vector<std::int32_t>& groups, const Visit& visit) {
+  for (const std::int32_t g : groups) {
+    const auto first = static_cast<std::size_t>(g) * Lanes::kCount;
+    for (std::size_t j = first; j < first + Lanes::kCount; ++j) visit(j);
   }
-  double total = sum.sum();
-  for (; i < n; ++i) {
-    total = std::fma(a[static_cast<std::size_t>(i)], b[static_cast<std::size_t>(i)], total);
-  }
-  return total;
 }
 
 }  // namespace
 
+Lanes Estimator::Exponentials::group(Index g) const {
+  const Index start = g * Lanes::kCount;
+  const Index end = start + Lanes::kCount;
+  if (start >= first && end <= last) return Lanes::load(e + start);
+  alignas(64) double some[Lanes::kCount] = {};
+  for (Index j = std::max(first, start); j < std::min(last, end); ++j) some[j - start] = e[j];
+  return Lanes::load(some);
+}
+
 Estimator::Estimator(const Stream& stream)
-    : stream_(stream),
-      place_of_(static_cast<std::size_t>(stream.shape.tokens), -1),
-      sums_(stream.values) {}
+    : stream_(stream), weights_(stream.shape.tokens), sums_(stream.values) {}
 
 void Estimator::take(const Sketch& sketch) {
-  for (const std::int32_t token : tokens_) place_of_[static_cast<std::size_t>(token)] = -1;
-  tokens_.clear();
-  w_num_.clear();
-  w_den_.clear();
-  value_held_.clear();
-  merged_.clear();
   sketch_ = &sketch;
-  rows_are_tokens_ = true;
+  weights_.take(sketch);
+  if (!sketch.cache_positions) return;
+  held_.clear();
   for (const SketchRow& row : sketch.rows()) {
-    if (row.token < 0) continue;
-    std::int32_t& place = place_of_[static_cast<std::size_t>(row.token)];
-    if (place < 0) {
-      place = static_cast<std::int32_t>(tokens_.size());
-      tokens_.push_back(row.token);
-      w_num_.push_back(0.0);
-      w_den_.push_back(0.0);
-      value_held_.push_back(0.0);
-    }
-    const auto at = static_cast<std::size_t>(place);
-    w_den_[at] += row.w_den;
-    const double w_num = row.scaled ? row.w_num * sketch.numerator_scale : row.w_num;
-    if (row.merged_value >= 0) {
-      merged_.push_back({row.token, row.merged_value, w_num});
-      rows_are_tokens_ = false;
-    } else {
-      w_num_[at] += w_num;
-      if (row.holds_value) value_held_[at] = 1.0;
-    }
+    if (row.token >= 0) held_.push_back(row.token);
   }
-  w_log_.resize(w_den_.size());
-  double last_w = 1.0;  // most tokens weigh the same
-  double last_log = 0.0;
-  for (std::size_t i = 0; i < w_den_.size(); ++i) {
-    if (w_den_[i] != last_w) {
-      last_w = w_den_[i];
-      last_log = last_w > 0.0 ? last_w * std::log(last_w) : 0.0;
-    }
-    w_log_[i] = last_log;
-  }
-  e_.resize(tokens_.size());
-  coefficients_.resize(tokens_.size());
 }
 
-double Estimator::shift_for(const QueryRow& query) const {
+double Estimator::sum(const std::vector<std::int32_t>& groups, const double* weights,
+                      const Exponentials& e) const {
+  Lanes sum = Lanes::all(0.0);
+  for (const std::int32_t g : groups) {
+    sum = Lanes::fma(Lanes::load(weights + Index{g} * Lanes::kCount), e.group(g), sum);
+  }
+  return sum.sum();
+}
+
+Estimator::Exponentials Estimator::of_row(const QueryRow& query) const {
+  return {query.e, stream_.shape.first_visible(query.row), query.row + 1, query.max_logit};
+}
+
+template <class Counts>
+Estimator::Exponentials Estimator::own_exponentials(const double* x, double least,
+                                                    const Counts& counts) {
+  double shift = least;
+  for_each_token(weights_.groups(), [&](std::size_t j) {
+    if (counts(j)) shift = std::max(shift, x[j]);
+  });
+  own_.assign(static_cast<std::size_t>(stream_.shape.tokens), 0.0);
+  if (std::isfinite(shift)) {
+    for_each_token(weights_.groups(), [&](std::size_t j) {
+      if (counts(j)) own_[j] = canonical_exp(x[j] - shift);
+    });
+  }
+  return {own_.data(), 0, stream_.shape.tokens, shift};
+}
+
+Estimator::Exponentials Estimator::exponentials(const QueryRow& query) {
+  const auto weighs = [&](std::size_t j) {
+    return weights_.num()[j] != 0.0 || weights_.den()[j] != 0.0;
+  };
+  if (sketch_->cache_positions) {
+    cache_position_logits(stream_, query.row, query.head, held_, turned_);
+    turned_of_.resize(static_cast<std::size_t>(stream_.shape.tokens));
+    for (std::size_t p = 0; p < held_.size(); ++p) {
+      turned_of_[static_cast<std::size_t>(held_[p])] = turned_[p];
+    }
+    return own_exponentials(turned_of_.data(), kNothing, weighs);
+  }
+  const Exponentials shared = of_row(query);
   // An exact sum holds the row's largest logit.
-  if (sketch_->exact_numerator || sketch_->exact_denominator) return query.max_logit;
-  double denominator = 0.0;
-  for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    denominator += w_den_[i] * query.e[tokens_[i]];
-    if (denominator >= kSafeDenominator) return query.max_logit;
+  if (sketch_->exact_numerator || sketch_->exact_denominator) return shared;
+  for (const std::int32_t g : weights_.groups()) {
+    const Lanes w = Lanes::load(weights_.den() + Index{g} * Lanes::kCount);
+    if ((w * shared.group(g)).largest() >= kSafeDenominator) return shared;
   }
-  double shift = -std::numeric_limits<double>::infinity();
-  for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    if (w_num_[i] != 0.0 || w_den_[i] != 0.0) shift = std::max(shift, query.x[tokens_[i]]);
+  double least = kNothing;
+  for (const TokenWeights::Merged& row : weights_.merged()) {
+    if (row.w_num != 0.0) least = std::max(least, query.x[row.token]);
   }
-  for (const MergedRow& row : merged_) {
-    if (row.w_num != 0.0) shift = std::max(shift, query.x[row.token]);
-  }
-  return std::isfinite(shift) ? shift : query.max_logit;
-}
-
-std::optional<double> Estimator::divergence(const QueryRow& query, double shift, double tau) const {
-  if (tau < kSafeDenominator) {  // the shift is far above these rows: one of their own
-    shift = -std::numeric_limits<double>::infinity();
-    for (std::size_t i = 0; i < tokens_.size(); ++i) {
-      if (w_den_[i] != 0.0) shift = std::max(shift, query.x[tokens_[i]]);
-    }
-    if (!std::isfinite(shift)) return std::nullopt;
-    std::vector<double> e(tokens_.size());
-    for (std::size_t i = 0; i < tokens_.size(); ++i) {
-      if (w_den_[i] != 0.0) e[i] = canonical_exp(query.x[tokens_[i]] - shift);
-    }
-    return divergence_of(query, e, shift);
-  }
-  return divergence_of(query, e_, shift);
-}
-
-double Estimator::divergence_of(const QueryRow& query, const std::vector<double>& e,
-                                double shift) const {
-  const double tau = dot(w_den_, e);
-  double turn = 0.0;  // sum p^ (x' - x): what attending at other positions adds
-  if (sketch_->cache_positions) {
-    for (std::size_t i = 0; i < tokens_.size(); ++i) {
-      turn += w_den_[i] * e[i] / tau * (turned_[i] - query.x[tokens_[i]]);
-    }
-  }
-  const double log_ratio =
-      std::log(tau) + shift - query.exact_max - std::log(query.exact_normalizer);
-  return std::max(0.0, dot(w_log_, e) / tau - log_ratio + turn);
-}
-
-// Fills e_ and returns the shift.
-double Estimator::exponentials(const QueryRow& query) {
-  if (sketch_->cache_positions) {
-    cache_position_logits(stream_, query.row, query.head, tokens_, turned_);
-    double shift = -std::numeric_limits<double>::infinity();
-    for (const double x : turned_) shift = std::max(shift, x);
-    for (std::size_t i = 0; i < tokens_.size(); ++i) e_[i] = canonical_exp(turned_[i] - shift);
-    return shift;
-  }
-  const double shift = shift_for(query);
-  if (shift == query.max_logit) {
-    for (std::size_t i = 0; i < tokens_.size(); ++i) e_[i] = query.e[tokens_[i]];
-  } else {
-    for (std::size_t i = 0; i < tokens_.size(); ++i) {
-      e_[i] = canonical_exp(query.x[tokens_[i]] - shift);
-    }
-  }
-  return shift;
+  const Exponentials own = own_exponentials(query.x, least, weighs);
+  return std::isfinite(own.shift) ? own : shared;
 }
 
 // Of the exact distribution, whatever positions the sketch attends at.
-double Estimator::kept_mass(const QueryRow& query, double shift) const {
-  const bool own = !sketch_->cache_positions;
-  double kept = 0.0;
-  if (own) {
-    kept = dot(value_held_, e_);
-  } else {
-    for (std::size_t i = 0; i < tokens_.size(); ++i) kept += value_held_[i] * query.e[tokens_[i]];
+double Estimator::kept_mass(const QueryRow& query) const {
+  return sum(weights_.value_groups(), weights_.held(), of_row(query)) *
+         std::exp(query.max_logit - query.exact_max) / query.exact_normalizer;
+}
+
+std::optional<double> Estimator::divergence(const QueryRow& query, Exponentials e, double tau) {
+  const double* x = sketch_->cache_positions ? turned_of_.data() : query.x;
+  if (tau < kSafeDenominator) {  // the shift is far above these rows: one of their own
+    e = own_exponentials(x, kNothing, [&](std::size_t j) { return weights_.den()[j] != 0.0; });
+    if (!std::isfinite(e.shift)) return std::nullopt;
+    tau = sum(weights_.groups(), weights_.den(), e);
   }
-  return kept * std::exp((own ? shift : query.max_logit) - query.exact_max) /
-         query.exact_normalizer;
+  double turn = 0.0;  // sum p^ (x' - x): what attending at other positions adds
+  if (sketch_->cache_positions) {
+    for (const std::int32_t token : held_) {
+      const auto j = static_cast<std::size_t>(token);
+      turn += weights_.den()[j] * e.e[j] / tau * (turned_of_[j] - query.x[j]);
+    }
+  }
+  const double log_ratio =
+      std::log(tau) + e.shift - query.exact_max - std::log(query.exact_normalizer);
+  return std::max(0.0, sum(weights_.groups(), weights_.log(), e) / tau - log_ratio + turn);
 }
 
 void Estimator::ask(const QueryRow& query) {
-  const double shift = exponentials(query);
-  const double tau = dot(w_den_, e_);
-  double numerator_sum = dot(w_num_, e_);
-  for (std::size_t i = 0; i < tokens_.size(); ++i) coefficients_[i] = w_num_[i] * e_[i];
+  const Exponentials e = exponentials(query);
+  const double shift = e.shift;
+  const double tau = sum(weights_.groups(), weights_.den(), e);
+  double numerator_sum = sum(weights_.value_groups(), weights_.num(), e);
+  const bool rows_are_tokens = weights_.merged().empty();
+  tokens_.clear();
+  coefficients_.clear();
+  if (!sketch_->exact_numerator) {
+    for_each_token(weights_.value_groups(), [&](std::size_t j) {
+      const double w = weights_.num()[j];
+      if (w == 0.0) return;
+      tokens_.push_back(static_cast<std::int32_t>(j));
+      coefficients_.push_back(w * e.e[j]);
+    });
+  }
 
   Question& question = questions_.emplace_back();
   Estimate& out = question.estimate;
-  if (!merged_.empty()) out.numerator.assign(static_cast<std::size_t>(stream_.shape.dv), 0.0);
-  for (const MergedRow& row : merged_) {
+  if (!rows_are_tokens) out.numerator.assign(static_cast<std::size_t>(stream_.shape.dv), 0.0);
+  for (const TokenWeights::Merged& row : weights_.merged()) {
     const double c = row.w_num * canonical_exp(query.x[row.token] - shift);
     numerator_sum += c;
     const std::vector<double>& value = sketch_->merged_values[static_cast<std::size_t>(row.value)];
@@ -181,14 +162,13 @@ void Estimator::ask(const QueryRow& query) {
   question.exact_numerator = sketch_->exact_numerator;
   question.to_exact = std::exp(shift - query.exact_max);
   question.from_exact = std::exp(query.exact_max - shift);
-  out.rows_are_tokens = rows_are_tokens_;
-  if (rows_are_tokens_) out.kl_divergence = divergence(query, shift, tau);
+  out.rows_are_tokens = rows_are_tokens;
+  if (rows_are_tokens) out.kl_divergence = divergence(query, e, tau);
   if (sketch_->exact_numerator) {
     out.kept_mass = 1.0;
     numerator_sum = z * question.from_exact;
-    coefficients_.assign(coefficients_.size(), 0.0);
-  } else if (rows_are_tokens_) {
-    out.kept_mass = kept_mass(query, shift);
+  } else if (rows_are_tokens) {
+    out.kept_mass = kept_mass(query);
   }
   question.tau = sketch_->exact_denominator ? z * question.from_exact : tau;
   out.empty_denominator = !(question.tau > 0.0);

@@ -6,8 +6,10 @@
 #include <optional>
 #include <vector>
 
+#include "core/lanes.hpp"
 #include "core/stream.hpp"
 #include "sketch/sketch.hpp"
+#include "sketch/token_weights.hpp"
 #include "sketch/weighted_values.hpp"
 
 namespace kvbench {
@@ -63,33 +65,36 @@ class Estimator {
     double to_exact = 0.0;    // from this shift to that of the exact sums
     double from_exact = 0.0;  // and back
   };
-  struct MergedRow {
-    std::int32_t token;
-    std::int32_t value;
-    double w_num;
+  // exp(x - shift) by token, nothing outside of [first, last).
+  struct Exponentials {
+    const double* e = nullptr;
+    Index first = 0;
+    Index last = 0;
+    double shift = 0.0;
+
+    Lanes group(Index g) const;  // of eight tokens, zeros outside
   };
 
-  double shift_for(const QueryRow& query) const;
-  double exponentials(const QueryRow& query);
-  double kept_mass(const QueryRow& query, double shift) const;
-  // KL(p^ || p); none where no row weighs anything. `tau`: the denominator under `shift`.
-  std::optional<double> divergence(const QueryRow& query, double shift, double tau) const;
-  double divergence_of(const QueryRow& query, const std::vector<double>& e, double shift) const;
+  Exponentials of_row(const QueryRow& query) const;
+  Exponentials exponentials(const QueryRow& query);
+  // Under a shift of their own: the largest x of the tokens that `counts` says and of `least`.
+  template <class Counts>
+  Exponentials own_exponentials(const double* x, double least, const Counts& counts);
+  double sum(const std::vector<std::int32_t>& groups, const double* weights,
+             const Exponentials& e) const;
+  double kept_mass(const QueryRow& query) const;
+  // KL(p^ || p); none where no row weighs anything. `tau`: the denominator under e's shift.
+  std::optional<double> divergence(const QueryRow& query, Exponentials e, double tau);
 
   const Stream& stream_;
   const Sketch* sketch_ = nullptr;
-  // One entry per distinct token of the sketch, in order of first appearance.
-  std::vector<std::int32_t> tokens_;
-  std::vector<double> w_num_;
-  std::vector<double> w_den_;
-  std::vector<double> w_log_;           // w_den log(w_den)
-  std::vector<double> value_held_;      // 1 or 0
-  std::vector<MergedRow> merged_;       // rows whose value is no token's own
-  std::vector<std::int32_t> place_of_;  // by token, -1 where absent
-  std::vector<double> turned_;          // logits by entry, only with cache positions
-  std::vector<double> e_;               // exp(x - shift) by entry
-  std::vector<double> coefficients_;    // w_num e by entry
-  bool rows_are_tokens_ = true;
+  TokenWeights weights_;
+  std::vector<std::int32_t> held_;    // the sketch's tokens in order, only with cache positions
+  std::vector<double> turned_;        // their logits at these positions
+  std::vector<double> turned_of_;     // the same by token
+  std::vector<double> own_;           // by token: exponentials under a shift of their own
+  std::vector<std::int32_t> tokens_;  // that have a numerator weight
+  std::vector<double> coefficients_;  // w_num e of those
 
   WeightedValues sums_;
   std::vector<Question> questions_;

@@ -1,8 +1,15 @@
 #include "sketch/sketch.hpp"
 
 #include <algorithm>
+#include <atomic>
 
 namespace kvbench {
+
+void ChangeLog::begin_anew() {
+  static std::atomic<std::uint64_t> eras{0};
+  era_ = ++eras;
+  positions_.clear();
+}
 
 void Sketch::count(const SketchRow& row, Index sign) {
   if (row.token < 0) return;
@@ -16,6 +23,7 @@ void Sketch::count(const SketchRow& row, Index sign) {
 Index Sketch::add(const SketchRow& row) {
   rows_.push_back(row);
   count(row, 1);
+  changes_.note(size() - 1, size());
   return size() - 1;
 }
 
@@ -28,12 +36,14 @@ void Sketch::replace(Index position, const SketchRow& row) {
   count(old, -1);
   old = row;
   count(old, 1);
+  changes_.note(position, size());
 }
 
 void Sketch::set_weights(Index position, double w_num, double w_den) {
   SketchRow& row = rows_[static_cast<std::size_t>(position)];
   row.w_num = w_num;
   row.w_den = w_den;
+  changes_.note(position, size());
 }
 
 void Sketch::erase(Index position) { erase(position, position + 1); }
@@ -41,11 +51,13 @@ void Sketch::erase(Index position) { erase(position, position + 1); }
 void Sketch::erase(Index first, Index last) {
   for (Index i = first; i < last; ++i) count((*this)[i], -1);
   rows_.erase(rows_.begin() + first, rows_.begin() + last);
+  changes_.begin_anew();
 }
 
 void Sketch::clear() {
   rows_.clear();
   held_ = Holdings{};
+  changes_.begin_anew();
 }
 
 Holdings Sketch::holdings() const {

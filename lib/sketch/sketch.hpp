@@ -40,6 +40,43 @@ struct Holdings {
   bool operator==(const Holdings&) const = default;
 };
 
+// Which positions changed, for readers that keep what they made of the rows. Copies begin anew, so
+// that no reader takes one sketch for another.
+class ChangeLog {
+ public:
+  struct Mark {
+    std::uint64_t era = 0;  // none has this number
+    std::size_t length = 0;
+  };
+
+  ChangeLog() { begin_anew(); }
+  ChangeLog(const ChangeLog&) : ChangeLog() {}
+  ChangeLog& operator=(const ChangeLog&) {
+    begin_anew();
+    return *this;
+  }
+
+  // Positions mean other rows than before, or too many changed to be listed.
+  void begin_anew();
+  // The row at `position` of `rows` changed or is new.
+  void note(Index position, Index rows) {
+    if (static_cast<Index>(positions_.size()) > rows + kAtLeast) begin_anew();
+    positions_.push_back(static_cast<std::int32_t>(position));
+  }
+  Mark now() const { return {era_, positions_.size()}; }
+  // All changes of the era that `mark` is of, which `mark.length` of them precede; null where that
+  // era is over.
+  const std::vector<std::int32_t>* since(const Mark& mark) const {
+    return mark.era == era_ ? &positions_ : nullptr;
+  }
+
+ private:
+  static constexpr Index kAtLeast = 64;
+
+  std::uint64_t era_ = 0;
+  std::vector<std::int32_t> positions_;  // with repetitions
+};
+
 class Sketch {
  public:
   // Appends a row and returns its position.
@@ -56,6 +93,7 @@ class Sketch {
     return rows_[static_cast<std::size_t>(position)];
   }
   const std::vector<SketchRow>& rows() const { return rows_; }
+  const ChangeLog& changes() const { return changes_; }
 
   // The w_num of `scaled` rows is multiplied by this (SubGen's slots: mu), so that a common factor
   // can change each step.
@@ -79,6 +117,7 @@ class Sketch {
 
   std::vector<SketchRow> rows_;
   Holdings held_;
+  ChangeLog changes_;
 };
 
 // Number of different stream tokens of which the sketch holds anything.

@@ -45,15 +45,15 @@ void add_tail(ConstMatrix values, const std::int32_t* tokens, Index count, Index
 WeightedValues::WeightedValues(ConstMatrix values)
     : values_(values), place_of_(static_cast<std::size_t>(values.rows), -1) {}
 
-void WeightedValues::add(const std::vector<std::int32_t>& tokens, const std::vector<double>& c) {
+void WeightedValues::add(const std::int32_t* tokens, const double* c, Index count) {
   std::vector<Entry> entries;
   if (!spare_.empty()) {
     entries = std::move(spare_.back());
     spare_.pop_back();
     entries.clear();
   }
-  entries.reserve(tokens.size());
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
+  entries.reserve(static_cast<std::size_t>(count));
+  for (Index i = 0; i < count; ++i) {
     if (c[i] != 0.0) entries.push_back({tokens[i], c[i]});
   }
   entries_.push_back(std::move(entries));

@@ -16,7 +16,10 @@ class WeightedValues {
   explicit WeightedValues(ConstMatrix values);
 
   // One more question: coefficient c[i] for token tokens[i], distinct tokens.
-  void add(const std::vector<std::int32_t>& tokens, const std::vector<double>& c);
+  void add(const std::int32_t* tokens, const double* c, Index count);
+  void add(const std::vector<std::int32_t>& tokens, const std::vector<double>& c) {
+    add(tokens.data(), c.data(), static_cast<Index>(tokens.size()));
+  }
   Index questions() const { return static_cast<Index>(entries_.size()); }
 
   // [questions, dv]; the questions are forgotten.

@@ -114,6 +114,7 @@ void BM_subgen_answers(benchmark::State& state) {
       query.exact_output = exact.outputs.data() + static_cast<Index>(r) * kDimension;
       query.exact_max = exact.max_logit[r];
       query.exact_normalizer = exact.normalizer[r];
+      query.row = exact.rows[r];
       estimator.ask(query);
       if (estimator.questions() < 48 && r + 1 < kRows) continue;
       estimator.answer(

@@ -1,0 +1,191 @@
+#include "sketch/token_weights.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace kvbench {
+namespace {
+
+Index groups_of(Index tokens) { return (tokens + Lanes::kCount - 1) / Lanes::kCount; }
+
+std::vector<double> zeros(Index tokens) {
+  return std::vector<double>(static_cast<std::size_t>(groups_of(tokens) * Lanes::kCount), 0.0);
+}
+
+// sum + low grows by x, low takes what rounding takes from the sum (Knuth's two-sum).
+void add_exactly(double x, double& sum, double& low) {
+  const double grown = sum + x;
+  const double part = grown - sum;
+  low += (sum - (grown - part)) + (x - part);
+  sum = grown;
+}
+
+std::size_t group_of(std::size_t token) { return token / Lanes::kCount; }
+
+}  // namespace
+
+void TokenWeights::Groups::settle() {
+  if (!more_) return;
+  list_.clear();
+  for (std::size_t w = 0; w < bits_.size(); ++w) {
+    for (std::uint64_t bits = bits_[w]; bits != 0; bits &= bits - 1) {
+      list_.push_back(static_cast<std::int32_t>(64 * w) + std::countr_zero(bits));
+    }
+  }
+  more_ = false;
+}
+
+void TokenWeights::Groups::clear() {
+  for (const std::int32_t g : list_) bits_[static_cast<std::size_t>(g) / 64] = 0;
+  list_.clear();
+  more_ = false;
+}
+
+TokenWeights::TokenWeights(Index tokens)
+    : den_(zeros(tokens)),
+      num_(den_),
+      plain_(den_),
+      scaled_(den_),
+      scaled_low_(den_),
+      log_(den_),
+      held_(den_),
+      groups_(groups_of(tokens)),
+      value_groups_(groups_of(tokens)),
+      first_(static_cast<std::size_t>(tokens), -1) {}
+
+void TokenWeights::take(const Sketch& sketch) {
+  const std::vector<std::int32_t>* changes = sketch.changes().since(taken_);
+  if (changes == nullptr || !merged_.empty()) {
+    linked_ = false;
+    sum_all(sketch);
+  } else if (!linked_) {
+    link_all(sketch);
+    sum_all(sketch);
+  } else {
+    sum_changed(sketch, *changes, taken_.length);
+  }
+  groups_.settle();
+  value_groups_.settle();
+  for (const std::int32_t g : value_groups_.list()) {
+    const auto first = static_cast<std::size_t>(g) * Lanes::kCount;
+    for (std::size_t j = first; j < first + Lanes::kCount; ++j) {
+      num_[j] = std::fma(scaled_[j] + scaled_low_[j], sketch.numerator_scale, plain_[j]);
+    }
+  }
+  taken_ = sketch.changes().now();
+}
+
+void TokenWeights::forget() {
+  for (const std::int32_t g : groups_.list()) {
+    const auto first = static_cast<std::ptrdiff_t>(g) * Lanes::kCount;
+    for (auto* all : {&den_, &num_, &plain_, &scaled_, &scaled_low_, &log_, &held_}) {
+      std::fill_n(all->begin() + first, Lanes::kCount, 0.0);
+    }
+  }
+  groups_.clear();
+  value_groups_.clear();
+  merged_.clear();
+}
+
+void TokenWeights::add(const SketchRow& row) {
+  const auto token = static_cast<std::size_t>(row.token);
+  groups_.add(group_of(token));
+  den_[token] += row.w_den;
+  if (row.merged_value >= 0) return;
+  if (row.w_num != 0.0 || row.holds_value) value_groups_.add(group_of(token));
+  if (row.scaled) {
+    add_exactly(row.w_num, scaled_[token], scaled_low_[token]);
+  } else {
+    plain_[token] += row.w_num;
+  }
+  if (row.holds_value) held_[token] = 1.0;
+}
+
+void TokenWeights::finish(std::size_t token) {
+  const double w = den_[token];
+  if (w != last_weight_) {
+    last_weight_ = w;
+    last_log_ = w > 0.0 ? w * std::log(w) : 0.0;
+  }
+  log_[token] = last_log_;
+}
+
+void TokenWeights::sum_all(const Sketch& sketch) {
+  forget();
+  for (const SketchRow& row : sketch.rows()) {
+    if (row.token < 0) continue;
+    add(row);
+    if (row.merged_value >= 0) {
+      merged_.push_back({row.token, row.merged_value,
+                         row.scaled ? row.w_num * sketch.numerator_scale : row.w_num});
+    }
+  }
+  groups_.settle();
+  for (const std::int32_t g : groups_.list()) {
+    const auto first = static_cast<std::size_t>(g) * Lanes::kCount;
+    for (std::size_t j = first; j < first + Lanes::kCount; ++j) finish(j);
+  }
+}
+
+void TokenWeights::link_all(const Sketch& sketch) {
+  std::fill(first_.begin(), first_.end(), -1);
+  const std::vector<SketchRow>& rows = sketch.rows();
+  token_of_.assign(rows.size(), -1);
+  next_.assign(rows.size(), -1);
+  for (Index p = sketch.size() - 1; p >= 0; --p) link(p, sketch[p].token);
+  linked_ = true;
+}
+
+void TokenWeights::link(Index position, std::int32_t token) {
+  const auto at = static_cast<std::size_t>(position);
+  token_of_[at] = token;
+  if (token < 0) return;
+  std::int32_t* from = &first_[static_cast<std::size_t>(token)];
+  while (*from >= 0 && *from < position) from = &next_[static_cast<std::size_t>(*from)];
+  next_[at] = *from;
+  *from = static_cast<std::int32_t>(position);
+}
+
+void TokenWeights::unlink(Index position) {
+  const auto at = static_cast<std::size_t>(position);
+  if (token_of_[at] < 0) return;
+  std::int32_t* from = &first_[static_cast<std::size_t>(token_of_[at])];
+  while (*from != position) from = &next_[static_cast<std::size_t>(*from)];
+  *from = next_[at];
+  token_of_[at] = -1;
+}
+
+void TokenWeights::sum_changed(const Sketch& sketch, const std::vector<std::int32_t>& positions,
+                               std::size_t first) {
+  const auto rows = static_cast<std::size_t>(sketch.size());
+  token_of_.resize(rows, -1);
+  next_.resize(rows, -1);
+  dirty_.clear();
+  for (std::size_t c = first; c < positions.size(); ++c) {
+    const std::int32_t p = positions[c];
+    const SketchRow& row = sketch[p];
+    if (row.merged_value >= 0) {
+      linked_ = false;
+      sum_all(sketch);
+      return;
+    }
+    const std::int32_t before = token_of_[static_cast<std::size_t>(p)];
+    if (before != row.token) {
+      if (before >= 0) dirty_.push_back(before);
+      unlink(p);
+      link(p, row.token);
+    }
+    if (row.token >= 0) dirty_.push_back(row.token);
+  }
+  for (const std::int32_t token : dirty_) {
+    const auto at = static_cast<std::size_t>(token);
+    den_[at] = plain_[at] = scaled_[at] = scaled_low_[at] = num_[at] = held_[at] = 0.0;
+    for (std::int32_t p = first_[at]; p >= 0; p = next_[static_cast<std::size_t>(p)]) {
+      add(sketch[p]);
+    }
+    finish(at);
+  }
+}
+
+}  // namespace kvbench

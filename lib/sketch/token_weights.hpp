@@ -1,0 +1,95 @@
+// A sketch's rows summed by token: what each token weighs in both sums.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/lanes.hpp"
+#include "sketch/sketch.hpp"
+
+namespace kvbench {
+
+// Dense by token, in groups of Lanes::kCount tokens, so that a sum over tokens is a sum over groups
+// in ascending order: its bits depend on the weights alone, not on how or in what order they came.
+class TokenWeights {
+ public:
+  explicit TokenWeights(Index tokens);
+
+  // Takes up a sketch. Where only some rows changed since this sketch was taken up before, only
+  // their tokens are summed anew.
+  void take(const Sketch& sketch);
+
+  // Rows whose value is no token's own.
+  struct Merged {
+    std::int32_t token;
+    std::int32_t value;
+    double w_num;
+  };
+
+  // Groups with a row, and groups with a row that has a numerator weight or holds a value;
+  // ascending.
+  const std::vector<std::int32_t>& groups() const { return groups_.list(); }
+  const std::vector<std::int32_t>& value_groups() const { return value_groups_.list(); }
+  // By token, padded with zeros to whole groups; zero outside of the groups.
+  const double* den() const { return den_.data(); }    // sum of w_den
+  const double* num() const { return num_.data(); }    // sum of w_num, scaled
+  const double* log() const { return log_.data(); }    // w_den ln(w_den)
+  const double* held() const { return held_.data(); }  // 1 where the value is held
+  const std::vector<Merged>& merged() const { return merged_; }
+
+ private:
+  // A set of groups, listed in ascending order once it is settled.
+  class Groups {
+   public:
+    explicit Groups(Index count) : bits_(static_cast<std::size_t>((count + 63) / 64), 0) {}
+    void add(std::size_t group) {
+      std::uint64_t& word = bits_[group / 64];
+      const std::uint64_t bit = std::uint64_t{1} << (group % 64);
+      more_ = more_ || (word & bit) == 0;
+      word |= bit;
+    }
+    void settle();
+    void clear();
+    const std::vector<std::int32_t>& list() const { return list_; }
+
+   private:
+    std::vector<std::uint64_t> bits_;
+    std::vector<std::int32_t> list_;
+    bool more_ = false;  // than are listed
+  };
+
+  void forget();
+  void add(const SketchRow& row);
+  void finish(std::size_t token);
+  void sum_all(const Sketch& sketch);
+  void link_all(const Sketch& sketch);
+  void link(Index position, std::int32_t token);
+  void unlink(Index position);
+  void sum_changed(const Sketch& sketch, const std::vector<std::int32_t>& positions,
+                   std::size_t first);
+
+  std::vector<double> den_;
+  std::vector<double> num_;
+  std::vector<double> plain_;  // w_num of rows that are not scaled
+  // w_num of those that are, without the scale; thousands of slots can hold one token, and what
+  // rounding takes from their sum is kept beside it.
+  std::vector<double> scaled_;
+  std::vector<double> scaled_low_;
+  std::vector<double> log_;
+  std::vector<double> held_;
+  Groups groups_;
+  Groups value_groups_;
+  std::vector<Merged> merged_;
+  double last_weight_ = 1.0;  // most tokens weigh the same
+  double last_log_ = 0.0;
+
+  ChangeLog::Mark taken_;
+  // Positions of a token's rows, ascending; made when changes are first followed.
+  bool linked_ = false;
+  std::vector<std::int32_t> token_of_;  // by position, -1: none
+  std::vector<std::int32_t> next_;      // by position
+  std::vector<std::int32_t> first_;     // by token, -1: none
+  std::vector<std::int32_t> dirty_;     // tokens to be summed anew
+};
+
+}  // namespace kvbench

@@ -1,0 +1,126 @@
+// Weights by token that follow a sketch's changes have the bits of weights that are summed anew.
+#include "sketch/token_weights.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+
+namespace kvbench::test {
+namespace {
+
+constexpr Index kTokens = 61;  // no whole number of groups
+
+SketchRow random_row(std::mt19937& draw) {
+  std::uniform_real_distribution<double> weight(-1.0, 2.0);
+  SketchRow row;
+  row.token = static_cast<std::int32_t>(draw() % (kTokens + 5)) - 5;
+  if (row.token < 0) row.token = -1;
+  row.w_num = draw() % 3 == 0 ? 0.0 : weight(draw);
+  row.w_den = draw() % 3 == 0 ? 0.0 : weight(draw);
+  row.holds_value = draw() % 2 == 0;
+  row.scaled = draw() % 2 == 0;
+  return row;
+}
+
+void change(Sketch& sketch, std::mt19937& draw) {
+  const auto position = static_cast<Index>(draw() % static_cast<std::uint32_t>(sketch.size()));
+  switch (draw() % 12) {
+    case 0:
+      sketch.erase(position);
+      sketch.add(random_row(draw));
+      break;
+    case 1:
+    case 2:
+      sketch.add(random_row(draw));
+      break;
+    case 3:
+      sketch.numerator_scale = 0.1 * static_cast<double>(draw() % 100);
+      break;
+    case 4:
+    case 5:
+    case 6:
+      sketch.set_weights(position, 0.3, 0.7 * static_cast<double>(draw() % 3));
+      break;
+    default:
+      sketch.replace(position, random_row(draw));
+      break;
+  }
+}
+
+void check_equal(const TokenWeights& a, const TokenWeights& b) {
+  for (Index j = 0; j < (kTokens + 7) / 8 * 8; ++j) {
+    CHECK(a.den()[j] == b.den()[j]);
+    CHECK(a.num()[j] == b.num()[j]);
+    CHECK(a.log()[j] == b.log()[j]);
+    CHECK(a.held()[j] == b.held()[j]);
+  }
+  REQUIRE(a.merged().size() == b.merged().size());
+  for (std::size_t m = 0; m < a.merged().size(); ++m) {
+    CHECK(a.merged()[m].token == b.merged()[m].token);
+    CHECK(a.merged()[m].w_num == b.merged()[m].w_num);
+  }
+}
+
+// Every group that has a weight must be listed; others that had one before may be.
+void check_groups(const TokenWeights& weights) {
+  for (std::int32_t g = 0; g < (kTokens + 7) / 8; ++g) {
+    const auto in = [g](const std::vector<std::int32_t>& groups) {
+      return std::find(groups.begin(), groups.end(), g) != groups.end();
+    };
+    for (Index j = Index{g} * 8; j < Index{g} * 8 + 8; ++j) {
+      if (weights.den()[j] != 0.0) CHECK(in(weights.groups()));
+      if (weights.num()[j] != 0.0 || weights.held()[j] != 0.0) CHECK(in(weights.value_groups()));
+    }
+  }
+  CHECK(std::is_sorted(weights.groups().begin(), weights.groups().end()));
+  CHECK(std::is_sorted(weights.value_groups().begin(), weights.value_groups().end()));
+}
+
+}  // namespace
+
+TEST_CASE("weights that follow the changes of a sketch are those summed anew, bit by bit") {
+  std::mt19937 draw(7);
+  Sketch sketch;
+  for (int i = 0; i < 40; ++i) sketch.add(random_row(draw));
+  TokenWeights following(kTokens);
+  for (int step = 0; step < 600; ++step) {
+    const int changes = static_cast<int>(draw() % 5);
+    for (int c = 0; c < changes; ++c) change(sketch, draw);
+    if (step % 97 == 96) {  // a row whose value is no token's own comes, and goes
+      SketchRow row = random_row(draw);
+      row.token = 3;
+      row.merged_value = 0;
+      sketch.replace(0, row);
+    }
+    following.take(sketch);
+    TokenWeights anew(kTokens);
+    anew.take(sketch);
+    check_equal(following, anew);
+    check_groups(following);
+  }
+}
+
+TEST_CASE("a copy of a sketch that goes its own way is not taken for the first") {
+  Sketch first;
+  first.add_exact(0, 20);
+  TokenWeights weights(kTokens);
+  weights.take(first);
+  weights.take(first);
+  Sketch second = first;
+  second.set_weights(4, 5.0, 5.0);
+  first.set_weights(6, 9.0, 9.0);
+  weights.take(second);
+  CHECK(weights.den()[4] == 5.0);
+  CHECK(weights.den()[6] == 1.0);
+  weights.take(first);
+  CHECK(weights.den()[4] == 1.0);
+  CHECK(weights.den()[6] == 9.0);
+  second = first;
+  second.set_weights(7, 3.0, 3.0);
+  weights.take(second);
+  CHECK(weights.den()[6] == 9.0);
+  CHECK(weights.den()[7] == 3.0);
+}
+
+}  // namespace kvbench::test
