@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "core/canonical.hpp"
 #include "kernels/distance_quantile.hpp"
+#include "sketch/weighted_values.hpp"
 
 namespace kvbench {
 namespace {
 
-constexpr Index kRowsAtOnce = 32;
+constexpr Index kLogitBytes = Index{64} << 20;  // logits and exponentials held at one time
+constexpr Index kQueriesAtOnce = 24;            // that one reading of the values serves
 
 std::vector<Index> rows_of(const SharedSetting& setting) {
   if (setting.scored_rows != nullptr) return *setting.scored_rows;
@@ -20,23 +23,66 @@ std::vector<Index> rows_of(const SharedSetting& setting) {
   return rows;
 }
 
-// Calls visit(r, g, row, e) for every row and query head, e = exp(x - max) over its tokens.
+// One query head at scored row number r: e = exp(x - max) over the tokens that row `row` sees.
+struct Query {
+  std::size_t r = 0;
+  Index row = 0;
+  const double* e = nullptr;
+};
+
+// Calls visit(query) for all rows and query heads in order.
 template <class Visit>
 void for_each_query(const SharedSetting& setting, const std::vector<Index>& rows,
                     const Visit& visit) {
   LogitBlock block;
+  const StreamShape& shape = setting.stream.shape;
   const Index count = static_cast<Index>(rows.size());
-  for (Index first = 0; first < count; first += kRowsAtOnce) {
-    const Index last = std::min(first + kRowsAtOnce, count);
+  const Index row_bytes = 16 * shape.group * shape.tokens;
+  const Index at_once = std::max<Index>(1, kLogitBytes / std::max<Index>(1, row_bytes));
+  for (Index first = 0; first < count; first += at_once) {
+    const Index last = std::min(first + at_once, count);
     setting.kernels.logits(setting.stream, {rows.begin() + first, rows.begin() + last}, block);
-    for (Index r = first; r < last; ++r) {
-      for (Index g = 0; g < setting.stream.shape.group; ++g) {
-        const Index place = (r - first) * setting.stream.shape.group + g;
-        visit(static_cast<std::size_t>(r), rows[static_cast<std::size_t>(r)],
-              block.exps.data() + place * block.tokens);
-      }
+    for (Index place = 0; place < (last - first) * shape.group; ++place) {
+      const auto r = static_cast<std::size_t>(first + place / shape.group);
+      visit(Query{r, rows[r], block.exps.data() + place * block.tokens});
     }
   }
+}
+
+// sum over [0, last) of e and of e^2.
+struct Sums {
+  double e = 0.0;
+  double squares = 0.0;
+};
+
+Sums sums_of(const double* e, Index last) {
+  Lanes sum = Lanes::all(0.0);
+  Lanes squares = Lanes::all(0.0);
+  Index j = 0;
+  for (; j + Lanes::kCount <= last; j += Lanes::kCount) {
+    const Lanes x = Lanes::load(e + j);
+    sum = sum + x;
+    squares = Lanes::fma(x, x, squares);
+  }
+  Sums out{sum.sum(), squares.sum()};
+  for (; j < last; ++j) {
+    out.e += e[j];
+    out.squares += e[j] * e[j];
+  }
+  return out;
+}
+
+// sum over [first, last) of e^2 weight.
+double weighted_squares(const double* e, const double* weight, Index first, Index last) {
+  Lanes sum = Lanes::all(0.0);
+  Index j = first;
+  for (; j + Lanes::kCount <= last; j += Lanes::kCount) {
+    const Lanes x = Lanes::load(e + j);
+    sum = Lanes::fma(x * x, Lanes::load(weight + j), sum);
+  }
+  double total = sum.sum();
+  for (; j < last; ++j) total += e[j] * e[j] * weight[j];
+  return total;
 }
 
 // Tokens [first, entered) are in the state at a row: sinks and recent ones are not.
@@ -64,28 +110,34 @@ SlotWeights slot_weights(const Stream& stream, const std::string& sampling, Inde
 
 double mean_normalizer_variance(const SharedSetting& setting, const Clustering& clustering,
                                 Index recent) {
+  struct Cluster {
+    double sum = 0.0;
+    double squares = 0.0;
+  };
   const std::vector<Index> rows = rows_of(setting);
-  const std::size_t clusters = clustering.opened_by.size();
-  std::vector<double> count(clusters);
-  std::vector<double> sum(clusters);
-  std::vector<double> squares(clusters);
+  std::vector<Cluster> clusters(clustering.opened_by.size());
+  std::vector<double> count(clusters.size(), 0.0);
+  Index counted = clustering.first;
   double total = 0.0;
-  for_each_query(setting, rows, [&](std::size_t, Index row, const double* e) {
-    for (auto* column : {&count, &sum, &squares}) std::fill(column->begin(), column->end(), 0.0);
-    const Index last = std::max(clustering.first, entered_at(row, recent));
-    for (Index j = clustering.first; j < last; ++j) {
-      const auto c = static_cast<std::size_t>(
+  for_each_query(setting, rows, [&](const Query& query) {
+    std::fill(clusters.begin(), clusters.end(), Cluster{});
+    const auto cluster_of = [&](Index j) {
+      return static_cast<std::size_t>(
           clustering.assignment[static_cast<std::size_t>(j - clustering.first)]);
-      count[c] += 1.0;
-      sum[c] += e[j];
-      squares[c] += e[j] * e[j];
+    };
+    const Index last = std::max(clustering.first, entered_at(query.row, recent));
+    for (; counted < last; ++counted) count[cluster_of(counted)] += 1.0;
+    for (Index j = clustering.first; j < last; ++j) {
+      Cluster& cluster = clusters[cluster_of(j)];
+      cluster.sum += query.e[j];
+      cluster.squares += query.e[j] * query.e[j];
     }
-    double z = 0.0;
-    for (Index j = 0; j <= row; ++j) z += e[j];
+    const double z = sums_of(query.e, query.row + 1).e;
     double variance = 0.0;
-    for (std::size_t c = 0; c < clusters; ++c) {
+    for (std::size_t c = 0; c < clusters.size(); ++c) {
       // n^2 Var = n sum e^2 - (sum e)^2, which rounding may take below 0.
-      variance += std::max(0.0, count[c] * squares[c] - sum[c] * sum[c]);
+      const Cluster& cluster = clusters[c];
+      variance += std::max(0.0, count[c] * cluster.squares - cluster.sum * cluster.sum);
     }
     total += variance / (z * z);
   });
@@ -96,37 +148,46 @@ double mean_normalizer_variance(const SharedSetting& setting, const Clustering& 
 double mean_numerator_variance(const SharedSetting& setting, const SlotWeights& weights,
                                Index first, Index recent) {
   const Stream& stream = setting.stream;
-  const auto dv = static_cast<std::size_t>(stream.shape.dv);
   const std::vector<Index> rows = rows_of(setting);
   std::vector<double> spectral;
   std::vector<double> frobenius;
   setting.kernels.value_norms(stream, rows, spectral, frobenius);
-  std::vector<double> squared_norm;
-  for (Index j = 0; j < stream.shape.tokens; ++j) {
-    squared_norm.push_back(
-        canonical_dot(stream.values.row(j), stream.values.row(j), stream.shape.dv));
+  // ||v||^2 / w, by token; none where nothing is drawn.
+  std::vector<double> share(static_cast<std::size_t>(stream.shape.tokens), 0.0);
+  std::vector<std::int32_t> tokens;
+  for (Index j = first; j < stream.shape.tokens; ++j) {
+    const double w = weights.weight[static_cast<std::size_t>(j - first)];
+    const double* v = stream.values.row(j);
+    if (w > 0.0) share[static_cast<std::size_t>(j)] = canonical_dot(v, v, stream.shape.dv) / w;
+    tokens.push_back(static_cast<std::int32_t>(j));
   }
+
+  WeightedValues products(stream.values);
+  std::vector<std::pair<double, double>> waiting;  // mu sum e^2 share; ||e||^2 ||V_i||^2
+  std::vector<double> numerators;
   double total = 0.0;
-  std::vector<double> numerator(dv);
-  for_each_query(setting, rows, [&](std::size_t r, Index row, const double* e) {
-    std::fill(numerator.begin(), numerator.end(), 0.0);
-    double weighted = 0.0;
-    const Index last = std::max(first, entered_at(row, recent));
-    for (Index j = first; j < last; ++j) {
-      const double w = weights.weight[static_cast<std::size_t>(j - first)];
-      if (w > 0.0) weighted += e[j] * e[j] * squared_norm[static_cast<std::size_t>(j)] / w;
-      const double* v = stream.values.row(j);
-      for (std::size_t k = 0; k < dv; ++k) numerator[k] += e[j] * v[k];
+  const auto finish = [&] {
+    products.sums(numerators);
+    const double* numerator = numerators.data();
+    for (const auto& [second_moment, scale] : waiting) {
+      double squares = 0.0;
+      for (Index k = 0; k < stream.shape.dv; ++k) squares += numerator[k] * numerator[k];
+      if (scale > 0.0) total += std::max(0.0, second_moment - squares) / scale;
+      numerator += stream.shape.dv;
     }
-    double e_squares = 0.0;
-    for (Index j = 0; j <= row; ++j) e_squares += e[j] * e[j];
-    double n_squares = 0.0;
-    for (const double x : numerator) n_squares += x * x;
+    waiting.clear();
+  };
+  for_each_query(setting, rows, [&](const Query& query) {
+    const Index last = std::max(first, entered_at(query.row, recent));
     const double mu =
         last > first ? weights.cumulative[static_cast<std::size_t>(last - first - 1)] : 0.0;
-    const double scale = e_squares * spectral[r] * spectral[r];
-    if (scale > 0.0) total += std::max(0.0, mu * weighted - n_squares) / scale;
+    const double norm = spectral[query.r];
+    waiting.emplace_back(mu * weighted_squares(query.e, share.data(), first, last),
+                         sums_of(query.e, query.row + 1).squares * norm * norm);
+    products.add(tokens.data(), query.e + first, last - first);
+    if (products.questions() == kQueriesAtOnce) finish();
   });
+  finish();
   const double queries = static_cast<double>(rows.size()) * stream.shape.group;
   return queries > 0.0 ? total / queries : 0.0;
 }
