@@ -1,8 +1,8 @@
 #include "kernels/exact_attention.hpp"
 
-#include <Eigen/Core>
 #include <algorithm>
 #include <limits>
+#include <vector>
 
 #include "core/canonical.hpp"
 #include "core/parallel.hpp"
@@ -10,19 +10,42 @@
 namespace kvbench::cpu {
 namespace {
 
-using Eigen::Dynamic;
-using Matrix = Eigen::Matrix<double, Dynamic, Dynamic>;
-using Stride = Eigen::OuterStride<>;
-using ConstMap = Eigen::Map<const Matrix, 0, Stride>;
-using Map = Eigen::Map<Matrix, 0, Stride>;
-
-constexpr Index kQueryBlock = 128;  // (row, query head) pairs per task
-constexpr Index kKeyTile = 256;
+// Rows x columns of a product whose sums stay in registers.
+constexpr int kRows = 6;
+#if defined(__AVX512F__)
+constexpr int kPanels = 2;
+#else
+constexpr int kPanels = 1;
+#endif
+constexpr Index kWidth = kPanels * Lanes::kCount;
+constexpr Index kQueryBlock = 11 * kRows;  // (row, query head) pairs per task; 256 make four tasks
+constexpr Index kKeyTile = 64;            // keys, values and logits of a block stay in cache
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
-// A row-major [rows, cols] matrix read as its column-major transpose [cols, rows]: nothing moves.
-ConstMap transposed(ConstMatrix m, Index first, Index count) {
-  return {m.row(first), m.cols, count, Stride(m.stride)};
+Index padded(Index count, Index to) { return (count + to - 1) / to * to; }
+
+// c[r][0..kWidth) = (adds: +=) sum over k < depth of a[r][k] b[k][0..kWidth), r < kRows. Inlined,
+// GCC 12 keeps the sums in memory.
+template <bool Adds>
+[[gnu::noinline]] void product(const double* a, Index a_stride, const double* b, Index depth,
+                               double* c, Index c_stride) {
+  Lanes sums[kRows][kPanels];
+  for (int r = 0; r < kRows; ++r) {
+    for (int p = 0; p < kPanels; ++p) {
+      sums[r][p] = Adds ? Lanes::load(c + r * c_stride + p * Lanes::kCount) : Lanes::all(0.0);
+    }
+  }
+  for (Index k = 0; k < depth; ++k) {
+    Lanes columns[kPanels];
+    for (int p = 0; p < kPanels; ++p) columns[p] = Lanes::load(b + k * kWidth + p * Lanes::kCount);
+    for (int r = 0; r < kRows; ++r) {
+      const Lanes x = Lanes::all(a[r * a_stride + k]);
+      for (int p = 0; p < kPanels; ++p) sums[r][p] = Lanes::fma(x, columns[p], sums[r][p]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int p = 0; p < kPanels; ++p) sums[r][p].store(c + r * c_stride + p * Lanes::kCount);
+  }
 }
 
 // Running softmax of one query.
@@ -64,56 +87,117 @@ double absorb(const StreamShape& shape, double* x, Index lo, Index hi, Index siz
   return rescale;
 }
 
-void attend_block(const Stream& stream, Index first_place, Index last_place, ExactRows& out) {
-  const StreamShape& shape = stream.shape;
-  const Index group = shape.group;
-  const Index count = last_place - first_place;
-  const auto row_of = [&](Index q) {
-    return out.rows[static_cast<std::size_t>((first_place + q) / group)];
-  };
-
-  Matrix queries(shape.d, count);
-  for (Index q = 0; q < count; ++q) {
-    const int g = static_cast<int>((first_place + q) % group);
-    queries.col(q) =
-        shape.scale * Eigen::Map<const Eigen::VectorXd>(stream.query(g, row_of(q)), shape.d);
-  }
-  Matrix outputs = Matrix::Zero(shape.dv, count);
-  std::vector<Running> running(static_cast<std::size_t>(count));
-  Matrix logits(kKeyTile, count);
-
-  const Index begin = shape.first_visible(row_of(0)) / kKeyTile * kKeyTile;
-  const Index end = row_of(count - 1) + 1;
-  for (Index start = begin; start < end; start += kKeyTile) {
-    const Index tokens = std::min(kKeyTile, end - start);
-    const Index padded = (tokens + Lanes::kCount - 1) / Lanes::kCount * Lanes::kCount;
-    auto tile = logits.topRows(tokens);
-    tile.noalias() = transposed(stream.keys, start, tokens).transpose() * queries;
-    for (Index q = 0; q < count; ++q) {
-      const Index i = row_of(q);
-      const Index lo = std::clamp<Index>(shape.first_visible(i) - start, 0, tokens);
-      const Index hi = std::clamp<Index>(i + 1 - start, 0, tokens);
-      double* x = logits.col(q).data();
-      if (lo >= hi) {
-        std::fill(x, x + padded, 0.0);
-        continue;
+// Consecutive query heads and rows against one tile of tokens after another.
+class Block {
+ public:
+  Block(const Stream& stream, Index first_place, Index last_place, ExactRows& out)
+      : stream_(stream),
+        shape_(stream.shape),
+        first_place_(first_place),
+        count_(last_place - first_place),
+        rows_(padded(count_, kRows)),
+        width_(padded(shape_.dv, kWidth)),
+        out_(out),
+        queries_(static_cast<std::size_t>(rows_ * shape_.d), 0.0),
+        keys_(static_cast<std::size_t>(kKeyTile * shape_.d)),
+        values_(static_cast<std::size_t>(kKeyTile * width_), 0.0),
+        logits_(static_cast<std::size_t>(rows_ * kKeyTile), 0.0),
+        outputs_(static_cast<std::size_t>(rows_ * width_), 0.0),
+        running_(static_cast<std::size_t>(count_)) {
+    for (Index q = 0; q < count_; ++q) {
+      const double* query =
+          stream.query(static_cast<int>((first_place + q) % shape_.group), row(q));
+      for (Index k = 0; k < shape_.d; ++k) {
+        queries_[static_cast<std::size_t>(q * shape_.d + k)] = shape_.scale * query[k];
       }
-      const double rescale = absorb(shape, x, lo, hi, padded, running[static_cast<std::size_t>(q)]);
-      if (rescale != 1.0) outputs.col(q) *= rescale;
     }
-    outputs.noalias() += transposed(stream.values, start, tokens) * tile;
   }
 
-  for (Index q = 0; q < count; ++q) {
-    const auto place = static_cast<std::size_t>(first_place + q);
-    const Running& run = running[static_cast<std::size_t>(q)];
-    Eigen::Map<Eigen::VectorXd>(out.outputs.data() + (first_place + q) * shape.dv, shape.dv) =
-        outputs.col(q) / run.sum;
-    out.max_logit[place] = run.max_logit;
-    out.normalizer[place] = run.sum;
-    out.squared_sum[place] = run.squared_sum;
+  void attend() {
+    const Index end = row(count_ - 1) + 1;
+    for (Index start = shape_.first_visible(row(0)) / kKeyTile * kKeyTile; start < end;
+         start += kKeyTile) {
+      attend_tile(start, std::min(kKeyTile, end - start));
+    }
+    for (Index q = 0; q < count_; ++q) {
+      const auto place = static_cast<std::size_t>(first_place_ + q);
+      const Running& run = running_[static_cast<std::size_t>(q)];
+      const double* from = outputs_.data() + q * width_;
+      double* to = out_.outputs.data() + (first_place_ + q) * shape_.dv;
+      for (Index k = 0; k < shape_.dv; ++k) to[k] = from[k] / run.sum;
+      out_.max_logit[place] = run.max_logit;
+      out_.normalizer[place] = run.sum;
+      out_.squared_sum[place] = run.squared_sum;
+    }
   }
-}
+
+ private:
+  Index row(Index q) const {
+    return out_.rows[static_cast<std::size_t>((first_place_ + q) / shape_.group)];
+  }
+
+  // Panels of kWidth tokens, dimension-major; panels of kWidth value columns, token by token.
+  void pack(Index start, Index tokens) {
+    const Index d = shape_.d;
+    for (Index t = 0; t < tokens; ++t) {
+      const double* key = stream_.keys.row(start + t);
+      double* to = keys_.data() + t / kWidth * kWidth * d + t % kWidth;
+      for (Index k = 0; k < d; ++k) to[k * kWidth] = key[k];
+      const double* value = stream_.values.row(start + t);
+      for (Index k = 0; k < shape_.dv; k += kWidth) {
+        std::copy_n(value + k, std::min(kWidth, shape_.dv - k),
+                    values_.data() + k * kKeyTile + t * kWidth);
+      }
+    }
+  }
+
+  void attend_tile(Index start, Index tokens) {
+    pack(start, tokens);
+    for (Index q = 0; q < rows_; q += kRows) {
+      for (Index t = 0; t < tokens; t += kWidth) {
+        product<false>(queries_.data() + q * shape_.d, shape_.d, keys_.data() + t * shape_.d,
+                       shape_.d, logits_.data() + q * kKeyTile + t, kKeyTile);
+      }
+    }
+    for (Index q = 0; q < count_; ++q) exponentiate(q, start, tokens);
+    for (Index q = 0; q < rows_; q += kRows) {
+      for (Index k = 0; k < width_; k += kWidth) {
+        product<true>(logits_.data() + q * kKeyTile, kKeyTile, values_.data() + k * kKeyTile,
+                      tokens, outputs_.data() + q * width_ + k, width_);
+      }
+    }
+  }
+
+  void exponentiate(Index q, Index start, Index tokens) {
+    const Index i = row(q);
+    const Index lo = std::clamp<Index>(shape_.first_visible(i) - start, 0, tokens);
+    const Index hi = std::clamp<Index>(i + 1 - start, 0, tokens);
+    const Index size = padded(tokens, Lanes::kCount);
+    double* x = logits_.data() + q * kKeyTile;
+    if (lo >= hi) {
+      std::fill(x, x + size, 0.0);
+      return;
+    }
+    const double rescale = absorb(shape_, x, lo, hi, size, running_[static_cast<std::size_t>(q)]);
+    if (rescale == 1.0) return;
+    double* output = outputs_.data() + q * width_;
+    for (Index k = 0; k < width_; ++k) output[k] *= rescale;
+  }
+
+  const Stream& stream_;
+  const StreamShape& shape_;
+  Index first_place_;
+  Index count_;
+  Index rows_;   // count_ padded: those beyond are zero queries
+  Index width_;  // of outputs, padded
+  ExactRows& out_;
+  std::vector<double> queries_;  // [rows, d], scaled
+  std::vector<double> keys_;
+  std::vector<double> values_;
+  std::vector<double> logits_;   // [rows, kKeyTile], then exponentials
+  std::vector<double> outputs_;  // [rows, width]
+  std::vector<Running> running_;
+};
 
 }  // namespace
 
@@ -128,7 +212,7 @@ ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) {
   const Index blocks = (places + kQueryBlock - 1) / kQueryBlock;
   parallel_for(blocks, [&](Index b) {
     const Index first = (blocks - 1 - b) * kQueryBlock;  // the longest rows first
-    attend_block(stream, first, std::min(first + kQueryBlock, places), out);
+    Block(stream, first, std::min(first + kQueryBlock, places), out).attend();
   });
   return out;
 }
