@@ -62,6 +62,9 @@ struct SharedSetting {
   const Kernels& kernels;
   // Rows that will be scored, for `derived` alone; null: every row with a stored query.
   const std::vector<Index>* scored_rows = nullptr;
+  // What is known of these rows already; null: to be computed where wanted.
+  const LogitBlock* scored_logits = nullptr;
+  const std::vector<double>* value_spectral = nullptr;  // ||V_i||_op
 };
 
 struct SharedWork {

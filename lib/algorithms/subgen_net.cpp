@@ -12,7 +12,7 @@
 namespace kvbench {
 namespace {
 
-constexpr Index kLogitBytes = Index{64} << 20;  // logits and exponentials held at one time
+constexpr Index kLogitBytes = Index{16} << 20;  // logits and exponentials held at one time
 constexpr Index kQueriesAtOnce = 24;            // that one reading of the values serves
 
 std::vector<Index> rows_of(const SharedSetting& setting) {
@@ -34,18 +34,25 @@ struct Query {
 template <class Visit>
 void for_each_query(const SharedSetting& setting, const std::vector<Index>& rows,
                     const Visit& visit) {
-  LogitBlock block;
   const StreamShape& shape = setting.stream.shape;
+  const auto visit_block = [&](const LogitBlock& block, Index first) {
+    for (Index place = 0; place < static_cast<Index>(block.max_logit.size()); ++place) {
+      const auto r = static_cast<std::size_t>(first + place / shape.group);
+      visit(Query{r, rows[r], block.exps.data() + place * block.tokens});
+    }
+  };
+  if (setting.scored_logits != nullptr) {
+    visit_block(*setting.scored_logits, 0);
+    return;
+  }
+  LogitBlock block;
   const Index count = static_cast<Index>(rows.size());
   const Index row_bytes = 16 * shape.group * shape.tokens;
   const Index at_once = std::max<Index>(1, kLogitBytes / std::max<Index>(1, row_bytes));
   for (Index first = 0; first < count; first += at_once) {
     const Index last = std::min(first + at_once, count);
     setting.kernels.logits(setting.stream, {rows.begin() + first, rows.begin() + last}, block);
-    for (Index place = 0; place < (last - first) * shape.group; ++place) {
-      const auto r = static_cast<std::size_t>(first + place / shape.group);
-      visit(Query{r, rows[r], block.exps.data() + place * block.tokens});
-    }
+    visit_block(block, first);
   }
 }
 
@@ -150,8 +157,12 @@ double mean_numerator_variance(const SharedSetting& setting, const SlotWeights& 
   const Stream& stream = setting.stream;
   const std::vector<Index> rows = rows_of(setting);
   std::vector<double> spectral;
-  std::vector<double> frobenius;
-  setting.kernels.value_norms(stream, rows, spectral, frobenius);
+  if (setting.value_spectral != nullptr) {
+    spectral = *setting.value_spectral;
+  } else {
+    std::vector<double> frobenius;
+    setting.kernels.value_norms(stream, rows, spectral, frobenius);
+  }
   // ||v||^2 / w, by token; none where nothing is drawn.
   std::vector<double> share(static_cast<std::size_t>(stream.shape.tokens), 0.0);
   std::vector<std::int32_t> tokens;

@@ -214,19 +214,24 @@ class Group {
     }
     timing.reference_seconds = seconds_since(start);
 
-    const auto shared_start = Clock::now();
-    shared_ = compute_shared(stream_, setting_, cells_, kernels_);
-    timing.shared_seconds = seconds_since(shared_start);
     const std::vector<Index> rows = rows_to_visit(stream_, setting_, cells_);
+    const Index count = static_cast<Index>(rows.size());
     const Index row_bytes = 16 * stream_.shape.group * stream_.shape.tokens;
     const Index rows_at_once = std::max<Index>(1, kLogitBytes / std::max<Index>(1, row_bytes));
     LogitBlock block;
-    for (Index first = 0; first < static_cast<Index>(rows.size()); first += rows_at_once) {
-      const Index last = std::min(first + rows_at_once, static_cast<Index>(rows.size()));
+    for (Index first = 0; first < count; first += rows_at_once) {
+      const Index last = std::min(first + rows_at_once, count);
       kernels_.logits(stream_, {rows.begin() + first, rows.begin() + last}, block);
-      const bool final_block = last == static_cast<Index>(rows.size());
+      if (first == 0) {
+        const auto shared_start = Clock::now();
+        shared_ = compute_shared(
+            {stream_, setting_.prompt, kernels_, &setting_.rows,
+             block.rows == setting_.rows ? &block : nullptr, &reference_.value_spectral},
+            cells_);
+        timing.shared_seconds = seconds_since(shared_start);
+      }
       parallel_for(static_cast<Index>(cells_.size()),
-                   [&](Index c) { advance(static_cast<std::size_t>(c), block, final_block); });
+                   [&](Index c) { advance(static_cast<std::size_t>(c), block, last == count); });
     }
     return timing;
   }

@@ -13,13 +13,12 @@ namespace {
 
 class SharedPieces {
  public:
-  SharedPieces(const Stream& stream, const ReplaySetting& setting,
-               const std::vector<ReplayCell>& cells, const Kernels& kernels)
-      : setting_{stream, setting.prompt, kernels, &setting.rows} {
+  SharedPieces(const SharedSetting& setting, const std::vector<ReplayCell>& cells)
+      : setting_(setting) {
     std::map<std::string, SharedWork> work;
     for (const ReplayCell& cell : cells) {
-      for (SharedWork& piece :
-           cell.algorithm->shared_work(cell.params, stream.shape, setting.prompt, cell.seed)) {
+      for (SharedWork& piece : cell.algorithm->shared_work(cell.params, setting.stream.shape,
+                                                           setting.prompt, cell.seed)) {
         work.emplace(piece.key, std::move(piece));
       }
     }
@@ -83,9 +82,8 @@ class SharedPieces {
 
 }  // namespace
 
-SharedResults compute_shared(const Stream& stream, const ReplaySetting& setting,
-                             const std::vector<ReplayCell>& cells, const Kernels& kernels) {
-  return SharedPieces(stream, setting, cells, kernels).compute();
+SharedResults compute_shared(const SharedSetting& setting, const std::vector<ReplayCell>& cells) {
+  return SharedPieces(setting, cells).compute();
 }
 
 }  // namespace kvbench

@@ -10,7 +10,6 @@ namespace kvbench {
 
 // A piece that fails fails the cells that name it, no others. All prompt scores are one piece of
 // work: they share the logits.
-SharedResults compute_shared(const Stream& stream, const ReplaySetting& setting,
-                             const std::vector<ReplayCell>& cells, const Kernels& kernels);
+SharedResults compute_shared(const SharedSetting& setting, const std::vector<ReplayCell>& cells);
 
 }  // namespace kvbench
