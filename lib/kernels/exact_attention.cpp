@@ -19,7 +19,7 @@ constexpr int kPanels = 1;
 #endif
 constexpr Index kWidth = kPanels * Lanes::kCount;
 constexpr Index kQueryBlock = 11 * kRows;  // (row, query head) pairs per task; 256 make four tasks
-constexpr Index kKeyTile = 64;            // keys, values and logits of a block stay in cache
+constexpr Index kKeyTile = 64;             // keys, values and logits of a block stay in cache
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 Index padded(Index count, Index to) { return (count + to - 1) / to * to; }
