@@ -115,7 +115,8 @@ class Kernels {
   virtual Centers farthest_first(ConstMatrix points, Index first, Index last, Index start,
                                  Index count) const = 0;
 
-  // ||V_i||_op and ||V_i||_F of the values visible at each of `rows`; relative error below 1e-10.
+  // ||V_i||_op and ||V_i||_F of the values visible at each of `rows`, in any order; relative error
+  // below 1e-10.
   virtual void value_norms(const Stream& stream, const std::vector<Index>& rows,
                            std::vector<double>& spectral, std::vector<double>& frobenius) const = 0;
 };

@@ -86,10 +86,8 @@ void chunk_norms(const Stream& stream, const std::vector<Index>& rows, std::size
   }
 }
 
-}  // namespace
-
-void value_norms(const Stream& stream, const std::vector<Index>& rows,
-                 std::vector<double>& spectral, std::vector<double>& frobenius) {
+void ascending_value_norms(const Stream& stream, const std::vector<Index>& rows,
+                           std::vector<double>& spectral, std::vector<double>& frobenius) {
   const Index count = static_cast<Index>(rows.size());
   spectral.assign(rows.size(), 0.0);
   frobenius.assign(rows.size(), 0.0);
@@ -117,6 +115,29 @@ void value_norms(const Stream& stream, const std::vector<Index>& rows,
                   static_cast<std::size_t>(std::min(first + kChunk, count)),
                   std::move(starts[static_cast<std::size_t>(c)]), spectral, frobenius);
     });
+  }
+}
+
+}  // namespace
+
+void value_norms(const Stream& stream, const std::vector<Index>& rows,
+                 std::vector<double>& spectral, std::vector<double>& frobenius) {
+  if (std::is_sorted(rows.begin(), rows.end())) {
+    ascending_value_norms(stream, rows, spectral, frobenius);
+    return;
+  }
+  std::vector<Index> ascending = rows;
+  std::sort(ascending.begin(), ascending.end());
+  std::vector<double> ascending_spectral;
+  std::vector<double> ascending_frobenius;
+  ascending_value_norms(stream, ascending, ascending_spectral, ascending_frobenius);
+  spectral.resize(rows.size());
+  frobenius.resize(rows.size());
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    const auto place = static_cast<std::size_t>(
+        std::lower_bound(ascending.begin(), ascending.end(), rows[r]) - ascending.begin());
+    spectral[r] = ascending_spectral[place];
+    frobenius[r] = ascending_frobenius[place];
   }
 }
 

@@ -174,17 +174,20 @@ TEST_CASE("value norms are the largest singular value and the Frobenius norm of 
     const Index step = std::max<Index>(1, stream.shape.tokens / 12);
     for (Index i = 0; i < stream.shape.tokens; i += step) rows.push_back(i);
     if (rows.back() != stream.shape.tokens - 1) rows.push_back(stream.shape.tokens - 1);
-    std::vector<double> spectral;
-    std::vector<double> frobenius;
-    cpu_kernels().value_norms(stream, rows, spectral, frobenius);
-    REQUIRE(spectral.size() == rows.size());
-    REQUIRE(frobenius.size() == rows.size());
-    for (std::size_t r = 0; r < rows.size(); ++r) {
-      const Index lo = stream.shape.first_visible(rows[r]);
-      const double op = naive_spectral_norm(stream.values, lo, rows[r] + 1);
-      const double fro = naive_frobenius_norm(stream.values, lo, rows[r] + 1);
-      CHECK(std::fabs(spectral[r] - op) <= 1e-10 * op);
-      CHECK(std::fabs(frobenius[r] - fro) <= 1e-13 * fro);
+    const std::vector<Index> mixed = {rows.back(), rows.front(), rows.back()};
+    for (const std::vector<Index>& asked : {rows, mixed}) {
+      std::vector<double> spectral;
+      std::vector<double> frobenius;
+      cpu_kernels().value_norms(stream, asked, spectral, frobenius);
+      REQUIRE(spectral.size() == asked.size());
+      REQUIRE(frobenius.size() == asked.size());
+      for (std::size_t r = 0; r < asked.size(); ++r) {
+        const Index lo = stream.shape.first_visible(asked[r]);
+        const double op = naive_spectral_norm(stream.values, lo, asked[r] + 1);
+        const double fro = naive_frobenius_norm(stream.values, lo, asked[r] + 1);
+        CHECK(std::fabs(spectral[r] - op) <= 1e-10 * op);
+        CHECK(std::fabs(frobenius[r] - fro) <= 1e-13 * fro);
+      }
     }
   }
 }
