@@ -135,15 +135,11 @@ void Estimator::ask(const QueryRow& query) {
   const double tau = sum(weights_.groups(), weights_.den(), e);
   double numerator_sum = sum(weights_.value_groups(), weights_.num(), e);
   const bool rows_are_tokens = weights_.merged().empty();
-  tokens_.clear();
   coefficients_.clear();
   if (!sketch_->exact_numerator) {
-    for_each_token(weights_.value_groups(), [&](std::size_t j) {
-      const double w = weights_.num()[j];
-      if (w == 0.0) return;
-      tokens_.push_back(static_cast<std::int32_t>(j));
-      coefficients_.push_back(w * e.e[j]);
-    });
+    for (const std::int32_t j : weights_.weighted()) {
+      coefficients_.push_back(weights_.num()[j] * e.e[j]);
+    }
   }
 
   Question& question = questions_.emplace_back();
@@ -175,7 +171,8 @@ void Estimator::ask(const QueryRow& query) {
   out.normalizer = question.tau * question.to_exact;
   out.numerator_mass = numerator_sum * question.to_exact / z;
   out.denominator_mass = out.normalizer / z;
-  sums_.add(tokens_, coefficients_);
+  sums_.add(weights_.weighted().data(), coefficients_.data(),
+            static_cast<Index>(coefficients_.size()));
 }
 
 void Estimator::answer(const std::function<void(const Estimate&)>& visit) {

@@ -93,8 +93,7 @@ class Estimator {
   std::vector<double> turned_;        // their logits at these positions
   std::vector<double> turned_of_;     // the same by token
   std::vector<double> own_;           // by token: exponentials under a shift of their own
-  std::vector<std::int32_t> tokens_;  // that have a numerator weight
-  std::vector<double> coefficients_;  // w_num e of those
+  std::vector<double> coefficients_;  // w_num e of the tokens that have a numerator weight
 
   WeightedValues sums_;
   std::vector<Question> questions_;

@@ -49,6 +49,7 @@ void Sketch::set_weights(Index position, double w_num, double w_den) {
 void Sketch::erase(Index position) { erase(position, position + 1); }
 
 void Sketch::erase(Index first, Index last) {
+  if (first >= last) return;
   for (Index i = first; i < last; ++i) count((*this)[i], -1);
   rows_.erase(rows_.begin() + first, rows_.begin() + last);
   changes_.begin_anew();

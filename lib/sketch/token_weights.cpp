@@ -86,6 +86,7 @@ void TokenWeights::forget() {
   groups_.clear();
   value_groups_.clear();
   merged_.clear();
+  weighted_.clear();
 }
 
 void TokenWeights::add(const SketchRow& row) {
@@ -124,7 +125,10 @@ void TokenWeights::sum_all(const Sketch& sketch) {
   groups_.settle();
   for (const std::int32_t g : groups_.list()) {
     const auto first = static_cast<std::size_t>(g) * Lanes::kCount;
-    for (std::size_t j = first; j < first + Lanes::kCount; ++j) finish(j);
+    for (std::size_t j = first; j < first + Lanes::kCount; ++j) {
+      finish(j);
+      if (is_weighted(j)) weighted_.push_back(static_cast<std::int32_t>(j));
+    }
   }
 }
 
@@ -180,11 +184,19 @@ void TokenWeights::sum_changed(const Sketch& sketch, const std::vector<std::int3
   }
   for (const std::int32_t token : dirty_) {
     const auto at = static_cast<std::size_t>(token);
+    const bool was_weighted = is_weighted(at);
     den_[at] = plain_[at] = scaled_[at] = scaled_low_[at] = num_[at] = held_[at] = 0.0;
     for (std::int32_t p = first_[at]; p >= 0; p = next_[static_cast<std::size_t>(p)]) {
       add(sketch[p]);
     }
     finish(at);
+    if (is_weighted(at) == was_weighted) continue;
+    const auto place = std::lower_bound(weighted_.begin(), weighted_.end(), token);
+    if (was_weighted) {
+      weighted_.erase(place);
+    } else {
+      weighted_.insert(place, token);
+    }
   }
 }
 

@@ -36,6 +36,8 @@ class TokenWeights {
   const double* log() const { return log_.data(); }    // w_den ln(w_den)
   const double* held() const { return held_.data(); }  // 1 where the value is held
   const std::vector<Merged>& merged() const { return merged_; }
+  // Tokens with a numerator weight, ascending.
+  const std::vector<std::int32_t>& weighted() const { return weighted_; }
 
  private:
   // A set of groups, listed in ascending order once it is settled.
@@ -61,6 +63,9 @@ class TokenWeights {
   void forget();
   void add(const SketchRow& row);
   void finish(std::size_t token);
+  bool is_weighted(std::size_t token) const {
+    return plain_[token] != 0.0 || scaled_[token] != 0.0;
+  }
   void sum_all(const Sketch& sketch);
   void link_all(const Sketch& sketch);
   void link(Index position, std::int32_t token);
@@ -80,6 +85,7 @@ class TokenWeights {
   Groups groups_;
   Groups value_groups_;
   std::vector<Merged> merged_;
+  std::vector<std::int32_t> weighted_;
   double last_weight_ = 1.0;  // most tokens weigh the same
   double last_log_ = 0.0;
 

@@ -55,6 +55,7 @@ void check_equal(const TokenWeights& a, const TokenWeights& b) {
     CHECK(a.log()[j] == b.log()[j]);
     CHECK(a.held()[j] == b.held()[j]);
   }
+  CHECK(a.weighted() == b.weighted());
   REQUIRE(a.merged().size() == b.merged().size());
   for (std::size_t m = 0; m < a.merged().size(); ++m) {
     CHECK(a.merged()[m].token == b.merged()[m].token);
