@@ -168,6 +168,7 @@ int run_guarded(int argc, char** argv) {
 void give_large_memory_back() {
 #ifdef __GLIBC__
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  mallopt(M_TRIM_THRESHOLD, 4 << 20);
 #endif
 }
 
