@@ -39,6 +39,14 @@ class CudaKernels final : public Kernels {
                          Index count) const override;
   void value_norms(const Stream& stream, const std::vector<Index>& rows,
                    std::vector<double>& spectral, std::vector<double>& frobenius) const override;
+  std::shared_ptr<const WalkMatrices> walk_matrices(const std::vector<Index>& sizes,
+                                                    const WalkSource& tokens) const override;
+  std::vector<WalkResult> balance_walks(
+      const WalkRule& rule, const WalkMatrices& matrices,
+      const std::vector<std::vector<double>>& uniforms) const override;
+  std::vector<WalkResult> balance_walks(
+      const WalkRule& rule, const WalkSource& tokens,
+      const std::vector<std::vector<double>>& uniforms) const override;
 
   class Device;
 

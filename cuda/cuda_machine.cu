@@ -5,7 +5,10 @@
 
 namespace kvbench {
 
-CudaKernels::Device::Device(int index) : index_(index), ledger_(usable_bytes(index)) {
+CudaKernels::Device::Device(int index) : Device(index, usable_bytes(index)) {}
+
+CudaKernels::Device::Device(int index, Index usable)
+    : index_(index), ledger_(usable - usable / kHeldPart, usable / kHeldPart) {
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, index), "asking for the device's properties");
   name_ = properties.name;

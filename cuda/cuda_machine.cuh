@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -29,6 +30,9 @@ class CudaKernels::Device {
   void check(cudaError_t error, const char* what);
 
  private:
+  static constexpr Index kHeldPart = 4;  // a quarter of the memory is for what outlives a call
+
+  Device(int index, Index usable);
   static Index usable_bytes(int index);
 
   const int index_;
@@ -101,6 +105,28 @@ class CudaMachine {
     cudaStream_t stream_;
   };
 
+  // Freed on the device's own stream: the calls that used it have waited for what they computed.
+  template <class T>
+  class Held {
+   public:
+    Held(MemoryLedger::Reservation room, void* data, int device)
+        : room_(std::move(room)), data_(static_cast<T*>(data)), device_(device) {}
+    Held(Held&& other) noexcept
+        : room_(std::move(other.room_)),
+          data_(std::exchange(other.data_, nullptr)),
+          device_(other.device_) {}
+    Held& operator=(Held&&) = delete;
+    ~Held() {
+      if (data_ != nullptr && cudaSetDevice(device_) == cudaSuccess) cudaFreeAsync(data_, nullptr);
+    }
+    T* data() const { return data_; }
+
+   private:
+    MemoryLedger::Reservation room_;
+    T* data_;
+    int device_;
+  };
+
   explicit CudaMachine(CudaKernels::Device& device) : device_(device) {
     device_.check(cudaSetDevice(device_.index()), "choosing the device");
     device_.check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "opening a stream");
@@ -117,6 +143,17 @@ class CudaMachine {
   Memory<T> allocate(Index count) {
     return {allocate_bytes(static_cast<std::size_t>(count) * sizeof(T)), stream_};
   }
+
+  template <class T>
+  std::optional<Held<T>> hold(Index count) {
+    const Index bytes = count * static_cast<Index>(sizeof(T));
+    auto room = device_.ledger().hold(bytes);
+    if (!room) return std::nullopt;
+    void* data = allocate_bytes(static_cast<std::size_t>(bytes));
+    return Held<T>(std::move(*room), data, device_.index());
+  }
+
+  void wait() { device_.check(cudaStreamSynchronize(stream_), "computing"); }
 
   // The host's memory may change as soon as upload has returned.
   template <class T>

@@ -15,10 +15,14 @@
 // A machine runs bodies and moves data (CudaMachine on a device, HostMachine in tests):
 //   machine.reserve(need)            Reservation of device memory, see cuda/memory_ledger.hpp
 //   machine.allocate<T>(count)       memory of the device, freed with the returned object; .data()
+//   machine.hold<T>(count)           an optional: such memory that outlives the machine, none where
+//                                    the ledger has no room for it
 //   machine.upload(to, from, count)  machine.download(to, from, count)  machine.clear(at, count)
 //   machine.download_rows(to, stride, from, columns, rows)  rows `stride` doubles apart on the host
 //   machine.launch(body, {x, y, z})  runs the body on every block of the grid
-// All of it is in order; download returns when the data is there.
+//   machine.wait()                   returns when all of this is done
+// All of it is in order; download returns when the data is there. What another machine will read
+// has to be waited for.
 #pragma once
 
 #include <vector>

@@ -1,10 +1,12 @@
 // Who may use how much of a device's memory. Every kernel call reserves what it will allocate
-// before it begins, once, so that calls of several threads never run out half-way.
+// before it begins, once, so that calls of several threads never run out half-way. What outlives a
+// call is held in a part of its own, so that no call ever waits for it.
 #pragma once
 
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -27,26 +29,30 @@ class MemoryLedger {
   // Gives back on destruction.
   class Reservation {
    public:
-    Reservation(MemoryLedger& ledger, Index bytes, Index rows)
-        : ledger_(&ledger), bytes_(bytes), rows_(rows) {}
+    Reservation(MemoryLedger& ledger, Index& account, Index bytes, Index rows)
+        : ledger_(&ledger), account_(account), bytes_(bytes), rows_(rows) {}
     Reservation(Reservation&& other) noexcept
         : ledger_(std::exchange(other.ledger_, nullptr)),
+          account_(other.account_),
           bytes_(other.bytes_),
           rows_(other.rows_) {}
     Reservation& operator=(Reservation&&) = delete;
     ~Reservation() {
-      if (ledger_ != nullptr) ledger_->give_back(bytes_);
+      if (ledger_ != nullptr) ledger_->give_back(account_, bytes_);
     }
 
     Index rows() const { return rows_; }  // at a time, in [1, max(1, need.rows)]
 
    private:
     MemoryLedger* ledger_;
+    Index& account_;
     Index bytes_;
     Index rows_;
   };
 
-  explicit MemoryLedger(Index capacity_bytes) : capacity_(capacity_bytes) {}
+  // For calls, and for what is held between them.
+  explicit MemoryLedger(Index calls_bytes, Index held_bytes = 0)
+      : capacity_(calls_bytes), held_capacity_(held_bytes) {}
 
   // As many rows as fit beside what others hold; waits while not even one fits. Throws CellError
   // where one row never fits.
@@ -64,12 +70,24 @@ class MemoryLedger {
     const Index rows = std::clamp<Index>(need.rows, 1, std::max<Index>(1, fitting));
     const Index bytes = need.fixed_bytes + rows * need.row_bytes;
     reserved_ += bytes;
-    return Reservation(*this, bytes, rows);
+    return Reservation(*this, reserved_, bytes, rows);
+  }
+
+  // Never waits: none where it does not fit beside what is held.
+  std::optional<Reservation> hold(Index bytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (held_ + bytes > held_capacity_) return std::nullopt;
+    held_ += bytes;
+    return Reservation(*this, held_, bytes, 1);
   }
 
   Index reserved() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return reserved_;
+  }
+  Index held() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return held_;
   }
 
  private:
@@ -77,18 +95,20 @@ class MemoryLedger {
     return std::to_string((bytes + (Index{1} << 20) - 1) >> 20) + " MiB";
   }
 
-  void give_back(Index bytes) {
+  void give_back(Index& account, Index bytes) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      reserved_ -= bytes;
+      account -= bytes;
     }
     returned_.notify_all();
   }
 
   const Index capacity_;
+  const Index held_capacity_;
   mutable std::mutex mutex_;
   std::condition_variable returned_;
-  Index reserved_ = 0;
+  Index reserved_ = 0;  // by calls
+  Index held_ = 0;
 };
 
 }  // namespace kvbench::cuda

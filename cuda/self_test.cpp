@@ -44,6 +44,42 @@ bool same_visible(const StreamShape& shape, const LogitBlock& a, const LogitBloc
   return true;
 }
 
+bool same_walks(const std::vector<WalkResult>& a, const std::vector<WalkResult>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    return x.signs == y.signs && x.clamped == y.clamped && x.histogram == y.histogram &&
+           x.max_abs_p_minus_half == y.max_abs_p_minus_half;
+  });
+}
+
+std::string walks_that_differ(const Kernels& kernels, const Stream& stream) {
+  const std::vector<Index> sizes = {200, 130};
+  const WalkSource tokens = [&](Index w) {
+    std::vector<Index> list;
+    for (Index j = 0; j < sizes[static_cast<std::size_t>(w)]; ++j) list.push_back(w + j);
+    WalkTokens walk;
+    walk.kernel = {.beta = 0.25, .offset = 3.0, .value_scale = 0.01, .value_offset = 0.02};
+    walk.keys = Gathered(stream.keys, list);
+    walk.values = Gathered(stream.values, list);
+    return walk;
+  };
+  std::vector<std::vector<double>> uniforms;
+  for (std::size_t w = 0; w < sizes.size(); ++w) {
+    const Random random(0, w, "self-test/coins");
+    std::vector<double>& coins = uniforms.emplace_back();
+    for (Index j = 0; j < sizes[w]; ++j) {
+      coins.push_back(random.uniform(static_cast<std::uint32_t>(j)));
+    }
+  }
+  const WalkRule rule{.gain = 0.2};
+  const auto walks = cpu_kernels().balance_walks(rule, tokens, uniforms);
+  if (!same_walks(kernels.balance_walks(rule, tokens, uniforms), walks)) return "walks";
+  const auto matrices = kernels.walk_matrices(sizes, tokens);
+  if (matrices && !same_walks(kernels.balance_walks(rule, *matrices, uniforms), walks)) {
+    return "walks by held matrices";
+  }
+  return "";
+}
+
 std::string first_difference(const Kernels& kernels, const Stream& stream) {
   const Kernels& cpu = cpu_kernels();
   std::vector<Index> rows;
@@ -86,7 +122,7 @@ std::string first_difference(const Kernels& kernels, const Stream& stream) {
   kernels.value_norms(stream, rows, norms[0], norms[1]);
   cpu.value_norms(stream, rows, norms[2], norms[3]);
   if (!near(norms[0], norms[2]) || !near(norms[1], norms[3])) return "value norms";
-  return "";
+  return walks_that_differ(kernels, stream);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.hpp"
-#include "kernels/balance_walk.hpp"
+#include "kernels/walk.hpp"
 
 namespace kvbench {
 
@@ -27,20 +27,6 @@ struct BalanceStatistics {
   void describe(Derived& derived) const {
     derived.emplace_back("max_abs_p_minus_half", max_abs_p_minus_half);
     derived.emplace_back("p_histogram", std::vector<double>(histogram.begin(), histogram.end()));
-  }
-};
-
-// Rows of a matrix gathered into one contiguous [tokens, cols] matrix.
-struct Gathered {
-  std::vector<double> data;
-  ConstMatrix view;
-
-  Gathered(ConstMatrix from, const std::vector<Index>& tokens) {
-    data.reserve(tokens.size() * static_cast<std::size_t>(from.cols));
-    for (const Index token : tokens) {
-      data.insert(data.end(), from.row(token), from.row(token) + from.cols);
-    }
-    view = {data.data(), static_cast<Index>(tokens.size()), from.cols};
   }
 };
 

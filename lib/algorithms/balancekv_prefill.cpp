@@ -10,6 +10,7 @@
 // Not done: rounding to the model's element type.
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <optional>
 
 #include "algorithms/balance_statistics.hpp"
@@ -64,30 +65,26 @@ WalkKernel walk_kernel(const Params& params, const StreamShape& shape) {
 
 // What a block's walk sees. Pads come last in their block, so they touch real tokens through the
 // mean alone: a sum over the real keys, divided by the whole block.
-struct Block {
-  Gathered keys;
-  Gathered values;
-
-  Block(const Stream& stream, const Params& params, const std::vector<Kept>& tokens)
-      : keys(stream.keys, token_list(tokens)), values(stream.values, token_list(tokens)) {
-    const auto d = static_cast<std::size_t>(keys.view.cols);
-    const auto dv = static_cast<std::size_t>(values.view.cols);
-    if (params.flag("center")) {
-      std::vector<double> mean(d, 0.0);
-      for (std::size_t i = 0; i < keys.data.size(); ++i) mean[i % d] += keys.data[i];
-      for (double& x : mean) x /= static_cast<double>(params.integer("block"));
-      for (std::size_t i = 0; i < keys.data.size(); ++i) keys.data[i] -= mean[i % d];
-    }
-    for (std::size_t i = 0; i < values.data.size(); ++i) values.data[i] *= tokens[i / dv].weight;
+WalkTokens walk_tokens(const Stream& stream, const Params& params, const std::vector<Kept>& block) {
+  std::vector<Index> tokens;
+  for (const Kept& kept : block) tokens.push_back(kept.token);
+  WalkTokens walk;
+  walk.kernel = walk_kernel(params, stream.shape);
+  walk.keys = Gathered(stream.keys, tokens);
+  walk.values = Gathered(stream.values, tokens);
+  const auto d = static_cast<std::size_t>(stream.shape.d);
+  const auto dv = static_cast<std::size_t>(stream.shape.dv);
+  std::vector<double>& keys = walk.keys.data;
+  if (params.flag("center")) {
+    std::vector<double> mean(d, 0.0);
+    for (std::size_t i = 0; i < keys.size(); ++i) mean[i % d] += keys[i];
+    for (double& x : mean) x /= static_cast<double>(params.integer("block"));
+    for (std::size_t i = 0; i < keys.size(); ++i) keys[i] -= mean[i % d];
   }
-
- private:
-  static std::vector<Index> token_list(const std::vector<Kept>& tokens) {
-    std::vector<Index> out;
-    for (const Kept& kept : tokens) out.push_back(kept.token);
-    return out;
-  }
-};
+  std::vector<double>& values = walk.values.data;
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] *= block[i / dv].weight;
+  return walk;
+}
 
 std::vector<std::vector<Kept>> blocks_of(const std::vector<Kept>& tokens, const Params& params) {
   const auto size = static_cast<std::size_t>(params.integer("block"));
@@ -113,14 +110,14 @@ PromptRange middle_of(const Params& params, const StreamShape& shape, Index prom
 }
 
 // The matrices of the first round, the same for every seed, T, gamma and weighting.
-using FirstRound = std::vector<WalkMatrix>;
+using FirstRound = std::shared_ptr<const WalkMatrices>;
 
 // None where they would take more memory than they are worth: then each cell walks without.
 std::optional<SharedWork> first_round(const Params& params, const StreamShape& shape,
                                       Index prompt) {
   const PromptRange middle = middle_of(params, shape, prompt);
   const Index block = std::min(params.integer("block"), std::max<Index>(middle.size(), 1));
-  const double bytes = static_cast<double>(middle.size() / block + 1) * WalkMatrix::bytes(block);
+  const double bytes = static_cast<double>(middle.size() / block + 1) * WalkMatrices::bytes(block);
   if (params.integer("T") == 0 || middle.size() == 0 || bytes > kSharedWalkBytes) {
     return std::nullopt;
   }
@@ -132,13 +129,14 @@ std::optional<SharedWork> first_round(const Params& params, const StreamShape& s
   return SharedWork{key,
                     [params, middle](const SharedSetting& setting) {
                       const auto blocks = blocks_of(whole(middle), params);
-                      FirstRound matrices;
-                      matrices.reserve(blocks.size());
-                      for (const std::vector<Kept>& tokens : blocks) {
-                        const Block seen(setting.stream, params, tokens);
-                        matrices.emplace_back(walk_kernel(params, setting.stream.shape),
-                                              seen.keys.view, seen.values.view);
+                      std::vector<Index> sizes;
+                      for (const auto& each : blocks) {
+                        sizes.push_back(static_cast<Index>(each.size()));
                       }
+                      FirstRound matrices = setting.kernels.walk_matrices(sizes, [&](Index b) {
+                        return walk_tokens(setting.stream, params,
+                                           blocks[static_cast<std::size_t>(b)]);
+                      });
                       return std::any(std::move(matrices));
                     },
                     bytes};
@@ -188,33 +186,32 @@ class BalanceKvPrefill final : public CompressOnce {
 
  private:
   std::vector<std::int8_t> signs(const std::vector<Kept>& tokens, std::uint32_t round) {
-    const FirstRound* first_walks = nullptr;
+    FirstRound first_walks;
     if (round == 0) {
       const auto shared = first_round(setting_.params, setting_.stream.shape, setting_.prompt);
-      if (shared) first_walks = &setting_.shared.get<FirstRound>(shared->key);
+      if (shared) first_walks = setting_.shared.get<FirstRound>(shared->key);
     }
-    std::vector<std::int8_t> all;
     const auto blocks = blocks_of(tokens, setting_.params);
-    for (std::size_t b = 0; b < blocks.size(); ++b) {
-      const WalkResult walk =
-          walk_block(blocks[b], round, first_walks != nullptr ? &(*first_walks)[b] : nullptr);
+    std::vector<std::vector<double>> uniforms;
+    for (const std::vector<Kept>& block : blocks) {
+      std::vector<double>& of_block = uniforms.emplace_back();
+      for (const Kept& kept : block) {
+        of_block.push_back(draw_.uniform(static_cast<std::uint32_t>(kept.token), 0, round));
+      }
+    }
+    const WalkRule rule{.gain = setting_.params.real("gamma"), .first_is_plus = true};
+    const auto tokens_of = [&](Index b) {
+      return walk_tokens(setting_.stream, setting_.params, blocks[static_cast<std::size_t>(b)]);
+    };
+    const auto walks = first_walks != nullptr
+                           ? setting_.kernels.balance_walks(rule, *first_walks, uniforms)
+                           : setting_.kernels.balance_walks(rule, tokens_of, uniforms);
+    std::vector<std::int8_t> all;
+    for (const WalkResult& walk : walks) {
       statistics_.add(walk);
       all.insert(all.end(), walk.signs.begin(), walk.signs.end());
     }
     return all;
-  }
-
-  WalkResult walk_block(const std::vector<Kept>& tokens, std::uint32_t round,
-                        const WalkMatrix* matrix) const {
-    std::vector<double> uniforms;
-    for (const Kept& kept : tokens) {
-      uniforms.push_back(draw_.uniform(static_cast<std::uint32_t>(kept.token), 0, round));
-    }
-    const WalkRule rule{.gain = setting_.params.real("gamma"), .first_is_plus = true};
-    if (matrix != nullptr) return balance_walk(rule, *matrix, uniforms);
-    const Block seen(setting_.stream, setting_.params, tokens);
-    return balance_walk(rule, walk_kernel(setting_.params, setting_.stream.shape), seen.keys.view,
-                        seen.values.view, uniforms);
   }
 
   Random draw_;

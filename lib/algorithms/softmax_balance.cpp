@@ -8,6 +8,7 @@
 // `side` offers unbiased ones; with a logit soft-cap the kernel is not the model's
 // (derived.kernel_mismatch).
 #include <cmath>
+#include <memory>
 #include <optional>
 
 #include "algorithms/compress_once.hpp"
@@ -24,8 +25,8 @@ std::vector<Index> tokens_of(PromptRange range) {
 
 // The matrices of the first round, the same for every seed, T, c and side.
 struct FirstRound {
-  std::optional<WalkMatrix> numerator;  // none where all values are zero
-  WalkMatrix denominator;
+  std::shared_ptr<const WalkMatrices> numerator;  // null where all values are zero, or not held
+  std::shared_ptr<const WalkMatrices> denominator;
 };
 
 // None where they would take more memory than they are worth: then each cell walks without.
@@ -35,23 +36,22 @@ std::optional<SharedWork> first_round(const Params& params, const StreamShape& s
                                                params.tokens("recent", prompt))
                                  .middle;
   if (params.integer("T") == 0 || middle.size() == 0 ||
-      2.0 * WalkMatrix::bytes(middle.size()) > kSharedWalkBytes) {
+      2.0 * WalkMatrices::bytes(middle.size()) > kSharedWalkBytes) {
     return std::nullopt;
   }
   const std::string key = "softmax_balance/first_round/" + to_string(params.at("r")) + "/" +
                           std::to_string(middle.first) + "-" + std::to_string(middle.last);
-  return SharedWork{
-      key,
-      [params, middle](const SharedSetting& setting) {
-        const std::vector<Index> tokens = tokens_of(middle);
-        const double norm = largest_value_norm(setting.stream);
-        FirstRound round{std::nullopt, softmax_walk_matrix(setting.stream, params, 0.0, tokens)};
-        if (norm > 0.0) {
-          round.numerator = softmax_walk_matrix(setting.stream, params, norm, tokens);
-        }
-        return std::any(std::move(round));
-      },
-      2.0 * WalkMatrix::bytes(middle.size())};
+  return SharedWork{key,
+                    [params, middle](const SharedSetting& setting) {
+                      const std::vector<Index> tokens = tokens_of(middle);
+                      const double norm = largest_value_norm(setting.stream);
+                      FirstRound round;
+                      round.denominator = softmax_walk_matrix(setting, params, 0.0, tokens);
+                      if (norm > 0.0)
+                        round.numerator = softmax_walk_matrix(setting, params, norm, tokens);
+                      return std::any(std::move(round));
+                    },
+                    2.0 * WalkMatrices::bytes(middle.size())};
 }
 
 class SoftmaxBalance final : public CompressOnce {
@@ -85,8 +85,10 @@ class SoftmaxBalance final : public CompressOnce {
       const SoftmaxBalancer::Instance instance{
           numerator ? "softmax_balance/numerator" : "softmax_balance/denominator",
           numerator ? norm : 0.0};
-      const WalkMatrix* matrix = nullptr;
-      if (matrices != nullptr) matrix = numerator ? &*matrices->numerator : &matrices->denominator;
+      const WalkMatrices* matrix = nullptr;
+      if (matrices != nullptr) {
+        matrix = (numerator ? matrices->numerator : matrices->denominator).get();
+      }
       const std::int64_t rounds = setting_.params.integer("T");
       for (std::int64_t round = 0; round < rounds; ++round) {
         tokens = balancer_.halve(instance, tokens, static_cast<std::uint32_t>(round),

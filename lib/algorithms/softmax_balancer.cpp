@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "algorithms/budget.hpp"
 #include "core/canonical.hpp"
@@ -22,23 +21,18 @@ double key_norm_bound(const Stream& stream, const Params& params) {
   return params.is_word("r") ? largest_key_norm(stream) : params.real("r");
 }
 
-// What a walk over some tokens is made of.
-struct WalkInput {
-  WalkKernel kernel;
-  Gathered keys;
-  std::optional<Gathered> values;
-
-  WalkInput(const Stream& stream, double r_key, double value_norm, const std::vector<Index>& tokens)
-      : keys(stream.keys, tokens) {
-    kernel.beta = stream.shape.scale;
-    kernel.offset = stream.shape.scale * r_key * r_key;
-    if (value_norm == 0.0) return;
-    kernel.value_scale = 1.0 / (value_norm * value_norm);
-    values.emplace(stream.values, tokens);
+WalkTokens walk_tokens(const Stream& stream, double r_key, double value_norm,
+                       const std::vector<Index>& tokens) {
+  WalkTokens walk;
+  walk.kernel.beta = stream.shape.scale;
+  walk.kernel.offset = stream.shape.scale * r_key * r_key;
+  walk.keys = Gathered(stream.keys, tokens);
+  if (value_norm != 0.0) {
+    walk.kernel.value_scale = 1.0 / (value_norm * value_norm);
+    walk.values = Gathered(stream.values, tokens);
   }
-
-  ConstMatrix value_rows() const { return values ? values->view : ConstMatrix{}; }
-};
+  return walk;
+}
 
 }  // namespace
 
@@ -46,10 +40,13 @@ double largest_key_norm(const Stream& stream) { return largest_norm(stream.keys)
 
 double largest_value_norm(const Stream& stream) { return largest_norm(stream.values); }
 
-WalkMatrix softmax_walk_matrix(const Stream& stream, const Params& params, double value_norm,
-                               const std::vector<Index>& tokens) {
-  const WalkInput input(stream, key_norm_bound(stream, params), value_norm, tokens);
-  return {input.kernel, input.keys.view, input.value_rows()};
+std::shared_ptr<const WalkMatrices> softmax_walk_matrix(const SharedSetting& setting,
+                                                        const Params& params, double value_norm,
+                                                        const std::vector<Index>& tokens) {
+  const double r_key = key_norm_bound(setting.stream, params);
+  return setting.kernels.walk_matrices({static_cast<Index>(tokens.size())}, [&](Index) {
+    return walk_tokens(setting.stream, r_key, value_norm, tokens);
+  });
 }
 
 SoftmaxBalancer::SoftmaxBalancer(const Setting& setting)
@@ -63,7 +60,7 @@ SoftmaxBalancer::SoftmaxBalancer(const Setting& setting)
 
 std::vector<Index> SoftmaxBalancer::halve(const Instance& instance,
                                           const std::vector<Index>& tokens, std::uint32_t level,
-                                          const WalkMatrix* matrix) {
+                                          const WalkMatrices* matrix) {
   if (tokens.empty()) return {};
   const Random draw(setting_.seed, setting_.stream.id.hash(), instance.purpose);
   std::vector<double> uniforms;
@@ -71,13 +68,15 @@ std::vector<Index> SoftmaxBalancer::halve(const Instance& instance,
     uniforms.push_back(draw.uniform(static_cast<std::uint32_t>(token), 0, level));
   }
   const WalkRule rule{.gain = 0.5 / c_};
-  WalkResult walk;
-  if (matrix != nullptr) {
-    walk = balance_walk(rule, *matrix, uniforms);
-  } else {
-    const WalkInput input(setting_.stream, r_key_, instance.value_norm, tokens);
-    walk = balance_walk(rule, input.kernel, input.keys.view, input.value_rows(), uniforms);
-  }
+  const auto walks = matrix != nullptr ? setting_.kernels.balance_walks(rule, *matrix, {uniforms})
+                                       : setting_.kernels.balance_walks(
+                                             rule,
+                                             [&](Index) {
+                                               return walk_tokens(setting_.stream, r_key_,
+                                                                  instance.value_norm, tokens);
+                                             },
+                                             {uniforms});
+  const WalkResult& walk = walks.front();
   statistics_.add(walk);
 
   std::vector<Index> plus;

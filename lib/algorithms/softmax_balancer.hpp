@@ -1,6 +1,7 @@
 // SoftmaxBalance: halves a set of (key, value) pairs by the self-balancing walk.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,7 @@ class SoftmaxBalancer {
   // The kept half, ascending; `tokens` ascending. Draws are addressed by (token, level). `matrix`:
   // that of softmax_walk_matrix for these tokens, where it is at hand.
   std::vector<Index> halve(const Instance& instance, const std::vector<Index>& tokens,
-                           std::uint32_t level, const WalkMatrix* matrix = nullptr);
+                           std::uint32_t level, const WalkMatrices* matrix = nullptr);
 
   double largest_value_norm() const { return largest_value_norm_; }
   const BalanceStatistics& statistics() const { return statistics_; }
@@ -39,9 +40,11 @@ class SoftmaxBalancer {
   BalanceStatistics statistics_;
 };
 
-// The walk over `tokens`, values over a bound `value_norm` on their norms (0: the scalar 1).
-WalkMatrix softmax_walk_matrix(const Stream& stream, const Params& params, double value_norm,
-                               const std::vector<Index>& tokens);
+// The matrix of one walk over `tokens`, values over a bound `value_norm` on their norms (0: the
+// scalar 1); null where the kernels have no room for it.
+std::shared_ptr<const WalkMatrices> softmax_walk_matrix(const SharedSetting& setting,
+                                                        const Params& params, double value_norm,
+                                                        const std::vector<Index>& tokens);
 
 // Parameters r, fail_prob, c and side.
 std::vector<Parameter> softmax_balancer_parameters();

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include "core/canonical.hpp"
+#include "core/parallel.hpp"
 #include "core/stop.hpp"
 #include "core/stream.hpp"
 #include "kernels/packed_keys.hpp"
@@ -103,7 +106,7 @@ class Walk {
  public:
   Walk(const WalkRule& rule, Index size)
       : rule_(rule), eta_(static_cast<std::size_t>(whole_lanes(size)), 0.0) {
-    result_.signs.resize(static_cast<std::size_t>(size));
+    result_.signs.reserve(static_cast<std::size_t>(size));
   }
 
   void step(Index j, const double* row, double scale, double uniform) {
@@ -112,15 +115,7 @@ class Walk {
       sum = Lanes::fma(Lanes::load(row + i), Lanes::load(eta_.data() + i), sum);
     }
     const double wanted = 0.5 - rule_.gain * sum.sum() * scale;
-    const double p = std::clamp(wanted, 0.0, 1.0);
-    const bool forced = j == 0 && rule_.first_is_plus;
-    const bool plus = forced || uniform < p;
-    result_.signs[static_cast<std::size_t>(j)] = plus ? 1 : -1;
-    eta_[static_cast<std::size_t>(j)] = plus ? 1.0 : -1.0;
-    if (forced) return;
-    if (wanted < 0.0 || wanted > 1.0) ++result_.clamped;
-    result_.max_abs_p_minus_half = std::max(result_.max_abs_p_minus_half, std::abs(p - 0.5));
-    ++result_.histogram[static_cast<std::size_t>(std::min(19.0, p * 20.0))];
+    eta_[static_cast<std::size_t>(j)] = result_.draw(rule_, wanted, uniform);
   }
 
   WalkResult result() && { return std::move(result_); }
@@ -142,22 +137,22 @@ void for_each_row(const WalkKernel& kernel, ConstMatrix keys, ConstMatrix values
   }
 }
 
+class HeldMatrices final : public WalkMatrices {
+ public:
+  std::vector<std::optional<WalkMatrix>> of;
+};
+
 }  // namespace
 
 WalkMatrix::WalkMatrix(const WalkKernel& kernel, ConstMatrix keys, ConstMatrix values) {
   starts_.reserve(static_cast<std::size_t>(keys.rows));
   scale_.reserve(static_cast<std::size_t>(keys.rows));
-  rows_.reserve(static_cast<std::size_t>(bytes(keys.rows) / sizeof(double)));
+  rows_.reserve(static_cast<std::size_t>(WalkMatrices::bytes(keys.rows) / sizeof(double)));
   for_each_row(kernel, keys, values, [&](Index j, const double* row, double scale) {
     starts_.push_back(rows_.size());
     scale_.push_back(scale);
     rows_.insert(rows_.end(), row, row + whole_lanes(j));
   });
-}
-
-double WalkMatrix::bytes(Index m) {
-  const auto rows = static_cast<double>(m);
-  return sizeof(double) * (rows * (rows + Lanes::kCount) / 2.0 + 2.0 * rows);
 }
 
 WalkResult balance_walk(const WalkRule& rule, const WalkMatrix& matrix,
@@ -178,4 +173,41 @@ WalkResult balance_walk(const WalkRule& rule, const WalkKernel& kernel, ConstMat
   return std::move(walk).result();
 }
 
+namespace cpu {
+
+std::shared_ptr<const WalkMatrices> walk_matrices(const std::vector<Index>& sizes,
+                                                  const WalkSource& tokens) {
+  auto matrices = std::make_shared<HeldMatrices>();
+  matrices->of.resize(sizes.size());
+  parallel_for(static_cast<Index>(sizes.size()), [&](Index w) {
+    const WalkTokens seen = tokens(w);
+    matrices->of[static_cast<std::size_t>(w)].emplace(seen.kernel, seen.keys.view,
+                                                      seen.values.view);
+  });
+  return matrices;
+}
+
+std::vector<WalkResult> balance_walks(const WalkRule& rule, const WalkMatrices& matrices,
+                                      const std::vector<std::vector<double>>& uniforms) {
+  const auto& held = dynamic_cast<const HeldMatrices&>(matrices).of;
+  std::vector<WalkResult> walks(uniforms.size());
+  parallel_for(static_cast<Index>(uniforms.size()), [&](Index each) {
+    const auto w = static_cast<std::size_t>(each);
+    walks[w] = balance_walk(rule, *held[w], uniforms[w]);
+  });
+  return walks;
+}
+
+std::vector<WalkResult> balance_walks(const WalkRule& rule, const WalkSource& tokens,
+                                      const std::vector<std::vector<double>>& uniforms) {
+  std::vector<WalkResult> walks(uniforms.size());
+  parallel_for(static_cast<Index>(uniforms.size()), [&](Index each) {
+    const auto w = static_cast<std::size_t>(each);
+    const WalkTokens seen = tokens(each);
+    walks[w] = balance_walk(rule, seen.kernel, seen.keys.view, seen.values.view, uniforms[w]);
+  });
+  return walks;
+}
+
+}  // namespace cpu
 }  // namespace kvbench

@@ -1,4 +1,5 @@
 // The kernel table's CPU side.
+#include "kernels/balance_walk.hpp"
 #include "kernels/cluster.hpp"
 #include "kernels/exact_attention.hpp"
 #include "kernels/farthest_first.hpp"
@@ -33,6 +34,20 @@ class CpuKernels final : public Kernels {
   void value_norms(const Stream& stream, const std::vector<Index>& rows,
                    std::vector<double>& spectral, std::vector<double>& frobenius) const override {
     cpu::value_norms(stream, rows, spectral, frobenius);
+  }
+  std::shared_ptr<const WalkMatrices> walk_matrices(const std::vector<Index>& sizes,
+                                                    const WalkSource& tokens) const override {
+    return cpu::walk_matrices(sizes, tokens);
+  }
+  std::vector<WalkResult> balance_walks(
+      const WalkRule& rule, const WalkMatrices& matrices,
+      const std::vector<std::vector<double>>& uniforms) const override {
+    return cpu::balance_walks(rule, matrices, uniforms);
+  }
+  std::vector<WalkResult> balance_walks(
+      const WalkRule& rule, const WalkSource& tokens,
+      const std::vector<std::vector<double>>& uniforms) const override {
+    return cpu::balance_walks(rule, tokens, uniforms);
   }
 };
 

@@ -2,8 +2,8 @@
 // by lib/kernels for the CPU and by cuda/kernels for the GPU, file for file with the same stems.
 //
 // Kernels that decide something (logits that scores are made of, distances, score sums, k-center,
-// clustering) compute canonical values (core/canonical.hpp): their bits depend neither on blocking,
-// threads, instruction set nor device.
+// clustering, walks) compute canonical values (core/canonical.hpp): their bits depend neither on
+// blocking, threads, instruction set nor device.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +18,7 @@
 #include "core/logit_noise.hpp"
 #include "core/matrix_view.hpp"
 #include "core/stream.hpp"
+#include "kernels/walk.hpp"
 
 namespace kvbench {
 
@@ -119,6 +120,19 @@ class Kernels {
   // below 1e-10.
   virtual void value_norms(const Stream& stream, const std::vector<Index>& rows,
                            std::vector<double>& spectral, std::vector<double>& frobenius) const = 0;
+
+  // The matrices of a batch of self-balancing walks, walk w over sizes[w] tokens; null where there
+  // is no room to hold them: then they walk without.
+  virtual std::shared_ptr<const WalkMatrices> walk_matrices(const std::vector<Index>& sizes,
+                                                            const WalkSource& tokens) const = 0;
+  // A batch of self-balancing walks, by matrices that are held or over tokens; uniforms[w] has one
+  // number per token of walk w.
+  virtual std::vector<WalkResult> balance_walks(
+      const WalkRule& rule, const WalkMatrices& matrices,
+      const std::vector<std::vector<double>>& uniforms) const = 0;
+  virtual std::vector<WalkResult> balance_walks(
+      const WalkRule& rule, const WalkSource& tokens,
+      const std::vector<std::vector<double>>& uniforms) const = 0;
 };
 
 const Kernels& cpu_kernels();

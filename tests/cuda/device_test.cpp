@@ -32,6 +32,7 @@ TEST_CASE("score sums are the CPU's bit by bit") { check_score_sums(on_device())
 TEST_CASE("clusterings are the CPU's") { check_clusters(on_device()); }
 TEST_CASE("centres are the CPU's") { check_centers(on_device()); }
 TEST_CASE("value norms are the CPU's within 1e-9") { check_value_norms(on_device()); }
+TEST_CASE("walks are the CPU's bit by bit") { check_walks(on_device()); }
 TEST_CASE("two calls give the same bits") { check_determinism(on_device()); }
 TEST_CASE("every algorithm decides as on the CPU") { check_registry(on_device()); }
 TEST_CASE("the check before use passes") {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -255,6 +256,81 @@ void check_value_norms(const Kernels& kernels) {
     for (double& x : owned->values) x *= size;
     for (std::size_t k = 0; k < 30; ++k) owned->values[40 * 30 + k] *= 1e6;
     compare(owned->stream, {39, 40, 50, 59, 60, 79});
+  }
+}
+
+void check_walks(const Kernels& kernels) {
+  const auto compare = [&](const WalkRule& rule, const WalkSource& tokens,
+                           const std::vector<Index>& sizes) {
+    std::vector<std::vector<double>> uniforms;
+    for (std::size_t w = 0; w < sizes.size(); ++w) {
+      const Random random(5, w, "test/coins");
+      std::vector<double>& coins = uniforms.emplace_back();
+      for (Index j = 0; j < sizes[w]; ++j) {
+        coins.push_back(random.uniform(static_cast<std::uint32_t>(j)));
+      }
+    }
+    const auto cpu = cpu_kernels().balance_walks(rule, tokens, uniforms);
+    const auto same = [&](const std::vector<WalkResult>& other) {
+      REQUIRE(other.size() == cpu.size());
+      for (std::size_t w = 0; w < cpu.size(); ++w) {
+        CHECK(other[w].signs == cpu[w].signs);
+        CHECK(other[w].clamped == cpu[w].clamped);
+        CHECK(same_bits(other[w].max_abs_p_minus_half, cpu[w].max_abs_p_minus_half));
+        CHECK(other[w].histogram == cpu[w].histogram);
+      }
+    };
+    same(kernels.balance_walks(rule, tokens, uniforms));
+    if (const auto matrices = kernels.walk_matrices(sizes, tokens)) {
+      same(kernels.balance_walks(rule, *matrices, uniforms));
+      same(kernels.balance_walks(rule, *matrices, uniforms));
+    }
+  };
+  each_case([&](const Stream& stream) {
+    const Index n = std::min<Index>(stream.shape.tokens, 700);
+    for (const bool by_value : {true, false}) {
+      for (const std::vector<Index>& sizes :
+           {std::vector<Index>{n}, {n - n / 3, n / 3, 1}, {n / 7, n / 2, 0, n / 5, n / 9, n / 9}}) {
+        const WalkSource tokens = [&](Index w) {
+          std::vector<Index> list;
+          for (Index j = 0; j < sizes[static_cast<std::size_t>(w)]; ++j)
+            list.push_back(w * n / 7 + j);
+          WalkTokens walk;
+          walk.kernel.beta = stream.shape.scale;
+          walk.kernel.offset = 0.7 * static_cast<double>(w);
+          walk.keys = Gathered(stream.keys, list);
+          if (by_value) {
+            walk.kernel.value_scale = 0.3;
+            walk.kernel.value_offset = 0.025;
+            walk.values = Gathered(stream.values, list);
+          }
+          return walk;
+        };
+        for (const double gain : {1e-3, 0.3, 1e6}) {
+          compare({.gain = gain, .first_is_plus = gain == 0.3}, tokens, sizes);
+        }
+      }
+    }
+  });
+  compare({.gain = 1.0}, [](Index) { return WalkTokens(); }, {});
+  // Exponents beyond any double, far below all of them, tied at the cap; products that overflow.
+  const auto owned = make_stream({.tokens = 150, .d = 4, .dv = 3, .seed = 9});
+  for (double& x : owned->values) x *= 1e160;
+  for (const WalkKernel& kernel :
+       {WalkKernel{.beta = 100.0, .cap = 1e300}, WalkKernel{.beta = 100.0, .offset = 4000.0},
+        WalkKernel{.beta = 100.0}, WalkKernel{.beta = 1e308}, WalkKernel{.beta = -1e308}}) {
+    for (const bool by_value : {false, true}) {
+      const WalkSource tokens = [&](Index w) {
+        std::vector<Index> list(static_cast<std::size_t>(150 - w));
+        std::iota(list.begin(), list.end(), 0);
+        WalkTokens walk;
+        walk.kernel = kernel;
+        walk.keys = Gathered(owned->stream.keys, list);
+        if (by_value) walk.values = Gathered(owned->stream.values, list);
+        return walk;
+      };
+      compare({.gain = 4.0}, tokens, {150, 149});
+    }
   }
 }
 

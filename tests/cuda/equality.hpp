@@ -12,6 +12,7 @@ void check_score_sums(const Kernels& kernels);
 void check_clusters(const Kernels& kernels);
 void check_centers(const Kernels& kernels);
 void check_value_norms(const Kernels& kernels);
+void check_walks(const Kernels& kernels);
 
 // Two calls give the same bits.
 void check_determinism(const Kernels& kernels);

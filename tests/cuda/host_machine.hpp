@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <utility>
@@ -97,6 +98,21 @@ class HostMachine {
     std::shared_ptr<Index> unused_;
   };
 
+  template <class T>
+  class Held {
+   public:
+    Held(cuda::MemoryLedger::Reservation room, Index count)
+        : room_(std::move(room)),
+          memory_(count, std::make_shared<Index>(count * static_cast<Index>(sizeof(T)))) {}
+    Held(Held&&) = default;
+    ~Held() noexcept {}  // owners may not throw: writing beyond it ends the program
+    T* data() const { return memory_.data(); }
+
+   private:
+    cuda::MemoryLedger::Reservation room_;
+    mutable Memory<T> memory_;
+  };
+
   HostMachine(cuda::MemoryLedger& ledger, std::uint64_t seed) : ledger_(ledger), rng_(seed) {}
 
   cuda::MemoryLedger::Reservation reserve(const cuda::MemoryNeed& need) {
@@ -109,6 +125,13 @@ class HostMachine {
   Memory<T> allocate(Index count) {
     return Memory<T>(count, unused_);
   }
+  template <class T>
+  std::optional<Held<T>> hold(Index count) {
+    auto room = ledger_.hold(count * static_cast<Index>(sizeof(T)));
+    if (!room) return std::nullopt;
+    return Held<T>(std::move(*room), count);
+  }
+  void wait() {}
   template <class T>
   void upload(T* to, const T* from, Index count) {
     std::copy_n(from, count, to);

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cuda/kernels/balance_walk.hpp"
 #include "cuda/kernels/cluster.hpp"
 #include "cuda/kernels/exact_attention.hpp"
 #include "cuda/kernels/farthest_first.hpp"
@@ -20,7 +22,10 @@ namespace kvbench::test {
 class KernelsOnHost final : public Kernels {
  public:
   // A make-believe device with that much memory; every call runs in another order.
-  explicit KernelsOnHost(Index memory_bytes = Index{1} << 30) : ledger_(memory_bytes) {}
+  explicit KernelsOnHost(Index memory_bytes = Index{1} << 30)
+      : KernelsOnHost(memory_bytes, memory_bytes / 4) {}
+  // So much of it for what outlives a call, beside the memory of calls.
+  KernelsOnHost(Index memory_bytes, Index held_bytes) : ledger_(memory_bytes, held_bytes) {}
 
   std::string device() const override { return "host"; }
   ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) const override {
@@ -49,6 +54,23 @@ class KernelsOnHost final : public Kernels {
                    std::vector<double>& spectral, std::vector<double>& frobenius) const override {
     HostMachine machine(ledger_, ++calls_);
     cuda::value_norms(machine, stream, rows, spectral, frobenius);
+  }
+  std::shared_ptr<const WalkMatrices> walk_matrices(const std::vector<Index>& sizes,
+                                                    const WalkSource& tokens) const override {
+    HostMachine machine(ledger_, ++calls_);
+    return cuda::walk_matrices(machine, sizes, tokens);
+  }
+  std::vector<WalkResult> balance_walks(
+      const WalkRule& rule, const WalkMatrices& matrices,
+      const std::vector<std::vector<double>>& uniforms) const override {
+    HostMachine machine(ledger_, ++calls_);
+    return cuda::balance_walks(machine, rule, matrices, uniforms);
+  }
+  std::vector<WalkResult> balance_walks(
+      const WalkRule& rule, const WalkSource& tokens,
+      const std::vector<std::vector<double>>& uniforms) const override {
+    HostMachine machine(ledger_, ++calls_);
+    return cuda::balance_walks(machine, rule, tokens, uniforms);
   }
 
  private:

@@ -19,6 +19,7 @@ TEST_CASE("score sums are the CPU's bit by bit") { check_score_sums(KernelsOnHos
 TEST_CASE("clusterings are the CPU's") { check_clusters(KernelsOnHost()); }
 TEST_CASE("centres are the CPU's") { check_centers(KernelsOnHost()); }
 TEST_CASE("value norms are the CPU's within 1e-9") { check_value_norms(KernelsOnHost()); }
+TEST_CASE("walks are the CPU's bit by bit") { check_walks(KernelsOnHost()); }
 TEST_CASE("no bit depends on the order in which threads and blocks run") {
   check_determinism(KernelsOnHost());
 }

@@ -4,8 +4,10 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels_on_host.hpp"
 
@@ -49,6 +51,25 @@ class OneOff final : public Kernels {
     cpu_kernels().value_norms(stream, rows, spectral, frobenius);
     if (which_ == "value norms") spectral.back() *= 1.0 + 1e-8;
   }
+  std::shared_ptr<const WalkMatrices> walk_matrices(const std::vector<Index>& sizes,
+                                                    const WalkSource& tokens) const override {
+    return cpu_kernels().walk_matrices(sizes, tokens);
+  }
+  std::vector<WalkResult> balance_walks(
+      const WalkRule& rule, const WalkMatrices& matrices,
+      const std::vector<std::vector<double>>& uniforms) const override {
+    auto out = cpu_kernels().balance_walks(rule, matrices, uniforms);
+    if (which_ == "walks by held matrices") out.back().signs.back() *= -1;
+    return out;
+  }
+  std::vector<WalkResult> balance_walks(
+      const WalkRule& rule, const WalkSource& tokens,
+      const std::vector<std::vector<double>>& uniforms) const override {
+    auto out = cpu_kernels().balance_walks(rule, tokens, uniforms);
+    double& largest = out.back().max_abs_p_minus_half;
+    if (which_ == "walks") largest = std::nextafter(largest, 1e9);
+    return out;
+  }
 
  private:
   std::string which_;
@@ -62,8 +83,8 @@ TEST_CASE("right kernels pass") {
 }
 
 TEST_CASE("a kernel that errs is named") {
-  for (const char* which :
-       {"exact attention", "logits", "score sums", "clusterings", "centres", "value norms"}) {
+  for (const char* which : {"exact attention", "logits", "score sums", "clusterings", "centres",
+                            "value norms", "walks", "walks by held matrices"}) {
     CHECK(cuda::kernel_that_differs(OneOff(which)) == which);
   }
 }
