@@ -195,7 +195,7 @@ double mean_numerator_variance(const SharedSetting& setting, const SlotWeights& 
     const double norm = spectral[query.r];
     waiting.emplace_back(mu * weighted_squares(query.e, share.data(), first, last),
                          sums_of(query.e, query.row + 1).squares * norm * norm);
-    products.add(tokens.data(), query.e + first, last - first);
+    std::copy(query.e + first, query.e + last, products.ask(tokens));
     if (products.questions() == kQueriesAtOnce) finish();
   });
   finish();

@@ -36,7 +36,7 @@ Lanes Estimator::Exponentials::group(Index g) const {
 }
 
 Estimator::Estimator(const Stream& stream)
-    : stream_(stream), weights_(stream.shape.tokens), sums_(stream.values) {}
+    : stream_(stream), weights_(stream.shape.tokens), values_(stream.values) {}
 
 void Estimator::take(const Sketch& sketch) {
   sketch_ = &sketch;
@@ -48,13 +48,20 @@ void Estimator::take(const Sketch& sketch) {
   }
 }
 
-double Estimator::sum(const std::vector<std::int32_t>& groups, const double* weights,
-                      const Exponentials& e) const {
-  Lanes sum = Lanes::all(0.0);
-  for (const std::int32_t g : groups) {
-    sum = Lanes::fma(Lanes::load(weights + Index{g} * Lanes::kCount), e.group(g), sum);
+Estimator::Sums Estimator::sums(const Exponentials& e) const {
+  Lanes den = Lanes::all(0.0);
+  Lanes num = den;
+  Lanes log = den;
+  Lanes held = den;
+  for (const std::int32_t g : weights_.groups()) {
+    const Index at = Index{g} * Lanes::kCount;
+    const Lanes some = e.group(g);
+    den = Lanes::fma(Lanes::load(weights_.den() + at), some, den);
+    num = Lanes::fma(Lanes::load(weights_.num() + at), some, num);
+    log = Lanes::fma(Lanes::load(weights_.log() + at), some, log);
+    held = Lanes::fma(Lanes::load(weights_.held() + at), some, held);
   }
-  return sum.sum();
+  return {den.sum(), num.sum(), log.sum(), held.sum()};
 }
 
 Estimator::Exponentials Estimator::of_row(const QueryRow& query) const {
@@ -104,42 +111,36 @@ Estimator::Exponentials Estimator::exponentials(const QueryRow& query) {
   return std::isfinite(own.shift) ? own : shared;
 }
 
-// Of the exact distribution, whatever positions the sketch attends at.
-double Estimator::kept_mass(const QueryRow& query) const {
-  return sum(weights_.value_groups(), weights_.held(), of_row(query)) *
-         std::exp(query.max_logit - query.exact_max) / query.exact_normalizer;
-}
-
-std::optional<double> Estimator::divergence(const QueryRow& query, Exponentials e, double tau) {
+std::optional<double> Estimator::divergence(const QueryRow& query, Exponentials e, Sums sum) {
   const double* x = sketch_->cache_positions ? turned_of_.data() : query.x;
-  if (tau < kSafeDenominator) {  // the shift is far above these rows: one of their own
+  if (sum.den < kSafeDenominator) {  // the shift is far above these rows: one of their own
     e = own_exponentials(x, kNothing, [&](std::size_t j) { return weights_.den()[j] != 0.0; });
     if (!std::isfinite(e.shift)) return std::nullopt;
-    tau = sum(weights_.groups(), weights_.den(), e);
+    sum = sums(e);
   }
   double turn = 0.0;  // sum p^ (x' - x): what attending at other positions adds
   if (sketch_->cache_positions) {
     for (const std::int32_t token : held_) {
       const auto j = static_cast<std::size_t>(token);
-      turn += weights_.den()[j] * e.e[j] / tau * (turned_of_[j] - query.x[j]);
+      turn += weights_.den()[j] * e.e[j] / sum.den * (turned_of_[j] - query.x[j]);
     }
   }
   const double log_ratio =
-      std::log(tau) + e.shift - query.exact_max - std::log(query.exact_normalizer);
-  return std::max(0.0, sum(weights_.groups(), weights_.log(), e) / tau - log_ratio + turn);
+      std::log(sum.den) + e.shift - query.exact_max - std::log(query.exact_normalizer);
+  return std::max(0.0, sum.log / sum.den - log_ratio + turn);
 }
 
 void Estimator::ask(const QueryRow& query) {
   const Exponentials e = exponentials(query);
   const double shift = e.shift;
-  const double tau = sum(weights_.groups(), weights_.den(), e);
-  double numerator_sum = sum(weights_.value_groups(), weights_.num(), e);
+  const Sums sum = sums(e);
+  double numerator_sum = sum.num;
   const bool rows_are_tokens = weights_.merged().empty();
-  coefficients_.clear();
-  if (!sketch_->exact_numerator) {
-    for (const std::int32_t j : weights_.weighted()) {
-      coefficients_.push_back(weights_.num()[j] * e.e[j]);
-    }
+  if (sketch_->exact_numerator) {
+    values_.ask({});
+  } else {
+    double* coefficient = values_.ask(weights_.weighted());
+    for (const std::int32_t j : weights_.weighted()) *coefficient++ = weights_.num()[j] * e.e[j];
   }
 
   Question& question = questions_.emplace_back();
@@ -159,25 +160,26 @@ void Estimator::ask(const QueryRow& query) {
   question.to_exact = std::exp(shift - query.exact_max);
   question.from_exact = std::exp(query.exact_max - shift);
   out.rows_are_tokens = rows_are_tokens;
-  if (rows_are_tokens) out.kl_divergence = divergence(query, e, tau);
+  if (rows_are_tokens) out.kl_divergence = divergence(query, e, sum);
   if (sketch_->exact_numerator) {
     out.kept_mass = 1.0;
     numerator_sum = z * question.from_exact;
   } else if (rows_are_tokens) {
-    out.kept_mass = kept_mass(query);
+    // Of the exact distribution, whatever positions the sketch attends at.
+    const Exponentials exact = of_row(query);
+    out.kept_mass =
+        (exact.e == e.e ? sum : sums(exact)).held * std::exp(query.max_logit - query.exact_max) / z;
   }
-  question.tau = sketch_->exact_denominator ? z * question.from_exact : tau;
+  question.tau = sketch_->exact_denominator ? z * question.from_exact : sum.den;
   out.empty_denominator = !(question.tau > 0.0);
   out.normalizer = question.tau * question.to_exact;
   out.numerator_mass = numerator_sum * question.to_exact / z;
   out.denominator_mass = out.normalizer / z;
-  sums_.add(weights_.weighted().data(), coefficients_.data(),
-            static_cast<Index>(coefficients_.size()));
 }
 
 void Estimator::answer(const std::function<void(const Estimate&)>& visit) {
   const auto dv = static_cast<std::size_t>(stream_.shape.dv);
-  sums_.sums(numerators_);
+  values_.sums(numerators_);
   const double* sums = numerators_.data();
   for (Question& question : questions_) {
     Estimate& out = question.estimate;

@@ -50,7 +50,7 @@ class Estimator {
   void take(const Sketch& sketch);
   // `query.exact_output` must live until the answer.
   void ask(const QueryRow& query);
-  Index questions() const { return sums_.questions(); }
+  Index questions() const { return values_.questions(); }
   // Visits the answers of all questions, in their order. Bits do not depend on how many there are.
   void answer(const std::function<void(const Estimate&)>& visit);
 
@@ -80,22 +80,26 @@ class Estimator {
   // Under a shift of their own: the largest x of the tokens that `counts` says and of `least`.
   template <class Counts>
   Exponentials own_exponentials(const double* x, double least, const Counts& counts);
-  double sum(const std::vector<std::int32_t>& groups, const double* weights,
-             const Exponentials& e) const;
-  double kept_mass(const QueryRow& query) const;
-  // KL(p^ || p); none where no row weighs anything. `tau`: the denominator under e's shift.
-  std::optional<double> divergence(const QueryRow& query, Exponentials e, double tau);
+  // Over all tokens of w e^x, w as TokenWeights has it.
+  struct Sums {
+    double den = 0.0;
+    double num = 0.0;
+    double log = 0.0;
+    double held = 0.0;
+  };
+  Sums sums(const Exponentials& e) const;
+  // KL(p^ || p); none where no row weighs anything. `sum`: under e's shift.
+  std::optional<double> divergence(const QueryRow& query, Exponentials e, Sums sum);
 
   const Stream& stream_;
   const Sketch* sketch_ = nullptr;
   TokenWeights weights_;
-  std::vector<std::int32_t> held_;    // the sketch's tokens in order, only with cache positions
-  std::vector<double> turned_;        // their logits at these positions
-  std::vector<double> turned_of_;     // the same by token
-  std::vector<double> own_;           // by token: exponentials under a shift of their own
-  std::vector<double> coefficients_;  // w_num e of the tokens that have a numerator weight
+  std::vector<std::int32_t> held_;  // the sketch's tokens in order, only with cache positions
+  std::vector<double> turned_;      // their logits at these positions
+  std::vector<double> turned_of_;   // the same by token
+  std::vector<double> own_;         // by token: exponentials under a shift of their own
 
-  WeightedValues sums_;
+  WeightedValues values_;
   std::vector<Question> questions_;
   std::vector<double> numerators_;
 };

@@ -26,10 +26,8 @@ class TokenWeights {
     double w_num;
   };
 
-  // Groups with a row, and groups with a row that has a numerator weight or holds a value;
-  // ascending.
+  // Groups with a row, ascending.
   const std::vector<std::int32_t>& groups() const { return groups_.list(); }
-  const std::vector<std::int32_t>& value_groups() const { return value_groups_.list(); }
   // By token, padded with zeros to whole groups; zero outside of the groups.
   const double* den() const { return den_.data(); }    // sum of w_den
   const double* num() const { return num_.data(); }    // sum of w_num, scaled
@@ -83,7 +81,7 @@ class TokenWeights {
   std::vector<double> log_;
   std::vector<double> held_;
   Groups groups_;
-  Groups value_groups_;
+  Groups value_groups_;  // with a row that has a numerator weight or holds a value
   std::vector<Merged> merged_;
   std::vector<std::int32_t> weighted_;
   double last_weight_ = 1.0;  // most tokens weigh the same

@@ -1,8 +1,8 @@
 #include "sketch/weighted_values.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <iterator>
 
 #include "core/lanes.hpp"
 
@@ -10,7 +10,7 @@ namespace kvbench {
 namespace {
 
 constexpr Index kQuestionsAtOnce = 6;  // accumulators that fit into the registers of AVX2
-constexpr Index kTokensAtOnce = 256;   // value rows that stay in cache for all questions
+constexpr Index kTokensAtOnce = 128;   // value rows that stay in cache for all questions
 
 // out[q][0..8) += sum over `count` tokens of c[i][q] v[i][0..8), ascending.
 void add_lane(ConstMatrix values, const std::int32_t* tokens, Index count, Index column,
@@ -43,58 +43,65 @@ void add_tail(ConstMatrix values, const std::int32_t* tokens, Index count, Index
 }  // namespace
 
 WeightedValues::WeightedValues(ConstMatrix values)
-    : values_(values), place_of_(static_cast<std::size_t>(values.rows), -1) {}
+    : values_(values), asked_about_(static_cast<std::size_t>((values.rows + 63) / 64), 0) {}
 
-void WeightedValues::add(const std::int32_t* tokens, const double* c, Index count) {
-  std::vector<Entry> entries;
-  if (!spare_.empty()) {
-    entries = std::move(spare_.back());
-    spare_.pop_back();
-    entries.clear();
+double* WeightedValues::ask(const std::vector<std::int32_t>& tokens) {
+  if (lists_used_ == 0 || lists_[lists_used_ - 1] != tokens) {
+    if (lists_used_ == lists_.size()) lists_.emplace_back();
+    lists_[lists_used_++] = tokens;
   }
-  entries.reserve(static_cast<std::size_t>(count));
-  for (Index i = 0; i < count; ++i) {
-    if (c[i] != 0.0) entries.push_back({tokens[i], c[i]});
-  }
-  entries_.push_back(std::move(entries));
+  questions_.push_back({lists_used_ - 1, given_.size(), 0});
+  given_.resize(given_.size() + tokens.size(), 0.0);
+  return given_.data() + questions_.back().first;
 }
 
-void WeightedValues::collect_tokens() {
-  tokens_.clear();
-  for (const auto& entries : entries_) {
-    for (const Entry& entry : entries) {
-      std::int32_t& place = place_of_[static_cast<std::size_t>(entry.token)];
-      if (place >= 0) continue;
-      place = 0;
-      tokens_.push_back(entry.token);
+void WeightedValues::unite_lists() {
+  if (lists_used_ == 1) {
+    tokens_ = lists_.front();
+    return;
+  }
+  for (std::size_t l = 0; l < lists_used_; ++l) {
+    for (const std::int32_t token : lists_[l]) {
+      asked_about_[static_cast<std::size_t>(token) / 64] |= std::uint64_t{1} << (token % 64);
     }
   }
-  std::sort(tokens_.begin(), tokens_.end());
-  for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    place_of_[static_cast<std::size_t>(tokens_[i])] = static_cast<std::int32_t>(i);
+  tokens_.clear();
+  for (std::size_t w = 0; w < asked_about_.size(); ++w) {
+    for (std::uint64_t bits = asked_about_[w]; bits != 0; bits &= bits - 1) {
+      tokens_.push_back(static_cast<std::int32_t>(64 * w) + std::countr_zero(bits));
+    }
+    asked_about_[w] = 0;
+  }
+}
+
+// Coefficients of tokens_[first, last), zeros where a question says nothing of a token.
+void WeightedValues::lay_out(Index first, Index last, Index stride) {
+  std::fill_n(coefficients_.begin(), (last - first) * stride, 0.0);
+  for (std::size_t q = 0; q < questions_.size(); ++q) {
+    Question& question = questions_[q];
+    const std::vector<std::int32_t>& list = lists_[question.list];
+    const double* given = given_.data() + question.first;
+    double* place = coefficients_.data() + q;
+    for (Index i = first; i < last && question.done < list.size(); ++i, place += stride) {
+      if (list[question.done] != tokens_[static_cast<std::size_t>(i)]) continue;
+      *place = given[question.done++];
+    }
   }
 }
 
 void WeightedValues::sums(std::vector<double>& out) {
-  collect_tokens();
+  unite_lists();
   const Index count = static_cast<Index>(tokens_.size());
   const Index asked = questions();
   const Index stride = (asked + kQuestionsAtOnce - 1) / kQuestionsAtOnce * kQuestionsAtOnce;
-  coefficients_.assign(static_cast<std::size_t>(count * stride), 0.0);
-  for (Index q = 0; q < asked; ++q) {
-    for (const Entry& entry : entries_[static_cast<std::size_t>(q)]) {
-      const Index place = place_of_[static_cast<std::size_t>(entry.token)];
-      coefficients_[static_cast<std::size_t>(place * stride + q)] = entry.c;
-    }
-  }
-  for (const std::int32_t token : tokens_) place_of_[static_cast<std::size_t>(token)] = -1;
-
+  coefficients_.resize(static_cast<std::size_t>(kTokensAtOnce * stride));
   const Index dv = values_.cols;
   sums_.assign(static_cast<std::size_t>(stride * dv), 0.0);
   for (Index first = 0; first < count; first += kTokensAtOnce) {
     const Index some = std::min(kTokensAtOnce, count - first);
+    lay_out(first, first + some, stride);
     for (Index q = 0; q < stride; q += kQuestionsAtOnce) {
-      const double* c = coefficients_.data() + first * stride + q;
+      const double* c = coefficients_.data() + q;
       double* sums = sums_.data() + q * dv;
       Index k = 0;
       for (; k + Lanes::kCount <= dv; k += Lanes::kCount) {
@@ -104,9 +111,9 @@ void WeightedValues::sums(std::vector<double>& out) {
     }
   }
   out.assign(sums_.begin(), sums_.begin() + asked * dv);
-  spare_.insert(spare_.end(), std::make_move_iterator(entries_.begin()),
-                std::make_move_iterator(entries_.end()));
-  entries_.clear();
+  questions_.clear();
+  lists_used_ = 0;
+  given_.clear();
 }
 
 }  // namespace kvbench

@@ -65,17 +65,12 @@ void check_equal(const TokenWeights& a, const TokenWeights& b) {
 
 // Every group that has a weight must be listed; others that had one before may be.
 void check_groups(const TokenWeights& weights) {
-  for (std::int32_t g = 0; g < (kTokens + 7) / 8; ++g) {
-    const auto in = [g](const std::vector<std::int32_t>& groups) {
-      return std::find(groups.begin(), groups.end(), g) != groups.end();
-    };
-    for (Index j = Index{g} * 8; j < Index{g} * 8 + 8; ++j) {
-      if (weights.den()[j] != 0.0) CHECK(in(weights.groups()));
-      if (weights.num()[j] != 0.0 || weights.held()[j] != 0.0) CHECK(in(weights.value_groups()));
-    }
+  const std::vector<std::int32_t>& groups = weights.groups();
+  for (std::int32_t j = 0; j < kTokens; ++j) {
+    if (weights.den()[j] == 0.0 && weights.num()[j] == 0.0 && weights.held()[j] == 0.0) continue;
+    CHECK(std::find(groups.begin(), groups.end(), j / 8) != groups.end());
   }
-  CHECK(std::is_sorted(weights.groups().begin(), weights.groups().end()));
-  CHECK(std::is_sorted(weights.value_groups().begin(), weights.value_groups().end()));
+  CHECK(std::is_sorted(groups.begin(), groups.end()));
 }
 
 }  // namespace
