@@ -77,7 +77,11 @@ class Representatives {
 class Net {
  public:
   Net(ConstMatrix points, Index first, double delta)
-      : points_(points), delta_(delta), filter_(points, first), young_(points.cols) {
+      : points_(points),
+        delta_(delta),
+        filter_points_(points, first),
+        filter_(filter_points_),
+        young_(points.cols) {
     net_.delta = delta;
     net_.first = first;
     net_.assignment.reserve(static_cast<std::size_t>(std::max<Index>(0, points.rows - first)));
@@ -94,7 +98,7 @@ class Net {
       }
       net_.assignment.push_back(static_cast<std::int32_t>(winner));
     }
-    if (!filter_.usable()) return;
+    if (!filter_points_.usable()) return;
     for (Index c = filter_.count(); c < static_cast<Index>(net_.opened_by.size()); ++c) {
       filter_.add(net_.opened_by[static_cast<std::size_t>(c)]);
     }
@@ -127,6 +131,7 @@ class Net {
 
   ConstMatrix points_;
   double delta_;
+  FilterPoints filter_points_;
   DistanceFilter filter_;
   Representatives young_;
   Clustering net_;

@@ -22,62 +22,58 @@ constexpr double kSmallest = 1e-140;
 
 }  // namespace
 
-DistanceFilter::DistanceFilter(ConstMatrix points, Index first)
-    : points_(points), center_(static_cast<std::size_t>(points.cols), 0.0) {
+FilterPoints::FilterPoints(ConstMatrix points, Index first)
+    : first_(first), size_(points.cols + 1) {
+  using Row = Eigen::Map<const Eigen::VectorXd>;
   const Index count = points.rows - first;
   if (count <= 0) return;
+  Eigen::VectorXd center = Eigen::VectorXd::Zero(points.cols);
+  for (Index j = first; j < points.rows; ++j) center += Row(points.row(j), points.cols);
+  center /= static_cast<double>(count);
+  if (!center.allFinite()) return;
   double largest = 0.0;
   for (Index j = first; j < points.rows; ++j) {
-    for (Index k = 0; k < points.cols; ++k) {
-      center_[static_cast<std::size_t>(k)] += points(j, k) / static_cast<double>(count);
-    }
-  }
-  for (Index j = first; j < points.rows; ++j) {
-    for (Index k = 0; k < points.cols; ++k) {
-      largest = std::max(largest, std::abs(points(j, k) - center_[static_cast<std::size_t>(k)]));
-    }
+    largest = std::max(largest, (Row(points.row(j), points.cols) - center).cwiseAbs().maxCoeff());
   }
   if (!(largest >= kSmallest && largest <= kLargest)) return;
   scale_ = std::ldexp(1.0, -std::ilogb(largest) - 1);
-}
-
-double DistanceFilter::convert(Index row, float* out) const {
-  double squares = 0.0;
-  for (Index k = 0; k < points_.cols; ++k) {
-    const double x = (points_(row, k) - center_[static_cast<std::size_t>(k)]) * scale_;
-    out[k] = static_cast<float>(x);
-    squares += x * x;
+  rows_.resize(static_cast<std::size_t>(count * size_), 1.0F);
+  norms_.resize(static_cast<std::size_t>(count));
+  Eigen::VectorXd x(points.cols);
+  for (Index j = first; j < points.rows; ++j) {
+    x = (Row(points.row(j), points.cols) - center) * scale_;
+    Eigen::Map<Eigen::VectorXf>(rows_.data() + place(j), points.cols) = x.cast<float>();
+    norms_[static_cast<std::size_t>(j - first)] = x.norm();
   }
-  return std::sqrt(squares);
 }
 
 void DistanceFilter::add(Index row) {
-  const Index size = points_.cols + 1;
-  centers_.resize(static_cast<std::size_t>((count_ + 1) * size));
-  float* column = centers_.data() + count_ * size;
-  const double norm = convert(row, column);
-  column[points_.cols] = static_cast<float>(-0.5 * norm * norm);
+  const Index size = points_.size_;
+  const float* from = points_.rows_.data() + points_.place(row);
+  centers_.insert(centers_.end(), from, from + size);
+  const double norm = points_.norm(row);
+  centers_.back() = static_cast<float>(-0.5 * norm * norm);
   longest_ = std::max(longest_, norm);
   ++count_;
 }
 
+void DistanceFilter::forget() {
+  centers_.clear();
+  count_ = 0;
+  longest_ = 0.0;
+}
+
 void DistanceFilter::ask(Index first, Index last) {
   if (count_ == 0) return;
-  const Index size = points_.cols + 1;
+  const Index size = points_.size_;
   const Index asked = last - first;
   const Index padded = (count_ + kStep - 1) / kStep * kStep;
   asked_ = first;
-  rows_.resize(static_cast<std::size_t>(asked * size));
-  norms_.resize(static_cast<std::size_t>(asked));
-  for (Index j = 0; j < asked; ++j) {
-    norms_[static_cast<std::size_t>(j)] = convert(first + j, rows_.data() + j * size);
-    rows_[static_cast<std::size_t>(j * size + points_.cols)] = 1.0F;
-  }
   scores_.resize(static_cast<std::size_t>(padded * asked));
   Eigen::Map<FloatMatrix> scores(scores_.data(), padded, asked);
   scores.topRows(count_).noalias() =
       Eigen::Map<const FloatMatrix>(centers_.data(), size, count_).transpose() *
-      Eigen::Map<const FloatMatrix>(rows_.data(), size, asked);
+      Eigen::Map<const FloatMatrix>(points_.rows_.data() + points_.place(first), size, asked);
   scores.bottomRows(padded - count_).setConstant(-std::numeric_limits<float>::infinity());
 }
 
@@ -87,11 +83,11 @@ const DistanceFilter::Answer& DistanceFilter::answer(Index row) {
   if (count_ == 0) return answer_;
   using Step = Eigen::Map<const Eigen::Array<float, kStep, 1>>;
   const Index padded = (count_ + kStep - 1) / kStep * kStep;
-  const double norm = norms_[static_cast<std::size_t>(row - asked_)];
+  const double norm = points_.norm(row);
   const float* scores = scores_.data() + (row - asked_) * padded;
   const double reach = norm + longest_;
   // The last term: what underflow may cost.
-  const double band = unit_band(points_.cols) * (reach * reach + 1e-30);
+  const double band = unit_band(points_.size_ - 1) * (reach * reach + 1e-30);
   step_largest_.resize(static_cast<std::size_t>(padded / kStep));
   float best = -std::numeric_limits<float>::infinity();
   for (Index i = 0; i < padded; i += kStep) {
@@ -110,8 +106,9 @@ const DistanceFilter::Answer& DistanceFilter::answer(Index row) {
     }
   }
   const double square = norm * norm - 2.0 * static_cast<double>(best);
-  answer_.low = (square - band) / (scale_ * scale_);
-  answer_.high = (square + band) / (scale_ * scale_);
+  const double scale = points_.scale_ * points_.scale_;
+  answer_.low = (square - band) / scale;
+  answer_.high = (square + band) / scale;
   return answer_;
 }
 

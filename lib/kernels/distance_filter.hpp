@@ -9,16 +9,37 @@
 
 namespace kvbench {
 
-class DistanceFilter {
+// Points in single precision, shifted and scaled so that a band is narrow. For any number of
+// filters.
+class FilterPoints {
  public:
-  // Rows [first, rows) of `points` [rows, d] will be centres and be asked about.
-  DistanceFilter(ConstMatrix points, Index first);
+  // Rows [first, rows) of `points` [rows, d].
+  FilterPoints(ConstMatrix points, Index first);
 
-  // False where numbers are so large or so small that single precision says nothing: then no
-  // centres may be added, and answers are empty.
+  // False where numbers are so large or so small that single precision says nothing.
   bool usable() const { return scale_ > 0.0; }
 
+ private:
+  friend class DistanceFilter;
+
+  Index place(Index row) const { return (row - first_) * size_; }
+  double norm(Index row) const { return norms_[static_cast<std::size_t>(row - first_)]; }
+
+  Index first_;
+  Index size_;                 // d + 1: a row ends with 1
+  double scale_ = 0.0;         // a power of two that takes all numbers into [-1, 1]
+  std::vector<float> rows_;    // none where not usable
+  std::vector<double> norms_;  // of shifted and scaled rows
+};
+
+class DistanceFilter {
+ public:
+  // `points` must outlive the filter. Where they are not usable, no centres may be added, and
+  // answers are empty.
+  explicit DistanceFilter(const FilterPoints& points) : points_(points) {}
+
   void add(Index row);  // a centre
+  void forget();        // all centres
   Index count() const { return count_; }
 
   struct Answer {
@@ -34,21 +55,12 @@ class DistanceFilter {
   const Answer& answer(Index row);
 
  private:
-  // Row `row`, shifted and scaled, in single precision; returns its norm in double.
-  double convert(Index row, float* out) const;
-
-  ConstMatrix points_;
-  std::vector<double> center_;  // [d] subtracted from all points: shorter vectors, a narrower band
-  double scale_ = 0.0;          // a power of two that takes all numbers into [-1, 1]
+  const FilterPoints& points_;
   Index count_ = 0;
-  double longest_ = 0.0;  // of the centres' norms
-  // Column-major [d + 1, count] and [d + 1, asked]: a centre c ends with -||c||^2 / 2, a row
-  // with 1.
-  std::vector<float> centers_;
-  std::vector<float> rows_;
-  std::vector<float> scores_;        // [count padded, asked] <x, c> - ||c||^2 / 2
-  std::vector<double> norms_;        // [asked]
-  Index asked_ = 0;                  // first row of the product
+  double longest_ = 0.0;        // of the centres' norms
+  std::vector<float> centers_;  // column-major [d + 1, count]: a centre c ends with -||c||^2 / 2
+  std::vector<float> scores_;   // [count padded, asked] <x, c> - ||c||^2 / 2
+  Index asked_ = 0;             // first row of the product
   std::vector<float> step_largest_;  // of the scores, in steps
   Answer answer_;
 };

@@ -3,86 +3,219 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "core/canonical.hpp"
+#include "core/parallel.hpp"
 #include "core/stop.hpp"
+#include "kernels/distance_filter.hpp"
 
 namespace kvbench::cpu {
 namespace {
 
 constexpr int kPanelsAtOnce = 4;
 constexpr Index kWidth = kPanelsAtOnce * Lanes::kCount;
+constexpr Index kPointsAtOnce = 128;  // whose distances are filtered by one product
+constexpr double kFrontier = 0.9;     // of the largest squared distance
 
-// Candidates in blocks of kWidth, dimension-major.
-std::vector<double> pack(ConstMatrix points, Index first, Index last) {
-  const Index d = points.cols;
-  const Index blocks = (last - first + kWidth - 1) / kWidth;
-  std::vector<double> packed(static_cast<std::size_t>(blocks * kWidth * d), 0.0);
-  for (Index j = first; j < last; ++j) {
-    const Index local = j - first;
-    double* place = packed.data() + local / kWidth * kWidth * d + local % kWidth;
-    for (Index k = 0; k < d; ++k) place[k * kWidth] = points(j, k);
+// A point's nearest centre, of those that it knows.
+struct Nearest {
+  double distance = std::numeric_limits<double>::infinity();  // squared, canonical
+  std::int32_t center = -1;
+};
+
+// Some points, whose distances follow every centre at once. In blocks of kWidth, dimension-major;
+// unused places are at distance 0.
+class Frontier {
+ public:
+  explicit Frontier(ConstMatrix points) : d_(points.cols), points_(points) {}
+
+  void add(Index row, const Nearest& nearest) {
+    const Index i = static_cast<Index>(rows_.size());
+    if (i % kWidth == 0) {
+      packed_.resize(packed_.size() + static_cast<std::size_t>(kWidth * d_), 0.0);
+      distances_.resize(distances_.size() + kWidth, 0.0);
+      centers_.resize(distances_.size(), -1);
+    }
+    double* place = packed_.data() + i / kWidth * kWidth * d_ + i % kWidth;
+    for (Index k = 0; k < d_; ++k) place[k * kWidth] = points_(row, k);
+    rows_.push_back(row);
+    distances_[static_cast<std::size_t>(i)] = nearest.distance;
+    centers_[static_cast<std::size_t>(i)] = nearest.center;
   }
-  return packed;
-}
 
-// Canonical squared distances of one block of candidates to `center`.
-void block_distances(const double* block, const double* center, Index d, double* out) {
-  Lanes sums[kPanelsAtOnce];
-  for (Lanes& sum : sums) sum = Lanes::all(0.0);
-  for (Index k = 0; k < d; ++k) {
-    const Lanes c = Lanes::all(center[k]);
-    for (int p = 0; p < kPanelsAtOnce; ++p) {
-      const Lanes difference = Lanes::load(block + k * kWidth + p * Lanes::kCount) - c;
-      sums[p] = Lanes::fma(difference, difference, sums[p]);
+  Index size() const { return static_cast<Index>(rows_.size()); }
+  Index row(Index i) const { return rows_[static_cast<std::size_t>(i)]; }
+  Nearest nearest(Index i) const {
+    return {distances_[static_cast<std::size_t>(i)], centers_[static_cast<std::size_t>(i)]};
+  }
+
+  void meet(std::int32_t center, const double* point) {
+    alignas(64) double fresh[kWidth];
+    for (std::size_t base = 0; base < distances_.size(); base += kWidth) {
+      const double* block = packed_.data() + static_cast<Index>(base) * d_;
+      Lanes sums[kPanelsAtOnce];
+      for (Lanes& sum : sums) sum = Lanes::all(0.0);
+      for (Index k = 0; k < d_; ++k) {
+        const Lanes c = Lanes::all(point[k]);
+        for (int p = 0; p < kPanelsAtOnce; ++p) {
+          const Lanes difference = Lanes::load(block + k * kWidth + p * Lanes::kCount) - c;
+          sums[p] = Lanes::fma(difference, difference, sums[p]);
+        }
+      }
+      for (int p = 0; p < kPanelsAtOnce; ++p) sums[p].store(fresh + p * Lanes::kCount);
+      for (std::size_t i = 0; i < kWidth; ++i) {
+        if (fresh[i] < distances_[base + i]) {
+          distances_[base + i] = fresh[i];
+          centers_[base + i] = center;
+        }
+      }
     }
   }
-  for (int p = 0; p < kPanelsAtOnce; ++p) sums[p].store(out + p * Lanes::kCount);
-}
+
+  double largest_distance() const {
+    Lanes largest = Lanes::all(0.0);
+    for (std::size_t i = 0; i < distances_.size(); i += Lanes::kCount) {
+      largest = Lanes::max(largest, Lanes::load(distances_.data() + i));
+    }
+    return largest.largest();
+  }
+
+  // The first of the points at that distance.
+  Index first_at(double distance) const {
+    return row(std::find(distances_.begin(), distances_.end(), distance) - distances_.begin());
+  }
+
+ private:
+  Index d_;
+  ConstMatrix points_;
+  std::vector<Index> rows_;  // ascending
+  std::vector<double> packed_;
+  std::vector<double> distances_;
+  std::vector<std::int32_t> centers_;
+};
+
+// The traversal in rounds: the farthest points, the frontier, are followed from centre to centre
+// until none of them is farther than the other points can be; only then those learn of the round's
+// centres, by one product in single precision that leaves few distances to be computed.
+class Traversal {
+ public:
+  Traversal(ConstMatrix points, Index first)
+      : points_(points),
+        first_(first),
+        nearest_(static_cast<std::size_t>(points.rows - first)),
+        chosen_(nearest_.size(), 0),
+        filter_points_(points, first),
+        filters_(static_cast<std::size_t>(thread_count()), DistanceFilter(filter_points_)) {}
+
+  Centers run(Index start, Index count) && {
+    follow(0.0, start, 1);
+    while (centers() < count) {
+      const double farthest = largest_distance();
+      out_.radius.push_back(std::sqrt(farthest));
+      const Index known = centers();
+      follow(filter_points_.usable() ? kFrontier * farthest : 0.0, -1, count);
+      update_from(known);
+    }
+    out_.radius.push_back(std::sqrt(largest_distance()));
+    for (const Nearest& nearest : nearest_) out_.nearest.push_back(nearest.center);
+    return std::move(out_);
+  }
+
+ private:
+  std::size_t place(Index row) const { return static_cast<std::size_t>(row - first_); }
+  Index centers() const { return static_cast<Index>(out_.tokens.size()); }
+  double largest_distance() const {
+    double largest = 0.0;
+    for (const Nearest& nearest : nearest_) largest = std::max(largest, nearest.distance);
+    return largest;
+  }
+
+  // Of rows that are no centres, the first: centres are at distance 0, as are points equal to one.
+  Index first_left() const {
+    return first_ + (std::find(chosen_.begin(), chosen_.end(), 0) - chosen_.begin());
+  }
+
+  // Goes on among the points at `floor` or farther, from `start` on (-1: from the farthest), until
+  // there are `count` centres or the next is nearer. Of the last centre no radius is given.
+  void follow(double floor, Index start, Index count) {
+    Frontier frontier(points_);
+    for (Index row = first_; row < points_.rows; ++row) {
+      if (nearest_[place(row)].distance >= floor) frontier.add(row, nearest_[place(row)]);
+    }
+    double farthest = frontier.largest_distance();
+    Index next = start;
+    for (;;) {
+      throw_if_stopped();
+      if (next < 0) next = farthest > 0.0 ? frontier.first_at(farthest) : first_left();
+      const auto center = static_cast<std::int32_t>(centers());
+      out_.tokens.push_back(next);
+      chosen_[place(next)] = 1;
+      frontier.meet(center, points_.row(next));
+      farthest = frontier.largest_distance();
+      if (centers() == count || farthest < floor) break;
+      out_.radius.push_back(std::sqrt(farthest));
+      next = -1;
+    }
+    for (Index i = 0; i < frontier.size(); ++i) {
+      nearest_[place(frontier.row(i))] = frontier.nearest(i);
+    }
+  }
+
+  // Brings all points up to date with the centres from `known` on.
+  void update_from(Index known) {
+    if (!filter_points_.usable()) return;
+    const auto parts = static_cast<Index>(filters_.size());
+    const Index points = points_.rows - first_;
+    parallel_for(parts, [&](Index p) {
+      DistanceFilter& filter = filters_[static_cast<std::size_t>(p)];
+      filter.forget();
+      for (Index c = known; c < centers(); ++c) {
+        filter.add(out_.tokens[static_cast<std::size_t>(c)]);
+      }
+      const Index last = first_ + points * (p + 1) / parts;
+      for (Index row = first_ + points * p / parts; row < last; row += kPointsAtOnce) {
+        update(filter, known, row, std::min(row + kPointsAtOnce, last));
+      }
+    });
+  }
+
+  void update(DistanceFilter& filter, Index known, Index first, Index last) {
+    filter.ask(first, last);
+    for (Index row = first; row < last; ++row) {
+      Nearest& nearest = nearest_[place(row)];
+      const DistanceFilter::Answer& answer = filter.answer(row);
+      if (answer.low > nearest.distance) continue;
+      for (const std::int32_t near : answer.near) {
+        const Index center = known + near;
+        const double* c = points_.row(out_.tokens[static_cast<std::size_t>(center)]);
+        const double distance = squared_distance(points_.row(row), c, points_.cols);
+        if (distance < nearest.distance) nearest = {distance, static_cast<std::int32_t>(center)};
+      }
+    }
+  }
+
+  ConstMatrix points_;
+  Index first_;
+  std::vector<Nearest> nearest_;
+  std::vector<char> chosen_;
+  FilterPoints filter_points_;
+  std::vector<DistanceFilter> filters_;  // one per part of the points
+  Centers out_;
+};
 
 }  // namespace
 
 Centers farthest_first(ConstMatrix points, Index first, Index last, Index start, Index count) {
-  Centers out;
-  const Index candidates = last - first;
-  count = std::min(count, candidates);
-  out.nearest.assign(static_cast<std::size_t>(std::max<Index>(0, candidates)), -1);
-  if (count <= 0) return out;
-
-  const Index d = points.cols;
-  const std::vector<double> packed = pack(points, first, last);
-  std::vector<double> distance(static_cast<std::size_t>(candidates),
-                               std::numeric_limits<double>::infinity());
-  std::vector<bool> chosen(static_cast<std::size_t>(candidates), false);
-  alignas(64) double fresh[kWidth];
-  Index center = start;
-  for (Index c = 0; c < count; ++c) {
-    throw_if_stopped();
-    out.tokens.push_back(center);
-    chosen[static_cast<std::size_t>(center - first)] = true;
-    double radius = 0.0;
-    double farthest = -1.0;
-    Index next = -1;
-    for (Index base = 0; base < candidates; base += kWidth) {
-      block_distances(packed.data() + base * d, points.row(center), d, fresh);
-      const Index used = std::min(kWidth, candidates - base);
-      for (Index i = 0; i < used; ++i) {
-        const auto j = static_cast<std::size_t>(base + i);
-        if (fresh[i] < distance[j]) {
-          distance[j] = fresh[i];
-          out.nearest[j] = static_cast<std::int32_t>(c);
-        }
-        radius = std::max(radius, distance[j]);
-        if (!chosen[j] && distance[j] > farthest) {
-          farthest = distance[j];
-          next = first + base + i;
-        }
-      }
-    }
-    out.radius.push_back(std::sqrt(radius));
-    center = next;
+  count = std::min(count, last - first);
+  if (count <= 0) {
+    return {
+        {},
+        {},
+        std::vector<std::int32_t>(static_cast<std::size_t>(std::max<Index>(0, last - first)), -1)};
   }
-  return out;
+  points.rows = last;
+  return Traversal(points, first).run(start, count);
 }
 
 }  // namespace kvbench::cpu

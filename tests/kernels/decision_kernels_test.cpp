@@ -153,6 +153,27 @@ TEST_CASE("farthest-first chooses as the token-by-token rule, with its covering 
   }
 }
 
+TEST_CASE("farthest-first over many rounds, ties and all, with and without its filter") {
+  for (const StreamSpec& spec : {StreamSpec{.tokens = 700, .d = 16, .kind = StreamKind::kClustered},
+                                 StreamSpec{.tokens = 700, .d = 3, .kind = StreamKind::kTies}}) {
+    CAPTURE(spec.d);
+    const auto owned = make_stream(spec);
+    const ConstMatrix points = owned->stream.keys;
+    const Centers centers = cpu_kernels().farthest_first(points, 0, 700, 11, 100);
+    CHECK(centers.tokens == naive_farthest_first(points, 0, 700, 11, 100));
+    // Too large for single precision and for its filter; a power of two changes no decision.
+    std::vector<double> large = owned->keys;
+    for (double& x : large) x = std::ldexp(x, 490);
+    const Centers unfiltered = cpu_kernels().farthest_first(
+        ConstMatrix(large.data(), points.rows, points.cols), 0, 700, 11, 100);
+    CHECK(unfiltered.tokens == centers.tokens);
+    CHECK(unfiltered.nearest == centers.nearest);
+    for (std::size_t c = 0; c < 100; ++c) {
+      CHECK(unfiltered.radius[c] == std::ldexp(centers.radius[c], 490));
+    }
+  }
+}
+
 TEST_CASE("distance quantiles are numpy's over all pairs of at most 128 rows") {
   for (const Index n : {1, 2, 3, 50, 128, 129, 600}) {
     CAPTURE(n);
