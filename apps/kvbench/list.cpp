@@ -1,13 +1,17 @@
 #include "list.hpp"
 
 #include <fmt/core.h>
+#include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "algorithms/registry.hpp"
+#include "core/error.hpp"
 #include "core/parallel.hpp"
 #include "exit_codes.hpp"
 #include "kernels/kernels.hpp"
@@ -25,10 +29,12 @@ namespace {
 struct ListOptions {
   std::string what;
   bool json = false;
+  bool markdown = false;
 };
 
 constexpr const char* kFooter = R"(Examples:
   kvbench list algorithms
+  kvbench list algorithms --markdown
   kvbench list algorithms --json | jq '.[] | select(.id == "subgen").parameters'
   kvbench list metrics
   kvbench list devices)";
@@ -148,6 +154,18 @@ Json devices_json() {
   return out;
 }
 
+// "a; or b and c", each name between two `quote`s.
+std::string alternatives_text(const Exclusive& exclusive, const char* quote, const char* either) {
+  std::string out;
+  for (const auto& alternative : exclusive.alternatives) {
+    out += out.empty() ? "" : either;
+    for (std::size_t i = 0; i < alternative.size(); ++i) {
+      out += (i == 0 ? "" : " and ") + (quote + alternative[i] + quote);
+    }
+  }
+  return out;
+}
+
 void print_algorithms() {
   for (const AlgorithmDescription& algorithm : all_algorithms()) {
     std::string name = algorithm.id;
@@ -160,16 +178,40 @@ void print_algorithms() {
                  parameter.doc);
     }
     for (const Exclusive& exclusive : algorithm.exclusive) {
-      std::string alternatives;
-      for (const auto& alternative : exclusive.alternatives) {
-        alternatives += alternatives.empty() ? "" : "; or ";
-        for (std::size_t i = 0; i < alternative.size(); ++i) {
-          alternatives += (i == 0 ? "" : " and ") + alternative[i];
-        }
-      }
-      fmt::print("  exactly one of: {}\n", alternatives);
+      fmt::print("  exactly one of: {}\n", alternatives_text(exclusive, "", "; or "));
     }
     fmt::print("\n");
+  }
+}
+
+// What may be given, "`a` or `b` and `c`" where it is one or the others.
+std::string parameters_markdown(const AlgorithmDescription& algorithm) {
+  std::vector<std::string> parts;
+  std::set<std::string> named;
+  for (const Parameter& parameter : algorithm.parameters) {
+    if (named.count(parameter.name) != 0) continue;
+    const auto exclusive = std::find_if(
+        algorithm.exclusive.begin(), algorithm.exclusive.end(), [&](const Exclusive& each) {
+          return std::any_of(each.alternatives.begin(), each.alternatives.end(),
+                             [&](const std::vector<std::string>& names) {
+                               return std::count(names.begin(), names.end(), parameter.name) != 0;
+                             });
+        });
+    if (exclusive == algorithm.exclusive.end()) {
+      parts.push_back("`" + parameter.name + "`");
+      continue;
+    }
+    parts.push_back(alternatives_text(*exclusive, "`", " or "));
+    for (const auto& names : exclusive->alternatives) named.insert(names.begin(), names.end());
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+void print_algorithms_markdown() {
+  fmt::print("| id | holds | parameters | source |\n|---|---|---|---|\n");
+  for (const AlgorithmDescription& algorithm : all_algorithms()) {
+    fmt::print("| `{}` | {} | {} | {} |\n", algorithm.id, algorithm.title,
+               parameters_markdown(algorithm), algorithm.source);
   }
 }
 
@@ -200,7 +242,12 @@ void print_devices() {
 }
 
 int run(const ListOptions& options) {
-  if (options.json) {
+  if (options.markdown) {
+    if (options.what != "algorithms") {
+      throw InputError("kvbench list: --markdown is for algorithms; leave it out, or say --json");
+    }
+    print_algorithms_markdown();
+  } else if (options.json) {
     const Json document = options.what == "algorithms" ? algorithms_json()
                           : options.what == "metrics"  ? metrics_json()
                                                        : devices_json();
@@ -224,7 +271,9 @@ void add_list(CLI::App& app, int& exit_code) {
   command->add_option("WHAT", options->what, "algorithms, metrics or devices")
       ->required()
       ->check(CLI::IsMember({"algorithms", "metrics", "devices"}));
-  command->add_flag("--json", options->json, "One JSON document");
+  CLI::Option* json = command->add_flag("--json", options->json, "One JSON document");
+  command->add_flag("--markdown", options->markdown, "The algorithms as a table for a page")
+      ->excludes(json);
   command->footer(kFooter);
   command->callback([options, &exit_code] { exit_code = run(*options); });
 }

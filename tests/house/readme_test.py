@@ -1,6 +1,5 @@
 """What README.md says of the program, asked of the program. Usage: readme_test.py KVBENCH"""
 
-import json
 import re
 import subprocess
 import sys
@@ -18,12 +17,8 @@ def kvbench(*arguments):
 
 
 class Readme(unittest.TestCase):
-    def test_the_table_of_algorithms_is_the_programs(self):
-        rows = re.findall(r"^\| `(\w+)` \|[^|]*\|([^|]*)\|", README, re.MULTILINE)
-        told = {name: set(re.findall(r"`(\w+)`", parameters)) for name, parameters in rows}
-        listed = json.loads(kvbench("list", "algorithms", "--json").stdout)
-        self.assertEqual(told, {each["id"]: {parameter["name"] for parameter in each["parameters"]}
-                                for each in listed})
+    def test_the_table_of_algorithms_is_printed_by_the_program(self):
+        self.assertIn(kvbench("list", "algorithms", "--markdown").stdout, README)
 
     def test_the_sweep_shown_is_a_sweep(self):
         sweep = re.search(r"```jsonc\n(.*?)```", README, re.DOTALL).group(1)
