@@ -244,17 +244,17 @@ sanitize() {
   local address=(kvbench fuzz-targets test-{dump,kernels,metrics,replay,results,sketch,sweep})
   local thread=(test-{conformance,kernels,replay})
   local address_tests='^(cli_commands|cli_failing_place|fuzz_.*|dump|kernels|metrics|replay|results|sketch|sweep)$'
-  local thread_tests='^(conformance|kernels|replay)$'
+  local thread_tests='^(conformance|conformance_streams|kernels|replay)$'
   if [[ ${1:-} == all ]]; then
     address=(all) address_tests=.
     thread=("${thread[@]}" test-results kvbench) thread_tests=.
   fi
   cmake --preset sanitize >&2
   cmake --build --preset sanitize --target "${address[@]}" >&2
-  ctest --preset sanitize --tests-regex "$address_tests"
+  ctest --preset sanitize --tests-regex "$address_tests" --parallel "$(nproc)"
   cmake --preset tsan >&2
   cmake --build --preset tsan --target "${thread[@]}" >&2
-  ctest --preset tsan --tests-regex "$thread_tests"
+  ctest --preset tsan --tests-regex "$thread_tests" --parallel "$(nproc)"
 }
 
 fuzz() {
