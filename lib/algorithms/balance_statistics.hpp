@@ -11,7 +11,7 @@
 namespace kvbench {
 
 // Walk matrices that cells of a stream share may take this much together, per setting.
-inline constexpr double kSharedWalkBytes = 64.0 * 1024 * 1024;
+inline constexpr double kSharedWalkBytes = 512.0 * 1024 * 1024;
 
 struct BalanceStatistics {
   Index clamped = 0;

@@ -8,7 +8,9 @@
 // Departures and resolutions: bucket i holds 2^(i-1) <= ||v|| < 2^i (the paper's inequality is
 // reversed), ||v|| = 0 is in none; an instance counts its own tokens; the erase rule as printed is
 // too weak by e^(-beta r^2), `strict` has the proof's; FAIL is counted and p clamped.
+#include <algorithm>
 #include <cmath>
+#include <deque>
 #include <map>
 
 #include "algorithms/budget.hpp"
@@ -27,15 +29,17 @@ class MergeAndReduce {
         batch_(batch),
         levels_(levels) {}
 
-  void add(Index token, SoftmaxBalancer& balancer) {
+  // Whether more changed than that the token is in C^0 now.
+  bool add(Index token, SoftmaxBalancer& balancer) {
     cells[0].push_back(token);
     ++count_;
-    if (levels_ == 0 || count_ % batch_ != 0) return;
+    if (levels_ == 0 || count_ % batch_ != 0) return false;
     reduce(0, balancer);
     Index halved = count_ / batch_;
     for (Index level = 1; level < levels_ && halved % 2 == 0; ++level, halved /= 2) {
       reduce(level, balancer);
     }
+    return true;
   }
 
   std::vector<std::vector<Index>> cells;
@@ -75,9 +79,15 @@ class BalanceKv final : public Algorithm {
         entered_(std::min(sinks_, setting.stream.shape.tokens)),
         log_threshold_(log_erase_threshold()) {}
 
-  void extend(Index, Index last) override {
-    for (; entered_ + recent_ < last; ++entered_) enter(entered_);
-    rebuild(last);
+  void extend(Index first, Index last) override {
+    std::vector<SketchRow> entered;
+    bool is_reduced = false;
+    for (; entered_ + recent_ < last; ++entered_) is_reduced |= enter(entered_, entered);
+    if (is_reduced) {
+      rebuild(last);
+    } else {
+      grow(first, last, entered);
+    }
   }
 
   Derived derived() const override {
@@ -111,22 +121,22 @@ class BalanceKv final : public Algorithm {
            times * stream.shape.scale * r * r;
   }
 
-  void enter(Index token) {
+  // Appends the rows that `token` becomes; true where others change with it.
+  bool enter(Index token, std::vector<SketchRow>& rows) {
     const double* v = setting_.stream.values.row(token);
     const double norm = std::sqrt(canonical_dot(v, v, setting_.stream.shape.dv));
-    denominator_.add(token, balancer_);
+    bool is_reduced = denominator_.add(token, balancer_);
+    rows.push_back(half_row(token, 1.0, false));
+    if ((by_norm_ ? norm : balancer_.largest_value_norm()) == 0.0) return is_reduced;
+    rows.push_back(half_row(token, 1.0, true));
     if (!by_norm_) {
-      if (balancer_.largest_value_norm() > 0.0) {
-        bucket(0, balancer_.largest_value_norm()).add(token, balancer_);
-      }
-      return;
+      return bucket(0, balancer_.largest_value_norm()).add(token, balancer_) || is_reduced;
     }
-    if (norm == 0.0) return;
     int exponent = 0;
     std::frexp(norm, &exponent);
-    bucket(exponent, std::ldexp(1.0, exponent)).add(token, balancer_);
+    is_reduced |= bucket(exponent, std::ldexp(1.0, exponent)).add(token, balancer_);
     largest_value_ = std::max(largest_value_, norm);
-    erase_low_buckets();
+    return erase_low_buckets() || is_reduced;
   }
 
   MergeAndReduce& bucket(int exponent, double value_norm) {
@@ -139,36 +149,62 @@ class BalanceKv final : public Algorithm {
         .first->second;
   }
 
-  void erase_low_buckets() {
-    if (setting_.params.word("erase") == "off") return;
+  bool erase_low_buckets() {
+    if (setting_.params.word("erase") == "off") return false;
+    const Index before = erased_;
     while (!buckets_.empty()) {
       const double log_bound = buckets_.begin()->first * std::log(2.0);
       if (log_bound > log_threshold_ + std::log(largest_value_)) break;
       buckets_.erase(buckets_.begin());
       ++erased_;
     }
+    return erased_ > before;
   }
 
   // The sketch as of `last` tokens.
   void rebuild(Index last) {
     sketch_.clear();
+    window_.clear();
     sketch_.add_exact(0, std::min(sinks_, last));
     for (const auto& [exponent, instance] : buckets_) add_cells(instance, true);
     add_cells(denominator_, false);
-    sketch_.add_exact(std::max(entered_, std::min(sinks_, last)), last);
+    add_window(entered_, last);
+  }
+
+  // The same where tokens [first, last) came and `entered` are the rows of what left the window:
+  // the first of them take its place.
+  void grow(Index first, Index last, const std::vector<SketchRow>& entered) {
+    sketch_.add_exact(first, std::min(sinks_, last));
+    for (const SketchRow& row : entered) {
+      if (!window_.empty() && sketch_[window_.front()].token == row.token) {
+        sketch_.replace(window_.front(), row);
+        window_.pop_front();
+      } else {
+        sketch_.add(row);
+      }
+    }
+    add_window(std::max(first, entered_), last);
+  }
+
+  void add_window(Index first, Index last) {
+    for (Index token = std::max(first, std::min(sinks_, last)); token < last; ++token) {
+      window_.push_back(sketch_.add(SketchRow::exact(token)));
+    }
+  }
+
+  static SketchRow half_row(Index token, double weight, bool numerator) {
+    SketchRow row = SketchRow::exact(token);
+    (numerator ? row.w_num : row.w_den) = weight;
+    (numerator ? row.w_den : row.w_num) = 0.0;
+    row.holds_value = numerator;
+    row.weight_numbers = 1;
+    return row;
   }
 
   void add_cells(const MergeAndReduce& instance, bool numerator) {
     double weight = 1.0;
     for (const auto& cell : instance.cells) {
-      for (const Index token : cell) {
-        SketchRow row = SketchRow::exact(token);
-        (numerator ? row.w_num : row.w_den) = weight;
-        (numerator ? row.w_den : row.w_num) = 0.0;
-        row.holds_value = numerator;
-        row.weight_numbers = 1;
-        sketch_.add(row);
-      }
+      for (const Index token : cell) sketch_.add(half_row(token, weight, numerator));
       weight *= 2.0;
     }
   }
@@ -181,7 +217,8 @@ class BalanceKv final : public Algorithm {
   bool by_norm_;
   std::map<int, MergeAndReduce> buckets_;  // by i, 2^(i-1) <= ||v|| < 2^i
   MergeAndReduce denominator_;
-  Index entered_;  // next token to be sent
+  Index entered_;             // next token to be sent
+  std::deque<Index> window_;  // positions of the tokens that came and were not sent
   double largest_value_ = 0.0;
   double log_threshold_;
   Index erased_ = 0;

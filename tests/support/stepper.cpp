@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <stdexcept>
+#include <tuple>
 
 namespace kvbench::test {
 
@@ -120,14 +121,20 @@ double derived_real(const Derived& derived, const std::string& name) {
 
 bool same_sketch(const Sketch& a, const Sketch& b) {
   if (a.numerator_scale != b.numerator_scale || a.exact_numerator != b.exact_numerator ||
-      a.exact_denominator != b.exact_denominator || a.merged_values != b.merged_values ||
-      !(a.holdings() == b.holdings())) {
+      a.exact_denominator != b.exact_denominator || a.cache_positions != b.cache_positions ||
+      a.merged_values != b.merged_values || !(a.holdings() == b.holdings())) {
     return false;
   }
   const auto filled = [](const Sketch& sketch) {
     std::vector<SketchRow> rows;
     for (const SketchRow& row : sketch.rows()) {
       if (row.token >= 0) rows.push_back(row);
+    }
+    if (!sketch.cache_positions) {
+      std::sort(rows.begin(), rows.end(), [](const SketchRow& p, const SketchRow& q) {
+        return std::tie(p.token, p.holds_value, p.w_num, p.w_den) <
+               std::tie(q.token, q.holds_value, q.w_num, q.w_den);
+      });
     }
     return rows;
   };
