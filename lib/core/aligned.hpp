@@ -1,5 +1,7 @@
-// Arrays of doubles that begin at a cache line.
+// Arrays of doubles that begin at a cache line, large ones in large pages.
 #pragma once
+
+#include <sys/mman.h>
 
 #include <cstddef>
 #include <new>
@@ -10,17 +12,27 @@ namespace kvbench {
 template <class T>
 struct LineAllocator {
   using value_type = T;
-  static constexpr std::align_val_t kLine{64};
+  static constexpr std::size_t kLine = 64;
+  static constexpr std::size_t kLargePage = std::size_t{2} << 20;
 
   LineAllocator() = default;
   template <class U>
   LineAllocator(const LineAllocator<U>&) {}
 
   T* allocate(std::size_t count) {
-    return static_cast<T*>(::operator new(count * sizeof(T), kLine));
+    void* p = ::operator new(count * sizeof(T), alignment(count));
+    // A wish: filling pages of 4 KiB can take longer than what is computed into them.
+    if (is_large(count)) ::madvise(p, count * sizeof(T), MADV_HUGEPAGE);
+    return static_cast<T*>(p);
   }
-  void deallocate(T* p, std::size_t) { ::operator delete(p, kLine); }
+  void deallocate(T* p, std::size_t count) { ::operator delete(p, alignment(count)); }
   bool operator==(const LineAllocator&) const = default;
+
+ private:
+  static bool is_large(std::size_t count) { return count * sizeof(T) >= 4 * kLargePage; }
+  static std::align_val_t alignment(std::size_t count) {
+    return std::align_val_t{is_large(count) ? kLargePage : kLine};
+  }
 };
 
 using AlignedDoubles = std::vector<double, LineAllocator<double>>;

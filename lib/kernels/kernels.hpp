@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/aligned.hpp"
 #include "core/logit_noise.hpp"
 #include "core/matrix_view.hpp"
 #include "core/stream.hpp"
@@ -37,8 +38,8 @@ struct ExactRows {
 struct LogitBlock {
   std::vector<Index> rows;        // token positions, ascending
   Index tokens = 0;               // columns: last row + 1
-  std::vector<double> logits;     // [R * G, tokens]
-  std::vector<double> exps;       // [R * G, tokens]
+  AlignedDoubles logits;          // [R * G, tokens]
+  AlignedDoubles exps;            // [R * G, tokens]
   std::vector<double> max_logit;  // [R * G]
 };
 
