@@ -30,6 +30,7 @@ class CudaKernels final : public Kernels {
   std::string name() const;   // "NVIDIA H200"
   std::string fault() const;  // why the device failed; empty while it works
 
+  std::shared_ptr<const void> hold(const Stream& stream) const override;
   ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) const override;
   void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const override;
   std::vector<ScoreSums> score_sums_by(const Stream& stream, Index first, Index last,
@@ -47,6 +48,7 @@ class CudaKernels final : public Kernels {
   std::vector<WalkResult> balance_walks(
       const WalkRule& rule, const WalkSource& tokens,
       const std::vector<std::vector<double>>& uniforms) const override;
+  std::unique_ptr<WeightedValues> weighted_values(ConstMatrix values) const override;
 
   class Device;
 

@@ -9,7 +9,9 @@
 #include <string>
 #include <utility>
 
+#include "core/error.hpp"
 #include "cuda/cuda_kernels.hpp"
+#include "cuda/held_copies.hpp"
 #include "cuda/machine.hpp"
 #include "cuda/memory_ledger.hpp"
 
@@ -23,6 +25,7 @@ class CudaKernels::Device {
   int index() const { return index_; }
   const std::string& name() const { return name_; }
   cuda::MemoryLedger& ledger() { return ledger_; }
+  cuda::HeldCopies& copies() { return copies_; }
   std::string fault() const;
 
   // Returns where `error` is none. Out of memory throws CellError; anything else is remembered as
@@ -38,6 +41,7 @@ class CudaKernels::Device {
   const int index_;
   std::string name_;
   cuda::MemoryLedger ledger_;
+  cuda::HeldCopies copies_;
   mutable std::mutex mutex_;
   std::string fault_;
 };
@@ -105,7 +109,7 @@ class CudaMachine {
     cudaStream_t stream_;
   };
 
-  // Freed on the device's own stream: the calls that used it have waited for what they computed.
+  // Freed when the device is idle: a call that was cut short may still be at work on it.
   template <class T>
   class Held {
    public:
@@ -117,7 +121,9 @@ class CudaMachine {
           device_(other.device_) {}
     Held& operator=(Held&&) = delete;
     ~Held() {
-      if (data_ != nullptr && cudaSetDevice(device_) == cudaSuccess) cudaFreeAsync(data_, nullptr);
+      if (data_ == nullptr || cudaSetDevice(device_) != cudaSuccess) return;
+      cudaDeviceSynchronize();
+      cudaFreeAsync(data_, nullptr);
     }
     T* data() const { return data_; }
 
@@ -149,9 +155,15 @@ class CudaMachine {
     const Index bytes = count * static_cast<Index>(sizeof(T));
     auto room = device_.ledger().hold(bytes);
     if (!room) return std::nullopt;
-    void* data = allocate_bytes(static_cast<std::size_t>(bytes));
-    return Held<T>(std::move(*room), data, device_.index());
+    try {
+      void* data = allocate_bytes(static_cast<std::size_t>(bytes));
+      return Held<T>(std::move(*room), data, device_.index());
+    } catch (const CellError&) {  // another program has taken it
+      return std::nullopt;
+    }
   }
+
+  HeldCopies& copies() { return device_.copies(); }
 
   void wait() { device_.check(cudaStreamSynchronize(stream_), "computing"); }
 

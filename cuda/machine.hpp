@@ -20,12 +20,11 @@
 //   machine.upload(to, from, count)  machine.download(to, from, count)  machine.clear(at, count)
 //   machine.download_rows(to, stride, from, columns, rows)  rows `stride` doubles apart on the host
 //   machine.launch(body, {x, y, z})  runs the body on every block of the grid
+//   machine.copies()                 HeldCopies: which matrices of the host are on the device
 //   machine.wait()                   returns when all of this is done
 // All of it is in order; download returns when the data is there. What another machine will read
 // has to be waited for.
 #pragma once
-
-#include <vector>
 
 #include "core/canonical_scalar.hpp"
 #include "core/matrix_view.hpp"
@@ -51,22 +50,5 @@ KVBENCH_HOST_DEVICE inline Index blocks_of(Index size, Index count) {
   return (count + size - 1) / size;
 }
 KVBENCH_HOST_DEVICE inline double infinity() { return scalar::from_bits(0x7ff0000000000000ULL); }
-
-// Copies a matrix to the device without the gaps between its rows.
-template <class Machine>
-void upload_rows(Machine& machine, double* to, ConstMatrix from) {
-  if (from.rows == 0 || from.cols == 0) return;
-  if (from.stride == from.cols) {
-    machine.upload(to, from.data, from.rows * from.cols);
-    return;
-  }
-  std::vector<double> packed(static_cast<std::size_t>(from.rows * from.cols));
-  for (Index i = 0; i < from.rows; ++i) {
-    for (Index k = 0; k < from.cols; ++k) {
-      packed[static_cast<std::size_t>(i * from.cols + k)] = from(i, k);
-    }
-  }
-  machine.upload(to, packed.data(), static_cast<Index>(packed.size()));
-}
 
 }  // namespace kvbench::cuda

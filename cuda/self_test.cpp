@@ -80,6 +80,23 @@ std::string walks_that_differ(const Kernels& kernels, const Stream& stream) {
   return "";
 }
 
+std::vector<double> some_weighted_values(const Kernels& kernels, const Stream& stream) {
+  const auto weighted = kernels.weighted_values(stream.values);
+  const Random random(0, 0, "self-test/weights");
+  for (std::uint32_t q = 0; q < 5; ++q) {
+    std::vector<std::int32_t> tokens;
+    std::vector<double> weights;
+    for (std::int32_t j = 0; j < kTokens; j += 1 + static_cast<std::int32_t>(q)) {
+      tokens.push_back(j);
+      weights.push_back(random.uniform53(static_cast<std::uint32_t>(j), q) - 0.5);
+    }
+    std::copy(weights.begin(), weights.end(), weighted->ask(tokens));
+  }
+  std::vector<double> sums;
+  weighted->sums(sums);
+  return sums;
+}
+
 std::string first_difference(const Kernels& kernels, const Stream& stream) {
   const Kernels& cpu = cpu_kernels();
   std::vector<Index> rows;
@@ -122,6 +139,7 @@ std::string first_difference(const Kernels& kernels, const Stream& stream) {
   kernels.value_norms(stream, rows, norms[0], norms[1]);
   cpu.value_norms(stream, rows, norms[2], norms[3]);
   if (!near(norms[0], norms[2]) || !near(norms[1], norms[3])) return "value norms";
+  if (some_weighted_values(kernels, stream) != some_weighted_values(cpu, stream)) return "answers";
   return walks_that_differ(kernels, stream);
 }
 
@@ -147,6 +165,8 @@ std::string kernel_that_differs(const Kernels& kernels) {
     for (const double softcap : {0.0, 20.0}) {
       stream.shape.window = window;
       stream.shape.softcap = softcap;
+      // Once by copies that are held, once by copies of each call.
+      const auto held = window == 0 ? kernels.hold(stream) : nullptr;
       if (std::string which = first_difference(kernels, stream); !which.empty()) return which;
     }
   }

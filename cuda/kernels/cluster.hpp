@@ -180,23 +180,21 @@ Clustering cluster(Machine& machine, ConstMatrix points, Index first, double del
   if (count == 0) return out;
   const Index tiles = blocks_of(64, count);
   const auto int_bytes = static_cast<Index>(sizeof(std::int32_t));
-  const auto room =
-      machine.reserve({.what = "clustering",
-                       .fixed_bytes = bytes_of_doubles(n * points.cols) +
-                                      bytes_of_doubles(kClusterBatch * kClusterBatch) +
-                                      (2 * count + 1) * int_bytes +
-                                      tiles * kClusterBatch * static_cast<Index>(sizeof(Nearest))});
-  auto device_points = machine.template allocate<double>(n * points.cols);
+  DeviceMatrix device_points(machine, points);
+  const auto room = machine.reserve(
+      {.what = "clustering",
+       .fixed_bytes = device_points.bytes() + bytes_of_doubles(kClusterBatch * kClusterBatch) +
+                      (2 * count + 1) * int_bytes +
+                      tiles * kClusterBatch * static_cast<Index>(sizeof(Nearest))});
   auto between = machine.template allocate<double>(kClusterBatch * kClusterBatch);
   auto clusters = machine.template allocate<std::int32_t>(1);
   auto opened_by = machine.template allocate<std::int32_t>(count);
   auto assignment = machine.template allocate<std::int32_t>(count);
   auto nearest = machine.template allocate<Nearest>(tiles * kClusterBatch);
-  upload_rows(machine, device_points.data(), points);
   machine.clear(clusters.data(), 1);
 
   NetView net;
-  net.points = device_points.data();
+  net.points = device_points.bring();
   net.d = points.cols;
   net.first = first;
   net.delta = delta;

@@ -6,6 +6,7 @@
 
 #include "core/canonical_scalar.hpp"
 #include "core/stream.hpp"
+#include "cuda/kernels/device_matrix.hpp"
 #include "cuda/machine.hpp"
 
 namespace kvbench::cuda {
@@ -43,31 +44,21 @@ struct StreamView {
   }
 };
 
-inline Index bytes_of_doubles(Index count) { return count * static_cast<Index>(sizeof(double)); }
-
-// Keys of the first `tokens` tokens, and room for the queries of up to `rows_at_once` rows.
+// Keys on the device, and room there for the queries of up to `rows_at_once` rows.
 template <class Machine>
 class DeviceStream {
  public:
-  // Bytes that do not depend on the rows, and bytes per row.
-  static Index fixed_bytes(const StreamShape& shape, Index tokens) {
-    return bytes_of_doubles(tokens * shape.d);
-  }
   static Index row_bytes(const StreamShape& shape) {
     return bytes_of_doubles(shape.group * shape.d) + static_cast<Index>(sizeof(Index));
   }
 
-  DeviceStream(Machine& machine, const Stream& stream, Index tokens, Index rows_at_once)
+  DeviceStream(Machine& machine, const Stream& stream, const double* keys, Index rows_at_once)
       : machine_(machine),
         stream_(stream),
-        keys_(machine.template allocate<double>(tokens * stream.shape.d)),
+        keys_(keys),
         queries_(
             machine.template allocate<double>(rows_at_once * stream.shape.group * stream.shape.d)),
-        rows_(machine.template allocate<Index>(rows_at_once)) {
-    ConstMatrix visible = stream.keys;
-    visible.rows = tokens;
-    upload_rows(machine, keys_.data(), visible);
-  }
+        rows_(machine.template allocate<Index>(rows_at_once)) {}
 
   // Brings the queries of `rows` (token positions, at most rows_at_once) to the device.
   StreamView at(const Index* rows, Index count) {
@@ -83,7 +74,7 @@ class DeviceStream {
     machine_.upload(rows_.data(), rows, count);
     StreamView view;
     view.queries = queries_.data();
-    view.keys = keys_.data();
+    view.keys = keys_;
     view.rows = rows_.data();
     view.places = count * shape.group;
     view.d = shape.d;
@@ -100,7 +91,7 @@ class DeviceStream {
 
   Machine& machine_;
   const Stream& stream_;
-  Memory<double> keys_;
+  const double* keys_;
   Memory<double> queries_;
   Memory<Index> rows_;
   std::vector<double> packed_;

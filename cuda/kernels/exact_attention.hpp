@@ -234,30 +234,28 @@ ExactRows exact_attention(Machine& machine, const Stream& stream, std::vector<In
   const Index span =
       count * group >= 32768 ? blocks_of(kAttendTokens, tokens) * kAttendTokens : 1024;
   const Index spans = blocks_of(span, tokens);
-  using Keys = DeviceStream<Machine>;
+  using Rows = DeviceStream<Machine>;
   const Index per_place = bytes_of_doubles((spans + 1) * (shape.dv + 3));
-  const auto room = machine.reserve(
-      {.what = "exact attention",
-       .fixed_bytes = Keys::fixed_bytes(shape, tokens) + bytes_of_doubles(tokens * shape.dv),
-       .row_bytes = Keys::row_bytes(shape) + group * per_place,
-       .rows = count});
+  DeviceMatrix keys(machine, first_rows(stream.keys, tokens));
+  DeviceMatrix values(machine, first_rows(stream.values, tokens));
+  const auto room = machine.reserve({.what = "exact attention",
+                                     .fixed_bytes = keys.bytes() + values.bytes(),
+                                     .row_bytes = Rows::row_bytes(shape) + group * per_place,
+                                     .rows = count});
   const Index at_once = room.rows() * group;
-  Keys device(machine, stream, tokens, room.rows());
-  auto values = machine.template allocate<double>(tokens * shape.dv);
+  Rows device(machine, stream, keys.bring(), room.rows());
+  const double* device_values = values.bring();
   auto span_sums = machine.template allocate<SpanSums>(spans * at_once);
   auto span_outputs = machine.template allocate<double>(spans * at_once * shape.dv);
   auto sums = machine.template allocate<SpanSums>(at_once);
   auto outputs = machine.template allocate<double>(at_once * shape.dv);
-  ConstMatrix visible = stream.values;
-  visible.rows = tokens;
-  upload_rows(machine, values.data(), visible);
 
   std::vector<SpanSums> joined(static_cast<std::size_t>(at_once));
   for (Index first = 0; first < count; first += room.rows()) {
     const Index batch = smaller(room.rows(), count - first);
     AttendSpan attend;
     attend.stream = device.at(out.rows.data() + first, batch);
-    attend.values = values.data();
+    attend.values = device_values;
     attend.dv = shape.dv;
     attend.span = span;
     attend.sums = span_sums.data();

@@ -148,11 +148,11 @@ Centers farthest_first(Machine& machine, ConstMatrix points, Index first, Index 
   const Index d = points.cols;
   const Index blocks = blocks_of(AddCenter::kThreads, candidates);
   const auto farthest_bytes = static_cast<Index>(sizeof(Farthest));
+  DeviceMatrix rows(machine, ConstMatrix(points.row(first), candidates, d, points.stride));
   const auto room = machine.reserve(
       {.what = "farthest-first",
-       .fixed_bytes = bytes_of_doubles(2 * candidates * d + 2 * candidates + 2 * count) +
+       .fixed_bytes = rows.bytes() + bytes_of_doubles(candidates * d + 2 * candidates + 2 * count) +
                       2 * blocks * farthest_bytes});
-  auto rows = machine.template allocate<double>(candidates * d);
   auto transposed = machine.template allocate<double>(candidates * d);
   auto even = machine.template allocate<Farthest>(blocks);
   auto odd = machine.template allocate<Farthest>(blocks);
@@ -161,9 +161,8 @@ Centers farthest_first(Machine& machine, ConstMatrix points, Index first, Index 
   auto chosen = machine.template allocate<std::int32_t>(candidates);
   auto centers = machine.template allocate<std::int64_t>(count);
   auto radius = machine.template allocate<double>(count);
-  upload_rows(machine, rows.data(), ConstMatrix(points.row(first), candidates, d, points.stride));
   TransposePoints transpose;
-  transpose.points = rows.data();
+  transpose.points = rows.bring();
   transpose.count = candidates;
   transpose.d = d;
   transpose.transposed = transposed.data();

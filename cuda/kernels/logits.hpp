@@ -106,14 +106,15 @@ void logits(Machine& machine, const Stream& stream, std::vector<Index> rows, Log
   out.max_logit.resize(static_cast<std::size_t>(places));
   if (count == 0) return;
 
-  using Keys = DeviceStream<Machine>;
+  using Rows = DeviceStream<Machine>;
+  DeviceMatrix keys(machine, first_rows(stream.keys, out.tokens));
   const auto room = machine.reserve(
       {.what = "logits",
-       .fixed_bytes = Keys::fixed_bytes(shape, out.tokens),
-       .row_bytes = Keys::row_bytes(shape) + group * bytes_of_doubles(2 * out.tokens + 1),
+       .fixed_bytes = keys.bytes(),
+       .row_bytes = Rows::row_bytes(shape) + group * bytes_of_doubles(2 * out.tokens + 1),
        .rows = smaller(count, larger(1, 65535 * 64 / group))});
   const Index at_once = room.rows() * group;
-  Keys device(machine, stream, out.tokens, room.rows());
+  Rows device(machine, stream, keys.bring(), room.rows());
   auto x = machine.template allocate<double>(at_once * out.tokens);
   auto e = machine.template allocate<double>(at_once * out.tokens);
   auto m = machine.template allocate<double>(at_once);

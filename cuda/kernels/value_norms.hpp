@@ -133,27 +133,25 @@ void value_norms(Machine& machine, const Stream& stream, const std::vector<Index
   }
 
   const Index elements = dv * dv;
+  DeviceMatrix values(machine, first_rows(stream.values, tokens));
   const auto room = machine.reserve(
       {.what = "value norms",
-       .fixed_bytes = bytes_of_doubles(tokens * dv + elements),
+       .fixed_bytes = values.bytes() + bytes_of_doubles(elements),
        .row_bytes = bytes_of_doubles(elements + 4 * dv + 2) + static_cast<Index>(sizeof(GramStep)),
        .rows = count});
-  auto values = machine.template allocate<double>(tokens * dv);
+  const double* device_values = values.bring();
   auto carry = machine.template allocate<double>(elements);
   auto steps = machine.template allocate<GramStep>(room.rows());
   auto grams = machine.template allocate<double>(room.rows() * elements);
   auto scratch = machine.template allocate<double>(room.rows() * 4 * dv);
   auto eigenvalues = machine.template allocate<double>(room.rows());
   auto traces = machine.template allocate<double>(room.rows());
-  ConstMatrix visible = stream.values;
-  visible.rows = tokens;
-  upload_rows(machine, values.data(), visible);
   machine.clear(carry.data(), elements);
   for (Index first = 0; first < count; first += room.rows()) {
     const Index batch = smaller(room.rows(), count - first);
     machine.upload(steps.data(), plan.data() + first, batch);
     StepGrams step;
-    step.values = values.data();
+    step.values = device_values;
     step.dv = dv;
     step.steps = steps.data();
     step.grams = grams.data();

@@ -183,6 +183,8 @@ struct ThrowCoins {
   struct Shared {
     double k[kWalkPanel][kWalkPanel + 1];  // the panel's last 64 columns
     double sums[kWalkPanel][kWalkLanes];
+    double scale[kWalkPanel];
+    double uniforms[kWalkPanel];
   };
 
   template <class Block>
@@ -198,14 +200,18 @@ struct ThrowCoins {
     });
     block.each(count * kWalkLanes,
                [&](Index e) { shared.sums[e / kWalkLanes][e % kWalkLanes] = walk.sums[e]; });
+    block.each(count, [&](Index j) {
+      shared.scale[j] = walk.scale[first + j];
+      shared.uniforms[j] = walk.uniforms[first + j];
+    });
     // Every thread finds token j's sign for itself; the rows after j add it, row j reports it.
     for (Index j = 0; j < count; ++j) {
       block.each(count - j, [&](Index after) {
         const double sum = scalar::lanes_sum(shared.sums[j]);
-        const double wanted = 0.5 - rule.gain * sum * walk.scale[first + j];
+        const double wanted = 0.5 - rule.gain * sum * shared.scale[j];
         const double p = wanted < 0.0 ? 0.0 : 1.0 < wanted ? 1.0 : wanted;
         const bool forced = first + j == 0 && rule.first_is_plus;
-        const double eta = forced || walk.uniforms[first + j] < p ? 1.0 : -1.0;
+        const double eta = forced || shared.uniforms[j] < p ? 1.0 : -1.0;
         if (after == 0) {
           walk.wanted[first + j] = wanted;
           walk.eta[first + j] = eta;

@@ -7,13 +7,11 @@
 
 #include "core/canonical.hpp"
 #include "kernels/distance_quantile.hpp"
-#include "sketch/weighted_values.hpp"
 
 namespace kvbench {
 namespace {
 
 constexpr Index kLogitBytes = Index{16} << 20;  // logits and exponentials held at one time
-constexpr Index kQueriesAtOnce = 24;            // that one reading of the values serves
 
 std::vector<Index> rows_of(const SharedSetting& setting) {
   if (setting.scored_rows != nullptr) return *setting.scored_rows;
@@ -173,12 +171,12 @@ double mean_numerator_variance(const SharedSetting& setting, const SlotWeights& 
     tokens.push_back(static_cast<std::int32_t>(j));
   }
 
-  WeightedValues products(stream.values);
+  const auto products = setting.kernels.weighted_values(stream.values);
   std::vector<std::pair<double, double>> waiting;  // mu sum e^2 share; ||e||^2 ||V_i||^2
   std::vector<double> numerators;
   double total = 0.0;
   const auto finish = [&] {
-    products.sums(numerators);
+    products->sums(numerators);
     const double* numerator = numerators.data();
     for (const auto& [second_moment, scale] : waiting) {
       double squares = 0.0;
@@ -195,8 +193,8 @@ double mean_numerator_variance(const SharedSetting& setting, const SlotWeights& 
     const double norm = spectral[query.r];
     waiting.emplace_back(mu * weighted_squares(query.e, share.data(), first, last),
                          sums_of(query.e, query.row + 1).squares * norm * norm);
-    std::copy(query.e + first, query.e + last, products.ask(tokens));
-    if (products.questions() == kQueriesAtOnce) finish();
+    std::copy(query.e + first, query.e + last, products->ask(tokens));
+    if (products->full()) finish();
   });
   finish();
   const double queries = static_cast<double>(rows.size()) * stream.shape.group;

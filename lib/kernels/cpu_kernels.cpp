@@ -14,6 +14,7 @@ namespace {
 class CpuKernels final : public Kernels {
  public:
   std::string device() const override { return "cpu"; }
+  std::shared_ptr<const void> hold(const Stream&) const override { return nullptr; }
   ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) const override {
     return cpu::exact_attention(stream, std::move(rows));
   }
@@ -48,6 +49,9 @@ class CpuKernels final : public Kernels {
       const WalkRule& rule, const WalkSource& tokens,
       const std::vector<std::vector<double>>& uniforms) const override {
     return cpu::balance_walks(rule, tokens, uniforms);
+  }
+  std::unique_ptr<WeightedValues> weighted_values(ConstMatrix values) const override {
+    return cpu::weighted_values(values);
   }
 };
 

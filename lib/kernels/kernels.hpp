@@ -2,8 +2,8 @@
 // by lib/kernels for the CPU and by cuda/kernels for the GPU, file for file with the same stems.
 //
 // Kernels that decide something (logits that scores are made of, distances, score sums, k-center,
-// clustering, walks) compute canonical values (core/canonical.hpp): their bits depend neither on
-// blocking, threads, instruction set nor device.
+// clustering, walks, the weighted sums of answers) compute canonical values (core/canonical.hpp):
+// their bits depend neither on blocking, threads, instruction set nor device.
 #pragma once
 
 #include <algorithm>
@@ -20,6 +20,7 @@
 #include "core/matrix_view.hpp"
 #include "core/stream.hpp"
 #include "kernels/walk.hpp"
+#include "kernels/weighted_values.hpp"
 
 namespace kvbench {
 
@@ -92,6 +93,10 @@ class Kernels {
   virtual ~Kernels() = default;
   virtual std::string device() const = 0;
 
+  // Keeps a stream's keys and values where the table computes, for all calls on them until the
+  // returned object is gone; they must live as long and may not change. Null where nothing is kept.
+  virtual std::shared_ptr<const void> hold(const Stream& stream) const = 0;
+
   // Exact attention at `rows` (each with a stored query) by blocked online softmax in double.
   virtual ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) const = 0;
 
@@ -134,6 +139,10 @@ class Kernels {
   virtual std::vector<WalkResult> balance_walks(
       const WalkRule& rule, const WalkSource& tokens,
       const std::vector<std::vector<double>>& uniforms) const = 0;
+
+  // The values of a stream, to be summed by weights: the numerators of answers. They and the table
+  // must live as long.
+  virtual std::unique_ptr<WeightedValues> weighted_values(ConstMatrix values) const = 0;
 };
 
 const Kernels& cpu_kernels();

@@ -30,9 +30,6 @@ double seconds_since(Clock::time_point start) {
 // Logits and exponentials held at one time.
 constexpr Index kLogitBytes = Index{256} << 20;
 
-// Answers that one reading of the values serves.
-constexpr Index kQuestionsAtOnce = 24;
-
 // One cell on its way through the decode rows.
 class Replayed {
  public:
@@ -41,6 +38,7 @@ class Replayed {
       : stream_(stream),
         setting_(setting),
         cell_(cell),
+        kernels_(kernels),
         needs_(cell.algorithm->needs(cell.params)),
         algorithm_(cell.algorithm->create(
             {stream, setting.prompt, cell.params, cell.seed, kernels, shared, &setting.rows})),
@@ -55,7 +53,7 @@ class Replayed {
 
   // Rows of `block` in order; rows between them are fed unanswered.
   void advance(const LogitBlock& block) {
-    Estimator estimator(stream_);
+    Estimator estimator(stream_, kernels_);
     for (std::size_t r = 0; r < block.rows.size(); ++r) {
       const Index row = block.rows[r];
       feed_until(row);
@@ -138,7 +136,7 @@ class Replayed {
       estimator.ask(query);
     }
     ++scored_;
-    if (estimator.questions() >= kQuestionsAtOnce) take_answers(estimator);
+    if (estimator.full()) take_answers(estimator);
   }
 
   void take_answers(Estimator& estimator) {
@@ -162,6 +160,7 @@ class Replayed {
   const Stream& stream_;
   const ReplaySetting& setting_;
   const ReplayCell& cell_;
+  const Kernels& kernels_;
   Needs needs_;
   std::unique_ptr<Algorithm> algorithm_;
   const Reference& reference_;
@@ -206,6 +205,7 @@ class Group {
   ReplayTiming run() {
     ReplayTiming timing;
     const auto start = Clock::now();
+    const auto held = kernels_.hold(stream_);
     try {
       reference_ = make_reference(kernels_, stream_, setting_.rows);
     } catch (const CellError& error) {

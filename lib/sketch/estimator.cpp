@@ -35,8 +35,10 @@ Lanes Estimator::Exponentials::group(Index g) const {
   return Lanes::load(some);
 }
 
-Estimator::Estimator(const Stream& stream)
-    : stream_(stream), weights_(stream.shape.tokens), values_(stream.values) {}
+Estimator::Estimator(const Stream& stream, const Kernels& kernels)
+    : stream_(stream),
+      weights_(stream.shape.tokens),
+      values_(kernels.weighted_values(stream.values)) {}
 
 void Estimator::take(const Sketch& sketch) {
   sketch_ = &sketch;
@@ -137,9 +139,9 @@ void Estimator::ask(const QueryRow& query) {
   double numerator_sum = sum.num;
   const bool rows_are_tokens = weights_.merged().empty();
   if (sketch_->exact_numerator) {
-    values_.ask({});
+    values_->ask({});
   } else {
-    double* coefficient = values_.ask(weights_.weighted());
+    double* coefficient = values_->ask(weights_.weighted());
     for (const std::int32_t j : weights_.weighted()) *coefficient++ = weights_.num()[j] * e.e[j];
   }
 
@@ -179,7 +181,7 @@ void Estimator::ask(const QueryRow& query) {
 
 void Estimator::answer(const std::function<void(const Estimate&)>& visit) {
   const auto dv = static_cast<std::size_t>(stream_.shape.dv);
-  values_.sums(numerators_);
+  values_->sums(numerators_);
   const double* sums = numerators_.data();
   for (Question& question : questions_) {
     Estimate& out = question.estimate;

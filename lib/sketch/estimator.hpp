@@ -3,14 +3,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "core/lanes.hpp"
 #include "core/stream.hpp"
+#include "kernels/kernels.hpp"
 #include "sketch/sketch.hpp"
 #include "sketch/token_weights.hpp"
-#include "sketch/weighted_values.hpp"
 
 namespace kvbench {
 
@@ -44,13 +45,15 @@ struct Estimate {
 // logit of the rows in either sum. Keeps scratch memory; one per thread.
 class Estimator {
  public:
-  explicit Estimator(const Stream& stream);
+  Estimator(const Stream& stream, const Kernels& kernels);
 
   // Takes up a sketch; questions refer to it as it is now, also where they are answered later.
   void take(const Sketch& sketch);
   // `query.exact_output` must live until the answer.
   void ask(const QueryRow& query);
-  Index questions() const { return values_.questions(); }
+  Index questions() const { return values_->questions(); }
+  // Whether it is time for the answers: more questions at once would gain nothing.
+  bool full() const { return values_->full(); }
   // Visits the answers of all questions, in their order. Bits do not depend on how many there are.
   void answer(const std::function<void(const Estimate&)>& visit);
 
@@ -99,7 +102,7 @@ class Estimator {
   std::vector<double> turned_of_;   // the same by token
   std::vector<double> own_;         // by token: exponentials under a shift of their own
 
-  WeightedValues values_;
+  std::unique_ptr<WeightedValues> values_;
   std::vector<Question> questions_;
   std::vector<double> numerators_;
 };

@@ -103,7 +103,7 @@ void BM_subgen_answers(benchmark::State& state) {
   const auto held = static_cast<double>(distinct_tokens(algorithm->sketch()));
   const auto values = static_cast<double>(algorithm->sketch().holdings().values);
   const double flops = kRows * 2.0 * (2.0 * held + std::min(held, values) * kDimension);
-  Estimator estimator(stream);
+  Estimator estimator(stream, cpu_kernels());
   timed(state, flops / machine_floor().fma_flops_one, [&] {
     for (std::size_t r = 0; r < kRows; ++r) {
       estimator.take(algorithm->sketch());

@@ -33,6 +33,12 @@ TEST_CASE("clusterings are the CPU's") { check_clusters(on_device()); }
 TEST_CASE("centres are the CPU's") { check_centers(on_device()); }
 TEST_CASE("value norms are the CPU's within 1e-9") { check_value_norms(on_device()); }
 TEST_CASE("walks are the CPU's bit by bit") { check_walks(on_device()); }
+TEST_CASE("weighted sums of values are the CPU's bit by bit") {
+  check_weighted_values(on_device());
+}
+TEST_CASE("a stream that is held gives what it gives without, and none is served stale") {
+  check_held_streams(on_device());
+}
 TEST_CASE("two calls give the same bits") { check_determinism(on_device()); }
 TEST_CASE("every algorithm decides as on the CPU") { check_registry(on_device()); }
 TEST_CASE("the check before use passes") {

@@ -334,6 +334,91 @@ void check_walks(const Kernels& kernels) {
   }
 }
 
+void check_weighted_values(const Kernels& kernels) {
+  each_case([&](const Stream& stream) {
+    const auto cpu = cpu_kernels().weighted_values(stream.values);
+    const auto other = kernels.weighted_values(stream.values);
+    const Random random(7, 0, "test/weights");
+    for (const std::uint32_t questions : {1U, 3U, 70U}) {
+      for (std::uint32_t q = 0; q < questions; ++q) {
+        std::vector<std::int32_t> tokens;
+        std::vector<double> c;
+        for (Index j = 0; j < stream.shape.tokens; ++j) {
+          const double u = random.uniform53(static_cast<std::uint32_t>(j), q);
+          // Three questions about all tokens, two about some, one about none, ..
+          if (q % 6 == 5 || (q % 6 > 2 && u < 0.3)) continue;
+          tokens.push_back(static_cast<std::int32_t>(j));
+          c.push_back(u < 0.4 ? 0.0 : std::ldexp(u - 0.7, static_cast<int>(j % 40) - 20));
+        }
+        for (WeightedValues* each : {cpu.get(), other.get()}) {
+          std::copy(c.begin(), c.end(), each->ask(tokens));
+        }
+      }
+      CHECK(other->questions() == cpu->questions());
+      std::vector<double> expected;
+      std::vector<double> sums(3, -7.0);
+      cpu->sums(expected);
+      other->sums(sums);
+      REQUIRE(sums.size() == expected.size());
+      CHECK(same_bits(sums, expected));
+      CHECK(other->questions() == 0);
+    }
+    std::vector<double> none(2);
+    other->sums(none);
+    CHECK(none.empty());
+  });
+}
+
+void check_held_streams(const Kernels& kernels) {
+  const auto owned = make_stream({.tokens = 300, .d = 9, .dv = 7, .group = 2});
+  const Stream& stream = owned->stream;
+  const auto check = [&] {
+    const std::vector<Index> rows = rows_from(stream, 100, 13);
+    LogitBlock blocks[2];
+    std::vector<double> norms[4];
+    std::vector<double> sums[2];
+    int i = 0;
+    for (const Kernels* each : {&cpu_kernels(), &kernels}) {
+      each->logits(stream, rows, blocks[i]);
+      each->value_norms(stream, rows, norms[i], norms[2 + i]);
+      const auto weighted = each->weighted_values(stream.values);
+      for (const double c : {0.1, 0.7}) std::fill_n(weighted->ask({5, 17, 299}), 3, c);
+      weighted->sums(sums[i++]);
+    }
+    CHECK(blocks[0].max_logit == blocks[1].max_logit);
+    CHECK(over_limit(norms[1], norms[0]) <= 1.0);
+    CHECK(over_limit(norms[3], norms[2]) <= 1.0);
+    CHECK(sums[0] == sums[1]);
+    CHECK(kernels.score_sums(stream, 40, 290) == cpu_kernels().score_sums(stream, 40, 290));
+    const ExactRows exact = kernels.exact_attention(stream, rows);
+    CHECK(over_limit(exact.outputs, cpu_kernels().exact_attention(stream, rows).outputs) <= 1.0);
+    for (const ConstMatrix points : {stream.keys, stream.values}) {
+      CHECK(kernels.cluster(points, 3, 2.0).assignment ==
+            cpu_kernels().cluster(points, 3, 2.0).assignment);
+      CHECK(kernels.farthest_first(points, 11, 290, 20, 30).tokens ==
+            cpu_kernels().farthest_first(points, 11, 290, 20, 30).tokens);
+    }
+    // At the same place, other matrices: half of each row, rows twice as long, every second row.
+    const double* keys = stream.keys.data;
+    for (const ConstMatrix& other : {ConstMatrix(keys, 290, 5, 9), ConstMatrix(keys + 2, 290, 5, 9),
+                                     ConstMatrix(keys, 150, 18), ConstMatrix(keys, 150, 9, 18)}) {
+      CHECK(kernels.farthest_first(other, 0, other.rows, 0, 30).tokens ==
+            cpu_kernels().farthest_first(other, 0, other.rows, 0, 30).tokens);
+    }
+  };
+  for (int round = 0; round < 2; ++round) {
+    const auto held = kernels.hold(stream);
+    check();
+    const auto twice = kernels.hold(stream);
+    check();
+  }
+  for (double& x : owned->keys) x = 0.5 - x;  // held no longer: other numbers at the same place
+  for (double& x : owned->values) x = 1.5 * x - 0.1;
+  check();
+  const auto changed = kernels.hold(stream);
+  check();
+}
+
 void check_determinism(const Kernels& kernels) {
   const auto owned = make_stream({.tokens = 597, .d = 43, .dv = 41, .group = 2});
   const Stream& stream = owned->stream;

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/held_copies.hpp"
 #include "cuda/machine.hpp"
 #include "cuda/memory_ledger.hpp"
 
@@ -113,7 +114,9 @@ class HostMachine {
     mutable Memory<T> memory_;
   };
 
-  HostMachine(cuda::MemoryLedger& ledger, std::uint64_t seed) : ledger_(ledger), rng_(seed) {}
+  // `copies`: those that calls share; null where nothing is held.
+  HostMachine(cuda::MemoryLedger& ledger, std::uint64_t seed, cuda::HeldCopies* copies = nullptr)
+      : ledger_(ledger), rng_(seed), copies_(copies) {}
 
   cuda::MemoryLedger::Reservation reserve(const cuda::MemoryNeed& need) {
     const Index before = ledger_.reserved();
@@ -131,6 +134,7 @@ class HostMachine {
     if (!room) return std::nullopt;
     return Held<T>(std::move(*room), count);
   }
+  cuda::HeldCopies& copies() { return copies_ != nullptr ? *copies_ : none_; }
   void wait() {}
   template <class T>
   void upload(T* to, const T* from, Index count) {
@@ -165,6 +169,8 @@ class HostMachine {
  private:
   cuda::MemoryLedger& ledger_;
   std::mt19937_64 rng_;
+  cuda::HeldCopies* copies_;
+  cuda::HeldCopies none_;
   std::shared_ptr<Index> unused_ = std::make_shared<Index>(0);  // bytes reserved, not allocated
 };
 

@@ -14,6 +14,7 @@
 #include "cuda/kernels/logits.hpp"
 #include "cuda/kernels/score_sums.hpp"
 #include "cuda/kernels/value_norms.hpp"
+#include "cuda/kernels/weighted_values.hpp"
 #include "host_machine.hpp"
 #include "kernels/kernels.hpp"
 
@@ -28,53 +29,67 @@ class KernelsOnHost final : public Kernels {
   KernelsOnHost(Index memory_bytes, Index held_bytes) : ledger_(memory_bytes, held_bytes) {}
 
   std::string device() const override { return "host"; }
+  std::shared_ptr<const void> hold(const Stream& stream) const override {
+    HostMachine machine = call();
+    return cuda::hold(machine, stream);
+  }
   ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) const override {
-    HostMachine machine(ledger_, ++calls_);
+    HostMachine machine = call();
     return cuda::exact_attention(machine, stream, std::move(rows));
   }
   void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const override {
-    HostMachine machine(ledger_, ++calls_);
+    HostMachine machine = call();
     cuda::logits(machine, stream, std::move(rows), out);
   }
   std::vector<ScoreSums> score_sums_by(const Stream& stream, Index first, Index last,
                                        const std::vector<ScoreRule>& rules) const override {
-    HostMachine machine(ledger_, ++calls_);
+    HostMachine machine = call();
     return cuda::score_sums(machine, stream, first, last, rules);
   }
   Clustering cluster(ConstMatrix points, Index first, double delta) const override {
-    HostMachine machine(ledger_, ++calls_);
+    HostMachine machine = call();
     return cuda::cluster(machine, points, first, delta);
   }
   Centers farthest_first(ConstMatrix points, Index first, Index last, Index start,
                          Index count) const override {
-    HostMachine machine(ledger_, ++calls_);
+    HostMachine machine = call();
     return cuda::farthest_first(machine, points, first, last, start, count);
   }
   void value_norms(const Stream& stream, const std::vector<Index>& rows,
                    std::vector<double>& spectral, std::vector<double>& frobenius) const override {
-    HostMachine machine(ledger_, ++calls_);
+    HostMachine machine = call();
     cuda::value_norms(machine, stream, rows, spectral, frobenius);
   }
   std::shared_ptr<const WalkMatrices> walk_matrices(const std::vector<Index>& sizes,
                                                     const WalkSource& tokens) const override {
-    HostMachine machine(ledger_, ++calls_);
+    HostMachine machine = call();
     return cuda::walk_matrices(machine, sizes, tokens);
   }
   std::vector<WalkResult> balance_walks(
       const WalkRule& rule, const WalkMatrices& matrices,
       const std::vector<std::vector<double>>& uniforms) const override {
-    HostMachine machine(ledger_, ++calls_);
+    HostMachine machine = call();
     return cuda::balance_walks(machine, rule, matrices, uniforms);
   }
   std::vector<WalkResult> balance_walks(
       const WalkRule& rule, const WalkSource& tokens,
       const std::vector<std::vector<double>>& uniforms) const override {
-    HostMachine machine(ledger_, ++calls_);
+    HostMachine machine = call();
     return cuda::balance_walks(machine, rule, tokens, uniforms);
   }
 
+  std::unique_ptr<WeightedValues> weighted_values(ConstMatrix values) const override {
+    const auto make = [this] { return call(); };
+    return std::make_unique<cuda::DeviceWeightedValues<decltype(make)>>(values, make);
+  }
+
+  Index held_bytes() const { return ledger_.held(); }
+
  private:
+  HostMachine call() const { return HostMachine(ledger_, ++calls_, &copies_); }
+
   mutable cuda::MemoryLedger ledger_;
+  mutable cuda::HeldCopies copies_;
   mutable std::atomic<std::uint64_t> calls_ = 0;
 };
 

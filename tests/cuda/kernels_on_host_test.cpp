@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,12 @@ TEST_CASE("clusterings are the CPU's") { check_clusters(KernelsOnHost()); }
 TEST_CASE("centres are the CPU's") { check_centers(KernelsOnHost()); }
 TEST_CASE("value norms are the CPU's within 1e-9") { check_value_norms(KernelsOnHost()); }
 TEST_CASE("walks are the CPU's bit by bit") { check_walks(KernelsOnHost()); }
+TEST_CASE("weighted sums of values are the CPU's bit by bit") {
+  check_weighted_values(KernelsOnHost());
+}
+TEST_CASE("a stream that is held gives what it gives without, and none is served stale") {
+  check_held_streams(KernelsOnHost());
+}
 TEST_CASE("no bit depends on the order in which threads and blocks run") {
   check_determinism(KernelsOnHost());
 }
@@ -48,6 +55,38 @@ void check_little_memory(const Compute& compute) {
 
 }  // namespace
 
+TEST_CASE("calls on a stream that is held need no room for its keys and values") {
+  const auto owned = make_stream({.tokens = 2000, .d = 64, .dv = 64});  // 1 MB each
+  const KernelsOnHost kernels(Index{500} << 10, Index{3} << 20);
+  CHECK_THROWS_AS(kernels.exact_attention(owned->stream, {1000, 1999}), CellError);
+  CHECK(kernels.held_bytes() == 0);
+  {
+    const auto held = kernels.hold(owned->stream);
+    CHECK(kernels.held_bytes() == 2 * 2000 * 64 * 8);
+    CHECK(kernels.exact_attention(owned->stream, {1000, 1999}).rows.size() == 2);
+    const auto keys_alone = kernels.hold(owned->stream);
+    CHECK(kernels.held_bytes() == 3 * 2000 * 64 * 8);
+    CHECK(kernels.exact_attention(owned->stream, {1000, 1999}).rows.size() == 2);
+  }
+  CHECK(kernels.held_bytes() == 0);
+  CHECK_THROWS_AS(kernels.exact_attention(owned->stream, {1000, 1999}), CellError);
+  CHECK(KernelsOnHost(Index{1} << 20, 0).hold(owned->stream) == nullptr);
+}
+
+TEST_CASE("walks whose matrices find no room are walked without") {
+  const KernelsOnHost kernels(Index{3} << 20, 0);
+  check_walks(kernels);
+  const auto owned = make_stream({.tokens = 100, .d = 4, .dv = 4});
+  const auto matrices = kernels.walk_matrices({100}, [&](Index) {
+    std::vector<Index> tokens(100);
+    std::iota(tokens.begin(), tokens.end(), 0);
+    WalkTokens walk;
+    walk.keys = Gathered(owned->stream.keys, tokens);
+    return walk;
+  });
+  CHECK(matrices == nullptr);
+}
+
 TEST_CASE("a device that holds few rows at a time gives the same bits") {
   for (const Index window : {0, 90}) {
     const auto owned = make_stream(
@@ -72,6 +111,15 @@ TEST_CASE("a device that holds few rows at a time gives the same bits") {
       std::vector<double> frobenius;
       kernels.value_norms(stream, rows, spectral, frobenius);
       return {spectral, frobenius};
+    });
+    check_little_memory([&](const Kernels& kernels) -> std::vector<std::vector<double>> {
+      const auto weighted = kernels.weighted_values(stream.values);
+      for (std::int32_t q = 0; q < 100; ++q) {
+        std::fill_n(weighted->ask({q / 3, q / 3 + 3, q / 3 + 200}), 3, 0.1 * q);
+      }
+      std::vector<double> sums;
+      weighted->sums(sums);
+      return {sums};
     });
   }
 }

@@ -15,11 +15,29 @@ namespace kvbench::test {
 namespace {
 
 // The CPU's kernels, one of which is off by the least.
+// Weighted sums of the CPU, the last of which is off.
+class OffSums final : public WeightedValues {
+ public:
+  explicit OffSums(ConstMatrix values) : right_(cpu_kernels().weighted_values(values)) {}
+
+  double* ask(const std::vector<std::int32_t>& tokens) override { return right_->ask(tokens); }
+  Index questions() const override { return right_->questions(); }
+  bool full() const override { return right_->full(); }
+  void sums(std::vector<double>& out) override {
+    right_->sums(out);
+    out.back() = std::nextafter(out.back(), 1e9);
+  }
+
+ private:
+  std::unique_ptr<WeightedValues> right_;
+};
+
 class OneOff final : public Kernels {
  public:
   explicit OneOff(std::string which) : which_(std::move(which)) {}
 
   std::string device() const override { return "one off"; }
+  std::shared_ptr<const void> hold(const Stream&) const override { return nullptr; }
   ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) const override {
     ExactRows out = cpu_kernels().exact_attention(stream, std::move(rows));
     if (which_ == "exact attention") out.outputs.back() += 1e-8;
@@ -70,6 +88,10 @@ class OneOff final : public Kernels {
     if (which_ == "walks") largest = std::nextafter(largest, 1e9);
     return out;
   }
+  std::unique_ptr<WeightedValues> weighted_values(ConstMatrix values) const override {
+    if (which_ == "answers") return std::make_unique<OffSums>(values);
+    return cpu_kernels().weighted_values(values);
+  }
 
  private:
   std::string which_;
@@ -84,7 +106,7 @@ TEST_CASE("right kernels pass") {
 
 TEST_CASE("a kernel that errs is named") {
   for (const char* which : {"exact attention", "logits", "score sums", "clusterings", "centres",
-                            "value norms", "walks", "walks by held matrices"}) {
+                            "value norms", "walks", "walks by held matrices", "answers"}) {
     CHECK(cuda::kernel_that_differs(OneOff(which)) == which);
   }
 }

@@ -36,7 +36,7 @@ Asked ask(const Stream& stream, int g, Index row, const Sketch& sketch) {
   const double max = static_cast<double>(out.exact.max);
   const QueryRow query{
       x.data(), e.data(), max, output.data(), max, static_cast<double>(out.exact.z), row, g};
-  Estimator estimator(stream);
+  Estimator estimator(stream, cpu_kernels());
   estimator.take(sketch);
   estimator.ask(query);
   estimator.answer([&](const Estimate& estimate) { out.estimate = estimate; });

@@ -3,7 +3,7 @@
 namespace kvbench::test {
 
 LibraryAnswer::LibraryAnswer(const Stream& stream, int g, Index row)
-    : exact_(cpu_kernels().exact_attention(stream, {row})), estimator_(stream) {
+    : exact_(cpu_kernels().exact_attention(stream, {row})), estimator_(stream, cpu_kernels()) {
   cpu_kernels().logits(stream, {row}, block_);
   const std::size_t at = static_cast<std::size_t>(g);
   query_.x = block_.logits.data() + g * block_.tokens;

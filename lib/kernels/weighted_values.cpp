@@ -1,4 +1,4 @@
-#include "sketch/weighted_values.hpp"
+#include "kernels/weighted_values.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -9,8 +9,9 @@
 namespace kvbench {
 namespace {
 
-constexpr Index kQuestionsAtOnce = 6;  // accumulators that fit into the registers of AVX2
-constexpr Index kTokensAtOnce = 128;   // value rows that stay in cache for all questions
+constexpr Index kQuestionsAtOnce = 6;   // accumulators that fit into the registers of AVX2
+constexpr Index kTokensAtOnce = 128;    // value rows that stay in cache for all questions
+constexpr Index kEnoughQuestions = 24;  // that one reading of the values serves
 
 // out[q][0..8) += sum over `count` tokens of c[i][q] v[i][0..8), ascending.
 void add_lane(ConstMatrix values, const std::int32_t* tokens, Index count, Index column,
@@ -40,12 +41,38 @@ void add_tail(ConstMatrix values, const std::int32_t* tokens, Index count, Index
   }
 }
 
-}  // namespace
+class CpuWeightedValues final : public WeightedValues {
+ public:
+  explicit CpuWeightedValues(ConstMatrix values)
+      : values_(values), asked_about_(static_cast<std::size_t>((values.rows + 63) / 64), 0) {}
 
-WeightedValues::WeightedValues(ConstMatrix values)
-    : values_(values), asked_about_(static_cast<std::size_t>((values.rows + 63) / 64), 0) {}
+  double* ask(const std::vector<std::int32_t>& tokens) override;
+  Index questions() const override { return static_cast<Index>(questions_.size()); }
+  bool full() const override { return questions() >= kEnoughQuestions; }
+  void sums(std::vector<double>& out) override;
 
-double* WeightedValues::ask(const std::vector<std::int32_t>& tokens) {
+ private:
+  struct Question {
+    std::size_t list = 0;   // of tokens
+    std::size_t first = 0;  // of its coefficients
+    std::size_t done = 0;   // of them, laid out
+  };
+
+  void unite_lists();
+  void lay_out(Index first, Index last, Index stride);
+
+  const ConstMatrix values_;
+  std::vector<Question> questions_;
+  std::vector<std::vector<std::int32_t>> lists_;  // the first `lists_used_` of them
+  std::size_t lists_used_ = 0;
+  std::vector<double> given_;  // coefficients, question after question
+  std::vector<std::uint64_t> asked_about_;
+  std::vector<std::int32_t> tokens_;  // of any question, ascending
+  std::vector<double> coefficients_;  // [some of tokens_, questions padded to whole blocks]
+  std::vector<double> sums_;          // [questions padded, dv]
+};
+
+double* CpuWeightedValues::ask(const std::vector<std::int32_t>& tokens) {
   if (lists_used_ == 0 || lists_[lists_used_ - 1] != tokens) {
     if (lists_used_ == lists_.size()) lists_.emplace_back();
     lists_[lists_used_++] = tokens;
@@ -55,7 +82,7 @@ double* WeightedValues::ask(const std::vector<std::int32_t>& tokens) {
   return given_.data() + questions_.back().first;
 }
 
-void WeightedValues::unite_lists() {
+void CpuWeightedValues::unite_lists() {
   if (lists_used_ == 1) {
     tokens_ = lists_.front();
     return;
@@ -75,7 +102,7 @@ void WeightedValues::unite_lists() {
 }
 
 // Coefficients of tokens_[first, last), zeros where a question says nothing of a token.
-void WeightedValues::lay_out(Index first, Index last, Index stride) {
+void CpuWeightedValues::lay_out(Index first, Index last, Index stride) {
   std::fill_n(coefficients_.begin(), (last - first) * stride, 0.0);
   for (std::size_t q = 0; q < questions_.size(); ++q) {
     Question& question = questions_[q];
@@ -89,7 +116,7 @@ void WeightedValues::lay_out(Index first, Index last, Index stride) {
   }
 }
 
-void WeightedValues::sums(std::vector<double>& out) {
+void CpuWeightedValues::sums(std::vector<double>& out) {
   unite_lists();
   const Index count = static_cast<Index>(tokens_.size());
   const Index asked = questions();
@@ -114,6 +141,12 @@ void WeightedValues::sums(std::vector<double>& out) {
   questions_.clear();
   lists_used_ = 0;
   given_.clear();
+}
+
+}  // namespace
+
+std::unique_ptr<WeightedValues> cpu::weighted_values(ConstMatrix values) {
+  return std::make_unique<CpuWeightedValues>(values);
 }
 
 }  // namespace kvbench

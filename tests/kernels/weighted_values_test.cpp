@@ -1,5 +1,5 @@
 // Weighted sums of values: against the definition, and the same bits however questions are batched.
-#include "sketch/weighted_values.hpp"
+#include "kernels/weighted_values.hpp"
 
 #include <doctest/doctest.h>
 
@@ -33,13 +33,13 @@ std::vector<Asked> questions(Index tokens, Index count) {
 }
 
 std::vector<double> batched(ConstMatrix values, const std::vector<Asked>& all, std::size_t batch) {
-  WeightedValues weighted(values);
+  const auto weighted = cpu::weighted_values(values);
   std::vector<double> out;
   std::vector<double> some;
   for (std::size_t q = 0; q < all.size(); ++q) {
-    std::copy(all[q].c.begin(), all[q].c.end(), weighted.ask(all[q].tokens));
-    if (weighted.questions() < static_cast<Index>(batch) && q + 1 < all.size()) continue;
-    weighted.sums(some);
+    std::copy(all[q].c.begin(), all[q].c.end(), weighted->ask(all[q].tokens));
+    if (weighted->questions() < static_cast<Index>(batch) && q + 1 < all.size()) continue;
+    weighted->sums(some);
     out.insert(out.end(), some.begin(), some.end());
   }
   return out;
@@ -74,12 +74,12 @@ TEST_CASE("weighted sums are their definition, in one order, whatever is asked t
 
 TEST_CASE("no question has no sum, and one that holds nothing has zeros") {
   const auto owned = make_stream({.tokens = 4, .d = 2, .dv = 3});
-  WeightedValues weighted(owned->stream.values);
+  const auto weighted = cpu::weighted_values(owned->stream.values);
   std::vector<double> out = {1.0};
-  weighted.sums(out);
+  weighted->sums(out);
   CHECK(out.empty());
-  weighted.ask({});
-  weighted.sums(out);
+  weighted->ask({});
+  weighted->sums(out);
   CHECK(out == std::vector<double>(3, 0.0));
 }
 

@@ -1,0 +1,84 @@
+// The host's matrices in a device's memory: copies that are held for many calls, or made for one.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/stream.hpp"
+#include "cuda/held_copies.hpp"
+#include "cuda/machine.hpp"
+
+namespace kvbench::cuda {
+
+inline Index bytes_of_doubles(Index count) { return count * static_cast<Index>(sizeof(double)); }
+
+inline ConstMatrix first_rows(ConstMatrix matrix, Index rows) {
+  return {matrix.data, rows, matrix.cols, matrix.stride};
+}
+
+// Copies a matrix to the device without the gaps between its rows.
+template <class Machine>
+void upload_rows(Machine& machine, double* to, ConstMatrix from) {
+  if (from.rows == 0 || from.cols == 0) return;
+  if (from.stride == from.cols) {
+    machine.upload(to, from.data, from.rows * from.cols);
+    return;
+  }
+  std::vector<double> packed(static_cast<std::size_t>(from.rows * from.cols));
+  for (Index i = 0; i < from.rows; ++i) {
+    std::copy_n(from.row(i), from.cols, packed.begin() + i * from.cols);
+  }
+  machine.upload(to, packed.data(), static_cast<Index>(packed.size()));
+}
+
+// A matrix that a call reads: the copy that is held, or one of the call's own.
+template <class Machine>
+class DeviceMatrix {
+ public:
+  DeviceMatrix(Machine& machine, ConstMatrix matrix)
+      : machine_(machine), matrix_(matrix), held_(machine.copies().find(matrix)) {}
+
+  // What the call has to reserve for it.
+  Index bytes() const { return held_ ? 0 : bytes_of_doubles(matrix_.rows * matrix_.cols); }
+
+  // [rows, cols] without gaps; to be called once, after the reservation.
+  const double* bring() {
+    if (held_) return held_.get();
+    own_.emplace(machine_.template allocate<double>(matrix_.rows * matrix_.cols));
+    upload_rows(machine_, own_->data(), matrix_);
+    return own_->data();
+  }
+
+ private:
+  using Memory = decltype(std::declval<Machine&>().template allocate<double>(1));
+
+  Machine& machine_;
+  ConstMatrix matrix_;
+  HeldCopies::Copy held_;
+  std::optional<Memory> own_;
+};
+
+// Kernels::hold: keys and values as far as there is room.
+template <class Machine>
+std::shared_ptr<const void> hold(Machine& machine, const Stream& stream) {
+  auto copies = std::make_shared<std::vector<HeldCopies::Copy>>();
+  for (const ConstMatrix matrix : {stream.keys, stream.values}) {
+    const Index count = matrix.rows * matrix.cols;
+    if (count == 0) continue;
+    auto memory = machine.template hold<double>(count);
+    if (!memory) continue;
+    upload_rows(machine, memory->data(), matrix);
+    using Memory = typename decltype(memory)::value_type;
+    const auto owner = std::make_shared<Memory>(std::move(*memory));
+    copies->emplace_back(owner, owner->data());
+    machine.copies().add(matrix, copies->back());
+  }
+  machine.wait();
+  if (copies->empty()) return nullptr;
+  return copies;
+}
+
+}  // namespace kvbench::cuda

@@ -1,0 +1,203 @@
+// The bodies of cuda/kernels/score_sums.hpp. Every sum has the order of
+// lib/kernels/score_stripe.hpp: a row's normaliser is made of eight parts, a token's sum gathers
+// the rows of a stripe in ascending order, then joins those before it.
+#pragma once
+
+#include "core/logit_draw.hpp"
+#include "cuda/kernels/device_stream.hpp"
+#include "cuda/machine.hpp"
+#include "kernels/kernels.hpp"
+
+namespace kvbench::cuda {
+
+// ScoreRule as data that travels to a device.
+struct ScoreView {
+  LogitDraw noise;
+  bool weighs_tokens = false;
+  double temperature = 1.0;
+  double decay = 1.0;
+  double gain = 1.0;
+
+  KVBENCH_DEVICE double draw(Index query_head, Index row, Index token) const {
+    return noise(static_cast<std::uint32_t>(query_head), static_cast<std::uint32_t>(row),
+                 static_cast<std::uint32_t>(token));
+  }
+  // (x + noise) / temperature, without noise that weighs tokens.
+  KVBENCH_DEVICE double apply(double logit, Index query_head, Index row, Index token) const {
+    const bool plain = noise.kind == LogitNoise::Kind::kNone || weighs_tokens;
+    if (!plain) logit += draw(query_head, row, token);
+    return temperature == 1.0 ? logit : logit / temperature;
+  }
+};
+
+// w[g][j] = exp(noise / temperature), 1 where noise does not weigh tokens.
+struct TokenWeights {
+  static constexpr int kThreads = 256;
+
+  ScoreView rule;
+  Index tokens = 0;
+  double* weights = nullptr;  // [G, tokens]
+
+  struct Shared {};
+
+  template <class Block>
+  KVBENCH_DEVICE void operator()(Block& block, Shared&) const {
+    const Index g = block.y;
+    const Index first = block.x * kThreads;
+    block.each(smaller(kThreads, tokens - first), [&](Index i) {
+      const Index j = first + i;
+      weights[g * tokens + j] =
+          rule.weighs_tokens ? scalar::canonical_exp(rule.draw(g, 0, j) / rule.temperature) : 1.0;
+    });
+  }
+};
+
+// One block per place: logits become e = exp(y - max y), 0 where the place does not see a token.
+struct ScoreExponentials {
+  static constexpr int kThreads = 256;
+
+  StreamView stream;
+  ScoreView rule;
+  Index first_token = 0;  // column 0
+  Index columns = 0;
+  double* e = nullptr;  // [places, columns]
+
+  struct Shared {
+    double largest[kThreads];
+  };
+
+  template <class Block>
+  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+    const Index place = block.x;
+    const Index row = stream.row_of(place);
+    const Index lo = stream.first_visible(row) - first_token;
+    const Index hi = row + 1 - first_token;
+    double* x = e + place * columns;
+    block.threads([&](int t) {
+      double largest = -infinity();
+      for (Index j = lo + t; j < hi; j += kThreads) {
+        x[j] = rule.apply(x[j], place % stream.group, row, first_token + j);
+        largest = largest > x[j] ? largest : x[j];
+      }
+      shared.largest[t] = largest;
+    });
+    for (int half = kThreads / 2; half > 0; half /= 2) {
+      block.each(half, [&](Index t) {
+        const double other = shared.largest[t + half];
+        shared.largest[t] = shared.largest[t] > other ? shared.largest[t] : other;
+      });
+    }
+    block.threads([&](int t) {
+      const double m = shared.largest[0];
+      for (Index j = t; j < columns; j += kThreads) {
+        x[j] = j >= lo && j < hi ? scalar::canonical_exp(x[j] - m) : 0.0;
+      }
+    });
+  }
+};
+
+// A stripe of rows within [first, last): its own part, and what its rows decay by.
+struct StripeOf {
+  Index first;
+  Index last;
+
+  KVBENCH_DEVICE StripeOf(Index row, Index from, Index to)
+      : first(larger(row / kScoreStripeRows * kScoreStripeRows, from)),
+        last(smaller(row / kScoreStripeRows * kScoreStripeRows + kScoreStripeRows, to)) {}
+};
+
+KVBENCH_DEVICE inline double power_of(double decay, Index exponent) {
+  double power = 1.0;
+  for (Index i = 0; i < exponent; ++i) power *= decay;
+  return power;
+}
+
+// What a row's exponentials are multiplied by: gain decay^(rows of the stripe after it) / sum e w.
+struct ScoreFactors {
+  static constexpr int kPlaces = 32;
+  static constexpr int kLanes = 8;
+  static constexpr int kThreads = kPlaces * kLanes;
+
+  StreamView stream;
+  ScoreView rule;
+  Index first_token = 0;
+  Index columns = 0;
+  Index first_row = 0;  // rows of the call: [first_row, last_row)
+  Index last_row = 0;
+  Index tokens = 0;
+  const double* e = nullptr;        // [places, columns]
+  const double* weights = nullptr;  // [G, tokens]
+  double* factors = nullptr;        // [places]
+
+  struct Shared {
+    double partial[kPlaces][kLanes];
+  };
+
+  template <class Block>
+  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+    const Index first_place = block.x * kPlaces;
+    const Index count = smaller(kPlaces, stream.places - first_place);
+    block.each(count * kLanes, [&](Index i) {
+      const Index place = first_place + i / kLanes;
+      const double* x = e + place * columns;
+      const double* w = weights + place % stream.group * tokens + first_token;
+      double sum = 0.0;
+      for (Index c = (i % kLanes - first_token % kLanes + kLanes) % kLanes; c < columns;
+           c += kLanes) {
+        sum = scalar::fused(x[c], w[c], sum);
+      }
+      shared.partial[i / kLanes][i % kLanes] = sum;
+    });
+    block.each(count, [&](Index q) {
+      const Index row = stream.row_of(first_place + q);
+      const Index after = StripeOf(row, first_row, last_row).last - 1 - row;
+      factors[first_place + q] =
+          rule.gain * power_of(rule.decay, after) / scalar::lanes_sum(shared.partial[q]);
+    });
+  }
+};
+
+// One thread per token and query head: the rows of a batch in ascending order.
+struct GatherScores {
+  static constexpr int kThreads = 64;
+
+  StreamView stream;
+  ScoreView rule;
+  Index first_token = 0;
+  Index columns = 0;
+  Index first_row = 0;
+  Index last_row = 0;
+  Index tokens = 0;
+  const double* e = nullptr;        // [places, columns]
+  const double* factors = nullptr;  // [places]
+  double* stripe = nullptr;         // [G, tokens] of the stripe at hand
+  double* sums = nullptr;           // [G, tokens]
+
+  struct Shared {};
+
+  template <class Block>
+  KVBENCH_DEVICE void operator()(Block& block, Shared&) const {
+    const Index g = block.y;
+    const Index first = block.x * kThreads;
+    block.each(smaller(kThreads, columns - first), [&](Index i) {
+      const Index column = first + i;
+      const Index token = first_token + column;
+      double p = stripe[g * tokens + token];
+      double f = sums[g * tokens + token];
+      for (Index place = g; place < stream.places; place += stream.group) {
+        p = scalar::fused(e[place * columns + column], factors[place], p);
+        const Index row = stream.row_of(place);
+        const StripeOf rows(row, first_row, last_row);
+        if (row != rows.last - 1) continue;
+        if (token >= stream.first_visible(rows.first)) {
+          f = scalar::fused(power_of(rule.decay, rows.last - rows.first), f, p);
+        }
+        p = 0.0;
+      }
+      stripe[g * tokens + token] = p;
+      sums[g * tokens + token] = f;
+    });
+  }
+};
+
+}  // namespace kvbench::cuda

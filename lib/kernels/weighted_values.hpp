@@ -1,0 +1,37 @@
+// Weighted sums of value rows for many questions at once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/matrix_view.hpp"
+
+namespace kvbench {
+
+// sums(q) = sum over entries (j, c) of question q of c v_j. Each sum runs over its tokens in
+// ascending order in one chain of fused multiply-adds per element, so that its bits do not depend
+// on the other questions.
+class WeightedValues {
+ public:
+  virtual ~WeightedValues() = default;
+
+  // One more question, about these tokens, distinct and ascending. The place for its coefficients
+  // [tokens.size()], zeros so far, until the next call. Questions in a row about the same tokens
+  // are cheapest.
+  virtual double* ask(const std::vector<std::int32_t>& tokens) = 0;
+  virtual Index questions() const = 0;
+  // Whether more questions at once would gain nothing.
+  virtual bool full() const = 0;
+
+  // [questions, dv]; the questions are forgotten.
+  virtual void sums(std::vector<double>& out) = 0;
+};
+
+namespace cpu {
+
+// The values are read once for all questions. `values` must live as long.
+std::unique_ptr<WeightedValues> weighted_values(ConstMatrix values);
+
+}  // namespace cpu
+}  // namespace kvbench
