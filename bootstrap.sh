@@ -4,9 +4,11 @@
 #   ./bootstrap.sh test      the same build, then every test
 # and the parts: deps, build, figures [RESULTS...];
 #   ./bootstrap.sh bench [--check|--record]  kvbench against numpy and torch, on KVBENCH_BENCH_DUMP or
-#                                            the shipped dump; --micro [OPTIONS]: Google Benchmark
+#                                            the shipped dump; --micro [OPTIONS]: Google Benchmark;
+#                                            --cuda: the CUDA side on this machine's GPU
 #   ./bootstrap.sh test-exporter            tests of data/*.py, with torch in .venv-exporter (6 GB)
-#   ./bootstrap.sh test-cuda                 the CUDA side's tests, on a GPU where there is one
+#   ./bootstrap.sh test-cuda                 the CUDA side's tests, on a GPU where there is one, also
+#                                            under compute-sanitizer where that is found
 #   ./bootstrap.sh cuda                      nvcc 13 from PyPI where the machine has none
 #   ./bootstrap.sh package                   a .deb, installed and run in a clean root
 #   ./bootstrap.sh sanitize [all]            tests under sanitizers: some of them, or all
@@ -224,6 +226,13 @@ bench_python() {
 
 # kvbench against what one would run instead: tests/bench/README.md.
 bench() {
+  if [[ ${1:-} == --cuda ]]; then
+    deps
+    cuda_toolkit || die "bench --cuda: the CUDA side cannot be built here"
+    build_cuda device-benchmarks
+    build-cuda/bin/device-benchmarks
+    return
+  fi
   build benchmarks
   if [[ ${1:-} == --micro ]]; then
     build/bin/benchmarks "${@:2}"
@@ -297,15 +306,40 @@ cuda_toolkit() {
   (cd .venv-cuda && ln -s lib/python3*/site-packages/nvidia/cu13 toolkit && ln -s lib toolkit/lib64)
 }
 
+has_gpu() { nvidia-smi -L >/dev/null 2>&1; }
+
+# A target of the build with the CUDA side, for the GPU that is here.
+build_cuda() {
+  local architectures='80;90'
+  if has_gpu; then architectures=native; fi
+  cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES="$architectures" >&2
+  cmake --build --preset cuda --target "$1" >&2
+}
+
 # The CUDA side's tests: what runs anywhere, and on a machine with a GPU that it equals the CPU.
 test_cuda() {
   deps
   cuda_toolkit || return 0
-  local architectures='80;90'
-  if nvidia-smi -L >/dev/null 2>&1; then architectures=native; fi
-  cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES="$architectures" >&2
-  cmake --build --preset cuda >&2
+  build_cuda all
   ctest --test-dir build-cuda --output-on-failure --label-regex cuda "$@"
+  sanitize_cuda
+}
+
+# The tests on a device once more under each of NVIDIA's tools.
+sanitize_cuda() {
+  local sanitizer tool
+  sanitizer=$(PATH=$PATH:/usr/local/cuda/bin:.venv-cuda/toolkit/bin command -v compute-sanitizer) || {
+    say "skipped: compute-sanitizer's tools: it is not found"
+    return 0
+  }
+  if ! has_gpu; then
+    say "skipped: compute-sanitizer's tools: there is no GPU"
+    return 0
+  fi
+  for tool in memcheck racecheck initcheck synccheck; do
+    say "compute-sanitizer --tool $tool"
+    "$sanitizer" --tool "$tool" --error-exitcode 1 build-cuda/bin/test-cuda_device
+  done
 }
 
 # configs/slurm on a real Slurm of one node, which the test starts and stops by itself.
