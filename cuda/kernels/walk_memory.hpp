@@ -99,6 +99,8 @@ class WalkStates {
       views[w].sums = sums_.data() + static_cast<Index>(w) * kWalkPanel * kWalkLanes;
     }
     machine_.upload(uniforms_.data(), packed_.data(), static_cast<Index>(packed_.size()));
+    // Shorter walks leave gaps, which come back with the others'.
+    machine_.clear(wanted_.data(), static_cast<Index>(packed_.size()));
   }
 
   // What became of them; every sign is drawn again from the p that the device found.
