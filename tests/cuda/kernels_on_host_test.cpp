@@ -104,7 +104,9 @@ TEST_CASE("a device that holds few rows at a time gives the same bits") {
     check_little_memory([&](const Kernels& kernels) -> std::vector<std::vector<double>> {
       LogitBlock block;
       kernels.logits(stream, rows, block);
-      return {block.logits, block.exps, block.max_logit};
+      return {{block.logits.begin(), block.logits.end()},
+              {block.exps.begin(), block.exps.end()},
+              block.max_logit};
     });
     check_little_memory([&](const Kernels& kernels) {
       return kernels.score_sums(stream, 20, 390, {.noise = {}, .decay = 0.9, .gain = 0.3});
