@@ -6,9 +6,10 @@
 #   ./bootstrap.sh bench [--check|--record]  kvbench against numpy and torch, on KVBENCH_BENCH_DUMP or
 #                                            the shipped dump; --micro [OPTIONS]: Google Benchmark;
 #                                            --cuda: the CUDA side on this machine's GPU
-#   ./bootstrap.sh test-exporter            tests of data/*.py, with torch in .venv-exporter (6 GB)
+#   ./bootstrap.sh test-exporter             tests of data/*.py, with torch in .venv-exporter (6 GB)
 #   ./bootstrap.sh test-cuda                 the CUDA side's tests, on a GPU where there is one, also
 #                                            under compute-sanitizer where that is found
+#   ./bootstrap.sh test-slurm                configs/slurm on a real Slurm of one node
 #   ./bootstrap.sh cuda                      nvcc 13 from PyPI where the machine has none
 #   ./bootstrap.sh package                   a .deb, installed and run in a clean root
 #   ./bootstrap.sh sanitize [all]            tests under sanitizers: some of them, or all

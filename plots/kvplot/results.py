@@ -27,6 +27,8 @@ WRITTEN_BY = {"kvbench.results": "`kvbench run` writes it as results.json",
 def read_document(path, kind):
     """A JSON document of kvbench, checked for its kind and the major number of its version."""
     path = Path(path)
+    if path.is_dir():
+        raise ResultsError(f"{path}: is a folder; name the file in it: {WRITTEN_BY[kind]}")
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -93,7 +95,11 @@ class Results:
         """The cells that are ok; there is at least one."""
         ok = self.frame[self.frame["status"] == "ok"]
         if ok.empty:
-            raise ResultsError(f"{self.path}: no finished cell")
+            counts = self.frame["status"].value_counts()
+            raise ResultsError(
+                f"{self.path}: no finished cell"
+                f" ({', '.join(f'{count} {status}' for status, count in counts.items())}); "
+                "`python -m kvplot report` shows the reasons")
         return ok
 
     def need(self, *columns):

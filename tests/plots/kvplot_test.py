@@ -3,6 +3,8 @@
 Exits 77 where a Python package is missing.
 """
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
@@ -73,6 +75,8 @@ class KvplotTest(unittest.TestCase):
             self.assertIn("results.json", str(raised.exception))
         with self.assertRaisesRegex(ResultsError, "No such file"):
             load_results(self.folder / "none.json")
+        with self.assertRaisesRegex(ResultsError, "is a folder; .* as results.json"):
+            load_results(self.folder)
 
     def test_figure_files_and_caption(self):
         out = self.folder / "out"
@@ -101,8 +105,10 @@ class KvplotTest(unittest.TestCase):
 
     def test_results_without_a_finished_cell_end_with_a_message(self):
         path = self.write(document([cell("h2o", {}, 0, 0, status="skipped", reason="none")]))
-        self.assertEqual(main(["error_vs_memory", "--results", str(path), "--out",
-                               str(self.folder)]), 2)
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertEqual(main(["error_vs_memory", "--results", str(path), "--out",
+                                   str(self.folder)]), 2)
+        self.assertIn("no finished cell (1 skipped); `python -m kvplot report`", said.getvalue())
 
     def test_means_are_those_of_the_programs_own_summary(self):
         out = self.folder / "run"

@@ -33,10 +33,9 @@ def draw(inputs):
     results = inputs.results
     frame = results.frame
     metric, memory = inputs.metric, "memory.fraction"
+    results.need(metric)
     by = [inputs.panels] if inputs.panels else []
     points = mean_over_units(frame, [metric, memory], by)
-    if metric not in points or points[metric].isna().all():
-        raise ResultsError(f"{results.path}: no finished cell has {metric}")
     points["on_axis"] = points[metric] >= ROUNDING
     drawn = points[points["on_axis"]]
     if drawn.empty:

@@ -94,6 +94,7 @@ def draw(inputs):
         axis.bar(at + 0.2, b[tokens], 0.4, color=style.look("h2o")[0],
                  label=f"{100 * inputs.cache:g} % cache")
         axis.set_yscale("log")
+        style.plain_log(axis.yaxis)
         axis.set_ylim(bottom=a[tokens].min() / 3)
         axis.set_xticks(at, [str(token) for token in tokens], rotation=60)
         axis.set_title(words)
