@@ -37,7 +37,6 @@ class Replayed {
            const Kernels& kernels, const SharedResults& shared, const Reference& reference)
       : stream_(stream),
         setting_(setting),
-        cell_(cell),
         kernels_(kernels),
         needs_(cell.algorithm->needs(cell.params)),
         algorithm_(cell.algorithm->create(
@@ -159,7 +158,6 @@ class Replayed {
 
   const Stream& stream_;
   const ReplaySetting& setting_;
-  const ReplayCell& cell_;
   const Kernels& kernels_;
   Needs needs_;
   std::unique_ptr<Algorithm> algorithm_;
