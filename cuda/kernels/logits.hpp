@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/kernels/block_largest.hpp"
 #include "cuda/kernels/device_stream.hpp"
 #include "cuda/kernels/product_tile.hpp"
 #include "cuda/machine.hpp"
@@ -77,12 +78,7 @@ struct Exponentiate {
       for (Index j = lo + t; j < hi; j += kThreads) largest = largest > x[j] ? largest : x[j];
       shared.largest[t] = largest;
     });
-    for (int half = kThreads / 2; half > 0; half /= 2) {
-      block.each(half, [&](Index t) {
-        const double other = shared.largest[t + half];
-        shared.largest[t] = shared.largest[t] > other ? shared.largest[t] : other;
-      });
-    }
+    gather_largest(block, shared.largest);
     block.threads([&](int t) {
       const double m = shared.largest[0];
       if (t == 0) max_logit[place] = m;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/logit_draw.hpp"
+#include "cuda/kernels/block_largest.hpp"
 #include "cuda/kernels/device_stream.hpp"
 #include "cuda/machine.hpp"
 #include "kernels/kernels.hpp"
@@ -81,12 +82,7 @@ struct ScoreExponentials {
       }
       shared.largest[t] = largest;
     });
-    for (int half = kThreads / 2; half > 0; half /= 2) {
-      block.each(half, [&](Index t) {
-        const double other = shared.largest[t + half];
-        shared.largest[t] = shared.largest[t] > other ? shared.largest[t] : other;
-      });
-    }
+    gather_largest(block, shared.largest);
     block.threads([&](int t) {
       const double m = shared.largest[0];
       for (Index j = t; j < columns; j += kThreads) {

@@ -2,6 +2,7 @@
 // y_j is made of eight parts, part i % 8 gathers eta_i K_ij / scale_j in ascending order of i.
 #pragma once
 
+#include "cuda/kernels/block_largest.hpp"
 #include "cuda/kernels/product_tile.hpp"
 #include "cuda/machine.hpp"
 #include "kernels/kernels.hpp"
@@ -121,12 +122,7 @@ struct FinishRows {
       for (Index i = t; i < j; i += kThreads) largest = largest < row[i] ? row[i] : largest;
       shared.largest[t] = largest;
     });
-    for (int half = kThreads / 2; half > 0; half /= 2) {
-      block.each(half, [&](Index t) {
-        const double other = shared.largest[t + half];
-        shared.largest[t] = shared.largest[t] < other ? other : shared.largest[t];
-      });
-    }
+    gather_largest(block, shared.largest);
     block.threads([&](int t) {
       const double largest = shared.largest[0];
       const bool finite = largest > -infinity() && largest < infinity();

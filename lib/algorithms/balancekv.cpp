@@ -76,18 +76,15 @@ class BalanceKv final : public Algorithm {
         levels_(resolved_levels(setting.params, setting.stream.shape.tokens)),
         by_norm_(setting.params.flag("buckets")),
         denominator_({"balancekv/denominator", 0.0}, setting.params.integer("t"), levels_),
-        entered_(std::min(sinks_, setting.stream.shape.tokens)),
         log_threshold_(log_erase_threshold()) {}
 
   void extend(Index first, Index last) override {
-    std::vector<SketchRow> entered;
-    bool is_reduced = false;
-    for (; entered_ + recent_ < last; ++entered_) is_reduced |= enter(entered_, entered);
-    if (is_reduced) {
-      rebuild(last);
-    } else {
-      grow(first, last, entered);
+    Index settled = first;  // the first token after the last reduction
+    for (Index token = first; token < last; ++token) {
+      if (token - recent_ >= sinks_ && enter(token - recent_)) settled = token + 1;
     }
+    if (settled > first) rebuild(settled);
+    for (Index token = settled; token < last; ++token) grow(token);
   }
 
   Derived derived() const override {
@@ -121,17 +118,19 @@ class BalanceKv final : public Algorithm {
            times * stream.shape.scale * r * r;
   }
 
-  // Appends the rows that `token` becomes; true where others change with it.
-  bool enter(Index token, std::vector<SketchRow>& rows) {
+  // The norm that the token's instance of the numerator goes by; 0: it is in none.
+  double value_norm(Index token) const {
+    if (!by_norm_) return balancer_.largest_value_norm();
     const double* v = setting_.stream.values.row(token);
-    const double norm = std::sqrt(canonical_dot(v, v, setting_.stream.shape.dv));
+    return std::sqrt(canonical_dot(v, v, setting_.stream.shape.dv));
+  }
+
+  // Whether more changed than that the token is held by both sums now.
+  bool enter(Index token) {
     bool is_reduced = denominator_.add(token, balancer_);
-    rows.push_back(half_row(token, 1.0, false));
-    if ((by_norm_ ? norm : balancer_.largest_value_norm()) == 0.0) return is_reduced;
-    rows.push_back(half_row(token, 1.0, true));
-    if (!by_norm_) {
-      return bucket(0, balancer_.largest_value_norm()).add(token, balancer_) || is_reduced;
-    }
+    const double norm = value_norm(token);
+    if (norm == 0.0) return is_reduced;
+    if (!by_norm_) return bucket(0, norm).add(token, balancer_) || is_reduced;
     int exponent = 0;
     std::frexp(norm, &exponent);
     is_reduced |= bucket(exponent, std::ldexp(1.0, exponent)).add(token, balancer_);
@@ -161,50 +160,44 @@ class BalanceKv final : public Algorithm {
     return erased_ > before;
   }
 
-  // The sketch as of `last` tokens.
+  // The sketch as of `last` tokens, though later ones have entered.
   void rebuild(Index last) {
     sketch_.clear();
     window_.clear();
     sketch_.add_exact(0, std::min(sinks_, last));
-    for (const auto& [exponent, instance] : buckets_) add_cells(instance, true);
-    add_cells(denominator_, false);
-    add_window(entered_, last);
+    for (const auto& [exponent, instance] : buckets_) add_cells(instance, last - recent_, true);
+    add_cells(denominator_, last - recent_, false);
+    for (Index token = std::max(sinks_, last - recent_); token < last; ++token) add_window(token);
   }
 
-  // The same where tokens [first, last) came and `entered` are the rows of what left the window:
-  // the first of them take its place.
-  void grow(Index first, Index last, const std::vector<SketchRow>& entered) {
-    sketch_.add_exact(first, std::min(sinks_, last));
-    for (const SketchRow& row : entered) {
-      if (!window_.empty() && sketch_[window_.front()].token == row.token) {
-        sketch_.replace(window_.front(), row);
-        window_.pop_front();
-      } else {
-        sketch_.add(row);
-      }
+  // The same with one token more, which has reduced nothing.
+  void grow(Index token) {
+    const Index entered = token - recent_;
+    if (token < sinks_) {
+      sketch_.add(SketchRow::exact(token));
+    } else if (recent_ > 0) {
+      add_window(token);
     }
-    add_window(std::max(first, entered_), last);
-  }
-
-  void add_window(Index first, Index last) {
-    for (Index token = std::max(first, std::min(sinks_, last)); token < last; ++token) {
-      window_.push_back(sketch_.add(SketchRow::exact(token)));
+    if (entered < sinks_) return;
+    const SketchRow row = half_row(entered, 1.0, false);
+    if (recent_ > 0) {
+      sketch_.replace(window_.front(), row);
+      window_.pop_front();
+    } else {
+      sketch_.add(row);
     }
+    if (value_norm(entered) > 0.0) sketch_.add(half_row(entered, 1.0, true));
   }
 
-  static SketchRow half_row(Index token, double weight, bool numerator) {
-    SketchRow row = SketchRow::exact(token);
-    (numerator ? row.w_num : row.w_den) = weight;
-    (numerator ? row.w_den : row.w_num) = 0.0;
-    row.holds_value = numerator;
-    row.weight_numbers = 1;
-    return row;
-  }
+  void add_window(Index token) { window_.push_back(sketch_.add(SketchRow::exact(token))); }
 
-  void add_cells(const MergeAndReduce& instance, bool numerator) {
+  // Tokens before `end`.
+  void add_cells(const MergeAndReduce& instance, Index end, bool numerator) {
     double weight = 1.0;
     for (const auto& cell : instance.cells) {
-      for (const Index token : cell) sketch_.add(half_row(token, weight, numerator));
+      for (const Index token : cell) {
+        if (token < end) sketch_.add(half_row(token, weight, numerator));
+      }
       weight *= 2.0;
     }
   }
@@ -217,8 +210,7 @@ class BalanceKv final : public Algorithm {
   bool by_norm_;
   std::map<int, MergeAndReduce> buckets_;  // by i, 2^(i-1) <= ||v|| < 2^i
   MergeAndReduce denominator_;
-  Index entered_;             // next token to be sent
-  std::deque<Index> window_;  // positions of the tokens that came and were not sent
+  std::deque<Index> window_;  // positions of the last `recent_` tokens
   double largest_value_ = 0.0;
   double log_threshold_;
   Index erased_ = 0;

@@ -95,14 +95,7 @@ class SoftmaxBalance final : public CompressOnce {
                                  round == 0 ? matrix : nullptr);
       }
       const double weight = std::ldexp(1.0, static_cast<int>(rounds));
-      for (const Index token : tokens) {
-        SketchRow row = SketchRow::exact(token);
-        (numerator ? row.w_num : row.w_den) = weight;
-        (numerator ? row.w_den : row.w_num) = 0.0;
-        row.holds_value = numerator;
-        row.weight_numbers = 1;
-        sketch_.add(row);
-      }
+      for (const Index token : tokens) sketch_.add(half_row(token, weight, numerator));
       kept_[numerator ? 0 : 1] = static_cast<Index>(tokens.size());
     }
   }

@@ -46,6 +46,9 @@ std::shared_ptr<const WalkMatrices> softmax_walk_matrix(const SharedSetting& set
                                                         const Params& params, double value_norm,
                                                         const std::vector<Index>& tokens);
 
+// What a kept token is in the numerator alone, or in the denominator alone: no value is held there.
+SketchRow half_row(Index token, double weight, bool numerator);
+
 // Parameters r, fail_prob, c and side.
 std::vector<Parameter> softmax_balancer_parameters();
 

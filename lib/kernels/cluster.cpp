@@ -8,12 +8,11 @@
 #include "core/canonical.hpp"
 #include "core/stop.hpp"
 #include "kernels/distance_filter.hpp"
+#include "kernels/packed_points.hpp"
 
 namespace kvbench::cpu {
 namespace {
 
-constexpr int kPanelsAtOnce = 4;  // independent chains that hide the latency of one
-constexpr Index kWidth = kPanelsAtOnce * Lanes::kCount;
 constexpr Index kTokensAtOnce = 128;  // whose distances are filtered by one product
 
 struct Nearest {
@@ -21,56 +20,20 @@ struct Nearest {
   double squared_distance = std::numeric_limits<double>::infinity();
 };
 
-// Representatives in blocks of kWidth, dimension-major; unused places are far away.
-class Representatives {
- public:
-  explicit Representatives(Index d) : d_(d) {}
-
-  Index count() const { return count_; }
-
-  void clear() {
-    count_ = 0;
-    packed_.clear();
-  }
-
-  void add(const double* point) {
-    if (count_ % kWidth == 0) {
-      packed_.resize(packed_.size() + static_cast<std::size_t>(kWidth * d_), 1e150);
+// By canonical distance; ties: oldest.
+Nearest nearest_of(const PackedPoints& representatives, const double* point) {
+  Nearest out;
+  alignas(64) double distances[PackedPoints::kWidth];
+  for (Index b = 0; b < representatives.blocks(); ++b) {
+    representatives.distances(b, point, distances);
+    const Index base = b * PackedPoints::kWidth;
+    const Index used = std::min(PackedPoints::kWidth, representatives.count() - base);
+    for (Index i = 0; i < used; ++i) {
+      if (distances[i] < out.squared_distance) out = {base + i, distances[i]};
     }
-    double* place = packed_.data() + count_ / kWidth * kWidth * d_ + count_ % kWidth;
-    for (Index k = 0; k < d_; ++k) place[k * kWidth] = point[k];
-    ++count_;
   }
-
-  // By canonical distance; ties: oldest.
-  Nearest nearest(const double* point) const {
-    Nearest out;
-    for (Index base = 0; base < count_; base += kWidth) {
-      const double* block = packed_.data() + base * d_;
-      Lanes sums[kPanelsAtOnce];
-      for (Lanes& sum : sums) sum = Lanes::all(0.0);
-      for (Index k = 0; k < d_; ++k) {
-        const Lanes x = Lanes::all(point[k]);
-        for (int p = 0; p < kPanelsAtOnce; ++p) {
-          const Lanes difference = x - Lanes::load(block + k * kWidth + p * Lanes::kCount);
-          sums[p] = Lanes::fma(difference, difference, sums[p]);
-        }
-      }
-      alignas(64) double distances[kWidth];
-      for (int p = 0; p < kPanelsAtOnce; ++p) sums[p].store(distances + p * Lanes::kCount);
-      const Index used = std::min(kWidth, count_ - base);
-      for (Index i = 0; i < used; ++i) {
-        if (distances[i] < out.squared_distance) out = {base + i, distances[i]};
-      }
-    }
-    return out;
-  }
-
- private:
-  Index d_;
-  Index count_ = 0;
-  std::vector<double> packed_;
-};
+  return out;
+}
 
 // The delta-net on its way through the points. Old representatives are the filter's, so that one
 // product serves many points; those opened since its last product are young.
@@ -111,7 +74,7 @@ class Net {
   // The cluster that point j joins, or -1: as the canonical distances to all say, of which those
   // are computed that the filter leaves in doubt.
   Index place_of(Index j) {
-    Nearest best = young_.nearest(points_.row(j));
+    Nearest best = nearest_of(young_, points_.row(j));
     best.place += best.place < 0 ? 0 : filter_.count();
     const DistanceFilter::Answer& old = filter_.answer(j);
     const double square = delta_ * delta_;
@@ -133,7 +96,7 @@ class Net {
   double delta_;
   FilterPoints filter_points_;
   DistanceFilter filter_;
-  Representatives young_;
+  PackedPoints young_;
   Clustering net_;
 };
 

@@ -9,12 +9,11 @@
 #include "core/parallel.hpp"
 #include "core/stop.hpp"
 #include "kernels/distance_filter.hpp"
+#include "kernels/packed_points.hpp"
 
 namespace kvbench::cpu {
 namespace {
 
-constexpr int kPanelsAtOnce = 4;
-constexpr Index kWidth = kPanelsAtOnce * Lanes::kCount;
 constexpr Index kPointsAtOnce = 128;  // whose distances are filtered by one product
 constexpr double kFrontier = 0.9;     // of the largest squared distance
 
@@ -24,24 +23,18 @@ struct Nearest {
   std::int32_t center = -1;
 };
 
-// Some points, whose distances follow every centre at once. In blocks of kWidth, dimension-major;
-// unused places are at distance 0.
+// Some points, whose distances follow every centre at once. Unused places are at distance 0.
 class Frontier {
  public:
-  explicit Frontier(ConstMatrix points) : d_(points.cols), points_(points) {}
+  explicit Frontier(ConstMatrix points) : points_(points), packed_(points.cols) {}
 
   void add(Index row, const Nearest& nearest) {
-    const Index i = static_cast<Index>(rows_.size());
-    if (i % kWidth == 0) {
-      packed_.resize(packed_.size() + static_cast<std::size_t>(kWidth * d_), 0.0);
-      distances_.resize(distances_.size() + kWidth, 0.0);
-      centers_.resize(distances_.size(), -1);
-    }
-    double* place = packed_.data() + i / kWidth * kWidth * d_ + i % kWidth;
-    for (Index k = 0; k < d_; ++k) place[k * kWidth] = points_(row, k);
+    packed_.add(points_.row(row));
     rows_.push_back(row);
-    distances_[static_cast<std::size_t>(i)] = nearest.distance;
-    centers_[static_cast<std::size_t>(i)] = nearest.center;
+    distances_.resize(static_cast<std::size_t>(packed_.blocks() * PackedPoints::kWidth), 0.0);
+    centers_.resize(distances_.size(), -1);
+    distances_[rows_.size() - 1] = nearest.distance;
+    centers_[rows_.size() - 1] = nearest.center;
   }
 
   Index size() const { return static_cast<Index>(rows_.size()); }
@@ -51,20 +44,11 @@ class Frontier {
   }
 
   void meet(std::int32_t center, const double* point) {
-    alignas(64) double fresh[kWidth];
-    for (std::size_t base = 0; base < distances_.size(); base += kWidth) {
-      const double* block = packed_.data() + static_cast<Index>(base) * d_;
-      Lanes sums[kPanelsAtOnce];
-      for (Lanes& sum : sums) sum = Lanes::all(0.0);
-      for (Index k = 0; k < d_; ++k) {
-        const Lanes c = Lanes::all(point[k]);
-        for (int p = 0; p < kPanelsAtOnce; ++p) {
-          const Lanes difference = Lanes::load(block + k * kWidth + p * Lanes::kCount) - c;
-          sums[p] = Lanes::fma(difference, difference, sums[p]);
-        }
-      }
-      for (int p = 0; p < kPanelsAtOnce; ++p) sums[p].store(fresh + p * Lanes::kCount);
-      for (std::size_t i = 0; i < kWidth; ++i) {
+    alignas(64) double fresh[PackedPoints::kWidth];
+    for (Index b = 0; b < packed_.blocks(); ++b) {
+      packed_.distances(b, point, fresh);
+      const auto base = static_cast<std::size_t>(b * PackedPoints::kWidth);
+      for (std::size_t i = 0; i < PackedPoints::kWidth; ++i) {
         if (fresh[i] < distances_[base + i]) {
           distances_[base + i] = fresh[i];
           centers_[base + i] = center;
@@ -87,10 +71,9 @@ class Frontier {
   }
 
  private:
-  Index d_;
   ConstMatrix points_;
   std::vector<Index> rows_;  // ascending
-  std::vector<double> packed_;
+  PackedPoints packed_;
   std::vector<double> distances_;
   std::vector<std::int32_t> centers_;
 };

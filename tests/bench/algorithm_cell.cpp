@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "kernels/kernels.hpp"
 
 namespace kvbench::bench {
 
@@ -30,9 +29,9 @@ std::vector<ReplayCell> cells_of(const AlgorithmDescription& algorithm, const Pa
 }
 
 CellResult last_cell(const Stream& stream, const ReplaySetting& setting,
-                     const std::vector<ReplayCell>& cells) {
+                     const std::vector<ReplayCell>& cells, const Kernels& kernels) {
   CellResult last;
-  replay(stream, setting, cells, cpu_kernels(), [&](std::size_t index, CellResult&& result) {
+  replay(stream, setting, cells, kernels, [&](std::size_t index, CellResult&& result) {
     if (result.failed) throw CellError(result.reason);
     if (index + 1 == cells.size()) last = std::move(result);
   });

@@ -25,6 +25,6 @@ std::vector<ReplayCell> cells_of(const AlgorithmDescription& algorithm, const Pa
 
 // Replays all cells and returns the result of the last in the list. A failed one throws CellError.
 CellResult last_cell(const Stream& stream, const ReplaySetting& setting,
-                     const std::vector<ReplayCell>& cells);
+                     const std::vector<ReplayCell>& cells, const Kernels& kernels = cpu_kernels());
 
 }  // namespace kvbench::bench

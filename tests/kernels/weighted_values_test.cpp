@@ -48,7 +48,7 @@ std::vector<double> batched(ConstMatrix values, const std::vector<Asked>& all, s
 }  // namespace
 
 TEST_CASE("weighted sums are their definition, in one order, whatever is asked together") {
-  for (const Index tokens : {1, 5, 127, 128, 129, 700}) {
+  for (const Index tokens : {1, 5, 127, 128, 129, 255, 256, 257, 700}) {
     for (const Index dv : {1, 7, 8, 9, 43, 64}) {
       CAPTURE(tokens);
       CAPTURE(dv);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 #include <stdexcept>
-#include <tuple>
 
 namespace kvbench::test {
 
@@ -129,12 +128,6 @@ bool same_sketch(const Sketch& a, const Sketch& b) {
     std::vector<SketchRow> rows;
     for (const SketchRow& row : sketch.rows()) {
       if (row.token >= 0) rows.push_back(row);
-    }
-    if (!sketch.cache_positions) {
-      std::sort(rows.begin(), rows.end(), [](const SketchRow& p, const SketchRow& q) {
-        return std::tie(p.token, p.holds_value, p.w_num, p.w_den) <
-               std::tie(q.token, q.holds_value, q.w_num, q.w_den);
-      });
     }
     return rows;
   };

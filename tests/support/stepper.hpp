@@ -55,8 +55,8 @@ std::vector<std::vector<Index>> held_sets(const std::vector<Sketch>& sketches);
 // A number of `derived`; throws std::out_of_range where it is missing.
 double derived_real(const Derived& derived, const std::string& name);
 
-// Whether two sketches hold the same rows with the same weights, in the same order where keys are
-// turned by it; empty places do not count.
+// Whether two sketches hold the same rows with the same weights, in the same order; empty places
+// do not count.
 bool same_sketch(const Sketch& a, const Sketch& b);
 
 }  // namespace kvbench::test
