@@ -3,14 +3,12 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <fmt/ranges.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -18,12 +16,11 @@
 #include <vector>
 
 #include "check.hpp"
-#include "command_table.hpp"
+#include "command_words.hpp"
 #include "compare.hpp"
 #include "completion.hpp"
 #include "compute_device.hpp"
 #include "core/error.hpp"
-#include "core/spelling.hpp"
 #include "exit_codes.hpp"
 #include "export.hpp"
 #include "inspect.hpp"
@@ -57,40 +54,6 @@ Examples:
   kvbench check --results results/ci/results.json --bounds configs/bounds/ci.json
   kvbench compare before/results.json results/ci/results.json)";
 
-// CLI11 would only say that a command is missing, and of a misspelt option only that the right one
-// is.
-void refuse_unknown_words(const CLI::App& app, const std::vector<std::string>& words) {
-  if (words.size() < 2) return;
-  const CLI::App* command = &app;
-  if (words[1][0] != '-') {
-    command = nullptr;
-    std::vector<std::string> known;
-    for (const CLI::App* each : commands_of(app)) {
-      if (each->get_name() == words[1]) command = each;
-      known.push_back(each->get_name());
-    }
-    if (command == nullptr) {
-      throw InputError(fmt::format("{}: no such command{}; there are {}", words[1],
-                                   did_you_mean(words[1], known), fmt::join(known, ", ")));
-    }
-  }
-  std::vector<std::string> known;
-  for (const OptionRow& option : options_of(*command)) {
-    if (!option.positional) known.push_back(option.name);
-  }
-  for (const std::string& word : words) {
-    const std::string name = word.substr(0, word.find('='));
-    if (name == "--") return;
-    if (name.rfind("--", 0) != 0 || std::find(known.begin(), known.end(), name) != known.end()) {
-      continue;
-    }
-    throw InputError(fmt::format("{}: no such option of kvbench{}{}; `kvbench{} --help` has them",
-                                 name, command == &app ? "" : " " + command->get_name(),
-                                 did_you_mean(name, known),
-                                 command == &app ? "" : " " + command->get_name()));
-  }
-}
-
 // The next files opened would get the numbers of standard streams that are closed, and talk would
 // be written into them. What stands in for stdout cannot be written, so that its loss is noticed.
 void keep_standard_descriptors() {
@@ -120,11 +83,13 @@ int parse_and_run(int argc, char** argv) {
   add_schema(app, exit_code);
   add_completion(app, exit_code);
   add_manual(app, exit_code);
-  refuse_unknown_words(app, words);
+  refuse_mistaken_words(app, words);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitDone : kExitBadInput;
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    say("{}\n", parse_fault(app, words, error));
+    return kExitBadInput;
   }
   return exit_code;
 }

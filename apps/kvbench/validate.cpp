@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -34,7 +35,8 @@ constexpr const char* kFooter =
     R"(Prints, for every layer that holds `out`, the largest ||z - out|| / ||out|| over its rows and
 query heads, z being exact attention of the stored q, k and v with the stored scale, window and
 soft-cap. A wrong scale, mask, head order or rotation shows far above rounding (1e-6 to 1e-3).
-Exit code 4 where a layer exceeds the tolerance; 2 for a dump without `out`.
+Layers without it are read through for numbers that are not finite. Exit code 4 where a layer exceeds
+the tolerance; 2 for a dump without `out`, or with such a number.
 
 Examples:
   kvbench validate data/smollm2-constitution.h5
@@ -79,35 +81,62 @@ double largest_difference(const Dump& dump, const std::string& sequence, const L
   return most;
 }
 
-int validate_dump(const ValidateOptions& options) {
-  const Dump dump(options.dump);
-  bool any = false;
+// Reads every query, key and value of a layer: InputError for one that is not finite.
+void read_through(const Dump& dump, const std::string& sequence, const LayerInfo& layer) {
+  for (int head = 0; head < static_cast<int>(layer.kv_heads); ++head) {
+    dump.read_stream(sequence, layer.index, head);
+  }
+}
+
+struct LargestDifference {
+  bool any = false;  // some layer holds out
   double most = 0.0;
+};
+
+// One line of the table per layer that holds `out`; InputError, all faults of the dump at once.
+LargestDifference compare_layers(const Dump& dump, double tolerance) {
+  LargestDifference found;
+  std::vector<std::string> faults;
   for (const SequenceInfo& sequence : dump.info().sequences) {
     for (const LayerInfo& layer : sequence.layers) {
-      const Index rows = std::min(layer.out_rows, layer.query_rows);
-      if (rows == 0) continue;
-      if (!any) fmt::print("{:<24} {:>5} {:>5}  {}\n", "sequence", "layer", "rows", "difference");
-      any = true;
-      const double difference = largest_difference(dump, sequence.name, layer, rows);
-      fmt::print("{:<24} {:>5} {:>5}  {:.3e}{}\n", sequence.name, layer.index, rows, difference,
-                 difference > options.tolerance ? "  above tolerance" : "");
-      most = larger(most, difference);
+      try {
+        const Index rows = std::min(layer.out_rows, layer.query_rows);
+        if (rows == 0) {
+          read_through(dump, sequence.name, layer);
+          continue;
+        }
+        const double difference = largest_difference(dump, sequence.name, layer, rows);
+        if (!found.any) {
+          fmt::print("{:<24} {:>5} {:>5}  {}\n", "sequence", "layer", "rows", "difference");
+        }
+        fmt::print("{:<24} {:>5} {:>5}  {:.3e}{}\n", sequence.name, layer.index, rows, difference,
+                   difference > tolerance ? "  above tolerance" : "");
+        found = {true, larger(found.most, difference)};
+      } catch (const InputError& fault) {
+        faults.insert(faults.end(), fault.messages().begin(), fault.messages().end());
+      }
     }
   }
-  if (!any) {
+  if (!faults.empty()) throw InputError(std::move(faults));
+  return found;
+}
+
+int validate_dump(const ValidateOptions& options) {
+  const Dump dump(options.dump);
+  const LargestDifference found = compare_layers(dump, options.tolerance);
+  if (!found.any) {
     throw InputError(options.dump +
                      ": no layer holds out, the model's own attention output, so there is nothing "
                      "to compare with; dump it for the last few rows");
   }
-  if (most <= options.tolerance) {
-    say("{}: ok, largest relative difference {:.3e} (tolerance {:g})\n", options.dump, most,
+  if (found.most <= options.tolerance) {
+    say("{}: ok, largest relative difference {:.3e} (tolerance {:g})\n", options.dump, found.most,
         options.tolerance);
     return kExitDone;
   }
   say("{}: largest relative difference {:.3e} exceeds the tolerance {:g}; check scale, "
       "sliding_window, logit_softcap, head order and rotation\n",
-      options.dump, most, options.tolerance);
+      options.dump, found.most, options.tolerance);
   return kExitViolation;
 }
 
@@ -122,6 +151,11 @@ int validate_config(const std::string& path) {
 void run(const ValidateOptions& options, int& exit_code) {
   if (options.dump.empty() == options.config.empty()) {
     throw InputError("validate: name either a dump or --config FILE");
+  }
+  if (std::filesystem::path(options.dump).extension() == ".json") {
+    throw InputError(fmt::format(
+        "validate: {}: dumps are HDF5 files; to check a sweep file: kvbench validate --config {}",
+        options.dump, options.dump));
   }
   if (!(options.tolerance >= 0.0)) throw InputError("validate: --tolerance must be at least 0");
   exit_code = options.config.empty() ? validate_dump(options) : validate_config(options.config);

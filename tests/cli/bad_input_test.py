@@ -130,7 +130,8 @@ class BadInput(Folder):
             for dumps in ([str(path)], [str(self.made / "tiny.h5"), str(path)]):
                 config = self.sweep(algorithms=[WINDOW], dumps=dumps)
                 self.refuse(row, "run", "--config", config)
-            self.refuse(row, "inspect", path)
+            for command in ("inspect", "validate"):
+                self.refuse(row, command, path)
         self.each("dumps", check)
 
     def test_two_dumps_of_the_same_content(self):

@@ -1,0 +1,145 @@
+#include "command_words.hpp"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "command_table.hpp"
+#include "core/error.hpp"
+#include "core/spelling.hpp"
+
+using namespace kvbench;
+
+namespace {
+
+const CLI::App* command_named(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* each : commands_of(app)) {
+    if (each->get_name() == name) return each;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> names_of(const std::vector<const CLI::App*>& commands) {
+  std::vector<std::string> names;
+  for (const CLI::App* each : commands) names.push_back(each->get_name());
+  return names;
+}
+
+// "kvbench" or "kvbench run".
+std::string full_name(const CLI::App& command) {
+  return command.get_parent() == nullptr ? "kvbench" : "kvbench " + command.get_name();
+}
+
+bool has_ending(const std::string& word, const std::string& ending) {
+  return word.size() > ending.size() &&
+         word.compare(word.size() - ending.size(), ending.size(), ending) == 0;
+}
+
+class WordReader {
+ public:
+  explicit WordReader(const CLI::App& command) : name_(full_name(command)) {
+    for (OptionRow& row : options_of(command)) {
+      (row.positional ? positionals_ : options_).push_back(std::move(row));
+    }
+  }
+
+  // Faults of the words behind the command's name.
+  std::vector<std::string> faults(const std::vector<std::string>& words) {
+    for (std::size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
+      const std::string& word = words[i];
+      if (word.rfind("--", 0) == 0) {
+        const OptionRow* row = option_of(word);
+        const std::size_t equals = word.find('=');
+        const bool separate = equals == std::string::npos;
+        if (row == nullptr) {  // what follows may be its value
+          if (separate && i + 1 < words.size() && words[i + 1][0] != '-') ++i;
+        } else if (row->takes_value && !separate) {
+          require_choice(*row, word.substr(equals + 1));
+        } else if (row->takes_value && ++i < words.size()) {
+          require_choice(*row, words[i]);
+        }
+      } else if (word.empty() || word[0] != '-') {
+        read_bare(word);
+      }
+    }
+    return std::move(faults_);
+  }
+
+ private:
+  const OptionRow* option_of(const std::string& word) {
+    const std::string name = word.substr(0, word.find('='));
+    std::vector<std::string> known;
+    for (const OptionRow& row : options_) {
+      if (row.name == name) return &row;
+      known.push_back(row.name);
+    }
+    faults_.push_back(fmt::format("{}: no such option of {}{}; `{} --help` has them", name, name_,
+                                  did_you_mean(name, known), name_));
+    return nullptr;
+  }
+
+  void read_bare(const std::string& word) {
+    if (next_ == positionals_.size()) {
+      faults_.push_back(fmt::format("{}: {} has no place for this word{}; `{} --help` says more",
+                                    word, name_, likely_option(word), name_));
+      return;
+    }
+    const OptionRow& row = positionals_[next_];
+    if (!row.repeats) ++next_;
+    require_choice(row, word);
+  }
+
+  void require_choice(const OptionRow& row, const std::string& word) {
+    const std::vector<std::string>& choices = row.choices;
+    if (choices.empty() || std::count(choices.begin(), choices.end(), word) != 0) return;
+    faults_.push_back(fmt::format("{} {}: {} knows {}{}", row.name, word, name_,
+                                  fmt::join(choices, ", "), did_you_mean(word, choices)));
+  }
+
+  // Most commands name their first file by an option, which is easily forgotten.
+  std::string likely_option(const std::string& word) const {
+    if (!has_ending(word, ".json")) return "";
+    for (const OptionRow& row : options_) {
+      if (row.name == "--config" || row.name == "--results") {
+        return fmt::format("; did you mean {} {}?", row.name, word);
+      }
+    }
+    return "";
+  }
+
+  std::string name_;
+  std::vector<OptionRow> options_;
+  std::vector<OptionRow> positionals_;
+  std::size_t next_ = 0;
+  std::vector<std::string> faults_;
+};
+
+}  // namespace
+
+void refuse_mistaken_words(const CLI::App& app, const std::vector<std::string>& words) {
+  const std::vector<std::string> commands = names_of(commands_of(app));
+  if (words.size() < 2) {
+    throw InputError(fmt::format("which command? There are {}; `kvbench --help` explains them",
+                                 fmt::join(commands, ", ")));
+  }
+  const CLI::App* command = words[1][0] == '-' ? &app : command_named(app, words[1]);
+  if (command == nullptr) {
+    throw InputError(fmt::format("{}: no such command{}; there are {}", words[1],
+                                 did_you_mean(words[1], commands), fmt::join(commands, ", ")));
+  }
+  for (const std::string& word : words) {
+    if (word == "--help" || word == "-h") return;
+  }
+  const auto first = words.begin() + (command == &app ? 1 : 2);
+  std::vector<std::string> faults = WordReader(*command).faults({first, words.end()});
+  if (!faults.empty()) throw InputError(std::move(faults));
+}
+
+std::string parse_fault(const CLI::App& app, const std::vector<std::string>& words,
+                        const CLI::ParseError& fault) {
+  const CLI::App* command = words.size() < 2 ? nullptr : command_named(app, words[1]);
+  const std::string name = full_name(command == nullptr ? app : *command);
+  return fmt::format("{}: {}; `{} --help` says more", name, fault.what(), name);
+}

@@ -1,0 +1,15 @@
+// What is wrong with the words of a command line, said better than CLI11 does.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+// Throws InputError, all faults at once, for a missing or misspelt command, options that the
+// command does not have, words that are not among the allowed ones, and words that it has no place
+// for. What else is wrong is left to CLI11. `words`: argv, with the program's name.
+void refuse_mistaken_words(const CLI::App& app, const std::vector<std::string>& words);
+
+// What CLI11 found wrong, with the command's name and the way to its --help.
+std::string parse_fault(const CLI::App& app, const std::vector<std::string>& words,
+                        const CLI::ParseError& fault);
