@@ -2,6 +2,7 @@
 // turns its errors into messages.
 #pragma once
 
+#include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
 #include <mutex>
@@ -14,6 +15,7 @@
 #include "cuda/held_copies.hpp"
 #include "cuda/machine.hpp"
 #include "cuda/memory_ledger.hpp"
+#include "cuda/warp_product.cuh"
 
 namespace kvbench {
 
@@ -48,6 +50,7 @@ class CudaKernels::Device {
 
 namespace cuda {
 
+template <int kThreads>
 class CudaBlock {
  public:
   template <class T>
@@ -80,12 +83,58 @@ class CudaBlock {
     __syncthreads();
     return value;
   }
+  // Asynchronous from sm_80 on.
+  template <int kColumns, int kRows, int kStride>
+  __device__ __forceinline__ void fetch(double (&to)[kRows][kStride], const double* from,
+                                        Index stride, Index rows, Index columns) const {
+    static_assert(kColumns <= kStride && kThreads % kColumns == 0);
+    constexpr int kStep = kThreads / kColumns;
+    const int k = static_cast<int>(threadIdx.x) % kColumns;
+    const int first = static_cast<int>(threadIdx.x) / kColumns;
+    const int visible = k < columns ? static_cast<int>(smaller(rows, kRows)) : 0;
+    const double* source = from + first * stride + k;
+#pragma unroll 4
+    for (int r = first; r < kRows; r += kStep, source += kStep * stride) {
+      if (r < visible) {
+        __pipeline_memcpy_async(&to[r][k], source, sizeof(double));
+      } else {
+        to[r][k] = 0.0;
+      }
+    }
+  }
+  __device__ __forceinline__ void fetched() const {
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    __syncthreads();
+  }
+  template <int kSteps, class Tiles, class A, class B>
+  __device__ __forceinline__ void multiply(Own<Tiles>& own, const A& a, const B& b) const {
+    constexpr int kDown = sizeof(Tiles::of) / sizeof(Tiles::of[0]);
+    constexpr int kAcross = sizeof(Tiles::of[0]) / sizeof(Tiles::of[0][0]);
+    const int t = static_cast<int>(threadIdx.x);
+    Tiles& c = own[t];
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      double left[kDown];
+#pragma unroll
+      for (int i = 0; i < kDown; ++i) left[i] = a(t, i, s);
+#pragma unroll
+      for (int j = 0; j < kAcross; ++j) {
+        const double right = b(t, j, s);
+#pragma unroll
+        for (int i = 0; i < kDown; i += 2) {
+          warp_multiply_add(c.of[i][j], c.of[i + 1][j], left[i], left[i + 1], right);
+        }
+      }
+    }
+    fetched();
+  }
 };
 
 template <class Body>
 __global__ void __launch_bounds__(Body::kThreads) run_body(const __grid_constant__ Body body) {
   extern __shared__ __align__(16) unsigned char shared_memory[];
-  CudaBlock block;
+  CudaBlock<Body::kThreads> block;
   body(block, *reinterpret_cast<typename Body::Shared*>(shared_memory));
 }
 

@@ -1,5 +1,4 @@
 #include <cuda_runtime.h>
-#include <mma.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "cuda/device_peaks.hpp"
+#include "cuda/warp_product.cuh"
 
 namespace kvbench {
 namespace {
@@ -37,24 +37,20 @@ __global__ void multiply_add(double* out, double factor, double term) {
 }
 
 __global__ void tensor_products(double* out, double factor) {
-#if __CUDA_ARCH__ >= 800
-  using namespace nvcuda;
-  wmma::fragment<wmma::matrix_a, 8, 8, 4, double, wmma::row_major> a;
-  wmma::fragment<wmma::matrix_b, 8, 8, 4, double, wmma::col_major> b;
-  wmma::fragment<wmma::accumulator, 8, 8, 4, double> sums[kChains];
-  wmma::fill_fragment(a, factor);
-  wmma::fill_fragment(b, factor);
-  for (int c = 0; c < kChains; ++c) wmma::fill_fragment(sums[c], static_cast<double>(c));
+  double upper[kChains][2];
+  double lower[kChains][2];
+  for (int c = 0; c < kChains; ++c) {
+    for (int e = 0; e < 2; ++e) upper[c][e] = lower[c][e] = c;
+  }
   for (int i = 0; i < kSteps; ++i) {
 #pragma unroll
-    for (int c = 0; c < kChains; ++c) wmma::mma_sync(sums[c], a, b, sums[c]);
+    for (int c = 0; c < kChains; ++c) {
+      cuda::warp_multiply_add(upper[c], lower[c], factor, factor, factor);
+    }
   }
   double sum = 0.0;
-  for (int c = 0; c < kChains; ++c) sum += sums[c].x[0];
+  for (int c = 0; c < kChains; ++c) sum += upper[c][0] + lower[c][0];
   if (sum == -1.0) *out = sum;
-#else
-  if (factor == -1.0) *out = factor;
-#endif
 }
 
 __global__ void copy(const double2* from, double2* to, std::size_t count) {
@@ -104,7 +100,7 @@ DevicePeaks measure_device_peaks(int index) {
                          [&] { multiply_add<<<blocks, kThreads>>>(to.data, 0.999, 1e-3); });
   if (properties.major >= 8) {
     const double products = chains / properties.warpSize * kSteps;
-    peaks.tensor_flops = rate(2.0 * 8 * 8 * 4 * products,
+    peaks.tensor_flops = rate(2.0 * 16 * 8 * 4 * products,
                               [&] { tensor_products<<<blocks, kThreads>>>(to.data, 1e-3); });
   }
   constexpr double kBytes = static_cast<double>(kCopied * sizeof(double));

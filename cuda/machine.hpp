@@ -9,6 +9,19 @@
 //   block.uniform(x)          the value of shared `x`, read by all threads, then a barrier
 //   Block::Own<T>             own[t]: what thread t keeps from phase to phase, in its registers
 //   block.x, block.y, block.z the block's place in the grid
+// Products by warps, on tensor cores where there are any, and copies that run beside them:
+//   block.template multiply<kSteps>(own, a, b)
+//                             a phase in which every warp of 32 threads adds A B to its WarpTiles
+//                             own[t]; A has 4 kSteps columns. With l = t % 32, a(t, i, s) is A's
+//                             row 8 i + l / 4, column 4 s + l % 4, and b(t, j, s) is B's row
+//                             4 s + l % 4, column 8 j + l / 4. How the four products of a step are
+//                             added is the device's choice. It ends as fetched() does
+//   block.template fetch<kColumns>(to, from, stride, rows, columns)
+//                             begins to copy a matrix of the device's memory, whose rows are
+//                             `stride` doubles apart, to the shared matrix `to`, and zeros to where
+//                             to[.][0, kColumns) reaches beyond it; no barrier
+//   block.fetched()           a barrier: what was fetched is there. Until then nobody may read or
+//                             write it
 // Within a phase no index may read what another one writes; nothing shared is written or read
 // outside of phases. Whatever order an executor chooses, the bits are the same.
 //
@@ -32,8 +45,10 @@
 
 #ifdef __CUDACC__
 #define KVBENCH_DEVICE __device__
+#define KVBENCH_UNROLL _Pragma("unroll")  // before a loop over what lies in registers
 #else
 #define KVBENCH_DEVICE
+#define KVBENCH_UNROLL
 #endif
 
 namespace kvbench::cuda {
@@ -42,6 +57,17 @@ struct Grid {
   Index x = 1;  // any
   Index y = 1;  // at most 65535
   Index z = 1;  // at most 65535
+};
+
+// kRows x kColumns numbers held by the 32 threads of a warp: of[i][j][e] of thread t, l = t % 32,
+// is that of row 8 i + l / 4, column 8 j + 2 (l % 4) + e.
+template <int kRows, int kColumns>
+struct WarpTiles {
+  static_assert(kRows % 16 == 0 && kColumns % 8 == 0);
+  double of[kRows / 8][kColumns / 8][2];
+
+  KVBENCH_DEVICE static int row(int t, int i) { return 8 * i + t % 32 / 4; }
+  KVBENCH_DEVICE static int column(int t, int j, int e) { return 8 * j + t % 4 * 2 + e; }
 };
 
 KVBENCH_HOST_DEVICE inline Index smaller(Index a, Index b) { return a < b ? a : b; }

@@ -22,20 +22,22 @@ struct GramStep {
 // One block per row (x) and pair of 64 x 64 dimensions (y): the Gram matrix of the step's tokens.
 struct StepGrams {
   static constexpr int kSide = 64;
-  static constexpr int kThreads = 256;
-  static constexpr int kTokens = 16;  // in shared memory at a time
+  static constexpr int kThreads = 256;  // a warp for 16 x 32 of them
+  static constexpr int kTokens = 16;    // in shared memory at a time
+  using Tiles = WarpTiles<16, kSide / 2>;
 
   const double* values = nullptr;  // [n, dv]
   Index dv = 0;
   const GramStep* steps = nullptr;  // [rows]
   double* grams = nullptr;          // [rows, dv, dv]
 
-  struct Shared {
-    double left[kTokens][kSide];
-    double right[kTokens][kSide];
+  // Rows are so long that half a warp finds its numbers in 16 different banks.
+  struct Part {
+    double left[kTokens][kSide + 4];
+    double right[kTokens][kSide + 4];
   };
-  struct Sums {
-    double of[4][4];
+  struct Shared {
+    Part parts[2];  // one is multiplied while the other is fetched
   };
 
   template <class Block>
@@ -45,43 +47,51 @@ struct StepGrams {
     const Index right = block.y % tiles * kSide;
     if (left > right) return;  // written as the other's mirror image
     const GramStep step = steps[block.x];
-    typename Block::template Own<Sums> own(block);
-    block.threads([&](int t) { own[t] = Sums{}; });
+    const auto fetch = [&](Part& part, Index token) {
+      const double* from = values + token * dv;
+      block.template fetch<kSide>(part.left, from + left, dv, step.last - token, dv - left);
+      block.template fetch<kSide>(part.right, from + right, dv, step.last - token, dv - right);
+    };
+    typename Block::template Own<Tiles> own(block);
+    block.threads([&](int t) { own[t] = Tiles{}; });
+    int at = 0;
+    if (step.first < step.last) fetch(shared.parts[at], step.first);
+    block.fetched();
     for (Index start = step.first; start < step.last; start += kTokens) {
-      const int depth = static_cast<int>(smaller(kTokens, step.last - start));
-      block.each(2 * kTokens * kSide, [&](Index i) {
-        const Index k = i / kSide % kTokens;
-        const bool is_left = i < kTokens * kSide;
-        const Index column = (is_left ? left : right) + i % kSide;
-        const double value = k < depth && column < dv ? values[(start + k) * dv + column] : 0.0;
-        (is_left ? shared.left : shared.right)[k][i % kSide] = value;
-      });
-      block.threads([&](int t) {
-        Sums& sums = own[t];
-        for (int k = 0; k < depth; ++k) {
-          for (int r = 0; r < 4; ++r) {
-            for (int c = 0; c < 4; ++c) {
-              sums.of[r][c] = scalar::fused(shared.left[k][t / 16 * 4 + r],
-                                            shared.right[k][t % 16 + 16 * c], sums.of[r][c]);
-            }
-          }
-        }
-      });
+      const Part& part = shared.parts[at];
+      at = 1 - at;
+      if (start + kTokens < step.last) fetch(shared.parts[at], start + kTokens);
+      block.template multiply<kTokens / 4>(
+          own,
+          [&](int t, int i, int s) {
+            return part.left[4 * s + t % 4][first_row(t) + Tiles::row(t, i)];
+          },
+          [&](int t, int j, int s) {
+            return part.right[4 * s + t % 4][first_column(t) + 8 * j + t % 32 / 4];
+          });
     }
     double* gram = grams + block.x * dv * dv;
     block.threads([&](int t) {
-      for (int r = 0; r < 4; ++r) {
-        const Index a = left + t / 16 * 4 + r;
-        for (int c = 0; c < 4; ++c) {
-          const Index b = right + t % 16 + 16 * c;
-          // On the diagonal both halves are computed, from equal products in equal order.
-          if (a >= dv || b >= dv) continue;
-          gram[a * dv + b] = own[t].of[r][c];
-          if (left != right) gram[b * dv + a] = own[t].of[r][c];
+      KVBENCH_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const Index a = left + first_row(t) + Tiles::row(t, i);
+        KVBENCH_UNROLL
+        for (int j = 0; j < kSide / 16; ++j) {
+          KVBENCH_UNROLL
+          for (int e = 0; e < 2; ++e) {
+            const Index b = right + first_column(t) + Tiles::column(t, j, e);
+            if (a > b || b >= dv) continue;
+            gram[a * dv + b] = own[t].of[i][j][e];
+            gram[b * dv + a] = own[t].of[i][j][e];
+          }
         }
       }
     });
   }
+
+ private:
+  KVBENCH_DEVICE static int first_row(int t) { return t / 64 * 16; }
+  KVBENCH_DEVICE static int first_column(int t) { return t / 32 % 2 * (kSide / 2); }
 };
 
 // Adds up the steps: one index per matrix element.

@@ -5,7 +5,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -59,10 +62,59 @@ class HostBlock {
   T uniform(const T& shared) const {
     return shared;
   }
+  // Copies nothing before it has to, and leaves NaN until then.
+  template <int kColumns, int kRows, int kStride>
+  void fetch(double (&to)[kRows][kStride], const double* from, Index stride, Index rows,
+             Index columns) {
+    static_assert(kColumns <= kStride);
+    for (int r = 0; r < kRows; ++r) {
+      double* row = to[r];
+      std::fill_n(row, kColumns, std::numeric_limits<double>::quiet_NaN());
+      fetches_.push_back([row, source = from + r * stride,
+                          count = r < rows ? std::min<Index>(columns, kColumns) : 0] {
+        std::fill_n(std::copy_n(source, count, row), kColumns - count, 0.0);
+      });
+    }
+  }
+  void fetched() {
+    for (const auto& copy : fetches_) copy();
+    fetches_.clear();
+  }
+  // Gathers each warp's matrices from its lanes, multiplies them, hands the sums out.
+  template <int kSteps, int kRows, int kColumns, class A, class B>
+  void multiply(Own<cuda::WarpTiles<kRows, kColumns>>& own, const A& a, const B& b) {
+    if (threads_ % 32 != 0) throw std::logic_error("a product by a part of a warp");
+    each(threads_ / 32, [&](Index warp) {
+      for (int s = 0; s < kSteps; ++s) {
+        double left[kRows][4];
+        double right[4][kColumns];
+        for (int lane = 0; lane < 32; ++lane) {
+          const int t = static_cast<int>(warp) * 32 + lane;
+          for (int i = 0; i < kRows / 8; ++i) left[8 * i + lane / 4][lane % 4] = a(t, i, s);
+          for (int j = 0; j < kColumns / 8; ++j) right[lane % 4][8 * j + lane / 4] = b(t, j, s);
+        }
+        for (int lane = 0; lane < 32; ++lane) {
+          auto& sums = own[static_cast<int>(warp) * 32 + lane].of;
+          for (int i = 0; i < kRows / 8; ++i) {
+            for (int j = 0; j < kColumns / 8; ++j) {
+              for (int e = 0; e < 2; ++e) {
+                for (int k = 0; k < 4; ++k) {
+                  sums[i][j][e] = std::fma(left[8 * i + lane / 4][k],
+                                           right[k][8 * j + lane % 4 * 2 + e], sums[i][j][e]);
+                }
+              }
+            }
+          }
+        }
+      }
+    });
+    fetched();
+  }
 
  private:
   int threads_;
   std::mt19937_64& rng_;
+  std::vector<std::function<void()>> fetches_;  // not yet done
 };
 
 class HostMachine {

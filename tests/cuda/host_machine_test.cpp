@@ -44,7 +44,69 @@ std::vector<double> shifted(bool races, std::uint64_t seed) {
   return result;
 }
 
+// out = A B of 64 x 8 and 8 x 24 matrices, fetched from a 60 x 7 and a 7 x 24 one: a warp for 16
+// rows.
+struct Product {
+  static constexpr int kThreads = 128;
+  using Tiles = cuda::WarpTiles<16, 24>;
+  bool waits = true;  // for what it fetches
+  const double* left = nullptr;
+  const double* right = nullptr;
+  double* out = nullptr;
+
+  struct Shared {
+    double left[64][9];
+    double right[8][25];
+  };
+  template <class Block>
+  void operator()(Block& block, Shared& shared) const {
+    typename Block::template Own<Tiles> own(block);
+    block.threads([&](int t) { own[t] = Tiles{}; });
+    block.template fetch<8>(shared.left, left, 7, 60, 7);
+    block.template fetch<24>(shared.right, right, 24, 7, 24);
+    if (waits) block.fetched();
+    block.template multiply<2>(
+        own,
+        [&](int t, int i, int s) {
+          return shared.left[t / 32 * 16 + Tiles::row(t, i)][4 * s + t % 4];
+        },
+        [&](int t, int j, int s) { return shared.right[4 * s + t % 4][8 * j + t % 32 / 4]; });
+    block.threads([&](int t) {
+      for (int i = 0; i < 2; ++i) {
+        for (int j = 0; j < 3; ++j) {
+          for (int e = 0; e < 2; ++e) {
+            out[(t / 32 * 16 + Tiles::row(t, i)) * 24 + Tiles::column(t, j, e)] =
+                own[t].of[i][j][e];
+          }
+        }
+      }
+    });
+  }
+};
+
 }  // namespace
+
+TEST_CASE("warps multiply what lanes hold as documented, once it is there") {
+  std::vector<double> left(60 * 7);
+  std::vector<double> right(7 * 24);
+  for (std::size_t i = 0; i < left.size(); ++i) left[i] = std::sin(static_cast<double>(i));
+  for (std::size_t i = 0; i < right.size(); ++i) right[i] = std::cos(static_cast<double>(i * i));
+  cuda::MemoryLedger ledger(1 << 20);
+  HostMachine machine(ledger, 1);
+  for (const bool waits : {true, false}) {
+    std::vector<double> out(64 * 24);
+    machine.launch(Product{waits, left.data(), right.data(), out.data()}, {});
+    int right_ones = 0;
+    for (std::size_t r = 0; r < 64; ++r) {
+      for (std::size_t c = 0; c < 24; ++c) {
+        double sum = 0.0;
+        for (std::size_t k = 0; k < 7 && r < 60; ++k) sum += left[7 * r + k] * right[24 * k + c];
+        right_ones += std::fabs(out[24 * r + c] - sum) < 1e-14;
+      }
+    }
+    CHECK(right_ones == (waits ? 64 * 24 : 0));
+  }
+}
 
 TEST_CASE("reading what a neighbour writes in the same phase does not give the right values") {
   std::vector<double> right(64);
