@@ -315,7 +315,6 @@ ExactRows exact_attention(Machine& machine, const Stream& stream, std::vector<In
   const Index count = static_cast<Index>(out.rows.size());
   const Index group = shape.group;
   const auto places = static_cast<std::size_t>(count * group);
-  out.outputs.resize(places * static_cast<std::size_t>(shape.dv));
   out.max_logit.resize(places);
   out.normalizer.resize(places);
   out.squared_sum.resize(places);
@@ -374,6 +373,8 @@ ExactRows exact_attention(Machine& machine, const Stream& stream, std::vector<In
     join.joined = sums.data();
     join.outputs = outputs.data();
     machine.launch(join, {.x = n});
+    // The first time the host fills its memory beside the device's work.
+    out.outputs.resize(places * static_cast<std::size_t>(shape.dv));
     machine.download(out.outputs.data() + first * group * shape.dv, outputs.data(), n * shape.dv);
     machine.download(joined.data(), sums.data(), n);
     for (Index i = 0; i < n; ++i) {

@@ -97,10 +97,13 @@ void logits(Machine& machine, const Stream& stream, std::vector<Index> rows, Log
   const Index group = shape.group;
   const Index places = count * group;
   out.tokens = count == 0 ? 0 : out.rows.back() + 1;
-  out.logits.resize(static_cast<std::size_t>(places * out.tokens));
-  out.exps.resize(out.logits.size());
+  const auto numbers = static_cast<std::size_t>(places * out.tokens);
   out.max_logit.resize(static_cast<std::size_t>(places));
-  if (count == 0) return;
+  if (count == 0) {
+    out.logits.clear();
+    out.exps.clear();
+    return;
+  }
 
   using Rows = DeviceStream<Machine>;
   DeviceMatrix keys(machine, first_rows(stream.keys, out.tokens));
@@ -135,6 +138,9 @@ void logits(Machine& machine, const Stream& stream, std::vector<Index> rows, Log
     exponentiate.exps = e.data();
     exponentiate.max_logit = m.data();
     machine.launch(exponentiate, {.x = view.places});
+    // The first time the host fills its memory beside the device's work.
+    out.logits.resize(numbers);
+    out.exps.resize(numbers);
     const Index at = first * group;
     const Index to = at * out.tokens + first_token;
     machine.download_rows(out.logits.data() + to, out.tokens, x.data(), columns, view.places);
