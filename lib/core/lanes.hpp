@@ -26,7 +26,9 @@ struct Lanes {
   friend Lanes operator*(Lanes a, Lanes b) { return {_mm512_mul_pd(a.v, b.v)}; }
   friend Lanes operator/(Lanes a, Lanes b) { return {_mm512_div_pd(a.v, b.v)}; }
   static Lanes fma(Lanes a, Lanes b, Lanes c) { return {_mm512_fmadd_pd(a.v, b.v, c.v)}; }
+  // The second where one is not a number.
   static Lanes max(Lanes a, Lanes b) { return {_mm512_max_pd(a.v, b.v)}; }
+  static Lanes min(Lanes a, Lanes b) { return {_mm512_min_pd(a.v, b.v)}; }
   static Lanes abs(Lanes a) { return {_mm512_abs_pd(a.v)}; }
   // `value` where x >= limit, else 0.
   static Lanes zero_below(Lanes x, double limit, Lanes value) {
@@ -68,6 +70,7 @@ struct Lanes {
     return {_mm256_fmadd_pd(x.a, y.a, z.a), _mm256_fmadd_pd(x.b, y.b, z.b)};
   }
   static Lanes max(Lanes x, Lanes y) { return {_mm256_max_pd(x.a, y.a), _mm256_max_pd(x.b, y.b)}; }
+  static Lanes min(Lanes x, Lanes y) { return {_mm256_min_pd(x.a, y.a), _mm256_min_pd(x.b, y.b)}; }
   static Lanes abs(Lanes x) {
     const __m256d sign = _mm256_set1_pd(-0.0);
     return {_mm256_andnot_pd(sign, x.a), _mm256_andnot_pd(sign, x.b)};
@@ -121,6 +124,9 @@ struct Lanes {
   }
   static Lanes max(Lanes a, Lanes b) {
     return each([&](std::size_t i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+  }
+  static Lanes min(Lanes a, Lanes b) {
+    return each([&](std::size_t i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
   }
   static Lanes abs(Lanes a) {
     return each([&](std::size_t i) { return std::fabs(a.v[i]); });

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/aligned.hpp"
 #include "core/canonical.hpp"
 #include "core/parallel.hpp"
 #include "core/stop.hpp"
@@ -15,7 +16,7 @@
 namespace kvbench {
 namespace {
 
-constexpr Index kRowsAtOnce = 48;
+constexpr Index kRowsAtOnce = 24;
 
 Index whole_lanes(Index count) {
   return (count + Lanes::kCount - 1) / Lanes::kCount * Lanes::kCount;
@@ -29,7 +30,7 @@ class GramRows {
   }
 
   // Columns from `last` on, up to a whole step, are not wanted by anybody.
-  void compute(Index first, Index last, std::vector<double>& out, Index stride) const {
+  void compute(Index first, Index last, AlignedDoubles& out, Index stride) const {
     std::vector<const double*> rows;
     for (Index j = first; j < last; ++j) rows.push_back(points_.row(j));
     packed_.logits(plain_, rows, 0, PackedKeys::whole_steps(last), out.data(), stride);
@@ -69,28 +70,38 @@ class WalkRows {
 
  private:
   double finish(double* row, const double* factors, Index j) const {
-    double largest = -std::numeric_limits<double>::infinity();
-    for (Index i = 0; i < j; ++i) {
-      row[i] = std::min(std::fma(kernel_.beta, row[i], -kernel_.offset), kernel_.cap);
-      largest = std::max(largest, row[i]);
-    }
     const Index end = whole_lanes(j);
+    const double largest = exponents(row, j);
     if (!std::isfinite(largest)) {
       std::fill(row, row + end, 0.0);
       return 0.0;
     }
-    std::fill(row + j, row + end, largest);
     for (Index i = 0; i < end; i += Lanes::kCount) {
-      canonical_exp(Lanes::load(row + i) - Lanes::all(largest)).store(row + i);
-    }
-    if (has_values_) {
-      for (Index i = 0; i < j; ++i) {
-        row[i] *= std::fma(factors[i], kernel_.value_scale, kernel_.value_offset);
+      Lanes x = canonical_exp(Lanes::load(row + i) - Lanes::all(largest));
+      if (has_values_) {
+        x = x * Lanes::fma(Lanes::load(factors + i), Lanes::all(kernel_.value_scale),
+                           Lanes::all(kernel_.value_offset));
       }
+      x.store(row + i);
     }
     std::fill(row + j, row + end, 0.0);
     // Where even the scaled sum is beyond any p, its sign is all that matters.
     return canonical_exp(std::clamp(largest, -708.0, 700.0));
+  }
+
+  // Inner products before j to exponents, -infinity from j up to a multiple of eight; the largest.
+  double exponents(double* row, Index j) const {
+    constexpr double kNever = -std::numeric_limits<double>::infinity();
+    Lanes largest = Lanes::all(kNever);
+    const Index end = whole_lanes(j);
+    for (Index i = 0; i < end; i += Lanes::kCount) {
+      const Lanes x =
+          Lanes::fma(Lanes::all(kernel_.beta), Lanes::load(row + i), Lanes::all(-kernel_.offset));
+      Lanes::min(Lanes::all(kernel_.cap), x).store(row + i);
+      if (i + Lanes::kCount > j) std::fill(row + j, row + end, kNever);
+      largest = Lanes::max(Lanes::load(row + i), largest);
+    }
+    return largest.largest();
   }
 
   const WalkKernel kernel_;
@@ -98,8 +109,8 @@ class WalkRows {
   const Index padded_;
   const GramRows key_products_;
   const GramRows value_products_;
-  std::vector<double> exponents_;
-  std::vector<double> factors_;
+  AlignedDoubles exponents_;
+  AlignedDoubles factors_;
 };
 
 class Walk {

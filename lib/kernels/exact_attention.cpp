@@ -4,8 +4,10 @@
 #include <limits>
 #include <vector>
 
+#include "core/aligned.hpp"
 #include "core/canonical.hpp"
 #include "core/parallel.hpp"
+#include "core/unrolled.hpp"
 
 namespace kvbench::cpu {
 namespace {
@@ -18,34 +20,44 @@ constexpr int kPanels = 2;
 constexpr int kPanels = 1;
 #endif
 constexpr Index kWidth = kPanels * Lanes::kCount;
-constexpr Index kQueryBlock = 11 * kRows;  // (row, query head) pairs per task; 256 make four tasks
-constexpr Index kKeyTile = 64;             // keys, values and logits of a block stay in cache
+constexpr Index kKeyTile = 64;  // tokens that are packed at a time
+constexpr Index kDepth = 128;   // dimensions of a key panel at a time: 16 KiB
+constexpr Index kLeastQueries = 11 * kRows;
+constexpr Index kCacheBytes = 640 << 10;  // of a block's queries, logits and outputs
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 Index padded(Index count, Index to) { return (count + to - 1) / to * to; }
+
+// (Row, query head) pairs per task: packing a tile is worth many of them, they have to stay in
+// cache, and no thread may be left without work at the end.
+Index queries_per_block(const StreamShape& shape, Index places) {
+  const Index bytes = (shape.d + kKeyTile + padded(shape.dv, kWidth)) * Index{sizeof(double)};
+  const Index most = std::max(kLeastQueries, kCacheBytes / bytes);
+  const Index fair = places / (4 * thread_count());
+  return std::clamp(fair, kLeastQueries, most) / kRows * kRows;
+}
 
 // c[r][0..kWidth) = (adds: +=) sum over k < depth of a[r][k] b[k][0..kWidth), r < kRows. Inlined,
 // GCC 12 keeps the sums in memory.
 template <bool Adds>
 [[gnu::noinline]] void product(const double* a, Index a_stride, const double* b, Index depth,
                                double* c, Index c_stride) {
-  Lanes sums[kRows][kPanels];
-  for (int r = 0; r < kRows; ++r) {
-    for (int p = 0; p < kPanels; ++p) {
-      sums[r][p] = Adds ? Lanes::load(c + r * c_stride + p * Lanes::kCount) : Lanes::all(0.0);
-    }
-  }
+  Lanes sums[kRows * kPanels];
+  unrolled<kRows * kPanels>([&](auto i) {
+    const double* at = c + i / kPanels * c_stride + i % kPanels * Lanes::kCount;
+    sums[i] = Adds ? Lanes::load(at) : Lanes::all(0.0);
+  });
   for (Index k = 0; k < depth; ++k) {
     Lanes columns[kPanels];
-    for (int p = 0; p < kPanels; ++p) columns[p] = Lanes::load(b + k * kWidth + p * Lanes::kCount);
-    for (int r = 0; r < kRows; ++r) {
-      const Lanes x = Lanes::all(a[r * a_stride + k]);
-      for (int p = 0; p < kPanels; ++p) sums[r][p] = Lanes::fma(x, columns[p], sums[r][p]);
-    }
+    unrolled<kPanels>(
+        [&](auto p) { columns[p] = Lanes::load(b + k * kWidth + p * Lanes::kCount); });
+    unrolled<kRows * kPanels>([&](auto i) {
+      sums[i] =
+          Lanes::fma(Lanes::all(a[i / kPanels * a_stride + k]), columns[i % kPanels], sums[i]);
+    });
   }
-  for (int r = 0; r < kRows; ++r) {
-    for (int p = 0; p < kPanels; ++p) sums[r][p].store(c + r * c_stride + p * Lanes::kCount);
-  }
+  unrolled<kRows * kPanels>(
+      [&](auto i) { sums[i].store(c + i / kPanels * c_stride + i % kPanels * Lanes::kCount); });
 }
 
 // Running softmax of one query.
@@ -72,7 +84,9 @@ double absorb(const StreamShape& shape, double* x, Index lo, Index hi, Index siz
     largest = Lanes::max(largest, Lanes::load(x + j));
   }
   const double m = std::max(run.max_logit, largest.largest());
-  const double rescale = run.max_logit == kNever ? 0.0 : canonical_exp(run.max_logit - m);
+  const double rescale = run.max_logit == m        ? 1.0
+                         : run.max_logit == kNever ? 0.0
+                                                   : canonical_exp(run.max_logit - m);
   run.max_logit = m;
   Lanes sum = Lanes::all(0.0);
   Lanes squared = Lanes::all(0.0);
@@ -138,32 +152,59 @@ class Block {
 
   // Panels of kWidth tokens, dimension-major; panels of kWidth value columns, token by token.
   void pack(Index start, Index tokens) {
-    const Index d = shape_.d;
+    for (Index t = 0; t < tokens; t += kWidth)
+      pack_keys(start + t, std::min(kWidth, tokens - t), t);
     for (Index t = 0; t < tokens; ++t) {
-      const double* key = stream_.keys.row(start + t);
-      double* to = keys_.data() + t / kWidth * kWidth * d + t % kWidth;
-      for (Index k = 0; k < d; ++k) to[k * kWidth] = key[k];
       const double* value = stream_.values.row(start + t);
-      for (Index k = 0; k < shape_.dv; k += kWidth) {
-        std::copy_n(value + k, std::min(kWidth, shape_.dv - k),
-                    values_.data() + k * kKeyTile + t * kWidth);
+      Index k = 0;
+      for (; k + kWidth <= shape_.dv; k += kWidth) {
+        double* panel = values_.data() + k * kKeyTile + t * kWidth;
+        unrolled<kPanels>([&](auto p) {
+          Lanes::load(value + k + p * Lanes::kCount).store(panel + p * Lanes::kCount);
+        });
       }
+      std::copy(value + k, value + shape_.dv, values_.data() + k * kKeyTile + t * kWidth);
+    }
+  }
+
+  // Tokens beyond the last are copies of the first, which nobody sees.
+  void pack_keys(Index first, Index tokens, Index t) {
+    const double* from[kWidth];
+    for (Index r = 0; r < kWidth; ++r) from[r] = stream_.keys.row(first + (r < tokens ? r : 0));
+    double* to = keys_.data() + t * shape_.d;
+    for (Index k = 0; k < shape_.d; ++k) {
+      unrolled<kWidth>([&](auto r) { to[k * kWidth + r] = from[r][k]; });
     }
   }
 
   void attend_tile(Index start, Index tokens) {
     pack(start, tokens);
-    for (Index q = 0; q < rows_; q += kRows) {
-      for (Index t = 0; t < tokens; t += kWidth) {
-        product<false>(queries_.data() + q * shape_.d, shape_.d, keys_.data() + t * shape_.d,
-                       shape_.d, logits_.data() + q * kKeyTile + t, kKeyTile);
-      }
-    }
+    for (Index t = 0; t < tokens; t += kWidth) multiply_queries(t);
     for (Index q = 0; q < count_; ++q) exponentiate(q, start, tokens);
-    for (Index q = 0; q < rows_; q += kRows) {
-      for (Index k = 0; k < width_; k += kWidth) {
+    for (Index k = 0; k < width_;
+         k += kWidth) {  // a panel stays in the first cache for all queries
+      for (Index q = 0; q < rows_; q += kRows) {
         product<true>(logits_.data() + q * kKeyTile, kKeyTile, values_.data() + k * kKeyTile,
                       tokens, outputs_.data() + q * width_ + k, width_);
+      }
+    }
+  }
+
+  // Logits of all queries with a panel of tokens, whose dimensions come in parts that stay in the
+  // first cache for all queries.
+  void multiply_queries(Index t) {
+    const Index d = shape_.d;
+    for (Index k = 0; k < d; k += kDepth) {
+      const double* keys = keys_.data() + t * d + k * kWidth;
+      const Index depth = std::min(kDepth, d - k);
+      for (Index q = 0; q < rows_; q += kRows) {
+        const double* queries = queries_.data() + q * d + k;
+        double* logits = logits_.data() + q * kKeyTile + t;
+        if (k == 0) {
+          product<false>(queries, d, keys, depth, logits, kKeyTile);
+        } else {
+          product<true>(queries, d, keys, depth, logits, kKeyTile);
+        }
       }
     }
   }
@@ -191,11 +232,11 @@ class Block {
   Index rows_;   // count_ padded: those beyond are zero queries
   Index width_;  // of outputs, padded
   ExactRows& out_;
-  std::vector<double> queries_;  // [rows, d], scaled
-  std::vector<double> keys_;
-  std::vector<double> values_;
-  std::vector<double> logits_;   // [rows, kKeyTile], then exponentials
-  std::vector<double> outputs_;  // [rows, width]
+  AlignedDoubles queries_;  // [rows, d], scaled
+  AlignedDoubles keys_;
+  AlignedDoubles values_;
+  AlignedDoubles logits_;   // [rows, kKeyTile], then exponentials
+  AlignedDoubles outputs_;  // [rows, width]
   std::vector<Running> running_;
 };
 
@@ -209,10 +250,11 @@ ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) {
   out.max_logit.resize(static_cast<std::size_t>(places));
   out.normalizer.resize(static_cast<std::size_t>(places));
   out.squared_sum.resize(static_cast<std::size_t>(places));
-  const Index blocks = (places + kQueryBlock - 1) / kQueryBlock;
+  const Index queries = queries_per_block(stream.shape, places);
+  const Index blocks = (places + queries - 1) / queries;
   parallel_for(blocks, [&](Index b) {
-    const Index first = (blocks - 1 - b) * kQueryBlock;  // the longest rows first
-    Block(stream, first, std::min(first + kQueryBlock, places), out).attend();
+    const Index first = (blocks - 1 - b) * queries;  // the longest rows first
+    Block(stream, first, std::min(first + queries, places), out).attend();
   });
   return out;
 }

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "core/canonical.hpp"
+#include "core/unrolled.hpp"
 
 namespace kvbench {
 namespace {
@@ -22,23 +23,18 @@ static_assert(PackedKeys::kStep % (kPanels * Lanes::kCount) == 0);
 template <int Rows>
 void block(double scale, const double* const* queries, const double* panels, Index d, double* out,
            Index stride) {
-  Lanes sums[Rows][kPanels];
-  for (int r = 0; r < Rows; ++r) {
-    for (int p = 0; p < kPanels; ++p) sums[r][p] = Lanes::all(0.0);
-  }
+  Lanes sums[Rows * kPanels];
+  unrolled<Rows * kPanels>([&](auto i) { sums[i] = Lanes::all(0.0); });
   for (Index k = 0; k < d; ++k) {
     Lanes keys[kPanels];
-    for (int p = 0; p < kPanels; ++p) keys[p] = Lanes::load(panels + (p * d + k) * Lanes::kCount);
-    for (int r = 0; r < Rows; ++r) {
-      const Lanes q = Lanes::all(queries[r][k]);
-      for (int p = 0; p < kPanels; ++p) sums[r][p] = Lanes::fma(q, keys[p], sums[r][p]);
-    }
+    unrolled<kPanels>([&](auto p) { keys[p] = Lanes::load(panels + (p * d + k) * Lanes::kCount); });
+    unrolled<Rows * kPanels>([&](auto i) {
+      sums[i] = Lanes::fma(Lanes::all(queries[i / kPanels][k]), keys[i % kPanels], sums[i]);
+    });
   }
-  for (int r = 0; r < Rows; ++r) {
-    for (int p = 0; p < kPanels; ++p) {
-      (Lanes::all(scale) * sums[r][p]).store(out + r * stride + p * Lanes::kCount);
-    }
-  }
+  unrolled<Rows * kPanels>([&](auto i) {
+    (Lanes::all(scale) * sums[i]).store(out + i / kPanels * stride + i % kPanels * Lanes::kCount);
+  });
 }
 
 using Block = void (*)(double, const double* const*, const double*, Index, double*, Index);
