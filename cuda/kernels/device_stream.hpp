@@ -63,14 +63,7 @@ class DeviceStream {
   // Brings the queries of `rows` (token positions, at most rows_at_once) to the device.
   StreamView at(const Index* rows, Index count) {
     const StreamShape& shape = stream_.shape;
-    packed_.resize(static_cast<std::size_t>(count * shape.group * shape.d));
-    double* to = packed_.data();
-    for (Index r = 0; r < count; ++r) {
-      for (int g = 0; g < shape.group; ++g, to += shape.d) {
-        std::copy_n(stream_.query(g, rows[r]), shape.d, to);
-      }
-    }
-    machine_.upload(queries_.data(), packed_.data(), static_cast<Index>(packed_.size()));
+    bring_queries(rows, count);
     machine_.upload(rows_.data(), rows, count);
     StreamView view;
     view.queries = queries_.data();
@@ -88,6 +81,26 @@ class DeviceStream {
  private:
   template <class T>
   using Memory = decltype(std::declval<Machine&>().template allocate<T>(1));
+
+  void bring_queries(const Index* rows, Index count) {
+    const StreamShape& shape = stream_.shape;
+    const Index numbers = count * shape.group * shape.d;
+    // Those of neighbouring rows of one head lie as they are wanted.
+    const auto gap = [](Index a, Index b) { return b != a + 1; };
+    if (shape.group == 1 && stream_.queries[0].stride == shape.d && count > 0 &&
+        std::adjacent_find(rows, rows + count, gap) == rows + count) {
+      machine_.upload(queries_.data(), stream_.query(0, rows[0]), numbers);
+      return;
+    }
+    packed_.resize(static_cast<std::size_t>(numbers));
+    double* to = packed_.data();
+    for (Index r = 0; r < count; ++r) {
+      for (int g = 0; g < shape.group; ++g, to += shape.d) {
+        std::copy_n(stream_.query(g, rows[r]), shape.d, to);
+      }
+    }
+    machine_.upload(queries_.data(), packed_.data(), numbers);
+  }
 
   Machine& machine_;
   const Stream& stream_;
