@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 constexpr Index kCacheBytes = 768 << 10;  // of e
-constexpr Index kLeastRows = 12;          // rows of e: a multiple of this
+constexpr Index kLeastRows = 6;           // rows of e: a multiple of this
 constexpr Index kMostRows = 24;
 constexpr int kRowsAtOnce = 3;  // sums that stay in registers
 constexpr Index kTokensAtOnce = 256;

@@ -27,7 +27,7 @@ double rate(double units, int threads, const Work& work) {
   double best = 0.0;
   for (int attempt = 0; attempt < 10; ++attempt) {
     const auto start = std::chrono::steady_clock::now();
-    parallel_for(threads, work);
+    parallel_for(threads, [&](Index i) { work(i); });
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
     best = std::max(best, units * threads / passed.count());
   }

@@ -1,0 +1,120 @@
+#include "core/parallel.hpp"
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "core/stop.hpp"
+
+namespace kvbench::detail {
+namespace {
+
+// OpenMP's own tasks do not do: in GCC's runtime a thread that waits for a group of tasks takes
+// none that these have made, and sits idle beside a long nested range.
+struct Range {
+  Index count;
+  void (*call)(const void* body, Index i);
+  const void* body;
+  const Range* above;  // the range whose body opened this one
+  Index next = 0;      // the first index that has not begun
+  Index running = 0;
+  std::exception_ptr error = nullptr;  // the first
+};
+
+// The range whose body this thread is in.
+thread_local const Range* current = nullptr;
+
+bool is_below(const Range* range, const Range* top) {
+  while (range != nullptr && range != top) range = range->above;
+  return range == top;
+}
+
+// The threads of one outermost range.
+class Team {
+ public:
+  Team() { open_.reserve(64); }
+
+  // Returns when all of the range is done.
+  void complete(Range& range) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    open_.push_back(&range);
+    changed_.notify_all();
+    while (range.next < range.count) run_one(range, lock);
+    while (range.running > 0) run_any_below(&range, lock);
+  }
+
+  // Takes part until the team is dismissed.
+  void help() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!dismissed_) run_any_below(nullptr, lock);
+  }
+
+  void dismiss() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    dismissed_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  // One index of the range opened last among those below `top` (null: among all), or a wait.
+  void run_any_below(const Range* top, std::unique_lock<std::mutex>& lock) {
+    for (auto each = open_.rbegin(); each != open_.rend(); ++each) {
+      if (top == nullptr || is_below(*each, top)) return run_one(**each, lock);
+    }
+    changed_.wait(lock);
+  }
+
+  void run_one(Range& range, std::unique_lock<std::mutex>& lock) {
+    const Index i = range.next++;
+    ++range.running;
+    if (range.next == range.count) std::erase(open_, &range);
+    lock.unlock();
+    const Range* before = std::exchange(current, &range);
+    std::exception_ptr error;
+    try {
+      throw_if_stopped();
+      range.call(range.body, i);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    current = before;
+    lock.lock();
+    if (error && !range.error) range.error = error;
+    if (--range.running == 0 && range.next == range.count) changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;  // a range was opened or is done
+  std::vector<Range*> open_;         // those with indices that have not begun
+  bool dismissed_ = false;
+};
+
+thread_local Team* team = nullptr;
+
+}  // namespace
+
+void run_range(Index count, void (*call)(const void* body, Index i), const void* body) {
+  if (count <= 0) return;
+  Range range{.count = count, .call = call, .body = body, .above = current};
+  if (team != nullptr) {
+    team->complete(range);
+  } else {
+    Team own;
+#pragma omp parallel
+    {
+      team = &own;
+      if (omp_get_thread_num() == 0) {
+        own.complete(range);
+        own.dismiss();
+      } else {
+        own.help();
+      }
+      team = nullptr;
+    }
+  }
+  if (range.error) std::rethrow_exception(range.error);
+}
+
+}  // namespace kvbench::detail
