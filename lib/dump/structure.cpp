@@ -161,6 +161,13 @@ std::optional<TensorShape> tensor_shape(Faults& faults, hid_t layer, const std::
     } else if (std::any_of(dims.begin(), dims.end(), [](auto d) { return d > kMostTokens; })) {
       faults.add(place, "shape [{}] has a dimension above {}", fmt::join(dims, ", "), kMostTokens);
       sound = false;
+    } else if (const auto lacking = lacking_bytes(dataset.get()); lacking > 0) {
+      faults.add(
+          place,
+          "shape [{}] wants {} more bytes than are stored; the file is damaged, copy or make "
+          "it again",
+          fmt::join(dims, ", "), lacking);
+      sound = false;
     }
     if (!sound) return std::nullopt;
     return TensorShape{static_cast<Index>(dims[0]), static_cast<Index>(dims[1]),

@@ -82,6 +82,21 @@ std::uint64_t chunk_bytes(hid_t dataset) {
   return chunk ? chunk->bytes : 0;
 }
 
+std::uint64_t lacking_bytes(hid_t dataset) {
+  const hdf5::Handle properties(H5Dget_create_plist(dataset));
+  const H5D_layout_t layout = H5Pget_layout(properties.get());
+  if (layout != H5D_COMPACT && layout != H5D_CONTIGUOUS) return 0;
+  const std::uint64_t stored = H5Dget_storage_size(dataset);
+  if (layout == H5D_CONTIGUOUS && stored == 0) return 0;
+  const hdf5::Handle type(H5Dget_type(dataset));
+  const hdf5::Handle space(H5Dget_space(dataset));
+  std::uint64_t wanted = H5Tget_size(type.get());
+  for (const auto size : hdf5::extent(space.get())) {
+    if (__builtin_mul_overflow(wanted, std::uint64_t{size}, &wanted)) return UINT64_MAX;
+  }
+  return wanted > stored ? wanted - stored : 0;
+}
+
 std::variant<StoredType, std::string> stored_type(hid_t dataset) {
   const hdf5::Handle type(H5Dget_type(dataset));
   const std::optional<std::string> dtype = dtype_attribute(dataset);

@@ -134,6 +134,34 @@ class BadInput(Folder):
                 self.refuse(row, command, path)
         self.each("dumps", check)
 
+    def test_a_tensor_that_stores_less_than_its_shape_wants(self):
+        try:
+            import h5py
+        except ImportError:
+            self.skipTest("no h5py")
+        path = self.made / "compact.h5"
+        path.write_bytes((self.made / "tiny.h5").read_bytes())
+        name = "/sequences/0/layers/0/v"
+        with h5py.File(path, "r+") as dump:  # inside its header, as HDF5 keeps small datasets
+            v = dump[name][...]
+            attributes = dict(dump[name].attrs)
+            del dump[name]
+            layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            layout.set_layout(h5py.h5d.COMPACT)
+            dataset = h5py.h5d.create(dump.id, name.encode(), h5py.h5t.py_create(v.dtype),
+                                      h5py.h5s.create_simple(v.shape), layout)
+            dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, v)
+            dump[name].attrs.update(attributes)
+        done = kvbench("validate", path)
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        sound = path.read_bytes()
+        # Version 3 of the layout message, class compact, its size.
+        message = b"\x03\x00" + v.nbytes.to_bytes(2, "little")
+        self.assertEqual(sound.count(message), 1)
+        path.write_bytes(sound.replace(message, b"\x03\x00" + (8).to_bytes(2, "little")))
+        for command in ("inspect", "validate"):
+            self.refuse({"words": ["compact.h5", name, "bytes than are stored"]}, command, path)
+
     def test_two_dumps_of_the_same_content(self):
         copy = self.made / "copy.h5"
         copy.write_bytes((self.made / "tiny.h5").read_bytes())
