@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "command_table.hpp"
@@ -47,12 +48,13 @@ class WordReader {
 
   // Faults of the words behind the command's name.
   std::vector<std::string> faults(const std::vector<std::string>& words) {
+    for (const std::string& word : words) given_.insert(word.substr(0, word.find('=')));
     for (std::size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
       const std::string& word = words[i];
       if (word.rfind("--", 0) == 0) {
         const OptionRow* row = option_of(word);
         const std::size_t equals = word.find('=');
-        const bool separate = equals == std::string::npos;
+        const bool separate = equals == std::string::npos || equals + 1 == word.size();
         if (row == nullptr) {  // what follows may be its value
           if (separate && i + 1 < words.size() && words[i + 1][0] != '-') ++i;
         } else if (row->takes_value && !separate) {
@@ -102,7 +104,8 @@ class WordReader {
   std::string likely_option(const std::string& word) const {
     if (!has_ending(word, ".json")) return "";
     for (const OptionRow& row : options_) {
-      if (row.name == "--config" || row.name == "--results") {
+      const bool first_file = row.name == "--config" || row.name == "--results";
+      if (first_file && !given_.contains(row.name)) {
         return fmt::format("; did you mean {} {}?", row.name, word);
       }
     }
@@ -113,6 +116,7 @@ class WordReader {
   std::vector<OptionRow> options_;
   std::vector<OptionRow> positionals_;
   std::size_t next_ = 0;
+  std::set<std::string> given_;  // options among them
   std::vector<std::string> faults_;
 };
 
@@ -129,6 +133,7 @@ void refuse_mistaken_words(const CLI::App& app, const std::vector<std::string>& 
     throw InputError(fmt::format("{}: no such command{}; there are {}", words[1],
                                  did_you_mean(words[1], commands), fmt::join(commands, ", ")));
   }
+  if (words[1] == "--version") return;
   for (const std::string& word : words) {
     if (word == "--help" || word == "-h") return;
   }

@@ -94,7 +94,8 @@ void add_compare(CLI::App& app, int& exit_code) {
   command
       ->add_option("--metric", options->rules.metrics,
                    "Path of a number in a cell, repeatable; default: every error, by its mean")
-      ->type_name("PATH");
+      ->type_name("PATH")
+      ->allow_extra_args(false);
   command->add_flag("--json", options->json, "The whole comparison as JSON");
   command->footer(kFooter);
   command->callback([options, &exit_code] {

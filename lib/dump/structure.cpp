@@ -142,34 +142,30 @@ std::optional<TensorShape> tensor_shape(Faults& faults, hid_t layer, const std::
     const hdf5::Handle dataset(H5Dopen2(layer, name.c_str(), H5P_DEFAULT));
     const hdf5::Handle space(H5Dget_space(dataset.get()));
     const auto dims = hdf5::extent(space.get());
-    bool sound = true;
     if (dims.size() != 3) {
       faults.add(place, "has {} dimensions; it must be {}", dims.size(), layout);
       return std::nullopt;
     }
+    const std::size_t before = faults.count();
     const auto stored = stored_type(dataset.get());
     if (const auto* why = std::get_if<std::string>(&stored)) {
       faults.add(place,
                  "{}; store float16, float32, float64, or bfloat16 as uint16 with the attribute "
                  "dtype = \"bfloat16\"",
                  *why);
-      sound = false;
     }
     if (std::count(dims.begin(), dims.end(), 0U) > 0) {
       faults.add(place, "shape [{}] has a dimension of size 0", fmt::join(dims, ", "));
-      sound = false;
     } else if (std::any_of(dims.begin(), dims.end(), [](auto d) { return d > kMostTokens; })) {
       faults.add(place, "shape [{}] has a dimension above {}", fmt::join(dims, ", "), kMostTokens);
-      sound = false;
     } else if (const auto lacking = lacking_bytes(dataset.get()); lacking > 0) {
       faults.add(
           place,
           "shape [{}] wants {} more bytes than are stored; the file is damaged, copy or make "
           "it again",
           fmt::join(dims, ", "), lacking);
-      sound = false;
     }
-    if (!sound) return std::nullopt;
+    if (faults.count() > before) return std::nullopt;
     return TensorShape{static_cast<Index>(dims[0]), static_cast<Index>(dims[1]),
                        static_cast<Index>(dims[2]), std::get<StoredType>(stored),
                        chunk_bytes(dataset.get())};

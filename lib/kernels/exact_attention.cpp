@@ -163,6 +163,7 @@ class Block {
           Lanes::load(value + k + p * Lanes::kCount).store(panel + p * Lanes::kCount);
         });
       }
+      if (k == shape_.dv) continue;
       std::copy(value + k, value + shape_.dv, values_.data() + k * kKeyTile + t * kWidth);
     }
   }
@@ -177,27 +178,45 @@ class Block {
     }
   }
 
+  // Queries that see a part of a tile, up to whole steps of the product.
+  struct Queries {
+    Index first;
+    Index last;
+  };
+
+  Queries queries_of(Index start, Index tokens) const {  // rows ascend
+    Queries see{0, count_};
+    while (see.first < count_ && row(see.first) < start) ++see.first;
+    while (see.last > see.first && shape_.first_visible(row(see.last - 1)) >= start + tokens) {
+      --see.last;
+    }
+    return {see.first / kRows * kRows, padded(see.last, kRows)};
+  }
+
   void attend_tile(Index start, Index tokens) {
+    const Queries see = queries_of(start, tokens);
+    if (see.first >= see.last) return;
     pack(start, tokens);
-    for (Index t = 0; t < tokens; t += kWidth) multiply_queries(t);
-    for (Index q = 0; q < count_; ++q) exponentiate(q, start, tokens);
-    for (Index k = 0; k < width_;
-         k += kWidth) {  // a panel stays in the first cache for all queries
-      for (Index q = 0; q < rows_; q += kRows) {
-        product<true>(logits_.data() + q * kKeyTile, kKeyTile, values_.data() + k * kKeyTile,
-                      tokens, outputs_.data() + q * width_ + k, width_);
+    for (Index t = 0; t < tokens; t += kWidth) multiply_queries(see, t);
+    for (Index q = see.first; q < std::min(see.last, count_); ++q) exponentiate(q, start, tokens);
+    // A panel of values stays in the first cache for all queries.
+    for (Index k = 0; k < width_; k += kWidth) {
+      const double* values = values_.data() + k * kKeyTile;
+      for (Index q = see.first; q < see.last; q += kRows) {
+        product<true>(logits_.data() + q * kKeyTile, kKeyTile, values, tokens,
+                      outputs_.data() + q * width_ + k, width_);
       }
     }
   }
 
-  // Logits of all queries with a panel of tokens, whose dimensions come in parts that stay in the
-  // first cache for all queries.
-  void multiply_queries(Index t) {
+  // Logits of queries with a panel of tokens, whose dimensions come in parts that stay in the first
+  // cache for all queries.
+  void multiply_queries(Queries see, Index t) {
     const Index d = shape_.d;
     for (Index k = 0; k < d; k += kDepth) {
       const double* keys = keys_.data() + t * d + k * kWidth;
       const Index depth = std::min(kDepth, d - k);
-      for (Index q = 0; q < rows_; q += kRows) {
+      for (Index q = see.first; q < see.last; q += kRows) {
         const double* queries = queries_.data() + q * d + k;
         double* logits = logits_.data() + q * kKeyTile + t;
         if (k == 0) {

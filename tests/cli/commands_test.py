@@ -32,6 +32,16 @@ class Commands(Folder):
     def test_no_command_is_a_command_line_fault(self):
         self.assertEqual(kvbench().returncode, BAD_INPUT)
 
+    def test_every_way_to_write_an_option_is_taken(self):
+        sweep = self.sweep()
+        whole = self.data("plan", "--config", sweep, "--json")
+        for words in ([f"--config={sweep}", "--json"], ["--json", "--config=", sweep],
+                      ["--json", "--config", sweep, "--set", "/name=\"small\"", "--set=/seeds=[0,1]"]):
+            self.assertEqual(len(strict_json(self.data("plan", *words))["cell_list"]),
+                             len(strict_json(whole)["cell_list"]), words)
+        self.assertIn("Examples:", self.data("run", sweep, "--confg", "--help"))
+        self.assertEqual(self.data("--version", "run"), self.data("--version"))
+
     def test_plan_agrees_with_the_run(self):
         plan = strict_json(self.data("plan", "--config", self.sweep(), "--json"))
         results = self.run_sweep()
