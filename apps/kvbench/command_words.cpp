@@ -101,11 +101,11 @@ class WordReader {
   }
 
   // Most commands name their first file by an option, which is easily forgotten.
-  std::string likely_option(const std::string& word) const {
+  std::string likely_option(const std::string& word) {
     if (!has_ending(word, ".json")) return "";
     for (const OptionRow& row : options_) {
       const bool first_file = row.name == "--config" || row.name == "--results";
-      if (first_file && !given_.contains(row.name)) {
+      if (first_file && given_.insert(row.name).second) {
         return fmt::format("; did you mean {} {}?", row.name, word);
       }
     }

@@ -10,6 +10,7 @@
 #include "compare_table.hpp"
 #include "core/error.hpp"
 #include "exit_codes.hpp"
+#include "incomplete.hpp"
 #include "results/compare.hpp"
 #include "results/results_file.hpp"
 
@@ -55,7 +56,7 @@ void check_rules(const CompareRules& rules) {
 
 ComparedResults read(const std::string& path, const CompareRules& rules) {
   ComparedResults results(rules.all_metrics(), path);
-  read_results(path, [&](Json&& cell) { results.add(cell); });
+  warn_if_incomplete(read_results(path, [&](Json&& cell) { results.add(cell); }), path);
   return results;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "exit_codes.hpp"
+#include "incomplete.hpp"
 #include "results/check.hpp"
 #include "results/export_csv.hpp"
 #include "results/export_markdown.hpp"
@@ -30,6 +31,7 @@ Examples:
 int run(const ExportOptions& options) {
   const Json results = read_results(options.results);
   require_cells(results, options.results);
+  warn_if_incomplete(results, options.results);
   if (options.format == "csv") {
     export_csv(results, std::cout);
   } else {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -128,6 +129,9 @@ int run_guarded(int argc, char** argv) {
   }
 }
 
+// A file that may not grow further is a fault of writing like a full disk, not the program's end.
+void survive_file_size_limits() { std::signal(SIGXFSZ, SIG_IGN); }
+
 // Matrices go back to the system when they are freed. glibc by itself comes to keep pieces of up to
 // 32 MiB, in one heap per thread, and a run then takes more than plan said.
 void give_large_memory_back() {
@@ -141,6 +145,7 @@ void give_large_memory_back() {
 
 int main(int argc, char** argv) {
   keep_standard_descriptors();
+  survive_file_size_limits();
   give_large_memory_back();
   int exit_code = run_guarded(argc, argv);
   if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && exit_code == kExitDone) {

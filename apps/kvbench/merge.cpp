@@ -112,7 +112,8 @@ std::size_t merge_rows(const MergedJournals& merged, const std::string& path) {
   std::vector<std::optional<RowsReader>> readers;
   for (const std::string& folder : merged.folders()) {
     const std::string rows = folder + "/results.rows.h5";
-    const bool is_there = fs::exists(rows) || fs::exists(rows + ".journal");
+    std::error_code ignored;
+    const bool is_there = fs::exists(rows, ignored) || fs::exists(rows + ".journal", ignored);
     readers.push_back(is_there ? std::optional<RowsReader>(rows) : std::nullopt);
   }
   std::vector<std::string> ids;
@@ -145,12 +146,12 @@ std::size_t merge_rows(const MergedJournals& merged, const std::string& path) {
 }
 
 void make_folder_of(const std::string& out) {
-  if (fs::is_directory(out)) {
+  std::error_code fault;
+  if (fs::is_directory(out, fault)) {
     throw InputError(out + ": is a folder; --out names a results file, such as " + out +
                      "/results.json");
   }
   const fs::path folder = fs::absolute(out).parent_path();
-  std::error_code fault;
   fs::create_directories(folder, fault);
   if (fault) {
     throw InputError(folder.string() + ": cannot create the output folder: " + fault.message() +

@@ -44,7 +44,7 @@ them --shard deals the groups. Nothing is written.
 Examples:
   kvbench plan --config configs/quick.json
   kvbench plan --config configs/quick.json --shard 2/3
-  kvbench plan --config configs/quick.json --only 'subgen/*/*/*/*' --json | jq .cells)";
+  kvbench plan --config configs/quick.json --only 'subgen/*/*/*/*' --json | jq '.cell_list[].id')";
 
 std::size_t skipped_in(const Plan& plan, const PlannedGroup& group) {
   return static_cast<std::size_t>(

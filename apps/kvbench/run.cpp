@@ -49,7 +49,8 @@ struct RunOptions {
 
 constexpr const char* kFooter =
     R"(DIR gets journal.jsonl (one line per finished cell), results.json, put into place when the run ends,
-and results.rows.h5 where the sweep asks for per-row values. A run that was interrupted or killed goes
+and results.rows.h5 where the sweep asks for per-row values; results.json holds the cells of the last
+sweep alone and replaces the one that was there. A run that was interrupted or killed goes
 on where it stopped when the same command is given again. Ctrl-C stops within seconds and loses only
 the cells at hand; a second one kills at once. With --shard i/n each part wants a DIR of its own, and
 its results.json stays incomplete; `kvbench merge` joins the parts. The table at the end is talk, on
@@ -159,6 +160,14 @@ int finish(const ResultsOutcome& outcome, const RunOptions& options, const Plan&
     }
     say("{}: {} ok, {} failed, {} skipped, {} missing\n", results, outcome.ok, outcome.failed,
         outcome.skipped, outcome.missing);
+    if (outcome.skipped > 0)
+      say("why cells were skipped: kvbench plan --config {}\n", shell_word(options.sweep.config));
+    if (outcome.missing > 0 && outcome.ok > 0) {
+      say("cells are missing: the table's means are over what is there, not over the same heads\n");
+    }
+  }
+  if (outcome.ok + outcome.failed + outcome.missing == 0 && outcome.skipped > 0) {
+    say("kvbench: nothing was computed, every cell was skipped; kvbench plan says why\n");
   }
   if (outcome.failed > 0) say_what_failed(plan, journal);
   const Done done = what_is_done(plan, share, journal);

@@ -87,7 +87,8 @@ std::vector<std::pair<std::string, Index>> write_baselines(const BoundsFile& bou
                                    baseline.bounds.front()->pointer, path));
     }
     const auto folder = std::filesystem::path(baseline.path).parent_path();
-    if (!folder.empty() && !std::filesystem::is_directory(folder)) {
+    std::error_code ignored;
+    if (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
       faults.push_back(fmt::format("{}: {}/baseline: there is no folder {}; make it first",
                                    bounds.path, baseline.bounds.front()->pointer, folder.string()));
     }

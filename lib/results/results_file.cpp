@@ -158,7 +158,8 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
 }
 
 Json read_results(const std::string& path, const std::function<void(Json&&)>& cell) {
-  if (std::filesystem::is_directory(path)) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
     throw InputError(path + ": is a folder; name the results.json in it");
   }
   std::ifstream in(path);

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import unittest
 
 from program import BAD_INPUT, DONE, SHIPPED_DUMP, VIOLATION, Folder, kvbench, strict_json
@@ -41,6 +42,32 @@ class Commands(Folder):
                              len(strict_json(whole)["cell_list"]), words)
         self.assertIn("Examples:", self.data("run", sweep, "--confg", "--help"))
         self.assertEqual(self.data("--version", "run"), self.data("--version"))
+
+    def test_incomplete_results_are_called_so(self):
+        self.run_sweep()
+        results = self.folder / "out/results.json"
+        part = self.folder / "part.json"
+        part.write_text(json.dumps(strict_json(results.read_text()) | {"status": "incomplete"}))
+        for arguments in (["export", "--format", "md", "--results"], ["compare", results]):
+            self.assertEqual(kvbench(*arguments, results).stderr.count("incomplete"), 0)
+            self.assertIn("part.json is incomplete", kvbench(*arguments, part).stderr)
+
+    def test_a_sweep_of_skipped_cells_says_where_the_reasons_are(self):
+        config = self.sweep(algorithms=[{"algorithm": "streaming_llm",
+                                         "params": {"budget": 4, "sinks": 10}}])
+        done = kvbench("run", "--config", config, "--out", self.folder / "none", "--quiet")
+        self.assertEqual(done.returncode, DONE)
+        self.assertIn("nothing was computed", done.stderr)
+
+    def test_a_folder_that_may_not_be_read_is_no_bug(self):
+        closed = self.folder / "closed"
+        closed.mkdir()
+        (closed / "x.json").write_text("{}")
+        closed.chmod(0)
+        for arguments in (["export", "--format", "csv", "--results", closed / "x.json"],
+                          ["compare", closed / "x.json", closed / "x.json"]):
+            self.assertEqual(kvbench(*arguments).returncode, BAD_INPUT)
+        closed.chmod(0o700)
 
     def test_plan_agrees_with_the_run(self):
         plan = strict_json(self.data("plan", "--config", self.sweep(), "--json"))

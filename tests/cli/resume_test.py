@@ -153,7 +153,6 @@ class Resume(Folder):
         limit = os.path.getsize(self.folder / "out/journal.jsonl") // 2
 
         def small_files():
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
         done = kvbench("run", "--config", config, "--out", self.folder / "full",

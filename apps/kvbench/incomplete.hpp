@@ -1,0 +1,20 @@
+// A word of warning where a results file does not hold all of its sweep.
+#pragma once
+
+#include <string>
+
+#include "results/json.hpp"
+#include "talk.hpp"
+
+namespace kvbench {
+
+// `results`: the members of the file at `path`, with or without its cells.
+inline void warn_if_incomplete(const Json& results, const std::string& path) {
+  if (results.value("status", "complete") == "complete") return;
+  say("kvbench: note: {} is incomplete: cells of its sweep are missing, means may be over "
+      "different "
+      "heads\n",
+      path);
+}
+
+}  // namespace kvbench
