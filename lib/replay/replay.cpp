@@ -216,7 +216,7 @@ class Group {
     const Index count = static_cast<Index>(rows.size());
     const Index row_bytes = 16 * stream_.shape.group * stream_.shape.tokens;
     const Index rows_at_once = std::max<Index>(1, kLogitBytes / std::max<Index>(1, row_bytes));
-    LogitBlock block;
+    LogitBlock block = room_for_blocks(rows, rows_at_once);
     for (Index first = 0; first < count; first += rows_at_once) {
       const Index last = std::min(first + rows_at_once, count);
       kernels_.logits(stream_, {rows.begin() + first, rows.begin() + last}, block);
@@ -235,6 +235,23 @@ class Group {
   }
 
  private:
+  // A block that need not grow: while it did, its old numbers would be held beside the new ones.
+  LogitBlock room_for_blocks(const std::vector<Index>& rows, Index rows_at_once) const {
+    std::size_t most = 0;
+    for (std::size_t first = 0; first < rows.size();) {
+      const std::size_t last =
+          std::min(first + static_cast<std::size_t>(rows_at_once), rows.size());
+      const auto tokens = static_cast<std::size_t>(rows[last - 1] + 1);
+      most =
+          std::max(most, (last - first) * static_cast<std::size_t>(stream_.shape.group) * tokens);
+      first = last;
+    }
+    LogitBlock block;
+    block.logits.reserve(most);
+    block.exps.reserve(most);
+    return block;
+  }
+
   void advance(std::size_t c, const LogitBlock& block, bool final_block) {
     if (reported_[c] != 0) return;
     const auto start = Clock::now();

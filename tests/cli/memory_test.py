@@ -29,6 +29,7 @@ class Memory(Folder):
     def setUpClass(cls):
         super().setUpClass()
         cls.synth("wide.h5", "--tokens", 2048, "--d", 64, "--layers", 4)
+        cls.synth("rows.h5", "--tokens", 4096, "--d", 64)
         cls.synth("long.h5", "--tokens", 32768, "--d", 64, "--query-rows", 64)
 
     def peak(self, config):
@@ -63,6 +64,10 @@ class Memory(Folder):
     def test_scores_of_a_whole_model(self):
         self.check([{"algorithm": "keyformer", "params": {"budget": 512, "scope": "model"}}],
                    self.made / "wide.h5", evaluate={"rows": {"last": 64}}, seeds=[0])
+
+    def test_blocks_of_rows_that_see_ever_more(self):
+        self.check([{"algorithm": "window", "params": {"budget": 64}}], self.made / "rows.h5",
+                   replay={"prompt_tokens": 0}, seeds=[0])
 
     def test_a_long_stream(self):
         self.check([*WALKS[:1], *SCORES[3:4], {"algorithm": "window", "params": {"budget": 1024}},

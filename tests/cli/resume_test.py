@@ -15,7 +15,7 @@ from program import DONE, INCOMPLETE, PROGRAM, Folder, deterministic, kvbench
 LONG = {"algorithms": [
     {"algorithm": "subgen", "params": {"delta_quantile": [0.05, 0.2], "t": [4, 16],
                                        "s": {"pow2": [6, 9]}}},
-    {"algorithm": "h2o", "params": {"budget": [64, 128]}}], "seeds": {"first": 0, "count": 6}}
+    {"algorithm": "h2o", "params": {"budget": [64, 128]}}], "seeds": {"first": 0, "count": 20}}
 
 
 class Resume(Folder):
