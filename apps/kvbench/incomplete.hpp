@@ -11,9 +11,9 @@ namespace kvbench {
 // `results`: the members of the file at `path`, with or without its cells.
 inline void warn_if_incomplete(const Json& results, const std::string& path) {
   if (results.value("status", "complete") == "complete") return;
-  say("kvbench: note: {} is incomplete: cells of its sweep are missing, means may be over "
-      "different "
-      "heads\n",
+  say("kvbench: note: {} is incomplete: cells of its sweep are missing, and means may be over "
+      "other "
+      "heads than in a whole one\n",
       path);
 }
 

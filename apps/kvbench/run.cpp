@@ -160,14 +160,13 @@ int finish(const ResultsOutcome& outcome, const RunOptions& options, const Plan&
     }
     say("{}: {} ok, {} failed, {} skipped, {} missing\n", results, outcome.ok, outcome.failed,
         outcome.skipped, outcome.missing);
-    if (outcome.skipped > 0)
-      say("why cells were skipped: kvbench plan --config {}\n", shell_word(options.sweep.config));
+    if (outcome.skipped > 0) say("`kvbench plan` of the same sweep says why cells were skipped\n");
     if (outcome.missing > 0 && outcome.ok > 0) {
       say("cells are missing: the table's means are over what is there, not over the same heads\n");
     }
   }
   if (outcome.ok + outcome.failed + outcome.missing == 0 && outcome.skipped > 0) {
-    say("kvbench: nothing was computed, every cell was skipped; kvbench plan says why\n");
+    say("kvbench: nothing was computed, every cell was skipped; `kvbench plan` says why\n");
   }
   if (outcome.failed > 0) say_what_failed(plan, journal);
   const Done done = what_is_done(plan, share, journal);

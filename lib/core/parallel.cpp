@@ -34,6 +34,8 @@ bool is_below(const Range* range, const Range* top) {
 // The threads of one outermost range.
 class Team {
  public:
+  // Room for all that is open in practice: an allocation that fails in the outermost range, inside
+  // OpenMP's region, would end the program.
   Team() { open_.reserve(64); }
 
   // Returns when all of the range is done.

@@ -63,8 +63,8 @@ class Tensor {
 // The bytes of a dataset's chunk, 0 for other layouts: what the library holds to decode it.
 std::uint64_t chunk_bytes(hid_t dataset);
 
-// Bytes that a dataset's sizes want beyond those it stores, which HDF5 1.10 would read from
-// whatever lies behind them. 0 for chunks, which the library checks, and for data that was never
+// Bytes that the sizes of a dataset without chunks want beyond those it stores; HDF5 1.10 would
+// read what lies behind them. 0 for chunks, which only the library sees, and for data never
 // written.
 std::uint64_t lacking_bytes(hid_t dataset);
 
