@@ -159,7 +159,7 @@ TEST_CASE("random damage to stored data ends in a reading or in a refusal, never
   write_small_dump(path, storage);
   std::vector<std::pair<haddr_t, hsize_t>> places;
   edit(path, [&](hid_t f) {
-    for (const hsize_t head : {0, 1}) {
+    for (const hsize_t head : {hsize_t{0}, hsize_t{1}}) {
       for (const char* name : {"/q", "/k", "/v", "/out"}) {
         places.push_back(stored_bytes(f, kLayer + name, head));
       }

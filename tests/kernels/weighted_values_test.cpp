@@ -65,7 +65,7 @@ TEST_CASE("weighted sums are their definition, in one order, whatever is asked t
           expected.push_back(sum);
         }
       }
-      for (const std::size_t batch : {1, 2, 6, 7, 20}) {
+      for (const std::size_t batch : {1U, 2U, 6U, 7U, 20U}) {
         CHECK(batched(values, all, batch) == expected);
       }
     }
