@@ -373,6 +373,9 @@ package() {
   python3 tests/install/package_test.py build-package/kvbench_*.deb
 }
 
+# The comment that this file begins with.
+usage() { sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]##*/}"; }
+
 verb=${1:-}
 [[ $# == 0 ]] || shift
 case $verb in
@@ -389,8 +392,10 @@ case $verb in
   package) package ;;
   sanitize) sanitize "$@" ;;
   fuzz) fuzz "$@" ;;
+  help | --help | -h) usage ;;
   *)
-    say "usage: ./bootstrap.sh deps|build|demo|test|test-exporter|test-cuda|test-slurm|cuda|bench|figures|package|sanitize|fuzz"
+    [[ -z $verb ]] || say "bootstrap.sh: $verb: no such verb"
+    usage >&2
     exit 2
     ;;
 esac

@@ -12,7 +12,7 @@ import tokenizers
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-import export_transformers
+import model_export
 from exported import PLAIN_SWEEP, TOKENS, Folder, kvbench, layer
 from tiny_models import VOCABULARY
 
@@ -164,7 +164,7 @@ class Runs(Folder):
 
     def interrupted(self) -> None:
         """An export that dies in its third sequence."""
-        own = export_transformers.export_sequence
+        own = model_export.export_sequence
         done = []
 
         def dying(*arguments):
@@ -172,7 +172,7 @@ class Runs(Folder):
                 raise KeyboardInterrupt
             done.append(own(*arguments))
 
-        with mock.patch.object(export_transformers, "export_sequence", dying), \
+        with mock.patch.object(model_export, "export_sequence", dying), \
                 self.assertRaises(KeyboardInterrupt):
             self.export(self.model("llama"), *self.options)
 

@@ -1,5 +1,7 @@
-"""What README.md says of the program, asked of the program. Usage: readme_test.py KVBENCH"""
+"""What README.md says of the program, asked of the program, and scripts that explain themselves.
+Usage: readme_test.py KVBENCH"""
 
+import os
 import re
 import subprocess
 import sys
@@ -37,6 +39,40 @@ class Readme(unittest.TestCase):
         self.assertGreaterEqual(len(named), 6)
         for command in named:
             self.assertEqual(kvbench(command, "--help").returncode, 0, command)
+
+
+class Scripts(unittest.TestCase):
+    def test_bootstrap_names_every_verb(self):
+        script = ROOT / "bootstrap.sh"
+        asked = subprocess.run([script, "--help"], capture_output=True, text=True, check=False)
+        self.assertEqual((asked.returncode, asked.stderr), (0, ""))
+        verbs = re.findall(r"^  ([a-z-]+)\) ", script.read_text(), re.MULTILINE)
+        self.assertGreater(len(verbs), 10)
+        for verb in verbs:
+            self.assertRegex(asked.stdout, rf"(?m)(bootstrap\.sh|parts:.*) {verb}\b")
+        for words in ([], ["demonstrate"]):
+            refused = subprocess.run([script, *words], capture_output=True, text=True, check=False)
+            self.assertEqual((refused.returncode, refused.stdout), (2, ""))
+            self.assertTrue(refused.stderr.endswith(asked.stdout))
+            for word in words:
+                self.assertIn(f"{word}: no such verb", refused.stderr)
+
+    def test_the_exporter_explains_itself_without_torch(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("torch", "transformers"):
+                Path(folder, f"{name}.py").write_text(
+                    f"raise ModuleNotFoundError(\"No module named '{name}'\")")
+            def export(*arguments):
+                return subprocess.run(
+                    [sys.executable, ROOT / "data/export_transformers.py", *arguments],
+                    env={**os.environ, "PYTHONPATH": folder}, cwd=folder, capture_output=True,
+                    text=True, check=False)
+            asked = export("--help")
+            self.assertEqual((asked.returncode, asked.stderr), (0, ""))
+            self.assertIn("--token-ids", asked.stdout)
+            refused = export("model", "--text", ROOT / "README.md", "--out", "x.h5")
+            self.assertEqual(refused.returncode, 2, refused.stderr)
+            self.assertIn("No module named 'torch'; requirements.txt", refused.stderr)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,210 @@
+"""An export as a whole: the model, its rotations, the sequences one by one, and the dump of them
+all."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shutil
+import sys
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+
+import h5py
+import numpy as np
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM
+
+import attention_capture
+from dump_file import FORMAT, TOLERANCE, Fault, Rope, differences
+from rope_probe import find_ropes
+from sequence_recorder import Plan, Recorder, pieces_of, read_through
+from token_sequences import Sequence, read_sequences, source
+
+
+def query_rows(text: str) -> int | None:
+    if text == "all":
+        return None
+    kind, _, number = text.partition(":")
+    if kind != "last" or not number.isdigit() or int(number) < 1:
+        raise Fault(f"--queries {text}: all, or last:N")
+    return int(number)
+
+
+def layer_numbers(text: str, count: int, attending: set[int]) -> frozenset[int]:
+    """The chosen layers; `attending` are those of `count` whose attention is heard."""
+    if text == "all":
+        return frozenset(attending)
+    chosen: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdigit() or (last and not last.isdigit()):
+            raise Fault(f"--layers {text}: all, or numbers and ranges such as 0,1,15 or 0-7")
+        chosen |= set(range(int(first), int(last or first) + 1))
+    if not chosen or max(chosen) >= count:
+        raise Fault(f"--layers {text}: the model has layers 0 to {count - 1}")
+    if not chosen <= attending:
+        raise Fault(f"--layers {text}: no attention in {', '.join(map(str, chosen - attending))}; "
+                    f"there is some in {', '.join(map(str, sorted(attending)))}")
+    return frozenset(chosen)
+
+
+def bypasses(kind: str) -> Fault:
+    return Fault(f"{kind}: its attention does not go through transformers' AttentionInterface, so "
+                 "that nothing can be heard of it")
+
+
+def load_model(args: argparse.Namespace) -> torch.nn.Module:
+    where, options = source(args)
+    try:
+        config = AutoConfig.from_pretrained(where, **options)
+        attention_capture.refuse_model(config)
+        dtype = args.compute_dtype if args.compute_dtype == "auto" else getattr(
+            torch, args.compute_dtype)
+        model = AutoModelForCausalLM.from_pretrained(
+            where, dtype=dtype, attn_implementation=attention_capture.NAME, **options)
+    except (OSError, ValueError, ImportError, KeyError) as error:
+        if error.args == (attention_capture.NAME,):  # a table of the model's own has no such entry
+            raise bypasses(config.model_type) from None
+        raise Fault(f"{args.model}: transformers {transformers.__version__} does not load it: "
+                    f"{error}") from error
+    return model.eval().to(args.device)
+
+
+def element_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def provenance(args: argparse.Namespace, model: torch.nn.Module, plan: Plan) -> dict:
+    computed = element_name(model.dtype)
+    facts = {**FORMAT, "model": Path(args.model).name if Path(args.model).exists() else args.model,
+             "producer": f"export_transformers.py, transformers {transformers.__version__}, "
+                         f"torch {torch.__version__}",
+             "n_layers": model.config.get_text_config().num_hidden_layers,
+             "compute_dtype": f"{computed}, q k v rounded to {plan.dtype}" if plan.rounds
+             else computed,
+             "dataset": ", ".join(path.name for path in args.text or [args.token_ids]),
+             "created": datetime.now(timezone.utc).isoformat(timespec="seconds")}
+    facts["tokenizer"] = facts["model"]
+    revision = getattr(model.config, "_commit_hash", None) or args.revision
+    return {**facts, "model_revision": revision} if revision else facts
+
+
+def shared_rope(ropes: list[dict[int, Rope | None]], plan: Plan) -> Rope | None:
+    """The rotation that every recorded layer of every sequence has; None where they differ."""
+    kinds = {each.get(layer) for each in ropes for layer in plan.layers}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def export_sequence(model: torch.nn.Module, sequence: Sequence, plan: Plan, facts: dict,
+                    ropes: dict[int, Rope | None], root: Rope | None, prompt: int | None,
+                    path: Path) -> None:
+    """Writes a dump of one sequence; it gets its name when it is whole and proven."""
+    unfinished = path.with_suffix(".unfinished")
+    with h5py.File(unfinished, "w") as file:
+        file.attrs.update(facts)
+        if root:
+            root.write(file)
+        group = file.create_group(f"sequences/{sequence.name}")
+        group.attrs["description"] = sequence.description
+        if prompt:
+            group.attrs["prompt_tokens"] = prompt
+        group["token_ids"] = sequence.ids
+        recorder = Recorder(group.create_group("layers"), len(sequence.ids), plan)
+        perplexity = read_through(model, torch.from_numpy(sequence.ids.astype(np.int64)),
+                                  sequence.name, recorder, pieces_of(model, plan.piece))
+        recorder.finish({} if root else ropes)
+    proven(unfinished, exact=holds(plan.dtype, model.dtype) or plan.rounds)
+    unfinished.rename(path)
+    say(f"{sequence.name}: perplexity {perplexity:.4g}")
+
+
+def holds(stored: str, computed: torch.dtype) -> bool:
+    """Whether the stored type holds every number of the computed one."""
+    return torch.promote_types(getattr(torch, stored), computed) == getattr(torch, stored)
+
+
+def proven(path: Path, exact: bool) -> None:
+    """Recomputes the outputs from what the file holds."""
+    for place, difference in differences(path).items():
+        if difference <= TOLERANCE:
+            continue
+        if exact:
+            raise Fault(f"{path}, {place}: the stored q, k and v give outputs that differ by "
+                        f"{difference:.2g} from the model's; the file is not used")
+        say(f"{place}: stored rounded, so that its outputs recompute to {difference:.2g} only; "
+            "--round has the model attend with what is stored")
+
+
+def settings(args: argparse.Namespace, sequences: list[Sequence], plan: Plan) -> str:
+    """What parts of an interrupted export must agree on."""
+    told = {**asdict(plan), "layers": sorted(plan.layers), "model": args.model,
+            "revision": args.revision, "compute_dtype": args.compute_dtype,
+            "prompt_tokens": args.prompt_tokens,
+            "sequences": {s.name: hashlib.sha256(s.ids.tobytes()).hexdigest() for s in sequences}}
+    return json.dumps(told, indent=1, sort_keys=True)
+
+
+def parts_folder(args: argparse.Namespace, told: str) -> Path:
+    """The folder of finished sequences, of this export alone."""
+    folder = args.out.with_suffix(".parts")
+    if args.fresh:
+        shutil.rmtree(folder, ignore_errors=True)
+    note = folder / "settings.json"
+    if note.is_file() and note.read_text() != told:
+        raise Fault(f"{folder} holds parts of an export with other settings; finish that one, or "
+                    "--fresh begins anew")
+    folder.mkdir(exist_ok=True)
+    note.write_text(told)
+    return folder
+
+
+def assemble(parts: list[Path], out: Path) -> None:
+    """The parts' sequences in one dump, copied as they are stored."""
+    if len(parts) == 1:
+        parts[0].replace(out)
+        return
+    unfinished = out.with_suffix(".unfinished")
+    shutil.copyfile(parts[0], unfinished)
+    with h5py.File(unfinished, "r+") as whole:
+        for part in parts[1:]:
+            with h5py.File(part) as file:
+                for name, group in file["sequences"].items():
+                    file.copy(group, whole["sequences"], name)
+    unfinished.replace(out)
+
+
+def say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
+
+
+def export(args: argparse.Namespace) -> None:
+    """Writes args.out; `args` are checked options of export_transformers.py. Raises Fault."""
+    rows = query_rows(args.queries)
+    if not sys.stderr.isatty():
+        transformers.logging.disable_progress_bar()
+    model = load_model(args)
+    text = model.config.get_text_config()
+    sequences = read_sequences(args, text)
+    ropes = [find_ropes(model, torch.from_numpy(s.ids.astype(np.int64))) for s in sequences]
+    if not ropes[0]:
+        raise bypasses(model.config.model_type)
+    plan = Plan(layer_numbers(args.layers, text.num_hidden_layers, set(ropes[0])),
+                args.dtype or element_name(model.dtype), args.round, rows, args.out_rows,
+                args.chunk, args.compression)
+    folder = parts_folder(args, settings(args, sequences, plan))
+    root = shared_rope(ropes, plan)
+    facts = provenance(args, model, plan)
+    parts = [folder / f"{sequence.name}.h5" for sequence in sequences]
+    for sequence, rope, part in zip(sequences, ropes, parts, strict=True):
+        if part.exists():
+            say(f"{sequence.name}: done before")
+            continue
+        export_sequence(model, sequence, plan, facts, rope, root, args.prompt_tokens, part)
+    assemble(parts, args.out)
+    shutil.rmtree(folder)
+    say(f"{args.out}: {len(sequences)} sequences, {len(plan.layers)} layers, "
+        f"{args.out.stat().st_size / 1e6:.1f} MB")
