@@ -96,8 +96,11 @@ class WordReader {
   void require_choice(const OptionRow& row, const std::string& word) {
     const std::vector<std::string>& choices = row.choices;
     if (choices.empty() || std::count(choices.begin(), choices.end(), word) != 0) return;
+    // Only by its letters is a gpu nearer to cpu.
+    const std::string near =
+        did_you_mean(word == "gpu" && row.name == "--device" ? "cuda" : word, choices);
     faults_.push_back(fmt::format("{} {}: {} knows {}{}", row.name, word, name_,
-                                  fmt::join(choices, ", "), did_you_mean(word, choices)));
+                                  fmt::join(choices, ", "), near));
   }
 
   // Most commands name their first file by an option, which is easily forgotten.

@@ -57,9 +57,9 @@ std::string alternatives_text(const Exclusive& exclusive) {
 // at fault.
 std::optional<std::set<std::string>> excluded_by(const Exclusive& exclusive,
                                                  const AlgorithmDescription& algorithm,
-                                                 const json& params, const std::string& pointer,
-                                                 Faults& faults) {
-  const auto given = [&](const std::string& name) { return params.contains(name); };
+                                                 const std::set<std::string>& names_given,
+                                                 const std::string& pointer, Faults& faults) {
+  const auto given = [&](const std::string& name) { return names_given.count(name) != 0; };
   const auto has_default = [&](const std::string& name) {
     for (const Parameter& parameter : algorithm.parameters) {
       if (parameter.name == name) return parameter.fallback.has_value();
@@ -128,20 +128,27 @@ std::optional<std::vector<Column>> read_params(const json& params,
   const std::size_t before = faults.count();
   std::vector<std::string> names;
   for (const Parameter& parameter : algorithm.parameters) names.push_back(parameter.name);
+  std::set<std::string> names_given;  // a slip counts as the name it was meant to be
   for (const auto& item : params.items()) {
-    if (contains(names, item.key())) continue;
-    const std::string near = did_you_mean(item.key(), names);
-    const std::string all =
-        names.empty() ? "; it has none" : fmt::format("; it has {}", fmt::join(names, ", "));
-    faults.add(child(pointer, item.key()),
-               fmt::format("unknown parameter of {}{}", algorithm.id, near.empty() ? all : near));
+    const std::string& name = item.key();
+    if (contains(names, name)) {
+      names_given.insert(name);
+      continue;
+    }
+    const std::optional<std::string> near = nearest_word(name, names);
+    if (near) names_given.insert(*near);
+    const std::string remedy = near            ? "; did you mean " + *near + "?"
+                               : names.empty() ? "; it has none"
+                                               : fmt::format("; it has {}", fmt::join(names, ", "));
+    faults.add(child(pointer, name),
+               fmt::format("unknown parameter of {}{}", algorithm.id, remedy));
   }
   std::set<std::string> excluded, in_choice;
   for (const Exclusive& exclusive : algorithm.exclusive) {
     for (const auto& alternative : exclusive.alternatives) {
       in_choice.insert(alternative.begin(), alternative.end());
     }
-    if (const auto by = excluded_by(exclusive, algorithm, params, pointer, faults)) {
+    if (const auto by = excluded_by(exclusive, algorithm, names_given, pointer, faults)) {
       excluded.insert(by->begin(), by->end());
     }
   }
@@ -152,7 +159,7 @@ std::optional<std::vector<Column>> read_params(const json& params,
       if (auto axis = expand_axis(*given, parameter, place, faults)) {
         columns.push_back({&parameter, std::move(*axis)});
       }
-    } else if (excluded.count(parameter.name) != 0) {
+    } else if (excluded.count(parameter.name) != 0 || names_given.count(parameter.name) != 0) {
       continue;
     } else if (parameter.fallback) {
       columns.push_back({&parameter, {{normalised(parameter)}, place, true, false}});

@@ -12,16 +12,18 @@ namespace kvbench {
 class Only {
  public:
   explicit Only(const std::vector<std::string>& globs)
-      : globs_(globs), used_(globs.size(), false) {}
+      : globs_(globs), used_(globs.size(), false), meant_(globs.size()) {}
 
   bool keeps(const std::string& id, const std::string& path);
 
-  // A glob that matched nothing is a fault: most likely a slip.
+  // A glob that matched nothing is a fault: most likely a slip. Where a longer one would have
+  // matched, the beginning of an id or of a path was given, and the fault says which it is.
   void report_unused(Faults& faults) const;
 
  private:
   const std::vector<std::string>& globs_;
   std::vector<bool> used_;
+  std::vector<std::string> meant_;  // per glob that matched nothing so far, a longer one; or empty
 };
 
 }  // namespace kvbench

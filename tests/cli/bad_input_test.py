@@ -1,5 +1,5 @@
 """Bad input: the exit code and the words of every row of bad_inputs/, nothing on stdout, nothing
-written. Rows without "exit" are refused with 2."""
+written. Rows without "exit" are refused with 2; "faults" is how many lines say so."""
 
 import json
 import subprocess
@@ -45,6 +45,8 @@ class BadInput(Folder):
             self.assertEqual(done.stdout, "")
         for word in row["words"]:
             self.assertIn(word, done.stderr if code == BAD_INPUT else done.stderr + done.stdout)
+        if "faults" in row:
+            self.assertEqual(done.stderr.count("\n"), row["faults"], done.stderr)
         self.assertEqual({path: path.stat().st_mtime_ns for path in self.folder.rglob("*")}, before,
                          "something was written")
 
@@ -84,7 +86,7 @@ class BadInput(Folder):
         self.each("sweeps", check)
 
     def test_commands(self):
-        self.run_sweep(algorithms=[WINDOW])
+        results = self.run_sweep(algorithms=[WINDOW])
         taken = self.folder / "taken"
         taken.write_text("")
         def results_file(name, **given):
@@ -96,9 +98,22 @@ class BadInput(Folder):
         bounds = self.folder / "bounds.json"
         bounds.write_text(json.dumps({"schema_version": 1, "bounds": [
             {"name": "n", "metric": "memory.bytes", "at_most": 1e9}]}))
+        baselines = self.folder / "baselines.json"
+        baselines.write_text(json.dumps({"schema_version": 1, "bounds": [
+            {"name": name, "metric": "memory.bytes", "baseline": name, "relative_tolerance": 0}
+            for name in ("gone.json", "lost.json")]}))
+        diary = self.folder / "diary"
+        diary.mkdir()
+        (diary / "journal.jsonl").write_text("my diary\n")
+        cut_short = self.folder / "cut_short.json"
+        cut_short.write_bytes((self.folder / "out/results.json").read_bytes()[:700])
         places = {"sweep": self.sweep(), "folder": self.folder, "file": taken,
+                  "out_folder": self.folder / "out", "other_journal": diary,
+                  "cut_short": cut_short,
+                  "bounds_of_missing_baselines": baselines,
                   "dump": self.made / "tiny.h5", "dump_without_out": self.made / "no_out.h5",
                   "results": self.folder / "out/results.json", "bounds": bounds,
+                  "beginning_of_id": results["cells"][0]["id"][:8],
                   "odd_cells": results_file("odd_cells", cells=[7]),
                   "empty_cells": results_file("empty_cells", cells=[{}]),
                   "later": results_file("later", schema_version="2.0.0")}

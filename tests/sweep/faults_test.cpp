@@ -176,6 +176,8 @@ const Case kCases[] = {
     {sweep(entry("exact", "") + ", " + entry("window", "\"budget\": 8") + ", " +
            entry("snapkv", "\"budgt\": 512, \"budget\": 512")),
      "quick.json: /algorithms/2/params/budgt: unknown parameter of snapkv; did you mean budget?"},
+    {sweep(entry("snapkv", "\"budgt\": 512")),
+     "quick.json: /algorithms/0/params/budgt: unknown parameter of snapkv; did you mean budget?"},
     {sweep(entry("exact", "\"budget\": 512")),
      "quick.json: /algorithms/0/params/budget: unknown parameter of exact; it has none"},
     {sweep(entry("window", "\"budget\": 512, \"temperature\": 1")),
