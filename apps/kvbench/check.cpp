@@ -6,6 +6,7 @@
 #include <string>
 
 #include "check_table.hpp"
+#include "core/error.hpp"
 #include "exit_codes.hpp"
 #include "results/baseline.hpp"
 #include "results/bounds.hpp"
@@ -36,8 +37,12 @@ Examples:
   kvbench check --results results/ci/results.json --bounds configs/bounds/ci.json --write-baselines)";
 
 int run(const CheckOptions& options) {
-  const BoundsFile bounds = read_bounds(options.bounds);
-  const Json results = read_results(options.results);
+  BoundsFile bounds;
+  Json results;
+  InputFaults faults;
+  faults.gather([&] { results = read_results(options.results); });
+  faults.gather([&] { bounds = read_bounds(options.bounds); });
+  faults.throw_if_any();
   if (options.write_baselines) {
     for (const auto& [path, cells] : write_baselines(bounds, results, options.results)) {
       say("{}: {} cells\n", path, cells);

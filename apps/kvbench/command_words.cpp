@@ -15,8 +15,9 @@ using namespace kvbench;
 
 namespace {
 
-const CLI::App* command_named(const CLI::App& app, const std::string& name) {
-  for (const CLI::App* each : commands_of(app)) {
+// Null where there is none.
+CLI::App* command_named(CLI::App& app, const std::string& name) {
+  for (CLI::App* each : app.get_subcommands([](const CLI::App*) { return true; })) {
     if (each->get_name() == name) return each;
   }
   return nullptr;
@@ -40,7 +41,7 @@ bool has_ending(const std::string& word, const std::string& ending) {
 
 class WordReader {
  public:
-  explicit WordReader(const CLI::App& command) : name_(full_name(command)) {
+  explicit WordReader(CLI::App& command) : command_(command), name_(full_name(command)) {
     for (OptionRow& row : options_of(command)) {
       (row.positional ? positionals_ : options_).push_back(std::move(row));
     }
@@ -58,14 +59,15 @@ class WordReader {
         if (row == nullptr) {  // what follows may be its value
           if (separate && i + 1 < words.size() && words[i + 1][0] != '-') ++i;
         } else if (row->takes_value && !separate) {
-          require_choice(*row, word.substr(equals + 1));
+          require_value(*row, word.substr(equals + 1));
         } else if (row->takes_value && ++i < words.size()) {
-          require_choice(*row, words[i]);
+          require_value(*row, words[i]);
         }
       } else if (word.empty() || word[0] != '-') {
         read_bare(word);
       }
     }
+    require_what_must_be();
     return std::move(faults_);
   }
 
@@ -77,8 +79,10 @@ class WordReader {
       if (row.name == name) return &row;
       known.push_back(row.name);
     }
+    const std::optional<std::string> near = nearest_word(name, known);
+    if (near) given_.insert(*near);
     faults_.push_back(fmt::format("{}: no such option of {}{}; `{} --help` has them", name, name_,
-                                  did_you_mean(name, known), name_));
+                                  near ? "; did you mean " + *near + "?" : "", name_));
     return nullptr;
   }
 
@@ -89,18 +93,53 @@ class WordReader {
       return;
     }
     const OptionRow& row = positionals_[next_];
+    given_.insert(row.name);
     if (!row.repeats) ++next_;
-    require_choice(row, word);
+    require_value(row, word);
+  }
+
+  void require_value(const OptionRow& row, const std::string& word) {
+    if (word.empty()) {
+      add_fault(row.name + " is empty; give it a value");
+    } else if (row.choices.empty()) {
+      require_readable(row, word);
+    } else {
+      require_choice(row, word);
+    }
+  }
+
+  // What the option itself says of a value; CLI11 alone would stop at the first fault.
+  void require_readable(const OptionRow& row, const std::string& word) {
+    CLI::Option& option = *command_.get_option(row.name);
+    option.add_result(word);
+    try {
+      option.run_callback();
+    } catch (const CLI::ParseError& fault) {
+      add_fault(fault.what());
+    }
+    option.clear();
+  }
+
+  void require_what_must_be() {
+    for (const auto* rows : {&positionals_, &options_}) {
+      for (const OptionRow& row : *rows) {
+        if (row.required && given_.count(row.name) == 0) add_fault(row.name + " is required");
+      }
+    }
+  }
+
+  void add_fault(const std::string& what) {
+    faults_.push_back(fmt::format("{}: {}; `{} --help` says more", name_, what, name_));
   }
 
   void require_choice(const OptionRow& row, const std::string& word) {
     const std::vector<std::string>& choices = row.choices;
-    if (choices.empty() || std::count(choices.begin(), choices.end(), word) != 0) return;
+    if (std::count(choices.begin(), choices.end(), word) != 0) return;
     // Only by its letters is a gpu nearer to cpu.
     const std::string near =
         did_you_mean(word == "gpu" && row.name == "--device" ? "cuda" : word, choices);
-    faults_.push_back(fmt::format("{} {}: {} knows {}{}", row.name, word, name_,
-                                  fmt::join(choices, ", "), near));
+    faults_.push_back(
+        fmt::format("{} {}: {} knows {}{}", row.name, word, name_, fmt::join(choices, ", "), near));
   }
 
   // Most commands name their first file by an option, which is easily forgotten.
@@ -115,23 +154,24 @@ class WordReader {
     return "";
   }
 
+  CLI::App& command_;
   std::string name_;
   std::vector<OptionRow> options_;
   std::vector<OptionRow> positionals_;
   std::size_t next_ = 0;
-  std::set<std::string> given_;  // options among them
+  std::set<std::string> given_;  // names of options and positionals among them
   std::vector<std::string> faults_;
 };
 
 }  // namespace
 
-void refuse_mistaken_words(const CLI::App& app, const std::vector<std::string>& words) {
+void refuse_mistaken_words(CLI::App& app, const std::vector<std::string>& words) {
   const std::vector<std::string> commands = names_of(commands_of(app));
   if (words.size() < 2) {
     throw InputError(fmt::format("which command? There are {}; `kvbench --help` explains them",
                                  fmt::join(commands, ", ")));
   }
-  const CLI::App* command = words[1][0] == '-' ? &app : command_named(app, words[1]);
+  CLI::App* command = words[1][0] == '-' ? &app : command_named(app, words[1]);
   if (command == nullptr) {
     throw InputError(fmt::format("{}: no such command{}; there are {}", words[1],
                                  did_you_mean(words[1], commands), fmt::join(commands, ", ")));
@@ -145,7 +185,7 @@ void refuse_mistaken_words(const CLI::App& app, const std::vector<std::string>& 
   if (!faults.empty()) throw InputError(std::move(faults));
 }
 
-std::string parse_fault(const CLI::App& app, const std::vector<std::string>& words,
+std::string parse_fault(CLI::App& app, const std::vector<std::string>& words,
                         const CLI::ParseError& fault) {
   const CLI::App* command = words.size() < 2 ? nullptr : command_named(app, words[1]);
   const std::string name = full_name(command == nullptr ? app : *command);

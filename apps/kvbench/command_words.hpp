@@ -6,10 +6,11 @@
 #include <vector>
 
 // Throws InputError, all faults at once, for a missing or misspelt command, options that the
-// command does not have, words that are not among the allowed ones, and words that it has no place
-// for. What else is wrong is left to CLI11. `words`: argv, with the program's name.
-void refuse_mistaken_words(const CLI::App& app, const std::vector<std::string>& words);
+// command does not have, words that it has no place for, values that an option does not take, empty
+// ones among them, and what is required and not given. What else is wrong is left to CLI11.
+// `words`: argv, with the program's name.
+void refuse_mistaken_words(CLI::App& app, const std::vector<std::string>& words);
 
 // What CLI11 found wrong, with the command's name and the way to its --help.
-std::string parse_fault(const CLI::App& app, const std::vector<std::string>& words,
+std::string parse_fault(CLI::App& app, const std::vector<std::string>& words,
                         const CLI::ParseError& fault);

@@ -38,32 +38,40 @@ Examples:
   kvbench compare a.json b.json --tolerance 0.05 --metric errors.relative_l2.mean
   kvbench compare cpu.json cuda.json --tolerance 1e-6 --json)";
 
-void check_rules(const CompareRules& rules) {
-  std::vector<std::string> faults;
+void check_rules(const CompareRules& rules, InputFaults& faults) {
   for (const std::string& metric : rules.metrics) {
-    if (const auto fault = compared_metric_fault(metric)) faults.push_back("--metric: " + *fault);
+    if (const auto fault = compared_metric_fault(metric)) faults.add("--metric: " + *fault);
   }
   if (!(rules.tolerance >= 0.0) || !std::isfinite(rules.tolerance)) {
-    faults.push_back(
-        fmt::format("--tolerance: must be a share of at least 0, is {}", rules.tolerance));
+    faults.add(fmt::format("--tolerance: must be a share of at least 0, is {}", rules.tolerance));
   }
   if (!(rules.absolute_tolerance > 0.0) || !std::isfinite(rules.absolute_tolerance)) {
-    faults.push_back(fmt::format("--absolute-tolerance: must be a number above 0, is {}",
-                                 rules.absolute_tolerance));
+    faults.add(fmt::format("--absolute-tolerance: must be a number above 0, is {}",
+                           rules.absolute_tolerance));
   }
-  if (!faults.empty()) throw InputError(faults);
 }
 
-ComparedResults read(const std::string& path, const CompareRules& rules) {
-  ComparedResults results(rules.all_metrics(), path);
-  warn_if_incomplete(read_results(path, [&](Json&& cell) { results.add(cell); }), path);
-  return results;
+// Both files are read, whatever is wrong with one of them or with the rules.
+Comparison compare(const CompareOptions& options) {
+  InputFaults faults;
+  check_rules(options.rules, faults);
+  const std::vector<std::string> metrics =
+      faults.none() ? options.rules.all_metrics() : std::vector<std::string>();
+  const auto read = [&](const std::string& path) {
+    ComparedResults results(metrics, path);
+    faults.gather([&] {
+      warn_if_incomplete(read_results(path, [&](Json&& cell) { results.add(cell); }), path);
+    });
+    return results;
+  };
+  const ComparedResults a = read(options.a);
+  const ComparedResults b = read(options.b);
+  faults.throw_if_any();
+  return compare_results(a, b, options.rules);
 }
 
 int run(const CompareOptions& options) {
-  check_rules(options.rules);
-  const Comparison comparison = compare_results(read(options.a, options.rules),
-                                                read(options.b, options.rules), options.rules);
+  const Comparison comparison = compare(options);
   if (options.json) {
     Json document = {{"a", options.a}, {"b", options.b}};
     document.update(comparison_json(comparison, options.rules));

@@ -1,12 +1,14 @@
 #include "inspect.hpp"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -58,57 +60,51 @@ bool selected(const std::vector<T>& wanted, const T& value) {
   return wanted.empty() || std::find(wanted.begin(), wanted.end(), value) != wanted.end();
 }
 
-std::string names(const std::set<std::string>& all) {
-  std::string out;
-  for (const std::string& name : all) out += (out.empty() ? "" : ", ") + name;
-  return out;
-}
-
-// Ascending by sequence, layer, head. A wanted name that nothing answers to is a fault.
+// Ascending by sequence, layer, head. A wanted name that nothing answers to is a fault; where a
+// sequence or layer is at fault, what is wanted of it is looked for in all of them.
 std::vector<Place> find_places(const DumpInfo& info, const InspectOptions& options) {
-  std::vector<Place> places;
   std::set<std::string> sequences;
-  std::set<int> layers;
-  Index kv_heads = 0;
-  for (const SequenceInfo& sequence : info.sequences) {
-    sequences.insert(sequence.name);
-    if (!selected(options.sequences, sequence.name)) continue;
-    for (const LayerInfo& layer : sequence.layers) {
-      layers.insert(layer.index);
-      if (!selected(options.layers, layer.index)) continue;
-      kv_heads = std::max(kv_heads, layer.kv_heads);
-      for (int head = 0; head < static_cast<int>(layer.kv_heads); ++head) {
-        if (selected(options.kv_heads, head)) places.push_back({&sequence, &layer, head});
-      }
-    }
+  for (const SequenceInfo& sequence : info.sequences) sequences.insert(sequence.name);
+  InputFaults faults;
+  for (const std::string& name : options.sequences) {
+    if (sequences.count(name) != 0) continue;
+    faults.add(fmt::format("{}: --sequences {}: no such sequence; there is {}", info.path, name,
+                           fmt::join(sequences, ", ")));
   }
 
-  std::vector<std::string> faults;
-  for (const std::string& name : options.sequences) {
-    if (sequences.count(name) == 0) {
-      faults.push_back(fmt::format("{}: --sequences {}: no such sequence; there is {}", info.path,
-                                   name, names(sequences)));
+  std::vector<std::pair<const SequenceInfo*, const LayerInfo*>> layers;
+  std::set<int> indices;
+  const bool any_sequence = !faults.none();
+  for (const SequenceInfo& sequence : info.sequences) {
+    if (!any_sequence && !selected(options.sequences, sequence.name)) continue;
+    for (const LayerInfo& layer : sequence.layers) {
+      layers.emplace_back(&sequence, &layer);
+      indices.insert(layer.index);
     }
   }
-  if (faults.empty()) {
-    std::set<std::string> layer_names;
-    for (const int layer : layers) layer_names.insert(std::to_string(layer));
-    for (const int layer : options.layers) {
-      if (layers.count(layer) == 0) {
-        faults.push_back(fmt::format("{}: --layers {}: no such layer; the dump holds {}", info.path,
-                                     layer, names(layer_names)));
-      }
+  bool any_layer = false;
+  for (const int layer : options.layers) {
+    if (indices.count(layer) != 0) continue;
+    any_layer = true;
+    faults.add(fmt::format("{}: --layers {}: no such layer; the dump holds {}", info.path, layer,
+                           fmt::join(indices, ", ")));
+  }
+
+  std::vector<Place> places;
+  Index kv_heads = 0;
+  for (const auto& [sequence, layer] : layers) {
+    if (!any_layer && !selected(options.layers, layer->index)) continue;
+    kv_heads = std::max(kv_heads, layer->kv_heads);
+    for (int head = 0; head < static_cast<int>(layer->kv_heads); ++head) {
+      if (selected(options.kv_heads, head)) places.push_back({sequence, layer, head});
     }
   }
-  if (faults.empty()) {
-    for (const int head : options.kv_heads) {
-      if (head < 0 || head >= kv_heads) {
-        faults.push_back(fmt::format("{}: --kv-heads {}: no such KV head; there are 0 to {}",
-                                     info.path, head, kv_heads - 1));
-      }
-    }
+  for (const int head : options.kv_heads) {
+    if (head >= 0 && head < kv_heads) continue;
+    faults.add(fmt::format("{}: --kv-heads {}: no such KV head; there are 0 to {}", info.path, head,
+                           kv_heads - 1));
   }
-  if (!faults.empty()) throw InputError(faults);
+  faults.throw_if_any();
   return places;
 }
 

@@ -145,12 +145,16 @@ std::size_t merge_rows(const MergedJournals& merged, const std::string& path) {
   return lost;
 }
 
-void make_folder_of(const std::string& out) {
-  std::error_code fault;
-  if (fs::is_directory(out, fault)) {
+void refuse_folder(const std::string& out) {
+  std::error_code ignored;
+  if (fs::is_directory(out, ignored)) {
     throw InputError(out + ": is a folder; --out names a results file, such as " + out +
                      "/results.json");
   }
+}
+
+void make_folder_of(const std::string& out) {
+  std::error_code fault;
   const fs::path folder = fs::absolute(out).parent_path();
   fs::create_directories(folder, fault);
   if (fault) {
@@ -160,7 +164,12 @@ void make_folder_of(const std::string& out) {
 }
 
 int merge(const MergeOptions& options) {
-  const MergedJournals merged(options.folders, all_algorithms());
+  std::optional<MergedJournals> journals;
+  InputFaults faults;
+  faults.gather([&] { journals.emplace(options.folders, all_algorithms()); });
+  faults.gather([&] { refuse_folder(options.out); });
+  faults.throw_if_any();
+  const MergedJournals& merged = *journals;
   make_folder_of(options.out);
   if (!merged.differing_builds().empty()) {
     std::string names;

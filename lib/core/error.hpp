@@ -24,6 +24,30 @@ class InputError : public std::runtime_error {
   std::vector<std::string> messages_;
 };
 
+// Gathers what several steps throw, where each is worth trying whatever became of the others.
+class InputFaults {
+ public:
+  // Calls `step`; an InputError of it is kept.
+  template <class Step>
+  void gather(const Step& step) {
+    try {
+      step();
+    } catch (const InputError& error) {
+      messages_.insert(messages_.end(), error.messages().begin(), error.messages().end());
+    }
+  }
+  void add(std::string message) { messages_.push_back(std::move(message)); }
+  bool none() const { return messages_.empty(); }
+
+  // Throws all of them as one InputError, if there are any.
+  void throw_if_any() {
+    if (!messages_.empty()) throw InputError(std::move(messages_));
+  }
+
+ private:
+  std::vector<std::string> messages_;
+};
+
 // A cell that cannot be computed from finite, well-formed input (its record becomes `failed`).
 class CellError : public std::runtime_error {
  public:

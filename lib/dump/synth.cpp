@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <numbers>
 #include <string_view>
@@ -18,7 +19,7 @@
 namespace kvbench {
 namespace {
 
-void check_options(const SynthOptions& o) {
+void check_options(const SynthOptions& o, const std::string& path) {
   std::vector<std::string> faults;
   const auto require = [&](bool holds, const std::string& fault) {
     if (!holds) faults.push_back("synth: " + fault);
@@ -58,6 +59,15 @@ void check_options(const SynthOptions& o) {
   require(std::isfinite(o.theta) && o.theta > 0.0, "--theta must be above 0");
   require(o.kind != "rope" || o.d % 2 == 0,
           fmt::format("--d {}: rope rotates pairs of dimensions, so d must be even", o.d));
+  const auto folder = std::filesystem::path(path).parent_path();
+  std::error_code ignored;
+  if (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
+    faults.push_back(
+        fmt::format("{}: there is no folder {}; make it first", path, folder.string()));
+  }
+  if (std::filesystem::is_directory(path, ignored)) {
+    faults.push_back(fmt::format("{}: is a folder; name the file to write", path));
+  }
   if (!faults.empty()) throw InputError(faults);
 }
 
@@ -105,7 +115,7 @@ bool all_finite(const std::vector<double>& values) {
 }  // namespace
 
 void synthesize(const SynthOptions& options, const std::string& path) {
-  check_options(options);
+  check_options(options, path);
   const ElementType type = *element_type_named(options.dtype);
   LayerLayout layout;
   layout.kv_heads = options.kv_heads;

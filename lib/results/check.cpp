@@ -194,8 +194,11 @@ bool CheckReport::passed() const {
 }
 
 CheckReport check_bounds(const BoundsFile& bounds, const Json& results, const std::string& path) {
-  require_cells(results, path);
-  const Baselines baselines(bounds);
+  InputFaults faults;
+  std::optional<Baselines> baselines;
+  faults.gather([&] { require_cells(results, path); });
+  faults.gather([&] { baselines.emplace(bounds); });
+  faults.throw_if_any();
   CheckReport report;
   if (text_of(results, "status") != "complete") {
     report.violations.push_back(
@@ -206,7 +209,7 @@ CheckReport check_bounds(const BoundsFile& bounds, const Json& results, const st
          {}});
   }
   for (const Bound& bound : bounds.bounds) {
-    report.bounds.push_back(check_bound(bound, results, baselines));
+    report.bounds.push_back(check_bound(bound, results, *baselines));
   }
   return report;
 }

@@ -79,52 +79,70 @@ void MergedJournals::close() {
 
 void MergedJournals::open(const std::vector<std::string>& folders,
                           const std::vector<AlgorithmDescription>& algorithms) {
+  InputFaults faults;
   for (const std::string& folder : folders) {
-    Source source{
-        .folder = folder, .path = folder + "/journal.jsonl", .descriptor = -1, .header = {}};
-    source.descriptor = ::open(source.path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (source.descriptor < 0) {
-      if (errno != ENOENT) throw InputError(system_fault(source.path, "open"));
-      absent_.push_back(folder);
-      continue;
-    }
-    sources_.push_back(source);
-    std::vector<Found> found;
-    JournalScan scan =
-        scan_journal(source.descriptor, source.path, [&](Json&& record, JournalLine line) {
-          found.push_back({record["id"].get<std::string>(), state_of(record), line});
-        });
-    if (!scan.has_header) {  // its run was killed before it wrote a line
-      ::close(source.descriptor);
-      sources_.pop_back();
-      absent_.push_back(folder);
-      continue;
-    }
-    sources_.back().header = std::move(scan.header);
-    const Json& header = sources_.back().header;
-    if (sources_.size() == 1) {
-      const Json plan = header.value("plan", Json());
-      const Json hash = plan.is_object() ? plan.value("hash", Json()) : Json();
-      plan_ = plan_from_document(header, hash.is_string() ? hash.get<std::string>() : "",
-                                 source.path, algorithms);
-      cells_.resize(plan_.cells.size());
-      shards_ = shards_of(header);
-    } else {
-      refuse_other_plan(sources_.back());
-      if (shards_of(header) != shards_) shards_ = 0;
-    }
-    take(static_cast<std::uint32_t>(sources_.size() - 1), found);
-    provenance_.insert(provenance_.end(), scan.provenance.begin(), scan.provenance.end());
+    faults.gather([&] { add(folder, algorithms); });
   }
   if (sources_.empty()) {
-    std::vector<std::string> faults;
     for (const std::string& folder : absent_) {
-      faults.push_back(folder +
-                       ": holds no journal.jsonl; name the output folders of `kvbench run`");
+      faults.add(folder + ": holds no journal.jsonl; name the output folders of `kvbench run`");
     }
-    throw InputError(faults);
   }
+  faults.throw_if_any();
   compare_builds();
+}
+
+// Only a journal that can be merged joins the sources.
+void MergedJournals::add(const std::string& folder,
+                         const std::vector<AlgorithmDescription>& algorithms) {
+  Source source{
+      .folder = folder, .path = folder + "/journal.jsonl", .descriptor = -1, .header = {}};
+  source.descriptor = ::open(source.path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (source.descriptor < 0) {
+    if (errno == ENOTDIR) {
+      throw InputError(folder + ": is no folder; name the output folders of `kvbench run`");
+    }
+    if (errno != ENOENT) throw InputError(system_fault(source.path, "open"));
+    absent_.push_back(folder);
+    return;
+  }
+  std::vector<Found> found;
+  JournalScan scan;
+  try {
+    scan = scan_journal(source.descriptor, source.path, [&](Json&& record, JournalLine line) {
+      found.push_back({record["id"].get<std::string>(), state_of(record), line});
+    });
+    source.header = std::move(scan.header);
+    if (scan.has_header) take_plan(source, algorithms);
+  } catch (...) {
+    ::close(source.descriptor);
+    throw;
+  }
+  if (!scan.has_header) {  // its run was killed before it wrote a line
+    ::close(source.descriptor);
+    absent_.push_back(folder);
+    return;
+  }
+  sources_.push_back(std::move(source));
+  take(static_cast<std::uint32_t>(sources_.size() - 1), found);
+  provenance_.insert(provenance_.end(), scan.provenance.begin(), scan.provenance.end());
+}
+
+// The first source says what the plan is, the others must be of the same.
+void MergedJournals::take_plan(const Source& source,
+                               const std::vector<AlgorithmDescription>& algorithms) {
+  const Json& header = source.header;
+  if (!sources_.empty()) {
+    refuse_other_plan(source);
+    if (shards_of(header) != shards_) shards_ = 0;
+    return;
+  }
+  const Json plan = header.value("plan", Json());
+  const Json hash = plan.is_object() ? plan.value("hash", Json()) : Json();
+  plan_ = plan_from_document(header, hash.is_string() ? hash.get<std::string>() : "", source.path,
+                             algorithms);
+  cells_.resize(plan_.cells.size());
+  shards_ = shards_of(header);
 }
 
 void MergedJournals::refuse_other_plan(const Source& source) const {

@@ -56,6 +56,8 @@ class MergedJournals : public CellRecords {
 
   void open(const std::vector<std::string>& folders,
             const std::vector<AlgorithmDescription>& algorithms);
+  void add(const std::string& folder, const std::vector<AlgorithmDescription>& algorithms);
+  void take_plan(const Source& source, const std::vector<AlgorithmDescription>& algorithms);
   void refuse_other_plan(const Source& source) const;
   void take(std::uint32_t journal, const std::vector<Found>& found);
   void take_one(std::size_t cell, const Cell& found);
