@@ -17,11 +17,14 @@
 #include "sweep/document.hpp"
 #include "sweep/faults.hpp"
 #include "sweep/fields.hpp"
+#include "sweep/file_kind.hpp"
 
 namespace kvbench {
 namespace {
 
 using nlohmann::json;
+
+constexpr const char* kWanted = "--bounds names a bounds file";
 
 class BoundReader {
  public:
@@ -290,8 +293,10 @@ std::string Bound::kind() const {
 }
 
 BoundsFile parse_bounds(const std::string& text, const std::string& path) {
+  refuse_hdf5(text, path, kWanted);
   Faults faults(path);
   const json document = parse_document(text, path, faults);
+  refuse_other_kind(document, "a bounds file", path, kWanted);
   BoundsFile file;
   file.path = path;
   if (!document.is_object()) faults.throw_if_any();
@@ -313,12 +318,12 @@ BoundsFile parse_bounds(const std::string& text, const std::string& path) {
 BoundsFile read_bounds(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
-    throw InputError(path + ": is a folder; --bounds names a bounds file");
+    throw InputError(path + ": is a folder; " + kWanted);
   }
   std::ifstream in(path, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   if (!in.is_open() || in.bad()) {
-    throw InputError(system_fault(path, "read") + "; --bounds names a bounds file");
+    throw InputError(system_fault(path, "read") + "; " + kWanted);
   }
   return parse_bounds(text, path);
 }

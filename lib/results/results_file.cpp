@@ -9,9 +9,12 @@
 #include "core/error.hpp"
 #include "results/atomic_file.hpp"
 #include "results/summary.hpp"
+#include "sweep/file_kind.hpp"
 
 namespace kvbench {
 namespace {
+
+constexpr const char* kWanted = "name a results.json";
 
 std::string group_identity(const Json& dump, const Json& sequence, const Json& layer) {
   return to_line(Json::array({dump, sequence, layer}));
@@ -92,6 +95,25 @@ bool has_known_major(const Json& version) {
          version.get<std::string>().substr(0, 2) == std::string(kResultsSchema, 2);
 }
 
+// InputError for a file that is no whole JSON: what it is, as far as can be told. `at`: bytes that
+// were read when that was seen.
+[[noreturn]] void refuse_unreadable(const std::string& path, std::size_t at) {
+  std::ifstream in(path, std::ios::binary);
+  std::string beginning(8, '\0');
+  in.read(beginning.data(), static_cast<std::streamsize>(beginning.size()));
+  beginning.resize(static_cast<std::size_t>(in.gcount()));
+  if (beginning.empty()) throw InputError(path + ": is empty; " + kWanted);
+  refuse_hdf5(beginning, path, kWanted);
+  std::error_code ignored;
+  if (beginning[0] == '{' && at > std::filesystem::file_size(path, ignored)) {
+    throw InputError(path + ": is cut short, its JSON breaks off at byte " +
+                     std::to_string(at - 1) +
+                     "; copy it again, or repeat its `kvbench run` or `kvbench merge`, which "
+                     "writes it anew from the journal");
+  }
+  throw InputError(path + ": is no JSON from byte " + std::to_string(at) + " on; " + kWanted);
+}
+
 // One top-level key per line, array elements one per line.
 void write_member(AtomicFile& file, const char* key, const Json& value) {
   file.write("  " + to_line(key) + ": ");
@@ -163,7 +185,7 @@ Json read_results(const std::string& path, const std::function<void(Json&&)>& ce
     throw InputError(path + ": is a folder; name the results.json in it");
   }
   std::ifstream in(path);
-  if (!in) throw InputError(system_fault(path, "open") + "; name a results.json");
+  if (!in) throw InputError(system_fault(path, "open") + "; " + kWanted);
   std::string member;
   bool is_readable = true;
   const Json::parser_callback_t take_cells = [&](int depth, Json::parse_event_t event,
@@ -176,10 +198,18 @@ Json read_results(const std::string& path, const std::function<void(Json&&)>& ce
     if (is_readable) cell(std::move(parsed));
     return false;
   };
-  Json results = Json::parse(in, take_cells, false);
+  Json results;
+  try {
+    results = Json::parse(in, take_cells);
+  } catch (const Json::parse_error& error) {
+    refuse_unreadable(path, error.byte);
+  } catch (const Json::exception& error) {
+    throw InputError(path + ": cannot be read (" + error.what() + "); " + kWanted);
+  }
   if (!results.is_object() || results.value("kind", Json()) != kResultsKind ||
       !results.contains("cells") || !results["cells"].is_array()) {
-    throw InputError(path + ": is not a kvbench results file; name a results.json");
+    refuse_other_kind(results, "a results file", path, kWanted);
+    throw InputError(path + ": is not a kvbench results file; " + kWanted);
   }
   const Json version = results.value("schema_version", Json());
   if (!has_known_major(version)) {

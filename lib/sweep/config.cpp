@@ -17,6 +17,7 @@
 #include "sweep/entry.hpp"
 #include "sweep/faults.hpp"
 #include "sweep/fields.hpp"
+#include "sweep/file_kind.hpp"
 #include "sweep/repetitions.hpp"
 #include "sweep/sweep_keys.hpp"
 
@@ -26,6 +27,7 @@ namespace {
 using nlohmann::json;
 
 constexpr auto kLastSeed = static_cast<std::int64_t>(kSeedRange.maximum);
+constexpr const char* kWanted = "name a sweep file (JSON, configs/README.md)";
 constexpr auto kMostSeeds = static_cast<std::int64_t>(kSeedCountRange.maximum);
 
 // Reads the file key by key into `config` and, beside it, `config.resolved`.
@@ -307,8 +309,10 @@ std::string read_file(const std::string& path) {
 SweepConfig parse_sweep(const std::string& text, const std::string& path,
                         const std::vector<std::string>& sets,
                         const std::vector<AlgorithmDescription>& algorithms, FaultPolicy policy) {
+  refuse_hdf5(text, path, kWanted);
   Faults faults(path);
   json document = parse_document(text, path, faults);
+  refuse_other_kind(document, "a sweep file", path, kWanted);
   if (!document.is_object()) {
     if (faults.none()) {
       faults.add("", "must be an object in braces, is " + std::string(document.type_name()));

@@ -107,7 +107,7 @@ class Compare(Folder):
         self.assert_refused(kvbench("compare", self.a, other),
                             "no cell in common", "no value of dump is in both")
         self.assert_refused(kvbench("compare", self.a, self.folder / "none.json"), "none.json")
-        self.assert_refused(kvbench("compare", self.a, self.sweep()), "not a kvbench results file")
+        self.assert_refused(kvbench("compare", self.a, self.sweep()), "is a sweep file; name a results.json")
         self.assert_refused(kvbench("compare", self.a, self.folder), "is a folder")
         self.assert_refused(kvbench("compare", self.a))
         self.assert_refused(

@@ -145,12 +145,24 @@ TEST_CASE_FIXTURE(Output, "a place that cannot be written is an output error and
 TEST_CASE_FIXTURE(Output, "what is no results file of a known version is refused") {
   CHECK_THROWS_WITH_AS(read_results(folder.file("none.json")), doctest::Contains("cannot open"),
                        InputError);
-  for (const char* text :
-       {"", "{", "[]", "{\"kind\": \"kvbench.results\"}", "{\"kind\": \"other\", \"cells\": []}"}) {
+  const auto refused = [&](const char* text, const char* words) {
     write_text(folder.file("r.json"), text);
-    CHECK_THROWS_WITH_AS(read_results(folder.file("r.json")),
-                         doctest::Contains("is not a kvbench results file"), InputError);
+    CHECK_THROWS_WITH_AS(read_results(folder.file("r.json")), doctest::Contains(words), InputError);
+  };
+  for (const char* text :
+       {"[]", "{\"kind\": \"kvbench.results\"}", "{\"kind\": \"other\", \"cells\": []}"}) {
+    refused(text, "is not a kvbench results file; name a results.json");
   }
+  refused("", "is empty");
+  refused("{", "is cut short, its JSON breaks off at byte 1");
+  refused("{\"kind\": \"kvbench.results\", \"cells\": [{\"id\"", "is cut short");
+  refused("{} {}", "is no JSON from byte 4 on");
+  refused("\x89HDF\r\n\x1a\n", "is an HDF5 file, as dumps are");
+  refused("{\"kind\": \"kvbench.journal\"}", "is a journal");
+  refused("{\"kind\": \"kvbench.inspection\"}", "is an inspection");
+  refused("{\"algorithms\": []}", "is a sweep file");
+  refused("{\"bounds\": []}", "is a bounds file");
+  refused("{\"kind\": 1e999}", "number overflow");
   write_text(folder.file("r.json"),
              R"({"kind": "kvbench.results", "schema_version": "2.0.0", "cells": []})");
   CHECK_THROWS_WITH_AS(read_results(folder.file("r.json")), doctest::Contains("2.0.0"), InputError);
