@@ -1,6 +1,7 @@
 #include "validate.hpp"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -35,8 +36,8 @@ constexpr const char* kFooter =
     R"(Prints, for every layer that holds `out`, the largest ||z - out|| / ||out|| over its rows and
 query heads, z being exact attention of the stored q, k and v with the stored scale, window and
 soft-cap. A wrong scale, mask, head order or rotation shows far above rounding (1e-6 to 1e-3).
-Layers without it are read through for numbers that are not finite. Exit code 4 where a layer exceeds
-the tolerance; 2 for a dump without `out`, or with such a number.
+Layers without it are read through for numbers that are not finite, and named on stderr as not
+compared. Exit code 4 where a layer exceeds the tolerance; 2 for a dump without `out`, or with such a number.
 
 Examples:
   kvbench validate data/smollm2-constitution.h5
@@ -89,8 +90,9 @@ void read_through(const Dump& dump, const std::string& sequence, const LayerInfo
 }
 
 struct LargestDifference {
-  bool any = false;  // some layer holds out
+  std::size_t compared = 0;  // layers that hold out
   double most = 0.0;
+  std::vector<std::string> without_out;  // sequence/layer
 };
 
 // One line of the table per layer that holds `out`; InputError, all faults of the dump at once.
@@ -103,15 +105,16 @@ LargestDifference compare_layers(const Dump& dump, double tolerance) {
         const Index rows = std::min(layer.out_rows, layer.query_rows);
         if (rows == 0) {
           read_through(dump, sequence.name, layer);
+          found.without_out.push_back(fmt::format("{}/{}", sequence.name, layer.index));
           continue;
         }
         const double difference = largest_difference(dump, sequence.name, layer, rows);
-        if (!found.any) {
+        if (found.compared++ == 0) {
           fmt::print("{:<24} {:>5} {:>5}  {}\n", "sequence", "layer", "rows", "difference");
         }
         fmt::print("{:<24} {:>5} {:>5}  {:.3e}{}\n", sequence.name, layer.index, rows, difference,
                    difference > tolerance ? "  above tolerance" : "");
-        found = {true, larger(found.most, difference)};
+        found.most = larger(found.most, difference);
       } catch (const InputError& fault) {
         faults.insert(faults.end(), fault.messages().begin(), fault.messages().end());
       }
@@ -121,14 +124,25 @@ LargestDifference compare_layers(const Dump& dump, double tolerance) {
   return found;
 }
 
+void say_what_is_left_out(const LargestDifference& found, const std::string& dump) {
+  constexpr std::size_t kShown = 20;
+  const std::vector<std::string>& layers = found.without_out;
+  if (layers.empty()) return;
+  const auto end = layers.begin() + static_cast<std::ptrdiff_t>(std::min(layers.size(), kShown));
+  say("{}: no out in {} of {} layers, which were not compared (sequence/layer): {}{}\n", dump,
+      layers.size(), layers.size() + found.compared, fmt::join(layers.begin(), end, ", "),
+      layers.size() > kShown ? ", .." : "");
+}
+
 int validate_dump(const ValidateOptions& options) {
   const Dump dump(options.dump);
   const LargestDifference found = compare_layers(dump, options.tolerance);
-  if (!found.any) {
+  if (found.compared == 0) {
     throw InputError(options.dump +
                      ": no layer holds out, the model's own attention output, so there is nothing "
                      "to compare with; dump it for the last few rows");
   }
+  say_what_is_left_out(found, options.dump);
   if (found.most <= options.tolerance) {
     say("{}: ok, largest relative difference {:.3e} (tolerance {:g})\n", options.dump, found.most,
         options.tolerance);

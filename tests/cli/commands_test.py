@@ -151,8 +151,24 @@ class Commands(Folder):
         self.assertEqual(done.returncode, DONE, done.stderr)
         done = kvbench("validate", SHIPPED_DUMP, "--tolerance", "1e-12")
         self.assertEqual(done.returncode, VIOLATION, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1)
         path = self.synth("no-out.h5", "--tokens", 32, "--d", 8, "--out-rows", 0)
         self.assert_refused(kvbench("validate", path), "out")
+
+    def test_validate_names_layers_that_it_does_not_compare(self):
+        try:
+            import h5py
+        except ImportError:
+            self.skipTest("no h5py")
+        path = self.synth("some-out.h5", "--tokens", 32, "--d", 8, "--layers", 4, "--sequences", 2)
+        with h5py.File(path, "r+") as dump:
+            for place in ("0/layers/1", "0/layers/3", "1/layers/0"):
+                del dump[f"sequences/{place}/out"]
+        done = kvbench("validate", path)
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertIn("no out in 3 of 8 layers, which were not compared (sequence/layer): 0/1, 0/3, "
+                      "1/0\n", done.stderr)
+        self.assertEqual(len(done.stdout.splitlines()), 1 + 5)
 
     def test_synth_is_seeded(self):
         first = self.synth("a.h5", "--tokens", 32, "--seed", 3).read_bytes()
