@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "causes.hpp"
 #include "cell_text.hpp"
 
 namespace kvbench {
@@ -34,13 +35,12 @@ std::string evidence_text(const Json& evidence) {
 
 void add_cells(std::string& out, const std::string& bound, const char* kind,
                const std::vector<Json>& cells) {
-  for (std::size_t i = 0; i < std::min(cells.size(), kMostListed); ++i) {
-    out += fmt::format("  {}: {}: {}", bound, kind, cell_text(cells[i]));
-    if (cells[i].contains("reason")) out += ": " + text_of(cells[i]["reason"]);
-    out += "\n";
+  const std::vector<std::string> lines = cell_lines(cells);
+  for (std::size_t i = 0; i < std::min(lines.size(), kMostListed); ++i) {
+    out += fmt::format("  {}: {}: {}\n", bound, kind, lines[i]);
   }
-  if (cells.size() > kMostListed) {
-    out += fmt::format("  {}: and {} more {} cells\n", bound, cells.size() - kMostListed, kind);
+  if (lines.size() > kMostListed) {
+    out += fmt::format("  {}: and {} more, {}\n", bound, lines.size() - kMostListed, kind);
   }
 }
 
@@ -60,14 +60,31 @@ struct Row {
 
 void add_violations(std::vector<Row>& rows, const std::string& bound,
                     const std::vector<Violation>& violations) {
-  for (std::size_t i = 0; i < std::min(violations.size(), kMostListed); ++i) {
-    const Violation& v = violations[i];
-    rows.push_back(
-        {bound, number_text(v.value), number_text(v.allowed), v.reason, cell_text(v.cell)});
+  std::vector<Row> found;
+  std::vector<std::string> reasons;
+  std::vector<const Json*> cells;
+  for (const Violation& v : violations) {
+    if (v.value || v.allowed || v.cell.is_null()) {
+      found.push_back(
+          {bound, number_text(v.value), number_text(v.allowed), v.reason, cell_text(v.cell)});
+    } else {  // nothing but the cell tells it from others of its cause
+      reasons.push_back(v.reason);
+      cells.push_back(&v.cell);
+    }
   }
-  if (violations.size() > kMostListed) {
-    rows.push_back(
-        {bound, "", "", fmt::format("and {} more", violations.size() - kMostListed), ""});
+  for (const Cause& cause : causes(reasons)) {
+    const std::string cell = cell_text(*cells[cause.first]);
+    if (cause.count == 1) {
+      found.push_back({bound, "-", "-", cause.reason, cell});
+    } else {
+      found.push_back({bound, "-", "-", fmt::format("{} cells: {}", cause.count, cause.reason),
+                       "the first: " + cell});
+    }
+  }
+  const std::size_t shown = std::min(found.size(), kMostListed);
+  rows.insert(rows.end(), found.begin(), found.begin() + static_cast<std::ptrdiff_t>(shown));
+  if (found.size() > shown) {
+    rows.push_back({bound, "", "", fmt::format("and {} more", found.size() - shown), ""});
   }
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <vector>
 
+#include "causes.hpp"
 #include "cell_text.hpp"
 
 namespace kvbench {
@@ -119,13 +120,12 @@ std::string regressions_text(const Comparison& comparison,
 std::string cells_text(const char* title, const std::vector<Json>& cells) {
   if (cells.empty()) return "";
   std::string out = fmt::format("\n{}:\n", title);
-  for (std::size_t i = 0; i < std::min(cells.size(), kMostListed); ++i) {
-    out += "  " + cell_text(cells[i]);
-    if (cells[i].contains("reason")) out += ": " + text_of(cells[i]["reason"]);
-    out += "\n";
+  const std::vector<std::string> lines = cell_lines(cells);
+  for (std::size_t i = 0; i < std::min(lines.size(), kMostListed); ++i) {
+    out += "  " + lines[i] + "\n";
   }
-  if (cells.size() > kMostListed) {
-    out += fmt::format("  and {} more\n", cells.size() - kMostListed);
+  if (lines.size() > kMostListed) {
+    out += fmt::format("  and {} more\n", lines.size() - kMostListed);
   }
   return out;
 }

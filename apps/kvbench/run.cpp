@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <system_error>
 #include <utility>
 
+#include "causes.hpp"
 #include "compute_device.hpp"
 #include "core/error.hpp"
 #include "core/parallel.hpp"
@@ -29,6 +29,7 @@
 #include "sweep/plan.hpp"
 #include "sweep_options.hpp"
 #include "talk.hpp"
+#include "whole_heads.hpp"
 
 using namespace kvbench;
 
@@ -96,24 +97,51 @@ void remove_earlier_results(const std::string& folder) {
 
 void say_what_failed(const Plan& plan, const Journal& journal) {
   constexpr std::size_t kShown = 5;
-  std::map<std::string, std::pair<std::size_t, std::string>> reasons;  // count, first cell
+  std::vector<std::string> reasons;
+  std::vector<const PlannedCell*> cells;
   for (std::size_t c = 0; c < plan.cells.size(); ++c) {
     if (journal.state(c) != CellState::kFailed) continue;
-    auto& [count, first] = reasons[journal.read(c).value("reason", "")];
-    if (count++ == 0) first = cell_path(plan, plan.cells[c]);
+    reasons.push_back(journal.read(c).value("reason", ""));
+    cells.push_back(&plan.cells[c]);
   }
-  std::size_t shown = 0;
-  for (const auto& [reason, cells] : reasons) {
-    if (shown++ == kShown) {
-      say("  and {} further reasons\n", reasons.size() - kShown);
-      break;
-    }
-    say("  {} failed: {} (first: {})\n", cells.first, reason, cells.second);
+  const std::vector<Cause> found = causes(reasons);
+  for (std::size_t k = 0; k < std::min(found.size(), kShown); ++k) {
+    say("  {} failed: {} (first: {})\n", found[k].count, found[k].reason,
+        cell_path(plan, *cells[found[k].first]));
   }
+  if (found.size() > kShown) say("  and {} further reasons\n", found.size() - kShown);
 }
 
-void say_what_is_done(const Journal& journal, const Plan& plan, const Share& share,
-                      const std::string& folder) {
+// A results.json that is lost to another sweep's is told of even where nothing else is.
+void say_whose_folder_it_was(const Journal& journal, const std::string& folder,
+                             const std::string& results, bool quiet) {
+  std::error_code ignored;
+  const bool replaces = std::filesystem::exists(results, ignored);
+  if (!journal.of_another_plan() || (quiet && !replaces)) return;
+  say("kvbench: note: {}: was begun by another sweep, or with another --only or --set; cells that "
+      "both describe are kept{}\n",
+      folder, replaces ? ", results.json is replaced" : "");
+}
+
+// Finished cells that are to be computed again, by what makes them so.
+void say_what_is_repeated(const Execution& execution) {
+  const std::vector<bool> pending = pending_cells(execution);
+  const auto say_of = [&](CellState state, const char* why) {
+    std::size_t count = 0;
+    for (std::size_t c = 0; c < pending.size(); ++c) {
+      count += pending[c] && execution.journal.state(c) == state ? 1 : 0;
+    }
+    if (count > 0) say("{} of them are computed again: {}\n", count, why);
+  };
+  say_of(CellState::kOk, "the sweep keeps per-row values, and theirs are missing");
+  say_of(CellState::kFailed, "they had failed");
+  say_of(CellState::kSkipped, "they had been skipped, and can be computed now");
+}
+
+void say_what_is_done(const Execution& execution, const std::string& folder) {
+  const Plan& plan = execution.plan;
+  const Journal& journal = execution.journal;
+  const Share& share = execution.share;
   const std::size_t skipped = journal.count(CellState::kSkipped);
   say("{}: {} cells in {} groups{}, into {}\n", plan.name, plan.cells.size(), plan.groups.size(),
       skipped > 0 ? fmt::format(", {} skipped", skipped) : "", folder);
@@ -121,10 +149,10 @@ void say_what_is_done(const Journal& journal, const Plan& plan, const Share& sha
     say("shard {}: {} cells in {} groups\n", share.shard.text(), share.cells,
         std::count(share.groups.begin(), share.groups.end(), true));
   }
-  if (journal.of_another_plan()) {
-    say("{}: was begun by another sweep; cells that both describe are kept\n", folder);
+  if (journal.resumed() > 0) {
+    say("{} cells were there already\n", journal.resumed());
+    say_what_is_repeated(execution);
   }
-  if (journal.resumed() > 0) say("{} cells were there already\n", journal.resumed());
   if (journal.unused() > 0) {
     say("{} cells of other sweeps are left unused; they stay in the journal for when they "
         "are wanted again\n",
@@ -152,18 +180,34 @@ Done what_is_done(const Plan& plan, const Share& share, const Journal& journal) 
   return done;
 }
 
-int finish(const ResultsOutcome& outcome, const RunOptions& options, const Plan& plan,
-           const Share& share, const Journal& journal, const std::string& results) {
-  if (!options.quiet) {
+// Where cells are missing the table is over the KV heads that have all of theirs: what is compared
+// is then compared on the same heads.
+void say_table(const ResultsOutcome& outcome, const Plan& plan, const Journal& journal) {
+  if (outcome.complete()) {
     if (const std::string table = results_table(outcome.summary); !table.empty()) {
       say("\n{}\n", table);
     }
+    return;
+  }
+  if (outcome.ok == 0) return;
+  const WholeHeads heads = whole_heads(plan, journal);
+  if (const std::string table = results_table(heads.summary); !table.empty()) {
+    say("\n{}\ncells are missing: the table is over the {} of {} KV heads that have all of "
+        "theirs\n",
+        table, heads.whole, heads.all);
+  } else {
+    say("\ncells are missing: no KV head has all of its own, and there is no table, which would "
+        "compare settings on different heads\n");
+  }
+}
+
+int finish(const ResultsOutcome& outcome, const RunOptions& options, const Plan& plan,
+           const Share& share, const Journal& journal, const std::string& results) {
+  if (!options.quiet) {
+    say_table(outcome, plan, journal);
     say("{}: {} ok, {} failed, {} skipped, {} missing\n", results, outcome.ok, outcome.failed,
         outcome.skipped, outcome.missing);
     if (outcome.skipped > 0) say("`kvbench plan` of the same sweep says why cells were skipped\n");
-    if (outcome.missing > 0 && outcome.ok > 0) {
-      say("cells are missing: the table's means are over what is there, not over the same heads\n");
-    }
   }
   if (outcome.ok + outcome.failed + outcome.missing == 0 && outcome.skipped > 0) {
     say("kvbench: nothing was computed, every cell was skipped; `kvbench plan` says why\n");
@@ -242,7 +286,8 @@ int run(const RunOptions& options) {
       .repro = [&](const PlannedCell& cell) { return repro_of(options, cell); },
       .retry_failed = options.retry_failed,
       .quiet = options.quiet};
-  if (!options.quiet) say_what_is_done(journal, plan, share, folder);
+  say_whose_folder_it_was(journal, folder, results, options.quiet);
+  if (!options.quiet) say_what_is_done(execution, folder);
   const auto timing = execute_on(device, execution);
   journal.sync();
   if (rows && what_is_done(plan, share, journal).missing == 0) settle_rows(*rows, plan);
@@ -274,7 +319,8 @@ void add_run(CLI::App& app, int& exit_code, std::vector<std::string> argv) {
                    "Refuse a sweep that needs more, e.g. 4GiB; default: the machine's memory")
       ->type_name("SIZE")
       ->transform(CLI::AsSizeValue(true));
-  command->add_flag("--quiet", options->quiet, "No progress and no table; errors are still told");
+  command->add_flag("--quiet", options->quiet,
+                    "No progress and no table; faults and warnings are still told");
   command->footer(kFooter);
   command->callback([options, &exit_code] { exit_code = run(*options); });
 }

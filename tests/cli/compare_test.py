@@ -68,10 +68,15 @@ class Compare(Folder):
     def test_a_cell_that_failed_is_lost(self):
         def change(cell):
             if cell["key"]["seed"] == 1 and cell["key"]["layer"] == 0:
-                cell.update(status="failed", reason="tipped over", errors=None, memory=None)
+                reason = (f"tipped over at row {cell['key']['kv_head']}"
+                          if cell["key"]["params"]["T"] == 1 else "lost")
+                if reason != "lost" or cell["key"]["kv_head"] == 0:
+                    cell.update(status="failed", reason=reason, errors=None, memory=None)
         done = kvbench("compare", self.a, self.changed(change))
         self.assertEqual(done.returncode, VIOLATION)
-        self.assertIn("seed=1: failed: tipped over", done.stdout)
+        self.assertRegex(done.stdout, r"(?m)^  2 cells: failed: tipped over at row 0, and alike; the "
+                                      r"first: \S+/0/0/0 .*seed=1$")
+        self.assertRegex(done.stdout, r"(?m)^  \S+/0/0/0 .*seed=1: failed: lost$")
 
     def test_cells_of_one_file_alone_are_listed_and_decide_nothing(self):
         part = self.changed(lambda cell: cell["key"]["layer"] == 0)

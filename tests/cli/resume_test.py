@@ -191,6 +191,40 @@ class Resume(Folder):
         done = kvbench("run", "--config", self.sweep(), "--out", self.folder / "out")
         self.assertIn("28 cells were there already", done.stderr)
 
+    def test_results_that_another_sweep_replaces_are_told_of_even_under_quiet(self):
+        self.run_sweep()
+        quiet = ("run", "--out", self.folder / "out", "--quiet", "--config")
+        done = kvbench(*quiet, self.sweep())
+        self.assertEqual((done.returncode, done.stderr), (DONE, ""))
+        done = kvbench(*quiet, self.sweep(seeds=[1, 5]))
+        self.assertRegex(done.stderr, r"^kvbench: note: .*out: was begun by another sweep.*; cells "
+                                      r"that both describe are kept, results\.json is replaced\n$")
+        (self.folder / "out/results.json").unlink()
+        done = kvbench(*quiet, self.sweep())
+        self.assertEqual((done.returncode, done.stderr), (DONE, ""))
+
+    def test_the_table_of_an_unfinished_run_is_over_the_heads_that_are_whole(self):
+        whole = self.run_sweep()
+        lines = self.journal()
+        lost = next(cell for cell in whole["cells"] if cell["key"]["layer"] == 1)
+        (self.folder / "out/journal.jsonl").write_text(
+            "".join(line + "\n" for line in lines if lost["id"] not in line))
+        done = kvbench("run", "--config", self.sweep(), "--out", self.folder / "out", "--shard", "1/2")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertIn("the table is over the 3 of 4 KV heads that have all of theirs", done.stderr)
+        errors = [cell["errors"]["relative_l2"]["mean"] for cell in whole["cells"]
+                  if cell["key"]["params"] == {"budget": 32}
+                  and (cell["key"]["layer"], cell["key"]["kv_head"]) != (1, lost["key"]["kv_head"])]
+        self.assertEqual(len(errors), 3)
+        self.assertRegex(done.stderr, rf"(?m)^window +{sum(errors) / 3:.4f} ")
+        # Without a whole head there is nothing to compare.
+        (self.folder / "out/journal.jsonl").write_text(
+            "".join(line + "\n" for line in lines if '"exact"' not in line or "kind" in line))
+        done = kvbench("run", "--config", self.sweep(), "--out", self.folder / "out", "--shard", "3/3")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertIn("no KV head has all of its own, and there is no table", done.stderr)
+        self.assertNotIn("best setting", done.stderr)
+
     def test_a_dump_that_changed_is_refused_with_a_remedy(self):
         dump = self.folder / "changing.h5"
         shutil.copy(self.made / "tiny.h5", dump)
@@ -251,6 +285,8 @@ class Resume(Folder):
         (self.folder / "out/results.rows.h5").unlink()
         done = kvbench("run", "--config", config, "--out", self.folder / "out")
         self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertIn("28 cells were there already\n28 of them are computed again: the sweep keeps "
+                      "per-row values", done.stderr)
         self.assertEqual((self.folder / "out/results.rows.h5").read_bytes(), expected)
 
 
