@@ -1,13 +1,15 @@
 """python -m kvplot FIGURE --results results/quick/results.json --out DIR"""
 
 import argparse
+import errno
+import re
 import sys
 
 from kvplot import figures, papers, report, table
 from kvplot.dump import Dump
 from kvplot.figure import ENDINGS
 from kvplot.inspection import Inspection
-from kvplot.results import Results, ResultsError
+from kvplot.results import Results, ResultsError, did_you_mean
 
 INPUTS = {
     "results": (Results, "results.json of a run"),
@@ -59,7 +61,7 @@ def _made_for(module):
 
 
 def _parser():
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="kvplot", description="Draws figures from what kvbench wrote, and a page about a run.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="FIGURE|COMMAND")
     for name in figures.NAMES:
@@ -70,11 +72,33 @@ def _parser():
     return parser
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        """argparse's own words, with what a misspelt word was probably meant to be."""
+        found = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if found:
+            message += did_you_mean(found[1], re.findall(r"[\w-]+", found[2]))
+        super().error(message)
+
+
+def _why_not_written(error):
+    for kinds, words in (((PermissionError,), "this user may not; choose another --out"),
+                         ((FileExistsError, NotADirectoryError, IsADirectoryError, FileNotFoundError),
+                          "there can be no such file or folder; choose another --out")):
+        if isinstance(error, kinds):
+            return words
+    return "the disk is full" if error.errno == errno.ENOSPC else f"the system says {error}"
+
+
 def main(argv=None):
     arguments = _parser().parse_args(argv)
     try:
         written = arguments.run(arguments)
-    except (ResultsError, OSError, ModuleNotFoundError) as error:
+    except OSError as error:  # inputs that cannot be read are ResultsErrors
+        print(f"kvplot: {error.filename or arguments.out}: cannot be written, "
+              f"{_why_not_written(error)}", file=sys.stderr)
+        return 2
+    except (ResultsError, ModuleNotFoundError) as error:
         print(f"kvplot: {error}", file=sys.stderr)
         return 2
     print("\n".join(str(path) for path in written))

@@ -5,7 +5,7 @@ from pathlib import Path
 import h5py
 import numpy
 
-from kvplot.results import ResultsError
+from kvplot.results import ResultsError, unreadable
 
 
 class Dump:
@@ -27,7 +27,8 @@ class Dump:
                 first = group[str(self.layers[0])]
                 self.tokens, self.kv_heads = first["k"].shape[1], first["k"].shape[0]
         except OSError as error:
-            raise ResultsError(f"{path}: cannot be read as HDF5: {error}") from error
+            raise ResultsError(f"{path}: {unreadable(path, error)}; a dump (HDF5) is wanted, "
+                               "data/README.md has the format") from error
 
     def head(self, layer, name, head):
         """[n, d] of dataset k, v or q (query head), the last rows of the sequence."""

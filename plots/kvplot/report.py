@@ -191,11 +191,15 @@ def _left_out(results):
         if cells.empty:
             continue
         rows = []
-        for (label, reason), group in cells.groupby(["label", "reason"], dropna=False):
+        # Reasons that differ in their numbers alone are of one cause.
+        cause = cells["reason"].astype(str).str.replace(r"\d+", "0", regex=True)
+        for (label, _), group in cells.groupby(["label", cause], dropna=False):
             examples = group.head(EXAMPLES)
+            reason = str(group["reason"].iloc[0]) + (
+                ", and alike" if group["reason"].nunique() > 1 else "")
             where = "; ".join(f"layer {layer}, head {head}, {point}" for layer, head, point in zip(
                 examples["layer"], examples["kv_head"], examples["point"]))
-            rows.append((str(label), str(reason), str(len(group)), where,
+            rows.append((str(label), reason, str(len(group)), where,
                          str(examples["repro"].iloc[0]) if "repro" in examples else ""))
         text.append(f'<h2 class="{status}">{words} cells</h2>' + _table(
             ("method", "reason", "cells", f"the first {EXAMPLES}", "repeats the first"), rows))

@@ -1,6 +1,8 @@
 """Reading results.json into pandas, and the averages that figures show."""
 
+import difflib
 import json
+import os
 from functools import cached_property
 from pathlib import Path
 
@@ -20,8 +22,32 @@ class ResultsError(ValueError):
     """A file that this package cannot read, or that does not hold what a figure shows."""
 
 
+def did_you_mean(word, known):
+    """"; did you mean X?" where a known word is near, or what begins with the word and a dot."""
+    below = [name for name in known if name.startswith(f"{word}.")]
+    near = below or difflib.get_close_matches(word, known, 1)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def unreadable(path, error):
+    """What keeps a file from being read, in words of this package."""
+    if not os.path.exists(path):
+        return "there is no such file"
+    return "may not be read by this user" if isinstance(error, PermissionError) else "cannot be read"
+
+
 WRITTEN_BY = {"kvbench.results": "`kvbench run` writes it as results.json",
               "kvbench.inspection": "`kvbench inspect DUMP --json` prints it"}
+
+
+def _why_no_json(content, error):
+    if content.startswith(b"\x89HDF"):
+        return "is an HDF5 file"
+    if not content.strip():
+        return "is empty"
+    if content.startswith(b"{") and not content.rstrip().endswith(b"}"):
+        return "is cut short, its JSON has no end"
+    return f"not JSON: {error}"
 
 
 def read_document(path, kind):
@@ -30,11 +56,13 @@ def read_document(path, kind):
     if path.is_dir():
         raise ResultsError(f"{path}: is a folder; name the file in it: {WRITTEN_BY[kind]}")
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
     except OSError as error:
-        raise ResultsError(f"{path}: {error.strerror}; {WRITTEN_BY[kind]}") from error
+        raise ResultsError(f"{path}: {unreadable(path, error)}; {WRITTEN_BY[kind]}") from error
+    try:
+        document = json.loads(content)
     except ValueError as error:
-        raise ResultsError(f"{path}: not JSON: {error}") from error
+        raise ResultsError(f"{path}: {_why_no_json(content, error)}; {WRITTEN_BY[kind]}") from error
     found = document.get("kind") if isinstance(document, dict) else None
     if found != kind:
         raise ResultsError(f"{path}: kind is {found!r}, expected {kind!r}; {WRITTEN_BY[kind]}")
@@ -106,7 +134,8 @@ class Results:
         """Ends with a message where a figure's columns are missing from every cell."""
         for column in columns:
             if column not in self.ok or self.ok[column].isna().all():
-                raise ResultsError(f"{self.path}: no finished cell has {column}")
+                raise ResultsError(f"{self.path}: no finished cell has {column}"
+                                   f"{did_you_mean(column, numbers_of(self.ok))}")
 
     def models(self):
         """Name of the model by fingerprint of the dump."""
@@ -129,25 +158,45 @@ class Results:
             raise ResultsError(f'{self._rows_path}: missing; the sweep needs "output": '
                                '{ "rows": true }')
         parts = []
-        with h5py.File(self._rows_path, "r") as file:
-            for cell in self.ok["id"] if cells is None else cells:
-                if cell not in file:
-                    raise ResultsError(f"{self._rows_path}: no rows of cell {cell}")
-                values, rows = file[cell][metric][:], file[cell]["rows"][:]
-                parts.append(pandas.DataFrame({
-                    "id": cell, "head": numpy.repeat(numpy.arange(len(values)), len(rows)),
-                    "row": numpy.tile(rows, len(values)), metric: values.ravel()}))
+        try:
+            with h5py.File(self._rows_path, "r") as file:
+                for cell in self.ok["id"] if cells is None else cells:
+                    parts.append(self._rows_of(file, cell, metric))
+        except OSError as error:
+            raise ResultsError(f"{self._rows_path}: {unreadable(self._rows_path, error)}; "
+                               "`kvbench run` of the same sweep writes it anew") from error
         return pandas.concat(parts, ignore_index=True)
+
+    def _rows_of(self, file, cell, metric):
+        if cell not in file:
+            raise ResultsError(f"{self._rows_path}: no rows of cell {cell}")
+        if metric not in file[cell]:
+            raise ResultsError(f"{self._rows_path}: no {metric}"
+                               f"{did_you_mean(metric, list(file[cell]))}")
+        values, rows = file[cell][metric][:], file[cell]["rows"][:]
+        return pandas.DataFrame({
+            "id": cell, "head": numpy.repeat(numpy.arange(len(values)), len(rows)),
+            "row": numpy.tile(rows, len(values)), metric: values.ravel()})
+
+
+def numbers_of(frame):
+    """Names of the columns that hold numbers of a cell: errors, memory, ..."""
+    return [name for name in frame if "." in name and not name.startswith("params.")
+            and pandas.to_numeric(frame[name], errors="coerce").notna().any()]
 
 
 def mean_over_units(frame, columns, by=()):
     """Means of `columns` per point over the cells that are ok: over seeds, then over units.
 
+    ResultsError for a column that the frame does not have.
+
     Beside each column stands <column>.std_over_seeds, the population standard deviation over seeds
     of the mean over units (0 for deterministic algorithms), and the number of units, seeds and
     cells. `by` splits further, for example by layer.
     """
-    columns = [name for name in columns if name in frame]
+    for name in (*columns, *by):
+        if name not in frame:
+            raise ResultsError(f"no cell has {name}{did_you_mean(name, numbers_of(frame))}")
     ok = frame[frame["status"] == "ok"].copy()
     ok["seed"] = ok["seed"].fillna(-1)
     ok[columns] = ok[columns].apply(pandas.to_numeric)

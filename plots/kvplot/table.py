@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas
 
-from kvplot.results import ResultsError
+from kvplot.results import ResultsError, did_you_mean, unreadable
 
 
 def add_command(commands):
@@ -29,12 +29,14 @@ def pivot(arguments):
     try:
         table = pandas.read_csv(arguments.csv)
     except OSError as error:
-        raise ResultsError(f"{arguments.csv}: {error.strerror}") from error
+        raise ResultsError(f"{arguments.csv}: {unreadable(arguments.csv, error)}; a CSV that a "
+                           "figure wrote is wanted") from error
     wanted = [*arguments.rows, *arguments.value, *filter(None, [arguments.columns])]
     pairs = [pair.partition("=")[::2] for pair in arguments.where]
     unknown = [name for name in (*wanted, *(name for name, _ in pairs)) if name not in table]
     if unknown:
-        raise ResultsError(f"{arguments.csv}: no column {', '.join(unknown)}; there is "
+        raise ResultsError(f"{arguments.csv}: no column {', '.join(unknown)}"
+                           f"{did_you_mean(unknown[0], list(table.columns))}; there is "
                            f"{', '.join(table.columns)}")
     for name, text in pairs:
         table = table[[_same(value, text) for value in table[name]]]

@@ -68,15 +68,68 @@ class KvplotTest(unittest.TestCase):
         self.assertAlmostEqual(table[METRIC][0], 3.0)
 
     def test_foreign_files_are_refused_with_their_name(self):
-        for content, words in (("{", "not JSON"), ("[1]", "kind"), ({"kind": "other"}, "kind"),
+        for content, words in (("{", "is cut short"), ("{,}", "not JSON"), ("[1]", "kind"), ({"kind": "other"}, "kind"),
                                (dict(sweep(), schema_version="2.0.0"), "schema version 2.0.0")):
             with self.assertRaisesRegex(ResultsError, words) as raised:
                 load_results(self.write(content))
             self.assertIn("results.json", str(raised.exception))
-        with self.assertRaisesRegex(ResultsError, "No such file"):
+        with self.assertRaisesRegex(ResultsError, "none.json: there is no such file; `kvbench run`"):
             load_results(self.folder / "none.json")
         with self.assertRaisesRegex(ResultsError, "is a folder; .* as results.json"):
             load_results(self.folder)
+
+    def test_files_that_are_no_json_are_called_what_they_are(self):
+        path = self.folder / "results.json"
+        whole = json.dumps(sweep())
+        for content, words in ((b"", "is empty"), (b"\x89HDF\r\n\x1a\n", "is an HDF5 file"),
+                               (whole[:700].encode(), "is cut short, its JSON has no end"),
+                               (b"hello", "not JSON")):
+            path.write_bytes(content)
+            with self.assertRaisesRegex(ResultsError, f"results.json: {words}.*`kvbench run` writes"):
+                load_results(path)
+
+    def test_what_is_misspelt_is_named_with_what_was_meant(self):
+        frame = load_results(self.write(sweep()))
+        for column, words in (("errors.relative_l2.maen", "did you mean errors.relative_l2.mean"),
+                              ("errors.relative_l2", "did you mean errors.relative_l2.mean or"),
+                              ("nonsense", "no cell has nonsense$")):
+            with self.assertRaisesRegex(ResultsError, words):
+                mean_over_units(frame, [METRIC, column])
+        with self.assertRaisesRegex(ResultsError, "no cell has laier"):
+            mean_over_units(frame, [METRIC], ["laier"])
+        results = str(self.write(sweep()))
+        self.assertIn("no finished cell has errors.relative_l2.maen; did you mean "
+                      "errors.relative_l2.mean?",
+                      self.refused("error_vs_memory", "--results", results, "--metric",
+                                   "errors.relative_l2.maen", "--out", self.folder))
+        self.assertIn("did you mean pareto?", self.refused("paretto", "--results", results))
+
+    def test_no_fault_is_told_in_the_words_of_errno(self):
+        results, taken = self.write(sweep()), self.folder / "taken"
+        taken.write_text("")
+        for words, arguments in (
+                ("none.json: there is no such file", ("error_vs_memory", "--results", "none.json",
+                                                      "--out", self.folder)),
+                ("none.h5: there is no such file", ("tsne", "--dump", "none.h5", "--out", self.folder)),
+                ("taken: cannot be read; a dump", ("tsne", "--dump", taken, "--out", self.folder)),
+                ("none.csv: there is no such file", ("table", "none.csv", "--rows", "a", "--value",
+                                                     "b")),
+                ("taken: cannot be written, there can be no such file or folder; choose another --out",
+                 ("error_vs_memory", "--results", results, "--out", taken))):
+            said = self.refused(*arguments)
+            self.assertIn(words, said)
+            self.assertNotIn("rrno", said)
+            self.assertEqual(said.count("\n"), 1)
+
+    def refused(self, *arguments):
+        """What is said of a command line that ends with 2."""
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            try:
+                code = main([str(word) for word in arguments])
+            except SystemExit as end:
+                code = end.code
+        self.assertEqual(code, 2, said.getvalue())
+        return said.getvalue()
 
     def test_figure_files_and_caption(self):
         out = self.folder / "out"

@@ -186,6 +186,13 @@ class ReportOfMadeResults(unittest.TestCase):
                       "kvbench run --only x"):
             self.assertIn(words, page.text)
 
+    def test_failures_of_one_cause_are_one_line(self):
+        cells = [cell("subgen", {}, 0, 0, kv_head=row, status="failed", repro="again",
+                      reason=f"logits overflow at row {row}") for row in (5, 17, 240)]
+        page = Page(self.report([*cells, cell("exact", {}, 1e-16, 1.0)]))
+        self.assertEqual(page.text.count("logits overflow"), 1)
+        self.assertIn("logits overflow at row 5, and alike3", page.text)
+
     def test_results_without_a_finished_cell_still_have_a_page(self):
         page = Page(self.report([cell("h2o", {}, 0, 0, status="failed", reason="why")],
                                 status="incomplete"))
