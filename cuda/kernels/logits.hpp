@@ -89,6 +89,37 @@ struct Exponentiate {
   }
 };
 
+// Room on the device for logits, exponentials and maxima of some places and `columns` tokens from
+// `first_token` on.
+struct LogitRoom {
+  Index first_token = 0;
+  Index columns = 0;
+  double* logits = nullptr;     // [places, columns]
+  double* exps = nullptr;       // [places, columns]
+  double* max_logit = nullptr;  // [places]
+};
+
+template <class Machine>
+void fill_logits(Machine& machine, const StreamView& view, const LogitRoom& room) {
+  FillLogits fill;
+  fill.stream = view;
+  fill.first_token = room.first_token;
+  fill.columns = room.columns;
+  fill.logits = room.logits;
+  machine.launch(fill, {.x = blocks_of(64, room.columns), .y = blocks_of(64, view.places)});
+  Exponentiate exponentiate;
+  exponentiate.stream = view;
+  exponentiate.first_token = room.first_token;
+  exponentiate.columns = room.columns;
+  exponentiate.logits = room.logits;
+  exponentiate.exps = room.exps;
+  exponentiate.max_logit = room.max_logit;
+  machine.launch(exponentiate, {.x = view.places});
+}
+
+// Rows at once that the grid of FillLogits takes.
+inline Index most_logit_rows(Index group) { return larger(1, 65535 * 64 / group); }
+
 template <class Machine>
 void logits(Machine& machine, const Stream& stream, std::vector<Index> rows, LogitBlock& out) {
   const StreamShape& shape = stream.shape;
@@ -111,7 +142,7 @@ void logits(Machine& machine, const Stream& stream, std::vector<Index> rows, Log
       {.what = "logits",
        .fixed_bytes = keys.bytes(),
        .row_bytes = Rows::row_bytes(shape) + group * bytes_of_doubles(2 * out.tokens + 1),
-       .rows = smaller(count, larger(1, 65535 * 64 / group))});
+       .rows = smaller(count, most_logit_rows(group))});
   const Index at_once = room.rows() * group;
   Rows device(machine, stream, keys.bring(), room.rows());
   auto x = machine.template allocate<double>(at_once * out.tokens);
@@ -124,20 +155,7 @@ void logits(Machine& machine, const Stream& stream, std::vector<Index> rows, Log
     // Columns that no row of the batch sees are not computed.
     const Index first_token = shape.first_visible(batch_rows[0]);
     const Index columns = batch_rows[batch - 1] + 1 - first_token;
-    FillLogits fill;
-    fill.stream = view;
-    fill.first_token = first_token;
-    fill.columns = columns;
-    fill.logits = x.data();
-    machine.launch(fill, {.x = blocks_of(64, columns), .y = blocks_of(64, view.places)});
-    Exponentiate exponentiate;
-    exponentiate.stream = view;
-    exponentiate.first_token = first_token;
-    exponentiate.columns = columns;
-    exponentiate.logits = x.data();
-    exponentiate.exps = e.data();
-    exponentiate.max_logit = m.data();
-    machine.launch(exponentiate, {.x = view.places});
+    fill_logits(machine, view, {first_token, columns, x.data(), e.data(), m.data()});
     // The first time the host fills its memory beside the device's work.
     out.logits.resize(numbers);
     out.exps.resize(numbers);

@@ -16,6 +16,7 @@
 #include "core/error.hpp"
 #include "core/stream.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/row_block.hpp"
 #include "sketch/sketch.hpp"
 
 namespace kvbench {
@@ -63,7 +64,7 @@ struct SharedSetting {
   // Rows that will be scored, for `derived` alone; null: every row with a stored query.
   const std::vector<Index>* scored_rows = nullptr;
   // What is known of these rows already; null: to be computed where wanted.
-  const LogitBlock* scored_logits = nullptr;
+  const RowBlock* scored_logits = nullptr;
   const std::vector<double>* value_spectral = nullptr;  // ||V_i||_op
 };
 

@@ -40,7 +40,7 @@ void for_each_query(const SharedSetting& setting, const std::vector<Index>& rows
     }
   };
   if (setting.scored_logits != nullptr) {
-    visit_block(*setting.scored_logits, 0);
+    visit_block(setting.scored_logits->logits(), 0);
     return;
   }
   LogitBlock block;

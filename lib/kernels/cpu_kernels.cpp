@@ -21,6 +21,10 @@ class CpuKernels final : public Kernels {
   void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const override {
     cpu::logits(stream, std::move(rows), out);
   }
+  std::shared_ptr<const HeldRows> hold_rows(const Stream&,
+                                            const std::vector<Index>&) const override {
+    return nullptr;
+  }
   std::vector<ScoreSums> score_sums_by(const Stream& stream, Index first, Index last,
                                        const std::vector<ScoreRule>& rules) const override {
     return cpu::score_sums(stream, first, last, rules);

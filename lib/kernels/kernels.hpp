@@ -19,6 +19,7 @@
 #include "core/logit_noise.hpp"
 #include "core/matrix_view.hpp"
 #include "core/stream.hpp"
+#include "kernels/held_rows.hpp"
 #include "kernels/walk.hpp"
 #include "kernels/weighted_values.hpp"
 
@@ -102,6 +103,11 @@ class Kernels {
 
   // Canonical logits at `rows` (ascending, each with a stored query).
   virtual void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const = 0;
+
+  // The same rows, with their exponentials kept where the table computes, for answers there; the
+  // stream must live as long. Null where nothing is kept.
+  virtual std::shared_ptr<const HeldRows> hold_rows(const Stream& stream,
+                                                    const std::vector<Index>& rows) const = 0;
 
   // For each rule, the scores of rows [first, last), ascending, gathered by it: f[g][j]; O(n)
   // memory per rule. Needs the queries of those rows. A token that no later row sees stops

@@ -11,6 +11,7 @@
 #include "core/error.hpp"
 #include "core/parallel.hpp"
 #include "core/stop.hpp"
+#include "kernels/row_block.hpp"
 #include "metrics/error_accumulator.hpp"
 #include "metrics/reference.hpp"
 #include "replay/held_logits.hpp"
@@ -51,15 +52,18 @@ class Replayed {
   }
 
   // Rows of `block` in order; rows between them are fed unanswered.
-  void advance(const LogitBlock& block) {
-    Estimator estimator(stream_, kernels_);
-    for (std::size_t r = 0; r < block.rows.size(); ++r) {
-      const Index row = block.rows[r];
+  void advance(const RowBlock& block) {
+    Estimator estimator(stream_, kernels_, &block);
+    for (std::size_t r = 0; r < block.rows().size(); ++r) {
+      const Index row = block.rows()[r];
       feed_until(row);
-      const RowLogits logits = row_logits(block, r);
-      if (needs_.row_logits) algorithm_->prepare(logits);
+      RowLogits logits;
+      if (needs_.row_logits) {
+        logits = row_logits(block.logits(), r);
+        algorithm_->prepare(logits);
+      }
       memory_.observe(algorithm_->sketch(), row);
-      if (scored_ < setting_.rows.size() && setting_.rows[scored_] == row) score(logits, estimator);
+      if (scored_ < setting_.rows.size() && setting_.rows[scored_] == row) score(r, row, estimator);
       if (needs_.row_logits) algorithm_->answered(logits);
     }
     take_answers(estimator);
@@ -117,19 +121,18 @@ class Replayed {
     return out;
   }
 
-  void score(const RowLogits& logits, Estimator& estimator) {
+  // Row `row`, which is number `r` of the block.
+  void score(std::size_t r, Index row, Estimator& estimator) {
     estimator.take(algorithm_->sketch());
-    const Index dv = stream_.shape.dv;
-    const auto r = static_cast<Index>(scored_);
-    for (int g = 0; g < logits.group; ++g) {
-      const auto place = static_cast<std::size_t>(r * logits.group + g);
+    const auto group = static_cast<std::size_t>(stream_.shape.group);
+    for (std::size_t g = 0; g < group; ++g) {
+      const std::size_t place = scored_ * group + g;
       QueryRow query;
-      query.x = logits.x + g * logits.stride;
-      query.e = logits.exps(g);
-      query.max_logit = logits.max[g];
-      query.row = logits.row;
-      query.head = g;
-      query.exact_output = reference_.exact.outputs.data() + static_cast<Index>(place) * dv;
+      query.place = static_cast<Index>(r * group + g);
+      query.row = row;
+      query.head = static_cast<int>(g);
+      query.exact_output =
+          reference_.exact.outputs.data() + static_cast<Index>(place) * stream_.shape.dv;
       query.exact_max = reference_.exact.max_logit[place];
       query.exact_normalizer = reference_.exact.normalizer[place];
       estimator.ask(query);
@@ -207,7 +210,7 @@ class Group {
     try {
       reference_ = make_reference(kernels_, stream_, setting_.rows);
     } catch (const CellError& error) {
-      for (std::size_t c = 0; c < cells_.size(); ++c) fail(c, error.what());
+      fail_all(error.what());
       return timing;
     }
     timing.reference_seconds = seconds_since(start);
@@ -216,20 +219,27 @@ class Group {
     const Index count = static_cast<Index>(rows.size());
     const Index row_bytes = 16 * stream_.shape.group * stream_.shape.tokens;
     const Index rows_at_once = std::max<Index>(1, kLogitBytes / std::max<Index>(1, row_bytes));
-    LogitBlock block = room_for_blocks(rows, rows_at_once);
+    LogitBlock room = room_for_blocks(rows, rows_at_once);
     for (Index first = 0; first < count; first += rows_at_once) {
       const Index last = std::min(first + rows_at_once, count);
-      kernels_.logits(stream_, {rows.begin() + first, rows.begin() + last}, block);
+      std::optional<RowBlock> block;
+      try {
+        block.emplace(stream_, kernels_,
+                      std::vector<Index>(rows.begin() + first, rows.begin() + last), room);
+      } catch (const CellError& error) {
+        fail_all(error.what());
+        return timing;
+      }
       if (first == 0) {
         const auto shared_start = Clock::now();
         shared_ = compute_shared(
             {stream_, setting_.prompt, kernels_, &setting_.rows,
-             block.rows == setting_.rows ? &block : nullptr, &reference_.value_spectral},
+             block->rows() == setting_.rows ? &*block : nullptr, &reference_.value_spectral},
             cells_);
         timing.shared_seconds = seconds_since(shared_start);
       }
       parallel_for(static_cast<Index>(cells_.size()),
-                   [&](Index c) { advance(static_cast<std::size_t>(c), block, last == count); });
+                   [&](Index c) { advance(static_cast<std::size_t>(c), *block, last == count); });
     }
     return timing;
   }
@@ -252,7 +262,7 @@ class Group {
     return block;
   }
 
-  void advance(std::size_t c, const LogitBlock& block, bool final_block) {
+  void advance(std::size_t c, const RowBlock& block, bool final_block) {
     if (reported_[c] != 0) return;
     const auto start = Clock::now();
     try {
@@ -273,6 +283,12 @@ class Group {
       fail(c, error.what());
     }
     seconds_[c] += seconds_since(start);
+  }
+
+  void fail_all(const std::string& reason) {
+    for (std::size_t c = 0; c < cells_.size(); ++c) {
+      if (reported_[c] == 0) fail(c, reason);
+    }
   }
 
   void fail(std::size_t c, const std::string& reason) {

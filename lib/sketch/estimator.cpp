@@ -15,6 +15,18 @@ constexpr double kSafeDenominator = 1e-250;
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
+// Held rows answer so many questions, or so many weights, at once: 32 MB to be brought there.
+constexpr Index kEnoughHeldQuestions = 4096;
+constexpr std::size_t kEnoughHeldWeights = std::size_t{1} << 20;
+
+// KL(p^ || p) = sum p^ ln(w_den) + sum p^ (x' - x) - ln(tau / Z), where `den` and `log` are sums
+// under `shift` and `turn` is the second one.
+double kl_divergence(const QueryRow& query, double shift, double den, double log, double turn) {
+  const double log_ratio =
+      std::log(den) + shift - query.exact_max - std::log(query.exact_normalizer);
+  return std::max(0.0, log / den - log_ratio + turn);
+}
+
 // Calls visit(token) for the tokens of `groups`, ascending.
 template <class Visit>
 void for_each_token(const std::vector<std::int32_t>& groups, const Visit& visit) {
@@ -35,8 +47,9 @@ Lanes Estimator::Exponentials::group(Index g) const {
   return Lanes::load(some);
 }
 
-Estimator::Estimator(const Stream& stream, const Kernels& kernels)
+Estimator::Estimator(const Stream& stream, const Kernels& kernels, const RowBlock* block)
     : stream_(stream),
+      block_(block),
       weights_(stream.shape.tokens),
       values_(kernels.weighted_values(stream.values)) {}
 
@@ -127,17 +140,67 @@ std::optional<double> Estimator::divergence(const QueryRow& query, Exponentials 
       turn += weights_.den()[j] * e.e[j] / sum.den * (turned_of_[j] - query.x[j]);
     }
   }
-  const double log_ratio =
-      std::log(sum.den) + e.shift - query.exact_max - std::log(query.exact_normalizer);
-  return std::max(0.0, sum.log / sum.den - log_ratio + turn);
+  return kl_divergence(query, e.shift, sum.den, sum.log, turn);
+}
+
+void Estimator::settle(Question& question, double shift, const Sums& sum) {
+  const QueryRow& query = question.query;
+  Estimate& out = question.estimate;
+  const double z = query.exact_normalizer;
+  question.to_exact = std::exp(shift - query.exact_max);
+  question.from_exact = std::exp(query.exact_max - shift);
+  const double exact_sum = z * question.from_exact;
+  question.tau = question.exact_denominator ? exact_sum : sum.den;
+  out.empty_denominator = !(question.tau > 0.0);
+  out.normalizer = question.tau * question.to_exact;
+  out.numerator_mass = (question.exact_numerator ? exact_sum : sum.num) * question.to_exact / z;
+  out.denominator_mass = out.normalizer / z;
+  if (question.exact_numerator) {
+    out.kept_mass = 1.0;
+  } else if (out.rows_are_tokens) {
+    out.kept_mass = sum.held * std::exp(query.max_logit - query.exact_max) / z;
+  }
 }
 
 void Estimator::ask(const QueryRow& query) {
+  const bool plain_tokens = !sketch_->cache_positions && weights_.merged().empty();
+  if (query.x == nullptr && block_->held() != nullptr && plain_tokens) {
+    ask_held_rows(query);
+  } else {
+    ask_here(query);
+  }
+}
+
+void Estimator::ask_held_rows(const QueryRow& query) {
+  if (listed_ != weights_.version()) {
+    listed_ = weights_.version();
+    AnswerBatch::List list;
+    list.first_weight = static_cast<Index>(batch_.weights.size());
+    weights_.append_to(batch_.weights);
+    list.weights = static_cast<Index>(batch_.weights.size()) - list.first_weight;
+    list.first_question = static_cast<Index>(batch_.places.size());
+    batch_.lists.push_back(list);
+  }
+  ++batch_.lists.back().questions;
+  batch_.places.push_back(query.place);
+  Question& question = questions_.emplace_back();
+  question.query = query;
+  question.query.max_logit = block_->held()->max_logit()[static_cast<std::size_t>(query.place)];
+  question.exact_numerator = sketch_->exact_numerator;
+  question.exact_denominator = sketch_->exact_denominator;
+  question.by_held_rows = true;
+}
+
+void Estimator::ask_here(const QueryRow& asked) {
+  QueryRow query = asked;
+  if (query.x == nullptr) {
+    const LogitBlock& block = block_->logits();
+    query.x = block.logits.data() + query.place * block.tokens;
+    query.e = block.exps.data() + query.place * block.tokens;
+    query.max_logit = block.max_logit[static_cast<std::size_t>(query.place)];
+  }
   const Exponentials e = exponentials(query);
-  const double shift = e.shift;
-  const Sums sum = sums(e);
-  double numerator_sum = sum.num;
-  const bool rows_are_tokens = weights_.merged().empty();
+  Sums sum = sums(e);
   if (sketch_->exact_numerator) {
     values_->ask({});
   } else {
@@ -146,59 +209,95 @@ void Estimator::ask(const QueryRow& query) {
   }
 
   Question& question = questions_.emplace_back();
+  question.query = query;
+  question.exact_numerator = sketch_->exact_numerator;
+  question.exact_denominator = sketch_->exact_denominator;
   Estimate& out = question.estimate;
-  if (!rows_are_tokens) out.numerator.assign(static_cast<std::size_t>(stream_.shape.dv), 0.0);
+  out.rows_are_tokens = weights_.merged().empty();
+  if (out.rows_are_tokens) {
+    out.kl_divergence = divergence(query, e, sum);
+    // The kept mass is one of the exact distribution, whatever positions the sketch attends at.
+    const Exponentials exact = of_row(query);
+    if (exact.e != e.e) sum.held = sums(exact).held;
+  } else {
+    out.numerator.assign(static_cast<std::size_t>(stream_.shape.dv), 0.0);
+  }
   for (const TokenWeights::Merged& row : weights_.merged()) {
-    const double c = row.w_num * canonical_exp(query.x[row.token] - shift);
-    numerator_sum += c;
+    const double c = row.w_num * canonical_exp(query.x[row.token] - e.shift);
+    sum.num += c;
     const std::vector<double>& value = sketch_->merged_values[static_cast<std::size_t>(row.value)];
     for (std::size_t k = 0; k < value.size(); ++k) out.numerator[k] += c * value[k];
   }
+  settle(question, e.shift, sum);
+}
 
-  const double z = query.exact_normalizer;
-  question.exact_output = query.exact_output;
-  question.exact_normalizer = z;
-  question.exact_numerator = sketch_->exact_numerator;
-  question.to_exact = std::exp(shift - query.exact_max);
-  question.from_exact = std::exp(query.exact_max - shift);
-  out.rows_are_tokens = rows_are_tokens;
-  if (rows_are_tokens) out.kl_divergence = divergence(query, e, sum);
-  if (sketch_->exact_numerator) {
-    out.kept_mass = 1.0;
-    numerator_sum = z * question.from_exact;
-  } else if (rows_are_tokens) {
-    // Of the exact distribution, whatever positions the sketch attends at.
-    const Exponentials exact = of_row(query);
-    out.kept_mass =
-        (exact.e == e.e ? sum : sums(exact)).held * std::exp(query.max_logit - query.exact_max) / z;
+bool Estimator::full() const {
+  return values_->full() || static_cast<Index>(batch_.places.size()) >= kEnoughHeldQuestions ||
+         batch_.weights.size() >= kEnoughHeldWeights;
+}
+
+void Estimator::answer_alone(const Question& question, const AnswerBatch::List& list,
+                             const std::function<void(const Estimate&)>& visit) {
+  Sketch sketch;
+  for (Index i = 0; i < list.weights; ++i) {
+    const TokenWeight& weight = batch_.weights[static_cast<std::size_t>(list.first_weight + i)];
+    SketchRow row;
+    row.token = weight.token;
+    row.w_num = weight.num;
+    row.w_den = weight.den;
+    row.holds_value = weight.held != 0;
+    sketch.add(row);
   }
-  question.tau = sketch_->exact_denominator ? z * question.from_exact : sum.den;
-  out.empty_denominator = !(question.tau > 0.0);
-  out.normalizer = question.tau * question.to_exact;
-  out.numerator_mass = numerator_sum * question.to_exact / z;
-  out.denominator_mass = out.normalizer / z;
+  sketch.exact_numerator = question.exact_numerator;
+  sketch.exact_denominator = question.exact_denominator;
+  Estimator alone(stream_, cpu_kernels(), block_);
+  alone.take(sketch);
+  alone.ask_here(question.query);
+  alone.answer(visit);
 }
 
 void Estimator::answer(const std::function<void(const Estimate&)>& visit) {
   const auto dv = static_cast<std::size_t>(stream_.shape.dv);
   values_->sums(numerators_);
-  const double* sums = numerators_.data();
+  if (!batch_.places.empty()) block_->held()->answer(batch_, held_numerators_, masses_);
+  const double* here = numerators_.data();
+  const double* held = held_numerators_.data();
+  const AnswerMasses* masses = masses_.data();
+  auto list = batch_.lists.begin();
   for (Question& question : questions_) {
     Estimate& out = question.estimate;
+    const double* sums = here;
+    if (question.by_held_rows) {
+      sums = held;
+      held += dv;
+      while (masses - masses_.data() >= list->first_question + list->questions) ++list;
+      const AnswerMasses& mass = *masses++;
+      if (mass.largest_den < kSafeDenominator) {
+        answer_alone(question, *list, visit);
+        continue;
+      }
+      settle(question, question.query.max_logit, {mass.den, mass.num, mass.log, mass.held});
+      out.kl_divergence =
+          kl_divergence(question.query, question.query.max_logit, mass.den, mass.log, 0.0);
+    } else {
+      here += dv;
+    }
     out.numerator.resize(dv, 0.0);
     out.answer.assign(dv, 0.0);
     for (std::size_t k = 0; k < dv; ++k) {
+      const QueryRow& query = question.query;
       out.numerator[k] =
           question.exact_numerator
-              ? question.exact_output[k] * (question.exact_normalizer * question.from_exact)
+              ? query.exact_output[k] * (query.exact_normalizer * question.from_exact)
               : out.numerator[k] + sums[k];
       if (!out.empty_denominator) out.answer[k] = out.numerator[k] / question.tau;
       out.numerator[k] *= question.to_exact;
     }
     visit(out);
-    sums += dv;
   }
   questions_.clear();
+  batch_.clear();
+  listed_ = 0;
 }
 
 }  // namespace kvbench

@@ -9,14 +9,17 @@
 
 #include "core/lanes.hpp"
 #include "core/stream.hpp"
+#include "kernels/held_rows.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/row_block.hpp"
 #include "sketch/sketch.hpp"
 #include "sketch/token_weights.hpp"
 
 namespace kvbench {
 
 // One query head of one row: its logits x[j] over the visible tokens, e[j] = exp(x[j] - max_logit),
-// and the exact sums, which are scaled by exp(-exact_max).
+// and the exact sums, which are scaled by exp(-exact_max). Where x is null, logits, exponentials
+// and their maximum are those at `place` of the estimator's block.
 struct QueryRow {
   const double* x = nullptr;
   const double* e = nullptr;
@@ -26,6 +29,7 @@ struct QueryRow {
   double exact_normalizer = 0.0;  // Z exp(-exact_max)
   Index row = 0;                  // which row and query head it is
   int head = 0;
+  Index place = 0;  // r * G + g of the block
 };
 
 struct Estimate {
@@ -42,28 +46,31 @@ struct Estimate {
 
 // Evaluates z = sum w_num exp(x) v / sum w_den exp(x) with one shift, so that nothing overflows:
 // the row's largest logit where that leaves the denominator well above underflow, else the largest
-// logit of the rows in either sum. Keeps scratch memory; one per thread.
+// logit of the rows in either sum. Where the block's exponentials are held by the kernel table,
+// sketches of plain tokens are answered there. Keeps scratch memory; one per thread.
 class Estimator {
  public:
-  Estimator(const Stream& stream, const Kernels& kernels);
+  // `block` may be null where every query brings its logits; all must live as long.
+  Estimator(const Stream& stream, const Kernels& kernels, const RowBlock* block = nullptr);
 
   // Takes up a sketch; questions refer to it as it is now, also where they are answered later.
   void take(const Sketch& sketch);
   // `query.exact_output` must live until the answer.
   void ask(const QueryRow& query);
-  Index questions() const { return values_->questions(); }
+  Index questions() const { return static_cast<Index>(questions_.size()); }
   // Whether it is time for the answers: more questions at once would gain nothing.
-  bool full() const { return values_->full(); }
+  bool full() const;
   // Visits the answers of all questions, in their order. Bits do not depend on how many there are.
   void answer(const std::function<void(const Estimate&)>& visit);
 
  private:
   // What is known of an answer before the values are read.
   struct Question {
+    QueryRow query;
     Estimate estimate;  // numerator: the merged rows' part, or none
-    const double* exact_output = nullptr;
     bool exact_numerator = false;
-    double exact_normalizer = 0.0;
+    bool exact_denominator = false;
+    bool by_held_rows = false;
     double tau = 0.0;
     double to_exact = 0.0;    // from this shift to that of the exact sums
     double from_exact = 0.0;  // and back
@@ -83,7 +90,7 @@ class Estimator {
   // Under a shift of their own: the largest x of the tokens that `counts` says and of `least`.
   template <class Counts>
   Exponentials own_exponentials(const double* x, double least, const Counts& counts);
-  // Over all tokens of w e^x, w as TokenWeights has it.
+  // Over all tokens of w e^(x - shift), w as TokenWeights has it.
   struct Sums {
     double den = 0.0;
     double num = 0.0;
@@ -94,7 +101,16 @@ class Estimator {
   // KL(p^ || p); none where no row weighs anything. `sum`: under e's shift.
   std::optional<double> divergence(const QueryRow& query, Exponentials e, Sums sum);
 
+  void ask_here(const QueryRow& query);
+  void ask_held_rows(const QueryRow& query);
+  // Fills in all but the two sums' vectors, from sums under `shift`.
+  static void settle(Question& question, double shift, const Sums& sum);
+  // Where the held rows' shift takes the digits from the sums: the answer by logits on the host.
+  void answer_alone(const Question& question, const AnswerBatch::List& list,
+                    const std::function<void(const Estimate&)>& visit);
+
   const Stream& stream_;
+  const RowBlock* const block_;
   const Sketch* sketch_ = nullptr;
   TokenWeights weights_;
   std::vector<std::int32_t> held_;  // the sketch's tokens in order, only with cache positions
@@ -102,9 +118,13 @@ class Estimator {
   std::vector<double> turned_of_;   // the same by token
   std::vector<double> own_;         // by token: exponentials under a shift of their own
 
-  std::unique_ptr<WeightedValues> values_;
   std::vector<Question> questions_;
+  std::unique_ptr<WeightedValues> values_;  // of questions answered here
   std::vector<double> numerators_;
+  AnswerBatch batch_;         // those answered by held rows
+  std::uint64_t listed_ = 0;  // the version of the weights that are its last list, 0: none
+  std::vector<double> held_numerators_;
+  std::vector<AnswerMasses> masses_;
 };
 
 }  // namespace kvbench

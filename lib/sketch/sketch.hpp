@@ -47,6 +47,8 @@ class ChangeLog {
   struct Mark {
     std::uint64_t era = 0;  // none has this number
     std::size_t length = 0;
+
+    bool operator==(const Mark&) const = default;
   };
 
   ChangeLog() { begin_anew(); }

@@ -55,6 +55,8 @@ TokenWeights::TokenWeights(Index tokens)
       first_(static_cast<std::size_t>(tokens), -1) {}
 
 void TokenWeights::take(const Sketch& sketch) {
+  if (sketch.changes().now() == taken_ && sketch.numerator_scale == taken_scale_) return;
+  ++version_;
   const std::vector<std::int32_t>* changes = sketch.changes().since(taken_);
   if (changes == nullptr || !merged_.empty()) {
     linked_ = false;
@@ -74,6 +76,18 @@ void TokenWeights::take(const Sketch& sketch) {
     }
   }
   taken_ = sketch.changes().now();
+  taken_scale_ = sketch.numerator_scale;
+}
+
+void TokenWeights::append_to(std::vector<TokenWeight>& list) const {
+  for (const std::int32_t g : groups_.list()) {
+    const std::int32_t first = g * Lanes::kCount;
+    for (std::int32_t token = first; token < first + Lanes::kCount; ++token) {
+      const auto j = static_cast<std::size_t>(token);
+      if (den_[j] == 0.0 && num_[j] == 0.0 && held_[j] == 0.0) continue;
+      list.push_back({num_[j], den_[j], log_[j], token, held_[j] != 0.0});
+    }
+  }
 }
 
 void TokenWeights::forget() {

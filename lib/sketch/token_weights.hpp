@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/lanes.hpp"
+#include "kernels/held_rows.hpp"
 #include "sketch/sketch.hpp"
 
 namespace kvbench {
@@ -18,6 +19,8 @@ class TokenWeights {
   // Takes up a sketch. Where only some rows changed since this sketch was taken up before, only
   // their tokens are summed anew.
   void take(const Sketch& sketch);
+  // Another number whenever any weight may have changed; never 0.
+  std::uint64_t version() const { return version_; }
 
   // Rows whose value is no token's own.
   struct Merged {
@@ -36,6 +39,9 @@ class TokenWeights {
   const std::vector<Merged>& merged() const { return merged_; }
   // Tokens with a numerator weight, ascending.
   const std::vector<std::int32_t>& weighted() const { return weighted_; }
+  // Appends all tokens that weigh anything or whose value is held, ascending; merged rows count for
+  // their denominator alone.
+  void append_to(std::vector<TokenWeight>& list) const;
 
  private:
   // A set of groups, listed in ascending order once it is settled.
@@ -88,6 +94,8 @@ class TokenWeights {
   double last_log_ = 0.0;
 
   ChangeLog::Mark taken_;
+  double taken_scale_ = 0.0;
+  std::uint64_t version_ = 0;
   // Positions of a token's rows, ascending; made when changes are first followed.
   bool linked_ = false;
   std::vector<std::int32_t> token_of_;  // by position, -1: none

@@ -99,6 +99,7 @@ class KernelTimes {
     walks(256);
     walks(8192);
     answers();
+    held_answers();
   }
 
  private:
@@ -158,6 +159,24 @@ class KernelTimes {
       }
       weighted->sums(sums);
     });
+  }
+
+  // The same from rows that are held, one list for all. Floor: the sums' operations.
+  void held_answers() {
+    constexpr Index kEntries = 2048;
+    const auto held = kernels_.hold_rows(stream_, rows_from(kTokens - kRows));
+    if (!held) return;
+    AnswerBatch batch;
+    for (Index i = 0; i < kEntries; ++i) {
+      batch.weights.push_back({1.0, 1.0, 0.0, static_cast<std::int32_t>(i), 1});
+    }
+    batch.lists.push_back({0, kEntries, 0, kRows});
+    for (Index place = 0; place < kRows; ++place) batch.places.push_back(place);
+    std::vector<double> numerators;
+    std::vector<AnswerMasses> masses;
+    row(fmt::format("{} answers of held rows from 2048 tokens", kRows),
+        2.0 * static_cast<double>(kRows * kEntries * kDimension) / peaks_.fma_flops,
+        [&] { held->answer(batch, numerators, masses); });
   }
 
   const CudaKernels& kernels_;

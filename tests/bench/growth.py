@@ -53,11 +53,15 @@ class Line:
     planned_mib: list = field(default_factory=list)
 
     def exponent(self, values):
-        points = list(zip(self.x, values))[-4:]
+        points = positive(self.x, values)[-4:]
         if len(points) < 2:
             return float("nan")
-        return linear_regression([log(x) for x, _ in points],
-                                 [log(max(y, 1e-4)) for _, y in points]).slope
+        return linear_regression([log(x) for x, _ in points], [log(y) for _, y in points]).slope
+
+
+def positive(x, y):
+    """The points that a logarithm can show: a run can be as short as the program's start."""
+    return [(a, b) for a, b in zip(x, y) if b > 0.0]
 
 
 class Bench:
@@ -95,8 +99,8 @@ class Bench:
             sys.exit(f"{' '.join(map(str, command))}: exit {os.waitstatus_to_exitcode(status)}")
         return time.monotonic() - start, usage.ru_maxrss / 1024
 
-    def measure(self, config, threads=0):
-        taken = [self.once(config, threads) for _ in range(self.rounds)]
+    def measure(self, config, threads=0, rounds=0):
+        taken = [self.once(config, threads) for _ in range(rounds or self.rounds)]
         return min(seconds for seconds, _ in taken), max(peak for _, peak in taken)
 
     def planned_mib(self, config):
@@ -106,7 +110,8 @@ class Bench:
 
     def start_seconds(self, algorithm, params, threads=0):
         config = self.sweep(self.dump(SHORTEST), algorithm, params, {"last": 1})
-        return self.measure(config, threads)[0]
+        # Every point of a line depends on it, and a first run finds the program out of the cache.
+        return self.measure(config, threads, rounds=5 + self.rounds)[0]
 
 
 def against_tokens(bench, most):
@@ -196,7 +201,7 @@ def draw(lines, path):
         shown = [line for line in lines if line.against == quantity]
         for place, line in enumerate(shown):
             colour, marker = style.look(LOOKS[place])
-            axis.loglog(line.x, line.seconds, color=colour, marker=marker,
+            axis.loglog(*zip(*positive(line.x, line.seconds)), color=colour, marker=marker,
                         label=f"{line.label}: {line.exponent(line.seconds):.2f}")
         axis.set_xlabel(quantity)
         ticks[axis] = ticks_at(max((line.x for line in shown), key=len))

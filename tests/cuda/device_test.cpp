@@ -28,6 +28,9 @@ const CudaKernels& on_device() {
 
 TEST_CASE("exact attention is the CPU's within 1e-9") { check_exact_attention(on_device()); }
 TEST_CASE("logits are the CPU's bit by bit") { check_logits(on_device()); }
+TEST_CASE("answers of held rows are those by the CPU's logits, bit by bit") {
+  check_held_rows(on_device());
+}
 TEST_CASE("score sums are the CPU's bit by bit") { check_score_sums(on_device()); }
 TEST_CASE("clusterings are the CPU's") { check_clusters(on_device()); }
 TEST_CASE("centres are the CPU's") { check_centers(on_device()); }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/random.hpp"
+#include "cuda/self_test.hpp"
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
@@ -147,6 +148,61 @@ void check_logits(const Kernels& kernels) {
         }
       }
       CHECK(differing == 0);
+    }
+  });
+}
+
+void check_held_rows(const Kernels& kernels) {
+  const Random random(7, 0, "test/held rows");
+  each_case([&](const Stream& stream) {
+    const Index n = stream.shape.tokens;
+    for (const std::vector<Index>& rows : {rows_from(stream, n / 2, 1), rows_from(stream, 0, 9)}) {
+      LogitBlock block;
+      cpu_kernels().logits(stream, rows, block);
+      const auto held = kernels.hold_rows(stream, rows);
+      REQUIRE(held);
+      CHECK(held->max_logit() == block.max_logit);
+      // Lists for one place, for all query heads of a row, for two rows, for none; one is empty.
+      AnswerBatch batch;
+      const auto group = static_cast<std::size_t>(stream.shape.group);
+      for (std::size_t r = 0; r < rows.size(); ++r) {
+        AnswerBatch::List list;
+        list.first_weight = static_cast<Index>(batch.weights.size());
+        list.first_question = static_cast<Index>(batch.places.size());
+        for (Index j = stream.shape.first_visible(rows[r]); j <= rows[r]; ++j) {
+          const auto draw = [&](std::uint32_t which) {
+            return random.uniform53(static_cast<std::uint32_t>(j), which);
+          };
+          if (r % 5 == 4 || draw(static_cast<std::uint32_t>(r)) < 0.3) continue;
+          const double den =
+              r % 7 == 3 ? 1e-260 : std::ldexp(draw(1), static_cast<int>(j % 40) - 20);
+          const double num = j % 3 == 0 ? 0.0 : den * (draw(2) - 0.4);
+          batch.weights.push_back({num, den, den > 0.0 ? den * std::log(den) : 0.0,
+                                   static_cast<std::int32_t>(j), j % 4 == 1});
+        }
+        list.weights = static_cast<Index>(batch.weights.size()) - list.first_weight;
+        for (std::size_t g = 0; g < (r % 6 == 0 ? std::size_t{1} : group); ++g) {
+          if (r % 6 == 5) continue;
+          batch.places.push_back(static_cast<Index>(r * group + g));
+        }
+        if (r % 4 == 0 && r + 1 < rows.size() && stream.shape.window == 0) {
+          batch.places.push_back(static_cast<Index>((r + 1) * group));
+        }
+        list.questions = static_cast<Index>(batch.places.size()) - list.first_question;
+        batch.lists.push_back(list);
+      }
+      std::vector<double> numerators(3, -7.0);
+      std::vector<double> expected;
+      std::vector<AnswerMasses> masses(2);
+      std::vector<AnswerMasses> expected_masses;
+      held->answer(batch, numerators, masses);
+      cuda::answer_by_logits(stream, block, batch, expected, expected_masses);
+      CHECK(same_bits(numerators, expected));
+      CHECK(numerators.size() == expected.size());
+      CHECK(masses == expected_masses);
+      held->answer({}, numerators, masses);
+      CHECK(numerators.empty());
+      CHECK(masses.empty());
     }
   });
 }

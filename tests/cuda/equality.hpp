@@ -13,6 +13,7 @@ void check_clusters(const Kernels& kernels);
 void check_centers(const Kernels& kernels);
 void check_value_norms(const Kernels& kernels);
 void check_walks(const Kernels& kernels);
+void check_held_rows(const Kernels& kernels);
 void check_weighted_values(const Kernels& kernels);
 
 // Streams that are held, and later change, give what they would give without.

@@ -11,6 +11,7 @@
 #include "cuda/kernels/cluster.hpp"
 #include "cuda/kernels/exact_attention.hpp"
 #include "cuda/kernels/farthest_first.hpp"
+#include "cuda/kernels/held_rows.hpp"
 #include "cuda/kernels/logits.hpp"
 #include "cuda/kernels/score_sums.hpp"
 #include "cuda/kernels/value_norms.hpp"
@@ -38,8 +39,13 @@ class KernelsOnHost final : public Kernels {
     return cuda::exact_attention(machine, stream, std::move(rows));
   }
   void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const override {
+    ++logit_calls_;
     HostMachine machine = call();
     cuda::logits(machine, stream, std::move(rows), out);
+  }
+  std::shared_ptr<const HeldRows> hold_rows(const Stream& stream,
+                                            const std::vector<Index>& rows) const override {
+    return cuda::hold_rows([this] { return call(); }, stream, rows);
   }
   std::vector<ScoreSums> score_sums_by(const Stream& stream, Index first, Index last,
                                        const std::vector<ScoreRule>& rules) const override {
@@ -84,6 +90,7 @@ class KernelsOnHost final : public Kernels {
   }
 
   Index held_bytes() const { return ledger_.held(); }
+  int logit_calls() const { return logit_calls_; }  // logits that were brought to the host
 
  private:
   HostMachine call() const { return HostMachine(ledger_, ++calls_, &copies_); }
@@ -91,6 +98,7 @@ class KernelsOnHost final : public Kernels {
   mutable cuda::MemoryLedger ledger_;
   mutable cuda::HeldCopies copies_;
   mutable std::atomic<std::uint64_t> calls_ = 0;
+  mutable std::atomic<int> logit_calls_ = 0;
 };
 
 }  // namespace kvbench::test

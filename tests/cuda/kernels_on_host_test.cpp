@@ -7,15 +7,22 @@
 #include <string>
 #include <vector>
 
+#include "algorithms/registry.hpp"
 #include "core/error.hpp"
 #include "equality.hpp"
 #include "registry_equality.hpp"
+#include "replay/replay.hpp"
 #include "support/owned_stream.hpp"
+#include "support/replayed.hpp"
+#include "support/stepper.hpp"
 
 namespace kvbench::test {
 
 TEST_CASE("exact attention is the CPU's within 1e-9") { check_exact_attention(KernelsOnHost()); }
 TEST_CASE("logits are the CPU's bit by bit") { check_logits(KernelsOnHost()); }
+TEST_CASE("answers of held rows are those by the CPU's logits, bit by bit") {
+  check_held_rows(KernelsOnHost());
+}
 TEST_CASE("score sums are the CPU's bit by bit") { check_score_sums(KernelsOnHost()); }
 TEST_CASE("clusterings are the CPU's") { check_clusters(KernelsOnHost()); }
 TEST_CASE("centres are the CPU's") { check_centers(KernelsOnHost()); }
@@ -31,8 +38,39 @@ TEST_CASE("no bit depends on the order in which threads and blocks run") {
   check_determinism(KernelsOnHost());
 }
 TEST_CASE("every algorithm decides as with the CPU's kernels") {
-  // Room to hold the matrix of one walk, not of two: some are held, others are not.
+  check_registry(KernelsOnHost());
+  // Room to hold some rows and the matrix of one walk, not of two; no room at all.
   check_registry(KernelsOnHost(Index{1} << 30, Index{150} << 10));
+  check_registry(KernelsOnHost(Index{1} << 30, 0));
+}
+
+TEST_CASE("logits stay on the device unless a cell wants them on the host") {
+  const auto calls = [](const StreamSpec& spec, const char* id,
+                        const std::vector<std::pair<std::string, Value>>& given) {
+    const auto owned = make_stream(spec);
+    const AlgorithmDescription& algorithm = *find_algorithm(id);
+    const KernelsOnHost kernels;
+    ReplaySetting setting;
+    setting.prompt = 60;
+    setting.rows = decode_rows(owned->stream, 60);
+    const ReplayCell cell{&algorithm, params_for(algorithm, given), 1};
+    replay(owned->stream, setting, {cell, cell}, kernels,
+           [](std::size_t, const CellResult& result) { CHECK(result.reason == ""); });
+    return kernels.logit_calls();
+  };
+  const StreamSpec plain{.tokens = 90, .d = 4, .dv = 3, .group = 2, .rope_pairs = 2};
+  const std::pair<std::string, Value> budget{"budget", std::int64_t{8}};
+  CHECK(calls(plain, "window", {budget}) == 0);
+  CHECK(calls(plain, "uniform", {budget}) == 0);
+  CHECK(calls(plain, "snapkv", {budget}) == 0);
+  CHECK(calls(plain, "balancekv", {{"t", std::int64_t{8}}, {"T", std::int64_t{1}}}) == 0);
+  // It scores by them.
+  CHECK(calls(plain, "oracle_topk", {budget}) == 1);
+  // Keys turned to other positions have logits of their own, and the exact ones beside them.
+  CHECK(calls(plain, "streaming_llm", {budget, {"positions", std::string("cache")}}) == 1);
+  // A window below the row's largest logit is answered under a shift of its own.
+  const StreamSpec huge{.tokens = 90, .d = 3, .dv = 3, .query_size = 200};
+  CHECK(calls(huge, "window", {budget}) == 1);
 }
 
 namespace {
@@ -116,6 +154,26 @@ TEST_CASE("a device that holds few rows at a time gives the same bits") {
       std::vector<double> frobenius;
       kernels.value_norms(stream, rows, spectral, frobenius);
       return {spectral, frobenius};
+    });
+    check_little_memory([&](const Kernels& kernels) -> std::vector<std::vector<double>> {
+      const auto held = kernels.hold_rows(stream, rows);
+      if (!held) throw CellError("no room to hold rows for a single row");
+      AnswerBatch batch;
+      for (Index r = 0; r < 150; r += 3) {
+        batch.lists.push_back({static_cast<Index>(batch.weights.size()), 2, r / 3 * 2, 2});
+        const auto row = static_cast<std::int32_t>(rows[static_cast<std::size_t>(r)]);
+        batch.weights.push_back({0.5, 0.25, 0.125, row - 2, 1});
+        batch.weights.push_back({1.5, 1.25, 1.125, row, 0});
+        batch.places.insert(batch.places.end(), {2 * r, 2 * r + 1});
+      }
+      std::vector<double> numerators;
+      std::vector<AnswerMasses> masses;
+      held->answer(batch, numerators, masses);
+      std::vector<double> numbers = held->max_logit();
+      for (const AnswerMasses& mass : masses) {
+        numbers.insert(numbers.end(), {mass.num, mass.den, mass.log, mass.held, mass.largest_den});
+      }
+      return {numerators, numbers};
     });
     check_little_memory([&](const Kernels& kernels) -> std::vector<std::vector<double>> {
       const auto weighted = kernels.weighted_values(stream.values);

@@ -32,6 +32,36 @@ class OffSums final : public WeightedValues {
   std::unique_ptr<WeightedValues> right_;
 };
 
+// Rows of the CPU, whose last mass or numerator is off.
+class OffRows final : public HeldRows {
+ public:
+  OffRows(const Stream& stream, const std::vector<Index>& rows, bool numerators)
+      : OffRows(stream, block_of(stream, rows), numerators) {}
+
+  void answer(const AnswerBatch& batch, std::vector<double>& numerators,
+              std::vector<AnswerMasses>& masses) const override {
+    cuda::answer_by_logits(stream_, block_, batch, numerators, masses);
+    double& off = numerators_ ? numerators.back() : masses.back().log;
+    off = std::nextafter(off, 1e9);
+  }
+
+ private:
+  OffRows(const Stream& stream, LogitBlock block, bool numerators)
+      : HeldRows(block.max_logit),
+        stream_(stream),
+        block_(std::move(block)),
+        numerators_(numerators) {}
+  static LogitBlock block_of(const Stream& stream, const std::vector<Index>& rows) {
+    LogitBlock block;
+    cpu_kernels().logits(stream, rows, block);
+    return block;
+  }
+
+  const Stream& stream_;
+  const LogitBlock block_;
+  const bool numerators_;
+};
+
 class OneOff final : public Kernels {
  public:
   explicit OneOff(std::string which) : which_(std::move(which)) {}
@@ -46,6 +76,11 @@ class OneOff final : public Kernels {
   void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const override {
     cpu_kernels().logits(stream, std::move(rows), out);
     if (which_ == "logits") out.logits.back() = std::nextafter(out.logits.back(), 1e9);
+  }
+  std::shared_ptr<const HeldRows> hold_rows(const Stream& stream,
+                                            const std::vector<Index>& rows) const override {
+    if (which_ != "answers of held rows" && which_ != "masses of held rows") return nullptr;
+    return std::make_shared<OffRows>(stream, rows, which_ == "answers of held rows");
   }
   std::vector<ScoreSums> score_sums_by(const Stream& stream, Index first, Index last,
                                        const std::vector<ScoreRule>& rules) const override {
@@ -105,8 +140,9 @@ TEST_CASE("right kernels pass") {
 }
 
 TEST_CASE("a kernel that errs is named") {
-  for (const char* which : {"exact attention", "logits", "score sums", "clusterings", "centres",
-                            "value norms", "walks", "walks by held matrices", "answers"}) {
+  for (const char* which :
+       {"exact attention", "logits", "score sums", "clusterings", "centres", "value norms", "walks",
+        "walks by held matrices", "answers", "answers of held rows", "masses of held rows"}) {
     CHECK(cuda::kernel_that_differs(OneOff(which)) == which);
   }
 }

@@ -1,0 +1,68 @@
+// Rows of a stream whose exponentials stay where the kernel table computes, and answers there.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "core/matrix_view.hpp"
+
+namespace kvbench {
+
+// What a token weighs in the sums of an answer.
+struct TokenWeight {
+  double num = 0.0;
+  double den = 0.0;
+  double log = 0.0;         // den ln(den)
+  std::int32_t token = -1;  // one that the row sees
+  std::int32_t held = 0;    // 1 where its value is held, else 0
+};
+
+// Sums over an answer's tokens, e = exp(x - m) with the largest logit m that the row sees.
+struct AnswerMasses {
+  double num = 0.0;          // sum num e
+  double den = 0.0;          // sum den e
+  double log = 0.0;          // sum log e
+  double held = 0.0;         // sum held e
+  double largest_den = 0.0;  // max den e
+
+  bool operator==(const AnswerMasses&) const = default;
+};
+
+// Questions by lists of weights: those of one list lie in a row.
+struct AnswerBatch {
+  struct List {
+    Index first_weight = 0;  // weights [first_weight, first_weight + weights), ascending by token
+    Index weights = 0;
+    Index first_question = 0;  // questions [first_question, first_question + questions)
+    Index questions = 0;
+  };
+
+  std::vector<TokenWeight> weights;
+  std::vector<List> lists;
+  std::vector<Index> places;  // per question: r * G + g of row rows[r] and query head g
+
+  void clear() {
+    weights.clear();
+    lists.clear();
+    places.clear();
+  }
+};
+
+class HeldRows {
+ public:
+  explicit HeldRows(std::vector<double> max_logit) : max_logit_(std::move(max_logit)) {}
+  virtual ~HeldRows() = default;
+
+  const std::vector<double>& max_logit() const { return max_logit_; }  // [R * G]  m
+
+  // For every question of the batch: sum num e v, [questions, dv], one chain of fused multiply-adds
+  // per element, tokens ascending; and its masses, which are summed as Lanes are.
+  virtual void answer(const AnswerBatch& batch, std::vector<double>& numerators,
+                      std::vector<AnswerMasses>& masses) const = 0;
+
+ private:
+  std::vector<double> max_logit_;
+};
+
+}  // namespace kvbench

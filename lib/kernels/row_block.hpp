@@ -1,0 +1,36 @@
+// Some rows of a stream on their way through the cells of a group.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/stream.hpp"
+#include "kernels/held_rows.hpp"
+#include "kernels/kernels.hpp"
+
+namespace kvbench {
+
+// Their exponentials stay where the kernel table computes, if it keeps them, and only what cells
+// ask of them comes back; logits come to the host once a cell wants them there. Safe from several
+// threads.
+class RowBlock {
+ public:
+  // Rows ascending, each with a stored query. `room` takes the host's logits. All that is referred
+  // to must live as long.
+  RowBlock(const Stream& stream, const Kernels& kernels, std::vector<Index> rows, LogitBlock& room);
+
+  const std::vector<Index>& rows() const { return rows_; }
+  const HeldRows* held() const { return held_.get(); }  // null: not kept anywhere but on the host
+  const LogitBlock& logits() const;
+
+ private:
+  const Stream& stream_;
+  const Kernels& kernels_;
+  const std::vector<Index> rows_;
+  const std::shared_ptr<const HeldRows> held_;
+  LogitBlock& room_;
+  mutable std::once_flag on_host_;
+};
+
+}  // namespace kvbench
