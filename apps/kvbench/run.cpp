@@ -55,7 +55,7 @@ sweep alone and replaces the one that was there. A run that was interrupted or k
 on where it stopped when the same command is given again. Ctrl-C stops within seconds and loses only
 the cells at hand; a second one kills at once. With --shard i/n each part wants a DIR of its own, and
 its results.json stays incomplete; `kvbench merge` joins the parts. The table at the end is talk, on
-stderr; results.json is the data.
+stderr, over the KV heads that have all of their cells; results.json is the data.
 
 Examples:
   kvbench run --config configs/quick.json

@@ -98,15 +98,15 @@ struct LargestDifference {
 // One line of the table per layer that holds `out`; InputError, all faults of the dump at once.
 LargestDifference compare_layers(const Dump& dump, double tolerance) {
   LargestDifference found;
-  std::vector<std::string> faults;
+  InputFaults faults;
   for (const SequenceInfo& sequence : dump.info().sequences) {
     for (const LayerInfo& layer : sequence.layers) {
-      try {
+      faults.gather([&] {
         const Index rows = std::min(layer.out_rows, layer.query_rows);
         if (rows == 0) {
           read_through(dump, sequence.name, layer);
           found.without_out.push_back(fmt::format("{}/{}", sequence.name, layer.index));
-          continue;
+          return;
         }
         const double difference = largest_difference(dump, sequence.name, layer, rows);
         if (found.compared++ == 0) {
@@ -115,12 +115,10 @@ LargestDifference compare_layers(const Dump& dump, double tolerance) {
         fmt::print("{:<24} {:>5} {:>5}  {:.3e}{}\n", sequence.name, layer.index, rows, difference,
                    difference > tolerance ? "  above tolerance" : "");
         found.most = larger(found.most, difference);
-      } catch (const InputError& fault) {
-        faults.insert(faults.end(), fault.messages().begin(), fault.messages().end());
-      }
+      });
     }
   }
-  if (!faults.empty()) throw InputError(std::move(faults));
+  faults.throw_if_any();
   return found;
 }
 
