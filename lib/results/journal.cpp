@@ -162,7 +162,8 @@ void Journal::open_or_create(const Plan& plan, const Options& options) {
 
   std::unordered_map<std::string_view, std::size_t> find;
   for (std::size_t i = 0; i < plan.cells.size(); ++i) find[plan.cells[i].id] = i;
-  JournalScan scan = scan_journal(descriptor_, path_, [&](Json&& record, JournalLine line) {
+  const char* remedy = "choose another --out, or --fresh to replace it";
+  JournalScan scan = scan_journal(descriptor_, path_, remedy, [&](Json&& record, JournalLine line) {
     const auto& id = record["id"].get_ref<const std::string&>();
     const auto place = find.find(id);
     if (place == find.end()) {

@@ -49,17 +49,16 @@ std::int64_t for_each_line(int descriptor, const std::string& path,
   }
 }
 
-void check_header(const Json& header, const std::string& path) {
+void check_header(const Json& header, const std::string& path, const std::string& remedy) {
   if (!header.is_object() || header.value("kind", Json()) != kJournalKind) {
-    throw InputError(path + ": is not a kvbench journal; choose another --out, or --fresh to " +
-                     "replace it");
+    throw InputError(path + ": is not a kvbench journal; " + remedy);
   }
   const Json version = header.value("schema_version", Json("unknown"));
   if (!version.is_string() ||
       version.get_ref<const std::string&>().substr(0, 2) != std::string(kJournalSchema, 2)) {
     throw InputError(path + ": was written by another version of kvbench (schema " +
-                     (version.is_string() ? version.get<std::string>() : to_line(version)) +
-                     "); choose another --out, or --fresh to replace it");
+                     (version.is_string() ? version.get<std::string>() : to_line(version)) + "); " +
+                     remedy);
   }
 }
 
@@ -70,14 +69,14 @@ bool is_record(const Json& record) {
 
 }  // namespace
 
-JournalScan scan_journal(int descriptor, const std::string& path,
+JournalScan scan_journal(int descriptor, const std::string& path, const std::string& remedy,
                          const std::function<void(Json&&, JournalLine)>& record) {
   JournalScan scan;
   scan.whole_size =
       for_each_line(descriptor, path, [&](std::string_view text, std::int64_t offset) {
         Json parsed = parse_or_discarded(text);
         if (!scan.has_header) {
-          check_header(parsed, path);
+          check_header(parsed, path, remedy);
           scan.has_header = true;
           scan.header_size = static_cast<std::int64_t>(text.size()) + 1;
           if (const auto runs = parsed.find("provenance");

@@ -31,8 +31,8 @@ struct JournalScan {
 
 // Reads all of `descriptor` from its beginning and calls `record(record, line)` for each whole
 // record in order. Throws InputError when the header is whole but is not a kvbench journal's of a
-// known version; `path` is for messages.
-JournalScan scan_journal(int descriptor, const std::string& path,
+// known version; `path` is for messages, `remedy` ends that one.
+JournalScan scan_journal(int descriptor, const std::string& path, const std::string& remedy,
                          const std::function<void(Json&&, JournalLine)>& record);
 
 // The bytes of a part of the file; throws OutputError where they cannot be read.

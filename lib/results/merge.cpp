@@ -109,9 +109,11 @@ void MergedJournals::add(const std::string& folder,
   std::vector<Found> found;
   JournalScan scan;
   try {
-    scan = scan_journal(source.descriptor, source.path, [&](Json&& record, JournalLine line) {
-      found.push_back({record["id"].get<std::string>(), state_of(record), line});
-    });
+    const char* remedy = "name the output folders of `kvbench run` of this version";
+    scan =
+        scan_journal(source.descriptor, source.path, remedy, [&](Json&& record, JournalLine line) {
+          found.push_back({record["id"].get<std::string>(), state_of(record), line});
+        });
     source.header = std::move(scan.header);
     if (scan.has_header) take_plan(source, algorithms);
   } catch (...) {

@@ -176,7 +176,9 @@ class Shards(Folder):
         self.assert_refused(kvbench("merge", "--out", self.folder / "x.json"), "DIR")
         (self.folder / "diary").mkdir()
         (self.folder / "diary/journal.jsonl").write_text("dear diary\n")
-        self.assert_refused(self.merge("s1", "diary", expect=BAD_INPUT), "is not a kvbench journal")
+        done = self.merge("s1", "diary", expect=BAD_INPUT)
+        self.assert_refused(done, "is not a kvbench journal; name the output folders")
+        self.assertNotIn("--fresh", done.stderr)
 
     def test_words_that_are_no_shard(self):
         config = self.many()
