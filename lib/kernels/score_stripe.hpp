@@ -32,31 +32,53 @@ struct RuleFamily {
   std::vector<AlignedDoubles> weights;  // [K G] w of rule k and query head g at k G + g, [padded]
 };
 
+// Room for e of some rows of a stripe, reused from stripe to stripe by one thread at a time. Tiles
+// of tokens lie one after the other, so that three passes over them (logits, exponentials, sums per
+// token) read and write memory in one direction. Memory O(n).
+class ScoreTiles {
+ public:
+  // For stripes over at most so many tokens, on so many threads at the same time.
+  ScoreTiles(const StreamShape& shape, Index tokens, int threads);
+
+  // Rows at once of a stripe over so many tokens: as many as stay in the second cache while the
+  // keys stay in the last one, which each reads again; beyond it more, so that keys are read less.
+  Index rows(Index tokens) const;
+  double* e() { return e_.data(); }
+
+ private:
+  Index key_bytes_;
+  int threads_;
+  AlignedDoubles e_;  // [tiles, rows, a tile's stride]
+};
+
 class ScoreStripe {
  public:
   // `keys` hold tokens [0, n), n beyond the last row asked for.
   ScoreStripe(const Stream& stream, const PackedKeys& keys, const RuleFamily& family)
       : stream_(stream), keys_(keys), family_(family) {}
 
-  // p of query head g and the rows of one stripe. Some rows of e at a time: memory O(n).
-  void gather(RowRange rows, int g);
+  // Tokens that a stripe is computed for, whole steps.
+  static Index tokens(const StreamShape& shape, RowRange rows);
+
+  // p of query head g and the rows of one stripe.
+  void gather(RowRange rows, int g, ScoreTiles& tiles);
 
   // p_kj at [j - begin()], tokens [begin(), last row].
   const double* sums(std::size_t k) const { return sums_[k]; }
   Index begin() const { return begin_; }
 
  private:
-  void exponentials(Index row, int g, double* x, Index width) const;
-  void coefficients(RowRange rows, Index stripe_last, Index width);
-  void add(Index rows, Index width);
+  struct Rows;  // those at hand
+
+  void logits(const Rows& at, int g);
+  void exponentials(const Rows& at);
+  void coefficients(const Rows& at, Index stripe_last);
+  void add(const Rows& at);
 
   const Stream& stream_;
   const PackedKeys& keys_;
   const RuleFamily& family_;
-  Index begin_ = 0;   // first token of e and p
-  Index width_ = 0;   // tokens
-  Index stride_ = 0;  // between rows of e
-  AlignedDoubles e_;  // [rows at once, stride]
+  Index begin_ = 0;  // first token of e and p
   // By rule: w and p from begin_ on; a of the rows at hand, and the parts of its normalisers.
   std::vector<const double*> weights_;
   std::vector<double*> sums_;
@@ -65,6 +87,7 @@ class ScoreStripe {
   AlignedDoubles sums_memory_;
   std::vector<double> factors_memory_;
   AlignedDoubles parts_memory_;
+  AlignedDoubles largest_;  // [rows, 2 lanes] of y
 };
 
 }  // namespace kvbench::cpu

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <mutex>
+#include <utility>
 
 #include "core/canonical.hpp"
 #include "core/parallel.hpp"
@@ -28,6 +31,34 @@ std::vector<AlignedDoubles> token_weights(const StreamShape& shape, RowRange tok
   }
   return weights;
 }
+
+// As many as threads ask at the same time.
+class TilesPool {
+ public:
+  TilesPool(const StreamShape& shape, Index tokens) : shape_(shape), tokens_(tokens) {}
+
+  std::unique_ptr<ScoreTiles> take() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!free_.empty()) {
+        std::unique_ptr<ScoreTiles> tiles = std::move(free_.back());
+        free_.pop_back();
+        return tiles;
+      }
+    }
+    return std::make_unique<ScoreTiles>(shape_, tokens_, thread_count());
+  }
+  void give_back(std::unique_ptr<ScoreTiles> tiles) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    free_.push_back(std::move(tiles));
+  }
+
+ private:
+  const StreamShape& shape_;
+  Index tokens_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<ScoreTiles>> free_;
+};
 
 // One family of rules over all rows.
 class FamilySums {
@@ -60,14 +91,21 @@ class FamilySums {
       return RowRange{std::max(first, range_.first),
                       std::min(first + kScoreStripeRows, range_.last)};
     };
+    Index widest = 0;
+    for (Index task = 0; task < tasks; task += group) {
+      widest = std::max(widest, ScoreStripe::tokens(stream_.shape, rows_of(task)));
+    }
+    TilesPool pool(stream_.shape, widest);
+    std::vector<ScoreStripe> done(static_cast<std::size_t>(std::min(at_once, tasks)),
+                                  ScoreStripe(stream_, keys_, family_));
     for (Index from = 0; from < tasks; from += at_once) {
       const Index count = std::min(at_once, tasks - from);
-      std::vector<ScoreStripe> done(static_cast<std::size_t>(count),
-                                    ScoreStripe(stream_, keys_, family_));
       parallel_for(count, [&](Index i) {
         const Index task = from + count - 1 - i;  // longest first
-        done[static_cast<std::size_t>(count - 1 - i)].gather(rows_of(task),
-                                                             static_cast<int>(task % group));
+        std::unique_ptr<ScoreTiles> tiles = pool.take();
+        done[static_cast<std::size_t>(count - 1 - i)].gather(
+            rows_of(task), static_cast<int>(task % group), *tiles);
+        pool.give_back(std::move(tiles));
       });
       for (Index i = 0; i < count; ++i) {
         join(done[static_cast<std::size_t>(i)], rows_of(from + i),

@@ -1,6 +1,7 @@
 // Score sums with noise, temperature, decay and gain, against the definition row by row.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/random.hpp"
@@ -117,6 +118,37 @@ TEST_CASE("rules asked together give the bits that each gives alone") {
       CAPTURE(k);
       CHECK(together[k] == cpu_kernels().score_sums(owned->stream, 3, spec.tokens - 5, rules[k]));
     }
+  }
+}
+
+TEST_CASE("keys beyond the caches give the bits of the same keys within them") {
+  // Zeros behind keys and queries leave every logit what it is: 700 tokens of 6000 numbers are more
+  // than the last cache is taken to hold, and so are more rows gathered at once.
+  constexpr Index kTokens = 700;
+  constexpr Index kLong = 6000;
+  const auto owned = make_stream({.tokens = kTokens, .d = 6, .dv = 1, .group = 2});
+  const auto padded = [](ConstMatrix from) {
+    std::vector<double> out(static_cast<std::size_t>(from.rows * kLong), 0.0);
+    for (Index i = 0; i < from.rows; ++i) {
+      std::copy_n(from.row(i), from.cols, out.begin() + i * kLong);
+    }
+    return out;
+  };
+  const auto keys = padded(owned->stream.keys);
+  const auto queries = padded(owned->stream.queries[0]);
+  const auto others = padded(owned->stream.queries[1]);
+  Stream beyond = owned->stream;
+  beyond.shape.d = kLong;
+  beyond.keys = {keys.data(), kTokens, kLong};
+  beyond.queries = {{queries.data(), kTokens, kLong}, {others.data(), kTokens, kLong}};
+  ScoreRule rule;
+  rule.temperature = 1.5;
+  rule.decay = 0.9;
+  for (const auto& [first, last] :
+       std::vector<std::pair<Index, Index>>{{0, kTokens}, {31, 650}, {640, 675}}) {
+    CAPTURE(first);
+    CHECK(cpu_kernels().score_sums(beyond, first, last, rule) ==
+          cpu_kernels().score_sums(owned->stream, first, last, rule));
   }
 }
 
