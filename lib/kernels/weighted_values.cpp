@@ -10,7 +10,7 @@ namespace kvbench {
 namespace {
 
 constexpr Index kQuestionsAtOnce = 6;   // accumulators that fit into the registers of AVX2
-constexpr Index kTokensAtOnce = 128;    // value rows that stay in cache for all questions
+constexpr Index kTokensAtOnce = 32;     // value rows that stay in the first cache for all questions
 constexpr Index kEnoughQuestions = 24;  // that one reading of the values serves
 
 // out[q][0..8) += sum over `count` tokens of c[i][q] v[i][0..8), ascending.

@@ -58,6 +58,7 @@ void TokenWeights::take(const Sketch& sketch) {
   if (sketch.changes().now() == taken_ && sketch.numerator_scale == taken_scale_) return;
   ++version_;
   const std::vector<std::int32_t>* changes = sketch.changes().since(taken_);
+  bool all_changed = true;
   if (changes == nullptr || !merged_.empty()) {
     linked_ = false;
     sum_all(sketch);
@@ -66,14 +67,20 @@ void TokenWeights::take(const Sketch& sketch) {
     sum_all(sketch);
   } else {
     sum_changed(sketch, *changes, taken_.length);
+    all_changed = !linked_ || sketch.numerator_scale != taken_scale_;
   }
   groups_.settle();
   value_groups_.settle();
-  for (const std::int32_t g : value_groups_.list()) {
-    const auto first = static_cast<std::size_t>(g) * Lanes::kCount;
-    for (std::size_t j = first; j < first + Lanes::kCount; ++j) {
-      num_[j] = std::fma(scaled_[j] + scaled_low_[j], sketch.numerator_scale, plain_[j]);
+  const auto scale = [&](std::size_t j) {
+    num_[j] = std::fma(scaled_[j] + scaled_low_[j], sketch.numerator_scale, plain_[j]);
+  };
+  if (all_changed) {
+    for (const std::int32_t g : value_groups_.list()) {
+      const auto first = static_cast<std::size_t>(g) * Lanes::kCount;
+      for (std::size_t j = first; j < first + Lanes::kCount; ++j) scale(j);
     }
+  } else {
+    for (const std::int32_t token : dirty_) scale(static_cast<std::size_t>(token));
   }
   taken_ = sketch.changes().now();
   taken_scale_ = sketch.numerator_scale;
