@@ -104,21 +104,17 @@ std::string held_rows_that_differ(const Kernels& kernels, const Stream& stream,
   if (!held) return "";
   const Random random(0, 0, "self-test/held");
   AnswerBatch batch;
-  for (std::size_t r = 0; r < rows.size(); r += 10) {  // a list for all query heads of a row
-    AnswerBatch::List list;
-    list.first_weight = static_cast<Index>(batch.weights.size());
+  for (std::size_t r = 0; r < rows.size(); r += 10) {  // the same weights for all query heads
+    const auto first = static_cast<Index>(batch.weights.size());
     for (Index j = stream.shape.first_visible(rows[r]); j <= rows[r]; ++j) {
       const double w =
           random.uniform53(static_cast<std::uint32_t>(j), static_cast<std::uint32_t>(r));
       if (w > 0.1 * static_cast<double>(r % 90)) continue;
       batch.weights.push_back({w - 0.5, w, w * std::log(w), static_cast<std::int32_t>(j), w > 0.2});
     }
-    list.weights = static_cast<Index>(batch.weights.size()) - list.first_weight;
-    list.first_question = static_cast<Index>(batch.places.size());
-    list.questions = kGroup;
-    batch.lists.push_back(list);
+    const Index count = static_cast<Index>(batch.weights.size()) - first;
     for (Index g = 0; g < kGroup; ++g) {
-      batch.places.push_back(static_cast<Index>(r) * kGroup + g);
+      batch.questions.push_back({static_cast<Index>(r) * kGroup + g, first, count - count / 3 * g});
     }
   }
   std::vector<double> numerators;
@@ -185,34 +181,32 @@ std::string first_difference(const Kernels& kernels, const Stream& stream) {
 void answer_by_logits(const Stream& stream, const LogitBlock& block, const AnswerBatch& batch,
                       std::vector<double>& numerators, std::vector<AnswerMasses>& masses) {
   const Index dv = stream.shape.dv;
-  numerators.assign(batch.places.size() * static_cast<std::size_t>(dv), 0.0);
-  masses.assign(batch.places.size(), {});
-  for (const AnswerBatch::List& list : batch.lists) {
-    for (Index q = list.first_question; q < list.first_question + list.questions; ++q) {
-      const double* e =
-          block.exps.data() + batch.places[static_cast<std::size_t>(q)] * block.tokens;
-      double* numerator = numerators.data() + q * dv;
-      double lanes[4][Lanes::kCount] = {};
-      AnswerMasses& mass = masses[static_cast<std::size_t>(q)];
-      for (Index i = list.first_weight; i < list.first_weight + list.weights; ++i) {
-        const TokenWeight& w = batch.weights[static_cast<std::size_t>(i)];
-        const double x = e[w.token];
-        const int lane = w.token % Lanes::kCount;
-        lanes[0][lane] = std::fma(w.num, x, lanes[0][lane]);
-        lanes[1][lane] = std::fma(w.den, x, lanes[1][lane]);
-        lanes[2][lane] = std::fma(w.log, x, lanes[2][lane]);
-        lanes[3][lane] = std::fma(static_cast<double>(w.held), x, lanes[3][lane]);
-        mass.largest_den = std::max(mass.largest_den, w.den * x);
-        const double c = w.num * x;
-        for (Index k = 0; k < dv; ++k) {
-          numerator[k] = std::fma(c, stream.values(w.token, k), numerator[k]);
-        }
+  numerators.assign(batch.questions.size() * static_cast<std::size_t>(dv), 0.0);
+  masses.assign(batch.questions.size(), {});
+  double* numerator = numerators.data();
+  for (std::size_t q = 0; q < batch.questions.size(); ++q, numerator += dv) {
+    const AnswerBatch::Question& question = batch.questions[q];
+    const double* e = block.exps.data() + question.place * block.tokens;
+    double lanes[4][Lanes::kCount] = {};
+    AnswerMasses& mass = masses[q];
+    for (Index i = 0; i < question.weights; ++i) {
+      const TokenWeight& w = batch.weights[static_cast<std::size_t>(question.first_weight + i)];
+      const double x = e[w.token];
+      const int lane = w.token % Lanes::kCount;
+      lanes[0][lane] = std::fma(w.num, x, lanes[0][lane]);
+      lanes[1][lane] = std::fma(w.den, x, lanes[1][lane]);
+      lanes[2][lane] = std::fma(w.log, x, lanes[2][lane]);
+      lanes[3][lane] = std::fma(static_cast<double>(w.held), x, lanes[3][lane]);
+      mass.largest_den = std::max(mass.largest_den, w.den * x);
+      const double c = w.num * x;
+      for (Index k = 0; k < dv; ++k) {
+        numerator[k] = std::fma(c, stream.values(w.token, k), numerator[k]);
       }
-      mass.num = Lanes::load(lanes[0]).sum();
-      mass.den = Lanes::load(lanes[1]).sum();
-      mass.log = Lanes::load(lanes[2]).sum();
-      mass.held = Lanes::load(lanes[3]).sum();
     }
+    mass.num = Lanes::load(lanes[0]).sum();
+    mass.den = Lanes::load(lanes[1]).sum();
+    mass.log = Lanes::load(lanes[2]).sum();
+    mass.held = Lanes::load(lanes[3]).sum();
   }
 }
 

@@ -1,6 +1,5 @@
 // Kernels::hold_rows on a device: exponentials of some rows, kept there, and answers from them. The
-// weights of tokens go to the device, once for all query heads and rows that share them; sums come
-// back.
+// weights of tokens go to the device, what questions share only once; sums come back.
 #pragma once
 
 #include <algorithm>
@@ -15,16 +14,19 @@
 
 namespace kvbench::cuda {
 
-// weights[first, first + count) at place `place`.
-struct AnswerQuestion {
-  Index place = 0;
+// Questions [first, first + count) of a launch, which begin at the same weight.
+struct AnswerGroup {
+  static constexpr int kMost = 8;
+
   Index first = 0;
   Index count = 0;
 };
 
-// A block per question and 128 dimensions, and one more (y = 0) for its masses.
+// A block per group and 128 dimensions, which reads a value once for all of its questions; and one
+// more (y = 0) for their masses.
 struct AnswerFromRows {
   static constexpr int kThreads = 128;
+  static constexpr int kMost = AnswerGroup::kMost;
   static constexpr int kEntries = 256;  // in shared memory at a time
   static constexpr int kLanes = 8;      // as Lanes sums
 
@@ -33,104 +35,150 @@ struct AnswerFromRows {
   Index columns = 0;
   const double* values = nullptr;  // [n, dv]
   Index dv = 0;
-  const AnswerQuestion* questions = nullptr;
+  const AnswerGroup* groups = nullptr;
+  const AnswerBatch::Question* questions = nullptr;
   const TokenWeight* weights = nullptr;
   double* numerators = nullptr;    // [questions, dv]
   AnswerMasses* masses = nullptr;  // [questions]
 
   struct Shared {
-    double e[kEntries];
-    double c[kEntries];
-    std::int32_t tokens[kEntries];
+    double of[kMost][kEntries];  // exponentials, or what they weigh in the numerator
     TokenWeight weights[kEntries];
-    double sums[4][kLanes];
-    double largest[kThreads];
+    double sums[kMost][4][kLanes];
+    double largest[kMost][kLanes];
   };
 
   template <class Block>
   KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
-    const AnswerQuestion question = questions[block.x];
     if (block.y == 0) {
-      add_masses(block, shared, question);
+      add_masses(block, shared, groups[block.x]);
     } else {
-      add_values(block, shared, question, (block.y - 1) * kThreads);
+      add_values(block, shared, groups[block.x], (block.y - 1) * kThreads);
     }
   }
 
  private:
-  KVBENCH_DEVICE double exponential(const AnswerQuestion& question, Index token) const {
+  KVBENCH_DEVICE double exponential(const AnswerBatch::Question& question, Index token) const {
     const Index column = token - first_token;
     return column >= 0 && column < columns ? exps[question.place * columns + column] : 0.0;
   }
 
-  template <class Block>
-  KVBENCH_DEVICE void add_values(Block& block, Shared& shared, const AnswerQuestion& question,
-                                 Index column) const {
-    typename Block::template Own<double> sum(block);
-    block.threads([&](int t) { sum[t] = 0.0; });
-    for (Index start = 0; start < question.count; start += kEntries) {
-      const Index count = smaller(kEntries, question.count - start);
+  KVBENCH_DEVICE Index longest(const AnswerGroup& group) const {
+    Index most = 0;
+    for (Index q = 0; q < group.count; ++q) most = larger(most, questions[group.first + q].weights);
+    return most;
+  }
+
+  // Calls add(count) for every kEntries weights of the group: `shared` holds them, and make(weight,
+  // e) for each question, 0 where a question does not have so many.
+  template <class Block, class Make, class Add>
+  KVBENCH_DEVICE void each_part(Block& block, Shared& shared, const AnswerGroup& group,
+                                const Make& make, const Add& add) const {
+    const Index end = longest(group);
+    const Index first_weight = questions[group.first].first_weight;
+    for (Index start = 0; start < end; start += kEntries) {
+      const Index count = smaller(kEntries, end - start);
       block.each(count, [&](Index i) {
-        const TokenWeight& weight = weights[question.first + start + i];
-        shared.tokens[i] = weight.token;
-        shared.c[i] = weight.num * exponential(question, weight.token);
-      });
-      block.threads([&](int t) {
-        if (column + t >= dv) return;
-        const double* v = values + column + t;
-        for (Index i = 0; i < count; ++i) {
-          if (shared.c[i] == 0.0) continue;
-          sum[t] = scalar::fused(shared.c[i], v[shared.tokens[i] * dv], sum[t]);
+        const TokenWeight weight = weights[first_weight + start + i];
+        shared.weights[i] = weight;
+        for (int q = 0; q < kMost; ++q) {
+          shared.of[q][i] = 0.0;
+          if (q >= group.count) continue;
+          const AnswerBatch::Question& question = questions[group.first + q];
+          if (start + i >= question.weights) continue;
+          shared.of[q][i] = make(weight, exponential(question, weight.token));
         }
       });
+      add(count);
     }
+  }
+
+  template <class Block>
+  KVBENCH_DEVICE void add_values(Block& block, Shared& shared, const AnswerGroup& group,
+                                 Index column) const {
+    struct Sums {
+      double of[kMost];
+    };
+    typename Block::template Own<Sums> sums(block);
     block.threads([&](int t) {
-      if (column + t < dv) numerators[block.x * dv + column + t] = sum[t];
+      KVBENCH_UNROLL
+      for (int q = 0; q < kMost; ++q) sums[t].of[q] = 0.0;
+    });
+    each_part(
+        block, shared, group, [](const TokenWeight& weight, double e) { return weight.num * e; },
+        [&](Index count) {
+          block.threads([&](int t) {
+            if (column + t >= dv) return;
+            const double* v = values + column + t;
+            for (Index i = 0; i < count; ++i) {
+              const double value = v[shared.weights[i].token * dv];
+              KVBENCH_UNROLL
+              for (int q = 0; q < kMost; ++q) {
+                sums[t].of[q] = scalar::fused(shared.of[q][i], value, sums[t].of[q]);
+              }
+            }
+          });
+        });
+    block.threads([&](int t) {
+      if (column + t >= dv) return;
+      KVBENCH_UNROLL
+      for (int q = 0; q < kMost; ++q) {
+        if (q < group.count) numerators[(group.first + q) * dv + column + t] = sums[t].of[q];
+      }
     });
   }
 
-  // Thread 8 s + l adds tokens l, l + 8, .. to sum s.
+  // Thread 32 q + 8 s + l adds tokens l, l + 8, .. to sum s of questions q and q + 4.
   template <class Block>
-  KVBENCH_DEVICE void add_masses(Block& block, Shared& shared,
-                                 const AnswerQuestion& question) const {
-    typename Block::template Own<double> sum(block);
-    typename Block::template Own<double> largest(block);
-    block.threads([&](int t) { sum[t] = largest[t] = 0.0; });
-    for (Index start = 0; start < question.count; start += kEntries) {
-      const Index count = smaller(kEntries, question.count - start);
-      block.each(count, [&](Index i) {
-        shared.weights[i] = weights[question.first + start + i];
-        shared.e[i] = exponential(question, shared.weights[i].token);
-      });
-      block.threads([&](int t) {
-        for (Index i = t; i < count; i += kThreads) {
-          const double x = shared.weights[i].den * shared.e[i];
-          largest[t] = x > largest[t] ? x : largest[t];
-        }
-        if (t >= 4 * kLanes) return;
-        for (Index i = 0; i < count; ++i) {
-          const TokenWeight& weight = shared.weights[i];
-          if (weight.token % kLanes != t % kLanes) continue;
-          const double w = t < kLanes       ? weight.num
-                           : t < 2 * kLanes ? weight.den
-                           : t < 3 * kLanes ? weight.log
+  KVBENCH_DEVICE void add_masses(Block& block, Shared& shared, const AnswerGroup& group) const {
+    constexpr int kApart = kThreads / (4 * kLanes);
+    static_assert(kMost == 2 * kApart);
+    struct Sums {
+      double of[2];
+      double largest[2];
+    };
+    typename Block::template Own<Sums> sums(block);
+    block.threads([&](int t) { sums[t] = {{0.0, 0.0}, {0.0, 0.0}}; });
+    each_part(
+        block, shared, group, [](const TokenWeight&, double e) { return e; },
+        [&](Index count) {
+          block.threads([&](int t) {
+            const int question = t / (4 * kLanes);
+            const int which = t / kLanes % 4;
+            for (Index i = 0; i < count; ++i) {
+              const TokenWeight& weight = shared.weights[i];
+              if (weight.token % kLanes != t % kLanes) continue;
+              const double w = which == 0   ? weight.num
+                               : which == 1 ? weight.den
+                               : which == 2 ? weight.log
                                             : static_cast<double>(weight.held);
-          sum[t] = scalar::fused(w, shared.e[i], sum[t]);
-        }
-      });
-    }
+              KVBENCH_UNROLL
+              for (int half = 0; half < 2; ++half) {
+                const double e = shared.of[question + half * kApart][i];
+                sums[t].of[half] = scalar::fused(w, e, sums[t].of[half]);
+                sums[t].largest[half] =
+                    w * e > sums[t].largest[half] ? w * e : sums[t].largest[half];
+              }
+            }
+          });
+        });
     block.threads([&](int t) {
-      shared.largest[t] = largest[t];
-      if (t < 4 * kLanes) shared.sums[t / kLanes][t % kLanes] = sum[t];
+      const int which = t / kLanes % 4;
+      KVBENCH_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const int question = t / (4 * kLanes) + half * kApart;
+        shared.sums[question][which][t % kLanes] = sums[t].of[half];
+        if (which == 1) shared.largest[question][t % kLanes] = sums[t].largest[half];
+      }
     });
-    gather_largest(block, shared.largest);
-    block.threads([&](int t) {
-      if (t != 0) return;
+    block.each(group.count, [&](Index q) {
       const auto total = [&](int s) {
-        const double* x = shared.sums[s];
+        const double* x = shared.sums[q][s];
         return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
       };
-      masses[block.x] = {total(0), total(1), total(2), total(3), shared.largest[0]};
+      double largest = 0.0;
+      for (const double x : shared.largest[q]) largest = x > largest ? x : largest;
+      masses[group.first + q] = {total(0), total(1), total(2), total(3), largest};
     });
   }
 };
@@ -149,71 +197,67 @@ class DeviceRows final : public HeldRows {
 
   void answer(const AnswerBatch& batch, std::vector<double>& numerators,
               std::vector<AnswerMasses>& masses) const override {
-    numerators.resize(batch.places.size() * static_cast<std::size_t>(values_.cols));
-    masses.resize(batch.places.size());
-    if (batch.places.empty()) return;
+    numerators.resize(batch.questions.size() * static_cast<std::size_t>(values_.cols));
+    masses.resize(batch.questions.size());
+    if (batch.questions.empty()) return;
     auto machine = make_();
     compute(machine, batch, numerators.data(), masses.data());
   }
 
  private:
-  // Lists that are answered in one launch, and what they need.
+  // Neighbours that begin at the same weight, of questions [0, count).
+  static void group(const AnswerBatch::Question* questions, Index count,
+                    std::vector<AnswerGroup>& groups) {
+    groups.clear();
+    for (Index q = 0; q < count; ++q) {
+      const bool joins = !groups.empty() && groups.back().count < AnswerGroup::kMost &&
+                         questions[groups.back().first].first_weight == questions[q].first_weight;
+      if (!joins) groups.push_back({q, 0});
+      ++groups.back().count;
+    }
+  }
+
   template <class Machine>
   void compute(Machine& machine, const AnswerBatch& batch, double* numerators,
                AnswerMasses* masses) const {
-    Index most_weights = 0;
-    Index most_questions = 0;
-    for (const AnswerBatch::List& list : batch.lists) {
-      most_weights = larger(most_weights, list.weights);
-      most_questions = larger(most_questions, list.questions);
-    }
     const Index dv = values_.cols;
-    constexpr auto kQuestionBytes =
-        static_cast<Index>(sizeof(AnswerQuestion) + sizeof(AnswerMasses));
+    const auto count = static_cast<Index>(batch.questions.size());
+    const auto weight_count = static_cast<Index>(batch.weights.size());
     DeviceMatrix values(machine, values_);
-    const auto lists = static_cast<Index>(batch.lists.size());
-    const auto room =
-        machine.reserve({.what = "answers",
-                         .fixed_bytes = values.bytes(),
-                         .row_bytes = most_weights * static_cast<Index>(sizeof(TokenWeight)) +
-                                      most_questions * (bytes_of_doubles(dv) + kQuestionBytes),
-                         .rows = lists});
-    const Index questions_at_once = room.rows() * most_questions;
+    const auto room = machine.reserve(
+        {.what = "answers",
+         .fixed_bytes = values.bytes() + weight_count * static_cast<Index>(sizeof(TokenWeight)),
+         .row_bytes =
+             bytes_of_doubles(dv) + static_cast<Index>(sizeof(AnswerBatch::Question) +
+                                                       sizeof(AnswerGroup) + sizeof(AnswerMasses)),
+         .rows = count});
     AnswerFromRows body;
     body.exps = room_.exps;
     body.first_token = room_.first_token;
     body.columns = room_.columns;
     body.values = values.bring();
     body.dv = dv;
-    auto asked = machine.template allocate<AnswerQuestion>(questions_at_once);
-    auto weights = machine.template allocate<TokenWeight>(room.rows() * most_weights);
-    auto sums = machine.template allocate<double>(questions_at_once * dv);
-    auto all_masses = machine.template allocate<AnswerMasses>(questions_at_once);
-    body.questions = asked.data();
+    auto weights = machine.template allocate<TokenWeight>(weight_count);
+    auto questions = machine.template allocate<AnswerBatch::Question>(room.rows());
+    auto groups = machine.template allocate<AnswerGroup>(room.rows());
+    auto sums = machine.template allocate<double>(room.rows() * dv);
+    auto all_masses = machine.template allocate<AnswerMasses>(room.rows());
     body.weights = weights.data();
+    body.questions = questions.data();
+    body.groups = groups.data();
     body.numerators = sums.data();
     body.masses = all_masses.data();
-    std::vector<AnswerQuestion> questions;
-    for (Index first = 0; first < lists; first += room.rows()) {
-      const auto begin = batch.lists.begin() + first;
-      const auto end = begin + smaller(room.rows(), lists - first);
-      const Index first_weight = begin->first_weight;
-      const Index first_question = begin->first_question;
-      questions.clear();
-      for (auto list = begin; list != end; ++list) {
-        for (Index q = list->first_question; q < list->first_question + list->questions; ++q) {
-          questions.push_back({batch.places[static_cast<std::size_t>(q)],
-                               list->first_weight - first_weight, list->weights});
-        }
-      }
-      const AnswerBatch::List& last = *(end - 1);
-      const auto count = static_cast<Index>(questions.size());
-      machine.upload(asked.data(), questions.data(), count);
-      machine.upload(weights.data(), batch.weights.data() + first_weight,
-                     last.first_weight + last.weights - first_weight);
-      machine.launch(body, {.x = count, .y = 1 + blocks_of(AnswerFromRows::kThreads, dv)});
-      machine.download(numerators + first_question * dv, sums.data(), count * dv);
-      machine.download(masses + first_question, all_masses.data(), count);
+    machine.upload(weights.data(), batch.weights.data(), weight_count);
+    std::vector<AnswerGroup> neighbours;
+    for (Index first = 0; first < count; first += room.rows()) {
+      const Index some = smaller(room.rows(), count - first);
+      group(batch.questions.data() + first, some, neighbours);
+      const auto blocks = static_cast<Index>(neighbours.size());
+      machine.upload(questions.data(), batch.questions.data() + first, some);
+      machine.upload(groups.data(), neighbours.data(), blocks);
+      machine.launch(body, {.x = blocks, .y = 1 + blocks_of(AnswerFromRows::kThreads, dv)});
+      machine.download(numerators + first * dv, sums.data(), some * dv);
+      machine.download(masses + first, all_masses.data(), some);
     }
   }
 

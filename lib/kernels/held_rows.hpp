@@ -16,6 +16,8 @@ struct TokenWeight {
   double log = 0.0;         // den ln(den)
   std::int32_t token = -1;  // one that the row sees
   std::int32_t held = 0;    // 1 where its value is held, else 0
+
+  bool operator==(const TokenWeight&) const = default;
 };
 
 // Sums over an answer's tokens, e = exp(x - m) with the largest logit m that the row sees.
@@ -29,23 +31,21 @@ struct AnswerMasses {
   bool operator==(const AnswerMasses&) const = default;
 };
 
-// Questions by lists of weights: those of one list lie in a row.
+// Questions in order, each by a part of the weights. Those that follow one another and begin at the
+// same weight are cheapest: they share what they have in common.
 struct AnswerBatch {
-  struct List {
-    Index first_weight = 0;  // weights [first_weight, first_weight + weights), ascending by token
+  struct Question {
+    Index place = 0;         // r * G + g of row rows[r] and query head g
+    Index first_weight = 0;  // by weights [first_weight, first_weight + weights)
     Index weights = 0;
-    Index first_question = 0;  // questions [first_question, first_question + questions)
-    Index questions = 0;
   };
 
-  std::vector<TokenWeight> weights;
-  std::vector<List> lists;
-  std::vector<Index> places;  // per question: r * G + g of row rows[r] and query head g
+  std::vector<TokenWeight> weights;  // ascending by token within a question
+  std::vector<Question> questions;
 
   void clear() {
     weights.clear();
-    lists.clear();
-    places.clear();
+    questions.clear();
   }
 };
 

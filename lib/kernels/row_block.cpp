@@ -11,13 +11,14 @@ RowBlock::RowBlock(const Stream& stream, const Kernels& kernels, std::vector<Ind
       rows_(std::move(rows)),
       held_(kernels.hold_rows(stream, rows_)),
       room_(room) {
-  if (!held_) logits();  // by all threads, before any of them waits for it
+  if (!held_) logits();  // by all threads, which would otherwise wait for the one that asked first
 }
 
-// A table that holds rows computes without this program's other threads: one that waited for them
-// could be given another cell meanwhile, which wants the same logits.
+// Where it throws, the next cell that asks tries again.
 const LogitBlock& RowBlock::logits() const {
-  std::call_once(on_host_, [&] { kernels_.logits(stream_, rows_, room_); });
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!on_host_) kernels_.logits(stream_, rows_, room_);
+  on_host_ = true;
   return room_;
 }
 

@@ -30,7 +30,8 @@ class RowBlock {
   const std::vector<Index> rows_;
   const std::shared_ptr<const HeldRows> held_;
   LogitBlock& room_;
-  mutable std::once_flag on_host_;
+  mutable std::mutex mutex_;
+  mutable bool on_host_ = false;
 };
 
 }  // namespace kvbench

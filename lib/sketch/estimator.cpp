@@ -57,9 +57,9 @@ void Estimator::take(const Sketch& sketch) {
   sketch_ = &sketch;
   weights_.take(sketch);
   if (!sketch.cache_positions) return;
-  held_.clear();
+  cached_.clear();
   for (const SketchRow& row : sketch.rows()) {
-    if (row.token >= 0) held_.push_back(row.token);
+    if (row.token >= 0) cached_.push_back(row.token);
   }
 }
 
@@ -104,10 +104,10 @@ Estimator::Exponentials Estimator::exponentials(const QueryRow& query) {
     return weights_.num()[j] != 0.0 || weights_.den()[j] != 0.0;
   };
   if (sketch_->cache_positions) {
-    cache_position_logits(stream_, query.row, query.head, held_, turned_);
+    cache_position_logits(stream_, query.row, query.head, cached_, turned_);
     turned_of_.resize(static_cast<std::size_t>(stream_.shape.tokens));
-    for (std::size_t p = 0; p < held_.size(); ++p) {
-      turned_of_[static_cast<std::size_t>(held_[p])] = turned_[p];
+    for (std::size_t p = 0; p < cached_.size(); ++p) {
+      turned_of_[static_cast<std::size_t>(cached_[p])] = turned_[p];
     }
     return own_exponentials(turned_of_.data(), kNothing, weighs);
   }
@@ -135,7 +135,7 @@ std::optional<double> Estimator::divergence(const QueryRow& query, Exponentials 
   }
   double turn = 0.0;  // sum p^ (x' - x): what attending at other positions adds
   if (sketch_->cache_positions) {
-    for (const std::int32_t token : held_) {
+    for (const std::int32_t token : cached_) {
       const auto j = static_cast<std::size_t>(token);
       turn += weights_.den()[j] * e.e[j] / sum.den * (turned_of_[j] - query.x[j]);
     }
@@ -171,18 +171,23 @@ void Estimator::ask(const QueryRow& query) {
   }
 }
 
+// Puts the weights as they are now into the batch. A method that compressed once gains a token at
+// every row: its weights begin with the last row's, and only what is new is added.
+void Estimator::list_weights() {
+  version_ = weights_.version();
+  weights_.list(list_);
+  const auto last = batch_.weights.end() - listed_.weights;
+  const auto added = std::mismatch(last, batch_.weights.end(), list_.begin(), list_.end());
+  const bool goes_on = added.first == batch_.weights.end();
+  if (!goes_on) listed_.first_weight = static_cast<Index>(batch_.weights.size());
+  listed_.weights = static_cast<Index>(list_.size());
+  batch_.weights.insert(batch_.weights.end(), goes_on ? added.second : list_.begin(), list_.end());
+}
+
 void Estimator::ask_held_rows(const QueryRow& query) {
-  if (listed_ != weights_.version()) {
-    listed_ = weights_.version();
-    AnswerBatch::List list;
-    list.first_weight = static_cast<Index>(batch_.weights.size());
-    weights_.append_to(batch_.weights);
-    list.weights = static_cast<Index>(batch_.weights.size()) - list.first_weight;
-    list.first_question = static_cast<Index>(batch_.places.size());
-    batch_.lists.push_back(list);
-  }
-  ++batch_.lists.back().questions;
-  batch_.places.push_back(query.place);
+  if (version_ != weights_.version()) list_weights();
+  batch_.questions.push_back(listed_);
+  batch_.questions.back().place = query.place;
   Question& question = questions_.emplace_back();
   question.query = query;
   question.query.max_logit = block_->held()->max_logit()[static_cast<std::size_t>(query.place)];
@@ -232,15 +237,15 @@ void Estimator::ask_here(const QueryRow& asked) {
 }
 
 bool Estimator::full() const {
-  return values_->full() || static_cast<Index>(batch_.places.size()) >= kEnoughHeldQuestions ||
+  return values_->full() || static_cast<Index>(batch_.questions.size()) >= kEnoughHeldQuestions ||
          batch_.weights.size() >= kEnoughHeldWeights;
 }
 
-void Estimator::answer_alone(const Question& question, const AnswerBatch::List& list,
+void Estimator::answer_alone(const Question& question, const AnswerBatch::Question& asked,
                              const std::function<void(const Estimate&)>& visit) {
   Sketch sketch;
-  for (Index i = 0; i < list.weights; ++i) {
-    const TokenWeight& weight = batch_.weights[static_cast<std::size_t>(list.first_weight + i)];
+  for (Index i = 0; i < asked.weights; ++i) {
+    const TokenWeight& weight = batch_.weights[static_cast<std::size_t>(asked.first_weight + i)];
     SketchRow row;
     row.token = weight.token;
     row.w_num = weight.num;
@@ -250,37 +255,34 @@ void Estimator::answer_alone(const Question& question, const AnswerBatch::List& 
   }
   sketch.exact_numerator = question.exact_numerator;
   sketch.exact_denominator = question.exact_denominator;
-  Estimator alone(stream_, cpu_kernels(), block_);
-  alone.take(sketch);
-  alone.ask_here(question.query);
-  alone.answer(visit);
+  if (!alone_) alone_ = std::make_unique<Estimator>(stream_, cpu_kernels(), block_);
+  alone_->take(sketch);
+  alone_->ask_here(question.query);
+  alone_->answer(visit);
 }
 
 void Estimator::answer(const std::function<void(const Estimate&)>& visit) {
   const auto dv = static_cast<std::size_t>(stream_.shape.dv);
   values_->sums(numerators_);
-  if (!batch_.places.empty()) block_->held()->answer(batch_, held_numerators_, masses_);
-  const double* here = numerators_.data();
-  const double* held = held_numerators_.data();
-  const AnswerMasses* masses = masses_.data();
-  auto list = batch_.lists.begin();
+  if (!batch_.questions.empty()) block_->held()->answer(batch_, held_numerators_, masses_);
+  std::size_t here = 0;  // questions visited so far, of both kinds
+  std::size_t by_held_rows = 0;
   for (Question& question : questions_) {
     Estimate& out = question.estimate;
-    const double* sums = here;
+    const double* sums = nullptr;
     if (question.by_held_rows) {
-      sums = held;
-      held += dv;
-      while (masses - masses_.data() >= list->first_question + list->questions) ++list;
-      const AnswerMasses& mass = *masses++;
+      const AnswerBatch::Question& asked = batch_.questions[by_held_rows];
+      const AnswerMasses& mass = masses_[by_held_rows];
+      sums = held_numerators_.data() + by_held_rows++ * dv;
       if (mass.largest_den < kSafeDenominator) {
-        answer_alone(question, *list, visit);
+        answer_alone(question, asked, visit);
         continue;
       }
       settle(question, question.query.max_logit, {mass.den, mass.num, mass.log, mass.held});
       out.kl_divergence =
           kl_divergence(question.query, question.query.max_logit, mass.den, mass.log, 0.0);
     } else {
-      here += dv;
+      sums = numerators_.data() + here++ * dv;
     }
     out.numerator.resize(dv, 0.0);
     out.answer.assign(dv, 0.0);
@@ -297,7 +299,8 @@ void Estimator::answer(const std::function<void(const Estimate&)>& visit) {
   }
   questions_.clear();
   batch_.clear();
-  listed_ = 0;
+  listed_ = {};
+  version_ = 0;
 }
 
 }  // namespace kvbench

@@ -103,28 +103,32 @@ class Estimator {
 
   void ask_here(const QueryRow& query);
   void ask_held_rows(const QueryRow& query);
-  // Fills in all but the two sums' vectors, from sums under `shift`.
+  void list_weights();
+  // Fills in all but the vectors and the KL divergence, from sums under `shift`.
   static void settle(Question& question, double shift, const Sums& sum);
   // Where the held rows' shift takes the digits from the sums: the answer by logits on the host.
-  void answer_alone(const Question& question, const AnswerBatch::List& list,
+  void answer_alone(const Question& question, const AnswerBatch::Question& asked,
                     const std::function<void(const Estimate&)>& visit);
 
   const Stream& stream_;
   const RowBlock* const block_;
   const Sketch* sketch_ = nullptr;
   TokenWeights weights_;
-  std::vector<std::int32_t> held_;  // the sketch's tokens in order, only with cache positions
-  std::vector<double> turned_;      // their logits at these positions
-  std::vector<double> turned_of_;   // the same by token
-  std::vector<double> own_;         // by token: exponentials under a shift of their own
+  std::vector<std::int32_t> cached_;  // the sketch's tokens in order, only with cache positions
+  std::vector<double> turned_;        // their logits at these positions
+  std::vector<double> turned_of_;     // the same by token
+  std::vector<double> own_;           // by token: exponentials under a shift of their own
 
   std::vector<Question> questions_;
   std::unique_ptr<WeightedValues> values_;  // of questions answered here
   std::vector<double> numerators_;
-  AnswerBatch batch_;         // those answered by held rows
-  std::uint64_t listed_ = 0;  // the version of the weights that are its last list, 0: none
+  AnswerBatch batch_;              // those answered by held rows
+  AnswerBatch::Question listed_;   // by the last of its weights
+  std::uint64_t version_ = 0;      // theirs, 0: none
+  std::vector<TokenWeight> list_;  // scratch
   std::vector<double> held_numerators_;
   std::vector<AnswerMasses> masses_;
+  std::unique_ptr<Estimator> alone_;  // made when it is first needed
 };
 
 }  // namespace kvbench

@@ -86,13 +86,14 @@ void TokenWeights::take(const Sketch& sketch) {
   taken_scale_ = sketch.numerator_scale;
 }
 
-void TokenWeights::append_to(std::vector<TokenWeight>& list) const {
+void TokenWeights::list(std::vector<TokenWeight>& out) const {
+  out.clear();
   for (const std::int32_t g : groups_.list()) {
     const std::int32_t first = g * Lanes::kCount;
     for (std::int32_t token = first; token < first + Lanes::kCount; ++token) {
       const auto j = static_cast<std::size_t>(token);
       if (den_[j] == 0.0 && num_[j] == 0.0 && held_[j] == 0.0) continue;
-      list.push_back({num_[j], den_[j], log_[j], token, held_[j] != 0.0});
+      out.push_back({num_[j], den_[j], log_[j], token, held_[j] != 0.0});
     }
   }
 }

@@ -19,7 +19,7 @@ class TokenWeights {
   // Takes up a sketch. Where only some rows changed since this sketch was taken up before, only
   // their tokens are summed anew.
   void take(const Sketch& sketch);
-  // Another number whenever any weight may have changed; never 0.
+  // Another number whenever any weight may have changed; 0 before the first sketch.
   std::uint64_t version() const { return version_; }
 
   // Rows whose value is no token's own.
@@ -39,9 +39,8 @@ class TokenWeights {
   const std::vector<Merged>& merged() const { return merged_; }
   // Tokens with a numerator weight, ascending.
   const std::vector<std::int32_t>& weighted() const { return weighted_; }
-  // Appends all tokens that weigh anything or whose value is held, ascending; merged rows count for
-  // their denominator alone.
-  void append_to(std::vector<TokenWeight>& list) const;
+  // All tokens that weigh anything or whose value is held, ascending; without merged rows.
+  void list(std::vector<TokenWeight>& out) const;
 
  private:
   // A set of groups, listed in ascending order once it is settled.

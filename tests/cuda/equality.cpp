@@ -162,34 +162,33 @@ void check_held_rows(const Kernels& kernels) {
       const auto held = kernels.hold_rows(stream, rows);
       REQUIRE(held);
       CHECK(held->max_logit() == block.max_logit);
-      // Lists for one place, for all query heads of a row, for two rows, for none; one is empty.
+      // Weights of one place, of all query heads of a row (some of them by a part), of several
+      // rows that see them all, of none; some are empty.
       AnswerBatch batch;
       const auto group = static_cast<std::size_t>(stream.shape.group);
+      Index first = 0;
       for (std::size_t r = 0; r < rows.size(); ++r) {
-        AnswerBatch::List list;
-        list.first_weight = static_cast<Index>(batch.weights.size());
-        list.first_question = static_cast<Index>(batch.places.size());
-        for (Index j = stream.shape.first_visible(rows[r]); j <= rows[r]; ++j) {
+        if (r % 4 == 0 || stream.shape.window > 0) first = static_cast<Index>(batch.weights.size());
+        const Index known = static_cast<Index>(batch.weights.size()) - first;
+        const Index from =
+            known > 0 ? batch.weights.back().token + 1 : stream.shape.first_visible(rows[r]);
+        for (Index j = from; j <= rows[r]; ++j) {
           const auto draw = [&](std::uint32_t which) {
             return random.uniform53(static_cast<std::uint32_t>(j), which);
           };
-          if (r % 5 == 4 || draw(static_cast<std::uint32_t>(r)) < 0.3) continue;
+          if (r % 9 == 4 || draw(static_cast<std::uint32_t>(r)) < 0.3) continue;
           const double den =
               r % 7 == 3 ? 1e-260 : std::ldexp(draw(1), static_cast<int>(j % 40) - 20);
           const double num = j % 3 == 0 ? 0.0 : den * (draw(2) - 0.4);
           batch.weights.push_back({num, den, den > 0.0 ? den * std::log(den) : 0.0,
                                    static_cast<std::int32_t>(j), j % 4 == 1});
         }
-        list.weights = static_cast<Index>(batch.weights.size()) - list.first_weight;
+        const Index count = static_cast<Index>(batch.weights.size()) - first;
         for (std::size_t g = 0; g < (r % 6 == 0 ? std::size_t{1} : group); ++g) {
           if (r % 6 == 5) continue;
-          batch.places.push_back(static_cast<Index>(r * group + g));
+          batch.questions.push_back(
+              {static_cast<Index>(r * group + g), first, g % 3 == 2 ? count / 2 : count});
         }
-        if (r % 4 == 0 && r + 1 < rows.size() && stream.shape.window == 0) {
-          batch.places.push_back(static_cast<Index>((r + 1) * group));
-        }
-        list.questions = static_cast<Index>(batch.places.size()) - list.first_question;
-        batch.lists.push_back(list);
       }
       std::vector<double> numerators(3, -7.0);
       std::vector<double> expected;

@@ -160,11 +160,11 @@ TEST_CASE("a device that holds few rows at a time gives the same bits") {
       if (!held) throw CellError("no room to hold rows for a single row");
       AnswerBatch batch;
       for (Index r = 0; r < 150; r += 3) {
-        batch.lists.push_back({static_cast<Index>(batch.weights.size()), 2, r / 3 * 2, 2});
+        const auto first = static_cast<Index>(batch.weights.size());
         const auto row = static_cast<std::int32_t>(rows[static_cast<std::size_t>(r)]);
         batch.weights.push_back({0.5, 0.25, 0.125, row - 2, 1});
         batch.weights.push_back({1.5, 1.25, 1.125, row, 0});
-        batch.places.insert(batch.places.end(), {2 * r, 2 * r + 1});
+        batch.questions.insert(batch.questions.end(), {{2 * r, first, 2}, {2 * r + 1, first, 2}});
       }
       std::vector<double> numerators;
       std::vector<AnswerMasses> masses;

@@ -14,7 +14,6 @@
 namespace kvbench::test {
 namespace {
 
-// The CPU's kernels, one of which is off by the least.
 // Weighted sums of the CPU, the last of which is off.
 class OffSums final : public WeightedValues {
  public:
@@ -62,6 +61,7 @@ class OffRows final : public HeldRows {
   const bool numerators_;
 };
 
+// The CPU's kernels, one of which is off by the least.
 class OneOff final : public Kernels {
  public:
   explicit OneOff(std::string which) : which_(std::move(which)) {}
