@@ -17,7 +17,11 @@ constexpr double kTolerance = 1e-10;
 constexpr Index kSmall = 24;  // below this the full solver is as quick
 constexpr Index kMaxSteps = 48;
 constexpr Index kWorthFollowing = 8;
-constexpr int kFollowSteps = 12;
+constexpr int kNewtonSteps = 12;
+constexpr int kRitzSteps = 40;
+constexpr double kNewtonGap = 1e-2;    // relative; below it Newton's step wanders
+constexpr double kLeastGap = 1e-3;     // relative; below it a factorisation proves the bound
+constexpr double kUnderflow = 1e-100;  // of what is squared or factorised, beside `all`
 
 ConstView view_of(ConstMatrix m) {
   return {m.data, m.rows, m.cols, Eigen::OuterStride<>(m.stride)};
@@ -72,6 +76,35 @@ bool proves_upper_bound(const Matrix& gram, double bound) {
   return Eigen::LLT<Matrix>(shifted).info() == Eigen::Success;
 }
 
+using Columns = Eigen::Matrix<double, Eigen::Dynamic, 3>;
+
+// False where next to nothing of `v` is outside the span of `basis` (orthonormal columns).
+bool orthonormalise(Vector& v, const Eigen::Ref<const Matrix>& basis) {
+  const double before = v.norm();
+  for (int twice = 0; twice < 2; ++twice) {
+    for (Index k = 0; k < basis.cols(); ++k) v -= basis.col(k).dot(v) * basis.col(k);
+  }
+  const double left = v.norm();
+  if (!(left > 1e-6 * before)) return false;
+  v /= left;
+  return true;
+}
+
+// Of the first `count` columns of `basis`, column 0 becomes the Ritz vector of the largest Ritz
+// value, column 1 what it took from the others, orthonormal to it; `images` alike.
+void combine(Columns& basis, Columns& images, Index count) {
+  using Small = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, 0, 3, 3>;
+  const Small projected = basis.leftCols(count).transpose() * images.leftCols(count);
+  const Eigen::SelfAdjointEigenSolver<Small> solver(projected);
+  Small mix(count, 2);
+  mix.col(0) = mix.col(1) = solver.eigenvectors().col(count - 1);
+  mix(0, 1) = 0.0;
+  mix.col(1) -= mix.col(0).dot(mix.col(1)) * mix.col(0);
+  mix.col(1).normalize();
+  basis.leftCols<2>() = (basis.leftCols(count) * mix).eval();
+  images.leftCols<2>() = (images.leftCols(count) * mix).eval();
+}
+
 }  // namespace
 
 double top_eigenvalue(ConstMatrix view) {
@@ -96,28 +129,39 @@ FollowedEigenvalue::FollowedEigenvalue(ConstMatrix all, Index count) {
   scale_ = largest;
   values_.assign(solver.eigenvalues().data(), solver.eigenvalues().data() + d);
   vectors_.assign(solver.eigenvectors().data(), solver.eigenvectors().data() + d * d);
+  // What rounding may have taken from the second eigenvalue of `all` is given back.
+  second_ = values_[static_cast<std::size_t>(d - 2)] + 1e-12 * values_.back();
   current_.assign(vectors_.end() - d, vectors_.end());
 }
 
 double FollowedEigenvalue::of(ConstMatrix view) {
   if (scale_ == 0.0) return top_eigenvalue(view);
+  double found = 0.0;
+  if (by_newton(view, found)) return found;
+  if (view.rows > kSmall && by_ritz_values(view, found)) return found;
+  std::copy(vectors_.end() - view.rows, vectors_.end(), current_.begin());
+  return top_eigenvalue(view);
+}
+
+bool FollowedEigenvalue::by_newton(ConstMatrix view, double& found) {
   const Index d = view.rows;
   const ConstView gram = view_of(view);
   const Eigen::Map<const Matrix> vectors(vectors_.data(), d, d);
   const Eigen::Map<const Vector> values(values_.data(), d);
   Eigen::Map<Vector> x(current_.data(), d);
-  // What rounding may have taken from the second eigenvalue of `all`.
-  const double second = values[d - 2] + 1e-12 * values[d - 1];
   Vector residual(d);
   Vector correction(d);
-  for (int step = 0; step < kFollowSteps; ++step) {
+  for (int step = 0; step < kNewtonSteps; ++step) {
     residual.noalias() = gram * x;
     residual /= scale_;
     const double ritz = residual.dot(x);
     residual -= ritz * x;
-    const double gap = ritz - second;
-    if (!(gap > 0.0)) break;
-    if (residual.squaredNorm() <= 0.5 * kTolerance * ritz * gap) return ritz * scale_;
+    const double gap = ritz - second_;
+    if (!(gap > kNewtonGap * ritz)) return false;
+    if (residual.squaredNorm() <= 0.5 * kTolerance * ritz * gap) {
+      found = ritz * scale_;
+      return true;
+    }
     // Newton's step for `all` in place of the matrix: (t - all)^-1 r beside the top eigenvector.
     correction.noalias() = vectors.transpose() * residual;
     correction.head(d - 1).array() /= ritz - values.head(d - 1).array();
@@ -125,8 +169,46 @@ double FollowedEigenvalue::of(ConstMatrix view) {
     x.noalias() += vectors * correction;
     x.normalize();
   }
-  x = vectors.col(d - 1);
-  return top_eigenvalue(view);
+  return false;
+}
+
+bool FollowedEigenvalue::by_ritz_values(ConstMatrix view, double& found) {
+  const Index d = view.rows;
+  const ConstView gram = view_of(view);
+  const Eigen::Map<const Matrix> vectors(vectors_.data(), d, d);
+  const Eigen::Map<const Vector> values(values_.data(), d);
+  const double top = values[d - 1];
+  Eigen::Map<Vector> x(current_.data(), d);
+  Columns basis(d, 3);   // orthonormal: x, what the last step added to it, the next correction
+  Columns images(d, 3);  // gram / scale times these, combined as they are
+  basis.col(0) = x;
+  images.col(0).noalias() = gram * x;
+  images.col(0) /= scale_;
+  Vector residual(d);
+  Vector correction(d);
+  for (int step = 0; step < kRitzSteps; ++step) {
+    const double ritz = images.col(0).dot(basis.col(0));
+    if (!(ritz > kUnderflow)) return false;
+    residual = images.col(0) - ritz * basis.col(0);
+    const double gap = std::max(ritz - second_, kLeastGap * ritz);
+    if (residual.squaredNorm() <= 0.5 * kTolerance * ritz * gap) {
+      x = basis.col(0).normalized();
+      found = ritz * scale_;
+      return ritz - second_ >= gap || proves_upper_bound(gram / scale_, ritz * (1.0 + kTolerance));
+    }
+    // As Newton's step, but from the top of `all`: it stays positive where the matrix is far below.
+    correction.noalias() = vectors.transpose() * residual;
+    correction.array() /= (top - values.array()).max(1e-2 * top);
+    correction[d - 1] = 0.0;
+    residual.noalias() = vectors * correction;
+    const Index known = step == 0 ? 1 : 2;
+    if (!orthonormalise(residual, basis.leftCols(known))) return false;
+    basis.col(known) = residual;
+    images.col(known).noalias() = gram * residual;
+    images.col(known) /= scale_;
+    combine(basis, images, known + 1);
+  }
+  return false;
 }
 
 }  // namespace kvbench

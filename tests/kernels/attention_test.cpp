@@ -215,6 +215,42 @@ TEST_CASE("spectral norms hold at every row of a long stream, also where the top
   }
 }
 
+TEST_CASE("spectral norms hold at every row where the singular values crowd or coincide") {
+  constexpr Index n = 300;
+  for (const Index dv : {Index{2}, Index{3}, Index{40}}) {
+    for (const Index window : {Index{0}, Index{50}}) {
+      // The last sizes grow tenfold by token.
+      for (const auto& [first, growth] :
+           {std::pair{1.0, 1.0}, {1e-120, 1.0}, {1e120, 1.0}, {1e-150, 10.0}}) {
+        for (const bool orthogonal : {false, true}) {
+          CAPTURE(dv);
+          CAPTURE(window);
+          CAPTURE(first);
+          CAPTURE(orthogonal);
+          const auto owned = make_stream({.tokens = n, .d = 4, .dv = dv, .window = window});
+          for (Index j = 0; j < n; ++j) {
+            for (Index k = 0; k < dv; ++k) {
+              double& v = owned->values[static_cast<std::size_t>(j * dv + k)];
+              if (orthogonal) v = j % dv == k ? 1.0 : 0.0;
+              v *= first * std::pow(growth, static_cast<double>(j));
+            }
+          }
+          std::vector<Index> rows(static_cast<std::size_t>(n));
+          std::iota(rows.begin(), rows.end(), Index{0});
+          std::vector<double> spectral;
+          std::vector<double> frobenius;
+          cpu_kernels().value_norms(owned->stream, rows, spectral, frobenius);
+          for (Index i = 0; i < n; i += 7) {
+            const Index lo = owned->stream.shape.first_visible(i);
+            const double op = naive_spectral_norm(owned->stream.values, lo, i + 1);
+            CHECK(std::fabs(spectral[static_cast<std::size_t>(i)] - op) <= 1e-10 * op);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("spectral norms hold where the two largest singular values are close or equal") {
   // Orthogonal rows of lengths 3, 3 (1 - 1e-9), 1 and of lengths 2, 2.
   const double near = 3.0 * (1.0 - 1e-9);
