@@ -203,10 +203,10 @@ void answer_by_logits(const Stream& stream, const LogitBlock& block, const Answe
         numerator[k] = std::fma(c, stream.values(w.token, k), numerator[k]);
       }
     }
-    mass.num = Lanes::load(lanes[0]).sum();
-    mass.den = Lanes::load(lanes[1]).sum();
-    mass.log = Lanes::load(lanes[2]).sum();
-    mass.held = Lanes::load(lanes[3]).sum();
+    mass.sums.num = Lanes::load(lanes[0]).sum();
+    mass.sums.den = Lanes::load(lanes[1]).sum();
+    mass.sums.log = Lanes::load(lanes[2]).sum();
+    mass.sums.held = Lanes::load(lanes[3]).sum();
   }
 }
 

@@ -82,7 +82,7 @@ class WordReader {
     const std::optional<std::string> near = nearest_word(name, known);
     if (near) given_.insert(*near);
     faults_.push_back(fmt::format("{}: no such option of {}{}; `{} --help` has them", name, name_,
-                                  near ? "; did you mean " + *near + "?" : "", name_));
+                                  did_you_mean(near), name_));
     return nullptr;
   }
 

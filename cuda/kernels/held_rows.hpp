@@ -178,7 +178,7 @@ struct AnswerFromRows {
       };
       double largest = 0.0;
       for (const double x : shared.largest[q]) largest = x > largest ? x : largest;
-      masses[group.first + q] = {total(0), total(1), total(2), total(3), largest};
+      masses[group.first + q] = {{total(0), total(1), total(2), total(3)}, largest};
     });
   }
 };

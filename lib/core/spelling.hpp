@@ -61,9 +61,11 @@ inline std::optional<std::string> nearest_word(std::string_view word,
 }
 
 // "; did you mean X?", or nothing.
-inline std::string did_you_mean(std::string_view word, const std::vector<std::string>& known) {
-  const std::optional<std::string> near = nearest_word(word, known);
+inline std::string did_you_mean(const std::optional<std::string>& near) {
   return near ? "; did you mean " + *near + "?" : "";
+}
+inline std::string did_you_mean(std::string_view word, const std::vector<std::string>& known) {
+  return did_you_mean(nearest_word(word, known));
 }
 
 }  // namespace kvbench

@@ -20,12 +20,19 @@ struct TokenWeight {
   bool operator==(const TokenWeight&) const = default;
 };
 
-// Sums over an answer's tokens, e = exp(x - m) with the largest logit m that the row sees.
+// Over an answer's tokens, e = exp(x - shift).
+struct TokenSums {
+  double num = 0.0;   // sum num e
+  double den = 0.0;   // sum den e
+  double log = 0.0;   // sum log e
+  double held = 0.0;  // sum held e
+
+  bool operator==(const TokenSums&) const = default;
+};
+
+// The same where the shift is the largest logit m that the row sees.
 struct AnswerMasses {
-  double num = 0.0;          // sum num e
-  double den = 0.0;          // sum den e
-  double log = 0.0;          // sum log e
-  double held = 0.0;         // sum held e
+  TokenSums sums;
   double largest_den = 0.0;  // max den e
 
   bool operator==(const AnswerMasses&) const = default;

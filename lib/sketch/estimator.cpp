@@ -19,12 +19,12 @@ constexpr double kNothing = -std::numeric_limits<double>::infinity();
 constexpr Index kEnoughHeldQuestions = 4096;
 constexpr std::size_t kEnoughHeldWeights = std::size_t{1} << 20;
 
-// KL(p^ || p) = sum p^ ln(w_den) + sum p^ (x' - x) - ln(tau / Z), where `den` and `log` are sums
-// under `shift` and `turn` is the second one.
-double kl_divergence(const QueryRow& query, double shift, double den, double log, double turn) {
+// KL(p^ || p) = sum p^ ln(w_den) + sum p^ (x' - x) - ln(tau / Z), where `sum` is under `shift`
+// and `turn` is the second term.
+double kl_divergence(const QueryRow& query, double shift, const TokenSums& sum, double turn) {
   const double log_ratio =
-      std::log(den) + shift - query.exact_max - std::log(query.exact_normalizer);
-  return std::max(0.0, log / den - log_ratio + turn);
+      std::log(sum.den) + shift - query.exact_max - std::log(query.exact_normalizer);
+  return std::max(0.0, sum.log / sum.den - log_ratio + turn);
 }
 
 // Calls visit(token) for the tokens of `groups`, ascending.
@@ -63,7 +63,7 @@ void Estimator::take(const Sketch& sketch) {
   }
 }
 
-Estimator::Sums Estimator::sums(const Exponentials& e) const {
+TokenSums Estimator::sums(const Exponentials& e) const {
   Lanes den = Lanes::all(0.0);
   Lanes num = den;
   Lanes log = den;
@@ -76,7 +76,7 @@ Estimator::Sums Estimator::sums(const Exponentials& e) const {
     log = Lanes::fma(Lanes::load(weights_.log() + at), some, log);
     held = Lanes::fma(Lanes::load(weights_.held() + at), some, held);
   }
-  return {den.sum(), num.sum(), log.sum(), held.sum()};
+  return {num.sum(), den.sum(), log.sum(), held.sum()};
 }
 
 Estimator::Exponentials Estimator::of_row(const QueryRow& query) const {
@@ -126,7 +126,7 @@ Estimator::Exponentials Estimator::exponentials(const QueryRow& query) {
   return std::isfinite(own.shift) ? own : shared;
 }
 
-std::optional<double> Estimator::divergence(const QueryRow& query, Exponentials e, Sums sum) {
+std::optional<double> Estimator::divergence(const QueryRow& query, Exponentials e, TokenSums sum) {
   const double* x = sketch_->cache_positions ? turned_of_.data() : query.x;
   if (sum.den < kSafeDenominator) {  // the shift is far above these rows: one of their own
     e = own_exponentials(x, kNothing, [&](std::size_t j) { return weights_.den()[j] != 0.0; });
@@ -140,10 +140,10 @@ std::optional<double> Estimator::divergence(const QueryRow& query, Exponentials 
       turn += weights_.den()[j] * e.e[j] / sum.den * (turned_of_[j] - query.x[j]);
     }
   }
-  return kl_divergence(query, e.shift, sum.den, sum.log, turn);
+  return kl_divergence(query, e.shift, sum, turn);
 }
 
-void Estimator::settle(Question& question, double shift, const Sums& sum) {
+void Estimator::settle(Question& question, double shift, const TokenSums& sum) {
   const QueryRow& query = question.query;
   Estimate& out = question.estimate;
   const double z = query.exact_normalizer;
@@ -205,7 +205,7 @@ void Estimator::ask_here(const QueryRow& asked) {
     query.max_logit = block.max_logit[static_cast<std::size_t>(query.place)];
   }
   const Exponentials e = exponentials(query);
-  Sums sum = sums(e);
+  TokenSums sum = sums(e);
   if (sketch_->exact_numerator) {
     values_->ask({});
   } else {
@@ -278,9 +278,9 @@ void Estimator::answer(const std::function<void(const Estimate&)>& visit) {
         answer_alone(question, asked, visit);
         continue;
       }
-      settle(question, question.query.max_logit, {mass.den, mass.num, mass.log, mass.held});
-      out.kl_divergence =
-          kl_divergence(question.query, question.query.max_logit, mass.den, mass.log, 0.0);
+      const double shift = question.query.max_logit;
+      settle(question, shift, mass.sums);
+      out.kl_divergence = kl_divergence(question.query, shift, mass.sums, 0.0);
     } else {
       sums = numerators_.data() + here++ * dv;
     }

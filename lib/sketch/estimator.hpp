@@ -90,22 +90,16 @@ class Estimator {
   // Under a shift of their own: the largest x of the tokens that `counts` says and of `least`.
   template <class Counts>
   Exponentials own_exponentials(const double* x, double least, const Counts& counts);
-  // Over all tokens of w e^(x - shift), w as TokenWeights has it.
-  struct Sums {
-    double den = 0.0;
-    double num = 0.0;
-    double log = 0.0;
-    double held = 0.0;
-  };
-  Sums sums(const Exponentials& e) const;
+  // By the weights as they are now.
+  TokenSums sums(const Exponentials& e) const;
   // KL(p^ || p); none where no row weighs anything. `sum`: under e's shift.
-  std::optional<double> divergence(const QueryRow& query, Exponentials e, Sums sum);
+  std::optional<double> divergence(const QueryRow& query, Exponentials e, TokenSums sum);
 
   void ask_here(const QueryRow& query);
   void ask_held_rows(const QueryRow& query);
   void list_weights();
   // Fills in all but the vectors and the KL divergence, from sums under `shift`.
-  static void settle(Question& question, double shift, const Sums& sum);
+  static void settle(Question& question, double shift, const TokenSums& sum);
   // Where the held rows' shift takes the digits from the sums: the answer by logits on the host.
   void answer_alone(const Question& question, const AnswerBatch::Question& asked,
                     const std::function<void(const Estimate&)>& visit);

@@ -137,7 +137,7 @@ std::optional<std::vector<Column>> read_params(const json& params,
     }
     const std::optional<std::string> near = nearest_word(name, names);
     if (near) names_given.insert(*near);
-    const std::string remedy = near            ? "; did you mean " + *near + "?"
+    const std::string remedy = near            ? did_you_mean(near)
                                : names.empty() ? "; it has none"
                                                : fmt::format("; it has {}", fmt::join(names, ", "));
     faults.add(child(pointer, name),

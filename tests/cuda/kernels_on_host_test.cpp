@@ -171,7 +171,8 @@ TEST_CASE("a device that holds few rows at a time gives the same bits") {
       held->answer(batch, numerators, masses);
       std::vector<double> numbers = held->max_logit();
       for (const AnswerMasses& mass : masses) {
-        numbers.insert(numbers.end(), {mass.num, mass.den, mass.log, mass.held, mass.largest_den});
+        numbers.insert(numbers.end(), {mass.sums.num, mass.sums.den, mass.sums.log, mass.sums.held,
+                                       mass.largest_den});
       }
       return {numerators, numbers};
     });

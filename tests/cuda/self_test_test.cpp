@@ -40,7 +40,7 @@ class OffRows final : public HeldRows {
   void answer(const AnswerBatch& batch, std::vector<double>& numerators,
               std::vector<AnswerMasses>& masses) const override {
     cuda::answer_by_logits(stream_, block_, batch, numerators, masses);
-    double& off = numerators_ ? numerators.back() : masses.back().log;
+    double& off = numerators_ ? numerators.back() : masses.back().sums.log;
     off = std::nextafter(off, 1e9);
   }
 

@@ -192,6 +192,23 @@ TEST_CASE("value norms are the largest singular value and the Frobenius norm of 
   }
 }
 
+namespace {
+
+// The norms of all rows, every `step`-th of them against the naive one.
+void check_spectral_norms(const Stream& stream, Index step) {
+  std::vector<Index> rows(static_cast<std::size_t>(stream.shape.tokens));
+  std::iota(rows.begin(), rows.end(), Index{0});
+  std::vector<double> spectral;
+  std::vector<double> frobenius;
+  cpu_kernels().value_norms(stream, rows, spectral, frobenius);
+  for (Index i = 0; i < stream.shape.tokens; i += step) {
+    const double op = naive_spectral_norm(stream.values, stream.shape.first_visible(i), i + 1);
+    CHECK(std::fabs(spectral[static_cast<std::size_t>(i)] - op) <= 1e-10 * op);
+  }
+}
+
+}  // namespace
+
 TEST_CASE("spectral norms hold at every row of a long stream, also where the top direction turns") {
   constexpr Index n = 600;
   constexpr Index dv = 30;
@@ -202,16 +219,7 @@ TEST_CASE("spectral norms hold at every row of a long stream, also where the top
     for (Index j = 300; j < n; ++j) {
       owned->values[static_cast<std::size_t>(j * dv + 7)] += 0.02 * static_cast<double>(j - 300);
     }
-    std::vector<Index> rows(static_cast<std::size_t>(n));
-    std::iota(rows.begin(), rows.end(), Index{0});
-    std::vector<double> spectral;
-    std::vector<double> frobenius;
-    cpu_kernels().value_norms(owned->stream, rows, spectral, frobenius);
-    for (Index i = 3; i < n; i += 11) {
-      const Index lo = owned->stream.shape.first_visible(i);
-      const double op = naive_spectral_norm(owned->stream.values, lo, i + 1);
-      CHECK(std::fabs(spectral[static_cast<std::size_t>(i)] - op) <= 1e-10 * op);
-    }
+    check_spectral_norms(owned->stream, 11);
   }
 }
 
@@ -235,16 +243,7 @@ TEST_CASE("spectral norms hold at every row where the singular values crowd or c
               v *= first * std::pow(growth, static_cast<double>(j));
             }
           }
-          std::vector<Index> rows(static_cast<std::size_t>(n));
-          std::iota(rows.begin(), rows.end(), Index{0});
-          std::vector<double> spectral;
-          std::vector<double> frobenius;
-          cpu_kernels().value_norms(owned->stream, rows, spectral, frobenius);
-          for (Index i = 0; i < n; i += 7) {
-            const Index lo = owned->stream.shape.first_visible(i);
-            const double op = naive_spectral_norm(owned->stream.values, lo, i + 1);
-            CHECK(std::fabs(spectral[static_cast<std::size_t>(i)] - op) <= 1e-10 * op);
-          }
+          check_spectral_norms(owned->stream, 7);
         }
       }
     }
