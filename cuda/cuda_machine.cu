@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "core/error.hpp"
 #include "cuda/cuda_machine.cuh"
@@ -31,6 +33,26 @@ Index CudaKernels::Device::usable_bytes(int index) {
                      " cannot be used: " + cudaGetErrorString(error) + "; use --device cpu");
   }
   return static_cast<Index>(free / 10 * 9);
+}
+
+std::unique_ptr<cuda::Lane> CudaKernels::Device::take_lane() {
+  check(cudaSetDevice(index_), "choosing the device");
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!lanes_.empty()) {
+      auto lane = std::move(lanes_.back());
+      lanes_.pop_back();
+      return lane;
+    }
+  }
+  auto lane = std::make_unique<cuda::Lane>();
+  check(lane->open(), "opening a stream");
+  return lane;
+}
+
+void CudaKernels::Device::give_back(std::unique_ptr<cuda::Lane> lane) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  lanes_.push_back(std::move(lane));
 }
 
 std::string CudaKernels::Device::fault() const {
@@ -79,20 +101,74 @@ void* CudaMachine::allocate_bytes(std::size_t bytes) {
   return data;
 }
 
-void CudaMachine::copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-  if (bytes == 0) return;
-  device_.check(cudaMemcpyAsync(to, from, bytes, kind, stream_), "copying");
-  device_.check(cudaStreamSynchronize(stream_), "computing");
+Lane::~Lane() {
+  for (cudaEvent_t event : copied_) {
+    if (event != nullptr) cudaEventDestroy(event);
+  }
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  if (memory_ != nullptr && unpinned_.empty()) cudaFreeHost(memory_);
 }
 
-void CudaMachine::download_rows(double* to, Index stride, const double* from, Index columns,
-                                Index rows) {
-  if (columns == 0 || rows == 0) return;
-  const auto bytes = [](Index count) { return static_cast<std::size_t>(count) * sizeof(double); };
-  device_.check(cudaMemcpy2DAsync(to, bytes(stride), from, bytes(columns), bytes(columns),
-                                  static_cast<std::size_t>(rows), cudaMemcpyDeviceToHost, stream_),
-                "copying");
-  device_.check(cudaStreamSynchronize(stream_), "computing");
+cudaError_t Lane::open() {
+  if (const auto error = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)) return error;
+  for (cudaEvent_t& event : copied_) {
+    if (const auto error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming)) return error;
+  }
+  void* pinned = nullptr;
+  if (cudaMallocHost(&pinned, kSlots * kSlotBytes) == cudaSuccess) {
+    memory_ = static_cast<char*>(pinned);
+  } else {
+    cudaGetLastError();  // forgotten: copies take longer
+    unpinned_.resize(kSlots * kSlotBytes);
+    memory_ = unpinned_.data();
+  }
+  return cudaSuccess;
+}
+
+cudaError_t Lane::place(std::size_t bytes, char*& at) {
+  constexpr std::size_t kAlignment = 256;
+  if (used_ + bytes > kSlotBytes) {
+    at_ = (at_ + 1) % kSlots;
+    used_ = 0;
+    if (const auto error = cudaEventSynchronize(copied_[at_])) return error;
+  }
+  at = memory_ + static_cast<std::size_t>(at_) * kSlotBytes + used_;
+  used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return cudaSuccess;
+}
+
+cudaError_t Lane::upload(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return cudaSuccess;
+  if (bytes > kSlotBytes) return cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_);
+  char* at = nullptr;
+  if (const auto error = place(bytes, at)) return error;
+  std::memcpy(at, from, bytes);
+  if (const auto error = cudaMemcpyAsync(to, at, bytes, cudaMemcpyHostToDevice, stream_)) {
+    return error;
+  }
+  return cudaEventRecord(copied_[at_], stream_);
+}
+
+cudaError_t Lane::download(void* to, std::size_t stride, const void* from, std::size_t row_bytes,
+                           std::size_t rows) {
+  const std::size_t bytes = row_bytes * rows;
+  if (bytes == 0) return cudaSuccess;
+  if (bytes > kSlotBytes) {
+    const auto error = rows == 1 ? cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_)
+                                 : cudaMemcpy2DAsync(to, stride, from, row_bytes, row_bytes, rows,
+                                                     cudaMemcpyDeviceToHost, stream_);
+    return error != cudaSuccess ? error : cudaStreamSynchronize(stream_);
+  }
+  char* at = nullptr;
+  if (const auto error = place(bytes, at)) return error;
+  if (const auto error = cudaMemcpyAsync(at, from, bytes, cudaMemcpyDeviceToHost, stream_)) {
+    return error;
+  }
+  if (const auto error = cudaStreamSynchronize(stream_)) return error;
+  for (std::size_t row = 0; row < rows; ++row) {
+    std::memcpy(static_cast<char*>(to) + row * stride, at + row * row_bytes, row_bytes);
+  }
+  return cudaSuccess;
 }
 
 }  // namespace cuda

@@ -5,10 +5,12 @@
 #include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/error.hpp"
 #include "cuda/cuda_kernels.hpp"
@@ -18,6 +20,43 @@
 #include "cuda/warp_product.cuh"
 
 namespace kvbench {
+namespace cuda {
+
+// A CUDA stream and some pinned memory of the host, through which small copies go without waiting;
+// large ones are the driver's, which is faster then. Kept from call to call: both are dear to make.
+class Lane {
+ public:
+  Lane() = default;
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+  ~Lane();
+
+  cudaError_t open();
+  cudaStream_t stream() const { return stream_; }
+
+  // The host's memory may change as soon as this has returned.
+  cudaError_t upload(void* to, const void* from, std::size_t bytes);
+  // Rows that lie without gaps on the device and `stride` bytes apart on the host; returns when
+  // they are there.
+  cudaError_t download(void* to, std::size_t stride, const void* from, std::size_t row_bytes,
+                       std::size_t rows);
+
+ private:
+  static constexpr int kSlots = 4;
+  static constexpr std::size_t kSlotBytes = std::size_t{1} << 20;
+
+  // Room for so many bytes of a slot, when what was copied through it before has arrived.
+  cudaError_t place(std::size_t bytes, char*& at);
+
+  cudaStream_t stream_ = nullptr;
+  char* memory_ = nullptr;           // [kSlots, kSlotBytes]
+  std::vector<char> unpinned_;       // instead, where the system pins no more
+  cudaEvent_t copied_[kSlots] = {};  // after the last upload through a slot
+  int at_ = 0;                       // the slot at hand
+  std::size_t used_ = 0;             // bytes of it
+};
+
+}  // namespace cuda
 
 // What the calls on one device share.
 class CudaKernels::Device {
@@ -29,6 +68,10 @@ class CudaKernels::Device {
   cuda::MemoryLedger& ledger() { return ledger_; }
   cuda::HeldCopies& copies() { return copies_; }
   std::string fault() const;
+
+  // A lane that nobody uses, for one call at a time.
+  std::unique_ptr<cuda::Lane> take_lane();
+  void give_back(std::unique_ptr<cuda::Lane> lane);
 
   // Returns where `error` is none. Out of memory throws CellError; anything else is remembered as
   // the device's fault and throws CudaError.
@@ -46,6 +89,7 @@ class CudaKernels::Device {
   cuda::HeldCopies copies_;
   mutable std::mutex mutex_;
   std::string fault_;
+  std::vector<std::unique_ptr<cuda::Lane>> lanes_;  // that nobody uses
 };
 
 namespace cuda {
@@ -83,23 +127,17 @@ class CudaBlock {
     __syncthreads();
     return value;
   }
-  // Asynchronous from sm_80 on.
+  // Asynchronous from sm_80 on; by 16 bytes where rows begin at multiples of them.
   template <int kColumns, int kRows, int kStride>
   __device__ __forceinline__ void fetch(double (&to)[kRows][kStride], const double* from,
                                         Index stride, Index rows, Index columns) const {
-    static_assert(kColumns <= kStride && kThreads % kColumns == 0);
-    constexpr int kStep = kThreads / kColumns;
-    const int k = static_cast<int>(threadIdx.x) % kColumns;
-    const int first = static_cast<int>(threadIdx.x) / kColumns;
-    const int visible = k < columns ? static_cast<int>(smaller(rows, kRows)) : 0;
-    const double* source = from + first * stride + k;
-#pragma unroll 4
-    for (int r = first; r < kRows; r += kStep, source += kStep * stride) {
-      if (r < visible) {
-        __pipeline_memcpy_async(&to[r][k], source, sizeof(double));
-      } else {
-        to[r][k] = 0.0;
-      }
+    const auto bits = reinterpret_cast<std::uintptr_t>(from) |
+                      static_cast<std::uintptr_t>(stride * 8) |
+                      static_cast<std::uintptr_t>(columns * 8);
+    if (kColumns % 2 == 0 && kStride % 2 == 0 && bits % 16 == 0) {
+      fetch_by<2, kColumns>(to, from, stride, rows, columns);
+    } else {
+      fetch_by<1, kColumns>(to, from, stride, rows, columns);
     }
   }
   __device__ __forceinline__ void fetched() const {
@@ -113,14 +151,20 @@ class CudaBlock {
     constexpr int kAcross = sizeof(Tiles::of[0]) / sizeof(Tiles::of[0][0]);
     const int t = static_cast<int>(threadIdx.x);
     Tiles& c = own[t];
+    constexpr int kBy = kSteps % 2 == 0 ? 2 : 1;  // steps of one instruction; 4 want more registers
 #pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      double left[kDown];
+    for (int first = 0; first < kSteps; first += kBy) {
+      double left[kDown][kBy];
 #pragma unroll
-      for (int i = 0; i < kDown; ++i) left[i] = a(t, i, s);
+      for (int s = 0; s < kBy; ++s) {
+#pragma unroll
+        for (int i = 0; i < kDown; ++i) left[i][s] = a(t, i, first + s);
+      }
 #pragma unroll
       for (int j = 0; j < kAcross; ++j) {
-        const double right = b(t, j, s);
+        double right[kBy];
+#pragma unroll
+        for (int s = 0; s < kBy; ++s) right[s] = b(t, j, first + s);
 #pragma unroll
         for (int i = 0; i < kDown; i += 2) {
           warp_multiply_add(c.of[i][j], c.of[i + 1][j], left[i], left[i + 1], right);
@@ -128,6 +172,27 @@ class CudaBlock {
       }
     }
     fetched();
+  }
+
+ private:
+  template <int kNumbers, int kColumns, int kRows, int kStride>
+  __device__ __forceinline__ void fetch_by(double (&to)[kRows][kStride], const double* from,
+                                           Index stride, Index rows, Index columns) const {
+    constexpr int kAcross = kColumns / kNumbers;
+    constexpr int kStep = kThreads / kAcross;
+    constexpr int kBytes = kNumbers * static_cast<int>(sizeof(double));
+    static_assert(kColumns <= kStride && kThreads % kAcross == 0);
+    const int k = static_cast<int>(threadIdx.x) % kAcross * kNumbers;
+    const int first = static_cast<int>(threadIdx.x) / kAcross;
+    const int visible = k < columns ? static_cast<int>(smaller(rows, kRows)) : 0;
+    const double* source = from + first * stride + k;
+    const Index step = kStep * stride;
+    constexpr int kUnrolled = kNumbers == 1 ? 1 : kRows / kStep;  // the usual way
+#pragma unroll kUnrolled
+    for (int r = 0; r < kRows; r += kStep, source += step) {
+      if (kRows % kStep != 0 && r + first >= kRows) break;
+      __pipeline_memcpy_async(&to[r + first][k], source, kBytes, r + first < visible ? 0 : kBytes);
+    }
   }
 };
 
@@ -158,7 +223,7 @@ class CudaMachine {
     cudaStream_t stream_;
   };
 
-  // Freed when the device is idle: a call that was cut short may still be at work on it.
+  // Calls that work on it have ended: a machine's work is done when the machine is gone.
   template <class T>
   class Held {
    public:
@@ -171,7 +236,6 @@ class CudaMachine {
     Held& operator=(Held&&) = delete;
     ~Held() {
       if (data_ == nullptr || cudaSetDevice(device_) != cudaSuccess) return;
-      cudaDeviceSynchronize();
       cudaFreeAsync(data_, nullptr);
     }
     T* data() const { return data_; }
@@ -182,13 +246,15 @@ class CudaMachine {
     int device_;
   };
 
-  explicit CudaMachine(CudaKernels::Device& device) : device_(device) {
-    device_.check(cudaSetDevice(device_.index()), "choosing the device");
-    device_.check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "opening a stream");
-  }
+  explicit CudaMachine(CudaKernels::Device& device)
+      : device_(device), lane_(device.take_lane()), stream_(lane_->stream()) {}
   CudaMachine(const CudaMachine&) = delete;
   CudaMachine& operator=(const CudaMachine&) = delete;
-  ~CudaMachine() { cudaStreamDestroy(stream_); }
+  // Waits: what a call that was cut short has begun must not outlive what it works on.
+  ~CudaMachine() {
+    cudaStreamSynchronize(stream_);
+    device_.give_back(std::move(lane_));
+  }
 
   MemoryLedger::Reservation reserve(const MemoryNeed& need) {
     return device_.ledger().reserve(need);
@@ -219,13 +285,19 @@ class CudaMachine {
   // The host's memory may change as soon as upload has returned.
   template <class T>
   void upload(T* to, const T* from, Index count) {
-    copy(to, from, static_cast<std::size_t>(count) * sizeof(T), cudaMemcpyHostToDevice);
+    device_.check(lane_->upload(to, from, static_cast<std::size_t>(count) * sizeof(T)), "copying");
   }
   template <class T>
   void download(T* to, const T* from, Index count) {
-    copy(to, from, static_cast<std::size_t>(count) * sizeof(T), cudaMemcpyDeviceToHost);
+    const auto bytes = static_cast<std::size_t>(count) * sizeof(T);
+    device_.check(lane_->download(to, bytes, from, bytes, 1), "computing");
   }
-  void download_rows(double* to, Index stride, const double* from, Index columns, Index rows);
+  void download_rows(double* to, Index stride, const double* from, Index columns, Index rows) {
+    const auto bytes = [](Index n) { return static_cast<std::size_t>(n) * sizeof(double); };
+    device_.check(
+        lane_->download(to, bytes(stride), from, bytes(columns), static_cast<std::size_t>(rows)),
+        "computing");
+  }
 
   template <class T>
   void clear(T* at, Index count) {
@@ -252,10 +324,10 @@ class CudaMachine {
 
  private:
   void* allocate_bytes(std::size_t bytes);
-  void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
 
   CudaKernels::Device& device_;
-  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<Lane> lane_;
+  cudaStream_t stream_;
 };
 
 }  // namespace cuda

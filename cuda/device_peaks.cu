@@ -45,7 +45,7 @@ __global__ void tensor_products(double* out, double factor) {
   for (int i = 0; i < kSteps; ++i) {
 #pragma unroll
     for (int c = 0; c < kChains; ++c) {
-      cuda::warp_multiply_add(upper[c], lower[c], factor, factor, factor);
+      cuda::warp_multiply_add<1>(upper[c], lower[c], {factor}, {factor}, {factor});
     }
   }
   double sum = 0.0;

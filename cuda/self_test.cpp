@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "core/lanes.hpp"
@@ -26,7 +27,7 @@ std::vector<double> normal_numbers(Index count, const char* purpose) {
   return out;
 }
 
-bool near(const std::vector<double>& a, const std::vector<double>& b) {
+bool near(std::span<const double> a, std::span<const double> b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](double x, double y) {
     return std::fabs(x - y) <= 1e-9 * std::max(1e-3, std::fabs(y));
   });

@@ -14,8 +14,8 @@
 
 namespace kvbench::cuda {
 
-// The host packs no more than this of a batch's keys and values at a time.
-inline constexpr Index kPackedWalkBytes = Index{64} << 20;
+// Walks that are at work together take no more than this on the device.
+inline constexpr Index kWalkBytes = Index{64} << 20;
 
 // The longest walk of a batch that is not empty.
 inline Index longest(const std::vector<Index>& sizes) {
@@ -32,7 +32,7 @@ inline std::vector<Index> sizes_of(const std::vector<std::vector<double>>& unifo
 
 // How many walks of `bytes` each are at work together at most.
 inline Index walks_together(Index walks, Index bytes) {
-  return smaller(smaller(walks, 65535), larger(1, kPackedWalkBytes / larger(1, bytes)));
+  return smaller(smaller(walks, 65535), larger(1, kWalkBytes / larger(1, bytes)));
 }
 
 template <class Machine>

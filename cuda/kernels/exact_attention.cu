@@ -4,8 +4,8 @@
 namespace kvbench {
 
 ExactRows CudaKernels::exact_attention(const Stream& stream, std::vector<Index> rows) const {
-  cuda::CudaMachine machine(*device_);
-  return cuda::exact_attention(machine, stream, std::move(rows));
+  const auto make = [device = device_.get()] { return cuda::CudaMachine(*device); };
+  return cuda::exact_attention(make, stream, std::move(rows));
 }
 
 }  // namespace kvbench

@@ -5,9 +5,11 @@
 // device the bits depend on the shape alone, not on how rows are split.
 #pragma once
 
+#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "core/parallel.hpp"
 #include "cuda/kernels/device_stream.hpp"
 #include "cuda/machine.hpp"
 #include "kernels/kernels.hpp"
@@ -27,11 +29,11 @@ struct SpanSums {
 // A warp takes 16 places. Their probabilities p never leave its registers: the lanes that get a
 // tile of logits from Q K^T have it where P V wants it, if the tokens of a step are not four in a
 // row but every second of eight. What is multiplied next comes to shared memory meanwhile.
-template <int kSlice>  // value dimensions per block
+template <int kSlice, bool kCapped>  // value dimensions per block; whether there is a soft-cap
 struct AttendSpan {
   static constexpr int kThreads = kAttendPlaces * 2;
-  static constexpr int kDepth = 16;  // dimensions, or tokens, multiplied between two barriers
-  static constexpr int kSteps = kDepth / 4;
+  static constexpr int kDepth = 16;   // dimensions multiplied between two barriers
+  static constexpr int kValues = 16;  // tokens multiplied between two barriers
   using Logits = WarpTiles<16, kAttendTokens>;
   using Outputs = WarpTiles<16, kSlice>;
 
@@ -49,7 +51,7 @@ struct AttendSpan {
       double queries[kAttendPlaces][kDepth + 4];
       double keys[kAttendTokens][kDepth + 4];
     } products;
-    double values[kDepth][kSlice + 2];
+    double values[kValues][kSlice + 2];
   };
   struct Shared {
     Part parts[2];            // one is multiplied while the other is fetched
@@ -64,6 +66,8 @@ struct AttendSpan {
     Index first_column;
     int begin;
     int end;
+    int all_from;  // tokens [all_from, all_to) are visible to all of the block's places
+    int all_to;
   };
 
   template <class Block>
@@ -96,7 +100,7 @@ struct AttendSpan {
         } else {
           fetch_values(block, shared.parts[at], range, start);
         }
-        block.template multiply<kSteps>(
+        block.template multiply<kDepth / 4>(
             p,
             [&](int t, int i, int s) {
               return part.products.queries[place_of(t, i)][4 * s + t % 4];
@@ -105,17 +109,17 @@ struct AttendSpan {
               return part.products.keys[8 * j + t % 32 / 4][4 * s + t % 4];
             });
       }
-      exponentiate(block, shared, p, own, start);
+      exponentiate(block, shared, p, own, range, start);
       KVBENCH_UNROLL
-      for (int first = 0; first < kAttendTokens; first += kDepth) {
+      for (int first = 0; first < kAttendTokens; first += kValues) {
         const Part& part = shared.parts[at];
         at = 1 - at;
-        if (first + kDepth < kAttendTokens) {
-          fetch_values(block, shared.parts[at], range, start + first + kDepth);
+        if (first + kValues < kAttendTokens) {
+          fetch_values(block, shared.parts[at], range, start + first + kValues);
         } else if (start + kAttendTokens < range.end) {
           fetch_products(block, shared.parts[at], range, start + kAttendTokens, 0);
         }
-        block.template multiply<kSteps>(
+        block.template multiply<kValues / 4>(
             own, [&](int t, int i, int s) { return p[t].of[i][(first + 4 * s) / 8][s % 2]; },
             [&](int t, int j, int s) {
               return part.values[Logits::column(t, s / 2, s % 2)][8 * j + t % 32 / 4];
@@ -140,6 +144,8 @@ struct AttendSpan {
     range.begin =
         static_cast<int>(larger(block.z * span, first_token / kAttendTokens * kAttendTokens));
     range.end = static_cast<int>(smaller((block.z + 1) * span, last_row + 1));
+    range.all_from = static_cast<int>(stream.first_visible(last_row));
+    range.all_to = static_cast<int>(stream.row_of(range.first_place)) + 1;
     return range;
   }
 
@@ -164,19 +170,28 @@ struct AttendSpan {
   template <class Block>
   KVBENCH_DEVICE void exponentiate(Block& block, Shared& shared,
                                    typename Block::template Own<Logits>& p,
-                                   typename Block::template Own<Outputs>& own, int start) const {
+                                   typename Block::template Own<Outputs>& own, const Range& range,
+                                   int start) const {
+    const bool all_visible = start >= range.all_from && start + kAttendTokens <= range.all_to;
     block.threads([&](int t) {
       KVBENCH_UNROLL
       for (int i = 0; i < 2; ++i) {
         const int q = place_of(t, i);
-        const int from = static_cast<int>(stream.first_visible(shared.rows[q])) - start;
-        const int to = shared.rows[q] - start;
+        if constexpr (kCapped) {
+          each_of(p[t], i, [&](int, double& x) { x = capped(x); });
+        } else {
+          each_of(p[t], i, [&](int, double& x) { x *= stream.scale; });
+        }
+        if (!all_visible) {
+          const int from = static_cast<int>(stream.first_visible(shared.rows[q])) - start;
+          const int to = shared.rows[q] - start;
+          each_of(p[t], i, [&](int column, double& x) {
+            const int token = column + t % 4 * 2;
+            x = token >= from && token <= to ? x : -infinity();
+          });
+        }
         double largest = -infinity();
-        each_of(p[t], i, [&](int column, double& x) {
-          const int token = column + t % 4 * 2;
-          x = token >= from && token <= to ? logit(x) : -infinity();
-          largest = x > largest ? x : largest;
-        });
+        each_of(p[t], i, [&](int, double x) { largest = x > largest ? x : largest; });
         shared.largest[q][t % 4] = largest;
       }
     });
@@ -189,16 +204,18 @@ struct AttendSpan {
         for (const double x : shared.largest[q]) {
           run.max_logit = x > run.max_logit ? x : run.max_logit;
         }
-        const double rescale = scalar::canonical_exp(before - run.max_logit);
-        run.sum *= rescale;
-        run.squared_sum *= rescale * rescale;
+        if (before != run.max_logit) {
+          const double rescale = scalar::canonical_exp(before - run.max_logit);
+          run.sum *= rescale;
+          run.squared_sum *= rescale * rescale;
+          each_of(own[t], i, [&](int, double& x) { x *= rescale; });
+        }
         each_of(p[t], i, [&](int, double& x) {
           x = scalar::canonical_exp(x - run.max_logit);
           run.sum += x;
           run.squared_sum = scalar::fused(x, x, run.squared_sum);
         });
         shared.running[q][t % 4] = run;
-        each_of(own[t], i, [&](int, double& x) { x *= rescale; });
       }
     });
   }
@@ -212,10 +229,10 @@ struct AttendSpan {
       each(8 * j + 1, tiles.of[i][j][1]);
     }
   }
-  // StreamView::logit without its divisions, which take the registers that the sums need.
-  KVBENCH_DEVICE double logit(double dot) const {
+  // StreamView::logit of a stream with a soft-cap, without its divisions, which take the registers
+  // that the sums need.
+  KVBENCH_DEVICE double capped(double dot) const {
     const double x = stream.scale * dot;
-    if (!(stream.softcap > 0.0)) return x;
     const double e = scalar::canonical_exp(-2.0 * fabs(x * inverse_softcap));
     return stream.softcap * copysign((1.0 - e) * inverse_in_1_2(1.0 + e), x);
   }
@@ -307,25 +324,22 @@ struct JoinSpans {
   }
 };
 
-template <class Machine>
-ExactRows exact_attention(Machine& machine, const Stream& stream, std::vector<Index> rows) {
-  const StreamShape& shape = stream.shape;
-  ExactRows out;
-  out.rows = std::move(rows);
-  const Index count = static_cast<Index>(out.rows.size());
-  const Index group = shape.group;
-  const auto places = static_cast<std::size_t>(count * group);
-  out.max_logit.resize(places);
-  out.normalizer.resize(places);
-  out.squared_sum.resize(places);
-  if (count == 0) return out;
+// Some of a call's rows, and where its places begin among all of the call.
+struct AttentionBatch {
+  std::vector<Index> rows;
+  Index first_place = 0;
+  Index span = 0;  // tokens that a block of threads takes, the same for the whole call
+};
 
-  // Few places are spread over the device by splitting their tokens; the rule knows the shape
-  // alone.
-  const Index tokens = out.rows.back() + 1;
-  const Index span =
-      count * group >= 32768 ? blocks_of(kAttendTokens, tokens) * kAttendTokens : 1024;
-  const Index spans = blocks_of(span, tokens);
+// `outputs()` gives the memory of the call's outputs, and is called when the device is at work.
+template <class Machine, class Outputs>
+void attend(Machine& machine, const Stream& stream, const AttentionBatch& all,
+            const Outputs& outputs_of, ExactRows& out) {
+  const StreamShape& shape = stream.shape;
+  const Index count = static_cast<Index>(all.rows.size());
+  const Index group = shape.group;
+  const Index tokens = all.rows.back() + 1;
+  const Index spans = blocks_of(all.span, tokens);
   using Rows = DeviceStream<Machine>;
   const Index per_place = bytes_of_doubles((spans + 1) * (shape.dv + 3));
   DeviceMatrix keys(machine, first_rows(stream.keys, tokens));
@@ -345,24 +359,30 @@ ExactRows exact_attention(Machine& machine, const Stream& stream, std::vector<In
   std::vector<SpanSums> joined(static_cast<std::size_t>(at_once));
   for (Index first = 0; first < count; first += room.rows()) {
     const Index batch = smaller(room.rows(), count - first);
-    const StreamView view = device.at(out.rows.data() + first, batch);
+    const StreamView view = device.at(all.rows.data() + first, batch);
     const Index n = view.places;
-    const auto attend = [&]<int kSlice>(AttendSpan<kSlice> body) {
+    const auto launch = [&]<int kSlice, bool kCapped>(AttendSpan<kSlice, kCapped> body) {
       body.stream = view;
-      if (view.softcap > 0.0) body.inverse_softcap = 1.0 / view.softcap;
+      if (kCapped) body.inverse_softcap = 1.0 / view.softcap;
       body.values = device_values;
       body.dv = shape.dv;
-      body.span = span;
+      body.span = all.span;
       body.sums = span_sums.data();
       body.outputs = span_outputs.data();
       machine.launch(body, {.x = blocks_of(kAttendPlaces, n),
                             .y = larger(1, blocks_of(kSlice, shape.dv)),
                             .z = spans});
     };
-    if (shape.dv <= 64) {
-      attend(AttendSpan<64>());
+    if (view.softcap > 0.0) {
+      if (shape.dv <= 64) {
+        launch(AttendSpan<64, true>());
+      } else {
+        launch(AttendSpan<128, true>());
+      }
+    } else if (shape.dv <= 64) {
+      launch(AttendSpan<64, false>());
     } else {
-      attend(AttendSpan<128>());
+      launch(AttendSpan<128, false>());
     }
     JoinSpans join;
     join.places = n;
@@ -373,17 +393,70 @@ ExactRows exact_attention(Machine& machine, const Stream& stream, std::vector<In
     join.joined = sums.data();
     join.outputs = outputs.data();
     machine.launch(join, {.x = n});
-    // The first time the host fills its memory beside the device's work.
-    out.outputs.resize(places * static_cast<std::size_t>(shape.dv));
-    machine.download(out.outputs.data() + first * group * shape.dv, outputs.data(), n * shape.dv);
+    const Index at = all.first_place + first * group;
+    machine.download(outputs_of() + at * shape.dv, outputs.data(), n * shape.dv);
     machine.download(joined.data(), sums.data(), n);
     for (Index i = 0; i < n; ++i) {
-      const auto place = static_cast<std::size_t>(first * group + i);
+      const auto place = static_cast<std::size_t>(at + i);
       const SpanSums& total = joined[static_cast<std::size_t>(i)];
       out.max_logit[place] = total.max_logit;
       out.normalizer[place] = total.sum;
       out.squared_sum[place] = total.squared_sum;
     }
+  }
+}
+
+// `make()` gives a machine. Many places are taken in batches by a few threads, so that queries and
+// outputs travel while others are computed, where keys and values are on the device already.
+template <class MakeMachine>
+ExactRows exact_attention(const MakeMachine& make, const Stream& stream, std::vector<Index> rows) {
+  constexpr Index kManyPlaces = 32768;  // enough for the device without spans of tokens
+  constexpr Index kBatchPlaces = 1024;
+  constexpr Index kWorkers = 6;
+  const StreamShape& shape = stream.shape;
+  ExactRows out;
+  out.rows = std::move(rows);
+  const Index count = static_cast<Index>(out.rows.size());
+  const Index places = count * shape.group;
+  out.max_logit.resize(static_cast<std::size_t>(places));
+  out.normalizer.resize(static_cast<std::size_t>(places));
+  out.squared_sum.resize(static_cast<std::size_t>(places));
+  if (count == 0) return out;
+
+  const Index tokens = out.rows.back() + 1;
+  const bool is_held = [&] {
+    auto machine = make();
+    return machine.copies().find(first_rows(stream.keys, tokens)) != nullptr &&
+           machine.copies().find(first_rows(stream.values, tokens)) != nullptr;
+  }();
+  // Few places are spread over the device by splitting their tokens, many so that the last blocks
+  // are done at nearly the same time. The rule knows the shape alone, and so do the bits.
+  const Index span = places >= kManyPlaces ? 4096 : 1024;
+  const Index batch_rows =
+      is_held && places >= kManyPlaces ? larger(1, kBatchPlaces / shape.group) : count;
+  std::once_flag made;
+  const auto outputs = [&] {
+    std::call_once(made, [&] { out.outputs.resize(static_cast<std::size_t>(places * shape.dv)); });
+    return out.outputs.data();
+  };
+  const Index batches = blocks_of(batch_rows, count);
+  const Index workers = smaller(kWorkers, batches);
+  const auto work = [&](Index worker) {
+    for (Index b = worker; b < batches; b += workers) {
+      const Index first = b * batch_rows;
+      AttentionBatch batch;
+      batch.rows.assign(out.rows.begin() + first,
+                        out.rows.begin() + smaller(first + batch_rows, count));
+      batch.first_place = first * shape.group;
+      batch.span = span;
+      auto machine = make();
+      attend(machine, stream, batch, outputs, out);
+    }
+  };
+  if (workers == 1) {
+    work(0);
+  } else {
+    parallel_for(workers, work);
   }
   return out;
 }

@@ -28,6 +28,7 @@ struct AnswerFromRows {
   static constexpr int kThreads = 128;
   static constexpr int kMost = AnswerGroup::kMost;
   static constexpr int kEntries = 256;  // in shared memory at a time
+  static constexpr int kAhead = 8;      // values that a thread fetches at a time
   static constexpr int kLanes = 8;      // as Lanes sums
 
   const double* exps = nullptr;  // [places, columns] of tokens from first_token on
@@ -110,11 +111,19 @@ struct AnswerFromRows {
           block.threads([&](int t) {
             if (column + t >= dv) return;
             const double* v = values + column + t;
-            for (Index i = 0; i < count; ++i) {
-              const double value = v[shared.weights[i].token * dv];
+            for (Index i = 0; i < count; i += kAhead) {
+              double value[kAhead];  // all asked for before the first is waited for
               KVBENCH_UNROLL
-              for (int q = 0; q < kMost; ++q) {
-                sums[t].of[q] = scalar::fused(shared.of[q][i], value, sums[t].of[q]);
+              for (int a = 0; a < kAhead; ++a) {
+                value[a] = i + a < count ? v[shared.weights[i + a].token * dv] : 0.0;
+              }
+              KVBENCH_UNROLL
+              for (int a = 0; a < kAhead; ++a) {
+                if (i + a >= count) break;
+                KVBENCH_UNROLL
+                for (int q = 0; q < kMost; ++q) {
+                  sums[t].of[q] = scalar::fused(shared.of[q][i + a], value[a], sums[t].of[q]);
+                }
               }
             }
           });

@@ -33,6 +33,14 @@ struct FillLogits {
     const Index first = block.x * 64;  // column
     const Index last_token = first_token + columns;
     typename Block::template Own<Tile::Values> own(block);
+    if (!any_visible(first_place, first_token + first)) {
+      block.each(64 * 64, [&](Index i) {
+        const Index place = first_place + i / 64;
+        const Index column = first + i % 64;
+        if (place < stream.places && column < columns) logits[place * columns + column] = 0.0;
+      });
+      return;
+    }
     Tile::template compute<scalar::DotStep>(
         block, own, shared.tile, stream.d, [&](int q) { return stream.query(first_place + q); },
         [&](int j) { return stream.key(first_token + first + j, last_token); });
@@ -49,6 +57,14 @@ struct FillLogits {
         }
       }
     });
+  }
+
+ private:
+  // Whether some of 64 places sees some of 64 tokens.
+  KVBENCH_DEVICE bool any_visible(Index first_place, Index token) const {
+    const Index last_place = smaller(first_place + 64, stream.places) - 1;
+    return token <= stream.row_of(last_place) &&
+           token + 64 > stream.first_visible(stream.row_of(first_place));
   }
 };
 

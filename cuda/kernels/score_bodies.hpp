@@ -156,6 +156,7 @@ struct ScoreFactors {
 // One thread per token and query head: the rows of a batch in ascending order.
 struct GatherScores {
   static constexpr int kThreads = 64;
+  static constexpr int kAhead = 16;  // rows that a thread fetches at a time
 
   StreamView stream;
   ScoreView rule;
@@ -175,20 +176,36 @@ struct GatherScores {
   KVBENCH_DEVICE void operator()(Block& block, Shared&) const {
     const Index g = block.y;
     const Index first = block.x * kThreads;
+    // Rows before the first of these tokens add nothing to any of them. Rows follow one another.
+    const Index unseeing = larger(0, first_token + first - stream.rows[0]);
     block.each(smaller(kThreads, columns - first), [&](Index i) {
       const Index column = first + i;
       const Index token = first_token + column;
       double p = stripe[g * tokens + token];
       double f = sums[g * tokens + token];
-      for (Index place = g; place < stream.places; place += stream.group) {
-        p = scalar::fused(e[place * columns + column], factors[place], p);
-        const Index row = stream.row_of(place);
-        const StripeOf rows(row, first_row, last_row);
-        if (row != rows.last - 1) continue;
-        if (token >= stream.first_visible(rows.first)) {
-          f = scalar::fused(power_of(rule.decay, rows.last - rows.first), f, p);
+      const Index step = stream.group;
+      for (Index place = unseeing * step + g; place < stream.places; place += kAhead * step) {
+        double exponential[kAhead];  // all asked for before the first is waited for
+        double factor[kAhead];
+        KVBENCH_UNROLL
+        for (int a = 0; a < kAhead; ++a) {
+          const Index at = place + a * step;
+          exponential[a] = at < stream.places ? e[at * columns + column] : 0.0;
+          factor[a] = at < stream.places ? factors[at] : 0.0;
         }
-        p = 0.0;
+        KVBENCH_UNROLL
+        for (int a = 0; a < kAhead; ++a) {
+          const Index at = place + a * step;
+          if (at >= stream.places) break;
+          p = scalar::fused(exponential[a], factor[a], p);
+          const Index row = stream.row_of(at);
+          const StripeOf rows(row, first_row, last_row);
+          if (row != rows.last - 1) continue;
+          if (token >= stream.first_visible(rows.first)) {
+            f = scalar::fused(power_of(rule.decay, rows.last - rows.first), f, p);
+          }
+          p = 0.0;
+        }
       }
       stripe[g * tokens + token] = p;
       sums[g * tokens + token] = f;

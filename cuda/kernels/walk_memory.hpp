@@ -33,23 +33,22 @@ class WalkInputs {
 
   // Brings the tokens of walks [first, first + views.size()).
   void bring(const WalkSource& tokens, Index first, std::vector<WalkView>& views) {
-    packed_.resize(views.size() * static_cast<std::size_t>(most_ * length_));
     for (std::size_t w = 0; w < views.size(); ++w) {
       const WalkTokens walk = tokens(first + static_cast<Index>(w));
-      const Index at = static_cast<Index>(w) * most_ * length_;
-      const Index values_at = at + static_cast<Index>(walk.keys.data.size());
-      std::copy(walk.keys.data.begin(), walk.keys.data.end(), packed_.begin() + at);
-      std::copy(walk.values.data.begin(), walk.values.data.end(), packed_.begin() + values_at);
+      const auto key_numbers = static_cast<Index>(walk.keys.data.size());
+      double* keys = numbers_.data() + static_cast<Index>(w) * most_ * length_;
+      machine_.upload(keys, walk.keys.data.data(), key_numbers);
       WalkView& view = views[w];
       view.kernel = walk.kernel;
       view.d = walk.keys.view.cols;
-      view.keys = numbers_.data() + at;
+      view.keys = keys;
       if (!has_values(walk)) continue;
+      machine_.upload(keys + key_numbers, walk.values.data.data(),
+                      static_cast<Index>(walk.values.data.size()));
       view.dv = walk.values.view.cols;
-      view.values = numbers_.data() + values_at;
+      view.values = keys + key_numbers;
       view.factors = factors_.data() + static_cast<Index>(w) * WalkView::panel_size(most_);
     }
-    machine_.upload(numbers_.data(), packed_.data(), static_cast<Index>(packed_.size()));
   }
 
  private:
@@ -66,7 +65,6 @@ class WalkInputs {
   Index most_;
   Memory<double> numbers_;
   Memory<double> factors_;
-  std::vector<double> packed_;
 };
 
 // Room on the device for what up to `walks` walks over up to `most` tokens keep on their way.

@@ -23,6 +23,7 @@ struct ValueQuestion {
 struct SumValues {
   static constexpr int kThreads = 128;  // dimensions per block
   static constexpr int kEntries = 256;  // in shared memory at a time
+  static constexpr int kAhead = 16;     // values that a thread fetches at a time
 
   const double* values = nullptr;  // [n, dv]
   Index dv = 0;
@@ -55,8 +56,16 @@ struct SumValues {
       block.threads([&](int t) {
         if (column + t >= dv) return;
         const double* v = values + column + t;
-        for (Index i = 0; i < count; ++i) {
-          sum[t] = scalar::fused(shared.weights[i], v[shared.tokens[i] * dv], sum[t]);
+        for (Index i = 0; i < count; i += kAhead) {
+          double value[kAhead];  // all asked for before the first is waited for
+          KVBENCH_UNROLL
+          for (int a = 0; a < kAhead; ++a) {
+            value[a] = i + a < count ? v[shared.tokens[i + a] * dv] : 0.0;
+          }
+          KVBENCH_UNROLL
+          for (int a = 0; a < kAhead; ++a) {
+            if (i + a < count) sum[t] = scalar::fused(shared.weights[i + a], value[a], sum[t]);
+          }
         }
       });
     }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <new>
+#include <utility>
 #include <vector>
 
 namespace kvbench {
@@ -36,5 +37,29 @@ struct LineAllocator {
 };
 
 using AlignedDoubles = std::vector<double, LineAllocator<double>>;
+
+// Elements that are given no value have none, so that memory is first touched by what fills it.
+template <class T>
+struct UnfilledAllocator : LineAllocator<T> {
+  template <class U>
+  struct rebind {
+    using other = UnfilledAllocator<U>;
+  };
+
+  UnfilledAllocator() = default;
+  template <class U>
+  UnfilledAllocator(const UnfilledAllocator<U>&) {}
+
+  template <class U>
+  void construct(U* p) {
+    ::new (static_cast<void*>(p)) U;
+  }
+  template <class U, class... Arguments>
+  void construct(U* p, Arguments&&... arguments) {
+    ::new (static_cast<void*>(p)) U(std::forward<Arguments>(arguments)...);
+  }
+};
+
+using UnfilledDoubles = std::vector<double, UnfilledAllocator<double>>;
 
 }  // namespace kvbench

@@ -28,7 +28,7 @@ namespace kvbench {
 // Exact attention of the G query heads at some rows of a stream. Index r * G + g.
 struct ExactRows {
   std::vector<Index> rows;          // token positions, ascending
-  std::vector<double> outputs;      // [R * G, dv]  a_i
+  UnfilledDoubles outputs;          // [R * G, dv]  a_i
   std::vector<double> max_logit;    // [R * G]      m_i = max_j x_ij
   std::vector<double> normalizer;   // [R * G]      Z_i exp(-m_i) >= 1
   std::vector<double> squared_sum;  // [R * G]      sum_j exp(2 (x_ij - m_i))

@@ -1,6 +1,7 @@
 // `device-benchmarks`: the CUDA side on this machine's GPU, its bars and every kernel next to what
 // the device can do at best. Prints a Markdown table. Exit codes: 0 both bars are met, 1 one is
-// missed, 2 there is no device that works.
+// missed, 2 there is no device that works. `device-benchmarks WORD..`: each kernel row whose name
+// contains one of the words is called once, for a profiler; 0.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -61,9 +62,12 @@ std::vector<double> coins(Index count) {
 // Calls on one stream that is held, as a user of the table sees them, copies of results included.
 class KernelTimes {
  public:
-  KernelTimes(const CudaKernels& kernels, const DevicePeaks& peaks)
+  // Each row whose name contains one of `words`, if there are any, is called once.
+  KernelTimes(const CudaKernels& kernels, const DevicePeaks& peaks,
+              const std::vector<std::string>& words)
       : kernels_(kernels),
         peaks_(peaks),
+        words_(words),
         stream_(bench_stream(kTokens, kDimension)),
         held_(kernels.hold(stream_)) {}
 
@@ -110,6 +114,13 @@ class KernelTimes {
   }
 
   double row(const std::string& name, double floor, const std::function<void()>& call) {
+    if (!words_.empty()) {
+      const bool named = std::any_of(words_.begin(), words_.end(), [&](const std::string& word) {
+        return name.find(word) != std::string::npos;
+      });
+      if (named) call();
+      return 0.0;
+    }
     const double seconds = seconds_of(call);
     fmt::print("| {} | {:.3f} | {:.3f} | {:.2f} |\n", name, 1e3 * seconds, 1e3 * floor,
                seconds / floor);
@@ -186,17 +197,24 @@ class KernelTimes {
 
   const CudaKernels& kernels_;
   const DevicePeaks peaks_;
+  const std::vector<std::string> words_;
   const Stream& stream_;
   const std::shared_ptr<const void> held_;
 };
 
-int measure() {
+int measure(const std::vector<std::string>& words) {
   const CudaDevices found = cuda_devices();
   if (found.devices.empty()) {
     fmt::print(stderr, "device-benchmarks: no CUDA device: {}\n", found.reason);
     return 2;
   }
   const CudaKernels kernels;
+  if (!words.empty()) {
+    KernelTimes named(kernels, {}, words);
+    named.exact_attention();
+    named.others();
+    return 0;
+  }
   if (const std::string which = cuda::kernel_that_differs(kernels); !which.empty()) {
     fmt::print(stderr, "device-benchmarks: {} gives other {} than the CPU\n", kernels.name(),
                which);
@@ -212,7 +230,7 @@ int measure() {
       "\nOne stream, n = {}, d = {}, one query head:\n\n| call | ms | floor, ms | times its "
       "floor |\n|---|---:|---:|---:|\n",
       kTokens, kDimension);
-  KernelTimes times(kernels, peaks);
+  KernelTimes times(kernels, peaks, {});
   const double attention = times.exact_attention();
   times.others();
   const DeviceSweep sweep = time_device_sweep(kernels);
@@ -221,6 +239,10 @@ int measure() {
       "cores {:.2f} s, which makes {:.1f} s for all: {:.1f} times\n",
       sweep.cells, sweep.heads, sweep.tokens, sweep.device_seconds, sweep.host_threads,
       sweep.cpu_heads, sweep.cpu_seconds, sweep.cpu_seconds_for_all(), sweep.ratio());
+  fmt::print("\n| calls of the sweep | calls | seconds, all threads |\n|---|---:|---:|\n");
+  for (const auto& [name, calls] : sweep.calls) {
+    fmt::print("| {} | {} | {:.2f} |\n", name, calls.count, calls.seconds);
+  }
   const bool fast = attention <= kAttentionBar && sweep.ratio() >= kSweepBar;
   fmt::print(
       "\nbars: exact attention within {} times its floor {}; the sweep at least {} times two "
@@ -233,9 +255,9 @@ int measure() {
 }  // namespace
 }  // namespace kvbench::bench
 
-int main() {
+int main(int argc, char** argv) {
   try {
-    return kvbench::bench::measure();
+    return kvbench::bench::measure({argv + 1, argv + argc});
   } catch (const std::exception& error) {
     fmt::print(stderr, "device-benchmarks: {}\n", error.what());
     return 2;

@@ -98,8 +98,11 @@ DeviceSweep time_device_sweep(const Kernels& kernels) {
   sweep.cells = kHeads * static_cast<int>(cells_of_a_head().size());
   sweep.cpu_heads = kCpuHeads;
   sweep.host_threads = thread_count();
-  seconds_of(heads, 1, kernels);  // memory and code are brought in
-  sweep.device_seconds = seconds_of(heads, kHeads, kernels);
+  TimedKernels timed(kernels);
+  seconds_of(heads, 1, timed);  // memory and code are brought in
+  timed.reset();
+  sweep.device_seconds = seconds_of(heads, kHeads, timed);
+  sweep.calls = timed.calls();
   set_thread_count(2);
   sweep.cpu_seconds = seconds_of(heads, kCpuHeads, cpu_kernels());
   set_thread_count(sweep.host_threads);

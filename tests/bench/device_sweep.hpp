@@ -1,6 +1,10 @@
 // A sweep as a user would run it, on some kernels and on two cores.
 #pragma once
 
+#include <map>
+#include <string>
+
+#include "bench/timed_kernels.hpp"
 #include "kernels/kernels.hpp"
 
 namespace kvbench::bench {
@@ -13,6 +17,7 @@ struct DeviceSweep {
   int host_threads = 0;
   double device_seconds = 0.0;
   double cpu_seconds = 0.0;
+  std::map<std::string, TimedKernels::Calls> calls;  // of the device's kernel table
 
   double cpu_seconds_for_all() const { return cpu_seconds * heads / cpu_heads; }
   double ratio() const { return cpu_seconds_for_all() / device_seconds; }

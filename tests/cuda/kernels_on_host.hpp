@@ -35,8 +35,7 @@ class KernelsOnHost final : public Kernels {
     return cuda::hold(machine, stream);
   }
   ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) const override {
-    HostMachine machine = call();
-    return cuda::exact_attention(machine, stream, std::move(rows));
+    return cuda::exact_attention([this] { return call(); }, stream, std::move(rows));
   }
   void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const override {
     ++logit_calls_;

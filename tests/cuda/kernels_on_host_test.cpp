@@ -137,7 +137,10 @@ TEST_CASE("a device that holds few rows at a time gives the same bits") {
     for (Index i = 250; i < 400; ++i) rows.push_back(i);
     check_little_memory([&](const Kernels& kernels) -> std::vector<std::vector<double>> {
       const ExactRows exact = kernels.exact_attention(stream, rows);
-      return {exact.outputs, exact.max_logit, exact.normalizer, exact.squared_sum};
+      return {{exact.outputs.begin(), exact.outputs.end()},
+              exact.max_logit,
+              exact.normalizer,
+              exact.squared_sum};
     });
     check_little_memory([&](const Kernels& kernels) -> std::vector<std::vector<double>> {
       LogitBlock block;

@@ -38,7 +38,10 @@ TEST_CASE("every kernel gives the same bits on 1, 2 and 4 threads") {
     for (Index i = n / 2; i < n; i += 3) rows.push_back(i);
     check_equal_bits([&]() -> std::vector<std::vector<double>> {
       const ExactRows exact = cpu_kernels().exact_attention(stream, rows);
-      return {exact.outputs, exact.max_logit, exact.normalizer, exact.squared_sum};
+      return {{exact.outputs.begin(), exact.outputs.end()},
+              exact.max_logit,
+              exact.normalizer,
+              exact.squared_sum};
     });
     check_equal_bits([&]() -> std::vector<std::vector<double>> {
       LogitBlock block;
