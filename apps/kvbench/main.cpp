@@ -122,9 +122,11 @@ int run_guarded(int argc, char** argv) {
       say("kvbench: cannot write to standard output: {}\n", error.what());
       return kExitBadInput;
     }
-    say("kvbench: internal error: {}\nkvbench: this is a bug; please report it with the "
-        "command line and the output of `kvbench --version`\n",
-        error.what());
+    const std::vector<std::string> reasons = reasons_of(error);
+    say("kvbench: internal error: {}\n", reasons.front());
+    for (std::size_t k = 1; k < reasons.size(); ++k) say("kvbench:   because: {}\n", reasons[k]);
+    say("kvbench: this is a bug; please report it with the command line and the output of "
+        "`kvbench --version`\n");
     return kExitBug;
   }
 }

@@ -1,6 +1,7 @@
 // What goes wrong through no fault of the program, said so that the user can mend it.
 #pragma once
 
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -53,5 +54,31 @@ class CellError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+// What a cell is recorded with where memory ran out.
+inline constexpr const char* kNoMemoryForCell =
+    "not enough memory; choose fewer tokens (select.tokens), fewer rows (evaluate.rows) or fewer "
+    "threads (--threads)";
+
+// Any other exception is a bug. What was being done when it showed itself, with the exception
+// nested in it (std::throw_with_nested); neither is to be caught but to be reported (reasons_of).
+class BugError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Messages of an exception and of those nested in it, outermost first.
+inline std::vector<std::string> reasons_of(const std::exception& error) {
+  std::vector<std::string> reasons = {error.what()};
+  try {
+    std::rethrow_if_nested(error);
+  } catch (const std::exception& nested) {
+    const std::vector<std::string> further = reasons_of(nested);
+    reasons.insert(reasons.end(), further.begin(), further.end());
+  } catch (...) {
+    reasons.emplace_back("an exception of unknown type");
+  }
+  return reasons;
+}
 
 }  // namespace kvbench
