@@ -153,7 +153,7 @@ class Replayed {
   }
 
   void take_answers(Estimator& estimator) {
-    estimator.answer([&](const Estimate& estimate) {
+    estimator.answer([&](const Answer& estimate) {
       Approximation approximation;
       approximation.answer = estimate.answer.data();
       approximation.numerator = estimate.numerator.data();
