@@ -1,10 +1,8 @@
 #include "footprint.hpp"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <string>
 #include <utility>
@@ -117,18 +115,6 @@ Footprint footprint(const Plan& plan, const PlannedGroup& group, int threads) {
   out.multiply_adds = static_cast<double>(cells_of_head.size()) * visible * (2.0 * d + dv) +
                       all_cells * visible * dv;
   return out;
-}
-
-double usable_memory_bytes() {
-  double bytes =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
-  for (const char* path :
-       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::ifstream in(path);
-    double limit = 0.0;
-    if (in >> limit && limit > 0.0) bytes = std::min(bytes, limit);
-  }
-  return bytes;
 }
 
 std::string bytes_text(double bytes) {

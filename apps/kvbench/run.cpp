@@ -12,6 +12,7 @@
 #include "causes.hpp"
 #include "compute_device.hpp"
 #include "core/error.hpp"
+#include "core/memory_limit.hpp"
 #include "core/parallel.hpp"
 #include "dump/rows_file.hpp"
 #include "execution.hpp"
@@ -265,7 +266,7 @@ int run(const RunOptions& options) {
   const Share share = share_of(plan, options.shard);
   refuse_what_cannot_fit(
       plan, share.groups, thread_count(),
-      options.memory_limit > 0 ? static_cast<double>(options.memory_limit) : usable_memory_bytes());
+      static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory()));
 
   const std::string folder = options.out.empty() ? "results/" + plan.name : options.out;
   const std::string results = folder + "/results.json";
@@ -316,7 +317,8 @@ void add_run(CLI::App& app, int& exit_code, std::vector<std::string> argv) {
   command->add_flag("--retry-failed", options->retry_failed, "Compute failed cells once more");
   command
       ->add_option("--memory-limit", options->memory_limit,
-                   "Refuse a sweep that needs more, e.g. 4GiB; default: the machine's memory")
+                   "Refuse a sweep that needs more, e.g. 4GiB; default: what this process may use "
+                   "(machine, control group, address space)")
       ->type_name("SIZE")
       ->transform(CLI::AsSizeValue(true));
   command->add_flag("--quiet", options->quiet,

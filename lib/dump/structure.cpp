@@ -1,8 +1,6 @@
 #include "dump/structure.hpp"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,6 +12,7 @@
 #include <limits>
 
 #include "core/error.hpp"
+#include "core/memory_limit.hpp"
 #include "dump/tensor.hpp"
 
 namespace kvbench {
@@ -187,7 +186,7 @@ void check_memory(Faults& faults, const std::string& place, const TensorShape& q
                              (static_cast<double>(k.columns) + static_cast<double>(v.columns)) +
                          group * static_cast<double>(q.rows) * static_cast<double>(q.columns);
   const double bytes = 8.0 * doubles + static_cast<double>(q.chunk + k.chunk + v.chunk);
-  const auto most = static_cast<double>(largest_memory());
+  const auto most = static_cast<double>(usable_memory());
   if (bytes > most) {
     faults.add(place,
                "one KV head with its queries takes {:.3g} GiB of memory and there are {:.3g} GiB; "
@@ -477,20 +476,6 @@ DumpInfo read_structure(hid_t file, const std::string& path) {
   }
   faults.raise();
   return info;
-}
-
-std::uint64_t largest_memory() {
-  auto most = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-              static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  rlimit limit{};
-  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    most = std::min(most, static_cast<std::uint64_t>(limit.rlim_cur));
-  }
-  // The word "max" there leaves `group` 0: no limit.
-  std::uint64_t group = 0;
-  if (std::ifstream("/sys/fs/cgroup/memory.max") >> group && group > 0)
-    most = std::min(most, group);
-  return most;
 }
 
 std::string layer_path(const std::string& sequence, int layer) {
