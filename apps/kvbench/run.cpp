@@ -113,6 +113,15 @@ void say_what_failed(const Plan& plan, const Journal& journal) {
   if (found.size() > kShown) say("  and {} further reasons\n", found.size() - kShown);
 }
 
+// The cells of the file that was moved are computed again; who runs the sweep may want to know why.
+void warn_of_damaged_rows(const RowsFile& rows, const std::string& path) {
+  if (!rows.started_anew()) return;
+  say("kvbench: warning: {}: is damaged and was renamed to {}.damaged; the per-row values in it "
+      "are "
+      "computed again\n",
+      path, path);
+}
+
 // A results.json that is lost to another sweep's is told of even where nothing else is.
 void say_whose_folder_it_was(const Journal& journal, const std::string& folder,
                              const std::string& results, bool quiet) {
@@ -275,7 +284,11 @@ int run(const RunOptions& options) {
       {.fresh = options.fresh, .shard = share.shard.is_whole() ? "" : share.shard.text()});
   if (options.fresh) remove_earlier_results(folder);
   std::unique_ptr<RowsFile> rows;
-  if (plan.keep_rows) rows = std::make_unique<RowsFile>(folder + "/results.rows.h5");
+  if (plan.keep_rows) {
+    const std::string path = folder + "/results.rows.h5";
+    rows = std::make_unique<RowsFile>(path);
+    warn_of_damaged_rows(*rows, path);
+  }
 
   const Execution execution{
       .plan = plan,

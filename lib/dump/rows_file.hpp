@@ -19,8 +19,8 @@ namespace kvbench {
 class RowsFile {
  public:
   // Opens for appending, or creates; throws InputError where that is impossible. A file that cannot
-  // be read and has no journal is renamed to PATH.damaged and a new one started: cells that has()
-  // does not know must then be computed again.
+  // be read and has no journal is renamed to PATH.damaged and a new one started, as started_anew()
+  // says: cells that has() does not know must then be computed again.
   explicit RowsFile(const std::string& path);
   ~RowsFile();
   RowsFile(RowsFile&&) noexcept;
