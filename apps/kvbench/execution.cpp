@@ -15,7 +15,6 @@
 #include "kernels/kernels.hpp"
 #include "read_ahead.hpp"
 #include "replay/replay.hpp"
-#include "results/atomic_file.hpp"
 #include "results/record.hpp"
 
 namespace kvbench {
@@ -126,11 +125,7 @@ class HeadRun {
     const PlannedCell& cell = execution_.plan.cells[c];
     const Json line = cell_record(execution_.plan, cell, result, execution_.repro(cell));
     if (execution_.rows != nullptr && result.row_errors && line.at("status") == "ok") {
-      try {
-        execution_.rows->write(cell.id, group_.shape.group, *result.row_errors);
-      } catch (const InputError& error) {
-        throw OutputError(error.what());
-      }
+      execution_.rows->write(cell.id, group_.shape.group, *result.row_errors);
     }
     execution_.journal.append(c, line);
     progress_.cell_done();
@@ -192,16 +187,6 @@ void record_skipped(const Execution& execution) {
   }
 }
 
-// From here on the per-row values of finished cells survive a kill, and, with the journal's lines,
-// a power cut.
-void keep_rows_safe(const Execution& execution) {
-  try {
-    execution.journal.flush_with(execution.rows->begin());
-  } catch (const InputError& error) {
-    throw OutputError(error.what());
-  }
-}
-
 }  // namespace
 
 std::vector<bool> pending_cells(const Execution& execution) {
@@ -230,7 +215,9 @@ std::vector<std::optional<GroupTiming>> execute(const Execution& execution,
   record_skipped(execution);
   const std::vector<bool> pending = pending_cells(execution);
   const auto total = static_cast<std::size_t>(std::count(pending.begin(), pending.end(), true));
-  if (execution.rows != nullptr && total > 0) keep_rows_safe(execution);
+  // From here on the per-row values of finished cells survive a kill, and, with the journal's
+  // lines, a power cut.
+  if (execution.rows != nullptr && total > 0) execution.journal.flush_with(execution.rows->begin());
   Progress progress(total, execution.quiet);
   std::vector<std::optional<GroupTiming>> timing(execution.plan.groups.size());
   ModelWorks model_works(execution);

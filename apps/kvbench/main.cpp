@@ -29,7 +29,6 @@
 #include "manual.hpp"
 #include "merge.hpp"
 #include "plan.hpp"
-#include "results/atomic_file.hpp"
 #include "results/provenance.hpp"
 #include "run.hpp"
 #include "schema.hpp"
@@ -103,10 +102,14 @@ int run_guarded(int argc, char** argv) {
       say("kvbench: {}\n", message);
     }
     return kExitBadInput;
-  } catch (const OutputError& error) {
-    say("kvbench: {}\nkvbench: what was finished is kept; make room, then run the same "
-        "command again to go on\n",
-        error.what());
+  } catch (const IoError& error) {
+    say("kvbench: {}\n", error.what());
+    if (!work_has_begun) {
+      say("kvbench: nothing was computed; make room, or choose another --out\n");
+      return kExitBadInput;
+    }
+    say("kvbench: what was finished is kept; make room, then run the same command again to go "
+        "on\n");
     return kExitIncomplete;
   } catch (const DeviceFault& error) {
     say("kvbench: {}\nkvbench: what was finished is kept; run the same command again to go on, or "

@@ -15,7 +15,6 @@
 #include "core/error.hpp"
 #include "dump/rows_file.hpp"
 #include "exit_codes.hpp"
-#include "results/atomic_file.hpp"
 #include "results/merge.hpp"
 #include "results/results_file.hpp"
 #include "share.hpp"
@@ -210,11 +209,5 @@ void add_merge(CLI::App& app, int& exit_code) {
       ->type_name("FILE")
       ->required();
   command->footer(kFooter);
-  command->callback([options, &exit_code] {
-    try {
-      exit_code = merge(*options);
-    } catch (const OutputError& error) {
-      throw InputError(std::string(error.what()) + "; choose another --out, or make room");
-    }
-  });
+  command->callback([options, &exit_code] { exit_code = merge(*options); });
 }

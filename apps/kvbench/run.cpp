@@ -19,7 +19,6 @@
 #include "exit_codes.hpp"
 #include "footprint.hpp"
 #include "planned_dump.hpp"
-#include "results/atomic_file.hpp"
 #include "results/journal.hpp"
 #include "results/provenance.hpp"
 #include "results/results_file.hpp"
@@ -241,11 +240,7 @@ void settle_rows(RowsFile& rows, const Plan& plan) {
   std::vector<std::string> ids;
   ids.reserve(plan.cells.size());
   for (const PlannedCell& cell : plan.cells) ids.push_back(cell.id);
-  try {
-    rows.settle(ids);
-  } catch (const InputError& error) {
-    throw OutputError(error.what());
-  }
+  rows.settle(ids);
 }
 
 std::vector<std::optional<GroupTiming>> execute_on(const ComputeDevice& device,
@@ -302,6 +297,7 @@ int run(const RunOptions& options) {
       .quiet = options.quiet};
   say_whose_folder_it_was(journal, folder, results, options.quiet);
   if (!options.quiet) say_what_is_done(execution, folder);
+  work_has_begun = true;
   const auto timing = execute_on(device, execution);
   journal.sync();
   if (rows && what_is_done(plan, share, journal).missing == 0) settle_rows(*rows, plan);

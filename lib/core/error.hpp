@@ -25,6 +25,13 @@ class InputError : public std::runtime_error {
   std::vector<std::string> messages_;
 };
 
+// What the system refused: a full disk, a folder that cannot be written or went away. Ends with
+// exit code 2 before any work has begun, else with 5: what was finished before is kept.
+class IoError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 // Gathers what several steps throw, where each is worth trying whatever became of the others.
 class InputFaults {
  public:

@@ -48,8 +48,9 @@ struct LayerLayout {
   double softcap = 0.0;
 };
 
-// Builds a dump under a temporary name beside `path` and renames it into place when finished, so
-// that no half-written dump is ever seen. Throws InputError where the place cannot be written.
+// Builds a dump under a temporary name beside `path` and puts it into place when finished
+// (core/file.hpp), so that no half-written dump is ever seen. Throws IoError where the place cannot
+// be written.
 class DumpWriter {
  public:
   DumpWriter(const std::string& path, const DumpHeader& header, const StorageOptions& storage = {});

@@ -11,7 +11,7 @@
 #include <set>
 
 #include "core/error.hpp"
-#include "results/atomic_file.hpp"
+#include "core/file.hpp"
 #include "results/bounds_keys.hpp"
 #include "results/cell_metric.hpp"
 #include "sweep/document.hpp"
