@@ -31,7 +31,7 @@ class CudaKernels::Device {
   std::string fault() const;
 
   // Returns where `error` is none. Out of memory throws CellError; anything else is remembered as
-  // the device's fault and throws CudaError.
+  // the device's fault and throws DeviceError.
   void check(cudaError_t error, const char* what);
 
  private:

@@ -47,6 +47,8 @@ class ModelWorks {
       results.fail(work.key, error.what());
     } catch (const std::bad_alloc&) {
       results.fail(work.key, "not enough memory for the scores of all layers and heads");
+    } catch (const DeviceError&) {
+      throw;
     } catch (const std::exception&) {
       std::throw_with_nested(
           BugError("deciding for the whole model: " + cell_path(execution_.plan, cell)));

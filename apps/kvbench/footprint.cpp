@@ -126,20 +126,20 @@ std::string bytes_text(double bytes) {
 
 void refuse_what_cannot_fit(const Plan& plan, const std::vector<bool>& share, int threads,
                             double limit) {
-  std::vector<std::string> faults;
+  ErrorList faults;
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     if (!share[g]) continue;
     const PlannedGroup& group = plan.groups[g];
     const double bytes = footprint(plan, group, threads).bytes;
     if (bytes <= limit) continue;
-    faults.push_back(fmt::format(
+    faults.add(fmt::format(
         "{}: sequence {}, layer {}: needs about {}, {} more than the limit of {}; choose fewer "
         "tokens (select.tokens), fewer rows (evaluate.rows), fewer --threads, or a higher "
         "--memory-limit",
         plan.dumps[group.dump].path, group.sequence, group.layer, bytes_text(bytes),
         bytes_text(bytes - limit), bytes_text(limit)));
   }
-  if (!faults.empty()) throw InputError(faults);
+  faults.throw_if_any();
 }
 
 }  // namespace kvbench

@@ -111,10 +111,14 @@ int run_guarded(int argc, char** argv) {
     say("kvbench: what was finished is kept; make room, then run the same command again to go "
         "on\n");
     return kExitIncomplete;
-  } catch (const DeviceFault& error) {
-    say("kvbench: {}\nkvbench: what was finished is kept; run the same command again to go on, or "
-        "anew with --device cpu and another --out\n",
-        error.what());
+  } catch (const DeviceError& error) {
+    say("kvbench: {}\n", error.what());
+    if (!work_has_begun) {
+      say("kvbench: nothing was computed; try --device cpu\n");
+      return kExitBadInput;
+    }
+    say("kvbench: what was finished is kept; run the same command again to go on, or anew with "
+        "--device cpu and another --out\n");
     return kExitIncomplete;
   } catch (const std::bad_alloc&) {
     say("kvbench: out of memory; choose fewer tokens (select.tokens), fewer rows "

@@ -157,14 +157,13 @@ void make_folder_of(const std::string& out) {
   const fs::path folder = fs::absolute(out).parent_path();
   fs::create_directories(folder, fault);
   if (fault) {
-    throw InputError(folder.string() + ": cannot create the output folder: " + fault.message() +
-                     "; choose another --out");
+    throw IoError(folder.string() + ": cannot create the output folder: " + fault.message());
   }
 }
 
 int merge(const MergeOptions& options) {
   std::optional<MergedJournals> journals;
-  InputFaults faults;
+  ErrorList faults;
   faults.gather([&] { journals.emplace(options.folders, all_algorithms()); });
   faults.gather([&] { refuse_folder(options.out); });
   faults.throw_if_any();

@@ -243,16 +243,6 @@ void settle_rows(RowsFile& rows, const Plan& plan) {
   rows.settle(ids);
 }
 
-std::vector<std::optional<GroupTiming>> execute_on(const ComputeDevice& device,
-                                                   const Execution& execution) {
-  try {
-    return execute(execution, StopSignals::stop());
-  } catch (const std::exception&) {
-    device.throw_if_failed();
-    throw;
-  }
-}
-
 Json provenance_of(const RunOptions& options, const ComputeDevice& device) {
   Json out = provenance(options.argv);
   device.describe(out);
@@ -298,7 +288,7 @@ int run(const RunOptions& options) {
   say_whose_folder_it_was(journal, folder, results, options.quiet);
   if (!options.quiet) say_what_is_done(execution, folder);
   work_has_begun = true;
-  const auto timing = execute_on(device, execution);
+  const auto timing = execute(execution, StopSignals::stop());
   journal.sync();
   if (rows && what_is_done(plan, share, journal).missing == 0) settle_rows(*rows, plan);
   return finish(write_results(results, plan, journal, timing), options, plan, share, journal,

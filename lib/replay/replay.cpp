@@ -299,6 +299,8 @@ class Group {
       return failure(error.what());
     } catch (const std::bad_alloc&) {
       return failure(kNoMemoryForCell);
+    } catch (const DeviceError&) {
+      throw;
     } catch (const std::exception&) {
       std::throw_with_nested(BugError("computing " + cell_text(cells_[c], stream_.id)));
     }

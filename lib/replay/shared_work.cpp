@@ -84,6 +84,8 @@ class SharedPieces {
       return error.what();
     } catch (const std::bad_alloc&) {
       return kNoMemoryForCell;
+    } catch (const DeviceError&) {
+      throw;
     } catch (const std::exception&) {
       const StreamId& stream = setting_.stream.id;
       std::throw_with_nested(BugError("computing what cells share, \"" + key + "\", of sequence " +

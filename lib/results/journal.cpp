@@ -73,7 +73,7 @@ Json earlier_dumps(const Json& header, const Plan& plan) {
 // The same file with other content: its finished cells are of no use, and going on would mix two
 // dumps in one folder.
 void refuse_changed_dumps(const Json& header, const Plan& plan, const std::string& path) {
-  std::vector<std::string> faults;
+  ErrorList faults;
   for (const KnownDump& dump : known_dumps(header)) {
     if (any_dump(plan, [&](const PlannedDump& planned) {
           return planned.fingerprint == dump.fingerprint;
@@ -82,13 +82,13 @@ void refuse_changed_dumps(const Json& header, const Plan& plan, const std::strin
     }
     for (const PlannedDump& planned : plan.dumps) {
       if (planned.path != dump.path) continue;
-      faults.push_back(planned.path + ": has changed since " + path + " was begun (fingerprint " +
-                       planned.fingerprint + ", was " + dump.fingerprint +
-                       "); put the earlier file back, choose another --out, or --fresh to begin "
-                       "anew and lose what is there");
+      faults.add(planned.path + ": has changed since " + path + " was begun (fingerprint " +
+                 planned.fingerprint + ", was " + dump.fingerprint +
+                 "); put the earlier file back, choose another --out, or --fresh to begin "
+                 "anew and lose what is there");
     }
   }
-  if (!faults.empty()) throw InputError(faults);
+  faults.throw_if_any();
 }
 
 }  // namespace

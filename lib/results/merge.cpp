@@ -67,7 +67,7 @@ MergedJournals::~MergedJournals() = default;
 
 void MergedJournals::open(const std::vector<std::string>& folders,
                           const std::vector<AlgorithmDescription>& algorithms) {
-  InputFaults faults;
+  ErrorList faults;
   for (const std::string& folder : folders) {
     faults.gather([&] { add(folder, algorithms); });
   }

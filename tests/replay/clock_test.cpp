@@ -142,6 +142,18 @@ TEST_CASE("a bug in a cell ends the replay, with what was being done, and fails 
   CHECK(told[1] == std::bad_any_cast().what());
 }
 
+TEST_CASE("a device that failed for good ends the replay as it is, and fails no cell") {
+  const auto owned = make_stream({.tokens = 12, .d = 2, .dv = 2});
+  const AlgorithmDescription lost = scripted([](Index row, Sketch&) {
+    if (row == 8) throw DeviceError("device 0 failed");
+  });
+  const auto run = [&] {
+    replay(owned->stream, decoding(*owned), {{&lost, {}, 0}}, cpu_kernels(),
+           [](std::size_t, CellResult&&) { FAIL("no cell is done"); });
+  };
+  CHECK_THROWS_WITH_AS(run(), "device 0 failed", DeviceError);
+}
+
 TEST_CASE("what is thrown where a cell is reported ends the replay as it is") {
   const auto owned = make_stream({.tokens = 12, .d = 2, .dv = 2});
   const AlgorithmDescription good = scripted(hold_all);
