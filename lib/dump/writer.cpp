@@ -199,10 +199,6 @@ void DumpWriter::add_layer(int index, const LayerLayout& layout) {
   });
 }
 
-void DumpWriter::write_layer_rope(const RopeData& rope) {
-  impl_->guarded([&] { write_rope_group(impl_->layer.get(), rope); });
-}
-
 void DumpWriter::write_head(const std::string& tensor, Index head,
                             const std::vector<double>& values) {
   const Target& target = impl_->targets.at(tensor);

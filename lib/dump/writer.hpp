@@ -64,7 +64,6 @@ class DumpWriter {
                     const std::vector<std::int32_t>& token_ids = {});
   // Opens a layer of the sequence added last; heads are written to the layer added last.
   void add_layer(int index, const LayerLayout& layout);
-  void write_layer_rope(const RopeData& rope);
   // One head of tensor "q", "k", "v" or "out": all its rows, row-major. Values are rounded to the
   // stored type.
   void write_head(const std::string& tensor, Index head, const std::vector<double>& values);
