@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -10,16 +9,9 @@
 
 namespace kvbench {
 
-// The device failed for good (lost, reset, a fault in a kernel): nothing more can be computed on
-// it.
-class CudaError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
 // Calls of several threads run side by side, each on a CUDA stream of its own; what they allocate
 // is reserved before. A call that does not fit works on fewer rows at a time. Throws CellError
-// where not even one row fits, CudaError once the device failed.
+// where not even one row fits, DeviceError once the device failed.
 class CudaKernels final : public Kernels {
  public:
   // Throws InputError with the reason where the machine has no device `index` that works.

@@ -74,7 +74,7 @@ void CudaKernels::Device::check(cudaError_t error, const char* what) {
   if (fault_.empty()) {
     fault_ = "device " + std::to_string(index_) + " (" + name_ + ") failed while " + reason;
   }
-  throw CudaError(fault_);
+  throw DeviceError(fault_);
 }
 
 CudaKernels::CudaKernels(int index) : device_(std::make_unique<Device>(index)) {}

@@ -74,7 +74,7 @@ class CudaKernels::Device {
   void give_back(std::unique_ptr<cuda::Lane> lane);
 
   // Returns where `error` is none. Out of memory throws CellError; anything else is remembered as
-  // the device's fault and throws CudaError.
+  // the device's fault and throws DeviceError.
   void check(cudaError_t error, const char* what);
 
  private:

@@ -39,7 +39,7 @@ Examples:
 int run(const CheckOptions& options) {
   BoundsFile bounds;
   Json results;
-  InputFaults faults;
+  ErrorList faults;
   faults.gather([&] { results = read_results(options.results); });
   faults.gather([&] { bounds = read_bounds(options.bounds); });
   faults.throw_if_any();

@@ -48,7 +48,7 @@ class WordReader {
   }
 
   // Faults of the words behind the command's name.
-  std::vector<std::string> faults(const std::vector<std::string>& words) {
+  ErrorList faults(const std::vector<std::string>& words) {
     for (const std::string& word : words) given_.insert(word.substr(0, word.find('=')));
     for (std::size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
       const std::string& word = words[i];
@@ -81,15 +81,15 @@ class WordReader {
     }
     const std::optional<std::string> near = nearest_word(name, known);
     if (near) given_.insert(*near);
-    faults_.push_back(fmt::format("{}: no such option of {}{}; `{} --help` has them", name, name_,
-                                  did_you_mean(near), name_));
+    faults_.add(fmt::format("{}: no such option of {}{}; `{} --help` has them", name, name_,
+                            did_you_mean(near), name_));
     return nullptr;
   }
 
   void read_bare(const std::string& word) {
     if (next_ == positionals_.size()) {
-      faults_.push_back(fmt::format("{}: {} has no place for this word{}; `{} --help` says more",
-                                    word, name_, likely_option(word), name_));
+      faults_.add(fmt::format("{}: {} has no place for this word{}; `{} --help` says more", word,
+                              name_, likely_option(word), name_));
       return;
     }
     const OptionRow& row = positionals_[next_];
@@ -129,7 +129,7 @@ class WordReader {
   }
 
   void add_fault(const std::string& what) {
-    faults_.push_back(fmt::format("{}: {}; `{} --help` says more", name_, what, name_));
+    faults_.add(fmt::format("{}: {}; `{} --help` says more", name_, what, name_));
   }
 
   void require_choice(const OptionRow& row, const std::string& word) {
@@ -138,7 +138,7 @@ class WordReader {
     // Only by its letters is a gpu nearer to cpu.
     const std::string near =
         did_you_mean(word == "gpu" && row.name == "--device" ? "cuda" : word, choices);
-    faults_.push_back(
+    faults_.add(
         fmt::format("{} {}: {} knows {}{}", row.name, word, name_, fmt::join(choices, ", "), near));
   }
 
@@ -160,7 +160,7 @@ class WordReader {
   std::vector<OptionRow> positionals_;
   std::size_t next_ = 0;
   std::set<std::string> given_;  // names of options and positionals among them
-  std::vector<std::string> faults_;
+  ErrorList faults_;
 };
 
 }  // namespace
@@ -181,8 +181,7 @@ void refuse_mistaken_words(CLI::App& app, const std::vector<std::string>& words)
     if (word == "--help" || word == "-h") return;
   }
   const auto first = words.begin() + (command == &app ? 1 : 2);
-  std::vector<std::string> faults = WordReader(*command).faults({first, words.end()});
-  if (!faults.empty()) throw InputError(std::move(faults));
+  WordReader(*command).faults({first, words.end()}).throw_if_any();
 }
 
 std::string parse_fault(CLI::App& app, const std::vector<std::string>& words,

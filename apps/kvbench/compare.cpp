@@ -38,7 +38,7 @@ Examples:
   kvbench compare a.json b.json --tolerance 0.05 --metric errors.relative_l2.mean
   kvbench compare cpu.json cuda.json --tolerance 1e-6 --json)";
 
-void check_rules(const CompareRules& rules, InputFaults& faults) {
+void check_rules(const CompareRules& rules, ErrorList& faults) {
   for (const std::string& metric : rules.metrics) {
     if (const auto fault = compared_metric_fault(metric)) faults.add("--metric: " + *fault);
   }
@@ -53,7 +53,7 @@ void check_rules(const CompareRules& rules, InputFaults& faults) {
 
 // Both files are read, whatever is wrong with one of them or with the rules.
 Comparison compare(const CompareOptions& options) {
-  InputFaults faults;
+  ErrorList faults;
   check_rules(options.rules, faults);
   const std::vector<std::string> metrics =
       faults.none() ? options.rules.all_metrics() : std::vector<std::string>();

@@ -43,7 +43,7 @@ std::string ratio_text(double ratio) {
   return fmt::format("{:.4g}", ratio);
 }
 
-std::string interval_text(const Estimate& ratio) {
+std::string interval_text(const IntervalEstimate& ratio) {
   if (!ratio.ci95) return "-";
   return fmt::format("{} .. {}", ratio_text(ratio.ci95->first), ratio_text(ratio.ci95->second));
 }

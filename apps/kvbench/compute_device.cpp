@@ -33,7 +33,11 @@ ComputeDevice::ComputeDevice(std::string asked) : asked_(std::move(asked)) {
         return;
       }
       reason_ = cuda->kernels.name() + " gives other " + differing + " than the CPU";
-    } catch (const std::exception& error) {
+    } catch (const InputError& error) {
+      reason_ = error.what();
+    } catch (const DeviceError& error) {
+      reason_ = error.what();
+    } catch (const CellError& error) {  // not even the small stream fits
       reason_ = error.what();
     }
   }
@@ -48,7 +52,7 @@ const Kernels& ComputeDevice::kernels() const {
 
 void ComputeDevice::throw_if_failed() const {
   if (!cuda_) return;
-  if (const std::string fault = cuda_->kernels.fault(); !fault.empty()) throw DeviceFault(fault);
+  if (const std::string fault = cuda_->kernels.fault(); !fault.empty()) throw DeviceError(fault);
 }
 
 #else

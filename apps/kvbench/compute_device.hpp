@@ -2,20 +2,12 @@
 #pragma once
 
 #include <memory>
-#include <stdexcept>
 #include <string>
 
 #include "kernels/kernels.hpp"
 #include "results/json.hpp"
 
 namespace kvbench {
-
-// The device failed for good while work was under way: what was finished before is kept, and the
-// run can be resumed.
-class DeviceFault : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 class ComputeDevice {
  public:
@@ -30,7 +22,7 @@ class ComputeDevice {
   const Kernels& kernels() const;
   std::string name() const { return kernels().device(); }  // as in a cell's key
 
-  // Throws DeviceFault where the device failed for good.
+  // Throws DeviceError where the device failed for good.
   void throw_if_failed() const;
 
   // Sets `gpu`, `cuda` and `device` of results.json's provenance.

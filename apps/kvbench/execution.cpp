@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -16,7 +15,6 @@
 #include "kernels/kernels.hpp"
 #include "read_ahead.hpp"
 #include "replay/replay.hpp"
-#include "results/atomic_file.hpp"
 #include "results/record.hpp"
 
 namespace kvbench {
@@ -49,6 +47,11 @@ class ModelWorks {
       results.fail(work.key, error.what());
     } catch (const std::bad_alloc&) {
       results.fail(work.key, "not enough memory for the scores of all layers and heads");
+    } catch (const DeviceError&) {
+      throw;
+    } catch (const std::exception&) {
+      std::throw_with_nested(
+          BugError("deciding for the whole model: " + cell_path(execution_.plan, cell)));
     }
     return results;
   }
@@ -77,13 +80,12 @@ class ModelWorks {
 class HeadRun {
  public:
   HeadRun(const Execution& execution, const PlannedGroup& group, std::vector<std::size_t> cells,
-          ModelWorks& model_works, Progress& progress, std::atomic<bool>& stop)
+          ModelWorks& model_works, Progress& progress)
       : execution_(execution),
         group_(group),
         cells_(std::move(cells)),
         model_works_(model_works),
-        progress_(progress),
-        stop_(stop) {}
+        progress_(progress) {}
 
   // Takes the next of the streams, which must be this head's.
   void run(ReadAhead& streams, GroupTiming& timing) {
@@ -110,25 +112,12 @@ class HeadRun {
                                 .rows = group_.rows,
                                 .element_bytes = execution_.plan.element_bytes,
                                 .keep_row_errors = execution_.rows != nullptr};
-    // An exception must not travel through the engine: it would be taken for the cell's own.
-    std::exception_ptr fault;
     const auto done = [&](std::size_t index, CellResult&& result) {
-      if (fault) return;
-      try {
-        if (result.failed) execution_.device.throw_if_failed();
-        record(cells_[index], std::move(result));
-      } catch (...) {
-        fault = std::current_exception();
-        stop_ = true;
-      }
+      if (result.failed) execution_.device.throw_if_failed();
+      record(cells_[index], std::move(result));
     };
-    ReplayTiming spent;
-    try {
-      spent = replay(data->stream, setting, replayed, execution_.device.kernels(), done);
-    } catch (const Stopped&) {
-      if (!fault) throw;
-    }
-    if (fault) std::rethrow_exception(fault);
+    const ReplayTiming spent =
+        replay(data->stream, setting, replayed, execution_.device.kernels(), done);
     timing.reference_seconds += spent.reference_seconds;
     timing.metrics_seconds += spent.metrics_seconds;
   }
@@ -138,11 +127,7 @@ class HeadRun {
     const PlannedCell& cell = execution_.plan.cells[c];
     const Json line = cell_record(execution_.plan, cell, result, execution_.repro(cell));
     if (execution_.rows != nullptr && result.row_errors && line.at("status") == "ok") {
-      try {
-        execution_.rows->write(cell.id, group_.shape.group, *result.row_errors);
-      } catch (const InputError& error) {
-        throw OutputError(error.what());
-      }
+      execution_.rows->write(cell.id, group_.shape.group, *result.row_errors);
     }
     execution_.journal.append(c, line);
     progress_.cell_done();
@@ -162,7 +147,6 @@ class HeadRun {
   std::vector<std::size_t> cells_;
   ModelWorks& model_works_;
   Progress& progress_;
-  std::atomic<bool>& stop_;
 };
 
 struct HeadWork {
@@ -205,16 +189,6 @@ void record_skipped(const Execution& execution) {
   }
 }
 
-// From here on the per-row values of finished cells survive a kill, and, with the journal's lines,
-// a power cut.
-void keep_rows_safe(const Execution& execution) {
-  try {
-    execution.journal.flush_with(execution.rows->begin());
-  } catch (const InputError& error) {
-    throw OutputError(error.what());
-  }
-}
-
 }  // namespace
 
 std::vector<bool> pending_cells(const Execution& execution) {
@@ -243,7 +217,9 @@ std::vector<std::optional<GroupTiming>> execute(const Execution& execution,
   record_skipped(execution);
   const std::vector<bool> pending = pending_cells(execution);
   const auto total = static_cast<std::size_t>(std::count(pending.begin(), pending.end(), true));
-  if (execution.rows != nullptr && total > 0) keep_rows_safe(execution);
+  // From here on the per-row values of finished cells survive a kill, and, with the journal's
+  // lines, a power cut.
+  if (execution.rows != nullptr && total > 0) execution.journal.flush_with(execution.rows->begin());
   Progress progress(total, execution.quiet);
   std::vector<std::optional<GroupTiming>> timing(execution.plan.groups.size());
   ModelWorks model_works(execution);
@@ -257,8 +233,7 @@ std::vector<std::optional<GroupTiming>> execute(const Execution& execution,
       if (!timing[g]) timing[g].emplace();
       progress.at(
           fmt::format("sequence {} layer {} head {}", group.sequence, group.layer, kv_head));
-      HeadRun(execution, group, std::move(cells), model_works, progress, stop)
-          .run(streams, *timing[g]);
+      HeadRun(execution, group, std::move(cells), model_works, progress).run(streams, *timing[g]);
     }
   } catch (const Stopped&) {
     // What no line of the journal tells of is computed when the run goes on.

@@ -36,8 +36,9 @@ std::vector<bool> pending_cells(const Execution& execution);
 
 // Records what the plan skips of the share, then runs the pending cells group by group, head by
 // head. A stream that cannot be read fails its cells; the others go on. Ends early once `stop` is
-// set. Throws OutputError when the journal or the rows file cannot be written, DeviceFault when the
-// device failed for good. Returns timings of the groups that were worked on.
+// set. Throws BugError when a cell throws what is not its own, IoError when the journal or the
+// rows file cannot be written, DeviceError when the device failed for good. Returns timings of the
+// groups that were worked on.
 std::vector<std::optional<GroupTiming>> execute(const Execution& execution,
                                                 std::atomic<bool>& stop);
 

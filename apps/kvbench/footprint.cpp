@@ -1,10 +1,8 @@
 #include "footprint.hpp"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <string>
 #include <utility>
@@ -119,18 +117,6 @@ Footprint footprint(const Plan& plan, const PlannedGroup& group, int threads) {
   return out;
 }
 
-double usable_memory_bytes() {
-  double bytes =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
-  for (const char* path :
-       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::ifstream in(path);
-    double limit = 0.0;
-    if (in >> limit && limit > 0.0) bytes = std::min(bytes, limit);
-  }
-  return bytes;
-}
-
 std::string bytes_text(double bytes) {
   const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   std::size_t unit = 0;
@@ -140,20 +126,20 @@ std::string bytes_text(double bytes) {
 
 void refuse_what_cannot_fit(const Plan& plan, const std::vector<bool>& share, int threads,
                             double limit) {
-  std::vector<std::string> faults;
+  ErrorList faults;
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     if (!share[g]) continue;
     const PlannedGroup& group = plan.groups[g];
     const double bytes = footprint(plan, group, threads).bytes;
     if (bytes <= limit) continue;
-    faults.push_back(fmt::format(
+    faults.add(fmt::format(
         "{}: sequence {}, layer {}: needs about {}, {} more than the limit of {}; choose fewer "
         "tokens (select.tokens), fewer rows (evaluate.rows), fewer --threads, or a higher "
         "--memory-limit",
         plan.dumps[group.dump].path, group.sequence, group.layer, bytes_text(bytes),
         bytes_text(bytes - limit), bytes_text(limit)));
   }
-  if (!faults.empty()) throw InputError(faults);
+  faults.throw_if_any();
 }
 
 }  // namespace kvbench

@@ -19,9 +19,6 @@ struct Footprint {
 // One KV head of a group is in memory at a time, its cells on `threads` threads.
 Footprint footprint(const Plan& plan, const PlannedGroup& group, int threads);
 
-// Memory that this process may use: the machine's, or its control group's limit where smaller.
-double usable_memory_bytes();
-
 // "1.5 GiB"
 std::string bytes_text(double bytes);
 

@@ -65,7 +65,7 @@ bool selected(const std::vector<T>& wanted, const T& value) {
 std::vector<Place> find_places(const DumpInfo& info, const InspectOptions& options) {
   std::set<std::string> sequences;
   for (const SequenceInfo& sequence : info.sequences) sequences.insert(sequence.name);
-  InputFaults faults;
+  ErrorList faults;
   for (const std::string& name : options.sequences) {
     if (sequences.count(name) != 0) continue;
     faults.add(fmt::format("{}: --sequences {}: no such sequence; there is {}", info.path, name,

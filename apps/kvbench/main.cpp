@@ -29,7 +29,6 @@
 #include "manual.hpp"
 #include "merge.hpp"
 #include "plan.hpp"
-#include "results/atomic_file.hpp"
 #include "results/provenance.hpp"
 #include "run.hpp"
 #include "schema.hpp"
@@ -103,15 +102,23 @@ int run_guarded(int argc, char** argv) {
       say("kvbench: {}\n", message);
     }
     return kExitBadInput;
-  } catch (const OutputError& error) {
-    say("kvbench: {}\nkvbench: what was finished is kept; make room, then run the same "
-        "command again to go on\n",
-        error.what());
+  } catch (const IoError& error) {
+    say("kvbench: {}\n", error.what());
+    if (!work_has_begun) {
+      say("kvbench: nothing was computed; make room, or choose another --out\n");
+      return kExitBadInput;
+    }
+    say("kvbench: what was finished is kept; make room, then run the same command again to go "
+        "on\n");
     return kExitIncomplete;
-  } catch (const DeviceFault& error) {
-    say("kvbench: {}\nkvbench: what was finished is kept; run the same command again to go on, or "
-        "anew with --device cpu and another --out\n",
-        error.what());
+  } catch (const DeviceError& error) {
+    say("kvbench: {}\n", error.what());
+    if (!work_has_begun) {
+      say("kvbench: nothing was computed; try --device cpu\n");
+      return kExitBadInput;
+    }
+    say("kvbench: what was finished is kept; run the same command again to go on, or anew with "
+        "--device cpu and another --out\n");
     return kExitIncomplete;
   } catch (const std::bad_alloc&) {
     say("kvbench: out of memory; choose fewer tokens (select.tokens), fewer rows "
@@ -122,9 +129,11 @@ int run_guarded(int argc, char** argv) {
       say("kvbench: cannot write to standard output: {}\n", error.what());
       return kExitBadInput;
     }
-    say("kvbench: internal error: {}\nkvbench: this is a bug; please report it with the "
-        "command line and the output of `kvbench --version`\n",
-        error.what());
+    const std::vector<std::string> reasons = reasons_of(error);
+    say("kvbench: internal error: {}\n", reasons.front());
+    for (std::size_t k = 1; k < reasons.size(); ++k) say("kvbench:   because: {}\n", reasons[k]);
+    say("kvbench: this is a bug; please report it with the command line and the output of "
+        "`kvbench --version`\n");
     return kExitBug;
   }
 }

@@ -15,7 +15,6 @@
 #include "core/error.hpp"
 #include "dump/rows_file.hpp"
 #include "exit_codes.hpp"
-#include "results/atomic_file.hpp"
 #include "results/merge.hpp"
 #include "results/results_file.hpp"
 #include "share.hpp"
@@ -158,14 +157,13 @@ void make_folder_of(const std::string& out) {
   const fs::path folder = fs::absolute(out).parent_path();
   fs::create_directories(folder, fault);
   if (fault) {
-    throw InputError(folder.string() + ": cannot create the output folder: " + fault.message() +
-                     "; choose another --out");
+    throw IoError(folder.string() + ": cannot create the output folder: " + fault.message());
   }
 }
 
 int merge(const MergeOptions& options) {
   std::optional<MergedJournals> journals;
-  InputFaults faults;
+  ErrorList faults;
   faults.gather([&] { journals.emplace(options.folders, all_algorithms()); });
   faults.gather([&] { refuse_folder(options.out); });
   faults.throw_if_any();
@@ -210,11 +208,5 @@ void add_merge(CLI::App& app, int& exit_code) {
       ->type_name("FILE")
       ->required();
   command->footer(kFooter);
-  command->callback([options, &exit_code] {
-    try {
-      exit_code = merge(*options);
-    } catch (const OutputError& error) {
-      throw InputError(std::string(error.what()) + "; choose another --out, or make room");
-    }
-  });
+  command->callback([options, &exit_code] { exit_code = merge(*options); });
 }

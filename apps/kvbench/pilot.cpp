@@ -201,8 +201,10 @@ class Trial {
       try {
         results->put(work.key, work.compute({[&](const auto& visit) { visit(stream); },
                                              group_.prompt, stream.shape.tokens, kernels_}));
-      } catch (const std::exception& error) {
+      } catch (const CellError& error) {
         results->fail(work.key, error.what());
+      } catch (const std::bad_alloc&) {
+        results->fail(work.key, kNoMemoryForCell);
       }
       seconds += seconds_since(start);
     }

@@ -34,21 +34,19 @@ PlannedDump describe_dump(const std::string& path) { return describe(Dump(path))
 
 OpenDumps open_dumps(const SweepConfig& config) {
   OpenDumps out;
-  std::vector<std::string> faults;
+  ErrorList faults;
   for (const std::string& path : config.dumps) {
-    try {
+    faults.gather([&] {
       Dump dump(path);
       out.planned.push_back(describe(dump));
       out.dumps.push_back(std::move(dump));
-    } catch (const InputError& error) {
-      faults.insert(faults.end(), error.messages().begin(), error.messages().end());
-    }
+    });
   }
-  if (!faults.empty()) {
-    faults.insert(faults.begin(), config.faults.begin(), config.faults.end());
-    throw InputError(faults);
-  }
-  return out;
+  if (faults.none()) return out;
+  ErrorList all;
+  all.add_all(config.faults);
+  all.add_all(faults.messages());
+  throw InputError(all.messages());
 }
 
 }  // namespace kvbench

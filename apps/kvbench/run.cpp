@@ -12,13 +12,13 @@
 #include "causes.hpp"
 #include "compute_device.hpp"
 #include "core/error.hpp"
+#include "core/memory_limit.hpp"
 #include "core/parallel.hpp"
 #include "dump/rows_file.hpp"
 #include "execution.hpp"
 #include "exit_codes.hpp"
 #include "footprint.hpp"
 #include "planned_dump.hpp"
-#include "results/atomic_file.hpp"
 #include "results/journal.hpp"
 #include "results/provenance.hpp"
 #include "results/results_file.hpp"
@@ -110,6 +110,15 @@ void say_what_failed(const Plan& plan, const Journal& journal) {
         cell_path(plan, *cells[found[k].first]));
   }
   if (found.size() > kShown) say("  and {} further reasons\n", found.size() - kShown);
+}
+
+// The cells of the file that was moved are computed again; who runs the sweep may want to know why.
+void warn_of_damaged_rows(const RowsFile& rows, const std::string& path) {
+  if (!rows.started_anew()) return;
+  say("kvbench: warning: {}: is damaged and was renamed to {}.damaged; the per-row values in it "
+      "are "
+      "computed again\n",
+      path, path);
 }
 
 // A results.json that is lost to another sweep's is told of even where nothing else is.
@@ -231,21 +240,7 @@ void settle_rows(RowsFile& rows, const Plan& plan) {
   std::vector<std::string> ids;
   ids.reserve(plan.cells.size());
   for (const PlannedCell& cell : plan.cells) ids.push_back(cell.id);
-  try {
-    rows.settle(ids);
-  } catch (const InputError& error) {
-    throw OutputError(error.what());
-  }
-}
-
-std::vector<std::optional<GroupTiming>> execute_on(const ComputeDevice& device,
-                                                   const Execution& execution) {
-  try {
-    return execute(execution, StopSignals::stop());
-  } catch (const std::exception&) {
-    device.throw_if_failed();
-    throw;
-  }
+  rows.settle(ids);
 }
 
 Json provenance_of(const RunOptions& options, const ComputeDevice& device) {
@@ -265,7 +260,7 @@ int run(const RunOptions& options) {
   const Share share = share_of(plan, options.shard);
   refuse_what_cannot_fit(
       plan, share.groups, thread_count(),
-      options.memory_limit > 0 ? static_cast<double>(options.memory_limit) : usable_memory_bytes());
+      static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory()));
 
   const std::string folder = options.out.empty() ? "results/" + plan.name : options.out;
   const std::string results = folder + "/results.json";
@@ -274,7 +269,11 @@ int run(const RunOptions& options) {
       {.fresh = options.fresh, .shard = share.shard.is_whole() ? "" : share.shard.text()});
   if (options.fresh) remove_earlier_results(folder);
   std::unique_ptr<RowsFile> rows;
-  if (plan.keep_rows) rows = std::make_unique<RowsFile>(folder + "/results.rows.h5");
+  if (plan.keep_rows) {
+    const std::string path = folder + "/results.rows.h5";
+    rows = std::make_unique<RowsFile>(path);
+    warn_of_damaged_rows(*rows, path);
+  }
 
   const Execution execution{
       .plan = plan,
@@ -288,7 +287,8 @@ int run(const RunOptions& options) {
       .quiet = options.quiet};
   say_whose_folder_it_was(journal, folder, results, options.quiet);
   if (!options.quiet) say_what_is_done(execution, folder);
-  const auto timing = execute_on(device, execution);
+  work_has_begun = true;
+  const auto timing = execute(execution, StopSignals::stop());
   journal.sync();
   if (rows && what_is_done(plan, share, journal).missing == 0) settle_rows(*rows, plan);
   return finish(write_results(results, plan, journal, timing), options, plan, share, journal,
@@ -316,7 +316,8 @@ void add_run(CLI::App& app, int& exit_code, std::vector<std::string> argv) {
   command->add_flag("--retry-failed", options->retry_failed, "Compute failed cells once more");
   command
       ->add_option("--memory-limit", options->memory_limit,
-                   "Refuse a sweep that needs more, e.g. 4GiB; default: the machine's memory")
+                   "Refuse a sweep that needs more, e.g. 4GiB; default: what this process may use "
+                   "(machine, control group, address space)")
       ->type_name("SIZE")
       ->transform(CLI::AsSizeValue(true));
   command->add_flag("--quiet", options->quiet,

@@ -98,7 +98,7 @@ struct LargestDifference {
 // One line of the table per layer that holds `out`; InputError, all faults of the dump at once.
 LargestDifference compare_layers(const Dump& dump, double tolerance) {
   LargestDifference found;
-  InputFaults faults;
+  ErrorList faults;
   for (const SequenceInfo& sequence : dump.info().sequences) {
     for (const LayerInfo& layer : sequence.layers) {
       faults.gather([&] {

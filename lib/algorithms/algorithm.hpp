@@ -127,8 +127,8 @@ struct Clusters {
 };
 
 struct Counters {
-  Index fail = 0;
-  Index clamped = 0;
+  Index fail = 0;     // BalanceKV's FAIL: steps of a walk of the theory whose p left [0, 1]
+  Index clamped = 0;  // the same of any walk: p was clamped
 };
 
 class Algorithm {

@@ -95,7 +95,10 @@ class BalanceKv final : public Algorithm {
     return out;
   }
 
-  Counters counters() const override { return {.fail = balancer_.statistics().clamped}; }
+  Counters counters() const override {
+    const Index clamped = balancer_.statistics().clamped;
+    return {.fail = clamped, .clamped = clamped};
+  }
 
  private:
   // ln of what 2^i / v_max must exceed for bucket i to stay.

@@ -71,7 +71,10 @@ class SoftmaxBalance final : public CompressOnce {
     return out;
   }
 
-  Counters counters() const override { return {.fail = balancer_.statistics().clamped}; }
+  Counters counters() const override {
+    const Index clamped = balancer_.statistics().clamped;
+    return {.fail = clamped, .clamped = clamped};
+  }
 
  protected:
   void compress_middle(PromptRange middle) override {

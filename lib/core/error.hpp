@@ -1,6 +1,9 @@
-// What goes wrong through no fault of the program, said so that the user can mend it.
+// What goes wrong, by what it is: the user's input, the system, the device, a cell, or a bug. What
+// follows from it (exit code, a failed cell) is decided where it is caught.
 #pragma once
 
+#include <exception>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -8,8 +11,8 @@
 
 namespace kvbench {
 
-// Bad input: command line, sweep, dump or output place (exit code 2). Each message is one line that
-// names file, place and remedy; all faults that were found are carried together.
+// What the user gave: command line, sweep, dump, bounds, results. Each message is one line that
+// names file, place and remedy; all that were found are carried together. Exit code 2.
 class InputError : public std::runtime_error {
  public:
   explicit InputError(std::string message)
@@ -24,34 +27,78 @@ class InputError : public std::runtime_error {
   std::vector<std::string> messages_;
 };
 
-// Gathers what several steps throw, where each is worth trying whatever became of the others.
-class InputFaults {
+// What the system refused: a full disk, a folder that cannot be written or went away. Exit code 2
+// before any work has begun, else 5: what was finished is kept.
+class IoError : public std::runtime_error {
  public:
+  using std::runtime_error::runtime_error;
+};
+
+// The device failed for good (lost, reset, a fault in a kernel): nothing more can be computed on
+// it. Exit codes as of IoError.
+class DeviceError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// A cell that cannot be computed from finite, well-formed input. Its record becomes `failed`; at
+// the end exit code 3.
+class CellError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// What a cell is recorded with where memory ran out.
+inline constexpr const char* kNoMemoryForCell =
+    "not enough memory; choose fewer tokens (select.tokens), fewer rows (evaluate.rows) or fewer "
+    "threads (--threads)";
+
+// Any other exception is a bug: exit code 1. This one says what was being done when it showed
+// itself, with the first exception nested in it (std::throw_with_nested). To be reported, not
+// handled.
+class BugError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Messages of an exception and of those nested in it, outermost first.
+std::vector<std::string> reasons_of(const std::exception& error);
+
+// Collects what is wrong with the input, so that the user hears of all of it at once.
+class ErrorList {
+ public:
+  ErrorList() = default;
+  // `file`, as the user named it, begins every message of add(place, what).
+  explicit ErrorList(std::string file) : file_(std::move(file)) {}
+
+  // "file: place: what", or "file: what" where `place` is empty; one line, whatever the words hold.
+  void add(const std::string& place, const std::string& what);
+  // A message as it is. Saying the same twice is saying it once; after the first thousand only
+  // their number is kept.
+  void add(std::string message);
+  void add_all(const std::vector<std::string>& messages);
   // Calls `step`; an InputError of it is kept.
   template <class Step>
   void gather(const Step& step) {
     try {
       step();
     } catch (const InputError& error) {
-      messages_.insert(messages_.end(), error.messages().begin(), error.messages().end());
+      add_all(error.messages());
     }
   }
-  void add(std::string message) { messages_.push_back(std::move(message)); }
-  bool none() const { return messages_.empty(); }
 
-  // Throws all of them as one InputError, if there are any.
-  void throw_if_any() {
-    if (!messages_.empty()) throw InputError(std::move(messages_));
-  }
+  bool none() const { return messages_.empty(); }
+  std::size_t count() const { return messages_.size() + unlisted_; }
+  // All that would be thrown.
+  std::vector<std::string> messages() const;
+  // Throws InputError with all of them, if there are any.
+  void throw_if_any() const;
 
  private:
+  std::string file_;
   std::vector<std::string> messages_;
-};
-
-// A cell that cannot be computed from finite, well-formed input (its record becomes `failed`).
-class CellError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
+  std::set<std::string> seen_;
+  std::size_t unlisted_ = 0;
 };
 
 }  // namespace kvbench

@@ -1,5 +1,6 @@
 #include "core/parallel.hpp"
 
+#include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -21,6 +22,7 @@ struct Range {
   Index next = 0;      // the first index that has not begun
   Index running = 0;
   std::exception_ptr error = nullptr;  // the first
+  std::atomic<bool> failed = false;    // `error` is set; read without the lock
 };
 
 // The range whose body this thread is in.
@@ -83,7 +85,10 @@ class Team {
     }
     current = before;
     lock.lock();
-    if (error && !range.error) range.error = error;
+    if (error && !range.error) {
+      range.error = error;
+      range.failed = true;
+    }
     if (--range.running == 0 && range.next == range.count) changed_.notify_all();
   }
 
@@ -96,6 +101,13 @@ class Team {
 thread_local Team* team = nullptr;
 
 }  // namespace
+
+bool range_has_failed() {
+  for (const Range* range = current; range != nullptr; range = range->above) {
+    if (range->failed.load(std::memory_order_relaxed)) return true;
+  }
+  return false;
+}
 
 void run_range(Index count, void (*call)(const void* body, Index i), const void* body) {
   if (count <= 0) return;

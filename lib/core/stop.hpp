@@ -6,13 +6,15 @@
 
 namespace kvbench {
 
-// Thrown by work that was told to stop. No std::exception: nobody may take it for the failure of
-// what was being computed.
+// Thrown by work that was told to stop. Not derived from std::exception, so that no handler takes
+// it for a failure of what was being computed.
 struct Stopped {};
 
 namespace detail {
 inline std::atomic<const std::atomic<bool>*> stop_flag{nullptr};
-}
+// Whether an index of a parallel range that this thread works for has thrown (core/parallel.cpp).
+bool range_has_failed();
+}  // namespace detail
 
 // While it lives, throw_if_stopped throws in every thread once `flag` is set. One at a time; the
 // flag must live as long.
@@ -24,10 +26,12 @@ class Stoppable {
   Stoppable& operator=(const Stoppable&) = delete;
 };
 
-// Throws Stopped where the work at hand was told to stop; costs next to nothing otherwise.
+// Throws Stopped if the work at hand was told to stop, or is of no use any more because another
+// index of its parallel range has thrown; costs next to nothing otherwise.
 inline void throw_if_stopped() {
   const std::atomic<bool>* flag = detail::stop_flag.load(std::memory_order_acquire);
   if (flag != nullptr && flag->load(std::memory_order_relaxed)) throw Stopped();
+  if (detail::range_has_failed()) throw Stopped();
 }
 
 }  // namespace kvbench

@@ -1,8 +1,6 @@
 #include "dump/rows_file.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -16,6 +14,7 @@
 #include <stdexcept>
 
 #include "core/error.hpp"
+#include "core/file.hpp"
 #include "dump/hdf5.hpp"
 
 namespace kvbench {
@@ -36,40 +35,18 @@ constexpr std::array<Column, 6> kColumns = {{
     {"kept_mass", &RowErrors::kept_mass},
 }};
 
-InputError unwritable(const std::string& path, const std::string& why) {
-  return InputError(
+IoError unwritable(const std::string& path, const std::string& why) {
+  return IoError(
       fmt::format("{}: cannot be written ({}); check the folder and its free space, and that no "
                   "other run uses it",
                   path, why));
 }
 
-InputError unreadable(const std::string& path, const std::string& why) {
-  return InputError(
-      fmt::format("{}: cannot be read ({}); run the sweep that wrote it again", path, why));
+std::string unreadable(const std::string& path, const std::string& why) {
+  return fmt::format("{}: cannot be read ({}); run the sweep that wrote it again", path, why);
 }
 
 std::string journal_of(const std::string& path) { return path + ".journal"; }
-
-// Data and, through the folder, the name of a file.
-void flush_to_disk(const std::string& path) {
-  const fs::path folder = fs::absolute(path).parent_path();
-  for (const std::string& each : {path, folder.string()}) {
-    const int opened = ::open(each.c_str(), O_RDONLY | O_CLOEXEC);
-    if (opened < 0) throw unwritable(each, std::strerror(errno));
-    const bool failed = ::fsync(opened) != 0 && each == path;
-    const std::string why = std::strerror(errno);
-    ::close(opened);
-    if (failed) throw unwritable(each, why);
-  }
-}
-
-void put_into_place(const std::string& temporary, const std::string& path) {
-  flush_to_disk(temporary);
-  if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-    throw unwritable(path, std::strerror(errno));
-  }
-  flush_to_disk(path);
-}
 
 bool has_cell(hid_t file, const std::string& cell_id) {
   try {
@@ -142,7 +119,7 @@ void write_rows_file(const std::string& path, const std::vector<std::string>& ce
       }
       hdf5::check(H5Fflush(file.get(), H5F_SCOPE_GLOBAL));
     }
-    put_into_place(temporary, path);
+    replace_file(temporary, path);
   } catch (const hdf5::Error& error) {
     std::remove(temporary.c_str());
     throw unwritable(path, error.what());
@@ -209,7 +186,7 @@ struct RowsFile::Impl {
       for (const std::string& id : whole_cells()) seeded.append(id, read_cell(file.get(), id));
       seeded.sync();
     }
-    put_into_place(temporary, journal_path);
+    replace_file(temporary, journal_path);
     journal = std::make_unique<RowsJournal>(journal_path, RowsJournal::Access::kWrite);
   }
 };
@@ -237,7 +214,7 @@ const std::string& RowsFile::begin() {
   try {
     impl_->begin();
   } catch (const hdf5::Error& error) {
-    throw unreadable(impl_->path, error.what());
+    throw IoError(unreadable(impl_->path, error.what()));
   }
   return impl_->journal_path;
 }
@@ -292,11 +269,11 @@ RowsReader::RowsReader(const std::string& path) : impl_(std::make_unique<Impl>()
     impl_->journal = std::make_unique<RowsJournal>(journal_of(path), RowsJournal::Access::kRead);
     return;
   }
-  if (!fs::exists(path, ignored)) throw unreadable(path, "there is no such file");
+  if (!fs::exists(path, ignored)) throw InputError(unreadable(path, "there is no such file"));
   try {
     impl_->file = hdf5::open_file(path, hdf5::Access::kRead);
   } catch (const hdf5::Error& error) {
-    throw unreadable(path, error.what());
+    throw InputError(unreadable(path, error.what()));
   }
 }
 
@@ -313,7 +290,7 @@ CellRows RowsReader::read(const std::string& cell_id) const {
   try {
     return read_cell(impl_->file.get(), cell_id);
   } catch (const hdf5::Error& error) {
-    throw unreadable(impl_->path, error.what());
+    throw InputError(unreadable(impl_->path, error.what()));
   }
 }
 

@@ -18,9 +18,9 @@ namespace kvbench {
 // found, PATH is put together from it again. settle() ends that state.
 class RowsFile {
  public:
-  // Opens for appending, or creates; throws InputError where that is impossible. A file that cannot
-  // be read and has no journal is renamed to PATH.damaged and a new one started: cells that has()
-  // does not know must then be computed again.
+  // Opens for appending, or creates; throws IoError where that is impossible. A file that cannot
+  // be read and has no journal is renamed to PATH.damaged and a new one started, as started_anew()
+  // says: cells that has() does not know must then be computed again.
   explicit RowsFile(const std::string& path);
   ~RowsFile();
   RowsFile(RowsFile&&) noexcept;
@@ -46,7 +46,7 @@ class RowsFile {
 // The same file, or the journal beside it, of a run that may not have ended; for reading.
 class RowsReader {
  public:
-  // Throws InputError where there is no such file or it cannot be read.
+  // Throws InputError where there is no such file or it cannot be read, as read() does.
   explicit RowsReader(const std::string& path);
   ~RowsReader();
   RowsReader(RowsReader&&) noexcept;
@@ -61,7 +61,7 @@ class RowsReader {
 };
 
 // Writes a whole rows file, cell by cell in the order given, and puts it into place at `path`.
-// Throws InputError; nothing half-written remains.
+// Throws IoError; nothing half-written remains.
 void write_rows_file(const std::string& path, const std::vector<std::string>& cell_ids,
                      const std::function<CellRows(const std::string&)>& read);
 

@@ -39,8 +39,8 @@ struct Head {
   }
 };
 
-InputError fault(const std::string& path, const std::string& what) {
-  return InputError(
+IoError fault(const std::string& path, const std::string& what) {
+  return IoError(
       fmt::format("{}: cannot {} ({}); check the folder and its free space, and that no other run "
                   "uses it",
                   path, what, errno != 0 ? std::strerror(errno) : "it is damaged"));
@@ -100,21 +100,17 @@ const char* take_values(const char* from, std::uint64_t count, std::vector<T>& v
 
 RowsJournal::RowsJournal(const std::string& path, Access access) : path_(path) {
   errno = 0;
-  descriptor_ = access == Access::kRead ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC)
-                                        : ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (descriptor_ < 0) throw fault(path_, "be opened");
+  file_.reset(access == Access::kRead ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC)
+                                      : ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!file_.is_open()) throw fault(path_, "be opened");
   scan();
-  if (access == Access::kRead || ::ftruncate(descriptor_, size_) == 0) return;
-  const InputError unwritable = fault(path_, "be written");
-  ::close(descriptor_);
-  throw unwritable;
+  if (access == Access::kRead || ::ftruncate(file_.get(), size_) == 0) return;
+  throw fault(path_, "be written");
 }
 
-RowsJournal::~RowsJournal() { ::close(descriptor_); }
-
 void RowsJournal::scan() {
-  const std::int64_t end = ::lseek(descriptor_, 0, SEEK_END);
-  while (const auto record = read_whole(descriptor_, size_, end)) {
+  const std::int64_t end = ::lseek(file_.get(), 0, SEEK_END);
+  while (const auto record = read_whole(file_.get(), size_, end)) {
     place_of_[record->bytes.substr(sizeof(Head), record->head.id_bytes)] = size_;
     size_ += static_cast<std::int64_t>(record->bytes.size()) + 8;
   }
@@ -138,12 +134,12 @@ void RowsJournal::append(const std::string& cell_id, const CellRows& cell) {
   bytes.append(reinterpret_cast<const char*>(&checksum), 8);
   std::size_t done = 0;
   while (done < bytes.size()) {
-    const ssize_t written = ::pwrite(descriptor_, bytes.data() + done, bytes.size() - done,
+    const ssize_t written = ::pwrite(file_.get(), bytes.data() + done, bytes.size() - done,
                                      size_ + static_cast<std::int64_t>(done));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
-      const InputError full = fault(path_, "be written");
-      if (::ftruncate(descriptor_, size_) != 0) throw fault(path_, "be cut back");
+      const IoError full = fault(path_, "be written");
+      if (::ftruncate(file_.get(), size_) != 0) throw fault(path_, "be cut back");
       throw full;
     }
     done += static_cast<std::size_t>(written);
@@ -155,7 +151,7 @@ void RowsJournal::append(const std::string& cell_id, const CellRows& cell) {
 CellRows RowsJournal::read(const std::string& cell_id) const {
   errno = 0;
   const auto record =
-      read_whole(descriptor_, place_of_.at(cell_id), std::numeric_limits<std::int64_t>::max());
+      read_whole(file_.get(), place_of_.at(cell_id), std::numeric_limits<std::int64_t>::max());
   if (!record) throw fault(path_, "be read");
   CellRows cell;
   cell.group = static_cast<int>(record->head.group);
@@ -168,7 +164,7 @@ CellRows RowsJournal::read(const std::string& cell_id) const {
 }
 
 void RowsJournal::sync() {
-  if (::fdatasync(descriptor_) != 0) throw fault(path_, "be written");
+  if (::fdatasync(file_.get()) != 0) throw fault(path_, "be written");
 }
 
 }  // namespace kvbench

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "core/file.hpp"
 #include "metrics/errors.hpp"
 
 namespace kvbench {
@@ -22,27 +23,26 @@ struct CellRows {
 class RowsJournal {
  public:
   enum class Access { kRead, kWrite };
-  // Opens for reading or, creating it where needed, for appending. Throws InputError.
+  // Opens for reading or, creating it where needed, for appending. Throws IoError.
   RowsJournal(const std::string& path, Access access);
-  ~RowsJournal();
   RowsJournal(const RowsJournal&) = delete;
   RowsJournal& operator=(const RowsJournal&) = delete;
 
-  // The last record of a cell holds. Throws InputError where the disk refuses it.
+  // The last record of a cell holds. Throws IoError where the disk refuses it.
   void append(const std::string& cell_id, const CellRows& cell);
-  // Throws InputError where it cannot be read.
+  // Throws IoError where it cannot be read.
   CellRows read(const std::string& cell_id) const;
   bool has(const std::string& cell_id) const { return place_of_.count(cell_id) != 0; }
   // Per cell, where its record begins; ascending ids.
   const std::map<std::string, std::int64_t>& cells() const { return place_of_; }
-  // To the disk. Throws InputError.
+  // To the disk. Throws IoError.
   void sync();
 
  private:
   void scan();
 
   std::string path_;
-  int descriptor_ = -1;
+  UniqueFd file_;
   std::int64_t size_ = 0;
   std::map<std::string, std::int64_t> place_of_;
 };

@@ -1,8 +1,6 @@
 #include "dump/structure.hpp"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,6 +12,7 @@
 #include <limits>
 
 #include "core/error.hpp"
+#include "core/memory_limit.hpp"
 #include "dump/tensor.hpp"
 
 namespace kvbench {
@@ -22,25 +21,11 @@ namespace {
 // Tokens are counted in 32 bits wherever random draws and clusters name them.
 constexpr std::uint64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
 
-class Faults {
- public:
-  explicit Faults(std::string path) : path_(std::move(path)) {}
-
-  template <class... Args>
-  void add(const std::string& place, fmt::format_string<Args...> format, Args&&... args) {
-    messages_.push_back(path_ + ": " + place + ": " +
-                        fmt::format(format, std::forward<Args>(args)...));
-  }
-  bool any() const { return !messages_.empty(); }
-  std::size_t count() const { return messages_.size(); }
-  void raise() const {
-    if (any()) throw InputError(messages_);
-  }
-
- private:
-  std::string path_;
-  std::vector<std::string> messages_;
-};
+template <class... Args>
+void add(ErrorList& faults, const std::string& place, fmt::format_string<Args...> format,
+         Args&&... args) {
+  faults.add(place, fmt::format(format, std::forward<Args>(args)...));
+}
 
 std::string join(const std::string& group, const std::string& name) {
   return group == "/" ? group + name : group + "/" + name;
@@ -49,7 +34,7 @@ std::string join(const std::string& group, const std::string& name) {
 // Reads required and optional attributes of one object, and collects what is wrong with them.
 class Attributes {
  public:
-  Attributes(Faults& faults, hid_t object, std::string place)
+  Attributes(ErrorList& faults, hid_t object, std::string place)
       : faults_(faults), object_(object), place_(std::move(place)) {}
 
   std::optional<std::int64_t> integer(const std::string& name, std::int64_t least,
@@ -58,10 +43,10 @@ class Attributes {
     return guarded<std::int64_t>(name, [&]() -> std::optional<std::int64_t> {
       const auto value = hdf5::read_integer(object_, name);
       if (!value) {
-        faults_.add(place_, "attribute {} must be a single integer", name);
+        add(faults_, place_, "attribute {} must be a single integer", name);
       } else if (*value < least || *value > most) {
-        faults_.add(place_, "attribute {} is {}; it must be at least {}{}", name, *value, least,
-                    *value > most ? fmt::format(" and at most {}", most) : "");
+        add(faults_, place_, "attribute {} is {}; it must be at least {}{}", name, *value, least,
+            *value > most ? fmt::format(" and at most {}", most) : "");
         return std::nullopt;
       }
       return value;
@@ -73,10 +58,10 @@ class Attributes {
     return guarded<double>(name, [&]() -> std::optional<double> {
       const auto value = hdf5::read_number(object_, name);
       if (!value) {
-        faults_.add(place_, "attribute {} must be a single number", name);
+        add(faults_, place_, "attribute {} must be a single number", name);
       } else if (!std::isfinite(*value) || *value < 0.0 || (positive && *value == 0.0)) {
-        faults_.add(place_, "attribute {} is {}; it must be finite and {}", name, *value,
-                    positive ? "above 0" : "at least 0");
+        add(faults_, place_, "attribute {} is {}; it must be finite and {}", name, *value,
+            positive ? "above 0" : "at least 0");
         return std::nullopt;
       }
       return value;
@@ -87,7 +72,7 @@ class Attributes {
     if (!present(name)) return std::nullopt;
     return guarded<std::string>(name, [&]() {
       const auto value = hdf5::read_string(object_, name);
-      if (!value) faults_.add(place_, "attribute {} must be a string", name);
+      if (!value) add(faults_, place_, "attribute {} must be a string", name);
       return value;
     });
   }
@@ -97,7 +82,7 @@ class Attributes {
  private:
   bool present(const std::string& name) {
     if (has(name)) return true;
-    faults_.add(place_, "attribute {} is missing; write it with the dump", name);
+    add(faults_, place_, "attribute {} is missing; write it with the dump", name);
     return false;
   }
 
@@ -106,12 +91,12 @@ class Attributes {
     try {
       return read();
     } catch (const hdf5::Error& error) {
-      faults_.add(place_, "attribute {} cannot be read ({})", name, error.what());
+      add(faults_, place_, "attribute {} cannot be read ({})", name, error.what());
       return std::nullopt;
     }
   }
 
-  Faults& faults_;
+  ErrorList& faults_;
   hid_t object_;
   std::string place_;
 };
@@ -125,17 +110,18 @@ struct TensorShape {
 };
 
 // The shape of one tensor; nullopt, with the faults, where it is none.
-std::optional<TensorShape> tensor_shape(Faults& faults, hid_t layer, const std::string& layer_place,
-                                        const std::string& name, const char* layout) {
+std::optional<TensorShape> tensor_shape(ErrorList& faults, hid_t layer,
+                                        const std::string& layer_place, const std::string& name,
+                                        const char* layout) {
   const std::string place = join(layer_place, name);
   switch (hdf5::kind_of(layer, name)) {
     case hdf5::Kind::kNone:
-      faults.add(place, "dataset is missing; a layer holds q, k and v");
+      add(faults, place, "dataset is missing; a layer holds q, k and v");
       return std::nullopt;
     case hdf5::Kind::kDataset:
       break;
     default:
-      faults.add(place, "is no dataset");
+      add(faults, place, "is no dataset");
       return std::nullopt;
   }
   try {
@@ -143,24 +129,23 @@ std::optional<TensorShape> tensor_shape(Faults& faults, hid_t layer, const std::
     const hdf5::Handle space(H5Dget_space(dataset.get()));
     const auto dims = hdf5::extent(space.get());
     if (dims.size() != 3) {
-      faults.add(place, "has {} dimensions; it must be {}", dims.size(), layout);
+      add(faults, place, "has {} dimensions; it must be {}", dims.size(), layout);
       return std::nullopt;
     }
     const std::size_t before = faults.count();
     const auto stored = stored_type(dataset.get());
     if (const auto* why = std::get_if<std::string>(&stored)) {
-      faults.add(place,
-                 "{}; store float16, float32, float64, or bfloat16 as uint16 with the attribute "
-                 "dtype = \"bfloat16\"",
-                 *why);
+      add(faults, place,
+          "{}; store float16, float32, float64, or bfloat16 as uint16 with the attribute "
+          "dtype = \"bfloat16\"",
+          *why);
     }
     if (std::count(dims.begin(), dims.end(), 0U) > 0) {
-      faults.add(place, "shape [{}] has a dimension of size 0", fmt::join(dims, ", "));
+      add(faults, place, "shape [{}] has a dimension of size 0", fmt::join(dims, ", "));
     } else if (std::any_of(dims.begin(), dims.end(), [](auto d) { return d > kMostTokens; })) {
-      faults.add(place, "shape [{}] has a dimension above {}", fmt::join(dims, ", "), kMostTokens);
+      add(faults, place, "shape [{}] has a dimension above {}", fmt::join(dims, ", "), kMostTokens);
     } else if (const auto lacking = lacking_bytes(dataset.get()); lacking > 0) {
-      faults.add(
-          place,
+      add(faults, place,
           "shape [{}] wants {} more bytes than are stored; the file is damaged, copy or make "
           "it again",
           fmt::join(dims, ", "), lacking);
@@ -170,7 +155,7 @@ std::optional<TensorShape> tensor_shape(Faults& faults, hid_t layer, const std::
                        static_cast<Index>(dims[2]), std::get<StoredType>(stored),
                        chunk_bytes(dataset.get())};
   } catch (const hdf5::Error& error) {
-    faults.add(place, "cannot be opened ({}); make the dump again", error.what());
+    add(faults, place, "cannot be opened ({}); make the dump again", error.what());
     return std::nullopt;
   }
 }
@@ -180,23 +165,24 @@ std::string text_of(const TensorShape& t) {
 }
 
 // What one stream takes: its keys, values and queries as doubles, and the chunks being decoded.
-void check_memory(Faults& faults, const std::string& place, const TensorShape& q,
+void check_memory(ErrorList& faults, const std::string& place, const TensorShape& q,
                   const TensorShape& k, const TensorShape& v) {
   const double group = static_cast<double>(q.heads) / static_cast<double>(k.heads);
   const double doubles = static_cast<double>(k.rows) *
                              (static_cast<double>(k.columns) + static_cast<double>(v.columns)) +
                          group * static_cast<double>(q.rows) * static_cast<double>(q.columns);
   const double bytes = 8.0 * doubles + static_cast<double>(q.chunk + k.chunk + v.chunk);
-  const auto most = static_cast<double>(largest_memory());
+  const auto most = static_cast<double>(usable_memory());
   if (bytes > most) {
-    faults.add(place,
-               "one KV head with its queries takes {:.3g} GiB of memory and there are {:.3g} GiB; "
-               "the shapes are wrong, or the dump wants fewer tokens or query rows",
-               bytes / 0x1p30, most / 0x1p30);
+    add(faults, place,
+        "one KV head with its queries takes {:.3g} GiB of memory and there are {:.3g} GiB; "
+        "the shapes are wrong, or the dump wants fewer tokens or query rows",
+        bytes / 0x1p30, most / 0x1p30);
   }
 }
 
-void check_layer_tensors(Faults& faults, hid_t layer, const std::string& place, LayerInfo& info) {
+void check_layer_tensors(ErrorList& faults, hid_t layer, const std::string& place,
+                         LayerInfo& info) {
   const auto q = tensor_shape(faults, layer, place, "q", "[Hq, Nq, d]");
   const auto k = tensor_shape(faults, layer, place, "k", "[Hkv, n, d]");
   const auto v = tensor_shape(faults, layer, place, "v", "[Hkv, n, dv]");
@@ -204,29 +190,30 @@ void check_layer_tensors(Faults& faults, hid_t layer, const std::string& place, 
   const bool has_out = hdf5::kind_of(layer, "out") != hdf5::Kind::kNone;
   if (has_out) out = tensor_shape(faults, layer, place, "out", "[Hq, No, dv]");
   if (k && v && (k->heads != v->heads || k->rows != v->rows)) {
-    faults.add(place, "k {} and v {} disagree; both have [Hkv, n] first", text_of(*k), text_of(*v));
+    add(faults, place, "k {} and v {} disagree; both have [Hkv, n] first", text_of(*k),
+        text_of(*v));
   }
   if (q && k) {
     if (q->columns != k->columns) {
-      faults.add(place, "q {} and k {} disagree in d, the last dimension", text_of(*q),
-                 text_of(*k));
+      add(faults, place, "q {} and k {} disagree in d, the last dimension", text_of(*q),
+          text_of(*k));
     }
     if (q->rows > k->rows) {
-      faults.add(place, "q {} has more rows than k {} has tokens", text_of(*q), text_of(*k));
+      add(faults, place, "q {} has more rows than k {} has tokens", text_of(*q), text_of(*k));
     }
     if (q->heads % k->heads != 0) {
-      faults.add(place, "{} query heads are not a multiple of {} KV heads", q->heads, k->heads);
+      add(faults, place, "{} query heads are not a multiple of {} KV heads", q->heads, k->heads);
     }
   }
   if (out && q && out->heads != q->heads) {
-    faults.add(place, "out {} and q {} disagree in heads", text_of(*out), text_of(*q));
+    add(faults, place, "out {} and q {} disagree in heads", text_of(*out), text_of(*q));
   }
   if (out && v && out->columns != v->columns) {
-    faults.add(place, "out {} and v {} disagree in dv, the last dimension", text_of(*out),
-               text_of(*v));
+    add(faults, place, "out {} and v {} disagree in dv, the last dimension", text_of(*out),
+        text_of(*v));
   }
   if (out && k && out->rows > k->rows) {
-    faults.add(place, "out {} has more rows than k {} has tokens", text_of(*out), text_of(*k));
+    add(faults, place, "out {} has more rows than k {} has tokens", text_of(*out), text_of(*k));
   }
   if (!q || !k || !v) return;
   check_memory(faults, place, *q, *k, *v);
@@ -248,12 +235,12 @@ Index turned_dimensions(const SharedRope& rope) {
 }
 
 // Reads the group `rope` of the root or of a layer, if there is one; null without or with a fault.
-SharedRope check_rope(Faults& faults, hid_t parent, const std::string& parent_place) {
+SharedRope check_rope(ErrorList& faults, hid_t parent, const std::string& parent_place) {
   const std::string place = join(parent_place, "rope");
   const hdf5::Kind kind = hdf5::kind_of(parent, "rope");
   if (kind == hdf5::Kind::kNone) return nullptr;
   if (kind != hdf5::Kind::kGroup) {
-    faults.add(place, "is no group");
+    add(faults, place, "is no group");
     return nullptr;
   }
   const hdf5::Handle rope = hdf5::open_group(parent, "rope");
@@ -262,11 +249,11 @@ SharedRope check_rope(Faults& faults, hid_t parent, const std::string& parent_pl
   attributes.number("attention_scaling", true);
   const auto layout = attributes.text("layout");
   if (layout && *layout != "half" && *layout != "interleaved") {
-    faults.add(place, "attribute layout is '{}'; it must be 'half' or 'interleaved'", *layout);
+    add(faults, place, "attribute layout is '{}'; it must be 'half' or 'interleaved'", *layout);
   }
   const std::string inv_freq = join(place, "inv_freq");
   if (hdf5::kind_of(rope.get(), "inv_freq") != hdf5::Kind::kDataset) {
-    faults.add(inv_freq, "dataset is missing; it holds the d_rot/2 inverse frequencies");
+    add(faults, inv_freq, "dataset is missing; it holds the d_rot/2 inverse frequencies");
     return nullptr;
   }
   const hdf5::Handle dataset(H5Dopen2(rope.get(), "inv_freq", H5P_DEFAULT));
@@ -275,15 +262,15 @@ SharedRope check_rope(Faults& faults, hid_t parent, const std::string& parent_pl
   const hdf5::Handle type(H5Dget_type(dataset.get()));
   if (H5Tget_class(type.get()) != H5T_FLOAT || dims.size() != 1 || dims[0] == 0 ||
       dims[0] > 65536) {
-    faults.add(inv_freq, "must be float64 [d_rot/2]");
+    add(faults, inv_freq, "must be float64 [d_rot/2]");
     return nullptr;
   }
   std::vector<double> values(dims[0]);
   if (H5Dread(dataset.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0) {
-    faults.add(inv_freq, "cannot be read ({})", hdf5::last_error());
+    add(faults, inv_freq, "cannot be read ({})", hdf5::last_error());
   } else if (!std::all_of(values.begin(), values.end(),
                           [](double f) { return std::isfinite(f); })) {
-    faults.add(inv_freq, "holds NaN or infinity");
+    add(faults, inv_freq, "holds NaN or infinity");
   }
   return std::make_shared<const Rope>(Rope{std::move(values), layout && *layout == "interleaved"});
 }
@@ -296,19 +283,19 @@ std::optional<int> layer_index(const std::string& name) {
   return std::to_string(index) == name && index >= 0 ? std::optional<int>(index) : std::nullopt;
 }
 
-std::optional<LayerInfo> check_layer(Faults& faults, hid_t layers, const std::string& place,
+std::optional<LayerInfo> check_layer(ErrorList& faults, hid_t layers, const std::string& place,
                                      const std::string& name, int n_layers,
                                      const SharedRope& root_rope) {
   const std::string layer_place = join(place, name);
   if (hdf5::kind_of(layers, name) != hdf5::Kind::kGroup) {
-    faults.add(layer_place, "is no group");
+    add(faults, layer_place, "is no group");
     return std::nullopt;
   }
   const auto index = layer_index(name);
   if (!index) {
-    faults.add(layer_place, "a layer's group is named by its 0-based index in decimal");
+    add(faults, layer_place, "a layer's group is named by its 0-based index in decimal");
   } else if (n_layers > 0 && *index >= n_layers) {
-    faults.add(layer_place, "layer {} of a model with n_layers = {}", *index, n_layers);
+    add(faults, layer_place, "layer {} of a model with n_layers = {}", *index, n_layers);
   }
   const hdf5::Handle layer = hdf5::open_group(layers, name);
   LayerInfo info;
@@ -323,17 +310,17 @@ std::optional<LayerInfo> check_layer(Faults& faults, hid_t layers, const std::st
   info.rope = own_rope ? check_rope(faults, layer.get(), layer_place) : root_rope;
   const Index rotated = turned_dimensions(info.rope);
   if (info.d > 0 && rotated > info.d) {
-    faults.add(own_rope ? join(layer_place, "rope") : std::string("/rope"),
-               "inv_freq rotates {} dimensions and {} has d = {}", rotated, layer_place, info.d);
+    add(faults, own_rope ? join(layer_place, "rope") : std::string("/rope"),
+        "inv_freq rotates {} dimensions and {} has d = {}", rotated, layer_place, info.d);
   }
   return info;
 }
 
-void check_token_ids(Faults& faults, hid_t sequence, const std::string& place, Index tokens) {
+void check_token_ids(ErrorList& faults, hid_t sequence, const std::string& place, Index tokens) {
   if (hdf5::kind_of(sequence, "token_ids") == hdf5::Kind::kNone) return;
   const std::string ids = join(place, "token_ids");
   if (hdf5::kind_of(sequence, "token_ids") != hdf5::Kind::kDataset) {
-    faults.add(ids, "is no dataset");
+    add(faults, ids, "is no dataset");
     return;
   }
   const hdf5::Handle dataset(H5Dopen2(sequence, "token_ids", H5P_DEFAULT));
@@ -341,19 +328,19 @@ void check_token_ids(Faults& faults, hid_t sequence, const std::string& place, I
   const auto dims = hdf5::extent(space.get());
   const hdf5::Handle type(H5Dget_type(dataset.get()));
   if (H5Tget_class(type.get()) != H5T_INTEGER || dims.size() != 1) {
-    faults.add(ids, "must be int32 [n]");
+    add(faults, ids, "must be int32 [n]");
   } else if (tokens > 0 && dims[0] != static_cast<std::uint64_t>(tokens)) {
-    faults.add(ids, "has {} entries and the layers have {} tokens", dims[0], tokens);
+    add(faults, ids, "has {} entries and the layers have {} tokens", dims[0], tokens);
   }
 }
 
-SequenceInfo check_sequence(Faults& faults, hid_t sequences, const std::string& name, int n_layers,
-                            const SharedRope& root_rope) {
+SequenceInfo check_sequence(ErrorList& faults, hid_t sequences, const std::string& name,
+                            int n_layers, const SharedRope& root_rope) {
   const std::string place = "/sequences/" + name;
   SequenceInfo info;
   info.name = name;
   if (hdf5::kind_of(sequences, name) != hdf5::Kind::kGroup) {
-    faults.add(place, "is no group");
+    add(faults, place, "is no group");
     return info;
   }
   const hdf5::Handle sequence = hdf5::open_group(sequences, name);
@@ -366,7 +353,7 @@ SequenceInfo check_sequence(Faults& faults, hid_t sequences, const std::string& 
     info.description = attributes.text("description").value_or("");
   }
   if (hdf5::kind_of(sequence.get(), "layers") != hdf5::Kind::kGroup) {
-    faults.add(join(place, "layers"), "group is missing");
+    add(faults, join(place, "layers"), "group is missing");
     return info;
   }
   const hdf5::Handle layers = hdf5::open_group(sequence.get(), "layers");
@@ -378,32 +365,32 @@ SequenceInfo check_sequence(Faults& faults, hid_t sequences, const std::string& 
   std::sort(info.layers.begin(), info.layers.end(),
             [](const LayerInfo& a, const LayerInfo& b) { return a.index < b.index; });
   if (info.layers.empty()) {
-    faults.add(layers_place, "holds no layer");
+    add(faults, layers_place, "holds no layer");
     return info;
   }
   const Index tokens = info.layers.front().tokens;
   for (const LayerInfo& layer : info.layers) {
     if (layer.tokens > 0 && tokens > 0 && layer.tokens != tokens) {
-      faults.add(join(layers_place, std::to_string(layer.index)),
-                 "has {} tokens and layer {} has {}; the layers of a sequence share its tokens",
-                 layer.tokens, info.layers.front().index, tokens);
+      add(faults, join(layers_place, std::to_string(layer.index)),
+          "has {} tokens and layer {} has {}; the layers of a sequence share its tokens",
+          layer.tokens, info.layers.front().index, tokens);
     }
   }
   check_token_ids(faults, sequence.get(), place, tokens);
   return info;
 }
 
-void check_root(Faults& faults, hid_t root, DumpInfo& info) {
+void check_root(ErrorList& faults, hid_t root, DumpInfo& info) {
   Attributes attributes(faults, root, "/");
   const auto format = attributes.text("format");
   if (format && *format != "kvbench-dump") {
-    faults.add("/", "attribute format is '{}'; a dump says 'kvbench-dump'", *format);
+    add(faults, "/", "attribute format is '{}'; a dump says 'kvbench-dump'", *format);
   }
-  faults.raise();  // another kind of file: its further faults would say nothing
+  faults.throw_if_any();  // another kind of file: its further faults would say nothing
   const auto version = attributes.integer("format_version", 1, std::numeric_limits<int>::max());
   if (version && *version != 1) {
-    faults.add("/", "attribute format_version is {}; this program reads version 1", *version);
-    faults.raise();
+    add(faults, "/", "attribute format_version is {}; this program reads version 1", *version);
+    faults.throw_if_any();
   }
   info.model = attributes.text("model").value_or("");
   info.producer = attributes.text("producer").value_or("");
@@ -413,26 +400,26 @@ void check_root(Faults& faults, hid_t root, DumpInfo& info) {
     try {
       info.attributes.emplace_back(name, hdf5::attribute_text(root, name));
     } catch (const hdf5::Error& error) {
-      faults.add("/", "attribute {} cannot be read ({})", name, error.what());
+      add(faults, "/", "attribute {} cannot be read ({})", name, error.what());
     }
   }
 }
 
-DumpInfo checked(Faults& faults, hid_t file, const std::string& path) {
+DumpInfo checked(ErrorList& faults, hid_t file, const std::string& path) {
   DumpInfo info;
   info.path = path;
   const hdf5::Handle root = hdf5::open_group(file, "/");
   check_root(faults, root.get(), info);
   const SharedRope rope = check_rope(faults, root.get(), "/");
   if (hdf5::kind_of(root.get(), "sequences") != hdf5::Kind::kGroup) {
-    faults.add("/sequences", "group is missing");
+    add(faults, "/sequences", "group is missing");
     return info;
   }
   const hdf5::Handle sequences = hdf5::open_group(root.get(), "sequences");
   for (const std::string& name : hdf5::children(sequences.get())) {
     info.sequences.push_back(check_sequence(faults, sequences.get(), name, info.n_layers, rope));
   }
-  if (info.sequences.empty()) faults.add("/sequences", "holds no sequence");
+  if (info.sequences.empty()) add(faults, "/sequences", "holds no sequence");
   return info;
 }
 
@@ -467,30 +454,16 @@ hdf5::Handle open_dump_file(const std::string& path) {
 }
 
 DumpInfo read_structure(hid_t file, const std::string& path) {
-  Faults faults(path);
+  ErrorList faults(path);
   DumpInfo info;
   try {
     info = checked(faults, file, path);
   } catch (const hdf5::Error& error) {
-    faults.add("/", "its structure cannot be read ({}); the file is truncated or damaged",
-               error.what());
+    add(faults, "/", "its structure cannot be read ({}); the file is truncated or damaged",
+        error.what());
   }
-  faults.raise();
+  faults.throw_if_any();
   return info;
-}
-
-std::uint64_t largest_memory() {
-  auto most = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-              static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  rlimit limit{};
-  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    most = std::min(most, static_cast<std::uint64_t>(limit.rlim_cur));
-  }
-  // The word "max" there leaves `group` 0: no limit.
-  std::uint64_t group = 0;
-  if (std::ifstream("/sys/fs/cgroup/memory.max") >> group && group > 0)
-    most = std::min(most, group);
-  return most;
 }
 
 std::string layer_path(const std::string& sequence, int layer) {

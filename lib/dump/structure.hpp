@@ -15,10 +15,6 @@ hdf5::Handle open_dump_file(const std::string& path);
 // "FILE: /place: what; remedy".
 DumpInfo read_structure(hid_t file, const std::string& path);
 
-// The most memory that this process could ever get, in bytes: the machine's, the control group's
-// or the address-space limit.
-std::uint64_t largest_memory();
-
 std::string layer_path(const std::string& sequence, int layer);
 
 }  // namespace kvbench

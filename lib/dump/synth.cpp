@@ -20,9 +20,9 @@ namespace kvbench {
 namespace {
 
 void check_options(const SynthOptions& o, const std::string& path) {
-  std::vector<std::string> faults;
+  ErrorList faults;
   const auto require = [&](bool holds, const std::string& fault) {
-    if (!holds) faults.push_back("synth: " + fault);
+    if (!holds) faults.add("synth: " + fault);
   };
   const auto at_least = [&](const char* option, Index value, Index least, Index most) {
     require(value >= least && value <= most,
@@ -62,13 +62,12 @@ void check_options(const SynthOptions& o, const std::string& path) {
   const auto folder = std::filesystem::path(path).parent_path();
   std::error_code ignored;
   if (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
-    faults.push_back(
-        fmt::format("{}: there is no folder {}; make it first", path, folder.string()));
+    faults.add(fmt::format("{}: there is no folder {}; make it first", path, folder.string()));
   }
   if (std::filesystem::is_directory(path, ignored)) {
-    faults.push_back(fmt::format("{}: is a folder; name the file to write", path));
+    faults.add(fmt::format("{}: is a folder; name the file to write", path));
   }
-  if (!faults.empty()) throw InputError(faults);
+  faults.throw_if_any();
 }
 
 // Exact attention of the last `out_rows` rows of one query head over the stored values.

@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include "core/error.hpp"
+#include "core/file.hpp"
 #include "dump/hdf5.hpp"
 
 namespace kvbench {
@@ -85,8 +86,8 @@ struct DumpWriter::Impl {
     try {
       write();
     } catch (const hdf5::Error& error) {
-      throw InputError(fmt::format(
-          "{}: cannot be written ({}); check the folder and its free space", path, error.what()));
+      throw IoError(fmt::format("{}: cannot be written ({}); check the folder and its free space",
+                                path, error.what()));
     }
   }
 
@@ -135,8 +136,8 @@ DumpWriter::DumpWriter(const std::string& path, const DumpHeader& header,
   impl_->partial = fmt::format("{}.partial-{}", path, getpid());
   impl_->storage = storage;
   if (!std::ofstream(impl_->partial, std::ios::binary)) {
-    throw InputError(fmt::format("{}: cannot be written ({}); name a file in a folder that exists",
-                                 path, std::strerror(errno)));
+    throw IoError(fmt::format("{}: cannot be written ({}); name a file in a folder that exists",
+                              path, std::strerror(errno)));
   }
   try {
     impl_->guarded([&] {
@@ -198,10 +199,6 @@ void DumpWriter::add_layer(int index, const LayerLayout& layout) {
   });
 }
 
-void DumpWriter::write_layer_rope(const RopeData& rope) {
-  impl_->guarded([&] { write_rope_group(impl_->layer.get(), rope); });
-}
-
 void DumpWriter::write_head(const std::string& tensor, Index head,
                             const std::vector<double>& values) {
   const Target& target = impl_->targets.at(tensor);
@@ -229,10 +226,7 @@ void DumpWriter::write_head(const std::string& tensor, Index head,
 void DumpWriter::finish() {
   impl_->guarded([&] { hdf5::check(H5Fflush(impl_->file.get(), H5F_SCOPE_GLOBAL)); });
   impl_->close();
-  if (std::rename(impl_->partial.c_str(), impl_->path.c_str()) != 0) {
-    throw InputError(
-        fmt::format("{}: cannot be put in place ({})", impl_->path, std::strerror(errno)));
-  }
+  replace_file(impl_->partial, impl_->path);
   impl_->finished = true;
 }
 

@@ -48,8 +48,9 @@ struct LayerLayout {
   double softcap = 0.0;
 };
 
-// Builds a dump under a temporary name beside `path` and renames it into place when finished, so
-// that no half-written dump is ever seen. Throws InputError where the place cannot be written.
+// Builds a dump under a temporary name beside `path` and puts it into place when finished
+// (core/file.hpp), so that no half-written dump is ever seen. Throws IoError where the place cannot
+// be written.
 class DumpWriter {
  public:
   DumpWriter(const std::string& path, const DumpHeader& header, const StorageOptions& storage = {});
@@ -63,7 +64,6 @@ class DumpWriter {
                     const std::vector<std::int32_t>& token_ids = {});
   // Opens a layer of the sequence added last; heads are written to the layer added last.
   void add_layer(int index, const LayerLayout& layout);
-  void write_layer_rope(const RopeData& rope);
   // One head of tensor "q", "k", "v" or "out": all its rows, row-major. Values are rounded to the
   // stored type.
   void write_head(const std::string& tensor, Index head, const std::vector<double>& values);

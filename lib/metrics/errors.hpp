@@ -1,5 +1,5 @@
 // Error metrics of one cell: how far an approximation Z is from exact attention A.
-// Rows are scored rows x query heads; every definition is per interface "errors" in configs/README.
+// Rows are scored rows x query heads; definitions are those that `kvbench list metrics` prints.
 #pragma once
 
 #include <optional>

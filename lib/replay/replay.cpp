@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <set>
 
 #include "core/error.hpp"
@@ -26,6 +27,16 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// "h2o budget=8 group=sum, seed 3, of sequence a, layer 0, KV head 1"
+std::string cell_text(const ReplayCell& cell, const StreamId& stream) {
+  std::string text = cell.algorithm->id;
+  for (const auto& [name, value] : cell.params.entries()) {
+    text += " " + name + "=" + to_string(value);
+  }
+  return text + ", seed " + std::to_string(cell.seed) + ", of sequence " + stream.sequence +
+         ", layer " + std::to_string(stream.layer) + ", KV head " + std::to_string(stream.kv_head);
 }
 
 // Logits and exponentials held at one time.
@@ -142,7 +153,7 @@ class Replayed {
   }
 
   void take_answers(Estimator& estimator) {
-    estimator.answer([&](const Estimate& estimate) {
+    estimator.answer([&](const Answer& estimate) {
       Approximation approximation;
       approximation.answer = estimate.answer.data();
       approximation.numerator = estimate.numerator.data();
@@ -265,6 +276,16 @@ class Group {
   void advance(std::size_t c, const RowBlock& block, bool final_block) {
     if (reported_[c] != 0) return;
     const auto start = Clock::now();
+    std::optional<CellResult> result = advanced(c, block, final_block);
+    seconds_[c] += seconds_since(start);
+    if (!result) return;
+    running_[c].reset();
+    if (!result->failed) result->seconds = seconds_[c];
+    report(c, std::move(*result));
+  }
+
+  // The cell's result once it has one.
+  std::optional<CellResult> advanced(std::size_t c, const RowBlock& block, bool final_block) {
     try {
       if (!running_[c]) {
         const SharedResults* given = cells_[c].model_results;
@@ -272,30 +293,30 @@ class Group {
                                                  given != nullptr ? *given : shared_, reference_);
       }
       running_[c]->advance(block);
-      if (final_block) {
-        CellResult result = running_[c]->finish();
-        running_[c].reset();
-        result.seconds = seconds_[c] + seconds_since(start);
-        report(c, std::move(result));
-      }
-    } catch (const std::exception& error) {
-      running_[c].reset();
-      fail(c, error.what());
+      if (!final_block) return std::nullopt;
+      return running_[c]->finish();
+    } catch (const CellError& error) {
+      return failure(error.what());
+    } catch (const std::bad_alloc&) {
+      return failure(kNoMemoryForCell);
+    } catch (const DeviceError&) {
+      throw;
+    } catch (const std::exception&) {
+      std::throw_with_nested(BugError("computing " + cell_text(cells_[c], stream_.id)));
     }
-    seconds_[c] += seconds_since(start);
   }
 
   void fail_all(const std::string& reason) {
     for (std::size_t c = 0; c < cells_.size(); ++c) {
-      if (reported_[c] == 0) fail(c, reason);
+      if (reported_[c] == 0) report(c, failure(reason));
     }
   }
 
-  void fail(std::size_t c, const std::string& reason) {
+  static CellResult failure(const std::string& reason) {
     CellResult result;
     result.failed = true;
     result.reason = reason;
-    report(c, std::move(result));
+    return result;
   }
 
   void report(std::size_t c, CellResult&& result) {

@@ -1,11 +1,15 @@
 #include "replay/shared_work.hpp"
 
+#include <functional>
 #include <map>
 #include <mutex>
+#include <new>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "algorithms/accumulated_scores.hpp"
+#include "core/error.hpp"
 #include "core/parallel.hpp"
 
 namespace kvbench {
@@ -47,15 +51,12 @@ class SharedPieces {
       rules.push_back(piece.prompt_rule(setting_.stream));
     }
     std::vector<ScoreSums> sums;
-    std::string failure;
-    try {
+    const std::optional<std::string> failure = failure_of("scores of the prompt", [&] {
       sums = setting_.kernels.score_sums_by(setting_.stream, 0, setting_.prompt, rules);
-    } catch (const std::exception& error) {
-      failure = error.what();
-    }
+    });
     for (std::size_t k = 0; k < rules.size(); ++k) {
       keep(prompt_scores_[k].key, [&] {
-        if (!failure.empty()) throw CellError(failure);
+        if (failure) throw CellError(*failure);
         check_prompt_scores(sums[k]);
         return std::any(std::move(sums[k]));
       });
@@ -63,13 +64,33 @@ class SharedPieces {
   }
 
   void keep(const std::string& key, const std::function<std::any()>& compute) {
-    try {
-      std::any result = compute();
-      const std::lock_guard<std::mutex> lock(mutex_);
+    std::any result;
+    const std::optional<std::string> failure = failure_of(key, [&] { result = compute(); });
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (failure) {
+      results_.fail(key, *failure);
+    } else {
       results_.put(key, std::move(result));
-    } catch (const std::exception& error) {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      results_.fail(key, error.what());
+    }
+  }
+
+  // Why `compute` failed for its cells; a bug in it is thrown.
+  std::optional<std::string> failure_of(const std::string& key,
+                                        const std::function<void()>& compute) const {
+    try {
+      compute();
+      return std::nullopt;
+    } catch (const CellError& error) {
+      return error.what();
+    } catch (const std::bad_alloc&) {
+      return kNoMemoryForCell;
+    } catch (const DeviceError&) {
+      throw;
+    } catch (const std::exception&) {
+      const StreamId& stream = setting_.stream.id;
+      std::throw_with_nested(BugError("computing what cells share, \"" + key + "\", of sequence " +
+                                      stream.sequence + ", layer " + std::to_string(stream.layer) +
+                                      ", KV head " + std::to_string(stream.kv_head)));
     }
   }
 

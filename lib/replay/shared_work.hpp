@@ -8,8 +8,9 @@
 
 namespace kvbench {
 
-// A piece that fails fails the cells that name it, no others. All prompt scores are one piece of
-// work: they share the logits.
+// A piece that throws CellError, or runs out of memory, fails the cells that name it, no others;
+// any other exception is a bug and thrown as BugError. All prompt scores are one piece of work:
+// they share the logits.
 SharedResults compute_shared(const SharedSetting& setting, const std::vector<ReplayCell>& cells);
 
 }  // namespace kvbench

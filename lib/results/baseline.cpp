@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "core/error.hpp"
-#include "results/atomic_file.hpp"
+#include "core/file.hpp"
 #include "results/check.hpp"
 #include "results/results_file.hpp"
 
@@ -67,33 +67,33 @@ std::vector<std::pair<std::string, Index>> write_baselines(const BoundsFile& bou
                                                            const std::string& path) {
   require_cells(results, path);
   std::vector<Baseline> baselines = named_baselines(bounds);
-  std::vector<std::string> faults;
-  if (baselines.empty()) faults.push_back(bounds.path + ": no bound names a baseline to write");
+  ErrorList faults;
+  if (baselines.empty()) faults.add(bounds.path + ": no bound names a baseline to write");
   if (results.value("status", Json()) != "complete") {
-    faults.push_back(path + ": is incomplete; finish the run before it becomes a baseline");
+    faults.add(path + ": is incomplete; finish the run before it becomes a baseline");
   }
   for (Baseline& baseline : baselines) {
     for (const Json& cell : results.at("cells")) {
       Json kept = reduced(cell, baseline.bounds);
       if (kept.is_null()) continue;
       if (kept["status"] == "failed") {
-        faults.push_back(fmt::format("{}: cell {} failed and cannot be part of a baseline", path,
-                                     to_line(kept["id"])));
+        faults.add(fmt::format("{}: cell {} failed and cannot be part of a baseline", path,
+                               to_line(kept["id"])));
       }
       baseline.cells.push_back(std::move(kept));
     }
     if (baseline.cells.empty()) {
-      faults.push_back(fmt::format("{}: {}/where selects no cell of {}", bounds.path,
-                                   baseline.bounds.front()->pointer, path));
+      faults.add(fmt::format("{}: {}/where selects no cell of {}", bounds.path,
+                             baseline.bounds.front()->pointer, path));
     }
     const auto folder = std::filesystem::path(baseline.path).parent_path();
     std::error_code ignored;
     if (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
-      faults.push_back(fmt::format("{}: {}/baseline: there is no folder {}; make it first",
-                                   bounds.path, baseline.bounds.front()->pointer, folder.string()));
+      faults.add(fmt::format("{}: {}/baseline: there is no folder {}; make it first", bounds.path,
+                             baseline.bounds.front()->pointer, folder.string()));
     }
   }
-  if (!faults.empty()) throw InputError(faults);
+  faults.throw_if_any();
   std::vector<std::pair<std::string, Index>> written;
   for (const Baseline& baseline : baselines) {
     write(baseline, results.value("name", Json("")));

@@ -1,8 +1,8 @@
 #include "results/bootstrap.hpp"
 
-#include <algorithm>
 #include <array>
 
+#include "core/quantile.hpp"
 #include "core/random.hpp"
 
 namespace kvbench {
@@ -11,18 +11,6 @@ namespace {
 constexpr std::uint32_t kSeed = 20240607;
 constexpr Index kBlock = 200;  // resamples at a time; divides kResamples
 static_assert(kResamples % kBlock == 0);
-
-// Linear interpolation between order statistics; reorders `values`.
-double quantile(std::vector<double>& values, double level) {
-  const double place = level * static_cast<double>(values.size() - 1);
-  const auto low = static_cast<std::ptrdiff_t>(place);
-  const double fraction = place - static_cast<double>(low);
-  std::nth_element(values.begin(), values.begin() + low, values.end());
-  const double below = values[static_cast<std::size_t>(low)];
-  if (fraction == 0.0) return below;
-  const double above = *std::min_element(values.begin() + low + 1, values.end());
-  return below + fraction * (above - below);
-}
 
 }  // namespace
 
@@ -62,8 +50,8 @@ std::vector<std::pair<double, double>> bootstrap_intervals(
   std::vector<std::pair<double, double>> intervals;
   for (std::vector<double>& column : means) {
     for (double& mean : column) mean /= static_cast<double>(units);
-    const double low = quantile(column, 0.025);
-    intervals.emplace_back(low, quantile(column, 0.975));
+    const double low = reordering_quantile(column, 0.025);
+    intervals.emplace_back(low, reordering_quantile(column, 0.975));
   }
   return intervals;
 }

@@ -26,7 +26,7 @@ class ResampleCounts {
   std::vector<std::uint16_t> counts_;
 };
 
-// 2.5 % and 97.5 % quantiles (linear interpolation) of the resampled means of each column.
+// 2.5 % and 97.5 % quantiles (core/quantile.hpp) of the resampled means of each column.
 // values[column][unit], every column with counts.units() >= 1 values.
 std::vector<std::pair<double, double>> bootstrap_intervals(
     const ResampleCounts& counts, const std::vector<std::vector<double>>& values);

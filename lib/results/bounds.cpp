@@ -11,7 +11,7 @@
 #include <set>
 
 #include "core/error.hpp"
-#include "results/atomic_file.hpp"
+#include "core/file.hpp"
 #include "results/bounds_keys.hpp"
 #include "results/cell_metric.hpp"
 #include "sweep/document.hpp"
@@ -28,7 +28,7 @@ constexpr const char* kWanted = "--bounds names a bounds file";
 
 class BoundReader {
  public:
-  BoundReader(const json& given, std::string pointer, const std::string& folder, Faults& faults)
+  BoundReader(const json& given, std::string pointer, const std::string& folder, ErrorList& faults)
       : given_(given), pointer_(std::move(pointer)), folder_(folder), faults_(faults) {}
 
   std::optional<Bound> read() {
@@ -256,12 +256,12 @@ class BoundReader {
   const json& given_;
   std::string pointer_;
   const std::string& folder_;
-  Faults& faults_;
+  ErrorList& faults_;
   Bound bound_;
 };
 
 void read_bound_list(const json& document, const std::string& folder, BoundsFile& file,
-                     Faults& faults) {
+                     ErrorList& faults) {
   const json* given = member(document, "bounds");
   if (given == nullptr || !given->is_array() || given->empty()) {
     faults.add("/bounds", given == nullptr
@@ -294,7 +294,7 @@ std::string Bound::kind() const {
 
 BoundsFile parse_bounds(const std::string& text, const std::string& path) {
   refuse_hdf5(text, path, kWanted);
-  Faults faults(path);
+  ErrorList faults(path);
   const json document = parse_document(text, path, faults);
   refuse_other_kind(document, "a bounds file", path, kWanted);
   BoundsFile file;

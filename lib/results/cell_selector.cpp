@@ -25,7 +25,7 @@ std::optional<std::string> value_fault(const std::string& field, const json& val
 }
 
 void add_condition(CellSelector& selector, const std::string& name, const json& value,
-                   const std::string& pointer, Faults& faults) {
+                   const std::string& pointer, ErrorList& faults) {
   const std::optional<CellField> field = cell_field(name);
   if (!field) {
     faults.add(pointer, unknown_field(name));
@@ -59,7 +59,7 @@ bool CellSelector::matches(const Json& cell) const {
                      [&](const Condition& condition) { return condition.holds(cell); });
 }
 
-CellSelector read_selector(const json& given, const std::string& pointer, Faults& faults) {
+CellSelector read_selector(const json& given, const std::string& pointer, ErrorList& faults) {
   CellSelector selector;
   if (!given.is_object()) {
     faults.add(pointer,

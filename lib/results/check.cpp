@@ -98,7 +98,7 @@ MatchedCells sort_cells(const std::vector<const Json*>& cells, BoundOutcome& out
 class Baselines {
  public:
   explicit Baselines(const BoundsFile& bounds) {
-    std::vector<std::string> faults;
+    ErrorList faults;
     for (const Bound& bound : bounds.bounds) {
       const auto* rule = std::get_if<BaselineRule>(&bound.rule);
       if (rule == nullptr || files_.count(rule->found) != 0) continue;
@@ -106,13 +106,13 @@ class Baselines {
         files_[rule->found] = read_results(rule->found);
         require_cells(files_[rule->found], rule->found);
       } catch (const InputError&) {
-        faults.push_back(
+        faults.add(
             fmt::format("{}: {}/baseline: {} is no results file that this program "
                         "reads; write it with kvbench check --write-baselines",
                         bounds.path, bound.pointer, rule->found));
       }
     }
-    if (!faults.empty()) throw InputError(faults);
+    faults.throw_if_any();
   }
 
   const Json& at(const std::string& path) const { return files_.at(path); }
@@ -194,7 +194,7 @@ bool CheckReport::passed() const {
 }
 
 CheckReport check_bounds(const BoundsFile& bounds, const Json& results, const std::string& path) {
-  InputFaults faults;
+  ErrorList faults;
   std::optional<Baselines> baselines;
   faults.gather([&] { require_cells(results, path); });
   faults.gather([&] { baselines.emplace(bounds); });

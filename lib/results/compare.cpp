@@ -123,7 +123,7 @@ double mean(const std::vector<double>& values) {
   return sum / static_cast<double>(values.size());
 }
 
-Verdict verdict_on(const Estimate& ratio, double tolerance) {
+Verdict verdict_on(const IntervalEstimate& ratio, double tolerance) {
   const double low = ratio.ci95 ? ratio.ci95->first : ratio.mean;
   const double high = ratio.ci95 ? ratio.ci95->second : ratio.mean;
   if (ratio.mean > 1.0 + tolerance) return low >= 1.0 ? Verdict::kWorse : Verdict::kUnclear;

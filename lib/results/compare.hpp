@@ -29,7 +29,7 @@ struct CompareRules {
 std::optional<std::string> compared_metric_fault(const std::string& path);
 
 // A mean over units with its 95 % percentile bootstrap interval over units; none with one unit.
-struct Estimate {
+struct IntervalEstimate {
   double mean = 0.0;
   std::optional<std::pair<double, double>> ci95;
 };
@@ -46,8 +46,8 @@ struct MetricComparison {
   Index better = 0;
   double a = 0.0;  // mean over units
   double b = 0.0;
-  Estimate difference;  // B - A
-  Estimate ratio;       // B / A, geometric: a few large errors do not make the mean
+  IntervalEstimate difference;  // B - A
+  IntervalEstimate ratio;       // B / A, geometric: a few large errors do not make the mean
   Verdict verdict = Verdict::kSame;
   Json largest_unit;  // where B / A is largest: dump, sequence, layer, kv_head, a, b, ratio
 };

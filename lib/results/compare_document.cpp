@@ -4,7 +4,7 @@
 namespace kvbench {
 namespace {
 
-Json estimate_json(const Estimate& estimate) {
+Json estimate_json(const IntervalEstimate& estimate) {
   Json out = {{"mean", estimate.mean}, {"ci95", nullptr}};
   if (estimate.ci95) out["ci95"] = {estimate.ci95->first, estimate.ci95->second};
   return out;

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "results/atomic_file.hpp"
+#include "core/file.hpp"
 #include "sweep/plan_document.hpp"
 
 namespace kvbench {
@@ -73,7 +73,7 @@ Json earlier_dumps(const Json& header, const Plan& plan) {
 // The same file with other content: its finished cells are of no use, and going on would mix two
 // dumps in one folder.
 void refuse_changed_dumps(const Json& header, const Plan& plan, const std::string& path) {
-  std::vector<std::string> faults;
+  ErrorList faults;
   for (const KnownDump& dump : known_dumps(header)) {
     if (any_dump(plan, [&](const PlannedDump& planned) {
           return planned.fingerprint == dump.fingerprint;
@@ -82,13 +82,13 @@ void refuse_changed_dumps(const Json& header, const Plan& plan, const std::strin
     }
     for (const PlannedDump& planned : plan.dumps) {
       if (planned.path != dump.path) continue;
-      faults.push_back(planned.path + ": has changed since " + path + " was begun (fingerprint " +
-                       planned.fingerprint + ", was " + dump.fingerprint +
-                       "); put the earlier file back, choose another --out, or --fresh to begin "
-                       "anew and lose what is there");
+      faults.add(planned.path + ": has changed since " + path + " was begun (fingerprint " +
+                 planned.fingerprint + ", was " + dump.fingerprint +
+                 "); put the earlier file back, choose another --out, or --fresh to begin "
+                 "anew and lose what is there");
     }
   }
-  if (!faults.empty()) throw InputError(faults);
+  faults.throw_if_any();
 }
 
 }  // namespace
@@ -98,21 +98,10 @@ Journal::Journal(const std::string& folder, const Plan& plan, Json run, Options 
   std::error_code fault;
   std::filesystem::create_directories(folder, fault);
   if (fault) {
-    throw InputError(folder + ": cannot create the output folder: " + fault.message() +
-                     "; choose another --out");
+    throw IoError(folder + ": cannot create the output folder: " + fault.message());
   }
   lock(folder);
-  try {
-    open_or_create(plan, options);
-  } catch (const OutputError& error) {
-    ::close(lock_);
-    if (descriptor_ >= 0) ::close(descriptor_);
-    throw InputError(std::string(error.what()) + "; choose another --out");
-  } catch (...) {
-    ::close(lock_);
-    if (descriptor_ >= 0) ::close(descriptor_);
-    throw;
-  }
+  open_or_create(plan, options);
   flusher_ = std::thread([this] { flush_late(); });
 }
 
@@ -124,22 +113,17 @@ Journal::~Journal() {
   wake_.notify_all();
   flusher_.join();
   if (dirty_) flush_to_disk();
-  if (companion_ >= 0) ::close(companion_);
-  ::close(descriptor_);
-  ::close(lock_);
 }
 
 void Journal::lock(const std::string& folder) {
   const std::string path = folder + "/journal.lock";
-  lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (lock_ < 0) throw InputError(system_fault(path, "write") + "; choose another --out");
-  if (::flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
-  const bool is_held = errno == EWOULDBLOCK;
-  const std::string fault = system_fault(path, "lock");
-  ::close(lock_);
-  throw InputError(is_held ? folder + ": another kvbench run is writing to this folder; wait for " +
-                                 "it, or choose another --out"
-                           : fault + "; choose another --out");
+  lock_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!lock_.is_open()) throw IoError(system_fault(path, "write"));
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) return;
+  if (errno != EWOULDBLOCK) throw IoError(system_fault(path, "lock"));
+  throw InputError(folder +
+                   ": another kvbench run is writing to this folder; wait for it, or choose " +
+                   "another --out");
 }
 
 void Journal::begin_anew(const Plan& plan, const Options& options) {
@@ -151,11 +135,11 @@ void Journal::begin_anew(const Plan& plan, const Options& options) {
 }
 
 void Journal::open_or_create(const Plan& plan, const Options& options) {
-  descriptor_ = options.fresh ? -1 : ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
-  if (descriptor_ < 0 && !options.fresh && errno != ENOENT) {
-    throw OutputError(system_fault(path_, "open"));
+  if (!options.fresh) {
+    file_.reset(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
+    if (!file_.is_open() && errno != ENOENT) throw IoError(system_fault(path_, "open"));
   }
-  if (descriptor_ < 0) {
+  if (!file_.is_open()) {
     begin_anew(plan, options);
     return;
   }
@@ -163,7 +147,7 @@ void Journal::open_or_create(const Plan& plan, const Options& options) {
   std::unordered_map<std::string_view, std::size_t> find;
   for (std::size_t i = 0; i < plan.cells.size(); ++i) find[plan.cells[i].id] = i;
   const char* remedy = "choose another --out, or --fresh to replace it";
-  JournalScan scan = scan_journal(descriptor_, path_, remedy, [&](Json&& record, JournalLine line) {
+  JournalScan scan = scan_journal(file_.get(), path_, remedy, [&](Json&& record, JournalLine line) {
     const auto& id = record["id"].get_ref<const std::string&>();
     const auto place = find.find(id);
     if (place == find.end()) {
@@ -173,7 +157,7 @@ void Journal::open_or_create(const Plan& plan, const Options& options) {
     cells_[place->second] = {line, state_of(record)};
   });
   if (!scan.has_header) {
-    ::close(std::exchange(descriptor_, -1));
+    file_.reset();
     begin_anew(plan, options);
     return;
   }
@@ -195,8 +179,8 @@ void Journal::open_or_create(const Plan& plan, const Options& options) {
     for (Cell& cell : cells_) cell.line.offset += shift;
     return;
   }
-  if (::ftruncate(descriptor_, scan.whole_size) != 0) {
-    throw OutputError(system_fault(path_, "write"));
+  if (::ftruncate(file_.get(), scan.whole_size) != 0) {
+    throw IoError(system_fault(path_, "write"));
   }
   size_ = scan.whole_size;
 }
@@ -208,12 +192,11 @@ void Journal::create(const Json& header, std::int64_t copy_from, std::int64_t co
   const std::string line = to_line(header) + "\n";
   file.write(line);
   for (std::int64_t at = copy_from; at < copy_to; at += kChunk) {
-    file.write(read_at(descriptor_, {at, std::min(kChunk, copy_to - at)}, path_));
+    file.write(read_at(file_.get(), {at, std::min(kChunk, copy_to - at)}, path_));
   }
   file.commit();
-  if (descriptor_ >= 0) ::close(descriptor_);
-  descriptor_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
-  if (descriptor_ < 0) throw OutputError(system_fault(path_, "open"));
+  file_.reset(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
+  if (!file_.is_open()) throw IoError(system_fault(path_, "open"));
   size_ = static_cast<std::int64_t>(line.size()) + copy_to - copy_from;
 }
 
@@ -225,7 +208,7 @@ std::size_t Journal::count(CellState state) const {
 void Journal::append(std::size_t cell, const Json& record) {
   {
     const std::lock_guard<std::mutex> hold(mutex_);
-    if (!flush_fault_.empty()) throw OutputError(flush_fault_);
+    if (!flush_fault_.empty()) throw IoError(flush_fault_);
   }
   std::string line;
   if (run_is_recorded_) {
@@ -238,13 +221,13 @@ void Journal::append(std::size_t cell, const Json& record) {
   line += '\n';
   ssize_t written = 0;
   do {
-    written = ::pwrite(descriptor_, line.data(), line.size(), size_);
+    written = ::pwrite(file_.get(), line.data(), line.size(), size_);
   } while (written < 0 && errno == EINTR);
   if (written != static_cast<ssize_t>(line.size())) {
     if (written >= 0) errno = ENOSPC;
     const std::string fault = system_fault(path_, "write");
-    if (::ftruncate(descriptor_, size_) != 0) throw OutputError(fault + " (a torn line remains)");
-    throw OutputError(fault);
+    if (::ftruncate(file_.get(), size_) != 0) throw IoError(fault + " (a torn line remains)");
+    throw IoError(fault);
   }
   if (!std::exchange(run_is_recorded_, true)) provenance_.push_back(run_);
   cells_[cell] = {{size_, static_cast<std::int64_t>(line.size()) - 1}, state_of(record)};
@@ -257,18 +240,19 @@ void Journal::append(std::size_t cell, const Json& record) {
 }
 
 Json Journal::read(std::size_t cell) const {
-  return read_record(descriptor_, cells_[cell].line, path_);
+  return read_record(file_.get(), cells_[cell].line, path_);
 }
 
 void Journal::flush_with(const std::string& path) {
-  const int opened = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (opened < 0) throw OutputError(system_fault(path, "open"));
+  UniqueFd opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!opened.is_open()) throw IoError(system_fault(path, "open"));
   const std::lock_guard<std::mutex> hold(mutex_);
-  companion_ = opened;
+  companion_ = std::move(opened);
 }
 
 bool Journal::flush_to_disk() const {
-  return (companion_ < 0 || ::fdatasync(companion_) == 0) && ::fdatasync(descriptor_) == 0;
+  return (!companion_.is_open() || ::fdatasync(companion_.get()) == 0) &&
+         ::fdatasync(file_.get()) == 0;
 }
 
 void Journal::sync() {
@@ -277,7 +261,7 @@ void Journal::sync() {
   if (flush_fault_.empty() && !flush_to_disk()) {
     flush_fault_ = system_fault(path_, "write");
   }
-  if (!flush_fault_.empty()) throw OutputError(flush_fault_);
+  if (!flush_fault_.empty()) throw IoError(flush_fault_);
 }
 
 void Journal::flush_late() {

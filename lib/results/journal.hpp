@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/file.hpp"
 #include "results/cell_records.hpp"
 #include "results/journal_scan.hpp"
 #include "results/json.hpp"
@@ -29,8 +30,9 @@ class Journal : public CellRecords {
   };
 
   // Creates `folder` where needed and locks it against other processes for the object's lifetime.
-  // `run`: provenance of this run. Throws InputError where the folder cannot be written, another
-  // process is at work in it, its journal is not one, or a dump that it speaks of has changed.
+  // `run`: provenance of this run. Throws IoError where the folder cannot be written, InputError
+  // where another process is at work in it, its journal is not one, or a dump that it speaks of has
+  // changed.
   Journal(const std::string& folder, const Plan& plan, Json run, Options options);
   ~Journal() override;
   Journal(const Journal&) = delete;
@@ -39,18 +41,18 @@ class Journal : public CellRecords {
   CellState state(std::size_t cell) const override { return cells_[cell].state; }
   std::size_t count(CellState state) const override;
 
-  // Appends the record of a cell of the plan. Not for concurrent use. Throws OutputError, after
+  // Appends the record of a cell of the plan. Not for concurrent use. Throws IoError, after
   // cutting off what a failing disk left half-written.
   void append(std::size_t cell, const Json& record);
 
   // The last record of a cell whose state is not kMissing, as appended.
   Json read(std::size_t cell) const override;
 
-  // Flushes to the disk; throws OutputError.
+  // Flushes to the disk; throws IoError.
   void sync();
 
   // Flushes the file at `path`, too, whenever the journal is flushed, and before it: for what a
-  // line promises to be there. Throws OutputError where it cannot be opened.
+  // line promises to be there. Throws IoError where it cannot be opened.
   void flush_with(const std::string& path);
 
   // Of every run that added to the journal, this one included once it has.
@@ -76,9 +78,9 @@ class Journal : public CellRecords {
   void flush_late();
 
   std::string path_;
-  int lock_ = -1;
-  int descriptor_ = -1;
-  int companion_ = -1;  // flushed with the journal
+  UniqueFd lock_;
+  UniqueFd file_;
+  UniqueFd companion_;  // flushed with the journal
   std::int64_t size_ = 0;
   std::vector<Cell> cells_;  // per cell of the plan
   std::vector<Json> provenance_;

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "results/atomic_file.hpp"
+#include "core/file.hpp"
 
 namespace kvbench {
 namespace {
@@ -107,8 +107,8 @@ std::string read_at(int descriptor, JournalLine part, const std::string& path) {
     const ssize_t got = ::pread(descriptor, text.data() + done, text.size() - done,
                                 part.offset + static_cast<std::int64_t>(done));
     if (got < 0 && errno == EINTR) continue;
-    if (got == 0) throw OutputError(path + ": cannot read: it became shorter");
-    if (got < 0) throw OutputError(system_fault(path, "read"));
+    if (got == 0) throw IoError(path + ": cannot read: it became shorter");
+    if (got < 0) throw IoError(system_fault(path, "read"));
     done += static_cast<std::size_t>(got);
   }
   return text;

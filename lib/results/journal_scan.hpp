@@ -35,7 +35,7 @@ struct JournalScan {
 JournalScan scan_journal(int descriptor, const std::string& path, const std::string& remedy,
                          const std::function<void(Json&&, JournalLine)>& record);
 
-// The bytes of a part of the file; throws OutputError where they cannot be read.
+// The bytes of a part of the file; throws IoError where they cannot be read.
 std::string read_at(int descriptor, JournalLine part, const std::string& path);
 
 // The record of a line that scan_journal named, as it was appended.

@@ -1,7 +1,6 @@
 #include "results/merge.hpp"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,7 +11,7 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "results/atomic_file.hpp"
+#include "core/file.hpp"
 #include "sweep/shard.hpp"
 
 namespace kvbench {
@@ -61,25 +60,14 @@ struct MergedJournals::Found {
 
 MergedJournals::MergedJournals(const std::vector<std::string>& folders,
                                const std::vector<AlgorithmDescription>& algorithms) {
-  try {
-    open(folders, algorithms);
-  } catch (...) {
-    close();
-    throw;
-  }
+  open(folders, algorithms);
 }
 
-MergedJournals::~MergedJournals() { close(); }
-
-void MergedJournals::close() {
-  for (const Source& source : sources_) {
-    if (source.descriptor >= 0) ::close(source.descriptor);
-  }
-}
+MergedJournals::~MergedJournals() = default;
 
 void MergedJournals::open(const std::vector<std::string>& folders,
                           const std::vector<AlgorithmDescription>& algorithms) {
-  InputFaults faults;
+  ErrorList faults;
   for (const std::string& folder : folders) {
     faults.gather([&] { add(folder, algorithms); });
   }
@@ -95,10 +83,9 @@ void MergedJournals::open(const std::vector<std::string>& folders,
 // Only a journal that can be merged joins the sources.
 void MergedJournals::add(const std::string& folder,
                          const std::vector<AlgorithmDescription>& algorithms) {
-  Source source{
-      .folder = folder, .path = folder + "/journal.jsonl", .descriptor = -1, .header = {}};
-  source.descriptor = ::open(source.path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (source.descriptor < 0) {
+  Source source{.folder = folder, .path = folder + "/journal.jsonl", .file = {}, .header = {}};
+  source.file.reset(::open(source.path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!source.file.is_open()) {
     if (errno == ENOTDIR) {
       throw InputError(folder + ": is no folder; name the output folders of `kvbench run`");
     }
@@ -107,21 +94,14 @@ void MergedJournals::add(const std::string& folder,
     return;
   }
   std::vector<Found> found;
-  JournalScan scan;
-  try {
-    const char* remedy = "name the output folders of `kvbench run` of this version";
-    scan =
-        scan_journal(source.descriptor, source.path, remedy, [&](Json&& record, JournalLine line) {
-          found.push_back({record["id"].get<std::string>(), state_of(record), line});
-        });
-    source.header = std::move(scan.header);
-    if (scan.has_header) take_plan(source, algorithms);
-  } catch (...) {
-    ::close(source.descriptor);
-    throw;
-  }
+  const char* remedy = "name the output folders of `kvbench run` of this version";
+  JournalScan scan =
+      scan_journal(source.file.get(), source.path, remedy, [&](Json&& record, JournalLine line) {
+        found.push_back({record["id"].get<std::string>(), state_of(record), line});
+      });
+  source.header = std::move(scan.header);
+  if (scan.has_header) take_plan(source, algorithms);
   if (!scan.has_header) {  // its run was killed before it wrote a line
-    ::close(source.descriptor);
     absent_.push_back(folder);
     return;
   }
@@ -183,8 +163,8 @@ void MergedJournals::take_one(std::size_t cell, const Cell& found) {
   }
   const Source& a = sources_[held.journal];
   const Source& b = sources_[found.journal];
-  const Json here = deterministic(read_record(b.descriptor, found.line, b.path));
-  const Json there = deterministic(read_record(a.descriptor, held.line, a.path));
+  const Json here = deterministic(read_record(b.file.get(), found.line, b.path));
+  const Json there = deterministic(read_record(a.file.get(), held.line, a.path));
   if (here == there) return;
   throw InputError(b.path + ": cell " + plan_.cells[cell].id + " (" +
                    cell_path(plan_, plan_.cells[cell]) + "): " + difference(here, there, a.folder) +
@@ -215,7 +195,7 @@ std::size_t MergedJournals::count(CellState state) const {
 Json MergedJournals::read(std::size_t cell) const {
   const Cell& found = cells_[cell];
   const Source& source = sources_[found.journal];
-  return read_record(source.descriptor, found.line, source.path);
+  return read_record(source.file.get(), found.line, source.path);
 }
 
 }  // namespace kvbench

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/file.hpp"
 #include "results/cell_records.hpp"
 #include "results/journal_scan.hpp"
 #include "sweep/plan_document.hpp"
@@ -44,7 +45,7 @@ class MergedJournals : public CellRecords {
   struct Source {
     std::string folder;
     std::string path;  // of the journal
-    int descriptor = -1;
+    UniqueFd file;
     Json header;
   };
   struct Cell {
@@ -62,7 +63,6 @@ class MergedJournals : public CellRecords {
   void take(std::uint32_t journal, const std::vector<Found>& found);
   void take_one(std::size_t cell, const Cell& found);
   void compare_builds();
-  void close();
 
   Plan plan_;
   std::vector<Source> sources_;

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "results/atomic_file.hpp"
+#include "core/file.hpp"
 #include "results/summary.hpp"
 #include "sweep/file_kind.hpp"
 

@@ -35,7 +35,7 @@ struct ResultsOutcome {
 // Writes `path` from what `records` hold of `plan`, one record in memory at a time. `timing` per
 // group of the plan; where a group has none it is taken from the file that is replaced, or from one
 // of the results files `also_timed_by`, where they are of the same plan; else its numbers are null.
-// Throws OutputError; nothing half-written remains.
+// Throws IoError; nothing half-written remains.
 ResultsOutcome write_results(const std::string& path, const Plan& plan, const CellRecords& records,
                              const std::vector<std::optional<GroupTiming>>& timing,
                              const std::vector<std::string>& also_timed_by = {});

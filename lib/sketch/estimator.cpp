@@ -119,7 +119,7 @@ Estimator::Exponentials Estimator::exponentials(const QueryRow& query) {
     if ((w * shared.group(g)).largest() >= kSafeDenominator) return shared;
   }
   double least = kNothing;
-  for (const TokenWeights::Merged& row : weights_.merged()) {
+  for (const WeightsByToken::Merged& row : weights_.merged()) {
     if (row.w_num != 0.0) least = std::max(least, query.x[row.token]);
   }
   const Exponentials own = own_exponentials(query.x, least, weighs);
@@ -145,7 +145,7 @@ std::optional<double> Estimator::divergence(const QueryRow& query, Exponentials 
 
 void Estimator::settle(Question& question, double shift, const TokenSums& sum) {
   const QueryRow& query = question.query;
-  Estimate& out = question.estimate;
+  Answer& out = question.estimate;
   const double z = query.exact_normalizer;
   question.to_exact = std::exp(shift - query.exact_max);
   question.from_exact = std::exp(query.exact_max - shift);
@@ -217,7 +217,7 @@ void Estimator::ask_here(const QueryRow& asked) {
   question.query = query;
   question.exact_numerator = sketch_->exact_numerator;
   question.exact_denominator = sketch_->exact_denominator;
-  Estimate& out = question.estimate;
+  Answer& out = question.estimate;
   out.rows_are_tokens = weights_.merged().empty();
   if (out.rows_are_tokens) {
     out.kl_divergence = divergence(query, e, sum);
@@ -227,7 +227,7 @@ void Estimator::ask_here(const QueryRow& asked) {
   } else {
     out.numerator.assign(static_cast<std::size_t>(stream_.shape.dv), 0.0);
   }
-  for (const TokenWeights::Merged& row : weights_.merged()) {
+  for (const WeightsByToken::Merged& row : weights_.merged()) {
     const double c = row.w_num * canonical_exp(query.x[row.token] - e.shift);
     sum.num += c;
     const std::vector<double>& value = sketch_->merged_values[static_cast<std::size_t>(row.value)];
@@ -242,7 +242,7 @@ bool Estimator::full() const {
 }
 
 void Estimator::answer_alone(const Question& question, const AnswerBatch::Question& asked,
-                             const std::function<void(const Estimate&)>& visit) {
+                             const std::function<void(const Answer&)>& visit) {
   Sketch sketch;
   for (Index i = 0; i < asked.weights; ++i) {
     const TokenWeight& weight = batch_.weights[static_cast<std::size_t>(asked.first_weight + i)];
@@ -261,14 +261,14 @@ void Estimator::answer_alone(const Question& question, const AnswerBatch::Questi
   alone_->answer(visit);
 }
 
-void Estimator::answer(const std::function<void(const Estimate&)>& visit) {
+void Estimator::answer(const std::function<void(const Answer&)>& visit) {
   const auto dv = static_cast<std::size_t>(stream_.shape.dv);
   values_->sums(numerators_);
   if (!batch_.questions.empty()) block_->held()->answer(batch_, held_numerators_, masses_);
   std::size_t here = 0;  // questions visited so far, of both kinds
   std::size_t by_held_rows = 0;
   for (Question& question : questions_) {
-    Estimate& out = question.estimate;
+    Answer& out = question.estimate;
     const double* sums = nullptr;
     if (question.by_held_rows) {
       const AnswerBatch::Question& asked = batch_.questions[by_held_rows];

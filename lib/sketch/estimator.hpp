@@ -13,7 +13,7 @@
 #include "kernels/kernels.hpp"
 #include "kernels/row_block.hpp"
 #include "sketch/sketch.hpp"
-#include "sketch/token_weights.hpp"
+#include "sketch/weights_by_token.hpp"
 
 namespace kvbench {
 
@@ -32,7 +32,7 @@ struct QueryRow {
   Index place = 0;  // r * G + g of the block
 };
 
-struct Estimate {
+struct Answer {
   std::vector<double> answer;           // [dv] z
   std::vector<double> numerator;        // [dv] N^ exp(-exact_max)
   double normalizer = 0.0;              // tau exp(-exact_max)
@@ -61,13 +61,13 @@ class Estimator {
   // Whether it is time for the answers: more questions at once would gain nothing.
   bool full() const;
   // Visits the answers of all questions, in their order. Bits do not depend on how many there are.
-  void answer(const std::function<void(const Estimate&)>& visit);
+  void answer(const std::function<void(const Answer&)>& visit);
 
  private:
   // What is known of an answer before the values are read.
   struct Question {
     QueryRow query;
-    Estimate estimate;  // numerator: the merged rows' part, or none
+    Answer estimate;  // numerator: the merged rows' part, or none
     bool exact_numerator = false;
     bool exact_denominator = false;
     bool by_held_rows = false;
@@ -102,12 +102,12 @@ class Estimator {
   static void settle(Question& question, double shift, const TokenSums& sum);
   // Where the held rows' shift takes the digits from the sums: the answer by logits on the host.
   void answer_alone(const Question& question, const AnswerBatch::Question& asked,
-                    const std::function<void(const Estimate&)>& visit);
+                    const std::function<void(const Answer&)>& visit);
 
   const Stream& stream_;
   const RowBlock* const block_;
   const Sketch* sketch_ = nullptr;
-  TokenWeights weights_;
+  WeightsByToken weights_;
   std::vector<std::int32_t> cached_;  // the sketch's tokens in order, only with cache positions
   std::vector<double> turned_;        // their logits at these positions
   std::vector<double> turned_of_;     // the same by token

@@ -134,7 +134,7 @@ Generated generate(const std::string& form, const json& arguments, Parameter::Ki
   return logspace(argument(0), argument(1), argument(2), kind);
 }
 
-void refuse_form(const json& given, const std::string& pointer, Faults& faults) {
+void refuse_form(const json& given, const std::string& pointer, ErrorList& faults) {
   if (given.size() != 1) {
     faults.add(pointer, "an axis has exactly one of range, pow2 and logspace");
     return;
@@ -148,7 +148,7 @@ void refuse_form(const json& given, const std::string& pointer, Faults& faults) 
 // The values of {"form": arguments}, checked. They are monotonic, so that equal neighbours are all
 // repetitions there can be.
 std::optional<Axis> formed(const json& given, const Parameter& parameter,
-                           const std::string& pointer, Faults& faults) {
+                           const std::string& pointer, ErrorList& faults) {
   if (parameter.kind == Parameter::Kind::kChoice || parameter.kind == Parameter::Kind::kFlag) {
     faults.add(pointer,
                "takes a value or a list of values; range, pow2 and logspace are for numbers");
@@ -176,7 +176,7 @@ std::optional<Axis> formed(const json& given, const Parameter& parameter,
 }
 
 std::optional<Axis> listed(const json& given, const Parameter& parameter,
-                           const std::string& pointer, Faults& faults) {
+                           const std::string& pointer, ErrorList& faults) {
   if (given.empty()) {
     faults.add(pointer,
                "is an empty axis; list at least one value, or leave " + parameter.name + " out");
@@ -231,7 +231,7 @@ json value_json(const Value& value) {
 std::string Axis::place(std::size_t i) const { return listed ? child(pointer, i) : pointer; }
 
 std::optional<Axis> expand_axis(const json& given, const Parameter& parameter,
-                                const std::string& pointer, Faults& faults) {
+                                const std::string& pointer, ErrorList& faults) {
   if (given.is_object()) return formed(given, parameter, pointer, faults);
   if (given.is_array()) return listed(given, parameter, pointer, faults);
   std::optional<Value> value = to_value(given);

@@ -27,7 +27,7 @@ struct Axis {
 // element at fault is reported, of a form the first value. Faults go to `faults` at or below
 // `pointer`; nothing is returned if there was one.
 std::optional<Axis> expand_axis(const nlohmann::json& given, const Parameter& parameter,
-                                const std::string& pointer, Faults& faults);
+                                const std::string& pointer, ErrorList& faults);
 
 // A JSON value as a parameter value; none for null, lists and objects.
 std::optional<Value> to_value(const nlohmann::json& given);

@@ -33,7 +33,7 @@ constexpr auto kMostSeeds = static_cast<std::int64_t>(kSeedCountRange.maximum);
 // Reads the file key by key into `config` and, beside it, `config.resolved`.
 class Reader {
  public:
-  Reader(const json& document, SweepConfig& config, Faults& faults)
+  Reader(const json& document, SweepConfig& config, ErrorList& faults)
       : document_(document), config_(config), resolved_(config.resolved), faults_(faults) {}
 
   // `folder`: where relative dump paths start; none: dumps are named as they were found once.
@@ -279,7 +279,7 @@ class Reader {
   const json& document_;
   SweepConfig& config_;
   json& resolved_;
-  Faults& faults_;
+  ErrorList& faults_;
   bool dumps_known_ = false;
 };
 
@@ -310,7 +310,7 @@ SweepConfig parse_sweep(const std::string& text, const std::string& path,
                         const std::vector<std::string>& sets,
                         const std::vector<AlgorithmDescription>& algorithms, FaultPolicy policy) {
   refuse_hdf5(text, path, kWanted);
-  Faults faults(path);
+  ErrorList faults(path);
   json document = parse_document(text, path, faults);
   refuse_other_kind(document, "a sweep file", path, kWanted);
   if (!document.is_object()) {
@@ -331,7 +331,7 @@ SweepConfig parse_sweep(const std::string& text, const std::string& path,
 
 SweepConfig resolved_sweep(const nlohmann::json& resolved, const std::string& place,
                            const std::vector<AlgorithmDescription>& algorithms) {
-  Faults faults(place);
+  ErrorList faults(place);
   SweepConfig config;
   config.path = place;
   Reader(resolved, config, faults).read(std::nullopt, algorithms);

@@ -18,7 +18,7 @@ using nlohmann::json;
 // costs nothing until it is refused here.
 class Builder : public nlohmann::json_sax<json> {
  public:
-  Builder(std::string place, Faults& faults) : place_(std::move(place)), faults_(faults) {}
+  Builder(std::string place, ErrorList& faults) : place_(std::move(place)), faults_(faults) {}
 
   bool null() override { return add(nullptr); }
   bool boolean(bool value) override { return add(value); }
@@ -102,7 +102,7 @@ class Builder : public nlohmann::json_sax<json> {
   }
 
   std::string place_;
-  Faults& faults_;
+  ErrorList& faults_;
   json document_;
   std::vector<Level> open_;
   std::optional<std::pair<std::size_t, std::string>> syntax_error_;
@@ -147,7 +147,7 @@ constexpr bool kStrict = true;
 constexpr bool kCommentsAllowed = true;
 
 void set_value(json& document, const std::string& pointer, json value, const std::string& place,
-               Faults& faults) {
+               ErrorList& faults) {
   json* at = &document;
   std::size_t start = 1;
   while (true) {
@@ -190,7 +190,7 @@ void set_value(json& document, const std::string& pointer, json value, const std
 
 }  // namespace
 
-json parse_document(const std::string& text, const std::string& file, Faults& faults) {
+json parse_document(const std::string& text, const std::string& file, ErrorList& faults) {
   Builder builder("", faults);
   json::sax_parse(text, &builder, json::input_format_t::json, kStrict, kCommentsAllowed);
   if (const auto& error = builder.syntax_error()) {
@@ -200,7 +200,7 @@ json parse_document(const std::string& text, const std::string& file, Faults& fa
   return builder.take();
 }
 
-void apply_sets(json& document, const std::vector<std::string>& sets, Faults& faults) {
+void apply_sets(json& document, const std::vector<std::string>& sets, ErrorList& faults) {
   for (const std::string& set : sets) {
     const std::size_t equals = set.find('=');
     const std::string pointer = set.substr(0, equals);

@@ -15,11 +15,11 @@ inline constexpr int kDeepestNesting = 64;
 
 // Reads `text`. A syntax error throws InputError "file:line:column: ..." at once, since nothing
 // after it can be trusted; keys given twice (the first holds) and nesting too deep go to `faults`.
-nlohmann::json parse_document(const std::string& text, const std::string& file, Faults& faults);
+nlohmann::json parse_document(const std::string& text, const std::string& file, ErrorList& faults);
 
 // Applies "pointer=value" overrides in order. A value that is no JSON is taken as a word. Missing
 // objects on the way are made; a list takes an index that it has, or its length or "-" to append.
-void apply_sets(nlohmann::json& document, const std::vector<std::string>& sets, Faults& faults);
+void apply_sets(nlohmann::json& document, const std::vector<std::string>& sets, ErrorList& faults);
 
 // Whether every text in `value` is UTF-8, without which it cannot be written as JSON.
 bool is_utf8(const nlohmann::json& value);

@@ -48,7 +48,7 @@ std::string identity(const std::string& path) {
 }  // namespace
 
 std::vector<std::string> read_dump_paths(const nlohmann::json& given, const std::string& folder,
-                                         const std::string& pointer, Faults& faults) {
+                                         const std::string& pointer, ErrorList& faults) {
   std::vector<std::string> paths;
   if (!given.is_array() || given.empty()) {
     faults.add(pointer, "must be a list of paths with at least one dump, is " + shown(given));

@@ -23,7 +23,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 
 const AlgorithmDescription* read_algorithm(const json& entry,
                                            const std::vector<AlgorithmDescription>& algorithms,
-                                           const std::string& pointer, Faults& faults) {
+                                           const std::string& pointer, ErrorList& faults) {
   const std::string place = child(pointer, "algorithm");
   const json* given = member(entry, "algorithm");
   if (given == nullptr || !given->is_string()) {
@@ -58,7 +58,7 @@ std::string alternatives_text(const Exclusive& exclusive) {
 std::optional<std::set<std::string>> excluded_by(const Exclusive& exclusive,
                                                  const AlgorithmDescription& algorithm,
                                                  const std::set<std::string>& names_given,
-                                                 const std::string& pointer, Faults& faults) {
+                                                 const std::string& pointer, ErrorList& faults) {
   const auto given = [&](const std::string& name) { return names_given.count(name) != 0; };
   const auto has_default = [&](const std::string& name) {
     for (const Parameter& parameter : algorithm.parameters) {
@@ -124,7 +124,7 @@ Value normalised(const Parameter& parameter) {
 
 std::optional<std::vector<Column>> read_params(const json& params,
                                                const AlgorithmDescription& algorithm,
-                                               const std::string& pointer, Faults& faults) {
+                                               const std::string& pointer, ErrorList& faults) {
   const std::size_t before = faults.count();
   std::vector<std::string> names;
   for (const Parameter& parameter : algorithm.parameters) names.push_back(parameter.name);
@@ -174,7 +174,7 @@ std::optional<std::vector<Column>> read_params(const json& params,
 
 // Asks of every point whether any dump could satisfy it and whether the seed matters.
 void check_points(const std::vector<Column>& columns, SweepEntry& entry, const std::string& pointer,
-                  Faults& faults) {
+                  ErrorList& faults) {
   for (Index i = 0; i < entry.points(); ++i) {
     const Params params = entry.point(i);
     if (entry.algorithm->randomised(params)) ++entry.seeded_points;
@@ -192,7 +192,7 @@ void check_points(const std::vector<Column>& columns, SweepEntry& entry, const s
 }
 
 std::optional<std::string> read_label(const json& given, const std::string& pointer,
-                                      Faults& faults) {
+                                      ErrorList& faults) {
   const auto fits = [](const std::string& text) {
     return !text.empty() && std::none_of(text.begin(), text.end(), [](char c) {
       return c == '/' || static_cast<unsigned char>(c) < 0x20;
@@ -240,7 +240,7 @@ double SweepEntry::cells(std::size_t seeds) const {
 }
 
 ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>& algorithms,
-                     const std::string& pointer, double points_left, Faults& faults) {
+                     const std::string& pointer, double points_left, ErrorList& faults) {
   const std::size_t before = faults.count();
   ReadEntry read;
   SweepEntry& entry = read.entry;

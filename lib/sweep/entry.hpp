@@ -20,6 +20,6 @@ struct ReadEntry {
 // still have; an entry with more is a fault and is not expanded. All its faults go to `faults`.
 ReadEntry read_entry(const nlohmann::json& given,
                      const std::vector<AlgorithmDescription>& algorithms,
-                     const std::string& pointer, double points_left, Faults& faults);
+                     const std::string& pointer, double points_left, ErrorList& faults);
 
 }  // namespace kvbench

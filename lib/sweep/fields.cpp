@@ -23,7 +23,7 @@ Parameter integer_in(IntegerRange range) {
 }
 
 std::optional<std::vector<std::string>> read_names(const json& given, const std::string& pointer,
-                                                   Faults& faults) {
+                                                   ErrorList& faults) {
   if (!given.is_array() || given.empty()) {
     faults.add(pointer, "must be \"all\" or a list of names, is " + shown(given));
     return std::nullopt;
@@ -43,7 +43,7 @@ std::optional<std::vector<std::string>> read_names(const json& given, const std:
 }
 
 std::optional<std::vector<int>> read_indices(const json& object, const std::string& key,
-                                             const std::string& pointer, Faults& faults) {
+                                             const std::string& pointer, ErrorList& faults) {
   const json* given = member(object, key);
   if (given == nullptr) return std::nullopt;
   const auto read = read_integers(*given, kIndexRange, true, child(pointer, key), faults);
@@ -54,7 +54,7 @@ std::optional<std::vector<int>> read_indices(const json& object, const std::stri
 }  // namespace
 
 bool read_object(const json& given, const std::vector<std::string>& known, const std::string& owner,
-                 const std::string& pointer, Faults& faults) {
+                 const std::string& pointer, ErrorList& faults) {
   if (!given.is_object()) {
     faults.add(pointer, fmt::format("must be an object with {}, is {}", fmt::join(known, ", "),
                                     shown(given)));
@@ -75,7 +75,7 @@ bool read_object(const json& given, const std::vector<std::string>& known, const
 }
 
 bool read_object(const json& given, const SweepKeys& keys, const std::string& pointer,
-                 Faults& faults) {
+                 ErrorList& faults) {
   return read_object(given, keys.names(), keys.owner, pointer, faults);
 }
 
@@ -86,7 +86,7 @@ const json* member(const json& object, const std::string& key) {
 }
 
 std::optional<std::int64_t> read_integer(const json& given, IntegerRange range,
-                                         const std::string& pointer, Faults& faults) {
+                                         const std::string& pointer, ErrorList& faults) {
   const Parameter parameter = integer_in(range);
   std::optional<Value> value = to_value(given);
   if (!value) {
@@ -102,7 +102,7 @@ std::optional<std::int64_t> read_integer(const json& given, IntegerRange range,
 
 std::optional<std::vector<std::int64_t>> read_integers(const json& given, IntegerRange range,
                                                        bool or_all, const std::string& pointer,
-                                                       Faults& faults) {
+                                                       ErrorList& faults) {
   if (or_all && given == "all") return std::vector<std::int64_t>{};
   if (!given.is_array() && !given.is_object()) {
     faults.add(pointer, fmt::format("must be {}a list of integers, is {}",
@@ -116,13 +116,13 @@ std::optional<std::vector<std::int64_t>> read_integers(const json& given, Intege
   return values;
 }
 
-std::optional<bool> read_flag(const json& given, const std::string& pointer, Faults& faults) {
+std::optional<bool> read_flag(const json& given, const std::string& pointer, ErrorList& faults) {
   if (given.is_boolean()) return given.get<bool>();
   faults.add(pointer, "must be true or false, is " + shown(given));
   return std::nullopt;
 }
 
-Selection read_selection(const json& given, const std::string& pointer, Faults& faults) {
+Selection read_selection(const json& given, const std::string& pointer, ErrorList& faults) {
   Selection selection;
   const json* sequences = member(given, "sequences");
   if (sequences != nullptr && *sequences != "all") {

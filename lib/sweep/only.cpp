@@ -42,7 +42,7 @@ bool Only::keeps(const std::string& id, const std::string& path) {
   return kept;
 }
 
-void Only::report_unused(Faults& faults) const {
+void Only::report_unused(ErrorList& faults) const {
   for (std::size_t i = 0; i < globs_.size(); ++i) {
     if (used_[i]) continue;
     faults.add("--only " + globs_[i],

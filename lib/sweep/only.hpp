@@ -18,7 +18,7 @@ class Only {
 
   // A glob that matched nothing is a fault: most likely a slip. Where a longer one would have
   // matched, the beginning of an id or of a path was given, and the fault says which it is.
-  void report_unused(Faults& faults) const;
+  void report_unused(ErrorList& faults) const;
 
  private:
   const std::vector<std::string>& globs_;

@@ -339,7 +339,7 @@ class Planner {
 
   const SweepConfig& config_;
   Plan& plan_;
-  Faults faults_;
+  ErrorList faults_;
   std::vector<std::vector<Point>> points_;  // by entry
 };
 

@@ -60,7 +60,7 @@ std::optional<std::string> common_point(const SweepEntry& a, const SweepEntry& b
 
 }  // namespace
 
-void refuse_repetitions(const SweepConfig& config, Faults& faults) {
+void refuse_repetitions(const SweepConfig& config, ErrorList& faults) {
   for (std::size_t i = 0; i < config.entries.size(); ++i) {
     const SweepEntry& entry = config.entries[i];
     for (std::size_t j = 0; j < i; ++j) {

@@ -7,7 +7,7 @@
 namespace kvbench {
 
 std::vector<Index> scored_rows(const nlohmann::json& rows, const StreamShape& shape, Index prompt,
-                               const std::string& sequence, Faults& faults) {
+                               const std::string& sequence, ErrorList& faults) {
   const Index n = shape.tokens;
   std::vector<Index> wanted;
   if (rows.is_array()) {

@@ -14,6 +14,6 @@ namespace kvbench {
 // cut to all; {"every": m} = P, P + m, ..; a list = absolute rows, each in [P, n) or a fault that
 // names `sequence`. Rows without stored query are left out. Ascending.
 std::vector<Index> scored_rows(const nlohmann::json& rows, const StreamShape& shape, Index prompt,
-                               const std::string& sequence, Faults& faults);
+                               const std::string& sequence, ErrorList& faults);
 
 }  // namespace kvbench

@@ -151,7 +151,7 @@ TEST_CASE("answers, kept mass and divergence at cache positions equal their defi
     for (const std::vector<Index>& held :
          std::vector<std::vector<Index>>{{30}, {0, 1, 28, 29, 30}, {4, 9, 30}}) {
       for (int g = 0; g < 2; ++g) {
-        const Estimate got = library_answer(stream, g, 30, sketch_of(held));
+        const Answer got = library_answer(stream, g, 30, sketch_of(held));
         const NaiveCacheRow row = naive_cache_row(stream, g, 30, held);
         const NaiveRow exact = naive_row(stream, g, 30);
         CHECK(off(got.answer, row.z) < 1e-13);

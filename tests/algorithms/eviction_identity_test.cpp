@@ -41,7 +41,7 @@ std::vector<Evictor> evictors() {
 // What an answer breaks of I12, "" where nothing. The kept tokens are those of the sketch.
 std::string fault_of_answer(const Stream& stream, int g, Index row, const Sketch& sketch) {
   const NaiveRow exact = naive_row(stream, g, row);
-  const Estimate estimate = library_answer(stream, g, row, sketch);
+  const Answer estimate = library_answer(stream, g, row, sketch);
   const std::vector<Index> held = held_tokens(sketch);
   const std::size_t dv = static_cast<std::size_t>(stream.shape.dv);
   std::vector<Real> kept(dv, 0);

@@ -107,6 +107,7 @@ TEST_CASE("softmax_balance, worked: equal keys under a tiny c come in pairs of o
     }
     CHECK(result.rows.exact == std::vector<Index>{8});
     CHECK(result.counters.fail == 8);
+    CHECK(result.counters.clamped == 8);
     CHECK(derived_real(result.derived, "max_abs_p_minus_half") == 0.5);
     seen.insert(tokens_of(result.rows.numerator));
     seen.insert(tokens_of(result.rows.denominator));
@@ -165,6 +166,7 @@ TEST_CASE("softmax_balance keeps what the coin-by-coin rule keeps, for every sid
               CHECK(row.weight == std::pow(2.0, static_cast<double>(T)));
             }
             CHECK(result.counters.fail == numerator.fail + denominator.fail);
+            CHECK(result.counters.clamped == result.counters.fail);
             CHECK(derived_real(result.derived, "max_abs_p_minus_half") ==
                   doctest::Approx(
                       static_cast<double>(std::max(numerator.largest, denominator.largest)))

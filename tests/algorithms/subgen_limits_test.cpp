@@ -163,7 +163,7 @@ TEST_CASE("one cluster with one sample: tau = n exp<q, k of the sample>") {
     const Real e =
         std::exp(exact.x[static_cast<std::size_t>(parts.samples.front().token)] - exact.max);
     const double tau = static_cast<double>(static_cast<Real>(stepper.row() + 1) * e);
-    const Estimate estimate = library_answer(owned->stream, 0, stepper.row(), stepper.sketch());
+    const Answer estimate = library_answer(owned->stream, 0, stepper.row(), stepper.sketch());
     CHECK(estimate.normalizer == doctest::Approx(tau).epsilon(1e-13));
   }
 }
@@ -216,7 +216,7 @@ TEST_CASE("many slots bring the numerator to the exact one") {
       params_for(algorithm, {{"delta", Value{1.0}}, {"t", integer(1)}, {"s", integer(200000)}}));
   REQUIRE(stepper.next());
   const NaiveRow exact = naive_row(owned->stream, 0, 19);
-  const Estimate estimate = library_answer(owned->stream, 0, 19, stepper.sketch());
+  const Answer estimate = library_answer(owned->stream, 0, 19, stepper.sketch());
   Real error = 0;
   Real squares = 0;
   Real frobenius = 0;

@@ -118,7 +118,7 @@ void BM_subgen_answers(benchmark::State& state) {
       estimator.ask(query);
       if (estimator.questions() < 48 && r + 1 < kRows) continue;
       estimator.answer(
-          [](const Estimate& estimate) { benchmark::DoNotOptimize(estimate.answer.data()); });
+          [](const Answer& estimate) { benchmark::DoNotOptimize(estimate.answer.data()); });
     }
   });
   state.counters["tokens"] = held;

@@ -1,11 +1,18 @@
-// The algorithms with a wrong weight in one of them, linked into a program that is otherwise
-// kvbench: what a regression looks like from outside.
+// The algorithms with a wrong weight or a bug in one of them, linked into a program that is
+// otherwise kvbench: what a regression looks like from outside.
 //
 // KVBENCH_PLANTED=ID plants it: every row of ID whose numerator weight is not 1 has the factor
 // KVBENCH_PLANTED_FACTOR on it (0.5: the lost factor 2); where an algorithm has no weights, every
-// seventh token counts that much. Without it the program is kvbench.
+// seventh token counts that much. KVBENCH_PLANTED_BUG=PLACE instead throws an exception that no
+// cell may throw: std::logic_error where ID begins or first decodes a row (create, decode),
+// std::bad_any_cast in work that its cells share (shared), std::out_of_range where it decides for
+// the whole model (model), std::bad_alloc when it decodes (memory), which is a cell's own. Without
+// it the program is kvbench.
+#include <any>
 #include <cstdlib>
 #include <memory>
+#include <new>
+#include <stdexcept>
 #include <string>
 
 // The true list under another name: this file takes the place of registry.cpp.
@@ -64,6 +71,53 @@ class WrongWeight final : public Algorithm {
   double factor_;
 };
 
+// Throws at the first token behind the prompt.
+class Buggy final : public Algorithm {
+ public:
+  Buggy(std::unique_ptr<Algorithm> inner, Index prompt, bool memory)
+      : inner_(std::move(inner)), prompt_(prompt), memory_(memory) {}
+
+  void extend(Index first, Index last) override {
+    inner_->extend(first, last);
+    sketch_ = inner_->sketch();
+    if (last <= prompt_) return;
+    if (memory_) throw std::bad_alloc();
+    throw std::logic_error("planted bug");
+  }
+  void finish_prompt() override { inner_->finish_prompt(); }
+
+ private:
+  std::unique_ptr<Algorithm> inner_;
+  Index prompt_;
+  bool memory_;
+};
+
+void plant_bug(AlgorithmDescription& algorithm, const std::string& place) {
+  if (place == "create") {
+    algorithm.create = [](const Setting&) -> std::unique_ptr<Algorithm> {
+      throw std::logic_error("planted bug");
+    };
+  } else if (place == "decode" || place == "memory") {
+    algorithm.create = [create = algorithm.create, memory = place == "memory"](
+                           const Setting& setting) -> std::unique_ptr<Algorithm> {
+      return std::make_unique<Buggy>(create(setting), setting.prompt, memory);
+    };
+  } else if (place == "shared") {
+    algorithm.shared_work = [](const Params&, const StreamShape&, Index, std::uint32_t) {
+      return std::vector<SharedWork>{
+          {"planted work", [](const SharedSetting&) -> std::any { throw std::bad_any_cast(); }}};
+    };
+  } else if (place == "model") {
+    algorithm.model_work = [work = algorithm.model_work](const Params& params, std::uint32_t seed) {
+      ModelWork out = work(params, seed);
+      out.compute = [](const ModelSetting&) -> std::any { throw std::out_of_range("planted bug"); };
+      return out;
+    };
+  } else {
+    std::abort();  // no such place: the test that names it is wrong
+  }
+}
+
 }  // namespace
 
 const std::vector<AlgorithmDescription>& all_algorithms() {
@@ -71,9 +125,14 @@ const std::vector<AlgorithmDescription>& all_algorithms() {
     std::vector<AlgorithmDescription> all = true_algorithms();
     const char* planted = std::getenv("KVBENCH_PLANTED");
     const char* factor = std::getenv("KVBENCH_PLANTED_FACTOR");
-    if (planted == nullptr || factor == nullptr) return all;
+    const char* bug = std::getenv("KVBENCH_PLANTED_BUG");
+    if (planted == nullptr || (factor == nullptr && bug == nullptr)) return all;
     for (AlgorithmDescription& algorithm : all) {
       if (algorithm.id != planted) continue;
+      if (bug != nullptr) {
+        plant_bug(algorithm, bug);
+        continue;
+      }
       algorithm.create = [create = algorithm.create, by = std::strtod(factor, nullptr)](
                              const Setting& setting) -> std::unique_ptr<Algorithm> {
         return std::make_unique<WrongWeight>(create(setting), by);

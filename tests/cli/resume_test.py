@@ -258,6 +258,22 @@ class Resume(Folder):
         self.assertEqual(done.returncode, DONE, done.stderr)
         self.assertIn("14 cells were there already", done.stderr)
 
+    def test_a_damaged_file_of_rows_is_told_of_and_its_cells_are_computed_again(self):
+        self.run_sweep(output={"rows": True})
+        rows = self.folder / "out/results.rows.h5"
+        before = rows.read_bytes()
+        for options in ((), ("--quiet",)):
+            rows.write_bytes(b"torn")
+            done = kvbench("run", "--config", self.folder / "small.json", "--out",
+                           self.folder / "out", *options)
+            self.assertEqual(done.returncode, DONE, done.stderr)
+            self.assertIn(f"kvbench: warning: {rows}: is damaged and was renamed to {rows}.damaged",
+                          done.stderr)
+            self.assertEqual((self.folder / "out/results.rows.h5.damaged").read_bytes(), b"torn")
+            self.assertEqual(rows.read_bytes(), before)
+        done = kvbench("run", "--config", self.folder / "small.json", "--out", self.folder / "out")
+        self.assertNotIn("damaged", done.stderr)
+
     def test_rows_that_a_kill_left_half_written_are_put_together_again(self):
         config = self.sweep(output={"rows": True})
         self.run_sweep(output={"rows": True})

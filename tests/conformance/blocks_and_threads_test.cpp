@@ -24,13 +24,14 @@ const std::vector<StreamSpec>& specs() {
 }  // namespace
 
 TEST_CASE("feeding the prompt in blocks of 1, 7, 64 or whole gives the same sketches") {
+  Cases cases;
   for (const StreamSpec& spec : specs()) {
     const auto owned = make_stream(spec);
     for (const Subject& subject : subjects()) {
       for (const Point& point : subject.row->points) {
         CAPTURE(describe(subject.row->id, point.given));
         const Params params = params_for(*subject.algorithm, point.given);
-        if (reason_to_skip(*subject.algorithm, params, owned->stream.shape, 70)) continue;
+        if (!cases.runs(subject, point.given, params, owned->stream.shape, 70)) continue;
         const auto whole = sketches(owned->stream, 70, *subject.algorithm, params, 5, 0);
         for (const Index block : {1, 7, 64}) {
           CAPTURE(block);
@@ -41,9 +42,11 @@ TEST_CASE("feeding the prompt in blocks of 1, 7, 64 or whole gives the same sket
       }
     }
   }
+  cases.check_all_ran();
 }
 
 TEST_CASE("decode tokens fed in blocks leave the same sketch where no row is scored between") {
+  Cases cases;
   for (const StreamSpec& spec : specs()) {
     const auto owned = make_stream(spec);
     for (const Subject& subject : subjects()) {
@@ -51,7 +54,7 @@ TEST_CASE("decode tokens fed in blocks leave the same sketch where no row is sco
         CAPTURE(describe(subject.row->id, point.given));
         const Params params = params_for(*subject.algorithm, point.given);
         if (subject.algorithm->needs(params).row_logits) continue;
-        if (reason_to_skip(*subject.algorithm, params, owned->stream.shape, 40)) continue;
+        if (!cases.runs(subject, point.given, params, owned->stream.shape, 40)) continue;
         const auto single = sketches(owned->stream, 40, *subject.algorithm, params, 5);
         SharedResults shared;
         for (const SharedWork& work :
@@ -73,10 +76,12 @@ TEST_CASE("decode tokens fed in blocks leave the same sketch where no row is sco
       }
     }
   }
+  cases.check_all_ran();
 }
 
 TEST_CASE("1, 2 and 4 threads, alone or among other cells, give the same bits") {
   const int before = thread_count();
+  Cases tried;
   for (const StreamSpec& spec : specs()) {
     const auto owned = make_stream(spec);
     const Index prompt = 50;
@@ -87,7 +92,7 @@ TEST_CASE("1, 2 and 4 threads, alone or among other cells, give the same bits") 
     for (const Subject& subject : subjects()) {
       for (const Point& point : subject.row->points) {
         const Params params = params_for(*subject.algorithm, point.given);
-        if (reason_to_skip(*subject.algorithm, params, owned->stream.shape, prompt)) continue;
+        if (!tried.runs(subject, point.given, params, owned->stream.shape, prompt)) continue;
         cells.push_back({subject.algorithm, params, 9});
       }
     }
@@ -123,6 +128,7 @@ TEST_CASE("1, 2 and 4 threads, alone or among other cells, give the same bits") 
     }
   }
   set_thread_count(before);
+  tried.check_all_ran();
 }
 
 }  // namespace kvbench::test

@@ -18,9 +18,10 @@ bool holds_value_of(const Sketch& sketch, Index token) {
   });
 }
 
-void check_point(const Stream& stream, Index prompt, const Subject& subject, const Point& point) {
+void check_point(const Stream& stream, Index prompt, const Subject& subject, const Point& point,
+                 Cases& cases) {
   const Params params = params_for(*subject.algorithm, point.given);
-  if (reason_to_skip(*subject.algorithm, params, stream.shape, prompt)) return;
+  if (!cases.runs(subject, point.given, params, stream.shape, prompt)) return;
   Stepper stepper(stream, prompt, *subject.algorithm, params, 2);
   std::set<Index> before;
   std::set<Index> seen_gone;
@@ -97,6 +98,7 @@ TEST_CASE("budgets, sinks and recent tokens hold at every step, and no token ret
       {.tokens = 60, .d = 4, .dv = 3, .query_size = 3, .rope_pairs = 2},
       {.tokens = 60, .d = 2, .dv = 2, .kind = StreamKind::kTies},
       {.tokens = 60, .d = 2, .dv = 2, .kind = StreamKind::kEqualKeys}};
+  Cases cases;
   for (const StreamSpec& spec : specs) {
     const auto owned = make_stream(spec);
     for (const Subject& subject : subjects()) {
@@ -105,11 +107,12 @@ TEST_CASE("budgets, sinks and recent tokens hold at every step, and no token ret
           CAPTURE(describe(subject.row->id, point.given));
           CAPTURE(prompt);
           CAPTURE(spec.window);
-          check_point(owned->stream, prompt, subject, point);
+          check_point(owned->stream, prompt, subject, point, cases);
         }
       }
     }
   }
+  cases.check_all_ran();
 }
 
 }  // namespace kvbench::test

@@ -1,5 +1,7 @@
 #include "conformance/points.hpp"
 
+#include <doctest/doctest.h>
+
 #include <algorithm>
 
 #include "algorithms/registry.hpp"
@@ -403,6 +405,26 @@ std::string describe(const std::string& id, const Given& given) {
     out += to_string(value);
   }
   return out;
+}
+
+bool Cases::runs(const Subject& subject, const Given& given, const Params& params,
+                 const StreamShape& shape, Index prompt) {
+  asked_.insert(subject.row->id);
+  Index& ran = ran_[describe(subject.row->id, given)];
+  if (reason_to_skip(*subject.algorithm, params, shape, prompt)) return false;
+  ++ran;
+  return true;
+}
+
+void Cases::check_all_ran(const std::set<std::string>& not_asked) const {
+  for (const auto& [point, ran] : ran_) {
+    CAPTURE(point);
+    CHECK(ran > 0);
+  }
+  for (const Subject& subject : subjects()) {
+    CAPTURE(subject.row->id);
+    CHECK(asked_.count(subject.row->id) != not_asked.count(subject.row->id));
+  }
 }
 
 }  // namespace kvbench::test

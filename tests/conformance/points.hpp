@@ -3,6 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,5 +53,20 @@ const std::vector<Subject>& subjects();
 
 // "h2o {budget 12, group max}" for messages.
 std::string describe(const std::string& id, const Given& given);
+
+// Which cases of a test ran, so that one whose every case is skipped does not pass.
+class Cases {
+ public:
+  // Whether the case runs: whether nothing keeps the algorithm from this stream and prompt.
+  bool runs(const Subject& subject, const Given& given, const Params& params,
+            const StreamShape& shape, Index prompt);
+  // CHECKs that each point asked for ran at least once, and that every algorithm was asked for but
+  // `not_asked`.
+  void check_all_ran(const std::set<std::string>& not_asked = {}) const;
+
+ private:
+  std::map<std::string, Index> ran_;  // by describe()
+  std::set<std::string> asked_;       // ids
+};
 
 }  // namespace kvbench::test

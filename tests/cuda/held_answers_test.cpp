@@ -16,7 +16,7 @@
 namespace kvbench::test {
 namespace {
 
-std::string difference(const Estimate& a, const Estimate& b) {
+std::string difference(const Answer& a, const Answer& b) {
   if (a.answer != b.answer) return "answer";
   if (a.numerator != b.numerator) return "numerator";
   if (a.normalizer != b.normalizer) return "normalizer";
@@ -116,10 +116,10 @@ void compare(std::uint64_t seed, Counts& counts) {
   REQUIRE(by_device.held() != nullptr);
 
   Estimator estimator(stream, kernels, &by_device);
-  std::vector<Estimate> expected;
+  std::vector<Answer> expected;
   std::size_t answered = 0;
   const auto answer = [&] {
-    estimator.answer([&](const Estimate& estimate) {
+    estimator.answer([&](const Answer& estimate) {
       REQUIRE(answered < expected.size());
       CHECK(difference(estimate, expected[answered++]) == "");
       ++counts.answers;
@@ -152,7 +152,7 @@ void compare(std::uint64_t seed, Counts& counts) {
         Estimator anew(stream, cpu_kernels(), &by_host);
         anew.take(taken);
         anew.ask(query);
-        anew.answer([&](const Estimate& estimate) { expected.push_back(estimate); });
+        anew.answer([&](const Answer& estimate) { expected.push_back(estimate); });
       }
       if (draw.one_in(10)) answer();
     }

@@ -115,6 +115,8 @@ std::vector<std::string> faults_of(const std::function<void()>& action) {
     action();
   } catch (const InputError& error) {
     return error.messages();
+  } catch (const IoError& error) {
+    return {error.what()};
   }
   return {};
 }

@@ -8,6 +8,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+from definitions import defined_twice, types_of
 from include_rule import allowed, violations
 from sources import files, text
 
@@ -50,6 +51,45 @@ def broken_paths(root):
 def none_of(test, found):
     if found:
         test.fail(f"{len(found)} found:\n" + "\n".join(found))
+
+
+class OneDefinition(unittest.TestCase):
+    def test_no_name_is_defined_in_two_files(self):
+        none_of(self, defined_twice(ROOT))
+
+    def test_a_planted_second_definition_is_found(self):
+        plants = {
+            "lib/a/one.hpp": "namespace n {\nstruct A { int x; };\nenum class B : char { k };\n}",
+            "lib/b/two.hpp": "namespace n { namespace m { class C final : public D<int> {\n}; } }\n"
+                             "namespace n { class A; using E = int; }",
+            "apps/three.cpp": "namespace n {\nnamespace {\nstruct E {};\n}\nstruct B {};\n}\n"
+                              "void f() { struct A {}; }\nstruct A {};  // struct B {}\n"
+                              "const char* s = \"namespace n { struct E {\";",
+            "cuda/four.cuh": "namespace n::m {\ntemplate <class T> struct C { struct A {}; };\n}",
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            for name, content in plants.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(content + "\n")
+            self.assertEqual(defined_twice(root), ["n::B: apps/three.cpp, lib/a/one.hpp",
+                                                   "n::m::C: cuda/four.cuh, lib/b/two.hpp"])
+
+    def test_every_class_that_a_header_opens_is_seen(self):
+        """Counted another way: what stands at the beginning of a line outside of a type."""
+        unseen = []
+        count = 0
+        for path in files(ROOT):
+            if path.parts[0] != "lib" or path.suffix != ".hpp":
+                continue
+            content = text(ROOT / path)
+            opened = re.findall(r"^(?:(?:struct|class|enum class|union) (\w+)[^;]*?\{|using (\w+) =)",
+                                content, re.MULTILINE)
+            seen = {name.split("::")[-1] for name in types_of(content)}
+            unseen += [f"{path}: {a or b}" for a, b in opened if (a or b) not in seen]
+            count += len(opened)
+        self.assertGreater(count, 150)
+        none_of(self, unseen)
 
 
 class IncludeRule(unittest.TestCase):

@@ -13,7 +13,7 @@ HOMES = {
     r"Eigen/.*": ("Eigen", ["lib/kernels", "lib/metrics"], ".cpp"),
     r"Random123/.*": ("Random123", ["lib/core"], None),
     r"xxhash\.h": ("xxHash", ["lib/core"], ".cpp"),
-    r"omp\.h": ("OpenMP", ["lib/core", "lib/results", "apps"], None),
+    r"omp\.h": ("OpenMP", ["lib/core"], None),
     r"(cuda|cublas|cub|thrust)[\w/]*\.(h|hpp|cuh)|(cub|thrust|cuda)/.*": ("CUDA", ["cuda"], None),
     r"doctest/.*": ("doctest", [], None),
     r"benchmark/.*": ("Google Benchmark", [], None),

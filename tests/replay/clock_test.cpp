@@ -3,6 +3,8 @@
 
 #include <any>
 #include <atomic>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,13 @@ namespace {
 void hold_all(Index row, Sketch& sketch) {
   sketch.clear();
   sketch.add_exact(0, row + 1);
+}
+
+ReplaySetting decoding(const OwnedStream& owned) {
+  ReplaySetting setting;
+  setting.prompt = 6;
+  setting.rows = decode_rows(owned.stream, 6);
+  return setting;
 }
 
 }  // namespace
@@ -85,6 +94,82 @@ TEST_CASE("a failing cell is reported with its reason and the others go on") {
   CHECK(results[1].reason.find("nothing left at row 8") != std::string::npos);
   CHECK(!results[2].failed);
   CHECK(results[2].errors.relative_l2->max < 1e-14);
+}
+
+TEST_CASE("memory that runs out in a cell is its own failure") {
+  const auto owned = make_stream({.tokens = 12, .d = 2, .dv = 2});
+  const AlgorithmDescription greedy = scripted([](Index row, Sketch&) {
+    if (row == 8) throw std::bad_alloc();
+  });
+  std::vector<CellResult> results(1);
+  replay(owned->stream, decoding(*owned), {{&greedy, {}, 0}}, cpu_kernels(),
+         [&](std::size_t cell, CellResult&& result) { results[cell] = std::move(result); });
+  CHECK(results[0].failed);
+  CHECK(results[0].reason.find("not enough memory") != std::string::npos);
+}
+
+TEST_CASE("a bug in a cell ends the replay, with what was being done, and fails no cell") {
+  const auto owned = make_stream({.tokens = 12, .d = 2, .dv = 2});
+  const auto reasons = [&](const AlgorithmDescription& algorithm) {
+    Params params;
+    params.set("budget", std::int64_t{8});
+    std::vector<std::string> out;
+    try {
+      replay(owned->stream, decoding(*owned), {{&algorithm, params, 3}}, cpu_kernels(),
+             [&](std::size_t, CellResult&& result) { out.push_back(result.reason); });
+    } catch (const BugError& error) {
+      CHECK(out.empty());
+      out = reasons_of(error);
+    }
+    return out;
+  };
+  AlgorithmDescription buggy = scripted([](Index row, Sketch&) {
+    if (row == 8) static_cast<void>(std::vector<int>().at(1));
+  });
+  std::vector<std::string> told = reasons(buggy);
+  REQUIRE(told.size() == 2);
+  CHECK(told[0].find("computing " + buggy.id + " budget=8, seed 3, of sequence ") == 0);
+  CHECK(told[1].find("vector") != std::string::npos);
+
+  AlgorithmDescription shared = scripted(hold_all);
+  shared.shared_work = [](const Params&, const StreamShape&, Index, std::uint32_t) {
+    return std::vector<SharedWork>{
+        {"a clustering", [](const SharedSetting&) -> std::any { throw std::bad_any_cast(); }}};
+  };
+  told = reasons(shared);
+  REQUIRE(told.size() == 2);
+  CHECK(told[0].find("\"a clustering\"") != std::string::npos);
+  CHECK(told[1] == std::bad_any_cast().what());
+}
+
+TEST_CASE("a device that failed for good ends the replay as it is, and fails no cell") {
+  const auto owned = make_stream({.tokens = 12, .d = 2, .dv = 2});
+  const AlgorithmDescription lost = scripted([](Index row, Sketch&) {
+    if (row == 8) throw DeviceError("device 0 failed");
+  });
+  const auto run = [&] {
+    replay(owned->stream, decoding(*owned), {{&lost, {}, 0}}, cpu_kernels(),
+           [](std::size_t, CellResult&&) { FAIL("no cell is done"); });
+  };
+  CHECK_THROWS_WITH_AS(run(), "device 0 failed", DeviceError);
+}
+
+TEST_CASE("what is thrown where a cell is reported ends the replay as it is") {
+  const auto owned = make_stream({.tokens = 12, .d = 2, .dv = 2});
+  const AlgorithmDescription good = scripted(hold_all);
+  int reported = 0;
+  const int threads = thread_count();
+  set_thread_count(2);
+  const auto run = [&] {
+    replay(owned->stream, decoding(*owned), std::vector<ReplayCell>(8, {&good, {}, 0}),
+           cpu_kernels(), [&](std::size_t, CellResult&&) {
+             ++reported;
+             throw std::underflow_error("disk full");
+           });
+  };
+  CHECK_THROWS_WITH_AS(run(), "disk full", std::underflow_error);
+  set_thread_count(threads);
+  CHECK(reported < 8);
 }
 
 TEST_CASE("told to stop, a replay ends inside a cell, and nobody takes that for a failure") {

@@ -242,8 +242,8 @@ TEST_CASE_FIXTURE(Output, "a file that is no journal is refused and left as it i
 
 TEST_CASE_FIXTURE(Output, "a folder that cannot be made is bad input") {
   write_text(folder.file("file"), "");
-  CHECK_THROWS_AS(Journal(folder.file("file"), plan, Json(), {}), InputError);
-  CHECK_THROWS_AS(Journal(folder.file("file") + "/out", plan, Json(), {}), InputError);
+  CHECK_THROWS_AS(Journal(folder.file("file"), plan, Json(), {}), IoError);
+  CHECK_THROWS_AS(Journal(folder.file("file") + "/out", plan, Json(), {}), IoError);
 }
 
 TEST_CASE_FIXTURE(Output, "a line is in the file as soon as append returns, even if killed then") {

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "results/atomic_file.hpp"
+#include "core/file.hpp"
 #include "results/journal.hpp"
 #include "results/made_results.hpp"
 #include "results/record.hpp"
@@ -136,9 +136,9 @@ TEST_CASE_FIXTURE(Output, "group timings of an earlier run of the same plan are 
 TEST_CASE_FIXTURE(Output, "a place that cannot be written is an output error and leaves nothing") {
   Journal journal(out, plan, Json(), {});
   CHECK_THROWS_AS(write_results(folder.file("none/results.json"), plan, journal, no_timing),
-                  OutputError);
+                  IoError);
   std::filesystem::create_directories(folder.file("taken/inside"));
-  CHECK_THROWS_AS(write_results(folder.file("taken"), plan, journal, no_timing), OutputError);
+  CHECK_THROWS_AS(write_results(folder.file("taken"), plan, journal, no_timing), IoError);
   CHECK_FALSE(std::filesystem::exists(folder.file("taken.tmp")));
 }
 

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "core/parallel.hpp"
+#include "core/quantile.hpp"
 #include "results/bootstrap.hpp"
 #include "results/record.hpp"
 
@@ -138,6 +139,28 @@ TEST_CASE("quantiles of the resampled means interpolate linearly") {
   const auto interval = bootstrap_intervals(ResampleCounts(2), {{0.0, 1.0}, {5.0, 5.0}});
   CHECK(interval[0] == std::pair<double, double>{0.0, 1.0});
   CHECK(interval[1] == std::pair<double, double>{5.0, 5.0});
+}
+
+TEST_CASE("the ends of an interval are, to the bit, the quantiles that every other number is") {
+  const ResampleCounts counts(5);
+  std::mt19937_64 random(3);
+  std::uniform_real_distribution<double> draw(0.0, 1.0);
+  for (int column = 0; column < 40; ++column) {
+    std::vector<double> values(5);
+    for (double& value : values) value = draw(random);
+    std::vector<double> means(static_cast<std::size_t>(kResamples), 0.0);
+    for (Index unit = 0; unit < 5; ++unit) {
+      for (std::size_t r = 0; r < means.size(); ++r) {
+        means[r] +=
+            static_cast<double>(counts.of_unit(unit)[r]) * values[static_cast<std::size_t>(unit)];
+      }
+    }
+    for (double& mean : means) mean /= 5.0;
+    std::sort(means.begin(), means.end());
+    const auto interval = bootstrap_intervals(counts, {values});
+    CHECK(interval[0].first == sorted_quantile(means, 0.025));
+    CHECK(interval[0].second == sorted_quantile(means, 0.975));
+  }
 }
 
 TEST_CASE("one unit has no interval, and no seeds no deviation") {

@@ -14,7 +14,7 @@ namespace {
 
 // The estimator's answer at one row, fed with logits rounded from long double.
 struct Asked {
-  Estimate estimate;
+  Answer estimate;
   NaiveRow exact;
   NaiveAnswer naive;
 };
@@ -39,12 +39,12 @@ Asked ask(const Stream& stream, int g, Index row, const Sketch& sketch) {
   Estimator estimator(stream, cpu_kernels());
   estimator.take(sketch);
   estimator.ask(query);
-  estimator.answer([&](const Estimate& estimate) { out.estimate = estimate; });
+  estimator.answer([&](const Answer& estimate) { out.estimate = estimate; });
   return out;
 }
 
 void check_agreement(const Asked& asked, double tolerance) {
-  const Estimate& mine = asked.estimate;
+  const Answer& mine = asked.estimate;
   const NaiveAnswer& naive = asked.naive;
   CHECK(mine.empty_denominator == naive.empty_denominator);
   const auto close = [&](double a, Real b, Real scale) {

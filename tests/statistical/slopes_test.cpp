@@ -50,7 +50,7 @@ Slope numerator_slope(SubgenBug bug, bool naive, std::int64_t runs) {
     const SubgenDraws draws = naive ? naive_draws(c, bug) : library_draws(c);
     std::vector<double>& now = squares.emplace_back();
     for (std::int64_t run = 0; run < runs; ++run) {
-      const Estimate found = answer(draws(first_seed() + static_cast<std::uint32_t>(run)).sketch);
+      const Answer found = answer(draws(first_seed() + static_cast<std::uint32_t>(run)).sketch);
       now.push_back(distance2(found.numerator, exact.a, exact.z));
     }
   }

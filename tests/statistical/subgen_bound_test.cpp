@@ -56,7 +56,7 @@ std::int64_t failures(const SubgenCase& c, const SubgenDraws& draws, std::int64_
   LibraryAnswer answer(stream, 0, row);
   std::int64_t failed = 0;
   for (std::int64_t run = 0; run < runs; ++run) {
-    const Estimate estimate = answer(draws(first_seed() + static_cast<std::uint32_t>(run)).sketch);
+    const Answer estimate = answer(draws(first_seed() + static_cast<std::uint32_t>(run)).sketch);
     double error = 0.0;
     for (std::size_t k = 0; k < exact.a.size(); ++k) {
       error += std::pow(estimate.answer[k] - static_cast<double>(exact.a[k]), 2);

@@ -98,7 +98,7 @@ IdentityP identities_p(const SubgenCase& c, const SubgenDraws& draws, std::int64
   std::vector<double> normalizer_squares;
   LibraryAnswer answer(*c.stream, 0, c.stream->shape.tokens - 1);
   for (std::int64_t run = 0; run < runs; ++run) {
-    const Estimate estimate = answer(draws(first_seed() + static_cast<std::uint32_t>(run)).sketch);
+    const Answer estimate = answer(draws(first_seed() + static_cast<std::uint32_t>(run)).sketch);
     double square = 0.0;
     for (std::size_t k = 0; k < dv; ++k) {
       square += std::pow(estimate.numerator[k] - exact.numerator[k], 2);

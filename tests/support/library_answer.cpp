@@ -16,15 +16,15 @@ LibraryAnswer::LibraryAnswer(const Stream& stream, int g, Index row)
   query_.head = g;
 }
 
-Estimate LibraryAnswer::operator()(const Sketch& sketch) {
+Answer LibraryAnswer::operator()(const Sketch& sketch) {
   estimator_.take(sketch);
-  Estimate out;
+  Answer out;
   estimator_.ask(query_);
-  estimator_.answer([&](const Estimate& estimate) { out = estimate; });
+  estimator_.answer([&](const Answer& estimate) { out = estimate; });
   return out;
 }
 
-Estimate library_answer(const Stream& stream, int g, Index row, const Sketch& sketch) {
+Answer library_answer(const Stream& stream, int g, Index row, const Sketch& sketch) {
   return LibraryAnswer(stream, g, row)(sketch);
 }
 

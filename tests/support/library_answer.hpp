@@ -12,7 +12,7 @@ class LibraryAnswer {
  public:
   LibraryAnswer(const Stream& stream, int g, Index row);
 
-  Estimate operator()(const Sketch& sketch);
+  Answer operator()(const Sketch& sketch);
 
  private:
   LogitBlock block_;
@@ -21,6 +21,6 @@ class LibraryAnswer {
   Estimator estimator_;
 };
 
-Estimate library_answer(const Stream& stream, int g, Index row, const Sketch& sketch);
+Answer library_answer(const Stream& stream, int g, Index row, const Sketch& sketch);
 
 }  // namespace kvbench::test

@@ -24,7 +24,7 @@ const Parameter kReal = number(Parameter::Kind::kReal);
 const Parameter kTokens = number(Parameter::Kind::kTokens, 1);
 
 json expanded(const std::string& text, const Parameter& parameter) {
-  Faults faults("f");
+  ErrorList faults("f");
   const auto axis = expand_axis(json::parse(text), parameter, "/x", faults);
   faults.throw_if_any();
   json values = json::array();
@@ -33,7 +33,7 @@ json expanded(const std::string& text, const Parameter& parameter) {
 }
 
 std::string fault(const std::string& text, const Parameter& parameter) {
-  Faults faults("f");
+  ErrorList faults("f");
   CHECK_FALSE(expand_axis(json::parse(text), parameter, "/x", faults));
   try {
     faults.throw_if_any();
@@ -113,7 +113,7 @@ TEST_CASE("logspace is rounded and said once for integers") {
 }
 
 TEST_CASE("every value of an axis is checked, and a list names the element") {
-  Faults faults("f");
+  ErrorList faults("f");
   CHECK_FALSE(expand_axis(json::parse(R"([1, 0, "all", 0.5, 2.5])"), kTokens, "/x", faults));
   CHECK(faults.count() == 3);
   CHECK(fault("[8, 0]", kTokens) ==

@@ -188,7 +188,7 @@ std::vector<Index> rows_of(const std::string& rows, Index tokens, Index prompt,
   StreamShape shape;
   shape.tokens = tokens;
   shape.first_query = first_query;
-  Faults faults("f");
+  ErrorList faults("f");
   auto result = scored_rows(json::parse(rows), shape, prompt, "sequence 0", faults);
   faults.throw_if_any();
   return result;

@@ -12,9 +12,9 @@ namespace kvbench {
 
 // Dense by token, in groups of Lanes::kCount tokens, so that a sum over tokens is a sum over groups
 // in ascending order: its bits depend on the weights alone, not on how or in what order they came.
-class TokenWeights {
+class WeightsByToken {
  public:
-  explicit TokenWeights(Index tokens);
+  explicit WeightsByToken(Index tokens);
 
   // Takes up a sketch. Where only some rows changed since this sketch was taken up before, only
   // their tokens are summed anew.

@@ -1,5 +1,5 @@
 // Weights by token that follow a sketch's changes have the bits of weights that are summed anew.
-#include "sketch/token_weights.hpp"
+#include "sketch/weights_by_token.hpp"
 
 #include <doctest/doctest.h>
 
@@ -48,7 +48,7 @@ void change(Sketch& sketch, std::mt19937& draw) {
   }
 }
 
-void check_equal(const TokenWeights& a, const TokenWeights& b) {
+void check_equal(const WeightsByToken& a, const WeightsByToken& b) {
   for (Index j = 0; j < (kTokens + 7) / 8 * 8; ++j) {
     CHECK(a.den()[j] == b.den()[j]);
     CHECK(a.num()[j] == b.num()[j]);
@@ -64,7 +64,7 @@ void check_equal(const TokenWeights& a, const TokenWeights& b) {
 }
 
 // Every group that has a weight must be listed; others that had one before may be.
-void check_groups(const TokenWeights& weights) {
+void check_groups(const WeightsByToken& weights) {
   const std::vector<std::int32_t>& groups = weights.groups();
   for (std::int32_t j = 0; j < kTokens; ++j) {
     if (weights.den()[j] == 0.0 && weights.num()[j] == 0.0 && weights.held()[j] == 0.0) continue;
@@ -79,7 +79,7 @@ TEST_CASE("weights that follow the changes of a sketch are those summed anew, bi
   std::mt19937 draw(7);
   Sketch sketch;
   for (int i = 0; i < 40; ++i) sketch.add(random_row(draw));
-  TokenWeights following(kTokens);
+  WeightsByToken following(kTokens);
   for (int step = 0; step < 600; ++step) {
     const int changes = static_cast<int>(draw() % 5);
     for (int c = 0; c < changes; ++c) change(sketch, draw);
@@ -90,7 +90,7 @@ TEST_CASE("weights that follow the changes of a sketch are those summed anew, bi
       sketch.replace(0, row);
     }
     following.take(sketch);
-    TokenWeights anew(kTokens);
+    WeightsByToken anew(kTokens);
     anew.take(sketch);
     check_equal(following, anew);
     check_groups(following);
@@ -100,7 +100,7 @@ TEST_CASE("weights that follow the changes of a sketch are those summed anew, bi
 TEST_CASE("a copy of a sketch that goes its own way is not taken for the first") {
   Sketch first;
   first.add_exact(0, 20);
-  TokenWeights weights(kTokens);
+  WeightsByToken weights(kTokens);
   weights.take(first);
   weights.take(first);
   Sketch second = first;

@@ -1,4 +1,4 @@
-#include "sketch/token_weights.hpp"
+#include "sketch/weights_by_token.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -25,7 +25,7 @@ std::size_t group_of(std::size_t token) { return token / Lanes::kCount; }
 
 }  // namespace
 
-void TokenWeights::Groups::settle() {
+void WeightsByToken::Groups::settle() {
   if (!more_) return;
   list_.clear();
   for (std::size_t w = 0; w < bits_.size(); ++w) {
@@ -36,13 +36,13 @@ void TokenWeights::Groups::settle() {
   more_ = false;
 }
 
-void TokenWeights::Groups::clear() {
+void WeightsByToken::Groups::clear() {
   for (const std::int32_t g : list_) bits_[static_cast<std::size_t>(g) / 64] = 0;
   list_.clear();
   more_ = false;
 }
 
-TokenWeights::TokenWeights(Index tokens)
+WeightsByToken::WeightsByToken(Index tokens)
     : den_(zeros(tokens)),
       num_(den_),
       plain_(den_),
@@ -54,7 +54,7 @@ TokenWeights::TokenWeights(Index tokens)
       value_groups_(groups_of(tokens)),
       first_(static_cast<std::size_t>(tokens), -1) {}
 
-void TokenWeights::take(const Sketch& sketch) {
+void WeightsByToken::take(const Sketch& sketch) {
   if (sketch.changes().now() == taken_ && sketch.numerator_scale == taken_scale_) return;
   ++version_;
   const std::vector<std::int32_t>* changes = sketch.changes().since(taken_);
@@ -86,7 +86,7 @@ void TokenWeights::take(const Sketch& sketch) {
   taken_scale_ = sketch.numerator_scale;
 }
 
-void TokenWeights::list(std::vector<TokenWeight>& out) const {
+void WeightsByToken::list(std::vector<TokenWeight>& out) const {
   out.clear();
   for (const std::int32_t g : groups_.list()) {
     const std::int32_t first = g * Lanes::kCount;
@@ -98,7 +98,7 @@ void TokenWeights::list(std::vector<TokenWeight>& out) const {
   }
 }
 
-void TokenWeights::forget() {
+void WeightsByToken::forget() {
   for (const std::int32_t g : groups_.list()) {
     const auto first = static_cast<std::ptrdiff_t>(g) * Lanes::kCount;
     for (auto* all : {&den_, &num_, &plain_, &scaled_, &scaled_low_, &log_, &held_}) {
@@ -111,7 +111,7 @@ void TokenWeights::forget() {
   weighted_.clear();
 }
 
-void TokenWeights::add(const SketchRow& row) {
+void WeightsByToken::add(const SketchRow& row) {
   const auto token = static_cast<std::size_t>(row.token);
   groups_.add(group_of(token));
   den_[token] += row.w_den;
@@ -125,7 +125,7 @@ void TokenWeights::add(const SketchRow& row) {
   if (row.holds_value) held_[token] = 1.0;
 }
 
-void TokenWeights::finish(std::size_t token) {
+void WeightsByToken::finish(std::size_t token) {
   const double w = den_[token];
   if (w != last_weight_) {
     last_weight_ = w;
@@ -134,7 +134,7 @@ void TokenWeights::finish(std::size_t token) {
   log_[token] = last_log_;
 }
 
-void TokenWeights::sum_all(const Sketch& sketch) {
+void WeightsByToken::sum_all(const Sketch& sketch) {
   forget();
   for (const SketchRow& row : sketch.rows()) {
     if (row.token < 0) continue;
@@ -154,7 +154,7 @@ void TokenWeights::sum_all(const Sketch& sketch) {
   }
 }
 
-void TokenWeights::link_all(const Sketch& sketch) {
+void WeightsByToken::link_all(const Sketch& sketch) {
   std::fill(first_.begin(), first_.end(), -1);
   const std::vector<SketchRow>& rows = sketch.rows();
   token_of_.assign(rows.size(), -1);
@@ -163,7 +163,7 @@ void TokenWeights::link_all(const Sketch& sketch) {
   linked_ = true;
 }
 
-void TokenWeights::link(Index position, std::int32_t token) {
+void WeightsByToken::link(Index position, std::int32_t token) {
   const auto at = static_cast<std::size_t>(position);
   token_of_[at] = token;
   if (token < 0) return;
@@ -173,7 +173,7 @@ void TokenWeights::link(Index position, std::int32_t token) {
   *from = static_cast<std::int32_t>(position);
 }
 
-void TokenWeights::unlink(Index position) {
+void WeightsByToken::unlink(Index position) {
   const auto at = static_cast<std::size_t>(position);
   if (token_of_[at] < 0) return;
   std::int32_t* from = &first_[static_cast<std::size_t>(token_of_[at])];
@@ -182,8 +182,8 @@ void TokenWeights::unlink(Index position) {
   token_of_[at] = -1;
 }
 
-void TokenWeights::sum_changed(const Sketch& sketch, const std::vector<std::int32_t>& positions,
-                               std::size_t first) {
+void WeightsByToken::sum_changed(const Sketch& sketch, const std::vector<std::int32_t>& positions,
+                                 std::size_t first) {
   const auto rows = static_cast<std::size_t>(sketch.size());
   token_of_.resize(rows, -1);
   next_.resize(rows, -1);

@@ -1,0 +1,67 @@
+#include "core/error.hpp"
+
+#include <fmt/format.h>
+
+namespace kvbench {
+namespace {
+
+constexpr std::size_t kMostListed = 1000;
+
+// A message is one line, whatever a file's keys and words hold.
+std::string one_line(const std::string& text) {
+  std::string line;
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    line += code < 0x20 || code == 0x7f ? fmt::format("\\u{:04x}", code) : std::string(1, c);
+  }
+  return line;
+}
+
+}  // namespace
+
+std::vector<std::string> reasons_of(const std::exception& error) {
+  std::vector<std::string> reasons = {error.what()};
+  try {
+    std::rethrow_if_nested(error);
+  } catch (const std::exception& nested) {
+    const std::vector<std::string> further = reasons_of(nested);
+    reasons.insert(reasons.end(), further.begin(), further.end());
+  } catch (...) {
+    reasons.emplace_back("an exception of unknown type");
+  }
+  return reasons;
+}
+
+void ErrorList::add(const std::string& place, const std::string& what) {
+  add(one_line(place.empty() ? file_ + ": " + what : file_ + ": " + place + ": " + what));
+}
+
+void ErrorList::add(std::string message) {
+  if (seen_.count(message) != 0) return;
+  if (messages_.size() >= kMostListed) {
+    ++unlisted_;
+    return;
+  }
+  seen_.insert(message);
+  messages_.push_back(std::move(message));
+}
+
+void ErrorList::add_all(const std::vector<std::string>& messages) {
+  for (const std::string& message : messages) add(message);
+}
+
+std::vector<std::string> ErrorList::messages() const {
+  std::vector<std::string> messages = messages_;
+  if (unlisted_ > 0) {
+    const std::string more =
+        fmt::format("and {} more faults; mend the ones above first", unlisted_);
+    messages.push_back(file_.empty() ? more : one_line(file_) + ": " + more);
+  }
+  return messages;
+}
+
+void ErrorList::throw_if_any() const {
+  if (!none()) throw InputError(messages());
+}
+
+}  // namespace kvbench
