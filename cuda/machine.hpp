@@ -39,7 +39,7 @@
 // has to be waited for.
 #pragma once
 
-#include "core/canonical_scalar.hpp"
+#include "core/canonical.hpp"
 #include "core/matrix_view.hpp"
 #include "core/stream.hpp"
 
@@ -75,6 +75,6 @@ KVBENCH_HOST_DEVICE inline Index larger(Index a, Index b) { return a > b ? a : b
 KVBENCH_HOST_DEVICE inline Index blocks_of(Index size, Index count) {
   return (count + size - 1) / size;
 }
-KVBENCH_HOST_DEVICE inline double infinity() { return scalar::from_bits(0x7ff0000000000000ULL); }
+KVBENCH_HOST_DEVICE inline double infinity() { return from_bits(0x7ff0000000000000ULL); }
 
 }  // namespace kvbench::cuda

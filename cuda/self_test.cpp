@@ -150,7 +150,7 @@ std::string first_difference(const Kernels& kernels, const Stream& stream) {
   if (!differing.empty()) return differing;
 
   ScoreRule rule;
-  rule.noise = {LogitNoise::Kind::kGumbel, true, Random(1, 2, "self-test/noise")};
+  rule.noise = {LogitNoise::Kind::kGumbel, true, Random(1, 2, "self-test/noise").key()};
   rule.temperature = 1.5;
   rule.decay = 0.99;
   if (kernels.score_sums(stream, 0, kTokens, rule) != cpu.score_sums(stream, 0, kTokens, rule)) {

@@ -64,9 +64,9 @@ struct MeasureBatch {
     typename Block::template Own<Tile::Values> own(block);
     if (block.x < kOwnTiles) {
       const Index first_other = begin + block.x * 64;
-      Tile::template compute<scalar::DistanceStep>(
-          block, own, shared.tile, net.d, token,
-          [&](int j) { return first_other + j < end ? net.point(first_other + j) : nullptr; });
+      Tile::template compute<DistanceStep>(block, own, shared.tile, net.d, token, [&](int j) {
+        return first_other + j < end ? net.point(first_other + j) : nullptr;
+      });
       block.threads([&](int t) {
         for (int r = 0; r < 4; ++r) {
           for (int c = 0; c < 4; ++c) {
@@ -81,7 +81,7 @@ struct MeasureBatch {
     const Index first_cluster = (block.x - kOwnTiles) * 64;
     const Index known = block.uniform(shared.clusters);
     if (first_cluster >= known) return;
-    Tile::template compute<scalar::DistanceStep>(block, own, shared.tile, net.d, token, [&](int j) {
+    Tile::template compute<DistanceStep>(block, own, shared.tile, net.d, token, [&](int j) {
       return first_cluster + j < known ? net.point(net.opened_by[first_cluster + j]) : nullptr;
     });
     Tile::store(block, own, shared.distance);

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/canonical_scalar.hpp"
+#include "core/canonical.hpp"
 #include "core/stream.hpp"
 #include "cuda/kernels/device_matrix.hpp"
 #include "cuda/machine.hpp"
@@ -40,7 +40,7 @@ struct StreamView {
   // The canonical logit whose dot product is `dot`.
   KVBENCH_DEVICE double logit(double dot) const {
     const double x = scale * dot;
-    return softcap > 0.0 ? scalar::canonical_softcap(x, softcap) : x;
+    return softcap > 0.0 ? canonical_softcap(x, softcap) : x;
   }
 };
 

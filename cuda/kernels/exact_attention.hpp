@@ -205,15 +205,15 @@ struct AttendSpan {
           run.max_logit = x > run.max_logit ? x : run.max_logit;
         }
         if (before != run.max_logit) {
-          const double rescale = scalar::canonical_exp(before - run.max_logit);
+          const double rescale = canonical_exp(before - run.max_logit);
           run.sum *= rescale;
           run.squared_sum *= rescale * rescale;
           each_of(own[t], i, [&](int, double& x) { x *= rescale; });
         }
         each_of(p[t], i, [&](int, double& x) {
-          x = scalar::canonical_exp(x - run.max_logit);
+          x = canonical_exp(x - run.max_logit);
           run.sum += x;
-          run.squared_sum = scalar::fused(x, x, run.squared_sum);
+          run.squared_sum = fused(x, x, run.squared_sum);
         });
         shared.running[q][t % 4] = run;
       }
@@ -233,15 +233,15 @@ struct AttendSpan {
   // that the sums need.
   KVBENCH_DEVICE double capped(double dot) const {
     const double x = stream.scale * dot;
-    const double e = scalar::canonical_exp(-2.0 * fabs(x * inverse_softcap));
+    const double e = canonical_exp(-2.0 * fabs(x * inverse_softcap));
     return stream.softcap * copysign((1.0 - e) * inverse_in_1_2(1.0 + e), x);
   }
   // 1 / y of y in [1, 2] by Newton's iteration, from the line that is off by 1 / 17 at most: four
   // steps square that to 1e-19 or less.
   KVBENCH_DEVICE static double inverse_in_1_2(double y) {
-    double inverse = scalar::fused(-8.0 / 17.0, y, 24.0 / 17.0);
+    double inverse = fused(-8.0 / 17.0, y, 24.0 / 17.0);
     for (int i = 0; i < 4; ++i) {
-      inverse = scalar::fused(inverse, scalar::fused(-y, inverse, 1.0), inverse);
+      inverse = fused(inverse, fused(-y, inverse, 1.0), inverse);
     }
     return inverse;
   }
@@ -301,8 +301,8 @@ struct JoinSpans {
       for (Index s = 0; s < spans; ++s) {
         const SpanSums& part = sums[s * places + place];
         const double factor = weight(part, total);
-        total.sum = scalar::fused(part.sum, factor, total.sum);
-        total.squared_sum = scalar::fused(part.squared_sum, factor * factor, total.squared_sum);
+        total.sum = fused(part.sum, factor, total.sum);
+        total.squared_sum = fused(part.squared_sum, factor * factor, total.squared_sum);
       }
       shared.total = total;
       joined[place] = total;
@@ -310,8 +310,8 @@ struct JoinSpans {
     block.each(dv, [&](Index k) {
       double output = 0.0;
       for (Index s = 0; s < spans; ++s) {
-        output = scalar::fused(span_outputs[(s * places + place) * dv + k],
-                               weight(sums[s * places + place], shared.total), output);
+        output = fused(span_outputs[(s * places + place) * dv + k],
+                       weight(sums[s * places + place], shared.total), output);
       }
       outputs[place * dv + k] = output / shared.total.sum;
     });
@@ -319,8 +319,7 @@ struct JoinSpans {
 
  private:
   KVBENCH_DEVICE static double weight(const SpanSums& part, const SpanSums& total) {
-    return part.max_logit == -infinity() ? 0.0
-                                         : scalar::canonical_exp(part.max_logit - total.max_logit);
+    return part.max_logit == -infinity() ? 0.0 : canonical_exp(part.max_logit - total.max_logit);
   }
 };
 

@@ -99,8 +99,8 @@ struct AddCenter {
       if (j >= candidates) return;
       double fresh = 0.0;
       for (Index k = 0; k < d; ++k) {
-        fresh = scalar::DistanceStep::next(transposed[k * candidates + j],
-                                           transposed[k * candidates + center], fresh);
+        fresh = DistanceStep::next(transposed[k * candidates + j],
+                                   transposed[k * candidates + center], fresh);
       }
       double known = place == 0 ? infinity() : distance[j];
       if (place == 0) {

@@ -122,7 +122,7 @@ struct AnswerFromRows {
                 if (i + a >= count) break;
                 KVBENCH_UNROLL
                 for (int q = 0; q < kMost; ++q) {
-                  sums[t].of[q] = scalar::fused(shared.of[q][i + a], value[a], sums[t].of[q]);
+                  sums[t].of[q] = fused(shared.of[q][i + a], value[a], sums[t].of[q]);
                 }
               }
             }
@@ -164,7 +164,7 @@ struct AnswerFromRows {
               KVBENCH_UNROLL
               for (int half = 0; half < 2; ++half) {
                 const double e = shared.of[question + half * kApart][i];
-                sums[t].of[half] = scalar::fused(w, e, sums[t].of[half]);
+                sums[t].of[half] = fused(w, e, sums[t].of[half]);
                 sums[t].largest[half] =
                     w * e > sums[t].largest[half] ? w * e : sums[t].largest[half];
               }

@@ -41,7 +41,7 @@ struct FillLogits {
       });
       return;
     }
-    Tile::template compute<scalar::DotStep>(
+    Tile::template compute<DotStep>(
         block, own, shared.tile, stream.d, [&](int q) { return stream.query(first_place + q); },
         [&](int j) { return stream.key(first_token + first + j, last_token); });
     block.threads([&](int t) {
@@ -99,7 +99,7 @@ struct Exponentiate {
       const double m = shared.largest[0];
       if (t == 0) max_logit[place] = m;
       for (Index j = t; j < columns; j += kThreads) {
-        exps[place * columns + j] = j >= lo && j < hi ? scalar::canonical_exp(x[j] - m) : 0.0;
+        exps[place * columns + j] = j >= lo && j < hi ? canonical_exp(x[j] - m) : 0.0;
       }
     });
   }

@@ -3,7 +3,7 @@
 // the rows of a stripe in ascending order, then joins those before it.
 #pragma once
 
-#include "core/logit_draw.hpp"
+#include "core/logit_noise.hpp"
 #include "cuda/kernels/block_largest.hpp"
 #include "cuda/kernels/device_stream.hpp"
 #include "cuda/machine.hpp"
@@ -13,19 +13,18 @@ namespace kvbench::cuda {
 
 // ScoreRule as data that travels to a device.
 struct ScoreView {
-  LogitDraw noise;
+  LogitNoise noise;
   bool weighs_tokens = false;
   double temperature = 1.0;
   double decay = 1.0;
   double gain = 1.0;
 
   KVBENCH_DEVICE double draw(Index query_head, Index row, Index token) const {
-    return noise(static_cast<std::uint32_t>(query_head), static_cast<std::uint32_t>(row),
-                 static_cast<std::uint32_t>(token));
+    return noise.draw(query_head, row, token);
   }
   // (x + noise) / temperature, without noise that weighs tokens.
   KVBENCH_DEVICE double apply(double logit, Index query_head, Index row, Index token) const {
-    const bool plain = noise.kind == LogitNoise::Kind::kNone || weighs_tokens;
+    const bool plain = noise.is_none() || weighs_tokens;
     if (!plain) logit += draw(query_head, row, token);
     return temperature == 1.0 ? logit : logit / temperature;
   }
@@ -48,7 +47,7 @@ struct TokenWeights {
     block.each(smaller(kThreads, tokens - first), [&](Index i) {
       const Index j = first + i;
       weights[g * tokens + j] =
-          rule.weighs_tokens ? scalar::canonical_exp(rule.draw(g, 0, j) / rule.temperature) : 1.0;
+          rule.weighs_tokens ? canonical_exp(rule.draw(g, 0, j) / rule.temperature) : 1.0;
     });
   }
 };
@@ -86,7 +85,7 @@ struct ScoreExponentials {
     block.threads([&](int t) {
       const double m = shared.largest[0];
       for (Index j = t; j < columns; j += kThreads) {
-        x[j] = j >= lo && j < hi ? scalar::canonical_exp(x[j] - m) : 0.0;
+        x[j] = j >= lo && j < hi ? canonical_exp(x[j] - m) : 0.0;
       }
     });
   }
@@ -140,7 +139,7 @@ struct ScoreFactors {
       double sum = 0.0;
       for (Index c = (i % kLanes - first_token % kLanes + kLanes) % kLanes; c < columns;
            c += kLanes) {
-        sum = scalar::fused(x[c], w[c], sum);
+        sum = fused(x[c], w[c], sum);
       }
       shared.partial[i / kLanes][i % kLanes] = sum;
     });
@@ -148,7 +147,7 @@ struct ScoreFactors {
       const Index row = stream.row_of(first_place + q);
       const Index after = StripeOf(row, first_row, last_row).last - 1 - row;
       factors[first_place + q] =
-          rule.gain * power_of(rule.decay, after) / scalar::lanes_sum(shared.partial[q]);
+          rule.gain * power_of(rule.decay, after) / lanes_sum(shared.partial[q]);
     });
   }
 };
@@ -197,12 +196,12 @@ struct GatherScores {
         for (int a = 0; a < kAhead; ++a) {
           const Index at = place + a * step;
           if (at >= stream.places) break;
-          p = scalar::fused(exponential[a], factor[a], p);
+          p = fused(exponential[a], factor[a], p);
           const Index row = stream.row_of(at);
           const StripeOf rows(row, first_row, last_row);
           if (row != rows.last - 1) continue;
           if (token >= stream.first_visible(rows.first)) {
-            f = scalar::fused(power_of(rule.decay, rows.last - rows.first), f, p);
+            f = fused(power_of(rule.decay, rows.last - rows.first), f, p);
           }
           p = 0.0;
         }

@@ -21,8 +21,7 @@ ScoreSums score_sums(Machine& machine, const Stream& stream, Index first, Index 
                 std::vector<double>(static_cast<std::size_t>(n), 0.0));
   if (last <= first) return out;
 
-  const ScoreView view{logit_draw(rule.noise), weighs_tokens(rule), rule.temperature, rule.decay,
-                       rule.gain};
+  const ScoreView view{rule.noise, weighs_tokens(rule), rule.temperature, rule.decay, rule.gain};
   using Rows = DeviceStream<Machine>;
   DeviceMatrix keys(machine, first_rows(stream.keys, last));
   const auto room = machine.reserve(

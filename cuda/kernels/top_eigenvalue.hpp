@@ -93,7 +93,7 @@ struct TopEigenvalue {
       block.each(d - k - 1, [&](Index i) {
         double product = 0.0;
         for (Index j = k + 1; j < d; ++j) {
-          product = scalar::fused(a[j * d + k + 1 + i], v[j], product);
+          product = fused(a[j * d + k + 1 + i], v[j], product);
         }
         w[k + 1 + i] = shared.beta * product;
       });

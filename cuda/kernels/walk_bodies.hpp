@@ -71,27 +71,27 @@ struct FillPanel {
     double* exponents = walk.panel(panel);
     const WalkKernel kernel = walk.kernel;
     typename Block::template Own<Tile::Values> own(block);
-    Tile::template compute<scalar::DotStep>(
+    Tile::template compute<DotStep>(
         block, own, shared.tile, walk.d, [&](int j) { return walk.key(row + j); },
         [&](int i) { return walk.key(column + i); });
     block.threads([&](int t) {
       for (int r = 0; r < 4; ++r) {
         for (int c = 0; c < 4; ++c) {
-          const double x = scalar::fused(kernel.beta, own[t].of[r][c], -kernel.offset);
+          const double x = fused(kernel.beta, own[t].of[r][c], -kernel.offset);
           exponents[Tile::left_of(t, r) * width + column + Tile::right_of(t, c)] =
               kernel.cap < x ? kernel.cap : x;
         }
       }
     });
     if (walk.values == nullptr) return;
-    Tile::template compute<scalar::DotStep>(
+    Tile::template compute<DotStep>(
         block, own, shared.tile, walk.dv, [&](int j) { return walk.value(row + j); },
         [&](int i) { return walk.value(column + i); });
     block.threads([&](int t) {
       for (int r = 0; r < 4; ++r) {
         for (int c = 0; c < 4; ++c) {
           walk.factors[Tile::left_of(t, r) * width + column + Tile::right_of(t, c)] =
-              scalar::fused(own[t].of[r][c], kernel.value_scale, kernel.value_offset);
+              fused(own[t].of[r][c], kernel.value_scale, kernel.value_offset);
         }
       }
     });
@@ -127,13 +127,13 @@ struct FinishRows {
       const double largest = shared.largest[0];
       const bool finite = largest > -infinity() && largest < infinity();
       for (Index i = t; i < width; i += kThreads) {
-        double k = finite && i < j ? scalar::canonical_exp(row[i] - largest) : 0.0;
+        double k = finite && i < j ? canonical_exp(row[i] - largest) : 0.0;
         if (finite && i < j && factors != nullptr) k *= factors[i];
         row[i] = k;
       }
       if (t != 0) return;
       const double bounded = largest < -708.0 ? -708.0 : 700.0 < largest ? 700.0 : largest;
-      walk.scale[j] = finite ? scalar::canonical_exp(bounded) : 0.0;
+      walk.scale[j] = finite ? canonical_exp(bounded) : 0.0;
     });
   }
 };
@@ -161,7 +161,7 @@ struct SumBefore {
       const double* row = rows + r * WalkView::width(panel);
       double sum = 0.0;
       for (Index i = t % kWalkLanes; i < before; i += kWalkLanes) {
-        sum = scalar::fused(row[i], walk.eta[i], sum);
+        sum = fused(row[i], walk.eta[i], sum);
       }
       walk.sums[r * kWalkLanes + t % kWalkLanes] = sum;
     });
@@ -203,7 +203,7 @@ struct ThrowCoins {
     // Every thread finds token j's sign for itself; the rows after j add it, row j reports it.
     for (Index j = 0; j < count; ++j) {
       block.each(count - j, [&](Index after) {
-        const double sum = scalar::lanes_sum(shared.sums[j]);
+        const double sum = lanes_sum(shared.sums[j]);
         const double wanted = 0.5 - rule.gain * sum * shared.scale[j];
         const double p = wanted < 0.0 ? 0.0 : 1.0 < wanted ? 1.0 : wanted;
         const bool forced = first + j == 0 && rule.first_is_plus;
@@ -214,7 +214,7 @@ struct ThrowCoins {
           return;
         }
         double& part = shared.sums[j + after][j % kWalkLanes];
-        part = scalar::fused(shared.k[j + after][j], eta, part);
+        part = fused(shared.k[j + after][j], eta, part);
       });
     }
   }

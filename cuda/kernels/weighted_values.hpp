@@ -64,7 +64,7 @@ struct SumValues {
           }
           KVBENCH_UNROLL
           for (int a = 0; a < kAhead; ++a) {
-            if (i + a < count) sum[t] = scalar::fused(shared.weights[i + a], value[a], sum[t]);
+            if (i + a < count) sum[t] = fused(shared.weights[i + a], value[a], sum[t]);
           }
         }
       });

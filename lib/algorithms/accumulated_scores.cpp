@@ -8,6 +8,8 @@
 #include "algorithms/positions.hpp"
 #include "core/canonical.hpp"
 #include "core/error.hpp"
+#include "core/lanes.hpp"
+#include "core/random.hpp"
 #include "sketch/cache_positions.hpp"
 
 namespace kvbench {
@@ -27,7 +29,7 @@ std::string prompt_scores_key(const Scoring& scoring, std::uint32_t seed) {
 
 LogitNoise Scoring::noise_on(const Stream& stream, std::uint32_t seed) const {
   return {noise, fresh_noise,
-          Random(seed, stream.id.hash(), fresh_noise ? "keyformer/row" : "keyformer/token")};
+          Random(seed, stream.id.hash(), fresh_noise ? "keyformer/row" : "keyformer/token").key()};
 }
 
 SharedWork prompt_scores(const Scoring& scoring, std::uint32_t seed) {

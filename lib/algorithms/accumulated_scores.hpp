@@ -38,7 +38,7 @@ class HeldScores {
  public:
   HeldScores(const Setting& setting, const Scoring& scoring);
 
-  bool has_token_noise() const { return !noise_.is_none() && !noise_.per_row(); }
+  bool has_token_noise() const { return !noise_.is_none() && !noise_.per_row; }
   double token_noise(int g, Index token) const { return noise_.draw(g, 0, token); }
 
   // f[p] = decay f[p] + gain score of tokens[p], held in this order. `token_noise`: of the same

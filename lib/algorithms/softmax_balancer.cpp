@@ -5,6 +5,7 @@
 
 #include "algorithms/budget.hpp"
 #include "core/canonical.hpp"
+#include "core/random.hpp"
 
 namespace kvbench {
 namespace {

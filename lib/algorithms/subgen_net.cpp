@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/canonical.hpp"
+#include "core/lanes.hpp"
 #include "kernels/distance_quantile.hpp"
 
 namespace kvbench {

@@ -164,4 +164,14 @@ struct Lanes {
   }
 };
 
+// The operations that core/canonical.hpp is written in.
+inline Lanes fused(Lanes a, Lanes b, Lanes c) { return Lanes::fma(a, b, c); }
+inline Lanes at_least(Lanes x, Lanes limit) { return Lanes::max(x, limit); }
+inline Lanes magnitude(Lanes x) { return Lanes::abs(x); }
+inline Lanes with_sign_of(Lanes magnitude, Lanes sign) { return Lanes::copy_sign(magnitude, sign); }
+inline Lanes zero_below(Lanes x, double limit, Lanes value) {
+  return Lanes::zero_below(x, limit, value);
+}
+inline Lanes power_of_two(Lanes shifted) { return Lanes::power_of_two(shifted); }
+
 }  // namespace kvbench

@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/philox.hpp"
+#include "core/random.hpp"
+
 namespace kvbench {
 
 // The draws of one purpose on one stream. A draw is addressed by (token, slot, round): there is no
@@ -15,19 +18,27 @@ class Random {
   // and name of the draw, e.g. "subgen/slot".
   Random(std::uint32_t seed, std::uint64_t stream, std::string_view purpose);
 
+  PhiloxKey key() const { return key_; }
+
   // Four words of Philox 4x32-10 at counter (token, slot, round, 0).
   std::array<std::uint32_t, 4> words(std::uint32_t token, std::uint32_t slot = 0,
-                                     std::uint32_t round = 0) const;
+                                     std::uint32_t round = 0) const {
+    const auto out = philox_words(key_, token, slot, round);
+    return {out[0], out[1], out[2], out[3]};
+  }
 
-  // U in (0, 1): (x + 0.5) 2^-32, x the first word.
-  double uniform(std::uint32_t token, std::uint32_t slot = 0, std::uint32_t round = 0) const;
+  // U in (0, 1) with 32 bits.
+  double uniform(std::uint32_t token, std::uint32_t slot = 0, std::uint32_t round = 0) const {
+    return philox_uniform(key_, token, slot, round);
+  }
 
-  // U in (0, 1) with 53 bits, (2 x + 1) 2^-53, x the top 52 bits of the first two words (exact in a
-  // double, so never 0 or 1): for draws whose tails matter (reservoir jumps, logarithms).
-  double uniform53(std::uint32_t token, std::uint32_t slot = 0, std::uint32_t round = 0) const;
+  // U in (0, 1) with 53 bits: for draws whose tails matter (reservoir jumps, logarithms).
+  double uniform53(std::uint32_t token, std::uint32_t slot = 0, std::uint32_t round = 0) const {
+    return philox_uniform53(key_, token, slot, round);
+  }
 
  private:
-  std::array<std::uint32_t, 2> key_;
+  PhiloxKey key_;
 };
 
 }  // namespace kvbench

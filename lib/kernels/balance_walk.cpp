@@ -8,6 +8,7 @@
 
 #include "core/aligned.hpp"
 #include "core/canonical.hpp"
+#include "core/lanes.hpp"
 #include "core/parallel.hpp"
 #include "core/stop.hpp"
 #include "core/stream.hpp"

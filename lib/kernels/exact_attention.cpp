@@ -6,6 +6,7 @@
 
 #include "core/aligned.hpp"
 #include "core/canonical.hpp"
+#include "core/lanes.hpp"
 #include "core/parallel.hpp"
 #include "core/unrolled.hpp"
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/canonical.hpp"
+#include "core/lanes.hpp"
 #include "core/parallel.hpp"
 #include "core/stop.hpp"
 #include "kernels/distance_filter.hpp"

@@ -72,7 +72,7 @@ struct ScoreRule {
 // the second factor is far from overflow (|g| < 37): then it is a weight of the token, and rules
 // that differ in it alone share all exponentials.
 inline bool weighs_tokens(const ScoreRule& rule) {
-  return !rule.noise.is_none() && !rule.noise.per_row() && rule.temperature >= 0.1;
+  return !rule.noise.is_none() && !rule.noise.per_row && rule.temperature >= 0.1;
 }
 
 using ScoreSums = std::vector<std::vector<double>>;  // [G][n]

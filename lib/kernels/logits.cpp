@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/canonical.hpp"
+#include "core/lanes.hpp"
 #include "core/parallel.hpp"
 #include "kernels/packed_keys.hpp"
 

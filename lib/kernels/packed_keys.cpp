@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "core/canonical.hpp"
+#include "core/lanes.hpp"
 #include "core/unrolled.hpp"
 
 namespace kvbench {

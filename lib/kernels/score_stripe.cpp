@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "core/canonical.hpp"
+#include "core/lanes.hpp"
 
 namespace kvbench::cpu {
 namespace {

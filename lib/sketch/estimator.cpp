@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/canonical.hpp"
+#include "core/lanes.hpp"
 #include "sketch/cache_positions.hpp"
 
 namespace kvbench {

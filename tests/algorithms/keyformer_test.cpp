@@ -43,8 +43,8 @@ std::function<Real(int, Index, Index)> draws(const Stream& stream, const std::st
   const LogitNoise::Kind kind = noise == "gumbel"     ? LogitNoise::Kind::kGumbel
                                 : noise == "gaussian" ? LogitNoise::Kind::kGaussian
                                                       : LogitNoise::Kind::kConstant;
-  const LogitNoise drawn(
-      kind, per_row, Random(seed, stream.id.hash(), per_row ? "keyformer/row" : "keyformer/token"));
+  const Random random(seed, stream.id.hash(), per_row ? "keyformer/row" : "keyformer/token");
+  const LogitNoise drawn = {kind, per_row, random.key()};
   return [drawn](int g, Index row, Index token) { return Real{drawn.draw(g, row, token)}; };
 }
 

@@ -197,7 +197,7 @@ Task score_task(const std::string& name, const Stream& stream, bool noisy) {
         ScoreRule rule;
         if (noisy) {
           rule.noise = {LogitNoise::Kind::kGumbel, false,
-                        Random(0, stream.id.hash(), "keyformer/token")};
+                        Random(0, stream.id.hash(), "keyformer/token").key()};
         }
         return cpu_kernels().score_sums(stream, 0, n, rule);
       },

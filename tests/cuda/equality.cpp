@@ -214,9 +214,9 @@ void check_score_sums(const Kernels& kernels) {
       {},
       {.noise = {}, .temperature = 1.7},
       {.noise = {}, .decay = 0.9, .gain = 0.1},
-      {.noise = {Kind::kGumbel, false, random}, .temperature = 2.0},
-      {.noise = {Kind::kGaussian, true, random}, .temperature = 1.3, .decay = 0.99},
-      {.noise = {Kind::kConstant, false, random}},
+      {.noise = {Kind::kGumbel, false, random.key()}, .temperature = 2.0},
+      {.noise = {Kind::kGaussian, true, random.key()}, .temperature = 1.3, .decay = 0.99},
+      {.noise = {Kind::kConstant, false, random.key()}},
   };
   each_case([&](const Stream& stream) {
     const Index n = stream.shape.tokens;
