@@ -76,7 +76,8 @@ TEST_CASE("decode tokens fed in blocks leave the same sketch where no row is sco
       }
     }
   }
-  cases.check_all_ran();
+  // These score every row at every point.
+  cases.check_all_ran({"h2o", "key_attention", "oracle_topk"});
 }
 
 TEST_CASE("1, 2 and 4 threads, alone or among other cells, give the same bits") {

@@ -21,7 +21,8 @@ TEST_CASE("what covers the stream gives exact attention to 1e-10") {
       for (const Given& given : subject.row->exact_points(spec.tokens)) {
         for (const Index prompt : {Index{0}, spec.tokens / 2, spec.tokens - 1}) {
           const Params params = params_for(*subject.algorithm, given);
-          if (!cases.runs(subject, given, params, owned->stream.shape, prompt)) continue;
+          // Counted per algorithm: some points of the shortest stream are too small to run.
+          if (!cases.runs(subject, {}, params, owned->stream.shape, prompt)) continue;
           CAPTURE(describe(subject.row->id, given));
           CAPTURE(prompt);
           const CellResult result =

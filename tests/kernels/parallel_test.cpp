@@ -99,15 +99,15 @@ TEST_CASE("work that is under way when another index throws ends at its next que
     parallel_for(2, [&](Index i) {
       meet(here, 2);
       if (i == 0) throw std::runtime_error("zero");
-      parallel_for(1, [&](Index) {
-        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-        try {
+      try {
+        parallel_for(1, [&](Index) {
+          const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
           while (std::chrono::steady_clock::now() < end) throw_if_stopped();
-        } catch (const Stopped&) {
-          stopped = true;
-          throw;
-        }
-      });
+        });
+      } catch (const Stopped&) {
+        stopped = true;
+        throw;
+      }
     });
   };
   CHECK_THROWS_WITH_AS(run(), "zero", std::runtime_error);
