@@ -21,18 +21,28 @@ INPUTS = {
 def _add_figure(commands, name):
     module = figures.module(name)
     summary = module.__doc__.strip().splitlines()[0]
-    parser = commands.add_parser(name, help=summary.replace("%", "%%"),
-                                 description=module.__doc__,
-                                 formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = commands.add_parser(
+        name,
+        help=summary.replace("%", "%%"),
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     for need in module.NEEDS:
         parser.add_argument(f"--{need}", required=True, metavar="FILE", help=INPUTS[need][1])
     if "results" in module.NEEDS and not getattr(module, "WHOLE", False):
-        parser.add_argument("--layers", type=int, nargs="+", metavar="L",
-                            help="only these layers; default: all of the results")
-    parser.add_argument("--out", required=True, metavar="DIR",
-                        help="folder for the PNG, PDF, CSV and caption")
-    parser.add_argument("--no-caption", action="store_true",
-                        help="leave the caption to the paper (it is in .txt)")
+        parser.add_argument(
+            "--layers",
+            type=int,
+            nargs="+",
+            metavar="L",
+            help="only these layers; default: all of the results",
+        )
+    parser.add_argument(
+        "--out", required=True, metavar="DIR", help="folder for the PNG, PDF, CSV and caption"
+    )
+    parser.add_argument(
+        "--no-caption", action="store_true", help="leave the caption to the paper (it is in .txt)"
+    )
     parser.add_argument("--png-only", action="store_true", help="no PDF, CSV and text")
     parser.add_argument("--dpi", type=int, default=200, help="of the PNG; default 200")
     if hasattr(module, "add_options"):
@@ -55,14 +65,21 @@ def _draw(module, arguments):
 
 def _made_for(module):
     """A remedy for results that lack what a figure shows: the sweep that it is made for."""
-    sweeps = sorted({reads for _, figure, reads, _ in papers.DRAWINGS
-                     if figure == module.__name__.rsplit(".", 1)[1]} - {"dump", "inspection"})
+    sweeps = sorted(
+        {
+            reads
+            for _, figure, reads, _ in papers.DRAWINGS
+            if figure == module.__name__.rsplit(".", 1)[1]
+        }
+        - {"dump", "inspection"}
+    )
     return f"; the gallery draws it from configs/figures/{sweeps[0]}.json" if sweeps else ""
 
 
 def _parser():
     parser = _Parser(
-        prog="kvplot", description="Draws figures from what kvbench wrote, and a page about a run.")
+        prog="kvplot", description="Draws figures from what kvbench wrote, and a page about a run."
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="FIGURE|COMMAND")
     for name in figures.NAMES:
         _add_figure(commands, name)
@@ -82,9 +99,13 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _why_not_written(error):
-    for kinds, words in (((PermissionError,), "this user may not; choose another --out"),
-                         ((FileExistsError, NotADirectoryError, IsADirectoryError, FileNotFoundError),
-                          "there can be no such file or folder; choose another --out")):
+    for kinds, words in (
+        ((PermissionError,), "this user may not; choose another --out"),
+        (
+            (FileExistsError, NotADirectoryError, IsADirectoryError, FileNotFoundError),
+            "there can be no such file or folder; choose another --out",
+        ),
+    ):
         if isinstance(error, kinds):
             return words
     return "the disk is full" if error.errno == errno.ENOSPC else f"the system says {error}"
@@ -95,8 +116,11 @@ def main(argv=None):
     try:
         written = arguments.run(arguments)
     except OSError as error:  # inputs that cannot be read are ResultsErrors
-        print(f"kvplot: {error.filename or arguments.out}: cannot be written, "
-              f"{_why_not_written(error)}", file=sys.stderr)
+        print(
+            f"kvplot: {error.filename or arguments.out}: cannot be written, "
+            f"{_why_not_written(error)}",
+            file=sys.stderr,
+        )
         return 2
     except (ResultsError, ModuleNotFoundError) as error:
         print(f"kvplot: {error}", file=sys.stderr)

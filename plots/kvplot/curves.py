@@ -26,9 +26,18 @@ def line(axis, table, x, y, colour, marker, bars=True, **more):
     if has:
         spread = spread.fillna(0.0)
         error = capped(spread, table[y]) if axis.get_yscale() == "log" else spread
-    return axis.errorbar(table[x], table[y], yerr=error, color=colour, marker=marker,
-                         elinewidth=0.7, capsize=1.5, markeredgecolor=more.pop("edge", "white"),
-                         markeredgewidth=0.4, **more)
+    return axis.errorbar(
+        table[x],
+        table[y],
+        yerr=error,
+        color=colour,
+        marker=marker,
+        elinewidth=0.7,
+        capsize=1.5,
+        markeredgecolor=more.pop("edge", "white"),
+        markeredgewidth=0.4,
+        **more,
+    )
 
 
 def labelled_lines(axis, table, x, y, handles, names=None, bars=True):
@@ -39,5 +48,14 @@ def labelled_lines(axis, table, x, y, handles, names=None, bars=True):
         colour, marker = style.look(algorithm, shown)
         dashes, filled = looks[label]
         handles[(names or {}).get(label, label)] = line(
-            axis, series, x, y, colour, marker, bars, linestyle=dashes,
-            markerfacecolor=colour if filled else "white", edge="white" if filled else colour)
+            axis,
+            series,
+            x,
+            y,
+            colour,
+            marker,
+            bars,
+            linestyle=dashes,
+            markerfacecolor=colour if filled else "white",
+            edge="white" if filled else colour,
+        )

@@ -20,15 +20,19 @@ class Dump:
                 self.model = str(file.attrs["model"])
                 self.sequence = sequence or sorted(file["sequences"])[0]
                 if self.sequence not in file["sequences"]:
-                    raise ResultsError(f"{path}: no sequence {self.sequence!r}; there is "
-                                       f"{', '.join(sorted(file['sequences']))}")
+                    raise ResultsError(
+                        f"{path}: no sequence {self.sequence!r}; there is "
+                        f"{', '.join(sorted(file['sequences']))}"
+                    )
                 group = file["sequences"][self.sequence]["layers"]
                 self.layers = sorted(int(name) for name in group)
                 first = group[str(self.layers[0])]
                 self.tokens, self.kv_heads = first["k"].shape[1], first["k"].shape[0]
         except OSError as error:
-            raise ResultsError(f"{path}: {unreadable(path, error)}; a dump (HDF5) is wanted, "
-                               "data/README.md has the format") from error
+            raise ResultsError(
+                f"{path}: {unreadable(path, error)}; a dump (HDF5) is wanted, "
+                "data/README.md has the format"
+            ) from error
 
     def head(self, layer, name, head):
         """[n, d] of dataset k, v or q (query head), the last rows of the sequence."""

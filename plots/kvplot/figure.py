@@ -53,10 +53,12 @@ def facts(results, cells=None, by=()):
     layers = ", ".join(str(layer) for layer in sorted(cells["layer"].unique()))
     seeds = cells["seed"].dropna().nunique()
     prompts = _span(cells["prompt_tokens"])
-    text = (f"{', '.join(names)}: {_span(cells['tokens'])} tokens, prompt {prompts}, scored rows "
-            f"{_rows(cells)}; {_span(counts)} units (sequence, layer, KV head)"
-            f"{' per ' + ' and '.join(by).replace('_', ' ') if by else ''}, "
-            f"layer{'s' if cells['layer'].nunique() > 1 else ''} {layers}; ")
+    text = (
+        f"{', '.join(names)}: {_span(cells['tokens'])} tokens, prompt {prompts}, scored rows "
+        f"{_rows(cells)}; {_span(counts)} units (sequence, layer, KV head)"
+        f"{' per ' + ' and '.join(by).replace('_', ' ') if by else ''}, "
+        f"layer{'s' if cells['layer'].nunique() > 1 else ''} {layers}; "
+    )
     text += f"{seeds} seeds for randomised algorithms." if seeds else "no random numbers."
     return text + left_out(results.frame)
 
@@ -82,8 +84,10 @@ def _rows(cells):
         if name in cells:
             found += [words.format(value) for value in sorted(cells[name].dropna().unique())]
     if "rows" in cells:
-        found += [f"{len(value)} chosen" if isinstance(value, list) else "all decoded"
-                  for value in {str(v): v for v in cells["rows"].dropna()}.values()]
+        found += [
+            f"{len(value)} chosen" if isinstance(value, list) else "all decoded"
+            for value in {str(v): v for v in cells["rows"].dropna()}.values()
+        ]
     return ", ".join(found).replace("every 2th", "every 2nd").replace("every 3th", "every 3rd")
 
 

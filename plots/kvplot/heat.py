@@ -19,8 +19,15 @@ def heat(axis, table, norm=None, digits="{:.2g}", size=6.5):
     for (row, column), value in numpy.ndenumerate(values):
         if numpy.isfinite(value):
             white = style.dark(float(scale(value)))
-            axis.text(column, row, digits.format(value), ha="center", va="center", fontsize=size,
-                      color="white" if white else "black")
+            axis.text(
+                column,
+                row,
+                digits.format(value),
+                ha="center",
+                va="center",
+                fontsize=size,
+                color="white" if white else "black",
+            )
     axis.set_xticks(range(len(table.columns)), [_name(name) for name in table.columns])
     axis.set_yticks(range(len(table.index)), [_name(name) for name in table.index])
     axis.grid(False)

@@ -25,8 +25,12 @@ DRAWINGS = (
     ("subgen_table1", "settings", "subgen_table1", {}),
     ("clustergen_table2", "settings", "clustergen_table2", {}),
     ("balancekv_layers", "balancekv_layers", "balancekv_fig2", {}),
-    ("balancekv_layers_posclamp", "balancekv_layers", "balancekv_fig2",
-     {"metric": "errors.relative_l2_posclamp_mean"}),
+    (
+        "balancekv_layers_posclamp",
+        "balancekv_layers",
+        "balancekv_fig2",
+        {"metric": "errors.relative_l2_posclamp_mean"},
+    ),
     ("balancekv_longbench", "settings", "balancekv_longbench", {}),
     ("walk", "walk", "balancekv_walk", {}),
     ("merge_reduce", "merge_reduce", "balancekv_merge_reduce", {}),
@@ -53,15 +57,30 @@ GALLERY_COLOURS = 256
 
 def add_command(commands):
     parser = commands.add_parser("papers", help=__doc__.split(": ", 1)[1], description=__doc__)
-    parser.add_argument("--runs", required=True, type=Path, metavar="DIR",
-                        help="holds <name>/results.json of every sweep of configs/figures")
-    parser.add_argument("--inspection", required=True, type=Path, metavar="FILE",
-                        help="what `kvbench inspect DUMP --json` printed")
+    parser.add_argument(
+        "--runs",
+        required=True,
+        type=Path,
+        metavar="DIR",
+        help="holds <name>/results.json of every sweep of configs/figures",
+    )
+    parser.add_argument(
+        "--inspection",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help="what `kvbench inspect DUMP --json` printed",
+    )
     parser.add_argument("--dump", required=True, type=Path, metavar="FILE")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR")
     parser.add_argument("--gallery", type=Path, metavar="DIR", help="small PNGs go here as well")
-    parser.add_argument("--only", nargs="+", choices=[name for name, *_ in DRAWINGS],
-                        metavar="NAME", help="these only, even if nothing changed")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=[name for name, *_ in DRAWINGS],
+        metavar="NAME",
+        help="these only, even if nothing changed",
+    )
     parser.set_defaults(run=run)
 
 
@@ -87,7 +106,8 @@ def run(arguments):
         if arguments.only and name not in arguments.only:
             continue
         source = {"dump": arguments.dump, "inspection": arguments.inspection}.get(
-            reads, arguments.runs / reads / "results.json")
+            reads, arguments.runs / reads / "results.json"
+        )
         if not source.exists():
             raise ResultsError(f"{source}: missing; ./bootstrap.sh figures makes it")
         outputs = [arguments.out / f"{name}{ending}" for ending in ENDINGS]
@@ -95,7 +115,8 @@ def run(arguments):
             outputs.append(arguments.gallery / f"{name}.png")
         newest = max(code, source.stat().st_mtime)
         if not arguments.only and all(
-                path.exists() and path.stat().st_mtime >= newest for path in outputs):
+            path.exists() and path.stat().st_mtime >= newest for path in outputs
+        ):
             continue
         kind = {"dump": Dump, "inspection": Inspection}.get(reads, Results)
         try:
@@ -118,4 +139,5 @@ def _shrink(source, target):
         size = tuple(round(side * GALLERY_DPI / 200) for side in image.size)
         small = image.convert("RGB").resize(size, Image.LANCZOS)
         small.quantize(GALLERY_COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
-            target, optimize=True)
+            target, optimize=True
+        )

@@ -23,7 +23,7 @@ class ResultsError(ValueError):
 
 
 def did_you_mean(word, known):
-    """"; did you mean X?" where a known word is near, or what begins with the word and a dot."""
+    """ "; did you mean X?" where a known word is near, or what begins with the word and a dot."""
     below = [name for name in known if name.startswith(f"{word}.")]
     near = below or difflib.get_close_matches(word, known, 1)
     return f"; did you mean {' or '.join(near)}?" if near else ""
@@ -33,11 +33,15 @@ def unreadable(path, error):
     """What keeps a file from being read, in words of this package."""
     if not os.path.exists(path):
         return "there is no such file"
-    return "may not be read by this user" if isinstance(error, PermissionError) else "cannot be read"
+    return (
+        "may not be read by this user" if isinstance(error, PermissionError) else "cannot be read"
+    )
 
 
-WRITTEN_BY = {"kvbench.results": "`kvbench run` writes it as results.json",
-              "kvbench.inspection": "`kvbench inspect DUMP --json` prints it"}
+WRITTEN_BY = {
+    "kvbench.results": "`kvbench run` writes it as results.json",
+    "kvbench.inspection": "`kvbench inspect DUMP --json` prints it",
+}
 
 
 def _why_no_json(content, error):
@@ -127,15 +131,18 @@ class Results:
             raise ResultsError(
                 f"{self.path}: no finished cell"
                 f" ({', '.join(f'{count} {status}' for status, count in counts.items())}); "
-                "`python -m kvplot report` shows the reasons")
+                "`python -m kvplot report` shows the reasons"
+            )
         return ok
 
     def need(self, *columns):
         """Ends with a message where a figure's columns are missing from every cell."""
         for column in columns:
             if column not in self.ok or self.ok[column].isna().all():
-                raise ResultsError(f"{self.path}: no finished cell has {column}"
-                                   f"{did_you_mean(column, numbers_of(self.ok))}")
+                raise ResultsError(
+                    f"{self.path}: no finished cell has {column}"
+                    f"{did_you_mean(column, numbers_of(self.ok))}"
+                )
 
     def models(self):
         """Name of the model by fingerprint of the dump."""
@@ -155,34 +162,48 @@ class Results:
         `cells`: ids; default all finished ones.
         """
         if not self.has_rows:
-            raise ResultsError(f'{self._rows_path}: missing; the sweep needs "output": '
-                               '{ "rows": true }')
+            raise ResultsError(
+                f'{self._rows_path}: missing; the sweep needs "output": {{ "rows": true }}'
+            )
         parts = []
         try:
             with h5py.File(self._rows_path, "r") as file:
                 for cell in self.ok["id"] if cells is None else cells:
                     parts.append(self._rows_of(file, cell, metric))
         except OSError as error:
-            raise ResultsError(f"{self._rows_path}: {unreadable(self._rows_path, error)}; "
-                               "`kvbench run` of the same sweep writes it anew") from error
+            raise ResultsError(
+                f"{self._rows_path}: {unreadable(self._rows_path, error)}; "
+                "`kvbench run` of the same sweep writes it anew"
+            ) from error
         return pandas.concat(parts, ignore_index=True)
 
     def _rows_of(self, file, cell, metric):
         if cell not in file:
             raise ResultsError(f"{self._rows_path}: no rows of cell {cell}")
         if metric not in file[cell]:
-            raise ResultsError(f"{self._rows_path}: no {metric}"
-                               f"{did_you_mean(metric, list(file[cell]))}")
+            raise ResultsError(
+                f"{self._rows_path}: no {metric}{did_you_mean(metric, list(file[cell]))}"
+            )
         values, rows = file[cell][metric][:], file[cell]["rows"][:]
-        return pandas.DataFrame({
-            "id": cell, "head": numpy.repeat(numpy.arange(len(values)), len(rows)),
-            "row": numpy.tile(rows, len(values)), metric: values.ravel()})
+        return pandas.DataFrame(
+            {
+                "id": cell,
+                "head": numpy.repeat(numpy.arange(len(values)), len(rows)),
+                "row": numpy.tile(rows, len(values)),
+                metric: values.ravel(),
+            }
+        )
 
 
 def numbers_of(frame):
     """Names of the columns that hold numbers of a cell: errors, memory, ..."""
-    return [name for name in frame if "." in name and not name.startswith("params.")
-            and pandas.to_numeric(frame[name], errors="coerce").notna().any()]
+    return [
+        name
+        for name in frame
+        if "." in name
+        and not name.startswith("params.")
+        and pandas.to_numeric(frame[name], errors="coerce").notna().any()
+    ]
 
 
 def mean_over_units(frame, columns, by=()):
@@ -216,6 +237,7 @@ def mean_over_units(frame, columns, by=()):
 
 def with_params(table):
     """The table with its points' parameters as columns params.<name>."""
-    settings = pandas.DataFrame([json.loads(point) for point in table["point"]],
-                                index=table.index).add_prefix("params.")
+    settings = pandas.DataFrame(
+        [json.loads(point) for point in table["point"]], index=table.index
+    ).add_prefix("params.")
     return table.join(settings)

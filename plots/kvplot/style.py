@@ -87,11 +87,14 @@ def plain_log(axis, subs=(1.0, 2.0, 5.0)):
 def panels(rows, columns, height, width=PAGE, **more):
     """A figure in this style with a grid of axes, [rows][columns]."""
     if columns > MOST_PANELS:
-        raise ResultsError(f"{columns} panels side by side are unreadable: choose layers, at most "
-                           f"{MOST_PANELS}, with --layers")
+        raise ResultsError(
+            f"{columns} panels side by side are unreadable: choose layers, at most "
+            f"{MOST_PANELS}, with --layers"
+        )
     apply()
-    return pyplot.subplots(rows, columns, figsize=(width, height), squeeze=False,
-                           layout="constrained", **more)
+    return pyplot.subplots(
+        rows, columns, figsize=(width, height), squeeze=False, layout="constrained", **more
+    )
 
 
 def legend_right(axis, handles, names):

@@ -13,10 +13,15 @@ def add_command(commands):
     parser.add_argument("--rows", nargs="+", required=True, metavar="COLUMN")
     parser.add_argument("--columns", metavar="COLUMN", help="spread over this; default: the values")
     parser.add_argument("--value", nargs="+", required=True, metavar="COLUMN")
-    parser.add_argument("--where", nargs="+", default=[], metavar="COLUMN=TEXT",
-                        help="only rows with these values")
-    parser.add_argument("--of", choices=["mean", "median", "min", "max", "sum"], default="mean",
-                        help="of what falls together; default mean")
+    parser.add_argument(
+        "--where", nargs="+", default=[], metavar="COLUMN=TEXT", help="only rows with these values"
+    )
+    parser.add_argument(
+        "--of",
+        choices=["mean", "median", "min", "max", "sum"],
+        default="mean",
+        help="of what falls together; default mean",
+    )
     parser.add_argument("--digits", type=int, default=3, help="significant; default 3")
     parser.set_defaults(run=run)
 
@@ -29,15 +34,19 @@ def pivot(arguments):
     try:
         table = pandas.read_csv(arguments.csv)
     except OSError as error:
-        raise ResultsError(f"{arguments.csv}: {unreadable(arguments.csv, error)}; a CSV that a "
-                           "figure wrote is wanted") from error
+        raise ResultsError(
+            f"{arguments.csv}: {unreadable(arguments.csv, error)}; a CSV that a "
+            "figure wrote is wanted"
+        ) from error
     wanted = [*arguments.rows, *arguments.value, *filter(None, [arguments.columns])]
     pairs = [pair.partition("=")[::2] for pair in arguments.where]
     unknown = [name for name in (*wanted, *(name for name, _ in pairs)) if name not in table]
     if unknown:
-        raise ResultsError(f"{arguments.csv}: no column {', '.join(unknown)}"
-                           f"{did_you_mean(unknown[0], list(table.columns))}; there is "
-                           f"{', '.join(table.columns)}")
+        raise ResultsError(
+            f"{arguments.csv}: no column {', '.join(unknown)}"
+            f"{did_you_mean(unknown[0], list(table.columns))}; there is "
+            f"{', '.join(table.columns)}"
+        )
     for name, text in pairs:
         table = table[[_same(value, text) for value in table[name]]]
     if table.empty:

@@ -6,12 +6,33 @@ import importlib
 
 # In the order of the papers; the numbers are those of plots/README.md.
 NAMES = (
-    "tsne", "clusterability", "norms",
-    "subgen_memory", "subgen_heat_map", "subgen_attribution", "subgen_sampling", "failure_rate",
-    "balancekv_layers", "walk", "merge_reduce",
-    "sparsity", "top_mass", "score_bars", "damping", "budget", "noise", "recent_ratio", "tau",
+    "tsne",
+    "clusterability",
+    "norms",
+    "subgen_memory",
+    "subgen_heat_map",
+    "subgen_attribution",
+    "subgen_sampling",
+    "failure_rate",
+    "balancekv_layers",
+    "walk",
+    "merge_reduce",
+    "sparsity",
+    "top_mass",
+    "score_bars",
+    "damping",
+    "budget",
+    "noise",
+    "recent_ratio",
+    "tau",
     "cache_size",
-    "error_vs_memory", "pareto", "settings", "ecdf", "layer_head", "position", "forest",
+    "error_vs_memory",
+    "pareto",
+    "settings",
+    "ecdf",
+    "layer_head",
+    "position",
+    "forest",
 )
 
 

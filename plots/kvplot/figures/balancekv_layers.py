@@ -8,9 +8,11 @@ NEEDS = ("results",)
 
 
 def add_options(parser):
-    parser.add_argument("--metric", default="errors.relative_l2.mean",
-                        help="path of the error; the paper's code plots "
-                        "errors.relative_l2_posclamp_mean")
+    parser.add_argument(
+        "--metric",
+        default="errors.relative_l2.mean",
+        help="path of the error; the paper's code plots errors.relative_l2_posclamp_mean",
+    )
 
 
 def draw(inputs):
@@ -26,8 +28,10 @@ def draw(inputs):
         axis.set_xscale("log", base=2)
         axis.set_yscale("log")
         labelled_lines(axis, table[table["layer"] == layer], "compression", metric, handles)
-        axis.set_xticks(sorted(table["compression"].unique()),
-                        [f"1/{1 / value:.0f}" for value in sorted(table["compression"].unique())])
+        axis.set_xticks(
+            sorted(table["compression"].unique()),
+            [f"1/{1 / value:.0f}" for value in sorted(table["compression"].unique())],
+        )
         axis.minorticks_off()
         style.plain_log(axis.yaxis)
         axis.set_title(f"layer {layer}")
@@ -35,6 +39,10 @@ def draw(inputs):
     axes[0][0].set_ylabel(NAMES.get(metric, metric))
     style.legend_right(axes[0][-1], list(handles.values()), list(handles))
     suffix = "" if metric == "errors.relative_l2.mean" else "_posclamp"
-    return Figure(f"balancekv_layers{suffix}", figure, table,
-                  f"{metric} against the part of the prompt's middle that is kept; bars: standard "
-                  f"deviation over seeds of the mean over heads. {facts(results, by=['layer'])}")
+    return Figure(
+        f"balancekv_layers{suffix}",
+        figure,
+        table,
+        f"{metric} against the part of the prompt's middle that is kept; bars: standard "
+        f"deviation over seeds of the mean over heads. {facts(results, by=['layer'])}",
+    )

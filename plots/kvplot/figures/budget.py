@@ -30,6 +30,10 @@ def draw(inputs):
         row[0].set_ylabel(NAMES[metric])
     axes[-1][len(layers) // 2].set_xlabel("cache, as a part of the prompt")
     style.legend_right(axes[0][-1], list(handles.values()), list(handles))
-    return Figure("budget", figure, table,
-                  f"{' and '.join(METRICS)} over the budget; bars: standard deviation over seeds. "
-                  f"Full attention has error 0 and kept mass 1. {facts(results, by=['layer'])}")
+    return Figure(
+        "budget",
+        figure,
+        table,
+        f"{' and '.join(METRICS)} over the budget; bars: standard deviation over seeds. "
+        f"Full attention has error 0 and kept mass 1. {facts(results, by=['layer'])}",
+    )

@@ -25,15 +25,25 @@ def draw(inputs):
         handles = {}
         axis.set_yscale("log")
         for form, words, dashes, face in (
-                ("old", r"$f \leftarrow \alpha f + s$", "-", colour),
-                ("new", r"$f \leftarrow f + \alpha s$", "--", "white")):
-            handles[words] = line(axis, here[here["params.damping_form"] == form], "place", METRIC,
-                                  colour, marker, linestyle=dashes, markerfacecolor=face,
-                                  edge=colour)
+            ("old", r"$f \leftarrow \alpha f + s$", "-", colour),
+            ("new", r"$f \leftarrow f + \alpha s$", "--", "white"),
+        ):
+            handles[words] = line(
+                axis,
+                here[here["params.damping_form"] == form],
+                "place",
+                METRIC,
+                colour,
+                marker,
+                linestyle=dashes,
+                markerfacecolor=face,
+                edge=colour,
+            )
         rest = table[(table["layer"] == layer) & (table["algorithm"] == "key_attention")]
         for value in rest[METRIC]:
             handles["no recent tokens, undamped"] = axis.axhline(
-                value, color=style.look("key_attention")[0], linestyle=":")
+                value, color=style.look("key_attention")[0], linestyle=":"
+            )
         style.plain_log(axis.yaxis)
         axis.set_xticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas], rotation=60)
         axis.set_title(f"layer {layer}")
@@ -43,8 +53,12 @@ def draw(inputs):
     flat = damped[damped["params.damping_form"] == "new"].groupby("layer")[METRIC]
     spread = numpy.nanmax(flat.max() - flat.min())
     budgets = ", ".join(f"{value:g}" for value in sorted(damped["params.budget"].unique()))
-    return Figure("damping", figure, damped,
-                  f"{METRIC} over the damping factor, Keyformer's rule without noise at tau 1, "
-                  f"budget {budgets} of the prompt; full attention has error 0. Largest "
-                  f"difference within the second form: {spread:.1g}. "
-                  f"{facts(results, by=['layer'])}")
+    return Figure(
+        "damping",
+        figure,
+        damped,
+        f"{METRIC} over the damping factor, Keyformer's rule without noise at tau 1, "
+        f"budget {budgets} of the prompt; full attention has error 0. Largest "
+        f"difference within the second form: {spread:.1g}. "
+        f"{facts(results, by=['layer'])}",
+    )

@@ -18,7 +18,8 @@ ROUNDING = 1e-9
 def add_options(parser):
     parser.add_argument("--metric", default="errors.relative_l2.mean", help="path of the error")
     parser.add_argument(
-        "--panels", choices=["layer"],
+        "--panels",
+        choices=["layer"],
         help="one panel per layer instead of the mean over all units; files error_vs_memory_by_layer",
     )
 
@@ -54,9 +55,11 @@ def draw(inputs):
     names = sorted(handles)
     style.legend_right(axes[0][-1], [handles[name] for name in names], names)
     return Figure(
-        "error_vs_memory" + "".join(f"_by_{column}" for column in by), figure,
+        "error_vs_memory" + "".join(f"_by_{column}" for column in by),
+        figure,
         points.sort_values([*by, "label", memory]),
-        _caption(results, frame, points, metric, memory, by))
+        _caption(results, frame, points, metric, memory, by),
+    )
 
 
 def _draw_panel(axis, points, metric, memory, looks, handles):
@@ -70,16 +73,32 @@ def _draw_panel(axis, points, metric, memory, looks, handles):
         several = _swept(series) > 1
         line = _frontier(series, metric, memory) if several else series
         if several:
-            axis.plot(series[memory], series[metric], linestyle="none", marker=marker,
-                      color=colour, alpha=0.25, markeredgewidth=0)
+            axis.plot(
+                series[memory],
+                series[metric],
+                linestyle="none",
+                marker=marker,
+                color=colour,
+                alpha=0.25,
+                markeredgewidth=0,
+            )
         deviation = line[f"{metric}.std_over_seeds"].fillna(0.0)
         bars = capped(deviation, line[metric]) if deviation.any() else None
         # At fraction 1 every token is kept: a line there would suggest a choice of memory.
         joined = "none" if (line[memory] >= 1.0).all() else dashes
         handles[label] = axis.errorbar(
-            line[memory], line[metric], yerr=bars, linestyle=joined, marker=marker, color=colour,
-            elinewidth=0.7, capsize=1.5, markerfacecolor=colour if filled else "white",
-            markeredgecolor="white" if filled else colour, markeredgewidth=0.4)
+            line[memory],
+            line[metric],
+            yerr=bars,
+            linestyle=joined,
+            marker=marker,
+            color=colour,
+            elinewidth=0.7,
+            capsize=1.5,
+            markerfacecolor=colour if filled else "white",
+            markeredgecolor="white" if filled else colour,
+            markeredgewidth=0.4,
+        )
     axis.axvline(1.0, color="black", linewidth=0.7, linestyle=":", zorder=0)
     style.plain_log(axis.xaxis)
     style.plain_log(axis.yaxis)
@@ -97,8 +116,10 @@ def _frontier(series, metric, memory):
 
 
 def _caption(results, frame, points, metric, memory, by):
-    text = [f"{metric} against {memory}; bars: standard deviation over seeds.",
-            facts(results, frame[frame["status"] == "ok"], by)]
+    text = [
+        f"{metric} against {memory}; bars: standard deviation over seeds.",
+        facts(results, frame[frame["status"] == "ok"], by),
+    ]
     frontiers = [
         label for label, series in points[points["on_axis"]].groupby("label") if _swept(series) > 1
     ]

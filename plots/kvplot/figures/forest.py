@@ -30,8 +30,10 @@ def ratios(results):
     if "uniform" not in set(cells["label"]):
         return pandas.DataFrame()
     units = cells.groupby([*POINT, *UNIT])[[METRIC, MEMORY]].mean().reset_index()
-    base = {unit: group.sort_values(MEMORY) for unit, group in
-            units[units["label"] == "uniform"].groupby(UNIT)}
+    base = {
+        unit: group.sort_values(MEMORY)
+        for unit, group in units[units["label"] == "uniform"].groupby(UNIT)
+    }
     rows = []
     for _, row in units[(units["label"] != "uniform") & (units[METRIC] > 1e-9)].iterrows():
         reference = base.get(tuple(row[UNIT]))
@@ -40,8 +42,9 @@ def ratios(results):
         least, most = reference[MEMORY].min(), reference[MEMORY].max()
         if not least * (1 - 1e-9) <= row[MEMORY] <= most * (1 + 1e-9):
             continue
-        expected = numpy.interp(numpy.log(row[MEMORY]), numpy.log(reference[MEMORY]),
-                                numpy.log(reference[METRIC]))
+        expected = numpy.interp(
+            numpy.log(row[MEMORY]), numpy.log(reference[MEMORY]), numpy.log(reference[METRIC])
+        )
         rows.append({**row, "log2_ratio": (numpy.log(row[METRIC]) - expected) / numpy.log(2)})
     return pandas.DataFrame(rows)
 
@@ -53,8 +56,16 @@ def intervals(table, seed=0):
         values = group["log2_ratio"].to_numpy()
         draws = numpy.random.default_rng(seed).integers(0, len(values), (RESAMPLES, len(values)))
         low, high = numpy.quantile(values[draws].mean(axis=1), (0.025, 0.975))
-        rows.append({**dict(zip(POINT, point)), "mean": values.mean(), "low": low, "high": high,
-                     "units": len(values), MEMORY: group[MEMORY].mean()})
+        rows.append(
+            {
+                **dict(zip(POINT, point)),
+                "mean": values.mean(),
+                "low": low,
+                "high": high,
+                "units": len(values),
+                MEMORY: group[MEMORY].mean(),
+            }
+        )
     return pandas.DataFrame(rows)
 
 
@@ -62,8 +73,10 @@ def draw(inputs):
     results = inputs.results
     table = ratios(results)
     if table.empty:
-        raise ResultsError(f"{results.path}: nothing to pair with: it takes cells labelled uniform "
-                           "and others with a memory in their range")
+        raise ResultsError(
+            f"{results.path}: nothing to pair with: it takes cells labelled uniform "
+            "and others with a memory in their range"
+        )
     means = intervals(table)
     means = means[means["units"] == means["units"].max()].reset_index(drop=True)
     means["setting"] = names(means)
@@ -77,20 +90,38 @@ def draw(inputs):
     for place, row in means.iterrows():
         colour, marker = style.look(row["algorithm"], means["algorithm"].unique())
         units = table[(table["label"] == row["label"]) & (table["point"] == row["point"])]
-        axis.plot(2.0 ** units["log2_ratio"], [place] * len(units), "|", color=colour, alpha=0.6,
-                  markersize=4)
+        axis.plot(
+            2.0 ** units["log2_ratio"],
+            [place] * len(units),
+            "|",
+            color=colour,
+            alpha=0.6,
+            markersize=4,
+        )
         axis.plot(2.0 ** numpy.array([row["low"], row["high"]]), [place, place], color=colour)
-        axis.plot(2.0 ** row["mean"], place, marker=marker, color=colour, markeredgecolor="white",
-                  markeredgewidth=0.4)
+        axis.plot(
+            2.0 ** row["mean"],
+            place,
+            marker=marker,
+            color=colour,
+            markeredgecolor="white",
+            markeredgewidth=0.4,
+        )
     axis.axvline(1.0, color=style.look("uniform")[0], linewidth=0.9)
     axis.set_xscale("log")
     style.plain_log(axis.xaxis)
-    axis.set_yticks(range(len(means)), [f"{name} ({memory:.2f})" for name, memory in zip(
-        means["setting"], means[MEMORY])], fontsize=7)
+    axis.set_yticks(
+        range(len(means)),
+        [f"{name} ({memory:.2f})" for name, memory in zip(means["setting"], means[MEMORY])],
+        fontsize=7,
+    )
     axis.set_ylim(len(means) - 0.5, -0.5)
     axis.set_xlabel("error / error of uniform at the same memory")
-    return Figure("forest", figure, means.merge(
-        table[[*POINT, *UNIT, "log2_ratio"]], on=POINT),
+    return Figure(
+        "forest",
+        figure,
+        means.merge(table[[*POINT, *UNIT, "log2_ratio"]], on=POINT),
         f"Ratio of {METRIC} to that of uniform sampling at the same memory (in brackets), paired by "
         "unit; ticks: units; line: 95 % bootstrap interval of the geometric mean over units. Left "
-        f"of 1 is better. Settings outside uniform's memory are left out. {facts(results)}")
+        f"of 1 is better. Settings outside uniform's memory are left out. {facts(results)}",
+    )

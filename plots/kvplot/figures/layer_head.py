@@ -12,9 +12,12 @@ MOST = 36
 
 
 def add_options(parser):
-    parser.add_argument("--memory", type=float, default=0.35,
-                        help="of every method the setting with the memory nearest to this; "
-                        "default 0.35")
+    parser.add_argument(
+        "--memory",
+        type=float,
+        default=0.35,
+        help="of every method the setting with the memory nearest to this; default 0.35",
+    )
 
 
 def fits(results):
@@ -38,7 +41,11 @@ def draw(inputs):
     image = heat(axes[0][0], fields)
     axes[0][0].set_xlabel("layer . KV head")
     figure.colorbar(image, ax=axes[0][0], pad=0.01).set_label("relative error, mean")
-    return Figure("layer_head", figure, table.sort_values(["label", "layer", "kv_head"]),
-                  f"{METRIC} per layer and KV head, mean over seeds; of every method the setting "
-                  f"nearest to memory {inputs.memory:g} (own memory in brackets), ordered by the "
-                  f"mean over units. {facts(results)}")
+    return Figure(
+        "layer_head",
+        figure,
+        table.sort_values(["label", "layer", "kv_head"]),
+        f"{METRIC} per layer and KV head, mean over seeds; of every method the setting "
+        f"nearest to memory {inputs.memory:g} (own memory in brackets), ordered by the "
+        f"mean over units. {facts(results)}",
+    )

@@ -25,8 +25,9 @@ def draw(inputs):
             if metric == METRIC:
                 axis.set_yscale("log")
                 axis.set_title(f"T {level}")
-            labelled_lines(axis, tree[tree["params.T"].astype(str) == level], MEMORY, metric,
-                           handles)
+            labelled_lines(
+                axis, tree[tree["params.T"].astype(str) == level], MEMORY, metric, handles
+            )
             labelled_lines(axis, rest, MEMORY, metric, handles)
             axis.axvline(1.0, color="black", linewidth=0.7, linestyle=":")
             if metric == METRIC:
@@ -39,9 +40,13 @@ def draw(inputs):
     axes[1][len(levels) // 2].set_xlabel(NAMES[MEMORY])
     style.legend_right(axes[0][-1], list(handles.values()), list(handles))
     batches = tree["params.t"]
-    return Figure("merge_reduce", figure, table,
-                  f"{METRIC} and mass.denominator.mean (1 is right) against {MEMORY}; along a line "
-                  f"batches of t = {batches.min():g} to {batches.max():g} tokens; uniform: T 1 to "
-                  f"{rest['params.T'].astype(float).max():g} in every panel. Bars: standard "
-                  f"deviation over seeds. balancekv: the smaller side is kept, as printed. "
-                  f"{facts(results)}")
+    return Figure(
+        "merge_reduce",
+        figure,
+        table,
+        f"{METRIC} and mass.denominator.mean (1 is right) against {MEMORY}; along a line "
+        f"batches of t = {batches.min():g} to {batches.max():g} tokens; uniform: T 1 to "
+        f"{rest['params.T'].astype(float).max():g} in every panel. Bars: standard "
+        f"deviation over seeds. balancekv: the smaller side is kept, as printed. "
+        f"{facts(results)}",
+    )

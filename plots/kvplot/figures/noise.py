@@ -33,15 +33,25 @@ def draw(inputs):
             here = table[(table["layer"] == layer) & (table["params.budget"] == budget)]
             here = here.set_index("noise").reindex(kinds)
             at = numpy.arange(len(kinds)) + (place - (len(budgets) - 1) / 2) * width
-            axis.bar(at, here[METRIC], width, color=colours[place], label=f"budget {budget:g}",
-                     yerr=here[f"{METRIC}.std_over_seeds"],
-                     error_kw={"elinewidth": 0.7, "capsize": 1.5})
+            axis.bar(
+                at,
+                here[METRIC],
+                width,
+                color=colours[place],
+                label=f"budget {budget:g}",
+                yerr=here[f"{METRIC}.std_over_seeds"],
+                error_kw={"elinewidth": 0.7, "capsize": 1.5},
+            )
         axis.set_xticks(range(len(kinds)), kinds, rotation=60, ha="right", rotation_mode="anchor")
         axis.set_title(f"layer {layer}")
         axis.grid(axis="x", visible=False)
     axes[0][0].set_ylabel(NAMES[METRIC])
     style.legend_right(axes[0][-1], *axes[0][-1].get_legend_handles_labels())
-    return Figure("noise", figure, table,
-                  f"{METRIC} per kind of noise (standard: one draw per token; per row: drawn "
-                  "afresh); bars: standard deviation over seeds; h2o: plain softmax at temperature "
-                  f"1 with the same share of recent tokens. {facts(results, by=['layer'])}")
+    return Figure(
+        "noise",
+        figure,
+        table,
+        f"{METRIC} per kind of noise (standard: one draw per token; per row: drawn "
+        "afresh); bars: standard deviation over seeds; h2o: plain softmax at temperature "
+        f"1 with the same share of recent tokens. {facts(results, by=['layer'])}",
+    )

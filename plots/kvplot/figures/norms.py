@@ -6,16 +6,20 @@ from kvplot.figure import Figure
 NEEDS = ("inspection",)
 QUANTILE = 0.05
 TENSORS = (("queries", style.look("h2o")[0]), ("keys", style.KEYS), ("values", style.VALUES))
-THEOREMS = (("r", r"$r=\max\Vert\beta q\Vert$", "o"), ("delta_r", r"$\delta r$ (SubGen)", "s"),
-            ("balancekv_exponent", r"$\beta r^2$ (BalanceKV)", "D"))
+THEOREMS = (
+    ("r", r"$r=\max\Vert\beta q\Vert$", "o"),
+    ("delta_r", r"$\delta r$ (SubGen)", "s"),
+    ("balancekv_exponent", r"$\beta r^2$ (BalanceKV)", "D"),
+)
 
 
 def _rows(layer, head):
     row = {"r": head["r"], "balancekv_exponent": head["balancekv_exponent"]}
     for name, _ in TENSORS:
         row.update({f"{name}.{q}": value for q, value in head[name]["norms"].items()})
-    row["delta_r"] = next(at["delta_r"] for at in head["keys"]["clustering"]
-                          if at["delta_quantile"] == QUANTILE)
+    row["delta_r"] = next(
+        at["delta_r"] for at in head["keys"]["clustering"] if at["delta_quantile"] == QUANTILE
+    )
     yield row
 
 
@@ -25,10 +29,17 @@ def draw(inputs):
     figure, axes = style.panels(2, 2, 4.2)
     for axis, (name, colour) in zip(axes.flat, TENSORS):
         axis.vlines(places, table[f"{name}.p1"], table[f"{name}.p99"], color=colour, linewidth=0.8)
-        axis.vlines(places, table[f"{name}.p25"], table[f"{name}.p75"], color=colour, linewidth=4,
-                    alpha=0.6)
-        axis.plot(places, table[f"{name}.median"], "o", color=colour, markersize=4,
-                  markeredgecolor="white")
+        axis.vlines(
+            places, table[f"{name}.p25"], table[f"{name}.p75"], color=colour, linewidth=4, alpha=0.6
+        )
+        axis.plot(
+            places,
+            table[f"{name}.median"],
+            "o",
+            color=colour,
+            markersize=4,
+            markeredgecolor="white",
+        )
         axis.plot(places, table[f"{name}.max"], "_", color=colour, markersize=7)
         axis.set_ylim(bottom=0)
         axis.set_ylabel(f"norms of {name}")
@@ -44,8 +55,12 @@ def draw(inputs):
     for axis in axes.flat:
         axis.set_xticks(list(places)[::few], names[::few], rotation=60 if len(names) > 9 else 0)
         axis.set_xlabel("layer . KV head")
-    return Figure("norms", figure, table,
-                  "l2 norms as stored: dot median, bar quartiles, line 1 % to 99 %, dash maximum. "
-                  f"delta is the {QUANTILE:g} quantile of key distances; the theorems' sample sizes "
-                  r"grow like $e^{2\delta r}$ and $e^{\beta r^2}$, beta the model's scale. "
-                  f"{inputs.inspection.facts()}")
+    return Figure(
+        "norms",
+        figure,
+        table,
+        "l2 norms as stored: dot median, bar quartiles, line 1 % to 99 %, dash maximum. "
+        f"delta is the {QUANTILE:g} quantile of key distances; the theorems' sample sizes "
+        r"grow like $e^{2\delta r}$ and $e^{\beta r^2}$, beta the model's scale. "
+        f"{inputs.inspection.facts()}",
+    )

@@ -8,8 +8,7 @@ NEEDS = ("results",)
 
 
 def add_options(parser):
-    parser.add_argument("--span", type=int, default=9,
-                        help="rows of the running median; default 9")
+    parser.add_argument("--span", type=int, default=9, help="rows of the running median; default 9")
 
 
 def fits(results):
@@ -22,7 +21,8 @@ def draw(inputs):
     results.need("errors.relative_l2.mean")
     cells = results.ok[results.ok["algorithm"] != "exact"]
     rows = results.rows("relative_l2", cells["id"]).join(
-        cells.set_index("id")[["label", "algorithm", "point", *UNIT]], on="id")
+        cells.set_index("id")[["label", "algorithm", "point", *UNIT]], on="id"
+    )
     means = rows.groupby(["label", "algorithm", "point", *UNIT, "row"])["relative_l2"].mean()
     means = means.groupby(["label", "algorithm", "point", "layer", "row"]).mean().reset_index()
     layers = sorted(means["layer"].unique())
@@ -36,15 +36,26 @@ def draw(inputs):
             series = series.sort_values("row")
             smooth = series["relative_l2"].rolling(inputs.span, center=True, min_periods=1).median()
             colour, marker = style.look(algorithm, means["algorithm"].unique())
-            handles[label], = axis.plot(series["row"], smooth, color=colour, marker=marker,
-                                        markevery=max(len(series) // 5, 1), markersize=3.5,
-                                        linewidth=0.9, linestyle=looks[label][0])
+            (handles[label],) = axis.plot(
+                series["row"],
+                smooth,
+                color=colour,
+                marker=marker,
+                markevery=max(len(series) // 5, 1),
+                markersize=3.5,
+                linewidth=0.9,
+                linestyle=looks[label][0],
+            )
             means.loc[series.index, "shown"] = smooth
         style.plain_log(axis.yaxis)
         axis.set_title(f"layer {layer}")
     axes[0][0].set_ylabel(r"relative error $\Vert z-a\Vert\,/\,\Vert a\Vert$")
     axes[0][len(layers) // 2].set_xlabel("row (position in the stream)")
     style.legend_right(axes[0][-1], list(handles.values()), list(handles))
-    return Figure("position", figure, means,
-                  "relative_l2 of every scored row, mean over seeds, query heads and KV heads; "
-                  f"running median of {inputs.span} rows. {facts(results, by=['layer'])}")
+    return Figure(
+        "position",
+        figure,
+        means,
+        "relative_l2 of every scored row, mean over seeds, query heads and KV heads; "
+        f"running median of {inputs.span} rows. {facts(results, by=['layer'])}",
+    )

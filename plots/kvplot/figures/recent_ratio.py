@@ -27,7 +27,11 @@ def draw(inputs):
         row[0].set_ylabel(f"budget {budget:g}\nrelative error, mean")
     axes[-1][len(layers) // 2].set_xlabel("recent tokens, as a part of the cache")
     style.legend_right(axes[0][-1], list(handles.values()), list(handles))
-    return Figure("recent_ratio", figure, table,
-                  f"{METRIC} over the share of recent tokens, for budgets as parts "
-                  "of the prompt; bars: standard deviation over seeds; grey: the 20 % to 30 % that "
-                  f"Keyformer's appendix A.4 finds best. {facts(results, by=['layer'])}")
+    return Figure(
+        "recent_ratio",
+        figure,
+        table,
+        f"{METRIC} over the share of recent tokens, for budgets as parts "
+        "of the prompt; bars: standard deviation over seeds; grey: the 20 % to 30 % that "
+        f"Keyformer's appendix A.4 finds best. {facts(results, by=['layer'])}",
+    )

@@ -18,8 +18,12 @@ def add_options(parser):
     parser.add_argument("--kv-head", type=int, default=0)
     parser.add_argument("--query-head", type=int, default=0, help="which of its group")
     parser.add_argument("--cache", type=float, default=0.5, help="part of the prompt; default 0.5")
-    parser.add_argument("--recent", type=float, default=0.5,
-                        help="recent tokens, as a part of the cache; default 0.5")
+    parser.add_argument(
+        "--recent",
+        type=float,
+        default=0.5,
+        help="recent tokens, as a part of the cache; default 0.5",
+    )
     parser.add_argument("--decoded", type=int, default=256, help="rows after the prompt")
     parser.add_argument("--shown", type=int, default=20, help="tokens; default 20")
 
@@ -56,9 +60,9 @@ def h2o(prompt, decoded, budget, recent):
     """
     sums, length = prompt.copy(), decoded.shape[2] - decoded.shape[1]
     held = numpy.zeros(decoded.shape[2], dtype=bool)
-    held[length - recent:length] = True
+    held[length - recent : length] = True
     order = sorted(range(length - recent), key=lambda j: (-sums[:, j].mean(), j))
-    held[order[:budget - recent]] = True
+    held[order[: budget - recent]] = True
     out = numpy.zeros_like(decoded)
     for place in range(decoded.shape[1]):
         now = length + place
@@ -67,7 +71,7 @@ def h2o(prompt, decoded, budget, recent):
         out[:, place] = row / row.sum(axis=1, keepdims=True)
         sums += out[:, place]
         if held.sum() > budget:
-            among = numpy.flatnonzero(held[:now + 1 - recent])
+            among = numpy.flatnonzero(held[: now + 1 - recent])
             mean = sums[:, among].mean(axis=0)
             held[among[mean == mean.min()][-1]] = False
     return out
@@ -85,30 +89,45 @@ def draw(inputs):
     figure, axes = style.panels(2, 1, 4.2)
     tables = []
     for axis, words, a, b in (
-            (axes[0][0], f"row {dump.tokens - 1} alone", full[-1], cut[-1]),
-            (axes[1][0], f"summed over the {inputs.decoded} decoded rows", full.sum(axis=0),
-             cut.sum(axis=0))):
-        tokens = numpy.argsort(-a, kind="stable")[:inputs.shown]
+        (axes[0][0], f"row {dump.tokens - 1} alone", full[-1], cut[-1]),
+        (
+            axes[1][0],
+            f"summed over the {inputs.decoded} decoded rows",
+            full.sum(axis=0),
+            cut.sum(axis=0),
+        ),
+    ):
+        tokens = numpy.argsort(-a, kind="stable")[: inputs.shown]
         at = numpy.arange(len(tokens))
         axis.bar(at - 0.2, a[tokens], 0.4, color=style.REFERENCE, label="full cache")
-        axis.bar(at + 0.2, b[tokens], 0.4, color=style.look("h2o")[0],
-                 label=f"{100 * inputs.cache:g} % cache")
+        axis.bar(
+            at + 0.2,
+            b[tokens],
+            0.4,
+            color=style.look("h2o")[0],
+            label=f"{100 * inputs.cache:g} % cache",
+        )
         axis.set_yscale("log")
         style.plain_log(axis.yaxis)
         axis.set_ylim(bottom=a[tokens].min() / 3)
         axis.set_xticks(at, [str(token) for token in tokens], rotation=60)
         axis.set_title(words)
         axis.set_ylabel("attention score")
-        tables.append(pandas.DataFrame({"of": words, "token": tokens, "full": a[tokens],
-                                        "cut": b[tokens]}))
+        tables.append(
+            pandas.DataFrame({"of": words, "token": tokens, "full": a[tokens], "cut": b[tokens]})
+        )
     axes[1][0].set_xlabel("token, by falling score in the full cache")
     style.legend_right(axes[0][0], *axes[0][0].get_legend_handles_labels())
-    return Figure("score_bars", figure, pandas.concat(tables),
-                  f"Attention of query head {inputs.query_head} of KV head {inputs.kv_head}, layer "
-                  f"{layer} of {dump.model} on {dump.sequence}: prompt {prompt}, n {dump.tokens}; "
-                  f"H2O with {inputs.recent:g} of the cache recent. The {inputs.shown} tokens with "
-                  f"the most attention in the full cache. {_changes(*tables)} One head, no random "
-                  "numbers.")
+    return Figure(
+        "score_bars",
+        figure,
+        pandas.concat(tables),
+        f"Attention of query head {inputs.query_head} of KV head {inputs.kv_head}, layer "
+        f"{layer} of {dump.model} on {dump.sequence}: prompt {prompt}, n {dump.tokens}; "
+        f"H2O with {inputs.recent:g} of the cache recent. The {inputs.shown} tokens with "
+        f"the most attention in the full cache. {_changes(*tables)} One head, no random "
+        "numbers.",
+    )
 
 
 def _changes(single, summed):
@@ -117,6 +136,8 @@ def _changes(single, summed):
         kept = part[part["cut"] > 0]["cut"].to_numpy()
         pairs = [(i, j) for i in range(len(kept)) for j in range(i + 1, len(kept))]
         changed = sum(kept[i] < kept[j] for i, j in pairs)
-        words.append(f"{name} {int((part['cut'] == 0).sum())} dropped, {changed} of {len(pairs)} "
-                     "pairs of the others change their order")
+        words.append(
+            f"{name} {int((part['cut'] == 0).sum())} dropped, {changed} of {len(pairs)} "
+            "pairs of the others change their order"
+        )
     return "; ".join(words).capitalize() + "."

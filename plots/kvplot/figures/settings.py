@@ -47,15 +47,20 @@ def draw(inputs):
         raise ResultsError(f"{results.path}: {len(table)} settings are too many for one figure")
     table = table.assign(setting=names(table)).reset_index(drop=True)
     places = range(len(table))
-    figure, axes = style.panels(1, 2, 0.9 + 0.16 * len(table), sharey=True,
-                                width_ratios=(2, 1))
+    figure, axes = style.panels(1, 2, 0.9 + 0.16 * len(table), sharey=True, width_ratios=(2, 1))
     error, memory = axes[0]
     for place, row in table.iterrows():
         colour, marker = style.look(row["algorithm"], table["algorithm"].unique())
         if row["low"] is not None:
             error.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=0.9)
-        error.plot(row["error"], place, marker=marker, color=colour, markeredgecolor="white",
-                   markeredgewidth=0.4)
+        error.plot(
+            row["error"],
+            place,
+            marker=marker,
+            color=colour,
+            markeredgecolor="white",
+            markeredgewidth=0.4,
+        )
         memory.barh(place, row["memory"], color=colour, height=0.6)
     error.set_xscale("log")
     style.plain_log(error.xaxis)
@@ -63,6 +68,10 @@ def draw(inputs):
     error.invert_yaxis()
     error.set_xlabel(NAMES["errors.relative_l2.mean"])
     memory.set_xlabel("memory / exact")
-    return Figure("settings", figure, table,
-                  "errors.relative_l2.mean and memory.fraction per setting: mean over seeds and "
-                  f"units; lines: 95 % bootstrap over units. {facts(results)}")
+    return Figure(
+        "settings",
+        figure,
+        table,
+        "errors.relative_l2.mean and memory.fraction per setting: mean over seeds and "
+        f"units; lines: 95 % bootstrap over units. {facts(results)}",
+    )

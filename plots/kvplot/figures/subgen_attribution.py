@@ -51,13 +51,21 @@ def draw(inputs):
         axis.set_yscale("log")
         for layer, colour in zip(layers, style.ordered(len(layers))):
             for label, marker in markers.items():
-                here = table[(table["side"] == side) & (table["label"] == label)
-                             & (table["layer"] == layer)]
+                here = table[
+                    (table["side"] == side) & (table["label"] == label) & (table["layer"] == layer)
+                ]
                 if here.empty:
                     continue
                 axis.plot(here["size"], here["predicted"], color=colour, linewidth=0.9)
-                axis.plot(here["size"], here["measured"], color=colour, marker=marker,
-                          linestyle="none", markeredgecolor="white", markeredgewidth=0.4)
+                axis.plot(
+                    here["size"],
+                    here["measured"],
+                    color=colour,
+                    marker=marker,
+                    linestyle="none",
+                    markeredgecolor="white",
+                    markeredgewidth=0.4,
+                )
         style.plain_log(axis.yaxis)
         axis.set_xlabel(words)
         axis.set_ylabel(f"RMS {side} error")
@@ -69,8 +77,13 @@ def draw(inputs):
     table["ratio"] = table["measured"] / table["predicted"]
     spans = "; ".join(
         f"{side} {part.min():.2f} to {part.max():.2f}, median {part.median():.2f}"
-        for side, part in table.groupby("side", sort=False)["ratio"])
-    return Figure("subgen_attribution", figure, table,
-                  "Errors of eq. 6 (left) and eq. 5 (right): root mean square over rows, query "
-                  "heads, seeds and KV heads; lines: exact prediction, no fit. Measured / "
-                  f"predicted: {spans}. {facts(results, by=['layer'])}")
+        for side, part in table.groupby("side", sort=False)["ratio"]
+    )
+    return Figure(
+        "subgen_attribution",
+        figure,
+        table,
+        "Errors of eq. 6 (left) and eq. 5 (right): root mean square over rows, query "
+        "heads, seeds and KV heads; lines: exact prediction, no fit. Measured / "
+        f"predicted: {spans}. {facts(results, by=['layer'])}",
+    )

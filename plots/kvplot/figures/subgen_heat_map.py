@@ -26,12 +26,21 @@ def draw(inputs):
     figure, axes = style.panels(2, len(layers), 3.6)
     for row, metric, words in zip(axes, (METRIC, MEMORY), ("relative error", "memory fraction")):
         for axis, layer in zip(row, layers):
-            heat(axis, table[table["layer"] == layer].pivot(
-                index="params.delta_quantile", columns="params.t", values=metric), digits="{:.3g}")
+            heat(
+                axis,
+                table[table["layer"] == layer].pivot(
+                    index="params.delta_quantile", columns="params.t", values=metric
+                ),
+                digits="{:.3g}",
+            )
             if metric == METRIC:
                 axis.set_title(f"layer {layer}")
         row[0].set_ylabel(f"{words}\n" + r"quantile of $\delta$")
     axes[-1][len(layers) // 2].set_xlabel("samples per cluster t")
-    return Figure("subgen_heat_map", figure, table,
-                  f"{METRIC} (above) and {MEMORY} (below) of SubGen with s = {slots} slots; colours "
-                  f"per panel. Mean over seeds and heads. {facts(results, by=['layer'])}")
+    return Figure(
+        "subgen_heat_map",
+        figure,
+        table,
+        f"{METRIC} (above) and {MEMORY} (below) of SubGen with s = {slots} slots; colours "
+        f"per panel. Mean over seeds and heads. {facts(results, by=['layer'])}",
+    )

@@ -24,10 +24,14 @@ def draw(inputs):
         axis.set_yscale("log")
         for quantile, colour in zip(quantiles, style.ordered(len(quantiles))):
             for t, marker, dashes in zip(samples, "os^Dv", ("-", "--", ":", "-.", "-")):
-                here = subgen[(subgen["layer"] == layer) & (subgen["params.t"] == t)
-                              & (subgen["params.delta_quantile"] == quantile)]
+                here = subgen[
+                    (subgen["layer"] == layer)
+                    & (subgen["params.t"] == t)
+                    & (subgen["params.delta_quantile"] == quantile)
+                ]
                 handles[f"subgen {quantile:g}, t {t:g}"] = line(
-                    axis, here, MEMORY, METRIC, colour, marker, bars=False, linestyle=dashes)
+                    axis, here, MEMORY, METRIC, colour, marker, bars=False, linestyle=dashes
+                )
         rest = table[(table["layer"] == layer) & (table["algorithm"] != "subgen")]
         labelled_lines(axis, rest, MEMORY, METRIC, handles, bars=False)
         axis.axvline(1.0, color="black", linewidth=0.7, linestyle=":")
@@ -38,8 +42,12 @@ def draw(inputs):
     axes[0][len(layers) // 2].set_xlabel(NAMES[MEMORY])
     style.legend_right(axes[0][-1], list(handles.values()), list(handles))
     slots = subgen["params.s"]
-    return Figure("subgen_memory", figure, table,
-                  f"{METRIC} against {MEMORY}. subgen q, t: delta at the q quantile of key "
-                  f"distances, t samples per cluster, along a line s = {slots.min():g} to "
-                  f"{slots.max():g} slots. Mean over seeds and heads. "
-                  f"{facts(results, by=['layer'])}")
+    return Figure(
+        "subgen_memory",
+        figure,
+        table,
+        f"{METRIC} against {MEMORY}. subgen q, t: delta at the q quantile of key "
+        f"distances, t samples per cluster, along a line s = {slots.min():g} to "
+        f"{slots.max():g} slots. Mean over seeds and heads. "
+        f"{facts(results, by=['layer'])}",
+    )
