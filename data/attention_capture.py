@@ -7,15 +7,14 @@ them to whoever listens and lets the model's own eager code answer, in at least 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import eager_mask
-
 from dump_file import Fault
+from transformers import AttentionInterface, AttentionMaskInterface, PretrainedConfig
+from transformers.masking_utils import eager_mask
 
 NAME = "kvbench_capture"
 # Elements of a block of logits; attention is computed in blocks of rows.
@@ -101,7 +100,7 @@ AttentionMaskInterface.register(NAME, eager_mask)
 
 
 @contextmanager
-def listening(listener: Callable[[Call], torch.Tensor]):
+def listening(listener: Callable[[Call], torch.Tensor]) -> Iterator[None]:
     """Inside, `listener` hears every layer's call and gives its answer [1, c, Hq, dv]."""
     global _listener
     if _listener is not None:
@@ -113,7 +112,7 @@ def listening(listener: Callable[[Call], torch.Tensor]):
         _listener = None
 
 
-def refuse_model(config) -> None:
+def refuse_model(config: PretrainedConfig) -> None:
     """Refuses, before any work, models whose attention is known to have what a dump cannot hold."""
     kind = config.model_type
     text = config.get_text_config()

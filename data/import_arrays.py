@@ -22,7 +22,6 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-
 from dump_file import (
     CHUNK_ROWS,
     FORMAT,
@@ -151,7 +150,7 @@ def sort_arrays(
             elif name.endswith("token_ids"):
                 sequence = name.removesuffix("token_ids").strip("/.") or "0"
                 sequences.setdefault(sequence, Found()).token_ids = (arrays, name)
-            elif tensor in TENSORS:
+            elif match and tensor in TENSORS:
                 found = sequences.setdefault(match["sequence"] or "0", Found())
                 number = int(match["layer"]) if match["layer"] else layer
                 place = found.layers.setdefault(number, {})
@@ -214,7 +213,8 @@ def window_of(told: str, layer: int) -> int:
         return int(told)
     if not re.fullmatch(r"\d+=\d+(,\d+=\d+)*", told):
         raise Fault(f"--sliding-window {told}: a number, or numbers by layer such as 0=512,5=0")
-    by_layer = dict(map(int, part.split("=")) for part in told.split(","))
+    pairs = (part.split("=") for part in told.split(","))
+    by_layer = {int(number): int(window) for number, window in pairs}
     if layer not in by_layer:
         raise Fault(f"--sliding-window {told}: nothing is said of layer {layer}")
     return by_layer[layer]

@@ -12,17 +12,16 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 
+import attention_capture
 import h5py
 import numpy as np
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM
-
-import attention_capture
 from dump_file import FORMAT, TOLERANCE, Fault, Rope, differences
 from rope_probe import find_ropes
 from sequence_recorder import Plan, Recorder, pieces_of, read_through
 from token_sequences import Sequence, read_sequences, source
+from transformers import AutoConfig, AutoModelForCausalLM
 
 
 def query_rows(text: str) -> int | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-
 from attention_capture import Call, listening
 from dump_file import Rope
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 import h5py
 import numpy as np
 import torch
-from transformers import DynamicCache
-
 from attention_capture import Call, listening, refuse_terms, window_of
 from dump_file import (
     TOLERANCE,
@@ -23,6 +21,7 @@ from dump_file import (
     exact_rows,
     relative_difference,
 )
+from transformers import DynamicCache
 
 IN_PIECES = {"full_attention", "sliding_attention", "chunked_attention"}
 

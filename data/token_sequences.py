@@ -8,9 +8,8 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-from transformers import AutoTokenizer, PretrainedConfig
-
 from dump_file import Fault
+from transformers import AutoTokenizer, PretrainedConfig
 
 
 @dataclass(frozen=True)

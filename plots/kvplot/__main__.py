@@ -4,6 +4,10 @@ import argparse
 import errno
 import re
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
 
 from kvplot import figures, papers, report, table
 from kvplot.dump import Dump
@@ -18,9 +22,9 @@ INPUTS = {
 }
 
 
-def _add_figure(commands, name):
+def _add_figure(commands: "argparse._SubParsersAction[_Parser]", name: str) -> None:
     module = figures.module(name)
-    summary = module.__doc__.strip().splitlines()[0]
+    summary = str(module.__doc__).strip().splitlines()[0]
     parser = commands.add_parser(
         name,
         help=summary.replace("%", "%%"),
@@ -50,7 +54,7 @@ def _add_figure(commands, name):
     parser.set_defaults(run=lambda arguments: _draw(module, arguments))
 
 
-def _draw(module, arguments):
+def _draw(module: ModuleType, arguments: argparse.Namespace) -> list[Path]:
     for need in module.NEEDS:
         setattr(arguments, need, INPUTS[need][0](getattr(arguments, need)))
     if "results" in module.NEEDS and getattr(arguments, "layers", None):
@@ -63,7 +67,7 @@ def _draw(module, arguments):
     return figure.save(arguments.out, not arguments.no_caption, arguments.dpi, endings)
 
 
-def _made_for(module):
+def _made_for(module: ModuleType) -> str:
     """A remedy for results that lack what a figure shows: the sweep that it is made for."""
     sweeps = sorted(
         {
@@ -76,7 +80,7 @@ def _made_for(module):
     return f"; the gallery draws it from configs/figures/{sweeps[0]}.json" if sweeps else ""
 
 
-def _parser():
+def _parser() -> "_Parser":
     parser = _Parser(
         prog="kvplot", description="Draws figures from what kvbench wrote, and a page about a run."
     )
@@ -90,7 +94,7 @@ def _parser():
 
 
 class _Parser(argparse.ArgumentParser):
-    def error(self, message):
+    def error(self, message: str) -> NoReturn:
         """argparse's own words, with what a misspelt word was probably meant to be."""
         found = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if found:
@@ -98,7 +102,7 @@ class _Parser(argparse.ArgumentParser):
         super().error(message)
 
 
-def _why_not_written(error):
+def _why_not_written(error: OSError) -> str:
     for kinds, words in (
         ((PermissionError,), "this user may not; choose another --out"),
         (
@@ -111,7 +115,7 @@ def _why_not_written(error):
     return "the disk is full" if error.errno == errno.ENOSPC else f"the system says {error}"
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         written = arguments.run(arguments)

@@ -1,12 +1,21 @@
 """A heat map with a number in every field."""
 
 import numpy
+import pandas
+from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
+from matplotlib.image import AxesImage
 
 from kvplot import style
 
 
-def heat(axis, table, norm=None, digits="{:.2g}", size=6.5):
+def heat(
+    axis: Axes,
+    table: pandas.DataFrame,
+    norm: tuple[float, float] | None = None,
+    digits: str = "{:.2g}",
+    size: float = 6.5,
+) -> AxesImage:
     """Draws a frame (index: y, columns: x) of positive numbers; returns the image for a colour bar.
 
     `norm`: (least, most) of the colours, default the table's own; logarithmic where they are a
@@ -37,5 +46,5 @@ def heat(axis, table, norm=None, digits="{:.2g}", size=6.5):
     return image
 
 
-def _name(value):
+def _name(value: object) -> str:
     return f"{value:g}" if isinstance(value, (int, float, numpy.number)) else str(value)

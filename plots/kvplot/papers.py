@@ -1,18 +1,20 @@
 """python -m kvplot papers: every figure of plots/README.md, from the runs of configs/figures."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, Namespace, _SubParsersAction
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from PIL import Image
 
 from kvplot import figures
 from kvplot.dump import Dump
-from kvplot.figure import ENDINGS
+from kvplot.figure import ENDINGS, Figure
 from kvplot.inspection import Inspection
 from kvplot.results import Results, ResultsError
 
 # Name of the files, figure, what it reads (a sweep of configs/figures, or an input), options.
-DRAWINGS = (
+DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("tsne", "tsne", "dump", {}),
     ("clusterability", "clusterability", "inspection", {}),
     ("norms", "norms", "inspection", {}),
@@ -55,7 +57,7 @@ GALLERY_DPI = 100
 GALLERY_COLOURS = 256
 
 
-def add_command(commands):
+def add_command(commands: "_SubParsersAction[Any]") -> None:
     parser = commands.add_parser("papers", help=__doc__.split(": ", 1)[1], description=__doc__)
     parser.add_argument(
         "--runs",
@@ -84,7 +86,7 @@ def add_command(commands):
     parser.set_defaults(run=run)
 
 
-def defaults(module):
+def defaults(module: ModuleType) -> dict[str, Any]:
     """The options of a figure with their default values."""
     parser = ArgumentParser()
     if hasattr(module, "add_options"):
@@ -92,13 +94,13 @@ def defaults(module):
     return vars(parser.parse_args([]))
 
 
-def draw(figure, source, options):
+def draw(figure: str, source: Dump | Inspection | Results, options: dict[str, Any]) -> Figure:
     """The figure, drawn from a Dump, an Inspection or Results."""
     module = figures.module(figure)
     return module.draw(Namespace(**{**defaults(module), **options, module.NEEDS[0]: source}))
 
 
-def run(arguments):
+def run(arguments: Namespace) -> list[str]:
     """Draws what is older than its input or than kvplot itself; returns lines to print."""
     code = max(path.stat().st_mtime for path in Path(__file__).parent.rglob("*.py"))
     drawn, lines = 0, []
@@ -133,7 +135,7 @@ def run(arguments):
     return lines
 
 
-def _shrink(source, target):
+def _shrink(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with Image.open(source) as image:
         size = tuple(round(side * GALLERY_DPI / 200) for side in image.size)

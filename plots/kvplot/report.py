@@ -1,13 +1,17 @@
-"""python -m kvplot report results.json --out report.html: one page about a run, without a network."""
+"""python -m kvplot report results.json --out report.html: one page about a run, no network."""
 
 import base64
 import json
 import tempfile
+from argparse import Namespace, _SubParsersAction
+from collections.abc import Iterable
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from kvplot import figures, papers
-from kvplot.results import Results, ResultsError
+from kvplot.figure import Figure, span
+from kvplot.results import Entry, Results, ResultsError
 
 ASSETS = Path(__file__).parent / "page"
 # What the summary table shows: heading, path in a line of the summary, and what it is.
@@ -21,7 +25,7 @@ COLUMNS = (
     ("KL", ("errors", "kl_divergence.mean"), "KL divergence of attention probabilities"),
     ("cosine distance", ("errors", "cosine_distance.mean"), "1 - cosine of the outputs"),
 )
-GENERAL = (
+GENERAL: tuple[tuple[str, dict[str, Any]], ...] = (
     ("error_vs_memory", {}),
     ("error_vs_memory", {"panels": "layer"}),
     ("settings", {}),
@@ -34,7 +38,7 @@ EXAMPLES = 3
 DPI = 130
 
 
-def add_command(commands):
+def add_command(commands: "_SubParsersAction[Any]") -> None:
     parser = commands.add_parser("report", help=__doc__.split(": ", 1)[1], description=__doc__)
     parser.add_argument("results", type=Path, help="results.json of a run")
     parser.add_argument(
@@ -43,13 +47,13 @@ def add_command(commands):
     parser.set_defaults(run=run)
 
 
-def run(arguments):
+def run(arguments: Namespace) -> list[str]:
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(page(Results(arguments.results)), encoding="utf-8")
     return [str(arguments.out)]
 
 
-def page(results):
+def page(results: Results) -> str:
     """The whole page as HTML; nothing in it is loaded from elsewhere."""
     document = results.document
     name = escape(document["name"])
@@ -72,11 +76,11 @@ def page(results):
     return "\n".join(parts)
 
 
-def _asset(name):
+def _asset(name: str) -> str:
     return (ASSETS / name).read_text(encoding="utf-8")
 
 
-def _counts(results):
+def _counts(results: Results) -> str:
     plan = results.document["plan"]
     status = results.document["status"]
     text = f'<p class="counts"><span>{plan["cells"]} cells</span><span>{plan["ok"]} ok</span>'
@@ -87,7 +91,7 @@ def _counts(results):
     return text + "</p>"
 
 
-def _what_ran(results):
+def _what_ran(results: Results) -> str:
     rows = []
     frame = results.frame
     for dump in results.document["dumps"]:
@@ -102,8 +106,8 @@ def _what_ran(results):
                 dump["fingerprint"],
                 ", ".join(sorted(cells["sequence"].unique())),
                 f"{layers} of {dump['n_layers']}",
-                _span(cells["tokens"]),
-                _span(cells["prompt_tokens"]),
+                span(cells["tokens"]),
+                span(cells["prompt_tokens"]),
                 str(cells[["sequence", "layer", "kv_head"]].drop_duplicates().shape[0]),
             )
         )
@@ -115,18 +119,13 @@ def _what_ran(results):
         )
         + (
             '<p class="quiet">A unit is one sequence, layer and KV head. Errors are of attention '
-            "outputs with the queries of the uncompressed model: how well a layer is reproduced, not "
-            "what a model would write. Compare methods by memory, not by budget.</p>"
+            "outputs with the queries of the uncompressed model: how well a layer is reproduced, "
+            "not what a model would write. Compare methods by memory, not by budget.</p>"
         )
     )
 
 
-def _span(values):
-    least, most = values.min(), values.max()
-    return f"{least}" if least == most else f"{least} to {most}"
-
-
-def _summary(results):
+def _summary(results: Results) -> str:
     lines = results.document["summary"]
     layers = sorted({line["layer"] for line in lines if line["layer"] is not None})
     options = '<option value="all">all together</option>' + "".join(
@@ -169,7 +168,7 @@ def _summary(results):
     return "\n".join(text)
 
 
-def _differing(line, lines):
+def _differing(line: Entry, lines: list[Entry]) -> str:
     same = [
         other["params"]
         for other in lines
@@ -183,7 +182,7 @@ def _differing(line, lines):
     return ", ".join(f"{name} {json.dumps(line['params'][name]).strip(chr(34))}" for name in names)
 
 
-def _number(value, interval):
+def _number(value: Entry | float | None, interval: bool) -> str:
     """A cell of the table from a number or a {mean, std_over_seeds, ci95}."""
     if isinstance(value, dict):
         mean, spread, limits = value["mean"], value.get("std_over_seeds"), value.get("ci95")
@@ -199,7 +198,7 @@ def _number(value, interval):
     return f'<td class="number" data-value="{mean!r}">{text}</td>'
 
 
-def _figures(results):
+def _figures(results: Results) -> str:
     text = ["<h2>Figures</h2>"]
     if not (results.frame["status"] == "ok").any():
         return text[0] + "<p>No cell finished: nothing to draw.</p>"
@@ -225,7 +224,7 @@ def _figures(results):
     return "\n".join(text)
 
 
-def _embedded(drawing):
+def _embedded(drawing: Figure) -> str:
     with tempfile.TemporaryDirectory() as folder:
         (path,) = drawing.save(folder, caption=False, dpi=DPI, endings=(".png",))
         data = base64.b64encode(path.read_bytes()).decode("ascii")
@@ -236,7 +235,7 @@ def _embedded(drawing):
     )
 
 
-def _left_out(results):
+def _left_out(results: Results) -> str:
     frame = results.frame
     text = []
     for status, words in (("failed", "Failed"), ("skipped", "Skipped")):
@@ -275,7 +274,7 @@ def _left_out(results):
     return "\n".join(text)
 
 
-def _where(document):
+def _where(document: Entry) -> str:
     rows = []
     for entry in document["provenance"]:
         git = entry.get("git") or {}
@@ -297,14 +296,14 @@ def _where(document):
     )
 
 
-def _sweep(document):
+def _sweep(document: Entry) -> str:
     return (
         "<h2>Sweep</h2><details><summary>as resolved</summary><pre>"
         f"{escape(json.dumps(document['config'], indent=1))}</pre></details>"
     )
 
 
-def _table(heads, rows):
+def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     text = "".join(f"<th>{escape(head)}</th>" for head in heads)
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(field)}</td>" for field in row) + "</tr>" for row in rows

@@ -1,8 +1,9 @@
-"""One module per figure: NEEDS (its inputs), draw(inputs) -> Figure, and where it has options of its
-own add_options(parser); fits(results) -> bool where a report may show it; WHOLE where it shows all
+"""One module per figure: NEEDS (its inputs), draw(inputs) -> Figure, and if it has options of its
+own add_options(parser); fits(results) -> bool if a report may show it; WHOLE if it shows all
 layers together."""
 
 import importlib
+from types import ModuleType
 
 # In the order of the papers; the numbers are those of plots/README.md.
 NAMES = (
@@ -36,5 +37,5 @@ NAMES = (
 )
 
 
-def module(name):
+def module(name: str) -> ModuleType:
     return importlib.import_module(f"kvplot.figures.{name}")

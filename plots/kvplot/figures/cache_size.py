@@ -1,4 +1,6 @@
-"""Keyformer Fig. 1b and the cache sizes of SubGen Table 1: formulas, and what the replay measured."""
+"""Keyformer Fig. 1b and the cache sizes of SubGen Table 1: formulas, and as measured by replay."""
+
+from argparse import Namespace
 
 import numpy
 import pandas
@@ -20,7 +22,7 @@ TABLE = (
 )
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need("memory.fraction")
     lengths = 2.0 ** numpy.arange(9, 14)

@@ -1,4 +1,7 @@
-"""Do keys cluster better than values: covering radius, clusters m'(delta), and their growth with n."""
+"""Do keys cluster better than values: covering radius, clusters m'(delta), their growth with n."""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 
 import numpy
 import pandas
@@ -6,6 +9,7 @@ import pandas
 from kvplot import style
 from kvplot.figure import Figure
 from kvplot.inspection import HEAD
+from kvplot.results import Entry
 
 NEEDS = ("inspection",)
 KINDS = (("keys", style.KEYS, "-"), ("values", style.VALUES, "--"))
@@ -13,7 +17,7 @@ KINDS = (("keys", style.KEYS, "-"), ("values", style.VALUES, "--"))
 FIT_FROM = 128
 
 
-def add_options(parser):
+def add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--growth-quantile",
         type=float,
@@ -22,7 +26,7 @@ def add_options(parser):
     )
 
 
-def _rows(layer, head):
+def _rows(layer: Entry, head: Entry) -> Iterator[Entry]:
     for kind, _, _ in KINDS:
         part = head[kind]
         rms = part["norms"]["rms"]
@@ -48,7 +52,7 @@ def _rows(layer, head):
                 }
 
 
-def exponents(table):
+def exponents(table: pandas.DataFrame) -> pandas.DataFrame:
     """Frame with the fitted exponent of m'(n) per head, kind and quantile of delta."""
     growth = table[(table["curve"] == "growth") & (table["x"] >= FIT_FROM) & (table["y"] > 0)]
     return (
@@ -59,7 +63,7 @@ def exponents(table):
     )
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     table = inputs.inspection.table(_rows)
     fitted = exponents(table)
     figure, axes = style.panels(1, 3, 2.7)
@@ -91,9 +95,8 @@ def draw(inputs):
         axis.set_ylabel(y)
     lines = [pyplot_line("black", dashes) for _, _, dashes in KINDS]
     lines += [pyplot_line(colour, "-") for colour in style.ordered(len(layers))]
-    style.legend_right(
-        axes[0][2], lines, [kind for kind, _, _ in KINDS] + [f"layer {layer}" for layer in layers]
-    )
+    names = [kind for kind, _, _ in KINDS] + [f"layer {layer}" for layer in layers]
+    style.legend_right(axes[0][2], dict(zip(names, lines)))
     at = fitted[fitted["delta_quantile"] == inputs.growth_quantile].groupby("of")["exponent"]
     spans = "; ".join(
         f"{kind} {at.min()[kind]:.2f} to {at.max()[kind]:.2f}" for kind, _, _ in KINDS
@@ -109,5 +112,5 @@ def draw(inputs):
     )
 
 
-def pyplot_line(colour, dashes):
+def pyplot_line(colour: style.Colour, dashes: str) -> style.pyplot.Line2D:
     return style.pyplot.Line2D([], [], color=colour, linestyle=dashes)

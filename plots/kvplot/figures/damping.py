@@ -1,5 +1,7 @@
 """Keyformer Fig. 5 as attention error: damped accumulated scores, over the factor alpha."""
 
+from argparse import Namespace
+
 import numpy
 
 from kvplot import style
@@ -10,7 +12,7 @@ NEEDS = ("results",)
 METRIC = "errors.relative_l2.mean"
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need("params.damping", METRIC)
     table = by_layer(results.ok, [METRIC, "memory.fraction"])
@@ -49,7 +51,7 @@ def draw(inputs):
         axis.set_title(f"layer {layer}")
     axes[0][0].set_ylabel(NAMES[METRIC])
     axes[0][len(layers) // 2].set_xlabel(r"damping factor $\alpha$")
-    style.legend_right(axes[0][-1], list(handles.values()), list(handles))
+    style.legend_right(axes[0][-1], handles)
     flat = damped[damped["params.damping_form"] == "new"].groupby("layer")[METRIC]
     spread = numpy.nanmax(flat.max() - flat.min())
     budgets = ", ".join(f"{value:g}" for value in sorted(damped["params.budget"].unique()))

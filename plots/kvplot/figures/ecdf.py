@@ -1,17 +1,19 @@
 """How errors are distributed, at about equal memory: over rows and query heads, and over heads."""
 
+from argparse import ArgumentParser, Namespace
+
 import numpy
 import pandas
 
 from kvplot import style
 from kvplot.figure import Figure, facts
-from kvplot.results import mean_over_units
+from kvplot.results import Results, mean_over_units
 
 NEEDS = ("results",)
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
 
 
-def add_options(parser):
+def add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--memory",
         type=float,
@@ -20,11 +22,11 @@ def add_options(parser):
     )
 
 
-def fits(results):
+def fits(results: Results) -> bool:
     return results.has_rows and results.ok[METRIC].max() > 1e-9
 
 
-def at_memory(results, memory, tolerance=1.6):
+def at_memory(results: Results, memory: float, tolerance: float = 1.6) -> pandas.DataFrame:
     """One point per label: the one nearest to `memory` on a log scale, within the tolerance."""
     points = mean_over_units(results.ok, [METRIC, MEMORY])
     points = points[points[METRIC] > 1e-9].copy()
@@ -33,7 +35,7 @@ def at_memory(results, memory, tolerance=1.6):
     return points.sort_values(["away", METRIC]).groupby("label").head(1).sort_values(METRIC)
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need(METRIC, MEMORY)
     points = at_memory(results, inputs.memory)
@@ -80,16 +82,16 @@ def draw(inputs):
         axis.set_title(f"over {words}")
         axis.set_xlabel(r"relative error $\Vert z-a\Vert\,/\,\Vert a\Vert$")
         axis.set_ylim(0, 1)
-    tables = pandas.concat(tables)
+    table = pandas.concat(tables)
     axes[0][0].set_xlim(
-        left=tables[(tables["over"] == "rows") & (tables["share"] >= 0.02)]["error"].min()
+        left=table[(table["over"] == "rows") & (table["share"] >= 0.02)]["error"].min()
     )
     axes[0][0].set_ylabel("part with at most this error")
-    style.legend_right(axes[0][-1], list(handles.values()), list(handles))
+    style.legend_right(axes[0][-1], handles)
     return Figure(
         "ecdf",
         figure,
-        tables,
+        table,
         f"relative_l2 of single rows, all seeds pooled; of every method the setting "
         f"nearest to memory {inputs.memory:g} (own memory in brackets; methods without a "
         f"setting near it are left out). {facts(results)}",

@@ -1,6 +1,9 @@
 """SubGen Theorem 1: how often the error at the last row exceeds epsilon, with exact intervals."""
 
 import textwrap
+from argparse import Namespace
+from collections.abc import Iterable
+from typing import Any
 
 import numpy
 import pandas
@@ -14,7 +17,7 @@ METRIC = "errors.epsilon_spectral.last"
 PROMISED = 0.01
 
 
-def clopper_pearson(failures, trials, level=0.95):
+def clopper_pearson(failures: int, trials: int, level: float = 0.95) -> tuple[float, float]:
     """Lower and upper limit of a binomial probability."""
     tail = (1 - level) / 2
     low = beta.ppf(tail, failures, trials - failures + 1) if failures > 0 else 0.0
@@ -22,7 +25,7 @@ def clopper_pearson(failures, trials, level=0.95):
     return float(low), float(high)
 
 
-def rates(cells, epsilons):
+def rates(cells: pandas.DataFrame, epsilons: Iterable[float]) -> pandas.DataFrame:
     """Failures over epsilon, one trial per seed of one stream: a row per setting and epsilon."""
     rows = []
     for (dump, layer, head, label, point), seeds in cells.groupby(
@@ -51,7 +54,7 @@ def rates(cells, epsilons):
     return pandas.DataFrame(rows)
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need(METRIC, "derived.vacuous")
     cells = results.ok[results.ok["algorithm"] == "subgen"]
@@ -126,14 +129,14 @@ def draw(inputs):
         axis.set_title(f"{names[dump]}layer {layer}, head {head}", fontsize=7)
     axes[0][0].set_ylabel(r"seeds with $\hat\varepsilon > \varepsilon$")
     axes[0][len(streams) // 2].set_xlabel(r"$\varepsilon$")
-    handles = {}
+    handles: dict[str, Any] = {}
     for axis in axes[0]:
         handles.update(zip(*reversed(axis.get_legend_handles_labels())))
-    style.legend_right(axes[0][-1], list(handles.values()), list(handles))
+    style.legend_right(axes[0][-1], handles)
     shown = pandas.concat([table, kept]) if kept is not None else table
     shown.insert(0, "model", shown["dump"].map(models))
     count = int(kept["vacuous"].sum()) if kept is not None else 0
-    vacuous = f"{count} of {len(kept)} settings as proved are vacuous. " if kept is not None else ""
+    judged = f"{count} of {len(kept)} settings as proved are vacuous. " if kept is not None else ""
     t = ", ".join(f"{value:g}" for value in sorted(given["params.t"].unique()))
     return Figure(
         "failure_rate",
@@ -142,5 +145,5 @@ def draw(inputs):
         f"Share of seeds with {METRIC} above epsilon, one row per stream (t {t}, s "
         "slots); bars: 95 % Clopper-Pearson intervals; dotted: the promised 0.01. "
         "vacuous: sample sizes were capped, nothing is promised. "
-        f"{vacuous}{facts(results)}",
+        f"{judged}{facts(results)}",
     )

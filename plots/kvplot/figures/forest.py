@@ -1,8 +1,10 @@
 """Every setting against uniform sampling at equal memory: ratio of errors, paired by unit.
 
-Uniform's error at a setting's memory is interpolated between its own settings, log against log, unit
-by unit; outside of their range there is no comparison.
+Uniform's error at a setting's memory is interpolated between its own settings, log against log,
+unit by unit; outside of their range there is no comparison.
 """
+
+from argparse import Namespace
 
 import numpy
 import pandas
@@ -10,7 +12,7 @@ import pandas
 from kvplot import style
 from kvplot.figure import Figure, facts
 from kvplot.figures.settings import names
-from kvplot.results import POINT, UNIT, ResultsError
+from kvplot.results import POINT, UNIT, Results, ResultsError
 
 NEEDS = ("results",)
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
@@ -18,12 +20,12 @@ RESAMPLES = 10000
 MOST = 60
 
 
-def fits(results):
+def fits(results: Results) -> bool:
     table = ratios(results)
     return len(table) > 0 and table.groupby(POINT).ngroups <= MOST
 
 
-def ratios(results):
+def ratios(results: Results) -> pandas.DataFrame:
     """log2 of error / uniform's error at the same memory, per unit and setting."""
     cells = results.ok.copy()
     cells[METRIC] = pandas.to_numeric(cells[METRIC])
@@ -49,7 +51,7 @@ def ratios(results):
     return pandas.DataFrame(rows)
 
 
-def intervals(table, seed=0):
+def intervals(table: pandas.DataFrame, seed: int = 0) -> pandas.DataFrame:
     """Mean of log2_ratio per setting with a 95 % bootstrap interval over units."""
     rows = []
     for point, group in table.groupby(POINT, sort=False):
@@ -69,7 +71,7 @@ def intervals(table, seed=0):
     return pandas.DataFrame(rows)
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     table = ratios(results)
     if table.empty:
@@ -121,7 +123,7 @@ def draw(inputs):
         "forest",
         figure,
         means.merge(table[[*POINT, *UNIT, "log2_ratio"]], on=POINT),
-        f"Ratio of {METRIC} to that of uniform sampling at the same memory (in brackets), paired by "
-        "unit; ticks: units; line: 95 % bootstrap interval of the geometric mean over units. Left "
-        f"of 1 is better. Settings outside uniform's memory are left out. {facts(results)}",
+        f"Ratio of {METRIC} to that of uniform sampling at the same memory (in brackets), paired "
+        "by unit; ticks: units; line: 95 % bootstrap interval of the geometric mean over units. "
+        f"Left of 1 is better. Settings outside uniform's memory are left out. {facts(results)}",
     )

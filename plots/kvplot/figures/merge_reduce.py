@@ -1,5 +1,8 @@
 """BalanceKV's Algorithm 1 as proved: error and mass against memory over batch t and levels T."""
 
+from argparse import Namespace
+from typing import Any
+
 from kvplot import style
 from kvplot.curves import NAMES, labelled_lines
 from kvplot.figure import Figure, facts
@@ -10,7 +13,7 @@ METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
 COLUMNS = [METRIC, "mass.denominator.mean", MEMORY, "memory.tokens_peak"]
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need("params.t", "params.T", *COLUMNS)
     table = with_params(mean_over_units(results.ok, COLUMNS))
@@ -18,7 +21,7 @@ def draw(inputs):
     tree = table[table["algorithm"] == "balancekv"]
     rest = table[table["algorithm"] != "balancekv"]
     figure, axes = style.panels(2, len(levels), 4.2, sharex=True, sharey="row")
-    handles = {}
+    handles: dict[str, Any] = {}
     for row, metric in zip(axes, (METRIC, "mass.denominator.mean")):
         for axis, level in zip(row, levels):
             axis.set_xscale("log")
@@ -38,7 +41,7 @@ def draw(inputs):
     axes[0][0].set_ylabel(NAMES[METRIC])
     axes[1][0].set_ylabel("estimated mass, normalizer")
     axes[1][len(levels) // 2].set_xlabel(NAMES[MEMORY])
-    style.legend_right(axes[0][-1], list(handles.values()), list(handles))
+    style.legend_right(axes[0][-1], handles)
     batches = tree["params.t"]
     return Figure(
         "merge_reduce",

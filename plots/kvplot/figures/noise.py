@@ -1,6 +1,10 @@
 """Keyformer Table 4 as attention error: what is added to the logits of the score function."""
 
+from argparse import Namespace
+from typing import Any
+
 import numpy
+import pandas
 
 from kvplot import style
 from kvplot.curves import NAMES, by_layer
@@ -11,13 +15,13 @@ METRIC = "errors.relative_l2.mean"
 ORDER = ("gumbel", "gaussian", "gumbel per row", "gaussian per row", "constant", "none", "h2o")
 
 
-def _kind(row):
+def _kind(row: "pandas.Series[Any]") -> str:
     if row["algorithm"] != "keyformer":
         return row["algorithm"]
     return row["params.noise"] + (" per row" if row["params.draw"] == "row" else "")
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need("params.noise", "params.budget", METRIC)
     table = by_layer(results.ok, [METRIC, "memory.fraction"])
@@ -46,7 +50,7 @@ def draw(inputs):
         axis.set_title(f"layer {layer}")
         axis.grid(axis="x", visible=False)
     axes[0][0].set_ylabel(NAMES[METRIC])
-    style.legend_right(axes[0][-1], *axes[0][-1].get_legend_handles_labels())
+    style.legend_right(axes[0][-1])
     return Figure(
         "noise",
         figure,

@@ -1,11 +1,19 @@
-"""ClusterGen C.1: norms of queries, keys and values per layer, and the theorems' r, delta r, r^2 / sqrt(d)."""
+"""ClusterGen C.1: norms of queries, keys, values per layer; theorems' r, delta r, r^2/sqrt(d)."""
+
+from argparse import Namespace
+from collections.abc import Iterator
 
 from kvplot import style
 from kvplot.figure import Figure
+from kvplot.results import Entry
 
 NEEDS = ("inspection",)
 QUANTILE = 0.05
-TENSORS = (("queries", style.look("h2o")[0]), ("keys", style.KEYS), ("values", style.VALUES))
+TENSORS: tuple[tuple[str, style.Colour], ...] = (
+    ("queries", style.look("h2o")[0]),
+    ("keys", style.KEYS),
+    ("values", style.VALUES),
+)
 THEOREMS = (
     ("r", r"$r=\max\Vert\beta q\Vert$", "o"),
     ("delta_r", r"$\delta r$ (SubGen)", "s"),
@@ -13,7 +21,7 @@ THEOREMS = (
 )
 
 
-def _rows(layer, head):
+def _rows(layer: Entry, head: Entry) -> Iterator[Entry]:
     row = {"r": head["r"], "balancekv_exponent": head["balancekv_exponent"]}
     for name, _ in TENSORS:
         row.update({f"{name}.{q}": value for q, value in head[name]["norms"].items()})
@@ -23,7 +31,7 @@ def _rows(layer, head):
     yield row
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     table = inputs.inspection.table(_rows).sort_values(["sequence", "layer", "kv_head"])
     places = range(len(table))
     figure, axes = style.panels(2, 2, 4.2)
@@ -49,7 +57,7 @@ def draw(inputs):
     last.set_yscale("log")
     style.plain_log(last.yaxis)
     last.set_ylabel("exponents of the theorems")
-    style.legend_right(last, *last.get_legend_handles_labels())
+    style.legend_right(last)
     names = [f"{layer}.{head}" for layer, head in zip(table["layer"], table["kv_head"])]
     few = max(len(names) // 12, 1)
     for axis in axes.flat:

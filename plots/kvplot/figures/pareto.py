@@ -1,13 +1,14 @@
 """Error against memory of all methods with intervals over units: three panels, one scale."""
 
 import json
+from argparse import Namespace
 
 import pandas
 
 from kvplot import style
 from kvplot.curves import NAMES
 from kvplot.figure import Figure, facts
-from kvplot.results import ResultsError
+from kvplot.results import Results, ResultsError
 
 NEEDS = ("results",)
 WHOLE = True  # reads the program's summary over all layers
@@ -23,7 +24,7 @@ PANELS = (
 REFERENCE = "uniform"
 
 
-def summary(results):
+def summary(results: Results) -> pandas.DataFrame:
     """The program's own summary over all layers: mean and interval over units per point."""
     rows = []
     for line in results.document["summary"]:
@@ -46,7 +47,7 @@ def summary(results):
     return pandas.DataFrame(rows)
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     table = summary(results)
     table = table[table["error"] > 1e-9] if len(table) else table

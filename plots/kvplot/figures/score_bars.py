@@ -4,16 +4,20 @@ Within one row every kept score grows by the same factor, so the order of the ke
 summed over rows it can change.
 """
 
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+
 import numpy
 import pandas
 
 from kvplot import style
+from kvplot.dump import Array, Dump
 from kvplot.figure import Figure
 
 NEEDS = ("dump",)
 
 
-def add_options(parser):
+def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--layer", type=int, help="default: the first of the dump")
     parser.add_argument("--kv-head", type=int, default=0)
     parser.add_argument("--query-head", type=int, default=0, help="which of its group")
@@ -28,20 +32,20 @@ def add_options(parser):
     parser.add_argument("--shown", type=int, default=20, help="tokens; default 20")
 
 
-def scores(dump, layer, kv_head, rows):
+def scores(dump: Dump, layer: int, kv_head: int, rows: Sequence[int]) -> Array:
     """Softmax rows [G, len(rows), n] of a KV head's query heads, in float64."""
     attributes = dump.attributes(layer)
     group = dump.query_heads(layer) // dump.kv_heads
     keys = dump.head(layer, "k", kv_head)
-    tokens, rows = numpy.arange(dump.tokens)[None, :], numpy.asarray(rows)[:, None]
-    hidden = tokens > rows
+    tokens, places = numpy.arange(dump.tokens)[None, :], numpy.asarray(rows)[:, None]
+    hidden = tokens > places
     if attributes.get("sliding_window", 0):
-        hidden |= rows - tokens >= attributes["sliding_window"]
+        hidden |= places - tokens >= attributes["sliding_window"]
     out = []
     for head in range(kv_head * group, (kv_head + 1) * group):
         queries = dump.head(layer, "q", head)
         first = dump.tokens - len(queries)
-        logits = attributes["scale"] * queries[rows[:, 0] - first] @ keys.T
+        logits = attributes["scale"] * queries[places[:, 0] - first] @ keys.T
         cap = attributes.get("logit_softcap", 0.0)
         if cap:
             logits = cap * numpy.tanh(logits / cap)
@@ -51,7 +55,7 @@ def scores(dump, layer, kv_head, rows):
     return numpy.array(out)
 
 
-def h2o(prompt, decoded, budget, recent):
+def h2o(prompt: Array, decoded: Array, budget: int, recent: int) -> Array:
     """Scores [G, rows, n] of the decoded rows over the tokens that H2O holds then, 0 elsewhere.
 
     `prompt`: sums of the scores over the prompt rows [G, n]; `decoded`: full scores [G, rows, n].
@@ -77,7 +81,7 @@ def h2o(prompt, decoded, budget, recent):
     return out
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     dump = inputs.dump
     layer = dump.layers[0] if inputs.layer is None else inputs.layer
     prompt = dump.tokens - inputs.decoded
@@ -117,7 +121,7 @@ def draw(inputs):
             pandas.DataFrame({"of": words, "token": tokens, "full": a[tokens], "cut": b[tokens]})
         )
     axes[1][0].set_xlabel("token, by falling score in the full cache")
-    style.legend_right(axes[0][0], *axes[0][0].get_legend_handles_labels())
+    style.legend_right(axes[0][0])
     return Figure(
         "score_bars",
         figure,
@@ -130,7 +134,7 @@ def draw(inputs):
     )
 
 
-def _changes(single, summed):
+def _changes(single: pandas.DataFrame, summed: pandas.DataFrame) -> str:
     words = []
     for part, name in ((single, "above"), (summed, "below")):
         kept = part[part["cut"] > 0]["cut"].to_numpy()

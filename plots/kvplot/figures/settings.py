@@ -1,28 +1,31 @@
 """Every setting of a sweep as one line: mean error with its interval over units, and its memory."""
 
 import json
+from argparse import Namespace
+
+import pandas
 
 from kvplot import style
 from kvplot.curves import NAMES
 from kvplot.figure import Figure, facts
 from kvplot.figures.pareto import summary
-from kvplot.results import ResultsError
+from kvplot.results import Results, ResultsError
 
 NEEDS = ("results",)
 WHOLE = True  # reads the program's summary over all layers
 MOST = 60
 
 
-def fits(results):
+def fits(results: Results) -> bool:
     return 1 < len(_drawn(results)) <= MOST
 
 
-def _drawn(results):
+def _drawn(results: Results) -> pandas.DataFrame:
     table = summary(results)
     return table[table["error"] > 1e-9] if len(table) else table
 
 
-def names(table):
+def names(table: pandas.DataFrame) -> list[str]:
     """Label and the parameters in which the settings of a label differ."""
     out = []
     params = table["point"].map(json.loads)
@@ -34,11 +37,11 @@ def names(table):
     return out
 
 
-def _number(value):
+def _number(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     table = _drawn(results)
     if table.empty:

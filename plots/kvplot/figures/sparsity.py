@@ -1,14 +1,18 @@
 """Keyformer Fig. 3a: the part of attention probabilities that is as good as zero, per layer."""
 
+from argparse import Namespace
+from collections.abc import Iterator
+
 import pandas
 
 from kvplot import style
 from kvplot.figure import Figure
+from kvplot.results import Entry
 
 NEEDS = ("inspection",)
 
 
-def _rows(layer, head):
+def _rows(layer: Entry, head: Entry) -> Iterator[Entry]:
     sparsity = head["attention"]["sparsity"]
     rows = head["attention"]["rows"]
     yield {
@@ -30,7 +34,7 @@ def _rows(layer, head):
         }
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     table = inputs.inspection.table(_rows)
     kinds = list(dict.fromkeys(table["below"]))
     layers = sorted(table["layer"].unique())
@@ -62,7 +66,7 @@ def draw(inputs):
     axis.set_xlabel("layer")
     axis.set_ylabel("probabilities below, %")
     axis.set_ylim(0, 100)
-    style.legend_right(axis, *axis.get_legend_handles_labels())
+    style.legend_right(axis)
     return Figure(
         "sparsity",
         figure,

@@ -1,5 +1,7 @@
 """SubGen's Algorithm 1: error over cluster radius delta and samples per cluster t, slots fixed."""
 
+from argparse import ArgumentParser, Namespace
+
 from kvplot import style
 from kvplot.curves import by_layer
 from kvplot.figure import Figure, facts
@@ -10,11 +12,11 @@ NEEDS = ("results",)
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
 
 
-def add_options(parser):
+def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--slots", type=int, help="s; default: the largest of the sweep")
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need("params.delta_quantile", "params.t", "params.s", METRIC)
     table = by_layer(results.ok[results.ok["algorithm"] == "subgen"], [METRIC, MEMORY])

@@ -1,5 +1,7 @@
 """SubGen's Algorithm 1: error against memory over cluster radius, samples per cluster and slots."""
 
+from argparse import Namespace
+
 from kvplot import style
 from kvplot.curves import NAMES, by_layer, labelled_lines, line
 from kvplot.figure import Figure, facts
@@ -8,7 +10,7 @@ NEEDS = ("results",)
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need("params.delta_quantile", "params.t", "params.s", METRIC)
     table = by_layer(results.ok, [METRIC, MEMORY])
@@ -40,7 +42,7 @@ def draw(inputs):
         axis.set_title(f"layer {layer}")
     axes[0][0].set_ylabel(NAMES[METRIC])
     axes[0][len(layers) // 2].set_xlabel(NAMES[MEMORY])
-    style.legend_right(axes[0][-1], list(handles.values()), list(handles))
+    style.legend_right(axes[0][-1], handles)
     slots = subgen["params.s"]
     return Figure(
         "subgen_memory",

@@ -1,5 +1,7 @@
 """By which norm SubGen's reservoir draws: error over the number of slots, exact normalizer."""
 
+from argparse import Namespace
+
 from kvplot import style
 from kvplot.curves import NAMES, by_layer, line
 from kvplot.figure import Figure, facts
@@ -14,7 +16,7 @@ KINDS = (
 )
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need("params.sampling", "params.s", METRIC)
     table = by_layer(results.ok, [METRIC, "memory.fraction"])
@@ -39,7 +41,7 @@ def draw(inputs):
         axis.set_title(f"layer {layer}")
     axes[0][0].set_ylabel(NAMES[METRIC])
     axes[0][len(layers) // 2].set_xlabel("slots s of the reservoir")
-    style.legend_right(axes[0][-1], list(handles.values()), list(handles))
+    style.legend_right(axes[0][-1], handles)
     return Figure(
         "subgen_sampling",
         figure,

@@ -1,5 +1,7 @@
 """Keyformer appendix A.8 as attention error: the temperatures tau_init and tau_end."""
 
+from argparse import Namespace
+
 from kvplot import style
 from kvplot.curves import by_layer
 from kvplot.figure import Figure, facts
@@ -9,7 +11,7 @@ NEEDS = ("results",)
 METRIC = "errors.relative_l2.mean"
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need("params.tau_init", "params.tau_end", METRIC)
     table = by_layer(results.ok, [METRIC, "memory.fraction"])

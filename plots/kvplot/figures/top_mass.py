@@ -1,12 +1,16 @@
 """Keyformer Fig. 3b: attention mass of the top x % of tokens."""
 
+from argparse import Namespace
+from collections.abc import Iterator
+
 from kvplot import style
 from kvplot.figure import Figure
+from kvplot.results import Entry
 
 NEEDS = ("inspection",)
 
 
-def _rows(layer, head):
+def _rows(layer: Entry, head: Entry) -> Iterator[Entry]:
     for at in head["attention"]["top_mass"]:
         yield {
             "percent": at["percent"],
@@ -16,7 +20,7 @@ def _rows(layer, head):
         }
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     table = inputs.inspection.table(_rows)
     layers = sorted(table["layer"].unique())
     figure, axes = style.panels(1, 2, 2.7, sharey=True)
@@ -49,7 +53,7 @@ def draw(inputs):
         axis.set_title(words)
         axis.set_ylim(0, 1.02)
     axes[0][0].set_ylabel("attention mass")
-    style.legend_right(axes[0][1], *axes[0][1].get_legend_handles_labels())
+    style.legend_right(axes[0][1])
     return Figure(
         "top_mass",
         figure,

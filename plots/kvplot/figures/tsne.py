@@ -1,18 +1,21 @@
 """SubGen and ClusterGen Fig. 1: t-SNE of a head's keys (above) and values (below), with k-centers.
 
-Centres are chosen by greedy farthest-first from the oldest token in all dimensions, not in the plane.
+Centres are chosen by greedy farthest-first from the oldest token, in all dimensions, not the plane.
 """
+
+from argparse import ArgumentParser, Namespace
 
 import numpy
 import pandas
 
 from kvplot import style
+from kvplot.dump import Array
 from kvplot.figure import Figure
 
 NEEDS = ("dump",)
 
 
-def add_options(parser):
+def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--sequence", help="default: the first")
     parser.add_argument("--layers", type=int, nargs="+", help="default: all, at most 5 evenly")
     parser.add_argument("--kv-head", type=int, default=0)
@@ -22,7 +25,7 @@ def add_options(parser):
     parser.add_argument("--seed", type=int, default=0)
 
 
-def farthest_first(points, count):
+def farthest_first(points: Array, count: int) -> list[int]:
     """Indices of `count` greedy centres, the first point first; ties go to the lower index."""
     chosen = [0]
     nearest = numpy.linalg.norm(points - points[0], axis=1)
@@ -33,7 +36,7 @@ def farthest_first(points, count):
     return chosen
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     try:
         from sklearn.manifold import TSNE
         from threadpoolctl import threadpool_limits

@@ -1,10 +1,14 @@
 """BalanceKV's self-balancing walk: how far from coin flips, what it gains, what the sides cost."""
 
+from argparse import Namespace
+from collections.abc import Iterator
+
 import numpy
 import pandas
+from matplotlib.axes import Axes
 
 from kvplot import style
-from kvplot.curves import NAMES, line
+from kvplot.curves import line
 from kvplot.figure import Figure, facts
 from kvplot.results import mean_over_units, with_params
 
@@ -13,7 +17,7 @@ METRIC = "errors.relative_l2.mean"
 MASSES = ("mass.numerator.mean", "mass.denominator.mean")
 
 
-def _histograms(cells):
+def _histograms(cells: pandas.DataFrame) -> pandas.DataFrame:
     """Frame of bins of p, as parts of all steps, per label, c and r."""
     rows = []
     for (label, c, r), group in cells.groupby(
@@ -36,7 +40,7 @@ def _histograms(cells):
     return pandas.DataFrame(rows)
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need("derived.p_histogram", "params.r", "params.side", *MASSES)
     cells = results.ok
@@ -140,13 +144,13 @@ def draw(inputs):
     )
 
 
-def _legend(axis):
+def _legend(axis: Axes) -> None:
     axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2, fontsize=7)
 
 
-def _sides(table):
-    for (label, algorithm, side), group in table.groupby(
+def _sides(table: pandas.DataFrame) -> Iterator[tuple[str, pandas.DataFrame]]:
+    for (_, algorithm, side), group in table.groupby(
         ["label", "algorithm", "params.side"], dropna=False
     ):
         if group["params.T"].nunique() > 1:
-            yield (f"walk, {side}" if algorithm == "softmax_balance" else algorithm), group
+            yield (f"walk, {side}" if algorithm == "softmax_balance" else str(algorithm)), group
