@@ -43,7 +43,6 @@ Fault typed(const std::string& name, hid_t type, const std::vector<std::string>&
 }
 
 std::vector<Fault> all_faults() {
-  const std::string text(300, 'x');
   return {
       missing("/", "format"),
       missing("/", "format_version"),
