@@ -3,6 +3,10 @@
 #   ./bootstrap.sh demo      install what is missing, build, replay the shipped dump, draw the figure
 #   ./bootstrap.sh test      the same build, then every test
 # and the parts: deps, build, figures [RESULTS...];
+#   ./bootstrap.sh check NAME [OPTIONS]      builds tests/NAME less optimised, in build-dev, and runs
+#                                            it alone; OPTIONS are doctest's (-tc='*shift*')
+#   ./bootstrap.sh lint [all|--fix]          formats, Python's lint and types, subjects of commits, and
+#                                            clang-tidy on what changed or on all; --fix formats
 #   ./bootstrap.sh bench [--check|--record]  kvbench against numpy and torch, on KVBENCH_BENCH_DUMP or
 #                                            the shipped dump; --micro [OPTIONS]: Google Benchmark;
 #                                            --cuda: the CUDA side on this machine's GPU
@@ -27,9 +31,11 @@ packages=(
   python3-jsonschema python3-yaml
   python3-scipy python3-sklearn
 )
-# For sanitize and fuzz. The presets name this version: the thread sanitizers of older ones fail where
-# the system places memory at widely random addresses.
-clang_packages=(clang-19 libclang-rt-19-dev libomp-19-dev llvm-19)
+# For sanitize, fuzz and lint: one version of all that is clang, which the presets name, too. The thread
+# sanitizers of older ones fail where the system places memory at widely random addresses.
+llvm=19
+clang_packages=("clang-$llvm" "libclang-rt-$llvm-dev" "libomp-$llvm-dev" "llvm-$llvm")
+lint_packages=("clang-format-$llvm" "clang-tidy-$llvm" "clang-$llvm" "libomp-$llvm-dev" git)
 
 say() { printf '%s\n' "$*" >&2; }
 die() {
@@ -96,14 +102,19 @@ python_environment() {
   .venv/bin/python -c "$imports, kvplot"
 }
 
+# A preset of CMakePresets.json; quiet if it succeeds.
+configure() {
+  local log
+  log=$(cmake --preset "$1" 2>&1) || {
+    say "$log"
+    die "configuring $1 failed"
+  }
+}
+
 # The program, or another target of the build.
 build() {
   deps
-  local log
-  log=$(cmake --preset release 2>&1) || {
-    say "$log"
-    die "configuring failed"
-  }
+  configure release
   cmake --build --preset release --target "${1:-kvbench}" >&2
 }
 
@@ -170,7 +181,103 @@ demo() {
 run_tests() {
   build all
   python_environment
-  ctest --test-dir build --output-on-failure --exclude-regex '^cuda_device$' "$@"
+  ctest --test-dir build --output-on-failure --exclude-regex '^cuda_device$' "$@" || {
+    skipped_tests build
+    return 1
+  }
+  skipped_tests build
+}
+
+# What the last ctest of a build left out although its program ran: every reason with its tests.
+skipped_tests() {
+  awk '
+    /^[0-9]+\/[0-9]+ Test(ing)?: / { test = $NF }
+    / \.\.\. skipped / { sub(/.* \.\.\. skipped /, ""); count[test ": " $0]++ }
+    END { for (what in count) printf "skipped in %s (%d)\n", what, count[what] }
+  ' "$1/Testing/Temporary/LastTest.log" | sort >&2
+}
+
+# The inner loop: one folder of tests, in the build that compiles fastest.
+check() {
+  local name=${1:-} folders
+  folders=$(cd tests && printf '%s ' */CMakeLists.txt)
+  [[ -n $name && -f tests/$name/CMakeLists.txt ]] ||
+    die "check: expected a folder of tests, got '$name'; there are ${folders//\/CMakeLists.txt/}"
+  shift
+  deps
+  configure dev
+  local targets=("tests/$name/all")
+  if compgen -G "tests/$name/*_test.py" >/dev/null; then
+    python_environment
+    targets+=(kvbench)
+  fi
+  cmake --build --preset dev --target "${targets[@]}" >&2
+  if [[ $# == 0 ]]; then
+    ctest --test-dir "build-dev/tests/$name" --output-on-failure --no-tests=error
+    skipped_tests "build-dev/tests/$name"
+  elif [[ -x build-dev/bin/test-$name ]]; then
+    "build-dev/bin/test-$name" "$@"
+  else
+    die "check: tests/$name has no doctest program to give $* to"
+  fi
+}
+
+# ruff and mypy as tests/lint/requirements.txt pins them; it stays until that file changes.
+lint_environment() {
+  local made=.venv-lint/requirements.txt
+  cmp -s tests/lint/requirements.txt "$made" && return
+  say "making the Python environment .venv-lint"
+  rm -rf .venv-lint
+  "$([[ -x /usr/bin/python3 ]] && echo /usr/bin/python3 || echo python3)" -m venv .venv-lint ||
+    die "lint: python3 makes no environment"
+  .venv-lint/bin/python -m pip install --quiet -r tests/lint/requirements.txt >&2 ||
+    die "lint: pip did not install tests/lint/requirements.txt"
+  cp tests/lint/requirements.txt "$made"
+}
+
+# Files of the checkout, committed or not, that match the patterns.
+sources() {
+  local path
+  git ls-files --cached --others --exclude-standard -- "$@" | while read -r path; do
+    if [[ -f $path ]]; then printf '%s\0' "$path"; fi
+  done
+}
+
+tidy() {
+  local units
+  configure tidy
+  cmake --build build-tidy --target kvbench_git_info >/dev/null || return 1
+  units=$(python3 -B tests/lint/units.py build-tidy "$@") || return 1
+  [[ -n $units ]] || return 0
+  tr '\n' '\0' <<<"$units" | sed -z '/^$/d' |
+    xargs -0 -n 1 -P "$(nproc)" "clang-tidy-$llvm" --quiet -p build-tidy \
+      2> >(grep -v 'warnings generated' >&2)
+}
+
+# Every check runs, also after one that fails; a tool that is missing is a failure.
+lint() {
+  packages+=("${lint_packages[@]}")
+  deps
+  lint_environment
+  local code=('*.cpp' '*.hpp' '*.cu' '*.cuh') formatted=(plots data tests/lint) failed=() tool
+  for tool in git "clang-format-$llvm" "clang-tidy-$llvm" "clang++-$llvm"; do
+    command -v "$tool" >/dev/null || die "lint: $tool is not installed"
+  done
+  git rev-parse --verify --quiet HEAD >/dev/null || die "lint: $PWD is not a git checkout"
+  export PATH=$PWD/.venv-lint/bin:$PATH
+  if [[ ${1:-} == --fix ]]; then
+    sources "${code[@]}" | xargs -0 "clang-format-$llvm" -i
+    ruff check --quiet --fix plots data tests || failed+=("ruff check")
+    ruff format --quiet "${formatted[@]}"
+  else
+    sources "${code[@]}" | xargs -0 "clang-format-$llvm" --dry-run -Werror || failed+=(clang-format)
+    ruff check --quiet plots data tests || failed+=("ruff check")
+    ruff format --quiet --check "${formatted[@]}" || failed+=("ruff format")
+    mypy --no-error-summary plots/kvplot data/*.py tests/lint/*.py || failed+=(mypy)
+    python3 -B tests/lint/subjects.py || failed+=("subjects of commits")
+    tidy "$@" || failed+=(clang-tidy)
+  fi
+  [[ ${#failed[@]} == 0 ]] || die "lint: failed: $(printf '%s, ' "${failed[@]}" | sed 's/, $//')"
 }
 
 # An environment with what data/requirements.txt pins; it stays until that file changes.
@@ -383,6 +490,8 @@ case $verb in
   build) build ;;
   demo) demo ;;
   test) run_tests "$@" ;;
+  check) check "$@" ;;
+  lint) lint "$@" ;;
   test-exporter) test_exporter "$@" ;;
   test-cuda) test_cuda "$@" ;;
   test-slurm) test_slurm "$@" ;;

@@ -7,15 +7,14 @@ them to whoever listens and lets the model's own eager code answer, in at least 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import eager_mask
-
 from dump_file import Fault
+from transformers import AttentionInterface, AttentionMaskInterface, PretrainedConfig
+from transformers.masking_utils import eager_mask
 
 NAME = "kvbench_capture"
 # Elements of a block of logits; attention is computed in blocks of rows.
@@ -38,15 +37,26 @@ class Call:
     def own_answer(self) -> torch.Tensor:
         """[1, c, Hq, dv] from the model's eager attention, in at least float32."""
         eager = _eager_of(self.module)
-        q, k, v = (t.to(torch.promote_types(t.dtype, torch.float32))
-                   for t in (self.q, self.k, self.v))
+        q, k, v = (
+            t.to(torch.promote_types(t.dtype, torch.float32)) for t in (self.q, self.k, self.v)
+        )
         rows = max(1, BLOCK_ELEMENTS // (q.shape[1] * k.shape[2]))
         blocks = []
         for first in range(0, q.shape[2], rows):
             some = slice(first, first + rows)
             mask = None if self.mask is None else self.mask[:, :, some].to(q.dtype)
-            blocks.append(eager(self.module, q[:, :, some], k, v, mask, scaling=self.scaling,
-                                dropout=0.0, **self.more)[0])
+            blocks.append(
+                eager(
+                    self.module,
+                    q[:, :, some],
+                    k,
+                    v,
+                    mask,
+                    scaling=self.scaling,
+                    dropout=0.0,
+                    **self.more,
+                )[0]
+            )
         return torch.cat(blocks, dim=1)
 
 
@@ -55,16 +65,25 @@ def _eager_of(module: torch.nn.Module) -> Callable:
         found = getattr(sys.modules[kind.__module__], "eager_attention_forward", None)
         if found:
             return found
-    raise Fault(f"{type(module).__name__} has no eager attention to answer with; this exporter "
-                "does not know the model's attention")
+    raise Fault(
+        f"{type(module).__name__} has no eager attention to answer with; this exporter "
+        "does not know the model's attention"
+    )
 
 
 _listener: Callable[[Call], torch.Tensor] | None = None
 
 
-def attend(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
-           attention_mask: torch.Tensor | None, scaling: float | None = None,
-           dropout: float = 0.0, **more: object) -> tuple[torch.Tensor, None]:
+def attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **more: object,
+) -> tuple[torch.Tensor, None]:
     """The registered attention function."""
     del dropout  # models are run in evaluation mode
     if _listener is None:
@@ -81,7 +100,7 @@ AttentionMaskInterface.register(NAME, eager_mask)
 
 
 @contextmanager
-def listening(listener: Callable[[Call], torch.Tensor]):
+def listening(listener: Callable[[Call], torch.Tensor]) -> Iterator[None]:
     """Inside, `listener` hears every layer's call and gives its answer [1, c, Hq, dv]."""
     global _listener
     if _listener is not None:
@@ -93,13 +112,14 @@ def listening(listener: Callable[[Call], torch.Tensor]):
         _listener = None
 
 
-def refuse_model(config) -> None:
+def refuse_model(config: PretrainedConfig) -> None:
     """Refuses, before any work, models whose attention is known to have what a dump cannot hold."""
     kind = config.model_type
     text = config.get_text_config()
     if kind in ("bloom", "mpt") or getattr(text, "alibi", False):
-        raise Fault(f"{kind}: its logits carry ALiBi's bias by distance, which the dump format "
-                    "cannot hold")
+        raise Fault(
+            f"{kind}: its logits carry ALiBi's bias by distance, which the dump format cannot hold"
+        )
 
 
 def refuse_terms(call: Call) -> None:
@@ -109,8 +129,10 @@ def refuse_terms(call: Call) -> None:
         raise Fault(f"{place} has sink logits, which the dump format cannot hold")
     for name in ("position_bias", "alibi", "attention_bias", "bias"):
         if isinstance(call.more.get(name), torch.Tensor):
-            raise Fault(f"{place} adds a relative bias ({name}) to its logits, which the dump "
-                        "format cannot hold")
+            raise Fault(
+                f"{place} adds a relative bias ({name}) to its logits, which the dump "
+                "format cannot hold"
+            )
     if call.q.shape[0] != 1:
         raise Fault(f"{place}: a batch of {call.q.shape[0]}; one sequence is exported at a time")
 
@@ -123,8 +145,10 @@ def window_of(mask: torch.Tensor | None, rows: int, tokens: int) -> int:
             return 0
         raise Fault("no mask at all: its rows see later tokens, and a dump holds causal attention")
     if tuple(mask.shape[-2:]) != (rows, tokens):
-        raise Fault(f"a mask for {mask.shape[-2]} rows and {mask.shape[-1]} tokens where "
-                    f"{rows} and {tokens} are attended to")
+        raise Fault(
+            f"a mask for {mask.shape[-2]} rows and {mask.shape[-1]} tokens where "
+            f"{rows} and {tokens} are attended to"
+        )
     masks = mask[0] if mask.shape[1] == 1 else mask[0].unbind()
     windows = {_head_window(each, tokens - rows) for each in masks}
     if len(windows) > 1:
@@ -135,15 +159,18 @@ def window_of(mask: torch.Tensor | None, rows: int, tokens: int) -> int:
 def _head_window(mask: torch.Tensor, past: int) -> int:
     seen = mask == 0
     if not (seen | (mask <= torch.finfo(mask.dtype).min / 2)).all():
-        raise Fault("a bias in its mask (ALiBi or another relative bias), which the dump format "
-                    "cannot hold")
+        raise Fault(
+            "a bias in its mask (ALiBi or another relative bias), which the dump format cannot hold"
+        )
     position = past + torch.arange(mask.shape[0], device=mask.device)
     first = seen.to(torch.uint8).argmax(dim=1)
     if bool(seen.flip(1).to(torch.uint8).argmax(dim=1).ne(mask.shape[1] - 1 - position).any()):
         raise Fault("a mask that is not causal: rows see later tokens, or not themselves")
     if bool((seen.sum(dim=1) != position - first + 1).any()):
-        raise Fault("a mask with holes (padding, packed sequences or sparse attention), which the "
-                    "dump format cannot hold")
+        raise Fault(
+            "a mask with holes (padding, packed sequences or sparse attention), which the "
+            "dump format cannot hold"
+        )
     cut = first > 0
     if not cut.any():
         return 0
@@ -154,5 +181,6 @@ def _head_window(mask: torch.Tensor, past: int) -> int:
     chunk = int(first[cut].min())
     if bool((first % chunk == 0).all()) and bool((position - first < chunk).all()):
         raise Fault(f"a chunked mask (chunks of {chunk} tokens), which the dump format cannot hold")
-    raise Fault("a mask that is neither causal nor a sliding window, which the dump format cannot "
-                "hold")
+    raise Fault(
+        "a mask that is neither causal nor a sliding window, which the dump format cannot hold"
+    )

@@ -9,8 +9,12 @@ import h5py
 import numpy as np
 
 FORMAT = {"format": "kvbench-dump", "format_version": 1}
-STORED = {"float16": np.float16, "bfloat16": np.uint16, "float32": np.float32,
-          "float64": np.float64}
+STORED = {
+    "float16": np.float16,
+    "bfloat16": np.uint16,
+    "float32": np.float32,
+    "float64": np.float64,
+}
 # `kvbench validate` has the same limit.
 TOLERANCE = 1e-4
 CHUNK_ROWS = 1024
@@ -40,8 +44,13 @@ class Rope:
 
     def write(self, parent: h5py.Group) -> None:
         group = parent.create_group("rope")
-        group.attrs.update({"theta": self.theta, "layout": self.layout,
-                            "attention_scaling": self.attention_scaling})
+        group.attrs.update(
+            {
+                "theta": self.theta,
+                "layout": self.layout,
+                "attention_scaling": self.attention_scaling,
+            }
+        )
         group["inv_freq"] = np.asarray(self.inv_freq, np.float64)
 
     def turn(self, rows: np.ndarray, positions: float) -> np.ndarray:
@@ -104,8 +113,11 @@ def layer_difference(layer: h5py.Group) -> float:
     out = layer["out"]
     rows = min(out.shape[1], layer["q"].shape[1])
     group = out.shape[0] // layer["k"].shape[0]
-    terms = Terms(float(layer.attrs["scale"]), int(layer.attrs["sliding_window"]),
-                  float(layer.attrs["logit_softcap"]))
+    terms = Terms(
+        float(layer.attrs["scale"]),
+        int(layer.attrs["sliding_window"]),
+        float(layer.attrs["logit_softcap"]),
+    )
     most = 0.0
     for h in range(layer["k"].shape[0]):
         k, v = (decode(layer[name][h], element_type(layer[name])) for name in ("k", "v"))
@@ -120,8 +132,11 @@ def layer_difference(layer: h5py.Group) -> float:
 def differences(path: Path) -> dict[str, float]:
     """`layer_difference` of every layer that holds `out`, by its place in the file."""
     with h5py.File(path) as file:
-        layers = [layer for sequence in file["sequences"].values()
-                  for layer in sequence["layers"].values()]
+        layers = [
+            layer
+            for sequence in file["sequences"].values()
+            for layer in sequence["layers"].values()
+        ]
         return {layer.name: layer_difference(layer) for layer in layers if "out" in layer}
 
 
@@ -141,11 +156,14 @@ class Shape:
 class LayerWriter:
     """One layer of a dump, written in pieces of rows."""
 
-    def __init__(self, parent: h5py.Group, layer: int, shape: Shape, dtype: str,
-                 compression: int = 4) -> None:
+    def __init__(
+        self, parent: h5py.Group, layer: int, shape: Shape, dtype: str, compression: int = 4
+    ) -> None:
         if shape.query_heads % shape.kv_heads:
-            raise Fault(f"layer {layer}: {shape.query_heads} query heads are no multiple of "
-                        f"{shape.kv_heads} KV heads")
+            raise Fault(
+                f"layer {layer}: {shape.query_heads} query heads are no multiple of "
+                f"{shape.kv_heads} KV heads"
+            )
         self.group = parent.create_group(str(layer))
         self.shape = shape
         self._dtype = dtype
@@ -157,10 +175,18 @@ class LayerWriter:
             self._create("out", shape.query_heads, shape.out_rows, shape.dv, "float32")
 
     def _create(self, name: str, heads: int, rows: int, columns: int, dtype: str) -> None:
-        packed = ({"compression": "gzip", "compression_opts": self._compression, "shuffle": True}
-                  if self._compression else {})
-        dataset = self.group.create_dataset(name, (heads, rows, columns), STORED[dtype],
-                                            chunks=(1, min(CHUNK_ROWS, rows), columns), **packed)
+        packed = (
+            {"compression": "gzip", "compression_opts": self._compression, "shuffle": True}
+            if self._compression
+            else {}
+        )
+        dataset = self.group.create_dataset(
+            name,
+            (heads, rows, columns),
+            STORED[dtype],
+            chunks=(1, min(CHUNK_ROWS, rows), columns),
+            **packed,
+        )
         if dtype == "bfloat16":
             dataset.attrs["dtype"] = dtype
 
@@ -169,30 +195,40 @@ class LayerWriter:
         left out."""
         dataset = self.group[name]
         place = first - (self.shape.tokens - dataset.shape[1])
-        rows = rows[:, max(0, -place):]
+        rows = rows[:, max(0, -place) :]
         if rows.shape[1] == 0:
             return
         stored = encode(rows, element_type(dataset))
         self._check_finite(dataset, stored, rows, first + max(0, -place))
         place = max(0, place)
-        dataset[:, place:place + rows.shape[1]] = stored
+        dataset[:, place : place + rows.shape[1]] = stored
 
-    def _check_finite(self, dataset: h5py.Dataset, stored: np.ndarray, rows: np.ndarray,
-                      first: int) -> None:
+    def _check_finite(
+        self, dataset: h5py.Dataset, stored: np.ndarray, rows: np.ndarray, first: int
+    ) -> None:
         dtype = element_type(dataset)
-        finite = ((stored & 0x7F80) != 0x7F80 if dtype == "bfloat16" else np.isfinite(stored))
+        finite = (stored & 0x7F80) != 0x7F80 if dtype == "bfloat16" else np.isfinite(stored)
         if finite.all():
             return
         head, row, column = np.argwhere(~finite)[0]
         value = rows[head, row, column]
         if np.isfinite(value):
-            raise Fault(f"{dataset.name}, head {head}, token {first + row}: {value:.6g} does not "
-                        f"fit into {dtype}; store bfloat16 or float32 (--dtype)")
-        raise Fault(f"{dataset.name}, head {head}, token {first + row}: {value}; a dump holds "
-                    "finite numbers only: see what the model computed there")
+            raise Fault(
+                f"{dataset.name}, head {head}, token {first + row}: {value:.6g} does not "
+                f"fit into {dtype}; store bfloat16 or float32 (--dtype)"
+            )
+        raise Fault(
+            f"{dataset.name}, head {head}, token {first + row}: {value}; a dump holds "
+            "finite numbers only: see what the model computed there"
+        )
 
     def finish(self, terms: Terms, rope: Rope | None = None) -> None:
-        self.group.attrs.update({"scale": float(terms.scale), "sliding_window": int(terms.window),
-                                 "logit_softcap": float(terms.softcap)})
+        self.group.attrs.update(
+            {
+                "scale": float(terms.scale),
+                "sliding_window": int(terms.window),
+                "logit_softcap": float(terms.softcap),
+            }
+        )
         if rope:
             rope.write(self.group)

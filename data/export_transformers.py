@@ -20,32 +20,58 @@ from dump_file import STORED, Fault
 
 
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(description=__doc__, add_help=True,
-                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(
+        description=__doc__, add_help=True, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     p.add_argument("model", help="folder, .gguf file, or name on the Hugging Face hub")
     p.add_argument("--out", type=Path, required=True, help="the dump to write (.h5)")
     text = p.add_mutually_exclusive_group(required=True)
     text.add_argument("--text", type=Path, nargs="+", help="UTF-8 text files, a sequence each")
-    text.add_argument("--token-ids", type=Path,
-                      help="instead of text: a dump, for its sequences' ids, or .npy [n] or [m, n]")
+    text.add_argument(
+        "--token-ids",
+        type=Path,
+        help="instead of text: a dump, for its sequences' ids, or .npy [n] or [m, n]",
+    )
     p.add_argument("--tokens", type=int, help="tokens per sequence (default: all there are)")
     p.add_argument("--start", type=int, default=0, help="first token of each text (default 0)")
-    p.add_argument("--sequences", type=int, default=1,
-                   help="consecutive sequences of --tokens tokens from each text (default 1)")
+    p.add_argument(
+        "--sequences",
+        type=int,
+        default=1,
+        help="consecutive sequences of --tokens tokens from each text (default 1)",
+    )
     p.add_argument("--prompt-tokens", type=int, help="the attribute prompt_tokens")
     p.add_argument("--layers", default="all", help="all, or 0-based: 0,1,15 or 0-7,31")
     p.add_argument("--queries", default="all", help="all, or last:N (default all)")
-    p.add_argument("--out-rows", type=int, default=64,
-                   help="last rows whose outputs are stored as proof (default 64)")
-    p.add_argument("--dtype", choices=list(STORED),
-                   help="stored elements (default: those that the model computes with)")
-    p.add_argument("--compute-dtype", choices=["auto", "float32", "bfloat16", "float16", "float64"],
-                   default="auto", help="what the model computes in (default: its own)")
-    p.add_argument("--round", action="store_true",
-                   help="round q, k, v to --dtype before attention, so that what is stored is "
-                        "exactly what the model attended with")
-    p.add_argument("--chunk", type=int, default=1024,
-                   help="tokens per run of the model, which bounds memory; 0: all at once")
+    p.add_argument(
+        "--out-rows",
+        type=int,
+        default=64,
+        help="last rows whose outputs are stored as proof (default 64)",
+    )
+    p.add_argument(
+        "--dtype",
+        choices=list(STORED),
+        help="stored elements (default: those that the model computes with)",
+    )
+    p.add_argument(
+        "--compute-dtype",
+        choices=["auto", "float32", "bfloat16", "float16", "float64"],
+        default="auto",
+        help="what the model computes in (default: its own)",
+    )
+    p.add_argument(
+        "--round",
+        action="store_true",
+        help="round q, k, v to --dtype before attention, so that what is stored is "
+        "exactly what the model attended with",
+    )
+    p.add_argument(
+        "--chunk",
+        type=int,
+        default=1024,
+        help="tokens per run of the model, which bounds memory; 0: all at once",
+    )
     p.add_argument("--compression", type=int, default=4, help="gzip level, 0 for none (default 4)")
     p.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     p.add_argument("--revision", help="branch, tag or commit on the hub")
@@ -56,8 +82,14 @@ def parser() -> argparse.ArgumentParser:
 
 def check_options(args: argparse.Namespace) -> None:
     faults = []
-    for name, least in (("tokens", 4), ("start", 0), ("sequences", 1), ("out_rows", 1),
-                        ("chunk", 0), ("prompt_tokens", 1)):
+    for name, least in (
+        ("tokens", 4),
+        ("start", 0),
+        ("sequences", 1),
+        ("out_rows", 1),
+        ("chunk", 0),
+        ("prompt_tokens", 1),
+    ):
         value = getattr(args, name)
         if value is not None and value < least:
             faults.append(f"--{name.replace('_', '-')} {value}: at least {least}")
@@ -84,8 +116,10 @@ def export(args: argparse.Namespace) -> None:
     try:
         import model_export  # with torch, which options and --help do without
     except ModuleNotFoundError as missing:
-        raise Fault(f"{missing}; requirements.txt beside this file has what an export needs: "
-                    "pip install -r data/requirements.txt") from missing
+        raise Fault(
+            f"{missing}; requirements.txt beside this file has what an export needs: "
+            "pip install -r data/requirements.txt"
+        ) from missing
     model_export.export(args)
 
 

@@ -12,17 +12,16 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 
+import attention_capture
 import h5py
 import numpy as np
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM
-
-import attention_capture
 from dump_file import FORMAT, TOLERANCE, Fault, Rope, differences
 from rope_probe import find_ropes
 from sequence_recorder import Plan, Recorder, pieces_of, read_through
 from token_sequences import Sequence, read_sequences, source
+from transformers import AutoConfig, AutoModelForCausalLM
 
 
 def query_rows(text: str) -> int | None:
@@ -47,14 +46,18 @@ def layer_numbers(text: str, count: int, attending: set[int]) -> frozenset[int]:
     if not chosen or max(chosen) >= count:
         raise Fault(f"--layers {text}: the model has layers 0 to {count - 1}")
     if not chosen <= attending:
-        raise Fault(f"--layers {text}: no attention in {', '.join(map(str, chosen - attending))}; "
-                    f"there is some in {', '.join(map(str, sorted(attending)))}")
+        raise Fault(
+            f"--layers {text}: no attention in {', '.join(map(str, chosen - attending))}; "
+            f"there is some in {', '.join(map(str, sorted(attending)))}"
+        )
     return frozenset(chosen)
 
 
 def bypasses(kind: str) -> Fault:
-    return Fault(f"{kind}: its attention does not go through transformers' AttentionInterface, so "
-                 "that nothing can be heard of it")
+    return Fault(
+        f"{kind}: its attention does not go through transformers' AttentionInterface, so "
+        "that nothing can be heard of it"
+    )
 
 
 def load_model(args: argparse.Namespace) -> torch.nn.Module:
@@ -62,15 +65,20 @@ def load_model(args: argparse.Namespace) -> torch.nn.Module:
     try:
         config = AutoConfig.from_pretrained(where, **options)
         attention_capture.refuse_model(config)
-        dtype = args.compute_dtype if args.compute_dtype == "auto" else getattr(
-            torch, args.compute_dtype)
+        dtype = (
+            args.compute_dtype
+            if args.compute_dtype == "auto"
+            else getattr(torch, args.compute_dtype)
+        )
         model = AutoModelForCausalLM.from_pretrained(
-            where, dtype=dtype, attn_implementation=attention_capture.NAME, **options)
+            where, dtype=dtype, attn_implementation=attention_capture.NAME, **options
+        )
     except (OSError, ValueError, ImportError, KeyError) as error:
         if error.args == (attention_capture.NAME,):  # a table of the model's own has no such entry
             raise bypasses(config.model_type) from None
-        raise Fault(f"{args.model}: transformers {transformers.__version__} does not load it: "
-                    f"{error}") from error
+        raise Fault(
+            f"{args.model}: transformers {transformers.__version__} does not load it: {error}"
+        ) from error
     return model.eval().to(args.device)
 
 
@@ -80,14 +88,16 @@ def element_name(dtype: torch.dtype) -> str:
 
 def provenance(args: argparse.Namespace, model: torch.nn.Module, plan: Plan) -> dict:
     computed = element_name(model.dtype)
-    facts = {**FORMAT, "model": Path(args.model).name if Path(args.model).exists() else args.model,
-             "producer": f"export_transformers.py, transformers {transformers.__version__}, "
-                         f"torch {torch.__version__}",
-             "n_layers": model.config.get_text_config().num_hidden_layers,
-             "compute_dtype": f"{computed}, q k v rounded to {plan.dtype}" if plan.rounds
-             else computed,
-             "dataset": ", ".join(path.name for path in args.text or [args.token_ids]),
-             "created": datetime.now(timezone.utc).isoformat(timespec="seconds")}
+    facts = {
+        **FORMAT,
+        "model": Path(args.model).name if Path(args.model).exists() else args.model,
+        "producer": f"export_transformers.py, transformers {transformers.__version__}, "
+        f"torch {torch.__version__}",
+        "n_layers": model.config.get_text_config().num_hidden_layers,
+        "compute_dtype": f"{computed}, q k v rounded to {plan.dtype}" if plan.rounds else computed,
+        "dataset": ", ".join(path.name for path in args.text or [args.token_ids]),
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
     facts["tokenizer"] = facts["model"]
     revision = getattr(model.config, "_commit_hash", None) or args.revision
     return {**facts, "model_revision": revision} if revision else facts
@@ -99,9 +109,16 @@ def shared_rope(ropes: list[dict[int, Rope | None]], plan: Plan) -> Rope | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def export_sequence(model: torch.nn.Module, sequence: Sequence, plan: Plan, facts: dict,
-                    ropes: dict[int, Rope | None], root: Rope | None, prompt: int | None,
-                    path: Path) -> None:
+def export_sequence(
+    model: torch.nn.Module,
+    sequence: Sequence,
+    plan: Plan,
+    facts: dict,
+    ropes: dict[int, Rope | None],
+    root: Rope | None,
+    prompt: int | None,
+    path: Path,
+) -> None:
     """Writes a dump of one sequence; it gets its name when it is whole and proven."""
     unfinished = path.with_suffix(".unfinished")
     with h5py.File(unfinished, "w") as file:
@@ -114,8 +131,13 @@ def export_sequence(model: torch.nn.Module, sequence: Sequence, plan: Plan, fact
             group.attrs["prompt_tokens"] = prompt
         group["token_ids"] = sequence.ids
         recorder = Recorder(group.create_group("layers"), len(sequence.ids), plan)
-        perplexity = read_through(model, torch.from_numpy(sequence.ids.astype(np.int64)),
-                                  sequence.name, recorder, pieces_of(model, plan.piece))
+        perplexity = read_through(
+            model,
+            torch.from_numpy(sequence.ids.astype(np.int64)),
+            sequence.name,
+            recorder,
+            pieces_of(model, plan.piece),
+        )
         recorder.finish({} if root else ropes)
     proven(unfinished, exact=holds(plan.dtype, model.dtype) or plan.rounds)
     unfinished.rename(path)
@@ -133,18 +155,27 @@ def proven(path: Path, exact: bool) -> None:
         if difference <= TOLERANCE:
             continue
         if exact:
-            raise Fault(f"{path}, {place}: the stored q, k and v give outputs that differ by "
-                        f"{difference:.2g} from the model's; the file is not used")
-        say(f"{place}: stored rounded, so that its outputs recompute to {difference:.2g} only; "
-            "--round has the model attend with what is stored")
+            raise Fault(
+                f"{path}, {place}: the stored q, k and v give outputs that differ by "
+                f"{difference:.2g} from the model's; the file is not used"
+            )
+        say(
+            f"{place}: stored rounded, so that its outputs recompute to {difference:.2g} only; "
+            "--round has the model attend with what is stored"
+        )
 
 
 def settings(args: argparse.Namespace, sequences: list[Sequence], plan: Plan) -> str:
     """What parts of an interrupted export must agree on."""
-    told = {**asdict(plan), "layers": sorted(plan.layers), "model": args.model,
-            "revision": args.revision, "compute_dtype": args.compute_dtype,
-            "prompt_tokens": args.prompt_tokens,
-            "sequences": {s.name: hashlib.sha256(s.ids.tobytes()).hexdigest() for s in sequences}}
+    told = {
+        **asdict(plan),
+        "layers": sorted(plan.layers),
+        "model": args.model,
+        "revision": args.revision,
+        "compute_dtype": args.compute_dtype,
+        "prompt_tokens": args.prompt_tokens,
+        "sequences": {s.name: hashlib.sha256(s.ids.tobytes()).hexdigest() for s in sequences},
+    }
     return json.dumps(told, indent=1, sort_keys=True)
 
 
@@ -155,8 +186,10 @@ def parts_folder(args: argparse.Namespace, told: str) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
     note = folder / "settings.json"
     if note.is_file() and note.read_text() != told:
-        raise Fault(f"{folder} holds parts of an export with other settings; finish that one, or "
-                    "--fresh begins anew")
+        raise Fault(
+            f"{folder} holds parts of an export with other settings; finish that one, or "
+            "--fresh begins anew"
+        )
     folder.mkdir(exist_ok=True)
     note.write_text(told)
     return folder
@@ -192,9 +225,15 @@ def export(args: argparse.Namespace) -> None:
     ropes = [find_ropes(model, torch.from_numpy(s.ids.astype(np.int64))) for s in sequences]
     if not ropes[0]:
         raise bypasses(model.config.model_type)
-    plan = Plan(layer_numbers(args.layers, text.num_hidden_layers, set(ropes[0])),
-                args.dtype or element_name(model.dtype), args.round, rows, args.out_rows,
-                args.chunk, args.compression)
+    plan = Plan(
+        layer_numbers(args.layers, text.num_hidden_layers, set(ropes[0])),
+        args.dtype or element_name(model.dtype),
+        args.round,
+        rows,
+        args.out_rows,
+        args.chunk,
+        args.compression,
+    )
     folder = parts_folder(args, settings(args, sequences, plan))
     root = shared_rope(ropes, plan)
     facts = provenance(args, model, plan)
@@ -206,5 +245,7 @@ def export(args: argparse.Namespace) -> None:
         export_sequence(model, sequence, plan, facts, rope, root, args.prompt_tokens, part)
     assemble(parts, args.out)
     shutil.rmtree(folder)
-    say(f"{args.out}: {len(sequences)} sequences, {len(plan.layers)} layers, "
-        f"{args.out.stat().st_size / 1e6:.1f} MB")
+    say(
+        f"{args.out}: {len(sequences)} sequences, {len(plan.layers)} layers, "
+        f"{args.out.stat().st_size / 1e6:.1f} MB"
+    )

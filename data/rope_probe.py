@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-
 from attention_capture import Call, listening
 from dump_file import Rope
 
@@ -25,22 +24,28 @@ def find_ropes(model: torch.nn.Module, ids: torch.Tensor) -> dict[int, Rope | No
     # The last position stands in both runs: frequencies that depend on the length are then those
     # of the whole sequence.
     last = torch.tensor([len(ids) - 1])
-    tokens = ids[:probed + 1]
+    tokens = ids[: probed + 1]
     start = torch.arange(probed)
     before, outputs = _run(model, tokens, torch.cat([start, last]), None)
     after, _ = _run(model, tokens, torch.cat([start + later, last]), outputs)
     candidates = _candidates(model)
-    limit = 1e-3 + 2 * torch.finfo(model.dtype).eps + later * 2.0 ** -23
-    return {layer: _explain(before[layer], after[layer], later, candidates, limit)
-            for layer in before if layer in after}
+    limit = 1e-3 + 2 * torch.finfo(model.dtype).eps + later * 2.0**-23
+    return {
+        layer: _explain(before[layer], after[layer], later, candidates, limit)
+        for layer in before
+        if layer in after
+    }
 
 
 Turned = tuple[np.ndarray, np.ndarray]
 
 
-def _run(model: torch.nn.Module, ids: torch.Tensor, positions: torch.Tensor,
-         outputs: dict[int, torch.Tensor] | None
-         ) -> tuple[dict[int, Turned], dict[int, torch.Tensor]]:
+def _run(
+    model: torch.nn.Module,
+    ids: torch.Tensor,
+    positions: torch.Tensor,
+    outputs: dict[int, torch.Tensor] | None,
+) -> tuple[dict[int, Turned], dict[int, torch.Tensor]]:
     """q and k per layer but for the last token, and what attention answered."""
     seen: dict[int, Turned] = {}
     answers: dict[int, torch.Tensor] = {}
@@ -51,8 +56,11 @@ def _run(model: torch.nn.Module, ids: torch.Tensor, positions: torch.Tensor,
         return answers[call.layer]
 
     with listening(listener), torch.no_grad():
-        model(input_ids=ids[None].to(model.device), position_ids=positions[None].to(model.device),
-              use_cache=False)
+        model(
+            input_ids=ids[None].to(model.device),
+            position_ids=positions[None].to(model.device),
+            use_cache=False,
+        )
     return seen, answers
 
 
@@ -64,12 +72,15 @@ def _candidates(model: torch.nn.Module) -> list[Rope]:
             if not name.endswith("inv_freq") or buffer.dim() != 1:
                 continue
             kind = name.removesuffix("inv_freq").removesuffix("original_").rstrip("_")
-            scaling = getattr(module, f"{kind}_attention_scaling" if kind else "attention_scaling",
-                              1.0)
+            scaling = getattr(
+                module, f"{kind}_attention_scaling" if kind else "attention_scaling", 1.0
+            )
             frequencies = tuple(buffer.double().cpu().tolist())
             theta = _theta(getattr(module, "config", None), kind, frequencies)
-            found += [("original" in name, Rope(frequencies, theta, layout, float(scaling)))
-                      for layout in ("half", "interleaved")]
+            found += [
+                ("original" in name, Rope(frequencies, theta, layout, float(scaling)))
+                for layout in ("half", "interleaved")
+            ]
     return [rope for _, rope in sorted(found, key=lambda each: each[0])]
 
 
@@ -83,12 +94,15 @@ def _theta(config: object, kind: str, frequencies: tuple[float, ...]) -> float:
     return float(frequencies[1] ** -pairs) if pairs > 1 and frequencies[1] > 0 else 0.0
 
 
-def _explain(before: Turned, after: Turned, later: int, candidates: list[Rope],
-             limit: float) -> Rope | None:
+def _explain(
+    before: Turned, after: Turned, later: int, candidates: list[Rope], limit: float
+) -> Rope | None:
     def distance(rope: Rope | None) -> float:
         moved = [rope.turn(t, later) if rope else t for t in before]
-        return max(float(np.linalg.norm(m - t) / np.linalg.norm(t))
-                   for m, t in zip(moved, after, strict=True))
+        return max(
+            float(np.linalg.norm(m - t) / np.linalg.norm(t))
+            for m, t in zip(moved, after, strict=True)
+        )
 
     if distance(None) <= limit / 10:
         return None

@@ -10,11 +10,18 @@ from dataclasses import dataclass
 import h5py
 import numpy as np
 import torch
-from transformers import DynamicCache
-
 from attention_capture import Call, listening, refuse_terms, window_of
-from dump_file import (TOLERANCE, Fault, LayerWriter, Rope, Shape, Terms, exact_rows,
-                       relative_difference)
+from dump_file import (
+    TOLERANCE,
+    Fault,
+    LayerWriter,
+    Rope,
+    Shape,
+    Terms,
+    exact_rows,
+    relative_difference,
+)
+from transformers import DynamicCache
 
 IN_PIECES = {"full_attention", "sliding_attention", "chunked_attention"}
 
@@ -65,15 +72,18 @@ class Recorder:
         exact = getattr(call, name)
         rounded = exact.to(getattr(torch, self._plan.dtype)).to(exact.dtype)
         if bool(torch.isfinite(exact).all()) and not bool(torch.isfinite(rounded).all()):
-            raise Fault(f"layer {call.layer}: {name} reaches {float(exact.abs().max()):.6g}, more "
-                        f"than {self._plan.dtype} holds; --dtype bfloat16 or float32 does")
+            raise Fault(
+                f"layer {call.layer}: {name} reaches {float(exact.abs().max()):.6g}, more "
+                f"than {self._plan.dtype} holds; --dtype bfloat16 or float32 does"
+            )
         return rounded
 
     def _record(self, call: Call, answer: torch.Tensor) -> None:
         place = f"layer {call.layer} ({type(call.module).__name__})"
         self._check_rows(call, place)
-        terms = Terms(self._scale(call), self._window(call, place),
-                      float(call.more.get("softcap") or 0.0))
+        terms = Terms(
+            self._scale(call), self._window(call, place), float(call.more.get("softcap") or 0.0)
+        )
         self._merge_terms(call.layer, terms, place)
         writer = self._writer(call)
         fresh = slice(self._past, None)
@@ -82,19 +92,23 @@ class Recorder:
         writer.write("v", self._past, _array(call.v[:, :, fresh]))
         first = max(self._past, self._tokens - self._out_rows)
         if first < self._past + self._rows:
-            out = _array(answer[:, first - self._past:].transpose(1, 2))
+            out = _array(answer[:, first - self._past :].transpose(1, 2))
             _prove(call, out, terms, place)
             writer.write("out", first, out)
         self._seen[call.layer] = self._past + self._rows
 
     def _check_rows(self, call: Call, place: str) -> None:
         if self._seen.get(call.layer, 0) != self._past:
-            raise Fault(f"{place} attends more than once to the same tokens; the dump format has "
-                        "one attention per layer")
+            raise Fault(
+                f"{place} attends more than once to the same tokens; the dump format has "
+                "one attention per layer"
+            )
         if call.q.shape[2] != self._rows or call.k.shape[2] != self._past + self._rows:
-            raise Fault(f"{place} attends with {call.q.shape[2]} queries to {call.k.shape[2]} keys "
-                        f"where the text has {self._rows} and {self._past + self._rows} tokens; "
-                        "where that is the cache's doing, --chunk 0 runs all tokens at once")
+            raise Fault(
+                f"{place} attends with {call.q.shape[2]} queries to {call.k.shape[2]} keys "
+                f"where the text has {self._rows} and {self._past + self._rows} tokens; "
+                "where that is the cache's doing, --chunk 0 runs all tokens at once"
+            )
 
     def _scale(self, call: Call) -> float:
         if call.scaling is not None:
@@ -111,8 +125,11 @@ class Recorder:
         window = self._windows[id(call.mask)][1]
         declared = call.more.get("sliding_window")
         # A window that no row has reached shows in no mask.
-        return declared if not window and isinstance(declared, int) and declared >= self._tokens \
+        return (
+            declared
+            if not window and isinstance(declared, int) and declared >= self._tokens
             else window
+        )
 
     def _merge_terms(self, layer: int, terms: Terms, place: str) -> None:
         before = self._terms.get(layer)
@@ -124,10 +141,18 @@ class Recorder:
 
     def _writer(self, call: Call) -> LayerWriter:
         if call.layer not in self._writers:
-            shape = Shape(call.q.shape[1], call.k.shape[1], self._tokens, self._query_rows,
-                          call.q.shape[3], call.v.shape[3], self._out_rows)
-            self._writers[call.layer] = LayerWriter(self._layers, call.layer, shape,
-                                                    self._plan.dtype, self._plan.compression)
+            shape = Shape(
+                call.q.shape[1],
+                call.k.shape[1],
+                self._tokens,
+                self._query_rows,
+                call.q.shape[3],
+                call.v.shape[3],
+                self._out_rows,
+            )
+            self._writers[call.layer] = LayerWriter(
+                self._layers, call.layer, shape, self._plan.dtype, self._plan.compression
+            )
         return self._writers[call.layer]
 
     def finish(self, ropes: dict[int, Rope | None]) -> None:
@@ -138,8 +163,10 @@ class Recorder:
             self._writers[layer].finish(self._terms[layer], ropes.get(layer))
         missing = sorted(self._plan.layers - set(self._seen))
         if missing:
-            raise Fault(f"layers {', '.join(map(str, missing))} have no attention that goes "
-                        "through transformers' AttentionInterface; leave them out with --layers")
+            raise Fault(
+                f"layers {', '.join(map(str, missing))} have no attention that goes "
+                "through transformers' AttentionInterface; leave them out with --layers"
+            )
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
@@ -151,15 +178,17 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
 def _prove(call: Call, out: np.ndarray, terms: Terms, place: str) -> None:
     """Recomputes `out` [Hq, R, dv] of the piece's last rows in the format's terms, in float64."""
     group = call.q.shape[1] // call.k.shape[1]
-    q = _array(call.q[:, :, call.q.shape[2] - out.shape[1]:])
+    q = _array(call.q[:, :, call.q.shape[2] - out.shape[1] :])
     for h in range(call.k.shape[1]):
-        k, v = _array(call.k[:, h:h + 1])[0], _array(call.v[:, h:h + 1])[0]
+        k, v = _array(call.k[:, h : h + 1])[0], _array(call.v[:, h : h + 1])[0]
         for head in range(h * group, (h + 1) * group):
             difference = relative_difference(exact_rows(q[head], k, v, terms), out[head])
             if not difference <= TOLERANCE:
-                raise Fault(f"{place}, head {head}: the model's output differs by {difference:.2g} "
-                            "from attention with its q, k, v, scale, window and soft-cap: its "
-                            "logits have a term that the dump format does not know")
+                raise Fault(
+                    f"{place}, head {head}: the model's output differs by {difference:.2g} "
+                    "from attention with its q, k, v, scale, window and soft-cap: its "
+                    "logits have a term that the dump format does not know"
+                )
 
 
 def pieces_of(model: torch.nn.Module, piece: int) -> int:
@@ -168,8 +197,9 @@ def pieces_of(model: torch.nn.Module, piece: int) -> int:
     return piece if kinds <= IN_PIECES and not getattr(model, "_is_stateful", False) else 0
 
 
-def read_through(model: torch.nn.Module, ids: torch.Tensor, name: str, recorder: Recorder,
-                 piece: int) -> float:
+def read_through(
+    model: torch.nn.Module, ids: torch.Tensor, name: str, recorder: Recorder, piece: int
+) -> float:
     """Runs the model over `ids` [n], `piece` tokens at a time; returns the text's perplexity."""
     total = len(ids)
     piece = piece or total
@@ -178,11 +208,14 @@ def read_through(model: torch.nn.Module, ids: torch.Tensor, name: str, recorder:
     progress = Progress(name, total)
     loss, last = 0.0, None
     for past in range(0, total, piece):
-        some = ids[past:past + piece]
+        some = ids[past : past + piece]
         recorder.expect(past, len(some))
         with listening(recorder), torch.no_grad():
-            logits = model(input_ids=some[None].to(model.device), past_key_values=cache,
-                           use_cache=cache is not None).logits[0]
+            logits = model(
+                input_ids=some[None].to(model.device),
+                past_key_values=cache,
+                use_cache=cache is not None,
+            ).logits[0]
         if last is not None:
             loss += _cross_entropy(last, some[:1])
         loss += _cross_entropy(logits[:-1], some[1:])
@@ -194,8 +227,11 @@ def read_through(model: torch.nn.Module, ids: torch.Tensor, name: str, recorder:
 def _cross_entropy(logits: torch.Tensor, ids: torch.Tensor) -> float:
     if len(ids) == 0:
         return 0.0
-    return float(torch.nn.functional.cross_entropy(logits.float(), ids.to(logits.device).long(),
-                                                   reduction="sum"))
+    return float(
+        torch.nn.functional.cross_entropy(
+            logits.float(), ids.to(logits.device).long(), reduction="sum"
+        )
+    )
 
 
 class Progress:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-from transformers import AutoTokenizer, PretrainedConfig
-
 from dump_file import Fault
+from transformers import AutoTokenizer, PretrainedConfig
 
 
 @dataclass(frozen=True)
@@ -37,27 +36,40 @@ def cut(name: str, ids: np.ndarray, args: argparse.Namespace, what: str) -> list
     count = args.tokens or len(ids) - args.start
     needed = args.start + count * args.sequences
     if needed > len(ids) or count < 4:
-        raise Fault(f"{what}: {len(ids)} tokens, and {max(needed, args.start + 4)} are asked for "
-                    "(--start, --tokens, --sequences)")
+        raise Fault(
+            f"{what}: {len(ids)} tokens, and {max(needed, args.start + 4)} are asked for "
+            "(--start, --tokens, --sequences)"
+        )
     starts = [args.start + place * count for place in range(args.sequences)]
-    return [Sequence(name if len(starts) == 1 else f"{name}-{place}",
-                     ids[first:first + count].astype(np.int32),
-                     f"{what} tokens {first}..{first + count}")
-            for place, first in enumerate(starts)]
+    return [
+        Sequence(
+            name if len(starts) == 1 else f"{name}-{place}",
+            ids[first : first + count].astype(np.int32),
+            f"{what} tokens {first}..{first + count}",
+        )
+        for place, first in enumerate(starts)
+    ]
 
 
 def given_ids(path: Path) -> dict[str, np.ndarray]:
     if path.suffix == ".npy":
         rows = np.load(path)
         if rows.ndim not in (1, 2) or rows.dtype.kind not in "iu":
-            raise Fault(f"{path}: {rows.dtype} {list(rows.shape)}; token ids are integers [n] or "
-                        "[m, n]")
-        return ({path.stem: rows} if rows.ndim == 1 else
-                {f"{path.stem}-{place}": row for place, row in enumerate(rows)})
+            raise Fault(
+                f"{path}: {rows.dtype} {list(rows.shape)}; token ids are integers [n] or [m, n]"
+            )
+        return (
+            {path.stem: rows}
+            if rows.ndim == 1
+            else {f"{path.stem}-{place}": row for place, row in enumerate(rows)}
+        )
     try:
         with h5py.File(path) as dump:
-            ids = {name: group["token_ids"][:] for name, group in dump["sequences"].items()
-                   if "token_ids" in group}
+            ids = {
+                name: group["token_ids"][:]
+                for name, group in dump["sequences"].items()
+                if "token_ids" in group
+            }
     except (OSError, KeyError) as error:
         raise Fault(f"{path}: neither .npy nor a dump: {error}") from error
     if not ids:
@@ -76,8 +88,10 @@ def read_sequences(args: argparse.Namespace, config: PretrainedConfig) -> list[S
         try:
             tokenizer = AutoTokenizer.from_pretrained(where, **options)
         except (OSError, ValueError, ImportError, KeyError) as error:
-            raise Fault(f"{args.model}: no tokenizer that transformers loads ({error}); give "
-                        "--token-ids instead of --text") from error
+            raise Fault(
+                f"{args.model}: no tokenizer that transformers loads ({error}); give "
+                "--token-ids instead of --text"
+            ) from error
         for path in args.text:
             ids = tokenizer(path.read_text(encoding="utf-8"), verbose=False)["input_ids"]
             found += cut(path.stem, np.asarray(ids), args, path.name)
@@ -85,18 +99,25 @@ def read_sequences(args: argparse.Namespace, config: PretrainedConfig) -> list[S
     return found
 
 
-def check_sequences(found: list[Sequence], args: argparse.Namespace,
-                    config: PretrainedConfig) -> None:
+def check_sequences(
+    found: list[Sequence], args: argparse.Namespace, config: PretrainedConfig
+) -> None:
     vocabulary, positions = config.vocab_size, getattr(config, "max_position_embeddings", None)
     for sequence in found:
         if positions and len(sequence.ids) > positions:
-            raise Fault(f"{sequence.name}: {len(sequence.ids)} tokens, and the model is made for "
-                        f"{positions} (--tokens)")
+            raise Fault(
+                f"{sequence.name}: {len(sequence.ids)} tokens, and the model is made for "
+                f"{positions} (--tokens)"
+            )
         if sequence.ids.min() < 0 or sequence.ids.max() >= vocabulary:
-            raise Fault(f"{sequence.description}: token ids from {sequence.ids.min()} to "
-                        f"{sequence.ids.max()}; the model knows 0 to {vocabulary - 1}")
+            raise Fault(
+                f"{sequence.description}: token ids from {sequence.ids.min()} to "
+                f"{sequence.ids.max()}; the model knows 0 to {vocabulary - 1}"
+            )
         if args.prompt_tokens and args.prompt_tokens >= len(sequence.ids):
-            raise Fault(f"--prompt-tokens {args.prompt_tokens}: {sequence.name} has "
-                        f"{len(sequence.ids)} tokens, and one at least comes after the prompt")
+            raise Fault(
+                f"--prompt-tokens {args.prompt_tokens}: {sequence.name} has "
+                f"{len(sequence.ids)} tokens, and one at least comes after the prompt"
+            )
     if len({sequence.name for sequence in found}) < len(found):
         raise Fault("two texts have the same name; sequences are named for their files")

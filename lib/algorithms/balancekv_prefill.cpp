@@ -117,7 +117,8 @@ std::optional<SharedWork> first_round(const Params& params, const StreamShape& s
                                       Index prompt) {
   const PromptRange middle = middle_of(params, shape, prompt);
   const Index block = std::min(params.integer("block"), std::max<Index>(middle.size(), 1));
-  const double bytes = static_cast<double>(middle.size() / block + 1) * WalkMatrices::bytes(block);
+  const Index blocks = middle.size() / block + 1;
+  const double bytes = static_cast<double>(blocks) * WalkMatrices::bytes(block);
   if (params.integer("T") == 0 || middle.size() == 0 || bytes > kSharedWalkBytes) {
     return std::nullopt;
   }

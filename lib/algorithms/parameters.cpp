@@ -43,7 +43,7 @@ constexpr double kNoMaximum = 1e15;
 
 // A maximum that is only there to keep numbers sane is not mentioned until one is above it.
 std::string allowed_range(const Parameter& parameter, bool too_large) {
-  const std::string least = (parameter.minimum_open ? "> " : ">= ") + plain(parameter.minimum);
+  std::string least = (parameter.minimum_open ? "> " : ">= ") + plain(parameter.minimum);
   if (parameter.maximum >= kNoMaximum && !too_large) return least;
   if (parameter.minimum_open) return least + " and <= " + plain(parameter.maximum);
   return "from " + plain(parameter.minimum) + " to " + plain(parameter.maximum);

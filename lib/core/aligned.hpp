@@ -18,7 +18,7 @@ struct LineAllocator {
 
   LineAllocator() = default;
   template <class U>
-  LineAllocator(const LineAllocator<U>&) {}
+  LineAllocator(const LineAllocator<U>&) {}  // NOLINT(google-explicit-constructor): an allocator's
 
   T* allocate(std::size_t count) {
     void* p = ::operator new(count * sizeof(T), alignment(count));

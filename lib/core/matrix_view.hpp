@@ -22,6 +22,7 @@ struct MatrixView {
 
   T* row(Index i) const { return data + i * stride; }
   T& operator()(Index i, Index j) const { return data[i * stride + j]; }
+  // NOLINTNEXTLINE(google-explicit-constructor): as T* becomes const T*
   operator MatrixView<const T>() const { return {data, rows, cols, stride}; }
 };
 

@@ -12,8 +12,7 @@ template <int N, class F>
 [[gnu::always_inline]] inline void unrolled(const F& f) {
   [&]<int... kEach>(std::integer_sequence<int, kEach...>) __attribute__((always_inline)) {
     (f(std::integral_constant<int, kEach>()), ...);
-  }
-  (std::make_integer_sequence<int, N>());
+  }(std::make_integer_sequence<int, N>());
 }
 
 }  // namespace kvbench

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 struct Column {
   const char* name;
-  std::vector<double> RowErrors::*values;
+  std::vector<double> RowErrors::* values;
 };
 constexpr std::array<Column, 6> kColumns = {{
     {"relative_l2", &RowErrors::relative_l2},

@@ -93,7 +93,7 @@ void refuse_changed_dumps(const Json& header, const Plan& plan, const std::strin
 
 }  // namespace
 
-Journal::Journal(const std::string& folder, const Plan& plan, Json run, Options options)
+Journal::Journal(const std::string& folder, const Plan& plan, Json run, const Options& options)
     : path_(folder + "/journal.jsonl"), cells_(plan.cells.size()), run_(std::move(run)) {
   std::error_code fault;
   std::filesystem::create_directories(folder, fault);

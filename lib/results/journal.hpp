@@ -33,7 +33,7 @@ class Journal : public CellRecords {
   // `run`: provenance of this run. Throws IoError where the folder cannot be written, InputError
   // where another process is at work in it, its journal is not one, or a dump that it speaks of has
   // changed.
-  Journal(const std::string& folder, const Plan& plan, Json run, Options options);
+  Journal(const std::string& folder, const Plan& plan, Json run, const Options& options);
   ~Journal() override;
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;

@@ -43,9 +43,9 @@ class FiniteNumbers {
 // A row of the errors table: a single number, or a distribution with, for some, its last row.
 struct ErrorField {
   const char* name;
-  std::optional<double> CellErrors::*number = nullptr;
-  std::optional<Distribution> CellErrors::*values = nullptr;
-  std::optional<double> CellErrors::*last = nullptr;
+  std::optional<double> CellErrors::* number = nullptr;
+  std::optional<Distribution> CellErrors::* values = nullptr;
+  std::optional<double> CellErrors::* last = nullptr;
 };
 
 const ErrorField kErrorFields[] = {

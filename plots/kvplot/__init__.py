@@ -1,7 +1,19 @@
 """Figures from kvbench's results.json, and a loader for notebooks: kvplot.load_results(path)."""
 
-from kvplot.results import (Results, ResultsError, load_results, mean_over_units, read_results,
-                            with_params)
+from kvplot.results import (
+    Results,
+    ResultsError,
+    load_results,
+    mean_over_units,
+    read_results,
+    with_params,
+)
 
-__all__ = ["Results", "ResultsError", "load_results", "mean_over_units", "read_results",
-           "with_params"]
+__all__ = [
+    "Results",
+    "ResultsError",
+    "load_results",
+    "mean_over_units",
+    "read_results",
+    "with_params",
+]

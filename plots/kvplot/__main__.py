@@ -4,6 +4,10 @@ import argparse
 import errno
 import re
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
 
 from kvplot import figures, papers, report, table
 from kvplot.dump import Dump
@@ -18,21 +22,31 @@ INPUTS = {
 }
 
 
-def _add_figure(commands, name):
+def _add_figure(commands: "argparse._SubParsersAction[_Parser]", name: str) -> None:
     module = figures.module(name)
-    summary = module.__doc__.strip().splitlines()[0]
-    parser = commands.add_parser(name, help=summary.replace("%", "%%"),
-                                 description=module.__doc__,
-                                 formatter_class=argparse.RawDescriptionHelpFormatter)
+    summary = str(module.__doc__).strip().splitlines()[0]
+    parser = commands.add_parser(
+        name,
+        help=summary.replace("%", "%%"),
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     for need in module.NEEDS:
         parser.add_argument(f"--{need}", required=True, metavar="FILE", help=INPUTS[need][1])
     if "results" in module.NEEDS and not getattr(module, "WHOLE", False):
-        parser.add_argument("--layers", type=int, nargs="+", metavar="L",
-                            help="only these layers; default: all of the results")
-    parser.add_argument("--out", required=True, metavar="DIR",
-                        help="folder for the PNG, PDF, CSV and caption")
-    parser.add_argument("--no-caption", action="store_true",
-                        help="leave the caption to the paper (it is in .txt)")
+        parser.add_argument(
+            "--layers",
+            type=int,
+            nargs="+",
+            metavar="L",
+            help="only these layers; default: all of the results",
+        )
+    parser.add_argument(
+        "--out", required=True, metavar="DIR", help="folder for the PNG, PDF, CSV and caption"
+    )
+    parser.add_argument(
+        "--no-caption", action="store_true", help="leave the caption to the paper (it is in .txt)"
+    )
     parser.add_argument("--png-only", action="store_true", help="no PDF, CSV and text")
     parser.add_argument("--dpi", type=int, default=200, help="of the PNG; default 200")
     if hasattr(module, "add_options"):
@@ -40,7 +54,7 @@ def _add_figure(commands, name):
     parser.set_defaults(run=lambda arguments: _draw(module, arguments))
 
 
-def _draw(module, arguments):
+def _draw(module: ModuleType, arguments: argparse.Namespace) -> list[Path]:
     for need in module.NEEDS:
         setattr(arguments, need, INPUTS[need][0](getattr(arguments, need)))
     if "results" in module.NEEDS and getattr(arguments, "layers", None):
@@ -53,16 +67,23 @@ def _draw(module, arguments):
     return figure.save(arguments.out, not arguments.no_caption, arguments.dpi, endings)
 
 
-def _made_for(module):
+def _made_for(module: ModuleType) -> str:
     """A remedy for results that lack what a figure shows: the sweep that it is made for."""
-    sweeps = sorted({reads for _, figure, reads, _ in papers.DRAWINGS
-                     if figure == module.__name__.rsplit(".", 1)[1]} - {"dump", "inspection"})
+    sweeps = sorted(
+        {
+            reads
+            for _, figure, reads, _ in papers.DRAWINGS
+            if figure == module.__name__.rsplit(".", 1)[1]
+        }
+        - {"dump", "inspection"}
+    )
     return f"; the gallery draws it from configs/figures/{sweeps[0]}.json" if sweeps else ""
 
 
-def _parser():
+def _parser() -> "_Parser":
     parser = _Parser(
-        prog="kvplot", description="Draws figures from what kvbench wrote, and a page about a run.")
+        prog="kvplot", description="Draws figures from what kvbench wrote, and a page about a run."
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="FIGURE|COMMAND")
     for name in figures.NAMES:
         _add_figure(commands, name)
@@ -73,7 +94,7 @@ def _parser():
 
 
 class _Parser(argparse.ArgumentParser):
-    def error(self, message):
+    def error(self, message: str) -> NoReturn:
         """argparse's own words, with what a misspelt word was probably meant to be."""
         found = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if found:
@@ -81,22 +102,29 @@ class _Parser(argparse.ArgumentParser):
         super().error(message)
 
 
-def _why_not_written(error):
-    for kinds, words in (((PermissionError,), "this user may not; choose another --out"),
-                         ((FileExistsError, NotADirectoryError, IsADirectoryError, FileNotFoundError),
-                          "there can be no such file or folder; choose another --out")):
+def _why_not_written(error: OSError) -> str:
+    for kinds, words in (
+        ((PermissionError,), "this user may not; choose another --out"),
+        (
+            (FileExistsError, NotADirectoryError, IsADirectoryError, FileNotFoundError),
+            "there can be no such file or folder; choose another --out",
+        ),
+    ):
         if isinstance(error, kinds):
             return words
     return "the disk is full" if error.errno == errno.ENOSPC else f"the system says {error}"
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         written = arguments.run(arguments)
     except OSError as error:  # inputs that cannot be read are ResultsErrors
-        print(f"kvplot: {error.filename or arguments.out}: cannot be written, "
-              f"{_why_not_written(error)}", file=sys.stderr)
+        print(
+            f"kvplot: {error.filename or arguments.out}: cannot be written, "
+            f"{_why_not_written(error)}",
+            file=sys.stderr,
+        )
         return 2
     except (ResultsError, ModuleNotFoundError) as error:
         print(f"kvplot: {error}", file=sys.stderr)

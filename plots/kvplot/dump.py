@@ -1,17 +1,21 @@
 """Keys, values and queries of a dump, for the two figures that show tokens themselves."""
 
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy
+from numpy.typing import NDArray
 
 from kvplot.results import ResultsError, unreadable
+
+Array = NDArray[numpy.float64]
 
 
 class Dump:
     """One sequence of a dump; arrays in float64."""
 
-    def __init__(self, path, sequence=None):
+    def __init__(self, path: Path | str, sequence: str | None = None) -> None:
         self.path = Path(path)
         try:
             with h5py.File(self.path, "r") as file:
@@ -20,17 +24,21 @@ class Dump:
                 self.model = str(file.attrs["model"])
                 self.sequence = sequence or sorted(file["sequences"])[0]
                 if self.sequence not in file["sequences"]:
-                    raise ResultsError(f"{path}: no sequence {self.sequence!r}; there is "
-                                       f"{', '.join(sorted(file['sequences']))}")
+                    raise ResultsError(
+                        f"{path}: no sequence {self.sequence!r}; there is "
+                        f"{', '.join(sorted(file['sequences']))}"
+                    )
                 group = file["sequences"][self.sequence]["layers"]
                 self.layers = sorted(int(name) for name in group)
                 first = group[str(self.layers[0])]
                 self.tokens, self.kv_heads = first["k"].shape[1], first["k"].shape[0]
         except OSError as error:
-            raise ResultsError(f"{path}: {unreadable(path, error)}; a dump (HDF5) is wanted, "
-                               "data/README.md has the format") from error
+            raise ResultsError(
+                f"{path}: {unreadable(path, error)}; a dump (HDF5) is wanted, "
+                "data/README.md has the format"
+            ) from error
 
-    def head(self, layer, name, head):
+    def head(self, layer: int, name: str, head: int) -> Array:
         """[n, d] of dataset k, v or q (query head), the last rows of the sequence."""
         with h5py.File(self.path, "r") as file:
             group = file["sequences"][self.sequence]["layers"]
@@ -42,10 +50,10 @@ class Dump:
                 return bits.view(numpy.float32).astype(numpy.float64)
             return data[head].astype(numpy.float64)
 
-    def attributes(self, layer):
+    def attributes(self, layer: int) -> dict[str, Any]:
         with h5py.File(self.path, "r") as file:
             return dict(file["sequences"][self.sequence]["layers"][str(layer)].attrs)
 
-    def query_heads(self, layer):
+    def query_heads(self, layer: int) -> int:
         with h5py.File(self.path, "r") as file:
             return file["sequences"][self.sequence]["layers"][str(layer)]["q"].shape[0]

@@ -1,6 +1,7 @@
 """A drawn figure with its numbers and caption, and what every caption says of its data."""
 
 import textwrap
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pandas
 from matplotlib import pyplot
 
 from kvplot import style
-from kvplot.results import UNIT
+from kvplot.results import UNIT, Results
 
 ENDINGS = (".png", ".pdf", ".csv", ".txt")
 
@@ -22,7 +23,13 @@ class Figure:
     table: pandas.DataFrame
     caption: str
 
-    def save(self, out, caption=True, dpi=200, endings=ENDINGS):
+    def save(
+        self,
+        out: Path | str,
+        caption: bool = True,
+        dpi: int = 200,
+        endings: Sequence[str] = ENDINGS,
+    ) -> list[Path]:
         """Writes <name>.png, .pdf, .csv and the caption as .txt; returns the paths."""
         out = Path(out)
         out.mkdir(parents=True, exist_ok=True)
@@ -43,7 +50,7 @@ class Figure:
         return paths
 
 
-def facts(results, cells=None, by=()):
+def facts(results: Results, cells: pandas.DataFrame | None = None, by: Sequence[str] = ()) -> str:
     """Model, tokens, scored rows, units and seeds behind the finished cells of a sweep."""
     cells = results.ok if cells is None else cells
     models = results.models()
@@ -52,16 +59,18 @@ def facts(results, cells=None, by=()):
     counts = units.groupby(list(by)).size().unique() if by else [len(units)]
     layers = ", ".join(str(layer) for layer in sorted(cells["layer"].unique()))
     seeds = cells["seed"].dropna().nunique()
-    prompts = _span(cells["prompt_tokens"])
-    text = (f"{', '.join(names)}: {_span(cells['tokens'])} tokens, prompt {prompts}, scored rows "
-            f"{_rows(cells)}; {_span(counts)} units (sequence, layer, KV head)"
-            f"{' per ' + ' and '.join(by).replace('_', ' ') if by else ''}, "
-            f"layer{'s' if cells['layer'].nunique() > 1 else ''} {layers}; ")
+    prompts = span(cells["prompt_tokens"])
+    text = (
+        f"{', '.join(names)}: {span(cells['tokens'])} tokens, prompt {prompts}, scored rows "
+        f"{_rows(cells)}; {span(counts)} units (sequence, layer, KV head)"
+        f"{' per ' + ' and '.join(by).replace('_', ' ') if by else ''}, "
+        f"layer{'s' if cells['layer'].nunique() > 1 else ''} {layers}; "
+    )
     text += f"{seeds} seeds for randomised algorithms." if seeds else "no random numbers."
     return text + left_out(results.frame)
 
 
-def left_out(frame):
+def left_out(frame: pandas.DataFrame) -> str:
     text = ""
     for status in ("failed", "skipped"):
         cells = frame[frame["status"] == status]
@@ -71,25 +80,31 @@ def left_out(frame):
     return text
 
 
-def _span(values):
+def span(values: Iterable[int]) -> str:
+    """ "5", or "5 to 9"."""
+    values = list(values)
     least, most = min(values), max(values)
     return f"{least}" if least == most else f"{least} to {most}"
 
 
-def _rows(cells):
+def _rows(cells: pandas.DataFrame) -> str:
     found = []
     for name, words in (("rows.every", "every {:g}th"), ("rows.last", "last {:g}")):
         if name in cells:
             found += [words.format(value) for value in sorted(cells[name].dropna().unique())]
     if "rows" in cells:
-        found += [f"{len(value)} chosen" if isinstance(value, list) else "all decoded"
-                  for value in {str(v): v for v in cells["rows"].dropna()}.values()]
+        found += [
+            f"{len(value)} chosen" if isinstance(value, list) else "all decoded"
+            for value in {str(v): v for v in cells["rows"].dropna()}.values()
+        ]
     return ", ".join(found).replace("every 2th", "every 2nd").replace("every 3th", "every 3rd")
 
 
-def capped(deviation, value):
+def capped(
+    deviation: "pandas.Series[float]", value: "pandas.Series[float]"
+) -> list["pandas.Series[float]"]:
     """Lower and upper length of an error bar that stays on a logarithmic axis."""
     return [value - (value - deviation).clip(lower=value / 10), deviation]
 
 
-__all__ = ["ENDINGS", "Figure", "capped", "facts", "left_out", "style"]
+__all__ = ["ENDINGS", "Figure", "capped", "facts", "left_out", "span", "style"]

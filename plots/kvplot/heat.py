@@ -1,12 +1,21 @@
 """A heat map with a number in every field."""
 
 import numpy
+import pandas
+from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
+from matplotlib.image import AxesImage
 
 from kvplot import style
 
 
-def heat(axis, table, norm=None, digits="{:.2g}", size=6.5):
+def heat(
+    axis: Axes,
+    table: pandas.DataFrame,
+    norm: tuple[float, float] | None = None,
+    digits: str = "{:.2g}",
+    size: float = 6.5,
+) -> AxesImage:
     """Draws a frame (index: y, columns: x) of positive numbers; returns the image for a colour bar.
 
     `norm`: (least, most) of the colours, default the table's own; logarithmic where they are a
@@ -19,8 +28,15 @@ def heat(axis, table, norm=None, digits="{:.2g}", size=6.5):
     for (row, column), value in numpy.ndenumerate(values):
         if numpy.isfinite(value):
             white = style.dark(float(scale(value)))
-            axis.text(column, row, digits.format(value), ha="center", va="center", fontsize=size,
-                      color="white" if white else "black")
+            axis.text(
+                column,
+                row,
+                digits.format(value),
+                ha="center",
+                va="center",
+                fontsize=size,
+                color="white" if white else "black",
+            )
     axis.set_xticks(range(len(table.columns)), [_name(name) for name in table.columns])
     axis.set_yticks(range(len(table.index)), [_name(name) for name in table.index])
     axis.grid(False)
@@ -30,5 +46,5 @@ def heat(axis, table, norm=None, digits="{:.2g}", size=6.5):
     return image
 
 
-def _name(value):
+def _name(value: object) -> str:
     return f"{value:g}" if isinstance(value, (int, float, numpy.number)) else str(value)

@@ -1,18 +1,20 @@
 """python -m kvplot papers: every figure of plots/README.md, from the runs of configs/figures."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, Namespace, _SubParsersAction
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from PIL import Image
 
 from kvplot import figures
 from kvplot.dump import Dump
-from kvplot.figure import ENDINGS
+from kvplot.figure import ENDINGS, Figure
 from kvplot.inspection import Inspection
 from kvplot.results import Results, ResultsError
 
 # Name of the files, figure, what it reads (a sweep of configs/figures, or an input), options.
-DRAWINGS = (
+DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("tsne", "tsne", "dump", {}),
     ("clusterability", "clusterability", "inspection", {}),
     ("norms", "norms", "inspection", {}),
@@ -25,8 +27,12 @@ DRAWINGS = (
     ("subgen_table1", "settings", "subgen_table1", {}),
     ("clustergen_table2", "settings", "clustergen_table2", {}),
     ("balancekv_layers", "balancekv_layers", "balancekv_fig2", {}),
-    ("balancekv_layers_posclamp", "balancekv_layers", "balancekv_fig2",
-     {"metric": "errors.relative_l2_posclamp_mean"}),
+    (
+        "balancekv_layers_posclamp",
+        "balancekv_layers",
+        "balancekv_fig2",
+        {"metric": "errors.relative_l2_posclamp_mean"},
+    ),
     ("balancekv_longbench", "settings", "balancekv_longbench", {}),
     ("walk", "walk", "balancekv_walk", {}),
     ("merge_reduce", "merge_reduce", "balancekv_merge_reduce", {}),
@@ -51,21 +57,36 @@ GALLERY_DPI = 100
 GALLERY_COLOURS = 256
 
 
-def add_command(commands):
+def add_command(commands: "_SubParsersAction[Any]") -> None:
     parser = commands.add_parser("papers", help=__doc__.split(": ", 1)[1], description=__doc__)
-    parser.add_argument("--runs", required=True, type=Path, metavar="DIR",
-                        help="holds <name>/results.json of every sweep of configs/figures")
-    parser.add_argument("--inspection", required=True, type=Path, metavar="FILE",
-                        help="what `kvbench inspect DUMP --json` printed")
+    parser.add_argument(
+        "--runs",
+        required=True,
+        type=Path,
+        metavar="DIR",
+        help="holds <name>/results.json of every sweep of configs/figures",
+    )
+    parser.add_argument(
+        "--inspection",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help="what `kvbench inspect DUMP --json` printed",
+    )
     parser.add_argument("--dump", required=True, type=Path, metavar="FILE")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR")
     parser.add_argument("--gallery", type=Path, metavar="DIR", help="small PNGs go here as well")
-    parser.add_argument("--only", nargs="+", choices=[name for name, *_ in DRAWINGS],
-                        metavar="NAME", help="these only, even if nothing changed")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=[name for name, *_ in DRAWINGS],
+        metavar="NAME",
+        help="these only, even if nothing changed",
+    )
     parser.set_defaults(run=run)
 
 
-def defaults(module):
+def defaults(module: ModuleType) -> dict[str, Any]:
     """The options of a figure with their default values."""
     parser = ArgumentParser()
     if hasattr(module, "add_options"):
@@ -73,13 +94,13 @@ def defaults(module):
     return vars(parser.parse_args([]))
 
 
-def draw(figure, source, options):
+def draw(figure: str, source: Dump | Inspection | Results, options: dict[str, Any]) -> Figure:
     """The figure, drawn from a Dump, an Inspection or Results."""
     module = figures.module(figure)
     return module.draw(Namespace(**{**defaults(module), **options, module.NEEDS[0]: source}))
 
 
-def run(arguments):
+def run(arguments: Namespace) -> list[str]:
     """Draws what is older than its input or than kvplot itself; returns lines to print."""
     code = max(path.stat().st_mtime for path in Path(__file__).parent.rglob("*.py"))
     drawn, lines = 0, []
@@ -87,7 +108,8 @@ def run(arguments):
         if arguments.only and name not in arguments.only:
             continue
         source = {"dump": arguments.dump, "inspection": arguments.inspection}.get(
-            reads, arguments.runs / reads / "results.json")
+            reads, arguments.runs / reads / "results.json"
+        )
         if not source.exists():
             raise ResultsError(f"{source}: missing; ./bootstrap.sh figures makes it")
         outputs = [arguments.out / f"{name}{ending}" for ending in ENDINGS]
@@ -95,7 +117,8 @@ def run(arguments):
             outputs.append(arguments.gallery / f"{name}.png")
         newest = max(code, source.stat().st_mtime)
         if not arguments.only and all(
-                path.exists() and path.stat().st_mtime >= newest for path in outputs):
+            path.exists() and path.stat().st_mtime >= newest for path in outputs
+        ):
             continue
         kind = {"dump": Dump, "inspection": Inspection}.get(reads, Results)
         try:
@@ -112,10 +135,11 @@ def run(arguments):
     return lines
 
 
-def _shrink(source, target):
+def _shrink(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with Image.open(source) as image:
         size = tuple(round(side * GALLERY_DPI / 200) for side in image.size)
         small = image.convert("RGB").resize(size, Image.LANCZOS)
         small.quantize(GALLERY_COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
-            target, optimize=True)
+            target, optimize=True
+        )

@@ -2,13 +2,17 @@
 
 import difflib
 import json
-import os
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy
 import pandas
+
+# An object of a JSON document.
+Entry = dict[str, Any]
 
 KIND = "kvbench.results"
 SCHEMA_MAJOR = 1
@@ -22,25 +26,29 @@ class ResultsError(ValueError):
     """A file that this package cannot read, or that does not hold what a figure shows."""
 
 
-def did_you_mean(word, known):
-    """"; did you mean X?" where a known word is near, or what begins with the word and a dot."""
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """ "; did you mean X?" where a known word is near, or what begins with the word and a dot."""
     below = [name for name in known if name.startswith(f"{word}.")]
     near = below or difflib.get_close_matches(word, known, 1)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-def unreadable(path, error):
+def unreadable(path: Path | str, error: OSError) -> str:
     """What keeps a file from being read, in words of this package."""
-    if not os.path.exists(path):
+    if not Path(path).exists():
         return "there is no such file"
-    return "may not be read by this user" if isinstance(error, PermissionError) else "cannot be read"
+    return (
+        "may not be read by this user" if isinstance(error, PermissionError) else "cannot be read"
+    )
 
 
-WRITTEN_BY = {"kvbench.results": "`kvbench run` writes it as results.json",
-              "kvbench.inspection": "`kvbench inspect DUMP --json` prints it"}
+WRITTEN_BY = {
+    "kvbench.results": "`kvbench run` writes it as results.json",
+    "kvbench.inspection": "`kvbench inspect DUMP --json` prints it",
+}
 
 
-def _why_no_json(content, error):
+def _why_no_json(content: bytes, error: ValueError) -> str:
     if content.startswith(b"\x89HDF"):
         return "is an HDF5 file"
     if not content.strip():
@@ -50,7 +58,7 @@ def _why_no_json(content, error):
     return f"not JSON: {error}"
 
 
-def read_document(path, kind):
+def read_document(path: Path | str, kind: str) -> Entry:
     """A JSON document of kvbench, checked for its kind and the major number of its version."""
     path = Path(path)
     if path.is_dir():
@@ -75,12 +83,12 @@ def read_document(path, kind):
     return document
 
 
-def read_results(path):
+def read_results(path: Path | str) -> Entry:
     """The document of a results.json."""
     return read_document(path, KIND)
 
 
-def load_results(path):
+def load_results(path: Path | str) -> pandas.DataFrame:
     """One row per cell, one column per leaf.
 
     The key's entries stand without prefix (algorithm, layer, kv_head, seed, ...), parameters as
@@ -93,12 +101,12 @@ def load_results(path):
 class Results:
     """A results.json, its cells as a frame, and the per-row values beside it."""
 
-    def __init__(self, path):
+    def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self.document = read_results(path)
 
     @cached_property
-    def frame(self):
+    def frame(self) -> pandas.DataFrame:
         rows = []
         for cell in self.document["cells"]:
             row = {name: value for name, value in cell.items() if name != "key"}
@@ -111,7 +119,7 @@ class Results:
                 frame[name] = None
         return frame
 
-    def keep_layers(self, layers):
+    def keep_layers(self, layers: Iterable[int]) -> None:
         """Forgets the cells of all other layers; the program's own summary stays as it is."""
         missing = sorted(set(layers) - set(self.frame["layer"]))
         if missing:
@@ -119,7 +127,7 @@ class Results:
         self.frame = self.frame[self.frame["layer"].isin(layers)]
 
     @cached_property
-    def ok(self):
+    def ok(self) -> pandas.DataFrame:
         """The cells that are ok; there is at least one."""
         ok = self.frame[self.frame["status"] == "ok"]
         if ok.empty:
@@ -127,65 +135,84 @@ class Results:
             raise ResultsError(
                 f"{self.path}: no finished cell"
                 f" ({', '.join(f'{count} {status}' for status, count in counts.items())}); "
-                "`python -m kvplot report` shows the reasons")
+                "`python -m kvplot report` shows the reasons"
+            )
         return ok
 
-    def need(self, *columns):
+    def need(self, *columns: str) -> None:
         """Ends with a message where a figure's columns are missing from every cell."""
         for column in columns:
             if column not in self.ok or self.ok[column].isna().all():
-                raise ResultsError(f"{self.path}: no finished cell has {column}"
-                                   f"{did_you_mean(column, numbers_of(self.ok))}")
+                raise ResultsError(
+                    f"{self.path}: no finished cell has {column}"
+                    f"{did_you_mean(column, numbers_of(self.ok))}"
+                )
 
-    def models(self):
+    def models(self) -> dict[str, str]:
         """Name of the model by fingerprint of the dump."""
         return {dump["fingerprint"]: dump["model"] for dump in self.document["dumps"]}
 
     @property
-    def has_rows(self):
+    def has_rows(self) -> bool:
         return self._rows_path.exists()
 
     @property
-    def _rows_path(self):
+    def _rows_path(self) -> Path:
         return self.path.with_name("results.rows.h5")
 
-    def rows(self, metric, cells=None):
+    def rows(self, metric: str, cells: Iterable[str] | None = None) -> pandas.DataFrame:
         """Frame of per-row values: columns id, head (query head of the group), row, <metric>.
 
         `cells`: ids; default all finished ones.
         """
         if not self.has_rows:
-            raise ResultsError(f'{self._rows_path}: missing; the sweep needs "output": '
-                               '{ "rows": true }')
+            raise ResultsError(
+                f'{self._rows_path}: missing; the sweep needs "output": {{ "rows": true }}'
+            )
         parts = []
         try:
             with h5py.File(self._rows_path, "r") as file:
                 for cell in self.ok["id"] if cells is None else cells:
                     parts.append(self._rows_of(file, cell, metric))
         except OSError as error:
-            raise ResultsError(f"{self._rows_path}: {unreadable(self._rows_path, error)}; "
-                               "`kvbench run` of the same sweep writes it anew") from error
+            raise ResultsError(
+                f"{self._rows_path}: {unreadable(self._rows_path, error)}; "
+                "`kvbench run` of the same sweep writes it anew"
+            ) from error
         return pandas.concat(parts, ignore_index=True)
 
-    def _rows_of(self, file, cell, metric):
+    def _rows_of(self, file: h5py.File, cell: str, metric: str) -> pandas.DataFrame:
         if cell not in file:
             raise ResultsError(f"{self._rows_path}: no rows of cell {cell}")
         if metric not in file[cell]:
-            raise ResultsError(f"{self._rows_path}: no {metric}"
-                               f"{did_you_mean(metric, list(file[cell]))}")
+            raise ResultsError(
+                f"{self._rows_path}: no {metric}{did_you_mean(metric, list(file[cell]))}"
+            )
         values, rows = file[cell][metric][:], file[cell]["rows"][:]
-        return pandas.DataFrame({
-            "id": cell, "head": numpy.repeat(numpy.arange(len(values)), len(rows)),
-            "row": numpy.tile(rows, len(values)), metric: values.ravel()})
+        return pandas.DataFrame(
+            {
+                "id": cell,
+                "head": numpy.repeat(numpy.arange(len(values)), len(rows)),
+                "row": numpy.tile(rows, len(values)),
+                metric: values.ravel(),
+            }
+        )
 
 
-def numbers_of(frame):
+def numbers_of(frame: pandas.DataFrame) -> list[str]:
     """Names of the columns that hold numbers of a cell: errors, memory, ..."""
-    return [name for name in frame if "." in name and not name.startswith("params.")
-            and pandas.to_numeric(frame[name], errors="coerce").notna().any()]
+    return [
+        name
+        for name in map(str, frame)
+        if "." in name
+        and not name.startswith("params.")
+        and pandas.to_numeric(frame[name], errors="coerce").notna().any()
+    ]
 
 
-def mean_over_units(frame, columns, by=()):
+def mean_over_units(
+    frame: pandas.DataFrame, columns: list[str], by: Sequence[str] = ()
+) -> pandas.DataFrame:
     """Means of `columns` per point over the cells that are ok: over seeds, then over units.
 
     ResultsError for a column that the frame does not have.
@@ -214,8 +241,9 @@ def mean_over_units(frame, columns, by=()):
     return means.reset_index()
 
 
-def with_params(table):
+def with_params(table: pandas.DataFrame) -> pandas.DataFrame:
     """The table with its points' parameters as columns params.<name>."""
-    settings = pandas.DataFrame([json.loads(point) for point in table["point"]],
-                                index=table.index).add_prefix("params.")
+    settings = pandas.DataFrame(
+        [json.loads(point) for point in table["point"]], index=table.index
+    ).add_prefix("params.")
     return table.join(settings)

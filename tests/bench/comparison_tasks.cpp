@@ -50,9 +50,7 @@ Task exact_task(const std::string& name, const Stream& stream, std::vector<Index
   return task<ExactRows>(
       name, [=, &stream] { return exact_attention_floor(pairs, stream.shape.d, stream.shape.dv); },
       [=, &stream] { return cpu_kernels().exact_attention(stream, rows); },
-      [](const ExactRows& exact) {
-        return Answers{{"outputs", sum_of(exact.outputs)}};
-      });
+      [](const ExactRows& exact) { return Answers{{"outputs", sum_of(exact.outputs)}}; });
 }
 
 // Floor: the running sum of v v^T, which any way to the norms needs.
@@ -66,9 +64,7 @@ Task norms_task(const std::string& name, const Stream& stream, std::vector<Index
         cpu_kernels().value_norms(stream, rows, spectral, frobenius);
         return spectral;
       },
-      [](const std::vector<double>& norms) {
-        return Answers{{"spectral", sum_of(norms)}};
-      });
+      [](const std::vector<double>& norms) { return Answers{{"spectral", sum_of(norms)}}; });
 }
 
 // Floor: every token's distances to the clusters open at its time, as one matrix product.
@@ -88,9 +84,7 @@ Task clustering_task(const ComparisonStream& from) {
                    machine_floor().fma_flops_all;
           },
           [&stream, once, delta] { *once = cpu_kernels().cluster(stream.keys, 0, delta); },
-          [once] {
-            return Answers{{"clusters", static_cast<double>(once->opened_by.size())}};
-          }};
+          [once] { return Answers{{"clusters", static_cast<double>(once->opened_by.size())}}; }};
 }
 
 ReplaySetting last_rows_setting(const Stream& stream, Index prompt) {
@@ -151,9 +145,7 @@ Task walk_task(const Stream& stream) {
         running->finish_prompt();
         return static_cast<double>(running->sketch().size());
       },
-      [](const double& kept) {
-        return Answers{{"kept", kept}};
-      });
+      [](const double& kept) { return Answers{{"kept", kept}}; });
 }
 
 // A pure stream: no prompt, a token dropped at every row. Floor: the logits of the held tokens.
@@ -219,9 +211,7 @@ Task center_task(const Stream& stream) {
                machine_floor().fma_flops_all;
       },
       [=, &stream] { return cpu_kernels().farthest_first(stream.keys, 0, n, 0, kCenters); },
-      [](const Centers& centers) {
-        return Answers{{"radius", centers.radius.back()}};
-      });
+      [](const Centers& centers) { return Answers{{"radius", centers.radius.back()}}; });
 }
 
 }  // namespace

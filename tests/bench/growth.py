@@ -244,7 +244,7 @@ def main():
         for line in chain(against_tokens(bench, options.most), against_counts(bench)):
             lines.append(line)
             print(list(table([line]))[2], flush=True)
-    with open(options.out / "growth.csv", "w", newline="") as file:
+    with (options.out / "growth.csv").open("w", newline="") as file:
         out = csv.writer(file)
         out.writerow(("against", "what", "x", "seconds", "peak_mib", "planned_mib"))
         for line in lines:

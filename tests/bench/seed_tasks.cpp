@@ -73,9 +73,7 @@ struct SeedCost {
 Task seed_task(const std::string& name, std::function<SeedCost()> measure) {
   auto cost = std::make_shared<SeedCost>();
   return {name, [] { return 0.0; }, [cost, measure] { *cost = measure(); },
-          [cost] {
-            return Answers{{"~first", cost->first}, {"~further", cost->further}};
-          }};
+          [cost] { return Answers{{"~first", cost->first}, {"~further", cost->further}}; }};
 }
 
 SeedCost sweep_cost(const Dump& dump, const ComparisonStream& from) {

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from pathlib import Path
 
 VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -22,7 +23,7 @@ class Worker:
         environment.update({variable: str(threads) for variable in VARIABLES})
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         text=True, env=environment)
-        self.name = os.path.basename(command[0])
+        self.name = Path(command[0]).name
         self.about = pairs(self._line().split()[1:])
 
     def _line(self):

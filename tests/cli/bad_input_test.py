@@ -4,6 +4,7 @@ written. Rows without "exit" are refused with 2; "faults" is how many lines say 
 import json
 import subprocess
 import unittest
+from pathlib import Path
 
 from damaged_dump import damaged
 from program import BAD_INPUT, BUG, DONE, PROGRAM, SOURCE, Folder, kvbench
@@ -134,7 +135,7 @@ class BadInput(Folder):
 
     def test_dumps(self):
         try:
-            import h5py  # pylint: disable=unused-import
+            import h5py  # noqa: F401
         except ImportError:
             self.skipTest("no h5py")
         good = self.synth("good.h5", "--tokens", 96, "--d", 8)
@@ -197,7 +198,7 @@ class BadInput(Folder):
     def test_stdout_that_cannot_be_written(self):
         for arguments in (["list", "algorithms"], ["list", "metrics", "--json"],
                           ["plan", "--config", str(self.sweep()), "--json"]):
-            with open("/dev/full", "w", encoding="utf-8") as full:
+            with Path("/dev/full").open("w", encoding="utf-8") as full:
                 done = subprocess.run([PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE,
                                       text=True, check=False, timeout=300)
             self.assertEqual(done.returncode, BAD_INPUT, done.stderr)

@@ -112,7 +112,7 @@ class Commands(Folder):
     def test_list_metrics_names_what_results_hold(self):
         listed = {metric["path"] for metric in strict_json(self.data("list", "metrics", "--json"))}
         cell = self.run_sweep()["cells"][0]
-        for name, value in cell["errors"].items():
+        for name in cell["errors"]:
             path = f"errors.{name}"
             self.assertTrue(any(metric == path or metric.startswith(path + ".")
                                 for metric in listed), path)

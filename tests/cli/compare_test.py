@@ -3,7 +3,7 @@
 import json
 import unittest
 
-from program import BAD_INPUT, DONE, VIOLATION, Folder, kvbench, strict_json
+from program import DONE, VIOLATION, Folder, kvbench, strict_json
 
 
 class Compare(Folder):

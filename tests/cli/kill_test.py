@@ -72,7 +72,7 @@ class Kill(Folder):
 
     def test_random_kills(self):
         try:
-            import h5py  # pylint: disable=unused-import
+            import h5py  # noqa: F401
         except ImportError:
             self.skipTest("no h5py")
         start = time.monotonic()

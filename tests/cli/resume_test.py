@@ -150,7 +150,7 @@ class Resume(Folder):
     def test_a_full_disk_ends_with_a_clear_error_and_an_intact_journal(self):
         config = self.sweep()
         expected = deterministic(self.run_sweep())
-        limit = os.path.getsize(self.folder / "out/journal.jsonl") // 2
+        limit = (self.folder / "out/journal.jsonl").stat().st_size // 2
 
         def small_files():
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
@@ -285,7 +285,7 @@ class Resume(Folder):
         rows = self.folder / "torn/results.rows.h5"
         self.assertTrue((self.folder / "torn/results.rows.h5.journal").exists())
         # As if the kill had come in the middle of a write of the HDF5 library.
-        rows.write_bytes(rows.read_bytes()[:os.path.getsize(rows) // 2])
+        rows.write_bytes(rows.read_bytes()[:rows.stat().st_size // 2])
         lines = self.journal("torn")
         done = kvbench("run", "--config", self.folder / "long.json", "--out", self.folder / "torn")
         self.assertEqual(done.returncode, DONE, done.stderr)

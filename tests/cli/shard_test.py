@@ -147,7 +147,7 @@ class Shards(Folder):
     def test_foreign_plans_are_refused_with_the_place_where_they_differ(self):
         self.run_shard(self.many(), "1/2", "s1")
         self.run_shard(self.many(seeds=[0, 2]), "2/2", "s2")
-        relabelled = [dict(FOUR[0], label="truth")] + FOUR[1:]
+        relabelled = [dict(FOUR[0], label="truth"), *FOUR[1:]]
         self.run_shard(self.many(algorithms=relabelled), "2/2", "s3")
         before = sorted(self.folder.rglob("*"))
         for folder, words in (("s2", ["s2/journal.jsonl", "another plan", "/config/seeds/1"]),

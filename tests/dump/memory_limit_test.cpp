@@ -89,7 +89,7 @@ TEST_CASE("a dump larger than memory is read head by head" * doctest::skip(!kLim
   // The limit bites: half of one tensor of the layer, as stored, is too much.
   CHECK(with_little_memory([] {
           try {
-            ::operator delete(::operator new (std::size_t{128} << 20));
+            ::operator delete(::operator new(std::size_t{128} << 20));
             return false;
           } catch (const std::bad_alloc&) {
             return true;

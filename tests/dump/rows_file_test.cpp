@@ -98,7 +98,9 @@ TEST_CASE("a file that cannot be read is set aside, a place that cannot be writt
 TEST_CASE("a file cut at any byte before it had a journal is whole, or set aside") {
   const TemporaryFolder folder;
   const std::string path = folder.file("results.rows.h5");
-  { RowsFile file(path); }
+  {
+    RowsFile file(path);
+  }
   const auto whole = std::filesystem::file_size(path);
   for (std::uintmax_t size = 0; size <= whole; size += 8) {
     CAPTURE(size);

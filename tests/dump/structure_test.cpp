@@ -38,15 +38,11 @@ Fault shaped(const std::string& tensor, const std::vector<hsize_t>& dims,
 }
 
 Fault typed(const std::string& name, hid_t type, const std::vector<std::string>& words) {
-  return {"type " + name,
-          [=](hid_t f) {
-            replace_dataset(f, kLayer + "/v", {2, 12, 6}, type);
-          },
+  return {"type " + name, [=](hid_t f) { replace_dataset(f, kLayer + "/v", {2, 12, 6}, type); },
           words};
 }
 
 std::vector<Fault> all_faults() {
-  const std::string text(300, 'x');
   return {
       missing("/", "format"),
       missing("/", "format_version"),
@@ -273,7 +269,9 @@ TEST_CASE("files that are no dumps are refused") {
   CHECK(says(refused(folder.file("empty.h5")), {folder.file("empty.h5"), "not an HDF5 file"}));
   std::ofstream(folder.file("text.h5")) << std::string(4096, 'x');
   CHECK(says(refused(folder.file("text.h5")), {folder.file("text.h5"), "not an HDF5 file"}));
-  { const hdf5::Handle other = hdf5::create_file(folder.file("other.h5")); }
+  {
+    const hdf5::Handle other = hdf5::create_file(folder.file("other.h5"));
+  }
   const auto other = refused(folder.file("other.h5"));
   CHECK(other.size() == 1);
   CHECK(says(other, {folder.file("other.h5"), "attribute format is missing"}));

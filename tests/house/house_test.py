@@ -171,11 +171,11 @@ class Files(unittest.TestCase):
             Path(folder, "README.md").write_text("see lib/none.hpp and lib/<folder>/x.hpp\n")
             self.assertEqual(broken_paths(Path(folder)), ["README.md: lib/none.hpp"])
 
-    def test_every_label_has_minutes_and_ci_ends_within_an_hour(self):
+    def test_every_label_has_minutes_and_ci_ends_within_80(self):
         rows = re.findall(r"^\| `?([\w-]+|\(none\))`? \|[^|]*\| *(\d+) \|$",
                           text(ROOT / "tests/README.md"), re.MULTILINE)
         self.assertGreater(len(rows), 8)
-        self.assertLessEqual(sum(int(minutes) for _, minutes in rows), 60)
+        self.assertLessEqual(sum(int(minutes) for _, minutes in rows), 80)
         labels = set()
         for path in files(ROOT):
             if path.name == "CMakeLists.txt" and path.parts[0] in ("tests", "cuda"):
@@ -183,6 +183,22 @@ class Files(unittest.TestCase):
                     labels |= set(re.split(r"[; ]+", listed.strip()))
         self.assertIn("unit", labels)
         self.assertEqual(labels - {name for name, _ in rows} - {"concurrency", "cuda-device"}, set())
+
+    def test_the_version_stands_in_one_file_and_is_the_same_wherever_it_is_said(self):
+        version = (ROOT / "version.txt").read_text().strip()
+        self.assertRegex(version, r"^\d+\.\d+\.\d+$")
+        minor = version.rpartition(".")[0]
+        for name, pattern, expected in (
+                ("plots/pyproject.toml", r'(?m)^version = "(.*)"$', version),
+                ("CITATION.cff", r"(?m)^version: (.*)$", version),
+                ("README.md", r"kvbench_([\d.]+)_amd64\.deb", version),
+                ("README.md", r"version = \{(.*?)\}", version),
+                ("lib/README.md", r"find_package\(kvbench ([\d.]+) ", minor),
+                ("tests/install/consumer/CMakeLists.txt", r"find_package\(kvbench ([\d.]+) ",
+                 minor)):
+            with self.subTest(name):
+                self.assertEqual(re.findall(pattern, (ROOT / name).read_text()), [expected])
+        self.assertNotRegex((ROOT / "CMakeLists.txt").read_text(), r"project\(kvbench VERSION \d")
 
     def test_bootstrap_verbs_of_readmes_exist(self):
         verbs = set(re.findall(r"^  (\w+)\) ", (ROOT / "bootstrap.sh").read_text(), re.MULTILINE))

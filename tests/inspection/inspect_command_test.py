@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from itertools import pairwise
 
 program, dump = sys.argv[1:3]
 
@@ -50,7 +51,7 @@ def check_document():
         for head in layer["heads"]:
             for name in ("keys", "values"):
                 radii = head[name]["covering_radius"]
-                assert all(a[0] < b[0] and a[1] >= b[1] for a, b in zip(radii, radii[1:]))
+                assert all(a[0] < b[0] and a[1] >= b[1] for a, b in pairwise(radii))
                 assert len(set(head[name]["centers"])) == 64 and head[name]["centers"][0] == 0
             heads = head["attention"]["per_query_head"]
             first = 3 * head["kv_head"]

@@ -11,7 +11,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-import sandbox  # noqa: F401: skips where Python lacks a package
+import sandbox  # noqa: F401  skips where Python lacks a package
 import yaml
 
 SOURCE = Path(os.environ["KVBENCH_SOURCE"])

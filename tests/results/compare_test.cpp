@@ -155,9 +155,8 @@ TEST_CASE("nothing in common is a fault that names what keeps them apart") {
   };
   CHECK(message({.seed = 1, .dump = "f2"}, {}).find("no value of dump, seed is in both") !=
         std::string::npos);
-  const auto crossed = messages_of([] {
-    compared({{}, {.layer = 1, .seed = 1}}, {{.layer = 1}, {.seed = 1}});
-  });
+  const auto crossed =
+      messages_of([] { compared({{}, {.layer = 1, .seed = 1}}, {{.layer = 1}, {.seed = 1}}); });
   CHECK(crossed.at(0).find("no combination of their keys' values") != std::string::npos);
 }
 

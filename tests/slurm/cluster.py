@@ -98,7 +98,7 @@ class Cluster:
         self._until("the node is idle", lambda: "idle" in self.run("sinfo", "-h", "-o", "%t").stdout)
 
     def _spawn(self, *command):
-        with open(self.folder / f"{command[0]}.out", "wb") as log:
+        with (self.folder / f"{command[0]}.out").open("wb") as log:
             self.processes.append(subprocess.Popen(
                 command, env=self.environment, stdout=log, stderr=log, start_new_session=True))
 

@@ -1,5 +1,5 @@
-// Which files a program flushes to the disk and renames, in order. A test program that lists
-// support/watched_calls.cpp among its sources has its calls of fsync and rename written down.
+// Which files a program flushes to the disk and renames, in order: a test program that links
+// kvbench_watched_calls has its calls of fsync and rename written down.
 #pragma once
 
 #include <string>

@@ -78,9 +78,8 @@ TEST_CASE("every fault of a plan names file, place and remedy") {
 TEST_CASE("faults of the file and faults that only the dumps can tell are reported together") {
   const SweepFolder folder;
   const auto faults = [&](const std::string& text) {
-    return folder.messages([&] {
-      make_plan(folder.parse_for_plan(text), {planned_dump("a", 100, {0, 1, 4}, 3)});
-    });
+    return folder.messages(
+        [&] { make_plan(folder.parse_for_plan(text), {planned_dump("a", 100, {0, 1, 4}, 3)}); });
   };
   CHECK(faults(sweep(R"({"algorithm": "window", "params": {"budgt": 4}, "where": {"layers": [9]}})",
                      R"("select": {"layers": [7], "tokens": 200}, "seed": 1)")) ==

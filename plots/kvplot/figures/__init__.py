@@ -1,19 +1,41 @@
-"""One module per figure: NEEDS (its inputs), draw(inputs) -> Figure, and where it has options of its
-own add_options(parser); fits(results) -> bool where a report may show it; WHOLE where it shows all
+"""One module per figure: NEEDS (its inputs), draw(inputs) -> Figure, and if it has options of its
+own add_options(parser); fits(results) -> bool if a report may show it; WHOLE if it shows all
 layers together."""
 
 import importlib
+from types import ModuleType
 
 # In the order of the papers; the numbers are those of plots/README.md.
 NAMES = (
-    "tsne", "clusterability", "norms",
-    "subgen_memory", "subgen_heat_map", "subgen_attribution", "subgen_sampling", "failure_rate",
-    "balancekv_layers", "walk", "merge_reduce",
-    "sparsity", "top_mass", "score_bars", "damping", "budget", "noise", "recent_ratio", "tau",
+    "tsne",
+    "clusterability",
+    "norms",
+    "subgen_memory",
+    "subgen_heat_map",
+    "subgen_attribution",
+    "subgen_sampling",
+    "failure_rate",
+    "balancekv_layers",
+    "walk",
+    "merge_reduce",
+    "sparsity",
+    "top_mass",
+    "score_bars",
+    "damping",
+    "budget",
+    "noise",
+    "recent_ratio",
+    "tau",
     "cache_size",
-    "error_vs_memory", "pareto", "settings", "ecdf", "layer_head", "position", "forest",
+    "error_vs_memory",
+    "pareto",
+    "settings",
+    "ecdf",
+    "layer_head",
+    "position",
+    "forest",
 )
 
 
-def module(name):
+def module(name: str) -> ModuleType:
     return importlib.import_module(f"kvplot.figures.{name}")

@@ -1,5 +1,8 @@
 """Keyformer Fig. 7 as attention error and kept mass, over the size of the cache."""
 
+from argparse import Namespace
+from typing import Any
+
 from kvplot import style
 from kvplot.curves import NAMES, by_layer, labelled_lines
 from kvplot.figure import Figure, facts
@@ -8,7 +11,7 @@ NEEDS = ("results",)
 METRICS = ("errors.relative_l2.mean", "mass.kept.mean")
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need("params.budget", *METRICS)
     cells = results.ok.copy()
@@ -19,7 +22,7 @@ def draw(inputs):
     table = table[table["params.budget"].notna()]
     layers = sorted(table["layer"].unique())
     figure, axes = style.panels(len(METRICS), len(layers), 4.2, sharex=True, sharey="row")
-    handles = {}
+    handles: dict[str, Any] = {}
     for row, metric in zip(axes, METRICS):
         for axis, layer in zip(row, layers):
             axis.set_yscale("log" if metric == METRICS[0] else "linear")
@@ -29,7 +32,11 @@ def draw(inputs):
                 axis.set_title(f"layer {layer}")
         row[0].set_ylabel(NAMES[metric])
     axes[-1][len(layers) // 2].set_xlabel("cache, as a part of the prompt")
-    style.legend_right(axes[0][-1], list(handles.values()), list(handles))
-    return Figure("budget", figure, table,
-                  f"{' and '.join(METRICS)} over the budget; bars: standard deviation over seeds. "
-                  f"Full attention has error 0 and kept mass 1. {facts(results, by=['layer'])}")
+    style.legend_right(axes[0][-1], handles)
+    return Figure(
+        "budget",
+        figure,
+        table,
+        f"{' and '.join(METRICS)} over the budget; bars: standard deviation over seeds. "
+        f"Full attention has error 0 and kept mass 1. {facts(results, by=['layer'])}",
+    )

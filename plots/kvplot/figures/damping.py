@@ -1,5 +1,7 @@
 """Keyformer Fig. 5 as attention error: damped accumulated scores, over the factor alpha."""
 
+from argparse import Namespace
+
 import numpy
 
 from kvplot import style
@@ -10,7 +12,7 @@ NEEDS = ("results",)
 METRIC = "errors.relative_l2.mean"
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need("params.damping", METRIC)
     table = by_layer(results.ok, [METRIC, "memory.fraction"])
@@ -25,26 +27,40 @@ def draw(inputs):
         handles = {}
         axis.set_yscale("log")
         for form, words, dashes, face in (
-                ("old", r"$f \leftarrow \alpha f + s$", "-", colour),
-                ("new", r"$f \leftarrow f + \alpha s$", "--", "white")):
-            handles[words] = line(axis, here[here["params.damping_form"] == form], "place", METRIC,
-                                  colour, marker, linestyle=dashes, markerfacecolor=face,
-                                  edge=colour)
+            ("old", r"$f \leftarrow \alpha f + s$", "-", colour),
+            ("new", r"$f \leftarrow f + \alpha s$", "--", "white"),
+        ):
+            handles[words] = line(
+                axis,
+                here[here["params.damping_form"] == form],
+                "place",
+                METRIC,
+                colour,
+                marker,
+                linestyle=dashes,
+                markerfacecolor=face,
+                edge=colour,
+            )
         rest = table[(table["layer"] == layer) & (table["algorithm"] == "key_attention")]
         for value in rest[METRIC]:
             handles["no recent tokens, undamped"] = axis.axhline(
-                value, color=style.look("key_attention")[0], linestyle=":")
+                value, color=style.look("key_attention")[0], linestyle=":"
+            )
         style.plain_log(axis.yaxis)
         axis.set_xticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas], rotation=60)
         axis.set_title(f"layer {layer}")
     axes[0][0].set_ylabel(NAMES[METRIC])
     axes[0][len(layers) // 2].set_xlabel(r"damping factor $\alpha$")
-    style.legend_right(axes[0][-1], list(handles.values()), list(handles))
+    style.legend_right(axes[0][-1], handles)
     flat = damped[damped["params.damping_form"] == "new"].groupby("layer")[METRIC]
     spread = numpy.nanmax(flat.max() - flat.min())
     budgets = ", ".join(f"{value:g}" for value in sorted(damped["params.budget"].unique()))
-    return Figure("damping", figure, damped,
-                  f"{METRIC} over the damping factor, Keyformer's rule without noise at tau 1, "
-                  f"budget {budgets} of the prompt; full attention has error 0. Largest "
-                  f"difference within the second form: {spread:.1g}. "
-                  f"{facts(results, by=['layer'])}")
+    return Figure(
+        "damping",
+        figure,
+        damped,
+        f"{METRIC} over the damping factor, Keyformer's rule without noise at tau 1, "
+        f"budget {budgets} of the prompt; full attention has error 0. Largest "
+        f"difference within the second form: {spread:.1g}. "
+        f"{facts(results, by=['layer'])}",
+    )

@@ -5,31 +5,39 @@ setting is a faint point and the line is the frontier: the least error for at mo
 Bars are the standard deviation over seeds of the mean over units.
 """
 
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+import pandas
+from matplotlib.axes import Axes
+
 from kvplot import style
 from kvplot.curves import NAMES
 from kvplot.figure import Figure, capped, facts
-from kvplot.results import ResultsError, mean_over_units, with_params
+from kvplot.results import Results, ResultsError, mean_over_units, with_params
 
 NEEDS = ("results",)
 # An error below this is exact to rounding and has no place on a logarithmic axis.
 ROUNDING = 1e-9
 
 
-def add_options(parser):
+def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--metric", default="errors.relative_l2.mean", help="path of the error")
     parser.add_argument(
-        "--panels", choices=["layer"],
-        help="one panel per layer instead of the mean over all units; files error_vs_memory_by_layer",
+        "--panels",
+        choices=["layer"],
+        help="one panel per layer instead of the mean over all units; "
+        "files error_vs_memory_by_layer",
     )
 
 
-def fits(results):
+def fits(results: Results) -> bool:
     points = mean_over_units(results.ok, ["memory.fraction", "errors.relative_l2.mean"])
     drawn = points[points["errors.relative_l2.mean"] >= ROUNDING]
     return drawn["memory.fraction"].nunique() > 1
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     frame = results.frame
     metric, memory = inputs.metric, "memory.fraction"
@@ -43,7 +51,8 @@ def draw(inputs):
 
     panels = sorted(drawn[by[0]].unique()) if by else [None]
     figure, axes = style.panels(1, len(panels), 3.5, sharey=True)
-    handles, looks = {}, style.variants(points)
+    handles: dict[str, Any] = {}
+    looks = style.variants(points)
     for axis, panel in zip(axes[0], panels):
         shown = drawn if panel is None else drawn[drawn[by[0]] == panel]
         _draw_panel(axis, shown, metric, memory, looks, handles)
@@ -51,56 +60,92 @@ def draw(inputs):
             axis.set_title(f"layer {panel}")
     axes[0][len(panels) // 2].set_xlabel(NAMES[memory])
     axes[0][0].set_ylabel(NAMES.get(metric, metric))
-    names = sorted(handles)
-    style.legend_right(axes[0][-1], [handles[name] for name in names], names)
+    style.legend_right(axes[0][-1], dict(sorted(handles.items())))
     return Figure(
-        "error_vs_memory" + "".join(f"_by_{column}" for column in by), figure,
+        "error_vs_memory" + "".join(f"_by_{column}" for column in by),
+        figure,
         points.sort_values([*by, "label", memory]),
-        _caption(results, frame, points, metric, memory, by))
+        _caption(results, frame, points, metric, memory, by),
+    )
 
 
-def _draw_panel(axis, points, metric, memory, looks, handles):
+def _draw_panel(
+    axis: Axes,
+    points: pandas.DataFrame,
+    metric: str,
+    memory: str,
+    looks: dict[str, tuple[style.Dashes, bool]],
+    handles: dict[str, Any],
+) -> None:
     axis.set_xscale("log")
     axis.set_yscale("log")
     shown = points["algorithm"].unique()
-    for (label, algorithm), series in points.groupby(["label", "algorithm"]):
+    for key, series in points.groupby(["label", "algorithm"]):
+        label, algorithm = map(str, key)
         colour, marker = style.look(algorithm, shown)
         dashes, filled = looks[label]
         series = series.sort_values([memory, metric])
         several = _swept(series) > 1
         line = _frontier(series, metric, memory) if several else series
         if several:
-            axis.plot(series[memory], series[metric], linestyle="none", marker=marker,
-                      color=colour, alpha=0.25, markeredgewidth=0)
+            axis.plot(
+                series[memory],
+                series[metric],
+                linestyle="none",
+                marker=marker,
+                color=colour,
+                alpha=0.25,
+                markeredgewidth=0,
+            )
         deviation = line[f"{metric}.std_over_seeds"].fillna(0.0)
         bars = capped(deviation, line[metric]) if deviation.any() else None
         # At fraction 1 every token is kept: a line there would suggest a choice of memory.
         joined = "none" if (line[memory] >= 1.0).all() else dashes
         handles[label] = axis.errorbar(
-            line[memory], line[metric], yerr=bars, linestyle=joined, marker=marker, color=colour,
-            elinewidth=0.7, capsize=1.5, markerfacecolor=colour if filled else "white",
-            markeredgecolor="white" if filled else colour, markeredgewidth=0.4)
+            line[memory],
+            line[metric],
+            yerr=bars,
+            linestyle=joined,
+            marker=marker,
+            color=colour,
+            elinewidth=0.7,
+            capsize=1.5,
+            markerfacecolor=colour if filled else "white",
+            markeredgecolor="white" if filled else colour,
+            markeredgewidth=0.4,
+        )
     axis.axvline(1.0, color="black", linewidth=0.7, linestyle=":", zorder=0)
     style.plain_log(axis.xaxis)
     style.plain_log(axis.yaxis)
 
 
-def _swept(series):
+def _swept(series: pandas.DataFrame) -> int:
     """How many parameters differ between the points of a series."""
     settings = with_params(series).filter(like="params.").astype(str)
     return int((settings.nunique() > 1).sum())
 
 
-def _frontier(series, metric, memory):
+def _frontier(series: pandas.DataFrame, metric: str, memory: str) -> pandas.DataFrame:
     """The points with a smaller error than every point of less or equal memory."""
     return series[series[metric] < series[metric].cummin().shift(fill_value=float("inf"))]
 
 
-def _caption(results, frame, points, metric, memory, by):
-    text = [f"{metric} against {memory}; bars: standard deviation over seeds.",
-            facts(results, frame[frame["status"] == "ok"], by)]
+def _caption(
+    results: Results,
+    frame: pandas.DataFrame,
+    points: pandas.DataFrame,
+    metric: str,
+    memory: str,
+    by: list[str],
+) -> str:
+    text = [
+        f"{metric} against {memory}; bars: standard deviation over seeds.",
+        facts(results, frame[frame["status"] == "ok"], by),
+    ]
     frontiers = [
-        label for label, series in points[points["on_axis"]].groupby("label") if _swept(series) > 1
+        str(label)
+        for label, series in points[points["on_axis"]].groupby("label")
+        if _swept(series) > 1
     ]
     if frontiers:
         text.append(f"{', '.join(frontiers)}: all settings faint, the line is the frontier.")
@@ -108,8 +153,8 @@ def _caption(results, frame, points, metric, memory, by):
     if len(exact):
         held = ", ".join(f"{label} ({error:.0e})" for label, error in exact.items())
         text.append(f"Exact to rounding and so below the axis: {held}.")
-    whole = points[points["on_axis"]].groupby("label")[memory].min()
-    whole = [label for label, least in whole.items() if least == 1.0]
+    least = points[points["on_axis"]].groupby("label")[memory].min()
+    whole = [str(label) for label in least[least == 1.0].index]
     if whole:
         text.append(f"At memory 1, no token is ever dropped: {', '.join(whole)}.")
     return " ".join(text)

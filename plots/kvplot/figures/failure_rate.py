@@ -1,6 +1,9 @@
 """SubGen Theorem 1: how often the error at the last row exceeds epsilon, with exact intervals."""
 
 import textwrap
+from argparse import Namespace
+from collections.abc import Iterable
+from typing import Any
 
 import numpy
 import pandas
@@ -14,7 +17,7 @@ METRIC = "errors.epsilon_spectral.last"
 PROMISED = 0.01
 
 
-def clopper_pearson(failures, trials, level=0.95):
+def clopper_pearson(failures: int, trials: int, level: float = 0.95) -> tuple[float, float]:
     """Lower and upper limit of a binomial probability."""
     tail = (1 - level) / 2
     low = beta.ppf(tail, failures, trials - failures + 1) if failures > 0 else 0.0
@@ -22,30 +25,46 @@ def clopper_pearson(failures, trials, level=0.95):
     return float(low), float(high)
 
 
-def rates(cells, epsilons):
+def rates(cells: pandas.DataFrame, epsilons: Iterable[float]) -> pandas.DataFrame:
     """Failures over epsilon, one trial per seed of one stream: a row per setting and epsilon."""
     rows = []
     for (dump, layer, head, label, point), seeds in cells.groupby(
-            ["dump", "layer", "kv_head", "label", "point"]):
+        ["dump", "layer", "kv_head", "label", "point"]
+    ):
         errors = seeds[METRIC].dropna().to_numpy(dtype=float)
         for epsilon in epsilons:
             failures = int((errors > epsilon).sum())
             low, high = clopper_pearson(failures, len(errors))
-            rows.append({"dump": dump, "layer": layer, "kv_head": head, "label": label,
-                         "point": point, "epsilon": epsilon, "failures": failures,
-                         "seeds": len(errors), "rate": failures / len(errors), "low": low,
-                         "high": high, "vacuous": bool(seeds["derived.vacuous"].any())})
+            rows.append(
+                {
+                    "dump": dump,
+                    "layer": layer,
+                    "kv_head": head,
+                    "label": label,
+                    "point": point,
+                    "epsilon": epsilon,
+                    "failures": failures,
+                    "seeds": len(errors),
+                    "rate": failures / len(errors),
+                    "low": low,
+                    "high": high,
+                    "vacuous": bool(seeds["derived.vacuous"].any()),
+                }
+            )
     return pandas.DataFrame(rows)
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need(METRIC, "derived.vacuous")
     cells = results.ok[results.ok["algorithm"] == "subgen"]
     given = cells[cells["params.s"].notna()]
     proved = cells[cells["params.s"].isna()]
-    streams = given[["dump", "layer", "kv_head"]].drop_duplicates().sort_values(
-        ["dump", "layer", "kv_head"])
+    streams = (
+        given[["dump", "layer", "kv_head"]]
+        .drop_duplicates()
+        .sort_values(["dump", "layer", "kv_head"])
+    )
     largest = given[METRIC].astype(float)
     grid = numpy.geomspace(max(largest[largest > 0].min() / 2, 1e-5), largest.max() * 1.5, 60)
     table = rates(given, grid)
@@ -54,51 +73,77 @@ def draw(inputs):
         # Each setting is judged at the epsilon that it was made for.
         asked = kept["point"].str.extract(r'"epsilon": ([0-9.eE+-]+)')[0].astype(float)
         kept = kept[asked == kept["epsilon"]]
-    points = sorted(given["point"].unique(), key=lambda p: given[given["point"] == p][
-        "params.s"].iloc[0])
+    points = sorted(
+        given["point"].unique(), key=lambda p: given[given["point"] == p]["params.s"].iloc[0]
+    )
     models = results.models()
     several = streams["dump"].nunique() > 1
-    names = {dump: textwrap.fill(models.get(dump, dump), 20) + "\n" if several else ""
-             for dump in streams["dump"]}
+    names = {
+        dump: textwrap.fill(models.get(dump, dump), 20) + "\n" if several else ""
+        for dump in streams["dump"]
+    }
     figure, axes = style.panels(1, len(streams), 2.9, sharey=True)
     for axis, (dump, layer, head) in zip(axes[0], streams.to_numpy()):
         axis.set_xscale("log")
-        stream = table[(table["dump"] == dump) & (table["layer"] == layer)
-                       & (table["kv_head"] == head)]
+        stream = table[
+            (table["dump"] == dump) & (table["layer"] == layer) & (table["kv_head"] == head)
+        ]
         for point, colour in zip(points, style.ordered(len(points))):
             here = stream[stream["point"] == point]
             slots = given[given["point"] == point]["params.s"].iloc[0]
             axis.plot(here["epsilon"], here["rate"], color=colour, label=f"s {slots:g}")
             bars = here.iloc[4::10]
-            axis.errorbar(bars["epsilon"], bars["rate"], color=colour, linestyle="none",
-                          yerr=[bars["rate"] - bars["low"], bars["high"] - bars["rate"]],
-                          elinewidth=0.7, capsize=1.5)
+            axis.errorbar(
+                bars["epsilon"],
+                bars["rate"],
+                color=colour,
+                linestyle="none",
+                yerr=[bars["rate"] - bars["low"], bars["high"] - bars["rate"]],
+                elinewidth=0.7,
+                capsize=1.5,
+            )
         if kept is not None:
-            here = kept[(kept["dump"] == dump) & (kept["layer"] == layer)
-                        & (kept["kv_head"] == head)]
-            for vacuous, face, size, words in ((True, "white", 6, "as proved: vacuous"),
-                                               (False, "black", 3, "as proved")):
+            here = kept[
+                (kept["dump"] == dump) & (kept["layer"] == layer) & (kept["kv_head"] == head)
+            ]
+            for vacuous, face, size, words in (
+                (True, "white", 6, "as proved: vacuous"),
+                (False, "black", 3, "as proved"),
+            ):
                 part = here[here["vacuous"] == vacuous]
                 if len(part):
-                    axis.errorbar(part["epsilon"], part["rate"],
-                                  yerr=[part["rate"] - part["low"], part["high"] - part["rate"]],
-                                  linestyle="none", marker="o", color="black", markersize=size,
-                                  markerfacecolor=face, capsize=1.5, elinewidth=0.7, label=words)
+                    axis.errorbar(
+                        part["epsilon"],
+                        part["rate"],
+                        yerr=[part["rate"] - part["low"], part["high"] - part["rate"]],
+                        linestyle="none",
+                        marker="o",
+                        color="black",
+                        markersize=size,
+                        markerfacecolor=face,
+                        capsize=1.5,
+                        elinewidth=0.7,
+                        label=words,
+                    )
         axis.axhline(PROMISED, color="black", linewidth=0.7, linestyle=":")
         axis.set_title(f"{names[dump]}layer {layer}, head {head}", fontsize=7)
     axes[0][0].set_ylabel(r"seeds with $\hat\varepsilon > \varepsilon$")
     axes[0][len(streams) // 2].set_xlabel(r"$\varepsilon$")
-    handles = {}
+    handles: dict[str, Any] = {}
     for axis in axes[0]:
         handles.update(zip(*reversed(axis.get_legend_handles_labels())))
-    style.legend_right(axes[0][-1], list(handles.values()), list(handles))
+    style.legend_right(axes[0][-1], handles)
     shown = pandas.concat([table, kept]) if kept is not None else table
     shown.insert(0, "model", shown["dump"].map(models))
     count = int(kept["vacuous"].sum()) if kept is not None else 0
-    vacuous = f"{count} of {len(kept)} settings as proved are vacuous. " if kept is not None else ""
+    judged = f"{count} of {len(kept)} settings as proved are vacuous. " if kept is not None else ""
     t = ", ".join(f"{value:g}" for value in sorted(given["params.t"].unique()))
-    return Figure("failure_rate", figure, shown,
-                  f"Share of seeds with {METRIC} above epsilon, one row per stream (t {t}, s "
-                  "slots); bars: 95 % Clopper-Pearson intervals; dotted: the promised 0.01. "
-                  "vacuous: sample sizes were capped, nothing is promised. "
-                  f"{vacuous}{facts(results)}")
+    return Figure(
+        "failure_rate",
+        figure,
+        shown,
+        f"Share of seeds with {METRIC} above epsilon, one row per stream (t {t}, s "
+        "slots); bars: 95 % Clopper-Pearson intervals; dotted: the promised 0.01. "
+        "vacuous: sample sizes were capped, nothing is promised. "
+        f"{judged}{facts(results)}",
+    )

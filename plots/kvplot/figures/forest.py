@@ -1,8 +1,10 @@
 """Every setting against uniform sampling at equal memory: ratio of errors, paired by unit.
 
-Uniform's error at a setting's memory is interpolated between its own settings, log against log, unit
-by unit; outside of their range there is no comparison.
+Uniform's error at a setting's memory is interpolated between its own settings, log against log,
+unit by unit; outside of their range there is no comparison.
 """
+
+from argparse import Namespace
 
 import numpy
 import pandas
@@ -10,7 +12,7 @@ import pandas
 from kvplot import style
 from kvplot.figure import Figure, facts
 from kvplot.figures.settings import names
-from kvplot.results import POINT, UNIT, ResultsError
+from kvplot.results import POINT, UNIT, Results, ResultsError
 
 NEEDS = ("results",)
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
@@ -18,20 +20,22 @@ RESAMPLES = 10000
 MOST = 60
 
 
-def fits(results):
+def fits(results: Results) -> bool:
     table = ratios(results)
     return len(table) > 0 and table.groupby(POINT).ngroups <= MOST
 
 
-def ratios(results):
+def ratios(results: Results) -> pandas.DataFrame:
     """log2 of error / uniform's error at the same memory, per unit and setting."""
     cells = results.ok.copy()
     cells[METRIC] = pandas.to_numeric(cells[METRIC])
     if "uniform" not in set(cells["label"]):
         return pandas.DataFrame()
     units = cells.groupby([*POINT, *UNIT])[[METRIC, MEMORY]].mean().reset_index()
-    base = {unit: group.sort_values(MEMORY) for unit, group in
-            units[units["label"] == "uniform"].groupby(UNIT)}
+    base = {
+        unit: group.sort_values(MEMORY)
+        for unit, group in units[units["label"] == "uniform"].groupby(UNIT)
+    }
     rows = []
     for _, row in units[(units["label"] != "uniform") & (units[METRIC] > 1e-9)].iterrows():
         reference = base.get(tuple(row[UNIT]))
@@ -40,30 +44,41 @@ def ratios(results):
         least, most = reference[MEMORY].min(), reference[MEMORY].max()
         if not least * (1 - 1e-9) <= row[MEMORY] <= most * (1 + 1e-9):
             continue
-        expected = numpy.interp(numpy.log(row[MEMORY]), numpy.log(reference[MEMORY]),
-                                numpy.log(reference[METRIC]))
+        expected = numpy.interp(
+            numpy.log(row[MEMORY]), numpy.log(reference[MEMORY]), numpy.log(reference[METRIC])
+        )
         rows.append({**row, "log2_ratio": (numpy.log(row[METRIC]) - expected) / numpy.log(2)})
     return pandas.DataFrame(rows)
 
 
-def intervals(table, seed=0):
+def intervals(table: pandas.DataFrame, seed: int = 0) -> pandas.DataFrame:
     """Mean of log2_ratio per setting with a 95 % bootstrap interval over units."""
     rows = []
     for point, group in table.groupby(POINT, sort=False):
         values = group["log2_ratio"].to_numpy()
         draws = numpy.random.default_rng(seed).integers(0, len(values), (RESAMPLES, len(values)))
         low, high = numpy.quantile(values[draws].mean(axis=1), (0.025, 0.975))
-        rows.append({**dict(zip(POINT, point)), "mean": values.mean(), "low": low, "high": high,
-                     "units": len(values), MEMORY: group[MEMORY].mean()})
+        rows.append(
+            {
+                **dict(zip(POINT, point)),
+                "mean": values.mean(),
+                "low": low,
+                "high": high,
+                "units": len(values),
+                MEMORY: group[MEMORY].mean(),
+            }
+        )
     return pandas.DataFrame(rows)
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     table = ratios(results)
     if table.empty:
-        raise ResultsError(f"{results.path}: nothing to pair with: it takes cells labelled uniform "
-                           "and others with a memory in their range")
+        raise ResultsError(
+            f"{results.path}: nothing to pair with: it takes cells labelled uniform "
+            "and others with a memory in their range"
+        )
     means = intervals(table)
     means = means[means["units"] == means["units"].max()].reset_index(drop=True)
     means["setting"] = names(means)
@@ -77,20 +92,38 @@ def draw(inputs):
     for place, row in means.iterrows():
         colour, marker = style.look(row["algorithm"], means["algorithm"].unique())
         units = table[(table["label"] == row["label"]) & (table["point"] == row["point"])]
-        axis.plot(2.0 ** units["log2_ratio"], [place] * len(units), "|", color=colour, alpha=0.6,
-                  markersize=4)
+        axis.plot(
+            2.0 ** units["log2_ratio"],
+            [place] * len(units),
+            "|",
+            color=colour,
+            alpha=0.6,
+            markersize=4,
+        )
         axis.plot(2.0 ** numpy.array([row["low"], row["high"]]), [place, place], color=colour)
-        axis.plot(2.0 ** row["mean"], place, marker=marker, color=colour, markeredgecolor="white",
-                  markeredgewidth=0.4)
+        axis.plot(
+            2.0 ** row["mean"],
+            place,
+            marker=marker,
+            color=colour,
+            markeredgecolor="white",
+            markeredgewidth=0.4,
+        )
     axis.axvline(1.0, color=style.look("uniform")[0], linewidth=0.9)
     axis.set_xscale("log")
     style.plain_log(axis.xaxis)
-    axis.set_yticks(range(len(means)), [f"{name} ({memory:.2f})" for name, memory in zip(
-        means["setting"], means[MEMORY])], fontsize=7)
+    axis.set_yticks(
+        range(len(means)),
+        [f"{name} ({memory:.2f})" for name, memory in zip(means["setting"], means[MEMORY])],
+        fontsize=7,
+    )
     axis.set_ylim(len(means) - 0.5, -0.5)
     axis.set_xlabel("error / error of uniform at the same memory")
-    return Figure("forest", figure, means.merge(
-        table[[*POINT, *UNIT, "log2_ratio"]], on=POINT),
-        f"Ratio of {METRIC} to that of uniform sampling at the same memory (in brackets), paired by "
-        "unit; ticks: units; line: 95 % bootstrap interval of the geometric mean over units. Left "
-        f"of 1 is better. Settings outside uniform's memory are left out. {facts(results)}")
+    return Figure(
+        "forest",
+        figure,
+        means.merge(table[[*POINT, *UNIT, "log2_ratio"]], on=POINT),
+        f"Ratio of {METRIC} to that of uniform sampling at the same memory (in brackets), paired "
+        "by unit; ticks: units; line: 95 % bootstrap interval of the geometric mean over units. "
+        f"Left of 1 is better. Settings outside uniform's memory are left out. {facts(results)}",
+    )

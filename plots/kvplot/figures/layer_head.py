@@ -1,31 +1,28 @@
 """Where in the model a method errs: a field per layer and KV head, at about equal memory."""
 
+from argparse import Namespace
+
 from kvplot import style
 from kvplot.figure import Figure, facts
-from kvplot.figures.ecdf import at_memory
+from kvplot.figures import ecdf
 from kvplot.heat import heat
-from kvplot.results import mean_over_units
+from kvplot.results import Results, mean_over_units
 
 NEEDS = ("results",)
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
 MOST = 36
+add_options = ecdf.add_options
 
 
-def add_options(parser):
-    parser.add_argument("--memory", type=float, default=0.35,
-                        help="of every method the setting with the memory nearest to this; "
-                        "default 0.35")
-
-
-def fits(results):
+def fits(results: Results) -> bool:
     units = results.ok[["layer", "kv_head"]].drop_duplicates()
-    return 1 < len(units) <= MOST and len(at_memory(results, 0.35)) > 1
+    return 1 < len(units) <= MOST and len(ecdf.at_memory(results, 0.35)) > 1
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need(METRIC, MEMORY)
-    points = at_memory(results, inputs.memory)
+    points = ecdf.at_memory(results, inputs.memory)
     table = mean_over_units(results.ok, [METRIC, MEMORY], ["layer", "kv_head"])
     table = table.merge(points[["label", "point"]], on=["label", "point"])
     table["unit"] = [f"{layer}.{head}" for layer, head in zip(table["layer"], table["kv_head"])]
@@ -38,7 +35,11 @@ def draw(inputs):
     image = heat(axes[0][0], fields)
     axes[0][0].set_xlabel("layer . KV head")
     figure.colorbar(image, ax=axes[0][0], pad=0.01).set_label("relative error, mean")
-    return Figure("layer_head", figure, table.sort_values(["label", "layer", "kv_head"]),
-                  f"{METRIC} per layer and KV head, mean over seeds; of every method the setting "
-                  f"nearest to memory {inputs.memory:g} (own memory in brackets), ordered by the "
-                  f"mean over units. {facts(results)}")
+    return Figure(
+        "layer_head",
+        figure,
+        table.sort_values(["label", "layer", "kv_head"]),
+        f"{METRIC} per layer and KV head, mean over seeds; of every method the setting "
+        f"nearest to memory {inputs.memory:g} (own memory in brackets), ordered by the "
+        f"mean over units. {facts(results)}",
+    )

@@ -1,5 +1,8 @@
 """BalanceKV's Algorithm 1 as proved: error and mass against memory over batch t and levels T."""
 
+from argparse import Namespace
+from typing import Any
+
 from kvplot import style
 from kvplot.curves import NAMES, labelled_lines
 from kvplot.figure import Figure, facts
@@ -10,7 +13,7 @@ METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
 COLUMNS = [METRIC, "mass.denominator.mean", MEMORY, "memory.tokens_peak"]
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need("params.t", "params.T", *COLUMNS)
     table = with_params(mean_over_units(results.ok, COLUMNS))
@@ -18,15 +21,16 @@ def draw(inputs):
     tree = table[table["algorithm"] == "balancekv"]
     rest = table[table["algorithm"] != "balancekv"]
     figure, axes = style.panels(2, len(levels), 4.2, sharex=True, sharey="row")
-    handles = {}
+    handles: dict[str, Any] = {}
     for row, metric in zip(axes, (METRIC, "mass.denominator.mean")):
         for axis, level in zip(row, levels):
             axis.set_xscale("log")
             if metric == METRIC:
                 axis.set_yscale("log")
                 axis.set_title(f"T {level}")
-            labelled_lines(axis, tree[tree["params.T"].astype(str) == level], MEMORY, metric,
-                           handles)
+            labelled_lines(
+                axis, tree[tree["params.T"].astype(str) == level], MEMORY, metric, handles
+            )
             labelled_lines(axis, rest, MEMORY, metric, handles)
             axis.axvline(1.0, color="black", linewidth=0.7, linestyle=":")
             if metric == METRIC:
@@ -37,11 +41,15 @@ def draw(inputs):
     axes[0][0].set_ylabel(NAMES[METRIC])
     axes[1][0].set_ylabel("estimated mass, normalizer")
     axes[1][len(levels) // 2].set_xlabel(NAMES[MEMORY])
-    style.legend_right(axes[0][-1], list(handles.values()), list(handles))
+    style.legend_right(axes[0][-1], handles)
     batches = tree["params.t"]
-    return Figure("merge_reduce", figure, table,
-                  f"{METRIC} and mass.denominator.mean (1 is right) against {MEMORY}; along a line "
-                  f"batches of t = {batches.min():g} to {batches.max():g} tokens; uniform: T 1 to "
-                  f"{rest['params.T'].astype(float).max():g} in every panel. Bars: standard "
-                  f"deviation over seeds. balancekv: the smaller side is kept, as printed. "
-                  f"{facts(results)}")
+    return Figure(
+        "merge_reduce",
+        figure,
+        table,
+        f"{METRIC} and mass.denominator.mean (1 is right) against {MEMORY}; along a line "
+        f"batches of t = {batches.min():g} to {batches.max():g} tokens; uniform: T 1 to "
+        f"{rest['params.T'].astype(float).max():g} in every panel. Bars: standard "
+        f"deviation over seeds. balancekv: the smaller side is kept, as printed. "
+        f"{facts(results)}",
+    )

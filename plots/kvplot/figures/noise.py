@@ -1,6 +1,10 @@
 """Keyformer Table 4 as attention error: what is added to the logits of the score function."""
 
+from argparse import Namespace
+from typing import Any
+
 import numpy
+import pandas
 
 from kvplot import style
 from kvplot.curves import NAMES, by_layer
@@ -11,13 +15,13 @@ METRIC = "errors.relative_l2.mean"
 ORDER = ("gumbel", "gaussian", "gumbel per row", "gaussian per row", "constant", "none", "h2o")
 
 
-def _kind(row):
+def _kind(row: "pandas.Series[Any]") -> str:
     if row["algorithm"] != "keyformer":
         return row["algorithm"]
     return row["params.noise"] + (" per row" if row["params.draw"] == "row" else "")
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need("params.noise", "params.budget", METRIC)
     table = by_layer(results.ok, [METRIC, "memory.fraction"])
@@ -33,15 +37,25 @@ def draw(inputs):
             here = table[(table["layer"] == layer) & (table["params.budget"] == budget)]
             here = here.set_index("noise").reindex(kinds)
             at = numpy.arange(len(kinds)) + (place - (len(budgets) - 1) / 2) * width
-            axis.bar(at, here[METRIC], width, color=colours[place], label=f"budget {budget:g}",
-                     yerr=here[f"{METRIC}.std_over_seeds"],
-                     error_kw={"elinewidth": 0.7, "capsize": 1.5})
+            axis.bar(
+                at,
+                here[METRIC],
+                width,
+                color=colours[place],
+                label=f"budget {budget:g}",
+                yerr=here[f"{METRIC}.std_over_seeds"],
+                error_kw={"elinewidth": 0.7, "capsize": 1.5},
+            )
         axis.set_xticks(range(len(kinds)), kinds, rotation=60, ha="right", rotation_mode="anchor")
         axis.set_title(f"layer {layer}")
         axis.grid(axis="x", visible=False)
     axes[0][0].set_ylabel(NAMES[METRIC])
-    style.legend_right(axes[0][-1], *axes[0][-1].get_legend_handles_labels())
-    return Figure("noise", figure, table,
-                  f"{METRIC} per kind of noise (standard: one draw per token; per row: drawn "
-                  "afresh); bars: standard deviation over seeds; h2o: plain softmax at temperature "
-                  f"1 with the same share of recent tokens. {facts(results, by=['layer'])}")
+    style.legend_right(axes[0][-1])
+    return Figure(
+        "noise",
+        figure,
+        table,
+        f"{METRIC} per kind of noise (standard: one draw per token; per row: drawn "
+        "afresh); bars: standard deviation over seeds; h2o: plain softmax at temperature "
+        f"1 with the same share of recent tokens. {facts(results, by=['layer'])}",
+    )

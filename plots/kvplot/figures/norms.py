@@ -1,34 +1,53 @@
-"""ClusterGen C.1: norms of queries, keys and values per layer, and the theorems' r, delta r, r^2 / sqrt(d)."""
+"""ClusterGen C.1: norms of queries, keys, values per layer; theorems' r, delta r, r^2/sqrt(d)."""
+
+from argparse import Namespace
+from collections.abc import Iterator
 
 from kvplot import style
 from kvplot.figure import Figure
+from kvplot.results import Entry
 
 NEEDS = ("inspection",)
 QUANTILE = 0.05
-TENSORS = (("queries", style.look("h2o")[0]), ("keys", style.KEYS), ("values", style.VALUES))
-THEOREMS = (("r", r"$r=\max\Vert\beta q\Vert$", "o"), ("delta_r", r"$\delta r$ (SubGen)", "s"),
-            ("balancekv_exponent", r"$\beta r^2$ (BalanceKV)", "D"))
+TENSORS: tuple[tuple[str, style.Colour], ...] = (
+    ("queries", style.look("h2o")[0]),
+    ("keys", style.KEYS),
+    ("values", style.VALUES),
+)
+THEOREMS = (
+    ("r", r"$r=\max\Vert\beta q\Vert$", "o"),
+    ("delta_r", r"$\delta r$ (SubGen)", "s"),
+    ("balancekv_exponent", r"$\beta r^2$ (BalanceKV)", "D"),
+)
 
 
-def _rows(layer, head):
+def _rows(layer: Entry, head: Entry) -> Iterator[Entry]:
     row = {"r": head["r"], "balancekv_exponent": head["balancekv_exponent"]}
     for name, _ in TENSORS:
         row.update({f"{name}.{q}": value for q, value in head[name]["norms"].items()})
-    row["delta_r"] = next(at["delta_r"] for at in head["keys"]["clustering"]
-                          if at["delta_quantile"] == QUANTILE)
+    row["delta_r"] = next(
+        at["delta_r"] for at in head["keys"]["clustering"] if at["delta_quantile"] == QUANTILE
+    )
     yield row
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     table = inputs.inspection.table(_rows).sort_values(["sequence", "layer", "kv_head"])
     places = range(len(table))
     figure, axes = style.panels(2, 2, 4.2)
     for axis, (name, colour) in zip(axes.flat, TENSORS):
         axis.vlines(places, table[f"{name}.p1"], table[f"{name}.p99"], color=colour, linewidth=0.8)
-        axis.vlines(places, table[f"{name}.p25"], table[f"{name}.p75"], color=colour, linewidth=4,
-                    alpha=0.6)
-        axis.plot(places, table[f"{name}.median"], "o", color=colour, markersize=4,
-                  markeredgecolor="white")
+        axis.vlines(
+            places, table[f"{name}.p25"], table[f"{name}.p75"], color=colour, linewidth=4, alpha=0.6
+        )
+        axis.plot(
+            places,
+            table[f"{name}.median"],
+            "o",
+            color=colour,
+            markersize=4,
+            markeredgecolor="white",
+        )
         axis.plot(places, table[f"{name}.max"], "_", color=colour, markersize=7)
         axis.set_ylim(bottom=0)
         axis.set_ylabel(f"norms of {name}")
@@ -38,14 +57,18 @@ def draw(inputs):
     last.set_yscale("log")
     style.plain_log(last.yaxis)
     last.set_ylabel("exponents of the theorems")
-    style.legend_right(last, *last.get_legend_handles_labels())
+    style.legend_right(last)
     names = [f"{layer}.{head}" for layer, head in zip(table["layer"], table["kv_head"])]
     few = max(len(names) // 12, 1)
     for axis in axes.flat:
         axis.set_xticks(list(places)[::few], names[::few], rotation=60 if len(names) > 9 else 0)
         axis.set_xlabel("layer . KV head")
-    return Figure("norms", figure, table,
-                  "l2 norms as stored: dot median, bar quartiles, line 1 % to 99 %, dash maximum. "
-                  f"delta is the {QUANTILE:g} quantile of key distances; the theorems' sample sizes "
-                  r"grow like $e^{2\delta r}$ and $e^{\beta r^2}$, beta the model's scale. "
-                  f"{inputs.inspection.facts()}")
+    return Figure(
+        "norms",
+        figure,
+        table,
+        "l2 norms as stored: dot median, bar quartiles, line 1 % to 99 %, dash maximum. "
+        f"delta is the {QUANTILE:g} quantile of key distances; the theorems' sample sizes "
+        r"grow like $e^{2\delta r}$ and $e^{\beta r^2}$, beta the model's scale. "
+        f"{inputs.inspection.facts()}",
+    )

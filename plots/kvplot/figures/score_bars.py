@@ -4,40 +4,48 @@ Within one row every kept score grows by the same factor, so the order of the ke
 summed over rows it can change.
 """
 
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+
 import numpy
 import pandas
 
 from kvplot import style
+from kvplot.dump import Array, Dump
 from kvplot.figure import Figure
 
 NEEDS = ("dump",)
 
 
-def add_options(parser):
+def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--layer", type=int, help="default: the first of the dump")
     parser.add_argument("--kv-head", type=int, default=0)
     parser.add_argument("--query-head", type=int, default=0, help="which of its group")
     parser.add_argument("--cache", type=float, default=0.5, help="part of the prompt; default 0.5")
-    parser.add_argument("--recent", type=float, default=0.5,
-                        help="recent tokens, as a part of the cache; default 0.5")
+    parser.add_argument(
+        "--recent",
+        type=float,
+        default=0.5,
+        help="recent tokens, as a part of the cache; default 0.5",
+    )
     parser.add_argument("--decoded", type=int, default=256, help="rows after the prompt")
     parser.add_argument("--shown", type=int, default=20, help="tokens; default 20")
 
 
-def scores(dump, layer, kv_head, rows):
+def scores(dump: Dump, layer: int, kv_head: int, rows: Sequence[int]) -> Array:
     """Softmax rows [G, len(rows), n] of a KV head's query heads, in float64."""
     attributes = dump.attributes(layer)
     group = dump.query_heads(layer) // dump.kv_heads
     keys = dump.head(layer, "k", kv_head)
-    tokens, rows = numpy.arange(dump.tokens)[None, :], numpy.asarray(rows)[:, None]
-    hidden = tokens > rows
+    tokens, places = numpy.arange(dump.tokens)[None, :], numpy.asarray(rows)[:, None]
+    hidden = tokens > places
     if attributes.get("sliding_window", 0):
-        hidden |= rows - tokens >= attributes["sliding_window"]
+        hidden |= places - tokens >= attributes["sliding_window"]
     out = []
     for head in range(kv_head * group, (kv_head + 1) * group):
         queries = dump.head(layer, "q", head)
         first = dump.tokens - len(queries)
-        logits = attributes["scale"] * queries[rows[:, 0] - first] @ keys.T
+        logits = attributes["scale"] * queries[places[:, 0] - first] @ keys.T
         cap = attributes.get("logit_softcap", 0.0)
         if cap:
             logits = cap * numpy.tanh(logits / cap)
@@ -47,7 +55,7 @@ def scores(dump, layer, kv_head, rows):
     return numpy.array(out)
 
 
-def h2o(prompt, decoded, budget, recent):
+def h2o(prompt: Array, decoded: Array, budget: int, recent: int) -> Array:
     """Scores [G, rows, n] of the decoded rows over the tokens that H2O holds then, 0 elsewhere.
 
     `prompt`: sums of the scores over the prompt rows [G, n]; `decoded`: full scores [G, rows, n].
@@ -56,9 +64,9 @@ def h2o(prompt, decoded, budget, recent):
     """
     sums, length = prompt.copy(), decoded.shape[2] - decoded.shape[1]
     held = numpy.zeros(decoded.shape[2], dtype=bool)
-    held[length - recent:length] = True
+    held[length - recent : length] = True
     order = sorted(range(length - recent), key=lambda j: (-sums[:, j].mean(), j))
-    held[order[:budget - recent]] = True
+    held[order[: budget - recent]] = True
     out = numpy.zeros_like(decoded)
     for place in range(decoded.shape[1]):
         now = length + place
@@ -67,13 +75,13 @@ def h2o(prompt, decoded, budget, recent):
         out[:, place] = row / row.sum(axis=1, keepdims=True)
         sums += out[:, place]
         if held.sum() > budget:
-            among = numpy.flatnonzero(held[:now + 1 - recent])
+            among = numpy.flatnonzero(held[: now + 1 - recent])
             mean = sums[:, among].mean(axis=0)
             held[among[mean == mean.min()][-1]] = False
     return out
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     dump = inputs.dump
     layer = dump.layers[0] if inputs.layer is None else inputs.layer
     prompt = dump.tokens - inputs.decoded
@@ -85,38 +93,55 @@ def draw(inputs):
     figure, axes = style.panels(2, 1, 4.2)
     tables = []
     for axis, words, a, b in (
-            (axes[0][0], f"row {dump.tokens - 1} alone", full[-1], cut[-1]),
-            (axes[1][0], f"summed over the {inputs.decoded} decoded rows", full.sum(axis=0),
-             cut.sum(axis=0))):
-        tokens = numpy.argsort(-a, kind="stable")[:inputs.shown]
+        (axes[0][0], f"row {dump.tokens - 1} alone", full[-1], cut[-1]),
+        (
+            axes[1][0],
+            f"summed over the {inputs.decoded} decoded rows",
+            full.sum(axis=0),
+            cut.sum(axis=0),
+        ),
+    ):
+        tokens = numpy.argsort(-a, kind="stable")[: inputs.shown]
         at = numpy.arange(len(tokens))
         axis.bar(at - 0.2, a[tokens], 0.4, color=style.REFERENCE, label="full cache")
-        axis.bar(at + 0.2, b[tokens], 0.4, color=style.look("h2o")[0],
-                 label=f"{100 * inputs.cache:g} % cache")
+        axis.bar(
+            at + 0.2,
+            b[tokens],
+            0.4,
+            color=style.look("h2o")[0],
+            label=f"{100 * inputs.cache:g} % cache",
+        )
         axis.set_yscale("log")
         style.plain_log(axis.yaxis)
         axis.set_ylim(bottom=a[tokens].min() / 3)
         axis.set_xticks(at, [str(token) for token in tokens], rotation=60)
         axis.set_title(words)
         axis.set_ylabel("attention score")
-        tables.append(pandas.DataFrame({"of": words, "token": tokens, "full": a[tokens],
-                                        "cut": b[tokens]}))
+        tables.append(
+            pandas.DataFrame({"of": words, "token": tokens, "full": a[tokens], "cut": b[tokens]})
+        )
     axes[1][0].set_xlabel("token, by falling score in the full cache")
-    style.legend_right(axes[0][0], *axes[0][0].get_legend_handles_labels())
-    return Figure("score_bars", figure, pandas.concat(tables),
-                  f"Attention of query head {inputs.query_head} of KV head {inputs.kv_head}, layer "
-                  f"{layer} of {dump.model} on {dump.sequence}: prompt {prompt}, n {dump.tokens}; "
-                  f"H2O with {inputs.recent:g} of the cache recent. The {inputs.shown} tokens with "
-                  f"the most attention in the full cache. {_changes(*tables)} One head, no random "
-                  "numbers.")
+    style.legend_right(axes[0][0])
+    return Figure(
+        "score_bars",
+        figure,
+        pandas.concat(tables),
+        f"Attention of query head {inputs.query_head} of KV head {inputs.kv_head}, layer "
+        f"{layer} of {dump.model} on {dump.sequence}: prompt {prompt}, n {dump.tokens}; "
+        f"H2O with {inputs.recent:g} of the cache recent. The {inputs.shown} tokens with "
+        f"the most attention in the full cache. {_changes(*tables)} One head, no random "
+        "numbers.",
+    )
 
 
-def _changes(single, summed):
+def _changes(single: pandas.DataFrame, summed: pandas.DataFrame) -> str:
     words = []
     for part, name in ((single, "above"), (summed, "below")):
         kept = part[part["cut"] > 0]["cut"].to_numpy()
         pairs = [(i, j) for i in range(len(kept)) for j in range(i + 1, len(kept))]
         changed = sum(kept[i] < kept[j] for i, j in pairs)
-        words.append(f"{name} {int((part['cut'] == 0).sum())} dropped, {changed} of {len(pairs)} "
-                     "pairs of the others change their order")
+        words.append(
+            f"{name} {int((part['cut'] == 0).sum())} dropped, {changed} of {len(pairs)} "
+            "pairs of the others change their order"
+        )
     return "; ".join(words).capitalize() + "."

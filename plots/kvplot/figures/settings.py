@@ -1,28 +1,31 @@
 """Every setting of a sweep as one line: mean error with its interval over units, and its memory."""
 
 import json
+from argparse import Namespace
+
+import pandas
 
 from kvplot import style
 from kvplot.curves import NAMES
 from kvplot.figure import Figure, facts
 from kvplot.figures.pareto import summary
-from kvplot.results import ResultsError
+from kvplot.results import Results, ResultsError
 
 NEEDS = ("results",)
 WHOLE = True  # reads the program's summary over all layers
 MOST = 60
 
 
-def fits(results):
+def fits(results: Results) -> bool:
     return 1 < len(_drawn(results)) <= MOST
 
 
-def _drawn(results):
+def _drawn(results: Results) -> pandas.DataFrame:
     table = summary(results)
     return table[table["error"] > 1e-9] if len(table) else table
 
 
-def names(table):
+def names(table: pandas.DataFrame) -> list[str]:
     """Label and the parameters in which the settings of a label differ."""
     out = []
     params = table["point"].map(json.loads)
@@ -34,11 +37,11 @@ def names(table):
     return out
 
 
-def _number(value):
+def _number(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     table = _drawn(results)
     if table.empty:
@@ -47,15 +50,20 @@ def draw(inputs):
         raise ResultsError(f"{results.path}: {len(table)} settings are too many for one figure")
     table = table.assign(setting=names(table)).reset_index(drop=True)
     places = range(len(table))
-    figure, axes = style.panels(1, 2, 0.9 + 0.16 * len(table), sharey=True,
-                                width_ratios=(2, 1))
+    figure, axes = style.panels(1, 2, 0.9 + 0.16 * len(table), sharey=True, width_ratios=(2, 1))
     error, memory = axes[0]
     for place, row in table.iterrows():
         colour, marker = style.look(row["algorithm"], table["algorithm"].unique())
         if row["low"] is not None:
             error.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=0.9)
-        error.plot(row["error"], place, marker=marker, color=colour, markeredgecolor="white",
-                   markeredgewidth=0.4)
+        error.plot(
+            row["error"],
+            place,
+            marker=marker,
+            color=colour,
+            markeredgecolor="white",
+            markeredgewidth=0.4,
+        )
         memory.barh(place, row["memory"], color=colour, height=0.6)
     error.set_xscale("log")
     style.plain_log(error.xaxis)
@@ -63,6 +71,10 @@ def draw(inputs):
     error.invert_yaxis()
     error.set_xlabel(NAMES["errors.relative_l2.mean"])
     memory.set_xlabel("memory / exact")
-    return Figure("settings", figure, table,
-                  "errors.relative_l2.mean and memory.fraction per setting: mean over seeds and "
-                  f"units; lines: 95 % bootstrap over units. {facts(results)}")
+    return Figure(
+        "settings",
+        figure,
+        table,
+        "errors.relative_l2.mean and memory.fraction per setting: mean over seeds and "
+        f"units; lines: 95 % bootstrap over units. {facts(results)}",
+    )

@@ -1,21 +1,23 @@
-"""SubGen eq. 6 and 5: RMS error of numerator and normalizer over s and t, with the exact prediction.
+"""SubGen eq. 6 and 5: RMS error of numerator and normalizer over s and t, and the exact prediction.
 
 The prediction is the square root of the estimators' exact variance, no fit.
 """
+
+from argparse import Namespace
 
 import numpy
 import pandas
 
 from kvplot import style
 from kvplot.figure import Figure, facts
-from kvplot.results import ResultsError
+from kvplot.results import Results, ResultsError
 
 NEEDS = ("results",)
 SIDES = (("numerator", "s", "slots s"), ("normalizer", "t", "samples per cluster t"))
 
 
-def rms(results):
-    """Measured and predicted RMS error per layer, label and size: over rows, heads, seeds, units."""
+def rms(results: Results) -> pandas.DataFrame:
+    """Measured and predicted RMS error per layer, label, size: over rows, heads, seeds, units."""
     cells = results.ok[results.ok["algorithm"] == "subgen"]
     tables = []
     for side, size, _ in SIDES:
@@ -29,7 +31,7 @@ def rms(results):
         here = here.join(square, on="id")
         here["predicted"] = here[f"derived.predicted_rmse_{side}"] ** 2
         mean = here.groupby(["layer", "label", f"params.{size}"])[["measured", "predicted"]].mean()
-        mean = numpy.sqrt(mean).reset_index().rename(columns={f"params.{size}": "size"})
+        mean = mean.apply(numpy.sqrt).reset_index().rename(columns={f"params.{size}": "size"})
         # Labels that differ in the other side alone have the same draws and so the same errors.
         mean = mean.drop_duplicates(["layer", "size", "measured"])
         tables.append(mean.assign(side=side))
@@ -38,7 +40,7 @@ def rms(results):
     return pandas.concat(tables, ignore_index=True)
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need("derived.predicted_rmse_numerator")
     table = rms(results)
@@ -46,18 +48,26 @@ def draw(inputs):
     figure, axes = style.panels(1, 2, 2.9)
     markers = dict(zip(dict.fromkeys(table["label"]), "osD^v"))
     handles = {}
-    for axis, (side, size, words) in zip(axes[0], SIDES):
+    for axis, (side, _, words) in zip(axes[0], SIDES):
         axis.set_xscale("log", base=2)
         axis.set_yscale("log")
         for layer, colour in zip(layers, style.ordered(len(layers))):
             for label, marker in markers.items():
-                here = table[(table["side"] == side) & (table["label"] == label)
-                             & (table["layer"] == layer)]
+                here = table[
+                    (table["side"] == side) & (table["label"] == label) & (table["layer"] == layer)
+                ]
                 if here.empty:
                     continue
                 axis.plot(here["size"], here["predicted"], color=colour, linewidth=0.9)
-                axis.plot(here["size"], here["measured"], color=colour, marker=marker,
-                          linestyle="none", markeredgecolor="white", markeredgewidth=0.4)
+                axis.plot(
+                    here["size"],
+                    here["measured"],
+                    color=colour,
+                    marker=marker,
+                    linestyle="none",
+                    markeredgecolor="white",
+                    markeredgewidth=0.4,
+                )
         style.plain_log(axis.yaxis)
         axis.set_xlabel(words)
         axis.set_ylabel(f"RMS {side} error")
@@ -65,12 +75,17 @@ def draw(inputs):
         handles[f"layer {layer}"] = style.pyplot.Line2D([], [], color=colour)
     for label, marker in markers.items():
         handles[label] = style.pyplot.Line2D([], [], color="grey", marker=marker, linestyle="none")
-    style.legend_right(axes[0][-1], list(handles.values()), list(handles))
+    style.legend_right(axes[0][-1], handles)
     table["ratio"] = table["measured"] / table["predicted"]
     spans = "; ".join(
         f"{side} {part.min():.2f} to {part.max():.2f}, median {part.median():.2f}"
-        for side, part in table.groupby("side", sort=False)["ratio"])
-    return Figure("subgen_attribution", figure, table,
-                  "Errors of eq. 6 (left) and eq. 5 (right): root mean square over rows, query "
-                  "heads, seeds and KV heads; lines: exact prediction, no fit. Measured / "
-                  f"predicted: {spans}. {facts(results, by=['layer'])}")
+        for side, part in table.groupby("side", sort=False)["ratio"]
+    )
+    return Figure(
+        "subgen_attribution",
+        figure,
+        table,
+        "Errors of eq. 6 (left) and eq. 5 (right): root mean square over rows, query "
+        "heads, seeds and KV heads; lines: exact prediction, no fit. Measured / "
+        f"predicted: {spans}. {facts(results, by=['layer'])}",
+    )

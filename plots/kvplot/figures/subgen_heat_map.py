@@ -1,5 +1,7 @@
 """SubGen's Algorithm 1: error over cluster radius delta and samples per cluster t, slots fixed."""
 
+from argparse import ArgumentParser, Namespace
+
 from kvplot import style
 from kvplot.curves import by_layer
 from kvplot.figure import Figure, facts
@@ -10,11 +12,11 @@ NEEDS = ("results",)
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
 
 
-def add_options(parser):
+def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--slots", type=int, help="s; default: the largest of the sweep")
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need("params.delta_quantile", "params.t", "params.s", METRIC)
     table = by_layer(results.ok[results.ok["algorithm"] == "subgen"], [METRIC, MEMORY])
@@ -26,12 +28,21 @@ def draw(inputs):
     figure, axes = style.panels(2, len(layers), 3.6)
     for row, metric, words in zip(axes, (METRIC, MEMORY), ("relative error", "memory fraction")):
         for axis, layer in zip(row, layers):
-            heat(axis, table[table["layer"] == layer].pivot(
-                index="params.delta_quantile", columns="params.t", values=metric), digits="{:.3g}")
+            heat(
+                axis,
+                table[table["layer"] == layer].pivot(
+                    index="params.delta_quantile", columns="params.t", values=metric
+                ),
+                digits="{:.3g}",
+            )
             if metric == METRIC:
                 axis.set_title(f"layer {layer}")
         row[0].set_ylabel(f"{words}\n" + r"quantile of $\delta$")
     axes[-1][len(layers) // 2].set_xlabel("samples per cluster t")
-    return Figure("subgen_heat_map", figure, table,
-                  f"{METRIC} (above) and {MEMORY} (below) of SubGen with s = {slots} slots; colours "
-                  f"per panel. Mean over seeds and heads. {facts(results, by=['layer'])}")
+    return Figure(
+        "subgen_heat_map",
+        figure,
+        table,
+        f"{METRIC} (above) and {MEMORY} (below) of SubGen with s = {slots} slots; colours "
+        f"per panel. Mean over seeds and heads. {facts(results, by=['layer'])}",
+    )

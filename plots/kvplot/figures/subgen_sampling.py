@@ -1,16 +1,22 @@
 """By which norm SubGen's reservoir draws: error over the number of slots, exact normalizer."""
 
+from argparse import Namespace
+
 from kvplot import style
 from kvplot.curves import NAMES, by_layer, line
 from kvplot.figure import Figure, facts
 
 NEEDS = ("results",)
 METRIC = "errors.relative_l2.mean"
-KINDS = (("v2", r"$\Vert v\Vert^2$ (Algorithm 1)"), ("v1", r"$\Vert v\Vert$"),
-         ("k2", r"$\Vert k\Vert^2$ (the text)"), ("uniform", "uniform"))
+KINDS = (
+    ("v2", r"$\Vert v\Vert^2$ (Algorithm 1)"),
+    ("v1", r"$\Vert v\Vert$"),
+    ("k2", r"$\Vert k\Vert^2$ (the text)"),
+    ("uniform", "uniform"),
+)
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need("params.sampling", "params.s", METRIC)
     table = by_layer(results.ok, [METRIC, "memory.fraction"])
@@ -21,18 +27,25 @@ def draw(inputs):
     for axis, layer in zip(axes[0], layers):
         axis.set_xscale("log", base=2)
         axis.set_yscale("log")
-        for (kind, words), colour, marker, dashes in zip(KINDS, style.ordered(4), "osD^",
-                                                         ("-", "--", ":", "-.")):
+        for (kind, words), colour, marker, dashes in zip(
+            KINDS, style.ordered(4), "osD^", ("-", "--", ":", "-.")
+        ):
             here = table[(table["layer"] == layer) & (table["params.sampling"] == kind)]
             handles[words] = line(axis, here, "params.s", METRIC, colour, marker, linestyle=dashes)
-        axis.set_xticks(sorted(table["params.s"].unique()),
-                        [f"{s:g}" for s in sorted(table["params.s"].unique())])
+        axis.set_xticks(
+            sorted(table["params.s"].unique()),
+            [f"{s:g}" for s in sorted(table["params.s"].unique())],
+        )
         axis.minorticks_off()
         style.plain_log(axis.yaxis)
         axis.set_title(f"layer {layer}")
     axes[0][0].set_ylabel(NAMES[METRIC])
     axes[0][len(layers) // 2].set_xlabel("slots s of the reservoir")
-    style.legend_right(axes[0][-1], list(handles.values()), list(handles))
-    return Figure("subgen_sampling", figure, table,
-                  f"{METRIC} of SubGen with the exact normalizer, slots drawn by the norm named; "
-                  f"bars: standard deviation over seeds. {facts(results, by=['layer'])}")
+    style.legend_right(axes[0][-1], handles)
+    return Figure(
+        "subgen_sampling",
+        figure,
+        table,
+        f"{METRIC} of SubGen with the exact normalizer, slots drawn by the norm named; "
+        f"bars: standard deviation over seeds. {facts(results, by=['layer'])}",
+    )

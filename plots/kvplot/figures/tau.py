@@ -1,5 +1,7 @@
 """Keyformer appendix A.8 as attention error: the temperatures tau_init and tau_end."""
 
+from argparse import Namespace
+
 from kvplot import style
 from kvplot.curves import by_layer
 from kvplot.figure import Figure, facts
@@ -9,7 +11,7 @@ NEEDS = ("results",)
 METRIC = "errors.relative_l2.mean"
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need("params.tau_init", "params.tau_end", METRIC)
     table = by_layer(results.ok, [METRIC, "memory.fraction"])
@@ -18,14 +20,21 @@ def draw(inputs):
     figure, axes = style.panels(1, len(layers), 2.3)
     for axis, layer in zip(axes[0], layers):
         here = table[table["layer"] == layer]
-        heat(axis, here.pivot(index="params.tau_init", columns="params.tau_end", values=METRIC),
-             digits="{:.3f}")
+        heat(
+            axis,
+            here.pivot(index="params.tau_init", columns="params.tau_end", values=METRIC),
+            digits="{:.3f}",
+        )
         axis.set_title(f"layer {layer}")
     axes[0][0].set_ylabel(r"$\tau_{init}$")
     axes[0][len(layers) // 2].set_xlabel(r"$\tau_{end}$")
     noise = table[f"{METRIC}.std_over_seeds"].median()
     budgets = ", ".join(f"{value:g}" for value in sorted(table["params.budget"].unique()))
-    return Figure("tau", figure, table,
-                  f"{METRIC} of Keyformer over the temperature in the prompt and at the end, budget "
-                  f"{budgets} of the prompt; colours per panel. Median standard deviation over "
-                  f"seeds: {noise:.2g}. {facts(results, by=['layer'])}")
+    return Figure(
+        "tau",
+        figure,
+        table,
+        f"{METRIC} of Keyformer over the temperature in the prompt and at the end, budget "
+        f"{budgets} of the prompt; colours per panel. Median standard deviation over "
+        f"seeds: {noise:.2g}. {facts(results, by=['layer'])}",
+    )

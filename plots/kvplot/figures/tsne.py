@@ -1,18 +1,21 @@
 """SubGen and ClusterGen Fig. 1: t-SNE of a head's keys (above) and values (below), with k-centers.
 
-Centres are chosen by greedy farthest-first from the oldest token in all dimensions, not in the plane.
+Centres are chosen by greedy farthest-first from the oldest token, in all dimensions, not the plane.
 """
+
+from argparse import ArgumentParser, Namespace
 
 import numpy
 import pandas
 
 from kvplot import style
+from kvplot.dump import Array
 from kvplot.figure import Figure
 
 NEEDS = ("dump",)
 
 
-def add_options(parser):
+def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--sequence", help="default: the first")
     parser.add_argument("--layers", type=int, nargs="+", help="default: all, at most 5 evenly")
     parser.add_argument("--kv-head", type=int, default=0)
@@ -22,7 +25,7 @@ def add_options(parser):
     parser.add_argument("--seed", type=int, default=0)
 
 
-def farthest_first(points, count):
+def farthest_first(points: Array, count: int) -> list[int]:
     """Indices of `count` greedy centres, the first point first; ties go to the lower index."""
     chosen = [0]
     nearest = numpy.linalg.norm(points - points[0], axis=1)
@@ -33,46 +36,75 @@ def farthest_first(points, count):
     return chosen
 
 
-def draw(inputs):
+def draw(inputs: Namespace) -> Figure:
     try:
         from sklearn.manifold import TSNE
         from threadpoolctl import threadpool_limits
     except ImportError as error:
-        raise ModuleNotFoundError(
-            "t-SNE needs scikit-learn (Debian: python3-sklearn)") from error
-    dump = inputs.dump if inputs.sequence is None else type(inputs.dump)(inputs.dump.path,
-                                                                        inputs.sequence)
+        raise ModuleNotFoundError("t-SNE needs scikit-learn (Debian: python3-sklearn)") from error
+    dump = (
+        inputs.dump
+        if inputs.sequence is None
+        else type(inputs.dump)(inputs.dump.path, inputs.sequence)
+    )
     count = min(inputs.tokens, dump.tokens)
-    layers = inputs.layers or [dump.layers[place] for place in sorted(
-        {round(x) for x in numpy.linspace(0, len(dump.layers) - 1, 5)})]
+    layers = inputs.layers or [
+        dump.layers[place]
+        for place in sorted({round(x) for x in numpy.linspace(0, len(dump.layers) - 1, 5)})
+    ]
     figure, axes = style.panels(2, len(layers), 0.9 + 2 * style.PAGE / max(len(layers), 3))
     tables = []
     for row, name, words in zip(axes, "kv", ("keys", "values")):
         for axis, layer in zip(row, layers):
             points = dump.head(layer, name, inputs.kv_head)[:count]
             with threadpool_limits(1):  # more are slower on a machine that has other work
-                plane = TSNE(perplexity=inputs.perplexity, random_state=inputs.seed, init="pca",
-                             learning_rate="auto").fit_transform(points)
+                plane = TSNE(
+                    perplexity=inputs.perplexity,
+                    random_state=inputs.seed,
+                    init="pca",
+                    learning_rate="auto",
+                ).fit_transform(points)
             centers = farthest_first(points, inputs.centers)
-            shown = axis.scatter(*plane.T, c=numpy.arange(count), s=2, cmap="Greys", vmin=-count / 2,
-                                 linewidths=0, rasterized=True)
-            axis.scatter(*plane[centers].T, s=22, color="#009E73", edgecolors="black",
-                         linewidths=0.5)
+            shown = axis.scatter(
+                *plane.T,
+                c=numpy.arange(count),
+                s=2,
+                cmap="Greys",
+                vmin=-count / 2,
+                linewidths=0,
+                rasterized=True,
+            )
+            axis.scatter(
+                *plane[centers].T, s=22, color="#009E73", edgecolors="black", linewidths=0.5
+            )
             axis.set_xticks([])
             axis.set_yticks([])
             axis.grid(False)
             if name == "k":
                 axis.set_title(f"layer {layer}")
-            tables.append(pandas.DataFrame({
-                "layer": layer, "of": words, "token": numpy.arange(count), "x": plane[:, 0],
-                "y": plane[:, 1], "center": numpy.isin(numpy.arange(count), centers)}))
+            tables.append(
+                pandas.DataFrame(
+                    {
+                        "layer": layer,
+                        "of": words,
+                        "token": numpy.arange(count),
+                        "x": plane[:, 0],
+                        "y": plane[:, 1],
+                        "center": numpy.isin(numpy.arange(count), centers),
+                    }
+                )
+            )
         row[0].set_ylabel(words)
     bar = figure.colorbar(shown, ax=axes, shrink=0.5, pad=0.01)
     bar.set_label("token")
     bar.ax.set_ylim(0, count)
-    return Figure("tsne", figure, pandas.concat(tables),
-                  f"t-SNE (scikit-learn, perplexity {inputs.perplexity:g}, PCA start, seed "
-                  f"{inputs.seed}) of the keys after rotation and of the values of KV head "
-                  f"{inputs.kv_head}, first {count} tokens of {dump.model} on {dump.sequence}; grey: "
-                  f"position; green: {inputs.centers} greedy k-centers in all dimensions. Distances "
-                  "between clusters in the plane mean nothing.")
+    return Figure(
+        "tsne",
+        figure,
+        pandas.concat(tables),
+        f"t-SNE (scikit-learn, perplexity {inputs.perplexity:g}, PCA start, seed "
+        f"{inputs.seed}) of the keys after rotation and of the values of KV head "
+        f"{inputs.kv_head}, first {count} tokens of {dump.model} on {dump.sequence}; grey: "
+        f"position; green: {inputs.centers} greedy k-centers in all dimensions. Distances "
+        "between clusters in the plane mean nothing.",
+    )

@@ -2,7 +2,7 @@
 says what the call's result amounts to, for comparison with kvbench's."""
 
 from dataclasses import dataclass
-from typing import Callable
+from collections.abc import Callable
 
 PEERS = {}  # (task, name) -> Peer
 
