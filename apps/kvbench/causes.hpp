@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "results/json.hpp"
+#include "json/json.hpp"
 
 struct Cause {
   std::string reason;     // of the first; ", and alike" where the numbers of others differ

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "results/json.hpp"
+#include "json/json.hpp"
 
 // A string as it is, anything else as JSON.
 std::string text_of(const kvbench::Json& value);

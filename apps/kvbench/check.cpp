@@ -5,12 +5,12 @@
 #include <memory>
 #include <string>
 
+#include "check/baseline.hpp"
+#include "check/bounds.hpp"
+#include "check/check.hpp"
 #include "check_table.hpp"
 #include "core/error.hpp"
 #include "exit_codes.hpp"
-#include "results/baseline.hpp"
-#include "results/bounds.hpp"
-#include "results/check.hpp"
 #include "results/results_file.hpp"
 #include "talk.hpp"
 

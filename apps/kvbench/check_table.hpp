@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "results/check.hpp"
+#include "check/check.hpp"
 
 namespace kvbench {
 

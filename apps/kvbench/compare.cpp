@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "compare/compare.hpp"
 #include "compare_table.hpp"
 #include "core/error.hpp"
 #include "exit_codes.hpp"
 #include "incomplete.hpp"
-#include "results/compare.hpp"
 #include "results/results_file.hpp"
 
 using namespace kvbench;

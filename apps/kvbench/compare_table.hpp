@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "results/compare.hpp"
+#include "compare/compare.hpp"
 
 namespace kvbench {
 

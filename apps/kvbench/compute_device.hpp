@@ -5,8 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "json/json.hpp"
 #include "kernels/kernels.hpp"
-#include "results/json.hpp"
 
 namespace kvbench {
 

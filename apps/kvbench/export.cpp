@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
+#include "check/check.hpp"
 #include "exit_codes.hpp"
 #include "incomplete.hpp"
-#include "results/check.hpp"
 #include "results/export_csv.hpp"
 #include "results/export_markdown.hpp"
 #include "results/results_file.hpp"

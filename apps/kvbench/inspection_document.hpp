@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "dump/dump.hpp"
+#include "json/json.hpp"
 #include "metrics/inspection.hpp"
 
 using OrderedJson = nlohmann::ordered_json;

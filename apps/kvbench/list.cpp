@@ -14,9 +14,9 @@
 #include "core/error.hpp"
 #include "core/parallel.hpp"
 #include "exit_codes.hpp"
+#include "json/json.hpp"
 #include "kernels/kernels.hpp"
 #include "metrics/errors.hpp"
-#include "results/json.hpp"
 #include "results/provenance.hpp"
 #ifdef KVBENCH_HAS_CUDA
 #include "cuda/devices.hpp"

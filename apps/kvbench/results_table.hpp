@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "results/json.hpp"
+#include "json/json.hpp"
 
 namespace kvbench {
 

@@ -7,9 +7,9 @@
 
 #include "algorithms/registry.hpp"
 #include "exit_codes.hpp"
-#include "results/bounds_schema.hpp"
-#include "results/results_schema.hpp"
-#include "sweep/sweep_schema.hpp"
+#include "schema/bounds_schema.hpp"
+#include "schema/results_schema.hpp"
+#include "schema/sweep_schema.hpp"
 
 using namespace kvbench;
 
@@ -27,9 +27,9 @@ Examples:
   kvbench schema bounds > bounds.schema.json)";
 
 int run(const std::string& what) {
-  const SchemaJson schema = what == "sweep"    ? sweep_schema(all_algorithms())
-                            : what == "bounds" ? bounds_schema()
-                                               : results_schema(all_algorithms());
+  const Json schema = what == "sweep"    ? sweep_schema(all_algorithms())
+                      : what == "bounds" ? bounds_schema()
+                                         : results_schema(all_algorithms());
   fmt::print("{}\n", schema.dump(1));
   return kExitDone;
 }

@@ -3,8 +3,8 @@
 
 #include <cstddef>
 
+#include "json/json.hpp"
 #include "results/cell_records.hpp"
-#include "results/json.hpp"
 #include "sweep/plan.hpp"
 
 struct WholeHeads {

@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include "json/json.hpp"
 #include "results/cell_records.hpp"
 #include "results/journal_scan.hpp"
-#include "results/json.hpp"
 #include "sweep/plan.hpp"
 
 namespace kvbench {

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "json/file_kind.hpp"
 #include "results/atomic_file.hpp"
 #include "results/summary.hpp"
-#include "sweep/file_kind.hpp"
 
 namespace kvbench {
 namespace {

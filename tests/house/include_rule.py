@@ -9,7 +9,7 @@ from sources import files, includes
 HOMES = {
     r"H5\w*\.h|hdf5\w*\.h": ("HDF5", ["lib/dump"], None),
     r"CLI/.*": ("CLI11", ["apps"], None),
-    r"nlohmann/.*": ("nlohmann-json", ["lib/sweep", "lib/results", "apps"], None),
+    r"nlohmann/.*": ("nlohmann-json", ["lib/json"], None),
     r"Eigen/.*": ("Eigen", ["lib/kernels", "lib/metrics"], ".cpp"),
     r"Random123/.*": ("Random123", ["lib/core"], None),
     r"xxhash\.h": ("xxHash", ["lib/core"], ".cpp"),
