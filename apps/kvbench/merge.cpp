@@ -18,7 +18,7 @@
 #include "results/atomic_file.hpp"
 #include "results/merge.hpp"
 #include "results/results_file.hpp"
-#include "share.hpp"
+#include "run/shard_selection.hpp"
 #include "talk.hpp"
 
 using namespace kvbench;
@@ -89,7 +89,7 @@ void say_what_is_missing(const MergedJournals& merged) {
   }
   if (missing == 0) return;
   std::vector<int> dealt;
-  if (merged.shards() > 1) dealt = deal(plan, merged.shards());
+  if (merged.shards() > 1) dealt = deal_shards(plan, merged.shards());
   std::map<int, Tally> by_shard;
   for (std::size_t c = 0; c < plan.cells.size(); ++c) {
     if (merged.state(c) != CellState::kMissing) continue;

@@ -13,12 +13,13 @@
 #include "compute_device.hpp"
 #include "core/parallel.hpp"
 #include "exit_codes.hpp"
-#include "footprint.hpp"
 #include "json/json.hpp"
-#include "pilot.hpp"
-#include "planned_dump.hpp"
 #include "progress.hpp"
-#include "share.hpp"
+#include "run/cost_estimate.hpp"
+#include "run/memory_estimate.hpp"
+#include "run/multiply_adds.hpp"
+#include "run/open_dumps.hpp"
+#include "run/shard_selection.hpp"
 #include "sweep/config.hpp"
 #include "sweep/plan.hpp"
 #include "sweep_options.hpp"
@@ -53,10 +54,11 @@ std::size_t skipped_in(const Plan& plan, const PlannedGroup& group) {
 }
 
 // Skip reasons, most frequent first.
-std::vector<std::pair<std::string, std::size_t>> skip_counts(const Plan& plan, const Share& share) {
+std::vector<std::pair<std::string, std::size_t>> skip_counts(const Plan& plan,
+                                                             const ShardSelection& selection) {
   std::map<std::string, std::size_t> counts;
   for (const PlannedCell& cell : plan.cells) {
-    if (cell.skip_reason && share.has(cell)) ++counts[*cell.skip_reason];
+    if (cell.skip_reason && selection.has(cell)) ++counts[*cell.skip_reason];
   }
   std::vector<std::pair<std::string, std::size_t>> sorted(counts.begin(), counts.end());
   std::stable_sort(sorted.begin(), sorted.end(),
@@ -77,16 +79,17 @@ struct Totals {
   std::size_t skipped = 0;
 };
 
-Json plan_json(const Plan& plan, const Share& share, const CostEstimate& cost, int threads,
-               Totals& totals) {
+Json plan_json(const Plan& plan, const ShardSelection& selection, const CostEstimate& cost,
+               int threads, Totals& totals) {
   Json groups = Json::array();
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-    if (!share.groups[g]) continue;
+    if (!selection.groups[g]) continue;
     const PlannedGroup& group = plan.groups[g];
-    const Footprint need = footprint(plan, group, threads);
+    const double bytes = estimate_memory_bytes(plan, group, threads);
+    const double work = multiply_adds(plan, group);
     const std::size_t skipped = skipped_in(plan, group);
-    totals.bytes = std::max(totals.bytes, need.bytes);
-    totals.multiply_adds += need.multiply_adds;
+    totals.bytes = std::max(totals.bytes, bytes);
+    totals.multiply_adds += work;
     totals.skipped += skipped;
     groups.push_back({{"dump", plan.dumps[group.dump].path},
                       {"sequence", group.sequence},
@@ -96,20 +99,20 @@ Json plan_json(const Plan& plan, const Share& share, const CostEstimate& cost, i
                       {"rows", group.rows.size()},
                       {"cells", group.cells.size()},
                       {"skipped", skipped},
-                      {"memory_bytes", static_cast<std::int64_t>(need.bytes)},
+                      {"memory_bytes", static_cast<std::int64_t>(bytes)},
                       {"seconds", cost.seconds[g]},
-                      {"multiply_adds", need.multiply_adds}});
+                      {"multiply_adds", work}});
   }
   return groups;
 }
 
-void print_json(const Plan& plan, const Share& share, const CostEstimate& cost, const Json& groups,
-                const Totals& totals) {
+void print_json(const Plan& plan, const ShardSelection& selection, const CostEstimate& cost,
+                const Json& groups, const Totals& totals) {
   Json document = {{"name", plan.name},
                    {"hash", plan.hash},
                    {"device", plan.device},
-                   {"shard", share.shard.text()},
-                   {"cells", share.cells},
+                   {"shard", selection.shard.text()},
+                   {"cells", selection.cells},
                    {"skipped", totals.skipped},
                    {"memory_bytes", static_cast<std::int64_t>(totals.bytes)},
                    {"cost",
@@ -119,13 +122,13 @@ void print_json(const Plan& plan, const Share& share, const CostEstimate& cost, 
                      {"multiply_adds", totals.multiply_adds}}},
                    {"groups", groups}};
   document["skips"] = Json::array();
-  for (const auto& [reason, count] : skip_counts(plan, share)) {
+  for (const auto& [reason, count] : skip_counts(plan, selection)) {
     document["skips"].push_back({{"reason", reason}, {"cells", count}});
   }
   document["config"] = plan.config;
   document["cell_list"] = Json::array();
   for (const PlannedCell& cell : plan.cells) {
-    if (!share.has(cell)) continue;
+    if (!selection.has(cell)) continue;
     Json entry = {{"id", cell.id}, {"path", cell_path(plan, cell)}};
     entry["seed"] = cell.seed ? Json(*cell.seed) : Json(nullptr);
     if (cell.skip_reason) entry["skip_reason"] = *cell.skip_reason;
@@ -134,10 +137,10 @@ void print_json(const Plan& plan, const Share& share, const CostEstimate& cost, 
   fmt::print("{}\n", document.dump(1, ' ', false, Json::error_handler_t::replace));
 }
 
-void print_table(const Plan& plan, const Share& share, const CostEstimate& cost, const Json& groups,
-                 const Totals& totals) {
+void print_table(const Plan& plan, const ShardSelection& selection, const CostEstimate& cost,
+                 const Json& groups, const Totals& totals) {
   fmt::print("{}{}: {} cells in {} groups, {} skipped\n", plan.name,
-             share.shard.is_whole() ? "" : ", shard " + share.shard.text(), share.cells,
+             selection.shard.is_whole() ? "" : ", shard " + selection.shard.text(), selection.cells,
              groups.size(), totals.skipped);
   fmt::print("memory: about {}; time: about {} on {} threads, as {} cells that were tried took\n\n",
              bytes_text(totals.bytes), time_text(cost.total()), thread_count(), cost.cells);
@@ -154,13 +157,13 @@ void print_table(const Plan& plan, const Share& share, const CostEstimate& cost,
   std::map<std::string, std::size_t> cells_of;
   std::vector<std::string> labels;
   for (const PlannedCell& cell : plan.cells) {
-    if (!share.has(cell)) continue;
+    if (!selection.has(cell)) continue;
     if (cells_of[cell.label]++ == 0) labels.push_back(cell.label);
   }
   fmt::print("\n{:<24} {:>8}\n", "label", "cells");
   for (const std::string& label : labels) fmt::print("{:<24} {:>8}\n", label, cells_of[label]);
   if (totals.skipped > 0) fmt::print("\nskipped:\n");
-  for (const auto& [reason, count] : skip_counts(plan, share))
+  for (const auto& [reason, count] : skip_counts(plan, selection))
     fmt::print("{:>8}  {}\n", count, reason);
 }
 
@@ -173,15 +176,15 @@ int run(const PlanOptions& options) {
   OpenDumps dumps = open_dumps(config);
   const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device.name());
   Totals totals;
-  const Share share = share_of(plan, options.shard);
+  const ShardSelection selection = select_shard(plan, options.shard);
   const std::chrono::duration<double> opened = std::chrono::steady_clock::now() - start;
-  CostEstimate cost = time_a_sample(plan, dumps.dumps, device.kernels(), share, kTrialSeconds);
+  CostEstimate cost = estimate_cost(plan, dumps.dumps, device.kernels(), selection, kTrialSeconds);
   cost.start_seconds = opened.count();
-  const Json groups = plan_json(plan, share, cost, thread_count(), totals);
+  const Json groups = plan_json(plan, selection, cost, thread_count(), totals);
   if (options.json) {
-    print_json(plan, share, cost, groups, totals);
+    print_json(plan, selection, cost, groups, totals);
   } else {
-    print_table(plan, share, cost, groups, totals);
+    print_table(plan, selection, cost, groups, totals);
   }
   return kExitDone;
 }

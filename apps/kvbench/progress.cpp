@@ -22,11 +22,15 @@ std::string duration_text(double seconds) {
   return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
 }
 
-Progress::Progress(std::size_t total, bool quiet)
-    : total_(total), is_shown_(!quiet && total > 0 && isatty(STDERR_FILENO) != 0) {}
+Progress::Progress(bool quiet) : is_shown_(!quiet && isatty(STDERR_FILENO) != 0) {}
 
 Progress::~Progress() {
-  if (is_shown_) say("\r\033[K");
+  if (is_shown_ && total_ > 0) say("\r\033[K");
+}
+
+void Progress::begin(std::size_t cells) {
+  total_ = cells;
+  start_ = Clock::now();
 }
 
 void Progress::at(const std::string& place) {
@@ -40,7 +44,7 @@ void Progress::cell_done() {
 }
 
 void Progress::draw(bool always) {
-  if (!is_shown_) return;
+  if (!is_shown_ || total_ == 0) return;
   const Clock::time_point now = Clock::now();
   if (!always && now - drawn_ < kBetweenDraws) return;
   drawn_ = now;

@@ -5,29 +5,31 @@
 #include <cstddef>
 #include <string>
 
+#include "run/run_observer.hpp"
+
 namespace kvbench {
 
-class Progress {
+class Progress : public RunObserver {
  public:
-  // `total` cells are to be computed. Silent when `quiet` or where stderr is no terminal.
-  Progress(std::size_t total, bool quiet);
-  ~Progress();
+  // Silent when `quiet` or where stderr is no terminal.
+  explicit Progress(bool quiet);
+  ~Progress() override;
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // What is being worked on, e.g. "sequence 0 layer 3 head 1".
-  void at(const std::string& place);
-  void cell_done();
+  void begin(std::size_t cells) override;
+  void at(const std::string& place) override;
+  void cell_done() override;
 
  private:
   using Clock = std::chrono::steady_clock;
   void draw(bool always);
 
-  std::size_t total_;
+  std::size_t total_ = 0;
   std::size_t done_ = 0;
   bool is_shown_;
   std::string place_;
-  Clock::time_point start_ = Clock::now();
+  Clock::time_point start_;
   Clock::time_point drawn_;
 };
 

@@ -14,22 +14,23 @@
 #include "core/error.hpp"
 #include "core/parallel.hpp"
 #include "dump/rows_file.hpp"
-#include "execution.hpp"
 #include "exit_codes.hpp"
-#include "footprint.hpp"
-#include "planned_dump.hpp"
+#include "progress.hpp"
 #include "results/atomic_file.hpp"
 #include "results/journal.hpp"
 #include "results/provenance.hpp"
 #include "results/results_file.hpp"
 #include "results_table.hpp"
-#include "share.hpp"
+#include "run/complete_heads.hpp"
+#include "run/execute.hpp"
+#include "run/memory_estimate.hpp"
+#include "run/open_dumps.hpp"
+#include "run/shard_selection.hpp"
 #include "signals.hpp"
 #include "sweep/config.hpp"
 #include "sweep/plan.hpp"
 #include "sweep_options.hpp"
 #include "talk.hpp"
-#include "whole_heads.hpp"
 
 using namespace kvbench;
 
@@ -141,13 +142,13 @@ void say_what_is_repeated(const Execution& execution) {
 void say_what_is_done(const Execution& execution, const std::string& folder) {
   const Plan& plan = execution.plan;
   const Journal& journal = execution.journal;
-  const Share& share = execution.share;
+  const ShardSelection& selection = execution.selection;
   const std::size_t skipped = journal.count(CellState::kSkipped);
   say("{}: {} cells in {} groups{}, into {}\n", plan.name, plan.cells.size(), plan.groups.size(),
       skipped > 0 ? fmt::format(", {} skipped", skipped) : "", folder);
-  if (!share.shard.is_whole()) {
-    say("shard {}: {} cells in {} groups\n", share.shard.text(), share.cells,
-        std::count(share.groups.begin(), share.groups.end(), true));
+  if (!selection.shard.is_whole()) {
+    say("shard {}: {} cells in {} groups\n", selection.shard.text(), selection.cells,
+        std::count(selection.groups.begin(), selection.groups.end(), true));
   }
   if (journal.resumed() > 0) {
     say("{} cells were there already\n", journal.resumed());
@@ -164,16 +165,16 @@ void say_what_is_done(const Execution& execution, const std::string& folder) {
   }
 }
 
-// Of the share's cells.
+// Of the selected cells.
 struct Done {
   std::size_t missing = 0;
   std::size_t failed = 0;
 };
 
-Done what_is_done(const Plan& plan, const Share& share, const Journal& journal) {
+Done what_is_done(const Plan& plan, const ShardSelection& selection, const Journal& journal) {
   Done done;
   for (std::size_t c = 0; c < plan.cells.size(); ++c) {
-    if (!share.has(plan.cells[c])) continue;
+    if (!selection.has(plan.cells[c])) continue;
     if (journal.state(c) == CellState::kMissing) ++done.missing;
     if (journal.state(c) == CellState::kFailed) ++done.failed;
   }
@@ -190,11 +191,11 @@ void say_table(const ResultsOutcome& outcome, const Plan& plan, const Journal& j
     return;
   }
   if (outcome.ok == 0) return;
-  const WholeHeads heads = whole_heads(plan, journal);
+  const CompleteHeads heads = complete_heads(plan, journal);
   if (const std::string table = results_table(heads.summary); !table.empty()) {
     say("\n{}\ncells are missing: the table is over the {} of {} KV heads that have all of "
         "theirs\n",
-        table, heads.whole, heads.all);
+        table, heads.complete, heads.all);
   } else {
     say("\ncells are missing: no KV head has all of its own, and there is no table, which would "
         "compare settings on different heads\n");
@@ -202,7 +203,7 @@ void say_table(const ResultsOutcome& outcome, const Plan& plan, const Journal& j
 }
 
 int finish(const ResultsOutcome& outcome, const RunOptions& options, const Plan& plan,
-           const Share& share, const Journal& journal, const std::string& results) {
+           const ShardSelection& selection, const Journal& journal, const std::string& results) {
   if (!options.quiet) {
     say_table(outcome, plan, journal);
     say("{}: {} ok, {} failed, {} skipped, {} missing\n", results, outcome.ok, outcome.failed,
@@ -213,15 +214,15 @@ int finish(const ResultsOutcome& outcome, const RunOptions& options, const Plan&
     say("kvbench: nothing was computed, every cell was skipped; `kvbench plan` says why\n");
   }
   if (outcome.failed > 0) say_what_failed(plan, journal);
-  const Done done = what_is_done(plan, share, journal);
+  const Done done = what_is_done(plan, selection, journal);
   if (done.missing > 0) {
     say("kvbench: stopped with {} of {} cells missing; run the same command again to "
         "go on\n",
-        done.missing, share.cells);
+        done.missing, selection.cells);
     return kExitIncomplete;
   }
   if (!options.quiet && !outcome.complete()) {
-    say("shard {} is done; `kvbench merge` joins it with the others\n", share.shard.text());
+    say("shard {} is done; `kvbench merge` joins it with the others\n", selection.shard.text());
   }
   return done.failed > 0 ? kExitFailedCells : kExitDone;
 }
@@ -239,9 +240,10 @@ void settle_rows(RowsFile& rows, const Plan& plan) {
 }
 
 std::vector<std::optional<GroupTiming>> execute_on(const ComputeDevice& device,
-                                                   const Execution& execution) {
+                                                   const Execution& execution, bool quiet) {
+  Progress progress(quiet);
   try {
-    return execute(execution, StopSignals::stop());
+    return execute(execution, progress, StopSignals::stop());
   } catch (const std::exception&) {
     device.throw_if_failed();
     throw;
@@ -262,16 +264,16 @@ int run(const RunOptions& options) {
       read_sweep(options.sweep.config, options.sweep.sets, all_algorithms(), FaultPolicy::kKeep);
   OpenDumps dumps = open_dumps(config);
   const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device.name());
-  const Share share = share_of(plan, options.shard);
-  refuse_what_cannot_fit(
-      plan, share.groups, thread_count(),
+  const ShardSelection selection = select_shard(plan, options.shard);
+  check_memory_limit(
+      plan, selection.groups, thread_count(),
       options.memory_limit > 0 ? static_cast<double>(options.memory_limit) : usable_memory_bytes());
 
   const std::string folder = options.out.empty() ? "results/" + plan.name : options.out;
   const std::string results = folder + "/results.json";
   Journal journal(
       folder, plan, provenance_of(options, device),
-      {.fresh = options.fresh, .shard = share.shard.is_whole() ? "" : share.shard.text()});
+      {.fresh = options.fresh, .shard = selection.shard.is_whole() ? "" : selection.shard.text()});
   if (options.fresh) remove_earlier_results(folder);
   std::unique_ptr<RowsFile> rows;
   if (plan.keep_rows) rows = std::make_unique<RowsFile>(folder + "/results.rows.h5");
@@ -280,18 +282,18 @@ int run(const RunOptions& options) {
       .plan = plan,
       .dumps = dumps.dumps,
       .journal = journal,
-      .device = device,
+      .kernels = device.kernels(),
+      .check_device = [&] { device.throw_if_failed(); },
       .rows = rows.get(),
-      .share = share,
+      .selection = selection,
       .repro = [&](const PlannedCell& cell) { return repro_of(options, cell); },
-      .retry_failed = options.retry_failed,
-      .quiet = options.quiet};
+      .retry_failed = options.retry_failed};
   say_whose_folder_it_was(journal, folder, results, options.quiet);
   if (!options.quiet) say_what_is_done(execution, folder);
-  const auto timing = execute_on(device, execution);
+  const auto timing = execute_on(device, execution, options.quiet);
   journal.sync();
-  if (rows && what_is_done(plan, share, journal).missing == 0) settle_rows(*rows, plan);
-  return finish(write_results(results, plan, journal, timing), options, plan, share, journal,
+  if (rows && what_is_done(plan, selection, journal).missing == 0) settle_rows(*rows, plan);
+  return finish(write_results(results, plan, journal, timing), options, plan, selection, journal,
                 results);
 }
 

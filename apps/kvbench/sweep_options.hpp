@@ -34,3 +34,10 @@ inline void add_device_option(CLI::App& command, std::string& device) {
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
       ->capture_default_str();
 }
+
+inline void add_shard_option(CLI::App& command, std::string& shard) {
+  command
+      .add_option("--shard", shard,
+                  "Only part i of n, dealt by estimated cost; `kvbench merge` joins the parts")
+      ->type_name("i/n");
+}

@@ -4,11 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
-#include <limits>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,8 +13,8 @@
 #include "core/error.hpp"
 #include "dump/dump.hpp"
 #include "exit_codes.hpp"
-#include "kernels/kernels.hpp"
-#include "planned_dump.hpp"
+#include "run/open_dumps.hpp"
+#include "run/stored_outputs.hpp"
 #include "sweep/config.hpp"
 #include "sweep/plan.hpp"
 #include "talk.hpp"
@@ -43,52 +40,6 @@ Examples:
   kvbench validate data/smollm2-constitution.h5
   kvbench validate --config configs/quick.json)";
 
-// ||z - out|| / ||out||; 0 where both are zero, infinite where only `out` is.
-double relative_difference(const double* z, const double* out, Index count) {
-  double difference = 0.0;
-  double norm = 0.0;
-  for (Index c = 0; c < count; ++c) {
-    difference += (z[c] - out[c]) * (z[c] - out[c]);
-    norm += out[c] * out[c];
-  }
-  if (norm == 0.0) return difference == 0.0 ? 0.0 : std::numeric_limits<double>::infinity();
-  return std::sqrt(difference / norm);
-}
-
-// A difference that cannot be computed counts as infinite: it must not pass.
-double larger(double most, double difference) {
-  return std::isnan(difference) ? std::numeric_limits<double>::infinity()
-                                : std::max(most, difference);
-}
-
-double largest_difference(const Dump& dump, const std::string& sequence, const LayerInfo& layer,
-                          Index rows) {
-  double most = 0.0;
-  for (int head = 0; head < static_cast<int>(layer.kv_heads); ++head) {
-    const std::unique_ptr<StreamData> data = dump.read_stream(sequence, layer.index, head);
-    const int group = data->stream.shape.group;
-    std::vector<Index> positions(static_cast<std::size_t>(rows));
-    std::iota(positions.begin(), positions.end(), layer.tokens - rows);
-    const ExactRows exact = cpu_kernels().exact_attention(data->stream, positions);
-    for (int g = 0; g < group; ++g) {
-      const std::vector<double> out = dump.read_out(sequence, layer.index, head * group + g);
-      for (Index r = 0; r < rows; ++r) {
-        const double* z = exact.outputs.data() + (r * group + g) * layer.dv;
-        const double* stored = out.data() + (layer.out_rows - rows + r) * layer.dv;
-        most = larger(most, relative_difference(z, stored, layer.dv));
-      }
-    }
-  }
-  return most;
-}
-
-// Reads every query, key and value of a layer: InputError for one that is not finite.
-void read_through(const Dump& dump, const std::string& sequence, const LayerInfo& layer) {
-  for (int head = 0; head < static_cast<int>(layer.kv_heads); ++head) {
-    dump.read_stream(sequence, layer.index, head);
-  }
-}
-
 struct LargestDifference {
   std::size_t compared = 0;  // layers that hold out
   double most = 0.0;
@@ -108,13 +59,13 @@ LargestDifference compare_layers(const Dump& dump, double tolerance) {
           found.without_out.push_back(fmt::format("{}/{}", sequence.name, layer.index));
           return;
         }
-        const double difference = largest_difference(dump, sequence.name, layer, rows);
+        const double difference = largest_output_difference(dump, sequence.name, layer, rows);
         if (found.compared++ == 0) {
           fmt::print("{:<24} {:>5} {:>5}  {}\n", "sequence", "layer", "rows", "difference");
         }
         fmt::print("{:<24} {:>5} {:>5}  {:.3e}{}\n", sequence.name, layer.index, rows, difference,
                    difference > tolerance ? "  above tolerance" : "");
-        found.most = larger(found.most, difference);
+        found.most = larger_difference(found.most, difference);
       });
     }
   }

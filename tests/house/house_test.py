@@ -78,6 +78,8 @@ class IncludeRule(unittest.TestCase):
             "lib/results/l.cpp": ('#include "algorithms/e.hpp"', "results may include"),
             "lib/check/m.hpp": ('#include "sweep/config.hpp"', "check may include"),
             "lib/compare/n.cpp": ('#include "check/m.hpp"', "compare may include"),
+            "lib/run/p.cpp": ("#include <CLI/CLI.hpp>", "CLI11 belongs to apps"),
+            "lib/run/q.cpp": ('#include "check/m.hpp"', "run may include"),
             "lib/json/o.cpp": ('#include "sweep/config.hpp"', "json may include"),
         }
         with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-#include "footprint.hpp"
+#include "run/memory_estimate.hpp"
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -24,12 +24,6 @@ constexpr double kProgramBytes = 32.0 * 1024 * 1024;
 constexpr double kPlannedCellBytes = 512.0;
 // A sketch row and its place in an algorithm's own lists.
 constexpr double kTokenBytes = 64.0;
-
-double visible_tokens(const StreamShape& shape, const std::vector<Index>& rows) {
-  double sum = 0.0;
-  for (const Index row : rows) sum += static_cast<double>(row - shape.first_visible(row) + 1);
-  return sum;
-}
 
 // What the cells of one KV head share: matrices and nets, and per token sums of every query head
 // and two numbers more.
@@ -67,7 +61,7 @@ double model_bytes(const Plan& plan, const PlannedGroup& group,
 
 }  // namespace
 
-Footprint footprint(const Plan& plan, const PlannedGroup& group, int threads) {
+double estimate_memory_bytes(const Plan& plan, const PlannedGroup& group, int threads) {
   const StreamShape& shape = group.shape;
   const auto n = static_cast<double>(shape.tokens);
   const auto d = static_cast<double>(shape.d);
@@ -84,14 +78,11 @@ Footprint footprint(const Plan& plan, const PlannedGroup& group, int threads) {
     const Needs needs = cell.algorithm->needs(*cell.params);
     every_row = every_row || (needs.row_logits && !needs.held_only);
   }
-  Footprint out;
-  if (cells_of_head.empty()) return out;
+  if (cells_of_head.empty()) return 0.0;
   const auto fullest = std::max_element(
       cells_of_head.begin(), cells_of_head.end(),
       [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   const auto most_cells = static_cast<double>(fullest->second.size());
-  double all_cells = 0.0;
-  for (const auto& [head, cells] : cells_of_head) all_cells += static_cast<double>(cells.size());
 
   const double visited =
       every_row ? n - static_cast<double>(std::max(group.prompt, shape.first_query)) : scored;
@@ -109,14 +100,9 @@ Footprint footprint(const Plan& plan, const PlannedGroup& group, int threads) {
   const bool one_block = visited * logits_of_row <= kLogitBytes;
   const double begun = one_block ? at_work : most_cells;
   const double program = kProgramBytes + kPlannedCellBytes * static_cast<double>(plan.cells.size());
-  out.bytes = program + streams + reference + logits + copies + begun * cell +
-              shared_bytes(plan, group, fullest->second) +
-              model_bytes(plan, group, fullest->second, stream);
-
-  const double visible = heads_per_group * visible_tokens(shape, group.rows);
-  out.multiply_adds = static_cast<double>(cells_of_head.size()) * visible * (2.0 * d + dv) +
-                      all_cells * visible * dv;
-  return out;
+  return program + streams + reference + logits + copies + begun * cell +
+         shared_bytes(plan, group, fullest->second) +
+         model_bytes(plan, group, fullest->second, stream);
 }
 
 double usable_memory_bytes() {
@@ -138,13 +124,13 @@ std::string bytes_text(double bytes) {
   return fmt::format("{:.3g} {}", bytes, units[unit]);
 }
 
-void refuse_what_cannot_fit(const Plan& plan, const std::vector<bool>& share, int threads,
-                            double limit) {
+void check_memory_limit(const Plan& plan, const std::vector<bool>& groups, int threads,
+                        double limit) {
   std::vector<std::string> faults;
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-    if (!share[g]) continue;
+    if (!groups[g]) continue;
     const PlannedGroup& group = plan.groups[g];
-    const double bytes = footprint(plan, group, threads).bytes;
+    const double bytes = estimate_memory_bytes(plan, group, threads);
     if (bytes <= limit) continue;
     faults.push_back(fmt::format(
         "{}: sequence {}, layer {}: needs about {}, {} more than the limit of {}; choose fewer "

@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "compute_device.hpp"
 #include "dump/dump.hpp"
 #include "dump/rows_file.hpp"
-#include "progress.hpp"
+#include "kernels/kernels.hpp"
 #include "results/journal.hpp"
 #include "results/results_file.hpp"
-#include "share.hpp"
+#include "run/run_observer.hpp"
+#include "run/shard_selection.hpp"
 #include "sweep/plan.hpp"
 
 namespace kvbench {
@@ -23,22 +23,23 @@ struct Execution {
   const Plan& plan;
   const std::vector<Dump>& dumps;  // as plan.dumps
   Journal& journal;
-  const ComputeDevice& device;
+  const Kernels& kernels;
+  // Throws where the device that the kernels run on failed for good; asked where a cell failed.
+  std::function<void()> check_device;
   RowsFile* rows;  // null: per-row values are not kept
-  const Share& share;
+  const ShardSelection& selection;
   std::function<std::string(const PlannedCell&)> repro;
   bool retry_failed = false;
-  bool quiet = false;
 };
 
-// Per cell of the plan, whether it is to be computed: those of the share alone.
+// Per cell of the plan, whether it is to be computed: those of the selection alone.
 std::vector<bool> pending_cells(const Execution& execution);
 
-// Records what the plan skips of the share, then runs the pending cells group by group, head by
+// Records what the plan skips of the selection, then runs the pending cells group by group, head by
 // head. A stream that cannot be read fails its cells; the others go on. Ends early once `stop` is
-// set. Throws OutputError when the journal or the rows file cannot be written, DeviceFault when the
-// device failed for good. Returns timings of the groups that were worked on.
-std::vector<std::optional<GroupTiming>> execute(const Execution& execution,
+// set. Throws OutputError when the journal or the rows file cannot be written, and what
+// check_device throws. Returns timings of the groups that were worked on.
+std::vector<std::optional<GroupTiming>> execute(const Execution& execution, RunObserver& observer,
                                                 std::atomic<bool>& stop);
 
 }  // namespace kvbench

@@ -1,4 +1,4 @@
-#include "execution.hpp"
+#include "run/execute.hpp"
 
 #include <fmt/core.h>
 
@@ -13,11 +13,10 @@
 
 #include "core/error.hpp"
 #include "core/stop.hpp"
-#include "kernels/kernels.hpp"
-#include "read_ahead.hpp"
 #include "replay/replay.hpp"
 #include "results/atomic_file.hpp"
 #include "results/record.hpp"
+#include "run/read_ahead.hpp"
 
 namespace kvbench {
 namespace {
@@ -40,9 +39,8 @@ class ModelWorks {
     const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed.value_or(0));
     if (results.has(work.key)) return results;
     try {
-      results.put(work.key,
-                  work.compute({[&](const auto& visit) { each(group, cell, visit); }, group.prompt,
-                                group.shape.tokens, execution_.device.kernels()}));
+      results.put(work.key, work.compute({[&](const auto& visit) { each(group, cell, visit); },
+                                          group.prompt, group.shape.tokens, execution_.kernels}));
     } catch (const InputError& error) {
       results.fail(work.key, error.what());
     } catch (const CellError& error) {
@@ -77,12 +75,12 @@ class ModelWorks {
 class HeadRun {
  public:
   HeadRun(const Execution& execution, const PlannedGroup& group, std::vector<std::size_t> cells,
-          ModelWorks& model_works, Progress& progress, std::atomic<bool>& stop)
+          ModelWorks& model_works, RunObserver& observer, std::atomic<bool>& stop)
       : execution_(execution),
         group_(group),
         cells_(std::move(cells)),
         model_works_(model_works),
-        progress_(progress),
+        observer_(observer),
         stop_(stop) {}
 
   // Takes the next of the streams, which must be this head's.
@@ -115,7 +113,7 @@ class HeadRun {
     const auto done = [&](std::size_t index, CellResult&& result) {
       if (fault) return;
       try {
-        if (result.failed) execution_.device.throw_if_failed();
+        if (result.failed) execution_.check_device();
         record(cells_[index], std::move(result));
       } catch (...) {
         fault = std::current_exception();
@@ -124,7 +122,7 @@ class HeadRun {
     };
     ReplayTiming spent;
     try {
-      spent = replay(data->stream, setting, replayed, execution_.device.kernels(), done);
+      spent = replay(data->stream, setting, replayed, execution_.kernels, done);
     } catch (const Stopped&) {
       if (!fault) throw;
     }
@@ -145,7 +143,7 @@ class HeadRun {
       }
     }
     execution_.journal.append(c, line);
-    progress_.cell_done();
+    observer_.cell_done();
   }
 
   void fail_all(const std::string& reason) {
@@ -153,7 +151,7 @@ class HeadRun {
       const PlannedCell& cell = execution_.plan.cells[c];
       execution_.journal.append(
           c, failed_record(execution_.plan, cell, reason, execution_.repro(cell)));
-      progress_.cell_done();
+      observer_.cell_done();
     }
   }
 
@@ -161,7 +159,7 @@ class HeadRun {
   const PlannedGroup& group_;
   std::vector<std::size_t> cells_;
   ModelWorks& model_works_;
-  Progress& progress_;
+  RunObserver& observer_;
   std::atomic<bool>& stop_;
 };
 
@@ -184,20 +182,10 @@ std::vector<HeadWork> pending_heads(const Plan& plan, const std::vector<bool>& p
   return works;
 }
 
-std::vector<StreamPlace> places_of(const Plan& plan, const std::vector<HeadWork>& works) {
-  std::vector<StreamPlace> places;
-  places.reserve(works.size());
-  for (const HeadWork& work : works) {
-    const PlannedGroup& group = plan.groups[work.group];
-    places.push_back({group.dump, group.sequence, group.layer, work.kv_head, group.shape.tokens});
-  }
-  return places;
-}
-
 void record_skipped(const Execution& execution) {
   for (std::size_t c = 0; c < execution.plan.cells.size(); ++c) {
     const PlannedCell& cell = execution.plan.cells[c];
-    if (!cell.skip_reason || !execution.share.has(cell) ||
+    if (!cell.skip_reason || !execution.selection.has(cell) ||
         execution.journal.state(c) == CellState::kSkipped) {
       continue;
     }
@@ -221,7 +209,7 @@ std::vector<bool> pending_cells(const Execution& execution) {
   std::vector<bool> pending(execution.plan.cells.size(), false);
   for (std::size_t c = 0; c < pending.size(); ++c) {
     const PlannedCell& cell = execution.plan.cells[c];
-    if (cell.skip_reason || !execution.share.has(cell)) continue;
+    if (cell.skip_reason || !execution.selection.has(cell)) continue;
     switch (execution.journal.state(c)) {
       case CellState::kMissing:
       case CellState::kSkipped:  // an earlier program could not run it
@@ -238,26 +226,30 @@ std::vector<bool> pending_cells(const Execution& execution) {
   return pending;
 }
 
-std::vector<std::optional<GroupTiming>> execute(const Execution& execution,
+std::vector<std::optional<GroupTiming>> execute(const Execution& execution, RunObserver& observer,
                                                 std::atomic<bool>& stop) {
   record_skipped(execution);
   const std::vector<bool> pending = pending_cells(execution);
   const auto total = static_cast<std::size_t>(std::count(pending.begin(), pending.end(), true));
   if (execution.rows != nullptr && total > 0) keep_rows_safe(execution);
-  Progress progress(total, execution.quiet);
+  observer.begin(total);
   std::vector<std::optional<GroupTiming>> timing(execution.plan.groups.size());
   ModelWorks model_works(execution);
   std::vector<HeadWork> works = pending_heads(execution.plan, pending);
-  ReadAhead streams(execution.dumps, places_of(execution.plan, works));
+  ReadAhead streams(works.size(), [&](std::size_t w) {
+    const PlannedGroup& group = execution.plan.groups[works[w].group];
+    return execution.dumps[group.dump].read_stream(group.sequence, group.layer, works[w].kv_head,
+                                                   group.shape.tokens);
+  });
   const Stoppable stoppable(stop);
   try {
     for (auto& [g, kv_head, cells] : works) {
       throw_if_stopped();
       const PlannedGroup& group = execution.plan.groups[g];
       if (!timing[g]) timing[g].emplace();
-      progress.at(
+      observer.at(
           fmt::format("sequence {} layer {} head {}", group.sequence, group.layer, kv_head));
-      HeadRun(execution, group, std::move(cells), model_works, progress, stop)
+      HeadRun(execution, group, std::move(cells), model_works, observer, stop)
           .run(streams, *timing[g]);
     }
   } catch (const Stopped&) {

@@ -1,6 +1,7 @@
-#include "planned_dump.hpp"
+#include "run/open_dumps.hpp"
 
 #include <filesystem>
+#include <string>
 #include <utility>
 
 #include "core/error.hpp"
@@ -29,8 +30,6 @@ PlannedDump describe(const Dump& dump) {
 }
 
 }  // namespace
-
-PlannedDump describe_dump(const std::string& path) { return describe(Dump(path)); }
 
 OpenDumps open_dumps(const SweepConfig& config) {
   OpenDumps out;
