@@ -1,4 +1,4 @@
-// All faults of one sweep file, collected so that they are reported together.
+// All faults of one file, collected so that they are reported together.
 #pragma once
 
 #include <set>
@@ -9,7 +9,7 @@ namespace kvbench {
 
 class Faults {
  public:
-  // `file`: the sweep file as the user named it; it begins every message.
+  // `file`: as the user named it; it begins every message.
   explicit Faults(std::string file) : file_(std::move(file)) {}
 
   // "file: pointer: what". Saying the same twice is saying it once; after the first thousand only

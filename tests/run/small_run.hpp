@@ -73,7 +73,6 @@ class SmallRun {
   std::vector<Dump> dumps;
   ShardSelection selection;
   std::unique_ptr<Journal> journal;
-
 };
 
 }  // namespace kvbench::test
