@@ -11,9 +11,9 @@ class RunObserver {
  public:
   virtual ~RunObserver() = default;
 
-  // So many cells will be computed; before all else.
+  // The number of cells that will be computed; called first.
   virtual void begin(std::size_t cells) = 0;
-  // What is worked on from now on: "sequence 0 layer 3 head 1".
+  // What is worked on from now on, "sequence 0 layer 3 head 1".
   virtual void at(const std::string& place) = 0;
   // One more cell is in the journal.
   virtual void cell_done() = 0;
