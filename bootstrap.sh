@@ -358,13 +358,13 @@ bench() {
 sanitize() {
   packages+=("${clang_packages[@]}")
   deps
-  local address=(kvbench fuzz-targets test-{dump,kernels,metrics,replay,results,sketch,sweep})
+  local address=(kvbench fuzz-targets test-{dump,json,kernels,metrics,replay,results,run,sketch,sweep})
   local thread=(test-{conformance,kernels,replay})
-  local address_tests='^(cli_commands|cli_failing_place|fuzz_.*|dump|kernels|metrics|replay|results|sketch|sweep)$'
+  local address_tests='^(cli_commands|cli_failing_place|fuzz_.*|dump|json|kernels|metrics|replay|results|run|sketch|sweep)$'
   local thread_tests='^(conformance|conformance_streams|kernels|replay)$'
   if [[ ${1:-} == all ]]; then
     address=(all) address_tests=.
-    thread=("${thread[@]}" test-results kvbench) thread_tests=.
+    thread=("${thread[@]}" test-{results,run} kvbench) thread_tests=.
   fi
   cmake --preset sanitize >&2
   cmake --build --preset sanitize --target "${address[@]}" >&2

@@ -1,6 +1,8 @@
 // Exit codes of every command, and what main decides them by.
 #pragma once
 
+namespace kvbench {
+
 inline constexpr int kExitDone = 0;
 inline constexpr int kExitBug = 1;
 inline constexpr int kExitBadInput = 2;     // command line, sweep, dump or output place
@@ -11,3 +13,5 @@ inline constexpr int kExitIncomplete = 5;   // interrupted; the same command goe
 // Set by a command once what it has finished stays and the same command goes on from there. main
 // alone reads it, where it decides the exit code from what was thrown and when.
 inline bool work_has_begun = false;
+
+}  // namespace kvbench

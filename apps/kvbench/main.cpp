@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -16,28 +17,15 @@
 #include <string>
 #include <vector>
 
-#include "check.hpp"
-#include "command_words.hpp"
-#include "compare.hpp"
-#include "completion.hpp"
-#include "compute_device.hpp"
+#include "cli/arguments.hpp"
+#include "cli/device_option.hpp"
+#include "commands.hpp"
 #include "core/error.hpp"
 #include "exit_codes.hpp"
-#include "export.hpp"
-#include "inspect.hpp"
-#include "list.hpp"
-#include "manual.hpp"
-#include "merge.hpp"
-#include "plan.hpp"
+#include "output/log.hpp"
 #include "results/provenance.hpp"
-#include "run.hpp"
-#include "schema.hpp"
-#include "synth.hpp"
-#include "talk.hpp"
-#include "validate.hpp"
 
-using namespace kvbench;
-
+namespace kvbench {
 namespace {
 
 constexpr const char* kFooter =
@@ -64,34 +52,28 @@ void keep_standard_descriptors() {
 }
 
 int parse_and_run(int argc, char** argv) {
-  int exit_code = kExitDone;
   CLI::App app{"Errors of KV-cache compression algorithms on real attention, as JSON", "kvbench"};
   app.set_version_flag("--version", version_line());
   app.require_subcommand(1);
   app.footer(kFooter);
   const std::vector<std::string> words(argv, argv + argc);
-  add_run(app, exit_code, words);
-  add_plan(app, exit_code);
-  add_merge(app, exit_code);
-  add_inspect(app, exit_code);
-  add_validate(app, exit_code);
-  add_synth(app, exit_code);
-  add_list(app, exit_code);
-  add_export(app, exit_code);
-  add_check(app, exit_code);
-  add_compare(app, exit_code);
-  add_schema(app, exit_code);
-  add_completion(app, exit_code);
-  add_manual(app, exit_code);
-  refuse_mistaken_words(app, words);
+  std::vector<Command> commands = {add_run(app, words)};
+  for (const auto add :
+       {add_plan, add_merge, add_inspect, add_validate, add_synth, add_list, add_export, add_check,
+        add_compare, add_schema, add_completion, add_manual}) {
+    commands.push_back(add(app));
+  }
+  check_arguments(app, words);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    say("{}\n", parse_fault(app, words, error));
+    log_text("{}\n", parse_error_text(app, words, error));
     return kExitBadInput;
   }
-  return exit_code;
+  const auto parsed = std::find_if(commands.begin(), commands.end(),
+                                   [](const Command& command) { return command.app->parsed(); });
+  return parsed->run();
 }
 
 int run_guarded(int argc, char** argv) {
@@ -99,40 +81,41 @@ int run_guarded(int argc, char** argv) {
     return parse_and_run(argc, argv);
   } catch (const InputError& error) {
     for (const std::string& message : error.messages()) {
-      say("kvbench: {}\n", message);
+      log_text("kvbench: {}\n", message);
     }
     return kExitBadInput;
   } catch (const IoError& error) {
-    say("kvbench: {}\n", error.what());
+    log_text("kvbench: {}\n", error.what());
     if (!work_has_begun) {
-      say("kvbench: nothing was computed; make room, or choose another --out\n");
+      log_text("kvbench: nothing was computed; make room, or choose another --out\n");
       return kExitBadInput;
     }
-    say("kvbench: what was finished is kept; make room, then run the same command again to go "
+    log_text("kvbench: what was finished is kept; make room, then run the same command again to go "
         "on\n");
     return kExitIncomplete;
   } catch (const DeviceError& error) {
-    say("kvbench: {}\n", error.what());
+    log_text("kvbench: {}\n", error.what());
     if (!work_has_begun) {
-      say("kvbench: nothing was computed; try --device cpu\n");
+      log_text("kvbench: nothing was computed; try --device cpu\n");
       return kExitBadInput;
     }
-    say("kvbench: what was finished is kept; run the same command again to go on, or anew with "
+    log_text("kvbench: what was finished is kept; run the same command again to go on, or anew with "
         "--device cpu and another --out\n");
     return kExitIncomplete;
   } catch (const std::bad_alloc&) {
-    say("kvbench: out of memory; choose fewer tokens (select.tokens), fewer rows "
+    log_text(
+        "kvbench: out of memory; choose fewer tokens (select.tokens), fewer rows "
         "(evaluate.rows) or fewer threads (--threads)\n");
     return kExitBadInput;
   } catch (const std::exception& error) {
     if (std::ferror(stdout) != 0) {  // fmt::print throws where stdout is closed or full
-      say("kvbench: cannot write to standard output: {}\n", error.what());
+      log_text("kvbench: cannot write to standard output: {}\n", error.what());
       return kExitBadInput;
     }
     const std::vector<std::string> reasons = reasons_of(error);
-    say("kvbench: internal error: {}\n", reasons.front());
-    for (std::size_t k = 1; k < reasons.size(); ++k) say("kvbench:   because: {}\n", reasons[k]);
-    say("kvbench: this is a bug; please report it with the command line and the output of "
+    log_text("kvbench: internal error: {}\n", reasons.front());
+    for (std::size_t k = 1; k < reasons.size(); ++k) log_text("kvbench:   because: {}\n", reasons[k]);
+    log_text("kvbench: this is a bug; please report it with the command line and the output of "
         "`kvbench --version`\n");
     return kExitBug;
   }
@@ -152,14 +135,18 @@ void give_large_memory_back() {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int run_program(int argc, char** argv) {
   keep_standard_descriptors();
   survive_file_size_limits();
   give_large_memory_back();
   int exit_code = run_guarded(argc, argv);
   if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && exit_code == kExitDone) {
-    say("kvbench: cannot write to standard output\n");
+    log_text("kvbench: cannot write to standard output\n");
     exit_code = kExitBadInput;
   }
   return exit_code;
 }
+
+}  // namespace kvbench
+
+int main(int argc, char** argv) { return kvbench::run_program(argc, argv); }

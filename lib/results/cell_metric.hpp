@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "results/json.hpp"
+#include "json/json.hpp"
 
 namespace kvbench {
 

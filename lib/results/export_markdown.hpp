@@ -3,7 +3,7 @@
 
 #include <ostream>
 
-#include "results/json.hpp"
+#include "json/json.hpp"
 
 namespace kvbench {
 

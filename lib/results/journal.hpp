@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "core/file.hpp"
+#include "json/json.hpp"
 #include "results/cell_records.hpp"
 #include "results/journal_scan.hpp"
-#include "results/json.hpp"
 #include "sweep/plan.hpp"
 
 namespace kvbench {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "json/json.hpp"
 #include "replay/replay.hpp"
-#include "results/json.hpp"
 #include "sweep/plan.hpp"
 
 namespace kvbench {

@@ -8,8 +8,8 @@
 
 #include "core/error.hpp"
 #include "core/file.hpp"
+#include "json/file_kind.hpp"
 #include "results/summary.hpp"
-#include "sweep/file_kind.hpp"
 
 namespace kvbench {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "json/json.hpp"
 #include "results/cell_records.hpp"
-#include "results/json.hpp"
 #include "sweep/plan.hpp"
 
 namespace kvbench {

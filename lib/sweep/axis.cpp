@@ -7,8 +7,8 @@
 #include <map>
 
 #include "core/spelling.hpp"
+#include "json/document.hpp"
 #include "sweep/config.hpp"
-#include "sweep/document.hpp"
 
 namespace kvbench {
 namespace {

@@ -1,13 +1,13 @@
 // One parameter of a sweep entry: a value or an axis of values.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "algorithms/parameters.hpp"
-#include "sweep/faults.hpp"
+#include "json/faults.hpp"
+#include "json/json.hpp"
 
 namespace kvbench {
 

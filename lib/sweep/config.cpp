@@ -11,13 +11,13 @@
 #include <iterator>
 
 #include "core/error.hpp"
+#include "json/document.hpp"
+#include "json/faults.hpp"
+#include "json/file_kind.hpp"
 #include "sweep/axis.hpp"
-#include "sweep/document.hpp"
 #include "sweep/dump_paths.hpp"
 #include "sweep/entry.hpp"
-#include "sweep/faults.hpp"
 #include "sweep/fields.hpp"
-#include "sweep/file_kind.hpp"
 #include "sweep/repetitions.hpp"
 #include "sweep/sweep_keys.hpp"
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +9,7 @@
 
 #include "algorithms/algorithm.hpp"
 #include "algorithms/registry.hpp"
+#include "json/json.hpp"
 
 namespace kvbench {
 

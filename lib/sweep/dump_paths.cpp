@@ -7,7 +7,7 @@
 #include <map>
 #include <system_error>
 
-#include "sweep/document.hpp"
+#include "json/document.hpp"
 
 namespace kvbench {
 namespace {

@@ -1,11 +1,11 @@
 // The `dumps` of a sweep file: paths and globs into files that exist.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "sweep/faults.hpp"
+#include "json/faults.hpp"
+#include "json/json.hpp"
 
 namespace kvbench {
 

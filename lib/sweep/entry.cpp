@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "core/spelling.hpp"
+#include "json/document.hpp"
 #include "sweep/axis.hpp"
-#include "sweep/document.hpp"
 #include "sweep/fields.hpp"
 
 namespace kvbench {

@@ -1,12 +1,12 @@
 // One element of a sweep's `algorithms`.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "json/faults.hpp"
+#include "json/json.hpp"
 #include "sweep/config.hpp"
-#include "sweep/faults.hpp"
 
 namespace kvbench {
 

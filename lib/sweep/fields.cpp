@@ -1,13 +1,11 @@
 #include "sweep/fields.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <set>
 
-#include "core/spelling.hpp"
+#include "json/document.hpp"
 #include "sweep/axis.hpp"
-#include "sweep/document.hpp"
 
 namespace kvbench {
 namespace {
@@ -53,36 +51,9 @@ std::optional<std::vector<int>> read_indices(const json& object, const std::stri
 
 }  // namespace
 
-bool read_object(const json& given, const std::vector<std::string>& known, const std::string& owner,
-                 const std::string& pointer, ErrorList& faults) {
-  if (!given.is_object()) {
-    faults.add(pointer, fmt::format("must be an object with {}, is {}", fmt::join(known, ", "),
-                                    shown(given)));
-    return false;
-  }
-  for (const auto& item : given.items()) {
-    const std::string& key = item.key();
-    bool found = false;
-    for (const std::string& name : known) found = found || name == key;
-    if (found) continue;
-    const std::string near = did_you_mean(key, known);
-    faults.add(
-        child(pointer, key),
-        fmt::format("unknown key of {}{}", owner,
-                    near.empty() ? fmt::format("; it has {}", fmt::join(known, ", ")) : near));
-  }
-  return true;
-}
-
 bool read_object(const json& given, const SweepKeys& keys, const std::string& pointer,
                  ErrorList& faults) {
   return read_object(given, keys.names(), keys.owner, pointer, faults);
-}
-
-const json* member(const json& object, const std::string& key) {
-  if (!object.is_object()) return nullptr;
-  const auto found = object.find(key);
-  return found == object.end() ? nullptr : &*found;
 }
 
 std::optional<std::int64_t> read_integer(const json& given, IntegerRange range,
@@ -114,12 +85,6 @@ std::optional<std::vector<std::int64_t>> read_integers(const json& given, Intege
   std::vector<std::int64_t> values;
   for (const Value& value : axis->values) values.push_back(std::get<std::int64_t>(value));
   return values;
-}
-
-std::optional<bool> read_flag(const json& given, const std::string& pointer, ErrorList& faults) {
-  if (given.is_boolean()) return given.get<bool>();
-  faults.add(pointer, "must be true or false, is " + shown(given));
-  return std::nullopt;
 }
 
 Selection read_selection(const json& given, const std::string& pointer, ErrorList& faults) {

@@ -1,28 +1,22 @@
-// Reading the keys of a sweep file, one kind of value per function. Each returns nothing and leaves
-// a fault where the file holds something else.
+// Values that several keys of a sweep file share, one kind per function. Each returns nothing and
+// leaves a fault where the file holds something else.
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "json/json.hpp"
+#include "json/reader.hpp"
 #include "sweep/config.hpp"
-#include "sweep/faults.hpp"
 #include "sweep/sweep_keys.hpp"
 
 namespace kvbench {
 
-// Whether `given` is an object; every key of it that is not in `known` is a fault. `owner` says
-// whose keys they are ("a sweep file").
-bool read_object(const nlohmann::json& given, const std::vector<std::string>& known,
-                 const std::string& owner, const std::string& pointer, ErrorList& faults);
+// As json/reader.hpp has it, of the keys of a table.
 bool read_object(const nlohmann::json& given, const SweepKeys& keys, const std::string& pointer,
                  ErrorList& faults);
-
-// The member `key` of `object`, or null where it is absent (`object` may be no object at all).
-const nlohmann::json* member(const nlohmann::json& object, const std::string& key);
 
 std::optional<std::int64_t> read_integer(const nlohmann::json& given, IntegerRange range,
                                          const std::string& pointer, ErrorList& faults);
@@ -32,9 +26,6 @@ std::optional<std::vector<std::int64_t>> read_integers(const nlohmann::json& giv
                                                        IntegerRange range, bool or_all,
                                                        const std::string& pointer,
                                                        ErrorList& faults);
-
-std::optional<bool> read_flag(const nlohmann::json& given, const std::string& pointer,
-                              ErrorList& faults);
 
 // `select` and `where`, which share sequences, layers and kv_heads. `given` is an object.
 Selection read_selection(const nlohmann::json& given, const std::string& pointer,

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sweep/faults.hpp"
+#include "json/faults.hpp"
 
 namespace kvbench {
 

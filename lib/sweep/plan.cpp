@@ -9,9 +9,9 @@
 #include <set>
 
 #include "core/hash.hpp"
+#include "json/document.hpp"
+#include "json/faults.hpp"
 #include "sweep/cell_identity.hpp"
-#include "sweep/document.hpp"
-#include "sweep/faults.hpp"
 #include "sweep/only.hpp"
 #include "sweep/prompt.hpp"
 #include "sweep/rows.hpp"

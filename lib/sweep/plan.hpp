@@ -3,13 +3,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "algorithms/algorithm.hpp"
 #include "core/stream.hpp"
+#include "json/json.hpp"
 #include "sweep/config.hpp"
 
 namespace kvbench {

@@ -1,11 +1,11 @@
 // A plan written down, so that it can be made again where its dumps are not at hand.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "algorithms/algorithm.hpp"
+#include "json/json.hpp"
 #include "sweep/plan.hpp"
 
 namespace kvbench {

@@ -1,8 +1,8 @@
 // Two entries of a sweep that describe the same cell.
 #pragma once
 
+#include "json/faults.hpp"
 #include "sweep/config.hpp"
-#include "sweep/faults.hpp"
 
 namespace kvbench {
 

@@ -1,12 +1,12 @@
 // Which decode rows of a sequence are scored.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "core/stream.hpp"
-#include "sweep/faults.hpp"
+#include "json/faults.hpp"
+#include "json/json.hpp"
 
 namespace kvbench {
 

@@ -1,4 +1,4 @@
-#include "results/baseline.hpp"
+#include "check/baseline.hpp"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

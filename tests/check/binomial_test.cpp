@@ -1,4 +1,4 @@
-#include "results/binomial.hpp"
+#include "check/binomial.hpp"
 
 #include <doctest/doctest.h>
 

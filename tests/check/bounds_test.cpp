@@ -1,4 +1,4 @@
-#include "results/bounds.hpp"
+#include "check/bounds.hpp"
 
 #include <doctest/doctest.h>
 

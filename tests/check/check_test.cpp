@@ -1,4 +1,4 @@
-#include "results/check.hpp"
+#include "check/check.hpp"
 
 #include <doctest/doctest.h>
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "check/check.hpp"
 #include "core/error.hpp"
-#include "results/check.hpp"
 
 namespace kvbench::test {
 

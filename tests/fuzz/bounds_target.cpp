@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include "check/bounds.hpp"
 #include "fuzz/promise.hpp"
-#include "results/bounds.hpp"
 
 using namespace kvbench;
 

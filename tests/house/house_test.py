@@ -113,6 +113,14 @@ class IncludeRule(unittest.TestCase):
             "lib/sweep/h.cpp": ('#include "sweep/none.hpp"', "names no file"),
             "cuda/i.cu": ('#include "sketch/b.hpp"', "cuda may include"),
             "lib/replay/j.cpp": ("#include <cuda_runtime.h>", "CUDA belongs to cuda"),
+            "lib/sweep/config.hpp": ("#include <nlohmann/json.hpp>", "belongs to lib/json"),
+            "lib/results/k.cpp": ('#include "sweep/config.hpp"', "results may include"),
+            "lib/results/l.cpp": ('#include "algorithms/e.hpp"', "results may include"),
+            "lib/check/m.hpp": ('#include "sweep/config.hpp"', "check may include"),
+            "lib/compare/n.cpp": ('#include "check/m.hpp"', "compare may include"),
+            "lib/run/p.cpp": ("#include <CLI/CLI.hpp>", "CLI11 belongs to apps"),
+            "lib/run/q.cpp": ('#include "check/m.hpp"', "run may include"),
+            "lib/json/o.cpp": ('#include "sweep/config.hpp"', "json may include"),
         }
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)

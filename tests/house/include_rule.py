@@ -9,7 +9,7 @@ from sources import files, includes
 HOMES = {
     r"H5\w*\.h|hdf5\w*\.h": ("HDF5", ["lib/dump"], None),
     r"CLI/.*": ("CLI11", ["apps"], None),
-    r"nlohmann/.*": ("nlohmann-json", ["lib/sweep", "lib/results", "apps"], None),
+    r"nlohmann/.*": ("nlohmann-json", ["lib/json"], None),
     r"Eigen/.*": ("Eigen", ["lib/kernels", "lib/metrics"], ".cpp"),
     r"Random123/.*": ("Random123", ["lib/core"], None),
     r"xxhash\.h": ("xxHash", ["lib/core"], ".cpp"),
@@ -45,7 +45,7 @@ def violations(root):
 def _own(root, path, name, table):
     top, folder = path.parts[0], path.parts[1] if len(path.parts) > 2 else ""
     if top == "apps":
-        if not any((root / base / name).is_file() for base in ("lib", "", "apps", path.parent)):
+        if not any((root / base / name).is_file() for base in ("lib", "", "apps/kvbench")):
             return "names no file"
         return None
     if top == "cuda":

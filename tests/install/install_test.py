@@ -66,6 +66,11 @@ class Installed(unittest.TestCase):
                     "import kvplot; assert len(kvplot.load_results('results/quick/results.json')) == 1",
                     PYTHONPATH=str(self.prefix / "lib/python3/dist-packages"))
 
+    def test_schemas_are_what_the_program_prints(self):
+        for name in ("sweep", "bounds", "results"):
+            self.assertEqual((self.share / f"schema/{name}.schema.json").read_text(),
+                             self.installed("kvbench", "schema", name))
+
     def test_completion_and_manual_are_where_they_are_looked_for(self):
         self.run_in(self.work, "bash", "-c", "source share/bash-completion/completions/kvbench; "
                     "cd /; complete -p kvbench".replace("share", str(self.prefix / "share")))

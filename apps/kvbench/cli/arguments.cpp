@@ -1,0 +1,193 @@
+#include "cli/arguments.hpp"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "cli/options_table.hpp"
+#include "core/error.hpp"
+#include "core/spelling.hpp"
+
+namespace kvbench {
+namespace {
+
+// Null where there is none.
+CLI::App* command_named(CLI::App& app, const std::string& name) {
+  for (CLI::App* each : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (each->get_name() == name) return each;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> names_of(const std::vector<const CLI::App*>& commands) {
+  std::vector<std::string> names;
+  for (const CLI::App* each : commands) names.push_back(each->get_name());
+  return names;
+}
+
+// "kvbench" or "kvbench run".
+std::string full_name(const CLI::App& command) {
+  return command.get_parent() == nullptr ? "kvbench" : "kvbench " + command.get_name();
+}
+
+bool has_ending(const std::string& word, const std::string& ending) {
+  return word.size() > ending.size() &&
+         word.compare(word.size() - ending.size(), ending.size(), ending) == 0;
+}
+
+class ArgumentReader {
+ public:
+  explicit ArgumentReader(CLI::App& command) : command_(command), name_(full_name(command)) {
+    for (OptionRow& row : options_of(command)) {
+      (row.positional ? positionals_ : options_).push_back(std::move(row));
+    }
+  }
+
+  // Faults of the words behind the command's name.
+  ErrorList faults(const std::vector<std::string>& words) {
+    for (const std::string& word : words) given_.insert(word.substr(0, word.find('=')));
+    for (std::size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
+      const std::string& word = words[i];
+      if (word.rfind("--", 0) == 0) {
+        const OptionRow* row = option_of(word);
+        const std::size_t equals = word.find('=');
+        const bool separate = equals == std::string::npos || equals + 1 == word.size();
+        if (row == nullptr) {  // what follows may be its value
+          if (separate && i + 1 < words.size() && words[i + 1][0] != '-') ++i;
+        } else if (row->takes_value && !separate) {
+          require_value(*row, word.substr(equals + 1));
+        } else if (row->takes_value && ++i < words.size()) {
+          require_value(*row, words[i]);
+        }
+      } else if (word.empty() || word[0] != '-') {
+        read_bare(word);
+      }
+    }
+    require_what_must_be();
+    return std::move(faults_);
+  }
+
+ private:
+  const OptionRow* option_of(const std::string& word) {
+    const std::string name = word.substr(0, word.find('='));
+    std::vector<std::string> known;
+    for (const OptionRow& row : options_) {
+      if (row.name == name) return &row;
+      known.push_back(row.name);
+    }
+    const std::optional<std::string> near = nearest_word(name, known);
+    if (near) given_.insert(*near);
+    faults_.add(fmt::format("{}: no such option of {}{}; `{} --help` has them", name, name_,
+                            did_you_mean(near), name_));
+    return nullptr;
+  }
+
+  void read_bare(const std::string& word) {
+    if (next_ == positionals_.size()) {
+      faults_.add(fmt::format("{}: {} has no place for this word{}; `{} --help` says more", word,
+                              name_, likely_option(word), name_));
+      return;
+    }
+    const OptionRow& row = positionals_[next_];
+    given_.insert(row.name);
+    if (!row.repeats) ++next_;
+    require_value(row, word);
+  }
+
+  void require_value(const OptionRow& row, const std::string& word) {
+    if (word.empty()) {
+      add_fault(row.name + " is empty; give it a value");
+    } else if (row.choices.empty()) {
+      require_readable(row, word);
+    } else {
+      require_choice(row, word);
+    }
+  }
+
+  // What the option itself says of a value; CLI11 alone would stop at the first fault.
+  void require_readable(const OptionRow& row, const std::string& word) {
+    CLI::Option& option = *command_.get_option(row.name);
+    option.add_result(word);
+    try {
+      option.run_callback();
+    } catch (const CLI::ParseError& fault) {
+      add_fault(fault.what());
+    }
+    option.clear();
+  }
+
+  void require_what_must_be() {
+    for (const auto* rows : {&positionals_, &options_}) {
+      for (const OptionRow& row : *rows) {
+        if (row.required && given_.count(row.name) == 0) add_fault(row.name + " is required");
+      }
+    }
+  }
+
+  void add_fault(const std::string& what) {
+    faults_.add(fmt::format("{}: {}; `{} --help` says more", name_, what, name_));
+  }
+
+  void require_choice(const OptionRow& row, const std::string& word) {
+    const std::vector<std::string>& choices = row.choices;
+    if (std::count(choices.begin(), choices.end(), word) != 0) return;
+    // Only by its letters is a gpu nearer to cpu.
+    const std::string near =
+        did_you_mean(word == "gpu" && row.name == "--device" ? "cuda" : word, choices);
+    faults_.add(
+        fmt::format("{} {}: {} knows {}{}", row.name, word, name_, fmt::join(choices, ", "), near));
+  }
+
+  // Most commands name their first file by an option, which is easily forgotten.
+  std::string likely_option(const std::string& word) {
+    if (!has_ending(word, ".json")) return "";
+    for (const OptionRow& row : options_) {
+      const bool first_file = row.name == "--config" || row.name == "--results";
+      if (first_file && given_.insert(row.name).second) {
+        return fmt::format("; did you mean {} {}?", row.name, word);
+      }
+    }
+    return "";
+  }
+
+  CLI::App& command_;
+  std::string name_;
+  std::vector<OptionRow> options_;
+  std::vector<OptionRow> positionals_;
+  std::size_t next_ = 0;
+  std::set<std::string> given_;  // names of options and positionals among them
+  ErrorList faults_;
+};
+
+}  // namespace
+
+void check_arguments(CLI::App& app, const std::vector<std::string>& words) {
+  const std::vector<std::string> commands = names_of(commands_of(app));
+  if (words.size() < 2) {
+    throw InputError(fmt::format("which command? There are {}; `kvbench --help` explains them",
+                                 fmt::join(commands, ", ")));
+  }
+  CLI::App* command = words[1][0] == '-' ? &app : command_named(app, words[1]);
+  if (command == nullptr) {
+    throw InputError(fmt::format("{}: no such command{}; there are {}", words[1],
+                                 did_you_mean(words[1], commands), fmt::join(commands, ", ")));
+  }
+  if (words[1] == "--version") return;
+  for (const std::string& word : words) {
+    if (word == "--help" || word == "-h") return;
+  }
+  const auto first = words.begin() + (command == &app ? 1 : 2);
+  ArgumentReader(*command).faults({first, words.end()}).throw_if_any();
+}
+
+std::string parse_error_text(CLI::App& app, const std::vector<std::string>& words,
+                             const CLI::ParseError& fault) {
+  const CLI::App* command = words.size() < 2 ? nullptr : command_named(app, words[1]);
+  const std::string name = full_name(command == nullptr ? app : *command);
+  return fmt::format("{}: {}; `{} --help` says more", name, fault.what(), name);
+}
+
+}  // namespace kvbench

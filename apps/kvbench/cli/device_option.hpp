@@ -1,0 +1,43 @@
+// Where the kernels of a run are computed: `--device cpu|cuda|auto`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "json/json.hpp"
+#include "kernels/kernels.hpp"
+
+namespace kvbench {
+
+class ComputeDevice {
+ public:
+  // `asked`: "cpu", "cuda" or "auto". Throws InputError where cuda is asked for and cannot be used;
+  // auto then computes on the CPU and tells why in the provenance. A device is used after its
+  // kernels gave the CPU's values on a small stream.
+  explicit ComputeDevice(std::string asked);
+  ~ComputeDevice();
+  ComputeDevice(const ComputeDevice&) = delete;
+  ComputeDevice& operator=(const ComputeDevice&) = delete;
+
+  const Kernels& kernels() const;
+  std::string name() const { return kernels().device(); }  // as in a cell's key
+
+  // Throws DeviceError where the device failed for good.
+  void throw_if_failed() const;
+
+  // Sets `gpu`, `cuda` and `device` of results.json's provenance.
+  void describe(Json& provenance) const;
+
+ private:
+  struct Cuda;
+
+  std::string asked_;
+  std::string reason_;          // why auto fell back
+  std::unique_ptr<Cuda> cuda_;  // null: the CPU
+};
+
+// For ComputeDevice; a cell's id says which device it is of.
+void add_device_option(CLI::App& command, std::string& device);
+
+}  // namespace kvbench

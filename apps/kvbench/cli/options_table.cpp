@@ -1,0 +1,49 @@
+#include "cli/options_table.hpp"
+
+#include <sstream>
+
+namespace kvbench {
+
+namespace {
+
+// "TEXT:{cpu,cuda,auto}" holds what CLI::IsMember allows.
+std::vector<std::string> choices_in(const std::string& type) {
+  std::vector<std::string> choices;
+  const std::size_t open = type.find('{');
+  const std::size_t close = type.rfind('}');
+  if (open == std::string::npos || close == std::string::npos) return choices;
+  std::istringstream words(type.substr(open + 1, close - open - 1));
+  for (std::string word; std::getline(words, word, ',');) choices.push_back(word);
+  return choices;
+}
+
+OptionRow row_of(const CLI::Option& option) {
+  OptionRow row;
+  row.positional = option.get_positional();
+  row.name = row.positional ? option.get_single_name() : "--" + option.get_lnames().front();
+  row.takes_value = option.get_items_expected_max() > 0;
+  row.required = option.get_required();
+  row.repeats = option.get_items_expected_max() > 1;
+  row.choices = choices_in(option.get_type_name());
+  row.description = option.get_description();
+  if (row.takes_value) {
+    row.value = option.get_type_name().substr(0, option.get_type_name().find(':'));
+    row.fallback = option.get_default_str();
+  }
+  return row;
+}
+
+}  // namespace
+
+std::vector<const CLI::App*> commands_of(const CLI::App& app) { return app.get_subcommands({}); }
+
+std::vector<OptionRow> options_of(const CLI::App& command) {
+  std::vector<OptionRow> rows;
+  for (const CLI::Option* option : command.get_options()) {
+    if (option != command.get_help_ptr()) rows.push_back(row_of(*option));
+  }
+  if (command.get_help_ptr() != nullptr) rows.push_back(row_of(*command.get_help_ptr()));
+  return rows;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,28 @@
+// The command line as CLI11 knows it, for what is generated from it: completion and manual.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace kvbench {
+
+// The commands of the program, in the order of its --help.
+std::vector<const CLI::App*> commands_of(const CLI::App& app);
+
+struct OptionRow {
+  std::string name;  // "--config"; a positional's is "DUMP"
+  bool positional = false;
+  bool takes_value = false;
+  bool required = false;
+  bool repeats = false;
+  std::string value;                 // what stands for the value: "FILE"; empty without one
+  std::vector<std::string> choices;  // the words allowed, where there is a fixed set
+  std::string fallback;              // default, as printed; empty where none is shown
+  std::string description;
+};
+
+// Options and positionals of a command, --help last.
+std::vector<OptionRow> options_of(const CLI::App& command);
+
+}  // namespace kvbench

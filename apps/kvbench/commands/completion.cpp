@@ -1,0 +1,161 @@
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/options_table.hpp"
+#include "commands.hpp"
+#include "exit_codes.hpp"
+
+namespace kvbench {
+
+namespace {
+
+constexpr const char* kFooter =
+    R"(The completion is made from the tables that the command line is read with. `cmake --install` puts it
+where shells look.
+
+Examples:
+  source <(kvbench completion bash)
+  kvbench completion bash > kvbench.bash
+  kvbench completion zsh > _kvbench)";
+
+std::vector<std::string> names_of_options(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const OptionRow& option : options_of(command)) {
+    if (!option.positional) names.push_back(option.name);
+  }
+  return names;
+}
+
+// What follows an option, and what else may stand. Without words the shell completes file names.
+void print_bash_cases(const CLI::App& command) {
+  std::string positional;
+  std::vector<std::string> free_values;
+  for (const OptionRow& option : options_of(command)) {
+    const std::string words = fmt::format("{}", fmt::join(option.choices, " "));
+    if (option.positional) {
+      positional = words;
+    } else if (!words.empty()) {
+      fmt::print("      \"{} {}\") words=\"{}\" ;;\n", command.get_name(), option.name, words);
+    } else if (option.takes_value) {
+      free_values.push_back(fmt::format("\"{} {}\"", command.get_name(), option.name));
+    }
+  }
+  if (!free_values.empty()) fmt::print("      {}) ;;\n", fmt::join(free_values, " | "));
+  fmt::print("      \"{} \"*)\n        if [[ $current == -* ]]; then words=\"{}\"; ",
+             command.get_name(), fmt::join(names_of_options(command), " "));
+  fmt::print("else words=\"{}\"; fi ;;\n", positional);
+}
+
+void print_bash(const CLI::App& app) {
+  std::vector<std::string> words;
+  for (const CLI::App* command : commands_of(app)) words.push_back(command->get_name());
+  for (const std::string& name : names_of_options(app)) words.push_back(name);
+  fmt::print(R"(# bash completion for kvbench, printed by `kvbench completion bash`
+_kvbench() {{
+  local current=${{COMP_WORDS[COMP_CWORD]}} words=
+  if ((COMP_CWORD == 1)); then
+    words="{}"
+  else
+    case "${{COMP_WORDS[1]}} ${{COMP_WORDS[COMP_CWORD - 1]}}" in
+)",
+             fmt::join(words, " "));
+  for (const CLI::App* command : commands_of(app)) print_bash_cases(*command);
+  fmt::print(R"(    esac
+  fi
+  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
+}}
+complete -o default -F _kvbench kvbench
+)");
+}
+
+// Inside single quotes, where _arguments and _describe read brackets and colons as their own.
+std::string zsh_text(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\'') {
+      out += "'\\''";
+    } else {
+      if (c == '[' || c == ']' || c == ':' || c == '\\') out += '\\';
+      out += c;
+    }
+  }
+  return out;
+}
+
+// What completes a value: fixed words, file names, or nothing, such as for a number.
+std::string zsh_values(const OptionRow& option) {
+  if (!option.choices.empty()) return fmt::format("({})", fmt::join(option.choices, " "));
+  const bool may_be_file =
+      option.value == "TEXT" || option.value == "FILE" || option.value == "DIR";
+  return may_be_file ? "_files" : " ";
+}
+
+std::string zsh_argument(const OptionRow& option) {
+  if (option.positional) {
+    return fmt::format("'{}{}:{}'", option.repeats ? "*:" : ":", zsh_text(option.name),
+                       zsh_values(option));
+  }
+  const std::string value =
+      option.takes_value ? fmt::format(":{}:{}", zsh_text(option.value), zsh_values(option)) : "";
+  return fmt::format("'{}{}[{}]{}'", option.repeats ? "*" : "", option.name,
+                     zsh_text(option.description), value);
+}
+
+void print_zsh(const CLI::App& app) {
+  fmt::print(R"(#compdef kvbench
+# zsh completion for kvbench, printed by `kvbench completion zsh`
+_kvbench() {{
+  if ((CURRENT == 2)); then
+    local -a commands=(
+)");
+  for (const CLI::App* command : commands_of(app)) {
+    fmt::print("      '{}:{}'\n", command->get_name(), zsh_text(command->get_description()));
+  }
+  for (const OptionRow& option : options_of(app)) {
+    fmt::print("      '{}:{}'\n", option.name, zsh_text(option.description));
+  }
+  fmt::print(R"(    )
+    _describe command commands
+    return
+  fi
+  shift words
+  ((CURRENT--))
+  case $words[1] in
+)");
+  for (const CLI::App* command : commands_of(app)) {
+    fmt::print("    {})\n      _arguments", command->get_name());
+    for (const OptionRow& option : options_of(*command)) {
+      fmt::print(" \\\n        {}", zsh_argument(option));
+    }
+    fmt::print(" ;;\n");
+  }
+  fmt::print(R"(  esac
+}}
+if [[ $funcstack[1] == _kvbench ]]; then _kvbench "$@"; else compdef _kvbench kvbench; fi
+)");
+}
+
+}  // namespace
+
+Command add_completion(CLI::App& app) {
+  const auto shell = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("completion", "Print completion for bash or zsh");
+  command->add_option("SHELL", *shell, "bash or zsh")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh"}));
+  command->footer(kFooter);
+  return {command, [&app, shell] {
+            if (*shell == "bash") {
+              print_bash(app);
+            } else {
+              print_zsh(app);
+            }
+            return kExitDone;
+          }};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,57 @@
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "check/check.hpp"
+#include "commands.hpp"
+#include "exit_codes.hpp"
+#include "output/incomplete_warning.hpp"
+#include "results/export_csv.hpp"
+#include "results/export_markdown.hpp"
+#include "results/results_file.hpp"
+
+namespace kvbench {
+namespace {
+
+struct ExportOptions {
+  std::string results;
+  std::string format;
+};
+
+constexpr const char* kFooter =
+    R"(csv: one row per cell, every number in full (params.*, derived.*, errors.*, mass.*, memory.*, counters.*);
+null is an empty field. md: a Markdown table of the main columns, rounded.
+
+Examples:
+  kvbench export --results results/quick/results.json --format csv > quick.csv
+  kvbench export --results results/quick/results.json --format md)";
+
+int run(const ExportOptions& options) {
+  const Json results = read_results(options.results);
+  require_cells(results, options.results);
+  warn_if_incomplete(results, options.results);
+  if (options.format == "csv") {
+    export_csv(results, std::cout);
+  } else {
+    export_markdown(results, std::cout);
+  }
+  std::cout.flush();
+  return kExitDone;
+}
+
+}  // namespace
+
+Command add_export(CLI::App& app) {
+  const auto options = std::make_shared<ExportOptions>();
+  CLI::App* command = app.add_subcommand("export", "Write results as flat rows to stdout");
+  command->add_option("--results", options->results, "A results.json")
+      ->type_name("FILE")
+      ->required();
+  command->add_option("--format", options->format, "csv or md")
+      ->required()
+      ->check(CLI::IsMember({"csv", "md"}));
+  command->footer(kFooter);
+  return {command, [options] { return run(*options); }};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,286 @@
+#include <fmt/core.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "algorithms/registry.hpp"
+#include "commands.hpp"
+#include "core/error.hpp"
+#include "core/parallel.hpp"
+#include "exit_codes.hpp"
+#include "json/json.hpp"
+#include "kernels/kernels.hpp"
+#include "metrics/errors.hpp"
+#include "output/table.hpp"
+#include "results/provenance.hpp"
+#ifdef KVBENCH_HAS_CUDA
+#include "cuda/devices.hpp"
+#endif
+
+namespace kvbench {
+namespace {
+
+struct ListOptions {
+  std::string what;
+  bool json = false;
+  bool markdown = false;
+};
+
+constexpr const char* kFooter = R"(Examples:
+  kvbench list algorithms
+  kvbench list algorithms --markdown
+  kvbench list algorithms --json | jq '.[] | select(.id == "subgen").parameters'
+  kvbench list metrics
+  kvbench list devices)";
+
+const char* type_name(Parameter::Kind kind) {
+  switch (kind) {
+    case Parameter::Kind::kInteger:
+      return "integer";
+    case Parameter::Kind::kReal:
+      return "real";
+    case Parameter::Kind::kTokens:
+      return "tokens";
+    case Parameter::Kind::kChoice:
+      return "choice";
+    case Parameter::Kind::kFlag:
+      return "flag";
+  }
+  return "";
+}
+
+bool is_number(const Parameter& parameter) {
+  return parameter.kind != Parameter::Kind::kChoice && parameter.kind != Parameter::Kind::kFlag;
+}
+
+// The table's way of saying "no upper end".
+bool has_maximum(const Parameter& parameter) { return parameter.maximum < Parameter{}.maximum; }
+
+std::string range_text(const Parameter& parameter) {
+  std::string out;
+  if (parameter.kind == Parameter::Kind::kFlag) return "true | false";
+  if (is_number(parameter)) {
+    out = fmt::format("{} {:g}", parameter.minimum_open ? ">" : ">=", parameter.minimum);
+    if (has_maximum(parameter)) out += fmt::format(", <= {:g}", parameter.maximum);
+    if (parameter.kind == Parameter::Kind::kTokens) out += ", or a fraction of the prompt";
+  }
+  for (const std::string& word : parameter.words) out += (out.empty() ? "" : " | ") + word;
+  return out;
+}
+
+Json value_json(const Value& value) {
+  return std::visit([](const auto& v) { return Json(v); }, value);
+}
+
+Json parameter_json(const Parameter& parameter) {
+  Json out = {{"name", parameter.name}, {"type", type_name(parameter.kind)}};
+  if (is_number(parameter)) {
+    out["minimum"] = parameter.minimum;
+    out["minimum_open"] = parameter.minimum_open;
+    out["maximum"] = has_maximum(parameter) ? Json(parameter.maximum) : Json(nullptr);
+  }
+  if (!parameter.words.empty()) out["words"] = parameter.words;
+  out["range"] = range_text(parameter);
+  out["default"] = parameter.fallback ? value_json(*parameter.fallback) : Json(nullptr);
+  out["description"] = parameter.doc;
+  return out;
+}
+
+Json algorithms_json() {
+  Json out = Json::array();
+  for (const AlgorithmDescription& algorithm : all_algorithms()) {
+    Json entry = {{"id", algorithm.id},
+                  {"aliases", algorithm.aliases},
+                  {"title", algorithm.title},
+                  {"source", algorithm.source}};
+    entry["parameters"] = Json::array();
+    for (const Parameter& parameter : algorithm.parameters) {
+      entry["parameters"].push_back(parameter_json(parameter));
+    }
+    entry["exclusive"] = Json::array();
+    for (const Exclusive& exclusive : algorithm.exclusive) {
+      entry["exclusive"].push_back(exclusive.alternatives);
+    }
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+Json metrics_json() {
+  Json out = Json::array();
+  for (const MetricDescription& metric : all_metrics()) {
+    out.push_back(
+        {{"path", metric.path}, {"definition", metric.definition}, {"source", metric.source}});
+  }
+  return out;
+}
+
+Json devices_json() {
+  Json out = Json::array();
+  out.push_back({{"device", cpu_kernels().device()},
+                 {"available", true},
+                 {"name", cpu_model()},
+                 {"isa", instruction_set()},
+                 {"threads", thread_count()}});
+  Json cuda = {{"device", "cuda"}, {"available", false}};
+#ifdef KVBENCH_HAS_CUDA
+  const CudaDevices found = cuda_devices();
+#ifdef KVBENCH_HAS_CUDA_KERNELS
+  cuda["available"] = !found.devices.empty();
+  if (found.devices.empty()) cuda["reason"] = found.reason;
+#else
+  cuda["reason"] = found.devices.empty() ? found.reason : "this build has no CUDA kernels";
+#endif
+  cuda["runtime"] = found.runtime;
+  cuda["devices"] = Json::array();
+  for (const CudaDevice& device : found.devices) {
+    cuda["devices"].push_back(
+        {{"index", device.index},
+         {"name", device.name},
+         {"compute", fmt::format("{}.{}", device.compute_major, device.compute_minor)},
+         {"multiprocessors", device.multiprocessors},
+         {"memory_bytes", device.memory_bytes}});
+  }
+#else
+  cuda["reason"] = "this build has no CUDA kernels";
+#endif
+  out.push_back(std::move(cuda));
+  return out;
+}
+
+// "a; or b and c", each name between two `quote`s.
+std::string alternatives_text(const Exclusive& exclusive, const char* quote, const char* either) {
+  std::string out;
+  for (const auto& alternative : exclusive.alternatives) {
+    out += out.empty() ? "" : either;
+    for (std::size_t i = 0; i < alternative.size(); ++i) {
+      out += (i == 0 ? "" : " and ") + (quote + alternative[i] + quote);
+    }
+  }
+  return out;
+}
+
+void print_algorithms() {
+  for (const AlgorithmDescription& algorithm : all_algorithms()) {
+    std::string name = algorithm.id;
+    for (const std::string& alias : algorithm.aliases) name += " (alias " + alias + ")";
+    fmt::print("{}: {}\n  {}\n", name, algorithm.title, algorithm.source);
+    Table table({{"", Align::kLeft, 16},
+                 {"", Align::kLeft, 8},
+                 {"", Align::kLeft, 28},
+                 {"", Align::kLeft, 18},
+                 {"", Align::kLeft}},
+                " ", "  ");
+    for (const Parameter& parameter : algorithm.parameters) {
+      table.add({parameter.name, type_name(parameter.kind), range_text(parameter),
+                 parameter.fallback ? "default " + to_string(*parameter.fallback) : "no default",
+                 parameter.doc});
+    }
+    fmt::print("{}", table.text());
+    for (const Exclusive& exclusive : algorithm.exclusive) {
+      fmt::print("  exactly one of: {}\n", alternatives_text(exclusive, "", "; or "));
+    }
+    fmt::print("\n");
+  }
+}
+
+// What may be given, "`a` or `b` and `c`" where it is one or the others.
+std::string parameters_markdown(const AlgorithmDescription& algorithm) {
+  std::vector<std::string> parts;
+  std::set<std::string> named;
+  for (const Parameter& parameter : algorithm.parameters) {
+    if (named.count(parameter.name) != 0) continue;
+    const auto exclusive = std::find_if(
+        algorithm.exclusive.begin(), algorithm.exclusive.end(), [&](const Exclusive& each) {
+          return std::any_of(each.alternatives.begin(), each.alternatives.end(),
+                             [&](const std::vector<std::string>& names) {
+                               return std::count(names.begin(), names.end(), parameter.name) != 0;
+                             });
+        });
+    if (exclusive == algorithm.exclusive.end()) {
+      parts.push_back("`" + parameter.name + "`");
+      continue;
+    }
+    parts.push_back(alternatives_text(*exclusive, "`", " or "));
+    for (const auto& names : exclusive->alternatives) named.insert(names.begin(), names.end());
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+void print_algorithms_markdown() {
+  fmt::print("| id | holds | parameters | source |\n|---|---|---|---|\n");
+  for (const AlgorithmDescription& algorithm : all_algorithms()) {
+    fmt::print("| `{}` | {} | {} | {} |\n", algorithm.id, algorithm.title,
+               parameters_markdown(algorithm), algorithm.source);
+  }
+}
+
+void print_metrics() {
+  for (const MetricDescription& metric : all_metrics()) {
+    fmt::print("{}\n  {}\n  {}\n", metric.path, metric.definition, metric.source);
+  }
+}
+
+void print_devices() {
+  for (const Json& device : devices_json()) {
+    std::string text;
+    if (!device["available"].get<bool>()) {
+      text = "not available: " + device["reason"].get<std::string>();
+    } else if (device.contains("isa")) {
+      text = fmt::format("{}, {}, {} threads", device["name"].get<std::string>(),
+                         device["isa"].get<std::string>(), device["threads"].get<int>());
+    } else {
+      text = "CUDA " + device["runtime"].get<std::string>();
+    }
+    fmt::print("{}: {}\n", device["device"].get<std::string>(), text);
+    if (!device.contains("devices")) continue;
+    for (const Json& gpu : device["devices"]) {
+      fmt::print("  {}: {}, compute {}\n", gpu["index"].get<int>(), gpu["name"].get<std::string>(),
+                 gpu["compute"].get<std::string>());
+    }
+  }
+}
+
+int run(const ListOptions& options) {
+  if (options.markdown) {
+    if (options.what != "algorithms") {
+      throw InputError("kvbench list: --markdown is for algorithms; leave it out, or say --json");
+    }
+    print_algorithms_markdown();
+  } else if (options.json) {
+    const Json document = options.what == "algorithms" ? algorithms_json()
+                          : options.what == "metrics"  ? metrics_json()
+                                                       : devices_json();
+    fmt::print("{}\n", document.dump(1, ' ', false, Json::error_handler_t::replace));
+  } else if (options.what == "algorithms") {
+    print_algorithms();
+  } else if (options.what == "metrics") {
+    print_metrics();
+  } else {
+    print_devices();
+  }
+  return kExitDone;
+}
+
+}  // namespace
+
+Command add_list(CLI::App& app) {
+  const auto options = std::make_shared<ListOptions>();
+  CLI::App* command =
+      app.add_subcommand("list", "List algorithms with their parameters, metrics, or devices");
+  command->add_option("WHAT", options->what, "algorithms, metrics or devices")
+      ->required()
+      ->check(CLI::IsMember({"algorithms", "metrics", "devices"}));
+  CLI::Option* json = command->add_flag("--json", options->json, "One JSON document");
+  command->add_flag("--markdown", options->markdown, "The algorithms as a table for a page")
+      ->excludes(json);
+  command->footer(kFooter);
+  return {command, [options] { return run(*options); }};
+}
+
+}  // namespace kvbench

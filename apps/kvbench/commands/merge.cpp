@@ -1,0 +1,215 @@
+#include "results/merge.hpp"
+
+#include <fmt/core.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "commands.hpp"
+#include "core/error.hpp"
+#include "dump/rows_file.hpp"
+#include "exit_codes.hpp"
+#include "output/log.hpp"
+#include "results/results_file.hpp"
+#include "run/shard_selection.hpp"
+
+namespace kvbench {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct MergeOptions {
+  std::vector<std::string> folders;
+  std::string out;
+};
+
+constexpr const char* kFooter =
+    R"(Reads journal.jsonl, and results.rows.h5 where the sweep keeps per-row values, of each folder, and
+writes what one run of the whole sweep would have written; the dumps are not needed. FILE is put into
+place at once; per-row values go beside it, to results.rows.h5 for results.json. Journals of other
+plans, also of the same sweep on another device, are refused. While cells are missing FILE is marked
+incomplete, stderr says which, and the exit code is 5: finish those shards, then merge again.
+
+Examples:
+  kvbench merge shard-1 shard-2 shard-3 --out results/mine/results.json
+  kvbench merge results/mine/shards/* --out results/mine/results.json)";
+
+constexpr std::size_t kMostLines = 30;
+
+// Per-row values stand beside the results: all.json, all.rows.h5.
+std::string rows_path(const std::string& results) {
+  return fs::path(results).replace_extension(".rows.h5").string();
+}
+
+// Cells counted under a name, in the order in which the names came.
+class Tally {
+ public:
+  void add(const std::string& name, const std::string& first) {
+    const auto [place, is_new] = index_.emplace(name, lines_.size());
+    if (is_new) lines_.push_back({name, first, 0});
+    ++lines_[place->second].cells;
+  }
+  void list() const {
+    for (std::size_t i = 0; i < lines_.size() && i < kMostLines; ++i) {
+      log_text("  {}: {} cells, first {}\n", lines_[i].name, lines_[i].cells, lines_[i].first);
+    }
+    if (lines_.size() > kMostLines) {
+      log_text("  and {} more such places\n", lines_.size() - kMostLines);
+    }
+  }
+
+ private:
+  struct Line {
+    std::string name, first;
+    std::size_t cells;
+  };
+  std::vector<Line> lines_;
+  std::map<std::string, std::size_t> index_;
+};
+
+std::string cell_name(const Plan& plan, const PlannedCell& cell) {
+  return cell_path(plan, cell) + (cell.seed ? fmt::format(" seed {}", *cell.seed) : "") + " (" +
+         cell.id + ")";
+}
+
+void log_missing(const MergedJournals& merged) {
+  const Plan& plan = merged.plan();
+  const std::size_t missing = merged.count(CellState::kMissing);
+  for (const std::string& folder : merged.absent()) {
+    log_text("kvbench: {}: holds no journal\n", folder);
+  }
+  if (missing == 0) return;
+  std::vector<int> dealt;
+  if (merged.shards() > 1) dealt = deal_shards(plan, merged.shards());
+  std::map<int, Tally> by_shard;
+  for (std::size_t c = 0; c < plan.cells.size(); ++c) {
+    if (merged.state(c) != CellState::kMissing) continue;
+    const PlannedGroup& group = plan.groups[plan.cells[c].group];
+    by_shard[dealt.empty() ? 0 : dealt[plan.cells[c].group]].add(
+        fmt::format("{}, sequence {}, layer {}", plan.dumps[group.dump].path, group.sequence,
+                    group.layer),
+        cell_name(plan, plan.cells[c]));
+  }
+  log_text("kvbench: {} of {} cells are missing:\n", missing, plan.cells.size());
+  for (const auto& [shard, tally] : by_shard) {
+    if (shard > 0) log_text(" of shard {}/{}\n", shard, merged.shards());
+    tally.list();
+  }
+}
+
+// Joins the per-row values; returns how many cells have none.
+std::size_t merge_rows(const MergedJournals& merged, const std::string& path) {
+  const Plan& plan = merged.plan();
+  std::vector<std::optional<RowsReader>> readers;
+  for (const std::string& folder : merged.folders()) {
+    const std::string rows = folder + "/results.rows.h5";
+    std::error_code ignored;
+    const bool is_there = fs::exists(rows, ignored) || fs::exists(rows + ".journal", ignored);
+    readers.push_back(is_there ? std::optional<RowsReader>(rows) : std::nullopt);
+  }
+  std::vector<std::string> ids;
+  std::map<std::string, std::size_t> source;
+  Tally without;
+  std::size_t lost = 0;
+  for (std::size_t c = 0; c < plan.cells.size(); ++c) {
+    if (merged.state(c) != CellState::kOk) continue;
+    const PlannedCell& cell = plan.cells[c];
+    // A cell that two folders have is taken from the one that has its rows, too.
+    std::size_t from = merged.folder_of(c);
+    for (std::size_t r = 0; r < readers.size() && !(readers[from] && readers[from]->has(cell.id));
+         ++r) {
+      if (readers[r] && readers[r]->has(cell.id)) from = r;
+    }
+    if (readers[from] && readers[from]->has(cell.id)) {
+      ids.push_back(cell.id);
+      source[cell.id] = from;
+    } else {
+      ++lost;
+      without.add(merged.folders()[merged.folder_of(c)], cell_name(plan, cell));
+    }
+  }
+  write_rows_file(path, ids, [&](const std::string& id) { return readers[source[id]]->read(id); });
+  if (lost > 0) {
+    log_text("kvbench: {} finished cells have no per-row values:\n", lost);
+    without.list();
+  }
+  return lost;
+}
+
+void refuse_folder(const std::string& out) {
+  std::error_code ignored;
+  if (fs::is_directory(out, ignored)) {
+    throw InputError(out + ": is a folder; --out names a results file, such as " + out +
+                     "/results.json");
+  }
+}
+
+void make_folder_of(const std::string& out) {
+  std::error_code fault;
+  const fs::path folder = fs::absolute(out).parent_path();
+  fs::create_directories(folder, fault);
+  if (fault) {
+    throw IoError(folder.string() + ": cannot create the output folder: " + fault.message());
+  }
+}
+
+int merge(const MergeOptions& options) {
+  std::optional<MergedJournals> journals;
+  ErrorList faults;
+  faults.gather([&] { journals.emplace(options.folders, all_algorithms()); });
+  faults.gather([&] { refuse_folder(options.out); });
+  faults.throw_if_any();
+  const MergedJournals& merged = *journals;
+  make_folder_of(options.out);
+  if (!merged.differing_builds().empty()) {
+    std::string names;
+    for (const std::string& name : merged.differing_builds()) {
+      names += (names.empty() ? "" : ", ") + name;
+    }
+    log_text(
+        "kvbench: the runs that are merged differ in {}: values may differ in their last "
+        "bits from those of one run (see provenance)\n",
+        names);
+  }
+  const Plan& plan = merged.plan();
+  std::vector<std::string> timed_by;
+  for (const std::string& folder : merged.folders()) timed_by.push_back(folder + "/results.json");
+  std::size_t without_rows = 0;
+  if (plan.keep_rows) without_rows = merge_rows(merged, rows_path(options.out));
+  const ResultsOutcome outcome =
+      write_results(options.out, plan, merged,
+                    std::vector<std::optional<GroupTiming>>(plan.groups.size()), timed_by);
+  log_text("{}: {} ok, {} failed, {} skipped, {} missing, from {} folders\n", options.out,
+           outcome.ok, outcome.failed, outcome.skipped, outcome.missing, merged.folders().size());
+  log_missing(merged);
+  if (!outcome.complete() || without_rows > 0) {
+    log_text(
+        "kvbench: finish what is missing (kvbench run with --shard as before), then merge "
+        "again\n");
+    return kExitIncomplete;
+  }
+  return outcome.failed > 0 ? kExitFailedCells : kExitDone;
+}
+
+}  // namespace
+
+Command add_merge(CLI::App& app) {
+  const auto options = std::make_shared<MergeOptions>();
+  CLI::App* command = app.add_subcommand("merge", "Join the journals of shards into one result");
+  command->add_option("DIR", options->folders, "Output folders of `kvbench run --shard`")
+      ->required();
+  command->add_option("--out", options->out, "The results file to write")
+      ->type_name("FILE")
+      ->required();
+  command->footer(kFooter);
+  return {command, [options] { return merge(*options); }};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,84 @@
+#include "sweep/plan.hpp"
+
+#include <fmt/core.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/device_option.hpp"
+#include "cli/sweep_options.hpp"
+#include "commands.hpp"
+#include "core/parallel.hpp"
+#include "exit_codes.hpp"
+#include "output/plan_report.hpp"
+#include "run/cost_estimate.hpp"
+#include "run/open_dumps.hpp"
+#include "run/shard_selection.hpp"
+#include "sweep/config.hpp"
+
+namespace kvbench {
+namespace {
+
+struct PlanOptions {
+  SweepOptions sweep;
+  std::string device = "auto";
+  std::string shard;
+  int threads = 0;
+  bool json = false;
+};
+
+constexpr const char* kFooter =
+    R"(Memory is what one KV head at a time needs at most. Time is measured: for two seconds a few of the
+cells are computed, as a run would, and the rest taken to be like them, so it holds for this machine,
+these dumps and what else is running. Multiply-adds are an upper bound, the same on every machine; by
+them --shard deals the groups. Nothing is written.
+
+Examples:
+  kvbench plan --config configs/quick.json
+  kvbench plan --config configs/quick.json --shard 2/3
+  kvbench plan --config configs/quick.json --only 'subgen/*/*/*/*' --json | jq '.cell_list[].id')";
+
+// How long a plan may try cells to learn how long they take.
+constexpr double kTrialSeconds = 2.0;
+
+int run(const PlanOptions& options) {
+  if (options.threads > 0) set_thread_count(options.threads);
+  const auto start = std::chrono::steady_clock::now();
+  const ComputeDevice device(options.device);
+  const SweepConfig config =
+      read_sweep(options.sweep.config, options.sweep.sets, all_algorithms(), FaultPolicy::kKeep);
+  OpenDumps dumps = open_dumps(config);
+  const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device.name());
+  const ShardSelection selection = select_shard(plan, options.shard);
+  const std::chrono::duration<double> opened = std::chrono::steady_clock::now() - start;
+  CostEstimate cost = estimate_cost(plan, dumps.dumps, device.kernels(), selection, kTrialSeconds);
+  cost.start_seconds = opened.count();
+  const PlanReport report(plan, selection, cost, thread_count());
+  if (options.json) {
+    fmt::print("{}\n", report.json().dump(1, ' ', false, Json::error_handler_t::replace));
+  } else {
+    fmt::print("{}", report.table());
+  }
+  return kExitDone;
+}
+
+}  // namespace
+
+Command add_plan(CLI::App& app) {
+  const auto options = std::make_shared<PlanOptions>();
+  CLI::App* command = app.add_subcommand("plan", "Show what a run would do, without doing it");
+  add_sweep_options(*command, options->sweep);
+  add_device_option(*command, options->device);
+  add_shard_option(*command, options->shard);
+  command->add_option("--threads", options->threads, "Threads; default: all the process may use")
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096));
+  command->add_flag("--json", options->json, "One JSON document, with every cell's id and path");
+  command->footer(kFooter);
+  return {command, [options] { return run(*options); }};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,337 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "cli/device_option.hpp"
+#include "cli/signals.hpp"
+#include "cli/sweep_options.hpp"
+#include "commands.hpp"
+#include "core/error.hpp"
+#include "core/memory_limit.hpp"
+#include "core/parallel.hpp"
+#include "dump/rows_file.hpp"
+#include "exit_codes.hpp"
+#include "output/failure_groups.hpp"
+#include "output/log.hpp"
+#include "output/progress.hpp"
+#include "output/results_table.hpp"
+#include "results/journal.hpp"
+#include "results/provenance.hpp"
+#include "results/results_file.hpp"
+#include "run/complete_heads.hpp"
+#include "run/execute.hpp"
+#include "run/memory_estimate.hpp"
+#include "run/open_dumps.hpp"
+#include "run/shard_selection.hpp"
+#include "sweep/config.hpp"
+#include "sweep/plan.hpp"
+
+namespace kvbench {
+namespace {
+
+struct RunOptions {
+  SweepOptions sweep;
+  std::string out;
+  std::string device = "auto";
+  int threads = 0;
+  std::string shard;
+  bool fresh = false;
+  bool retry_failed = false;
+  std::uint64_t memory_limit = 0;
+  bool quiet = false;
+  std::vector<std::string> argv;
+};
+
+constexpr const char* kFooter =
+    R"(DIR gets journal.jsonl (one line per finished cell), results.json, put into place when the run ends,
+and results.rows.h5 where the sweep asks for per-row values; results.json holds the cells of the last
+sweep alone and replaces the one that was there. A run that was interrupted or killed goes
+on where it stopped when the same command is given again. Ctrl-C stops within seconds and loses only
+the cells at hand; a second one kills at once. With --shard i/n each part wants a DIR of its own, and
+its results.json stays incomplete; `kvbench merge` joins the parts. The table at the end is talk, on
+stderr, over the KV heads that have all of their cells; results.json is the data.
+
+Examples:
+  kvbench run --config configs/quick.json
+  kvbench run --config configs/quick.json --only 'subgen/*/*/*/*' --set /seeds/count=10
+  kvbench run --config configs/quick.json --shard 2/3 --out quick-2-of-3
+  kvbench run --config configs/quick.json --out quick-4 --threads 4 --memory-limit 8GiB)";
+
+// How a word is written on a POSIX shell's command line.
+std::string shell_word(const std::string& word) {
+  const auto is_plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("_-./=:,+@%").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) return word;
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+std::string repro_of(const RunOptions& options, const PlannedCell& cell) {
+  const std::filesystem::path config = std::filesystem::absolute(options.sweep.config);
+  std::string line = "kvbench run --config " + shell_word(config.lexically_normal().string()) +
+                     " --only " + cell.id;
+  for (const std::string& set : options.sweep.sets) line += " --set " + shell_word(set);
+  return line;
+}
+
+// What a run that starts anew must not leave beside its new journal.
+void remove_earlier_results(const std::string& folder) {
+  for (const char* name : {"/results.json", "/results.rows.h5", "/results.rows.h5.journal"}) {
+    std::error_code fault;
+    std::filesystem::remove(folder + name, fault);
+    if (fault) {
+      throw InputError(folder + name + ": cannot remove: " + fault.message() +
+                       "; choose another --out");
+    }
+  }
+}
+
+void log_failures(const Plan& plan, const Journal& journal) {
+  constexpr std::size_t kShown = 5;
+  std::vector<std::string> reasons;
+  std::vector<const PlannedCell*> cells;
+  for (std::size_t c = 0; c < plan.cells.size(); ++c) {
+    if (journal.state(c) != CellState::kFailed) continue;
+    reasons.push_back(journal.read(c).value("reason", ""));
+    cells.push_back(&plan.cells[c]);
+  }
+  const std::vector<FailureGroup> found = group_failures(reasons);
+  for (std::size_t k = 0; k < std::min(found.size(), kShown); ++k) {
+    log_text("  {} failed: {} (first: {})\n", found[k].count, found[k].reason,
+             cell_path(plan, *cells[found[k].first]));
+  }
+  if (found.size() > kShown) log_text("  and {} further reasons\n", found.size() - kShown);
+}
+
+// The cells of the file that was moved are computed again; who runs the sweep may want to know why.
+void warn_of_damaged_rows(const RowsFile& rows, const std::string& path) {
+  if (!rows.started_anew()) return;
+  log_text("kvbench: warning: {}: is damaged and was renamed to {}.damaged; the per-row values in it "
+      "are "
+      "computed again\n",
+      path, path);
+}
+
+// A results.json that is lost to another sweep's is told of even where nothing else is.
+void log_reused_folder(const Journal& journal, const std::string& folder,
+                       const std::string& results, bool quiet) {
+  std::error_code ignored;
+  const bool replaces = std::filesystem::exists(results, ignored);
+  if (!journal.of_another_plan() || (quiet && !replaces)) return;
+  log_text(
+      "kvbench: note: {}: was begun by another sweep, or with another --only or --set; cells that "
+      "both describe are kept{}\n",
+      folder, replaces ? ", results.json is replaced" : "");
+}
+
+// Finished cells that are to be computed again, by what makes them so.
+void log_recomputed(const Execution& execution) {
+  const std::vector<bool> pending = pending_cells(execution);
+  const auto log_count = [&](CellState state, const char* why) {
+    std::size_t count = 0;
+    for (std::size_t c = 0; c < pending.size(); ++c) {
+      count += pending[c] && execution.journal.state(c) == state ? 1 : 0;
+    }
+    if (count > 0) log_text("{} of them are computed again: {}\n", count, why);
+  };
+  log_count(CellState::kOk, "the sweep keeps per-row values, and theirs are missing");
+  log_count(CellState::kFailed, "they had failed");
+  log_count(CellState::kSkipped, "they had been skipped, and can be computed now");
+}
+
+void log_start(const Execution& execution, const std::string& folder) {
+  const Plan& plan = execution.plan;
+  const Journal& journal = execution.journal;
+  const ShardSelection& selection = execution.selection;
+  const std::size_t skipped = journal.count(CellState::kSkipped);
+  log_text("{}: {} cells in {} groups{}, into {}\n", plan.name, plan.cells.size(),
+           plan.groups.size(), skipped > 0 ? fmt::format(", {} skipped", skipped) : "", folder);
+  if (!selection.shard.is_whole()) {
+    log_text("shard {}: {} cells in {} groups\n", selection.shard.text(), selection.cells,
+             std::count(selection.groups.begin(), selection.groups.end(), true));
+  }
+  if (journal.resumed() > 0) {
+    log_text("{} cells were there already\n", journal.resumed());
+    log_recomputed(execution);
+  }
+  if (journal.unused() > 0) {
+    log_text(
+        "{} cells of other sweeps are left unused; they stay in the journal for when they "
+        "are wanted again\n",
+        journal.unused());
+  }
+  if (journal.damaged_lines() > 0) {
+    log_text("{} damaged journal lines are ignored, their cells computed again\n",
+             journal.damaged_lines());
+  }
+}
+
+// Of the selected cells.
+struct Remaining {
+  std::size_t missing = 0;
+  std::size_t failed = 0;
+};
+
+Remaining count_remaining(const Plan& plan, const ShardSelection& selection,
+                          const Journal& journal) {
+  Remaining remaining;
+  for (std::size_t c = 0; c < plan.cells.size(); ++c) {
+    if (!selection.has(plan.cells[c])) continue;
+    if (journal.state(c) == CellState::kMissing) ++remaining.missing;
+    if (journal.state(c) == CellState::kFailed) ++remaining.failed;
+  }
+  return remaining;
+}
+
+// Where cells are missing the table is over the KV heads that have all of theirs: what is compared
+// is then compared on the same heads.
+void log_table(const ResultsOutcome& outcome, const Plan& plan, const Journal& journal) {
+  if (outcome.complete()) {
+    if (const std::string table = results_table(outcome.summary); !table.empty()) {
+      log_text("\n{}\n", table);
+    }
+    return;
+  }
+  if (outcome.ok == 0) return;
+  const CompleteHeads heads = complete_heads(plan, journal);
+  if (const std::string table = results_table(heads.summary); !table.empty()) {
+    log_text(
+        "\n{}\ncells are missing: the table is over the {} of {} KV heads that have all of "
+        "theirs\n",
+        table, heads.complete, heads.all);
+  } else {
+    log_text(
+        "\ncells are missing: no KV head has all of its own, and there is no table, which would "
+        "compare settings on different heads\n");
+  }
+}
+
+int finish(const ResultsOutcome& outcome, const RunOptions& options, const Plan& plan,
+           const ShardSelection& selection, const Journal& journal, const std::string& results) {
+  if (!options.quiet) {
+    log_table(outcome, plan, journal);
+    log_text("{}: {} ok, {} failed, {} skipped, {} missing\n", results, outcome.ok, outcome.failed,
+             outcome.skipped, outcome.missing);
+    if (outcome.skipped > 0)
+      log_text("`kvbench plan` of the same sweep says why cells were skipped\n");
+  }
+  if (outcome.ok + outcome.failed + outcome.missing == 0 && outcome.skipped > 0) {
+    log_text("kvbench: nothing was computed, every cell was skipped; `kvbench plan` says why\n");
+  }
+  if (outcome.failed > 0) log_failures(plan, journal);
+  const Remaining remaining = count_remaining(plan, selection, journal);
+  if (remaining.missing > 0) {
+    log_text(
+        "kvbench: stopped with {} of {} cells missing; run the same command again to "
+        "go on\n",
+        remaining.missing, selection.cells);
+    return kExitIncomplete;
+  }
+  if (!options.quiet && !outcome.complete()) {
+    log_text("shard {} is done; `kvbench merge` joins it with the others\n",
+             selection.shard.text());
+  }
+  return remaining.failed > 0 ? kExitFailedCells : kExitDone;
+}
+
+// Puts the per-row values into their final form, in the order of the plan.
+void settle_rows(RowsFile& rows, const Plan& plan) {
+  std::vector<std::string> ids;
+  ids.reserve(plan.cells.size());
+  for (const PlannedCell& cell : plan.cells) ids.push_back(cell.id);
+  rows.settle(ids);
+}
+
+Json provenance_of(const RunOptions& options, const ComputeDevice& device) {
+  Json out = provenance(options.argv);
+  device.describe(out);
+  return out;
+}
+
+int run(const RunOptions& options) {
+  const StopSignals signals;
+  if (options.threads > 0) set_thread_count(options.threads);
+  const ComputeDevice device(options.device);
+  SweepConfig config =
+      read_sweep(options.sweep.config, options.sweep.sets, all_algorithms(), FaultPolicy::kKeep);
+  OpenDumps dumps = open_dumps(config);
+  const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device.name());
+  const ShardSelection selection = select_shard(plan, options.shard);
+  check_memory_limit(
+      plan, selection.groups, thread_count(),
+      static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory()));
+
+  const std::string folder = options.out.empty() ? "results/" + plan.name : options.out;
+  const std::string results = folder + "/results.json";
+  Journal journal(
+      folder, plan, provenance_of(options, device),
+      {.fresh = options.fresh, .shard = selection.shard.is_whole() ? "" : selection.shard.text()});
+  if (options.fresh) remove_earlier_results(folder);
+  std::unique_ptr<RowsFile> rows;
+  if (plan.keep_rows) {
+    const std::string path = folder + "/results.rows.h5";
+    rows = std::make_unique<RowsFile>(path);
+    warn_of_damaged_rows(*rows, path);
+  }
+
+  const Execution execution{
+      .plan = plan,
+      .dumps = dumps.dumps,
+      .journal = journal,
+      .kernels = device.kernels(),
+      .check_device = [&] { device.throw_if_failed(); },
+      .rows = rows.get(),
+      .selection = selection,
+      .repro = [&](const PlannedCell& cell) { return repro_of(options, cell); },
+      .retry_failed = options.retry_failed};
+  log_reused_folder(journal, folder, results, options.quiet);
+  if (!options.quiet) log_start(execution, folder);
+  work_has_begun = true;
+  Progress progress(options.quiet);
+  const auto timing = execute(execution, progress, StopSignals::stop());
+  journal.sync();
+  if (rows && count_remaining(plan, selection, journal).missing == 0) settle_rows(*rows, plan);
+  return finish(write_results(results, plan, journal, timing), options, plan, selection, journal,
+                results);
+}
+
+}  // namespace
+
+Command add_run(CLI::App& app, std::vector<std::string> argv) {
+  const auto options = std::make_shared<RunOptions>();
+  options->argv = std::move(argv);
+  CLI::App* command =
+      app.add_subcommand("run", "Run a sweep: replay every cell and write results.json");
+  add_sweep_options(*command, options->sweep);
+  command
+      ->add_option("--out", options->out,
+                   "Output folder; default: results/<name of the sweep> in the working folder")
+      ->type_name("DIR");
+  add_device_option(*command, options->device);
+  command->add_option("--threads", options->threads, "Threads; default: all the process may use")
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096));
+  add_shard_option(*command, options->shard);
+  command->add_flag("--fresh", options->fresh, "Begin anew: forget what the folder holds");
+  command->add_flag("--retry-failed", options->retry_failed, "Compute failed cells once more");
+  command
+      ->add_option("--memory-limit", options->memory_limit,
+                   "Refuse a sweep that needs more, e.g. 4GiB; default: what this process may use "
+                   "(machine, control group, address space)")
+      ->type_name("SIZE")
+      ->transform(CLI::AsSizeValue(true));
+  command->add_flag("--quiet", options->quiet,
+                    "No progress and no table; faults and warnings are still told");
+  command->footer(kFooter);
+  return {command, [options] { return run(*options); }};
+}
+
+}  // namespace kvbench

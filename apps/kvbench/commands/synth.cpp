@@ -1,0 +1,81 @@
+#include "dump/synth.hpp"
+
+#include <fmt/core.h>
+
+#include <memory>
+#include <string>
+
+#include "commands.hpp"
+#include "exit_codes.hpp"
+
+namespace kvbench {
+namespace {
+
+struct SynthCommand {
+  SynthOptions synth;
+  std::string out;
+};
+
+std::string footer() {
+  std::string text = "Kinds:\n";
+  for (const SynthKind& kind : synth_kinds()) {
+    text += fmt::format("  {:16}{}\n", kind.name, kind.description);
+  }
+  text += R"(
+The same options and seed make the same file on every machine. The path is printed on stdout.
+
+Examples:
+  kvbench synth gaussian --out gaussian.h5
+  kvbench synth clusterable --m 32 --delta 0.5 --tokens 8192 --dtype float32 --out clusters.h5
+  kvbench synth heavy_hitters --m 8 --layers 4 --query-rows 256 --gzip 4 --out heavy.h5)";
+  return text;
+}
+
+int run(const SynthCommand& command) {
+  synthesize(command.synth, command.out);
+  fmt::print("{}\n", command.out);
+  return kExitDone;
+}
+
+}  // namespace
+
+Command add_synth(CLI::App& app) {
+  const auto options = std::make_shared<SynthCommand>();
+  CLI::App* command = app.add_subcommand("synth", "Write a seeded synthetic dump");
+  SynthOptions& synth = options->synth;
+  const auto add = [command](const char* name, auto& value, const char* help) {
+    command->add_option(name, value, help)->capture_default_str();
+  };
+  std::string kinds;
+  for (const SynthKind& kind : synth_kinds()) kinds += (kinds.empty() ? "" : ",") + kind.name;
+  command->add_option("KIND", synth.kind, "What to draw (see below)")
+      ->type_name("{" + kinds + "}")
+      ->required();
+  command->add_option("--out", options->out, "File to write, replaced where it exists")->required();
+  add("--tokens", synth.tokens, "Tokens n of each sequence");
+  add("--layers", synth.layers, "Layers, numbered from 0");
+  add("--kv-heads", synth.kv_heads, "KV heads");
+  add("--group", synth.group, "Query heads per KV head");
+  add("--d", synth.d, "Length of queries and keys");
+  add("--dv", synth.dv, "Length of values, 0 = d");
+  add("--query-rows", synth.query_rows, "Queries of the last so many positions, 0 = all");
+  add("--out-rows", synth.out_rows, "Exact attention of at most so many last rows, 0 = none");
+  add("--sequences", synth.sequences, "Sequences, named 0, 1, ..");
+  command->add_option("--prompt-tokens", synth.prompt_tokens,
+                      "Attribute prompt_tokens of the sequences; not written by default");
+  add("--seed", synth.seed, "Seed of every draw");
+  add("--dtype", synth.dtype, "float16, bfloat16, float32 or float64");
+  command->add_option("--scale", synth.scale, "Multiplies <q, k>; 1 / sqrt(d) by default");
+  add("--sliding-window", synth.window, "Sliding window in tokens, 0 = none");
+  add("--softcap", synth.softcap, "Soft-cap of the logits, 0 = none");
+  add("--m", synth.clusters,
+      "Clusters (clusterable), heavy tokens (heavy_hitters), content vectors (rope); 0 = 16");
+  add("--delta", synth.delta, "Largest diameter of a cluster (clusterable)");
+  add("--theta", synth.theta, "Base of the rotation's frequencies (rope)");
+  add("--gzip", synth.gzip, "Compression level 1 to 9, 0 = none");
+  add("--chunk-rows", synth.chunk_rows, "Rows per chunk, 0 = contiguous (1024 with --gzip)");
+  command->footer(footer());
+  return {command, [options] { return run(*options); }};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,140 @@
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "commands.hpp"
+#include "core/error.hpp"
+#include "dump/dump.hpp"
+#include "exit_codes.hpp"
+#include "output/log.hpp"
+#include "run/open_dumps.hpp"
+#include "run/stored_outputs.hpp"
+#include "sweep/config.hpp"
+#include "sweep/plan.hpp"
+
+namespace kvbench {
+namespace {
+
+struct ValidateOptions {
+  std::string dump;
+  std::string config;
+  double tolerance = 1e-4;
+};
+
+constexpr const char* kFooter =
+    R"(Prints, for every layer that holds `out`, the largest ||z - out|| / ||out|| over its rows and
+query heads, z being exact attention of the stored q, k and v with the stored scale, window and
+soft-cap. A wrong scale, mask, head order or rotation shows far above rounding (1e-6 to 1e-3).
+Layers without it are read through for numbers that are not finite, and named on stderr as not
+compared. Exit code 4 where a layer exceeds the tolerance; 2 for a dump without `out`, or with such a number.
+
+Examples:
+  kvbench validate data/smollm2-constitution.h5
+  kvbench validate --config configs/quick.json)";
+
+struct LargestDifference {
+  std::size_t compared = 0;  // layers that hold out
+  double most = 0.0;
+  std::vector<std::string> without_out;  // sequence/layer
+};
+
+// One line of the table per layer that holds `out`; InputError, all faults of the dump at once.
+LargestDifference compare_layers(const Dump& dump, double tolerance) {
+  LargestDifference found;
+  ErrorList faults;
+  for (const SequenceInfo& sequence : dump.info().sequences) {
+    for (const LayerInfo& layer : sequence.layers) {
+      faults.gather([&] {
+        const Index rows = std::min(layer.out_rows, layer.query_rows);
+        if (rows == 0) {
+          read_through(dump, sequence.name, layer);
+          found.without_out.push_back(fmt::format("{}/{}", sequence.name, layer.index));
+          return;
+        }
+        const double difference = largest_output_difference(dump, sequence.name, layer, rows);
+        if (found.compared++ == 0) {
+          fmt::print("{:<24} {:>5} {:>5}  {}\n", "sequence", "layer", "rows", "difference");
+        }
+        fmt::print("{:<24} {:>5} {:>5}  {:.3e}{}\n", sequence.name, layer.index, rows, difference,
+                   difference > tolerance ? "  above tolerance" : "");
+        found.most = larger_difference(found.most, difference);
+      });
+    }
+  }
+  faults.throw_if_any();
+  return found;
+}
+
+void log_uncompared(const LargestDifference& found, const std::string& dump) {
+  constexpr std::size_t kShown = 20;
+  const std::vector<std::string>& layers = found.without_out;
+  if (layers.empty()) return;
+  const auto end = layers.begin() + static_cast<std::ptrdiff_t>(std::min(layers.size(), kShown));
+  log_text("{}: no out in {} of {} layers, which were not compared (sequence/layer): {}{}\n", dump,
+           layers.size(), layers.size() + found.compared, fmt::join(layers.begin(), end, ", "),
+           layers.size() > kShown ? ", .." : "");
+}
+
+int validate_dump(const ValidateOptions& options) {
+  const Dump dump(options.dump);
+  const LargestDifference found = compare_layers(dump, options.tolerance);
+  if (found.compared == 0) {
+    throw InputError(options.dump +
+                     ": no layer holds out, the model's own attention output, so there is nothing "
+                     "to compare with; dump it for the last few rows");
+  }
+  log_uncompared(found, options.dump);
+  if (found.most <= options.tolerance) {
+    log_text("{}: ok, largest relative difference {:.3e} (tolerance {:g})\n", options.dump,
+             found.most, options.tolerance);
+    return kExitDone;
+  }
+  log_text(
+      "{}: largest relative difference {:.3e} exceeds the tolerance {:g}; check scale, "
+      "sliding_window, logit_softcap, head order and rotation\n",
+      options.dump, found.most, options.tolerance);
+  return kExitViolation;
+}
+
+int validate_config(const std::string& path) {
+  const SweepConfig config = read_sweep(path, {}, all_algorithms(), FaultPolicy::kKeep);
+  OpenDumps dumps = open_dumps(config);
+  const Plan plan = make_plan(config, std::move(dumps.planned));
+  fmt::print("{}: ok, {} cells\n", path, plan.cells.size());
+  return kExitDone;
+}
+
+int run(const ValidateOptions& options) {
+  if (options.dump.empty() == options.config.empty()) {
+    throw InputError("validate: name either a dump or --config FILE");
+  }
+  if (std::filesystem::path(options.dump).extension() == ".json") {
+    throw InputError(fmt::format(
+        "validate: {}: dumps are HDF5 files; to check a sweep file: kvbench validate --config {}",
+        options.dump, options.dump));
+  }
+  if (!(options.tolerance >= 0.0)) throw InputError("validate: --tolerance must be at least 0");
+  return options.config.empty() ? validate_dump(options) : validate_config(options.config);
+}
+
+}  // namespace
+
+Command add_validate(CLI::App& app) {
+  const auto options = std::make_shared<ValidateOptions>();
+  CLI::App* command = app.add_subcommand(
+      "validate", "Recompute the attention outputs that a dump stores, or check a sweep file");
+  command->add_option("DUMP", options->dump, "Dump file (HDF5)");
+  command->add_option("--config", options->config, "Sweep file (JSON) to check instead");
+  command->add_option("--tolerance", options->tolerance, "Largest relative difference that passes")
+      ->capture_default_str();
+  command->footer(kFooter);
+  return {command, [options] { return run(*options); }};
+}
+
+}  // namespace kvbench

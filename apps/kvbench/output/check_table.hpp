@@ -1,0 +1,14 @@
+// What `kvbench check` prints.
+#pragma once
+
+#include <string>
+
+#include "check/check.hpp"
+
+namespace kvbench {
+
+// A line per bound, the vacuous and skipped cells, a table of violations (the first of each bound;
+// all of them are in the JSON), a closing line.
+std::string check_table(const CheckReport& report);
+
+}  // namespace kvbench

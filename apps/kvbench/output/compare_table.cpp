@@ -1,0 +1,154 @@
+#include "output/compare_table.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "output/cell_text.hpp"
+#include "output/failure_groups.hpp"
+#include "output/table.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr std::size_t kMostListed = 20;
+
+using Row = std::vector<std::string>;
+
+std::string ratio_text(double ratio) {
+  if (ratio >= 1e4 || ratio < 1e-3) return fmt::format("{:.2e}", ratio);
+  return fmt::format("{:.4g}", ratio);
+}
+
+std::string interval_text(const IntervalEstimate& ratio) {
+  if (!ratio.ci95) return "-";
+  return fmt::format("{} .. {}", ratio_text(ratio.ci95->first), ratio_text(ratio.ci95->second));
+}
+
+std::string percent_text(double fraction) { return fmt::format("{:.2f}%", 100.0 * fraction); }
+
+// Names of settings: the label, and the parameters in which settings of one algorithm differ.
+std::map<const SettingComparison*, std::string> setting_names(const Comparison& comparison) {
+  std::map<std::string, std::vector<const Json*>> params;
+  const auto label = [](const SettingComparison& setting) {
+    return label_text(text_of(setting.setting.at("label")),
+                      text_of(setting.setting.at("algorithm")));
+  };
+  for (const SettingComparison& setting : comparison.settings) {
+    params[label(setting)].push_back(&setting.setting.at("params"));
+  }
+  std::map<const SettingComparison*, std::string> names;
+  for (const SettingComparison& setting : comparison.settings) {
+    const std::string varying =
+        params_text(varying_params(setting.setting.at("params"), params.at(label(setting))));
+    names[&setting] = label(setting) + (varying.empty() ? "" : " " + varying);
+  }
+  return names;
+}
+
+// The most telling verdict over all metrics of a setting.
+Verdict overall(const SettingComparison& setting) {
+  std::vector<Verdict> all = {setting.memory.verdict};
+  for (const MetricComparison& metric : setting.errors) all.push_back(metric.verdict);
+  for (const Verdict verdict : {Verdict::kWorse, Verdict::kUnclear, Verdict::kBetter}) {
+    if (std::find(all.begin(), all.end(), verdict) != all.end()) return verdict;
+  }
+  return Verdict::kSame;
+}
+
+Row setting_row(const SettingComparison& setting, const std::string& name) {
+  Row row = {verdict_word(overall(setting)), name};
+  const MetricComparison& error = setting.errors.front();
+  if (error.units == 0) {
+    row.insert(row.end(), {"null", "null", "-", "-", "0"});
+  } else {
+    row.insert(row.end(), {fmt::format("{:.4g}", error.a), fmt::format("{:.4g}", error.b),
+                           ratio_text(error.ratio.mean), interval_text(error.ratio),
+                           std::to_string(error.units)});
+  }
+  if (setting.memory.units == 0) {
+    row.insert(row.end(), {"null", "null"});
+  } else {
+    row.insert(row.end(), {percent_text(setting.memory.a), percent_text(setting.memory.b)});
+  }
+  return row;
+}
+
+std::string unit_text(const Json& unit) {
+  return fmt::format("{}/{}/{}: {:.4g} -> {:.4g}", text_of(unit.at("sequence")),
+                     text_of(unit.at("layer")), text_of(unit.at("kv_head")),
+                     unit.at("a").get<double>(), unit.at("b").get<double>());
+}
+
+std::string regressions_text(const Comparison& comparison,
+                             const std::map<const SettingComparison*, std::string>& names) {
+  const auto regressions = comparison.regressions();
+  if (regressions.empty()) return "";
+  Table table({{"setting", Align::kLeft},
+               {"metric", Align::kLeft},
+               {"most in unit (sequence/layer/head)", Align::kLeft},
+               {"A"},
+               {"B"},
+               {"ratio"},
+               {"95%"}});
+  for (const auto& [setting, metric] : regressions) {
+    table.add({names.at(setting), metric->metric, unit_text(metric->largest_unit),
+               fmt::format("{:.4g}", metric->a), fmt::format("{:.4g}", metric->b),
+               ratio_text(metric->ratio.mean), interval_text(metric->ratio)});
+  }
+  return "\nworse:\n" + table.text();
+}
+
+std::string cells_text(const char* title, const std::vector<Json>& cells) {
+  if (cells.empty()) return "";
+  std::string out = fmt::format("\n{}:\n", title);
+  const std::vector<std::string> lines = cell_lines(cells);
+  for (std::size_t i = 0; i < std::min(lines.size(), kMostListed); ++i) {
+    out += "  " + lines[i] + "\n";
+  }
+  if (lines.size() > kMostListed) {
+    out += fmt::format("  and {} more\n", lines.size() - kMostListed);
+  }
+  return out;
+}
+
+std::string verdict_text(const Comparison& comparison) {
+  std::string out = fmt::format("\n{} cells in both", comparison.pairs);
+  if (!comparison.only_a.empty()) out += fmt::format(", {} in A only", comparison.only_a.size());
+  if (!comparison.only_b.empty()) out += fmt::format(", {} in B only", comparison.only_b.size());
+  if (comparison.passed()) return out + "; no regression\n";
+  return out + fmt::format("; {} regressions, {} numbers lost\n", comparison.regressions().size(),
+                           comparison.lost.size());
+}
+
+}  // namespace
+
+std::string compare_table(const Comparison& comparison, const CompareRules& rules) {
+  const auto names = setting_names(comparison);
+  Table table({{"verdict", Align::kLeft},
+               {"setting", Align::kLeft},
+               {"A"},
+               {"B"},
+               {"B/A"},
+               {"95%"},
+               {"units"},
+               {"memory A"},
+               {"memory B"}});
+  for (const SettingComparison& setting : comparison.settings) {
+    table.add(setting_row(setting, names.at(&setting)));
+  }
+  std::string out = fmt::format(
+      "{} of A and B: means over units (sequence, layer, KV head), and the geometric mean of B/A\n"
+      "with its bootstrap interval over units; the verdict is on {} metrics and on memory\n\n",
+      rules.metrics.front(), rules.metrics.size());
+  out += table.text();
+  out += regressions_text(comparison, names);
+  out += cells_text("lost, a number in A and none in B", comparison.lost);
+  out += cells_text("in A only", comparison.only_a);
+  out += cells_text("in B only", comparison.only_b);
+  return out + verdict_text(comparison);
+}
+
+}  // namespace kvbench

@@ -1,0 +1,21 @@
+// A word of warning where a results file does not hold all of its sweep.
+#pragma once
+
+#include <string>
+
+#include "json/json.hpp"
+#include "output/log.hpp"
+
+namespace kvbench {
+
+// `results`: the members of the file at `path`, with or without its cells.
+inline void warn_if_incomplete(const Json& results, const std::string& path) {
+  if (results.value("status", "complete") == "complete") return;
+  log_text(
+      "kvbench: note: {} is incomplete: cells of its sweep are missing, and means may be over "
+      "other "
+      "heads than in a whole one\n",
+      path);
+}
+
+}  // namespace kvbench

@@ -1,0 +1,144 @@
+#include "output/plan_report.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+
+#include "output/progress.hpp"
+#include "output/table.hpp"
+#include "run/memory_estimate.hpp"
+#include "run/multiply_adds.hpp"
+
+namespace kvbench {
+namespace {
+
+std::size_t skipped_in(const Plan& plan, const PlannedGroup& group) {
+  return static_cast<std::size_t>(
+      std::count_if(group.cells.begin(), group.cells.end(),
+                    [&](std::size_t c) { return plan.cells[c].skip_reason.has_value(); }));
+}
+
+// Skip reasons, most frequent first.
+std::vector<std::pair<std::string, std::size_t>> skip_counts(const Plan& plan,
+                                                             const ShardSelection& selection) {
+  std::map<std::string, std::size_t> counts;
+  for (const PlannedCell& cell : plan.cells) {
+    if (cell.skip_reason && selection.has(cell)) ++counts[*cell.skip_reason];
+  }
+  std::vector<std::pair<std::string, std::size_t>> sorted(counts.begin(), counts.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  return sorted;
+}
+
+std::string time_text(double seconds) {
+  return seconds < 10.0 ? fmt::format("{:.2g} s", seconds) : duration_text(seconds);
+}
+
+}  // namespace
+
+PlanReport::PlanReport(const Plan& plan, const ShardSelection& selection, const CostEstimate& cost,
+                       int threads)
+    : plan_(plan), selection_(selection), cost_(cost), threads_(threads) {
+  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+    if (!selection.groups[g]) continue;
+    const Group group{.index = g,
+                      .skipped = skipped_in(plan, plan.groups[g]),
+                      .bytes = estimate_memory_bytes(plan, plan.groups[g], threads),
+                      .multiply_adds = kvbench::multiply_adds(plan, plan.groups[g])};
+    bytes_ = std::max(bytes_, group.bytes);
+    multiply_adds_ += group.multiply_adds;
+    skipped_ += group.skipped;
+    groups_.push_back(group);
+  }
+  skips_ = skip_counts(plan, selection);
+}
+
+Json PlanReport::json() const {
+  Json groups = Json::array();
+  for (const Group& each : groups_) {
+    const PlannedGroup& group = plan_.groups[each.index];
+    groups.push_back({{"dump", plan_.dumps[group.dump].path},
+                      {"sequence", group.sequence},
+                      {"layer", group.layer},
+                      {"tokens", group.shape.tokens},
+                      {"prompt_tokens", group.prompt},
+                      {"rows", group.rows.size()},
+                      {"cells", group.cells.size()},
+                      {"skipped", each.skipped},
+                      {"memory_bytes", static_cast<std::int64_t>(each.bytes)},
+                      {"seconds", cost_.seconds[each.index]},
+                      {"multiply_adds", each.multiply_adds}});
+  }
+  Json document = {{"name", plan_.name},
+                   {"hash", plan_.hash},
+                   {"device", plan_.device},
+                   {"shard", selection_.shard.text()},
+                   {"cells", selection_.cells},
+                   {"skipped", skipped_},
+                   {"memory_bytes", static_cast<std::int64_t>(bytes_)},
+                   {"cost",
+                    {{"seconds", cost_.total()},
+                     {"threads", threads_},
+                     {"timed_cells", cost_.cells},
+                     {"multiply_adds", multiply_adds_}}},
+                   {"groups", std::move(groups)}};
+  document["skips"] = Json::array();
+  for (const auto& [reason, count] : skips_) {
+    document["skips"].push_back({{"reason", reason}, {"cells", count}});
+  }
+  document["config"] = plan_.config;
+  document["cell_list"] = Json::array();
+  for (const PlannedCell& cell : plan_.cells) {
+    if (!selection_.has(cell)) continue;
+    Json entry = {{"id", cell.id}, {"path", cell_path(plan_, cell)}};
+    entry["seed"] = cell.seed ? Json(*cell.seed) : Json(nullptr);
+    if (cell.skip_reason) entry["skip_reason"] = *cell.skip_reason;
+    document["cell_list"].push_back(std::move(entry));
+  }
+  return document;
+}
+
+std::string PlanReport::table() const {
+  std::string out = fmt::format(
+      "{}{}: {} cells in {} groups, {} skipped\n"
+      "memory: about {}; time: about {} on {} threads, as {} cells that were tried took\n\n",
+      plan_.name, selection_.shard.is_whole() ? "" : ", shard " + selection_.shard.text(),
+      selection_.cells, groups_.size(), skipped_, bytes_text(bytes_), time_text(cost_.total()),
+      threads_, cost_.cells);
+  Table groups({{"sequence", Align::kLeft, 12},
+                {"layer", Align::kRight, 5},
+                {"tokens", Align::kRight, 8},
+                {"prompt", Align::kRight, 8},
+                {"rows", Align::kRight, 6},
+                {"cells", Align::kRight, 8},
+                {"skipped", Align::kRight, 8},
+                {"memory", Align::kRight, 10},
+                {"time", Align::kRight, 12}},
+               " ");
+  for (const Group& each : groups_) {
+    const PlannedGroup& group = plan_.groups[each.index];
+    groups.add({group.sequence, std::to_string(group.layer), std::to_string(group.shape.tokens),
+                std::to_string(group.prompt), std::to_string(group.rows.size()),
+                std::to_string(group.cells.size()), std::to_string(each.skipped),
+                bytes_text(std::floor(each.bytes)), time_text(cost_.seconds[each.index])});
+  }
+  std::map<std::string, std::size_t> cells_of;
+  std::vector<std::string> in_order;
+  for (const PlannedCell& cell : plan_.cells) {
+    if (!selection_.has(cell)) continue;
+    if (cells_of[cell.label]++ == 0) in_order.push_back(cell.label);
+  }
+  Table labels({{"label", Align::kLeft, 24}, {"cells", Align::kRight, 8}}, " ");
+  for (const std::string& label : in_order) labels.add({label, std::to_string(cells_of[label])});
+  out += groups.text() + "\n" + labels.text();
+  if (skips_.empty()) return out;
+  Table skips({{"", Align::kRight, 8}, {"", Align::kLeft}});
+  for (const auto& [reason, count] : skips_) skips.add({std::to_string(count), reason});
+  return out + "\nskipped:\n" + skips.text();
+}
+
+}  // namespace kvbench

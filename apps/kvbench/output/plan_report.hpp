@@ -1,0 +1,43 @@
+// What `kvbench plan` says of a plan, as a document and as tables.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "json/json.hpp"
+#include "run/cost_estimate.hpp"
+#include "run/shard_selection.hpp"
+#include "sweep/plan.hpp"
+
+namespace kvbench {
+
+class PlanReport {
+ public:
+  // All must outlive the report. `threads`: that a run would use.
+  PlanReport(const Plan& plan, const ShardSelection& selection, const CostEstimate& cost,
+             int threads);
+
+  Json json() const;
+  std::string table() const;
+
+ private:
+  struct Group {
+    std::size_t index = 0;  // into the plan's groups
+    std::size_t skipped = 0;
+    double bytes = 0.0;
+    double multiply_adds = 0.0;
+  };
+
+  const Plan& plan_;
+  const ShardSelection& selection_;
+  const CostEstimate& cost_;
+  int threads_;
+  std::vector<Group> groups_;  // of the selection
+  double bytes_ = 0.0;         // of the group that needs most: groups run one after another
+  double multiply_adds_ = 0.0;
+  std::size_t skipped_ = 0;
+  std::vector<std::pair<std::string, std::size_t>> skips_;  // reasons, most frequent first
+};
+
+}  // namespace kvbench

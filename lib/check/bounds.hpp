@@ -1,0 +1,66 @@
+// The bounds file: what results must satisfy. Its grammar: configs/README.md.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "check/cell_selector.hpp"
+
+namespace kvbench {
+
+// The metric stays at or below a number or a parameter of the cell: in every cell, or, with
+// `failure_rate`, in all but that share of the seeds.
+struct LimitRule {
+  std::optional<double> number;
+  std::string param;  // where `number` is not given; cells without it as a number do not match
+  std::optional<double> failure_rate;
+  double false_alarm = 1e-6;
+};
+
+// The metric is lower than that of the cell of `than` which agrees in `paired_by` (and in dump and
+// sequence): in so many pairs that chance alone would give as many with probability `false_alarm`
+// at most.
+struct PairedRule {
+  CellSelector than;
+  std::vector<CellField> paired_by;
+  double false_alarm = 1e-6;
+  std::optional<double> median_ratio_at_most;
+};
+
+// The metric is what another results file has under the same key without `device`.
+struct BaselineRule {
+  std::string path;   // as the file gives it
+  std::string found;  // relative to the bounds file's folder
+  double relative_tolerance = 0.0;
+  double absolute_tolerance = 0.0;
+};
+
+struct RangeRule {
+  std::optional<double> at_least;
+  std::optional<double> at_most;
+};
+
+struct Bound {
+  std::string name;
+  std::string pointer;  // of the bound in its file
+  CellSelector where;
+  std::string metric;  // "errors.relative_l2.mean"
+  Json::json_pointer metric_place;
+  std::variant<LimitRule, PairedRule, BaselineRule, RangeRule> rule;
+
+  std::string kind() const;  // "limit", "failure rate", "paired", "baseline", "range"
+};
+
+struct BoundsFile {
+  std::string path;  // as given, for messages
+  std::vector<Bound> bounds;
+};
+
+// Throws InputError with all faults, each "file: /json/pointer: what; remedy". Whether a baseline
+// exists is seen when it is read.
+BoundsFile read_bounds(const std::string& path);
+BoundsFile parse_bounds(const std::string& text, const std::string& path);
+
+}  // namespace kvbench

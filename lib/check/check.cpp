@@ -1,0 +1,238 @@
+#include "check/check.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "check/check_rules.hpp"
+#include "core/error.hpp"
+#include "core/spelling.hpp"
+#include "results/results_file.hpp"
+
+namespace kvbench {
+namespace {
+
+std::string text_of(const Json& cell, const char* name) {
+  const auto found = cell.find(name);
+  return found != cell.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+bool is_vacuous(const Json& cell) {
+  const Json* value = value_at(cell, Json::json_pointer("/derived/vacuous"));
+  return value != nullptr && *value == true;
+}
+
+// A dump may be named by its file's name; cells carry fingerprints.
+CellSelector with_fingerprints(CellSelector selector, const Json& results) {
+  for (CellSelector::Condition& condition : selector.conditions) {
+    if (condition.field.name != "dump") continue;
+    const std::vector<Json> given = condition.any_of;
+    for (const Json& dump : results.value("dumps", Json::array())) {
+      const std::filesystem::path path = dump.value("path", "");
+      for (const Json& name : given) {
+        if (name == path.filename().string()) {
+          condition.any_of.push_back(dump.value("fingerprint", ""));
+        }
+      }
+    }
+  }
+  return selector;
+}
+
+std::vector<const Json*> select(const CellSelector& selector, const Json& results) {
+  std::vector<const Json*> cells;
+  for (const Json& cell : results.at("cells")) {
+    if (selector.matches(cell)) cells.push_back(&cell);
+  }
+  return cells;
+}
+
+// Why a selector finds nothing: the first condition that no cell meets.
+std::string why_none(const CellSelector& selector, const Json& results) {
+  for (const CellSelector::Condition& condition : selector.conditions) {
+    std::set<std::string> words;
+    bool met = false;
+    for (const Json& cell : results.at("cells")) {
+      met = met || condition.holds(cell);
+      const Json* value = value_at(cell, condition.field.place);
+      if (value != nullptr && value->is_string()) words.insert(value->get<std::string>());
+    }
+    if (met) continue;
+    const Json& wanted = condition.any_of.front();
+    const std::vector<std::string> known(words.begin(), words.end());
+    const std::string near =
+        wanted.is_string() ? did_you_mean(wanted.get<std::string>(), known) : "";
+    return fmt::format("no cell has {}{}", describe(condition), near);
+  }
+  return selector.conditions.empty() ? "the results have no cells"
+                                     : "no cell has all of " + describe(selector);
+}
+
+MatchedCells sort_cells(const std::vector<const Json*>& cells, BoundOutcome& outcome) {
+  MatchedCells sorted;
+  for (const Json* cell : cells) {
+    const std::string status = text_of(*cell, "status");
+    if (status == "skipped") {
+      sorted.skipped.push_back(cell);
+      Json reference = cell_reference(*cell);
+      reference["reason"] = text_of(*cell, "reason");
+      outcome.skipped.push_back(std::move(reference));
+    } else if (status != "ok") {
+      sorted.failed.push_back(cell);
+      outcome.violations.push_back(
+          {cell_reference(*cell), "the cell failed: " + text_of(*cell, "reason"), {}, {}});
+    } else if (is_vacuous(*cell)) {
+      sorted.vacuous.push_back(cell);
+      outcome.vacuous.push_back(cell_reference(*cell));
+    } else {
+      sorted.sound.push_back(cell);
+    }
+  }
+  return sorted;
+}
+
+// Every baseline file once, whatever number of bounds name it.
+class Baselines {
+ public:
+  explicit Baselines(const BoundsFile& bounds) {
+    ErrorList faults;
+    for (const Bound& bound : bounds.bounds) {
+      const auto* rule = std::get_if<BaselineRule>(&bound.rule);
+      if (rule == nullptr || files_.count(rule->found) != 0) continue;
+      try {
+        files_[rule->found] = read_results(rule->found);
+        require_cells(files_[rule->found], rule->found);
+      } catch (const InputError&) {
+        faults.add(
+            fmt::format("{}: {}/baseline: {} is no results file that this program "
+                        "reads; write it with kvbench check --write-baselines",
+                        bounds.path, bound.pointer, rule->found));
+      }
+    }
+    faults.throw_if_any();
+  }
+
+  const Json& at(const std::string& path) const { return files_.at(path); }
+
+ private:
+  std::map<std::string, Json> files_;
+};
+
+BoundOutcome check_bound(const Bound& bound, const Json& results, const Baselines& baselines) {
+  BoundOutcome outcome;
+  outcome.name = bound.name;
+  outcome.kind = bound.kind();
+  outcome.metric = bound.metric;
+  const CellSelector where = with_fingerprints(bound.where, results);
+  std::vector<const Json*> matched = select(where, results);
+  std::string none = matched.empty() ? why_none(where, results) : "";
+  if (const auto* limit = std::get_if<LimitRule>(&bound.rule); limit != nullptr && !limit->number) {
+    std::erase_if(matched, [&](const Json* cell) { return !limit_of(*limit, *cell); });
+    if (none.empty()) none = fmt::format("no such cell has a number as params.{}", limit->param);
+  }
+  outcome.matched = static_cast<Index>(matched.size());
+  if (matched.empty()) outcome.violations.push_back({nullptr, "matches no cell: " + none, {}, {}});
+
+  const MatchedCells cells = sort_cells(matched, outcome);
+  if (const auto* limit = std::get_if<LimitRule>(&bound.rule)) {
+    (limit->failure_rate ? check_failure_rate : check_limit)(*limit, bound, cells, outcome);
+  } else if (const auto* paired = std::get_if<PairedRule>(&bound.rule)) {
+    const CellSelector than = with_fingerprints(paired->than, results);
+    const std::vector<const Json*> others = select(than, results);
+    if (others.empty()) {
+      outcome.violations.push_back(
+          {nullptr, "nothing to compare with: " + why_none(than, results), {}, {}});
+    } else {
+      check_paired(*paired, bound, cells, others, outcome);
+    }
+  } else if (const auto* baseline = std::get_if<BaselineRule>(&bound.rule)) {
+    const std::vector<const Json*> frozen = select(where, baselines.at(baseline->found));
+    check_baseline(*baseline, bound, cells, frozen, outcome);
+  } else {
+    check_range(std::get<RangeRule>(bound.rule), bound, cells, outcome);
+  }
+  if (outcome.tested == 0 && outcome.violations.empty()) {
+    outcome.violations.push_back(
+        {nullptr,
+         fmt::format("no cell was tested: {} vacuous, {} skipped, {} undefined",
+                     outcome.vacuous.size(), outcome.skipped.size(), outcome.undefined.size()),
+         {},
+         {}});
+  }
+  return outcome;
+}
+
+Json violation_json(const Violation& violation) {
+  const auto number = [](const std::optional<double>& value) {
+    return value ? Json(*value) : Json(nullptr);
+  };
+  return {{"cell", violation.cell},
+          {"value", number(violation.value)},
+          {"allowed", number(violation.allowed)},
+          {"reason", violation.reason}};
+}
+
+Json violations_json(const std::vector<Violation>& violations) {
+  Json out = Json::array();
+  for (const Violation& violation : violations) out.push_back(violation_json(violation));
+  return out;
+}
+
+}  // namespace
+
+void require_cells(const Json& results, const std::string& path) {
+  const Json& cells = results.at("cells");
+  for (std::size_t i = 0; i < cells.size(); ++i) require_cell(cells[i], i, path);
+}
+
+bool CheckReport::passed() const {
+  return violations.empty() &&
+         std::all_of(bounds.begin(), bounds.end(), [](const BoundOutcome& b) { return b.held(); });
+}
+
+CheckReport check_bounds(const BoundsFile& bounds, const Json& results, const std::string& path) {
+  ErrorList faults;
+  std::optional<Baselines> baselines;
+  faults.gather([&] { require_cells(results, path); });
+  faults.gather([&] { baselines.emplace(bounds); });
+  faults.throw_if_any();
+  CheckReport report;
+  if (text_of(results, "status") != "complete") {
+    report.violations.push_back(
+        {nullptr,
+         fmt::format("the results are incomplete: {} cells are there; finish the run first",
+                     results.at("cells").size()),
+         {},
+         {}});
+  }
+  for (const Bound& bound : bounds.bounds) {
+    report.bounds.push_back(check_bound(bound, results, *baselines));
+  }
+  return report;
+}
+
+Json report_json(const CheckReport& report) {
+  Json out;
+  out["passed"] = report.passed();
+  out["violations"] = violations_json(report.violations);
+  out["bounds"] = Json::array();
+  for (const BoundOutcome& bound : report.bounds) {
+    out["bounds"].push_back({{"name", bound.name},
+                             {"kind", bound.kind},
+                             {"metric", bound.metric},
+                             {"held", bound.held()},
+                             {"matched", bound.matched},
+                             {"tested", bound.tested},
+                             {"evidence", bound.evidence},
+                             {"vacuous", bound.vacuous},
+                             {"skipped", bound.skipped},
+                             {"undefined", bound.undefined},
+                             {"violations", violations_json(bound.violations)}});
+  }
+  return out;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,154 @@
+// Bounds that compare two algorithms, cell by cell.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "check/binomial.hpp"
+#include "check/check_rules.hpp"
+
+namespace kvbench {
+namespace {
+
+// The fields in which both cells of a pair agree: those of the rule, and what no comparison should
+// mix, unless `than` itself names it.
+std::vector<CellField> pairing_fields(const PairedRule& rule) {
+  std::vector<CellField> fields = rule.paired_by;
+  for (const char* name : {"dump", "sequence"}) {
+    const auto is_it = [&](const CellField& field) { return field.name == name; };
+    const bool in_than = std::any_of(
+        rule.than.conditions.begin(), rule.than.conditions.end(),
+        [&](const CellSelector::Condition& condition) { return is_it(condition.field); });
+    if (!in_than && std::none_of(fields.begin(), fields.end(), is_it)) {
+      fields.push_back(cell_field(name).value());
+    }
+  }
+  return fields;
+}
+
+Json pair_key(const std::vector<CellField>& fields, const Json& cell) {
+  Json key = Json::object();
+  for (const CellField& field : fields) {
+    const Json* value = value_at(cell, field.place);
+    key[field.name] = value == nullptr ? Json(nullptr) : *value;
+  }
+  return key;
+}
+
+// Parameters in which cells differ that should be one.
+std::string what_differs(const std::vector<const Json*>& cells) {
+  std::string names;
+  const Json& first = cells.front()->at("key");
+  const auto add = [&](const std::string& name) { names += (names.empty() ? "" : ", ") + name; };
+  for (const auto& [name, value] : first.items()) {
+    if (name == "params") continue;
+    for (const Json* cell : cells) {
+      if (cell->at("key").value(name, Json()) == value) continue;
+      add(name);
+      break;
+    }
+  }
+  for (const auto& [name, value] : first.at("params").items()) {
+    for (const Json* cell : cells) {
+      if (cell->at("key").at("params").value(name, Json()) == value) continue;
+      add("params." + name);
+      break;
+    }
+  }
+  return names;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
+}
+
+// Finite numbers only reach a file.
+Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+struct Signs {
+  Index lower = 0;
+  Index higher = 0;
+  Index ties = 0;
+  std::vector<double> log_ratios;  // of pairs of positive numbers
+
+  void add(double value, double other) {
+    ++(value < other ? lower : value > other ? higher : ties);
+    if (value > 0.0 && other > 0.0) log_ratios.push_back(std::log(value / other));
+  }
+};
+
+}  // namespace
+
+void check_paired(const PairedRule& rule, const Bound& bound, const MatchedCells& cells,
+                  const std::vector<const Json*>& others, BoundOutcome& outcome) {
+  const std::vector<CellField> fields = pairing_fields(rule);
+  std::map<std::string, std::vector<const Json*>> counterparts;
+  for (const Json* other : others) counterparts[to_line(pair_key(fields, *other))].push_back(other);
+
+  Signs signs;
+  for (const Json* cell : cells.sound) {
+    const Json key = pair_key(fields, *cell);
+    const auto found = counterparts.find(to_line(key));
+    const auto fault = [&](const std::string& reason) {
+      outcome.violations.push_back({cell_reference(*cell), reason, {}, {}});
+    };
+    if (found == counterparts.end()) {
+      fault(fmt::format("no cell of {} has {}", describe(rule.than), to_line(key)));
+      continue;
+    }
+    if (found->second.size() > 1) {
+      fault(fmt::format(
+          "{} cells of {} have {}; add to paired_by or to than what tells them apart: "
+          "{}",
+          found->second.size(), describe(rule.than), to_line(key), what_differs(found->second)));
+      continue;
+    }
+    const Json& other = *found->second.front();
+    const std::optional<double> value = tested_metric(bound, *cell, outcome);
+    const std::optional<double> against = number_at(other, bound.metric_place);
+    if (!against) {
+      fault(fmt::format("its counterpart {} is {}: {} is null", other.value("id", ""),
+                        other.value("status", ""), bound.metric));
+    }
+    if (!value || !against) continue;
+    ++outcome.tested;
+    signs.add(*value, *against);
+  }
+  if (outcome.tested == 0) return;
+
+  const Index decided = signs.lower + signs.higher;
+  const double p = binomial_upper_tail(signs.lower, decided, 0.5);
+  const double effect = signs.log_ratios.empty() ? NAN : median(signs.log_ratios);
+  const double ratio = std::exp(effect);
+  outcome.evidence["pairs"] = outcome.tested;
+  outcome.evidence["lower"] = signs.lower;
+  outcome.evidence["higher"] = signs.higher;
+  outcome.evidence["equal"] = signs.ties;
+  outcome.evidence["p_value"] = p;
+  outcome.evidence["false_alarm"] = rule.false_alarm;
+  outcome.evidence["median_log_ratio"] = finite(effect);
+  outcome.evidence["median_ratio"] = finite(ratio);
+  if (!(p <= rule.false_alarm)) {
+    const double least = std::ceil(-std::log2(rule.false_alarm));
+    outcome.violations.push_back(
+        {nullptr,
+         static_cast<double>(decided) < least
+             ? fmt::format("{} pairs are too few to show anything at {:.3g}: it takes {:.0f} or "
+                           "more that differ; run more seeds",
+                           decided, rule.false_alarm, least)
+             : fmt::format("lower than {} in {} of {} pairs that differ: p = {:.3g}, not below "
+                           "{:.3g}; median ratio {:.4g}",
+                           describe(rule.than), signs.lower, decided, p, rule.false_alarm, ratio),
+         p, rule.false_alarm});
+  }
+  if (rule.median_ratio_at_most && !(ratio <= *rule.median_ratio_at_most)) {
+    outcome.violations.push_back(
+        {nullptr, fmt::format("the median ratio to {} is {:.4g}", describe(rule.than), ratio),
+         std::isfinite(ratio) ? std::optional(ratio) : std::nullopt, rule.median_ratio_at_most});
+  }
+}
+
+}  // namespace kvbench

@@ -1,0 +1,40 @@
+// The four kinds of bound, one function each: every cell of `cells` is tested, `outcome` gets the
+// tested count, the evidence and the violations.
+#pragma once
+
+#include <vector>
+
+#include "check/check.hpp"
+
+namespace kvbench {
+
+// Cells that a bound's `where` selects.
+struct MatchedCells {
+  std::vector<const Json*> sound;    // computed, and not vacuous
+  std::vector<const Json*> vacuous;  // computed; evidence of a violation, never of a bound held
+  std::vector<const Json*> skipped;
+  std::vector<const Json*> failed;  // violations already
+};
+
+void check_limit(const LimitRule& rule, const Bound& bound, const MatchedCells& cells,
+                 BoundOutcome& outcome);
+void check_failure_rate(const LimitRule& rule, const Bound& bound, const MatchedCells& cells,
+                        BoundOutcome& outcome);
+void check_range(const RangeRule& rule, const Bound& bound, const MatchedCells& cells,
+                 BoundOutcome& outcome);
+
+// `others`: cells that `rule.than` selects, of any status.
+void check_paired(const PairedRule& rule, const Bound& bound, const MatchedCells& cells,
+                  const std::vector<const Json*>& others, BoundOutcome& outcome);
+
+// `baseline`: cells of the baseline that `where` selects, of any status.
+void check_baseline(const BaselineRule& rule, const Bound& bound, const MatchedCells& cells,
+                    const std::vector<const Json*>& baseline, BoundOutcome& outcome);
+
+// The metric of a computed cell; null is a violation and gives nothing.
+std::optional<double> tested_metric(const Bound& bound, const Json& cell, BoundOutcome& outcome);
+
+// The number that a limit rule holds a cell against.
+std::optional<double> limit_of(const LimitRule& rule, const Json& cell);
+
+}  // namespace kvbench

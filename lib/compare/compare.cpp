@@ -1,0 +1,278 @@
+#include "compare/compare.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "core/error.hpp"
+#include "core/parallel.hpp"
+#include "results/bootstrap.hpp"
+#include "results/cell_metric.hpp"
+#include "results/record.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr const char* kMemory = "memory.fraction";
+
+// The fields of the key in which two results have no value in common.
+std::string what_keeps_apart(const ComparedResults& a, const ComparedResults& b) {
+  std::vector<std::string> apart;
+  for (const auto& [name, ours] : a.key_values()) {
+    const auto theirs = b.key_values().find(name);
+    const bool meet = theirs != b.key_values().end() &&
+                      std::any_of(ours.begin(), ours.end(), [&](const std::string& value) {
+                        return theirs->second.count(value) != 0;
+                      });
+    if (!meet) apart.push_back(name);
+  }
+  if (apart.empty()) return "no combination of their keys' values is in both";
+  return fmt::format("no value of {} is in both", fmt::join(apart, ", "));
+}
+
+// Sums over the seeds of one unit, per metric.
+struct UnitSums {
+  std::vector<double> a, b;
+  std::vector<Index> count;
+
+  explicit UnitSums(std::size_t metrics) : a(metrics, 0.0), b(metrics, 0.0), count(metrics, 0) {}
+};
+
+// By unit of A, in their order there.
+struct SettingSums {
+  Index cells = 0;
+  std::map<std::size_t, UnitSums> units;
+};
+
+// Adds up pairs; what is no pair of numbers goes to the comparison at once.
+class Pairing {
+ public:
+  Pairing(const ComparedResults& a, const CompareRules& rules, Comparison& comparison)
+      : a_(a),
+        metrics_(rules.all_metrics()),
+        comparison_(comparison),
+        settings_(a.settings().size()) {}
+
+  void add(const ComparedResults::Cell& a, const ComparedResults::Cell& b) {
+    ++comparison_.pairs;
+    if (!a.trouble.empty() && !b.trouble.empty()) return;
+    if (!b.trouble.empty()) return report(comparison_.lost, a, b.trouble);
+    if (!a.trouble.empty()) return report(comparison_.gained, a, a.trouble);
+    SettingSums& setting = settings_[a.setting];
+    ++setting.cells;
+    UnitSums& unit = setting.units.try_emplace(a.unit, metrics_.size()).first->second;
+    for (std::size_t m = 0; m < metrics_.size(); ++m) {
+      const bool before = !std::isnan(a.values[m]);
+      const bool now = !std::isnan(b.values[m]);
+      if (before && now) {
+        unit.a[m] += a.values[m];
+        unit.b[m] += b.values[m];
+        ++unit.count[m];
+      } else if (before) {
+        report(comparison_.lost, a, metrics_[m] + " is null");
+      } else if (now) {
+        report(comparison_.gained, a, metrics_[m] + " was null");
+      }
+    }
+  }
+
+  const std::vector<SettingSums>& settings() const { return settings_; }
+  const std::vector<std::string>& metrics() const { return metrics_; }
+
+ private:
+  void report(std::vector<Json>& cells, const ComparedResults::Cell& cell,
+              const std::string& reason) {
+    cells.push_back(a_.reference(cell));
+    cells.back()["reason"] = reason;
+  }
+
+  const ComparedResults& a_;
+  std::vector<std::string> metrics_;
+  Comparison& comparison_;
+  std::vector<SettingSums> settings_;
+};
+
+// One metric of the units of a setting that have it.
+struct UnitValues {
+  std::vector<double> a, b, difference, log_ratio;
+  std::vector<std::size_t> unit;  // of A
+};
+
+UnitValues values_of(const SettingSums& setting, std::size_t metric, double floor) {
+  UnitValues values;
+  for (const auto& [place, unit] : setting.units) {
+    if (unit.count[metric] == 0) continue;
+    const auto seeds = static_cast<double>(unit.count[metric]);
+    const double a = unit.a[metric] / seeds;
+    const double b = unit.b[metric] / seeds;
+    values.a.push_back(a);
+    values.b.push_back(b);
+    values.difference.push_back(b - a);
+    values.log_ratio.push_back(std::log(std::max(b, floor) / std::max(a, floor)));
+    values.unit.push_back(place);
+  }
+  return values;
+}
+
+double mean(const std::vector<double>& values) {
+  double sum = 0.0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
+Verdict verdict_on(const IntervalEstimate& ratio, double tolerance) {
+  const double low = ratio.ci95 ? ratio.ci95->first : ratio.mean;
+  const double high = ratio.ci95 ? ratio.ci95->second : ratio.mean;
+  if (ratio.mean > 1.0 + tolerance) return low >= 1.0 ? Verdict::kWorse : Verdict::kUnclear;
+  if (ratio.mean * (1.0 + tolerance) < 1.0) {
+    return high <= 1.0 ? Verdict::kBetter : Verdict::kUnclear;
+  }
+  return Verdict::kSame;
+}
+
+using CountsByUnits = std::map<Index, ResampleCounts>;
+
+MetricComparison compare_metric(const std::string& metric, const UnitValues& values,
+                                const std::vector<Json>& units, const CompareRules& rules,
+                                const CountsByUnits& counts) {
+  MetricComparison out;
+  out.metric = metric;
+  out.units = static_cast<Index>(values.a.size());
+  if (out.units == 0) return out;
+  out.a = mean(values.a);
+  out.b = mean(values.b);
+  out.difference.mean = mean(values.difference);
+  out.ratio.mean = std::exp(mean(values.log_ratio));
+  if (out.units > 1) {
+    const auto found =
+        bootstrap_intervals(counts.at(out.units), {values.difference, values.log_ratio});
+    out.difference.ci95 = found[0];
+    out.ratio.ci95 = {std::exp(found[1].first), std::exp(found[1].second)};
+  }
+  for (const double ratio : values.log_ratio) {
+    out.worse += ratio > 0.0 ? 1 : 0;
+    out.better += ratio < 0.0 ? 1 : 0;
+  }
+  out.verdict = verdict_on(out.ratio, rules.tolerance);
+  const auto largest =
+      static_cast<std::size_t>(std::max_element(values.log_ratio.begin(), values.log_ratio.end()) -
+                               values.log_ratio.begin());
+  out.largest_unit = units[values.unit[largest]];
+  out.largest_unit["a"] = values.a[largest];
+  out.largest_unit["b"] = values.b[largest];
+  out.largest_unit["ratio"] = std::exp(values.log_ratio[largest]);
+  return out;
+}
+
+void compare_settings(const ComparedResults& a, const Pairing& pairing, const CompareRules& rules,
+                      Comparison& comparison) {
+  const std::vector<SettingSums>& settings = pairing.settings();
+  const std::vector<std::string>& metrics = pairing.metrics();
+  std::vector<std::vector<UnitValues>> values(settings.size());
+  CountsByUnits counts;
+  for (std::size_t i = 0; i < settings.size(); ++i) {
+    for (std::size_t m = 0; m < metrics.size(); ++m) {
+      values[i].push_back(values_of(settings[i], m, rules.absolute_tolerance));
+      const auto units = static_cast<Index>(values[i].back().a.size());
+      if (units > 1) counts.try_emplace(units, units);
+    }
+  }
+  std::vector<SettingComparison> all(settings.size());
+  parallel_for(static_cast<Index>(settings.size()), [&](Index index) {
+    const auto i = static_cast<std::size_t>(index);
+    all[i].setting = a.settings()[i];
+    all[i].cells = settings[i].cells;
+    for (std::size_t m = 0; m < metrics.size(); ++m) {
+      all[i].errors.push_back(compare_metric(metrics[m], values[i][m], a.units(), rules, counts));
+    }
+    all[i].memory = std::move(all[i].errors.back());
+    all[i].errors.pop_back();
+  });
+  for (SettingComparison& setting : all) {
+    if (setting.cells > 0) comparison.settings.push_back(std::move(setting));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> CompareRules::all_metrics() const {
+  std::vector<std::string> all = metrics;
+  all.emplace_back(kMemory);
+  return all;
+}
+
+std::vector<std::string> CompareRules::default_metrics() {
+  const std::string first = "relative_l2.mean";
+  std::vector<std::string> metrics = {"errors." + first};
+  for (const std::string& path : error_paths()) {
+    const std::size_t dot = path.find('.');
+    const bool is_mean = dot == std::string::npos || path.substr(dot) == ".mean";
+    if (is_mean && path != first) metrics.push_back("errors." + path);
+  }
+  return metrics;
+}
+
+std::optional<std::string> compared_metric_fault(const std::string& path) {
+  if (const auto fault = metric_fault(path)) return fault;
+  if (path == kMemory) return path + " is compared in any case; leave it out";
+  for (const char* part : {"errors.", "memory.", "counters.", "timing."}) {
+    if (path.rfind(part, 0) == 0) return std::nullopt;
+  }
+  return path + " has no better and no worse; compare errors, memory, counters or timing";
+}
+
+const char* verdict_word(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kSame:
+      return "same";
+    case Verdict::kBetter:
+      return "better";
+    case Verdict::kWorse:
+      return "WORSE";
+    case Verdict::kUnclear:
+      return "unclear";
+  }
+  return "";
+}
+
+std::vector<std::pair<const SettingComparison*, const MetricComparison*>> Comparison::regressions()
+    const {
+  std::vector<std::pair<const SettingComparison*, const MetricComparison*>> all;
+  for (const SettingComparison& setting : settings) {
+    for (const MetricComparison& metric : setting.errors) {
+      if (metric.verdict == Verdict::kWorse) all.emplace_back(&setting, &metric);
+    }
+    if (setting.memory.verdict == Verdict::kWorse) all.emplace_back(&setting, &setting.memory);
+  }
+  return all;
+}
+
+Comparison compare_results(const ComparedResults& a, const ComparedResults& b,
+                           const CompareRules& rules) {
+  Comparison comparison;
+  Pairing pairing(a, rules, comparison);
+  for (const ComparedResults::Cell& cell : a.cells()) {
+    const ComparedResults::Cell* other = b.find(cell.key);
+    if (other == nullptr) {
+      comparison.only_a.push_back(a.reference(cell));
+    } else {
+      pairing.add(cell, *other);
+    }
+  }
+  for (const ComparedResults::Cell& cell : b.cells()) {
+    if (a.find(cell.key) == nullptr) comparison.only_b.push_back(b.reference(cell));
+  }
+  if (comparison.pairs == 0) {
+    throw InputError(
+        fmt::format("{} and {} have no cell in common: {}; run the same sweep on the "
+                    "same dump for both",
+                    a.path(), b.path(), what_keeps_apart(a, b)));
+  }
+  compare_settings(a, pairing, rules, comparison);
+  return comparison;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,85 @@
+// Two results of the same cells, held against each other: `kvbench compare`.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compare/compared_results.hpp"
+#include "core/matrix_view.hpp"
+#include "json/json.hpp"
+
+namespace kvbench {
+
+// Metrics of which less is better: errors, memory, counters, timing.
+struct CompareRules {
+  std::vector<std::string> metrics;  // paths from the cell; memory.fraction is always compared
+  double tolerance = 0.02;           // how much larger, as a share, is no regression
+  double absolute_tolerance = 1e-9;  // values below it count as equal to it; above 0
+
+  // All that are compared, memory.fraction last.
+  std::vector<std::string> all_metrics() const;
+
+  // Every error, each by its mean over rows where it is a distribution; relative_l2 first.
+  static std::vector<std::string> default_metrics();
+};
+
+// What is wrong with a metric to compare, with a remedy.
+std::optional<std::string> compared_metric_fault(const std::string& path);
+
+// A mean over units with its 95 % percentile bootstrap interval over units; none with one unit.
+struct IntervalEstimate {
+  double mean = 0.0;
+  std::optional<std::pair<double, double>> ci95;
+};
+
+enum class Verdict { kSame, kBetter, kWorse, kUnclear };
+const char* verdict_word(Verdict verdict);  // "same", "better", "WORSE", "unclear"
+
+// One metric of one setting. Unit = (dump, sequence, layer, KV head); per unit the mean over the
+// seeds that both results have.
+struct MetricComparison {
+  std::string metric;
+  Index units = 0;  // 0: in no pair are both numbers, and nothing below is set
+  Index worse = 0;  // units in which B is above A, beyond the absolute tolerance
+  Index better = 0;
+  double a = 0.0;  // mean over units
+  double b = 0.0;
+  IntervalEstimate difference;  // B - A
+  IntervalEstimate ratio;       // B / A, geometric: a few large errors do not make the mean
+  Verdict verdict = Verdict::kSame;
+  Json largest_unit;  // where B / A is largest: dump, sequence, layer, kv_head, a, b, ratio
+};
+
+// Cells of one algorithm, label (of A) and parameters.
+struct SettingComparison {
+  Json setting;                          // algorithm, label, params
+  Index cells = 0;                       // pairs that both results have computed
+  std::vector<MetricComparison> errors;  // in the order of the rules
+  MetricComparison memory;               // memory.fraction
+};
+
+struct Comparison {
+  std::vector<SettingComparison> settings;  // in the order of A
+  Index pairs = 0;                          // cells whose key both have, whatever their status
+  std::vector<Json> lost;    // a number in A and none in B: cell_reference(), `reason`
+  std::vector<Json> gained;  // the reverse
+  std::vector<Json> only_a;  // cell_reference()s of keys that the other results do not have
+  std::vector<Json> only_b;
+
+  // Comparisons whose verdict is kWorse, each with its setting.
+  std::vector<std::pair<const SettingComparison*, const MetricComparison*>> regressions() const;
+  bool passed() const { return lost.empty() && regressions().empty(); }
+};
+
+// Pairs cells by `key` without `device`. A metric is worse where the ratio is above 1 + tolerance
+// and its interval does not reach below 1; better likewise; unclear where it is beyond the
+// tolerance and the interval holds 1. Both results hold rules.all_metrics(). Throws InputError
+// where they have no cell in common, with what keeps them apart.
+Comparison compare_results(const ComparedResults& a, const ComparedResults& b,
+                           const CompareRules& rules);
+
+Json comparison_json(const Comparison& comparison, const CompareRules& rules);
+
+}  // namespace kvbench

@@ -1,0 +1,57 @@
+// One of the two results that `kvbench compare` holds against each other, reduced to what it needs:
+// cells are added one by one, so that a file of any size will do.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "json/json.hpp"
+
+namespace kvbench {
+
+class ComparedResults {
+ public:
+  struct Cell {
+    std::string key;  // hash of the key without `device`
+    std::size_t setting = 0;
+    std::size_t unit = 0;
+    std::string id;
+    std::string seed;            // as JSON
+    std::string trouble;         // "failed: why" where the cell is not ok, else empty
+    std::vector<double> values;  // of the metrics, NaN where null
+  };
+
+  // `metrics`: paths from a cell. `path`: of the file, for messages.
+  ComparedResults(const std::vector<std::string>& metrics, std::string path);
+
+  // Throws InputError where `cell` is no cell record, or its key but for `device` was added before.
+  void add(const Json& cell);
+
+  const std::string& path() const { return path_; }
+  const std::vector<Cell>& cells() const { return cells_; }
+  const Cell* find(const std::string& key) const;
+  const std::vector<Json>& settings() const { return settings_; }  // algorithm, label, params
+  const std::vector<Json>& units() const { return units_; }        // dump, sequence, layer, kv_head
+
+  Json reference(const Cell& cell) const;  // as cell_reference()
+
+  // By field of the key all values that cells have, as JSON.
+  const std::map<std::string, std::set<std::string>>& key_values() const { return key_values_; }
+
+ private:
+  std::vector<Json::json_pointer> places_;
+  std::string path_;
+  std::vector<Cell> cells_;
+  std::unordered_map<std::string, std::size_t> find_cell_;
+  std::vector<Json> settings_;
+  std::map<std::string, std::size_t> find_setting_;
+  std::vector<Json> units_;
+  std::map<std::string, std::size_t> find_unit_;
+  std::map<std::string, std::set<std::string>> key_values_;
+};
+
+}  // namespace kvbench

@@ -1,0 +1,242 @@
+#include "json/document.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+using nlohmann::json;
+
+// Builds the document as the parser walks through the text. The parser does not recurse, so nesting
+// costs nothing until it is refused here.
+class Builder : public nlohmann::json_sax<json> {
+ public:
+  Builder(std::string place, ErrorList& faults) : place_(std::move(place)), faults_(faults) {}
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return add(value); }
+  bool string(string_t& value) override { return add(std::move(value)); }
+  bool binary(binary_t&) override { return false; }
+
+  bool start_object(std::size_t) override { return open(json::object()); }
+  bool start_array(std::size_t) override { return open(json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(string_t& name) override {
+    Level& level = open_.back();
+    level.key = name;
+    level.repeated = !level.keys.insert(name).second;
+    if (level.repeated) {
+      faults_.add(place_ + pointer(), "this key is given twice in one object; keep one of them");
+    }
+    return true;
+  }
+
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
+    syntax_error_ = {position, error.what()};
+    return false;
+  }
+
+  json take() { return std::move(document_); }
+  const std::optional<std::pair<std::size_t, std::string>>& syntax_error() const {
+    return syntax_error_;
+  }
+
+ private:
+  struct Level {
+    json value;
+    std::string key;
+    std::set<std::string> keys;
+    bool repeated = false;
+  };
+
+  std::string pointer() const {
+    std::string text;
+    for (const Level& level : open_) {
+      text = level.value.is_array() ? child(text, level.value.size()) : child(text, level.key);
+    }
+    return text;
+  }
+
+  bool add(json value) {
+    if (open_.empty()) {
+      document_ = std::move(value);
+      return true;
+    }
+    Level& level = open_.back();
+    if (level.value.is_array()) {
+      level.value.push_back(std::move(value));
+    } else if (!level.repeated) {
+      level.value[level.key] = std::move(value);
+    }
+    return true;
+  }
+
+  bool open(json value) {
+    if (open_.size() >= static_cast<std::size_t>(kDeepestNesting)) {
+      faults_.add(place_ + pointer(),
+                  fmt::format("nested more than {} deep; a sweep file is flatter than that",
+                              kDeepestNesting));
+      return false;
+    }
+    open_.push_back({std::move(value), "", {}, false});
+    return true;
+  }
+
+  bool close() {
+    json value = std::move(open_.back().value);
+    open_.pop_back();
+    return add(std::move(value));
+  }
+
+  std::string place_;
+  ErrorList& faults_;
+  json document_;
+  std::vector<Level> open_;
+  std::optional<std::pair<std::size_t, std::string>> syntax_error_;
+};
+
+// `text` as a terminal can show it: bytes of no UTF-8 text as \xNN, and not without end.
+std::string legible(std::string text) {
+  constexpr std::size_t kLongest = 400;
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+  if (is_utf8(json(text))) return text;
+  std::string shown;
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    shown += code < 0x80 ? std::string(1, c) : fmt::format("\\x{:02x}", code);
+  }
+  return shown;
+}
+
+// What the parser says, without its own name and position.
+std::string cause_of(const std::string& what) {
+  std::string text = what;
+  const std::size_t tag = text.find("] ");
+  if (text.rfind("[json.exception", 0) == 0 && tag != std::string::npos) text.erase(0, tag + 2);
+  if (text.rfind("parse error", 0) == 0) {
+    const std::size_t end = text.find(": ");
+    if (end != std::string::npos) text.erase(0, end + 2);
+  }
+  return legible(std::move(text));
+}
+
+// `position`: bytes read when the error was met, the offending one included.
+std::string line_and_column(const std::string& text, std::size_t position) {
+  const std::size_t at = std::min(position > 0 ? position - 1 : 0, text.size());
+  const auto before = text.begin() + static_cast<std::ptrdiff_t>(at);
+  const auto line = 1 + std::count(text.begin(), before, '\n');
+  const std::size_t newline = at > 0 ? text.rfind('\n', at - 1) : std::string::npos;
+  const std::size_t column = newline == std::string::npos ? at + 1 : at - newline;
+  return fmt::format("{}:{}", line, column);
+}
+
+constexpr bool kStrict = true;
+constexpr bool kCommentsAllowed = true;
+
+void set_value(json& document, const std::string& pointer, json value, const std::string& place,
+               ErrorList& faults) {
+  json* at = &document;
+  std::size_t start = 1;
+  while (true) {
+    const std::size_t end = std::min(pointer.find('/', start), pointer.size());
+    const std::string written = pointer.substr(start, end - start);
+    std::string token;
+    for (std::size_t i = 0; i < written.size(); ++i) {
+      const bool escape = written[i] == '~' && i + 1 < written.size();
+      if (escape && (written[i + 1] == '0' || written[i + 1] == '1')) {
+        token += written[++i] == '0' ? '~' : '/';
+      } else {
+        token += written[i];
+      }
+    }
+    if (at->is_null()) *at = json::object();
+    if (at->is_object()) {
+      at = &(*at)[token];
+    } else if (at->is_array()) {
+      const bool digits = !token.empty() && token.size() < 10 &&
+                          token.find_first_not_of("0123456789") == std::string::npos;
+      const std::size_t index = token == "-" ? at->size() : digits ? std::stoul(token) : SIZE_MAX;
+      if (index > at->size()) {
+        faults.add(place, fmt::format("{} is no index of the list there, which has {} elements",
+                                      written.empty() ? "an empty name" : written, at->size()));
+        return;
+      }
+      if (index == at->size()) at->push_back(nullptr);
+      at = &(*at)[index];
+    } else {
+      faults.add(place, fmt::format("{} has no {} inside, it is {}",
+                                    start > 1 ? pointer.substr(0, start - 1) : "the document",
+                                    written, shown(*at)));
+      return;
+    }
+    if (end == pointer.size()) break;
+    start = end + 1;
+  }
+  *at = std::move(value);
+}
+
+}  // namespace
+
+json parse_document(const std::string& text, const std::string& file, ErrorList& faults) {
+  Builder builder("", faults);
+  json::sax_parse(text, &builder, json::input_format_t::json, kStrict, kCommentsAllowed);
+  if (const auto& error = builder.syntax_error()) {
+    throw InputError(fmt::format("{}:{}: not JSON here: {}", file,
+                                 line_and_column(text, error->first), cause_of(error->second)));
+  }
+  return builder.take();
+}
+
+void apply_sets(json& document, const std::vector<std::string>& sets, ErrorList& faults) {
+  for (const std::string& set : sets) {
+    const std::size_t equals = set.find('=');
+    const std::string pointer = set.substr(0, equals);
+    const std::string place = "--set " + pointer;
+    if (equals == std::string::npos || pointer.size() < 2 || pointer[0] != '/') {
+      faults.add("--set " + set, "must be /pointer=value, for example --set /select/layers=[0]");
+      continue;
+    }
+    const std::string written = set.substr(equals + 1);
+    Builder builder(place + " ", faults);
+    const std::size_t before = faults.count();
+    json::sax_parse(written, &builder, json::input_format_t::json, kStrict, kCommentsAllowed);
+    if (faults.count() != before) continue;
+    json value = builder.syntax_error() ? json(written) : builder.take();
+    if (!is_utf8(value) || !is_utf8(json(pointer))) {
+      faults.add(place, "is not UTF-8; give the value in that encoding");
+      continue;
+    }
+    set_value(document, pointer, std::move(value), place, faults);
+  }
+}
+
+bool is_utf8(const json& value) {
+  try {
+    static_cast<void>(value.dump());
+    return true;
+  } catch (const json::exception&) {
+    return false;
+  }
+}
+
+std::string shown(const json& value) {
+  constexpr std::size_t kLongest = 120;
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true);
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+  return text;
+}
+
+}  // namespace kvbench

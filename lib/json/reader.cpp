@@ -1,0 +1,46 @@
+#include "json/reader.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/spelling.hpp"
+#include "json/document.hpp"
+
+namespace kvbench {
+
+using nlohmann::json;
+
+bool read_object(const json& given, const std::vector<std::string>& known, const std::string& owner,
+                 const std::string& pointer, ErrorList& faults) {
+  if (!given.is_object()) {
+    faults.add(pointer, fmt::format("must be an object with {}, is {}", fmt::join(known, ", "),
+                                    shown(given)));
+    return false;
+  }
+  for (const auto& item : given.items()) {
+    const std::string& key = item.key();
+    bool found = false;
+    for (const std::string& name : known) found = found || name == key;
+    if (found) continue;
+    const std::string near = did_you_mean(key, known);
+    faults.add(
+        child(pointer, key),
+        fmt::format("unknown key of {}{}", owner,
+                    near.empty() ? fmt::format("; it has {}", fmt::join(known, ", ")) : near));
+  }
+  return true;
+}
+
+const json* member(const json& object, const std::string& key) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(key);
+  return found == object.end() ? nullptr : &*found;
+}
+
+std::optional<bool> read_flag(const json& given, const std::string& pointer, ErrorList& faults) {
+  if (given.is_boolean()) return given.get<bool>();
+  faults.add(pointer, "must be true or false, is " + shown(given));
+  return std::nullopt;
+}
+
+}  // namespace kvbench

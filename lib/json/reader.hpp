@@ -1,0 +1,25 @@
+// Reading the members of a JSON file, one kind of value per function. Each returns nothing and
+// leaves a fault where the file holds something else.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "json/faults.hpp"
+#include "json/json.hpp"
+
+namespace kvbench {
+
+// Whether `given` is an object; every key of it that is not in `known` is a fault. `owner` says
+// whose keys they are ("a sweep file").
+bool read_object(const nlohmann::json& given, const std::vector<std::string>& known,
+                 const std::string& owner, const std::string& pointer, ErrorList& faults);
+
+// The member `key` of `object`, or null where it is absent (`object` may be no object at all).
+const nlohmann::json* member(const nlohmann::json& object, const std::string& key);
+
+std::optional<bool> read_flag(const nlohmann::json& given, const std::string& pointer,
+                              ErrorList& faults);
+
+}  // namespace kvbench

@@ -1,0 +1,183 @@
+#include "run/cost_estimate.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <numeric>
+#include <unordered_map>
+#include <utility>
+
+#include "core/parallel.hpp"
+#include "results/bootstrap.hpp"
+#include "results/record.hpp"
+#include "run/multiply_adds.hpp"
+
+namespace kvbench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Heads of one kind have the same points on streams of the same shape.
+std::uint64_t kind_of(const Plan& plan, const HeadCells& head) {
+  const PlannedGroup& group = plan.groups[head.group];
+  std::uint64_t kind = 0;
+  const auto mix = [&kind](std::uint64_t value) {
+    kind = (kind ^ value) * 0x9e3779b97f4a7c15ULL;
+    kind ^= kind >> 29;
+  };
+  for (const Index number :
+       {group.shape.tokens, group.shape.d, group.shape.dv, static_cast<Index>(group.shape.group),
+        group.shape.first_query, group.shape.window, group.prompt,
+        static_cast<Index>(group.rows.size())}) {
+    mix(static_cast<std::uint64_t>(number));
+  }
+  for (const std::size_t c : head.cells) {
+    mix(reinterpret_cast<std::uintptr_t>(plan.cells[c].params.get()));
+  }
+  return kind;
+}
+
+std::vector<HeadCells> heads_of(const Plan& plan, const ShardSelection& selection) {
+  std::vector<HeadCells> heads;
+  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+    if (!selection.groups[g]) continue;
+    std::map<int, HeadCells> of_group;
+    for (const std::size_t c : plan.groups[g].cells) {
+      if (plan.cells[c].skip_reason) continue;
+      HeadCells& head = of_group[plan.cells[c].kv_head];
+      head.group = g;
+      head.kv_head = plan.cells[c].kv_head;
+      head.cells.push_back(c);
+    }
+    const auto cells = std::accumulate(
+        of_group.begin(), of_group.end(), std::size_t{0},
+        [](std::size_t sum, const auto& entry) { return sum + entry.second.cells.size(); });
+    const double of_all = multiply_adds(plan, plan.groups[g]);
+    for (auto& [index, head] : of_group) {
+      head.multiply_adds =
+          of_all * static_cast<double>(head.cells.size()) / static_cast<double>(cells);
+      heads.push_back(std::move(head));
+    }
+  }
+  return heads;
+}
+
+// The summary has an interval per metric for each point that runs on several units, over all layers
+// and for each layer; one such row is computed and timed.
+double time_summary(const Plan& plan, const ShardSelection& selection) {
+  struct Point {
+    std::map<int, Index> units_of_layer;
+    std::size_t last_group = 0;
+    int last_head = -1;
+  };
+  std::unordered_map<const Params*, Point> points;
+  for (const PlannedCell& cell : plan.cells) {
+    if (cell.skip_reason || !selection.has(cell)) continue;
+    Point& point = points[cell.params.get()];
+    if (point.last_head == cell.kv_head && point.last_group == cell.group) continue;  // a seed more
+    point.last_head = cell.kv_head;
+    point.last_group = cell.group;
+    ++point.units_of_layer[plan.groups[cell.group].layer];
+  }
+  double rows = 0.0;
+  double units = 0.0;
+  const auto count = [&](Index units_of_row) {
+    if (units_of_row < 2) return;
+    rows += 1.0;
+    units += static_cast<double>(units_of_row);
+  };
+  for (const auto& [params, point] : points) {
+    Index all = 0;
+    for (const auto& [layer, units_of_layer] : point.units_of_layer) {
+      count(units_of_layer);
+      all += units_of_layer;
+    }
+    count(all);
+  }
+  if (rows == 0.0) return 0.0;
+  const auto typical = static_cast<Index>(units / rows + 0.5);
+  std::vector<std::vector<double>> values(error_paths().size());
+  for (std::size_t m = 0; m < values.size(); ++m) {
+    for (Index unit = 0; unit < typical; ++unit) {
+      values[m].push_back(static_cast<double>((7 * unit + static_cast<Index>(m)) % typical));
+    }
+  }
+  const ResampleCounts counts(typical);
+  const auto start = Clock::now();
+  bootstrap_intervals(counts, values);
+  return seconds_since(start) * std::ceil(rows / thread_count());
+}
+
+}  // namespace
+
+double CostEstimate::total() const {
+  return std::accumulate(seconds.begin(), seconds.end(), start_seconds + summary_seconds);
+}
+
+CostEstimate estimate_cost(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels,
+                           const ShardSelection& selection, double seconds) {
+  const double summary_seconds = time_summary(plan, selection);
+  const auto start = Clock::now();
+  CostEstimate estimate = extrapolate_cost(
+      plan, selection, seconds,
+      [&](const HeadCells& head, double budget) {
+        return time_sample(plan, dumps, kernels, head, budget);
+      },
+      [&] { return seconds_since(start); });
+  estimate.summary_seconds = summary_seconds;
+  return estimate;
+}
+
+CostEstimate extrapolate_cost(
+    const Plan& plan, const ShardSelection& selection, double seconds,
+    const std::function<TimedSample(const HeadCells& head, double budget)>& time_head,
+    const std::function<double()>& now) {
+  CostEstimate estimate;
+  estimate.seconds.assign(plan.groups.size(), 0.0);
+  const std::vector<HeadCells> heads = heads_of(plan, selection);
+  std::map<std::uint64_t, std::vector<std::size_t>> kinds;  // indices into heads
+  for (std::size_t h = 0; h < heads.size(); ++h) kinds[kind_of(plan, heads[h])].push_back(h);
+  const auto work_of = [&](const std::vector<std::size_t>& kind) {
+    return std::accumulate(kind.begin(), kind.end(), 0.0,
+                           [&](double sum, std::size_t h) { return sum + heads[h].multiply_adds; });
+  };
+  std::vector<std::pair<double, const std::vector<std::size_t>*>> order;
+  for (const auto& [kind, members] : kinds) order.emplace_back(work_of(members), &members);
+  std::sort(order.begin(), order.end(),
+            [](const auto& a, const auto& b) { return a.first > b.first; });
+
+  const double start = now();
+  double timed_seconds = 0.0;
+  double timed_work = 0.0;
+  std::vector<const std::vector<std::size_t>*> untimed;
+  for (std::size_t k = 0; k < order.size(); ++k) {
+    const auto& [work, members] = order[k];
+    const double left = seconds - (now() - start);
+    if (k > 0 && left <= 0.0) {
+      untimed.push_back(members);
+      continue;
+    }
+    const HeadCells& head = heads[(*members)[members->size() / 2]];
+    const double budget = std::max(left, 0.1) / static_cast<double>(order.size() - k) / 2.0;
+    const auto [spent, cells] = time_head(head, budget);
+    estimate.cells += cells;
+    timed_work += work;
+    timed_seconds += spent * static_cast<double>(members->size());
+    for (const std::size_t h : *members) estimate.seconds[heads[h].group] += spent;
+  }
+  for (const auto* members : untimed) {
+    for (const std::size_t h : *members) {
+      estimate.seconds[heads[h].group] +=
+          timed_seconds * heads[h].multiply_adds / std::max(timed_work, 1.0);
+    }
+  }
+  return estimate;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,236 @@
+#include "run/execute.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/stop.hpp"
+#include "replay/replay.hpp"
+#include "results/record.hpp"
+#include "run/read_ahead.hpp"
+
+namespace kvbench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Model-scoped algorithms decide once for all layers and heads of their scope. What they decided is
+// kept for the sequence at hand; where that failed, the cells of the scope fail with the reason.
+class ModelWorks {
+ public:
+  explicit ModelWorks(const Execution& execution) : execution_(execution) {}
+
+  const SharedResults& of(const PlannedGroup& group, const PlannedCell& cell) {
+    if (dump_ != group.dump || sequence_ != group.sequence) {
+      dump_ = group.dump;
+      sequence_ = group.sequence;
+      by_scope_.clear();
+    }
+    SharedResults& results = by_scope_[{cell.scope->layers, cell.scope->kv_heads}];
+    const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed.value_or(0));
+    if (results.has(work.key)) return results;
+    try {
+      results.put(work.key, work.compute({[&](const auto& visit) { each(group, cell, visit); },
+                                          group.prompt, group.shape.tokens, execution_.kernels}));
+    } catch (const InputError& error) {
+      results.fail(work.key, error.what());
+    } catch (const CellError& error) {
+      results.fail(work.key, error.what());
+    } catch (const std::bad_alloc&) {
+      results.fail(work.key, "not enough memory for the scores of all layers and heads");
+    } catch (const DeviceError&) {
+      throw;
+    } catch (const std::exception&) {
+      std::throw_with_nested(
+          BugError("deciding for the whole model: " + cell_path(execution_.plan, cell)));
+    }
+    return results;
+  }
+
+ private:
+  void each(const PlannedGroup& group, const PlannedCell& cell,
+            const std::function<void(const Stream&)>& visit) const {
+    const Dump& dump = execution_.dumps[group.dump];
+    for (const int layer : cell.scope->layers) {
+      const Index heads = dump.info().find_sequence(group.sequence)->find_layer(layer)->kv_heads;
+      for (const int head : cell.scope->kv_heads) {
+        if (head >= heads) continue;
+        visit(dump.read_stream(group.sequence, layer, head, group.shape.tokens)->stream);
+      }
+    }
+  }
+
+  using ScopeKey = std::pair<std::vector<int>, std::vector<int>>;  // layers, KV heads
+
+  const Execution& execution_;
+  std::optional<std::size_t> dump_;
+  std::string sequence_;
+  std::map<ScopeKey, SharedResults> by_scope_;
+};
+
+class HeadRun {
+ public:
+  HeadRun(const Execution& execution, const PlannedGroup& group, std::vector<std::size_t> cells,
+          ModelWorks& model_works, RunObserver& observer)
+      : execution_(execution),
+        group_(group),
+        cells_(std::move(cells)),
+        model_works_(model_works),
+        observer_(observer) {}
+
+  // Takes the next of the streams, which must be this head's.
+  void run(ReadAhead& streams, GroupTiming& timing) {
+    std::unique_ptr<StreamData> data;
+    const auto start = Clock::now();
+    try {
+      data = streams.next();
+    } catch (const InputError& error) {
+      fail_all(error.what());
+      return;
+    } catch (const std::bad_alloc&) {
+      fail_all("not enough memory to read the stream; choose fewer tokens (select.tokens)");
+      return;
+    }
+    timing.read_seconds += std::chrono::duration<double>(Clock::now() - start).count();
+
+    std::vector<ReplayCell> replayed;
+    for (const std::size_t c : cells_) {
+      const PlannedCell& cell = execution_.plan.cells[c];
+      replayed.push_back({cell.algorithm, *cell.params, cell.seed.value_or(0),
+                          cell.scope ? &model_works_.of(group_, cell) : nullptr});
+    }
+    const ReplaySetting setting{.prompt = group_.prompt,
+                                .rows = group_.rows,
+                                .element_bytes = execution_.plan.element_bytes,
+                                .keep_row_errors = execution_.rows != nullptr};
+    const auto done = [&](std::size_t index, CellResult&& result) {
+      if (result.failed) execution_.check_device();
+      record(cells_[index], std::move(result));
+    };
+    const ReplayTiming spent =
+        replay(data->stream, setting, replayed, execution_.kernels, done);
+    timing.reference_seconds += spent.reference_seconds;
+    timing.metrics_seconds += spent.metrics_seconds;
+  }
+
+ private:
+  void record(std::size_t c, CellResult&& result) {
+    const PlannedCell& cell = execution_.plan.cells[c];
+    const Json line = cell_record(execution_.plan, cell, result, execution_.repro(cell));
+    if (execution_.rows != nullptr && result.row_errors && line.at("status") == "ok") {
+      execution_.rows->write(cell.id, group_.shape.group, *result.row_errors);
+    }
+    execution_.journal.append(c, line);
+    observer_.cell_done();
+  }
+
+  void fail_all(const std::string& reason) {
+    for (const std::size_t c : cells_) {
+      const PlannedCell& cell = execution_.plan.cells[c];
+      execution_.journal.append(
+          c, failed_record(execution_.plan, cell, reason, execution_.repro(cell)));
+      observer_.cell_done();
+    }
+  }
+
+  const Execution& execution_;
+  const PlannedGroup& group_;
+  std::vector<std::size_t> cells_;
+  ModelWorks& model_works_;
+  RunObserver& observer_;
+};
+
+struct HeadWork {
+  std::size_t group = 0;  // index into the plan's
+  int kv_head = 0;
+  std::vector<std::size_t> cells;
+};
+
+// Group by group, head by head.
+std::vector<HeadWork> pending_heads(const Plan& plan, const std::vector<bool>& pending) {
+  std::vector<HeadWork> works;
+  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+    std::map<int, std::vector<std::size_t>> by_head;
+    for (const std::size_t c : plan.groups[g].cells) {
+      if (pending[c]) by_head[plan.cells[c].kv_head].push_back(c);
+    }
+    for (auto& [kv_head, cells] : by_head) works.push_back({g, kv_head, std::move(cells)});
+  }
+  return works;
+}
+
+void record_skipped(const Execution& execution) {
+  for (std::size_t c = 0; c < execution.plan.cells.size(); ++c) {
+    const PlannedCell& cell = execution.plan.cells[c];
+    if (!cell.skip_reason || !execution.selection.has(cell) ||
+        execution.journal.state(c) == CellState::kSkipped) {
+      continue;
+    }
+    execution.journal.append(c, skipped_record(execution.plan, cell, execution.repro(cell)));
+  }
+}
+
+}  // namespace
+
+std::vector<bool> pending_cells(const Execution& execution) {
+  std::vector<bool> pending(execution.plan.cells.size(), false);
+  for (std::size_t c = 0; c < pending.size(); ++c) {
+    const PlannedCell& cell = execution.plan.cells[c];
+    if (cell.skip_reason || !execution.selection.has(cell)) continue;
+    switch (execution.journal.state(c)) {
+      case CellState::kMissing:
+      case CellState::kSkipped:  // an earlier program could not run it
+        pending[c] = true;
+        break;
+      case CellState::kFailed:
+        pending[c] = execution.retry_failed;
+        break;
+      case CellState::kOk:
+        pending[c] = execution.rows != nullptr && !execution.rows->has(cell.id);
+        break;
+    }
+  }
+  return pending;
+}
+
+std::vector<std::optional<GroupTiming>> execute(const Execution& execution, RunObserver& observer,
+                                                std::atomic<bool>& stop) {
+  record_skipped(execution);
+  const std::vector<bool> pending = pending_cells(execution);
+  const auto total = static_cast<std::size_t>(std::count(pending.begin(), pending.end(), true));
+  // From here on the per-row values of finished cells survive a kill, and, with the journal's
+  // lines, a power cut.
+  if (execution.rows != nullptr && total > 0) execution.journal.flush_with(execution.rows->begin());
+  observer.begin(total);
+  std::vector<std::optional<GroupTiming>> timing(execution.plan.groups.size());
+  ModelWorks model_works(execution);
+  std::vector<HeadWork> works = pending_heads(execution.plan, pending);
+  ReadAhead streams(works.size(), [&](std::size_t w) {
+    const PlannedGroup& group = execution.plan.groups[works[w].group];
+    return execution.dumps[group.dump].read_stream(group.sequence, group.layer, works[w].kv_head,
+                                                   group.shape.tokens);
+  });
+  const Stoppable stoppable(stop);
+  try {
+    for (auto& [g, kv_head, cells] : works) {
+      throw_if_stopped();
+      const PlannedGroup& group = execution.plan.groups[g];
+      if (!timing[g]) timing[g].emplace();
+      observer.at(
+          fmt::format("sequence {} layer {} head {}", group.sequence, group.layer, kv_head));
+      HeadRun(execution, group, std::move(cells), model_works, observer).run(streams, *timing[g]);
+    }
+  } catch (const Stopped&) {
+    // What no line of the journal tells of is computed when the run goes on.
+  }
+  return timing;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,27 @@
+#include "run/multiply_adds.hpp"
+
+#include <set>
+
+namespace kvbench {
+
+double visible_tokens(const StreamShape& shape, const std::vector<Index>& rows) {
+  double sum = 0.0;
+  for (const Index row : rows) sum += static_cast<double>(row - shape.first_visible(row) + 1);
+  return sum;
+}
+
+double multiply_adds(const Plan& plan, const PlannedGroup& group) {
+  std::set<int> heads;
+  double cells = 0.0;
+  for (const std::size_t c : group.cells) {
+    if (plan.cells[c].skip_reason) continue;
+    heads.insert(plan.cells[c].kv_head);
+    cells += 1.0;
+  }
+  const auto d = static_cast<double>(group.shape.d);
+  const auto dv = static_cast<double>(group.shape.dv);
+  const double visible = group.shape.group * visible_tokens(group.shape, group.rows);
+  return static_cast<double>(heads.size()) * visible * (2.0 * d + dv) + cells * visible * dv;
+}
+
+}  // namespace kvbench

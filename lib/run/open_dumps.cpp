@@ -1,0 +1,51 @@
+#include "run/open_dumps.hpp"
+
+#include <filesystem>
+#include <string>
+#include <utility>
+
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+PlannedDump describe(const Dump& dump) {
+  const DumpInfo& info = dump.info();
+  PlannedDump out;
+  out.path = std::filesystem::absolute(info.path).lexically_normal();
+  out.fingerprint = dump.fingerprint();
+  out.model = info.model;
+  out.n_layers = info.n_layers;
+  for (const SequenceInfo& sequence : info.sequences) {
+    PlannedSequence& planned = out.sequences.emplace_back();
+    planned.name = sequence.name;
+    planned.prompt_tokens = sequence.prompt_tokens;
+    for (const LayerInfo& layer : sequence.layers) {
+      planned.layers.push_back({.index = layer.index,
+                                .kv_heads = static_cast<int>(layer.kv_heads),
+                                .shape = stream_shape(info, layer)});
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+OpenDumps open_dumps(const SweepConfig& config) {
+  OpenDumps out;
+  ErrorList faults;
+  for (const std::string& path : config.dumps) {
+    faults.gather([&] {
+      Dump dump(path);
+      out.planned.push_back(describe(dump));
+      out.dumps.push_back(std::move(dump));
+    });
+  }
+  if (faults.none()) return out;
+  ErrorList all;
+  all.add_all(config.faults);
+  all.add_all(faults.messages());
+  throw InputError(all.messages());
+}
+
+}  // namespace kvbench

@@ -1,0 +1,20 @@
+// Opens the dumps of a sweep and describes them for planning.
+#pragma once
+
+#include <vector>
+
+#include "dump/dump.hpp"
+#include "sweep/plan.hpp"
+
+namespace kvbench {
+
+struct OpenDumps {
+  std::vector<Dump> dumps;
+  std::vector<PlannedDump> planned;  // element by element the same dumps
+};
+
+// Checks the structure of each dump and takes its fingerprint. Throws one InputError with the
+// faults of all of them, after those that `config` carries.
+OpenDumps open_dumps(const SweepConfig& config);
+
+}  // namespace kvbench

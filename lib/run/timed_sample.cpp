@@ -1,0 +1,182 @@
+#include "run/timed_sample.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <new>
+#include <set>
+#include <string>
+
+#include "core/error.hpp"
+#include "replay/replay.hpp"
+#include "results/record.hpp"
+#include "run/multiply_adds.hpp"
+
+namespace kvbench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// What an answer costs at most, per query head and visible token: only to choose how much of a
+// long sequence is tried.
+constexpr double kAnswerSeconds = 20e-9;
+constexpr std::size_t kFewCells = 8;
+
+// Evenly spaced cells, the middle one of each stretch.
+std::vector<std::size_t> spread(const std::vector<std::size_t>& cells, std::size_t count) {
+  std::vector<std::size_t> chosen;
+  for (std::size_t i = 0; i < count; ++i)
+    chosen.push_back(cells[(2 * i + 1) * cells.size() / (2 * count)]);
+  return chosen;
+}
+
+class Sampler {
+ public:
+  Sampler(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels,
+          const HeadCells& head)
+      : plan_(plan),
+        kernels_(kernels),
+        group_(plan.groups[head.group]),
+        head_(head),
+        dump_(dumps[group_.dump]) {}
+
+  TimedSample run(double budget) {
+    auto start = Clock::now();
+    std::unique_ptr<StreamData> data;
+    try {
+      data = dump_.read_stream(group_.sequence, group_.layer, head_.kv_head, group_.shape.tokens);
+    } catch (const InputError&) {
+      return {};
+    } catch (const std::bad_alloc&) {
+      return {};
+    }
+    read_seconds_ = seconds_since(start);
+    cut(data->stream, budget);
+    start = Clock::now();
+    const std::size_t few = std::min(kFewCells, head_.cells.size());
+    double seconds = time(data->stream, spread(head_.cells, few));
+    const double per_cell = seconds_since(start) / static_cast<double>(few);
+    const auto more = std::min(static_cast<std::size_t>(budget / per_cell), head_.cells.size());
+    if (more > 2 * few) seconds = time(data->stream, spread(head_.cells, more));
+    return {seconds, cells_};
+  }
+
+ private:
+  // Decodes only so many rows as there is time for.
+  void cut(Stream& stream, double budget) {
+    rows_ = group_.rows;
+    const double all = visible_tokens(stream.shape, rows_);
+    const double affordable =
+        budget / (kAnswerSeconds * stream.shape.group * static_cast<double>(kFewCells));
+    if (all <= affordable) return;
+    const double kept_part = affordable / all;
+    const auto kept = static_cast<std::size_t>(kept_part * static_cast<double>(rows_.size()));
+    rows_.resize(std::max<std::size_t>(kept, 1));
+    const Index tokens = rows_.back() + 1;
+    stream.shape.tokens = tokens;
+    stream.keys.rows = tokens;
+    stream.values.rows = tokens;
+    for (ConstMatrix& query : stream.queries) query.rows = tokens - stream.shape.first_query;
+    scale_ = all / visible_tokens(stream.shape, rows_);
+  }
+
+  double time(const Stream& stream, const std::vector<std::size_t>& chosen) {
+    cells_ = chosen.size();
+    double model_seconds = 0.0;
+    std::map<std::string, std::unique_ptr<SharedResults>> model_results;
+    std::vector<ReplayCell> replayed;
+    for (const std::size_t c : chosen) {
+      const PlannedCell& cell = plan_.cells[c];
+      ReplayCell replay_cell{cell.algorithm, *cell.params, cell.seed.value_or(0), nullptr};
+      if (cell.scope) {
+        replay_cell.model_results = decide(stream, cell, model_results, model_seconds);
+      }
+      replayed.push_back(replay_cell);
+    }
+    std::size_t written = 0;
+    const auto done = [&](std::size_t index, CellResult&& result) {
+      // Into the journal and, from there, into results.json.
+      const Json record = cell_record(plan_, plan_.cells[chosen[index]], result, "");
+      written += to_line(Json::parse(to_line(record))).size();
+    };
+    const ReplaySetting setting{.prompt = group_.prompt,
+                                .rows = rows_,
+                                .element_bytes = plan_.element_bytes,
+                                .keep_row_errors = plan_.keep_rows};
+    const auto start = Clock::now();
+    const ReplayTiming timing = replay(stream, setting, replayed, kernels_, done);
+    const double cells_seconds =
+        seconds_since(start) - timing.reference_seconds - timing.shared_seconds;
+    const double share = static_cast<double>(head_.cells.size()) / static_cast<double>(cells_);
+    const double works = static_cast<double>(distinct_works(stream.shape, head_.cells)) /
+                         std::max(1.0, static_cast<double>(distinct_works(stream.shape, chosen)));
+    return read_seconds_ + timing.reference_seconds * scale_ +
+           (timing.shared_seconds + model_seconds) * works + cells_seconds * share * scale_;
+  }
+
+  // What a model-scoped cell follows, decided on this stream alone: each head bears its own part.
+  const SharedResults* decide(const Stream& stream, const PlannedCell& cell,
+                              std::map<std::string, std::unique_ptr<SharedResults>>& known,
+                              double& seconds) const {
+    const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed.value_or(0));
+    std::unique_ptr<SharedResults>& results = known[work.key];
+    if (!results) {
+      results = std::make_unique<SharedResults>();
+      const auto start = Clock::now();
+      try {
+        results->put(work.key, work.compute({[&](const auto& visit) { visit(stream); },
+                                             group_.prompt, stream.shape.tokens, kernels_}));
+      } catch (const CellError& error) {
+        results->fail(work.key, error.what());
+      } catch (const std::bad_alloc&) {
+        results->fail(work.key, kNoMemoryForCell);
+      }
+      seconds += seconds_since(start);
+    }
+    return results.get();
+  }
+
+  // Pieces of work that these cells share among them.
+  std::size_t distinct_works(const StreamShape& shape,
+                             const std::vector<std::size_t>& cells) const {
+    std::set<std::string> keys;
+    for (const std::size_t c : cells) {
+      const PlannedCell& cell = plan_.cells[c];
+      const std::uint32_t seed = cell.seed.value_or(0);
+      if (cell.scope) {
+        keys.insert(cell.algorithm->model_work(*cell.params, seed).key);
+        continue;
+      }
+      for (const SharedWork& piece :
+           cell.algorithm->shared_work(*cell.params, shape, group_.prompt, seed)) {
+        keys.insert(piece.key);
+      }
+    }
+    return keys.size();
+  }
+
+  const Plan& plan_;
+  const Kernels& kernels_;
+  const PlannedGroup& group_;
+  const HeadCells& head_;
+  const Dump& dump_;
+  std::vector<Index> rows_;
+  double scale_ = 1.0;
+  double read_seconds_ = 0.0;
+  std::size_t cells_ = 0;
+};
+
+}  // namespace
+
+TimedSample time_sample(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels,
+                        const HeadCells& head, double budget) {
+  return Sampler(plan, dumps, kernels, head).run(budget);
+}
+
+}  // namespace kvbench

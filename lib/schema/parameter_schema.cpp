@@ -1,0 +1,215 @@
+#include "schema/parameter_schema.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "sweep/axis.hpp"
+
+namespace kvbench {
+namespace {
+
+Json bounded(const char* type, const Parameter& parameter) {
+  Json schema = {{"type", type}};
+  schema[parameter.minimum_open ? "exclusiveMinimum" : "minimum"] = plain_number(parameter.minimum);
+  schema["maximum"] = plain_number(parameter.maximum);
+  return schema;
+}
+
+// One of several; alone where it is one.
+Json any_of(std::vector<Json> schemas) {
+  if (schemas.size() == 1) return std::move(schemas.front());
+  return {{"anyOf", std::move(schemas)}};
+}
+
+Json list_of(Json items) {
+  return {{"type", "array"}, {"items", std::move(items)}, {"minItems", 1}, {"uniqueItems", true}};
+}
+
+void add_axis_forms(std::vector<Json>& schemas) {
+  const Json forms = axis_form_schemas();
+  for (const auto& form : forms.items()) {
+    schemas.push_back({{"$ref", "#/$defs/" + form.key()}});
+  }
+}
+
+bool takes_numbers(const Parameter& parameter) {
+  return parameter.kind != Parameter::Kind::kChoice && parameter.kind != Parameter::Kind::kFlag;
+}
+
+const Parameter* find_parameter(const AlgorithmDescription& algorithm, const std::string& name) {
+  for (const Parameter& parameter : algorithm.parameters) {
+    if (parameter.name == name) return &parameter;
+  }
+  return nullptr;
+}
+
+// Names of an alternative that have no default.
+std::vector<std::string> needed(const AlgorithmDescription& algorithm,
+                                const std::vector<std::string>& alternative) {
+  std::vector<std::string> names;
+  for (const std::string& name : alternative) {
+    const Parameter* parameter = find_parameter(algorithm, name);
+    if (parameter != nullptr && !parameter->fallback) names.push_back(name);
+  }
+  return names;
+}
+
+std::set<std::string> names_in_choice(const AlgorithmDescription& algorithm) {
+  std::set<std::string> names;
+  for (const Exclusive& exclusive : algorithm.exclusive) {
+    for (const auto& alternative : exclusive.alternatives) {
+      names.insert(alternative.begin(), alternative.end());
+    }
+  }
+  return names;
+}
+
+// Parameters that must be given whatever else is.
+std::vector<std::string> required_names(const AlgorithmDescription& algorithm) {
+  const std::set<std::string> in_choice = names_in_choice(algorithm);
+  std::vector<std::string> names;
+  for (const Parameter& parameter : algorithm.parameters) {
+    if (!parameter.fallback && in_choice.count(parameter.name) == 0) {
+      names.push_back(parameter.name);
+    }
+  }
+  return names;
+}
+
+// One alternative is whole and nothing of the others is given. In a sweep defaults complete it; a
+// cell's key has all of it.
+Json choice_schema(const AlgorithmDescription& algorithm, const Exclusive& exclusive, bool axes) {
+  std::vector<Json> alternatives;
+  for (const auto& names : exclusive.alternatives) {
+    Json schema = Json::object();
+    const std::vector<std::string> required = axes ? needed(algorithm, names) : names;
+    if (!required.empty()) schema["required"] = required;
+    for (const auto& others : exclusive.alternatives) {
+      for (const std::string& name : others) {
+        if (std::find(names.begin(), names.end(), name) == names.end()) {
+          schema["properties"][name] = false;
+        }
+      }
+    }
+    alternatives.push_back(std::move(schema));
+  }
+  return {{"anyOf", std::move(alternatives)}};
+}
+
+}  // namespace
+
+Json plain_number(double value) {
+  if (std::nearbyint(value) == value && std::fabs(value) <= 0x1p53) {
+    return static_cast<std::int64_t>(value);
+  }
+  return value;
+}
+
+Json integer_schema(IntegerRange range) {
+  return {{"type", "integer"},
+          {"minimum", plain_number(range.minimum)},
+          {"maximum", plain_number(range.maximum)}};
+}
+
+Json integers_schema(IntegerRange range, bool or_all) {
+  std::vector<Json> schemas;
+  if (or_all) schemas.push_back({{"const", "all"}});
+  schemas.push_back(list_of(integer_schema(range)));
+  add_axis_forms(schemas);
+  return any_of(std::move(schemas));
+}
+
+Json value_schema(const Parameter& parameter) {
+  std::vector<Json> schemas;
+  switch (parameter.kind) {
+    case Parameter::Kind::kInteger:
+      schemas.push_back(bounded("integer", parameter));
+      break;
+    case Parameter::Kind::kReal:
+      schemas.push_back(bounded("number", parameter));
+      break;
+    case Parameter::Kind::kTokens:
+      schemas.push_back(bounded("integer", parameter));
+      schemas.push_back({{"type", "number"}, {"exclusiveMinimum", 0}, {"exclusiveMaximum", 1}});
+      break;
+    case Parameter::Kind::kChoice:
+      break;
+    case Parameter::Kind::kFlag:
+      schemas.push_back({{"type", "boolean"}});
+      break;
+  }
+  if (!parameter.words.empty()) schemas.push_back({{"enum", parameter.words}});
+  return any_of(std::move(schemas));
+}
+
+Json axis_schema(const Parameter& parameter) {
+  std::vector<Json> schemas = {value_schema(parameter), list_of(value_schema(parameter))};
+  if (takes_numbers(parameter)) add_axis_forms(schemas);
+  return any_of(std::move(schemas));
+}
+
+Json axis_form_schemas() {
+  const auto form = [](const char* name, const char* doc, Json items) {
+    const std::size_t count = items.size();
+    Json list = {{"type", "array"},
+                 {"description", doc},
+                 {"prefixItems", std::move(items)},
+                 {"minItems", count},
+                 {"maxItems", count}};
+    return object_schema({{name, std::move(list)}}, {name});
+  };
+  const Json number = {{"type", "number"}};
+  const Json positive = {{"type", "number"}, {"exclusiveMinimum", 0}};
+  const Json exponent = integer_schema({-1022, 1023});
+  Json forms;
+  forms["range"] =
+      form("range", "first, last, step; both ends included", Json::array({number, number, number}));
+  forms["pow2"] = form("pow2", "powers of two, by their first and last exponent",
+                       Json::array({exponent, exponent}));
+  forms["logspace"] = form("logspace", "first, last, how many; at equal ratios",
+                           Json::array({positive, positive, integer_schema({1, 1e7})}));
+  return forms;
+}
+
+Json params_schema(const AlgorithmDescription& algorithm, bool axes) {
+  Json properties = Json::object();
+  const std::set<std::string> in_choice = names_in_choice(algorithm);
+  std::vector<std::string> required;
+  for (const Parameter& parameter : algorithm.parameters) {
+    Json schema = {{"description", parameter.doc}};
+    schema.update(axes ? axis_schema(parameter) : value_schema(parameter));
+    if (axes && parameter.fallback) schema["default"] = value_json(*parameter.fallback);
+    properties[parameter.name] = std::move(schema);
+    if (!axes && in_choice.count(parameter.name) == 0) required.push_back(parameter.name);
+  }
+  if (axes) required = required_names(algorithm);
+  Json schema = object_schema(std::move(properties), required);
+  std::vector<Json> choices;
+  for (const Exclusive& exclusive : algorithm.exclusive) {
+    choices.push_back(choice_schema(algorithm, exclusive, axes));
+  }
+  if (!choices.empty()) schema["allOf"] = std::move(choices);
+  return schema;
+}
+
+bool may_lack_params(const AlgorithmDescription& algorithm) {
+  const auto goes_without = [&](const Exclusive& exclusive) {
+    return std::any_of(
+        exclusive.alternatives.begin(), exclusive.alternatives.end(),
+        [&](const std::vector<std::string>& names) { return needed(algorithm, names).empty(); });
+  };
+  return required_names(algorithm).empty() &&
+         std::all_of(algorithm.exclusive.begin(), algorithm.exclusive.end(), goes_without);
+}
+
+Json object_schema(Json properties, const std::vector<std::string>& required) {
+  Json schema = {{"type", "object"}};
+  if (!required.empty()) schema["required"] = required;
+  schema["properties"] = std::move(properties);
+  schema["additionalProperties"] = false;
+  return schema;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,260 @@
+#include "schema/results_schema.hpp"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "results/record.hpp"
+#include "results/results_file.hpp"
+
+namespace kvbench {
+namespace {
+
+const Json kText = {{"type", "string"}};
+const Json kCount = {{"type", "integer"}, {"minimum", 0}};
+const Json kNumberOrNull = {{"type", {"number", "null"}}};
+const Json kTextOrNull = {{"type", {"string", "null"}}};
+const Json kHash = {{"type", "string"}, {"pattern", "^[0-9a-f]{32}$"}};
+
+// An object that has all of these properties and no others.
+Json whole(const Json& properties) {
+  std::vector<std::string> names;
+  for (const auto& property : properties.items()) names.push_back(property.key());
+  return object_schema(properties, names);
+}
+
+Json list_of(const Json& items) { return {{"type", "array"}, {"items", items}}; }
+
+Json pair_of(const Json& item) {
+  return {{"type", "array"}, {"items", item}, {"minItems", 2}, {"maxItems", 2}};
+}
+
+Json any_of(Json schemas) { return {{"anyOf", std::move(schemas)}}; }
+
+Json or_null(const Json& schema) { return any_of(Json::array({{{"type", "null"}}, schema})); }
+
+Json reference(const std::string& name) { return {{"$ref", "#/$defs/" + name}}; }
+
+Json described(const char* description, const Json& schema) {
+  Json out = {{"description", description}};
+  out.update(schema);
+  return out;
+}
+
+// "relative_l2.mean", .. as an object of numbers and of objects of numbers or null.
+Json errors_schema() {
+  std::vector<std::string> order;
+  std::map<std::string, Json> parts;  // by what stands before the dot
+  for (const std::string& path : error_paths()) {
+    const std::size_t dot = path.find('.');
+    const std::string name = path.substr(0, dot);
+    if (parts.emplace(name, Json::object()).second) order.push_back(name);
+    if (dot != std::string::npos) parts[name][path.substr(dot + 1)] = kNumberOrNull;
+  }
+  Json properties;
+  for (const std::string& name : order) {
+    properties[name] = parts[name].empty() ? kNumberOrNull : or_null(whole(parts[name]));
+  }
+  return whole(properties);
+}
+
+Json distribution_schema() {
+  Json numbers;
+  for (const std::string& name : distribution_names()) numbers[name] = kNumberOrNull;
+  return or_null(whole(numbers));
+}
+
+Json mass_schema() {
+  Json properties;
+  for (const std::string& name : mass_names()) properties[name] = reference("distribution");
+  return whole(properties);
+}
+
+Json memory_schema(const Json& number) {
+  Json properties;
+  for (const std::string& name : memory_names()) {
+    properties[name] = name == "fraction" ? kNumberOrNull : number;
+  }
+  return whole(properties);
+}
+
+Json counters_schema() {
+  Json properties;
+  for (const std::string& name : counter_names()) properties[name] = kCount;
+  return whole(properties);
+}
+
+Json clusters_schema() {
+  return whole({{"final", kCount},
+                {"trajectory", described("after these rows, so many", list_of(pair_of(kCount)))}});
+}
+
+// By algorithm: its parameters in a key.
+Json params_cases(const std::vector<AlgorithmDescription>& algorithms) {
+  Json cases = Json::array();
+  for (const AlgorithmDescription& algorithm : algorithms) {
+    const Json params = {{"$ref", "#/$defs/params-" + algorithm.id}};
+    cases.push_back(where_algorithm_is({algorithm.id}, {{"properties", {{"params", params}}}}));
+  }
+  return cases;
+}
+
+Json algorithm_schema(const std::vector<AlgorithmDescription>& algorithms) {
+  std::vector<std::string> ids;
+  for (const AlgorithmDescription& algorithm : algorithms) ids.push_back(algorithm.id);
+  return {{"enum", ids}};
+}
+
+Json key_schema(const std::vector<AlgorithmDescription>& algorithms) {
+  Json schema = whole({{"algorithm", algorithm_schema(algorithms)},
+                       {"device", {{"enum", {"cpu", "cuda"}}}},
+                       {"dump", described("fingerprint", kHash)},
+                       {"element_bytes", {{"enum", element_byte_sizes()}}},
+                       {"kv_head", kCount},
+                       {"layer", kCount},
+                       {"params", {{"type", "object"}}},
+                       {"prompt_tokens", kCount},
+                       {"rows", rows_schema()},
+                       {"seed", or_null(integer_schema(kSeedRange))},
+                       {"sequence", kText},
+                       {"tokens", integer_schema(kTokenRange)}});
+  for (const char* scope : {"scope_layers", "scope_kv_heads"}) {
+    schema["properties"][scope] =
+        described("of algorithms that add up scores over the model", list_of(kCount));
+  }
+  schema["dependentRequired"] = {{"scope_layers", {"scope_kv_heads"}},
+                                 {"scope_kv_heads", {"scope_layers"}}};
+  schema["allOf"] = params_cases(algorithms);
+  return schema;
+}
+
+Json derived_schema() {
+  const Json value = any_of(Json::array(
+      {{{"type", {"boolean", "number", "string", "null"}}}, list_of({{"type", "number"}})}));
+  return {{"type", "object"}, {"additionalProperties", value}};
+}
+
+// Every record has the same keys; what was not computed is null, and there is a reason for it.
+Json cell_schema(const std::vector<AlgorithmDescription>& algorithms) {
+  const Json parts = {{"errors", errors_schema()},
+                      {"mass", mass_schema()},
+                      {"clusters", clusters_schema()},
+                      {"memory", memory_schema(kCount)},
+                      {"counters", counters_schema()}};
+  Json properties = {{"id", described("hash of the key", kHash)},
+                     {"status", {{"enum", {"ok", "failed", "skipped"}}}},
+                     {"key", key_schema(algorithms)},
+                     {"label", kText},
+                     {"derived", derived_schema()},
+                     {"timing", whole({{"seconds", {{"type", "number"}}}})},
+                     {"repro", described("the command that computes it alone", kText)}};
+  Json computed, absent;
+  for (const auto& part : parts.items()) {
+    properties[part.key()] = or_null(part.value());
+    absent[part.key()] = {{"type", "null"}};
+    if (part.key() != "clusters") computed[part.key()] = {{"type", "object"}};
+  }
+  Json schema = whole(properties);
+  schema["properties"]["reason"] = described("why it is not ok", kText);
+  computed["reason"] = false;
+  schema["if"] = {{"properties", {{"status", {{"const", "ok"}}}}}};
+  schema["then"] = {{"properties", computed}};
+  schema["else"] = {{"required", {"reason"}}, {"properties", absent}};
+  return schema;
+}
+
+// Of a machine and a build, which may have more to say.
+Json provenance_schema() {
+  const Json texts = {{"type", "object"}, {"additionalProperties", kText}};
+  Json schema =
+      whole({{"version", kText},
+             {"git", whole({{"commit", kTextOrNull}, {"dirty", {{"type", {"boolean", "null"}}}}})},
+             {"compiler", kText},
+             {"flags", kText},
+             {"isa", kText},
+             {"cpu", kText},
+             {"threads", kCount},
+             {"gpu", true},
+             {"cuda", true},
+             {"libraries", texts},
+             {"host", kText},
+             {"started", described("UTC", kText)},
+             {"argv", list_of(kText)},
+             {"slurm", texts}});
+  schema["additionalProperties"] = true;
+  return schema;
+}
+
+Json group_schema() {
+  return whole({{"dump", described("fingerprint", kHash)},
+                {"sequence", kText},
+                {"layer", kCount},
+                {"timing", whole({{"read_seconds", kNumberOrNull},
+                                  {"reference_seconds", kNumberOrNull},
+                                  {"metrics_seconds", kNumberOrNull}})}});
+}
+
+Json summarised_schema() {
+  const Json number = {{"type", "number"}};
+  return or_null(whole(
+      {{"mean", described("of units, each the mean over its seeds", number)},
+       {"std_over_seeds", number},
+       {"ci95", described("bootstrap over units; null with one unit", or_null(pair_of(number)))}}));
+}
+
+Json summary_schema(const std::vector<AlgorithmDescription>& algorithms) {
+  Json errors;
+  for (const std::string& path : error_paths()) errors[path] = reference("summarised");
+  Json schema = whole({{"algorithm", algorithm_schema(algorithms)},
+                       {"label", kText},
+                       {"params", {{"type", "object"}}},
+                       {"layer", described("null: all layers", or_null(kCount))},
+                       {"cells", kCount},
+                       {"failed", kCount},
+                       {"errors", whole(errors)},
+                       {"memory", memory_schema(kNumberOrNull)}});
+  schema["allOf"] = params_cases(algorithms);
+  return schema;
+}
+
+}  // namespace
+
+Json results_schema(const std::vector<AlgorithmDescription>& algorithms) {
+  Json sweep = sweep_schema(algorithms);
+  Json defs = sweep.at("$defs");
+  for (const char* key : {"$schema", "$defs"}) sweep.erase(key);
+  defs["sweep"] = std::move(sweep);
+  defs["distribution"] = distribution_schema();
+  defs["summarised"] = summarised_schema();
+  for (const AlgorithmDescription& algorithm : algorithms) {
+    defs["params-" + algorithm.id] = params_schema(algorithm, false);
+  }
+  Json schema = {{"$schema", kSchemaDialect},
+                 {"title", "kvbench results"},
+                 {"description",
+                  "results.json. `timing`, `groups`, `provenance` and `repro` vary from run "
+                  "to run, everything else does not."}};
+  schema.update(whole(
+      {{"schema_version", {{"const", kResultsSchema}}},
+       {"kind", {{"const", kResultsKind}}},
+       {"name", kText},
+       {"status", described("incomplete: the plan has cells without a record",
+                            {{"enum", {"complete", "incomplete"}}})},
+       {"config", described("the sweep, fully resolved", {{"$ref", "#/$defs/sweep"}})},
+       {"provenance", list_of(provenance_schema())},
+       {"plan", whole({{"hash", kHash},
+                       {"cells", kCount},
+                       {"ok", kCount},
+                       {"failed", kCount},
+                       {"skipped", kCount}})},
+       {"dumps",
+        list_of(whole(
+            {{"path", kText}, {"fingerprint", kHash}, {"model", kText}, {"n_layers", kCount}}))},
+       {"cells", list_of(cell_schema(algorithms))},
+       {"groups", list_of(group_schema())},
+       {"summary", list_of(summary_schema(algorithms))}}));
+  schema["$defs"] = std::move(defs);
+  return schema;
+}
+
+}  // namespace kvbench

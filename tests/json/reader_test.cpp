@@ -1,0 +1,50 @@
+#include "json/reader.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+namespace kvbench::test {
+namespace {
+
+using nlohmann::json;
+
+TEST_CASE("every unknown key of an object is a fault at its place") {
+  ErrorList faults("a.json");
+  CHECK(read_object({{"limit", 1}, {"limt", 2}, {"colour", 3}}, {"limit", "where"}, "a bound", "/b",
+                    faults));
+  REQUIRE(faults.count() == 2);
+  CHECK(faults.messages()[0].find("a.json: /b/colour: ") == 0);
+  CHECK(faults.messages()[1].find("a.json: /b/limt: ") == 0);
+  CHECK(faults.messages()[1].find("limit") != std::string::npos);  // the key that was meant
+}
+
+TEST_CASE("what is not an object is a fault and is not read") {
+  for (const json& given : {json::array(), json(7), json(nullptr)}) {
+    CAPTURE(given.dump());
+    ErrorList faults("a.json");
+    CHECK(!read_object(given, {"limit"}, "a bound", "/b", faults));
+    CHECK(faults.count() == 1);
+  }
+}
+
+TEST_CASE("a member is found in objects alone") {
+  const json object = {{"a", nullptr}};
+  REQUIRE(member(object, "a") != nullptr);
+  CHECK(member(object, "a")->is_null());
+  CHECK(member(object, "b") == nullptr);
+  CHECK(member(json::array({1}), "a") == nullptr);
+}
+
+TEST_CASE("a flag is true or false") {
+  ErrorList faults("a.json");
+  CHECK(read_flag(true, "/a", faults) == true);
+  CHECK(read_flag(false, "/a", faults) == false);
+  CHECK(faults.none());
+  CHECK(!read_flag(1, "/a", faults));
+  CHECK(!read_flag("true", "/b", faults));
+  CHECK(faults.count() == 2);
+}
+
+}  // namespace
+}  // namespace kvbench::test

@@ -1,0 +1,88 @@
+#include "run/memory_estimate.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "sweep/sweep_folder.hpp"
+
+namespace kvbench::test {
+namespace {
+
+// Layer 0 of one dump (d 64, dv 64, 2 KV heads with 3 query heads each), its last rows scored.
+Plan plan_of(Index tokens, Index rows, const std::string& algorithms = entry("exact", "")) {
+  const SweepFolder folder;
+  return make_plan(
+      folder.parse(sweep(algorithms, R"("seeds": [1, 2, 3], "replay": {"prompt_tokens": 1}, )"
+                                     R"("evaluate": {"rows": {"last": )" +
+                                         std::to_string(rows) + "}}")),
+      {planned_dump("a", tokens, {0}, 2)});
+}
+
+double bytes_of(const Plan& plan, int threads) {
+  return estimate_memory_bytes(plan, plan.groups[0], threads);
+}
+
+TEST_CASE("the estimate of a small shape, added up by hand") {
+  const Plan plan = plan_of(100, 10);
+  const double program = 32.0 * 1024 * 1024 + 2 * 512;         // two planned cells
+  const double stream = 8 * (100 * (64 + 64) + 3 * 100 * 64);  // keys, values, queries
+  const double reference = 8 * 10 * (3 * (64 + 3) + 2);        // exact answers of 10 rows
+  const double logits = 10 * 16 * 3 * 100;                     // and exponentials
+  const double cell = 8 * 10 * 3 * (64 + 12) + 64 * 100;       // differences, sketch
+  const double copies = 8 * 100 * (64 + 64);                   // packed for a kernel
+  CHECK(bytes_of(plan, 1) == program + stream + reference + logits + cell + copies);
+  // With more threads the next stream is read ahead; one cell per head keeps one thread at work.
+  CHECK(bytes_of(plan, 2) == bytes_of(plan, 1) + stream);
+  CHECK(bytes_of(plan, 8) == bytes_of(plan, 2));
+}
+
+TEST_CASE("cells at work at the same time are counted, up to the threads") {
+  const Plan plan = plan_of(100, 10, entry("uniform", R"("T": 1)"));  // three seeds
+  const double cell = 8 * 10 * 3 * (64 + 12) + 64 * 100;
+  const double copies = 8 * 100 * (64 + 64);
+  CHECK(bytes_of(plan, 3) == bytes_of(plan, 2) + cell + copies);
+  CHECK(bytes_of(plan, 4) == bytes_of(plan, 3));
+}
+
+TEST_CASE("logits stay below 256 MiB, however many rows there are") {
+  // 48 MB per row: five rows are within the limit, six are not.
+  const Index n = 1'000'000;
+  const double row = 8.0 * (3 * (64 + 3) + 2) + 8.0 * 3 * (64 + 12);  // reference and difference
+  CHECK(bytes_of(plan_of(n, 5), 1) == bytes_of(plan_of(n, 4), 1) + row + 16.0 * 3 * n);
+  CHECK(bytes_of(plan_of(n, 12), 1) == bytes_of(plan_of(n, 11), 1) + row);
+  CHECK(bytes_of(plan_of(n, 6), 1) ==
+        bytes_of(plan_of(n, 5), 1) + row + 256.0 * 1024 * 1024 - 5 * 16.0 * 3 * n);
+}
+
+TEST_CASE("a group whose cells are all skipped needs nothing") {
+  const Plan plan = plan_of(100, 10, entry("window", R"("budget": 0.0001)"));
+  REQUIRE(plan.cells[0].skip_reason.has_value());
+  CHECK(bytes_of(plan, 2) == 0.0);
+}
+
+TEST_CASE("every selected group above the limit is named, and no other") {
+  const SweepFolder folder;
+  const Plan plan =
+      make_plan(folder.parse(sweep(entry("exact", ""))), {planned_dump("a", 100, {0, 1, 2}, 2)});
+  const double need = estimate_memory_bytes(plan, plan.groups[0], 1);
+  const auto messages = [&](const std::vector<bool>& groups, double limit) {
+    return folder.messages([&] { check_memory_limit(plan, groups, 1, limit); });
+  };
+  CHECK(messages({true, true, true}, need).empty());
+  const auto found = messages({true, false, true}, need - 1);
+  REQUIRE(found.size() == 2);
+  CHECK(found[0].find("layer 0") != std::string::npos);
+  CHECK(found[1].find("layer 2") != std::string::npos);
+}
+
+TEST_CASE("bytes are written with three digits and the largest unit that fits") {
+  CHECK(bytes_text(0) == "0 B");
+  CHECK(bytes_text(1023) == "1.02e+03 B");
+  CHECK(bytes_text(1536) == "1.5 KiB");
+  CHECK(bytes_text(5.0 * 1024 * 1024 * 1024) == "5 GiB");
+}
+
+
+}  // namespace
+}  // namespace kvbench::test

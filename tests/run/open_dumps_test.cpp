@@ -1,0 +1,57 @@
+#include "run/open_dumps.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "dump/synth.hpp"
+#include "run/small_run.hpp"
+#include "sweep/sweep_folder.hpp"
+
+namespace kvbench::test {
+namespace {
+
+const std::string kTwoDumps = R"({"schema_version": 1, "name": "quick", "dumps": ["a.h5", "b.h5"],
+  "algorithms": [{"algorithm": "exact"}]})";
+
+TEST_CASE("dumps are described as they are stored, in the order of the sweep") {
+  const SweepFolder folder;
+  SynthOptions options = small_synth();
+  options.prompt_tokens = 48;
+  synthesize(options, folder.file("b.h5"));
+  options.tokens = 96;
+  options.window = 32;
+  options.seed = 1;
+  synthesize(options, folder.file("a.h5"));
+  const OpenDumps opened = open_dumps(folder.parse(kTwoDumps));
+  REQUIRE(opened.dumps.size() == 2);
+  REQUIRE(opened.planned.size() == 2);
+  CHECK(opened.planned[0].path == folder.file("a.h5"));
+  CHECK(opened.planned[1].path == folder.file("b.h5"));
+  CHECK(opened.planned[0].fingerprint == opened.dumps[0].fingerprint());
+  CHECK(opened.planned[0].fingerprint != opened.planned[1].fingerprint);
+  const PlannedSequence& sequence = opened.planned[0].sequences.at(0);
+  CHECK(sequence.name == "0");
+  CHECK(sequence.prompt_tokens == 48);
+  REQUIRE(sequence.layers.size() == 2);
+  CHECK(sequence.layers[1].index == 1);
+  CHECK(sequence.layers[1].kv_heads == 2);
+  CHECK(sequence.layers[1].shape.tokens == 96);
+  CHECK(sequence.layers[1].shape.d == 8);
+  CHECK(sequence.layers[1].shape.group == 2);
+  CHECK(sequence.layers[1].shape.window == 32);
+}
+
+TEST_CASE("the faults of all dumps are thrown together, after those of the sweep") {
+  const SweepFolder folder;  // its a.h5 and b.h5 are no dumps
+  SweepConfig config = folder.parse(kTwoDumps);
+  config.faults = {"of the sweep"};
+  const auto messages = folder.messages([&] { open_dumps(config); });
+  REQUIRE(messages.size() == 3);
+  CHECK(messages[0] == "of the sweep");
+  CHECK(messages[1].find("a.h5") == 0);
+  CHECK(messages[2].find("b.h5") == 0);
+}
+
+}  // namespace
+}  // namespace kvbench::test

@@ -1,0 +1,41 @@
+#include "run/timed_sample.hpp"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+
+#include "run/small_run.hpp"
+
+namespace kvbench::test {
+namespace {
+
+TEST_CASE("a head of few cells is computed as a whole, and takes time") {
+  const SmallRun run;
+  const HeadCells head{.group = 1, .kv_head = 1, .cells = {6, 7}};
+  REQUIRE(run.plan.cells[7].kv_head == 1);
+  const TimedSample sample = time_sample(run.plan, run.dumps, cpu_kernels(), head, 10.0);
+  CHECK(sample.cells == 2);
+  CHECK(sample.seconds > 0.0);
+  CHECK(run.journal->count(CellState::kMissing) == run.plan.cells.size());
+}
+
+TEST_CASE("a long list is sampled: eight cells where there is no time for more") {
+  const SmallRun run(R"({"algorithm": "window", "params": {"budget": {"range": [1, 40, 1]}}})");
+  HeadCells head;
+  for (std::size_t c = 0; c < 40; ++c) head.cells.push_back(c);
+  REQUIRE(run.plan.cells[39].kv_head == 0);
+  CHECK(time_sample(run.plan, run.dumps, cpu_kernels(), head, 1e-9).cells == 8);
+  CHECK(time_sample(run.plan, run.dumps, cpu_kernels(), head, 100.0).cells == 40);
+}
+
+TEST_CASE("a stream that cannot be read costs nothing") {
+  const SmallRun run;
+  std::ofstream(run.dump_path(), std::ios::app) << "more";
+  const TimedSample sample = time_sample(run.plan, run.dumps, cpu_kernels(),
+                                         {.group = 0, .kv_head = 0, .cells = {0, 1}}, 1.0);
+  CHECK(sample.seconds == 0.0);
+  CHECK(sample.cells == 0);
+}
+
+}  // namespace
+}  // namespace kvbench::test
