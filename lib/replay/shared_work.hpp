@@ -8,8 +8,8 @@
 
 namespace kvbench {
 
-// A piece that fails fails the cells that name it, no others. All prompt scores are one piece of
-// work: they share the logits.
+// A piece that fails fails the cells that name it, no others. Pieces of a batched kind are computed
+// together.
 SharedResults compute_shared(const SharedSetting& setting, const std::vector<ReplayCell>& cells);
 
 }  // namespace kvbench

@@ -75,8 +75,9 @@ const std::vector<AlgorithmDescription>& all_algorithms() {
     for (AlgorithmDescription& algorithm : all) {
       if (algorithm.id != planted) continue;
       algorithm.create = [create = algorithm.create, by = std::strtod(factor, nullptr)](
+                             const Params& params,
                              const Setting& setting) -> std::unique_ptr<Algorithm> {
-        return std::make_unique<WrongWeight>(create(setting), by);
+        return std::make_unique<WrongWeight>(create(params, setting), by);
       };
     }
     return all;
