@@ -3,6 +3,8 @@
 #   ./bootstrap.sh demo      install what is missing, build, replay the shipped dump, draw the figure
 #   ./bootstrap.sh test      the same build, then every test
 # and the parts: deps, build, figures [RESULTS...];
+#   ./bootstrap.sh generate [KVBENCH]        what is printed by the program and kept in the repository:
+#                                            README.md's table of algorithms, configs/schema
 #   ./bootstrap.sh bench [--check|--record]  kvbench against numpy and torch, on KVBENCH_BENCH_DUMP or
 #                                            the shipped dump; --micro [OPTIONS]: Google Benchmark;
 #                                            --cuda: the CUDA side on this machine's GPU
@@ -105,6 +107,24 @@ build() {
     die "configuring failed"
   }
   cmake --build --preset release --target "${1:-kvbench}" >&2
+}
+
+# The schemas, and README.md's table of algorithms, as the program (that of the build) prints them.
+generate() {
+  local program=${1:-} name table
+  if [[ -z $program ]]; then
+    build
+    program=build/bin/kvbench
+  fi
+  for name in sweep results bounds; do
+    "$program" schema "$name" >"configs/schema/$name.schema.json"
+  done
+  table=$("$program" list algorithms --markdown)
+  TABLE=$table awk '
+    /^\| id \| holds \|/ { print ENVIRON["TABLE"]; in_table = 1 }
+    !/^\|/ { in_table = 0 }
+    !in_table' README.md >README.md.new
+  mv README.md.new README.md
 }
 
 # Error against memory of each results.json, beside it.
@@ -387,6 +407,7 @@ case $verb in
   test-cuda) test_cuda "$@" ;;
   test-slurm) test_slurm "$@" ;;
   cuda) deps && { cuda_toolkit || true; } ;;
+  generate) generate "$@" ;;
   bench) bench "$@" ;;
   figures) figures "$@" ;;
   package) package ;;
