@@ -7,6 +7,7 @@
 #                                            it alone; OPTIONS are doctest's (-tc='*shift*')
 #   ./bootstrap.sh lint [all|--fix]          formats, Python's lint and types, subjects of commits, and
 #                                            clang-tidy on what changed or on all; --fix formats
+#   ./bootstrap.sh generate [KVBENCH]        README.md's table of algorithms, as the program prints it
 #   ./bootstrap.sh bench [--check|--record]  kvbench against numpy and torch, on KVBENCH_BENCH_DUMP or
 #                                            the shipped dump; --micro [OPTIONS]: Google Benchmark;
 #                                            --cuda: the CUDA side on this machine's GPU
@@ -116,6 +117,21 @@ build() {
   deps
   configure release
   cmake --build --preset release --target "${1:-kvbench}" >&2
+}
+
+# The schemas, and README.md's table of algorithms, as the program (that of the build) prints them.
+generate() {
+  local program=${1:-} table
+  if [[ -z $program ]]; then
+    build
+    program=build/bin/kvbench
+  fi
+  table=$("$program" list algorithms --markdown)
+  TABLE=$table awk '
+    /^\| id \| holds \|/ { print ENVIRON["TABLE"]; in_table = 1 }
+    !/^\|/ { in_table = 0 }
+    !in_table' README.md >README.md.new
+  mv README.md.new README.md
 }
 
 # Error against memory of each results.json, beside it.
@@ -496,6 +512,7 @@ case $verb in
   test-cuda) test_cuda "$@" ;;
   test-slurm) test_slurm "$@" ;;
   cuda) deps && { cuda_toolkit || true; } ;;
+  generate) generate "$@" ;;
   bench) bench "$@" ;;
   figures) figures "$@" ;;
   package) package ;;

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "algorithms/budget.hpp"
-#include "algorithms/positions.hpp"
 #include "core/canonical.hpp"
 #include "core/error.hpp"
 #include "core/lanes.hpp"
@@ -17,42 +16,43 @@ namespace {
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
-std::string prompt_scores_key(const Scoring& scoring, std::uint32_t seed) {
-  std::string key = "scores of the prompt, tau " + to_string(Value{scoring.tau_init}) + ", decay " +
-                    to_string(Value{scoring.decay}) + ", gain " + to_string(Value{scoring.gain});
-  if (scoring.noise == LogitNoise::Kind::kNone) return key;
-  return key + ", noise " + std::to_string(static_cast<int>(scoring.noise)) +
-         (scoring.fresh_noise ? " per row" : " per token") + ", seed " + std::to_string(seed);
+LogitNoise logit_noise(const Stream& stream, LogitNoise::Kind kind, bool fresh,
+                       std::uint32_t seed) {
+  return {kind, fresh,
+          Random(seed, stream.id.hash(), fresh ? "keyformer/row" : "keyformer/token").key()};
 }
 
 }  // namespace
 
 LogitNoise Scoring::noise_on(const Stream& stream, std::uint32_t seed) const {
-  return {noise, fresh_noise,
-          Random(seed, stream.id.hash(), fresh_noise ? "keyformer/row" : "keyformer/token").key()};
+  return logit_noise(stream, noise, fresh_noise, seed);
 }
 
-SharedWork prompt_scores(const Scoring& scoring, std::uint32_t seed) {
-  SharedWork work;
-  work.key = prompt_scores_key(scoring, seed);
-  work.prompt_rule = [scoring, seed](const Stream& stream) {
-    ScoreRule rule;
-    rule.noise = scoring.noise_on(stream, seed);
-    rule.temperature = scoring.tau_init;
-    rule.decay = scoring.decay;
-    rule.gain = scoring.gain;
-    return rule;
-  };
-  work.compute = [rule = work.prompt_rule](const SharedSetting& setting) {
-    PromptScores sums =
-        setting.kernels.score_sums(setting.stream, 0, setting.prompt, rule(setting.stream));
-    check_prompt_scores(sums);
-    return std::any(std::move(sums));
-  };
-  return work;
+PromptScores::PromptScores(const Scoring& scoring, std::uint32_t for_seed)
+    : noise(scoring.noise), tau(scoring.tau_init), decay(scoring.decay), gain(scoring.gain) {
+  if (noise == LogitNoise::Kind::kNone) return;
+  fresh_noise = scoring.fresh_noise;
+  seed = for_seed;
 }
 
-void check_prompt_scores(const PromptScores& scores) {
+std::vector<ScoreSums> PromptScores::compute_all(const SharedSetting& setting,
+                                                 const std::vector<PromptScores>& pieces) {
+  std::vector<ScoreRule> rules;
+  for (const PromptScores& piece : pieces) {
+    const LogitNoise noise =
+        logit_noise(setting.stream, piece.noise, piece.fresh_noise, piece.seed);
+    rules.push_back({noise, piece.tau, piece.decay, piece.gain});
+  }
+  return setting.kernels.score_sums_by(setting.stream, 0, setting.prompt, rules);
+}
+
+ScoreSums PromptScores::compute(const SharedSetting& setting) const {
+  ScoreSums sums = std::move(compute_all(setting, {*this}).front());
+  check(sums);
+  return sums;
+}
+
+void PromptScores::check(const ScoreSums& scores) {
   for (const auto& head : scores) {
     for (const double score : head) {
       if (!std::isfinite(score)) throw CellError("logits of the prompt overflow");
@@ -60,11 +60,11 @@ void check_prompt_scores(const PromptScores& scores) {
   }
 }
 
-HeldScores::HeldScores(const Setting& setting, const Scoring& scoring)
+HeldScores::HeldScores(const Setting& setting, const Scoring& scoring, Positions positions)
     : setting_(setting),
       scoring_(scoring),
       noise_(scoring.noise_on(setting.stream, setting.seed)),
-      cache_positions_(setting.params.has("positions") && at_cache_positions(setting.params)) {}
+      cache_positions_(positions == Positions::kCache) {}
 
 // x -> exp(x - max x) / sum for the first `count` of scores_: the sum in eight parts, place modulo
 // 8, each ascending.
@@ -115,16 +115,15 @@ void HeldScores::add(const RowLogits& row, int g, const std::vector<std::int32_t
   }
 }
 
-AccumulatedScores::AccumulatedScores(const Setting& setting, const Scoring& scoring, Index recent)
+AccumulatedScores::AccumulatedScores(const Setting& setting, const Scoring& scoring,
+                                     const RankedSubset& subset)
     : setting_(setting),
       shape_(setting.stream.shape),
       scoring_(scoring),
-      held_scores_(setting, scoring),
-      budget_(setting.params.tokens("budget", setting.prompt)),
-      recent_(recent),
-      rule_(group_rule(setting.params.word("group"))),
+      held_scores_(setting, scoring, subset.positions),
+      subset_(subset),
       scores_(static_cast<std::size_t>(shape_.group)) {
-  sketch_.cache_positions = setting.params.has("positions") && at_cache_positions(setting.params);
+  sketch_.cache_positions = subset.positions == Positions::kCache;
   if (held_scores_.has_token_noise()) noise_.resize(scores_.size());
 }
 
@@ -160,9 +159,9 @@ void AccumulatedScores::extend(Index first, Index last) {
 void AccumulatedScores::finish_prompt() {
   const PromptRange prompt = visible_prompt(shape_, setting_.prompt);
   if (prompt.size() == 0) return;
-  const auto& sums = setting_.shared.get<PromptScores>(prompt_scores_key(scoring_, setting_.seed));
-  const Index recent = std::min(recent_, prompt.size());
-  std::vector<Index> kept = best_of_prompt(setting_, sums, recent, budget_ - recent_);
+  const ScoreSums& sums = setting_.shared.get(PromptScores(scoring_, setting_.seed));
+  const Index recent = std::min(subset_.recent, prompt.size());
+  std::vector<Index> kept = best_of_prompt(setting_, sums, subset_, recent);
   for (Index token = prompt.last - recent; token < prompt.last; ++token) kept.push_back(token);
   for (const Index token : kept) {
     hold(token);
@@ -178,11 +177,11 @@ void AccumulatedScores::answered(const RowLogits& row) {
     const auto head = static_cast<std::size_t>(g);
     held_scores_.add(row, g, tokens_, noise_.empty() ? none : noise_[head], scores_[head].data());
   }
-  if (static_cast<Index>(tokens_.size()) <= budget_) return;
-  const auto may_go = std::upper_bound(tokens_.begin(), tokens_.end(), row.row - recent_);
+  if (static_cast<Index>(tokens_.size()) <= subset_.budget) return;
+  const auto may_go = std::upper_bound(tokens_.begin(), tokens_.end(), row.row - subset_.recent);
   const auto count = static_cast<std::size_t>(may_go - tokens_.begin());
   if (count == 0) return;
-  combine(rule_, scores_, count, combined_);
+  combine(subset_.group, scores_, count, combined_);
   std::size_t lowest = 0;
   for (std::size_t p = 1; p < count; ++p) {
     if (combined_[p] <= combined_[lowest]) lowest = p;  // of equals the later token goes
@@ -191,38 +190,25 @@ void AccumulatedScores::answered(const RowLogits& row) {
 }
 
 Derived AccumulatedScores::derived() const {
-  Derived out = {{"budget", budget_}, {"recent", recent_}};
+  Derived out = {{"budget", subset_.budget}, {"recent", subset_.recent}};
   if (scoring_.gen_len > 0) out.emplace_back("gen_len", scoring_.gen_len);
   return out;
 }
 
-std::vector<Index> best_of_prompt(const Setting& setting, const PromptScores& scores, Index recent,
-                                  Index count) {
+std::vector<Index> best_of_prompt(const Setting& setting, const ScoreSums& scores,
+                                  const RankedSubset& subset, Index last) {
   const PromptRange prompt = visible_prompt(setting.stream.shape, setting.prompt);
-  const GroupRule rule = group_rule(setting.params.word("group"));
-  std::vector<double> combined(
-      static_cast<std::size_t>(std::max<Index>(0, prompt.size() - recent)));
+  std::vector<double> combined(static_cast<std::size_t>(std::max<Index>(0, prompt.size() - last)));
   for (std::size_t j = 0; j < combined.size(); ++j) {
-    combined[j] = combine(rule, setting.stream.shape.group, [&](int g) {
+    combined[j] = combine(subset.group, setting.stream.shape.group, [&](int g) {
       return scores[static_cast<std::size_t>(g)][static_cast<std::size_t>(prompt.first) + j];
     });
   }
-  return best_tokens(combined, prompt.first, count);
+  return best_tokens(combined, prompt.first, subset.budget - subset.recent);
 }
 
-Index recent_window(const Params& params, Index prompt) {
-  return static_cast<Index>(std::floor(static_cast<double>(params.tokens("budget", prompt)) *
-                                       params.real("recent_fraction")));
-}
-
-Parameter recent_fraction_parameter(double fallback) {
-  Parameter p;
-  p.name = "recent_fraction";
-  p.kind = Parameter::Kind::kReal;
-  p.fallback = Value{fallback};
-  p.maximum = 1.0;
-  p.doc = "share of the budget that is the recent window";
-  return p;
+Index recent_window(Index budget, double recent_fraction) {
+  return static_cast<Index>(std::floor(static_cast<double>(budget) * recent_fraction));
 }
 
 }  // namespace kvbench

@@ -1,11 +1,12 @@
 // Token subsets ranked by accumulated attention scores: the mechanism of h2o and its relatives.
 #pragma once
 
-#include <string>
+#include <compare>
 #include <vector>
 
-#include "algorithms/algorithm.hpp"
 #include "algorithms/group_rule.hpp"
+#include "algorithms/positions.hpp"
+#include "algorithms/typed_algorithm.hpp"
 
 namespace kvbench {
 
@@ -22,21 +23,40 @@ struct Scoring {
   Index numbers_per_head = 1;  // stored per held token and query head (scores, noise)
 
   LogitNoise noise_on(const Stream& stream, std::uint32_t seed) const;
-  bool is_plain() const { return noise == LogitNoise::Kind::kNone && tau_step == 0.0; }
 };
 
-using PromptScores = ScoreSums;  // [G][n]
+// How many tokens stay, resolved on a stream, and how they are ranked and attended to.
+struct RankedSubset {
+  Index budget = 0;
+  Index recent = 0;  // the last ones stay whatever their scores
+  GroupRule group = GroupRule::kMean;
+  Positions positions = Positions::kOriginal;
+};
 
-// The prompt's scores, shared by every budget and recent window.
-SharedWork prompt_scores(const Scoring& scoring, std::uint32_t seed);
+// Shared work: the prompt's scores [G][n], which serve every budget and recent window. Those of a
+// group are computed in one reading of the logits.
+struct PromptScores {
+  LogitNoise::Kind noise = LogitNoise::Kind::kNone;
+  bool fresh_noise = false;
+  double tau = 1.0;
+  double decay = 1.0;
+  double gain = 1.0;
+  std::uint32_t seed = 0;  // 0 without noise
 
-// Throws CellError where logits of the prompt overflowed.
-void check_prompt_scores(const PromptScores& scores);
+  PromptScores(const Scoring& scoring, std::uint32_t seed);
+
+  using Result = ScoreSums;
+  Result compute(const SharedSetting& setting) const;
+  static std::vector<Result> compute_all(const SharedSetting& setting,
+                                         const std::vector<PromptScores>& pieces);
+  static void check(const Result& scores);  // throws CellError where logits overflowed
+  auto operator<=>(const PromptScores&) const = default;
+};
 
 // Scores of one query head over the held tokens at a decode row; `tau` as above.
 class HeldScores {
  public:
-  HeldScores(const Setting& setting, const Scoring& scoring);
+  HeldScores(const Setting& setting, const Scoring& scoring, Positions positions);
 
   bool has_token_noise() const { return !noise_.is_none() && !noise_.per_row; }
   double token_noise(int g, Index token) const { return noise_.draw(g, 0, token); }
@@ -61,7 +81,7 @@ class HeldScores {
 // return.
 class AccumulatedScores : public Algorithm {
  public:
-  AccumulatedScores(const Setting& setting, const Scoring& scoring, Index recent);
+  AccumulatedScores(const Setting& setting, const Scoring& scoring, const RankedSubset& subset);
 
   void extend(Index first, Index last) override;
   void finish_prompt() override;
@@ -76,21 +96,24 @@ class AccumulatedScores : public Algorithm {
   StreamShape shape_;
   Scoring scoring_;
   HeldScores held_scores_;
-  Index budget_;
-  Index recent_;
-  GroupRule rule_;
+  RankedSubset subset_;
   std::vector<std::int32_t> tokens_;         // held, ascending; row p of the sketch is tokens_[p]
   std::vector<std::vector<double>> scores_;  // [G][held]
   std::vector<std::vector<double>> noise_;   // [G][held], empty where noise is none or per row
   std::vector<double> combined_;
 };
 
-// The best `count` tokens of the prompt outside its last `recent`, by combined prompt scores.
-std::vector<Index> best_of_prompt(const Setting& setting, const PromptScores& scores, Index recent,
-                                  Index count);
+// The best budget - recent tokens of the prompt outside its last `last`, by combined prompt scores.
+std::vector<Index> best_of_prompt(const Setting& setting, const ScoreSums& scores,
+                                  const RankedSubset& subset, Index last);
 
 // w = floor(k recent_fraction).
-Index recent_window(const Params& params, Index prompt);
-Parameter recent_fraction_parameter(double fallback);
+Index recent_window(Index budget, double recent_fraction);
+
+template <class P>
+Field<P> recent_fraction_field(double P::*member) {
+  return field("recent_fraction", member, "share of the budget that is the recent window")
+      .at_most(1);
+}
 
 }  // namespace kvbench

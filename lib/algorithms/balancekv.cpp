@@ -60,22 +60,34 @@ class MergeAndReduce {
   Index count_ = 0;
 };
 
-Index resolved_levels(const Params& params, Index tokens) {
-  if (!params.is_word("T")) return params.integer("T");
-  const double batches = static_cast<double>(tokens) / static_cast<double>(params.integer("t"));
+enum class Erase { kPaper, kStrict, kOff };
+
+struct Parameters : BalancerParameters {
+  Index t = 0;
+  std::optional<Index> T;  // none: as many as n tokens fill
+  double epsilon = 0.1;
+  bool buckets = true;
+  Erase erase = Erase::kPaper;
+  TokenCount sinks = 0;
+  TokenCount recent = 0;
+};
+
+Index resolved_levels(const Parameters& p, Index tokens) {
+  if (p.T) return *p.T;
+  const double batches = static_cast<double>(tokens) / static_cast<double>(p.t);
   return std::max<Index>(0, static_cast<Index>(std::ceil(std::log2(batches))));
 }
 
 class BalanceKv final : public Algorithm {
  public:
-  explicit BalanceKv(const Setting& setting)
-      : setting_(setting),
-        balancer_(setting),
-        sinks_(setting.params.tokens("sinks", setting.prompt)),
-        recent_(setting.params.tokens("recent", setting.prompt)),
-        levels_(resolved_levels(setting.params, setting.stream.shape.tokens)),
-        by_norm_(setting.params.flag("buckets")),
-        denominator_({"balancekv/denominator", 0.0}, setting.params.integer("t"), levels_),
+  BalanceKv(const Parameters& p, const Setting& setting)
+      : p_(p),
+        setting_(setting),
+        balancer_(p, setting),
+        sinks_(p.sinks.of(setting.prompt)),
+        recent_(p.recent.of(setting.prompt)),
+        levels_(resolved_levels(p, setting.stream.shape.tokens)),
+        denominator_({"balancekv/denominator", 0.0}, p.t, levels_),
         log_threshold_(log_erase_threshold()) {}
 
   void extend(Index first, Index last) override {
@@ -104,26 +116,23 @@ class BalanceKv final : public Algorithm {
   // ln of what 2^i / v_max must exceed for bucket i to stay.
   double log_erase_threshold() const {
     const Stream& stream = setting_.stream;
-    const Params& params = setting_.params;
-    double r = 0.0;
-    if (params.is_word("r")) {
+    double r = p_.r.value_or(0.0);
+    if (!p_.r) {
       r = largest_key_norm(stream);
       for (const ConstMatrix& head : stream.queries) {
         for (Index i = 0; i < head.rows; ++i) {
           r = std::max(r, std::sqrt(canonical_dot(head.row(i), head.row(i), head.cols)));
         }
       }
-    } else {
-      r = params.real("r");
     }
-    const double times = params.word("erase") == "strict" ? 2.0 : 1.0;
-    return std::log(params.real("epsilon") / (2.0 * static_cast<double>(stream.shape.tokens))) -
+    const double times = p_.erase == Erase::kStrict ? 2.0 : 1.0;
+    return std::log(p_.epsilon / (2.0 * static_cast<double>(stream.shape.tokens))) -
            times * stream.shape.scale * r * r;
   }
 
   // The norm that the token's instance of the numerator goes by; 0: it is in none.
   double value_norm(Index token) const {
-    if (!by_norm_) return balancer_.largest_value_norm();
+    if (!p_.buckets) return balancer_.largest_value_norm();
     const double* v = setting_.stream.values.row(token);
     return std::sqrt(canonical_dot(v, v, setting_.stream.shape.dv));
   }
@@ -133,7 +142,7 @@ class BalanceKv final : public Algorithm {
     bool is_reduced = denominator_.add(token, balancer_);
     const double norm = value_norm(token);
     if (norm == 0.0) return is_reduced;
-    if (!by_norm_) return bucket(0, norm).add(token, balancer_) || is_reduced;
+    if (!p_.buckets) return bucket(0, norm).add(token, balancer_) || is_reduced;
     int exponent = 0;
     std::frexp(norm, &exponent);
     is_reduced |= bucket(exponent, std::ldexp(1.0, exponent)).add(token, balancer_);
@@ -146,13 +155,11 @@ class BalanceKv final : public Algorithm {
     if (found != buckets_.end()) return found->second;
     const SoftmaxBalancer::Instance instance{"balancekv/numerator/" + std::to_string(exponent),
                                              value_norm};
-    return buckets_
-        .emplace(exponent, MergeAndReduce(instance, setting_.params.integer("t"), levels_))
-        .first->second;
+    return buckets_.emplace(exponent, MergeAndReduce(instance, p_.t, levels_)).first->second;
   }
 
   bool erase_low_buckets() {
-    if (setting_.params.word("erase") == "off") return false;
+    if (p_.erase == Erase::kOff) return false;
     const Index before = erased_;
     while (!buckets_.empty()) {
       const double log_bound = buckets_.begin()->first * std::log(2.0);
@@ -205,12 +212,12 @@ class BalanceKv final : public Algorithm {
     }
   }
 
+  const Parameters p_;
   const Setting setting_;
   SoftmaxBalancer balancer_;
   Index sinks_;
   Index recent_;
   Index levels_;
-  bool by_norm_;
   std::map<int, MergeAndReduce> buckets_;  // by i, 2^(i-1) <= ||v|| < 2^i
   MergeAndReduce denominator_;
   std::deque<Index> window_;  // positions of the last `recent_` tokens
@@ -222,43 +229,35 @@ class BalanceKv final : public Algorithm {
 }  // namespace
 
 AlgorithmDescription describe_balancekv() {
-  AlgorithmDescription d;
+  TypedAlgorithm<Parameters> d;
   d.id = "balancekv";
   d.title = "streaming merge-and-reduce of balanced halves, by value-norm buckets";
   d.source = "BalanceKV Algorithms 1 to 3";
-  Parameter batch;
-  batch.name = "t";
-  batch.minimum = 2;
-  batch.maximum = 1e9;
-  batch.doc = "batch: tokens collected before a reduction";
-  Parameter levels;
-  levels.name = "T";
-  levels.maximum = 62;
-  levels.words = {"auto"};
-  levels.doc = "levels of the tree; auto: max(0, ceil(log2(n / t)))";
-  Parameter epsilon;
-  epsilon.name = "epsilon";
-  epsilon.kind = Parameter::Kind::kReal;
-  epsilon.minimum_open = true;
-  epsilon.fallback = Value{0.1};
-  epsilon.doc = "accuracy that the erase rule is made for";
-  Parameter buckets;
-  buckets.name = "buckets";
-  buckets.kind = Parameter::Kind::kFlag;
-  buckets.fallback = Value{true};
-  buckets.doc = "one instance per power of two of the value norm";
-  d.parameters = {batch, levels, epsilon};
-  for (Parameter& parameter : softmax_balancer_parameters()) d.parameters.push_back(parameter);
-  d.parameters.push_back(buckets);
-  d.parameters.push_back(choice_parameter("erase", {"paper", "strict", "off"},
-                                          "when buckets of small values are dropped"));
-  d.parameters.push_back(sinks_parameter(0));
-  d.parameters.push_back(recent_parameter(Value{std::int64_t{0}}));
-  d.randomised = [](const Params&) { return true; };
-  d.skip_reason = [](const Params&, const StreamShape& shape, Index) {
+  using P = Parameters;
+  d.parameters.add(
+      {field("t", &P::t, "batch: tokens collected before a reduction")
+           .at_least(2)
+           .at_most(1e9)
+           .required(),
+       field("T", &P::T, "levels of the tree; auto: max(0, ceil(log2(n / t)))")
+           .at_most(62)
+           .or_word("auto")
+           .required(),
+       field("epsilon", &P::epsilon, "accuracy that the erase rule is made for").above(0)});
+  d.parameters.add(balancer_fields());
+  d.parameters.add(
+      {field("buckets", &P::buckets, "one instance per power of two of the value norm"),
+       field("erase", &P::erase,
+             {{"paper", Erase::kPaper}, {"strict", Erase::kStrict}, {"off", Erase::kOff}},
+             "when buckets of small values are dropped"),
+       sinks_field(&P::sinks), recent_field(&P::recent)});
+  d.randomised = [](const Parameters&) { return true; };
+  d.skip_reason = [](const Parameters&, const StreamShape& shape, Index) {
     return cannot_forget("balancekv", shape);
   };
-  d.create = [](const Setting& setting) { return std::make_unique<BalanceKv>(setting); };
+  d.create = [](const Parameters& p, const Setting& setting) {
+    return std::make_unique<BalanceKv>(p, setting);
+  };
   return d;
 }
 

@@ -55,30 +55,45 @@ std::vector<Kept> halve(const std::vector<Kept>& tokens, const std::vector<std::
   return kept;
 }
 
-WalkKernel walk_kernel(const Params& params, const StreamShape& shape) {
-  WalkKernel kernel;
-  kernel.beta = params.real("temperature") * shape.scale;
-  kernel.cap = 1e300;
-  kernel.value_offset = params.real("value_offset");
-  return kernel;
-}
+// What the matrices of walks depend on, beside their tokens.
+struct BlockWalks {
+  Index block = 256;
+  double temperature = 0.1;
+  double value_offset = 0.025;
+  bool center = true;
+
+  auto operator<=>(const BlockWalks&) const = default;
+};
+
+enum class Weights { kReleased, kMatched };
+
+struct Parameters : BlockWalks {
+  Index T = 0;
+  double gamma = 4.0;
+  Weights weights = Weights::kReleased;
+  TokenCount sinks = 256;
+  TokenCount recent = 0;
+};
 
 // What a block's walk sees. Pads come last in their block, so they touch real tokens through the
 // mean alone: a sum over the real keys, divided by the whole block.
-WalkTokens walk_tokens(const Stream& stream, const Params& params, const std::vector<Kept>& block) {
+WalkTokens walk_tokens(const Stream& stream, const BlockWalks& rule,
+                       const std::vector<Kept>& block) {
   std::vector<Index> tokens;
   for (const Kept& kept : block) tokens.push_back(kept.token);
   WalkTokens walk;
-  walk.kernel = walk_kernel(params, stream.shape);
+  walk.kernel.beta = rule.temperature * stream.shape.scale;
+  walk.kernel.cap = 1e300;
+  walk.kernel.value_offset = rule.value_offset;
   walk.keys = Gathered(stream.keys, tokens);
   walk.values = Gathered(stream.values, tokens);
   const auto d = static_cast<std::size_t>(stream.shape.d);
   const auto dv = static_cast<std::size_t>(stream.shape.dv);
   std::vector<double>& keys = walk.keys.data;
-  if (params.flag("center")) {
+  if (rule.center) {
     std::vector<double> mean(d, 0.0);
     for (std::size_t i = 0; i < keys.size(); ++i) mean[i % d] += keys[i];
-    for (double& x : mean) x /= static_cast<double>(params.integer("block"));
+    for (double& x : mean) x /= static_cast<double>(rule.block);
     for (std::size_t i = 0; i < keys.size(); ++i) keys[i] -= mean[i % d];
   }
   std::vector<double>& values = walk.values.data;
@@ -86,8 +101,8 @@ WalkTokens walk_tokens(const Stream& stream, const Params& params, const std::ve
   return walk;
 }
 
-std::vector<std::vector<Kept>> blocks_of(const std::vector<Kept>& tokens, const Params& params) {
-  const auto size = static_cast<std::size_t>(params.integer("block"));
+std::vector<std::vector<Kept>> blocks_of(const std::vector<Kept>& tokens, Index block) {
+  const auto size = static_cast<std::size_t>(block);
   std::vector<std::vector<Kept>> blocks;
   for (std::size_t first = 0; first < tokens.size(); first += size) {
     const std::size_t last = std::min(first + size, tokens.size());
@@ -103,51 +118,44 @@ std::vector<Kept> whole(PromptRange middle) {
   return tokens;
 }
 
-PromptRange middle_of(const Params& params, const StreamShape& shape, Index prompt) {
-  return compressed_prompt(shape, prompt, params.tokens("sinks", prompt),
-                           params.tokens("recent", prompt))
-      .middle;
-}
+// Shared work: the matrices of the first round, the same for every seed, T, gamma and weighting.
+struct FirstRound {
+  BlockWalks rule;
+  Index first = 0;  // of the middle
+  Index last = 0;
 
-// The matrices of the first round, the same for every seed, T, gamma and weighting.
-using FirstRound = std::shared_ptr<const WalkMatrices>;
+  using Result = std::shared_ptr<const WalkMatrices>;  // null where the kernels have no room
+  Result compute(const SharedSetting& setting) const {
+    const auto blocks = blocks_of(whole({first, last}), rule.block);
+    std::vector<Index> sizes;
+    for (const auto& each : blocks) sizes.push_back(static_cast<Index>(each.size()));
+    return setting.kernels.walk_matrices(sizes, [&](Index b) {
+      return walk_tokens(setting.stream, rule, blocks[static_cast<std::size_t>(b)]);
+    });
+  }
+  double bytes() const {
+    const Index tokens = last - first;
+    const Index block = std::min(rule.block, std::max<Index>(tokens, 1));
+    const Index blocks = tokens / block + 1;
+    return static_cast<double>(blocks) * WalkMatrices::bytes(block);
+  }
+  auto operator<=>(const FirstRound&) const = default;
+};
 
 // None where they would take more memory than they are worth: then each cell walks without.
-std::optional<SharedWork> first_round(const Params& params, const StreamShape& shape,
-                                      Index prompt) {
-  const PromptRange middle = middle_of(params, shape, prompt);
-  const Index block = std::min(params.integer("block"), std::max<Index>(middle.size(), 1));
-  const Index blocks = middle.size() / block + 1;
-  const double bytes = static_cast<double>(blocks) * WalkMatrices::bytes(block);
-  if (params.integer("T") == 0 || middle.size() == 0 || bytes > kSharedWalkBytes) {
-    return std::nullopt;
-  }
-  std::string key = "balancekv_prefill/first_round";
-  for (const char* name : {"block", "temperature", "value_offset", "center"}) {
-    key += "/" + to_string(params.at(name));
-  }
-  key += "/" + std::to_string(middle.first) + "-" + std::to_string(middle.last);
-  return SharedWork{key,
-                    [params, middle](const SharedSetting& setting) {
-                      const auto blocks = blocks_of(whole(middle), params);
-                      std::vector<Index> sizes;
-                      for (const auto& each : blocks) {
-                        sizes.push_back(static_cast<Index>(each.size()));
-                      }
-                      FirstRound matrices = setting.kernels.walk_matrices(sizes, [&](Index b) {
-                        return walk_tokens(setting.stream, params,
-                                           blocks[static_cast<std::size_t>(b)]);
-                      });
-                      return std::any(std::move(matrices));
-                    },
-                    bytes};
+std::optional<FirstRound> first_round(const Parameters& p, const StreamShape& shape, Index prompt) {
+  const PromptRange middle =
+      compressed_prompt(shape, prompt, p.sinks.of(prompt), p.recent.of(prompt)).middle;
+  const FirstRound round{p, middle.first, middle.last};
+  if (p.T == 0 || middle.size() == 0 || round.bytes() > kSharedWalkBytes) return std::nullopt;
+  return round;
 }
 
 class BalanceKvPrefill final : public CompressOnce {
  public:
-  explicit BalanceKvPrefill(const Setting& setting)
-      : CompressOnce(setting, setting.params.tokens("sinks", setting.prompt),
-                     setting.params.tokens("recent", setting.prompt)),
+  BalanceKvPrefill(const Parameters& p, const Setting& setting)
+      : CompressOnce(setting, p.sinks.of(setting.prompt), p.recent.of(setting.prompt)),
+        p_(p),
         draw_(setting.seed, setting.stream.id.hash(), "balancekv_prefill/sign") {}
 
   Derived derived() const override {
@@ -167,12 +175,11 @@ class BalanceKvPrefill final : public CompressOnce {
  protected:
   void compress_middle(PromptRange middle) override {
     std::vector<Kept> tokens = whole(middle);
-    const std::int64_t rounds = setting_.params.integer("T");
-    for (std::int64_t round = 0; round < rounds; ++round) {
+    for (Index round = 0; round < p_.T; ++round) {
       tokens = halve(tokens, signs(tokens, static_cast<std::uint32_t>(round)));
     }
-    const bool matched = setting_.params.word("weights") == "matched";
-    const double rate = std::ldexp(1.0, static_cast<int>(rounds));
+    const bool matched = p_.weights == Weights::kMatched;
+    const double rate = std::ldexp(1.0, static_cast<int>(p_.T));
     for (const Kept& kept : tokens) {
       SketchRow row = SketchRow::exact(kept.token);
       row.w_num = kept.weight;
@@ -187,12 +194,12 @@ class BalanceKvPrefill final : public CompressOnce {
 
  private:
   std::vector<std::int8_t> signs(const std::vector<Kept>& tokens, std::uint32_t round) {
-    FirstRound first_walks;
+    std::shared_ptr<const WalkMatrices> first_walks;
     if (round == 0) {
-      const auto shared = first_round(setting_.params, setting_.stream.shape, setting_.prompt);
-      if (shared) first_walks = setting_.shared.get<FirstRound>(shared->key);
+      const auto shared = first_round(p_, setting_.stream.shape, setting_.prompt);
+      if (shared) first_walks = setting_.shared.get(*shared);
     }
-    const auto blocks = blocks_of(tokens, setting_.params);
+    const auto blocks = blocks_of(tokens, p_.block);
     std::vector<std::vector<double>> uniforms;
     for (const std::vector<Kept>& block : blocks) {
       std::vector<double>& of_block = uniforms.emplace_back();
@@ -200,9 +207,9 @@ class BalanceKvPrefill final : public CompressOnce {
         of_block.push_back(draw_.uniform(static_cast<std::uint32_t>(kept.token), 0, round));
       }
     }
-    const WalkRule rule{.gain = setting_.params.real("gamma"), .first_is_plus = true};
+    const WalkRule rule{.gain = p_.gamma, .first_is_plus = true};
     const auto tokens_of = [&](Index b) {
-      return walk_tokens(setting_.stream, setting_.params, blocks[static_cast<std::size_t>(b)]);
+      return walk_tokens(setting_.stream, p_, blocks[static_cast<std::size_t>(b)]);
     };
     const auto walks = first_walks != nullptr
                            ? setting_.kernels.balance_walks(rule, *first_walks, uniforms)
@@ -215,6 +222,7 @@ class BalanceKvPrefill final : public CompressOnce {
     return all;
   }
 
+  Parameters p_;
   Random draw_;
   BalanceStatistics statistics_;
   Index kept_ = 0;
@@ -222,55 +230,38 @@ class BalanceKvPrefill final : public CompressOnce {
   double denominator_sum_ = 0.0;
 };
 
-Parameter real(const char* name, double fallback, double minimum, const char* doc) {
-  Parameter p;
-  p.name = name;
-  p.kind = Parameter::Kind::kReal;
-  p.minimum = minimum;
-  p.fallback = Value{fallback};
-  p.doc = doc;
-  return p;
-}
-
 }  // namespace
 
 AlgorithmDescription describe_balancekv_prefill() {
-  AlgorithmDescription d;
+  TypedAlgorithm<Parameters> d;
   d.id = "balancekv_prefill";
   d.title = "halving by a tuned self-balancing walk in blocks, as evaluated";
   d.source = "BalanceKV section 4 and its released code";
-  Parameter levels;
-  levels.name = "T";
-  levels.maximum = 62;
-  levels.doc = "rounds of halving: a part 2^-T of the middle is kept";
-  Parameter block;
-  block.name = "block";
-  block.minimum = 1;
-  block.maximum = 1e6;
-  block.fallback = Value{std::int64_t{256}};
-  block.doc = "tokens that are balanced together";
-  Parameter center;
-  center.name = "center";
-  center.kind = Parameter::Kind::kFlag;
-  center.fallback = Value{true};
-  center.doc = "subtract each block's mean key";
-  d.parameters = {levels,
-                  block,
-                  real("gamma", 4.0, 0.0, "strength of the walk"),
-                  real("temperature", 0.1, 0.0, "multiplies the logits of the kernel"),
-                  real("value_offset", 0.025, -1e15, "added to the inner product of two values"),
-                  center,
-                  choice_parameter("weights", {"released", "matched"},
-                                   "released: 2^T in the denominator; matched: as the numerator"),
-                  sinks_parameter(256),
-                  recent_parameter(Value{std::int64_t{0}})};
-  d.randomised = [](const Params&) { return true; };
-  d.shared_work = [](const Params& params, const StreamShape& shape, Index prompt, std::uint32_t) {
+  using P = Parameters;
+  d.parameters = {
+      field("T", &P::T, "rounds of halving: a part 2^-T of the middle is kept")
+          .at_most(62)
+          .required(),
+      field("block", &P::block, "tokens that are balanced together").at_least(1).at_most(1e6),
+      field("gamma", &P::gamma, "strength of the walk"),
+      field("temperature", &P::temperature, "multiplies the logits of the kernel"),
+      field("value_offset", &P::value_offset, "added to the inner product of two values")
+          .at_least(-1e15),
+      field("center", &P::center, "subtract each block's mean key"),
+      field("weights", &P::weights,
+            {{"released", Weights::kReleased}, {"matched", Weights::kMatched}},
+            "released: 2^T in the denominator; matched: as the numerator"),
+      sinks_field(&P::sinks),
+      recent_field(&P::recent)};
+  d.randomised = [](const Parameters&) { return true; };
+  d.shared_work = [](const Parameters& p, const StreamShape& shape, Index prompt, std::uint32_t) {
     std::vector<SharedWork> work;
-    if (auto round = first_round(params, shape, prompt)) work.push_back(std::move(*round));
+    if (const auto round = first_round(p, shape, prompt)) work.push_back(*round);
     return work;
   };
-  d.create = [](const Setting& setting) { return std::make_unique<BalanceKvPrefill>(setting); };
+  d.create = [](const Parameters& p, const Setting& setting) {
+    return std::make_unique<BalanceKvPrefill>(p, setting);
+  };
   return d;
 }
 

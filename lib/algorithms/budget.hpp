@@ -3,9 +3,10 @@
 
 #include <optional>
 #include <string>
-#include <vector>
+#include <utility>
 
-#include "algorithms/algorithm.hpp"
+#include "algorithms/parameter_table.hpp"
+#include "core/stream.hpp"
 
 namespace kvbench {
 
@@ -29,17 +30,25 @@ CompressedPrompt compressed_prompt(const StreamShape& shape, Index prompt, Index
                                    Index recent);
 
 // "budget resolves to 0 tokens", where it does.
-std::optional<std::string> empty_budget(const Params& params, Index prompt);
+std::optional<std::string> empty_budget(const TokenCount& budget, Index prompt);
 
 // Why a method that summarises an unbounded stream does not run on a sliding layer.
 std::optional<std::string> cannot_forget(const std::string& id, const StreamShape& shape);
 
-// Table rows that several algorithms share.
-Parameter budget_parameter();
-Parameter sinks_parameter(Index fallback);
-Parameter recent_parameter(Value fallback, std::vector<std::string> words = {});
-Parameter group_parameter();
-// One of `words`, the first of which is the default.
-Parameter choice_parameter(std::string name, std::vector<std::string> words, std::string doc);
+// Table rows that several algorithms share. T: TokenCount, or an optional one.
+template <class P, class T>
+Field<P> budget_field(T P::*member) {
+  return field("budget", member, "tokens held, or a fraction of the prompt").at_least(1);
+}
+
+template <class P>
+Field<P> sinks_field(TokenCount P::*member) {
+  return field("sinks", member, "first tokens of the sequence, held exactly");
+}
+
+template <class P, class T>
+Field<P> recent_field(T P::*member, std::string doc = "last tokens, held exactly") {
+  return field("recent", member, std::move(doc));
+}
 
 }  // namespace kvbench

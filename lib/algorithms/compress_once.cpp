@@ -4,9 +4,11 @@
 
 namespace kvbench {
 
-CompressOnce::CompressOnce(const Setting& setting, Index sinks, Index recent)
+CompressOnce::CompressOnce(const Setting& setting, Index sinks, Index recent,
+                           std::optional<Index> budget)
     : setting_(setting),
-      prompt_(compressed_prompt(setting.stream.shape, setting.prompt, sinks, recent)) {}
+      prompt_(compressed_prompt(setting.stream.shape, setting.prompt, sinks, recent)),
+      keeps_whole_(budget && keeps_whole_prompt(*budget, setting.stream.shape, setting.prompt)) {}
 
 void CompressOnce::extend(Index first, Index last) {
   if (last <= setting_.prompt) return;
@@ -20,7 +22,7 @@ void CompressOnce::extend(Index first, Index last) {
 void CompressOnce::finish_prompt() {
   sketch_.add_exact(prompt_.visible.first, prompt_.middle.first);
   if (prompt_.middle.size() > 0) {
-    if (keeps_whole_prompt(setting_.params, setting_.stream.shape, setting_.prompt)) {
+    if (keeps_whole_) {
       sketch_.add_exact(prompt_.middle.first, prompt_.middle.last);
     } else {
       compress_middle(prompt_.middle);
@@ -29,22 +31,19 @@ void CompressOnce::finish_prompt() {
   sketch_.add_exact(prompt_.middle.last, prompt_.visible.last);
 }
 
-bool keeps_whole_prompt(const Params& params, const StreamShape& shape, Index prompt) {
-  return params.has("budget") &&
-         visible_prompt(shape, prompt).size() <= params.tokens("budget", prompt);
+bool keeps_whole_prompt(Index budget, const StreamShape& shape, Index prompt) {
+  return visible_prompt(shape, prompt).size() <= budget;
 }
 
-std::optional<std::string> cannot_compress(const Params& params, const StreamShape& shape,
-                                           Index prompt, Index recent) {
-  if (!params.has("budget")) return std::nullopt;
-  if (auto reason = empty_budget(params, prompt)) return reason;
-  if (keeps_whole_prompt(params, shape, prompt)) return std::nullopt;
-  const Index budget = params.tokens("budget", prompt);
-  const Index sinks = std::min(params.tokens("sinks", prompt), prompt);
-  recent = std::min(recent, prompt - sinks);
-  if (budget >= sinks + recent) return std::nullopt;
-  return "budget of " + std::to_string(budget) +
-         " tokens is smaller than sinks + recent = " + std::to_string(sinks + recent);
+std::optional<std::string> cannot_compress(const TokenCount& budget, const TokenCount& sinks,
+                                           Index recent, const StreamShape& shape, Index prompt) {
+  if (auto reason = empty_budget(budget, prompt)) return reason;
+  if (keeps_whole_prompt(budget.of(prompt), shape, prompt)) return std::nullopt;
+  const Index first = std::min(sinks.of(prompt), prompt);
+  const Index exact = first + std::min(recent, prompt - first);
+  if (budget.of(prompt) >= exact) return std::nullopt;
+  return "budget of " + std::to_string(budget.of(prompt)) +
+         " tokens is smaller than sinks + recent = " + std::to_string(exact);
 }
 
 }  // namespace kvbench

@@ -1,14 +1,19 @@
 // Methods that compress once, at the end of the prompt; every decode token is kept.
 #pragma once
 
-#include "algorithms/algorithm.hpp"
+#include <optional>
+#include <string>
+
 #include "algorithms/budget.hpp"
+#include "algorithms/typed_algorithm.hpp"
 
 namespace kvbench {
 
 class CompressOnce : public Algorithm {
  public:
-  CompressOnce(const Setting& setting, Index sinks, Index recent);
+  // With a budget, a prompt that fits into it is kept whole.
+  CompressOnce(const Setting& setting, Index sinks, Index recent,
+               std::optional<Index> budget = std::nullopt);
 
   void extend(Index first, Index last) override;
   void finish_prompt() override;
@@ -19,14 +24,15 @@ class CompressOnce : public Algorithm {
 
   const Setting setting_;
   const CompressedPrompt prompt_;
+  const bool keeps_whole_;
 };
+
+// The visible prompt fits into the budget.
+bool keeps_whole_prompt(Index budget, const StreamShape& shape, Index prompt);
 
 // Skips of a method with a budget: the budget resolves to 0, or is smaller than sinks + recent
 // although the prompt does not fit into it.
-std::optional<std::string> cannot_compress(const Params& params, const StreamShape& shape,
-                                           Index prompt, Index recent);
-
-// The visible prompt fits into the budget, so that it is kept whole.
-bool keeps_whole_prompt(const Params& params, const StreamShape& shape, Index prompt);
+std::optional<std::string> cannot_compress(const TokenCount& budget, const TokenCount& sinks,
+                                           Index recent, const StreamShape& shape, Index prompt);
 
 }  // namespace kvbench

@@ -6,18 +6,21 @@
 // No departures.
 #include <algorithm>
 
-#include "algorithms/algorithm.hpp"
 #include "algorithms/budget.hpp"
+#include "algorithms/typed_algorithm.hpp"
 
 namespace kvbench {
 namespace {
 
+struct Parameters {
+  TokenCount budget;
+  Index dilation = 1;
+};
+
 class DilatedWindow final : public Algorithm {
  public:
-  explicit DilatedWindow(const Setting& setting)
-      : shape_(setting.stream.shape),
-        budget_(setting.params.tokens("budget", setting.prompt)),
-        step_(setting.params.integer("dilation") + 1) {}
+  DilatedWindow(const Parameters& p, const Setting& setting)
+      : shape_(setting.stream.shape), budget_(p.budget.of(setting.prompt)), step_(p.dilation + 1) {}
 
   void extend(Index, Index last) override {
     const Index row = last - 1;
@@ -37,22 +40,21 @@ class DilatedWindow final : public Algorithm {
 }  // namespace
 
 AlgorithmDescription describe_dilated_window() {
-  AlgorithmDescription d;
+  TypedAlgorithm<Parameters> d;
   d.id = "dilated_window";
   d.title = "recent tokens at a fixed stride";
   d.source = "Keyformer Fig. 2c";
-  Parameter dilation;
-  dilation.name = "dilation";
-  dilation.kind = Parameter::Kind::kInteger;
-  dilation.fallback = Value{std::int64_t{1}};
-  dilation.maximum = 1e9;
-  dilation.doc = "tokens left out between two that are attended";
-  d.parameters = {budget_parameter(), dilation};
-  d.keeps_everything = [](const Params&) { return true; };
-  d.skip_reason = [](const Params& params, const StreamShape&, Index prompt) {
-    return empty_budget(params, prompt);
+  d.parameters = {
+      budget_field(&Parameters::budget).required(),
+      field("dilation", &Parameters::dilation, "tokens left out between two that are attended")
+          .at_most(1e9)};
+  d.keeps_everything = [](const Parameters&) { return true; };
+  d.skip_reason = [](const Parameters& p, const StreamShape&, Index prompt) {
+    return empty_budget(p.budget, prompt);
   };
-  d.create = [](const Setting& setting) { return std::make_unique<DilatedWindow>(setting); };
+  d.create = [](const Parameters& p, const Setting& setting) {
+    return std::make_unique<DilatedWindow>(p, setting);
+  };
   return d;
 }
 

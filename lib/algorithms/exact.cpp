@@ -3,7 +3,7 @@
 // Source: all papers, softmax attention. No departures.
 #include <algorithm>
 
-#include "algorithms/algorithm.hpp"
+#include "algorithms/typed_algorithm.hpp"
 
 namespace kvbench {
 namespace {
@@ -27,11 +27,13 @@ class Exact final : public Algorithm {
 }  // namespace
 
 AlgorithmDescription describe_exact() {
-  AlgorithmDescription d;
+  TypedAlgorithm<NoParameters> d;
   d.id = "exact";
   d.title = "exact attention over every visible token";
   d.source = "reference of all papers";
-  d.create = [](const Setting& setting) { return std::make_unique<Exact>(setting); };
+  d.create = [](const NoParameters&, const Setting& setting) {
+    return std::make_unique<Exact>(setting);
+  };
   return d;
 }
 

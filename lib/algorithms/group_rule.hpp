@@ -3,17 +3,20 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
+#include "algorithms/parameter_table.hpp"
 #include "core/matrix_view.hpp"
 
 namespace kvbench {
 
 enum class GroupRule { kMean, kMax, kSum };
 
-inline GroupRule group_rule(const std::string& word) {
-  return word == "max" ? GroupRule::kMax : word == "sum" ? GroupRule::kSum : GroupRule::kMean;
+template <class P>
+Field<P> group_field(GroupRule P::*member) {
+  return field("group", member,
+               {{"mean", GroupRule::kMean}, {"max", GroupRule::kMax}, {"sum", GroupRule::kSum}},
+               "how the scores of the query heads of a KV head are combined for ranking");
 }
 
 // `score(g)` for g in [0, group), combined in the order of g.

@@ -8,47 +8,64 @@
 // Noted, not done: attending to k tokens, age-normalised scores, evicting every m-th row only.
 #include "algorithms/accumulated_scores.hpp"
 #include "algorithms/budget.hpp"
-#include "algorithms/positions.hpp"
 #include "algorithms/released_h2o.hpp"
 
 namespace kvbench {
 namespace {
 
-bool released(const Params& params) { return params.word("semantics") == "released"; }
+enum class Semantics { kPaper, kReleased };
+
+struct Parameters {
+  TokenCount budget;
+  double recent_fraction = 0.5;
+  GroupRule group = GroupRule::kMean;
+  Semantics semantics = Semantics::kPaper;
+  Positions positions = Positions::kOriginal;
+};
+
+bool released(const Parameters& p) { return p.semantics == Semantics::kReleased; }
+
+RankedSubset subset(const Parameters& p, Index prompt) {
+  const Index budget = p.budget.of(prompt);
+  return {budget, recent_window(budget, p.recent_fraction), p.group, p.positions};
+}
 
 }  // namespace
 
 AlgorithmDescription describe_h2o() {
-  AlgorithmDescription d;
+  TypedAlgorithm<Parameters> d;
   d.id = "h2o";
   d.title = "tokens of largest accumulated attention, and recent ones";
   d.source = "H2O (Zhang et al.); baseline of SubGen and Keyformer";
-  d.parameters = {budget_parameter(), recent_fraction_parameter(0.5), group_parameter(),
-                  choice_parameter("semantics", {"paper", "released"},
-                                   "paper: evicted tokens never return; released: masked tokens "
-                                   "may, as in the published code"),
-                  positions_parameter()};
+  d.parameters = {budget_field(&Parameters::budget).required(),
+                  recent_fraction_field(&Parameters::recent_fraction),
+                  group_field(&Parameters::group),
+                  field("semantics", &Parameters::semantics,
+                        {{"paper", Semantics::kPaper}, {"released", Semantics::kReleased}},
+                        "paper: evicted tokens never return; released: masked tokens may, as in "
+                        "the published code"),
+                  positions_field(&Parameters::positions)};
   // As released, masked tokens may return to the sketch.
-  d.needs = [](const Params& params) {
-    return Needs{.row_logits = true, .held_only = !released(params), .prompt_queries = true};
+  d.needs = [](const Parameters& p) {
+    return Needs{.row_logits = true, .held_only = !released(p), .prompt_queries = true};
   };
   d.keeps_everything = released;
-  d.skip_reason = [](const Params& params, const StreamShape& shape,
+  d.skip_reason = [](const Parameters& p, const StreamShape& shape,
                      Index prompt) -> std::optional<std::string> {
-    if (auto reason = empty_budget(params, prompt)) return reason;
-    if (released(params) && recent_window(params, prompt) == 0) {
+    if (auto reason = empty_budget(p.budget, prompt)) return reason;
+    if (released(p) && subset(p, prompt).recent == 0) {
       return "semantics: released has no meaning without a recent window (the published code then "
              "masks nothing), and recent_fraction leaves 0 tokens";
     }
-    return no_rope(params, shape);
+    return no_rope(p.positions, shape);
   };
-  d.shared_work = [](const Params&, const StreamShape&, Index, std::uint32_t seed) {
-    return std::vector<SharedWork>{prompt_scores(Scoring{}, seed)};
+  d.shared_work = [](const Parameters&, const StreamShape&, Index, std::uint32_t seed) {
+    return std::vector<SharedWork>{PromptScores(Scoring{}, seed)};
   };
-  d.create = [](const Setting& setting) -> std::unique_ptr<Algorithm> {
-    const Index recent = recent_window(setting.params, setting.prompt);
-    if (released(setting.params)) return std::make_unique<ReleasedH2o>(setting, recent);
-    return std::make_unique<AccumulatedScores>(setting, Scoring{}, recent);
+  d.create = [](const Parameters& p, const Setting& setting) -> std::unique_ptr<Algorithm> {
+    const RankedSubset kept = subset(p, setting.prompt);
+    if (released(p)) return std::make_unique<ReleasedH2o>(setting, kept);
+    return std::make_unique<AccumulatedScores>(setting, Scoring{}, kept);
   };
   return d;
 }

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "algorithms/algorithm.hpp"
 #include "algorithms/compress_once.hpp"
 #include "core/canonical.hpp"
 #include "core/random.hpp"
@@ -19,16 +18,29 @@
 namespace kvbench {
 namespace {
 
-Index resolved_recent(const Params& params, Index prompt) {
-  if (params.is_word("recent")) return params.tokens("budget", prompt) / 2;
-  return params.tokens("recent", prompt);
+enum class First { kOldest, kRandom, kFarthestFromMean };
+enum class Weights { kNone, kSize };
+enum class CenterValue { kOwn, kMean };
+
+struct Parameters {
+  TokenCount budget;
+  std::optional<TokenCount> recent;  // none: half of the budget
+  TokenCount sinks = 0;
+  First first = First::kOldest;
+  Weights weights = Weights::kNone;
+  CenterValue value = CenterValue::kOwn;
+};
+
+Index resolved_recent(const Parameters& p, Index prompt) {
+  return p.recent ? p.recent->of(prompt) : p.budget.of(prompt) / 2;
 }
 
 class KCenter final : public CompressOnce {
  public:
-  explicit KCenter(const Setting& setting)
-      : CompressOnce(setting, setting.params.tokens("sinks", setting.prompt),
-                     resolved_recent(setting.params, setting.prompt)) {}
+  KCenter(const Parameters& p, const Setting& setting)
+      : CompressOnce(setting, p.sinks.of(setting.prompt), resolved_recent(p, setting.prompt),
+                     p.budget.of(setting.prompt)),
+        p_(p) {}
 
   Derived derived() const override {
     return {{"sinks", prompt_.sinks},
@@ -48,16 +60,15 @@ class KCenter final : public CompressOnce {
 
  protected:
   void compress_middle(PromptRange middle) override {
-    const Index count =
-        setting_.params.tokens("budget", setting_.prompt) - prompt_.sinks - prompt_.recent;
+    const Index count = p_.budget.of(setting_.prompt) - prompt_.sinks - prompt_.recent;
     const Centers centers = setting_.kernels.farthest_first(
         setting_.stream.keys, middle.first, middle.last, first_center(middle), count);
     centers_ = static_cast<Index>(centers.tokens.size());
     if (centers_ == 0) return;
     covering_radius_ = centers.radius.back();
 
-    const bool by_size = setting_.params.word("weights") == "size";
-    const bool mean_value = setting_.params.word("value") == "mean";
+    const bool by_size = p_.weights == Weights::kSize;
+    const bool mean_value = p_.value == CenterValue::kMean;
     std::vector<Index> sizes(centers.tokens.size(), 0);
     for (const std::int32_t nearest : centers.nearest) ++sizes[static_cast<std::size_t>(nearest)];
     if (mean_value) sketch_.merged_values = mean_values(middle, centers, sizes);
@@ -79,14 +90,13 @@ class KCenter final : public CompressOnce {
 
  private:
   Index first_center(PromptRange middle) const {
-    const std::string& rule = setting_.params.word("first");
-    if (rule == "random") {
+    if (p_.first == First::kRandom) {
       const Random draw(setting_.seed, setting_.stream.id.hash(), "kcenter/first");
       const auto offset =
           static_cast<Index>(draw.uniform53(0) * static_cast<double>(middle.size()));
       return middle.first + std::min(offset, middle.size() - 1);
     }
-    if (rule == "farthest_from_mean") return farthest_from_mean(middle);
+    if (p_.first == First::kFarthestFromMean) return farthest_from_mean(middle);
     return middle.first;
   }
 
@@ -131,6 +141,7 @@ class KCenter final : public CompressOnce {
     return means;
   }
 
+  Parameters p_;
   Index centers_ = 0;
   double covering_radius_ = 0.0;
 };
@@ -138,24 +149,33 @@ class KCenter final : public CompressOnce {
 }  // namespace
 
 AlgorithmDescription describe_kcenter() {
-  AlgorithmDescription d;
+  TypedAlgorithm<Parameters> d;
   d.id = "kcenter";
   d.title = "recent tokens and farthest-first centres of the other keys";
   d.source = "SubGen 3.2 = ClusterGen 4, as evaluated";
-  Parameter recent = recent_parameter(Value{std::string("half")}, {"half"});
-  recent.doc = "last tokens of the prompt, held exactly; half: floor of half the budget";
+  using P = Parameters;
   d.parameters = {
-      budget_parameter(),
-      recent,
-      sinks_parameter(0),
-      choice_parameter("first", {"oldest", "random", "farthest_from_mean"}, "the first centre"),
-      choice_parameter("weights", {"none", "size"}, "weight of a centre in both sums"),
-      choice_parameter("value", {"own", "mean"}, "a centre's value: its own or its cluster's")};
-  d.randomised = [](const Params& params) { return params.word("first") == "random"; };
-  d.skip_reason = [](const Params& params, const StreamShape& shape, Index prompt) {
-    return cannot_compress(params, shape, prompt, resolved_recent(params, prompt));
+      budget_field(&P::budget).required(),
+      recent_field(&P::recent,
+                   "last tokens of the prompt, held exactly; half: floor of half the budget")
+          .or_word("half"),
+      sinks_field(&P::sinks),
+      field("first", &P::first,
+            {{"oldest", First::kOldest},
+             {"random", First::kRandom},
+             {"farthest_from_mean", First::kFarthestFromMean}},
+            "the first centre"),
+      field("weights", &P::weights, {{"none", Weights::kNone}, {"size", Weights::kSize}},
+            "weight of a centre in both sums"),
+      field("value", &P::value, {{"own", CenterValue::kOwn}, {"mean", CenterValue::kMean}},
+            "a centre's value: its own or its cluster's")};
+  d.randomised = [](const Parameters& p) { return p.first == First::kRandom; };
+  d.skip_reason = [](const Parameters& p, const StreamShape& shape, Index prompt) {
+    return cannot_compress(p.budget, p.sinks, resolved_recent(p, prompt), shape, prompt);
   };
-  d.create = [](const Setting& setting) { return std::make_unique<KCenter>(setting); };
+  d.create = [](const Parameters& p, const Setting& setting) {
+    return std::make_unique<KCenter>(p, setting);
+  };
   return d;
 }
 

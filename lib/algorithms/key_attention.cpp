@@ -7,24 +7,33 @@
 #include "algorithms/budget.hpp"
 
 namespace kvbench {
+namespace {
+
+struct Parameters {
+  TokenCount budget;
+  GroupRule group = GroupRule::kMean;
+};
+
+}  // namespace
 
 AlgorithmDescription describe_key_attention() {
-  AlgorithmDescription d;
+  TypedAlgorithm<Parameters> d;
   d.id = "key_attention";
   d.title = "tokens of largest accumulated attention, no recent window";
   d.source = "Keyformer 2.3.1";
-  d.parameters = {budget_parameter(), group_parameter()};
-  d.needs = [](const Params&) {
+  d.parameters = {budget_field(&Parameters::budget).required(), group_field(&Parameters::group)};
+  d.needs = [](const Parameters&) {
     return Needs{.row_logits = true, .held_only = true, .prompt_queries = true};
   };
-  d.skip_reason = [](const Params& params, const StreamShape&, Index prompt) {
-    return empty_budget(params, prompt);
+  d.skip_reason = [](const Parameters& p, const StreamShape&, Index prompt) {
+    return empty_budget(p.budget, prompt);
   };
-  d.shared_work = [](const Params&, const StreamShape&, Index, std::uint32_t seed) {
-    return std::vector<SharedWork>{prompt_scores(Scoring{}, seed)};
+  d.shared_work = [](const Parameters&, const StreamShape&, Index, std::uint32_t seed) {
+    return std::vector<SharedWork>{PromptScores(Scoring{}, seed)};
   };
-  d.create = [](const Setting& setting) -> std::unique_ptr<Algorithm> {
-    return std::make_unique<AccumulatedScores>(setting, Scoring{}, 0);
+  d.create = [](const Parameters& p, const Setting& setting) {
+    const RankedSubset kept{.budget = p.budget.of(setting.prompt), .group = p.group};
+    return std::make_unique<AccumulatedScores>(setting, Scoring{}, kept);
   };
   return d;
 }

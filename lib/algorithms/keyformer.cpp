@@ -14,24 +14,49 @@
 #include "algorithms/accumulated_scores.hpp"
 #include "algorithms/budget.hpp"
 #include "algorithms/model_scope.hpp"
-#include "algorithms/positions.hpp"
 
 namespace kvbench {
 namespace {
 
-Scoring scoring(const Params& params, Index tokens, Index prompt) {
+enum class Draw { kToken, kRow };
+enum class DampingForm { kNew, kOld };
+enum class Scope { kLayer, kModel };
+enum class Semantics { kPaper, kReleased };
+
+struct Parameters {
+  TokenCount budget;
+  double recent_fraction = 0.3;
+  double tau_init = 1.0;
+  double tau_end = 2.0;
+  std::optional<Index> gen_len;  // none: n - P
+  LogitNoise::Kind noise = LogitNoise::Kind::kGumbel;
+  Draw draw = Draw::kToken;
+  double damping = 1.0;
+  DampingForm damping_form = DampingForm::kNew;
+  Scope scope = Scope::kLayer;
+  Positions positions = Positions::kOriginal;
+  GroupRule group = GroupRule::kMean;
+  Semantics semantics = Semantics::kPaper;
+
+  auto operator<=>(const Parameters&) const = default;
+};
+
+bool whole_model(const Parameters& p) { return p.scope == Scope::kModel; }
+bool released(const Parameters& p) { return p.semantics == Semantics::kReleased; }
+
+RankedSubset subset(const Parameters& p, Index prompt) {
+  const Index budget = p.budget.of(prompt);
+  return {budget, recent_window(budget, p.recent_fraction), p.group, p.positions};
+}
+
+Scoring scoring(const Parameters& p, Index tokens, Index prompt) {
   Scoring out;
-  const std::string& noise = params.word("noise");
-  out.noise = noise == "gumbel"     ? LogitNoise::Kind::kGumbel
-              : noise == "gaussian" ? LogitNoise::Kind::kGaussian
-              : noise == "constant" ? LogitNoise::Kind::kConstant
-                                    : LogitNoise::Kind::kNone;
-  out.fresh_noise = params.word("draw") == "row";
-  out.tau_init = params.real("tau_init");
-  out.gen_len = params.is_word("gen_len") ? tokens - prompt : params.integer("gen_len");
-  out.tau_step = (params.real("tau_end") - out.tau_init) / static_cast<double>(out.gen_len);
-  const double alpha = params.real("damping");
-  (params.word("damping_form") == "new" ? out.gain : out.decay) = alpha;
+  out.noise = p.noise;
+  out.fresh_noise = p.draw == Draw::kRow;
+  out.tau_init = p.tau_init;
+  out.gen_len = p.gen_len.value_or(tokens - prompt);
+  out.tau_step = (p.tau_end - p.tau_init) / static_cast<double>(out.gen_len);
+  (p.damping_form == DampingForm::kNew ? out.gain : out.decay) = p.damping;
   out.numbers_per_head = 2;  // score and noise
   return out;
 }
@@ -39,25 +64,23 @@ Scoring scoring(const Params& params, Index tokens, Index prompt) {
 // Frozen keys and a sliding window; scores matter in the prompt alone.
 class ReleasedKeyformer final : public Algorithm {
  public:
-  ReleasedKeyformer(const Setting& setting, const Scoring& scoring, Index recent)
-      : setting_(setting), scoring_(scoring), recent_(recent) {
-    sketch_.cache_positions = at_cache_positions(setting.params);
+  ReleasedKeyformer(const Setting& setting, const Scoring& scoring, const RankedSubset& subset)
+      : setting_(setting), scoring_(scoring), subset_(subset) {
+    sketch_.cache_positions = subset.positions == Positions::kCache;
   }
 
   void finish_prompt() override {
-    const Index budget = setting_.params.tokens("budget", setting_.prompt);
     const PromptRange prompt = visible_prompt(setting_.stream.shape, setting_.prompt);
     if (prompt.size() == 0) return;
-    const auto& sums =
-        setting_.shared.get<PromptScores>(prompt_scores(scoring_, setting_.seed).key);
-    keys_ = best_of_prompt(setting_, sums, recent_, budget - recent_);
+    const ScoreSums& sums = setting_.shared.get(PromptScores(scoring_, setting_.seed));
+    keys_ = best_of_prompt(setting_, sums, subset_, subset_.recent);
   }
 
   void extend(Index, Index last) override {
     if (last <= setting_.prompt) return;
     const Index row = last - 1;
     const Index lo = setting_.stream.shape.first_visible(row);
-    const Index window = std::max(lo, last - recent_);
+    const Index window = std::max(lo, last - subset_.recent);
     sketch_.clear();
     for (const Index token : keys_) {
       if (token >= lo && token < window) sketch_.add(SketchRow::exact(token));
@@ -67,138 +90,134 @@ class ReleasedKeyformer final : public Algorithm {
   }
 
   Derived derived() const override {
-    const Index budget = setting_.params.tokens("budget", setting_.prompt);
-    return {{"budget", budget}, {"recent", recent_}, {"gen_len", scoring_.gen_len}};
+    return {{"budget", subset_.budget}, {"recent", subset_.recent}, {"gen_len", scoring_.gen_len}};
   }
 
  private:
   const Setting setting_;
   Scoring scoring_;
-  Index recent_;
+  RankedSubset subset_;
   std::vector<Index> keys_;  // ascending
 };
 
-bool whole_model(const Params& params) { return params.word("scope") == "model"; }
+// Model work: which tokens are kept in all layers and heads.
+struct SharedTrace {
+  Parameters p;
+  std::uint32_t seed = 0;
 
-std::string trace_key(const Params& params, std::uint32_t seed) {
-  std::string key = "keyformer trace, seed " + std::to_string(seed);
-  for (const auto& [name, value] : params.entries()) key += ", " + name + " " + to_string(value);
-  return key;
+  using Result = ModelTrace;
+  Result compute(const ModelSetting& setting) const {
+    const RankedSubset kept = subset(p, setting.prompt);
+    return trace_model(setting, scoring(p, setting.tokens, setting.prompt), kept.budget,
+                       kept.recent, seed);
+  }
+  double bytes(Index heads, Index prompt, Index tokens) const {
+    return trace_bytes(heads, tokens - prompt, p.budget.of(prompt));
+  }
+  auto operator<=>(const SharedTrace&) const = default;
+};
+
+std::optional<std::string> reason_to_skip_keyformer(const Parameters& p, const StreamShape& shape,
+                                                    Index prompt) {
+  if (auto reason = empty_budget(p.budget, prompt)) return reason;
+  if (released(p) && subset(p, prompt).recent == 0) {
+    return "semantics: released attends to the new token as part of the recent window, and "
+           "recent_fraction leaves 0 tokens";
+  }
+  if (whole_model(p) && shape.slides()) {
+    return "scope: model keeps one set in all layers, and a layer of the scope has a sliding "
+           "window";
+  }
+  const Scoring rule = scoring(p, shape.tokens, prompt);
+  const double last_tau =
+      rule.tau_init + static_cast<double>(shape.tokens - prompt) * rule.tau_step;
+  if (!(last_tau > 0.0)) {
+    return "tau falls from tau_init by the same step at every decode row, and is no longer "
+           "positive at the last one: gen_len is too short";
+  }
+  return no_rope(p.positions, shape);
 }
 
-ModelWork shared_trace(const Params& params, std::uint32_t seed) {
-  return {trace_key(params, seed),
-          [params, seed](const ModelSetting& setting) {
-            return std::any(trace_model(setting, scoring(params, setting.tokens, setting.prompt),
-                                        params.tokens("budget", setting.prompt),
-                                        recent_window(params, setting.prompt), seed));
-          },
-          [params](Index heads, Index prompt, Index tokens) {
-            return trace_bytes(heads, tokens - prompt, params.tokens("budget", prompt));
-          }};
-}
-
-Parameter real(const char* name, double fallback, double minimum, bool open, const char* doc) {
-  Parameter p;
-  p.name = name;
-  p.kind = Parameter::Kind::kReal;
-  p.minimum = minimum;
-  p.minimum_open = open;
-  p.fallback = Value{fallback};
-  p.doc = doc;
-  return p;
+ParameterTable<Parameters> parameter_table() {
+  using P = Parameters;
+  using Noise = LogitNoise::Kind;
+  return {
+      budget_field(&P::budget).required(),
+      recent_fraction_field(&P::recent_fraction),
+      field("tau_init", &P::tau_init, "temperature in the prompt").above(0),
+      field("tau_end", &P::tau_end, "temperature after gen_len decode rows").above(0),
+      field("gen_len", &P::gen_len,
+            "decode rows over which tau goes from tau_init to tau_end; auto: n - P")
+          .at_least(1)
+          .or_word("auto"),
+      field("noise", &P::noise,
+            {{"gumbel", Noise::kGumbel},
+             {"gaussian", Noise::kGaussian},
+             {"constant", Noise::kConstant},
+             {"none", Noise::kNone}},
+            "added to the logits"),
+      field("draw", &P::draw, {{"token", Draw::kToken}, {"row", Draw::kRow}},
+            "noise once per token, or afresh for every row"),
+      field("damping", &P::damping, "alpha"),
+      field("damping_form", &P::damping_form,
+            {{"new", DampingForm::kNew}, {"old", DampingForm::kOld}},
+            "new: f += alpha s; old: f = alpha f + s"),
+      field("scope", &P::scope, {{"layer", Scope::kLayer}, {"model", Scope::kModel}},
+            "layer: scores per KV head's stream; model: one score and one kept set over all "
+            "selected layers and heads"),
+      positions_field(&P::positions),
+      group_field(&P::group),
+      field("semantics", &P::semantics,
+            {{"paper", Semantics::kPaper}, {"released", Semantics::kReleased}},
+            "released: the key set is frozen after the prompt"),
+  };
 }
 
 }  // namespace
 
 AlgorithmDescription describe_keyformer() {
-  AlgorithmDescription d;
+  TypedAlgorithm<Parameters> d;
   d.id = "keyformer";
   d.title = "tokens of largest accumulated noisy attention, and recent ones";
   d.source = "Keyformer Algorithm 1 and its ablations";
-  Parameter gen_len;
-  gen_len.name = "gen_len";
-  gen_len.minimum = 1;
-  gen_len.words = {"auto"};
-  gen_len.fallback = Value{std::string("auto")};
-  gen_len.doc = "decode rows over which tau goes from tau_init to tau_end; auto: n - P";
-  d.parameters = {
-      budget_parameter(),
-      recent_fraction_parameter(0.3),
-      real("tau_init", 1.0, 0.0, true, "temperature in the prompt"),
-      real("tau_end", 2.0, 0.0, true, "temperature after gen_len decode rows"),
-      gen_len,
-      choice_parameter("noise", {"gumbel", "gaussian", "constant", "none"}, "added to the logits"),
-      choice_parameter("draw", {"token", "row"}, "noise once per token, or afresh for every row"),
-      real("damping", 1.0, 0.0, false, "alpha"),
-      choice_parameter("damping_form", {"new", "old"}, "new: f += alpha s; old: f = alpha f + s"),
-      choice_parameter("scope", {"layer", "model"},
-                       "layer: scores per KV head's stream; model: one score and one kept set over "
-                       "all selected layers and heads"),
-      positions_parameter(),
-      group_parameter(),
-      choice_parameter("semantics", {"paper", "released"},
-                       "released: the key set is frozen after the prompt")};
-  d.randomised = [](const Params& params) {
-    return params.word("noise") == "gumbel" || params.word("noise") == "gaussian";
+  d.parameters = parameter_table();
+  d.randomised = [](const Parameters& p) {
+    return p.noise == LogitNoise::Kind::kGumbel || p.noise == LogitNoise::Kind::kGaussian;
   };
-  d.needs = [](const Params& params) {
-    const bool scores = params.word("semantics") == "paper" && !whole_model(params);
+  d.needs = [](const Parameters& p) {
+    const bool scores = !released(p) && !whole_model(p);
     return Needs{.row_logits = scores, .held_only = scores, .prompt_queries = true};
   };
-  d.fault = [](const Params& params) -> std::optional<std::pair<std::string, std::string>> {
-    if (!whole_model(params)) return std::nullopt;
-    if (params.word("semantics") == "released") {
-      return std::pair{std::string("scope"),
-                       std::string("model is not what the released code does: "
-                                   "leave semantics at paper")};
+  d.validate = [](const Parameters& p) -> std::optional<std::pair<std::string, std::string>> {
+    if (!whole_model(p)) return std::nullopt;
+    if (released(p)) {
+      return std::pair{"scope",
+                       "model is not what the released code does: leave semantics at paper"};
     }
-    if (at_cache_positions(params)) {
-      return std::pair{std::string("scope"),
-                       std::string("model attends at original positions: leave positions out")};
+    if (p.positions == Positions::kCache) {
+      return std::pair{"scope", "model attends at original positions: leave positions out"};
     }
     return std::nullopt;
   };
-  d.unit = [](const Params& params) {
-    return whole_model(params) ? ReplayUnit::kModel : ReplayUnit::kHead;
+  d.unit = [](const Parameters& p) {
+    return whole_model(p) ? ReplayUnit::kModel : ReplayUnit::kHead;
   };
-  d.model_work = shared_trace;
-  d.skip_reason = [](const Params& params, const StreamShape& shape,
-                     Index prompt) -> std::optional<std::string> {
-    if (auto reason = empty_budget(params, prompt)) return reason;
-    if (params.word("semantics") == "released" && recent_window(params, prompt) == 0) {
-      return "semantics: released attends to the new token as part of the recent window, and "
-             "recent_fraction leaves 0 tokens";
-    }
-    if (whole_model(params) && shape.slides()) {
-      return "scope: model keeps one set in all layers, and a layer of the scope has a sliding "
-             "window";
-    }
-    const Scoring rule = scoring(params, shape.tokens, prompt);
-    const double last_tau =
-        rule.tau_init + static_cast<double>(shape.tokens - prompt) * rule.tau_step;
-    if (!(last_tau > 0.0)) {
-      return "tau falls from tau_init by the same step at every decode row, and is no longer "
-             "positive at the last one: gen_len is too short";
-    }
-    return no_rope(params, shape);
-  };
-  d.shared_work = [](const Params& params, const StreamShape& shape, Index prompt,
+  d.model_work = [](const Parameters& p, std::uint32_t seed) { return SharedTrace{p, seed}; };
+  d.skip_reason = reason_to_skip_keyformer;
+  d.shared_work = [](const Parameters& p, const StreamShape& shape, Index prompt,
                      std::uint32_t seed) {
-    if (whole_model(params)) return std::vector<SharedWork>{};
-    return std::vector<SharedWork>{prompt_scores(scoring(params, shape.tokens, prompt), seed)};
+    if (whole_model(p)) return std::vector<SharedWork>{};
+    return std::vector<SharedWork>{PromptScores(scoring(p, shape.tokens, prompt), seed)};
   };
-  d.create = [](const Setting& setting) -> std::unique_ptr<Algorithm> {
-    if (whole_model(setting.params)) {
-      return std::make_unique<TraceFollower>(
-          setting, setting.shared.get<ModelTrace>(trace_key(setting.params, setting.seed)), 2);
+  d.create = [](const Parameters& p, const Setting& setting) -> std::unique_ptr<Algorithm> {
+    if (whole_model(p)) {
+      const ModelTrace& trace = setting.shared.get(SharedTrace{p, setting.seed});
+      return std::make_unique<TraceFollower>(setting, trace, 2);
     }
-    const Scoring rule = scoring(setting.params, setting.stream.shape.tokens, setting.prompt);
-    const Index recent = recent_window(setting.params, setting.prompt);
-    if (setting.params.word("semantics") == "released") {
-      return std::make_unique<ReleasedKeyformer>(setting, rule, recent);
-    }
-    return std::make_unique<AccumulatedScores>(setting, rule, recent);
+    const Scoring rule = scoring(p, setting.stream.shape.tokens, setting.prompt);
+    const RankedSubset kept = subset(p, setting.prompt);
+    if (released(p)) return std::make_unique<ReleasedKeyformer>(setting, rule, kept);
+    return std::make_unique<AccumulatedScores>(setting, rule, kept);
   };
   return d;
 }

@@ -27,9 +27,9 @@ PromptPass prompt_pass(const ModelSetting& setting, const Scoring& scoring, std:
     throw_if_stopped();
     pass.heads += stream.shape.group;
     if (setting.prompt == 0) return;
-    const std::any result =
-        prompt_scores(scoring, seed).compute({stream, setting.prompt, setting.kernels});
-    for (const std::vector<double>& head : std::any_cast<const PromptScores&>(result)) {
+    const ScoreSums sums =
+        PromptScores(scoring, seed).compute({stream, setting.prompt, setting.kernels});
+    for (const std::vector<double>& head : sums) {
       for (std::size_t j = 0; j < pass.totals.size(); ++j) pass.totals[j] += head[j];
     }
   });

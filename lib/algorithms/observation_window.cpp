@@ -4,17 +4,28 @@
 #include <cmath>
 #include <limits>
 
-#include "algorithms/group_rule.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
 namespace {
 
-using Scores = std::vector<std::vector<double>>;
+// Shared work: softmax scores of the last `window` prompt rows.
+struct WindowScores {
+  Index window = 0;
 
-std::string scores_key(Index window) {
-  return "softmax scores of the last " + std::to_string(window) + " prompt rows";
-}
+  using Result = ScoreSums;
+  Result compute(const SharedSetting& setting) const {
+    Result sums =
+        setting.kernels.score_sums(setting.stream, setting.prompt - window, setting.prompt);
+    for (const auto& head : sums) {
+      for (const double score : head) {
+        if (!std::isfinite(score)) throw CellError("logits of the prompt overflow");
+      }
+    }
+    return sums;
+  }
+  auto operator<=>(const WindowScores&) const = default;
+};
 
 // Pools with stride 1 and an odd kernel: `max` ignores what lies outside, `avg` counts it as zero.
 std::vector<double> pooled(const std::vector<double>& scores, Index kernel, bool average) {
@@ -36,88 +47,70 @@ std::vector<double> pooled(const std::vector<double>& scores, Index kernel, bool
 
 }  // namespace
 
-ObservationWindow::ObservationWindow(const Setting& setting, Index selected)
-    : CompressOnce(setting, 0, setting.params.integer("window")), selected_(selected) {}
+ObservationWindow::ObservationWindow(const ObservationParameters& p, const Setting& setting,
+                                     Index selected)
+    : CompressOnce(setting, 0, p.window, p.budget.of(setting.prompt)), p_(p), selected_(selected) {}
 
 Derived ObservationWindow::derived() const {
-  const bool whole = keeps_whole_prompt(setting_.params, setting_.stream.shape, setting_.prompt);
-  return {{"selected", whole ? prompt_.middle.size() : selected_}};
+  return {{"selected", keeps_whole_ ? prompt_.middle.size() : selected_}};
 }
 
 void ObservationWindow::compress_middle(PromptRange middle) {
-  const Params& params = setting_.params;
-  const auto& sums = setting_.shared.get<Scores>(scores_key(params.integer("window")));
-  const GroupRule rule = group_rule(params.word("group"));
+  const ScoreSums& sums = setting_.shared.get(WindowScores{p_.window});
   std::vector<double> scores(static_cast<std::size_t>(middle.size()));
   for (Index j = 0; j < middle.size(); ++j) {
-    scores[static_cast<std::size_t>(j)] = combine(rule, setting_.stream.shape.group, [&](int g) {
-      return sums[static_cast<std::size_t>(g)][static_cast<std::size_t>(middle.first + j)];
-    });
+    scores[static_cast<std::size_t>(j)] =
+        combine(p_.group, setting_.stream.shape.group, [&](int g) {
+          return sums[static_cast<std::size_t>(g)][static_cast<std::size_t>(middle.first + j)];
+        });
   }
-  const std::vector<double> pools =
-      pooled(scores, params.integer("kernel"), params.word("pool") == "avg");
+  const std::vector<double> pools = pooled(scores, p_.kernel, p_.pool == Pool::kAverage);
   for (const Index token : best_tokens(pools, middle.first, selected_)) {
     sketch_.add(SketchRow::exact(token));
   }
 }
 
-std::vector<Parameter> observation_window_parameters(Index window) {
-  Parameter rows;
-  rows.name = "window";
-  rows.minimum = 1;
-  rows.maximum = 1e9;
-  rows.fallback = Value{window};
-  rows.doc = "last prompt rows whose attention ranks the other tokens; they are kept";
-  Parameter kernel;
-  kernel.name = "kernel";
-  kernel.minimum = 1;
-  kernel.maximum = 1e6;
-  kernel.fallback = Value{std::int64_t{7}};
-  kernel.doc = "width of the pooling along tokens, odd";
-  return {budget_parameter(), rows, kernel,
-          choice_parameter("pool", {"max", "avg"}, "pooling along tokens"), group_parameter()};
+std::vector<Field<ObservationParameters>> observation_fields() {
+  using P = ObservationParameters;
+  return {budget_field(&P::budget).required(),
+          field("window", &P::window,
+                "last prompt rows whose attention ranks the other tokens; they are kept")
+              .at_least(1)
+              .at_most(1e9),
+          field("kernel", &P::kernel, "width of the pooling along tokens, odd")
+              .at_least(1)
+              .at_most(1e6),
+          field("pool", &P::pool, {{"max", Pool::kMax}, {"avg", Pool::kAverage}},
+                "pooling along tokens")};
 }
 
-void describe_observation_window(AlgorithmDescription& d) {
-  d.fault = [](const Params& params) -> std::optional<std::pair<std::string, std::string>> {
-    if (params.integer("kernel") % 2 == 1) return std::nullopt;
-    return std::pair{std::string("kernel"), std::string("must be odd, so that pooling is centred")};
-  };
-  d.skip_reason = [](const Params& params, const StreamShape& shape,
-                     Index prompt) -> std::optional<std::string> {
-    if (auto reason = empty_budget(params, prompt)) return reason;
-    if (keeps_whole_prompt(params, shape, prompt)) return std::nullopt;
-    const Index budget = params.tokens("budget", prompt);
-    const Index window = params.integer("window");
-    if (budget <= window) {
-      return "budget of " + std::to_string(budget) + " tokens leaves none beside the window of " +
-             std::to_string(window);
-    }
-    if (shape.first_query > prompt - window) {
-      return "needs the queries of prompt rows " + std::to_string(prompt - window) + " to " +
-             std::to_string(prompt - 1) + ", and the dump holds them from row " +
-             std::to_string(shape.first_query) + " on";
-    }
-    return std::nullopt;
-  };
-  d.shared_work = [](const Params& params, const StreamShape& shape, Index prompt, std::uint32_t) {
-    std::vector<SharedWork> work;
-    if (keeps_whole_prompt(params, shape, prompt)) return work;
-    const Index window = params.integer("window");
-    work.push_back({scores_key(window), [window](const SharedSetting& setting) {
-                      Scores sums = setting.kernels.score_sums(
-                          setting.stream, setting.prompt - window, setting.prompt);
-                      for (const auto& head : sums) {
-                        for (const double score : head) {
-                          if (!std::isfinite(score)) {
-                            throw CellError("logits of the prompt overflow");
-                          }
-                        }
-                      }
-                      return std::any(std::move(sums));
-                    }});
-    return work;
-  };
+std::optional<std::pair<std::string, std::string>> invalid_observation(
+    const ObservationParameters& p) {
+  if (p.kernel % 2 == 1) return std::nullopt;
+  return std::pair{"kernel", "must be odd, so that pooling is centred"};
+}
+
+std::optional<std::string> cannot_observe(const ObservationParameters& p, const StreamShape& shape,
+                                          Index prompt) {
+  if (auto reason = empty_budget(p.budget, prompt)) return reason;
+  const Index budget = p.budget.of(prompt);
+  if (keeps_whole_prompt(budget, shape, prompt)) return std::nullopt;
+  if (budget <= p.window) {
+    return "budget of " + std::to_string(budget) + " tokens leaves none beside the window of " +
+           std::to_string(p.window);
+  }
+  if (shape.first_query > prompt - p.window) {
+    return "needs the queries of prompt rows " + std::to_string(prompt - p.window) + " to " +
+           std::to_string(prompt - 1) + ", and the dump holds them from row " +
+           std::to_string(shape.first_query) + " on";
+  }
+  return std::nullopt;
+}
+
+std::vector<SharedWork> observation_work(const ObservationParameters& p, const StreamShape& shape,
+                                         Index prompt, std::uint32_t) {
+  if (keeps_whole_prompt(p.budget.of(prompt), shape, prompt)) return {};
+  return {WindowScores{p.window}};
 }
 
 }  // namespace kvbench

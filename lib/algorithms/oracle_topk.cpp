@@ -4,18 +4,22 @@
 // Source: reference floor (true top tokens per row). No departures.
 #include <vector>
 
-#include "algorithms/algorithm.hpp"
 #include "algorithms/budget.hpp"
 #include "algorithms/group_rule.hpp"
+#include "algorithms/typed_algorithm.hpp"
 
 namespace kvbench {
 namespace {
 
+struct Parameters {
+  TokenCount budget;
+  GroupRule group = GroupRule::kMean;
+};
+
 class OracleTopk final : public Algorithm {
  public:
-  explicit OracleTopk(const Setting& setting)
-      : budget_(setting.params.tokens("budget", setting.prompt)),
-        rule_(group_rule(setting.params.word("group"))) {}
+  OracleTopk(const Parameters& p, const Setting& setting)
+      : budget_(p.budget.of(setting.prompt)), rule_(p.group) {}
 
   void extend(Index, Index) override {}
 
@@ -47,17 +51,19 @@ class OracleTopk final : public Algorithm {
 }  // namespace
 
 AlgorithmDescription describe_oracle_topk() {
-  AlgorithmDescription d;
+  TypedAlgorithm<Parameters> d;
   d.id = "oracle_topk";
   d.title = "per row, the tokens of largest attention probability (needs to know the future)";
   d.source = "reference floor";
-  d.parameters = {budget_parameter(), group_parameter()};
-  d.keeps_everything = [](const Params&) { return true; };
-  d.needs = [](const Params&) { return Needs{.row_logits = true}; };
-  d.skip_reason = [](const Params& params, const StreamShape&, Index prompt) {
-    return empty_budget(params, prompt);
+  d.parameters = {budget_field(&Parameters::budget).required(), group_field(&Parameters::group)};
+  d.keeps_everything = [](const Parameters&) { return true; };
+  d.needs = [](const Parameters&) { return Needs{.row_logits = true}; };
+  d.skip_reason = [](const Parameters& p, const StreamShape&, Index prompt) {
+    return empty_budget(p.budget, prompt);
   };
-  d.create = [](const Setting& setting) { return std::make_unique<OracleTopk>(setting); };
+  d.create = [](const Parameters& p, const Setting& setting) {
+    return std::make_unique<OracleTopk>(p, setting);
+  };
   return d;
 }
 

@@ -64,11 +64,11 @@ std::string allowed(const Parameter& parameter, bool too_large) {
       text = "an integer " + range + " (tokens) or a fraction between 0 and 1";
       break;
     case Parameter::Kind::kChoice:
-      return "one of " + join(parameter.words);
+      return "one of " + join(parameter.choices);
     case Parameter::Kind::kFlag:
       return "true or false";
   }
-  if (!parameter.words.empty()) text += ", or one of " + join(parameter.words);
+  if (!parameter.choices.empty()) text += ", or one of " + join(parameter.choices);
   return text;
 }
 
@@ -88,7 +88,7 @@ void make_integer(Value& value) {
 
 bool acceptable(const Parameter& parameter, Value& value) {
   if (const auto* word = std::get_if<std::string>(&value)) {
-    for (const std::string& known : parameter.words) {
+    for (const std::string& known : parameter.choices) {
       if (known == *word) return true;
     }
     return false;
@@ -141,44 +141,16 @@ void Params::set(const std::string& name, Value value) {
   entries_.emplace_back(name, std::move(value));
 }
 
-bool Params::has(const std::string& name) const {
+const Value* Params::find(const std::string& name) const {
   for (const auto& entry : entries_) {
-    if (entry.first == name) return true;
+    if (entry.first == name) return &entry.second;
   }
-  return false;
+  return nullptr;
 }
 
 const Value& Params::at(const std::string& name) const {
-  for (const auto& entry : entries_) {
-    if (entry.first == name) return entry.second;
-  }
-  throw std::logic_error("parameter " + name + " is not set");
-}
-
-std::int64_t Params::integer(const std::string& name) const {
-  return std::get<std::int64_t>(at(name));
-}
-
-double Params::real(const std::string& name) const {
-  const Value& value = at(name);
-  const auto* integer = std::get_if<std::int64_t>(&value);
-  return integer != nullptr ? static_cast<double>(*integer) : std::get<double>(value);
-}
-
-bool Params::flag(const std::string& name) const { return std::get<bool>(at(name)); }
-
-const std::string& Params::word(const std::string& name) const {
-  return std::get<std::string>(at(name));
-}
-
-bool Params::is_word(const std::string& name) const {
-  return std::holds_alternative<std::string>(at(name));
-}
-
-Index Params::tokens(const std::string& name, Index prompt) const {
-  const Value& value = at(name);
-  if (const auto* integer = std::get_if<std::int64_t>(&value)) return *integer;
-  return static_cast<Index>(std::floor(std::get<double>(value) * static_cast<double>(prompt)));
+  if (const Value* value = find(name)) return *value;
+  throw std::out_of_range("parameter " + name + " is not set");
 }
 
 std::optional<std::string> check_value(const Parameter& parameter, Value& value) {
@@ -194,7 +166,7 @@ std::optional<std::string> check_value(const Parameter& parameter, Value& value)
   }
   std::string clause = "must be " + allowed(parameter, too_large) + ", is " + quoted(value);
   if (const auto* word = std::get_if<std::string>(&value)) {
-    clause += did_you_mean(*word, parameter.words);
+    clause += did_you_mean(*word, parameter.choices);
   }
   return clause;
 }

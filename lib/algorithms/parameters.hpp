@@ -1,5 +1,5 @@
-// Parameter tables: one table per algorithm drives parsing, defaults, ranges, unknown-key
-// rejection, `kvbench list`, the JSON Schema and the pages.
+// Rows of parameter tables and their values, as parsing, `kvbench list`, the JSON Schema and the
+// pages see them. An algorithm writes its table with types: parameter_table.hpp.
 #pragma once
 
 #include <cstdint>
@@ -22,42 +22,33 @@ struct Parameter {
     kInteger,
     kReal,
     kTokens,  // a number of tokens: an integer >= minimum, or a real in (0, 1): fraction of P
-    kChoice,  // one of `words`
+    kChoice,  // one of `choices`
     kFlag,
   };
 
   std::string name;
   Kind kind = Kind::kInteger;
-  std::string doc;                // one line
-  std::optional<Value> fallback;  // default; none: required, or one of exclusive alternatives
-  double minimum = 0.0;           // inclusive unless minimum_open
-  double maximum = 1e15;          // inclusive
+  std::string doc;                     // one line
+  std::optional<Value> default_value;  // none: required, or one of several alternatives
+  double minimum = 0.0;                // inclusive unless minimum_open
+  double maximum = 1e15;               // inclusive
   bool minimum_open = false;
-  std::vector<std::string> words;  // kChoice: all values; else words accepted beside numbers
+  std::vector<std::string> choices;  // kChoice: all values; else words accepted beside numbers
 };
 
-// Names of parameters of which exactly one alternative must be given, e.g. {{"t", "s"},
-// {"epsilon"}}. With `may_be_absent` none may be given too.
-struct Exclusive {
+// Names of parameters of which exactly one alternative must be given: {{"t", "s"}, {"epsilon"}}.
+struct ExactlyOneOf {
   std::vector<std::vector<std::string>> alternatives;
 };
 
 // A complete, checked assignment: every parameter that applies, defaults filled in, in the order of
-// the table and in the form given (fractions and words unresolved).
+// the table and in the form given (fractions and words unresolved). It is what identifies a cell;
+// algorithms read the struct that their table fills from it.
 class Params {
  public:
   void set(const std::string& name, Value value);
-  bool has(const std::string& name) const;
-  const Value& at(const std::string& name) const;
-
-  std::int64_t integer(const std::string& name) const;
-  double real(const std::string& name) const;  // an integer is promoted
-  bool flag(const std::string& name) const;
-  const std::string& word(const std::string& name) const;
-  bool is_word(const std::string& name) const;
-
-  // A token count: the integer itself, or floor(fraction * prompt).
-  Index tokens(const std::string& name, Index prompt) const;
+  const Value* find(const std::string& name) const;  // nullptr where it does not apply
+  const Value& at(const std::string& name) const;    // throws std::out_of_range there
 
   const std::vector<std::pair<std::string, Value>>& entries() const { return entries_; }
   bool operator==(const Params&) const = default;
@@ -67,7 +58,8 @@ class Params {
 };
 
 // A value against its row of the table: integral reals become integers where an integer is meant,
-// integers become reals where a real is. Returns the fault as one clause ("must be ..., is ...").
+// integers become reals where a real is. Returns what is wrong as one clause ("must be ..., is
+// ...").
 std::optional<std::string> check_value(const Parameter& parameter, Value& value);
 
 }  // namespace kvbench

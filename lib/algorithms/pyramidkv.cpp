@@ -13,15 +13,20 @@
 namespace kvbench {
 namespace {
 
-Index selected_in_layer(const Params& params, const StreamShape& shape, int layer, Index prompt) {
-  const Index window = params.integer("window");
+struct Parameters : ObservationParameters {
+  Index beta = 20;
+
+  Parameters() { window = 8; }
+};
+
+Index selected_in_layer(const Parameters& p, const StreamShape& shape, int layer, Index prompt) {
   const Index length = visible_prompt(shape, prompt).size();
-  const Index base = params.tokens("budget", prompt) - window;
+  const Index base = p.budget.of(prompt) - p.window;
   if (length < 2 * base) return base;
-  Index smallest = base / params.integer("beta");
+  Index smallest = base / p.beta;
   Index largest = 2 * base - smallest;
-  if (largest >= length - window) {
-    largest = length - window;
+  if (largest >= length - p.window) {
+    largest = length - p.window;
     smallest = 2 * base - largest;
   }
   const Index step = shape.n_layers > 1 ? (largest - smallest) / (shape.n_layers - 1) : 0;
@@ -31,23 +36,23 @@ Index selected_in_layer(const Params& params, const StreamShape& shape, int laye
 }  // namespace
 
 AlgorithmDescription describe_pyramidkv() {
-  AlgorithmDescription d;
+  TypedAlgorithm<Parameters> d;
   d.id = "pyramidkv";
   d.title = "snapkv with a budget that falls from layer to layer";
   d.source = "PyramidKV (Cai et al.); baseline of BalanceKV 4.2";
-  d.parameters = observation_window_parameters(8);
-  Parameter beta;
-  beta.name = "beta";
-  beta.minimum = 1;
-  beta.maximum = 1e6;
-  beta.fallback = Value{std::int64_t{20}};
-  beta.doc = "steepness: the last layer selects about 1 / beta of the mean";
-  d.parameters.insert(d.parameters.end() - 1, beta);
-  describe_observation_window(d);
-  d.create = [](const Setting& setting) -> std::unique_ptr<Algorithm> {
+  d.parameters.add(observation_fields());
+  d.parameters.add({field("beta", &Parameters::beta,
+                          "steepness: the last layer selects about 1 / beta of the mean")
+                        .at_least(1)
+                        .at_most(1e6),
+                    group_field(&Parameters::group)});
+  d.validate = invalid_observation;
+  d.skip_reason = cannot_observe;
+  d.shared_work = observation_work;
+  d.create = [](const Parameters& p, const Setting& setting) {
+    const Stream& stream = setting.stream;
     return std::make_unique<ObservationWindow>(
-        setting, selected_in_layer(setting.params, setting.stream.shape, setting.stream.id.layer,
-                                   setting.prompt));
+        p, setting, selected_in_layer(p, stream.shape, stream.id.layer, setting.prompt));
   };
   return d;
 }

@@ -4,33 +4,35 @@
 
 namespace kvbench {
 
-// Each is defined in the file named for it.
-AlgorithmDescription describe_exact();
-AlgorithmDescription describe_window();
-AlgorithmDescription describe_dilated_window();
-AlgorithmDescription describe_streaming_llm();
-AlgorithmDescription describe_h2o();
-AlgorithmDescription describe_keyformer();
-AlgorithmDescription describe_snapkv();
-AlgorithmDescription describe_pyramidkv();
-AlgorithmDescription describe_softmax_balance();
-AlgorithmDescription describe_balancekv();
-AlgorithmDescription describe_balancekv_prefill();
-AlgorithmDescription describe_key_attention();
-AlgorithmDescription describe_uniform();
-AlgorithmDescription describe_kcenter();
-AlgorithmDescription describe_subgen();
-AlgorithmDescription describe_oracle_topk();
+// One line per algorithm, in the order of `kvbench list algorithms`: describe_<id>() is defined in
+// <id>.cpp.
+#define KVBENCH_ALGORITHMS(ALGORITHM) \
+  ALGORITHM(exact)                    \
+  ALGORITHM(window)                   \
+  ALGORITHM(dilated_window)           \
+  ALGORITHM(streaming_llm)            \
+  ALGORITHM(key_attention)            \
+  ALGORITHM(h2o)                      \
+  ALGORITHM(keyformer)                \
+  ALGORITHM(snapkv)                   \
+  ALGORITHM(pyramidkv)                \
+  ALGORITHM(uniform)                  \
+  ALGORITHM(kcenter)                  \
+  ALGORITHM(subgen)                   \
+  ALGORITHM(softmax_balance)          \
+  ALGORITHM(balancekv)                \
+  ALGORITHM(balancekv_prefill)        \
+  ALGORITHM(oracle_topk)
+
+#define KVBENCH_DECLARE(id) AlgorithmDescription describe_##id();
+KVBENCH_ALGORITHMS(KVBENCH_DECLARE)
+#undef KVBENCH_DECLARE
 
 const std::vector<AlgorithmDescription>& all_algorithms() {
+#define KVBENCH_DESCRIBE(id) describe_##id(),
   static const std::vector<AlgorithmDescription> algorithms = {
-      describe_exact(),           describe_window(),        describe_dilated_window(),
-      describe_streaming_llm(),   describe_key_attention(), describe_h2o(),
-      describe_keyformer(),       describe_snapkv(),        describe_pyramidkv(),
-      describe_uniform(),         describe_kcenter(),       describe_subgen(),
-      describe_softmax_balance(), describe_balancekv(),     describe_balancekv_prefill(),
-      describe_oracle_topk(),
-  };
+      KVBENCH_ALGORITHMS(KVBENCH_DESCRIBE)};
+#undef KVBENCH_DESCRIBE
   return algorithms;
 }
 

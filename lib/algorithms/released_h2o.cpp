@@ -2,24 +2,21 @@
 
 #include <algorithm>
 
-#include "algorithms/positions.hpp"
-
 namespace kvbench {
 
-ReleasedH2o::ReleasedH2o(const Setting& setting, Index recent)
+ReleasedH2o::ReleasedH2o(const Setting& setting, const RankedSubset& subset)
     : setting_(setting),
       shape_(setting.stream.shape),
-      held_scores_(setting, Scoring{}),
-      budget_(setting.params.tokens("budget", setting.prompt)),
-      recent_(recent),
+      held_scores_(setting, Scoring{}, subset.positions),
+      subset_(subset),
       scores_(static_cast<std::size_t>(shape_.group),
               std::vector<double>(static_cast<std::size_t>(shape_.tokens), 0.0)) {
-  sketch_.cache_positions = at_cache_positions(setting.params);
+  sketch_.cache_positions = subset.positions == Positions::kCache;
 }
 
 void ReleasedH2o::finish_prompt() {
   if (setting_.prompt == 0) return;
-  scores_ = setting_.shared.get<PromptScores>(prompt_scores(Scoring{}, setting_.seed).key);
+  scores_ = setting_.shared.get(PromptScores(Scoring{}, setting_.seed));
 }
 
 void ReleasedH2o::extend(Index first, Index last) {
@@ -29,15 +26,14 @@ void ReleasedH2o::extend(Index first, Index last) {
 
 void ReleasedH2o::attend(Index row) {
   const Index lo = shape_.first_visible(row);
-  const Index candidates = std::max(lo, row - recent_);  // [lo, candidates) compete
-  const GroupRule rule = group_rule(setting_.params.word("group"));
+  const Index candidates = std::max(lo, row - subset_.recent);  // [lo, candidates) compete
   std::vector<double> combined(static_cast<std::size_t>(candidates - lo));
   for (std::size_t j = 0; j < combined.size(); ++j) {
-    combined[j] = combine(rule, shape_.group, [&](int g) {
+    combined[j] = combine(subset_.group, shape_.group, [&](int g) {
       return scores_[static_cast<std::size_t>(g)][static_cast<std::size_t>(lo) + j];
     });
   }
-  const std::vector<Index> best = best_tokens(combined, lo, budget_ - recent_);
+  const std::vector<Index> best = best_tokens(combined, lo, subset_.budget - subset_.recent);
   attended_.assign(best.begin(), best.end());
   for (std::vector<double>& head : scores_) {
     std::size_t next = 0;
@@ -49,7 +45,7 @@ void ReleasedH2o::attend(Index row) {
       }
     }
   }
-  for (Index token = std::max(lo, row - recent_ + 1); token <= row; ++token) {
+  for (Index token = std::max(lo, row - subset_.recent + 1); token <= row; ++token) {
     attended_.push_back(static_cast<std::int32_t>(token));
   }
   sketch_.clear();

@@ -12,7 +12,7 @@ namespace kvbench {
 // may return, so all tokens stay in memory.
 class ReleasedH2o final : public Algorithm {
  public:
-  ReleasedH2o(const Setting& setting, Index recent);
+  ReleasedH2o(const Setting& setting, const RankedSubset& subset);
 
   void extend(Index first, Index last) override;
   void finish_prompt() override;
@@ -24,9 +24,8 @@ class ReleasedH2o final : public Algorithm {
   const Setting setting_;
   StreamShape shape_;
   HeldScores held_scores_;
-  Index budget_;
-  Index recent_;
-  PromptScores scores_;  // [G][n]
+  RankedSubset subset_;
+  ScoreSums scores_;  // [G][n]
   std::vector<std::int32_t> attended_;
 };
 

@@ -7,17 +7,26 @@
 #include "algorithms/observation_window.hpp"
 
 namespace kvbench {
+namespace {
+
+struct Parameters : ObservationParameters {
+  Parameters() { window = 32; }
+};
+
+}  // namespace
 
 AlgorithmDescription describe_snapkv() {
-  AlgorithmDescription d;
+  TypedAlgorithm<Parameters> d;
   d.id = "snapkv";
   d.title = "tokens that the last prompt rows attend to, pooled";
   d.source = "SnapKV (Li et al.); baseline of BalanceKV 4.2";
-  d.parameters = observation_window_parameters(32);
-  describe_observation_window(d);
-  d.create = [](const Setting& setting) -> std::unique_ptr<Algorithm> {
-    const Index budget = setting.params.tokens("budget", setting.prompt);
-    return std::make_unique<ObservationWindow>(setting, budget - setting.params.integer("window"));
+  d.parameters.add(observation_fields());
+  d.parameters.add({group_field(&Parameters::group)});
+  d.validate = invalid_observation;
+  d.skip_reason = cannot_observe;
+  d.shared_work = observation_work;
+  d.create = [](const Parameters& p, const Setting& setting) {
+    return std::make_unique<ObservationWindow>(p, setting, p.budget.of(setting.prompt) - p.window);
   };
   return d;
 }

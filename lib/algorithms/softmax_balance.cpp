@@ -23,43 +23,52 @@ std::vector<Index> tokens_of(PromptRange range) {
   return tokens;
 }
 
-// The matrices of the first round, the same for every seed, T, c and side.
-struct FirstRound {
+struct Parameters : BalancerParameters {
+  Index T = 0;
+  TokenCount sinks = 256;
+  TokenCount recent = 0;
+};
+
+struct FirstMatrices {
   std::shared_ptr<const WalkMatrices> numerator;  // null where all values are zero, or not held
   std::shared_ptr<const WalkMatrices> denominator;
 };
 
-// None where they would take more memory than they are worth: then each cell walks without.
-std::optional<SharedWork> first_round(const Params& params, const StreamShape& shape,
-                                      Index prompt) {
-  const PromptRange middle = compressed_prompt(shape, prompt, params.tokens("sinks", prompt),
-                                               params.tokens("recent", prompt))
-                                 .middle;
-  if (params.integer("T") == 0 || middle.size() == 0 ||
-      2.0 * WalkMatrices::bytes(middle.size()) > kSharedWalkBytes) {
-    return std::nullopt;
+// Shared work: the matrices of the first round, the same for every seed, T, c and side.
+struct FirstRound {
+  std::optional<double> r;
+  Index first = 0;  // of the middle
+  Index last = 0;
+
+  using Result = FirstMatrices;
+  Result compute(const SharedSetting& setting) const {
+    const std::vector<Index> tokens = tokens_of({first, last});
+    const double r_key = r ? *r : largest_key_norm(setting.stream);
+    const double norm = largest_value_norm(setting.stream);
+    Result round;
+    round.denominator = softmax_walk_matrix(setting, r_key, 0.0, tokens);
+    if (norm > 0.0) round.numerator = softmax_walk_matrix(setting, r_key, norm, tokens);
+    return round;
   }
-  const std::string key = "softmax_balance/first_round/" + to_string(params.at("r")) + "/" +
-                          std::to_string(middle.first) + "-" + std::to_string(middle.last);
-  return SharedWork{key,
-                    [params, middle](const SharedSetting& setting) {
-                      const std::vector<Index> tokens = tokens_of(middle);
-                      const double norm = largest_value_norm(setting.stream);
-                      FirstRound round;
-                      round.denominator = softmax_walk_matrix(setting, params, 0.0, tokens);
-                      if (norm > 0.0)
-                        round.numerator = softmax_walk_matrix(setting, params, norm, tokens);
-                      return std::any(std::move(round));
-                    },
-                    2.0 * WalkMatrices::bytes(middle.size())};
+  double bytes() const { return 2.0 * WalkMatrices::bytes(last - first); }
+  auto operator<=>(const FirstRound&) const = default;
+};
+
+// None where they would take more memory than they are worth: then each cell walks without.
+std::optional<FirstRound> first_round(const Parameters& p, const StreamShape& shape, Index prompt) {
+  const PromptRange middle =
+      compressed_prompt(shape, prompt, p.sinks.of(prompt), p.recent.of(prompt)).middle;
+  const FirstRound round{p.r, middle.first, middle.last};
+  if (p.T == 0 || middle.size() == 0 || round.bytes() > kSharedWalkBytes) return std::nullopt;
+  return round;
 }
 
 class SoftmaxBalance final : public CompressOnce {
  public:
-  explicit SoftmaxBalance(const Setting& setting)
-      : CompressOnce(setting, setting.params.tokens("sinks", setting.prompt),
-                     setting.params.tokens("recent", setting.prompt)),
-        balancer_(setting) {}
+  SoftmaxBalance(const Parameters& p, const Setting& setting)
+      : CompressOnce(setting, p.sinks.of(setting.prompt), p.recent.of(setting.prompt)),
+        p_(p),
+        balancer_(p, setting) {}
 
   Derived derived() const override {
     Derived out = {{"sinks", prompt_.sinks},
@@ -79,8 +88,8 @@ class SoftmaxBalance final : public CompressOnce {
  protected:
   void compress_middle(PromptRange middle) override {
     const double norm = balancer_.largest_value_norm();
-    const auto shared = first_round(setting_.params, setting_.stream.shape, setting_.prompt);
-    const FirstRound* matrices = shared ? &setting_.shared.get<FirstRound>(shared->key) : nullptr;
+    const auto round = first_round(p_, setting_.stream.shape, setting_.prompt);
+    const FirstMatrices* matrices = round ? &setting_.shared.get(*round) : nullptr;
     for (const bool numerator : {true, false}) {
       std::vector<Index> tokens = tokens_of(middle);
       // Values that are all zero leave nothing to balance in the numerator.
@@ -92,18 +101,18 @@ class SoftmaxBalance final : public CompressOnce {
       if (matrices != nullptr) {
         matrix = (numerator ? matrices->numerator : matrices->denominator).get();
       }
-      const std::int64_t rounds = setting_.params.integer("T");
-      for (std::int64_t round = 0; round < rounds; ++round) {
-        tokens = balancer_.halve(instance, tokens, static_cast<std::uint32_t>(round),
-                                 round == 0 ? matrix : nullptr);
+      for (Index level = 0; level < p_.T; ++level) {
+        tokens = balancer_.halve(instance, tokens, static_cast<std::uint32_t>(level),
+                                 level == 0 ? matrix : nullptr);
       }
-      const double weight = std::ldexp(1.0, static_cast<int>(rounds));
+      const double weight = std::ldexp(1.0, static_cast<int>(p_.T));
       for (const Index token : tokens) sketch_.add(half_row(token, weight, numerator));
       kept_[numerator ? 0 : 1] = static_cast<Index>(tokens.size());
     }
   }
 
  private:
+  Parameters p_;
   SoftmaxBalancer balancer_;
   Index kept_[2] = {0, 0};
 };
@@ -111,28 +120,26 @@ class SoftmaxBalance final : public CompressOnce {
 }  // namespace
 
 AlgorithmDescription describe_softmax_balance() {
-  AlgorithmDescription d;
+  TypedAlgorithm<Parameters> d;
   d.id = "softmax_balance";
   d.title = "halvings of the prompt by the self-balancing walk of the theory";
   d.source = "BalanceKV Algorithm 2";
-  Parameter levels;
-  levels.name = "T";
-  levels.maximum = 62;
-  levels.doc = "rounds of halving";
-  d.parameters = {levels};
-  for (Parameter& parameter : softmax_balancer_parameters()) d.parameters.push_back(parameter);
-  d.parameters.push_back(sinks_parameter(256));
-  d.parameters.push_back(recent_parameter(Value{std::int64_t{0}}));
-  d.randomised = [](const Params&) { return true; };
-  d.skip_reason = [](const Params&, const StreamShape& shape, Index) {
+  using P = Parameters;
+  d.parameters.add({field("T", &P::T, "rounds of halving").at_most(62).required()});
+  d.parameters.add(balancer_fields());
+  d.parameters.add({sinks_field(&P::sinks), recent_field(&P::recent)});
+  d.randomised = [](const Parameters&) { return true; };
+  d.skip_reason = [](const Parameters&, const StreamShape& shape, Index) {
     return cannot_forget("softmax_balance", shape);
   };
-  d.shared_work = [](const Params& params, const StreamShape& shape, Index prompt, std::uint32_t) {
+  d.shared_work = [](const Parameters& p, const StreamShape& shape, Index prompt, std::uint32_t) {
     std::vector<SharedWork> work;
-    if (auto round = first_round(params, shape, prompt)) work.push_back(std::move(*round));
+    if (const auto round = first_round(p, shape, prompt)) work.push_back(*round);
     return work;
   };
-  d.create = [](const Setting& setting) { return std::make_unique<SoftmaxBalance>(setting); };
+  d.create = [](const Parameters& p, const Setting& setting) {
+    return std::make_unique<SoftmaxBalance>(p, setting);
+  };
   return d;
 }
 

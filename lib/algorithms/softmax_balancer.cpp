@@ -18,10 +18,6 @@ double largest_norm(ConstMatrix rows) {
   return std::sqrt(largest);
 }
 
-double key_norm_bound(const Stream& stream, const Params& params) {
-  return params.is_word("r") ? largest_key_norm(stream) : params.real("r");
-}
-
 WalkTokens walk_tokens(const Stream& stream, double r_key, double value_norm,
                        const std::vector<Index>& tokens) {
   WalkTokens walk;
@@ -41,22 +37,21 @@ double largest_key_norm(const Stream& stream) { return largest_norm(stream.keys)
 
 double largest_value_norm(const Stream& stream) { return largest_norm(stream.values); }
 
-std::shared_ptr<const WalkMatrices> softmax_walk_matrix(const SharedSetting& setting,
-                                                        const Params& params, double value_norm,
+std::shared_ptr<const WalkMatrices> softmax_walk_matrix(const SharedSetting& setting, double r_key,
+                                                        double value_norm,
                                                         const std::vector<Index>& tokens) {
-  const double r_key = key_norm_bound(setting.stream, params);
   return setting.kernels.walk_matrices({static_cast<Index>(tokens.size())}, [&](Index) {
     return walk_tokens(setting.stream, r_key, value_norm, tokens);
   });
 }
 
-SoftmaxBalancer::SoftmaxBalancer(const Setting& setting)
-    : setting_(setting), largest_value_norm_(kvbench::largest_value_norm(setting.stream)) {
-  const Params& params = setting.params;
-  c_ = params.is_word("c") ? 30.0 * std::log(static_cast<double>(setting.stream.shape.tokens) /
-                                             params.real("fail_prob"))
-                           : params.real("c");
-  r_key_ = key_norm_bound(setting.stream, params);
+SoftmaxBalancer::SoftmaxBalancer(const BalancerParameters& p, const Setting& setting)
+    : setting_(setting),
+      side_(p.side),
+      r_key_(p.r ? *p.r : largest_key_norm(setting.stream)),
+      largest_value_norm_(kvbench::largest_value_norm(setting.stream)) {
+  const auto tokens = static_cast<double>(setting.stream.shape.tokens);
+  c_ = p.c ? *p.c : 30.0 * std::log(tokens / p.fail_prob);
 }
 
 std::vector<Index> SoftmaxBalancer::halve(const Instance& instance,
@@ -85,12 +80,11 @@ std::vector<Index> SoftmaxBalancer::halve(const Instance& instance,
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     (walk.signs[i] > 0 ? plus : minus).push_back(tokens[i]);
   }
-  const std::string& side = setting_.params.word("side");
   const auto first = static_cast<std::uint32_t>(tokens.front());
-  if (side == "random") return draw.uniform(first, 1, level) < 0.5 ? plus : minus;
+  if (side_ == Side::kRandom) return draw.uniform(first, 1, level) < 0.5 ? plus : minus;
   const bool plus_is_smaller = plus.size() <= minus.size();
   std::vector<Index> kept = plus_is_smaller ? plus : minus;
-  if (side == "exact_half") {
+  if (side_ == Side::kExactHalf) {
     std::vector<Index>& other = plus_is_smaller ? minus : plus;
     const std::size_t missing = tokens.size() / 2 - kept.size();
     std::sort(other.begin(), other.end(), [&](Index a, Index b) {
@@ -120,32 +114,23 @@ SketchRow half_row(Index token, double weight, bool numerator) {
   return row;
 }
 
-std::vector<Parameter> softmax_balancer_parameters() {
-  Parameter r;
-  r.name = "r";
-  r.kind = Parameter::Kind::kReal;
-  r.minimum_open = true;
-  r.words = {"oracle"};
-  r.fallback = Value{std::string("oracle")};
-  r.doc = "bound on key norms; oracle: the stream's largest";
-  Parameter fail_prob;
-  fail_prob.name = "fail_prob";
-  fail_prob.kind = Parameter::Kind::kReal;
-  fail_prob.minimum_open = true;
-  fail_prob.maximum = 1.0;
-  fail_prob.fallback = Value{0.01};
-  fail_prob.doc = "failure probability of a walk (the papers' delta)";
-  Parameter c;
-  c.name = "c";
-  c.kind = Parameter::Kind::kReal;
-  c.minimum_open = true;
-  c.words = {"theory"};
-  c.fallback = Value{std::string("theory")};
-  c.doc = "width of the walk; theory: 30 ln(n / fail_prob)";
-  return {r, fail_prob, c,
-          choice_parameter("side", {"smaller", "random", "exact_half"},
-                           "which half is kept: the smaller (paper), either by a fair coin, or the "
-                           "smaller filled up to half")};
+std::vector<Field<BalancerParameters>> balancer_fields() {
+  using P = BalancerParameters;
+  return {field("r", &P::r, "bound on key norms; oracle: the stream's largest")
+              .above(0)
+              .or_word("oracle"),
+          field("fail_prob", &P::fail_prob, "failure probability of a walk (the papers' delta)")
+              .above(0)
+              .at_most(1),
+          field("c", &P::c, "width of the walk; theory: 30 ln(n / fail_prob)")
+              .above(0)
+              .or_word("theory"),
+          field("side", &P::side,
+                {{"smaller", Side::kSmaller},
+                 {"random", Side::kRandom},
+                 {"exact_half", Side::kExactHalf}},
+                "which half is kept: the smaller (paper), either by a fair coin, or the smaller "
+                "filled up to half")};
 }
 
 }  // namespace kvbench

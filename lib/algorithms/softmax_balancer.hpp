@@ -2,19 +2,32 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "algorithms/algorithm.hpp"
 #include "algorithms/balance_statistics.hpp"
+#include "algorithms/typed_algorithm.hpp"
 #include "core/random.hpp"
 
 namespace kvbench {
 
+enum class Side { kSmaller, kRandom, kExactHalf };
+
+struct BalancerParameters {
+  std::optional<double> r;  // none: the stream's largest key norm
+  double fail_prob = 0.01;
+  std::optional<double> c;  // none: as in theory
+  Side side = Side::kSmaller;
+};
+
+// r, fail_prob, c and side.
+std::vector<Field<BalancerParameters>> balancer_fields();
+
 // BalanceKV Algorithm 2 on one stream; c, r and side as the parameters say.
 class SoftmaxBalancer {
  public:
-  explicit SoftmaxBalancer(const Setting& setting);
+  SoftmaxBalancer(const BalancerParameters& p, const Setting& setting);
 
   // Whose coins are thrown, with which values. `value_norm`: r_val, a bound on ||v||; 0: the values
   // are the scalar 1 (denominator).
@@ -34,23 +47,21 @@ class SoftmaxBalancer {
 
  private:
   const Setting setting_;
+  Side side_;
   double c_ = 0.0;
   double r_key_ = 0.0;
   double largest_value_norm_ = 0.0;
   BalanceStatistics statistics_;
 };
 
-// The matrix of one walk over `tokens`, values over a bound `value_norm` on their norms (0: the
-// scalar 1); null where the kernels have no room for it.
-std::shared_ptr<const WalkMatrices> softmax_walk_matrix(const SharedSetting& setting,
-                                                        const Params& params, double value_norm,
+// The matrix of one walk over `tokens` with a bound r_key on the norms of keys, values over a bound
+// `value_norm` on their norms (0: the scalar 1); null where the kernels have no room for it.
+std::shared_ptr<const WalkMatrices> softmax_walk_matrix(const SharedSetting& setting, double r_key,
+                                                        double value_norm,
                                                         const std::vector<Index>& tokens);
 
 // What a kept token is in the numerator alone, or in the denominator alone: no value is held there.
 SketchRow half_row(Index token, double weight, bool numerator);
-
-// Parameters r, fail_prob, c and side.
-std::vector<Parameter> softmax_balancer_parameters();
 
 // Largest norms of a stream.
 double largest_key_norm(const Stream& stream);

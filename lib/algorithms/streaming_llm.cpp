@@ -6,20 +6,26 @@
 // at the positions of the sequence.
 #include <algorithm>
 
-#include "algorithms/algorithm.hpp"
 #include "algorithms/budget.hpp"
 #include "algorithms/positions.hpp"
+#include "algorithms/typed_algorithm.hpp"
 
 namespace kvbench {
 namespace {
 
+struct Parameters {
+  TokenCount budget;
+  TokenCount sinks = 4;
+  Positions positions = Positions::kOriginal;
+};
+
 class StreamingLlm final : public Algorithm {
  public:
-  explicit StreamingLlm(const Setting& setting)
+  StreamingLlm(const Parameters& p, const Setting& setting)
       : shape_(setting.stream.shape),
-        sinks_(setting.params.tokens("sinks", setting.prompt)),
-        rolling_(setting.params.tokens("budget", setting.prompt) - sinks_) {
-    sketch_.cache_positions = at_cache_positions(setting.params);
+        sinks_(p.sinks.of(setting.prompt)),
+        rolling_(p.budget.of(setting.prompt) - sinks_) {
+    sketch_.cache_positions = p.positions == Positions::kCache;
   }
 
   void extend(Index, Index last) override {
@@ -38,22 +44,25 @@ class StreamingLlm final : public Algorithm {
 }  // namespace
 
 AlgorithmDescription describe_streaming_llm() {
-  AlgorithmDescription d;
+  TypedAlgorithm<Parameters> d;
   d.id = "streaming_llm";
   d.title = "the first tokens (attention sinks) and the last ones";
   d.source = "StreamingLLM (Xiao et al.); baseline of all four papers";
-  d.parameters = {budget_parameter(), sinks_parameter(4), positions_parameter()};
-  d.skip_reason = [](const Params& params, const StreamShape& shape,
+  d.parameters = {budget_field(&Parameters::budget).required(), sinks_field(&Parameters::sinks),
+                  positions_field(&Parameters::positions)};
+  d.skip_reason = [](const Parameters& p, const StreamShape& shape,
                      Index prompt) -> std::optional<std::string> {
-    if (auto reason = empty_budget(params, prompt)) return reason;
-    if (auto reason = no_rope(params, shape)) return reason;
-    const Index budget = params.tokens("budget", prompt);
-    const Index sinks = params.tokens("sinks", prompt);
+    if (auto reason = empty_budget(p.budget, prompt)) return reason;
+    if (auto reason = no_rope(p.positions, shape)) return reason;
+    const Index budget = p.budget.of(prompt);
+    const Index sinks = p.sinks.of(prompt);
     if (budget > sinks) return std::nullopt;
     return "budget of " + std::to_string(budget) + " tokens leaves no rolling token beside " +
            std::to_string(sinks) + " sinks";
   };
-  d.create = [](const Setting& setting) { return std::make_unique<StreamingLlm>(setting); };
+  d.create = [](const Parameters& p, const Setting& setting) {
+    return std::make_unique<StreamingLlm>(p, setting);
+  };
   return d;
 }
 

@@ -18,6 +18,7 @@
 #include "algorithms/cluster_samples.hpp"
 #include "algorithms/reservoir.hpp"
 #include "algorithms/subgen_net.hpp"
+#include "algorithms/typed_algorithm.hpp"
 
 namespace kvbench {
 namespace {
@@ -29,7 +30,30 @@ struct Sizes {
   bool vacuous = false;  // a cap was applied: no verified bound
 };
 
-SubGenTheorem theorem(const SubGenNet& net, const SubGenStream& stream) {
+enum class Sum { kSampled, kExact };
+
+struct Parameters {
+  std::optional<double> delta;  // or its quantile
+  std::optional<double> delta_quantile;
+  std::optional<Index> t;  // with s, or an epsilon
+  std::optional<Index> s;
+  std::optional<double> epsilon;
+  SlotSampling sampling = SlotSampling::kV2;
+  Sum numerator = Sum::kSampled;
+  Sum normalizer = Sum::kSampled;
+  TokenCount sinks = 0;
+  TokenCount recent = 0;
+};
+
+SubGenNet shared_net(const Parameters& p, Index prompt) {
+  return {p.delta, p.delta_quantile, p.sinks.of(prompt), p.recent.of(prompt)};
+}
+
+SubGenStream shared_stream(const Parameters& p, Index prompt) {
+  return {p.sampling, p.sinks.of(prompt), p.recent.of(prompt)};
+}
+
+SubGenTheorem theorem(const SubGenNet::Result& net, const SubGenStream::Result& stream) {
   SubGenTheorem out;
   out.log_rho = 2.0 * net.clustering.delta * stream.q_norm_bound;
   out.srank = stream.srank;
@@ -37,35 +61,31 @@ SubGenTheorem theorem(const SubGenNet& net, const SubGenStream& stream) {
   return out;
 }
 
-Sizes sizes(const Params& params, const SubGenTheorem& theorem, Index tokens) {
-  if (!params.has("epsilon")) return {params.integer("t"), params.integer("s"), false};
-  const double epsilon = params.real("epsilon");
+Sizes sizes(const Parameters& p, const SubGenTheorem& theorem, Index tokens) {
+  if (!p.epsilon) return {p.t.value(), p.s.value(), false};
   const double cap = 256.0 * static_cast<double>(tokens);
-  const double t = theorem.samples(epsilon, cap);
-  const double s = theorem.slots(epsilon, cap);
+  const double t = theorem.samples(*p.epsilon, cap);
+  const double s = theorem.slots(*p.epsilon, cap);
   return {static_cast<Index>(t), static_cast<Index>(s), t >= cap || s >= cap};
 }
 
 class SubGen final : public Algorithm {
  public:
-  explicit SubGen(const Setting& setting)
+  SubGen(const Parameters& p, const Setting& setting)
       : setting_(setting),
-        sinks_(
-            std::min(setting.params.tokens("sinks", setting.prompt), setting.stream.shape.tokens)),
-        recent_(
-            std::min(setting.params.tokens("recent", setting.prompt), setting.stream.shape.tokens)),
-        net_(setting.shared.get<SubGenNet>(subgen_net(setting.params, setting.prompt).key)),
-        stream_(
-            setting.shared.get<SubGenStream>(subgen_stream(setting.params, setting.prompt).key)),
-        sizes_(sizes(setting.params, theorem(net_, stream_), setting.stream.shape.tokens)),
+        sinks_(std::min(p.sinks.of(setting.prompt), setting.stream.shape.tokens)),
+        recent_(std::min(p.recent.of(setting.prompt), setting.stream.shape.tokens)),
+        net_(setting.shared.get(shared_net(p, setting.prompt))),
+        stream_(setting.shared.get(shared_stream(p, setting.prompt))),
+        sizes_(sizes(p, theorem(net_, stream_), setting.stream.shape.tokens)),
         slot_draw_(setting.seed, setting.stream.id.hash(), "subgen/slot"),
         samples_(sketch_, sizes_.t,
                  Random(setting.seed, setting.stream.id.hash(), "subgen/sample")),
         entered_(sinks_) {
     SketchRow empty;
     for (Index i = 0; i < sizes_.s + recent_; ++i) sketch_.add(empty);
-    sketch_.exact_numerator = setting.params.word("numerator") == "exact";
-    sketch_.exact_denominator = setting.params.word("normalizer") == "exact";
+    sketch_.exact_numerator = p.numerator == Sum::kExact;
+    sketch_.exact_denominator = p.normalizer == Sum::kExact;
     sketch_.bookkeeping = 1;  // mu
   }
 
@@ -168,8 +188,8 @@ class SubGen final : public Algorithm {
   const Setting setting_;
   Index sinks_;
   Index recent_;
-  const SubGenNet& net_;
-  const SubGenStream& stream_;
+  const SubGenNet::Result& net_;
+  const SubGenStream::Result& stream_;
   Sizes sizes_;
   Random slot_draw_;
   ClusterSamples samples_;
@@ -179,51 +199,48 @@ class SubGen final : public Algorithm {
   std::vector<std::pair<Index, Index>> trajectory_;
 };
 
-Parameter number(const char* name, Parameter::Kind kind, double minimum, double maximum,
-                 const char* doc) {
-  Parameter p;
-  p.name = name;
-  p.kind = kind;
-  p.minimum = minimum;
-  p.maximum = maximum;
-  p.doc = doc;
-  return p;
-}
-
 }  // namespace
 
 AlgorithmDescription describe_subgen() {
-  AlgorithmDescription d;
+  TypedAlgorithm<Parameters> d;
   d.id = "subgen";
   d.aliases = {"clustergen"};
   d.title = "clustered keys for the normaliser, values drawn by squared norm for the numerator";
   d.source = "SubGen / ClusterGen Algorithm 1";
-  using Kind = Parameter::Kind;
-  Parameter epsilon = number("epsilon", Kind::kReal, 0.0, 1.0,
-                             "t and s as Theorem 1 wants them for this accuracy (failure 0.01)");
-  epsilon.minimum_open = true;
+  using P = Parameters;
+  const Choices<Sum> sums = {{"sampled", Sum::kSampled}, {"exact", Sum::kExact}};
   d.parameters = {
-      number("delta", Kind::kReal, 0.0, 1e15, "cluster radius, in key units"),
-      number("delta_quantile", Kind::kReal, 0.0, 1.0,
-             "the radius as a quantile of the distances of 128 evenly spaced keys"),
-      number("t", Kind::kInteger, 1.0, 1e6, "samples kept per cluster"),
-      number("s", Kind::kInteger, 1.0, 1e8, "slots of the matrix-product reservoir"),
-      epsilon,
-      choice_parameter("sampling", {"v2", "v1", "k2", "uniform"},
-                       "weight of a slot draw: ||v||^2, ||v||, ||k||^2 or 1"),
-      choice_parameter("numerator", {"sampled", "exact"}, "exact: attribute the error"),
-      choice_parameter("normalizer", {"sampled", "exact"}, "exact: attribute the error"),
-      sinks_parameter(0),
-      recent_parameter(Value{std::int64_t{0}})};
-  d.exclusive = {{{{"delta"}, {"delta_quantile"}}}, {{{"t", "s"}, {"epsilon"}}}};
-  d.randomised = [](const Params&) { return true; };
-  d.skip_reason = [](const Params&, const StreamShape& shape, Index) {
+      field("delta", &P::delta, "cluster radius, in key units"),
+      field("delta_quantile", &P::delta_quantile,
+            "the radius as a quantile of the distances of 128 evenly spaced keys")
+          .at_most(1),
+      field("t", &P::t, "samples kept per cluster").at_least(1).at_most(1e6),
+      field("s", &P::s, "slots of the matrix-product reservoir").at_least(1).at_most(1e8),
+      field("epsilon", &P::epsilon,
+            "t and s as Theorem 1 wants them for this accuracy (failure 0.01)")
+          .above(0)
+          .at_most(1),
+      field("sampling", &P::sampling,
+            {{"v2", SlotSampling::kV2},
+             {"v1", SlotSampling::kV1},
+             {"k2", SlotSampling::kK2},
+             {"uniform", SlotSampling::kUniform}},
+            "weight of a slot draw: ||v||^2, ||v||, ||k||^2 or 1"),
+      field("numerator", &P::numerator, sums, "exact: attribute the error"),
+      field("normalizer", &P::normalizer, sums, "exact: attribute the error"),
+      sinks_field(&P::sinks),
+      recent_field(&P::recent)};
+  d.exactly_one_of = {{{{"delta"}, {"delta_quantile"}}}, {{{"t", "s"}, {"epsilon"}}}};
+  d.randomised = [](const Parameters&) { return true; };
+  d.skip_reason = [](const Parameters&, const StreamShape& shape, Index) {
     return cannot_forget("subgen", shape);
   };
-  d.shared_work = [](const Params& params, const StreamShape&, Index prompt, std::uint32_t) {
-    return std::vector<SharedWork>{subgen_net(params, prompt), subgen_stream(params, prompt)};
+  d.shared_work = [](const Parameters& p, const StreamShape&, Index prompt, std::uint32_t) {
+    return std::vector<SharedWork>{shared_net(p, prompt), shared_stream(p, prompt)};
   };
-  d.create = [](const Setting& setting) { return std::make_unique<SubGen>(setting); };
+  d.create = [](const Parameters& p, const Setting& setting) {
+    return std::make_unique<SubGen>(p, setting);
+  };
   return d;
 }
 

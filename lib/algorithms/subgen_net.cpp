@@ -94,21 +94,23 @@ double weighted_squares(const double* e, const double* weight, Index first, Inde
 // Tokens [first, entered) are in the state at a row: sinks and recent ones are not.
 Index entered_at(Index row, Index recent) { return row + 1 - recent; }
 
-SlotWeights slot_weights(const Stream& stream, const std::string& sampling, Index first) {
+double slot_weight(const Stream& stream, SlotSampling sampling, Index token) {
+  if (sampling == SlotSampling::kUniform) return 1.0;
+  if (sampling == SlotSampling::kK2) {
+    const double* k = stream.keys.row(token);
+    return canonical_dot(k, k, stream.shape.d);
+  }
+  const double* v = stream.values.row(token);
+  const double squared = canonical_dot(v, v, stream.shape.dv);
+  return sampling == SlotSampling::kV1 ? std::sqrt(squared) : squared;
+}
+
+SlotWeights slot_weights(const Stream& stream, SlotSampling sampling, Index first) {
   SlotWeights out;
   double mu = 0.0;
   for (Index j = first; j < stream.shape.tokens; ++j) {
-    double w = 1.0;
-    if (sampling == "v2" || sampling == "v1") {
-      const double* v = stream.values.row(j);
-      w = canonical_dot(v, v, stream.shape.dv);
-      if (sampling == "v1") w = std::sqrt(w);
-    } else if (sampling == "k2") {
-      const double* k = stream.keys.row(j);
-      w = canonical_dot(k, k, stream.shape.d);
-    }
-    mu += w;
-    out.weight.push_back(w);
+    out.weight.push_back(slot_weight(stream, sampling, j));
+    mu += out.weight.back();
     out.cumulative.push_back(mu);
   }
   return out;
@@ -214,50 +216,31 @@ double largest_query_norm(const SharedSetting& setting) {
   return std::abs(stream.shape.scale) * std::sqrt(largest);
 }
 
-std::string stream_part(const Params& params, Index prompt) {
-  return "from token " + std::to_string(params.tokens("sinks", prompt)) + ", recent " +
-         std::to_string(params.tokens("recent", prompt));
-}
-
 }  // namespace
 
-SharedWork subgen_net(const Params& params, Index prompt) {
-  const std::string by = params.has("delta") ? "delta" : "delta_quantile";
-  const std::string key =
-      "subgen net, " + by + " " + to_string(params.at(by)) + ", " + stream_part(params, prompt);
-  return {key, [params, by](const SharedSetting& setting) {
-            const Stream& stream = setting.stream;
-            const double value = params.real(by);
-            const double delta = by == "delta" ? value : distance_quantile(stream.keys, value);
-            const Index first =
-                std::min(params.tokens("sinks", setting.prompt), stream.shape.tokens);
-            SubGenNet net;
-            net.clustering = setting.kernels.cluster(stream.keys, first, delta);
-            net.normalizer_variance = mean_normalizer_variance(
-                setting, net.clustering, params.tokens("recent", setting.prompt));
-            return std::any(std::move(net));
-          }};
+SubGenNet::Result SubGenNet::compute(const SharedSetting& setting) const {
+  const Stream& stream = setting.stream;
+  const double radius = delta ? *delta : distance_quantile(stream.keys, delta_quantile.value());
+  const Index first = std::min(sinks, stream.shape.tokens);
+  Result net;
+  net.clustering = setting.kernels.cluster(stream.keys, first, radius);
+  net.normalizer_variance = mean_normalizer_variance(setting, net.clustering, recent);
+  return net;
 }
 
-SharedWork subgen_stream(const Params& params, Index prompt) {
-  const std::string key =
-      "subgen weights, " + params.word("sampling") + ", " + stream_part(params, prompt);
-  return {key, [params](const SharedSetting& setting) {
-            const Stream& stream = setting.stream;
-            const Index first =
-                std::min(params.tokens("sinks", setting.prompt), stream.shape.tokens);
-            SubGenStream out;
-            out.weights = slot_weights(stream, params.word("sampling"), first);
-            std::vector<double> spectral;
-            std::vector<double> frobenius;
-            setting.kernels.value_norms(stream, {stream.shape.tokens - 1}, spectral, frobenius);
-            const double ratio = spectral[0] > 0.0 ? frobenius[0] / spectral[0] : 0.0;
-            out.srank = ratio * ratio;
-            out.q_norm_bound = largest_query_norm(setting);
-            out.numerator_variance = mean_numerator_variance(
-                setting, out.weights, first, params.tokens("recent", setting.prompt));
-            return std::any(std::move(out));
-          }};
+SubGenStream::Result SubGenStream::compute(const SharedSetting& setting) const {
+  const Stream& stream = setting.stream;
+  const Index first = std::min(sinks, stream.shape.tokens);
+  Result out;
+  out.weights = slot_weights(stream, sampling, first);
+  std::vector<double> spectral;
+  std::vector<double> frobenius;
+  setting.kernels.value_norms(stream, {stream.shape.tokens - 1}, spectral, frobenius);
+  const double ratio = spectral[0] > 0.0 ? frobenius[0] / spectral[0] : 0.0;
+  out.srank = ratio * ratio;
+  out.q_norm_bound = largest_query_norm(setting);
+  out.numerator_variance = mean_numerator_variance(setting, out.weights, first, recent);
+  return out;
 }
 
 double SubGenTheorem::slots(double epsilon, double cap) const {

@@ -1,10 +1,11 @@
 // What SubGen's cells share: the deterministic part of its state, and what theory says of it.
 #pragma once
 
-#include <string>
+#include <compare>
+#include <optional>
 #include <vector>
 
-#include "algorithms/algorithm.hpp"
+#include "algorithms/shared_work.hpp"
 
 namespace kvbench {
 
@@ -14,25 +15,42 @@ struct SlotWeights {
   std::vector<double> cumulative;
 };
 
-// The delta-net, and quantities of Theorem 1 that depend on neither t, s nor seed.
+enum class SlotSampling { kV2, kV1, kK2, kUniform };
+
+// Shared work: the delta-net, and quantities of Theorem 1 that depend on neither t, s nor seed.
 struct SubGenNet {
-  Clustering clustering;
-  // Mean over scored rows and query heads of t Var(tau) / Z^2 (identity I4: clusters are given, so
-  // Var tau = sum_i n_i^2 Var_{C_i}(e^x) / t).
-  double normalizer_variance = 0.0;
+  std::optional<double> delta;           // the radius, or
+  std::optional<double> delta_quantile;  // a quantile of the keys' distances
+  Index sinks = 0;
+  Index recent = 0;
+
+  struct Result {
+    Clustering clustering;
+    // Mean over scored rows and query heads of t Var(tau) / Z^2 (identity I4: clusters are given,
+    // so Var tau = sum_i n_i^2 Var_{C_i}(e^x) / t).
+    double normalizer_variance = 0.0;
+  };
+  Result compute(const SharedSetting& setting) const;
+  auto operator<=>(const SubGenNet&) const = default;
 };
 
+// Shared work: how slots are drawn, and what Theorem 1 wants of the stream.
 struct SubGenStream {
-  SlotWeights weights;
-  double srank = 0.0;         // ||V||_F^2 / ||V||_op^2 over all n tokens
-  double q_norm_bound = 0.0;  // r = max ||scale q|| over scored rows and the group's heads
-  // Mean over scored rows and query heads of s E||z - N||^2 / (||e^x||^2 ||V_i||_op^2) (identity
-  // I3: s E||z - N||^2 = mu sum e^2x ||v||^2 / w - ||N||^2).
-  double numerator_variance = 0.0;
-};
+  SlotSampling sampling = SlotSampling::kV2;
+  Index sinks = 0;
+  Index recent = 0;
 
-SharedWork subgen_net(const Params& params, Index prompt);
-SharedWork subgen_stream(const Params& params, Index prompt);
+  struct Result {
+    SlotWeights weights;
+    double srank = 0.0;         // ||V||_F^2 / ||V||_op^2 over all n tokens
+    double q_norm_bound = 0.0;  // r = max ||scale q|| over scored rows and the group's heads
+    // Mean over scored rows and query heads of s E||z - N||^2 / (||e^x||^2 ||V_i||_op^2) (identity
+    // I3: s E||z - N||^2 = mu sum e^2x ||v||^2 / w - ||N||^2).
+    double numerator_variance = 0.0;
+  };
+  Result compute(const SharedSetting& setting) const;
+  auto operator<=>(const SubGenStream&) const = default;
+};
 
 // Theorem 1 with explicit constants, each of its two events at 0.005: sufficient for failure 0.01
 // at epsilon <= 1. All in terms of ln rho = 2 delta r, since rho itself overflows on real keys.

@@ -10,7 +10,6 @@
 #include <map>
 #include <utility>
 
-#include "algorithms/algorithm.hpp"
 #include "algorithms/compress_once.hpp"
 #include "core/random.hpp"
 
@@ -19,27 +18,43 @@ namespace {
 
 constexpr Index kSignBlock = 256;
 
+enum class Form { kSrswor, kRecursiveSigns };
+enum class Weights { kInverse, kNone };
+
+struct Parameters {
+  std::optional<Index> T;  // or a budget
+  std::optional<TokenCount> budget;
+  TokenCount sinks = 256;
+  TokenCount recent = 0;
+  bool replacement = false;
+  Form form = Form::kSrswor;
+  Weights weights = Weights::kInverse;
+};
+
+std::optional<Index> resolved_budget(const Parameters& p, Index prompt) {
+  return p.budget ? std::optional(p.budget->of(prompt)) : std::nullopt;
+}
+
 class Uniform final : public CompressOnce {
  public:
-  explicit Uniform(const Setting& setting)
-      : CompressOnce(setting, setting.params.tokens("sinks", setting.prompt),
-                     setting.params.tokens("recent", setting.prompt)),
-        inverse_(setting.params.word("weights") == "inverse") {}
+  Uniform(const Parameters& p, const Setting& setting)
+      : CompressOnce(setting, p.sinks.of(setting.prompt), p.recent.of(setting.prompt),
+                     resolved_budget(p, setting.prompt)),
+        p_(p),
+        inverse_(p.weights == Weights::kInverse) {}
 
   Derived derived() const override {
-    const bool whole = keeps_whole_prompt(setting_.params, setting_.stream.shape, setting_.prompt);
     return {{"sinks", prompt_.sinks},
             {"recent", prompt_.recent},
             {"middle", prompt_.middle.size()},
-            {"kept", whole ? prompt_.middle.size() : kept_}};
+            {"kept", keeps_whole_ ? prompt_.middle.size() : kept_}};
   }
 
  protected:
   void compress_middle(PromptRange middle) override {
-    const Params& params = setting_.params;
-    if (params.word("form") == "recursive_signs") {
+    if (p_.form == Form::kRecursiveSigns) {
       const std::vector<Index> tokens = halve_by_signs(middle);
-      const double weight = std::ldexp(1.0, static_cast<int>(params.integer("T")));
+      const double weight = std::ldexp(1.0, static_cast<int>(p_.T.value()));
       for (const Index token : tokens) add(token, inverse_ ? weight : 1.0, inverse_);
       return;
     }
@@ -47,7 +62,7 @@ class Uniform final : public CompressOnce {
     if (h == 0) return;
     const double weight =
         inverse_ ? static_cast<double>(middle.size()) / static_cast<double>(h) : 1.0;
-    if (params.flag("replacement")) {
+    if (p_.replacement) {
       for (const auto& [token, repeats] : with_replacement(middle, h)) {
         add(token, weight * static_cast<double>(repeats), true);
       }
@@ -62,12 +77,9 @@ class Uniform final : public CompressOnce {
   }
 
   Index sample_size(Index middle) const {
-    if (setting_.params.has("budget")) {
-      const Index budget = setting_.params.tokens("budget", setting_.prompt);
-      return std::min(middle, budget - prompt_.sinks - prompt_.recent);
-    }
-    const std::int64_t levels = setting_.params.integer("T");
-    return levels >= 62 ? 0 : middle >> levels;
+    if (p_.T) return *p_.T >= 62 ? 0 : middle >> *p_.T;
+    const Index budget = p_.budget.value().of(setting_.prompt);
+    return std::min(middle, budget - prompt_.sinks - prompt_.recent);
   }
 
   void add(Index token, double weight, bool stores_weight) {
@@ -108,8 +120,8 @@ class Uniform final : public CompressOnce {
     const Random draw = random("uniform/sign");
     std::vector<Index> tokens;
     for (Index token = middle.first; token < middle.last; ++token) tokens.push_back(token);
-    const std::int64_t rounds = setting_.params.integer("T");
-    for (std::int64_t round = 0; round < rounds && !tokens.empty(); ++round) {
+    const Index rounds = p_.T.value();
+    for (Index round = 0; round < rounds && !tokens.empty(); ++round) {
       std::vector<Index> minus;
       std::vector<Index> plus;
       for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -127,6 +139,7 @@ class Uniform final : public CompressOnce {
     return tokens;
   }
 
+  Parameters p_;
   bool inverse_;
   Index kept_ = 0;
 };
@@ -134,48 +147,43 @@ class Uniform final : public CompressOnce {
 }  // namespace
 
 AlgorithmDescription describe_uniform() {
-  AlgorithmDescription d;
+  TypedAlgorithm<Parameters> d;
   d.id = "uniform";
   d.title = "a uniform random sample of the prompt";
   d.source = "BalanceKV section 4.1, independent sampling";
-  Parameter levels;
-  levels.name = "T";
-  levels.kind = Parameter::Kind::kInteger;
-  levels.maximum = 62;
-  levels.doc = "halvings: a part 2^-T of the middle is kept";
-  Parameter replacement;
-  replacement.name = "replacement";
-  replacement.kind = Parameter::Kind::kFlag;
-  replacement.fallback = Value{false};
-  replacement.doc = "independent draws, repeats counted in the weight";
+  using P = Parameters;
   d.parameters = {
-      levels,
-      budget_parameter(),
-      sinks_parameter(256),
-      recent_parameter(Value{std::int64_t{0}}),
-      replacement,
-      choice_parameter("form", {"srswor", "recursive_signs"},
-                       "srswor: simple random sample; recursive_signs: the released code's"),
-      choice_parameter("weights", {"inverse", "none"},
-                       "inverse: each kept token stands for M / h; none: weight 1")};
-  d.exclusive = {{{{"T"}, {"budget"}}}};
-  d.randomised = [](const Params&) { return true; };
-  d.fault = [](const Params& params) -> std::optional<std::pair<std::string, std::string>> {
-    if (params.word("form") != "recursive_signs") return std::nullopt;
-    if (params.has("budget")) {
-      return std::pair{std::string("form"), std::string("recursive_signs halves: give T in place "
-                                                        "of budget, or use form srswor")};
+      field("T", &P::T, "halvings: a part 2^-T of the middle is kept").at_most(62),
+      budget_field(&P::budget),
+      sinks_field(&P::sinks),
+      recent_field(&P::recent),
+      field("replacement", &P::replacement, "independent draws, repeats counted in the weight"),
+      field("form", &P::form,
+            {{"srswor", Form::kSrswor}, {"recursive_signs", Form::kRecursiveSigns}},
+            "srswor: simple random sample; recursive_signs: the released code's"),
+      field("weights", &P::weights, {{"inverse", Weights::kInverse}, {"none", Weights::kNone}},
+            "inverse: each kept token stands for M / h; none: weight 1")};
+  d.exactly_one_of = {{{{"T"}, {"budget"}}}};
+  d.randomised = [](const Parameters&) { return true; };
+  d.validate = [](const Parameters& p) -> std::optional<std::pair<std::string, std::string>> {
+    if (p.form != Form::kRecursiveSigns) return std::nullopt;
+    if (p.budget) {
+      return std::pair{"form",
+                       "recursive_signs halves: give T in place of budget, or use form srswor"};
     }
-    if (params.flag("replacement")) {
-      return std::pair{std::string("form"), std::string("recursive_signs draws without "
-                                                        "replacement: leave replacement out")};
+    if (p.replacement) {
+      return std::pair{"form", "recursive_signs draws without replacement: leave replacement out"};
     }
     return std::nullopt;
   };
-  d.skip_reason = [](const Params& params, const StreamShape& shape, Index prompt) {
-    return cannot_compress(params, shape, prompt, params.tokens("recent", prompt));
+  d.skip_reason = [](const Parameters& p, const StreamShape& shape,
+                     Index prompt) -> std::optional<std::string> {
+    if (!p.budget) return std::nullopt;
+    return cannot_compress(*p.budget, p.sinks, p.recent.of(prompt), shape, prompt);
   };
-  d.create = [](const Setting& setting) { return std::make_unique<Uniform>(setting); };
+  d.create = [](const Parameters& p, const Setting& setting) {
+    return std::make_unique<Uniform>(p, setting);
+  };
   return d;
 }
 

@@ -5,16 +5,20 @@
 // No departures.
 #include <algorithm>
 
-#include "algorithms/algorithm.hpp"
 #include "algorithms/budget.hpp"
+#include "algorithms/typed_algorithm.hpp"
 
 namespace kvbench {
 namespace {
 
+struct Parameters {
+  TokenCount budget;
+};
+
 class Window final : public Algorithm {
  public:
-  explicit Window(const Setting& setting)
-      : shape_(setting.stream.shape), budget_(setting.params.tokens("budget", setting.prompt)) {}
+  Window(const Parameters& p, const Setting& setting)
+      : shape_(setting.stream.shape), budget_(p.budget.of(setting.prompt)) {}
 
   void extend(Index first, Index last) override {
     const Index begin = std::max({last - budget_, shape_.first_visible(last - 1), Index{0}});
@@ -32,15 +36,17 @@ class Window final : public Algorithm {
 }  // namespace
 
 AlgorithmDescription describe_window() {
-  AlgorithmDescription d;
+  TypedAlgorithm<Parameters> d;
   d.id = "window";
   d.title = "the last tokens";
   d.source = "Keyformer Fig. 2b";
-  d.parameters = {budget_parameter()};
-  d.skip_reason = [](const Params& params, const StreamShape&, Index prompt) {
-    return empty_budget(params, prompt);
+  d.parameters = {budget_field(&Parameters::budget).required()};
+  d.skip_reason = [](const Parameters& p, const StreamShape&, Index prompt) {
+    return empty_budget(p.budget, prompt);
   };
-  d.create = [](const Setting& setting) { return std::make_unique<Window>(setting); };
+  d.create = [](const Parameters& p, const Setting& setting) {
+    return std::make_unique<Window>(p, setting);
+  };
   return d;
 }
 

@@ -52,7 +52,7 @@ class Replayed {
         kernels_(kernels),
         needs_(cell.algorithm->needs(cell.params)),
         algorithm_(cell.algorithm->create(
-            {stream, setting.prompt, cell.params, cell.seed, kernels, shared, &setting.rows})),
+            cell.params, {stream, setting.prompt, cell.seed, kernels, shared, &setting.rows})),
         reference_(reference),
         errors_(stream, reference),
         memory_(stream.shape, setting.element_bytes, cell.algorithm->keeps_everything(cell.params)),

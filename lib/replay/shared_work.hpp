@@ -9,8 +9,8 @@
 namespace kvbench {
 
 // A piece that throws CellError, or runs out of memory, fails the cells that name it, no others;
-// any other exception is a bug and thrown as BugError. All prompt scores are one piece of work:
-// they share the logits.
+// any other exception is a bug and thrown as BugError. Pieces of a batched kind are computed
+// together.
 SharedResults compute_shared(const SharedSetting& setting, const std::vector<ReplayCell>& cells);
 
 }  // namespace kvbench

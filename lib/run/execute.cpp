@@ -35,16 +35,17 @@ class ModelWorks {
     }
     SharedResults& results = by_scope_[{cell.scope->layers, cell.scope->kv_heads}];
     const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed.value_or(0));
-    if (results.has(work.key)) return results;
+    if (results.has(work.key())) return results;
     try {
-      results.put(work.key, work.compute({[&](const auto& visit) { each(group, cell, visit); },
-                                          group.prompt, group.shape.tokens, execution_.kernels}));
+      results.add(work,
+                  ModelSetting{[&](const auto& visit) { each(group, cell, visit); }, group.prompt,
+                               group.shape.tokens, execution_.kernels});
     } catch (const InputError& error) {
-      results.fail(work.key, error.what());
+      results.fail(work.key(), error.what());
     } catch (const CellError& error) {
-      results.fail(work.key, error.what());
+      results.fail(work.key(), error.what());
     } catch (const std::bad_alloc&) {
-      results.fail(work.key, "not enough memory for the scores of all layers and heads");
+      results.fail(work.key(), "not enough memory for the scores of all layers and heads");
     } catch (const DeviceError&) {
       throw;
     } catch (const std::exception&) {

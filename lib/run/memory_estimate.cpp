@@ -28,13 +28,13 @@ constexpr double kTokenBytes = 64.0;
 double shared_bytes(const Plan& plan, const PlannedGroup& group,
                     const std::vector<std::size_t>& cells) {
   const double per_token = 8.0 * static_cast<double>(group.shape.group + 2);
-  std::map<std::string, double> pieces;
+  std::map<WorkKey, double> pieces;
   for (const std::size_t c : cells) {
     const PlannedCell& cell = plan.cells[c];
     if (cell.scope) continue;
     for (const SharedWork& piece : cell.algorithm->shared_work(
              *cell.params, group.shape, group.prompt, cell.seed.value_or(0))) {
-      pieces[piece.key] = piece.bytes + per_token * static_cast<double>(group.shape.tokens);
+      pieces[piece.key()] = piece.bytes() + per_token * static_cast<double>(group.shape.tokens);
     }
   }
   double sum = 0.0;

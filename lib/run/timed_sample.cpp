@@ -89,7 +89,7 @@ class Sampler {
   double time(const Stream& stream, const std::vector<std::size_t>& chosen) {
     cells_ = chosen.size();
     double model_seconds = 0.0;
-    std::map<std::string, std::unique_ptr<SharedResults>> model_results;
+    std::map<WorkKey, std::unique_ptr<SharedResults>> model_results;
     std::vector<ReplayCell> replayed;
     for (const std::size_t c : chosen) {
       const PlannedCell& cell = plan_.cells[c];
@@ -122,20 +122,20 @@ class Sampler {
 
   // What a model-scoped cell follows, decided on this stream alone: each head bears its own part.
   const SharedResults* decide(const Stream& stream, const PlannedCell& cell,
-                              std::map<std::string, std::unique_ptr<SharedResults>>& known,
+                              std::map<WorkKey, std::unique_ptr<SharedResults>>& known,
                               double& seconds) const {
     const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed.value_or(0));
-    std::unique_ptr<SharedResults>& results = known[work.key];
+    std::unique_ptr<SharedResults>& results = known[work.key()];
     if (!results) {
       results = std::make_unique<SharedResults>();
       const auto start = Clock::now();
       try {
-        results->put(work.key, work.compute({[&](const auto& visit) { visit(stream); },
-                                             group_.prompt, stream.shape.tokens, kernels_}));
+        results->add(work, ModelSetting{[&](const auto& visit) { visit(stream); }, group_.prompt,
+                                        stream.shape.tokens, kernels_});
       } catch (const CellError& error) {
-        results->fail(work.key, error.what());
+        results->fail(work.key(), error.what());
       } catch (const std::bad_alloc&) {
-        results->fail(work.key, kNoMemoryForCell);
+        results->fail(work.key(), kNoMemoryForCell);
       }
       seconds += seconds_since(start);
     }
@@ -145,17 +145,17 @@ class Sampler {
   // Pieces of work that these cells share among them.
   std::size_t distinct_works(const StreamShape& shape,
                              const std::vector<std::size_t>& cells) const {
-    std::set<std::string> keys;
+    std::set<WorkKey> keys;
     for (const std::size_t c : cells) {
       const PlannedCell& cell = plan_.cells[c];
       const std::uint32_t seed = cell.seed.value_or(0);
       if (cell.scope) {
-        keys.insert(cell.algorithm->model_work(*cell.params, seed).key);
+        keys.insert(cell.algorithm->model_work(*cell.params, seed).key());
         continue;
       }
       for (const SharedWork& piece :
            cell.algorithm->shared_work(*cell.params, shape, group_.prompt, seed)) {
-        keys.insert(piece.key);
+        keys.insert(piece.key());
       }
     }
     return keys.size();

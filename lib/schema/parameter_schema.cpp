@@ -51,14 +51,14 @@ std::vector<std::string> needed(const AlgorithmDescription& algorithm,
   std::vector<std::string> names;
   for (const std::string& name : alternative) {
     const Parameter* parameter = find_parameter(algorithm, name);
-    if (parameter != nullptr && !parameter->fallback) names.push_back(name);
+    if (parameter != nullptr && !parameter->default_value) names.push_back(name);
   }
   return names;
 }
 
 std::set<std::string> names_in_choice(const AlgorithmDescription& algorithm) {
   std::set<std::string> names;
-  for (const Exclusive& exclusive : algorithm.exclusive) {
+  for (const ExactlyOneOf& exclusive : algorithm.exactly_one_of) {
     for (const auto& alternative : exclusive.alternatives) {
       names.insert(alternative.begin(), alternative.end());
     }
@@ -71,7 +71,7 @@ std::vector<std::string> required_names(const AlgorithmDescription& algorithm) {
   const std::set<std::string> in_choice = names_in_choice(algorithm);
   std::vector<std::string> names;
   for (const Parameter& parameter : algorithm.parameters) {
-    if (!parameter.fallback && in_choice.count(parameter.name) == 0) {
+    if (!parameter.default_value && in_choice.count(parameter.name) == 0) {
       names.push_back(parameter.name);
     }
   }
@@ -80,7 +80,8 @@ std::vector<std::string> required_names(const AlgorithmDescription& algorithm) {
 
 // One alternative is whole and nothing of the others is given. In a sweep defaults complete it; a
 // cell's key has all of it.
-Json choice_schema(const AlgorithmDescription& algorithm, const Exclusive& exclusive, bool axes) {
+Json choice_schema(const AlgorithmDescription& algorithm, const ExactlyOneOf& exclusive,
+                   bool axes) {
   std::vector<Json> alternatives;
   for (const auto& names : exclusive.alternatives) {
     Json schema = Json::object();
@@ -140,7 +141,7 @@ Json value_schema(const Parameter& parameter) {
       schemas.push_back({{"type", "boolean"}});
       break;
   }
-  if (!parameter.words.empty()) schemas.push_back({{"enum", parameter.words}});
+  if (!parameter.choices.empty()) schemas.push_back({{"enum", parameter.choices}});
   return any_of(std::move(schemas));
 }
 
@@ -180,14 +181,14 @@ Json params_schema(const AlgorithmDescription& algorithm, bool axes) {
   for (const Parameter& parameter : algorithm.parameters) {
     Json schema = {{"description", parameter.doc}};
     schema.update(axes ? axis_schema(parameter) : value_schema(parameter));
-    if (axes && parameter.fallback) schema["default"] = value_json(*parameter.fallback);
+    if (axes && parameter.default_value) schema["default"] = value_json(*parameter.default_value);
     properties[parameter.name] = std::move(schema);
     if (!axes && in_choice.count(parameter.name) == 0) required.push_back(parameter.name);
   }
   if (axes) required = required_names(algorithm);
   Json schema = object_schema(std::move(properties), required);
   std::vector<Json> choices;
-  for (const Exclusive& exclusive : algorithm.exclusive) {
+  for (const ExactlyOneOf& exclusive : algorithm.exactly_one_of) {
     choices.push_back(choice_schema(algorithm, exclusive, axes));
   }
   if (!choices.empty()) schema["allOf"] = std::move(choices);
@@ -195,13 +196,14 @@ Json params_schema(const AlgorithmDescription& algorithm, bool axes) {
 }
 
 bool may_lack_params(const AlgorithmDescription& algorithm) {
-  const auto goes_without = [&](const Exclusive& exclusive) {
+  const auto goes_without = [&](const ExactlyOneOf& exclusive) {
     return std::any_of(
         exclusive.alternatives.begin(), exclusive.alternatives.end(),
         [&](const std::vector<std::string>& names) { return needed(algorithm, names).empty(); });
   };
   return required_names(algorithm).empty() &&
-         std::all_of(algorithm.exclusive.begin(), algorithm.exclusive.end(), goes_without);
+         std::all_of(algorithm.exactly_one_of.begin(), algorithm.exactly_one_of.end(),
+                     goes_without);
 }
 
 Json object_schema(Json properties, const std::vector<std::string>& required) {

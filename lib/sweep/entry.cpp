@@ -45,7 +45,7 @@ const AlgorithmDescription* read_algorithm(const json& entry,
   return nullptr;
 }
 
-std::string alternatives_text(const Exclusive& exclusive) {
+std::string alternatives_text(const ExactlyOneOf& exclusive) {
   std::vector<std::string> texts;
   for (const auto& names : exclusive.alternatives) {
     texts.push_back(fmt::format("{}", fmt::join(names, " and ")));
@@ -55,14 +55,14 @@ std::string alternatives_text(const Exclusive& exclusive) {
 
 // Which parameters do not apply because another alternative was chosen; nothing where the choice is
 // at fault.
-std::optional<std::set<std::string>> excluded_by(const Exclusive& exclusive,
+std::optional<std::set<std::string>> excluded_by(const ExactlyOneOf& exclusive,
                                                  const AlgorithmDescription& algorithm,
                                                  const std::set<std::string>& names_given,
                                                  const std::string& pointer, ErrorList& faults) {
   const auto given = [&](const std::string& name) { return names_given.count(name) != 0; };
   const auto has_default = [&](const std::string& name) {
     for (const Parameter& parameter : algorithm.parameters) {
-      if (parameter.name == name) return parameter.fallback.has_value();
+      if (parameter.name == name) return parameter.default_value.has_value();
     }
     return false;
   };
@@ -117,7 +117,7 @@ struct Column {
 };
 
 Value normalised(const Parameter& parameter) {
-  Value value = *parameter.fallback;
+  Value value = *parameter.default_value;
   static_cast<void>(check_value(parameter, value));
   return value;
 }
@@ -144,7 +144,7 @@ std::optional<std::vector<Column>> read_params(const json& params,
                fmt::format("unknown parameter of {}{}", algorithm.id, remedy));
   }
   std::set<std::string> excluded, in_choice;
-  for (const Exclusive& exclusive : algorithm.exclusive) {
+  for (const ExactlyOneOf& exclusive : algorithm.exactly_one_of) {
     for (const auto& alternative : exclusive.alternatives) {
       in_choice.insert(alternative.begin(), alternative.end());
     }
@@ -161,7 +161,7 @@ std::optional<std::vector<Column>> read_params(const json& params,
       }
     } else if (excluded.count(parameter.name) != 0 || names_given.count(parameter.name) != 0) {
       continue;
-    } else if (parameter.fallback) {
+    } else if (parameter.default_value) {
       columns.push_back({&parameter, {{normalised(parameter)}, place, true, false}});
     } else if (in_choice.count(parameter.name) == 0) {
       faults.add(place, fmt::format("this key is missing; {} needs a value for {}", algorithm.id,
@@ -178,16 +178,16 @@ void check_points(const std::vector<Column>& columns, SweepEntry& entry, const s
   for (Index i = 0; i < entry.points(); ++i) {
     const Params params = entry.point(i);
     if (entry.algorithm->randomised(params)) ++entry.seeded_points;
-    const auto fault = entry.algorithm->fault(params);
-    if (!fault) continue;
-    std::string place = child(pointer, fault->first);
+    const auto invalid = entry.algorithm->validate(params);
+    if (!invalid) continue;
+    std::string place = child(pointer, invalid->first);
     for (const Column& column : columns) {
-      if (column.parameter->name != fault->first) continue;
+      if (column.parameter->name != invalid->first) continue;
       std::size_t at = 0;
-      while (column.axis.values[at] != params.at(fault->first)) ++at;
+      while (column.axis.values[at] != params.at(invalid->first)) ++at;
       place = column.axis.place(at);
     }
-    faults.add(place, fault->second);
+    faults.add(place, invalid->second);
   }
 }
 

@@ -221,8 +221,7 @@ class Planner {
                                group.shape.tokens)
                  : fmt::format("no row to score: the dump holds queries from row {} on", first);
     }
-    if (auto why = reason_to_skip(algorithm, params, group.shape, group.prompt)) return why;
-    return algorithm.skip_reason(params, group.shape, group.prompt);
+    return reason_to_skip(algorithm, params, group.shape, group.prompt);
   }
 
   // The layers and heads that a model-scoped point of an entry adds up over: what is selected of

@@ -109,7 +109,7 @@ const Parameter& prompt_parameter() {
     Parameter prompt;
     prompt.name = "prompt_tokens";
     prompt.kind = Parameter::Kind::kTokens;
-    prompt.words = {"dump", "default"};
+    prompt.choices = {"dump", "default"};
     return prompt;
   }();
   return parameter;

@@ -162,12 +162,12 @@ TEST_CASE("one stream's shared score is its own sum over heads") {
   const Params shared = params_for(keyformer, given("model"));
   const ModelWork work = keyformer.model_work(shared, 5);
   SharedResults results;
-  results.put(work.key, work.compute({[&](const std::function<void(const Stream&)>& visit) {
-                                        visit(streams[0]->stream);
-                                      },
-                                      kPrompt, kTokens, cpu_kernels()}));
+  results.add(work, ModelSetting{[&](const std::function<void(const Stream&)>& visit) {
+                                   visit(streams[0]->stream);
+                                 },
+                                 kPrompt, kTokens, cpu_kernels()});
   const auto follower =
-      keyformer.create({streams[0]->stream, kPrompt, shared, 5, cpu_kernels(), results});
+      keyformer.create(shared, {streams[0]->stream, kPrompt, 5, cpu_kernels(), results});
   follower->extend(0, kPrompt);
   follower->finish_prompt();
   const auto expected = held_sets(sketches(streams[0]->stream, kPrompt, keyformer, own, 5));
@@ -178,10 +178,10 @@ TEST_CASE("one stream's shared score is its own sum over heads") {
 }
 
 TEST_CASE("shared results that failed give their reason to every cell that asks") {
+  const PromptScores work(Scoring{}, 0);
   SharedResults results;
-  results.fail("trace", "logits of the prompt overflow");
-  CHECK_THROWS_WITH_AS(results.get<ModelTrace>("trace"), "logits of the prompt overflow",
-                       CellError);
+  results.fail(WorkKey(work), "logits of the prompt overflow");
+  CHECK_THROWS_WITH_AS(results.get(work), "logits of the prompt overflow", CellError);
 }
 
 }  // namespace

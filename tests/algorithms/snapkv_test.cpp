@@ -165,8 +165,8 @@ TEST_CASE(
 
 TEST_CASE("an even kernel has no centre and is a fault") {
   const AlgorithmDescription& snapkv = algorithm_named("snapkv");
-  CHECK(snapkv.fault(params_for(snapkv, snap(20, 8, 6)))->first == "kernel");
-  CHECK(!snapkv.fault(params_for(snapkv, snap(20, 8, 5))));
+  CHECK(snapkv.validate(params_for(snapkv, snap(20, 8, 6)))->first == "kernel");
+  CHECK(!snapkv.validate(params_for(snapkv, snap(20, 8, 5))));
 }
 
 TEST_CASE("defaults of snapkv are window 32, kernel 7, pool max, group mean") {

@@ -12,8 +12,8 @@ Params params_of(const AlgorithmDescription& algorithm, const Given& given) {
     const auto found = given.find(parameter.name);
     if (found != given.end()) {
       params.set(parameter.name, found->second);
-    } else if (parameter.fallback) {
-      params.set(parameter.name, *parameter.fallback);
+    } else if (parameter.default_value) {
+      params.set(parameter.name, *parameter.default_value);
     }
   }
   return params;

@@ -138,9 +138,9 @@ Task walk_task(const Stream& stream) {
         const Params params = params_of(algorithm, given);
         SharedResults shared;
         for (const SharedWork& work : algorithm.shared_work(params, stream.shape, n, 0)) {
-          shared.put(work.key, work.compute({stream, n, cpu_kernels()}));
+          shared.add(work, SharedSetting{stream, n, cpu_kernels()});
         }
-        const auto running = algorithm.create({stream, n, params, 0, cpu_kernels(), shared});
+        const auto running = algorithm.create(params, {stream, n, 0, cpu_kernels(), shared});
         running->extend(0, n);
         running->finish_prompt();
         return static_cast<double>(running->sketch().size());

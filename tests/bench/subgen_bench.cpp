@@ -30,8 +30,8 @@ Params subgen_params(std::int64_t t, std::int64_t s) {
       params.set("t", t);
     else if (parameter.name == "s")
       params.set("s", s);
-    else if (parameter.fallback)
-      params.set(parameter.name, *parameter.fallback);
+    else if (parameter.default_value)
+      params.set(parameter.name, *parameter.default_value);
   }
   return params;
 }
@@ -51,13 +51,13 @@ struct Prepared {
   Prepared(std::int64_t t, std::int64_t s) : params(subgen_params(t, s)) {
     for (const SharedWork& work :
          find_algorithm("subgen")->shared_work(params, stream.shape, kTokens - kRows, 0)) {
-      shared.put(work.key, work.compute({stream, kTokens - kRows, cpu_kernels()}));
+      shared.add(work, SharedSetting{stream, kTokens - kRows, cpu_kernels()});
     }
   }
 
   std::unique_ptr<Algorithm> run(std::uint32_t seed) const {
     auto algorithm = find_algorithm("subgen")->create(
-        {stream, kTokens - kRows, params, seed, cpu_kernels(), shared});
+        params, {stream, kTokens - kRows, seed, cpu_kernels(), shared});
     algorithm->extend(0, kTokens - kRows);
     algorithm->finish_prompt();
     algorithm->extend(kTokens - kRows, kTokens);

@@ -92,26 +92,37 @@ class Buggy final : public Algorithm {
   bool memory_;
 };
 
+struct PlantedWork {
+  using Result = int;
+  Result compute(const SharedSetting&) const { throw std::bad_any_cast(); }
+  auto operator<=>(const PlantedWork&) const = default;
+};
+
+struct PlantedModelWork {
+  using Result = int;
+  Result compute(const ModelSetting&) const { throw std::out_of_range("planted bug"); }
+  double bytes(Index, Index, Index) const { return 0.0; }
+  auto operator<=>(const PlantedModelWork&) const = default;
+};
+
 void plant_bug(AlgorithmDescription& algorithm, const std::string& place) {
   if (place == "create") {
-    algorithm.create = [](const Setting&) -> std::unique_ptr<Algorithm> {
+    algorithm.create = [](const Params&, const Setting&) -> std::unique_ptr<Algorithm> {
       throw std::logic_error("planted bug");
     };
   } else if (place == "decode" || place == "memory") {
     algorithm.create = [create = algorithm.create, memory = place == "memory"](
+                           const Params& params,
                            const Setting& setting) -> std::unique_ptr<Algorithm> {
-      return std::make_unique<Buggy>(create(setting), setting.prompt, memory);
+      return std::make_unique<Buggy>(create(params, setting), setting.prompt, memory);
     };
   } else if (place == "shared") {
     algorithm.shared_work = [](const Params&, const StreamShape&, Index, std::uint32_t) {
-      return std::vector<SharedWork>{
-          {"planted work", [](const SharedSetting&) -> std::any { throw std::bad_any_cast(); }}};
+      return std::vector<SharedWork>{PlantedWork()};
     };
   } else if (place == "model") {
-    algorithm.model_work = [work = algorithm.model_work](const Params& params, std::uint32_t seed) {
-      ModelWork out = work(params, seed);
-      out.compute = [](const ModelSetting&) -> std::any { throw std::out_of_range("planted bug"); };
-      return out;
+    algorithm.model_work = [](const Params&, std::uint32_t) {
+      return ModelWork(PlantedModelWork());
     };
   } else {
     std::abort();  // no such place: the test that names it is wrong
@@ -134,8 +145,9 @@ const std::vector<AlgorithmDescription>& all_algorithms() {
         continue;
       }
       algorithm.create = [create = algorithm.create, by = std::strtod(factor, nullptr)](
+                             const Params& params,
                              const Setting& setting) -> std::unique_ptr<Algorithm> {
-        return std::make_unique<WrongWeight>(create(setting), by);
+        return std::make_unique<WrongWeight>(create(params, setting), by);
       };
     }
     return all;

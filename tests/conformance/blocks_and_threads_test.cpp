@@ -59,13 +59,11 @@ TEST_CASE("decode tokens fed in blocks leave the same sketch where no row is sco
         SharedResults shared;
         for (const SharedWork& work :
              subject.algorithm->shared_work(params, owned->stream.shape, 40, 5)) {
-          if (!shared.has(work.key)) {
-            shared.put(work.key, work.compute({owned->stream, 40, cpu_kernels()}));
-          }
+          shared.add(work, SharedSetting{owned->stream, 40, cpu_kernels()});
         }
         for (const Index block : {7, 64}) {
-          const auto algorithm = subject.algorithm->create(
-              Setting{owned->stream, 40, params, 5, cpu_kernels(), shared});
+          const auto algorithm =
+              subject.algorithm->create(params, {owned->stream, 40, 5, cpu_kernels(), shared});
           algorithm->extend(0, 40);
           algorithm->finish_prompt();
           for (Index first = 40; first < 90; first += block) {

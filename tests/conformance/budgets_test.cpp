@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <memory>
 #include <set>
 
 #include "algorithms/registry.hpp"
@@ -60,6 +61,35 @@ void check_point(const Stream& stream, Index prompt, const Subject& subject, con
   }
 }
 
+// Whether a token that was held and then was not is held once more.
+bool holds_again(const Stream& stream, Index prompt, const AlgorithmDescription& algorithm,
+                 const Params& params) {
+  if (reason_to_skip(algorithm, params, stream.shape, prompt)) return false;
+  std::set<Index> before;
+  std::set<Index> gone;
+  Stepper stepper(stream, prompt, algorithm, params, 2);
+  while (stepper.next()) {
+    const std::vector<Index> held = held_tokens(stepper.sketch());
+    const std::set<Index> now(held.begin(), held.end());
+    for (const Index token : before) {
+      if (now.count(token) == 0) gone.insert(token);
+    }
+    for (const Index token : now) {
+      if (gone.count(token) == 1) return true;
+    }
+    before = now;
+  }
+  return false;
+}
+
+std::vector<StreamSpec> specs() {
+  return {{.tokens = 60, .d = 4, .dv = 3, .group = 2, .query_size = 3},
+          {.tokens = 60, .d = 4, .dv = 3, .window = 21, .query_size = 2},
+          {.tokens = 60, .d = 4, .dv = 3, .query_size = 3, .rope_pairs = 2},
+          {.tokens = 60, .d = 2, .dv = 2, .kind = StreamKind::kTies},
+          {.tokens = 60, .d = 2, .dv = 2, .kind = StreamKind::kEqualKeys}};
+}
+
 }  // namespace
 
 TEST_CASE("every registered algorithm is tried, and every row by hand belongs to one") {
@@ -78,28 +108,25 @@ TEST_CASE("every registered algorithm is tried, and every row by hand belongs to
   for (const Conformance& row : conformance_table()) CHECK(registered.count(row.id) == 1);
 }
 
-TEST_CASE("only rules that drop nothing for good are free to hold a token again") {
+// All others are seen below never to hold a token again.
+TEST_CASE("what says that it drops nothing for good is seen to hold a token again") {
+  std::vector<std::unique_ptr<OwnedStream>> streams;
+  for (const StreamSpec& spec : specs()) streams.push_back(make_stream(spec));
   for (const Subject& subject : subjects()) {
     for (const Point& point : subject.row->points) {
-      CAPTURE(describe(subject.row->id, point.given));
       const Params params = params_for(*subject.algorithm, point.given);
-      const std::string& id = subject.row->id;
-      const bool free = id == "dilated_window" || id == "oracle_topk" ||
-                        (id == "h2o" && params.word("semantics") == "released");
-      CHECK(subject.algorithm->keeps_everything(params) == free);
+      if (!subject.algorithm->keeps_everything(params)) continue;
+      CAPTURE(describe(subject.row->id, point.given));
+      CHECK(std::any_of(streams.begin(), streams.end(), [&](const auto& owned) {
+        return holds_again(owned->stream, 30, *subject.algorithm, params);
+      }));
     }
   }
 }
 
 TEST_CASE("budgets, sinks and recent tokens hold at every step, and no token returns") {
-  const std::vector<StreamSpec> specs = {
-      {.tokens = 60, .d = 4, .dv = 3, .group = 2, .query_size = 3},
-      {.tokens = 60, .d = 4, .dv = 3, .window = 21, .query_size = 2},
-      {.tokens = 60, .d = 4, .dv = 3, .query_size = 3, .rope_pairs = 2},
-      {.tokens = 60, .d = 2, .dv = 2, .kind = StreamKind::kTies},
-      {.tokens = 60, .d = 2, .dv = 2, .kind = StreamKind::kEqualKeys}};
   Cases cases;
-  for (const StreamSpec& spec : specs) {
+  for (const StreamSpec& spec : specs()) {
     const auto owned = make_stream(spec);
     for (const Subject& subject : subjects()) {
       for (const Point& point : subject.row->points) {

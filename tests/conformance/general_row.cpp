@@ -19,7 +19,7 @@ Value small_value(const Parameter& parameter) {
     case Kind::kReal:
       return Value{std::clamp(0.5, parameter.minimum, parameter.maximum)};
     case Kind::kChoice:
-      return Value{parameter.words.front()};
+      return Value{parameter.choices.front()};
     case Kind::kFlag:
       return Value{true};
   }
@@ -30,16 +30,16 @@ Value small_value(const Parameter& parameter) {
 Given base_point(const AlgorithmDescription& algorithm, std::size_t alternative) {
   Given given;
   for (const Parameter& parameter : algorithm.parameters) {
-    bool wanted = !parameter.fallback;
-    for (const Exclusive& exclusive : algorithm.exclusive) {
+    bool wanted = !parameter.default_value;
+    for (const ExactlyOneOf& exclusive : algorithm.exactly_one_of) {
       for (std::size_t a = 0; a < exclusive.alternatives.size(); ++a) {
         const auto& names = exclusive.alternatives[a];
         if (std::find(names.begin(), names.end(), parameter.name) == names.end()) continue;
         wanted = a == std::min(alternative, exclusive.alternatives.size() - 1);
       }
     }
-    if (parameter.fallback) {
-      const auto* number = std::get_if<std::int64_t>(&*parameter.fallback);
+    if (parameter.default_value) {
+      const auto* number = std::get_if<std::int64_t>(&*parameter.default_value);
       if (number != nullptr && *number > 16) given.emplace_back(parameter.name, std::int64_t{8});
     } else if (wanted) {
       given.emplace_back(parameter.name, small_value(parameter));
@@ -64,7 +64,7 @@ Conformance general_row(const AlgorithmDescription& algorithm) {
   Conformance row;
   row.id = algorithm.id;
   std::size_t alternatives = 1;
-  for (const Exclusive& exclusive : algorithm.exclusive) {
+  for (const ExactlyOneOf& exclusive : algorithm.exactly_one_of) {
     alternatives = std::max(alternatives, exclusive.alternatives.size());
   }
   std::vector<Given> candidates;
@@ -74,7 +74,7 @@ Conformance general_row(const AlgorithmDescription& algorithm) {
     if (a > 0) continue;
     for (const Parameter& parameter : algorithm.parameters) {
       if (parameter.kind == Kind::kChoice) {
-        for (const std::string& word : parameter.words) {
+        for (const std::string& word : parameter.choices) {
           candidates.push_back(with(base, parameter.name, Value{word}));
         }
       } else if (parameter.kind == Kind::kFlag) {
@@ -87,7 +87,7 @@ Conformance general_row(const AlgorithmDescription& algorithm) {
   for (const Given& given : candidates) {
     const Params params = params_for(algorithm, given);
     // Model-scoped decisions need a whole model; tests/replay has one.
-    if (algorithm.fault(params) || algorithm.unit(params) != ReplayUnit::kHead) continue;
+    if (algorithm.validate(params) || algorithm.unit(params) != ReplayUnit::kHead) continue;
     Point point;
     point.given = given;
     row.points.push_back(point);

@@ -20,46 +20,29 @@ struct Recount {
   Index distinct = 0;
 };
 
-// Bookkeeping by the rule of each family, not by what the sketch says: one number per weighted row
-// and weight column, G scores per held token for methods that accumulate scores, m' + 1 for subgen.
-Recount recount(const Sketch& sketch, const std::string& id, const Params& params, int group) {
+// Bookkeeping by the rule of each algorithm's row, not by what the sketch says.
+Recount recount(const Sketch& sketch, const Conformance& row, const Params& params, int group) {
   Recount out;
   std::set<Index> tokens;
-  Index representatives = 0;
-  for (const SketchRow& row : sketch.rows()) {
-    if (row.token < 0) continue;
-    tokens.insert(row.token);
-    const bool is_representative =
-        row.w_num == 0.0 && row.w_den == 0.0 && id == "subgen" && !row.counts_as_token;
-    out.tokens += is_representative ? 0 : row.copies;
-    representatives += is_representative ? 1 : 0;
-    out.keys += row.copies;
-    out.values += row.holds_value ? row.copies : 0;
-    if (id == "uniform" && params.word("weights") == "inverse" && row.weight_numbers > 0) {
-      out.bookkeeping += 1;
-    }
-    if (id == "uniform" && params.flag("replacement") && params.word("weights") == "none" &&
-        row.weight_numbers > 0) {
-      out.bookkeeping += 1;
-    }
-    if (id == "kcenter" && params.word("weights") == "size" && row.weight_numbers > 0) {
-      out.bookkeeping += 1;
-    }
-    if (id == "softmax_balance" || id == "balancekv" || id == "balancekv_prefill") {
-      out.bookkeeping += row.weight_numbers;
-    }
+  for (const SketchRow& each : sketch.rows()) {
+    if (each.token < 0) continue;
+    tokens.insert(each.token);
+    // What weighs nothing may be there for its key alone.
+    const bool is_counted = each.counts_as_token || each.w_num != 0.0 || each.w_den != 0.0;
+    out.tokens += is_counted ? each.copies : 0;
+    out.keys += each.copies;
+    out.values += each.holds_value ? each.copies : 0;
     // A weight that is neither 0 nor 1 must be stored somewhere; equal columns once.
-    std::set<double> stored{row.w_num, row.w_den};
+    std::set<double> stored{each.w_num, each.w_den};
     stored.erase(0.0);
     if (stored.size() == 1) stored.erase(1.0);
-    if (id != "subgen" && !stored.empty()) {
-      CHECK(row.weight_numbers >= stored.size());
-      CHECK(row.weight_numbers <= 2);
+    if (!row.computes_weights && !stored.empty()) {
+      CHECK(each.weight_numbers >= stored.size());
+      CHECK(each.weight_numbers <= 2);
     }
+    out.bookkeeping += static_cast<Index>(stored.size());
   }
-  if (id == "h2o" || id == "key_attention") out.bookkeeping = out.tokens * group;
-  if (id == "keyformer") out.bookkeeping = out.tokens * group * 2;
-  if (id == "subgen") out.bookkeeping = representatives + 1;
+  if (row.bookkeeping) out.bookkeeping = row.bookkeeping(sketch, params, group);
   out.distinct = static_cast<Index>(tokens.size());
   return out;
 }
@@ -92,7 +75,7 @@ TEST_CASE("tokens, peaks, numbers and bytes equal a recount of what is held at e
           Index bytes = 0;
           for (const Sketch& sketch :
                sketches(owned->stream, prompt, *subject.algorithm, params, 4)) {
-            last = recount(sketch, subject.row->id, params, spec.group);
+            last = recount(sketch, *subject.row, params, spec.group);
             bytes = (last.keys * spec.d + last.values * spec.dv) * 2 + last.bookkeeping * 4;
             tokens_peak = std::max(tokens_peak, last.tokens);
             peak_bytes = std::max(peak_bytes, bytes);

@@ -76,6 +76,33 @@ Conformance budgeted(const std::string& id, const Given& rest) {
   return row;
 }
 
+// Tokens held, each with so many numbers per query head: scores, noise.
+Bookkeeping per_token_and_head(Index numbers) {
+  return [numbers](const Sketch& sketch, const Params&, int group) {
+    Index tokens = 0;
+    for (const SketchRow& row : sketch.rows()) tokens += row.token >= 0 ? row.copies : 0;
+    return tokens * group * numbers;
+  };
+}
+
+// Rows that say they store a weight, whatever it is.
+Index weighted_rows(const Sketch& sketch) {
+  return std::count_if(sketch.rows().begin(), sketch.rows().end(), [](const SketchRow& row) {
+    return row.token >= 0 && row.weight_numbers > 0;
+  });
+}
+
+// Weights of the two sums are stored though they may be 0 or 1.
+Index every_weight(const Sketch& sketch, const Params&, int) {
+  Index numbers = 0;
+  for (const SketchRow& row : sketch.rows()) numbers += row.token >= 0 ? row.weight_numbers : 0;
+  return numbers;
+}
+
+bool has_word(const Params& params, const char* name, const char* word) {
+  return params.at(name) == Value{std::string(word)};
+}
+
 Conformance exact_row() {
   Conformance row;
   row.id = "exact";
@@ -128,8 +155,9 @@ Conformance streaming_row() {
 }
 
 // The h2o family answers over budget + 1 tokens once more than budget are there.
-Conformance scored_row(const std::string& id, Index recent_of_12) {
+Conformance scored_row(const std::string& id, Index recent_of_12, Index numbers_per_head = 1) {
   Conformance row = budgeted(id, {});
+  row.bookkeeping = per_token_and_head(numbers_per_head);
   const auto count = [](Index budget) {
     return [budget](const StreamShape& s, Index, Index i) {
       return std::min(visible(s, i), budget + 1);
@@ -154,6 +182,10 @@ Conformance h2o_row() {
 
 Conformance uniform_row() {
   Conformance row = budgeted("uniform", {{"sinks", integer(2)}});
+  row.bookkeeping = [](const Sketch& sketch, const Params& params, int) {
+    const bool repeats = params.at("replacement") == Value{true};
+    return has_word(params, "weights", "inverse") || repeats ? weighted_rows(sketch) : 0;
+  };
   const auto halved = [](Index T) {
     return [T](const StreamShape& s, Index prompt, Index i) {
       const Index lo = std::min(s.first_visible(prompt), prompt);
@@ -192,6 +224,9 @@ Conformance uniform_row() {
 
 Conformance kcenter_row() {
   Conformance row = budgeted("kcenter", {});
+  row.bookkeeping = [](const Sketch& sketch, const Params& params, int) {
+    return has_word(params, "weights", "size") ? weighted_rows(sketch) : 0;
+  };
   row.points.push_back(
       {{{"budget", integer(10)}}, compressed(10), false, sinks_prompt_end_and_decoded(0, 5)});
   row.points.push_back({{{"budget", integer(10)},
@@ -216,6 +251,13 @@ Conformance kcenter_row() {
 Conformance subgen_row() {
   Conformance row;
   row.id = "subgen";
+  row.computes_weights = true;
+  // n_i of every representative, and mu.
+  row.bookkeeping = [](const Sketch& sketch, const Params&, int) {
+    return 1 + std::count_if(sketch.rows().begin(), sketch.rows().end(), [](const SketchRow& each) {
+             return each.token >= 0 && !each.counts_as_token;
+           });
+  };
   const auto nothing = [](const StreamShape&, Index, Index) { return std::vector<Index>{}; };
   row.points.push_back(
       {{{"delta", Value{2.0}}, {"t", integer(3)}, {"s", integer(8)}}, nullptr, false, nothing});
@@ -274,6 +316,7 @@ Conformance subgen_row() {
 Conformance balancekv_row() {
   Conformance row;
   row.id = "balancekv";
+  row.bookkeeping = every_weight;
   row.points.push_back({{{"t", integer(8)}, {"T", word("auto")}, {"side", word("random")}},
                         nullptr,
                         false,
@@ -297,12 +340,12 @@ Conformance balancekv_row() {
   return row;
 }
 
-Conformance halving_row(const std::string& id) {
+Conformance halving_row(const std::string& id, const Given& rest) {
   Conformance row;
   row.id = id;
+  row.bookkeeping = every_weight;
   Given given{{"T", integer(2)}, {"sinks", integer(2)}, {"recent", integer(3)}};
-  // At its default gamma the walk is all but deterministic.
-  if (id == "balancekv_prefill") given.emplace_back("gamma", Value{0.05});
+  given.insert(given.end(), rest.begin(), rest.end());
   row.points.push_back({given, nullptr, false, sinks_prompt_end_and_decoded(2, 3)});
   row.exact_points = [](Index) {
     return std::vector<Given>{{{"T", integer(0)}, {"sinks", integer(2)}}};
@@ -311,17 +354,17 @@ Conformance halving_row(const std::string& id) {
 }
 
 // Both observation windows keep the window, the selected tokens and what is decoded.
-Conformance observing_row(const std::string& id) {
+Conformance observing_row(const std::string& id, const Count& most_tokens) {
   Conformance row = budgeted(id, {{"window", integer(4)}});
   row.points.push_back({{{"budget", integer(12)}, {"window", integer(4)}, {"kernel", integer(3)}},
-                        id == "snapkv" ? compressed(12) : nullptr,
+                        most_tokens,
                         false,
                         sinks_prompt_end_and_decoded(0, 4)});
   return row;
 }
 
 Conformance keyformer_row() {
-  Conformance row = scored_row("keyformer", 3);
+  Conformance row = scored_row("keyformer", 3, 2);  // score and noise
   row.points.push_back(
       {{{"budget", integer(12)}, {"semantics", word("released")}},
        [](const StreamShape& s, Index, Index i) { return std::min<Index>(visible(s, i), 12); },
@@ -364,11 +407,12 @@ const std::vector<Conformance>& conformance_table() {
       subgen_row(),
       oracle_row(),
       keyformer_row(),
-      observing_row("snapkv"),
-      observing_row("pyramidkv"),
-      halving_row("softmax_balance"),
+      observing_row("snapkv", compressed(12)),
+      observing_row("pyramidkv", nullptr),
+      halving_row("softmax_balance", {}),
       balancekv_row(),
-      halving_row("balancekv_prefill"),
+      // At its default gamma the walk is all but deterministic.
+      halving_row("balancekv_prefill", {{"gamma", Value{0.05}}}),
   };
   return table;
 }
@@ -383,6 +427,8 @@ const std::vector<Subject>& subjects() {
         row.points.insert(row.points.begin(), by_hand.points.begin(), by_hand.points.end());
         if (by_hand.exact_points) row.exact_points = by_hand.exact_points;
         if (by_hand.resolved) row.resolved = by_hand.resolved;
+        row.bookkeeping = by_hand.bookkeeping;
+        row.computes_weights = by_hand.computes_weights;
       }
       out.push_back(std::move(row));
     }

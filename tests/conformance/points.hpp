@@ -27,6 +27,9 @@ struct Point {
   MustHold must_hold;
 };
 
+// Numbers that the paper's state holds beside keys and values: scores, counts, stored weights.
+using Bookkeeping = std::function<Index(const Sketch&, const Params&, int group)>;
+
 struct Conformance {
   std::string id;
   std::vector<Point> points;
@@ -34,6 +37,9 @@ struct Conformance {
   std::function<std::vector<Given>(Index tokens)> exact_points;
   // Parameters resolved on the full stream, handed to a truncated one instead of those given.
   std::function<Given(const Given&, const Derived&)> resolved;
+  // None: each row's weights that are neither 0 nor 1, equal ones once.
+  Bookkeeping bookkeeping;
+  bool computes_weights = false;  // weights follow from what is booked; no row stores its own
 };
 
 // Rows written by hand.

@@ -112,7 +112,7 @@ TEST_CASE("values of the wrong kind or out of range are refused by name") {
 
 TEST_CASE("both or neither of exclusive parameters is refused") {
   for (const Subject& subject : subjects()) {
-    for (const Exclusive& exclusive : subject.algorithm->exclusive) {
+    for (const ExactlyOneOf& exclusive : subject.algorithm->exactly_one_of) {
       CAPTURE(subject.row->id);
       const Given& given = subject.row->points.front().given;
       Given neither;

@@ -201,16 +201,24 @@ TEST_CASE("told to stop, a replay ends inside a cell, and nobody takes that for 
   CHECK(reported == 1);
 }
 
+struct WorkToStop {
+  std::atomic<bool>* stop;
+
+  using Result = int;
+  Result compute(const SharedSetting&) const {
+    *stop = true;
+    parallel_for(100, [](Index) { FAIL("went on"); });
+    return 0;
+  }
+  auto operator<=>(const WorkToStop&) const = default;
+};
+
 TEST_CASE("told to stop, work that cells share ends, and no cell is reported as failed") {
   const auto owned = make_stream({.tokens = 12, .d = 2, .dv = 2});
   std::atomic<bool> stop{false};
   AlgorithmDescription algorithm = scripted(hold_all);
   algorithm.shared_work = [&](const Params&, const StreamShape&, Index, std::uint32_t) {
-    return std::vector<SharedWork>{{"shared", [&](const SharedSetting&) {
-                                      stop = true;
-                                      parallel_for(100, [](Index) { FAIL("went on"); });
-                                      return std::any(0);
-                                    }}};
+    return std::vector<SharedWork>{WorkToStop{&stop}};
   };
   ReplaySetting setting;
   setting.prompt = 6;

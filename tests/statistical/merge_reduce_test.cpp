@@ -28,7 +28,7 @@ std::vector<double> totals_p(const Stream& stream, const Given& given, bool nume
                              Index last_row, std::int64_t runs, Loss loss = Loss::kNone) {
   const AlgorithmDescription& algorithm = algorithm_named("balancekv");
   const Params params = params_for(algorithm, given);
-  const std::int64_t levels = params.integer("T");
+  const std::int64_t levels = std::get<std::int64_t>(params.at("T"));
   std::vector<std::vector<double>> totals(3);
   for (std::int64_t run = 0; run < runs; ++run) {
     Stepper stepper(stream, last_row, algorithm, params,

@@ -22,16 +22,14 @@ SubgenDraws library_draws(const SubgenCase& c, const std::string& sampling) {
                                          {"sampling", Value{sampling}}});
   const Index n = c.stream->shape.tokens;
   for (const SharedWork& work : algorithm.shared_work(state->params, c.stream->shape, n - 1, 0)) {
-    if (!state->shared.has(work.key)) {
-      state->shared.put(work.key, work.compute({*c.stream, n - 1, cpu_kernels()}));
-    }
+    state->shared.add(work, SharedSetting{*c.stream, n - 1, cpu_kernels()});
   }
   state->clusters = naive_clusters(*c.stream, n, c.delta);
   return [state, &algorithm](std::uint32_t seed) {
     const Stream& stream = *state->c.stream;
     const Index n = stream.shape.tokens;
     const auto subgen =
-        algorithm.create(Setting{stream, n - 1, state->params, seed, cpu_kernels(), state->shared});
+        algorithm.create(state->params, {stream, n - 1, seed, cpu_kernels(), state->shared});
     subgen->extend(0, n - 1);
     subgen->finish_prompt();
     subgen->extend(n - 1, n);

@@ -47,7 +47,7 @@ AlgorithmDescription scripted(std::function<void(Index row, Sketch& sketch)> scr
   AlgorithmDescription description;
   description.id = "scripted";
   description.needs = [row_logits](const Params&) { return Needs{.row_logits = row_logits}; };
-  description.create = [script = std::move(script), log](const Setting& setting) {
+  description.create = [script = std::move(script), log](const Params&, const Setting& setting) {
     return std::make_unique<Scripted>(setting, script, log);
   };
   return description;

@@ -11,7 +11,7 @@ Params params_for(const AlgorithmDescription& algorithm,
   std::set<std::string> used;
   Params params;
   std::set<std::string> shut_out;  // alternatives to what is given have no default
-  for (const Exclusive& exclusive : algorithm.exclusive) {
+  for (const ExactlyOneOf& exclusive : algorithm.exactly_one_of) {
     for (const auto& alternative : exclusive.alternatives) {
       const bool chosen = std::any_of(given.begin(), given.end(), [&](const auto& entry) {
         return std::find(alternative.begin(), alternative.end(), entry.first) != alternative.end();
@@ -30,8 +30,8 @@ Params params_for(const AlgorithmDescription& algorithm,
       }
       params.set(parameter.name, value);
       used.insert(parameter.name);
-    } else if (parameter.fallback && shut_out.count(parameter.name) == 0) {
-      params.set(parameter.name, *parameter.fallback);
+    } else if (parameter.default_value && shut_out.count(parameter.name) == 0) {
+      params.set(parameter.name, *parameter.default_value);
     }
   }
   for (const auto& [name, value] : given) {
@@ -45,11 +45,9 @@ Stepper::Stepper(const Stream& stream, Index prompt, const AlgorithmDescription&
     : stream_(stream), params_(params), needs_(algorithm.needs(params)), row_(prompt - 1) {
   for (Index row = prompt; row < stream.shape.tokens; ++row) scored_rows_.push_back(row);
   for (const SharedWork& work : algorithm.shared_work(params_, stream.shape, prompt, seed)) {
-    if (!shared_.has(work.key)) {
-      shared_.put(work.key, work.compute({stream, prompt, cpu_kernels(), &scored_rows_}));
-    }
+    shared_.add(work, SharedSetting{stream, prompt, cpu_kernels(), &scored_rows_});
   }
-  algorithm_ = algorithm.create(Setting{stream_, prompt, params_, seed, cpu_kernels(), shared_});
+  algorithm_ = algorithm.create(params_, {stream_, prompt, seed, cpu_kernels(), shared_});
   for (Index first = 0; first < prompt;) {
     const Index last = block > 0 ? std::min(prompt, first + block) : prompt;
     algorithm_->extend(first, last);

@@ -171,7 +171,7 @@ TEST_CASE("an axis that no memory could hold is refused before it is made") {
 TEST_CASE("axis forms are for numbers") {
   Parameter choice;
   choice.kind = Parameter::Kind::kChoice;
-  choice.words = {"max", "avg"};
+  choice.choices = {"max", "avg"};
   CHECK(fault(R"({"range": [1, 4, 1]})", choice) ==
         "f: /x: takes a value or a list of values; range, pow2 and logspace are for numbers");
   CHECK(expanded(R"(["avg", "max"])", choice) == json({"avg", "max"}));

@@ -64,7 +64,7 @@ TEST_CASE("cells come by group, head, entry, point and seed") {
     for (const std::size_t cell : plan.groups[g].cells) CHECK(plan.cells[cell].group == g);
   }
   CHECK(plan.cells[1].params == plan.cells[0].params);
-  CHECK(plan.cells[2].params->integer("T") == 2);
+  CHECK(plan.cells[2].params->at("T") == Value{std::int64_t{2}});
   CHECK(ids(plan).size() == plan.cells.size());
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.hpp"
+#include "algorithms/parameter_table.hpp"
 #include "core/error.hpp"
 #include "sweep/config.hpp"
 #include "sweep/plan.hpp"
@@ -20,10 +21,10 @@ namespace kvbench::test {
 inline const std::vector<AlgorithmDescription>& made_up_algorithms() {
   using Kind = Parameter::Kind;
   static const std::vector<AlgorithmDescription> algorithms = [] {
-    const auto parameter = [](std::string name, Kind kind, std::optional<Value> fallback = {},
+    const auto parameter = [](std::string name, Kind kind, std::optional<Value> default_value = {},
                               double minimum = 0.0, double maximum = 1e15, bool open = false,
-                              std::vector<std::string> words = {}) {
-      return Parameter{name, kind, "", fallback, minimum, maximum, open, words};
+                              std::vector<std::string> choices = {}) {
+      return Parameter{name, kind, "", default_value, minimum, maximum, open, choices};
     };
     const auto always = [](const Params&) { return true; };
     std::vector<AlgorithmDescription> list(5);
@@ -32,7 +33,8 @@ inline const std::vector<AlgorithmDescription>& made_up_algorithms() {
     list[1].parameters = {parameter("budget", Kind::kTokens, {}, 1)};
     list[1].skip_reason = [](const Params& params, const StreamShape&,
                              Index prompt) -> std::optional<std::string> {
-      if (params.tokens("budget", prompt) > 0) return std::nullopt;
+      const auto budget = ParameterType<TokenCount>::from_value(params.at("budget"));
+      if (budget.of(prompt) > 0) return std::nullopt;
       return "a budget of 0 tokens";
     };
     list[2].id = "snapkv";
@@ -41,10 +43,12 @@ inline const std::vector<AlgorithmDescription>& made_up_algorithms() {
         parameter("window", Kind::kInteger, std::int64_t{32}, 1, 4096),
         parameter("kernel", Kind::kInteger, std::int64_t{7}, 1, 4095),
         parameter("pool", Kind::kChoice, std::string("max"), 0, 0, false, {"max", "avg"})};
-    list[2].fault = [](const Params& params) -> std::optional<std::pair<std::string, std::string>> {
-      if (params.integer("kernel") % 2 == 1) return std::nullopt;
-      return std::pair<std::string, std::string>(
-          "kernel", "must be odd, is " + std::to_string(params.integer("kernel")));
+    list[2].validate =
+        [](const Params& params) -> std::optional<std::pair<std::string, std::string>> {
+      const auto kernel = std::get<std::int64_t>(params.at("kernel"));
+      if (kernel % 2 == 1) return std::nullopt;
+      return std::pair<std::string, std::string>("kernel",
+                                                 "must be odd, is " + std::to_string(kernel));
     };
     list[3].id = "subgen";
     list[3].aliases = {"clustergen"};
@@ -57,14 +61,14 @@ inline const std::vector<AlgorithmDescription>& made_up_algorithms() {
         parameter("sampling", Kind::kChoice, std::string("v2"), 0, 0, false,
                   {"v2", "v1", "k2", "uniform"}),
         parameter("c", Kind::kReal, std::string("theory"), 0.0, 1e15, true, {"theory"})};
-    list[3].exclusive = {{{{"delta"}, {"delta_quantile"}}}, {{{"t", "s"}, {"epsilon"}}}};
+    list[3].exactly_one_of = {{{{"delta"}, {"delta_quantile"}}}, {{{"t", "s"}, {"epsilon"}}}};
     list[3].randomised = always;
     list[4].id = "uniform";
     list[4].parameters = {parameter("T", Kind::kInteger, {}, 0, 60),
                           parameter("budget", Kind::kTokens, {}, 1),
                           parameter("sinks", Kind::kTokens, std::int64_t{256}),
                           parameter("replacement", Kind::kFlag, false)};
-    list[4].exclusive = {{{{"T"}, {"budget"}}}};
+    list[4].exactly_one_of = {{{{"T"}, {"budget"}}}};
     list[4].randomised = always;
     return list;
   }();

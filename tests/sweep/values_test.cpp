@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "algorithms/parameters.hpp"
+#include "algorithms/parameter_table.hpp"
 #include "core/spelling.hpp"
 
 namespace kvbench {
@@ -12,13 +12,13 @@ namespace {
 using Kind = Parameter::Kind;
 
 Parameter of(Kind kind, double minimum, double maximum = 1e15, bool open = false,
-             std::vector<std::string> words = {}) {
+             std::vector<std::string> choices = {}) {
   Parameter parameter;
   parameter.kind = kind;
   parameter.minimum = minimum;
   parameter.maximum = maximum;
   parameter.minimum_open = open;
-  parameter.words = std::move(words);
+  parameter.choices = std::move(choices);
   return parameter;
 }
 
@@ -92,12 +92,10 @@ TEST_CASE("flags are true or false") {
 }
 
 TEST_CASE("token counts resolve to the floor of the double product") {
-  Params params;
-  params.set("budget", 0.1);
-  params.set("sinks", integer(4));
-  CHECK(params.tokens("budget", 1792) == 179);
-  CHECK(params.tokens("sinks", 1792) == 4);
-  CHECK(params.tokens("budget", 9) == 0);
+  const TokenCount tenth = TokenCount::fraction(0.1);
+  CHECK(tenth.of(1792) == 179);
+  CHECK(tenth.of(9) == 0);
+  CHECK(TokenCount(4).of(1792) == 4);
 }
 
 TEST_CASE("values print as they would be written") {

@@ -69,7 +69,7 @@ std::string range_text(const Parameter& parameter) {
     if (has_maximum(parameter)) out += fmt::format(", <= {:g}", parameter.maximum);
     if (parameter.kind == Parameter::Kind::kTokens) out += ", or a fraction of the prompt";
   }
-  for (const std::string& word : parameter.words) out += (out.empty() ? "" : " | ") + word;
+  for (const std::string& word : parameter.choices) out += (out.empty() ? "" : " | ") + word;
   return out;
 }
 
@@ -84,9 +84,9 @@ Json parameter_json(const Parameter& parameter) {
     out["minimum_open"] = parameter.minimum_open;
     out["maximum"] = has_maximum(parameter) ? Json(parameter.maximum) : Json(nullptr);
   }
-  if (!parameter.words.empty()) out["words"] = parameter.words;
+  if (!parameter.choices.empty()) out["words"] = parameter.choices;
   out["range"] = range_text(parameter);
-  out["default"] = parameter.fallback ? value_json(*parameter.fallback) : Json(nullptr);
+  out["default"] = parameter.default_value ? value_json(*parameter.default_value) : Json(nullptr);
   out["description"] = parameter.doc;
   return out;
 }
@@ -103,7 +103,7 @@ Json algorithms_json() {
       entry["parameters"].push_back(parameter_json(parameter));
     }
     entry["exclusive"] = Json::array();
-    for (const Exclusive& exclusive : algorithm.exclusive) {
+    for (const ExactlyOneOf& exclusive : algorithm.exactly_one_of) {
       entry["exclusive"].push_back(exclusive.alternatives);
     }
     out.push_back(std::move(entry));
@@ -154,7 +154,8 @@ Json devices_json() {
 }
 
 // "a; or b and c", each name between two `quote`s.
-std::string alternatives_text(const Exclusive& exclusive, const char* quote, const char* either) {
+std::string alternatives_text(const ExactlyOneOf& exclusive, const char* quote,
+                              const char* either) {
   std::string out;
   for (const auto& alternative : exclusive.alternatives) {
     out += out.empty() ? "" : either;
@@ -177,12 +178,13 @@ void print_algorithms() {
                  {"", Align::kLeft}},
                 " ", "  ");
     for (const Parameter& parameter : algorithm.parameters) {
-      table.add({parameter.name, type_name(parameter.kind), range_text(parameter),
-                 parameter.fallback ? "default " + to_string(*parameter.fallback) : "no default",
-                 parameter.doc});
+      table.add(
+          {parameter.name, type_name(parameter.kind), range_text(parameter),
+           parameter.default_value ? "default " + to_string(*parameter.default_value) : "no default",
+           parameter.doc});
     }
     fmt::print("{}", table.text());
-    for (const Exclusive& exclusive : algorithm.exclusive) {
+    for (const ExactlyOneOf& exclusive : algorithm.exactly_one_of) {
       fmt::print("  exactly one of: {}\n", alternatives_text(exclusive, "", "; or "));
     }
     fmt::print("\n");
@@ -196,13 +198,14 @@ std::string parameters_markdown(const AlgorithmDescription& algorithm) {
   for (const Parameter& parameter : algorithm.parameters) {
     if (named.count(parameter.name) != 0) continue;
     const auto exclusive = std::find_if(
-        algorithm.exclusive.begin(), algorithm.exclusive.end(), [&](const Exclusive& each) {
+        algorithm.exactly_one_of.begin(), algorithm.exactly_one_of.end(),
+        [&](const ExactlyOneOf& each) {
           return std::any_of(each.alternatives.begin(), each.alternatives.end(),
                              [&](const std::vector<std::string>& names) {
                                return std::count(names.begin(), names.end(), parameter.name) != 0;
                              });
         });
-    if (exclusive == algorithm.exclusive.end()) {
+    if (exclusive == algorithm.exactly_one_of.end()) {
       parts.push_back("`" + parameter.name + "`");
       continue;
     }

@@ -1,0 +1,195 @@
+// Work that several cells share: a prompt's score sums serve every budget, a clustering every t, s
+// and seed. A kind of work is a struct whose members say all that its result depends on beside the
+// stream, so that they are its key:
+//
+//   struct WindowScores {
+//     Index window;
+//     using Result = ScoreSums;
+//     Result compute(const SharedSetting& setting) const;
+//     auto operator<=>(const WindowScores&) const = default;
+//   };
+//
+// An algorithm names WindowScores{32} among its shared work and reads it back by the same key:
+// `const ScoreSums& sums = setting.shared.get(WindowScores{32});`.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <typeindex>
+#include <utility>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/stream.hpp"
+#include "kernels/kernels.hpp"
+#include "kernels/row_block.hpp"
+
+namespace kvbench {
+
+// What shared work may look at.
+struct SharedSetting {
+  const Stream& stream;
+  Index prompt;
+  const Kernels& kernels;
+  // Rows that will be scored, for `derived` alone; null: every row with a stored query.
+  const std::vector<Index>* scored_rows = nullptr;
+  // What is known of these rows already; null: to be computed where wanted.
+  const RowBlock* scored_logits = nullptr;
+  const std::vector<double>* value_spectral = nullptr;  // ||V_i||_op
+};
+
+// What model work may look at: every stream of the scope, one at a time, in a fixed order, as often
+// as wanted; all have the same tokens and hold every query.
+struct ModelSetting {
+  std::function<void(const std::function<void(const Stream&)>&)> for_each_stream;
+  Index prompt;
+  Index tokens;
+  const Kernels& kernels;
+};
+
+// Any kind of work, ordered by kind and members.
+class WorkKey {
+ public:
+  template <class Work>
+  explicit WorkKey(const Work& work)
+      : kind_(typeid(Work)),
+        work_(std::make_shared<const Work>(work)),
+        less_([](const void* a, const void* b) {
+          return *static_cast<const Work*>(a) < *static_cast<const Work*>(b);
+        }) {}
+
+  std::type_index kind() const { return kind_; }
+  std::string name() const;  // of the kind, as the source has it
+  friend bool operator<(const WorkKey& a, const WorkKey& b) {
+    return a.kind_ != b.kind_ ? a.kind_ < b.kind_ : a.less_(a.work_.get(), b.work_.get());
+  }
+
+ private:
+  friend class SharedWork;
+  std::type_index kind_;
+  std::shared_ptr<const void> work_;
+  bool (*less_)(const void*, const void*);
+};
+
+// A result, or why there is none. Of which type the result is, its key says.
+struct WorkOutcome {
+  std::shared_ptr<const void> result;
+  std::string failure;
+};
+
+// What the cells of a group share.
+class SharedWork {
+ public:
+  template <class Work>
+  SharedWork(const Work& work)
+      : key_(work), compute_([work](const SharedSetting& setting) {
+          return std::make_shared<const typename Work::Result>(work.compute(setting));
+        }) {
+    if constexpr (requires { work.bytes(); }) bytes_ = work.bytes();
+    if constexpr (requires { &Work::compute_all; }) compute_all_ = all_of<Work>;
+  }
+
+  const WorkKey& key() const { return key_; }
+  // Memory of the result, beside some numbers per token.
+  double bytes() const { return bytes_; }
+  // Throws what the work throws.
+  std::shared_ptr<const void> compute(const SharedSetting& setting) const {
+    return compute_(setting);
+  }
+
+  // Whether pieces of this kind cost less together than one by one: the kind has
+  //   static std::vector<Result> compute_all(const SharedSetting&, const std::vector<Work>&);
+  //   static void check(const Result&);  // throws CellError where this piece alone is no good
+  bool is_batched() const { return compute_all_ != nullptr; }
+  // An outcome for each of `pieces`, all of this batched kind.
+  std::vector<WorkOutcome> compute_all(const SharedSetting& setting,
+                                       const std::vector<SharedWork>& pieces) const {
+    return compute_all_(setting, pieces);
+  }
+
+ private:
+  template <class Work>
+  static std::vector<WorkOutcome> all_of(const SharedSetting& setting,
+                                         const std::vector<SharedWork>& pieces) {
+    std::vector<Work> works;
+    for (const SharedWork& piece : pieces) {
+      works.push_back(*static_cast<const Work*>(piece.key_.work_.get()));
+    }
+    std::vector<WorkOutcome> outcomes;
+    for (typename Work::Result& result : Work::compute_all(setting, works)) {
+      WorkOutcome& outcome = outcomes.emplace_back();
+      try {
+        Work::check(result);
+        outcome.result = std::make_shared<const typename Work::Result>(std::move(result));
+      } catch (const CellError& error) {
+        outcome.failure = error.what();
+      }
+    }
+    return outcomes;
+  }
+
+  WorkKey key_;
+  std::function<std::shared_ptr<const void>(const SharedSetting&)> compute_;
+  std::vector<WorkOutcome> (*compute_all_)(const SharedSetting&,
+                                           const std::vector<SharedWork>&) = nullptr;
+  double bytes_ = 0.0;
+};
+
+// What is decided once for a whole model. Its kinds take a ModelSetting, and say with
+//   double bytes(Index heads, Index prompt, Index tokens) const;
+// what computing takes at most, beside the stream at hand, for so many query heads.
+class ModelWork {
+ public:
+  template <class Work>
+  ModelWork(const Work& work)
+      : key_(work),
+        compute_([work](const ModelSetting& setting) {
+          return std::make_shared<const typename Work::Result>(work.compute(setting));
+        }),
+        bytes_([work](Index heads, Index prompt, Index tokens) {
+          return work.bytes(heads, prompt, tokens);
+        }) {}
+
+  const WorkKey& key() const { return key_; }
+  std::shared_ptr<const void> compute(const ModelSetting& setting) const {
+    return compute_(setting);
+  }
+  double bytes(Index heads, Index prompt, Index tokens) const {
+    return bytes_(heads, prompt, tokens);
+  }
+
+ private:
+  WorkKey key_;
+  std::function<std::shared_ptr<const void>(const ModelSetting&)> compute_;
+  std::function<double(Index, Index, Index)> bytes_;
+};
+
+// Results by the work that gave them.
+class SharedResults {
+ public:
+  // Throws CellError with the reason where the work failed: then its cells fail, no others.
+  template <class Work>
+  const typename Work::Result& get(const Work& work) const {
+    const WorkOutcome& outcome = outcomes_.at(WorkKey(work));
+    if (outcome.result == nullptr) throw CellError(outcome.failure);
+    return *static_cast<const typename Work::Result*>(outcome.result.get());
+  }
+  bool has(const WorkKey& key) const { return outcomes_.count(key) != 0; }
+
+  // Computes it unless it is there; throws what the work throws.
+  template <class Work, class Setting>
+  void add(const Work& work, const Setting& setting) {
+    if (!has(work.key())) put(work.key(), {work.compute(setting), ""});
+  }
+  void put(const WorkKey& key, WorkOutcome outcome) {
+    outcomes_.insert_or_assign(key, std::move(outcome));
+  }
+  void fail(const WorkKey& key, std::string reason) { put(key, {nullptr, std::move(reason)}); }
+
+ private:
+  std::map<WorkKey, WorkOutcome> outcomes_;
+};
+
+}  // namespace kvbench

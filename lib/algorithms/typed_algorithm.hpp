@@ -1,0 +1,60 @@
+// An algorithm as its file writes it: functions of its own parameter struct P, and the table that
+// fills P. What the rest of the program sees is an AlgorithmDescription.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "algorithms/algorithm.hpp"
+#include "algorithms/parameter_table.hpp"
+
+namespace kvbench {
+
+struct NoParameters {};
+
+template <class P>
+struct TypedAlgorithm : AlgorithmFunctions<P> {
+  std::string id;
+  std::vector<std::string> aliases;
+  std::string title;   // one line
+  std::string source;  // paper, equation or section
+  ParameterTable<P> parameters;
+  std::vector<ExactlyOneOf> exactly_one_of;
+
+  operator AlgorithmDescription() const {
+    AlgorithmDescription d;
+    d.id = id;
+    d.aliases = aliases;
+    d.title = title;
+    d.source = source;
+    d.parameters = parameters.rows();
+    d.exactly_one_of = exactly_one_of;
+    const auto table = std::make_shared<const ParameterTable<P>>(parameters);
+    bind(table, this->randomised, d.randomised);
+    bind(table, this->needs, d.needs);
+    bind(table, this->validate, d.validate);
+    bind(table, this->skip_reason, d.skip_reason);
+    bind(table, this->shared_work, d.shared_work);
+    bind(table, this->unit, d.unit);
+    bind(table, this->model_work, d.model_work);
+    bind(table, this->create, d.create);
+    bind(table, this->keeps_everything, d.keeps_everything);
+    return d;
+  }
+
+ private:
+  // `out` reads its Params with the table and asks `typed`; empty stays empty.
+  template <class R, class... Rest>
+  static void bind(const std::shared_ptr<const ParameterTable<P>>& table,
+                   const std::function<R(const P&, Rest...)>& typed,
+                   std::function<R(const Params&, Rest...)>& out) {
+    if (!typed) return;
+    out = [table, typed](const Params& params, Rest... rest) -> R {
+      return typed(table->read(params), rest...);
+    };
+  }
+};
+
+}  // namespace kvbench
