@@ -90,7 +90,8 @@ int run_guarded(int argc, char** argv) {
       log_text("kvbench: nothing was computed; make room, or choose another --out\n");
       return kExitBadInput;
     }
-    log_text("kvbench: what was finished is kept; make room, then run the same command again to go "
+    log_text(
+        "kvbench: what was finished is kept; make room, then run the same command again to go "
         "on\n");
     return kExitIncomplete;
   } catch (const DeviceError& error) {
@@ -99,7 +100,8 @@ int run_guarded(int argc, char** argv) {
       log_text("kvbench: nothing was computed; try --device cpu\n");
       return kExitBadInput;
     }
-    log_text("kvbench: what was finished is kept; run the same command again to go on, or anew with "
+    log_text(
+        "kvbench: what was finished is kept; run the same command again to go on, or anew with "
         "--device cpu and another --out\n");
     return kExitIncomplete;
   } catch (const std::bad_alloc&) {
@@ -114,8 +116,10 @@ int run_guarded(int argc, char** argv) {
     }
     const std::vector<std::string> reasons = reasons_of(error);
     log_text("kvbench: internal error: {}\n", reasons.front());
-    for (std::size_t k = 1; k < reasons.size(); ++k) log_text("kvbench:   because: {}\n", reasons[k]);
-    log_text("kvbench: this is a bug; please report it with the command line and the output of "
+    for (std::size_t k = 1; k < reasons.size(); ++k)
+      log_text("kvbench:   because: {}\n", reasons[k]);
+    log_text(
+        "kvbench: this is a bug; please report it with the command line and the output of "
         "`kvbench --version`\n");
     return kExitBug;
   }

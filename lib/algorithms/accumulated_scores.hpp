@@ -111,7 +111,7 @@ std::vector<Index> best_of_prompt(const Setting& setting, const ScoreSums& score
 Index recent_window(Index budget, double recent_fraction);
 
 template <class P>
-Field<P> recent_fraction_field(double P::*member) {
+Field<P> recent_fraction_field(double P::* member) {
   return field("recent_fraction", member, "share of the budget that is the recent window")
       .at_most(1);
 }

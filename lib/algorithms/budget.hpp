@@ -37,17 +37,17 @@ std::optional<std::string> cannot_forget(const std::string& id, const StreamShap
 
 // Table rows that several algorithms share. T: TokenCount, or an optional one.
 template <class P, class T>
-Field<P> budget_field(T P::*member) {
+Field<P> budget_field(T P::* member) {
   return field("budget", member, "tokens held, or a fraction of the prompt").at_least(1);
 }
 
 template <class P>
-Field<P> sinks_field(TokenCount P::*member) {
+Field<P> sinks_field(TokenCount P::* member) {
   return field("sinks", member, "first tokens of the sequence, held exactly");
 }
 
 template <class P, class T>
-Field<P> recent_field(T P::*member, std::string doc = "last tokens, held exactly") {
+Field<P> recent_field(T P::* member, std::string doc = "last tokens, held exactly") {
   return field("recent", member, std::move(doc));
 }
 

@@ -13,7 +13,7 @@ namespace kvbench {
 enum class GroupRule { kMean, kMax, kSum };
 
 template <class P>
-Field<P> group_field(GroupRule P::*member) {
+Field<P> group_field(GroupRule P::* member) {
   return field("group", member,
                {{"mean", GroupRule::kMean}, {"max", GroupRule::kMax}, {"sum", GroupRule::kSum}},
                "how the scores of the query heads of a KV head are combined for ranking");

@@ -106,7 +106,8 @@ struct Field {
   Field() = default;
   // A field of what P is derived from.
   template <class Base>
-  requires(std::derived_from<P, Base> && !std::same_as<P, Base>) Field(const Field<Base>& field)
+    requires(std::derived_from<P, Base> && !std::same_as<P, Base>)
+  Field(const Field<Base>& field)
       : parameter(field.parameter),
         is_required(field.is_required),
         set(field.set),
@@ -136,7 +137,7 @@ struct Field {
 };
 
 template <class P, class T>
-Field<P> field(std::string name, T P::*member, std::string doc) {
+Field<P> field(std::string name, T P::* member, std::string doc) {
   Field<P> out;
   out.parameter.name = std::move(name);
   out.parameter.kind = ParameterType<T>::kKind;
@@ -148,7 +149,7 @@ Field<P> field(std::string name, T P::*member, std::string doc) {
 
 // Empty: another of several alternatives was given, or the word.
 template <class P, class T>
-Field<P> field(std::string name, std::optional<T> P::*member, std::string doc) {
+Field<P> field(std::string name, std::optional<T> P::* member, std::string doc) {
   Field<P> out;
   out.parameter.name = std::move(name);
   out.parameter.kind = ParameterType<T>::kKind;
@@ -169,7 +170,7 @@ template <class E>
 using Choices = std::vector<std::pair<std::string, E>>;
 
 template <class P, class E>
-Field<P> field(std::string name, E P::*member, const std::type_identity_t<Choices<E>>& choices,
+Field<P> field(std::string name, E P::* member, const std::type_identity_t<Choices<E>>& choices,
                std::string doc) {
   Field<P> out;
   out.parameter.name = std::move(name);

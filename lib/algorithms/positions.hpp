@@ -12,7 +12,7 @@ namespace kvbench {
 enum class Positions { kOriginal, kCache };
 
 template <class P>
-Field<P> positions_field(Positions P::*member) {
+Field<P> positions_field(Positions P::* member) {
   return field("positions", member,
                {{"original", Positions::kOriginal}, {"cache", Positions::kCache}},
                "where held tokens stand: as in the sequence, or numbered in the cache "

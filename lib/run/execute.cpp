@@ -37,9 +37,8 @@ class ModelWorks {
     const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed.value_or(0));
     if (results.has(work.key())) return results;
     try {
-      results.add(work,
-                  ModelSetting{[&](const auto& visit) { each(group, cell, visit); }, group.prompt,
-                               group.shape.tokens, execution_.kernels});
+      results.add(work, ModelSetting{[&](const auto& visit) { each(group, cell, visit); },
+                                     group.prompt, group.shape.tokens, execution_.kernels});
     } catch (const InputError& error) {
       results.fail(work.key(), error.what());
     } catch (const CellError& error) {
@@ -115,8 +114,7 @@ class HeadRun {
       if (result.failed) execution_.check_device();
       record(cells_[index], std::move(result));
     };
-    const ReplayTiming spent =
-        replay(data->stream, setting, replayed, execution_.kernels, done);
+    const ReplayTiming spent = replay(data->stream, setting, replayed, execution_.kernels, done);
     timing.reference_seconds += spent.reference_seconds;
     timing.metrics_seconds += spent.metrics_seconds;
   }

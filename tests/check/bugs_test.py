@@ -60,7 +60,7 @@ class Bugs(Folder):
 
     def test_a_bug_in_what_cells_share(self):
         done = self.planted("run", "window", "shared", self.sweep(), "--out", self.folder / "out")
-        self.assert_bug(done, "computing what cells share, ", "PlantedWork, of sequence",
+        self.assert_bug(done, "PlantedWork, of sequence",
                         "because: bad any_cast")
 
     def test_a_bug_in_what_is_decided_for_the_whole_model(self):

@@ -64,7 +64,9 @@ TEST_CASE("a file that is not committed leaves what was there, and nothing else"
   const Folder folder;
   const std::string path = folder.file("a");
   std::ofstream(path) << "before";
-  { AtomicFile(path).write("after"); }
+  {
+    AtomicFile(path).write("after");
+  }
   CHECK(content(path) == "before");
   {
     AtomicFile file(path);

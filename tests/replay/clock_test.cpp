@@ -108,6 +108,12 @@ TEST_CASE("memory that runs out in a cell is its own failure") {
   CHECK(results[0].reason.find("not enough memory") != std::string::npos);
 }
 
+struct BuggyWork {
+  using Result = int;
+  Result compute(const SharedSetting&) const { throw std::bad_any_cast(); }
+  auto operator<=>(const BuggyWork&) const = default;
+};
+
 TEST_CASE("a bug in a cell ends the replay, with what was being done, and fails no cell") {
   const auto owned = make_stream({.tokens = 12, .d = 2, .dv = 2});
   const auto reasons = [&](const AlgorithmDescription& algorithm) {
@@ -133,12 +139,11 @@ TEST_CASE("a bug in a cell ends the replay, with what was being done, and fails 
 
   AlgorithmDescription shared = scripted(hold_all);
   shared.shared_work = [](const Params&, const StreamShape&, Index, std::uint32_t) {
-    return std::vector<SharedWork>{
-        {"a clustering", [](const SharedSetting&) -> std::any { throw std::bad_any_cast(); }}};
+    return std::vector<SharedWork>{BuggyWork()};
   };
   told = reasons(shared);
   REQUIRE(told.size() == 2);
-  CHECK(told[0].find("\"a clustering\"") != std::string::npos);
+  CHECK(told[0].find("BuggyWork, of sequence ") != std::string::npos);
   CHECK(told[1] == std::bad_any_cast().what());
 }
 

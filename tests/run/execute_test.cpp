@@ -88,7 +88,9 @@ TEST_CASE("a stream that cannot be read fails its cells, and a retry computes th
 // `window`, but no cell of it can be computed.
 std::vector<AlgorithmDescription> failing_window() {
   std::vector<AlgorithmDescription> table = {*find_algorithm("exact"), *find_algorithm("window")};
-  table[1].create = [](const auto&) -> std::unique_ptr<Algorithm> { throw CellError("planted"); };
+  table[1].create = [](const auto&, const auto&) -> std::unique_ptr<Algorithm> {
+    throw CellError("planted");
+  };
   return table;
 }
 

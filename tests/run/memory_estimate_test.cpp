@@ -83,6 +83,5 @@ TEST_CASE("bytes are written with three digits and the largest unit that fits") 
   CHECK(bytes_text(5.0 * 1024 * 1024 * 1024) == "5 GiB");
 }
 
-
 }  // namespace
 }  // namespace kvbench::test

@@ -178,10 +178,10 @@ void print_algorithms() {
                  {"", Align::kLeft}},
                 " ", "  ");
     for (const Parameter& parameter : algorithm.parameters) {
-      table.add(
-          {parameter.name, type_name(parameter.kind), range_text(parameter),
-           parameter.default_value ? "default " + to_string(*parameter.default_value) : "no default",
-           parameter.doc});
+      table.add({parameter.name, type_name(parameter.kind), range_text(parameter),
+                 parameter.default_value ? "default " + to_string(*parameter.default_value)
+                                         : "no default",
+                 parameter.doc});
     }
     fmt::print("{}", table.text());
     for (const ExactlyOneOf& exclusive : algorithm.exactly_one_of) {

@@ -114,7 +114,8 @@ void log_failures(const Plan& plan, const Journal& journal) {
 // The cells of the file that was moved are computed again; who runs the sweep may want to know why.
 void warn_of_damaged_rows(const RowsFile& rows, const std::string& path) {
   if (!rows.started_anew()) return;
-  log_text("kvbench: warning: {}: is damaged and was renamed to {}.damaged; the per-row values in it "
+  log_text(
+      "kvbench: warning: {}: is damaged and was renamed to {}.damaged; the per-row values in it "
       "are "
       "computed again\n",
       path, path);
