@@ -36,6 +36,7 @@ namespace kvbench {
 // A number of tokens as it is given: so many, or a fraction of the prompt.
 class TokenCount {
  public:
+  // NOLINTNEXTLINE(google-explicit-constructor): a default is written as a number
   TokenCount(Index count = 0) : given_(count) {}
   static TokenCount fraction(double share) {
     TokenCount out;
@@ -107,6 +108,7 @@ struct Field {
   // A field of what P is derived from.
   template <class Base>
     requires(std::derived_from<P, Base> && !std::same_as<P, Base>)
+  // NOLINTNEXTLINE(google-explicit-constructor): tables hold fields of both
   Field(const Field<Base>& field)
       : parameter(field.parameter),
         is_required(field.is_required),

@@ -83,6 +83,7 @@ struct WorkOutcome {
 class SharedWork {
  public:
   template <class Work>
+  // NOLINTNEXTLINE(google-explicit-constructor): a list of kinds is a list of work
   SharedWork(const Work& work)
       : key_(work), compute_([work](const SharedSetting& setting) {
           return std::make_shared<const typename Work::Result>(work.compute(setting));
@@ -143,6 +144,7 @@ class SharedWork {
 class ModelWork {
  public:
   template <class Work>
+  // NOLINTNEXTLINE(google-explicit-constructor): as SharedWork
   ModelWork(const Work& work)
       : key_(work),
         compute_([work](const ModelSetting& setting) {

@@ -23,6 +23,7 @@ struct TypedAlgorithm : AlgorithmFunctions<P> {
   ParameterTable<P> parameters;
   std::vector<ExactlyOneOf> exactly_one_of;
 
+  // NOLINTNEXTLINE(google-explicit-constructor): what describe_<id>() returns
   operator AlgorithmDescription() const {
     AlgorithmDescription d;
     d.id = id;

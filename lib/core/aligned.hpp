@@ -42,13 +42,13 @@ using AlignedDoubles = std::vector<double, LineAllocator<double>>;
 template <class T>
 struct UnfilledAllocator : LineAllocator<T> {
   template <class U>
-  struct rebind {
+  struct rebind {  // NOLINT(readability-identifier-naming): the standard library's name
     using other = UnfilledAllocator<U>;
   };
 
   UnfilledAllocator() = default;
   template <class U>
-  UnfilledAllocator(const UnfilledAllocator<U>&) {}
+  UnfilledAllocator(const UnfilledAllocator<U>&) {}  // NOLINT(google-explicit-constructor)
 
   template <class U>
   void construct(U* p) {

@@ -21,9 +21,10 @@ namespace kvbench::test {
 inline const std::vector<AlgorithmDescription>& made_up_algorithms() {
   using Kind = Parameter::Kind;
   static const std::vector<AlgorithmDescription> algorithms = [] {
-    const auto parameter = [](std::string name, Kind kind, std::optional<Value> default_value = {},
-                              double minimum = 0.0, double maximum = 1e15, bool open = false,
-                              std::vector<std::string> choices = {}) {
+    const auto parameter = [](const std::string& name, Kind kind,
+                              const std::optional<Value>& default_value = {}, double minimum = 0.0,
+                              double maximum = 1e15, bool open = false,
+                              const std::vector<std::string>& choices = {}) {
       return Parameter{name, kind, "", default_value, minimum, maximum, open, choices};
     };
     const auto always = [](const Params&) { return true; };
