@@ -10,7 +10,8 @@ Json definitions() {
       {"r", "max ||scale q|| over all stored query rows of the group (SubGen, ClusterGen)"},
       {"r_attention_rows", "the same over the rows of `attention`"},
       {"r_balancekv", "largest norm over keys and stored queries (BalanceKV)"},
-      {"balancekv_exponent", "scale * r_balancekv^2, the exponent of BalanceKV's bound"},
+      {"balancekv_exponent",
+       "2 scale * r_balancekv^2, the exponent of BalanceKV's batch (Theorems 3.1 and 3.3)"},
       {"stable_rank", "||M||_F^2 / ||M||_op^2; null for a zero matrix"},
       {"delta",
        "radius of a cluster: the delta_quantile of the pairwise distances of 128 evenly "
@@ -160,7 +161,7 @@ Json head_document(int kv_head, const StreamShape& shape, const StreamInspection
     out["r"] = inspection.r;
     out["r_attention_rows"] = inspection.r_attention_rows;
     out["r_balancekv"] = inspection.r_balancekv;
-    out["balancekv_exponent"] = shape.scale * inspection.r_balancekv * inspection.r_balancekv;
+    out["balancekv_exponent"] = 2.0 * shape.scale * inspection.r_balancekv * inspection.r_balancekv;
   }
   out["clustering_tokens"] = inspection.clustering_tokens;
   out["queries"] = {{"norms", norms_document(inspection.queries)}};

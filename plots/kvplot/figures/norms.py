@@ -1,4 +1,4 @@
-"""ClusterGen C.1: norms of queries, keys, values per layer; theorems' r, delta r, r^2/sqrt(d)."""
+"""ClusterGen C.1: norms of queries, keys, values per layer; theorems' r, delta r, 2 r^2/sqrt(d)."""
 
 from argparse import Namespace
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ TENSORS: tuple[tuple[str, style.Colour], ...] = (
 THEOREMS = (
     ("r", r"$r=\max\Vert\beta q\Vert$", "o"),
     ("delta_r", r"$\delta r$ (SubGen)", "s"),
-    ("balancekv_exponent", r"$\beta r^2$ (BalanceKV)", "D"),
+    ("balancekv_exponent", r"$2\beta r^2$ (BalanceKV)", "D"),
 )
 
 
