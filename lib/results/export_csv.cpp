@@ -1,6 +1,7 @@
 #include "results/export_csv.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -77,8 +78,7 @@ class Columns {
 
   std::vector<std::string> names() const {
     std::vector<std::string> all;
-    for (const char* section :
-         {"", "params", "derived", "errors", "mass", "clusters", "memory", "counters", "timing"}) {
+    for (const char* section : kSections) {
       const auto found = sections_.find(section);
       if (found != sections_.end())
         all.insert(all.end(), found->second.begin(), found->second.end());
@@ -87,10 +87,14 @@ class Columns {
   }
 
  private:
-  // What stands before the first dot; the key's own entries have none.
+  // The first holds the key's own entries, objects among them (rows.every).
+  static constexpr const char* kSections[] = {"",         "params", "derived",  "errors", "mass",
+                                              "clusters", "memory", "counters", "timing"};
+
   static std::string section_of(const std::string& name) {
-    const std::size_t dot = name.find('.');
-    return dot == std::string::npos ? "" : name.substr(0, dot);
+    const std::string before_dot = name.substr(0, name.find('.'));
+    const auto* known = std::find(std::begin(kSections), std::end(kSections), before_dot);
+    return known == std::end(kSections) || before_dot == name ? "" : before_dot;
   }
 
   std::map<std::string, std::vector<std::string>> sections_;

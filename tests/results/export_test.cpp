@@ -39,6 +39,21 @@ TEST_CASE("CSV has a header, one row per cell, quotes what needs it and leaves n
         "dd,failed,\"line\nbreak | bar\",b,0,1,2,,0.5,4,,,,,,3,,,0.0\n");
 }
 
+TEST_CASE("CSV has columns for what the key holds in objects: every fourth row, the last two") {
+  const Json cells = Json::parse(R"({"cells": [
+    {"id": "a", "status": "ok", "key": {"sequence": "0", "rows": {"every": 4}, "seed": 3}},
+    {"id": "b", "status": "ok", "key": {"sequence": "0", "rows": {"last": 2}, "seed": 4}},
+    {"id": "c", "status": "ok", "key": {"sequence": "0", "rows": "all", "seed": 5},
+     "memory": {"fraction": 0.5}}]})");
+  std::ostringstream out;
+  export_csv(cells, out);
+  CHECK(out.str() ==
+        "id,status,reason,label,sequence,rows,rows.last,rows.every,seed,memory.fraction\n"
+        "a,ok,,,0,,,4,3,\n"
+        "b,ok,,,0,,2,,4,\n"
+        "c,ok,,,0,all,,,5,0.5\n");
+}
+
 TEST_CASE("Markdown rows are one line each, bars escaped, numbers rounded") {
   std::istringstream lines(text(export_markdown));
   std::string line;

@@ -79,7 +79,8 @@ TEST_CASE("layers whose scores are added up stay together, the others do not") {
   // Parts: {0, 2} of cost 2, {1}, {3}.
   CHECK(deal_groups(plan, {1, 1, 1, 1}, 4) == std::vector<int>{1, 2, 1, 3});
   // A cell that is skipped adds nothing up.
-  for (const std::size_t g : {0, 2}) plan.cells[plan.groups[g].cells[0]].skip_reason = "no queries";
+  for (const std::size_t g : {std::size_t{0}, std::size_t{2}})
+    plan.cells[plan.groups[g].cells[0]].skip_reason = "no queries";
   CHECK(deal_groups(plan, {1, 1, 1, 1}, 4) == std::vector<int>{1, 2, 3, 4});
 }
 
