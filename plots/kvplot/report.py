@@ -83,9 +83,10 @@ def _asset(name: str) -> str:
 def _counts(results: Results) -> str:
     plan = results.document["plan"]
     status = results.document["status"]
-    text = f'<p class="counts"><span>{plan["cells"]} cells</span><span>{plan["ok"]} ok</span>'
+    count = {word: escape(str(plan[word])) for word in ("cells", "ok", "failed", "skipped")}
+    text = f'<p class="counts"><span>{count["cells"]} cells</span><span>{count["ok"]} ok</span>'
     for word in ("failed", "skipped"):
-        text += f'<span class="{word if plan[word] else "quiet"}">{plan[word]} {word}</span>'
+        text += f'<span class="{word if plan[word] else "quiet"}">{count[word]} {word}</span>'
     if status != "complete":
         text += f'<span class="incomplete">{escape(status)}: run again to go on</span>'
     return text + "</p>"
@@ -163,7 +164,8 @@ def _summary(results: Results) -> str:
                     interval=head == "relative l2",
                 )
             )
-        text.append(f'<td class="number" data-value="{line["cells"]}">{line["cells"]}</td></tr>')
+        cells = escape(str(line["cells"]))
+        text.append(f'<td class="number" data-value="{cells}">{cells}</td></tr>')
     text.append("</tbody></table></div>")
     return "\n".join(text)
 

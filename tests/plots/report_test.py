@@ -135,6 +135,16 @@ class ReportOfARun(unittest.TestCase):
         dark = (pixels.mean(axis=2) < 0.5).mean()
         self.assertTrue(0.005 < dark < 0.5, dark)
 
+    def test_counts_of_the_summary_are_text_not_markup(self):
+        evil = "<script>alert(1)</script>"
+        made = json.loads((self.folder / "results.json").read_text())
+        made["summary"][0]["cells"] = evil
+        changed = self.folder / "changed.json"
+        changed.write_text(json.dumps(made))
+        html = report(changed, self.folder / "changed.html")
+        self.assertNotIn(evil, html)
+        self.assertIn("&lt;script&gt;alert(1)", html)
+
     def clicked(self, script):
         """Text of the first column's visible rows, and the error column, after a script ran."""
         page = self.folder / "clicked.html"
@@ -206,6 +216,14 @@ class ReportOfMadeResults(unittest.TestCase):
         html = self.report([cell("h2o", {}, 0.3, 0.5)], name=evil)
         self.assertNotIn(evil, html)
         self.assertEqual(html.count("<script>"), 1)
+
+    def test_counts_from_the_file_are_text_not_markup(self):
+        evil = "<script>alert(1)</script>"
+        cells = [cell("h2o", {}, 0.3, 0.5)]
+        for word in ("cells", "ok", "failed", "skipped"):
+            counts = {"cells": 1, "ok": 1, "failed": 0, "skipped": 0, word: evil}
+            with self.subTest(word):
+                self.assertNotIn(evil, self.report(cells, plan=counts))
 
     def test_a_planted_link_is_found(self):
         self.assertEqual(Page('<p><img src="http://x/y.png"></p>').faults,
