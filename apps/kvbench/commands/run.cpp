@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "cli/byte_size.hpp"
 #include "cli/device_option.hpp"
 #include "cli/signals.hpp"
 #include "cli/sweep_options.hpp"
@@ -328,7 +329,7 @@ Command add_run(CLI::App& app, std::vector<std::string> argv) {
                    "Refuse a sweep that needs more, e.g. 4GiB; default: what this process may use "
                    "(machine, control group, address space)")
       ->type_name("SIZE")
-      ->transform(CLI::AsSizeValue(true));
+      ->transform(CLI::Validator(to_bytes, ""));
   command->add_flag("--quiet", options->quiet,
                     "No progress and no table; faults and warnings are still told");
   command->footer(kFooter);
