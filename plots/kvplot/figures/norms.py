@@ -69,6 +69,6 @@ def draw(inputs: Namespace) -> Figure:
         table,
         "l2 norms as stored: dot median, bar quartiles, line 1 % to 99 %, dash maximum. "
         f"delta is the {QUANTILE:g} quantile of key distances; the theorems' sample sizes "
-        r"grow like $e^{2\delta r}$ and $e^{\beta r^2}$, beta the model's scale. "
+        r"grow like $e^{2\delta r}$ and $e^{2\beta r^2}$, beta the model's scale. "
         f"{inputs.inspection.facts()}",
     )
