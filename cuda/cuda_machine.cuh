@@ -45,14 +45,14 @@ class Lane {
   static constexpr int kSlots = 4;
   static constexpr std::size_t kSlotBytes = std::size_t{1} << 20;
 
-  // Room for so many bytes of a slot, when what was copied through it before has arrived.
+  // Reserves `bytes` of a slot; waits until earlier copies through that slot have finished.
   cudaError_t place(std::size_t bytes, char*& at);
 
   cudaStream_t stream_ = nullptr;
   char* memory_ = nullptr;           // [kSlots, kSlotBytes]
   std::vector<char> unpinned_;       // instead, where the system pins no more
   cudaEvent_t copied_[kSlots] = {};  // after the last upload through a slot
-  int at_ = 0;                       // the slot at hand
+  int at_ = 0;                       // the current slot
   std::size_t used_ = 0;             // bytes of it
 };
 

@@ -33,7 +33,7 @@
 
 namespace kvbench {
 
-// A number of tokens as it is given: so many, or a fraction of the prompt.
+// A number of tokens as given: a count, or a fraction of the prompt.
 class TokenCount {
  public:
   // NOLINTNEXTLINE(google-explicit-constructor): a default is written as a number

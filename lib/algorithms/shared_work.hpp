@@ -102,7 +102,7 @@ class SharedWork {
 
   // Whether pieces of this kind cost less together than one by one: the kind has
   //   static std::vector<Result> compute_all(const SharedSetting&, const std::vector<Work>&);
-  //   static void check(const Result&);  // throws CellError where this piece alone is no good
+  //   static void check(const Result&);  // throws CellError if this piece alone is invalid
   bool is_batched() const { return compute_all_ != nullptr; }
   // An outcome for each of `pieces`, all of this batched kind.
   std::vector<WorkOutcome> compute_all(const SharedSetting& setting,
@@ -140,7 +140,7 @@ class SharedWork {
 
 // What is decided once for a whole model. Its kinds take a ModelSetting, and say with
 //   double bytes(Index heads, Index prompt, Index tokens) const;
-// what computing takes at most, beside the stream at hand, for so many query heads.
+// the most memory that computing takes beside the current stream, for `heads` query heads.
 class ModelWork {
  public:
   template <class Work>

@@ -26,7 +26,7 @@ class Stoppable {
   Stoppable& operator=(const Stoppable&) = delete;
 };
 
-// Throws Stopped if the work at hand was told to stop, or is of no use any more because another
+// Throws Stopped if the current work was told to stop, or is useless because another
 // index of its parallel range has thrown; costs next to nothing otherwise.
 inline void throw_if_stopped() {
   const std::atomic<bool>* flag = detail::stop_flag.load(std::memory_order_acquire);

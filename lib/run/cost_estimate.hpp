@@ -23,8 +23,9 @@ struct CostEstimate {
 };
 
 // KV heads whose cells are the same points on streams of the same shape cost the same: of each such
-// kind one head is timed, the kind with most work first; kinds that there is no time for are taken
-// to cost as much per multiply-add as the others. Spends about `seconds`, whatever the plan's size.
+// kind one head is timed, the kind with most work first; kinds that do not fit the time budget are
+// taken to cost as much per multiply-add as the others. Spends about `seconds`, whatever the plan's
+// size.
 CostEstimate estimate_cost(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels,
                            const ShardSelection& selection, double seconds);
 

@@ -68,7 +68,7 @@ class Sampler {
   }
 
  private:
-  // Decodes only so many rows as there is time for.
+  // Decodes only as many rows as the time budget allows.
   void cut(Stream& stream, double budget) {
     rows_ = group_.rows;
     const double all = visible_tokens(stream.shape, rows_);

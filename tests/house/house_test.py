@@ -77,7 +77,7 @@ class OneDefinition(unittest.TestCase):
 
     def test_every_class_that_a_header_opens_is_seen(self):
         """Counted another way: what stands at the beginning of a line outside of a type; a template's
-        specialisations are no names of their own."""
+        specialisations do not define a new name."""
         unseen = []
         count = 0
         for path in files(ROOT):

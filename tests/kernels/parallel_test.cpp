@@ -11,20 +11,10 @@
 #include <vector>
 
 #include "core/stop.hpp"
+#include "support/threads.hpp"
 
 namespace kvbench::test {
 namespace {
-
-class Threads {
- public:
-  explicit Threads(int count) : before_(thread_count()) { set_thread_count(count); }
-  ~Threads() { set_thread_count(before_); }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-
- private:
-  int before_;
-};
 
 // Counts itself in, and waits until all have come; false where they do not within a long time.
 bool meet(std::atomic<int>& here, int all) {

@@ -24,7 +24,7 @@ TEST_CASE("sizes are numbers with units of 1000 or 1024") {
   CHECK(bytes_of("1TiB") == "1099511627776");
 }
 
-TEST_CASE("what is no size, or none of a byte, is refused with what was given") {
+TEST_CASE("what is not a size, or is below one byte, is refused with the given text") {
   for (const char* text : {"", "GiB", "much", "0", "-1", "0.5", "8GiBs", "8i", "8xB", "nan", "inf",
                            "1e30", "9000PiB"}) {
     CAPTURE(text);

@@ -50,7 +50,7 @@ struct Batched {
     return out;
   }
   static void check(const Result& result) {
-    if (result % 100 == 7) throw CellError("seven is no good");
+    if (result % 100 == 7) throw CellError("seven is invalid");
   }
   auto operator<=>(const Batched&) const = default;
 };
@@ -93,7 +93,7 @@ TEST_CASE("pieces of a batched kind are computed in one go, and may fail each or
   CHECK(computed == 2);  // one batch, one piece
   CHECK(good.get(Batched{1}) == 301);
   CHECK(good.get(Batched{2}) == 302);
-  CHECK_THROWS_WITH_AS(good.get(Batched{7}), "seven is no good", CellError);
+  CHECK_THROWS_WITH_AS(good.get(Batched{7}), "seven is invalid", CellError);
   CHECK(good.get(Doubled{1}) == 2);
 
   const SharedResults bad = shared_by({{Batched{1}, Doubled{1}}, {Batched{13}}});

@@ -10,20 +10,10 @@
 #include <vector>
 
 #include "core/parallel.hpp"
+#include "support/threads.hpp"
 
 namespace kvbench::test {
 namespace {
-
-class Threads {
- public:
-  explicit Threads(int count) : before_(thread_count()) { set_thread_count(count); }
-  ~Threads() { set_thread_count(before_); }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-
- private:
-  int before_;
-};
 
 std::unique_ptr<StreamData> numbered(std::size_t place) {
   auto data = std::make_unique<StreamData>();

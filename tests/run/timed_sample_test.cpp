@@ -19,7 +19,7 @@ TEST_CASE("a head of few cells is computed as a whole, and takes time") {
   CHECK(run.journal->count(CellState::kMissing) == run.plan.cells.size());
 }
 
-TEST_CASE("a long list is sampled: eight cells where there is no time for more") {
+TEST_CASE("a long list is sampled: eight cells if there is no time for more") {
   const SmallRun run(R"({"algorithm": "window", "params": {"budget": {"range": [1, 40, 1]}}})");
   HeadCells head;
   for (std::size_t c = 0; c < 40; ++c) head.cells.push_back(c);

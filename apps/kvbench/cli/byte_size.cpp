@@ -11,7 +11,7 @@
 namespace kvbench {
 namespace {
 
-// Bytes of one of `unit`, in lower case; 0 where there is no such unit.
+// Bytes of one of `unit`, in lower case; 0 if the unit is unknown.
 double bytes_of(std::string unit) {
   if (!unit.empty() && unit.back() == 'b') unit.pop_back();
   if (unit.empty()) return 1.0;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kHeadlineQuantile = 0.05;
 
-// Four significant digits, or a dash where there is no finite number.
+// Four significant digits, or a dash if the number is not finite.
 std::string number(const Json& value) {
   if (!value.is_number()) return "-";
   if (value.is_number_integer()) return fmt::format("{}", value.get<long long>());

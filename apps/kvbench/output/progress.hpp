@@ -11,7 +11,7 @@ namespace kvbench {
 
 class Progress : public RunObserver {
  public:
-  // Silent when `quiet` or where stderr is no terminal.
+  // Silent if `quiet` is set or stderr is not a terminal.
   explicit Progress(bool quiet);
   ~Progress() override;
   Progress(const Progress&) = delete;
