@@ -161,7 +161,7 @@ class LayerWriter:
     ) -> None:
         if shape.query_heads % shape.kv_heads:
             raise Fault(
-                f"layer {layer}: {shape.query_heads} query heads are no multiple of "
+                f"layer {layer}: {shape.query_heads} query heads are not a multiple of "
                 f"{shape.kv_heads} KV heads"
             )
         self.group = parent.create_group(str(layer))

@@ -54,7 +54,7 @@ std::vector<std::string> ErrorList::messages() const {
   std::vector<std::string> messages = messages_;
   if (unlisted_ > 0) {
     const std::string more =
-        fmt::format("and {} more faults; mend the ones above first", unlisted_);
+        fmt::format("and {} more errors; fix those above first", unlisted_);
     messages.push_back(file_.empty() ? more : one_line(file_) + ": " + more);
   }
   return messages;

@@ -121,7 +121,7 @@ std::optional<TensorShape> tensor_shape(ErrorList& faults, hid_t layer,
     case hdf5::Kind::kDataset:
       break;
     default:
-      add(faults, place, "is no dataset");
+      add(faults, place, "is not a dataset");
       return std::nullopt;
   }
   try {
@@ -240,7 +240,7 @@ SharedRope check_rope(ErrorList& faults, hid_t parent, const std::string& parent
   const hdf5::Kind kind = hdf5::kind_of(parent, "rope");
   if (kind == hdf5::Kind::kNone) return nullptr;
   if (kind != hdf5::Kind::kGroup) {
-    add(faults, place, "is no group");
+    add(faults, place, "is not a group");
     return nullptr;
   }
   const hdf5::Handle rope = hdf5::open_group(parent, "rope");
@@ -288,7 +288,7 @@ std::optional<LayerInfo> check_layer(ErrorList& faults, hid_t layers, const std:
                                      const SharedRope& root_rope) {
   const std::string layer_place = join(place, name);
   if (hdf5::kind_of(layers, name) != hdf5::Kind::kGroup) {
-    add(faults, layer_place, "is no group");
+    add(faults, layer_place, "is not a group");
     return std::nullopt;
   }
   const auto index = layer_index(name);
@@ -320,7 +320,7 @@ void check_token_ids(ErrorList& faults, hid_t sequence, const std::string& place
   if (hdf5::kind_of(sequence, "token_ids") == hdf5::Kind::kNone) return;
   const std::string ids = join(place, "token_ids");
   if (hdf5::kind_of(sequence, "token_ids") != hdf5::Kind::kDataset) {
-    add(faults, ids, "is no dataset");
+    add(faults, ids, "is not a dataset");
     return;
   }
   const hdf5::Handle dataset(H5Dopen2(sequence, "token_ids", H5P_DEFAULT));
@@ -340,7 +340,7 @@ SequenceInfo check_sequence(ErrorList& faults, hid_t sequences, const std::strin
   SequenceInfo info;
   info.name = name;
   if (hdf5::kind_of(sequences, name) != hdf5::Kind::kGroup) {
-    add(faults, place, "is no group");
+    add(faults, place, "is not a group");
     return info;
   }
   const hdf5::Handle sequence = hdf5::open_group(sequences, name);

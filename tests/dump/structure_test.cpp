@@ -80,7 +80,7 @@ std::vector<Fault> all_faults() {
          remove_link(f, kLayer + "/v");
          hdf5::create_group(f, kLayer + "/v");
        },
-       {kLayer + "/v", "no dataset"}},
+       {kLayer + "/v", "is not a dataset"}},
       {"without inv_freq",
        [](hid_t f) { remove_link(f, "/rope/inv_freq"); },
        {"/rope/inv_freq", "missing"}},

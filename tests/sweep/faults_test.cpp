@@ -338,7 +338,7 @@ TEST_CASE("thousands of faults are counted, not printed") {
   for (int i = 0; i < 5000; ++i) rows += (i == 0 ? "" : ", ") + std::string("-") + "1";
   const auto messages = folder.faults(with("\"evaluate\": {\"rows\": [" + rows + "]}"));
   REQUIRE(messages.size() == 1001);
-  CHECK(messages.back() == "quick.json: and 4000 more faults; mend the ones above first");
+  CHECK(messages.back() == "quick.json: and 4000 more errors; fix those above first");
 }
 
 TEST_CASE("a sweep file that cannot be read is named") {
