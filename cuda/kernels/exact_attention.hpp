@@ -405,13 +405,20 @@ void attend(Machine& machine, const Stream& stream, const AttentionBatch& all,
   }
 }
 
-// `make()` gives a machine. Many places are taken in batches by a few threads, so that queries and
-// outputs travel while others are computed, where keys and values are on the device already.
+// How the work of a call is split. Spans decide bits, batches and workers do not.
+struct AttentionSplit {
+  Index many_places = 32768;  // enough to fill the device with long spans
+  Index span = 1024;          // tokens, of fewer places; multiples of kAttendTokens
+  Index many_span = 4096;     // of many: short enough for the last blocks to end together
+  Index batch_places = 1024;  // of many
+  Index workers = 6;          // threads that take batches
+};
+
+// `make()` gives a machine. If keys and values are on the device already, many places are taken in
+// batches by a few threads, so that queries and outputs travel while others are computed.
 template <class MakeMachine>
-ExactRows exact_attention(const MakeMachine& make, const Stream& stream, std::vector<Index> rows) {
-  constexpr Index kManyPlaces = 32768;  // enough for the device without spans of tokens
-  constexpr Index kBatchPlaces = 1024;
-  constexpr Index kWorkers = 6;
+ExactRows exact_attention(const MakeMachine& make, const Stream& stream, std::vector<Index> rows,
+                          const AttentionSplit& split = {}) {
   const StreamShape& shape = stream.shape;
   ExactRows out;
   out.rows = std::move(rows);
@@ -428,18 +435,16 @@ ExactRows exact_attention(const MakeMachine& make, const Stream& stream, std::ve
     return machine.copies().find(first_rows(stream.keys, tokens)) != nullptr &&
            machine.copies().find(first_rows(stream.values, tokens)) != nullptr;
   }();
-  // Few places are spread over the device by splitting their tokens, many so that the last blocks
-  // are done at nearly the same time. The rule knows the shape alone, and so do the bits.
-  const Index span = places >= kManyPlaces ? 4096 : 1024;
-  const Index batch_rows =
-      is_held && places >= kManyPlaces ? larger(1, kBatchPlaces / shape.group) : count;
+  const bool many = places >= split.many_places;
+  const Index span = many ? split.many_span : split.span;
+  const Index batch_rows = many && is_held ? larger(1, split.batch_places / shape.group) : count;
   std::once_flag made;
   const auto outputs = [&] {
     std::call_once(made, [&] { out.outputs.resize(static_cast<std::size_t>(places * shape.dv)); });
     return out.outputs.data();
   };
   const Index batches = blocks_of(batch_rows, count);
-  const Index workers = smaller(kWorkers, batches);
+  const Index workers = smaller(split.workers, batches);
   const auto work = [&](Index worker) {
     for (Index b = worker; b < batches; b += workers) {
       const Index first = b * batch_rows;

@@ -35,7 +35,7 @@ class KernelsOnHost final : public Kernels {
     return cuda::hold(machine, stream);
   }
   ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) const override {
-    return cuda::exact_attention([this] { return call(); }, stream, std::move(rows));
+    return cuda::exact_attention([this] { return call(); }, stream, std::move(rows), attention);
   }
   void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const override {
     ++logit_calls_;
@@ -87,6 +87,8 @@ class KernelsOnHost final : public Kernels {
     const auto make = [this] { return call(); };
     return std::make_unique<cuda::DeviceWeightedValues<decltype(make)>>(values, make);
   }
+
+  cuda::AttentionSplit attention;
 
   Index held_bytes() const { return ledger_.held(); }
   int logit_calls() const { return logit_calls_; }  // logits that were brought to the host

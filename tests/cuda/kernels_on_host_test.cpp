@@ -3,8 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "algorithms/registry.hpp"
@@ -126,6 +129,40 @@ TEST_CASE("walks whose matrices find no room are walked without") {
     return walk;
   });
   CHECK(matrices == nullptr);
+}
+
+TEST_CASE("exact attention in batches of several threads is the CPU's, whatever the batches") {
+  for (const Index window : {0, 150}) {
+    const auto owned = make_stream({.tokens = 400, .d = 9, .dv = 70, .group = 2, .window = window});
+    const Stream& stream = owned->stream;
+    std::vector<Index> rows;
+    for (Index i = 100; i < 400; ++i) rows.push_back(i);
+    const ExactRows cpu = cpu_kernels().exact_attention(stream, rows);
+    ExactRows first;
+    for (const auto& [batch, workers] :
+         std::vector<std::pair<Index, Index>>{{1000, 1}, {70, 3}, {14, 6}, {1, 2}}) {
+      KernelsOnHost kernels;
+      kernels.attention = {
+          .many_places = 600, .many_span = 128, .batch_places = batch, .workers = workers};
+      const auto held = kernels.hold(stream);
+      REQUIRE(held != nullptr);
+      const ExactRows batched = kernels.exact_attention(stream, rows);
+      REQUIRE(batched.outputs.size() == cpu.outputs.size());
+      double worst = 0.0;
+      for (std::size_t i = 0; i < cpu.outputs.size(); ++i) {
+        worst = std::max(worst, std::fabs(batched.outputs[i] - cpu.outputs[i]));
+      }
+      for (std::size_t i = 0; i < cpu.normalizer.size(); ++i) {
+        worst = std::max(worst, std::fabs(batched.normalizer[i] / cpu.normalizer[i] - 1.0));
+        worst = std::max(worst, std::fabs(batched.max_logit[i] - cpu.max_logit[i]));
+        worst = std::max(worst, std::fabs(batched.squared_sum[i] / cpu.squared_sum[i] - 1.0));
+      }
+      CHECK(worst < 1e-9);
+      if (first.outputs.empty()) first = batched;
+      CHECK(batched.outputs == first.outputs);
+      CHECK(batched.normalizer == first.normalizer);
+    }
+  }
 }
 
 TEST_CASE("a device that holds few rows at a time gives the same bits") {
