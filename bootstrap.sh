@@ -119,7 +119,7 @@ build() {
   cmake --build --preset release --target "${1:-kvbench}" >&2
 }
 
-# The schemas, and README.md's table of algorithms, as the program (that of the build) prints them.
+# README.md's table of algorithms, as the program (that of the build) prints it.
 generate() {
   local program=${1:-} table
   if [[ -z $program ]]; then
