@@ -76,7 +76,7 @@ Conformance budgeted(const std::string& id, const Given& rest) {
   return row;
 }
 
-// Tokens held, each with so many numbers per query head: scores, noise.
+// Tokens kept, each with the given count of numbers per query head: scores, noise.
 Bookkeeping per_token_and_head(Index numbers) {
   return [numbers](const Sketch& sketch, const Params&, int group) {
     Index tokens = 0;

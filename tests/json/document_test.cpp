@@ -16,7 +16,7 @@ json parsed(const std::string& text, ErrorList& faults) {
   return parse_document(text, "a.json", faults);
 }
 
-TEST_CASE("comments are no part of the document") {
+TEST_CASE("comments are not part of the document") {
   ErrorList faults("a.json");
   CHECK(parsed("{ // one\n \"a\": /* two */ [1, 2.5, \"// three\"]}", faults) ==
         json{{"a", {1, 2.5, "// three"}}});
