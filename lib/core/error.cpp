@@ -53,8 +53,7 @@ void ErrorList::add_all(const std::vector<std::string>& messages) {
 std::vector<std::string> ErrorList::messages() const {
   std::vector<std::string> messages = messages_;
   if (unlisted_ > 0) {
-    const std::string more =
-        fmt::format("and {} more errors; fix those above first", unlisted_);
+    const std::string more = fmt::format("and {} more errors; fix those above first", unlisted_);
     messages.push_back(file_.empty() ? more : one_line(file_) + ": " + more);
   }
   return messages;
