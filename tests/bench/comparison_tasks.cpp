@@ -5,10 +5,12 @@
 #include <cmath>
 #include <memory>
 #include <numeric>
+#include <span>
 
 #include "algorithms/registry.hpp"
 #include "bench/algorithm_cell.hpp"
 #include "bench/floor.hpp"
+#include "core/random.hpp"
 #include "kernels/kernels.hpp"
 #include "replay/replay.hpp"
 
@@ -31,7 +33,7 @@ double pairs_of(const std::vector<Index>& rows) {
   return pairs;
 }
 
-double sum_of(const std::vector<double>& values) {
+double sum_of(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0,
                          [](double sum, double x) { return sum + std::abs(x); });
 }
