@@ -1,17 +1,18 @@
 #include "dump/rows_file.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <optional>
-#include <set>
 #include <stdexcept>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/file.hpp"
@@ -57,20 +58,18 @@ bool has_cell(hid_t file, const std::string& cell_id) {
     }
     return hdf5::kind_of(cell.get(), "rows") == hdf5::Kind::kDataset;
   } catch (const hdf5::Error&) {
-    return false;  // half of it was written when a run was killed
+    return false;  // damaged
   }
 }
 
-void write_cell(hid_t file, const std::string& cell_id, int group, const RowErrors& errors) {
+void write_cell(hid_t file, const std::string& cell_id, const CellRows& written) {
+  const RowErrors& errors = written.errors;
   const std::uint64_t rows = errors.rows.size();
-  const auto heads = static_cast<std::uint64_t>(group);
+  const auto heads = static_cast<std::uint64_t>(written.group);
   for (const Column& column : kColumns) {
     if ((errors.*column.values).size() != rows * heads) {
       throw std::logic_error(std::string("rows file: wrong number of ") + column.name);
     }
-  }
-  if (H5Lexists(file, cell_id.c_str(), H5P_DEFAULT) > 0) {
-    hdf5::check(H5Ldelete(file, cell_id.c_str(), H5P_DEFAULT));
   }
   const hdf5::Handle cell = hdf5::create_group(file, cell_id);
   hdf5::write_dataset(cell.get(), "rows", {rows}, errors.rows.data());
@@ -105,18 +104,43 @@ CellRows read_cell(hid_t file, const std::string& cell_id) {
   return cell;
 }
 
+CellRows read_stored(const std::string& path, hid_t file, const std::string& cell_id) {
+  try {
+    return read_cell(file, cell_id);
+  } catch (const hdf5::Error& error) {
+    throw InputError(unreadable(path, error.what()));
+  }
+}
+
+bool exists(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+// HDF5 takes a lock for damage: its message alone tells them apart.
+void refuse_locked(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.is_open() && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    throw IoError(path + ": cannot read: another program has it open for writing; close it there");
+  }
+}
+
+hdf5::Handle open_rows(const std::string& path) {
+  hdf5::Handle file = hdf5::open_file(path, hdf5::Access::kRead);
+  hdf5::children(file.get());
+  return file;
+}
+
 }  // namespace
 
 void write_rows_file(const std::string& path, const std::vector<std::string>& cell_ids,
                      const std::function<CellRows(const std::string&)>& read) {
+  const hdf5::Session session;
   const std::string temporary = path + ".tmp";
   try {
     {
       const hdf5::Handle file = hdf5::create_file(temporary);
-      for (const std::string& id : cell_ids) {
-        const CellRows cell = read(id);
-        write_cell(file.get(), id, cell.group, cell.errors);
-      }
+      for (const std::string& id : cell_ids) write_cell(file.get(), id, read(id));
       hdf5::check(H5Fflush(file.get(), H5F_SCOPE_GLOBAL));
     }
     replace_file(temporary, path);
@@ -129,149 +153,80 @@ void write_rows_file(const std::string& path, const std::vector<std::string>& ce
   }
 }
 
-struct RowsFile::Impl {
-  std::string path;
-  std::string journal_path;
-  hdf5::Handle file;
-  std::unique_ptr<RowsJournal> journal;
-  bool started_anew = false;
-
-  void open() {
-    std::error_code ignored;
-    const bool exists = fs::exists(path, ignored) && fs::file_size(path, ignored) > 0;
-    if (!std::ofstream(path, std::ios::binary | std::ios::app)) {
-      throw unwritable(path, std::strerror(errno));
-    }
-    if (!exists) {
-      create();
-      return;
-    }
-    try {
-      file = hdf5::open_file(path, hdf5::Access::kReadWrite);
-      hdf5::children(file.get());
-    } catch (const hdf5::Error& error) {
-      file = hdf5::Handle();
-      const std::string reason = error.what();
-      // "sblock" stands in other messages.
-      if (reason.find(" lock ") != std::string::npos) throw unwritable(path, reason);
-      const std::string damaged = path + ".damaged";
-      if (std::rename(path.c_str(), damaged.c_str()) != 0) throw unwritable(path, reason);
-      started_anew = true;
-      create();
-    }
-  }
-
-  void create() {
-    try {
-      file = hdf5::create_file(path);
-    } catch (const hdf5::Error& error) {
-      throw unwritable(path, error.what());
-    }
-  }
-
-  std::vector<std::string> whole_cells() const {
-    std::vector<std::string> ids = hdf5::children(file.get());
-    std::erase_if(ids, [&](const std::string& id) { return !has_cell(file.get(), id); });
-    return ids;
-  }
-
-  // Under a temporary name until it holds all that the file does: a journal that is found is the
-  // whole truth.
-  void begin() {
-    if (journal) return;
-    const std::string temporary = journal_path + ".tmp";
-    std::remove(temporary.c_str());
-    {
-      RowsJournal seeded(temporary, RowsJournal::Access::kWrite);
-      for (const std::string& id : whole_cells()) seeded.append(id, read_cell(file.get(), id));
-      seeded.sync();
-    }
-    replace_file(temporary, journal_path);
-    journal = std::make_unique<RowsJournal>(journal_path, RowsJournal::Access::kWrite);
-  }
-};
-
-RowsFile::RowsFile(const std::string& path) : impl_(std::make_unique<Impl>()) {
-  impl_->path = path;
-  impl_->journal_path = journal_of(path);
-  std::error_code ignored;
-  if (fs::exists(impl_->journal_path, ignored)) {
-    impl_->journal =
-        std::make_unique<RowsJournal>(impl_->journal_path, RowsJournal::Access::kWrite);
-    std::vector<std::string> ids;
-    for (const auto& [id, place] : impl_->journal->cells()) ids.push_back(id);
-    write_rows_file(path, ids, [&](const std::string& id) { return impl_->journal->read(id); });
-  }
-  impl_->open();
-}
-
-RowsFile::~RowsFile() = default;
-RowsFile::RowsFile(RowsFile&&) noexcept = default;
-RowsFile& RowsFile::operator=(RowsFile&&) noexcept = default;
-
-const std::string& RowsFile::begin() {
+RowsFile::RowsFile(std::string path) : path_(std::move(path)) {
+  const std::string folder = fs::absolute(path_).parent_path().string();
+  if (::access(folder.c_str(), W_OK) != 0) throw unwritable(path_, std::strerror(errno));
+  if (exists(journal_of(path_))) start();
+  if (!exists(path_)) return;
+  refuse_locked(path_);
   const hdf5::Session session;
   try {
-    impl_->begin();
+    const hdf5::Handle file = open_rows(path_);
+    for (std::string& id : hdf5::children(file.get())) {
+      if (has_cell(file.get(), id)) in_file_.insert(std::move(id));
+    }
   } catch (const hdf5::Error& error) {
-    throw IoError(unreadable(impl_->path, error.what()));
+    const std::string damaged = path_ + ".damaged";
+    if (std::rename(path_.c_str(), damaged.c_str()) != 0) throw unwritable(path_, error.what());
+    was_damaged_ = true;
   }
-  return impl_->journal_path;
 }
 
-void RowsFile::write(const std::string& cell_id, int group, const RowErrors& errors) {
-  const hdf5::Session session;
-  begin();
-  impl_->journal->append(cell_id, {group, errors});
-  try {
-    write_cell(impl_->file.get(), cell_id, group, errors);
-    hdf5::check(H5Fflush(impl_->file.get(), H5F_SCOPE_GLOBAL));
-  } catch (const hdf5::Error& error) {
-    throw unwritable(impl_->path, error.what());
+const std::string& RowsFile::start() {
+  if (!journal_) {
+    journal_path_ = journal_of(path_);
+    journal_.emplace(journal_path_, AppendLog::Access::kWrite);
   }
+  return journal_path_;
+}
+
+void RowsFile::write(const std::string& cell_id, const CellRows& rows) {
+  start();
+  journal_->append(cell_id, rows);
 }
 
 bool RowsFile::has(const std::string& cell_id) const {
-  const hdf5::Session session;
-  return has_cell(impl_->file.get(), cell_id);
+  return (journal_ && journal_->has(cell_id)) || in_file_.count(cell_id) != 0;
 }
 
-bool RowsFile::started_anew() const { return impl_->started_anew; }
-
-void RowsFile::settle(const std::vector<std::string>& cell_ids) {
-  if (!impl_->journal) return;
+void RowsFile::finish(const std::vector<std::string>& cell_ids, bool complete) {
+  if (!journal_) return;
+  std::set<std::string> others = in_file_;
+  for (const auto& [id, offset] : journal_->cells()) others.insert(id);
   std::vector<std::string> order;
-  std::set<std::string> taken;
   for (const std::string& id : cell_ids) {
-    if (impl_->journal->has(id) && taken.insert(id).second) order.push_back(id);
+    if (others.erase(id) > 0) order.push_back(id);
   }
-  for (const auto& [id, place] : impl_->journal->cells()) {
-    if (taken.count(id) == 0) order.push_back(id);
-  }
-  impl_->file = hdf5::Handle();
-  write_rows_file(impl_->path, order,
-                  [&](const std::string& id) { return impl_->journal->read(id); });
-  impl_->journal.reset();
-  std::remove(impl_->journal_path.c_str());
-  impl_->open();
+  order.insert(order.end(), others.begin(), others.end());
+  const hdf5::Session session;
+  const hdf5::Handle before = in_file_.empty() ? hdf5::Handle() : open_rows(path_);
+  write_rows_file(path_, order, [&](const std::string& id) {
+    return journal_->has(id) ? journal_->read(id) : read_stored(path_, before.get(), id);
+  });
+  in_file_ = {order.begin(), order.end()};
+  if (!complete) return;
+  journal_.reset();
+  std::remove(journal_path_.c_str());
 }
 
+// The journal's record of a cell wins.
 struct RowsReader::Impl {
   std::string path;
-  std::unique_ptr<RowsJournal> journal;
-  hdf5::Handle file;
+  hdf5::Handle file;  // none: there is no such file
+  std::optional<RowsJournal> journal;
 };
 
 RowsReader::RowsReader(const std::string& path) : impl_(std::make_unique<Impl>()) {
   impl_->path = path;
-  std::error_code ignored;
-  if (fs::exists(journal_of(path), ignored)) {
-    impl_->journal = std::make_unique<RowsJournal>(journal_of(path), RowsJournal::Access::kRead);
+  const bool has_journal = exists(journal_of(path));
+  if (has_journal) impl_->journal.emplace(journal_of(path), AppendLog::Access::kRead);
+  if (!exists(path)) {
+    if (!has_journal) throw InputError(unreadable(path, "there is no such file"));
     return;
   }
-  if (!fs::exists(path, ignored)) throw InputError(unreadable(path, "there is no such file"));
+  const hdf5::Session session;
   try {
-    impl_->file = hdf5::open_file(path, hdf5::Access::kRead);
+    impl_->file = open_rows(path);
   } catch (const hdf5::Error& error) {
     throw InputError(unreadable(path, error.what()));
   }
@@ -282,16 +237,15 @@ RowsReader::RowsReader(RowsReader&&) noexcept = default;
 RowsReader& RowsReader::operator=(RowsReader&&) noexcept = default;
 
 bool RowsReader::has(const std::string& cell_id) const {
-  return impl_->journal ? impl_->journal->has(cell_id) : has_cell(impl_->file.get(), cell_id);
+  const hdf5::Session session;
+  return (impl_->journal && impl_->journal->has(cell_id)) ||
+         (impl_->file && has_cell(impl_->file.get(), cell_id));
 }
 
 CellRows RowsReader::read(const std::string& cell_id) const {
-  if (impl_->journal) return impl_->journal->read(cell_id);
-  try {
-    return read_cell(impl_->file.get(), cell_id);
-  } catch (const hdf5::Error& error) {
-    throw InputError(unreadable(impl_->path, error.what()));
-  }
+  if (impl_->journal && impl_->journal->has(cell_id)) return impl_->journal->read(cell_id);
+  const hdf5::Session session;
+  return read_stored(impl_->path, impl_->file.get(), cell_id);
 }
 
 }  // namespace kvbench

@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,39 +16,39 @@ namespace kvbench {
 // Group /<cell id>: `rows` i64[R] and, as f64[G, R], relative_l2, epsilon_spectral,
 // epsilon_frobenius, numerator_error, normalizer_error, kept_mass.
 //
-// While a run adds cells, PATH.journal holds them, too. It is what survives a kill: where it is
-// found, PATH is put together from it again. settle() ends that state.
+// While a run adds cells, PATH.journal holds those, and PATH stays as it was: HDF5 does not survive
+// a kill in the middle of a write. finish() writes PATH from both.
 class RowsFile {
  public:
-  // Opens for appending, or creates; throws IoError where that is impossible. A file that cannot
-  // be read and has no journal is renamed to PATH.damaged and a new one started, as started_anew()
-  // says: cells that has() does not know must then be computed again.
-  explicit RowsFile(const std::string& path);
-  ~RowsFile();
-  RowsFile(RowsFile&&) noexcept;
-  RowsFile& operator=(RowsFile&&) noexcept;
+  // Nothing needs to be there yet. A file that cannot be read is renamed to PATH.damaged, as
+  // was_damaged() says: cells that has() does not know must then be computed again. Throws IoError
+  // if the folder cannot be written or another program has the file open for writing.
+  explicit RowsFile(std::string path);
 
-  // Starts the journal with what the file holds; write() does so by itself. Its path.
-  const std::string& begin();
-  // Writes (or replaces) one cell: it is in the file, for the system at least, when this returns.
-  void write(const std::string& cell_id, int group, const RowErrors& errors);
+  // Opens the journal, which write() does by itself, and returns its path.
+  const std::string& start();
+  // Adds (or replaces) one cell: its values survive a kill when this returns.
+  void write(const std::string& cell_id, const CellRows& rows);
   bool has(const std::string& cell_id) const;
-  bool started_anew() const;
+  bool was_damaged() const { return was_damaged_; }
 
-  // What was written is to stay as it is: the file is written once more, these cells first and in
-  // this order, so that equal cells make equal bytes, and put into place; the journal goes.
-  // Nothing is done where nothing was written. Cells that are not there are left out.
-  void settle(const std::vector<std::string>& cell_ids);
+  // Writes PATH with all cells, these first and in this order, so that equal cells make equal
+  // bytes; cells that are not there are left out. `complete`: no cell is missing, and the journal
+  // goes. Does nothing if nothing was written.
+  void finish(const std::vector<std::string>& cell_ids, bool complete);
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::string path_;
+  std::string journal_path_;
+  std::optional<RowsJournal> journal_;
+  std::set<std::string> in_file_;  // cell ids
+  bool was_damaged_ = false;
 };
 
-// The same file, or the journal beside it, of a run that may not have ended; for reading.
+// The same file, with the journal beside it of a run that may not have ended; for reading.
 class RowsReader {
  public:
-  // Throws InputError where there is no such file or it cannot be read, as read() does.
+  // Throws InputError if neither is there or the file cannot be read, as read() does.
   explicit RowsReader(const std::string& path);
   ~RowsReader();
   RowsReader(RowsReader&&) noexcept;

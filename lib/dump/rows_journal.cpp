@@ -1,16 +1,9 @@
 #include "dump/rows_journal.hpp"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <array>
-#include <cerrno>
 #include <cstring>
-#include <limits>
 #include <optional>
 #include <stdexcept>
-#include <string_view>
 #include <vector>
 
 #include "core/error.hpp"
@@ -39,47 +32,26 @@ struct Head {
   }
 };
 
-IoError fault(const std::string& path, const std::string& what) {
-  return IoError(
-      fmt::format("{}: cannot {} ({}); check the folder and its free space, and that no other run "
-                  "uses it",
-                  path, what, errno != 0 ? std::strerror(errno) : "it is damaged"));
-}
-
-bool read_bytes(int descriptor, std::int64_t offset, std::int64_t size, char* to) {
-  while (size > 0) {
-    const ssize_t got = ::pread(descriptor, to, static_cast<std::size_t>(size), offset);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    to += got;
-    offset += got;
-    size -= got;
-  }
-  return true;
-}
-
 struct Record {
   Head head;
   std::string bytes;  // head, body
+
+  std::int64_t size() const { return static_cast<std::int64_t>(bytes.size()) + 8; }
 };
 
-// The record at `offset`, or nothing where no whole one stands there.
-std::optional<Record> read_whole(int descriptor, std::int64_t offset, std::int64_t end) {
-  Record record;
+// The record at `offset`, or nothing if there is no whole one.
+std::optional<Record> read_whole(const AppendLog& log, std::int64_t offset) {
   constexpr auto kHeadBytes = static_cast<std::int64_t>(sizeof(Head));
-  if (end - offset < kHeadBytes) return std::nullopt;
-  if (!read_bytes(descriptor, offset, kHeadBytes, reinterpret_cast<char*>(&record.head))) {
-    return std::nullopt;
-  }
+  const std::int64_t rest = log.size() - offset;
+  if (rest < kHeadBytes) return std::nullopt;
+  Record record;
+  std::memcpy(&record.head, log.read(offset, kHeadBytes).data(), sizeof(Head));
   const auto body = record.head.body_bytes();
-  if (!body || end - offset < kHeadBytes + *body + 8) return std::nullopt;
-  record.bytes.resize(static_cast<std::size_t>(kHeadBytes + *body));
+  if (!body || rest < kHeadBytes + *body + 8) return std::nullopt;
+  record.bytes = log.read(offset, kHeadBytes + *body);
   std::uint64_t checksum = 0;
-  if (!read_bytes(descriptor, offset, kHeadBytes + *body, record.bytes.data()) ||
-      !read_bytes(descriptor, offset + kHeadBytes + *body, 8, reinterpret_cast<char*>(&checksum)) ||
-      checksum != hash64(record.bytes)) {
-    return std::nullopt;
-  }
+  std::memcpy(&checksum, log.read(offset + kHeadBytes + *body, 8).data(), 8);
+  if (checksum != hash64(record.bytes)) return std::nullopt;
   return record;
 }
 
@@ -98,22 +70,14 @@ const char* take_values(const char* from, std::uint64_t count, std::vector<T>& v
 
 }  // namespace
 
-RowsJournal::RowsJournal(const std::string& path, Access access) : path_(path) {
-  errno = 0;
-  file_.reset(access == Access::kRead ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC)
-                                      : ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!file_.is_open()) throw fault(path_, "be opened");
-  scan();
-  if (access == Access::kRead || ::ftruncate(file_.get(), size_) == 0) return;
-  throw fault(path_, "be written");
-}
-
-void RowsJournal::scan() {
-  const std::int64_t end = ::lseek(file_.get(), 0, SEEK_END);
-  while (const auto record = read_whole(file_.get(), size_, end)) {
-    place_of_[record->bytes.substr(sizeof(Head), record->head.id_bytes)] = size_;
-    size_ += static_cast<std::int64_t>(record->bytes.size()) + 8;
+RowsJournal::RowsJournal(const std::string& path, AppendLog::Access access)
+    : path_(path), log_(path, access) {
+  std::int64_t whole = 0;
+  while (const auto record = read_whole(log_, whole)) {
+    offset_of_[record->bytes.substr(sizeof(Head), record->head.id_bytes)] = whole;
+    whole += record->size();
   }
+  if (access == AppendLog::Access::kWrite) log_.cut(whole);
 }
 
 void RowsJournal::append(const std::string& cell_id, const CellRows& cell) {
@@ -132,27 +96,12 @@ void RowsJournal::append(const std::string& cell_id, const CellRows& cell) {
   }
   const std::uint64_t checksum = hash64(bytes);
   bytes.append(reinterpret_cast<const char*>(&checksum), 8);
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t written = ::pwrite(file_.get(), bytes.data() + done, bytes.size() - done,
-                                     size_ + static_cast<std::int64_t>(done));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) {
-      const IoError full = fault(path_, "be written");
-      if (::ftruncate(file_.get(), size_) != 0) throw fault(path_, "be cut back");
-      throw full;
-    }
-    done += static_cast<std::size_t>(written);
-  }
-  place_of_[cell_id] = size_;
-  size_ += static_cast<std::int64_t>(bytes.size());
+  offset_of_[cell_id] = log_.append(bytes);
 }
 
 CellRows RowsJournal::read(const std::string& cell_id) const {
-  errno = 0;
-  const auto record =
-      read_whole(file_.get(), place_of_.at(cell_id), std::numeric_limits<std::int64_t>::max());
-  if (!record) throw fault(path_, "be read");
+  const auto record = read_whole(log_, offset_of_.at(cell_id));
+  if (!record) throw IoError(path_ + ": was changed while it was being read");
   CellRows cell;
   cell.group = static_cast<int>(record->head.group);
   const char* from = record->bytes.data() + sizeof(Head) + record->head.id_bytes;
@@ -161,10 +110,6 @@ CellRows RowsJournal::read(const std::string& cell_id) const {
     from = take_values(from, record->head.rows * record->head.group, cell.errors.*column);
   }
   return cell;
-}
-
-void RowsJournal::sync() {
-  if (::fdatasync(file_.get()) != 0) throw fault(path_, "be written");
 }
 
 }  // namespace kvbench

@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "core/file.hpp"
+#include "core/append_log.hpp"
 #include "metrics/errors.hpp"
 
 namespace kvbench {
@@ -22,29 +22,23 @@ struct CellRows {
 // the file lives beside an unfinished run and nowhere else.
 class RowsJournal {
  public:
-  enum class Access { kRead, kWrite };
-  // Opens for reading or, creating it where needed, for appending. Throws IoError.
-  RowsJournal(const std::string& path, Access access);
+  // Throws IoError.
+  RowsJournal(const std::string& path, AppendLog::Access access);
   RowsJournal(const RowsJournal&) = delete;
   RowsJournal& operator=(const RowsJournal&) = delete;
 
-  // The last record of a cell holds. Throws IoError where the disk refuses it.
+  // The last record of a cell wins. Throws IoError.
   void append(const std::string& cell_id, const CellRows& cell);
-  // Throws IoError where it cannot be read.
+  // Throws IoError if it cannot be read.
   CellRows read(const std::string& cell_id) const;
-  bool has(const std::string& cell_id) const { return place_of_.count(cell_id) != 0; }
-  // Per cell, where its record begins; ascending ids.
-  const std::map<std::string, std::int64_t>& cells() const { return place_of_; }
-  // To the disk. Throws IoError.
-  void sync();
+  bool has(const std::string& cell_id) const { return offset_of_.count(cell_id) != 0; }
+  // Per cell, the offset of its record; ascending ids.
+  const std::map<std::string, std::int64_t>& cells() const { return offset_of_; }
 
  private:
-  void scan();
-
   std::string path_;
-  UniqueFd file_;
-  std::int64_t size_ = 0;
-  std::map<std::string, std::int64_t> place_of_;
+  AppendLog log_;
+  std::map<std::string, std::int64_t> offset_of_;
 };
 
 }  // namespace kvbench

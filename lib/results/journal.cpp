@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -19,7 +18,7 @@
 namespace kvbench {
 namespace {
 
-constexpr std::chrono::milliseconds kFlushAfter{800};
+constexpr std::chrono::milliseconds kSyncAfter{800};
 
 Json header_of(const Plan& plan, const std::string& shard) {
   Json header = {{"kind", kJournalKind},
@@ -102,7 +101,7 @@ Journal::Journal(const std::string& folder, const Plan& plan, Json run, const Op
   }
   lock(folder);
   open_or_create(plan, options);
-  flusher_ = std::thread([this] { flush_late(); });
+  syncer_ = std::thread([this] { sync_late(); });
 }
 
 Journal::~Journal() {
@@ -111,8 +110,13 @@ Journal::~Journal() {
     closing_ = true;
   }
   wake_.notify_all();
-  flusher_.join();
-  if (dirty_) flush_to_disk();
+  syncer_.join();
+  if (!dirty_) return;
+  try {
+    sync_files();
+  } catch (const IoError&) {
+    // Too late to be told: who must know calls sync().
+  }
 }
 
 void Journal::lock(const std::string& folder) {
@@ -135,19 +139,17 @@ void Journal::begin_anew(const Plan& plan, const Options& options) {
 }
 
 void Journal::open_or_create(const Plan& plan, const Options& options) {
-  if (!options.fresh) {
-    file_.reset(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
-    if (!file_.is_open() && errno != ENOENT) throw IoError(system_fault(path_, "open"));
-  }
-  if (!file_.is_open()) {
+  std::error_code ignored;
+  if (options.fresh || !std::filesystem::exists(path_, ignored)) {
     begin_anew(plan, options);
     return;
   }
+  log_.emplace(path_, AppendLog::Access::kWrite);
 
   std::unordered_map<std::string_view, std::size_t> find;
   for (std::size_t i = 0; i < plan.cells.size(); ++i) find[plan.cells[i].id] = i;
   const char* remedy = "choose another --out, or --fresh to replace it";
-  JournalScan scan = scan_journal(file_.get(), path_, remedy, [&](Json&& record, JournalLine line) {
+  JournalScan scan = scan_journal(*log_, path_, remedy, [&](Json&& record, JournalLine line) {
     const auto& id = record["id"].get_ref<const std::string&>();
     const auto place = find.find(id);
     if (place == find.end()) {
@@ -157,7 +159,7 @@ void Journal::open_or_create(const Plan& plan, const Options& options) {
     cells_[place->second] = {line, state_of(record)};
   });
   if (!scan.has_header) {
-    file_.reset();
+    log_.reset();
     begin_anew(plan, options);
     return;
   }
@@ -175,29 +177,23 @@ void Journal::open_or_create(const Plan& plan, const Options& options) {
   header["provenance"] = listed.is_array() ? listed : Json::array();
   if (header != scan.header) {
     create(header, scan.header_size, scan.whole_size);
-    const std::int64_t shift = size_ - scan.whole_size;
+    const std::int64_t shift = log_->size() - scan.whole_size;
     for (Cell& cell : cells_) cell.line.offset += shift;
     return;
   }
-  if (::ftruncate(file_.get(), scan.whole_size) != 0) {
-    throw IoError(system_fault(path_, "write"));
-  }
-  size_ = scan.whole_size;
+  log_->cut(scan.whole_size);
 }
 
 // Puts a journal with `header` and bytes [copy_from, copy_to) of the open one into place.
 void Journal::create(const Json& header, std::int64_t copy_from, std::int64_t copy_to) {
   constexpr std::int64_t kChunk = std::int64_t{1} << 20;
   AtomicFile file(path_);
-  const std::string line = to_line(header) + "\n";
-  file.write(line);
+  file.write(to_line(header) + "\n");
   for (std::int64_t at = copy_from; at < copy_to; at += kChunk) {
-    file.write(read_at(file_.get(), {at, std::min(kChunk, copy_to - at)}, path_));
+    file.write(log_->read(at, std::min(kChunk, copy_to - at)));
   }
   file.commit();
-  file_.reset(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
-  if (!file_.is_open()) throw IoError(system_fault(path_, "open"));
-  size_ = static_cast<std::int64_t>(line.size()) + copy_to - copy_from;
+  log_.emplace(path_, AppendLog::Access::kWrite);
 }
 
 std::size_t Journal::count(CellState state) const {
@@ -208,7 +204,7 @@ std::size_t Journal::count(CellState state) const {
 void Journal::append(std::size_t cell, const Json& record) {
   {
     const std::lock_guard<std::mutex> hold(mutex_);
-    if (!flush_fault_.empty()) throw IoError(flush_fault_);
+    if (!sync_error_.empty()) throw IoError(sync_error_);
   }
   std::string line;
   if (run_is_recorded_) {
@@ -219,19 +215,9 @@ void Journal::append(std::size_t cell, const Json& record) {
     line = to_line(with_run);
   }
   line += '\n';
-  ssize_t written = 0;
-  do {
-    written = ::pwrite(file_.get(), line.data(), line.size(), size_);
-  } while (written < 0 && errno == EINTR);
-  if (written != static_cast<ssize_t>(line.size())) {
-    if (written >= 0) errno = ENOSPC;
-    const std::string fault = system_fault(path_, "write");
-    if (::ftruncate(file_.get(), size_) != 0) throw IoError(fault + " (a torn line remains)");
-    throw IoError(fault);
-  }
+  const std::int64_t offset = log_->append(line);
   if (!std::exchange(run_is_recorded_, true)) provenance_.push_back(run_);
-  cells_[cell] = {{size_, static_cast<std::int64_t>(line.size()) - 1}, state_of(record)};
-  size_ += static_cast<std::int64_t>(line.size());
+  cells_[cell] = {{offset, static_cast<std::int64_t>(line.size()) - 1}, state_of(record)};
   {
     const std::lock_guard<std::mutex> hold(mutex_);
     dirty_ = true;
@@ -239,42 +225,45 @@ void Journal::append(std::size_t cell, const Json& record) {
   wake_.notify_all();
 }
 
-Json Journal::read(std::size_t cell) const {
-  return read_record(file_.get(), cells_[cell].line, path_);
-}
+Json Journal::read(std::size_t cell) const { return read_record(*log_, cells_[cell].line); }
 
-void Journal::flush_with(const std::string& path) {
-  UniqueFd opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!opened.is_open()) throw IoError(system_fault(path, "open"));
+void Journal::sync_before(const std::string& path) {
   const std::lock_guard<std::mutex> hold(mutex_);
-  companion_ = std::move(opened);
+  companion_.emplace(path, AppendLog::Access::kRead);
 }
 
-bool Journal::flush_to_disk() const {
-  return (!companion_.is_open() || ::fdatasync(companion_.get()) == 0) &&
-         ::fdatasync(file_.get()) == 0;
+void Journal::sync_files() const {
+  if (companion_) companion_->sync();
+  log_->sync();
 }
 
 void Journal::sync() {
   const std::lock_guard<std::mutex> hold(mutex_);
   dirty_ = false;
-  if (flush_fault_.empty() && !flush_to_disk()) {
-    flush_fault_ = system_fault(path_, "write");
+  if (!sync_error_.empty()) throw IoError(sync_error_);
+  try {
+    sync_files();
+  } catch (const IoError& error) {
+    sync_error_ = error.what();
+    throw;
   }
-  if (!flush_fault_.empty()) throw IoError(flush_fault_);
 }
 
-void Journal::flush_late() {
+void Journal::sync_late() {
   std::unique_lock<std::mutex> hold(mutex_);
   while (!closing_) {
     wake_.wait(hold, [this] { return dirty_ || closing_; });
-    wake_.wait_for(hold, kFlushAfter, [this] { return closing_; });
+    wake_.wait_for(hold, kSyncAfter, [this] { return closing_; });
     if (!std::exchange(dirty_, false)) continue;
     hold.unlock();
-    const bool failed = !flush_to_disk();
-    const std::string fault = failed ? system_fault(path_, "write") : "";
+    std::string failed;
+    try {
+      sync_files();
+    } catch (const IoError& error) {
+      failed = error.what();
+    }
     hold.lock();
-    if (failed) flush_fault_ = fault;
+    if (!failed.empty()) sync_error_ = failed;
   }
 }
 

@@ -4,11 +4,13 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "core/append_log.hpp"
 #include "core/file.hpp"
 #include "json/json.hpp"
 #include "results/cell_records.hpp"
@@ -51,9 +53,9 @@ class Journal : public CellRecords {
   // Flushes to the disk; throws IoError.
   void sync();
 
-  // Flushes the file at `path`, too, whenever the journal is flushed, and before it: for what a
-  // line promises to be there. Throws IoError where it cannot be opened.
-  void flush_with(const std::string& path);
+  // Also syncs the file at `path`, always before the journal, so that no line refers to values that
+  // are lost. Throws IoError if it cannot be opened.
+  void sync_before(const std::string& path);
 
   // Of every run that added to the journal, this one included once it has.
   const std::vector<Json>& provenance() const override { return provenance_; }
@@ -74,15 +76,14 @@ class Journal : public CellRecords {
   void open_or_create(const Plan& plan, const Options& options);
   void begin_anew(const Plan& plan, const Options& options);
   void create(const Json& header, std::int64_t copy_from, std::int64_t copy_to);
-  bool flush_to_disk() const;
-  void flush_late();
+  void sync_files() const;
+  void sync_late();
 
   std::string path_;
   UniqueFd lock_;
-  UniqueFd file_;
-  UniqueFd companion_;  // flushed with the journal
-  std::int64_t size_ = 0;
-  std::vector<Cell> cells_;  // per cell of the plan
+  std::optional<AppendLog> log_;
+  std::optional<AppendLog> companion_;  // synced before the journal
+  std::vector<Cell> cells_;             // per cell of the plan
   std::vector<Json> provenance_;
   Json run_;
   bool run_is_recorded_ = false;
@@ -95,8 +96,8 @@ class Journal : public CellRecords {
   std::condition_variable wake_;
   bool dirty_ = false;
   bool closing_ = false;
-  std::string flush_fault_;
-  std::thread flusher_;
+  std::string sync_error_;
+  std::thread syncer_;
 };
 
 }  // namespace kvbench

@@ -1,13 +1,10 @@
 #include "results/journal_scan.hpp"
 
-#include <unistd.h>
-
-#include <cerrno>
+#include <span>
 #include <string_view>
 #include <utility>
 
 #include "core/error.hpp"
-#include "core/file.hpp"
 
 namespace kvbench {
 namespace {
@@ -19,22 +16,17 @@ Json parse_or_discarded(std::string_view line) {
 }
 
 // Calls `line(text, offset)` for each whole line; returns the bytes that whole lines take.
-std::int64_t for_each_line(int descriptor, const std::string& path,
+std::int64_t for_each_line(const AppendLog& log,
                            const std::function<void(std::string_view, std::int64_t)>& line) {
   std::string buffer;
   std::int64_t consumed = 0;
   std::size_t searched = 0;
   for (;;) {
-    const std::size_t held = buffer.size();
-    buffer.resize(held + kChunk);
-    const ssize_t got = ::pread(descriptor, buffer.data() + held, kChunk,
-                                consumed + static_cast<std::int64_t>(held));
-    if (got < 0 && errno == EINTR) {
-      buffer.resize(held);
-      continue;
-    }
-    if (got < 0) throw InputError(system_fault(path, "read"));
-    buffer.resize(held + static_cast<std::size_t>(got));
+    const std::size_t before = buffer.size();
+    buffer.resize(before + kChunk);
+    const std::size_t got = log.read_some(consumed + static_cast<std::int64_t>(before),
+                                          std::span(buffer).subspan(before));
+    buffer.resize(before + got);
     if (got == 0) return consumed;
     std::size_t start = 0;
     for (std::size_t end = buffer.find('\n', searched); end != std::string::npos;
@@ -69,53 +61,37 @@ bool is_record(const Json& record) {
 
 }  // namespace
 
-JournalScan scan_journal(int descriptor, const std::string& path, const std::string& remedy,
+JournalScan scan_journal(const AppendLog& log, const std::string& path, const std::string& remedy,
                          const std::function<void(Json&&, JournalLine)>& record) {
   JournalScan scan;
-  scan.whole_size =
-      for_each_line(descriptor, path, [&](std::string_view text, std::int64_t offset) {
-        Json parsed = parse_or_discarded(text);
-        if (!scan.has_header) {
-          check_header(parsed, path, remedy);
-          scan.has_header = true;
-          scan.header_size = static_cast<std::int64_t>(text.size()) + 1;
-          if (const auto runs = parsed.find("provenance");
-              runs != parsed.end() && runs->is_array()) {
-            for (const Json& run : *runs) scan.provenance.push_back(run);
-          }
-          scan.header = std::move(parsed);
-          return;
-        }
-        if (!is_record(parsed)) {
-          ++scan.damaged;
-          return;
-        }
-        // The first line of a later run carries that run's provenance.
-        if (const auto run = parsed.find("run"); run != parsed.end()) {
-          scan.provenance.push_back(*run);
-          parsed.erase("run");
-        }
-        record(std::move(parsed), {offset, static_cast<std::int64_t>(text.size())});
-      });
+  scan.whole_size = for_each_line(log, [&](std::string_view text, std::int64_t offset) {
+    Json parsed = parse_or_discarded(text);
+    if (!scan.has_header) {
+      check_header(parsed, path, remedy);
+      scan.has_header = true;
+      scan.header_size = static_cast<std::int64_t>(text.size()) + 1;
+      if (const auto runs = parsed.find("provenance"); runs != parsed.end() && runs->is_array()) {
+        for (const Json& run : *runs) scan.provenance.push_back(run);
+      }
+      scan.header = std::move(parsed);
+      return;
+    }
+    if (!is_record(parsed)) {
+      ++scan.damaged;
+      return;
+    }
+    // The first line of a later run carries that run's provenance.
+    if (const auto run = parsed.find("run"); run != parsed.end()) {
+      scan.provenance.push_back(*run);
+      parsed.erase("run");
+    }
+    record(std::move(parsed), {offset, static_cast<std::int64_t>(text.size())});
+  });
   return scan;
 }
 
-std::string read_at(int descriptor, JournalLine part, const std::string& path) {
-  std::string text(static_cast<std::size_t>(part.size), '\0');
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t got = ::pread(descriptor, text.data() + done, text.size() - done,
-                                part.offset + static_cast<std::int64_t>(done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got == 0) throw IoError(path + ": cannot read: it became shorter");
-    if (got < 0) throw IoError(system_fault(path, "read"));
-    done += static_cast<std::size_t>(got);
-  }
-  return text;
-}
-
-Json read_record(int descriptor, JournalLine line, const std::string& path) {
-  Json record = Json::parse(read_at(descriptor, line, path));
+Json read_record(const AppendLog& log, JournalLine line) {
+  Json record = Json::parse(log.read(line.offset, line.size));
   record.erase("run");
   return record;
 }

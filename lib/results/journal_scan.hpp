@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/append_log.hpp"
 #include "json/json.hpp"
 
 namespace kvbench {
@@ -29,16 +30,13 @@ struct JournalScan {
   std::int64_t damaged = 0;      // whole lines that are no record (a crash of the machine)
 };
 
-// Reads all of `descriptor` from its beginning and calls `record(record, line)` for each whole
+// Reads all of `log` from its beginning and calls `record(record, line)` for each whole
 // record in order. Throws InputError when the header is whole but is not a kvbench journal's of a
 // known version; `path` is for messages, `remedy` ends that one.
-JournalScan scan_journal(int descriptor, const std::string& path, const std::string& remedy,
+JournalScan scan_journal(const AppendLog& log, const std::string& path, const std::string& remedy,
                          const std::function<void(Json&&, JournalLine)>& record);
 
-// The bytes of a part of the file; throws IoError where they cannot be read.
-std::string read_at(int descriptor, JournalLine part, const std::string& path);
-
 // The record of a line that scan_journal named, as it was appended.
-Json read_record(int descriptor, JournalLine line, const std::string& path);
+Json read_record(const AppendLog& log, JournalLine line);
 
 }  // namespace kvbench

@@ -1,9 +1,7 @@
 #include "results/merge.hpp"
 
-#include <fcntl.h>
-
 #include <algorithm>
-#include <cerrno>
+#include <filesystem>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -11,7 +9,6 @@
 #include <utility>
 
 #include "core/error.hpp"
-#include "core/file.hpp"
 #include "sweep/shard.hpp"
 
 namespace kvbench {
@@ -83,20 +80,21 @@ void MergedJournals::open(const std::vector<std::string>& folders,
 // Only a journal that can be merged joins the sources.
 void MergedJournals::add(const std::string& folder,
                          const std::vector<AlgorithmDescription>& algorithms) {
-  Source source{.folder = folder, .path = folder + "/journal.jsonl", .file = {}, .header = {}};
-  source.file.reset(::open(source.path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!source.file.is_open()) {
-    if (errno == ENOTDIR) {
-      throw InputError(folder + ": is no folder; name the output folders of `kvbench run`");
+  const std::string path = folder + "/journal.jsonl";
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) {
+    if (std::filesystem::exists(folder, ignored) &&
+        !std::filesystem::is_directory(folder, ignored)) {
+      throw InputError(folder + ": is not a folder; name the output folders of `kvbench run`");
     }
-    if (errno != ENOENT) throw InputError(system_fault(source.path, "open"));
     absent_.push_back(folder);
     return;
   }
+  Source source{folder, path, AppendLog(path, AppendLog::Access::kRead), {}};
   std::vector<Found> found;
   const char* remedy = "name the output folders of `kvbench run` of this version";
   JournalScan scan =
-      scan_journal(source.file.get(), source.path, remedy, [&](Json&& record, JournalLine line) {
+      scan_journal(source.log, source.path, remedy, [&](Json&& record, JournalLine line) {
         found.push_back({record["id"].get<std::string>(), state_of(record), line});
       });
   source.header = std::move(scan.header);
@@ -163,8 +161,8 @@ void MergedJournals::take_one(std::size_t cell, const Cell& found) {
   }
   const Source& a = sources_[held.journal];
   const Source& b = sources_[found.journal];
-  const Json here = deterministic(read_record(b.file.get(), found.line, b.path));
-  const Json there = deterministic(read_record(a.file.get(), held.line, a.path));
+  const Json here = deterministic(read_record(b.log, found.line));
+  const Json there = deterministic(read_record(a.log, held.line));
   if (here == there) return;
   throw InputError(b.path + ": cell " + plan_.cells[cell].id + " (" +
                    cell_path(plan_, plan_.cells[cell]) + "): " + difference(here, there, a.folder) +
@@ -194,8 +192,7 @@ std::size_t MergedJournals::count(CellState state) const {
 
 Json MergedJournals::read(std::size_t cell) const {
   const Cell& found = cells_[cell];
-  const Source& source = sources_[found.journal];
-  return read_record(source.file.get(), found.line, source.path);
+  return read_record(sources_[found.journal].log, found.line);
 }
 
 }  // namespace kvbench

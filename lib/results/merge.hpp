@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/file.hpp"
+#include "core/append_log.hpp"
 #include "results/cell_records.hpp"
 #include "results/journal_scan.hpp"
 #include "sweep/plan_document.hpp"
@@ -45,7 +45,7 @@ class MergedJournals : public CellRecords {
   struct Source {
     std::string folder;
     std::string path;  // of the journal
-    UniqueFd file;
+    AppendLog log;
     Json header;
   };
   struct Cell {

@@ -124,7 +124,7 @@ class HeadRun {
     const PlannedCell& cell = execution_.plan.cells[c];
     const Json line = cell_record(execution_.plan, cell, result, execution_.repro(cell));
     if (execution_.rows != nullptr && result.row_errors && line.at("status") == "ok") {
-      execution_.rows->write(cell.id, group_.shape.group, *result.row_errors);
+      execution_.rows->write(cell.id, {group_.shape.group, *result.row_errors});
     }
     execution_.journal.append(c, line);
     observer_.cell_done();
@@ -206,7 +206,9 @@ std::vector<std::optional<GroupTiming>> execute(const Execution& execution, RunO
   const auto total = static_cast<std::size_t>(std::count(pending.begin(), pending.end(), true));
   // From here on the per-row values of finished cells survive a kill, and, with the journal's
   // lines, a power cut.
-  if (execution.rows != nullptr && total > 0) execution.journal.flush_with(execution.rows->begin());
+  if (execution.rows != nullptr && total > 0) {
+    execution.journal.sync_before(execution.rows->start());
+  }
   observer.begin(total);
   std::vector<std::optional<GroupTiming>> timing(execution.plan.groups.size());
   ModelWorks model_works(execution);

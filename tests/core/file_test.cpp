@@ -3,14 +3,18 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
 
+#include "core/append_log.hpp"
 #include "support/watched_calls.hpp"
 
 namespace kvbench::test {
@@ -113,6 +117,47 @@ TEST_CASE("a descriptor is closed once, by whoever owns it last") {
     CHECK(is_open(number));
   }
   CHECK_FALSE(is_open(number));
+}
+
+TEST_CASE("a log gives back what was appended, and its reader cuts off the rest") {
+  const Folder folder;
+  const std::string path = folder.file("log");
+  {
+    AppendLog log(path, AppendLog::Access::kWrite);
+    CHECK(log.append("one") == 0);
+    CHECK(log.append("three") == 3);
+    CHECK(log.read(3, 5) == "three");
+    log.sync();
+  }
+  AppendLog log(path, AppendLog::Access::kWrite);
+  CHECK(log.size() == 8);
+  log.cut(3);
+  CHECK(log.append("two") == 3);
+  CHECK(content(path) == "onetwo");
+  std::array<char, 8> bytes{};
+  CHECK(log.read_some(4, bytes) == 2);
+  CHECK_THROWS_WITH_AS(log.read(4, 3), (path + ": was truncated while being read").c_str(),
+                       IoError);
+  CHECK_THROWS_AS(AppendLog(folder.file("none"), AppendLog::Access::kRead), IoError);
+}
+
+TEST_CASE("a record for which there is no room leaves nothing behind") {
+  const Folder folder;
+  const std::string path = folder.file("log");
+  AppendLog log(path, AppendLog::Access::kWrite);
+  log.append("whole");
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{8, before.rlim_max};  // three bytes of the next record fit
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+  CHECK_THROWS_AS(log.append("record"), IoError);
+  CHECK(log.size() == 5);
+  CHECK(content(path) == "whole");
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
+  std::signal(SIGXFSZ, handler);
+  CHECK(log.append("record") == 5);
+  CHECK(content(path) == "wholerecord");
 }
 
 }  // namespace kvbench::test

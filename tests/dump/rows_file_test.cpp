@@ -47,16 +47,19 @@ TEST_CASE("rows of cells are written, found again, and replaced") {
   {
     RowsFile file(path);
     CHECK_FALSE(file.has("aa"));
-    file.write("aa", 2, rows_of({1, 2}, 2, 50.0));
-    file.write("aa", 2, first);
+    file.write("aa", {2, rows_of({1, 2}, 2, 50.0)});
+    file.write("aa", {2, first});
     CHECK(file.has("aa"));
-    CHECK_FALSE(file.started_anew());
+    CHECK_FALSE(file.was_damaged());
+    file.finish({}, true);
+    CHECK(file.has("aa"));
   }
   {
     RowsFile file(path);
     CHECK(file.has("aa"));
     CHECK_FALSE(file.has("bb"));
-    file.write("bb", 1, second);
+    file.write("bb", {1, second});
+    file.finish({}, true);
   }
   CHECK(stored(path, "/aa/rows").second == std::vector<double>{10, 11, 15});
   const auto l2 = stored(path, "/aa/relative_l2");
@@ -70,90 +73,90 @@ TEST_CASE("rows of cells are written, found again, and replaced") {
   CHECK(stored(path, "/bb/kept_mass").second == second.kept_mass);
 }
 
-TEST_CASE("a cell is in the file as soon as it is written") {
+TEST_CASE(
+    "a cell is kept as soon as it is written, and the HDF5 file is left alone until the end") {
   const TemporaryFolder folder;
   const std::string path = folder.file("results.rows.h5");
   RowsFile file(path);
-  file.write("aa", 1, rows_of({1, 2}, 1, 0.0));
-  std::filesystem::copy_file(path, folder.file("copy.h5"));
-  CHECK(RowsFile(folder.file("copy.h5")).has("aa"));
-}
-
-TEST_CASE("a file that cannot be read is set aside, a place that cannot be written refused") {
-  const TemporaryFolder folder;
-  const std::string path = folder.file("results.rows.h5");
-  std::ofstream(path) << "torn";
-  {
-    RowsFile file(path);
-    CHECK(file.started_anew());
-    CHECK_FALSE(file.has("aa"));
-    file.write("aa", 1, rows_of({1}, 1, 0.0));
-  }
-  CHECK(std::filesystem::exists(path + ".damaged"));
+  file.write("aa", {1, rows_of({1, 2}, 1, 0.0)});
+  CHECK_FALSE(std::filesystem::exists(path));
+  CHECK(RowsReader(path).has("aa"));
   CHECK(RowsFile(path).has("aa"));
-  CHECK(says(faults_of([&] { RowsFile file(folder.file("none/rows.h5")); }),
-             {folder.file("none/rows.h5"), "cannot be written"}));
+  // A run that was stopped leaves both.
+  file.finish({"aa", "bb"}, false);
+  CHECK(std::filesystem::exists(path + ".journal"));
+  CHECK(stored(path, "/aa/kept_mass").second == rows_of({1, 2}, 1, 0.0).kept_mass);
+  file.write("aa", {1, rows_of({1, 2}, 1, 9.0)});
+  file.write("bb", {1, rows_of({3}, 1, 5.0)});
+  CHECK(RowsReader(path).read("aa").errors.kept_mass == rows_of({1, 2}, 1, 9.0).kept_mass);
+  file.finish({"bb", "aa"}, true);
+  CHECK_FALSE(std::filesystem::exists(path + ".journal"));
+  CHECK(stored(path, "/aa/kept_mass").second == rows_of({1, 2}, 1, 9.0).kept_mass);
 }
 
-TEST_CASE("a file cut at any byte before it had a journal is whole, or set aside") {
+TEST_CASE("a file that cannot be read is set aside, a folder that cannot be written refused") {
   const TemporaryFolder folder;
   const std::string path = folder.file("results.rows.h5");
   {
     RowsFile file(path);
+    file.write("aa", {1, rows_of({1}, 1, 0.0)});
+    file.finish({}, true);
   }
   const auto whole = std::filesystem::file_size(path);
-  for (std::uintmax_t size = 0; size <= whole; size += 8) {
+  for (std::uintmax_t size = 0; size < whole; size += 64) {
     CAPTURE(size);
     const std::string cut = folder.file("cut" + std::to_string(size) + ".h5");
     std::filesystem::copy_file(path, cut);
     std::filesystem::resize_file(cut, size);
     RowsFile file(cut);
-    file.write("aa", 1, rows_of({1}, 1, 0.0));
-    CHECK(file.has("aa"));
+    CHECK(file.was_damaged());
+    CHECK(std::filesystem::file_size(cut + ".damaged") == size);
+    CHECK_FALSE(file.has("aa"));
+    file.write("aa", {1, rows_of({1}, 1, 0.0)});
+    file.finish({}, true);
+    CHECK(RowsFile(cut).has("aa"));
   }
+  CHECK(says(faults_of([&] { RowsFile file(folder.file("none/rows.h5")); }),
+             {folder.file("none/rows.h5"), "cannot be written"}));
 }
 
-TEST_CASE("after a kill the file is put together from its journal, whatever became of the file") {
+TEST_CASE("a file that another program writes to is not taken for damaged") {
   const TemporaryFolder folder;
   const std::string path = folder.file("results.rows.h5");
   {
     RowsFile file(path);
-    file.write("aa", 1, rows_of({1, 2}, 1, 0.0));
-    file.write("bb", 2, rows_of({3}, 2, 5.0));
-    file.write("aa", 1, rows_of({1, 2}, 1, 7.0));
+    file.write("aa", {1, rows_of({1}, 1, 0.0)});
+    file.finish({}, true);
   }
-  REQUIRE(std::filesystem::exists(path + ".journal"));  // nothing settled it
-  std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
-  CHECK(RowsReader(path).read("bb").errors.kept_mass == rows_of({3}, 2, 5.0).kept_mass);
-  RowsFile file(path);
-  CHECK_FALSE(file.started_anew());
-  CHECK(file.has("aa"));
-  CHECK(stored(path, "/aa/relative_l2").second == rows_of({1, 2}, 1, 7.0).relative_l2);
-  CHECK(stored(path, "/bb/kept_mass").second == rows_of({3}, 2, 5.0).kept_mass);
+  {
+    const hdf5::Handle other = hdf5::open_file(path, hdf5::Access::kReadWrite);
+    CHECK(says(faults_of([&] { RowsFile file(path); }), {path, "another program"}));
+  }
+  CHECK(RowsFile(path).has("aa"));
 }
 
-TEST_CASE("settled files of equal cells are equal byte by byte, and have no journal") {
+TEST_CASE("finished files of equal cells are equal byte by byte, and have no journal") {
   const TemporaryFolder folder;
   const std::string one = folder.file("one.h5");
   const std::string two = folder.file("two.h5");
   {
     RowsFile file(one);
-    file.write("aa", 1, rows_of({1, 2}, 1, 0.0));
-    file.write("bb", 1, rows_of({3}, 1, 5.0));
-    file.write("other", 1, rows_of({3}, 1, 9.0));
-    file.settle({"bb", "none", "aa"});
+    file.write("aa", {1, rows_of({1, 2}, 1, 0.0)});
+    file.write("bb", {1, rows_of({3}, 1, 5.0)});
+    file.write("other", {1, rows_of({3}, 1, 9.0)});
+    file.finish({"bb", "none", "aa"}, true);
     CHECK(file.has("aa"));
   }
   {
     RowsFile file(two);
-    file.write("bb", 1, rows_of({4}, 1, 50.0));
+    file.write("bb", {1, rows_of({4}, 1, 50.0)});
   }
   {
     RowsFile file(two);  // begun by a run that was killed
-    file.write("other", 1, rows_of({3}, 1, 9.0));
-    file.write("bb", 1, rows_of({3}, 1, 5.0));
-    file.write("aa", 1, rows_of({1, 2}, 1, 0.0));
-    file.settle({"bb", "aa"});
+    file.write("other", {1, rows_of({3}, 1, 9.0)});
+    file.write("bb", {1, rows_of({3}, 1, 5.0)});
+    file.write("aa", {1, rows_of({1, 2}, 1, 0.0)});
+    file.finish({"bb", "aa"}, true);
   }
   for (const std::string& path : {one, two}) {
     CHECK_FALSE(std::filesystem::exists(path + ".journal"));
@@ -162,10 +165,10 @@ TEST_CASE("settled files of equal cells are equal byte by byte, and have no jour
   std::ifstream a(one, std::ios::binary), b(two, std::ios::binary);
   const std::string bytes((std::istreambuf_iterator<char>(a)), {});
   CHECK(bytes == std::string((std::istreambuf_iterator<char>(b)), {}));
-  // Cells that are added later join those that were settled.
+  // Cells that are added later join those that were there.
   {
     RowsFile file(one);
-    file.write("cc", 1, rows_of({8}, 1, 1.0));
+    file.write("cc", {1, rows_of({8}, 1, 1.0)});
   }
   CHECK(RowsReader(one).has("aa"));
   CHECK(RowsReader(one).has("cc"));
@@ -178,7 +181,7 @@ TEST_CASE("a journal of rows cut at any byte loses the torn record and nothing e
   const CellRows first{2, rows_of({1, 5}, 2, 0.0)};
   std::uintmax_t first_end = 0;
   {
-    RowsJournal journal(path, RowsJournal::Access::kWrite);
+    RowsJournal journal(path, AppendLog::Access::kWrite);
     journal.append("aa", first);
     first_end = std::filesystem::file_size(path);
     journal.append("bb", {1, rows_of({7}, 1, 3.0)});
@@ -190,12 +193,12 @@ TEST_CASE("a journal of rows cut at any byte loses the torn record and nothing e
     std::filesystem::copy_file(original, path, std::filesystem::copy_options::overwrite_existing);
     std::filesystem::resize_file(path, cut);
     {
-      const RowsJournal journal(path, RowsJournal::Access::kRead);
+      const RowsJournal journal(path, AppendLog::Access::kRead);
       REQUIRE(journal.cells().size() == (cut >= first_end ? 1 : 0));
       if (cut >= first_end) REQUIRE(journal.read("aa").errors.rows == first.errors.rows);
     }
     if (cut % 50 != 0) continue;
-    RowsJournal again(path, RowsJournal::Access::kWrite);
+    RowsJournal again(path, AppendLog::Access::kWrite);
     again.append("bb", {1, rows_of({7}, 1, 3.0)});
     CHECK(again.read("bb").errors.kept_mass == rows_of({7}, 1, 3.0).kept_mass);
     CHECK(again.cells().size() == (cut >= first_end ? 2 : 1));
@@ -206,7 +209,7 @@ TEST_CASE("a record of rows that was damaged, or asks for too much, ends the jou
   const TemporaryFolder folder;
   const std::string path = folder.file("rows.journal");
   {
-    RowsJournal journal(path, RowsJournal::Access::kWrite);
+    RowsJournal journal(path, AppendLog::Access::kWrite);
     journal.append("aa", {1, rows_of({1}, 1, 0.0)});
     journal.append("bb", {1, rows_of({2}, 1, 1.0)});
   }
@@ -219,7 +222,7 @@ TEST_CASE("a record of rows that was damaged, or asks for too much, ends the jou
       file.seekp(place);
       file.put('\x7f');
     }
-    const RowsJournal journal(path + ".damaged", RowsJournal::Access::kRead);
+    const RowsJournal journal(path + ".damaged", AppendLog::Access::kRead);
     CHECK(journal.has("aa"));
     CHECK_FALSE(journal.has("bb"));
   }

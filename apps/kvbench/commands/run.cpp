@@ -114,7 +114,7 @@ void log_failures(const Plan& plan, const Journal& journal) {
 
 // The cells of the file that was moved are computed again; who runs the sweep may want to know why.
 void warn_of_damaged_rows(const RowsFile& rows, const std::string& path) {
-  if (!rows.started_anew()) return;
+  if (!rows.was_damaged()) return;
   log_text(
       "kvbench: warning: {}: is damaged and was renamed to {}.damaged; the per-row values in it "
       "are "
@@ -244,12 +244,11 @@ int finish(const ResultsOutcome& outcome, const RunOptions& options, const Plan&
   return remaining.failed > 0 ? kExitFailedCells : kExitDone;
 }
 
-// Puts the per-row values into their final form, in the order of the plan.
-void settle_rows(RowsFile& rows, const Plan& plan) {
+void finish_rows(RowsFile& rows, const Plan& plan, bool complete) {
   std::vector<std::string> ids;
   ids.reserve(plan.cells.size());
   for (const PlannedCell& cell : plan.cells) ids.push_back(cell.id);
-  rows.settle(ids);
+  rows.finish(ids, complete);
 }
 
 Json provenance_of(const RunOptions& options, const ComputeDevice& device) {
@@ -300,7 +299,7 @@ int run(const RunOptions& options) {
   Progress progress(options.quiet);
   const auto timing = execute(execution, progress, StopSignals::stop());
   journal.sync();
-  if (rows && count_remaining(plan, selection, journal).missing == 0) settle_rows(*rows, plan);
+  if (rows) finish_rows(*rows, plan, count_remaining(plan, selection, journal).missing == 0);
   return finish(write_results(results, plan, journal, timing), options, plan, selection, journal,
                 results);
 }

@@ -1,0 +1,67 @@
+#include "core/append_log.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace kvbench {
+
+AppendLog::AppendLog(std::string path, Access access) : path_(std::move(path)) {
+  const bool read_only = access == Access::kRead;
+  file_.reset(read_only ? ::open(path_.c_str(), O_RDONLY | O_CLOEXEC)
+                        : ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!file_.is_open()) throw IoError(system_fault(path_, "open"));
+  size_ = ::lseek(file_.get(), 0, SEEK_END);
+  if (size_ < 0) throw IoError(system_fault(path_, "read"));
+}
+
+void AppendLog::cut(std::int64_t size) {
+  if (::ftruncate(file_.get(), size) != 0) throw IoError(system_fault(path_, "write"));
+  size_ = size;
+}
+
+std::int64_t AppendLog::append(std::string_view record) {
+  std::size_t done = 0;
+  while (done < record.size()) {
+    const ssize_t written = ::pwrite(file_.get(), record.data() + done, record.size() - done,
+                                     size_ + static_cast<std::int64_t>(done));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      if (written == 0) errno = ENOSPC;
+      const std::string error = system_fault(path_, "write");
+      if (::ftruncate(file_.get(), size_) == 0) throw IoError(error);
+      throw IoError(error + " (part of a record remains at its end)");
+    }
+    done += static_cast<std::size_t>(written);
+  }
+  return std::exchange(size_, size_ + static_cast<std::int64_t>(record.size()));
+}
+
+std::size_t AppendLog::read_some(std::int64_t offset, std::span<char> to) const {
+  std::size_t done = 0;
+  while (done < to.size()) {
+    const ssize_t got = ::pread(file_.get(), to.data() + done, to.size() - done,
+                                offset + static_cast<std::int64_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw IoError(system_fault(path_, "read"));
+    if (got == 0) break;
+    done += static_cast<std::size_t>(got);
+  }
+  return done;
+}
+
+std::string AppendLog::read(std::int64_t offset, std::int64_t bytes) const {
+  std::string text(static_cast<std::size_t>(bytes), '\0');
+  if (read_some(offset, text) != text.size()) {
+    throw IoError(path_ + ": was truncated while being read");
+  }
+  return text;
+}
+
+void AppendLog::sync() const {
+  if (::fdatasync(file_.get()) != 0) throw IoError(system_fault(path_, "write"));
+}
+
+}  // namespace kvbench
