@@ -1,4 +1,5 @@
-"""python -m kvplot table FILE.csv --rows R --columns C --value V: means of a figure's numbers."""
+"""python -m kvplot table FILE --rows R --columns C --value V: means of a figure's or a result's
+numbers."""
 
 from argparse import Namespace, _SubParsersAction
 from pathlib import Path
@@ -6,60 +7,93 @@ from typing import Any
 
 import pandas
 
-from kvplot.results import ResultsError, did_you_mean, unreadable
+from kvplot.results import ResultsError, did_you_mean, load_results, unreadable
+
+SPREADS = {"sd": "std", "se": "sem"}
 
 
 def add_command(commands: "_SubParsersAction[Any]") -> None:
-    parser = commands.add_parser("table", help=__doc__.split(": ", 1)[1], description=__doc__)
-    parser.add_argument("csv", type=Path, help="the CSV that a figure wrote")
+    text = " ".join(__doc__.split())
+    parser = commands.add_parser("table", help=text.split(": ", 1)[1], description=text)
+    parser.add_argument(
+        "file", type=Path, help="the CSV that a figure wrote, or a results.json (its finished cells)"
+    )
     parser.add_argument("--rows", nargs="+", required=True, metavar="COLUMN")
     parser.add_argument("--columns", metavar="COLUMN", help="spread over this; default: the values")
     parser.add_argument("--value", nargs="+", required=True, metavar="COLUMN")
     parser.add_argument(
-        "--where", nargs="+", default=[], metavar="COLUMN=TEXT", help="only rows with these values"
+        "--where",
+        nargs="+",
+        default=[],
+        metavar="COLUMN=TEXT",
+        help="only rows with these values; of several values of one column, with any of them",
     )
     parser.add_argument(
         "--of",
         choices=["mean", "median", "min", "max", "sum"],
         default="mean",
-        help="of what falls together; default mean",
+        help="of the values in one field; default mean",
+    )
+    parser.add_argument(
+        "--pm",
+        choices=list(SPREADS),
+        help="beside each mean the sample standard deviation of the values in its field, or the "
+        "standard error of the mean if they are independent; nothing beside a single value",
     )
     parser.add_argument("--digits", type=int, default=3, help="significant; default 3")
+    parser.add_argument("--format", choices=list(FORMATS), default="markdown")
     parser.set_defaults(run=run)
 
 
 def run(arguments: Namespace) -> list[str]:
-    return markdown(pivot(arguments), arguments.digits)
+    if arguments.pm and arguments.of != "mean":
+        raise ResultsError(f"--pm is the spread of means; leave out --of {arguments.of}")
+    means = pivot(arguments, arguments.of)
+    spreads = pivot(arguments, SPREADS[arguments.pm]) if arguments.pm else None
+    return FORMATS[arguments.format](means, spreads, arguments.digits)
 
 
-def pivot(arguments: Namespace) -> pandas.DataFrame:
-    try:
-        table = pandas.read_csv(arguments.csv)
-    except OSError as error:
-        raise ResultsError(
-            f"{arguments.csv}: {unreadable(arguments.csv, error)}; a CSV that a "
-            "figure wrote is wanted"
-        ) from error
+def pivot(arguments: Namespace, of: str) -> pandas.DataFrame:
+    table = _read(arguments.file)
     wanted = [*arguments.rows, *arguments.value, *filter(None, [arguments.columns])]
     pairs = [pair.partition("=")[::2] for pair in arguments.where]
     unknown = [name for name in (*wanted, *(name for name, _ in pairs)) if name not in table]
     if unknown:
         raise ResultsError(
-            f"{arguments.csv}: no column {', '.join(unknown)}"
+            f"{arguments.file}: no column {', '.join(unknown)}"
             f"{did_you_mean(unknown[0], list(table.columns))}; there is "
             f"{', '.join(table.columns)}"
         )
-    for name, text in pairs:
-        table = table[[_same(value, text) for value in table[name]]]
+    for name in dict(pairs):
+        texts = [text for other, text in pairs if other == name]
+        table = table[[any(_same(value, text) for text in texts) for value in table[name]]]
     if table.empty:
-        raise ResultsError(f"{arguments.csv}: no row with {' and '.join(arguments.where)}")
+        raise ResultsError(f"{arguments.file}: no row with {' and '.join(arguments.where)}")
+    for name in arguments.value:
+        if not pandas.api.types.is_numeric_dtype(table[name]):
+            raise ResultsError(f"{arguments.file}: {name} is not a column of numbers")
     groups = table.groupby([*arguments.rows, *filter(None, [arguments.columns])], sort=False)
-    means = groups[arguments.value].agg(arguments.of)
+    means = groups[arguments.value].agg(of)
     if arguments.columns:
         if len(arguments.value) > 1:
             raise ResultsError("--columns takes one --value")
         means = means[arguments.value[0]].unstack()
     return means
+
+
+def _read(path: Path) -> pandas.DataFrame:
+    if path.suffix == ".json":
+        cells = load_results(path)
+        return cells[cells["status"] == "ok"]
+    try:
+        return pandas.read_csv(path)
+    except OSError as error:
+        raise ResultsError(
+            f"{path}: {unreadable(path, error)}; expected a CSV that a figure wrote, or a "
+            "results.json"
+        ) from error
+    except ValueError as error:  # pandas' ParserError and UnicodeDecodeError are
+        raise ResultsError(f"{path}: is not a CSV that a figure wrote: {error}") from error
 
 
 def _same(value: Any, text: str) -> bool:
@@ -69,14 +103,66 @@ def _same(value: Any, text: str) -> bool:
         return str(value) == text
 
 
-def markdown(table: pandas.DataFrame, digits: int) -> list[str]:
-    heads = [*map(str, table.index.names), *(_text(name, 12) for name in table.columns)]
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    for key, row in zip(table.index, table.to_numpy()):
+def _fields(
+    table: pandas.DataFrame, spreads: pandas.DataFrame | None, digits: int, plus_minus: str
+) -> list[list[str]]:
+    """Heads, then one list per row."""
+    lines = [[*map(str, table.index.names), *(_text(name, 12) for name in table.columns)]]
+    for place, (key, row) in enumerate(zip(table.index, table.to_numpy())):
         keys = key if isinstance(key, tuple) else (key,)
-        fields = [_text(value, 12) for value in keys] + [_text(value, digits) for value in row]
-        lines.append("| " + " | ".join(fields) + " |")
+        fields = [_text(value, digits) for value in row]
+        if spreads is not None:
+            beside = [_text(value, 2) for value in spreads.to_numpy()[place]]
+            fields = [f"{mean}{plus_minus}{sd}" if sd else mean for mean, sd in zip(fields, beside)]
+        lines.append([_text(value, 12) for value in keys] + fields)
     return lines
+
+
+def markdown(
+    table: pandas.DataFrame, spreads: pandas.DataFrame | None, digits: int
+) -> list[str]:
+    heads, *rows = _fields(table, spreads, digits, " ± ")
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def latex(table: pandas.DataFrame, spreads: pandas.DataFrame | None, digits: int) -> list[str]:
+    """A tabular with booktabs' rules."""
+    heads, *rows = _fields(table, spreads, digits, r" $\pm$ ")
+    keys = len(table.index.names)
+    # What goes around numbers stays; text is escaped.
+    lines = [" & ".join(map(_escaped, row[:keys])) + " & " + " & ".join(row[keys:]) for row in rows]
+    return [
+        rf"\begin{{tabular}}{{{'l' * keys}{'r' * (len(heads) - keys)}}}",
+        r"\toprule",
+        " & ".join(map(_escaped, heads)) + r" \\",
+        r"\midrule",
+        *(line + r" \\" for line in lines),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+
+
+def csv(table: pandas.DataFrame, spreads: pandas.DataFrame | None, digits: int) -> list[str]:
+    """Every digit, and spreads as columns of their own."""
+    del digits
+    if spreads is not None:
+        spreads = spreads.rename(columns=lambda name: f"{name} ±")
+        table = pandas.concat([table, spreads], axis=1)
+    return table.to_csv(float_format="%.17g").splitlines()
+
+
+FORMATS = {"markdown": markdown, "latex": latex, "csv": csv}
+
+_LATEX = {character: "\\" + character for character in "&%$#_{}"} | {
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "\\": r"\textbackslash{}",
+}
+
+
+def _escaped(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in text)
 
 
 def _text(value: Any, digits: int) -> str:

@@ -131,6 +131,40 @@ class KvplotTest(unittest.TestCase):
         self.assertEqual(code, 2, said.getvalue())
         return said.getvalue()
 
+    def table(self, *arguments):
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            self.assertEqual(main(["table", *map(str, arguments)]), 0)
+        return said.getvalue().splitlines()
+
+    def test_table_of_a_csv_and_of_a_result(self):
+        csv = self.folder / "numbers.csv"
+        csv.write_text("label,layer,x\na_b,0,1\na_b,0,4\na_b,1,2\nc,0,5\nc,1,7\nd,0,9\n")
+        self.assertEqual(self.table(csv, "--rows", "label", "--value", "x"),
+                         ["| label | x |", "|---|---|", "| a_b | 2.33 |", "| c | 6 |", "| d | 9 |"])
+        # Several values of one column: rows with any of them. One value has no spread.
+        chosen = ("--rows", "label", "--columns", "layer", "--value", "x", "--where", "label=a_b",
+                  "label=c")
+        self.assertEqual(self.table(csv, *chosen, "--pm", "sd"),
+                         ["| label | 0 | 1 |", "|---|---|---|", "| a_b | 2.5 ± 2.1 | 2 |",
+                          "| c | 5 | 7 |"])
+        self.assertEqual(self.table(csv, *chosen, "--pm", "se", "--format", "latex"),
+                         [r"\begin{tabular}{lrr}", r"\toprule", r"label & 0 & 1 \\", r"\midrule",
+                          r"a\_b & 2.5 $\pm$ 1.5 & 2 \\", r"c & 5 & 7 \\", r"\bottomrule",
+                          r"\end{tabular}"])
+        self.assertEqual(self.table(csv, *chosen, "--format", "csv"),
+                         ["label,0,1", "a_b,2.5,2", "c,5,7"])
+        self.assertEqual(self.table(csv, *chosen, "--pm", "se", "--format", "csv")[0],
+                         "label,0,1,0 ±,1 ±")
+        results = self.write(document([cell("h2o", {}, 0, 0), cell("h2o", {}, 0, 0, status="failed")]))
+        self.assertEqual(len(self.table(results, "--rows", "label", "--value", METRIC)), 3)
+        for words, arguments in (
+                ("is not a column of numbers", (csv, "--rows", "layer", "--value", "label")),
+                ("leave out --of max", (csv, "--rows", "layer", "--value", "x", "--of", "max", "--pm",
+                                        "sd"))):
+            self.assertIn(words, self.refused("table", *arguments))
+        csv.write_text("a,b\n1,2\n1,2,3\n")
+        self.assertIn("is not a CSV", self.refused("table", csv, "--rows", "a", "--value", "b"))
+
     def test_figure_files_and_caption(self):
         out = self.folder / "out"
         path = self.write(sweep())
