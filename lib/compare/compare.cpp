@@ -9,7 +9,6 @@
 
 #include "core/error.hpp"
 #include "core/parallel.hpp"
-#include "results/bootstrap.hpp"
 #include "results/cell_metric.hpp"
 #include "results/record.hpp"
 
@@ -123,21 +122,27 @@ double mean(const std::vector<double>& values) {
   return sum / static_cast<double>(values.size());
 }
 
-Verdict verdict_on(const IntervalEstimate& ratio, double tolerance) {
-  const double low = ratio.ci95 ? ratio.ci95->first : ratio.mean;
-  const double high = ratio.ci95 ? ratio.ci95->second : ratio.mean;
-  if (ratio.mean > 1.0 + tolerance) return low >= 1.0 ? Verdict::kWorse : Verdict::kUnclear;
+Verdict verdict_on(const MetricComparison& metric, double tolerance) {
+  const IntervalEstimate& ratio = metric.ratio;
+  if (ratio.mean > 1.0 + tolerance) {
+    const bool above = !ratio.ci95 || ratio.ci95->first >= 1.0;
+    return above || metric.better == 0 ? Verdict::kWorse : Verdict::kUnclear;
+  }
   if (ratio.mean * (1.0 + tolerance) < 1.0) {
-    return high <= 1.0 ? Verdict::kBetter : Verdict::kUnclear;
+    const bool below = !ratio.ci95 || ratio.ci95->second <= 1.0;
+    return below || metric.worse == 0 ? Verdict::kBetter : Verdict::kUnclear;
   }
   return Verdict::kSame;
 }
 
-using CountsByUnits = std::map<Index, ResampleCounts>;
+IndependentGroups groups_of(const UnitValues& values, const ComparedResults& a) {
+  std::vector<UnitNesting> nesting;
+  for (const std::size_t unit : values.unit) nesting.push_back(a.nesting()[unit]);
+  return independent_groups(nesting);
+}
 
 MetricComparison compare_metric(const std::string& metric, const UnitValues& values,
-                                const std::vector<Json>& units, const CompareRules& rules,
-                                const CountsByUnits& counts) {
+                                const ComparedResults& a, const CompareRules& rules) {
   MetricComparison out;
   out.metric = metric;
   out.units = static_cast<Index>(values.a.size());
@@ -146,21 +151,24 @@ MetricComparison compare_metric(const std::string& metric, const UnitValues& val
   out.b = mean(values.b);
   out.difference.mean = mean(values.difference);
   out.ratio.mean = std::exp(mean(values.log_ratio));
-  if (out.units > 1) {
-    const auto found =
-        bootstrap_intervals(counts.at(out.units), {values.difference, values.log_ratio});
-    out.difference.ci95 = found[0];
-    out.ratio.ci95 = {std::exp(found[1].first), std::exp(found[1].second)};
+  const IndependentGroups groups = groups_of(values, a);
+  out.over = groups.level;
+  out.groups = groups.count;
+  if (const auto difference = mean_interval(values.difference, groups)) {
+    out.difference.ci95 = {difference->low, difference->high};
+  }
+  if (const auto ratio = mean_interval(values.log_ratio, groups)) {
+    out.ratio.ci95 = {std::exp(ratio->low), std::exp(ratio->high)};
   }
   for (const double ratio : values.log_ratio) {
     out.worse += ratio > 0.0 ? 1 : 0;
     out.better += ratio < 0.0 ? 1 : 0;
   }
-  out.verdict = verdict_on(out.ratio, rules.tolerance);
+  out.verdict = verdict_on(out, rules.tolerance);
   const auto largest =
       static_cast<std::size_t>(std::max_element(values.log_ratio.begin(), values.log_ratio.end()) -
                                values.log_ratio.begin());
-  out.largest_unit = units[values.unit[largest]];
+  out.largest_unit = a.units()[values.unit[largest]];
   out.largest_unit["a"] = values.a[largest];
   out.largest_unit["b"] = values.b[largest];
   out.largest_unit["ratio"] = std::exp(values.log_ratio[largest]);
@@ -171,22 +179,14 @@ void compare_settings(const ComparedResults& a, const Pairing& pairing, const Co
                       Comparison& comparison) {
   const std::vector<SettingSums>& settings = pairing.settings();
   const std::vector<std::string>& metrics = pairing.metrics();
-  std::vector<std::vector<UnitValues>> values(settings.size());
-  CountsByUnits counts;
-  for (std::size_t i = 0; i < settings.size(); ++i) {
-    for (std::size_t m = 0; m < metrics.size(); ++m) {
-      values[i].push_back(values_of(settings[i], m, rules.absolute_tolerance));
-      const auto units = static_cast<Index>(values[i].back().a.size());
-      if (units > 1) counts.try_emplace(units, units);
-    }
-  }
   std::vector<SettingComparison> all(settings.size());
   parallel_for(static_cast<Index>(settings.size()), [&](Index index) {
     const auto i = static_cast<std::size_t>(index);
     all[i].setting = a.settings()[i];
     all[i].cells = settings[i].cells;
     for (std::size_t m = 0; m < metrics.size(); ++m) {
-      all[i].errors.push_back(compare_metric(metrics[m], values[i][m], a.units(), rules, counts));
+      const UnitValues values = values_of(settings[i], m, rules.absolute_tolerance);
+      all[i].errors.push_back(compare_metric(metrics[m], values, a, rules));
     }
     all[i].memory = std::move(all[i].errors.back());
     all[i].errors.pop_back();

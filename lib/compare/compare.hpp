@@ -9,6 +9,7 @@
 #include "compare/compared_results.hpp"
 #include "core/matrix_view.hpp"
 #include "json/json.hpp"
+#include "results/mean_interval.hpp"
 
 namespace kvbench {
 
@@ -28,7 +29,8 @@ struct CompareRules {
 // What is wrong with a metric to compare, with a remedy.
 std::optional<std::string> compared_metric_fault(const std::string& path);
 
-// A mean over units with its 95 % percentile bootstrap interval over units; none with one unit.
+// A mean over units with its 95 % interval (results/mean_interval.hpp); none with one group of
+// units.
 struct IntervalEstimate {
   double mean = 0.0;
   std::optional<std::pair<double, double>> ci95;
@@ -46,8 +48,10 @@ struct MetricComparison {
   Index better = 0;
   double a = 0.0;  // mean over units
   double b = 0.0;
-  IntervalEstimate difference;  // B - A
-  IntervalEstimate ratio;       // B / A, geometric: a few large errors do not make the mean
+  IntervalEstimate difference;        // B - A
+  IntervalEstimate ratio;             // B / A, geometric: a few large errors do not make the mean
+  UnitLevel over = UnitLevel::kHead;  // the groups of the intervals, and how many there are
+  Index groups = 0;
   Verdict verdict = Verdict::kSame;
   Json largest_unit;  // where B / A is largest: dump, sequence, layer, kv_head, a, b, ratio
 };
@@ -73,10 +77,10 @@ struct Comparison {
   bool passed() const { return lost.empty() && regressions().empty(); }
 };
 
-// Pairs cells by `key` without `device`. A metric is worse where the ratio is above 1 + tolerance
-// and its interval does not reach below 1; better likewise; unclear where it is beyond the
-// tolerance and the interval holds 1. Both results hold rules.all_metrics(). Throws InputError
-// where they have no cell in common, with what keeps them apart.
+// Pairs cells by `key` without `device`. A metric is worse if the ratio is above 1 + tolerance and
+// its interval does not reach below 1 or no unit is better; better likewise; unclear if it is
+// beyond the tolerance otherwise. Both results hold rules.all_metrics(). Throws InputError where
+// they have no cell in common, with what keeps them apart.
 Comparison compare_results(const ComparedResults& a, const ComparedResults& b,
                            const CompareRules& rules);
 

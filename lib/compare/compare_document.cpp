@@ -17,6 +17,10 @@ Json metric_json(const MetricComparison& metric) {
   out["b"] = metric.b;
   out["difference"] = estimate_json(metric.difference);
   out["ratio"] = estimate_json(metric.ratio);
+  out["ci95_over"] = nullptr;
+  if (metric.groups > 1) {
+    out["ci95_over"] = {{"level", level_name(metric.over)}, {"groups", metric.groups}};
+  }
   out["units_worse"] = metric.worse;
   out["units_better"] = metric.better;
   out["largest_unit"] = metric.largest_unit;

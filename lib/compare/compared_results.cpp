@@ -54,7 +54,12 @@ void ComparedResults::add(const Json& cell) {
   for (const char* name : {"dump", "sequence", "layer", "kv_head"}) {
     unit[name] = key.value(name, Json());
   }
+  const std::string text = to_line({unit["dump"], unit["sequence"]});
+  const Index number =
+      find_text_.try_emplace(text, static_cast<Index>(find_text_.size())).first->second;
+  const int layer = unit["layer"].is_number_integer() ? unit["layer"].get<int>() : 0;
   out.unit = place_of(std::move(unit), units_, find_unit_);
+  if (out.unit == nesting_.size()) nesting_.push_back({number, layer});
   out.seed = to_line(key.value("seed", Json()));
   out.trouble = trouble_of(cell);
   for (const Json::json_pointer& place : places_) {

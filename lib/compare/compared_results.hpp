@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "json/json.hpp"
+#include "results/mean_interval.hpp"
 
 namespace kvbench {
 
@@ -36,6 +37,7 @@ class ComparedResults {
   const Cell* find(const std::string& key) const;
   const std::vector<Json>& settings() const { return settings_; }  // algorithm, label, params
   const std::vector<Json>& units() const { return units_; }        // dump, sequence, layer, kv_head
+  const std::vector<UnitNesting>& nesting() const { return nesting_; }  // of the units
 
   Json reference(const Cell& cell) const;  // as cell_reference()
 
@@ -50,7 +52,9 @@ class ComparedResults {
   std::vector<Json> settings_;
   std::map<std::string, std::size_t> find_setting_;
   std::vector<Json> units_;
+  std::vector<UnitNesting> nesting_;
   std::map<std::string, std::size_t> find_unit_;
+  std::map<std::string, Index> find_text_;
   std::map<std::string, std::set<std::string>> key_values_;
 };
 

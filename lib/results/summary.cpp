@@ -2,11 +2,10 @@
 
 #include <cmath>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "core/parallel.hpp"
-#include "results/bootstrap.hpp"
+#include "results/mean_interval.hpp"
 #include "results/record.hpp"
 
 namespace kvbench {
@@ -41,7 +40,7 @@ struct Sums {
 using SeedKey = std::string;
 
 struct Unit {
-  int layer;
+  UnitNesting nesting;
   Sums sums;
 };
 
@@ -78,17 +77,17 @@ std::vector<double> metrics_of(const Json& record) {
 
 // What one entry of the summary is made of: the units and seeds of one layer, or of all.
 struct Slice {
-  std::vector<const Sums*> units;
+  std::vector<const Unit*> units;
   std::map<SeedKey, Sums> seeds;
   Index ok = 0;
   Index failed = 0;
 };
 
+// Per unit, NaN where it has none.
 std::vector<double> unit_means(const Slice& slice, std::size_t metric) {
   std::vector<double> means;
-  for (const Sums* unit : slice.units) {
-    if (const auto mean = unit->mean(metric)) means.push_back(*mean);
-  }
+  means.reserve(slice.units.size());
+  for (const Unit* unit : slice.units) means.push_back(unit->sums.mean(metric).value_or(NAN));
   return means;
 }
 
@@ -106,40 +105,34 @@ std::optional<double> deviation_over_seeds(const Slice& slice, std::size_t metri
   return std::sqrt(squares / static_cast<double>(means.size()));
 }
 
-double mean_of(const std::vector<double>& values) {
+std::optional<double> mean_of(const std::vector<double>& values) {
   double sum = 0.0;
-  for (const double value : values) sum += value;
-  return sum / static_cast<double>(values.size());
+  Index count = 0;
+  for (const double value : values) {
+    if (std::isnan(value)) continue;
+    sum += value;
+    ++count;
+  }
+  if (count == 0) return std::nullopt;
+  return sum / static_cast<double>(count);
 }
 
-using CountsByUnits = std::map<Index, ResampleCounts>;
-
-Json errors_of(const Slice& slice, const CountsByUnits& counts) {
-  const std::size_t metrics = error_paths().size();
-  std::vector<std::vector<double>> means(metrics);
-  std::map<Index, std::vector<std::size_t>> by_units;  // metrics with as many units share resamples
-  for (std::size_t m = 0; m < metrics; ++m) {
-    means[m] = unit_means(slice, m);
-    if (means[m].size() > 1) by_units[static_cast<Index>(means[m].size())].push_back(m);
-  }
-  std::vector<std::optional<std::pair<double, double>>> intervals(metrics);
-  for (const auto& [units, columns] : by_units) {
-    std::vector<std::vector<double>> values;
-    for (const std::size_t m : columns) values.push_back(means[m]);
-    const auto found = bootstrap_intervals(counts.at(units), values);
-    for (std::size_t i = 0; i < columns.size(); ++i) intervals[columns[i]] = found[i];
-  }
+Json errors_of(const Slice& slice, const IndependentGroups& groups) {
   Json out;
-  for (std::size_t m = 0; m < metrics; ++m) {
+  for (std::size_t m = 0; m < error_paths().size(); ++m) {
     Json& metric = out[error_paths()[m]];
-    if (means[m].empty()) {
+    const std::vector<double> means = unit_means(slice, m);
+    const std::optional<double> mean = mean_of(means);
+    if (!mean) {
       metric = nullptr;
       continue;
     }
-    metric["mean"] = mean_of(means[m]);
+    metric["mean"] = *mean;
     metric["std_over_seeds"] = deviation_over_seeds(slice, m).value();
     metric["ci95"] = nullptr;
-    if (intervals[m]) metric["ci95"] = {intervals[m]->first, intervals[m]->second};
+    if (const auto interval = mean_interval(means, groups)) {
+      metric["ci95"] = {interval->low, interval->high};
+    }
   }
   return out;
 }
@@ -147,8 +140,8 @@ Json errors_of(const Slice& slice, const CountsByUnits& counts) {
 Json memory_of(const Slice& slice) {
   Json out;
   for (std::size_t i = 0; i < memory_names().size(); ++i) {
-    const std::vector<double> means = unit_means(slice, error_paths().size() + i);
-    out[memory_names()[i]] = means.empty() ? Json(nullptr) : Json(mean_of(means));
+    const auto mean = mean_of(unit_means(slice, error_paths().size() + i));
+    out[memory_names()[i]] = mean ? Json(*mean) : Json(nullptr);
   }
   return out;
 }
@@ -164,7 +157,7 @@ struct Summary::Entry {
   Slice slice(std::optional<int> wanted) const {
     Slice out;
     for (const Unit& unit : units) {
-      if (!wanted || unit.layer == *wanted) out.units.push_back(&unit.sums);
+      if (!wanted || unit.nesting.layer == *wanted) out.units.push_back(&unit);
     }
     for (const auto& [index, layer] : layers) {
       if (wanted && index != *wanted) continue;
@@ -205,40 +198,40 @@ void Summary::add(const Json& record) {
   const std::string unit =
       to_line({key.at("dump"), key.at("sequence"), key.at("layer"), key.at("kv_head")});
   const auto [where, unit_is_new] = entry.find_unit.try_emplace(unit, entry.units.size());
-  if (unit_is_new) entry.units.push_back({index, Sums(values.size())});
+  if (unit_is_new) {
+    const std::string text = to_line({key.at("dump"), key.at("sequence")});
+    const Index number =
+        find_text_.try_emplace(text, static_cast<Index>(find_text_.size())).first->second;
+    entry.units.push_back({{number, index}, Sums(values.size())});
+  }
   entry.units[where->second].sums.add(values);
   layer.seeds.try_emplace(to_line(key.at("seed")), values.size()).first->second.add(values);
 }
 
 Json Summary::json() const {
   std::vector<std::pair<const Entry*, std::optional<int>>> jobs;
-  CountsByUnits counts;
   for (const Entry& entry : entries_) {
     jobs.emplace_back(&entry, std::nullopt);
     for (const auto& [index, layer] : entry.layers) jobs.emplace_back(&entry, index);
   }
-  std::vector<Slice> slices(jobs.size());
-  std::set<Index> unit_counts;
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    slices[i] = jobs[i].first->slice(jobs[i].second);
-    for (std::size_t m = 0; m < error_paths().size(); ++m) {
-      Index defined = 0;
-      for (const Sums* unit : slices[i].units) defined += unit->count[m] > 0 ? 1 : 0;
-      if (defined > 1) unit_counts.insert(defined);
-    }
-  }
-  for (const Index units : unit_counts) counts.try_emplace(units, units);
-
   std::vector<Json> entries(jobs.size());
   parallel_for(static_cast<Index>(jobs.size()), [&](Index job) {
     const auto i = static_cast<std::size_t>(job);
+    const Slice slice = jobs[i].first->slice(jobs[i].second);
+    std::vector<UnitNesting> nesting;
+    for (const Unit* unit : slice.units) nesting.push_back(unit->nesting);
+    const IndependentGroups groups = independent_groups(nesting);
     Json& out = entries[i];
     out = jobs[i].first->head;
     out["layer"] = jobs[i].second ? Json(*jobs[i].second) : Json(nullptr);
-    out["cells"] = slices[i].ok;
-    out["failed"] = slices[i].failed;
-    out["errors"] = errors_of(slices[i], counts);
-    out["memory"] = memory_of(slices[i]);
+    out["cells"] = slice.ok;
+    out["failed"] = slice.failed;
+    out["ci95_over"] = nullptr;
+    if (groups.count > 1) {
+      out["ci95_over"] = {{"level", level_name(groups.level)}, {"groups", groups.count}};
+    }
+    out["errors"] = errors_of(slice, groups);
+    out["memory"] = memory_of(slice);
   });
   Json all = Json::array();
   for (Json& entry : entries) all.push_back(std::move(entry));

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/matrix_view.hpp"
 #include "json/json.hpp"
 
 namespace kvbench {
@@ -13,8 +14,9 @@ namespace kvbench {
 // and gives one entry per (algorithm, label, params) over all layers (`layer` null) and per layer.
 //
 // Unit = (dump, sequence, layer, KV head). Per unit the mean over seeds, then the mean over units;
-// `ci95` percentile bootstrap over units, null with one unit; `std_over_seeds` population standard
-// deviation over seeds of the mean over units. A metric that is null in a cell is left out there,
+// `ci95` Student's t interval over the groups of units that `ci95_over` names (mean_interval.hpp),
+// null with one group; `std_over_seeds` population standard deviation over seeds of the mean over
+// units. A metric that is null in a cell is left out there,
 // null everywhere: null. Bits depend on the order of add() alone: call it in plan order.
 class Summary {
  public:
@@ -31,6 +33,7 @@ class Summary {
   struct Entry;
   std::vector<Entry> entries_;               // in order of first appearance
   std::map<std::string, std::size_t> find_;  // identity -> entry
+  std::map<std::string, Index> find_text_;   // dump and sequence -> number
 };
 
 }  // namespace kvbench

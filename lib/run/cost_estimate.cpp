@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "core/parallel.hpp"
-#include "results/bootstrap.hpp"
 #include "results/record.hpp"
 #include "run/multiply_adds.hpp"
 
@@ -68,70 +67,21 @@ std::vector<HeadCells> heads_of(const Plan& plan, const ShardSelection& selectio
   return heads;
 }
 
-// The summary has an interval per metric for each point that runs on several units, over all layers
-// and for each layer; one such row is computed and timed.
-double time_summary(const Plan& plan, const ShardSelection& selection) {
-  struct Point {
-    std::map<int, Index> units_of_layer;
-    std::size_t last_group = 0;
-    int last_head = -1;
-  };
-  std::unordered_map<const Params*, Point> points;
-  for (const PlannedCell& cell : plan.cells) {
-    if (cell.skip_reason || !selection.has(cell)) continue;
-    Point& point = points[cell.params.get()];
-    if (point.last_head == cell.kv_head && point.last_group == cell.group) continue;  // a seed more
-    point.last_head = cell.kv_head;
-    point.last_group = cell.group;
-    ++point.units_of_layer[plan.groups[cell.group].layer];
-  }
-  double rows = 0.0;
-  double units = 0.0;
-  const auto count = [&](Index units_of_row) {
-    if (units_of_row < 2) return;
-    rows += 1.0;
-    units += static_cast<double>(units_of_row);
-  };
-  for (const auto& [params, point] : points) {
-    Index all = 0;
-    for (const auto& [layer, units_of_layer] : point.units_of_layer) {
-      count(units_of_layer);
-      all += units_of_layer;
-    }
-    count(all);
-  }
-  if (rows == 0.0) return 0.0;
-  const auto typical = static_cast<Index>(units / rows + 0.5);
-  std::vector<std::vector<double>> values(error_paths().size());
-  for (std::size_t m = 0; m < values.size(); ++m) {
-    for (Index unit = 0; unit < typical; ++unit) {
-      values[m].push_back(static_cast<double>((7 * unit + static_cast<Index>(m)) % typical));
-    }
-  }
-  const ResampleCounts counts(typical);
-  const auto start = Clock::now();
-  bootstrap_intervals(counts, values);
-  return seconds_since(start) * std::ceil(rows / thread_count());
-}
-
 }  // namespace
 
 double CostEstimate::total() const {
-  return std::accumulate(seconds.begin(), seconds.end(), start_seconds + summary_seconds);
+  return std::accumulate(seconds.begin(), seconds.end(), start_seconds);
 }
 
 CostEstimate estimate_cost(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels,
                            const ShardSelection& selection, double seconds) {
-  const double summary_seconds = time_summary(plan, selection);
   const auto start = Clock::now();
-  CostEstimate estimate = extrapolate_cost(
+  return extrapolate_cost(
       plan, selection, seconds,
       [&](const HeadCells& head, double budget) {
         return time_sample(plan, dumps, kernels, head, budget);
       },
       [&] { return seconds_since(start); });
-  estimate.summary_seconds = summary_seconds;
-  return estimate;
 }
 
 CostEstimate extrapolate_cost(

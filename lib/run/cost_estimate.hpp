@@ -14,10 +14,9 @@
 namespace kvbench {
 
 struct CostEstimate {
-  std::vector<double> seconds;   // per group of the plan, with all threads; 0 if not selected
-  double start_seconds = 0.0;    // dumps opened and checked; filled in by the caller
-  double summary_seconds = 0.0;  // intervals of the summary
-  std::size_t cells = 0;         // that were timed
+  std::vector<double> seconds;  // per group of the plan, with all threads; 0 if not selected
+  double start_seconds = 0.0;   // dumps opened and checked; filled in by the caller
+  std::size_t cells = 0;        // that were timed
 
   double total() const;
 };

@@ -199,7 +199,16 @@ Json summarised_schema() {
   return or_null(whole(
       {{"mean", described("of units, each the mean over its seeds", number)},
        {"std_over_seeds", number},
-       {"ci95", described("bootstrap over units; null with one unit", or_null(pair_of(number)))}}));
+       {"ci95", described("Student's t interval over the groups of ci95_over; null with one group",
+                          or_null(pair_of(number)))}}));
+}
+
+Json groups_schema() {
+  return described(
+      "what the intervals take for independent: the outermost of sequence, layer, kv_head that "
+      "differs between units; null: nothing does",
+      or_null(whole({{"level", {{"enum", {"sequence", "layer", "kv_head"}}}},
+                     {"groups", {{"type", "integer"}, {"minimum", 2}}}})));
 }
 
 Json summary_schema(const std::vector<AlgorithmDescription>& algorithms) {
@@ -211,6 +220,7 @@ Json summary_schema(const std::vector<AlgorithmDescription>& algorithms) {
                        {"layer", described("null: all layers", or_null(kCount))},
                        {"cells", kCount},
                        {"failed", kCount},
+                       {"ci95_over", groups_schema()},
                        {"errors", whole(errors)},
                        {"memory", memory_schema(kNumberOrNull)}});
   schema["allOf"] = params_cases(algorithms);

@@ -140,7 +140,8 @@ def _summary(results: Results) -> str:
     text = [
         "<h2>Summary</h2>",
         '<p class="quiet">Means over seeds, then over units; after &plusmn; the standard '
-        "deviation over seeds; in brackets the 95&nbsp;% bootstrap interval over units. A click on "
+        "deviation over seeds; in brackets the 95&nbsp;% interval: Student's t over texts, "
+        "layers or KV heads, the outermost that differs. A click on "
         "a heading sorts.</p>",
         f'<p><label>layer <select id="layer">{options}</select></label></p>',
         '<div class="scroll tall"><table class="sortable" id="summary"><thead><tr>',

@@ -23,32 +23,32 @@ COLUMN = 3.35
 PAGE = 6.9
 MOST_PANELS = 6
 
-# Okabe and Ito's colours and three dark ones, told apart with every common colour blindness; black
-# is kept for exact.
-_BLUE, _ORANGE, _GREEN, _RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
-_PINK, _SKY, _BROWN, _GREY, _BLACK = "#CC79A7", "#56B4E9", "#8C510A", "#7F7F7F", "#000000"
-_INDIGO = "#332288"
-KEYS, VALUES, REFERENCE = _BLUE, _ORANGE, _BLACK
+KEYS, VALUES, REFERENCE = "#0072B2", "#E69F00", "#000000"
 
+# No two colours are alike, with common colour vision or without: found by a search for the largest
+# smallest distance, which tests/plots/style_test.py computes.
 _LOOK = {
-    "exact": (_BLACK, "*"),
-    "subgen": (_RED, "o"),
-    "kcenter": (_ORANGE, "s"),
-    "uniform": (_BLUE, "D"),
-    "balancekv": (_GREEN, "P"),
-    "balancekv_prefill": (_GREEN, "X"),
-    "softmax_balance": (_GREEN, "d"),
-    "h2o": (_PINK, "^"),
-    "key_attention": (_INDIGO, "v"),
-    "keyformer": (_INDIGO, ">"),
-    "snapkv": (_SKY, "<"),
-    "pyramidkv": (_SKY, "p"),
-    "streaming_llm": (_SKY, "h"),
-    "window": (_BROWN, "8"),
-    "dilated_window": (_BROWN, "d"),
-    "oracle_topk": (_GREY, "P"),
+    "exact": ("#000000", "*"),
+    "subgen": ("#DF2579", "o"),
+    "kcenter": ("#F1B961", "s"),
+    "uniform": ("#5300FF", "D"),
+    "balancekv": ("#1F513B", "P"),
+    "balancekv_prefill": ("#27D9CC", "X"),
+    "softmax_balance": ("#95D299", "d"),
+    "h2o": ("#C554B5", "^"),
+    "key_attention": ("#770599", "v"),
+    "keyformer": ("#88026F", ">"),
+    "snapkv": ("#B7A5FF", "<"),
+    "pyramidkv": ("#9850E8", "p"),
+    "streaming_llm": ("#CACC02", "h"),
+    "window": ("#CB6900", "8"),
+    "dilated_window": ("#504A04", "d"),
+    "oracle_topk": ("#9F834E", "P"),
 }
-_SPARE = [(c, m) for m in ("o", "s", "^", "D") for c in (_GREY, _BLUE, _RED, _GREEN, _ORANGE)]
+# Of algorithms that have no colour of their own: markers tell them apart.
+_SPARE = [
+    (c, m) for m in ("o", "s", "^", "D") for c in ("#7F7F7F", "#0072B2", "#D55E00", "#009E73")
+]
 _LINES: tuple[Dashes, ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 
 

@@ -16,7 +16,7 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
     text = " ".join(__doc__.split())
     parser = commands.add_parser("table", help=text.split(": ", 1)[1], description=text)
     parser.add_argument(
-        "file", type=Path, help="the CSV that a figure wrote, or a results.json (its finished cells)"
+        "file", type=Path, help="a CSV that a figure wrote, or a results.json (its finished cells)"
     )
     parser.add_argument("--rows", nargs="+", required=True, metavar="COLUMN")
     parser.add_argument("--columns", metavar="COLUMN", help="spread over this; default: the values")
@@ -118,9 +118,7 @@ def _fields(
     return lines
 
 
-def markdown(
-    table: pandas.DataFrame, spreads: pandas.DataFrame | None, digits: int
-) -> list[str]:
+def markdown(table: pandas.DataFrame, spreads: pandas.DataFrame | None, digits: int) -> list[str]:
     heads, *rows = _fields(table, spreads, digits, " ± ")
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     return lines + ["| " + " | ".join(row) + " |" for row in rows]

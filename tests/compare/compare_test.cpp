@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "check/made_cells.hpp"
-#include "results/bootstrap.hpp"
 #include "results/cell_field.hpp"
 
 namespace kvbench::test {
@@ -65,21 +64,27 @@ TEST_CASE("the means are over units, and a unit's is over its seeds") {
   CHECK(error.largest_unit["ratio"].get<double>() == doctest::Approx(2.0));
 }
 
-TEST_CASE("intervals are percentile bootstraps over units") {
+TEST_CASE("intervals are Student's t over heads, layers or texts, the outermost that differs") {
   const MetricComparison error =
       error_of(compared(heads({0.1, 0.2, 0.4, 0.8}), heads({0.2, 0.1, 0.8, 0.9})));
-  const ResampleCounts counts(4);
-  const auto expected = bootstrap_intervals(
-      counts, {{0.2 - 0.1, 0.1 - 0.2, 0.8 - 0.4, 0.9 - 0.8},
-               {std::log(2.0), std::log(0.5), std::log(2.0), std::log(0.9 / 0.8)}});
-  CHECK(error.difference.ci95->first == doctest::Approx(expected[0].first));
-  CHECK(error.difference.ci95->second == doctest::Approx(expected[0].second));
-  CHECK(error.ratio.ci95->first == doctest::Approx(std::exp(expected[1].first)));
-  CHECK(error.ratio.ci95->second == doctest::Approx(std::exp(expected[1].second)));
+  CHECK(error.over == UnitLevel::kHead);
+  CHECK(error.groups == 4);
+  const auto half = [](const std::vector<double>& values, double mean) {
+    double squares = 0.0;
+    for (const double value : values) squares += (value - mean) * (value - mean);
+    return 3.182446305284263 * std::sqrt(squares / 3 / 4);
+  };
+  const double difference = half({0.1, -0.1, 0.4, 0.1}, 0.125);
+  CHECK(error.difference.ci95->first == doctest::Approx(0.125 - difference));
+  CHECK(error.difference.ci95->second == doctest::Approx(0.125 + difference));
+  const std::vector<double> logs = {std::log(2.0), std::log(0.5), std::log(2.0), std::log(1.125)};
+  const double mean = std::log(2.25) / 4;
+  CHECK(error.ratio.ci95->first == doctest::Approx(std::exp(mean - half(logs, mean))));
+  CHECK(error.ratio.ci95->second == doctest::Approx(std::exp(mean + half(logs, mean))));
   CHECK(!error_of(compared(heads({0.1}), heads({0.2}))).ratio.ci95.has_value());
 }
 
-TEST_CASE("worse is beyond the tolerance, with an interval that does not reach below 1") {
+TEST_CASE("worse is beyond the tolerance, with an interval above 1 or no unit that is better") {
   const auto verdict = [](const std::vector<double>& a, const std::vector<double>& b) {
     return error_of(compared(heads(a), heads(b))).verdict;
   };

@@ -18,6 +18,8 @@ try:
     import pandas
     from kvplot import ResultsError, load_results, mean_over_units, read_results
     from kvplot.__main__ import main
+    from kvplot.results import UNIT
+    from kvplot.statistics import mean_interval
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
@@ -219,6 +221,23 @@ class KvplotTest(unittest.TestCase):
                 self.assertAlmostEqual(row[f"errors.{name}.std_over_seeds"],
                                        expected["std_over_seeds"], delta=1e-12)
             self.assertAlmostEqual(row["memory.fraction"], line["memory"]["fraction"], delta=1e-12)
+        self.assert_intervals_are_the_programs(out / "results.json")
+
+    def assert_intervals_are_the_programs(self, results):
+        cells = load_results(results)
+        checked = set()
+        for line in read_results(results)["summary"]:
+            point = json.dumps(line["params"], sort_keys=True)
+            units = cells[(cells["label"] == line["label"]) & (cells["point"] == point)]
+            if line["layer"] is not None:
+                units = units[units["layer"] == line["layer"]]
+            units = units.groupby(UNIT)[METRIC].mean().reset_index()
+            low, high, level, groups = mean_interval(units, METRIC)
+            self.assertEqual(line["ci95_over"], {"level": level, "groups": groups})
+            for ours, theirs in zip((low, high), line["errors"]["relative_l2.mean"]["ci95"]):
+                self.assertAlmostEqual(ours, theirs, delta=1e-8 * (high - low) + 1e-20)
+            checked.add(level)
+        self.assertEqual(checked, {"layer", "kv_head"})
 
 
 if __name__ == "__main__":

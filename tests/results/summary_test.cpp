@@ -9,7 +9,6 @@
 
 #include "core/parallel.hpp"
 #include "core/quantile.hpp"
-#include "results/bootstrap.hpp"
 #include "results/record.hpp"
 
 namespace kvbench::test {
@@ -85,93 +84,36 @@ TEST_CASE("units are averaged over seeds first; the deviation is over seeds of t
   }
 }
 
-TEST_CASE("the interval is that of a plain percentile bootstrap over units") {
-  // Against an independent bootstrap with another generator: quantiles of 10,000 resampled means
-  // have a standard error below 0.03 of the means' deviation.
-  Summary summary;
-  std::vector<double> units;
-  for (int head = 0; head < 20; ++head) {
-    units.push_back(value(0, head, 0));
-    summary.add(made_record(0, head, nullptr, units.back()));
-  }
-  const Json entry = summary.json()[0];
-  const double low = metric(entry)["ci95"][0].get<double>();
-  const double high = metric(entry)["ci95"][1].get<double>();
-
-  std::mt19937_64 random(1);
-  std::uniform_int_distribution<std::size_t> draw(0, units.size() - 1);
-  std::vector<double> means(10000, 0.0);
-  double sum = 0.0;
-  double squares = 0.0;
-  for (double& mean : means) {
-    for (std::size_t i = 0; i < units.size(); ++i) mean += units[draw(random)];
-    mean /= static_cast<double>(units.size());
-    sum += mean;
-    squares += mean * mean;
-  }
-  const double deviation = std::sqrt(squares / 1e4 - (sum / 1e4) * (sum / 1e4));
-  std::sort(means.begin(), means.end());
-  CHECK(std::abs(low - means[250]) < 0.2 * deviation);
-  CHECK(std::abs(high - means[9750]) < 0.2 * deviation);
-  CHECK(low < metric(entry)["mean"].get<double>());
-  CHECK(high > metric(entry)["mean"].get<double>());
-  CHECK(high - low == doctest::Approx(2 * 1.96 * deviation).epsilon(0.1));
-}
-
-TEST_CASE("every resample draws as many units as there are, each unit equally often") {
-  for (const Index units : {2, 3, 7, 64}) {
-    const ResampleCounts counts(units);
-    std::vector<Index> drawn(static_cast<std::size_t>(kResamples), 0);
-    for (Index unit = 0; unit < units; ++unit) {
-      Index total = 0;
-      for (Index r = 0; r < kResamples; ++r) {
-        total += counts.of_unit(unit)[r];
-        drawn[static_cast<std::size_t>(r)] += counts.of_unit(unit)[r];
-      }
-      CHECK(std::abs(static_cast<double>(total) - 1e4) < 6 * std::sqrt(1e4));
-    }
-    CHECK(std::all_of(drawn.begin(), drawn.end(), [&](Index n) { return n == units; }));
-  }
-}
-
-TEST_CASE("quantiles of the resampled means interpolate linearly") {
-  // Two units of values 0 and 1: the mean of a resample is 0, 0.5 or 1, with chances 1/4, 1/2, 1/4.
-  const auto interval = bootstrap_intervals(ResampleCounts(2), {{0.0, 1.0}, {5.0, 5.0}});
-  CHECK(interval[0] == std::pair<double, double>{0.0, 1.0});
-  CHECK(interval[1] == std::pair<double, double>{5.0, 5.0});
-}
-
-TEST_CASE("the ends of an interval are, to the bit, the quantiles that every other number is") {
-  constexpr Index kUnits = 31;
-  const ResampleCounts counts(kUnits);
-  const auto sorted_means = [&](const std::vector<double>& values) {
-    std::vector<double> means(static_cast<std::size_t>(kResamples), 0.0);
-    for (Index unit = 0; unit < kUnits; ++unit) {
-      for (std::size_t r = 0; r < means.size(); ++r) {
-        means[r] +=
-            static_cast<double>(counts.of_unit(unit)[r]) * values[static_cast<std::size_t>(unit)];
+TEST_CASE("intervals are over the outermost level of texts, layers and heads that differs") {
+  const auto entry_of = [](const std::vector<int>& layers, int heads,
+                           const std::vector<std::string>& dumps) {
+    Summary summary;
+    for (std::size_t dump = 0; dump < dumps.size(); ++dump) {
+      for (const int layer : layers) {
+        for (int head = 0; head < heads; ++head) {
+          summary.add(made_record(layer, head, nullptr, value(layer, head, static_cast<int>(dump)),
+                                  "x", "ok", dumps[dump]));
+        }
       }
     }
-    for (double& mean : means) mean /= static_cast<double>(kUnits);
-    std::sort(means.begin(), means.end());
-    return means;
+    return summary.json()[0];
   };
-  std::mt19937_64 random(3);
-  std::uniform_real_distribution<double> draw(0.0, 1.0);
-  for (int column = 0; column < 20; ++column) {
-    for (const double quantile : {0.025, 0.975}) {
-      std::vector<double> values(kUnits);
-      for (double& value : values) value = draw(random);
-      // Rules differ in how they round, which shows where neighbours differ by as much as they are:
-      // around zero.
-      const double end = sorted_quantile(sorted_means(values), quantile);
-      for (double& value : values) value -= end;
-      const std::vector<double> means = sorted_means(values);
-      const auto interval = bootstrap_intervals(counts, {values});
-      CHECK(interval[0].first == sorted_quantile(means, 0.025));
-      CHECK(interval[0].second == sorted_quantile(means, 0.975));
-    }
-  }
+  // Three layers of two heads: Student's t with 2 degrees of freedom over the layers' means.
+  const Json layers = entry_of({0, 1, 4}, 2, {"d"});
+  CHECK(layers["ci95_over"] == Json({{"level", "layer"}, {"groups", 3}}));
+  std::vector<double> means;
+  for (const int layer : {0, 1, 4}) means.push_back((value(layer, 0, 0) + value(layer, 1, 0)) / 2);
+  const double mean = (means[0] + means[1] + means[2]) / 3;
+  double squares = 0.0;
+  for (const double m : means) squares += (m - mean) * (m - mean);
+  const double half = 4.302652729911275 * std::sqrt(squares / 2 / 3);
+  CHECK(metric(layers)["ci95"][0].get<double>() == doctest::Approx(mean - half).epsilon(1e-9));
+  CHECK(metric(layers)["ci95"][1].get<double>() == doctest::Approx(mean + half).epsilon(1e-9));
+
+  CHECK(entry_of({7}, 4, {"d"})["ci95_over"] == Json({{"level", "kv_head"}, {"groups", 4}}));
+  CHECK(entry_of({0, 1}, 2, {"d", "e"})["ci95_over"] ==
+        Json({{"level", "sequence"}, {"groups", 2}}));
+  CHECK(entry_of({0}, 1, {"d"})["ci95_over"].is_null());
 }
 
 TEST_CASE("one unit has no interval, and no seeds no deviation") {
@@ -210,7 +152,8 @@ TEST_CASE(
   CHECK(entries[0]["cells"] == 2);
   CHECK(entries[0]["failed"] == 1);
   CHECK(metric(entries[0])["mean"] == 2.0);
-  CHECK(metric(entries[0])["ci95"] == Json({1.0, 3.0}));
+  CHECK(metric(entries[0])["mean"] == 2.0);
+  CHECK(entries[0]["ci95_over"]["groups"] == 2);
   CHECK(entries[2]["label"] == "y");
   CHECK(metric(entries[2])["mean"] == 7.0);
 }

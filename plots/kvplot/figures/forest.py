@@ -13,10 +13,10 @@ from kvplot import style
 from kvplot.figure import Figure, facts
 from kvplot.figures.settings import names
 from kvplot.results import POINT, UNIT, Results, ResultsError
+from kvplot.statistics import mean_interval, over
 
 NEEDS = ("results",)
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
-RESAMPLES = 10000
 MOST = 60
 
 
@@ -51,24 +51,35 @@ def ratios(results: Results) -> pandas.DataFrame:
     return pandas.DataFrame(rows)
 
 
-def intervals(table: pandas.DataFrame, seed: int = 0) -> pandas.DataFrame:
-    """Mean of log2_ratio per setting with a 95 % bootstrap interval over units."""
+def intervals(table: pandas.DataFrame) -> pandas.DataFrame:
+    """Mean of log2_ratio per setting with its 95 % interval, and in how many units it is better."""
     rows = []
     for point, group in table.groupby(POINT, sort=False):
-        values = group["log2_ratio"].to_numpy()
-        draws = numpy.random.default_rng(seed).integers(0, len(values), (RESAMPLES, len(values)))
-        low, high = numpy.quantile(values[draws].mean(axis=1), (0.025, 0.975))
+        interval = mean_interval(group, "log2_ratio")
         rows.append(
             {
                 **dict(zip(POINT, point)),
-                "mean": values.mean(),
-                "low": low,
-                "high": high,
-                "units": len(values),
+                "mean": group["log2_ratio"].mean(),
+                "low": interval.low,
+                "high": interval.high,
+                "over": interval.level,
+                "groups": interval.groups,
+                "units": len(group),
+                "better": int((group["log2_ratio"] < 0).sum()),
                 MEMORY: group[MEMORY].mean(),
             }
         )
     return pandas.DataFrame(rows)
+
+
+def _left_out(results: Results, drawn: pandas.DataFrame) -> str:
+    """ ": balancekv (3), h2o (1)": settings with an error that are not drawn, by label."""
+    cells = results.ok[results.ok["label"] != "uniform"]
+    settings = cells[pandas.to_numeric(cells[METRIC]) > 1e-9][POINT].drop_duplicates()
+    shown = set(drawn[POINT].itertuples(index=False, name=None))
+    missing = [point for point in settings.itertuples(index=False, name=None) if point not in shown]
+    counts = pandas.Series([label for _, label, _ in missing], dtype=str).value_counts(sort=False)
+    return "".join([": " if missing else "", ", ".join(f"{n} ({k})" for n, k in counts.items())])
 
 
 def draw(inputs: Namespace) -> Figure:
@@ -80,7 +91,8 @@ def draw(inputs: Namespace) -> Figure:
             "and others with a memory in their range"
         )
     means = intervals(table)
-    means = means[means["units"] == means["units"].max()].reset_index(drop=True)
+    whole = means["units"] == means["units"].max()
+    means = means[whole].reset_index(drop=True)
     means["setting"] = names(means)
     for end in ("mean", "low", "high"):
         means[f"ratio_{end}"] = 2.0 ** means[end]
@@ -124,6 +136,7 @@ def draw(inputs: Namespace) -> Figure:
         figure,
         means.merge(table[[*POINT, *UNIT, "log2_ratio"]], on=POINT),
         f"Ratio of {METRIC} to that of uniform sampling at the same memory (in brackets), paired "
-        "by unit; ticks: units; line: 95 % bootstrap interval of the geometric mean over units. "
-        f"Left of 1 is better. Settings outside uniform's memory are left out. {facts(results)}",
+        f"by unit; ticks: units; line: 95 % interval of the geometric mean, {over(means)}. "
+        f"Left of 1 is better. Settings whose memory is outside "
+        f"uniform's in some unit are left out{_left_out(results, means)}. {facts(results)}",
     )

@@ -94,7 +94,8 @@ def draw(inputs: Namespace) -> Figure:
         figure,
         table,
         "errors.relative_l2.mean against memory.fraction, mean over seeds and units; "
-        "ribbons: 95 % bootstrap over units, wide because layers differ; uniform in every "
+        "ribbons: 95 % intervals, Student's t over texts, layers or KV heads, the outermost that "
+        "differs; uniform in every "
         "panel; subgen: the best settings. Exact has error 0 at memory 1. "
         f"{facts(results)}",
     )

@@ -76,5 +76,6 @@ def draw(inputs: Namespace) -> Figure:
         figure,
         table,
         "errors.relative_l2.mean and memory.fraction per setting: mean over seeds and "
-        f"units; lines: 95 % bootstrap over units. {facts(results)}",
+        "units; lines: 95 % intervals, Student's t over texts, layers or KV heads, the outermost "
+        f"that differs. {facts(results)}",
     )

@@ -1,0 +1,128 @@
+#include "results/mean_interval.hpp"
+
+#include <array>
+#include <cmath>
+#include <map>
+#include <numbers>
+#include <utility>
+
+namespace kvbench {
+namespace {
+
+// P[|t| <= tan(theta) sqrt(freedom)]: the finite sums of Abramowitz and Stegun 26.7.3 and 26.7.4.
+double central_probability(double theta, Index freedom) {
+  const double cosine = std::cos(theta);
+  const bool odd = freedom % 2 == 1;
+  double term = odd ? cosine : 1.0;
+  double sum = freedom == 1 ? 0.0 : term;
+  for (Index k = odd ? 3 : 2; k < freedom; k += 2) {
+    term *= cosine * cosine * static_cast<double>(k - 1) / static_cast<double>(k);
+    sum += term;
+  }
+  sum *= std::sin(theta);
+  return odd ? 2.0 / std::numbers::pi * (theta + sum) : sum;
+}
+
+double bisected_quantile(Index freedom) {
+  double low = 0.0;
+  double high = std::numbers::pi / 2.0;
+  for (int step = 0; step < 60; ++step) {
+    const double middle = 0.5 * (low + high);
+    (central_probability(middle, freedom) < 0.95 ? low : high) = middle;
+  }
+  return std::tan(0.5 * (low + high)) * std::sqrt(static_cast<double>(freedom));
+}
+
+// Fisher and Cornish's expansion, Abramowitz and Stegun 26.7.5.
+double expanded_quantile(Index freedom) {
+  const double z = 1.959963984540054;
+  const double v = static_cast<double>(freedom);
+  const double s = z * z;
+  const double g1 = (s + 1.0) / 4.0;
+  const double g2 = ((5.0 * s + 16.0) * s + 3.0) / 96.0;
+  const double g3 = (((3.0 * s + 19.0) * s + 17.0) * s - 15.0) / 384.0;
+  const double g4 = ((((79.0 * s + 776.0) * s + 1482.0) * s - 1920.0) * s - 945.0) / 92160.0;
+  return z * (1.0 + (g1 + (g2 + (g3 + g4 / v) / v) / v) / v);
+}
+
+}  // namespace
+
+double student_t_975(Index freedom) {
+  constexpr Index kBisected = 200;
+  static const auto table = [] {
+    std::array<double, kBisected + 1> quantiles{};
+    for (Index v = 1; v <= kBisected; ++v) {
+      quantiles[static_cast<std::size_t>(v)] = bisected_quantile(v);
+    }
+    return quantiles;
+  }();
+  return freedom <= kBisected ? table[static_cast<std::size_t>(freedom)]
+                              : expanded_quantile(freedom);
+}
+
+const char* level_name(UnitLevel level) {
+  switch (level) {
+    case UnitLevel::kText:
+      return "sequence";
+    case UnitLevel::kLayer:
+      return "layer";
+    case UnitLevel::kHead:
+      break;
+  }
+  return "kv_head";
+}
+
+IndependentGroups independent_groups(const std::vector<UnitNesting>& units) {
+  IndependentGroups out;
+  out.group_of.reserve(units.size());
+  for (const UnitLevel level : {UnitLevel::kText, UnitLevel::kLayer}) {
+    std::map<Index, Index> number;
+    out.group_of.clear();
+    for (const UnitNesting& unit : units) {
+      const Index key = level == UnitLevel::kText ? unit.text : unit.layer;
+      out.group_of.push_back(
+          number.try_emplace(key, static_cast<Index>(number.size())).first->second);
+    }
+    out.level = level;
+    out.count = static_cast<Index>(number.size());
+    if (out.count > 1) return out;
+  }
+  out.level = UnitLevel::kHead;
+  out.count = static_cast<Index>(units.size());
+  for (Index unit = 0; unit < out.count; ++unit) {
+    out.group_of[static_cast<std::size_t>(unit)] = unit;
+  }
+  return out;
+}
+
+std::optional<Interval> mean_interval(const std::vector<double>& values,
+                                      const IndependentGroups& groups) {
+  std::vector<double> sum(static_cast<std::size_t>(groups.count), 0.0);
+  std::vector<double> count(sum.size(), 0.0);
+  double total = 0.0;
+  double units = 0.0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (std::isnan(values[i])) continue;
+    const auto group = static_cast<std::size_t>(groups.group_of[i]);
+    sum[group] += values[i];
+    ++count[group];
+    total += values[i];
+    ++units;
+  }
+  const double mean = total / units;
+  double squares = 0.0;
+  Index present = 0;
+  for (std::size_t g = 0; g < sum.size(); ++g) {
+    if (count[g] == 0.0) continue;
+    ++present;
+    const double deviation = (sum[g] - count[g] * mean) / units;  // (n_g / n) (m_g - m)
+    squares += deviation * deviation;
+  }
+  if (present < 2) return std::nullopt;
+  const double freedom = static_cast<double>(present - 1);
+  const double half =
+      student_t_975(present - 1) * std::sqrt(squares * static_cast<double>(present) / freedom);
+  return Interval{mean - half, mean + half};
+}
+
+}  // namespace kvbench

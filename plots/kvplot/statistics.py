@@ -1,0 +1,46 @@
+"""Intervals of means over nested units, by the rule of the program's own summary."""
+
+from typing import NamedTuple
+
+import numpy
+import pandas
+from scipy import stats
+
+# From the outside in: a text is a sequence of a dump.
+LEVELS = {"sequence": ["dump", "sequence"], "layer": ["layer"], "kv_head": ["kv_head"]}
+
+
+class Interval(NamedTuple):
+    low: float  # NaN: there is nothing to estimate it from
+    high: float
+    level: str
+    groups: int
+
+
+def mean_interval(units: pandas.DataFrame, column: str) -> Interval:
+    """Student's 95 % interval of the mean of `column`, one row per unit.
+
+    Groups of units are taken for independent by the outermost of sequence, layer and KV head that
+    differs; each counts by the units it has. It covers 95 % if their means are normal, whatever the
+    correlation within them.
+    """
+    units = units[units[column].notna()]
+    nested = {name: units.groupby(columns) for name, columns in LEVELS.items()}
+    level = next((name for name, groups in nested.items() if groups.ngroups > 1), "kv_head")
+    groups = nested[level]
+    count = groups.ngroups
+    if count < 2:
+        return Interval(numpy.nan, numpy.nan, level, count)
+    mean = units[column].mean()
+    parts = (groups[column].sum() - groups[column].count() * mean) / len(units)
+    half = stats.t.ppf(0.975, count - 1) * numpy.sqrt(count / (count - 1) * (parts**2).sum())
+    return Interval(mean - half, mean + half, level, count)
+
+
+def over(table: pandas.DataFrame) -> str:
+    """ "Student's t over 3 layers": what the intervals of a table with over and groups are."""
+    words = {"sequence": "texts", "layer": "layers", "kv_head": "KV heads"}
+    kinds = table[["over", "groups"]].drop_duplicates()
+    return "Student's t over " + ", ".join(
+        f"{groups} {words[level]}" for level, groups in kinds.itertuples(index=False)
+    )
