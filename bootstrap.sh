@@ -7,7 +7,8 @@
 #                                            it alone; OPTIONS are doctest's (-tc='*shift*')
 #   ./bootstrap.sh lint [all|--fix]          formats, Python's lint and types, subjects of commits, and
 #                                            clang-tidy on what changed or on all; --fix formats
-#   ./bootstrap.sh generate [KVBENCH]        README.md's table of algorithms, as the program prints it
+#   ./bootstrap.sh generate [KVBENCH]        README.md's table of algorithms and the recorded messages
+#                                            (tests/cli/bad_inputs), as the program prints them
 #   ./bootstrap.sh bench [--check|--record]  kvbench against numpy and torch, on KVBENCH_BENCH_DUMP or
 #                                            the shipped dump; --micro [OPTIONS]: Google Benchmark;
 #                                            --cuda: the CUDA side on this machine's GPU
@@ -119,7 +120,8 @@ build() {
   cmake --build --preset release --target "${1:-kvbench}" >&2
 }
 
-# README.md's table of algorithms, as the program (that of the build) prints it.
+# README.md's table of algorithms and tests/cli/bad_inputs/messages.txt, as the program (that of the
+# build) prints them.
 generate() {
   local program=${1:-} table
   if [[ -z $program ]]; then
@@ -132,6 +134,8 @@ generate() {
     !/^\|/ { in_table = 0 }
     !in_table' README.md >README.md.new
   mv README.md.new README.md
+  KVBENCH_UPDATE_MESSAGES=1 KVBENCH_PROGRAM=$program KVBENCH_SOURCE=$PWD \
+    python3 tests/cli/bad_input_test.py
 }
 
 # Error against memory of each results.json, beside it.
