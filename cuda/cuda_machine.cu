@@ -67,7 +67,7 @@ void CudaKernels::Device::check(cudaError_t error, const char* what) {
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // forgotten: the device goes on
     throw CellError("the GPU is out of memory (" + reason +
-                    "); does another program use it? Choose fewer tokens (select.tokens), fewer "
+                    "); is another program using it? Choose fewer tokens (select.tokens), fewer "
                     "threads (--threads) or --device cpu");
   }
   const std::lock_guard<std::mutex> lock(mutex_);

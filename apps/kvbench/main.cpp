@@ -32,7 +32,7 @@ constexpr const char* kFooter =
     R"(Exit codes: 0 done, 1 a bug, 2 bad command line, sweep, dump or output place,
 3 finished with failed cells, 4 a check found a violation, 5 interrupted, or shards missing: run
 again to go on.
-stdout carries data, stderr talk. `kvbench COMMAND --help` explains a command.
+Data go to stdout, messages to stderr. `kvbench COMMAND --help` explains a command.
 
 Examples:
   kvbench inspect data/smollm2-constitution.h5
@@ -87,12 +87,12 @@ int run_guarded(int argc, char** argv) {
   } catch (const IoError& error) {
     log_text("kvbench: {}\n", error.what());
     if (!work_has_begun) {
-      log_text("kvbench: nothing was computed; make room, or choose another --out\n");
+      log_text("kvbench: nothing was computed; free disk space or choose another --out\n");
       return kExitBadInput;
     }
     log_text(
-        "kvbench: what was finished is kept; make room, then run the same command again to go "
-        "on\n");
+        "kvbench: finished cells are saved; free disk space and rerun the same command to "
+        "resume\n");
     return kExitIncomplete;
   } catch (const DeviceError& error) {
     log_text("kvbench: {}\n", error.what());
@@ -101,8 +101,8 @@ int run_guarded(int argc, char** argv) {
       return kExitBadInput;
     }
     log_text(
-        "kvbench: what was finished is kept; run the same command again to go on, or anew with "
-        "--device cpu and another --out\n");
+        "kvbench: finished cells are saved; rerun the same command to resume, or start over with "
+        "--device cpu and a new --out\n");
     return kExitIncomplete;
   } catch (const std::bad_alloc&) {
     log_text(
@@ -110,7 +110,7 @@ int run_guarded(int argc, char** argv) {
         "(evaluate.rows) or fewer threads (--threads)\n");
     return kExitBadInput;
   } catch (const std::exception& error) {
-    if (std::ferror(stdout) != 0) {  // fmt::print throws where stdout is closed or full
+    if (std::ferror(stdout) != 0) {  // fmt::print throws if stdout is closed or full
       log_text("kvbench: cannot write to standard output: {}\n", error.what());
       return kExitBadInput;
     }

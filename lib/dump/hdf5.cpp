@@ -112,7 +112,7 @@ std::string last_error() {
         return 0;
       },
       &text);
-  return text.empty() ? "the HDF5 library gives no reason" : essence(text);
+  return text.empty() ? "unknown HDF5 error" : essence(text);
 }
 
 Handle::Handle(hid_t id) : id_(id) {

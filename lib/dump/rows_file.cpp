@@ -269,7 +269,7 @@ RowsReader::RowsReader(const std::string& path) : impl_(std::make_unique<Impl>()
     impl_->journal = std::make_unique<RowsJournal>(journal_of(path), RowsJournal::Access::kRead);
     return;
   }
-  if (!fs::exists(path, ignored)) throw InputError(unreadable(path, "there is no such file"));
+  if (!fs::exists(path, ignored)) throw InputError(unreadable(path, "no such file"));
   try {
     impl_->file = hdf5::open_file(path, hdf5::Access::kRead);
   } catch (const hdf5::Error& error) {

@@ -107,7 +107,7 @@ std::string read_at(int descriptor, JournalLine part, const std::string& path) {
     const ssize_t got = ::pread(descriptor, text.data() + done, text.size() - done,
                                 part.offset + static_cast<std::int64_t>(done));
     if (got < 0 && errno == EINTR) continue;
-    if (got == 0) throw IoError(path + ": cannot read: it became shorter");
+    if (got == 0) throw IoError(path + ": was truncated while being read");
     if (got < 0) throw IoError(system_fault(path, "read"));
     done += static_cast<std::size_t>(got);
   }

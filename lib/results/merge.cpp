@@ -73,7 +73,7 @@ void MergedJournals::open(const std::vector<std::string>& folders,
   }
   if (sources_.empty()) {
     for (const std::string& folder : absent_) {
-      faults.add(folder + ": holds no journal.jsonl; name the output folders of `kvbench run`");
+      faults.add(folder + ": has no journal.jsonl; name the output folders of `kvbench run`");
     }
   }
   faults.throw_if_any();
@@ -87,7 +87,7 @@ void MergedJournals::add(const std::string& folder,
   source.file.reset(::open(source.path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!source.file.is_open()) {
     if (errno == ENOTDIR) {
-      throw InputError(folder + ": is no folder; name the output folders of `kvbench run`");
+      throw InputError(folder + ": is not a directory; name the output folders of `kvbench run`");
     }
     if (errno != ENOENT) throw InputError(system_fault(source.path, "open"));
     absent_.push_back(folder);

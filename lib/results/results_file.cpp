@@ -106,12 +106,11 @@ bool has_known_major(const Json& version) {
   refuse_hdf5(beginning, path, kWanted);
   std::error_code ignored;
   if (beginning[0] == '{' && at > std::filesystem::file_size(path, ignored)) {
-    throw InputError(path + ": is cut short, its JSON breaks off at byte " +
-                     std::to_string(at - 1) +
+    throw InputError(path + ": is truncated, its JSON ends at byte " + std::to_string(at - 1) +
                      "; copy it again, or repeat its `kvbench run` or `kvbench merge`, which "
-                     "writes it anew from the journal");
+                     "rewrites it from the journal");
   }
-  throw InputError(path + ": is no JSON from byte " + std::to_string(at) + " on; " + kWanted);
+  throw InputError(path + ": invalid JSON at byte " + std::to_string(at) + "; " + kWanted);
 }
 
 // One top-level key per line, array elements one per line.

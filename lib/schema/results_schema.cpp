@@ -85,8 +85,9 @@ Json counters_schema() {
 }
 
 Json clusters_schema() {
-  return whole({{"final", kCount},
-                {"trajectory", described("after these rows, so many", list_of(pair_of(kCount)))}});
+  return whole(
+      {{"final", kCount},
+       {"trajectory", described("pairs: after this row, this many", list_of(pair_of(kCount)))}});
 }
 
 // By algorithm: its parameters in a key.

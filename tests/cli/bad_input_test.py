@@ -81,18 +81,18 @@ class BadInput(Folder):
         before = {path: path.stat().st_mtime_ns for path in self.folder.rglob("*")}
         done = kvbench(*arguments, cwd=self.folder)
         code = row.get("exit", BAD_INPUT)
+        text = done.stderr if code == BAD_INPUT else done.stderr + done.stdout
+        self.done.append((arguments or ("",), done.returncode, text))
         self.assertEqual(done.returncode, code, done.stderr)
         self.assertNotEqual(code, BUG)
         if code == BAD_INPUT:
             self.assertEqual(done.stdout, "")
         for word in row["words"]:
-            self.assertIn(word, done.stderr if code == BAD_INPUT else done.stderr + done.stdout)
+            self.assertIn(word, text)
         if "faults" in row:
             self.assertEqual(done.stderr.count("\n"), row["faults"], done.stderr)
         self.assertEqual({path: path.stat().st_mtime_ns for path in self.folder.rglob("*")}, before,
                          "something was written")
-        self.done.append((arguments or ("",), code,
-                          done.stderr if code == BAD_INPUT else done.stderr + done.stdout))
 
     def each(self, name, check):
         """Every row of a table is checked, and what it prints compared with messages.txt."""
@@ -174,6 +174,9 @@ class BadInput(Folder):
                   "beginning_of_id": results["cells"][0]["id"][:8],
                   "odd_cells": results_file("odd_cells", cells=[7]),
                   "empty_cells": results_file("empty_cells", cells=[{}]),
+                  "other_dump": results_file("other_dump", cells=[
+                      {**cell, "key": {**cell["key"], "dump": "0123"}}
+                      for cell in results["cells"]]),
                   "later": results_file("later", schema_version="2.0.0")}
         def check(row):
             row = filled(row, places)

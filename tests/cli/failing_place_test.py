@@ -78,7 +78,7 @@ class FailingPlace(Folder):
                 self.assertIn(done.returncode, (BAD_INPUT, INCOMPLETE), done.stderr)
                 self.assertIn(str(self.out), done.stderr)
                 if done.returncode == INCOMPLETE:
-                    self.assertIn("make room", done.stderr)
+                    self.assertIn("rerun the same command", done.stderr)
                     self.assertIn("No space left", done.stderr)
                     self.assert_journal_is_whole()
                 mount("-o", "remount,size=256m", self.out)

@@ -63,7 +63,7 @@ int run(const CheckOptions& options) {
 
 Command add_check(CLI::App& app) {
   const auto options = std::make_shared<CheckOptions>();
-  CLI::App* command = app.add_subcommand("check", "Hold results against error and memory bounds");
+  CLI::App* command = app.add_subcommand("check", "Check results against error and memory bounds");
   command->add_option("--results", options->results, "A results.json")
       ->type_name("FILE")
       ->required();

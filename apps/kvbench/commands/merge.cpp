@@ -61,7 +61,7 @@ class Tally {
       log_text("  {}: {} cells, first {}\n", lines_[i].name, lines_[i].cells, lines_[i].first);
     }
     if (lines_.size() > kMostLines) {
-      log_text("  and {} more such places\n", lines_.size() - kMostLines);
+      log_text("  and {} more\n", lines_.size() - kMostLines);
     }
   }
 
@@ -83,7 +83,7 @@ void log_missing(const MergedJournals& merged) {
   const Plan& plan = merged.plan();
   const std::size_t missing = merged.count(CellState::kMissing);
   for (const std::string& folder : merged.absent()) {
-    log_text("kvbench: {}: holds no journal\n", folder);
+    log_text("kvbench: {}: has no journal\n", folder);
   }
   if (missing == 0) return;
   std::vector<int> dealt;

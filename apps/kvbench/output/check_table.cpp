@@ -53,7 +53,7 @@ std::string untested_text(const CheckReport& report) {
     add_cells(out, bound.name, "skipped", bound.skipped);
     add_cells(out, bound.name, "undefined", bound.undefined);
   }
-  return out.empty() ? "" : "\nnot tested, and so not held:\n" + out;
+  return out.empty() ? "" : "\nnot tested, hence not confirmed:\n" + out;
 }
 
 using Row = std::vector<std::string>;  // bound, value, allowed, what, cell
