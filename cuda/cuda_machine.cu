@@ -65,7 +65,7 @@ void CudaKernels::Device::check(cudaError_t error, const char* what) {
   const std::string reason =
       std::string(what) + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error);
   if (error == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // forgotten: the device goes on
+    cudaGetLastError();  // clears the non-sticky error
     throw CellError("the GPU is out of memory (" + reason +
                     "); is another program using it? Choose fewer tokens (select.tokens), fewer "
                     "threads (--threads) or --device cpu");
@@ -89,7 +89,7 @@ void* CudaMachine::allocate_bytes(std::size_t bytes) {
   void* data = nullptr;
   cudaError_t error = cudaMallocAsync(&data, bytes, stream_);
   if (error == cudaErrorMemoryAllocation) {
-    // Memory of other calls may be given back but not yet be at hand.
+    // Memory of other calls may be given back but not yet be available.
     cudaGetLastError();
     device_.check(cudaDeviceSynchronize(), "waiting for memory");
     cudaMemPool_t pool;

@@ -42,8 +42,8 @@ Examples:
   kvbench check --results results/ci/results.json --bounds configs/bounds/ci.json
   kvbench compare before/results.json results/ci/results.json)";
 
-// The next files opened would get the numbers of standard streams that are closed, and talk would
-// be written into them. What stands in for stdout cannot be written, so that its loss is noticed.
+// The next files opened would get the numbers of closed standard streams, and messages would be
+// written into them. The substitute for stdout cannot be written to, so that its loss is noticed.
 void keep_standard_descriptors() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(descriptor, F_GETFD) != -1) continue;
@@ -129,7 +129,7 @@ int run_guarded(int argc, char** argv) {
 void survive_file_size_limits() { std::signal(SIGXFSZ, SIG_IGN); }
 
 // Matrices go back to the system when they are freed. glibc by itself comes to keep pieces of up to
-// 32 MiB, in one heap per thread, and a run then takes more than plan said.
+// 32 MiB, in one heap per thread, and a run then needs more than the plan estimated.
 void give_large_memory_back() {
 #ifdef __GLIBC__
   mallopt(M_MMAP_THRESHOLD, 1 << 20);

@@ -23,7 +23,7 @@
 namespace kvbench {
 namespace {
 
-// Resolved t and s, and whether Theorem 1 had its way.
+// Resolved t and s, and whether Theorem 1's sizes were applied uncapped.
 struct Sizes {
   Index t = 0;
   Index s = 0;

@@ -96,7 +96,7 @@ class BoundReader {
     }
   }
 
-  // Which kind of bound this is; nothing where that is at fault.
+  // Which kind of bound this is; nothing if that is at fault.
   std::optional<BoundKindIndex> read_kind() {
     std::vector<std::string> all;
     std::vector<std::string> chosen;

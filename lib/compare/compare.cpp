@@ -47,7 +47,7 @@ struct SettingSums {
   std::map<std::size_t, UnitSums> units;
 };
 
-// Adds up pairs; what is no pair of numbers goes to the comparison at once.
+// Adds up pairs; a pair that is not two numbers goes to the comparison at once.
 class Pairing {
  public:
   Pairing(const ComparedResults& a, const CompareRules& rules, Comparison& comparison)

@@ -15,13 +15,13 @@ namespace kvbench {
 // Metrics of which less is better: errors, memory, counters, timing.
 struct CompareRules {
   std::vector<std::string> metrics;  // paths from the cell; memory.fraction is always compared
-  double tolerance = 0.02;           // how much larger, as a share, is no regression
+  double tolerance = 0.02;           // relative increase that is not a regression
   double absolute_tolerance = 1e-9;  // values below it count as equal to it; above 0
 
   // All that are compared, memory.fraction last.
   std::vector<std::string> all_metrics() const;
 
-  // Every error, each by its mean over rows where it is a distribution; relative_l2 first.
+  // Every error, each by its mean over rows if it is a distribution; relative_l2 first.
   static std::vector<std::string> default_metrics();
 };
 
@@ -73,10 +73,10 @@ struct Comparison {
   bool passed() const { return lost.empty() && regressions().empty(); }
 };
 
-// Pairs cells by `key` without `device`. A metric is worse where the ratio is above 1 + tolerance
-// and its interval does not reach below 1; better likewise; unclear where it is beyond the
+// Pairs cells by `key` without `device`. A metric is worse if the ratio is above 1 + tolerance
+// and its interval does not reach below 1; better likewise; unclear if it is beyond the
 // tolerance and the interval holds 1. Both results hold rules.all_metrics(). Throws InputError
-// where they have no cell in common, with what keeps them apart.
+// if they have no cell in common, with what keeps them apart.
 Comparison compare_results(const ComparedResults& a, const ComparedResults& b,
                            const CompareRules& rules);
 

@@ -33,7 +33,7 @@ auto within_memory(const std::string& place, Read read) {
   }
 }
 
-// What the system says of an open file's content.
+// What the system records of an open file's content.
 struct FileState {
   std::int64_t size = 0;
   std::int64_t changed_seconds = 0;

@@ -9,7 +9,7 @@
 namespace kvbench::hdf5 {
 namespace {
 
-// An attribute larger than this is none that a dump has; it is not read.
+// Larger attributes cannot be a dump's; they are not read.
 constexpr hsize_t kLargestAttribute = 1 << 20;
 
 Handle open_attribute(hid_t object, const std::string& name) {

@@ -152,7 +152,7 @@ struct RowsFile::Impl {
     } catch (const hdf5::Error& error) {
       file = hdf5::Handle();
       const std::string reason = error.what();
-      // "sblock" stands in other messages.
+      // With spaces: other messages contain "sblock".
       if (reason.find(" lock ") != std::string::npos) throw unwritable(path, reason);
       const std::string damaged = path + ".damaged";
       if (std::rename(path.c_str(), damaged.c_str()) != 0) throw unwritable(path, reason);
@@ -175,8 +175,8 @@ struct RowsFile::Impl {
     return ids;
   }
 
-  // Under a temporary name until it holds all that the file does: a journal that is found is the
-  // whole truth.
+  // Under a temporary name until it has all that the file has: an existing journal is
+  // authoritative, so it is published only when complete.
   void begin() {
     if (journal) return;
     const std::string temporary = journal_path + ".tmp";

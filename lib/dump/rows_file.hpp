@@ -14,11 +14,11 @@ namespace kvbench {
 // Group /<cell id>: `rows` i64[R] and, as f64[G, R], relative_l2, epsilon_spectral,
 // epsilon_frobenius, numerator_error, normalizer_error, kept_mass.
 //
-// While a run adds cells, PATH.journal holds them, too. It is what survives a kill: where it is
+// While a run adds cells, PATH.journal holds them, too. It is what survives a kill: if it is
 // found, PATH is put together from it again. settle() ends that state.
 class RowsFile {
  public:
-  // Opens for appending, or creates; throws IoError where that is impossible. A file that cannot
+  // Opens for appending, or creates; throws IoError if that is impossible. A file that cannot
   // be read and has no journal is renamed to PATH.damaged and a new one started, as started_anew()
   // says: cells that has() does not know must then be computed again.
   explicit RowsFile(const std::string& path);
@@ -35,7 +35,7 @@ class RowsFile {
 
   // What was written is to stay as it is: the file is written once more, these cells first and in
   // this order, so that equal cells make equal bytes, and put into place; the journal goes.
-  // Nothing is done where nothing was written. Cells that are not there are left out.
+  // Nothing is done if nothing was written. Cells that are not there are left out.
   void settle(const std::vector<std::string>& cell_ids);
 
  private:
@@ -46,7 +46,7 @@ class RowsFile {
 // The same file, or the journal beside it, of a run that may not have ended; for reading.
 class RowsReader {
  public:
-  // Throws InputError where there is no such file or it cannot be read, as read() does.
+  // Throws InputError if there is no such file or it cannot be read, as read() does.
   explicit RowsReader(const std::string& path);
   ~RowsReader();
   RowsReader(RowsReader&&) noexcept;

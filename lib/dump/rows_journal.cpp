@@ -63,7 +63,7 @@ struct Record {
   std::string bytes;  // head, body
 };
 
-// The record at `offset`, or nothing where no whole one stands there.
+// The record at `offset`, or nothing if no whole one stands there.
 std::optional<Record> read_whole(int descriptor, std::int64_t offset, std::int64_t end) {
   Record record;
   constexpr auto kHeadBytes = static_cast<std::int64_t>(sizeof(Head));

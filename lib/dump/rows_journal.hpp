@@ -19,18 +19,18 @@ struct CellRows {
 
 // A file that only grows, one record per cell, each written at once and carrying its checksum; what
 // follows the last whole record is cut off when it is opened for writing. Bytes are this machine's:
-// the file lives beside an unfinished run and nowhere else.
+// the file exists during an unfinished run and nowhere else.
 class RowsJournal {
  public:
   enum class Access { kRead, kWrite };
-  // Opens for reading or, creating it where needed, for appending. Throws IoError.
+  // Opens for reading or, creating it if needed, for appending. Throws IoError.
   RowsJournal(const std::string& path, Access access);
   RowsJournal(const RowsJournal&) = delete;
   RowsJournal& operator=(const RowsJournal&) = delete;
 
-  // The last record of a cell holds. Throws IoError where the disk refuses it.
+  // The last record of a cell wins. Throws IoError if the disk refuses it.
   void append(const std::string& cell_id, const CellRows& cell);
-  // Throws IoError where it cannot be read.
+  // Throws IoError if it cannot be read.
   CellRows read(const std::string& cell_id) const;
   bool has(const std::string& cell_id) const { return place_of_.count(cell_id) != 0; }
   // Per cell, where its record begins; ascending ids.

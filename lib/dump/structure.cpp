@@ -109,7 +109,7 @@ struct TensorShape {
   std::uint64_t chunk = 0;  // bytes
 };
 
-// The shape of one tensor; nullopt, with the faults, where it is none.
+// The shape of one tensor; nullopt, with the faults, if it is none.
 std::optional<TensorShape> tensor_shape(ErrorList& faults, hid_t layer,
                                         const std::string& layer_place, const std::string& name,
                                         const char* layout) {
@@ -386,7 +386,7 @@ void check_root(ErrorList& faults, hid_t root, DumpInfo& info) {
   if (format && *format != "kvbench-dump") {
     add(faults, "/", "attribute format is '{}'; expected 'kvbench-dump'", *format);
   }
-  faults.throw_if_any();  // another kind of file: its further faults would say nothing
+  faults.throw_if_any();  // another kind of file: its further errors would be meaningless
   const auto version = attributes.integer("format_version", 1, std::numeric_limits<int>::max());
   if (version && *version != 1) {
     add(faults, "/", "attribute format_version is {}; this program reads version 1", *version);

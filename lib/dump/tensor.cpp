@@ -147,7 +147,7 @@ Tensor::Tensor(hid_t file, const std::string& dataset_path, std::string place, I
     const auto chunk_rows = static_cast<Index>(chunk->dims[1]);
     if (slab_rows_ > chunk_rows) slab_rows_ -= slab_rows_ % chunk_rows;
     // Hold the chunks that a slab touches, and those of the whole head where the next head will
-    // want them again: a chunk that falls out of the cache is decoded anew.
+    // need them again: a chunk that falls out of the cache is decoded again.
     const std::uint64_t across = ceil_div(dims[2], chunk->dims[2]);
     std::uint64_t cache = std::max(kSlabBytes, across * chunk->bytes);
     const std::uint64_t whole_head = across * ceil_div(dims[1], chunk->dims[1]) * chunk->bytes;

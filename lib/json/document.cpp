@@ -121,7 +121,7 @@ std::string legible(std::string text) {
   return shown;
 }
 
-// What the parser says, without its own name and position.
+// The parser's message, without its own name and position.
 std::string cause_of(const std::string& what) {
   std::string text = what;
   const std::size_t tag = text.find("] ");

@@ -58,7 +58,7 @@ bool any_dump(const Plan& plan, const Predicate& holds) {
   return std::any_of(plan.dumps.begin(), plan.dumps.end(), holds);
 }
 
-// What a header says of dumps that the plan does not name: their cells are still in the journal.
+// The header's entries of dumps that the plan does not name: their cells are still in the journal.
 Json earlier_dumps(const Json& header, const Plan& plan) {
   Json earlier = Json::array();
   for (const KnownDump& dump : known_dumps(header)) {

@@ -26,7 +26,7 @@ struct JournalScan {
   std::vector<Json> provenance;  // of every run that wrote to it, in order
   std::int64_t header_size = 0;  // bytes of the header line, its end included
   std::int64_t whole_size = 0;   // bytes up to the end of the last whole line
-  std::int64_t damaged = 0;      // whole lines that are no record (a crash of the machine)
+  std::int64_t damaged = 0;      // whole lines that are not a record (a crash of the machine)
 };
 
 // Reads all of `descriptor` from its beginning and calls `record(record, line)` for each whole
@@ -35,7 +35,7 @@ struct JournalScan {
 JournalScan scan_journal(int descriptor, const std::string& path, const std::string& remedy,
                          const std::function<void(Json&&, JournalLine)>& record);
 
-// The bytes of a part of the file; throws IoError where they cannot be read.
+// The bytes of a part of the file; throws IoError if they cannot be read.
 std::string read_at(int descriptor, JournalLine part, const std::string& path);
 
 // The record of a line that scan_journal named, as it was appended.

@@ -110,7 +110,7 @@ void MergedJournals::add(const std::string& folder,
   provenance_.insert(provenance_.end(), scan.provenance.begin(), scan.provenance.end());
 }
 
-// The first source says what the plan is, the others must be of the same.
+// The first source defines the plan, the others must be of the same.
 void MergedJournals::take_plan(const Source& source,
                                const std::vector<AlgorithmDescription>& algorithms) {
   const Json& header = source.header;

@@ -164,7 +164,7 @@ Json cell_schema(const std::vector<AlgorithmDescription>& algorithms) {
   return schema;
 }
 
-// Of a machine and a build, which may have more to say.
+// Of a machine and a build; more members may follow.
 Json provenance_schema() {
   const Json texts = {{"type", "object"}, {"additionalProperties", kText}};
   Json schema =

@@ -29,7 +29,7 @@ Value number(double value) {
   return integral(value) ? Value(static_cast<std::int64_t>(value)) : Value(value);
 }
 
-// The numbers of a form, or the clause that says why there are none.
+// The numbers of a form, or the message why there are none.
 struct Generated {
   std::vector<Value> values;
   std::string fault;

@@ -68,7 +68,7 @@ class Reader {
     return given;
   }
 
-  // A member that is an object with these keys; null where absent or at fault.
+  // A member that is an object with these keys; null if absent or at fault.
   const json* section(const std::string& key, const SweepKeys& keys) {
     const json* given = member(document_, key);
     if (given == nullptr || !read_object(*given, keys, "/" + key, faults_)) return nullptr;

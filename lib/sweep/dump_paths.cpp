@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder is part of no pattern: only what the sweep file says may hold wildcards.
+// A folder is part of no pattern: only the text of the sweep file may contain wildcards.
 std::string escaped(const std::string& folder) {
   std::string text;
   for (const char c : folder) {

@@ -53,7 +53,7 @@ std::string alternatives_text(const ExactlyOneOf& exclusive) {
   return fmt::format("{}", fmt::join(texts, ", or "));
 }
 
-// Which parameters do not apply because another alternative was chosen; nothing where the choice is
+// Which parameters do not apply because another alternative was chosen; nothing if the choice is
 // at fault.
 std::optional<std::set<std::string>> excluded_by(const ExactlyOneOf& exclusive,
                                                  const AlgorithmDescription& algorithm,
@@ -128,7 +128,7 @@ std::optional<std::vector<Column>> read_params(const json& params,
   const std::size_t before = faults.count();
   std::vector<std::string> names;
   for (const Parameter& parameter : algorithm.parameters) names.push_back(parameter.name);
-  std::set<std::string> names_given;  // a slip counts as the name it was meant to be
+  std::set<std::string> names_given;  // a typo counts as the name that was meant
   for (const auto& item : params.items()) {
     const std::string& name = item.key();
     if (contains(names, name)) {

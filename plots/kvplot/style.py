@@ -23,7 +23,7 @@ COLUMN = 3.35
 PAGE = 6.9
 MOST_PANELS = 6
 
-# Okabe and Ito's colours and three dark ones, told apart with every common colour blindness; black
+# Okabe and Ito's colours and three dark ones, distinct with every common colour blindness; black
 # is kept for exact.
 _BLUE, _ORANGE, _GREEN, _RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 _PINK, _SKY, _BROWN, _GREY, _BLACK = "#CC79A7", "#56B4E9", "#8C510A", "#7F7F7F", "#000000"

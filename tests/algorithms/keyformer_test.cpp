@@ -353,7 +353,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("keyformer is skipped where it cannot run") {
+TEST_CASE("keyformer is skipped if it cannot run") {
   auto owned = make_stream({.tokens = 30, .d = 4, .dv = 2});
   StreamShape shape = owned->stream.shape;
   CHECK(skip_of("keyformer", shape, 20, {{"budget", count_of(4)}}).empty());

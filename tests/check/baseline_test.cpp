@@ -71,7 +71,7 @@ TEST_CASE_FIXTURE(Folder, "a missing counterpart is a violation on either side")
   freeze({{}, {.seed = 1}});
   const BoundOutcome gone = check({{}});
   REQUIRE(gone.violations.size() == 1);
-  CHECK(gone.violations[0].reason == "stands in ../baselines/x.json, and no cell here has its key");
+  CHECK(gone.violations[0].reason.find("../baselines/x.json") != std::string::npos);
   CHECK(gone.violations[0].cell["seed"] == 1);
   const BoundOutcome added = check({{}, {.seed = 1}, {.seed = 2}});
   REQUIRE(added.violations.size() == 1);

@@ -102,7 +102,7 @@ TEST_CASE("values print as they would be written") {
   CHECK(to_string(Value(std::string("max"))) == "max");
 }
 
-TEST_CASE("the nearest word is a slip away, or there is none") {
+TEST_CASE("the nearest word is a typo away, or there is none") {
   const std::vector<std::string> known = {"budget", "window", "kernel", "pool"};
   CHECK(nearest_word("budgt", known) == "budget");
   CHECK(nearest_word("Budget", known) == "budget");

@@ -28,8 +28,8 @@ constexpr const char* kFooter =
     R"(Cells are paired by their key without `device`: the same stream, algorithm, parameters and seed.
 Per unit (sequence, layer, KV head) the mean over seeds is compared, and B/A is averaged over units
 as a geometric mean with a bootstrap interval. A metric is WORSE where B/A is above 1 + tolerance
-and its interval does not reach below 1; "unclear" where it is beyond the tolerance and the interval
-holds 1. Exit code 4 where a metric or memory is worse, or a number of A is null in B. Cells that
+and its interval does not reach below 1; "unclear" if it is beyond the tolerance and the interval
+holds 1. Exit code 4 if a metric or memory is worse, or a number of A is null in B. Cells that
 one file alone has are listed and decide nothing.
 
 Examples:

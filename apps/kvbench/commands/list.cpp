@@ -191,7 +191,7 @@ void print_algorithms() {
   }
 }
 
-// What may be given, "`a` or `b` and `c`" where it is one or the others.
+// What may be given, "`a` or `b` and `c`" if it is one or the others.
 std::string parameters_markdown(const AlgorithmDescription& algorithm) {
   std::vector<std::string> parts;
   std::set<std::string> named;

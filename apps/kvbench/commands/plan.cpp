@@ -41,7 +41,7 @@ Examples:
   kvbench plan --config configs/quick.json --shard 2/3
   kvbench plan --config configs/quick.json --only 'subgen/*/*/*/*' --json | jq '.cell_list[].id')";
 
-// How long a plan may try cells to learn how long they take.
+// Time budget of the cost estimate.
 constexpr double kTrialSeconds = 2.0;
 
 int run(const PlanOptions& options) {

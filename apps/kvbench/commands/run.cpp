@@ -83,7 +83,7 @@ std::string repro_of(const RunOptions& options, const PlannedCell& cell) {
   return line;
 }
 
-// What a run that starts anew must not leave beside its new journal.
+// What a run that starts over must not leave next to its new journal.
 void remove_earlier_results(const std::string& folder) {
   for (const char* name : {"/results.json", "/results.rows.h5", "/results.rows.h5.journal"}) {
     std::error_code fault;
@@ -112,7 +112,7 @@ void log_failures(const Plan& plan, const Journal& journal) {
   if (found.size() > kShown) log_text("  and {} more reasons\n", found.size() - kShown);
 }
 
-// The cells of the file that was moved are computed again; who runs the sweep may want to know why.
+// Reports why cells are computed again: their values were in the file that was renamed.
 void warn_of_damaged_rows(const RowsFile& rows, const std::string& path) {
   if (!rows.started_anew()) return;
   log_text(

@@ -32,7 +32,7 @@ constexpr const char* kFooter =
 query heads, z being exact attention of the stored q, k and v with the stored scale, window and
 soft-cap. A wrong scale, mask, head order or rotation shows far above rounding (1e-6 to 1e-3).
 Layers without it are read through for numbers that are not finite, and named on stderr as not
-compared. Exit code 4 where a layer exceeds the tolerance; 2 for a dump without `out`, or with such a number.
+compared. Exit code 4 if a layer exceeds the tolerance; 2 for a dump without `out`, or with such a number.
 
 Examples:
   kvbench validate data/smollm2-constitution.h5

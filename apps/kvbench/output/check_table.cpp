@@ -67,7 +67,7 @@ void add_violations(std::vector<Row>& rows, const std::string& bound,
     if (v.value || v.allowed || v.cell.is_null()) {
       found.push_back(
           {bound, number_text(v.value), number_text(v.allowed), v.reason, cell_text(v.cell)});
-    } else {  // nothing but the cell tells it from others of its cause
+    } else {  // only the cell distinguishes it from others of its cause
       reasons.push_back(v.reason);
       cells.push_back(&v.cell);
     }

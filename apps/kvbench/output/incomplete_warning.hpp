@@ -1,4 +1,4 @@
-// A word of warning where a results file does not hold all of its sweep.
+// A word of warning if a results file does not hold all of its sweep.
 #pragma once
 
 #include <string>
