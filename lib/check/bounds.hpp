@@ -20,8 +20,8 @@ struct LimitRule {
 };
 
 // The metric is lower than that of the cell of `than` which agrees in `paired_by` (and in dump and
-// sequence): in N of the pairs, where chance alone would give N with probability `false_alarm`
-// at most.
+// sequence): in more pairs than chance alone explains, whose probability of as many is at most
+// `false_alarm`.
 struct PairedRule {
   CellSelector than;
   std::vector<CellField> paired_by;
