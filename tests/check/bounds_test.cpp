@@ -141,7 +141,7 @@ TEST_CASE("all faults of a bounds file are reported together") {
   }
 }
 
-TEST_CASE("what is no bounds file at all") {
+TEST_CASE("what is not a bounds file at all") {
   CHECK(messages_of([] { parse_bounds("{]", "b.json"); }).at(0).rfind("b.json:1:2: ", 0) == 0);
   CHECK(messages_of([] { parse_bounds("[]", "b.json"); }).at(0).rfind("b.json: ", 0) == 0);
   for (const char* text : {R"({"schema_version": 1})", R"({"schema_version": 1, "bounds": []})"}) {

@@ -131,7 +131,7 @@ TEST_CASE("incomplete results do not pass") {
   CHECK(report.bounds[0].held());
 }
 
-TEST_CASE("a cell that is no cell record is refused") {
+TEST_CASE("a cell that is not a cell record is refused") {
   Json results = made_results({{}, {}});
   results["cells"][1].erase("key");
   CHECK(messages_of([&] { check_bounds(made_bounds(kLimit), results, "r.json"); })

@@ -35,7 +35,7 @@ const MetricComparison& error_of(const Comparison& comparison) {
   return comparison.settings.at(0).errors.at(0);
 }
 
-TEST_CASE("results are no worse than themselves, and the same is no change at all") {
+TEST_CASE("results are no worse than themselves, and the same is unchanged") {
   const auto cells = heads({0.1, 0.2, 0.4});
   const Comparison same = compared(cells, cells);
   CHECK(same.passed());
@@ -177,7 +177,7 @@ TEST_CASE("a number that is lost is a regression, one that is gained is not") {
   CHECK(compared({{.error = nullptr}}, {{.error = nullptr}}).passed());
 }
 
-TEST_CASE("what is no cell record is refused by its place") {
+TEST_CASE("what is not a cell record is refused by its place") {
   ComparedResults results(kRules.all_metrics(), "a.json");
   results.add(MadeCell{}.json());
   const auto messages = messages_of([&] { results.add(Json{{"status", "ok"}}); });

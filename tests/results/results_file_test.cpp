@@ -142,7 +142,7 @@ TEST_CASE_FIXTURE(Output, "a place that cannot be written is an output error and
   CHECK_FALSE(std::filesystem::exists(folder.file("taken.tmp")));
 }
 
-TEST_CASE_FIXTURE(Output, "what is no results file of a known version is refused") {
+TEST_CASE_FIXTURE(Output, "what is not a results file of a known version is refused") {
   CHECK_THROWS_WITH_AS(read_results(folder.file("none.json")), doctest::Contains("cannot open"),
                        InputError);
   const auto refused = [&](const char* text, const char* words) {
