@@ -7,20 +7,21 @@
 #                                            it alone; OPTIONS are doctest's (-tc='*shift*')
 #   ./bootstrap.sh lint [all|--fix]          formats, Python's lint and types, subjects of commits, and
 #                                            clang-tidy on what changed or on all; --fix formats
-#   ./bootstrap.sh generate [KVBENCH]        README.md's table of algorithms, as the program prints it
+#   ./bootstrap.sh generate [KVBENCH]        README.md's table of algorithms and the recorded messages
+#                                            (tests/cli/bad_inputs), as the program prints them
 #   ./bootstrap.sh bench [--check|--record]  kvbench against numpy and torch, on KVBENCH_BENCH_DUMP or
 #                                            the shipped dump; --micro [OPTIONS]: Google Benchmark;
 #                                            --cuda: the CUDA side on this machine's GPU
 #   ./bootstrap.sh test-exporter             tests of data/*.py, with torch in .venv-exporter (6 GB)
-#   ./bootstrap.sh test-cuda                 the CUDA side's tests, on a GPU where there is one, also
-#                                            under compute-sanitizer where that is found
+#   ./bootstrap.sh test-cuda                 the CUDA side's tests, on a GPU if there is one, also
+#                                            under compute-sanitizer if that is found
 #   ./bootstrap.sh test-slurm                configs/slurm on a real Slurm of one node
-#   ./bootstrap.sh cuda                      nvcc 13 from PyPI where the machine has none
+#   ./bootstrap.sh cuda                      nvcc 13 from PyPI if the machine has none
 #   ./bootstrap.sh package                   a .deb, installed and run in a clean root
 #   ./bootstrap.sh sanitize [all]            tests under sanitizers: some of them, or all
 #   ./bootstrap.sh fuzz [TARGET [OPTIONS]]   libFuzzer on all targets, or on one
 # Repeating a verb is cheap.
-# KVBENCH_SKIP_DEPS=1 leaves the system's packages alone; CMake then says what it misses.
+# KVBENCH_SKIP_DEPS=1 leaves the system's packages alone; CMake then reports what is missing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -67,7 +68,7 @@ missing_packages() {
 deps() {
   [[ ${KVBENCH_SKIP_DEPS:-0} == 1 ]] && return
   if ! command -v dpkg-query >/dev/null; then
-    say "This system has no Debian packages. kvbench needs what these packages hold:"
+    say "This system has no Debian packages. kvbench needs the contents of these packages:"
     say "  ${packages[*]}"
     die "install their equivalents, then run again with KVBENCH_SKIP_DEPS=1"
   fi
@@ -75,7 +76,7 @@ deps() {
   read -ra missing <<<"$(missing_packages | tr '\n' ' ')"
   [[ ${#missing[@]} == 0 ]] && return
   if ! can_be_root; then
-    say "These Debian packages are missing, and neither root nor sudo is at hand:"
+    say "These Debian packages are missing, and neither root nor sudo is available:"
     say "  ${missing[*]}"
     die "have them installed: apt-get install --no-install-recommends ${missing[*]}"
   fi
@@ -119,7 +120,8 @@ build() {
   cmake --build --preset release --target "${1:-kvbench}" >&2
 }
 
-# README.md's table of algorithms, as the program (that of the build) prints it.
+# README.md's table of algorithms and tests/cli/bad_inputs/messages.txt, as the program (that of the
+# build) prints them.
 generate() {
   local program=${1:-} table
   if [[ -z $program ]]; then
@@ -132,6 +134,8 @@ generate() {
     !/^\|/ { in_table = 0 }
     !in_table' README.md >README.md.new
   mv README.md.new README.md
+  KVBENCH_UPDATE_MESSAGES=1 KVBENCH_PROGRAM=$program KVBENCH_SOURCE=$PWD \
+    python3 tests/cli/bad_input_test.py
 }
 
 # Error against memory of each results.json, beside it.
@@ -302,7 +306,7 @@ exporter_environment() {
   cmp -s data/requirements.txt "$made" && return
   free=$(df -Pk . | awk 'NR == 2 { print int($4 / 1000000) }')
   if ((free < 8)); then
-    say "SKIPPED: the exporter's tests: torch wants 8 GB of disk, and $free GB are free in $PWD"
+    say "SKIPPED: the exporter's tests: torch needs 8 GB of disk, $free GB are free in $PWD"
     return 1
   fi
   say "making the Python environment .venv-exporter"
@@ -321,8 +325,8 @@ test_exporter() {
     .venv-exporter/bin/python -m unittest discover -v -s tests/exporter -p '*_test.py' "$@"
 }
 
-# A Python with numpy, h5py and torch for the peers that kvbench is compared with; says which. Without
-# torch the rows that need it are skipped, and say so.
+# A Python with numpy, h5py and torch for the peers that kvbench is compared with; prints which. Without
+# torch the rows that need it are skipped, with a note.
 bench_python() {
   local python free
   for python in .venv-exporter .venv-bench; do
@@ -520,7 +524,7 @@ case $verb in
   fuzz) fuzz "$@" ;;
   help | --help | -h) usage ;;
   *)
-    [[ -z $verb ]] || say "bootstrap.sh: $verb: no such verb"
+    [[ -z $verb ]] || say "bootstrap.sh: unknown verb $verb"
     usage >&2
     exit 2
     ;;

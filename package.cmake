@@ -3,7 +3,7 @@ set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_CONTACT "The kvbench developers")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "errors of KV-cache compression on real attention")
 set(CPACK_DEBIAN_PROGRAM_DESCRIPTION "Replays queries, keys and values dumped from language models
-through KV-cache compression algorithms. Built for ${KVBENCH_ARCH}: x86-64-v3 wants a processor with
+through KV-cache compression algorithms. Built for ${KVBENCH_ARCH}: x86-64-v3 needs a processor with
 AVX2 and FMA.")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)

@@ -11,10 +11,10 @@ namespace kvbench {
 
 // Calls of several threads run side by side, each on a CUDA stream of its own; what they allocate
 // is reserved before. A call that does not fit works on fewer rows at a time. Throws CellError
-// where not even one row fits, DeviceError once the device failed.
+// if not even one row fits, DeviceError once the device failed.
 class CudaKernels final : public Kernels {
  public:
-  // Throws InputError with the reason where the machine has no device `index` that works.
+  // Throws InputError with the reason if the machine has no device `index` that works.
   explicit CudaKernels(int index = 0);
   ~CudaKernels() override;
 

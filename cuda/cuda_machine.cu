@@ -65,9 +65,9 @@ void CudaKernels::Device::check(cudaError_t error, const char* what) {
   const std::string reason =
       std::string(what) + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error);
   if (error == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // forgotten: the device goes on
+    cudaGetLastError();  // clears the non-sticky error
     throw CellError("the GPU is out of memory (" + reason +
-                    "); does another program use it? Choose fewer tokens (select.tokens), fewer "
+                    "); is another program using it? Choose fewer tokens (select.tokens), fewer "
                     "threads (--threads) or --device cpu");
   }
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -89,7 +89,7 @@ void* CudaMachine::allocate_bytes(std::size_t bytes) {
   void* data = nullptr;
   cudaError_t error = cudaMallocAsync(&data, bytes, stream_);
   if (error == cudaErrorMemoryAllocation) {
-    // Memory of other calls may be given back but not yet be at hand.
+    // Memory of other calls may be given back but not yet be available.
     cudaGetLastError();
     device_.check(cudaDeviceSynchronize(), "waiting for memory");
     cudaMemPool_t pool;

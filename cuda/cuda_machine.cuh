@@ -1,4 +1,4 @@
-// CUDA devices as cuda/machine.hpp wants them: a thin layer of owners over the CUDA runtime that
+// CUDA devices as cuda/machine.hpp requires them: a thin layer of owners over the CUDA runtime that
 // turns its errors into messages.
 #pragma once
 
@@ -23,7 +23,8 @@ namespace kvbench {
 namespace cuda {
 
 // A CUDA stream and some pinned memory of the host, through which small copies go without waiting;
-// large ones are the driver's, which is faster then. Kept from call to call: both are dear to make.
+// large ones are the driver's, which is faster then. Kept from call to call: both are expensive to
+// make.
 class Lane {
  public:
   Lane() = default;
@@ -50,7 +51,7 @@ class Lane {
 
   cudaStream_t stream_ = nullptr;
   char* memory_ = nullptr;           // [kSlots, kSlotBytes]
-  std::vector<char> unpinned_;       // instead, where the system pins no more
+  std::vector<char> unpinned_;       // instead, if the system pins no more
   cudaEvent_t copied_[kSlots] = {};  // after the last upload through a slot
   int at_ = 0;                       // the current slot
   std::size_t used_ = 0;             // bytes of it
@@ -69,11 +70,11 @@ class CudaKernels::Device {
   cuda::HeldCopies& copies() { return copies_; }
   std::string fault() const;
 
-  // A lane that nobody uses, for one call at a time.
+  // An unused lane, for one call at a time.
   std::unique_ptr<cuda::Lane> take_lane();
   void give_back(std::unique_ptr<cuda::Lane> lane);
 
-  // Returns where `error` is none. Out of memory throws CellError; anything else is remembered as
+  // Returns if `error` is none. Out of memory throws CellError; anything else is remembered as
   // the device's fault and throws DeviceError.
   void check(cudaError_t error, const char* what);
 
@@ -89,7 +90,7 @@ class CudaKernels::Device {
   cuda::HeldCopies copies_;
   mutable std::mutex mutex_;
   std::string fault_;
-  std::vector<std::unique_ptr<cuda::Lane>> lanes_;  // that nobody uses
+  std::vector<std::unique_ptr<cuda::Lane>> lanes_;  // the unused ones
 };
 
 namespace cuda {
@@ -151,7 +152,7 @@ class CudaBlock {
     constexpr int kAcross = sizeof(Tiles::of[0]) / sizeof(Tiles::of[0][0]);
     const int t = static_cast<int>(threadIdx.x);
     Tiles& c = own[t];
-    constexpr int kBy = kSteps % 2 == 0 ? 2 : 1;  // steps of one instruction; 4 want more registers
+    constexpr int kBy = kSteps % 2 == 0 ? 2 : 1;  // steps of one instruction; 4 need more registers
 #pragma unroll
     for (int first = 0; first < kSteps; first += kBy) {
       double left[kDown][kBy];

@@ -7,7 +7,7 @@
 namespace kvbench {
 namespace {
 
-// CUDA's version numbers: 1000 major + 10 minor; 0 where there is no driver.
+// CUDA's version numbers: 1000 major + 10 minor; 0 if there is no driver.
 std::string version(int number) {
   return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
 }

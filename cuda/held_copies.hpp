@@ -10,7 +10,7 @@
 
 namespace kvbench::cuda {
 
-// A copy counts as long as somebody owns it, and whoever does must not change the matrix meanwhile.
+// A copy is valid as long as it has an owner, which must not change the matrix meanwhile.
 // Once it is gone, a matrix at the same place is another one. Safe from several threads.
 class HeldCopies {
  public:
@@ -22,7 +22,7 @@ class HeldCopies {
     entries_.push_back({matrix, copy});
   }
 
-  // The copy of a matrix, or of some rows of one; null where there is none.
+  // The copy of a matrix, or of some rows of one; null if there is none.
   Copy find(ConstMatrix rows) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const Entry& entry : entries_) {

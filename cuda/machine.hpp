@@ -9,7 +9,7 @@
 //   block.uniform(x)          the value of shared `x`, read by all threads, then a barrier
 //   Block::Own<T>             own[t]: what thread t keeps from phase to phase, in its registers
 //   block.x, block.y, block.z the block's place in the grid
-// Products by warps, on tensor cores where there are any, and copies that run beside them:
+// Products by warps, on tensor cores if there are any, and copies that run concurrently:
 //   block.template multiply<kSteps>(own, a, b)
 //                             a phase in which every warp of 32 threads adds A B to its WarpTiles
 //                             own[t]; A has 4 kSteps columns. With l = t % 32, a(t, i, s) is A's

@@ -15,7 +15,7 @@
 
 namespace kvbench::cuda {
 
-// What a call wants: `fixed_bytes` whatever it does, and `row_bytes` for each of `rows` rows that
+// What a call needs: `fixed_bytes` whatever it does, and `row_bytes` for each of `rows` rows that
 // it would like to have on the device at once. It can do with fewer rows at a time, at least one.
 struct MemoryNeed {
   std::string what;  // "exact attention"
@@ -54,8 +54,8 @@ class MemoryLedger {
   explicit MemoryLedger(Index calls_bytes, Index held_bytes = 0)
       : capacity_(calls_bytes), held_capacity_(held_bytes) {}
 
-  // As many rows as fit beside what others hold; waits while not even one fits. Throws CellError
-  // where one row never fits.
+  // As many rows as fit next to what others hold; waits while not even one fits. Throws CellError
+  // if one row never fits.
   Reservation reserve(const MemoryNeed& need) {
     if (need.fixed_bytes + need.row_bytes > capacity_) {
       throw CellError(need.what + " needs " + mebibytes(need.fixed_bytes + need.row_bytes) +
@@ -73,7 +73,7 @@ class MemoryLedger {
     return Reservation(*this, reserved_, bytes, rows);
   }
 
-  // Never waits: none where it does not fit beside what is held.
+  // Never waits: none if it does not fit next to what is held.
   std::optional<Reservation> hold(Index bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (held_ + bytes > held_capacity_) return std::nullopt;

@@ -9,7 +9,7 @@
 namespace kvbench::cuda {
 
 // Runs every kernel on a small made-up stream (milliseconds) and compares with the CPU's: decisions
-// bit by bit, metrics within 1e-9. Empty where all agree, else which does not: "score sums".
+// bit by bit, metrics within 1e-9. Empty if all agree, else which does not: "score sums".
 std::string kernel_that_differs(const Kernels& kernels);
 
 // HeldRows::answer by the CPU's logits of these rows: what held rows are compared with.

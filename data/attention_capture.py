@@ -87,10 +87,10 @@ def attend(
     """The registered attention function."""
     del dropout  # models are run in evaluation mode
     if _listener is None:
-        raise RuntimeError("nobody listens to the attention")
+        raise RuntimeError("no listener registered")
     layer = getattr(module, "layer_idx", None)
     if layer is None:
-        raise Fault(f"{type(module).__name__} does not tell its layer's number (layer_idx)")
+        raise Fault(f"{type(module).__name__} has no layer_idx attribute")
     call = Call(module, int(layer), query, key, value, attention_mask, scaling, more)
     return _listener(call).to(query.dtype), None
 
@@ -101,10 +101,10 @@ AttentionMaskInterface.register(NAME, eager_mask)
 
 @contextmanager
 def listening(listener: Callable[[Call], torch.Tensor]) -> Iterator[None]:
-    """Inside, `listener` hears every layer's call and gives its answer [1, c, Hq, dv]."""
+    """Inside, `listener` gets every layer's call and returns its answer [1, c, Hq, dv]."""
     global _listener
     if _listener is not None:
-        raise RuntimeError("somebody listens already")
+        raise RuntimeError("a listener is already active")
     _listener = listener
     try:
         yield
@@ -138,7 +138,7 @@ def refuse_terms(call: Call) -> None:
 
 
 def window_of(mask: torch.Tensor | None, rows: int, tokens: int) -> int:
-    """The sliding window that an additive mask [1, 1 or Hq, rows, tokens] leaves; 0 where every row
+    """The sliding window that an additive mask [1, 1 or Hq, rows, tokens] leaves; 0 if every row
     sees all before it. The rows are the last of `tokens`. Refuses, by name, every other mask."""
     if mask is None:
         if rows == 1:

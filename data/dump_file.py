@@ -21,7 +21,7 @@ CHUNK_ROWS = 1024
 
 
 class Fault(Exception):
-    """What the user has to know and can mend: place and remedy in one sentence."""
+    """An error that the user can fix: its place and a remedy in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Rope:
         group["inv_freq"] = np.asarray(self.inv_freq, np.float64)
 
     def turn(self, rows: np.ndarray, positions: float) -> np.ndarray:
-        """`rows` [..., d] turned by so many positions."""
+        """`rows` [..., d] rotated by this many positions."""
         pairs = len(self.inv_freq)
         angle = positions * np.asarray(self.inv_freq)
         if self.layout == "half":
@@ -100,7 +100,7 @@ def exact_rows(q: np.ndarray, k: np.ndarray, v: np.ndarray, terms: Terms) -> np.
 
 
 def relative_difference(z: np.ndarray, out: np.ndarray) -> float:
-    """The largest ||z - out|| / ||out|| over rows; infinite where it cannot be told."""
+    """The largest ||z - out|| / ||out|| over rows; infinite if it is undefined."""
     difference = np.linalg.norm(z - out.astype(np.float64), axis=-1)
     norm = np.linalg.norm(out.astype(np.float64), axis=-1)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -7,7 +7,7 @@ MODEL is a folder, a .gguf file, or a name on the Hugging Face hub. The model re
 every chosen layer's post-rotation q, k and v are written as it attends with them, with the outputs
 of the last rows. Each layer's outputs are recomputed from q, k and v before the dump gets its name;
 a model whose attention has a term that the format cannot hold is refused by name. The format, and
-what can be exported, is in README.md beside this file.
+what can be exported, is in README.md next to this file.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def export(args: argparse.Namespace) -> None:
         import model_export  # with torch, which options and --help do without
     except ModuleNotFoundError as missing:
         raise Fault(
-            f"{missing}; requirements.txt beside this file has what an export needs: "
+            f"{missing}; requirements.txt next to this file has what an export needs: "
             "pip install -r data/requirements.txt"
         ) from missing
     model_export.export(args)

@@ -4,10 +4,10 @@
     import_arrays.py layer0.npz --scale 0.125 --model my-model --out mine.h5
 
 Arrays are named q, k, v, optionally out (the model's own attention outputs of the last rows),
-after `<layer>/` or `<sequence>/<layer>/` where there are several ("." serves as well as "/", and
+after `<layer>/` or `<sequence>/<layer>/` if there are several ("." serves as well as "/", and
 `layers/` may stand before the number); token_ids and inv_freq are read too. q [Hq, Nq, d],
 k [Hkv, n, d], v [Hkv, n, dv]; --order tokens for [n, H, d]; a leading batch of one is dropped. q
-and k are post-rotation. The format is in README.md beside this file.
+and k are post-rotation. The format is in README.md next to this file.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def open_arrays(path: Path) -> Mapping:
 def sort_arrays(
     files: dict[Path, Mapping], layer: int
 ) -> tuple[dict[str, Found], tuple[Mapping, str] | None]:
-    """The arrays by sequence, and inv_freq where there is one."""
+    """The arrays by sequence, and inv_freq if there is one."""
     sequences: dict[str, Found] = {}
     inv_freq = None
     for path, arrays in files.items():
@@ -216,7 +216,7 @@ def window_of(told: str, layer: int) -> int:
     pairs = (part.split("=") for part in told.split(","))
     by_layer = {int(number): int(window) for number, window in pairs}
     if layer not in by_layer:
-        raise Fault(f"--sliding-window {told}: nothing is said of layer {layer}")
+        raise Fault(f"--sliding-window {told}: layer {layer} is missing")
     return by_layer[layer]
 
 
@@ -346,7 +346,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--dtype", choices=list(STORED), help="stored elements (default: the arrays')")
     p.add_argument("--prompt-tokens", type=int, help="the attribute prompt_tokens")
     p.add_argument("--rope-theta", type=float)
-    p.add_argument("--rope-dims", type=int, help="dimensions turned, where there is no inv_freq")
+    p.add_argument("--rope-dims", type=int, help="dimensions turned, if there is no inv_freq")
     p.add_argument("--rope-layout", choices=["half", "interleaved"])
     p.add_argument("--rope-attention-scaling", type=float, default=1.0)
     p.add_argument(

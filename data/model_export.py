@@ -104,7 +104,7 @@ def provenance(args: argparse.Namespace, model: torch.nn.Module, plan: Plan) -> 
 
 
 def shared_rope(ropes: list[dict[int, Rope | None]], plan: Plan) -> Rope | None:
-    """The rotation that every recorded layer of every sequence has; None where they differ."""
+    """The rotation that every recorded layer of every sequence has; None if they differ."""
     kinds = {each.get(layer) for each in ropes for layer in plan.layers}
     return kinds.pop() if len(kinds) == 1 else None
 
@@ -188,7 +188,7 @@ def parts_folder(args: argparse.Namespace, told: str) -> Path:
     if note.is_file() and note.read_text() != told:
         raise Fault(
             f"{folder} holds parts of an export with other settings; finish that one, or "
-            "--fresh begins anew"
+            "pass --fresh to start over"
         )
     folder.mkdir(exist_ok=True)
     note.write_text(told)

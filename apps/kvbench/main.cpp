@@ -32,7 +32,7 @@ constexpr const char* kFooter =
     R"(Exit codes: 0 done, 1 a bug, 2 bad command line, sweep, dump or output place,
 3 finished with failed cells, 4 a check found a violation, 5 interrupted, or shards missing: run
 again to go on.
-stdout carries data, stderr talk. `kvbench COMMAND --help` explains a command.
+Data go to stdout, messages to stderr. `kvbench COMMAND --help` explains a command.
 
 Examples:
   kvbench inspect data/smollm2-constitution.h5
@@ -42,8 +42,8 @@ Examples:
   kvbench check --results results/ci/results.json --bounds configs/bounds/ci.json
   kvbench compare before/results.json results/ci/results.json)";
 
-// The next files opened would get the numbers of standard streams that are closed, and talk would
-// be written into them. What stands in for stdout cannot be written, so that its loss is noticed.
+// The next files opened would get the numbers of closed standard streams, and messages would be
+// written into them. The substitute for stdout cannot be written to, so that its loss is noticed.
 void keep_standard_descriptors() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(descriptor, F_GETFD) != -1) continue;
@@ -87,12 +87,12 @@ int run_guarded(int argc, char** argv) {
   } catch (const IoError& error) {
     log_text("kvbench: {}\n", error.what());
     if (!work_has_begun) {
-      log_text("kvbench: nothing was computed; make room, or choose another --out\n");
+      log_text("kvbench: nothing was computed; free disk space or choose another --out\n");
       return kExitBadInput;
     }
     log_text(
-        "kvbench: what was finished is kept; make room, then run the same command again to go "
-        "on\n");
+        "kvbench: finished cells are saved; free disk space and rerun the same command to "
+        "resume\n");
     return kExitIncomplete;
   } catch (const DeviceError& error) {
     log_text("kvbench: {}\n", error.what());
@@ -101,8 +101,8 @@ int run_guarded(int argc, char** argv) {
       return kExitBadInput;
     }
     log_text(
-        "kvbench: what was finished is kept; run the same command again to go on, or anew with "
-        "--device cpu and another --out\n");
+        "kvbench: finished cells are saved; rerun the same command to resume, or start over with "
+        "--device cpu and a new --out\n");
     return kExitIncomplete;
   } catch (const std::bad_alloc&) {
     log_text(
@@ -110,7 +110,7 @@ int run_guarded(int argc, char** argv) {
         "(evaluate.rows) or fewer threads (--threads)\n");
     return kExitBadInput;
   } catch (const std::exception& error) {
-    if (std::ferror(stdout) != 0) {  // fmt::print throws where stdout is closed or full
+    if (std::ferror(stdout) != 0) {  // fmt::print throws if stdout is closed or full
       log_text("kvbench: cannot write to standard output: {}\n", error.what());
       return kExitBadInput;
     }
@@ -129,7 +129,7 @@ int run_guarded(int argc, char** argv) {
 void survive_file_size_limits() { std::signal(SIGXFSZ, SIG_IGN); }
 
 // Matrices go back to the system when they are freed. glibc by itself comes to keep pieces of up to
-// 32 MiB, in one heap per thread, and a run then takes more than plan said.
+// 32 MiB, in one heap per thread, and a run then needs more than the plan estimated.
 void give_large_memory_back() {
 #ifdef __GLIBC__
   mallopt(M_MMAP_THRESHOLD, 1 << 20);

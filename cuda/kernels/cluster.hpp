@@ -16,7 +16,7 @@ namespace kvbench::cuda {
 
 inline constexpr int kClusterBatch = 256;  // tokens settled at a time
 
-// The nearest of some representatives: ties go to the oldest. `cluster` is -1 where none is at a
+// The nearest of some representatives: ties go to the oldest. `cluster` is -1 if none is at a
 // finite distance.
 struct Nearest {
   double squared_distance;
@@ -133,7 +133,7 @@ struct SettleBatch {
       settled = opener;
       if (opener == count) break;
       block.each(count - opener, [&](Index i) {
-        // The new cluster is the youngest: it wins where it is strictly nearer.
+        // The new cluster is the youngest: it wins if it is strictly nearer.
         const Index token = opener + i;
         const std::int32_t cluster = shared.clusters;
         const double distance = net.between[token * kClusterBatch + opener];

@@ -30,7 +30,7 @@ struct StreamView {
   KVBENCH_DEVICE bool sees(Index row, Index token) const {
     return token <= row && token >= first_visible(row);
   }
-  // Null past the last place, as ProductTile wants it.
+  // Null past the last place, as ProductTile expects it.
   KVBENCH_DEVICE const double* query(Index place) const {
     return place < places ? queries + place * d : nullptr;
   }

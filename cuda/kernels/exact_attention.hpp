@@ -1,5 +1,5 @@
 // Kernels::exact_attention on a device: blocked online softmax in double, products on tensor cores
-// where there are any. A block of threads takes 64 places, a slice of the value's dimensions, and a
+// if there are any. A block of threads takes 64 places, a slice of the value's dimensions, and a
 // span of tokens; spans are joined in order by a second kernel. Logits are not canonical: how four
 // products are added is the device's choice. All else has a fixed order, so that on one kind of
 // device the bits depend on the shape alone, not on how rows are split.
@@ -21,7 +21,7 @@ inline constexpr int kAttendTokens = 64;
 
 // Softmax sums of a place over a span of tokens, relative to its own maximum.
 struct SpanSums {
-  double max_logit;  // -infinity where the place sees no token of the span
+  double max_logit;  // -infinity if the place sees no token of the span
   double sum;
   double squared_sum;
 };
@@ -38,7 +38,7 @@ struct AttendSpan {
   using Outputs = WarpTiles<16, kSlice>;
 
   StreamView stream;
-  double inverse_softcap = 0.0;    // where there is one
+  double inverse_softcap = 0.0;    // if there is one
   const double* values = nullptr;  // [n, dv]
   Index dv = 0;
   Index span = 0;             // tokens per span, a multiple of kAttendTokens
@@ -55,7 +55,7 @@ struct AttendSpan {
   };
   struct Shared {
     Part parts[2];            // one is multiplied while the other is fetched
-    int rows[kAttendPlaces];  // -1 where there is no such place: it sees nothing
+    int rows[kAttendPlaces];  // -1 if there is no such place: it sees nothing
     // Of the four lanes that share a place. Registers have no room for them.
     double largest[kAttendPlaces][4];    // logits of this tile
     SpanSums running[kAttendPlaces][4];  // sums over a lane's own tokens, the maximum over all
@@ -166,7 +166,7 @@ struct AttendSpan {
 
   // From products to p = exp(logit - maximum so far); what was gathered before is scaled to the new
   // maximum. Tokens that a place does not see have logits of -infinity, and canonical_exp is 0 both
-  // there and for the NaN of -infinity - -infinity, where a place has not seen any.
+  // there and for the NaN of -infinity - -infinity, if a place has not seen any.
   template <class Block>
   KVBENCH_DEVICE void exponentiate(Block& block, Shared& shared,
                                    typename Block::template Own<Logits>& p,

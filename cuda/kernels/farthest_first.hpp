@@ -15,7 +15,7 @@ namespace kvbench::cuda {
 // What some candidates say after a centre was chosen.
 struct Farthest {
   double radius;            // largest squared distance
-  double squared_distance;  // largest of those that are no centre, -1 where there is none
+  double squared_distance;  // largest of those that are no centre, -1 if there is none
   std::int64_t candidate;   // who has it, the lowest
 
   // Of two ranges of candidates.

@@ -71,7 +71,7 @@ struct AnswerFromRows {
   }
 
   // Calls add(count) for every kEntries weights of the group: `shared` holds them, and make(weight,
-  // e) for each question, 0 where a question does not have so many.
+  // e) for each question, 0 if a question has fewer.
   template <class Block, class Make, class Add>
   KVBENCH_DEVICE void each_part(Block& block, Shared& shared, const AnswerGroup& group,
                                 const Make& make, const Add& add) const {
@@ -276,7 +276,7 @@ class DeviceRows final : public HeldRows {
   const MakeMachine make_;
 };
 
-// Null where the exponentials find no room.
+// Null if the exponentials find no room.
 template <class MakeMachine>
 std::shared_ptr<const HeldRows> hold_rows(const MakeMachine& make, const Stream& stream,
                                           const std::vector<Index>& rows) {

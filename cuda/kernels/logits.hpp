@@ -21,7 +21,7 @@ struct FillLogits {
   StreamView stream;
   Index first_token = 0;  // column 0 of `logits`
   Index columns = 0;
-  double* logits = nullptr;  // [places, columns]; 0 where a place does not see a token
+  double* logits = nullptr;  // [places, columns]; 0 if a place does not see a token
 
   struct Shared {
     Tile::Shared tile;
@@ -75,7 +75,7 @@ struct Exponentiate {
   Index first_token = 0;
   Index columns = 0;
   const double* logits = nullptr;  // [places, columns]
-  double* exps = nullptr;          // [places, columns]; 0 where a place does not see a token
+  double* exps = nullptr;          // [places, columns]; 0 if a place does not see a token
   double* max_logit = nullptr;     // [places]
 
   struct Shared {
@@ -172,7 +172,7 @@ void logits(Machine& machine, const Stream& stream, std::vector<Index> rows, Log
     const Index first_token = shape.first_visible(batch_rows[0]);
     const Index columns = batch_rows[batch - 1] + 1 - first_token;
     fill_logits(machine, view, {first_token, columns, x.data(), e.data(), m.data()});
-    // The first time the host fills its memory beside the device's work.
+    // The first time the host fills its memory while the device works.
     out.logits.resize(numbers);
     out.exps.resize(numbers);
     const Index at = first * group;

@@ -36,7 +36,7 @@ struct ProductTile {
     });
   }
 
-  // left(i), right(j): the row's d numbers, or null where there is none (its values are undefined).
+  // left(i), right(j): the row's d numbers, or null if there is none (its values are undefined).
   template <class Step, class Block, class Left, class Right>
   KVBENCH_DEVICE static void compute(Block& block, typename Block::template Own<Values>& own,
                                      Shared& shared, Index d, const Left& left,

@@ -30,7 +30,7 @@ struct ScoreView {
   }
 };
 
-// w[g][j] = exp(noise / temperature), 1 where noise does not weigh tokens.
+// w[g][j] = exp(noise / temperature), 1 if noise does not weigh tokens.
 struct TokenWeights {
   static constexpr int kThreads = 256;
 
@@ -52,7 +52,7 @@ struct TokenWeights {
   }
 };
 
-// One block per place: logits become e = exp(y - max y), 0 where the place does not see a token.
+// One block per place: logits become e = exp(y - max y), 0 if the place does not see a token.
 struct ScoreExponentials {
   static constexpr int kThreads = 256;
 
@@ -166,7 +166,7 @@ struct GatherScores {
   Index tokens = 0;
   const double* e = nullptr;        // [places, columns]
   const double* factors = nullptr;  // [places]
-  double* stripe = nullptr;         // [G, tokens] of the stripe at hand
+  double* stripe = nullptr;         // [G, tokens] of the current stripe
   double* sums = nullptr;           // [G, tokens]
 
   struct Shared {};

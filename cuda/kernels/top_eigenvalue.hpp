@@ -152,7 +152,7 @@ struct TopEigenvalue {
   }
 
   // Whether the tridiagonal matrix has an eigenvalue at or above x: T - x I is negative definite
-  // exactly where it has none.
+  // exactly if it has none.
   KVBENCH_DEVICE bool reaches(const double* diag, const double* off, double x) const {
     double pivot = diag[0] - x;
     for (Index k = 1; k < d; ++k) {

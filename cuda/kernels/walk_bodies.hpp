@@ -15,7 +15,7 @@ inline constexpr int kWalkLanes = 8;   // parts of a sum
 // One walk on the device. Panel p: rows [64 p, 64 (p + 1)) of K / scale, columns [0, 64 (p + 1)).
 struct WalkView {
   Index size = 0;                 // m
-  bool holds_all_panels = false;  // else the panel at hand
+  bool holds_all_panels = false;  // else the current panel
   double* panels = nullptr;       // K_ij / scale_j at i < j, else 0
   double* scale = nullptr;        // [m]
   WalkKernel kernel = {};         // to make panels:
@@ -23,7 +23,7 @@ struct WalkView {
   Index dv = 0;
   const double* keys = nullptr;      // [m, d]
   const double* values = nullptr;    // [m, dv]; null: <v_i, v_j> = 1
-  double* factors = nullptr;         // of the panel at hand: <v_i, v_j> value_scale + value_offset
+  double* factors = nullptr;         // of the current panel: <v_i, v_j> value_scale + value_offset
   const double* uniforms = nullptr;  // [m], to walk:
   double* eta = nullptr;             // [m]
   double* wanted = nullptr;          // [m] p before the clamp

@@ -49,7 +49,7 @@ struct PromptScores {
   Result compute(const SharedSetting& setting) const;
   static std::vector<Result> compute_all(const SharedSetting& setting,
                                          const std::vector<PromptScores>& pieces);
-  static void check(const Result& scores);  // throws CellError where logits overflowed
+  static void check(const Result& scores);  // throws CellError if logits overflowed
   auto operator<=>(const PromptScores&) const = default;
 };
 
@@ -62,7 +62,7 @@ class HeldScores {
   double token_noise(int g, Index token) const { return noise_.draw(g, 0, token); }
 
   // f[p] = decay f[p] + gain score of tokens[p], held in this order. `token_noise`: of the same
-  // tokens, where there is any.
+  // tokens, if there is any.
   void add(const RowLogits& row, int g, const std::vector<std::int32_t>& tokens,
            const std::vector<double>& token_noise, double* f);
 
@@ -99,7 +99,7 @@ class AccumulatedScores : public Algorithm {
   RankedSubset subset_;
   std::vector<std::int32_t> tokens_;         // held, ascending; row p of the sketch is tokens_[p]
   std::vector<std::vector<double>> scores_;  // [G][held]
-  std::vector<std::vector<double>> noise_;   // [G][held], empty where noise is none or per row
+  std::vector<std::vector<double>> noise_;   // [G][held], empty if noise is none or per row
   std::vector<double> combined_;
 };
 

@@ -42,7 +42,7 @@ struct RowLogits {
   Index lo = 0;
   int group = 1;
   const double* x = nullptr;
-  const double* e = nullptr;             // null where only held tokens have logits
+  const double* e = nullptr;             // null if only held tokens have logits
   const double* max = nullptr;           // likewise
   Index stride = 0;                      // elements between query heads in x and e
   const std::int32_t* column = nullptr;  // by token: its place in x; null: the token itself
@@ -93,7 +93,7 @@ class Algorithm {
 
 struct Needs {
   bool row_logits = false;      // calls prepare() and answered() at every decode row
-  bool held_only = false;       // of logits only answered()'s, of tokens in the sketch, count
+  bool held_only = false;       // uses only answered()'s logits, of tokens in the sketch
   bool prompt_queries = false;  // needs the queries of all prompt rows
 };
 

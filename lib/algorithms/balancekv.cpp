@@ -29,7 +29,7 @@ class MergeAndReduce {
         batch_(batch),
         levels_(levels) {}
 
-  // Whether more changed than that the token is in C^0 now.
+  // True if anything but the append to C^0 changed.
   bool add(Index token, SoftmaxBalancer& balancer) {
     cells[0].push_back(token);
     ++count_;
@@ -137,7 +137,7 @@ class BalanceKv final : public Algorithm {
     return std::sqrt(canonical_dot(v, v, setting_.stream.shape.dv));
   }
 
-  // Whether more changed than that the token is held by both sums now.
+  // True if anything but the append to both sums changed.
   bool enter(Index token) {
     bool is_reduced = denominator_.add(token, balancer_);
     const double norm = value_norm(token);

@@ -55,7 +55,7 @@ std::vector<Kept> halve(const std::vector<Kept>& tokens, const std::vector<std::
   return kept;
 }
 
-// What the matrices of walks depend on, beside their tokens.
+// What the matrices of walks depend on, besides their tokens.
 struct BlockWalks {
   Index block = 256;
   double temperature = 0.1;
@@ -124,7 +124,7 @@ struct FirstRound {
   Index first = 0;  // of the middle
   Index last = 0;
 
-  using Result = std::shared_ptr<const WalkMatrices>;  // null where the kernels have no room
+  using Result = std::shared_ptr<const WalkMatrices>;  // null if the kernels have no room
   Result compute(const SharedSetting& setting) const {
     const auto blocks = blocks_of(whole({first, last}), rule.block);
     std::vector<Index> sizes;
@@ -142,7 +142,7 @@ struct FirstRound {
   auto operator<=>(const FirstRound&) const = default;
 };
 
-// None where they would take more memory than they are worth: then each cell walks without.
+// None if they would take more memory than they are worth: then each cell walks without.
 std::optional<FirstRound> first_round(const Parameters& p, const StreamShape& shape, Index prompt) {
   const PromptRange middle =
       compressed_prompt(shape, prompt, p.sinks.of(prompt), p.recent.of(prompt)).middle;

@@ -28,7 +28,7 @@ std::optional<std::string> empty_budget(const TokenCount& budget, Index prompt) 
 std::optional<std::string> cannot_forget(const std::string& id, const StreamShape& shape) {
   if (!shape.slides()) return std::nullopt;
   return "the layer has a sliding window of " + std::to_string(shape.window) + " tokens, and " +
-         id + " summarises an unbounded stream: it cannot forget";
+         id + " cannot drop tokens that leave the window";
 }
 
 }  // namespace kvbench

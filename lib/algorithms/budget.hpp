@@ -29,7 +29,7 @@ struct CompressedPrompt {
 CompressedPrompt compressed_prompt(const StreamShape& shape, Index prompt, Index sinks,
                                    Index recent);
 
-// "budget resolves to 0 tokens", where it does.
+// "budget resolves to 0 tokens", if it does.
 std::optional<std::string> empty_budget(const TokenCount& budget, Index prompt);
 
 // Why a method that summarises an unbounded stream does not run on a sliding layer.

@@ -9,7 +9,7 @@
 namespace kvbench {
 namespace {
 
-// The words of one counter-based stream, as the standard library's distributions want them.
+// The words of one counter-based stream, as the standard library's distributions expect them.
 class Words {
  public:
   using result_type = std::uint32_t;

@@ -1,4 +1,4 @@
-// h2o: heavy hitters by accumulated attention beside a window of recent tokens.
+// h2o: heavy hitters by accumulated attention, and a window of recent tokens.
 //
 // Source: H2O (Zhang et al.), the baseline of SubGen and Keyformer; `semantics: paper` is
 // Keyformer's Algorithm 1 without noise, `semantics: released` the masks of H2O's published code.

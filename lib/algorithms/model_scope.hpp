@@ -15,8 +15,8 @@ struct ModelTrace {
   std::vector<Index> evicted;      // after decode row P + m: the token that goes, or -1
 };
 
-// Logits of all layers and heads that are held at one time: the streams are read once per so many
-// decode rows.
+// Logits of all layers and heads that are held at one time: the streams are read once for as
+// many decode rows.
 inline constexpr double kModelLogitBytes = 512.0 * 1024 * 1024;
 
 // f_j = sum over layers, query heads and rows of s; every stream answers row i, then one token
@@ -24,7 +24,7 @@ inline constexpr double kModelLogitBytes = 512.0 * 1024 * 1024;
 ModelTrace trace_model(const ModelSetting& setting, const Scoring& scoring, Index budget,
                        Index recent, std::uint32_t seed, double logit_bytes = kModelLogitBytes);
 
-// Memory that trace_model takes for `rows` decode rows of so many query heads, at most; what a
+// Memory that trace_model needs at most for `rows` decode rows of `heads` query heads; what a
 // stream takes is not counted.
 double trace_bytes(Index heads, Index rows, Index budget, double logit_bytes = kModelLogitBytes);
 

@@ -96,12 +96,12 @@ std::optional<std::string> cannot_observe(const ObservationParameters& p, const 
   const Index budget = p.budget.of(prompt);
   if (keeps_whole_prompt(budget, shape, prompt)) return std::nullopt;
   if (budget <= p.window) {
-    return "budget of " + std::to_string(budget) + " tokens leaves none beside the window of " +
+    return "budget of " + std::to_string(budget) + " tokens leaves none besides the window of " +
            std::to_string(p.window);
   }
   if (shape.first_query > prompt - p.window) {
     return "needs the queries of prompt rows " + std::to_string(prompt - p.window) + " to " +
-           std::to_string(prompt - 1) + ", and the dump holds them from row " +
+           std::to_string(prompt - 1) + ", but the dump has only rows from " +
            std::to_string(shape.first_query) + " on";
   }
   return std::nullopt;

@@ -102,7 +102,8 @@ struct Field {
   Parameter parameter;
   bool is_required = false;
   std::function<void(P&, const Value&)> set;
-  std::function<std::optional<Value>(const P&)> get;  // none: no value, or the word beside numbers
+  std::function<std::optional<Value>(const P&)>
+      get;  // none: no value, or the word accepted besides numbers
 
   Field() = default;
   // A field of what P is derived from.

@@ -164,7 +164,7 @@ std::optional<std::string> check_value(const Parameter& parameter, Value& value)
   if (const auto* integer = std::get_if<std::int64_t>(&value)) {
     too_large = static_cast<double>(*integer) > parameter.maximum;
   }
-  std::string clause = "must be " + allowed(parameter, too_large) + ", is " + quoted(value);
+  std::string clause = "must be " + allowed(parameter, too_large) + ", got " + quoted(value);
   if (const auto* word = std::get_if<std::string>(&value)) {
     clause += did_you_mean(*word, parameter.choices);
   }

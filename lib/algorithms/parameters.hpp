@@ -33,7 +33,7 @@ struct Parameter {
   double minimum = 0.0;                // inclusive unless minimum_open
   double maximum = 1e15;               // inclusive
   bool minimum_open = false;
-  std::vector<std::string> choices;  // kChoice: all values; else words accepted beside numbers
+  std::vector<std::string> choices;  // kChoice: all values; else words accepted besides numbers
 };
 
 // Names of parameters of which exactly one alternative must be given: {{"t", "s"}, {"epsilon"}}.
@@ -47,7 +47,7 @@ struct ExactlyOneOf {
 class Params {
  public:
   void set(const std::string& name, Value value);
-  const Value* find(const std::string& name) const;  // nullptr where it does not apply
+  const Value* find(const std::string& name) const;  // nullptr if it does not apply
   const Value& at(const std::string& name) const;    // throws std::out_of_range there
 
   const std::vector<std::pair<std::string, Value>>& entries() const { return entries_; }
@@ -57,8 +57,8 @@ class Params {
   std::vector<std::pair<std::string, Value>> entries_;
 };
 
-// A value against its row of the table: integral reals become integers where an integer is meant,
-// integers become reals where a real is. Returns what is wrong as one clause ("must be ..., is
+// A value against its row of the table: integral reals become integers if an integer is meant,
+// integers become reals if a real is. Returns what is wrong as one clause ("must be ..., is
 // ...").
 std::optional<std::string> check_value(const Parameter& parameter, Value& value);
 

@@ -15,13 +15,13 @@ template <class P>
 Field<P> positions_field(Positions P::* member) {
   return field("positions", member,
                {{"original", Positions::kOriginal}, {"cache", Positions::kCache}},
-               "where held tokens stand: as in the sequence, or numbered in the cache "
-               "(keys are turned; needs RoPE data)");
+               "positions of kept tokens: as in the sequence, or numbered in the cache "
+               "(keys are rotated; needs RoPE data)");
 }
 
 inline std::optional<std::string> no_rope(Positions positions, const StreamShape& shape) {
   if (positions == Positions::kOriginal || shape.rope != nullptr) return std::nullopt;
-  return "positions: cache turns keys, and the dump holds no RoPE data for this layer";
+  return "positions: cache rotates keys, but the dump has no RoPE data for this layer";
 }
 
 }  // namespace kvbench

@@ -50,8 +50,8 @@ std::optional<std::string> reason_to_skip(const AlgorithmDescription& algorithm,
                                           const Params& params, const StreamShape& shape,
                                           Index prompt) {
   if (algorithm.needs(params).prompt_queries && shape.first_query > 0) {
-    return algorithm.id + " scores every row from 0 on, and the dump holds queries of rows " +
-           std::to_string(shape.first_query) + " to " + std::to_string(shape.tokens - 1) + " only";
+    return algorithm.id + " needs queries of all rows, but the dump has only rows " +
+           std::to_string(shape.first_query) + " to " + std::to_string(shape.tokens - 1);
   }
   return algorithm.skip_reason(params, shape, prompt);
 }

@@ -1,5 +1,5 @@
 // Work that several cells share: a prompt's score sums serve every budget, a clustering every t, s
-// and seed. A kind of work is a struct whose members say all that its result depends on beside the
+// and seed. A kind of work is a struct whose members say all that its result depends on besides the
 // stream, so that they are its key:
 //
 //   struct WindowScores {
@@ -35,7 +35,7 @@ struct SharedSetting {
   const Kernels& kernels;
   // Rows that will be scored, for `derived` alone; null: every row with a stored query.
   const std::vector<Index>* scored_rows = nullptr;
-  // What is known of these rows already; null: to be computed where wanted.
+  // What is known of these rows already; null: to be computed if wanted.
   const RowBlock* scored_logits = nullptr;
   const std::vector<double>* value_spectral = nullptr;  // ||V_i||_op
 };
@@ -73,7 +73,7 @@ class WorkKey {
   bool (*less_)(const void*, const void*);
 };
 
-// A result, or why there is none. Of which type the result is, its key says.
+// A result, or why there is none. Its key defines the type of the result.
 struct WorkOutcome {
   std::shared_ptr<const void> result;
   std::string failure;
@@ -93,7 +93,7 @@ class SharedWork {
   }
 
   const WorkKey& key() const { return key_; }
-  // Memory of the result, beside some numbers per token.
+  // Memory of the result, besides some numbers per token.
   double bytes() const { return bytes_; }
   // Throws what the work throws.
   std::shared_ptr<const void> compute(const SharedSetting& setting) const {
@@ -140,7 +140,7 @@ class SharedWork {
 
 // What is decided once for a whole model. Its kinds take a ModelSetting, and say with
 //   double bytes(Index heads, Index prompt, Index tokens) const;
-// the most memory that computing takes beside the current stream, for `heads` query heads.
+// the most memory that computing takes besides the current stream, for `heads` query heads.
 class ModelWork {
  public:
   template <class Work>
@@ -171,7 +171,7 @@ class ModelWork {
 // Results by the work that gave them.
 class SharedResults {
  public:
-  // Throws CellError with the reason where the work failed: then its cells fail, no others.
+  // Throws CellError with the reason if the work failed: then its cells fail, no others.
   template <class Work>
   const typename Work::Result& get(const Work& work) const {
     const WorkOutcome& outcome = outcomes_.at(WorkKey(work));

@@ -30,7 +30,7 @@ struct Parameters : BalancerParameters {
 };
 
 struct FirstMatrices {
-  std::shared_ptr<const WalkMatrices> numerator;  // null where all values are zero, or not held
+  std::shared_ptr<const WalkMatrices> numerator;  // null if all values are zero, or not held
   std::shared_ptr<const WalkMatrices> denominator;
 };
 
@@ -54,7 +54,7 @@ struct FirstRound {
   auto operator<=>(const FirstRound&) const = default;
 };
 
-// None where they would take more memory than they are worth: then each cell walks without.
+// None if they would take more memory than they are worth: then each cell walks without.
 std::optional<FirstRound> first_round(const Parameters& p, const StreamShape& shape, Index prompt) {
   const PromptRange middle =
       compressed_prompt(shape, prompt, p.sinks.of(prompt), p.recent.of(prompt)).middle;

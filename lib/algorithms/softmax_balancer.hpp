@@ -24,7 +24,7 @@ struct BalancerParameters {
 // r, fail_prob, c and side.
 std::vector<Field<BalancerParameters>> balancer_fields();
 
-// BalanceKV Algorithm 2 on one stream; c, r and side as the parameters say.
+// BalanceKV Algorithm 2 on one stream; c, r and side as in the parameters.
 class SoftmaxBalancer {
  public:
   SoftmaxBalancer(const BalancerParameters& p, const Setting& setting);
@@ -37,7 +37,7 @@ class SoftmaxBalancer {
   };
 
   // The kept half, ascending; `tokens` ascending. Draws are addressed by (token, level). `matrix`:
-  // that of softmax_walk_matrix for these tokens, where it is at hand.
+  // that of softmax_walk_matrix for these tokens, if there is one.
   std::vector<Index> halve(const Instance& instance, const std::vector<Index>& tokens,
                            std::uint32_t level, const WalkMatrices* matrix = nullptr);
 
@@ -55,7 +55,7 @@ class SoftmaxBalancer {
 };
 
 // The matrix of one walk over `tokens` with a bound r_key on the norms of keys, values over a bound
-// `value_norm` on their norms (0: the scalar 1); null where the kernels have no room for it.
+// `value_norm` on their norms (0: the scalar 1); null if the kernels have no room for it.
 std::shared_ptr<const WalkMatrices> softmax_walk_matrix(const SharedSetting& setting, double r_key,
                                                         double value_norm,
                                                         const std::vector<Index>& tokens);

@@ -57,7 +57,7 @@ AlgorithmDescription describe_streaming_llm() {
     const Index budget = p.budget.of(prompt);
     const Index sinks = p.sinks.of(prompt);
     if (budget > sinks) return std::nullopt;
-    return "budget of " + std::to_string(budget) + " tokens leaves no rolling token beside " +
+    return "budget of " + std::to_string(budget) + " tokens leaves no rolling token besides " +
            std::to_string(sinks) + " sinks";
   };
   d.create = [](const Parameters& p, const Setting& setting) {

@@ -23,7 +23,7 @@
 namespace kvbench {
 namespace {
 
-// Resolved t and s, and whether Theorem 1 had its way.
+// Resolved t and s, and whether Theorem 1's sizes were applied uncapped.
 struct Sizes {
   Index t = 0;
   Index s = 0;
@@ -217,7 +217,7 @@ AlgorithmDescription describe_subgen() {
       field("t", &P::t, "samples kept per cluster").at_least(1).at_most(1e6),
       field("s", &P::s, "slots of the matrix-product reservoir").at_least(1).at_most(1e8),
       field("epsilon", &P::epsilon,
-            "t and s as Theorem 1 wants them for this accuracy (failure 0.01)")
+            "t and s as Theorem 1 requires for this accuracy (failure 0.01)")
           .above(0)
           .at_most(1),
       field("sampling", &P::sampling,

@@ -164,7 +164,7 @@ double mean_numerator_variance(const SharedSetting& setting, const SlotWeights& 
     std::vector<double> frobenius;
     setting.kernels.value_norms(stream, rows, spectral, frobenius);
   }
-  // ||v||^2 / w, by token; none where nothing is drawn.
+  // ||v||^2 / w, by token; none if nothing is drawn.
   std::vector<double> share(static_cast<std::size_t>(stream.shape.tokens), 0.0);
   std::vector<std::int32_t> tokens;
   for (Index j = first; j < stream.shape.tokens; ++j) {

@@ -1,4 +1,4 @@
-// What SubGen's cells share: the deterministic part of its state, and what theory says of it.
+// What SubGen's cells share: the deterministic part of its state, and its theoretical sizes.
 #pragma once
 
 #include <compare>
@@ -34,7 +34,7 @@ struct SubGenNet {
   auto operator<=>(const SubGenNet&) const = default;
 };
 
-// Shared work: how slots are drawn, and what Theorem 1 wants of the stream.
+// Shared work: how slots are drawn, and what Theorem 1 needs of the stream.
 struct SubGenStream {
   SlotSampling sampling = SlotSampling::kV2;
   Index sinks = 0;

@@ -32,7 +32,7 @@ std::vector<Baseline> named_baselines(const BoundsFile& bounds) {
   return all;
 }
 
-// The parts of a cell that the bounds which select it look at; null where none does.
+// The parts of a cell that the bounds which select it look at; null if none does.
 Json reduced(const Json& cell, const std::vector<const Bound*>& bounds) {
   Json out;
   for (const Bound* bound : bounds) {

@@ -13,8 +13,8 @@ namespace kvbench {
 // Writes every file that `bounds` name as baseline from `results`: of the cells that those bounds
 // select the key, the label and the bounded metrics, nothing of machine, time or paths. Returns
 // each path with its number of cells, in order of appearance. Throws InputError, before anything is
-// written, where the results are incomplete, such a cell failed or a bound selects none;
-// IoError where a file cannot be written.
+// written, if the results are incomplete, such a cell failed or a bound selects none;
+// IoError if a file cannot be written.
 std::vector<std::pair<std::string, Index>> write_baselines(const BoundsFile& bounds,
                                                            const Json& results,
                                                            const std::string& path);

@@ -70,7 +70,7 @@ class BoundReader {
     if (name == nullptr) {
       fault("name", "this key is missing; name the bound, its violations are listed under it");
     } else if (!name->is_string() || name->get_ref<const std::string&>().empty()) {
-      fault("name", "must be a name in quotes, is " + shown(*name));
+      fault("name", "must be a name in quotes, got " + shown(*name));
     } else {
       bound_.name = *name;
     }
@@ -80,12 +80,12 @@ class BoundReader {
     const json* metric = member(given_, "metric");
     const std::string example = "for example \"errors.relative_l2.mean\"";
     if (metric == nullptr) {
-      fault("metric", "this key is missing; say which number of a cell is bounded, " + example);
+      fault("metric", "this key is missing; name the number of a cell that is bounded, " + example);
       return;
     }
     if (!metric->is_string()) {
       fault("metric",
-            "must be the path of a number in a cell, " + example + ", is " + shown(*metric));
+            "must be the path of a number in a cell, " + example + ", got " + shown(*metric));
       return;
     }
     bound_.metric = *metric;
@@ -96,7 +96,7 @@ class BoundReader {
     }
   }
 
-  // Which kind of bound this is; nothing where that is at fault.
+  // Which kind of bound this is; nothing if that is at fault.
   std::optional<BoundKindIndex> read_kind() {
     std::vector<std::string> all;
     std::vector<std::string> chosen;
@@ -115,10 +115,10 @@ class BoundReader {
       ++kinds;
     }
     if (kinds != 1) {
-      faults_.add(pointer_, kinds == 0 ? fmt::format("says nothing that must hold; give one of {}",
-                                                     fmt::join(all, ", "))
-                                       : fmt::format("{} exclude each other; make a bound of each",
-                                                     fmt::join(chosen, " and ")));
+      faults_.add(pointer_,
+                  kinds == 0 ? fmt::format("bounds nothing; give one of {}", fmt::join(all, ", "))
+                             : fmt::format("{} exclude each other; write a bound for each",
+                                           fmt::join(chosen, " and ")));
       return std::nullopt;
     }
     for (std::size_t k = 0; k < bound_kinds().size(); ++k) {
@@ -126,7 +126,7 @@ class BoundReader {
       for (const auto* keys : {&bound_kinds()[k].needed, &bound_kinds()[k].others}) {
         for (const std::string& key : *keys) {
           if (!has(key)) continue;
-          fault(key, fmt::format("belongs to a bound with {}, and this one has {}; leave it out",
+          fault(key, fmt::format("needs a bound with {}, this one has {}; leave it out",
                                  fmt::join(bound_kinds()[k].choosing, " or "),
                                  fmt::join(chosen, " and ")));
         }
@@ -153,7 +153,7 @@ class BoundReader {
         range.low == -HUGE_VAL ? "a number"
         : range.open ? fmt::format("a number above {:g} and below {:g}", range.low, range.high)
                      : fmt::format("a number of at least {:g}", range.low);
-    fault(key, "must be " + words + ", is " + shown(*given));
+    fault(key, "must be " + words + ", got " + shown(*given));
     return std::nullopt;
   }
 
@@ -165,14 +165,14 @@ class BoundReader {
       read_object(limit, {"param"}, "limit", pointer, faults_);
       const json* param = member(limit, "param");
       if (param == nullptr || !param->is_string()) {
-        faults_.add(pointer, "must be a number or {\"param\": \"NAME\"}, is " + shown(limit));
+        faults_.add(pointer, "must be a number or {\"param\": \"NAME\"}, got " + shown(limit));
       } else {
         rule.param = *param;
       }
     } else if (limit.is_number()) {
       rule.number = limit.get<double>();
     } else {
-      fault("limit", "must be a number or {\"param\": \"NAME\"}, is " + shown(limit));
+      fault("limit", "must be a number or {\"param\": \"NAME\"}, got " + shown(limit));
     }
     rule.failure_rate = number("failure_rate");
     rule.false_alarm = number("false_alarm").value_or(rule.false_alarm);
@@ -188,7 +188,7 @@ class BoundReader {
     }
     const json* test = member(given_, "test");
     if (test != nullptr && *test != "sign") {
-      fault("test", "must be \"sign\", the one test there is, is " + shown(*test));
+      fault("test", "must be \"sign\", the only test, got " + shown(*test));
     }
     read_paired_by(rule);
     rule.false_alarm = number("false_alarm").value_or(rule.false_alarm);
@@ -205,7 +205,7 @@ class BoundReader {
       return;
     }
     if (!fields->is_array() || fields->empty()) {
-      fault("paired_by", "must be a list of fields, " + example + ", is " + shown(*fields));
+      fault("paired_by", "must be a list of fields, " + example + ", got " + shown(*fields));
       return;
     }
     const std::string pointer = child(pointer_, "paired_by");
@@ -214,7 +214,7 @@ class BoundReader {
       const json& name = (*fields)[i];
       const auto field = name.is_string() ? cell_field(name.get<std::string>()) : std::nullopt;
       if (!name.is_string()) {
-        faults_.add(child(pointer, i), "must be a field in quotes, is " + shown(name));
+        faults_.add(child(pointer, i), "must be a field in quotes, got " + shown(name));
       } else if (!field) {
         faults_.add(child(pointer, i), unknown_field(name.get<std::string>()));
       } else if (!seen.insert(field->name).second) {
@@ -229,15 +229,15 @@ class BoundReader {
     BaselineRule rule;
     const json& path = *member(given_, "baseline");
     if (!path.is_string() || path.get_ref<const std::string&>().empty()) {
-      fault("baseline", "must be the path of a results file, is " + shown(path));
+      fault("baseline", "must be the path of a results file, got " + shown(path));
     } else {
       rule.path = path;
       rule.found = (std::filesystem::path(folder_) / rule.path).lexically_normal().string();
     }
     if (!has("relative_tolerance")) {
       fault("relative_tolerance",
-            "this key is missing; say how far from the baseline a value may "
-            "be, as a share of it, for example 0.02");
+            "this key is missing; give how far from the baseline a value may "
+            "be, as a fraction of it, for example 0.02");
     }
     rule.relative_tolerance = number("relative_tolerance").value_or(0.0);
     rule.absolute_tolerance = number("absolute_tolerance").value_or(0.0);
@@ -266,7 +266,7 @@ void read_bound_list(const json& document, const std::string& folder, BoundsFile
   if (given == nullptr || !given->is_array() || given->empty()) {
     faults.add("/bounds", given == nullptr
                               ? "this key is missing; list the bounds"
-                              : "must be a list with at least one bound, is " + shown(*given));
+                              : "must be a list with at least one bound, got " + shown(*given));
     return;
   }
   std::set<std::string> names;
@@ -306,7 +306,7 @@ BoundsFile parse_bounds(const std::string& text, const std::string& path) {
       faults.add("/schema_version", "this key is missing; add \"schema_version\": 1");
     } else if (*version != 1) {
       faults.add("/schema_version",
-                 "must be 1, the version this program reads, is " + shown(*version));
+                 "must be 1, the version this program reads, got " + shown(*version));
     }
     const std::string folder = std::filesystem::path(path).parent_path().string();
     read_bound_list(document, folder, file, faults);

@@ -14,14 +14,14 @@ namespace kvbench {
 // `failure_rate`, in all but that share of the seeds.
 struct LimitRule {
   std::optional<double> number;
-  std::string param;  // where `number` is not given; cells without it as a number do not match
+  std::string param;  // if `number` is not given; cells without it as a number do not match
   std::optional<double> failure_rate;
   double false_alarm = 1e-6;
 };
 
 // The metric is lower than that of the cell of `than` which agrees in `paired_by` (and in dump and
-// sequence): in so many pairs that chance alone would give as many with probability `false_alarm`
-// at most.
+// sequence): in more pairs than chance alone explains, whose probability of as many is at most
+// `false_alarm`.
 struct PairedRule {
   CellSelector than;
   std::vector<CellField> paired_by;

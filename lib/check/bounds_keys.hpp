@@ -24,7 +24,7 @@ const std::array<BoundKind, 4>& bound_kinds();
 const std::vector<std::string>& general_bound_keys();
 std::vector<std::string> bound_keys();
 
-// A number of a bound: in [low, high], without the ends where `open`.
+// A number of a bound: in [low, high], without the ends if `open`.
 struct BoundNumber {
   std::string key;
   double low = -HUGE_VAL;

@@ -16,10 +16,10 @@ std::optional<std::string> value_fault(const std::string& field, const json& val
       return std::nullopt;
     case FieldValues::kNames:
       if (value.is_string()) return std::nullopt;
-      return "must be a name in quotes, is " + shown(value);
+      return "must be a name in quotes, got " + shown(value);
     case FieldValues::kIntegers:
       if (value.is_number_integer() || (field == "seed" && value.is_null())) return std::nullopt;
-      return "must be an integer, is " + shown(value);
+      return "must be an integer, got " + shown(value);
   }
   return std::nullopt;
 }
@@ -33,7 +33,8 @@ void add_condition(CellSelector& selector, const std::string& name, const json& 
   }
   CellSelector::Condition condition{*field, {}};
   const bool is_list = value.is_array() && field->name != "rows";
-  if (is_list && value.empty()) faults.add(pointer, "must not be an empty list; no cell would do");
+  if (is_list && value.empty())
+    faults.add(pointer, "must not be an empty list; no cell would match");
   for (std::size_t i = 0; i < (is_list ? value.size() : 1); ++i) {
     const json& one = is_list ? value[i] : value;
     if (const auto wrong = value_fault(field->name, one)) {
@@ -64,7 +65,7 @@ CellSelector read_selector(const json& given, const std::string& pointer, ErrorL
   if (!given.is_object()) {
     faults.add(pointer,
                "must be an object of fields and values, for example "
-               "{\"algorithm\": \"uniform\", \"params.T\": 2}, is " +
+               "{\"algorithm\": \"uniform\", \"params.T\": 2}, got " +
                    shown(given));
     return selector;
   }

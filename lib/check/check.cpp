@@ -107,8 +107,8 @@ class Baselines {
         require_cells(files_[rule->found], rule->found);
       } catch (const InputError&) {
         faults.add(
-            fmt::format("{}: {}/baseline: {} is no results file that this program "
-                        "reads; write it with kvbench check --write-baselines",
+            fmt::format("{}: {}/baseline: {} is not a results file of a supported "
+                        "version; write it with kvbench check --write-baselines",
                         bounds.path, bound.pointer, rule->found));
       }
     }

@@ -11,10 +11,10 @@
 namespace kvbench {
 
 struct Violation {
-  Json cell;  // cell_reference(), or null where it is none of the results' cells
+  Json cell;  // cell_reference(), or null if it is none of the results' cells
   std::string reason;
-  std::optional<double> value;    // of the metric, where it has one
-  std::optional<double> allowed;  // what it was held against, where that is one number
+  std::optional<double> value;    // of the metric, if it has one
+  std::optional<double> allowed;  // what it was held against, if that is one number
 };
 
 // What became of one bound.
@@ -42,11 +42,11 @@ struct CheckReport {
 
 // Tests every bound. Whatever keeps a bound from being tested is a violation of it: no cell that
 // matches, none but vacuous and skipped ones, a metric that is null, a failed cell, a pair or
-// baseline without its counterpart. `path`: of the results, for messages. Throws InputError where a
-// baseline cannot be read or a cell is no cell record.
+// baseline without its counterpart. `path`: of the results, for messages. Throws InputError if a
+// baseline cannot be read or a cell is not a cell record.
 CheckReport check_bounds(const BoundsFile& bounds, const Json& results, const std::string& path);
 
-// Throws InputError where an element of `cells` is no cell record.
+// Throws InputError if an element of `cells` is not a cell record.
 void require_cells(const Json& results, const std::string& path);
 
 Json report_json(const CheckReport& report);

@@ -62,7 +62,7 @@ void check_baseline(const BaselineRule& rule, const Bound& bound, const MatchedC
   for (const auto& [key, cell] : frozen) {
     if (seen.count(key) != 0 || cell->value("status", "") != "ok") continue;
     outcome.violations.push_back({cell_reference(*cell),
-                                  "stands in " + rule.path + ", and no cell here has its key",
+                                  "is in " + rule.path + ", but no cell here has its key",
                                   {},
                                   number_at(*cell, bound.metric_place)});
   }

@@ -28,8 +28,8 @@ std::string what_keeps_apart(const ComparedResults& a, const ComparedResults& b)
                       });
     if (!meet) apart.push_back(name);
   }
-  if (apart.empty()) return "no combination of their keys' values is in both";
-  return fmt::format("no value of {} is in both", fmt::join(apart, ", "));
+  if (apart.empty()) return "the files share no combination of key values";
+  return fmt::format("the files share no {}", fmt::join(apart, ", "));
 }
 
 // Sums over the seeds of one unit, per metric.
@@ -46,7 +46,7 @@ struct SettingSums {
   std::map<std::size_t, UnitSums> units;
 };
 
-// Adds up pairs; what is no pair of numbers goes to the comparison at once.
+// Adds up pairs; a pair that is not two numbers goes to the comparison at once.
 class Pairing {
  public:
   Pairing(const ComparedResults& a, const CompareRules& rules, Comparison& comparison)
@@ -217,11 +217,12 @@ std::vector<std::string> CompareRules::default_metrics() {
 
 std::optional<std::string> compared_metric_fault(const std::string& path) {
   if (const auto fault = metric_fault(path)) return fault;
-  if (path == kMemory) return path + " is compared in any case; leave it out";
+  if (path == kMemory) return path + " is always compared; leave it out";
   for (const char* part : {"errors.", "memory.", "counters.", "timing."}) {
     if (path.rfind(part, 0) == 0) return std::nullopt;
   }
-  return path + " has no better and no worse; compare errors, memory, counters or timing";
+  return path +
+         " has no direction (lower is not better); compare errors, memory, counters or timing";
 }
 
 const char* verdict_word(Verdict verdict) {

@@ -16,13 +16,13 @@ namespace kvbench {
 // Metrics of which less is better: errors, memory, counters, timing.
 struct CompareRules {
   std::vector<std::string> metrics;  // paths from the cell; memory.fraction is always compared
-  double tolerance = 0.02;           // how much larger, as a share, is no regression
+  double tolerance = 0.02;           // relative increase that is not a regression
   double absolute_tolerance = 1e-9;  // values below it count as equal to it; above 0
 
   // All that are compared, memory.fraction last.
   std::vector<std::string> all_metrics() const;
 
-  // Every error, each by its mean over rows where it is a distribution; relative_l2 first.
+  // Every error, each by its mean over rows if it is a distribution; relative_l2 first.
   static std::vector<std::string> default_metrics();
 };
 

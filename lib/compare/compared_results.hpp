@@ -22,14 +22,14 @@ class ComparedResults {
     std::size_t unit = 0;
     std::string id;
     std::string seed;            // as JSON
-    std::string trouble;         // "failed: why" where the cell is not ok, else empty
-    std::vector<double> values;  // of the metrics, NaN where null
+    std::string trouble;         // "failed: why" if the cell is not ok, else empty
+    std::vector<double> values;  // of the metrics, NaN if null
   };
 
   // `metrics`: paths from a cell. `path`: of the file, for messages.
   ComparedResults(const std::vector<std::string>& metrics, std::string path);
 
-  // Throws InputError where `cell` is no cell record, or its key but for `device` was added before.
+  // Throws InputError if `cell` is not a cell record, or its key but for `device` was added before.
   void add(const Json& cell);
 
   const std::string& path() const { return path_; }

@@ -22,7 +22,7 @@ struct LineAllocator {
 
   T* allocate(std::size_t count) {
     void* p = ::operator new(count * sizeof(T), alignment(count));
-    // A wish: filling pages of 4 KiB can take longer than what is computed into them.
+    // A hint only: filling pages of 4 KiB can take longer than what is computed into them.
     if (is_large(count)) ::madvise(p, count * sizeof(T), MADV_HUGEPAGE);
     return static_cast<T*>(p);
   }

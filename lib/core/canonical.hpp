@@ -35,13 +35,13 @@ KVBENCH_HOST_DEVICE inline double from_bits(std::uint64_t bits) {
 }
 
 // The operations of canonical_exp and canonical_softcap on one number; lanes.hpp has those on
-// eight. The larger; the limit where x is not a number.
+// eight. The larger; the limit if x is not a number.
 KVBENCH_HOST_DEVICE inline double at_least(double x, double limit) { return x > limit ? x : limit; }
 KVBENCH_HOST_DEVICE inline double magnitude(double x) { return fabs(x); }
 KVBENCH_HOST_DEVICE inline double with_sign_of(double magnitude, double sign) {
   return copysign(magnitude, sign);
 }
-// `value` where x >= limit, else 0.
+// `value` if x >= limit, else 0.
 KVBENCH_HOST_DEVICE inline double zero_below(double x, double limit, double value) {
   return x >= limit ? value : 0.0;
 }
@@ -87,7 +87,7 @@ KVBENCH_HOST_DEVICE inline double squared_distance(const double* a, const double
 }
 
 // exp(x), relative error below 1.2e-16 + half an ulp (measured in tests), for x <= 709; exactly 0
-// for x < -708 (no subnormal results) and where x is not a number.
+// for x < -708 (no subnormal results) and if x is not a number.
 template <class T>
 KVBENCH_HOST_DEVICE inline T canonical_exp(T x) {
   // Range reduction x = k ln 2 + r, |r| <= ln(2)/2 (Cody and Waite), then the Taylor polynomial of

@@ -48,12 +48,12 @@ class CellError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What a cell is recorded with where memory ran out.
+// What a cell is recorded with if memory ran out.
 inline constexpr const char* kNoMemoryForCell =
     "not enough memory; choose fewer tokens (select.tokens), fewer rows (evaluate.rows) or fewer "
     "threads (--threads)";
 
-// Any other exception is a bug: exit code 1. This one says what was being done when it showed
+// Any other exception is a bug: exit code 1. This one names what was being done when it showed
 // itself, with the first exception nested in it (std::throw_with_nested). To be reported, not
 // handled.
 class BugError : public std::runtime_error {
@@ -71,7 +71,7 @@ class ErrorList {
   // `file`, as the user named it, begins every message of add(place, what).
   explicit ErrorList(std::string file) : file_(std::move(file)) {}
 
-  // "file: place: what", or "file: what" where `place` is empty; one line, whatever the words hold.
+  // "file: place: what", or "file: what" if `place` is empty; one line, whatever the words hold.
   void add(const std::string& place, const std::string& what);
   // A message as it is. Saying the same twice is saying it once; after the first thousand only
   // their number is kept.

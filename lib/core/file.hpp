@@ -42,7 +42,7 @@ bool write_fully(int descriptor, std::string_view bytes);
 // then.
 void replace_file(const std::string& temporary, const std::string& path);
 
-// Collects a file under a temporary name beside `path`; commit() puts it into place by
+// Collects a file under a temporary name next to `path`; commit() puts it into place by
 // replace_file. Without commit() nothing remains. Every failure throws IoError.
 class AtomicFile {
  public:

@@ -26,11 +26,11 @@ struct Lanes {
   friend Lanes operator*(Lanes a, Lanes b) { return {_mm512_mul_pd(a.v, b.v)}; }
   friend Lanes operator/(Lanes a, Lanes b) { return {_mm512_div_pd(a.v, b.v)}; }
   static Lanes fma(Lanes a, Lanes b, Lanes c) { return {_mm512_fmadd_pd(a.v, b.v, c.v)}; }
-  // The second where one is not a number.
+  // The second if one is not a number.
   static Lanes max(Lanes a, Lanes b) { return {_mm512_max_pd(a.v, b.v)}; }
   static Lanes min(Lanes a, Lanes b) { return {_mm512_min_pd(a.v, b.v)}; }
   static Lanes abs(Lanes a) { return {_mm512_abs_pd(a.v)}; }
-  // `value` where x >= limit, else 0.
+  // `value` if x >= limit, else 0.
   static Lanes zero_below(Lanes x, double limit, Lanes value) {
     return {
         _mm512_maskz_mov_pd(_mm512_cmp_pd_mask(x.v, _mm512_set1_pd(limit), _CMP_GE_OQ), value.v)};

@@ -1,4 +1,4 @@
-// Row-major views of matrices that somebody else owns.
+// Row-major views of matrices owned elsewhere.
 #pragma once
 
 #include <cstdint>

@@ -17,8 +17,8 @@ void run_range(Index count, void (*call)(const void* body, Index i), const void*
 }
 
 // Calls body(i) for every i in [0, count), in no particular order; returns when all are done and
-// rethrows the first exception. Told to stop, or once an index has thrown, it leaves out what has
-// not begun, in ranges below it too; told to stop, it throws Stopped. body must not rely on
+// rethrows the first exception. When stopped, or once an index has thrown, it skips indices not
+// yet started, in nested ranges too; when stopped, it throws Stopped. body must not rely on
 // thread-local state across a nested range.
 template <class Body>
 void parallel_for(Index count, const Body& body) {

@@ -35,7 +35,7 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   return last[b.size()];
 }
 
-// The nearest of `known` to `word` (the first of equals) if it is near enough to be a slip: one
+// The nearest of `known` to `word` (the first of equals) if it is near enough to be a typo: one
 // edit per three letters, at least one, and fewer edits than letters; else, if `word` begins
 // exactly one of them (two letters or more), that one.
 inline std::optional<std::string> nearest_word(std::string_view word,

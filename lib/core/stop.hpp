@@ -1,12 +1,12 @@
 // Stopping long work that is under way: whatever may take more than a moment asks between its steps
-// (parallel_for does by itself), so that a run ends soon after it was told to, wherever it is.
+// (parallel_for does by itself), so that a run ends soon after a stop is requested, wherever it is.
 #pragma once
 
 #include <atomic>
 
 namespace kvbench {
 
-// Thrown by work that was told to stop. Not derived from std::exception, so that no handler takes
+// Thrown by work that was stopped. Not derived from std::exception, so that no handler takes
 // it for a failure of what was being computed.
 struct Stopped {};
 
@@ -26,7 +26,7 @@ class Stoppable {
   Stoppable& operator=(const Stoppable&) = delete;
 };
 
-// Throws Stopped if the current work was told to stop, or is useless because another
+// Throws Stopped if the current work was stopped, or is useless because another
 // index of its parallel range has thrown; costs next to nothing otherwise.
 inline void throw_if_stopped() {
   const std::atomic<bool>* flag = detail::stop_flag.load(std::memory_order_acquire);

@@ -38,7 +38,7 @@ struct StreamShape {
   double scale = 1.0;                // multiplies <q, k>
   double softcap = 0.0;              // logit soft-cap, 0 = none
   int n_layers = 1;                  // layers of the model
-  std::shared_ptr<const Rope> rope;  // null where the dump holds no RoPE data
+  std::shared_ptr<const Rope> rope;  // null if the dump holds no RoPE data
 
   bool slides() const { return window > 0 && window < tokens; }
   // First token that row i sees.

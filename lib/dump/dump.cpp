@@ -29,11 +29,11 @@ auto within_memory(const std::string& place, Read read) {
   try {
     return read();
   } catch (const std::bad_alloc&) {
-    throw InputError(place + ": does not fit in memory; use fewer tokens or a larger machine");
+    throw InputError(place + ": does not fit in memory; choose fewer tokens or a larger machine");
   }
 }
 
-// What the system says of an open file's content.
+// What the system records of an open file's content.
 struct FileState {
   std::int64_t size = 0;
   std::int64_t changed_seconds = 0;
@@ -96,9 +96,7 @@ struct Dump::Impl {
     const hdf5::Session session;
     auto result = read();
     if (state_of(file.get(), info.path) == opened) return result;
-    throw InputError(info.path +
-                     ": was changed while it was open, and what is read from it is in doubt; put "
-                     "the dump back as it was, then run again");
+    throw InputError(info.path + ": was modified while open; restore the dump and rerun");
   }
 
   const LayerInfo& layer(const std::string& sequence, int index) const {
@@ -174,7 +172,7 @@ std::unique_ptr<StreamData> Dump::read_stream(const std::string& sequence, int l
   }
   if (tokens < 0 || tokens > info.tokens) {
     throw InputError(
-        fmt::format("{}: {} tokens are asked for and it has {}", place, tokens, info.tokens));
+        fmt::format("{}: requested {} tokens, the sequence has {}", place, tokens, info.tokens));
   }
   return within_memory(place, [&] {
     return impl_->unchanged([&] { return impl_->read(sequence, info, kv_head, tokens); });
@@ -185,7 +183,7 @@ std::vector<double> Dump::read_out(const std::string& sequence, int layer, int q
   const LayerInfo& info = impl_->layer(sequence, layer);
   const std::string place = fmt::format("{}: {}", impl_->info.path, layer_path(sequence, layer));
   if (info.out_rows == 0) {
-    throw InputError(place + ": holds no out, the model's own output; dump it for a few rows");
+    throw InputError(place + ": has no out, the model's own output; dump it for a few rows");
   }
   if (query_head < 0 || query_head >= info.query_heads) {
     throw InputError(fmt::format("{}: there is no query head {}; heads are 0 to {}", place,

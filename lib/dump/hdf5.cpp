@@ -9,7 +9,7 @@
 namespace kvbench::hdf5 {
 namespace {
 
-// An attribute larger than this is none that a dump has; it is not read.
+// Larger attributes cannot be a dump's; they are not read.
 constexpr hsize_t kLargestAttribute = 1 << 20;
 
 Handle open_attribute(hid_t object, const std::string& name) {
@@ -112,7 +112,7 @@ std::string last_error() {
         return 0;
       },
       &text);
-  return text.empty() ? "the HDF5 library gives no reason" : essence(text);
+  return text.empty() ? "unknown HDF5 error" : essence(text);
 }
 
 Handle::Handle(hid_t id) : id_(id) {

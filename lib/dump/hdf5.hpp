@@ -64,7 +64,7 @@ Handle open_file(const std::string& path, Access access);
 Handle create_file(const std::string& path);
 
 enum class Kind { kNone, kGroup, kDataset, kOther };
-// What `name` is below `parent`; kNone where there is no such link. Throws Error where there is one
+// What `name` is below `parent`; kNone if there is no such link. Throws Error if there is one
 // that cannot be followed: what is damaged must not pass for absent.
 Kind kind_of(hid_t parent, const std::string& name);
 Handle open_group(hid_t parent, const std::string& name);
@@ -78,13 +78,13 @@ std::vector<std::uint64_t> extent(hid_t dataspace);
 bool has_attribute(hid_t object, const std::string& name);
 std::vector<std::string> attribute_names(hid_t object);  // ascending
 
-// A single value, scalar or array of one. nullopt where the attribute has another type (a number
+// A single value, scalar or array of one. nullopt if the attribute has another type (a number
 // with a fraction read as integer included) or shape. Both kinds of strings, any width of number.
 std::optional<std::int64_t> read_integer(hid_t object, const std::string& name);
 std::optional<double> read_number(hid_t object, const std::string& name);
 std::optional<std::string> read_string(hid_t object, const std::string& name);
 // Any attribute as text that does not depend on how it is stored: numbers by their shortest form,
-// several values joined by ", ", and the type's size where it is neither number nor string.
+// several values joined by ", ", and the type's size if it is neither number nor string.
 std::string attribute_text(hid_t object, const std::string& name);
 
 void write_attribute(hid_t object, const std::string& name, const std::string& value);

@@ -221,7 +221,7 @@ RowsReader::RowsReader(const std::string& path) : impl_(std::make_unique<Impl>()
   const bool has_journal = exists(journal_of(path));
   if (has_journal) impl_->journal.emplace(journal_of(path), AppendLog::Access::kRead);
   if (!exists(path)) {
-    if (!has_journal) throw InputError(unreadable(path, "there is no such file"));
+    if (!has_journal) throw InputError(unreadable(path, "no such file"));
     return;
   }
   const hdf5::Session session;

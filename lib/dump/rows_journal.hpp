@@ -19,7 +19,7 @@ struct CellRows {
 
 // A file that only grows, one record per cell, each written at once and carrying its checksum; what
 // follows the last whole record is cut off when it is opened for writing. Bytes are this machine's:
-// the file lives beside an unfinished run and nowhere else.
+// the file exists during an unfinished run and nowhere else.
 class RowsJournal {
  public:
   // Throws IoError.

@@ -109,14 +109,14 @@ struct TensorShape {
   std::uint64_t chunk = 0;  // bytes
 };
 
-// The shape of one tensor; nullopt, with the faults, where it is none.
+// The shape of one tensor; nullopt, with the faults, if it is none.
 std::optional<TensorShape> tensor_shape(ErrorList& faults, hid_t layer,
                                         const std::string& layer_place, const std::string& name,
                                         const char* layout) {
   const std::string place = join(layer_place, name);
   switch (hdf5::kind_of(layer, name)) {
     case hdf5::Kind::kNone:
-      add(faults, place, "dataset is missing; a layer holds q, k and v");
+      add(faults, place, "dataset is missing; a layer has q, k and v");
       return std::nullopt;
     case hdf5::Kind::kDataset:
       break;
@@ -146,7 +146,7 @@ std::optional<TensorShape> tensor_shape(ErrorList& faults, hid_t layer,
       add(faults, place, "shape [{}] has a dimension above {}", fmt::join(dims, ", "), kMostTokens);
     } else if (const auto lacking = lacking_bytes(dataset.get()); lacking > 0) {
       add(faults, place,
-          "shape [{}] wants {} more bytes than are stored; the file is damaged, copy or make "
+          "shape [{}] needs {} more bytes than are stored; the file is damaged, copy or make "
           "it again",
           fmt::join(dims, ", "), lacking);
     }
@@ -175,8 +175,8 @@ void check_memory(ErrorList& faults, const std::string& place, const TensorShape
   const auto most = static_cast<double>(usable_memory());
   if (bytes > most) {
     add(faults, place,
-        "one KV head with its queries takes {:.3g} GiB of memory and there are {:.3g} GiB; "
-        "the shapes are wrong, or the dump wants fewer tokens or query rows",
+        "one KV head with its queries needs {:.3g} GiB of memory and there are {:.3g} GiB; "
+        "correct the shapes, or dump fewer tokens or query rows",
         bytes / 0x1p30, most / 0x1p30);
   }
 }
@@ -253,7 +253,7 @@ SharedRope check_rope(ErrorList& faults, hid_t parent, const std::string& parent
   }
   const std::string inv_freq = join(place, "inv_freq");
   if (hdf5::kind_of(rope.get(), "inv_freq") != hdf5::Kind::kDataset) {
-    add(faults, inv_freq, "dataset is missing; it holds the d_rot/2 inverse frequencies");
+    add(faults, inv_freq, "dataset is missing; it has the d_rot/2 inverse frequencies");
     return nullptr;
   }
   const hdf5::Handle dataset(H5Dopen2(rope.get(), "inv_freq", H5P_DEFAULT));
@@ -270,7 +270,7 @@ SharedRope check_rope(ErrorList& faults, hid_t parent, const std::string& parent
     add(faults, inv_freq, "cannot be read ({})", hdf5::last_error());
   } else if (!std::all_of(values.begin(), values.end(),
                           [](double f) { return std::isfinite(f); })) {
-    add(faults, inv_freq, "holds NaN or infinity");
+    add(faults, inv_freq, "contains NaN or infinity");
   }
   return std::make_shared<const Rope>(Rope{std::move(values), layout && *layout == "interleaved"});
 }
@@ -365,7 +365,7 @@ SequenceInfo check_sequence(ErrorList& faults, hid_t sequences, const std::strin
   std::sort(info.layers.begin(), info.layers.end(),
             [](const LayerInfo& a, const LayerInfo& b) { return a.index < b.index; });
   if (info.layers.empty()) {
-    add(faults, layers_place, "holds no layer");
+    add(faults, layers_place, "contains no layer");
     return info;
   }
   const Index tokens = info.layers.front().tokens;
@@ -384,9 +384,9 @@ void check_root(ErrorList& faults, hid_t root, DumpInfo& info) {
   Attributes attributes(faults, root, "/");
   const auto format = attributes.text("format");
   if (format && *format != "kvbench-dump") {
-    add(faults, "/", "attribute format is '{}'; a dump says 'kvbench-dump'", *format);
+    add(faults, "/", "attribute format is '{}'; expected 'kvbench-dump'", *format);
   }
-  faults.throw_if_any();  // another kind of file: its further faults would say nothing
+  faults.throw_if_any();  // another kind of file: its further errors would be meaningless
   const auto version = attributes.integer("format_version", 1, std::numeric_limits<int>::max());
   if (version && *version != 1) {
     add(faults, "/", "attribute format_version is {}; this program reads version 1", *version);
@@ -419,7 +419,7 @@ DumpInfo checked(ErrorList& faults, hid_t file, const std::string& path) {
   for (const std::string& name : hdf5::children(sequences.get())) {
     info.sequences.push_back(check_sequence(faults, sequences.get(), name, info.n_layers, rope));
   }
-  if (info.sequences.empty()) add(faults, "/sequences", "holds no sequence");
+  if (info.sequences.empty()) add(faults, "/sequences", "contains no sequence");
   return info;
 }
 
@@ -432,7 +432,7 @@ hdf5::Handle open_dump_file(const std::string& path) {
     throw InputError(path + ": is a directory; name a dump file in it");
   }
   if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) {
-    throw InputError(path + ": is no regular file; name a dump file");
+    throw InputError(path + ": is not a regular file; name a dump file");
   }
   std::ifstream probe(path, std::ios::binary);
   if (!probe) {

@@ -26,14 +26,15 @@ void check_options(const SynthOptions& o, const std::string& path) {
   };
   const auto at_least = [&](const char* option, Index value, Index least, Index most) {
     require(value >= least && value <= most,
-            fmt::format("{} {}: must be {} to {}", option, value, least, most));
+            fmt::format("{} {}: must be from {} to {}", option, value, least, most));
   };
   const auto& kinds = synth_kinds();
   const bool known =
       std::any_of(kinds.begin(), kinds.end(), [&](const SynthKind& k) { return k.name == o.kind; });
   std::vector<std::string> names;
   for (const SynthKind& kind : kinds) names.push_back(kind.name);
-  require(known, fmt::format("unknown kind '{}'; there are {}", o.kind, fmt::join(names, ", ")));
+  require(known,
+          fmt::format("unknown kind '{}'; expected one of {}", o.kind, fmt::join(names, ", ")));
   constexpr Index kMost = std::numeric_limits<std::int32_t>::max();
   at_least("--tokens", o.tokens, 1, kMost);
   at_least("--sequences", o.sequences, 1, 100000);
@@ -149,7 +150,7 @@ void synthesize(const SynthOptions& options, const std::string& path) {
         for (const auto& q : head.queries) finite = finite && all_finite(q);
         if (!finite) {
           throw InputError(fmt::format(
-              "synth: values exceed {}, the largest {}; take --dtype float32, or smaller --m or "
+              "synth: values exceed {}, the largest {}; use --dtype float32, or smaller --m or "
               "--delta",
               largest_finite(type), options.dtype));
         }

@@ -19,7 +19,7 @@ struct SynthOptions {
   Index group = 2;  // query heads per KV head
   Index d = 64;
   Index dv = 0;          // 0: d
-  Index query_rows = 0;  // queries of the last so many positions, 0: of all
+  Index query_rows = 0;  // queries of the last N positions, 0: of all
   Index out_rows = 64;   // at most; exact attention of the last rows, 0: no `out`
   std::optional<Index> prompt_tokens;
   std::uint32_t seed = 0;
@@ -27,7 +27,7 @@ struct SynthOptions {
   std::optional<double> scale;  // default 1 / sqrt(d)
   Index window = 0;             // sliding window, 0 = none
   double softcap = 0.0;
-  // m: planted clusters, content vectors of rope, heavy tokens. 0: 16, or n where that is less.
+  // m: planted clusters, content vectors of rope, heavy tokens. 0: 16, or n if that is less.
   Index clusters = 0;
   double delta = 1.0;      // clusterable: the diameter that no cluster exceeds
   double theta = 10000.0;  // rope
@@ -42,7 +42,7 @@ struct SynthKind {
 const std::vector<SynthKind>& synth_kinds();
 
 // Writes the dump, in place only when complete. Throws one InputError with every option that is out
-// of range (named as on the command line), or where `path` cannot be written.
+// of range (named as on the command line), or if `path` cannot be written.
 void synthesize(const SynthOptions& options, const std::string& path);
 
 }  // namespace kvbench

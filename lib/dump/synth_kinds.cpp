@@ -105,7 +105,7 @@ class Head {
     const double radius = o_.delta / 2.0 - rounding;
     if (radius < o_.delta / 4.0) {
       throw InputError(fmt::format(
-          "synth: --delta {}: {} cannot tell keys so close apart among {} clusters; take --dtype "
+          "synth: --delta {}: {} cannot tell keys so close apart among {} clusters; use --dtype "
           "float32, or a smaller --m",
           o_.delta, o_.dtype, m_));
     }

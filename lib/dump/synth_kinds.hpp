@@ -18,7 +18,7 @@ struct HeadData {
 };
 
 // Draws one head of options.kind. Draws of a position depend neither on the number of tokens nor on
-// that of query rows, except where the kind's parameters follow from n. Throws InputError where the
+// that of query rows, except if the kind's parameters follow from n. Throws InputError if the
 // stored type cannot hold what the kind promises.
 HeadData synth_head(const SynthOptions& options, const LayerLayout& layout, ElementType type,
                     const StreamId& id);

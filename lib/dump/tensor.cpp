@@ -108,7 +108,7 @@ std::variant<StoredType, std::string> stored_type(hid_t dataset) {
       return fmt::format("{}-byte floating-point elements of an unknown layout", size);
     }
     if (size == 2 && dtype && *dtype != element_name(*known)) {
-      return fmt::format("elements are {} but the attribute dtype says '{}'", element_name(*known),
+      return fmt::format("elements are {} but the attribute dtype is '{}'", element_name(*known),
                          *dtype);
     }
     return StoredType{*known, is_swapped(type.get())};
@@ -122,8 +122,8 @@ std::variant<StoredType, std::string> stored_type(hid_t dataset) {
     return dtype ? fmt::format("16-bit integers with attribute dtype = '{}'", *dtype)
                  : std::string("16-bit integers without the attribute dtype = \"bfloat16\"");
   }
-  return bits ? fmt::format("{}-byte elements that are no floating-point numbers", size)
-              : std::string("elements that are no floating-point numbers");
+  return bits ? fmt::format("{}-byte non-floating-point elements", size)
+              : std::string("non-floating-point elements");
 }
 
 Tensor::Tensor(hid_t file, const std::string& dataset_path, std::string place, Index row_token)
@@ -147,7 +147,7 @@ Tensor::Tensor(hid_t file, const std::string& dataset_path, std::string place, I
     const auto chunk_rows = static_cast<Index>(chunk->dims[1]);
     if (slab_rows_ > chunk_rows) slab_rows_ -= slab_rows_ % chunk_rows;
     // Hold the chunks that a slab touches, and those of the whole head where the next head will
-    // want them again: a chunk that falls out of the cache is decoded anew.
+    // need them again: a chunk that falls out of the cache is decoded again.
     const std::uint64_t across = ceil_div(dims[2], chunk->dims[2]);
     std::uint64_t cache = std::max(kSlabBytes, across * chunk->bytes);
     const std::uint64_t whole_head = across * ceil_div(dims[1], chunk->dims[1]) * chunk->bytes;

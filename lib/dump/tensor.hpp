@@ -36,7 +36,7 @@ class Tensor {
 
   // Calls visit(row, count, bytes) for rows [first, last) of `head`, in order, in slabs of bounded
   // size: `count` rows of elements as stored. Throws InputError naming dataset, head and token
-  // where the data cannot be read or an element is NaN or infinite.
+  // if the data cannot be read or an element is NaN or infinite.
   using Visit = std::function<void(Index row, Index count, const std::vector<std::byte>& bytes)>;
   void for_each_slab(Index head, Index first, Index last, const Visit& visit) const;
 
@@ -63,7 +63,7 @@ class Tensor {
 // The bytes of a dataset's chunk, 0 for other layouts: what the library holds to decode it.
 std::uint64_t chunk_bytes(hid_t dataset);
 
-// Bytes that the sizes of a dataset without chunks want beyond those it stores; HDF5 1.10 would
+// Bytes that the sizes of a dataset without chunks need beyond those it stores; HDF5 1.10 would
 // read what lies behind them. 0 for chunks, which only the library sees, and for data never
 // written.
 std::uint64_t lacking_bytes(hid_t dataset);

@@ -203,7 +203,7 @@ void DumpWriter::write_head(const std::string& tensor, Index head,
                             const std::vector<double>& values) {
   const Target& target = impl_->targets.at(tensor);
   if (static_cast<Index>(values.size()) != target.dims[1] * target.dims[2]) {
-    throw std::logic_error("write_head: " + tensor + " wants all rows of a head");
+    throw std::logic_error("write_head: " + tensor + " needs all rows of a head");
   }
   const ElementType type = target.storage.type;
   std::vector<std::byte> bytes(values.size() * element_bytes(type));

@@ -25,7 +25,7 @@ struct DumpHeader {
   int n_layers = 1;
 };
 
-// How tensors are stored. `out` is float32, or float64 where the others are.
+// How tensors are stored. `out` is float32, or float64 if the others are.
 struct StorageOptions {
   ElementType type = ElementType::kFloat16;
   bool bfloat16_as_float = false;  // a 16-bit HDF5 float instead of uint16 with an attribute
@@ -48,8 +48,8 @@ struct LayerLayout {
   double softcap = 0.0;
 };
 
-// Builds a dump under a temporary name beside `path` and puts it into place when finished
-// (core/file.hpp), so that no half-written dump is ever seen. Throws IoError where the place cannot
+// Builds a dump under a temporary name next to `path` and puts it into place when finished
+// (core/file.hpp), so that no half-written dump is ever seen. Throws IoError if the place cannot
 // be written.
 class DumpWriter {
  public:

@@ -121,7 +121,7 @@ std::string legible(std::string text) {
   return shown;
 }
 
-// What the parser says, without its own name and position.
+// The parser's message, without its own name and position.
 std::string cause_of(const std::string& what) {
   std::string text = what;
   const std::size_t tag = text.find("] ");
@@ -170,14 +170,14 @@ void set_value(json& document, const std::string& pointer, json value, const std
                           token.find_first_not_of("0123456789") == std::string::npos;
       const std::size_t index = token == "-" ? at->size() : digits ? std::stoul(token) : SIZE_MAX;
       if (index > at->size()) {
-        faults.add(place, fmt::format("{} is no index of the list there, which has {} elements",
+        faults.add(place, fmt::format("index {} is out of range ({} elements)",
                                       written.empty() ? "an empty name" : written, at->size()));
         return;
       }
       if (index == at->size()) at->push_back(nullptr);
       at = &(*at)[index];
     } else {
-      faults.add(place, fmt::format("{} has no {} inside, it is {}",
+      faults.add(place, fmt::format("{} has no member {}, it is {}",
                                     start > 1 ? pointer.substr(0, start - 1) : "the document",
                                     written, shown(*at)));
       return;
@@ -194,7 +194,7 @@ json parse_document(const std::string& text, const std::string& file, ErrorList&
   Builder builder("", faults);
   json::sax_parse(text, &builder, json::input_format_t::json, kStrict, kCommentsAllowed);
   if (const auto& error = builder.syntax_error()) {
-    throw InputError(fmt::format("{}:{}: not JSON here: {}", file,
+    throw InputError(fmt::format("{}:{}: invalid JSON: {}", file,
                                  line_and_column(text, error->first), cause_of(error->second)));
   }
   return builder.take();
@@ -216,7 +216,7 @@ void apply_sets(json& document, const std::vector<std::string>& sets, ErrorList&
     if (faults.count() != before) continue;
     json value = builder.syntax_error() ? json(written) : builder.take();
     if (!is_utf8(value) || !is_utf8(json(pointer))) {
-      faults.add(place, "is not UTF-8; give the value in that encoding");
+      faults.add(place, "is not UTF-8; encode the value as UTF-8");
       continue;
     }
     set_value(document, pointer, std::move(value), place, faults);

@@ -1,4 +1,4 @@
-// What a file is that was named where another was wanted, for the message that refuses it.
+// The kind of a file that was named instead of another, for the message that refuses it.
 #pragma once
 
 #include <optional>
@@ -9,15 +9,15 @@
 
 namespace kvbench {
 
-// Throws InputError where `text`, the beginning of `path`, is that of an HDF5 file. `wanted` says
+// Throws InputError if `text`, the beginning of `path`, is that of an HDF5 file. `wanted` says
 // what to name instead: "--config names a sweep file (JSON)".
 void refuse_hdf5(std::string_view text, const std::string& path, const std::string& wanted);
 
 // "a sweep file", "a bounds file", "a results file", "a journal" or "an inspection", by what only
-// such a document has; nothing where it is none of them.
+// such a document has; nothing if it is none of them.
 std::optional<std::string> kind_of_document(const nlohmann::json& document);
 
-// Throws InputError where `document`, read from `path`, is of a kind that is not `kind`.
+// Throws InputError if `document`, read from `path`, is of a kind that is not `kind`.
 void refuse_other_kind(const nlohmann::json& document, const std::string& kind,
                        const std::string& path, const std::string& wanted);
 

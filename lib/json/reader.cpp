@@ -13,7 +13,7 @@ using nlohmann::json;
 bool read_object(const json& given, const std::vector<std::string>& known, const std::string& owner,
                  const std::string& pointer, ErrorList& faults) {
   if (!given.is_object()) {
-    faults.add(pointer, fmt::format("must be an object with {}, is {}", fmt::join(known, ", "),
+    faults.add(pointer, fmt::format("must be an object with {}, got {}", fmt::join(known, ", "),
                                     shown(given)));
     return false;
   }
@@ -39,7 +39,7 @@ const json* member(const json& object, const std::string& key) {
 
 std::optional<bool> read_flag(const json& given, const std::string& pointer, ErrorList& faults) {
   if (given.is_boolean()) return given.get<bool>();
-  faults.add(pointer, "must be true or false, is " + shown(given));
+  faults.add(pointer, "must be true or false, got " + shown(given));
   return std::nullopt;
 }
 

@@ -1,5 +1,5 @@
 // Reading the members of a JSON file, one kind of value per function. Each returns nothing and
-// leaves a fault where the file holds something else.
+// leaves a fault if the file holds something else.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ namespace kvbench {
 bool read_object(const nlohmann::json& given, const std::vector<std::string>& known,
                  const std::string& owner, const std::string& pointer, ErrorList& faults);
 
-// The member `key` of `object`, or null where it is absent (`object` may be no object at all).
+// The member `key` of `object`, or null if it is absent (`object` may be no object at all).
 const nlohmann::json* member(const nlohmann::json& object, const std::string& key);
 
 std::optional<bool> read_flag(const nlohmann::json& given, const std::string& pointer,

@@ -30,7 +30,7 @@ class GramRows {
     plain_.scale = 1.0;
   }
 
-  // Columns from `last` on, up to a whole step, are not wanted by anybody.
+  // Columns from `last` on, up to a whole step, are unused.
   void compute(Index first, Index last, AlignedDoubles& out, Index stride) const {
     std::vector<const double*> rows;
     for (Index j = first; j < last; ++j) rows.push_back(points_.row(j));

@@ -16,7 +16,7 @@ class FilterPoints {
   // Rows [first, rows) of `points` [rows, d].
   FilterPoints(ConstMatrix points, Index first);
 
-  // False where numbers are so large or so small that single precision says nothing.
+  // False if numbers are so large or so small that single precision decides nothing.
   bool usable() const { return scale_ > 0.0; }
 
  private:
@@ -28,13 +28,13 @@ class FilterPoints {
   Index first_;
   Index size_;                 // d + 1: a row ends with 1
   double scale_ = 0.0;         // a power of two that takes all numbers into [-1, 1]
-  std::vector<float> rows_;    // none where not usable
+  std::vector<float> rows_;    // none if not usable
   std::vector<double> norms_;  // of shifted and scaled rows
 };
 
 class DistanceFilter {
  public:
-  // `points` must outlive the filter. Where they are not usable, no centres may be added, and
+  // `points` must outlive the filter. If they are not usable, no centres may be added, and
   // answers are empty.
   explicit DistanceFilter(const FilterPoints& points) : points_(points) {}
 
@@ -44,7 +44,7 @@ class DistanceFilter {
 
   struct Answer {
     // Squared distance of the nearest centre, real or as canonical arithmetic has it: in
-    // [low, high]; infinite where there is none.
+    // [low, high]; infinite if there is none.
     double low = 0.0;
     double high = 0.0;
     std::vector<std::int32_t> near;  // ascending; every centre that can be nearest, ties included

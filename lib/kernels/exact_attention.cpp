@@ -169,7 +169,7 @@ class Block {
     }
   }
 
-  // Tokens beyond the last are copies of the first, which nobody sees.
+  // Tokens beyond the last are copies of the first: padding, never read.
   void pack_keys(Index first, Index tokens, Index t) {
     const double* from[kWidth];
     for (Index r = 0; r < kWidth; ++r) from[r] = stream_.keys.row(first + (r < tokens ? r : 0));

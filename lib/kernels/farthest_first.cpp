@@ -115,7 +115,7 @@ class Traversal {
     return largest;
   }
 
-  // Of rows that are no centres, the first: centres are at distance 0, as are points equal to one.
+  // Of rows that are not centres, the first: centres are at distance 0, as are points equal to one.
   Index first_left() const {
     return first_ + (std::find(chosen_.begin(), chosen_.end(), 0) - chosen_.begin());
   }

@@ -15,7 +15,7 @@ struct TokenWeight {
   double den = 0.0;
   double log = 0.0;         // den ln(den)
   std::int32_t token = -1;  // one that the row sees
-  std::int32_t held = 0;    // 1 where its value is held, else 0
+  std::int32_t held = 0;    // 1 if its value is held, else 0
 
   bool operator==(const TokenWeight&) const = default;
 };
@@ -30,7 +30,7 @@ struct TokenSums {
   bool operator==(const TokenSums&) const = default;
 };
 
-// The same where the shift is the largest logit m that the row sees.
+// The same if the shift is the largest logit m that the row sees.
 struct AnswerMasses {
   TokenSums sums;
   double largest_den = 0.0;  // max den e
@@ -38,8 +38,8 @@ struct AnswerMasses {
   bool operator==(const AnswerMasses&) const = default;
 };
 
-// Questions in order, each by a part of the weights. Those that follow one another and begin at the
-// same weight are cheapest: they share what they have in common.
+// Questions in order, each by a part of the weights. Consecutive questions that share their
+// first weight share work and are cheapest.
 struct AnswerBatch {
   struct Question {
     Index place = 0;         // r * G + g of row rows[r] and query head g

@@ -80,7 +80,7 @@ using ScoreSums = std::vector<std::vector<double>>;  // [G][n]
 // Rows [48 s, 48 (s + 1)) are a stripe: scores are summed stripe by stripe, in order.
 inline constexpr Index kScoreStripeRows = 48;
 
-// Where one of a query head's sums is no number (logits overflow), none is.
+// If any of a query head's sums is NaN (logits overflow), all are.
 inline void spread_overflow(ScoreSums& sums) {
   for (std::vector<double>& head : sums) {
     if (std::any_of(head.begin(), head.end(), [](double f) { return std::isnan(f); })) {
@@ -95,7 +95,7 @@ class Kernels {
   virtual std::string device() const = 0;
 
   // Keeps a stream's keys and values where the table computes, for all calls on them until the
-  // returned object is gone; they must live as long and may not change. Null where nothing is kept.
+  // returned object is gone; they must live as long and may not change. Null if nothing is kept.
   virtual std::shared_ptr<const void> hold(const Stream& stream) const = 0;
 
   // Exact attention at `rows` (each with a stored query) by blocked online softmax in double.
@@ -105,13 +105,13 @@ class Kernels {
   virtual void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const = 0;
 
   // The same rows, with their exponentials kept where the table computes, for answers there; the
-  // stream must live as long. Null where nothing is kept.
+  // stream must live as long. Null if nothing is kept.
   virtual std::shared_ptr<const HeldRows> hold_rows(const Stream& stream,
                                                     const std::vector<Index>& rows) const = 0;
 
   // For each rule, the scores of rows [first, last), ascending, gathered by it: f[g][j]; O(n)
   // memory per rule. Needs the queries of those rows. A token that no later row sees stops
-  // decaying; where logits overflow, a query head's sums are NaN.
+  // decaying; if logits overflow, a query head's sums are NaN.
   virtual std::vector<ScoreSums> score_sums_by(const Stream& stream, Index first, Index last,
                                                const std::vector<ScoreRule>& rules) const = 0;
   ScoreSums score_sums(const Stream& stream, Index first, Index last,
@@ -120,11 +120,12 @@ class Kernels {
   }
 
   // SubGen Alg. 1 lines 3-12 on points [first, rows): nearest representative in l2 (ties: oldest),
-  // a new cluster where its distance exceeds delta.
+  // a new cluster if its distance exceeds delta.
   virtual Clustering cluster(ConstMatrix points, Index first, double delta) const = 0;
 
   // Greedy farthest-first over rows [first, last) of `points`: `count` centres, distinct rows,
-  // starting from row `start`; ties, distance 0 included, go to the lowest index that is no centre.
+  // starting from row `start`; ties, distance 0 included, go to the lowest index that is not a
+  // centre.
   virtual Centers farthest_first(ConstMatrix points, Index first, Index last, Index start,
                                  Index count) const = 0;
 
@@ -133,8 +134,8 @@ class Kernels {
   virtual void value_norms(const Stream& stream, const std::vector<Index>& rows,
                            std::vector<double>& spectral, std::vector<double>& frobenius) const = 0;
 
-  // The matrices of a batch of self-balancing walks, walk w over sizes[w] tokens; null where there
-  // is no room to hold them: then they walk without.
+  // The matrices of a batch of self-balancing walks, walk w over sizes[w] tokens; null if there
+  // is no memory for them: the walks then work without.
   virtual std::shared_ptr<const WalkMatrices> walk_matrices(const std::vector<Index>& sizes,
                                                             const WalkSource& tokens) const = 0;
   // A batch of self-balancing walks, by matrices that are held or over tokens; uniforms[w] has one

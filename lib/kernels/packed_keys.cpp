@@ -63,7 +63,7 @@ void PackedKeys::pack(Index count, const RowOf& row_of) {
     const Index rows = std::min<Index>(Lanes::kCount, count - j);
     const double* from[Lanes::kCount];
     for (Index r = 0; r < rows; ++r) from[r] = row_of(j + r);
-    for (Index r = rows; r < Lanes::kCount; ++r) from[r] = from[0];  // nobody's tokens
+    for (Index r = rows; r < Lanes::kCount; ++r) from[r] = from[0];  // padding, never read
     for (Index k = 0; k < d_; ++k) {
       for (Index r = 0; r < Lanes::kCount; ++r) to[k * Lanes::kCount + r] = from[r][k];
     }

@@ -11,7 +11,7 @@ RowBlock::RowBlock(const Stream& stream, const Kernels& kernels, std::vector<Ind
       rows_(std::move(rows)),
       held_(kernels.hold_rows(stream, rows_)),
       room_(room) {
-  if (!held_) logits();  // by all threads, which would otherwise wait for the one that asked first
+  if (!held_) logits();  // eagerly, so that threads do not serialise on the first request
 }
 
 // Where it throws, the next cell that asks tries again.

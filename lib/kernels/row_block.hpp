@@ -12,7 +12,7 @@
 namespace kvbench {
 
 // Their exponentials stay where the kernel table computes, if it keeps them, and only what cells
-// ask of them comes back; logits come to the host once a cell wants them there. Safe from several
+// ask of them comes back; logits come to the host once a cell needs them there. Safe from several
 // threads.
 class RowBlock {
  public:

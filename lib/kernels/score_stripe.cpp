@@ -94,7 +94,7 @@ Index first_token(const StreamShape& shape, RowRange rows) {
 
 ScoreTiles::ScoreTiles(const StreamShape& shape, Index tokens, int threads)
     : key_bytes_(shape.d * static_cast<Index>(sizeof(double))), threads_(threads) {
-  // Half as many tokens may want more rows.
+  // Half as many tokens may need more rows.
   Index most = 0;
   for (Index t = PackedKeys::kStep; t <= tokens; t += PackedKeys::kStep) {
     most = std::max(most, tiles_of(t) * rows(t));
@@ -165,7 +165,7 @@ void ScoreStripe::gather(RowRange rows, int g, ScoreTiles& tiles) {
   }
 }
 
-// y = (x + noise) / temperature, -inf where the row does not see the token; its maxima.
+// y = (x + noise) / temperature, -inf if the row does not see the token; its maxima.
 void ScoreStripe::logits(const Rows& at, int g) {
   std::vector<std::vector<const double*>> queries;
   for (Index i = at.first; i < at.last; ++i) {

@@ -37,10 +37,10 @@ struct RuleFamily {
 // token) read and write memory in one direction. Memory O(n).
 class ScoreTiles {
  public:
-  // For stripes over at most so many tokens, on so many threads at the same time.
+  // For stripes over at most `tokens` tokens, on `threads` threads at the same time.
   ScoreTiles(const StreamShape& shape, Index tokens, int threads);
 
-  // Rows at once of a stripe over so many tokens: as many as stay in the second cache while the
+  // Rows at once of a stripe over `tokens` tokens: as many as stay in the second cache while the
   // keys stay in the last one, which each reads again; beyond it more, so that keys are read less.
   Index rows(Index tokens) const;
   double* e() { return e_.data(); }
@@ -68,7 +68,7 @@ class ScoreStripe {
   Index begin() const { return begin_; }
 
  private:
-  struct Rows;  // those at hand
+  struct Rows;  // the current ones
 
   void logits(const Rows& at, int g);
   void exponentials(const Rows& at);
@@ -79,7 +79,7 @@ class ScoreStripe {
   const PackedKeys& keys_;
   const RuleFamily& family_;
   Index begin_ = 0;  // first token of e and p
-  // By rule: w and p from begin_ on; a of the rows at hand, and the parts of its normalisers.
+  // By rule: w and p from begin_ on; a of the current rows, and the parts of its normalisers.
   std::vector<const double*> weights_;
   std::vector<double*> sums_;
   std::vector<double*> factors_;

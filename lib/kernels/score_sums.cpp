@@ -17,7 +17,7 @@ constexpr Index kTasksPerThread = 8;       // between two joins, fewer where the
 constexpr Index kWaitingBytes = 16 << 20;  // than this
 constexpr std::size_t kRulesAtOnce = 64;
 
-// w_j = exp(noise / temperature) per query head, 1 where the rule has no such weights.
+// w_j = exp(noise / temperature) per query head, 1 if the rule has no such weights.
 std::vector<AlignedDoubles> token_weights(const StreamShape& shape, RowRange tokens, Index end,
                                           const ScoreRule& rule) {
   std::vector<AlignedDoubles> weights;

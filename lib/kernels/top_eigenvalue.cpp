@@ -78,7 +78,7 @@ bool proves_upper_bound(const Matrix& gram, double bound) {
 
 using Columns = Eigen::Matrix<double, Eigen::Dynamic, 3>;
 
-// False where next to nothing of `v` is outside the span of `basis` (orthonormal columns).
+// False if next to nothing of `v` is outside the span of `basis` (orthonormal columns).
 bool orthonormalise(Vector& v, const Eigen::Ref<const Matrix>& basis) {
   const double before = v.norm();
   for (int twice = 0; twice < 2; ++twice) {
@@ -196,7 +196,7 @@ bool FollowedEigenvalue::by_ritz_values(ConstMatrix view, double& found) {
       found = ritz * scale_;
       return ritz - second_ >= gap || proves_upper_bound(gram / scale_, ritz * (1.0 + kTolerance));
     }
-    // As Newton's step, but from the top of `all`: it stays positive where the matrix is far below.
+    // As Newton's step, but from the top of `all`: it stays positive if the matrix is far below.
     correction.noalias() = vectors.transpose() * residual;
     correction.array() /= (top - values.array()).max(1e-2 * top);
     correction[d - 1] = 0.0;

@@ -9,7 +9,7 @@ namespace kvbench {
 
 // Relative error below 1e-10. `gram`: [d, d], symmetric, positive semidefinite, both triangles
 // filled. Lanczos gives a lower bound; that nothing lies more than 1e-10 above it is proved by a
-// Cholesky factorisation of (1 + 1e-10) bound I - gram, and where the proof fails the full
+// Cholesky factorisation of (1 + 1e-10) bound I - gram, and if the proof fails the full
 // eigenvalue solver answers.
 double top_eigenvalue(ConstMatrix gram);
 
@@ -22,17 +22,17 @@ class FollowedEigenvalue {
  public:
   // `all` [d, d]: no less than any of the matrices, in the order of symmetric matrices; then its
   // second eigenvalue is no less than theirs. `count`: how many matrices will follow; for few of
-  // them its own eigenvectors are too dear, and all are answered by top_eigenvalue.
+  // them its own eigenvectors are too expensive, and all are answered by top_eigenvalue.
   FollowedEigenvalue(ConstMatrix all, Index count);
 
-  // As top_eigenvalue, which answers where the proof fails.
+  // As top_eigenvalue, which answers if the proof fails.
   double of(ConstMatrix gram);
 
  private:
-  // Both go on from current_; false where they do not arrive or the proof fails.
+  // Both go on from current_; false if they do not arrive or the proof fails.
   bool by_newton(ConstMatrix gram, double& found);
   // Each step takes the largest Ritz value of x, what the last step added to it and a correction
-  // (Knyazev 2001, algorithm 4.1): dearer, but it converges where the largest eigenvalues crowd.
+  // (Knyazev 2001, algorithm 4.1): dearer, but it converges if the largest eigenvalues crowd.
   bool by_ritz_values(ConstMatrix gram, double& found);
 
   double scale_ = 0.0;           // largest diagonal element of `all`; 0: nothing to follow

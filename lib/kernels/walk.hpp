@@ -62,7 +62,7 @@ struct WalkResult {
   double max_abs_p_minus_half = 0.0;  // over the steps that drew, p clamped
   std::vector<std::int64_t> histogram = std::vector<std::int64_t>(20, 0);  // of p, 20 equal bins
 
-  // The next token's sign, +1 or -1, where `wanted` is its p before the clamp.
+  // The next token's sign, +1 or -1, if `wanted` is its p before the clamp.
   int draw(const WalkRule& rule, double wanted, double uniform) {
     const double p = std::clamp(wanted, 0.0, 1.0);
     const bool forced = signs.empty() && rule.first_is_plus;

@@ -101,7 +101,7 @@ void CpuWeightedValues::unite_lists() {
   }
 }
 
-// Coefficients of tokens_[first, last), zeros where a question says nothing of a token.
+// Coefficients of tokens_[first, last), zeros if a question leaves out a token.
 void CpuWeightedValues::lay_out(Index first, Index last, Index stride) {
   std::fill_n(coefficients_.begin(), (last - first) * stride, 0.0);
   for (std::size_t q = 0; q < questions_.size(); ++q) {

@@ -16,12 +16,12 @@ class WeightedValues {
  public:
   virtual ~WeightedValues() = default;
 
-  // One more question, about these tokens, distinct and ascending. The place for its coefficients
-  // [tokens.size()], zeros so far, until the next call. Questions in a row about the same tokens
-  // are cheapest.
+  // Enqueues a sum over these tokens, distinct and ascending; returns its zeroed coefficient array
+  // [tokens.size()], valid until the next call. Consecutive sums over the same tokens share work
+  // and are cheapest.
   virtual double* ask(const std::vector<std::int32_t>& tokens) = 0;
   virtual Index questions() const = 0;
-  // Whether more questions at once would gain nothing.
+  // Whether a larger batch would gain nothing.
   virtual bool full() const = 0;
 
   // [questions, dv]; the questions are forgotten.

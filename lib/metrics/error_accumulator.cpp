@@ -35,8 +35,8 @@ double norm(const double* x, Index n) {
   return largest * std::sqrt(sum);
 }
 
-// 0 where both vectors are zero, 1 where exactly one is. Evaluated as half the squared distance of
-// the unit vectors, which keeps its digits where they nearly agree.
+// 0 if both vectors are zero, 1 if exactly one is. Evaluated as half the squared distance of
+// the unit vectors, which keeps its digits if they nearly agree.
 double cosine_distance(const double* z, const double* a, double z_norm, double a_norm, Index n) {
   if (z_norm == 0.0 || a_norm == 0.0) return z_norm == a_norm ? 0.0 : 1.0;
   double sum = 0.0;

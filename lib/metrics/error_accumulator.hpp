@@ -10,7 +10,7 @@
 
 namespace kvbench {
 
-// What an approximation says at one row and query head. Sums are scaled like the reference's, by
+// An approximation at one row and query head. Sums are scaled like the reference's, by
 // exp(-max_logit of the reference).
 struct Approximation {
   const double* answer = nullptr;     // [dv]

@@ -33,7 +33,7 @@ const std::vector<MetricDescription>& all_metrics() {
       {"errors.normalizer_error", "|tau - Z| / Z", "SubGen eq. 6"},
       {"errors.cosine_distance", "1 - <z, a> / (||z|| ||a||)", ""},
       {"errors.kl_divergence", "KL(p^ || p), p^_j proportional to w_den exp(x_j)", ""},
-      {"mass.kept", "sum of p_j over distinct tokens whose value is held", "Keyformer Fig. 3"},
+      {"mass.kept", "sum of p_j over distinct tokens whose value is kept", "Keyformer Fig. 3"},
       {"mass.numerator", "sum w_num exp(x) / Z", ""},
       {"mass.denominator", "sum w_den exp(x) / Z", ""},
   };

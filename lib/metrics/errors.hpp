@@ -43,7 +43,7 @@ struct CellMass {
   std::optional<Distribution> denominator;  // sum w_den e^x / Z
 };
 
-// Per-row values, [G][R] row-major, NaN where undefined.
+// Per-row values, [G][R] row-major, NaN if undefined.
 struct RowErrors {
   std::vector<Index> rows;
   std::vector<double> relative_l2;

@@ -12,9 +12,9 @@
 namespace kvbench {
 
 struct InspectionOptions {
-  Index attention_rows = 256;      // at most so many of the last stored query rows
-  Index clustering_tokens = 8192;  // at most so many of the first tokens are clustered
-  Index centers = 1024;            // at most so many farthest-first centres
+  Index attention_rows = 256;      // at most this many of the last stored query rows
+  Index clustering_tokens = 8192;  // at most this many of the first tokens are clustered
+  Index centers = 1024;            // at most this many farthest-first centres
   // Quantiles of pairwise distances that give the radii delta of the m'(delta) curves.
   std::vector<double> delta_quantiles = {0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5};
 };
@@ -77,7 +77,7 @@ struct AttentionSummary {
 };
 
 struct StreamInspection {
-  NormSummary queries;  // of all stored rows of the group, as stored; count 0 where none is stored
+  NormSummary queries;  // of all stored rows of the group, as stored; count 0 if none is stored
   PointSet keys;
   PointSet values;
   double r = 0.0;                 // max ||scale q|| over all stored rows of the group
@@ -86,13 +86,13 @@ struct StreamInspection {
   Index clustering_tokens = 0;
   Index attention_first_row = 0;
   Index attention_rows = 0;
-  // None where no query is stored or where logits overflow (`attention_overflow`).
+  // None if no query is stored or if logits overflow (`attention_overflow`).
   std::optional<AttentionSummary> attention;      // over the group
   std::vector<AttentionSummary> attention_heads;  // G
   bool attention_overflow = false;
 };
 
-// Holds O(n (d + dv)) numbers beside the stream. Deterministic for any number of threads.
+// Holds O(n (d + dv)) numbers besides the stream. Deterministic for any number of threads.
 StreamInspection inspect_stream(const Stream& stream, const Kernels& kernels,
                                 const InspectionOptions& options);
 

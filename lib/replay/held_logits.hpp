@@ -1,4 +1,4 @@
-// Logits of rows that nobody asks, against the tokens that can be held then, no others.
+// Logits of unscored rows, against the tokens that can be kept then, no others.
 #pragma once
 
 #include <cstdint>

@@ -100,7 +100,7 @@ class Replayed {
   }
 
  private:
-  // Feeds the rows before `row`, which nobody asks but whose holdings count, and row itself.
+  // Feeds the unscored rows before `row`, whose memory counts, and `row` itself.
   void feed_until(Index row) {
     while (next_row_ < row) {
       const Index last = std::min(next_row_ + HeldLogits::kRows, row);
@@ -185,7 +185,7 @@ class Replayed {
   Index empty_denominator_ = 0;
 };
 
-// Rows whose logits are needed: the scored ones, or every decode row where an algorithm scores all
+// Rows whose logits are needed: the scored ones, or every decode row if an algorithm scores all
 // tokens (one that scores held tokens alone sees to the other rows by itself).
 std::vector<Index> rows_to_visit(const Stream& stream, const ReplaySetting& setting,
                                  const std::vector<ReplayCell>& cells) {
@@ -256,7 +256,8 @@ class Group {
   }
 
  private:
-  // A block that need not grow: while it did, its old numbers would be held beside the new ones.
+  // A block that need not grow: while it did, its old numbers would be held together with the new
+  // ones.
   LogitBlock room_for_blocks(const std::vector<Index>& rows, Index rows_at_once) const {
     std::size_t most = 0;
     for (std::size_t first = 0; first < rows.size();) {

@@ -86,7 +86,7 @@ void require_cell(const Json& cell, std::size_t index, const std::string& path) 
     return;
   }
   throw InputError(
-      fmt::format("{}: /cells/{}: is no record of a cell, with key and status; was "
+      fmt::format("{}: /cells/{}: is not a cell record (missing key or status); was "
                   "the file written by kvbench?",
                   path, index));
 }

@@ -15,7 +15,7 @@ struct CellField {
   Json::json_pointer place;  // from the cell
 };
 
-// None where there is no such field. Any NAME will do for params.NAME.
+// None if there is no such field. Any NAME will do for params.NAME.
 std::optional<CellField> cell_field(const std::string& name);
 
 // Every field but params.NAME, and the members of a key among them.
@@ -25,19 +25,19 @@ const std::vector<std::string>& cell_field_names();
 enum class FieldValues { kNames, kIntegers, kAny };
 FieldValues field_values(const std::string& name);
 
-// What to say of a name that is no field, with a remedy.
+// The message for a name that is not a field, with a remedy.
 std::string unknown_field(const std::string& name);
 
-// The value at a place of a cell, or null where it has none.
+// The value at a place of a cell, or null if it has none.
 const Json* value_at(const Json& cell, const Json::json_pointer& place);
 
-// The same where it is a number.
+// The same if it is a number.
 std::optional<double> number_at(const Json& cell, const Json::json_pointer& place);
 
-// Throws InputError where element `index` of `cells` of the results at `path` is no cell record.
+// Throws InputError if element `index` of `cells` of the results at `path` is not a cell record.
 void require_cell(const Json& cell, std::size_t index, const std::string& path);
 
-// What tells a cell apart, for reports: id, algorithm, label, sequence, layer, kv_head, params,
+// What identifies a cell, for reports: id, algorithm, label, sequence, layer, kv_head, params,
 // seed.
 Json cell_reference(const Json& cell);
 

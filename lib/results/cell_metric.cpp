@@ -47,7 +47,7 @@ std::optional<std::string> metric_fault(const std::string& path) {
     if (each.rfind(path + ".", 0) == 0) parts.push_back(each);
   }
   if (!parts.empty()) {
-    return fmt::format("is no number but several; choose one of {}", fmt::join(parts, ", "));
+    return fmt::format("is a distribution, not a number; use one of {}", fmt::join(parts, ", "));
   }
   const std::string near = did_you_mean(path, known);
   return fmt::format("unknown metric {}{}", path,

@@ -12,7 +12,7 @@ namespace kvbench {
 // Every such path ("errors.relative_l2.mean"), `derived.NAME` left out.
 const std::vector<std::string>& metric_paths();
 
-// What is wrong with `path`, with a remedy; nothing where it is one of metric_paths() or
+// What is wrong with `path`, with a remedy; nothing if it is one of metric_paths() or
 // `derived.NAME`.
 std::optional<std::string> metric_fault(const std::string& path);
 

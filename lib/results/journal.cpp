@@ -57,7 +57,7 @@ bool any_dump(const Plan& plan, const Predicate& holds) {
   return std::any_of(plan.dumps.begin(), plan.dumps.end(), holds);
 }
 
-// What a header says of dumps that the plan does not name: their cells are still in the journal.
+// The header's entries of dumps that the plan does not name: their cells are still in the journal.
 Json earlier_dumps(const Json& header, const Plan& plan) {
   Json earlier = Json::array();
   for (const KnownDump& dump : known_dumps(header)) {
@@ -81,10 +81,10 @@ void refuse_changed_dumps(const Json& header, const Plan& plan, const std::strin
     }
     for (const PlannedDump& planned : plan.dumps) {
       if (planned.path != dump.path) continue;
-      faults.add(planned.path + ": has changed since " + path + " was begun (fingerprint " +
+      faults.add(planned.path + ": has changed since " + path + " was started (fingerprint " +
                  planned.fingerprint + ", was " + dump.fingerprint +
-                 "); put the earlier file back, choose another --out, or --fresh to begin "
-                 "anew and lose what is there");
+                 "); restore it, choose another --out, or pass --fresh to discard existing "
+                 "cells");
     }
   }
   faults.throw_if_any();
@@ -148,7 +148,7 @@ void Journal::open_or_create(const Plan& plan, const Options& options) {
 
   std::unordered_map<std::string_view, std::size_t> find;
   for (std::size_t i = 0; i < plan.cells.size(); ++i) find[plan.cells[i].id] = i;
-  const char* remedy = "choose another --out, or --fresh to replace it";
+  const char* remedy = "choose another --out, or pass --fresh to replace it";
   JournalScan scan = scan_journal(*log_, path_, remedy, [&](Json&& record, JournalLine line) {
     const auto& id = record["id"].get_ref<const std::string&>();
     const auto place = find.find(id);

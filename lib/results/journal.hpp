@@ -27,13 +27,13 @@ namespace kvbench {
 class Journal : public CellRecords {
  public:
   struct Options {
-    bool fresh = false;  // begin anew, whatever is there
+    bool fresh = false;  // start over, whatever is there
     std::string shard;   // "2/3": the part of the plan that this run is to do; empty: all of it
   };
 
-  // Creates `folder` where needed and locks it against other processes for the object's lifetime.
-  // `run`: provenance of this run. Throws IoError where the folder cannot be written, InputError
-  // where another process is at work in it, its journal is not one, or a dump that it speaks of has
+  // Creates `folder` if needed and locks it against other processes for the object's lifetime.
+  // `run`: provenance of this run. Throws IoError if the folder cannot be written, InputError
+  // if another process is at work in it, its journal is not one, or a dump that it speaks of has
   // changed.
   Journal(const std::string& folder, const Plan& plan, Json run, const Options& options);
   ~Journal() override;

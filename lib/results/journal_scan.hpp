@@ -27,7 +27,7 @@ struct JournalScan {
   std::vector<Json> provenance;  // of every run that wrote to it, in order
   std::int64_t header_size = 0;  // bytes of the header line, its end included
   std::int64_t whole_size = 0;   // bytes up to the end of the last whole line
-  std::int64_t damaged = 0;      // whole lines that are no record (a crash of the machine)
+  std::int64_t damaged = 0;      // whole lines that are not a record (a crash of the machine)
 };
 
 // Reads all of `log` from its beginning and calls `record(record, line)` for each whole

@@ -70,7 +70,7 @@ void MergedJournals::open(const std::vector<std::string>& folders,
   }
   if (sources_.empty()) {
     for (const std::string& folder : absent_) {
-      faults.add(folder + ": holds no journal.jsonl; name the output folders of `kvbench run`");
+      faults.add(folder + ": has no journal.jsonl; name the output folders of `kvbench run`");
     }
   }
   faults.throw_if_any();
@@ -85,7 +85,7 @@ void MergedJournals::add(const std::string& folder,
   if (!std::filesystem::exists(path, ignored)) {
     if (std::filesystem::exists(folder, ignored) &&
         !std::filesystem::is_directory(folder, ignored)) {
-      throw InputError(folder + ": is not a folder; name the output folders of `kvbench run`");
+      throw InputError(folder + ": is not a directory; name the output folders of `kvbench run`");
     }
     absent_.push_back(folder);
     return;
@@ -108,7 +108,7 @@ void MergedJournals::add(const std::string& folder,
   provenance_.insert(provenance_.end(), scan.provenance.begin(), scan.provenance.end());
 }
 
-// The first source says what the plan is, the others must be of the same.
+// The first source defines the plan, the others must be of the same.
 void MergedJournals::take_plan(const Source& source,
                                const std::vector<AlgorithmDescription>& algorithms) {
   const Json& header = source.header;

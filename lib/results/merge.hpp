@@ -14,9 +14,9 @@ namespace kvbench {
 
 class MergedJournals : public CellRecords {
  public:
-  // Reads `folder`/journal.jsonl of each folder; the plan is made again from what they say, the
+  // Reads `folder`/journal.jsonl of each folder; the plan is made again from their headers, the
   // dumps are not needed. A folder without a journal is listed under absent(). Throws InputError
-  // where none has one, where journals are of different plans, or where two of them disagree on
+  // if none has one, if journals are of different plans, or if two of them disagree on
   // the values of a cell.
   MergedJournals(const std::vector<std::string>& folders,
                  const std::vector<AlgorithmDescription>& algorithms);
@@ -28,7 +28,7 @@ class MergedJournals : public CellRecords {
   const std::vector<std::string>& absent() const { return absent_; }
   // The folders that have a journal, as given.
   std::vector<std::string> folders() const;
-  // Of the plan, as the journals' runs were told; 0 where they were not, or not the same.
+  // Of the plan, from the --shard of the journals' runs; 0 if they had none, or not the same.
   int shards() const { return shards_; }
   // Index into folders() of the journal that holds a cell whose state is not kMissing.
   std::size_t folder_of(std::size_t cell) const { return cells_[cell].journal; }

@@ -29,7 +29,7 @@ std::string utc_now() {
   return text.data();
 }
 
-// The job that Slurm says this process belongs to; empty outside of Slurm.
+// The Slurm job of this process; empty outside of Slurm.
 Json slurm_environment() {
   Json slurm = Json::object();
   for (const char* name :

@@ -159,7 +159,7 @@ Json frame(const Plan& plan, const PlannedCell& cell, const char* status,
 Json empty_record(const Plan& plan, const PlannedCell& cell, const char* status,
                   const std::string& reason, const Derived& derived, double seconds,
                   const std::string& repro) {
-  Json record = frame(plan, cell, status, reason.empty() ? "no reason was given" : reason);
+  Json record = frame(plan, cell, status, reason.empty() ? "unknown reason" : reason);
   record["derived"] = derived_json(derived);
   for (const char* name : {"errors", "mass", "clusters", "memory", "counters"}) {
     record[name] = nullptr;

@@ -95,8 +95,8 @@ bool has_known_major(const Json& version) {
          version.get<std::string>().substr(0, 2) == std::string(kResultsSchema, 2);
 }
 
-// InputError for a file that is no whole JSON: what it is, as far as can be told. `at`: bytes that
-// were read when that was seen.
+// InputError for a file that is not complete JSON, with its kind if it can be recognised. `at`:
+// bytes read until then.
 [[noreturn]] void refuse_unreadable(const std::string& path, std::size_t at) {
   std::ifstream in(path, std::ios::binary);
   std::string beginning(8, '\0');
@@ -106,12 +106,11 @@ bool has_known_major(const Json& version) {
   refuse_hdf5(beginning, path, kWanted);
   std::error_code ignored;
   if (beginning[0] == '{' && at > std::filesystem::file_size(path, ignored)) {
-    throw InputError(path + ": is cut short, its JSON breaks off at byte " +
-                     std::to_string(at - 1) +
+    throw InputError(path + ": is truncated, its JSON ends at byte " + std::to_string(at - 1) +
                      "; copy it again, or repeat its `kvbench run` or `kvbench merge`, which "
-                     "writes it anew from the journal");
+                     "rewrites it from the journal");
   }
-  throw InputError(path + ": is no JSON from byte " + std::to_string(at) + " on; " + kWanted);
+  throw InputError(path + ": invalid JSON at byte " + std::to_string(at) + "; " + kWanted);
 }
 
 // One top-level key per line, array elements one per line.
@@ -164,7 +163,7 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
   for (std::size_t i = 0; i < plan.cells.size(); ++i) {
     if (records.state(i) == CellState::kMissing) continue;
     Json record = records.read(i);
-    // The label is no part of a cell's identity: an earlier sweep may have called it otherwise.
+    // The label is not part of a cell's identity: an earlier sweep may have called it otherwise.
     record["label"] = plan.cells[i].label;
     summary.add(record);
     file.write(std::exchange(separator, ",\n    "));

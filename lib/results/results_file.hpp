@@ -33,14 +33,14 @@ struct ResultsOutcome {
 };
 
 // Writes `path` from what `records` hold of `plan`, one record in memory at a time. `timing` per
-// group of the plan; where a group has none it is taken from the file that is replaced, or from one
-// of the results files `also_timed_by`, where they are of the same plan; else its numbers are null.
+// group of the plan; if a group has none it is taken from the file that is replaced, or from one
+// of the results files `also_timed_by`, if they are of the same plan; else its numbers are null.
 // Throws IoError; nothing half-written remains.
 ResultsOutcome write_results(const std::string& path, const Plan& plan, const CellRecords& records,
                              const std::vector<std::optional<GroupTiming>>& timing,
                              const std::vector<std::string>& also_timed_by = {});
 
-// Reads a results file whole. Throws InputError where it is missing, no results file, or of another
+// Reads a results file whole. Throws InputError if it is missing, no results file, or of another
 // major schema version.
 Json read_results(const std::string& path);
 

@@ -62,7 +62,7 @@ double number_at(const Json& object, const std::string& path) {
   return inner != outer->end() && inner->is_number() ? inner->get<double>() : NAN;
 }
 
-// All metrics of a record, NaN where null: errors, then memory.
+// All metrics of a record, NaN if null: errors, then memory.
 std::vector<double> metrics_of(const Json& record) {
   std::vector<double> values;
   values.reserve(metric_count());

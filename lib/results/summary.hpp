@@ -1,4 +1,4 @@
-// `summary` of results.json: what the cells say per algorithm, label and parameters.
+// `summary` of results.json: means of the cells per algorithm, label and parameters.
 #pragma once
 
 #include <map>

@@ -22,7 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Model-scoped algorithms decide once for all layers and heads of their scope. What they decided is
-// kept for the sequence at hand; where that failed, the cells of the scope fail with the reason.
+// kept for the current sequence; if that failed, the cells of the scope fail with the reason.
 class ModelWorks {
  public:
   explicit ModelWorks(const Execution& execution) : execution_(execution) {}
@@ -229,7 +229,7 @@ std::vector<std::optional<GroupTiming>> execute(const Execution& execution, RunO
       HeadRun(execution, group, std::move(cells), model_works, observer).run(streams, *timing[g]);
     }
   } catch (const Stopped&) {
-    // What no line of the journal tells of is computed when the run goes on.
+    // Cells without a line in the journal are computed when the run resumes.
   }
   return timing;
 }

@@ -24,7 +24,7 @@ struct Execution {
   const std::vector<Dump>& dumps;  // as plan.dumps
   Journal& journal;
   const Kernels& kernels;
-  // Throws where the device that the kernels run on failed for good; asked where a cell failed.
+  // Throws if the device that the kernels run on failed for good; asked if a cell failed.
   std::function<void()> check_device;
   RowsFile* rows;  // null: per-row values are not kept
   const ShardSelection& selection;

@@ -13,9 +13,9 @@
 namespace kvbench {
 namespace {
 
-// The engine holds logits and exponentials of so many rows that they stay below this, or of one.
+// The engine has logits and exponentials of as many rows as stay below this, or of one.
 constexpr double kLogitBytes = 256.0 * 1024 * 1024;
-// Columns of numbers that a cell gathers per row and query head, beside the difference itself.
+// Columns of numbers that a cell gathers per row and query head, besides the difference itself.
 constexpr double kCellColumns = 12.0;
 // The program, its libraries, and per cell of the plan its description.
 constexpr double kProgramBytes = 32.0 * 1024 * 1024;
@@ -86,7 +86,7 @@ double estimate_memory_bytes(const Plan& plan, const PlannedGroup& group, int th
       every_row ? n - static_cast<double>(std::max(group.prompt, shape.first_query)) : scored;
   const double stream =
       8.0 * (n * (d + dv) + heads_per_group * (n - static_cast<double>(shape.first_query)) * d);
-  // Of the head at hand, and of the next one where it is read ahead.
+  // Of the current head, and of the next one if it is read ahead.
   const double streams = (threads > 1 ? 2.0 : 1.0) * stream;
   const double reference = 8.0 * scored * (heads_per_group * (dv + 3.0) + 2.0);
   const double logits_of_row = 16.0 * heads_per_group * n;

@@ -9,10 +9,10 @@
 namespace kvbench {
 
 // Bytes that are held at one time at most while the group runs: one KV head of it is in memory at a
-// time, its cells on `threads` threads. 0 where all its cells are skipped.
+// time, its cells on `threads` threads. 0 if all its cells are skipped.
 double estimate_memory_bytes(const Plan& plan, const PlannedGroup& group, int threads);
 
-// Memory that this process may use: the machine's, or its control group's limit where smaller.
+// Memory that this process may use: the machine's, or its control group's limit if smaller.
 
 // "1.5 GiB"
 std::string bytes_text(double bytes);

@@ -1,4 +1,4 @@
-// What a run tells its caller while it works; the run itself prints nothing.
+// What a run reports to its caller while it works; the run itself prints nothing.
 #pragma once
 
 #include <cstddef>

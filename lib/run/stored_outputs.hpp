@@ -15,7 +15,7 @@ double relative_difference(const double* z, const double* out, Index count);
 double larger_difference(double most, double difference);
 
 // The largest relative difference of exact attention and the stored outputs over all query heads
-// and the last `rows` rows of a layer. Throws InputError where the layer cannot be read.
+// and the last `rows` rows of a layer. Throws InputError if the layer cannot be read.
 double largest_output_difference(const Dump& dump, const std::string& sequence,
                                  const LayerInfo& layer, Index rows);
 

@@ -15,18 +15,18 @@ namespace {
 const std::map<std::string, std::string>& docs() {
   static const std::map<std::string, std::string> all = {
       {"name", "violations are listed under it"},
-      {"where", "which cells it speaks of; default: all"},
+      {"where", "cells that the bound applies to; default: all"},
       {"metric", "path of a number in a cell"},
-      {"false_alarm", "how often chance alone may turn it red; default: 1e-6"},
+      {"false_alarm", "probability of a violation by chance alone; default: 1e-6"},
       {"limit", "the metric is at most this number, or this parameter of the cell"},
-      {"failure_rate", "the share of the seeds that may be above the limit"},
+      {"failure_rate", "fraction of the seeds that may be above the limit"},
       {"than", "the metric is lower than in these cells"},
-      {"paired_by", "fields in which both cells of a pair agree, beside dump and sequence"},
+      {"paired_by", "fields in which both cells of a pair agree, besides dump and sequence"},
       {"test", "how pairs are counted"},
-      {"median_ratio_at_most", "and by so much: the median of the ratios of the pairs"},
+      {"median_ratio_at_most", "upper bound on the median of the ratios of the pairs"},
       {"baseline", "results file with the values that are expected, relative to this file"},
-      {"relative_tolerance", "how far from it, as a share"},
-      {"absolute_tolerance", "or how far in itself"},
+      {"relative_tolerance", "largest deviation from it, as a fraction"},
+      {"absolute_tolerance", "or largest absolute deviation"},
       {"at_least", "the metric is not below"},
       {"at_most", "the metric is not above"}};
   return all;

@@ -17,7 +17,7 @@ Json bounded(const char* type, const Parameter& parameter) {
   return schema;
 }
 
-// One of several; alone where it is one.
+// One of several; alone if it is one.
 Json any_of(std::vector<Json> schemas) {
   if (schemas.size() == 1) return std::move(schemas.front());
   return {{"anyOf", std::move(schemas)}};

@@ -15,7 +15,7 @@ inline constexpr const char* kSchemaDialect = "https://json-schema.org/draft/202
 Json plain_number(double value);
 
 Json integer_schema(IntegerRange range);
-// A list of different integers or an axis form of them; also "all" where `or_all`.
+// A list of different integers or an axis form of them; also "all" if `or_all`.
 Json integers_schema(IntegerRange range, bool or_all);
 
 // One value of a parameter, as check_value takes it.

@@ -85,8 +85,9 @@ Json counters_schema() {
 }
 
 Json clusters_schema() {
-  return whole({{"final", kCount},
-                {"trajectory", described("after these rows, so many", list_of(pair_of(kCount)))}});
+  return whole(
+      {{"final", kCount},
+       {"trajectory", described("pairs: after this row, this many", list_of(pair_of(kCount)))}});
 }
 
 // By algorithm: its parameters in a key.
@@ -163,7 +164,7 @@ Json cell_schema(const std::vector<AlgorithmDescription>& algorithms) {
   return schema;
 }
 
-// Of a machine and a build, which may have more to say.
+// Of a machine and a build; more members may follow.
 Json provenance_schema() {
   const Json texts = {{"type", "object"}, {"additionalProperties", kText}};
   Json schema =

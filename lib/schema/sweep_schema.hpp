@@ -8,9 +8,9 @@
 
 namespace kvbench {
 
-// A file that breaks it is refused; one that keeps it may still be, for what a schema cannot say:
-// whether dumps, layers and heads exist, whether two entries describe the same cell, the size of a
-// sweep, what an algorithm itself refuses.
+// A file that breaks it is refused; one that keeps it may still be, for what a schema cannot
+// express: whether dumps, layers and heads exist, whether two entries describe the same cell, the
+// size of a sweep, what an algorithm itself refuses.
 Json sweep_schema(const std::vector<AlgorithmDescription>& algorithms);
 
 // evaluate.rows, which a cell's key has too.

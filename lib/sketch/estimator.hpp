@@ -45,15 +45,15 @@ struct Answer {
 };
 
 // Evaluates z = sum w_num exp(x) v / sum w_den exp(x) with one shift, so that nothing overflows:
-// the row's largest logit where that leaves the denominator well above underflow, else the largest
+// the row's largest logit if that leaves the denominator well above underflow, else the largest
 // logit of the rows in either sum. Where the block's exponentials are held by the kernel table,
 // sketches of plain tokens are answered there. Keeps scratch memory; one per thread.
 class Estimator {
  public:
-  // `block` may be null where every query brings its logits; all must live as long.
+  // `block` may be null if every query brings its logits; all must live as long.
   Estimator(const Stream& stream, const Kernels& kernels, const RowBlock* block = nullptr);
 
-  // Takes up a sketch; questions refer to it as it is now, also where they are answered later.
+  // Takes up a sketch; questions refer to it as it is now, also if they are answered later.
   void take(const Sketch& sketch);
   // `query.exact_output` must live until the answer.
   void ask(const QueryRow& query);
@@ -87,12 +87,12 @@ class Estimator {
 
   Exponentials of_row(const QueryRow& query) const;
   Exponentials exponentials(const QueryRow& query);
-  // Under a shift of their own: the largest x of the tokens that `counts` says and of `least`.
+  // Re-shifted by max(least, max x over the tokens j with counts(j)).
   template <class Counts>
   Exponentials own_exponentials(const double* x, double least, const Counts& counts);
   // By the weights as they are now.
   TokenSums sums(const Exponentials& e) const;
-  // KL(p^ || p); none where no row weighs anything. `sum`: under e's shift.
+  // KL(p^ || p); none if no row has weight. `sum`: under e's shift.
   std::optional<double> divergence(const QueryRow& query, Exponentials e, TokenSums sum);
 
   void ask_here(const QueryRow& query);
@@ -100,7 +100,7 @@ class Estimator {
   void list_weights();
   // Fills in all but the vectors and the KL divergence, from sums under `shift`.
   static void settle(Question& question, double shift, const TokenSums& sum);
-  // Where the held rows' shift takes the digits from the sums: the answer by logits on the host.
+  // Fallback on the host if the shift of the held rows underflows the sums.
   void answer_alone(const Question& question, const AnswerBatch::Question& asked,
                     const std::function<void(const Answer&)>& visit);
 

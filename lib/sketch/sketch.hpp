@@ -40,7 +40,7 @@ struct Holdings {
   bool operator==(const Holdings&) const = default;
 };
 
-// Which positions changed, for readers that keep what they made of the rows. Copies begin anew, so
+// Which positions changed, for readers that cache derived data. A copy starts a new era, so
 // that no reader takes one sketch for another.
 class ChangeLog {
  public:
@@ -66,7 +66,7 @@ class ChangeLog {
     positions_.push_back(static_cast<std::int32_t>(position));
   }
   Mark now() const { return {era_, positions_.size()}; }
-  // All changes of the era that `mark` is of, which `mark.length` of them precede; null where that
+  // All changes of the era that `mark` is of, which `mark.length` of them precede; null if that
   // era is over.
   const std::vector<std::int32_t>* since(const Mark& mark) const {
     return mark.era == era_ ? &positions_ : nullptr;

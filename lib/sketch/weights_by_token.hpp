@@ -17,7 +17,7 @@ class WeightsByToken {
   explicit WeightsByToken(Index tokens);
 
   // Takes up a sketch. Where only some rows changed since this sketch was taken up before, only
-  // their tokens are summed anew.
+  // their tokens are summed again.
   void take(const Sketch& sketch);
   // Another number whenever any weight may have changed; 0 before the first sketch.
   std::uint64_t version() const { return version_; }
@@ -35,7 +35,7 @@ class WeightsByToken {
   const double* den() const { return den_.data(); }    // sum of w_den
   const double* num() const { return num_.data(); }    // sum of w_num, scaled
   const double* log() const { return log_.data(); }    // w_den ln(w_den)
-  const double* held() const { return held_.data(); }  // 1 where the value is held
+  const double* held() const { return held_.data(); }  // 1 if the value is held
   const std::vector<Merged>& merged() const { return merged_; }
   // Tokens with a numerator weight, ascending.
   const std::vector<std::int32_t>& weighted() const { return weighted_; }
@@ -100,7 +100,7 @@ class WeightsByToken {
   std::vector<std::int32_t> token_of_;  // by position, -1: none
   std::vector<std::int32_t> next_;      // by position
   std::vector<std::int32_t> first_;     // by token, -1: none
-  std::vector<std::int32_t> dirty_;     // tokens to be summed anew
+  std::vector<std::int32_t> dirty_;     // tokens to be summed again
 };
 
 }  // namespace kvbench

@@ -29,7 +29,7 @@ Value number(double value) {
   return integral(value) ? Value(static_cast<std::int64_t>(value)) : Value(value);
 }
 
-// The numbers of a form, or the clause that says why there are none.
+// The numbers of a form, or the message why there are none.
 struct Generated {
   std::vector<Value> values;
   std::string fault;
@@ -126,7 +126,7 @@ Generated generate(const std::string& form, const json& arguments, Parameter::Ki
     const char* names = form == "range"  ? "[first, last, step]"
                         : form == "pow2" ? "[lo, hi]"
                                          : "[lo, hi, count]";
-    return refused(fmt::format("must be {}, is {}", names, shown(arguments)));
+    return refused(fmt::format("must be {}, got {}", names, shown(arguments)));
   }
   const auto argument = [&](std::size_t i) { return arguments[i].get<double>(); };
   if (form == "range") return range(argument(0), argument(1), argument(2));
@@ -187,7 +187,7 @@ std::optional<Axis> listed(const json& given, const Parameter& parameter,
   for (std::size_t i = 0; i < given.size(); ++i) {
     std::optional<Value> value = to_value(given[i]);
     if (!value) {
-      faults.add(axis.place(i), "must be a single value, is " + shown(given[i]));
+      faults.add(axis.place(i), "must be a single value, got " + shown(given[i]));
     } else if (const auto fault = check_value(parameter, *value)) {
       faults.add(axis.place(i), *fault);
     } else if (const auto [first, fresh] = seen.emplace(*value, i); !fresh) {
@@ -236,7 +236,7 @@ std::optional<Axis> expand_axis(const json& given, const Parameter& parameter,
   if (given.is_array()) return listed(given, parameter, pointer, faults);
   std::optional<Value> value = to_value(given);
   const auto fault = value ? check_value(parameter, *value)
-                           : std::optional<std::string>("must be a value, is " + shown(given));
+                           : std::optional<std::string>("must be a value, got " + shown(given));
   if (fault) {
     faults.add(pointer, *fault);
     return std::nullopt;

@@ -68,7 +68,7 @@ class Reader {
     return given;
   }
 
-  // A member that is an object with these keys; null where absent or at fault.
+  // A member that is an object with these keys; null if absent or at fault.
   const json* section(const std::string& key, const SweepKeys& keys) {
     const json* given = member(document_, key);
     if (given == nullptr || !read_object(*given, keys, "/" + key, faults_)) return nullptr;
@@ -80,7 +80,7 @@ class Reader {
     const json* given = required("schema_version");
     if (given != nullptr && *given != 1) {
       faults_.add("/schema_version",
-                  "must be 1, the version this program reads, is " + shown(*given));
+                  "must be 1, the version this program reads, got " + shown(*given));
     }
   }
 
@@ -98,7 +98,7 @@ class Reader {
     if (!given->is_string() || !fits(given->get_ref<const std::string&>())) {
       faults_.add("/name",
                   "must be a folder's name of letters, digits, \".\", \"_\" and \"-\" that begins "
-                  "with a letter, digit or \"_\", is " +
+                  "with a letter, digit or \"_\", got " +
                       shown(*given));
       return;
     }
@@ -135,7 +135,7 @@ class Reader {
     std::optional<Value> value = to_value(*prompt);
     const auto fault =
         value ? check_value(prompt_parameter(), *value)
-              : std::optional<std::string>("must be a number or a word, is " + shown(*prompt));
+              : std::optional<std::string>("must be a number or a word, got " + shown(*prompt));
     if (fault) {
       faults_.add("/replay/prompt_tokens", *fault);
       return;
@@ -155,7 +155,7 @@ class Reader {
     } else if (rows != nullptr && rows->is_object()) {
       read_object(*rows, rows_keys(), place, faults_);
       if (rows->size() != 1) {
-        faults_.add(place, "must have exactly one of last and every, is " + shown(*rows));
+        faults_.add(place, "must have exactly one of last and every, got " + shown(*rows));
       }
       for (const std::string& key : rows_keys().names()) {
         const json* given = member(*rows, key);
@@ -165,7 +165,7 @@ class Reader {
         }
       }
     } else if (rows != nullptr && *rows != "all") {
-      faults_.add(place, "must be \"all\", {\"last\": m}, {\"every\": m} or a list of rows, is " +
+      faults_.add(place, "must be \"all\", {\"last\": m}, {\"every\": m} or a list of rows, got " +
                              shown(*rows));
     }
     resolved_["evaluate"] = {{"rows", config_.rows}};
@@ -181,7 +181,7 @@ class Reader {
     }
     if (given != nullptr && !given->is_object()) {
       faults_.add("/seeds",
-                  "must be {\"first\": a, \"count\": m} or a list of seeds, is " + shown(*given));
+                  "must be {\"first\": a, \"count\": m} or a list of seeds, got " + shown(*given));
       return;
     }
     if (given != nullptr) {
@@ -232,7 +232,7 @@ class Reader {
       const std::vector<int>& sizes = element_byte_sizes();
       const auto read = read_integer(*bytes, {1, 8}, place, faults_);
       if (read && std::find(sizes.begin(), sizes.end(), *read) == sizes.end()) {
-        faults_.add(place, fmt::format("must be {}, is {}", fmt::join(sizes, " or "), *read));
+        faults_.add(place, fmt::format("must be {}, got {}", fmt::join(sizes, " or "), *read));
       }
       config_.element_bytes = static_cast<int>(read.value_or(config_.element_bytes));
     }
@@ -252,7 +252,7 @@ class Reader {
     const json* given = required("algorithms");
     if (given == nullptr) return;
     if (!given->is_array() || given->empty()) {
-      faults_.add("/algorithms", "must be a list with at least one entry, is " + shown(*given));
+      faults_.add("/algorithms", "must be a list with at least one entry, got " + shown(*given));
       return;
     }
     resolved_["algorithms"] = json::array();
@@ -315,7 +315,7 @@ SweepConfig parse_sweep(const std::string& text, const std::string& path,
   refuse_other_kind(document, "a sweep file", path, kWanted);
   if (!document.is_object()) {
     if (faults.none()) {
-      faults.add("", "must be an object in braces, is " + std::string(document.type_name()));
+      faults.add("", "must be an object in braces, got " + std::string(document.type_name()));
     }
     faults.throw_if_any();
   }

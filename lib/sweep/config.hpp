@@ -49,7 +49,7 @@ struct SweepConfig {
   std::string name;
   std::vector<std::string> dumps;  // absolute paths, globs expanded
   Selection select;
-  Index tokens = 0;  // first so many tokens; 0 = all
+  Index tokens = 0;  // the first N tokens; 0 = all
   // none: the default; integer: tokens; real: fraction of n; "dump": the attribute.
   std::optional<Value> prompt_tokens;
   nlohmann::json rows = "all";  // "all" | {"last": m} | {"every": m} | [rows], as given
@@ -64,8 +64,8 @@ struct SweepConfig {
   bool streams_known = true;        // select, replay and evaluate have no fault
 };
 
-// kKeep is for callers that go on to make_plan, which throws what was kept with what only the dumps
-// can tell, so that a user mends a file once. A file whose dumps cannot be told throws either way.
+// kKeep is for callers that go on to make_plan, which reports the kept errors together with those
+// that need the dumps. A file whose list of dumps is wrong throws either way.
 enum class FaultPolicy { kThrow, kKeep };
 
 // Reads and checks a sweep file. `sets`: "pointer=value" overrides, applied before checking.

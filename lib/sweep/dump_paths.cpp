@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder is part of no pattern: only what the sweep file says may hold wildcards.
+// A folder is part of no pattern: only the text of the sweep file may contain wildcards.
 std::string escaped(const std::string& folder) {
   std::string text;
   for (const char c : folder) {
@@ -51,7 +51,7 @@ std::vector<std::string> read_dump_paths(const nlohmann::json& given, const std:
                                          const std::string& pointer, ErrorList& faults) {
   std::vector<std::string> paths;
   if (!given.is_array() || given.empty()) {
-    faults.add(pointer, "must be a list of paths with at least one dump, is " + shown(given));
+    faults.add(pointer, "must be a list of paths with at least one dump, got " + shown(given));
     return paths;
   }
   std::error_code ignored;
@@ -59,7 +59,7 @@ std::vector<std::string> read_dump_paths(const nlohmann::json& given, const std:
   for (std::size_t i = 0; i < given.size(); ++i) {
     const std::string place = child(pointer, i);
     if (!given[i].is_string() || given[i].get_ref<const std::string&>().empty()) {
-      faults.add(place, "must be the path of a dump, is " + shown(given[i]));
+      faults.add(place, "must be the path of a dump, got " + shown(given[i]));
       continue;
     }
     const auto& written = given[i].get_ref<const std::string&>();

@@ -29,7 +29,7 @@ const AlgorithmDescription* read_algorithm(const json& entry,
   if (given == nullptr || !given->is_string()) {
     faults.add(place, given == nullptr
                           ? "this key is missing; " + entry_keys().at("algorithm").missing
-                          : "must be the id of an algorithm, is " + shown(*given));
+                          : "must be the id of an algorithm, got " + shown(*given));
     return nullptr;
   }
   const auto& id = given->get_ref<const std::string&>();
@@ -53,7 +53,7 @@ std::string alternatives_text(const ExactlyOneOf& exclusive) {
   return fmt::format("{}", fmt::join(texts, ", or "));
 }
 
-// Which parameters do not apply because another alternative was chosen; nothing where the choice is
+// Which parameters do not apply because another alternative was chosen; nothing if the choice is
 // at fault.
 std::optional<std::set<std::string>> excluded_by(const ExactlyOneOf& exclusive,
                                                  const AlgorithmDescription& algorithm,
@@ -101,7 +101,7 @@ std::optional<std::set<std::string>> excluded_by(const ExactlyOneOf& exclusive,
     for (const std::string& name : *partial) {
       if (!given(name) && !has_default(name)) missing.push_back(name);
     }
-    faults.add(pointer, fmt::format("{} is missing beside {}; {}", fmt::join(missing, ", "),
+    faults.add(pointer, fmt::format("{} is missing, {} needs it; {}", fmt::join(missing, ", "),
                                     fmt::join(all_given, ", "), choice));
   } else {
     faults.add(pointer,
@@ -128,7 +128,7 @@ std::optional<std::vector<Column>> read_params(const json& params,
   const std::size_t before = faults.count();
   std::vector<std::string> names;
   for (const Parameter& parameter : algorithm.parameters) names.push_back(parameter.name);
-  std::set<std::string> names_given;  // a slip counts as the name it was meant to be
+  std::set<std::string> names_given;  // a typo counts as the name that was meant
   for (const auto& item : params.items()) {
     const std::string& name = item.key();
     if (contains(names, name)) {
@@ -201,7 +201,7 @@ std::optional<std::string> read_label(const json& given, const std::string& poin
   if (given.is_string() && fits(given.get_ref<const std::string&>())) {
     return given.get<std::string>();
   }
-  faults.add(pointer, "must be a name in quotes, not empty and without \"/\", is " + shown(given));
+  faults.add(pointer, "must be a name in quotes, not empty and without \"/\", got " + shown(given));
   return std::nullopt;
 }
 
@@ -261,7 +261,7 @@ ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>&
   const std::string place = child(pointer, "params");
   const json* params = member(given, "params");
   if (params != nullptr && !params->is_object()) {
-    faults.add(place, "must be an object of parameters, is " + shown(*params));
+    faults.add(place, "must be an object of parameters, got " + shown(*params));
     return read;
   }
   if (entry.algorithm == nullptr) return read;

@@ -23,14 +23,14 @@ Parameter integer_in(IntegerRange range) {
 std::optional<std::vector<std::string>> read_names(const json& given, const std::string& pointer,
                                                    ErrorList& faults) {
   if (!given.is_array() || given.empty()) {
-    faults.add(pointer, "must be \"all\" or a list of names, is " + shown(given));
+    faults.add(pointer, "must be \"all\" or a list of names, got " + shown(given));
     return std::nullopt;
   }
   std::vector<std::string> names;
   std::set<std::string> seen;
   for (std::size_t i = 0; i < given.size(); ++i) {
     if (!given[i].is_string()) {
-      faults.add(child(pointer, i), "must be a name in quotes, is " + shown(given[i]));
+      faults.add(child(pointer, i), "must be a name in quotes, got " + shown(given[i]));
     } else if (!seen.insert(given[i].get<std::string>()).second) {
       faults.add(child(pointer, i), shown(given[i]) + " is given twice; keep one of them");
     } else {
@@ -61,7 +61,7 @@ std::optional<std::int64_t> read_integer(const json& given, IntegerRange range,
   const Parameter parameter = integer_in(range);
   std::optional<Value> value = to_value(given);
   if (!value) {
-    faults.add(pointer, "must be an integer, is " + shown(given));
+    faults.add(pointer, "must be an integer, got " + shown(given));
     return std::nullopt;
   }
   if (const auto fault = check_value(parameter, *value)) {
@@ -76,7 +76,7 @@ std::optional<std::vector<std::int64_t>> read_integers(const json& given, Intege
                                                        ErrorList& faults) {
   if (or_all && given == "all") return std::vector<std::int64_t>{};
   if (!given.is_array() && !given.is_object()) {
-    faults.add(pointer, fmt::format("must be {}a list of integers, is {}",
+    faults.add(pointer, fmt::format("must be {}a list of integers, got {}",
                                     or_all ? "\"all\" or " : "", shown(given)));
     return std::nullopt;
   }

@@ -1,5 +1,5 @@
 // Values that several keys of a sweep file share, one kind per function. Each returns nothing and
-// leaves a fault where the file holds something else.
+// leaves a fault if the file holds something else.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ bool read_object(const nlohmann::json& given, const SweepKeys& keys, const std::
 std::optional<std::int64_t> read_integer(const nlohmann::json& given, IntegerRange range,
                                          const std::string& pointer, ErrorList& faults);
 
-// A list of different integers, or an axis form for one; "all" where `or_all`: an empty list.
+// A list of different integers, or an axis form for one; "all" if `or_all`: an empty list.
 std::optional<std::vector<std::int64_t>> read_integers(const nlohmann::json& given,
                                                        IntegerRange range, bool or_all,
                                                        const std::string& pointer,

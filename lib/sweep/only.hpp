@@ -16,8 +16,8 @@ class Only {
 
   bool keeps(const std::string& id, const std::string& path);
 
-  // A glob that matched nothing is a fault: most likely a slip. Where a longer one would have
-  // matched, the beginning of an id or of a path was given, and the fault says which it is.
+  // A glob that matched nothing is an error, most likely a typo. If a longer one would have
+  // matched, the beginning of an id or of a path was given, and the message suggests that one.
   void report_unused(ErrorList& faults) const;
 
  private:

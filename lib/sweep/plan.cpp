@@ -86,7 +86,7 @@ class Planner {
     if (!wanted) return;
     for (std::size_t i = 0; i < wanted->size(); ++i) {
       if (existing.count((*wanted)[i]) != 0) continue;
-      faults_.add(child(pointer, i), fmt::format("no dump has {} {}; there are {}", what,
+      faults_.add(child(pointer, i), fmt::format("no dump has {} {}; expected one of {}", what,
                                                  (*wanted)[i], listed(existing)));
     }
   }
@@ -128,7 +128,7 @@ class Planner {
       }
       if (plan_.groups.size() == before && faults_.none()) {
         faults_.add("/select",
-                    fmt::format("leaves nothing of {}; select some of it, or take it off "
+                    fmt::format("selects nothing of {}; select some of it, or remove it from "
                                 "the list of dumps",
                                 plan_.dumps[d].path));
       }
@@ -144,7 +144,7 @@ class Planner {
     group.kv_heads = layer.kv_heads;
     group.shape = layer.shape;
     if (config_.tokens > layer.shape.tokens) {
-      faults_.add("/select/tokens", fmt::format("must be at most {}, the tokens of {}, is {}",
+      faults_.add("/select/tokens", fmt::format("must be at most {}, the tokens of {}, got {}",
                                                 layer.shape.tokens, place, config_.tokens));
       return;
     }
@@ -177,7 +177,7 @@ class Planner {
     if (prompt >= 0 && prompt < n) return prompt;
     faults_.add("/replay/prompt_tokens",
                 fmt::format("must be from 0 to {}, so that at least one of the {} tokens of {} is "
-                            "decoded, is {}{}",
+                            "decoded, got {}{}",
                             n - 1, n, place, prompt, from_dump ? " in the dump" : ""));
     return std::nullopt;
   }
@@ -206,7 +206,7 @@ class Planner {
                                              total, kMostCells));
     } else if (total == 0.0 && faults_.none()) {
       faults_.add("/algorithms",
-                  "no cell is left: no entry's \"where\" meets what is selected; "
+                  "no cell is left: the \"where\" of every entry excludes the selection; "
                   "widen one of them");
     }
   }
@@ -217,9 +217,9 @@ class Planner {
     if (group.rows.empty()) {
       const Index first = group.shape.first_query;
       return first >= group.shape.tokens
-                 ? fmt::format("no row to score: the dump holds no query of the first {} tokens",
+                 ? fmt::format("no row to score: the dump has no query of the first {} tokens",
                                group.shape.tokens)
-                 : fmt::format("no row to score: the dump holds queries from row {} on", first);
+                 : fmt::format("no row to score: the dump has queries only from row {} on", first);
     }
     return reason_to_skip(algorithm, params, group.shape, group.prompt);
   }

@@ -99,8 +99,7 @@ json plan_document(const Plan& plan) {
 
 Plan plan_from_document(const json& document, const std::string& hash, const std::string& place,
                         const std::vector<AlgorithmDescription>& algorithms) {
-  const std::string remedy =
-      "; merge with the version that ran it, which its header names under provenance";
+  const std::string remedy = "; merge with the version that ran it (see provenance in its header)";
   try {
     std::vector<PlannedDump> dumps;
     for (const json& dump : document.at("dumps")) dumps.push_back(dump_of(dump));
@@ -110,12 +109,12 @@ Plan plan_from_document(const json& document, const std::string& hash, const std
                   document.at("device"));
     if (plan.hash == hash) return plan;
   } catch (const nlohmann::json::exception& error) {
-    throw InputError(place + ": its header does not say what was planned (" + error.what() + ")" +
-                     remedy);
+    throw InputError(place + ": its header lacks the plan (" + error.what() + ")" + remedy);
   } catch (const std::out_of_range&) {
-    throw InputError(place + ": its header names RoPE data that it does not hold" + remedy);
+    throw InputError(place + ": its header names RoPE data that it does not contain" + remedy);
   }
-  throw InputError(place + ": this version of kvbench makes other cells of that sweep" + remedy);
+  throw InputError(place + ": this version of kvbench plans different cells for that sweep" +
+                   remedy);
 }
 
 }  // namespace kvbench

@@ -1,4 +1,4 @@
-// A plan written down, so that it can be made again where its dumps are not at hand.
+// A plan as JSON, so that it can be restored where its dumps are not available.
 #pragma once
 
 #include <string>

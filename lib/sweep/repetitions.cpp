@@ -68,10 +68,11 @@ void refuse_repetitions(const SweepConfig& config, ErrorList& faults) {
       if (entry.algorithm != earlier.algorithm) continue;
       if (!meet(entry.where, earlier.where, config.select)) continue;
       if (const auto point = common_point(entry, earlier)) {
-        faults.add(entry.pointer,
-                   fmt::format("describes the same cells as {} ({}{}); remove one of them, or part "
-                               "them with \"where\"",
-                               earlier.pointer, entry.algorithm->id, *point));
+        faults.add(
+            entry.pointer,
+            fmt::format("describes the same cells as {} ({}{}); remove one of them, or separate "
+                        "them with \"where\"",
+                        earlier.pointer, entry.algorithm->id, *point));
       }
     }
   }

@@ -6,7 +6,7 @@
 
 namespace kvbench {
 
-// Cells are told apart by algorithm and parameters, not by label. Leaves one fault for each pair of
+// Cells differ by algorithm and parameters, not by label. Reports one error for each pair of
 // entries that share a point and whose `where`, with the sweep's `select`, can meet.
 void refuse_repetitions(const SweepConfig& config, ErrorList& faults);
 

@@ -29,7 +29,7 @@ const SweepKeys& sweep_file_keys() {
        {"evaluate", "which decode rows are scored", ""},
        {"seeds", "the seeds of randomised algorithms; default: the one seed 0", ""},
        {"memory", "how memory is counted", ""},
-       {"output", "what is written beside results.json", ""},
+       {"output", "what is written besides results.json", ""},
        {"algorithms", "what is replayed, over which parameters",
         "list what to replay, for example [{\"algorithm\": \"exact\"}]"}}};
   return keys;
@@ -40,7 +40,7 @@ const SweepKeys& select_keys() {
                               {{"sequences", "names of sequences", ""},
                                {"layers", "layers by their index in the model", ""},
                                {"kv_heads", "KV heads of a layer", ""},
-                               {"tokens", "only the first so many tokens of each sequence", ""}}};
+                               {"tokens", "only the first N tokens of each sequence", ""}}};
   return keys;
 }
 
@@ -55,22 +55,21 @@ const SweepKeys& replay_keys() {
 
 const SweepKeys& evaluate_keys() {
   static const SweepKeys keys{
-      "evaluate",
-      {{"rows", "\"all\" decode rows, the last so many, every so many-th, or a list", ""}}};
+      "evaluate", {{"rows", "\"all\" decode rows, the last N, every N-th, or a list", ""}}};
   return keys;
 }
 
 const SweepKeys& rows_keys() {
   static const SweepKeys keys{"rows",
-                              {{"last", "the last so many decode rows", ""},
-                               {"every", "every so many-th row from the prompt's end on", ""}}};
+                              {{"last", "the last N decode rows", ""},
+                               {"every", "every N-th row from the prompt's end on", ""}}};
   return keys;
 }
 
 const SweepKeys& seeds_keys() {
   static const SweepKeys keys{"seeds",
                               {{"first", "the first seed; default: 0", ""},
-                               {"count", "how many follow one another; default: 1", ""}}};
+                               {"count", "number of consecutive seeds; default: 1", ""}}};
   return keys;
 }
 
@@ -92,7 +91,7 @@ const SweepKeys& entry_keys() {
       {{"algorithm", "id or alias of an algorithm", "name an algorithm (kvbench list algorithms)"},
        {"params", "its parameters; each a value or an axis of values, and axes cross", ""},
        {"label", "its name in tables and figures; default: the algorithm's id", ""},
-       {"where", "confines the entry to some sequences, layers or KV heads", ""}}};
+       {"where", "restricts the entry to some sequences, layers or KV heads", ""}}};
   return keys;
 }
 

@@ -12,7 +12,7 @@ namespace kvbench {
 struct SweepKey {
   std::string name;
   std::string doc;      // one line
-  std::string missing;  // what to do where it is missing; empty: it may be
+  std::string missing;  // what to do if it is missing; empty: it may be
 };
 
 // The keys of one object of a sweep file.

@@ -33,7 +33,7 @@ def line(
     bars: bool = True,
     **more: Any,
 ) -> ErrorbarContainer:
-    """One line with markers; bars are the standard deviation over seeds where there is any."""
+    """One line with markers; bars are the standard deviation over seeds if there is any."""
     table = table.sort_values(x)
     spread = table.get(f"{y}.std_over_seeds")
     error: Any = None

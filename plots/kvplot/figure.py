@@ -1,4 +1,4 @@
-"""A drawn figure with its numbers and caption, and what every caption says of its data."""
+"""A drawn figure with its numbers and caption, and the facts of its data in every caption."""
 
 import textwrap
 from collections.abc import Iterable, Sequence

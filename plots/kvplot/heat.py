@@ -18,7 +18,7 @@ def heat(
 ) -> AxesImage:
     """Draws a frame (index: y, columns: x) of positive numbers; returns the image for a colour bar.
 
-    `norm`: (least, most) of the colours, default the table's own; logarithmic where they are a
+    `norm`: (least, most) of the colours, default the table's own; logarithmic if they are a
     factor 10 apart. Missing fields stay white.
     """
     values = table.to_numpy(dtype=float)

@@ -1,4 +1,4 @@
-"""What `kvbench inspect DUMP --json` tells of a dump, as frames with one row per layer and head."""
+"""The output of `kvbench inspect DUMP --json`, as frames with one row per layer and head."""
 
 from collections.abc import Callable, Iterable
 from functools import cached_property

@@ -251,7 +251,7 @@ def _left_out(results: Results) -> str:
         for (label, _), group in cells.groupby(["label", cause], dropna=False):
             examples = group.head(EXAMPLES)
             reason = str(group["reason"].iloc[0]) + (
-                ", and alike" if group["reason"].nunique() > 1 else ""
+                " (and similar)" if group["reason"].nunique() > 1 else ""
             )
             where = "; ".join(
                 f"layer {layer}, head {head}, {point}"

@@ -27,18 +27,18 @@ class ResultsError(ValueError):
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """ "; did you mean X?" where a known word is near, or what begins with the word and a dot."""
+    """ "; did you mean X?" if a known word is near, or what begins with the word and a dot."""
     below = [name for name in known if name.startswith(f"{word}.")]
     near = below or difflib.get_close_matches(word, known, 1)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def unreadable(path: Path | str, error: OSError) -> str:
-    """What keeps a file from being read, in words of this package."""
+    """Why a file cannot be read, in this package's words."""
     if not Path(path).exists():
-        return "there is no such file"
+        return "no such file"
     return (
-        "may not be read by this user" if isinstance(error, PermissionError) else "cannot be read"
+        "permission denied" if isinstance(error, PermissionError) else "cannot be read"
     )
 
 
@@ -54,8 +54,8 @@ def _why_no_json(content: bytes, error: ValueError) -> str:
     if not content.strip():
         return "is empty"
     if content.startswith(b"{") and not content.rstrip().endswith(b"}"):
-        return "is cut short, its JSON has no end"
-    return f"not JSON: {error}"
+        return "is truncated, its JSON has no end"
+    return f"invalid JSON: {error}"
 
 
 def read_document(path: Path | str, kind: str) -> Entry:
@@ -99,7 +99,7 @@ def load_results(path: Path | str) -> pandas.DataFrame:
 
 
 class Results:
-    """A results.json, its cells as a frame, and the per-row values beside it."""
+    """A results.json, its cells as a frame, and its per-row values."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -140,7 +140,7 @@ class Results:
         return ok
 
     def need(self, *columns: str) -> None:
-        """Ends with a message where a figure's columns are missing from every cell."""
+        """Ends with a message if a figure's columns are missing from every cell."""
         for column in columns:
             if column not in self.ok or self.ok[column].isna().all():
                 raise ResultsError(
@@ -177,7 +177,7 @@ class Results:
         except OSError as error:
             raise ResultsError(
                 f"{self._rows_path}: {unreadable(self._rows_path, error)}; "
-                "`kvbench run` of the same sweep writes it anew"
+                "rerun `kvbench run` of the same sweep to rewrite it"
             ) from error
         return pandas.concat(parts, ignore_index=True)
 

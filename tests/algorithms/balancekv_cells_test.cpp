@@ -48,7 +48,7 @@ std::string fault_of_tree(const std::vector<BalanceRow>& rows, const std::vector
     if (!tokens.insert(row.token).second) return "a token twice";
     if (!std::binary_search(order.begin(), order.end(), row.token)) return "a token not sent";
     int exponent = 0;
-    if (std::frexp(row.weight, &exponent) != 0.5) return "a weight that is no power of two";
+    if (std::frexp(row.weight, &exponent) != 0.5) return "a weight that is not a power of two";
     if (exponent < 1 || exponent - 1 > T) return "a weight of no level";
     ++sizes[exponent - 1];
     mass += row.weight;

@@ -294,7 +294,8 @@ TEST_CASE("every token of a value is in one bucket: without reductions each is h
 TEST_CASE(
     "the state at a row is that of the stream cut after it, n's part in epsilon handed over") {
   auto owned = make_stream({.tokens = 60, .d = 4, .dv = 3});
-  for (Index j = 0; j < 60; ++j) {  // the largest is the first that is no sink; others span buckets
+  for (Index j = 0; j < 60;
+       ++j) {  // the largest is the first that is not a sink; others span buckets
     const double size = j == 3 ? 100.0 : std::ldexp(1.0, static_cast<int>((j * 5) % 9) - 7);
     for (Index k = 0; k < 3; ++k) owned->values[static_cast<std::size_t>(3 * j + k)] *= size;
   }

@@ -219,7 +219,7 @@ TEST_CASE("keyformer as h2o turns red on a temperature, on noise and on another 
   CHECK(keyformer(0.5, 1.0, "none") != h2o);
 }
 
-TEST_CASE("constant noise is no noise") {
+TEST_CASE("constant noise has no effect") {
   const auto owned = make_stream({.tokens = 50, .d = 4, .dv = 2, .group = 3, .query_size = 3});
   for (const double tau_end : {1.0, 2.0}) {
     for (const Index budget : {2, 9, 20}) {
@@ -353,7 +353,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("keyformer is skipped where it cannot run") {
+TEST_CASE("keyformer is skipped if it cannot run") {
   auto owned = make_stream({.tokens = 30, .d = 4, .dv = 2});
   StreamShape shape = owned->stream.shape;
   CHECK(skip_of("keyformer", shape, 20, {{"budget", count_of(4)}}).empty());

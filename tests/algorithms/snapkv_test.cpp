@@ -142,7 +142,7 @@ TEST_CASE("a prompt within the budget is kept whole, even where the budget is wi
 }
 
 TEST_CASE(
-    "snapkv is skipped where a budget leaves nothing beside the window, or queries are missing") {
+    "snapkv is skipped if a budget leaves nothing beside the window, or queries are missing") {
   StreamShape shape = make_stream({.tokens = 60, .d = 4, .dv = 2})->stream.shape;
   CHECK(!skip_of("snapkv", shape, 40, snap(8, 8, 7)).empty());
   CHECK(!skip_of("snapkv", shape, 40, snap(7, 8, 7)).empty());

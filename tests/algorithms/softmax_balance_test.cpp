@@ -323,7 +323,7 @@ TEST_CASE("a soft-cap is told as a kernel that is not the model's; a sliding win
   }
 }
 
-TEST_CASE("zero values and a prompt without a middle are no trouble") {
+TEST_CASE("zero values and a prompt without a middle are handled") {
   const auto zeros = make_stream({.tokens = 30, .d = 4, .dv = 2, .kind = StreamKind::kZeroValues});
   const Run result = run(zeros->stream, 20, {}, 1);
   CHECK(result.rows.denominator.size() <= 10);

@@ -99,7 +99,7 @@ std::string fault_of_state(const Stream& stream, const SubgenParts& parts, const
       }
     }
   }
-  if (members != part.count) return "clusters that are no partition";
+  if (members != part.count) return "clusters that are not a partition";
 
   // t samples per cluster, members of it, each weighing n_i / t: Lemma 2 (2) through the weights.
   if (parts.samples.size() != m * static_cast<std::size_t>(point.t)) return "m' t samples";

@@ -216,8 +216,7 @@ int measure(const std::vector<std::string>& words) {
     return 0;
   }
   if (const std::string which = cuda::kernel_that_differs(kernels); !which.empty()) {
-    fmt::print(stderr, "device-benchmarks: {} gives other {} than the CPU\n", kernels.name(),
-               which);
+    fmt::print(stderr, "device-benchmarks: {} {} differ from the CPU's\n", kernels.name(), which);
     return 2;
   }
   const DevicePeaks peaks = measure_device_peaks();

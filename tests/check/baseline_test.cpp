@@ -59,7 +59,7 @@ TEST_CASE_FIXTURE(Folder, "a baseline of zero allows zero, or an absolute tolera
   CHECK(check({{.error = 1e-12}}, R"(, "absolute_tolerance": 1e-9)").held());
 }
 
-TEST_CASE_FIXTURE(Folder, "the device is no part of what is compared, everything else is") {
+TEST_CASE_FIXTURE(Folder, "the device is not part of what is compared, everything else is") {
   freeze({{.device = "cpu"}});
   CHECK(check({{.device = "cuda"}}).held());
   // One cell without its baseline and one baseline without its cell.
@@ -71,7 +71,7 @@ TEST_CASE_FIXTURE(Folder, "a missing counterpart is a violation on either side")
   freeze({{}, {.seed = 1}});
   const BoundOutcome gone = check({{}});
   REQUIRE(gone.violations.size() == 1);
-  CHECK(gone.violations[0].reason == "stands in ../baselines/x.json, and no cell here has its key");
+  CHECK(gone.violations[0].reason.find("../baselines/x.json") != std::string::npos);
   CHECK(gone.violations[0].cell["seed"] == 1);
   const BoundOutcome added = check({{}, {.seed = 1}, {.seed = 2}});
   REQUIRE(added.violations.size() == 1);
@@ -86,7 +86,7 @@ TEST_CASE_FIXTURE(Folder, "a cell that failed or is skipped now was a number bef
   CHECK(skipped.violations[0].reason == "is a number in ../baselines/x.json, null here");
 }
 
-TEST_CASE_FIXTURE(Folder, "null in both is no difference, and alone holds nothing") {
+TEST_CASE_FIXTURE(Folder, "null in both is not a difference, and alone holds nothing") {
   freeze({{}, {.seed = 1, .error = nullptr}});
   const BoundOutcome both = check({{}, {.seed = 1, .error = nullptr}});
   CHECK(both.held());

@@ -52,89 +52,71 @@ TEST_CASE("a bounds file with every kind of bound") {
   CHECK(range.at_least == -1.0);
 }
 
-TEST_CASE("every fault of a bound names its place and its remedy") {
+TEST_CASE("every fault of a bound is reported at its place") {
   struct Case {
     const char* bound;
-    const char* message;  // behind "b.json: /bounds/0"
+    const char* place;  // below "b.json: /bounds/0"
   };
   const Case cases[] = {
-      {"3", ": must be an object with name, where, metric, "},
-      {R"({"metric": "memory.bytes", "at_most": 1})",
-       "/name: this key is missing; name the bound, its violations are listed under it"},
-      {R"({"name": "", "metric": "memory.bytes", "at_most": 1})",
-       "/name: must be a name in quotes, is \"\""},
-      {R"({"name": "n", "at_most": 1})",
-       "/metric: this key is missing; say which number of a cell"},
-      {R"({"name": "n", "metric": 3, "at_most": 1})", "/metric: must be the path of a number"},
-      {R"({"name": "n", "metric": "errors.relative_l2.maen", "at_most": 1})",
-       "/metric: unknown metric errors.relative_l2.maen; did you mean errors.relative_l2.mean?"},
-      {R"({"name": "n", "metric": "relative_l2.mean", "at_most": 1})",
-       "/metric: paths start at the cell; did you mean errors.relative_l2.mean?"},
-      {R"({"name": "n", "metric": "errors.relative_l2", "at_most": 1})",
-       "/metric: is no number but several; choose one of errors.relative_l2.mean, "},
-      {R"({"name": "n", "metric": "memory.bytes"})",
-       ": says nothing that must hold; give one of limit, than, baseline, at_most, at_least"},
-      {R"({"name": "n", "metric": "memory.bytes", "at_most": 1, "limit": 2})",
-       ": limit and at_most exclude each other; make a bound of each"},
-      {R"({"name": "n", "metric": "memory.bytes", "at_moost": 1, "limit": 1})",
-       "/at_moost: unknown key of a bound; did you mean at_most?"},
-      {R"({"name": "n", "metric": "memory.bytes", "at_most": "1"})",
-       "/at_most: must be a number, is \"1\""},
-      {R"({"name": "n", "metric": "memory.bytes", "at_most": 1, "at_least": 2})",
-       "/at_least: 2 is above at_most, 1; no cell can satisfy both"},
-      {R"({"name": "n", "metric": "memory.bytes", "limit": "x"})",
-       "/limit: must be a number or {\"param\": \"NAME\"}, is \"x\""},
-      {R"({"name": "n", "metric": "memory.bytes", "limit": {"parm": "epsilon"}})",
-       "/limit/parm: unknown key of limit; did you mean param?"},
+      {"3", ": "},
+      {R"({"metric": "memory.bytes", "at_most": 1})", "/name: "},
+      {R"({"name": "", "metric": "memory.bytes", "at_most": 1})", "/name: "},
+      {R"({"name": "n", "at_most": 1})", "/metric: "},
+      {R"({"name": "n", "metric": 3, "at_most": 1})", "/metric: "},
+      {R"({"name": "n", "metric": "errors.relative_l2.maen", "at_most": 1})", "/metric: "},
+      {R"({"name": "n", "metric": "relative_l2.mean", "at_most": 1})", "/metric: "},
+      {R"({"name": "n", "metric": "errors.relative_l2", "at_most": 1})", "/metric: "},
+      {R"({"name": "n", "metric": "memory.bytes"})", ": "},
+      {R"({"name": "n", "metric": "memory.bytes", "at_most": 1, "limit": 2})", ": "},
+      {R"({"name": "n", "metric": "memory.bytes", "at_moost": 1, "limit": 1})", "/at_moost: "},
+      {R"({"name": "n", "metric": "memory.bytes", "at_most": "1"})", "/at_most: "},
+      {R"({"name": "n", "metric": "memory.bytes", "at_most": 1, "at_least": 2})", "/at_least: "},
+      {R"({"name": "n", "metric": "memory.bytes", "limit": "x"})", "/limit: "},
+      {R"({"name": "n", "metric": "memory.bytes", "limit": {"parm": "epsilon"}})", "/limit/parm: "},
       {R"({"name": "n", "metric": "memory.bytes", "limit": 1, "failure_rate": 0})",
-       "/failure_rate: must be a number above 0 and below 1, is 0"},
+       "/failure_rate: "},
       {R"({"name": "n", "metric": "memory.bytes", "limit": 1, "failure_rate": 0.1,
            "false_alarm": 1})",
-       "/false_alarm: must be a number above 0 and below 1, is 1"},
+       "/false_alarm: "},
       {R"({"name": "n", "metric": "memory.bytes", "limit": 1, "false_alarm": 0.1})",
-       "/false_alarm: belongs to a statistical bound, with than or failure_rate; leave it out"},
+       "/false_alarm: "},
       {R"({"name": "n", "metric": "memory.bytes", "at_most": 1, "relative_tolerance": 0.1})",
-       "/relative_tolerance: belongs to a bound with baseline, and this one has at_most; leave it "
-       "out"},
-      {R"({"name": "n", "metric": "memory.bytes", "baseline": "x.json"})",
-       "/relative_tolerance: this key is missing; "},
+       "/relative_tolerance: "},
+      {R"({"name": "n", "metric": "memory.bytes", "baseline": "x.json"})", "/relative_tolerance: "},
       {R"({"name": "n", "metric": "memory.bytes", "baseline": "x.json", "relative_tolerance": -1})",
-       "/relative_tolerance: must be a number of at least 0, is -1"},
+       "/relative_tolerance: "},
       {R"({"name": "n", "metric": "memory.bytes", "baseline": 7, "relative_tolerance": 0})",
-       "/baseline: must be the path of a results file, is 7"},
-      {R"({"name": "n", "metric": "memory.bytes", "than": {"algorithm": "x"}})",
-       "/paired_by: this key is missing; list the fields in which both cells of a pair agree, "},
+       "/baseline: "},
+      {R"({"name": "n", "metric": "memory.bytes", "than": {"algorithm": "x"}})", "/paired_by: "},
       {R"({"name": "n", "metric": "memory.bytes", "than": {"algorithm": "x"}, "paired_by": []})",
-       "/paired_by: must be a list of fields, "},
+       "/paired_by: "},
       {R"({"name": "n", "metric": "memory.bytes", "than": {"algorithm": "x"},
            "paired_by": ["seed", "laier"]})",
-       "/paired_by/1: unknown field laier of a cell; did you mean layer?"},
+       "/paired_by/1: "},
       {R"({"name": "n", "metric": "memory.bytes", "than": {"algorithm": "x"},
            "paired_by": ["seed", "key.seed"]})",
-       "/paired_by/1: seed is listed twice; keep one of them"},
-      {R"({"name": "n", "metric": "memory.bytes", "than": {}, "paired_by": ["seed"]})",
-       "/than: must name the cells to compare with, "},
+       "/paired_by/1: "},
+      {R"({"name": "n", "metric": "memory.bytes", "than": {}, "paired_by": ["seed"]})", "/than: "},
       {R"({"name": "n", "metric": "memory.bytes", "than": {"algorithm": "x"},
            "paired_by": ["seed"], "test": "t"})",
-       "/test: must be \"sign\", the one test there is, is \"t\""},
+       "/test: "},
       {R"({"name": "n", "metric": "memory.bytes", "at_most": 1, "where": ["uniform"]})",
-       "/where: must be an object of fields and values, "},
+       "/where: "},
       {R"({"name": "n", "metric": "memory.bytes", "at_most": 1, "where": {"layers": [0]}})",
-       "/where/layers: unknown field layers of a cell; did you mean layer?"},
+       "/where/layers: "},
       {R"({"name": "n", "metric": "memory.bytes", "at_most": 1, "where": {"layer": [0, "1"]}})",
-       "/where/layer/1: must be an integer, is \"1\""},
+       "/where/layer/1: "},
       {R"({"name": "n", "metric": "memory.bytes", "at_most": 1, "where": {"sequence": 0}})",
-       "/where/sequence: must be a name in quotes, is 0"},
+       "/where/sequence: "},
       {R"({"name": "n", "metric": "memory.bytes", "at_most": 1, "where": {"layer": []}})",
-       "/where/layer: must not be an empty list"},
-      {R"({"name": "n", "metric": "memory.bytes", "at_most": 1, "name": "m"})",
-       "/name: this key is given twice in one object; keep one of them"},
+       "/where/layer: "},
+      {R"({"name": "n", "metric": "memory.bytes", "at_most": 1, "name": "m"})", "/name: "},
   };
   for (const Case& one : cases) {
     CAPTURE(one.bound);
     const auto messages = messages_of([&] { made_bounds(one.bound); });
     REQUIRE(messages.size() >= 1);
-    const std::string expected = std::string("b.json: /bounds/0") + one.message;
+    const std::string expected = std::string("b.json: /bounds/0") + one.place;
     bool found = false;
     for (const std::string& message : messages) found = found || message.rfind(expected, 0) == 0;
     std::string all;
@@ -151,30 +133,26 @@ TEST_CASE("all faults of a bounds file are reported together") {
       {"name": "o", "metric": "memory.byte", "at_most": 3, "where": {"hed": 1}}]})",
                  "b.json");
   });
-  CHECK(messages ==
-        std::vector<std::string>{
-            "b.json: /bonds: unknown key of a bounds file; did you mean bounds?",
-            "b.json: /schema_version: must be 1, the version this program reads, is 2",
-            "b.json: /bounds/1/name: \"n\" is the name of an earlier bound; choose another",
-            "b.json: /bounds/2/metric: unknown metric memory.byte; did you mean memory.bytes?",
-            "b.json: /bounds/2/where/hed: unknown field hed of a cell; there are params.NAME, "
-            "algorithm, label, sequence, layer, kv_head, seed, tokens, prompt_tokens, rows, "
-            "element_bytes, device, scope_layers, scope_kv_heads, dump"});
+  const char* const places[] = {"/bonds", "/schema_version", "/bounds/1/name", "/bounds/2/metric",
+                                "/bounds/2/where/hed"};
+  REQUIRE(messages.size() == std::size(places));
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    CHECK(messages[i].rfind(std::string("b.json: ") + places[i] + ": ", 0) == 0);
+  }
 }
 
-TEST_CASE("what is no bounds file at all") {
-  CHECK(messages_of([] { parse_bounds("{]", "b.json"); }).at(0).rfind("b.json:1:2: not JSON", 0) ==
-        0);
-  CHECK(messages_of([] { parse_bounds("[]", "b.json"); }).at(0) ==
-        "b.json: must be an object with schema_version, bounds, is []");
-  CHECK(messages_of([] { parse_bounds(R"({"schema_version": 1})", "b.json"); }) ==
-        std::vector<std::string>{"b.json: /bounds: this key is missing; list the bounds"});
-  CHECK(messages_of([] { parse_bounds(R"({"schema_version": 1, "bounds": []})", "b.json"); }) ==
-        std::vector<std::string>{"b.json: /bounds: must be a list with at least one bound, is []"});
-  CHECK(messages_of([] { read_bounds("/nowhere/b.json"); }).at(0) ==
-        "/nowhere/b.json: cannot read: No such file or directory; --bounds names a bounds file");
-  CHECK(messages_of([] { read_bounds("/"); }).at(0) ==
-        "/: is a folder; --bounds names a bounds file");
+TEST_CASE("what is not a bounds file at all") {
+  CHECK(messages_of([] { parse_bounds("{]", "b.json"); }).at(0).rfind("b.json:1:2: ", 0) == 0);
+  CHECK(messages_of([] { parse_bounds("[]", "b.json"); }).at(0).rfind("b.json: ", 0) == 0);
+  for (const char* text : {R"({"schema_version": 1})", R"({"schema_version": 1, "bounds": []})"}) {
+    const auto messages = messages_of([&] { parse_bounds(text, "b.json"); });
+    REQUIRE(messages.size() == 1);
+    CHECK(messages[0].rfind("b.json: /bounds: ", 0) == 0);
+  }
+  const std::string missing = messages_of([] { read_bounds("/nowhere/b.json"); }).at(0);
+  CHECK(missing.rfind("/nowhere/b.json: ", 0) == 0);
+  CHECK(missing.find("No such file or directory") != std::string::npos);
+  CHECK(messages_of([] { read_bounds("/"); }).at(0).rfind("/: is a folder", 0) == 0);
 }
 
 TEST_CASE("every shipped bounds file is valid and its baselines are there") {

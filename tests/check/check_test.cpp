@@ -131,12 +131,12 @@ TEST_CASE("incomplete results do not pass") {
   CHECK(report.bounds[0].held());
 }
 
-TEST_CASE("a cell that is no cell record is refused") {
+TEST_CASE("a cell that is not a cell record is refused") {
   Json results = made_results({{}, {}});
   results["cells"][1].erase("key");
-  CHECK(messages_of([&] { check_bounds(made_bounds(kLimit), results, "r.json"); }).at(0) ==
-        "r.json: /cells/1: is no record of a cell, with key and status; was the file written by "
-        "kvbench?");
+  CHECK(messages_of([&] { check_bounds(made_bounds(kLimit), results, "r.json"); })
+            .at(0)
+            .rfind("r.json: /cells/1: ", 0) == 0);
 }
 
 TEST_CASE("the report as JSON has every bound with its evidence and violations") {

@@ -59,7 +59,7 @@ TEST_CASE("parameters, KV heads and dumps make groups; devices and seeds do not"
   CHECK(outcome.evidence["groups"] == 4);
 }
 
-TEST_CASE("vacuous cells are no seeds of a group; too few seeds are pointed out") {
+TEST_CASE("vacuous cells do not count as seeds of a group; too few seeds are pointed out") {
   std::vector<MadeCell> cells = group(0, 100, 9);
   for (MadeCell& cell : cells) cell.vacuous = cell.error == 0.6;
   const BoundOutcome outcome = outcome_of(kRate, cells);
@@ -107,7 +107,7 @@ TEST_CASE("the sign test is exact: 20 of 20 pairs hold at 1e-6, 19 of 19 do not"
   CHECK(outcome_of(beats(), pairs(30, 2)).held());
 }
 
-TEST_CASE("being lower in no pair, or equal in all, is no win") {
+TEST_CASE("being lower in no pair, or equal in all, is not a win") {
   CHECK(!outcome_of(beats(), pairs(100, 100)).held());
   const BoundOutcome equal = outcome_of(beats(), pairs(100, 0, 1.0));
   CHECK(!equal.held());

@@ -1,7 +1,12 @@
 """Bad input: the exit code and the words of every row of bad_inputs/, nothing on stdout, nothing
-written. Rows without "exit" are refused with 2; "faults" is how many lines say so."""
+written. Rows without "exit" are refused with 2; "faults" is how many lines say so. The full text
+of all messages is in bad_inputs/messages.txt; `./bootstrap.sh generate` rewrites it, for review
+as a diff. No other test compares sentences: they look for places, names and exit codes."""
 
+import difflib
 import json
+import os
+import re
 import subprocess
 import unittest
 from pathlib import Path
@@ -10,6 +15,9 @@ from damaged_dump import damaged
 from program import BAD_INPUT, BUG, DONE, PROGRAM, SOURCE, Folder, kvbench
 
 TABLES = SOURCE / "tests/cli/bad_inputs"
+NAMES = ("sweeps", "commands", "bounds", "dumps")
+MESSAGES = TABLES / "messages.txt"
+UPDATE = "KVBENCH_UPDATE_MESSAGES"
 WINDOW = {"algorithm": "window", "params": {"budget": 8}}
 
 
@@ -29,37 +37,85 @@ def filled(value, places):
     return value
 
 
+def recorded_messages():
+    """The blocks of messages.txt by table, in its order."""
+    blocks = {name: [] for name in NAMES}
+    if MESSAGES.exists():
+        for block in re.split(r"^(?=# )", MESSAGES.read_text(), flags=re.MULTILINE)[1:]:
+            blocks[block[2:].split(":")[0]].append(block)
+    return blocks
+
+
 class BadInput(Folder):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         cls.synth("no_out.h5", "--tokens", 32, "--d", 8, "--out-rows", 0)
 
+    def setUp(self):
+        super().setUp()
+        self.done = []  # (arguments, exit code, text) of what was refused
+
+    def without_places(self, text):
+        """`text` as it reads on every machine: without the test's folders and sizes of memory."""
+        for place, name in ((self.folder, "FOLDER"), (self.made, "MADE")):
+            text = text.replace(str(place), name)
+        return re.sub(r"there are [0-9.]+ [KMGT]iB", "there are SOME GiB", text)
+
+    def block(self, title, done):
+        """What a row's commands print, as it stands in messages.txt; once if all print the same."""
+        texts = {}
+        for (command, *arguments), code, text in done:
+            words = self.without_places(" ".join(map(str, arguments)))
+            commands = texts.setdefault((code, self.without_places(text)), {})
+            commands.setdefault(words, {})[str(command)] = True
+        lines = [f"# {title}"]
+        for (code, text), commands in texts.items():
+            lines += [f"$ kvbench {'|'.join(names)} {words}".rstrip()
+                      for words, names in commands.items()]
+            lines += [text.rstrip("\n"), f"exit code {code}"]
+        return "\n".join(lines) + "\n\n"
+
     def refuse(self, row, *arguments):
         """The command ends as the row says, and leaves the folder as it was."""
         before = {path: path.stat().st_mtime_ns for path in self.folder.rglob("*")}
         done = kvbench(*arguments, cwd=self.folder)
         code = row.get("exit", BAD_INPUT)
+        text = done.stderr if code == BAD_INPUT else done.stderr + done.stdout
+        self.done.append((arguments or ("",), done.returncode, text))
         self.assertEqual(done.returncode, code, done.stderr)
         self.assertNotEqual(code, BUG)
         if code == BAD_INPUT:
             self.assertEqual(done.stdout, "")
         for word in row["words"]:
-            self.assertIn(word, done.stderr if code == BAD_INPUT else done.stderr + done.stdout)
+            self.assertIn(word, text)
         if "faults" in row:
             self.assertEqual(done.stderr.count("\n"), row["faults"], done.stderr)
         self.assertEqual({path: path.stat().st_mtime_ns for path in self.folder.rglob("*")}, before,
                          "something was written")
 
     def each(self, name, check):
+        """Every row of a table is checked, and what it prints compared with messages.txt."""
+        blocks = []
         for row in table(name):
+            self.done = []
             with self.subTest(table=name, what=row["what"]):
                 check(row)
+            blocks.append(self.block(f"{name}: {row['what']}", self.done))
+        recorded = recorded_messages()
+        if UPDATE in os.environ:
+            recorded[name] = blocks
+            MESSAGES.write_text("".join(block for part in recorded.values() for block in part))
+        self.assertEqual(
+            blocks, recorded[name], "\n" + "\n".join(difflib.unified_diff(
+                "".join(recorded[name]).splitlines(), "".join(blocks).splitlines(),
+                "recorded", "printed", n=2, lineterm=""))
+            + f"\n{MESSAGES} differs; `./bootstrap.sh generate` and review its diff")
 
     def written(self, row):
         """The sweep of a row, as a file."""
         if "sweep" in row:
-            given = filled(row["sweep"], {"dump": self.made / "tiny.h5"})
+            given = filled(row["sweep"], {"dump": self.made / "tiny.h5", "made": self.made})
             path = self.sweep(**{"algorithms": [WINDOW], **given}, file="bad.json")
             document = json.loads(path.read_text())
             for key in [key for key, value in given.items() if value is None]:
@@ -67,15 +123,16 @@ class BadInput(Folder):
             path.write_text(json.dumps(document))
             return path
         path = self.folder / "bad.json"
-        path.write_text('{"a":' * row["deep"] if "deep" in row else row["text"])
+        path.write_text('{"a":' * row["deep"] if "deep" in row else
+                        row["text"].replace("{dump}", str(self.made / "tiny.h5")))
         return path
 
     def test_the_tables_are_whole(self):
-        rows = [row for name in ("sweeps", "commands", "bounds", "dumps") for row in table(name)]
+        rows = [row for name in NAMES for row in table(name)]
         self.assertGreaterEqual(len(rows), 100)
         for row in rows:
             self.assertTrue(row["what"] and row["words"] and all(row["words"]), row)
-        for name in ("sweeps", "commands", "bounds", "dumps"):
+        for name in NAMES:
             named = [row["what"] for row in table(name)]
             self.assertEqual(len(named), len(set(named)))
 
@@ -117,6 +174,9 @@ class BadInput(Folder):
                   "beginning_of_id": results["cells"][0]["id"][:8],
                   "odd_cells": results_file("odd_cells", cells=[7]),
                   "empty_cells": results_file("empty_cells", cells=[{}]),
+                  "other_dump": results_file("other_dump", cells=[
+                      {**cell, "key": {**cell["key"], "dump": "0123"}}
+                      for cell in results["cells"]]),
                   "later": results_file("later", schema_version="2.0.0")}
         def check(row):
             row = filled(row, places)

@@ -78,7 +78,7 @@ class FailingPlace(Folder):
                 self.assertIn(done.returncode, (BAD_INPUT, INCOMPLETE), done.stderr)
                 self.assertIn(str(self.out), done.stderr)
                 if done.returncode == INCOMPLETE:
-                    self.assertIn("make room", done.stderr)
+                    self.assertIn("rerun the same command", done.stderr)
                     self.assertIn("No space left", done.stderr)
                     self.assert_journal_is_whole()
                 mount("-o", "remount,size=256m", self.out)
@@ -165,7 +165,7 @@ class FailingPlace(Folder):
         whole = dump.read_bytes()
         code, talk = self.interrupted(config, lambda: os.truncate(dump, len(whole) // 4))
         self.assertEqual(code, FAILED_CELLS, talk)
-        self.assertIn("dump.h5: was changed while it was open", talk)
+        self.assertIn("dump.h5: was modified while open", talk)
         self.assert_journal_is_whole()
         undisturbed = {cell["id"]: cell for cell in self.results("undisturbed")["cells"]}
         for cell in self.results()["cells"]:

@@ -47,7 +47,7 @@ class Kill(Folder):
         return path.read_bytes() if path.exists() else b""
 
     def run_and_kill(self, out, longest):
-        """True where the run ended by itself before its time came."""
+        """True if the run ended by itself before its time came."""
         whole = self.journal_bytes(out)
         whole = whole[:whole.rfind(b"\n") + 1]
         process = subprocess.Popen([PROGRAM, "run", "--config", str(self.config), "--out",

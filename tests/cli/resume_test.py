@@ -81,7 +81,7 @@ class Resume(Folder):
             process.send_signal(number)
             _, talk = process.communicate(timeout=120)
             self.assertEqual(process.returncode, INCOMPLETE, talk)
-            self.assertIn("run the same command again", talk)
+            self.assertIn("rerun the same command", talk)
             results = self.results(out)
             self.assertEqual(results["status"], "incomplete")
             self.assertEqual(len(results["cells"]), len(self.journal(out)) - 1)
@@ -185,11 +185,11 @@ class Resume(Folder):
         narrow = self.sweep(seeds=[1, 5])
         done = kvbench("run", "--config", narrow, "--out", self.folder / "out")
         self.assertEqual(done.returncode, DONE, done.stderr)
-        self.assertIn("20 cells were there already", done.stderr)
-        self.assertIn("8 cells of other sweeps are left unused", done.stderr)
+        self.assertIn("20 cells already done", done.stderr)
+        self.assertIn("8 cells of other sweeps", done.stderr)
         self.assertEqual(self.journal()[1:len(lines)], lines[1:])
         done = kvbench("run", "--config", self.sweep(), "--out", self.folder / "out")
-        self.assertIn("28 cells were there already", done.stderr)
+        self.assertIn("28 cells already done", done.stderr)
 
     def test_results_that_another_sweep_replaces_are_told_of_even_under_quiet(self):
         self.run_sweep()
@@ -197,8 +197,7 @@ class Resume(Folder):
         done = kvbench(*quiet, self.sweep())
         self.assertEqual((done.returncode, done.stderr), (DONE, ""))
         done = kvbench(*quiet, self.sweep(seeds=[1, 5]))
-        self.assertRegex(done.stderr, r"^kvbench: note: .*out: was begun by another sweep.*; cells "
-                                      r"that both describe are kept, results\.json is replaced\n$")
+        self.assertRegex(done.stderr, r"^kvbench: note: .*/out: .*results\.json is replaced\n$")
         (self.folder / "out/results.json").unlink()
         done = kvbench(*quiet, self.sweep())
         self.assertEqual((done.returncode, done.stderr), (DONE, ""))
@@ -211,7 +210,7 @@ class Resume(Folder):
             "".join(line + "\n" for line in lines if lost["id"] not in line))
         done = kvbench("run", "--config", self.sweep(), "--out", self.folder / "out", "--shard", "1/2")
         self.assertEqual(done.returncode, DONE, done.stderr)
-        self.assertIn("the table is over the 3 of 4 KV heads that have all of theirs", done.stderr)
+        self.assertIn("3 of 4 KV heads", done.stderr)
         errors = [cell["errors"]["relative_l2"]["mean"] for cell in whole["cells"]
                   if cell["key"]["params"] == {"budget": 32}
                   and (cell["key"]["layer"], cell["key"]["kv_head"]) != (1, lost["key"]["kv_head"])]
@@ -222,7 +221,7 @@ class Resume(Folder):
             "".join(line + "\n" for line in lines if '"exact"' not in line or "kind" in line))
         done = kvbench("run", "--config", self.sweep(), "--out", self.folder / "out", "--shard", "3/3")
         self.assertEqual(done.returncode, DONE, done.stderr)
-        self.assertIn("no KV head has all of its own, and there is no table", done.stderr)
+        self.assertIn("no KV head is complete", done.stderr)
         self.assertNotIn("best setting", done.stderr)
 
     def test_a_dump_that_changed_is_refused_with_a_remedy(self):
@@ -256,7 +255,7 @@ class Resume(Folder):
         done = kvbench("run", "--config", self.sweep(dumps=[str(self.folder / "moved.h5")]),
                        "--out", self.folder / "two")
         self.assertEqual(done.returncode, DONE, done.stderr)
-        self.assertIn("14 cells were there already", done.stderr)
+        self.assertIn("14 cells already done", done.stderr)
 
     def test_a_damaged_file_of_rows_is_told_of_and_its_cells_are_computed_again(self):
         self.run_sweep(output={"rows": True})
@@ -303,8 +302,7 @@ class Resume(Folder):
         (self.folder / "out/results.rows.h5").unlink()
         done = kvbench("run", "--config", config, "--out", self.folder / "out")
         self.assertEqual(done.returncode, DONE, done.stderr)
-        self.assertIn("28 cells were there already\n28 of them are computed again: the sweep keeps "
-                      "per-row values", done.stderr)
+        self.assertIn("28 cells already done\n28 of them are computed again", done.stderr)
         self.assertEqual((self.folder / "out/results.rows.h5").read_bytes(), expected)
 
 

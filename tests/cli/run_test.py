@@ -203,14 +203,14 @@ class Run(Folder):
         self.assertGreater(len({cell["reason"] for cell in failed}), 1)
         done = kvbench("run", "--config", self.sweep(dumps=both), "--out", self.folder / "out",
                        "--quiet")
-        self.assertRegex(done.stderr, rf"^  {len(failed)} failed: .* at row \d+.*, and alike "
+        self.assertRegex(done.stderr, rf"^  {len(failed)} failed: .* at row \d+ \(and similar\) "
                                       r"\(first: \S+\)\n$")
         bounds = self.folder / "bounds.json"
         bounds.write_text(json.dumps({"schema_version": 1, "bounds": [
             {"name": "n", "metric": "memory.bytes", "at_most": 1e9}]}))
         done = kvbench("check", "--results", self.folder / "out/results.json", "--bounds", bounds)
-        self.assertRegex(done.stdout, rf"\n  n +- +- +{len(failed)} cells: the cell failed: .*, and "
-                                      r"alike +the first: \S+\n\n0 of 1 bounds held\n$")
+        self.assertRegex(done.stdout, rf"\n  n +- +- +{len(failed)} cells: the cell failed: .* "
+                                      r"\(and similar\) +the first: \S+\n\n0 of 1 bounds held\n$")
 
     def test_what_is_found_only_when_a_stream_is_read_fails_its_cells(self):
         try:

@@ -116,7 +116,7 @@ class Shards(Folder):
                               f"layer {group['layer']}", done.stderr)
             merged = self.results("merged")
             self.assertEqual(merged["status"], "incomplete")
-        self.assertIn("s2: holds no journal", done.stderr)
+        self.assertIn("s2: has no journal", done.stderr)
         self.run_shard(config, "2/3", "s2")
         self.merge("s1", "s2", "s3")
         self.assertEqual(deterministic(self.results("merged")), deterministic(self.whole(config)))

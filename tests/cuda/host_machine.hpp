@@ -166,7 +166,7 @@ class HostMachine {
     mutable Memory<T> memory_;
   };
 
-  // `copies`: those that calls share; null where nothing is held.
+  // `copies`: those that calls share; null if nothing is held.
   HostMachine(cuda::MemoryLedger& ledger, std::uint64_t seed, cuda::HeldCopies* copies = nullptr)
       : ledger_(ledger), rng_(seed), copies_(copies) {}
 

@@ -117,7 +117,7 @@ TEST_CASE("reading what a neighbour writes in the same phase does not give the r
   }
 }
 
-TEST_CASE("memory that nobody wrote is no number") {
+TEST_CASE("memory that was never written is NaN") {
   cuda::MemoryLedger ledger(1 << 20);
   HostMachine machine(ledger, 1);
   const auto room = machine.reserve({"a test", 80, 0, 1});

@@ -103,7 +103,7 @@ TEST_CASE("a truncated file is refused wherever it was cut") {
 TEST_CASE("a dump that is cut or written to while it is open is refused, not read as zeros") {
   const TemporaryFolder folder;
   const std::string path = folder.file("small.h5");
-  const std::vector<std::string> words = {path, "was changed while it was open"};
+  const std::vector<std::string> words = {path, "modified while open"};
   write_small_dump(path);
   {
     const Dump dump(path);

@@ -30,7 +30,7 @@ std::size_t address_space() {
   return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
-// Runs `action` in a process that may take kExtra bytes more than this one has: 0 where it returns
+// Runs `action` in a process that may take kExtra bytes more than this one has: 0 if it returns
 // true, 1 false, 2 where it throws.
 int with_little_memory(const std::function<bool()>& action) {
   std::fflush(nullptr);

@@ -260,7 +260,7 @@ TEST_CASE("attributes in other storage mean the same") {
   CHECK(dump.info().sequences[0].find_layer(3)->softcap == 30.0);
 }
 
-TEST_CASE("files that are no dumps are refused") {
+TEST_CASE("files that are not dumps are refused") {
   const TemporaryFolder folder;
   const auto refused = [](const std::string& path) { return faults_of([&] { Dump dump(path); }); };
   CHECK(says(refused(folder.file("none.h5")), {folder.file("none.h5"), "No such file"}));

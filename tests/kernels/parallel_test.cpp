@@ -16,7 +16,7 @@
 namespace kvbench::test {
 namespace {
 
-// Counts itself in, and waits until all have come; false where they do not within a long time.
+// Counts itself in, and waits until all have come; false if they do not within a long time.
 bool meet(std::atomic<int>& here, int all) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   ++here;

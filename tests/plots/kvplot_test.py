@@ -70,12 +70,12 @@ class KvplotTest(unittest.TestCase):
         self.assertAlmostEqual(table[METRIC][0], 3.0)
 
     def test_foreign_files_are_refused_with_their_name(self):
-        for content, words in (("{", "is cut short"), ("{,}", "not JSON"), ("[1]", "kind"), ({"kind": "other"}, "kind"),
+        for content, words in (("{", "truncated"), ("{,}", "invalid JSON"), ("[1]", "kind"), ({"kind": "other"}, "kind"),
                                (dict(sweep(), schema_version="2.0.0"), "schema version 2.0.0")):
             with self.assertRaisesRegex(ResultsError, words) as raised:
                 load_results(self.write(content))
             self.assertIn("results.json", str(raised.exception))
-        with self.assertRaisesRegex(ResultsError, "none.json: there is no such file; `kvbench run`"):
+        with self.assertRaisesRegex(ResultsError, "none.json: no such file; `kvbench run`"):
             load_results(self.folder / "none.json")
         with self.assertRaisesRegex(ResultsError, "is a folder; .* as results.json"):
             load_results(self.folder)
@@ -84,8 +84,8 @@ class KvplotTest(unittest.TestCase):
         path = self.folder / "results.json"
         whole = json.dumps(sweep())
         for content, words in ((b"", "is empty"), (b"\x89HDF\r\n\x1a\n", "is an HDF5 file"),
-                               (whole[:700].encode(), "is cut short, its JSON has no end"),
-                               (b"hello", "not JSON")):
+                               (whole[:700].encode(), "truncated"),
+                               (b"hello", "invalid JSON")):
             path.write_bytes(content)
             with self.assertRaisesRegex(ResultsError, f"results.json: {words}.*`kvbench run` writes"):
                 load_results(path)
@@ -110,11 +110,11 @@ class KvplotTest(unittest.TestCase):
         results, taken = self.write(sweep()), self.folder / "taken"
         taken.write_text("")
         for words, arguments in (
-                ("none.json: there is no such file", ("error_vs_memory", "--results", "none.json",
+                ("none.json: no such file", ("error_vs_memory", "--results", "none.json",
                                                       "--out", self.folder)),
-                ("none.h5: there is no such file", ("tsne", "--dump", "none.h5", "--out", self.folder)),
+                ("none.h5: no such file", ("tsne", "--dump", "none.h5", "--out", self.folder)),
                 ("taken: cannot be read; a dump", ("tsne", "--dump", taken, "--out", self.folder)),
-                ("none.csv: there is no such file", ("table", "none.csv", "--rows", "a", "--value",
+                ("none.csv: no such file", ("table", "none.csv", "--rows", "a", "--value",
                                                      "b")),
                 ("taken: cannot be written, there can be no such file or folder; choose another --out",
                  ("error_vs_memory", "--results", results, "--out", taken))):

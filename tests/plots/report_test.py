@@ -201,7 +201,7 @@ class ReportOfMadeResults(unittest.TestCase):
                       reason=f"logits overflow at row {row}") for row in (5, 17, 240)]
         page = Page(self.report([*cells, cell("exact", {}, 1e-16, 1.0)]))
         self.assertEqual(page.text.count("logits overflow"), 1)
-        self.assertIn("logits overflow at row 5, and alike3", page.text)
+        self.assertIn("logits overflow at row 5 (and similar)3", page.text)
 
     def test_results_without_a_finished_cell_still_have_a_page(self):
         page = Page(self.report([cell("h2o", {}, 0, 0, status="failed", reason="why")],

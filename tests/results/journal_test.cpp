@@ -229,7 +229,7 @@ TEST_CASE_FIXTURE(Output, "two runs at once on one folder are refused, one after
   CHECK_NOTHROW(open("2"));
 }
 
-TEST_CASE_FIXTURE(Output, "a file that is no journal is refused and left as it is") {
+TEST_CASE_FIXTURE(Output, "a file that is not a journal is refused and left as it is") {
   std::filesystem::create_directories(out);
   for (const char* text : {"{\"kind\": \"other\"}\n", "hello\n", "[1, 2]\n", "null\n"}) {
     write_text(path, text);

@@ -27,7 +27,7 @@ def without_comments(text):
 
 
 def faults(validator, document):
-    """What a schema has against a document, a line each; empty where it is valid."""
+    """What a schema has against a document, a line each; empty if it is valid."""
     return [f"/{'/'.join(map(str, error.absolute_path))}: {error.message[:300]}"
             for error in validator.iter_errors(document)]
 

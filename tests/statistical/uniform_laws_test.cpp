@@ -28,7 +28,7 @@ Given given(const Given& more) {
   return out;
 }
 
-// The weights of the middle's tokens, 0 where not kept, for each seed.
+// The weights of the middle's tokens, 0 if not kept, for each seed.
 std::vector<std::vector<double>> weights(const Stream& stream, const Given& params,
                                          std::int64_t runs) {
   const AlgorithmDescription& algorithm = algorithm_named("uniform");

@@ -30,7 +30,7 @@ inline HeldSets held_by(const std::string& id, const Stream& stream, Index promp
   return held_sets(sketches_of(id, stream, prompt, given, seed));
 }
 
-// Why a registered algorithm does not run; empty where it does.
+// Why a registered algorithm does not run; empty if it does.
 inline std::string skip_of(const std::string& id, const StreamShape& shape, Index prompt,
                            const Given& given) {
   const AlgorithmDescription& algorithm = algorithm_named(id);

@@ -32,7 +32,7 @@ struct NaiveAnswer {
   std::vector<Real> numerator;  // [dv] sum w_num exp(x - max) v
   Real numerator_mass = 0;      // sum w_num exp(x - max)
   Real denominator = 0;         // sum w_den exp(x - max)
-  std::vector<Real> z;          // [dv], 0 where the denominator is empty
+  std::vector<Real> z;          // [dv], 0 if the denominator is empty
   bool empty_denominator = false;
 };
 NaiveAnswer naive_answer(const Stream& stream, int g, Index row, const Sketch& sketch);

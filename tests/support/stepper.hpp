@@ -52,7 +52,7 @@ std::vector<Sketch> sketches(const Stream& stream, Index prompt,
 std::vector<Index> held_tokens(const Sketch& sketch);
 std::vector<std::vector<Index>> held_sets(const std::vector<Sketch>& sketches);
 
-// A number of `derived`; throws std::out_of_range where it is missing.
+// A number of `derived`; throws std::out_of_range if it is missing.
 double derived_real(const Derived& derived, const std::string& name);
 
 // Whether two sketches hold the same rows with the same weights, in the same order; empty places

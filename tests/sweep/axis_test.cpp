@@ -32,13 +32,17 @@ json expanded(const std::string& text, const Parameter& parameter) {
   return values;
 }
 
+// Where the one fault of an axis is, "/x/1"; what it says is in tests/cli/bad_inputs/messages.txt.
 std::string fault(const std::string& text, const Parameter& parameter) {
   ErrorList faults("f");
   CHECK_FALSE(expand_axis(json::parse(text), parameter, "/x", faults));
   try {
     faults.throw_if_any();
   } catch (const InputError& error) {
-    return error.messages().front();
+    const std::string message = error.messages().front();
+    REQUIRE(error.messages().size() == 1);
+    REQUIRE(message.find("f: /") == 0);
+    return message.substr(3, message.find(": ", 3) - 3);
   }
   return "";
 }
@@ -76,9 +80,7 @@ TEST_CASE("a range of decimals gives the decimals that a person would list") {
 }
 
 TEST_CASE("a range that steps over its end is refused rather than cut") {
-  CHECK(fault(R"({"range": [1, 10, 4]})", kWhole) ==
-        "f: /x/range: a range includes both ends, but whole steps of 4 from 1 miss 10; end it at 9 "
-        "or 13");
+  CHECK(fault(R"({"range": [1, 10, 4]})", kWhole) == "/x/range");
 }
 
 TEST_CASE("pow2 includes both ends") {
@@ -116,64 +118,47 @@ TEST_CASE("every value of an axis is checked, and a list names the element") {
   ErrorList faults("f");
   CHECK_FALSE(expand_axis(json::parse(R"([1, 0, "all", 0.5, 2.5])"), kTokens, "/x", faults));
   CHECK(faults.count() == 3);
-  CHECK(fault("[8, 0]", kTokens) ==
-        "f: /x/1: must be an integer >= 1 (tokens) or a fraction between 0 and 1, is 0");
-  CHECK(fault(R"({"range": [0, 2, 1]})", kTokens) ==
-        "f: /x/range: must be an integer >= 1 (tokens) or a fraction between 0 and 1, is 0");
+  CHECK(fault("[8, 0]", kTokens) == "/x/1");
+  CHECK(fault(R"({"range": [0, 2, 1]})", kTokens) == "/x/range");
 }
 
 TEST_CASE("a value twice on one axis is refused, however it is written") {
-  CHECK(fault("[4, 8, 4.0]", kWhole) ==
-        "f: /x/2: 4 is given twice on this axis, first at /x/0; keep one of them");
+  CHECK(fault("[4, 8, 4.0]", kWhole) == "/x/2");
 }
 
 TEST_CASE("steps too small to tell values apart are refused") {
   CHECK(fault(R"({"range": [1e6, 1000000.0000019073486328125, 0.000000476837158203125]})", kReal) ==
-        "f: /x/range: gives 1e+06 twice; widen its steps");
+        "/x/range");
 }
 
 TEST_CASE("axes without values or form are refused") {
-  CHECK(fault("[]", kWhole) == "f: /x: is an empty axis; list at least one value, or leave x out");
-  CHECK(fault(R"({"range": [4, 1, 1]})", kWhole) ==
-        "f: /x/range: is an empty axis: steps of 1 from 4 never reach 1");
-  CHECK(fault(R"({"pow2": [4, 3]})", kWhole) ==
-        "f: /x/pow2: is an empty axis: the first exponent, 4, is above the last, 3");
-  CHECK(fault(R"({"range": [1, 4]})", kWhole) ==
-        "f: /x/range: must be [first, last, step], is [1,4]");
-  CHECK(fault(R"({"range": [1, 4, 0]})", kWhole) ==
-        "f: /x/range: the step of a range must not be 0");
-  CHECK(fault(R"({"pow2": [1, 2.5]})", kWhole) ==
-        "f: /x/pow2: pow2 takes two whole exponents from -1022 to 1023");
-  CHECK(fault(R"({"logspace": [0, 4, 2]})", kReal) ==
-        "f: /x/logspace: the ends of a logspace must be above 0");
-  CHECK(fault(R"({"logspace": [1, 4, 0]})", kReal) ==
-        "f: /x/logspace: the count of a logspace must be an integer >= 1");
-  CHECK(fault(R"({"logspace": [1, 4, 1]})", kReal) ==
-        "f: /x/logspace: a logspace with two ends has at least two values");
-  CHECK(fault(R"({"rnage": [1, 4, 1]})", kReal) ==
-        "f: /x: unknown axis form rnage; did you mean range?");
-  CHECK(fault(R"({"values": [1, 4, 1]})", kReal) ==
-        "f: /x: unknown axis form values; use range, pow2 or logspace");
-  CHECK(fault("{}", kReal) == "f: /x: an axis has exactly one of range, pow2 and logspace");
-  CHECK(fault("[[1, 2], 3]", kReal) == "f: /x/0: must be a single value, is [1,2]");
-  CHECK(fault("null", kReal) == "f: /x: must be a value, is null");
+  CHECK(fault("[]", kWhole) == "/x");
+  CHECK(fault(R"({"range": [4, 1, 1]})", kWhole) == "/x/range");
+  CHECK(fault(R"({"pow2": [4, 3]})", kWhole) == "/x/pow2");
+  CHECK(fault(R"({"range": [1, 4]})", kWhole) == "/x/range");
+  CHECK(fault(R"({"range": [1, 4, 0]})", kWhole) == "/x/range");
+  CHECK(fault(R"({"pow2": [1, 2.5]})", kWhole) == "/x/pow2");
+  CHECK(fault(R"({"logspace": [0, 4, 2]})", kReal) == "/x/logspace");
+  CHECK(fault(R"({"logspace": [1, 4, 0]})", kReal) == "/x/logspace");
+  CHECK(fault(R"({"logspace": [1, 4, 1]})", kReal) == "/x/logspace");
+  CHECK(fault(R"({"rnage": [1, 4, 1]})", kReal) == "/x");
+  CHECK(fault(R"({"values": [1, 4, 1]})", kReal) == "/x");
+  CHECK(fault("{}", kReal) == "/x");
+  CHECK(fault("[[1, 2], 3]", kReal) == "/x/0");
+  CHECK(fault("null", kReal) == "/x");
 }
 
 TEST_CASE("an axis that no memory could hold is refused before it is made") {
-  CHECK(fault(R"({"range": [1, 1e12, 1]})", kWhole) ==
-        "f: /x/range: gives 1000000000000 values, more than the 10000000 cells a sweep may have");
-  CHECK(fault(R"({"logspace": [1, 2, 1e9]})", kReal) ==
-        "f: /x/logspace: gives 1000000000 values, more than the 10000000 cells a sweep may have");
-  CHECK(fault(R"({"range": [0, 1e308, 1e-308]})", kReal) ==
-        "f: /x/range: is too wide a range for its step");
+  CHECK(fault(R"({"range": [1, 1e12, 1]})", kWhole) == "/x/range");
+  CHECK(fault(R"({"logspace": [1, 2, 1e9]})", kReal) == "/x/logspace");
+  CHECK(fault(R"({"range": [0, 1e308, 1e-308]})", kReal) == "/x/range");
 }
 
 TEST_CASE("axis forms are for numbers") {
   Parameter choice;
   choice.kind = Parameter::Kind::kChoice;
   choice.choices = {"max", "avg"};
-  CHECK(fault(R"({"range": [1, 4, 1]})", choice) ==
-        "f: /x: takes a value or a list of values; range, pow2 and logspace are for numbers");
+  CHECK(fault(R"({"range": [1, 4, 1]})", choice) == "/x");
   CHECK(expanded(R"(["avg", "max"])", choice) == json({"avg", "max"}));
 }
 

@@ -72,15 +72,15 @@ TEST_CASE("a document that makes other cells, or none, is refused") {
                          doctest::Contains(words), InputError);
   };
   const json good = written_and_read(plan);
-  refused(good, "0123", "other cells");
+  refused(good, "0123", "different cells");
   for (const char* key : {"config", "dumps", "only", "device"}) {
     json without = good;
     without.erase(key);
-    refused(without, plan.hash, "does not say what was planned");
+    refused(without, plan.hash, key);
   }
   json other = good;
   other["dumps"][0]["fingerprint"] = "f";
-  refused(other, plan.hash, "other cells");
+  refused(other, plan.hash, "different cells");
   other = good;
   other["dumps"][0]["sequences"][0]["layers"][0]["rope"] = 9;
   refused(other, plan.hash, "RoPE");

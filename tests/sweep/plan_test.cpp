@@ -231,15 +231,16 @@ TEST_CASE("a cell without a scored row is skipped and says why") {
   CHECK(cut.groups[0].prompt == 1728);
   CHECK(cut.groups[0].rows.empty());
   REQUIRE(cut.cells.size() == 2);
-  CHECK(cut.cells[1].skip_reason ==
-        "no row to score: the dump holds no query of the first 1984 tokens");
+  REQUIRE(cut.cells[1].skip_reason);
+  CHECK(cut.cells[1].skip_reason->find("first 1984 tokens") != std::string::npos);
 
   const Plan one = plan(R"("select": {"tokens": 1985})");
   CHECK(one.groups[0].rows == std::vector<Index>{1984});
   CHECK_FALSE(one.cells[0].skip_reason);
 
   const Plan early = plan(R"("replay": {"prompt_tokens": 100}, "evaluate": {"rows": [200, 300]})");
-  CHECK(early.cells[0].skip_reason == "no row to score: the dump holds queries from row 1984 on");
+  REQUIRE(early.cells[0].skip_reason);
+  CHECK(early.cells[0].skip_reason->find("from row 1984 on") != std::string::npos);
 }
 
 TEST_CASE("an algorithm's own reason skips its cells and no others") {
@@ -323,13 +324,8 @@ TEST_CASE("--only narrows by id or path, and stars stay within a component") {
   CHECK(only({"*"}).cells.size() == all.cells.size());  // every id
   const auto refused = folder.messages([&] { only({"window/*", "exact/*/*/*/*", "*/*/2/*/*"}); });
   REQUIRE(refused.size() == 2);
-  CHECK(refused[0] ==
-        "quick.json: --only window/*: matches no cell of the sweep; did you mean "
-        "'window/*/*/*/*'? A glob names a whole id, or all five parts of "
-        "algorithm/label/sequence/layer/head");
-  CHECK(refused[1] ==
-        "quick.json: --only */*/2/*/*: matches no cell of the sweep; give a cell's id or a glob on "
-        "algorithm/label/sequence/layer/head, such as window/*/*/*/*");
+  CHECK(refused[0].find("quick.json: --only window/*: ") == 0);
+  CHECK(refused[1].find("quick.json: --only */*/2/*/*: ") == 0);
   const std::string begun = id.substr(0, 8);
   for (const auto& [given, meant] : {std::pair<std::string, std::string>{begun, begun + "*"},
                                      {"window", "window/*/*/*/*"},

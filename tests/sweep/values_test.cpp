@@ -30,18 +30,20 @@ Value accepted(const Parameter& parameter, Value value) {
   return value;
 }
 
-std::string refused(const Parameter& parameter, Value value) {
+// Whether a value is refused, unchanged and quoted in the message. The messages themselves are in
+// tests/cli/bad_inputs/messages.txt.
+bool refused(const Parameter& parameter, Value value) {
   const Value before = value;
   const auto fault = check_value(parameter, value);
   CHECK(value == before);
-  return fault.value_or("accepted");
+  return fault && fault->find(to_string(before)) != std::string::npos;
 }
 
 TEST_CASE("integral reals are integers where integers are meant") {
   CHECK(accepted(of(Kind::kInteger, 1), 256.0) == integer(256));
   CHECK(accepted(of(Kind::kTokens, 1), 256.0) == integer(256));
-  CHECK(refused(of(Kind::kInteger, 1), 2.5) == "must be an integer >= 1, is 2.5");
-  CHECK(refused(of(Kind::kInteger, 1), 1e300) == "must be an integer from 1 to 1e+15, is 1e+300");
+  CHECK(refused(of(Kind::kInteger, 1), 2.5));
+  CHECK(refused(of(Kind::kInteger, 1), 1e300));
 }
 
 TEST_CASE("integers are reals where reals are meant") {
@@ -51,44 +53,37 @@ TEST_CASE("integers are reals where reals are meant") {
 TEST_CASE("bounds hold at their ends") {
   CHECK(accepted(of(Kind::kInteger, 1, 20), integer(1)) == integer(1));
   CHECK(accepted(of(Kind::kInteger, 1, 20), integer(20)) == integer(20));
-  CHECK(refused(of(Kind::kInteger, 1, 20), integer(0)) == "must be an integer from 1 to 20, is 0");
-  CHECK(refused(of(Kind::kInteger, 1, 20), integer(21)) ==
-        "must be an integer from 1 to 20, is 21");
+  CHECK(refused(of(Kind::kInteger, 1, 20), integer(0)));
+  CHECK(refused(of(Kind::kInteger, 1, 20), integer(21)));
   CHECK(accepted(of(Kind::kReal, 0, 1), 0.0) == Value(0.0));
-  CHECK(refused(of(Kind::kReal, 0, 1, true), 0.0) == "must be a number > 0 and <= 1, is 0.0");
+  CHECK(refused(of(Kind::kReal, 0, 1, true), 0.0));
   CHECK(accepted(of(Kind::kReal, 0, 1, true), 1.0) == Value(1.0));
 }
 
 TEST_CASE("a number of tokens is an integer or a fraction") {
   const Parameter budget = of(Kind::kTokens, 1);
   CHECK(accepted(budget, 0.25) == Value(0.25));
-  CHECK(refused(budget, 0.0) ==
-        "must be an integer >= 1 (tokens) or a fraction between 0 and 1, is 0.0");
-  CHECK(refused(budget, 1.5) ==
-        "must be an integer >= 1 (tokens) or a fraction between 0 and 1, is 1.5");
-  CHECK(refused(budget, -0.5) ==
-        "must be an integer >= 1 (tokens) or a fraction between 0 and 1, is -0.5");
-  CHECK(refused(budget, true) ==
-        "must be an integer >= 1 (tokens) or a fraction between 0 and 1, is true");
+  CHECK(refused(budget, 0.0));
+  CHECK(refused(budget, 1.5));
+  CHECK(refused(budget, -0.5));
+  CHECK(refused(budget, true));
 }
 
 TEST_CASE("words are checked and the nearest is offered") {
   const Parameter pool = of(Kind::kChoice, 0, 0, false, {"max", "avg"});
   CHECK(accepted(pool, std::string("avg")) == Value(std::string("avg")));
-  CHECK(refused(pool, std::string("mx")) ==
-        "must be one of max, avg, is \"mx\"; did you mean max?");
-  CHECK(refused(pool, integer(3)) == "must be one of max, avg, is 3");
+  CHECK(refused(pool, std::string("mx")));
+  CHECK(refused(pool, integer(3)));
   const Parameter c = of(Kind::kReal, 0, 1e15, true, {"theory"});
   CHECK(accepted(c, std::string("theory")) == Value(std::string("theory")));
   CHECK(accepted(c, integer(30)) == Value(30.0));
-  CHECK(refused(c, std::string("teory")) ==
-        "must be a number > 0, or one of theory, is \"teory\"; did you mean theory?");
+  CHECK(refused(c, std::string("teory")));
 }
 
 TEST_CASE("flags are true or false") {
   CHECK(accepted(of(Kind::kFlag, 0), true) == Value(true));
-  CHECK(refused(of(Kind::kFlag, 0), integer(1)) == "must be true or false, is 1");
-  CHECK(refused(of(Kind::kFlag, 0), std::string("true")) == "must be true or false, is \"true\"");
+  CHECK(refused(of(Kind::kFlag, 0), integer(1)));
+  CHECK(refused(of(Kind::kFlag, 0), std::string("true")));
 }
 
 TEST_CASE("token counts resolve to the floor of the double product") {
@@ -107,7 +102,7 @@ TEST_CASE("values print as they would be written") {
   CHECK(to_string(Value(std::string("max"))) == "max");
 }
 
-TEST_CASE("the nearest word is a slip away, or there is none") {
+TEST_CASE("the nearest word is a typo away, or there is none") {
   const std::vector<std::string> known = {"budget", "window", "kernel", "pool"};
   CHECK(nearest_word("budgt", known) == "budget");
   CHECK(nearest_word("Budget", known) == "budget");

@@ -14,7 +14,7 @@
 namespace kvbench {
 namespace {
 
-// Null where there is none.
+// Null if there is none.
 CLI::App* command_named(CLI::App& app, const std::string& name) {
   for (CLI::App* each : app.get_subcommands([](const CLI::App*) { return true; })) {
     if (each->get_name() == name) return each;
@@ -80,15 +80,15 @@ class ArgumentReader {
     }
     const std::optional<std::string> near = nearest_word(name, known);
     if (near) given_.insert(*near);
-    faults_.add(fmt::format("{}: no such option of {}{}; `{} --help` has them", name, name_,
+    faults_.add(fmt::format("{}: unknown option {}{}; see `{} --help`", name_, name,
                             did_you_mean(near), name_));
     return nullptr;
   }
 
   void read_bare(const std::string& word) {
     if (next_ == positionals_.size()) {
-      faults_.add(fmt::format("{}: {} has no place for this word{}; `{} --help` says more", word,
-                              name_, likely_option(word), name_));
+      faults_.add(fmt::format("{}: unexpected argument {}{}; see `{} --help`", name_, word,
+                              likely_option(word), name_));
       return;
     }
     const OptionRow& row = positionals_[next_];
@@ -107,7 +107,7 @@ class ArgumentReader {
     }
   }
 
-  // What the option itself says of a value; CLI11 alone would stop at the first fault.
+  // Applies the option's own check of a value; CLI11 alone would stop at the first error.
   void require_readable(const OptionRow& row, const std::string& word) {
     CLI::Option& option = *command_.get_option(row.name);
     option.add_result(word);
@@ -128,7 +128,7 @@ class ArgumentReader {
   }
 
   void add_fault(const std::string& what) {
-    faults_.add(fmt::format("{}: {}; `{} --help` says more", name_, what, name_));
+    faults_.add(fmt::format("{}: {}; see `{} --help`", name_, what, name_));
   }
 
   void require_choice(const OptionRow& row, const std::string& word) {
@@ -137,8 +137,8 @@ class ArgumentReader {
     // Only by its letters is a gpu nearer to cpu.
     const std::string near =
         did_you_mean(word == "gpu" && row.name == "--device" ? "cuda" : word, choices);
-    faults_.add(
-        fmt::format("{} {}: {} knows {}{}", row.name, word, name_, fmt::join(choices, ", "), near));
+    faults_.add(fmt::format("{}: {}: '{}' is not one of {}{}", name_, row.name, word,
+                            fmt::join(choices, ", "), near));
   }
 
   // Most commands name their first file by an option, which is easily forgotten.
@@ -167,12 +167,12 @@ class ArgumentReader {
 void check_arguments(CLI::App& app, const std::vector<std::string>& words) {
   const std::vector<std::string> commands = names_of(commands_of(app));
   if (words.size() < 2) {
-    throw InputError(fmt::format("which command? There are {}; `kvbench --help` explains them",
+    throw InputError(fmt::format("missing command; expected one of {}; see `kvbench --help`",
                                  fmt::join(commands, ", ")));
   }
   CLI::App* command = words[1][0] == '-' ? &app : command_named(app, words[1]);
   if (command == nullptr) {
-    throw InputError(fmt::format("{}: no such command{}; there are {}", words[1],
+    throw InputError(fmt::format("unknown command {}{}; expected one of {}", words[1],
                                  did_you_mean(words[1], commands), fmt::join(commands, ", ")));
   }
   if (words[1] == "--version") return;
@@ -187,7 +187,7 @@ std::string parse_error_text(CLI::App& app, const std::vector<std::string>& word
                              const CLI::ParseError& fault) {
   const CLI::App* command = words.size() < 2 ? nullptr : command_named(app, words[1]);
   const std::string name = full_name(command == nullptr ? app : *command);
-  return fmt::format("{}: {}; `{} --help` says more", name, fault.what(), name);
+  return fmt::format("{}: {}; see `{} --help`", name, fault.what(), name);
 }
 
 }  // namespace kvbench

@@ -1,4 +1,4 @@
-// What is wrong with the words of a command line, said better than CLI11 does.
+// Checks the arguments of a command line, with better messages than CLI11's.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,7 +8,7 @@
 namespace kvbench {
 
 // Throws InputError, all faults at once, for a missing or misspelt command, options that the
-// command does not have, words that it has no place for, values that an option does not take, empty
+// command does not have, unexpected arguments, values that an option does not take, empty
 // ones among them, and what is required and not given. What else is wrong is left to CLI11.
 // `words`: argv, with the program's name.
 void check_arguments(CLI::App& app, const std::vector<std::string>& words);

@@ -32,7 +32,7 @@ ComputeDevice::ComputeDevice(std::string asked) : asked_(std::move(asked)) {
         cuda_ = std::move(cuda);
         return;
       }
-      reason_ = cuda->kernels.name() + " gives other " + differing + " than the CPU";
+      reason_ = cuda->kernels.name() + ": " + differing + " differ from the CPU's";
     } catch (const InputError& error) {
       reason_ = error.what();
     } catch (const DeviceError& error) {

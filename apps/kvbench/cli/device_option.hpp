@@ -12,8 +12,8 @@ namespace kvbench {
 
 class ComputeDevice {
  public:
-  // `asked`: "cpu", "cuda" or "auto". Throws InputError where cuda is asked for and cannot be used;
-  // auto then computes on the CPU and tells why in the provenance. A device is used after its
+  // `asked`: "cpu", "cuda" or "auto". Throws InputError if cuda is asked for and cannot be used;
+  // auto then computes on the CPU and records why in the provenance. A device is used after its
   // kernels gave the CPU's values on a small stream.
   explicit ComputeDevice(std::string asked);
   ~ComputeDevice();
@@ -23,7 +23,7 @@ class ComputeDevice {
   const Kernels& kernels() const;
   std::string name() const { return kernels().device(); }  // as in a cell's key
 
-  // Throws DeviceError where the device failed for good.
+  // Throws DeviceError if the device failed for good.
   void throw_if_failed() const;
 
   // Sets `gpu`, `cuda` and `device` of results.json's provenance.
@@ -37,7 +37,7 @@ class ComputeDevice {
   std::unique_ptr<Cuda> cuda_;  // null: the CPU
 };
 
-// For ComputeDevice; a cell's id says which device it is of.
+// For ComputeDevice; a cell's id depends on the device.
 void add_device_option(CLI::App& command, std::string& device);
 
 }  // namespace kvbench

@@ -17,8 +17,8 @@ struct OptionRow {
   bool required = false;
   bool repeats = false;
   std::string value;                 // what stands for the value: "FILE"; empty without one
-  std::vector<std::string> choices;  // the words allowed, where there is a fixed set
-  std::string fallback;              // default, as printed; empty where none is shown
+  std::vector<std::string> choices;  // the words allowed, if there is a fixed set
+  std::string fallback;              // default, as printed; empty if none is shown
   std::string description;
 };
 

@@ -26,7 +26,7 @@ struct CheckOptions {
 
 constexpr const char* kFooter =
     R"(Prints a line per bound with what its verdict rests on, then a table of violations. Exit code 4
-where there is one. A bound that matches no cell, a cell that failed and a metric that is null are
+if there is one. A bound that matches no cell, a cell that failed and a metric that is null are
 violations; vacuous and skipped cells are listed and never count as a bound that held.
 The grammar of a bounds file, and what each kind of bound tests, is in configs/README.md.
 
@@ -63,7 +63,7 @@ int run(const CheckOptions& options) {
 
 Command add_check(CLI::App& app) {
   const auto options = std::make_shared<CheckOptions>();
-  CLI::App* command = app.add_subcommand("check", "Hold results against error and memory bounds");
+  CLI::App* command = app.add_subcommand("check", "Check results against error and memory bounds");
   command->add_option("--results", options->results, "A results.json")
       ->type_name("FILE")
       ->required();

@@ -28,8 +28,8 @@ constexpr const char* kFooter =
     R"(Cells are paired by their key without `device`: the same stream, algorithm, parameters and seed.
 Per unit (sequence, layer, KV head) the mean over seeds is compared, and B/A is averaged over units
 as a geometric mean with a bootstrap interval. A metric is WORSE where B/A is above 1 + tolerance
-and its interval does not reach below 1; "unclear" where it is beyond the tolerance and the interval
-holds 1. Exit code 4 where a metric or memory is worse, or a number of A is null in B. Cells that
+and its interval does not reach below 1; "unclear" if it is beyond the tolerance and the interval
+holds 1. Exit code 4 if a metric or memory is worse, or a number of A is null in B. Cells that
 one file alone has are listed and decide nothing.
 
 Examples:
@@ -42,10 +42,11 @@ void check_rules(const CompareRules& rules, ErrorList& faults) {
     if (const auto fault = compared_metric_fault(metric)) faults.add("--metric: " + *fault);
   }
   if (!(rules.tolerance >= 0.0) || !std::isfinite(rules.tolerance)) {
-    faults.add(fmt::format("--tolerance: must be a share of at least 0, is {}", rules.tolerance));
+    faults.add(
+        fmt::format("--tolerance: must be a fraction of at least 0, got {}", rules.tolerance));
   }
   if (!(rules.absolute_tolerance > 0.0) || !std::isfinite(rules.absolute_tolerance)) {
-    faults.add(fmt::format("--absolute-tolerance: must be a number above 0, is {}",
+    faults.add(fmt::format("--absolute-tolerance: must be a number above 0, got {}",
                            rules.absolute_tolerance));
   }
 }
@@ -85,18 +86,17 @@ int run(const CompareOptions& options) {
 
 Command add_compare(CLI::App& app) {
   const auto options = std::make_shared<CompareOptions>();
-  CLI::App* command =
-      app.add_subcommand("compare", "Hold results B against results A of the same cells");
-  command->add_option("A", options->a, "A results.json: what was before")->required();
-  command->add_option("B", options->b, "A results.json: what is now")->required();
+  CLI::App* command = app.add_subcommand("compare", "Compare two results files cell by cell");
+  command->add_option("A", options->a, "Baseline results.json")->required();
+  command->add_option("B", options->b, "Candidate results.json")->required();
   command
       ->add_option("--tolerance", options->rules.tolerance,
-                   "How much larger B may be, as a share of A")
+                   "How much larger B may be, as a fraction of A")
       ->type_name("SHARE")
       ->capture_default_str();
   command
       ->add_option("--absolute-tolerance", options->rules.absolute_tolerance,
-                   "Smaller values count as this one")
+                   "Values below this count as equal to it")
       ->type_name("VALUE")
       ->capture_default_str();
   command

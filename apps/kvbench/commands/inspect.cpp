@@ -67,7 +67,7 @@ std::vector<Place> find_places(const DumpInfo& info, const InspectOptions& optio
   ErrorList faults;
   for (const std::string& name : options.sequences) {
     if (sequences.count(name) != 0) continue;
-    faults.add(fmt::format("{}: --sequences {}: no such sequence; there is {}", info.path, name,
+    faults.add(fmt::format("{}: --sequences {}: no such sequence; the dump has {}", info.path, name,
                            fmt::join(sequences, ", ")));
   }
 
@@ -85,7 +85,7 @@ std::vector<Place> find_places(const DumpInfo& info, const InspectOptions& optio
   for (const int layer : options.layers) {
     if (indices.count(layer) != 0) continue;
     any_layer = true;
-    faults.add(fmt::format("{}: --layers {}: no such layer; the dump holds {}", info.path, layer,
+    faults.add(fmt::format("{}: --layers {}: no such layer; the dump has {}", info.path, layer,
                            fmt::join(indices, ", ")));
   }
 
@@ -100,8 +100,8 @@ std::vector<Place> find_places(const DumpInfo& info, const InspectOptions& optio
   }
   for (const int head : options.kv_heads) {
     if (head >= 0 && head < kv_heads) continue;
-    faults.add(fmt::format("{}: --kv-heads {}: no such KV head; there are 0 to {}", info.path, head,
-                           kv_heads - 1));
+    faults.add(fmt::format("{}: --kv-heads {}: no such KV head; the layer has 0 to {}", info.path,
+                           head, kv_heads - 1));
   }
   faults.throw_if_any();
   return places;
@@ -176,7 +176,7 @@ int run(const InspectOptions& options) {
 Command add_inspect(CLI::App& app) {
   const auto options = std::make_shared<InspectOptions>();
   CLI::App* command =
-      app.add_subcommand("inspect", "Show what a dump holds and what its tensors are like");
+      app.add_subcommand("inspect", "Show the contents of a dump and statistics of its tensors");
   command->add_option("DUMP", options->dump, "Dump file (HDF5)")->required();
   command->add_flag("--json", options->json, "Write one JSON document to stdout");
   command->add_option("--sequences", options->sequences, "Only these, separated by commas")
@@ -191,15 +191,15 @@ Command add_inspect(CLI::App& app) {
   InspectionOptions& inspection = options->inspection;
   command
       ->add_option("--rows", inspection.attention_rows,
-                   "Attention statistics over so many of the last stored query rows")
+                   "Attention statistics over the last N stored query rows")
       ->check(CLI::Range(Index{1}, kManyTokens))
       ->capture_default_str();
   command
       ->add_option("--clustering-tokens", inspection.clustering_tokens,
-                   "Clusters and centres of so many of the first tokens")
+                   "Clusters and centres of the first N tokens")
       ->check(CLI::Range(Index{1}, kManyTokens))
       ->capture_default_str();
-  command->add_option("--centers", inspection.centers, "Covering radius of up to so many centres")
+  command->add_option("--centers", inspection.centers, "Covering radius of up to N centres")
       ->check(CLI::Range(Index{1}, kManyTokens))
       ->capture_default_str();
   command

@@ -58,7 +58,7 @@ bool is_number(const Parameter& parameter) {
   return parameter.kind != Parameter::Kind::kChoice && parameter.kind != Parameter::Kind::kFlag;
 }
 
-// The table's way of saying "no upper end".
+// Stands for "no upper bound" in the table.
 bool has_maximum(const Parameter& parameter) { return parameter.maximum < Parameter{}.maximum; }
 
 std::string range_text(const Parameter& parameter) {
@@ -191,7 +191,7 @@ void print_algorithms() {
   }
 }
 
-// What may be given, "`a` or `b` and `c`" where it is one or the others.
+// What may be given, "`a` or `b` and `c`" if it is one or the others.
 std::string parameters_markdown(const AlgorithmDescription& algorithm) {
   std::vector<std::string> parts;
   std::set<std::string> named;
@@ -252,7 +252,7 @@ void print_devices() {
 int run(const ListOptions& options) {
   if (options.markdown) {
     if (options.what != "algorithms") {
-      throw InputError("kvbench list: --markdown is for algorithms; leave it out, or say --json");
+      throw InputError("kvbench list: --markdown is for algorithms; leave it out, or use --json");
     }
     print_algorithms_markdown();
   } else if (options.json) {

@@ -33,9 +33,9 @@ struct MergeOptions {
 constexpr const char* kFooter =
     R"(Reads journal.jsonl, and results.rows.h5 where the sweep keeps per-row values, of each folder, and
 writes what one run of the whole sweep would have written; the dumps are not needed. FILE is put into
-place at once; per-row values go beside it, to results.rows.h5 for results.json. Journals of other
+place at once; per-row values go next to it, to results.rows.h5 for results.json. Journals of other
 plans, also of the same sweep on another device, are refused. While cells are missing FILE is marked
-incomplete, stderr says which, and the exit code is 5: finish those shards, then merge again.
+incomplete, stderr lists them, and the exit code is 5: finish those shards, then merge again.
 
 Examples:
   kvbench merge shard-1 shard-2 shard-3 --out results/mine/results.json
@@ -43,7 +43,7 @@ Examples:
 
 constexpr std::size_t kMostLines = 30;
 
-// Per-row values stand beside the results: all.json, all.rows.h5.
+// Per-row values are next to the results: all.json, all.rows.h5.
 std::string rows_path(const std::string& results) {
   return fs::path(results).replace_extension(".rows.h5").string();
 }
@@ -61,7 +61,7 @@ class Tally {
       log_text("  {}: {} cells, first {}\n", lines_[i].name, lines_[i].cells, lines_[i].first);
     }
     if (lines_.size() > kMostLines) {
-      log_text("  and {} more such places\n", lines_.size() - kMostLines);
+      log_text("  and {} more\n", lines_.size() - kMostLines);
     }
   }
 
@@ -83,7 +83,7 @@ void log_missing(const MergedJournals& merged) {
   const Plan& plan = merged.plan();
   const std::size_t missing = merged.count(CellState::kMissing);
   for (const std::string& folder : merged.absent()) {
-    log_text("kvbench: {}: holds no journal\n", folder);
+    log_text("kvbench: {}: has no journal\n", folder);
   }
   if (missing == 0) return;
   std::vector<int> dealt;

@@ -31,17 +31,17 @@ struct PlanOptions {
 };
 
 constexpr const char* kFooter =
-    R"(Memory is what one KV head at a time needs at most. Time is measured: for two seconds a few of the
-cells are computed, as a run would, and the rest taken to be like them, so it holds for this machine,
-these dumps and what else is running. Multiply-adds are an upper bound, the same on every machine; by
-them --shard deals the groups. Nothing is written.
+    R"(Memory is what one KV head at a time needs at most. Time is estimated: a
+few cells are timed for two seconds and the rest extrapolated, for this machine, these dumps and its
+present load. Multiply-adds are an upper bound, the same on every machine; --shard distributes the
+groups by them. Nothing is written.
 
 Examples:
   kvbench plan --config configs/quick.json
   kvbench plan --config configs/quick.json --shard 2/3
   kvbench plan --config configs/quick.json --only 'subgen/*/*/*/*' --json | jq '.cell_list[].id')";
 
-// How long a plan may try cells to learn how long they take.
+// Time budget of the cost estimate.
 constexpr double kTrialSeconds = 2.0;
 
 int run(const PlanOptions& options) {

@@ -49,13 +49,13 @@ struct RunOptions {
 };
 
 constexpr const char* kFooter =
-    R"(DIR gets journal.jsonl (one line per finished cell), results.json, put into place when the run ends,
-and results.rows.h5 where the sweep asks for per-row values; results.json holds the cells of the last
-sweep alone and replaces the one that was there. A run that was interrupted or killed goes
-on where it stopped when the same command is given again. Ctrl-C stops within seconds and loses only
-the cells at hand; a second one kills at once. With --shard i/n each part wants a DIR of its own, and
-its results.json stays incomplete; `kvbench merge` joins the parts. The table at the end is talk, on
-stderr, over the KV heads that have all of their cells; results.json is the data.
+    R"(DIR gets journal.jsonl (one line per finished cell), results.json, written when the run ends,
+and results.rows.h5 if the sweep asks for per-row values; results.json has only the cells of the last
+sweep and replaces an earlier one. A run that was interrupted or killed resumes when the same
+command is given again. Ctrl-C stops within seconds and loses only cells in progress; a second one
+kills at once. With --shard i/n each part needs a DIR of its own, and its results.json stays
+incomplete; `kvbench merge` joins the parts. The summary table goes to stderr and covers the KV heads
+that are complete; results.json is the data.
 
 Examples:
   kvbench run --config configs/quick.json
@@ -83,7 +83,7 @@ std::string repro_of(const RunOptions& options, const PlannedCell& cell) {
   return line;
 }
 
-// What a run that starts anew must not leave beside its new journal.
+// What a run that starts over must not leave next to its new journal.
 void remove_earlier_results(const std::string& folder) {
   for (const char* name : {"/results.json", "/results.rows.h5", "/results.rows.h5.journal"}) {
     std::error_code fault;
@@ -109,10 +109,10 @@ void log_failures(const Plan& plan, const Journal& journal) {
     log_text("  {} failed: {} (first: {})\n", found[k].count, found[k].reason,
              cell_path(plan, *cells[found[k].first]));
   }
-  if (found.size() > kShown) log_text("  and {} further reasons\n", found.size() - kShown);
+  if (found.size() > kShown) log_text("  and {} more reasons\n", found.size() - kShown);
 }
 
-// The cells of the file that was moved are computed again; who runs the sweep may want to know why.
+// Reports why cells are computed again: their values were in the file that was renamed.
 void warn_of_damaged_rows(const RowsFile& rows, const std::string& path) {
   if (!rows.was_damaged()) return;
   log_text(
@@ -122,15 +122,15 @@ void warn_of_damaged_rows(const RowsFile& rows, const std::string& path) {
       path, path);
 }
 
-// A results.json that is lost to another sweep's is told of even where nothing else is.
+// That the results.json of another sweep is replaced is reported even with --quiet.
 void log_reused_folder(const Journal& journal, const std::string& folder,
                        const std::string& results, bool quiet) {
   std::error_code ignored;
   const bool replaces = std::filesystem::exists(results, ignored);
   if (!journal.of_another_plan() || (quiet && !replaces)) return;
   log_text(
-      "kvbench: note: {}: was begun by another sweep, or with another --only or --set; cells that "
-      "both describe are kept{}\n",
+      "kvbench: note: {}: was started by a different sweep (or --only/--set); cells common to both "
+      "are reused{}\n",
       folder, replaces ? ", results.json is replaced" : "");
 }
 
@@ -144,9 +144,9 @@ void log_recomputed(const Execution& execution) {
     }
     if (count > 0) log_text("{} of them are computed again: {}\n", count, why);
   };
-  log_count(CellState::kOk, "the sweep keeps per-row values, and theirs are missing");
+  log_count(CellState::kOk, "their per-row values are missing");
   log_count(CellState::kFailed, "they had failed");
-  log_count(CellState::kSkipped, "they had been skipped, and can be computed now");
+  log_count(CellState::kSkipped, "they had been skipped and can be computed now");
 }
 
 void log_start(const Execution& execution, const std::string& folder) {
@@ -161,17 +161,14 @@ void log_start(const Execution& execution, const std::string& folder) {
              std::count(selection.groups.begin(), selection.groups.end(), true));
   }
   if (journal.resumed() > 0) {
-    log_text("{} cells were there already\n", journal.resumed());
+    log_text("{} cells already done\n", journal.resumed());
     log_recomputed(execution);
   }
   if (journal.unused() > 0) {
-    log_text(
-        "{} cells of other sweeps are left unused; they stay in the journal for when they "
-        "are wanted again\n",
-        journal.unused());
+    log_text("ignoring {} cells of other sweeps (kept in the journal)\n", journal.unused());
   }
   if (journal.damaged_lines() > 0) {
-    log_text("{} damaged journal lines are ignored, their cells computed again\n",
+    log_text("ignoring {} damaged journal lines; their cells are computed again\n",
              journal.damaged_lines());
   }
 }
@@ -193,8 +190,8 @@ Remaining count_remaining(const Plan& plan, const ShardSelection& selection,
   return remaining;
 }
 
-// Where cells are missing the table is over the KV heads that have all of theirs: what is compared
-// is then compared on the same heads.
+// If cells are missing, the table covers only the KV heads that are complete, so that all settings
+// are compared on the same heads.
 void log_table(const ResultsOutcome& outcome, const Plan& plan, const Journal& journal) {
   if (outcome.complete()) {
     if (const std::string table = results_table(outcome.summary); !table.empty()) {
@@ -205,14 +202,12 @@ void log_table(const ResultsOutcome& outcome, const Plan& plan, const Journal& j
   if (outcome.ok == 0) return;
   const CompleteHeads heads = complete_heads(plan, journal);
   if (const std::string table = results_table(heads.summary); !table.empty()) {
-    log_text(
-        "\n{}\ncells are missing: the table is over the {} of {} KV heads that have all of "
-        "theirs\n",
-        table, heads.complete, heads.all);
+    log_text("\n{}\ncells are missing: the table covers the {} of {} KV heads that are complete\n",
+             table, heads.complete, heads.all);
   } else {
     log_text(
-        "\ncells are missing: no KV head has all of its own, and there is no table, which would "
-        "compare settings on different heads\n");
+        "\ncells are missing: no KV head is complete, so no table is printed (it would compare "
+        "different heads)\n");
   }
 }
 
@@ -223,18 +218,16 @@ int finish(const ResultsOutcome& outcome, const RunOptions& options, const Plan&
     log_text("{}: {} ok, {} failed, {} skipped, {} missing\n", results, outcome.ok, outcome.failed,
              outcome.skipped, outcome.missing);
     if (outcome.skipped > 0)
-      log_text("`kvbench plan` of the same sweep says why cells were skipped\n");
+      log_text("`kvbench plan` of the same sweep lists why cells were skipped\n");
   }
   if (outcome.ok + outcome.failed + outcome.missing == 0 && outcome.skipped > 0) {
-    log_text("kvbench: nothing was computed, every cell was skipped; `kvbench plan` says why\n");
+    log_text("kvbench: nothing was computed, every cell was skipped; `kvbench plan` lists why\n");
   }
   if (outcome.failed > 0) log_failures(plan, journal);
   const Remaining remaining = count_remaining(plan, selection, journal);
   if (remaining.missing > 0) {
-    log_text(
-        "kvbench: stopped with {} of {} cells missing; run the same command again to "
-        "go on\n",
-        remaining.missing, selection.cells);
+    log_text("kvbench: stopped with {} of {} cells missing; rerun the same command to resume\n",
+             remaining.missing, selection.cells);
     return kExitIncomplete;
   }
   if (!options.quiet && !outcome.complete()) {
@@ -321,7 +314,7 @@ Command add_run(CLI::App& app, std::vector<std::string> argv) {
       ->type_name("N")
       ->check(CLI::Range(1, 4096));
   add_shard_option(*command, options->shard);
-  command->add_flag("--fresh", options->fresh, "Begin anew: forget what the folder holds");
+  command->add_flag("--fresh", options->fresh, "Start over: discard the cells in the folder");
   command->add_flag("--retry-failed", options->retry_failed, "Compute failed cells once more");
   command
       ->add_option("--memory-limit", options->memory_limit,
@@ -330,7 +323,7 @@ Command add_run(CLI::App& app, std::vector<std::string> argv) {
       ->type_name("SIZE")
       ->transform(CLI::Validator(to_bytes, ""));
   command->add_flag("--quiet", options->quiet,
-                    "No progress and no table; faults and warnings are still told");
+                    "No progress and no table; errors and warnings are still printed");
   command->footer(kFooter);
   return {command, [options] { return run(*options); }};
 }

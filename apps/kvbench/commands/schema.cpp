@@ -15,9 +15,9 @@ namespace {
 
 constexpr const char* kFooter =
     R"(JSON Schema, draft 2020-12, on stdout, made from the tables that the program itself checks with;
-a build writes it to build/schema, an installation to share/kvbench/schema. Editors that are told of
-one complete keys and mark slips. Sweep and bounds files may have // comments, which a validator must
-be spared. A file that breaks its schema is refused; kvbench validate --config F sees the rest.
+a build writes it to build/schema, an installation to share/kvbench/schema. Editors that
+support it complete keys and flag typos. Sweep and bounds files may have // comments; strip them before
+validating. A file that breaks its schema is refused; kvbench validate --config F checks the rest.
 
 Examples:
   kvbench schema sweep > sweep.schema.json

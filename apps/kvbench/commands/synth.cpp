@@ -51,15 +51,15 @@ Command add_synth(CLI::App& app) {
   command->add_option("KIND", synth.kind, "What to draw (see below)")
       ->type_name("{" + kinds + "}")
       ->required();
-  command->add_option("--out", options->out, "File to write, replaced where it exists")->required();
+  command->add_option("--out", options->out, "File to write, replaced if it exists")->required();
   add("--tokens", synth.tokens, "Tokens n of each sequence");
   add("--layers", synth.layers, "Layers, numbered from 0");
   add("--kv-heads", synth.kv_heads, "KV heads");
   add("--group", synth.group, "Query heads per KV head");
   add("--d", synth.d, "Length of queries and keys");
   add("--dv", synth.dv, "Length of values, 0 = d");
-  add("--query-rows", synth.query_rows, "Queries of the last so many positions, 0 = all");
-  add("--out-rows", synth.out_rows, "Exact attention of at most so many last rows, 0 = none");
+  add("--query-rows", synth.query_rows, "Store queries for the last N positions, 0 = all");
+  add("--out-rows", synth.out_rows, "Store exact outputs for at most the last N rows, 0 = none");
   add("--sequences", synth.sequences, "Sequences, named 0, 1, ..");
   command->add_option("--prompt-tokens", synth.prompt_tokens,
                       "Attribute prompt_tokens of the sequences; not written by default");

@@ -32,7 +32,7 @@ constexpr const char* kFooter =
 query heads, z being exact attention of the stored q, k and v with the stored scale, window and
 soft-cap. A wrong scale, mask, head order or rotation shows far above rounding (1e-6 to 1e-3).
 Layers without it are read through for numbers that are not finite, and named on stderr as not
-compared. Exit code 4 where a layer exceeds the tolerance; 2 for a dump without `out`, or with such a number.
+compared. Exit code 4 if a layer exceeds the tolerance; 2 for a dump without `out`, or with such a number.
 
 Examples:
   kvbench validate data/smollm2-constitution.h5
@@ -76,7 +76,7 @@ void log_uncompared(const LargestDifference& found, const std::string& dump) {
   const std::vector<std::string>& layers = found.without_out;
   if (layers.empty()) return;
   const auto end = layers.begin() + static_cast<std::ptrdiff_t>(std::min(layers.size(), kShown));
-  log_text("{}: no out in {} of {} layers, which were not compared (sequence/layer): {}{}\n", dump,
+  log_text("{}: {} of {} layers have no out and were not compared (sequence/layer): {}{}\n", dump,
            layers.size(), layers.size() + found.compared, fmt::join(layers.begin(), end, ", "),
            layers.size() > kShown ? ", .." : "");
 }
@@ -86,7 +86,7 @@ int validate_dump(const ValidateOptions& options) {
   const LargestDifference found = compare_layers(dump, options.tolerance);
   if (found.compared == 0) {
     throw InputError(options.dump +
-                     ": no layer holds out, the model's own attention output, so there is nothing "
+                     ": no layer has out, the model's own attention output, so there is nothing "
                      "to compare with; dump it for the last few rows");
   }
   log_uncompared(found, options.dump);
@@ -112,7 +112,7 @@ int validate_config(const std::string& path) {
 
 int run(const ValidateOptions& options) {
   if (options.dump.empty() == options.config.empty()) {
-    throw InputError("validate: name either a dump or --config FILE");
+    throw InputError("validate: expected either a dump or --config FILE");
   }
   if (std::filesystem::path(options.dump).extension() == ".json") {
     throw InputError(fmt::format(

@@ -53,7 +53,7 @@ std::string untested_text(const CheckReport& report) {
     add_cells(out, bound.name, "skipped", bound.skipped);
     add_cells(out, bound.name, "undefined", bound.undefined);
   }
-  return out.empty() ? "" : "\nnot tested, and so not held:\n" + out;
+  return out.empty() ? "" : "\nnot tested, hence not confirmed:\n" + out;
 }
 
 using Row = std::vector<std::string>;  // bound, value, allowed, what, cell
@@ -67,7 +67,7 @@ void add_violations(std::vector<Row>& rows, const std::string& bound,
     if (v.value || v.allowed || v.cell.is_null()) {
       found.push_back(
           {bound, number_text(v.value), number_text(v.allowed), v.reason, cell_text(v.cell)});
-    } else {  // nothing but the cell tells it from others of its cause
+    } else {  // only the cell distinguishes it from others of its cause
       reasons.push_back(v.reason);
       cells.push_back(&v.cell);
     }

@@ -39,7 +39,7 @@ std::vector<FailureGroup> group_failures(const std::vector<std::string>& reasons
     if (reasons[i] != reasons[found[place->second].first]) differ[place->second] = true;
   }
   for (std::size_t k = 0; k < found.size(); ++k) {
-    if (differ[k]) found[k].reason += ", and alike";
+    if (differ[k]) found[k].reason += " (and similar)";
   }
   return found;
 }

@@ -1,4 +1,4 @@
-// Failures of one cause, told once: with how many there are and which is the first.
+// Groups failures of one cause: how many there are and which is the first.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 namespace kvbench {
 
 struct FailureGroup {
-  std::string reason;     // of the first; ", and alike" where the numbers of others differ
+  std::string reason;     // of the first; " (and similar)" if the numbers of others differ
   std::size_t first = 0;  // index
   std::size_t count = 0;
 };

@@ -1,4 +1,4 @@
-// A word of warning where a results file does not hold all of its sweep.
+// A word of warning if a results file does not hold all of its sweep.
 #pragma once
 
 #include <string>
@@ -12,9 +12,8 @@ namespace kvbench {
 inline void warn_if_incomplete(const Json& results, const std::string& path) {
   if (results.value("status", "complete") == "complete") return;
   log_text(
-      "kvbench: note: {} is incomplete: cells of its sweep are missing, and means may be over "
-      "other "
-      "heads than in a whole one\n",
+      "kvbench: note: {} is incomplete: cells of its sweep are missing, means may cover "
+      "fewer heads\n",
       path);
 }
 

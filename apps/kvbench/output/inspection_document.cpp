@@ -18,7 +18,7 @@ Json definitions() {
        "spaced tokens of the whole stream"},
       {"delta_r", "delta * r; the bound grows like exp(2 delta_r)"},
       {"clusters", "m' of SubGen's rule at radius delta over the first clustering_tokens"},
-      {"growth", "[first so many positions, their m']"},
+      {"growth", "[number of first positions, their m']"},
       {"covering_radius",
        "[k, radius] of greedy farthest-first over the first clustering_tokens, "
        "from the oldest"},

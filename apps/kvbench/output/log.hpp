@@ -1,4 +1,4 @@
-// What the program says to people, on stderr.
+// Messages for people, on stderr.
 #pragma once
 
 #include <fmt/core.h>

@@ -105,7 +105,7 @@ Json PlanReport::json() const {
 std::string PlanReport::table() const {
   std::string out = fmt::format(
       "{}{}: {} cells in {} groups, {} skipped\n"
-      "memory: about {}; time: about {} on {} threads, as {} cells that were tried took\n\n",
+      "memory: about {}; time: about {} on {} threads, estimated from {} timed cells\n\n",
       plan_.name, selection_.shard.is_whole() ? "" : ", shard " + selection_.shard.text(),
       selection_.cells, groups_.size(), skipped_, bytes_text(bytes_), time_text(cost_.total()),
       threads_, cost_.cells);

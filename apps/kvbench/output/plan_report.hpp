@@ -1,4 +1,4 @@
-// What `kvbench plan` says of a plan, as a document and as tables.
+// The output of `kvbench plan`, as a document and as tables.
 #pragma once
 
 #include <string>

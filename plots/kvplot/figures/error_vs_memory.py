@@ -1,6 +1,6 @@
 """Error against the fraction of the exact cache's memory, both logarithmic, one line per algorithm.
 
-A line joins the points of an algorithm with one swept parameter; where several are swept every
+A line joins the points of an algorithm with one swept parameter; if several are swept every
 setting is a faint point and the line is the frontier: the least error for at most that memory.
 Bars are the standard deviation over seeds of the mean over units.
 """

@@ -19,7 +19,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--sequence", help="default: the first")
     parser.add_argument("--layers", type=int, nargs="+", help="default: all, at most 5 evenly")
     parser.add_argument("--kv-head", type=int, default=0)
-    parser.add_argument("--tokens", type=int, default=1024, help="the first so many; default 1024")
+    parser.add_argument("--tokens", type=int, default=1024, help="the first N tokens; default 1024")
     parser.add_argument("--centers", type=int, default=16)
     parser.add_argument("--perplexity", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=0)
