@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -12,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <stdexcept>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/file.hpp"
@@ -22,18 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Column {
-  const char* name;
-  std::vector<double> RowErrors::* values;
-};
-constexpr std::array<Column, 6> kColumns = {{
-    {"relative_l2", &RowErrors::relative_l2},
-    {"epsilon_spectral", &RowErrors::epsilon_spectral},
-    {"epsilon_frobenius", &RowErrors::epsilon_frobenius},
-    {"numerator_error", &RowErrors::numerator_error},
-    {"normalizer_error", &RowErrors::normalizer_error},
-    {"kept_mass", &RowErrors::kept_mass},
-}};
+using Names = std::vector<std::string>;
 
 IoError unwritable(const std::string& path, const std::string& why) {
   return IoError(
@@ -48,12 +37,12 @@ std::string unreadable(const std::string& path, const std::string& why) {
 
 std::string journal_of(const std::string& path) { return path + ".journal"; }
 
-bool has_cell(hid_t file, const std::string& cell_id) {
+bool has_cell(hid_t file, const Names& columns, const std::string& cell_id) {
   try {
     if (hdf5::kind_of(file, cell_id) != hdf5::Kind::kGroup) return false;
     const hdf5::Handle cell = hdf5::open_group(file, cell_id);
-    for (const Column& column : kColumns) {
-      if (hdf5::kind_of(cell.get(), column.name) != hdf5::Kind::kDataset) return false;
+    for (const std::string& column : columns) {
+      if (hdf5::kind_of(cell.get(), column) != hdf5::Kind::kDataset) return false;
     }
     return hdf5::kind_of(cell.get(), "rows") == hdf5::Kind::kDataset;
   } catch (const hdf5::Error&) {
@@ -61,21 +50,25 @@ bool has_cell(hid_t file, const std::string& cell_id) {
   }
 }
 
-void write_cell(hid_t file, const std::string& cell_id, int group, const RowErrors& errors) {
-  const std::uint64_t rows = errors.rows.size();
-  const auto heads = static_cast<std::uint64_t>(group);
-  for (const Column& column : kColumns) {
-    if ((errors.*column.values).size() != rows * heads) {
-      throw std::logic_error(std::string("rows file: wrong number of ") + column.name);
+void write_cell(hid_t file, const Names& columns, const std::string& cell_id,
+                const CellRows& cell) {
+  const std::uint64_t rows = cell.rows.size();
+  const auto heads = static_cast<std::uint64_t>(cell.group);
+  if (cell.columns.size() != columns.size()) {
+    throw std::logic_error("rows file: wrong number of columns");
+  }
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    if (cell.columns[c].size() != rows * heads) {
+      throw std::logic_error("rows file: wrong number of " + columns[c]);
     }
   }
   if (H5Lexists(file, cell_id.c_str(), H5P_DEFAULT) > 0) {
     hdf5::check(H5Ldelete(file, cell_id.c_str(), H5P_DEFAULT));
   }
-  const hdf5::Handle cell = hdf5::create_group(file, cell_id);
-  hdf5::write_dataset(cell.get(), "rows", {rows}, errors.rows.data());
-  for (const Column& column : kColumns) {
-    hdf5::write_dataset(cell.get(), column.name, {heads, rows}, (errors.*column.values).data());
+  const hdf5::Handle group = hdf5::create_group(file, cell_id);
+  hdf5::write_dataset(group.get(), "rows", {rows}, cell.rows.data());
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    hdf5::write_dataset(group.get(), columns[c], {heads, rows}, cell.columns[c].data());
   }
 }
 
@@ -90,14 +83,14 @@ std::vector<std::uint64_t> read_dataset(hid_t parent, const char* name, hid_t ty
   return hdf5::extent(space.get());
 }
 
-CellRows read_cell(hid_t file, const std::string& cell_id) {
+CellRows read_cell(hid_t file, const Names& columns, const std::string& cell_id) {
   CellRows cell;
   const hdf5::Handle group = hdf5::open_group(file, cell_id);
-  read_dataset(group.get(), "rows", H5T_NATIVE_INT64, cell.errors.rows);
-  for (const Column& column : kColumns) {
+  read_dataset(group.get(), "rows", H5T_NATIVE_INT64, cell.rows);
+  for (const std::string& column : columns) {
     const auto extent =
-        read_dataset(group.get(), column.name, H5T_NATIVE_DOUBLE, cell.errors.*column.values);
-    if (extent.size() != 2 || extent[1] != cell.errors.rows.size()) {
+        read_dataset(group.get(), column.c_str(), H5T_NATIVE_DOUBLE, cell.columns.emplace_back());
+    if (extent.size() != 2 || extent[1] != cell.rows.size()) {
       throw hdf5::Error(cell_id + " has columns of another length");
     }
     cell.group = static_cast<int>(extent[0]);
@@ -107,15 +100,15 @@ CellRows read_cell(hid_t file, const std::string& cell_id) {
 
 }  // namespace
 
-void write_rows_file(const std::string& path, const std::vector<std::string>& cell_ids,
+void write_rows_file(const std::string& path, const std::vector<std::string>& columns,
+                     const std::vector<std::string>& cell_ids,
                      const std::function<CellRows(const std::string&)>& read) {
   const std::string temporary = path + ".tmp";
   try {
     {
       const hdf5::Handle file = hdf5::create_file(temporary);
       for (const std::string& id : cell_ids) {
-        const CellRows cell = read(id);
-        write_cell(file.get(), id, cell.group, cell.errors);
+        write_cell(file.get(), columns, id, read(id));
       }
       hdf5::check(H5Fflush(file.get(), H5F_SCOPE_GLOBAL));
     }
@@ -131,6 +124,7 @@ void write_rows_file(const std::string& path, const std::vector<std::string>& ce
 
 struct RowsFile::Impl {
   std::string path;
+  Names columns;
   std::string journal_path;
   hdf5::Handle file;
   std::unique_ptr<RowsJournal> journal;
@@ -171,7 +165,7 @@ struct RowsFile::Impl {
 
   std::vector<std::string> whole_cells() const {
     std::vector<std::string> ids = hdf5::children(file.get());
-    std::erase_if(ids, [&](const std::string& id) { return !has_cell(file.get(), id); });
+    std::erase_if(ids, [&](const std::string& id) { return !has_cell(file.get(), columns, id); });
     return ids;
   }
 
@@ -182,25 +176,30 @@ struct RowsFile::Impl {
     const std::string temporary = journal_path + ".tmp";
     std::remove(temporary.c_str());
     {
-      RowsJournal seeded(temporary, RowsJournal::Access::kWrite);
-      for (const std::string& id : whole_cells()) seeded.append(id, read_cell(file.get(), id));
+      RowsJournal seeded(temporary, columns, RowsJournal::Access::kWrite);
+      for (const std::string& id : whole_cells()) {
+        seeded.append(id, read_cell(file.get(), columns, id));
+      }
       seeded.sync();
     }
     replace_file(temporary, journal_path);
-    journal = std::make_unique<RowsJournal>(journal_path, RowsJournal::Access::kWrite);
+    journal = std::make_unique<RowsJournal>(journal_path, columns, RowsJournal::Access::kWrite);
   }
 };
 
-RowsFile::RowsFile(const std::string& path) : impl_(std::make_unique<Impl>()) {
+RowsFile::RowsFile(const std::string& path, std::vector<std::string> columns)
+    : impl_(std::make_unique<Impl>()) {
   impl_->path = path;
+  impl_->columns = std::move(columns);
   impl_->journal_path = journal_of(path);
   std::error_code ignored;
   if (fs::exists(impl_->journal_path, ignored)) {
-    impl_->journal =
-        std::make_unique<RowsJournal>(impl_->journal_path, RowsJournal::Access::kWrite);
+    impl_->journal = std::make_unique<RowsJournal>(impl_->journal_path, impl_->columns,
+                                                   RowsJournal::Access::kWrite);
     std::vector<std::string> ids;
     for (const auto& [id, place] : impl_->journal->cells()) ids.push_back(id);
-    write_rows_file(path, ids, [&](const std::string& id) { return impl_->journal->read(id); });
+    write_rows_file(path, impl_->columns, ids,
+                    [&](const std::string& id) { return impl_->journal->read(id); });
   }
   impl_->open();
 }
@@ -219,12 +218,12 @@ const std::string& RowsFile::begin() {
   return impl_->journal_path;
 }
 
-void RowsFile::write(const std::string& cell_id, int group, const RowErrors& errors) {
+void RowsFile::write(const std::string& cell_id, const CellRows& cell) {
   const hdf5::Session session;
   begin();
-  impl_->journal->append(cell_id, {group, errors});
+  impl_->journal->append(cell_id, cell);
   try {
-    write_cell(impl_->file.get(), cell_id, group, errors);
+    write_cell(impl_->file.get(), impl_->columns, cell_id, cell);
     hdf5::check(H5Fflush(impl_->file.get(), H5F_SCOPE_GLOBAL));
   } catch (const hdf5::Error& error) {
     throw unwritable(impl_->path, error.what());
@@ -233,7 +232,7 @@ void RowsFile::write(const std::string& cell_id, int group, const RowErrors& err
 
 bool RowsFile::has(const std::string& cell_id) const {
   const hdf5::Session session;
-  return has_cell(impl_->file.get(), cell_id);
+  return has_cell(impl_->file.get(), impl_->columns, cell_id);
 }
 
 bool RowsFile::started_anew() const { return impl_->started_anew; }
@@ -249,7 +248,7 @@ void RowsFile::settle(const std::vector<std::string>& cell_ids) {
     if (taken.count(id) == 0) order.push_back(id);
   }
   impl_->file = hdf5::Handle();
-  write_rows_file(impl_->path, order,
+  write_rows_file(impl_->path, impl_->columns, order,
                   [&](const std::string& id) { return impl_->journal->read(id); });
   impl_->journal.reset();
   std::remove(impl_->journal_path.c_str());
@@ -258,15 +257,19 @@ void RowsFile::settle(const std::vector<std::string>& cell_ids) {
 
 struct RowsReader::Impl {
   std::string path;
+  Names columns;
   std::unique_ptr<RowsJournal> journal;
   hdf5::Handle file;
 };
 
-RowsReader::RowsReader(const std::string& path) : impl_(std::make_unique<Impl>()) {
+RowsReader::RowsReader(const std::string& path, std::vector<std::string> columns)
+    : impl_(std::make_unique<Impl>()) {
   impl_->path = path;
+  impl_->columns = std::move(columns);
   std::error_code ignored;
   if (fs::exists(journal_of(path), ignored)) {
-    impl_->journal = std::make_unique<RowsJournal>(journal_of(path), RowsJournal::Access::kRead);
+    impl_->journal =
+        std::make_unique<RowsJournal>(journal_of(path), impl_->columns, RowsJournal::Access::kRead);
     return;
   }
   if (!fs::exists(path, ignored)) throw InputError(unreadable(path, "there is no such file"));
@@ -282,13 +285,14 @@ RowsReader::RowsReader(RowsReader&&) noexcept = default;
 RowsReader& RowsReader::operator=(RowsReader&&) noexcept = default;
 
 bool RowsReader::has(const std::string& cell_id) const {
-  return impl_->journal ? impl_->journal->has(cell_id) : has_cell(impl_->file.get(), cell_id);
+  return impl_->journal ? impl_->journal->has(cell_id)
+                        : has_cell(impl_->file.get(), impl_->columns, cell_id);
 }
 
 CellRows RowsReader::read(const std::string& cell_id) const {
   if (impl_->journal) return impl_->journal->read(cell_id);
   try {
-    return read_cell(impl_->file.get(), cell_id);
+    return read_cell(impl_->file.get(), impl_->columns, cell_id);
   } catch (const hdf5::Error& error) {
     throw InputError(unreadable(impl_->path, error.what()));
   }

@@ -1,4 +1,4 @@
-// results.rows.h5: per-row error values of cells, one group per cell id.
+// results.rows.h5: per-row values of cells, one group per cell id.
 #pragma once
 
 #include <functional>
@@ -7,12 +7,11 @@
 #include <vector>
 
 #include "dump/rows_journal.hpp"
-#include "metrics/errors.hpp"
 
 namespace kvbench {
 
-// Group /<cell id>: `rows` i64[R] and, as f64[G, R], relative_l2, epsilon_spectral,
-// epsilon_frobenius, numerator_error, normalizer_error, kept_mass.
+// Group /<cell id>: `rows` i64[R] and, as f64[G, R], a dataset for each column. `columns` are their
+// names, those of CellRows::columns in their order; a cell that lacks one does not count as there.
 //
 // While a run adds cells, PATH.journal holds them, too. It is what survives a kill: where it is
 // found, PATH is put together from it again. settle() ends that state.
@@ -21,7 +20,7 @@ class RowsFile {
   // Opens for appending, or creates; throws IoError where that is impossible. A file that cannot
   // be read and has no journal is renamed to PATH.damaged and a new one started, as started_anew()
   // says: cells that has() does not know must then be computed again.
-  explicit RowsFile(const std::string& path);
+  RowsFile(const std::string& path, std::vector<std::string> columns);
   ~RowsFile();
   RowsFile(RowsFile&&) noexcept;
   RowsFile& operator=(RowsFile&&) noexcept;
@@ -29,7 +28,7 @@ class RowsFile {
   // Starts the journal with what the file holds; write() does so by itself. Its path.
   const std::string& begin();
   // Writes (or replaces) one cell: it is in the file, for the system at least, when this returns.
-  void write(const std::string& cell_id, int group, const RowErrors& errors);
+  void write(const std::string& cell_id, const CellRows& cell);
   bool has(const std::string& cell_id) const;
   bool started_anew() const;
 
@@ -47,7 +46,7 @@ class RowsFile {
 class RowsReader {
  public:
   // Throws InputError where there is no such file or it cannot be read, as read() does.
-  explicit RowsReader(const std::string& path);
+  RowsReader(const std::string& path, std::vector<std::string> columns);
   ~RowsReader();
   RowsReader(RowsReader&&) noexcept;
   RowsReader& operator=(RowsReader&&) noexcept;
@@ -62,7 +61,8 @@ class RowsReader {
 
 // Writes a whole rows file, cell by cell in the order given, and puts it into place at `path`.
 // Throws IoError; nothing half-written remains.
-void write_rows_file(const std::string& path, const std::vector<std::string>& cell_ids,
+void write_rows_file(const std::string& path, const std::vector<std::string>& columns,
+                     const std::vector<std::string>& cell_ids,
                      const std::function<CellRows(const std::string&)>& read);
 
 }  // namespace kvbench

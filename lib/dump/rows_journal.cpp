@@ -2,9 +2,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <limits>
@@ -20,22 +20,24 @@ namespace kvbench {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x3153574f52564b01;
-constexpr std::array kColumns = {&RowErrors::relative_l2,       &RowErrors::epsilon_spectral,
-                                 &RowErrors::epsilon_frobenius, &RowErrors::numerator_error,
-                                 &RowErrors::normalizer_error,  &RowErrors::kept_mass};
+
+// Of records with these columns, in this order: others are not taken for them.
+std::uint64_t magic_of(const std::vector<std::string>& columns) {
+  return kMagic ^ hash64(fmt::format("{}", fmt::join(columns, "\n")));
+}
 
 // What a record begins with; the id, rows and columns follow, then the checksum of all before it.
 struct Head {
-  std::uint64_t magic = kMagic;
+  std::uint64_t magic = 0;
   std::uint64_t id_bytes = 0;
   std::uint64_t group = 0;
   std::uint64_t rows = 0;
 
   // No file has as many bytes as a damaged head may ask for.
-  std::optional<std::int64_t> body_bytes() const {
+  std::optional<std::int64_t> body_bytes(std::uint64_t expected, std::size_t columns) const {
     constexpr std::uint64_t kMost = std::uint64_t{1} << 28;
-    if (magic != kMagic || id_bytes > 4096 || group > 65536 || rows > kMost) return std::nullopt;
-    return static_cast<std::int64_t>(id_bytes + 8 * rows * (1 + kColumns.size() * group));
+    if (magic != expected || id_bytes > 4096 || group > 65536 || rows > kMost) return std::nullopt;
+    return static_cast<std::int64_t>(id_bytes + 8 * rows * (1 + columns * group));
   }
 };
 
@@ -64,14 +66,15 @@ struct Record {
 };
 
 // The record at `offset`, or nothing where no whole one stands there.
-std::optional<Record> read_whole(int descriptor, std::int64_t offset, std::int64_t end) {
+std::optional<Record> read_whole(int descriptor, std::uint64_t magic, std::size_t columns,
+                                 std::int64_t offset, std::int64_t end) {
   Record record;
   constexpr auto kHeadBytes = static_cast<std::int64_t>(sizeof(Head));
   if (end - offset < kHeadBytes) return std::nullopt;
   if (!read_bytes(descriptor, offset, kHeadBytes, reinterpret_cast<char*>(&record.head))) {
     return std::nullopt;
   }
-  const auto body = record.head.body_bytes();
+  const auto body = record.head.body_bytes(magic, columns);
   if (!body || end - offset < kHeadBytes + *body + 8) return std::nullopt;
   record.bytes.resize(static_cast<std::size_t>(kHeadBytes + *body));
   std::uint64_t checksum = 0;
@@ -98,7 +101,9 @@ const char* take_values(const char* from, std::uint64_t count, std::vector<T>& v
 
 }  // namespace
 
-RowsJournal::RowsJournal(const std::string& path, Access access) : path_(path) {
+RowsJournal::RowsJournal(const std::string& path, const std::vector<std::string>& columns,
+                         Access access)
+    : path_(path), columns_(columns.size()), magic_(magic_of(columns)) {
   errno = 0;
   file_.reset(access == Access::kRead ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC)
                                       : ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
@@ -110,7 +115,7 @@ RowsJournal::RowsJournal(const std::string& path, Access access) : path_(path) {
 
 void RowsJournal::scan() {
   const std::int64_t end = ::lseek(file_.get(), 0, SEEK_END);
-  while (const auto record = read_whole(file_.get(), size_, end)) {
+  while (const auto record = read_whole(file_.get(), magic_, columns_, size_, end)) {
     place_of_[record->bytes.substr(sizeof(Head), record->head.id_bytes)] = size_;
     size_ += static_cast<std::int64_t>(record->bytes.size()) + 8;
   }
@@ -118,17 +123,21 @@ void RowsJournal::scan() {
 
 void RowsJournal::append(const std::string& cell_id, const CellRows& cell) {
   Head head;
+  head.magic = magic_;
   head.id_bytes = cell_id.size();
   head.group = static_cast<std::uint64_t>(cell.group);
-  head.rows = cell.errors.rows.size();
+  head.rows = cell.rows.size();
+  if (cell.columns.size() != columns_) {
+    throw std::logic_error("rows journal: wrong number of columns");
+  }
   std::string bytes(reinterpret_cast<const char*>(&head), sizeof(Head));
   bytes += cell_id;
-  append_values(bytes, cell.errors.rows);
-  for (const auto column : kColumns) {
-    if ((cell.errors.*column).size() != head.rows * head.group) {
+  append_values(bytes, cell.rows);
+  for (const std::vector<double>& column : cell.columns) {
+    if (column.size() != head.rows * head.group) {
       throw std::logic_error("rows journal: wrong number of values");
     }
-    append_values(bytes, cell.errors.*column);
+    append_values(bytes, column);
   }
   const std::uint64_t checksum = hash64(bytes);
   bytes.append(reinterpret_cast<const char*>(&checksum), 8);
@@ -150,15 +159,16 @@ void RowsJournal::append(const std::string& cell_id, const CellRows& cell) {
 
 CellRows RowsJournal::read(const std::string& cell_id) const {
   errno = 0;
-  const auto record =
-      read_whole(file_.get(), place_of_.at(cell_id), std::numeric_limits<std::int64_t>::max());
+  const auto record = read_whole(file_.get(), magic_, columns_, place_of_.at(cell_id),
+                                 std::numeric_limits<std::int64_t>::max());
   if (!record) throw fault(path_, "be read");
   CellRows cell;
   cell.group = static_cast<int>(record->head.group);
   const char* from = record->bytes.data() + sizeof(Head) + record->head.id_bytes;
-  from = take_values(from, record->head.rows, cell.errors.rows);
-  for (const auto column : kColumns) {
-    from = take_values(from, record->head.rows * record->head.group, cell.errors.*column);
+  from = take_values(from, record->head.rows, cell.rows);
+  cell.columns.resize(columns_);
+  for (std::vector<double>& column : cell.columns) {
+    from = take_values(from, record->head.rows * record->head.group, column);
   }
   return cell;
 }

@@ -5,26 +5,30 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/file.hpp"
-#include "metrics/errors.hpp"
+#include "core/matrix_view.hpp"
 
 namespace kvbench {
 
-// The per-row values of one cell; `group`: query heads.
+// The per-row values of one cell.
 struct CellRows {
-  int group = 1;
-  RowErrors errors;
+  int group = 1;                             // query heads
+  std::vector<Index> rows;                   // [R]
+  std::vector<std::vector<double>> columns;  // each [G][R] row-major
 };
 
 // A file that only grows, one record per cell, each written at once and carrying its checksum; what
-// follows the last whole record is cut off when it is opened for writing. Bytes are this machine's:
-// the file lives beside an unfinished run and nowhere else.
+// follows the last whole record is cut off when it is opened for writing, and so is all that was
+// written with other columns. Bytes are this machine's: the file lives beside an unfinished run and
+// nowhere else.
 class RowsJournal {
  public:
   enum class Access { kRead, kWrite };
-  // Opens for reading or, creating it where needed, for appending. Throws IoError.
-  RowsJournal(const std::string& path, Access access);
+  // Opens for reading or, creating it where needed, for appending. `columns`: the names of those
+  // that each cell has. Throws IoError.
+  RowsJournal(const std::string& path, const std::vector<std::string>& columns, Access access);
   RowsJournal(const RowsJournal&) = delete;
   RowsJournal& operator=(const RowsJournal&) = delete;
 
@@ -42,6 +46,8 @@ class RowsJournal {
   void scan();
 
   std::string path_;
+  std::size_t columns_;
+  std::uint64_t magic_;
   UniqueFd file_;
   std::int64_t size_ = 0;
   std::map<std::string, std::int64_t> place_of_;

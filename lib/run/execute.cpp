@@ -109,7 +109,7 @@ class HeadRun {
     const ReplaySetting setting{.prompt = group_.prompt,
                                 .rows = group_.rows,
                                 .element_bytes = execution_.plan.element_bytes,
-                                .keep_row_errors = execution_.rows != nullptr};
+                                .keep_row_values = execution_.rows != nullptr};
     const auto done = [&](std::size_t index, CellResult&& result) {
       if (result.failed) execution_.check_device();
       record(cells_[index], std::move(result));
@@ -123,8 +123,10 @@ class HeadRun {
   void record(std::size_t c, CellResult&& result) {
     const PlannedCell& cell = execution_.plan.cells[c];
     const Json line = cell_record(execution_.plan, cell, result, execution_.repro(cell));
-    if (execution_.rows != nullptr && result.row_errors && line.at("status") == "ok") {
-      execution_.rows->write(cell.id, group_.shape.group, *result.row_errors);
+    if (execution_.rows != nullptr && result.row_values && line.at("status") == "ok") {
+      execution_.rows->write(cell.id, {.group = group_.shape.group,
+                                       .rows = std::move(result.row_values->rows),
+                                       .columns = std::move(result.row_values->columns)});
     }
     execution_.journal.append(c, line);
     observer_.cell_done();

@@ -9,19 +9,27 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "metrics/metric_table.hpp"
 
 namespace kvbench {
 namespace {
 
 // The engine holds logits and exponentials of so many rows that they stay below this, or of one.
 constexpr double kLogitBytes = 256.0 * 1024 * 1024;
-// Columns of numbers that a cell gathers per row and query head, beside the difference itself.
-constexpr double kCellColumns = 12.0;
 // The program, its libraries, and per cell of the plan its description.
 constexpr double kProgramBytes = 32.0 * 1024 * 1024;
 constexpr double kPlannedCellBytes = 512.0;
 // A sketch row and its place in an algorithm's own lists.
 constexpr double kTokenBytes = 64.0;
+
+// Numbers that a cell gathers per row and query head, beside the difference itself: one of each
+// metric that has values per row, and the one that is being sorted.
+double cell_columns() {
+  const auto& metrics = all_metrics();
+  return 1.0 + static_cast<double>(
+                   std::count_if(metrics.begin(), metrics.end(),
+                                 [](const Metric& metric) { return metric.of_row != nullptr; }));
+}
 
 // What the cells of one KV head share: matrices and nets, and per token sums of every query head
 // and two numbers more.
@@ -91,7 +99,7 @@ double estimate_memory_bytes(const Plan& plan, const PlannedGroup& group, int th
   const double reference = 8.0 * scored * (heads_per_group * (dv + 3.0) + 2.0);
   const double logits_of_row = 16.0 * heads_per_group * n;
   const double logits = std::min(visited * logits_of_row, std::max(kLogitBytes, logits_of_row));
-  const double cell = 8.0 * scored * heads_per_group * (dv + kCellColumns) + kTokenBytes * n;
+  const double cell = 8.0 * scored * heads_per_group * (dv + cell_columns()) + kTokenBytes * n;
   const double at_work = std::min(most_cells, static_cast<double>(threads));
   // Keys and values as a kernel lays them out, or an algorithm gathers them.
   const double copies = at_work * 8.0 * n * (d + dv);

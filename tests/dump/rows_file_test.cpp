@@ -12,15 +12,18 @@ using namespace kvbench;
 
 namespace {
 
-RowErrors rows_of(std::vector<Index> rows, std::size_t group, double start) {
-  RowErrors errors;
-  errors.rows = std::move(rows);
+const std::vector<std::string> kColumns = {"relative_l2", "numerator_error", "kept_mass"};
+
+CellRows rows_of(std::vector<Index> rows, int group, double start) {
+  CellRows cell{.group = group, .rows = std::move(rows), .columns = {}};
   double next = start;
-  for (auto* column : {&errors.relative_l2, &errors.epsilon_spectral, &errors.epsilon_frobenius,
-                       &errors.numerator_error, &errors.normalizer_error, &errors.kept_mass}) {
-    for (std::size_t i = 0; i < errors.rows.size() * group; ++i) column->push_back(next += 0.25);
+  for (std::size_t column = 0; column < kColumns.size(); ++column) {
+    std::vector<double>& values = cell.columns.emplace_back();
+    for (std::size_t i = 0; i < cell.rows.size() * static_cast<std::size_t>(group); ++i) {
+      values.push_back(next += 0.25);
+    }
   }
-  return errors;
+  return cell;
 }
 
 // Name of the dataset -> (dims, values).
@@ -41,42 +44,39 @@ std::pair<std::vector<std::uint64_t>, std::vector<double>> stored(const std::str
 TEST_CASE("rows of cells are written, found again, and replaced") {
   const TemporaryFolder folder;
   const std::string path = folder.file("results.rows.h5");
-  RowErrors first = rows_of({10, 11, 15}, 2, 0.0);
-  first.numerator_error[4] = std::nan("");
-  const RowErrors second = rows_of({3}, 1, 100.0);
+  CellRows first = rows_of({10, 11, 15}, 2, 0.0);
+  first.columns[1][4] = std::nan("");
+  const CellRows second = rows_of({3}, 1, 100.0);
   {
-    RowsFile file(path);
+    RowsFile file(path, kColumns);
     CHECK_FALSE(file.has("aa"));
-    file.write("aa", 2, rows_of({1, 2}, 2, 50.0));
-    file.write("aa", 2, first);
+    file.write("aa", rows_of({1, 2}, 2, 50.0));
+    file.write("aa", first);
     CHECK(file.has("aa"));
     CHECK_FALSE(file.started_anew());
   }
   {
-    RowsFile file(path);
+    RowsFile file(path, kColumns);
     CHECK(file.has("aa"));
     CHECK_FALSE(file.has("bb"));
-    file.write("bb", 1, second);
+    file.write("bb", second);
   }
   CHECK(stored(path, "/aa/rows").second == std::vector<double>{10, 11, 15});
   const auto l2 = stored(path, "/aa/relative_l2");
   CHECK(l2.first == std::vector<std::uint64_t>{2, 3});
-  CHECK(l2.second == first.relative_l2);
-  CHECK(stored(path, "/aa/epsilon_spectral").second == first.epsilon_spectral);
-  CHECK(stored(path, "/aa/epsilon_frobenius").second == first.epsilon_frobenius);
+  CHECK(l2.second == first.columns[0]);
   CHECK(std::isnan(stored(path, "/aa/numerator_error").second[4]));
-  CHECK(stored(path, "/aa/normalizer_error").second == first.normalizer_error);
-  CHECK(stored(path, "/aa/kept_mass").second == first.kept_mass);
-  CHECK(stored(path, "/bb/kept_mass").second == second.kept_mass);
+  CHECK(stored(path, "/aa/kept_mass").second == first.columns[2]);
+  CHECK(stored(path, "/bb/kept_mass").second == second.columns[2]);
 }
 
 TEST_CASE("a cell is in the file as soon as it is written") {
   const TemporaryFolder folder;
   const std::string path = folder.file("results.rows.h5");
-  RowsFile file(path);
-  file.write("aa", 1, rows_of({1, 2}, 1, 0.0));
+  RowsFile file(path, kColumns);
+  file.write("aa", rows_of({1, 2}, 1, 0.0));
   std::filesystem::copy_file(path, folder.file("copy.h5"));
-  CHECK(RowsFile(folder.file("copy.h5")).has("aa"));
+  CHECK(RowsFile(folder.file("copy.h5"), kColumns).has("aa"));
 }
 
 TEST_CASE("a file that cannot be read is set aside, a place that cannot be written refused") {
@@ -84,14 +84,14 @@ TEST_CASE("a file that cannot be read is set aside, a place that cannot be writt
   const std::string path = folder.file("results.rows.h5");
   std::ofstream(path) << "torn";
   {
-    RowsFile file(path);
+    RowsFile file(path, kColumns);
     CHECK(file.started_anew());
     CHECK_FALSE(file.has("aa"));
-    file.write("aa", 1, rows_of({1}, 1, 0.0));
+    file.write("aa", rows_of({1}, 1, 0.0));
   }
   CHECK(std::filesystem::exists(path + ".damaged"));
-  CHECK(RowsFile(path).has("aa"));
-  CHECK(says(faults_of([&] { RowsFile file(folder.file("none/rows.h5")); }),
+  CHECK(RowsFile(path, kColumns).has("aa"));
+  CHECK(says(faults_of([&] { RowsFile file(folder.file("none/rows.h5"), kColumns); }),
              {folder.file("none/rows.h5"), "cannot be written"}));
 }
 
@@ -99,7 +99,7 @@ TEST_CASE("a file cut at any byte before it had a journal is whole, or set aside
   const TemporaryFolder folder;
   const std::string path = folder.file("results.rows.h5");
   {
-    RowsFile file(path);
+    RowsFile file(path, kColumns);
   }
   const auto whole = std::filesystem::file_size(path);
   for (std::uintmax_t size = 0; size <= whole; size += 8) {
@@ -107,8 +107,8 @@ TEST_CASE("a file cut at any byte before it had a journal is whole, or set aside
     const std::string cut = folder.file("cut" + std::to_string(size) + ".h5");
     std::filesystem::copy_file(path, cut);
     std::filesystem::resize_file(cut, size);
-    RowsFile file(cut);
-    file.write("aa", 1, rows_of({1}, 1, 0.0));
+    RowsFile file(cut, kColumns);
+    file.write("aa", rows_of({1}, 1, 0.0));
     CHECK(file.has("aa"));
   }
 }
@@ -117,19 +117,19 @@ TEST_CASE("after a kill the file is put together from its journal, whatever beca
   const TemporaryFolder folder;
   const std::string path = folder.file("results.rows.h5");
   {
-    RowsFile file(path);
-    file.write("aa", 1, rows_of({1, 2}, 1, 0.0));
-    file.write("bb", 2, rows_of({3}, 2, 5.0));
-    file.write("aa", 1, rows_of({1, 2}, 1, 7.0));
+    RowsFile file(path, kColumns);
+    file.write("aa", rows_of({1, 2}, 1, 0.0));
+    file.write("bb", rows_of({3}, 2, 5.0));
+    file.write("aa", rows_of({1, 2}, 1, 7.0));
   }
   REQUIRE(std::filesystem::exists(path + ".journal"));  // nothing settled it
   std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
-  CHECK(RowsReader(path).read("bb").errors.kept_mass == rows_of({3}, 2, 5.0).kept_mass);
-  RowsFile file(path);
+  CHECK(RowsReader(path, kColumns).read("bb").columns == rows_of({3}, 2, 5.0).columns);
+  RowsFile file(path, kColumns);
   CHECK_FALSE(file.started_anew());
   CHECK(file.has("aa"));
-  CHECK(stored(path, "/aa/relative_l2").second == rows_of({1, 2}, 1, 7.0).relative_l2);
-  CHECK(stored(path, "/bb/kept_mass").second == rows_of({3}, 2, 5.0).kept_mass);
+  CHECK(stored(path, "/aa/relative_l2").second == rows_of({1, 2}, 1, 7.0).columns[0]);
+  CHECK(stored(path, "/bb/kept_mass").second == rows_of({3}, 2, 5.0).columns[2]);
 }
 
 TEST_CASE("settled files of equal cells are equal byte by byte, and have no journal") {
@@ -137,22 +137,22 @@ TEST_CASE("settled files of equal cells are equal byte by byte, and have no jour
   const std::string one = folder.file("one.h5");
   const std::string two = folder.file("two.h5");
   {
-    RowsFile file(one);
-    file.write("aa", 1, rows_of({1, 2}, 1, 0.0));
-    file.write("bb", 1, rows_of({3}, 1, 5.0));
-    file.write("other", 1, rows_of({3}, 1, 9.0));
+    RowsFile file(one, kColumns);
+    file.write("aa", rows_of({1, 2}, 1, 0.0));
+    file.write("bb", rows_of({3}, 1, 5.0));
+    file.write("other", rows_of({3}, 1, 9.0));
     file.settle({"bb", "none", "aa"});
     CHECK(file.has("aa"));
   }
   {
-    RowsFile file(two);
-    file.write("bb", 1, rows_of({4}, 1, 50.0));
+    RowsFile file(two, kColumns);
+    file.write("bb", rows_of({4}, 1, 50.0));
   }
   {
-    RowsFile file(two);  // begun by a run that was killed
-    file.write("other", 1, rows_of({3}, 1, 9.0));
-    file.write("bb", 1, rows_of({3}, 1, 5.0));
-    file.write("aa", 1, rows_of({1, 2}, 1, 0.0));
+    RowsFile file(two, kColumns);  // begun by a run that was killed
+    file.write("other", rows_of({3}, 1, 9.0));
+    file.write("bb", rows_of({3}, 1, 5.0));
+    file.write("aa", rows_of({1, 2}, 1, 0.0));
     file.settle({"bb", "aa"});
   }
   for (const std::string& path : {one, two}) {
@@ -164,24 +164,24 @@ TEST_CASE("settled files of equal cells are equal byte by byte, and have no jour
   CHECK(bytes == std::string((std::istreambuf_iterator<char>(b)), {}));
   // Cells that are added later join those that were settled.
   {
-    RowsFile file(one);
-    file.write("cc", 1, rows_of({8}, 1, 1.0));
+    RowsFile file(one, kColumns);
+    file.write("cc", rows_of({8}, 1, 1.0));
   }
-  CHECK(RowsReader(one).has("aa"));
-  CHECK(RowsReader(one).has("cc"));
-  CHECK_FALSE(RowsReader(one).has("dd"));
+  CHECK(RowsReader(one, kColumns).has("aa"));
+  CHECK(RowsReader(one, kColumns).has("cc"));
+  CHECK_FALSE(RowsReader(one, kColumns).has("dd"));
 }
 
 TEST_CASE("a journal of rows cut at any byte loses the torn record and nothing else") {
   const TemporaryFolder folder;
   const std::string path = folder.file("rows.journal");
-  const CellRows first{2, rows_of({1, 5}, 2, 0.0)};
+  const CellRows first = rows_of({1, 5}, 2, 0.0);
   std::uintmax_t first_end = 0;
   {
-    RowsJournal journal(path, RowsJournal::Access::kWrite);
+    RowsJournal journal(path, kColumns, RowsJournal::Access::kWrite);
     journal.append("aa", first);
     first_end = std::filesystem::file_size(path);
-    journal.append("bb", {1, rows_of({7}, 1, 3.0)});
+    journal.append("bb", rows_of({7}, 1, 3.0));
   }
   const std::uintmax_t whole = std::filesystem::file_size(path);
   const std::string original = folder.file("whole.journal");
@@ -190,14 +190,14 @@ TEST_CASE("a journal of rows cut at any byte loses the torn record and nothing e
     std::filesystem::copy_file(original, path, std::filesystem::copy_options::overwrite_existing);
     std::filesystem::resize_file(path, cut);
     {
-      const RowsJournal journal(path, RowsJournal::Access::kRead);
+      const RowsJournal journal(path, kColumns, RowsJournal::Access::kRead);
       REQUIRE(journal.cells().size() == (cut >= first_end ? 1 : 0));
-      if (cut >= first_end) REQUIRE(journal.read("aa").errors.rows == first.errors.rows);
+      if (cut >= first_end) REQUIRE(journal.read("aa").rows == first.rows);
     }
     if (cut % 50 != 0) continue;
-    RowsJournal again(path, RowsJournal::Access::kWrite);
-    again.append("bb", {1, rows_of({7}, 1, 3.0)});
-    CHECK(again.read("bb").errors.kept_mass == rows_of({7}, 1, 3.0).kept_mass);
+    RowsJournal again(path, kColumns, RowsJournal::Access::kWrite);
+    again.append("bb", rows_of({7}, 1, 3.0));
+    CHECK(again.read("bb").columns == rows_of({7}, 1, 3.0).columns);
     CHECK(again.cells().size() == (cut >= first_end ? 2 : 1));
   }
 }
@@ -206,9 +206,9 @@ TEST_CASE("a record of rows that was damaged, or asks for too much, ends the jou
   const TemporaryFolder folder;
   const std::string path = folder.file("rows.journal");
   {
-    RowsJournal journal(path, RowsJournal::Access::kWrite);
-    journal.append("aa", {1, rows_of({1}, 1, 0.0)});
-    journal.append("bb", {1, rows_of({2}, 1, 1.0)});
+    RowsJournal journal(path, kColumns, RowsJournal::Access::kWrite);
+    journal.append("aa", rows_of({1}, 1, 0.0));
+    journal.append("bb", rows_of({2}, 1, 1.0));
   }
   const auto size = static_cast<std::streamoff>(std::filesystem::file_size(path));
   for (const std::streamoff place : {size / 2 + 8, size / 2 + 24, size - 20}) {
@@ -219,8 +219,30 @@ TEST_CASE("a record of rows that was damaged, or asks for too much, ends the jou
       file.seekp(place);
       file.put('\x7f');
     }
-    const RowsJournal journal(path + ".damaged", RowsJournal::Access::kRead);
+    const RowsJournal journal(path + ".damaged", kColumns, RowsJournal::Access::kRead);
     CHECK(journal.has("aa"));
     CHECK_FALSE(journal.has("bb"));
   }
+}
+
+TEST_CASE("cells that were written with other columns are not there, and those are not mistaken") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("results.rows.h5");
+  const std::string journal = folder.file("rows.journal");
+  const std::vector<std::string> renamed = {"relative_l2", "numerator_error", "mass"};
+  const std::vector<std::string> more = {"relative_l2", "numerator_error", "kept_mass", "new"};
+  {
+    RowsFile file(path, kColumns);
+    file.write("aa", rows_of({1, 2}, 1, 0.0));
+    file.settle({"aa"});
+    RowsJournal(journal, kColumns, RowsJournal::Access::kWrite).append("aa", rows_of({1}, 1, 0.0));
+  }
+  for (const auto& columns : {renamed, more}) {
+    CHECK_FALSE(RowsFile(path, columns).has("aa"));
+    CHECK_FALSE(RowsReader(path, columns).has("aa"));
+    CHECK_FALSE(RowsJournal(journal, columns, RowsJournal::Access::kRead).has("aa"));
+  }
+  CHECK(RowsFile(path, kColumns).has("aa"));
+  CHECK(RowsJournal(journal, kColumns, RowsJournal::Access::kRead).has("aa"));
+  CHECK_THROWS_AS(RowsFile(path, more).write("bb", rows_of({1}, 1, 0.0)), std::logic_error);
 }
