@@ -34,7 +34,7 @@ class ModelWorks {
       by_scope_.clear();
     }
     SharedResults& results = by_scope_[{cell.scope->layers, cell.scope->kv_heads}];
-    const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed.value_or(0));
+    const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed_or_zero());
     if (results.has(work.key())) return results;
     try {
       results.add(work, ModelSetting{[&](const auto& visit) { each(group, cell, visit); },
@@ -103,7 +103,7 @@ class HeadRun {
     std::vector<ReplayCell> replayed;
     for (const std::size_t c : cells_) {
       const PlannedCell& cell = execution_.plan.cells[c];
-      replayed.push_back({cell.algorithm, *cell.params, cell.seed.value_or(0),
+      replayed.push_back({cell.algorithm, *cell.params, cell.seed_or_zero(),
                           cell.scope ? &model_works_.of(group_, cell) : nullptr});
     }
     const ReplaySetting setting{.prompt = group_.prompt,

@@ -40,8 +40,8 @@ double shared_bytes(const Plan& plan, const PlannedGroup& group,
   for (const std::size_t c : cells) {
     const PlannedCell& cell = plan.cells[c];
     if (cell.scope) continue;
-    for (const SharedWork& piece : cell.algorithm->shared_work(
-             *cell.params, group.shape, group.prompt, cell.seed.value_or(0))) {
+    for (const SharedWork& piece : cell.algorithm->shared_work(*cell.params, group.shape,
+                                                               group.prompt, cell.seed_or_zero())) {
       pieces[piece.key()] = piece.bytes() + per_token * static_cast<double>(group.shape.tokens);
     }
   }
@@ -59,7 +59,7 @@ double model_bytes(const Plan& plan, const PlannedGroup& group,
     if (!cell.scope) continue;
     const auto heads = static_cast<Index>(cell.scope->layers.size() * cell.scope->kv_heads.size()) *
                        group.shape.group;
-    const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed.value_or(0));
+    const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed_or_zero());
     most = std::max(most, stream + work.bytes(heads, group.prompt, group.shape.tokens));
   }
   return most;
