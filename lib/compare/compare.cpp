@@ -205,12 +205,13 @@ std::vector<std::string> CompareRules::all_metrics() const {
 }
 
 std::vector<std::string> CompareRules::default_metrics() {
-  const std::string first = "relative_l2.mean";
-  std::vector<std::string> metrics = {"errors." + first};
-  for (const std::string& path : error_paths()) {
-    const std::size_t dot = path.find('.');
-    const bool is_mean = dot == std::string::npos || path.substr(dot) == ".mean";
-    if (is_mean && path != first) metrics.push_back("errors." + path);
+  const std::string first = "errors.relative_l2.mean";
+  std::vector<std::string> metrics = {first};
+  for (const std::string& error : error_paths()) {
+    const std::string path = "errors." + error;
+    const std::size_t dot = error.find('.');
+    const bool is_mean = dot == std::string::npos || error.substr(dot) == ".mean";
+    if (is_mean && path != first && less_is_better(path)) metrics.push_back(path);
   }
   return metrics;
 }
@@ -218,9 +219,7 @@ std::vector<std::string> CompareRules::default_metrics() {
 std::optional<std::string> compared_metric_fault(const std::string& path) {
   if (const auto fault = metric_fault(path)) return fault;
   if (path == kMemory) return path + " is always compared; leave it out";
-  for (const char* part : {"errors.", "memory.", "counters.", "timing."}) {
-    if (path.rfind(part, 0) == 0) return std::nullopt;
-  }
+  if (less_is_better(path)) return std::nullopt;
   return path +
          " has no direction (lower is not better); compare errors, memory, counters or timing";
 }

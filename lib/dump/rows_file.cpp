@@ -5,7 +5,6 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -23,18 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Column {
-  const char* name;
-  std::vector<double> RowErrors::* values;
-};
-constexpr std::array<Column, 6> kColumns = {{
-    {"relative_l2", &RowErrors::relative_l2},
-    {"epsilon_spectral", &RowErrors::epsilon_spectral},
-    {"epsilon_frobenius", &RowErrors::epsilon_frobenius},
-    {"numerator_error", &RowErrors::numerator_error},
-    {"normalizer_error", &RowErrors::normalizer_error},
-    {"kept_mass", &RowErrors::kept_mass},
-}};
+using Names = std::vector<std::string>;
 
 IoError unwritable(const std::string& path, const std::string& why) {
   return IoError(
@@ -49,12 +37,12 @@ std::string unreadable(const std::string& path, const std::string& why) {
 
 std::string journal_of(const std::string& path) { return path + ".journal"; }
 
-bool has_cell(hid_t file, const std::string& cell_id) {
+bool has_cell(hid_t file, const Names& columns, const std::string& cell_id) {
   try {
     if (hdf5::kind_of(file, cell_id) != hdf5::Kind::kGroup) return false;
     const hdf5::Handle cell = hdf5::open_group(file, cell_id);
-    for (const Column& column : kColumns) {
-      if (hdf5::kind_of(cell.get(), column.name) != hdf5::Kind::kDataset) return false;
+    for (const std::string& column : columns) {
+      if (hdf5::kind_of(cell.get(), column) != hdf5::Kind::kDataset) return false;
     }
     return hdf5::kind_of(cell.get(), "rows") == hdf5::Kind::kDataset;
   } catch (const hdf5::Error&) {
@@ -62,19 +50,22 @@ bool has_cell(hid_t file, const std::string& cell_id) {
   }
 }
 
-void write_cell(hid_t file, const std::string& cell_id, const CellRows& written) {
-  const RowErrors& errors = written.errors;
-  const std::uint64_t rows = errors.rows.size();
-  const auto heads = static_cast<std::uint64_t>(written.group);
-  for (const Column& column : kColumns) {
-    if ((errors.*column.values).size() != rows * heads) {
-      throw std::logic_error(std::string("rows file: wrong number of ") + column.name);
+void write_cell(hid_t file, const Names& columns, const std::string& cell_id,
+                const CellRows& cell) {
+  const std::uint64_t rows = cell.rows.size();
+  const auto heads = static_cast<std::uint64_t>(cell.group);
+  if (cell.columns.size() != columns.size()) {
+    throw std::logic_error("rows file: wrong number of columns");
+  }
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    if (cell.columns[c].size() != rows * heads) {
+      throw std::logic_error("rows file: wrong number of " + columns[c]);
     }
   }
-  const hdf5::Handle cell = hdf5::create_group(file, cell_id);
-  hdf5::write_dataset(cell.get(), "rows", {rows}, errors.rows.data());
-  for (const Column& column : kColumns) {
-    hdf5::write_dataset(cell.get(), column.name, {heads, rows}, (errors.*column.values).data());
+  const hdf5::Handle group = hdf5::create_group(file, cell_id);
+  hdf5::write_dataset(group.get(), "rows", {rows}, cell.rows.data());
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    hdf5::write_dataset(group.get(), columns[c], {heads, rows}, cell.columns[c].data());
   }
 }
 
@@ -89,14 +80,14 @@ std::vector<std::uint64_t> read_dataset(hid_t parent, const char* name, hid_t ty
   return hdf5::extent(space.get());
 }
 
-CellRows read_cell(hid_t file, const std::string& cell_id) {
+CellRows read_cell(hid_t file, const Names& columns, const std::string& cell_id) {
   CellRows cell;
   const hdf5::Handle group = hdf5::open_group(file, cell_id);
-  read_dataset(group.get(), "rows", H5T_NATIVE_INT64, cell.errors.rows);
-  for (const Column& column : kColumns) {
+  read_dataset(group.get(), "rows", H5T_NATIVE_INT64, cell.rows);
+  for (const std::string& column : columns) {
     const auto extent =
-        read_dataset(group.get(), column.name, H5T_NATIVE_DOUBLE, cell.errors.*column.values);
-    if (extent.size() != 2 || extent[1] != cell.errors.rows.size()) {
+        read_dataset(group.get(), column.c_str(), H5T_NATIVE_DOUBLE, cell.columns.emplace_back());
+    if (extent.size() != 2 || extent[1] != cell.rows.size()) {
       throw hdf5::Error(cell_id + " has columns of another length");
     }
     cell.group = static_cast<int>(extent[0]);
@@ -104,9 +95,10 @@ CellRows read_cell(hid_t file, const std::string& cell_id) {
   return cell;
 }
 
-CellRows read_stored(const std::string& path, hid_t file, const std::string& cell_id) {
+CellRows read_stored(const std::string& path, hid_t file, const Names& columns,
+                     const std::string& cell_id) {
   try {
-    return read_cell(file, cell_id);
+    return read_cell(file, columns, cell_id);
   } catch (const hdf5::Error& error) {
     throw InputError(unreadable(path, error.what()));
   }
@@ -133,14 +125,15 @@ hdf5::Handle open_rows(const std::string& path) {
 
 }  // namespace
 
-void write_rows_file(const std::string& path, const std::vector<std::string>& cell_ids,
+void write_rows_file(const std::string& path, const std::vector<std::string>& columns,
+                     const std::vector<std::string>& cell_ids,
                      const std::function<CellRows(const std::string&)>& read) {
   const hdf5::Session session;
   const std::string temporary = path + ".tmp";
   try {
     {
       const hdf5::Handle file = hdf5::create_file(temporary);
-      for (const std::string& id : cell_ids) write_cell(file.get(), id, read(id));
+      for (const std::string& id : cell_ids) write_cell(file.get(), columns, id, read(id));
       hdf5::check(H5Fflush(file.get(), H5F_SCOPE_GLOBAL));
     }
     replace_file(temporary, path);
@@ -153,7 +146,8 @@ void write_rows_file(const std::string& path, const std::vector<std::string>& ce
   }
 }
 
-RowsFile::RowsFile(std::string path) : path_(std::move(path)) {
+RowsFile::RowsFile(std::string path, Names columns)
+    : path_(std::move(path)), columns_(std::move(columns)) {
   const std::string folder = fs::absolute(path_).parent_path().string();
   if (::access(folder.c_str(), W_OK) != 0) throw unwritable(path_, std::strerror(errno));
   if (exists(journal_of(path_))) start();
@@ -163,7 +157,7 @@ RowsFile::RowsFile(std::string path) : path_(std::move(path)) {
   try {
     const hdf5::Handle file = open_rows(path_);
     for (std::string& id : hdf5::children(file.get())) {
-      if (has_cell(file.get(), id)) in_file_.insert(std::move(id));
+      if (has_cell(file.get(), columns_, id)) in_file_.insert(std::move(id));
     }
   } catch (const hdf5::Error& error) {
     const std::string damaged = path_ + ".damaged";
@@ -175,7 +169,7 @@ RowsFile::RowsFile(std::string path) : path_(std::move(path)) {
 const std::string& RowsFile::start() {
   if (!journal_) {
     journal_path_ = journal_of(path_);
-    journal_.emplace(journal_path_, AppendLog::Access::kWrite);
+    journal_.emplace(journal_path_, columns_, AppendLog::Access::kWrite);
   }
   return journal_path_;
 }
@@ -200,8 +194,8 @@ void RowsFile::finish(const std::vector<std::string>& cell_ids, bool complete) {
   order.insert(order.end(), others.begin(), others.end());
   const hdf5::Session session;
   const hdf5::Handle before = in_file_.empty() ? hdf5::Handle() : open_rows(path_);
-  write_rows_file(path_, order, [&](const std::string& id) {
-    return journal_->has(id) ? journal_->read(id) : read_stored(path_, before.get(), id);
+  write_rows_file(path_, columns_, order, [&](const std::string& id) {
+    return journal_->has(id) ? journal_->read(id) : read_stored(path_, before.get(), columns_, id);
   });
   in_file_ = {order.begin(), order.end()};
   if (!complete) return;
@@ -212,14 +206,19 @@ void RowsFile::finish(const std::vector<std::string>& cell_ids, bool complete) {
 // The journal's record of a cell wins.
 struct RowsReader::Impl {
   std::string path;
+  Names columns;
   hdf5::Handle file;  // none: there is no such file
   std::optional<RowsJournal> journal;
 };
 
-RowsReader::RowsReader(const std::string& path) : impl_(std::make_unique<Impl>()) {
+RowsReader::RowsReader(const std::string& path, std::vector<std::string> columns)
+    : impl_(std::make_unique<Impl>()) {
   impl_->path = path;
+  impl_->columns = std::move(columns);
   const bool has_journal = exists(journal_of(path));
-  if (has_journal) impl_->journal.emplace(journal_of(path), AppendLog::Access::kRead);
+  if (has_journal) {
+    impl_->journal.emplace(journal_of(path), impl_->columns, AppendLog::Access::kRead);
+  }
   if (!exists(path)) {
     if (!has_journal) throw InputError(unreadable(path, "no such file"));
     return;
@@ -239,13 +238,13 @@ RowsReader& RowsReader::operator=(RowsReader&&) noexcept = default;
 bool RowsReader::has(const std::string& cell_id) const {
   const hdf5::Session session;
   return (impl_->journal && impl_->journal->has(cell_id)) ||
-         (impl_->file && has_cell(impl_->file.get(), cell_id));
+         (impl_->file && has_cell(impl_->file.get(), impl_->columns, cell_id));
 }
 
 CellRows RowsReader::read(const std::string& cell_id) const {
   if (impl_->journal && impl_->journal->has(cell_id)) return impl_->journal->read(cell_id);
   const hdf5::Session session;
-  return read_stored(impl_->path, impl_->file.get(), cell_id);
+  return read_stored(impl_->path, impl_->file.get(), impl_->columns, cell_id);
 }
 
 }  // namespace kvbench

@@ -1,4 +1,4 @@
-// results.rows.h5: per-row error values of cells, one group per cell id.
+// results.rows.h5: per-row values of cells, one group per cell id.
 #pragma once
 
 #include <functional>
@@ -9,12 +9,11 @@
 #include <vector>
 
 #include "dump/rows_journal.hpp"
-#include "metrics/errors.hpp"
 
 namespace kvbench {
 
-// Group /<cell id>: `rows` i64[R] and, as f64[G, R], relative_l2, epsilon_spectral,
-// epsilon_frobenius, numerator_error, normalizer_error, kept_mass.
+// Group /<cell id>: `rows` i64[R] and, as f64[G, R], a dataset for each column. `columns` are their
+// names, those of CellRows::columns in their order; a cell that lacks one does not count as there.
 //
 // While a run adds cells, PATH.journal holds those, and PATH stays as it was: HDF5 does not survive
 // a kill in the middle of a write. finish() writes PATH from both.
@@ -23,7 +22,7 @@ class RowsFile {
   // Nothing needs to be there yet. A file that cannot be read is renamed to PATH.damaged, as
   // was_damaged() says: cells that has() does not know must then be computed again. Throws IoError
   // if the folder cannot be written or another program has the file open for writing.
-  explicit RowsFile(std::string path);
+  RowsFile(std::string path, std::vector<std::string> columns);
 
   // Opens the journal, which write() does by itself, and returns its path.
   const std::string& start();
@@ -39,6 +38,7 @@ class RowsFile {
 
  private:
   std::string path_;
+  std::vector<std::string> columns_;
   std::string journal_path_;
   std::optional<RowsJournal> journal_;
   std::set<std::string> in_file_;  // cell ids
@@ -49,7 +49,7 @@ class RowsFile {
 class RowsReader {
  public:
   // Throws InputError if neither is there or the file cannot be read, as read() does.
-  explicit RowsReader(const std::string& path);
+  RowsReader(const std::string& path, std::vector<std::string> columns);
   ~RowsReader();
   RowsReader(RowsReader&&) noexcept;
   RowsReader& operator=(RowsReader&&) noexcept;
@@ -64,7 +64,8 @@ class RowsReader {
 
 // Writes a whole rows file, cell by cell in the order given, and puts it into place at `path`.
 // Throws IoError; nothing half-written remains.
-void write_rows_file(const std::string& path, const std::vector<std::string>& cell_ids,
+void write_rows_file(const std::string& path, const std::vector<std::string>& columns,
+                     const std::vector<std::string>& cell_ids,
                      const std::function<CellRows(const std::string&)>& read);
 
 }  // namespace kvbench

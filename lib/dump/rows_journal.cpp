@@ -1,6 +1,8 @@
 #include "dump/rows_journal.hpp"
 
-#include <array>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <cstring>
 #include <optional>
 #include <stdexcept>
@@ -13,22 +15,24 @@ namespace kvbench {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x3153574f52564b01;
-constexpr std::array kColumns = {&RowErrors::relative_l2,       &RowErrors::epsilon_spectral,
-                                 &RowErrors::epsilon_frobenius, &RowErrors::numerator_error,
-                                 &RowErrors::normalizer_error,  &RowErrors::kept_mass};
+
+// Of records with these columns, in this order: others are not taken for them.
+std::uint64_t magic_of(const std::vector<std::string>& columns) {
+  return kMagic ^ hash64(fmt::format("{}", fmt::join(columns, "\n")));
+}
 
 // What a record begins with; the id, rows and columns follow, then the checksum of all before it.
 struct Head {
-  std::uint64_t magic = kMagic;
+  std::uint64_t magic = 0;
   std::uint64_t id_bytes = 0;
   std::uint64_t group = 0;
   std::uint64_t rows = 0;
 
   // No file has as many bytes as a damaged head may ask for.
-  std::optional<std::int64_t> body_bytes() const {
+  std::optional<std::int64_t> body_bytes(std::uint64_t expected, std::size_t columns) const {
     constexpr std::uint64_t kMost = std::uint64_t{1} << 28;
-    if (magic != kMagic || id_bytes > 4096 || group > 65536 || rows > kMost) return std::nullopt;
-    return static_cast<std::int64_t>(id_bytes + 8 * rows * (1 + kColumns.size() * group));
+    if (magic != expected || id_bytes > 4096 || group > 65536 || rows > kMost) return std::nullopt;
+    return static_cast<std::int64_t>(id_bytes + 8 * rows * (1 + columns * group));
   }
 };
 
@@ -40,13 +44,14 @@ struct Record {
 };
 
 // The record at `offset`, or nothing if there is no whole one.
-std::optional<Record> read_whole(const AppendLog& log, std::int64_t offset) {
+std::optional<Record> read_whole(const AppendLog& log, std::uint64_t magic, std::size_t columns,
+                                 std::int64_t offset) {
   constexpr auto kHeadBytes = static_cast<std::int64_t>(sizeof(Head));
   const std::int64_t rest = log.size() - offset;
   if (rest < kHeadBytes) return std::nullopt;
   Record record;
   std::memcpy(&record.head, log.read(offset, kHeadBytes).data(), sizeof(Head));
-  const auto body = record.head.body_bytes();
+  const auto body = record.head.body_bytes(magic, columns);
   if (!body || rest < kHeadBytes + *body + 8) return std::nullopt;
   record.bytes = log.read(offset, kHeadBytes + *body);
   std::uint64_t checksum = 0;
@@ -70,10 +75,11 @@ const char* take_values(const char* from, std::uint64_t count, std::vector<T>& v
 
 }  // namespace
 
-RowsJournal::RowsJournal(const std::string& path, AppendLog::Access access)
-    : path_(path), log_(path, access) {
+RowsJournal::RowsJournal(const std::string& path, const std::vector<std::string>& columns,
+                         AppendLog::Access access)
+    : path_(path), log_(path, access), columns_(columns.size()), magic_(magic_of(columns)) {
   std::int64_t whole = 0;
-  while (const auto record = read_whole(log_, whole)) {
+  while (const auto record = read_whole(log_, magic_, columns_, whole)) {
     offset_of_[record->bytes.substr(sizeof(Head), record->head.id_bytes)] = whole;
     whole += record->size();
   }
@@ -82,17 +88,21 @@ RowsJournal::RowsJournal(const std::string& path, AppendLog::Access access)
 
 void RowsJournal::append(const std::string& cell_id, const CellRows& cell) {
   Head head;
+  head.magic = magic_;
   head.id_bytes = cell_id.size();
   head.group = static_cast<std::uint64_t>(cell.group);
-  head.rows = cell.errors.rows.size();
+  head.rows = cell.rows.size();
+  if (cell.columns.size() != columns_) {
+    throw std::logic_error("rows journal: wrong number of columns");
+  }
   std::string bytes(reinterpret_cast<const char*>(&head), sizeof(Head));
   bytes += cell_id;
-  append_values(bytes, cell.errors.rows);
-  for (const auto column : kColumns) {
-    if ((cell.errors.*column).size() != head.rows * head.group) {
+  append_values(bytes, cell.rows);
+  for (const std::vector<double>& column : cell.columns) {
+    if (column.size() != head.rows * head.group) {
       throw std::logic_error("rows journal: wrong number of values");
     }
-    append_values(bytes, cell.errors.*column);
+    append_values(bytes, column);
   }
   const std::uint64_t checksum = hash64(bytes);
   bytes.append(reinterpret_cast<const char*>(&checksum), 8);
@@ -100,14 +110,15 @@ void RowsJournal::append(const std::string& cell_id, const CellRows& cell) {
 }
 
 CellRows RowsJournal::read(const std::string& cell_id) const {
-  const auto record = read_whole(log_, offset_of_.at(cell_id));
+  const auto record = read_whole(log_, magic_, columns_, offset_of_.at(cell_id));
   if (!record) throw IoError(path_ + ": was changed while it was being read");
   CellRows cell;
   cell.group = static_cast<int>(record->head.group);
   const char* from = record->bytes.data() + sizeof(Head) + record->head.id_bytes;
-  from = take_values(from, record->head.rows, cell.errors.rows);
-  for (const auto column : kColumns) {
-    from = take_values(from, record->head.rows * record->head.group, cell.errors.*column);
+  from = take_values(from, record->head.rows, cell.rows);
+  cell.columns.resize(columns_);
+  for (std::vector<double>& column : cell.columns) {
+    from = take_values(from, record->head.rows * record->head.group, column);
   }
   return cell;
 }

@@ -5,25 +5,29 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/append_log.hpp"
-#include "metrics/errors.hpp"
+#include "core/matrix_view.hpp"
 
 namespace kvbench {
 
-// The per-row values of one cell; `group`: query heads.
+// The per-row values of one cell.
 struct CellRows {
-  int group = 1;
-  RowErrors errors;
+  int group = 1;                             // query heads
+  std::vector<Index> rows;                   // [R]
+  std::vector<std::vector<double>> columns;  // each [G][R] row-major
 };
 
 // A file that only grows, one record per cell, each written at once and carrying its checksum; what
-// follows the last whole record is cut off when it is opened for writing. Bytes are this machine's:
-// the file exists during an unfinished run and nowhere else.
+// follows the last whole record is cut off when it is opened for writing, and so is all that was
+// written with other columns. Bytes are this machine's: the file exists during an unfinished run and
+// nowhere else.
 class RowsJournal {
  public:
-  // Throws IoError.
-  RowsJournal(const std::string& path, AppendLog::Access access);
+  // `columns`: the names of those that each cell has. Throws IoError.
+  RowsJournal(const std::string& path, const std::vector<std::string>& columns,
+              AppendLog::Access access);
   RowsJournal(const RowsJournal&) = delete;
   RowsJournal& operator=(const RowsJournal&) = delete;
 
@@ -38,6 +42,8 @@ class RowsJournal {
  private:
   std::string path_;
   AppendLog log_;
+  std::size_t columns_;
+  std::uint64_t magic_;  // of records with these columns
   std::map<std::string, std::int64_t> offset_of_;
 };
 

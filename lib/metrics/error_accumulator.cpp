@@ -6,186 +6,164 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "metrics/distribution.hpp"
 
 namespace kvbench {
 namespace {
 
 constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
-// 0 / 0 is 0: nothing was there and nothing was answered; x / 0 is left out.
-double ratio(double numerator, double denominator) {
-  if (denominator != 0.0) return numerator / denominator;
-  return numerator == 0.0 ? 0.0 : kUndefined;
-}
-
-std::optional<double> defined(double value) {
-  return std::isnan(value) ? std::nullopt : std::optional<double>(value);
-}
-
-// Also of vectors so short that their squares vanish.
-double norm(const double* x, Index n) {
-  double sum = 0.0;
-  for (Index k = 0; k < n; ++k) sum += x[k] * x[k];
-  if (sum > 1e-280) return std::sqrt(sum);
+// The norm of a vector with this sum of squares; also of one so short that its squares vanish.
+double norm(double squares, const double* x, Index n) {
+  if (squares > 1e-280) return std::sqrt(squares);
   double largest = 0.0;
   for (Index k = 0; k < n; ++k) largest = std::max(largest, std::abs(x[k]));
   if (largest == 0.0) return 0.0;
-  sum = 0.0;
+  double sum = 0.0;
   for (Index k = 0; k < n; ++k) sum += (x[k] / largest) * (x[k] / largest);
   return largest * std::sqrt(sum);
-}
-
-// 0 if both vectors are zero, 1 if exactly one is. Evaluated as half the squared distance of
-// the unit vectors, which keeps its digits if they nearly agree.
-double cosine_distance(const double* z, const double* a, double z_norm, double a_norm, Index n) {
-  if (z_norm == 0.0 || a_norm == 0.0) return z_norm == a_norm ? 0.0 : 1.0;
-  double sum = 0.0;
-  for (Index k = 0; k < n; ++k) {
-    const double difference = z[k] / z_norm - a[k] / a_norm;
-    sum += difference * difference;
-  }
-  return 0.5 * sum;
 }
 
 }  // namespace
 
 ErrorAccumulator::ErrorAccumulator(const Stream& stream, const Reference& reference)
-    : stream_(stream), reference_(reference), meaningful_(kColumns, 1) {
+    : stream_(stream), reference_(reference) {
   const std::size_t places = reference.exact.max_logit.size();
-  for (auto& column : columns_) column.assign(places, kUndefined);
+  for (const Metric& metric : all_metrics()) {
+    if (metric.of_row != nullptr) {
+      columns_.push_back({&metric, std::vector<double>(places, kUndefined)});
+    }
+  }
   difference_.assign(places * static_cast<std::size_t>(stream.shape.dv), 0.0);
 }
 
-void ErrorAccumulator::add(Index r, int g, const Approximation& approximation) {
+void ErrorAccumulator::fail(const std::string& what, Index r, int g) const {
+  throw CellError(what + " is not finite at row " +
+                  std::to_string(reference_.exact.rows[static_cast<std::size_t>(r)]) +
+                  ", query head " + std::to_string(g) + " of the group");
+}
+
+ScoredAnswer ErrorAccumulator::scored(Index r, int g, const Answer& answer) {
   const Index dv = stream_.shape.dv;
+  const auto row = static_cast<std::size_t>(r);
   const auto place = static_cast<std::size_t>(r * stream_.shape.group + g);
   const ExactRows& exact = reference_.exact;
   const double* a = exact.outputs.data() + static_cast<Index>(place) * dv;
-  const double z_sum = exact.normalizer[place];
-  const double e_norm = std::sqrt(exact.squared_sum[place]);
-  const double p_norm = e_norm / z_sum;
-
+  const double* z = answer.answer.data();
   double* difference = difference_.data() + static_cast<Index>(place) * dv;
-  double clamped = 0.0;
-  double numerator_difference = 0.0;
+  double error_squares = 0.0;
+  double exact_squares = 0.0;
+  double answer_squares = 0.0;
   for (Index k = 0; k < dv; ++k) {
-    difference[k] = approximation.answer[k] - a[k];
-    const double positive = std::max(a[k], 1e-8);
-    clamped += positive * positive;
-    const double n = approximation.numerator[k] - a[k] * z_sum;
-    numerator_difference += n * n;
+    difference[k] = z[k] - a[k];
+    error_squares += difference[k] * difference[k];
+    exact_squares += a[k] * a[k];
+    answer_squares += z[k] * z[k];
   }
-  const double error = norm(difference, dv);
-  const double a_norm = norm(a, dv);
-  const double answer_norm = norm(approximation.answer, dv);
-  // NaN marks a metric that is undefined, so nothing else may become one.
-  if (!std::isfinite(error + numerator_difference + answer_norm + approximation.normalizer +
-                     approximation.numerator_mass + approximation.denominator_mass +
-                     approximation.kept_mass.value_or(0.0) +
-                     approximation.kl_divergence.value_or(0.0))) {
-    throw CellError("the answer or a metric is not finite at row " +
-                    std::to_string(exact.rows[static_cast<std::size_t>(r)]) + ", query head " +
-                    std::to_string(g) + " of the group");
-  }
-  const double spectral = reference_.value_spectral[static_cast<std::size_t>(r)];
-  const double frobenius = reference_.value_frobenius[static_cast<std::size_t>(r)];
+  const double e_norm = std::sqrt(exact.squared_sum[place]);
+  return {.answer = answer,
+          .exact_output = a,
+          .dv = dv,
+          .normalizer = exact.normalizer[place],
+          .exponential_norm = e_norm,
+          .probability_norm = e_norm / exact.normalizer[place],
+          .value_spectral = reference_.value_spectral[row],
+          .value_frobenius = reference_.value_frobenius[row],
+          .error_norm = norm(error_squares, difference, dv),
+          .exact_norm = norm(exact_squares, a, dv),
+          .answer_norm = norm(answer_squares, z, dv)};
+}
 
-  at(kRelativeL2, place) = ratio(error, a_norm);
-  at(kPosclamp, place) = ratio(error, std::sqrt(clamped));
-  at(kEpsilonSpectral, place) = ratio(error, p_norm * spectral);
-  at(kEpsilonFrobenius, place) = ratio(error, p_norm * frobenius);
-  at(kNumerator, place) = ratio(std::sqrt(numerator_difference), e_norm * spectral);
-  at(kNormalizer, place) = std::abs(approximation.normalizer - z_sum) / z_sum;
-  at(kCosine, place) = cosine_distance(approximation.answer, a, answer_norm, a_norm, dv);
-  at(kNumeratorMass, place) = approximation.numerator_mass;
-  at(kDenominatorMass, place) = approximation.denominator_mass;
-  if (approximation.kl_divergence) at(kKl, place) = *approximation.kl_divergence;
-  if (!approximation.has_kl) meaningful_[kKl] = 0;
-  if (approximation.kept_mass) {
-    at(kKeptMass, place) = *approximation.kept_mass;
-  } else {
-    meaningful_[kKeptMass] = 0;
+void ErrorAccumulator::add(Index r, int g, const Answer& answer) {
+  const auto place = static_cast<std::size_t>(r * stream_.shape.group + g);
+  const ScoredAnswer scored_answer = scored(r, g, answer);
+  if (!std::isfinite(scored_answer.error_norm + scored_answer.answer_norm + answer.normalizer)) {
+    fail("the answer", r, g);
+  }
+  for (Column& column : columns_) {
+    if (column.metric->has_meaning != nullptr && !column.metric->has_meaning(answer)) {
+      column.has_meaning = false;
+      continue;
+    }
+    const MetricValue value = column.metric->of_row(scored_answer);
+    if (!value) continue;
+    if (!std::isfinite(*value)) fail(column.metric->path, r, g);
+    column.values[place] = *value;
   }
 }
 
-std::optional<Distribution> ErrorAccumulator::of(Column column) const {
-  if (meaningful_[column] == 0) return std::nullopt;
+void ErrorAccumulator::summarise(const Column& column, std::vector<MetricValue>& numbers) const {
+  const OverRows over_rows = column.metric->over_rows;
   std::vector<double> values;
-  values.reserve(columns_[column].size());
-  for (const double value : columns_[column]) {
-    if (!std::isnan(value)) values.push_back(value);
+  if (column.has_meaning) {
+    values.reserve(column.values.size());
+    for (const double value : column.values) {
+      if (!std::isnan(value)) values.push_back(value);
+    }
   }
-  if (values.empty()) return std::nullopt;
-  return distribution(std::move(values));
-}
-
-std::optional<double> ErrorAccumulator::last(Column column) const {
+  if (over_rows == OverRows::kSum) {
+    double sum = 0.0;
+    for (const double value : values) sum += value;
+    numbers.push_back(column.has_meaning ? MetricValue(sum) : std::nullopt);
+    return;
+  }
+  const auto summary =
+      values.empty() ? std::nullopt : std::optional<Distribution>(distribution(std::move(values)));
+  if (over_rows == OverRows::kMean) {
+    numbers.push_back(summary ? MetricValue(summary->mean) : std::nullopt);
+    return;
+  }
+  for (const DistributionNumber& each : kDistributionNumbers) {
+    numbers.push_back(summary ? MetricValue((*summary).*each.number) : std::nullopt);
+  }
+  if (over_rows != OverRows::kDistributionAndLast) return;
   const std::vector<Index>& rows = reference_.exact.rows;
-  if (rows.empty() || rows.back() != stream_.shape.tokens - 1) return std::nullopt;
-  return defined(
-      columns_[column][(rows.size() - 1) * static_cast<std::size_t>(stream_.shape.group)]);
+  numbers.emplace_back();
+  if (!summary || rows.back() != stream_.shape.tokens - 1) return;
+  const double last =
+      column.values[(rows.size() - 1) * static_cast<std::size_t>(stream_.shape.group)];
+  if (!std::isnan(last)) numbers.back() = last;
 }
 
-CellErrors ErrorAccumulator::errors() const {
-  CellErrors out;
-  double squares = 0.0;
-  double largest = 0.0;
-  for (const double x : difference_) {
-    squares += x * x;
-    largest = std::max(largest, std::abs(x));
+CellMetrics ErrorAccumulator::metrics() const {
+  const StackedAnswers stacked{
+      {difference_.data(), static_cast<Index>(reference_.exact.max_logit.size()), stream_.shape.dv},
+      reference_};
+  std::vector<MetricValue> numbers;
+  auto column = columns_.begin();
+  for (const Metric& metric : all_metrics()) {
+    if (metric.of_all != nullptr) {
+      numbers.push_back(metric.of_all(stacked));
+    } else {
+      summarise(*column++, numbers);
+    }
   }
-  const double spectral =
-      spectral_norm({difference_.data(), static_cast<Index>(columns_[0].size()), stream_.shape.dv});
-  out.relative_frobenius_error = defined(ratio(std::sqrt(squares), reference_.output_frobenius));
-  out.relative_spectral_error = defined(ratio(spectral, reference_.output_spectral));
-  out.relative_max_error = defined(ratio(largest, reference_.output_max));
-  out.relative_l2 = of(kRelativeL2);
-  if (const auto posclamp = of(kPosclamp)) out.relative_l2_posclamp_mean = posclamp->mean;
-  out.epsilon_spectral = of(kEpsilonSpectral);
-  out.epsilon_spectral_last = last(kEpsilonSpectral);
-  out.epsilon_frobenius = of(kEpsilonFrobenius);
-  out.epsilon_frobenius_last = last(kEpsilonFrobenius);
-  out.numerator_error = of(kNumerator);
-  out.normalizer_error = of(kNormalizer);
-  out.cosine_distance = of(kCosine);
-  out.kl_divergence = of(kKl);
-  return out;
+  return CellMetrics(std::move(numbers));
 }
 
-CellMass ErrorAccumulator::mass() const {
-  return {of(kKeptMass), of(kNumeratorMass), of(kDenominatorMass)};
-}
-
-RowErrors ErrorAccumulator::row_errors() const {
-  RowErrors out;
+RowValues ErrorAccumulator::row_values() const {
+  RowValues out;
   out.rows = reference_.exact.rows;
-  const std::size_t group = static_cast<std::size_t>(stream_.shape.group);
+  const auto group = static_cast<std::size_t>(stream_.shape.group);
   const std::size_t rows = out.rows.size();
-  const auto by_head = [&](Column column) {
-    std::vector<double> values(rows * group);
+  for (const Column& column : columns_) {
+    if (column.metric->column.empty()) continue;
+    std::vector<double>& values = out.columns.emplace_back(rows * group);
     for (std::size_t r = 0; r < rows; ++r) {
       for (std::size_t g = 0; g < group; ++g) {
-        values[g * rows + r] = columns_[column][r * group + g];
+        values[g * rows + r] = column.values[r * group + g];
       }
     }
-    return values;
-  };
-  out.relative_l2 = by_head(kRelativeL2);
-  out.epsilon_spectral = by_head(kEpsilonSpectral);
-  out.epsilon_frobenius = by_head(kEpsilonFrobenius);
-  out.numerator_error = by_head(kNumerator);
-  out.normalizer_error = by_head(kNormalizer);
-  out.kept_mass = by_head(kKeptMass);
+  }
   return out;
 }
 
 Index ErrorAccumulator::undefined_rows() const {
   Index count = 0;
-  for (std::size_t place = 0; place < columns_[0].size(); ++place) {
-    bool left_out = false;
-    for (std::size_t column = 0; column < kColumns; ++column) {
-      left_out |= meaningful_[column] != 0 && std::isnan(columns_[column][place]);
-    }
+  for (std::size_t place = 0; place < reference_.exact.max_logit.size(); ++place) {
+    const bool left_out = std::any_of(columns_.begin(), columns_.end(), [&](const Column& column) {
+      return column.has_meaning && std::isnan(column.values[place]);
+    });
     count += left_out ? 1 : 0;
   }
   return count;

@@ -1,66 +1,45 @@
-// Gathers the errors of one cell, row by row, and turns them into its metrics.
+// Gathers the metrics of one cell, row by row, by the table of metrics.
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "core/stream.hpp"
-#include "metrics/errors.hpp"
+#include "metrics/metric_table.hpp"
 #include "metrics/reference.hpp"
 
 namespace kvbench {
 
-// An approximation at one row and query head. Sums are scaled like the reference's, by
-// exp(-max_logit of the reference).
-struct Approximation {
-  const double* answer = nullptr;     // [dv]
-  const double* numerator = nullptr;  // [dv]
-  double normalizer = 0.0;
-  std::optional<double> kept_mass;
-  double numerator_mass = 0.0;
-  double denominator_mass = 0.0;
-  std::optional<double> kl_divergence;
-  bool has_kl = true;  // false: the metric has no meaning for this sketch; no row is undefined
-};
-
 class ErrorAccumulator {
  public:
+  // Both must live as long.
   ErrorAccumulator(const Stream& stream, const Reference& reference);
 
-  // `r`: index into reference.exact.rows, `g`: query head of the group; each pair once.
-  void add(Index r, int g, const Approximation& approximation);
+  // `r`: index into reference.exact.rows, `g`: query head of the group; each pair once. Throws
+  // CellError if the answer or a metric is not finite, with its name, row and query head.
+  void add(Index r, int g, const Answer& answer);
 
-  CellErrors errors() const;
-  CellMass mass() const;
-  RowErrors row_errors() const;
+  CellMetrics metrics() const;
+  RowValues row_values() const;
   // Rows x query heads that were left out of at least one metric.
   Index undefined_rows() const;
 
  private:
-  enum Column {
-    kRelativeL2,
-    kPosclamp,
-    kEpsilonSpectral,
-    kEpsilonFrobenius,
-    kNumerator,
-    kNormalizer,
-    kCosine,
-    kKl,
-    kKeptMass,
-    kNumeratorMass,
-    kDenominatorMass,
-    kColumns
+  // The values of a metric that has one per row.
+  struct Column {
+    const Metric* metric;
+    std::vector<double> values;  // [R * G], NaN: undefined
+    bool has_meaning = true;
   };
 
-  double& at(Column column, std::size_t place) { return columns_[column][place]; }
-  std::optional<Distribution> of(Column column) const;
-  std::optional<double> last(Column column) const;
+  ScoredAnswer scored(Index r, int g, const Answer& answer);
+  [[noreturn]] void fail(const std::string& what, Index r, int g) const;
+  // Appends the numbers of `column` as metric_numbers() lists them.
+  void summarise(const Column& column, std::vector<MetricValue>& numbers) const;
 
   const Stream& stream_;
   const Reference& reference_;
-  std::vector<double> columns_[kColumns];  // [R * G], NaN: left out
-  std::vector<char> meaningful_;           // per column
-  std::vector<double> difference_;         // Z - A, [R * G, dv]
+  std::vector<Column> columns_;     // in the order of the table
+  std::vector<double> difference_;  // Z - A, [R * G, dv]
 };
 
 }  // namespace kvbench

@@ -87,11 +87,9 @@ class Replayed {
       memory_.observe(algorithm_->sketch(), last_row);
     }
     CellResult result;
-    result.errors = errors_.errors();
-    result.mass = errors_.mass();
+    result.metrics = errors_.metrics();
     result.undefined_rows = errors_.undefined_rows();
-    if (setting_.keep_row_errors) result.row_errors = errors_.row_errors();
-    result.empty_denominator = empty_denominator_;
+    if (setting_.keep_row_values) result.row_values = errors_.row_values();
     result.derived = algorithm_->derived();
     result.clusters = algorithm_->clusters();
     result.counters = algorithm_->counters();
@@ -153,20 +151,10 @@ class Replayed {
   }
 
   void take_answers(Estimator& estimator) {
-    estimator.answer([&](const Answer& estimate) {
-      Approximation approximation;
-      approximation.answer = estimate.answer.data();
-      approximation.numerator = estimate.numerator.data();
-      approximation.normalizer = estimate.normalizer;
-      approximation.kept_mass = estimate.kept_mass;
-      approximation.numerator_mass = estimate.numerator_mass;
-      approximation.denominator_mass = estimate.denominator_mass;
-      approximation.kl_divergence = estimate.kl_divergence;
-      approximation.has_kl = estimate.rows_are_tokens;
+    estimator.answer([&](const Answer& answer) {
       const Index group = stream_.shape.group;
-      errors_.add(answered_ / group, static_cast<int>(answered_ % group), approximation);
+      errors_.add(answered_ / group, static_cast<int>(answered_ % group), answer);
       ++answered_;
-      empty_denominator_ += estimate.empty_denominator ? 1 : 0;
     });
   }
 
@@ -182,7 +170,6 @@ class Replayed {
   Index next_row_;
   std::size_t scored_ = 0;  // rows
   Index answered_ = 0;      // rows x query heads
-  Index empty_denominator_ = 0;
 };
 
 // Rows whose logits are needed: the scored ones, or every decode row if an algorithm scores all

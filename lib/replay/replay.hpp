@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.hpp"
-#include "metrics/errors.hpp"
+#include "metrics/metric_table.hpp"
 
 namespace kvbench {
 
@@ -25,7 +25,7 @@ struct ReplaySetting {
   Index prompt = 0;         // P
   std::vector<Index> rows;  // scored decode rows, ascending, each in [P, n)
   int element_bytes = 2;    // bytes per number of a key or value in the memory report
-  bool keep_row_errors = false;
+  bool keep_row_values = false;
 };
 
 // Per KV head, counted from the sketch.
@@ -46,15 +46,13 @@ struct CellResult {
   bool failed = false;
   std::string reason;  // of the failure
   Derived derived;
-  CellErrors errors;
-  CellMass mass;
+  CellMetrics metrics;
   std::optional<Clusters> clusters;
   MemoryReport memory;
   Counters counters;
-  Index empty_denominator = 0;  // per row and query head
-  Index undefined_rows = 0;     // rows x query heads left out of at least one metric
+  Index undefined_rows = 0;  // rows x query heads left out of at least one metric
   double seconds = 0.0;
-  std::optional<RowErrors> row_errors;
+  std::optional<RowValues> row_values;
 };
 
 struct ReplayTiming {

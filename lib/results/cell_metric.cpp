@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/spelling.hpp"
+#include "metrics/metric_table.hpp"
 #include "results/record.hpp"
 
 namespace kvbench {
@@ -22,11 +23,8 @@ bool is_derived(const std::string& path) {
 const std::vector<std::string>& metric_paths() {
   static const std::vector<std::string> paths = [] {
     std::vector<std::string> all;
-    for (const std::string& path : error_paths()) all.push_back("errors." + path);
-    for (const std::string& mass : mass_names()) {
-      for (const std::string& part : distribution_names()) {
-        all.push_back(fmt::format("mass.{}.{}", mass, part));
-      }
+    for (const MetricNumber& number : metric_numbers()) {
+      if (number.metric->section() != "counters") all.push_back(number.path);
     }
     for (const std::string& name : memory_names()) all.push_back("memory." + name);
     for (const std::string& name : counter_names()) all.push_back("counters." + name);
@@ -54,6 +52,13 @@ std::optional<std::string> metric_fault(const std::string& path) {
                      near.empty() ? "; see kvbench list metrics, and memory, counters, "
                                     "clusters.final and derived in a cell"
                                   : near);
+}
+
+bool less_is_better(const std::string& path) {
+  for (const MetricNumber& number : metric_numbers()) {
+    if (number.path == path) return number.metric->less_is_better;
+  }
+  return path.starts_with("memory.") || path.starts_with("counters.") || path == "timing.seconds";
 }
 
 Json::json_pointer metric_place(const std::string& path) {

@@ -16,6 +16,10 @@ const std::vector<std::string>& metric_paths();
 // `derived.NAME`.
 std::optional<std::string> metric_fault(const std::string& path);
 
+// Whether less of what a path without fault names is better; of other numbers neither more nor less
+// is.
+bool less_is_better(const std::string& path);
+
 // Where a path without fault stands in a cell.
 Json::json_pointer metric_place(const std::string& path);
 

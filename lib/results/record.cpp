@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "metrics/metric_table.hpp"
+
 namespace kvbench {
 namespace {
 
@@ -21,49 +23,10 @@ class FiniteNumbers {
     return *value == 0.0 ? 0.0 : *value;
   }
 
-  Json write(const std::string& path, const std::optional<Distribution>& values) {
-    if (!values) return nullptr;
-    Json out;
-    for (const auto& [name, number] : kFields)
-      out[name] = write(path + "." + name, (*values).*number);
-    return out;
-  }
-
   const std::string& fault() const { return fault_; }
-
-  static constexpr std::pair<const char*, double Distribution::*> kFields[] = {
-      {"mean", &Distribution::mean}, {"median", &Distribution::median}, {"p90", &Distribution::p90},
-      {"p99", &Distribution::p99},   {"max", &Distribution::max},
-  };
 
  private:
   std::string fault_;
-};
-
-// A row of the errors table: a single number, or a distribution with, for some, its last row.
-struct ErrorField {
-  const char* name;
-  std::optional<double> CellErrors::* number = nullptr;
-  std::optional<Distribution> CellErrors::* values = nullptr;
-  std::optional<double> CellErrors::* last = nullptr;
-};
-
-const ErrorField kErrorFields[] = {
-    {.name = "relative_frobenius_error", .number = &CellErrors::relative_frobenius_error},
-    {.name = "relative_spectral_error", .number = &CellErrors::relative_spectral_error},
-    {.name = "relative_max_error", .number = &CellErrors::relative_max_error},
-    {.name = "relative_l2", .values = &CellErrors::relative_l2},
-    {.name = "relative_l2_posclamp_mean", .number = &CellErrors::relative_l2_posclamp_mean},
-    {.name = "epsilon_spectral",
-     .values = &CellErrors::epsilon_spectral,
-     .last = &CellErrors::epsilon_spectral_last},
-    {.name = "epsilon_frobenius",
-     .values = &CellErrors::epsilon_frobenius,
-     .last = &CellErrors::epsilon_frobenius_last},
-    {.name = "numerator_error", .values = &CellErrors::numerator_error},
-    {.name = "normalizer_error", .values = &CellErrors::normalizer_error},
-    {.name = "cosine_distance", .values = &CellErrors::cosine_distance},
-    {.name = "kl_divergence", .values = &CellErrors::kl_divergence},
 };
 
 const std::pair<const char*, Index MemoryReport::*> kMemoryFields[] = {
@@ -78,18 +41,12 @@ const std::pair<const char*, Index MemoryReport::*> kMemoryFields[] = {
     {"exact_bytes", &MemoryReport::exact_bytes},
 };
 
-const std::pair<const char*, std::optional<Distribution> CellMass::*> kMassFields[] = {
-    {"kept", &CellMass::kept},
-    {"numerator", &CellMass::numerator},
-    {"denominator", &CellMass::denominator},
+// Beside those of the table of metrics, which follow kCountersOfAlgorithm.
+const std::pair<const char*, Index Counters::*> kCountersOfAlgorithm[] = {
+    {"fail", &Counters::fail},
+    {"clamped", &Counters::clamped},
 };
-
-const std::pair<const char*, Index (*)(const CellResult&)> kCounterFields[] = {
-    {"fail", [](const CellResult& result) { return result.counters.fail; }},
-    {"clamped", [](const CellResult& result) { return result.counters.clamped; }},
-    {"empty_denominator", [](const CellResult& result) { return result.empty_denominator; }},
-    {"undefined_rows", [](const CellResult& result) { return result.undefined_rows; }},
-};
+constexpr const char* kUndefinedRows = "undefined_rows";
 
 template <class Table>
 std::vector<std::string> names_of(const Table& table) {
@@ -98,20 +55,30 @@ std::vector<std::string> names_of(const Table& table) {
   return names;
 }
 
-Json errors_json(const CellErrors& errors, FiniteNumbers& numbers) {
+// The metrics of one section, each a number, an object of its numbers, or null.
+Json metrics_json(const std::string& section, const CellMetrics& metrics, FiniteNumbers& numbers) {
   Json out;
-  for (const ErrorField& field : kErrorFields) {
-    const std::string path = std::string("errors.") + field.name;
-    if (field.number != nullptr) {
-      out[field.name] = numbers.write(path, errors.*field.number);
-      continue;
+  for (std::size_t i = 0; i < metric_numbers().size(); ++i) {
+    const MetricNumber& number = metric_numbers()[i];
+    if (number.metric->section() != section) continue;
+    Json& place = out[number.metric->name()];
+    if (number.part.empty()) {
+      place = numbers.write(number.path, metrics.at(i));
+    } else if (!place.is_null() || metrics.at(i)) {  // a mean comes first and decides
+      place[number.part] = numbers.write(number.path, metrics.at(i));
     }
-    Json values = numbers.write(path, errors.*field.values);
-    if (field.last != nullptr && !values.is_null()) {
-      values["last"] = numbers.write(path + ".last", errors.*field.last);
-    }
-    out[field.name] = std::move(values);
   }
+  return out;
+}
+
+Json counters_json(const CellResult& result, FiniteNumbers& numbers) {
+  Json out;
+  for (const auto& [name, count] : kCountersOfAlgorithm) out[name] = result.counters.*count;
+  const Json counted = metrics_json("counters", result.metrics, numbers);
+  for (const auto& [name, value] : counted.items()) {
+    out[name] = value.is_null() ? Json(nullptr) : Json(static_cast<Index>(value.get<double>()));
+  }
+  out[kUndefinedRows] = result.undefined_rows;
   return out;
 }
 
@@ -177,11 +144,9 @@ Json cell_record(const Plan& plan, const PlannedCell& cell, const CellResult& re
     return empty_record(plan, cell, "failed", result.reason, result.derived, result.seconds, repro);
   }
   FiniteNumbers numbers;
-  Json errors = errors_json(result.errors, numbers);
-  Json mass;
-  for (const auto& [name, field] : kMassFields) {
-    mass[name] = numbers.write(std::string("mass.") + name, result.mass.*field);
-  }
+  Json errors = metrics_json("errors", result.metrics, numbers);
+  Json mass = metrics_json("mass", result.metrics, numbers);
+  Json counters = counters_json(result, numbers);
   Json memory = memory_json(result.memory, numbers);
   if (!numbers.fault().empty()) {
     return empty_record(plan, cell, "failed", numbers.fault(), result.derived, result.seconds,
@@ -193,7 +158,7 @@ Json cell_record(const Plan& plan, const PlannedCell& cell, const CellResult& re
   record["mass"] = std::move(mass);
   record["clusters"] = clusters_json(result.clusters);
   record["memory"] = std::move(memory);
-  for (const auto& [name, count] : kCounterFields) record["counters"][name] = count(result);
+  record["counters"] = std::move(counters);
   record["timing"] = {{"seconds", result.seconds}};
   record["repro"] = repro;
   return record;
@@ -210,15 +175,10 @@ Json skipped_record(const Plan& plan, const PlannedCell& cell, const std::string
 
 const std::vector<std::string>& error_paths() {
   static const std::vector<std::string> paths = [] {
+    const std::string prefix = "errors.";
     std::vector<std::string> out;
-    for (const ErrorField& field : kErrorFields) {
-      if (field.number != nullptr) {
-        out.emplace_back(field.name);
-        continue;
-      }
-      const std::string prefix = std::string(field.name) + ".";
-      for (const auto& [name, number] : FiniteNumbers::kFields) out.push_back(prefix + name);
-      if (field.last != nullptr) out.push_back(prefix + "last");
+    for (const MetricNumber& number : metric_numbers()) {
+      if (number.path.starts_with(prefix)) out.push_back(number.path.substr(prefix.size()));
     }
     return out;
   }();
@@ -234,18 +194,15 @@ const std::vector<std::string>& memory_names() {
   return names;
 }
 
-const std::vector<std::string>& mass_names() {
-  static const std::vector<std::string> names = names_of(kMassFields);
-  return names;
-}
-
-const std::vector<std::string>& distribution_names() {
-  static const std::vector<std::string> names = names_of(FiniteNumbers::kFields);
-  return names;
-}
-
 const std::vector<std::string>& counter_names() {
-  static const std::vector<std::string> names = names_of(kCounterFields);
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> out = names_of(kCountersOfAlgorithm);
+    for (const Metric& metric : all_metrics()) {
+      if (metric.section() == "counters") out.push_back(metric.name());
+    }
+    out.emplace_back(kUndefinedRows);
+    return out;
+  }();
   return names;
 }
 

@@ -10,8 +10,8 @@
 
 namespace kvbench {
 
-// Undefined metrics are null. A number among errors, mass or memory that is not finite makes the
-// record `failed` with that number's name as reason; derived values that overflow are null.
+// Undefined metrics are null. A metric or a number of `memory` that is not finite makes the record
+// `failed` with that number's name as reason; derived values that overflow are null.
 // `repro`: the command that computes this cell alone.
 Json cell_record(const Plan& plan, const PlannedCell& cell, const CellResult& result,
                  const std::string& repro);
@@ -29,10 +29,7 @@ const std::vector<std::string>& error_paths();
 // Names of all numbers under `memory`, in the record's order.
 const std::vector<std::string>& memory_names();
 
-// Names under `mass`, each of a distribution or null; of a distribution's numbers; under
-// `counters`.
-const std::vector<std::string>& mass_names();
-const std::vector<std::string>& distribution_names();
+// Names under `counters`, in the record's order.
 const std::vector<std::string>& counter_names();
 
 }  // namespace kvbench

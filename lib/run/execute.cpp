@@ -34,7 +34,7 @@ class ModelWorks {
       by_scope_.clear();
     }
     SharedResults& results = by_scope_[{cell.scope->layers, cell.scope->kv_heads}];
-    const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed.value_or(0));
+    const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed_or_zero());
     if (results.has(work.key())) return results;
     try {
       results.add(work, ModelSetting{[&](const auto& visit) { each(group, cell, visit); },
@@ -103,13 +103,13 @@ class HeadRun {
     std::vector<ReplayCell> replayed;
     for (const std::size_t c : cells_) {
       const PlannedCell& cell = execution_.plan.cells[c];
-      replayed.push_back({cell.algorithm, *cell.params, cell.seed.value_or(0),
+      replayed.push_back({cell.algorithm, *cell.params, cell.seed_or_zero(),
                           cell.scope ? &model_works_.of(group_, cell) : nullptr});
     }
     const ReplaySetting setting{.prompt = group_.prompt,
                                 .rows = group_.rows,
                                 .element_bytes = execution_.plan.element_bytes,
-                                .keep_row_errors = execution_.rows != nullptr};
+                                .keep_row_values = execution_.rows != nullptr};
     const auto done = [&](std::size_t index, CellResult&& result) {
       if (result.failed) execution_.check_device();
       record(cells_[index], std::move(result));
@@ -123,8 +123,10 @@ class HeadRun {
   void record(std::size_t c, CellResult&& result) {
     const PlannedCell& cell = execution_.plan.cells[c];
     const Json line = cell_record(execution_.plan, cell, result, execution_.repro(cell));
-    if (execution_.rows != nullptr && result.row_errors && line.at("status") == "ok") {
-      execution_.rows->write(cell.id, {group_.shape.group, *result.row_errors});
+    if (execution_.rows != nullptr && result.row_values && line.at("status") == "ok") {
+      execution_.rows->write(cell.id, {.group = group_.shape.group,
+                                       .rows = std::move(result.row_values->rows),
+                                       .columns = std::move(result.row_values->columns)});
     }
     execution_.journal.append(c, line);
     observer_.cell_done();

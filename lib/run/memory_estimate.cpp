@@ -9,19 +9,27 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "metrics/metric_table.hpp"
 
 namespace kvbench {
 namespace {
 
 // The engine has logits and exponentials of as many rows as stay below this, or of one.
 constexpr double kLogitBytes = 256.0 * 1024 * 1024;
-// Columns of numbers that a cell gathers per row and query head, besides the difference itself.
-constexpr double kCellColumns = 12.0;
 // The program, its libraries, and per cell of the plan its description.
 constexpr double kProgramBytes = 32.0 * 1024 * 1024;
 constexpr double kPlannedCellBytes = 512.0;
 // A sketch row and its place in an algorithm's own lists.
 constexpr double kTokenBytes = 64.0;
+
+// Numbers that a cell gathers per row and query head, beside the difference itself: one of each
+// metric that has values per row, and the one that is being sorted.
+double cell_columns() {
+  const auto& metrics = all_metrics();
+  return 1.0 + static_cast<double>(
+                   std::count_if(metrics.begin(), metrics.end(),
+                                 [](const Metric& metric) { return metric.of_row != nullptr; }));
+}
 
 // What the cells of one KV head share: matrices and nets, and per token sums of every query head
 // and two numbers more.
@@ -32,8 +40,8 @@ double shared_bytes(const Plan& plan, const PlannedGroup& group,
   for (const std::size_t c : cells) {
     const PlannedCell& cell = plan.cells[c];
     if (cell.scope) continue;
-    for (const SharedWork& piece : cell.algorithm->shared_work(
-             *cell.params, group.shape, group.prompt, cell.seed.value_or(0))) {
+    for (const SharedWork& piece : cell.algorithm->shared_work(*cell.params, group.shape,
+                                                               group.prompt, cell.seed_or_zero())) {
       pieces[piece.key()] = piece.bytes() + per_token * static_cast<double>(group.shape.tokens);
     }
   }
@@ -51,7 +59,7 @@ double model_bytes(const Plan& plan, const PlannedGroup& group,
     if (!cell.scope) continue;
     const auto heads = static_cast<Index>(cell.scope->layers.size() * cell.scope->kv_heads.size()) *
                        group.shape.group;
-    const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed.value_or(0));
+    const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed_or_zero());
     most = std::max(most, stream + work.bytes(heads, group.prompt, group.shape.tokens));
   }
   return most;
@@ -91,7 +99,7 @@ double estimate_memory_bytes(const Plan& plan, const PlannedGroup& group, int th
   const double reference = 8.0 * scored * (heads_per_group * (dv + 3.0) + 2.0);
   const double logits_of_row = 16.0 * heads_per_group * n;
   const double logits = std::min(visited * logits_of_row, std::max(kLogitBytes, logits_of_row));
-  const double cell = 8.0 * scored * heads_per_group * (dv + kCellColumns) + kTokenBytes * n;
+  const double cell = 8.0 * scored * heads_per_group * (dv + cell_columns()) + kTokenBytes * n;
   const double at_work = std::min(most_cells, static_cast<double>(threads));
   // Keys and values as a kernel lays them out, or an algorithm gathers them.
   const double copies = at_work * 8.0 * n * (d + dv);

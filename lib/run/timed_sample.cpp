@@ -93,7 +93,7 @@ class Sampler {
     std::vector<ReplayCell> replayed;
     for (const std::size_t c : chosen) {
       const PlannedCell& cell = plan_.cells[c];
-      ReplayCell replay_cell{cell.algorithm, *cell.params, cell.seed.value_or(0), nullptr};
+      ReplayCell replay_cell{cell.algorithm, *cell.params, cell.seed_or_zero(), nullptr};
       if (cell.scope) {
         replay_cell.model_results = decide(stream, cell, model_results, model_seconds);
       }
@@ -108,7 +108,7 @@ class Sampler {
     const ReplaySetting setting{.prompt = group_.prompt,
                                 .rows = rows_,
                                 .element_bytes = plan_.element_bytes,
-                                .keep_row_errors = plan_.keep_rows};
+                                .keep_row_values = plan_.keep_rows};
     const auto start = Clock::now();
     const ReplayTiming timing = replay(stream, setting, replayed, kernels_, done);
     const double cells_seconds =
@@ -124,7 +124,7 @@ class Sampler {
   const SharedResults* decide(const Stream& stream, const PlannedCell& cell,
                               std::map<WorkKey, std::unique_ptr<SharedResults>>& known,
                               double& seconds) const {
-    const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed.value_or(0));
+    const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed_or_zero());
     std::unique_ptr<SharedResults>& results = known[work.key()];
     if (!results) {
       results = std::make_unique<SharedResults>();
@@ -148,7 +148,7 @@ class Sampler {
     std::set<WorkKey> keys;
     for (const std::size_t c : cells) {
       const PlannedCell& cell = plan_.cells[c];
-      const std::uint32_t seed = cell.seed.value_or(0);
+      const std::uint32_t seed = cell.seed_or_zero();
       if (cell.scope) {
         keys.insert(cell.algorithm->model_work(*cell.params, seed).key());
         continue;

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "metrics/metric_table.hpp"
 #include "results/record.hpp"
 #include "results/results_file.hpp"
 
@@ -41,32 +42,20 @@ Json described(const char* description, const Json& schema) {
   return out;
 }
 
-// "relative_l2.mean", .. as an object of numbers and of objects of numbers or null.
-Json errors_schema() {
+// What the table of metrics has in one section of a cell: a number or null, or an object of them.
+Json metrics_schema(const std::string& section) {
   std::vector<std::string> order;
-  std::map<std::string, Json> parts;  // by what stands before the dot
-  for (const std::string& path : error_paths()) {
-    const std::size_t dot = path.find('.');
-    const std::string name = path.substr(0, dot);
+  std::map<std::string, Json> parts;  // by metric; none where it is one number
+  for (const MetricNumber& number : metric_numbers()) {
+    if (number.metric->section() != section) continue;
+    const std::string name = number.metric->name();
     if (parts.emplace(name, Json::object()).second) order.push_back(name);
-    if (dot != std::string::npos) parts[name][path.substr(dot + 1)] = kNumberOrNull;
+    if (!number.part.empty()) parts[name][number.part] = kNumberOrNull;
   }
   Json properties;
   for (const std::string& name : order) {
     properties[name] = parts[name].empty() ? kNumberOrNull : or_null(whole(parts[name]));
   }
-  return whole(properties);
-}
-
-Json distribution_schema() {
-  Json numbers;
-  for (const std::string& name : distribution_names()) numbers[name] = kNumberOrNull;
-  return or_null(whole(numbers));
-}
-
-Json mass_schema() {
-  Json properties;
-  for (const std::string& name : mass_names()) properties[name] = reference("distribution");
   return whole(properties);
 }
 
@@ -137,8 +126,8 @@ Json derived_schema() {
 
 // Every record has the same keys; what was not computed is null, and there is a reason for it.
 Json cell_schema(const std::vector<AlgorithmDescription>& algorithms) {
-  const Json parts = {{"errors", errors_schema()},
-                      {"mass", mass_schema()},
+  const Json parts = {{"errors", metrics_schema("errors")},
+                      {"mass", metrics_schema("mass")},
                       {"clusters", clusters_schema()},
                       {"memory", memory_schema(kCount)},
                       {"counters", counters_schema()}};
@@ -235,7 +224,6 @@ Json results_schema(const std::vector<AlgorithmDescription>& algorithms) {
   Json defs = sweep.at("$defs");
   for (const char* key : {"$schema", "$defs"}) sweep.erase(key);
   defs["sweep"] = std::move(sweep);
-  defs["distribution"] = distribution_schema();
   defs["summarised"] = summarised_schema();
   for (const AlgorithmDescription& algorithm : algorithms) {
     defs["params-" + algorithm.id] = params_schema(algorithm, false);

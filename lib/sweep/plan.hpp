@@ -52,6 +52,9 @@ struct PlannedCell {
   std::optional<std::uint32_t> seed;       // none: deterministic
   std::shared_ptr<const Scope> scope;      // of a model-scoped algorithm, else null
   std::optional<std::string> skip_reason;  // set: will not run
+
+  // What the cell is computed with: a deterministic one draws nothing, whatever its seed.
+  std::uint32_t seed_or_zero() const { return seed.value_or(0); }
 };
 
 // Cells of one (dump, sequence, layer): they share tensors and the exact reference.

@@ -96,7 +96,9 @@ ReplaySetting last_rows_setting(const Stream& stream, Index prompt) {
   return setting;
 }
 
-double mean_error(const CellResult& cell) { return cell.errors.relative_l2.value().mean; }
+double mean_error(const CellResult& cell) {
+  return cell.metrics["errors.relative_l2.mean"].value();
+}
 
 // Whole replays of cells that differ in their seeds: reference, algorithm, answers, every metric.
 Task subgen_task(const std::string& name, const ComparisonStream& from, std::uint32_t seeds) {

@@ -106,8 +106,8 @@ TEST_CASE("1, 2 and 4 threads, alone or among other cells, give the same bits") 
     const auto check_equal = [](const CellResult& a, const CellResult& b) {
       REQUIRE(!a.failed);
       REQUIRE(!b.failed);
-      for (const NamedPair& pair : paired_metrics(a.errors, a.mass, b.errors, b.mass)) {
-        CAPTURE(std::string(pair.name));
+      for (const NamedPair& pair : paired_metrics(a.metrics, b.metrics)) {
+        CAPTURE(pair.path);
         CHECK((pair.a == pair.b || (pair.a != pair.a && pair.b != pair.b)));
       }
       CHECK(a.memory.peak_bytes == b.memory.peak_bytes);

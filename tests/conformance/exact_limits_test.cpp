@@ -27,8 +27,8 @@ TEST_CASE("what covers the stream gives exact attention to 1e-10") {
           CAPTURE(prompt);
           const CellResult result =
               replay_one(owned->stream, prompt, *subject.algorithm, params, 3);
-          CHECK(result.errors.relative_l2->max < 1e-10);
-          CHECK(*result.errors.relative_frobenius_error < 1e-10);
+          CHECK(*result.metrics["errors.relative_l2.max"] < 1e-10);
+          CHECK(*result.metrics["errors.relative_frobenius_error"] < 1e-10);
         }
       }
     }

@@ -12,15 +12,18 @@ using namespace kvbench;
 
 namespace {
 
-RowErrors rows_of(std::vector<Index> rows, std::size_t group, double start) {
-  RowErrors errors;
-  errors.rows = std::move(rows);
+const std::vector<std::string> kColumns = {"relative_l2", "numerator_error", "kept_mass"};
+
+CellRows rows_of(std::vector<Index> rows, int group, double start) {
+  CellRows cell{.group = group, .rows = std::move(rows), .columns = {}};
   double next = start;
-  for (auto* column : {&errors.relative_l2, &errors.epsilon_spectral, &errors.epsilon_frobenius,
-                       &errors.numerator_error, &errors.normalizer_error, &errors.kept_mass}) {
-    for (std::size_t i = 0; i < errors.rows.size() * group; ++i) column->push_back(next += 0.25);
+  for (std::size_t column = 0; column < kColumns.size(); ++column) {
+    std::vector<double>& values = cell.columns.emplace_back();
+    for (std::size_t i = 0; i < cell.rows.size() * static_cast<std::size_t>(group); ++i) {
+      values.push_back(next += 0.25);
+    }
   }
-  return errors;
+  return cell;
 }
 
 // Name of the dataset -> (dims, values).
@@ -41,65 +44,62 @@ std::pair<std::vector<std::uint64_t>, std::vector<double>> stored(const std::str
 TEST_CASE("rows of cells are written, found again, and replaced") {
   const TemporaryFolder folder;
   const std::string path = folder.file("results.rows.h5");
-  RowErrors first = rows_of({10, 11, 15}, 2, 0.0);
-  first.numerator_error[4] = std::nan("");
-  const RowErrors second = rows_of({3}, 1, 100.0);
+  CellRows first = rows_of({10, 11, 15}, 2, 0.0);
+  first.columns[1][4] = std::nan("");
+  const CellRows second = rows_of({3}, 1, 100.0);
   {
-    RowsFile file(path);
+    RowsFile file(path, kColumns);
     CHECK_FALSE(file.has("aa"));
-    file.write("aa", {2, rows_of({1, 2}, 2, 50.0)});
-    file.write("aa", {2, first});
+    file.write("aa", rows_of({1, 2}, 2, 50.0));
+    file.write("aa", first);
     CHECK(file.has("aa"));
     CHECK_FALSE(file.was_damaged());
     file.finish({}, true);
     CHECK(file.has("aa"));
   }
   {
-    RowsFile file(path);
+    RowsFile file(path, kColumns);
     CHECK(file.has("aa"));
     CHECK_FALSE(file.has("bb"));
-    file.write("bb", {1, second});
+    file.write("bb", second);
     file.finish({}, true);
   }
   CHECK(stored(path, "/aa/rows").second == std::vector<double>{10, 11, 15});
   const auto l2 = stored(path, "/aa/relative_l2");
   CHECK(l2.first == std::vector<std::uint64_t>{2, 3});
-  CHECK(l2.second == first.relative_l2);
-  CHECK(stored(path, "/aa/epsilon_spectral").second == first.epsilon_spectral);
-  CHECK(stored(path, "/aa/epsilon_frobenius").second == first.epsilon_frobenius);
+  CHECK(l2.second == first.columns[0]);
   CHECK(std::isnan(stored(path, "/aa/numerator_error").second[4]));
-  CHECK(stored(path, "/aa/normalizer_error").second == first.normalizer_error);
-  CHECK(stored(path, "/aa/kept_mass").second == first.kept_mass);
-  CHECK(stored(path, "/bb/kept_mass").second == second.kept_mass);
+  CHECK(stored(path, "/aa/kept_mass").second == first.columns[2]);
+  CHECK(stored(path, "/bb/kept_mass").second == second.columns[2]);
 }
 
 TEST_CASE(
     "a cell is kept as soon as it is written, and the HDF5 file is left alone until the end") {
   const TemporaryFolder folder;
   const std::string path = folder.file("results.rows.h5");
-  RowsFile file(path);
-  file.write("aa", {1, rows_of({1, 2}, 1, 0.0)});
+  RowsFile file(path, kColumns);
+  file.write("aa", rows_of({1, 2}, 1, 0.0));
   CHECK_FALSE(std::filesystem::exists(path));
-  CHECK(RowsReader(path).has("aa"));
-  CHECK(RowsFile(path).has("aa"));
+  CHECK(RowsReader(path, kColumns).has("aa"));
+  CHECK(RowsFile(path, kColumns).has("aa"));
   // A run that was stopped leaves both.
   file.finish({"aa", "bb"}, false);
   CHECK(std::filesystem::exists(path + ".journal"));
-  CHECK(stored(path, "/aa/kept_mass").second == rows_of({1, 2}, 1, 0.0).kept_mass);
-  file.write("aa", {1, rows_of({1, 2}, 1, 9.0)});
-  file.write("bb", {1, rows_of({3}, 1, 5.0)});
-  CHECK(RowsReader(path).read("aa").errors.kept_mass == rows_of({1, 2}, 1, 9.0).kept_mass);
+  CHECK(stored(path, "/aa/kept_mass").second == rows_of({1, 2}, 1, 0.0).columns[2]);
+  file.write("aa", rows_of({1, 2}, 1, 9.0));
+  file.write("bb", rows_of({3}, 1, 5.0));
+  CHECK(RowsReader(path, kColumns).read("aa").columns[2] == rows_of({1, 2}, 1, 9.0).columns[2]);
   file.finish({"bb", "aa"}, true);
   CHECK_FALSE(std::filesystem::exists(path + ".journal"));
-  CHECK(stored(path, "/aa/kept_mass").second == rows_of({1, 2}, 1, 9.0).kept_mass);
+  CHECK(stored(path, "/aa/kept_mass").second == rows_of({1, 2}, 1, 9.0).columns[2]);
 }
 
 TEST_CASE("a file that cannot be read is set aside, a folder that cannot be written refused") {
   const TemporaryFolder folder;
   const std::string path = folder.file("results.rows.h5");
   {
-    RowsFile file(path);
-    file.write("aa", {1, rows_of({1}, 1, 0.0)});
+    RowsFile file(path, kColumns);
+    file.write("aa", rows_of({1}, 1, 0.0));
     file.finish({}, true);
   }
   const auto whole = std::filesystem::file_size(path);
@@ -108,15 +108,15 @@ TEST_CASE("a file that cannot be read is set aside, a folder that cannot be writ
     const std::string cut = folder.file("cut" + std::to_string(size) + ".h5");
     std::filesystem::copy_file(path, cut);
     std::filesystem::resize_file(cut, size);
-    RowsFile file(cut);
+    RowsFile file(cut, kColumns);
     CHECK(file.was_damaged());
     CHECK(std::filesystem::file_size(cut + ".damaged") == size);
     CHECK_FALSE(file.has("aa"));
-    file.write("aa", {1, rows_of({1}, 1, 0.0)});
+    file.write("aa", rows_of({1}, 1, 0.0));
     file.finish({}, true);
-    CHECK(RowsFile(cut).has("aa"));
+    CHECK(RowsFile(cut, kColumns).has("aa"));
   }
-  CHECK(says(faults_of([&] { RowsFile file(folder.file("none/rows.h5")); }),
+  CHECK(says(faults_of([&] { RowsFile file(folder.file("none/rows.h5"), kColumns); }),
              {folder.file("none/rows.h5"), "cannot be written"}));
 }
 
@@ -124,15 +124,15 @@ TEST_CASE("a file that another program writes to is not taken for damaged") {
   const TemporaryFolder folder;
   const std::string path = folder.file("results.rows.h5");
   {
-    RowsFile file(path);
-    file.write("aa", {1, rows_of({1}, 1, 0.0)});
+    RowsFile file(path, kColumns);
+    file.write("aa", rows_of({1}, 1, 0.0));
     file.finish({}, true);
   }
   {
     const hdf5::Handle other = hdf5::open_file(path, hdf5::Access::kReadWrite);
-    CHECK(says(faults_of([&] { RowsFile file(path); }), {path, "another program"}));
+    CHECK(says(faults_of([&] { RowsFile file(path, kColumns); }), {path, "another program"}));
   }
-  CHECK(RowsFile(path).has("aa"));
+  CHECK(RowsFile(path, kColumns).has("aa"));
 }
 
 TEST_CASE("finished files of equal cells are equal byte by byte, and have no journal") {
@@ -140,22 +140,22 @@ TEST_CASE("finished files of equal cells are equal byte by byte, and have no jou
   const std::string one = folder.file("one.h5");
   const std::string two = folder.file("two.h5");
   {
-    RowsFile file(one);
-    file.write("aa", {1, rows_of({1, 2}, 1, 0.0)});
-    file.write("bb", {1, rows_of({3}, 1, 5.0)});
-    file.write("other", {1, rows_of({3}, 1, 9.0)});
+    RowsFile file(one, kColumns);
+    file.write("aa", rows_of({1, 2}, 1, 0.0));
+    file.write("bb", rows_of({3}, 1, 5.0));
+    file.write("other", rows_of({3}, 1, 9.0));
     file.finish({"bb", "none", "aa"}, true);
     CHECK(file.has("aa"));
   }
   {
-    RowsFile file(two);
-    file.write("bb", {1, rows_of({4}, 1, 50.0)});
+    RowsFile file(two, kColumns);
+    file.write("bb", rows_of({4}, 1, 50.0));
   }
   {
-    RowsFile file(two);  // begun by a run that was killed
-    file.write("other", {1, rows_of({3}, 1, 9.0)});
-    file.write("bb", {1, rows_of({3}, 1, 5.0)});
-    file.write("aa", {1, rows_of({1, 2}, 1, 0.0)});
+    RowsFile file(two, kColumns);  // begun by a run that was killed
+    file.write("other", rows_of({3}, 1, 9.0));
+    file.write("bb", rows_of({3}, 1, 5.0));
+    file.write("aa", rows_of({1, 2}, 1, 0.0));
     file.finish({"bb", "aa"}, true);
   }
   for (const std::string& path : {one, two}) {
@@ -167,24 +167,24 @@ TEST_CASE("finished files of equal cells are equal byte by byte, and have no jou
   CHECK(bytes == std::string((std::istreambuf_iterator<char>(b)), {}));
   // Cells that are added later join those that were there.
   {
-    RowsFile file(one);
-    file.write("cc", {1, rows_of({8}, 1, 1.0)});
+    RowsFile file(one, kColumns);
+    file.write("cc", rows_of({8}, 1, 1.0));
   }
-  CHECK(RowsReader(one).has("aa"));
-  CHECK(RowsReader(one).has("cc"));
-  CHECK_FALSE(RowsReader(one).has("dd"));
+  CHECK(RowsReader(one, kColumns).has("aa"));
+  CHECK(RowsReader(one, kColumns).has("cc"));
+  CHECK_FALSE(RowsReader(one, kColumns).has("dd"));
 }
 
 TEST_CASE("a journal of rows cut at any byte loses the torn record and nothing else") {
   const TemporaryFolder folder;
   const std::string path = folder.file("rows.journal");
-  const CellRows first{2, rows_of({1, 5}, 2, 0.0)};
+  const CellRows first = rows_of({1, 5}, 2, 0.0);
   std::uintmax_t first_end = 0;
   {
-    RowsJournal journal(path, AppendLog::Access::kWrite);
+    RowsJournal journal(path, kColumns, AppendLog::Access::kWrite);
     journal.append("aa", first);
     first_end = std::filesystem::file_size(path);
-    journal.append("bb", {1, rows_of({7}, 1, 3.0)});
+    journal.append("bb", rows_of({7}, 1, 3.0));
   }
   const std::uintmax_t whole = std::filesystem::file_size(path);
   const std::string original = folder.file("whole.journal");
@@ -193,14 +193,14 @@ TEST_CASE("a journal of rows cut at any byte loses the torn record and nothing e
     std::filesystem::copy_file(original, path, std::filesystem::copy_options::overwrite_existing);
     std::filesystem::resize_file(path, cut);
     {
-      const RowsJournal journal(path, AppendLog::Access::kRead);
+      const RowsJournal journal(path, kColumns, AppendLog::Access::kRead);
       REQUIRE(journal.cells().size() == (cut >= first_end ? 1 : 0));
-      if (cut >= first_end) REQUIRE(journal.read("aa").errors.rows == first.errors.rows);
+      if (cut >= first_end) REQUIRE(journal.read("aa").rows == first.rows);
     }
     if (cut % 50 != 0) continue;
-    RowsJournal again(path, AppendLog::Access::kWrite);
-    again.append("bb", {1, rows_of({7}, 1, 3.0)});
-    CHECK(again.read("bb").errors.kept_mass == rows_of({7}, 1, 3.0).kept_mass);
+    RowsJournal again(path, kColumns, AppendLog::Access::kWrite);
+    again.append("bb", rows_of({7}, 1, 3.0));
+    CHECK(again.read("bb").columns[2] == rows_of({7}, 1, 3.0).columns[2]);
     CHECK(again.cells().size() == (cut >= first_end ? 2 : 1));
   }
 }
@@ -209,9 +209,9 @@ TEST_CASE("a record of rows that was damaged, or asks for too much, ends the jou
   const TemporaryFolder folder;
   const std::string path = folder.file("rows.journal");
   {
-    RowsJournal journal(path, AppendLog::Access::kWrite);
-    journal.append("aa", {1, rows_of({1}, 1, 0.0)});
-    journal.append("bb", {1, rows_of({2}, 1, 1.0)});
+    RowsJournal journal(path, kColumns, AppendLog::Access::kWrite);
+    journal.append("aa", rows_of({1}, 1, 0.0));
+    journal.append("bb", rows_of({2}, 1, 1.0));
   }
   const auto size = static_cast<std::streamoff>(std::filesystem::file_size(path));
   for (const std::streamoff place : {size / 2 + 8, size / 2 + 24, size - 20}) {
@@ -222,8 +222,30 @@ TEST_CASE("a record of rows that was damaged, or asks for too much, ends the jou
       file.seekp(place);
       file.put('\x7f');
     }
-    const RowsJournal journal(path + ".damaged", AppendLog::Access::kRead);
+    const RowsJournal journal(path + ".damaged", kColumns, AppendLog::Access::kRead);
     CHECK(journal.has("aa"));
     CHECK_FALSE(journal.has("bb"));
   }
+}
+
+TEST_CASE("cells that were written with other columns are not there, and those are not mistaken") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("results.rows.h5");
+  const std::string journal = folder.file("rows.journal");
+  const std::vector<std::string> renamed = {"relative_l2", "numerator_error", "mass"};
+  const std::vector<std::string> more = {"relative_l2", "numerator_error", "kept_mass", "new"};
+  {
+    RowsFile file(path, kColumns);
+    file.write("aa", rows_of({1, 2}, 1, 0.0));
+    file.finish({"aa"}, true);
+    RowsJournal(journal, kColumns, AppendLog::Access::kWrite).append("aa", rows_of({1}, 1, 0.0));
+  }
+  for (const auto& columns : {renamed, more}) {
+    CHECK_FALSE(RowsFile(path, columns).has("aa"));
+    CHECK_FALSE(RowsReader(path, columns).has("aa"));
+    CHECK_FALSE(RowsJournal(journal, columns, AppendLog::Access::kRead).has("aa"));
+  }
+  CHECK(RowsFile(path, kColumns).has("aa"));
+  CHECK(RowsJournal(journal, kColumns, AppendLog::Access::kRead).has("aa"));
+  CHECK_THROWS_AS(RowsFile(path, more).write("bb", rows_of({1}, 1, 0.0)), std::logic_error);
 }

@@ -1,9 +1,10 @@
 // Quantiles of distributions are numpy's.
+#include "metrics/distribution.hpp"
+
 #include <doctest/doctest.h>
 
 #include <random>
 
-#include "metrics/errors.hpp"
 #include "support/naive_metrics.hpp"
 
 namespace kvbench::test {

@@ -2,6 +2,10 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
 #include <stdexcept>
 #include <string>
 
@@ -34,15 +38,13 @@ Compared compare(const Stream& stream, Index prompt, SketchKind kind, std::vecto
 }
 
 void check(const Compared& compared, double tolerance) {
-  for (const NamedPair& pair : paired_metrics(compared.result.errors, compared.result.mass,
-                                              compared.naive.errors, compared.naive.mass)) {
-    CAPTURE(std::string(pair.name));
+  for (const NamedPair& pair : paired_metrics(compared.result.metrics, compared.naive)) {
+    CAPTURE(pair.path);
     CHECK(std::isnan(pair.a) == std::isnan(pair.b));
     if (std::isnan(pair.b)) continue;
     CHECK(std::fabs(pair.a - pair.b) <= tolerance * (std::fabs(pair.b) + 1e-3));
   }
-  CHECK(compared.result.empty_denominator == compared.naive.empty_denominator);
-  CHECK(compared.result.undefined_rows == compared.naive.undefined_rows);
+  CHECK(undefined_rows_agree(compared.result.undefined_rows, compared.naive));
 }
 
 }  // namespace
@@ -110,40 +112,44 @@ TEST_CASE("every metric survives logits of 300 and of 1e4") {
 TEST_CASE("the last-row metrics are those of row n - 1 and query head 0, and absent without it") {
   const auto owned = make_stream({.tokens = 20, .d = 4, .dv = 4, .group = 2});
   const auto with = compare(owned->stream, 10, SketchKind::kEviction, {12, 19});
-  REQUIRE(with.result.errors.epsilon_spectral_last);
-  CHECK(*with.result.errors.epsilon_spectral_last ==
-        doctest::Approx(*with.naive.errors.epsilon_spectral_last).epsilon(1e-11));
+  REQUIRE(with.result.metrics["errors.epsilon_spectral.last"]);
+  CHECK(*with.result.metrics["errors.epsilon_spectral.last"] ==
+        doctest::Approx(*with.naive.numbers.at("errors.epsilon_spectral.last")).epsilon(1e-11));
   const auto without = compare(owned->stream, 10, SketchKind::kEviction, {12, 18});
-  CHECK(!without.result.errors.epsilon_spectral_last);
-  CHECK(!without.result.errors.epsilon_frobenius_last);
+  CHECK(!without.result.metrics["errors.epsilon_spectral.last"]);
+  CHECK(!without.result.metrics["errors.epsilon_frobenius.last"]);
 }
 
 TEST_CASE("per-row values are the members of the distributions, query head by query head") {
   const auto owned = make_stream({.tokens = 24, .d = 4, .dv = 3, .group = 2});
   const std::vector<Index> rows = {12, 17, 23};
   const auto compared = compare(owned->stream, 12, SketchKind::kWeighted, rows);
-  REQUIRE(compared.result.row_errors);
-  const RowErrors& row_errors = *compared.result.row_errors;
-  CHECK(row_errors.rows == rows);
-  REQUIRE(row_errors.relative_l2.size() == 6);
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    const auto one = compare(owned->stream, 12, SketchKind::kWeighted, {rows[r]});
-    // With two heads, mean and max of one row give both values.
-    const auto both = [&](const std::vector<double>& v, const Distribution& d) {
-      const double a = v[r];
-      const double b = v[rows.size() + r];
-      CHECK(std::max(a, b) == doctest::Approx(d.max).epsilon(1e-12));
-      CHECK(0.5 * (a + b) == doctest::Approx(d.mean).epsilon(1e-12));
-    };
-    both(row_errors.relative_l2, *one.naive.errors.relative_l2);
-    both(row_errors.epsilon_spectral, *one.naive.errors.epsilon_spectral);
-    both(row_errors.epsilon_frobenius, *one.naive.errors.epsilon_frobenius);
-    both(row_errors.numerator_error, *one.naive.errors.numerator_error);
-    both(row_errors.normalizer_error, *one.naive.errors.normalizer_error);
-    both(row_errors.kept_mass, *one.naive.mass.kept);
+  REQUIRE(compared.result.row_values);
+  const RowValues& row_values = *compared.result.row_values;
+  CHECK(row_values.rows == rows);
+  CHECK(row_values.columns.size() == row_columns().size());
+  std::size_t compared_values = 0;
+  for (const Metric& metric : all_metrics()) {
+    if (metric.column.empty()) continue;
+    CAPTURE(metric.path);
+    const std::vector<double>& values = row_values[metric.column];
+    REQUIRE(values.size() == 6);
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      const auto one = compare(owned->stream, 12, SketchKind::kWeighted, {rows[r]});
+      const auto& alone = one.naive.numbers;
+      if (alone.count(metric.path + ".max") == 0) continue;
+      // With two heads, mean and max of one row give both values.
+      const double a = values[r];
+      const double b = values[rows.size() + r];
+      CHECK(std::max(a, b) == doctest::Approx(*alone.at(metric.path + ".max")).epsilon(1e-12));
+      CHECK(0.5 * (a + b) == doctest::Approx(*alone.at(metric.path + ".mean")).epsilon(1e-12));
+      ++compared_values;
+    }
   }
+  CHECK(compared_values >= 6 * rows.size());
   // [G][R]: the last row of head 0 is the one that stands alone in the record.
-  CHECK(row_errors.epsilon_spectral[2] == *compared.result.errors.epsilon_spectral_last);
+  CHECK(row_values["epsilon_spectral"][2] ==
+        *compared.result.metrics["errors.epsilon_spectral.last"]);
 }
 
 TEST_CASE("a worked case: dropping one of two equally attended tokens") {
@@ -155,44 +161,84 @@ TEST_CASE("a worked case: dropping one of two equally attended tokens") {
   });
   const CellResult result = replay_one(owned->stream, 1, algorithm, Params{});
   const double sqrt2 = std::sqrt(2.0);
-  CHECK(*result.errors.relative_frobenius_error == doctest::Approx(1.0));
-  CHECK(*result.errors.relative_spectral_error == doctest::Approx(1.0));
-  CHECK(*result.errors.relative_max_error == doctest::Approx(1.0));
-  CHECK(result.errors.relative_l2->mean == doctest::Approx(1.0));
-  CHECK(*result.errors.relative_l2_posclamp_mean == doctest::Approx(1.0));
+  CHECK(*result.metrics["errors.relative_frobenius_error"] == doctest::Approx(1.0));
+  CHECK(*result.metrics["errors.relative_spectral_error"] == doctest::Approx(1.0));
+  CHECK(*result.metrics["errors.relative_max_error"] == doctest::Approx(1.0));
+  CHECK(*result.metrics["errors.relative_l2.mean"] == doctest::Approx(1.0));
+  CHECK(*result.metrics["errors.relative_l2_posclamp_mean"] == doctest::Approx(1.0));
   // ||z - a|| = sqrt 2, ||p|| = 1 / sqrt 2, ||V||_op = 2, ||V||_F = 2 sqrt 2.
-  CHECK(*result.errors.epsilon_spectral_last == doctest::Approx(1.0));
-  CHECK(*result.errors.epsilon_frobenius_last == doctest::Approx(1.0 / sqrt2));
+  CHECK(*result.metrics["errors.epsilon_spectral.last"] == doctest::Approx(1.0));
+  CHECK(*result.metrics["errors.epsilon_frobenius.last"] == doctest::Approx(1.0 / sqrt2));
   // N = (2, 2), N^ = (0, 2), ||e^x|| = sqrt 2.
-  CHECK(result.errors.numerator_error->max == doctest::Approx(2.0 / (sqrt2 * 2.0)));
-  CHECK(result.errors.normalizer_error->max == doctest::Approx(0.5));
-  CHECK(result.errors.cosine_distance->max == doctest::Approx(1.0 - 1.0 / sqrt2));
-  CHECK(result.errors.kl_divergence->max == doctest::Approx(std::log(2.0)));
-  CHECK(result.mass.kept->max == doctest::Approx(0.5));
-  CHECK(result.mass.numerator->max == doctest::Approx(0.5));
-  CHECK(result.mass.denominator->max == doctest::Approx(0.5));
+  CHECK(*result.metrics["errors.numerator_error.max"] == doctest::Approx(2.0 / (sqrt2 * 2.0)));
+  CHECK(*result.metrics["errors.normalizer_error.max"] == doctest::Approx(0.5));
+  CHECK(*result.metrics["errors.cosine_distance.max"] == doctest::Approx(1.0 - 1.0 / sqrt2));
+  CHECK(*result.metrics["errors.kl_divergence.max"] == doctest::Approx(std::log(2.0)));
+  CHECK(*result.metrics["mass.kept.max"] == doctest::Approx(0.5));
+  CHECK(*result.metrics["mass.numerator.max"] == doctest::Approx(0.5));
+  CHECK(*result.metrics["mass.denominator.max"] == doctest::Approx(0.5));
 }
 
-TEST_CASE("every metric of a record has one definition in the list of metrics") {
-  std::vector<std::string> paths;
-  for (const MetricDescription& metric : all_metrics()) {
+TEST_CASE("every row of the table is whole, and no two of them share a name") {
+  std::set<std::string> paths;
+  std::set<std::string> columns;
+  for (const Metric& metric : all_metrics()) {
+    CAPTURE(metric.path);
+    CHECK(std::set<std::string>{"errors", "mass", "counters"}.count(metric.section()) == 1);
+    CHECK(metric.name().find('.') == std::string::npos);
     CHECK(!metric.definition.empty());
-    paths.push_back(metric.path);
+    const bool of_row = metric.of_row != nullptr;
+    const bool of_all = metric.of_all != nullptr;
+    CHECK(of_row != of_all);
+    CHECK(paths.insert(metric.path).second);
+    if (metric.column.empty()) continue;
+    CHECK(of_row);
+    CHECK(metric.column != "rows");
+    CHECK(columns.insert(metric.column).second);
   }
-  const auto listed = [&](const std::string& name) {
-    for (const std::string& path : paths) {
-      if (path.find(name) != std::string::npos) return true;
+  CHECK(paths.count("errors.relative_l2") == 1);
+}
+
+TEST_CASE("every metric has a test: a definition of its own, or a file that names it") {
+  // The definitions are tried by the cases above, on every kind of sketch.
+  std::string tests;
+  for (const auto& file :
+       std::filesystem::directory_iterator(KVBENCH_SOURCE_DIR "/tests/metrics")) {
+    std::ifstream in(file.path());
+    tests.append(std::istreambuf_iterator<char>(in), {});
+  }
+  const auto owned = make_stream({.tokens = 8, .d = 2, .dv = 2});
+  const NaiveReport naive = compare(owned->stream, 4, SketchKind::kEviction, {5}).naive;
+  for (const Metric& metric : all_metrics()) {
+    CAPTURE(metric.path);
+    const bool is_defined =
+        naive.numbers.count(metric.path) != 0 || naive.numbers.count(metric.path + ".mean") != 0;
+    CHECK((is_defined || tests.find('"' + metric.path) != std::string::npos));
+  }
+}
+
+TEST_CASE("a metric that is not finite fails the cell with its name, row and query head") {
+  const auto reason = [](const Rows& keys, const Rows& values, double w_num, double w_den) {
+    const auto owned = stream_of(keys, values, {{{1}, {1}}});
+    const AlgorithmDescription algorithm = scripted([&](Index row, Sketch& sketch) {
+      sketch.clear();
+      sketch.add_exact(0, 1);
+      if (row >= 0) sketch.set_weights(0, w_num, w_den);
+    });
+    try {
+      replay_one(owned->stream, 1, algorithm, Params{});
+    } catch (const std::runtime_error& error) {
+      return std::string(error.what());
     }
-    return false;
+    return std::string();
   };
-  for (const char* name :
-       {"relative_frobenius_error", "relative_spectral_error", "relative_max_error", "relative_l2",
-        "relative_l2_posclamp_mean", "epsilon_spectral", "epsilon_frobenius", "numerator_error",
-        "normalizer_error", "cosine_distance", "kl_divergence", "mass.kept", "mass.numerator",
-        "mass.denominator"}) {
-    CAPTURE(std::string(name));
-    CHECK(listed(name));
-  }
+  const std::string place = " is not finite at row 1, query head 0 of the group";
+  // p_0 = exp(-700) = 1e-304, and the answer is 1e10 times value 0: over ||a|| it overflows.
+  CHECK(reason({{-700}, {0}}, {{1}, {0}}, 1e10, 1.0) == "errors.relative_l2" + place);
+  // z is value 0, but the square of N^ overflows.
+  CHECK(reason({{0}, {0}}, {{1}, {0}}, 1e200, 1e200) == "errors.numerator_error" + place);
+  CHECK(reason({{0}, {0}}, {{1}, {0}}, 1e200, 1.0) == "the answer" + place);
+  CHECK(reason({{0}, {0}}, {{1}, {0}}, 1.0, 1.0).empty());
 }
 
 }  // namespace kvbench::test

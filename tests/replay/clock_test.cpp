@@ -61,12 +61,13 @@ TEST_CASE("only the scored rows are scored, and values do not depend on which ot
   });
   const CellResult all = replay_one(owned->stream, 10, algorithm, Params{});
   const CellResult some = replay_one(owned->stream, 10, algorithm, Params{}, 0, {13, 29});
-  REQUIRE(all.row_errors);
-  REQUIRE(some.row_errors);
-  CHECK(some.row_errors->rows == std::vector<Index>{13, 29});
+  REQUIRE(all.row_values);
+  REQUIRE(some.row_values);
+  CHECK(some.row_values->rows == std::vector<Index>{13, 29});
   for (std::size_t g = 0; g < 2; ++g) {
-    CHECK(some.row_errors->relative_l2[g * 2] == all.row_errors->relative_l2[g * 20 + 3]);
-    CHECK(some.row_errors->relative_l2[g * 2 + 1] == all.row_errors->relative_l2[g * 20 + 19]);
+    CHECK((*some.row_values)["relative_l2"][g * 2] == (*all.row_values)["relative_l2"][g * 20 + 3]);
+    CHECK((*some.row_values)["relative_l2"][g * 2 + 1] ==
+          (*all.row_values)["relative_l2"][g * 20 + 19]);
   }
   CHECK(some.memory.tokens == all.memory.tokens);
   CHECK(some.memory.tokens_peak == all.memory.tokens_peak);
@@ -93,7 +94,7 @@ TEST_CASE("a failing cell is reported with its reason and the others go on") {
   CHECK(results[1].failed);
   CHECK(results[1].reason.find("nothing left at row 8") != std::string::npos);
   CHECK(!results[2].failed);
-  CHECK(results[2].errors.relative_l2->max < 1e-14);
+  CHECK(*results[2].metrics["errors.relative_l2.max"] < 1e-14);
 }
 
 TEST_CASE("memory that runs out in a cell is its own failure") {

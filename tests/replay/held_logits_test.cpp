@@ -34,10 +34,10 @@ void check_same_decisions(const Stream& stream, Index prompt, const std::string&
       const std::size_t place =
           g * static_cast<std::size_t>(n - prompt) + static_cast<std::size_t>(few[r] - prompt);
       // The exact answers' last bits depend on the rows asked together.
-      CHECK(fast.row_errors->relative_l2[at] ==
-            doctest::Approx(slow.row_errors->relative_l2[place]).epsilon(1e-10));
-      CHECK(fast.row_errors->kept_mass[at] ==
-            doctest::Approx(slow.row_errors->kept_mass[place]).epsilon(1e-12));
+      CHECK((*fast.row_values)["relative_l2"][at] ==
+            doctest::Approx((*slow.row_values)["relative_l2"][place]).epsilon(1e-10));
+      CHECK((*fast.row_values)["kept_mass"][at] ==
+            doctest::Approx((*slow.row_values)["kept_mass"][place]).epsilon(1e-12));
     }
   }
 }

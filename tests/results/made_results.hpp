@@ -18,28 +18,35 @@ inline Plan made_plan(const SweepFolder& folder, const std::string& more = "\"se
   return make_plan(config, {planned_dump("a", 100, {0, 4}, 2)});
 }
 
-inline Distribution spread(double mean) {
-  return {.mean = mean, .median = 0.9 * mean, .p90 = 2 * mean, .p99 = 3 * mean, .max = 4 * mean};
+inline void set_spread(CellMetrics& metrics, const std::string& path, double mean) {
+  metrics[path + ".mean"] = mean;
+  metrics[path + ".median"] = 0.9 * mean;
+  metrics[path + ".p90"] = 2 * mean;
+  metrics[path + ".p99"] = 3 * mean;
+  metrics[path + ".max"] = 4 * mean;
 }
 
-// Every metric defined, all of them multiples of `error`.
+// Every metric defined: those that the tests name are multiples of `error`, others are `error`.
 inline CellResult made_result(double error) {
   CellResult result;
-  CellErrors& errors = result.errors;
-  errors.relative_frobenius_error = error;
-  errors.relative_spectral_error = 2 * error;
-  errors.relative_max_error = 3 * error;
-  errors.relative_l2 = spread(error);
-  errors.relative_l2_posclamp_mean = 4 * error;
-  errors.epsilon_spectral = spread(5 * error);
-  errors.epsilon_spectral_last = 6 * error;
-  errors.epsilon_frobenius = spread(7 * error);
-  errors.epsilon_frobenius_last = 8 * error;
-  errors.numerator_error = spread(9 * error);
-  errors.normalizer_error = spread(10 * error);
-  errors.cosine_distance = spread(11 * error);
-  errors.kl_divergence = spread(12 * error);
-  result.mass = {.kept = spread(0.5), .numerator = spread(0.6), .denominator = spread(0.7)};
+  CellMetrics& metrics = result.metrics;
+  for (const MetricNumber& number : metric_numbers()) metrics[number.path] = error;
+  metrics["errors.relative_spectral_error"] = 2 * error;
+  metrics["errors.relative_max_error"] = 3 * error;
+  set_spread(metrics, "errors.relative_l2", error);
+  metrics["errors.relative_l2_posclamp_mean"] = 4 * error;
+  set_spread(metrics, "errors.epsilon_spectral", 5 * error);
+  metrics["errors.epsilon_spectral.last"] = 6 * error;
+  set_spread(metrics, "errors.epsilon_frobenius", 7 * error);
+  metrics["errors.epsilon_frobenius.last"] = 8 * error;
+  set_spread(metrics, "errors.numerator_error", 9 * error);
+  set_spread(metrics, "errors.normalizer_error", 10 * error);
+  set_spread(metrics, "errors.cosine_distance", 11 * error);
+  set_spread(metrics, "errors.kl_divergence", 12 * error);
+  set_spread(metrics, "mass.kept", 0.5);
+  set_spread(metrics, "mass.numerator", 0.6);
+  set_spread(metrics, "mass.denominator", 0.7);
+  metrics["counters.empty_denominator"] = 0.0;
   result.memory = {.tokens = 16,
                    .tokens_peak = 17,
                    .distinct_tokens = 15,

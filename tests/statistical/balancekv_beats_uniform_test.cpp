@@ -52,7 +52,7 @@ std::map<Index, Errors> errors(const Stream& stream, const std::vector<Index>& l
   setting.rows = decode_rows(stream, kPrompt);
   std::vector<double> found(cells.size(), 0.0);
   replay(stream, setting, cells, cpu_kernels(), [&](std::size_t cell, CellResult&& result) {
-    if (!result.failed) found[cell] = result.errors.relative_l2->mean;
+    if (!result.failed) found[cell] = *result.metrics["errors.relative_l2.mean"];
   });
   std::map<Index, Errors> out;
   for (std::size_t cell = 0; cell < cells.size(); ++cell) {

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "metrics/distribution.hpp"
 #include "support/naive_attention.hpp"
 
 namespace kvbench::test {
@@ -39,17 +40,10 @@ std::optional<double> ratio(Real numerator, Real denominator) {
   return static_cast<double>(numerator / denominator);
 }
 
-std::optional<Distribution> summary(const std::vector<double>& values) {
-  if (values.empty()) return std::nullopt;
-  Distribution out;
+double mean(const std::vector<double>& values) {
   Real sum = 0;
   for (const double v : values) sum += v;
-  out.mean = static_cast<double>(sum / static_cast<Real>(values.size()));
-  out.median = naive_quantile(values, 0.5);
-  out.p90 = naive_quantile(values, 0.9);
-  out.p99 = naive_quantile(values, 0.99);
-  out.max = naive_quantile(values, 1.0);
-  return out;
+  return static_cast<double>(sum / static_cast<Real>(values.size()));
 }
 
 bool rows_are_tokens(const Sketch& sketch) {
@@ -100,28 +94,50 @@ Real naive_kept(const Sketch& sketch, const NaiveRow& exact) {
   return sum;
 }
 
+// The values of metrics over rows, and what is made of them.
 struct Columns {
   std::map<std::string, std::vector<double>> values;
+  std::map<std::string, std::optional<double>> last;
   bool row_undefined = false;
+  bool row_is_last = false;  // row n - 1, query head 0
 
-  void add(const std::string& name, std::optional<double> value) {
-    values[name];
+  void add(const std::string& path, std::optional<double> value) {
+    values[path];
+    if (row_is_last) last[path] = value;
     if (value) {
-      values[name].push_back(*value);
+      values[path].push_back(*value);
     } else {
       row_undefined = true;
     }
   }
+
+  void write_mean(const std::string& path, NaiveReport& report) {
+    const std::vector<double>& of = values[path];
+    report.numbers[path] = of.empty() ? std::nullopt : std::optional<double>(mean(of));
+  }
+  void write_last(const std::string& path, NaiveReport& report) {
+    report.numbers[path + ".last"] = last[path];
+  }
+  void write_distribution(const std::string& path, NaiveReport& report) {
+    const std::vector<double>& of = values[path];
+    const auto write = [&](const char* part, double (*make)(const std::vector<double>&)) {
+      report.numbers[path + part] = of.empty() ? std::nullopt : std::optional<double>(make(of));
+    };
+    write(".mean", mean);
+    write(".median", [](const std::vector<double>& v) { return naive_quantile(v, 0.5); });
+    write(".p90", [](const std::vector<double>& v) { return naive_quantile(v, 0.9); });
+    write(".p99", [](const std::vector<double>& v) { return naive_quantile(v, 0.99); });
+    write(".max", [](const std::vector<double>& v) { return naive_quantile(v, 1.0); });
+  }
 };
 
 // One row and query head: everything that needs only z and the exact row.
-void add_answer(const Stream& stream, Index row, int g, const NaiveRow& exact,
-                const std::vector<Real>& z, Real op, Real fro, Columns& columns,
-                CellErrors& errors) {
+void add_answer(const NaiveRow& exact, const std::vector<Real>& z, Real op, Real fro,
+                Columns& columns) {
   const Real error = norm(minus(z, exact.a));
   const Real a_norm = norm(exact.a);
   const Real z_norm = norm(z);
-  columns.add("relative_l2", ratio(error, a_norm));
+  columns.add("errors.relative_l2", ratio(error, a_norm));
   Real clamped = 0;
   Real inner = 0;
   for (std::size_t k = 0; k < z.size(); ++k) {
@@ -129,29 +145,36 @@ void add_answer(const Stream& stream, Index row, int g, const NaiveRow& exact,
     clamped += c * c;
     inner += z[k] * exact.a[k];
   }
-  columns.add("posclamp", ratio(error, std::sqrt(clamped)));
+  columns.add("errors.relative_l2_posclamp_mean", ratio(error, std::sqrt(clamped)));
   const Real p_norm = norm(exact.p);
-  const std::optional<double> spectral = ratio(error, p_norm * op);
-  const std::optional<double> frobenius = ratio(error, p_norm * fro);
-  columns.add("epsilon_spectral", spectral);
-  columns.add("epsilon_frobenius", frobenius);
-  if (row == stream.shape.tokens - 1 && g == 0) {
-    errors.epsilon_spectral_last = spectral;
-    errors.epsilon_frobenius_last = frobenius;
-  }
+  columns.add("errors.epsilon_spectral", ratio(error, p_norm * op));
+  columns.add("errors.epsilon_frobenius", ratio(error, p_norm * fro));
   const double cosine = z_norm == 0 && a_norm == 0 ? 0.0
                         : z_norm == 0 || a_norm == 0
                             ? 1.0
                             : static_cast<double>(1 - inner / (z_norm * a_norm));
-  columns.add("cosine_distance", cosine);
+  columns.add("errors.cosine_distance", cosine);
 }
 
-void finish_stacked(const Dense& exact, const Dense& answer, CellErrors& errors) {
+void write_stacked(const Dense& exact, const Dense& answer, NaiveReport& report) {
   const Dense difference = answer - exact;
-  errors.relative_frobenius_error = ratio(difference.norm(), exact.norm());
-  errors.relative_spectral_error =
+  report.numbers["errors.relative_frobenius_error"] = ratio(difference.norm(), exact.norm());
+  report.numbers["errors.relative_spectral_error"] =
       ratio(largest_singular_value(difference), largest_singular_value(exact));
-  errors.relative_max_error = ratio(difference.cwiseAbs().maxCoeff(), exact.cwiseAbs().maxCoeff());
+  report.numbers["errors.relative_max_error"] =
+      ratio(difference.cwiseAbs().maxCoeff(), exact.cwiseAbs().maxCoeff());
+}
+
+void write_columns(Columns& columns, NaiveReport& report) {
+  for (const char* path :
+       {"errors.relative_l2", "errors.epsilon_spectral", "errors.epsilon_frobenius",
+        "errors.numerator_error", "errors.normalizer_error", "errors.cosine_distance",
+        "errors.kl_divergence", "mass.kept", "mass.numerator", "mass.denominator"}) {
+    columns.write_distribution(path, report);
+  }
+  columns.write_mean("errors.relative_l2_posclamp_mean", report);
+  columns.write_last("errors.epsilon_spectral", report);
+  columns.write_last("errors.epsilon_frobenius", report);
 }
 
 }  // namespace
@@ -191,6 +214,7 @@ NaiveReport naive_report(const Stream& stream, const std::vector<Index>& rows,
   Dense stacked_z(stacked_a.rows(), dv);
   Columns columns;
   bool tokens_only = true;
+  double empty = 0;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const Sketch& sketch = sketches[r];
     tokens_only = tokens_only && rows_are_tokens(sketch);
@@ -200,79 +224,62 @@ NaiveReport naive_report(const Stream& stream, const std::vector<Index>& rows,
     for (int g = 0; g < group; ++g) {
       const NaiveRow exact = naive_row(stream, g, rows[r]);
       const NaiveAnswer answer = naive_answer(stream, g, rows[r], sketch);
-      report.empty_denominator += answer.empty_denominator ? 1 : 0;
+      empty += answer.empty_denominator ? 1 : 0;
       const Index line = static_cast<Index>(r) * group + g;
       for (Index k = 0; k < dv; ++k) {
         stacked_a(line, k) = static_cast<double>(exact.a[static_cast<std::size_t>(k)]);
         stacked_z(line, k) = static_cast<double>(answer.z[static_cast<std::size_t>(k)]);
       }
       columns.row_undefined = false;
-      add_answer(stream, rows[r], g, exact, answer.z, op, fro, columns, report.errors);
+      columns.row_is_last = rows[r] == stream.shape.tokens - 1 && g == 0;
+      add_answer(exact, answer.z, op, fro, columns);
       std::vector<Real> n_exact(exact.a);
       for (Real& x : n_exact) x *= exact.z;
-      columns.add("numerator_error",
+      columns.add("errors.numerator_error",
                   ratio(norm(minus(answer.numerator, n_exact)), norm(exact.p) * exact.z * op));
-      columns.add("normalizer_error", ratio(std::fabs(answer.denominator - exact.z), exact.z));
+      columns.add("errors.normalizer_error",
+                  ratio(std::fabs(answer.denominator - exact.z), exact.z));
       if (tokens_only) {
-        columns.add("kl", naive_kl(stream, g, rows[r], sketch, exact));
-        columns.add("kept", static_cast<double>(naive_kept(sketch, exact)));
+        columns.add("errors.kl_divergence", naive_kl(stream, g, rows[r], sketch, exact));
+        columns.add("mass.kept", static_cast<double>(naive_kept(sketch, exact)));
       }
-      columns.add("mass_numerator", static_cast<double>(answer.numerator_mass / exact.z));
-      columns.add("mass_denominator", static_cast<double>(answer.denominator / exact.z));
+      columns.add("mass.numerator", static_cast<double>(answer.numerator_mass / exact.z));
+      columns.add("mass.denominator", static_cast<double>(answer.denominator / exact.z));
       report.undefined_rows += columns.row_undefined ? 1 : 0;
     }
   }
-  CellErrors& e = report.errors;
-  finish_stacked(stacked_a, stacked_z, e);
-  e.relative_l2 = summary(columns.values["relative_l2"]);
-  if (const auto posclamp = summary(columns.values["posclamp"])) {
-    e.relative_l2_posclamp_mean = posclamp->mean;
+  if (!tokens_only) {
+    columns.values["errors.kl_divergence"].clear();
+    columns.values["mass.kept"].clear();
   }
-  e.epsilon_spectral = summary(columns.values["epsilon_spectral"]);
-  e.epsilon_frobenius = summary(columns.values["epsilon_frobenius"]);
-  e.numerator_error = summary(columns.values["numerator_error"]);
-  e.normalizer_error = summary(columns.values["normalizer_error"]);
-  e.cosine_distance = summary(columns.values["cosine_distance"]);
-  if (tokens_only) {
-    e.kl_divergence = summary(columns.values["kl"]);
-    report.mass.kept = summary(columns.values["kept"]);
-  }
-  report.mass.numerator = summary(columns.values["mass_numerator"]);
-  report.mass.denominator = summary(columns.values["mass_denominator"]);
+  write_stacked(stacked_a, stacked_z, report);
+  write_columns(columns, report);
+  report.numbers["counters.empty_denominator"] = empty;
   return report;
 }
 
-std::vector<NamedPair> paired_metrics(const CellErrors& a, const CellMass& a_mass,
-                                      const CellErrors& b, const CellMass& b_mass) {
-  std::vector<NamedPair> out;
+std::vector<NamedPair> paired_metrics(const CellMetrics& a, const CellMetrics& b) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  const auto scalar = [&](const char* name, std::optional<double> x, std::optional<double> y) {
-    out.push_back({name, x.value_or(nan), y.value_or(nan)});
-  };
-  const auto distribution = [&](const char* name, const std::optional<Distribution>& x,
-                                const std::optional<Distribution>& y) {
-    for (const auto member : {&Distribution::mean, &Distribution::median, &Distribution::p90,
-                              &Distribution::p99, &Distribution::max}) {
-      out.push_back({name, x ? (*x).*member : nan, y ? (*y).*member : nan});
-    }
-  };
-  scalar("relative_frobenius_error", a.relative_frobenius_error, b.relative_frobenius_error);
-  scalar("relative_spectral_error", a.relative_spectral_error, b.relative_spectral_error);
-  scalar("relative_max_error", a.relative_max_error, b.relative_max_error);
-  distribution("relative_l2", a.relative_l2, b.relative_l2);
-  scalar("relative_l2_posclamp_mean", a.relative_l2_posclamp_mean, b.relative_l2_posclamp_mean);
-  distribution("epsilon_spectral", a.epsilon_spectral, b.epsilon_spectral);
-  scalar("epsilon_spectral.last", a.epsilon_spectral_last, b.epsilon_spectral_last);
-  distribution("epsilon_frobenius", a.epsilon_frobenius, b.epsilon_frobenius);
-  scalar("epsilon_frobenius.last", a.epsilon_frobenius_last, b.epsilon_frobenius_last);
-  distribution("numerator_error", a.numerator_error, b.numerator_error);
-  distribution("normalizer_error", a.normalizer_error, b.normalizer_error);
-  distribution("cosine_distance", a.cosine_distance, b.cosine_distance);
-  distribution("kl_divergence", a.kl_divergence, b.kl_divergence);
-  distribution("mass.kept", a_mass.kept, b_mass.kept);
-  distribution("mass.numerator", a_mass.numerator, b_mass.numerator);
-  distribution("mass.denominator", a_mass.denominator, b_mass.denominator);
+  std::vector<NamedPair> out;
+  for (const MetricNumber& number : metric_numbers()) {
+    out.push_back({number.path, a[number.path].value_or(nan), b[number.path].value_or(nan)});
+  }
   return out;
+}
+
+std::vector<NamedPair> paired_metrics(const CellMetrics& cell, const NaiveReport& naive) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  std::vector<NamedPair> out;
+  for (const auto& [path, value] : naive.numbers) {
+    out.push_back({path, cell[path].value_or(nan), value.value_or(nan)});
+  }
+  return out;
+}
+
+bool undefined_rows_agree(Index undefined_rows, const NaiveReport& naive) {
+  const bool knows_all = naive.numbers.size() == metric_numbers().size();
+  return knows_all ? undefined_rows == naive.undefined_rows
+                   : undefined_rows >= naive.undefined_rows;
 }
 
 }  // namespace kvbench::test

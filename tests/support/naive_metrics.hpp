@@ -1,19 +1,22 @@
-// Every metric of CellErrors and CellMass by its definition; spectral norms by a dense SVD.
+// Metrics of a cell by their definitions; spectral norms by a dense SVD.
 #pragma once
 
+#include <map>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "core/stream.hpp"
-#include "metrics/errors.hpp"
+#include "metrics/metric_table.hpp"
 #include "sketch/sketch.hpp"
 
 namespace kvbench::test {
 
 struct NaiveReport {
-  CellErrors errors;
-  CellMass mass;
-  Index empty_denominator = 0;
-  Index undefined_rows = 0;
+  // By their paths in a cell, "errors.relative_l2.mean"; none where undefined. Metrics of the table
+  // that are not defined here have tests of their own.
+  std::map<std::string, std::optional<double>> numbers;
+  Index undefined_rows = 0;  // left out of at least one of these
 };
 
 // `sketches[r]` is what is held when `rows[r]` is answered.
@@ -27,13 +30,18 @@ double naive_frobenius_norm(ConstMatrix matrix, Index first, Index last);
 // Quantile of unsorted values with linear interpolation, q in [0, 1].
 double naive_quantile(std::vector<double> values, double q);
 
-// Every number of `a` and `b` in pairs, with its name; absent ones as NaN.
+// The numbers of two cells in pairs, with their paths; absent ones as NaN.
 struct NamedPair {
-  const char* name;
+  std::string path;
   double a;
   double b;
 };
-std::vector<NamedPair> paired_metrics(const CellErrors& a, const CellMass& a_mass,
-                                      const CellErrors& b, const CellMass& b_mass);
+std::vector<NamedPair> paired_metrics(const CellMetrics& a, const CellMetrics& b);
+// Those that the report has.
+std::vector<NamedPair> paired_metrics(const CellMetrics& cell, const NaiveReport& naive);
+
+// Whether a cell that counts `undefined_rows` does so rightly: with a metric that the report does
+// not know it may count more.
+bool undefined_rows_agree(Index undefined_rows, const NaiveReport& naive);
 
 }  // namespace kvbench::test

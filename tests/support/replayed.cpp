@@ -16,7 +16,7 @@ CellResult replay_one(const Stream& stream, Index prompt, const AlgorithmDescrip
   ReplaySetting setting;
   setting.prompt = prompt;
   setting.rows = rows.empty() ? decode_rows(stream, prompt) : std::move(rows);
-  setting.keep_row_errors = true;
+  setting.keep_row_values = true;
   std::optional<CellResult> out;
   replay(stream, setting, {{&algorithm, params, seed}}, cpu_kernels(),
          [&](std::size_t, CellResult&& result) { out = std::move(result); });

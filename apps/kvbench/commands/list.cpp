@@ -15,7 +15,7 @@
 #include "exit_codes.hpp"
 #include "json/json.hpp"
 #include "kernels/kernels.hpp"
-#include "metrics/errors.hpp"
+#include "metrics/metric_table.hpp"
 #include "output/table.hpp"
 #include "results/provenance.hpp"
 #ifdef KVBENCH_HAS_CUDA
@@ -113,7 +113,7 @@ Json algorithms_json() {
 
 Json metrics_json() {
   Json out = Json::array();
-  for (const MetricDescription& metric : all_metrics()) {
+  for (const Metric& metric : all_metrics()) {
     out.push_back(
         {{"path", metric.path}, {"definition", metric.definition}, {"source", metric.source}});
   }
@@ -224,7 +224,7 @@ void print_algorithms_markdown() {
 }
 
 void print_metrics() {
-  for (const MetricDescription& metric : all_metrics()) {
+  for (const Metric& metric : all_metrics()) {
     fmt::print("{}\n  {}\n  {}\n", metric.path, metric.definition, metric.source);
   }
 }

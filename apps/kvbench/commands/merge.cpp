@@ -16,6 +16,7 @@
 #include "core/error.hpp"
 #include "dump/rows_file.hpp"
 #include "exit_codes.hpp"
+#include "metrics/metric_table.hpp"
 #include "output/log.hpp"
 #include "results/results_file.hpp"
 #include "run/shard_selection.hpp"
@@ -112,7 +113,8 @@ std::size_t merge_rows(const MergedJournals& merged, const std::string& path) {
     const std::string rows = folder + "/results.rows.h5";
     std::error_code ignored;
     const bool is_there = fs::exists(rows, ignored) || fs::exists(rows + ".journal", ignored);
-    readers.push_back(is_there ? std::optional<RowsReader>(rows) : std::nullopt);
+    readers.push_back(is_there ? std::optional<RowsReader>(std::in_place, rows, row_columns())
+                               : std::nullopt);
   }
   std::vector<std::string> ids;
   std::map<std::string, std::size_t> source;
@@ -135,7 +137,8 @@ std::size_t merge_rows(const MergedJournals& merged, const std::string& path) {
       without.add(merged.folders()[merged.folder_of(c)], cell_name(plan, cell));
     }
   }
-  write_rows_file(path, ids, [&](const std::string& id) { return readers[source[id]]->read(id); });
+  write_rows_file(path, row_columns(), ids,
+                  [&](const std::string& id) { return readers[source[id]]->read(id); });
   if (lost > 0) {
     log_text("kvbench: {} finished cells have no per-row values:\n", lost);
     without.list();

@@ -17,6 +17,7 @@
 #include "core/parallel.hpp"
 #include "dump/rows_file.hpp"
 #include "exit_codes.hpp"
+#include "metrics/metric_table.hpp"
 #include "output/failure_groups.hpp"
 #include "output/log.hpp"
 #include "output/progress.hpp"
@@ -272,7 +273,7 @@ int run(const RunOptions& options) {
   std::unique_ptr<RowsFile> rows;
   if (plan.keep_rows) {
     const std::string path = folder + "/results.rows.h5";
-    rows = std::make_unique<RowsFile>(path);
+    rows = std::make_unique<RowsFile>(path, row_columns());
     warn_of_damaged_rows(*rows, path);
   }
 

@@ -17,6 +17,6 @@ int main(int, char** argv) {
   params.set("budget", std::int64_t{256});
   kvbench::replay(head->stream, setting, {{kvbench::find_algorithm("window"), params}},
                   kvbench::cpu_kernels(), [](std::size_t, kvbench::CellResult&& result) {
-                    std::printf("%.17g\n", result.errors.relative_l2->mean);
+                    std::printf("%.17g\n", *result.metrics["errors.relative_l2.mean"]);
                   });
 }

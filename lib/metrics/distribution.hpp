@@ -1,0 +1,33 @@
+// What a cell keeps of the values that a metric has over rows and query heads.
+#pragma once
+
+#include <array>
+#include <vector>
+
+namespace kvbench {
+
+struct Distribution {
+  double mean = 0.0;
+  double median = 0.0;
+  double p90 = 0.0;
+  double p99 = 0.0;
+  double max = 0.0;
+};
+
+// Its numbers by their names in results.json, in the order in which they stand there.
+struct DistributionNumber {
+  const char* name;
+  double Distribution::* number;
+};
+inline constexpr std::array<DistributionNumber, 5> kDistributionNumbers = {{
+    {"mean", &Distribution::mean},
+    {"median", &Distribution::median},
+    {"p90", &Distribution::p90},
+    {"p99", &Distribution::p99},
+    {"max", &Distribution::max},
+}};
+
+// Linear interpolation between order statistics (numpy's default). `values` must not be empty.
+Distribution distribution(std::vector<double> values);
+
+}  // namespace kvbench

@@ -1,0 +1,123 @@
+// The metrics: one row of one table each. All else that the program knows of a metric follows from
+// its row: its numbers in a cell and in the summary, their schema, `kvbench list metrics`, its
+// column of results.rows.h5, and what `compare` and `check` accept.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/matrix_view.hpp"
+#include "metrics/reference.hpp"
+#include "sketch/estimator.hpp"
+
+namespace kvbench {
+
+// One answer beside the exact one, at one row and query head. Sums are scaled as in Answer, by
+// exp(-max_logit of the reference). What several metrics need is computed once; all of it is
+// finite.
+struct ScoredAnswer {
+  const Answer& answer;        // z, N^, tau, ..
+  const double* exact_output;  // [dv] a
+  Index dv;
+  double normalizer;        // Z
+  double exponential_norm;  // ||e^x||_2
+  double probability_norm;  // ||p||_2
+  double value_spectral;    // ||V_i||_op
+  double value_frobenius;   // ||V_i||_F
+  double error_norm;        // ||z - a||
+  double exact_norm;        // ||a||
+  double answer_norm;       // ||z||
+};
+
+// The answers of all scored rows and query heads, [R * G, dv].
+struct StackedAnswers {
+  ConstMatrix difference;      // Z - A
+  const Reference& reference;  // A in exact.outputs, and its norms
+};
+
+// Nothing where the metric is undefined, which results call null. Never NaN.
+using MetricValue = std::optional<double>;
+
+// What a cell keeps of the values of a metric over rows and query heads.
+enum class OverRows {
+  kDistribution,         // an object: mean, median, p90, p99, max
+  kDistributionAndLast,  // the same and `last`, the value at row n - 1 and query head 0
+  kMean,                 // a number
+  kSum,                  // a number, of counters an integer
+};
+
+// A row of the table. Exactly one of `of_row` and `of_all` is given.
+struct Metric {
+  // Where it stands in a cell of results.json: "errors.NAME", "mass.NAME" or "counters.NAME".
+  std::string path;
+  std::string definition;
+  std::string source = "";  // of the definition; empty: none
+
+  // Per row and query head. A row at which it is undefined is left out and counted.
+  MetricValue (*of_row)(const ScoredAnswer&) = nullptr;
+  OverRows over_rows = OverRows::kDistribution;
+  // Whether it has a meaning for the sketch that gave this answer; without one at some row, it is
+  // null for the whole cell and no row is undefined. Not given: always.
+  bool (*has_meaning)(const Answer&) = nullptr;
+  // Dataset of results.rows.h5 that has its values per row; empty: none.
+  std::string column = "";
+
+  // Of a metric that is no summary of rows: one number of all answers at once.
+  MetricValue (*of_all)(const StackedAnswers&) = nullptr;
+
+  // False: neither more nor less is better, and `compare` refuses it.
+  bool less_is_better = true;
+
+  std::string section() const { return path.substr(0, path.find('.')); }
+  std::string name() const { return path.substr(path.find('.') + 1); }
+};
+
+// In the order of results.json.
+const std::vector<Metric>& all_metrics();
+
+// A number of a cell: one per metric or, of a distribution, one for each of its parts.
+struct MetricNumber {
+  std::string path;  // "errors.relative_l2.mean"
+  std::string part;  // "mean"; empty: the metric is one number
+  const Metric* metric;
+};
+// Of all metrics, in their order.
+const std::vector<MetricNumber>& metric_numbers();
+
+// The columns of results.rows.h5, in the order of the table.
+const std::vector<std::string>& row_columns();
+
+// The numbers of one cell.
+class CellMetrics {
+ public:
+  // Without any.
+  CellMetrics() : numbers_(metric_numbers().size()) {}
+  // One for each of metric_numbers(), in their order; std::logic_error for more or fewer.
+  explicit CellMetrics(std::vector<MetricValue> numbers);
+
+  // By the path of metric_numbers(); std::logic_error for another one.
+  MetricValue& operator[](std::string_view path) { return numbers_[index_of(path)]; }
+  const MetricValue& operator[](std::string_view path) const { return numbers_[index_of(path)]; }
+
+  // By the index into metric_numbers().
+  MetricValue& at(std::size_t index) { return numbers_.at(index); }
+  const MetricValue& at(std::size_t index) const { return numbers_.at(index); }
+
+ private:
+  static std::size_t index_of(std::string_view path);
+
+  std::vector<MetricValue> numbers_;
+};
+
+// Values per row: one list for each of row_columns(), [G][R] row-major, NaN where undefined.
+struct RowValues {
+  std::vector<Index> rows;
+  std::vector<std::vector<double>> columns;
+
+  // By the name of the column; std::logic_error for another one.
+  const std::vector<double>& operator[](std::string_view column) const;
+};
+
+}  // namespace kvbench
