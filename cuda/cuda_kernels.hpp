@@ -1,26 +1,23 @@
-// The kernel table on a CUDA device. Plain C++: callers need no CUDA header.
+// The kernel table on a CUDA device, from the inside; callers have cuda/devices.hpp. Each kernel is
+// defined in the .cu of its name.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "kernels/kernels.hpp"
+#include "cuda/devices.hpp"
 
 namespace kvbench {
 
-// Calls of several threads run side by side, each on a CUDA stream of its own; what they allocate
-// is reserved before. A call that does not fit works on fewer rows at a time. Throws CellError
-// if not even one row fits, DeviceError once the device failed.
-class CudaKernels final : public Kernels {
+class CudaKernels final : public DeviceKernels {
  public:
-  // Throws InputError with the reason if the machine has no device `index` that works.
-  explicit CudaKernels(int index = 0);
+  explicit CudaKernels(int index);
   ~CudaKernels() override;
 
   std::string device() const override { return "cuda"; }
-  std::string name() const;   // "NVIDIA H200"
-  std::string fault() const;  // why the device failed; empty while it works
+  std::string name() const override;
+  std::string fault() const override;
 
   std::shared_ptr<const void> hold(const Stream& stream) const override;
   ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) const override;

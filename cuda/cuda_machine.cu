@@ -77,6 +77,10 @@ void CudaKernels::Device::check(cudaError_t error, const char* what) {
   throw DeviceError(fault_);
 }
 
+std::unique_ptr<const DeviceKernels> cuda_kernels(int index) {
+  return std::make_unique<CudaKernels>(index);
+}
+
 CudaKernels::CudaKernels(int index) : device_(std::make_unique<Device>(index)) {}
 CudaKernels::~CudaKernels() = default;
 std::string CudaKernels::name() const { return device_->name(); }

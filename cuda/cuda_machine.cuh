@@ -197,6 +197,8 @@ class CudaBlock {
   }
 };
 
+static_assert(Block<CudaBlock<32>>);
+
 template <class Body>
 __global__ void __launch_bounds__(Body::kThreads) run_body(const __grid_constant__ Body body) {
   extern __shared__ __align__(16) unsigned char shared_memory[];
@@ -307,6 +309,7 @@ class CudaMachine {
   }
 
   template <class Body>
+    requires BodyOn<Body, CudaBlock<Body::kThreads>>
   void launch(const Body& body, Grid grid) {
     constexpr std::size_t kShared = sizeof(typename Body::Shared);
     constexpr std::size_t kWithoutAsking = std::size_t{48} << 10;
@@ -330,6 +333,8 @@ class CudaMachine {
   std::unique_ptr<Lane> lane_;
   cudaStream_t stream_;
 };
+
+static_assert(Machine<CudaMachine>);
 
 }  // namespace cuda
 }  // namespace kvbench

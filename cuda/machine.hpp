@@ -2,12 +2,13 @@
 //
 // A kernel's body is a struct: its members are the arguments, `Shared` is the block's shared
 // memory, kThreads the block's size, and
-//     template <class Block> KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const
-// the work of one block. The work is a sequence of phases over an index space:
+//     template <Block B> KVBENCH_DEVICE void operator()(B& block, Shared& shared) const
+// the work of one block (concept Block below). The work is a sequence of phases over an index
+// space:
 //   block.each(count, phase)  phase(i) for every i in [0, count), in any order, then a barrier
 //   block.threads(phase)      phase(t) once on every thread t in [0, kThreads), then a barrier
 //   block.uniform(x)          the value of shared `x`, read by all threads, then a barrier
-//   Block::Own<T>             own[t]: what thread t keeps from phase to phase, in its registers
+//   B::Own<T>                 own[t]: what thread t keeps from phase to phase, in its registers
 //   block.x, block.y, block.z the block's place in the grid
 // Products by warps, on tensor cores if there are any, and copies that run concurrently:
 //   block.template multiply<kSteps>(own, a, b)
@@ -25,7 +26,8 @@
 // Within a phase no index may read what another one writes; nothing shared is written or read
 // outside of phases. Whatever order an executor chooses, the bits are the same.
 //
-// A machine runs bodies and moves data (CudaMachine on a device, HostMachine in tests):
+// A machine runs bodies and moves data (concept Machine below: CudaMachine on a device, HostMachine
+// in tests):
 //   machine.reserve(need)            Reservation of device memory, see cuda/memory_ledger.hpp
 //   machine.allocate<T>(count)       memory of the device, freed with the returned object; .data()
 //   machine.hold<T>(count)           an optional: such memory that outlives the machine, none where
@@ -37,11 +39,19 @@
 //   machine.wait()                   returns when all of this is done
 // All of it is in order; download returns when the data is there. What another machine will read
 // has to be waited for.
+//
+// The concepts say what the compiler can check of this: which operations there are, on what types.
+// What they mean is said above, and found out by tests/cuda.
 #pragma once
+
+#include <concepts>
+#include <type_traits>
 
 #include "core/canonical.hpp"
 #include "core/matrix_view.hpp"
 #include "core/stream.hpp"
+#include "cuda/held_copies.hpp"
+#include "cuda/memory_ledger.hpp"
 
 #ifdef __CUDACC__
 #define KVBENCH_DEVICE __device__
@@ -69,6 +79,84 @@ struct WarpTiles {
   KVBENCH_DEVICE static int row(int t, int i) { return 8 * i + t % 32 / 4; }
   KVBENCH_DEVICE static int column(int t, int j, int e) { return 8 * j + t % 4 * 2 + e; }
 };
+
+// What stands for any phase, factor and body in the concepts; nothing of it is ever run.
+namespace any {
+
+struct IndexPhase {
+  KVBENCH_DEVICE void operator()(Index) const {}
+};
+struct ThreadPhase {
+  KVBENCH_DEVICE void operator()(int) const {}
+};
+struct Factor {
+  KVBENCH_DEVICE double operator()(int, int, int) const { return 0.0; }
+};
+using Tiles = WarpTiles<16, 8>;
+
+}  // namespace any
+
+// What a body may do with the block that runs it.
+template <class B>
+concept Block =
+    requires(B& block, typename B::template Own<any::Tiles>& own, double (&to)[2][4],
+             const double* from, const any::Factor& factor, Index n, const double& shared) {
+      { block.x } -> std::convertible_to<Index>;
+      { block.y } -> std::convertible_to<Index>;
+      { block.z } -> std::convertible_to<Index>;
+      { block.each(n, any::IndexPhase()) } -> std::same_as<void>;
+      { block.threads(any::ThreadPhase()) } -> std::same_as<void>;
+      { block.uniform(shared) } -> std::same_as<double>;
+      requires std::constructible_from<typename B::template Own<double>, B&>;
+      { own[0] } -> std::same_as<any::Tiles&>;
+      { block.template fetch<4>(to, from, n, n, n) } -> std::same_as<void>;
+      { block.fetched() } -> std::same_as<void>;
+      { block.template multiply<1>(own, factor, factor) } -> std::same_as<void>;
+    };
+
+// The work of one block `B`. A machine copies it to where it runs; nothing in shared memory is
+// constructed or destroyed.
+template <class T, class B>
+concept BodyOn = Block<B> && std::is_trivially_copyable_v<T> &&
+                 std::is_trivially_copyable_v<typename T::Shared> &&
+                 requires(const T& body, B& block, typename T::Shared& shared) {
+                   { T::kThreads } -> std::convertible_to<int>;
+                   { body(block, shared) } -> std::same_as<void>;
+                 };
+
+namespace any {
+
+struct Body {
+  static constexpr int kThreads = 32;
+  struct Shared {
+    double number;
+  };
+  template <Block B>
+  KVBENCH_DEVICE void operator()(B&, Shared&) const {}
+};
+
+}  // namespace any
+
+// What the host logic of a kernel may do.
+template <class M>
+concept Machine = requires(M& machine, const MemoryNeed& need, double* to, const double* from,
+                           Index n, Grid grid) {
+  { machine.reserve(need) } -> std::same_as<MemoryLedger::Reservation>;
+  { machine.template allocate<double>(n).data() } -> std::same_as<double*>;
+  { machine.template hold<double>(n).has_value() } -> std::same_as<bool>;
+  { machine.template hold<double>(n)->data() } -> std::same_as<double*>;
+  { machine.upload(to, from, n) } -> std::same_as<void>;
+  { machine.download(to, from, n) } -> std::same_as<void>;
+  { machine.download_rows(to, n, from, n, n) } -> std::same_as<void>;
+  { machine.clear(to, n) } -> std::same_as<void>;
+  { machine.launch(any::Body(), grid) } -> std::same_as<void>;
+  { machine.copies() } -> std::same_as<HeldCopies&>;
+  { machine.wait() } -> std::same_as<void>;
+};
+
+// Makes the machine of a call: several threads of the host work with one each.
+template <class F>
+concept MachineFactory = requires(const F& make) { requires Machine<decltype(make())>; };
 
 KVBENCH_HOST_DEVICE inline Index smaller(Index a, Index b) { return a < b ? a : b; }
 KVBENCH_HOST_DEVICE inline Index larger(Index a, Index b) { return a > b ? a : b; }

@@ -35,10 +35,10 @@ inline Index walks_together(Index walks, Index bytes) {
   return smaller(smaller(walks, 65535), larger(1, kWalkBytes / larger(1, bytes)));
 }
 
-template <class Machine>
-std::shared_ptr<const WalkMatrices> walk_matrices(Machine& machine, const std::vector<Index>& sizes,
+template <Machine M>
+std::shared_ptr<const WalkMatrices> walk_matrices(M& machine, const std::vector<Index>& sizes,
                                                   const WalkSource& tokens) {
-  using Matrices = DeviceMatrices<Machine>;
+  using Matrices = DeviceMatrices<M>;
   auto memory = machine.template hold<double>(Matrices::numbers(sizes));
   if (!memory) return nullptr;
   const auto matrices = std::make_shared<Matrices>(sizes, std::move(*memory));
@@ -47,12 +47,12 @@ std::shared_ptr<const WalkMatrices> walk_matrices(Machine& machine, const std::v
 
   const Index most = sizes[static_cast<std::size_t>(longest(sizes))];
   const WalkTokens any = tokens(longest(sizes));
-  const Index bytes = WalkInputs<Machine>::bytes(any, most);
+  const Index bytes = WalkInputs<M>::bytes(any, most);
   const auto room = machine.reserve({.what = "walk matrices",
                                      .row_bytes = bytes + static_cast<Index>(sizeof(WalkView)),
                                      .rows = walks_together(count, bytes)});
-  WalkInputs<Machine> inputs(machine, any, room.rows(), most);
-  WalkBatch<Machine> batch(machine, room.rows());
+  WalkInputs<M> inputs(machine, any, room.rows(), most);
+  WalkBatch<M> batch(machine, room.rows());
   for (Index first = 0; first < count; first += room.rows()) {
     std::vector<WalkView> views = matrices->views(first, smaller(room.rows(), count - first));
     inputs.bring(tokens, first, views);
@@ -63,23 +63,23 @@ std::shared_ptr<const WalkMatrices> walk_matrices(Machine& machine, const std::v
   return matrices;
 }
 
-template <class Machine>
-std::vector<WalkResult> balance_walks(Machine& machine, const WalkRule& rule,
+template <Machine M>
+std::vector<WalkResult> balance_walks(M& machine, const WalkRule& rule,
                                       const WalkMatrices& matrices,
                                       const std::vector<std::vector<double>>& uniforms) {
-  const auto& held = dynamic_cast<const DeviceMatrices<Machine>&>(matrices);
+  const auto& held = dynamic_cast<const DeviceMatrices<M>&>(matrices);
   const Index count = static_cast<Index>(uniforms.size());
   std::vector<WalkResult> out(uniforms.size());
   if (count == 0) return out;
 
   const std::vector<Index> sizes = sizes_of(uniforms);
   const Index most = sizes[static_cast<std::size_t>(longest(sizes))];
-  const Index bytes = WalkStates<Machine>::bytes(most);
+  const Index bytes = WalkStates<M>::bytes(most);
   const auto room = machine.reserve({.what = "walks",
                                      .row_bytes = bytes + static_cast<Index>(sizeof(WalkView)),
                                      .rows = walks_together(count, bytes)});
-  WalkStates<Machine> states(machine, room.rows(), most);
-  WalkBatch<Machine> batch(machine, room.rows());
+  WalkStates<M> states(machine, room.rows(), most);
+  WalkBatch<M> batch(machine, room.rows());
   for (Index first = 0; first < count; first += room.rows()) {
     std::vector<WalkView> views = held.views(first, smaller(room.rows(), count - first));
     states.bring(uniforms, first, views);
@@ -90,9 +90,8 @@ std::vector<WalkResult> balance_walks(Machine& machine, const WalkRule& rule,
   return out;
 }
 
-template <class Machine>
-std::vector<WalkResult> balance_walks(Machine& machine, const WalkRule& rule,
-                                      const WalkSource& tokens,
+template <Machine M>
+std::vector<WalkResult> balance_walks(M& machine, const WalkRule& rule, const WalkSource& tokens,
                                       const std::vector<std::vector<double>>& uniforms) {
   const Index count = static_cast<Index>(uniforms.size());
   std::vector<WalkResult> out(uniforms.size());
@@ -102,14 +101,14 @@ std::vector<WalkResult> balance_walks(Machine& machine, const WalkRule& rule,
   const Index most = sizes[static_cast<std::size_t>(longest(sizes))];
   const WalkTokens any = tokens(longest(sizes));
   const Index panel_size = WalkView::panel_size(most);
-  const Index bytes = WalkInputs<Machine>::bytes(any, most) + WalkStates<Machine>::bytes(most) +
+  const Index bytes = WalkInputs<M>::bytes(any, most) + WalkStates<M>::bytes(most) +
                       bytes_of_doubles(panel_size + most);
   const auto room = machine.reserve({.what = "walks",
                                      .row_bytes = bytes + static_cast<Index>(sizeof(WalkView)),
                                      .rows = walks_together(count, bytes)});
-  WalkInputs<Machine> inputs(machine, any, room.rows(), most);
-  WalkStates<Machine> states(machine, room.rows(), most);
-  WalkBatch<Machine> batch(machine, room.rows());
+  WalkInputs<M> inputs(machine, any, room.rows(), most);
+  WalkStates<M> states(machine, room.rows(), most);
+  WalkBatch<M> batch(machine, room.rows());
   auto panels = machine.template allocate<double>(room.rows() * panel_size);
   auto scales = machine.template allocate<double>(room.rows() * most);
   for (Index first = 0; first < count; first += room.rows()) {

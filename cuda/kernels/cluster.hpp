@@ -55,13 +55,13 @@ struct MeasureBatch {
     std::int32_t clusters;
   };
 
-  template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+  template <Block B>
+  KVBENCH_DEVICE void operator()(B& block, Shared& shared) const {
     const Index first_token = begin + block.y * 64;
     const auto token = [&](int i) {
       return first_token + i < end ? net.point(first_token + i) : nullptr;
     };
-    typename Block::template Own<Tile::Values> own(block);
+    typename B::template Own<Tile::Values> own(block);
     if (block.x < kOwnTiles) {
       const Index first_other = begin + block.x * 64;
       Tile::template compute<DistanceStep>(block, own, shared.tile, net.d, token, [&](int j) {
@@ -111,8 +111,8 @@ struct SettleBatch {
     std::int32_t clusters;
   };
 
-  template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+  template <Block B>
+  KVBENCH_DEVICE void operator()(B& block, Shared& shared) const {
     const int count = static_cast<int>(end - begin);
     block.each(1, [&](Index) { shared.clusters = *net.clusters; });
     const std::int32_t known = block.uniform(shared.clusters);
@@ -152,8 +152,8 @@ struct SettleBatch {
 
  private:
   // The first token from `from` on that is farther than delta from all representatives, or `count`.
-  template <class Block>
-  KVBENCH_DEVICE int first_opener(Block& block, Shared& shared, int from, int count) const {
+  template <Block B>
+  KVBENCH_DEVICE int first_opener(B& block, Shared& shared, int from, int count) const {
     block.threads([&](int t) {
       const bool opens =
           t >= from && t < count &&
@@ -170,8 +170,8 @@ struct SettleBatch {
   }
 };
 
-template <class Machine>
-Clustering cluster(Machine& machine, ConstMatrix points, Index first, double delta) {
+template <Machine M>
+Clustering cluster(M& machine, ConstMatrix points, Index first, double delta) {
   Clustering out;
   out.delta = delta;
   out.first = first;

@@ -20,8 +20,8 @@ inline ConstMatrix first_rows(ConstMatrix matrix, Index rows) {
 }
 
 // Copies a matrix to the device without the gaps between its rows.
-template <class Machine>
-void upload_rows(Machine& machine, double* to, ConstMatrix from) {
+template <Machine M>
+void upload_rows(M& machine, double* to, ConstMatrix from) {
   if (from.rows == 0 || from.cols == 0) return;
   if (from.stride == from.cols) {
     machine.upload(to, from.data, from.rows * from.cols);
@@ -35,10 +35,10 @@ void upload_rows(Machine& machine, double* to, ConstMatrix from) {
 }
 
 // A matrix that a call reads: the copy that is held, or one of the call's own.
-template <class Machine>
+template <Machine M>
 class DeviceMatrix {
  public:
-  DeviceMatrix(Machine& machine, ConstMatrix matrix)
+  DeviceMatrix(M& machine, ConstMatrix matrix)
       : machine_(machine), matrix_(matrix), held_(machine.copies().find(matrix)) {}
 
   // What the call has to reserve for it.
@@ -53,17 +53,17 @@ class DeviceMatrix {
   }
 
  private:
-  using Memory = decltype(std::declval<Machine&>().template allocate<double>(1));
+  using Memory = decltype(std::declval<M&>().template allocate<double>(1));
 
-  Machine& machine_;
+  M& machine_;
   ConstMatrix matrix_;
   HeldCopies::Copy held_;
   std::optional<Memory> own_;
 };
 
 // Kernels::hold: keys and values as far as there is room.
-template <class Machine>
-std::shared_ptr<const void> hold(Machine& machine, const Stream& stream) {
+template <Machine M>
+std::shared_ptr<const void> hold(M& machine, const Stream& stream) {
   auto copies = std::make_shared<std::vector<HeldCopies::Copy>>();
   for (const ConstMatrix matrix : {stream.keys, stream.values}) {
     const Index count = matrix.rows * matrix.cols;

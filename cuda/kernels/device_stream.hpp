@@ -45,14 +45,14 @@ struct StreamView {
 };
 
 // Keys on the device, and room there for the queries of up to `rows_at_once` rows.
-template <class Machine>
+template <Machine M>
 class DeviceStream {
  public:
   static Index row_bytes(const StreamShape& shape) {
     return bytes_of_doubles(shape.group * shape.d) + static_cast<Index>(sizeof(Index));
   }
 
-  DeviceStream(Machine& machine, const Stream& stream, const double* keys, Index rows_at_once)
+  DeviceStream(M& machine, const Stream& stream, const double* keys, Index rows_at_once)
       : machine_(machine),
         stream_(stream),
         keys_(keys),
@@ -80,7 +80,7 @@ class DeviceStream {
 
  private:
   template <class T>
-  using Memory = decltype(std::declval<Machine&>().template allocate<T>(1));
+  using Memory = decltype(std::declval<M&>().template allocate<T>(1));
 
   void bring_queries(const Index* rows, Index count) {
     const StreamShape& shape = stream_.shape;
@@ -102,7 +102,7 @@ class DeviceStream {
     machine_.upload(queries_.data(), packed_.data(), numbers);
   }
 
-  Machine& machine_;
+  M& machine_;
   const Stream& stream_;
   const double* keys_;
   Memory<double> queries_;

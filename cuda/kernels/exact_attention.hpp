@@ -70,11 +70,11 @@ struct AttendSpan {
     int all_to;
   };
 
-  template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+  template <Block B>
+  KVBENCH_DEVICE void operator()(B& block, Shared& shared) const {
     const Range range = range_of(block);
-    typename Block::template Own<Logits> p(block);
-    typename Block::template Own<Outputs> own(block);
+    typename B::template Own<Logits> p(block);
+    typename B::template Own<Outputs> own(block);
     block.threads([&](int t) {
       own[t] = Outputs{};
       KVBENCH_UNROLL
@@ -132,8 +132,8 @@ struct AttendSpan {
  private:
   KVBENCH_DEVICE static int place_of(int t, int i) { return t / 32 * 16 + Logits::row(t, i); }
 
-  template <class Block>
-  KVBENCH_DEVICE Range range_of(const Block& block) const {
+  template <Block B>
+  KVBENCH_DEVICE Range range_of(const B& block) const {
     const Index blocks = blocks_of(kAttendPlaces, stream.places);
     Range range;
     range.first_place = (blocks - 1 - block.x) * kAttendPlaces;  // the longest rows first
@@ -149,8 +149,8 @@ struct AttendSpan {
     return range;
   }
 
-  template <class Block>
-  KVBENCH_DEVICE void fetch_products(Block& block, Part& part, const Range& range, int start,
+  template <Block B>
+  KVBENCH_DEVICE void fetch_products(B& block, Part& part, const Range& range, int start,
                                      Index k) const {
     const Index d = stream.d;
     block.template fetch<kDepth>(part.products.queries, stream.queries + range.first_place * d + k,
@@ -158,8 +158,8 @@ struct AttendSpan {
     block.template fetch<kDepth>(part.products.keys, stream.keys + Index{start} * d + k, d,
                                  range.end - start, d - k);
   }
-  template <class Block>
-  KVBENCH_DEVICE void fetch_values(Block& block, Part& part, const Range& range, int start) const {
+  template <Block B>
+  KVBENCH_DEVICE void fetch_values(B& block, Part& part, const Range& range, int start) const {
     block.template fetch<kSlice>(part.values, values + Index{start} * dv + range.first_column, dv,
                                  range.end - start, dv - range.first_column);
   }
@@ -167,10 +167,9 @@ struct AttendSpan {
   // From products to p = exp(logit - maximum so far); what was gathered before is scaled to the new
   // maximum. Tokens that a place does not see have logits of -infinity, and canonical_exp is 0 both
   // there and for the NaN of -infinity - -infinity, if a place has not seen any.
-  template <class Block>
-  KVBENCH_DEVICE void exponentiate(Block& block, Shared& shared,
-                                   typename Block::template Own<Logits>& p,
-                                   typename Block::template Own<Outputs>& own, const Range& range,
+  template <Block B>
+  KVBENCH_DEVICE void exponentiate(B& block, Shared& shared, typename B::template Own<Logits>& p,
+                                   typename B::template Own<Outputs>& own, const Range& range,
                                    int start) const {
     const bool all_visible = start >= range.all_from && start + kAttendTokens <= range.all_to;
     block.threads([&](int t) {
@@ -246,9 +245,9 @@ struct AttendSpan {
     return inverse;
   }
 
-  template <class Block>
-  KVBENCH_DEVICE void store(Block& block, Shared& shared,
-                            typename Block::template Own<Outputs>& own, const Range& range) const {
+  template <Block B>
+  KVBENCH_DEVICE void store(B& block, Shared& shared, typename B::template Own<Outputs>& own,
+                            const Range& range) const {
     block.threads([&](int t) {
       KVBENCH_UNROLL
       for (int i = 0; i < 2; ++i) {
@@ -289,8 +288,8 @@ struct JoinSpans {
     SpanSums total;
   };
 
-  template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+  template <Block B>
+  KVBENCH_DEVICE void operator()(B& block, Shared& shared) const {
     const Index place = block.x;
     block.each(1, [&](Index) {
       SpanSums total{-infinity(), 0.0, 0.0};
@@ -331,15 +330,15 @@ struct AttentionBatch {
 };
 
 // `outputs()` gives the memory of the call's outputs, and is called when the device is at work.
-template <class Machine, class Outputs>
-void attend(Machine& machine, const Stream& stream, const AttentionBatch& all,
-            const Outputs& outputs_of, ExactRows& out) {
+template <Machine M, class Outputs>
+void attend(M& machine, const Stream& stream, const AttentionBatch& all, const Outputs& outputs_of,
+            ExactRows& out) {
   const StreamShape& shape = stream.shape;
   const Index count = static_cast<Index>(all.rows.size());
   const Index group = shape.group;
   const Index tokens = all.rows.back() + 1;
   const Index spans = blocks_of(all.span, tokens);
-  using Rows = DeviceStream<Machine>;
+  using Rows = DeviceStream<M>;
   const Index per_place = bytes_of_doubles((spans + 1) * (shape.dv + 3));
   DeviceMatrix keys(machine, first_rows(stream.keys, tokens));
   DeviceMatrix values(machine, first_rows(stream.values, tokens));
@@ -416,8 +415,8 @@ struct AttentionSplit {
 
 // `make()` gives a machine. If keys and values are on the device already, many places are taken in
 // batches by a few threads, so that queries and outputs travel while others are computed.
-template <class MakeMachine>
-ExactRows exact_attention(const MakeMachine& make, const Stream& stream, std::vector<Index> rows,
+template <MachineFactory Make>
+ExactRows exact_attention(const Make& make, const Stream& stream, std::vector<Index> rows,
                           const AttentionSplit& split = {}) {
   const StreamShape& shape = stream.shape;
   ExactRows out;

@@ -40,8 +40,8 @@ struct TransposePoints {
     double tile[32][32 + 1];
   };
 
-  template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+  template <Block B>
+  KVBENCH_DEVICE void operator()(B& block, Shared& shared) const {
     const Index row = block.x * 32;
     const Index column = block.y * 32;
     block.each(32 * 32, [&](Index i) {
@@ -78,8 +78,8 @@ struct AddCenter {
     Farthest of[kThreads];
   };
 
-  template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+  template <Block B>
+  KVBENCH_DEVICE void operator()(B& block, Shared& shared) const {
     block.threads([&](int t) {
       Farthest mine = none();
       for (Index b = t; place > 0 && b < blocks; b += kThreads) {
@@ -126,8 +126,8 @@ struct AddCenter {
   KVBENCH_DEVICE static Farthest none() { return {0.0, -1.0, INT64_MAX}; }
 
  private:
-  template <class Block>
-  KVBENCH_DEVICE static Farthest joined(Block& block, Shared& shared) {
+  template <Block B>
+  KVBENCH_DEVICE static Farthest joined(B& block, Shared& shared) {
     for (int half = kThreads / 2; half > 0; half /= 2) {
       block.each(
           half, [&](Index t) { shared.of[t] = Farthest::join(shared.of[t], shared.of[t + half]); });
@@ -136,8 +136,8 @@ struct AddCenter {
   }
 };
 
-template <class Machine>
-Centers farthest_first(Machine& machine, ConstMatrix points, Index first, Index last, Index start,
+template <Machine M>
+Centers farthest_first(M& machine, ConstMatrix points, Index first, Index last, Index start,
                        Index count) {
   Centers out;
   const Index candidates = larger(0, last - first);

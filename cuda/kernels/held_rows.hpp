@@ -49,8 +49,8 @@ struct AnswerFromRows {
     double largest[kMost][kLanes];
   };
 
-  template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+  template <Block B>
+  KVBENCH_DEVICE void operator()(B& block, Shared& shared) const {
     if (block.y == 0) {
       add_masses(block, shared, groups[block.x]);
     } else {
@@ -72,8 +72,8 @@ struct AnswerFromRows {
 
   // Calls add(count) for every kEntries weights of the group: `shared` holds them, and make(weight,
   // e) for each question, 0 if a question has fewer.
-  template <class Block, class Make, class Add>
-  KVBENCH_DEVICE void each_part(Block& block, Shared& shared, const AnswerGroup& group,
+  template <Block B, class Make, class Add>
+  KVBENCH_DEVICE void each_part(B& block, Shared& shared, const AnswerGroup& group,
                                 const Make& make, const Add& add) const {
     const Index end = longest(group);
     const Index first_weight = questions[group.first].first_weight;
@@ -94,13 +94,13 @@ struct AnswerFromRows {
     }
   }
 
-  template <class Block>
-  KVBENCH_DEVICE void add_values(Block& block, Shared& shared, const AnswerGroup& group,
+  template <Block B>
+  KVBENCH_DEVICE void add_values(B& block, Shared& shared, const AnswerGroup& group,
                                  Index column) const {
     struct Sums {
       double of[kMost];
     };
-    typename Block::template Own<Sums> sums(block);
+    typename B::template Own<Sums> sums(block);
     block.threads([&](int t) {
       KVBENCH_UNROLL
       for (int q = 0; q < kMost; ++q) sums[t].of[q] = 0.0;
@@ -138,15 +138,15 @@ struct AnswerFromRows {
   }
 
   // Thread 32 q + 8 s + l adds tokens l, l + 8, .. to sum s of questions q and q + 4.
-  template <class Block>
-  KVBENCH_DEVICE void add_masses(Block& block, Shared& shared, const AnswerGroup& group) const {
+  template <Block B>
+  KVBENCH_DEVICE void add_masses(B& block, Shared& shared, const AnswerGroup& group) const {
     constexpr int kApart = kThreads / (4 * kLanes);
     static_assert(kMost == 2 * kApart);
     struct Sums {
       double of[2];
       double largest[2];
     };
-    typename Block::template Own<Sums> sums(block);
+    typename B::template Own<Sums> sums(block);
     block.threads([&](int t) { sums[t] = {{0.0, 0.0}, {0.0, 0.0}}; });
     each_part(
         block, shared, group, [](const TokenWeight&, double e) { return e; },
@@ -193,11 +193,11 @@ struct AnswerFromRows {
 };
 
 // `make()` gives a machine for a call; `memory` holds the exponentials.
-template <class MakeMachine, class Memory>
+template <MachineFactory Make, class Memory>
 class DeviceRows final : public HeldRows {
  public:
   DeviceRows(const Stream& stream, const LogitRoom& room, Memory memory,
-             std::vector<double> max_logit, MakeMachine make)
+             std::vector<double> max_logit, Make make)
       : HeldRows(std::move(max_logit)),
         values_(stream.values),
         room_(room),
@@ -226,8 +226,8 @@ class DeviceRows final : public HeldRows {
     }
   }
 
-  template <class Machine>
-  void compute(Machine& machine, const AnswerBatch& batch, double* numerators,
+  template <Machine M>
+  void compute(M& machine, const AnswerBatch& batch, double* numerators,
                AnswerMasses* masses) const {
     const Index dv = values_.cols;
     const auto count = static_cast<Index>(batch.questions.size());
@@ -273,16 +273,15 @@ class DeviceRows final : public HeldRows {
   const ConstMatrix values_;
   const LogitRoom room_;
   const Memory memory_;
-  const MakeMachine make_;
+  const Make make_;
 };
 
 // Null if the exponentials find no room.
-template <class MakeMachine>
-std::shared_ptr<const HeldRows> hold_rows(const MakeMachine& make, const Stream& stream,
+template <MachineFactory Make>
+std::shared_ptr<const HeldRows> hold_rows(const Make& make, const Stream& stream,
                                           const std::vector<Index>& rows) {
   if (rows.empty()) return nullptr;
   auto machine = make();
-  using Machine = decltype(machine);
   const StreamShape& shape = stream.shape;
   const Index group = shape.group;
   const auto count = static_cast<Index>(rows.size());
@@ -293,7 +292,7 @@ std::shared_ptr<const HeldRows> hold_rows(const MakeMachine& make, const Stream&
   if (!memory) return nullptr;
   held.exps = memory->data();
 
-  using Rows = DeviceStream<Machine>;
+  using Rows = DeviceStream<decltype(machine)>;
   DeviceMatrix keys(machine, first_rows(stream.keys, rows.back() + 1));
   const auto room = machine.reserve(
       {.what = "logits",
@@ -315,8 +314,8 @@ std::shared_ptr<const HeldRows> hold_rows(const MakeMachine& make, const Stream&
   }
   machine.wait();
   using Memory = typename decltype(memory)::value_type;
-  return std::make_shared<DeviceRows<MakeMachine, Memory>>(stream, held, std::move(*memory),
-                                                           std::move(max_logit), make);
+  return std::make_shared<DeviceRows<Make, Memory>>(stream, held, std::move(*memory),
+                                                    std::move(max_logit), make);
 }
 
 }  // namespace kvbench::cuda

@@ -27,12 +27,12 @@ struct FillLogits {
     Tile::Shared tile;
   };
 
-  template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+  template <Block B>
+  KVBENCH_DEVICE void operator()(B& block, Shared& shared) const {
     const Index first_place = block.y * 64;
     const Index first = block.x * 64;  // column
     const Index last_token = first_token + columns;
-    typename Block::template Own<Tile::Values> own(block);
+    typename B::template Own<Tile::Values> own(block);
     if (!any_visible(first_place, first_token + first)) {
       block.each(64 * 64, [&](Index i) {
         const Index place = first_place + i / 64;
@@ -82,8 +82,8 @@ struct Exponentiate {
     double largest[kThreads];
   };
 
-  template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+  template <Block B>
+  KVBENCH_DEVICE void operator()(B& block, Shared& shared) const {
     const Index place = block.x;
     const Index row = stream.row_of(place);
     const Index lo = stream.first_visible(row) - first_token;
@@ -115,8 +115,8 @@ struct LogitRoom {
   double* max_logit = nullptr;  // [places]
 };
 
-template <class Machine>
-void fill_logits(Machine& machine, const StreamView& view, const LogitRoom& room) {
+template <Machine M>
+void fill_logits(M& machine, const StreamView& view, const LogitRoom& room) {
   FillLogits fill;
   fill.stream = view;
   fill.first_token = room.first_token;
@@ -136,8 +136,8 @@ void fill_logits(Machine& machine, const StreamView& view, const LogitRoom& room
 // Rows at once that the grid of FillLogits takes.
 inline Index most_logit_rows(Index group) { return larger(1, 65535 * 64 / group); }
 
-template <class Machine>
-void logits(Machine& machine, const Stream& stream, std::vector<Index> rows, LogitBlock& out) {
+template <Machine M>
+void logits(M& machine, const Stream& stream, std::vector<Index> rows, LogitBlock& out) {
   const StreamShape& shape = stream.shape;
   out.rows = std::move(rows);
   const Index count = static_cast<Index>(out.rows.size());
@@ -152,7 +152,7 @@ void logits(Machine& machine, const Stream& stream, std::vector<Index> rows, Log
     return;
   }
 
-  using Rows = DeviceStream<Machine>;
+  using Rows = DeviceStream<M>;
   DeviceMatrix keys(machine, first_rows(stream.keys, out.tokens));
   const auto room = machine.reserve(
       {.what = "logits",

@@ -26,8 +26,8 @@ struct ProductTile {
   KVBENCH_DEVICE static int right_of(int t, int c) { return t % kAcross + kAcross * c; }
 
   // to[i][j] = the value of rows i and j.
-  template <class Block, int kStride>
-  KVBENCH_DEVICE static void store(Block& block, typename Block::template Own<Values>& own,
+  template <Block B, int kStride>
+  KVBENCH_DEVICE static void store(B& block, typename B::template Own<Values>& own,
                                    double (&to)[kLeft][kStride]) {
     block.threads([&](int t) {
       for (int r = 0; r < 4; ++r) {
@@ -37,8 +37,8 @@ struct ProductTile {
   }
 
   // left(i), right(j): the row's d numbers, or null if there is none (its values are undefined).
-  template <class Step, class Block, class Left, class Right>
-  KVBENCH_DEVICE static void compute(Block& block, typename Block::template Own<Values>& own,
+  template <class Step, Block B, class Left, class Right>
+  KVBENCH_DEVICE static void compute(B& block, typename B::template Own<Values>& own,
                                      Shared& shared, Index d, const Left& left,
                                      const Right& right) {
     block.threads([&](int t) {

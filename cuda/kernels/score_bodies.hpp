@@ -40,8 +40,8 @@ struct TokenWeights {
 
   struct Shared {};
 
-  template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared&) const {
+  template <Block B>
+  KVBENCH_DEVICE void operator()(B& block, Shared&) const {
     const Index g = block.y;
     const Index first = block.x * kThreads;
     block.each(smaller(kThreads, tokens - first), [&](Index i) {
@@ -66,8 +66,8 @@ struct ScoreExponentials {
     double largest[kThreads];
   };
 
-  template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+  template <Block B>
+  KVBENCH_DEVICE void operator()(B& block, Shared& shared) const {
     const Index place = block.x;
     const Index row = stream.row_of(place);
     const Index lo = stream.first_visible(row) - first_token;
@@ -128,8 +128,8 @@ struct ScoreFactors {
     double partial[kPlaces][kLanes];
   };
 
-  template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+  template <Block B>
+  KVBENCH_DEVICE void operator()(B& block, Shared& shared) const {
     const Index first_place = block.x * kPlaces;
     const Index count = smaller(kPlaces, stream.places - first_place);
     block.each(count * kLanes, [&](Index i) {
@@ -171,8 +171,8 @@ struct GatherScores {
 
   struct Shared {};
 
-  template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared&) const {
+  template <Block B>
+  KVBENCH_DEVICE void operator()(B& block, Shared&) const {
     const Index g = block.y;
     const Index first = block.x * kThreads;
     // Rows before the first of these tokens add nothing to any of them. Rows follow one another.

@@ -12,8 +12,8 @@
 
 namespace kvbench::cuda {
 
-template <class Machine>
-ScoreSums score_sums(Machine& machine, const Stream& stream, Index first, Index last,
+template <Machine M>
+ScoreSums score_sums(M& machine, const Stream& stream, Index first, Index last,
                      const ScoreRule& rule) {
   const StreamShape& shape = stream.shape;
   const Index n = shape.tokens;
@@ -22,7 +22,7 @@ ScoreSums score_sums(Machine& machine, const Stream& stream, Index first, Index 
   if (last <= first) return out;
 
   const ScoreView view{rule.noise, weighs_tokens(rule), rule.temperature, rule.decay, rule.gain};
-  using Rows = DeviceStream<Machine>;
+  using Rows = DeviceStream<M>;
   DeviceMatrix keys(machine, first_rows(stream.keys, last));
   const auto room = machine.reserve(
       {.what = "score sums",
@@ -103,8 +103,8 @@ ScoreSums score_sums(Machine& machine, const Stream& stream, Index first, Index 
 }
 
 // One rule after the other: a device computes the logits again for each.
-template <class Machine>
-std::vector<ScoreSums> score_sums(Machine& machine, const Stream& stream, Index first, Index last,
+template <Machine M>
+std::vector<ScoreSums> score_sums(M& machine, const Stream& stream, Index first, Index last,
                                   const std::vector<ScoreRule>& rules) {
   std::vector<ScoreSums> out;
   for (const ScoreRule& rule : rules) {

@@ -28,8 +28,8 @@ struct TopEigenvalue {
     bool reached[kThreads];  // whether an eigenvalue is at or above the thread's point
   };
 
-  template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+  template <Block B>
+  KVBENCH_DEVICE void operator()(B& block, Shared& shared) const {
     const Index place = block.x;
     double* a = matrices + place * d * d;
     block.each(1, [&](Index) {
@@ -58,8 +58,8 @@ struct TopEigenvalue {
   KVBENCH_DEVICE double* off_diagonal(Index place) const { return diagonal(place) + d; }
 
   // Sum of term(i) over [first, d), in a fixed order, into shared.partial[0].
-  template <class Block, class Term>
-  KVBENCH_DEVICE void sum_terms(Block& block, Shared& shared, Index first, const Term& term) const {
+  template <Block B, class Term>
+  KVBENCH_DEVICE void sum_terms(B& block, Shared& shared, Index first, const Term& term) const {
     block.threads([&](int t) {
       double sum = 0.0;
       for (Index i = first + t; i < d; i += kThreads) sum += term(i);
@@ -70,8 +70,8 @@ struct TopEigenvalue {
     }
   }
 
-  template <class Block>
-  KVBENCH_DEVICE void tridiagonalize(Block& block, Shared& shared, double* a) const {
+  template <Block B>
+  KVBENCH_DEVICE void tridiagonalize(B& block, Shared& shared, double* a) const {
     double* const diag = diagonal(block.x);
     double* const off = off_diagonal(block.x);
     double* const v = off + d;
@@ -119,8 +119,8 @@ struct TopEigenvalue {
     });
   }
 
-  template <class Block>
-  KVBENCH_DEVICE void section(Block& block, Shared& shared) const {
+  template <Block B>
+  KVBENCH_DEVICE void section(B& block, Shared& shared) const {
     const double* const diag = diagonal(block.x);
     const double* const off = off_diagonal(block.x);
     block.each(1, [&](Index) {

@@ -40,8 +40,8 @@ struct StepGrams {
     Part parts[2];  // one is multiplied while the other is fetched
   };
 
-  template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+  template <Block B>
+  KVBENCH_DEVICE void operator()(B& block, Shared& shared) const {
     const Index tiles = blocks_of(kSide, dv);
     const Index left = block.y / tiles * kSide;
     const Index right = block.y % tiles * kSide;
@@ -52,7 +52,7 @@ struct StepGrams {
       block.template fetch<kSide>(part.left, from + left, dv, step.last - token, dv - left);
       block.template fetch<kSide>(part.right, from + right, dv, step.last - token, dv - right);
     };
-    typename Block::template Own<Tiles> own(block);
+    typename B::template Own<Tiles> own(block);
     block.threads([&](int t) { own[t] = Tiles{}; });
     int at = 0;
     if (step.first < step.last) fetch(shared.parts[at], step.first);
@@ -106,8 +106,8 @@ struct GrowGrams {
 
   struct Shared {};
 
-  template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared&) const {
+  template <Block B>
+  KVBENCH_DEVICE void operator()(B& block, Shared&) const {
     block.threads([&](int t) {
       const Index e = block.x * kThreads + t;
       if (e >= elements) return;
@@ -122,8 +122,8 @@ struct GrowGrams {
   }
 };
 
-template <class Machine>
-void value_norms(Machine& machine, const Stream& stream, const std::vector<Index>& rows,
+template <Machine M>
+void value_norms(M& machine, const Stream& stream, const std::vector<Index>& rows,
                  std::vector<double>& spectral, std::vector<double>& frobenius) {
   const StreamShape& shape = stream.shape;
   const Index count = static_cast<Index>(rows.size());

@@ -61,8 +61,8 @@ struct FillPanel {
     Tile::Shared tile;
   };
 
-  template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+  template <Block B>
+  KVBENCH_DEVICE void operator()(B& block, Shared& shared) const {
     const WalkView& walk = walks[block.y];
     const Index row = panel * kWalkPanel;
     const Index column = block.x * 64;
@@ -70,7 +70,7 @@ struct FillPanel {
     const Index width = WalkView::width(panel);
     double* exponents = walk.panel(panel);
     const WalkKernel kernel = walk.kernel;
-    typename Block::template Own<Tile::Values> own(block);
+    typename B::template Own<Tile::Values> own(block);
     Tile::template compute<DotStep>(
         block, own, shared.tile, walk.d, [&](int j) { return walk.key(row + j); },
         [&](int i) { return walk.key(column + i); });
@@ -109,8 +109,8 @@ struct FinishRows {
     double largest[kThreads];
   };
 
-  template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+  template <Block B>
+  KVBENCH_DEVICE void operator()(B& block, Shared& shared) const {
     const WalkView& walk = walks[block.y];
     const Index j = panel * kWalkPanel + block.x;
     if (j >= walk.size) return;
@@ -148,8 +148,8 @@ struct SumBefore {
 
   struct Shared {};
 
-  template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared&) const {
+  template <Block B>
+  KVBENCH_DEVICE void operator()(B& block, Shared&) const {
     const WalkView& walk = walks[block.y];
     const Index before = panel * kWalkPanel;
     const Index first = block.x * kRows;
@@ -183,8 +183,8 @@ struct ThrowCoins {
     double uniforms[kWalkPanel];
   };
 
-  template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+  template <Block B>
+  KVBENCH_DEVICE void operator()(B& block, Shared& shared) const {
     const WalkView& walk = walks[block.y];
     const Index first = panel * kWalkPanel;
     const Index count = smaller(kWalkPanel, walk.size - first);

@@ -14,7 +14,7 @@ namespace kvbench::cuda {
 
 // Room on the device for the keys and values of up to `walks` walks over up to `most` tokens, and
 // for what makes them panels.
-template <class Machine>
+template <Machine M>
 class WalkInputs {
  public:
   // Per walk.
@@ -23,7 +23,7 @@ class WalkInputs {
     return bytes_of_doubles(most * length(any) + factors);
   }
 
-  WalkInputs(Machine& machine, const WalkTokens& any, Index walks, Index most)
+  WalkInputs(M& machine, const WalkTokens& any, Index walks, Index most)
       : machine_(machine),
         length_(length(any)),
         most_(most),
@@ -58,9 +58,9 @@ class WalkInputs {
   }
 
   template <class T>
-  using Memory = decltype(std::declval<Machine&>().template allocate<T>(1));
+  using Memory = decltype(std::declval<M&>().template allocate<T>(1));
 
-  Machine& machine_;
+  M& machine_;
   Index length_;  // numbers per token
   Index most_;
   Memory<double> numbers_;
@@ -68,14 +68,14 @@ class WalkInputs {
 };
 
 // Room on the device for what up to `walks` walks over up to `most` tokens keep on their way.
-template <class Machine>
+template <Machine M>
 class WalkStates {
  public:
   static Index bytes(Index most) {  // per walk
     return bytes_of_doubles(3 * most + kWalkPanel * kWalkLanes);
   }
 
-  WalkStates(Machine& machine, Index walks, Index most)
+  WalkStates(M& machine, Index walks, Index most)
       : machine_(machine),
         most_(most),
         uniforms_(machine.template allocate<double>(walks * most)),
@@ -117,9 +117,9 @@ class WalkStates {
 
  private:
   template <class T>
-  using Memory = decltype(std::declval<Machine&>().template allocate<T>(1));
+  using Memory = decltype(std::declval<M&>().template allocate<T>(1));
 
-  Machine& machine_;
+  M& machine_;
   Index most_;
   Memory<double> uniforms_;
   Memory<double> eta_;
@@ -129,10 +129,10 @@ class WalkStates {
 };
 
 // Walks of a batch that are at work together, as bodies see them.
-template <class Machine>
+template <Machine M>
 class WalkBatch {
  public:
-  WalkBatch(Machine& machine, Index walks)
+  WalkBatch(M& machine, Index walks)
       : machine_(machine), device_views_(machine.template allocate<WalkView>(walks)) {}
 
   void bring(const std::vector<WalkView>& views) {
@@ -168,19 +168,19 @@ class WalkBatch {
 
  private:
   template <class T>
-  using Memory = decltype(std::declval<Machine&>().template allocate<T>(1));
+  using Memory = decltype(std::declval<M&>().template allocate<T>(1));
 
-  Machine& machine_;
+  M& machine_;
   Memory<WalkView> device_views_;
   Index walks_ = 0;
   Index panels_ = 0;
 };
 
 // All panels of all walks of a batch, and their scales, in one piece of the device's memory.
-template <class Machine>
+template <Machine M>
 class DeviceMatrices final : public WalkMatrices {
  public:
-  using Memory = typename decltype(std::declval<Machine&>().template hold<double>(1))::value_type;
+  using Memory = typename decltype(std::declval<M&>().template hold<double>(1))::value_type;
 
   DeviceMatrices(const std::vector<Index>& sizes, Memory memory)
       : sizes_(sizes), memory_(std::move(memory)) {}

@@ -39,13 +39,13 @@ struct SumValues {
     double weights[kEntries];
   };
 
-  template <class Block>
-  KVBENCH_DEVICE void operator()(Block& block, Shared& shared) const {
+  template <Block B>
+  KVBENCH_DEVICE void operator()(B& block, Shared& shared) const {
     const ValueQuestion question = questions[block.x];
     const std::int32_t* own_tokens = tokens + (question.tokens - first_token);
     const double* own_weights = weights + (question.weights - first_weight);
     const Index column = block.y * kThreads;
-    typename Block::template Own<double> sum(block);
+    typename B::template Own<double> sum(block);
     block.threads([&](int t) { sum[t] = 0.0; });
     for (Index start = 0; start < question.count; start += kEntries) {
       const Index count = smaller(kEntries, question.count - start);
@@ -76,11 +76,10 @@ struct SumValues {
 };
 
 // `make()` gives a machine for a call.
-template <class MakeMachine>
+template <MachineFactory Make>
 class DeviceWeightedValues final : public WeightedValues {
  public:
-  DeviceWeightedValues(ConstMatrix values, MakeMachine make)
-      : values_(values), make_(std::move(make)) {}
+  DeviceWeightedValues(ConstMatrix values, Make make) : values_(values), make_(std::move(make)) {}
 
   double* ask(const std::vector<std::int32_t>& tokens) override {
     const Index count = static_cast<Index>(tokens.size());
@@ -123,8 +122,8 @@ class DeviceWeightedValues final : public WeightedValues {
   static constexpr Index kEnoughQuestions = 4096;  // several times what a device has at work
   static constexpr std::size_t kEnoughWeights = std::size_t{1} << 21;  // 24 MB with their tokens
 
-  template <class Machine>
-  void compute(Machine& machine, std::vector<double>& out) {
+  template <Machine M>
+  void compute(M& machine, std::vector<double>& out) {
     const Index dv = values_.cols;
     DeviceMatrix values(machine, values_);
     const auto room =
@@ -162,7 +161,7 @@ class DeviceWeightedValues final : public WeightedValues {
   }
 
   const ConstMatrix values_;
-  MakeMachine make_;
+  Make make_;
   std::vector<ValueQuestion> questions_;  // in a row about the same tokens share their list
   std::vector<std::int32_t> tokens_;
   std::vector<double> weights_;

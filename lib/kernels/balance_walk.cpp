@@ -12,6 +12,7 @@
 #include "core/parallel.hpp"
 #include "core/stop.hpp"
 #include "core/stream.hpp"
+#include "kernels/cpu_kernels.hpp"
 #include "kernels/packed_keys.hpp"
 
 namespace kvbench {
@@ -185,10 +186,8 @@ WalkResult balance_walk(const WalkRule& rule, const WalkKernel& kernel, ConstMat
   return std::move(walk).result();
 }
 
-namespace cpu {
-
-std::shared_ptr<const WalkMatrices> walk_matrices(const std::vector<Index>& sizes,
-                                                  const WalkSource& tokens) {
+std::shared_ptr<const WalkMatrices> CpuKernels::walk_matrices(const std::vector<Index>& sizes,
+                                                              const WalkSource& tokens) const {
   auto matrices = std::make_shared<HeldMatrices>();
   matrices->of.resize(sizes.size());
   parallel_for(static_cast<Index>(sizes.size()), [&](Index w) {
@@ -199,8 +198,9 @@ std::shared_ptr<const WalkMatrices> walk_matrices(const std::vector<Index>& size
   return matrices;
 }
 
-std::vector<WalkResult> balance_walks(const WalkRule& rule, const WalkMatrices& matrices,
-                                      const std::vector<std::vector<double>>& uniforms) {
+std::vector<WalkResult> CpuKernels::balance_walks(
+    const WalkRule& rule, const WalkMatrices& matrices,
+    const std::vector<std::vector<double>>& uniforms) const {
   const auto& held = dynamic_cast<const HeldMatrices&>(matrices).of;
   std::vector<WalkResult> walks(uniforms.size());
   parallel_for(static_cast<Index>(uniforms.size()), [&](Index each) {
@@ -210,8 +210,9 @@ std::vector<WalkResult> balance_walks(const WalkRule& rule, const WalkMatrices& 
   return walks;
 }
 
-std::vector<WalkResult> balance_walks(const WalkRule& rule, const WalkSource& tokens,
-                                      const std::vector<std::vector<double>>& uniforms) {
+std::vector<WalkResult> CpuKernels::balance_walks(
+    const WalkRule& rule, const WalkSource& tokens,
+    const std::vector<std::vector<double>>& uniforms) const {
   std::vector<WalkResult> walks(uniforms.size());
   parallel_for(static_cast<Index>(uniforms.size()), [&](Index each) {
     const auto w = static_cast<std::size_t>(each);
@@ -221,5 +222,4 @@ std::vector<WalkResult> balance_walks(const WalkRule& rule, const WalkSource& to
   return walks;
 }
 
-}  // namespace cpu
 }  // namespace kvbench

@@ -2,7 +2,6 @@
 // held or computed row by row on the way, in memory O(m).
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "core/matrix_view.hpp"
@@ -34,14 +33,4 @@ WalkResult balance_walk(const WalkRule& rule, const WalkMatrix& matrix,
 WalkResult balance_walk(const WalkRule& rule, const WalkKernel& kernel, ConstMatrix keys,
                         ConstMatrix values, const std::vector<double>& uniforms);
 
-namespace cpu {
-
-std::shared_ptr<const WalkMatrices> walk_matrices(const std::vector<Index>& sizes,
-                                                  const WalkSource& tokens);
-std::vector<WalkResult> balance_walks(const WalkRule& rule, const WalkMatrices& matrices,
-                                      const std::vector<std::vector<double>>& uniforms);
-std::vector<WalkResult> balance_walks(const WalkRule& rule, const WalkSource& tokens,
-                                      const std::vector<std::vector<double>>& uniforms);
-
-}  // namespace cpu
 }  // namespace kvbench

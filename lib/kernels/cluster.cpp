@@ -1,5 +1,3 @@
-#include "kernels/cluster.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -7,10 +5,11 @@
 
 #include "core/canonical.hpp"
 #include "core/stop.hpp"
+#include "kernels/cpu_kernels.hpp"
 #include "kernels/distance_filter.hpp"
 #include "kernels/packed_points.hpp"
 
-namespace kvbench::cpu {
+namespace kvbench {
 namespace {
 
 constexpr Index kTokensAtOnce = 128;  // whose distances are filtered by one product
@@ -102,7 +101,7 @@ class Net {
 
 }  // namespace
 
-Clustering cluster(ConstMatrix points, Index first, double delta) {
+Clustering CpuKernels::cluster(ConstMatrix points, Index first, double delta) const {
   Net net(points, first, delta);
   for (Index start = first; start < points.rows; start += kTokensAtOnce) {
     throw_if_stopped();
@@ -111,4 +110,4 @@ Clustering cluster(ConstMatrix points, Index first, double delta) {
   return std::move(net).take();
 }
 
-}  // namespace kvbench::cpu
+}  // namespace kvbench

@@ -1,5 +1,3 @@
-#include "kernels/exact_attention.hpp"
-
 #include <algorithm>
 #include <limits>
 #include <vector>
@@ -9,8 +7,9 @@
 #include "core/lanes.hpp"
 #include "core/parallel.hpp"
 #include "core/unrolled.hpp"
+#include "kernels/cpu_kernels.hpp"
 
-namespace kvbench::cpu {
+namespace kvbench {
 namespace {
 
 // Rows x columns of a product whose sums stay in registers.
@@ -262,7 +261,7 @@ class Block {
 
 }  // namespace
 
-ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) {
+ExactRows CpuKernels::exact_attention(const Stream& stream, std::vector<Index> rows) const {
   ExactRows out;
   out.rows = std::move(rows);
   const Index places = static_cast<Index>(out.rows.size()) * stream.shape.group;
@@ -279,4 +278,4 @@ ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) {
   return out;
 }
 
-}  // namespace kvbench::cpu
+}  // namespace kvbench

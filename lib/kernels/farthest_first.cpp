@@ -1,5 +1,3 @@
-#include "kernels/farthest_first.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,10 +7,11 @@
 #include "core/lanes.hpp"
 #include "core/parallel.hpp"
 #include "core/stop.hpp"
+#include "kernels/cpu_kernels.hpp"
 #include "kernels/distance_filter.hpp"
 #include "kernels/packed_points.hpp"
 
-namespace kvbench::cpu {
+namespace kvbench {
 namespace {
 
 constexpr Index kPointsAtOnce = 128;  // whose distances are filtered by one product
@@ -190,7 +189,8 @@ class Traversal {
 
 }  // namespace
 
-Centers farthest_first(ConstMatrix points, Index first, Index last, Index start, Index count) {
+Centers CpuKernels::farthest_first(ConstMatrix points, Index first, Index last, Index start,
+                                   Index count) const {
   count = std::min(count, last - first);
   if (count <= 0) {
     return {
@@ -202,4 +202,4 @@ Centers farthest_first(ConstMatrix points, Index first, Index last, Index start,
   return Traversal(points, first).run(start, count);
 }
 
-}  // namespace kvbench::cpu
+}  // namespace kvbench

@@ -1,13 +1,12 @@
-#include "kernels/logits.hpp"
-
 #include <algorithm>
 
 #include "core/canonical.hpp"
 #include "core/lanes.hpp"
 #include "core/parallel.hpp"
+#include "kernels/cpu_kernels.hpp"
 #include "kernels/packed_keys.hpp"
 
-namespace kvbench::cpu {
+namespace kvbench {
 namespace {
 
 constexpr Index kTileTokens = 256;
@@ -61,7 +60,7 @@ void exponentiate(const double* x, double* e, Index lo, Index hi, double& max_lo
 
 }  // namespace
 
-void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) {
+void CpuKernels::logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const {
   out.rows = std::move(rows);
   const Index group = stream.shape.group;
   const Index places = static_cast<Index>(out.rows.size()) * group;
@@ -82,4 +81,4 @@ void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) {
   });
 }
 
-}  // namespace kvbench::cpu
+}  // namespace kvbench

@@ -7,7 +7,7 @@
 #include "core/canonical.hpp"
 #include "core/lanes.hpp"
 
-namespace kvbench::cpu {
+namespace kvbench {
 namespace {
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();
@@ -254,4 +254,4 @@ void ScoreStripe::add(const Rows& at) {
   });
 }
 
-}  // namespace kvbench::cpu
+}  // namespace kvbench

@@ -17,7 +17,7 @@
 #include "kernels/kernels.hpp"
 #include "kernels/packed_keys.hpp"
 
-namespace kvbench::cpu {
+namespace kvbench {
 
 struct RowRange {
   Index first;
@@ -90,4 +90,4 @@ class ScoreStripe {
   AlignedDoubles largest_;  // [rows, 2 lanes] of y
 };
 
-}  // namespace kvbench::cpu
+}  // namespace kvbench

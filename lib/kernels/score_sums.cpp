@@ -1,5 +1,3 @@
-#include "kernels/score_sums.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -8,9 +6,10 @@
 
 #include "core/canonical.hpp"
 #include "core/parallel.hpp"
+#include "kernels/cpu_kernels.hpp"
 #include "kernels/score_stripe.hpp"
 
-namespace kvbench::cpu {
+namespace kvbench {
 namespace {
 
 constexpr Index kTasksPerThread = 8;       // between two joins, fewer where their sums take more
@@ -171,8 +170,8 @@ RuleFamily family_of(const std::vector<ScoreRule>& rules, std::size_t first,
 
 }  // namespace
 
-std::vector<ScoreSums> score_sums(const Stream& stream, Index first, Index last,
-                                  const std::vector<ScoreRule>& rules) {
+std::vector<ScoreSums> CpuKernels::score_sums_by(const Stream& stream, Index first, Index last,
+                                                 const std::vector<ScoreRule>& rules) const {
   const auto group = static_cast<std::size_t>(stream.shape.group);
   std::vector<ScoreSums> out(rules.size());
   if (last <= first) {
@@ -192,4 +191,4 @@ std::vector<ScoreSums> score_sums(const Stream& stream, Index first, Index last,
   return out;
 }
 
-}  // namespace kvbench::cpu
+}  // namespace kvbench

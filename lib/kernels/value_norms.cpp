@@ -1,13 +1,12 @@
-#include "kernels/value_norms.hpp"
-
 #include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
 
 #include "core/parallel.hpp"
+#include "kernels/cpu_kernels.hpp"
 #include "kernels/top_eigenvalue.hpp"
 
-namespace kvbench::cpu {
+namespace kvbench {
 namespace {
 
 using Matrix = Eigen::MatrixXd;
@@ -120,8 +119,8 @@ void ascending_value_norms(const Stream& stream, const std::vector<Index>& rows,
 
 }  // namespace
 
-void value_norms(const Stream& stream, const std::vector<Index>& rows,
-                 std::vector<double>& spectral, std::vector<double>& frobenius) {
+void CpuKernels::value_norms(const Stream& stream, const std::vector<Index>& rows,
+                             std::vector<double>& spectral, std::vector<double>& frobenius) const {
   if (std::is_sorted(rows.begin(), rows.end())) {
     ascending_value_norms(stream, rows, spectral, frobenius);
     return;
@@ -141,4 +140,4 @@ void value_norms(const Stream& stream, const std::vector<Index>& rows,
   }
 }
 
-}  // namespace kvbench::cpu
+}  // namespace kvbench

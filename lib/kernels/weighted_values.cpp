@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/lanes.hpp"
+#include "kernels/cpu_kernels.hpp"
 
 namespace kvbench {
 namespace {
@@ -41,6 +42,7 @@ void add_tail(ConstMatrix values, const std::int32_t* tokens, Index count, Index
   }
 }
 
+// The values are read once for all questions.
 class CpuWeightedValues final : public WeightedValues {
  public:
   explicit CpuWeightedValues(ConstMatrix values)
@@ -145,7 +147,7 @@ void CpuWeightedValues::sums(std::vector<double>& out) {
 
 }  // namespace
 
-std::unique_ptr<WeightedValues> cpu::weighted_values(ConstMatrix values) {
+std::unique_ptr<WeightedValues> CpuKernels::weighted_values(ConstMatrix values) const {
   return std::make_unique<CpuWeightedValues>(values);
 }
 

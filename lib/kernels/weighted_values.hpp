@@ -27,11 +27,4 @@ class WeightedValues {
   // [questions, dv]; the questions are forgotten.
   virtual void sums(std::vector<double>& out) = 0;
 };
-
-namespace cpu {
-
-// The values are read once for all questions. `values` must live as long.
-std::unique_ptr<WeightedValues> weighted_values(ConstMatrix values);
-
-}  // namespace cpu
 }  // namespace kvbench

@@ -18,7 +18,6 @@
 #include "bench/bench_stream.hpp"
 #include "bench/device_sweep.hpp"
 #include "core/random.hpp"
-#include "cuda/cuda_kernels.hpp"
 #include "cuda/device_peaks.hpp"
 #include "cuda/devices.hpp"
 #include "cuda/self_test.hpp"
@@ -63,7 +62,7 @@ std::vector<double> coins(Index count) {
 class KernelTimes {
  public:
   // Each row whose name contains one of `words`, if there are any, is called once.
-  KernelTimes(const CudaKernels& kernels, const DevicePeaks& peaks,
+  KernelTimes(const Kernels& kernels, const DevicePeaks& peaks,
               const std::vector<std::string>& words)
       : kernels_(kernels),
         peaks_(peaks),
@@ -195,7 +194,7 @@ class KernelTimes {
         [&] { held->answer(batch, numerators, masses); });
   }
 
-  const CudaKernels& kernels_;
+  const Kernels& kernels_;
   const DevicePeaks peaks_;
   const std::vector<std::string> words_;
   const Stream& stream_;
@@ -208,7 +207,8 @@ int measure(const std::vector<std::string>& words) {
     fmt::print(stderr, "device-benchmarks: no CUDA device: {}\n", found.reason);
     return 2;
   }
-  const CudaKernels kernels;
+  const auto device = cuda_kernels();
+  const DeviceKernels& kernels = *device;
   if (!words.empty()) {
     KernelTimes named(kernels, {}, words);
     named.exact_attention();

@@ -9,40 +9,27 @@
 #include <thread>
 #include <vector>
 
-#include "cuda/cuda_kernels.hpp"
 #include "cuda/devices.hpp"
 #include "cuda/self_test.hpp"
-#include "equality.hpp"
 #include "registry_equality.hpp"
+#include "support/kernel_contracts.hpp"
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
 namespace {
 
-const CudaKernels& on_device() {
-  static const CudaKernels kernels;
-  return kernels;
+const DeviceKernels& on_device() {
+  static const auto kernels = cuda_kernels();
+  return *kernels;
 }
 
 }  // namespace
 
-TEST_CASE("exact attention is the CPU's within 1e-9") { check_exact_attention(on_device()); }
-TEST_CASE("logits are the CPU's bit by bit") { check_logits(on_device()); }
-TEST_CASE("answers of held rows are those by the CPU's logits, bit by bit") {
-  check_held_rows(on_device());
+TEST_CASE("every kernel on the device keeps its contract") {
+  for (const KernelContract& contract : kernel_contracts()) {
+    SUBCASE(contract.claim) { contract.check(on_device()); }
+  }
 }
-TEST_CASE("score sums are the CPU's bit by bit") { check_score_sums(on_device()); }
-TEST_CASE("clusterings are the CPU's") { check_clusters(on_device()); }
-TEST_CASE("centres are the CPU's") { check_centers(on_device()); }
-TEST_CASE("value norms are the CPU's within 1e-9") { check_value_norms(on_device()); }
-TEST_CASE("walks are the CPU's bit by bit") { check_walks(on_device()); }
-TEST_CASE("weighted sums of values are the CPU's bit by bit") {
-  check_weighted_values(on_device());
-}
-TEST_CASE("a stream that is held gives what it gives without, and none is served stale") {
-  check_held_streams(on_device());
-}
-TEST_CASE("two calls give the same bits") { check_determinism(on_device()); }
 TEST_CASE("every algorithm decides as on the CPU") { check_registry(on_device()); }
 TEST_CASE("the check before use passes") {
   CHECK(cuda::kernel_that_differs(on_device()) == "");

@@ -117,6 +117,8 @@ class HostBlock {
   std::vector<std::function<void()>> fetches_;  // not yet done
 };
 
+static_assert(cuda::Block<HostBlock>);
+
 class HostMachine {
  public:
   template <class T>
@@ -203,7 +205,7 @@ class HostMachine {
   void clear(T* at, Index count) {
     std::fill_n(at, count, T{});
   }
-  template <class Body>
+  template <cuda::BodyOn<HostBlock> Body>
   void launch(const Body& body, cuda::Grid grid) {
     if (grid.y > 65535 || grid.z > 65535) throw std::logic_error("a grid no device takes");
     std::vector<Index> order(static_cast<std::size_t>(grid.x * grid.y * grid.z));
@@ -225,5 +227,7 @@ class HostMachine {
   cuda::HeldCopies none_;
   std::shared_ptr<Index> unused_ = std::make_shared<Index>(0);  // bytes reserved, not allocated
 };
+
+static_assert(cuda::Machine<HostMachine>);
 
 }  // namespace kvbench::test

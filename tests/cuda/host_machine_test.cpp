@@ -10,6 +10,37 @@
 namespace kvbench::test {
 namespace {
 
+// What the concepts of cuda/machine.hpp refuse: an operation that is missing or of another type, a
+// body that cannot be copied to a device.
+struct SameBlock : HostBlock {};
+struct NoWaitForFetches : HostBlock {
+  void fetched() = delete;
+};
+struct UniformByReference : HostBlock {
+  template <class T>
+  const T& uniform(const T& shared) const;
+};
+struct SameMachine : HostMachine {};
+struct NoRows : HostMachine {
+  void download_rows(double*, Index, const double*, Index, Index) = delete;
+};
+struct HoldsOrThrows : HostMachine {
+  template <class T>
+  Held<T> hold(Index);
+};
+struct OwnsMemory : cuda::any::Body {
+  std::vector<double> numbers;
+};
+static_assert(cuda::Block<SameBlock>);
+static_assert(!cuda::Block<NoWaitForFetches>);
+static_assert(!cuda::Block<UniformByReference>);
+static_assert(cuda::Machine<SameMachine>);
+static_assert(!cuda::Machine<NoRows>);
+static_assert(!cuda::Machine<HoldsOrThrows>);
+static_assert(cuda::BodyOn<cuda::any::Body, HostBlock>);
+static_assert(!cuda::BodyOn<OwnsMemory, HostBlock>);
+static_assert(!cuda::BodyOn<cuda::any::Body, NoWaitForFetches>);
+
 // out[i] = i, moved one place to the left in the same phase (a race) or in the next one (none).
 struct ShiftLeft {
   static constexpr int kThreads = 64;
@@ -19,8 +50,8 @@ struct ShiftLeft {
   struct Shared {
     double x[kThreads];
   };
-  template <class Block>
-  void operator()(Block& block, Shared& shared) const {
+  template <cuda::Block B>
+  void operator()(B& block, Shared& shared) const {
     if (races) {
       block.threads([&](int t) {
         shared.x[t] = t;
@@ -58,9 +89,9 @@ struct Product {
     double left[64][9];
     double right[8][25];
   };
-  template <class Block>
-  void operator()(Block& block, Shared& shared) const {
-    typename Block::template Own<Tiles> own(block);
+  template <cuda::Block B>
+  void operator()(B& block, Shared& shared) const {
+    typename B::template Own<Tiles> own(block);
     block.threads([&](int t) { own[t] = Tiles{}; });
     block.template fetch<8>(shared.left, left, 7, 60, 7);
     block.template fetch<24>(shared.right, right, 24, 7, 24);

@@ -12,33 +12,21 @@
 
 #include "algorithms/registry.hpp"
 #include "core/error.hpp"
-#include "equality.hpp"
 #include "registry_equality.hpp"
 #include "replay/replay.hpp"
+#include "support/kernel_checks.hpp"
+#include "support/kernel_contracts.hpp"
 #include "support/owned_stream.hpp"
 #include "support/replayed.hpp"
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
 
-TEST_CASE("exact attention is the CPU's within 1e-9") { check_exact_attention(KernelsOnHost()); }
-TEST_CASE("logits are the CPU's bit by bit") { check_logits(KernelsOnHost()); }
-TEST_CASE("answers of held rows are those by the CPU's logits, bit by bit") {
-  check_held_rows(KernelsOnHost());
-}
-TEST_CASE("score sums are the CPU's bit by bit") { check_score_sums(KernelsOnHost()); }
-TEST_CASE("clusterings are the CPU's") { check_clusters(KernelsOnHost()); }
-TEST_CASE("centres are the CPU's") { check_centers(KernelsOnHost()); }
-TEST_CASE("value norms are the CPU's within 1e-9") { check_value_norms(KernelsOnHost()); }
-TEST_CASE("walks are the CPU's bit by bit") { check_walks(KernelsOnHost()); }
-TEST_CASE("weighted sums of values are the CPU's bit by bit") {
-  check_weighted_values(KernelsOnHost());
-}
-TEST_CASE("a stream that is held gives what it gives without, and none is served stale") {
-  check_held_streams(KernelsOnHost());
-}
-TEST_CASE("no bit depends on the order in which threads and blocks run") {
-  check_determinism(KernelsOnHost());
+// The order in which threads and blocks run is another one in every call.
+TEST_CASE("every kernel on the executor keeps its contract") {
+  for (const KernelContract& contract : kernel_contracts()) {
+    SUBCASE(contract.claim) { contract.check(KernelsOnHost()); }
+  }
 }
 TEST_CASE("every algorithm decides as with the CPU's kernels") {
   check_registry(KernelsOnHost());

@@ -1,11 +1,15 @@
 // Bits do not depend on the number of threads.
+#include "support/threads.hpp"
+
 #include <doctest/doctest.h>
 #include <omp.h>
 
 #include <functional>
 
 #include "kernels/kernels.hpp"
+#include "support/kernel_contracts.hpp"
 #include "support/owned_stream.hpp"
+#include "support/wrapped_kernels.hpp"
 
 namespace kvbench::test {
 namespace {
@@ -21,6 +25,18 @@ void check_equal_bits(const std::function<std::vector<std::vector<double>>()>& c
   }
   omp_set_num_threads(before);
 }
+
+// The CPU's kernels on three threads.
+class OnThreeThreads final : public WrappedKernels {
+ public:
+  OnThreeThreads() : WrappedKernels(cpu_kernels()) {}
+
+ private:
+  void around(const char*, const std::function<void()>& call) const override {
+    const Threads three(3);
+    call();
+  }
+};
 
 std::vector<double> as_double(const auto& values) { return {values.begin(), values.end()}; }
 
@@ -71,6 +87,14 @@ TEST_CASE("every kernel gives the same bits on 1, 2 and 4 threads") {
       const Clustering clustering = cpu_kernels().cluster(stream.keys, 0, 5.0);
       return {as_double(clustering.assignment), as_double(clustering.opened_by)};
     });
+  }
+}
+
+TEST_CASE("every kernel on three threads keeps its contract with one thread") {
+  const Threads one(1);
+  for (const KernelContract& contract : kernel_contracts()) {
+    if (contract.needs_held_rows) continue;
+    SUBCASE(contract.claim) { contract.check(OnThreeThreads()); }
   }
 }
 

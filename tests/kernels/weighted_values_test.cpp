@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/random.hpp"
+#include "kernels/kernels.hpp"
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
@@ -33,7 +34,7 @@ std::vector<Asked> questions(Index tokens, Index count) {
 }
 
 std::vector<double> batched(ConstMatrix values, const std::vector<Asked>& all, std::size_t batch) {
-  const auto weighted = cpu::weighted_values(values);
+  const auto weighted = cpu_kernels().weighted_values(values);
   std::vector<double> out;
   std::vector<double> some;
   for (std::size_t q = 0; q < all.size(); ++q) {
@@ -74,7 +75,7 @@ TEST_CASE("weighted sums are their definition, in one order, whatever is asked t
 
 TEST_CASE("no question has no sum, and one that holds nothing has zeros") {
   const auto owned = make_stream({.tokens = 4, .d = 2, .dv = 3});
-  const auto weighted = cpu::weighted_values(owned->stream.values);
+  const auto weighted = cpu_kernels().weighted_values(owned->stream.values);
   std::vector<double> out = {1.0};
   weighted->sums(out);
   CHECK(out.empty());

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "cuda/devices.hpp"
 #include "json/json.hpp"
-#include "kernels/kernels.hpp"
 
 namespace kvbench {
 
@@ -16,9 +16,6 @@ class ComputeDevice {
   // auto then computes on the CPU and records why in the provenance. A device is used after its
   // kernels gave the CPU's values on a small stream.
   explicit ComputeDevice(std::string asked);
-  ~ComputeDevice();
-  ComputeDevice(const ComputeDevice&) = delete;
-  ComputeDevice& operator=(const ComputeDevice&) = delete;
 
   const Kernels& kernels() const;
   std::string name() const { return kernels().device(); }  // as in a cell's key
@@ -30,11 +27,13 @@ class ComputeDevice {
   void describe(Json& provenance) const;
 
  private:
-  struct Cuda;
+  // The device's kernels if it works and gives the CPU's values; else null, and reason_ says why.
+  std::unique_ptr<const DeviceKernels> try_cuda();
 
   std::string asked_;
-  std::string reason_;          // why auto fell back
-  std::unique_ptr<Cuda> cuda_;  // null: the CPU
+  std::string reason_;                         // why auto fell back
+  std::string runtime_;                        // CUDA's version, where it computes
+  std::unique_ptr<const DeviceKernels> cuda_;  // null: the CPU
 };
 
 // For ComputeDevice; a cell's id depends on the device.

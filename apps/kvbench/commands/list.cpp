@@ -12,15 +12,13 @@
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/parallel.hpp"
+#include "cuda/devices.hpp"
 #include "exit_codes.hpp"
 #include "json/json.hpp"
 #include "kernels/kernels.hpp"
 #include "metrics/metric_table.hpp"
 #include "output/table.hpp"
 #include "results/provenance.hpp"
-#ifdef KVBENCH_HAS_CUDA
-#include "cuda/devices.hpp"
-#endif
 
 namespace kvbench {
 namespace {
@@ -127,16 +125,10 @@ Json devices_json() {
                  {"name", cpu_model()},
                  {"isa", instruction_set()},
                  {"threads", thread_count()}});
-  Json cuda = {{"device", "cuda"}, {"available", false}};
-#ifdef KVBENCH_HAS_CUDA
   const CudaDevices found = cuda_devices();
-#ifdef KVBENCH_HAS_CUDA_KERNELS
-  cuda["available"] = !found.devices.empty();
+  Json cuda = {{"device", "cuda"}, {"available", !found.devices.empty()}};
   if (found.devices.empty()) cuda["reason"] = found.reason;
-#else
-  cuda["reason"] = found.devices.empty() ? found.reason : "this build has no CUDA kernels";
-#endif
-  cuda["runtime"] = found.runtime;
+  cuda["runtime"] = found.runtime.empty() ? Json() : Json(found.runtime);
   cuda["devices"] = Json::array();
   for (const CudaDevice& device : found.devices) {
     cuda["devices"].push_back(
@@ -146,9 +138,6 @@ Json devices_json() {
          {"multiprocessors", device.multiprocessors},
          {"memory_bytes", device.memory_bytes}});
   }
-#else
-  cuda["reason"] = "this build has no CUDA kernels";
-#endif
   out.push_back(std::move(cuda));
   return out;
 }

@@ -1,5 +1,5 @@
-// One list of cases on which every implementation of the kernel table is held against the CPU's:
-// what decides something bit by bit, metrics within 1e-9.
+// The kernels of any table against the CPU's on one list of cases: what decides something bit by
+// bit, metrics within 1e-9. By doctest's macros; what iterates them all is kernel_contracts.hpp.
 #pragma once
 
 #include "kernels/kernels.hpp"

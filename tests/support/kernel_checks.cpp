@@ -1,4 +1,4 @@
-#include "equality.hpp"
+#include "support/kernel_checks.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,0 +1,41 @@
+// The kernel table on the CPU. Each kernel is defined in the file of its name.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/kernels.hpp"
+
+namespace kvbench {
+
+class CpuKernels final : public Kernels {
+ public:
+  std::string device() const override { return "cpu"; }
+  // Streams and rows are in the host's memory already.
+  std::shared_ptr<const void> hold(const Stream&) const override { return nullptr; }
+  std::shared_ptr<const HeldRows> hold_rows(const Stream&,
+                                            const std::vector<Index>&) const override {
+    return nullptr;
+  }
+  ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) const override;
+  void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const override;
+  std::vector<ScoreSums> score_sums_by(const Stream& stream, Index first, Index last,
+                                       const std::vector<ScoreRule>& rules) const override;
+  Clustering cluster(ConstMatrix points, Index first, double delta) const override;
+  Centers farthest_first(ConstMatrix points, Index first, Index last, Index start,
+                         Index count) const override;
+  void value_norms(const Stream& stream, const std::vector<Index>& rows,
+                   std::vector<double>& spectral, std::vector<double>& frobenius) const override;
+  std::shared_ptr<const WalkMatrices> walk_matrices(const std::vector<Index>& sizes,
+                                                    const WalkSource& tokens) const override;
+  std::vector<WalkResult> balance_walks(
+      const WalkRule& rule, const WalkMatrices& matrices,
+      const std::vector<std::vector<double>>& uniforms) const override;
+  std::vector<WalkResult> balance_walks(
+      const WalkRule& rule, const WalkSource& tokens,
+      const std::vector<std::vector<double>>& uniforms) const override;
+  std::unique_ptr<WeightedValues> weighted_values(ConstMatrix values) const override;
+};
+
+}  // namespace kvbench

@@ -1,0 +1,22 @@
+// What every implementation of the kernel table promises, one row per kernel.
+#pragma once
+
+#include <vector>
+
+#include "kernels/kernels.hpp"
+
+namespace kvbench::test {
+
+struct KernelContract {
+  const char* claim;
+  void (*check)(const Kernels& kernels);  // against the CPU's, by doctest's macros
+  // As cuda/self_test.hpp names what it compares; its test breaks each of them once.
+  std::vector<const char*> self_tests = {};
+  bool needs_held_rows = false;  // for tables whose hold_rows is not null
+};
+
+// A new kernel adds its row: the CPU's kernels, the executor of tests/cuda, a device and the test
+// of the self test iterate them.
+const std::vector<KernelContract>& kernel_contracts();
+
+}  // namespace kvbench::test
