@@ -102,8 +102,8 @@ TEST_CASE("logits of 1e4 neither overflow nor lose the answer, whatever the sket
 
 TEST_CASE("divergence of logits near 1e77: the logarithms do not vanish beside them") {
   // Four equal logits, all held: the same distribution. Two of the four held: ln 2.
-  const auto owned = stream_of({{1e77}, {1e77}, {1e77}, {1e77}}, {{1}, {2}, {3}, {4}},
-                               {{{1}, {1}, {1}, {1}}});
+  const auto owned =
+      stream_of({{1e77}, {1e77}, {1e77}, {1e77}}, {{1}, {2}, {3}, {4}}, {{{1}, {1}, {1}, {1}}});
   Sketch all;
   all.add_exact(0, 4);
   const Asked of_all = ask(owned->stream, 0, 3, all);
