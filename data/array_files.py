@@ -10,7 +10,7 @@ import math
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from dump_file import Fault
@@ -37,7 +37,9 @@ class ArrayFile(Mapping):
         except Fault:
             raise
         except Exception as error:  # each library has exceptions of its own
-            raise Fault(f"{self.path}: {name}: cannot read the array: {error or 'damaged'}") from error
+            raise Fault(
+                f"{self.path}: {name}: cannot read the array: {error or 'damaged'}"
+            ) from error
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names())
@@ -110,7 +112,7 @@ class SafetensorsFile(ArrayFile):
     """The format is a header's size (8 bytes), a header in JSON and the elements. safetensors' own
     reader is not used: it gives bfloat16 to torch alone."""
 
-    TYPES = {
+    TYPES: ClassVar[dict[str, tuple[str, np.dtype]]] = {
         "F16": ("float16", np.dtype("<f2")),
         "BF16": ("bfloat16", np.dtype("<u2")),
         "F32": ("float32", np.dtype("<f4")),
@@ -149,7 +151,11 @@ class SafetensorsFile(ArrayFile):
         shape = tuple(int(extent) for extent in held["shape"])
         begin, end = (int(offset) for offset in held["data_offsets"])
         wanted = math.prod(shape) * stored.itemsize
-        if min(shape, default=0) < 0 or not 0 <= begin <= end <= self._size or end - begin != wanted:
+        if (
+            min(shape, default=0) < 0
+            or not 0 <= begin <= end <= self._size
+            or end - begin != wanted
+        ):
             raise Fault(
                 f"{self.path}: {name}: the header says {held['dtype']} {list(shape)} in bytes "
                 f"{begin} to {end} of {self._size}; the file is damaged"

@@ -238,7 +238,9 @@ def check_layers(sequences: dict[str, Found], args: argparse.Namespace) -> None:
             )
         unsaid = sorted(layers - args.sliding_window.keys())
         if unsaid:
-            raise Fault(f"--sliding-window: nothing is said of layer {unsaid[0]}; add {unsaid[0]}=0")
+            raise Fault(
+                f"--sliding-window: nothing is said of layer {unsaid[0]}; add {unsaid[0]}=0"
+            )
 
 
 def token_ids_of(sequence: str, ids: tuple[Mapping, str], tokens: int) -> np.ndarray:

@@ -1,6 +1,5 @@
 // cap tanh(x / cap) by mpmath 1.2 (Python) with 60 digits, rounded to double: for caps from 129 to
-// the largest double, logits of ordinary size and logits from 1e-3 to 5.5 caps, both sides of cap
-// / 8.
+// the largest double, ordinary logits and logits of 1e-3 to 5.5 caps, on both sides of cap / 8.
 #pragma once
 
 namespace kvbench::test {
