@@ -28,6 +28,8 @@ def fits(results: Results) -> bool:
 def ratios(results: Results) -> pandas.DataFrame:
     """log2 of error / uniform's error at the same memory, per unit and setting."""
     cells = results.ok.copy()
+    if METRIC not in cells or MEMORY not in cells:
+        return pandas.DataFrame()
     cells[METRIC] = pandas.to_numeric(cells[METRIC])
     if "uniform" not in set(cells["label"]):
         return pandas.DataFrame()
@@ -73,6 +75,7 @@ def intervals(table: pandas.DataFrame, seed: int = 0) -> pandas.DataFrame:
 
 def draw(inputs: Namespace) -> Figure:
     results = inputs.results
+    results.need(METRIC, MEMORY)
     table = ratios(results)
     if table.empty:
         raise ResultsError(
