@@ -232,7 +232,9 @@ struct AttendSpan {
   // that the sums need.
   KVBENCH_DEVICE double capped(double dot) const {
     const double x = stream.scale * dot;
-    const double e = canonical_exp(-2.0 * fabs(x * inverse_softcap));
+    const double y = x * inverse_softcap;
+    if (stream.softcap > kLargestPlainCap && fabs(y) < kSmallOverCap) return softcap_of_small(x, y);
+    const double e = canonical_exp(-2.0 * fabs(y));
     return stream.softcap * copysign((1.0 - e) * inverse_in_1_2(1.0 + e), x);
   }
   // 1 / y of y in [1, 2] by Newton's iteration, from the line that is off by 1 / 17 at most: four

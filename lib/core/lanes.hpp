@@ -35,6 +35,11 @@ struct Lanes {
     return {
         _mm512_maskz_mov_pd(_mm512_cmp_pd_mask(x.v, _mm512_set1_pd(limit), _CMP_GE_OQ), value.v)};
   }
+  // `below` where x < limit, else `otherwise`.
+  static Lanes choose_below(Lanes x, double limit, Lanes below, Lanes otherwise) {
+    const __mmask8 is_below = _mm512_cmp_pd_mask(x.v, _mm512_set1_pd(limit), _CMP_LT_OQ);
+    return {_mm512_mask_mov_pd(otherwise.v, is_below, below.v)};
+  }
   static Lanes copy_sign(Lanes magnitude, Lanes sign) {
     const __m512i mask = _mm512_set1_epi64(static_cast<long long>(0x8000000000000000ULL));
     return {_mm512_castsi512_pd(
@@ -79,6 +84,11 @@ struct Lanes {
     const __m256d low = _mm256_set1_pd(limit);
     return {_mm256_and_pd(_mm256_cmp_pd(x.a, low, _CMP_GE_OQ), value.a),
             _mm256_and_pd(_mm256_cmp_pd(x.b, low, _CMP_GE_OQ), value.b)};
+  }
+  static Lanes choose_below(Lanes x, double limit, Lanes below, Lanes otherwise) {
+    const __m256d high = _mm256_set1_pd(limit);
+    return {_mm256_blendv_pd(otherwise.a, below.a, _mm256_cmp_pd(x.a, high, _CMP_LT_OQ)),
+            _mm256_blendv_pd(otherwise.b, below.b, _mm256_cmp_pd(x.b, high, _CMP_LT_OQ))};
   }
   static Lanes copy_sign(Lanes magnitude, Lanes sign) {
     const __m256d mask = _mm256_set1_pd(-0.0);
@@ -134,6 +144,9 @@ struct Lanes {
   static Lanes zero_below(Lanes x, double limit, Lanes value) {
     return each([&](std::size_t i) { return x.v[i] >= limit ? value.v[i] : 0.0; });
   }
+  static Lanes choose_below(Lanes x, double limit, Lanes below, Lanes otherwise) {
+    return each([&](std::size_t i) { return x.v[i] < limit ? below.v[i] : otherwise.v[i]; });
+  }
   static Lanes copy_sign(Lanes magnitude, Lanes sign) {
     return each([&](std::size_t i) { return std::copysign(magnitude.v[i], sign.v[i]); });
   }
@@ -171,6 +184,9 @@ inline Lanes magnitude(Lanes x) { return Lanes::abs(x); }
 inline Lanes with_sign_of(Lanes magnitude, Lanes sign) { return Lanes::copy_sign(magnitude, sign); }
 inline Lanes zero_below(Lanes x, double limit, Lanes value) {
   return Lanes::zero_below(x, limit, value);
+}
+inline Lanes choose_below(Lanes x, double limit, Lanes below, Lanes otherwise) {
+  return Lanes::choose_below(x, limit, below, otherwise);
 }
 inline Lanes power_of_two(Lanes shifted) { return Lanes::power_of_two(shifted); }
 

@@ -21,10 +21,11 @@ constexpr Index kEnoughHeldQuestions = 4096;
 constexpr std::size_t kEnoughHeldWeights = std::size_t{1} << 20;
 
 // KL(p^ || p) = sum p^ ln(w_den) + sum p^ (x' - x) - ln(tau / Z), where `sum` is under `shift`
-// and `turn` is the second term.
+// and `turn` is the second term. The shifts are subtracted from each other first: beside logits of
+// 1e77 a logarithm would vanish.
 double kl_divergence(const QueryRow& query, double shift, const TokenSums& sum, double turn) {
   const double log_ratio =
-      std::log(sum.den) + shift - query.exact_max - std::log(query.exact_normalizer);
+      std::log(sum.den) + (shift - query.exact_max) - std::log(query.exact_normalizer);
   return std::max(0.0, sum.log / sum.den - log_ratio + turn);
 }
 

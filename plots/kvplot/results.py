@@ -11,6 +11,8 @@ import h5py
 import numpy
 import pandas
 
+from kvplot import shape
+
 # An object of a JSON document.
 Entry = dict[str, Any]
 
@@ -58,6 +60,16 @@ def _why_no_json(content: bytes, error: ValueError) -> str:
     return f"invalid JSON: {error}"
 
 
+def _not_json(word: str) -> None:
+    raise ValueError(f"{word} is not a number of JSON")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 20:  # neither pandas nor another reader of JSON holds it
+        raise ValueError(f"an integer of {len(digits)} digits")
+    return int(digits)
+
+
 def read_document(path: Path | str, kind: str) -> Entry:
     """A JSON document of kvbench, checked for its kind and the major number of its version."""
     path = Path(path)
@@ -68,7 +80,9 @@ def read_document(path: Path | str, kind: str) -> Entry:
     except OSError as error:
         raise ResultsError(f"{path}: {unreadable(path, error)}; {WRITTEN_BY[kind]}") from error
     try:
-        document = json.loads(content)
+        document = json.loads(content, parse_constant=_not_json, parse_int=_integer)
+    except RecursionError as error:
+        raise ResultsError(f"{path}: nested too deep; {WRITTEN_BY[kind]}") from error
     except ValueError as error:
         raise ResultsError(f"{path}: {_why_no_json(content, error)}; {WRITTEN_BY[kind]}") from error
     found = document.get("kind") if isinstance(document, dict) else None
@@ -84,8 +98,12 @@ def read_document(path: Path | str, kind: str) -> Entry:
 
 
 def read_results(path: Path | str) -> Entry:
-    """The document of a results.json."""
-    return read_document(path, KIND)
+    """The document of a results.json, checked as far as kvplot reads it."""
+    document = read_document(path, KIND)
+    fault = shape.RESULTS(document, "")
+    if fault:
+        raise ResultsError(f"{path}: {fault}; {WRITTEN_BY[KIND]}")
+    return document
 
 
 def load_results(path: Path | str) -> pandas.DataFrame:

@@ -12,6 +12,7 @@
 #include "core/lanes.hpp"
 #include "core/logit_noise.hpp"
 #include "core/random.hpp"
+#include "softcap_values.hpp"
 
 namespace kvbench::test {
 namespace {
@@ -109,7 +110,53 @@ TEST_CASE("soft-cap: the same bits over three million numbers") {
   CHECK(differing_softcaps(uniform(kMillion, -200.0, 200.0, 7), 50.0) == 0);
   CHECK(differing_softcaps(uniform(kMillion, -1e-6, 1e-6, 8), 2.0) == 0);
   CHECK(differing_softcaps(any_finite(kMillion, 9), 30.0) == 0);
-  CHECK(differing_softcaps({0.0, -0.0, 1e308, -1e308, 5e-324, -5e-324, 30.0, -30.0}, 30.0) == 0);
+  const std::vector<double> edges = {0.0, -0.0, 1e308, -1e308, 5e-324, -5e-324, 30.0, -30.0};
+  CHECK(differing_softcaps(edges, 30.0) == 0);
+  for (const double cap : {129.0, 1e4, 1e20, 1.7e308}) {
+    CHECK(differing_softcaps(uniform(kMillion / 4, -1000.0, 1000.0, 10), cap) == 0);
+    CHECK(differing_softcaps(any_finite(kMillion / 4, 11), cap) == 0);
+    CHECK(differing_softcaps(edges, cap) == 0);
+  }
+}
+
+TEST_CASE("soft-cap: within its error of cap tanh(x / cap) for every cap, however large") {
+  for (const SoftcapValue& value : kSoftcapValues) {
+    CAPTURE(value.x);
+    CAPTURE(value.cap);
+    const double capped = canonical_softcap(value.x, value.cap);
+    CHECK(std::fabs(capped - value.capped) <= 2e-15 * std::fabs(value.capped));
+  }
+  double worst = 0.0;
+  for (const double cap : {0.5, 2.0, 30.0, 50.0, kLargestPlainCap}) {
+    for (const double x : uniform(kMillion / 4, -10.0 * cap, 10.0 * cap, 12)) {
+      const long double capped = cap * std::tanh(static_cast<long double>(x) / cap);
+      const long double error = std::fabs(canonical_softcap(x, cap) - capped) / cap;
+      worst = std::max(worst, static_cast<double>(error));
+    }
+  }
+  CHECK(worst < 4e-16);
+}
+
+TEST_CASE("soft-cap: one that is far above the logits changes no bit of them") {
+  int changed = 0;
+  for (const double x : uniform(kMillion, -100.0, 100.0, 13)) {
+    for (const double cap : {1e10, 1e30, 3.4028234663852886e38, 1e300}) {
+      changed += bits(canonical_softcap(x, cap)) != bits(x);
+    }
+  }
+  CHECK(changed == 0);
+}
+
+TEST_CASE("soft-cap: those of models have the bits of the plain formula") {
+  int changed = 0;
+  for (const double cap : {1e-3, 2.0, 15.0, 30.0, 50.0, 100.0, kLargestPlainCap}) {
+    for (const double x : uniform(kMillion / 4, -3.0 * cap, 3.0 * cap, 14)) {
+      const double e = canonical_exp(-2.0 * std::fabs(x / cap));
+      const double plain = cap * std::copysign((1.0 - e) / (1.0 + e), x);
+      changed += bits(canonical_softcap(x, cap)) != bits(plain);
+    }
+  }
+  CHECK(changed == 0);
 }
 
 TEST_CASE("sums over lanes: the same bits") {

@@ -27,7 +27,10 @@ def cell(algorithm, params, error, fraction, layer=0, kv_head=0, seed=None, stat
 
 def document(cells):
     return {"schema_version": "1.0.0", "kind": "kvbench.results", "name": "made",
-            "status": "complete", "config": {}, "provenance": [], "plan": {}, "dumps": [],
+            "status": "complete", "config": {}, "provenance": [],
+            "plan": {"cells": len(cells), **{
+                word: sum(each["status"] == word for each in cells)
+                for word in ("ok", "failed", "skipped")}}, "dumps": [],
             "cells": cells, "groups": [], "summary": []}
 
 

@@ -5,7 +5,9 @@ the page is also run in it; without, those tests are skipped and say so. Exits 7
 package is missing.
 """
 
+import base64
 import contextlib
+import hashlib
 import io
 import json
 import re
@@ -18,15 +20,19 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 try:
     import matplotlib.image
-    from kvplot import read_results
+    from kvplot import ResultsError, read_results
+    from kvplot import report as report_module
     from kvplot.__main__ import main
+    from kvplot.results import Results
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
 from made_results import cell, document
+from mutated_json import places, replaced
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = None
@@ -94,6 +100,22 @@ class ReportOfARun(unittest.TestCase):
         self.assertIsNone(re.search(r"https?://|@import|url\(", self.html))
         self.assertEqual(len(self.page.ids), len(set(self.page.ids)))
 
+    def test_its_policy_allows_its_own_style_and_script_and_no_network(self):
+        head, policy = re.search(
+            r'(.*)<meta http-equiv="Content-Security-Policy" content="([^"]*)">', self.html,
+            re.DOTALL).groups()
+        self.assertNotIn("<style", head)
+        rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+        self.assertEqual(rules["default-src"], "'none'")
+        self.assertEqual(rules["img-src"], "data:")
+        for tag in ("style", "script"):
+            texts = re.findall(f"<{tag}>(.*?)</{tag}>", self.html, re.DOTALL)
+            self.assertEqual(len(texts), 1)
+            digest = base64.b64encode(hashlib.sha256(texts[0].encode()).digest()).decode()
+            self.assertEqual(rules[f"{tag}-src"], f"'sha256-{digest}'")
+        self.assertNotIn("unsafe", policy)
+        self.assertIsNone(re.search(r'\s(style|on[a-z]+)="', self.html.split("</head>")[1]))
+
     def test_it_has_every_line_of_the_summary(self):
         document = read_results(self.results)
         layers = ["all" if line["layer"] is None else str(line["layer"])
@@ -135,20 +157,47 @@ class ReportOfARun(unittest.TestCase):
         dark = (pixels.mean(axis=2) < 0.5).mean()
         self.assertTrue(0.005 < dark < 0.5, dark)
 
-    def test_counts_of_the_summary_are_text_not_markup(self):
+    def test_every_leaf_is_text_not_markup(self):
+        """Each value of the file replaced by markup: it is refused, or escaped."""
         evil = "<script>alert(1)</script>"
-        made = json.loads((self.folder / "results.json").read_text())
-        made["summary"][0]["cells"] = evil
+        made = json.loads(self.results.read_text())
+        by_status = {(each["status"], each["label"]): each for each in made["cells"]}
+        made["cells"], made["summary"] = list(by_status.values()), made["summary"][:2]
         changed = self.folder / "changed.json"
-        changed.write_text(json.dumps(made))
-        html = report(changed, self.folder / "changed.html")
-        self.assertNotIn(evil, html)
-        self.assertIn("&lt;script&gt;alert(1)", html)
+        escaped = set()
+        figures_of, report_module._figures = report_module._figures, lambda results: ""
+        try:
+            for path in list(places(made)):
+                changed.write_text(json.dumps(replaced(made, path, evil)))
+                try:
+                    html = report_module.page(Results(changed))
+                except ResultsError:
+                    continue
+                self.assertNotIn("<script>alert", html, path)
+                if "&lt;script&gt;alert(1)" in html:
+                    escaped.add(path[0])
+        finally:
+            report_module._figures = figures_of
+        self.assertLessEqual({"name", "config", "provenance", "dumps", "cells", "summary"}, escaped)
+
+    def test_a_browser_runs_the_pages_script_and_no_other(self):
+        style = "<style>#summary { display: none }</style>"
+        page = self.folder / "policy.html"
+        page.write_text(self.html.replace(
+            "</body>", f'{style}<script>document.title = "run"</script>'
+            '<img src="http://127.0.0.1:9/x.png" onerror="document.title = 1"></body>'))
+        done = self.browser(page, "--dump-dom")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"<title>kvbench: {read_results(self.results)['name']}</title>", done.stdout)
+        # The page's own script has hidden the rows of single layers.
+        self.assertIn("hidden", done.stdout.split('id="summary"')[1])
 
     def clicked(self, script):
         """Text of the first column's visible rows, and the error column, after a script ran."""
         page = self.folder / "clicked.html"
-        page.write_text(self.html.replace("</body>", f"<script>{script}</script></body>"))
+        without_policy = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", self.html)
+        self.assertLess(len(without_policy), len(self.html))
+        page.write_text(without_policy.replace("</body>", f"<script>{script}</script></body>"))
         done = self.browser(page, "--dump-dom")
         self.assertEqual(done.returncode, 0, done.stderr)
         rows = re.findall(r'<tr data-layer="(\w+)"([^>]*)>(.*?)</tr>', done.stdout, re.DOTALL)
@@ -216,14 +265,6 @@ class ReportOfMadeResults(unittest.TestCase):
         html = self.report([cell("h2o", {}, 0.3, 0.5)], name=evil)
         self.assertNotIn(evil, html)
         self.assertEqual(html.count("<script>"), 1)
-
-    def test_counts_from_the_file_are_text_not_markup(self):
-        evil = "<script>alert(1)</script>"
-        cells = [cell("h2o", {}, 0.3, 0.5)]
-        for word in ("cells", "ok", "failed", "skipped"):
-            counts = {"cells": 1, "ok": 1, "failed": 0, "skipped": 0, word: evil}
-            with self.subTest(word):
-                self.assertNotIn(evil, self.report(cells, plan=counts))
 
     def test_a_planted_link_is_found(self):
         self.assertEqual(Page('<p><img src="http://x/y.png"></p>').faults,

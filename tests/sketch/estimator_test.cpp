@@ -100,6 +100,22 @@ TEST_CASE("logits of 1e4 neither overflow nor lose the answer, whatever the sket
   }
 }
 
+TEST_CASE("divergence of logits near 1e77: the logarithms do not vanish beside them") {
+  // Four equal logits, all held: the same distribution. Two of the four held: ln 2.
+  const auto owned =
+      stream_of({{1e77}, {1e77}, {1e77}, {1e77}}, {{1}, {2}, {3}, {4}}, {{{1}, {1}, {1}, {1}}});
+  Sketch all;
+  all.add_exact(0, 4);
+  const Asked of_all = ask(owned->stream, 0, 3, all);
+  REQUIRE(of_all.estimate.kl_divergence);
+  CHECK(*of_all.estimate.kl_divergence == 0.0);
+  Sketch half;
+  half.add_exact(1, 3);
+  const Asked of_half = ask(owned->stream, 0, 3, half);
+  REQUIRE(of_half.estimate.kl_divergence);
+  CHECK(*of_half.estimate.kl_divergence == doctest::Approx(std::log(2.0)).epsilon(1e-15));
+}
+
 TEST_CASE("tokens far below the row's largest logit still answer with full precision") {
   // The sketch misses token 0, whose logit is 2000 above the others.
   const auto owned = stream_of({{2000}, {1}, {2}}, {{5}, {10}, {20}}, {{{1}, {1}, {1}}});

@@ -34,6 +34,7 @@ std::vector<Case> cases() {
       {"window over tiles", {.tokens = 700, .d = 5, .dv = 6, .group = 2, .window = 300}},
       {"window as long as the stream", {.tokens = 33, .d = 4, .dv = 4, .window = 33}},
       {"soft-cap", {.tokens = 65, .d = 16, .dv = 8, .group = 2, .softcap = 2.0, .query_size = 3}},
+      {"cap of 1e3", {.tokens = 70, .d = 6, .softcap = 1e3, .kind = StreamKind::kHugeLogits}},
       {"soft-cap and window", {.tokens = 290, .d = 5, .dv = 6, .window = 31, .softcap = 30.0}},
       {"huge logits", {.tokens = 70, .d = 12, .dv = 12, .kind = StreamKind::kHugeLogits}},
       {"huge logits, soft-cap",

@@ -3,9 +3,12 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
+import pandas
+
 from kvplot import style
 from kvplot.curves import NAMES, by_layer, labelled_lines
 from kvplot.figure import Figure, facts
+from kvplot.results import ResultsError
 
 NEEDS = ("results",)
 
@@ -22,8 +25,10 @@ def draw(inputs: Namespace) -> Figure:
     results, metric = inputs.results, inputs.metric
     results.need(metric, "params.T")
     table = by_layer(results.ok, [metric, "memory.fraction"])
-    table = table[table["params.T"].notna()].copy()
-    table["compression"] = 0.5 ** table["params.T"].astype(float)
+    table["compression"] = 0.5 ** pandas.to_numeric(table["params.T"], errors="coerce")
+    table = table[table["compression"].notna()].copy()
+    if table.empty:
+        raise ResultsError(f"{results.path}: no finished cell has a number as params.T")
     layers = sorted(table["layer"].unique())
     figure, axes = style.panels(1, len(layers), 2.5, sharey=True)
     handles: dict[str, Any] = {}

@@ -7,6 +7,7 @@ import pandas
 
 from kvplot import style
 from kvplot.figure import Figure, facts
+from kvplot.results import ResultsError
 
 NEEDS = ("results",)
 GIB = 2.0**30
@@ -25,6 +26,11 @@ TABLE = (
 def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need("memory.fraction")
+    labels = [f"subgen {name}" for *_, name in TABLE]
+    if not results.ok["label"].isin(labels).any():
+        raise ResultsError(
+            f"{results.path}: no finished cell is labelled {', '.join(labels[:-1])} or {labels[-1]}"
+        )
     lengths = 2.0 ** numpy.arange(9, 14)
     sizes = pandas.DataFrame(
         {"of": "formula", "tokens": lengths, "GiB": BEAMS * PER_TOKEN * lengths / GIB}
@@ -60,6 +66,8 @@ def draw(inputs: Namespace) -> Figure:
     ):
         right.bar(at + (place - 1) * 0.26, table[column], 0.26, color=face, label=column)
         for x, value in zip(at, table[column]):
+            if numpy.isnan(value):  # no cell of these results has this label
+                continue
             right.text(
                 x + (place - 1) * 0.26,
                 value + 0.01,
@@ -77,7 +85,8 @@ def draw(inputs: Namespace) -> Figure:
         "cache_size",
         figure,
         pandas.concat([sizes, table]),
-        "Left: 2 (keys, values) x 32 layers x 4096 x 2 bytes per token and beam, against "
+        "Left, of models of one shape (Llama-2-7B, MPT-7B), whatever model was replayed: "
+        "2 (keys, values) x 32 layers x 4096 x 2 bytes per token and beam, against "
         f"{WEIGHTS / GIB:.1f} GiB of weights (6.65e9 at 2 bytes). Right: SubGen's Table 1: "
         "its printed GB as ratios, (budget + generated) / n from its text, and "
         f"memory.fraction of the replay with the same parts. {facts(results)}",

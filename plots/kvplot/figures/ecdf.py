@@ -7,7 +7,7 @@ import pandas
 
 from kvplot import style
 from kvplot.figure import Figure, facts
-from kvplot.results import Results, mean_over_units
+from kvplot.results import Results, ResultsError, mean_over_units
 
 NEEDS = ("results",)
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
@@ -39,6 +39,8 @@ def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need(METRIC, MEMORY)
     points = at_memory(results, inputs.memory)
+    if points.empty:
+        raise ResultsError(f"{results.path}: no setting has a memory near {inputs.memory:g}")
     figure, axes = style.panels(1, 2, 3.0, sharey=True)
     handles, tables = {}, []
     for _, point in points.iterrows():

@@ -28,6 +28,8 @@ def fits(results: Results) -> bool:
 def ratios(results: Results) -> pandas.DataFrame:
     """log2 of error / uniform's error at the same memory, per unit and setting."""
     cells = results.ok.copy()
+    if METRIC not in cells or MEMORY not in cells:
+        return pandas.DataFrame()
     cells[METRIC] = pandas.to_numeric(cells[METRIC])
     if "uniform" not in set(cells["label"]):
         return pandas.DataFrame()
@@ -84,6 +86,7 @@ def _left_out(results: Results, drawn: pandas.DataFrame) -> str:
 
 def draw(inputs: Namespace) -> Figure:
     results = inputs.results
+    results.need(METRIC, MEMORY)
     table = ratios(results)
     if table.empty:
         raise ResultsError(

@@ -6,7 +6,7 @@ from kvplot import style
 from kvplot.figure import Figure, facts
 from kvplot.figures import ecdf
 from kvplot.heat import heat
-from kvplot.results import Results, mean_over_units
+from kvplot.results import Results, ResultsError, mean_over_units
 
 NEEDS = ("results",)
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
@@ -23,6 +23,8 @@ def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need(METRIC, MEMORY)
     points = ecdf.at_memory(results, inputs.memory)
+    if points.empty:
+        raise ResultsError(f"{results.path}: no setting has a memory near {inputs.memory:g}")
     table = mean_over_units(results.ok, [METRIC, MEMORY], ["layer", "kv_head"])
     table = table.merge(points[["label", "point"]], on=["label", "point"])
     table["unit"] = [f"{layer}.{head}" for layer, head in zip(table["layer"], table["kv_head"])]

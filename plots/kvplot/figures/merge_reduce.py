@@ -3,10 +3,12 @@
 from argparse import Namespace
 from typing import Any
 
+import pandas
+
 from kvplot import style
 from kvplot.curves import NAMES, labelled_lines
 from kvplot.figure import Figure, facts
-from kvplot.results import mean_over_units, with_params
+from kvplot.results import ResultsError, mean_over_units, with_params
 
 NEEDS = ("results",)
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
@@ -20,6 +22,8 @@ def draw(inputs: Namespace) -> Figure:
     levels = [level for level in ("1", "2", "auto") if level in set(table["params.T"].astype(str))]
     tree = table[table["algorithm"] == "balancekv"]
     rest = table[table["algorithm"] != "balancekv"]
+    if not levels or tree.empty:
+        raise ResultsError(f"{results.path}: no finished cell of balancekv with T 1, 2 or auto")
     figure, axes = style.panels(2, len(levels), 4.2, sharex=True, sharey="row")
     handles: dict[str, Any] = {}
     for row, metric in zip(axes, (METRIC, "mass.denominator.mean")):
@@ -43,13 +47,14 @@ def draw(inputs: Namespace) -> Figure:
     axes[1][len(levels) // 2].set_xlabel(NAMES[MEMORY])
     style.legend_right(axes[0][-1], handles)
     batches = tree["params.t"]
+    most = pandas.to_numeric(rest["params.T"], errors="coerce").max()
     return Figure(
         "merge_reduce",
         figure,
         table,
         f"{METRIC} and mass.denominator.mean (1 is right) against {MEMORY}; along a line "
         f"batches of t = {batches.min():g} to {batches.max():g} tokens; uniform: T 1 to "
-        f"{rest['params.T'].astype(float).max():g} in every panel. Bars: standard "
+        f"{most:g} in every panel. Bars: standard "
         f"deviation over seeds. balancekv: the smaller side is kept, as printed. "
         f"{facts(results)}",
     )

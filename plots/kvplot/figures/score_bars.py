@@ -13,6 +13,7 @@ import pandas
 from kvplot import style
 from kvplot.dump import Array, Dump
 from kvplot.figure import Figure
+from kvplot.results import ResultsError
 
 NEEDS = ("dump",)
 
@@ -81,9 +82,42 @@ def h2o(prompt: Array, decoded: Array, budget: int, recent: int) -> Array:
     return out
 
 
+def check(inputs: Namespace, layer: int) -> None:
+    """The options fit each other and the dump."""
+    dump = inputs.dump
+    dump.check_head(layer, inputs.kv_head)
+    group = dump.query_heads(layer) // dump.kv_heads
+    stored = len(dump.head(layer, "q", inputs.kv_head * group))
+    if stored < dump.tokens:
+        raise ResultsError(
+            f"{dump.path}: layer {layer} has queries of the last {stored} of {dump.tokens} tokens; "
+            "H2O needs all"
+        )
+    for wrong, words in (
+        (
+            not 0 < inputs.decoded < dump.tokens,
+            f"--decoded {inputs.decoded}: expected at least 1 "
+            f"and less than the {dump.tokens} tokens of the dump",
+        ),
+        (
+            not 0 <= inputs.query_head < group,
+            f"--query-head {inputs.query_head}: a KV head has "
+            f"{group} query head(s), numbered from 0",
+        ),
+        (not 0 < inputs.cache <= 1, f"--cache {inputs.cache:g}: expected above 0 and at most 1"),
+        (not 0 <= inputs.recent <= 1, f"--recent {inputs.recent:g}: expected 0 to 1"),
+        (inputs.shown < 1, f"--shown {inputs.shown}: expected at least 1"),
+    ):
+        if wrong:
+            raise ResultsError(f"{dump.path}: {words}")
+    if int((dump.tokens - inputs.decoded) * inputs.cache) < 1:
+        raise ResultsError(f"{dump.path}: --cache {inputs.cache:g} of the prompt is no token")
+
+
 def draw(inputs: Namespace) -> Figure:
     dump = inputs.dump
     layer = dump.layers[0] if inputs.layer is None else inputs.layer
+    check(inputs, layer)
     prompt = dump.tokens - inputs.decoded
     budget = int(prompt * inputs.cache)
     full = scores(dump, layer, inputs.kv_head, range(prompt, dump.tokens))

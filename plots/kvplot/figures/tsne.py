@@ -11,6 +11,7 @@ import pandas
 from kvplot import style
 from kvplot.dump import Array
 from kvplot.figure import Figure
+from kvplot.results import ResultsError
 
 NEEDS = ("dump",)
 
@@ -48,10 +49,23 @@ def draw(inputs: Namespace) -> Figure:
         else type(inputs.dump)(inputs.dump.path, inputs.sequence)
     )
     count = min(inputs.tokens, dump.tokens)
+    for wrong, words in (
+        (
+            not 0 < inputs.perplexity < count,
+            f"--perplexity {inputs.perplexity:g}: expected above 0 "
+            f"and less than the {count} tokens",
+        ),
+        (inputs.centers < 1, f"--centers {inputs.centers}: expected at least 1"),
+        (not 0 <= inputs.seed < 2**32, f"--seed {inputs.seed}: expected 0 to 4294967295"),
+    ):
+        if wrong:
+            raise ResultsError(f"{dump.path}: {words}")
     layers = inputs.layers or [
         dump.layers[place]
         for place in sorted({round(x) for x in numpy.linspace(0, len(dump.layers) - 1, 5)})
     ]
+    for layer in layers:
+        dump.check_head(layer, inputs.kv_head)
     figure, axes = style.panels(2, len(layers), 0.9 + 2 * style.PAGE / max(len(layers), 3))
     tables = []
     for row, name, words in zip(axes, "kv", ("keys", "values")):

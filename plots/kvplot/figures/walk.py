@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from kvplot import style
 from kvplot.curves import line
 from kvplot.figure import Figure, facts
-from kvplot.results import mean_over_units, with_params
+from kvplot.results import ResultsError, mean_over_units, with_params
 
 NEEDS = ("results",)
 METRIC = "errors.relative_l2.mean"
@@ -42,10 +42,21 @@ def _histograms(cells: pandas.DataFrame) -> pandas.DataFrame:
 
 def draw(inputs: Namespace) -> Figure:
     results = inputs.results
-    results.need("derived.p_histogram", "params.r", "params.side", *MASSES)
+    results.need(
+        METRIC,
+        "derived.p_histogram",
+        "counters.fail",
+        *(f"params.{name}" for name in ("T", "c", "r", "side")),
+        *MASSES,
+    )
     cells = results.ok
     walks = cells[cells["algorithm"] == "softmax_balance"]
     walks = walks[(walks["params.T"] == 1) & (walks["params.side"] == "exact_half")]
+    walks = walks[walks["derived.p_histogram"].notna()]
+    if walks.empty:
+        raise ResultsError(
+            f"{results.path}: no finished cell of softmax_balance with T 1 and side exact_half"
+        )
     steps = walks["derived.p_histogram"].map(sum)
     table = with_params(
         mean_over_units(

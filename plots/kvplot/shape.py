@@ -1,0 +1,240 @@
+"""What kvplot reads of a results.json, checked once when the file is opened.
+
+A shape is a function of a value and its JSON pointer that returns the first fault as text, or None.
+What kvplot does not read is not checked; `kvbench schema results` describes the whole file, and
+tests/plots/damaged_results_test.py compares the two.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Fault = str | None
+Shape = Callable[[Any, str], Fault]
+
+LARGEST = 2**53  # integers above are not exact in other readers of JSON
+DEEPEST = 64  # levels of values that are only shown
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return f"an array of {len(value)}"
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:36]} ..."
+
+
+def _expected(what: str, value: Any, pointer: str) -> str:
+    return f"{pointer or '/'}: expected {what}, got {_told(value)}"
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def leaf(what: str, fits: Callable[[Any], bool]) -> Shape:
+    return lambda value, pointer: None if fits(value) else _expected(what, value, pointer)
+
+
+def _is_text(value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    if _is_integer(value):
+        return abs(value) <= LARGEST
+    return isinstance(value, float) and math.isfinite(value)
+
+
+TEXT = leaf("text", _is_text)
+COUNT = leaf("an integer of at least 0", lambda v: _is_integer(v) and 0 <= v <= LARGEST)
+NUMBER = leaf("a finite number", _is_number)
+SCALAR = leaf(
+    "text, a finite number, true, false or null",
+    lambda v: v is None or isinstance(v, bool) or _is_number(v) or _is_text(v),
+)
+
+
+def one_of(*words: str) -> Shape:
+    return leaf(" or ".join(f'"{word}"' for word in words), lambda v: v in words)
+
+
+def either(what: str, *shapes: Shape) -> Shape:
+    """What any of the shapes takes."""
+
+    def check(value: Any, pointer: str) -> Fault:
+        if any(shape(value, pointer) is None for shape in shapes):
+            return None
+        return _expected(what, value, pointer)
+
+    return check
+
+
+def optional(shape: Shape) -> Shape:
+    return lambda value, pointer: None if value is None else shape(value, pointer)
+
+
+def array(shape: Shape, length: int | None = None) -> Shape:
+    what = "an array" if length is None else f"an array of {length}"
+
+    def check(value: Any, pointer: str) -> Fault:
+        if not isinstance(value, list) or length not in (None, len(value)):
+            return _expected(what, value, pointer)
+        for place, entry in enumerate(value):
+            fault = shape(entry, f"{pointer}/{place}")
+            if fault:
+                return fault
+        return None
+
+    return check
+
+
+def members(
+    required: Mapping[str, Shape],
+    present: Mapping[str, Shape] | None = None,
+    others: Shape | None = None,
+) -> Shape:
+    """An object with the members `required`; `present` if they are there, `others` of the rest."""
+    known = {**(present or {}), **required}
+
+    def check(value: Any, pointer: str) -> Fault:
+        if not isinstance(value, dict):
+            return _expected("an object", value, pointer)
+        for name in required:
+            if name not in value:
+                return f'{pointer or "/"}: expected a member "{name}", which is missing'
+        for name, entry in value.items():
+            if not _is_text(name):
+                return _expected("names that are text", name, pointer)
+            shape = known.get(name, others)
+            fault = shape(entry, f"{pointer}/{_escaped(name)}") if shape else None
+            if fault:
+                return fault
+        return None
+
+    return check
+
+
+def shown(value: Any, pointer: str, depth: int = 0) -> Fault:
+    """Any value that is only shown: text that can be written, and not nested too deep."""
+    if isinstance(value, str):
+        return TEXT(value, pointer)
+    if depth > DEEPEST:
+        return f"{pointer}: nested deeper than {DEEPEST} levels"
+    if isinstance(value, list):
+        value = dict(enumerate(value))
+    for name, entry in value.items() if isinstance(value, dict) else ():
+        fault = shown(entry, f"{pointer}/{_escaped(str(name))}", depth + 1)
+        if fault:
+            return fault
+    return None
+
+
+NUMERIC = "budget t s delta delta_quantile epsilon recent_fraction tau_init tau_end damping"
+PARAMS = members(
+    {},
+    {
+        **dict.fromkeys(NUMERIC.split(), NUMBER),
+        "T": either('an integer of at least 0 or "auto"', COUNT, one_of("auto")),
+    },
+    SCALAR,
+)
+STATISTIC = either(
+    "a finite number, null, or an object of these",
+    optional(NUMBER),
+    members({}, others=optional(NUMBER)),
+)
+KEY = members(
+    {
+        "dump": TEXT,
+        "sequence": TEXT,
+        "layer": COUNT,
+        "kv_head": COUNT,
+        "tokens": COUNT,
+        "prompt_tokens": COUNT,
+        "rows": either(
+            '"all", {"every": k}, {"last": k} or an array of rows',
+            one_of("all"),
+            members({"every": COUNT}),
+            members({"last": COUNT}),
+            array(COUNT),
+        ),
+        "algorithm": TEXT,
+        "params": PARAMS,
+        "seed": optional(COUNT),
+    }
+)
+CELL = members(
+    {"id": TEXT, "status": one_of("ok", "failed", "skipped"), "key": KEY, "label": TEXT},
+    {
+        "reason": TEXT,
+        "repro": TEXT,
+        "derived": optional(
+            members(
+                {},
+                {
+                    "p_histogram": optional(array(NUMBER, 20)),
+                    "max_abs_p_minus_half": optional(NUMBER),
+                    "predicted_rmse_numerator": optional(NUMBER),
+                    "predicted_rmse_normalizer": optional(NUMBER),
+                },
+                either("text, a number, true, false, null or numbers", SCALAR, array(NUMBER)),
+            )
+        ),
+        **dict.fromkeys(
+            ("errors", "mass", "memory", "counters"), optional(members({}, others=STATISTIC))
+        ),
+        "clusters": optional(members({}, {"final": optional(COUNT)})),
+        "timing": optional(members({}, others=optional(NUMBER))),
+    },
+)
+SUMMARISED = members(
+    {"mean": NUMBER}, {"std_over_seeds": optional(NUMBER), "ci95": optional(array(NUMBER, 2))}
+)
+LINE = members(
+    {
+        "algorithm": TEXT,
+        "label": TEXT,
+        "params": PARAMS,
+        "layer": optional(COUNT),
+        "cells": COUNT,
+        "errors": members({}, others=optional(SUMMARISED)),
+        "memory": members({"fraction": optional(NUMBER)}, others=optional(NUMBER)),
+    }
+)
+PROVENANCE = members(
+    {},
+    {
+        "git": optional(members({}, {"commit": optional(TEXT)})),
+        "threads": COUNT,
+        "argv": optional(array(TEXT)),
+        **dict.fromkeys(("version", "cpu", "host", "started", "compiler"), TEXT),
+        "gpu": shown,
+    },
+)
+RESULTS = members(
+    {
+        "name": TEXT,
+        "status": one_of("complete", "incomplete"),
+        "config": members({}, others=shown),
+        "provenance": array(PROVENANCE),
+        "plan": members(dict.fromkeys(("cells", "ok", "failed", "skipped"), COUNT)),
+        "dumps": array(
+            members({"path": TEXT, "fingerprint": TEXT, "model": TEXT, "n_layers": COUNT})
+        ),
+        "cells": array(CELL),
+        "summary": array(LINE),
+    }
+)
