@@ -29,12 +29,12 @@ TEST_CASE("path, time, chunking and compression do not touch the fingerprint") {
   const std::string plain = fingerprint(folder.file("plain.h5"));
   CHECK(plain.size() == 32);
   CHECK(plain == fingerprint(folder.file("plain.h5")));
-  StorageOptions storage;
+  OtherStorage storage;
   for (const int chunk_rows : {0, 3, 5, 100}) {
     for (const int gzip : {0, 1, 9}) {
-      storage.chunk_rows = chunk_rows;
-      storage.gzip = gzip;
-      storage.chunk_heads = 1 + chunk_rows % 2;
+      storage.storage.chunk_rows = chunk_rows;
+      storage.storage.gzip = gzip;
+      storage.chunk_heads = chunk_rows % 2 == 0 ? 1 : 2;
       write_small_dump(folder.file("other.h5"), storage);
       CHECK(fingerprint(folder.file("other.h5")) == plain);
     }
