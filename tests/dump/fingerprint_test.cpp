@@ -5,6 +5,7 @@
 #include <set>
 
 #include "dump/dump.hpp"
+#include "dump/open_file.hpp"
 #include "dump/small_dump.hpp"
 #include "dump/structure.hpp"
 
@@ -18,7 +19,7 @@ std::string fingerprint(const std::string& path) { return Dump(path).fingerprint
 
 std::string sampled(const std::string& path, std::uint64_t hashed_whole) {
   const hdf5::Handle file = open_dump_file(path);
-  return content_fingerprint(file.get(), read_structure(file.get(), path), hashed_whole);
+  return content_fingerprint(file.get(), read_structure(file.get(), path, {}), hashed_whole);
 }
 
 }  // namespace
