@@ -21,6 +21,7 @@
 #include "cli/device_option.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "dump/crash_report.hpp"
 #include "exit_codes.hpp"
 #include "output/log.hpp"
 #include "results/provenance.hpp"
@@ -143,6 +144,7 @@ int run_program(int argc, char** argv) {
   keep_standard_descriptors();
   survive_file_size_limits();
   give_large_memory_back();
+  name_dump_on_crash();
   int exit_code = run_guarded(argc, argv);
   if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && exit_code == kExitDone) {
     log_text("kvbench: cannot write to standard output\n");

@@ -9,7 +9,10 @@
 #include <new>
 
 #include "core/error.hpp"
+#include "dump/crash_report.hpp"
 #include "dump/fingerprint.hpp"
+#include "dump/first_reading.hpp"
+#include "dump/open_file.hpp"
 #include "dump/structure.hpp"
 #include "dump/tensor.hpp"
 
@@ -84,6 +87,7 @@ StreamShape stream_shape(const DumpInfo& dump, const LayerInfo& layer, Index tok
 }
 
 struct Dump::Impl {
+  UniqueFd lock;
   hdf5::Handle file;
   FileState opened;
   DumpInfo info;
@@ -94,6 +98,7 @@ struct Dump::Impl {
   template <class Read>
   auto unchanged(Read read) const {
     const hdf5::Session session;
+    const ReadingMark mark(info.path);
     auto result = read();
     if (state_of(file.get(), info.path) == opened) return result;
     throw InputError(info.path + ": was modified while open; restore the dump and rerun");
@@ -150,13 +155,30 @@ struct Dump::Impl {
   }
 };
 
-Dump::Dump(const std::string& path) : impl_(std::make_unique<Impl>()) {
+Dump::Dump(const std::string& path, const DumpOptions& options) : impl_(std::make_unique<Impl>()) {
+  impl_->lock = lock_dump_file(path);
+  StructureReading reading;
+  if (options.memory_limit > 0) reading.chunk_memory = options.memory_limit;
+  if (options.first_in_child) {
+    read_in_child(path, [&](const Step& step) {
+      const hdf5::Handle file = open_dump_file(path);
+      StructureReading stepwise = reading;
+      stepwise.step = step;
+      const DumpInfo info = read_structure(file.get(), path, stepwise);
+      read_descriptions(file.get(), info, step);
+    });
+  }
+  const hdf5::Session session;
+  const ReadingMark mark(path);
   impl_->file = open_dump_file(path);
   impl_->opened = state_of(impl_->file.get(), path);
-  impl_->info = read_structure(impl_->file.get(), path);
+  impl_->info = read_structure(impl_->file.get(), path, reading);
 }
 
-Dump::~Dump() = default;
+Dump::~Dump() {
+  const hdf5::Session session;
+  impl_.reset();
+}
 Dump::Dump(Dump&&) noexcept = default;
 Dump& Dump::operator=(Dump&&) noexcept = default;
 

@@ -1,6 +1,7 @@
 // Reading dumps: HDF5 files of per-layer Q/K/V tensors (format: data/README.md).
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +26,7 @@ struct LayerInfo {
   double softcap = 0.0;
   Index out_rows = 0;                // rows of the stored model output, 0 = none
   std::shared_ptr<const Rope> rope;  // the layer's own or the dump's; null without
+  std::uint64_t chunk_bytes = 0;     // at most held to decode its chunks, beside what is returned
 };
 
 struct SequenceInfo {
@@ -55,12 +57,22 @@ struct StreamData {
   std::vector<std::vector<double>> queries;
 };
 
-// An open dump. Every fault of the file throws InputError naming file, dataset or attribute and the
-// remedy; structural faults are all found by the constructor. Several threads may read, one waits
-// for the other.
+struct DumpOptions {
+  // Bytes that decoding a layer's chunks may take; 0: what the process may use.
+  std::uint64_t memory_limit = 0;
+  // Whether the structure is first read in a child process (dump/first_reading.hpp). Without it a
+  // damaged file can end this process inside HDF5: for files known to be whole, where a process
+  // must not fork.
+  bool first_in_child = true;
+};
+
+// An open dump. Only what lies in the file itself is read: external links, external storage and
+// virtual datasets are refused, and what is not a regular file. Every fault of the file throws
+// InputError naming file, dataset or attribute and the remedy; structural faults are all found by
+// the constructor. Several threads may read, one waits for the other.
 class Dump {
  public:
-  explicit Dump(const std::string& path);
+  explicit Dump(const std::string& path, const DumpOptions& options = {});
   ~Dump();
   Dump(Dump&&) noexcept;
   Dump& operator=(Dump&&) noexcept;

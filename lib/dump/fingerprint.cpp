@@ -13,16 +13,40 @@ namespace kvbench {
 namespace {
 
 constexpr Index kBlockBytes = Index{1} << 16;
+constexpr hsize_t kIdsAtOnce = hsize_t{1} << 17;
 
 // Text in which no name or value can pass for another's.
 std::string quoted(const std::string& text) { return fmt::format("{}:{}", text.size(), text); }
 
 class Content {
  public:
-  Content(hid_t file, const DumpInfo& info) : file_(file), info_(info) {}
+  // `step` is called before each object that is read, and between parts of the larger ones.
+  Content(hid_t file, const DumpInfo& info, const Step& step)
+      : file_(file), info_(info), step_(step) {}
+
+  // Everything but the elements of tensors.
+  void add_descriptions() {
+    add_attributes("/");
+    add_rope("/");
+    for (const SequenceInfo& sequence : info_.sequences) {
+      const std::string path = "/sequences/" + sequence.name;
+      add_attributes(path);
+      add_token_ids(path);
+      for (const LayerInfo& layer : sequence.layers) add_layer(sequence.name, layer);
+    }
+  }
+
+  // Has the library walk through the tensors' indices of chunks.
+  void walk_chunks() const {
+    for (const auto& [path, token] : tensors_) {
+      step_();
+      H5Dget_storage_size(hdf5::open_dataset(file_, path).get());
+    }
+  }
 
   void add_attributes(const std::string& path) {
-    const hdf5::Handle object(H5Oopen(file_, path.c_str(), H5P_DEFAULT));
+    step_();
+    const hdf5::Handle object = hdf5::open_object(file_, path);
     for (const std::string& name : hdf5::attribute_names(object.get())) {
       if (name == "created") continue;
       text_ += fmt::format("{} @{}={}\n", quoted(path), quoted(name),
@@ -32,9 +56,9 @@ class Content {
 
   void add_rope(const std::string& parent) {
     const std::string path = (parent == "/" ? "" : parent) + "/rope";
-    if (H5Lexists(file_, path.c_str(), H5P_DEFAULT) <= 0) return;
+    if (!hdf5::has_link(file_, path)) return;
     add_attributes(path);
-    const hdf5::Handle dataset(H5Dopen2(file_, (path + "/inv_freq").c_str(), H5P_DEFAULT));
+    const hdf5::Handle dataset = hdf5::open_dataset(file_, path + "/inv_freq");
     const hdf5::Handle space(H5Dget_space(dataset.get()));
     std::vector<double> values(hdf5::extent(space.get()).at(0));
     hdf5::check(
@@ -44,15 +68,24 @@ class Content {
 
   void add_token_ids(const std::string& sequence) {
     const std::string path = sequence + "/token_ids";
-    if (H5Lexists(file_, path.c_str(), H5P_DEFAULT) <= 0) return;
-    const hdf5::Handle dataset(H5Dopen2(file_, path.c_str(), H5P_DEFAULT));
+    if (!hdf5::has_link(file_, path)) return;
+    const hdf5::Handle dataset = hdf5::open_dataset(file_, path);
     const hdf5::Handle space(H5Dget_space(dataset.get()));
-    std::vector<std::int64_t> ids(hdf5::extent(space.get()).at(0));
-    hdf5::check(
-        H5Dread(dataset.get(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, ids.data()));
-    text_ += fmt::format("{} {} {}\n", quoted(path), ids.size(),
-                         hash128_hex({reinterpret_cast<const char*>(ids.data()),
-                                      ids.size() * sizeof(std::int64_t)}));
+    const hsize_t count = hdf5::extent(space.get()).at(0);
+    Hash128 hash;
+    std::vector<std::int64_t> ids;
+    for (hsize_t first = 0; first < count; first += ids.size()) {
+      step_();
+      ids.resize(std::min<hsize_t>(count - first, kIdsAtOnce));
+      const hsize_t size = ids.size();
+      const hdf5::Handle memory(H5Screate_simple(1, &size, nullptr));
+      hdf5::check(
+          H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, &first, nullptr, &size, nullptr));
+      hdf5::check(H5Dread(dataset.get(), H5T_NATIVE_INT64, memory.get(), space.get(), H5P_DEFAULT,
+                          ids.data()));
+      hash.add(ids.data(), ids.size() * sizeof(std::int64_t));
+    }
+    text_ += fmt::format("{} {} {}\n", quoted(path), count, hash.hex());
   }
 
   void add_layer(const std::string& sequence, const LayerInfo& layer) {
@@ -112,28 +145,37 @@ class Content {
 
   hid_t file_;
   const DumpInfo& info_;
+  const Step& step_;
   std::string text_;
   std::uint64_t bytes_ = 0;
   std::vector<std::pair<std::string, Index>> tensors_;  // path, token of row 0
 };
 
+InputError unreadable(const DumpInfo& info, const hdf5::Error& error) {
+  return InputError(fmt::format("{}: cannot be read ({}); the file is truncated or damaged",
+                                info.path, error.what()));
+}
+
 }  // namespace
+
+void read_descriptions(hid_t file, const DumpInfo& info, const Step& step) {
+  try {
+    Content content(file, info, step);
+    content.add_descriptions();
+    content.walk_chunks();
+  } catch (const hdf5::Error& error) {
+    throw unreadable(info, error);
+  }
+}
 
 std::string content_fingerprint(hid_t file, const DumpInfo& info, std::uint64_t hashed_whole) {
   try {
-    Content content(file, info);
-    content.add_attributes("/");
-    content.add_rope("/");
-    for (const SequenceInfo& sequence : info.sequences) {
-      const std::string path = "/sequences/" + sequence.name;
-      content.add_attributes(path);
-      content.add_token_ids(path);
-      for (const LayerInfo& layer : sequence.layers) content.add_layer(sequence.name, layer);
-    }
+    const Step step = [] {};
+    Content content(file, info, step);
+    content.add_descriptions();
     return content.hash(hashed_whole);
   } catch (const hdf5::Error& error) {
-    throw InputError(fmt::format("{}: cannot be read ({}); the file is truncated or damaged",
-                                 info.path, error.what()));
+    throw unreadable(info, error);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "dump/dump.hpp"
+#include "dump/first_reading.hpp"
 #include "dump/hdf5.hpp"
 
 namespace kvbench {
@@ -18,5 +19,9 @@ inline constexpr std::uint64_t kHashedWhole = std::uint64_t{1} << 30;
 // more: evenly spaced blocks of rows of every head, a quarter of `hashed_whole` in all.
 // Throws InputError for unreadable or non-finite elements met on the way.
 std::string content_fingerprint(hid_t file, const DumpInfo& info, std::uint64_t hashed_whole);
+
+// Reads what the fingerprint is made of but the elements of tensors, and their indices of chunks.
+// The same errors.
+void read_descriptions(hid_t file, const DumpInfo& info, const Step& step);
 
 }  // namespace kvbench

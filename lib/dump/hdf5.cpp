@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <new>
 
 namespace kvbench::hdf5 {
 namespace {
@@ -79,14 +80,71 @@ void write_whole(hid_t parent, const std::string& name, const std::vector<std::u
   check(H5Dwrite(dataset.get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values));
 }
 
-Handle access_properties() {
+Handle access_properties(bool locking) {
   Handle properties(H5Pcreate(H5P_FILE_ACCESS));
   check(H5Pset_fclose_degree(properties.get(), H5F_CLOSE_STRONG));
 #if H5_VERSION_GE(1, 10, 7)
   // File systems without locks are common on clusters and no reason to fail.
-  check(H5Pset_file_locking(properties.get(), true, true));
+  check(H5Pset_file_locking(properties.get(), locking, true));
+#else
+  static_cast<void>(locking);
 #endif
   return properties;
+}
+
+// Set where a link was refused because it leads to another file.
+thread_local bool met_external_link = false;
+
+herr_t refuse_external_link(const char*, const char*, const char*, const char*, unsigned*, hid_t,
+                            void*) {
+  met_external_link = true;
+  return -1;
+}
+
+// Properties for following links, of one of the access classes: no external link is followed.
+hid_t make_within_file(hid_t access_class) {
+  const hid_t properties = H5Pcreate(access_class);
+  if (properties < 0) throw Error(last_error());
+  check(H5Pset_elink_cb(properties, refuse_external_link, nullptr));
+  return properties;
+}
+
+// Those for objects, groups and datasets: made once, as that takes longer than following a link.
+hid_t object_access() {
+  static const hid_t properties = make_within_file(H5P_LINK_ACCESS);
+  met_external_link = false;
+  return properties;
+}
+
+hid_t group_access() {
+  static const hid_t properties = make_within_file(H5P_GROUP_ACCESS);
+  met_external_link = false;
+  return properties;
+}
+
+hid_t dataset_access() {
+  static const hid_t properties = make_within_file(H5P_DATASET_ACCESS);
+  met_external_link = false;
+  return properties;
+}
+
+// Throws for what a call with such properties refused.
+void check_within_file() {
+  if (met_external_link) throw OutsideError("leads to another file by an external link");
+}
+
+void check_own_elements(const Handle& dataset) {
+  const Handle properties(H5Dget_create_plist(dataset.get()));
+  if (H5Pget_layout(properties.get()) == H5D_VIRTUAL) {
+    throw OutsideError("is a virtual dataset, made of elements of other datasets");
+  }
+  const int files = H5Pget_external_count(properties.get());
+  if (files < 0) throw Error(last_error());
+  if (files == 0) return;
+  std::string file(4096, '\0');
+  check(H5Pget_external(properties.get(), 0, file.size() - 1, file.data(), nullptr, nullptr));
+  throw OutsideError(
+      fmt::format("has its elements in another file, '{}' (external storage)", file.c_str()));
 }
 
 // The library's description in one line: "file write failed: time = .., errno = 28, error message =
@@ -169,26 +227,34 @@ Session::Session() : lock_(library()) {
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
 
+void renew_lock_after_fork() { new (&library()) std::recursive_mutex; }
+
 Handle open_file(const std::string& path, Access access) {
   const Session session;
-  const Handle properties = access_properties();
-  return Handle(H5Fopen(path.c_str(), access == Access::kRead ? H5F_ACC_RDONLY : H5F_ACC_RDWR,
+  const Handle properties = access_properties(access != Access::kReadUnlocked);
+  return Handle(H5Fopen(path.c_str(), access == Access::kReadWrite ? H5F_ACC_RDWR : H5F_ACC_RDONLY,
                         properties.get()));
 }
 
 Handle create_file(const std::string& path) {
   const Session session;
-  const Handle properties = access_properties();
+  const Handle properties = access_properties(true);
   const Handle creation(H5Pcreate(H5P_FILE_CREATE));
   check(H5Pset_obj_track_times(creation.get(), false));
   return Handle(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), properties.get()));
 }
 
-Kind kind_of(hid_t parent, const std::string& name) {
-  const htri_t exists = H5Lexists(parent, name.c_str(), H5P_DEFAULT);
+bool has_link(hid_t parent, const std::string& name) {
+  const htri_t exists = H5Lexists(parent, name.c_str(), object_access());
+  check_within_file();
   if (exists < 0) throw Error(name + ": " + last_error());
-  if (exists == 0) return Kind::kNone;
-  const hid_t id = H5Oopen(parent, name.c_str(), H5P_DEFAULT);
+  return exists > 0;
+}
+
+Kind kind_of(hid_t parent, const std::string& name) {
+  if (!has_link(parent, name)) return Kind::kNone;
+  const hid_t id = H5Oopen(parent, name.c_str(), object_access());
+  check_within_file();
   if (id < 0) throw Error(name + ": " + last_error());
   const Handle object(id);
   switch (H5Iget_type(id)) {
@@ -201,8 +267,30 @@ Kind kind_of(hid_t parent, const std::string& name) {
   }
 }
 
+Handle open_object(hid_t parent, const std::string& name) {
+  const hid_t id = H5Oopen(parent, name.c_str(), object_access());
+  check_within_file();
+  return Handle(id);
+}
+
 Handle open_group(hid_t parent, const std::string& name) {
-  return Handle(H5Gopen2(parent, name.c_str(), H5P_DEFAULT));
+  const hid_t id = H5Gopen2(parent, name.c_str(), group_access());
+  check_within_file();
+  return Handle(id);
+}
+
+Handle open_dataset(hid_t parent, const std::string& name, std::size_t cache_bytes) {
+  Handle cached;
+  if (cache_bytes > 0) {
+    cached = Handle(H5Pcopy(dataset_access()));
+    check(H5Pset_chunk_cache(cached.get(), 4099, cache_bytes, 1.0));
+  }
+  const hid_t access = cached ? cached.get() : dataset_access();
+  const hid_t id = H5Dopen2(parent, name.c_str(), access);
+  check_within_file();
+  Handle dataset(id);
+  check_own_elements(dataset);
+  return dataset;
 }
 
 Handle create_group(hid_t parent, const std::string& name) {
@@ -212,21 +300,14 @@ Handle create_group(hid_t parent, const std::string& name) {
 }
 
 std::vector<std::string> children(hid_t group) {
-  H5G_info_t info{};
-  check(H5Gget_info(group, &info));
   std::vector<std::string> names;
-  for (hsize_t i = 0; i < info.nlinks; ++i) {
-    const ssize_t length =
-        H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, i, nullptr, 0, H5P_DEFAULT);
-    if (length < 0) throw Error(last_error());
-    std::string name(static_cast<std::size_t>(length) + 1, '\0');
-    if (H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, i, name.data(), name.size(),
-                           H5P_DEFAULT) < 0) {
-      throw Error(last_error());
-    }
-    name.pop_back();
-    names.push_back(std::move(name));
-  }
+  check(H5Literate(
+      group, H5_INDEX_NAME, H5_ITER_NATIVE, nullptr,
+      [](hid_t, const char* name, const H5L_info_t*, void* data) -> herr_t {
+        static_cast<std::vector<std::string>*>(data)->emplace_back(name);
+        return 0;
+      },
+      &names));
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -19,6 +19,14 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// What would be read from outside of the file: behind an external link, in external storage,
+// through a virtual dataset. These may lead to any file, to a pipe that blocks, or to themselves;
+// none is followed.
+class OutsideError : public Error {
+ public:
+  using Error::Error;
+};
+
 // The description of the last failed call, e.g. "truncated file: eof = 96, ...".
 std::string last_error();
 
@@ -58,18 +66,30 @@ class Session {
   std::unique_lock<std::recursive_mutex> lock_;
 };
 
-enum class Access { kRead, kReadWrite };
+// To be called first in the child of a fork() by a thread that has a Session: the lock that the
+// child finds belongs to a thread that it does not have.
+void renew_lock_after_fork();
+
+// kReadUnlocked: for a file that the caller has locked, or that needs no lock.
+enum class Access { kRead, kReadUnlocked, kReadWrite };
 Handle open_file(const std::string& path, Access access);
 // Creates or truncates. Objects in it carry no time stamps.
 Handle create_file(const std::string& path);
 
 enum class Kind { kNone, kGroup, kDataset, kOther };
-// What `name` is below `parent`; kNone if there is no such link. Throws Error if there is one
-// that cannot be followed: what is damaged must not pass for absent.
+// What `name` is below `parent`; kNone where there is no such link. Throws OutsideError where it
+// leads to another file, and Error where it cannot be followed: what is damaged must not pass for
+// absent.
 Kind kind_of(hid_t parent, const std::string& name);
+bool has_link(hid_t parent, const std::string& name);
+// These throw OutsideError for what leads to another file, by an external link or a soft link
+// through one; open_dataset also for a dataset whose elements are not its own.
+Handle open_object(hid_t parent, const std::string& name);
 Handle open_group(hid_t parent, const std::string& name);
+// `cache_bytes`: of its chunk cache; 0: the library's own choice.
+Handle open_dataset(hid_t parent, const std::string& name, std::size_t cache_bytes = 0);
 Handle create_group(hid_t parent, const std::string& name);
-// Names of the links in a group, ascending.
+// Names of the links in a group, ascending; in one pass, whatever the group's layout.
 std::vector<std::string> children(hid_t group);
 
 // The extent of a dataset or attribute; empty for a scalar.

@@ -3,33 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 
 #include "core/error.hpp"
 #include "core/memory_limit.hpp"
-#include "dump/tensor.hpp"
+#include "dump/structure_faults.hpp"
+#include "dump/tensor_shape.hpp"
 
 namespace kvbench {
 namespace {
 
-// Tokens are counted in 32 bits wherever random draws and clusters name them.
-constexpr std::uint64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
-
-template <class... Args>
-void add(ErrorList& faults, const std::string& place, fmt::format_string<Args...> format,
-         Args&&... args) {
-  faults.add(place, fmt::format(format, std::forward<Args>(args)...));
-}
-
-std::string join(const std::string& group, const std::string& name) {
-  return group == "/" ? group + name : group + "/" + name;
-}
+// With more faults than this the sequences that are left are not looked at.
+constexpr std::size_t kEnoughFaults = 500;
 
 // Reads required and optional attributes of one object, and collects what is wrong with them.
 class Attributes {
@@ -101,77 +88,22 @@ class Attributes {
   std::string place_;
 };
 
-struct TensorShape {
-  Index heads = 0;
-  Index rows = 0;
-  Index columns = 0;
-  StoredType stored;
-  std::uint64_t chunk = 0;  // bytes
-};
-
-// The shape of one tensor; nullopt, with the faults, if it is none.
-std::optional<TensorShape> tensor_shape(ErrorList& faults, hid_t layer,
-                                        const std::string& layer_place, const std::string& name,
-                                        const char* layout) {
-  const std::string place = join(layer_place, name);
-  switch (hdf5::kind_of(layer, name)) {
-    case hdf5::Kind::kNone:
-      add(faults, place, "dataset is missing; a layer has q, k and v");
-      return std::nullopt;
-    case hdf5::Kind::kDataset:
-      break;
-    default:
-      add(faults, place, "is not a dataset");
-      return std::nullopt;
-  }
-  try {
-    const hdf5::Handle dataset(H5Dopen2(layer, name.c_str(), H5P_DEFAULT));
-    const hdf5::Handle space(H5Dget_space(dataset.get()));
-    const auto dims = hdf5::extent(space.get());
-    if (dims.size() != 3) {
-      add(faults, place, "has {} dimensions; it must be {}", dims.size(), layout);
-      return std::nullopt;
-    }
-    const std::size_t before = faults.count();
-    const auto stored = stored_type(dataset.get());
-    if (const auto* why = std::get_if<std::string>(&stored)) {
-      add(faults, place,
-          "{}; store float16, float32, float64, or bfloat16 as uint16 with the attribute "
-          "dtype = \"bfloat16\"",
-          *why);
-    }
-    if (std::count(dims.begin(), dims.end(), 0U) > 0) {
-      add(faults, place, "shape [{}] has a dimension of size 0", fmt::join(dims, ", "));
-    } else if (std::any_of(dims.begin(), dims.end(), [](auto d) { return d > kMostTokens; })) {
-      add(faults, place, "shape [{}] has a dimension above {}", fmt::join(dims, ", "), kMostTokens);
-    } else if (const auto lacking = lacking_bytes(dataset.get()); lacking > 0) {
-      add(faults, place,
-          "shape [{}] needs {} more bytes than are stored; the file is damaged, copy or make "
-          "it again",
-          fmt::join(dims, ", "), lacking);
-    }
-    if (faults.count() > before) return std::nullopt;
-    return TensorShape{static_cast<Index>(dims[0]), static_cast<Index>(dims[1]),
-                       static_cast<Index>(dims[2]), std::get<StoredType>(stored),
-                       chunk_bytes(dataset.get())};
-  } catch (const hdf5::Error& error) {
-    add(faults, place, "cannot be opened ({}); make the dump again", error.what());
-    return std::nullopt;
-  }
-}
-
-std::string text_of(const TensorShape& t) {
-  return fmt::format("[{}, {}, {}]", t.heads, t.rows, t.columns);
-}
-
-// What one stream takes: its keys, values and queries as doubles, and the chunks being decoded.
+// What one stream takes: its keys, values and queries as doubles, and what is held to read them.
 void check_memory(ErrorList& faults, const std::string& place, const TensorShape& q,
-                  const TensorShape& k, const TensorShape& v) {
+                  const TensorShape& k, const TensorShape& v, std::uint64_t chunk_memory) {
   const double group = static_cast<double>(q.heads) / static_cast<double>(k.heads);
   const double doubles = static_cast<double>(k.rows) *
                              (static_cast<double>(k.columns) + static_cast<double>(v.columns)) +
                          group * static_cast<double>(q.rows) * static_cast<double>(q.columns);
-  const double bytes = 8.0 * doubles + static_cast<double>(q.chunk + k.chunk + v.chunk);
+  const std::uint64_t chunks = q.chunk_bytes + k.chunk_bytes + v.chunk_bytes;
+  if (chunks > chunk_memory) {
+    add(faults, place,
+        "decoding its chunks takes {:.3g} MiB of memory, more than the limit of {:.3g} MiB; store "
+        "it in chunks of one head, e.g. h5repack -l CHUNK=1x1024x{} OLD NEW, or raise the limit",
+        static_cast<double>(chunks) / 0x1p20, static_cast<double>(chunk_memory) / 0x1p20,
+        k.columns);
+  }
+  const double bytes = 8.0 * doubles + static_cast<double>(chunks);
   const auto most = static_cast<double>(usable_memory());
   if (bytes > most) {
     add(faults, place,
@@ -182,41 +114,39 @@ void check_memory(ErrorList& faults, const std::string& place, const TensorShape
 }
 
 void check_layer_tensors(ErrorList& faults, hid_t layer, const std::string& place,
-                         LayerInfo& info) {
-  const auto q = tensor_shape(faults, layer, place, "q", "[Hq, Nq, d]");
-  const auto k = tensor_shape(faults, layer, place, "k", "[Hkv, n, d]");
-  const auto v = tensor_shape(faults, layer, place, "v", "[Hkv, n, dv]");
+                         std::uint64_t chunk_memory, LayerInfo& info) {
+  const auto q = tensor_shape(faults, layer, join(place, "q"), "q", "[Hq, Nq, d]");
+  const auto k = tensor_shape(faults, layer, join(place, "k"), "k", "[Hkv, n, d]");
+  const auto v = tensor_shape(faults, layer, join(place, "v"), "v", "[Hkv, n, dv]");
   std::optional<TensorShape> out;
-  const bool has_out = hdf5::kind_of(layer, "out") != hdf5::Kind::kNone;
-  if (has_out) out = tensor_shape(faults, layer, place, "out", "[Hq, No, dv]");
+  const bool has_out = hdf5::has_link(layer, "out");
+  if (has_out) out = tensor_shape(faults, layer, join(place, "out"), "out", "[Hq, No, dv]");
   if (k && v && (k->heads != v->heads || k->rows != v->rows)) {
-    add(faults, place, "k {} and v {} disagree; both have [Hkv, n] first", text_of(*k),
-        text_of(*v));
+    add(faults, place, "k {} and v {} disagree; both have [Hkv, n] first", k->text(), v->text());
   }
   if (q && k) {
     if (q->columns != k->columns) {
-      add(faults, place, "q {} and k {} disagree in d, the last dimension", text_of(*q),
-          text_of(*k));
+      add(faults, place, "q {} and k {} disagree in d, the last dimension", q->text(), k->text());
     }
     if (q->rows > k->rows) {
-      add(faults, place, "q {} has more rows than k {} has tokens", text_of(*q), text_of(*k));
+      add(faults, place, "q {} has more rows than k {} has tokens", q->text(), k->text());
     }
     if (q->heads % k->heads != 0) {
       add(faults, place, "{} query heads are not a multiple of {} KV heads", q->heads, k->heads);
     }
   }
   if (out && q && out->heads != q->heads) {
-    add(faults, place, "out {} and q {} disagree in heads", text_of(*out), text_of(*q));
+    add(faults, place, "out {} and q {} disagree in heads", out->text(), q->text());
   }
   if (out && v && out->columns != v->columns) {
-    add(faults, place, "out {} and v {} disagree in dv, the last dimension", text_of(*out),
-        text_of(*v));
+    add(faults, place, "out {} and v {} disagree in dv, the last dimension", out->text(),
+        v->text());
   }
   if (out && k && out->rows > k->rows) {
-    add(faults, place, "out {} has more rows than k {} has tokens", text_of(*out), text_of(*k));
+    add(faults, place, "out {} has more rows than k {} has tokens", out->text(), k->text());
   }
   if (!q || !k || !v) return;
-  check_memory(faults, place, *q, *k, *v);
+  check_memory(faults, place, *q, *k, *v, chunk_memory);
   info.query_heads = q->heads;
   info.kv_heads = k->heads;
   info.tokens = k->rows;
@@ -225,6 +155,7 @@ void check_layer_tensors(ErrorList& faults, hid_t layer, const std::string& plac
   info.dv = v->columns;
   info.dtype = element_name(k->stored.type);
   info.out_rows = out ? out->rows : 0;
+  info.chunk_bytes = q->chunk_bytes + k->chunk_bytes + v->chunk_bytes;
 }
 
 using SharedRope = std::shared_ptr<const Rope>;
@@ -237,12 +168,8 @@ Index turned_dimensions(const SharedRope& rope) {
 // Reads the group `rope` of the root or of a layer, if there is one; null without or with a fault.
 SharedRope check_rope(ErrorList& faults, hid_t parent, const std::string& parent_place) {
   const std::string place = join(parent_place, "rope");
-  const hdf5::Kind kind = hdf5::kind_of(parent, "rope");
-  if (kind == hdf5::Kind::kNone) return nullptr;
-  if (kind != hdf5::Kind::kGroup) {
-    add(faults, place, "is not a group");
-    return nullptr;
-  }
+  if (!hdf5::has_link(parent, "rope")) return nullptr;
+  if (!is_group(faults, parent, place, "rope")) return nullptr;
   const hdf5::Handle rope = hdf5::open_group(parent, "rope");
   Attributes attributes(faults, rope.get(), place);
   attributes.number("theta", true);
@@ -252,11 +179,12 @@ SharedRope check_rope(ErrorList& faults, hid_t parent, const std::string& parent
     add(faults, place, "attribute layout is '{}'; it must be 'half' or 'interleaved'", *layout);
   }
   const std::string inv_freq = join(place, "inv_freq");
-  if (hdf5::kind_of(rope.get(), "inv_freq") != hdf5::Kind::kDataset) {
+  if (!hdf5::has_link(rope.get(), "inv_freq")) {
     add(faults, inv_freq, "dataset is missing; it has the d_rot/2 inverse frequencies");
     return nullptr;
   }
-  const hdf5::Handle dataset(H5Dopen2(rope.get(), "inv_freq", H5P_DEFAULT));
+  const hdf5::Handle dataset = dataset_of(faults, rope.get(), inv_freq, "inv_freq");
+  if (!dataset) return nullptr;
   const hdf5::Handle space(H5Dget_space(dataset.get()));
   const auto dims = hdf5::extent(space.get());
   const hdf5::Handle type(H5Dget_type(dataset.get()));
@@ -275,6 +203,13 @@ SharedRope check_rope(ErrorList& faults, hid_t parent, const std::string& parent
   return std::make_shared<const Rope>(Rope{std::move(values), layout && *layout == "interleaved"});
 }
 
+// What the layers of a file have in common.
+struct Model {
+  int n_layers;
+  SharedRope rope;  // of the root
+  const StructureReading& reading;
+};
+
 // The layer index a group is named for.
 std::optional<int> layer_index(const std::string& name) {
   int index = 0;
@@ -284,18 +219,15 @@ std::optional<int> layer_index(const std::string& name) {
 }
 
 std::optional<LayerInfo> check_layer(ErrorList& faults, hid_t layers, const std::string& place,
-                                     const std::string& name, int n_layers,
-                                     const SharedRope& root_rope) {
+                                     const std::string& name, const Model& model) {
   const std::string layer_place = join(place, name);
-  if (hdf5::kind_of(layers, name) != hdf5::Kind::kGroup) {
-    add(faults, layer_place, "is not a group");
-    return std::nullopt;
-  }
+  model.reading.step();
+  if (!is_group(faults, layers, layer_place, name)) return std::nullopt;
   const auto index = layer_index(name);
   if (!index) {
     add(faults, layer_place, "a layer's group is named by its 0-based index in decimal");
-  } else if (n_layers > 0 && *index >= n_layers) {
-    add(faults, layer_place, "layer {} of a model with n_layers = {}", *index, n_layers);
+  } else if (model.n_layers > 0 && *index >= model.n_layers) {
+    add(faults, layer_place, "layer {} of a model with n_layers = {}", *index, model.n_layers);
   }
   const hdf5::Handle layer = hdf5::open_group(layers, name);
   LayerInfo info;
@@ -305,9 +237,9 @@ std::optional<LayerInfo> check_layer(ErrorList& faults, hid_t layers, const std:
   info.window =
       attributes.integer("sliding_window", 0, std::numeric_limits<std::int64_t>::max()).value_or(0);
   info.softcap = attributes.number("logit_softcap", false).value_or(0.0);
-  check_layer_tensors(faults, layer.get(), layer_place, info);
-  const bool own_rope = hdf5::kind_of(layer.get(), "rope") != hdf5::Kind::kNone;
-  info.rope = own_rope ? check_rope(faults, layer.get(), layer_place) : root_rope;
+  check_layer_tensors(faults, layer.get(), layer_place, model.reading.chunk_memory, info);
+  const bool own_rope = hdf5::has_link(layer.get(), "rope");
+  info.rope = own_rope ? check_rope(faults, layer.get(), layer_place) : model.rope;
   const Index rotated = turned_dimensions(info.rope);
   if (info.d > 0 && rotated > info.d) {
     add(faults, own_rope ? join(layer_place, "rope") : std::string("/rope"),
@@ -317,13 +249,10 @@ std::optional<LayerInfo> check_layer(ErrorList& faults, hid_t layers, const std:
 }
 
 void check_token_ids(ErrorList& faults, hid_t sequence, const std::string& place, Index tokens) {
-  if (hdf5::kind_of(sequence, "token_ids") == hdf5::Kind::kNone) return;
+  if (!hdf5::has_link(sequence, "token_ids")) return;
   const std::string ids = join(place, "token_ids");
-  if (hdf5::kind_of(sequence, "token_ids") != hdf5::Kind::kDataset) {
-    add(faults, ids, "is not a dataset");
-    return;
-  }
-  const hdf5::Handle dataset(H5Dopen2(sequence, "token_ids", H5P_DEFAULT));
+  const hdf5::Handle dataset = dataset_of(faults, sequence, ids, "token_ids");
+  if (!dataset) return;
   const hdf5::Handle space(H5Dget_space(dataset.get()));
   const auto dims = hdf5::extent(space.get());
   const hdf5::Handle type(H5Dget_type(dataset.get()));
@@ -335,14 +264,12 @@ void check_token_ids(ErrorList& faults, hid_t sequence, const std::string& place
 }
 
 SequenceInfo check_sequence(ErrorList& faults, hid_t sequences, const std::string& name,
-                            int n_layers, const SharedRope& root_rope) {
+                            const Model& model) {
   const std::string place = "/sequences/" + name;
+  model.reading.step();
   SequenceInfo info;
   info.name = name;
-  if (hdf5::kind_of(sequences, name) != hdf5::Kind::kGroup) {
-    add(faults, place, "is not a group");
-    return info;
-  }
+  if (!is_group(faults, sequences, place, name)) return info;
   const hdf5::Handle sequence = hdf5::open_group(sequences, name);
   Attributes attributes(faults, sequence.get(), place);
   if (attributes.has("prompt_tokens")) {
@@ -352,14 +279,11 @@ SequenceInfo check_sequence(ErrorList& faults, hid_t sequences, const std::strin
   if (attributes.has("description")) {
     info.description = attributes.text("description").value_or("");
   }
-  if (hdf5::kind_of(sequence.get(), "layers") != hdf5::Kind::kGroup) {
-    add(faults, join(place, "layers"), "group is missing");
-    return info;
-  }
+  if (!is_group(faults, sequence.get(), join(place, "layers"), "layers")) return info;
   const hdf5::Handle layers = hdf5::open_group(sequence.get(), "layers");
   const std::string layers_place = join(place, "layers");
   for (const std::string& layer : hdf5::children(layers.get())) {
-    auto found = check_layer(faults, layers.get(), layers_place, layer, n_layers, root_rope);
+    auto found = check_layer(faults, layers.get(), layers_place, layer, model);
     if (found) info.layers.push_back(std::move(*found));
   }
   std::sort(info.layers.begin(), info.layers.end(),
@@ -405,19 +329,21 @@ void check_root(ErrorList& faults, hid_t root, DumpInfo& info) {
   }
 }
 
-DumpInfo checked(ErrorList& faults, hid_t file, const std::string& path) {
+DumpInfo checked(ErrorList& faults, hid_t file, const std::string& path,
+                 const StructureReading& reading) {
   DumpInfo info;
   info.path = path;
   const hdf5::Handle root = hdf5::open_group(file, "/");
   check_root(faults, root.get(), info);
-  const SharedRope rope = check_rope(faults, root.get(), "/");
-  if (hdf5::kind_of(root.get(), "sequences") != hdf5::Kind::kGroup) {
-    add(faults, "/sequences", "group is missing");
-    return info;
-  }
+  const Model model{info.n_layers, check_rope(faults, root.get(), "/"), reading};
+  if (!is_group(faults, root.get(), "/sequences", "sequences")) return info;
   const hdf5::Handle sequences = hdf5::open_group(root.get(), "sequences");
   for (const std::string& name : hdf5::children(sequences.get())) {
-    info.sequences.push_back(check_sequence(faults, sequences.get(), name, info.n_layers, rope));
+    if (faults.count() > kEnoughFaults) {
+      add(faults, "/sequences", "has more, which were not looked at; fix those above first");
+      break;
+    }
+    info.sequences.push_back(check_sequence(faults, sequences.get(), name, model));
   }
   if (info.sequences.empty()) add(faults, "/sequences", "contains no sequence");
   return info;
@@ -425,39 +351,11 @@ DumpInfo checked(ErrorList& faults, hid_t file, const std::string& path) {
 
 }  // namespace
 
-hdf5::Handle open_dump_file(const std::string& path) {
-  namespace fs = std::filesystem;
-  std::error_code ignored;
-  if (fs::is_directory(path, ignored)) {
-    throw InputError(path + ": is a directory; name a dump file in it");
-  }
-  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) {
-    throw InputError(path + ": is not a regular file; name a dump file");
-  }
-  std::ifstream probe(path, std::ios::binary);
-  if (!probe) {
-    throw InputError(
-        fmt::format("{}: cannot be opened ({}); check the path", path, std::strerror(errno)));
-  }
-  probe.close();
-  const hdf5::Session session;
-  if (H5Fis_hdf5(path.c_str()) <= 0) {
-    throw InputError(path + ": not an HDF5 file; dumps are made as data/README.md shows");
-  }
-  try {
-    return hdf5::open_file(path, hdf5::Access::kRead);
-  } catch (const hdf5::Error& error) {
-    throw InputError(fmt::format(
-        "{}: HDF5 cannot open it ({}); the file is truncated, damaged or still being written", path,
-        error.what()));
-  }
-}
-
-DumpInfo read_structure(hid_t file, const std::string& path) {
+DumpInfo read_structure(hid_t file, const std::string& path, const StructureReading& reading) {
   ErrorList faults(path);
   DumpInfo info;
   try {
-    info = checked(faults, file, path);
+    info = checked(faults, file, path, reading);
   } catch (const hdf5::Error& error) {
     add(faults, "/", "its structure cannot be read ({}); the file is truncated or damaged",
         error.what());

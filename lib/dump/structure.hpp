@@ -1,19 +1,24 @@
 // The check of a dump's structure: everything but the elements of its tensors.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
+#include "core/memory_limit.hpp"
 #include "dump/dump.hpp"
+#include "dump/first_reading.hpp"
 #include "dump/hdf5.hpp"
 
 namespace kvbench {
 
-// Opens `path` for reading. Throws InputError: no such file, not HDF5, truncated, locked.
-hdf5::Handle open_dump_file(const std::string& path);
+struct StructureReading {
+  std::uint64_t chunk_memory = usable_memory();  // bytes that decoding a layer's chunks may take
+  Step step = [] {};                             // called before each sequence and layer
+};
 
 // What the file holds. Throws one InputError with every fault of its structure, each
 // "FILE: /place: what; remedy".
-DumpInfo read_structure(hid_t file, const std::string& path);
+DumpInfo read_structure(hid_t file, const std::string& path, const StructureReading& reading);
 
 std::string layer_path(const std::string& sequence, int layer);
 

@@ -3,7 +3,9 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -60,10 +62,15 @@ class Tensor {
   Index slab_rows_ = 1;
 };
 
-// The bytes of a dataset's chunk, 0 for other layouts: what the library holds to decode it.
+// What the library holds to read a tensor, in bytes: its chunk cache, and a chunk while that is
+// decoded. 0 for other layouts than chunks.
 std::uint64_t chunk_bytes(hid_t dataset);
 
-// Bytes that the sizes of a dataset without chunks need beyond those it stores; HDF5 1.10 would
+// Why a tensor's chunks cannot be decoded, or only with memory out of all proportion, and what to
+// do: a sentence; nullopt where they can.
+std::optional<std::string> unreadable_chunks(hid_t dataset);
+
+// Bytes that the sizes of a dataset without chunks want beyond those it stores; HDF5 1.10 would
 // read what lies behind them. 0 for chunks, which only the library sees, and for data never
 // written.
 std::uint64_t lacking_bytes(hid_t dataset);

@@ -21,36 +21,26 @@ namespace {
 
 constexpr Index kDefaultChunkRows = 1024;
 
-hdf5::Handle half_type(const StorageOptions& storage) {
+hdf5::Handle float16_type() {
   hdf5::Handle type(H5Tcopy(H5T_IEEE_F32LE));
-  if (storage.type == ElementType::kFloat16) {
-    hdf5::check(H5Tset_fields(type.get(), 15, 10, 5, 0, 10));
-  } else {
-    hdf5::check(H5Tset_fields(type.get(), 15, 7, 8, 0, 7));
-  }
+  hdf5::check(H5Tset_fields(type.get(), 15, 10, 5, 0, 10));
   hdf5::check(H5Tset_size(type.get(), 2));
-  hdf5::check(H5Tset_ebias(type.get(), storage.type == ElementType::kFloat16 ? 15 : 127));
+  hdf5::check(H5Tset_ebias(type.get(), 15));
   return type;
 }
 
-hdf5::Handle file_type(const StorageOptions& storage) {
-  hdf5::Handle type;
-  switch (storage.type) {
+hdf5::Handle file_type(ElementType type) {
+  switch (type) {
     case ElementType::kFloat16:
-      type = half_type(storage);
-      break;
+      return float16_type();
     case ElementType::kBfloat16:
-      type = storage.bfloat16_as_float ? half_type(storage) : hdf5::Handle(H5Tcopy(H5T_STD_U16LE));
-      break;
+      return hdf5::Handle(H5Tcopy(H5T_STD_U16LE));
     case ElementType::kFloat32:
-      type = hdf5::Handle(H5Tcopy(H5T_IEEE_F32LE));
-      break;
+      return hdf5::Handle(H5Tcopy(H5T_IEEE_F32LE));
     case ElementType::kFloat64:
-      type = hdf5::Handle(H5Tcopy(H5T_IEEE_F64LE));
       break;
   }
-  if (storage.big_endian) hdf5::check(H5Tset_order(type.get(), H5T_ORDER_BE));
-  return type;
+  return hdf5::Handle(H5Tcopy(H5T_IEEE_F64LE));
 }
 
 void write_rope_group(hid_t parent, const RopeData& rope) {
@@ -101,20 +91,19 @@ struct DumpWriter::Impl {
     const hdf5::Handle properties = hdf5::dataset_properties();
     if (options.chunk_rows > 0 || options.gzip > 0) {
       const Index chunk_rows = options.chunk_rows > 0 ? options.chunk_rows : kDefaultChunkRows;
-      const std::array<hsize_t, 3> chunk = {
-          static_cast<hsize_t>(std::min(heads, options.chunk_heads)),
-          static_cast<hsize_t>(std::min(rows, chunk_rows)), static_cast<hsize_t>(columns)};
+      const std::array<hsize_t, 3> chunk = {1, static_cast<hsize_t>(std::min(rows, chunk_rows)),
+                                            static_cast<hsize_t>(columns)};
       hdf5::check(H5Pset_chunk(properties.get(), 3, chunk.data()));
     }
     if (options.gzip > 0) {
       hdf5::check(H5Pset_shuffle(properties.get()));
       hdf5::check(H5Pset_deflate(properties.get(), static_cast<unsigned>(options.gzip)));
     }
-    const hdf5::Handle type = file_type(options);
+    const hdf5::Handle type = file_type(options.type);
     const hdf5::Handle space(H5Screate_simple(3, dims.data(), nullptr));
     target.dataset = hdf5::Handle(H5Dcreate2(layer.get(), name.c_str(), type.get(), space.get(),
                                              H5P_DEFAULT, properties.get(), H5P_DEFAULT));
-    if (options.type == ElementType::kBfloat16 && !options.bfloat16_as_float) {
+    if (options.type == ElementType::kBfloat16) {
       hdf5::write_attribute(target.dataset.get(), "dtype", std::string("bfloat16"));
     }
     targets[name] = std::move(target);
@@ -208,7 +197,6 @@ void DumpWriter::write_head(const std::string& tensor, Index head,
   const ElementType type = target.storage.type;
   std::vector<std::byte> bytes(values.size() * element_bytes(type));
   from_doubles(type, values.data(), values.size(), bytes.data());
-  if (target.storage.big_endian) swap_bytes(type, bytes.data(), values.size());
   impl_->guarded([&] {
     const std::array<hsize_t, 3> start = {static_cast<hsize_t>(head), 0, 0};
     const std::array<hsize_t, 3> size = {1, static_cast<hsize_t>(target.dims[1]),

@@ -28,11 +28,8 @@ struct DumpHeader {
 // How tensors are stored. `out` is float32, or float64 if the others are.
 struct StorageOptions {
   ElementType type = ElementType::kFloat16;
-  bool bfloat16_as_float = false;  // a 16-bit HDF5 float instead of uint16 with an attribute
-  bool big_endian = false;
-  Index chunk_rows = 0;   // 0: contiguous, or the library's 1024 rows where gzip asks for chunks
-  Index chunk_heads = 1;  // heads that one chunk spans
-  int gzip = 0;           // level 1 to 9, 0 = none
+  Index chunk_rows = 0;  // of a chunk of one head; 0: contiguous, or 1024 rows with gzip
+  int gzip = 0;          // level 1 to 9, 0 = none
 };
 
 struct LayerLayout {

@@ -23,7 +23,8 @@ PlannedDump describe(const Dump& dump) {
     for (const LayerInfo& layer : sequence.layers) {
       planned.layers.push_back({.index = layer.index,
                                 .kv_heads = static_cast<int>(layer.kv_heads),
-                                .shape = stream_shape(info, layer)});
+                                .shape = stream_shape(info, layer),
+                                .chunk_bytes = layer.chunk_bytes});
     }
   }
   return out;
@@ -31,12 +32,12 @@ PlannedDump describe(const Dump& dump) {
 
 }  // namespace
 
-OpenDumps open_dumps(const SweepConfig& config) {
+OpenDumps open_dumps(const SweepConfig& config, std::uint64_t memory_limit) {
   OpenDumps out;
   ErrorList faults;
   for (const std::string& path : config.dumps) {
     faults.gather([&] {
-      Dump dump(path);
+      Dump dump(path, {.memory_limit = memory_limit});
       out.planned.push_back(describe(dump));
       out.dumps.push_back(std::move(dump));
     });

@@ -143,6 +143,7 @@ class Planner {
     group.layer = layer.index;
     group.kv_heads = layer.kv_heads;
     group.shape = layer.shape;
+    group.chunk_bytes = layer.chunk_bytes;
     if (config_.tokens > layer.shape.tokens) {
       faults_.add("/select/tokens", fmt::format("must be at most {}, the tokens of {}, got {}",
                                                 layer.shape.tokens, place, config_.tokens));

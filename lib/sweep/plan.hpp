@@ -19,7 +19,8 @@ namespace kvbench {
 struct PlannedLayer {
   int index = 0;
   int kv_heads = 0;
-  StreamShape shape;  // whole sequence; n_layers, scale, window filled in
+  StreamShape shape;              // whole sequence; n_layers, scale, window filled in
+  std::uint64_t chunk_bytes = 0;  // at most held to decode its chunks
 };
 struct PlannedSequence {
   std::string name;
@@ -66,6 +67,7 @@ struct PlannedGroup {
   Index prompt = 0;                // P
   std::vector<Index> rows;         // scored rows, ascending; empty: all its cells are skipped
   StreamShape shape;               // cut to select.tokens
+  std::uint64_t chunk_bytes = 0;   // at most held to decode its chunks
   std::vector<std::size_t> cells;  // ascending indices into Plan::cells
 };
 

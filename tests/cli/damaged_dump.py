@@ -43,6 +43,33 @@ def _chunked(dump, name, shape, dtype):
     _tensor(dump, name, shape, dtype, chunks=(1, 16, 8))
 
 
+def _lzf(dump, name, shape, dtype):
+    _tensor(dump, name, shape, dtype, compression="lzf")
+
+
+def _large_chunks(dump, name, shape, dtype, chunks):
+    _tensor(dump, name, shape, dtype, chunks=tuple(chunks), maxshape=(None, None, None))
+
+
+def _external(dump, name, shape, dtype, file):
+    _tensor(dump, name, shape, dtype, external=[(file, 0, 1 << 20)])
+
+
+def _link(dump, name, file):
+    import h5py
+    del dump[name]
+    dump[name] = h5py.ExternalLink(file, name)
+
+
+def _virtual(dump, name, shape, dtype, file):
+    """Of the dataset of that name in a file; "." is this one."""
+    import h5py
+    del dump[name]
+    layout = h5py.VirtualLayout(tuple(shape), dtype)
+    layout[...] = h5py.VirtualSource(file, name, tuple(shape))
+    dump.create_virtual_dataset(name, layout)
+
+
 def _element(dump, name, place, value):
     dump[name][tuple(place)] = float(value)
 
@@ -54,5 +81,10 @@ _ACTIONS = {
     "move": lambda dump, name, new: dump.move(name, new),
     "tensor": _tensor,
     "chunked": _chunked,
+    "external": _external,
+    "large_chunks": _large_chunks,
+    "link": _link,
+    "lzf": _lzf,
+    "virtual": _virtual,
     "element": _element,
 }

@@ -76,8 +76,8 @@ TEST_CASE("NaN and infinity are named by dataset, head and token") {
 TEST_CASE("in big-endian tensors NaN is found and nothing else is taken for it") {
   const TemporaryFolder folder;
   const std::string path = folder.file("small.h5");
-  StorageOptions storage;
-  storage.type = ElementType::kFloat32;
+  OtherStorage storage;
+  storage.storage.type = ElementType::kFloat32;
   storage.big_endian = true;
   write_small_dump(path, storage);
   CHECK(faults_of([&] { Dump(path).fingerprint(); }).empty());

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "dump/dump.hpp"
+#include "dump/open_file.hpp"
 #include "dump/small_dump.hpp"
 #include "dump/structure.hpp"
 
@@ -18,7 +19,7 @@ std::string fingerprint(const std::string& path) { return Dump(path).fingerprint
 
 std::string sampled(const std::string& path, std::uint64_t hashed_whole) {
   const hdf5::Handle file = open_dump_file(path);
-  return content_fingerprint(file.get(), read_structure(file.get(), path), hashed_whole);
+  return content_fingerprint(file.get(), read_structure(file.get(), path, {}), hashed_whole);
 }
 
 }  // namespace
@@ -29,12 +30,12 @@ TEST_CASE("path, time, chunking and compression do not touch the fingerprint") {
   const std::string plain = fingerprint(folder.file("plain.h5"));
   CHECK(plain.size() == 32);
   CHECK(plain == fingerprint(folder.file("plain.h5")));
-  StorageOptions storage;
+  OtherStorage storage;
   for (const int chunk_rows : {0, 3, 5, 100}) {
     for (const int gzip : {0, 1, 9}) {
-      storage.chunk_rows = chunk_rows;
-      storage.gzip = gzip;
-      storage.chunk_heads = 1 + chunk_rows % 2;
+      storage.storage.chunk_rows = chunk_rows;
+      storage.storage.gzip = gzip;
+      storage.chunk_heads = chunk_rows % 2 == 0 ? 1 : 2;
       write_small_dump(folder.file("other.h5"), storage);
       CHECK(fingerprint(folder.file("other.h5")) == plain);
     }

@@ -27,18 +27,18 @@ int differences(const StreamData& data, int head) {
   return wrong;
 }
 
-std::vector<StorageOptions> every_storage() {
-  std::vector<StorageOptions> all;
+std::vector<OtherStorage> every_storage() {
+  std::vector<OtherStorage> all;
   for (const ElementType type : {ElementType::kFloat16, ElementType::kBfloat16,
                                  ElementType::kFloat32, ElementType::kFloat64}) {
     for (const bool big_endian : {false, true}) {
-      StorageOptions storage;
-      storage.type = type;
+      OtherStorage storage;
+      storage.storage.type = type;
       storage.big_endian = big_endian;
       all.push_back(storage);  // contiguous
-      storage.chunk_rows = 5;
+      storage.storage.chunk_rows = 5;
       all.push_back(storage);  // 5 does not divide 12 nor 7
-      storage.gzip = 4;
+      storage.storage.gzip = 4;
       all.push_back(storage);
       storage.chunk_heads = 3;  // chunks span heads
       all.push_back(storage);
@@ -54,16 +54,16 @@ std::vector<StorageOptions> every_storage() {
 TEST_CASE("every element type, byte order, chunking and compression reads back exactly") {
   const TemporaryFolder folder;
   const std::string path = folder.file("small.h5");
-  for (const StorageOptions& storage : every_storage()) {
-    CAPTURE(element_name(storage.type));
+  for (const OtherStorage& storage : every_storage()) {
+    CAPTURE(element_name(storage.storage.type));
     CAPTURE(storage.big_endian);
-    CAPTURE(storage.chunk_rows);
+    CAPTURE(storage.storage.chunk_rows);
     CAPTURE(storage.chunk_heads);
     write_small_dump(path, storage);
     const Dump dump(path);
     const LayerInfo* layer = dump.info().sequences.at(0).find_layer(3);
     REQUIRE(layer != nullptr);
-    CHECK(layer->dtype == element_name(storage.type));
+    CHECK(layer->dtype == element_name(storage.storage.type));
     for (const int head : {0, 1, 0}) {
       const auto data = dump.read_stream("text", 3, head);
       CHECK(data->stream.queries.size() == 2);

@@ -75,6 +75,58 @@ void write_small_dump(const std::string& path, const StorageOptions& storage) {
   writer.finish();
 }
 
+namespace {
+
+hdf5::Handle bfloat16_float() {
+  hdf5::Handle type(H5Tcopy(H5T_IEEE_F32LE));
+  hdf5::check(H5Tset_fields(type.get(), 15, 7, 8, 0, 7));
+  hdf5::check(H5Tset_size(type.get(), 2));
+  hdf5::check(H5Tset_ebias(type.get(), 127));
+  return type;
+}
+
+// Writes a dataset anew, with the same elements.
+void store_otherwise(hid_t file, const std::string& path, const OtherStorage& storage) {
+  const hdf5::Handle old(H5Dopen2(file, path.c_str(), H5P_DEFAULT));
+  const hdf5::Handle space(H5Dget_space(old.get()));
+  hdf5::Handle type(H5Dget_type(old.get()));
+  const bool is_bfloat16 = hdf5::has_attribute(old.get(), "dtype");
+  std::vector<char> bytes(static_cast<std::size_t>(H5Sget_simple_extent_npoints(space.get())) *
+                          H5Tget_size(type.get()));
+  hdf5::check(H5Dread(old.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()));
+  if (is_bfloat16 && storage.bfloat16_as_float) type = bfloat16_float();
+  const hdf5::Handle stored(H5Tcopy(type.get()));
+  if (storage.big_endian) hdf5::check(H5Tset_order(stored.get(), H5T_ORDER_BE));
+  const hdf5::Handle properties(H5Dget_create_plist(old.get()));
+  if (H5Pget_layout(properties.get()) == H5D_CHUNKED) {
+    hsize_t chunk[3];
+    hdf5::check(H5Pget_chunk(properties.get(), 3, chunk));
+    chunk[0] = std::min<hsize_t>(hdf5::extent(space.get()).at(0), storage.chunk_heads);
+    hdf5::check(H5Pset_chunk(properties.get(), 3, chunk));
+  }
+  remove_link(file, path);
+  const hdf5::Handle fresh(H5Dcreate2(file, path.c_str(), stored.get(), space.get(), H5P_DEFAULT,
+                                      properties.get(), H5P_DEFAULT));
+  hdf5::check(H5Dwrite(fresh.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()));
+  if (is_bfloat16 && !storage.bfloat16_as_float) {
+    hdf5::write_attribute(fresh.get(), "dtype", std::string("bfloat16"));
+  }
+}
+
+}  // namespace
+
+void write_small_dump(const std::string& path, const OtherStorage& storage) {
+  write_small_dump(path, storage.storage);
+  edit(path, [&](hid_t file) {
+    for (const char* layer : {"1", "3"}) {
+      for (const char* tensor : {"q", "k", "v", "out"}) {
+        store_otherwise(file, std::string("/sequences/text/layers/") + layer + "/" + tensor,
+                        storage);
+      }
+    }
+  });
+}
+
 void edit(const std::string& path, const std::function<void(hid_t file)>& change) {
   const hdf5::Handle file = hdf5::open_file(path, hdf5::Access::kReadWrite);
   change(file.get());

@@ -37,6 +37,15 @@ void write_planted(kvbench::DumpWriter& writer, const kvbench::LayerLayout& layo
 // a root rope group of 4 rotated dimensions.
 void write_small_dump(const std::string& path, const kvbench::StorageOptions& storage = {});
 
+// Storage that HDF5 has and DumpWriter does not use, on top of what it does.
+struct OtherStorage {
+  kvbench::StorageOptions storage;
+  bool big_endian = false;
+  bool bfloat16_as_float = false;  // a 16-bit HDF5 float in place of uint16 with an attribute
+  hsize_t chunk_heads = 1;         // heads that one chunk spans
+};
+void write_small_dump(const std::string& path, const OtherStorage& storage);
+
 // Opens a written dump for changes.
 void edit(const std::string& path, const std::function<void(hid_t file)>& change);
 

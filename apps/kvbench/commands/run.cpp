@@ -257,7 +257,7 @@ int run(const RunOptions& options) {
   const ComputeDevice device(options.device);
   SweepConfig config =
       read_sweep(options.sweep.config, options.sweep.sets, all_algorithms(), FaultPolicy::kKeep);
-  OpenDumps dumps = open_dumps(config);
+  OpenDumps dumps = open_dumps(config, options.memory_limit);
   const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device.name());
   const ShardSelection selection = select_shard(plan, options.shard);
   check_memory_limit(

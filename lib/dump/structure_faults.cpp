@@ -1,0 +1,47 @@
+#include "dump/structure_faults.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr const char* kOutside = "{}; a dump holds all of its data, copy them into the file";
+
+}  // namespace
+
+std::string join(const std::string& group, const std::string& name) {
+  return group == "/" ? group + name : group + "/" + name;
+}
+
+bool is_group(ErrorList& faults, hid_t parent, const std::string& place, const std::string& name) {
+  try {
+    switch (hdf5::kind_of(parent, name)) {
+      case hdf5::Kind::kGroup:
+        return true;
+      case hdf5::Kind::kNone:
+        add(faults, place, "group is missing");
+        return false;
+      default:
+        add(faults, place, "is not a group");
+        return false;
+    }
+  } catch (const hdf5::OutsideError& error) {
+    add(faults, place, kOutside, error.what());
+    return false;
+  }
+}
+
+hdf5::Handle dataset_of(ErrorList& faults, hid_t parent, const std::string& place,
+                        const std::string& name) {
+  try {
+    if (hdf5::kind_of(parent, name) == hdf5::Kind::kDataset) {
+      return hdf5::open_dataset(parent, name);
+    }
+    add(faults, place, "is not a dataset");
+  } catch (const hdf5::OutsideError& error) {
+    add(faults, place, kOutside, error.what());
+  } catch (const hdf5::Error& error) {
+    add(faults, place, "cannot be opened ({}); make the dump again", error.what());
+  }
+  return {};
+}
+
+}  // namespace kvbench

@@ -1,0 +1,29 @@
+// What the parts of the structure check have in common: faults by their place in the file.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "core/error.hpp"
+#include "dump/hdf5.hpp"
+
+namespace kvbench {
+
+template <class... Args>
+void add(ErrorList& faults, const std::string& place, fmt::format_string<Args...> format,
+         Args&&... args) {
+  faults.add(place, fmt::format(format, std::forward<Args>(args)...));
+}
+
+std::string join(const std::string& group, const std::string& name);
+
+// Whether `name` below `parent` is a group of this file; a fault where it is not. `place`: its own.
+bool is_group(ErrorList& faults, hid_t parent, const std::string& place, const std::string& name);
+
+// The dataset `name` below `parent`; none, and a fault, where it is not one of this file.
+hdf5::Handle dataset_of(ErrorList& faults, hid_t parent, const std::string& place,
+                        const std::string& name);
+
+}  // namespace kvbench

@@ -1,0 +1,29 @@
+// The shape of one tensor of a layer, and what is wrong with it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/error.hpp"
+#include "dump/hdf5.hpp"
+#include "dump/tensor.hpp"
+
+namespace kvbench {
+
+struct TensorShape {
+  Index heads = 0;
+  Index rows = 0;
+  Index columns = 0;
+  StoredType stored;
+  std::uint64_t chunk_bytes = 0;  // held to decode its chunks
+
+  std::string text() const;  // "[heads, rows, columns]"
+};
+
+// Of the dataset `name` of a layer; nullopt, with the faults, where it is not a tensor. `place`:
+// its own; `layout`: what its shape should be.
+std::optional<TensorShape> tensor_shape(ErrorList& faults, hid_t layer, const std::string& place,
+                                        const std::string& name, const char* layout);
+
+}  // namespace kvbench

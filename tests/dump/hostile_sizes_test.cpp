@@ -1,0 +1,154 @@
+// Files that would take time or memory out of all proportion to what they hold.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "dump/dump.hpp"
+#include "dump/small_dump.hpp"
+
+using namespace kvbench;
+
+namespace {
+
+const std::string kLayer = "/sequences/text/layers/3";
+
+std::vector<std::string> refusal_of(const std::string& path, const DumpOptions& options = {}) {
+  return faults_of([&] { Dump dump(path, options); });
+}
+
+void replace_by_chunks(hid_t file, const std::string& name, const std::vector<hsize_t>& dims,
+                       const std::vector<hsize_t>& chunk) {
+  remove_link(file, name);
+  const std::vector<hsize_t> most(dims.size(), H5S_UNLIMITED);
+  const hdf5::Handle space(
+      H5Screate_simple(static_cast<int>(dims.size()), dims.data(), most.data()));
+  const hdf5::Handle properties = hdf5::dataset_properties();
+  hdf5::check(H5Pset_chunk(properties.get(), static_cast<int>(chunk.size()), chunk.data()));
+  hdf5::check(H5Pset_deflate(properties.get(), 1));
+  const hdf5::Handle dataset(H5Dcreate2(file, name.c_str(), H5T_IEEE_F32LE, space.get(),
+                                        H5P_DEFAULT, properties.get(), H5P_DEFAULT));
+}
+
+constexpr H5Z_filter_t kFilter = 300;  // of the range that is free for tests
+
+std::size_t halve(unsigned flags, std::size_t, const unsigned*, std::size_t bytes, std::size_t*,
+                  void**) {
+  return (flags & H5Z_FLAG_REVERSE) != 0 ? 2 * bytes : bytes / 2;
+}
+
+// A layer's keys written through a filter that the library has no more.
+void write_filtered(const std::string& path, unsigned flags, bool compresses) {
+  write_small_dump(path);
+  const H5Z_class2_t filter{.version = H5Z_CLASS_T_VERS,
+                            .id = kFilter,
+                            .encoder_present = 1,
+                            .decoder_present = 1,
+                            .name = "halving",
+                            .can_apply = nullptr,
+                            .set_local = nullptr,
+                            .filter = halve};
+  H5Z_class2_t refusing = filter;
+  refusing.filter = [](unsigned, std::size_t, const unsigned*, std::size_t, std::size_t*,
+                       void**) -> std::size_t { return 0; };
+  hdf5::check(H5Zregister(compresses ? &filter : &refusing));
+  edit(path, [&](hid_t f) {
+    const std::string name = kLayer + "/k";
+    remove_link(f, name);
+    const hsize_t dims[] = {2, 12, 4};
+    const hdf5::Handle space(H5Screate_simple(3, dims, nullptr));
+    const hdf5::Handle properties = hdf5::dataset_properties();
+    hdf5::check(H5Pset_chunk(properties.get(), 3, dims));
+    hdf5::check(H5Pset_filter(properties.get(), kFilter, flags, 0, nullptr));
+    const hdf5::Handle dataset(H5Dcreate2(f, name.c_str(), H5T_IEEE_F32LE, space.get(), H5P_DEFAULT,
+                                          properties.get(), H5P_DEFAULT));
+    const std::vector<float> ones(2 * 12 * 4, 1.0F);
+    hdf5::check(
+        H5Dwrite(dataset.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, ones.data()));
+  });
+  hdf5::check(H5Zunregister(kFilter));
+}
+
+}  // namespace
+
+TEST_CASE("a filter that the library lacks is named, with what to do") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  for (const unsigned flags : {H5Z_FLAG_MANDATORY, H5Z_FLAG_OPTIONAL}) {
+    write_filtered(path, flags, true);
+    CHECK(says(refusal_of(path), {path, kLayer + "/k: ", "filter 300", "h5repack -f GZIP=4"}));
+  }
+  // An optional filter that made nothing smaller was left out, and is not wanted now.
+  write_filtered(path, H5Z_FLAG_OPTIONAL, false);
+  CHECK(refusal_of(path).empty());
+  CHECK(Dump(path).read_stream("text", 3, 1)->keys.back() == 1.0);
+}
+
+TEST_CASE("chunks far larger than their tensor are refused before they are decoded") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  write_small_dump(path);
+  edit(path,
+       [](hid_t f) { replace_by_chunks(f, kLayer + "/k", {2, 12, 4}, {1, hsize_t{1} << 24, 30}); });
+  CHECK(says(refusal_of(path),
+             {path, kLayer + "/k: ", "[1, 16777216, 30]", "h5repack -l CHUNK=1x12x4"}));
+  // Small ones may be larger than their tensor: room that was left for more tokens.
+  write_small_dump(path);
+  edit(path, [](hid_t f) { replace_by_chunks(f, kLayer + "/k", {2, 12, 4}, {1, 4096, 4}); });
+  CHECK(refusal_of(path).empty());
+}
+
+TEST_CASE("memory for decoding chunks is held against the limit") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  write_small_dump(path);
+  edit(path, [](hid_t f) {
+    replace_by_chunks(f, kLayer + "/k", {2, 12, 4}, {1, hsize_t{1} << 20, 4});  // 16 MiB
+  });
+  const Dump dump(path);
+  const std::uint64_t bytes = dump.info().sequences[0].find_layer(3)->chunk_bytes;
+  CHECK(bytes >= 16 << 20);
+  CHECK(bytes < 64 << 20);
+  CHECK(refusal_of(path, {.memory_limit = bytes}).empty());
+  CHECK(says(refusal_of(path, {.memory_limit = bytes - 1}),
+             {path, kLayer + ": ", "decoding its chunks", "limit", "h5repack"}));
+  CHECK(dump.info().sequences[0].find_layer(1)->chunk_bytes == 0);  // contiguous
+}
+
+TEST_CASE("more heads than any model has are refused") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  for (const hsize_t heads : {hsize_t{65537}, hsize_t{1} << 30}) {
+    write_small_dump(path);
+    edit(path, [&](hid_t f) {
+      for (const char* tensor : {"/q", "/k", "/v"}) {
+        replace_by_chunks(f, kLayer + tensor, {heads, 12, 4}, {1, 12, 4});
+      }
+    });
+    CHECK(says(refusal_of(path), {path, kLayer + "/k: ", "more than 65536 heads"}));
+  }
+}
+
+TEST_CASE("groups of either layout are listed in one pass") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("groups.h5");
+  constexpr int kGroups = 10000;
+  const auto seconds_of_listing = [&](H5F_libver_t least) {
+    {
+      const hdf5::Handle access(H5Pcreate(H5P_FILE_ACCESS));
+      hdf5::check(H5Pset_libver_bounds(access.get(), least, H5F_LIBVER_LATEST));
+      const hdf5::Handle file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()));
+      for (int i = 0; i < kGroups; ++i) hdf5::create_group(file.get(), std::to_string(i));
+    }
+    const hdf5::Handle file = hdf5::open_file(path, hdf5::Access::kRead);
+    const auto start = std::chrono::steady_clock::now();
+    const std::vector<std::string> names = hdf5::children(file.get());
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+    CHECK(names.size() == kGroups);
+    CHECK(std::is_sorted(names.begin(), names.end()));
+    return spent.count();
+  };
+  CHECK(seconds_of_listing(H5F_LIBVER_EARLIEST) < 10.0);
+  // 55 s member by member, 0.03 s in one pass.
+  CHECK(seconds_of_listing(H5F_LIBVER_LATEST) < 10.0);
+}
