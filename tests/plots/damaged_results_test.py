@@ -25,13 +25,13 @@ try:
     from matplotlib import pyplot
     from kvplot import ResultsError, figures, report, shape
     from kvplot.__main__ import main
-    from kvplot.results import Results, read_results
+    from kvplot.results import Results
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
 from made_results import cell, document, sweep
-from mutated_json import copied, every_mutation, random_mutation, replaced, without
+from mutated_json import VALUES, copied, every_mutation, random_mutation, replaced, without
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = int(os.environ.get("KVBENCH_TEST_SEEDS", "1"))
@@ -134,13 +134,13 @@ class Damaged(WithResults):
         self.refused(text.encode() + b"\0", "JSON")
 
     def test_every_change_of_a_value_passes_the_door_or_is_refused(self):
-        """All changes, at the door and in what every command makes of the cells."""
+        """At the door, and in what every command makes of the cells."""
         one = copied(self.small)
         by_status = {(each["status"], "p_histogram" in each["derived"]): each for each in one["cells"]}
         one["cells"], one["config"] = list(by_status.values()), {"name": "x"}
         one["summary"], one["provenance"][0]["libraries"] = one["summary"][:1], {}
         count = 0
-        for what, changed in every_mutation(one):
+        for what, changed in every_mutation(one, min(5 * SEEDS, len(VALUES))):
             count += 1
             self.write(changed)
             try:
@@ -150,7 +150,7 @@ class Damaged(WithResults):
                 self.assertIn("damaged.json", str(error), what)
             except Exception as error:
                 raise AssertionError(what) from error
-        self.assertGreater(count, 1000)
+        self.assertGreater(count, 600)
 
     def test_the_door_refuses_nothing_that_the_programs_schema_takes(self):
         try:

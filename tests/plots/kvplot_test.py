@@ -113,7 +113,7 @@ class KvplotTest(unittest.TestCase):
                 ("none.json: no such file", ("error_vs_memory", "--results", "none.json",
                                                       "--out", self.folder)),
                 ("none.h5: no such file", ("tsne", "--dump", "none.h5", "--out", self.folder)),
-                ("taken: cannot be read; a dump", ("tsne", "--dump", taken, "--out", self.folder)),
+                ("taken: cannot be read; expected a dump", ("tsne", "--dump", taken, "--out", self.folder)),
                 ("none.csv: no such file", ("table", "none.csv", "--rows", "a", "--value",
                                                      "b")),
                 ("taken: cannot be written, there can be no such file or folder; choose another --out",

@@ -44,11 +44,12 @@ def without(document, path):
     return out
 
 
-def every_mutation(document):
-    """(what was done, document): every value removed, and replaced by every one of VALUES."""
-    for path in list(places(document)):
+def every_mutation(document, values=1000):
+    """(what was done, document): every value removed, and replaced by `values` of VALUES in turn."""
+    for number, path in enumerate(list(places(document))):
         yield f"{pointer(path)} removed", without(document, path)
-        for value in VALUES:
+        for place in range(min(values, len(VALUES))):
+            value = VALUES[(number * values + place) % len(VALUES)]
             yield f"{pointer(path)} = {str(value)[:30]!r}", replaced(document, path, value)
 
 
