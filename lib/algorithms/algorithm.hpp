@@ -64,8 +64,9 @@ struct Clusters {
 };
 
 struct Counters {
-  Index fail = 0;     // BalanceKV's FAIL: steps of a walk of the theory whose p left [0, 1]
-  Index clamped = 0;  // the same of any walk: p was clamped
+  // Steps of a balancing walk whose p left [0, 1] and was clamped: of the walk that the theory has,
+  // BalanceKV's FAIL.
+  Index clamped = 0;
 };
 
 class Algorithm {

@@ -107,10 +107,7 @@ class BalanceKv final : public Algorithm {
     return out;
   }
 
-  Counters counters() const override {
-    const Index clamped = balancer_.statistics().clamped;
-    return {.fail = clamped, .clamped = clamped};
-  }
+  Counters counters() const override { return {.clamped = balancer_.statistics().clamped}; }
 
  private:
   // ln of what 2^i / v_max must exceed for bucket i to stay.

@@ -170,7 +170,7 @@ class BalanceKvPrefill final : public CompressOnce {
     return out;
   }
 
-  Counters counters() const override { return {.fail = 0, .clamped = statistics_.clamped}; }
+  Counters counters() const override { return {.clamped = statistics_.clamped}; }
 
  protected:
   void compress_middle(PromptRange middle) override {

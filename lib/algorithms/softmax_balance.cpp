@@ -80,10 +80,7 @@ class SoftmaxBalance final : public CompressOnce {
     return out;
   }
 
-  Counters counters() const override {
-    const Index clamped = balancer_.statistics().clamped;
-    return {.fail = clamped, .clamped = clamped};
-  }
+  Counters counters() const override { return {.clamped = balancer_.statistics().clamped}; }
 
  protected:
   void compress_middle(PromptRange middle) override {

@@ -43,7 +43,6 @@ const std::pair<const char*, Index MemoryReport::*> kMemoryFields[] = {
 
 // Beside those of the table of metrics, which follow kCountersOfAlgorithm.
 const std::pair<const char*, Index Counters::*> kCountersOfAlgorithm[] = {
-    {"fail", &Counters::fail},
     {"clamped", &Counters::clamped},
 };
 constexpr const char* kUndefinedRows = "undefined_rows";

@@ -70,7 +70,10 @@ Json memory_schema(const Json& number) {
 Json counters_schema() {
   Json properties;
   for (const std::string& name : counter_names()) properties[name] = kCount;
-  return whole(properties);
+  Json schema = whole(properties);
+  schema["properties"]["fail"] =
+      described("in cells that were computed before `clamped` was the only name of this", kCount);
+  return schema;
 }
 
 Json clusters_schema() {

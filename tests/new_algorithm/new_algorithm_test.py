@@ -3,52 +3,27 @@ or generated. Shown on a copy of the tree to which exactly these three are added
 
 import json
 import os
-import re
 import shutil
-import subprocess
 import unittest
 from pathlib import Path
+
+from planted_tree import PlantedTree, run
 
 HERE = Path(__file__).parent
 SOURCE, BUILD, TREE = (Path(os.environ[f"KVBENCH_{name}"]) for name in ("SOURCE", "BUILD", "TREE"))
 CMAKE = os.environ["KVBENCH_CMAKE"]
 ID = "sparse_history"
 GENERATED = {"README.md"}
-BUILT = re.compile(r"build.*|results|\.git|\.venv.*")
-
-
-def left_out(folder, names):
-    """What is built, and dumps."""
-    return {name for name in names if name == "__pycache__" or name.endswith(".h5")
-            or (Path(folder) == SOURCE and BUILT.fullmatch(name))}
-
-
-def run(*command, expected=0, **options):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
-                          check=False, **options)
-    if done.returncode != expected:
-        raise AssertionError(f"{command} gave {done.returncode}\n{done.stdout}\n{done.stderr}")
-    return done.stdout
-
-
-def files(root):
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*")
-            if path.is_file() and not path.is_relative_to(TREE / "build")}
 
 
 class NewAlgorithm(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        shutil.rmtree(TREE, ignore_errors=True)
-        shutil.copytree(SOURCE, TREE, ignore=left_out, symlinks=True)
-        cls.before = files(TREE)
+        cls.tree = PlantedTree(SOURCE, TREE)
         shutil.copy(HERE / f"{ID}.cpp", TREE / "lib/algorithms")
         shutil.copy(HERE / f"{ID}_test.cpp", TREE / "tests/algorithms")
-        registry = TREE / "lib/algorithms/registry.cpp"
-        text, count = re.subn(r"(?m)^  ALGORITHM\(window\).*\n", rf"\g<0>  ALGORITHM({ID}) \\\n",
-                              registry.read_text())
-        assert count == 1, "the registry has no line for window"
-        registry.write_text(text)
+        cls.tree.insert("lib/algorithms/registry.cpp", r"(?m)^  ALGORITHM\(window\).*\n",
+                        f"  ALGORITHM({ID}) \\\n")
         run(CMAKE, "--build", BUILD, "--target", "kvbench-with-new", "test-conformance-with-new",
             "test-new-algorithm")
         cls.program = BUILD / "bin/kvbench-with-new"
@@ -87,11 +62,9 @@ class NewAlgorithm(unittest.TestCase):
         self.assertEqual(out_of_date(), GENERATED)
         run(TREE / "bootstrap.sh", "generate", self.program)
         self.assertEqual(out_of_date(), set())
-        after = files(TREE)
-        changed = {name for name in after if after[name] != self.before.get(name)}
-        self.assertEqual(changed, {*GENERATED, "lib/algorithms/registry.cpp",
-                                   f"lib/algorithms/{ID}.cpp", f"tests/algorithms/{ID}_test.cpp"})
-        self.assertEqual(set(self.before) - set(after), set())
+        self.assertEqual(self.tree.changed(),
+                         {*GENERATED, "lib/algorithms/registry.cpp",
+                          f"lib/algorithms/{ID}.cpp", f"tests/algorithms/{ID}_test.cpp"})
 
 
 if __name__ == "__main__":

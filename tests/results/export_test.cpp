@@ -14,7 +14,7 @@ Json two_cells() {
      "layer": 1, "kv_head": 2, "params": {"T": 2}, "seed": 3},
      "derived": {"middle": 7}, "errors": {"relative_l2": {"mean": 0.1}, "kl_divergence": null,
      "relative_frobenius_error": 0.123456789}, "mass": {}, "clusters": null,
-     "memory": {"fraction": 0.25}, "counters": {"fail": 0}, "timing": {"seconds": 0.5}},
+     "memory": {"fraction": 0.25}, "counters": {"clamped": 0}, "timing": {"seconds": 0.5}},
     {"id": "dd", "status": "failed", "reason": "line\nbreak | bar", "label": "b",
      "key": {"sequence": "0", "layer": 1, "kv_head": 2, "params": {"delta": 0.5, "t": 4},
      "seed": null}, "derived": {}, "errors": null, "mass": null,
@@ -33,7 +33,7 @@ TEST_CASE("CSV has a header, one row per cell, quotes what needs it and leaves n
   CHECK(text(export_csv) ==
         "id,status,reason,label,sequence,layer,kv_head,seed,params.delta,params.t,params.T,"
         "derived.middle,errors.relative_l2.mean,errors.kl_divergence,"
-        "errors.relative_frobenius_error,clusters.final,memory.fraction,counters.fail,"
+        "errors.relative_frobenius_error,clusters.final,memory.fraction,counters.clamped,"
         "timing.seconds\n"
         "aa11bb22cc,ok,,\"first, \"\"quoted\"\"\",0,1,2,3,,,2,7,0.1,,0.123456789,,0.25,0,0.5\n"
         "dd,failed,\"line\nbreak | bar\",b,0,1,2,,0.5,4,,,,,,3,,,0.0\n");

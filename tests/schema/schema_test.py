@@ -72,6 +72,13 @@ class Schemas(Folder):
                                    clusters=None, memory=None, counters=None)
         self.assert_valid("results", failed)
 
+    def test_cells_that_an_earlier_build_computed_are_valid(self):
+        # It had one count under two names.
+        results = self.run_sweep()
+        self.assertNotIn("fail", results["cells"][0]["counters"])
+        results["cells"][0]["counters"]["fail"] = 3
+        self.assert_valid("results", results)
+
     def test_the_results_of_a_run_that_was_stopped_are_valid(self):
         self.run_sweep()
         results = self.results()

@@ -33,7 +33,7 @@ WalkDraws library_walks(const WalkCase& c) {
     for (const BalanceRow& row : c.numerator ? rows.numerator : rows.denominator) {
       out.signs[static_cast<std::size_t>(row.token)] = 1;
     }
-    out.fail = stepper.algorithm().counters().fail;
+    out.fail = stepper.algorithm().counters().clamped;
     return out;
   };
 }

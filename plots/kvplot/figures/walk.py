@@ -60,7 +60,8 @@ def draw(inputs: Namespace) -> Figure:
     steps = walks["derived.p_histogram"].map(sum)
     table = with_params(
         mean_over_units(
-            cells.assign(fail_rate=cells["counters.fail"] / steps), [METRIC, *MASSES, "fail_rate"]
+            cells.assign(fail_rate=cells["counters.clamped"] / steps),
+            [METRIC, *MASSES, "fail_rate"],
         )
     )
     figure, axes = style.panels(2, 2, 5.6)
