@@ -16,9 +16,9 @@ PROBED = 16
 
 
 def find_ropes(model: torch.nn.Module, ids: torch.Tensor) -> dict[int, Rope | None]:
-    """Per layer whose attention is heard, the rotation at this length; None if there is none, or
-    none that the format can express (learned positions, other dimensions than the first). `ids` [n],
-    n >= 4."""
+    """Per layer whose attention is heard, the rotation at this length; None if there is none
+    or the format cannot express it (learned positions, other dimensions than the first). `ids`
+    [n], n >= 4."""
     probed = min(PROBED, len(ids) // 2 - 1)
     later = len(ids) - 1 - probed
     # The last position stands in both runs: frequencies that depend on the length are then those

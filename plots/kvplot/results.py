@@ -39,9 +39,7 @@ def unreadable(path: Path | str, error: OSError) -> str:
     """Why a file cannot be read, in this package's words."""
     if not Path(path).exists():
         return "no such file"
-    return (
-        "permission denied" if isinstance(error, PermissionError) else "cannot be read"
-    )
+    return "permission denied" if isinstance(error, PermissionError) else "cannot be read"
 
 
 WRITTEN_BY = {

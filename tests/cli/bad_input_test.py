@@ -12,7 +12,17 @@ import unittest
 from pathlib import Path
 
 from damaged_dump import damaged
-from program import BAD_INPUT, BUG, DONE, PROGRAM, SOURCE, Folder, kvbench
+from program import (
+    BAD_INPUT,
+    BUG,
+    DONE,
+    INCOMPLETE,
+    PROGRAM,
+    SOURCE,
+    VIOLATION,
+    Folder,
+    kvbench,
+)
 
 TABLES = SOURCE / "tests/cli/bad_inputs"
 NAMES = ("sweeps", "commands", "bounds", "dumps")
@@ -39,7 +49,7 @@ def filled(value, places):
 
 def recorded_messages():
     """The blocks of messages.txt by table, in its order."""
-    blocks = {name: [] for name in NAMES}
+    blocks = {name: [] for name in (*NAMES, "runs")}
     if MESSAGES.exists():
         for block in re.split(r"^(?=# )", MESSAGES.read_text(), flags=re.MULTILINE)[1:]:
             blocks[block[2:].split(":")[0]].append(block)
@@ -102,6 +112,10 @@ class BadInput(Folder):
             with self.subTest(table=name, what=row["what"]):
                 check(row)
             blocks.append(self.block(f"{name}: {row['what']}", self.done))
+        self.compare(name, blocks)
+
+    def compare(self, name, blocks):
+        """What is printed against messages.txt, or into it."""
         recorded = recorded_messages()
         if UPDATE in os.environ:
             recorded[name] = blocks
@@ -209,6 +223,42 @@ class BadInput(Folder):
             for command in ("inspect", "validate"):
                 self.refuse(row, command, path)
         self.each("dumps", check)
+
+    def test_runs(self):
+        """What commands print that go well, or half: no refusals, so their exit codes differ."""
+        small = self.sweep()
+        other = self.sweep(name="other", seeds=[1, 5])
+        rows = self.sweep(name="rows", output={"rows": True})
+        results = "out/results.json"
+        baseline = self.folder / "bounds.json"
+        baseline.write_text(json.dumps({"schema_version": 1, "bounds": [
+            {"name": "small", "where": {"algorithm": "window", "layer": 0},
+             "metric": "memory.bytes", "at_most": 600},
+            {"name": "better", "where": {"algorithm": "window"}, "metric": "memory.bytes",
+             "than": {"algorithm": "uniform"}, "paired_by": ["layer", "kv_head"]}]}))
+        self.folder.joinpath("empty").mkdir()
+        steps = (
+            ("a run", DONE, "run", "--config", small, "--out", "out"),
+            ("the same run again", DONE, "run", "--config", small, "--out", "out"),
+            ("a run of another sweep", DONE, "run", "--config", other, "--out", "out"),
+            ("rows are asked for later", DONE, "run", "--config", rows, "--out", "out"),
+            ("a shard", DONE, "run", "--config", small, "--shard", "1/2", "--out", "s1"),
+            ("a merge without the other shard", INCOMPLETE, "merge", "s1", "empty", "--out", "m.json"),
+            ("a check", VIOLATION, "check", "--results", results, "--bounds", baseline),
+            ("a check of what is incomplete", VIOLATION, "check", "--results", "m.json", "--bounds", baseline),
+            ("a comparison with what is incomplete", DONE, "compare", results, "m.json"),
+            ("a plan", DONE, "plan", "--config", small, "--shard", "2/2"))
+        blocks = []
+        for what, code, *arguments in steps:
+            done = kvbench(*arguments, cwd=self.folder)
+            text = re.sub(r"\b[0-9a-f]{32}\b|\d+\.\d+(e[-+]\d+)?|\d+e[-+]\d+"
+                          r"|\d+(?= (s|min|h|[KMGT]?i?B|threads|timed cells)\b)",
+                          "#", done.stderr + done.stdout)
+            text = re.sub(r" {2,}(?=\S)", "  ", re.sub(r" +(?=#)", " ", text))
+            blocks.append(self.block(f"runs: {what}", [(arguments, done.returncode, text)]))
+            with self.subTest(what=what):
+                self.assertEqual(done.returncode, code, done.stderr)
+        self.compare("runs", blocks)
 
     def test_a_tensor_that_stores_less_than_its_shape_wants(self):
         try:
