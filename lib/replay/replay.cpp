@@ -132,7 +132,7 @@ class Replayed {
 
   // Row `row`, which is number `r` of the block.
   void score(std::size_t r, Index row, Estimator& estimator) {
-    estimator.take(algorithm_->sketch());
+    estimator.set_sketch(algorithm_->sketch());
     const auto group = static_cast<std::size_t>(stream_.shape.group);
     for (std::size_t g = 0; g < group; ++g) {
       const std::size_t place = scored_ * group + g;
@@ -144,14 +144,14 @@ class Replayed {
           reference_.exact.outputs.data() + static_cast<Index>(place) * stream_.shape.dv;
       query.exact_max = reference_.exact.max_logit[place];
       query.exact_normalizer = reference_.exact.normalizer[place];
-      estimator.ask(query);
+      estimator.enqueue(query);
     }
     ++scored_;
-    if (estimator.full()) take_answers(estimator);
+    if (estimator.should_flush()) take_answers(estimator);
   }
 
   void take_answers(Estimator& estimator) {
-    estimator.answer([&](const Answer& answer) {
+    estimator.flush([&](const Answer& answer) {
       const Index group = stream_.shape.group;
       errors_.add(answered_ / group, static_cast<int>(answered_ % group), answer);
       ++answered_;

@@ -106,7 +106,7 @@ void BM_subgen_answers(benchmark::State& state) {
   Estimator estimator(stream, cpu_kernels());
   timed(state, flops / machine_floor().fma_flops_one, [&] {
     for (std::size_t r = 0; r < kRows; ++r) {
-      estimator.take(algorithm->sketch());
+      estimator.set_sketch(algorithm->sketch());
       QueryRow query;
       query.x = block.logits.data() + static_cast<Index>(r) * block.tokens;
       query.e = block.exps.data() + static_cast<Index>(r) * block.tokens;
@@ -115,9 +115,9 @@ void BM_subgen_answers(benchmark::State& state) {
       query.exact_max = exact.max_logit[r];
       query.exact_normalizer = exact.normalizer[r];
       query.row = exact.rows[r];
-      estimator.ask(query);
-      if (estimator.questions() < 48 && r + 1 < kRows) continue;
-      estimator.answer(
+      estimator.enqueue(query);
+      if (estimator.pending() < 48 && r + 1 < kRows) continue;
+      estimator.flush(
           [](const Answer& estimate) { benchmark::DoNotOptimize(estimate.answer.data()); });
     }
   });

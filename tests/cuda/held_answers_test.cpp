@@ -119,7 +119,7 @@ void compare(std::uint64_t seed, Counts& counts) {
   std::vector<Answer> expected;
   std::size_t answered = 0;
   const auto answer = [&] {
-    estimator.answer([&](const Answer& estimate) {
+    estimator.flush([&](const Answer& estimate) {
       REQUIRE(answered < expected.size());
       CHECK(difference(estimate, expected[answered++]) == "");
       ++counts.answers;
@@ -138,7 +138,7 @@ void compare(std::uint64_t seed, Counts& counts) {
       }
       const Sketch asked = draw.one_in(8) ? turned(stream, rows[r]) : Sketch();
       const Sketch& taken = asked.cache_positions ? asked : sketch;
-      estimator.take(taken);
+      estimator.set_sketch(taken);
       for (int g = 0; g < spec.group; ++g) {
         QueryRow query;
         query.place = static_cast<Index>(r) * spec.group + g;
@@ -148,11 +148,11 @@ void compare(std::uint64_t seed, Counts& counts) {
         query.exact_normalizer = exact.normalizer[place];
         query.row = rows[r];
         query.head = g;
-        estimator.ask(query);
+        estimator.enqueue(query);
         Estimator anew(stream, cpu_kernels(), &by_host);
-        anew.take(taken);
-        anew.ask(query);
-        anew.answer([&](const Answer& estimate) { expected.push_back(estimate); });
+        anew.set_sketch(taken);
+        anew.enqueue(query);
+        anew.flush([&](const Answer& estimate) { expected.push_back(estimate); });
       }
       if (draw.one_in(10)) answer();
     }

@@ -37,9 +37,9 @@ Asked ask(const Stream& stream, int g, Index row, const Sketch& sketch) {
   const QueryRow query{
       x.data(), e.data(), max, output.data(), max, static_cast<double>(out.exact.z), row, g};
   Estimator estimator(stream, cpu_kernels());
-  estimator.take(sketch);
-  estimator.ask(query);
-  estimator.answer([&](const Answer& estimate) { out.estimate = estimate; });
+  estimator.set_sketch(sketch);
+  estimator.enqueue(query);
+  estimator.flush([&](const Answer& estimate) { out.estimate = estimate; });
   return out;
 }
 

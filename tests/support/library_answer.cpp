@@ -17,10 +17,10 @@ LibraryAnswer::LibraryAnswer(const Stream& stream, int g, Index row)
 }
 
 Answer LibraryAnswer::operator()(const Sketch& sketch) {
-  estimator_.take(sketch);
+  estimator_.set_sketch(sketch);
   Answer out;
-  estimator_.ask(query_);
-  estimator_.answer([&](const Answer& estimate) { out = estimate; });
+  estimator_.enqueue(query_);
+  estimator_.flush([&](const Answer& estimate) { out = estimate; });
   return out;
 }
 

@@ -1,0 +1,56 @@
+// Answers by logits on the host: of every kind of sketch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/stream.hpp"
+#include "kernels/kernels.hpp"
+#include "kernels/row_block.hpp"
+#include "sketch/answer_backend.hpp"
+#include "sketch/pending_answer.hpp"
+#include "sketch/softmax_sums.hpp"
+
+namespace kvbench {
+
+class HostAnswers final : public AnswerBackend {
+ public:
+  // `block` may be null where every query brings its logits; all must live as long.
+  HostAnswers(const Stream& stream, const Kernels& kernels, const RowBlock* block)
+      : stream_(stream), block_(block), values_(kernels.weighted_values(stream.values)) {}
+
+  Index enqueue(const Sketch& sketch, const WeightsByToken& weights,
+                const QueryRow& query) override;
+  bool should_flush() const override { return values_->full(); }
+  void compute() override { values_->sums(numerators_); }
+  const Answer& answer(Index question) override;
+  void clear() override { questions_.clear(); }
+
+ private:
+  QueryRow with_logits(const QueryRow& query) const;
+  Exponentials of_row(const QueryRow& query) const;
+  // Under the row's largest logit where that leaves the denominator well above underflow, else
+  // under the largest of the sketch's rows in either sum.
+  Exponentials exponentials(const Sketch& sketch, const WeightsByToken& weights,
+                            const QueryRow& query);
+  void rerotate(const Sketch& sketch, const QueryRow& query);
+  void enqueue_values(const Sketch& sketch, const WeightsByToken& weights, const Exponentials& e);
+  // None where no row weighs anything. `sums`: under e's shift.
+  std::optional<double> divergence(const Sketch& sketch, const WeightsByToken& weights,
+                                   const QueryRow& query, Exponentials e, TokenSums sums);
+
+  const Stream& stream_;
+  const RowBlock* const block_;
+  std::vector<PendingAnswer> questions_;
+  std::unique_ptr<WeightedValues> values_;
+  std::vector<double> numerators_;
+  std::vector<double> own_;  // by token: exponentials under a shift of their own
+  // Of a sketch with cache positions: its tokens in order, their logits there, the same by token.
+  std::vector<std::int32_t> cached_;
+  std::vector<double> rerotated_;
+  std::vector<double> rerotated_by_token_;
+};
+
+}  // namespace kvbench

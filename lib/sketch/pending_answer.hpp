@@ -1,0 +1,32 @@
+// An answer on its way: its masses are known from the sums over tokens, its vectors once the values
+// have been read.
+#pragma once
+
+#include "kernels/held_rows.hpp"
+#include "sketch/answer.hpp"
+#include "sketch/sketch.hpp"
+
+namespace kvbench {
+
+struct PendingAnswer {
+  // `query.exact_output` must live until finish().
+  PendingAnswer(const QueryRow& asked, const Sketch& sketch)
+      : query(asked),
+        exact_numerator(sketch.exact_numerator),
+        exact_denominator(sketch.exact_denominator) {}
+
+  // Sets all but the vectors and the KL divergence.
+  void set_sums(double shift, const TokenSums& sums);
+  // `numerator`: [dv], of the tokens' own values, under the same shift. To be called once.
+  const Answer& finish(const double* numerator, Index dv);
+
+  QueryRow query;  // with its maximal logit
+  bool exact_numerator;
+  bool exact_denominator;
+  Answer answer;  // numerator, until finish(): that of merged rows, or none
+  double tau = 0.0;
+  double to_exact = 0.0;    // from this shift to that of the exact sums
+  double from_exact = 0.0;  // and back
+};
+
+}  // namespace kvbench

@@ -1,0 +1,55 @@
+// Answers where the kernel table computes, by exponentials of the rows at hand that it keeps there:
+// of sketches of plain tokens.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/stream.hpp"
+#include "kernels/held_rows.hpp"
+#include "sketch/answer_backend.hpp"
+#include "sketch/pending_answer.hpp"
+
+namespace kvbench {
+
+class ResidentAnswers final : public AnswerBackend {
+ public:
+  // Both must live as long.
+  ResidentAnswers(const StreamShape& shape, const HeldRows& rows) : shape_(shape), rows_(rows) {}
+
+  // Whether sketches with these weights are answered here.
+  static bool takes(const Sketch& sketch, const WeightsByToken& weights) {
+    return !sketch.cache_positions && weights.merged().empty();
+  }
+
+  Index enqueue(const Sketch& sketch, const WeightsByToken& weights,
+                const QueryRow& query) override;
+  bool should_flush() const override;
+  void compute() override;
+  const Answer& answer(Index question) override;
+  void clear() override;
+
+  // After compute(): whether the row's largest logit, as a shift, took the digits from the sums, so
+  // that there is no answer here.
+  bool underflowed(Index question) const;
+  // The question again: a sketch with its weights, and the query.
+  Sketch sketch_of(Index question) const;
+  const QueryRow& query_of(Index question) const {
+    return questions_[static_cast<std::size_t>(question)].query;
+  }
+
+ private:
+  void list_weights(const WeightsByToken& weights);
+
+  const StreamShape& shape_;
+  const HeldRows& rows_;
+  std::vector<PendingAnswer> questions_;
+  AnswerBatch batch_;
+  AnswerBatch::Question listed_;   // by the last of the batch's weights
+  std::uint64_t version_ = 0;      // theirs, 0: none
+  std::vector<TokenWeight> list_;  // scratch
+  std::vector<double> numerators_;
+  std::vector<AnswerMasses> masses_;
+};
+
+}  // namespace kvbench

@@ -1,0 +1,80 @@
+#include "sketch/softmax_sums.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/canonical.hpp"
+
+namespace kvbench {
+namespace {
+
+// Calls visit(token) for the tokens of `groups` that count, ascending.
+template <class Counts, class Visit>
+void for_each_token(const std::vector<std::int32_t>& groups, const Counts& counts,
+                    const Visit& visit) {
+  for (const std::int32_t g : groups) {
+    const auto first = static_cast<std::size_t>(g) * Lanes::kCount;
+    for (std::size_t j = first; j < first + Lanes::kCount; ++j) {
+      if (counts(j)) visit(j);
+    }
+  }
+}
+
+}  // namespace
+
+Lanes Exponentials::group(Index g) const {
+  const Index start = g * Lanes::kCount;
+  const Index end = start + Lanes::kCount;
+  if (start >= first && end <= last) return Lanes::load(e + start);
+  alignas(64) double some[Lanes::kCount] = {};
+  for (Index j = std::max(first, start); j < std::min(last, end); ++j) some[j - start] = e[j];
+  return Lanes::load(some);
+}
+
+TokenSums softmax_sums(const WeightsByToken& weights, const Exponentials& e) {
+  Lanes den = Lanes::all(0.0);
+  Lanes num = den;
+  Lanes log = den;
+  Lanes held = den;
+  for (const std::int32_t g : weights.groups()) {
+    const Index at = Index{g} * Lanes::kCount;
+    const Lanes some = e.group(g);
+    den = Lanes::fma(Lanes::load(weights.den() + at), some, den);
+    num = Lanes::fma(Lanes::load(weights.num() + at), some, num);
+    log = Lanes::fma(Lanes::load(weights.log() + at), some, log);
+    held = Lanes::fma(Lanes::load(weights.held() + at), some, held);
+  }
+  return {num.sum(), den.sum(), log.sum(), held.sum()};
+}
+
+bool is_safe(const WeightsByToken& weights, const Exponentials& e) {
+  return std::any_of(weights.groups().begin(), weights.groups().end(), [&](std::int32_t g) {
+    const Lanes w = Lanes::load(weights.den() + Index{g} * Lanes::kCount);
+    return (w * e.group(g)).largest() >= kSafeDenominator;
+  });
+}
+
+Exponentials own_exponentials(const WeightsByToken& weights, WeighIn which, const double* x,
+                              Index tokens, double least, std::vector<double>& room) {
+  const bool either = which == WeighIn::kEitherSum;
+  const auto counts = [&](std::size_t j) {
+    return weights.den()[j] != 0.0 || (either && weights.num()[j] != 0.0);
+  };
+  double shift = least;
+  for_each_token(weights.groups(), counts, [&](std::size_t j) { shift = std::max(shift, x[j]); });
+  room.assign(static_cast<std::size_t>(tokens), 0.0);
+  if (std::isfinite(shift)) {
+    for_each_token(weights.groups(), counts,
+                   [&](std::size_t j) { room[j] = canonical_exp(x[j] - shift); });
+  }
+  return {room.data(), 0, tokens, shift};
+}
+
+double kl_divergence(const QueryRow& query, double shift, const TokenSums& sums,
+                     double position_term) {
+  const double log_ratio =
+      std::log(sums.den) + (shift - query.exact_max) - std::log(query.exact_normalizer);
+  return std::max(0.0, sums.log / sums.den - log_ratio + position_term);
+}
+
+}  // namespace kvbench
