@@ -98,8 +98,8 @@ double estimate_memory_bytes(const Plan& plan, const PlannedGroup& group, int th
   const bool one_block = visited * logits_of_row <= kLogitBytes;
   const double begun = one_block ? at_work : most_cells;
   const double program = kProgramBytes + kPlannedCellBytes * static_cast<double>(plan.cells.size());
-  return program + static_cast<double>(group.chunk_bytes) + streams + reference + logits + copies + begun * cell +
-         shared_bytes(plan, group, fullest->second) +
+  return program + static_cast<double>(group.chunk_bytes) + streams + reference + logits + copies +
+         begun * cell + shared_bytes(plan, group, fullest->second) +
          model_bytes(plan, group, fullest->second, stream);
 }
 
