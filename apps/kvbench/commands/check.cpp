@@ -52,9 +52,9 @@ int run(const CheckOptions& options) {
   if (options.json) {
     Json document = {{"results", options.results}, {"bounds_file", options.bounds}};
     document.update(report_json(report));
-    fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+    print_json(document, 2);
   } else {
-    fmt::print("{}", check_table(report));
+    print_block(check_table(report, terminal_columns(stdout)));
   }
   return report.passed() ? kExitDone : kExitViolation;
 }

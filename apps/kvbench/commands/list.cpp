@@ -16,6 +16,7 @@
 #include "json/json.hpp"
 #include "kernels/kernels.hpp"
 #include "metrics/errors.hpp"
+#include "output/log.hpp"
 #include "output/table.hpp"
 #include "results/provenance.hpp"
 #ifdef KVBENCH_HAS_CUDA
@@ -183,7 +184,7 @@ void print_algorithms() {
                                          : "no default",
                  parameter.doc});
     }
-    fmt::print("{}", table.text());
+    print_block(table.text(terminal_columns(stdout)));
     for (const ExactlyOneOf& exclusive : algorithm.exactly_one_of) {
       fmt::print("  exactly one of: {}\n", alternatives_text(exclusive, "", "; or "));
     }
@@ -259,7 +260,7 @@ int run(const ListOptions& options) {
     const Json document = options.what == "algorithms" ? algorithms_json()
                           : options.what == "metrics"  ? metrics_json()
                                                        : devices_json();
-    fmt::print("{}\n", document.dump(1, ' ', false, Json::error_handler_t::replace));
+    print_json(document, 1);
   } else if (options.what == "algorithms") {
     print_algorithms();
   } else if (options.what == "metrics") {

@@ -13,6 +13,7 @@
 #include "commands.hpp"
 #include "core/parallel.hpp"
 #include "exit_codes.hpp"
+#include "output/log.hpp"
 #include "output/plan_report.hpp"
 #include "run/cost_estimate.hpp"
 #include "run/open_dumps.hpp"
@@ -58,9 +59,9 @@ int run(const PlanOptions& options) {
   cost.start_seconds = opened.count();
   const PlanReport report(plan, selection, cost, thread_count());
   if (options.json) {
-    fmt::print("{}\n", report.json().dump(1, ' ', false, Json::error_handler_t::replace));
+    print_json(report.json(), 1);
   } else {
-    fmt::print("{}", report.table());
+    print_block(report.table(terminal_columns(stdout)));
   }
   return kExitDone;
 }

@@ -197,18 +197,21 @@ Remaining count_remaining(const Plan& plan, const ShardSelection& selection,
 // is then compared on the same heads.
 void log_table(const ResultsOutcome& outcome, const Plan& plan, const Journal& journal) {
   if (outcome.complete()) {
-    if (const std::string table = results_table(outcome.summary); !table.empty()) {
-      log_text("\n{}\n", table);
+    if (const std::string table = results_table(outcome.summary, terminal_columns(stderr));
+        !table.empty()) {
+      log_block("\n" + table + "\n");
     }
     return;
   }
   if (outcome.ok == 0) return;
   const CompleteHeads heads = complete_heads(plan, journal);
-  if (const std::string table = results_table(heads.summary); !table.empty()) {
+  if (const std::string table = results_table(heads.summary, terminal_columns(stderr));
+      !table.empty()) {
+    log_block("\n" + table);
     log_text(
-        "\n{}\ncells are missing: the table is over the {} of {} KV heads that have all of "
+        "\ncells are missing: the table is over the {} of {} KV heads that have all of "
         "theirs\n",
-        table, heads.complete, heads.all);
+        heads.complete, heads.all);
   } else {
     log_text(
         "\ncells are missing: no KV head has all of its own, and there is no table, which would "
@@ -299,6 +302,7 @@ int run(const RunOptions& options) {
   work_has_begun = true;
   Progress progress(options.quiet);
   const auto timing = execute(execution, progress, StopSignals::stop());
+  progress.end();
   journal.sync();
   if (rows && count_remaining(plan, selection, journal).missing == 0) settle_rows(*rows, plan);
   return finish(write_results(results, plan, journal, timing), options, plan, selection, journal,

@@ -7,6 +7,7 @@
 
 #include "commands.hpp"
 #include "exit_codes.hpp"
+#include "output/log.hpp"
 
 namespace kvbench {
 namespace {
@@ -33,7 +34,11 @@ Examples:
 
 int run(const SynthCommand& command) {
   synthesize(command.synth, command.out);
-  fmt::print("{}\n", command.out);
+  if (terminal_columns(stdout) > 0) {
+    print_text("{}\n", command.out);
+  } else {
+    fmt::print("{}\n", command.out);  // for a script, byte by byte
+  }
   return kExitDone;
 }
 

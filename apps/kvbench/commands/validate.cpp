@@ -59,9 +59,9 @@ LargestDifference compare_layers(const Dump& dump, double tolerance) {
         }
         const double difference = largest_output_difference(dump, sequence.name, layer, rows);
         if (found.compared++ == 0) {
-          fmt::print("{:<24} {:>5} {:>5}  {}\n", "sequence", "layer", "rows", "difference");
+          print_text("{:<24} {:>5} {:>5}  {}\n", "sequence", "layer", "rows", "difference");
         }
-        fmt::print("{:<24} {:>5} {:>5}  {:.3e}{}\n", sequence.name, layer.index, rows, difference,
+        print_text("{:<24} {:>5} {:>5}  {:.3e}{}\n", sequence.name, layer.index, rows, difference,
                    difference > tolerance ? "  above tolerance" : "");
         found.most = larger_difference(found.most, difference);
       });
@@ -106,7 +106,7 @@ int validate_config(const std::string& path) {
   const SweepConfig config = read_sweep(path, {}, all_algorithms(), FaultPolicy::kKeep);
   OpenDumps dumps = open_dumps(config);
   const Plan plan = make_plan(config, std::move(dumps.planned));
-  fmt::print("{}: ok, {} cells\n", path, plan.cells.size());
+  print_text("{}: ok, {} cells\n", path, plan.cells.size());
   return kExitDone;
 }
 

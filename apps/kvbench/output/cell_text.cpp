@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "output/terminal.hpp"
+
 namespace kvbench {
 
 std::string text_of(const Json& value) {
@@ -45,7 +47,7 @@ std::string cell_text(const Json& cell) {
   if (cell.contains("seed") && !cell.at("seed").is_null()) {
     text += " seed=" + text_of(cell.at("seed"));
   }
-  return text;
+  return one_line(text);
 }
 
 }  // namespace kvbench

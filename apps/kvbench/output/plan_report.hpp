@@ -19,7 +19,7 @@ class PlanReport {
              int threads);
 
   Json json() const;
-  std::string table() const;
+  std::string table(std::size_t columns) const;  // as Table::text() has it
 
  private:
   struct Group {

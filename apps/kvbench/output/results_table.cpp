@@ -11,6 +11,7 @@
 
 #include "output/cell_text.hpp"
 #include "output/table.hpp"
+#include "output/terminal.hpp"
 
 namespace kvbench {
 namespace {
@@ -36,7 +37,7 @@ std::string error_text(const std::optional<double>& error) {
 
 }  // namespace
 
-std::string results_table(const Json& summary) {
+std::string results_table(const Json& summary, std::size_t columns) {
   std::vector<Line> lines;
   std::vector<std::vector<const Json*>> params;
   std::vector<Json> best;
@@ -80,12 +81,12 @@ std::string results_table(const Json& summary) {
 
   Table table({{"algorithm", Align::kLeft, 9},
                {"error", Align::kRight, 8},
-               {"memory", Align::kRight, 7},
-               {"<= 12.5%", Align::kRight, 8},
-               {"<= 25%", Align::kRight, 8},
-               {"<= 50%", Align::kRight, 8},
-               {"settings", Align::kRight, 8},
-               {"best setting", Align::kLeft}});
+               {"memory", Align::kRight, 7, 6},
+               {"<= 12.5%", Align::kRight, 8, 2},
+               {"<= 25%", Align::kRight, 8, 4},
+               {"<= 50%", Align::kRight, 8, 3},
+               {"settings", Align::kRight, 8, 1},
+               {"best setting", Align::kLeft, 0, 5}});
   for (const Line& line : lines) {
     std::vector<std::string> row = {line.name, error_text(line.error),
                                     fmt::format("{:.1f}%", 100.0 * line.memory)};
@@ -94,10 +95,12 @@ std::string results_table(const Json& summary) {
     row.push_back(line.params);
     table.add(std::move(row));
   }
-  return "relative_l2.mean of each algorithm, best first: its best setting, and its best setting "
-         "within a\nfraction of the memory of exact attention (mean over seeds, then over "
-         "sequences, layers and KV heads)\n\n" +
-         table.text();
+  return paragraph(
+             "relative_l2.mean of each algorithm, best first: its best setting, and its best "
+             "setting within a fraction of the memory of exact attention (mean over seeds, then "
+             "over sequences, layers and KV heads)",
+             columns) +
+         "\n" + table.text(columns);
 }
 
 }  // namespace kvbench

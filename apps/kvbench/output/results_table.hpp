@@ -1,6 +1,7 @@
 // The table that a run ends with.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "json/json.hpp"
@@ -10,6 +11,7 @@ namespace kvbench {
 // One row per algorithm (per label), best first: the lowest error that any of its settings reaches
 // (mean over seeds and units of relative_l2.mean), the memory that this took, and the lowest error
 // within given fractions of exact attention's memory. Empty where `summary` has no errors.
-std::string results_table(const Json& summary);
+// `columns`: as Table::text() has it.
+std::string results_table(const Json& summary, std::size_t columns);
 
 }  // namespace kvbench
