@@ -232,6 +232,16 @@ const Case kCases[] = {
            R"({"algorithm": "window", "params": {"budget": 128.0}, "label": "other"})"),
      "quick.json: /algorithms/1: describes the same cells as /algorithms/0 (window with budget "
      "128); remove one of them, or part them with \"where\""},
+    {sweep(entry("window", "\"budget\": 32") + ", " + entry("window", "\"budget\": 64") + ", " +
+           R"({"algorithm": "window", "params": {"budget": [16, 64, 32]}, "label": "other"})"),
+     "quick.json: /algorithms/2: describes the same cells as /algorithms/0 (window with budget "
+     "32); "
+     "remove one of them, or part them with \"where\""},
+    {sweep(entry("snapkv", "\"budget\": 64, \"kernel\": [3, 5]") + ", " +
+           entry("snapkv", "\"budget\": [32, 64], \"kernel\": 7") + ", " +
+           entry("snapkv", "\"budget\": [16, 64], \"kernel\": [5, 9]")),
+     "quick.json: /algorithms/2: describes the same cells as /algorithms/0 (snapkv with budget 64, "
+     "window 32, kernel 5, pool max); remove one of them, or part them with \"where\""},
     {sweep(R"({"algorithm": "clustergen", "params": {"delta": 1, "t": 4, "s": 64}}, )" +
            entry("subgen", "\"delta\": 1.0, \"t\": 4, \"s\": 64, \"sampling\": \"v2\"")),
      "quick.json: /algorithms/1: describes the same cells as /algorithms/0 (subgen with delta 1.0, "
