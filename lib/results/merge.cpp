@@ -59,7 +59,9 @@ struct MergedJournals::Found {
 };
 
 MergedJournals::MergedJournals(const std::vector<std::string>& folders,
-                               const std::vector<AlgorithmDescription>& algorithms) {
+                               const std::vector<AlgorithmDescription>& algorithms,
+                               double memory_limit)
+    : memory_limit_(memory_limit) {
   open(folders, algorithms);
 }
 
@@ -122,7 +124,7 @@ void MergedJournals::take_plan(const Source& source,
   const Json plan = header.value("plan", Json());
   const Json hash = plan.is_object() ? plan.value("hash", Json()) : Json();
   plan_ = plan_from_document(header, hash.is_string() ? hash.get<std::string>() : "", source.path,
-                             algorithms);
+                             algorithms, memory_limit_);
   cells_.resize(plan_.cells.size());
   shards_ = shards_of(header);
 }

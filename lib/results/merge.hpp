@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,10 @@ class MergedJournals : public CellRecords {
   // Reads `folder`/journal.jsonl of each folder; the plan is made again from what they say, the
   // dumps are not needed. A folder without a journal is listed under absent(). Throws InputError
   // where none has one, where journals are of different plans, or where two of them disagree on
-  // the values of a cell.
+  // the values of a cell, or where the plan needs more than `memory_limit` bytes.
   MergedJournals(const std::vector<std::string>& folders,
-                 const std::vector<AlgorithmDescription>& algorithms);
+                 const std::vector<AlgorithmDescription>& algorithms,
+                 double memory_limit = std::numeric_limits<double>::infinity());
   ~MergedJournals() override;
   MergedJournals(const MergedJournals&) = delete;
   MergedJournals& operator=(const MergedJournals&) = delete;
@@ -71,6 +73,7 @@ class MergedJournals : public CellRecords {
   std::vector<Json> provenance_;
   std::vector<std::string> differing_builds_;
   int shards_ = 0;
+  double memory_limit_;
 };
 
 }  // namespace kvbench

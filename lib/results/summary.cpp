@@ -1,6 +1,8 @@
 #include "results/summary.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <utility>
@@ -15,7 +17,7 @@ namespace {
 // Sums of every metric over some cells, and how many cells had it.
 struct Sums {
   std::vector<double> sum;
-  std::vector<Index> count;
+  std::vector<std::uint32_t> count;
 
   explicit Sums(std::size_t metrics) : sum(metrics, 0.0), count(metrics, 0) {}
 
@@ -37,6 +39,8 @@ struct Sums {
     return sum[m] / static_cast<double>(count[m]);
   }
 };
+
+constexpr std::size_t kBlock = 512;  // entries that are computed and written at a time
 
 using SeedKey = std::string;
 
@@ -156,16 +160,22 @@ Json memory_of(const Slice& slice) {
 }  // namespace
 
 struct Summary::Entry {
-  Json head;  // algorithm, label, params
+  const std::string* head = nullptr;  // a line of JSON: algorithm, label, params
   std::vector<Unit> units;
-  std::map<std::string, std::size_t> find_unit;
+  std::map<std::size_t, std::size_t> find_unit;  // number of the unit -> place
   std::map<int, Layer> layers;
+
+  std::vector<const Sums*> units_of(std::optional<int> wanted) const {
+    std::vector<const Sums*> out;
+    for (const Unit& unit : units) {
+      if (!wanted || unit.layer == *wanted) out.push_back(&unit.sums);
+    }
+    return out;
+  }
 
   Slice slice(std::optional<int> wanted) const {
     Slice out;
-    for (const Unit& unit : units) {
-      if (!wanted || unit.layer == *wanted) out.units.push_back(&unit.sums);
-    }
+    out.units = units_of(wanted);
     for (const auto& [index, layer] : layers) {
       if (wanted && index != *wanted) continue;
       out.ok += layer.ok;
@@ -178,6 +188,42 @@ struct Summary::Entry {
   }
 };
 
+namespace {
+
+// In how many of these units each error is defined, if in more than one.
+void add_unit_counts(const std::vector<const Sums*>& units, std::set<Index>& counts) {
+  for (std::size_t m = 0; m < error_paths().size(); ++m) {
+    Index defined = 0;
+    for (const Sums* unit : units) defined += unit->count[m] > 0 ? 1 : 0;
+    if (defined > 1) counts.insert(defined);
+  }
+}
+
+Json entry_json(Json head, std::optional<int> layer, const Slice& slice,
+                const CountsByUnits& counts) {
+  Json out = std::move(head);
+  out["layer"] = layer ? Json(*layer) : Json(nullptr);
+  out["cells"] = slice.ok;
+  out["failed"] = slice.failed;
+  out["errors"] = errors_of(slice, counts);
+  out["memory"] = memory_of(slice);
+  return out;
+}
+
+std::optional<double> mean_over(const std::vector<const Sums*>& units, std::size_t metric) {
+  Slice slice;
+  slice.units = units;
+  const std::vector<double> means = unit_means(slice, metric);
+  if (means.empty()) return std::nullopt;
+  return mean_of(means);
+}
+
+std::size_t place_in(const std::vector<std::string>& names, const char* name) {
+  return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+}
+
+}  // namespace
+
 Summary::Summary() = default;
 Summary::~Summary() = default;
 
@@ -185,13 +231,13 @@ void Summary::add(const Json& record) {
   const std::string& status = record.at("status").get_ref<const std::string&>();
   if (status == "skipped") return;
   const Json& key = record.at("key");
-  Json head = {{"algorithm", key.at("algorithm")},
-               {"label", record.at("label")},
-               {"params", key.at("params")}};
+  const Json head = {{"algorithm", key.at("algorithm")},
+                     {"label", record.at("label")},
+                     {"params", key.at("params")}};
   const auto [place, is_new] = find_.try_emplace(to_line(head), entries_.size());
   if (is_new) {
     entries_.emplace_back();
-    entries_.back().head = std::move(head);
+    entries_.back().head = &place->first;
   }
   Entry& entry = entries_[place->second];
   const int index = key.at("layer").get<int>();
@@ -204,45 +250,66 @@ void Summary::add(const Json& record) {
   const std::vector<double> values = metrics_of(record);
   const std::string unit =
       to_line({key.at("dump"), key.at("sequence"), key.at("layer"), key.at("kv_head")});
-  const auto [where, unit_is_new] = entry.find_unit.try_emplace(unit, entry.units.size());
+  const std::size_t number = units_.try_emplace(unit, units_.size()).first->second;
+  const auto [where, unit_is_new] = entry.find_unit.try_emplace(number, entry.units.size());
   if (unit_is_new) entry.units.push_back({index, Sums(values.size())});
   entry.units[where->second].sums.add(values);
   layer.seeds.try_emplace(to_line(key.at("seed")), values.size()).first->second.add(values);
 }
 
-Json Summary::json() const {
-  std::vector<std::pair<const Entry*, std::optional<int>>> jobs;
-  CountsByUnits counts;
+std::vector<Summary::Job> Summary::jobs() const {
+  std::vector<Job> all;
   for (const Entry& entry : entries_) {
-    jobs.emplace_back(&entry, std::nullopt);
-    for (const auto& [index, layer] : entry.layers) jobs.emplace_back(&entry, index);
+    all.push_back({&entry, std::nullopt});
+    for (const auto& [index, layer] : entry.layers) all.push_back({&entry, index});
   }
-  std::vector<Slice> slices(jobs.size());
-  std::set<Index> unit_counts;
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    slices[i] = jobs[i].first->slice(jobs[i].second);
-    for (std::size_t m = 0; m < error_paths().size(); ++m) {
-      Index defined = 0;
-      for (const Sums* unit : slices[i].units) defined += unit->count[m] > 0 ? 1 : 0;
-      if (defined > 1) unit_counts.insert(defined);
-    }
-  }
-  for (const Index units : unit_counts) counts.try_emplace(units, units);
-
-  std::vector<Json> entries(jobs.size());
-  parallel_for(static_cast<Index>(jobs.size()), [&](Index job) {
-    const auto i = static_cast<std::size_t>(job);
-    Json& out = entries[i];
-    out = jobs[i].first->head;
-    out["layer"] = jobs[i].second ? Json(*jobs[i].second) : Json(nullptr);
-    out["cells"] = slices[i].ok;
-    out["failed"] = slices[i].failed;
-    out["errors"] = errors_of(slices[i], counts);
-    out["memory"] = memory_of(slices[i]);
-  });
-  Json all = Json::array();
-  for (Json& entry : entries) all.push_back(std::move(entry));
   return all;
+}
+
+void Summary::each(const std::function<void(std::string_view)>& line) const {
+  const std::vector<Job> all = jobs();
+  std::set<Index> unit_counts;
+  for (const Job& job : all) add_unit_counts(job.entry->units_of(job.layer), unit_counts);
+  CountsByUnits counts;
+  for (const Index units : unit_counts) counts.try_emplace(units, units);
+  for (std::size_t first = 0; first < all.size(); first += kBlock) {
+    std::vector<std::string> lines(std::min(kBlock, all.size() - first));
+    parallel_for(static_cast<Index>(lines.size()), [&](Index index) {
+      const auto i = static_cast<std::size_t>(index);
+      const Job& job = all[first + i];
+      lines[i] = to_line(entry_json(Json::parse(*job.entry->head), job.layer,
+                                    job.entry->slice(job.layer), counts));
+    });
+    for (const std::string& each : lines) line(each);
+  }
+}
+
+Json Summary::json() const {
+  Json all = Json::array();
+  each([&](std::string_view line) { all.push_back(Json::parse(line)); });
+  return all;
+}
+
+std::vector<SettingMeans> Summary::means() const {
+  const std::size_t error = place_in(error_paths(), "relative_l2.mean");
+  const std::size_t fraction = error_paths().size() + place_in(memory_names(), "fraction");
+  std::vector<SettingMeans> all;
+  for (const Entry& entry : entries_) {
+    if (entry.units.empty()) continue;
+    const Json head = Json::parse(*entry.head);
+    const std::vector<const Sums*> units = entry.units_of(std::nullopt);
+    all.push_back({head.at("algorithm"), head.at("label"), to_line(head.at("params")),
+                   mean_over(units, error), mean_over(units, fraction)});
+  }
+  return all;
+}
+
+// As measured, with what the allocator adds (tests/cli/memory_test.py holds runs to it).
+double Summary::setting_bytes() { return 1400.0; }
+double Summary::unit_bytes() { return 160.0 + 12.0 * static_cast<double>(metric_count()); }
+double Summary::seed_bytes() { return 200.0 + 12.0 * static_cast<double>(metric_count()); }
+double Summary::resample_bytes(Index units) {
+  return static_cast<double>(units) * static_cast<double>(kResamples * sizeof(std::uint16_t));
 }
 
 }  // namespace kvbench

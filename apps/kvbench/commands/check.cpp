@@ -9,6 +9,7 @@
 #include "check/bounds.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "core/memory_limit.hpp"
 #include "exit_codes.hpp"
 #include "output/check_table.hpp"
 #include "output/log.hpp"
@@ -39,7 +40,8 @@ int run(const CheckOptions& options) {
   BoundsFile bounds;
   Json results;
   ErrorList faults;
-  faults.gather([&] { results = read_results(options.results); });
+  faults.gather(
+      [&] { results = read_cells(options.results, static_cast<double>(usable_memory())); });
   faults.gather([&] { bounds = read_bounds(options.bounds); });
   faults.throw_if_any();
   if (options.write_baselines) {

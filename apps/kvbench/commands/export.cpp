@@ -5,6 +5,7 @@
 
 #include "check/check.hpp"
 #include "commands.hpp"
+#include "core/memory_limit.hpp"
 #include "exit_codes.hpp"
 #include "output/incomplete_warning.hpp"
 #include "output/log.hpp"
@@ -29,7 +30,7 @@ Examples:
   kvbench export --results results/quick/results.json --format md)";
 
 int run(const ExportOptions& options) {
-  const Json results = read_results(options.results);
+  const Json results = read_cells(options.results, static_cast<double>(usable_memory()));
   require_cells(results, options.results);
   warn_if_incomplete(results, options.results);
   const auto write_to = [&](std::ostream& out) {

@@ -12,12 +12,15 @@
 #include <utility>
 #include <vector>
 
+#include "cli/memory_option.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "core/memory_limit.hpp"
 #include "dump/rows_file.hpp"
 #include "exit_codes.hpp"
 #include "output/log.hpp"
 #include "results/results_file.hpp"
+#include "run/memory_estimate.hpp"
 #include "run/shard_selection.hpp"
 
 namespace kvbench {
@@ -28,6 +31,7 @@ namespace fs = std::filesystem;
 struct MergeOptions {
   std::vector<std::string> folders;
   std::string out;
+  std::uint64_t memory_limit = 0;
 };
 
 constexpr const char* kFooter =
@@ -163,8 +167,13 @@ void make_folder_of(const std::string& out) {
 int merge(const MergeOptions& options) {
   std::optional<MergedJournals> journals;
   ErrorList faults;
-  faults.gather([&] { journals.emplace(options.folders, all_algorithms()); });
+  const auto memory_limit =
+      static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory());
+  faults.gather([&] { journals.emplace(options.folders, all_algorithms(), memory_limit); });
   faults.gather([&] { refuse_folder(options.out); });
+  if (journals) {
+    faults.gather([&] { check_results_limit(journals->plan(), memory_limit); });
+  }
   faults.throw_if_any();
   const MergedJournals& merged = *journals;
   make_folder_of(options.out);
@@ -208,6 +217,7 @@ Command add_merge(CLI::App& app) {
   command->add_option("--out", options->out, "The results file to write")
       ->type_name("FILE")
       ->required();
+  add_memory_limit(*command, options->memory_limit);
   command->footer(kFooter);
   return {command, [options] { return merge(*options); }};
 }

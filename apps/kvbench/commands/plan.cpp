@@ -11,6 +11,7 @@
 #include "cli/device_option.hpp"
 #include "cli/sweep_options.hpp"
 #include "commands.hpp"
+#include "core/memory_limit.hpp"
 #include "core/parallel.hpp"
 #include "exit_codes.hpp"
 #include "output/log.hpp"
@@ -32,7 +33,8 @@ struct PlanOptions {
 };
 
 constexpr const char* kFooter =
-    R"(Memory is what one KV head at a time needs at most. Time is measured: for two seconds a few of the
+    R"(Memory is what the run needs at most: the plan, and one KV head at a time or, at the end, the summary of
+results.json. Time is measured: for two seconds a few of the
 cells are computed, as a run would, and the rest taken to be like them, so it holds for this machine,
 these dumps and what else is running. Multiply-adds are an upper bound, the same on every machine; by
 them --shard deals the groups. Nothing is written.
@@ -52,7 +54,8 @@ int run(const PlanOptions& options) {
   const SweepConfig config =
       read_sweep(options.sweep.config, options.sweep.sets, all_algorithms(), FaultPolicy::kKeep);
   OpenDumps dumps = open_dumps(config);
-  const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device.name());
+  const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device.name(),
+                              static_cast<double>(usable_memory()));
   const ShardSelection selection = select_shard(plan, options.shard);
   const std::chrono::duration<double> opened = std::chrono::steady_clock::now() - start;
   CostEstimate cost = estimate_cost(plan, dumps.dumps, device.kernels(), selection, kTrialSeconds);

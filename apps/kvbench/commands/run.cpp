@@ -7,8 +7,8 @@
 #include <system_error>
 #include <utility>
 
-#include "cli/byte_size.hpp"
 #include "cli/device_option.hpp"
+#include "cli/memory_option.hpp"
 #include "cli/signals.hpp"
 #include "cli/sweep_options.hpp"
 #include "commands.hpp"
@@ -197,7 +197,7 @@ Remaining count_remaining(const Plan& plan, const ShardSelection& selection,
 // is then compared on the same heads.
 void log_table(const ResultsOutcome& outcome, const Plan& plan, const Journal& journal) {
   if (outcome.complete()) {
-    if (const std::string table = results_table(outcome.summary, terminal_columns(stderr));
+    if (const std::string table = results_table(outcome.settings, terminal_columns(stderr));
         !table.empty()) {
       log_block("\n" + table + "\n");
     }
@@ -205,7 +205,7 @@ void log_table(const ResultsOutcome& outcome, const Plan& plan, const Journal& j
   }
   if (outcome.ok == 0) return;
   const CompleteHeads heads = complete_heads(plan, journal);
-  if (const std::string table = results_table(heads.summary, terminal_columns(stderr));
+  if (const std::string table = results_table(heads.settings, terminal_columns(stderr));
       !table.empty()) {
     log_block("\n" + table);
     log_text(
@@ -268,11 +268,12 @@ int run(const RunOptions& options) {
   SweepConfig config =
       read_sweep(options.sweep.config, options.sweep.sets, all_algorithms(), FaultPolicy::kKeep);
   OpenDumps dumps = open_dumps(config);
-  const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device.name());
+  const auto memory_limit =
+      static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory());
+  const Plan plan =
+      make_plan(config, std::move(dumps.planned), options.sweep.only, device.name(), memory_limit);
   const ShardSelection selection = select_shard(plan, options.shard);
-  check_memory_limit(
-      plan, selection.groups, thread_count(),
-      static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory()));
+  check_memory_limit(plan, selection.groups, thread_count(), memory_limit);
 
   const std::string folder = options.out.empty() ? "results/" + plan.name : options.out;
   const std::string results = folder + "/results.json";
@@ -328,12 +329,7 @@ Command add_run(CLI::App& app, std::vector<std::string> argv) {
   add_shard_option(*command, options->shard);
   command->add_flag("--fresh", options->fresh, "Begin anew: forget what the folder holds");
   command->add_flag("--retry-failed", options->retry_failed, "Compute failed cells once more");
-  command
-      ->add_option("--memory-limit", options->memory_limit,
-                   "Refuse a sweep that needs more, e.g. 4GiB; default: what this process may use "
-                   "(machine, control group, address space)")
-      ->type_name("SIZE")
-      ->transform(CLI::Validator(to_bytes, ""));
+  add_memory_limit(*command, options->memory_limit);
   command->add_flag("--quiet", options->quiet,
                     "No progress and no table; faults and warnings are still told");
   command->footer(kFooter);

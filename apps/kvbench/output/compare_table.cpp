@@ -32,18 +32,18 @@ std::string percent_text(double fraction) { return fmt::format("{:.2f}%", 100.0 
 
 // Names of settings: the label, and the parameters in which settings of one algorithm differ.
 std::map<const SettingComparison*, std::string> setting_names(const Comparison& comparison) {
-  std::map<std::string, std::vector<const Json*>> params;
+  std::map<std::string, VaryingParams> params;
   const auto label = [](const SettingComparison& setting) {
     return label_text(text_of(setting.setting.at("label")),
                       text_of(setting.setting.at("algorithm")));
   };
   for (const SettingComparison& setting : comparison.settings) {
-    params[label(setting)].push_back(&setting.setting.at("params"));
+    params[label(setting)].add(setting.setting.at("params"));
   }
   std::map<const SettingComparison*, std::string> names;
   for (const SettingComparison& setting : comparison.settings) {
     const std::string varying =
-        params_text(varying_params(setting.setting.at("params"), params.at(label(setting))));
+        params_text(params.at(label(setting)).of(setting.setting.at("params")));
     names[&setting] = label(setting) + (varying.empty() ? "" : " " + varying);
   }
   return names;

@@ -50,11 +50,11 @@ PlanReport::PlanReport(const Plan& plan, const ShardSelection& selection, const 
                       .skipped = skipped_in(plan, plan.groups[g]),
                       .bytes = estimate_memory_bytes(plan, plan.groups[g], threads),
                       .multiply_adds = kvbench::multiply_adds(plan, plan.groups[g])};
-    bytes_ = std::max(bytes_, group.bytes);
     multiply_adds_ += group.multiply_adds;
     skipped_ += group.skipped;
     groups_.push_back(group);
   }
+  bytes_ = estimate_peak_bytes(plan, selection.groups, threads);
   skips_ = skip_counts(plan, selection);
 }
 
