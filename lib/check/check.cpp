@@ -6,9 +6,12 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <string>
+#include <unordered_map>
 
 #include "check/check_rules.hpp"
 #include "core/error.hpp"
+#include "core/hash.hpp"
 #include "core/spelling.hpp"
 #include "results/results_file.hpp"
 
@@ -185,7 +188,16 @@ Json violations_json(const std::vector<Violation>& violations) {
 
 void require_cells(const Json& results, const std::string& path) {
   const Json& cells = results.at("cells");
-  for (std::size_t i = 0; i < cells.size(); ++i) require_cell(cells[i], i, path);
+  std::unordered_map<std::string, std::size_t> seen;  // hash of the key
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    require_cell(cells[i], i, path);
+    const auto [first, is_new] = seen.emplace(hash128_hex(to_line(cells[i].at("key"))), i);
+    if (is_new) continue;
+    throw InputError(fmt::format(
+        "{}: /cells/{} and /cells/{} are of the same cell; write the file anew with `kvbench run` "
+        "or `kvbench merge`",
+        path, first->second, i));
+  }
 }
 
 bool CheckReport::passed() const {

@@ -1,5 +1,6 @@
 #include "results/journal_scan.hpp"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +16,7 @@ namespace {
 constexpr std::size_t kChunk = std::size_t{1} << 16;
 
 Json parse_or_discarded(std::string_view line) {
+  if (line.find('\0') != std::string_view::npos) return Json(Json::value_t::discarded);
   return Json::parse(line.begin(), line.end(), nullptr, false);
 }
 
@@ -70,7 +72,12 @@ bool is_record(const Json& record) {
 }  // namespace
 
 JournalScan scan_journal(int descriptor, const std::string& path, const std::string& remedy,
-                         const std::function<void(Json&&, JournalLine)>& record) {
+                         const std::function<void(Json&&, JournalLine)>& record,
+                         const std::function<void(const Json&)>& header) {
+  struct stat status = {};
+  if (::fstat(descriptor, &status) == 0 && !S_ISREG(status.st_mode)) {
+    throw InputError(path + ": is not a regular file; " + remedy);
+  }
   JournalScan scan;
   scan.whole_size =
       for_each_line(descriptor, path, [&](std::string_view text, std::int64_t offset) {
@@ -84,6 +91,7 @@ JournalScan scan_journal(int descriptor, const std::string& path, const std::str
             for (const Json& run : *runs) scan.provenance.push_back(run);
           }
           scan.header = std::move(parsed);
+          if (header) header(scan.header);
           return;
         }
         if (!is_record(parsed)) {

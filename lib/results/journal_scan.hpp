@@ -31,9 +31,11 @@ struct JournalScan {
 
 // Reads all of `descriptor` from its beginning and calls `record(record, line)` for each whole
 // record in order. Throws InputError when the header is whole but is not a kvbench journal's of a
-// known version; `path` is for messages, `remedy` ends that one.
+// known version, or the file is not a regular one; `path` is for messages, `remedy` ends those.
+// `header` is called before any record.
 JournalScan scan_journal(int descriptor, const std::string& path, const std::string& remedy,
-                         const std::function<void(Json&&, JournalLine)>& record);
+                         const std::function<void(Json&&, JournalLine)>& record,
+                         const std::function<void(const Json&)>& header = {});
 
 // The bytes of a part of the file; throws IoError where they cannot be read.
 std::string read_at(int descriptor, JournalLine part, const std::string& path);

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "core/file.hpp"
@@ -37,6 +39,9 @@ class MergedJournals : public CellRecords {
   // In which of version, git, compiler, flags and isa (instruction set) the journals' runs differ:
   // values may then differ, too, if only in their last bits.
   const std::vector<std::string>& differing_builds() const { return differing_builds_; }
+
+  // Lines that are no records of the cells whose ids they have.
+  std::int64_t damaged_lines() const { return damaged_; }
 
   CellState state(std::size_t cell) const override { return cells_[cell].state; }
   std::size_t count(CellState state) const override;
@@ -74,6 +79,8 @@ class MergedJournals : public CellRecords {
   std::vector<std::string> differing_builds_;
   int shards_ = 0;
   double memory_limit_;
+  std::int64_t damaged_ = 0;
+  std::unordered_map<std::string_view, std::size_t> find_;  // id -> cell of the plan
 };
 
 }  // namespace kvbench

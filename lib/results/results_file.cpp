@@ -11,7 +11,7 @@
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "json/file_kind.hpp"
-#include "results/summary.hpp"
+#include "json/input_file.hpp"
 
 namespace kvbench {
 namespace {
@@ -198,6 +198,7 @@ Json read_members(const std::string& path, const std::function<void(Json&&)>& ce
   if (std::filesystem::is_directory(path, ignored)) {
     throw InputError(path + ": is a folder; name the results.json in it");
   }
+  refuse_device(path, kWanted);
   std::ifstream in(path);
   if (!in) throw InputError(system_fault(path, "open") + "; " + kWanted);
   std::string member;
@@ -217,6 +218,13 @@ Json read_members(const std::string& path, const std::function<void(Json&&)>& ce
   Json results;
   try {
     results = Json::parse(in, take_cells);
+    // The parser takes a byte of value 0 for the end, and leaves the rest unread.
+    in.clear();
+    if (in.unget() && in.get() == 0) {
+      throw InputError(path + ": has a byte of value 0 where its JSON ends; " + kWanted);
+    }
+  } catch (const std::ios_base::failure&) {
+    throw InputError(path + ": cannot be read: the system reports an error; " + kWanted);
   } catch (const Json::parse_error& error) {
     refuse_unreadable(path, error.byte);
   } catch (const Json::exception& error) {

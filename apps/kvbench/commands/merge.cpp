@@ -18,6 +18,7 @@
 #include "core/memory_limit.hpp"
 #include "dump/rows_file.hpp"
 #include "exit_codes.hpp"
+#include "json/file_kind.hpp"
 #include "output/log.hpp"
 #include "results/results_file.hpp"
 #include "run/memory_estimate.hpp"
@@ -170,12 +171,21 @@ int merge(const MergeOptions& options) {
   const auto memory_limit =
       static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory());
   faults.gather([&] { journals.emplace(options.folders, all_algorithms(), memory_limit); });
-  faults.gather([&] { refuse_folder(options.out); });
+  faults.gather([&] {
+    refuse_folder(options.out);
+    refuse_to_replace(options.out, WrittenKind::kResults);
+  });
   if (journals) {
     faults.gather([&] { check_results_limit(journals->plan(), memory_limit); });
+    faults.gather([&] {
+      if (journals->plan().keep_rows) refuse_to_replace(rows_path(options.out), WrittenKind::kHdf5);
+    });
   }
   faults.throw_if_any();
   const MergedJournals& merged = *journals;
+  if (merged.damaged_lines() > 0) {
+    log_text("kvbench: {} damaged journal lines are ignored\n", merged.damaged_lines());
+  }
   make_folder_of(options.out);
   if (!merged.differing_builds().empty()) {
     std::string names;

@@ -17,6 +17,8 @@
 #include "core/parallel.hpp"
 #include "dump/rows_file.hpp"
 #include "exit_codes.hpp"
+#include "json/document.hpp"
+#include "json/file_kind.hpp"
 #include "output/failure_groups.hpp"
 #include "output/log.hpp"
 #include "output/progress.hpp"
@@ -43,6 +45,7 @@ struct RunOptions {
   std::string shard;
   bool fresh = false;
   bool retry_failed = false;
+  bool no_lock = false;
   std::uint64_t memory_limit = 0;
   bool quiet = false;
   std::vector<std::string> argv;
@@ -56,6 +59,8 @@ on where it stopped when the same command is given again. Ctrl-C stops within se
 the cells at hand; a second one kills at once. With --shard i/n each part wants a DIR of its own, and
 its results.json stays incomplete; `kvbench merge` joins the parts. The table at the end is talk, on
 stderr, over the KV heads that have all of their cells; results.json is the data.
+DIR is locked while a run writes to it. Where its file system cannot lock files (some Lustre and NFS
+mounts) give --no-lock, and start no second run into DIR: its lines would mix with the first one's.
 
 Examples:
   kvbench run --config configs/quick.json
@@ -63,8 +68,18 @@ Examples:
   kvbench run --config configs/quick.json --shard 2/3 --out quick-2-of-3
   kvbench run --config configs/quick.json --out quick-4 --threads 4 --memory-limit 8GiB)";
 
-// How a word is written on a POSIX shell's command line.
+// How a word is written on a POSIX shell's command line, in UTF-8 whatever its bytes are: others
+// are made by printf.
 std::string shell_word(const std::string& word) {
+  if (!is_utf8(word)) {
+    std::string escaped;
+    for (const char c : word) {
+      const auto byte = static_cast<unsigned char>(c);
+      const bool as_it_is = std::isalnum(byte) != 0 || c == '/' || c == '.' || c == '-';
+      escaped += as_it_is ? std::string(1, c) : fmt::format("\\0{:03o}", byte);
+    }
+    return "\"$(printf %b '" + escaped + "')\"";
+  }
   const auto is_plain = [](unsigned char c) {
     return std::isalnum(c) != 0 ||
            std::string_view("_-./=:,+@%").find(static_cast<char>(c)) != std::string_view::npos;
@@ -277,9 +292,12 @@ int run(const RunOptions& options) {
 
   const std::string folder = options.out.empty() ? "results/" + plan.name : options.out;
   const std::string results = folder + "/results.json";
-  Journal journal(
-      folder, plan, provenance_of(options, device),
-      {.fresh = options.fresh, .shard = selection.shard.is_whole() ? "" : selection.shard.text()});
+  refuse_to_replace(results, WrittenKind::kResults);
+  if (plan.keep_rows) refuse_to_replace(folder + "/results.rows.h5", WrittenKind::kHdf5);
+  Journal journal(folder, plan, provenance_of(options, device),
+                  {.fresh = options.fresh,
+                   .shard = selection.shard.is_whole() ? "" : selection.shard.text(),
+                   .no_lock = options.no_lock});
   if (options.fresh) remove_earlier_results(folder);
   std::unique_ptr<RowsFile> rows;
   if (plan.keep_rows) {
@@ -330,6 +348,9 @@ Command add_run(CLI::App& app, std::vector<std::string> argv) {
   command->add_flag("--fresh", options->fresh, "Begin anew: forget what the folder holds");
   command->add_flag("--retry-failed", options->retry_failed, "Compute failed cells once more");
   add_memory_limit(*command, options->memory_limit);
+  command->add_flag("--no-lock", options->no_lock,
+                    "Go on where the file system of DIR cannot lock files; that no other run "
+                    "writes there is then yours to see to");
   command->add_flag("--quiet", options->quiet,
                     "No progress and no table; faults and warnings are still told");
   command->footer(kFooter);

@@ -7,6 +7,7 @@
 
 #include "commands.hpp"
 #include "exit_codes.hpp"
+#include "json/file_kind.hpp"
 #include "output/log.hpp"
 
 namespace kvbench {
@@ -33,6 +34,7 @@ Examples:
 }
 
 int run(const SynthCommand& command) {
+  refuse_to_replace(command.out, WrittenKind::kHdf5);
   synthesize(command.synth, command.out);
   if (terminal_columns(stdout) > 0) {
     print_text("{}\n", command.out);
