@@ -108,11 +108,12 @@ class Baselines {
       try {
         files_[rule->found] = read_results(rule->found);
         require_cells(files_[rule->found], rule->found);
-      } catch (const InputError&) {
-        faults.add(
-            fmt::format("{}: {}/baseline: {} is no results file that this program "
-                        "reads; write it with kvbench check --write-baselines",
-                        bounds.path, bound.pointer, rule->found));
+      } catch (const InputError& error) {
+        std::error_code ignored;
+        const bool is_there = std::filesystem::exists(rule->found, ignored);
+        faults.add(fmt::format("{}: {}/baseline: {}; write it with kvbench check --write-baselines",
+                               bounds.path, bound.pointer,
+                               is_there ? error.what() : "there is no file " + rule->found));
       }
     }
     faults.throw_if_any();

@@ -94,9 +94,9 @@ class Reader {
     };
     if (!given->is_string() || !fits(given->get_ref<const std::string&>())) {
       faults_.add("/name",
-                  "must be a folder's name of letters, digits, \".\", \"_\" and \"-\" that begins "
-                  "with a letter, digit or \"_\", is " +
-                      shown(*given));
+                  fmt::format("must be a folder's name of at most {} letters, digits, \".\", \"_\" "
+                              "and \"-\" that begins with a letter, digit or \"_\", is {}",
+                              kLongestName, shown(*given)));
       return;
     }
     config_.name = *given;

@@ -86,7 +86,7 @@ class Planner {
     if (!wanted) return;
     for (std::size_t i = 0; i < wanted->size(); ++i) {
       if (existing.count((*wanted)[i]) != 0) continue;
-      faults_.add(child(pointer, i), fmt::format("no dump has {} {}; there are {}", what,
+      faults_.add(child(pointer, i), fmt::format("no dump has {0} {1}; known {0}s: {2}", what,
                                                  (*wanted)[i], listed(existing)));
     }
   }

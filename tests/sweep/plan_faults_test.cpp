@@ -16,17 +16,19 @@ std::string with(const std::string& more) { return sweep(entry("exact", ""), mor
 // Planned on dump a: sequences "0" (100 tokens) and "long" (200), layers 0, 1, 4 of 3 KV heads.
 const Case kCases[] = {
     {with(R"("select": {"layers": [1, 7, 9]})"),
-     {"quick.json: /select/layers/1: no dump has layer 7; there are 0, 1, 4",
-      "quick.json: /select/layers/2: no dump has layer 9; there are 0, 1, 4"}},
+     {"quick.json: /select/layers/1: no dump has layer 7; known layers: 0, 1, 4",
+      "quick.json: /select/layers/2: no dump has layer 9; known layers: 0, 1, 4"}},
     {with(R"("select": {"kv_heads": [3]})"),
-     {"quick.json: /select/kv_heads/0: no dump has KV head 3; there are 0, 1, 2"}},
+     {"quick.json: /select/kv_heads/0: no dump has KV head 3; known KV heads: 0, 1, 2"}},
     {with(R"("select": {"sequences": ["1", "0"]})"),
-     {"quick.json: /select/sequences/0: no dump has sequence 1; there are 0, long"}},
+     {"quick.json: /select/sequences/0: no dump has sequence 1; known sequences: 0, long"}},
     {sweep(R"({"algorithm": "exact"}, {"algorithm": "window", "params": {"budget": 4},
                "where": {"layers": [2], "kv_heads": [5], "sequences": ["x"]}})"),
-     {"quick.json: /algorithms/1/where/sequences/0: no dump has sequence x; there are 0, long",
-      "quick.json: /algorithms/1/where/layers/0: no dump has layer 2; there are 0, 1, 4",
-      "quick.json: /algorithms/1/where/kv_heads/0: no dump has KV head 5; there are 0, 1, 2"}},
+     {"quick.json: /algorithms/1/where/sequences/0: no dump has sequence x; known sequences: 0, "
+      "long",
+      "quick.json: /algorithms/1/where/layers/0: no dump has layer 2; known layers: 0, 1, 4",
+      "quick.json: /algorithms/1/where/kv_heads/0: no dump has KV head 5; known KV heads: 0, 1, "
+      "2"}},
     {with(R"("select": {"tokens": 101})"),
      {"quick.json: /select/tokens: must be at most 100, the tokens of sequence 0 of /dumps/a.h5, "
       "is "
@@ -59,7 +61,7 @@ const Case kCases[] = {
      {"quick.json: /algorithms: the sweep has 10800000 cells, more than 10000000; shorten an axis, "
       "the seeds or the selection"}},
     {with(R"("select": {"layers": [8]}, "replay": {"prompt_tokens": 150})"),
-     {"quick.json: /select/layers/0: no dump has layer 8; there are 0, 1, 4"}},
+     {"quick.json: /select/layers/0: no dump has layer 8; known layers: 0, 1, 4"}},
 };
 
 TEST_CASE("every fault of a plan names file, place and remedy") {
@@ -81,14 +83,15 @@ TEST_CASE("faults of the file and faults that only the dumps can tell are report
     return folder.messages(
         [&] { make_plan(folder.parse_for_plan(text), {planned_dump("a", 100, {0, 1, 4}, 3)}); });
   };
-  CHECK(faults(sweep(R"({"algorithm": "window", "params": {"budgt": 4}, "where": {"layers": [9]}})",
-                     R"("select": {"layers": [7], "tokens": 200}, "seed": 1)")) ==
-        std::vector<std::string>{
-            "quick.json: /seed: unknown key of a sweep file; did you mean seeds?",
-            "quick.json: /algorithms/0/params/budgt: unknown parameter of window; did you mean "
-            "budget?",
-            "quick.json: /select/layers/0: no dump has layer 7; there are 0, 1, 4",
-            "quick.json: /algorithms/0/where/layers/0: no dump has layer 9; there are 0, 1, 4"});
+  CHECK(
+      faults(sweep(R"({"algorithm": "window", "params": {"budgt": 4}, "where": {"layers": [9]}})",
+                   R"("select": {"layers": [7], "tokens": 200}, "seed": 1)")) ==
+      std::vector<std::string>{
+          "quick.json: /seed: unknown key of a sweep file; did you mean seeds?",
+          "quick.json: /algorithms/0/params/budgt: unknown parameter of window; did you mean "
+          "budget?",
+          "quick.json: /select/layers/0: no dump has layer 7; known layers: 0, 1, 4",
+          "quick.json: /algorithms/0/where/layers/0: no dump has layer 9; known layers: 0, 1, 4"});
   CHECK(faults(sweep(entry("exact", "\"x\": 1"), R"("select": {"tokens": 200})")) ==
         std::vector<std::string>{
             "quick.json: /algorithms/0/params/x: unknown parameter of exact; it has none",

@@ -224,7 +224,7 @@ Command add_merge(CLI::App& app) {
   CLI::App* command = app.add_subcommand("merge", "Join the journals of shards into one result");
   command->add_option("DIR", options->folders, "Output folders of `kvbench run --shard`")
       ->required();
-  command->add_option("--out", options->out, "The results file to write")
+  command->add_option("-o,--out", options->out, "The results file to write")
       ->type_name("FILE")
       ->required();
   add_memory_limit(*command, options->memory_limit);

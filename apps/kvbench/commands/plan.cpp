@@ -38,11 +38,13 @@ results.json. Time is measured: for two seconds a few of the
 cells are computed, as a run would, and the rest taken to be like them, so it holds for this machine,
 these dumps and what else is running. Multiply-adds are an upper bound, the same on every machine; by
 them --shard deals the groups. Nothing is written.
+What writing per-row values takes (output.rows) is not part of the time.
 
 Examples:
   kvbench plan --config configs/quick.json
   kvbench plan --config configs/quick.json --shard 2/3
-  kvbench plan --config configs/quick.json --only 'subgen/*/*/*/*' --json | jq '.cell_list[].id')";
+  kvbench plan --config configs/quick.json --only 'subgen/*/*/*/*' --json | jq '.cell_list[].id'
+  kvbench plan --dump data/smollm2-constitution.h5 --algorithm h2o --algorithm snapkv --budget 256,512)";
 
 // How long a plan may try cells to learn how long they take.
 constexpr double kTrialSeconds = 2.0;
@@ -51,8 +53,7 @@ int run(const PlanOptions& options) {
   if (options.threads > 0) set_thread_count(options.threads);
   const auto start = std::chrono::steady_clock::now();
   const ComputeDevice device(options.device);
-  const SweepConfig config =
-      read_sweep(options.sweep.config, options.sweep.sets, all_algorithms(), FaultPolicy::kKeep);
+  const SweepConfig config = read_sweep_options(options.sweep);
   OpenDumps dumps = open_dumps(config);
   const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device.name(),
                               static_cast<double>(usable_memory()));

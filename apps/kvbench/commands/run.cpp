@@ -13,6 +13,7 @@
 #include "cli/sweep_options.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "core/file.hpp"
 #include "core/memory_limit.hpp"
 #include "core/parallel.hpp"
 #include "dump/rows_file.hpp"
@@ -53,8 +54,9 @@ struct RunOptions {
 
 constexpr const char* kFooter =
     R"(DIR gets journal.jsonl (one line per finished cell), results.json, put into place when the run ends,
-and results.rows.h5 where the sweep asks for per-row values; results.json holds the cells of the last
-sweep alone and replaces the one that was there. A run that was interrupted or killed goes
+results.rows.h5 where the sweep asks for per-row values, and sweep.json where no file says the sweep.
+results.json holds the cells of the last sweep alone and replaces the one that was there.
+A run that was interrupted or killed goes
 on where it stopped when the same command is given again. Ctrl-C stops within seconds and loses only
 the cells at hand; a second one kills at once. With --shard i/n each part wants a DIR of its own, and
 its results.json stays incomplete; `kvbench merge` joins the parts. The table at the end is talk, on
@@ -66,7 +68,8 @@ Examples:
   kvbench run --config configs/quick.json
   kvbench run --config configs/quick.json --only 'subgen/*/*/*/*' --set /seeds/count=10
   kvbench run --config configs/quick.json --shard 2/3 --out quick-2-of-3
-  kvbench run --config configs/quick.json --out quick-4 --threads 4 --memory-limit 8GiB)";
+  kvbench run --config configs/quick.json --out quick-4 --threads 4 --memory-limit 8GiB
+  kvbench run --dump data/smollm2-constitution.h5 --algorithm h2o --budget 256,512 --out h2o)";
 
 // How a word is written on a POSIX shell's command line, in UTF-8 whatever its bytes are: others
 // are made by printf.
@@ -90,12 +93,24 @@ std::string shell_word(const std::string& word) {
   return out + "'";
 }
 
-std::string repro_of(const RunOptions& options, const PlannedCell& cell) {
-  const std::filesystem::path config = std::filesystem::absolute(options.sweep.config);
+// `folder`: where sweep.json lies if the sweep came from no file.
+std::string repro_of(const RunOptions& options, const std::string& folder,
+                     const PlannedCell& cell) {
+  const bool has_file = options.sweep.has_file();
+  const std::filesystem::path config =
+      std::filesystem::absolute(has_file ? options.sweep.config : folder + "/sweep.json");
   std::string line = "kvbench run --config " + shell_word(config.lexically_normal().string()) +
                      " --only " + cell.id;
+  if (!has_file) return line;  // what --set changed stands in sweep.json
   for (const std::string& set : options.sweep.sets) line += " --set " + shell_word(set);
   return line;
+}
+
+// The sweep as it was resolved, where no file says it.
+void write_sweep(const Plan& plan, const std::string& path) {
+  AtomicFile file(path);
+  file.write(plan.config.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  file.commit();
 }
 
 // What a run that starts anew must not leave beside its new journal.
@@ -174,6 +189,12 @@ void log_start(const Execution& execution, const std::string& folder) {
   if (!selection.shard.is_whole()) {
     log_text("shard {}: {} cells in {} groups\n", selection.shard.text(), selection.cells,
              std::count(selection.groups.begin(), selection.groups.end(), true));
+    if (selection.cells == 0) {
+      log_text(
+          "kvbench: note: this shard has nothing to do: a group is never cut, and the sweep has {} "
+          "for {} shards\n",
+          plan.groups.size(), selection.shard.count);
+    }
   }
   if (journal.resumed() > 0) {
     log_text("{} cells were there already\n", journal.resumed());
@@ -280,8 +301,7 @@ int run(const RunOptions& options) {
   const StopSignals signals;
   if (options.threads > 0) set_thread_count(options.threads);
   const ComputeDevice device(options.device);
-  SweepConfig config =
-      read_sweep(options.sweep.config, options.sweep.sets, all_algorithms(), FaultPolicy::kKeep);
+  const SweepConfig config = read_sweep_options(options.sweep);
   OpenDumps dumps = open_dumps(config);
   const auto memory_limit =
       static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory());
@@ -299,6 +319,7 @@ int run(const RunOptions& options) {
                    .shard = selection.shard.is_whole() ? "" : selection.shard.text(),
                    .no_lock = options.no_lock});
   if (options.fresh) remove_earlier_results(folder);
+  if (!options.sweep.has_file()) write_sweep(plan, folder + "/sweep.json");
   std::unique_ptr<RowsFile> rows;
   if (plan.keep_rows) {
     const std::string path = folder + "/results.rows.h5";
@@ -314,7 +335,7 @@ int run(const RunOptions& options) {
       .check_device = [&] { device.throw_if_failed(); },
       .rows = rows.get(),
       .selection = selection,
-      .repro = [&](const PlannedCell& cell) { return repro_of(options, cell); },
+      .repro = [&](const PlannedCell& cell) { return repro_of(options, folder, cell); },
       .retry_failed = options.retry_failed};
   log_reused_folder(journal, folder, results, options.quiet);
   if (!options.quiet) log_start(execution, folder);
@@ -337,7 +358,7 @@ Command add_run(CLI::App& app, std::vector<std::string> argv) {
       app.add_subcommand("run", "Run a sweep: replay every cell and write results.json");
   add_sweep_options(*command, options->sweep);
   command
-      ->add_option("--out", options->out,
+      ->add_option("-o,--out", options->out,
                    "Output folder; default: results/<name of the sweep> in the working folder")
       ->type_name("DIR");
   add_device_option(*command, options->device);

@@ -130,7 +130,7 @@ Command add_validate(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "validate", "Recompute the attention outputs that a dump stores, or check a sweep file");
   command->add_option("DUMP", options->dump, "Dump file (HDF5)");
-  command->add_option("--config", options->config, "Sweep file (JSON) to check instead");
+  command->add_option("-c,--config", options->config, "Sweep file (JSON) to check instead");
   command->add_option("--tolerance", options->tolerance, "Largest relative difference that passes")
       ->capture_default_str();
   command->footer(kFooter);
