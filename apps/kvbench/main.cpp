@@ -33,7 +33,7 @@ constexpr const char* kFooter =
     R"(Exit codes: 0 done, 1 a bug, 2 bad command line, sweep, dump or output place,
 3 finished with failed cells, 4 a check found a violation, 5 interrupted, or shards missing: run
 again to go on.
-Data go to stdout, messages to stderr. `kvbench COMMAND --help` explains a command.
+Data go to stdout, messages to stderr. `kvbench help COMMAND` explains a command.
 
 Examples:
   kvbench inspect data/smollm2-constitution.h5
@@ -57,7 +57,11 @@ int parse_and_run(int argc, char** argv) {
   app.set_version_flag("--version", version_line());
   app.require_subcommand(1);
   app.footer(kFooter);
-  const std::vector<std::string> words(argv, argv + argc);
+  std::vector<std::string> words(argv, argv + argc);
+  if (words.size() > 1 && words[1] == "help") {  // kvbench help run: kvbench run --help
+    words.erase(words.begin() + 1);
+    words.emplace_back("--help");
+  }
   std::vector<Command> commands = {add_run(app, words)};
   for (const auto add :
        {add_plan, add_merge, add_inspect, add_validate, add_synth, add_list, add_export, add_check,
@@ -66,7 +70,8 @@ int parse_and_run(int argc, char** argv) {
   }
   check_arguments(app, words);
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> reversed(words.rbegin(), words.rend() - 1);  // as CLI11 takes them
+    app.parse(std::move(reversed));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     log_text("{}\n", parse_error_text(app, words, error));
@@ -77,13 +82,21 @@ int parse_and_run(int argc, char** argv) {
   return parsed->run();
 }
 
+void log_faults(const std::vector<std::string>& messages) {
+  constexpr std::size_t kShown = 50;
+  for (std::size_t i = 0; i < std::min(messages.size(), kShown); ++i) {
+    log_text("kvbench: {}\n", messages[i]);
+  }
+  if (messages.size() > kShown) {
+    log_text("kvbench: and {} more like these; fix those above first\n", messages.size() - kShown);
+  }
+}
+
 int run_guarded(int argc, char** argv) {
   try {
     return parse_and_run(argc, argv);
   } catch (const InputError& error) {
-    for (const std::string& message : error.messages()) {
-      log_text("kvbench: {}\n", message);
-    }
+    log_faults(error.messages());
     return kExitBadInput;
   } catch (const IoError& error) {
     log_text("kvbench: {}\n", error.what());
@@ -107,8 +120,9 @@ int run_guarded(int argc, char** argv) {
     return kExitIncomplete;
   } catch (const std::bad_alloc&) {
     log_text(
-        "kvbench: out of memory; choose fewer tokens (select.tokens), fewer rows "
-        "(evaluate.rows) or fewer threads (--threads)\n");
+        "kvbench: out of memory; of a sweep choose fewer tokens (select.tokens), fewer rows "
+        "(evaluate.rows) or fewer --threads, of other input less of it, or use a machine with "
+        "more\n");
     return kExitBadInput;
   } catch (const std::exception& error) {
     if (std::ferror(stdout) != 0) {  // fmt::print throws if stdout is closed or full

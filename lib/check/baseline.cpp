@@ -8,6 +8,7 @@
 #include "check/check.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
+#include "json/file_kind.hpp"
 #include "results/results_file.hpp"
 
 namespace kvbench {
@@ -92,6 +93,9 @@ std::vector<std::pair<std::string, Index>> write_baselines(const BoundsFile& bou
       faults.add(fmt::format("{}: {}/baseline: there is no folder {}; make it first", bounds.path,
                              baseline.bounds.front()->pointer, folder.string()));
     }
+  }
+  for (const Baseline& baseline : baselines) {
+    faults.gather([&] { refuse_to_replace(baseline.path, WrittenKind::kResults); });
   }
   faults.throw_if_any();
   std::vector<std::pair<std::string, Index>> written;

@@ -6,16 +6,14 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 
 #include "check/bounds_keys.hpp"
 #include "core/error.hpp"
-#include "core/file.hpp"
 #include "json/document.hpp"
 #include "json/faults.hpp"
 #include "json/file_kind.hpp"
+#include "json/input_file.hpp"
 #include "json/reader.hpp"
 #include "results/cell_metric.hpp"
 
@@ -316,16 +314,7 @@ BoundsFile parse_bounds(const std::string& text, const std::string& path) {
 }
 
 BoundsFile read_bounds(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    throw InputError(path + ": is a folder; " + kWanted);
-  }
-  std::ifstream in(path, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (!in.is_open() || in.bad()) {
-    throw InputError(system_fault(path, "read") + "; " + kWanted);
-  }
-  return parse_bounds(text, path);
+  return parse_bounds(read_text(path, kWanted), path);
 }
 
 }  // namespace kvbench

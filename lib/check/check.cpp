@@ -6,9 +6,12 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <string>
+#include <unordered_map>
 
 #include "check/check_rules.hpp"
 #include "core/error.hpp"
+#include "core/hash.hpp"
 #include "core/spelling.hpp"
 #include "results/results_file.hpp"
 
@@ -105,11 +108,12 @@ class Baselines {
       try {
         files_[rule->found] = read_results(rule->found);
         require_cells(files_[rule->found], rule->found);
-      } catch (const InputError&) {
-        faults.add(
-            fmt::format("{}: {}/baseline: {} is not a results file of a supported "
-                        "version; write it with kvbench check --write-baselines",
-                        bounds.path, bound.pointer, rule->found));
+      } catch (const InputError& error) {
+        std::error_code ignored;
+        const bool is_there = std::filesystem::exists(rule->found, ignored);
+        faults.add(fmt::format("{}: {}/baseline: {}; write it with kvbench check --write-baselines",
+                               bounds.path, bound.pointer,
+                               is_there ? error.what() : rule->found + ": no such file"));
       }
     }
     faults.throw_if_any();
@@ -185,7 +189,16 @@ Json violations_json(const std::vector<Violation>& violations) {
 
 void require_cells(const Json& results, const std::string& path) {
   const Json& cells = results.at("cells");
-  for (std::size_t i = 0; i < cells.size(); ++i) require_cell(cells[i], i, path);
+  std::unordered_map<std::string, std::size_t> seen;  // hash of the key
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    require_cell(cells[i], i, path);
+    const auto [first, is_new] = seen.emplace(hash128_hex(to_line(cells[i].at("key"))), i);
+    if (is_new) continue;
+    throw InputError(fmt::format(
+        "{}: /cells/{} and /cells/{} are of the same cell; write the file anew with `kvbench run` "
+        "or `kvbench merge`",
+        path, first->second, i));
+  }
 }
 
 bool CheckReport::passed() const {

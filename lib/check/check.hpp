@@ -46,7 +46,7 @@ struct CheckReport {
 // baseline cannot be read or a cell is not a cell record.
 CheckReport check_bounds(const BoundsFile& bounds, const Json& results, const std::string& path);
 
-// Throws InputError if an element of `cells` is not a cell record.
+// Throws InputError if an element of `cells` is not a cell record, or two are of the same cell.
 void require_cells(const Json& results, const std::string& path);
 
 Json report_json(const CheckReport& report);

@@ -1,6 +1,7 @@
 #include "core/append_log.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,11 +11,18 @@ namespace kvbench {
 
 AppendLog::AppendLog(std::string path, Access access) : path_(std::move(path)) {
   const bool read_only = access == Access::kRead;
-  file_.reset(read_only ? ::open(path_.c_str(), O_RDONLY | O_CLOEXEC)
+  // Without waiting for the other end of a pipe.
+  file_.reset(read_only ? ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)
                         : ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!file_.is_open()) throw IoError(system_fault(path_, "open"));
+  if (!is_regular()) return;
   size_ = ::lseek(file_.get(), 0, SEEK_END);
   if (size_ < 0) throw IoError(system_fault(path_, "read"));
+}
+
+bool AppendLog::is_regular() const {
+  struct stat status = {};
+  return ::fstat(file_.get(), &status) == 0 && S_ISREG(status.st_mode);
 }
 
 void AppendLog::cut(std::int64_t size) {

@@ -29,6 +29,8 @@ class AppendLog {
   // Returns the offset of `record`.
   std::int64_t append(std::string_view record);
 
+  bool is_regular() const;  // not a pipe or a device
+
   // Fills `to` from `offset` on and returns the bytes read: fewer only at the end of the file.
   std::size_t read_some(std::int64_t offset, std::span<char> to) const;
   // Throws also if the file ends before.

@@ -191,6 +191,11 @@ void set_value(json& document, const std::string& pointer, json value, const std
 }  // namespace
 
 json parse_document(const std::string& text, const std::string& file, ErrorList& faults) {
+  // The parser takes the first of them for the end, and would leave the rest unread.
+  if (const std::size_t at = text.find('\0'); at != std::string::npos) {
+    throw InputError(fmt::format("{}:{}: not JSON here: a byte of value 0", file,
+                                 line_and_column(text, at + 1)));
+  }
   Builder builder("", faults);
   json::sax_parse(text, &builder, json::input_format_t::json, kStrict, kCommentsAllowed);
   if (const auto& error = builder.syntax_error()) {

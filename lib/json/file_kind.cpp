@@ -1,6 +1,9 @@
 #include "json/file_kind.hpp"
 
 #include <array>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
 #include <utility>
 
 #include "core/error.hpp"
@@ -34,6 +37,28 @@ std::optional<std::string> kind_of_document(const json& document) {
     if (document.contains(member)) return name;
   }
   return std::nullopt;
+}
+
+void refuse_to_replace(const std::string& path, WrittenKind kind) {
+  constexpr std::size_t kBeginning = 4096;
+  std::error_code fault;
+  const auto status = std::filesystem::status(path, fault);
+  if (fault || !std::filesystem::exists(status)) return;
+  const bool hdf5 = kind == WrittenKind::kHdf5;
+  const std::string what = hdf5 ? "an HDF5 file" : "a results file";
+  std::string text(kBeginning, '\0');
+  if (std::filesystem::is_regular_file(status)) {
+    std::ifstream in(path, std::ios::binary);
+    in.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<std::size_t>(in.gcount()));
+    if (text.empty()) return;
+    if (hdf5 ? text.compare(0, kHdf5.size(), kHdf5) == 0
+             : text[0] == '{' && text.find("\"kvbench.results\"") != std::string::npos) {
+      return;
+    }
+  }
+  throw InputError(path + ": is there and is not " + what +
+                   ", which would replace it; give another name, or remove it first");
 }
 
 void refuse_other_kind(const json& document, const std::string& kind, const std::string& path,

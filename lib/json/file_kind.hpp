@@ -21,4 +21,11 @@ std::optional<std::string> kind_of_document(const nlohmann::json& document);
 void refuse_other_kind(const nlohmann::json& document, const std::string& kind,
                        const std::string& path, const std::string& wanted);
 
+// Kinds of files that the program writes.
+enum class WrittenKind { kResults, kHdf5 };
+
+// Throws InputError where there is a file at `path` that is not empty and of another kind, going by
+// its beginning: what was meant to be replaced is another file then.
+void refuse_to_replace(const std::string& path, WrittenKind kind);
+
 }  // namespace kvbench

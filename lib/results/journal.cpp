@@ -13,6 +13,8 @@
 
 #include "core/error.hpp"
 #include "core/file.hpp"
+#include "json/input_file.hpp"
+#include "results/record_check.hpp"
 #include "sweep/plan_document.hpp"
 
 namespace kvbench {
@@ -99,7 +101,7 @@ Journal::Journal(const std::string& folder, const Plan& plan, Json run, const Op
   if (fault) {
     throw IoError(folder + ": cannot create the output folder: " + fault.message());
   }
-  lock(folder);
+  lock(folder, options.no_lock);
   open_or_create(plan, options);
   syncer_ = std::thread([this] { sync_late(); });
 }
@@ -119,11 +121,19 @@ Journal::~Journal() {
   }
 }
 
-void Journal::lock(const std::string& folder) {
+void Journal::lock(const std::string& folder, bool may_go_without) {
   const std::string path = folder + "/journal.lock";
   lock_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!lock_.is_open()) throw IoError(system_fault(path, "write"));
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) return;
+  const bool cannot_lock = errno == ENOSYS || errno == ENOLCK || errno == EOPNOTSUPP;
+  if (cannot_lock && may_go_without) return;
+  if (cannot_lock) {
+    throw InputError(system_fault(path, "lock") +
+                     "; this file system cannot lock files, and two runs in one folder would "
+                     "damage its journal: choose another --out, or make sure that no other run "
+                     "writes here and give --no-lock");
+  }
   if (errno != EWOULDBLOCK) throw IoError(system_fault(path, "lock"));
   throw InputError(folder +
                    ": another kvbench run is writing to this folder; wait for it, or choose " +
@@ -139,6 +149,8 @@ void Journal::begin_anew(const Plan& plan, const Options& options) {
 }
 
 void Journal::open_or_create(const Plan& plan, const Options& options) {
+  const char* remedy = "choose another --out, or pass --fresh to replace it";
+  if (!options.fresh) refuse_device(path_, remedy);
   std::error_code ignored;
   if (options.fresh || !std::filesystem::exists(path_, ignored)) {
     begin_anew(plan, options);
@@ -148,12 +160,15 @@ void Journal::open_or_create(const Plan& plan, const Options& options) {
 
   std::unordered_map<std::string_view, std::size_t> find;
   for (std::size_t i = 0; i < plan.cells.size(); ++i) find[plan.cells[i].id] = i;
-  const char* remedy = "choose another --out, or pass --fresh to replace it";
   JournalScan scan = scan_journal(*log_, path_, remedy, [&](Json&& record, JournalLine line) {
     const auto& id = record["id"].get_ref<const std::string&>();
     const auto place = find.find(id);
     if (place == find.end()) {
       unused_.insert(id);
+      return;
+    }
+    if (!is_record_of(record, plan, plan.cells[place->second])) {
+      ++damaged_;
       return;
     }
     cells_[place->second] = {line, state_of(record)};
@@ -165,7 +180,7 @@ void Journal::open_or_create(const Plan& plan, const Options& options) {
   }
   refuse_changed_dumps(scan.header, plan, path_);
   provenance_ = std::move(scan.provenance);
-  damaged_ = scan.damaged;
+  damaged_ += scan.damaged;
   resumed_ = cells_.size() - count(CellState::kMissing);
   const Json& before = scan.header.contains("plan") ? scan.header["plan"] : Json();
   of_another_plan_ = !before.is_object() || before.value("hash", Json()) != plan.hash;

@@ -27,14 +27,16 @@ namespace kvbench {
 class Journal : public CellRecords {
  public:
   struct Options {
-    bool fresh = false;  // start over, whatever is there
-    std::string shard;   // "2/3": the part of the plan that this run is to do; empty: all of it
+    bool fresh = false;    // start over, whatever is there
+    std::string shard;     // "2/3": the part of the plan that this run is to do; empty: all of it
+    bool no_lock = false;  // go on if the file system cannot lock files
   };
 
   // Creates `folder` if needed and locks it against other processes for the object's lifetime.
   // `run`: provenance of this run. Throws IoError if the folder cannot be written, InputError
-  // if another process is at work in it, its journal is not one, or a dump that it speaks of has
-  // changed.
+  // if another process is at work in it, its file system cannot lock files (unless no_lock is
+  // set: the caller then sees to it that no other run is), its journal is not one, or a dump that
+  // it speaks of has changed. A line that is not a record of the cell whose id it has is damaged.
   Journal(const std::string& folder, const Plan& plan, Json run, const Options& options);
   ~Journal() override;
   Journal(const Journal&) = delete;
@@ -72,7 +74,7 @@ class Journal : public CellRecords {
     CellState state = CellState::kMissing;
   };
 
-  void lock(const std::string& folder);
+  void lock(const std::string& folder, bool may_go_without);
   void open_or_create(const Plan& plan, const Options& options);
   void begin_anew(const Plan& plan, const Options& options);
   void create(const Json& header, std::int64_t copy_from, std::int64_t copy_to);

@@ -12,6 +12,7 @@ namespace {
 constexpr std::size_t kChunk = std::size_t{1} << 16;
 
 Json parse_or_discarded(std::string_view line) {
+  if (line.find('\0') != std::string_view::npos) return Json(Json::value_t::discarded);
   return Json::parse(line.begin(), line.end(), nullptr, false);
 }
 
@@ -62,7 +63,9 @@ bool is_record(const Json& record) {
 }  // namespace
 
 JournalScan scan_journal(const AppendLog& log, const std::string& path, const std::string& remedy,
-                         const std::function<void(Json&&, JournalLine)>& record) {
+                         const std::function<void(Json&&, JournalLine)>& record,
+                         const std::function<void(const Json&)>& header) {
+  if (!log.is_regular()) throw InputError(path + ": is not a regular file; " + remedy);
   JournalScan scan;
   scan.whole_size = for_each_line(log, [&](std::string_view text, std::int64_t offset) {
     Json parsed = parse_or_discarded(text);
@@ -74,6 +77,7 @@ JournalScan scan_journal(const AppendLog& log, const std::string& path, const st
         for (const Json& run : *runs) scan.provenance.push_back(run);
       }
       scan.header = std::move(parsed);
+      if (header) header(scan.header);
       return;
     }
     if (!is_record(parsed)) {

@@ -5,10 +5,11 @@
 #include <optional>
 #include <set>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "core/error.hpp"
+#include "json/input_file.hpp"
+#include "results/record_check.hpp"
 #include "sweep/shard.hpp"
 
 namespace kvbench {
@@ -48,15 +49,16 @@ int shards_of(const Json& header) {
 
 }  // namespace
 
-// A record as one journal holds it, before it is known where it belongs.
+// The last record of a cell in one journal.
 struct MergedJournals::Found {
-  std::string id;
-  CellState state;
+  CellState state = CellState::kMissing;
   JournalLine line;
 };
 
 MergedJournals::MergedJournals(const std::vector<std::string>& folders,
-                               const std::vector<AlgorithmDescription>& algorithms) {
+                               const std::vector<AlgorithmDescription>& algorithms,
+                               double memory_limit)
+    : memory_limit_(memory_limit) {
   open(folders, algorithms);
 }
 
@@ -81,6 +83,7 @@ void MergedJournals::open(const std::vector<std::string>& folders,
 void MergedJournals::add(const std::string& folder,
                          const std::vector<AlgorithmDescription>& algorithms) {
   const std::string path = folder + "/journal.jsonl";
+  refuse_device(path, "name the output folders of `kvbench run`");
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
     if (std::filesystem::exists(folder, ignored) &&
@@ -93,16 +96,26 @@ void MergedJournals::add(const std::string& folder,
   Source source{folder, path, AppendLog(path, AppendLog::Access::kRead), {}};
   std::vector<Found> found;
   const char* remedy = "name the output folders of `kvbench run` of this version";
-  JournalScan scan =
-      scan_journal(source.log, source.path, remedy, [&](Json&& record, JournalLine line) {
-        found.push_back({record["id"].get<std::string>(), state_of(record), line});
-      });
-  source.header = std::move(scan.header);
-  if (scan.has_header) take_plan(source, algorithms);
+  const auto header = [&](const Json& said) {
+    source.header = said;
+    take_plan(source, algorithms);
+    found.resize(cells_.size());
+  };
+  const auto record = [&](Json&& said, JournalLine line) {
+    const auto place = find_.find(said["id"].get_ref<const std::string&>());
+    if (place == find_.end()) return;  // of another sweep, whose cells stay in the journal
+    if (!is_record_of(said, plan_, plan_.cells[place->second])) {
+      ++damaged_;
+      return;
+    }
+    found[place->second] = {state_of(said), line};
+  };
+  const JournalScan scan = scan_journal(source.log, source.path, remedy, record, header);
   if (!scan.has_header) {  // its run was killed before it wrote a line
     absent_.push_back(folder);
     return;
   }
+  damaged_ += scan.damaged;
   sources_.push_back(std::move(source));
   take(static_cast<std::uint32_t>(sources_.size() - 1), found);
   provenance_.insert(provenance_.end(), scan.provenance.begin(), scan.provenance.end());
@@ -120,8 +133,9 @@ void MergedJournals::take_plan(const Source& source,
   const Json plan = header.value("plan", Json());
   const Json hash = plan.is_object() ? plan.value("hash", Json()) : Json();
   plan_ = plan_from_document(header, hash.is_string() ? hash.get<std::string>() : "", source.path,
-                             algorithms);
+                             algorithms, memory_limit_);
   cells_.resize(plan_.cells.size());
+  for (std::size_t c = 0; c < plan_.cells.size(); ++c) find_.emplace(plan_.cells[c].id, c);
   shards_ = shards_of(header);
 }
 
@@ -139,13 +153,9 @@ void MergedJournals::refuse_other_plan(const Source& source) const {
 }
 
 void MergedJournals::take(std::uint32_t journal, const std::vector<Found>& found) {
-  // Within a journal the last record of a cell holds.
-  std::unordered_map<std::string_view, const Found*> last;
-  for (const Found& each : found) last[each.id] = &each;
-  for (std::size_t c = 0; c < cells_.size(); ++c) {
-    const auto place = last.find(plan_.cells[c].id);
-    if (place == last.end()) continue;
-    take_one(c, {journal, place->second->state, place->second->line});
+  for (std::size_t c = 0; c < found.size(); ++c) {
+    if (found[c].state != CellState::kMissing)
+      take_one(c, {journal, found[c].state, found[c].line});
   }
 }
 

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "core/append_log.hpp"
@@ -16,10 +19,11 @@ class MergedJournals : public CellRecords {
  public:
   // Reads `folder`/journal.jsonl of each folder; the plan is made again from their headers, the
   // dumps are not needed. A folder without a journal is listed under absent(). Throws InputError
-  // if none has one, if journals are of different plans, or if two of them disagree on
-  // the values of a cell.
+  // if none has one, if journals are of different plans, if two of them disagree on the values
+  // of a cell, or if the plan needs more than `memory_limit` bytes.
   MergedJournals(const std::vector<std::string>& folders,
-                 const std::vector<AlgorithmDescription>& algorithms);
+                 const std::vector<AlgorithmDescription>& algorithms,
+                 double memory_limit = std::numeric_limits<double>::infinity());
   ~MergedJournals() override;
   MergedJournals(const MergedJournals&) = delete;
   MergedJournals& operator=(const MergedJournals&) = delete;
@@ -35,6 +39,9 @@ class MergedJournals : public CellRecords {
   // In which of version, git, compiler, flags and isa (instruction set) the journals' runs differ:
   // values may then differ, too, if only in their last bits.
   const std::vector<std::string>& differing_builds() const { return differing_builds_; }
+
+  // Lines that are no records of the cells whose ids they have.
+  std::int64_t damaged_lines() const { return damaged_; }
 
   CellState state(std::size_t cell) const override { return cells_[cell].state; }
   std::size_t count(CellState state) const override;
@@ -71,6 +78,9 @@ class MergedJournals : public CellRecords {
   std::vector<Json> provenance_;
   std::vector<std::string> differing_builds_;
   int shards_ = 0;
+  double memory_limit_;
+  std::int64_t damaged_ = 0;
+  std::unordered_map<std::string_view, std::size_t> find_;  // id -> cell of the plan
 };
 
 }  // namespace kvbench

@@ -1,5 +1,7 @@
 #include "results/results_file.hpp"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -9,12 +11,15 @@
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "json/file_kind.hpp"
-#include "results/summary.hpp"
+#include "json/input_file.hpp"
 
 namespace kvbench {
 namespace {
 
 constexpr const char* kWanted = "name a results.json";
+constexpr double kMiB = 1024.0 * 1024.0;
+constexpr double kProgramBytes = 32.0 * kMiB;
+constexpr double kCellBytes = 9000.0;  // of a record in memory, as measured
 
 std::string group_identity(const Json& dump, const Json& sequence, const Json& layer) {
   return to_line(Json::array({dump, sequence, layer}));
@@ -137,7 +142,7 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
                          .failed = records.count(CellState::kFailed),
                          .skipped = records.count(CellState::kSkipped),
                          .missing = records.count(CellState::kMissing),
-                         .summary = {}};
+                         .settings = {}};
   const Json groups = groups_json(path, plan, timing, also_timed_by);
   AtomicFile file(path);
   const auto member = [&](const char* key, const Json& value, const char* before = ",\n") {
@@ -171,18 +176,28 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
   }
   file.write("\n  ]");
   member("groups", groups);
-  outcome.summary = summary.json();
-  member("summary", outcome.summary);
-  file.write("\n}\n");
+  file.write(",\n  \"summary\": [");
+  separator = "\n    ";
+  summary.each([&](std::string_view line) {
+    file.write(std::exchange(separator, ",\n    "));
+    file.write(line);
+  });
+  file.write(std::string_view(separator) == "\n    " ? "]\n}\n" : "\n  ]\n}\n");
+  outcome.settings = summary.means();
   file.commit();
   return outcome;
 }
 
-Json read_results(const std::string& path, const std::function<void(Json&&)>& cell) {
+namespace {
+
+// `plan`: called with that member of the file, which stands before the cells.
+Json read_members(const std::string& path, const std::function<void(Json&&)>& cell,
+                  bool with_summary, const std::function<void(const Json&)>& plan) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     throw InputError(path + ": is a folder; name the results.json in it");
   }
+  refuse_device(path, kWanted);
   std::ifstream in(path);
   if (!in) throw InputError(system_fault(path, "open") + "; " + kWanted);
   std::string member;
@@ -193,6 +208,8 @@ Json read_results(const std::string& path, const std::function<void(Json&&)>& ce
     if (depth == 1 && event == Json::parse_event_t::value && member == "schema_version") {
       is_readable = has_known_major(parsed);
     }
+    if (depth >= 2 && member == "summary" && !with_summary) return false;
+    if (depth == 1 && event == Json::parse_event_t::object_end && member == "plan") plan(parsed);
     if (depth != 2 || event != Json::parse_event_t::object_end || member != "cells") return true;
     if (is_readable) cell(std::move(parsed));
     return false;
@@ -200,6 +217,13 @@ Json read_results(const std::string& path, const std::function<void(Json&&)>& ce
   Json results;
   try {
     results = Json::parse(in, take_cells);
+    // The parser takes a byte of value 0 for the end, and leaves the rest unread.
+    in.clear();
+    if (in.unget() && in.get() == 0) {
+      throw InputError(path + ": has a byte of value 0 where its JSON ends; " + kWanted);
+    }
+  } catch (const std::ios_base::failure&) {
+    throw InputError(path + ": cannot be read: the system reports an error; " + kWanted);
   } catch (const Json::parse_error& error) {
     refuse_unreadable(path, error.byte);
   } catch (const Json::exception& error) {
@@ -220,9 +244,41 @@ Json read_results(const std::string& path, const std::function<void(Json&&)>& ce
   return results;
 }
 
+}  // namespace
+
+Json read_results(const std::string& path, const std::function<void(Json&&)>& cell) {
+  return read_members(path, cell, false, [](const Json&) {});
+}
+
 Json read_results(const std::string& path) {
   Json cells = Json::array();
-  Json results = read_results(path, [&](Json&& cell) { cells.push_back(std::move(cell)); });
+  const auto keep = [&](Json&& cell) { cells.push_back(std::move(cell)); };
+  Json results = read_members(path, keep, true, [](const Json&) {});
+  results["cells"] = std::move(cells);
+  return results;
+}
+
+Json read_cells(const std::string& path, double memory_limit) {
+  Json cells = Json::array();
+  const auto keep = [&](Json&& cell) {
+    const auto clusters = cell.is_object() ? cell.find("clusters") : cell.end();
+    if (clusters != cell.end() && clusters->is_object()) clusters->erase("trajectory");
+    cells.push_back(std::move(cell));
+  };
+  const auto refuse_too_many = [&](const Json& plan) {
+    double count = 0.0;
+    for (const char* of : {"ok", "failed", "skipped"}) {
+      const Json& given = plan.value(of, Json());
+      if (given.is_number_unsigned()) count += given.get<double>();
+    }
+    const double bytes = kProgramBytes + kCellBytes * count;
+    if (bytes <= memory_limit) return;
+    throw InputError(fmt::format(
+        "{}: its {:.0f} cells need about {:.0f} MiB of memory, more than the {:.0f} MiB that this "
+        "process may use; use a machine with more, or a sweep of fewer cells",
+        path, count, bytes / kMiB, memory_limit / kMiB));
+  };
+  Json results = read_members(path, keep, false, refuse_too_many);
   results["cells"] = std::move(cells);
   return results;
 }

@@ -8,6 +8,7 @@
 
 #include "json/json.hpp"
 #include "results/cell_records.hpp"
+#include "results/summary.hpp"
 #include "sweep/plan.hpp"
 
 namespace kvbench {
@@ -27,14 +28,15 @@ struct ResultsOutcome {
   std::size_t failed = 0;
   std::size_t skipped = 0;
   std::size_t missing = 0;
-  Json summary;
+  std::vector<SettingMeans> settings;
 
   bool complete() const { return missing == 0; }
 };
 
-// Writes `path` from what `records` hold of `plan`, one record in memory at a time. `timing` per
-// group of the plan; if a group has none it is taken from the file that is replaced, or from one
-// of the results files `also_timed_by`, if they are of the same plan; else its numbers are null.
+// Writes `path` from what `records` hold of `plan`, one record and few entries of the summary in
+// memory at a time (results_bytes() says what it takes). `timing` per group of the plan; if a group
+// has none it is taken from the file that is replaced, or from one of the results files
+// `also_timed_by`, if they are of the same plan; else its numbers are null.
 // Throws IoError; nothing half-written remains.
 ResultsOutcome write_results(const std::string& path, const Plan& plan, const CellRecords& records,
                              const std::vector<std::optional<GroupTiming>>& timing,
@@ -45,7 +47,12 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
 Json read_results(const std::string& path);
 
 // The same, cell by cell: each goes to `cell` as it is read, before the end of the file is, and
-// `cells` of what is returned is empty.
+// `cells` and `summary` of what is returned are empty.
 Json read_results(const std::string& path, const std::function<void(Json&&)>& cell);
+
+// The same with its cells, but for what `export` and `check` have no use for: the summary, which
+// can be larger, and of cells the trajectories of clusters. Throws InputError, too, where the cells
+// would need more than `memory_limit` bytes, as soon as the file says how many there are.
+Json read_cells(const std::string& path, double memory_limit);
 
 }  // namespace kvbench

@@ -1,6 +1,8 @@
 #include "results/summary.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <optional>
 #include <utility>
 
@@ -14,7 +16,7 @@ namespace {
 // Sums of every metric over some cells, and how many cells had it.
 struct Sums {
   std::vector<double> sum;
-  std::vector<Index> count;
+  std::vector<std::uint32_t> count;
 
   explicit Sums(std::size_t metrics) : sum(metrics, 0.0), count(metrics, 0) {}
 
@@ -36,6 +38,8 @@ struct Sums {
     return sum[m] / static_cast<double>(count[m]);
   }
 };
+
+constexpr std::size_t kBlock = 512;  // entries that are computed and written at a time
 
 using SeedKey = std::string;
 
@@ -149,16 +153,22 @@ Json memory_of(const Slice& slice) {
 }  // namespace
 
 struct Summary::Entry {
-  Json head;  // algorithm, label, params
+  const std::string* head = nullptr;  // a line of JSON: algorithm, label, params
   std::vector<Unit> units;
-  std::map<std::string, std::size_t> find_unit;
+  std::map<std::size_t, std::size_t> find_unit;  // number of the unit -> place
   std::map<int, Layer> layers;
+
+  std::vector<const Unit*> units_of(std::optional<int> wanted) const {
+    std::vector<const Unit*> out;
+    for (const Unit& unit : units) {
+      if (!wanted || unit.nesting.layer == *wanted) out.push_back(&unit);
+    }
+    return out;
+  }
 
   Slice slice(std::optional<int> wanted) const {
     Slice out;
-    for (const Unit& unit : units) {
-      if (!wanted || unit.nesting.layer == *wanted) out.units.push_back(&unit);
-    }
+    out.units = units_of(wanted);
     for (const auto& [index, layer] : layers) {
       if (wanted && index != *wanted) continue;
       out.ok += layer.ok;
@@ -171,6 +181,37 @@ struct Summary::Entry {
   }
 };
 
+namespace {
+
+Json entry_json(Json head, std::optional<int> layer, const Slice& slice) {
+  std::vector<UnitNesting> nesting;
+  for (const Unit* unit : slice.units) nesting.push_back(unit->nesting);
+  const IndependentGroups groups = independent_groups(nesting);
+  Json out = std::move(head);
+  out["layer"] = layer ? Json(*layer) : Json(nullptr);
+  out["cells"] = slice.ok;
+  out["failed"] = slice.failed;
+  out["ci95_over"] = nullptr;
+  if (groups.count > 1) {
+    out["ci95_over"] = {{"level", level_name(groups.level)}, {"groups", groups.count}};
+  }
+  out["errors"] = errors_of(slice, groups);
+  out["memory"] = memory_of(slice);
+  return out;
+}
+
+std::optional<double> mean_over(const std::vector<const Unit*>& units, std::size_t metric) {
+  Slice slice;
+  slice.units = units;
+  return mean_of(unit_means(slice, metric));
+}
+
+std::size_t place_in(const std::vector<std::string>& names, const char* name) {
+  return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+}
+
+}  // namespace
+
 Summary::Summary() = default;
 Summary::~Summary() = default;
 
@@ -178,13 +219,13 @@ void Summary::add(const Json& record) {
   const std::string& status = record.at("status").get_ref<const std::string&>();
   if (status == "skipped") return;
   const Json& key = record.at("key");
-  Json head = {{"algorithm", key.at("algorithm")},
-               {"label", record.at("label")},
-               {"params", key.at("params")}};
+  const Json head = {{"algorithm", key.at("algorithm")},
+                     {"label", record.at("label")},
+                     {"params", key.at("params")}};
   const auto [place, is_new] = find_.try_emplace(to_line(head), entries_.size());
   if (is_new) {
     entries_.emplace_back();
-    entries_.back().head = std::move(head);
+    entries_.back().head = &place->first;
   }
   Entry& entry = entries_[place->second];
   const int index = key.at("layer").get<int>();
@@ -197,45 +238,63 @@ void Summary::add(const Json& record) {
   const std::vector<double> values = metrics_of(record);
   const std::string unit =
       to_line({key.at("dump"), key.at("sequence"), key.at("layer"), key.at("kv_head")});
-  const auto [where, unit_is_new] = entry.find_unit.try_emplace(unit, entry.units.size());
+  const std::size_t number = units_.try_emplace(unit, units_.size()).first->second;
+  const auto [where, unit_is_new] = entry.find_unit.try_emplace(number, entry.units.size());
   if (unit_is_new) {
     const std::string text = to_line({key.at("dump"), key.at("sequence")});
-    const Index number =
+    const Index text_number =
         find_text_.try_emplace(text, static_cast<Index>(find_text_.size())).first->second;
-    entry.units.push_back({{number, index}, Sums(values.size())});
+    entry.units.push_back({{text_number, index}, Sums(values.size())});
   }
   entry.units[where->second].sums.add(values);
   layer.seeds.try_emplace(to_line(key.at("seed")), values.size()).first->second.add(values);
 }
 
-Json Summary::json() const {
-  std::vector<std::pair<const Entry*, std::optional<int>>> jobs;
+std::vector<Summary::Job> Summary::jobs() const {
+  std::vector<Job> all;
   for (const Entry& entry : entries_) {
-    jobs.emplace_back(&entry, std::nullopt);
-    for (const auto& [index, layer] : entry.layers) jobs.emplace_back(&entry, index);
+    all.push_back({&entry, std::nullopt});
+    for (const auto& [index, layer] : entry.layers) all.push_back({&entry, index});
   }
-  std::vector<Json> entries(jobs.size());
-  parallel_for(static_cast<Index>(jobs.size()), [&](Index job) {
-    const auto i = static_cast<std::size_t>(job);
-    const Slice slice = jobs[i].first->slice(jobs[i].second);
-    std::vector<UnitNesting> nesting;
-    for (const Unit* unit : slice.units) nesting.push_back(unit->nesting);
-    const IndependentGroups groups = independent_groups(nesting);
-    Json& out = entries[i];
-    out = jobs[i].first->head;
-    out["layer"] = jobs[i].second ? Json(*jobs[i].second) : Json(nullptr);
-    out["cells"] = slice.ok;
-    out["failed"] = slice.failed;
-    out["ci95_over"] = nullptr;
-    if (groups.count > 1) {
-      out["ci95_over"] = {{"level", level_name(groups.level)}, {"groups", groups.count}};
-    }
-    out["errors"] = errors_of(slice, groups);
-    out["memory"] = memory_of(slice);
-  });
-  Json all = Json::array();
-  for (Json& entry : entries) all.push_back(std::move(entry));
   return all;
 }
 
+void Summary::each(const std::function<void(std::string_view)>& line) const {
+  const std::vector<Job> all = jobs();
+  for (std::size_t first = 0; first < all.size(); first += kBlock) {
+    std::vector<std::string> lines(std::min(kBlock, all.size() - first));
+    parallel_for(static_cast<Index>(lines.size()), [&](Index index) {
+      const auto i = static_cast<std::size_t>(index);
+      const Job& job = all[first + i];
+      lines[i] = to_line(entry_json(Json::parse(*job.entry->head), job.layer,
+                                    job.entry->slice(job.layer)));
+    });
+    for (const std::string& each : lines) line(each);
+  }
+}
+
+Json Summary::json() const {
+  Json all = Json::array();
+  each([&](std::string_view line) { all.push_back(Json::parse(line)); });
+  return all;
+}
+
+std::vector<SettingMeans> Summary::means() const {
+  const std::size_t error = place_in(error_paths(), "relative_l2.mean");
+  const std::size_t fraction = error_paths().size() + place_in(memory_names(), "fraction");
+  std::vector<SettingMeans> all;
+  for (const Entry& entry : entries_) {
+    if (entry.units.empty()) continue;
+    const Json head = Json::parse(*entry.head);
+    const std::vector<const Sums*> units = entry.units_of(std::nullopt);
+    all.push_back({head.at("algorithm"), head.at("label"), to_line(head.at("params")),
+                   mean_over(units, error), mean_over(units, fraction)});
+  }
+  return all;
+}
+
+// As measured, with what the allocator adds (tests/cli/memory_test.py holds runs to it).
+double Summary::setting_bytes() { return 1400.0; }
+double Summary::unit_bytes() { return 160.0 + 12.0 * static_cast<double>(metric_count()); }
+double Summary::seed_bytes() { return 200.0 + 12.0 * static_cast<double>(metric_count()); }
 }  // namespace kvbench

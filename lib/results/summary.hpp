@@ -1,14 +1,28 @@
 // `summary` of results.json: means of the cells per algorithm, label and parameters.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/matrix_view.hpp"
 #include "json/json.hpp"
 
 namespace kvbench {
+
+// What the table at the end of a run needs of one entry over all layers: means over units of
+// relative_l2.mean and memory.fraction.
+struct SettingMeans {
+  std::string algorithm;
+  std::string label;
+  std::string params;  // as a line of JSON
+  std::optional<double> error;
+  std::optional<double> memory_fraction;
+};
 
 // Collects cell records one by one (so that a results file larger than memory can be summarised)
 // and gives one entry per (algorithm, label, params) over all layers (`layer` null) and per layer.
@@ -27,13 +41,31 @@ class Summary {
 
   // A record of any status; skipped ones change nothing, failed ones are counted.
   void add(const Json& record);
+
+  // Calls `line` with each entry as a line of JSON, in order; few of them are in memory at a time.
+  void each(const std::function<void(std::string_view line)>& line) const;
   Json json() const;
+  // Of the settings that have cells that are ok, in order; no intervals are computed.
+  std::vector<SettingMeans> means() const;
+
+  // Bytes that collecting takes: of a setting, of each of its units, and of each of its seeds in
+  // each layer.
+  static double setting_bytes();
+  static double unit_bytes();
+  static double seed_bytes();
 
  private:
   struct Entry;
-  std::vector<Entry> entries_;               // in order of first appearance
-  std::map<std::string, std::size_t> find_;  // identity -> entry
-  std::map<std::string, Index> find_text_;   // dump and sequence -> number
+  struct Job {  // one entry of the summary: all layers of a setting, or one
+    const Entry* entry;
+    std::optional<int> layer;
+  };
+  std::vector<Job> jobs() const;
+
+  std::vector<Entry> entries_;                // in order of first appearance
+  std::map<std::string, std::size_t> find_;   // identity -> entry
+  std::map<std::string, std::size_t> units_;  // identity -> number, shared by all entries
+  std::map<std::string, Index> find_text_;    // dump and sequence -> number
 };
 
 }  // namespace kvbench

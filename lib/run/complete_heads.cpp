@@ -4,8 +4,6 @@
 #include <map>
 #include <utility>
 
-#include "results/summary.hpp"
-
 namespace kvbench {
 
 CompleteHeads complete_heads(const Plan& plan, const CellRecords& records) {
@@ -25,7 +23,7 @@ CompleteHeads complete_heads(const Plan& plan, const CellRecords& records) {
   }
   const auto complete = std::count_if(is_complete.begin(), is_complete.end(),
                                       [](const auto& head) { return head.second; });
-  return {static_cast<std::size_t>(complete), is_complete.size(), summary.json()};
+  return {static_cast<std::size_t>(complete), is_complete.size(), summary.means()};
 }
 
 }  // namespace kvbench

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
-#include "json/json.hpp"
 #include "results/cell_records.hpp"
+#include "results/summary.hpp"
 #include "sweep/plan.hpp"
 
 namespace kvbench {
@@ -13,7 +14,7 @@ struct CompleteHeads {
   std::size_t complete =
       0;  // KV heads (of a dump's sequence and layer) of which no cell is missing
   std::size_t all = 0;
-  Json summary;  // of their cells alone: every setting is over the same heads
+  std::vector<SettingMeans> settings;  // of their cells alone: each is over the same heads
 };
 
 CompleteHeads complete_heads(const Plan& plan, const CellRecords& records);

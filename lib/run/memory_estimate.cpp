@@ -4,21 +4,23 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "core/error.hpp"
 #include "metrics/metric_table.hpp"
+#include "results/summary.hpp"
 
 namespace kvbench {
 namespace {
 
 // The engine has logits and exponentials of as many rows as stay below this, or of one.
 constexpr double kLogitBytes = 256.0 * 1024 * 1024;
-// The program, its libraries, and per cell of the plan its description.
-constexpr double kProgramBytes = 32.0 * 1024 * 1024;
-constexpr double kPlannedCellBytes = 512.0;
+constexpr double kProgramBytes = 32.0 * 1024 * 1024;  // with its libraries
 // A sketch row and its place in an algorithm's own lists.
 constexpr double kTokenBytes = 64.0;
 
@@ -65,7 +67,60 @@ double model_bytes(const Plan& plan, const PlannedGroup& group,
   return most;
 }
 
+// The program and its plan.
+double program_bytes(const Plan& plan) {
+  std::unordered_set<const Params*> points;
+  for (const PlannedCell& cell : plan.cells) points.insert(cell.params.get());
+  return kProgramBytes +
+         plan_bytes(static_cast<double>(plan.cells.size()), static_cast<double>(points.size()));
+}
+
+// What the summary keeps of one setting, counted along the plan, where the cells of a head are
+// neighbours.
+struct SettingSize {
+  std::map<int, Index> units;  // by layer
+  Index seeds = 0;             // of the fullest head
+  Index of_head = 0;
+  std::size_t group = 0;
+  int kv_head = -1;
+
+  void add(const Plan& plan, const PlannedCell& cell) {
+    if (cell.group != group || cell.kv_head != kv_head) {
+      ++units[plan.groups[cell.group].layer];
+      of_head = 0;
+    }
+    group = cell.group;
+    kv_head = cell.kv_head;
+    seeds = std::max(seeds, ++of_head);
+  }
+};
+
 }  // namespace
+
+double estimate_results_bytes(const Plan& plan) {
+  std::unordered_map<const Params*, SettingSize> settings;
+  for (const PlannedCell& cell : plan.cells) {
+    if (!cell.skip_reason) settings[cell.params.get()].add(plan, cell);
+  }
+  double bytes =
+      program_bytes(plan) + Summary::setting_bytes() * static_cast<double>(settings.size());
+  for (const auto& [params, setting] : settings) {
+    Index all = 0;
+    for (const auto& [layer, units] : setting.units) all += units;
+    bytes += Summary::unit_bytes() * static_cast<double>(all) +
+             Summary::seed_bytes() * static_cast<double>(setting.seeds) *
+                 static_cast<double>(setting.units.size());
+  }
+  return bytes;
+}
+
+double estimate_peak_bytes(const Plan& plan, const std::vector<bool>& groups, int threads) {
+  double most = estimate_results_bytes(plan);
+  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+    if (groups[g]) most = std::max(most, estimate_memory_bytes(plan, plan.groups[g], threads));
+  }
+  return most;
+}
 
 double estimate_memory_bytes(const Plan& plan, const PlannedGroup& group, int threads) {
   const StreamShape& shape = group.shape;
@@ -105,9 +160,8 @@ double estimate_memory_bytes(const Plan& plan, const PlannedGroup& group, int th
   const double copies = at_work * 8.0 * n * (d + dv);
   const bool one_block = visited * logits_of_row <= kLogitBytes;
   const double begun = one_block ? at_work : most_cells;
-  const double program = kProgramBytes + kPlannedCellBytes * static_cast<double>(plan.cells.size());
-  return program + static_cast<double>(group.chunk_bytes) + streams + reference + logits + copies +
-         begun * cell + shared_bytes(plan, group, fullest->second) +
+  return program_bytes(plan) + static_cast<double>(group.chunk_bytes) + streams + reference + logits + copies + begun * cell +
+         shared_bytes(plan, group, fullest->second) +
          model_bytes(plan, group, fullest->second, stream);
 }
 
@@ -118,9 +172,20 @@ std::string bytes_text(double bytes) {
   return fmt::format("{:.3g} {}", bytes, units[unit]);
 }
 
+void check_results_limit(const Plan& plan, double limit) {
+  const double bytes = estimate_results_bytes(plan);
+  if (bytes <= limit) return;
+  throw InputError(fmt::format(
+      "{}: writing results.json of {} cells needs about {}, {} more than the limit of {}; choose "
+      "fewer values of parameters or fewer seeds, or a higher --memory-limit",
+      plan.name, plan.cells.size(), bytes_text(bytes), bytes_text(bytes - limit),
+      bytes_text(limit)));
+}
+
 void check_memory_limit(const Plan& plan, const std::vector<bool>& groups, int threads,
                         double limit) {
   ErrorList faults;
+  faults.gather([&] { check_results_limit(plan, limit); });
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     if (!groups[g]) continue;
     const PlannedGroup& group = plan.groups[g];

@@ -12,14 +12,22 @@ namespace kvbench {
 // time, its cells on `threads` threads. 0 if all its cells are skipped.
 double estimate_memory_bytes(const Plan& plan, const PlannedGroup& group, int threads);
 
-// Memory that this process may use: the machine's, or its control group's limit if smaller.
+// Bytes that are held at most while results.json is written, which needs neither dumps nor
+// kernels: the program, the plan, and what the summary collects of each setting.
+double estimate_results_bytes(const Plan& plan);
+
+// The larger of the two, over the selected groups (`groups`: one flag per group).
+double estimate_peak_bytes(const Plan& plan, const std::vector<bool>& groups, int threads);
 
 // "1.5 GiB"
 std::string bytes_text(double bytes);
 
-// Throws InputError naming every selected group (`groups`: one flag per group) that needs more than
-// `limit` bytes, how much more, and the remedy.
+// Throws InputError where writing results.json needs more than `limit` bytes, or a selected group
+// does: every one of them is named, with how much more it needs, and the remedy.
 void check_memory_limit(const Plan& plan, const std::vector<bool>& groups, int threads,
                         double limit);
+
+// The first of these alone: for commands that join results of runs.
+void check_results_limit(const Plan& plan, double limit);
 
 }  // namespace kvbench

@@ -4,16 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "core/error.hpp"
 #include "json/document.hpp"
 #include "json/faults.hpp"
 #include "json/file_kind.hpp"
+#include "json/input_file.hpp"
 #include "sweep/axis.hpp"
 #include "sweep/dump_paths.hpp"
 #include "sweep/entry.hpp"
@@ -97,9 +94,9 @@ class Reader {
     };
     if (!given->is_string() || !fits(given->get_ref<const std::string&>())) {
       faults_.add("/name",
-                  "must be a folder's name of letters, digits, \".\", \"_\" and \"-\" that begins "
-                  "with a letter, digit or \"_\", got " +
-                      shown(*given));
+                  fmt::format("must be a folder's name of at most {} letters, digits, \".\", \"_\" "
+                              "and \"-\" that begins with a letter, digit or \"_\", got {}",
+                              kLongestName, shown(*given)));
       return;
     }
     config_.name = *given;
@@ -289,21 +286,6 @@ std::string folder_of(const std::string& path) {
   return (error ? std::filesystem::path(path) : absolute).lexically_normal().parent_path().string();
 }
 
-std::string read_file(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    throw InputError(path + ": is a folder; name the sweep file in it");
-  }
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file.is_open() || file.bad()) {
-    const std::string cause = errno != 0 ? std::strerror(errno) : "read error";
-    throw InputError(path + ": cannot be read (" + cause + "); check the path of the sweep file");
-  }
-  return text;
-}
-
 }  // namespace
 
 SweepConfig parse_sweep(const std::string& text, const std::string& path,
@@ -341,7 +323,7 @@ SweepConfig resolved_sweep(const nlohmann::json& resolved, const std::string& pl
 
 SweepConfig read_sweep(const std::string& path, const std::vector<std::string>& sets,
                        const std::vector<AlgorithmDescription>& algorithms, FaultPolicy policy) {
-  return parse_sweep(read_file(path), path, sets, algorithms, policy);
+  return parse_sweep(read_text(path, kWanted), path, sets, algorithms, policy);
 }
 
 }  // namespace kvbench

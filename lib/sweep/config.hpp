@@ -68,8 +68,8 @@ struct SweepConfig {
 // that need the dumps. A file whose list of dumps is wrong throws either way.
 enum class FaultPolicy { kThrow, kKeep };
 
-// Reads and checks a sweep file. `sets`: "pointer=value" overrides, applied before checking.
-// Throws InputError with all faults, each "file: /json/pointer: what; remedy".
+// Reads and checks a sweep file; "-" is standard input. `sets`: "pointer=value" overrides, applied
+// before checking. Throws InputError with all faults, each "file: /json/pointer: what; remedy".
 SweepConfig read_sweep(const std::string& path, const std::vector<std::string>& sets = {},
                        const std::vector<AlgorithmDescription>& algorithms = all_algorithms(),
                        FaultPolicy policy = FaultPolicy::kThrow);

@@ -201,7 +201,10 @@ std::optional<std::string> read_label(const json& given, const std::string& poin
   if (given.is_string() && fits(given.get_ref<const std::string&>())) {
     return given.get<std::string>();
   }
-  faults.add(pointer, "must be a name in quotes, not empty and without \"/\", got " + shown(given));
+  faults.add(
+      pointer,
+      "must be a name in quotes, not empty, without \"/\" and without control characters, got " +
+          shown(given));
   return std::nullopt;
 }
 

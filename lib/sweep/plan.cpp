@@ -47,13 +47,13 @@ class Planner {
   Planner(const SweepConfig& config, Plan& plan)
       : config_(config), plan_(plan), faults_(config.path) {}
 
-  void build(const std::vector<std::string>& only) {
+  void build(const std::vector<std::string>& only, double memory_limit) {
     faults_.add_all(config_.faults);
     refuse_equal_dumps();
     refuse_unknown(config_.select, "/select");
     for (const auto& [pointer, where] : config_.wheres) refuse_unknown(where, pointer);
     if (config_.streams_known) select_groups();
-    if (config_.faults.empty()) refuse_too_many();
+    if (config_.faults.empty()) refuse_too_many(only.empty(), memory_limit);
     faults_.throw_if_any();
     expand_points();
     Only filter(only);
@@ -86,27 +86,30 @@ class Planner {
     if (!wanted) return;
     for (std::size_t i = 0; i < wanted->size(); ++i) {
       if (existing.count((*wanted)[i]) != 0) continue;
-      faults_.add(child(pointer, i), fmt::format("no dump has {} {}; expected one of {}", what,
+      faults_.add(child(pointer, i), fmt::format("no dump has {0} {1}; expected one of {2}", what,
                                                  (*wanted)[i], listed(existing)));
     }
   }
 
   // What is named must exist in at least one dump.
   void refuse_unknown(const Selection& selection, const std::string& pointer) {
-    std::set<std::string> sequences;
-    std::set<int> layers, heads;
+    if (selection == Selection{}) return;
+    if (sequences_.empty()) list_names();
+    refuse_missing(selection.sequences, sequences_, "sequence", child(pointer, "sequences"));
+    refuse_missing(selection.layers, layers_, "layer", child(pointer, "layers"));
+    refuse_missing(selection.kv_heads, heads_, "KV head", child(pointer, "kv_heads"));
+  }
+
+  void list_names() {
     for (const PlannedDump& dump : plan_.dumps) {
       for (const PlannedSequence& sequence : dump.sequences) {
-        sequences.insert(sequence.name);
+        sequences_.insert(sequence.name);
         for (const PlannedLayer& layer : sequence.layers) {
-          layers.insert(layer.index);
-          for (int head = 0; head < layer.kv_heads; ++head) heads.insert(head);
+          layers_.insert(layer.index);
+          for (int head = 0; head < layer.kv_heads; ++head) heads_.insert(head);
         }
       }
     }
-    refuse_missing(selection.sequences, sequences, "sequence", child(pointer, "sequences"));
-    refuse_missing(selection.layers, layers, "layer", child(pointer, "layers"));
-    refuse_missing(selection.kv_heads, heads, "KV head", child(pointer, "kv_heads"));
   }
 
   void select_groups() {
@@ -192,7 +195,7 @@ class Planner {
   }
 
   // Counted from the sizes of the axes, before a single cell is made.
-  void refuse_too_many() {
+  void refuse_too_many(bool all_are_kept, double memory_limit) {
     double total = 0.0;
     for (const PlannedGroup& group : plan_.groups) {
       for (const SweepEntry& entry : config_.entries) {
@@ -210,6 +213,17 @@ class Planner {
                   "no cell is left: the \"where\" of every entry excludes the selection; "
                   "widen one of them");
     }
+    double points = 0.0;
+    for (const SweepEntry& entry : config_.entries) points += static_cast<double>(entry.points());
+    const double bytes = plan_bytes(all_are_kept ? total : 0.0, points);
+    constexpr double kSmall = 64.0 * 1024 * 1024;  // judged with what else a run needs
+    if (bytes <= std::max(memory_limit, kSmall) || !faults_.none()) return;
+    constexpr double kMiB = 1024.0 * 1024.0;
+    faults_.add("/algorithms",
+                fmt::format("describes {:.0f} cells, and the plan of them alone needs about {:.0f} "
+                            "MiB, more than the limit of {:.0f} MiB; shorten an axis, the seeds or "
+                            "the selection, or give a higher --memory-limit",
+                            total, bytes / kMiB, memory_limit / kMiB));
   }
 
   std::optional<std::string> reason(const PlannedGroup& group,
@@ -341,12 +355,17 @@ class Planner {
   Plan& plan_;
   ErrorList faults_;
   std::vector<std::vector<Point>> points_;  // by entry
+  std::set<std::string> sequences_;         // of all dumps, once asked for
+  std::set<int> layers_, heads_;
 };
 
 }  // namespace
 
+double plan_bytes(double cells, double points) { return 640.0 * cells + 1280.0 * points; }
+
 Plan make_plan(const SweepConfig& config, std::vector<PlannedDump> dumps,
-               const std::vector<std::string>& only, const std::string& device) {
+               const std::vector<std::string>& only, const std::string& device,
+               double memory_limit) {
   Plan plan;
   plan.name = config.name;
   plan.config = config.resolved;
@@ -356,7 +375,7 @@ Plan make_plan(const SweepConfig& config, std::vector<PlannedDump> dumps,
   plan.only = only;
   plan.element_bytes = config.element_bytes;
   plan.keep_rows = config.keep_rows;
-  Planner(config, plan).build(only);
+  Planner(config, plan).build(only, memory_limit);
   return plan;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -87,12 +88,18 @@ struct Plan {
   bool keep_rows = false;
 };
 
+// Bytes that a plan of so many cells and points takes, with what a run keeps per cell of its
+// journal. As measured; tests/cli/memory_test.py holds runs to it.
+double plan_bytes(double cells, double points);
+
 // Crosses a checked sweep with its dumps. `only`: globs on cell ids and paths ('*' and '?' stay
 // within a path component), empty = all; each must match a cell. Throws InputError with every fault
 // found (unknown sequences, layers or heads, too many tokens, prompt or rows out of range, equal
-// fingerprints, too many cells), after those that `config` carries.
+// fingerprints, too many cells), after those that `config` carries; and, before a cell is made,
+// where the plan alone needs more than `memory_limit` bytes.
 Plan make_plan(const SweepConfig& config, std::vector<PlannedDump> dumps,
-               const std::vector<std::string>& only = {}, const std::string& device = "cpu");
+               const std::vector<std::string>& only = {}, const std::string& device = "cpu",
+               double memory_limit = std::numeric_limits<double>::infinity());
 
 // The parameters of a cell as JSON, and its identity (`key` of its record in results.json).
 nlohmann::json params_json(const Params& params);

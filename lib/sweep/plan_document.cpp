@@ -98,7 +98,7 @@ json plan_document(const Plan& plan) {
 }
 
 Plan plan_from_document(const json& document, const std::string& hash, const std::string& place,
-                        const std::vector<AlgorithmDescription>& algorithms) {
+                        const std::vector<AlgorithmDescription>& algorithms, double memory_limit) {
   const std::string remedy = "; merge with the version that ran it (see provenance in its header)";
   try {
     std::vector<PlannedDump> dumps;
@@ -106,7 +106,7 @@ Plan plan_from_document(const json& document, const std::string& hash, const std
     const SweepConfig config = resolved_sweep(document.at("config"), place, algorithms);
     Plan plan =
         make_plan(config, std::move(dumps), document.at("only").get<std::vector<std::string>>(),
-                  document.at("device"));
+                  document.at("device"), memory_limit);
     if (plan.hash == hash) return plan;
   } catch (const nlohmann::json::exception& error) {
     throw InputError(place + ": its header lacks the plan (" + error.what() + ")" + remedy);

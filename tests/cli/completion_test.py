@@ -59,7 +59,7 @@ class Generated(Folder):
 
     def test_bash_completes_every_option_of_every_command(self):
         for command in commands():
-            named = set(re.findall(r"^  (?:-h,)?(--[a-z-]+)", kvbench(command, "--help").stdout,
+            named = set(re.findall(r"^  (?:-[a-z],)?(--[A-Za-z_-]+)", kvbench(command, "--help").stdout,
                                    re.MULTILINE))
             self.assertIn("--help", named)
             self.assertEqual(self.bash(command, "--"), named, command)
@@ -97,7 +97,7 @@ class Generated(Folder):
         for command in commands():
             self.assertRegex(page, rf"(?m)^   {command}$")
             for option in self.bash(command, "--"):
-                self.assertRegex(page, rf"(?m)^ +{option}\b", command)
+                self.assertRegex(page, rf"(?m)^ +(-\w, )?{option}\b", command)
 
 
 if __name__ == "__main__":

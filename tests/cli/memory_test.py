@@ -74,6 +74,69 @@ class Memory(Folder):
                     {"algorithm": "uniform", "params": {"T": 4}}],
                    self.made / "long.h5", replay={"prompt_tokens": 32704}, seeds=[0])
 
+    # Many settings: what is written at the end takes most.
+
+    def settings(self, count):
+        """A sweep of so many settings with one cell each."""
+        return self.sweep([{"algorithm": "subgen", "params": {
+            "delta": [0.001 * (i + 1) for i in range(count // 20)], "t": [1, 2, 3, 4],
+            "s": [1, 2, 3, 4, 5]}}], select={"layers": [0], "kv_heads": [0]}, seeds=[0],
+            evaluate={"rows": {"last": 4}})
+
+    def taken_by(self, *arguments):
+        """Most bytes that a command held at one time."""
+        process = subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE)
+        talk = process.stderr.read()
+        process.stderr.close()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, DONE, talk)
+        return used.ru_maxrss * 1024
+
+    def test_many_settings_from_plan_to_merge(self):
+        config = self.settings(8000)
+        done = kvbench("plan", "--config", config, "--threads", 1, "--json")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        planned = json.loads(done.stdout)["memory_bytes"]
+        out = self.folder / "out"
+        run = ["run", "--config", config, "--out", out, "--threads", 1, "--quiet",
+               "--memory-limit", planned + 1]
+        for what, arguments in (("run", run), ("resumed", run),
+                                ("merge", ["merge", out, "--out", self.folder / "all.json",
+                                           "--memory-limit", planned + 1])):
+            taken = self.taken_by(*arguments)
+            said = f"planned {planned / 2**20:.0f} MiB, {what} took {taken / 2**20:.0f} MiB"
+            print(said)
+            self.assertLessEqual(taken, OVER * planned, said)
+            self.assertLessEqual(planned, UNDER * taken, said)
+        journal = (out / "journal.jsonl").read_bytes()
+        for refused in (run[:-1], ["merge", out, "--out", self.folder / "no.json",
+                                   "--memory-limit"]):
+            done = kvbench(*refused, int(0.9 * planned))
+            self.assert_refused(done, "needs about", "--memory-limit")
+        self.assertEqual((out / "journal.jsonl").read_bytes(), journal)
+        self.assertFalse((self.folder / "no.json").exists())
+
+    def test_a_plan_that_is_too_large_is_refused_before_it_is_made(self):
+        config = self.sweep([{"algorithm": "uniform", "params": {"T": 1}}],
+                            seeds={"first": 0, "count": 1000000}, select={"layers": [0], "kv_heads": [0]})
+        process = subprocess.Popen([PROGRAM, "run", "--config", config, "--memory-limit", "100MiB"],
+                                   stderr=subprocess.PIPE)
+        talk = process.stderr.read().decode()
+        process.stderr.close()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, 2, talk)
+        self.assertIn("/algorithms", talk)
+        self.assertLess(used.ru_maxrss * 1024, 100 * 2**20)
+
+    def test_results_are_exported_without_their_summary(self):
+        results = self.folder / "out/results.json"
+        self.taken_by("run", "--config", self.settings(4000), "--out", self.folder / "out", "--quiet")
+        taken = self.taken_by("export", "--results", results, "--format", "csv")
+        self.assertLess(taken, 3 * results.stat().st_size)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -38,11 +38,9 @@ class MadeRecords : public CellRecords {
 };
 
 // The mean error of `window` with 16 tokens over all layers.
-double window_error(const Json& summary) {
-  for (const Json& entry : summary) {
-    if (entry.at("layer").is_null() && entry.at("params").value("budget", 0.0) == 16.0) {
-      return entry.at("errors").at("relative_l2.mean").at("mean").get<double>();
-    }
+double window_error(const std::vector<SettingMeans>& settings) {
+  for (const SettingMeans& setting : settings) {
+    if (Json::parse(setting.params).value("budget", 0.0) == 16.0) return setting.error.value();
   }
   FAIL("no window in the summary");
   return 0.0;
@@ -56,7 +54,7 @@ TEST_CASE("a run that is done is complete, skipped cells and all") {
   const CompleteHeads heads = complete_heads(plan, MadeRecords(plan, {}));
   CHECK(heads.complete == 4);
   CHECK(heads.all == 4);
-  CHECK(window_error(heads.summary) == doctest::Approx((2 + 7 + 12 + 17) / 4.0));
+  CHECK(window_error(heads.settings) == doctest::Approx((2 + 7 + 12 + 17) / 4.0));
 }
 
 TEST_CASE("a head that lacks one cell is left out with all of its cells") {
@@ -66,7 +64,7 @@ TEST_CASE("a head that lacks one cell is left out with all of its cells") {
   const CompleteHeads heads = complete_heads(plan, MadeRecords(plan, {9}));
   CHECK(heads.complete == 3);
   CHECK(heads.all == 4);
-  CHECK(window_error(heads.summary) == doctest::Approx((2 + 12 + 17) / 3.0));
+  CHECK(window_error(heads.settings) == doctest::Approx((2 + 12 + 17) / 3.0));
 }
 
 TEST_CASE("where every head lacks a cell there is nothing to compare") {
@@ -75,7 +73,7 @@ TEST_CASE("where every head lacks a cell there is nothing to compare") {
   const CompleteHeads heads = complete_heads(plan, MadeRecords(plan, {0, 6, 12, 18}));
   CHECK(heads.complete == 0);
   CHECK(heads.all == 4);
-  CHECK(heads.summary.empty());
+  CHECK(heads.settings.empty());
 }
 
 }  // namespace

@@ -2,8 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 
+#include "results/summary.hpp"
 #include "sweep/sweep_folder.hpp"
 
 namespace kvbench::test {
@@ -25,12 +27,12 @@ double bytes_of(const Plan& plan, int threads) {
 
 TEST_CASE("the estimate of a small shape, added up by hand") {
   const Plan plan = plan_of(100, 10);
-  const double program = 32.0 * 1024 * 1024 + 2 * 512;         // two planned cells
-  const double stream = 8 * (100 * (64 + 64) + 3 * 100 * 64);  // keys, values, queries
-  const double reference = 8 * 10 * (3 * (64 + 3) + 2);        // exact answers of 10 rows
-  const double logits = 10 * 16 * 3 * 100;                     // and exponentials
-  const double cell = 8 * 10 * 3 * (64 + 12) + 64 * 100;       // differences, sketch
-  const double copies = 8 * 100 * (64 + 64);                   // packed for a kernel
+  const double program = 32.0 * 1024 * 1024 + plan_bytes(2, 1);  // two planned cells of one point
+  const double stream = 8 * (100 * (64 + 64) + 3 * 100 * 64);    // keys, values, queries
+  const double reference = 8 * 10 * (3 * (64 + 3) + 2);          // exact answers of 10 rows
+  const double logits = 10 * 16 * 3 * 100;                       // and exponentials
+  const double cell = 8 * 10 * 3 * (64 + 12) + 64 * 100;         // differences, sketch
+  const double copies = 8 * 100 * (64 + 64);                     // packed for a kernel
   CHECK(bytes_of(plan, 1) == program + stream + reference + logits + cell + copies);
   // With more threads the next stream is read ahead; one cell per head keeps one thread at work.
   CHECK(bytes_of(plan, 2) == bytes_of(plan, 1) + stream);
@@ -59,6 +61,27 @@ TEST_CASE("a group whose cells are all skipped needs nothing") {
   const Plan plan = plan_of(100, 10, entry("window", R"("budget": 0.0001)"));
   REQUIRE(plan.cells[0].skip_reason.has_value());
   CHECK(bytes_of(plan, 2) == 0.0);
+}
+
+TEST_CASE("the estimate of writing results, added up by hand") {
+  const Plan plan = plan_of(100, 10, entry("uniform", R"("T": [1, 2])"));  // three seeds, two heads
+  REQUIRE(plan.cells.size() == 12);
+  const double program = 32.0 * 1024 * 1024 + plan_bytes(12, 2);
+  const double setting =
+      Summary::setting_bytes() + 2 * Summary::unit_bytes() + 3 * Summary::seed_bytes();
+  CHECK(estimate_results_bytes(plan) == program + 2 * setting);
+  // The larger of the two is what a run takes.
+  const double group = estimate_memory_bytes(plan, plan.groups[0], 1);
+  CHECK(estimate_peak_bytes(plan, {true}, 1) == std::max(group, estimate_results_bytes(plan)));
+  CHECK(estimate_peak_bytes(plan, {false}, 1) == estimate_results_bytes(plan));
+}
+
+TEST_CASE("results that need more than the limit are refused, with both numbers") {
+  const Plan plan = plan_of(100, 10);
+  const double need = estimate_results_bytes(plan);
+  CHECK_NOTHROW(check_results_limit(plan, need));
+  CHECK_THROWS_WITH_AS(check_results_limit(plan, need - 2e6),
+                       doctest::Contains(bytes_text(need).c_str()), InputError);
 }
 
 TEST_CASE("every selected group above the limit is named, and no other") {

@@ -146,6 +146,13 @@ const Case kCases[] = {
     {sweep(entry("window", "\"budget\": [64, 128]") + ", " +
            R"({"algorithm": "window", "params": {"budget": 128.0}, "label": "other"})"),
      "quick.json: /algorithms/1: "},
+    {sweep(entry("window", "\"budget\": 32") + ", " + entry("window", "\"budget\": 64") + ", " +
+           R"({"algorithm": "window", "params": {"budget": [16, 64, 32]}, "label": "other"})"),
+     "quick.json: /algorithms/2: "},
+    {sweep(entry("snapkv", "\"budget\": 64, \"kernel\": [3, 5]") + ", " +
+           entry("snapkv", "\"budget\": [32, 64], \"kernel\": 7") + ", " +
+           entry("snapkv", "\"budget\": [16, 64], \"kernel\": [5, 9]")),
+     "quick.json: /algorithms/2: "},
     {sweep(R"({"algorithm": "clustergen", "params": {"delta": 1, "t": 4, "s": 64}}, )" +
            entry("subgen", "\"delta\": 1.0, \"t\": 4, \"s\": 64, \"sampling\": \"v2\"")),
      "quick.json: /algorithms/1: "},

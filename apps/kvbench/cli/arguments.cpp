@@ -48,7 +48,10 @@ class ArgumentReader {
 
   // Faults of the words behind the command's name.
   ErrorList faults(const std::vector<std::string>& words) {
-    for (const std::string& word : words) given_.insert(word.substr(0, word.find('=')));
+    for (const std::string& word : words) {
+      given_.insert(word.substr(0, word.find('=')));
+      if (const OptionRow* row = short_option_of(word)) given_.insert(row->name);
+    }
     for (std::size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
       const std::string& word = words[i];
       if (word.rfind("--", 0) == 0) {
@@ -62,7 +65,9 @@ class ArgumentReader {
         } else if (row->takes_value && ++i < words.size()) {
           require_value(*row, words[i]);
         }
-      } else if (word.empty() || word[0] != '-') {
+      } else if (word.size() > 1 && word[0] == '-') {
+        i += read_short(word, i + 1 < words.size() ? &words[i + 1] : nullptr);
+      } else {
         read_bare(word);
       }
     }
@@ -83,6 +88,32 @@ class ArgumentReader {
     faults_.add(fmt::format("{}: unknown option {}{}; see `{} --help`", name_, name,
                             did_you_mean(near), name_));
     return nullptr;
+  }
+
+  const OptionRow* short_option_of(const std::string& word) const {
+    if (word.size() < 2 || word[1] == '-') return nullptr;
+    for (const OptionRow& row : options_) {
+      if (row.short_name == word.substr(0, 2)) return &row;
+    }
+    return nullptr;
+  }
+
+  // "-c FILE" or "-cFILE"; returns how many further words belong to it.
+  std::size_t read_short(const std::string& word, const std::string* next) {
+    const OptionRow* row = short_option_of(word);
+    if (row == nullptr) {
+      faults_.add(
+          fmt::format("{}: no such option of {}; `{} --help` has them", word, name_, name_));
+      return 0;
+    }
+    if (!row->takes_value) return 0;
+    if (word.size() > 2) {
+      require_value(*row, word.substr(2));
+      return 0;
+    }
+    if (next == nullptr) return 0;  // left to CLI11
+    require_value(*row, *next);
+    return 1;
   }
 
   void read_bare(const std::string& word) {

@@ -21,6 +21,9 @@ OptionRow row_of(const CLI::Option& option) {
   OptionRow row;
   row.positional = option.get_positional();
   row.name = row.positional ? option.get_single_name() : "--" + option.get_lnames().front();
+  if (!row.positional && !option.get_snames().empty()) {
+    row.short_name = "-" + option.get_snames().front();
+  }
   row.takes_value = option.get_items_expected_max() > 0;
   row.required = option.get_required();
   row.repeats = option.get_items_expected_max() > 1;

@@ -11,7 +11,8 @@ namespace kvbench {
 std::vector<const CLI::App*> commands_of(const CLI::App& app);
 
 struct OptionRow {
-  std::string name;  // "--config"; a positional's is "DUMP"
+  std::string name;        // "--config"; a positional's is "DUMP"
+  std::string short_name;  // "-c"; empty without one
   bool positional = false;
   bool takes_value = false;
   bool required = false;

@@ -1,11 +1,13 @@
-// SIGINT, SIGTERM and SIGUSR1 (Slurm's warning) ask a run to stop cleanly.
+// SIGINT, SIGTERM, SIGUSR1 (Slurm's warning) and SIGHUP (the terminal is gone) ask a run to stop
+// cleanly.
 #pragma once
 
 #include <atomic>
 
 namespace kvbench {
 
-// Catches the three signals until destroyed. The first sets stop(); a second SIGINT kills at once.
+// Catches those of them that are not ignored until destroyed. The first sets stop(); a second
+// SIGINT kills at once.
 class StopSignals {
  public:
   StopSignals();

@@ -1,40 +1,32 @@
-// The options by which commands name a sweep and narrow it.
+// The options by which commands name a sweep and narrow it: a file, or dumps, algorithms and their
+// parameters on the command line.
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <string>
 #include <vector>
+
+#include "sweep/config.hpp"
 
 namespace kvbench {
 
 struct SweepOptions {
-  std::string config;
+  std::string config;  // file; "-": standard input
+  std::vector<std::string> dumps;
+  std::vector<std::string> algorithms;
+  std::map<std::string, std::string> params;  // by name; empty: not given
   std::vector<std::string> sets;
   std::vector<std::string> only;
+
+  bool has_file() const { return !config.empty() && config != "-"; }
 };
 
-inline void add_sweep_options(CLI::App& command, SweepOptions& options) {
-  command.add_option("--config", options.config, "Sweep file (JSON, configs/README.md)")
-      ->type_name("FILE")
-      ->required();
-  command
-      .add_option("--set", options.sets,
-                  "Replace a value of the sweep: JSON pointer = JSON value; may be repeated")
-      ->type_name("POINTER=VALUE")
-      ->allow_extra_args(false);
-  command
-      .add_option("--only", options.only,
-                  "Only cells whose id or algorithm/label/sequence/layer/head matches; * stays "
-                  "within a part; may be repeated")
-      ->type_name("GLOB")
-      ->allow_extra_args(false);
-}
+void add_sweep_options(CLI::App& command, SweepOptions& options);
+void add_shard_option(CLI::App& command, std::string& shard);
 
-inline void add_shard_option(CLI::App& command, std::string& shard) {
-  command
-      .add_option("--shard", shard,
-                  "Only part i of n, dealt by estimated cost; `kvbench merge` joins the parts")
-      ->type_name("i/n");
-}
+// The sweep that they describe. Throws InputError where both a file and dumps or algorithms are
+// given, or neither; else as read_sweep() with FaultPolicy::kKeep.
+SweepConfig read_sweep_options(const SweepOptions& options);
 
 }  // namespace kvbench

@@ -9,6 +9,7 @@
 #include "check/bounds.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "core/memory_limit.hpp"
 #include "exit_codes.hpp"
 #include "output/check_table.hpp"
 #include "output/log.hpp"
@@ -39,7 +40,8 @@ int run(const CheckOptions& options) {
   BoundsFile bounds;
   Json results;
   ErrorList faults;
-  faults.gather([&] { results = read_results(options.results); });
+  faults.gather(
+      [&] { results = read_cells(options.results, static_cast<double>(usable_memory())); });
   faults.gather([&] { bounds = read_bounds(options.bounds); });
   faults.throw_if_any();
   if (options.write_baselines) {
@@ -52,9 +54,9 @@ int run(const CheckOptions& options) {
   if (options.json) {
     Json document = {{"results", options.results}, {"bounds_file", options.bounds}};
     document.update(report_json(report));
-    fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+    print_json(document, 2);
   } else {
-    fmt::print("{}", check_table(report));
+    print_block(check_table(report, terminal_columns(stdout)));
   }
   return report.passed() ? kExitDone : kExitViolation;
 }

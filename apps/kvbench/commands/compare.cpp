@@ -12,6 +12,7 @@
 #include "exit_codes.hpp"
 #include "output/compare_table.hpp"
 #include "output/incomplete_warning.hpp"
+#include "output/log.hpp"
 #include "results/results_file.hpp"
 
 namespace kvbench {
@@ -75,9 +76,9 @@ int run(const CompareOptions& options) {
   if (options.json) {
     Json document = {{"a", options.a}, {"b", options.b}};
     document.update(comparison_json(comparison, options.rules));
-    fmt::print("{}\n", document.dump(2, ' ', false, Json::error_handler_t::replace));
+    print_json(document, 2);
   } else {
-    fmt::print("{}", compare_table(comparison, options.rules));
+    print_block(compare_table(comparison, options.rules, terminal_columns(stdout)));
   }
   return comparison.passed() ? kExitDone : kExitViolation;
 }

@@ -37,7 +37,7 @@ void print_bash_cases(const CLI::App& command) {
   for (const OptionRow& option : options_of(command)) {
     const std::string words = fmt::format("{}", fmt::join(option.choices, " "));
     if (option.positional) {
-      positional = words;
+      if (positional.empty()) positional = words;
     } else if (!words.empty()) {
       fmt::print("      \"{} {}\") words=\"{}\" ;;\n", command.get_name(), option.name, words);
     } else if (option.takes_value) {

@@ -1,11 +1,14 @@
 #include <iostream>
 #include <memory>
+#include <sstream>
 #include <string>
 
 #include "check/check.hpp"
 #include "commands.hpp"
+#include "core/memory_limit.hpp"
 #include "exit_codes.hpp"
 #include "output/incomplete_warning.hpp"
+#include "output/log.hpp"
 #include "results/export_csv.hpp"
 #include "results/export_markdown.hpp"
 #include "results/results_file.hpp"
@@ -27,15 +30,20 @@ Examples:
   kvbench export --results results/quick/results.json --format md)";
 
 int run(const ExportOptions& options) {
-  const Json results = read_results(options.results);
+  const Json results = read_cells(options.results, static_cast<double>(usable_memory()));
   require_cells(results, options.results);
   warn_if_incomplete(results, options.results);
-  if (options.format == "csv") {
-    export_csv(results, std::cout);
-  } else {
-    export_markdown(results, std::cout);
+  const auto write_to = [&](std::ostream& out) {
+    options.format == "csv" ? export_csv(results, out) : export_markdown(results, out);
+  };
+  if (terminal_columns(stdout) > 0) {
+    std::ostringstream text;
+    write_to(text);
+    print_block(text.str());
+  } else {  // values as they are
+    write_to(std::cout);
+    std::cout.flush();
   }
-  std::cout.flush();
   return kExitDone;
 }
 

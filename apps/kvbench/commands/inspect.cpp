@@ -1,6 +1,5 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -17,6 +16,7 @@
 #include "metrics/inspection.hpp"
 #include "output/inspection_document.hpp"
 #include "output/log.hpp"
+#include "output/progress.hpp"
 
 namespace kvbench {
 namespace {
@@ -107,31 +107,11 @@ std::vector<Place> find_places(const DumpInfo& info, const InspectOptions& optio
   return places;
 }
 
-// A line on a terminal that is overwritten and finally cleared.
-class ProgressLine {
- public:
-  explicit ProgressLine(bool quiet) : shown_(!quiet && isatty(STDERR_FILENO) != 0) {}
-  ~ProgressLine() {
-    if (shown_) log_text("\r\033[K");
-  }
-  ProgressLine(const ProgressLine&) = delete;
-  ProgressLine& operator=(const ProgressLine&) = delete;
-
-  void show(const std::string& text) const {
-    if (!shown_) return;
-    log_text("\r{}\033[K", text);
-    std::fflush(stderr);
-  }
-
- private:
-  bool shown_;
-};
-
 Json inspect(const InspectOptions& options) {
   const Dump dump(options.dump);
   const DumpInfo& info = dump.info();
   const std::vector<Place> places = find_places(info, options);
-  const ProgressLine progress(options.quiet);
+  StatusLine progress(options.quiet);
   progress.show("inspect: reading");
   Json document = inspection_document(info, dump.fingerprint(), options.inspection);
 
@@ -164,9 +144,9 @@ Json inspect(const InspectOptions& options) {
 int run(const InspectOptions& options) {
   const Json document = inspect(options);
   if (options.json) {
-    fmt::print("{}\n", document.dump(1, ' ', false, Json::error_handler_t::replace));
+    print_json(document, 1);
   } else {
-    print_inspection(document, stdout);
+    print_inspection(document);
   }
   return kExitDone;
 }

@@ -12,11 +12,13 @@
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/parallel.hpp"
+#include "core/spelling.hpp"
 #include "cuda/devices.hpp"
 #include "exit_codes.hpp"
 #include "json/json.hpp"
 #include "kernels/kernels.hpp"
 #include "metrics/metric_table.hpp"
+#include "output/log.hpp"
 #include "output/table.hpp"
 #include "results/provenance.hpp"
 
@@ -25,12 +27,14 @@ namespace {
 
 struct ListOptions {
   std::string what;
+  std::vector<std::string> names;
   bool json = false;
   bool markdown = false;
 };
 
 constexpr const char* kFooter = R"(Examples:
   kvbench list algorithms
+  kvbench list algorithms h2o snapkv
   kvbench list algorithms --markdown
   kvbench list algorithms --json | jq '.[] | select(.id == "subgen").parameters'
   kvbench list metrics
@@ -80,7 +84,7 @@ Json parameter_json(const Parameter& parameter) {
   if (is_number(parameter)) {
     out["minimum"] = parameter.minimum;
     out["minimum_open"] = parameter.minimum_open;
-    out["maximum"] = has_maximum(parameter) ? Json(parameter.maximum) : Json(nullptr);
+    out["maximum"] = parameter.maximum;
   }
   if (!parameter.choices.empty()) out["words"] = parameter.choices;
   out["range"] = range_text(parameter);
@@ -89,9 +93,35 @@ Json parameter_json(const Parameter& parameter) {
   return out;
 }
 
-Json algorithms_json() {
-  Json out = Json::array();
+// Those named; all where none is. Throws InputError for a name that no algorithm has.
+std::vector<const AlgorithmDescription*> chosen(const std::vector<std::string>& names) {
+  std::vector<const AlgorithmDescription*> found;
+  std::vector<std::string> known;
   for (const AlgorithmDescription& algorithm : all_algorithms()) {
+    known.push_back(algorithm.id);
+    if (names.empty()) found.push_back(&algorithm);
+  }
+  ErrorList faults;
+  for (const std::string& name : names) {
+    const auto named = std::find_if(
+        all_algorithms().begin(), all_algorithms().end(), [&](const AlgorithmDescription& each) {
+          return each.id == name || std::count(each.aliases.begin(), each.aliases.end(), name) != 0;
+        });
+    if (named == all_algorithms().end()) {
+      faults.add(
+          fmt::format("kvbench list: {}: no such algorithm{}", name, did_you_mean(name, known)));
+    } else {
+      found.push_back(&*named);
+    }
+  }
+  faults.throw_if_any();
+  return found;
+}
+
+Json algorithms_json(const std::vector<std::string>& names) {
+  Json out = Json::array();
+  for (const AlgorithmDescription* each : chosen(names)) {
+    const AlgorithmDescription& algorithm = *each;
     Json entry = {{"id", algorithm.id},
                   {"aliases", algorithm.aliases},
                   {"title", algorithm.title},
@@ -155,8 +185,9 @@ std::string alternatives_text(const ExactlyOneOf& exclusive, const char* quote,
   return out;
 }
 
-void print_algorithms() {
-  for (const AlgorithmDescription& algorithm : all_algorithms()) {
+void print_algorithms(const std::vector<std::string>& names) {
+  for (const AlgorithmDescription* each : chosen(names)) {
+    const AlgorithmDescription& algorithm = *each;
     std::string name = algorithm.id;
     for (const std::string& alias : algorithm.aliases) name += " (alias " + alias + ")";
     fmt::print("{}: {}\n  {}\n", name, algorithm.title, algorithm.source);
@@ -172,7 +203,7 @@ void print_algorithms() {
                                          : "no default",
                  parameter.doc});
     }
-    fmt::print("{}", table.text());
+    print_block(table.text(terminal_columns(stdout)));
     for (const ExactlyOneOf& exclusive : algorithm.exactly_one_of) {
       fmt::print("  exactly one of: {}\n", alternatives_text(exclusive, "", "; or "));
     }
@@ -239,18 +270,21 @@ void print_devices() {
 }
 
 int run(const ListOptions& options) {
+  if (!options.names.empty() && (options.what != "algorithms" || options.markdown)) {
+    throw InputError("kvbench list: names are of algorithms, without --markdown; leave them out");
+  }
   if (options.markdown) {
     if (options.what != "algorithms") {
       throw InputError("kvbench list: --markdown is for algorithms; leave it out, or use --json");
     }
     print_algorithms_markdown();
   } else if (options.json) {
-    const Json document = options.what == "algorithms" ? algorithms_json()
+    const Json document = options.what == "algorithms" ? algorithms_json(options.names)
                           : options.what == "metrics"  ? metrics_json()
                                                        : devices_json();
-    fmt::print("{}\n", document.dump(1, ' ', false, Json::error_handler_t::replace));
+    print_json(document, 1);
   } else if (options.what == "algorithms") {
-    print_algorithms();
+    print_algorithms(options.names);
   } else if (options.what == "metrics") {
     print_metrics();
   } else {
@@ -268,6 +302,7 @@ Command add_list(CLI::App& app) {
   command->add_option("WHAT", options->what, "algorithms, metrics or devices")
       ->required()
       ->check(CLI::IsMember({"algorithms", "metrics", "devices"}));
+  command->add_option("NAME", options->names, "Only these algorithms");
   CLI::Option* json = command->add_flag("--json", options->json, "One JSON document");
   command->add_flag("--markdown", options->markdown, "The algorithms as a table for a page")
       ->excludes(json);

@@ -47,7 +47,9 @@ void print_as_it_is(const std::string& text) {
 }
 
 void print_option(const OptionRow& option) {
-  fmt::print(".TP\n\\fB{}\\fR", roff(option.name));
+  const std::string names =
+      option.short_name.empty() ? option.name : option.short_name + ", " + option.name;
+  fmt::print(".TP\n\\fB{}\\fR", roff(names));
   if (!option.choices.empty()) {
     fmt::print(" {}", roff(fmt::format("{}", fmt::join(option.choices, "|"))));
   } else if (option.takes_value && !option.positional) {

@@ -12,13 +12,17 @@
 #include <utility>
 #include <vector>
 
+#include "cli/memory_option.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "core/memory_limit.hpp"
 #include "dump/rows_file.hpp"
 #include "exit_codes.hpp"
+#include "json/file_kind.hpp"
 #include "metrics/metric_table.hpp"
 #include "output/log.hpp"
 #include "results/results_file.hpp"
+#include "run/memory_estimate.hpp"
 #include "run/shard_selection.hpp"
 
 namespace kvbench {
@@ -29,6 +33,7 @@ namespace fs = std::filesystem;
 struct MergeOptions {
   std::vector<std::string> folders;
   std::string out;
+  std::uint64_t memory_limit = 0;
 };
 
 constexpr const char* kFooter =
@@ -166,10 +171,24 @@ void make_folder_of(const std::string& out) {
 int merge(const MergeOptions& options) {
   std::optional<MergedJournals> journals;
   ErrorList faults;
-  faults.gather([&] { journals.emplace(options.folders, all_algorithms()); });
-  faults.gather([&] { refuse_folder(options.out); });
+  const auto memory_limit =
+      static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory());
+  faults.gather([&] { journals.emplace(options.folders, all_algorithms(), memory_limit); });
+  faults.gather([&] {
+    refuse_folder(options.out);
+    refuse_to_replace(options.out, WrittenKind::kResults);
+  });
+  if (journals) {
+    faults.gather([&] { check_results_limit(journals->plan(), memory_limit); });
+    faults.gather([&] {
+      if (journals->plan().keep_rows) refuse_to_replace(rows_path(options.out), WrittenKind::kHdf5);
+    });
+  }
   faults.throw_if_any();
   const MergedJournals& merged = *journals;
+  if (merged.damaged_lines() > 0) {
+    log_text("kvbench: {} damaged journal lines are ignored\n", merged.damaged_lines());
+  }
   make_folder_of(options.out);
   if (!merged.differing_builds().empty()) {
     std::string names;
@@ -208,9 +227,10 @@ Command add_merge(CLI::App& app) {
   CLI::App* command = app.add_subcommand("merge", "Join the journals of shards into one result");
   command->add_option("DIR", options->folders, "Output folders of `kvbench run --shard`")
       ->required();
-  command->add_option("--out", options->out, "The results file to write")
+  command->add_option("-o,--out", options->out, "The results file to write")
       ->type_name("FILE")
       ->required();
+  add_memory_limit(*command, options->memory_limit);
   command->footer(kFooter);
   return {command, [options] { return merge(*options); }};
 }

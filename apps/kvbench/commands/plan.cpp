@@ -11,8 +11,10 @@
 #include "cli/device_option.hpp"
 #include "cli/sweep_options.hpp"
 #include "commands.hpp"
+#include "core/memory_limit.hpp"
 #include "core/parallel.hpp"
 #include "exit_codes.hpp"
+#include "output/log.hpp"
 #include "output/plan_report.hpp"
 #include "run/cost_estimate.hpp"
 #include "run/open_dumps.hpp"
@@ -31,15 +33,17 @@ struct PlanOptions {
 };
 
 constexpr const char* kFooter =
-    R"(Memory is what one KV head at a time needs at most. Time is estimated: a
-few cells are timed for two seconds and the rest extrapolated, for this machine, these dumps and its
-present load. Multiply-adds are an upper bound, the same on every machine; --shard distributes the
-groups by them. Nothing is written.
+    R"(Memory is what the run needs at most: the plan, and one KV head at a time or, at the end, the summary of
+results.json. Time is estimated: a few cells are timed for two seconds and the rest extrapolated, for this
+machine, these dumps and its present load; writing per-row values (output.rows) is not part of it.
+Multiply-adds are an upper bound, the same on every machine; --shard distributes the groups by them.
+Nothing is written.
 
 Examples:
   kvbench plan --config configs/quick.json
   kvbench plan --config configs/quick.json --shard 2/3
-  kvbench plan --config configs/quick.json --only 'subgen/*/*/*/*' --json | jq '.cell_list[].id')";
+  kvbench plan --config configs/quick.json --only 'subgen/*/*/*/*' --json | jq '.cell_list[].id'
+  kvbench plan --dump data/smollm2-constitution.h5 --algorithm h2o --algorithm snapkv --budget 256,512)";
 
 // Time budget of the cost estimate.
 constexpr double kTrialSeconds = 2.0;
@@ -48,19 +52,19 @@ int run(const PlanOptions& options) {
   if (options.threads > 0) set_thread_count(options.threads);
   const auto start = std::chrono::steady_clock::now();
   const ComputeDevice device(options.device);
-  const SweepConfig config =
-      read_sweep(options.sweep.config, options.sweep.sets, all_algorithms(), FaultPolicy::kKeep);
+  const SweepConfig config = read_sweep_options(options.sweep);
   OpenDumps dumps = open_dumps(config);
-  const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device.name());
+  const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device.name(),
+                              static_cast<double>(usable_memory()));
   const ShardSelection selection = select_shard(plan, options.shard);
   const std::chrono::duration<double> opened = std::chrono::steady_clock::now() - start;
   CostEstimate cost = estimate_cost(plan, dumps.dumps, device.kernels(), selection, kTrialSeconds);
   cost.start_seconds = opened.count();
   const PlanReport report(plan, selection, cost, thread_count());
   if (options.json) {
-    fmt::print("{}\n", report.json().dump(1, ' ', false, Json::error_handler_t::replace));
+    print_json(report.json(), 1);
   } else {
-    fmt::print("{}", report.table());
+    print_block(report.table(terminal_columns(stdout)));
   }
   return kExitDone;
 }

@@ -7,16 +7,19 @@
 #include <system_error>
 #include <utility>
 
-#include "cli/byte_size.hpp"
 #include "cli/device_option.hpp"
+#include "cli/memory_option.hpp"
 #include "cli/signals.hpp"
 #include "cli/sweep_options.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "core/file.hpp"
 #include "core/memory_limit.hpp"
 #include "core/parallel.hpp"
 #include "dump/rows_file.hpp"
 #include "exit_codes.hpp"
+#include "json/document.hpp"
+#include "json/file_kind.hpp"
 #include "metrics/metric_table.hpp"
 #include "output/failure_groups.hpp"
 #include "output/log.hpp"
@@ -44,6 +47,7 @@ struct RunOptions {
   std::string shard;
   bool fresh = false;
   bool retry_failed = false;
+  bool no_lock = false;
   std::uint64_t memory_limit = 0;
   bool quiet = false;
   std::vector<std::string> argv;
@@ -51,21 +55,35 @@ struct RunOptions {
 
 constexpr const char* kFooter =
     R"(DIR gets journal.jsonl (one line per finished cell), results.json, written when the run ends,
-and results.rows.h5 if the sweep asks for per-row values; results.json has only the cells of the last
+results.rows.h5 if the sweep asks for per-row values, and sweep.json if the sweep is given without a file;
+results.json has only the cells of the last
 sweep and replaces an earlier one. A run that was interrupted or killed resumes when the same
 command is given again. Ctrl-C stops within seconds and loses only cells in progress; a second one
 kills at once. With --shard i/n each part needs a DIR of its own, and its results.json stays
 incomplete; `kvbench merge` joins the parts. The summary table goes to stderr and covers the KV heads
 that are complete; results.json is the data.
+DIR is locked while a run writes to it. If its file system cannot lock files (some Lustre and NFS
+mounts), give --no-lock, and start no second run into DIR: its lines would mix with the first one's.
 
 Examples:
   kvbench run --config configs/quick.json
   kvbench run --config configs/quick.json --only 'subgen/*/*/*/*' --set /seeds/count=10
   kvbench run --config configs/quick.json --shard 2/3 --out quick-2-of-3
-  kvbench run --config configs/quick.json --out quick-4 --threads 4 --memory-limit 8GiB)";
+  kvbench run --config configs/quick.json --out quick-4 --threads 4 --memory-limit 8GiB
+  kvbench run --dump data/smollm2-constitution.h5 --algorithm h2o --budget 256,512 --out h2o)";
 
-// How a word is written on a POSIX shell's command line.
+// How a word is written on a POSIX shell's command line, in UTF-8 whatever its bytes are: others
+// are made by printf.
 std::string shell_word(const std::string& word) {
+  if (!is_utf8(word)) {
+    std::string escaped;
+    for (const char c : word) {
+      const auto byte = static_cast<unsigned char>(c);
+      const bool as_it_is = std::isalnum(byte) != 0 || c == '/' || c == '.' || c == '-';
+      escaped += as_it_is ? std::string(1, c) : fmt::format("\\0{:03o}", byte);
+    }
+    return "\"$(printf %b '" + escaped + "')\"";
+  }
   const auto is_plain = [](unsigned char c) {
     return std::isalnum(c) != 0 ||
            std::string_view("_-./=:,+@%").find(static_cast<char>(c)) != std::string_view::npos;
@@ -76,12 +94,24 @@ std::string shell_word(const std::string& word) {
   return out + "'";
 }
 
-std::string repro_of(const RunOptions& options, const PlannedCell& cell) {
-  const std::filesystem::path config = std::filesystem::absolute(options.sweep.config);
+// `folder`: where sweep.json lies if the sweep came from no file.
+std::string repro_of(const RunOptions& options, const std::string& folder,
+                     const PlannedCell& cell) {
+  const bool has_file = options.sweep.has_file();
+  const std::filesystem::path config =
+      std::filesystem::absolute(has_file ? options.sweep.config : folder + "/sweep.json");
   std::string line = "kvbench run --config " + shell_word(config.lexically_normal().string()) +
                      " --only " + cell.id;
+  if (!has_file) return line;  // what --set changed stands in sweep.json
   for (const std::string& set : options.sweep.sets) line += " --set " + shell_word(set);
   return line;
+}
+
+// The sweep as it was resolved, if it was given without a file.
+void write_sweep(const Plan& plan, const std::string& path) {
+  AtomicFile file(path);
+  file.write(plan.config.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  file.commit();
 }
 
 // What a run that starts over must not leave next to its new journal.
@@ -160,6 +190,12 @@ void log_start(const Execution& execution, const std::string& folder) {
   if (!selection.shard.is_whole()) {
     log_text("shard {}: {} cells in {} groups\n", selection.shard.text(), selection.cells,
              std::count(selection.groups.begin(), selection.groups.end(), true));
+    if (selection.cells == 0) {
+      log_text(
+          "kvbench: note: this shard has nothing to do: a group is never cut, and the sweep has {} "
+          "for {} shards\n",
+          plan.groups.size(), selection.shard.count);
+    }
   }
   if (journal.resumed() > 0) {
     log_text("{} cells already done\n", journal.resumed());
@@ -195,16 +231,19 @@ Remaining count_remaining(const Plan& plan, const ShardSelection& selection,
 // are compared on the same heads.
 void log_table(const ResultsOutcome& outcome, const Plan& plan, const Journal& journal) {
   if (outcome.complete()) {
-    if (const std::string table = results_table(outcome.summary); !table.empty()) {
-      log_text("\n{}\n", table);
+    if (const std::string table = results_table(outcome.settings, terminal_columns(stderr));
+        !table.empty()) {
+      log_block("\n" + table + "\n");
     }
     return;
   }
   if (outcome.ok == 0) return;
   const CompleteHeads heads = complete_heads(plan, journal);
-  if (const std::string table = results_table(heads.summary); !table.empty()) {
-    log_text("\n{}\ncells are missing: the table covers the {} of {} KV heads that are complete\n",
-             table, heads.complete, heads.all);
+  if (const std::string table = results_table(heads.settings, terminal_columns(stderr));
+      !table.empty()) {
+    log_block("\n" + table);
+    log_text("\ncells are missing: the table covers the {} of {} KV heads that are complete\n",
+             heads.complete, heads.all);
   } else {
     log_text(
         "\ncells are missing: no KV head is complete, so no table is printed (it would compare "
@@ -255,21 +294,25 @@ int run(const RunOptions& options) {
   const StopSignals signals;
   if (options.threads > 0) set_thread_count(options.threads);
   const ComputeDevice device(options.device);
-  SweepConfig config =
-      read_sweep(options.sweep.config, options.sweep.sets, all_algorithms(), FaultPolicy::kKeep);
+  const SweepConfig config = read_sweep_options(options.sweep);
   OpenDumps dumps = open_dumps(config, options.memory_limit);
-  const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device.name());
+  const auto memory_limit =
+      static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory());
+  const Plan plan =
+      make_plan(config, std::move(dumps.planned), options.sweep.only, device.name(), memory_limit);
   const ShardSelection selection = select_shard(plan, options.shard);
-  check_memory_limit(
-      plan, selection.groups, thread_count(),
-      static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory()));
+  check_memory_limit(plan, selection.groups, thread_count(), memory_limit);
 
   const std::string folder = options.out.empty() ? "results/" + plan.name : options.out;
   const std::string results = folder + "/results.json";
-  Journal journal(
-      folder, plan, provenance_of(options, device),
-      {.fresh = options.fresh, .shard = selection.shard.is_whole() ? "" : selection.shard.text()});
+  refuse_to_replace(results, WrittenKind::kResults);
+  if (plan.keep_rows) refuse_to_replace(folder + "/results.rows.h5", WrittenKind::kHdf5);
+  Journal journal(folder, plan, provenance_of(options, device),
+                  {.fresh = options.fresh,
+                   .shard = selection.shard.is_whole() ? "" : selection.shard.text(),
+                   .no_lock = options.no_lock});
   if (options.fresh) remove_earlier_results(folder);
+  if (!options.sweep.has_file()) write_sweep(plan, folder + "/sweep.json");
   std::unique_ptr<RowsFile> rows;
   if (plan.keep_rows) {
     const std::string path = folder + "/results.rows.h5";
@@ -285,13 +328,14 @@ int run(const RunOptions& options) {
       .check_device = [&] { device.throw_if_failed(); },
       .rows = rows.get(),
       .selection = selection,
-      .repro = [&](const PlannedCell& cell) { return repro_of(options, cell); },
+      .repro = [&](const PlannedCell& cell) { return repro_of(options, folder, cell); },
       .retry_failed = options.retry_failed};
   log_reused_folder(journal, folder, results, options.quiet);
   if (!options.quiet) log_start(execution, folder);
   work_has_begun = true;
   Progress progress(options.quiet);
   const auto timing = execute(execution, progress, StopSignals::stop());
+  progress.end();
   journal.sync();
   if (rows) finish_rows(*rows, plan, count_remaining(plan, selection, journal).missing == 0);
   return finish(write_results(results, plan, journal, timing), options, plan, selection, journal,
@@ -307,7 +351,7 @@ Command add_run(CLI::App& app, std::vector<std::string> argv) {
       app.add_subcommand("run", "Run a sweep: replay every cell and write results.json");
   add_sweep_options(*command, options->sweep);
   command
-      ->add_option("--out", options->out,
+      ->add_option("-o,--out", options->out,
                    "Output folder; default: results/<name of the sweep> in the working folder")
       ->type_name("DIR");
   add_device_option(*command, options->device);
@@ -317,12 +361,10 @@ Command add_run(CLI::App& app, std::vector<std::string> argv) {
   add_shard_option(*command, options->shard);
   command->add_flag("--fresh", options->fresh, "Start over: discard the cells in the folder");
   command->add_flag("--retry-failed", options->retry_failed, "Compute failed cells once more");
-  command
-      ->add_option("--memory-limit", options->memory_limit,
-                   "Refuse a sweep that needs more, e.g. 4GiB; default: what this process may use "
-                   "(machine, control group, address space)")
-      ->type_name("SIZE")
-      ->transform(CLI::Validator(to_bytes, ""));
+  add_memory_limit(*command, options->memory_limit);
+  command->add_flag("--no-lock", options->no_lock,
+                    "Go on where the file system of DIR cannot lock files; that no other run "
+                    "writes there is then yours to see to");
   command->add_flag("--quiet", options->quiet,
                     "No progress and no table; errors and warnings are still printed");
   command->footer(kFooter);

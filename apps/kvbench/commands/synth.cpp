@@ -7,6 +7,8 @@
 
 #include "commands.hpp"
 #include "exit_codes.hpp"
+#include "json/file_kind.hpp"
+#include "output/log.hpp"
 
 namespace kvbench {
 namespace {
@@ -32,8 +34,13 @@ Examples:
 }
 
 int run(const SynthCommand& command) {
+  refuse_to_replace(command.out, WrittenKind::kHdf5);
   synthesize(command.synth, command.out);
-  fmt::print("{}\n", command.out);
+  if (terminal_columns(stdout) > 0) {
+    print_text("{}\n", command.out);
+  } else {
+    fmt::print("{}\n", command.out);  // for a script, byte by byte
+  }
   return kExitDone;
 }
 
@@ -51,7 +58,8 @@ Command add_synth(CLI::App& app) {
   command->add_option("KIND", synth.kind, "What to draw (see below)")
       ->type_name("{" + kinds + "}")
       ->required();
-  command->add_option("--out", options->out, "File to write, replaced if it exists")->required();
+  command->add_option("-o,--out", options->out, "File to write, replaced if it exists")
+      ->required();
   add("--tokens", synth.tokens, "Tokens n of each sequence");
   add("--layers", synth.layers, "Layers, numbered from 0");
   add("--kv-heads", synth.kv_heads, "KV heads");

@@ -59,9 +59,9 @@ LargestDifference compare_layers(const Dump& dump, double tolerance) {
         }
         const double difference = largest_output_difference(dump, sequence.name, layer, rows);
         if (found.compared++ == 0) {
-          fmt::print("{:<24} {:>5} {:>5}  {}\n", "sequence", "layer", "rows", "difference");
+          print_text("{:<24} {:>5} {:>5}  {}\n", "sequence", "layer", "rows", "difference");
         }
-        fmt::print("{:<24} {:>5} {:>5}  {:.3e}{}\n", sequence.name, layer.index, rows, difference,
+        print_text("{:<24} {:>5} {:>5}  {:.3e}{}\n", sequence.name, layer.index, rows, difference,
                    difference > tolerance ? "  above tolerance" : "");
         found.most = larger_difference(found.most, difference);
       });
@@ -106,7 +106,7 @@ int validate_config(const std::string& path) {
   const SweepConfig config = read_sweep(path, {}, all_algorithms(), FaultPolicy::kKeep);
   OpenDumps dumps = open_dumps(config);
   const Plan plan = make_plan(config, std::move(dumps.planned));
-  fmt::print("{}: ok, {} cells\n", path, plan.cells.size());
+  print_text("{}: ok, {} cells\n", path, plan.cells.size());
   return kExitDone;
 }
 
@@ -130,7 +130,7 @@ Command add_validate(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "validate", "Recompute the attention outputs that a dump stores, or check a sweep file");
   command->add_option("DUMP", options->dump, "Dump file (HDF5)");
-  command->add_option("--config", options->config, "Sweep file (JSON) to check instead");
+  command->add_option("-c,--config", options->config, "Sweep file (JSON) to check instead");
   command->add_option("--tolerance", options->tolerance, "Largest relative difference that passes")
       ->capture_default_str();
   command->footer(kFooter);

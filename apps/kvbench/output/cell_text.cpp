@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
+#include "output/terminal.hpp"
 
 namespace kvbench {
 
@@ -18,14 +18,20 @@ std::string params_text(const Json& params) {
   return out;
 }
 
-Json varying_params(const Json& params, const std::vector<const Json*>& all) {
+void VaryingParams::add(const Json& params) {
+  if (first_.is_null()) first_ = params;
+  for (const auto& [name, value] : params.items()) {
+    if (!first_.contains(name) || first_[name] != value) varying_.insert(name);
+  }
+  for (const auto& [name, value] : first_.items()) {
+    if (!params.contains(name)) varying_.insert(name);
+  }
+}
+
+Json VaryingParams::of(const Json& params) const {
   Json out = Json::object();
   for (const auto& [name, value] : params.items()) {
-    const bool is_shared =
-        std::all_of(all.begin(), all.end(), [&, &name = name, &value = value](const Json* other) {
-          return other->contains(name) && (*other)[name] == value;
-        });
-    if (!is_shared) out[name] = value;
+    if (varying_.count(name) != 0) out[name] = value;
   }
   return out;
 }
@@ -45,7 +51,7 @@ std::string cell_text(const Json& cell) {
   if (cell.contains("seed") && !cell.at("seed").is_null()) {
     text += " seed=" + text_of(cell.at("seed"));
   }
-  return text;
+  return one_line(text);
 }
 
 }  // namespace kvbench

@@ -1,8 +1,8 @@
 // Cells and settings in a line of a table.
 #pragma once
 
+#include <set>
 #include <string>
-#include <vector>
 
 #include "json/json.hpp"
 
@@ -14,9 +14,17 @@ std::string text_of(const Json& value);
 // "budget=256 recent=16".
 std::string params_text(const Json& params);
 
-// Those of `params` that not all of `all` share: if many settings stand below each other, what
-// is the same in each says nothing.
-Json varying_params(const Json& params, const std::vector<const Json*>& all);
+// Parameters of settings that stand below each other: what is the same in each says nothing.
+class VaryingParams {
+ public:
+  void add(const Json& params);
+  // Those of `params`, which was added, that not all that were added share.
+  Json of(const Json& params) const;
+
+ private:
+  Json first_;
+  std::set<std::string> varying_;  // names
+};
 
 // A label, with its algorithm if that is another word: "subgen", "theorem 1 (subgen)".
 std::string label_text(const std::string& label, const std::string& algorithm);

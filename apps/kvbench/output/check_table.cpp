@@ -88,7 +88,7 @@ void add_violations(std::vector<Row>& rows, const std::string& bound,
   }
 }
 
-std::string violations_text(const CheckReport& report) {
+std::string violations_text(const CheckReport& report, std::size_t columns) {
   std::vector<Row> rows;
   add_violations(rows, "(results)", report.violations);
   for (const BoundOutcome& bound : report.bounds) {
@@ -102,15 +102,15 @@ std::string violations_text(const CheckReport& report) {
                {"cell", Align::kLeft}},
               "  ", "  ");
   for (Row& row : rows) table.add(std::move(row));
-  return "\nviolations:\n" + table.text();
+  return "\nviolations:\n" + table.text(columns);
 }
 
 }  // namespace
 
-std::string check_table(const CheckReport& report) {
+std::string check_table(const CheckReport& report, std::size_t columns) {
   Table table({{"verdict", Align::kLeft, 8},
                {"bound", Align::kLeft},
-               {"kind", Align::kLeft, 12},
+               {"kind", Align::kLeft, 12, 1},
                {"tested", Align::kRight, 7},
                {"evidence", Align::kLeft}});
   std::size_t held = 0;
@@ -119,8 +119,8 @@ std::string check_table(const CheckReport& report) {
     table.add({bound.held() ? "held" : "VIOLATED", bound.name, bound.kind,
                std::to_string(bound.tested), evidence_text(bound.evidence)});
   }
-  std::string out = table.text();
-  out += untested_text(report) + violations_text(report);
+  std::string out = table.text(columns);
+  out += untested_text(report) + violations_text(report, columns);
   out += fmt::format("\n{} of {} bounds held\n", held, report.bounds.size());
   return out;
 }

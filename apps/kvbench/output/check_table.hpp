@@ -9,6 +9,6 @@ namespace kvbench {
 
 // A line per bound, the vacuous and skipped cells, a table of violations (the first of each bound;
 // all of them are in the JSON), a closing line.
-std::string check_table(const CheckReport& report);
+std::string check_table(const CheckReport& report, std::size_t columns);
 
 }  // namespace kvbench

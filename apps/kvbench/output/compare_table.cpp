@@ -9,6 +9,7 @@
 #include "output/cell_text.hpp"
 #include "output/failure_groups.hpp"
 #include "output/table.hpp"
+#include "output/terminal.hpp"
 
 namespace kvbench {
 namespace {
@@ -31,18 +32,18 @@ std::string percent_text(double fraction) { return fmt::format("{:.2f}%", 100.0 
 
 // Names of settings: the label, and the parameters in which settings of one algorithm differ.
 std::map<const SettingComparison*, std::string> setting_names(const Comparison& comparison) {
-  std::map<std::string, std::vector<const Json*>> params;
+  std::map<std::string, VaryingParams> params;
   const auto label = [](const SettingComparison& setting) {
     return label_text(text_of(setting.setting.at("label")),
                       text_of(setting.setting.at("algorithm")));
   };
   for (const SettingComparison& setting : comparison.settings) {
-    params[label(setting)].push_back(&setting.setting.at("params"));
+    params[label(setting)].add(setting.setting.at("params"));
   }
   std::map<const SettingComparison*, std::string> names;
   for (const SettingComparison& setting : comparison.settings) {
     const std::string varying =
-        params_text(varying_params(setting.setting.at("params"), params.at(label(setting))));
+        params_text(params.at(label(setting)).of(setting.setting.at("params")));
     names[&setting] = label(setting) + (varying.empty() ? "" : " " + varying);
   }
   return names;
@@ -83,7 +84,8 @@ std::string unit_text(const Json& unit) {
 }
 
 std::string regressions_text(const Comparison& comparison,
-                             const std::map<const SettingComparison*, std::string>& names) {
+                             const std::map<const SettingComparison*, std::string>& names,
+                             std::size_t columns) {
   const auto regressions = comparison.regressions();
   if (regressions.empty()) return "";
   Table table({{"setting", Align::kLeft},
@@ -98,7 +100,7 @@ std::string regressions_text(const Comparison& comparison,
                fmt::format("{:.4g}", metric->a), fmt::format("{:.4g}", metric->b),
                ratio_text(metric->ratio.mean), interval_text(metric->ratio)});
   }
-  return "\nworse:\n" + table.text();
+  return "\nworse:\n" + table.text(columns);
 }
 
 std::string cells_text(const char* title, const std::vector<Json>& cells) {
@@ -125,26 +127,30 @@ std::string verdict_text(const Comparison& comparison) {
 
 }  // namespace
 
-std::string compare_table(const Comparison& comparison, const CompareRules& rules) {
+std::string compare_table(const Comparison& comparison, const CompareRules& rules,
+                          std::size_t columns) {
   const auto names = setting_names(comparison);
   Table table({{"verdict", Align::kLeft},
                {"setting", Align::kLeft},
-               {"A"},
-               {"B"},
+               {"A", Align::kRight, 0, 5},
+               {"B", Align::kRight, 0, 4},
                {"B/A"},
-               {"95%"},
-               {"units"},
-               {"memory A"},
-               {"memory B"}});
+               {"95%", Align::kRight, 0, 6},
+               {"units", Align::kRight, 0, 1},
+               {"memory A", Align::kRight, 0, 2},
+               {"memory B", Align::kRight, 0, 3}});
   for (const SettingComparison& setting : comparison.settings) {
     table.add(setting_row(setting, names.at(&setting)));
   }
-  std::string out = fmt::format(
-      "{} of A and B: means over units (sequence, layer, KV head), and the geometric mean of B/A\n"
-      "with its bootstrap interval over units; the verdict is on {} metrics and on memory\n\n",
-      rules.metrics.front(), rules.metrics.size());
-  out += table.text();
-  out += regressions_text(comparison, names);
+  std::string out = paragraph(
+      fmt::format("{} of A and B: means over units (sequence, layer, KV head), and the geometric "
+                  "mean of B/A with its bootstrap interval over units; the verdict is on {} "
+                  "metrics and on memory",
+                  rules.metrics.front(), rules.metrics.size()),
+      columns);
+  out += "\n";
+  out += table.text(columns);
+  out += regressions_text(comparison, names, columns);
   out += cells_text("lost, a number in A and none in B", comparison.lost);
   out += cells_text("in A only", comparison.only_a);
   out += cells_text("in B only", comparison.only_b);

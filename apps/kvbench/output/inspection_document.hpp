@@ -1,7 +1,6 @@
 // The JSON document of `kvbench inspect --json`, and the tables that show the same to people.
 #pragma once
 
-#include <cstdio>
 #include <string>
 
 #include "dump/dump.hpp"
@@ -20,6 +19,7 @@ Json sequence_document(const SequenceInfo& sequence);
 Json layer_document(const LayerInfo& layer);
 Json head_document(int kv_head, const StreamShape& shape, const StreamInspection& inspection);
 
-void print_inspection(const Json& document, std::FILE* out);
+// Tables on stdout, as wide as its terminal at most.
+void print_inspection(const Json& document);
 
 }  // namespace kvbench

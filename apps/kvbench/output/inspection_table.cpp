@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "output/inspection_document.hpp"
+#include "output/log.hpp"
 #include "output/table.hpp"
 
 namespace kvbench {
@@ -55,18 +56,18 @@ Table head_table(std::vector<Column> further) {
   return Table(std::move(columns), " ");
 }
 
-std::string layers_text(const Json& sequence) {
+std::string layers_text(const Json& sequence, std::size_t columns) {
   Table table({{"layer", Align::kRight, 5},
-               {"q heads", Align::kRight, 8},
-               {"KV heads", Align::kRight, 8},
+               {"q heads", Align::kRight, 8, 4},
+               {"KV heads", Align::kRight, 8, 6},
                {"n", Align::kRight, 8},
-               {"q rows", Align::kRight, 8},
+               {"q rows", Align::kRight, 8, 5},
                {"d / dv", Align::kRight, 9},
-               {"dtype", Align::kRight, 9},
-               {"scale", Align::kRight, 10},
-               {"window", Align::kRight, 7},
-               {"soft-cap", Align::kRight, 8},
-               {"out", Align::kRight, 5}},
+               {"dtype", Align::kRight, 9, 7},
+               {"scale", Align::kRight, 10, 8},
+               {"window", Align::kRight, 7, 3},
+               {"soft-cap", Align::kRight, 8, 2},
+               {"out", Align::kRight, 5, 1}},
               " ");
   for (const Json& layer : sequence["layers"]) {
     table.add({number(layer["layer"]), number(layer["query_heads"]), number(layer["kv_heads"]),
@@ -75,19 +76,19 @@ std::string layers_text(const Json& sequence) {
                number(layer["scale"]), or_dash(layer["sliding_window"]),
                or_dash(layer["logit_softcap"]), or_dash(layer["out_rows"])});
   }
-  return table.text();
+  return table.text(columns);
 }
 
-std::string norms_text(const Json& sequence, std::size_t quantile) {
-  Table table = head_table({{"||q|| median, max", Align::kRight, 17},
-                            {"||k|| median, max", Align::kRight, 17},
-                            {"||v|| median, max", Align::kRight, 17},
+std::string norms_text(const Json& sequence, std::size_t quantile, std::size_t columns) {
+  Table table = head_table({{"||q|| median, max", Align::kRight, 17, 1},
+                            {"||k|| median, max", Align::kRight, 17, 5},
+                            {"||v|| median, max", Align::kRight, 17, 2},
                             {"r", Align::kRight, 8},
-                            {"srank V", Align::kRight, 8},
+                            {"srank V", Align::kRight, 8, 6},
                             {"delta", Align::kRight, 8},
-                            {"delta r", Align::kRight, 8},
+                            {"delta r", Align::kRight, 8, 3},
                             {"m' keys", Align::kRight, 7},
-                            {"m' vals", Align::kRight, 7}});
+                            {"m' vals", Align::kRight, 7, 4}});
   for_each_head(sequence, [&](std::vector<std::string> row, const Json& head) {
     for (const char* of : {"queries", "keys", "values"}) {
       const Json& norms = head[of]["norms"];
@@ -102,18 +103,18 @@ std::string norms_text(const Json& sequence, std::size_t quantile) {
                            member(at("keys"), "clusters"), member(at("values"), "clusters")});
     table.add(std::move(row));
   });
-  return "\n" + table.text();
+  return "\n" + table.text(columns);
 }
 
-std::string attention_text(const Json& sequence) {
+std::string attention_text(const Json& sequence, std::size_t columns) {
   Table table = head_table({{"rows", Align::kRight, 6},
                             {"entropy", Align::kRight, 9},
                             {"max logit", Align::kRight, 9},
-                            {"zero fp16", Align::kRight, 10},
-                            {"<= 1% of max", Align::kRight, 12},
-                            {"top 1 %", Align::kRight, 9},
+                            {"zero fp16", Align::kRight, 10, 1},
+                            {"<= 1% of max", Align::kRight, 12, 2},
+                            {"top 1 %", Align::kRight, 9, 4},
                             {"top 10 %", Align::kRight, 9},
-                            {"top 50 %", Align::kRight, 9}});
+                            {"top 50 %", Align::kRight, 9, 3}});
   for_each_head(sequence, [&](std::vector<std::string> row, const Json& head) {
     const Json& attention = head["attention"];
     if (attention.is_null()) {
@@ -140,15 +141,16 @@ std::string attention_text(const Json& sequence) {
                            below, mass(1), mass(10), mass(50)});
     table.add(std::move(row));
   });
-  return "\n" + table.text();
+  return "\n" + table.text(columns);
 }
 
 // m' of keys and values, a column per delta quantile.
-std::string clusters_text(const Json& sequence, const Json& quantiles) {
+std::string clusters_text(const Json& sequence, const Json& quantiles, std::size_t columns) {
   if (quantiles.empty()) return "";
-  std::vector<Column> columns = {{"of n", Align::kRight, 7}};
-  for (const Json& quantile : quantiles) columns.push_back({number(quantile), Align::kRight, 12});
-  Table table = head_table(std::move(columns));
+  std::vector<Column> further = {{"of n", Align::kRight, 7}};
+  for (const Json& quantile : quantiles)
+    further.push_back({number(quantile), Align::kRight, 12, static_cast<int>(further.size())});
+  Table table = head_table(std::move(further));
   for_each_head(sequence, [&](std::vector<std::string> row, const Json& head) {
     row.push_back(number(head["clustering_tokens"]));
     for (std::size_t k = 0; k < quantiles.size(); ++k) {
@@ -157,12 +159,14 @@ std::string clusters_text(const Json& sequence, const Json& quantiles) {
     }
     table.add(std::move(row));
   });
-  return "\nclusters m'(delta) of keys / values, delta = quantile of pairwise distances\n" +
-         table.text();
+  return "\n" +
+         paragraph("clusters m'(delta) of keys / values, delta = quantile of pairwise distances",
+                   columns) +
+         table.text(columns);
 }
 
 // Covering radius in units of the rms norm, so that keys and values compare.
-std::string covering_text(const Json& sequence) {
+std::string covering_text(const Json& sequence, std::size_t columns) {
   constexpr long long kShown[] = {1, 4, 16, 65, 273, 1024};
   const auto nearest = [](const Json& curve, long long k) -> const Json* {
     const Json* found = nullptr;
@@ -171,11 +175,12 @@ std::string covering_text(const Json& sequence) {
     }
     return found;
   };
-  std::vector<Column> columns;
+  std::vector<Column> further;
   for (const long long k : kShown) {
-    columns.push_back({fmt::format("k <= {}", k), Align::kRight, 13});
+    const int drop = 1 + static_cast<int>(further.size());
+    further.push_back({fmt::format("k <= {}", k), Align::kRight, 13, drop});
   }
-  Table table = head_table(std::move(columns));
+  Table table = head_table(std::move(further));
   for_each_head(sequence, [&](std::vector<std::string> row, const Json& head) {
     for (const long long k : kShown) {
       std::string cell;
@@ -190,41 +195,45 @@ std::string covering_text(const Json& sequence) {
     }
     table.add(std::move(row));
   });
-  return "\ncovering radius / rms norm of keys, values with k farthest-first centres\n" +
-         table.text();
+  return "\n" +
+         paragraph("covering radius / rms norm of keys, values with k farthest-first centres",
+                   columns) +
+         table.text(columns);
 }
 
 }  // namespace
 
-void print_inspection(const Json& document, std::FILE* out) {
-  fmt::print(out, "{}\nmodel {} ({} layers), written by {}, fingerprint {}\n",
+void print_inspection(const Json& document) {
+  const std::size_t columns = terminal_columns(stdout);
+  print_text("{}\nmodel {} ({} layers), written by {}, fingerprint {}\n",
              document["path"].get<std::string>(), document["model"].get<std::string>(),
              number(document["n_layers"]), document["producer"].get<std::string>(),
              document["fingerprint"].get<std::string>());
   const Json& quantiles = document["options"]["delta_quantiles"];
   for (const Json& sequence : document["sequences"]) {
-    fmt::print(out, "\nsequence {}", sequence["sequence"].get<std::string>());
+    print_text("\nsequence {}", sequence["sequence"].get<std::string>());
     const std::string description = sequence["description"].get<std::string>();
-    if (!description.empty()) fmt::print(out, ": {}", description);
+    if (!description.empty()) print_text(": {}", description);
     if (!sequence["prompt_tokens"].is_null()) {
-      fmt::print(out, " (prompt of {})", number(sequence["prompt_tokens"]));
+      print_text(" (prompt of {})", number(sequence["prompt_tokens"]));
     }
-    fmt::print(out, "\n\n");
-    fmt::print(out, "{}", layers_text(sequence));
+    print_text("\n\n");
+    print_block(layers_text(sequence, columns));
     const std::size_t shown = headline(quantiles);
-    fmt::print(out, "{}", norms_text(sequence, shown));
+    print_block(norms_text(sequence, shown, columns));
     if (!quantiles.empty()) {
-      fmt::print(out,
-                 "(r = max ||scale q|| over stored rows; srank = ||V||_F^2 / ||V||_op^2; delta at "
-                 "quantile {} of\n distances between keys, m' of values at theirs)\n",
-                 number(quantiles[shown]));
+      print_block(paragraph(
+          fmt::format("(r = max ||scale q|| over stored rows; srank = ||V||_F^2 / ||V||_op^2; "
+                      "delta at quantile {} of distances between keys, m' of values at theirs)",
+                      number(quantiles[shown])),
+          columns));
     }
-    fmt::print(out, "{}", attention_text(sequence));
-    fmt::print(out,
-               "(means over the last rows and the query heads of a KV head; entropy in nats; "
-               "parts of the visible tokens\n below a threshold; mass of the top tokens of each "
-               "row)\n");
-    fmt::print(out, "{}{}", clusters_text(sequence, quantiles), covering_text(sequence));
+    print_block(attention_text(sequence, columns));
+    print_block(paragraph(
+        "(means over the last rows and the query heads of a KV head; entropy in nats; parts of "
+        "the visible tokens below a threshold; mass of the top tokens of each row)",
+        columns));
+    print_block(clusters_text(sequence, quantiles, columns) + covering_text(sequence, columns));
   }
 }
 

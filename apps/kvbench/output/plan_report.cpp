@@ -9,6 +9,7 @@
 
 #include "output/progress.hpp"
 #include "output/table.hpp"
+#include "output/terminal.hpp"
 #include "run/memory_estimate.hpp"
 #include "run/multiply_adds.hpp"
 
@@ -49,11 +50,11 @@ PlanReport::PlanReport(const Plan& plan, const ShardSelection& selection, const 
                       .skipped = skipped_in(plan, plan.groups[g]),
                       .bytes = estimate_memory_bytes(plan, plan.groups[g], threads),
                       .multiply_adds = kvbench::multiply_adds(plan, plan.groups[g])};
-    bytes_ = std::max(bytes_, group.bytes);
     multiply_adds_ += group.multiply_adds;
     skipped_ += group.skipped;
     groups_.push_back(group);
   }
+  bytes_ = estimate_peak_bytes(plan, selection.groups, threads);
   skips_ = skip_counts(plan, selection);
 }
 
@@ -102,21 +103,25 @@ Json PlanReport::json() const {
   return document;
 }
 
-std::string PlanReport::table() const {
-  std::string out = fmt::format(
-      "{}{}: {} cells in {} groups, {} skipped\n"
-      "memory: about {}; time: about {} on {} threads, estimated from {} timed cells\n\n",
-      plan_.name, selection_.shard.is_whole() ? "" : ", shard " + selection_.shard.text(),
-      selection_.cells, groups_.size(), skipped_, bytes_text(bytes_), time_text(cost_.total()),
-      threads_, cost_.cells);
+std::string PlanReport::table(std::size_t columns) const {
+  std::string out =
+      fmt::format("{}{}: {} cells in {} groups, {} skipped\n", plan_.name,
+                  selection_.shard.is_whole() ? "" : ", shard " + selection_.shard.text(),
+                  selection_.cells, groups_.size(), skipped_);
+  out += paragraph(
+      fmt::format(
+          "memory: about {}; time: about {} on {} threads, estimated from {} timed cells",
+          bytes_text(bytes_), time_text(cost_.total()), threads_, cost_.cells),
+      columns);
+  out += "\n";
   Table groups({{"sequence", Align::kLeft, 12},
                 {"layer", Align::kRight, 5},
-                {"tokens", Align::kRight, 8},
-                {"prompt", Align::kRight, 8},
-                {"rows", Align::kRight, 6},
+                {"tokens", Align::kRight, 8, 4},
+                {"prompt", Align::kRight, 8, 2},
+                {"rows", Align::kRight, 6, 1},
                 {"cells", Align::kRight, 8},
-                {"skipped", Align::kRight, 8},
-                {"memory", Align::kRight, 10},
+                {"skipped", Align::kRight, 8, 3},
+                {"memory", Align::kRight, 10, 5},
                 {"time", Align::kRight, 12}},
                " ");
   for (const Group& each : groups_) {
@@ -134,11 +139,11 @@ std::string PlanReport::table() const {
   }
   Table labels({{"label", Align::kLeft, 24}, {"cells", Align::kRight, 8}}, " ");
   for (const std::string& label : in_order) labels.add({label, std::to_string(cells_of[label])});
-  out += groups.text() + "\n" + labels.text();
+  out += groups.text(columns) + "\n" + labels.text(columns);
   if (skips_.empty()) return out;
   Table skips({{"", Align::kRight, 8}, {"", Align::kLeft}});
   for (const auto& [reason, count] : skips_) skips.add({std::to_string(count), reason});
-  return out + "\nskipped:\n" + skips.text();
+  return out + "\nskipped:\n" + skips.text(columns);
 }
 
 }  // namespace kvbench

@@ -19,7 +19,7 @@ class PlanReport {
              int threads);
 
   Json json() const;
-  std::string table() const;
+  std::string table(std::size_t columns) const;  // as Table::text() has it
 
  private:
   struct Group {
@@ -34,7 +34,7 @@ class PlanReport {
   const CostEstimate& cost_;
   int threads_;
   std::vector<Group> groups_;  // of the selection
-  double bytes_ = 0.0;         // of the group that needs most: groups run one after another
+  double bytes_ = 0.0;         // of the step that needs most: a group, or writing results.json
   double multiply_adds_ = 0.0;
   std::size_t skipped_ = 0;
   std::vector<std::pair<std::string, std::size_t>> skips_;  // reasons, most frequent first

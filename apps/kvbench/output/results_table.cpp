@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "output/cell_text.hpp"
 #include "output/table.hpp"
+#include "output/terminal.hpp"
 
 namespace kvbench {
 namespace {
@@ -19,10 +20,11 @@ constexpr std::array<double, 3> kFractions = {0.125, 0.25, 0.5};
 
 struct Line {
   std::string name;
+  VaryingParams params;
   std::size_t settings = 0;
   std::optional<double> error;
   double memory = 0.0;
-  std::string params;
+  Json best;  // parameters
   std::array<std::optional<double>, kFractions.size()> within;
 };
 
@@ -34,70 +36,60 @@ std::string error_text(const std::optional<double>& error) {
   return error ? fmt::format("{:.4f}", *error) : "-";
 }
 
+void add_setting(Line& line, const SettingMeans& setting) {
+  ++line.settings;
+  Json params = Json::parse(setting.params);
+  line.params.add(params);
+  const double error = *setting.error;
+  const double memory = *setting.memory_fraction;
+  for (std::size_t i = 0; i < kFractions.size(); ++i) {
+    if (memory <= kFractions[i]) keep_lower(line.within[i], error);
+  }
+  if (line.error && (error > *line.error || (error == *line.error && memory >= line.memory)))
+    return;
+  line.error = error;
+  line.memory = memory;
+  line.best = std::move(params);
+}
+
 }  // namespace
 
-std::string results_table(const Json& summary) {
+std::string results_table(const std::vector<SettingMeans>& settings, std::size_t columns) {
   std::vector<Line> lines;
-  std::vector<std::vector<const Json*>> params;
-  std::vector<Json> best;
-  for (const Json& entry : summary) {
-    if (!entry.at("layer").is_null()) continue;
-    const Json& metric = entry.at("errors").at("relative_l2.mean");
-    const Json& fraction = entry.at("memory").at("fraction");
-    if (metric.is_null() || fraction.is_null()) continue;
-    const auto label = entry.at("label").get<std::string>();
-    const auto algorithm = entry.at("algorithm").get<std::string>();
-    const std::string name = label_text(label, algorithm);
-    auto place = static_cast<std::size_t>(
-        std::find_if(lines.begin(), lines.end(), [&](const Line& l) { return l.name == name; }) -
-        lines.begin());
-    if (place == lines.size()) {
-      lines.emplace_back();
-      lines.back().name = name;
-      params.emplace_back();
-      best.emplace_back();
-    }
-    Line& line = lines[place];
-    ++line.settings;
-    params[place].push_back(&entry.at("params"));
-    const double error = metric.at("mean").get<double>();
-    const double memory = fraction.get<double>();
-    if (!line.error || error < *line.error || (error == *line.error && memory < line.memory)) {
-      line.error = error;
-      line.memory = memory;
-      best[place] = entry.at("params");
-    }
-    for (std::size_t i = 0; i < kFractions.size(); ++i) {
-      if (memory <= kFractions[i]) keep_lower(line.within[i], error);
-    }
+  std::map<std::string, std::size_t> find;
+  for (const SettingMeans& setting : settings) {
+    if (!setting.error || !setting.memory_fraction) continue;
+    const std::string name = label_text(setting.label, setting.algorithm);
+    const auto [place, is_new] = find.try_emplace(name, lines.size());
+    if (is_new) lines.emplace_back().name = name;
+    add_setting(lines[place->second], setting);
   }
   if (lines.empty()) return "";
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    lines[i].params = params_text(varying_params(best[i], params[i]));
-  }
   std::stable_sort(lines.begin(), lines.end(),
                    [](const Line& a, const Line& b) { return *a.error < *b.error; });
 
   Table table({{"algorithm", Align::kLeft, 9},
                {"error", Align::kRight, 8},
-               {"memory", Align::kRight, 7},
-               {"<= 12.5%", Align::kRight, 8},
-               {"<= 25%", Align::kRight, 8},
-               {"<= 50%", Align::kRight, 8},
-               {"settings", Align::kRight, 8},
-               {"best setting", Align::kLeft}});
+               {"memory", Align::kRight, 7, 6},
+               {"<= 12.5%", Align::kRight, 8, 2},
+               {"<= 25%", Align::kRight, 8, 4},
+               {"<= 50%", Align::kRight, 8, 3},
+               {"settings", Align::kRight, 8, 1},
+               {"best setting", Align::kLeft, 0, 5}});
   for (const Line& line : lines) {
     std::vector<std::string> row = {line.name, error_text(line.error),
                                     fmt::format("{:.1f}%", 100.0 * line.memory)};
     for (const std::optional<double>& error : line.within) row.push_back(error_text(error));
     row.push_back(std::to_string(line.settings));
-    row.push_back(line.params);
+    row.push_back(params_text(line.params.of(line.best)));
     table.add(std::move(row));
   }
-  return "relative_l2.mean of each algorithm, best first: its best setting, and its best setting "
-         "within a\nfraction of the memory of exact attention (mean over seeds, then over "
-         "sequences, layers and KV heads)\n\n" +
-         table.text();
+  return paragraph(
+             "relative_l2.mean of each algorithm, best first: its best setting, and its best "
+             "setting within a fraction of the memory of exact attention (mean over seeds, then "
+             "over sequences, layers and KV heads)",
+             columns) +
+         "\n" + table.text(columns);
 }
 
 }  // namespace kvbench

@@ -1,0 +1,157 @@
+#include "cli/sweep_options.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "algorithms/registry.hpp"
+#include "core/error.hpp"
+
+namespace kvbench {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kPlace = "the command line's sweep";
+constexpr std::size_t kLongestJoinedName = 60;
+
+// Names of all parameters, each with the algorithms that have it.
+std::map<std::string, std::vector<std::string>> all_parameters() {
+  std::map<std::string, std::vector<std::string>> owners;
+  for (const AlgorithmDescription& algorithm : all_algorithms()) {
+    for (const Parameter& parameter : algorithm.parameters) {
+      owners[parameter.name].push_back(algorithm.id);
+    }
+  }
+  return owners;
+}
+
+// "256,512" and "[256,512]" as a list, "0.25" and {"pow2": [6, 9]} as what they are, others as
+// words.
+json value_of(const std::string& text) {
+  for (const std::string& written : {text, "[" + text + "]"}) {
+    json value = json::parse(written, nullptr, false);
+    if (!value.is_discarded()) return value;
+  }
+  if (text.find(',') == std::string::npos) return text;
+  json words = json::array();
+  for (std::size_t start = 0; start <= text.size();) {
+    const std::size_t end = std::min(text.find(',', start), text.size());
+    words.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return words;
+}
+
+const AlgorithmDescription* algorithm_named(const std::string& name) {
+  for (const AlgorithmDescription& algorithm : all_algorithms()) {
+    const auto& aliases = algorithm.aliases;
+    if (algorithm.id == name || std::count(aliases.begin(), aliases.end(), name) != 0) {
+      return &algorithm;
+    }
+  }
+  return nullptr;  // said when the sweep is read
+}
+
+bool has_parameter(const AlgorithmDescription& algorithm, const std::string& name) {
+  return std::any_of(algorithm.parameters.begin(), algorithm.parameters.end(),
+                     [&](const Parameter& parameter) { return parameter.name == name; });
+}
+
+json sweep_document(const SweepOptions& options) {
+  ErrorList faults;
+  std::set<std::string> used;
+  json entries = json::array();
+  for (const std::string& name : options.algorithms) {
+    json entry = {{"algorithm", name}};
+    const AlgorithmDescription* algorithm = algorithm_named(name);
+    for (const auto& [parameter, text] : options.params) {
+      if (text.empty()) continue;
+      if (algorithm != nullptr && !has_parameter(*algorithm, parameter)) continue;
+      used.insert(parameter);
+      entry["params"][parameter] = value_of(text);
+    }
+    entries.push_back(std::move(entry));
+  }
+  for (const auto& [parameter, text] : options.params) {
+    if (text.empty() || used.count(parameter) != 0) continue;
+    faults.add(fmt::format("--{}: {} has no such parameter; {} have it", parameter,
+                           fmt::join(options.algorithms, ", "),
+                           fmt::join(all_parameters().at(parameter), ", ")));
+  }
+  faults.throw_if_any();
+  std::string name = fmt::format("{}", fmt::join(options.algorithms, "-"));
+  if (name.size() > kLongestJoinedName) name = "sweep";
+  return {{"schema_version", 1}, {"name", name}, {"dumps", options.dumps}, {"algorithms", entries}};
+}
+
+}  // namespace
+
+void add_sweep_options(CLI::App& command, SweepOptions& options) {
+  command
+      .add_option("-c,--config", options.config,
+                  "Sweep file (JSON, configs/README.md); - is standard input")
+      ->type_name("FILE");
+  command
+      .add_option("--dump", options.dumps,
+                  "In place of a sweep file: a dump, or a glob of dumps; may be repeated")
+      ->type_name("DUMP")
+      ->allow_extra_args(false);
+  command
+      .add_option("--algorithm", options.algorithms,
+                  "And an algorithm, its parameters by the options below; may be repeated")
+      ->type_name("ID")
+      ->allow_extra_args(false);
+  command
+      .add_option("--set", options.sets,
+                  "Replace a value of the sweep: JSON pointer = JSON value; may be repeated")
+      ->type_name("POINTER=VALUE")
+      ->allow_extra_args(false);
+  command
+      .add_option("--only", options.only,
+                  "Only cells whose id or algorithm/label/sequence/layer/head matches; * stays "
+                  "within a part; may be repeated")
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
+  for (const auto& [name, owners] : all_parameters()) {
+    command
+        .add_option("--" + name, options.params[name],
+                    fmt::format("of {}", fmt::join(owners, ", ")))
+        ->type_name("VALUES")
+        ->group("Parameters, with --algorithm; several values with commas between");
+  }
+}
+
+void add_shard_option(CLI::App& command, std::string& shard) {
+  command
+      .add_option("--shard", shard,
+                  "Only part i of n, dealt by estimated cost; `kvbench merge` joins the parts")
+      ->type_name("i/n");
+}
+
+SweepConfig read_sweep_options(const SweepOptions& options) {
+  const bool has_parameters = std::any_of(options.params.begin(), options.params.end(),
+                                          [](const auto& param) { return !param.second.empty(); });
+  const bool in_words = !options.dumps.empty() || !options.algorithms.empty() || has_parameters;
+  if (!options.config.empty() && in_words) {
+    throw InputError(
+        "--config and --dump, --algorithm or parameters are both given; give a sweep file, changed "
+        "by --set, or dumps and algorithms");
+  }
+  if (!options.config.empty()) {
+    return read_sweep(options.config, options.sets, all_algorithms(), FaultPolicy::kKeep);
+  }
+  if (options.dumps.empty() || options.algorithms.empty()) {
+    throw InputError(
+        fmt::format("{} is required; give a sweep file by --config, or --dump and --algorithm",
+                    !in_words               ? "--config"
+                    : options.dumps.empty() ? "--dump"
+                                            : "--algorithm"));
+  }
+  return parse_sweep(sweep_document(options).dump(-1, ' ', false, json::error_handler_t::replace),
+                     kPlace, options.sets, all_algorithms(), FaultPolicy::kKeep);
+}
+
+}  // namespace kvbench

@@ -1,0 +1,52 @@
+#include "json/input_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "core/error.hpp"
+#include "core/file.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+constexpr std::size_t kChunk = std::size_t{1} << 16;
+
+void refuse_kind(mode_t mode, const std::string& path, const std::string& wanted) {
+  if (S_ISREG(mode) || S_ISFIFO(mode)) return;
+  const char* kind = S_ISDIR(mode) ? "is a folder" : "is not a regular file";
+  throw InputError(path + ": " + kind + "; " + wanted);
+}
+
+}  // namespace
+
+void refuse_device(const std::string& path, const std::string& wanted) {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) == 0) refuse_kind(status.st_mode, path, wanted);
+}
+
+std::string read_text(const std::string& path, const std::string& wanted) {
+  UniqueFd opened;
+  int descriptor = STDIN_FILENO;
+  if (path != "-") {
+    refuse_device(path, wanted);  // before it is opened: opening a device can do something
+    opened.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    descriptor = opened.get();
+    if (!opened.is_open()) throw InputError(system_fault(path, "read") + "; " + wanted);
+  }
+  std::string text;
+  for (;;) {
+    const std::size_t held = text.size();
+    if (held > kMostBytes) throw InputError(path + ": is larger than 1 GiB; " + wanted);
+    text.resize(held + kChunk);
+    const ssize_t got = ::read(descriptor, text.data() + held, kChunk);
+    text.resize(held + static_cast<std::size_t>(got > 0 ? got : 0));
+    if (got == 0) return text;
+    if (got < 0 && errno != EINTR) throw InputError(system_fault(path, "read") + "; " + wanted);
+  }
+}
+
+}  // namespace kvbench

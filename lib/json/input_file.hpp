@@ -1,0 +1,16 @@
+// Files that a user names to be read.
+#pragma once
+
+#include <string>
+
+namespace kvbench {
+
+// Throws InputError where `path` is there and is not a regular file or a pipe: a folder, or a
+// device, which may never end. `wanted` says what to name instead.
+void refuse_device(const std::string& path, const std::string& wanted);
+
+// All of a regular file or pipe; "-" is standard input. Throws InputError, also where there is more
+// than 1 GiB or reading fails.
+std::string read_text(const std::string& path, const std::string& wanted);
+
+}  // namespace kvbench

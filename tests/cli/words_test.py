@@ -1,0 +1,126 @@
+"""A sweep on the command line, short options, help, standard input, a terminal that goes away."""
+
+import json
+import shlex
+import signal
+import subprocess
+import time
+import unittest
+
+from program import DONE, INCOMPLETE, PROGRAM, Folder, deterministic, kvbench
+
+
+class Words(Folder):
+    def words(self, command, *more, **options):
+        return kvbench(command, "--dump", self.made / "tiny.h5", *more, cwd=self.folder, **options)
+
+    def test_a_run_in_one_line_is_that_of_the_file_which_says_the_same(self):
+        done = self.words("run", "--algorithm", "h2o", "--algorithm", "window", "--budget", "8,16",
+                          "--recent_fraction", "0.25", "-o", "words")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        by_words = self.results("words")
+        by_file = self.run_sweep(name="h2o-window", seeds={"first": 0, "count": 1}, algorithms=[
+            {"algorithm": "h2o", "params": {"budget": [8, 16], "recent_fraction": 0.25}},
+            {"algorithm": "window", "params": {"budget": [8, 16]}}])
+        self.assertEqual(deterministic(by_words), deterministic(by_file))
+
+    def test_the_sweep_stands_beside_the_results_and_repro_works(self):
+        done = self.words("run", "--algorithm", "uniform", "--T", "1", "--sinks", "4",
+                          "--set", "/seeds/count=2", "-o", "out")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        cell = self.results()["cells"][1]
+        self.assertEqual(cell["key"]["seed"], 1)
+        words = shlex.split(cell["repro"])
+        self.assertIn(str(self.folder / "out/sweep.json"), words)
+        done = kvbench(*words[1:], "--out", self.folder / "again", cwd="/")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        again = self.results("again")["cells"]
+        self.assertEqual([again[0]["id"], again[0]["errors"]], [cell["id"], cell["errors"]])
+        done = kvbench("run", "--config", self.folder / "out/sweep.json", "--out", self.folder / "file")
+        self.assertEqual(deterministic(self.results("file")), deterministic(self.results()))
+
+    def test_values_are_lists_axes_and_words(self):
+        done = self.words("plan", "--algorithm", "snapkv", "--budget", '{"pow2": [3, 5]}', "--pool",
+                          "max,avg", "--window", "4", "--json")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        params = json.loads(done.stdout)["config"]["algorithms"][0]["params"]
+        self.assertEqual((params["budget"], params["pool"], params["window"]),
+                         ([8, 16, 32], ["max", "avg"], 4))
+
+    def test_slips_are_told_by_what_was_written(self):
+        self.assert_refused(self.words("run"), "--algorithm is required")
+        self.assert_refused(kvbench("run", "--algorithm", "h2o"), "--dump is required")
+        self.assert_refused(kvbench("run"), "--config is required")
+        self.assert_refused(self.words("run", "--algorithm", "h2o", "--config", self.sweep()), "both")
+        self.assert_refused(self.words("run", "--algorithm", "h2o", "--budget", "8", "--block", "64"),
+                            "--block: h2o has no such parameter", "balancekv_prefill")
+        self.assert_refused(self.words("run", "--algorithm", "h2p", "--budget", "8"),
+                            "unknown algorithm h2p", "did you mean h2o")
+        self.assert_refused(self.words("run", "--algorithm", "h2o", "--budget", "-8"), "budget")
+
+    def test_short_options(self):
+        config = self.sweep()
+        for words in (["-c", config, "-o", "a"], [f"-c{config}", "-ob"]):
+            done = kvbench("run", *words, cwd=self.folder)
+            self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertEqual(deterministic(self.results("a")), deterministic(self.results("b")))
+        self.assert_refused(kvbench("run", "-c", config, "-x"), "-x: no such option")
+        self.assert_refused(kvbench("run", "-c", ""), "--config is empty")
+        done = kvbench("manual")
+        self.assertIn("\\-c, \\-\\-config", done.stdout)
+
+    def test_help_is_a_command_too(self):
+        for command in ([], ["run"], ["plan"]):
+            done = kvbench("help", *command)
+            self.assertEqual(done.returncode, DONE, done.stderr)
+            self.assertEqual(done.stdout, kvbench(*command, "--help").stdout)
+        self.assert_refused(kvbench("help", "rum"), "rum", "did you mean run")
+
+    def test_standard_input_is_a_sweep_whose_cells_can_be_repeated(self):
+        config = self.sweep()
+        done = kvbench("run", "-c", "-", "-o", "out", input=config.read_text(), cwd=self.folder)
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        words = shlex.split(self.results()["cells"][0]["repro"])
+        done = kvbench(*words[1:], "--out", self.folder / "again", cwd="/")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+
+    def test_one_algorithm_can_be_listed(self):
+        done = kvbench("list", "algorithms", "h2o", "clustergen", "--json")
+        self.assertEqual([entry["id"] for entry in json.loads(done.stdout)], ["h2o", "subgen"])
+        self.assertIn("h2o: ", kvbench("list", "algorithms", "h2o").stdout)
+        self.assert_refused(kvbench("list", "algorithms", "h2p"), "did you mean h2o")
+        self.assert_refused(kvbench("list", "metrics", "h2o"), "names are of algorithms")
+
+    def test_many_faults_are_not_all_listed(self):
+        config = self.sweep([{"algorithm": "window", "params": {"budget": -i}} for i in range(1, 200)])
+        done = kvbench("plan", "--config", config)
+        self.assert_refused(done, "and 149 more")
+        self.assertEqual(done.stderr.count("\n"), 51)
+
+    def test_a_shard_with_nothing_to_do_says_so(self):
+        done = kvbench("run", "--config", self.sweep(), "--out", self.folder / "out", "--shard", "8/8")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertIn("nothing to do", done.stderr)
+
+    def test_a_terminal_that_goes_away_stops_a_run_cleanly_and_nohup_does_not(self):
+        long = self.synth("long.h5", "--tokens", 512, "--d", 32, "--layers", 2)
+        config = self.sweep([{"algorithm": "uniform", "params": {"T": 1}}], dumps=[str(long)],
+                            seeds={"first": 0, "count": 400})
+        for ignored, expected in ((False, INCOMPLETE), (True, DONE)):
+            out = self.folder / f"out-{ignored}"
+            process = subprocess.Popen(
+                [PROGRAM, "run", "--config", config, "--out", out, "--quiet"], stderr=subprocess.PIPE,
+                preexec_fn=(lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) if ignored else None)
+            journal = out / "journal.jsonl"
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline and not (
+                    journal.exists() and journal.read_bytes().count(b"\n") > 3):
+                time.sleep(0.005)
+            process.send_signal(signal.SIGHUP)
+            talk = process.communicate()[1]
+            self.assertEqual(process.returncode, expected, talk)
+            self.assertTrue((out / "results.json").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
