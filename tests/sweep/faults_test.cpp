@@ -28,10 +28,12 @@ const Case kCases[] = {
     {R"({"schema_version": 1, "dumps": ["a.h5"], "algorithms": [{"algorithm": "exact"}]})",
      "quick.json: /name: this key is missing; name the sweep; its results go to results/<name>"},
     {R"({"schema_version": 1, "name": "a/b", "dumps": ["a.h5"], "algorithms": [{"algorithm": "exact"}]})",
-     "quick.json: /name: must be a folder's name of letters, digits, \".\", \"_\" and \"-\" that "
+     "quick.json: /name: must be a folder's name of at most 200 letters, digits, \".\", \"_\" and "
+     "\"-\" that "
      "begins with a letter, digit or \"_\", is \"a/b\""},
     {R"({"schema_version": 1, "name": "..", "dumps": ["a.h5"], "algorithms": [{"algorithm": "exact"}]})",
-     "quick.json: /name: must be a folder's name of letters, digits, \".\", \"_\" and \"-\" that "
+     "quick.json: /name: must be a folder's name of at most 200 letters, digits, \".\", \"_\" and "
+     "\"-\" that "
      "begins with a letter, digit or \"_\", is \"..\""},
     {R"({"schema_version": 1, "name": "q", "algorithms": [{"algorithm": "exact"}]})",
      "quick.json: /dumps: this key is missing; list the dumps to replay"},
@@ -163,10 +165,12 @@ const Case kCases[] = {
     {sweep(R"({"algorithm": "exact", "params": []})"),
      "quick.json: /algorithms/0/params: must be an object of parameters, is []"},
     {sweep(R"({"algorithm": "exact", "label": "a/b"})"),
-     "quick.json: /algorithms/0/label: must be a name in quotes, not empty and without \"/\", is "
+     "quick.json: /algorithms/0/label: must be a name in quotes, not empty, without \"/\" and "
+     "without control characters, is "
      "\"a/b\""},
     {sweep(R"({"algorithm": "exact", "label": ""})"),
-     "quick.json: /algorithms/0/label: must be a name in quotes, not empty and without \"/\", is "
+     "quick.json: /algorithms/0/label: must be a name in quotes, not empty, without \"/\" and "
+     "without control characters, is "
      "\"\""},
     {sweep(R"({"algorithm": "exact", "where": {"layrs": [1]}})"),
      "quick.json: /algorithms/0/where/layrs: unknown key of where; did you mean layers?"},
