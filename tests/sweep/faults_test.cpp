@@ -361,12 +361,12 @@ TEST_CASE("a sweep file that cannot be read is named") {
     return folder.messages([&] { read_sweep(folder.file(name), {}, made_up_algorithms()); });
   };
   CHECK(read("none.json") ==
-        std::vector<std::string>{"none.json: cannot be read (No such file or directory); check the "
-                                 "path of the sweep file"});
+        std::vector<std::string>{"none.json: cannot read: No such file or directory; name a "
+                                 "sweep file (JSON, configs/README.md)"});
   const auto folder_given =
       folder.messages([&] { read_sweep(folder.file(""), {}, made_up_algorithms()); });
   REQUIRE(folder_given.size() == 1);
-  CHECK(folder_given[0].find("is a folder; name the sweep file in it") != std::string::npos);
+  CHECK(folder_given[0].find("is a folder; name a sweep file") != std::string::npos);
 }
 
 TEST_CASE("--set that cannot be applied is a fault") {
