@@ -27,7 +27,7 @@ namespace kvbench {
 namespace {
 
 constexpr rlim_t kMemory = rlim_t{256} << 20;
-constexpr int kFurtherFiles = 16;
+constexpr rlim_t kFurtherFiles = 16;
 constexpr time_t kStepSeconds = 1;  // of processor time
 constexpr int kSilentSeconds = 60;  // without a sign of life
 constexpr time_t kSignOfLife = 1;   // seconds between two of them
@@ -78,7 +78,7 @@ void own_signals() {
 // `newest`: the descriptor opened last, and so about the highest there is.
 void limit_process(rlim_t memory, int newest) {
   limit(RLIMIT_CORE, 0);
-  limit(RLIMIT_NOFILE, static_cast<rlim_t>(newest + 1 + kFurtherFiles));
+  limit(RLIMIT_NOFILE, static_cast<rlim_t>(newest) + 1 + kFurtherFiles);
   if (kSanitized) return;
   limit(RLIMIT_FSIZE, 0);
   limit(RLIMIT_AS, memory);
