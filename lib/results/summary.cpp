@@ -286,7 +286,7 @@ std::vector<SettingMeans> Summary::means() const {
   for (const Entry& entry : entries_) {
     if (entry.units.empty()) continue;
     const Json head = Json::parse(*entry.head);
-    const std::vector<const Sums*> units = entry.units_of(std::nullopt);
+    const std::vector<const Unit*> units = entry.units_of(std::nullopt);
     all.push_back({head.at("algorithm"), head.at("label"), to_line(head.at("params")),
                    mean_over(units, error), mean_over(units, fraction)});
   }
