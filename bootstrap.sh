@@ -126,7 +126,7 @@ generate() {
   local program=${1:-} table
   if [[ -z $program ]]; then
     build
-    program=build/bin/kvbench
+    program=$PWD/build/bin/kvbench
   fi
   table=$("$program" list algorithms --markdown)
   TABLE=$table awk '

@@ -53,7 +53,7 @@ std::string TensorShape::text() const { return fmt::format("[{}, {}, {}]", heads
 std::optional<TensorShape> tensor_shape(ErrorList& faults, hid_t layer, const std::string& place,
                                         const std::string& name, const char* layout) {
   if (!hdf5::has_link(layer, name)) {
-    add(faults, place, "dataset is missing; a layer holds q, k and v");
+    add(faults, place, "dataset is missing; a layer has q, k and v");
     return std::nullopt;
   }
   const hdf5::Handle dataset = dataset_of(faults, layer, place, name);

@@ -144,7 +144,7 @@ std::string compare_table(const Comparison& comparison, const CompareRules& rule
   }
   std::string out = paragraph(
       fmt::format("{} of A and B: means over units (sequence, layer, KV head), and the geometric "
-                  "mean of B/A with its bootstrap interval over units; the verdict is on {} "
+                  "mean of B/A with its 95 % interval; the verdict is on {} "
                   "metrics and on memory",
                   rules.metrics.front(), rules.metrics.size()),
       columns);
