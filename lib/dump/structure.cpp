@@ -90,21 +90,22 @@ class Attributes {
 
 // What one stream takes: its keys, values and queries as doubles, and what is held to read them.
 void check_memory(ErrorList& faults, const std::string& place, const TensorShape& q,
-                  const TensorShape& k, const TensorShape& v, std::uint64_t chunk_memory) {
+                  const TensorShape& k, const TensorShape& v,
+                  const StructureReading& reading) {
   const double group = static_cast<double>(q.heads) / static_cast<double>(k.heads);
   const double doubles = static_cast<double>(k.rows) *
                              (static_cast<double>(k.columns) + static_cast<double>(v.columns)) +
                          group * static_cast<double>(q.rows) * static_cast<double>(q.columns);
   const std::uint64_t chunks = q.chunk_bytes + k.chunk_bytes + v.chunk_bytes;
-  if (chunks > chunk_memory) {
+  if (chunks > reading.chunk_memory) {
     add(faults, place,
         "decoding its chunks takes {:.3g} MiB of memory, more than the limit of {:.3g} MiB; store "
         "it in chunks of one head, e.g. h5repack -l CHUNK=1x1024x{} OLD NEW, or raise the limit",
-        static_cast<double>(chunks) / 0x1p20, static_cast<double>(chunk_memory) / 0x1p20,
+        static_cast<double>(chunks) / 0x1p20, static_cast<double>(reading.chunk_memory) / 0x1p20,
         k.columns);
   }
   const double bytes = 8.0 * doubles + static_cast<double>(chunks);
-  const auto most = static_cast<double>(usable_memory());
+  const auto most = static_cast<double>(reading.memory);
   if (bytes > most) {
     add(faults, place,
         "one KV head with its queries needs {:.3g} GiB of memory and there are {:.3g} GiB; "
@@ -114,7 +115,7 @@ void check_memory(ErrorList& faults, const std::string& place, const TensorShape
 }
 
 void check_layer_tensors(ErrorList& faults, hid_t layer, const std::string& place,
-                         std::uint64_t chunk_memory, LayerInfo& info) {
+                         const StructureReading& reading, LayerInfo& info) {
   const auto q = tensor_shape(faults, layer, join(place, "q"), "q", "[Hq, Nq, d]");
   const auto k = tensor_shape(faults, layer, join(place, "k"), "k", "[Hkv, n, d]");
   const auto v = tensor_shape(faults, layer, join(place, "v"), "v", "[Hkv, n, dv]");
@@ -146,7 +147,7 @@ void check_layer_tensors(ErrorList& faults, hid_t layer, const std::string& plac
     add(faults, place, "out {} has more rows than k {} has tokens", out->text(), k->text());
   }
   if (!q || !k || !v) return;
-  check_memory(faults, place, *q, *k, *v, chunk_memory);
+  check_memory(faults, place, *q, *k, *v, reading);
   info.query_heads = q->heads;
   info.kv_heads = k->heads;
   info.tokens = k->rows;
@@ -237,7 +238,7 @@ std::optional<LayerInfo> check_layer(ErrorList& faults, hid_t layers, const std:
   info.window =
       attributes.integer("sliding_window", 0, std::numeric_limits<std::int64_t>::max()).value_or(0);
   info.softcap = attributes.number("logit_softcap", false).value_or(0.0);
-  check_layer_tensors(faults, layer.get(), layer_place, model.reading.chunk_memory, info);
+  check_layer_tensors(faults, layer.get(), layer_place, model.reading, info);
   const bool own_rope = hdf5::has_link(layer.get(), "rope");
   info.rope = own_rope ? check_rope(faults, layer.get(), layer_place) : model.rope;
   const Index rotated = turned_dimensions(info.rope);

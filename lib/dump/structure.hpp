@@ -12,6 +12,8 @@
 namespace kvbench {
 
 struct StructureReading {
+  // Of the process that will read the tensors: the first reading's child has a limit of its own.
+  std::uint64_t memory = usable_memory();
   std::uint64_t chunk_memory = usable_memory();  // bytes that decoding a layer's chunks may take
   Step step = [] {};                             // called before each sequence and layer
 };

@@ -95,10 +95,10 @@ def read_document(path: Path | str, kind: str) -> Entry:
     return document
 
 
-def read_results(path: Path | str) -> Entry:
+def read_results(path: Path | str, expected: shape.Shape = shape.RESULTS) -> Entry:
     """The document of a results.json, checked as far as kvplot reads it."""
     document = read_document(path, KIND)
-    fault = shape.RESULTS(document, "")
+    fault = expected(document, "")
     if fault:
         raise ResultsError(f"{path}: {fault}; {WRITTEN_BY[KIND]}")
     return document
@@ -114,12 +114,17 @@ def load_results(path: Path | str) -> pandas.DataFrame:
     return Results(path).frame
 
 
+def load_cells(path: Path | str) -> pandas.DataFrame:
+    """The same of a baseline too, which has cells alone."""
+    return Results(path, shape.CELLS).frame
+
+
 class Results:
     """A results.json, its cells as a frame, and its per-row values."""
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, expected: shape.Shape = shape.RESULTS) -> None:
         self.path = Path(path)
-        self.document = read_results(path)
+        self.document = read_results(path, expected)
 
     @cached_property
     def frame(self) -> pandas.DataFrame:

@@ -238,3 +238,5 @@ RESULTS = members(
         "summary": array(LINE),
     }
 )
+# What `kvbench check --write-baselines` writes: cells alone.
+CELLS = members({"cells": array(CELL)})

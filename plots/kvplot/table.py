@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas
 
-from kvplot.results import ResultsError, did_you_mean, load_results, unreadable
+from kvplot.results import ResultsError, did_you_mean, load_cells, unreadable
 
 SPREADS = {"sd": "std", "se": "sem"}
 
@@ -83,7 +83,7 @@ def pivot(arguments: Namespace, of: str) -> pandas.DataFrame:
 
 def _read(path: Path) -> pandas.DataFrame:
     if path.suffix == ".json":
-        cells = load_results(path)
+        cells = load_cells(path)
         return cells[cells["status"] == "ok"]
     try:
         return pandas.read_csv(path)

@@ -1,6 +1,7 @@
 """`kvbench run`: what it writes, where, and what does not change it."""
 
 import json
+import re
 import os
 import pty
 import shlex
@@ -203,14 +204,18 @@ class Run(Folder):
         self.assertGreater(len({cell["reason"] for cell in failed}), 1)
         done = kvbench("run", "--config", self.sweep(dumps=both), "--out", self.folder / "out",
                        "--quiet")
-        self.assertRegex(done.stderr, rf"^  {len(failed)} failed: .* at row \d+ \(and similar\) "
-                                      r"\(first: \S+\)\n$")
+        causes = re.findall(r"^  (\d+) failed: .* at row \d+, query head \d+ of the group \(and "
+                            r"similar\) \(first: \S+\)$", done.stderr, re.MULTILINE)
+        self.assertEqual(len(causes), len(done.stderr.splitlines()))
+        self.assertEqual(sum(map(int, causes)), len(failed))
         bounds = self.folder / "bounds.json"
         bounds.write_text(json.dumps({"schema_version": 1, "bounds": [
             {"name": "n", "metric": "memory.bytes", "at_most": 1e9}]}))
         done = kvbench("check", "--results", self.folder / "out/results.json", "--bounds", bounds)
-        self.assertRegex(done.stdout, rf"\n  n +- +- +{len(failed)} cells: the cell failed: .* "
-                                      r"\(and similar\) +the first: \S+\n\n0 of 1 bounds held\n$")
+        listed = re.findall(r"^  n +- +- +(\d+) cells: the cell failed: .* \(and similar\) +the first: "
+                            r"\S+$", done.stdout, re.MULTILINE)
+        self.assertEqual(sum(map(int, listed)), len(failed), done.stdout)
+        self.assertTrue(done.stdout.endswith("\n\n0 of 1 bounds held\n"), done.stdout)
 
     def test_what_is_found_only_when_a_stream_is_read_fails_its_cells(self):
         try:

@@ -167,9 +167,9 @@ std::vector<Fault> all_faults() {
                                                H5P_DEFAULT));
        },
        {kLayer + "/k", "above 2147483647"}},
-      typed("int32", H5T_STD_I32LE, {kLayer + "/v", "no floating-point numbers"}),
+      typed("int32", H5T_STD_I32LE, {kLayer + "/v", "non-floating-point elements"}),
       typed("uint16", H5T_STD_U16LE, {kLayer + "/v", "without the attribute dtype"}),
-      typed("string", H5T_C_S1, {kLayer + "/v", "no floating-point numbers"}),
+      typed("string", H5T_C_S1, {kLayer + "/v", "non-floating-point elements"}),
       {"uint16 with another dtype",
        [](hid_t f) {
          replace_dataset(f, kLayer + "/v", {2, 12, 6}, H5T_STD_U16LE);

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
+#include <memory>
 #include <string>
 
 #include "fuzz/promise.hpp"
@@ -24,9 +25,19 @@ Plan made_plan() {
   plan.name = "p";
   plan.hash = "h";
   plan.config = {{"name", "p"}};
+  static const AlgorithmDescription algorithm = [] {
+    AlgorithmDescription made;
+    made.id = "exact";
+    return made;
+  }();
+  plan.dumps.push_back({"/d.h5", "f", "m", 1, {}});
+  plan.groups.emplace_back().sequence = "0";
   for (const char* id : {"a", "b", "c"}) {
     PlannedCell cell;
     cell.id = id;
+    cell.algorithm = &algorithm;
+    cell.params = std::make_shared<const Params>();
+    cell.kv_head = static_cast<int>(plan.cells.size());
     plan.cells.push_back(cell);
   }
   return plan;
@@ -51,14 +62,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       ++found;
     }
     promise(found == journal.resumed(), "resumed cells are miscounted");
-    records[1] = {{"id", "b"}, {"status", "ok"}, {"errors", nullptr}};
+    records[1] = {{"id", "b"},
+                  {"key", cell_key(plan, plan.cells[1])},
+                  {"status", "failed"},
+                  {"reason", "made"}};
     journal.append(1, records[1]);
   } catch (const InputError& error) {
     fuzz::check_refusal(error, path);
     return 0;
   }
   const Journal again(folder(), plan, run, {});
-  promise(again.state(1) == CellState::kOk, "an appended record is not found");
+  promise(again.state(1) == CellState::kFailed, "an appended record is not found");
   for (std::size_t c = 0; c < plan.cells.size(); ++c) {
     const bool there = again.state(c) != CellState::kMissing;
     promise(there == !records[c].is_null() && (!there || again.read(c) == records[c]),

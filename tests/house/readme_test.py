@@ -55,7 +55,7 @@ class Scripts(unittest.TestCase):
             self.assertEqual((refused.returncode, refused.stdout), (2, ""))
             self.assertTrue(refused.stderr.endswith(asked.stdout))
             for word in words:
-                self.assertIn(f"{word}: no such verb", refused.stderr)
+                self.assertIn(f"unknown verb {word}", refused.stderr)
 
     def test_the_exporter_explains_itself_without_torch(self):
         with tempfile.TemporaryDirectory() as folder:

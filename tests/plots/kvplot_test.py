@@ -82,7 +82,7 @@ class KvplotTest(unittest.TestCase):
         self.assertAlmostEqual(table[METRIC][0], 3.0)
 
     def test_foreign_files_are_refused_with_their_name(self):
-        for content, words in (("{", "truncated"), ("{,}", "invalid JSON"), ("[1]", "kind"), ({"kind": "other"}, "kind"),
+        for content, words in (("{", "is truncated"), ("{,}", "invalid JSON"), ("[1]", "kind"), ({"kind": "other"}, "kind"),
                                (dict(sweep(), schema_version="2.0.0"), "schema version 2.0.0")):
             with self.assertRaisesRegex(ResultsError, words) as raised:
                 load_results(self.write(content))
@@ -96,7 +96,7 @@ class KvplotTest(unittest.TestCase):
         path = self.folder / "results.json"
         whole = json.dumps(sweep())
         for content, words in ((b"", "is empty"), (b"\x89HDF\r\n\x1a\n", "is an HDF5 file"),
-                               (whole[:700].encode(), "truncated"),
+                               (whole[:700].encode(), "is truncated"),
                                (b"hello", "invalid JSON")):
             path.write_bytes(content)
             with self.assertRaisesRegex(ResultsError, f"results.json: {words}.*`kvbench run` writes"):

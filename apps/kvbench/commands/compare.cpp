@@ -28,9 +28,9 @@ struct CompareOptions {
 constexpr const char* kFooter =
     R"(Cells are paired by their key without `device`: the same stream, algorithm, parameters and seed.
 Per unit (sequence, layer, KV head) the mean over seeds is compared, and B/A is averaged over units
-as a geometric mean with a bootstrap interval. A metric is WORSE where B/A is above 1 + tolerance
-and its interval does not reach below 1; "unclear" if it is beyond the tolerance and the interval
-holds 1. Exit code 4 if a metric or memory is worse, or a number of A is null in B. Cells that
+as a geometric mean with a 95 % interval (Student's t over texts, layers or KV heads, the outermost
+that differs). A metric is WORSE if B/A is above 1 + tolerance and its interval does not reach below 1
+or no unit is better; "unclear" if it is beyond the tolerance otherwise. Exit code 4 if a metric or memory is worse, or a number of A is null in B. Cells that
 one file alone has are listed and decide nothing.
 
 Examples:

@@ -306,7 +306,6 @@ int run(const RunOptions& options) {
   const std::string folder = options.out.empty() ? "results/" + plan.name : options.out;
   const std::string results = folder + "/results.json";
   refuse_to_replace(results, WrittenKind::kResults);
-  if (plan.keep_rows) refuse_to_replace(folder + "/results.rows.h5", WrittenKind::kHdf5);
   Journal journal(folder, plan, provenance_of(options, device),
                   {.fresh = options.fresh,
                    .shard = selection.shard.is_whole() ? "" : selection.shard.text(),

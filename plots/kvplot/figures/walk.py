@@ -45,7 +45,7 @@ def draw(inputs: Namespace) -> Figure:
     results.need(
         METRIC,
         "derived.p_histogram",
-        "counters.fail",
+        "counters.clamped",
         *(f"params.{name}" for name in ("T", "c", "r", "side")),
         *MASSES,
     )
