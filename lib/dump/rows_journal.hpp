@@ -21,8 +21,8 @@ struct CellRows {
 
 // A file that only grows, one record per cell, each written at once and carrying its checksum; what
 // follows the last whole record is cut off when it is opened for writing, and so is all that was
-// written with other columns. Bytes are this machine's: the file exists during an unfinished run and
-// nowhere else.
+// written with other columns. Bytes are this machine's: the file exists during an unfinished run
+// and nowhere else.
 class RowsJournal {
  public:
   // `columns`: the names of those that each cell has. Throws IoError.

@@ -90,8 +90,7 @@ class Attributes {
 
 // What one stream takes: its keys, values and queries as doubles, and what is held to read them.
 void check_memory(ErrorList& faults, const std::string& place, const TensorShape& q,
-                  const TensorShape& k, const TensorShape& v,
-                  const StructureReading& reading) {
+                  const TensorShape& k, const TensorShape& v, const StructureReading& reading) {
   const double group = static_cast<double>(q.heads) / static_cast<double>(k.heads);
   const double doubles = static_cast<double>(k.rows) *
                              (static_cast<double>(k.columns) + static_cast<double>(v.columns)) +

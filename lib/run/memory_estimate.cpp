@@ -160,8 +160,8 @@ double estimate_memory_bytes(const Plan& plan, const PlannedGroup& group, int th
   const double copies = at_work * 8.0 * n * (d + dv);
   const bool one_block = visited * logits_of_row <= kLogitBytes;
   const double begun = one_block ? at_work : most_cells;
-  return program_bytes(plan) + static_cast<double>(group.chunk_bytes) + streams + reference + logits + copies + begun * cell +
-         shared_bytes(plan, group, fullest->second) +
+  return program_bytes(plan) + static_cast<double>(group.chunk_bytes) + streams + reference +
+         logits + copies + begun * cell + shared_bytes(plan, group, fullest->second) +
          model_bytes(plan, group, fullest->second, stream);
 }
 

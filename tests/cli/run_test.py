@@ -213,7 +213,7 @@ class Run(Folder):
             {"name": "n", "metric": "memory.bytes", "at_most": 1e9}]}))
         done = kvbench("check", "--results", self.folder / "out/results.json", "--bounds", bounds)
         listed = re.findall(r"^  n +- +- +(\d+) cells: the cell failed: .* \(and similar\) +the first: "
-                            r"\S+$", done.stdout, re.MULTILINE)
+                            r".+$", done.stdout, re.MULTILINE)
         self.assertEqual(sum(map(int, listed)), len(failed), done.stdout)
         self.assertTrue(done.stdout.endswith("\n\n0 of 1 bounds held\n"), done.stdout)
 

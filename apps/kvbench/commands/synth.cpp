@@ -58,8 +58,7 @@ Command add_synth(CLI::App& app) {
   command->add_option("KIND", synth.kind, "What to draw (see below)")
       ->type_name("{" + kinds + "}")
       ->required();
-  command->add_option("-o,--out", options->out, "File to write, replaced if it exists")
-      ->required();
+  command->add_option("-o,--out", options->out, "File to write, replaced if it exists")->required();
   add("--tokens", synth.tokens, "Tokens n of each sequence");
   add("--layers", synth.layers, "Layers, numbered from 0");
   add("--kv-heads", synth.kv_heads, "KV heads");

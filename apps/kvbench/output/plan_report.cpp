@@ -109,9 +109,8 @@ std::string PlanReport::table(std::size_t columns) const {
                   selection_.shard.is_whole() ? "" : ", shard " + selection_.shard.text(),
                   selection_.cells, groups_.size(), skipped_);
   out += paragraph(
-      fmt::format(
-          "memory: about {}; time: about {} on {} threads, estimated from {} timed cells",
-          bytes_text(bytes_), time_text(cost_.total()), threads_, cost_.cells),
+      fmt::format("memory: about {}; time: about {} on {} threads, estimated from {} timed cells",
+                  bytes_text(bytes_), time_text(cost_.total()), threads_, cost_.cells),
       columns);
   out += "\n";
   Table groups({{"sequence", Align::kLeft, 12},
