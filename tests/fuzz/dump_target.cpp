@@ -56,6 +56,7 @@ void read_layer(const Dump& dump, const std::string& sequence, const LayerInfo& 
 
 }  // namespace
 
+// NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   // More than this a caller refuses before it reads; here it would only be slow.
   constexpr double kMostNumbers = 1e6;

@@ -45,6 +45,7 @@ Plan made_plan() {
 
 }  // namespace
 
+// NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string path = folder() + "/journal.jsonl";
   std::ofstream(path, std::ios::binary)

@@ -67,6 +67,7 @@ extern "C" int __wrap_glob(const char* pattern, int, int (*)(const char*, int), 
 }
 extern "C" void __wrap_globfree(glob_t*) {}
 
+// NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   constexpr double kMostPlanned = 2000.0;
   const std::string all(reinterpret_cast<const char*>(data), size);
