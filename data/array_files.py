@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import zipfile
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,11 +26,13 @@ class ArrayFile(Mapping):
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    @abstractmethod
     def _read(self, name: str) -> tuple[np.ndarray, str]:
-        raise NotImplementedError
+        """The array and its type's name; any exception if it cannot be read."""
 
+    @abstractmethod
     def _names(self) -> list[str]:
-        raise NotImplementedError
+        """In the file's order."""
 
     def __getitem__(self, name: str) -> tuple[np.ndarray, str]:
         try:

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 
 namespace kvbench {
 namespace {
@@ -25,6 +26,13 @@ void UniqueFd::reset(int descriptor) {
 
 std::string system_fault(const std::string& path, const std::string& what) {
   return path + ": cannot " + what + ": " + std::strerror(errno);
+}
+
+bool file_exists(const std::string& path) {
+  std::error_code error;
+  const bool there = std::filesystem::exists(path, error);
+  if (error) throw IoError(path + ": cannot look it up: " + error.message());
+  return there;
 }
 
 bool write_fully(int descriptor, std::string_view bytes) {

@@ -33,6 +33,10 @@ class UniqueFd {
 // "PATH: cannot WHAT: reason", the reason from errno.
 std::string system_fault(const std::string& path, const std::string& what);
 
+// Whether there is a file, folder or device at `path`. Throws IoError if the system cannot tell (a
+// loop of links, a disk that fails): what is not known to be absent must not be replaced.
+bool file_exists(const std::string& path);
+
 // Writes all of `bytes` with as few write(2) calls as the system allows; false on an error (errno).
 bool write_fully(int descriptor, std::string_view bytes);
 

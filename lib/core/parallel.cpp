@@ -12,8 +12,8 @@
 namespace kvbench::detail {
 namespace {
 
-// OpenMP tasks are no option: in GCC's runtime a thread that waits for a group of tasks takes none
-// of the tasks that these have made, and stays idle while a long nested range runs.
+// OpenMP tasks are not an option: in GCC's runtime a thread that waits for a group of tasks takes
+// none of the tasks that these have made, and stays idle while a long nested range runs.
 struct Range {
   Index count;
   void (*call)(const void* body, Index i);

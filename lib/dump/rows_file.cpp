@@ -104,11 +104,6 @@ CellRows read_stored(const std::string& path, hid_t file, const Names& columns,
   }
 }
 
-bool exists(const std::string& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
 // HDF5 takes a lock for damage: its message alone tells them apart.
 void refuse_locked(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -150,8 +145,8 @@ RowsFile::RowsFile(std::string path, Names columns)
     : path_(std::move(path)), columns_(std::move(columns)) {
   const std::string folder = fs::absolute(path_).parent_path().string();
   if (::access(folder.c_str(), W_OK) != 0) throw unwritable(path_, std::strerror(errno));
-  if (exists(journal_of(path_))) start();
-  if (!exists(path_)) return;
+  if (file_exists(journal_of(path_))) start();
+  if (!file_exists(path_)) return;
   refuse_locked(path_);
   const hdf5::Session session;
   try {
@@ -215,11 +210,11 @@ RowsReader::RowsReader(const std::string& path, std::vector<std::string> columns
     : impl_(std::make_unique<Impl>()) {
   impl_->path = path;
   impl_->columns = std::move(columns);
-  const bool has_journal = exists(journal_of(path));
+  const bool has_journal = file_exists(journal_of(path));
   if (has_journal) {
     impl_->journal.emplace(journal_of(path), impl_->columns, AppendLog::Access::kRead);
   }
-  if (!exists(path)) {
+  if (!file_exists(path)) {
     if (!has_journal) throw InputError(unreadable(path, "no such file"));
     return;
   }

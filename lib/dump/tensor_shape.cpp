@@ -39,7 +39,7 @@ void check_sizes(ErrorList& faults, const std::string& place, hid_t dataset,
     add(faults, place, "{} has more than {} heads", shape, kMostHeads);
   } else if (const auto lacking = lacking_bytes(dataset); lacking > 0) {
     add(faults, place,
-        "{} wants {} more bytes than are stored; the file is damaged, copy or make it again", shape,
+        "{} needs {} more bytes than are stored; the file is damaged, copy or make it again", shape,
         lacking);
   } else if (const auto why = unreadable_chunks(dataset)) {
     add(faults, place, "{}", *why);

@@ -64,8 +64,11 @@ struct Metric {
   // Dataset of results.rows.h5 that has its values per row; empty: none.
   std::string column = "";
 
-  // Of a metric that is no summary of rows: one number of all answers at once.
+  // Of a metric that does not summarise rows: one number of all answers at once.
   MetricValue (*of_all)(const StackedAnswers&) = nullptr;
+
+  // If only by rounding. A record whose number is below 0 otherwise is damaged.
+  bool can_be_negative = false;
 
   // False: neither more nor less is better, and `compare` refuses it.
   bool less_is_better = true;

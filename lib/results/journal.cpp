@@ -151,8 +151,7 @@ void Journal::begin_anew(const Plan& plan, const Options& options) {
 void Journal::open_or_create(const Plan& plan, const Options& options) {
   const char* remedy = "choose another --out, or pass --fresh to replace it";
   if (!options.fresh) refuse_device(path_, remedy);
-  std::error_code ignored;
-  if (options.fresh || !std::filesystem::exists(path_, ignored)) {
+  if (options.fresh || !file_exists(path_)) {
     begin_anew(plan, options);
     return;
   }

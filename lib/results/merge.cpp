@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/file.hpp"
 #include "json/input_file.hpp"
 #include "results/record_check.hpp"
 #include "sweep/shard.hpp"
@@ -84,10 +85,8 @@ void MergedJournals::add(const std::string& folder,
                          const std::vector<AlgorithmDescription>& algorithms) {
   const std::string path = folder + "/journal.jsonl";
   refuse_device(path, "name the output folders of `kvbench run`");
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) {
-    if (std::filesystem::exists(folder, ignored) &&
-        !std::filesystem::is_directory(folder, ignored)) {
+  if (!file_exists(path)) {
+    if (file_exists(folder) && !std::filesystem::is_directory(folder)) {
       throw InputError(folder + ": is not a directory; name the output folders of `kvbench run`");
     }
     absent_.push_back(folder);

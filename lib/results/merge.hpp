@@ -40,7 +40,7 @@ class MergedJournals : public CellRecords {
   // values may then differ, too, if only in their last bits.
   const std::vector<std::string>& differing_builds() const { return differing_builds_; }
 
-  // Lines that are no records of the cells whose ids they have.
+  // Lines that are not records of the cells whose ids they have.
   std::int64_t damaged_lines() const { return damaged_; }
 
   CellState state(std::size_t cell) const override { return cells_[cell].state; }

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <string>
-#include <string_view>
 
+#include "metrics/metric_table.hpp"
 #include "results/record.hpp"
 
 namespace kvbench {
@@ -20,8 +20,13 @@ bool holds_numbers(const Json& value) {
 
 bool numbers_or_nothing(const Json& value) { return value.is_null() || holds_numbers(value); }
 
-bool may_be_negative(std::string_view name) {
-  return name == "kl_divergence" || name == "cosine_distance";
+// Later versions may write metrics that this one does not know.
+bool can_be_negative(const std::string& name) {
+  const auto& metrics = all_metrics();
+  const auto found = std::find_if(metrics.begin(), metrics.end(), [&](const Metric& metric) {
+    return metric.path == "errors." + name;
+  });
+  return found == metrics.end() || found->can_be_negative;
 }
 
 bool is_negative(const Json& value) {
@@ -33,7 +38,7 @@ bool errors_are_sound(const Json& errors) {
   if (!holds_numbers(errors)) return false;
   const auto items = errors.items();
   return std::none_of(items.begin(), items.end(), [](const auto& item) {
-    return !may_be_negative(item.key()) && is_negative(item.value());
+    return !can_be_negative(item.key()) && is_negative(item.value());
   });
 }
 

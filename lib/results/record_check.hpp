@@ -7,8 +7,8 @@
 namespace kvbench {
 
 // A status that a cell can have, the cell's own key, and numbers where a record has numbers: what
-// is missing counts as null, since later versions write more. Errors other than divergences and
-// distances by cosine are not below 0.
+// is missing counts as null, since later versions write more. Errors below 0 are those that the
+// table of metrics allows.
 bool is_record_of(const Json& record, const Plan& plan, const PlannedCell& cell);
 
 }  // namespace kvbench

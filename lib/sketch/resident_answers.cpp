@@ -7,7 +7,7 @@
 namespace kvbench {
 namespace {
 
-// So many questions, or so many weights, are enough at once: 32 MB to be brought there.
+// Flushed at this many questions or weights: 32 MB to be copied to the device.
 constexpr Index kEnoughQuestions = 4096;
 constexpr std::size_t kEnoughWeights = std::size_t{1} << 20;
 

@@ -1,4 +1,4 @@
-// Answers where the kernel table computes, by exponentials of the rows at hand that it keeps there:
+// Answers where the kernel table computes, by exponentials of the current rows that it keeps there:
 // of sketches of plain tokens.
 #pragma once
 

@@ -106,7 +106,7 @@ class Sketch {
   // Rows stand at positions 0 .. size - 1 in order, the last one where the query is: keys are
   // turned from their own position to that one before they are attended to (needs RoPE data).
   bool cache_positions = false;
-  // Values that are no token's own (means of clusters), [rows, dv].
+  // Values that belong to no single token (means of clusters), [rows, dv].
   std::vector<std::vector<double>> merged_values;
   // Numbers stored besides the rows (scores, counts): set by the algorithm.
   Index bookkeeping = 0;

@@ -22,7 +22,7 @@ class WeightsByToken {
   // Another number whenever any weight may have changed; 0 before the first sketch.
   std::uint64_t version() const { return version_; }
 
-  // Rows whose value is no token's own.
+  // Rows whose value belongs to no single token.
   struct Merged {
     std::int32_t token;
     std::int32_t value;

@@ -88,8 +88,8 @@ struct Plan {
   bool keep_rows = false;
 };
 
-// Bytes that a plan of so many cells and points takes, with what a run keeps per cell of its
-// journal. As measured; tests/cli/memory_test.py holds runs to it.
+// Bytes that a plan with this number of cells and points takes, with what a run keeps per cell of
+// its journal. As measured; tests/cli/memory_test.py holds runs to it.
 double plan_bytes(double cells, double points);
 
 // Crosses a checked sweep with its dumps. `only`: globs on cell ids and paths ('*' and '?' stay

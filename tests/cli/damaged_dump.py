@@ -10,7 +10,7 @@ def damaged(good, path, row):
         path.write_bytes(row["bytes"].encode("latin-1"))
         return path
     shutil.copy(good, path)
-    if "keep" in row:  # a part of the bytes, or all but so many
+    if "keep" in row:  # a part of the bytes, or all but N
         size = path.stat().st_size
         os.truncate(path, size + row["keep"] if row["keep"] < 0 else int(size * row["keep"]))
         return path

@@ -126,7 +126,7 @@ class FailingPlace(Folder):
     # What goes away or changes in mid-run
 
     def interrupted(self, config, change):
-        """Starts a run, calls `change` when some cells are done; returns exit code and talk."""
+        """Starts a run, calls `change` when some cells are done; returns exit code and printed."""
         process = subprocess.Popen([PROGRAM, "run", "--config", str(config), "--out",
                                     str(self.out)], stderr=subprocess.PIPE, text=True)
         journal = self.out / "journal.jsonl"
@@ -138,8 +138,8 @@ class FailingPlace(Folder):
         process.send_signal(signal.SIGSTOP)  # so that the change meets a run in its middle
         change()
         process.send_signal(signal.SIGCONT)
-        talk = process.communicate(timeout=300)[1]
-        return process.returncode, talk
+        printed = process.communicate(timeout=300)[1]
+        return process.returncode, printed
 
     def long_sweep(self):
         dump = self.folder / "dump.h5"
@@ -150,9 +150,9 @@ class FailingPlace(Folder):
     def test_a_dump_that_is_deleted(self):
         dump, config = self.long_sweep()
         expected = self.expected(config)
-        code, talk = self.interrupted(config, dump.unlink)
+        code, printed = self.interrupted(config, dump.unlink)
         # What is open stays whole on a local file system.
-        self.assertEqual(code, DONE, talk)
+        self.assertEqual(code, DONE, printed)
         self.assertEqual(deterministic(self.results()), expected)
         before = (self.out / "journal.jsonl").read_bytes()
         self.assert_refused(self.run_it(config), "dump.h5", "/dumps/0")
@@ -163,9 +163,9 @@ class FailingPlace(Folder):
         dump, config = self.long_sweep()
         expected = self.expected(config)
         whole = dump.read_bytes()
-        code, talk = self.interrupted(config, lambda: os.truncate(dump, len(whole) // 4))
-        self.assertEqual(code, FAILED_CELLS, talk)
-        self.assertIn("dump.h5: was modified while open", talk)
+        code, printed = self.interrupted(config, lambda: os.truncate(dump, len(whole) // 4))
+        self.assertEqual(code, FAILED_CELLS, printed)
+        self.assertIn("dump.h5: was modified while open", printed)
         self.assert_journal_is_whole()
         undisturbed = {cell["id"]: cell for cell in self.results("undisturbed")["cells"]}
         for cell in self.results()["cells"]:
@@ -181,9 +181,9 @@ class FailingPlace(Folder):
 
     def test_an_output_folder_that_is_deleted(self):
         _, config = self.long_sweep()
-        code, talk = self.interrupted(config, lambda: shutil.rmtree(self.out))
-        self.assertEqual(code, INCOMPLETE, talk)
-        self.assertIn(str(self.out / "results.json"), talk)
+        code, printed = self.interrupted(config, lambda: shutil.rmtree(self.out))
+        self.assertEqual(code, INCOMPLETE, printed)
+        self.assertIn(str(self.out / "results.json"), printed)
         self.assertEqual(self.run_it(config).returncode, DONE)
 
     # Talk

@@ -58,9 +58,9 @@ class Kill(Folder):
             process.wait(self.choose.uniform(0.0, longest))
         except subprocess.TimeoutExpired:
             process.send_signal(number)
-        talk = process.communicate(timeout=300)[1]
+        printed = process.communicate(timeout=300)[1]
         # -number also for the gentle ones: they may come before the program listens.
-        self.assertIn(process.returncode, (DONE, INCOMPLETE, -number), talk)
+        self.assertIn(process.returncode, (DONE, INCOMPLETE, -number), printed)
         self.assertEqual(self.journal_bytes(out)[:len(whole)], whole, "a whole line was lost")
         return process.returncode == DONE
 

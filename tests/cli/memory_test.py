@@ -32,16 +32,15 @@ class Memory(Folder):
         cls.synth("rows.h5", "--tokens", 4096, "--d", 64)
         cls.synth("long.h5", "--tokens", 32768, "--d", 64, "--query-rows", 64)
 
-    def peak(self, config):
-        """Most bytes that a run of the sweep held at one time, by the system's account."""
-        process = subprocess.Popen([PROGRAM, "run", "--config", config, "--out",
-                                    self.folder / "out", "--threads", str(THREADS), "--quiet"],
+    def taken_by(self, *arguments):
+        """Most bytes that a command held at one time, by the system's account."""
+        process = subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=subprocess.DEVNULL,
                                    stderr=subprocess.PIPE)
-        talk = process.stderr.read()
+        printed = process.stderr.read()
         process.stderr.close()
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-        self.assertEqual(process.returncode, DONE, talk)
+        self.assertEqual(process.returncode, DONE, printed)
         return used.ru_maxrss * 1024
 
     def check(self, algorithms, dump, **more):
@@ -49,7 +48,8 @@ class Memory(Folder):
         done = kvbench("plan", "--config", config, "--threads", THREADS, "--json")
         self.assertEqual(done.returncode, DONE, done.stderr)
         planned = json.loads(done.stdout)["memory_bytes"]
-        taken = self.peak(config)
+        taken = self.taken_by("run", "--config", config, "--out", self.folder / "out",
+                              "--threads", THREADS, "--quiet")
         said = f"planned {planned / 2**20:.0f} MiB, took {taken / 2**20:.0f} MiB"
         print(f"{self.id().rsplit('.', 1)[-1]}: {said}")
         self.assertLessEqual(taken, OVER * planned, said)
@@ -77,22 +77,11 @@ class Memory(Folder):
     # Many settings: what is written at the end takes most.
 
     def settings(self, count):
-        """A sweep of so many settings with one cell each."""
+        """A sweep of `count` settings with one cell each."""
         return self.sweep([{"algorithm": "subgen", "params": {
             "delta": [0.001 * (i + 1) for i in range(count // 20)], "t": [1, 2, 3, 4],
             "s": [1, 2, 3, 4, 5]}}], select={"layers": [0], "kv_heads": [0]}, seeds=[0],
             evaluate={"rows": {"last": 4}})
-
-    def taken_by(self, *arguments):
-        """Most bytes that a command held at one time."""
-        process = subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.PIPE)
-        talk = process.stderr.read()
-        process.stderr.close()
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        self.assertEqual(process.returncode, DONE, talk)
-        return used.ru_maxrss * 1024
 
     def test_many_settings_from_plan_to_merge(self):
         config = self.settings(8000)
@@ -123,12 +112,12 @@ class Memory(Folder):
                             seeds={"first": 0, "count": 1000000}, select={"layers": [0], "kv_heads": [0]})
         process = subprocess.Popen([PROGRAM, "run", "--config", config, "--memory-limit", "100MiB"],
                                    stderr=subprocess.PIPE)
-        talk = process.stderr.read().decode()
+        printed = process.stderr.read().decode()
         process.stderr.close()
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-        self.assertEqual(process.returncode, 2, talk)
-        self.assertIn("/algorithms", talk)
+        self.assertEqual(process.returncode, 2, printed)
+        self.assertIn("/algorithms", printed)
         self.assertLess(used.ru_maxrss * 1024, 100 * 2**20)
 
     def test_results_are_exported_without_their_summary(self):

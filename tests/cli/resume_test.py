@@ -33,7 +33,7 @@ class Resume(Folder):
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def wait_for_lines(self, process, lines, out="out"):
-        """Until the journal holds so many lines, or the process has ended."""
+        """Until the journal has `lines` lines, or the process has ended."""
         path = self.folder / out / "journal.jsonl"
         deadline = time.monotonic() + 120
         while process.poll() is None and time.monotonic() < deadline:
@@ -79,9 +79,9 @@ class Resume(Folder):
             process = self.start(config, out)
             self.wait_for_lines(process, 20, out)
             process.send_signal(number)
-            _, talk = process.communicate(timeout=120)
-            self.assertEqual(process.returncode, INCOMPLETE, talk)
-            self.assertIn("rerun the same command", talk)
+            _, printed = process.communicate(timeout=120)
+            self.assertEqual(process.returncode, INCOMPLETE, printed)
+            self.assertIn("rerun the same command", printed)
             results = self.results(out)
             self.assertEqual(results["status"], "incomplete")
             self.assertEqual(len(results["cells"]), len(self.journal(out)) - 1)
@@ -102,8 +102,8 @@ class Resume(Folder):
             self.wait_for_lines(process, 1)
             time.sleep(1)
             process.send_signal(number)
-            _, talk = process.communicate(timeout=20)
-            self.assertEqual(process.returncode, INCOMPLETE, talk)
+            _, printed = process.communicate(timeout=20)
+            self.assertEqual(process.returncode, INCOMPLETE, printed)
             self.assertEqual(len(self.journal()), 1)
             self.assertEqual(self.results()["cells"], [])
         one = ("--config", config, "--set", "/seeds=[7]")

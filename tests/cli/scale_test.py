@@ -36,7 +36,7 @@ class Scale(Folder):
                           select={"layers": [0], "kv_heads": [0]})
 
     def results(self, count):
-        """Results of so many settings with one cell each, as a run writes them."""
+        """Results of `count` settings with one cell each, as a run writes them."""
         if not hasattr(self, "record"):
             config = self.sweep([{"algorithm": "window", "params": {"budget": 8}}], seeds=[0],
                                 select={"layers": [0], "kv_heads": [0]})

@@ -36,7 +36,7 @@ const MetricComparison& error_of(const Comparison& comparison) {
   return comparison.settings.at(0).errors.at(0);
 }
 
-TEST_CASE("results are no worse than themselves, and the same is unchanged") {
+TEST_CASE("results are not worse than themselves, and the same is unchanged") {
   const auto cells = heads({0.1, 0.2, 0.4});
   const Comparison same = compared(cells, cells);
   CHECK(same.passed());
@@ -98,7 +98,7 @@ TEST_CASE("worse is beyond the tolerance, with an interval above 1 or no unit th
   // Up in one unit and down in the other: nobody knows.
   CHECK(verdict({0.1, 0.2}, {0.3, 0.1}) == Verdict::kUnclear);
   CHECK(compared(heads({0.1, 0.2}), heads({0.3, 0.1})).passed());
-  // One unit is up and no other moves: that is no noise.
+  // One unit is up and no other moves: that is not noise.
   CHECK(verdict({0.1, 0.2, 0.3, 0.4}, {0.1, 0.2, 0.3, 0.8}) == Verdict::kWorse);
 }
 

@@ -119,6 +119,16 @@ TEST_CASE("a descriptor is closed once, by whoever owns it last") {
   CHECK_FALSE(is_open(number));
 }
 
+TEST_CASE("a file of which the system cannot tell whether it is there is not taken for absent") {
+  const Folder folder;
+  CHECK_FALSE(file_exists(folder.file("none")));
+  CHECK_FALSE(file_exists(folder.file("none/below")));
+  std::ofstream(folder.file("a")) << "x";
+  CHECK(file_exists(folder.file("a")));
+  fs::create_symlink("loop", folder.file("loop"));
+  CHECK_THROWS_AS(file_exists(folder.file("loop")), IoError);
+}
+
 TEST_CASE("a log gives back what was appended, and its reader cuts off the rest") {
   const Folder folder;
   const std::string path = folder.file("log");

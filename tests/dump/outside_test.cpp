@@ -77,7 +77,7 @@ TEST_CASE("elements of other files are refused by name, whatever the other file 
   for (const std::string& target : {other, pipe, std::string("/etc/passwd"), std::string(".")}) {
     CAPTURE(target);
     for (const std::string tensor : {"k", "out"}) {
-      const std::string name = kLayer + "/" + tensor;
+      const std::string name = (kLayer + "/").append(tensor);
       write_small_dump(path);
       edit(path, [&](hid_t f) { store_externally(f, name, target); });
       CHECK(says(refusal_of(path), {path, name + ": ", target, "external storage"}));
@@ -137,7 +137,7 @@ TEST_CASE("what is not a regular file is refused without waiting for it") {
   }
 }
 
-TEST_CASE("a file system without locks is no fault, and a dump being written is") {
+TEST_CASE("a file system without locks is not an error, and a dump being written is") {
   const TemporaryFolder folder;
   const std::string path = folder.file("small.h5");
   write_small_dump(path);

@@ -1,6 +1,6 @@
 """kvplot report: one page that says what ran, what it gave and what was left out, and loads nothing.
 
-Usage: report_test.py KVBENCH. Where a headless chromium is at hand (Debian: chromium-headless-shell)
+Usage: report_test.py KVBENCH. Where a headless chromium is installed (Debian: chromium-headless-shell)
 the page is also run in it; without, those tests are skipped and say so. Exits 77 where a Python
 package is missing.
 """

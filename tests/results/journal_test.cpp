@@ -50,6 +50,13 @@ TEST_CASE_FIXTURE(Output, "a header line, then one line per finished cell") {
   for (std::size_t c = 0; c < 3; ++c) CHECK(lines[c + 1] == to_line(record(c)));
 }
 
+TEST_CASE_FIXTURE(Output, "a journal that cannot be looked up is refused, not replaced") {
+  std::filesystem::create_directories(out);
+  std::filesystem::create_symlink("journal.jsonl", path);  // a loop
+  CHECK_THROWS_AS(open(), IoError);
+  CHECK(std::filesystem::is_symlink(path));
+}
+
 TEST_CASE_FIXTURE(Output, "a run finds what an earlier one finished, and appends to it") {
   write(3);
   const std::string before = read_text(path);

@@ -56,7 +56,7 @@ class Agreement(Folder):
 
     def hold_entries(self, entries):
         """Holds sweep entries against both; returns how many the schema refuses. Some at a time:
-        the program lists only so many errors of one file."""
+        the program lists at most 50 errors of one file."""
         return sum(self.hold_some(entries[first:first + 10])
                    for first in range(0, len(entries), 10))
 

@@ -79,7 +79,7 @@ Pairs pairs_of(const std::vector<Errors>& all) {
   return out;
 }
 
-// P[so many pairs won, or more] if either of a pair were as good.
+// P[as many pairs won, or more] if either of a pair were as good.
 double sign_p(const Pairs& pairs) { return binomial_tail(pairs.won, pairs.all, 0.5); }
 
 // P[so few pairs won, or fewer] if 85 of 100 were won: 94 of 100 are, and at 85 the sign test above

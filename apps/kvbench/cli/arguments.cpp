@@ -102,8 +102,7 @@ class ArgumentReader {
   std::size_t read_short(const std::string& word, const std::string* next) {
     const OptionRow* row = short_option_of(word);
     if (row == nullptr) {
-      faults_.add(
-          fmt::format("{}: no such option of {}; `{} --help` has them", word, name_, name_));
+      faults_.add(fmt::format("{}: unknown option {}; see `{} --help`", name_, word, name_));
       return 0;
     }
     if (!row->takes_value) return 0;

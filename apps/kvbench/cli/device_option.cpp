@@ -18,7 +18,7 @@ std::unique_ptr<const DeviceKernels> ComputeDevice::try_cuda() {
       runtime_ = found.runtime;
       return kernels;
     }
-    reason_ = kernels->name() + " gives other " + differing + " than the CPU";
+    reason_ = kernels->name() + ": " + differing + " differ from the CPU's";
   } catch (const InputError& error) {
     reason_ = error.what();
   } catch (const DeviceError& error) {

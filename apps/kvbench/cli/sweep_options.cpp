@@ -45,16 +45,6 @@ json value_of(const std::string& text) {
   return words;
 }
 
-const AlgorithmDescription* algorithm_named(const std::string& name) {
-  for (const AlgorithmDescription& algorithm : all_algorithms()) {
-    const auto& aliases = algorithm.aliases;
-    if (algorithm.id == name || std::count(aliases.begin(), aliases.end(), name) != 0) {
-      return &algorithm;
-    }
-  }
-  return nullptr;  // said when the sweep is read
-}
-
 bool has_parameter(const AlgorithmDescription& algorithm, const std::string& name) {
   return std::any_of(algorithm.parameters.begin(), algorithm.parameters.end(),
                      [&](const Parameter& parameter) { return parameter.name == name; });
@@ -66,7 +56,7 @@ json sweep_document(const SweepOptions& options) {
   json entries = json::array();
   for (const std::string& name : options.algorithms) {
     json entry = {{"algorithm", name}};
-    const AlgorithmDescription* algorithm = algorithm_named(name);
+    const AlgorithmDescription* algorithm = find_algorithm(name);  // null: refused with the sweep
     for (const auto& [parameter, text] : options.params) {
       if (text.empty()) continue;
       if (algorithm != nullptr && !has_parameter(*algorithm, parameter)) continue;

@@ -111,7 +111,9 @@ def check(inputs: Namespace, layer: int) -> None:
         if wrong:
             raise ResultsError(f"{dump.path}: {words}")
     if int((dump.tokens - inputs.decoded) * inputs.cache) < 1:
-        raise ResultsError(f"{dump.path}: --cache {inputs.cache:g} of the prompt is no token")
+        raise ResultsError(
+            f"{dump.path}: --cache {inputs.cache:g} of the prompt is less than one token"
+        )
 
 
 def draw(inputs: Namespace) -> Figure:
