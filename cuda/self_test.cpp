@@ -36,7 +36,7 @@ bool near(std::span<const double> a, std::span<const double> b) {
 bool same_visible(const StreamShape& shape, const LogitBlock& a, const LogitBlock& b) {
   if (a.tokens != b.tokens || a.max_logit != b.max_logit) return false;
   for (std::size_t place = 0; place < b.max_logit.size(); ++place) {
-    const Index row = b.rows[place / static_cast<std::size_t>(shape.group)];
+    const Index row = b.rows[place / static_cast<std::size_t>(shape.heads_per_kv)];
     for (Index j = shape.first_visible(row); j <= row; ++j) {
       const std::size_t at =
           place * static_cast<std::size_t>(b.tokens) + static_cast<std::size_t>(j);
@@ -220,7 +220,7 @@ std::string kernel_that_differs(const Kernels& kernels) {
   stream.shape.tokens = kTokens;
   stream.shape.d = kKeyLength;
   stream.shape.dv = kValueLength;
-  stream.shape.group = kGroup;
+  stream.shape.heads_per_kv = kGroup;
   stream.shape.scale = 0.25;
   stream.keys = {keys.data(), kTokens, kKeyLength};
   stream.values = {values.data(), kTokens, kValueLength};

@@ -18,12 +18,12 @@ struct StreamView {
   const Index* rows = nullptr;      // [places / G], ascending
   Index places = 0;
   Index d = 0;
-  Index group = 1;
+  Index heads_per_kv = 1;
   Index window = 0;
   double scale = 1.0;
   double softcap = 0.0;
 
-  KVBENCH_DEVICE Index row_of(Index place) const { return rows[place / group]; }
+  KVBENCH_DEVICE Index row_of(Index place) const { return rows[place / heads_per_kv]; }
   KVBENCH_DEVICE Index first_visible(Index row) const {
     return window > 0 && row >= window ? row - window + 1 : 0;
   }
@@ -49,15 +49,15 @@ template <Machine M>
 class DeviceStream {
  public:
   static Index row_bytes(const StreamShape& shape) {
-    return bytes_of_doubles(shape.group * shape.d) + static_cast<Index>(sizeof(Index));
+    return bytes_of_doubles(shape.heads_per_kv * shape.d) + static_cast<Index>(sizeof(Index));
   }
 
   DeviceStream(M& machine, const Stream& stream, const double* keys, Index rows_at_once)
       : machine_(machine),
         stream_(stream),
         keys_(keys),
-        queries_(
-            machine.template allocate<double>(rows_at_once * stream.shape.group * stream.shape.d)),
+        queries_(machine.template allocate<double>(rows_at_once * stream.shape.heads_per_kv *
+                                                   stream.shape.d)),
         rows_(machine.template allocate<Index>(rows_at_once)) {}
 
   // Brings the queries of `rows` (token positions, at most rows_at_once) to the device.
@@ -69,9 +69,9 @@ class DeviceStream {
     view.queries = queries_.data();
     view.keys = keys_;
     view.rows = rows_.data();
-    view.places = count * shape.group;
+    view.places = count * shape.heads_per_kv;
     view.d = shape.d;
-    view.group = shape.group;
+    view.heads_per_kv = shape.heads_per_kv;
     view.window = shape.window;
     view.scale = shape.scale;
     view.softcap = shape.softcap;
@@ -84,10 +84,10 @@ class DeviceStream {
 
   void bring_queries(const Index* rows, Index count) {
     const StreamShape& shape = stream_.shape;
-    const Index numbers = count * shape.group * shape.d;
+    const Index numbers = count * shape.heads_per_kv * shape.d;
     // Those of neighbouring rows of one head lie as they are wanted.
     const auto gap = [](Index a, Index b) { return b != a + 1; };
-    if (shape.group == 1 && stream_.queries[0].stride == shape.d && count > 0 &&
+    if (shape.heads_per_kv == 1 && stream_.queries[0].stride == shape.d && count > 0 &&
         std::adjacent_find(rows, rows + count, gap) == rows + count) {
       machine_.upload(queries_.data(), stream_.query(0, rows[0]), numbers);
       return;
@@ -95,7 +95,7 @@ class DeviceStream {
     packed_.resize(static_cast<std::size_t>(numbers));
     double* to = packed_.data();
     for (Index r = 0; r < count; ++r) {
-      for (int g = 0; g < shape.group; ++g, to += shape.d) {
+      for (int g = 0; g < shape.heads_per_kv; ++g, to += shape.d) {
         std::copy_n(stream_.query(g, rows[r]), shape.d, to);
       }
     }

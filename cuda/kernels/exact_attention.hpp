@@ -337,7 +337,7 @@ void attend(M& machine, const Stream& stream, const AttentionBatch& all, const O
             ExactRows& out) {
   const StreamShape& shape = stream.shape;
   const Index count = static_cast<Index>(all.rows.size());
-  const Index group = shape.group;
+  const Index heads_per_kv = shape.heads_per_kv;
   const Index tokens = all.rows.back() + 1;
   const Index spans = blocks_of(all.span, tokens);
   using Rows = DeviceStream<M>;
@@ -346,9 +346,9 @@ void attend(M& machine, const Stream& stream, const AttentionBatch& all, const O
   DeviceMatrix values(machine, first_rows(stream.values, tokens));
   const auto room = machine.reserve({.what = "exact attention",
                                      .fixed_bytes = keys.bytes() + values.bytes(),
-                                     .row_bytes = Rows::row_bytes(shape) + group * per_place,
+                                     .row_bytes = Rows::row_bytes(shape) + heads_per_kv * per_place,
                                      .rows = count});
-  const Index at_once = room.rows() * group;
+  const Index at_once = room.rows() * heads_per_kv;
   Rows device(machine, stream, keys.bring(), room.rows());
   const double* device_values = values.bring();
   auto span_sums = machine.template allocate<SpanSums>(spans * at_once);
@@ -393,7 +393,7 @@ void attend(M& machine, const Stream& stream, const AttentionBatch& all, const O
     join.joined = sums.data();
     join.outputs = outputs.data();
     machine.launch(join, {.x = n});
-    const Index at = all.first_place + first * group;
+    const Index at = all.first_place + first * heads_per_kv;
     machine.download(outputs_of() + at * shape.dv, outputs.data(), n * shape.dv);
     machine.download(joined.data(), sums.data(), n);
     for (Index i = 0; i < n; ++i) {
@@ -424,7 +424,7 @@ ExactRows exact_attention(const Make& make, const Stream& stream, std::vector<In
   ExactRows out;
   out.rows = std::move(rows);
   const Index count = static_cast<Index>(out.rows.size());
-  const Index places = count * shape.group;
+  const Index places = count * shape.heads_per_kv;
   out.max_logit.resize(static_cast<std::size_t>(places));
   out.normalizer.resize(static_cast<std::size_t>(places));
   out.squared_sum.resize(static_cast<std::size_t>(places));
@@ -438,7 +438,8 @@ ExactRows exact_attention(const Make& make, const Stream& stream, std::vector<In
   }();
   const bool many = places >= split.many_places;
   const Index span = many ? split.many_span : split.span;
-  const Index batch_rows = many && is_held ? larger(1, split.batch_places / shape.group) : count;
+  const Index batch_rows =
+      many && is_held ? larger(1, split.batch_places / shape.heads_per_kv) : count;
   std::once_flag made;
   const auto outputs = [&] {
     std::call_once(made, [&] { out.outputs.resize(static_cast<std::size_t>(places * shape.dv)); });
@@ -452,7 +453,7 @@ ExactRows exact_attention(const Make& make, const Stream& stream, std::vector<In
       AttentionBatch batch;
       batch.rows.assign(out.rows.begin() + first,
                         out.rows.begin() + smaller(first + batch_rows, count));
-      batch.first_place = first * shape.group;
+      batch.first_place = first * shape.heads_per_kv;
       batch.span = span;
       auto machine = make();
       attend(machine, stream, batch, outputs, out);

@@ -283,12 +283,12 @@ std::shared_ptr<const HeldRows> hold_rows(const Make& make, const Stream& stream
   if (rows.empty()) return nullptr;
   auto machine = make();
   const StreamShape& shape = stream.shape;
-  const Index group = shape.group;
+  const Index heads_per_kv = shape.heads_per_kv;
   const auto count = static_cast<Index>(rows.size());
   LogitRoom held;
   held.first_token = shape.first_visible(rows.front());
   held.columns = rows.back() + 1 - held.first_token;
-  auto memory = machine.template hold<double>(count * group * held.columns);
+  auto memory = machine.template hold<double>(count * heads_per_kv * held.columns);
   if (!memory) return nullptr;
   held.exps = memory->data();
 
@@ -297,16 +297,16 @@ std::shared_ptr<const HeldRows> hold_rows(const Make& make, const Stream& stream
   const auto room = machine.reserve(
       {.what = "logits",
        .fixed_bytes = keys.bytes(),
-       .row_bytes = Rows::row_bytes(shape) + group * bytes_of_doubles(held.columns + 1),
-       .rows = smaller(count, most_logit_rows(group))});
+       .row_bytes = Rows::row_bytes(shape) + heads_per_kv * bytes_of_doubles(held.columns + 1),
+       .rows = smaller(count, most_logit_rows(heads_per_kv))});
   Rows device(machine, stream, keys.bring(), room.rows());
-  auto x = machine.template allocate<double>(room.rows() * group * held.columns);
-  auto m = machine.template allocate<double>(room.rows() * group);
-  std::vector<double> max_logit(static_cast<std::size_t>(count * group));
+  auto x = machine.template allocate<double>(room.rows() * heads_per_kv * held.columns);
+  auto m = machine.template allocate<double>(room.rows() * heads_per_kv);
+  std::vector<double> max_logit(static_cast<std::size_t>(count * heads_per_kv));
   for (Index first = 0; first < count; first += room.rows()) {
     const Index batch = smaller(room.rows(), count - first);
     const StreamView view = device.at(rows.data() + first, batch);
-    const Index at = first * group;
+    const Index at = first * heads_per_kv;
     fill_logits(
         machine, view,
         {held.first_token, held.columns, x.data(), held.exps + at * held.columns, m.data()});

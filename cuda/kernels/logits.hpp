@@ -134,15 +134,15 @@ void fill_logits(M& machine, const StreamView& view, const LogitRoom& room) {
 }
 
 // Rows at once that the grid of FillLogits takes.
-inline Index most_logit_rows(Index group) { return larger(1, 65535 * 64 / group); }
+inline Index most_logit_rows(Index heads_per_kv) { return larger(1, 65535 * 64 / heads_per_kv); }
 
 template <Machine M>
 void logits(M& machine, const Stream& stream, std::vector<Index> rows, LogitBlock& out) {
   const StreamShape& shape = stream.shape;
   out.rows = std::move(rows);
   const Index count = static_cast<Index>(out.rows.size());
-  const Index group = shape.group;
-  const Index places = count * group;
+  const Index heads_per_kv = shape.heads_per_kv;
+  const Index places = count * heads_per_kv;
   out.tokens = count == 0 ? 0 : out.rows.back() + 1;
   const auto numbers = static_cast<std::size_t>(places * out.tokens);
   out.max_logit.resize(static_cast<std::size_t>(places));
@@ -157,9 +157,9 @@ void logits(M& machine, const Stream& stream, std::vector<Index> rows, LogitBloc
   const auto room = machine.reserve(
       {.what = "logits",
        .fixed_bytes = keys.bytes(),
-       .row_bytes = Rows::row_bytes(shape) + group * bytes_of_doubles(2 * out.tokens + 1),
-       .rows = smaller(count, most_logit_rows(group))});
-  const Index at_once = room.rows() * group;
+       .row_bytes = Rows::row_bytes(shape) + heads_per_kv * bytes_of_doubles(2 * out.tokens + 1),
+       .rows = smaller(count, most_logit_rows(heads_per_kv))});
+  const Index at_once = room.rows() * heads_per_kv;
   Rows device(machine, stream, keys.bring(), room.rows());
   auto x = machine.template allocate<double>(at_once * out.tokens);
   auto e = machine.template allocate<double>(at_once * out.tokens);
@@ -175,7 +175,7 @@ void logits(M& machine, const Stream& stream, std::vector<Index> rows, LogitBloc
     // The first time the host fills its memory while the device works.
     out.logits.resize(numbers);
     out.exps.resize(numbers);
-    const Index at = first * group;
+    const Index at = first * heads_per_kv;
     const Index to = at * out.tokens + first_token;
     machine.download_rows(out.logits.data() + to, out.tokens, x.data(), columns, view.places);
     machine.download_rows(out.exps.data() + to, out.tokens, e.data(), columns, view.places);

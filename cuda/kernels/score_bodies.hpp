@@ -76,7 +76,7 @@ struct ScoreExponentials {
     block.threads([&](int t) {
       double largest = -infinity();
       for (Index j = lo + t; j < hi; j += kThreads) {
-        x[j] = rule.apply(x[j], place % stream.group, row, first_token + j);
+        x[j] = rule.apply(x[j], place % stream.heads_per_kv, row, first_token + j);
         largest = largest > x[j] ? largest : x[j];
       }
       shared.largest[t] = largest;
@@ -135,7 +135,7 @@ struct ScoreFactors {
     block.each(count * kLanes, [&](Index i) {
       const Index place = first_place + i / kLanes;
       const double* x = e + place * columns;
-      const double* w = weights + place % stream.group * tokens + first_token;
+      const double* w = weights + place % stream.heads_per_kv * tokens + first_token;
       double sum = 0.0;
       for (Index c = (i % kLanes - first_token % kLanes + kLanes) % kLanes; c < columns;
            c += kLanes) {
@@ -182,7 +182,7 @@ struct GatherScores {
       const Index token = first_token + column;
       double p = stripe[g * tokens + token];
       double f = sums[g * tokens + token];
-      const Index step = stream.group;
+      const Index step = stream.heads_per_kv;
       for (Index place = unseeing * step + g; place < stream.places; place += kAhead * step) {
         double exponential[kAhead];  // all asked for before the first is waited for
         double factor[kAhead];

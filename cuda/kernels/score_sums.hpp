@@ -17,7 +17,7 @@ ScoreSums score_sums(M& machine, const Stream& stream, Index first, Index last,
                      const ScoreRule& rule) {
   const StreamShape& shape = stream.shape;
   const Index n = shape.tokens;
-  ScoreSums out(static_cast<std::size_t>(shape.group),
+  ScoreSums out(static_cast<std::size_t>(shape.heads_per_kv),
                 std::vector<double>(static_cast<std::size_t>(n), 0.0));
   if (last <= first) return out;
 
@@ -26,23 +26,23 @@ ScoreSums score_sums(M& machine, const Stream& stream, Index first, Index last,
   DeviceMatrix keys(machine, first_rows(stream.keys, last));
   const auto room = machine.reserve(
       {.what = "score sums",
-       .fixed_bytes = keys.bytes() + 3 * bytes_of_doubles(shape.group * n),
-       .row_bytes = Rows::row_bytes(shape) + shape.group * bytes_of_doubles(last + 1),
-       .rows = smaller(last - first, larger(1, 65535 * 64 / shape.group))});
-  const Index at_once = room.rows() * shape.group;
+       .fixed_bytes = keys.bytes() + 3 * bytes_of_doubles(shape.heads_per_kv * n),
+       .row_bytes = Rows::row_bytes(shape) + shape.heads_per_kv * bytes_of_doubles(last + 1),
+       .rows = smaller(last - first, larger(1, 65535 * 64 / shape.heads_per_kv))});
+  const Index at_once = room.rows() * shape.heads_per_kv;
   Rows device(machine, stream, keys.bring(), room.rows());
-  auto weights = machine.template allocate<double>(shape.group * n);
-  auto stripe = machine.template allocate<double>(shape.group * n);
-  auto sums = machine.template allocate<double>(shape.group * n);
+  auto weights = machine.template allocate<double>(shape.heads_per_kv * n);
+  auto stripe = machine.template allocate<double>(shape.heads_per_kv * n);
+  auto sums = machine.template allocate<double>(shape.heads_per_kv * n);
   auto e = machine.template allocate<double>(at_once * last);
   auto factors = machine.template allocate<double>(at_once);
-  machine.clear(stripe.data(), shape.group * n);
-  machine.clear(sums.data(), shape.group * n);
+  machine.clear(stripe.data(), shape.heads_per_kv * n);
+  machine.clear(sums.data(), shape.heads_per_kv * n);
   TokenWeights weigh;
   weigh.rule = view;
   weigh.tokens = n;
   weigh.weights = weights.data();
-  machine.launch(weigh, {.x = blocks_of(TokenWeights::kThreads, n), .y = shape.group});
+  machine.launch(weigh, {.x = blocks_of(TokenWeights::kThreads, n), .y = shape.heads_per_kv});
   std::vector<Index> rows;
   for (Index from = first; from < last; from += room.rows()) {
     rows.clear();
@@ -88,10 +88,11 @@ ScoreSums score_sums(M& machine, const Stream& stream, Index first, Index last,
     gather.factors = factors.data();
     gather.stripe = stripe.data();
     gather.sums = sums.data();
-    machine.launch(gather, {.x = blocks_of(GatherScores::kThreads, columns), .y = shape.group});
+    machine.launch(gather,
+                   {.x = blocks_of(GatherScores::kThreads, columns), .y = shape.heads_per_kv});
   }
   std::vector<double> w(static_cast<std::size_t>(n));
-  for (Index g = 0; g < shape.group; ++g) {
+  for (Index g = 0; g < shape.heads_per_kv; ++g) {
     std::vector<double>& f = out[static_cast<std::size_t>(g)];
     machine.download(f.data(), sums.data() + g * n, n);
     if (!view.weighs_tokens) continue;

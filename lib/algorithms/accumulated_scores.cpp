@@ -122,7 +122,7 @@ AccumulatedScores::AccumulatedScores(const Setting& setting, const Scoring& scor
       scoring_(scoring),
       held_scores_(setting, scoring, subset.positions),
       subset_(subset),
-      scores_(static_cast<std::size_t>(shape_.group)) {
+      scores_(static_cast<std::size_t>(shape_.heads_per_kv)) {
   sketch_.cache_positions = subset.positions == Positions::kCache;
   if (held_scores_.has_token_noise()) noise_.resize(scores_.size());
 }
@@ -135,7 +135,7 @@ void AccumulatedScores::hold(Index token) {
     noise_[g].push_back(held_scores_.token_noise(static_cast<int>(g), token));
   }
   sketch_.bookkeeping =
-      static_cast<Index>(tokens_.size()) * shape_.group * scoring_.numbers_per_head;
+      static_cast<Index>(tokens_.size()) * shape_.heads_per_kv * scoring_.numbers_per_head;
 }
 
 void AccumulatedScores::drop(std::size_t place) {
@@ -145,7 +145,7 @@ void AccumulatedScores::drop(std::size_t place) {
   for (auto& head : noise_) head.erase(head.begin() + at);
   sketch_.erase(at);
   sketch_.bookkeeping =
-      static_cast<Index>(tokens_.size()) * shape_.group * scoring_.numbers_per_head;
+      static_cast<Index>(tokens_.size()) * shape_.heads_per_kv * scoring_.numbers_per_head;
 }
 
 void AccumulatedScores::extend(Index first, Index last) {
@@ -173,7 +173,7 @@ void AccumulatedScores::finish_prompt() {
 
 void AccumulatedScores::answered(const RowLogits& row) {
   static const std::vector<double> none;
-  for (int g = 0; g < row.group; ++g) {
+  for (int g = 0; g < row.heads_per_kv; ++g) {
     const auto head = static_cast<std::size_t>(g);
     held_scores_.add(row, g, tokens_, noise_.empty() ? none : noise_[head], scores_[head].data());
   }
@@ -200,7 +200,7 @@ std::vector<Index> best_of_prompt(const Setting& setting, const ScoreSums& score
   const PromptRange prompt = visible_prompt(setting.stream.shape, setting.prompt);
   std::vector<double> combined(static_cast<std::size_t>(std::max<Index>(0, prompt.size() - last)));
   for (std::size_t j = 0; j < combined.size(); ++j) {
-    combined[j] = combine(subset.group, setting.stream.shape.group, [&](int g) {
+    combined[j] = combine(subset.group, setting.stream.shape.heads_per_kv, [&](int g) {
       return scores[static_cast<std::size_t>(g)][static_cast<std::size_t>(prompt.first) + j];
     });
   }

@@ -40,7 +40,7 @@ enum class ReplayUnit { kHead, kModel };
 struct RowLogits {
   Index row = 0;
   Index lo = 0;
-  int group = 1;
+  int heads_per_kv = 1;
   const double* x = nullptr;
   const double* e = nullptr;             // null if only held tokens have logits
   const double* max = nullptr;           // likewise

@@ -21,12 +21,12 @@ Field<P> group_field(GroupRule P::* member) {
 
 // `score(g)` for g in [0, group), combined in the order of g.
 template <class Score>
-double combine(GroupRule rule, int group, const Score& score) {
+double combine(GroupRule rule, int heads_per_kv, const Score& score) {
   double total = score(0);
-  for (int g = 1; g < group; ++g) {
+  for (int g = 1; g < heads_per_kv; ++g) {
     total = rule == GroupRule::kMax ? std::max(total, score(g)) : total + score(g);
   }
-  return rule == GroupRule::kMean ? total / group : total;
+  return rule == GroupRule::kMean ? total / heads_per_kv : total;
 }
 
 // The same for places [0, count) of scores[g]: out[p].

@@ -86,7 +86,8 @@ class ReleasedKeyformer final : public Algorithm {
       if (token >= lo && token < window) sketch_.add(SketchRow::exact(token));
     }
     sketch_.add_exact(window, last);
-    sketch_.bookkeeping = sketch_.size() * setting_.stream.shape.group * scoring_.numbers_per_head;
+    sketch_.bookkeeping =
+        sketch_.size() * setting_.stream.shape.heads_per_kv * scoring_.numbers_per_head;
   }
 
   Derived derived() const override {

@@ -25,7 +25,7 @@ PromptPass prompt_pass(const ModelSetting& setting, const Scoring& scoring, std:
   pass.totals.assign(static_cast<std::size_t>(setting.tokens), 0.0);
   setting.for_each_stream([&](const Stream& stream) {
     throw_if_stopped();
-    pass.heads += stream.shape.group;
+    pass.heads += stream.shape.heads_per_kv;
     if (setting.prompt == 0) return;
     const ScoreSums sums =
         PromptScores(scoring, seed).compute({stream, setting.prompt, setting.kernels});
@@ -52,7 +52,7 @@ DecodeLogits decode_logits(const ModelSetting& setting, const Scoring& scoring, 
   setting.for_each_stream([&](const Stream& stream) {
     const LogitNoise noise = scoring.noise_on(stream, seed);
     const std::size_t first_head = out.heads.size();
-    for (int g = 0; g < stream.shape.group; ++g) {
+    for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
       out.heads.emplace_back(static_cast<std::size_t>((last - first) * columns), 0.0);
     }
     LogitBlock block;
@@ -60,9 +60,9 @@ DecodeLogits decode_logits(const ModelSetting& setting, const Scoring& scoring, 
       std::vector<Index> rows(static_cast<std::size_t>(std::min(kRowsAtOnce, last - start)));
       std::iota(rows.begin(), rows.end(), start);
       setting.kernels.logits(stream, rows, block);
-      parallel_for(static_cast<Index>(rows.size()) * stream.shape.group, [&](Index place) {
-        const auto g = static_cast<int>(place % stream.shape.group);
-        const Index row = start + place / stream.shape.group;
+      parallel_for(static_cast<Index>(rows.size()) * stream.shape.heads_per_kv, [&](Index place) {
+        const auto g = static_cast<int>(place % stream.shape.heads_per_kv);
+        const Index row = start + place / stream.shape.heads_per_kv;
         const double* x = block.logits.data() + place * block.tokens;
         double* to =
             out.heads[first_head + static_cast<std::size_t>(g)].data() + (row - first) * columns;
@@ -168,7 +168,7 @@ TraceFollower::TraceFollower(const Setting& setting, const ModelTrace& trace,
                              Index numbers_per_head)
     : setting_(setting),
       trace_(trace),
-      numbers_per_token_(numbers_per_head * setting.stream.shape.group) {}
+      numbers_per_token_(numbers_per_head * setting.stream.shape.heads_per_kv) {}
 
 void TraceFollower::finish_prompt() {
   for (const Index token : trace_.prompt_kept) sketch_.add(SketchRow::exact(token));

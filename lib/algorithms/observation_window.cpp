@@ -60,7 +60,7 @@ void ObservationWindow::compress_middle(PromptRange middle) {
   std::vector<double> scores(static_cast<std::size_t>(middle.size()));
   for (Index j = 0; j < middle.size(); ++j) {
     scores[static_cast<std::size_t>(j)] =
-        combine(p_.group, setting_.stream.shape.group, [&](int g) {
+        combine(p_.group, setting_.stream.shape.heads_per_kv, [&](int g) {
           return sums[static_cast<std::size_t>(g)][static_cast<std::size_t>(middle.first + j)];
         });
   }

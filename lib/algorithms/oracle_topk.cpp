@@ -25,15 +25,15 @@ class OracleTopk final : public Algorithm {
 
   void prepare(const RowLogits& row) override {
     const Index visible = row.row + 1 - row.lo;
-    std::vector<double> inverse(static_cast<std::size_t>(row.group));
-    for (int g = 0; g < row.group; ++g) {
+    std::vector<double> inverse(static_cast<std::size_t>(row.heads_per_kv));
+    for (int g = 0; g < row.heads_per_kv; ++g) {
       double sum = 0.0;
       for (Index j = row.lo; j <= row.row; ++j) sum += row.exps(g)[j];
       inverse[static_cast<std::size_t>(g)] = 1.0 / sum;
     }
     std::vector<double> scores(static_cast<std::size_t>(visible));
     for (Index j = row.lo; j <= row.row; ++j) {
-      scores[static_cast<std::size_t>(j - row.lo)] = combine(rule_, row.group, [&](int g) {
+      scores[static_cast<std::size_t>(j - row.lo)] = combine(rule_, row.heads_per_kv, [&](int g) {
         return row.exps(g)[j] * inverse[static_cast<std::size_t>(g)];
       });
     }

@@ -9,7 +9,7 @@ ReleasedH2o::ReleasedH2o(const Setting& setting, const RankedSubset& subset)
       shape_(setting.stream.shape),
       held_scores_(setting, Scoring{}, subset.positions),
       subset_(subset),
-      scores_(static_cast<std::size_t>(shape_.group),
+      scores_(static_cast<std::size_t>(shape_.heads_per_kv),
               std::vector<double>(static_cast<std::size_t>(shape_.tokens), 0.0)) {
   sketch_.cache_positions = subset.positions == Positions::kCache;
 }
@@ -29,7 +29,7 @@ void ReleasedH2o::attend(Index row) {
   const Index candidates = std::max(lo, row - subset_.recent);  // [lo, candidates) compete
   std::vector<double> combined(static_cast<std::size_t>(candidates - lo));
   for (std::size_t j = 0; j < combined.size(); ++j) {
-    combined[j] = combine(subset_.group, shape_.group, [&](int g) {
+    combined[j] = combine(subset_.group, shape_.heads_per_kv, [&](int g) {
       return scores_[static_cast<std::size_t>(g)][static_cast<std::size_t>(lo) + j];
     });
   }
@@ -54,7 +54,7 @@ void ReleasedH2o::attend(Index row) {
 
 void ReleasedH2o::answered(const RowLogits& row) {
   std::vector<double> score(attended_.size());
-  for (int g = 0; g < row.group; ++g) {
+  for (int g = 0; g < row.heads_per_kv; ++g) {
     std::vector<double>& head = scores_[static_cast<std::size_t>(g)];
     for (std::size_t p = 0; p < score.size(); ++p) {
       score[p] = head[static_cast<std::size_t>(attended_[p])];

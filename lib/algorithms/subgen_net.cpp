@@ -36,7 +36,7 @@ void for_each_query(const SharedSetting& setting, const std::vector<Index>& rows
   const StreamShape& shape = setting.stream.shape;
   const auto visit_block = [&](const LogitBlock& block, Index first) {
     for (Index place = 0; place < static_cast<Index>(block.max_logit.size()); ++place) {
-      const auto r = static_cast<std::size_t>(first + place / shape.group);
+      const auto r = static_cast<std::size_t>(first + place / shape.heads_per_kv);
       visit(Query{r, rows[r], block.exps.data() + place * block.tokens});
     }
   };
@@ -46,7 +46,7 @@ void for_each_query(const SharedSetting& setting, const std::vector<Index>& rows
   }
   LogitBlock block;
   const Index count = static_cast<Index>(rows.size());
-  const Index row_bytes = 16 * shape.group * shape.tokens;
+  const Index row_bytes = 16 * shape.heads_per_kv * shape.tokens;
   const Index at_once = std::max<Index>(1, kLogitBytes / std::max<Index>(1, row_bytes));
   for (Index first = 0; first < count; first += at_once) {
     const Index last = std::min(first + at_once, count);
@@ -149,7 +149,7 @@ double mean_normalizer_variance(const SharedSetting& setting, const Clustering& 
     }
     total += variance / (z * z);
   });
-  const double queries = static_cast<double>(rows.size()) * setting.stream.shape.group;
+  const double queries = static_cast<double>(rows.size()) * setting.stream.shape.heads_per_kv;
   return queries > 0.0 ? total / queries : 0.0;
 }
 
@@ -200,7 +200,7 @@ double mean_numerator_variance(const SharedSetting& setting, const SlotWeights& 
     if (products->full()) finish();
   });
   finish();
-  const double queries = static_cast<double>(rows.size()) * stream.shape.group;
+  const double queries = static_cast<double>(rows.size()) * stream.shape.heads_per_kv;
   return queries > 0.0 ? total / queries : 0.0;
 }
 
@@ -208,7 +208,7 @@ double largest_query_norm(const SharedSetting& setting) {
   const Stream& stream = setting.stream;
   double largest = 0.0;
   for (const Index row : rows_of(setting)) {
-    for (int g = 0; g < stream.shape.group; ++g) {
+    for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
       const double* q = stream.query(g, row);
       largest = std::max(largest, canonical_dot(q, q, stream.shape.d));
     }

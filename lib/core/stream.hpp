@@ -32,7 +32,7 @@ struct StreamShape {
   Index tokens = 0;                  // n
   Index d = 0;                       // key and query dimension
   Index dv = 0;                      // value dimension
-  int group = 1;                     // G = query heads per KV head
+  int heads_per_kv = 1;              // G = query heads per KV head
   Index first_query = 0;             // queries are stored for rows [first_query, n)
   Index window = 0;                  // sliding window W in tokens, 0 = none
   double scale = 1.0;                // multiplies <q, k>

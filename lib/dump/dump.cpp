@@ -76,7 +76,7 @@ StreamShape stream_shape(const DumpInfo& dump, const LayerInfo& layer, Index tok
   shape.tokens = tokens == 0 ? layer.tokens : tokens;
   shape.d = layer.d;
   shape.dv = layer.dv;
-  shape.group = static_cast<int>(layer.query_heads / layer.kv_heads);
+  shape.heads_per_kv = static_cast<int>(layer.query_heads / layer.kv_heads);
   shape.first_query = std::min(layer.tokens - layer.query_rows, shape.tokens);
   shape.window = layer.window;
   shape.scale = layer.scale;
@@ -147,8 +147,9 @@ struct Dump::Impl {
     data->values = tensors.v->read(kv_head, 0, n);
     stream.keys = {data->keys.data(), n, layer.d};
     stream.values = {data->values.data(), n, layer.dv};
-    for (Index g = 0; g < stream.shape.group; ++g) {
-      data->queries.push_back(tensors.q->read(kv_head * stream.shape.group + g, 0, query_rows));
+    for (Index g = 0; g < stream.shape.heads_per_kv; ++g) {
+      data->queries.push_back(
+          tensors.q->read(kv_head * stream.shape.heads_per_kv + g, 0, query_rows));
       stream.queries.emplace_back(data->queries.back().data(), query_rows, layer.d);
     }
     return data;

@@ -53,7 +53,7 @@ bool has_cell(hid_t file, const Names& columns, const std::string& cell_id) {
 void write_cell(hid_t file, const Names& columns, const std::string& cell_id,
                 const CellRows& cell) {
   const std::uint64_t rows = cell.rows.size();
-  const auto heads = static_cast<std::uint64_t>(cell.group);
+  const auto heads = static_cast<std::uint64_t>(cell.heads_per_kv);
   if (cell.columns.size() != columns.size()) {
     throw std::logic_error("rows file: wrong number of columns");
   }
@@ -90,7 +90,7 @@ CellRows read_cell(hid_t file, const Names& columns, const std::string& cell_id)
     if (extent.size() != 2 || extent[1] != cell.rows.size()) {
       throw hdf5::Error(cell_id + " has columns of another length");
     }
-    cell.group = static_cast<int>(extent[0]);
+    cell.heads_per_kv = static_cast<int>(extent[0]);
   }
   return cell;
 }

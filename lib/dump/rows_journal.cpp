@@ -25,14 +25,15 @@ std::uint64_t magic_of(const std::vector<std::string>& columns) {
 struct Head {
   std::uint64_t magic = 0;
   std::uint64_t id_bytes = 0;
-  std::uint64_t group = 0;
+  std::uint64_t heads_per_kv = 0;
   std::uint64_t rows = 0;
 
   // No file has as many bytes as a damaged head may ask for.
   std::optional<std::int64_t> body_bytes(std::uint64_t expected, std::size_t columns) const {
     constexpr std::uint64_t kMost = std::uint64_t{1} << 28;
-    if (magic != expected || id_bytes > 4096 || group > 65536 || rows > kMost) return std::nullopt;
-    return static_cast<std::int64_t>(id_bytes + 8 * rows * (1 + columns * group));
+    if (magic != expected || id_bytes > 4096 || heads_per_kv > 65536 || rows > kMost)
+      return std::nullopt;
+    return static_cast<std::int64_t>(id_bytes + 8 * rows * (1 + columns * heads_per_kv));
   }
 };
 
@@ -90,7 +91,7 @@ void RowsJournal::append(const std::string& cell_id, const CellRows& cell) {
   Head head;
   head.magic = magic_;
   head.id_bytes = cell_id.size();
-  head.group = static_cast<std::uint64_t>(cell.group);
+  head.heads_per_kv = static_cast<std::uint64_t>(cell.heads_per_kv);
   head.rows = cell.rows.size();
   if (cell.columns.size() != columns_) {
     throw std::logic_error("rows journal: wrong number of columns");
@@ -99,7 +100,7 @@ void RowsJournal::append(const std::string& cell_id, const CellRows& cell) {
   bytes += cell_id;
   append_values(bytes, cell.rows);
   for (const std::vector<double>& column : cell.columns) {
-    if (column.size() != head.rows * head.group) {
+    if (column.size() != head.rows * head.heads_per_kv) {
       throw std::logic_error("rows journal: wrong number of values");
     }
     append_values(bytes, column);
@@ -113,12 +114,12 @@ CellRows RowsJournal::read(const std::string& cell_id) const {
   const auto record = read_whole(log_, magic_, columns_, offset_of_.at(cell_id));
   if (!record) throw IoError(path_ + ": was changed while it was being read");
   CellRows cell;
-  cell.group = static_cast<int>(record->head.group);
+  cell.heads_per_kv = static_cast<int>(record->head.heads_per_kv);
   const char* from = record->bytes.data() + sizeof(Head) + record->head.id_bytes;
   from = take_values(from, record->head.rows, cell.rows);
   cell.columns.resize(columns_);
   for (std::vector<double>& column : cell.columns) {
-    from = take_values(from, record->head.rows * record->head.group, column);
+    from = take_values(from, record->head.rows * record->head.heads_per_kv, column);
   }
   return cell;
 }

@@ -14,7 +14,7 @@ namespace kvbench {
 
 // The per-row values of one cell.
 struct CellRows {
-  int group = 1;                             // query heads
+  int heads_per_kv = 1;                      // query heads
   std::vector<Index> rows;                   // [R]
   std::vector<std::vector<double>> columns;  // each [G][R] row-major
 };

@@ -40,7 +40,7 @@ void check_options(const SynthOptions& o, const std::string& path) {
   at_least("--sequences", o.sequences, 1, 100000);
   at_least("--layers", o.layers, 1, 100000);
   at_least("--kv-heads", o.kv_heads, 1, 100000);
-  at_least("--group", o.group, 1, 100000);
+  at_least("--group", o.heads_per_kv, 1, 100000);
   at_least("--d", o.d, 1, 65536);
   at_least("--dv", o.dv, 0, 65536);
   at_least("--query-rows", o.query_rows, 0, std::max<Index>(o.tokens, 0));
@@ -119,7 +119,7 @@ void synthesize(const SynthOptions& options, const std::string& path) {
   const ElementType type = *element_type_named(options.dtype);
   LayerLayout layout;
   layout.kv_heads = options.kv_heads;
-  layout.query_heads = options.kv_heads * options.group;
+  layout.query_heads = options.kv_heads * options.heads_per_kv;
   layout.tokens = options.tokens;
   layout.query_rows = options.query_rows == 0 ? options.tokens : options.query_rows;
   layout.d = options.d;
@@ -156,11 +156,11 @@ void synthesize(const SynthOptions& options, const std::string& path) {
         }
         writer.write_head("k", h, head.keys);
         writer.write_head("v", h, head.values);
-        for (Index g = 0; g < options.group; ++g) {
+        for (Index g = 0; g < options.heads_per_kv; ++g) {
           const auto& q = head.queries[static_cast<std::size_t>(g)];
-          writer.write_head("q", h * options.group + g, q);
+          writer.write_head("q", h * options.heads_per_kv + g, q);
           if (layout.out_rows == 0) continue;
-          writer.write_head("out", h * options.group + g, attention(head, q, layout));
+          writer.write_head("out", h * options.heads_per_kv + g, attention(head, q, layout));
         }
       }
     }

@@ -16,7 +16,7 @@ struct SynthOptions {
   int sequences = 1;  // named "0", "1", ..
   int layers = 1;
   Index kv_heads = 2;
-  Index group = 2;  // query heads per KV head
+  Index heads_per_kv = 2;  // query heads per KV head
   Index d = 64;
   Index dv = 0;          // 0: d
   Index query_rows = 0;  // queries of the last N positions, 0: of all

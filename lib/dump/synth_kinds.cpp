@@ -86,7 +86,7 @@ class Head {
     HeadData head;
     head.keys = normal_rows(draws("k"), 0, l_.tokens, l_.d);
     head.values = normal_rows(draws("v"), 0, l_.tokens, l_.dv);
-    for (Index g = 0; g < o_.group; ++g) {
+    for (Index g = 0; g < o_.heads_per_kv; ++g) {
       head.queries.push_back(normal_rows(query_draws(g), first_query(), l_.tokens, l_.d));
     }
     return head;
@@ -152,7 +152,7 @@ class Head {
     const RopeData rotation = synth_rope(o_);
     contents(head.keys, 0, draws("content"), draws("type"));
     rotate(head.keys, 0, rotation);
-    for (Index g = 0; g < o_.group; ++g) {
+    for (Index g = 0; g < o_.heads_per_kv; ++g) {
       auto& q = head.queries[static_cast<std::size_t>(g)];
       contents(q, first_query(), draws("content"), draws(fmt::format("type/{}", g)));
       rotate(q, first_query(), rotation);

@@ -120,7 +120,7 @@ class Block {
         running_(static_cast<std::size_t>(count_)) {
     for (Index q = 0; q < count_; ++q) {
       const double* query =
-          stream.query(static_cast<int>((first_place + q) % shape_.group), row(q));
+          stream.query(static_cast<int>((first_place + q) % shape_.heads_per_kv), row(q));
       for (Index k = 0; k < shape_.d; ++k) {
         queries_[static_cast<std::size_t>(q * shape_.d + k)] = shape_.scale * query[k];
       }
@@ -147,7 +147,7 @@ class Block {
 
  private:
   Index row(Index q) const {
-    return out_.rows[static_cast<std::size_t>((first_place_ + q) / shape_.group)];
+    return out_.rows[static_cast<std::size_t>((first_place_ + q) / shape_.heads_per_kv)];
   }
 
   // Panels of kWidth tokens, dimension-major; panels of kWidth value columns, token by token.
@@ -264,7 +264,7 @@ class Block {
 ExactRows CpuKernels::exact_attention(const Stream& stream, std::vector<Index> rows) const {
   ExactRows out;
   out.rows = std::move(rows);
-  const Index places = static_cast<Index>(out.rows.size()) * stream.shape.group;
+  const Index places = static_cast<Index>(out.rows.size()) * stream.shape.heads_per_kv;
   out.outputs.resize(static_cast<std::size_t>(places * stream.shape.dv));
   out.max_logit.resize(static_cast<std::size_t>(places));
   out.normalizer.resize(static_cast<std::size_t>(places));

@@ -33,9 +33,9 @@ void fill_tile(const Stream& stream, Index tile_first, LogitBlock& out) {
   for (std::size_t r = 0; r < out.rows.size(); ++r) {
     const Index i = out.rows[r];
     if (i < tile_first || shape.first_visible(i) >= tile_last) continue;
-    for (int g = 0; g < shape.group; ++g) {
+    for (int g = 0; g < shape.heads_per_kv; ++g) {
       queries.push_back(stream.query(g, i));
-      places.push_back(static_cast<Index>(r) * shape.group + g);
+      places.push_back(static_cast<Index>(r) * shape.heads_per_kv + g);
       if (static_cast<Index>(queries.size()) == kQueriesPerCall) flush();
     }
   }
@@ -62,8 +62,8 @@ void exponentiate(const double* x, double* e, Index lo, Index hi, double& max_lo
 
 void CpuKernels::logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const {
   out.rows = std::move(rows);
-  const Index group = stream.shape.group;
-  const Index places = static_cast<Index>(out.rows.size()) * group;
+  const Index heads_per_kv = stream.shape.heads_per_kv;
+  const Index places = static_cast<Index>(out.rows.size()) * heads_per_kv;
   out.tokens = out.rows.empty() ? 0 : out.rows.back() + 1;
   out.logits.resize(static_cast<std::size_t>(places * out.tokens));
   out.exps.resize(out.logits.size());
@@ -74,7 +74,7 @@ void CpuKernels::logits(const Stream& stream, std::vector<Index> rows, LogitBloc
   const Index tiles = (out.tokens + kTileTokens - 1) / kTileTokens - first_tile;
   parallel_for(tiles, [&](Index t) { fill_tile(stream, (first_tile + t) * kTileTokens, out); });
   parallel_for(places, [&](Index place) {
-    const Index i = out.rows[static_cast<std::size_t>(place / group)];
+    const Index i = out.rows[static_cast<std::size_t>(place / heads_per_kv)];
     exponentiate(out.logits.data() + place * out.tokens, out.exps.data() + place * out.tokens,
                  stream.shape.first_visible(i), i + 1,
                  out.max_logit[static_cast<std::size_t>(place)]);

@@ -148,7 +148,8 @@ void ScoreStripe::gather(RowRange rows, int g, ScoreTiles& tiles) {
   factors_.resize(rules);
   parts_.resize(rules);
   for (std::size_t k = 0; k < rules; ++k) {
-    const auto head = k * static_cast<std::size_t>(shape.group) + static_cast<std::size_t>(g);
+    const auto head =
+        k * static_cast<std::size_t>(shape.heads_per_kv) + static_cast<std::size_t>(g);
     weights_[k] = family_.weights[head].data() + begin_;
     sums_[k] = sums_memory_.data() + k * static_cast<std::size_t>(width);
     factors_[k] = factors_memory_.data() + k * static_cast<std::size_t>(at_once);

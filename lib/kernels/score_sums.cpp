@@ -20,7 +20,7 @@ constexpr std::size_t kRulesAtOnce = 64;
 std::vector<AlignedDoubles> token_weights(const StreamShape& shape, RowRange tokens, Index end,
                                           const ScoreRule& rule) {
   std::vector<AlignedDoubles> weights;
-  for (int g = 0; g < shape.group; ++g) {
+  for (int g = 0; g < shape.heads_per_kv; ++g) {
     AlignedDoubles& head = weights.emplace_back(static_cast<std::size_t>(end), 1.0);
     if (!weighs_tokens(rule)) continue;
     for (Index j = tokens.first; j < tokens.last; ++j) {
@@ -70,28 +70,28 @@ class FamilySums {
       for (auto& head : token_weights(shape, tokens, keys.first() + keys.padded(), *rule)) {
         family_.weights.push_back(std::move(head));
       }
-      sums_.emplace_back(static_cast<std::size_t>(shape.group),
+      sums_.emplace_back(static_cast<std::size_t>(shape.heads_per_kv),
                          std::vector<double>(static_cast<std::size_t>(shape.tokens), 0.0));
     }
   }
 
   // Stripes in order, some at a time; each joins the sums after those before it.
   std::vector<ScoreSums> gather() {
-    const Index group = stream_.shape.group;
+    const Index heads_per_kv = stream_.shape.heads_per_kv;
     const Index first_stripe = range_.first / kScoreStripeRows;
     const Index stripes = (range_.last + kScoreStripeRows - 1) / kScoreStripeRows - first_stripe;
-    const Index tasks = stripes * group;
+    const Index tasks = stripes * heads_per_kv;
     const Index bytes = static_cast<Index>(family_.rules.size() * sizeof(double)) * range_.last;
     const Index at_once =
         thread_count() *
         std::clamp<Index>(kWaitingBytes / (bytes * thread_count()), 1, kTasksPerThread);
     const auto rows_of = [&](Index task) {
-      const Index first = (first_stripe + task / group) * kScoreStripeRows;
+      const Index first = (first_stripe + task / heads_per_kv) * kScoreStripeRows;
       return RowRange{std::max(first, range_.first),
                       std::min(first + kScoreStripeRows, range_.last)};
     };
     Index widest = 0;
-    for (Index task = 0; task < tasks; task += group) {
+    for (Index task = 0; task < tasks; task += heads_per_kv) {
       widest = std::max(widest, ScoreStripe::tokens(stream_.shape, rows_of(task)));
     }
     TilesPool pool(stream_.shape, widest);
@@ -103,12 +103,12 @@ class FamilySums {
         const Index task = from + count - 1 - i;  // longest first
         std::unique_ptr<ScoreTiles> tiles = pool.take();
         done[static_cast<std::size_t>(count - 1 - i)].gather(
-            rows_of(task), static_cast<int>(task % group), *tiles);
+            rows_of(task), static_cast<int>(task % heads_per_kv), *tiles);
         pool.give_back(std::move(tiles));
       });
       for (Index i = 0; i < count; ++i) {
         join(done[static_cast<std::size_t>(i)], rows_of(from + i),
-             static_cast<std::size_t>((from + i) % group));
+             static_cast<std::size_t>((from + i) % heads_per_kv));
       }
     }
     weigh();
@@ -129,13 +129,13 @@ class FamilySums {
   }
 
   void weigh() {
-    const std::size_t group = sums_.empty() ? 0 : sums_.front().size();
+    const std::size_t heads_per_kv = sums_.empty() ? 0 : sums_.front().size();
     for (std::size_t k = 0; k < family_.rules.size(); ++k) {
       if (!weighs_tokens(*family_.rules[k])) continue;
-      for (std::size_t g = 0; g < group; ++g) {
+      for (std::size_t g = 0; g < heads_per_kv; ++g) {
         for (Index j = 0; j < range_.last; ++j) {
           const auto at = static_cast<std::size_t>(j);
-          sums_[k][g][at] *= family_.weights[k * group + g][at];
+          sums_[k][g][at] *= family_.weights[k * heads_per_kv + g][at];
         }
       }
     }
@@ -172,11 +172,11 @@ RuleFamily family_of(const std::vector<ScoreRule>& rules, std::size_t first,
 
 std::vector<ScoreSums> CpuKernels::score_sums_by(const Stream& stream, Index first, Index last,
                                                  const std::vector<ScoreRule>& rules) const {
-  const auto group = static_cast<std::size_t>(stream.shape.group);
+  const auto heads_per_kv = static_cast<std::size_t>(stream.shape.heads_per_kv);
   std::vector<ScoreSums> out(rules.size());
   if (last <= first) {
     const std::vector<double> zeros(static_cast<std::size_t>(stream.shape.tokens), 0.0);
-    for (ScoreSums& sums : out) sums.assign(group, zeros);
+    for (ScoreSums& sums : out) sums.assign(heads_per_kv, zeros);
     return out;
   }
   const Index begin = stream.shape.first_visible(first) / PackedKeys::kStep * PackedKeys::kStep;

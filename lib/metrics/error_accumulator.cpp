@@ -46,7 +46,7 @@ void ErrorAccumulator::fail(const std::string& what, Index r, int g) const {
 ScoredAnswer ErrorAccumulator::scored(Index r, int g, const Answer& answer) {
   const Index dv = stream_.shape.dv;
   const auto row = static_cast<std::size_t>(r);
-  const auto place = static_cast<std::size_t>(r * stream_.shape.group + g);
+  const auto place = static_cast<std::size_t>(r * stream_.shape.heads_per_kv + g);
   const ExactRows& exact = reference_.exact;
   const double* a = exact.outputs.data() + static_cast<Index>(place) * dv;
   const double* z = answer.answer.data();
@@ -75,7 +75,7 @@ ScoredAnswer ErrorAccumulator::scored(Index r, int g, const Answer& answer) {
 }
 
 void ErrorAccumulator::add(Index r, int g, const Answer& answer) {
-  const auto place = static_cast<std::size_t>(r * stream_.shape.group + g);
+  const auto place = static_cast<std::size_t>(r * stream_.shape.heads_per_kv + g);
   const ScoredAnswer scored_answer = scored(r, g, answer);
   if (!std::isfinite(scored_answer.error_norm + scored_answer.answer_norm + answer.normalizer)) {
     fail("the answer", r, g);
@@ -121,7 +121,7 @@ void ErrorAccumulator::summarise(const Column& column, std::vector<MetricValue>&
   numbers.emplace_back();
   if (!summary || rows.back() != stream_.shape.tokens - 1) return;
   const double last =
-      column.values[(rows.size() - 1) * static_cast<std::size_t>(stream_.shape.group)];
+      column.values[(rows.size() - 1) * static_cast<std::size_t>(stream_.shape.heads_per_kv)];
   if (!std::isnan(last)) numbers.back() = last;
 }
 
@@ -144,14 +144,14 @@ CellMetrics ErrorAccumulator::metrics() const {
 RowValues ErrorAccumulator::row_values() const {
   RowValues out;
   out.rows = reference_.exact.rows;
-  const auto group = static_cast<std::size_t>(stream_.shape.group);
+  const auto heads_per_kv = static_cast<std::size_t>(stream_.shape.heads_per_kv);
   const std::size_t rows = out.rows.size();
   for (const Column& column : columns_) {
     if (column.metric->column.empty()) continue;
-    std::vector<double>& values = out.columns.emplace_back(rows * group);
+    std::vector<double>& values = out.columns.emplace_back(rows * heads_per_kv);
     for (std::size_t r = 0; r < rows; ++r) {
-      for (std::size_t g = 0; g < group; ++g) {
-        values[g * rows + r] = column.values[r * group + g];
+      for (std::size_t g = 0; g < heads_per_kv; ++g) {
+        values[g * rows + r] = column.values[r * heads_per_kv + g];
       }
     }
   }

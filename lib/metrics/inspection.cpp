@@ -205,7 +205,7 @@ AttentionSummary summarize_row(const double* logits, const double* exps, double 
 
 void inspect_attention(const Stream& stream, const Kernels& kernels, StreamInspection& out) {
   const Index n = stream.shape.tokens;
-  const Index group = stream.shape.group;
+  const Index heads_per_kv = stream.shape.heads_per_kv;
   const Index first = out.attention_first_row;
   const Index rows = out.attention_rows;
   if (rows == 0) return;
@@ -223,24 +223,24 @@ void inspect_attention(const Stream& stream, const Kernels& kernels, StreamInspe
     });
   }
 
-  std::vector<AttentionSummary> heads(static_cast<std::size_t>(group), empty_summary());
+  std::vector<AttentionSummary> heads(static_cast<std::size_t>(heads_per_kv), empty_summary());
   AttentionSummary all = empty_summary();
-  const Index block_rows = std::clamp<Index>(kBlockLogits / (group * n), 1, rows);
+  const Index block_rows = std::clamp<Index>(kBlockLogits / (heads_per_kv * n), 1, rows);
   LogitBlock block;
   for (Index begin = first; begin < n; begin += block_rows) {
     const Index end = std::min(begin + block_rows, n);
     std::vector<Index> block_tokens(static_cast<std::size_t>(end - begin));
     std::iota(block_tokens.begin(), block_tokens.end(), begin);
     kernels.logits(stream, std::move(block_tokens), block);
-    const Index places = (end - begin) * group;
+    const Index places = (end - begin) * heads_per_kv;
     std::vector<AttentionSummary> summaries(static_cast<std::size_t>(places));
     parallel_for(places, [&](Index place) {
-      const Index row = begin + place / group;
+      const Index row = begin + place / heads_per_kv;
       const Index offset = place * block.tokens;
       summaries[static_cast<std::size_t>(place)] = summarize_row(
           block.logits.data() + offset, block.exps.data() + offset,
           block.max_logit[static_cast<std::size_t>(place)], stream.shape.first_visible(row), row,
-          rankings[static_cast<std::size_t>(place % group)]);
+          rankings[static_cast<std::size_t>(place % heads_per_kv)]);
     });
     for (Index place = 0; place < places; ++place) {
       const AttentionSummary& row = summaries[static_cast<std::size_t>(place)];
@@ -248,10 +248,12 @@ void inspect_attention(const Stream& stream, const Kernels& kernels, StreamInspe
         out.attention_overflow = true;
         return;
       }
-      add(row, 1.0 / static_cast<double>(rows), heads[static_cast<std::size_t>(place % group)]);
+      add(row, 1.0 / static_cast<double>(rows),
+          heads[static_cast<std::size_t>(place % heads_per_kv)]);
     }
   }
-  for (const AttentionSummary& head : heads) add(head, 1.0 / static_cast<double>(group), all);
+  for (const AttentionSummary& head : heads)
+    add(head, 1.0 / static_cast<double>(heads_per_kv), all);
   out.attention_heads = std::move(heads);
   out.attention = std::move(all);
 }

@@ -30,11 +30,11 @@ Reference make_reference(const Kernels& kernels, const Stream& stream, std::vect
   Reference reference;
   reference.exact = kernels.exact_attention(stream, std::move(rows));
   const ExactRows& exact = reference.exact;
-  const auto group = static_cast<std::size_t>(stream.shape.group);
+  const auto heads_per_kv = static_cast<std::size_t>(stream.shape.heads_per_kv);
   for (std::size_t place = 0; place < exact.max_logit.size(); ++place) {
     if (!std::isfinite(exact.max_logit[place]) || !std::isfinite(exact.normalizer[place])) {
-      throw CellError("logits overflow at row " + std::to_string(exact.rows[place / group]) +
-                      ", query head " + std::to_string(place % group) + " of the group");
+      throw CellError("logits overflow at row " + std::to_string(exact.rows[place / heads_per_kv]) +
+                      ", query head " + std::to_string(place % heads_per_kv) + " of the group");
     }
   }
   kernels.value_norms(stream, exact.rows, reference.value_spectral, reference.value_frobenius);

@@ -27,7 +27,7 @@ void HeldLogits::compute(const Sketch& sketch, Index first, Index last) {
   const PackedKeys keys(stream_.keys, tokens_);
   std::vector<const double*> queries;
   for (Index i = first; i < last; ++i) {
-    for (int g = 0; g < stream_.shape.group; ++g) queries.push_back(stream_.query(g, i));
+    for (int g = 0; g < stream_.shape.heads_per_kv; ++g) queries.push_back(stream_.query(g, i));
   }
   first_ = first;
   stride_ = keys.padded();
@@ -43,8 +43,8 @@ RowLogits HeldLogits::row(Index row) const {
   RowLogits out;
   out.row = row;
   out.lo = stream_.shape.first_visible(row);
-  out.group = stream_.shape.group;
-  out.x = x_.data() + (row - first_) * out.group * stride_;
+  out.heads_per_kv = stream_.shape.heads_per_kv;
+  out.x = x_.data() + (row - first_) * out.heads_per_kv * stride_;
   out.stride = stride_;
   out.column = column_.data();
   return out;

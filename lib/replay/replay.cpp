@@ -117,12 +117,12 @@ class Replayed {
   }
 
   RowLogits row_logits(const LogitBlock& block, std::size_t r) const {
-    const Index group = stream_.shape.group;
-    const auto place = static_cast<Index>(r) * group;
+    const Index heads_per_kv = stream_.shape.heads_per_kv;
+    const auto place = static_cast<Index>(r) * heads_per_kv;
     RowLogits out;
     out.row = block.rows[r];
     out.lo = stream_.shape.first_visible(out.row);
-    out.group = stream_.shape.group;
+    out.heads_per_kv = stream_.shape.heads_per_kv;
     out.x = block.logits.data() + place * block.tokens;
     out.e = block.exps.data() + place * block.tokens;
     out.max = block.max_logit.data() + place;
@@ -133,11 +133,11 @@ class Replayed {
   // Row `row`, which is number `r` of the block.
   void score(std::size_t r, Index row, Estimator& estimator) {
     estimator.set_sketch(algorithm_->sketch());
-    const auto group = static_cast<std::size_t>(stream_.shape.group);
-    for (std::size_t g = 0; g < group; ++g) {
-      const std::size_t place = scored_ * group + g;
+    const auto heads_per_kv = static_cast<std::size_t>(stream_.shape.heads_per_kv);
+    for (std::size_t g = 0; g < heads_per_kv; ++g) {
+      const std::size_t place = scored_ * heads_per_kv + g;
       QueryRow query;
-      query.place = static_cast<Index>(r * group + g);
+      query.place = static_cast<Index>(r * heads_per_kv + g);
       query.row = row;
       query.head = static_cast<int>(g);
       query.exact_output =
@@ -152,8 +152,8 @@ class Replayed {
 
   void take_answers(Estimator& estimator) {
     estimator.flush([&](const Answer& answer) {
-      const Index group = stream_.shape.group;
-      errors_.add(answered_ / group, static_cast<int>(answered_ % group), answer);
+      const Index heads_per_kv = stream_.shape.heads_per_kv;
+      errors_.add(answered_ / heads_per_kv, static_cast<int>(answered_ % heads_per_kv), answer);
       ++answered_;
     });
   }
@@ -215,7 +215,7 @@ class Group {
 
     const std::vector<Index> rows = rows_to_visit(stream_, setting_, cells_);
     const Index count = static_cast<Index>(rows.size());
-    const Index row_bytes = 16 * stream_.shape.group * stream_.shape.tokens;
+    const Index row_bytes = 16 * stream_.shape.heads_per_kv * stream_.shape.tokens;
     const Index rows_at_once = std::max<Index>(1, kLogitBytes / std::max<Index>(1, row_bytes));
     LogitBlock room = room_for_blocks(rows, rows_at_once);
     for (Index first = 0; first < count; first += rows_at_once) {
@@ -251,8 +251,8 @@ class Group {
       const std::size_t last =
           std::min(first + static_cast<std::size_t>(rows_at_once), rows.size());
       const auto tokens = static_cast<std::size_t>(rows[last - 1] + 1);
-      most =
-          std::max(most, (last - first) * static_cast<std::size_t>(stream_.shape.group) * tokens);
+      most = std::max(
+          most, (last - first) * static_cast<std::size_t>(stream_.shape.heads_per_kv) * tokens);
       first = last;
     }
     LogitBlock block;

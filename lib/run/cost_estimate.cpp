@@ -31,9 +31,9 @@ std::uint64_t kind_of(const Plan& plan, const HeadCells& head) {
     kind ^= kind >> 29;
   };
   for (const Index number :
-       {group.shape.tokens, group.shape.d, group.shape.dv, static_cast<Index>(group.shape.group),
-        group.shape.first_query, group.shape.window, group.prompt,
-        static_cast<Index>(group.rows.size())}) {
+       {group.shape.tokens, group.shape.d, group.shape.dv,
+        static_cast<Index>(group.shape.heads_per_kv), group.shape.first_query, group.shape.window,
+        group.prompt, static_cast<Index>(group.rows.size())}) {
     mix(static_cast<std::uint64_t>(number));
   }
   for (const std::size_t c : head.cells) {

@@ -37,7 +37,7 @@ double cell_columns() {
 // and two numbers more.
 double shared_bytes(const Plan& plan, const PlannedGroup& group,
                     const std::vector<std::size_t>& cells) {
-  const double per_token = 8.0 * static_cast<double>(group.shape.group + 2);
+  const double per_token = 8.0 * static_cast<double>(group.shape.heads_per_kv + 2);
   std::map<WorkKey, double> pieces;
   for (const std::size_t c : cells) {
     const PlannedCell& cell = plan.cells[c];
@@ -60,7 +60,7 @@ double model_bytes(const Plan& plan, const PlannedGroup& group,
     const PlannedCell& cell = plan.cells[c];
     if (!cell.scope) continue;
     const auto heads = static_cast<Index>(cell.scope->layers.size() * cell.scope->kv_heads.size()) *
-                       group.shape.group;
+                       group.shape.heads_per_kv;
     const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed_or_zero());
     most = std::max(most, stream + work.bytes(heads, group.prompt, group.shape.tokens));
   }
@@ -127,7 +127,7 @@ double estimate_memory_bytes(const Plan& plan, const PlannedGroup& group, int th
   const auto n = static_cast<double>(shape.tokens);
   const auto d = static_cast<double>(shape.d);
   const auto dv = static_cast<double>(shape.dv);
-  const auto heads_per_group = static_cast<double>(shape.group);
+  const auto heads_per_group = static_cast<double>(shape.heads_per_kv);
   const auto scored = static_cast<double>(group.rows.size());
 
   std::map<int, std::vector<std::size_t>> cells_of_head;

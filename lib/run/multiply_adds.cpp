@@ -20,7 +20,7 @@ double multiply_adds(const Plan& plan, const PlannedGroup& group) {
   }
   const auto d = static_cast<double>(group.shape.d);
   const auto dv = static_cast<double>(group.shape.dv);
-  const double visible = group.shape.group * visible_tokens(group.shape, group.rows);
+  const double visible = group.shape.heads_per_kv * visible_tokens(group.shape, group.rows);
   return static_cast<double>(heads.size()) * visible * (2.0 * d + dv) + cells * visible * dv;
 }
 

@@ -32,14 +32,14 @@ double largest_output_difference(const Dump& dump, const std::string& sequence,
   double most = 0.0;
   for (int head = 0; head < static_cast<int>(layer.kv_heads); ++head) {
     const std::unique_ptr<StreamData> data = dump.read_stream(sequence, layer.index, head);
-    const int group = data->stream.shape.group;
+    const int heads_per_kv = data->stream.shape.heads_per_kv;
     std::vector<Index> positions(static_cast<std::size_t>(rows));
     std::iota(positions.begin(), positions.end(), layer.tokens - rows);
     const ExactRows exact = cpu_kernels().exact_attention(data->stream, positions);
-    for (int g = 0; g < group; ++g) {
-      const std::vector<double> out = dump.read_out(sequence, layer.index, head * group + g);
+    for (int g = 0; g < heads_per_kv; ++g) {
+      const std::vector<double> out = dump.read_out(sequence, layer.index, head * heads_per_kv + g);
       for (Index r = 0; r < rows; ++r) {
-        const double* z = exact.outputs.data() + (r * group + g) * layer.dv;
+        const double* z = exact.outputs.data() + (r * heads_per_kv + g) * layer.dv;
         const double* stored = out.data() + (layer.out_rows - rows + r) * layer.dv;
         most = larger_difference(most, relative_difference(z, stored, layer.dv));
       }

@@ -73,7 +73,7 @@ class Sampler {
     rows_ = group_.rows;
     const double all = visible_tokens(stream.shape, rows_);
     const double affordable =
-        budget / (kAnswerSeconds * stream.shape.group * static_cast<double>(kFewCells));
+        budget / (kAnswerSeconds * stream.shape.heads_per_kv * static_cast<double>(kFewCells));
     if (all <= affordable) return;
     const double kept_part = affordable / all;
     const auto kept = static_cast<std::size_t>(kept_part * static_cast<double>(rows_.size()));

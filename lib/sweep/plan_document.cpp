@@ -25,7 +25,7 @@ json dump_json(const PlannedDump& dump) {
                     {"tokens", shape.tokens},
                     {"d", shape.d},
                     {"dv", shape.dv},
-                    {"group", shape.group},
+                    {"group", shape.heads_per_kv},
                     {"first_query", shape.first_query},
                     {"window", shape.window},
                     {"scale", shape.scale},
@@ -74,7 +74,7 @@ PlannedDump dump_of(const json& document) {
       shape.tokens = entry.at("tokens");
       shape.d = entry.at("d");
       shape.dv = entry.at("dv");
-      shape.group = entry.at("group");
+      shape.heads_per_kv = entry.at("group");
       shape.first_query = entry.at("first_query");
       shape.window = entry.at("window");
       shape.scale = entry.at("scale");

@@ -87,7 +87,7 @@ TEST_CASE("scores are combined over query heads by mean, max or sum") {
       CAPTURE(group);
       CAPTURE(heads);
       const auto owned =
-          make_stream({.tokens = 48, .d = 4, .dv = 2, .group = heads, .query_size = 3});
+          make_stream({.tokens = 48, .d = 4, .dv = 2, .heads_per_kv = heads, .query_size = 3});
       for (const Index budget : {1, 2, 7, 12}) {
         CHECK(held("h2o", owned->stream, prompt,
                    {{"budget", integer(budget)}, {"group", Value{group}}}) ==
@@ -103,7 +103,7 @@ TEST_CASE("scores are combined over query heads by mean, max or sum") {
 TEST_CASE("h2o agrees with the token-by-token rule on every stream shape") {
   const std::vector<StreamSpec> specs = {
       {.tokens = 60, .d = 5, .dv = 2},
-      {.tokens = 60, .d = 5, .dv = 2, .group = 2, .query_size = 8},
+      {.tokens = 60, .d = 5, .dv = 2, .heads_per_kv = 2, .query_size = 8},
       {.tokens = 60, .d = 4, .dv = 2, .window = 11},
       {.tokens = 60, .d = 4, .dv = 2, .window = 3, .query_size = 4},
       {.tokens = 60, .d = 4, .dv = 2, .softcap = 2.0, .query_size = 6},
@@ -128,7 +128,8 @@ TEST_CASE("h2o agrees with the token-by-token rule on every stream shape") {
 }
 
 TEST_CASE("h2o's token-by-token rule turns red on another budget, fraction, group or semantics") {
-  const auto owned = make_stream({.tokens = 60, .d = 5, .dv = 2, .group = 3, .query_size = 4});
+  const auto owned =
+      make_stream({.tokens = 60, .d = 5, .dv = 2, .heads_per_kv = 3, .query_size = 4});
   const HeldSets h2o = held("h2o", owned->stream, 20, {{"budget", integer(9)}});
   CHECK(h2o == naive_h2o(owned->stream, 20, 9, 0.5, "mean"));
   CHECK(h2o != naive_h2o(owned->stream, 20, 10, 0.5, "mean"));
@@ -144,7 +145,7 @@ TEST_CASE("h2o's token-by-token rule turns red on another budget, fraction, grou
 
 TEST_CASE("released h2o masks, forgets and reopens tokens as the published code does") {
   const std::vector<StreamSpec> specs = {{.tokens = 50, .d = 4, .dv = 2, .query_size = 2},
-                                         {.tokens = 50, .d = 4, .dv = 2, .group = 3},
+                                         {.tokens = 50, .d = 4, .dv = 2, .heads_per_kv = 3},
                                          {.tokens = 50, .d = 4, .dv = 2, .window = 15}};
   bool returned = false;
   for (const StreamSpec& spec : specs) {
@@ -186,7 +187,7 @@ TEST_CASE("recent_fraction 1 with budget k is the window of k + 1") {
 }
 
 TEST_CASE("key_attention is h2o without a recent window") {
-  const auto owned = make_stream({.tokens = 40, .d = 4, .dv = 2, .group = 3});
+  const auto owned = make_stream({.tokens = 40, .d = 4, .dv = 2, .heads_per_kv = 3});
   for (const Index budget : {1, 5, 17}) {
     CHECK(held("h2o", owned->stream, 20,
                {{"budget", integer(budget)}, {"recent_fraction", Value{0.0}}}) ==

@@ -172,7 +172,12 @@ TEST_CASE("balancekv holds what the token-by-token rule holds at every step") {
                                        {6, 0, "smaller", 1.0, 0.0, true, "paper", 80.0, 0, 0}};
   const std::vector<StreamSpec> specs = {
       {.tokens = 80, .d = 6, .dv = 3, .query_size = 0.5},
-      {.tokens = 80, .d = 8, .dv = 2, .group = 2, .kind = StreamKind::kClustered, .query_size = 2},
+      {.tokens = 80,
+       .d = 8,
+       .dv = 2,
+       .heads_per_kv = 2,
+       .kind = StreamKind::kClustered,
+       .query_size = 2},
       {.tokens = 80, .d = 4, .dv = 2, .kind = StreamKind::kSomeZeroValues}};
   std::uint32_t seed = 0;
   Index erased = 0;

@@ -74,7 +74,7 @@ TEST_CASE("turned logits equal a dense oracle in both layouts, whole or partial 
   for (const Layout& layout : kLayouts) {
     for (const double softcap : {0.0, 1.5}) {
       const RopeStream rope = make_rope_stream(
-          {.tokens = 60, .d = 8, .dv = 3, .group = 2, .softcap = softcap, .query_size = 2},
+          {.tokens = 60, .d = 8, .dv = 3, .heads_per_kv = 2, .softcap = softcap, .query_size = 2},
           layout.rotated, layout.interleaved);
       const Stream& stream = rope.turned->stream;
       CAPTURE(layout.rotated);
@@ -145,7 +145,7 @@ TEST_CASE("turning stored keys equals placing position-free keys in the slots") 
 TEST_CASE("answers, kept mass and divergence at cache positions equal their definitions") {
   for (const Layout& layout : kLayouts) {
     const RopeStream rope =
-        make_rope_stream({.tokens = 40, .d = 8, .dv = 5, .group = 2, .query_size = 3},
+        make_rope_stream({.tokens = 40, .d = 8, .dv = 5, .heads_per_kv = 2, .query_size = 3},
                          layout.rotated, layout.interleaved);
     const Stream& stream = rope.turned->stream;
     for (const std::vector<Index>& held :
@@ -194,7 +194,7 @@ TEST_CASE("h2o and keyformer score at cache positions in decode, and at their ow
     Layout layout;
   };
   const std::vector<Case> cases = {
-      {{.tokens = 45, .d = 8, .dv = 2, .group = 2, .query_size = 4}, {8, false}},
+      {{.tokens = 45, .d = 8, .dv = 2, .heads_per_kv = 2, .query_size = 4}, {8, false}},
       {{.tokens = 45, .d = 8, .dv = 2, .query_size = 4}, {4, true}},
       {{.tokens = 45, .d = 8, .dv = 2, .window = 14, .query_size = 4}, {8, true}},
       {{.tokens = 45, .d = 8, .dv = 2, .softcap = 2.0, .query_size = 9}, {8, false}}};
@@ -240,8 +240,8 @@ TEST_CASE("h2o and keyformer score at cache positions in decode, and at their ow
 }
 
 TEST_CASE("replays at cache positions have the errors of the dense oracle's answers") {
-  const RopeStream rope =
-      make_rope_stream({.tokens = 50, .d = 8, .dv = 4, .group = 2, .query_size = 3}, 8, false);
+  const RopeStream rope = make_rope_stream(
+      {.tokens = 50, .d = 8, .dv = 4, .heads_per_kv = 2, .query_size = 3}, 8, false);
   const Stream& stream = rope.turned->stream;
   for (const char* id : {"streaming_llm", "h2o", "keyformer"}) {
     const Given given = with_cache({{"budget", count_of(9)}});

@@ -89,10 +89,10 @@ std::string fault_of_answer(const Stream& stream, int g, Index row, const Sketch
 TEST_CASE(
     "z - o = (1 - rho)(mean of the kept - mean of the evicted) for every unweighted evictor") {
   const std::vector<StreamSpec> specs = {
-      {.tokens = 50, .d = 5, .dv = 7, .group = 2, .query_size = 2},
-      {.tokens = 50, .d = 5, .dv = 3, .group = 1, .window = 23},
-      {.tokens = 50, .d = 4, .dv = 4, .group = 3, .softcap = 3.0, .query_size = 3},
-      {.tokens = 50, .d = 4, .dv = 4, .group = 1, .kind = StreamKind::kClustered}};
+      {.tokens = 50, .d = 5, .dv = 7, .heads_per_kv = 2, .query_size = 2},
+      {.tokens = 50, .d = 5, .dv = 3, .heads_per_kv = 1, .window = 23},
+      {.tokens = 50, .d = 4, .dv = 4, .heads_per_kv = 3, .softcap = 3.0, .query_size = 3},
+      {.tokens = 50, .d = 4, .dv = 4, .heads_per_kv = 1, .kind = StreamKind::kClustered}};
   for (const StreamSpec& spec : specs) {
     const auto owned = make_stream(spec);
     for (const Evictor& evictor : evictors()) {
@@ -104,7 +104,7 @@ TEST_CASE(
           REQUIRE(row.w_num == 1.0);
           REQUIRE(row.w_den == 1.0);
         }
-        for (int g = 0; g < spec.group; ++g) {
+        for (int g = 0; g < spec.heads_per_kv; ++g) {
           CHECK(fault_of_answer(owned->stream, g, stepper.row(), stepper.sketch()) == "");
         }
       }

@@ -260,7 +260,7 @@ TEST_CASE("covering facts turn red on centres that are not farthest first") {
 }
 
 TEST_CASE("as many centres as tokens is exact attention") {
-  const auto owned = make_stream({.tokens = 30, .d = 4, .dv = 3, .group = 2});
+  const auto owned = make_stream({.tokens = 30, .d = 4, .dv = 3, .heads_per_kv = 2});
   const AlgorithmDescription& algorithm = algorithm_named("kcenter");
   const CellResult result =
       replay_one(owned->stream, 20, algorithm,

@@ -80,7 +80,7 @@ TEST_CASE("keyformer, worked: old scores fade under damping_form old") {
 
 TEST_CASE("keyformer agrees with the token-by-token rule for every noise, draw and damping") {
   const std::vector<StreamSpec> specs = {
-      {.tokens = 40, .d = 4, .dv = 2, .group = 2, .query_size = 2},
+      {.tokens = 40, .d = 4, .dv = 2, .heads_per_kv = 2, .query_size = 2},
       {.tokens = 40, .d = 4, .dv = 2, .window = 13},
       {.tokens = 40, .d = 3, .dv = 2, .softcap = 1.5, .query_size = 5}};
   struct Option {
@@ -107,7 +107,7 @@ TEST_CASE("keyformer agrees with the token-by-token rule for every noise, draw a
         for (const auto& [budget, fraction] : std::vector<std::pair<Index, double>>{
                  {1, 0.3}, {7, 0.3}, {8, 0.0}, {12, 0.9}, {4, 1.0}}) {
           for (const char* group : {"mean", "max", "sum"}) {
-            if (spec.group == 1 && std::string(group) != "mean") continue;
+            if (spec.heads_per_kv == 1 && std::string(group) != "mean") continue;
             CAPTURE(option.noise);
             CAPTURE(option.per_row);
             CAPTURE(option.damping);
@@ -146,7 +146,8 @@ TEST_CASE("keyformer agrees with the token-by-token rule for every noise, draw a
 }
 
 TEST_CASE("the token-by-token rule turns red on each of its constants") {
-  const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2, .group = 2, .query_size = 3});
+  const auto owned =
+      make_stream({.tokens = 60, .d = 4, .dv = 2, .heads_per_kv = 2, .query_size = 3});
   NaiveKeyformer right;
   right.budget = 12;
   right.recent_fraction = 0.3;
@@ -184,7 +185,8 @@ TEST_CASE("the token-by-token rule turns red on each of its constants") {
 
 TEST_CASE("without noise and at temperature 1, keyformer is h2o of the same recent fraction") {
   for (const Index window : {0, 11}) {
-    const auto owned = make_stream({.tokens = 50, .d = 4, .dv = 2, .group = 2, .window = window});
+    const auto owned =
+        make_stream({.tokens = 50, .d = 4, .dv = 2, .heads_per_kv = 2, .window = window});
     for (const Index prompt : {0, 20, 45}) {
       for (const Index budget : {1, 6, 20}) {
         for (const double fraction : {0.0, 0.3, 0.5, 1.0}) {
@@ -220,7 +222,8 @@ TEST_CASE("keyformer as h2o turns red on a temperature, on noise and on another 
 }
 
 TEST_CASE("constant noise has no effect") {
-  const auto owned = make_stream({.tokens = 50, .d = 4, .dv = 2, .group = 3, .query_size = 3});
+  const auto owned =
+      make_stream({.tokens = 50, .d = 4, .dv = 2, .heads_per_kv = 3, .query_size = 3});
   for (const double tau_end : {1.0, 2.0}) {
     for (const Index budget : {2, 9, 20}) {
       Given given = {{"budget", count_of(budget)}, {"tau_end", number(tau_end)}};
@@ -285,7 +288,7 @@ TEST_CASE("gen_len auto is n - P, and derived says so") {
 }
 
 TEST_CASE("a factor on new scores alone changes no ranking") {
-  const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2, .group = 2});
+  const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2, .heads_per_kv = 2});
   const Given given = {{"budget", count_of(10)}};
   for (const double alpha : {0.25, 0.5, 2.0}) {  // powers of two: exact
     CHECK(held_by("keyformer", owned->stream, 30, given + Given{{"damping", number(alpha)}}, 4) ==
@@ -307,7 +310,7 @@ TEST_CASE("released keyformer, worked: frozen keys, and token P - w in neither s
 }
 
 TEST_CASE("released keyformer attends to what its masks, simulated over all tokens, leave open") {
-  const std::vector<StreamSpec> specs = {{.tokens = 50, .d = 4, .dv = 2, .group = 2},
+  const std::vector<StreamSpec> specs = {{.tokens = 50, .d = 4, .dv = 2, .heads_per_kv = 2},
                                          {.tokens = 50, .d = 4, .dv = 2, .query_size = 3},
                                          {.tokens = 50, .d = 4, .dv = 2, .window = 15}};
   std::uint32_t seed = 0;

@@ -27,7 +27,7 @@ std::vector<std::unique_ptr<OwnedStream>> layers(int count) {
   for (int layer = 0; layer < count; ++layer) {
     StreamSpec spec;
     spec.tokens = kTokens;
-    spec.group = 2;
+    spec.heads_per_kv = 2;
     spec.seed = 7 + static_cast<std::uint64_t>(layer);
     spec.query_size = 3.0;
     out.push_back(make_stream(spec));
@@ -72,7 +72,7 @@ ModelTrace naive_trace(const std::vector<std::unique_ptr<OwnedStream>>& streams,
   std::vector<double> f(static_cast<std::size_t>(kTokens), 0.0);
   const auto add = [&](Index row, double tau, const std::vector<Index>& held) {
     for (const auto& owned : streams) {
-      for (int g = 0; g < owned->stream.shape.group; ++g) {
+      for (int g = 0; g < owned->stream.shape.heads_per_kv; ++g) {
         const std::vector<double> s = scores(owned->stream, g, row, tau, held);
         for (std::size_t p = 0; p < held.size(); ++p) f[static_cast<std::size_t>(held[p])] += s[p];
       }
@@ -131,7 +131,7 @@ TEST_CASE("the dense sum turns red on a missing layer or head, and on a temperat
   CHECK(differs(naive_trace(streams, 1.0, 0.0)));
   CHECK(differs(naive_trace(streams, 2.0, 1.0 / 16.0)));
   auto one_head = layers(3);
-  for (auto& owned : one_head) owned->stream.shape.group = 1;
+  for (auto& owned : one_head) owned->stream.shape.heads_per_kv = 1;
   CHECK(differs(naive_trace(one_head, 1.0, 1.0 / 16.0)));
 }
 

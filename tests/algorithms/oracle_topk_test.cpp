@@ -41,12 +41,12 @@ TEST_CASE("worked: two heads of opposite taste over five tokens") {
 
 TEST_CASE("agrees with sorting the exact probabilities, ties to the lower token") {
   const std::vector<StreamSpec> specs = {
-      {.tokens = 50, .d = 6, .dv = 2, .group = 1},
-      {.tokens = 50, .d = 6, .dv = 2, .group = 3, .query_size = 4},
-      {.tokens = 50, .d = 3, .dv = 2, .group = 2, .window = 13},
-      {.tokens = 50, .d = 3, .dv = 2, .group = 1, .kind = StreamKind::kTies},
-      {.tokens = 50, .d = 2, .dv = 2, .group = 2, .kind = StreamKind::kEqualKeys},
-      {.tokens = 50, .d = 3, .dv = 2, .group = 2, .softcap = 1.0, .query_size = 2}};
+      {.tokens = 50, .d = 6, .dv = 2, .heads_per_kv = 1},
+      {.tokens = 50, .d = 6, .dv = 2, .heads_per_kv = 3, .query_size = 4},
+      {.tokens = 50, .d = 3, .dv = 2, .heads_per_kv = 2, .window = 13},
+      {.tokens = 50, .d = 3, .dv = 2, .heads_per_kv = 1, .kind = StreamKind::kTies},
+      {.tokens = 50, .d = 2, .dv = 2, .heads_per_kv = 2, .kind = StreamKind::kEqualKeys},
+      {.tokens = 50, .d = 3, .dv = 2, .heads_per_kv = 2, .softcap = 1.0, .query_size = 2}};
   for (const StreamSpec& spec : specs) {
     const auto owned = make_stream(spec);
     for (const char* group : {"mean", "max", "sum"}) {
@@ -64,7 +64,8 @@ TEST_CASE("agrees with sorting the exact probabilities, ties to the lower token"
 }
 
 TEST_CASE("the oracle of the top tokens turns red on another budget and on another group rule") {
-  const auto owned = make_stream({.tokens = 50, .d = 6, .dv = 2, .group = 3, .query_size = 4});
+  const auto owned =
+      make_stream({.tokens = 50, .d = 6, .dv = 2, .heads_per_kv = 3, .query_size = 4});
   const HeldSets mean = held(owned->stream, 25, 5, "mean");
   CHECK(mean == naive_oracle_topk(owned->stream, 25, 5, "mean"));
   CHECK(mean != naive_oracle_topk(owned->stream, 25, 6, "mean"));

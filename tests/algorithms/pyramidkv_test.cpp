@@ -107,7 +107,8 @@ TEST_CASE(
 TEST_CASE(
     "pyramidkv selects as the formula says, and those tokens that snapkv's scores rank first") {
   for (const Index window : {0, 60}) {
-    const auto owned = make_stream({.tokens = 100, .d = 4, .dv = 2, .group = 2, .window = window});
+    const auto owned =
+        make_stream({.tokens = 100, .d = 4, .dv = 2, .heads_per_kv = 2, .window = window});
     for (const Index prompt : {35, 80, 99}) {
       const NaiveObservation rule{8, 7, false, "mean"};
       const std::vector<Real> pooled =

@@ -64,11 +64,11 @@ TEST_CASE("snapkv, worked: padding counts as nothing in max, as zeros in avg") {
 
 TEST_CASE("snapkv keeps what the dense oracle keeps, for every pool, group rule and stream") {
   const std::vector<StreamSpec> specs = {
-      {.tokens = 90, .d = 5, .dv = 2, .group = 3, .query_size = 3},
+      {.tokens = 90, .d = 5, .dv = 2, .heads_per_kv = 3, .query_size = 3},
       {.tokens = 90, .d = 64, .dv = 2},
       {.tokens = 90, .d = 4, .dv = 2, .softcap = 2.0, .query_size = 6},
-      {.tokens = 90, .d = 4, .dv = 2, .group = 2, .window = 50},
-      {.tokens = 90, .d = 4, .dv = 2, .group = 2, .kind = StreamKind::kClustered}};
+      {.tokens = 90, .d = 4, .dv = 2, .heads_per_kv = 2, .window = 50},
+      {.tokens = 90, .d = 4, .dv = 2, .heads_per_kv = 2, .kind = StreamKind::kClustered}};
   for (const StreamSpec& spec : specs) {
     const auto owned = make_stream(spec);
     for (const Index prompt : {40, 89}) {
@@ -101,7 +101,8 @@ TEST_CASE("snapkv keeps what the dense oracle keeps, for every pool, group rule 
 }
 
 TEST_CASE("the dense oracle turns red on another window, kernel, pool or group rule") {
-  const auto owned = make_stream({.tokens = 90, .d = 5, .dv = 2, .group = 3, .query_size = 3});
+  const auto owned =
+      make_stream({.tokens = 90, .d = 5, .dv = 2, .heads_per_kv = 3, .query_size = 3});
   const auto differs = [&](const NaiveObservation& rule) {
     const std::vector<Real> pooled =
         naive_pooled(naive_observation_scores(owned->stream, 80, rule), rule);
@@ -170,7 +171,7 @@ TEST_CASE("an even kernel has no centre and is a fault") {
 }
 
 TEST_CASE("defaults of snapkv are window 32, kernel 7, pool max, group mean") {
-  const auto owned = make_stream({.tokens = 120, .d = 4, .dv = 2, .group = 2});
+  const auto owned = make_stream({.tokens = 120, .d = 4, .dv = 2, .heads_per_kv = 2});
   Given given = snap(50, 32, 7);
   given.emplace_back("group", word_of("mean"));
   CHECK(kept(owned->stream, 110, {{"budget", count_of(50)}}) == kept(owned->stream, 110, given));

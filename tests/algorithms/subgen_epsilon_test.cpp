@@ -86,7 +86,7 @@ TEST_CASE("t and s are those of the theorem's constants, capped at 256 n and fla
     const auto owned = make_stream({.tokens = 60,
                                     .d = 4,
                                     .dv = 3,
-                                    .group = 2,
+                                    .heads_per_kv = 2,
                                     .kind = StreamKind::kClustered,
                                     .query_size = query_size});
     for (const Index prompt : {0, 40}) {
@@ -125,7 +125,7 @@ TEST_CASE("the theorem's sizes turn red on another r, rho or power of epsilon") 
   const auto owned = make_stream({.tokens = 60,
                                   .d = 4,
                                   .dv = 3,
-                                  .group = 2,
+                                  .heads_per_kv = 2,
                                   .kind = StreamKind::kClustered,
                                   .query_size = 0.5});
   // Head 0's queries are the smaller ones, and the prompt's the larger.

@@ -106,7 +106,7 @@ TEST_CASE(
 }
 
 TEST_CASE("delta below every distance: the normaliser is exact") {
-  const auto owned = make_stream({.tokens = 50, .d = 4, .dv = 6, .group = 2});
+  const auto owned = make_stream({.tokens = 50, .d = 4, .dv = 6, .heads_per_kv = 2});
   const double delta = 0.999 * distance_range(owned->stream).first;
   for (const Index t : {1, 3}) {
     const CellResult result = replay_subgen(
@@ -123,7 +123,7 @@ TEST_CASE("delta below every distance: the normaliser is exact") {
 }
 
 TEST_CASE("limits turn red just beyond them: one pair within delta, one key apart") {
-  const auto owned = make_stream({.tokens = 50, .d = 4, .dv = 6, .group = 2});
+  const auto owned = make_stream({.tokens = 50, .d = 4, .dv = 6, .heads_per_kv = 2});
   const double least = distance_range(owned->stream).first;
   const auto result = [&](const Stream& stream, double delta) {
     return replay_subgen(stream, 20,
@@ -169,7 +169,7 @@ TEST_CASE("one cluster with one sample: tau = n exp<q, k of the sample>") {
 }
 
 TEST_CASE("both sums exact is exact attention, and memory stays that of the sampled state") {
-  const auto owned = make_stream({.tokens = 60, .d = 5, .dv = 4, .group = 3});
+  const auto owned = make_stream({.tokens = 60, .d = 5, .dv = 4, .heads_per_kv = 3});
   const Given sampled = {{"delta", Value{2.0}}, {"t", integer(2)}, {"s", integer(3)}};
   Given exact(sampled);
   exact.emplace_back("numerator", word("exact"));

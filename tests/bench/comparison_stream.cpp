@@ -10,7 +10,7 @@ namespace kvbench::bench {
 namespace {
 
 void alone(Stream& stream) {
-  stream.shape.group = 1;
+  stream.shape.heads_per_kv = 1;
   stream.queries.resize(1);
 }
 

@@ -33,7 +33,7 @@ struct Head {
     values.assign(like.values.data, like.values.data + kTokens * kDimension);
     stream = like;
     stream.id.kv_head = number;
-    stream.shape.group = kGroup;
+    stream.shape.heads_per_kv = kGroup;
     stream.keys.data = keys.data();
     stream.values.data = values.data();
     stream.queries.assign(kGroup, like.queries.front());

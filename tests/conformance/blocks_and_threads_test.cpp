@@ -15,7 +15,7 @@ namespace {
 
 const std::vector<StreamSpec>& specs() {
   static const std::vector<StreamSpec> all = {
-      {.tokens = 90, .d = 4, .dv = 3, .group = 2, .query_size = 2, .rope_pairs = 2},
+      {.tokens = 90, .d = 4, .dv = 3, .heads_per_kv = 2, .query_size = 2, .rope_pairs = 2},
       {.tokens = 90, .d = 4, .dv = 3, .window = 33},
       {.tokens = 90, .d = 3, .dv = 3, .kind = StreamKind::kTies}};
   return all;

@@ -83,7 +83,7 @@ bool holds_again(const Stream& stream, Index prompt, const AlgorithmDescription&
 }
 
 std::vector<StreamSpec> specs() {
-  return {{.tokens = 60, .d = 4, .dv = 3, .group = 2, .query_size = 3},
+  return {{.tokens = 60, .d = 4, .dv = 3, .heads_per_kv = 2, .query_size = 3},
           {.tokens = 60, .d = 4, .dv = 3, .window = 21, .query_size = 2},
           {.tokens = 60, .d = 4, .dv = 3, .query_size = 3, .rope_pairs = 2},
           {.tokens = 60, .d = 2, .dv = 2, .kind = StreamKind::kTies},

@@ -10,7 +10,7 @@ namespace kvbench::test {
 
 TEST_CASE("what covers the stream gives exact attention to 1e-10") {
   const std::vector<StreamSpec> specs = {
-      {.tokens = 40, .d = 5, .dv = 7, .group = 3, .query_size = 2, .rope_pairs = 2},
+      {.tokens = 40, .d = 5, .dv = 7, .heads_per_kv = 3, .query_size = 2, .rope_pairs = 2},
       {.tokens = 40, .d = 4, .dv = 4, .window = 13},
       {.tokens = 40, .d = 4, .dv = 4, .softcap = 2.0, .query_size = 4},
       {.tokens = 1, .d = 3, .dv = 2}};

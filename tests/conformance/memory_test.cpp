@@ -21,7 +21,8 @@ struct Recount {
 };
 
 // Bookkeeping by the rule of each algorithm's row, not by what the sketch says.
-Recount recount(const Sketch& sketch, const Conformance& row, const Params& params, int group) {
+Recount recount(const Sketch& sketch, const Conformance& row, const Params& params,
+                int heads_per_kv) {
   Recount out;
   std::set<Index> tokens;
   for (const SketchRow& each : sketch.rows()) {
@@ -42,7 +43,7 @@ Recount recount(const Sketch& sketch, const Conformance& row, const Params& para
     }
     out.bookkeeping += static_cast<Index>(stored.size());
   }
-  if (row.bookkeeping) out.bookkeeping = row.bookkeeping(sketch, params, group);
+  if (row.bookkeeping) out.bookkeeping = row.bookkeeping(sketch, params, heads_per_kv);
   out.distinct = static_cast<Index>(tokens.size());
   return out;
 }
@@ -51,7 +52,7 @@ Recount recount(const Sketch& sketch, const Conformance& row, const Params& para
 
 TEST_CASE("tokens, peaks, numbers and bytes equal a recount of what is held at every decode row") {
   const std::vector<StreamSpec> specs = {
-      {.tokens = 60, .d = 5, .dv = 3, .group = 2, .rope_pairs = 2},
+      {.tokens = 60, .d = 5, .dv = 3, .heads_per_kv = 2, .rope_pairs = 2},
       {.tokens = 60, .d = 5, .dv = 3, .window = 17},
       {.tokens = 60, .d = 3, .dv = 7, .kind = StreamKind::kSomeZeroValues}};
   Cases cases;
@@ -75,7 +76,7 @@ TEST_CASE("tokens, peaks, numbers and bytes equal a recount of what is held at e
           Index bytes = 0;
           for (const Sketch& sketch :
                sketches(owned->stream, prompt, *subject.algorithm, params, 4)) {
-            last = recount(sketch, *subject.row, params, spec.group);
+            last = recount(sketch, *subject.row, params, spec.heads_per_kv);
             bytes = (last.keys * spec.d + last.values * spec.dv) * 2 + last.bookkeeping * 4;
             tokens_peak = std::max(tokens_peak, last.tokens);
             peak_bytes = std::max(peak_bytes, bytes);

@@ -78,10 +78,10 @@ Conformance budgeted(const std::string& id, const Given& rest) {
 
 // Tokens kept, each with the given count of numbers per query head: scores, noise.
 Bookkeeping per_token_and_head(Index numbers) {
-  return [numbers](const Sketch& sketch, const Params&, int group) {
+  return [numbers](const Sketch& sketch, const Params&, int heads_per_kv) {
     Index tokens = 0;
     for (const SketchRow& row : sketch.rows()) tokens += row.token >= 0 ? row.copies : 0;
-    return tokens * group * numbers;
+    return tokens * heads_per_kv * numbers;
   };
 }
 
@@ -385,9 +385,9 @@ Conformance keyformer_row() {
 Conformance oracle_row() {
   Conformance row = budgeted("oracle_topk", {});
   const auto nothing = [](const StreamShape&, Index, Index) { return std::vector<Index>{}; };
-  for (const char* group : {"mean", "max", "sum"}) {
+  for (const char* heads_per_kv : {"mean", "max", "sum"}) {
     row.points.push_back(
-        {{{"budget", integer(7)}, {"group", word(group)}}, rolling(7), true, nothing});
+        {{{"budget", integer(7)}, {"group", word(heads_per_kv)}}, rolling(7), true, nothing});
   }
   return row;
 }

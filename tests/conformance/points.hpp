@@ -28,7 +28,7 @@ struct Point {
 };
 
 // Numbers that the paper's state holds beside keys and values: scores, counts, stored weights.
-using Bookkeeping = std::function<Index(const Sketch&, const Params&, int group)>;
+using Bookkeeping = std::function<Index(const Sketch&, const Params&, int heads_per_kv)>;
 
 struct Conformance {
   std::string id;

@@ -26,7 +26,7 @@ Run run(const Stream& stream, Index prompt, const AlgorithmDescription& algorith
 
 TEST_CASE("truncating the stream after row i, or changing later tokens, changes nothing at row i") {
   const std::vector<StreamSpec> specs = {
-      {.tokens = 48, .d = 4, .dv = 3, .group = 2, .query_size = 2, .rope_pairs = 2},
+      {.tokens = 48, .d = 4, .dv = 3, .heads_per_kv = 2, .query_size = 2, .rope_pairs = 2},
       {.tokens = 48, .d = 4, .dv = 3, .window = 19},
       {.tokens = 48, .d = 3, .dv = 3, .kind = StreamKind::kClustered}};
   const Index prompt = 24;

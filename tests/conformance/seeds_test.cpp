@@ -21,7 +21,8 @@ bool all_same(const std::vector<Sketch>& a, const std::vector<Sketch>& b) {
 }  // namespace
 
 TEST_CASE("a seed repeats itself, and matters exactly where an algorithm says so") {
-  const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 3, .group = 2, .rope_pairs = 2});
+  const auto owned =
+      make_stream({.tokens = 60, .d = 4, .dv = 3, .heads_per_kv = 2, .rope_pairs = 2});
   for (const Subject& subject : subjects()) {
     for (const Point& point : subject.row->points) {
       CAPTURE(describe(subject.row->id, point.given));

@@ -37,7 +37,7 @@ TEST_CASE("the check before use passes") {
 }
 
 TEST_CASE("calls of several threads do not disturb each other") {
-  const auto owned = make_stream({.tokens = 1500, .d = 64, .dv = 64, .group = 2});
+  const auto owned = make_stream({.tokens = 1500, .d = 64, .dv = 64, .heads_per_kv = 2});
   const Clustering alone = on_device().cluster(owned->stream.keys, 0, 9.0);
   const ScoreRule rule;
   const auto sums = on_device().score_sums(owned->stream, 0, 1500, rule);

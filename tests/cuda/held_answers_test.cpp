@@ -101,7 +101,7 @@ struct Counts {
 void compare(std::uint64_t seed, Counts& counts) {
   Draw draw(seed);
   StreamSpec spec{.tokens = 30 + draw.below(120), .d = 4, .dv = 1 + draw.below(20)};
-  spec.group = 1 + static_cast<int>(draw.below(3));
+  spec.heads_per_kv = 1 + static_cast<int>(draw.below(3));
   spec.query_size = draw.one_in(3) ? 500.0 : 1.0;  // rows far below the largest logit
   spec.rope_pairs = 2;
   const auto owned = make_stream(spec);
@@ -139,9 +139,9 @@ void compare(std::uint64_t seed, Counts& counts) {
       const Sketch asked = draw.one_in(8) ? turned(stream, rows[r]) : Sketch();
       const Sketch& taken = asked.cache_positions ? asked : sketch;
       estimator.set_sketch(taken);
-      for (int g = 0; g < spec.group; ++g) {
+      for (int g = 0; g < spec.heads_per_kv; ++g) {
         QueryRow query;
-        query.place = static_cast<Index>(r) * spec.group + g;
+        query.place = static_cast<Index>(r) * spec.heads_per_kv + g;
         const auto place = static_cast<std::size_t>(query.place);
         query.exact_output = exact.outputs.data() + query.place * spec.dv;
         query.exact_max = exact.max_logit[place];

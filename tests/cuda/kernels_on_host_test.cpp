@@ -49,7 +49,7 @@ TEST_CASE("logits stay on the device unless a cell wants them on the host") {
            [](std::size_t, const CellResult& result) { CHECK(result.reason == ""); });
     return kernels.logit_calls();
   };
-  const StreamSpec plain{.tokens = 90, .d = 4, .dv = 3, .group = 2, .rope_pairs = 2};
+  const StreamSpec plain{.tokens = 90, .d = 4, .dv = 3, .heads_per_kv = 2, .rope_pairs = 2};
   const std::pair<std::string, Value> budget{"budget", std::int64_t{8}};
   CHECK(calls(plain, "window", {budget}) == 0);
   CHECK(calls(plain, "uniform", {budget}) == 0);
@@ -121,7 +121,8 @@ TEST_CASE("walks whose matrices find no room are walked without") {
 
 TEST_CASE("exact attention in batches of several threads is the CPU's, whatever the batches") {
   for (const Index window : {0, 150}) {
-    const auto owned = make_stream({.tokens = 400, .d = 9, .dv = 70, .group = 2, .window = window});
+    const auto owned =
+        make_stream({.tokens = 400, .d = 9, .dv = 70, .heads_per_kv = 2, .window = window});
     const Stream& stream = owned->stream;
     std::vector<Index> rows;
     for (Index i = 100; i < 400; ++i) rows.push_back(i);
@@ -156,7 +157,7 @@ TEST_CASE("exact attention in batches of several threads is the CPU's, whatever 
 TEST_CASE("a device that holds few rows at a time gives the same bits") {
   for (const Index window : {0, 90}) {
     const auto owned = make_stream(
-        {.tokens = 400, .d = 9, .dv = 70, .group = 2, .window = window, .softcap = 25.0});
+        {.tokens = 400, .d = 9, .dv = 70, .heads_per_kv = 2, .window = window, .softcap = 25.0});
     const Stream& stream = owned->stream;
     std::vector<Index> rows;
     for (Index i = 250; i < 400; ++i) rows.push_back(i);

@@ -53,7 +53,7 @@ void check_equal(const CellResult& a, const CellResult& b) {
 
 void check_registry(const Kernels& kernels) {
   const std::vector<StreamSpec> specs = {
-      {.tokens = 90, .d = 4, .dv = 3, .group = 2, .query_size = 2, .rope_pairs = 2},
+      {.tokens = 90, .d = 4, .dv = 3, .heads_per_kv = 2, .query_size = 2, .rope_pairs = 2},
       {.tokens = 90, .d = 4, .dv = 3, .window = 33},
       {.tokens = 90, .d = 3, .dv = 3, .kind = StreamKind::kTies},
       // Sketches that miss the largest logit have to be summed under a shift of their own.

@@ -17,10 +17,11 @@ int differences(const StreamData& data, int head) {
     for (Index c = 0; c < s.shape.d; ++c) wrong += s.keys(j, c) != planted("k", head, j, c);
     for (Index c = 0; c < s.shape.dv; ++c) wrong += s.values(j, c) != planted("v", head, j, c);
   }
-  for (int g = 0; g < s.shape.group; ++g) {
+  for (int g = 0; g < s.shape.heads_per_kv; ++g) {
     for (Index i = s.shape.first_query; i < s.shape.tokens; ++i) {
       for (Index c = 0; c < s.shape.d; ++c) {
-        wrong += s.query(g, i)[c] != planted("q", head * s.shape.group + g, i - stored_from, c);
+        wrong +=
+            s.query(g, i)[c] != planted("q", head * s.shape.heads_per_kv + g, i - stored_from, c);
       }
     }
   }
@@ -146,7 +147,7 @@ TEST_CASE("a stream cut to its first tokens keeps the queries that are left") {
     const StreamShape& shape = data->stream.shape;
     CHECK(shape.tokens == tokens);
     CHECK(shape.first_query == std::min<Index>(5, tokens));
-    CHECK(shape.group == 2);
+    CHECK(shape.heads_per_kv == 2);
     CHECK(shape.window == 8);
     CHECK(shape.scale == 0.5);
     CHECK(shape.softcap == 30.0);

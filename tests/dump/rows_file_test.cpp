@@ -14,12 +14,12 @@ namespace {
 
 const std::vector<std::string> kColumns = {"relative_l2", "numerator_error", "kept_mass"};
 
-CellRows rows_of(std::vector<Index> rows, int group, double start) {
-  CellRows cell{.group = group, .rows = std::move(rows), .columns = {}};
+CellRows rows_of(std::vector<Index> rows, int heads_per_kv, double start) {
+  CellRows cell{.heads_per_kv = heads_per_kv, .rows = std::move(rows), .columns = {}};
   double next = start;
   for (std::size_t column = 0; column < kColumns.size(); ++column) {
     std::vector<double>& values = cell.columns.emplace_back();
-    for (std::size_t i = 0; i < cell.rows.size() * static_cast<std::size_t>(group); ++i) {
+    for (std::size_t i = 0; i < cell.rows.size() * static_cast<std::size_t>(heads_per_kv); ++i) {
       values.push_back(next += 0.25);
     }
   }

@@ -26,7 +26,7 @@ SynthOptions small(const std::string& kind) {
   options.tokens = 200;
   options.d = 16;
   options.kv_heads = 2;
-  options.group = 2;
+  options.heads_per_kv = 2;
   return options;
 }
 
@@ -393,7 +393,7 @@ TEST_CASE("the smallest dumps: one token, one dimension") {
     options.kind = kind.name;
     options.tokens = 1;
     options.d = kind.name == "rope" ? 2 : 1;
-    options.kv_heads = options.group = 1;
+    options.kv_heads = options.heads_per_kv = 1;
     synthesize(options, folder.file("a.h5"));
     const auto data = Dump(folder.file("a.h5")).read_stream("0", 0, 0);
     CHECK(data->stream.shape.tokens == 1);

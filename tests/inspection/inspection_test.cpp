@@ -45,7 +45,7 @@ void make(Tensors& t, const StreamShape& shape, double sharpness = 1.0) {
   t.keys = noise(shape.tokens * shape.d, 1);
   t.values = noise(shape.tokens * shape.dv, 2);
   t.queries.clear();
-  for (int g = 0; g < shape.group; ++g) {
+  for (int g = 0; g < shape.heads_per_kv; ++g) {
     t.queries.push_back(
         noise((shape.tokens - shape.first_query) * shape.d, static_cast<std::uint32_t>(10 + g)));
     for (double& x : t.queries.back()) x *= sharpness;
@@ -58,7 +58,7 @@ StreamShape awkward_shape() {
   shape.tokens = 173;
   shape.d = 7;
   shape.dv = 5;
-  shape.group = 3;
+  shape.heads_per_kv = 3;
   shape.first_query = 61;
   shape.scale = 0.7;
   return shape;
@@ -309,19 +309,19 @@ void check_attention(const Tensors& t, Index rows) {
   options.attention_rows = rows;
   const StreamInspection got = inspect_stream(t.stream, cpu_kernels(), options);
   const Index n = t.stream.shape.tokens;
-  const int group = t.stream.shape.group;
+  const int heads_per_kv = t.stream.shape.heads_per_kv;
   REQUIRE(got.attention.has_value());
-  REQUIRE(got.attention_heads.size() == static_cast<std::size_t>(group));
+  REQUIRE(got.attention_heads.size() == static_cast<std::size_t>(heads_per_kv));
   CHECK(got.attention_rows == rows);
   CHECK(got.attention_first_row == n - rows);
   double entropy_of_group = 0.0;
   double largest_of_group = -1e300;
-  for (int g = 0; g < group; ++g) {
+  for (int g = 0; g < heads_per_kv; ++g) {
     const AttentionSummary& head = got.attention_heads[static_cast<std::size_t>(g)];
     const auto mean = [&](const auto& value) { return mean_over_rows(t.stream, g, rows, value); };
     const double entropy = mean(naive_entropy);
     CHECK(head.entropy_nats == doctest::Approx(entropy).epsilon(1e-12));
-    entropy_of_group += entropy / group;
+    entropy_of_group += entropy / heads_per_kv;
 
     double largest = -1e300;
     std::vector<double> scores(static_cast<std::size_t>(n), 0.0);

@@ -21,13 +21,14 @@ struct Case {
 std::vector<Case> cases() {
   return {
       {"one token", {.tokens = 1, .d = 1, .dv = 1}},
-      {"two tokens, d = 3", {.tokens = 2, .d = 3, .dv = 5, .group = 3}},
-      {"597 tokens, d = 43", {.tokens = 597, .d = 43, .dv = 41, .group = 1}},
-      {"130 tokens, d = 64, eight heads", {.tokens = 130, .d = 64, .dv = 64, .group = 8}},
-      {"sliding window 17", {.tokens = 100, .d = 7, .dv = 9, .group = 3, .window = 17}},
+      {"two tokens, d = 3", {.tokens = 2, .d = 3, .dv = 5, .heads_per_kv = 3}},
+      {"597 tokens, d = 43", {.tokens = 597, .d = 43, .dv = 41, .heads_per_kv = 1}},
+      {"130 tokens, d = 64, eight heads", {.tokens = 130, .d = 64, .dv = 64, .heads_per_kv = 8}},
+      {"sliding window 17", {.tokens = 100, .d = 7, .dv = 9, .heads_per_kv = 3, .window = 17}},
       {"sliding window 1", {.tokens = 20, .d = 4, .dv = 4, .window = 1}},
       {"window as long as the stream", {.tokens = 33, .d = 4, .dv = 4, .window = 33}},
-      {"soft-cap", {.tokens = 65, .d = 16, .dv = 8, .group = 2, .softcap = 2.0, .query_size = 3}},
+      {"soft-cap",
+       {.tokens = 65, .d = 16, .dv = 8, .heads_per_kv = 2, .softcap = 2.0, .query_size = 3}},
       {"soft-cap far above the logits",
        {.tokens = 65, .d = 16, .dv = 8, .softcap = 1e30, .query_size = 3}},
       {"soft-cap of 1000 and logits on both sides of an eighth of it",
@@ -66,13 +67,13 @@ TEST_CASE("exact attention equals dense softmax attention") {
     const Stream& stream = owned->stream;
     const ExactRows exact = cpu_kernels().exact_attention(stream, all_query_rows(stream));
     REQUIRE(exact.rows == all_query_rows(stream));
-    const std::size_t group = static_cast<std::size_t>(stream.shape.group);
+    const std::size_t heads_per_kv = static_cast<std::size_t>(stream.shape.heads_per_kv);
     double worst_output = 0.0;
     double worst_sums = 0.0;
     for (std::size_t r = 0; r < exact.rows.size(); ++r) {
-      for (std::size_t g = 0; g < group; ++g) {
+      for (std::size_t g = 0; g < heads_per_kv; ++g) {
         const NaiveRow naive = naive_row(stream, static_cast<int>(g), exact.rows[r]);
-        const std::size_t at = r * group + g;
+        const std::size_t at = r * heads_per_kv + g;
         const double slack = logit_slack(naive);
         Real largest = 1e-300L;
         for (const Real a : naive.a) largest = std::max(largest, std::fabs(a));
@@ -112,11 +113,11 @@ TEST_CASE("logits are scale <q, k> under the soft-cap, with exponentials beside 
     cpu_kernels().logits(stream, rows, block);
     REQUIRE(block.rows == rows);
     REQUIRE(block.tokens >= rows.back() + 1);
-    const std::size_t group = static_cast<std::size_t>(stream.shape.group);
+    const std::size_t heads_per_kv = static_cast<std::size_t>(stream.shape.heads_per_kv);
     for (std::size_t r = 0; r < rows.size(); ++r) {
-      for (std::size_t g = 0; g < group; ++g) {
+      for (std::size_t g = 0; g < heads_per_kv; ++g) {
         const NaiveRow naive = naive_row(stream, static_cast<int>(g), rows[r]);
-        const std::size_t at = r * group + g;
+        const std::size_t at = r * heads_per_kv + g;
         const double slack = logit_slack(naive);
         double worst_x = 0.0;
         double worst_e = 0.0;
@@ -145,8 +146,8 @@ TEST_CASE("score sums are sums of softmax rows") {
     const Index n = stream.shape.tokens;
     for (const auto& [first, last] : {std::pair<Index, Index>{0, n}, {n / 3, n - n / 4}}) {
       const auto sums = cpu_kernels().score_sums(stream, first, last);
-      REQUIRE(sums.size() == static_cast<std::size_t>(stream.shape.group));
-      for (int g = 0; g < stream.shape.group; ++g) {
+      REQUIRE(sums.size() == static_cast<std::size_t>(stream.shape.heads_per_kv));
+      for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
         std::vector<Real> naive(static_cast<std::size_t>(n), 0);
         double slack = 4e-15;
         for (Index i = first; i < last; ++i) {

@@ -16,9 +16,9 @@ using Sums = std::vector<std::vector<Real>>;
 
 // f = decay f + gain softmax((x + noise) / temperature), f of all tokens once per row.
 Sums dense(const Stream& stream, Index first, Index last, const ScoreRule& rule) {
-  Sums f(static_cast<std::size_t>(stream.shape.group),
+  Sums f(static_cast<std::size_t>(stream.shape.heads_per_kv),
          std::vector<Real>(static_cast<std::size_t>(stream.shape.tokens), 0));
-  for (int g = 0; g < stream.shape.group; ++g) {
+  for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
     std::vector<Real>& head = f[static_cast<std::size_t>(g)];
     for (Index i = first; i < last; ++i) {
       const Index lo = stream.shape.first_visible(i);
@@ -71,9 +71,9 @@ TEST_CASE("scores with noise, temperature, decay and gain are what the rule says
       {Kind::kNone, false, 3.0, 0.5, 2.0},    {Kind::kNone, false, 1.0, 0.0, 1.0},
       {Kind::kGumbel, false, 0.11, 0.7, 1.0}, {Kind::kGumbel, false, 0.05, 1.0, 1.0}};
   const std::vector<StreamSpec> specs = {
-      {.tokens = 300, .d = 5, .dv = 1, .group = 2, .query_size = 3},
+      {.tokens = 300, .d = 5, .dv = 1, .heads_per_kv = 2, .query_size = 3},
       {.tokens = 600, .d = 16, .dv = 1, .window = 70},
-      {.tokens = 90, .d = 4, .dv = 1, .group = 3, .softcap = 1.5, .query_size = 4}};
+      {.tokens = 90, .d = 4, .dv = 1, .heads_per_kv = 3, .softcap = 1.5, .query_size = 4}};
   for (const StreamSpec& spec : specs) {
     const auto owned = make_stream(spec);
     for (const Rule& one : rules) {
@@ -109,7 +109,7 @@ TEST_CASE("rules asked together give the bits that each gives alone") {
   for (std::uint32_t seed = 0; seed < 70; ++seed) {
     rules.push_back({.noise = {Kind::kGumbel, false, Random(seed, 17, "test/noise").key()}});
   }
-  for (const StreamSpec& spec : {StreamSpec{.tokens = 330, .d = 5, .dv = 1, .group = 2},
+  for (const StreamSpec& spec : {StreamSpec{.tokens = 330, .d = 5, .dv = 1, .heads_per_kv = 2},
                                  StreamSpec{.tokens = 400, .d = 7, .dv = 1, .window = 61}}) {
     const auto owned = make_stream(spec);
     const auto together = cpu_kernels().score_sums_by(owned->stream, 3, spec.tokens - 5, rules);
@@ -126,7 +126,7 @@ TEST_CASE("keys beyond the caches give the bits of the same keys within them") {
   // than the last cache is taken to hold, and so are more rows gathered at once.
   constexpr Index kTokens = 700;
   constexpr Index kLong = 6000;
-  const auto owned = make_stream({.tokens = kTokens, .d = 6, .dv = 1, .group = 2});
+  const auto owned = make_stream({.tokens = kTokens, .d = 6, .dv = 1, .heads_per_kv = 2});
   const auto padded = [](ConstMatrix from) {
     std::vector<double> out(static_cast<std::size_t>(from.rows * kLong), 0.0);
     for (Index i = 0; i < from.rows; ++i) {
@@ -154,7 +154,7 @@ TEST_CASE("keys beyond the caches give the bits of the same keys within them") {
 
 TEST_CASE(
     "where logits overflow, the sums of that query head are NaN and those of others are not") {
-  const auto owned = make_stream({.tokens = 120, .d = 4, .dv = 1, .group = 2});
+  const auto owned = make_stream({.tokens = 120, .d = 4, .dv = 1, .heads_per_kv = 2});
   for (Index k = 0; k < 4; ++k) owned->queries[1][static_cast<std::size_t>(77 * 4 + k)] = 1e308;
   owned->keys[static_cast<std::size_t>(60 * 4)] = 1e10;
   const auto sums = cpu_kernels().score_sums(owned->stream, 0, 120);
@@ -163,7 +163,7 @@ TEST_CASE(
 }
 
 TEST_CASE("every row's scores sum to 1, whatever noise and temperature") {
-  const auto owned = make_stream({.tokens = 270, .d = 4, .dv = 1, .group = 2, .window = 90});
+  const auto owned = make_stream({.tokens = 270, .d = 4, .dv = 1, .heads_per_kv = 2, .window = 90});
   for (const double temperature : {0.1, 1.0, 50.0}) {
     ScoreRule rule;
     rule.noise = noise_of(LogitNoise::Kind::kGumbel, true);

@@ -44,8 +44,8 @@ std::vector<double> as_double(const auto& values) { return {values.begin(), valu
 
 TEST_CASE("every kernel gives the same bits on 1, 2 and 4 threads") {
   const std::vector<StreamSpec> specs = {
-      {.tokens = 597, .d = 43, .dv = 41, .group = 3},
-      {.tokens = 1100, .d = 16, .dv = 24, .group = 2, .window = 200, .softcap = 20.0}};
+      {.tokens = 597, .d = 43, .dv = 41, .heads_per_kv = 3},
+      {.tokens = 1100, .d = 16, .dv = 24, .heads_per_kv = 2, .window = 200, .softcap = 20.0}};
   for (const StreamSpec& spec : specs) {
     const auto owned = make_stream(spec);
     const Stream& stream = owned->stream;
@@ -63,8 +63,8 @@ TEST_CASE("every kernel gives the same bits on 1, 2 and 4 threads") {
       LogitBlock block;
       cpu_kernels().logits(stream, {n - 2, n - 1}, block);
       std::vector<double> visible;
-      for (Index line = 0; line < 2 * stream.shape.group; ++line) {
-        const Index row = block.rows[static_cast<std::size_t>(line / stream.shape.group)];
+      for (Index line = 0; line < 2 * stream.shape.heads_per_kv; ++line) {
+        const Index row = block.rows[static_cast<std::size_t>(line / stream.shape.heads_per_kv)];
         for (Index j = stream.shape.first_visible(row); j <= row; ++j) {
           visible.push_back(block.logits[static_cast<std::size_t>(line * block.tokens + j)]);
           visible.push_back(block.exps[static_cast<std::size_t>(line * block.tokens + j)]);

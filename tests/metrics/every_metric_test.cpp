@@ -52,10 +52,10 @@ void check(const Compared& compared, double tolerance) {
 
 TEST_CASE("every metric equals its definition for every kind of sketch") {
   const std::vector<StreamSpec> specs = {
-      {.tokens = 45, .d = 6, .dv = 5, .group = 3},
-      {.tokens = 40, .d = 8, .dv = 43, .group = 1, .window = 9},
-      {.tokens = 37, .d = 3, .dv = 3, .group = 8, .softcap = 5.0, .query_size = 3},
-      {.tokens = 40, .d = 4, .dv = 1, .group = 2, .kind = StreamKind::kClustered},
+      {.tokens = 45, .d = 6, .dv = 5, .heads_per_kv = 3},
+      {.tokens = 40, .d = 8, .dv = 43, .heads_per_kv = 1, .window = 9},
+      {.tokens = 37, .d = 3, .dv = 3, .heads_per_kv = 8, .softcap = 5.0, .query_size = 3},
+      {.tokens = 40, .d = 4, .dv = 1, .heads_per_kv = 2, .kind = StreamKind::kClustered},
       {.tokens = 30, .d = 4, .dv = 4, .kind = StreamKind::kEqualKeys},
       {.tokens = 30, .d = 4, .dv = 6, .kind = StreamKind::kSomeZeroValues}};
   for (const StreamSpec& spec : specs) {
@@ -73,8 +73,8 @@ TEST_CASE("every metric equals its definition for every kind of sketch") {
 
 TEST_CASE("every metric survives logits of 300 and of 1e4") {
   for (const double part : {0.03, 1.0}) {
-    const auto owned =
-        make_stream({.tokens = 40, .d = 3, .dv = 4, .group = 2, .kind = StreamKind::kHugeLogits});
+    const auto owned = make_stream(
+        {.tokens = 40, .d = 3, .dv = 4, .heads_per_kv = 2, .kind = StreamKind::kHugeLogits});
     for (auto& q : owned->queries) {
       for (double& x : q) x *= part;
     }
@@ -111,7 +111,7 @@ TEST_CASE("every metric survives logits of 300 and of 1e4") {
 }
 
 TEST_CASE("the last-row metrics are those of row n - 1 and query head 0, and absent without it") {
-  const auto owned = make_stream({.tokens = 20, .d = 4, .dv = 4, .group = 2});
+  const auto owned = make_stream({.tokens = 20, .d = 4, .dv = 4, .heads_per_kv = 2});
   const auto with = compare(owned->stream, 10, SketchKind::kEviction, {12, 19});
   REQUIRE(with.result.metrics["errors.epsilon_spectral.last"]);
   CHECK(*with.result.metrics["errors.epsilon_spectral.last"] ==
@@ -122,7 +122,7 @@ TEST_CASE("the last-row metrics are those of row n - 1 and query head 0, and abs
 }
 
 TEST_CASE("per-row values are the members of the distributions, query head by query head") {
-  const auto owned = make_stream({.tokens = 24, .d = 4, .dv = 3, .group = 2});
+  const auto owned = make_stream({.tokens = 24, .d = 4, .dv = 3, .heads_per_kv = 2});
   const std::vector<Index> rows = {12, 17, 23};
   const auto compared = compare(owned->stream, 12, SketchKind::kWeighted, rows);
   REQUIRE(compared.result.row_values);

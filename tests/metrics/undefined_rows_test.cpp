@@ -60,7 +60,7 @@ TEST_CASE("a metric with no row left is absent") {
 }
 
 TEST_CASE("an empty sketch answers zero and is counted per row and query head") {
-  const auto owned = make_stream({.tokens = 10, .d = 3, .dv = 2, .group = 3});
+  const auto owned = make_stream({.tokens = 10, .d = 3, .dv = 2, .heads_per_kv = 3});
   const AlgorithmDescription algorithm = scripted([](Index, Sketch&) {});
   const CellResult result = replay_one(owned->stream, 6, algorithm, Params{});
   CHECK(*result.metrics["counters.empty_denominator"] == 12.0);

@@ -54,7 +54,7 @@ TEST_CASE("a stream without a prompt still ends its prompt once, before the firs
 }
 
 TEST_CASE("only the scored rows are scored, and values do not depend on which others are") {
-  const auto owned = make_stream({.tokens = 30, .d = 4, .dv = 4, .group = 2});
+  const auto owned = make_stream({.tokens = 30, .d = 4, .dv = 4, .heads_per_kv = 2});
   const AlgorithmDescription algorithm = scripted([](Index row, Sketch& sketch) {
     sketch.clear();
     if (row >= 0) sketch.add_exact(row / 2, row + 1);

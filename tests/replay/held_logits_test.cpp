@@ -26,7 +26,7 @@ void check_same_decisions(const Stream& stream, Index prompt, const std::string&
   CHECK(fast.memory.tokens_peak == slow.memory.tokens_peak);
   CHECK(fast.memory.peak_bytes == slow.memory.peak_bytes);
   CHECK(fast.memory.tokens == slow.memory.tokens);
-  const auto heads = static_cast<std::size_t>(stream.shape.group);
+  const auto heads = static_cast<std::size_t>(stream.shape.heads_per_kv);
   for (std::size_t r = 0; r < few.size(); ++r) {
     for (std::size_t g = 0; g < heads; ++g) {
       CAPTURE(few[r]);
@@ -46,7 +46,7 @@ void check_same_decisions(const Stream& stream, Index prompt, const std::string&
 
 TEST_CASE("rows that nobody asks change no decision") {
   const std::vector<StreamSpec> specs = {
-      {.tokens = 260, .d = 7, .dv = 3, .group = 2, .query_size = 4},
+      {.tokens = 260, .d = 7, .dv = 3, .heads_per_kv = 2, .query_size = 4},
       {.tokens = 260, .d = 5, .dv = 3, .window = 41, .query_size = 4},
       {.tokens = 260, .d = 5, .dv = 3, .softcap = 2.0, .query_size = 4},
       {.tokens = 260, .d = 5, .dv = 3, .query_size = 4, .rope_pairs = 2}};

@@ -38,7 +38,7 @@ TEST_CASE("dumps are described as they are stored, in the order of the sweep") {
   CHECK(sequence.layers[1].kv_heads == 2);
   CHECK(sequence.layers[1].shape.tokens == 96);
   CHECK(sequence.layers[1].shape.d == 8);
-  CHECK(sequence.layers[1].shape.group == 2);
+  CHECK(sequence.layers[1].shape.heads_per_kv == 2);
   CHECK(sequence.layers[1].shape.window == 32);
 }
 

@@ -70,7 +70,7 @@ void check_agreement(const Asked& asked, double tolerance) {
 
 TEST_CASE("answers and both sums agree with the formula for every kind of sketch") {
   const std::vector<StreamSpec> specs = {
-      {.tokens = 30, .d = 5, .dv = 7, .group = 3},
+      {.tokens = 30, .d = 5, .dv = 7, .heads_per_kv = 3},
       {.tokens = 40, .d = 8, .dv = 41, .window = 11},
       {.tokens = 25, .d = 4, .dv = 4, .softcap = 3.0, .query_size = 4},
       {.tokens = 20, .d = 6, .dv = 1, .kind = StreamKind::kEqualKeys}};
@@ -80,7 +80,7 @@ TEST_CASE("answers and both sums agree with the formula for every kind of sketch
       CAPTURE(static_cast<int>(kind));
       for (const Index row : {Index{0}, spec.tokens / 2, spec.tokens - 1}) {
         const Sketch sketch = random_sketch(owned->stream, row, kind, 11);
-        for (int g = 0; g < spec.group; ++g) {
+        for (int g = 0; g < spec.heads_per_kv; ++g) {
           check_agreement(ask(owned->stream, g, row, sketch), 1e-13);
         }
       }

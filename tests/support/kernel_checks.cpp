@@ -26,14 +26,15 @@ struct Case {
 std::vector<Case> cases() {
   return {
       {"one token", {.tokens = 1, .d = 1, .dv = 1}},
-      {"two tokens, d = 3", {.tokens = 2, .d = 3, .dv = 5, .group = 3}},
+      {"two tokens, d = 3", {.tokens = 2, .d = 3, .dv = 5, .heads_per_kv = 3}},
       {"597 tokens, d = 43", {.tokens = 597, .d = 43, .dv = 41}},
-      {"d = 256, nine heads", {.tokens = 131, .d = 256, .dv = 256, .group = 9}},
-      {"sliding window 17", {.tokens = 100, .d = 7, .dv = 9, .group = 3, .window = 17}},
+      {"d = 256, nine heads", {.tokens = 131, .d = 256, .dv = 256, .heads_per_kv = 9}},
+      {"sliding window 17", {.tokens = 100, .d = 7, .dv = 9, .heads_per_kv = 3, .window = 17}},
       {"sliding window 1", {.tokens = 20, .d = 4, .dv = 4, .window = 1}},
-      {"window over tiles", {.tokens = 700, .d = 5, .dv = 6, .group = 2, .window = 300}},
+      {"window over tiles", {.tokens = 700, .d = 5, .dv = 6, .heads_per_kv = 2, .window = 300}},
       {"window as long as the stream", {.tokens = 33, .d = 4, .dv = 4, .window = 33}},
-      {"soft-cap", {.tokens = 65, .d = 16, .dv = 8, .group = 2, .softcap = 2.0, .query_size = 3}},
+      {"soft-cap",
+       {.tokens = 65, .d = 16, .dv = 8, .heads_per_kv = 2, .softcap = 2.0, .query_size = 3}},
       {"cap of 1e3", {.tokens = 70, .d = 6, .softcap = 1e3, .kind = StreamKind::kHugeLogits}},
       {"soft-cap and window", {.tokens = 290, .d = 5, .dv = 6, .window = 31, .softcap = 30.0}},
       {"huge logits", {.tokens = 70, .d = 12, .dv = 12, .kind = StreamKind::kHugeLogits}},
@@ -41,7 +42,7 @@ std::vector<Case> cases() {
        {.tokens = 70, .d = 6, .dv = 7, .softcap = 50.0, .kind = StreamKind::kHugeLogits}},
       {"as long as a tile", {.tokens = 64, .d = 16, .dv = 64}},
       {"one more than a tile", {.tokens = 129, .d = 17, .dv = 65, .window = 64}},
-      {"d = 34, dv = 43", {.tokens = 150, .d = 34, .dv = 43, .group = 5, .window = 80}},
+      {"d = 34, dv = 43", {.tokens = 150, .d = 34, .dv = 43, .heads_per_kv = 5, .window = 80}},
       {"ties", {.tokens = 300, .d = 4, .dv = 4, .kind = StreamKind::kTies}},
       {"equal keys", {.tokens = 50, .d = 8, .dv = 3, .kind = StreamKind::kEqualKeys}},
       {"zero keys", {.tokens = 50, .d = 8, .dv = 3, .kind = StreamKind::kZeroKeys}},
@@ -139,7 +140,7 @@ void check_logits(const Kernels& kernels) {
       REQUIRE(other.exps.size() == cpu.exps.size());
       CHECK(other.max_logit == cpu.max_logit);
       int differing = 0;
-      const auto group = static_cast<std::size_t>(stream.shape.group);
+      const auto group = static_cast<std::size_t>(stream.shape.heads_per_kv);
       for (std::size_t place = 0; place < rows.size() * group; ++place) {
         const Index row = rows[place / group];
         for (Index j = stream.shape.first_visible(row); j <= row; ++j) {
@@ -167,7 +168,7 @@ void check_held_rows(const Kernels& kernels) {
       // Weights of one place, of all query heads of a row (some of them by a part), of several
       // rows that see them all, of none; some are empty.
       AnswerBatch batch;
-      const auto group = static_cast<std::size_t>(stream.shape.group);
+      const auto group = static_cast<std::size_t>(stream.shape.heads_per_kv);
       Index first = 0;
       for (std::size_t r = 0; r < rows.size(); ++r) {
         if (r % 4 == 0 || stream.shape.window > 0) first = static_cast<Index>(batch.weights.size());
@@ -432,7 +433,7 @@ void check_weighted_values(const Kernels& kernels) {
 }
 
 void check_held_streams(const Kernels& kernels) {
-  const auto owned = make_stream({.tokens = 300, .d = 9, .dv = 7, .group = 2});
+  const auto owned = make_stream({.tokens = 300, .d = 9, .dv = 7, .heads_per_kv = 2});
   const Stream& stream = owned->stream;
   const auto check = [&] {
     const std::vector<Index> rows = rows_from(stream, 100, 13);
@@ -482,7 +483,7 @@ void check_held_streams(const Kernels& kernels) {
 }
 
 void check_determinism(const Kernels& kernels) {
-  const auto owned = make_stream({.tokens = 597, .d = 43, .dv = 41, .group = 2});
+  const auto owned = make_stream({.tokens = 597, .d = 43, .dv = 41, .heads_per_kv = 2});
   const Stream& stream = owned->stream;
   const std::vector<Index> rows = rows_from(stream, 300, 1);
   const ExactRows first = kernels.exact_attention(stream, rows);

@@ -33,7 +33,7 @@ class Scores {
                                                    (rule_.tau_end - rule_.tau_init) /
                                                    static_cast<Real>(rule_.gen_len)
                             : rule_.tau_init;
-    for (int g = 0; g < stream_.shape.group; ++g) {
+    for (int g = 0; g < stream_.shape.heads_per_kv; ++g) {
       std::vector<Real> y;
       if (decode && rule_.cache_positions) {
         y = naive_cache_logits(stream_, g, i, tokens);
@@ -82,7 +82,7 @@ class Scores {
  private:
   std::vector<Real>& of(Index token) {
     std::vector<Real>& f = f_[token];
-    f.resize(static_cast<std::size_t>(stream_.shape.group), 0);
+    f.resize(static_cast<std::size_t>(stream_.shape.heads_per_kv), 0);
     return f;
   }
 

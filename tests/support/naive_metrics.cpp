@@ -208,9 +208,9 @@ double naive_frobenius_norm(ConstMatrix matrix, Index first, Index last) {
 NaiveReport naive_report(const Stream& stream, const std::vector<Index>& rows,
                          const std::vector<Sketch>& sketches) {
   NaiveReport report;
-  const int group = stream.shape.group;
+  const int heads_per_kv = stream.shape.heads_per_kv;
   const Index dv = stream.shape.dv;
-  Dense stacked_a(static_cast<Index>(rows.size()) * group, dv);
+  Dense stacked_a(static_cast<Index>(rows.size()) * heads_per_kv, dv);
   Dense stacked_z(stacked_a.rows(), dv);
   Columns columns;
   bool tokens_only = true;
@@ -221,11 +221,11 @@ NaiveReport naive_report(const Stream& stream, const std::vector<Index>& rows,
     const Index lo = stream.shape.first_visible(rows[r]);
     const Real op = naive_spectral_norm(stream.values, lo, rows[r] + 1);
     const Real fro = naive_frobenius_norm(stream.values, lo, rows[r] + 1);
-    for (int g = 0; g < group; ++g) {
+    for (int g = 0; g < heads_per_kv; ++g) {
       const NaiveRow exact = naive_row(stream, g, rows[r]);
       const NaiveAnswer answer = naive_answer(stream, g, rows[r], sketch);
       empty += answer.empty_denominator ? 1 : 0;
-      const Index line = static_cast<Index>(r) * group + g;
+      const Index line = static_cast<Index>(r) * heads_per_kv + g;
       for (Index k = 0; k < dv; ++k) {
         stacked_a(line, k) = static_cast<double>(exact.a[static_cast<std::size_t>(k)]);
         stacked_z(line, k) = static_cast<double>(answer.z[static_cast<std::size_t>(k)]);

@@ -10,7 +10,7 @@ std::vector<Real> naive_observation_scores(const Stream& stream, Index prompt,
   const Index first = std::min(stream.shape.first_visible(prompt), prompt);
   const Index end = prompt - rule.window;
   std::vector<std::vector<Real>> sums;  // [G][tokens before the window]
-  for (int g = 0; g < stream.shape.group; ++g) {
+  for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
     std::vector<Real>& sum = sums.emplace_back(static_cast<std::size_t>(end - first), 0);
     for (Index i = end; i < prompt; ++i) {
       const NaiveRow row = naive_row(stream, g, i);
@@ -24,7 +24,7 @@ std::vector<Real> naive_observation_scores(const Stream& stream, Index prompt,
     for (std::size_t g = 1; g < sums.size(); ++g) {
       reduced[j] = rule.group == "max" ? std::max(reduced[j], sums[g][j]) : reduced[j] + sums[g][j];
     }
-    if (rule.group == "mean") reduced[j] /= stream.shape.group;
+    if (rule.group == "mean") reduced[j] /= stream.shape.heads_per_kv;
   }
   return reduced;
 }

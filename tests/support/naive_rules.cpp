@@ -63,7 +63,7 @@ HeldSets naive_h2o(const Stream& stream, Index prompt, Index budget, double rece
                    const std::string& group) {
   const Index recent =
       static_cast<Index>(std::floor(static_cast<double>(budget) * recent_fraction));
-  const int heads = stream.shape.group;
+  const int heads = stream.shape.heads_per_kv;
   std::map<Index, std::vector<Real>> f;  // of the held tokens, per query head
   const auto score = [&](Index token) { return combine(f.at(token), group); };
   const std::vector<Real> zeros(static_cast<std::size_t>(heads), 0);
@@ -121,7 +121,7 @@ HeldSets naive_released_h2o(const Stream& stream, Index prompt, Index budget,
                             double recent_fraction, const std::string& group) {
   const Index recent =
       static_cast<Index>(std::floor(static_cast<double>(budget) * recent_fraction));
-  const std::size_t heads = static_cast<std::size_t>(stream.shape.group);
+  const std::size_t heads = static_cast<std::size_t>(stream.shape.heads_per_kv);
   std::vector<std::vector<Real>> f;  // [token][head]
   const auto add_row = [&](Index i, const std::vector<Index>& attended) {
     for (std::size_t g = 0; g < heads; ++g) {
@@ -169,7 +169,7 @@ HeldSets naive_oracle_topk(const Stream& stream, Index prompt, Index budget,
   HeldSets out;
   for (Index i = prompt; i < stream.shape.tokens; ++i) {
     std::vector<NaiveRow> rows;
-    for (int g = 0; g < stream.shape.group; ++g) rows.push_back(naive_row(stream, g, i));
+    for (int g = 0; g < stream.shape.heads_per_kv; ++g) rows.push_back(naive_row(stream, g, i));
     std::vector<std::pair<Real, Index>> scored;
     for (Index j = rows.front().lo; j <= i; ++j) {
       std::vector<Real> p;

@@ -71,7 +71,7 @@ std::unique_ptr<OwnedStream> make_stream(const StreamSpec& spec) {
   shape.tokens = spec.tokens;
   shape.d = spec.d;
   shape.dv = spec.dv;
-  shape.group = spec.group;
+  shape.heads_per_kv = spec.heads_per_kv;
   shape.first_query = spec.first_query;
   shape.window = spec.window;
   shape.scale = 1.0 / std::sqrt(static_cast<double>(spec.d));
@@ -85,7 +85,7 @@ std::unique_ptr<OwnedStream> make_stream(const StreamSpec& spec) {
   std::mt19937_64 rng(spec.seed * 1000003 + static_cast<std::uint64_t>(spec.kind));
   owned->keys.resize(size_of(spec.tokens, spec.d));
   owned->values.resize(size_of(spec.tokens, spec.dv));
-  owned->queries.assign(static_cast<std::size_t>(spec.group),
+  owned->queries.assign(static_cast<std::size_t>(spec.heads_per_kv),
                         std::vector<double>(size_of(spec.tokens - spec.first_query, spec.d)));
   fill_gaussian(owned->keys, rng);
   fill_gaussian(owned->values, rng);
@@ -152,7 +152,7 @@ std::unique_ptr<OwnedStream> stream_of(const Rows& keys, const Rows& values,
   shape.tokens = static_cast<Index>(keys.size());
   shape.d = static_cast<Index>(keys.front().size());
   shape.dv = static_cast<Index>(values.front().size());
-  shape.group = static_cast<int>(queries.size());
+  shape.heads_per_kv = static_cast<int>(queries.size());
   shape.first_query = static_cast<Index>(keys.size() - queries.front().size());
   shape.window = window;
   shape.scale = scale;
@@ -171,7 +171,7 @@ std::unique_ptr<OwnedStream> truncated(const Stream& stream, Index tokens) {
     owned->values.insert(owned->values.end(), stream.values.row(j),
                          stream.values.row(j) + shape.dv);
   }
-  for (int g = 0; g < shape.group; ++g) {
+  for (int g = 0; g < shape.heads_per_kv; ++g) {
     std::vector<double>& q = owned->queries.emplace_back();
     for (Index i = shape.first_query; i < tokens; ++i) {
       q.insert(q.end(), stream.query(g, i), stream.query(g, i) + shape.d);

@@ -24,7 +24,7 @@ struct StreamSpec {
   Index tokens = 40;
   Index d = 8;
   Index dv = 8;
-  int group = 1;
+  int heads_per_kv = 1;
   Index window = 0;
   double softcap = 0.0;
   StreamKind kind = StreamKind::kGaussian;

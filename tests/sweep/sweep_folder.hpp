@@ -156,7 +156,7 @@ inline PlannedDump planned_dump(const std::string& name, Index tokens,
     planned.shape.tokens = tokens;
     planned.shape.d = 64;
     planned.shape.dv = 64;
-    planned.shape.group = 3;
+    planned.shape.heads_per_kv = 3;
     planned.shape.first_query = query_rows > 0 ? tokens - query_rows : 0;
     planned.shape.n_layers = 30;
     sequence.layers.push_back(planned);

@@ -62,7 +62,7 @@ Command add_synth(CLI::App& app) {
   add("--tokens", synth.tokens, "Tokens n of each sequence");
   add("--layers", synth.layers, "Layers, numbered from 0");
   add("--kv-heads", synth.kv_heads, "KV heads");
-  add("--group", synth.group, "Query heads per KV head");
+  add("--group", synth.heads_per_kv, "Query heads per KV head");
   add("--d", synth.d, "Length of queries and keys");
   add("--dv", synth.dv, "Length of values, 0 = d");
   add("--query-rows", synth.query_rows, "Store queries for the last N positions, 0 = all");

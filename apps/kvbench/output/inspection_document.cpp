@@ -167,7 +167,7 @@ Json head_document(int kv_head, const StreamShape& shape, const StreamInspection
   out["queries"] = {{"norms", norms_document(inspection.queries)}};
   out["keys"] = points_document(inspection.keys, queries ? &inspection.r : nullptr);
   out["values"] = points_document(inspection.values, nullptr);
-  out["attention"] = attention_document(kv_head * shape.group, inspection);
+  out["attention"] = attention_document(kv_head * shape.heads_per_kv, inspection);
   if (inspection.attention_overflow) out["attention_missing"] = "logits overflow";
   if (!queries) out["attention_missing"] = "no stored queries";
   return out;
