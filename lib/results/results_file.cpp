@@ -63,7 +63,7 @@ Json groups_json(const std::string& path, const Plan& plan,
   for (const std::string& other : also_timed_by) add_earlier_timing(other, plan, earlier);
   Json groups = Json::array();
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-    const PlannedGroup& group = plan.groups[g];
+    const WorkGroup& group = plan.groups[g];
     Json entry = {{"dump", plan.dumps[group.dump].fingerprint},
                   {"sequence", group.sequence},
                   {"layer", group.layer}};

@@ -24,7 +24,7 @@ double seconds_since(Clock::time_point start) {
 
 // Heads of one kind have the same points on streams of the same shape.
 std::uint64_t kind_of(const Plan& plan, const HeadCells& head) {
-  const PlannedGroup& group = plan.groups[head.group];
+  const WorkGroup& group = plan.groups[head.group];
   std::uint64_t kind = 0;
   const auto mix = [&kind](std::uint64_t value) {
     kind = (kind ^ value) * 0x9e3779b97f4a7c15ULL;

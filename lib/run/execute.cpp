@@ -27,7 +27,7 @@ class ModelWorks {
  public:
   explicit ModelWorks(const Execution& execution) : execution_(execution) {}
 
-  const SharedResults& of(const PlannedGroup& group, const PlannedCell& cell) {
+  const SharedResults& of(const WorkGroup& group, const PlannedCell& cell) {
     if (dump_ != group.dump || sequence_ != group.sequence) {
       dump_ = group.dump;
       sequence_ = group.sequence;
@@ -55,7 +55,7 @@ class ModelWorks {
   }
 
  private:
-  void each(const PlannedGroup& group, const PlannedCell& cell,
+  void each(const WorkGroup& group, const PlannedCell& cell,
             const std::function<void(const Stream&)>& visit) const {
     const Dump& dump = execution_.dumps[group.dump];
     for (const int layer : cell.scope->layers) {
@@ -77,7 +77,7 @@ class ModelWorks {
 
 class HeadRun {
  public:
-  HeadRun(const Execution& execution, const PlannedGroup& group, std::vector<std::size_t> cells,
+  HeadRun(const Execution& execution, const WorkGroup& group, std::vector<std::size_t> cells,
           ModelWorks& model_works, RunObserver& observer)
       : execution_(execution),
         group_(group),
@@ -142,7 +142,7 @@ class HeadRun {
   }
 
   const Execution& execution_;
-  const PlannedGroup& group_;
+  const WorkGroup& group_;
   std::vector<std::size_t> cells_;
   ModelWorks& model_works_;
   RunObserver& observer_;
@@ -216,7 +216,7 @@ std::vector<std::optional<GroupTiming>> execute(const Execution& execution, RunO
   ModelWorks model_works(execution);
   std::vector<HeadWork> works = pending_heads(execution.plan, pending);
   ReadAhead streams(works.size(), [&](std::size_t w) {
-    const PlannedGroup& group = execution.plan.groups[works[w].group];
+    const WorkGroup& group = execution.plan.groups[works[w].group];
     return execution.dumps[group.dump].read_stream(group.sequence, group.layer, works[w].kv_head,
                                                    group.shape.tokens);
   });
@@ -224,7 +224,7 @@ std::vector<std::optional<GroupTiming>> execute(const Execution& execution, RunO
   try {
     for (auto& [g, kv_head, cells] : works) {
       throw_if_stopped();
-      const PlannedGroup& group = execution.plan.groups[g];
+      const WorkGroup& group = execution.plan.groups[g];
       if (!timing[g]) timing[g].emplace();
       observer.at(
           fmt::format("sequence {} layer {} head {}", group.sequence, group.layer, kv_head));

@@ -35,7 +35,7 @@ double cell_columns() {
 
 // What the cells of one KV head share: matrices and nets, and per token sums of every query head
 // and two numbers more.
-double shared_bytes(const Plan& plan, const PlannedGroup& group,
+double shared_bytes(const Plan& plan, const WorkGroup& group,
                     const std::vector<std::size_t>& cells) {
   const double per_token = 8.0 * static_cast<double>(group.shape.heads_per_kv + 2);
   std::map<WorkKey, double> pieces;
@@ -53,8 +53,8 @@ double shared_bytes(const Plan& plan, const PlannedGroup& group,
 }
 
 // What deciding for a whole model takes at most, `stream` bytes of another head's stream included.
-double model_bytes(const Plan& plan, const PlannedGroup& group,
-                   const std::vector<std::size_t>& cells, double stream) {
+double model_bytes(const Plan& plan, const WorkGroup& group, const std::vector<std::size_t>& cells,
+                   double stream) {
   double most = 0.0;
   for (const std::size_t c : cells) {
     const PlannedCell& cell = plan.cells[c];
@@ -122,7 +122,7 @@ double estimate_peak_bytes(const Plan& plan, const std::vector<bool>& groups, in
   return most;
 }
 
-double estimate_memory_bytes(const Plan& plan, const PlannedGroup& group, int threads) {
+double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threads) {
   const StreamShape& shape = group.shape;
   const auto n = static_cast<double>(shape.tokens);
   const auto d = static_cast<double>(shape.d);
@@ -188,7 +188,7 @@ void check_memory_limit(const Plan& plan, const std::vector<bool>& groups, int t
   faults.gather([&] { check_results_limit(plan, limit); });
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     if (!groups[g]) continue;
-    const PlannedGroup& group = plan.groups[g];
+    const WorkGroup& group = plan.groups[g];
     const double bytes = estimate_memory_bytes(plan, group, threads);
     if (bytes <= limit) continue;
     faults.add(fmt::format(

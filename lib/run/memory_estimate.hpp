@@ -10,7 +10,7 @@ namespace kvbench {
 
 // Bytes that are held at one time at most while the group runs: one KV head of it is in memory at a
 // time, its cells on `threads` threads. 0 if all its cells are skipped.
-double estimate_memory_bytes(const Plan& plan, const PlannedGroup& group, int threads);
+double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threads);
 
 // Bytes that are held at most while results.json is written, which needs neither dumps nor
 // kernels: the program, the plan, and what the summary collects of each setting.

@@ -10,7 +10,7 @@ double visible_tokens(const StreamShape& shape, const std::vector<Index>& rows) 
   return sum;
 }
 
-double multiply_adds(const Plan& plan, const PlannedGroup& group) {
+double multiply_adds(const Plan& plan, const WorkGroup& group) {
   std::set<int> heads;
   double cells = 0.0;
   for (const std::size_t c : group.cells) {

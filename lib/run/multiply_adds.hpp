@@ -12,6 +12,6 @@ double visible_tokens(const StreamShape& shape, const std::vector<Index>& rows);
 
 // Exact attention and logits of the rows, and per cell one pass over all visible tokens of every
 // scored row (sketches are smaller: an upper bound). Cells that the plan skips cost nothing.
-double multiply_adds(const Plan& plan, const PlannedGroup& group);
+double multiply_adds(const Plan& plan, const WorkGroup& group);
 
 }  // namespace kvbench

@@ -8,7 +8,7 @@ namespace kvbench {
 
 std::vector<int> deal_shards(const Plan& plan, int count) {
   std::vector<double> cost;
-  for (const PlannedGroup& group : plan.groups) cost.push_back(multiply_adds(plan, group));
+  for (const WorkGroup& group : plan.groups) cost.push_back(multiply_adds(plan, group));
   return deal_groups(plan, cost, count);
 }
 

@@ -163,7 +163,7 @@ class Sampler {
 
   const Plan& plan_;
   const Kernels& kernels_;
-  const PlannedGroup& group_;
+  const WorkGroup& group_;
   const HeadCells& head_;
   const Dump& dump_;
   std::vector<Index> rows_;

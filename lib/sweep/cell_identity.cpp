@@ -11,7 +11,7 @@ namespace {
 using nlohmann::json;
 
 // Everything of a cell's key that its whole group shares.
-json group_key(const Plan& plan, const PlannedGroup& group) {
+json group_key(const Plan& plan, const WorkGroup& group) {
   return {{"dump", plan.dumps[group.dump].fingerprint},
           {"sequence", group.sequence},
           {"layer", group.layer},
@@ -24,7 +24,7 @@ json group_key(const Plan& plan, const PlannedGroup& group) {
 
 }  // namespace
 
-GroupIdentity::GroupIdentity(const Plan& plan, const PlannedGroup& group) {
+GroupIdentity::GroupIdentity(const Plan& plan, const WorkGroup& group) {
   const json key = group_key(plan, group);
   const auto part = [&](const char* name) {
     return fmt::format("\"{}\":{}", name, key[name].dump());
@@ -68,7 +68,7 @@ json cell_key(const Plan& plan, const PlannedCell& cell) {
 }
 
 std::string cell_path(const Plan& plan, const PlannedCell& cell) {
-  const PlannedGroup& group = plan.groups[cell.group];
+  const WorkGroup& group = plan.groups[cell.group];
   return fmt::format("{}/{}/{}/{}/{}", cell.algorithm->id, cell.label, group.sequence, group.layer,
                      cell.kv_head);
 }

@@ -15,7 +15,7 @@ namespace kvbench {
 class GroupIdentity {
  public:
   // `group` is complete but for its cells.
-  GroupIdentity(const Plan& plan, const PlannedGroup& group);
+  GroupIdentity(const Plan& plan, const WorkGroup& group);
 
   // `params`: params_json(..).dump().
   std::string id(const std::string& algorithm, const std::string& params, int kv_head,

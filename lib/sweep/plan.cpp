@@ -140,7 +140,7 @@ class Planner {
 
   void add_group(std::size_t d, const PlannedSequence& sequence, const PlannedLayer& layer) {
     const std::string place = fmt::format("sequence {} of {}", sequence.name, plan_.dumps[d].path);
-    PlannedGroup group;
+    WorkGroup group;
     group.dump = d;
     group.sequence = sequence.name;
     group.layer = layer.index;
@@ -197,7 +197,7 @@ class Planner {
   // Counted from the sizes of the axes, before a single cell is made.
   void refuse_too_many(bool all_are_kept, double memory_limit) {
     double total = 0.0;
-    for (const PlannedGroup& group : plan_.groups) {
+    for (const WorkGroup& group : plan_.groups) {
       for (const SweepEntry& entry : config_.entries) {
         if (!selects(entry.where, group.sequence, group.layer)) continue;
         total += entry.cells(config_.seeds.size()) *
@@ -226,8 +226,7 @@ class Planner {
                             total, bytes / kMiB, memory_limit / kMiB));
   }
 
-  std::optional<std::string> reason(const PlannedGroup& group,
-                                    const AlgorithmDescription& algorithm,
+  std::optional<std::string> reason(const WorkGroup& group, const AlgorithmDescription& algorithm,
                                     const Params& params) const {
     if (group.rows.empty()) {
       const Index first = group.shape.first_query;
@@ -241,10 +240,10 @@ class Planner {
 
   // The layers and heads that a model-scoped point of an entry adds up over: what is selected of
   // the group's sequence, whatever `only` leaves of it.
-  std::shared_ptr<const Scope> scope_of(const PlannedGroup& group, const SweepEntry& entry) const {
+  std::shared_ptr<const Scope> scope_of(const WorkGroup& group, const SweepEntry& entry) const {
     Scope scope;
     std::set<int> heads;
-    for (const PlannedGroup& other : plan_.groups) {
+    for (const WorkGroup& other : plan_.groups) {
       if (!shares_scope(other, group, entry)) continue;
       scope.layers.push_back(other.layer);
       for (int head = 0; head < other.kv_heads; ++head) {
@@ -257,19 +256,19 @@ class Planner {
     return std::make_shared<const Scope>(std::move(scope));
   }
 
-  static bool shares_scope(const PlannedGroup& other, const PlannedGroup& group,
+  static bool shares_scope(const WorkGroup& other, const WorkGroup& group,
                            const SweepEntry& entry) {
     return other.dump == group.dump && other.sequence == group.sequence &&
            selects(entry.where, other.sequence, other.layer);
   }
 
   // A model-scoped algorithm runs on all layers of its scope or on none.
-  std::optional<std::string> reason_in_scope(const PlannedGroup& group, const SweepEntry& entry,
+  std::optional<std::string> reason_in_scope(const WorkGroup& group, const SweepEntry& entry,
                                              const Params& params) const {
     if (entry.algorithm->unit(params) == ReplayUnit::kHead) {
       return reason(group, *entry.algorithm, params);
     }
-    for (const PlannedGroup& other : plan_.groups) {
+    for (const WorkGroup& other : plan_.groups) {
       if (!shares_scope(other, group, entry)) continue;
       if (auto why = reason(other, *entry.algorithm, params)) {
         return fmt::format("layer {}: {}", other.layer, *why);
@@ -298,7 +297,7 @@ class Planner {
   }
 
   void add_cells(std::size_t g, Only& only) {
-    PlannedGroup& group = plan_.groups[g];
+    WorkGroup& group = plan_.groups[g];
     // Why each point of each entry does not run on this group.
     std::vector<std::vector<std::optional<std::string>>> reasons(config_.entries.size());
     for (std::size_t e = 0; e < config_.entries.size(); ++e) {
@@ -342,8 +341,8 @@ class Planner {
 
   // A group whose cells `where` or `only` took away is not read.
   void drop_empty_groups() {
-    std::vector<PlannedGroup> kept;
-    for (PlannedGroup& group : plan_.groups) {
+    std::vector<WorkGroup> kept;
+    for (WorkGroup& group : plan_.groups) {
       if (group.cells.empty()) continue;
       for (const std::size_t cell : group.cells) plan_.cells[cell].group = kept.size();
       kept.push_back(std::move(group));

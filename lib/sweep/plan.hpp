@@ -60,7 +60,7 @@ struct PlannedCell {
 };
 
 // Cells of one (dump, sequence, layer): they share tensors and the exact reference.
-struct PlannedGroup {
+struct WorkGroup {
   std::size_t dump = 0;  // index into Plan::dumps
   std::string sequence;
   int layer = 0;
@@ -79,7 +79,7 @@ struct Plan {
   nlohmann::json config;  // fully resolved sweep; is itself a sweep file
   std::string hash;       // of the ordered cell ids
   std::vector<PlannedDump> dumps;
-  std::vector<PlannedGroup> groups;
+  std::vector<WorkGroup> groups;
   std::vector<PlannedCell> cells;
   nlohmann::json rows = "all";  // evaluate.rows as given
   std::string device = "cpu";

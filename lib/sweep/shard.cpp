@@ -26,7 +26,7 @@ std::vector<std::vector<std::size_t>> parts_of(const Plan& plan) {
   std::vector<std::vector<std::size_t>> parts;
   std::map<std::pair<std::size_t, std::string>, std::size_t> of_sequence;  // index into parts
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-    const PlannedGroup& group = plan.groups[g];
+    const WorkGroup& group = plan.groups[g];
     const bool is_scoped = std::any_of(group.cells.begin(), group.cells.end(), [&](std::size_t c) {
       return plan.cells[c].scope != nullptr && !plan.cells[c].skip_reason;
     });

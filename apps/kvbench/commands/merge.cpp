@@ -97,7 +97,7 @@ void log_missing(const MergedJournals& merged) {
   std::map<int, Tally> by_shard;
   for (std::size_t c = 0; c < plan.cells.size(); ++c) {
     if (merged.state(c) != CellState::kMissing) continue;
-    const PlannedGroup& group = plan.groups[plan.cells[c].group];
+    const WorkGroup& group = plan.groups[plan.cells[c].group];
     by_shard[dealt.empty() ? 0 : dealt[plan.cells[c].group]].add(
         fmt::format("{}, sequence {}, layer {}", plan.dumps[group.dump].path, group.sequence,
                     group.layer),

@@ -16,7 +16,7 @@
 namespace kvbench {
 namespace {
 
-std::size_t skipped_in(const Plan& plan, const PlannedGroup& group) {
+std::size_t skipped_in(const Plan& plan, const WorkGroup& group) {
   return static_cast<std::size_t>(
       std::count_if(group.cells.begin(), group.cells.end(),
                     [&](std::size_t c) { return plan.cells[c].skip_reason.has_value(); }));
@@ -61,7 +61,7 @@ PlanReport::PlanReport(const Plan& plan, const ShardSelection& selection, const 
 Json PlanReport::json() const {
   Json groups = Json::array();
   for (const Group& each : groups_) {
-    const PlannedGroup& group = plan_.groups[each.index];
+    const WorkGroup& group = plan_.groups[each.index];
     groups.push_back({{"dump", plan_.dumps[group.dump].path},
                       {"sequence", group.sequence},
                       {"layer", group.layer},
@@ -124,7 +124,7 @@ std::string PlanReport::table(std::size_t columns) const {
                 {"time", Align::kRight, 12}},
                " ");
   for (const Group& each : groups_) {
-    const PlannedGroup& group = plan_.groups[each.index];
+    const WorkGroup& group = plan_.groups[each.index];
     groups.add({group.sequence, std::to_string(group.layer), std::to_string(group.shape.tokens),
                 std::to_string(group.prompt), std::to_string(group.rows.size()),
                 std::to_string(group.cells.size()), std::to_string(each.skipped),
