@@ -35,19 +35,19 @@ PromptScores::PromptScores(const Scoring& scoring, std::uint32_t for_seed)
   seed = for_seed;
 }
 
-std::vector<ScoreSums> PromptScores::compute_all(const SharedSetting& setting,
+std::vector<ScoreSums> PromptScores::compute_all(const SharedContext& context,
                                                  const std::vector<PromptScores>& pieces) {
   std::vector<ScoreRule> rules;
   for (const PromptScores& piece : pieces) {
     const LogitNoise noise =
-        logit_noise(setting.stream, piece.noise, piece.fresh_noise, piece.seed);
+        logit_noise(context.stream, piece.noise, piece.fresh_noise, piece.seed);
     rules.push_back({noise, piece.tau, piece.decay, piece.gain});
   }
-  return setting.kernels.score_sums_by(setting.stream, 0, setting.prompt, rules);
+  return context.kernels.score_sums_by(context.stream, 0, context.prompt, rules);
 }
 
-ScoreSums PromptScores::compute(const SharedSetting& setting) const {
-  ScoreSums sums = std::move(compute_all(setting, {*this}).front());
+ScoreSums PromptScores::compute(const SharedContext& context) const {
+  ScoreSums sums = std::move(compute_all(context, {*this}).front());
   check(sums);
   return sums;
 }
@@ -60,10 +60,10 @@ void PromptScores::check(const ScoreSums& scores) {
   }
 }
 
-HeldScores::HeldScores(const Setting& setting, const Scoring& scoring, Positions positions)
-    : setting_(setting),
+HeldScores::HeldScores(const CellContext& context, const Scoring& scoring, Positions positions)
+    : context_(context),
       scoring_(scoring),
-      noise_(scoring.noise_on(setting.stream, setting.seed)),
+      noise_(scoring.noise_on(context.stream, context.seed)),
       cache_positions_(positions == Positions::kCache) {}
 
 // x -> exp(x - max x) / sum for the first `count` of scores_: the sum in eight parts, place modulo
@@ -95,7 +95,7 @@ void HeldScores::add(const RowLogits& row, int g, const std::vector<std::int32_t
   const std::size_t count = tokens.size();
   scores_.resize(count);
   if (cache_positions_) {
-    cache_position_logits(setting_.stream, row.row, g, tokens, scores_);
+    cache_position_logits(context_.stream, row.row, g, tokens, scores_);
   } else {
     for (std::size_t p = 0; p < count; ++p) scores_[p] = row.logit(g, tokens[p]);
   }
@@ -104,7 +104,7 @@ void HeldScores::add(const RowLogits& row, int g, const std::vector<std::int32_t
   } else if (!noise_.is_none()) {
     for (std::size_t p = 0; p < count; ++p) scores_[p] += noise_.draw(g, row.row, tokens[p]);
   }
-  const auto m = static_cast<double>(row.row - setting_.prompt + 1);
+  const auto m = static_cast<double>(row.row - context_.prompt + 1);
   const double tau = scoring_.tau_init + m * scoring_.tau_step;
   if (tau != 1.0) {
     for (double& x : scores_) x /= tau;
@@ -115,12 +115,12 @@ void HeldScores::add(const RowLogits& row, int g, const std::vector<std::int32_t
   }
 }
 
-AccumulatedScores::AccumulatedScores(const Setting& setting, const Scoring& scoring,
+AccumulatedScores::AccumulatedScores(const CellContext& context, const Scoring& scoring,
                                      const RankedSubset& subset)
-    : setting_(setting),
-      shape_(setting.stream.shape),
+    : context_(context),
+      shape_(context.stream.shape),
       scoring_(scoring),
-      held_scores_(setting, scoring, subset.positions),
+      held_scores_(context, scoring, subset.positions),
       subset_(subset),
       scores_(static_cast<std::size_t>(shape_.heads_per_kv)) {
   sketch_.cache_positions = subset.positions == Positions::kCache;
@@ -149,7 +149,7 @@ void AccumulatedScores::drop(std::size_t place) {
 }
 
 void AccumulatedScores::extend(Index first, Index last) {
-  if (last <= setting_.prompt) return;
+  if (last <= context_.prompt) return;
   for (Index token = first; token < last; ++token) {
     hold(token);
     while (tokens_.front() < shape_.first_visible(token)) drop(0);
@@ -157,11 +157,11 @@ void AccumulatedScores::extend(Index first, Index last) {
 }
 
 void AccumulatedScores::finish_prompt() {
-  const PromptRange prompt = visible_prompt(shape_, setting_.prompt);
+  const PromptRange prompt = visible_prompt(shape_, context_.prompt);
   if (prompt.size() == 0) return;
-  const ScoreSums& sums = setting_.shared.get(PromptScores(scoring_, setting_.seed));
+  const ScoreSums& sums = context_.shared.get(PromptScores(scoring_, context_.seed));
   const Index recent = std::min(subset_.recent, prompt.size());
-  std::vector<Index> kept = best_of_prompt(setting_, sums, subset_, recent);
+  std::vector<Index> kept = best_of_prompt(context_, sums, subset_, recent);
   for (Index token = prompt.last - recent; token < prompt.last; ++token) kept.push_back(token);
   for (const Index token : kept) {
     hold(token);
@@ -195,12 +195,12 @@ Derived AccumulatedScores::derived() const {
   return out;
 }
 
-std::vector<Index> best_of_prompt(const Setting& setting, const ScoreSums& scores,
+std::vector<Index> best_of_prompt(const CellContext& context, const ScoreSums& scores,
                                   const RankedSubset& subset, Index last) {
-  const PromptRange prompt = visible_prompt(setting.stream.shape, setting.prompt);
+  const PromptRange prompt = visible_prompt(context.stream.shape, context.prompt);
   std::vector<double> combined(static_cast<std::size_t>(std::max<Index>(0, prompt.size() - last)));
   for (std::size_t j = 0; j < combined.size(); ++j) {
-    combined[j] = combine(subset.group, setting.stream.shape.heads_per_kv, [&](int g) {
+    combined[j] = combine(subset.group, context.stream.shape.heads_per_kv, [&](int g) {
       return scores[static_cast<std::size_t>(g)][static_cast<std::size_t>(prompt.first) + j];
     });
   }

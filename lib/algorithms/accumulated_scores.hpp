@@ -46,8 +46,8 @@ struct PromptScores {
   PromptScores(const Scoring& scoring, std::uint32_t seed);
 
   using Result = ScoreSums;
-  Result compute(const SharedSetting& setting) const;
-  static std::vector<Result> compute_all(const SharedSetting& setting,
+  Result compute(const SharedContext& context) const;
+  static std::vector<Result> compute_all(const SharedContext& context,
                                          const std::vector<PromptScores>& pieces);
   static void check(const Result& scores);  // throws CellError if logits overflowed
   auto operator<=>(const PromptScores&) const = default;
@@ -56,7 +56,7 @@ struct PromptScores {
 // Scores of one query head over the held tokens at a decode row; `tau` as above.
 class HeldScores {
  public:
-  HeldScores(const Setting& setting, const Scoring& scoring, Positions positions);
+  HeldScores(const CellContext& context, const Scoring& scoring, Positions positions);
 
   bool has_token_noise() const { return !noise_.is_none() && !noise_.per_row; }
   double token_noise(int g, Index token) const { return noise_.draw(g, 0, token); }
@@ -69,7 +69,7 @@ class HeldScores {
  private:
   void softmax(std::size_t count);
 
-  const Setting setting_;
+  const CellContext context_;
   Scoring scoring_;
   LogitNoise noise_;
   bool cache_positions_;
@@ -81,7 +81,7 @@ class HeldScores {
 // return.
 class AccumulatedScores : public Algorithm {
  public:
-  AccumulatedScores(const Setting& setting, const Scoring& scoring, const RankedSubset& subset);
+  AccumulatedScores(const CellContext& context, const Scoring& scoring, const RankedSubset& subset);
 
   void extend(Index first, Index last) override;
   void finish_prompt() override;
@@ -92,7 +92,7 @@ class AccumulatedScores : public Algorithm {
   void hold(Index token);
   void drop(std::size_t place);
 
-  const Setting setting_;
+  const CellContext context_;
   StreamShape shape_;
   Scoring scoring_;
   HeldScores held_scores_;
@@ -104,7 +104,7 @@ class AccumulatedScores : public Algorithm {
 };
 
 // The best budget - recent tokens of the prompt outside its last `last`, by combined prompt scores.
-std::vector<Index> best_of_prompt(const Setting& setting, const ScoreSums& scores,
+std::vector<Index> best_of_prompt(const CellContext& context, const ScoreSums& scores,
                                   const RankedSubset& subset, Index last);
 
 // w = floor(k recent_fraction).

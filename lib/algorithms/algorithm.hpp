@@ -19,7 +19,7 @@
 namespace kvbench {
 
 // Everything that a replay of one cell may look at.
-struct Setting {
+struct CellContext {
   const Stream& stream;
   Index prompt;  // P: tokens [0, P) are the prompt
   std::uint32_t seed;
@@ -119,7 +119,7 @@ struct AlgorithmFunctions {
   std::function<ReplayUnit(const P&)> unit = [](const P&) { return ReplayUnit::kHead; };
   // Only for ReplayUnit::kModel.
   std::function<ModelWork(const P&, std::uint32_t seed)> model_work;
-  std::function<std::unique_ptr<Algorithm>(const P&, const Setting&)> create;
+  std::function<std::unique_ptr<Algorithm>(const P&, const CellContext&)> create;
   // Keeps every token for good, whatever it attends to: memory is that of `exact`.
   std::function<bool(const P&)> keeps_everything = [](const P&) { return false; };
 };

@@ -80,13 +80,13 @@ Index resolved_levels(const Parameters& p, Index tokens) {
 
 class BalanceKv final : public Algorithm {
  public:
-  BalanceKv(const Parameters& p, const Setting& setting)
+  BalanceKv(const Parameters& p, const CellContext& context)
       : p_(p),
-        setting_(setting),
-        balancer_(p, setting),
-        sinks_(p.sinks.of(setting.prompt)),
-        recent_(p.recent.of(setting.prompt)),
-        levels_(resolved_levels(p, setting.stream.shape.tokens)),
+        context_(context),
+        balancer_(p, context),
+        sinks_(p.sinks.of(context.prompt)),
+        recent_(p.recent.of(context.prompt)),
+        levels_(resolved_levels(p, context.stream.shape.tokens)),
         denominator_({"balancekv/denominator", 0.0}, p.t, levels_),
         log_threshold_(log_erase_threshold()) {}
 
@@ -112,7 +112,7 @@ class BalanceKv final : public Algorithm {
  private:
   // ln of what 2^i / v_max must exceed for bucket i to stay.
   double log_erase_threshold() const {
-    const Stream& stream = setting_.stream;
+    const Stream& stream = context_.stream;
     double r = p_.r.value_or(0.0);
     if (!p_.r) {
       r = largest_key_norm(stream);
@@ -130,8 +130,8 @@ class BalanceKv final : public Algorithm {
   // The norm that the token's instance of the numerator goes by; 0: it is in none.
   double value_norm(Index token) const {
     if (!p_.buckets) return balancer_.largest_value_norm();
-    const double* v = setting_.stream.values.row(token);
-    return std::sqrt(canonical_dot(v, v, setting_.stream.shape.dv));
+    const double* v = context_.stream.values.row(token);
+    return std::sqrt(canonical_dot(v, v, context_.stream.shape.dv));
   }
 
   // True if anything but the append to both sums changed.
@@ -210,7 +210,7 @@ class BalanceKv final : public Algorithm {
   }
 
   const Parameters p_;
-  const Setting setting_;
+  const CellContext context_;
   SoftmaxBalancer balancer_;
   Index sinks_;
   Index recent_;
@@ -252,8 +252,8 @@ AlgorithmDescription describe_balancekv() {
   d.skip_reason = [](const Parameters&, const StreamShape& shape, Index) {
     return cannot_forget("balancekv", shape);
   };
-  d.create = [](const Parameters& p, const Setting& setting) {
-    return std::make_unique<BalanceKv>(p, setting);
+  d.create = [](const Parameters& p, const CellContext& context) {
+    return std::make_unique<BalanceKv>(p, context);
   };
   return d;
 }

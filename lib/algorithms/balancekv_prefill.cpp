@@ -125,12 +125,12 @@ struct FirstRound {
   Index last = 0;
 
   using Result = std::shared_ptr<const WalkMatrices>;  // null if the kernels have no room
-  Result compute(const SharedSetting& setting) const {
+  Result compute(const SharedContext& context) const {
     const auto blocks = blocks_of(whole({first, last}), rule.block);
     std::vector<Index> sizes;
     for (const auto& each : blocks) sizes.push_back(static_cast<Index>(each.size()));
-    return setting.kernels.walk_matrices(sizes, [&](Index b) {
-      return walk_tokens(setting.stream, rule, blocks[static_cast<std::size_t>(b)]);
+    return context.kernels.walk_matrices(sizes, [&](Index b) {
+      return walk_tokens(context.stream, rule, blocks[static_cast<std::size_t>(b)]);
     });
   }
   double bytes() const {
@@ -153,10 +153,10 @@ std::optional<FirstRound> first_round(const Parameters& p, const StreamShape& sh
 
 class BalanceKvPrefill final : public CompressOnce {
  public:
-  BalanceKvPrefill(const Parameters& p, const Setting& setting)
-      : CompressOnce(setting, p.sinks.of(setting.prompt), p.recent.of(setting.prompt)),
+  BalanceKvPrefill(const Parameters& p, const CellContext& context)
+      : CompressOnce(context, p.sinks.of(context.prompt), p.recent.of(context.prompt)),
         p_(p),
-        draw_(setting.seed, setting.stream.id.hash(), "balancekv_prefill/sign") {}
+        draw_(context.seed, context.stream.id.hash(), "balancekv_prefill/sign") {}
 
   Derived derived() const override {
     Derived out = {{"sinks", prompt_.sinks},
@@ -165,7 +165,7 @@ class BalanceKvPrefill final : public CompressOnce {
                    {"kept", kept_},
                    {"weight_sum_numerator", numerator_sum_},
                    {"weight_sum_denominator", denominator_sum_}};
-    if (setting_.stream.shape.softcap > 0.0) out.emplace_back("kernel_mismatch", true);
+    if (context_.stream.shape.softcap > 0.0) out.emplace_back("kernel_mismatch", true);
     statistics_.describe(out);
     return out;
   }
@@ -196,8 +196,8 @@ class BalanceKvPrefill final : public CompressOnce {
   std::vector<std::int8_t> signs(const std::vector<Kept>& tokens, std::uint32_t round) {
     std::shared_ptr<const WalkMatrices> first_walks;
     if (round == 0) {
-      const auto shared = first_round(p_, setting_.stream.shape, setting_.prompt);
-      if (shared) first_walks = setting_.shared.get(*shared);
+      const auto shared = first_round(p_, context_.stream.shape, context_.prompt);
+      if (shared) first_walks = context_.shared.get(*shared);
     }
     const auto blocks = blocks_of(tokens, p_.block);
     std::vector<std::vector<double>> uniforms;
@@ -209,11 +209,11 @@ class BalanceKvPrefill final : public CompressOnce {
     }
     const WalkRule rule{.gain = p_.gamma, .first_is_plus = true};
     const auto tokens_of = [&](Index b) {
-      return walk_tokens(setting_.stream, p_, blocks[static_cast<std::size_t>(b)]);
+      return walk_tokens(context_.stream, p_, blocks[static_cast<std::size_t>(b)]);
     };
     const auto walks = first_walks != nullptr
-                           ? setting_.kernels.balance_walks(rule, *first_walks, uniforms)
-                           : setting_.kernels.balance_walks(rule, tokens_of, uniforms);
+                           ? context_.kernels.balance_walks(rule, *first_walks, uniforms)
+                           : context_.kernels.balance_walks(rule, tokens_of, uniforms);
     std::vector<std::int8_t> all;
     for (const WalkResult& walk : walks) {
       statistics_.add(walk);
@@ -259,8 +259,8 @@ AlgorithmDescription describe_balancekv_prefill() {
     if (const auto round = first_round(p, shape, prompt)) work.push_back(*round);
     return work;
   };
-  d.create = [](const Parameters& p, const Setting& setting) {
-    return std::make_unique<BalanceKvPrefill>(p, setting);
+  d.create = [](const Parameters& p, const CellContext& context) {
+    return std::make_unique<BalanceKvPrefill>(p, context);
   };
   return d;
 }

@@ -4,15 +4,15 @@
 
 namespace kvbench {
 
-CompressOnce::CompressOnce(const Setting& setting, Index sinks, Index recent,
+CompressOnce::CompressOnce(const CellContext& context, Index sinks, Index recent,
                            std::optional<Index> budget)
-    : setting_(setting),
-      prompt_(compressed_prompt(setting.stream.shape, setting.prompt, sinks, recent)),
-      keeps_whole_(budget && keeps_whole_prompt(*budget, setting.stream.shape, setting.prompt)) {}
+    : context_(context),
+      prompt_(compressed_prompt(context.stream.shape, context.prompt, sinks, recent)),
+      keeps_whole_(budget && keeps_whole_prompt(*budget, context.stream.shape, context.prompt)) {}
 
 void CompressOnce::extend(Index first, Index last) {
-  if (last <= setting_.prompt) return;
-  const Index lo = setting_.stream.shape.first_visible(last - 1);
+  if (last <= context_.prompt) return;
+  const Index lo = context_.stream.shape.first_visible(last - 1);
   Index gone = 0;
   while (gone < sketch_.size() && sketch_[gone].token < lo) ++gone;
   sketch_.erase(0, gone);

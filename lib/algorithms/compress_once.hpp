@@ -12,7 +12,7 @@ namespace kvbench {
 class CompressOnce : public Algorithm {
  public:
   // With a budget, a prompt that fits into it is kept whole.
-  CompressOnce(const Setting& setting, Index sinks, Index recent,
+  CompressOnce(const CellContext& context, Index sinks, Index recent,
                std::optional<Index> budget = std::nullopt);
 
   void extend(Index first, Index last) override;
@@ -22,7 +22,7 @@ class CompressOnce : public Algorithm {
   // Adds the rows that stand for the middle of the prompt, ascending by token.
   virtual void compress_middle(PromptRange middle) = 0;
 
-  const Setting setting_;
+  const CellContext context_;
   const CompressedPrompt prompt_;
   const bool keeps_whole_;
 };

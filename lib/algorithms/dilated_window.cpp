@@ -19,8 +19,8 @@ struct Parameters {
 
 class DilatedWindow final : public Algorithm {
  public:
-  DilatedWindow(const Parameters& p, const Setting& setting)
-      : shape_(setting.stream.shape), budget_(p.budget.of(setting.prompt)), step_(p.dilation + 1) {}
+  DilatedWindow(const Parameters& p, const CellContext& context)
+      : shape_(context.stream.shape), budget_(p.budget.of(context.prompt)), step_(p.dilation + 1) {}
 
   void extend(Index, Index last) override {
     const Index row = last - 1;
@@ -52,8 +52,8 @@ AlgorithmDescription describe_dilated_window() {
   d.skip_reason = [](const Parameters& p, const StreamShape&, Index prompt) {
     return empty_budget(p.budget, prompt);
   };
-  d.create = [](const Parameters& p, const Setting& setting) {
-    return std::make_unique<DilatedWindow>(p, setting);
+  d.create = [](const Parameters& p, const CellContext& context) {
+    return std::make_unique<DilatedWindow>(p, context);
   };
   return d;
 }

@@ -10,7 +10,7 @@ namespace {
 
 class Exact final : public Algorithm {
  public:
-  explicit Exact(const Setting& setting) : shape_(setting.stream.shape) {}
+  explicit Exact(const CellContext& context) : shape_(context.stream.shape) {}
 
   void extend(Index first, Index last) override {
     const Index lo = shape_.first_visible(last - 1);
@@ -31,8 +31,8 @@ AlgorithmDescription describe_exact() {
   d.id = "exact";
   d.title = "exact attention over every visible token";
   d.source = "reference of all papers";
-  d.create = [](const NoParameters&, const Setting& setting) {
-    return std::make_unique<Exact>(setting);
+  d.create = [](const NoParameters&, const CellContext& context) {
+    return std::make_unique<Exact>(context);
   };
   return d;
 }

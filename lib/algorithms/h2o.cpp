@@ -62,10 +62,10 @@ AlgorithmDescription describe_h2o() {
   d.shared_work = [](const Parameters&, const StreamShape&, Index, std::uint32_t seed) {
     return std::vector<SharedWork>{PromptScores(Scoring{}, seed)};
   };
-  d.create = [](const Parameters& p, const Setting& setting) -> std::unique_ptr<Algorithm> {
-    const RankedSubset kept = subset(p, setting.prompt);
-    if (released(p)) return std::make_unique<ReleasedH2o>(setting, kept);
-    return std::make_unique<AccumulatedScores>(setting, Scoring{}, kept);
+  d.create = [](const Parameters& p, const CellContext& context) -> std::unique_ptr<Algorithm> {
+    const RankedSubset kept = subset(p, context.prompt);
+    if (released(p)) return std::make_unique<ReleasedH2o>(context, kept);
+    return std::make_unique<AccumulatedScores>(context, Scoring{}, kept);
   };
   return d;
 }

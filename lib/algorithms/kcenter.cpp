@@ -37,9 +37,9 @@ Index resolved_recent(const Parameters& p, Index prompt) {
 
 class KCenter final : public CompressOnce {
  public:
-  KCenter(const Parameters& p, const Setting& setting)
-      : CompressOnce(setting, p.sinks.of(setting.prompt), resolved_recent(p, setting.prompt),
-                     p.budget.of(setting.prompt)),
+  KCenter(const Parameters& p, const CellContext& context)
+      : CompressOnce(context, p.sinks.of(context.prompt), resolved_recent(p, context.prompt),
+                     p.budget.of(context.prompt)),
         p_(p) {}
 
   Derived derived() const override {
@@ -50,19 +50,19 @@ class KCenter final : public CompressOnce {
   }
 
   std::optional<Clusters> clusters() const override {
-    const Index last = setting_.stream.shape.tokens - 1;
+    const Index last = context_.stream.shape.tokens - 1;
     Clusters out;
     out.final_count = centers_;
-    out.trajectory.emplace_back(setting_.prompt, centers_);
-    if (last > setting_.prompt) out.trajectory.emplace_back(last, centers_);
+    out.trajectory.emplace_back(context_.prompt, centers_);
+    if (last > context_.prompt) out.trajectory.emplace_back(last, centers_);
     return out;
   }
 
  protected:
   void compress_middle(PromptRange middle) override {
-    const Index count = p_.budget.of(setting_.prompt) - prompt_.sinks - prompt_.recent;
-    const Centers centers = setting_.kernels.farthest_first(
-        setting_.stream.keys, middle.first, middle.last, first_center(middle), count);
+    const Index count = p_.budget.of(context_.prompt) - prompt_.sinks - prompt_.recent;
+    const Centers centers = context_.kernels.farthest_first(
+        context_.stream.keys, middle.first, middle.last, first_center(middle), count);
     centers_ = static_cast<Index>(centers.tokens.size());
     if (centers_ == 0) return;
     covering_radius_ = centers.radius.back();
@@ -91,7 +91,7 @@ class KCenter final : public CompressOnce {
  private:
   Index first_center(PromptRange middle) const {
     if (p_.first == First::kRandom) {
-      const Random draw(setting_.seed, setting_.stream.id.hash(), "kcenter/first");
+      const Random draw(context_.seed, context_.stream.id.hash(), "kcenter/first");
       const auto offset =
           static_cast<Index>(draw.uniform53(0) * static_cast<double>(middle.size()));
       return middle.first + std::min(offset, middle.size() - 1);
@@ -101,7 +101,7 @@ class KCenter final : public CompressOnce {
   }
 
   Index farthest_from_mean(PromptRange middle) const {
-    const ConstMatrix keys = setting_.stream.keys;
+    const ConstMatrix keys = context_.stream.keys;
     std::vector<double> mean(static_cast<std::size_t>(keys.cols), 0.0);
     for (Index j = middle.first; j < middle.last; ++j) {
       for (Index k = 0; k < keys.cols; ++k) mean[static_cast<std::size_t>(k)] += keys(j, k);
@@ -122,7 +122,7 @@ class KCenter final : public CompressOnce {
   // [centres][dv]; an empty cluster keeps its centre's own value.
   std::vector<std::vector<double>> mean_values(PromptRange middle, const Centers& centers,
                                                const std::vector<Index>& sizes) const {
-    const ConstMatrix values = setting_.stream.values;
+    const ConstMatrix values = context_.stream.values;
     std::vector<std::vector<double>> means(
         centers.tokens.size(), std::vector<double>(static_cast<std::size_t>(values.cols), 0.0));
     for (Index j = middle.first; j < middle.last; ++j) {
@@ -173,8 +173,8 @@ AlgorithmDescription describe_kcenter() {
   d.skip_reason = [](const Parameters& p, const StreamShape& shape, Index prompt) {
     return cannot_compress(p.budget, p.sinks, resolved_recent(p, prompt), shape, prompt);
   };
-  d.create = [](const Parameters& p, const Setting& setting) {
-    return std::make_unique<KCenter>(p, setting);
+  d.create = [](const Parameters& p, const CellContext& context) {
+    return std::make_unique<KCenter>(p, context);
   };
   return d;
 }

@@ -31,9 +31,9 @@ AlgorithmDescription describe_key_attention() {
   d.shared_work = [](const Parameters&, const StreamShape&, Index, std::uint32_t seed) {
     return std::vector<SharedWork>{PromptScores(Scoring{}, seed)};
   };
-  d.create = [](const Parameters& p, const Setting& setting) {
-    const RankedSubset kept{.budget = p.budget.of(setting.prompt), .group = p.group};
-    return std::make_unique<AccumulatedScores>(setting, Scoring{}, kept);
+  d.create = [](const Parameters& p, const CellContext& context) {
+    const RankedSubset kept{.budget = p.budget.of(context.prompt), .group = p.group};
+    return std::make_unique<AccumulatedScores>(context, Scoring{}, kept);
   };
   return d;
 }

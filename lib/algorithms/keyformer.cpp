@@ -64,22 +64,22 @@ Scoring scoring(const Parameters& p, Index tokens, Index prompt) {
 // Frozen keys and a sliding window; scores matter in the prompt alone.
 class ReleasedKeyformer final : public Algorithm {
  public:
-  ReleasedKeyformer(const Setting& setting, const Scoring& scoring, const RankedSubset& subset)
-      : setting_(setting), scoring_(scoring), subset_(subset) {
+  ReleasedKeyformer(const CellContext& context, const Scoring& scoring, const RankedSubset& subset)
+      : context_(context), scoring_(scoring), subset_(subset) {
     sketch_.cache_positions = subset.positions == Positions::kCache;
   }
 
   void finish_prompt() override {
-    const PromptRange prompt = visible_prompt(setting_.stream.shape, setting_.prompt);
+    const PromptRange prompt = visible_prompt(context_.stream.shape, context_.prompt);
     if (prompt.size() == 0) return;
-    const ScoreSums& sums = setting_.shared.get(PromptScores(scoring_, setting_.seed));
-    keys_ = best_of_prompt(setting_, sums, subset_, subset_.recent);
+    const ScoreSums& sums = context_.shared.get(PromptScores(scoring_, context_.seed));
+    keys_ = best_of_prompt(context_, sums, subset_, subset_.recent);
   }
 
   void extend(Index, Index last) override {
-    if (last <= setting_.prompt) return;
+    if (last <= context_.prompt) return;
     const Index row = last - 1;
-    const Index lo = setting_.stream.shape.first_visible(row);
+    const Index lo = context_.stream.shape.first_visible(row);
     const Index window = std::max(lo, last - subset_.recent);
     sketch_.clear();
     for (const Index token : keys_) {
@@ -87,7 +87,7 @@ class ReleasedKeyformer final : public Algorithm {
     }
     sketch_.add_exact(window, last);
     sketch_.bookkeeping =
-        sketch_.size() * setting_.stream.shape.heads_per_kv * scoring_.numbers_per_head;
+        sketch_.size() * context_.stream.shape.heads_per_kv * scoring_.numbers_per_head;
   }
 
   Derived derived() const override {
@@ -95,7 +95,7 @@ class ReleasedKeyformer final : public Algorithm {
   }
 
  private:
-  const Setting setting_;
+  const CellContext context_;
   Scoring scoring_;
   RankedSubset subset_;
   std::vector<Index> keys_;  // ascending
@@ -107,9 +107,9 @@ struct SharedTrace {
   std::uint32_t seed = 0;
 
   using Result = ModelTrace;
-  Result compute(const ModelSetting& setting) const {
-    const RankedSubset kept = subset(p, setting.prompt);
-    return trace_model(setting, scoring(p, setting.tokens, setting.prompt), kept.budget,
+  Result compute(const ModelContext& context) const {
+    const RankedSubset kept = subset(p, context.prompt);
+    return trace_model(context, scoring(p, context.tokens, context.prompt), kept.budget,
                        kept.recent, seed);
   }
   double bytes(Index heads, Index prompt, Index tokens) const {
@@ -210,15 +210,15 @@ AlgorithmDescription describe_keyformer() {
     if (whole_model(p)) return std::vector<SharedWork>{};
     return std::vector<SharedWork>{PromptScores(scoring(p, shape.tokens, prompt), seed)};
   };
-  d.create = [](const Parameters& p, const Setting& setting) -> std::unique_ptr<Algorithm> {
+  d.create = [](const Parameters& p, const CellContext& context) -> std::unique_ptr<Algorithm> {
     if (whole_model(p)) {
-      const ModelTrace& trace = setting.shared.get(SharedTrace{p, setting.seed});
-      return std::make_unique<TraceFollower>(setting, trace, 2);
+      const ModelTrace& trace = context.shared.get(SharedTrace{p, context.seed});
+      return std::make_unique<TraceFollower>(context, trace, 2);
     }
-    const Scoring rule = scoring(p, setting.stream.shape.tokens, setting.prompt);
-    const RankedSubset kept = subset(p, setting.prompt);
-    if (released(p)) return std::make_unique<ReleasedKeyformer>(setting, rule, kept);
-    return std::make_unique<AccumulatedScores>(setting, rule, kept);
+    const Scoring rule = scoring(p, context.stream.shape.tokens, context.prompt);
+    const RankedSubset kept = subset(p, context.prompt);
+    if (released(p)) return std::make_unique<ReleasedKeyformer>(context, rule, kept);
+    return std::make_unique<AccumulatedScores>(context, rule, kept);
   };
   return d;
 }

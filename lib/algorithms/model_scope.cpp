@@ -20,15 +20,15 @@ struct PromptPass {
   Index heads = 0;             // query heads of the scope
 };
 
-PromptPass prompt_pass(const ModelSetting& setting, const Scoring& scoring, std::uint32_t seed) {
+PromptPass prompt_pass(const ModelContext& context, const Scoring& scoring, std::uint32_t seed) {
   PromptPass pass;
-  pass.totals.assign(static_cast<std::size_t>(setting.tokens), 0.0);
-  setting.for_each_stream([&](const Stream& stream) {
+  pass.totals.assign(static_cast<std::size_t>(context.tokens), 0.0);
+  context.for_each_stream([&](const Stream& stream) {
     throw_if_stopped();
     pass.heads += stream.shape.heads_per_kv;
-    if (setting.prompt == 0) return;
+    if (context.prompt == 0) return;
     const ScoreSums sums =
-        PromptScores(scoring, seed).compute({stream, setting.prompt, setting.kernels});
+        PromptScores(scoring, seed).compute({stream, context.prompt, context.kernels});
     for (const std::vector<double>& head : sums) {
       for (std::size_t j = 0; j < pass.totals.size(); ++j) pass.totals[j] += head[j];
     }
@@ -43,13 +43,13 @@ struct DecodeLogits {
   std::vector<std::vector<double>> heads;  // [heads][rows * columns]
 };
 
-DecodeLogits decode_logits(const ModelSetting& setting, const Scoring& scoring, std::uint32_t seed,
+DecodeLogits decode_logits(const ModelContext& context, const Scoring& scoring, std::uint32_t seed,
                            const std::vector<Index>& held, Index first, Index last) {
   DecodeLogits out;
   out.columns = held;
   for (Index j = first; j < last; ++j) out.columns.push_back(j);
   const auto columns = static_cast<Index>(out.columns.size());
-  setting.for_each_stream([&](const Stream& stream) {
+  context.for_each_stream([&](const Stream& stream) {
     const LogitNoise noise = scoring.noise_on(stream, seed);
     const std::size_t first_head = out.heads.size();
     for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
@@ -59,7 +59,7 @@ DecodeLogits decode_logits(const ModelSetting& setting, const Scoring& scoring, 
     for (Index start = first; start < last; start += kRowsAtOnce) {
       std::vector<Index> rows(static_cast<std::size_t>(std::min(kRowsAtOnce, last - start)));
       std::iota(rows.begin(), rows.end(), start);
-      setting.kernels.logits(stream, rows, block);
+      context.kernels.logits(stream, rows, block);
       parallel_for(static_cast<Index>(rows.size()) * stream.shape.heads_per_kv, [&](Index place) {
         const auto g = static_cast<int>(place % stream.shape.heads_per_kv);
         const Index row = start + place / stream.shape.heads_per_kv;
@@ -104,10 +104,10 @@ Index rows_within(double bytes, Index heads, Index held) {
 
 }  // namespace
 
-ModelTrace trace_model(const ModelSetting& setting, const Scoring& scoring, Index budget,
+ModelTrace trace_model(const ModelContext& context, const Scoring& scoring, Index budget,
                        Index recent, std::uint32_t seed, double logit_bytes) {
-  const Index prompt = setting.prompt;
-  const PromptPass pass = prompt_pass(setting, scoring, seed);
+  const Index prompt = context.prompt;
+  const PromptPass pass = prompt_pass(context, scoring, seed);
   ModelTrace trace;
   const Index last = std::min(recent, prompt);
   trace.prompt_kept =
@@ -118,10 +118,10 @@ ModelTrace trace_model(const ModelSetting& setting, const Scoring& scoring, Inde
   std::vector<double> f;
   for (const Index token : tokens) f.push_back(pass.totals[static_cast<std::size_t>(token)]);
   Index rows = 0;
-  for (Index first = prompt; first < setting.tokens; first += rows) {
+  for (Index first = prompt; first < context.tokens; first += rows) {
     rows = std::min(rows_within(logit_bytes, pass.heads, static_cast<Index>(tokens.size())),
-                    setting.tokens - first);
-    const DecodeLogits logits = decode_logits(setting, scoring, seed, tokens, first, first + rows);
+                    context.tokens - first);
+    const DecodeLogits logits = decode_logits(context, scoring, seed, tokens, first, first + rows);
     std::vector<std::size_t> held(tokens.size());  // columns
     std::iota(held.begin(), held.end(), std::size_t{0});
     for (Index r = 0; r < rows; ++r) {
@@ -164,11 +164,11 @@ double trace_bytes(Index heads, Index rows, Index budget, double logit_bytes) {
   return std::min(of_all, std::max(logit_bytes, of_one));
 }
 
-TraceFollower::TraceFollower(const Setting& setting, const ModelTrace& trace,
+TraceFollower::TraceFollower(const CellContext& context, const ModelTrace& trace,
                              Index numbers_per_head)
-    : setting_(setting),
+    : context_(context),
       trace_(trace),
-      numbers_per_token_(numbers_per_head * setting.stream.shape.heads_per_kv) {}
+      numbers_per_token_(numbers_per_head * context.stream.shape.heads_per_kv) {}
 
 void TraceFollower::finish_prompt() {
   for (const Index token : trace_.prompt_kept) sketch_.add(SketchRow::exact(token));
@@ -176,10 +176,10 @@ void TraceFollower::finish_prompt() {
 }
 
 void TraceFollower::extend(Index first, Index last) {
-  if (last <= setting_.prompt) return;
+  if (last <= context_.prompt) return;
   for (Index row = first; row < last; ++row) {
     // What the row before this one evicted is gone by now.
-    const Index before = row - setting_.prompt - 1;
+    const Index before = row - context_.prompt - 1;
     const Index gone = before >= 0 ? trace_.evicted[static_cast<std::size_t>(before)] : -1;
     for (Index p = 0; gone >= 0 && p < sketch_.size(); ++p) {
       if (sketch_[p].token == gone) {

@@ -21,7 +21,7 @@ inline constexpr double kModelLogitBytes = 512.0 * 1024 * 1024;
 
 // f_j = sum over layers, query heads and rows of s; every stream answers row i, then one token
 // goes. The trace does not depend on `logit_bytes`. Throws Stopped (core/stop.hpp).
-ModelTrace trace_model(const ModelSetting& setting, const Scoring& scoring, Index budget,
+ModelTrace trace_model(const ModelContext& context, const Scoring& scoring, Index budget,
                        Index recent, std::uint32_t seed, double logit_bytes = kModelLogitBytes);
 
 // Memory that trace_model needs at most for `rows` decode rows of `heads` query heads; what a
@@ -31,7 +31,7 @@ double trace_bytes(Index heads, Index rows, Index budget, double logit_bytes = k
 // Follows a trace on one stream.
 class TraceFollower final : public Algorithm {
  public:
-  TraceFollower(const Setting& setting, const ModelTrace& trace, Index numbers_per_head);
+  TraceFollower(const CellContext& context, const ModelTrace& trace, Index numbers_per_head);
 
   void extend(Index first, Index last) override;
   void finish_prompt() override;
@@ -39,7 +39,7 @@ class TraceFollower final : public Algorithm {
  private:
   void count_scores();
 
-  const Setting setting_;
+  const CellContext context_;
   const ModelTrace& trace_;
   Index numbers_per_token_;
 };

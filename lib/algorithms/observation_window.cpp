@@ -14,9 +14,9 @@ struct WindowScores {
   Index window = 0;
 
   using Result = ScoreSums;
-  Result compute(const SharedSetting& setting) const {
+  Result compute(const SharedContext& context) const {
     Result sums =
-        setting.kernels.score_sums(setting.stream, setting.prompt - window, setting.prompt);
+        context.kernels.score_sums(context.stream, context.prompt - window, context.prompt);
     for (const auto& head : sums) {
       for (const double score : head) {
         if (!std::isfinite(score)) throw CellError("logits of the prompt overflow");
@@ -47,20 +47,20 @@ std::vector<double> pooled(const std::vector<double>& scores, Index kernel, bool
 
 }  // namespace
 
-ObservationWindow::ObservationWindow(const ObservationParameters& p, const Setting& setting,
+ObservationWindow::ObservationWindow(const ObservationParameters& p, const CellContext& context,
                                      Index selected)
-    : CompressOnce(setting, 0, p.window, p.budget.of(setting.prompt)), p_(p), selected_(selected) {}
+    : CompressOnce(context, 0, p.window, p.budget.of(context.prompt)), p_(p), selected_(selected) {}
 
 Derived ObservationWindow::derived() const {
   return {{"selected", keeps_whole_ ? prompt_.middle.size() : selected_}};
 }
 
 void ObservationWindow::compress_middle(PromptRange middle) {
-  const ScoreSums& sums = setting_.shared.get(WindowScores{p_.window});
+  const ScoreSums& sums = context_.shared.get(WindowScores{p_.window});
   std::vector<double> scores(static_cast<std::size_t>(middle.size()));
   for (Index j = 0; j < middle.size(); ++j) {
     scores[static_cast<std::size_t>(j)] =
-        combine(p_.group, setting_.stream.shape.heads_per_kv, [&](int g) {
+        combine(p_.group, context_.stream.shape.heads_per_kv, [&](int g) {
           return sums[static_cast<std::size_t>(g)][static_cast<std::size_t>(middle.first + j)];
         });
   }

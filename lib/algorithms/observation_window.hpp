@@ -28,7 +28,7 @@ std::vector<Field<ObservationParameters>> observation_fields();
 // tokens before them; the best `selected` stay beside those last rows.
 class ObservationWindow final : public CompressOnce {
  public:
-  ObservationWindow(const ObservationParameters& p, const Setting& setting, Index selected);
+  ObservationWindow(const ObservationParameters& p, const CellContext& context, Index selected);
 
   Derived derived() const override;
 

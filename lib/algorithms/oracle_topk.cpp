@@ -18,8 +18,8 @@ struct Parameters {
 
 class OracleTopk final : public Algorithm {
  public:
-  OracleTopk(const Parameters& p, const Setting& setting)
-      : budget_(p.budget.of(setting.prompt)), rule_(p.group) {}
+  OracleTopk(const Parameters& p, const CellContext& context)
+      : budget_(p.budget.of(context.prompt)), rule_(p.group) {}
 
   void extend(Index, Index) override {}
 
@@ -61,8 +61,8 @@ AlgorithmDescription describe_oracle_topk() {
   d.skip_reason = [](const Parameters& p, const StreamShape&, Index prompt) {
     return empty_budget(p.budget, prompt);
   };
-  d.create = [](const Parameters& p, const Setting& setting) {
-    return std::make_unique<OracleTopk>(p, setting);
+  d.create = [](const Parameters& p, const CellContext& context) {
+    return std::make_unique<OracleTopk>(p, context);
   };
   return d;
 }

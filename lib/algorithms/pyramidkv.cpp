@@ -49,10 +49,10 @@ AlgorithmDescription describe_pyramidkv() {
   d.validate = invalid_observation;
   d.skip_reason = cannot_observe;
   d.shared_work = observation_work;
-  d.create = [](const Parameters& p, const Setting& setting) {
-    const Stream& stream = setting.stream;
+  d.create = [](const Parameters& p, const CellContext& context) {
+    const Stream& stream = context.stream;
     return std::make_unique<ObservationWindow>(
-        p, setting, selected_in_layer(p, stream.shape, stream.id.layer, setting.prompt));
+        p, context, selected_in_layer(p, stream.shape, stream.id.layer, context.prompt));
   };
   return d;
 }

@@ -4,10 +4,10 @@
 
 namespace kvbench {
 
-ReleasedH2o::ReleasedH2o(const Setting& setting, const RankedSubset& subset)
-    : setting_(setting),
-      shape_(setting.stream.shape),
-      held_scores_(setting, Scoring{}, subset.positions),
+ReleasedH2o::ReleasedH2o(const CellContext& context, const RankedSubset& subset)
+    : context_(context),
+      shape_(context.stream.shape),
+      held_scores_(context, Scoring{}, subset.positions),
       subset_(subset),
       scores_(static_cast<std::size_t>(shape_.heads_per_kv),
               std::vector<double>(static_cast<std::size_t>(shape_.tokens), 0.0)) {
@@ -15,12 +15,12 @@ ReleasedH2o::ReleasedH2o(const Setting& setting, const RankedSubset& subset)
 }
 
 void ReleasedH2o::finish_prompt() {
-  if (setting_.prompt == 0) return;
-  scores_ = setting_.shared.get(PromptScores(Scoring{}, setting_.seed));
+  if (context_.prompt == 0) return;
+  scores_ = context_.shared.get(PromptScores(Scoring{}, context_.seed));
 }
 
 void ReleasedH2o::extend(Index first, Index last) {
-  if (last <= setting_.prompt) return;
+  if (last <= context_.prompt) return;
   for (Index row = first; row < last; ++row) attend(row);
 }
 

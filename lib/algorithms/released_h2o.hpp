@@ -12,7 +12,7 @@ namespace kvbench {
 // may return, so all tokens stay in memory.
 class ReleasedH2o final : public Algorithm {
  public:
-  ReleasedH2o(const Setting& setting, const RankedSubset& subset);
+  ReleasedH2o(const CellContext& context, const RankedSubset& subset);
 
   void extend(Index first, Index last) override;
   void finish_prompt() override;
@@ -21,7 +21,7 @@ class ReleasedH2o final : public Algorithm {
  private:
   void attend(Index row);
 
-  const Setting setting_;
+  const CellContext context_;
   StreamShape shape_;
   HeldScores held_scores_;
   RankedSubset subset_;

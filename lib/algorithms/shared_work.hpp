@@ -5,7 +5,7 @@
 //   struct WindowScores {
 //     Index window;
 //     using Result = ScoreSums;
-//     Result compute(const SharedSetting& setting) const;
+//     Result compute(const SharedContext& setting) const;
 //     auto operator<=>(const WindowScores&) const = default;
 //   };
 //
@@ -29,7 +29,7 @@
 namespace kvbench {
 
 // What shared work may look at.
-struct SharedSetting {
+struct SharedContext {
   const Stream& stream;
   Index prompt;
   const Kernels& kernels;
@@ -42,7 +42,7 @@ struct SharedSetting {
 
 // What model work may look at: every stream of the scope, one at a time, in a fixed order, as often
 // as wanted; all have the same tokens and hold every query.
-struct ModelSetting {
+struct ModelContext {
   std::function<void(const std::function<void(const Stream&)>&)> for_each_stream;
   Index prompt;
   Index tokens;
@@ -85,8 +85,8 @@ class SharedWork {
   template <class Work>
   // NOLINTNEXTLINE(google-explicit-constructor): a list of kinds is a list of work
   SharedWork(const Work& work)
-      : key_(work), compute_([work](const SharedSetting& setting) {
-          return std::make_shared<const typename Work::Result>(work.compute(setting));
+      : key_(work), compute_([work](const SharedContext& context) {
+          return std::make_shared<const typename Work::Result>(work.compute(context));
         }) {
     if constexpr (requires { work.bytes(); }) bytes_ = work.bytes();
     if constexpr (requires { &Work::compute_all; }) compute_all_ = all_of<Work>;
@@ -96,30 +96,30 @@ class SharedWork {
   // Memory of the result, besides some numbers per token.
   double bytes() const { return bytes_; }
   // Throws what the work throws.
-  std::shared_ptr<const void> compute(const SharedSetting& setting) const {
-    return compute_(setting);
+  std::shared_ptr<const void> compute(const SharedContext& context) const {
+    return compute_(context);
   }
 
   // Whether pieces of this kind cost less together than one by one: the kind has
-  //   static std::vector<Result> compute_all(const SharedSetting&, const std::vector<Work>&);
+  //   static std::vector<Result> compute_all(const SharedContext&, const std::vector<Work>&);
   //   static void check(const Result&);  // throws CellError if this piece alone is invalid
   bool is_batched() const { return compute_all_ != nullptr; }
   // An outcome for each of `pieces`, all of this batched kind.
-  std::vector<WorkOutcome> compute_all(const SharedSetting& setting,
+  std::vector<WorkOutcome> compute_all(const SharedContext& context,
                                        const std::vector<SharedWork>& pieces) const {
-    return compute_all_(setting, pieces);
+    return compute_all_(context, pieces);
   }
 
  private:
   template <class Work>
-  static std::vector<WorkOutcome> all_of(const SharedSetting& setting,
+  static std::vector<WorkOutcome> all_of(const SharedContext& context,
                                          const std::vector<SharedWork>& pieces) {
     std::vector<Work> works;
     for (const SharedWork& piece : pieces) {
       works.push_back(*static_cast<const Work*>(piece.key_.work_.get()));
     }
     std::vector<WorkOutcome> outcomes;
-    for (typename Work::Result& result : Work::compute_all(setting, works)) {
+    for (typename Work::Result& result : Work::compute_all(context, works)) {
       WorkOutcome& outcome = outcomes.emplace_back();
       try {
         Work::check(result);
@@ -132,13 +132,13 @@ class SharedWork {
   }
 
   WorkKey key_;
-  std::function<std::shared_ptr<const void>(const SharedSetting&)> compute_;
-  std::vector<WorkOutcome> (*compute_all_)(const SharedSetting&,
+  std::function<std::shared_ptr<const void>(const SharedContext&)> compute_;
+  std::vector<WorkOutcome> (*compute_all_)(const SharedContext&,
                                            const std::vector<SharedWork>&) = nullptr;
   double bytes_ = 0.0;
 };
 
-// What is decided once for a whole model. Its kinds take a ModelSetting, and say with
+// What is decided once for a whole model. Its kinds take a ModelContext, and say with
 //   double bytes(Index heads, Index prompt, Index tokens) const;
 // the most memory that computing takes besides the current stream, for `heads` query heads.
 class ModelWork {
@@ -147,16 +147,16 @@ class ModelWork {
   // NOLINTNEXTLINE(google-explicit-constructor): as SharedWork
   ModelWork(const Work& work)
       : key_(work),
-        compute_([work](const ModelSetting& setting) {
-          return std::make_shared<const typename Work::Result>(work.compute(setting));
+        compute_([work](const ModelContext& context) {
+          return std::make_shared<const typename Work::Result>(work.compute(context));
         }),
         bytes_([work](Index heads, Index prompt, Index tokens) {
           return work.bytes(heads, prompt, tokens);
         }) {}
 
   const WorkKey& key() const { return key_; }
-  std::shared_ptr<const void> compute(const ModelSetting& setting) const {
-    return compute_(setting);
+  std::shared_ptr<const void> compute(const ModelContext& context) const {
+    return compute_(context);
   }
   double bytes(Index heads, Index prompt, Index tokens) const {
     return bytes_(heads, prompt, tokens);
@@ -164,7 +164,7 @@ class ModelWork {
 
  private:
   WorkKey key_;
-  std::function<std::shared_ptr<const void>(const ModelSetting&)> compute_;
+  std::function<std::shared_ptr<const void>(const ModelContext&)> compute_;
   std::function<double(Index, Index, Index)> bytes_;
 };
 
@@ -181,9 +181,9 @@ class SharedResults {
   bool has(const WorkKey& key) const { return outcomes_.count(key) != 0; }
 
   // Computes it unless it is there; throws what the work throws.
-  template <class Work, class Setting>
-  void add(const Work& work, const Setting& setting) {
-    if (!has(work.key())) put(work.key(), {work.compute(setting), ""});
+  template <class Work, class CellContext>
+  void add(const Work& work, const CellContext& context) {
+    if (!has(work.key())) put(work.key(), {work.compute(context), ""});
   }
   void put(const WorkKey& key, WorkOutcome outcome) {
     outcomes_.insert_or_assign(key, std::move(outcome));

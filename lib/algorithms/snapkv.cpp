@@ -25,8 +25,8 @@ AlgorithmDescription describe_snapkv() {
   d.validate = invalid_observation;
   d.skip_reason = cannot_observe;
   d.shared_work = observation_work;
-  d.create = [](const Parameters& p, const Setting& setting) {
-    return std::make_unique<ObservationWindow>(p, setting, p.budget.of(setting.prompt) - p.window);
+  d.create = [](const Parameters& p, const CellContext& context) {
+    return std::make_unique<ObservationWindow>(p, context, p.budget.of(context.prompt) - p.window);
   };
   return d;
 }

@@ -41,13 +41,13 @@ struct FirstRound {
   Index last = 0;
 
   using Result = FirstMatrices;
-  Result compute(const SharedSetting& setting) const {
+  Result compute(const SharedContext& context) const {
     const std::vector<Index> tokens = tokens_of({first, last});
-    const double r_key = r ? *r : largest_key_norm(setting.stream);
-    const double norm = largest_value_norm(setting.stream);
+    const double r_key = r ? *r : largest_key_norm(context.stream);
+    const double norm = largest_value_norm(context.stream);
     Result round;
-    round.denominator = softmax_walk_matrix(setting, r_key, 0.0, tokens);
-    if (norm > 0.0) round.numerator = softmax_walk_matrix(setting, r_key, norm, tokens);
+    round.denominator = softmax_walk_matrix(context, r_key, 0.0, tokens);
+    if (norm > 0.0) round.numerator = softmax_walk_matrix(context, r_key, norm, tokens);
     return round;
   }
   double bytes() const { return 2.0 * WalkMatrices::bytes(last - first); }
@@ -65,10 +65,10 @@ std::optional<FirstRound> first_round(const Parameters& p, const StreamShape& sh
 
 class SoftmaxBalance final : public CompressOnce {
  public:
-  SoftmaxBalance(const Parameters& p, const Setting& setting)
-      : CompressOnce(setting, p.sinks.of(setting.prompt), p.recent.of(setting.prompt)),
+  SoftmaxBalance(const Parameters& p, const CellContext& context)
+      : CompressOnce(context, p.sinks.of(context.prompt), p.recent.of(context.prompt)),
         p_(p),
-        balancer_(p, setting) {}
+        balancer_(p, context) {}
 
   Derived derived() const override {
     Derived out = {{"sinks", prompt_.sinks},
@@ -85,8 +85,8 @@ class SoftmaxBalance final : public CompressOnce {
  protected:
   void compress_middle(PromptRange middle) override {
     const double norm = balancer_.largest_value_norm();
-    const auto round = first_round(p_, setting_.stream.shape, setting_.prompt);
-    const FirstMatrices* matrices = round ? &setting_.shared.get(*round) : nullptr;
+    const auto round = first_round(p_, context_.stream.shape, context_.prompt);
+    const FirstMatrices* matrices = round ? &context_.shared.get(*round) : nullptr;
     for (const bool numerator : {true, false}) {
       std::vector<Index> tokens = tokens_of(middle);
       // Values that are all zero leave nothing to balance in the numerator.
@@ -134,8 +134,8 @@ AlgorithmDescription describe_softmax_balance() {
     if (const auto round = first_round(p, shape, prompt)) work.push_back(*round);
     return work;
   };
-  d.create = [](const Parameters& p, const Setting& setting) {
-    return std::make_unique<SoftmaxBalance>(p, setting);
+  d.create = [](const Parameters& p, const CellContext& context) {
+    return std::make_unique<SoftmaxBalance>(p, context);
   };
   return d;
 }

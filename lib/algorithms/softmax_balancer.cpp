@@ -37,20 +37,20 @@ double largest_key_norm(const Stream& stream) { return largest_norm(stream.keys)
 
 double largest_value_norm(const Stream& stream) { return largest_norm(stream.values); }
 
-std::shared_ptr<const WalkMatrices> softmax_walk_matrix(const SharedSetting& setting, double r_key,
+std::shared_ptr<const WalkMatrices> softmax_walk_matrix(const SharedContext& context, double r_key,
                                                         double value_norm,
                                                         const std::vector<Index>& tokens) {
-  return setting.kernels.walk_matrices({static_cast<Index>(tokens.size())}, [&](Index) {
-    return walk_tokens(setting.stream, r_key, value_norm, tokens);
+  return context.kernels.walk_matrices({static_cast<Index>(tokens.size())}, [&](Index) {
+    return walk_tokens(context.stream, r_key, value_norm, tokens);
   });
 }
 
-SoftmaxBalancer::SoftmaxBalancer(const BalancerParameters& p, const Setting& setting)
-    : setting_(setting),
+SoftmaxBalancer::SoftmaxBalancer(const BalancerParameters& p, const CellContext& context)
+    : context_(context),
       side_(p.side),
-      r_key_(p.r ? *p.r : largest_key_norm(setting.stream)),
-      largest_value_norm_(kvbench::largest_value_norm(setting.stream)) {
-  const auto tokens = static_cast<double>(setting.stream.shape.tokens);
+      r_key_(p.r ? *p.r : largest_key_norm(context.stream)),
+      largest_value_norm_(kvbench::largest_value_norm(context.stream)) {
+  const auto tokens = static_cast<double>(context.stream.shape.tokens);
   c_ = p.c ? *p.c : 30.0 * std::log(tokens / p.fail_prob);
 }
 
@@ -58,17 +58,17 @@ std::vector<Index> SoftmaxBalancer::halve(const Instance& instance,
                                           const std::vector<Index>& tokens, std::uint32_t level,
                                           const WalkMatrices* matrix) {
   if (tokens.empty()) return {};
-  const Random draw(setting_.seed, setting_.stream.id.hash(), instance.purpose);
+  const Random draw(context_.seed, context_.stream.id.hash(), instance.purpose);
   std::vector<double> uniforms;
   for (const Index token : tokens) {
     uniforms.push_back(draw.uniform(static_cast<std::uint32_t>(token), 0, level));
   }
   const WalkRule rule{.gain = 0.5 / c_};
-  const auto walks = matrix != nullptr ? setting_.kernels.balance_walks(rule, *matrix, {uniforms})
-                                       : setting_.kernels.balance_walks(
+  const auto walks = matrix != nullptr ? context_.kernels.balance_walks(rule, *matrix, {uniforms})
+                                       : context_.kernels.balance_walks(
                                              rule,
                                              [&](Index) {
-                                               return walk_tokens(setting_.stream, r_key_,
+                                               return walk_tokens(context_.stream, r_key_,
                                                                   instance.value_norm, tokens);
                                              },
                                              {uniforms});
@@ -101,7 +101,7 @@ std::vector<Index> SoftmaxBalancer::halve(const Instance& instance,
 void SoftmaxBalancer::describe(Derived& derived) const {
   derived.emplace_back("c", c_);
   derived.emplace_back("r", r_key_);
-  derived.emplace_back("kernel_mismatch", setting_.stream.shape.softcap > 0.0);
+  derived.emplace_back("kernel_mismatch", context_.stream.shape.softcap > 0.0);
   statistics_.describe(derived);
 }
 

@@ -27,7 +27,7 @@ std::vector<Field<BalancerParameters>> balancer_fields();
 // BalanceKV Algorithm 2 on one stream; c, r and side as in the parameters.
 class SoftmaxBalancer {
  public:
-  SoftmaxBalancer(const BalancerParameters& p, const Setting& setting);
+  SoftmaxBalancer(const BalancerParameters& p, const CellContext& context);
 
   // Whose coins are thrown, with which values. `value_norm`: r_val, a bound on ||v||; 0: the values
   // are the scalar 1 (denominator).
@@ -46,7 +46,7 @@ class SoftmaxBalancer {
   void describe(Derived& derived) const;
 
  private:
-  const Setting setting_;
+  const CellContext context_;
   Side side_;
   double c_ = 0.0;
   double r_key_ = 0.0;
@@ -56,7 +56,7 @@ class SoftmaxBalancer {
 
 // The matrix of one walk over `tokens` with a bound r_key on the norms of keys, values over a bound
 // `value_norm` on their norms (0: the scalar 1); null if the kernels have no room for it.
-std::shared_ptr<const WalkMatrices> softmax_walk_matrix(const SharedSetting& setting, double r_key,
+std::shared_ptr<const WalkMatrices> softmax_walk_matrix(const SharedContext& context, double r_key,
                                                         double value_norm,
                                                         const std::vector<Index>& tokens);
 

@@ -21,10 +21,10 @@ struct Parameters {
 
 class StreamingLlm final : public Algorithm {
  public:
-  StreamingLlm(const Parameters& p, const Setting& setting)
-      : shape_(setting.stream.shape),
-        sinks_(p.sinks.of(setting.prompt)),
-        rolling_(p.budget.of(setting.prompt) - sinks_) {
+  StreamingLlm(const Parameters& p, const CellContext& context)
+      : shape_(context.stream.shape),
+        sinks_(p.sinks.of(context.prompt)),
+        rolling_(p.budget.of(context.prompt) - sinks_) {
     sketch_.cache_positions = p.positions == Positions::kCache;
   }
 
@@ -60,8 +60,8 @@ AlgorithmDescription describe_streaming_llm() {
     return "budget of " + std::to_string(budget) + " tokens leaves no rolling token besides " +
            std::to_string(sinks) + " sinks";
   };
-  d.create = [](const Parameters& p, const Setting& setting) {
-    return std::make_unique<StreamingLlm>(p, setting);
+  d.create = [](const Parameters& p, const CellContext& context) {
+    return std::make_unique<StreamingLlm>(p, context);
   };
   return d;
 }

@@ -71,16 +71,16 @@ Sizes sizes(const Parameters& p, const SubGenTheorem& theorem, Index tokens) {
 
 class SubGen final : public Algorithm {
  public:
-  SubGen(const Parameters& p, const Setting& setting)
-      : setting_(setting),
-        sinks_(std::min(p.sinks.of(setting.prompt), setting.stream.shape.tokens)),
-        recent_(std::min(p.recent.of(setting.prompt), setting.stream.shape.tokens)),
-        net_(setting.shared.get(shared_net(p, setting.prompt))),
-        stream_(setting.shared.get(shared_stream(p, setting.prompt))),
-        sizes_(sizes(p, theorem(net_, stream_), setting.stream.shape.tokens)),
-        slot_draw_(setting.seed, setting.stream.id.hash(), "subgen/slot"),
+  SubGen(const Parameters& p, const CellContext& context)
+      : context_(context),
+        sinks_(std::min(p.sinks.of(context.prompt), context.stream.shape.tokens)),
+        recent_(std::min(p.recent.of(context.prompt), context.stream.shape.tokens)),
+        net_(context.shared.get(shared_net(p, context.prompt))),
+        stream_(context.shared.get(shared_stream(p, context.prompt))),
+        sizes_(sizes(p, theorem(net_, stream_), context.stream.shape.tokens)),
+        slot_draw_(context.seed, context.stream.id.hash(), "subgen/slot"),
         samples_(sketch_, sizes_.t,
-                 Random(setting.seed, setting.stream.id.hash(), "subgen/sample")),
+                 Random(context.seed, context.stream.id.hash(), "subgen/sample")),
         entered_(sinks_) {
     SketchRow empty;
     for (Index i = 0; i < sizes_.s + recent_; ++i) sketch_.add(empty);
@@ -112,7 +112,7 @@ class SubGen final : public Algorithm {
     const SubGenTheorem bound = theorem(net_, stream_);
     const auto t = static_cast<double>(sizes_.t);
     const auto s = static_cast<double>(sizes_.s);
-    const Index n = setting_.stream.shape.tokens;
+    const Index n = context_.stream.shape.tokens;
     const auto clusters = static_cast<Index>(net_.clustering.opened_by.size());
     return {{"delta", net_.clustering.delta},
             {"q_norm_bound", stream_.q_norm_bound},
@@ -179,13 +179,13 @@ class SubGen final : public Algorithm {
 
   // After row P, after rows that are powers of two above it, after row n - 1.
   void note_trajectory(Index row) {
-    const bool power = row > setting_.prompt && (row & (row - 1)) == 0;
-    if (row == setting_.prompt || power || row == setting_.stream.shape.tokens - 1) {
+    const bool power = row > context_.prompt && (row & (row - 1)) == 0;
+    if (row == context_.prompt || power || row == context_.stream.shape.tokens - 1) {
       trajectory_.emplace_back(row, samples_.clusters());
     }
   }
 
-  const Setting setting_;
+  const CellContext context_;
   Index sinks_;
   Index recent_;
   const SubGenNet::Result& net_;
@@ -238,8 +238,8 @@ AlgorithmDescription describe_subgen() {
   d.shared_work = [](const Parameters& p, const StreamShape&, Index prompt, std::uint32_t) {
     return std::vector<SharedWork>{shared_net(p, prompt), shared_stream(p, prompt)};
   };
-  d.create = [](const Parameters& p, const Setting& setting) {
-    return std::make_unique<SubGen>(p, setting);
+  d.create = [](const Parameters& p, const CellContext& context) {
+    return std::make_unique<SubGen>(p, context);
   };
   return d;
 }

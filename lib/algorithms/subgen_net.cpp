@@ -14,9 +14,9 @@ namespace {
 
 constexpr Index kLogitBytes = Index{16} << 20;  // logits and exponentials held at one time
 
-std::vector<Index> rows_of(const SharedSetting& setting) {
-  if (setting.scored_rows != nullptr) return *setting.scored_rows;
-  const StreamShape& shape = setting.stream.shape;
+std::vector<Index> rows_of(const SharedContext& context) {
+  if (context.scored_rows != nullptr) return *context.scored_rows;
+  const StreamShape& shape = context.stream.shape;
   std::vector<Index> rows(static_cast<std::size_t>(shape.tokens - shape.first_query));
   std::iota(rows.begin(), rows.end(), shape.first_query);
   return rows;
@@ -31,17 +31,17 @@ struct Query {
 
 // Calls visit(query) for all rows and query heads in order.
 template <class Visit>
-void for_each_query(const SharedSetting& setting, const std::vector<Index>& rows,
+void for_each_query(const SharedContext& context, const std::vector<Index>& rows,
                     const Visit& visit) {
-  const StreamShape& shape = setting.stream.shape;
+  const StreamShape& shape = context.stream.shape;
   const auto visit_block = [&](const LogitBlock& block, Index first) {
     for (Index place = 0; place < static_cast<Index>(block.max_logit.size()); ++place) {
       const auto r = static_cast<std::size_t>(first + place / shape.heads_per_kv);
       visit(Query{r, rows[r], block.exps.data() + place * block.tokens});
     }
   };
-  if (setting.scored_logits != nullptr) {
-    visit_block(setting.scored_logits->logits(), 0);
+  if (context.scored_logits != nullptr) {
+    visit_block(context.scored_logits->logits(), 0);
     return;
   }
   LogitBlock block;
@@ -50,7 +50,7 @@ void for_each_query(const SharedSetting& setting, const std::vector<Index>& rows
   const Index at_once = std::max<Index>(1, kLogitBytes / std::max<Index>(1, row_bytes));
   for (Index first = 0; first < count; first += at_once) {
     const Index last = std::min(first + at_once, count);
-    setting.kernels.logits(setting.stream, {rows.begin() + first, rows.begin() + last}, block);
+    context.kernels.logits(context.stream, {rows.begin() + first, rows.begin() + last}, block);
     visit_block(block, first);
   }
 }
@@ -116,18 +116,18 @@ SlotWeights slot_weights(const Stream& stream, SlotSampling sampling, Index firs
   return out;
 }
 
-double mean_normalizer_variance(const SharedSetting& setting, const Clustering& clustering,
+double mean_normalizer_variance(const SharedContext& context, const Clustering& clustering,
                                 Index recent) {
   struct Cluster {
     double sum = 0.0;
     double squares = 0.0;
   };
-  const std::vector<Index> rows = rows_of(setting);
+  const std::vector<Index> rows = rows_of(context);
   std::vector<Cluster> clusters(clustering.opened_by.size());
   std::vector<double> count(clusters.size(), 0.0);
   Index counted = clustering.first;
   double total = 0.0;
-  for_each_query(setting, rows, [&](const Query& query) {
+  for_each_query(context, rows, [&](const Query& query) {
     std::fill(clusters.begin(), clusters.end(), Cluster{});
     const auto cluster_of = [&](Index j) {
       return static_cast<std::size_t>(
@@ -149,20 +149,20 @@ double mean_normalizer_variance(const SharedSetting& setting, const Clustering& 
     }
     total += variance / (z * z);
   });
-  const double queries = static_cast<double>(rows.size()) * setting.stream.shape.heads_per_kv;
+  const double queries = static_cast<double>(rows.size()) * context.stream.shape.heads_per_kv;
   return queries > 0.0 ? total / queries : 0.0;
 }
 
-double mean_numerator_variance(const SharedSetting& setting, const SlotWeights& weights,
+double mean_numerator_variance(const SharedContext& context, const SlotWeights& weights,
                                Index first, Index recent) {
-  const Stream& stream = setting.stream;
-  const std::vector<Index> rows = rows_of(setting);
+  const Stream& stream = context.stream;
+  const std::vector<Index> rows = rows_of(context);
   std::vector<double> spectral;
-  if (setting.value_spectral != nullptr) {
-    spectral = *setting.value_spectral;
+  if (context.value_spectral != nullptr) {
+    spectral = *context.value_spectral;
   } else {
     std::vector<double> frobenius;
-    setting.kernels.value_norms(stream, rows, spectral, frobenius);
+    context.kernels.value_norms(stream, rows, spectral, frobenius);
   }
   // ||v||^2 / w, by token; none if nothing is drawn.
   std::vector<double> share(static_cast<std::size_t>(stream.shape.tokens), 0.0);
@@ -174,7 +174,7 @@ double mean_numerator_variance(const SharedSetting& setting, const SlotWeights& 
     tokens.push_back(static_cast<std::int32_t>(j));
   }
 
-  const auto products = setting.kernels.weighted_values(stream.values);
+  const auto products = context.kernels.weighted_values(stream.values);
   std::vector<std::pair<double, double>> waiting;  // mu sum e^2 share; ||e||^2 ||V_i||^2
   std::vector<double> numerators;
   double total = 0.0;
@@ -189,7 +189,7 @@ double mean_numerator_variance(const SharedSetting& setting, const SlotWeights& 
     }
     waiting.clear();
   };
-  for_each_query(setting, rows, [&](const Query& query) {
+  for_each_query(context, rows, [&](const Query& query) {
     const Index last = std::max(first, entered_at(query.row, recent));
     const double mu =
         last > first ? weights.cumulative[static_cast<std::size_t>(last - first - 1)] : 0.0;
@@ -204,10 +204,10 @@ double mean_numerator_variance(const SharedSetting& setting, const SlotWeights& 
   return queries > 0.0 ? total / queries : 0.0;
 }
 
-double largest_query_norm(const SharedSetting& setting) {
-  const Stream& stream = setting.stream;
+double largest_query_norm(const SharedContext& context) {
+  const Stream& stream = context.stream;
   double largest = 0.0;
-  for (const Index row : rows_of(setting)) {
+  for (const Index row : rows_of(context)) {
     for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
       const double* q = stream.query(g, row);
       largest = std::max(largest, canonical_dot(q, q, stream.shape.d));
@@ -218,28 +218,28 @@ double largest_query_norm(const SharedSetting& setting) {
 
 }  // namespace
 
-SubGenNet::Result SubGenNet::compute(const SharedSetting& setting) const {
-  const Stream& stream = setting.stream;
+SubGenNet::Result SubGenNet::compute(const SharedContext& context) const {
+  const Stream& stream = context.stream;
   const double radius = delta ? *delta : distance_quantile(stream.keys, delta_quantile.value());
   const Index first = std::min(sinks, stream.shape.tokens);
   Result net;
-  net.clustering = setting.kernels.cluster(stream.keys, first, radius);
-  net.normalizer_variance = mean_normalizer_variance(setting, net.clustering, recent);
+  net.clustering = context.kernels.cluster(stream.keys, first, radius);
+  net.normalizer_variance = mean_normalizer_variance(context, net.clustering, recent);
   return net;
 }
 
-SubGenStream::Result SubGenStream::compute(const SharedSetting& setting) const {
-  const Stream& stream = setting.stream;
+SubGenStream::Result SubGenStream::compute(const SharedContext& context) const {
+  const Stream& stream = context.stream;
   const Index first = std::min(sinks, stream.shape.tokens);
   Result out;
   out.weights = slot_weights(stream, sampling, first);
   std::vector<double> spectral;
   std::vector<double> frobenius;
-  setting.kernels.value_norms(stream, {stream.shape.tokens - 1}, spectral, frobenius);
+  context.kernels.value_norms(stream, {stream.shape.tokens - 1}, spectral, frobenius);
   const double ratio = spectral[0] > 0.0 ? frobenius[0] / spectral[0] : 0.0;
   out.srank = ratio * ratio;
-  out.q_norm_bound = largest_query_norm(setting);
-  out.numerator_variance = mean_numerator_variance(setting, out.weights, first, recent);
+  out.q_norm_bound = largest_query_norm(context);
+  out.numerator_variance = mean_numerator_variance(context, out.weights, first, recent);
   return out;
 }
 

@@ -30,7 +30,7 @@ struct SubGenNet {
     // so Var tau = sum_i n_i^2 Var_{C_i}(e^x) / t).
     double normalizer_variance = 0.0;
   };
-  Result compute(const SharedSetting& setting) const;
+  Result compute(const SharedContext& context) const;
   auto operator<=>(const SubGenNet&) const = default;
 };
 
@@ -48,7 +48,7 @@ struct SubGenStream {
     // I3: s E||z - N||^2 = mu sum e^2x ||v||^2 / w - ||N||^2).
     double numerator_variance = 0.0;
   };
-  Result compute(const SharedSetting& setting) const;
+  Result compute(const SharedContext& context) const;
   auto operator<=>(const SubGenStream&) const = default;
 };
 

@@ -37,9 +37,9 @@ std::optional<Index> resolved_budget(const Parameters& p, Index prompt) {
 
 class Uniform final : public CompressOnce {
  public:
-  Uniform(const Parameters& p, const Setting& setting)
-      : CompressOnce(setting, p.sinks.of(setting.prompt), p.recent.of(setting.prompt),
-                     resolved_budget(p, setting.prompt)),
+  Uniform(const Parameters& p, const CellContext& context)
+      : CompressOnce(context, p.sinks.of(context.prompt), p.recent.of(context.prompt),
+                     resolved_budget(p, context.prompt)),
         p_(p),
         inverse_(p.weights == Weights::kInverse) {}
 
@@ -73,12 +73,12 @@ class Uniform final : public CompressOnce {
 
  private:
   Random random(const char* purpose) const {
-    return {setting_.seed, setting_.stream.id.hash(), purpose};
+    return {context_.seed, context_.stream.id.hash(), purpose};
   }
 
   Index sample_size(Index middle) const {
     if (p_.T) return *p_.T >= 62 ? 0 : middle >> *p_.T;
-    const Index budget = p_.budget.value().of(setting_.prompt);
+    const Index budget = p_.budget.value().of(context_.prompt);
     return std::min(middle, budget - prompt_.sinks - prompt_.recent);
   }
 
@@ -181,8 +181,8 @@ AlgorithmDescription describe_uniform() {
     if (!p.budget) return std::nullopt;
     return cannot_compress(*p.budget, p.sinks, p.recent.of(prompt), shape, prompt);
   };
-  d.create = [](const Parameters& p, const Setting& setting) {
-    return std::make_unique<Uniform>(p, setting);
+  d.create = [](const Parameters& p, const CellContext& context) {
+    return std::make_unique<Uniform>(p, context);
   };
   return d;
 }

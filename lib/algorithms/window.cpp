@@ -17,8 +17,8 @@ struct Parameters {
 
 class Window final : public Algorithm {
  public:
-  Window(const Parameters& p, const Setting& setting)
-      : shape_(setting.stream.shape), budget_(p.budget.of(setting.prompt)) {}
+  Window(const Parameters& p, const CellContext& context)
+      : shape_(context.stream.shape), budget_(p.budget.of(context.prompt)) {}
 
   void extend(Index first, Index last) override {
     const Index begin = std::max({last - budget_, shape_.first_visible(last - 1), Index{0}});
@@ -44,8 +44,8 @@ AlgorithmDescription describe_window() {
   d.skip_reason = [](const Parameters& p, const StreamShape&, Index prompt) {
     return empty_budget(p.budget, prompt);
   };
-  d.create = [](const Parameters& p, const Setting& setting) {
-    return std::make_unique<Window>(p, setting);
+  d.create = [](const Parameters& p, const CellContext& context) {
+    return std::make_unique<Window>(p, context);
   };
   return d;
 }

@@ -14,7 +14,7 @@ namespace {
 
 class SharedPieces {
  public:
-  SharedPieces(const SharedSetting& setting, const std::vector<ReplayCell>& cells)
+  SharedPieces(const SharedContext& setting, const std::vector<ReplayCell>& cells)
       : setting_(setting) {
     std::map<WorkKey, SharedWork> pieces;
     for (const ReplayCell& cell : cells) {
@@ -70,7 +70,7 @@ class SharedPieces {
     return {{piece.compute(setting_), ""}};
   }
 
-  SharedSetting setting_;
+  SharedContext setting_;
   std::vector<std::vector<SharedWork>> tasks_;
   SharedResults results_;
   std::mutex mutex_;
@@ -78,7 +78,7 @@ class SharedPieces {
 
 }  // namespace
 
-SharedResults compute_shared(const SharedSetting& setting, const std::vector<ReplayCell>& cells) {
+SharedResults compute_shared(const SharedContext& setting, const std::vector<ReplayCell>& cells) {
   return SharedPieces(setting, cells).compute();
 }
 

@@ -11,6 +11,6 @@ namespace kvbench {
 // A piece that throws CellError, or runs out of memory, fails the cells that name it, no others;
 // any other exception is a bug and thrown as BugError. Pieces of a batched kind are computed
 // together.
-SharedResults compute_shared(const SharedSetting& setting, const std::vector<ReplayCell>& cells);
+SharedResults compute_shared(const SharedContext& setting, const std::vector<ReplayCell>& cells);
 
 }  // namespace kvbench

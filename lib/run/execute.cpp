@@ -37,7 +37,7 @@ class ModelWorks {
     const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed_or_zero());
     if (results.has(work.key())) return results;
     try {
-      results.add(work, ModelSetting{[&](const auto& visit) { each(group, cell, visit); },
+      results.add(work, ModelContext{[&](const auto& visit) { each(group, cell, visit); },
                                      group.prompt, group.shape.tokens, execution_.kernels});
     } catch (const InputError& error) {
       results.fail(work.key(), error.what());

@@ -130,7 +130,7 @@ class Sampler {
       results = std::make_unique<SharedResults>();
       const auto start = Clock::now();
       try {
-        results->add(work, ModelSetting{[&](const auto& visit) { visit(stream); }, group_.prompt,
+        results->add(work, ModelContext{[&](const auto& visit) { visit(stream); }, group_.prompt,
                                         stream.shape.tokens, kernels_});
       } catch (const CellError& error) {
         results->fail(work.key(), error.what());

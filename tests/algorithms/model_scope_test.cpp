@@ -44,7 +44,7 @@ std::vector<std::unique_ptr<OwnedStream>> layers(int count) {
 
 ModelTrace trace_of(const std::vector<std::unique_ptr<OwnedStream>>& streams,
                     const Scoring& scoring, double logit_bytes = kModelLogitBytes) {
-  const ModelSetting setting{[&](const std::function<void(const Stream&)>& visit) {
+  const ModelContext setting{[&](const std::function<void(const Stream&)>& visit) {
                                for (const auto& owned : streams) visit(owned->stream);
                              },
                              kPrompt, kTokens, cpu_kernels()};
@@ -162,7 +162,7 @@ TEST_CASE("one stream's shared score is its own sum over heads") {
   const Params shared = params_for(keyformer, given("model"));
   const ModelWork work = keyformer.model_work(shared, 5);
   SharedResults results;
-  results.add(work, ModelSetting{[&](const std::function<void(const Stream&)>& visit) {
+  results.add(work, ModelContext{[&](const std::function<void(const Stream&)>& visit) {
                                    visit(streams[0]->stream);
                                  },
                                  kPrompt, kTokens, cpu_kernels()});

@@ -142,7 +142,7 @@ Task walk_task(const Stream& stream) {
         const Params params = params_of(algorithm, given);
         SharedResults shared;
         for (const SharedWork& work : algorithm.shared_work(params, stream.shape, n, 0)) {
-          shared.add(work, SharedSetting{stream, n, cpu_kernels()});
+          shared.add(work, SharedContext{stream, n, cpu_kernels()});
         }
         const auto running = algorithm.create(params, {stream, n, 0, cpu_kernels(), shared});
         running->extend(0, n);

@@ -51,7 +51,7 @@ struct Prepared {
   Prepared(std::int64_t t, std::int64_t s) : params(subgen_params(t, s)) {
     for (const SharedWork& work :
          find_algorithm("subgen")->shared_work(params, stream.shape, kTokens - kRows, 0)) {
-      shared.add(work, SharedSetting{stream, kTokens - kRows, cpu_kernels()});
+      shared.add(work, SharedContext{stream, kTokens - kRows, cpu_kernels()});
     }
   }
 

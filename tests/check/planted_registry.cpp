@@ -94,27 +94,27 @@ class Buggy final : public Algorithm {
 
 struct PlantedWork {
   using Result = int;
-  Result compute(const SharedSetting&) const { throw std::bad_any_cast(); }
+  Result compute(const SharedContext&) const { throw std::bad_any_cast(); }
   auto operator<=>(const PlantedWork&) const = default;
 };
 
 struct PlantedModelWork {
   using Result = int;
-  Result compute(const ModelSetting&) const { throw std::out_of_range("planted bug"); }
+  Result compute(const ModelContext&) const { throw std::out_of_range("planted bug"); }
   double bytes(Index, Index, Index) const { return 0.0; }
   auto operator<=>(const PlantedModelWork&) const = default;
 };
 
 void plant_bug(AlgorithmDescription& algorithm, const std::string& place) {
   if (place == "create") {
-    algorithm.create = [](const Params&, const Setting&) -> std::unique_ptr<Algorithm> {
+    algorithm.create = [](const Params&, const CellContext&) -> std::unique_ptr<Algorithm> {
       throw std::logic_error("planted bug");
     };
   } else if (place == "decode" || place == "memory") {
     algorithm.create = [create = algorithm.create, memory = place == "memory"](
                            const Params& params,
-                           const Setting& setting) -> std::unique_ptr<Algorithm> {
-      return std::make_unique<Buggy>(create(params, setting), setting.prompt, memory);
+                           const CellContext& context) -> std::unique_ptr<Algorithm> {
+      return std::make_unique<Buggy>(create(params, context), context.prompt, memory);
     };
   } else if (place == "shared") {
     algorithm.shared_work = [](const Params&, const StreamShape&, Index, std::uint32_t) {
@@ -146,8 +146,8 @@ const std::vector<AlgorithmDescription>& all_algorithms() {
       }
       algorithm.create = [create = algorithm.create, by = std::strtod(factor, nullptr)](
                              const Params& params,
-                             const Setting& setting) -> std::unique_ptr<Algorithm> {
-        return std::make_unique<WrongWeight>(create(params, setting), by);
+                             const CellContext& context) -> std::unique_ptr<Algorithm> {
+        return std::make_unique<WrongWeight>(create(params, context), by);
       };
     }
     return all;

@@ -59,7 +59,7 @@ TEST_CASE("decode tokens fed in blocks leave the same sketch where no row is sco
         SharedResults shared;
         for (const SharedWork& work :
              subject.algorithm->shared_work(params, owned->stream.shape, 40, 5)) {
-          shared.add(work, SharedSetting{owned->stream, 40, cpu_kernels()});
+          shared.add(work, SharedContext{owned->stream, 40, cpu_kernels()});
         }
         for (const Index block : {7, 64}) {
           const auto algorithm =

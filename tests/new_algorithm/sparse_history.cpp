@@ -22,10 +22,10 @@ struct Parameters {
 
 class SparseHistory final : public Algorithm {
  public:
-  SparseHistory(const Parameters& p, const Setting& setting)
+  SparseHistory(const Parameters& p, const CellContext& context)
       : p_(p),
-        shape_(setting.stream.shape),
-        recent_(std::max<Index>(1, p.recent.of(setting.prompt))),
+        shape_(context.stream.shape),
+        recent_(std::max<Index>(1, p.recent.of(context.prompt))),
         planted_(std::getenv("KVBENCH_PLANTED") != nullptr) {}
 
   void extend(Index, Index last) override {
@@ -58,8 +58,8 @@ AlgorithmDescription describe_sparse_history() {
       recent_field(&Parameters::recent),
       field("start", &Parameters::start, {{"first", Start::kFirst}, {"second", Start::kSecond}},
             "the oldest token that stays")};
-  d.create = [](const Parameters& p, const Setting& setting) {
-    return std::make_unique<SparseHistory>(p, setting);
+  d.create = [](const Parameters& p, const CellContext& context) {
+    return std::make_unique<SparseHistory>(p, context);
   };
   return d;
 }

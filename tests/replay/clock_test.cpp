@@ -111,7 +111,7 @@ TEST_CASE("memory that runs out in a cell is its own failure") {
 
 struct BuggyWork {
   using Result = int;
-  Result compute(const SharedSetting&) const { throw std::bad_any_cast(); }
+  Result compute(const SharedContext&) const { throw std::bad_any_cast(); }
   auto operator<=>(const BuggyWork&) const = default;
 };
 
@@ -211,7 +211,7 @@ struct WorkToStop {
   std::atomic<bool>* stop;
 
   using Result = int;
-  Result compute(const SharedSetting&) const {
+  Result compute(const SharedContext&) const {
     *stop = true;
     parallel_for(100, [](Index) { FAIL("went on"); });
     return 0;

@@ -17,7 +17,7 @@ struct Doubled {
   int number = 0;
 
   using Result = int;
-  Result compute(const SharedSetting&) const {
+  Result compute(const SharedContext&) const {
     ++computed;
     if (number < 0) throw CellError("is negative");
     return 2 * number;
@@ -30,7 +30,7 @@ struct Squared {
   int number = 0;
 
   using Result = int;
-  Result compute(const SharedSetting&) const { return number * number; }
+  Result compute(const SharedContext&) const { return number * number; }
   double bytes() const { return 64.0; }
   auto operator<=>(const Squared&) const = default;
 };
@@ -39,8 +39,8 @@ struct Batched {
   int number = 0;
 
   using Result = int;
-  Result compute(const SharedSetting&) const { return number; }
-  static std::vector<Result> compute_all(const SharedSetting&, const std::vector<Batched>& pieces) {
+  Result compute(const SharedContext&) const { return number; }
+  static std::vector<Result> compute_all(const SharedContext&, const std::vector<Batched>& pieces) {
     ++computed;
     std::vector<Result> out;
     for (const Batched& piece : pieces) {

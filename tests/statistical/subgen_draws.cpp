@@ -22,7 +22,7 @@ SubgenDraws library_draws(const SubgenCase& c, const std::string& sampling) {
                                          {"sampling", Value{sampling}}});
   const Index n = c.stream->shape.tokens;
   for (const SharedWork& work : algorithm.shared_work(state->params, c.stream->shape, n - 1, 0)) {
-    state->shared.add(work, SharedSetting{*c.stream, n - 1, cpu_kernels()});
+    state->shared.add(work, SharedContext{*c.stream, n - 1, cpu_kernels()});
   }
   state->clusters = naive_clusters(*c.stream, n, c.delta);
   return [state, &algorithm](std::uint32_t seed) {

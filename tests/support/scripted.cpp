@@ -8,8 +8,8 @@ namespace {
 
 class Scripted : public Algorithm {
  public:
-  Scripted(const Setting& setting, std::function<void(Index, Sketch&)> script, CallLog* log)
-      : prompt_(setting.prompt), script_(std::move(script)), log_(log) {}
+  Scripted(const CellContext& context, std::function<void(Index, Sketch&)> script, CallLog* log)
+      : prompt_(context.prompt), script_(std::move(script)), log_(log) {}
 
   void extend(Index first, Index last) override {
     note("extend", {first, last});
@@ -47,8 +47,9 @@ AlgorithmDescription scripted(std::function<void(Index row, Sketch& sketch)> scr
   AlgorithmDescription description;
   description.id = "scripted";
   description.needs = [row_logits](const Params&) { return Needs{.row_logits = row_logits}; };
-  description.create = [script = std::move(script), log](const Params&, const Setting& setting) {
-    return std::make_unique<Scripted>(setting, script, log);
+  description.create = [script = std::move(script), log](const Params&,
+                                                         const CellContext& context) {
+    return std::make_unique<Scripted>(context, script, log);
   };
   return description;
 }

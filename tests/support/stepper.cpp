@@ -45,7 +45,7 @@ Stepper::Stepper(const Stream& stream, Index prompt, const AlgorithmDescription&
     : stream_(stream), params_(params), needs_(algorithm.needs(params)), row_(prompt - 1) {
   for (Index row = prompt; row < stream.shape.tokens; ++row) scored_rows_.push_back(row);
   for (const SharedWork& work : algorithm.shared_work(params_, stream.shape, prompt, seed)) {
-    shared_.add(work, SharedSetting{stream, prompt, cpu_kernels(), &scored_rows_});
+    shared_.add(work, SharedContext{stream, prompt, cpu_kernels(), &scored_rows_});
   }
   algorithm_ = algorithm.create(params_, {stream_, prompt, seed, cpu_kernels(), shared_});
   for (Index first = 0; first < prompt;) {
