@@ -33,7 +33,7 @@ struct CellContext {
 // What an algorithm is replayed on. Cells are per KV head all the same: a model-scoped algorithm
 // makes its decisions once for all layers and heads of its scope, as model work, and each cell then
 // follows them on its own stream.
-enum class ReplayUnit { kHead, kModel };
+enum class ReplayScope { kHead, kModel };
 
 // The logits of one decode row, for algorithms that score: of all visible tokens [lo, row], with
 // exponentials e = exp(x - max) beside them, or of the tokens that can be held alone.
@@ -116,8 +116,8 @@ struct AlgorithmFunctions {
       shared_work = [](const P&, const StreamShape&, Index, std::uint32_t) {
         return std::vector<SharedWork>{};
       };
-  std::function<ReplayUnit(const P&)> unit = [](const P&) { return ReplayUnit::kHead; };
-  // Only for ReplayUnit::kModel.
+  std::function<ReplayScope(const P&)> replay_scope = [](const P&) { return ReplayScope::kHead; };
+  // Only for ReplayScope::kModel.
   std::function<ModelWork(const P&, std::uint32_t seed)> model_work;
   std::function<std::unique_ptr<Algorithm>(const P&, const CellContext&)> create;
   // Keeps every token for good, whatever it attends to: memory is that of `exact`.

@@ -200,8 +200,8 @@ AlgorithmDescription describe_keyformer() {
     }
     return std::nullopt;
   };
-  d.unit = [](const Parameters& p) {
-    return whole_model(p) ? ReplayUnit::kModel : ReplayUnit::kHead;
+  d.replay_scope = [](const Parameters& p) {
+    return whole_model(p) ? ReplayScope::kModel : ReplayScope::kHead;
   };
   d.model_work = [](const Parameters& p, std::uint32_t seed) { return SharedTrace{p, seed}; };
   d.skip_reason = reason_to_skip_keyformer;

@@ -38,7 +38,7 @@ struct TypedAlgorithm : AlgorithmFunctions<P> {
     bind(table, this->validate, d.validate);
     bind(table, this->skip_reason, d.skip_reason);
     bind(table, this->shared_work, d.shared_work);
-    bind(table, this->unit, d.unit);
+    bind(table, this->replay_scope, d.replay_scope);
     bind(table, this->model_work, d.model_work);
     bind(table, this->create, d.create);
     bind(table, this->keeps_everything, d.keeps_everything);

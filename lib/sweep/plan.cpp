@@ -265,7 +265,7 @@ class Planner {
   // A model-scoped algorithm runs on all layers of its scope or on none.
   std::optional<std::string> reason_in_scope(const WorkGroup& group, const SweepEntry& entry,
                                              const Params& params) const {
-    if (entry.algorithm->unit(params) == ReplayUnit::kHead) {
+    if (entry.algorithm->replay_scope(params) == ReplayScope::kHead) {
       return reason(group, *entry.algorithm, params);
     }
     for (const WorkGroup& other : plan_.groups) {
@@ -322,7 +322,7 @@ class Planner {
           cell.algorithm = entry.algorithm;
           cell.params = point.params;
           cell.skip_reason = reasons[e][p];
-          if (entry.algorithm->unit(*point.params) == ReplayUnit::kModel) {
+          if (entry.algorithm->replay_scope(*point.params) == ReplayScope::kModel) {
             cell.scope = scope_of(group, entry);
           }
           const std::string path = cell_path(plan_, cell);

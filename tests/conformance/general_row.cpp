@@ -87,7 +87,8 @@ Conformance general_row(const AlgorithmDescription& algorithm) {
   for (const Given& given : candidates) {
     const Params params = params_for(algorithm, given);
     // Model-scoped decisions need a whole model; tests/replay has one.
-    if (algorithm.validate(params) || algorithm.unit(params) != ReplayUnit::kHead) continue;
+    if (algorithm.validate(params) || algorithm.replay_scope(params) != ReplayScope::kHead)
+      continue;
     Point point;
     point.given = given;
     row.points.push_back(point);
