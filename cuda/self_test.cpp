@@ -191,7 +191,7 @@ void answer_by_logits(const Stream& stream, const LogitBlock& block, const Answe
     double lanes[4][Lanes::kCount] = {};
     AnswerMasses& mass = masses[q];
     for (Index i = 0; i < question.weights; ++i) {
-      const TokenWeight& w = batch.weights[static_cast<std::size_t>(question.first_weight + i)];
+      const WeightEntry& w = batch.weights[static_cast<std::size_t>(question.first_weight + i)];
       const double x = e[w.token];
       const int lane = w.token % Lanes::kCount;
       lanes[0][lane] = std::fma(w.num, x, lanes[0][lane]);

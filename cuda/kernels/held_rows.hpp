@@ -38,13 +38,13 @@ struct AnswerFromRows {
   Index dv = 0;
   const AnswerGroup* groups = nullptr;
   const AnswerBatch::Question* questions = nullptr;
-  const TokenWeight* weights = nullptr;
+  const WeightEntry* weights = nullptr;
   double* numerators = nullptr;    // [questions, dv]
   AnswerMasses* masses = nullptr;  // [questions]
 
   struct Shared {
     double of[kMost][kEntries];  // exponentials, or what they weigh in the numerator
-    TokenWeight weights[kEntries];
+    WeightEntry weights[kEntries];
     double sums[kMost][4][kLanes];
     double largest[kMost][kLanes];
   };
@@ -80,7 +80,7 @@ struct AnswerFromRows {
     for (Index start = 0; start < end; start += kEntries) {
       const Index count = smaller(kEntries, end - start);
       block.each(count, [&](Index i) {
-        const TokenWeight weight = weights[first_weight + start + i];
+        const WeightEntry weight = weights[first_weight + start + i];
         shared.weights[i] = weight;
         for (int q = 0; q < kMost; ++q) {
           shared.of[q][i] = 0.0;
@@ -106,7 +106,7 @@ struct AnswerFromRows {
       for (int q = 0; q < kMost; ++q) sums[t].of[q] = 0.0;
     });
     each_part(
-        block, shared, group, [](const TokenWeight& weight, double e) { return weight.num * e; },
+        block, shared, group, [](const WeightEntry& weight, double e) { return weight.num * e; },
         [&](Index count) {
           block.threads([&](int t) {
             if (column + t >= dv) return;
@@ -149,13 +149,13 @@ struct AnswerFromRows {
     typename B::template Own<Sums> sums(block);
     block.threads([&](int t) { sums[t] = {{0.0, 0.0}, {0.0, 0.0}}; });
     each_part(
-        block, shared, group, [](const TokenWeight&, double e) { return e; },
+        block, shared, group, [](const WeightEntry&, double e) { return e; },
         [&](Index count) {
           block.threads([&](int t) {
             const int question = t / (4 * kLanes);
             const int which = t / kLanes % 4;
             for (Index i = 0; i < count; ++i) {
-              const TokenWeight& weight = shared.weights[i];
+              const WeightEntry& weight = shared.weights[i];
               if (weight.token % kLanes != t % kLanes) continue;
               const double w = which == 0   ? weight.num
                                : which == 1 ? weight.den
@@ -235,7 +235,7 @@ class DeviceRows final : public HeldRows {
     DeviceMatrix values(machine, values_);
     const auto room = machine.reserve(
         {.what = "answers",
-         .fixed_bytes = values.bytes() + weight_count * static_cast<Index>(sizeof(TokenWeight)),
+         .fixed_bytes = values.bytes() + weight_count * static_cast<Index>(sizeof(WeightEntry)),
          .row_bytes =
              bytes_of_doubles(dv) + static_cast<Index>(sizeof(AnswerBatch::Question) +
                                                        sizeof(AnswerGroup) + sizeof(AnswerMasses)),
@@ -246,7 +246,7 @@ class DeviceRows final : public HeldRows {
     body.columns = room_.columns;
     body.values = values.bring();
     body.dv = dv;
-    auto weights = machine.template allocate<TokenWeight>(weight_count);
+    auto weights = machine.template allocate<WeightEntry>(weight_count);
     auto questions = machine.template allocate<AnswerBatch::Question>(room.rows());
     auto groups = machine.template allocate<AnswerGroup>(room.rows());
     auto sums = machine.template allocate<double>(room.rows() * dv);

@@ -31,7 +31,7 @@ struct ScoreView {
 };
 
 // w[g][j] = exp(noise / temperature), 1 if noise does not weigh tokens.
-struct TokenWeights {
+struct NoiseFactors {
   static constexpr int kThreads = 256;
 
   ScoreView rule;

@@ -38,11 +38,11 @@ ScoreSums score_sums(M& machine, const Stream& stream, Index first, Index last,
   auto factors = machine.template allocate<double>(at_once);
   machine.clear(stripe.data(), shape.heads_per_kv * n);
   machine.clear(sums.data(), shape.heads_per_kv * n);
-  TokenWeights weigh;
+  NoiseFactors weigh;
   weigh.rule = view;
   weigh.tokens = n;
   weigh.weights = weights.data();
-  machine.launch(weigh, {.x = blocks_of(TokenWeights::kThreads, n), .y = shape.heads_per_kv});
+  machine.launch(weigh, {.x = blocks_of(NoiseFactors::kThreads, n), .y = shape.heads_per_kv});
   std::vector<Index> rows;
   for (Index from = first; from < last; from += room.rows()) {
     rows.clear();

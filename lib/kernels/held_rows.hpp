@@ -10,14 +10,14 @@
 namespace kvbench {
 
 // What a token weighs in the sums of an answer.
-struct TokenWeight {
+struct WeightEntry {
   double num = 0.0;
   double den = 0.0;
   double log = 0.0;         // den ln(den)
   std::int32_t token = -1;  // one that the row sees
   std::int32_t held = 0;    // 1 if its value is held, else 0
 
-  bool operator==(const TokenWeight&) const = default;
+  bool operator==(const WeightEntry&) const = default;
 };
 
 // Over an answer's tokens, e = exp(x - shift).
@@ -47,7 +47,7 @@ struct AnswerBatch {
     Index weights = 0;
   };
 
-  std::vector<TokenWeight> weights;  // ascending by token within a question
+  std::vector<WeightEntry> weights;  // ascending by token within a question
   std::vector<Question> questions;
 
   void clear() {

@@ -17,7 +17,7 @@ constexpr Index kWaitingBytes = 16 << 20;  // than this
 constexpr std::size_t kRulesAtOnce = 64;
 
 // w_j = exp(noise / temperature) per query head, 1 if the rule has no such weights.
-std::vector<AlignedDoubles> token_weights(const StreamShape& shape, RowRange tokens, Index end,
+std::vector<AlignedDoubles> noise_factors(const StreamShape& shape, RowRange tokens, Index end,
                                           const ScoreRule& rule) {
   std::vector<AlignedDoubles> weights;
   for (int g = 0; g < shape.heads_per_kv; ++g) {
@@ -67,7 +67,7 @@ class FamilySums {
     const StreamShape& shape = stream.shape;
     const RowRange tokens{shape.first_visible(range.first), range.last};
     for (const ScoreRule* rule : family_.rules) {
-      for (auto& head : token_weights(shape, tokens, keys.first() + keys.padded(), *rule)) {
+      for (auto& head : noise_factors(shape, tokens, keys.first() + keys.padded(), *rule)) {
         family_.weights.push_back(std::move(head));
       }
       sums_.emplace_back(static_cast<std::size_t>(shape.heads_per_kv),

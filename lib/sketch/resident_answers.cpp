@@ -54,7 +54,7 @@ Sketch ResidentAnswers::sketch_of(Index question) const {
   const AnswerBatch::Question& part = batch_.questions[static_cast<std::size_t>(question)];
   Sketch sketch;
   for (Index i = 0; i < part.weights; ++i) {
-    const TokenWeight& weight = batch_.weights[static_cast<std::size_t>(part.first_weight + i)];
+    const WeightEntry& weight = batch_.weights[static_cast<std::size_t>(part.first_weight + i)];
     SketchRow row;
     row.token = weight.token;
     row.w_num = weight.num;

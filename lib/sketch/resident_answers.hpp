@@ -47,7 +47,7 @@ class ResidentAnswers final : public AnswerBackend {
   AnswerBatch batch_;
   AnswerBatch::Question listed_;   // by the last of the batch's weights
   std::uint64_t version_ = 0;      // theirs, 0: none
-  std::vector<TokenWeight> list_;  // scratch
+  std::vector<WeightEntry> list_;  // scratch
   std::vector<double> numerators_;
   std::vector<AnswerMasses> masses_;
 };

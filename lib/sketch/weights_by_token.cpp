@@ -86,7 +86,7 @@ void WeightsByToken::take(const Sketch& sketch) {
   taken_scale_ = sketch.numerator_scale;
 }
 
-void WeightsByToken::list(std::vector<TokenWeight>& out) const {
+void WeightsByToken::list(std::vector<WeightEntry>& out) const {
   out.clear();
   for (const std::int32_t g : groups_.list()) {
     const std::int32_t first = g * Lanes::kCount;

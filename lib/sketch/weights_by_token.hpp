@@ -40,7 +40,7 @@ class WeightsByToken {
   // Tokens with a numerator weight, ascending.
   const std::vector<std::int32_t>& weighted() const { return weighted_; }
   // All tokens that weigh anything or whose value is held, ascending; without merged rows.
-  void list(std::vector<TokenWeight>& out) const;
+  void list(std::vector<WeightEntry>& out) const;
 
  private:
   // A set of groups, listed in ascending order once it is settled.
