@@ -16,7 +16,7 @@ namespace kvbench::cuda {
 
 // Questions [first, first + count) of a launch, which begin at the same weight.
 struct AnswerGroup {
-  static constexpr int kMost = 8;
+  static constexpr int kMax = 8;
 
   Index first = 0;
   Index count = 0;
@@ -26,7 +26,7 @@ struct AnswerGroup {
 // more (y = 0) for their masses.
 struct AnswerFromRows {
   static constexpr int kThreads = 128;
-  static constexpr int kMost = AnswerGroup::kMost;
+  static constexpr int kMax = AnswerGroup::kMax;
   static constexpr int kEntries = 256;  // in shared memory at a time
   static constexpr int kAhead = 8;      // values that a thread fetches at a time
   static constexpr int kLanes = 8;      // as Lanes sums
@@ -43,10 +43,10 @@ struct AnswerFromRows {
   AnswerMasses* masses = nullptr;  // [questions]
 
   struct Shared {
-    double of[kMost][kEntries];  // exponentials, or what they weigh in the numerator
+    double of[kMax][kEntries];  // exponentials, or what they weigh in the numerator
     WeightEntry weights[kEntries];
-    double sums[kMost][4][kLanes];
-    double largest[kMost][kLanes];
+    double sums[kMax][4][kLanes];
+    double largest[kMax][kLanes];
   };
 
   template <Block B>
@@ -82,7 +82,7 @@ struct AnswerFromRows {
       block.each(count, [&](Index i) {
         const WeightEntry weight = weights[first_weight + start + i];
         shared.weights[i] = weight;
-        for (int q = 0; q < kMost; ++q) {
+        for (int q = 0; q < kMax; ++q) {
           shared.of[q][i] = 0.0;
           if (q >= group.count) continue;
           const AnswerBatch::Question& question = questions[group.first + q];
@@ -98,12 +98,12 @@ struct AnswerFromRows {
   KVBENCH_DEVICE void add_values(B& block, Shared& shared, const AnswerGroup& group,
                                  Index column) const {
     struct Sums {
-      double of[kMost];
+      double of[kMax];
     };
     typename B::template Own<Sums> sums(block);
     block.threads([&](int t) {
       KVBENCH_UNROLL
-      for (int q = 0; q < kMost; ++q) sums[t].of[q] = 0.0;
+      for (int q = 0; q < kMax; ++q) sums[t].of[q] = 0.0;
     });
     each_part(
         block, shared, group, [](const WeightEntry& weight, double e) { return weight.num * e; },
@@ -121,7 +121,7 @@ struct AnswerFromRows {
               for (int a = 0; a < kAhead; ++a) {
                 if (i + a >= count) break;
                 KVBENCH_UNROLL
-                for (int q = 0; q < kMost; ++q) {
+                for (int q = 0; q < kMax; ++q) {
                   sums[t].of[q] = fused(shared.of[q][i + a], value[a], sums[t].of[q]);
                 }
               }
@@ -131,7 +131,7 @@ struct AnswerFromRows {
     block.threads([&](int t) {
       if (column + t >= dv) return;
       KVBENCH_UNROLL
-      for (int q = 0; q < kMost; ++q) {
+      for (int q = 0; q < kMax; ++q) {
         if (q < group.count) numerators[(group.first + q) * dv + column + t] = sums[t].of[q];
       }
     });
@@ -141,7 +141,7 @@ struct AnswerFromRows {
   template <Block B>
   KVBENCH_DEVICE void add_masses(B& block, Shared& shared, const AnswerGroup& group) const {
     constexpr int kApart = kThreads / (4 * kLanes);
-    static_assert(kMost == 2 * kApart);
+    static_assert(kMax == 2 * kApart);
     struct Sums {
       double of[2];
       double largest[2];
@@ -219,7 +219,7 @@ class DeviceRows final : public HeldRows {
                     std::vector<AnswerGroup>& groups) {
     groups.clear();
     for (Index q = 0; q < count; ++q) {
-      const bool joins = !groups.empty() && groups.back().count < AnswerGroup::kMost &&
+      const bool joins = !groups.empty() && groups.back().count < AnswerGroup::kMax &&
                          questions[groups.back().first].first_weight == questions[q].first_weight;
       if (!joins) groups.push_back({q, 0});
       ++groups.back().count;

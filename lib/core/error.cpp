@@ -5,7 +5,7 @@
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kMostListed = 1000;
+constexpr std::size_t kMaxListed = 1000;
 
 // A message is one line, whatever a file's keys and words hold.
 std::string one_line(const std::string& text) {
@@ -38,7 +38,7 @@ void ErrorList::add(const std::string& place, const std::string& what) {
 
 void ErrorList::add(std::string message) {
   if (seen_.count(message) != 0) return;
-  if (messages_.size() >= kMostListed) {
+  if (messages_.size() >= kMaxListed) {
     ++unlisted_;
     return;
   }

@@ -30,8 +30,8 @@ struct Head {
 
   // No file has as many bytes as a damaged head may ask for.
   std::optional<std::int64_t> body_bytes(std::uint64_t expected, std::size_t columns) const {
-    constexpr std::uint64_t kMost = std::uint64_t{1} << 28;
-    if (magic != expected || id_bytes > 4096 || heads_per_kv > 65536 || rows > kMost)
+    constexpr std::uint64_t kMax = std::uint64_t{1} << 28;
+    if (magic != expected || id_bytes > 4096 || heads_per_kv > 65536 || rows > kMax)
       return std::nullopt;
     return static_cast<std::int64_t>(id_bytes + 8 * rows * (1 + columns * heads_per_kv));
   }

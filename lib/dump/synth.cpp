@@ -35,8 +35,8 @@ void check_options(const SynthOptions& o, const std::string& path) {
   for (const SynthKind& kind : kinds) names.push_back(kind.name);
   require(known,
           fmt::format("unknown kind '{}'; expected one of {}", o.kind, fmt::join(names, ", ")));
-  constexpr Index kMost = std::numeric_limits<std::int32_t>::max();
-  at_least("--tokens", o.tokens, 1, kMost);
+  constexpr Index kMax = std::numeric_limits<std::int32_t>::max();
+  at_least("--tokens", o.tokens, 1, kMax);
   at_least("--sequences", o.sequences, 1, 100000);
   at_least("--layers", o.layers, 1, 100000);
   at_least("--kv-heads", o.kv_heads, 1, 100000);
@@ -44,13 +44,13 @@ void check_options(const SynthOptions& o, const std::string& path) {
   at_least("--d", o.d, 1, 65536);
   at_least("--dv", o.dv, 0, 65536);
   at_least("--query-rows", o.query_rows, 0, std::max<Index>(o.tokens, 0));
-  at_least("--out-rows", o.out_rows, 0, kMost);
+  at_least("--out-rows", o.out_rows, 0, kMax);
   if (o.prompt_tokens) {
     at_least("--prompt-tokens", *o.prompt_tokens, 0, std::max<Index>(o.tokens - 1, 0));
   }
-  at_least("--sliding-window", o.window, 0, kMost);
+  at_least("--sliding-window", o.window, 0, kMax);
   at_least("--gzip", o.gzip, 0, 9);
-  at_least("--chunk-rows", o.chunk_rows, 0, kMost);
+  at_least("--chunk-rows", o.chunk_rows, 0, kMax);
   at_least("--m", o.clusters, 0, std::max<Index>(o.tokens, 1));
   require(element_type_named(o.dtype).has_value(),
           fmt::format("--dtype {}: must be float16, bfloat16, float32 or float64", o.dtype));

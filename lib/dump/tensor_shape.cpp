@@ -14,7 +14,7 @@ namespace kvbench {
 namespace {
 
 // Tokens are counted in 32 bits wherever random draws and clusters name them.
-constexpr std::uint64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
+constexpr std::uint64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
 // Far beyond any model; what is planned and reported grows with heads.
 constexpr std::uint64_t kMostHeads = 65536;
 
@@ -33,8 +33,8 @@ void check_sizes(ErrorList& faults, const std::string& place, hid_t dataset,
   const std::string shape = fmt::format("shape [{}]", fmt::join(dims, ", "));
   if (std::count(dims.begin(), dims.end(), 0U) > 0) {
     add(faults, place, "{} has a dimension of size 0", shape);
-  } else if (std::any_of(dims.begin(), dims.end(), [](auto d) { return d > kMostTokens; })) {
-    add(faults, place, "{} has a dimension above {}", shape, kMostTokens);
+  } else if (std::any_of(dims.begin(), dims.end(), [](auto d) { return d > kMaxTokens; })) {
+    add(faults, place, "{} has a dimension above {}", shape, kMaxTokens);
   } else if (dims[0] > kMostHeads) {
     add(faults, place, "{} has more than {} heads", shape, kMostHeads);
   } else if (const auto lacking = lacking_bytes(dataset); lacking > 0) {

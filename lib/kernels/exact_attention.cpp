@@ -22,7 +22,7 @@ constexpr int kPanels = 1;
 constexpr Index kWidth = kPanels * Lanes::kCount;
 constexpr Index kKeyTile = 64;  // tokens that are packed at a time
 constexpr Index kDepth = 128;   // dimensions of a key panel at a time: 16 KiB
-constexpr Index kLeastQueries = 11 * kRows;
+constexpr Index kMinQueries = 11 * kRows;
 constexpr Index kCacheBytes = 640 << 10;  // of a block's queries, logits and outputs
 constexpr double kNever = -std::numeric_limits<double>::infinity();
 
@@ -32,9 +32,9 @@ Index padded(Index count, Index to) { return (count + to - 1) / to * to; }
 // cache, and no thread may be left without work at the end.
 Index queries_per_block(const StreamShape& shape, Index places) {
   const Index bytes = (shape.d + kKeyTile + padded(shape.dv, kWidth)) * Index{sizeof(double)};
-  const Index most = std::max(kLeastQueries, kCacheBytes / bytes);
+  const Index most = std::max(kMinQueries, kCacheBytes / bytes);
   const Index fair = places / (4 * thread_count());
-  return std::clamp(fair, kLeastQueries, most) / kRows * kRows;
+  return std::clamp(fair, kMinQueries, most) / kRows * kRows;
 }
 
 // c[r][0..kWidth) = (adds: +=) sum over k < depth of a[r][k] b[k][0..kWidth), r < kRows. Inlined,

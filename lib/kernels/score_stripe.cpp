@@ -14,14 +14,14 @@ constexpr double kNever = -std::numeric_limits<double>::infinity();
 constexpr Index kTileTokens = 256;
 constexpr Index kStride = kTileTokens + Lanes::kCount;  // else rows would share cache sets
 constexpr int kRowsAtOnce = 3;                          // sums that stay in registers
-constexpr Index kLeastRows = 6;                         // of e: a multiple of this
-constexpr Index kMostRows = 24;                         // where e stays in the second cache
+constexpr Index kMinRows = 6;                           // of e: a multiple of this
+constexpr Index kMaxRows = 24;                          // where e stays in the second cache
 constexpr std::size_t kQueriesAtOnce = 12;              // that stay in the first cache beside keys
 constexpr Index kSecondCache = 768 << 10;               // bytes for e
 constexpr Index kLastCache = 24 << 20;                  // bytes for keys
 constexpr Index kAllTiles = 128 << 20;                  // bytes for e on all threads
-static_assert(kTileTokens % PackedKeys::kStep == 0 && kLeastRows % kRowsAtOnce == 0);
-static_assert(kScoreStripeRows % kLeastRows == 0);
+static_assert(kTileTokens % PackedKeys::kStep == 0 && kMinRows % kRowsAtOnce == 0);
+static_assert(kScoreStripeRows % kMinRows == 0);
 
 Index tiles_of(Index tokens) { return (tokens + kTileTokens - 1) / kTileTokens; }
 
@@ -105,9 +105,9 @@ ScoreTiles::ScoreTiles(const StreamShape& shape, Index tokens, int threads)
 Index ScoreTiles::rows(Index tokens) const {
   const Index row_bytes = tiles_of(tokens) * kStride * static_cast<Index>(sizeof(double));
   const auto within = [&](Index bytes, Index most) {
-    return std::clamp(bytes / row_bytes / kLeastRows * kLeastRows, kLeastRows, most);
+    return std::clamp(bytes / row_bytes / kMinRows * kMinRows, kMinRows, most);
   };
-  if (tokens * key_bytes_ <= kLastCache) return within(kSecondCache, kMostRows);
+  if (tokens * key_bytes_ <= kLastCache) return within(kSecondCache, kMaxRows);
   return within(kAllTiles / threads_, kScoreStripeRows);
 }
 

@@ -20,7 +20,7 @@ constexpr Index kWorthFollowing = 8;
 constexpr int kNewtonSteps = 12;
 constexpr int kRitzSteps = 40;
 constexpr double kNewtonGap = 1e-2;    // relative; below it Newton's step wanders
-constexpr double kLeastGap = 1e-3;     // relative; below it a factorisation proves the bound
+constexpr double kMinGap = 1e-3;       // relative; below it a factorisation proves the bound
 constexpr double kUnderflow = 1e-100;  // of what is squared or factorised, beside `all`
 
 ConstView view_of(ConstMatrix m) {
@@ -190,7 +190,7 @@ bool FollowedEigenvalue::by_ritz_values(ConstMatrix view, double& found) {
     const double ritz = images.col(0).dot(basis.col(0));
     if (!(ritz > kUnderflow)) return false;
     residual = images.col(0) - ritz * basis.col(0);
-    const double gap = std::max(ritz - second_, kLeastGap * ritz);
+    const double gap = std::max(ritz - second_, kMinGap * ritz);
     if (residual.squaredNorm() <= 0.5 * kTolerance * ritz * gap) {
       x = basis.col(0).normalized();
       found = ritz * scale_;

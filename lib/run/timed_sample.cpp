@@ -26,7 +26,7 @@ double seconds_since(Clock::time_point start) {
 // What an answer costs at most, per query head and visible token: only to choose how much of a
 // long sequence is tried.
 constexpr double kAnswerSeconds = 20e-9;
-constexpr std::size_t kFewCells = 8;
+constexpr std::size_t kMinCells = 8;
 
 // Evenly spaced cells, the middle one of each stretch.
 std::vector<std::size_t> spread(const std::vector<std::size_t>& cells, std::size_t count) {
@@ -59,7 +59,7 @@ class Sampler {
     read_seconds_ = seconds_since(start);
     cut(data->stream, budget);
     start = Clock::now();
-    const std::size_t few = std::min(kFewCells, head_.cells.size());
+    const std::size_t few = std::min(kMinCells, head_.cells.size());
     double seconds = time(data->stream, spread(head_.cells, few));
     const double per_cell = seconds_since(start) / static_cast<double>(few);
     const auto more = std::min(static_cast<std::size_t>(budget / per_cell), head_.cells.size());
@@ -73,7 +73,7 @@ class Sampler {
     rows_ = group_.rows;
     const double all = visible_tokens(stream.shape, rows_);
     const double affordable =
-        budget / (kAnswerSeconds * stream.shape.heads_per_kv * static_cast<double>(kFewCells));
+        budget / (kAnswerSeconds * stream.shape.heads_per_kv * static_cast<double>(kMinCells));
     if (all <= affordable) return;
     const double kept_part = affordable / all;
     const auto kept = static_cast<std::size_t>(kept_part * static_cast<double>(rows_.size()));

@@ -25,7 +25,7 @@ using nlohmann::json;
 
 constexpr auto kLastSeed = static_cast<std::int64_t>(kSeedRange.maximum);
 constexpr const char* kWanted = "name a sweep file (JSON, configs/README.md)";
-constexpr auto kMostSeeds = static_cast<std::int64_t>(kSeedCountRange.maximum);
+constexpr auto kMaxSeeds = static_cast<std::int64_t>(kSeedCountRange.maximum);
 
 // Reads the file key by key into `config` and, beside it, `config.resolved`.
 class Reader {
@@ -210,9 +210,9 @@ class Reader {
   }
 
   void read_seed_list(const json& given) {
-    if (given.size() > static_cast<std::size_t>(kMostSeeds)) {
+    if (given.size() > static_cast<std::size_t>(kMaxSeeds)) {
       faults_.add("/seeds",
-                  fmt::format("lists {} seeds; at most {} are allowed", given.size(), kMostSeeds));
+                  fmt::format("lists {} seeds; at most {} are allowed", given.size(), kMaxSeeds));
       return;
     }
     const auto seeds = read_integers(given, kSeedRange, false, "/seeds", faults_);
@@ -253,7 +253,7 @@ class Reader {
       return;
     }
     resolved_["algorithms"] = json::array();
-    double points_left = static_cast<double>(kMostCells);
+    double points_left = static_cast<double>(kMaxCells);
     double cells = 0.0;  // on one stream
     for (std::size_t i = 0; i < given->size(); ++i) {
       auto read =
@@ -265,10 +265,10 @@ class Reader {
       config_.entries.push_back(std::move(read.entry));
       resolved_["algorithms"].push_back(std::move(read.resolved));
     }
-    if (cells > static_cast<double>(kMostCells)) {
+    if (cells > static_cast<double>(kMaxCells)) {
       faults_.add("/algorithms", fmt::format("describes {:.0f} cells for each KV head, and a sweep "
                                              "has at most {}; shorten an axis or the seeds",
-                                             cells, kMostCells));
+                                             cells, kMaxCells));
     }
     refuse_repetitions(config_, faults_);
   }

@@ -14,7 +14,7 @@
 namespace kvbench {
 
 // A sweep of more cells than this is a fault.
-inline constexpr Index kMostCells = 10'000'000;
+inline constexpr Index kMaxCells = 10'000'000;
 
 // Which layers, heads or sequences; none = all.
 struct Selection {

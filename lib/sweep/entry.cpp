@@ -281,7 +281,7 @@ ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>&
   if (points > points_left) {
     faults.add(place, fmt::format("its axes make {:.0f} points, and a sweep has at most {} cells; "
                                   "shorten an axis",
-                                  points, kMostCells));
+                                  points, kMaxCells));
     return read;
   }
   check_points(*columns, entry, place, faults);

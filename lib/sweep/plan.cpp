@@ -30,10 +30,10 @@ bool selects(const Selection& selection, const std::string& sequence, int layer)
 
 template <class T>
 std::string listed(const std::set<T>& existing) {
-  constexpr std::size_t kMostListed = 50;
+  constexpr std::size_t kMaxListed = 50;
   std::vector<std::string> texts;
   for (const T& element : existing) {
-    if (texts.size() == kMostListed) {
+    if (texts.size() == kMaxListed) {
       texts.push_back(fmt::format("... ({} in all)", existing.size()));
       break;
     }
@@ -204,10 +204,10 @@ class Planner {
                  static_cast<double>(selected_heads(group.kv_heads, entry.where));
       }
     }
-    if (total > static_cast<double>(kMostCells)) {
+    if (total > static_cast<double>(kMaxCells)) {
       faults_.add("/algorithms", fmt::format("the sweep has {:.0f} cells, more than {}; shorten an "
                                              "axis, the seeds or the selection",
-                                             total, kMostCells));
+                                             total, kMaxCells));
     } else if (total == 0.0 && faults_.none()) {
       faults_.add("/algorithms",
                   "no cell is left: the \"where\" of every entry excludes the selection; "

@@ -53,10 +53,10 @@ Shard read_shard(const std::string& text) {
   const bool is_read = slash != std::string::npos && slash > 0 && slash + 1 < text.size() &&
                        read_number(std::string_view(text).substr(0, slash), shard.index) &&
                        read_number(std::string_view(text).substr(slash + 1), shard.count);
-  if (!is_read || shard.index < 1 || shard.index > shard.count || shard.count > kMostShards) {
+  if (!is_read || shard.index < 1 || shard.index > shard.count || shard.count > kMaxShards) {
     throw InputError(
         fmt::format("--shard {}: must be i/n with i from 1 to n and n at most {}, such as 2/3",
-                    text, kMostShards));
+                    text, kMaxShards));
   }
   return shard;
 }

@@ -19,7 +19,7 @@ struct Shard {
 };
 
 // Most shards that a plan is cut into.
-inline constexpr int kMostShards = 1'000'000;
+inline constexpr int kMaxShards = 1'000'000;
 
 // Reads "2/3"; throws InputError.
 Shard read_shard(const std::string& text);

@@ -47,12 +47,12 @@ void widen(const Dump& dump, const SequenceInfo& sequence, ComparisonStream& out
   out.wide.queries = {{data.queries[0].data(), n, kWide}};
 }
 
-constexpr Index kFewest = 1024;  // twice the budget of the tasks that hold tokens
+constexpr Index kMin = 1024;  // twice the budget of the tasks that hold tokens
 
 // What peers compute: attention over all tokens before, from every row.
 bool is_plain(const LayerInfo& layer) {
   return (layer.window == 0 || layer.window >= layer.tokens) && layer.softcap == 0.0 &&
-         layer.query_rows == layer.tokens && layer.tokens >= kFewest;
+         layer.query_rows == layer.tokens && layer.tokens >= kMin;
 }
 
 int middle_layer(const DumpInfo& dump, const SequenceInfo& sequence) {

@@ -59,13 +59,13 @@ void read_layer(const Dump& dump, const std::string& sequence, const LayerInfo& 
 // NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   // More than this a caller refuses before it reads; here it would only be slow.
-  constexpr double kMostNumbers = 1e6;
+  constexpr double kMaxNumbers = 1e6;
   std::ofstream(path(), std::ios::binary)
       .write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
   try {
     // Not in a child: a crash is to be this process's, which the fuzzer sees.
     const Dump dump(path(), {.first_in_child = false});
-    if (stored_numbers(dump.info()) > kMostNumbers) return 0;
+    if (stored_numbers(dump.info()) > kMaxNumbers) return 0;
     try {
       promise(dump.fingerprint().size() == 32, "a fingerprint of another size");
     } catch (const InputError& error) {

@@ -70,7 +70,7 @@ extern "C" void __wrap_globfree(glob_t*) {}
 
 // NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  constexpr double kMostPlanned = 2000.0;
+  constexpr double kMaxPlanned = 2000.0;
   const std::string all(reinterpret_cast<const char*>(data), size);
   const std::size_t end = std::min(all.find('\0'), all.size());
   std::vector<std::string> sets;
@@ -88,7 +88,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::check_refusal(error, "s.json");
     return 0;
   }
-  if (cells_on_a_head(config) > kMostPlanned) return 0;
+  if (cells_on_a_head(config) > kMaxPlanned) return 0;
   Plan plan;
   try {
     plan = plan_of(config);

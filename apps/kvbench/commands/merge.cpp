@@ -47,7 +47,7 @@ Examples:
   kvbench merge shard-1 shard-2 shard-3 --out results/mine/results.json
   kvbench merge results/mine/shards/* --out results/mine/results.json)";
 
-constexpr std::size_t kMostLines = 30;
+constexpr std::size_t kMaxLines = 30;
 
 // Per-row values are next to the results: all.json, all.rows.h5.
 std::string rows_path(const std::string& results) {
@@ -63,11 +63,11 @@ class Tally {
     ++lines_[place->second].cells;
   }
   void list() const {
-    for (std::size_t i = 0; i < lines_.size() && i < kMostLines; ++i) {
+    for (std::size_t i = 0; i < lines_.size() && i < kMaxLines; ++i) {
       log_text("  {}: {} cells, first {}\n", lines_[i].name, lines_[i].cells, lines_[i].first);
     }
-    if (lines_.size() > kMostLines) {
-      log_text("  and {} more\n", lines_.size() - kMostLines);
+    if (lines_.size() > kMaxLines) {
+      log_text("  and {} more\n", lines_.size() - kMaxLines);
     }
   }
 
