@@ -60,7 +60,7 @@ void PromptScores::check(const ScoreSums& scores) {
   }
 }
 
-HeldScores::HeldScores(const CellContext& context, const Scoring& scoring, Positions positions)
+KeptScores::KeptScores(const CellContext& context, const Scoring& scoring, Positions positions)
     : context_(context),
       scoring_(scoring),
       noise_(scoring.noise_on(context.stream, context.seed)),
@@ -68,7 +68,7 @@ HeldScores::HeldScores(const CellContext& context, const Scoring& scoring, Posit
 
 // x -> exp(x - max x) / sum for the first `count` of scores_: the sum in eight parts, place modulo
 // 8, each ascending.
-void HeldScores::softmax(std::size_t count) {
+void KeptScores::softmax(std::size_t count) {
   constexpr auto kLanes = static_cast<std::size_t>(Lanes::kCount);
   const std::size_t padded = (count + kLanes - 1) / kLanes * kLanes;
   scores_.resize(padded);
@@ -90,7 +90,7 @@ void HeldScores::softmax(std::size_t count) {
   }
 }
 
-void HeldScores::add(const RowLogits& row, int g, const std::vector<std::int32_t>& tokens,
+void KeptScores::add(const RowLogits& row, int g, const std::vector<std::int32_t>& tokens,
                      const std::vector<double>& token_noise, double* f) {
   const std::size_t count = tokens.size();
   scores_.resize(count);
@@ -120,11 +120,11 @@ AccumulatedScores::AccumulatedScores(const CellContext& context, const Scoring& 
     : context_(context),
       shape_(context.stream.shape),
       scoring_(scoring),
-      held_scores_(context, scoring, subset.positions),
+      kept_scores_(context, scoring, subset.positions),
       subset_(subset),
       scores_(static_cast<std::size_t>(shape_.heads_per_kv)) {
   sketch_.cache_positions = subset.positions == Positions::kCache;
-  if (held_scores_.has_token_noise()) noise_.resize(scores_.size());
+  if (kept_scores_.has_token_noise()) noise_.resize(scores_.size());
 }
 
 void AccumulatedScores::hold(Index token) {
@@ -132,7 +132,7 @@ void AccumulatedScores::hold(Index token) {
   sketch_.add(SketchRow::exact(token));
   for (auto& head : scores_) head.push_back(0.0);
   for (std::size_t g = 0; g < noise_.size(); ++g) {
-    noise_[g].push_back(held_scores_.token_noise(static_cast<int>(g), token));
+    noise_[g].push_back(kept_scores_.token_noise(static_cast<int>(g), token));
   }
   sketch_.bookkeeping =
       static_cast<Index>(tokens_.size()) * shape_.heads_per_kv * scoring_.numbers_per_head;
@@ -175,7 +175,7 @@ void AccumulatedScores::answered(const RowLogits& row) {
   static const std::vector<double> none;
   for (int g = 0; g < row.heads_per_kv; ++g) {
     const auto head = static_cast<std::size_t>(g);
-    held_scores_.add(row, g, tokens_, noise_.empty() ? none : noise_[head], scores_[head].data());
+    kept_scores_.add(row, g, tokens_, noise_.empty() ? none : noise_[head], scores_[head].data());
   }
   if (static_cast<Index>(tokens_.size()) <= subset_.budget) return;
   const auto may_go = std::upper_bound(tokens_.begin(), tokens_.end(), row.row - subset_.recent);

@@ -54,9 +54,9 @@ struct PromptScores {
 };
 
 // Scores of one query head over the held tokens at a decode row; `tau` as above.
-class HeldScores {
+class KeptScores {
  public:
-  HeldScores(const CellContext& context, const Scoring& scoring, Positions positions);
+  KeptScores(const CellContext& context, const Scoring& scoring, Positions positions);
 
   bool has_token_noise() const { return !noise_.is_none() && !noise_.per_row; }
   double token_noise(int g, Index token) const { return noise_.draw(g, 0, token); }
@@ -95,7 +95,7 @@ class AccumulatedScores : public Algorithm {
   const CellContext context_;
   StreamShape shape_;
   Scoring scoring_;
-  HeldScores held_scores_;
+  KeptScores kept_scores_;
   RankedSubset subset_;
   std::vector<std::int32_t> tokens_;         // held, ascending; row p of the sketch is tokens_[p]
   std::vector<std::vector<double>> scores_;  // [G][held]

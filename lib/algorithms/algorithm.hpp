@@ -93,9 +93,9 @@ class Algorithm {
 };
 
 struct Needs {
-  bool row_logits = false;      // calls prepare() and answered() at every decode row
-  bool held_only = false;       // uses only answered()'s logits, of tokens in the sketch
-  bool prompt_queries = false;  // needs the queries of all prompt rows
+  bool row_logits = false;        // calls prepare() and answered() at every decode row
+  bool kept_tokens_only = false;  // uses only answered()'s logits, of tokens in the sketch
+  bool prompt_queries = false;    // needs the queries of all prompt rows
 };
 
 // What is known of an algorithm beforehand, as functions of its parameters: of Params in an
@@ -121,7 +121,7 @@ struct AlgorithmFunctions {
   std::function<ModelWork(const P&, std::uint32_t seed)> model_work;
   std::function<std::unique_ptr<Algorithm>(const P&, const CellContext&)> create;
   // Keeps every token for good, whatever it attends to: memory is that of `exact`.
-  std::function<bool(const P&)> keeps_everything = [](const P&) { return false; };
+  std::function<bool(const P&)> never_evicts = [](const P&) { return false; };
 };
 
 struct AlgorithmDescription : AlgorithmFunctions<Params> {

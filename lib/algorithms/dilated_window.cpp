@@ -48,7 +48,7 @@ AlgorithmDescription describe_dilated_window() {
       budget_field(&Parameters::budget).required(),
       field("dilation", &Parameters::dilation, "tokens left out between two that are attended")
           .at_most(1e9)};
-  d.keeps_everything = [](const Parameters&) { return true; };
+  d.never_evicts = [](const Parameters&) { return true; };
   d.skip_reason = [](const Parameters& p, const StreamShape&, Index prompt) {
     return empty_budget(p.budget, prompt);
   };

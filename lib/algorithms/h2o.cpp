@@ -47,9 +47,9 @@ AlgorithmDescription describe_h2o() {
                   positions_field(&Parameters::positions)};
   // As released, masked tokens may return to the sketch.
   d.needs = [](const Parameters& p) {
-    return Needs{.row_logits = true, .held_only = !released(p), .prompt_queries = true};
+    return Needs{.row_logits = true, .kept_tokens_only = !released(p), .prompt_queries = true};
   };
-  d.keeps_everything = released;
+  d.never_evicts = released;
   d.skip_reason = [](const Parameters& p, const StreamShape& shape,
                      Index prompt) -> std::optional<std::string> {
     if (auto reason = empty_budget(p.budget, prompt)) return reason;

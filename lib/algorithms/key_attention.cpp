@@ -23,7 +23,7 @@ AlgorithmDescription describe_key_attention() {
   d.source = "Keyformer 2.3.1";
   d.parameters = {budget_field(&Parameters::budget).required(), group_field(&Parameters::group)};
   d.needs = [](const Parameters&) {
-    return Needs{.row_logits = true, .held_only = true, .prompt_queries = true};
+    return Needs{.row_logits = true, .kept_tokens_only = true, .prompt_queries = true};
   };
   d.skip_reason = [](const Parameters& p, const StreamShape&, Index prompt) {
     return empty_budget(p.budget, prompt);

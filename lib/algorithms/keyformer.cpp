@@ -187,7 +187,7 @@ AlgorithmDescription describe_keyformer() {
   };
   d.needs = [](const Parameters& p) {
     const bool scores = !released(p) && !whole_model(p);
-    return Needs{.row_logits = scores, .held_only = scores, .prompt_queries = true};
+    return Needs{.row_logits = scores, .kept_tokens_only = scores, .prompt_queries = true};
   };
   d.validate = [](const Parameters& p) -> std::optional<std::pair<std::string, std::string>> {
     if (!whole_model(p)) return std::nullopt;

@@ -56,7 +56,7 @@ AlgorithmDescription describe_oracle_topk() {
   d.title = "per row, the tokens of largest attention probability (needs to know the future)";
   d.source = "reference floor";
   d.parameters = {budget_field(&Parameters::budget).required(), group_field(&Parameters::group)};
-  d.keeps_everything = [](const Parameters&) { return true; };
+  d.never_evicts = [](const Parameters&) { return true; };
   d.needs = [](const Parameters&) { return Needs{.row_logits = true}; };
   d.skip_reason = [](const Parameters& p, const StreamShape&, Index prompt) {
     return empty_budget(p.budget, prompt);

@@ -7,7 +7,7 @@ namespace kvbench {
 ReleasedH2o::ReleasedH2o(const CellContext& context, const RankedSubset& subset)
     : context_(context),
       shape_(context.stream.shape),
-      held_scores_(context, Scoring{}, subset.positions),
+      kept_scores_(context, Scoring{}, subset.positions),
       subset_(subset),
       scores_(static_cast<std::size_t>(shape_.heads_per_kv),
               std::vector<double>(static_cast<std::size_t>(shape_.tokens), 0.0)) {
@@ -59,7 +59,7 @@ void ReleasedH2o::answered(const RowLogits& row) {
     for (std::size_t p = 0; p < score.size(); ++p) {
       score[p] = head[static_cast<std::size_t>(attended_[p])];
     }
-    held_scores_.add(row, g, attended_, {}, score.data());
+    kept_scores_.add(row, g, attended_, {}, score.data());
     for (std::size_t p = 0; p < score.size(); ++p) {
       head[static_cast<std::size_t>(attended_[p])] = score[p];
     }

@@ -23,7 +23,7 @@ class ReleasedH2o final : public Algorithm {
 
   const CellContext context_;
   StreamShape shape_;
-  HeldScores held_scores_;
+  KeptScores kept_scores_;
   RankedSubset subset_;
   ScoreSums scores_;  // [G][n]
   std::vector<std::int32_t> attended_;

@@ -41,7 +41,7 @@ struct TypedAlgorithm : AlgorithmFunctions<P> {
     bind(table, this->replay_scope, d.replay_scope);
     bind(table, this->model_work, d.model_work);
     bind(table, this->create, d.create);
-    bind(table, this->keeps_everything, d.keeps_everything);
+    bind(table, this->never_evicts, d.never_evicts);
     return d;
   }
 

@@ -7,9 +7,9 @@ constexpr Index kBookkeepingBytes = 4;
 void MemoryMeter::observe(const Sketch& sketch, Index row) {
   const Index visible = row + 1 - shape_.first_visible(row);
   const Holdings held = sketch.holdings();
-  const Index keys = keeps_everything_ ? visible : held.keys;
-  const Index values = keeps_everything_ ? visible : held.values;
-  const Index bookkeeping = keeps_everything_ ? 0 : held.bookkeeping;
+  const Index keys = never_evicts_ ? visible : held.keys;
+  const Index values = never_evicts_ ? visible : held.values;
+  const Index bookkeeping = never_evicts_ ? 0 : held.bookkeeping;
   const Index numbers = keys * shape_.d + values * shape_.dv;
   const Index bytes = numbers * element_bytes_ + bookkeeping * kBookkeepingBytes;
   report_.tokens_peak = std::max(report_.tokens_peak, held.tokens);

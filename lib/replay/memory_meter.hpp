@@ -11,9 +11,9 @@ namespace kvbench {
 
 class MemoryMeter {
  public:
-  // `keeps_everything`: nothing is dropped for good, so bytes are those of exact attention.
-  MemoryMeter(const StreamShape& shape, int element_bytes, bool keeps_everything)
-      : shape_(shape), element_bytes_(element_bytes), keeps_everything_(keeps_everything) {}
+  // `never_evicts`: nothing is dropped for good, so bytes are those of exact attention.
+  MemoryMeter(const StreamShape& shape, int element_bytes, bool never_evicts)
+      : shape_(shape), element_bytes_(element_bytes), never_evicts_(never_evicts) {}
 
   // The sketch that answers row `row`.
   void observe(const Sketch& sketch, Index row);
@@ -24,7 +24,7 @@ class MemoryMeter {
  private:
   StreamShape shape_;
   int element_bytes_;
-  bool keeps_everything_;
+  bool never_evicts_;
   MemoryReport report_;
 };
 

@@ -15,7 +15,7 @@
 #include "kernels/row_block.hpp"
 #include "metrics/error_accumulator.hpp"
 #include "metrics/reference.hpp"
-#include "replay/held_logits.hpp"
+#include "replay/kept_logits.hpp"
 #include "replay/memory_meter.hpp"
 #include "replay/shared_work.hpp"
 #include "sketch/estimator.hpp"
@@ -55,8 +55,8 @@ class Replayed {
             cell.params, {stream, setting.prompt, cell.seed, kernels, shared, &setting.rows})),
         reference_(reference),
         errors_(stream, reference),
-        memory_(stream.shape, setting.element_bytes, cell.algorithm->keeps_everything(cell.params)),
-        held_logits_(stream),
+        memory_(stream.shape, setting.element_bytes, cell.algorithm->never_evicts(cell.params)),
+        kept_logits_(stream),
         next_row_(setting.prompt) {
     if (setting.prompt > 0) algorithm_->extend(0, setting.prompt);
     algorithm_->finish_prompt();
@@ -101,13 +101,13 @@ class Replayed {
   // Feeds the unscored rows before `row`, whose memory counts, and `row` itself.
   void feed_until(Index row) {
     while (next_row_ < row) {
-      const Index last = std::min(next_row_ + HeldLogits::kRows, row);
-      if (needs_.held_only) held_logits_.compute(algorithm_->sketch(), next_row_, last);
+      const Index last = std::min(next_row_ + KeptLogits::kRows, row);
+      if (needs_.kept_tokens_only) kept_logits_.compute(algorithm_->sketch(), next_row_, last);
       for (; next_row_ < last; ++next_row_) {
         throw_if_stopped();
         algorithm_->extend(next_row_, next_row_ + 1);
         memory_.observe(algorithm_->sketch(), next_row_);
-        if (needs_.held_only) algorithm_->answered(held_logits_.row(next_row_));
+        if (needs_.kept_tokens_only) algorithm_->answered(kept_logits_.row(next_row_));
       }
     }
     if (next_row_ > row) return;
@@ -166,7 +166,7 @@ class Replayed {
   const Reference& reference_;
   ErrorAccumulator errors_;
   MemoryMeter memory_;
-  HeldLogits held_logits_;
+  KeptLogits kept_logits_;
   Index next_row_;
   std::size_t scored_ = 0;  // rows
   Index answered_ = 0;      // rows x query heads
@@ -178,7 +178,7 @@ std::vector<Index> rows_to_visit(const Stream& stream, const ReplaySetting& sett
                                  const std::vector<ReplayCell>& cells) {
   const bool every_row = std::any_of(cells.begin(), cells.end(), [](const ReplayCell& cell) {
     const Needs needs = cell.algorithm->needs(cell.params);
-    return needs.row_logits && !needs.held_only;
+    return needs.row_logits && !needs.kept_tokens_only;
   });
   if (!every_row) return setting.rows;
   std::vector<Index> rows;

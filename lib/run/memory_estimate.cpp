@@ -137,7 +137,7 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
     if (cell.skip_reason) continue;
     cells_of_head[cell.kv_head].push_back(c);
     const Needs needs = cell.algorithm->needs(*cell.params);
-    every_row = every_row || (needs.row_logits && !needs.held_only);
+    every_row = every_row || (needs.row_logits && !needs.kept_tokens_only);
   }
   if (cells_of_head.empty()) return 0.0;
   const auto fullest = std::max_element(

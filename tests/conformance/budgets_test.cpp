@@ -47,7 +47,7 @@ void check_point(const Stream& stream, Index prompt, const Subject& subject, con
       CHECK(token >= lo);  // what left the sliding window is gone
       CHECK(token <= row);
     }
-    if (subject.algorithm->keeps_everything(params)) continue;
+    if (subject.algorithm->never_evicts(params)) continue;
     const std::set<Index> now(held.begin(), held.end());
     for (const Index token : before) {
       if (now.count(token) == 0) seen_gone.insert(token);
@@ -115,7 +115,7 @@ TEST_CASE("what says that it drops nothing for good is seen to hold a token agai
   for (const Subject& subject : subjects()) {
     for (const Point& point : subject.row->points) {
       const Params params = params_for(*subject.algorithm, point.given);
-      if (!subject.algorithm->keeps_everything(params)) continue;
+      if (!subject.algorithm->never_evicts(params)) continue;
       CAPTURE(describe(subject.row->id, point.given));
       CHECK(std::any_of(streams.begin(), streams.end(), [&](const auto& owned) {
         return holds_again(owned->stream, 30, *subject.algorithm, params);

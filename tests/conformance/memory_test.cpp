@@ -84,7 +84,7 @@ TEST_CASE("tokens, peaks, numbers and bytes equal a recount of what is held at e
           CHECK(memory.tokens == last.tokens);
           CHECK(memory.tokens_peak == tokens_peak);
           CHECK(memory.distinct_tokens == last.distinct);
-          if (subject.algorithm->keeps_everything(
+          if (subject.algorithm->never_evicts(
                   params)) {  // drops nothing for good: holds what exact holds
             CHECK(memory.bytes == memory.exact_bytes);
             CHECK(memory.peak_bytes == memory.exact_bytes);

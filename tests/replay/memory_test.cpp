@@ -77,7 +77,7 @@ TEST_CASE("a rule that drops nothing for good holds what exact attention holds")
     sketch.clear();
     if (row >= 0) sketch.add_exact(row, row + 1);
   });
-  algorithm.keeps_everything = [](const Params&) { return true; };
+  algorithm.never_evicts = [](const Params&) { return true; };
   const CellResult result = replay_one(owned->stream, 5, algorithm, Params{});
   CHECK(result.memory.tokens == 1);
   CHECK(result.memory.tokens_peak == 1);

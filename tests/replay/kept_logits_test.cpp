@@ -18,7 +18,7 @@ void check_same_decisions(const Stream& stream, Index prompt, const std::string&
   CAPTURE(given.size());
   const AlgorithmDescription& algorithm = algorithm_named(id);
   const Params params = params_for(algorithm, given);
-  REQUIRE(algorithm.needs(params).held_only);
+  REQUIRE(algorithm.needs(params).kept_tokens_only);
   const Index n = stream.shape.tokens;
   const std::vector<Index> few = {prompt + 3, prompt + 70, n - 2};
   const CellResult slow = replay_one(stream, prompt, algorithm, params, 5);

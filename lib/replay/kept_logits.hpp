@@ -9,12 +9,12 @@
 
 namespace kvbench {
 
-// For algorithms with Needs::held_only.
-class HeldLogits {
+// For algorithms with Needs::kept_tokens_only.
+class KeptLogits {
  public:
   static constexpr Index kRows = 60;  // at once; more rows mean more tokens that are held no longer
 
-  explicit HeldLogits(const Stream& stream) : stream_(stream) {}
+  explicit KeptLogits(const Stream& stream) : stream_(stream) {}
 
   // Rows [first, last), at most kRows of them, against the tokens of `sketch`, which holds what is
   // held before row `first`, and the rows' own tokens.

@@ -1,4 +1,4 @@
-#include "replay/held_logits.hpp"
+#include "replay/kept_logits.hpp"
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@ namespace kvbench {
 
 constexpr Index kColumnsPerTask = 16 * PackedKeys::kStep;
 
-void HeldLogits::compute(const Sketch& sketch, Index first, Index last) {
+void KeptLogits::compute(const Sketch& sketch, Index first, Index last) {
   column_.resize(static_cast<std::size_t>(stream_.shape.tokens), -1);
   for (const std::int32_t token : tokens_) column_[static_cast<std::size_t>(token)] = -1;
   tokens_.clear();
@@ -39,7 +39,7 @@ void HeldLogits::compute(const Sketch& sketch, Index first, Index last) {
   });
 }
 
-RowLogits HeldLogits::row(Index row) const {
+RowLogits KeptLogits::row(Index row) const {
   RowLogits out;
   out.row = row;
   out.lo = stream_.shape.first_visible(row);
