@@ -14,9 +14,9 @@
 
 #include "core/error.hpp"
 #include "cuda/cuda_kernels.hpp"
-#include "cuda/held_copies.hpp"
 #include "cuda/machine.hpp"
 #include "cuda/memory_ledger.hpp"
+#include "cuda/resident_copies.hpp"
 #include "cuda/warp_product.cuh"
 
 namespace kvbench {
@@ -67,7 +67,7 @@ class CudaKernels::Device {
   int index() const { return index_; }
   const std::string& name() const { return name_; }
   cuda::MemoryLedger& ledger() { return ledger_; }
-  cuda::HeldCopies& copies() { return copies_; }
+  cuda::ResidentCopies& copies() { return copies_; }
   std::string fault() const;
 
   // An unused lane, for one call at a time.
@@ -87,7 +87,7 @@ class CudaKernels::Device {
   const int index_;
   std::string name_;
   cuda::MemoryLedger ledger_;
-  cuda::HeldCopies copies_;
+  cuda::ResidentCopies copies_;
   mutable std::mutex mutex_;
   std::string fault_;
   std::vector<std::unique_ptr<cuda::Lane>> lanes_;  // the unused ones
@@ -281,7 +281,7 @@ class CudaMachine {
     }
   }
 
-  HeldCopies& copies() { return device_.copies(); }
+  ResidentCopies& copies() { return device_.copies(); }
 
   void wait() { device_.check(cudaStreamSynchronize(stream_), "computing"); }
 

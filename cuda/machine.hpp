@@ -35,7 +35,7 @@
 //   machine.upload(to, from, count)  machine.download(to, from, count)  machine.clear(at, count)
 //   machine.download_rows(to, stride, from, columns, rows)  rows `stride` doubles apart on the host
 //   machine.launch(body, {x, y, z})  runs the body on every block of the grid
-//   machine.copies()                 HeldCopies: which matrices of the host are on the device
+//   machine.copies()                 ResidentCopies: which matrices of the host are on the device
 //   machine.wait()                   returns when all of this is done
 // All of it is in order; download returns when the data is there. What another machine will read
 // has to be waited for.
@@ -50,8 +50,8 @@
 #include "core/canonical.hpp"
 #include "core/matrix_view.hpp"
 #include "core/stream.hpp"
-#include "cuda/held_copies.hpp"
 #include "cuda/memory_ledger.hpp"
+#include "cuda/resident_copies.hpp"
 
 #ifdef __CUDACC__
 #define KVBENCH_DEVICE __device__
@@ -150,7 +150,7 @@ concept Machine = requires(M& machine, const MemoryNeed& need, double* to, const
   { machine.download_rows(to, n, from, n, n) } -> std::same_as<void>;
   { machine.clear(to, n) } -> std::same_as<void>;
   { machine.launch(any::Body(), grid) } -> std::same_as<void>;
-  { machine.copies() } -> std::same_as<HeldCopies&>;
+  { machine.copies() } -> std::same_as<ResidentCopies&>;
   { machine.wait() } -> std::same_as<void>;
 };
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/stream.hpp"
-#include "cuda/held_copies.hpp"
 #include "cuda/machine.hpp"
+#include "cuda/resident_copies.hpp"
 
 namespace kvbench::cuda {
 
@@ -57,14 +57,14 @@ class DeviceMatrix {
 
   M& machine_;
   ConstMatrix matrix_;
-  HeldCopies::Copy held_;
+  ResidentCopies::Copy held_;
   std::optional<Memory> own_;
 };
 
 // Kernels::hold: keys and values as far as there is room.
 template <Machine M>
 std::shared_ptr<const void> hold(M& machine, const Stream& stream) {
-  auto copies = std::make_shared<std::vector<HeldCopies::Copy>>();
+  auto copies = std::make_shared<std::vector<ResidentCopies::Copy>>();
   for (const ConstMatrix matrix : {stream.keys, stream.values}) {
     const Index count = matrix.rows * matrix.cols;
     if (count == 0) continue;

@@ -1,12 +1,12 @@
 #include <memory>
 
 #include "cuda/cuda_machine.cuh"
-#include "cuda/kernels/held_rows.hpp"
+#include "cuda/kernels/resident_rows.hpp"
 
 namespace kvbench {
 
-std::shared_ptr<const HeldRows> CudaKernels::hold_rows(const Stream& stream,
-                                                       const std::vector<Index>& rows) const {
+std::shared_ptr<const ResidentRows> CudaKernels::hold_rows(const Stream& stream,
+                                                           const std::vector<Index>& rows) const {
   const auto make = [device = device_.get()] { return cuda::CudaMachine(*device); };
   return cuda::hold_rows(make, stream, rows);
 }

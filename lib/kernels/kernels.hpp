@@ -19,7 +19,7 @@
 #include "core/logit_noise.hpp"
 #include "core/matrix_view.hpp"
 #include "core/stream.hpp"
-#include "kernels/held_rows.hpp"
+#include "kernels/resident_rows.hpp"
 #include "kernels/walk.hpp"
 #include "kernels/weighted_values.hpp"
 
@@ -106,8 +106,8 @@ class Kernels {
 
   // The same rows, with their exponentials kept where the table computes, for answers there; the
   // stream must live as long. Null if nothing is kept.
-  virtual std::shared_ptr<const HeldRows> hold_rows(const Stream& stream,
-                                                    const std::vector<Index>& rows) const = 0;
+  virtual std::shared_ptr<const ResidentRows> hold_rows(const Stream& stream,
+                                                        const std::vector<Index>& rows) const = 0;
 
   // For each rule, the scores of rows [first, last), ascending, gathered by it: f[g][j]; O(n)
   // memory per rule. Needs the queries of those rows. A token that no later row sees stops

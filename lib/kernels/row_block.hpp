@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/stream.hpp"
-#include "kernels/held_rows.hpp"
 #include "kernels/kernels.hpp"
+#include "kernels/resident_rows.hpp"
 
 namespace kvbench {
 
@@ -21,14 +21,16 @@ class RowBlock {
   RowBlock(const Stream& stream, const Kernels& kernels, std::vector<Index> rows, LogitBlock& room);
 
   const std::vector<Index>& rows() const { return rows_; }
-  const HeldRows* held() const { return held_.get(); }  // null: not kept anywhere but on the host
+  const ResidentRows* held() const {
+    return held_.get();
+  }  // null: not kept anywhere but on the host
   const LogitBlock& logits() const;
 
  private:
   const Stream& stream_;
   const Kernels& kernels_;
   const std::vector<Index> rows_;
-  const std::shared_ptr<const HeldRows> held_;
+  const std::shared_ptr<const ResidentRows> held_;
   LogitBlock& room_;
   mutable std::mutex mutex_;
   mutable bool on_host_ = false;

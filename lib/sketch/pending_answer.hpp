@@ -2,7 +2,7 @@
 // have been read.
 #pragma once
 
-#include "kernels/held_rows.hpp"
+#include "kernels/resident_rows.hpp"
 #include "sketch/answer.hpp"
 #include "sketch/sketch.hpp"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/stream.hpp"
-#include "kernels/held_rows.hpp"
+#include "kernels/resident_rows.hpp"
 #include "sketch/answer_backend.hpp"
 #include "sketch/pending_answer.hpp"
 
@@ -15,7 +15,8 @@ namespace kvbench {
 class ResidentAnswers final : public AnswerBackend {
  public:
   // Both must live as long.
-  ResidentAnswers(const StreamShape& shape, const HeldRows& rows) : shape_(shape), rows_(rows) {}
+  ResidentAnswers(const StreamShape& shape, const ResidentRows& rows)
+      : shape_(shape), rows_(rows) {}
 
   // Whether sketches with these weights are answered here.
   static bool takes(const Sketch& sketch, const WeightsByToken& weights) {
@@ -42,7 +43,7 @@ class ResidentAnswers final : public AnswerBackend {
   void list_weights(const WeightsByToken& weights);
 
   const StreamShape& shape_;
-  const HeldRows& rows_;
+  const ResidentRows& rows_;
   std::vector<PendingAnswer> questions_;
   AnswerBatch batch_;
   AnswerBatch::Question listed_;   // by the last of the batch's weights

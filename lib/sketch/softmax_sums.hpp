@@ -6,7 +6,7 @@
 
 #include "core/lanes.hpp"
 #include "core/matrix_view.hpp"
-#include "kernels/held_rows.hpp"
+#include "kernels/resident_rows.hpp"
 #include "sketch/answer.hpp"
 #include "sketch/weights_by_token.hpp"
 

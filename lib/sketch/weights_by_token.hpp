@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/lanes.hpp"
-#include "kernels/held_rows.hpp"
+#include "kernels/resident_rows.hpp"
 #include "sketch/sketch.hpp"
 
 namespace kvbench {

@@ -36,8 +36,8 @@ class TimedKernels final : public test::WrappedKernels {
     calls_.clear();
   }
 
-  std::shared_ptr<const HeldRows> hold_rows(const Stream& stream,
-                                            const std::vector<Index>& rows) const override {
+  std::shared_ptr<const ResidentRows> hold_rows(const Stream& stream,
+                                                const std::vector<Index>& rows) const override {
     auto held = WrappedKernels::hold_rows(stream, rows);
     if (!held) return nullptr;
     return std::make_shared<TimedRows>(*this, std::move(held));
@@ -47,10 +47,10 @@ class TimedKernels final : public test::WrappedKernels {
   }
 
  private:
-  class TimedRows final : public HeldRows {
+  class TimedRows final : public ResidentRows {
    public:
-    TimedRows(const TimedKernels& timed, std::shared_ptr<const HeldRows> rows)
-        : HeldRows(rows->max_logit()), timed_(timed), rows_(std::move(rows)) {}
+    TimedRows(const TimedKernels& timed, std::shared_ptr<const ResidentRows> rows)
+        : ResidentRows(rows->max_logit()), timed_(timed), rows_(std::move(rows)) {}
     void answer(const AnswerBatch& batch, std::vector<double>& numerators,
                 std::vector<AnswerMasses>& masses) const override {
       timed_.around("held rows: answer", [&] { rows_->answer(batch, numerators, masses); });
@@ -58,7 +58,7 @@ class TimedKernels final : public test::WrappedKernels {
 
    private:
     const TimedKernels& timed_;
-    std::shared_ptr<const HeldRows> rows_;
+    std::shared_ptr<const ResidentRows> rows_;
   };
 
   class TimedValues final : public WeightedValues {

@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/held_copies.hpp"
 #include "cuda/machine.hpp"
 #include "cuda/memory_ledger.hpp"
+#include "cuda/resident_copies.hpp"
 
 namespace kvbench::test {
 
@@ -169,7 +169,8 @@ class HostMachine {
   };
 
   // `copies`: those that calls share; null if nothing is held.
-  HostMachine(cuda::MemoryLedger& ledger, std::uint64_t seed, cuda::HeldCopies* copies = nullptr)
+  HostMachine(cuda::MemoryLedger& ledger, std::uint64_t seed,
+              cuda::ResidentCopies* copies = nullptr)
       : ledger_(ledger), rng_(seed), copies_(copies) {}
 
   cuda::MemoryLedger::Reservation reserve(const cuda::MemoryNeed& need) {
@@ -188,7 +189,7 @@ class HostMachine {
     if (!room) return std::nullopt;
     return Held<T>(std::move(*room), count);
   }
-  cuda::HeldCopies& copies() { return copies_ != nullptr ? *copies_ : none_; }
+  cuda::ResidentCopies& copies() { return copies_ != nullptr ? *copies_ : none_; }
   void wait() {}
   template <class T>
   void upload(T* to, const T* from, Index count) {
@@ -223,8 +224,8 @@ class HostMachine {
  private:
   cuda::MemoryLedger& ledger_;
   std::mt19937_64 rng_;
-  cuda::HeldCopies* copies_;
-  cuda::HeldCopies none_;
+  cuda::ResidentCopies* copies_;
+  cuda::ResidentCopies none_;
   std::shared_ptr<Index> unused_ = std::make_shared<Index>(0);  // bytes reserved, not allocated
 };
 

@@ -11,8 +11,8 @@
 #include "cuda/kernels/cluster.hpp"
 #include "cuda/kernels/exact_attention.hpp"
 #include "cuda/kernels/farthest_first.hpp"
-#include "cuda/kernels/held_rows.hpp"
 #include "cuda/kernels/logits.hpp"
+#include "cuda/kernels/resident_rows.hpp"
 #include "cuda/kernels/score_sums.hpp"
 #include "cuda/kernels/value_norms.hpp"
 #include "cuda/kernels/weighted_values.hpp"
@@ -42,8 +42,8 @@ class KernelsOnHost final : public Kernels {
     HostMachine machine = call();
     cuda::logits(machine, stream, std::move(rows), out);
   }
-  std::shared_ptr<const HeldRows> hold_rows(const Stream& stream,
-                                            const std::vector<Index>& rows) const override {
+  std::shared_ptr<const ResidentRows> hold_rows(const Stream& stream,
+                                                const std::vector<Index>& rows) const override {
     return cuda::hold_rows([this] { return call(); }, stream, rows);
   }
   std::vector<ScoreSums> score_sums_by(const Stream& stream, Index first, Index last,
@@ -97,7 +97,7 @@ class KernelsOnHost final : public Kernels {
   HostMachine call() const { return HostMachine(ledger_, ++calls_, &copies_); }
 
   mutable cuda::MemoryLedger ledger_;
-  mutable cuda::HeldCopies copies_;
+  mutable cuda::ResidentCopies copies_;
   mutable std::atomic<std::uint64_t> calls_ = 0;
   mutable std::atomic<int> logit_calls_ = 0;
 };

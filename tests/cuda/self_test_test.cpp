@@ -34,7 +34,7 @@ class OffSums final : public WeightedValues {
 };
 
 // Rows of the CPU, whose last mass or numerator is off.
-class OffRows final : public HeldRows {
+class OffRows final : public ResidentRows {
  public:
   OffRows(const Stream& stream, const std::vector<Index>& rows, bool numerators)
       : OffRows(stream, block_of(stream, rows), numerators) {}
@@ -48,7 +48,7 @@ class OffRows final : public HeldRows {
 
  private:
   OffRows(const Stream& stream, LogitBlock block, bool numerators)
-      : HeldRows(block.max_logit),
+      : ResidentRows(block.max_logit),
         stream_(stream),
         block_(std::move(block)),
         numerators_(numerators) {}
@@ -77,8 +77,8 @@ class OneOff final : public WrappedKernels {
     cpu_kernels().logits(stream, std::move(rows), out);
     if (which_ == "logits") out.logits.back() = std::nextafter(out.logits.back(), 1e9);
   }
-  std::shared_ptr<const HeldRows> hold_rows(const Stream& stream,
-                                            const std::vector<Index>& rows) const override {
+  std::shared_ptr<const ResidentRows> hold_rows(const Stream& stream,
+                                                const std::vector<Index>& rows) const override {
     if (which_ != "answers of held rows" && which_ != "masses of held rows") return nullptr;
     return std::make_shared<OffRows>(stream, rows, which_ == "answers of held rows");
   }

@@ -29,8 +29,8 @@ class WrappedKernels : public Kernels {
   void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const override {
     around("logits", [&] { kernels_.logits(stream, std::move(rows), out); });
   }
-  std::shared_ptr<const HeldRows> hold_rows(const Stream& stream,
-                                            const std::vector<Index>& rows) const override {
+  std::shared_ptr<const ResidentRows> hold_rows(const Stream& stream,
+                                                const std::vector<Index>& rows) const override {
     return pass("hold_rows", [&] { return kernels_.hold_rows(stream, rows); });
   }
   std::vector<ScoreSums> score_sums_by(const Stream& stream, Index first, Index last,

@@ -56,10 +56,10 @@ struct AnswerBatch {
   }
 };
 
-class HeldRows {
+class ResidentRows {
  public:
-  explicit HeldRows(std::vector<double> max_logit) : max_logit_(std::move(max_logit)) {}
-  virtual ~HeldRows() = default;
+  explicit ResidentRows(std::vector<double> max_logit) : max_logit_(std::move(max_logit)) {}
+  virtual ~ResidentRows() = default;
 
   const std::vector<double>& max_logit() const { return max_logit_; }  // [R * G]  m
 

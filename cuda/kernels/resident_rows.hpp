@@ -194,11 +194,11 @@ struct AnswerFromRows {
 
 // `make()` gives a machine for a call; `memory` holds the exponentials.
 template <MachineFactory Make, class Memory>
-class DeviceRows final : public HeldRows {
+class DeviceRows final : public ResidentRows {
  public:
   DeviceRows(const Stream& stream, const LogitRoom& room, Memory memory,
              std::vector<double> max_logit, Make make)
-      : HeldRows(std::move(max_logit)),
+      : ResidentRows(std::move(max_logit)),
         values_(stream.values),
         room_(room),
         memory_(std::move(memory)),
@@ -278,8 +278,8 @@ class DeviceRows final : public HeldRows {
 
 // Null if the exponentials find no room.
 template <MachineFactory Make>
-std::shared_ptr<const HeldRows> hold_rows(const Make& make, const Stream& stream,
-                                          const std::vector<Index>& rows) {
+std::shared_ptr<const ResidentRows> hold_rows(const Make& make, const Stream& stream,
+                                              const std::vector<Index>& rows) {
   if (rows.empty()) return nullptr;
   auto machine = make();
   const StreamShape& shape = stream.shape;

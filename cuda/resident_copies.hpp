@@ -12,7 +12,7 @@ namespace kvbench::cuda {
 
 // A copy is valid as long as it has an owner, which must not change the matrix meanwhile.
 // Once it is gone, a matrix at the same place is another one. Safe from several threads.
-class HeldCopies {
+class ResidentCopies {
  public:
   using Copy = std::shared_ptr<const double>;  // rows without gaps, on the device
 
