@@ -163,7 +163,7 @@ void Journal::open_or_create(const Plan& plan, const Options& options) {
     const auto& id = record["id"].get_ref<const std::string&>();
     const auto place = find.find(id);
     if (place == find.end()) {
-      unused_.insert(id);
+      foreign_.insert(id);
       return;
     }
     if (!is_record_of(record, plan, plan.cells[place->second])) {
@@ -180,9 +180,9 @@ void Journal::open_or_create(const Plan& plan, const Options& options) {
   refuse_changed_dumps(scan.header, plan, path_);
   provenance_ = std::move(scan.provenance);
   damaged_ += scan.damaged;
-  resumed_ = cells_.size() - count(CellState::kMissing);
+  reused_cells_ = cells_.size() - count(CellState::kMissing);
   const Json& before = scan.header.contains("plan") ? scan.header["plan"] : Json();
-  of_another_plan_ = !before.is_object() || before.value("hash", Json()) != plan.hash;
+  plan_changed_ = !before.is_object() || before.value("hash", Json()) != plan.hash;
   Json header = header_of(plan, options.shard);
   if (Json earlier = earlier_dumps(scan.header, plan); !earlier.empty()) {
     header["earlier_dumps"] = std::move(earlier);

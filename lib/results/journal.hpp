@@ -63,9 +63,9 @@ class Journal : public CellRecords {
   const std::vector<Json>& provenance() const override { return provenance_; }
   // Cells of the plan found when the journal was opened, cells that it holds of other plans, and
   // whether another plan had begun it.
-  std::size_t resumed() const { return resumed_; }
-  std::size_t unused() const { return unused_.size(); }
-  bool of_another_plan() const { return of_another_plan_; }
+  std::size_t reused_cells() const { return reused_cells_; }
+  std::size_t foreign_cells() const { return foreign_.size(); }
+  bool plan_changed() const { return plan_changed_; }
   std::int64_t damaged_lines() const { return damaged_; }
 
  private:
@@ -89,9 +89,9 @@ class Journal : public CellRecords {
   std::vector<Json> provenance_;
   Json run_;
   bool run_is_recorded_ = false;
-  std::size_t resumed_ = 0;
-  std::set<std::string, std::less<>> unused_;  // ids
-  bool of_another_plan_ = false;
+  std::size_t reused_cells_ = 0;
+  std::set<std::string, std::less<>> foreign_;  // ids
+  bool plan_changed_ = false;
   std::int64_t damaged_ = 0;
 
   std::mutex mutex_;

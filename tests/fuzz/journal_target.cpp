@@ -62,7 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       promise(records[c].at("id") == plan.cells[c].id, "another cell's record");
       ++found;
     }
-    promise(found == journal.resumed(), "resumed cells are miscounted");
+    promise(found == journal.reused_cells(), "resumed cells are miscounted");
     records[1] = {{"id", "b"},
                   {"key", cell_key(plan, plan.cells[1])},
                   {"status", "failed"},

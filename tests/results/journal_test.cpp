@@ -62,7 +62,7 @@ TEST_CASE_FIXTURE(Output, "a run finds what an earlier one finished, and appends
   const std::string before = read_text(path);
   {
     const auto journal = open("2");
-    CHECK(journal->resumed() == 3);
+    CHECK(journal->reused_cells() == 3);
     CHECK(journal->state(2) == CellState::kOk);
     CHECK(journal->state(3) == CellState::kMissing);
     CHECK(to_line(journal->read(1)) == to_line(record(1)));
@@ -76,7 +76,7 @@ TEST_CASE_FIXTURE(Output, "a run finds what an earlier one finished, and appends
   CHECK(after.substr(0, before.size()) == before);
   CHECK(lines_of(after).size() == 6);
   const auto journal = open("3");
-  CHECK(journal->resumed() == 5);
+  CHECK(journal->reused_cells() == 5);
   REQUIRE(journal->provenance().size() == 2);
   CHECK(journal->provenance()[1]["run"] == "2");
   CHECK(to_line(journal->read(3)) == to_line(record(3)));
@@ -93,7 +93,7 @@ TEST_CASE_FIXTURE(Output, "a journal cut at any byte loses the torn line and not
     write_text(path, whole.substr(0, cut));
     const std::size_t expected = cut == whole.size() ? 2 : cut >= first_end ? 1 : 0;
     const auto journal = open("2");
-    REQUIRE(journal->resumed() == expected);
+    REQUIRE(journal->reused_cells() == expected);
     const std::string kept = read_text(path);
     if (cut < header_end) {
       CHECK(Json::parse(kept)["provenance"][0]["run"] == "2");  // begun anew: no line was whole
@@ -145,7 +145,7 @@ TEST_CASE_FIXTURE(Output, "another plan takes over the cells that both describe,
   REQUIRE(wider.hash != plan.hash);
   {
     const Journal journal(out, wider, Json{{"run", "2"}}, {});
-    CHECK(journal.of_another_plan());
+    CHECK(journal.plan_changed());
     std::size_t known = 0;
     for (std::size_t c = 0; c < wider.cells.size(); ++c) {
       if (journal.state(c) == CellState::kMissing) continue;
@@ -153,13 +153,13 @@ TEST_CASE_FIXTURE(Output, "another plan takes over the cells that both describe,
       CHECK(journal.read(c)["id"] == wider.cells[c].id);
     }
     CHECK(known == 3);
-    CHECK(journal.resumed() == 3);
+    CHECK(journal.reused_cells() == 3);
   }
   const std::vector<std::string> after = lines_of(read_text(path));
   REQUIRE(after.size() == before.size());
   CHECK(Json::parse(after[0])["plan"]["hash"] == wider.hash);
   for (std::size_t i = 1; i < before.size(); ++i) CHECK(after[i] == before[i]);
-  CHECK(open("3")->resumed() == 3);
+  CHECK(open("3")->reused_cells() == 3);
 }
 
 TEST_CASE_FIXTURE(Output, "cells of other plans are counted once each, and lead nobody astray") {
@@ -167,15 +167,15 @@ TEST_CASE_FIXTURE(Output, "cells of other plans are counted once each, and lead 
   const Plan narrower = made_plan(folder, "\"seeds\": [7]");
   {
     Journal journal(out, narrower, Json{{"run", "2"}}, {});
-    CHECK(journal.resumed() + journal.unused() == 12);
-    CHECK(journal.unused() > 0);
+    CHECK(journal.reused_cells() + journal.foreign_cells() == 12);
+    CHECK(journal.foreign_cells() > 0);
     for (std::size_t c = 0; c < narrower.cells.size(); ++c) {
       if (journal.state(c) == CellState::kMissing) {
         journal.append(c, failed_record(narrower, narrower.cells[c], "x", "again"));
       }
     }
   }
-  CHECK(open("3")->resumed() >= 12);
+  CHECK(open("3")->reused_cells() >= 12);
 }
 
 TEST_CASE_FIXTURE(Output,
@@ -187,8 +187,8 @@ TEST_CASE_FIXTURE(Output,
   renamed.config["name"] = "other";
   {
     const Journal journal(out, renamed, Json{{"run", "2"}}, {.fresh = false, .shard = "2/3"});
-    CHECK_FALSE(journal.of_another_plan());
-    CHECK(journal.resumed() == 3);
+    CHECK_FALSE(journal.plan_changed());
+    CHECK(journal.reused_cells() == 3);
     CHECK(to_line(journal.read(2)) == to_line(record(2)));
   }
   const std::vector<std::string> after = lines_of(read_text(path));
@@ -224,7 +224,7 @@ TEST_CASE_FIXTURE(Output, "a dump that changed under its name is refused, one th
 TEST_CASE_FIXTURE(Output, "fresh begins a new journal") {
   write(3);
   const auto journal = open("2", true);
-  CHECK(journal->resumed() == 0);
+  CHECK(journal->reused_cells() == 0);
   CHECK(lines_of(read_text(path)).size() == 1);
 }
 
@@ -264,7 +264,7 @@ TEST_CASE_FIXTURE(Output, "a line is in the file as soon as append returns, even
   int status = 0;
   waitpid(child, &status, 0);
   CHECK(WIFSIGNALED(status));
-  CHECK(open("2")->resumed() == 4);
+  CHECK(open("2")->reused_cells() == 4);
 }
 
 }  // namespace

@@ -158,7 +158,7 @@ void log_reused_folder(const Journal& journal, const std::string& folder,
                        const std::string& results, bool quiet) {
   std::error_code ignored;
   const bool replaces = std::filesystem::exists(results, ignored);
-  if (!journal.of_another_plan() || (quiet && !replaces)) return;
+  if (!journal.plan_changed() || (quiet && !replaces)) return;
   log_text(
       "kvbench: note: {}: was started by a different sweep (or --only/--set); cells common to both "
       "are reused{}\n",
@@ -197,12 +197,12 @@ void log_start(const Execution& execution, const std::string& folder) {
           plan.groups.size(), selection.shard.count);
     }
   }
-  if (journal.resumed() > 0) {
-    log_text("{} cells already done\n", journal.resumed());
+  if (journal.reused_cells() > 0) {
+    log_text("{} cells already done\n", journal.reused_cells());
     log_recomputed(execution);
   }
-  if (journal.unused() > 0) {
-    log_text("ignoring {} cells of other sweeps (kept in the journal)\n", journal.unused());
+  if (journal.foreign_cells() > 0) {
+    log_text("ignoring {} cells of other sweeps (kept in the journal)\n", journal.foreign_cells());
   }
   if (journal.damaged_lines() > 0) {
     log_text("ignoring {} damaged journal lines; their cells are computed again\n",
