@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
+#include "core/counter_rng.hpp"
 #include "core/lanes.hpp"
 #include "core/logit_noise.hpp"
-#include "core/random.hpp"
 
 namespace kvbench::cuda {
 namespace {
@@ -19,7 +19,7 @@ constexpr int kGroup = 3;
 
 // Independent standard normal numbers.
 std::vector<double> normal_numbers(Index count, const char* purpose) {
-  const Random random(0, 0, purpose);
+  const CounterRng random(0, 0, purpose);
   std::vector<double> out(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < out.size(); ++i) {
     out[i] = normal_quantile(random.uniform53(static_cast<std::uint32_t>(i)));
@@ -66,7 +66,7 @@ std::string walks_that_differ(const Kernels& kernels, const Stream& stream) {
   };
   std::vector<std::vector<double>> uniforms;
   for (std::size_t w = 0; w < sizes.size(); ++w) {
-    const Random random(0, w, "self-test/coins");
+    const CounterRng random(0, w, "self-test/coins");
     std::vector<double>& coins = uniforms.emplace_back();
     for (Index j = 0; j < sizes[w]; ++j) {
       coins.push_back(random.uniform(static_cast<std::uint32_t>(j)));
@@ -84,7 +84,7 @@ std::string walks_that_differ(const Kernels& kernels, const Stream& stream) {
 
 std::vector<double> some_weighted_values(const Kernels& kernels, const Stream& stream) {
   const auto weighted = kernels.weighted_values(stream.values);
-  const Random random(0, 0, "self-test/weights");
+  const CounterRng random(0, 0, "self-test/weights");
   for (std::uint32_t q = 0; q < 5; ++q) {
     std::vector<std::int32_t> tokens;
     std::vector<double> weights;
@@ -103,7 +103,7 @@ std::string held_rows_that_differ(const Kernels& kernels, const Stream& stream,
                                   const std::vector<Index>& rows, const LogitBlock& block) {
   const auto held = kernels.hold_rows(stream, rows);
   if (!held) return "";
-  const Random random(0, 0, "self-test/held");
+  const CounterRng random(0, 0, "self-test/held");
   AnswerBatch batch;
   for (std::size_t r = 0; r < rows.size(); r += 10) {  // the same weights for all query heads
     const auto first = static_cast<Index>(batch.weights.size());
@@ -150,7 +150,7 @@ std::string first_difference(const Kernels& kernels, const Stream& stream) {
   if (!differing.empty()) return differing;
 
   ScoreRule rule;
-  rule.noise = {LogitNoise::Kind::kGumbel, true, Random(1, 2, "self-test/noise").key()};
+  rule.noise = {LogitNoise::Kind::kGumbel, true, CounterRng(1, 2, "self-test/noise").key()};
   rule.temperature = 1.5;
   rule.decay = 0.99;
   if (kernels.score_sums(stream, 0, kTokens, rule) != cpu.score_sums(stream, 0, kTokens, rule)) {

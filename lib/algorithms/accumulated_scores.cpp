@@ -6,9 +6,9 @@
 
 #include "algorithms/budget.hpp"
 #include "core/canonical.hpp"
+#include "core/counter_rng.hpp"
 #include "core/error.hpp"
 #include "core/lanes.hpp"
-#include "core/random.hpp"
 #include "sketch/cache_positions.hpp"
 
 namespace kvbench {
@@ -19,7 +19,7 @@ constexpr double kNever = -std::numeric_limits<double>::infinity();
 LogitNoise logit_noise(const Stream& stream, LogitNoise::Kind kind, bool fresh,
                        std::uint32_t seed) {
   return {kind, fresh,
-          Random(seed, stream.id.hash(), fresh ? "keyformer/row" : "keyformer/token").key()};
+          CounterRng(seed, stream.id.hash(), fresh ? "keyformer/row" : "keyformer/token").key()};
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 
 #include "algorithms/balance_statistics.hpp"
 #include "algorithms/compress_once.hpp"
-#include "core/random.hpp"
+#include "core/counter_rng.hpp"
 
 namespace kvbench {
 namespace {
@@ -223,7 +223,7 @@ class BalanceKvPrefill final : public CompressOnce {
   }
 
   Parameters p_;
-  Random draw_;
+  CounterRng draw_;
   BalanceStatistics statistics_;
   Index kept_ = 0;
   double numerator_sum_ = 0.0;

@@ -13,7 +13,7 @@ namespace {
 class Words {
  public:
   using result_type = std::uint32_t;
-  Words(const Random& random, Index token, Index member)
+  Words(const CounterRng& random, Index token, Index member)
       : random_(random),
         token_(static_cast<std::uint32_t>(token)),
         member_(static_cast<std::uint32_t>(member)) {}
@@ -23,7 +23,7 @@ class Words {
   result_type operator()() { return random_.words(token_, member_, ++round_)[0]; }
 
  private:
-  const Random& random_;
+  const CounterRng& random_;
   std::uint32_t token_;
   std::uint32_t member_;
   std::uint32_t round_ = 0;

@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "core/random.hpp"
+#include "core/counter_rng.hpp"
 #include "sketch/sketch.hpp"
 
 namespace kvbench {
@@ -13,7 +13,7 @@ namespace kvbench {
 class ClusterSamples {
  public:
   // Rows are added to `sketch`, which must outlive this and keep their positions.
-  ClusterSamples(Sketch& sketch, Index t, Random draw) : sketch_(sketch), t_(t), draw_(draw) {}
+  ClusterSamples(Sketch& sketch, Index t, CounterRng draw) : sketch_(sketch), t_(t), draw_(draw) {}
 
   // A cluster opens with `token`: t copies of it, n = 1.
   void open(Index token);
@@ -35,7 +35,7 @@ class ClusterSamples {
 
   Sketch& sketch_;
   Index t_;
-  Random draw_;
+  CounterRng draw_;
   std::vector<Index> counts_;       // n_i
   std::vector<Index> first_row_;    // one by one: sketch position of the first sample
   std::vector<Index> replaced_at_;  // one by one: [m' t] the count at which a sample is replaced

@@ -13,7 +13,7 @@
 
 #include "algorithms/compress_once.hpp"
 #include "core/canonical.hpp"
-#include "core/random.hpp"
+#include "core/counter_rng.hpp"
 
 namespace kvbench {
 namespace {
@@ -91,7 +91,7 @@ class KCenter final : public CompressOnce {
  private:
   Index first_center(PromptRange middle) const {
     if (p_.first == First::kRandom) {
-      const Random draw(context_.seed, context_.stream.id.hash(), "kcenter/first");
+      const CounterRng draw(context_.seed, context_.stream.id.hash(), "kcenter/first");
       const auto offset =
           static_cast<Index>(draw.uniform53(0) * static_cast<double>(middle.size()));
       return middle.first + std::min(offset, middle.size() - 1);

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/counter_rng.hpp"
 #include "core/matrix_view.hpp"
-#include "core/random.hpp"
 
 namespace kvbench {
 

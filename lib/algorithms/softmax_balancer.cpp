@@ -5,7 +5,7 @@
 
 #include "algorithms/budget.hpp"
 #include "core/canonical.hpp"
-#include "core/random.hpp"
+#include "core/counter_rng.hpp"
 
 namespace kvbench {
 namespace {
@@ -58,7 +58,7 @@ std::vector<Index> SoftmaxBalancer::halve(const Instance& instance,
                                           const std::vector<Index>& tokens, std::uint32_t level,
                                           const WalkMatrices* matrix) {
   if (tokens.empty()) return {};
-  const Random draw(context_.seed, context_.stream.id.hash(), instance.purpose);
+  const CounterRng draw(context_.seed, context_.stream.id.hash(), instance.purpose);
   std::vector<double> uniforms;
   for (const Index token : tokens) {
     uniforms.push_back(draw.uniform(static_cast<std::uint32_t>(token), 0, level));

@@ -8,7 +8,7 @@
 
 #include "algorithms/balance_statistics.hpp"
 #include "algorithms/typed_algorithm.hpp"
-#include "core/random.hpp"
+#include "core/counter_rng.hpp"
 
 namespace kvbench {
 

@@ -80,7 +80,7 @@ class SubGen final : public Algorithm {
         sizes_(sizes(p, theorem(net_, stream_), context.stream.shape.tokens)),
         slot_draw_(context.seed, context.stream.id.hash(), "subgen/slot"),
         samples_(sketch_, sizes_.t,
-                 Random(context.seed, context.stream.id.hash(), "subgen/sample")),
+                 CounterRng(context.seed, context.stream.id.hash(), "subgen/sample")),
         entered_(sinks_) {
     SketchRow empty;
     for (Index i = 0; i < sizes_.s + recent_; ++i) sketch_.add(empty);
@@ -191,7 +191,7 @@ class SubGen final : public Algorithm {
   const SubGenNet::Result& net_;
   const SubGenStream::Result& stream_;
   Sizes sizes_;
-  Random slot_draw_;
+  CounterRng slot_draw_;
   ClusterSamples samples_;
   Index entered_;        // next token to enter the reservoirs
   bool filled_ = false;  // a token of positive weight has entered

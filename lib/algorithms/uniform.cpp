@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "algorithms/compress_once.hpp"
-#include "core/random.hpp"
+#include "core/counter_rng.hpp"
 
 namespace kvbench {
 namespace {
@@ -72,7 +72,7 @@ class Uniform final : public CompressOnce {
   }
 
  private:
-  Random random(const char* purpose) const {
+  CounterRng random(const char* purpose) const {
     return {context_.seed, context_.stream.id.hash(), purpose};
   }
 
@@ -92,7 +92,7 @@ class Uniform final : public CompressOnce {
 
   // The h tokens of smallest random key: samples of one seed are nested in h.
   std::vector<Index> without_replacement(PromptRange middle, Index h) const {
-    const Random draw = random("uniform/key");
+    const CounterRng draw = random("uniform/key");
     std::vector<std::pair<std::uint64_t, Index>> keys;
     for (Index token = middle.first; token < middle.last; ++token) {
       const auto w = draw.words(static_cast<std::uint32_t>(token));
@@ -106,7 +106,7 @@ class Uniform final : public CompressOnce {
   }
 
   std::map<Index, Index> with_replacement(PromptRange middle, Index h) const {
-    const Random draw = random("uniform/draw");
+    const CounterRng draw = random("uniform/draw");
     std::map<Index, Index> repeats;
     for (Index m = 0; m < h; ++m) {
       const double u = draw.uniform53(static_cast<std::uint32_t>(m));
@@ -117,7 +117,7 @@ class Uniform final : public CompressOnce {
   }
 
   std::vector<Index> halve_by_signs(PromptRange middle) const {
-    const Random draw = random("uniform/sign");
+    const CounterRng draw = random("uniform/sign");
     std::vector<Index> tokens;
     for (Index token = middle.first; token < middle.last; ++token) tokens.push_back(token);
     const Index rounds = p_.T.value();

@@ -9,8 +9,8 @@
 #include <numbers>
 #include <string_view>
 
+#include "core/counter_rng.hpp"
 #include "core/error.hpp"
-#include "core/random.hpp"
 #include "core/stream.hpp"
 #include "dump/element_type.hpp"
 #include "dump/synth_kinds.hpp"

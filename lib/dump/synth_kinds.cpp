@@ -7,8 +7,8 @@
 #include <limits>
 #include <numbers>
 
+#include "core/counter_rng.hpp"
 #include "core/error.hpp"
-#include "core/random.hpp"
 
 namespace kvbench {
 namespace {
@@ -49,7 +49,7 @@ class Draws {
   double uniform(Index row) const { return random_.uniform53(static_cast<std::uint32_t>(row)); }
 
  private:
-  Random random_;
+  CounterRng random_;
 };
 
 std::vector<double> normal_rows(const Draws& draws, Index first, Index last, Index columns,

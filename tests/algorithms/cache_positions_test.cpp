@@ -7,7 +7,7 @@
 #include <cmath>
 #include <functional>
 
-#include "core/random.hpp"
+#include "core/counter_rng.hpp"
 #include "sketch/estimator.hpp"
 #include "support/given.hpp"
 #include "support/library_answer.hpp"
@@ -226,7 +226,7 @@ TEST_CASE("h2o and keyformer score at cache positions in decode, and at their ow
         rule.tau_end = 3;
         rule.gen_len = 7;
         const LogitNoise noise = {LogitNoise::Kind::kGumbel, false,
-                                  Random(5, stream.id.hash(), "keyformer/token").key()};
+                                  CounterRng(5, stream.id.hash(), "keyformer/token").key()};
         rule.zeta = [&](int g, Index row, Index token) { return Real{noise.draw(g, row, token)}; };
         Given keyformer = with_cache(size);
         keyformer.emplace_back("tau_end", number(3.0));

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <functional>
 
-#include "core/random.hpp"
+#include "core/counter_rng.hpp"
 #include "support/given.hpp"
 #include "support/naive_keyformer.hpp"
 #include "support/owned_stream.hpp"
@@ -43,7 +43,7 @@ std::function<Real(int, Index, Index)> draws(const Stream& stream, const std::st
   const LogitNoise::Kind kind = noise == "gumbel"     ? LogitNoise::Kind::kGumbel
                                 : noise == "gaussian" ? LogitNoise::Kind::kGaussian
                                                       : LogitNoise::Kind::kConstant;
-  const Random random(seed, stream.id.hash(), per_row ? "keyformer/row" : "keyformer/token");
+  const CounterRng random(seed, stream.id.hash(), per_row ? "keyformer/row" : "keyformer/token");
   const LogitNoise drawn = {kind, per_row, random.key()};
   return [drawn](int g, Index row, Index token) { return Real{drawn.draw(g, row, token)}; };
 }

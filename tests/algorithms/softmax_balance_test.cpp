@@ -4,7 +4,7 @@
 #include <cmath>
 #include <set>
 
-#include "core/random.hpp"
+#include "core/counter_rng.hpp"
 #include "support/balance_rows.hpp"
 #include "support/given.hpp"
 #include "support/owned_stream.hpp"
@@ -62,8 +62,8 @@ Expected expected(const Stream& stream, Index first, Index last, Index T, Real c
                   WalkBug bug = WalkBug::kNone) {
   Expected out;
   for (Index j = first; j < last; ++j) out.kept.push_back(j);
-  const Random random(seed, stream.id.hash(),
-                      numerator ? "softmax_balance/numerator" : "softmax_balance/denominator");
+  const CounterRng random(seed, stream.id.hash(),
+                          numerator ? "softmax_balance/numerator" : "softmax_balance/denominator");
   for (Index round = 0; round < T; ++round) {
     const auto coin = [&](Index token, int which) {
       const auto at = static_cast<std::uint32_t>(token);

@@ -10,7 +10,7 @@
 #include "algorithms/registry.hpp"
 #include "bench/algorithm_cell.hpp"
 #include "bench/floor.hpp"
-#include "core/random.hpp"
+#include "core/counter_rng.hpp"
 #include "kernels/kernels.hpp"
 #include "replay/replay.hpp"
 
@@ -193,7 +193,7 @@ Task score_task(const std::string& name, const Stream& stream, bool noisy) {
         ScoreRule rule;
         if (noisy) {
           rule.noise = {LogitNoise::Kind::kGumbel, false,
-                        Random(0, stream.id.hash(), "keyformer/token").key()};
+                        CounterRng(0, stream.id.hash(), "keyformer/token").key()};
         }
         return cpu_kernels().score_sums(stream, 0, n, rule);
       },

@@ -17,7 +17,7 @@
 
 #include "bench/bench_stream.hpp"
 #include "bench/device_sweep.hpp"
-#include "core/random.hpp"
+#include "core/counter_rng.hpp"
 #include "cuda/device_peaks.hpp"
 #include "cuda/devices.hpp"
 #include "cuda/self_test.hpp"
@@ -52,7 +52,7 @@ std::vector<Index> rows_from(Index first) {
 }
 
 std::vector<double> coins(Index count) {
-  const Random random(1, 0, "bench/coins");
+  const CounterRng random(1, 0, "bench/coins");
   std::vector<double> out;
   for (Index j = 0; j < count; ++j) out.push_back(random.uniform(static_cast<std::uint32_t>(j)));
   return out;

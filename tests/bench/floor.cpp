@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "core/canonical.hpp"
+#include "core/counter_rng.hpp"
 #include "core/lanes.hpp"
 #include "core/parallel.hpp"
-#include "core/random.hpp"
 
 namespace kvbench::bench {
 namespace {
@@ -61,7 +61,7 @@ void exponentials(Index) {
 }
 
 void draws(Index) {
-  const Random random(1, 2, "bench/draw");
+  const CounterRng random(1, 2, "bench/draw");
   double total = 0.0;
   for (std::uint32_t token = 0; token < 2'000'000; ++token) total += random.uniform53(token);
   sink = total;

@@ -5,7 +5,7 @@
 #include "bench/bench_stream.hpp"
 #include "bench/floor.hpp"
 #include "bench/timed.hpp"
-#include "core/random.hpp"
+#include "core/counter_rng.hpp"
 #include "kernels/balance_walk.hpp"
 
 namespace kvbench::bench {
@@ -43,7 +43,7 @@ void BM_walk_seed(benchmark::State& state) {
   for (Index b = 0; b < kBlocks; ++b) matrices.push_back(matrix_of(stream, b));
   std::uint32_t seed = 0;
   timed(state, kPairs * sizeof(double) / machine_floor().read_bytes_one, [&] {
-    const Random random(++seed, 0, "bench/walk");
+    const CounterRng random(++seed, 0, "bench/walk");
     for (Index b = 0; b < kBlocks; ++b) {
       std::vector<double> uniforms;
       for (Index j = 0; j < kBlock; ++j) {

@@ -9,9 +9,9 @@
 #include <random>
 #include <vector>
 
+#include "core/counter_rng.hpp"
 #include "core/lanes.hpp"
 #include "core/logit_noise.hpp"
-#include "core/random.hpp"
 #include "softcap_values.hpp"
 
 namespace kvbench::test {
@@ -174,7 +174,7 @@ TEST_CASE("sums over lanes: the same bits") {
 TEST_CASE("noise: made of Random's draws, over three million places") {
   using Kind = LogitNoise::Kind;
   std::mt19937_64 rng(11);
-  const Random random(3, 17, "test/noise");
+  const CounterRng random(3, 17, "test/noise");
   for (const bool per_row : {false, true}) {
     const LogitNoise gumbel = {Kind::kGumbel, per_row, random.key()};
     const LogitNoise gaussian = {Kind::kGaussian, per_row, random.key()};

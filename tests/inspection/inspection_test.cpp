@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "core/random.hpp"
+#include "core/counter_rng.hpp"
 
 namespace kvbench {
 namespace {
@@ -22,7 +22,7 @@ struct Tensors {
 
 // Numbers in (-1, 1), the same in every run.
 std::vector<double> noise(Index count, std::uint32_t seed) {
-  const Random random(seed, 7, "inspection test");
+  const CounterRng random(seed, 7, "inspection test");
   std::vector<double> out;
   for (Index i = 0; i < count; ++i) {
     out.push_back(2.0 * random.uniform(static_cast<std::uint32_t>(i)) - 1.0);

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/random.hpp"
+#include "core/counter_rng.hpp"
 #include "support/naive_walk.hpp"
 #include "support/owned_stream.hpp"
 
@@ -15,7 +15,7 @@ namespace kvbench::test {
 namespace {
 
 std::vector<double> coins(Index count, std::uint32_t seed) {
-  const Random random(seed, 0, "test/walk");
+  const CounterRng random(seed, 0, "test/walk");
   std::vector<double> out;
   for (Index j = 0; j < count; ++j) out.push_back(random.uniform(static_cast<std::uint32_t>(j)));
   return out;

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/random.hpp"
+#include "core/counter_rng.hpp"
 #include "kernels/kernels.hpp"
 #include "support/naive_attention.hpp"
 #include "support/owned_stream.hpp"
@@ -51,7 +51,7 @@ double largest_difference(const std::vector<std::vector<double>>& a, const Sums&
 }
 
 LogitNoise noise_of(LogitNoise::Kind kind, bool per_row) {
-  return {kind, per_row, Random(3, 17, "test/noise").key()};
+  return {kind, per_row, CounterRng(3, 17, "test/noise").key()};
 }
 
 }  // namespace
@@ -107,7 +107,7 @@ TEST_CASE("rules asked together give the bits that each gives alone") {
                                   {.noise = noise_of(Kind::kGumbel, false), .temperature = 0.01},
                                   {.noise = {}, .decay = 0.9}};
   for (std::uint32_t seed = 0; seed < 70; ++seed) {
-    rules.push_back({.noise = {Kind::kGumbel, false, Random(seed, 17, "test/noise").key()}});
+    rules.push_back({.noise = {Kind::kGumbel, false, CounterRng(seed, 17, "test/noise").key()}});
   }
   for (const StreamSpec& spec : {StreamSpec{.tokens = 330, .d = 5, .dv = 1, .heads_per_kv = 2},
                                  StreamSpec{.tokens = 400, .d = 7, .dv = 1, .window = 61}}) {

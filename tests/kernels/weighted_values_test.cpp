@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/random.hpp"
+#include "core/counter_rng.hpp"
 #include "kernels/kernels.hpp"
 #include "support/owned_stream.hpp"
 
@@ -19,7 +19,7 @@ struct Asked {
 };
 
 std::vector<Asked> questions(Index tokens, Index count) {
-  const Random random(3, 0, "test/weighted values");
+  const CounterRng random(3, 0, "test/weighted values");
   std::vector<Asked> out(static_cast<std::size_t>(count));
   for (Index q = 0; q < count; ++q) {
     Asked& asked = out[static_cast<std::size_t>(q)];

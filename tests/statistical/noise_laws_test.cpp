@@ -6,8 +6,8 @@
 #include <cmath>
 #include <functional>
 
+#include "core/counter_rng.hpp"
 #include "core/logit_noise.hpp"
-#include "core/random.hpp"
 #include "statistical/false_alarm.hpp"
 #include "support/probability.hpp"
 
@@ -23,7 +23,7 @@ constexpr double kMean = 0.5772156649015329;
 constexpr int kBins = 40;
 
 LogitNoise noise(LogitNoise::Kind kind, bool per_row) {
-  return {kind, per_row, Random(first_seed(), 7, "test/noise").key()};
+  return {kind, per_row, CounterRng(first_seed(), 7, "test/noise").key()};
 }
 
 // Token draws run over tokens, row draws over rows of one token.

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/random.hpp"
+#include "core/counter_rng.hpp"
 #include "cuda/self_test.hpp"
 #include "support/owned_stream.hpp"
 
@@ -156,7 +156,7 @@ void check_logits(const Kernels& kernels) {
 }
 
 void check_held_rows(const Kernels& kernels) {
-  const Random random(7, 0, "test/held rows");
+  const CounterRng random(7, 0, "test/held rows");
   each_case([&](const Stream& stream) {
     const Index n = stream.shape.tokens;
     for (const std::vector<Index>& rows : {rows_from(stream, n / 2, 1), rows_from(stream, 0, 9)}) {
@@ -211,7 +211,7 @@ void check_held_rows(const Kernels& kernels) {
 
 void check_score_sums(const Kernels& kernels) {
   using Kind = LogitNoise::Kind;
-  const Random random(3, 17, "test/noise");
+  const CounterRng random(3, 17, "test/noise");
   const std::vector<ScoreRule> rules = {
       {},
       {.noise = {}, .temperature = 1.7},
@@ -327,7 +327,7 @@ void check_walks(const Kernels& kernels) {
                            const std::vector<Index>& sizes) {
     std::vector<std::vector<double>> uniforms;
     for (std::size_t w = 0; w < sizes.size(); ++w) {
-      const Random random(5, w, "test/coins");
+      const CounterRng random(5, w, "test/coins");
       std::vector<double>& coins = uniforms.emplace_back();
       for (Index j = 0; j < sizes[w]; ++j) {
         coins.push_back(random.uniform(static_cast<std::uint32_t>(j)));
@@ -401,7 +401,7 @@ void check_weighted_values(const Kernels& kernels) {
   each_case([&](const Stream& stream) {
     const auto cpu = cpu_kernels().weighted_values(stream.values);
     const auto other = kernels.weighted_values(stream.values);
-    const Random random(7, 0, "test/weights");
+    const CounterRng random(7, 0, "test/weights");
     for (const std::uint32_t questions : {1U, 3U, 70U}) {
       for (std::uint32_t q = 0; q < questions; ++q) {
         std::vector<std::int32_t> tokens;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/random.hpp"
+#include "core/counter_rng.hpp"
 
 namespace kvbench::test {
 namespace {
@@ -48,7 +48,7 @@ std::vector<NaiveBalanceState> naive_balancekv(const Stream& stream, const Naive
 
   const auto halver = [&](const std::string& purpose, Real value_norm) {
     return [&, purpose, value_norm](const std::vector<Index>& cell, Index level) {
-      const Random random(rule.seed, stream.id.hash(), purpose);
+      const CounterRng random(rule.seed, stream.id.hash(), purpose);
       const auto coin = [&](Index token, int which) {
         const auto at = static_cast<std::uint32_t>(token);
         const auto slot = static_cast<std::uint32_t>(which);
@@ -131,7 +131,7 @@ NaivePrefillResult naive_prefill(const Stream& stream, Index first, Index last,
     out.tokens.push_back(j);
     out.weights.push_back(1);
   }
-  const Random random(rule.seed, stream.id.hash(), "balancekv_prefill/sign");
+  const CounterRng random(rule.seed, stream.id.hash(), "balancekv_prefill/sign");
   const std::size_t block = static_cast<std::size_t>(rule.block);
   for (Index round = 0; round < rule.T; ++round) {
     std::vector<int> signs;

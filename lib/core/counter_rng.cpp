@@ -1,4 +1,4 @@
-#include "core/random.hpp"
+#include "core/counter_rng.hpp"
 
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace kvbench {
 
-Random::Random(std::uint32_t seed, std::uint64_t stream, std::string_view purpose) {
+CounterRng::CounterRng(std::uint32_t seed, std::uint64_t stream, std::string_view purpose) {
   std::string identity = std::to_string(seed) + '/' + std::to_string(stream) + '/';
   identity += purpose;
   const std::uint64_t hash = hash64(identity);

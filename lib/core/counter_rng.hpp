@@ -5,18 +5,18 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/counter_rng.hpp"
 #include "core/philox.hpp"
-#include "core/random.hpp"
 
 namespace kvbench {
 
 // The draws of one purpose on one stream. A draw is addressed by (token, slot, round): there is no
 // state, so results never depend on traversal order, threads, stream length or other parameters.
-class Random {
+class CounterRng {
  public:
   // `stream`: hash of sequence name, layer and KV head (StreamId::hash). `purpose`: algorithm id
   // and name of the draw, e.g. "subgen/slot".
-  Random(std::uint32_t seed, std::uint64_t stream, std::string_view purpose);
+  CounterRng(std::uint32_t seed, std::uint64_t stream, std::string_view purpose);
 
   PhiloxKey key() const { return key_; }
 
