@@ -35,11 +35,11 @@ bool near(std::span<const double> a, std::span<const double> b) {
 
 bool same_visible(const StreamShape& shape, const LogitBlock& a, const LogitBlock& b) {
   if (a.tokens != b.tokens || a.max_logit != b.max_logit) return false;
-  for (std::size_t place = 0; place < b.max_logit.size(); ++place) {
-    const Index row = b.rows[place / static_cast<std::size_t>(shape.heads_per_kv)];
+  for (std::size_t query_index = 0; query_index < b.max_logit.size(); ++query_index) {
+    const Index row = b.rows[query_index / static_cast<std::size_t>(shape.heads_per_kv)];
     for (Index j = shape.first_visible(row); j <= row; ++j) {
       const std::size_t at =
-          place * static_cast<std::size_t>(b.tokens) + static_cast<std::size_t>(j);
+          query_index * static_cast<std::size_t>(b.tokens) + static_cast<std::size_t>(j);
       if (a.logits[at] != b.logits[at] || a.exps[at] != b.exps[at]) return false;
     }
   }
@@ -187,7 +187,7 @@ void answer_by_logits(const Stream& stream, const LogitBlock& block, const Answe
   double* numerator = numerators.data();
   for (std::size_t q = 0; q < batch.questions.size(); ++q, numerator += dv) {
     const AnswerBatch::Question& question = batch.questions[q];
-    const double* e = block.exps.data() + question.place * block.tokens;
+    const double* e = block.exps.data() + question.query_index * block.tokens;
     double lanes[4][Lanes::kCount] = {};
     AnswerMasses& mass = masses[q];
     for (Index i = 0; i < question.weights; ++i) {

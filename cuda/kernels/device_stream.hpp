@@ -13,17 +13,17 @@ namespace kvbench::cuda {
 
 // What bodies see: place r * G + g is query head g at token position rows[r].
 struct StreamView {
-  const double* queries = nullptr;  // [places, d]
+  const double* queries = nullptr;  // [queries, d]
   const double* keys = nullptr;     // [n, d]
-  const Index* rows = nullptr;      // [places / G], ascending
-  Index places = 0;
+  const Index* rows = nullptr;      // [queries / G], ascending
+  Index query_count = 0;
   Index d = 0;
   Index heads_per_kv = 1;
   Index window = 0;
   double scale = 1.0;
   double softcap = 0.0;
 
-  KVBENCH_DEVICE Index row_of(Index place) const { return rows[place / heads_per_kv]; }
+  KVBENCH_DEVICE Index row_of(Index query_index) const { return rows[query_index / heads_per_kv]; }
   KVBENCH_DEVICE Index first_visible(Index row) const {
     return window > 0 && row >= window ? row - window + 1 : 0;
   }
@@ -31,8 +31,8 @@ struct StreamView {
     return token <= row && token >= first_visible(row);
   }
   // Null past the last place, as ProductTile expects it.
-  KVBENCH_DEVICE const double* query(Index place) const {
-    return place < places ? queries + place * d : nullptr;
+  KVBENCH_DEVICE const double* query(Index query_index) const {
+    return query_index < query_count ? queries + query_index * d : nullptr;
   }
   KVBENCH_DEVICE const double* key(Index token, Index tokens) const {
     return token < tokens ? keys + token * d : nullptr;
@@ -69,7 +69,7 @@ class DeviceStream {
     view.queries = queries_.data();
     view.keys = keys_;
     view.rows = rows_.data();
-    view.places = count * shape.heads_per_kv;
+    view.query_count = count * shape.heads_per_kv;
     view.d = shape.d;
     view.heads_per_kv = shape.heads_per_kv;
     view.window = shape.window;

@@ -16,7 +16,7 @@
 
 namespace kvbench::cuda {
 
-inline constexpr int kAttendPlaces = 64;
+inline constexpr int kAttendQueries = 64;
 inline constexpr int kAttendTokens = 64;
 
 // Softmax sums of a place over a span of tokens, relative to its own maximum.
@@ -31,7 +31,7 @@ struct SpanSums {
 // row but every second of eight. What is multiplied next comes to shared memory meanwhile.
 template <int kSlice, bool kCapped>  // value dimensions per block; whether there is a soft-cap
 struct AttendSpan {
-  static constexpr int kThreads = kAttendPlaces * 2;
+  static constexpr int kThreads = kAttendQueries * 2;
   static constexpr int kDepth = 16;   // dimensions multiplied between two barriers
   static constexpr int kValues = 16;  // tokens multiplied between two barriers
   using Logits = WarpTiles<16, kAttendTokens>;
@@ -42,27 +42,27 @@ struct AttendSpan {
   const double* values = nullptr;  // [n, dv]
   Index dv = 0;
   Index span = 0;             // tokens per span, a multiple of kAttendTokens
-  SpanSums* sums = nullptr;   // [spans, places]
-  double* outputs = nullptr;  // [spans, places, dv], not yet divided by the sum
+  SpanSums* sums = nullptr;   // [spans, queries]
+  double* outputs = nullptr;  // [spans, queries, dv], not yet divided by the sum
 
   // Rows are so long that half a warp finds its numbers in 16 different banks.
   union Part {
     struct {
-      double queries[kAttendPlaces][kDepth + 4];
+      double queries[kAttendQueries][kDepth + 4];
       double keys[kAttendTokens][kDepth + 4];
     } products;
     double values[kValues][kSlice + 2];
   };
   struct Shared {
-    Part parts[2];            // one is multiplied while the other is fetched
-    int rows[kAttendPlaces];  // -1 if there is no such place: it sees nothing
+    Part parts[2];             // one is multiplied while the other is fetched
+    int rows[kAttendQueries];  // -1 if there is no such place: it sees nothing
     // Of the four lanes that share a place. Registers have no room for them.
-    double largest[kAttendPlaces][4];    // logits of this tile
-    SpanSums running[kAttendPlaces][4];  // sums over a lane's own tokens, the maximum over all
+    double largest[kAttendQueries][4];    // logits of this tile
+    SpanSums running[kAttendQueries][4];  // sums over a lane's own tokens, the maximum over all
   };
   // What a block works on: tokens [begin, end). There are fewer tokens than an int counts.
   struct Range {
-    Index first_place;
+    Index first_query_index;
     Index first_column;
     int begin;
     int end;
@@ -79,12 +79,13 @@ struct AttendSpan {
       own[t] = Outputs{};
       KVBENCH_UNROLL
       for (int i = 0; i < 2; ++i) {
-        shared.running[place_of(t, i)][t % 4] = {-infinity(), 0.0, 0.0};
+        shared.running[query_of(t, i)][t % 4] = {-infinity(), 0.0, 0.0};
       }
     });
-    block.each(kAttendPlaces, [&](Index q) {
-      const Index place = range.first_place + q;
-      shared.rows[q] = place < stream.places ? static_cast<int>(stream.row_of(place)) : -1;
+    block.each(kAttendQueries, [&](Index q) {
+      const Index query_index = range.first_query_index + q;
+      shared.rows[q] =
+          query_index < stream.query_count ? static_cast<int>(stream.row_of(query_index)) : -1;
     });
 
     int at = 0;
@@ -103,7 +104,7 @@ struct AttendSpan {
         block.template multiply<kDepth / 4>(
             p,
             [&](int t, int i, int s) {
-              return part.products.queries[place_of(t, i)][4 * s + t % 4];
+              return part.products.queries[query_of(t, i)][4 * s + t % 4];
             },
             [&](int t, int j, int s) {
               return part.products.keys[8 * j + t % 32 / 4][4 * s + t % 4];
@@ -130,22 +131,23 @@ struct AttendSpan {
   }
 
  private:
-  KVBENCH_DEVICE static int place_of(int t, int i) { return t / 32 * 16 + Logits::row(t, i); }
+  KVBENCH_DEVICE static int query_of(int t, int i) { return t / 32 * 16 + Logits::row(t, i); }
 
   template <Block B>
   KVBENCH_DEVICE Range range_of(const B& block) const {
-    const Index blocks = blocks_of(kAttendPlaces, stream.places);
+    const Index blocks = blocks_of(kAttendQueries, stream.query_count);
     Range range;
-    range.first_place = (blocks - 1 - block.x) * kAttendPlaces;  // the longest rows first
+    range.first_query_index = (blocks - 1 - block.x) * kAttendQueries;  // the longest rows first
     range.first_column = block.y * kSlice;
-    const Index last_place = smaller(range.first_place + kAttendPlaces, stream.places) - 1;
-    const Index first_token = stream.first_visible(stream.row_of(range.first_place));
-    const Index last_row = stream.row_of(last_place);
+    const Index last_query_index =
+        smaller(range.first_query_index + kAttendQueries, stream.query_count) - 1;
+    const Index first_token = stream.first_visible(stream.row_of(range.first_query_index));
+    const Index last_row = stream.row_of(last_query_index);
     range.begin =
         static_cast<int>(larger(block.z * span, first_token / kAttendTokens * kAttendTokens));
     range.end = static_cast<int>(smaller((block.z + 1) * span, last_row + 1));
     range.all_from = static_cast<int>(stream.first_visible(last_row));
-    range.all_to = static_cast<int>(stream.row_of(range.first_place)) + 1;
+    range.all_to = static_cast<int>(stream.row_of(range.first_query_index)) + 1;
     return range;
   }
 
@@ -153,8 +155,9 @@ struct AttendSpan {
   KVBENCH_DEVICE void fetch_products(B& block, Part& part, const Range& range, int start,
                                      Index k) const {
     const Index d = stream.d;
-    block.template fetch<kDepth>(part.products.queries, stream.queries + range.first_place * d + k,
-                                 d, stream.places - range.first_place, d - k);
+    block.template fetch<kDepth>(part.products.queries,
+                                 stream.queries + range.first_query_index * d + k, d,
+                                 stream.query_count - range.first_query_index, d - k);
     block.template fetch<kDepth>(part.products.keys, stream.keys + Index{start} * d + k, d,
                                  range.end - start, d - k);
   }
@@ -175,7 +178,7 @@ struct AttendSpan {
     block.threads([&](int t) {
       KVBENCH_UNROLL
       for (int i = 0; i < 2; ++i) {
-        const int q = place_of(t, i);
+        const int q = query_of(t, i);
         if constexpr (kCapped) {
           each_of(p[t], i, [&](int, double& x) { x = capped(x); });
         } else {
@@ -197,7 +200,7 @@ struct AttendSpan {
     block.threads([&](int t) {
       KVBENCH_UNROLL
       for (int i = 0; i < 2; ++i) {
-        const int q = place_of(t, i);
+        const int q = query_of(t, i);
         SpanSums run = shared.running[q][t % 4];
         const double before = run.max_logit;
         for (const double x : shared.largest[q]) {
@@ -253,23 +256,23 @@ struct AttendSpan {
     block.threads([&](int t) {
       KVBENCH_UNROLL
       for (int i = 0; i < 2; ++i) {
-        const Index place = range.first_place + place_of(t, i);
-        double* out = outputs + (block.z * stream.places + place) * dv;
+        const Index query_index = range.first_query_index + query_of(t, i);
+        double* out = outputs + (block.z * stream.query_count + query_index) * dv;
         const Index first = range.first_column + t % 4 * 2;
         each_of(own[t], i, [&](int column, double x) {
-          if (place < stream.places && first + column < dv) out[first + column] = x;
+          if (query_index < stream.query_count && first + column < dv) out[first + column] = x;
         });
       }
     });
     if (block.y != 0) return;
-    block.each(smaller(kAttendPlaces, stream.places - range.first_place), [&](Index q) {
+    block.each(smaller(kAttendQueries, stream.query_count - range.first_query_index), [&](Index q) {
       const SpanSums* lanes = shared.running[q];
       SpanSums total = lanes[0];
       for (int i = 1; i < 4; ++i) {
         total.sum += lanes[i].sum;
         total.squared_sum += lanes[i].squared_sum;
       }
-      sums[block.z * stream.places + range.first_place + q] = total;
+      sums[block.z * stream.query_count + range.first_query_index + q] = total;
     });
   }
 };
@@ -278,13 +281,13 @@ struct AttendSpan {
 struct JoinSpans {
   static constexpr int kThreads = 128;
 
-  Index places = 0;
+  Index query_count = 0;
   Index spans = 0;
   Index dv = 0;
-  const SpanSums* sums = nullptr;        // [spans, places]
-  const double* span_outputs = nullptr;  // [spans, places, dv]
-  SpanSums* joined = nullptr;            // [places]
-  double* outputs = nullptr;             // [places, dv]
+  const SpanSums* sums = nullptr;        // [spans, queries]
+  const double* span_outputs = nullptr;  // [spans, queries, dv]
+  SpanSums* joined = nullptr;            // [queries]
+  double* outputs = nullptr;             // [queries, dv]
 
   struct Shared {
     SpanSums total;
@@ -292,29 +295,29 @@ struct JoinSpans {
 
   template <Block B>
   KVBENCH_DEVICE void operator()(B& block, Shared& shared) const {
-    const Index place = block.x;
+    const Index query_index = block.x;
     block.each(1, [&](Index) {
       SpanSums total{-infinity(), 0.0, 0.0};
       for (Index s = 0; s < spans; ++s) {
-        const double m = sums[s * places + place].max_logit;
+        const double m = sums[s * query_count + query_index].max_logit;
         total.max_logit = m > total.max_logit ? m : total.max_logit;
       }
       for (Index s = 0; s < spans; ++s) {
-        const SpanSums& part = sums[s * places + place];
+        const SpanSums& part = sums[s * query_count + query_index];
         const double factor = weight(part, total);
         total.sum = fused(part.sum, factor, total.sum);
         total.squared_sum = fused(part.squared_sum, factor * factor, total.squared_sum);
       }
       shared.total = total;
-      joined[place] = total;
+      joined[query_index] = total;
     });
     block.each(dv, [&](Index k) {
       double output = 0.0;
       for (Index s = 0; s < spans; ++s) {
-        output = fused(span_outputs[(s * places + place) * dv + k],
-                       weight(sums[s * places + place], shared.total), output);
+        output = fused(span_outputs[(s * query_count + query_index) * dv + k],
+                       weight(sums[s * query_count + query_index], shared.total), output);
       }
-      outputs[place * dv + k] = output / shared.total.sum;
+      outputs[query_index * dv + k] = output / shared.total.sum;
     });
   }
 
@@ -327,7 +330,7 @@ struct JoinSpans {
 // Some of a call's rows, and where its places begin among all of the call.
 struct AttentionBatch {
   std::vector<Index> rows;
-  Index first_place = 0;
+  Index first_query_index = 0;
   Index span = 0;  // tokens that a block of threads takes, the same for the whole call
 };
 
@@ -360,7 +363,7 @@ void attend(M& machine, const Stream& stream, const AttentionBatch& all, const O
   for (Index first = 0; first < count; first += room.rows()) {
     const Index batch = smaller(room.rows(), count - first);
     const StreamView view = device.at(all.rows.data() + first, batch);
-    const Index n = view.places;
+    const Index n = view.query_count;
     const auto launch = [&]<int kSlice, bool kCapped>(AttendSpan<kSlice, kCapped> body) {
       body.stream = view;
       if (kCapped) body.inverse_softcap = 1.0 / view.softcap;
@@ -369,7 +372,7 @@ void attend(M& machine, const Stream& stream, const AttentionBatch& all, const O
       body.span = all.span;
       body.sums = span_sums.data();
       body.outputs = span_outputs.data();
-      machine.launch(body, {.x = blocks_of(kAttendPlaces, n),
+      machine.launch(body, {.x = blocks_of(kAttendQueries, n),
                             .y = larger(1, blocks_of(kSlice, shape.dv)),
                             .z = spans});
     };
@@ -385,7 +388,7 @@ void attend(M& machine, const Stream& stream, const AttentionBatch& all, const O
       launch(AttendSpan<128, false>());
     }
     JoinSpans join;
-    join.places = n;
+    join.query_count = n;
     join.spans = spans;
     join.dv = shape.dv;
     join.sums = span_sums.data();
@@ -393,26 +396,26 @@ void attend(M& machine, const Stream& stream, const AttentionBatch& all, const O
     join.joined = sums.data();
     join.outputs = outputs.data();
     machine.launch(join, {.x = n});
-    const Index at = all.first_place + first * heads_per_kv;
+    const Index at = all.first_query_index + first * heads_per_kv;
     machine.download(outputs_of() + at * shape.dv, outputs.data(), n * shape.dv);
     machine.download(joined.data(), sums.data(), n);
     for (Index i = 0; i < n; ++i) {
-      const auto place = static_cast<std::size_t>(at + i);
+      const auto query_index = static_cast<std::size_t>(at + i);
       const SpanSums& total = joined[static_cast<std::size_t>(i)];
-      out.max_logit[place] = total.max_logit;
-      out.normalizer[place] = total.sum;
-      out.squared_sum[place] = total.squared_sum;
+      out.max_logit[query_index] = total.max_logit;
+      out.normalizer[query_index] = total.sum;
+      out.squared_sum[query_index] = total.squared_sum;
     }
   }
 }
 
 // How the work of a call is split. Spans decide bits, batches and workers do not.
 struct AttentionSplit {
-  Index many_places = 32768;  // enough to fill the device with long spans
-  Index span = 1024;          // tokens, of fewer places; multiples of kAttendTokens
-  Index many_span = 4096;     // of many: short enough for the last blocks to end together
-  Index batch_places = 1024;  // of many
-  Index workers = 6;          // threads that take batches
+  Index many_queries = 32768;  // enough to fill the device with long spans
+  Index span = 1024;           // tokens, of fewer places; multiples of kAttendTokens
+  Index many_span = 4096;      // of many: short enough for the last blocks to end together
+  Index batch_queries = 1024;  // of many
+  Index workers = 6;           // threads that take batches
 };
 
 // `make()` gives a machine. If keys and values are on the device already, many places are taken in
@@ -424,10 +427,10 @@ ExactRows exact_attention(const Make& make, const Stream& stream, std::vector<In
   ExactRows out;
   out.rows = std::move(rows);
   const Index count = static_cast<Index>(out.rows.size());
-  const Index places = count * shape.heads_per_kv;
-  out.max_logit.resize(static_cast<std::size_t>(places));
-  out.normalizer.resize(static_cast<std::size_t>(places));
-  out.squared_sum.resize(static_cast<std::size_t>(places));
+  const Index query_count = count * shape.heads_per_kv;
+  out.max_logit.resize(static_cast<std::size_t>(query_count));
+  out.normalizer.resize(static_cast<std::size_t>(query_count));
+  out.squared_sum.resize(static_cast<std::size_t>(query_count));
   if (count == 0) return out;
 
   const Index tokens = out.rows.back() + 1;
@@ -436,13 +439,14 @@ ExactRows exact_attention(const Make& make, const Stream& stream, std::vector<In
     return machine.copies().find(first_rows(stream.keys, tokens)) != nullptr &&
            machine.copies().find(first_rows(stream.values, tokens)) != nullptr;
   }();
-  const bool many = places >= split.many_places;
+  const bool many = query_count >= split.many_queries;
   const Index span = many ? split.many_span : split.span;
   const Index batch_rows =
-      many && is_held ? larger(1, split.batch_places / shape.heads_per_kv) : count;
+      many && is_held ? larger(1, split.batch_queries / shape.heads_per_kv) : count;
   std::once_flag made;
   const auto outputs = [&] {
-    std::call_once(made, [&] { out.outputs.resize(static_cast<std::size_t>(places * shape.dv)); });
+    std::call_once(made,
+                   [&] { out.outputs.resize(static_cast<std::size_t>(query_count * shape.dv)); });
     return out.outputs.data();
   };
   const Index batches = blocks_of(batch_rows, count);
@@ -453,7 +457,7 @@ ExactRows exact_attention(const Make& make, const Stream& stream, std::vector<In
       AttentionBatch batch;
       batch.rows.assign(out.rows.begin() + first,
                         out.rows.begin() + smaller(first + batch_rows, count));
-      batch.first_place = first * shape.heads_per_kv;
+      batch.first_query_index = first * shape.heads_per_kv;
       batch.span = span;
       auto machine = make();
       attend(machine, stream, batch, outputs, out);

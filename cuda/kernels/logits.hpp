@@ -21,7 +21,7 @@ struct FillLogits {
   StreamView stream;
   Index first_token = 0;  // column 0 of `logits`
   Index columns = 0;
-  double* logits = nullptr;  // [places, columns]; 0 if a place does not see a token
+  double* logits = nullptr;  // [queries, columns]; 0 if a place does not see a token
 
   struct Shared {
     Tile::Shared tile;
@@ -29,30 +29,32 @@ struct FillLogits {
 
   template <Block B>
   KVBENCH_DEVICE void operator()(B& block, Shared& shared) const {
-    const Index first_place = block.y * 64;
+    const Index first_query_index = block.y * 64;
     const Index first = block.x * 64;  // column
     const Index last_token = first_token + columns;
     typename B::template Own<Tile::Values> own(block);
-    if (!any_visible(first_place, first_token + first)) {
+    if (!any_visible(first_query_index, first_token + first)) {
       block.each(64 * 64, [&](Index i) {
-        const Index place = first_place + i / 64;
+        const Index query_index = first_query_index + i / 64;
         const Index column = first + i % 64;
-        if (place < stream.places && column < columns) logits[place * columns + column] = 0.0;
+        if (query_index < stream.query_count && column < columns)
+          logits[query_index * columns + column] = 0.0;
       });
       return;
     }
     Tile::template compute<DotStep>(
-        block, own, shared.tile, stream.d, [&](int q) { return stream.query(first_place + q); },
+        block, own, shared.tile, stream.d,
+        [&](int q) { return stream.query(first_query_index + q); },
         [&](int j) { return stream.key(first_token + first + j, last_token); });
     block.threads([&](int t) {
       for (int r = 0; r < 4; ++r) {
-        const Index place = first_place + Tile::left_of(t, r);
-        if (place >= stream.places) continue;
-        const Index row = stream.row_of(place);
+        const Index query_index = first_query_index + Tile::left_of(t, r);
+        if (query_index >= stream.query_count) continue;
+        const Index row = stream.row_of(query_index);
         for (int c = 0; c < 4; ++c) {
           const Index column = first + Tile::right_of(t, c);
           if (column >= columns) continue;
-          logits[place * columns + column] =
+          logits[query_index * columns + column] =
               stream.sees(row, first_token + column) ? stream.logit(own[t].of[r][c]) : 0.0;
         }
       }
@@ -61,10 +63,10 @@ struct FillLogits {
 
  private:
   // Whether some of 64 places sees some of 64 tokens.
-  KVBENCH_DEVICE bool any_visible(Index first_place, Index token) const {
-    const Index last_place = smaller(first_place + 64, stream.places) - 1;
-    return token <= stream.row_of(last_place) &&
-           token + 64 > stream.first_visible(stream.row_of(first_place));
+  KVBENCH_DEVICE bool any_visible(Index first_query_index, Index token) const {
+    const Index last_query_index = smaller(first_query_index + 64, stream.query_count) - 1;
+    return token <= stream.row_of(last_query_index) &&
+           token + 64 > stream.first_visible(stream.row_of(first_query_index));
   }
 };
 
@@ -74,9 +76,9 @@ struct Exponentiate {
   StreamView stream;
   Index first_token = 0;
   Index columns = 0;
-  const double* logits = nullptr;  // [places, columns]
-  double* exps = nullptr;          // [places, columns]; 0 if a place does not see a token
-  double* max_logit = nullptr;     // [places]
+  const double* logits = nullptr;  // [queries, columns]
+  double* exps = nullptr;          // [queries, columns]; 0 if a place does not see a token
+  double* max_logit = nullptr;     // [queries]
 
   struct Shared {
     double largest[kThreads];
@@ -84,11 +86,11 @@ struct Exponentiate {
 
   template <Block B>
   KVBENCH_DEVICE void operator()(B& block, Shared& shared) const {
-    const Index place = block.x;
-    const Index row = stream.row_of(place);
+    const Index query_index = block.x;
+    const Index row = stream.row_of(query_index);
     const Index lo = stream.first_visible(row) - first_token;
     const Index hi = row + 1 - first_token;
-    const double* x = logits + place * columns;
+    const double* x = logits + query_index * columns;
     block.threads([&](int t) {
       double largest = x[lo];
       for (Index j = lo + t; j < hi; j += kThreads) largest = largest > x[j] ? largest : x[j];
@@ -97,9 +99,9 @@ struct Exponentiate {
     gather_largest(block, shared.largest);
     block.threads([&](int t) {
       const double m = shared.largest[0];
-      if (t == 0) max_logit[place] = m;
+      if (t == 0) max_logit[query_index] = m;
       for (Index j = t; j < columns; j += kThreads) {
-        exps[place * columns + j] = j >= lo && j < hi ? canonical_exp(x[j] - m) : 0.0;
+        exps[query_index * columns + j] = j >= lo && j < hi ? canonical_exp(x[j] - m) : 0.0;
       }
     });
   }
@@ -110,9 +112,9 @@ struct Exponentiate {
 struct LogitRoom {
   Index first_token = 0;
   Index columns = 0;
-  double* logits = nullptr;     // [places, columns]
-  double* exps = nullptr;       // [places, columns]
-  double* max_logit = nullptr;  // [places]
+  double* logits = nullptr;     // [queries, columns]
+  double* exps = nullptr;       // [queries, columns]
+  double* max_logit = nullptr;  // [queries]
 };
 
 template <Machine M>
@@ -122,7 +124,7 @@ void fill_logits(M& machine, const StreamView& view, const LogitRoom& room) {
   fill.first_token = room.first_token;
   fill.columns = room.columns;
   fill.logits = room.logits;
-  machine.launch(fill, {.x = blocks_of(64, room.columns), .y = blocks_of(64, view.places)});
+  machine.launch(fill, {.x = blocks_of(64, room.columns), .y = blocks_of(64, view.query_count)});
   Exponentiate exponentiate;
   exponentiate.stream = view;
   exponentiate.first_token = room.first_token;
@@ -130,7 +132,7 @@ void fill_logits(M& machine, const StreamView& view, const LogitRoom& room) {
   exponentiate.logits = room.logits;
   exponentiate.exps = room.exps;
   exponentiate.max_logit = room.max_logit;
-  machine.launch(exponentiate, {.x = view.places});
+  machine.launch(exponentiate, {.x = view.query_count});
 }
 
 // Rows at once that the grid of FillLogits takes.
@@ -142,10 +144,10 @@ void logits(M& machine, const Stream& stream, std::vector<Index> rows, LogitBloc
   out.rows = std::move(rows);
   const Index count = static_cast<Index>(out.rows.size());
   const Index heads_per_kv = shape.heads_per_kv;
-  const Index places = count * heads_per_kv;
+  const Index query_count = count * heads_per_kv;
   out.tokens = count == 0 ? 0 : out.rows.back() + 1;
-  const auto numbers = static_cast<std::size_t>(places * out.tokens);
-  out.max_logit.resize(static_cast<std::size_t>(places));
+  const auto numbers = static_cast<std::size_t>(query_count * out.tokens);
+  out.max_logit.resize(static_cast<std::size_t>(query_count));
   if (count == 0) {
     out.logits.clear();
     out.exps.clear();
@@ -177,9 +179,9 @@ void logits(M& machine, const Stream& stream, std::vector<Index> rows, LogitBloc
     out.exps.resize(numbers);
     const Index at = first * heads_per_kv;
     const Index to = at * out.tokens + first_token;
-    machine.download_rows(out.logits.data() + to, out.tokens, x.data(), columns, view.places);
-    machine.download_rows(out.exps.data() + to, out.tokens, e.data(), columns, view.places);
-    machine.download(out.max_logit.data() + at, m.data(), view.places);
+    machine.download_rows(out.logits.data() + to, out.tokens, x.data(), columns, view.query_count);
+    machine.download_rows(out.exps.data() + to, out.tokens, e.data(), columns, view.query_count);
+    machine.download(out.max_logit.data() + at, m.data(), view.query_count);
   }
 }
 

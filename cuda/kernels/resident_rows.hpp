@@ -31,7 +31,7 @@ struct AnswerFromRows {
   static constexpr int kAhead = 8;      // values that a thread fetches at a time
   static constexpr int kLanes = 8;      // as Lanes sums
 
-  const double* exps = nullptr;  // [places, columns] of tokens from first_token on
+  const double* exps = nullptr;  // [queries, columns] of tokens from first_token on
   Index first_token = 0;
   Index columns = 0;
   const double* values = nullptr;  // [n, dv]
@@ -61,7 +61,7 @@ struct AnswerFromRows {
  private:
   KVBENCH_DEVICE double exponential(const AnswerBatch::Question& question, Index token) const {
     const Index column = token - first_token;
-    return column >= 0 && column < columns ? exps[question.place * columns + column] : 0.0;
+    return column >= 0 && column < columns ? exps[question.query_index * columns + column] : 0.0;
   }
 
   KVBENCH_DEVICE Index longest(const AnswerGroup& group) const {
@@ -310,7 +310,7 @@ std::shared_ptr<const ResidentRows> hold_rows(const Make& make, const Stream& st
     fill_logits(
         machine, view,
         {held.first_token, held.columns, x.data(), held.exps + at * held.columns, m.data()});
-    machine.download(max_logit.data() + at, m.data(), view.places);
+    machine.download(max_logit.data() + at, m.data(), view.query_count);
   }
   machine.wait();
   using Memory = typename decltype(memory)::value_type;

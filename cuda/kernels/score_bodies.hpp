@@ -60,7 +60,7 @@ struct ScoreExponentials {
   ScoreView rule;
   Index first_token = 0;  // column 0
   Index columns = 0;
-  double* e = nullptr;  // [places, columns]
+  double* e = nullptr;  // [queries, columns]
 
   struct Shared {
     double largest[kThreads];
@@ -68,15 +68,15 @@ struct ScoreExponentials {
 
   template <Block B>
   KVBENCH_DEVICE void operator()(B& block, Shared& shared) const {
-    const Index place = block.x;
-    const Index row = stream.row_of(place);
+    const Index query_index = block.x;
+    const Index row = stream.row_of(query_index);
     const Index lo = stream.first_visible(row) - first_token;
     const Index hi = row + 1 - first_token;
-    double* x = e + place * columns;
+    double* x = e + query_index * columns;
     block.threads([&](int t) {
       double largest = -infinity();
       for (Index j = lo + t; j < hi; j += kThreads) {
-        x[j] = rule.apply(x[j], place % stream.heads_per_kv, row, first_token + j);
+        x[j] = rule.apply(x[j], query_index % stream.heads_per_kv, row, first_token + j);
         largest = largest > x[j] ? largest : x[j];
       }
       shared.largest[t] = largest;
@@ -109,9 +109,9 @@ KVBENCH_DEVICE inline double power_of(double decay, Index exponent) {
 
 // What a row's exponentials are multiplied by: gain decay^(rows of the stripe after it) / sum e w.
 struct ScoreFactors {
-  static constexpr int kPlaces = 32;
+  static constexpr int kQueries = 32;
   static constexpr int kLanes = 8;
-  static constexpr int kThreads = kPlaces * kLanes;
+  static constexpr int kThreads = kQueries * kLanes;
 
   StreamView stream;
   ScoreView rule;
@@ -120,22 +120,22 @@ struct ScoreFactors {
   Index first_row = 0;  // rows of the call: [first_row, last_row)
   Index last_row = 0;
   Index tokens = 0;
-  const double* e = nullptr;        // [places, columns]
+  const double* e = nullptr;        // [queries, columns]
   const double* weights = nullptr;  // [G, tokens]
-  double* factors = nullptr;        // [places]
+  double* factors = nullptr;        // [queries]
 
   struct Shared {
-    double partial[kPlaces][kLanes];
+    double partial[kQueries][kLanes];
   };
 
   template <Block B>
   KVBENCH_DEVICE void operator()(B& block, Shared& shared) const {
-    const Index first_place = block.x * kPlaces;
-    const Index count = smaller(kPlaces, stream.places - first_place);
+    const Index first_query_index = block.x * kQueries;
+    const Index count = smaller(kQueries, stream.query_count - first_query_index);
     block.each(count * kLanes, [&](Index i) {
-      const Index place = first_place + i / kLanes;
-      const double* x = e + place * columns;
-      const double* w = weights + place % stream.heads_per_kv * tokens + first_token;
+      const Index query_index = first_query_index + i / kLanes;
+      const double* x = e + query_index * columns;
+      const double* w = weights + query_index % stream.heads_per_kv * tokens + first_token;
       double sum = 0.0;
       for (Index c = (i % kLanes - first_token % kLanes + kLanes) % kLanes; c < columns;
            c += kLanes) {
@@ -144,9 +144,9 @@ struct ScoreFactors {
       shared.partial[i / kLanes][i % kLanes] = sum;
     });
     block.each(count, [&](Index q) {
-      const Index row = stream.row_of(first_place + q);
+      const Index row = stream.row_of(first_query_index + q);
       const Index after = StripeOf(row, first_row, last_row).last - 1 - row;
-      factors[first_place + q] =
+      factors[first_query_index + q] =
           rule.gain * power_of(rule.decay, after) / lanes_sum(shared.partial[q]);
     });
   }
@@ -164,8 +164,8 @@ struct GatherScores {
   Index first_row = 0;
   Index last_row = 0;
   Index tokens = 0;
-  const double* e = nullptr;        // [places, columns]
-  const double* factors = nullptr;  // [places]
+  const double* e = nullptr;        // [queries, columns]
+  const double* factors = nullptr;  // [queries]
   double* stripe = nullptr;         // [G, tokens] of the current stripe
   double* sums = nullptr;           // [G, tokens]
 
@@ -183,19 +183,20 @@ struct GatherScores {
       double p = stripe[g * tokens + token];
       double f = sums[g * tokens + token];
       const Index step = stream.heads_per_kv;
-      for (Index place = unseeing * step + g; place < stream.places; place += kAhead * step) {
+      for (Index query_index = unseeing * step + g; query_index < stream.query_count;
+           query_index += kAhead * step) {
         double exponential[kAhead];  // all asked for before the first is waited for
         double factor[kAhead];
         KVBENCH_UNROLL
         for (int a = 0; a < kAhead; ++a) {
-          const Index at = place + a * step;
-          exponential[a] = at < stream.places ? e[at * columns + column] : 0.0;
-          factor[a] = at < stream.places ? factors[at] : 0.0;
+          const Index at = query_index + a * step;
+          exponential[a] = at < stream.query_count ? e[at * columns + column] : 0.0;
+          factor[a] = at < stream.query_count ? factors[at] : 0.0;
         }
         KVBENCH_UNROLL
         for (int a = 0; a < kAhead; ++a) {
-          const Index at = place + a * step;
-          if (at >= stream.places) break;
+          const Index at = query_index + a * step;
+          if (at >= stream.query_count) break;
           p = fused(exponential[a], factor[a], p);
           const Index row = stream.row_of(at);
           const StripeOf rows(row, first_row, last_row);

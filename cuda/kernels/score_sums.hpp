@@ -56,14 +56,15 @@ ScoreSums score_sums(M& machine, const Stream& stream, Index first, Index last,
     fill.first_token = first_token;
     fill.columns = columns;
     fill.logits = e.data();
-    machine.launch(fill, {.x = blocks_of(64, columns), .y = blocks_of(64, fill.stream.places)});
+    machine.launch(fill,
+                   {.x = blocks_of(64, columns), .y = blocks_of(64, fill.stream.query_count)});
     ScoreExponentials exponentials;
     exponentials.stream = fill.stream;
     exponentials.rule = view;
     exponentials.first_token = first_token;
     exponentials.columns = columns;
     exponentials.e = e.data();
-    machine.launch(exponentials, {.x = fill.stream.places});
+    machine.launch(exponentials, {.x = fill.stream.query_count});
     ScoreFactors normalise;
     normalise.stream = fill.stream;
     normalise.rule = view;
@@ -75,7 +76,7 @@ ScoreSums score_sums(M& machine, const Stream& stream, Index first, Index last,
     normalise.e = e.data();
     normalise.weights = weights.data();
     normalise.factors = factors.data();
-    machine.launch(normalise, {.x = blocks_of(ScoreFactors::kPlaces, fill.stream.places)});
+    machine.launch(normalise, {.x = blocks_of(ScoreFactors::kQueries, fill.stream.query_count)});
     GatherScores gather;
     gather.stream = fill.stream;
     gather.rule = view;

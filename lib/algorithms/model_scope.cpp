@@ -60,18 +60,19 @@ DecodeLogits decode_logits(const ModelContext& context, const Scoring& scoring, 
       std::vector<Index> rows(static_cast<std::size_t>(std::min(kRowsAtOnce, last - start)));
       std::iota(rows.begin(), rows.end(), start);
       context.kernels.logits(stream, rows, block);
-      parallel_for(static_cast<Index>(rows.size()) * stream.shape.heads_per_kv, [&](Index place) {
-        const auto g = static_cast<int>(place % stream.shape.heads_per_kv);
-        const Index row = start + place / stream.shape.heads_per_kv;
-        const double* x = block.logits.data() + place * block.tokens;
-        double* to =
-            out.heads[first_head + static_cast<std::size_t>(g)].data() + (row - first) * columns;
-        for (Index c = 0; c < columns; ++c) {
-          const Index token = out.columns[static_cast<std::size_t>(c)];
-          if (token > row) break;
-          to[c] = x[token] + noise.draw(g, row, token);
-        }
-      });
+      parallel_for(static_cast<Index>(rows.size()) * stream.shape.heads_per_kv,
+                   [&](Index query_index) {
+                     const auto g = static_cast<int>(query_index % stream.shape.heads_per_kv);
+                     const Index row = start + query_index / stream.shape.heads_per_kv;
+                     const double* x = block.logits.data() + query_index * block.tokens;
+                     double* to = out.heads[first_head + static_cast<std::size_t>(g)].data() +
+                                  (row - first) * columns;
+                     for (Index c = 0; c < columns; ++c) {
+                       const Index token = out.columns[static_cast<std::size_t>(c)];
+                       if (token > row) break;
+                       to[c] = x[token] + noise.draw(g, row, token);
+                     }
+                   });
     }
   });
   return out;

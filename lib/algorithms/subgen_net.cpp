@@ -35,9 +35,10 @@ void for_each_query(const SharedContext& context, const std::vector<Index>& rows
                     const Visit& visit) {
   const StreamShape& shape = context.stream.shape;
   const auto visit_block = [&](const LogitBlock& block, Index first) {
-    for (Index place = 0; place < static_cast<Index>(block.max_logit.size()); ++place) {
-      const auto r = static_cast<std::size_t>(first + place / shape.heads_per_kv);
-      visit(Query{r, rows[r], block.exps.data() + place * block.tokens});
+    for (Index query_index = 0; query_index < static_cast<Index>(block.max_logit.size());
+         ++query_index) {
+      const auto r = static_cast<std::size_t>(first + query_index / shape.heads_per_kv);
+      visit(Query{r, rows[r], block.exps.data() + query_index * block.tokens});
     }
   };
   if (context.scored_logits != nullptr) {

@@ -30,10 +30,10 @@ Index padded(Index count, Index to) { return (count + to - 1) / to * to; }
 
 // (Row, query head) pairs per task: packing a tile is worth many of them, they have to stay in
 // cache, and no thread may be left without work at the end.
-Index queries_per_block(const StreamShape& shape, Index places) {
+Index queries_per_block(const StreamShape& shape, Index query_count) {
   const Index bytes = (shape.d + kKeyTile + padded(shape.dv, kWidth)) * Index{sizeof(double)};
   const Index most = std::max(kMinQueries, kCacheBytes / bytes);
-  const Index fair = places / (4 * thread_count());
+  const Index fair = query_count / (4 * thread_count());
   return std::clamp(fair, kMinQueries, most) / kRows * kRows;
 }
 
@@ -104,11 +104,11 @@ double absorb(const StreamShape& shape, double* x, Index lo, Index hi, Index siz
 // Consecutive query heads and rows against one tile of tokens after another.
 class Block {
  public:
-  Block(const Stream& stream, Index first_place, Index last_place, ExactRows& out)
+  Block(const Stream& stream, Index first_query_index, Index last_query_index, ExactRows& out)
       : stream_(stream),
         shape_(stream.shape),
-        first_place_(first_place),
-        count_(last_place - first_place),
+        first_query_index_(first_query_index),
+        count_(last_query_index - first_query_index),
         rows_(padded(count_, kRows)),
         width_(padded(shape_.dv, kWidth)),
         out_(out),
@@ -120,7 +120,7 @@ class Block {
         running_(static_cast<std::size_t>(count_)) {
     for (Index q = 0; q < count_; ++q) {
       const double* query =
-          stream.query(static_cast<int>((first_place + q) % shape_.heads_per_kv), row(q));
+          stream.query(static_cast<int>((first_query_index + q) % shape_.heads_per_kv), row(q));
       for (Index k = 0; k < shape_.d; ++k) {
         queries_[static_cast<std::size_t>(q * shape_.d + k)] = shape_.scale * query[k];
       }
@@ -134,20 +134,20 @@ class Block {
       attend_tile(start, std::min(kKeyTile, end - start));
     }
     for (Index q = 0; q < count_; ++q) {
-      const auto place = static_cast<std::size_t>(first_place_ + q);
+      const auto query_index = static_cast<std::size_t>(first_query_index_ + q);
       const Running& run = running_[static_cast<std::size_t>(q)];
       const double* from = outputs_.data() + q * width_;
-      double* to = out_.outputs.data() + (first_place_ + q) * shape_.dv;
+      double* to = out_.outputs.data() + (first_query_index_ + q) * shape_.dv;
       for (Index k = 0; k < shape_.dv; ++k) to[k] = from[k] / run.sum;
-      out_.max_logit[place] = run.max_logit;
-      out_.normalizer[place] = run.sum;
-      out_.squared_sum[place] = run.squared_sum;
+      out_.max_logit[query_index] = run.max_logit;
+      out_.normalizer[query_index] = run.sum;
+      out_.squared_sum[query_index] = run.squared_sum;
     }
   }
 
  private:
   Index row(Index q) const {
-    return out_.rows[static_cast<std::size_t>((first_place_ + q) / shape_.heads_per_kv)];
+    return out_.rows[static_cast<std::size_t>((first_query_index_ + q) / shape_.heads_per_kv)];
   }
 
   // Panels of kWidth tokens, dimension-major; panels of kWidth value columns, token by token.
@@ -246,7 +246,7 @@ class Block {
 
   const Stream& stream_;
   const StreamShape& shape_;
-  Index first_place_;
+  Index first_query_index_;
   Index count_;
   Index rows_;   // count_ padded: those beyond are zero queries
   Index width_;  // of outputs, padded
@@ -264,16 +264,16 @@ class Block {
 ExactRows CpuKernels::exact_attention(const Stream& stream, std::vector<Index> rows) const {
   ExactRows out;
   out.rows = std::move(rows);
-  const Index places = static_cast<Index>(out.rows.size()) * stream.shape.heads_per_kv;
-  out.outputs.resize(static_cast<std::size_t>(places * stream.shape.dv));
-  out.max_logit.resize(static_cast<std::size_t>(places));
-  out.normalizer.resize(static_cast<std::size_t>(places));
-  out.squared_sum.resize(static_cast<std::size_t>(places));
-  const Index queries = queries_per_block(stream.shape, places);
-  const Index blocks = (places + queries - 1) / queries;
+  const Index query_count = static_cast<Index>(out.rows.size()) * stream.shape.heads_per_kv;
+  out.outputs.resize(static_cast<std::size_t>(query_count * stream.shape.dv));
+  out.max_logit.resize(static_cast<std::size_t>(query_count));
+  out.normalizer.resize(static_cast<std::size_t>(query_count));
+  out.squared_sum.resize(static_cast<std::size_t>(query_count));
+  const Index queries = queries_per_block(stream.shape, query_count);
+  const Index blocks = (query_count + queries - 1) / queries;
   parallel_for(blocks, [&](Index b) {
     const Index first = (blocks - 1 - b) * queries;  // the longest rows first
-    Block(stream, first, std::min(first + queries, places), out).attend();
+    Block(stream, first, std::min(first + queries, query_count), out).attend();
   });
   return out;
 }

@@ -18,24 +18,24 @@ void fill_tile(const Stream& stream, Index tile_first, LogitBlock& out) {
   const Index tile_last = std::min(tile_first + kTileTokens, out.tokens);
   const PackedKeys tile(stream.keys, tile_first, tile_last);
   std::vector<const double*> queries;
-  std::vector<Index> places;
+  std::vector<Index> query_count;
   std::vector<double> scratch(static_cast<std::size_t>(kQueriesPerCall * kTileTokens));
   const auto flush = [&] {
     tile.logits(shape, queries, 0, tile.padded(), scratch.data(), kTileTokens);
     for (std::size_t q = 0; q < queries.size(); ++q) {
       const double* from = scratch.data() + static_cast<Index>(q) * kTileTokens;
       std::copy(from, from + (tile_last - tile_first),
-                out.logits.data() + places[q] * out.tokens + tile_first);
+                out.logits.data() + query_count[q] * out.tokens + tile_first);
     }
     queries.clear();
-    places.clear();
+    query_count.clear();
   };
   for (std::size_t r = 0; r < out.rows.size(); ++r) {
     const Index i = out.rows[r];
     if (i < tile_first || shape.first_visible(i) >= tile_last) continue;
     for (int g = 0; g < shape.heads_per_kv; ++g) {
       queries.push_back(stream.query(g, i));
-      places.push_back(static_cast<Index>(r) * shape.heads_per_kv + g);
+      query_count.push_back(static_cast<Index>(r) * shape.heads_per_kv + g);
       if (static_cast<Index>(queries.size()) == kQueriesPerCall) flush();
     }
   }
@@ -63,21 +63,21 @@ void exponentiate(const double* x, double* e, Index lo, Index hi, double& max_lo
 void CpuKernels::logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const {
   out.rows = std::move(rows);
   const Index heads_per_kv = stream.shape.heads_per_kv;
-  const Index places = static_cast<Index>(out.rows.size()) * heads_per_kv;
+  const Index query_count = static_cast<Index>(out.rows.size()) * heads_per_kv;
   out.tokens = out.rows.empty() ? 0 : out.rows.back() + 1;
-  out.logits.resize(static_cast<std::size_t>(places * out.tokens));
+  out.logits.resize(static_cast<std::size_t>(query_count * out.tokens));
   out.exps.resize(out.logits.size());
-  out.max_logit.resize(static_cast<std::size_t>(places));
-  if (places == 0) return;
+  out.max_logit.resize(static_cast<std::size_t>(query_count));
+  if (query_count == 0) return;
 
   const Index first_tile = stream.shape.first_visible(out.rows.front()) / kTileTokens;
   const Index tiles = (out.tokens + kTileTokens - 1) / kTileTokens - first_tile;
   parallel_for(tiles, [&](Index t) { fill_tile(stream, (first_tile + t) * kTileTokens, out); });
-  parallel_for(places, [&](Index place) {
-    const Index i = out.rows[static_cast<std::size_t>(place / heads_per_kv)];
-    exponentiate(out.logits.data() + place * out.tokens, out.exps.data() + place * out.tokens,
-                 stream.shape.first_visible(i), i + 1,
-                 out.max_logit[static_cast<std::size_t>(place)]);
+  parallel_for(query_count, [&](Index query_index) {
+    const Index i = out.rows[static_cast<std::size_t>(query_index / heads_per_kv)];
+    exponentiate(out.logits.data() + query_index * out.tokens,
+                 out.exps.data() + query_index * out.tokens, stream.shape.first_visible(i), i + 1,
+                 out.max_logit[static_cast<std::size_t>(query_index)]);
   });
 }
 

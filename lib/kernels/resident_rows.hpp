@@ -42,7 +42,7 @@ struct AnswerMasses {
 // first weight share work and are cheapest.
 struct AnswerBatch {
   struct Question {
-    Index place = 0;         // r * G + g of row rows[r] and query head g
+    Index query_index = 0;   // r * G + g of row rows[r] and query head g
     Index first_weight = 0;  // by weights [first_weight, first_weight + weights)
     Index weights = 0;
   };

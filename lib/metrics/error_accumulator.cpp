@@ -28,13 +28,13 @@ double norm(double squares, const double* x, Index n) {
 
 ErrorAccumulator::ErrorAccumulator(const Stream& stream, const Reference& reference)
     : stream_(stream), reference_(reference) {
-  const std::size_t places = reference.exact.max_logit.size();
+  const std::size_t query_count = reference.exact.max_logit.size();
   for (const Metric& metric : all_metrics()) {
     if (metric.of_row != nullptr) {
-      columns_.push_back({&metric, std::vector<double>(places, kUndefined)});
+      columns_.push_back({&metric, std::vector<double>(query_count, kUndefined)});
     }
   }
-  difference_.assign(places * static_cast<std::size_t>(stream.shape.dv), 0.0);
+  difference_.assign(query_count * static_cast<std::size_t>(stream.shape.dv), 0.0);
 }
 
 void ErrorAccumulator::fail(const std::string& what, Index r, int g) const {
@@ -46,11 +46,11 @@ void ErrorAccumulator::fail(const std::string& what, Index r, int g) const {
 ScoredAnswer ErrorAccumulator::scored(Index r, int g, const Answer& answer) {
   const Index dv = stream_.shape.dv;
   const auto row = static_cast<std::size_t>(r);
-  const auto place = static_cast<std::size_t>(r * stream_.shape.heads_per_kv + g);
+  const auto query_index = static_cast<std::size_t>(r * stream_.shape.heads_per_kv + g);
   const ExactRows& exact = reference_.exact;
-  const double* a = exact.outputs.data() + static_cast<Index>(place) * dv;
+  const double* a = exact.outputs.data() + static_cast<Index>(query_index) * dv;
   const double* z = answer.answer.data();
-  double* difference = difference_.data() + static_cast<Index>(place) * dv;
+  double* difference = difference_.data() + static_cast<Index>(query_index) * dv;
   double error_squares = 0.0;
   double exact_squares = 0.0;
   double answer_squares = 0.0;
@@ -60,13 +60,13 @@ ScoredAnswer ErrorAccumulator::scored(Index r, int g, const Answer& answer) {
     exact_squares += a[k] * a[k];
     answer_squares += z[k] * z[k];
   }
-  const double e_norm = std::sqrt(exact.squared_sum[place]);
+  const double e_norm = std::sqrt(exact.squared_sum[query_index]);
   return {.answer = answer,
           .exact_output = a,
           .dv = dv,
-          .normalizer = exact.normalizer[place],
+          .normalizer = exact.normalizer[query_index],
           .exponential_norm = e_norm,
-          .probability_norm = e_norm / exact.normalizer[place],
+          .probability_norm = e_norm / exact.normalizer[query_index],
           .value_spectral = reference_.value_spectral[row],
           .value_frobenius = reference_.value_frobenius[row],
           .error_norm = norm(error_squares, difference, dv),
@@ -75,7 +75,7 @@ ScoredAnswer ErrorAccumulator::scored(Index r, int g, const Answer& answer) {
 }
 
 void ErrorAccumulator::add(Index r, int g, const Answer& answer) {
-  const auto place = static_cast<std::size_t>(r * stream_.shape.heads_per_kv + g);
+  const auto query_index = static_cast<std::size_t>(r * stream_.shape.heads_per_kv + g);
   const ScoredAnswer scored_answer = scored(r, g, answer);
   if (!std::isfinite(scored_answer.error_norm + scored_answer.answer_norm + answer.normalizer)) {
     fail("the answer", r, g);
@@ -88,7 +88,7 @@ void ErrorAccumulator::add(Index r, int g, const Answer& answer) {
     const MetricValue value = column.metric->of_row(scored_answer);
     if (!value) continue;
     if (!std::isfinite(*value)) fail(column.metric->path, r, g);
-    column.values[place] = *value;
+    column.values[query_index] = *value;
   }
 }
 
@@ -160,9 +160,10 @@ RowValues ErrorAccumulator::row_values() const {
 
 Index ErrorAccumulator::undefined_rows() const {
   Index count = 0;
-  for (std::size_t place = 0; place < reference_.exact.max_logit.size(); ++place) {
+  for (std::size_t query_index = 0; query_index < reference_.exact.max_logit.size();
+       ++query_index) {
     const bool left_out = std::any_of(columns_.begin(), columns_.end(), [&](const Column& column) {
-      return column.has_meaning && std::isnan(column.values[place]);
+      return column.has_meaning && std::isnan(column.values[query_index]);
     });
     count += left_out ? 1 : 0;
   }

@@ -232,24 +232,24 @@ void inspect_attention(const Stream& stream, const Kernels& kernels, StreamInspe
     std::vector<Index> block_tokens(static_cast<std::size_t>(end - begin));
     std::iota(block_tokens.begin(), block_tokens.end(), begin);
     kernels.logits(stream, std::move(block_tokens), block);
-    const Index places = (end - begin) * heads_per_kv;
-    std::vector<AttentionSummary> summaries(static_cast<std::size_t>(places));
-    parallel_for(places, [&](Index place) {
-      const Index row = begin + place / heads_per_kv;
-      const Index offset = place * block.tokens;
-      summaries[static_cast<std::size_t>(place)] = summarize_row(
+    const Index query_count = (end - begin) * heads_per_kv;
+    std::vector<AttentionSummary> summaries(static_cast<std::size_t>(query_count));
+    parallel_for(query_count, [&](Index query_index) {
+      const Index row = begin + query_index / heads_per_kv;
+      const Index offset = query_index * block.tokens;
+      summaries[static_cast<std::size_t>(query_index)] = summarize_row(
           block.logits.data() + offset, block.exps.data() + offset,
-          block.max_logit[static_cast<std::size_t>(place)], stream.shape.first_visible(row), row,
-          rankings[static_cast<std::size_t>(place % heads_per_kv)]);
+          block.max_logit[static_cast<std::size_t>(query_index)], stream.shape.first_visible(row),
+          row, rankings[static_cast<std::size_t>(query_index % heads_per_kv)]);
     });
-    for (Index place = 0; place < places; ++place) {
-      const AttentionSummary& row = summaries[static_cast<std::size_t>(place)];
+    for (Index query_index = 0; query_index < query_count; ++query_index) {
+      const AttentionSummary& row = summaries[static_cast<std::size_t>(query_index)];
       if (!std::isfinite(row.largest_logit) || !std::isfinite(row.entropy_nats)) {
         out.attention_overflow = true;
         return;
       }
       add(row, 1.0 / static_cast<double>(rows),
-          heads[static_cast<std::size_t>(place % heads_per_kv)]);
+          heads[static_cast<std::size_t>(query_index % heads_per_kv)]);
     }
   }
   for (const AttentionSummary& head : heads)

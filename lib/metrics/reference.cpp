@@ -31,10 +31,12 @@ Reference make_reference(const Kernels& kernels, const Stream& stream, std::vect
   reference.exact = kernels.exact_attention(stream, std::move(rows));
   const ExactRows& exact = reference.exact;
   const auto heads_per_kv = static_cast<std::size_t>(stream.shape.heads_per_kv);
-  for (std::size_t place = 0; place < exact.max_logit.size(); ++place) {
-    if (!std::isfinite(exact.max_logit[place]) || !std::isfinite(exact.normalizer[place])) {
-      throw CellError("logits overflow at row " + std::to_string(exact.rows[place / heads_per_kv]) +
-                      ", query head " + std::to_string(place % heads_per_kv) + " of the group");
+  for (std::size_t query_index = 0; query_index < exact.max_logit.size(); ++query_index) {
+    if (!std::isfinite(exact.max_logit[query_index]) ||
+        !std::isfinite(exact.normalizer[query_index])) {
+      throw CellError("logits overflow at row " +
+                      std::to_string(exact.rows[query_index / heads_per_kv]) + ", query head " +
+                      std::to_string(query_index % heads_per_kv) + " of the group");
     }
   }
   kernels.value_norms(stream, exact.rows, reference.value_spectral, reference.value_frobenius);

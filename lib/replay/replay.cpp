@@ -118,14 +118,14 @@ class Replayed {
 
   RowLogits row_logits(const LogitBlock& block, std::size_t r) const {
     const Index heads_per_kv = stream_.shape.heads_per_kv;
-    const auto place = static_cast<Index>(r) * heads_per_kv;
+    const auto query_index = static_cast<Index>(r) * heads_per_kv;
     RowLogits out;
     out.row = block.rows[r];
     out.lo = stream_.shape.first_visible(out.row);
     out.heads_per_kv = stream_.shape.heads_per_kv;
-    out.x = block.logits.data() + place * block.tokens;
-    out.e = block.exps.data() + place * block.tokens;
-    out.max = block.max_logit.data() + place;
+    out.x = block.logits.data() + query_index * block.tokens;
+    out.e = block.exps.data() + query_index * block.tokens;
+    out.max = block.max_logit.data() + query_index;
     out.stride = block.tokens;
     return out;
   }
@@ -135,15 +135,15 @@ class Replayed {
     estimator.set_sketch(algorithm_->sketch());
     const auto heads_per_kv = static_cast<std::size_t>(stream_.shape.heads_per_kv);
     for (std::size_t g = 0; g < heads_per_kv; ++g) {
-      const std::size_t place = scored_ * heads_per_kv + g;
+      const std::size_t query_index = scored_ * heads_per_kv + g;
       QueryRow query;
-      query.place = static_cast<Index>(r * heads_per_kv + g);
+      query.query_index = static_cast<Index>(r * heads_per_kv + g);
       query.row = row;
       query.head = static_cast<int>(g);
       query.exact_output =
-          reference_.exact.outputs.data() + static_cast<Index>(place) * stream_.shape.dv;
-      query.exact_max = reference_.exact.max_logit[place];
-      query.exact_normalizer = reference_.exact.normalizer[place];
+          reference_.exact.outputs.data() + static_cast<Index>(query_index) * stream_.shape.dv;
+      query.exact_max = reference_.exact.max_logit[query_index];
+      query.exact_normalizer = reference_.exact.normalizer[query_index];
       estimator.enqueue(query);
     }
     ++scored_;

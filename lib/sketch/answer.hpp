@@ -20,7 +20,7 @@ struct QueryRow {
   double exact_normalizer = 0.0;  // Z exp(-exact_max)
   Index row = 0;                  // which row and query head it is
   int head = 0;
-  Index place = 0;  // r * G + g of the block
+  Index query_index = 0;  // r * G + g of the block
 };
 
 struct Answer {

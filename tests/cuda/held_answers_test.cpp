@@ -141,11 +141,11 @@ void compare(std::uint64_t seed, Counts& counts) {
       estimator.set_sketch(taken);
       for (int g = 0; g < spec.heads_per_kv; ++g) {
         QueryRow query;
-        query.place = static_cast<Index>(r) * spec.heads_per_kv + g;
-        const auto place = static_cast<std::size_t>(query.place);
-        query.exact_output = exact.outputs.data() + query.place * spec.dv;
-        query.exact_max = exact.max_logit[place];
-        query.exact_normalizer = exact.normalizer[place];
+        query.query_index = static_cast<Index>(r) * spec.heads_per_kv + g;
+        const auto query_index = static_cast<std::size_t>(query.query_index);
+        query.exact_output = exact.outputs.data() + query.query_index * spec.dv;
+        query.exact_max = exact.max_logit[query_index];
+        query.exact_normalizer = exact.normalizer[query_index];
         query.row = rows[r];
         query.head = g;
         estimator.enqueue(query);

@@ -132,7 +132,7 @@ TEST_CASE("exact attention in batches of several threads is the CPU's, whatever 
          std::vector<std::pair<Index, Index>>{{1000, 1}, {70, 3}, {14, 6}, {1, 2}}) {
       KernelsOnHost kernels;
       kernels.attention = {
-          .many_places = 600, .many_span = 128, .batch_places = batch, .workers = workers};
+          .many_queries = 600, .many_span = 128, .batch_queries = batch, .workers = workers};
       const auto held = kernels.hold(stream);
       REQUIRE(held != nullptr);
       const ExactRows batched = kernels.exact_attention(stream, rows);

@@ -122,12 +122,13 @@ TEST_CASE("logits are scale <q, k> under the soft-cap, with exponentials beside 
         double worst_x = 0.0;
         double worst_e = 0.0;
         for (std::size_t j = 0; j < naive.x.size(); ++j) {
-          const std::size_t place =
+          const std::size_t query_index =
               at * static_cast<std::size_t>(block.tokens) + static_cast<std::size_t>(naive.lo) + j;
           worst_x = std::max(
-              worst_x, static_cast<double>(std::fabs(block.logits[place] - naive.x[j])) / slack);
+              worst_x,
+              static_cast<double>(std::fabs(block.logits[query_index] - naive.x[j])) / slack);
           const double e = static_cast<double>(std::exp(naive.x[j] - naive.max));
-          worst_e = std::max(worst_e, std::fabs(block.exps[place] - e) / slack);
+          worst_e = std::max(worst_e, std::fabs(block.exps[query_index] - e) / slack);
         }
         CHECK(worst_x < 2.0);
         CHECK(worst_e < 4.0);
