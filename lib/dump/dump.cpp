@@ -28,11 +28,12 @@ struct OpenLayer {
 };
 
 template <class Read>
-auto within_memory(const std::string& place, Read read) {
+auto within_memory(const std::string& location, Read read) {
   try {
     return read();
   } catch (const std::bad_alloc&) {
-    throw InputError(place + ": does not fit in memory; choose fewer tokens or a larger machine");
+    throw InputError(location +
+                     ": does not fit in memory; choose fewer tokens or a larger machine");
   }
 }
 
@@ -188,31 +189,31 @@ const DumpInfo& Dump::info() const { return impl_->info; }
 std::unique_ptr<StreamData> Dump::read_stream(const std::string& sequence, int layer, int kv_head,
                                               Index tokens) const {
   const LayerInfo& info = impl_->layer(sequence, layer);
-  const std::string place = fmt::format("{}: {}", impl_->info.path, layer_path(sequence, layer));
+  const std::string location = fmt::format("{}: {}", impl_->info.path, layer_path(sequence, layer));
   if (kv_head < 0 || kv_head >= info.kv_heads) {
-    throw InputError(fmt::format("{}: there is no KV head {}; heads are 0 to {}", place, kv_head,
+    throw InputError(fmt::format("{}: there is no KV head {}; heads are 0 to {}", location, kv_head,
                                  info.kv_heads - 1));
   }
   if (tokens < 0 || tokens > info.tokens) {
     throw InputError(
-        fmt::format("{}: requested {} tokens, the sequence has {}", place, tokens, info.tokens));
+        fmt::format("{}: requested {} tokens, the sequence has {}", location, tokens, info.tokens));
   }
-  return within_memory(place, [&] {
+  return within_memory(location, [&] {
     return impl_->unchanged([&] { return impl_->read(sequence, info, kv_head, tokens); });
   });
 }
 
 std::vector<double> Dump::read_out(const std::string& sequence, int layer, int query_head) const {
   const LayerInfo& info = impl_->layer(sequence, layer);
-  const std::string place = fmt::format("{}: {}", impl_->info.path, layer_path(sequence, layer));
+  const std::string location = fmt::format("{}: {}", impl_->info.path, layer_path(sequence, layer));
   if (info.out_rows == 0) {
-    throw InputError(place + ": has no out, the model's own output; dump it for a few rows");
+    throw InputError(location + ": has no out, the model's own output; dump it for a few rows");
   }
   if (query_head < 0 || query_head >= info.query_heads) {
-    throw InputError(fmt::format("{}: there is no query head {}; heads are 0 to {}", place,
+    throw InputError(fmt::format("{}: there is no query head {}; heads are 0 to {}", location,
                                  query_head, info.query_heads - 1));
   }
-  return within_memory(place, [&] {
+  return within_memory(location, [&] {
     return impl_->unchanged([&] {
       return impl_->tensor(sequence, layer, "out", info.tokens - info.out_rows)
           .read(query_head, 0, info.out_rows);

@@ -21,8 +21,8 @@ constexpr std::size_t kEnoughFaults = 500;
 // Reads required and optional attributes of one object, and collects what is wrong with them.
 class Attributes {
  public:
-  Attributes(ErrorList& faults, hid_t object, std::string place)
-      : faults_(faults), object_(object), place_(std::move(place)) {}
+  Attributes(ErrorList& faults, hid_t object, std::string location)
+      : faults_(faults), object_(object), location_(std::move(location)) {}
 
   std::optional<std::int64_t> integer(const std::string& name, std::int64_t least,
                                       std::int64_t most) {
@@ -30,9 +30,9 @@ class Attributes {
     return guarded<std::int64_t>(name, [&]() -> std::optional<std::int64_t> {
       const auto value = hdf5::read_integer(object_, name);
       if (!value) {
-        add(faults_, place_, "attribute {} must be a single integer", name);
+        add(faults_, location_, "attribute {} must be a single integer", name);
       } else if (*value < least || *value > most) {
-        add(faults_, place_, "attribute {} is {}; it must be at least {}{}", name, *value, least,
+        add(faults_, location_, "attribute {} is {}; it must be at least {}{}", name, *value, least,
             *value > most ? fmt::format(" and at most {}", most) : "");
         return std::nullopt;
       }
@@ -45,9 +45,9 @@ class Attributes {
     return guarded<double>(name, [&]() -> std::optional<double> {
       const auto value = hdf5::read_number(object_, name);
       if (!value) {
-        add(faults_, place_, "attribute {} must be a single number", name);
+        add(faults_, location_, "attribute {} must be a single number", name);
       } else if (!std::isfinite(*value) || *value < 0.0 || (positive && *value == 0.0)) {
-        add(faults_, place_, "attribute {} is {}; it must be finite and {}", name, *value,
+        add(faults_, location_, "attribute {} is {}; it must be finite and {}", name, *value,
             positive ? "above 0" : "at least 0");
         return std::nullopt;
       }
@@ -59,7 +59,7 @@ class Attributes {
     if (!present(name)) return std::nullopt;
     return guarded<std::string>(name, [&]() {
       const auto value = hdf5::read_string(object_, name);
-      if (!value) add(faults_, place_, "attribute {} must be a string", name);
+      if (!value) add(faults_, location_, "attribute {} must be a string", name);
       return value;
     });
   }
@@ -69,7 +69,7 @@ class Attributes {
  private:
   bool present(const std::string& name) {
     if (has(name)) return true;
-    add(faults_, place_, "attribute {} is missing; write it with the dump", name);
+    add(faults_, location_, "attribute {} is missing; write it with the dump", name);
     return false;
   }
 
@@ -78,18 +78,18 @@ class Attributes {
     try {
       return read();
     } catch (const hdf5::Error& error) {
-      add(faults_, place_, "attribute {} cannot be read ({})", name, error.what());
+      add(faults_, location_, "attribute {} cannot be read ({})", name, error.what());
       return std::nullopt;
     }
   }
 
   ErrorList& faults_;
   hid_t object_;
-  std::string place_;
+  std::string location_;
 };
 
 // What one stream takes: its keys, values and queries as doubles, and what is held to read them.
-void check_memory(ErrorList& faults, const std::string& place, const TensorShape& q,
+void check_memory(ErrorList& faults, const std::string& location, const TensorShape& q,
                   const TensorShape& k, const TensorShape& v, const StructureReading& reading) {
   const double group = static_cast<double>(q.heads) / static_cast<double>(k.heads);
   const double doubles = static_cast<double>(k.rows) *
@@ -97,7 +97,7 @@ void check_memory(ErrorList& faults, const std::string& place, const TensorShape
                          group * static_cast<double>(q.rows) * static_cast<double>(q.columns);
   const std::uint64_t chunks = q.chunk_bytes + k.chunk_bytes + v.chunk_bytes;
   if (chunks > reading.chunk_memory) {
-    add(faults, place,
+    add(faults, location,
         "decoding its chunks takes {:.3g} MiB of memory, more than the limit of {:.3g} MiB; store "
         "it in chunks of one head, e.g. h5repack -l CHUNK=1x1024x{} OLD NEW, or raise the limit",
         static_cast<double>(chunks) / 0x1p20, static_cast<double>(reading.chunk_memory) / 0x1p20,
@@ -106,47 +106,48 @@ void check_memory(ErrorList& faults, const std::string& place, const TensorShape
   const double bytes = 8.0 * doubles + static_cast<double>(chunks);
   const auto most = static_cast<double>(reading.memory);
   if (bytes > most) {
-    add(faults, place,
+    add(faults, location,
         "one KV head with its queries needs {:.3g} GiB of memory and there are {:.3g} GiB; "
         "correct the shapes, or dump fewer tokens or query rows",
         bytes / 0x1p30, most / 0x1p30);
   }
 }
 
-void check_layer_tensors(ErrorList& faults, hid_t layer, const std::string& place,
+void check_layer_tensors(ErrorList& faults, hid_t layer, const std::string& location,
                          const StructureReading& reading, LayerInfo& info) {
-  const auto q = tensor_shape(faults, layer, join(place, "q"), "q", "[Hq, Nq, d]");
-  const auto k = tensor_shape(faults, layer, join(place, "k"), "k", "[Hkv, n, d]");
-  const auto v = tensor_shape(faults, layer, join(place, "v"), "v", "[Hkv, n, dv]");
+  const auto q = tensor_shape(faults, layer, join(location, "q"), "q", "[Hq, Nq, d]");
+  const auto k = tensor_shape(faults, layer, join(location, "k"), "k", "[Hkv, n, d]");
+  const auto v = tensor_shape(faults, layer, join(location, "v"), "v", "[Hkv, n, dv]");
   std::optional<TensorShape> out;
   const bool has_out = hdf5::has_link(layer, "out");
-  if (has_out) out = tensor_shape(faults, layer, join(place, "out"), "out", "[Hq, No, dv]");
+  if (has_out) out = tensor_shape(faults, layer, join(location, "out"), "out", "[Hq, No, dv]");
   if (k && v && (k->heads != v->heads || k->rows != v->rows)) {
-    add(faults, place, "k {} and v {} disagree; both have [Hkv, n] first", k->text(), v->text());
+    add(faults, location, "k {} and v {} disagree; both have [Hkv, n] first", k->text(), v->text());
   }
   if (q && k) {
     if (q->columns != k->columns) {
-      add(faults, place, "q {} and k {} disagree in d, the last dimension", q->text(), k->text());
+      add(faults, location, "q {} and k {} disagree in d, the last dimension", q->text(),
+          k->text());
     }
     if (q->rows > k->rows) {
-      add(faults, place, "q {} has more rows than k {} has tokens", q->text(), k->text());
+      add(faults, location, "q {} has more rows than k {} has tokens", q->text(), k->text());
     }
     if (q->heads % k->heads != 0) {
-      add(faults, place, "{} query heads are not a multiple of {} KV heads", q->heads, k->heads);
+      add(faults, location, "{} query heads are not a multiple of {} KV heads", q->heads, k->heads);
     }
   }
   if (out && q && out->heads != q->heads) {
-    add(faults, place, "out {} and q {} disagree in heads", out->text(), q->text());
+    add(faults, location, "out {} and q {} disagree in heads", out->text(), q->text());
   }
   if (out && v && out->columns != v->columns) {
-    add(faults, place, "out {} and v {} disagree in dv, the last dimension", out->text(),
+    add(faults, location, "out {} and v {} disagree in dv, the last dimension", out->text(),
         v->text());
   }
   if (out && k && out->rows > k->rows) {
-    add(faults, place, "out {} has more rows than k {} has tokens", out->text(), k->text());
+    add(faults, location, "out {} has more rows than k {} has tokens", out->text(), k->text());
   }
   if (!q || !k || !v) return;
-  check_memory(faults, place, *q, *k, *v, reading);
+  check_memory(faults, location, *q, *k, *v, reading);
   info.query_heads = q->heads;
   info.kv_heads = k->heads;
   info.tokens = k->rows;
@@ -166,19 +167,19 @@ Index turned_dimensions(const SharedRope& rope) {
 }
 
 // Reads the group `rope` of the root or of a layer, if there is one; null without or with a fault.
-SharedRope check_rope(ErrorList& faults, hid_t parent, const std::string& parent_place) {
-  const std::string place = join(parent_place, "rope");
+SharedRope check_rope(ErrorList& faults, hid_t parent, const std::string& parent_location) {
+  const std::string location = join(parent_location, "rope");
   if (!hdf5::has_link(parent, "rope")) return nullptr;
-  if (!is_group(faults, parent, place, "rope")) return nullptr;
+  if (!is_group(faults, parent, location, "rope")) return nullptr;
   const hdf5::Handle rope = hdf5::open_group(parent, "rope");
-  Attributes attributes(faults, rope.get(), place);
+  Attributes attributes(faults, rope.get(), location);
   attributes.number("theta", true);
   attributes.number("attention_scaling", true);
   const auto layout = attributes.text("layout");
   if (layout && *layout != "half" && *layout != "interleaved") {
-    add(faults, place, "attribute layout is '{}'; it must be 'half' or 'interleaved'", *layout);
+    add(faults, location, "attribute layout is '{}'; it must be 'half' or 'interleaved'", *layout);
   }
-  const std::string inv_freq = join(place, "inv_freq");
+  const std::string inv_freq = join(location, "inv_freq");
   if (!hdf5::has_link(rope.get(), "inv_freq")) {
     add(faults, inv_freq, "dataset is missing; it has the d_rot/2 inverse frequencies");
     return nullptr;
@@ -218,39 +219,39 @@ std::optional<int> layer_index(const std::string& name) {
   return std::to_string(index) == name && index >= 0 ? std::optional<int>(index) : std::nullopt;
 }
 
-std::optional<LayerInfo> check_layer(ErrorList& faults, hid_t layers, const std::string& place,
+std::optional<LayerInfo> check_layer(ErrorList& faults, hid_t layers, const std::string& location,
                                      const std::string& name, const Model& model) {
-  const std::string layer_place = join(place, name);
+  const std::string layer_location = join(location, name);
   model.reading.step();
-  if (!is_group(faults, layers, layer_place, name)) return std::nullopt;
+  if (!is_group(faults, layers, layer_location, name)) return std::nullopt;
   const auto index = layer_index(name);
   if (!index) {
-    add(faults, layer_place, "a layer's group is named by its 0-based index in decimal");
+    add(faults, layer_location, "a layer's group is named by its 0-based index in decimal");
   } else if (model.n_layers > 0 && *index >= model.n_layers) {
-    add(faults, layer_place, "layer {} of a model with n_layers = {}", *index, model.n_layers);
+    add(faults, layer_location, "layer {} of a model with n_layers = {}", *index, model.n_layers);
   }
   const hdf5::Handle layer = hdf5::open_group(layers, name);
   LayerInfo info;
   info.index = index.value_or(0);
-  Attributes attributes(faults, layer.get(), layer_place);
+  Attributes attributes(faults, layer.get(), layer_location);
   info.scale = attributes.number("scale", true).value_or(1.0);
   info.window =
       attributes.integer("sliding_window", 0, std::numeric_limits<std::int64_t>::max()).value_or(0);
   info.softcap = attributes.number("logit_softcap", false).value_or(0.0);
-  check_layer_tensors(faults, layer.get(), layer_place, model.reading, info);
+  check_layer_tensors(faults, layer.get(), layer_location, model.reading, info);
   const bool own_rope = hdf5::has_link(layer.get(), "rope");
-  info.rope = own_rope ? check_rope(faults, layer.get(), layer_place) : model.rope;
+  info.rope = own_rope ? check_rope(faults, layer.get(), layer_location) : model.rope;
   const Index rotated = turned_dimensions(info.rope);
   if (info.d > 0 && rotated > info.d) {
-    add(faults, own_rope ? join(layer_place, "rope") : std::string("/rope"),
-        "inv_freq rotates {} dimensions and {} has d = {}", rotated, layer_place, info.d);
+    add(faults, own_rope ? join(layer_location, "rope") : std::string("/rope"),
+        "inv_freq rotates {} dimensions and {} has d = {}", rotated, layer_location, info.d);
   }
   return info;
 }
 
-void check_token_ids(ErrorList& faults, hid_t sequence, const std::string& place, Index tokens) {
+void check_token_ids(ErrorList& faults, hid_t sequence, const std::string& location, Index tokens) {
   if (!hdf5::has_link(sequence, "token_ids")) return;
-  const std::string ids = join(place, "token_ids");
+  const std::string ids = join(location, "token_ids");
   const hdf5::Handle dataset = dataset_of(faults, sequence, ids, "token_ids");
   if (!dataset) return;
   const hdf5::Handle space(H5Dget_space(dataset.get()));
@@ -265,13 +266,13 @@ void check_token_ids(ErrorList& faults, hid_t sequence, const std::string& place
 
 SequenceInfo check_sequence(ErrorList& faults, hid_t sequences, const std::string& name,
                             const Model& model) {
-  const std::string place = "/sequences/" + name;
+  const std::string location = "/sequences/" + name;
   model.reading.step();
   SequenceInfo info;
   info.name = name;
-  if (!is_group(faults, sequences, place, name)) return info;
+  if (!is_group(faults, sequences, location, name)) return info;
   const hdf5::Handle sequence = hdf5::open_group(sequences, name);
-  Attributes attributes(faults, sequence.get(), place);
+  Attributes attributes(faults, sequence.get(), location);
   if (attributes.has("prompt_tokens")) {
     info.prompt_tokens =
         attributes.integer("prompt_tokens", 0, std::numeric_limits<std::int64_t>::max());
@@ -279,28 +280,28 @@ SequenceInfo check_sequence(ErrorList& faults, hid_t sequences, const std::strin
   if (attributes.has("description")) {
     info.description = attributes.text("description").value_or("");
   }
-  if (!is_group(faults, sequence.get(), join(place, "layers"), "layers")) return info;
+  if (!is_group(faults, sequence.get(), join(location, "layers"), "layers")) return info;
   const hdf5::Handle layers = hdf5::open_group(sequence.get(), "layers");
-  const std::string layers_place = join(place, "layers");
+  const std::string layers_location = join(location, "layers");
   for (const std::string& layer : hdf5::children(layers.get())) {
-    auto found = check_layer(faults, layers.get(), layers_place, layer, model);
+    auto found = check_layer(faults, layers.get(), layers_location, layer, model);
     if (found) info.layers.push_back(std::move(*found));
   }
   std::sort(info.layers.begin(), info.layers.end(),
             [](const LayerInfo& a, const LayerInfo& b) { return a.index < b.index; });
   if (info.layers.empty()) {
-    add(faults, layers_place, "contains no layer");
+    add(faults, layers_location, "contains no layer");
     return info;
   }
   const Index tokens = info.layers.front().tokens;
   for (const LayerInfo& layer : info.layers) {
     if (layer.tokens > 0 && tokens > 0 && layer.tokens != tokens) {
-      add(faults, join(layers_place, std::to_string(layer.index)),
+      add(faults, join(layers_location, std::to_string(layer.index)),
           "has {} tokens and layer {} has {}; the layers of a sequence share its tokens",
           layer.tokens, info.layers.front().index, tokens);
     }
   }
-  check_token_ids(faults, sequence.get(), place, tokens);
+  check_token_ids(faults, sequence.get(), location, tokens);
   return info;
 }
 

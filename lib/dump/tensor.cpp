@@ -192,8 +192,8 @@ std::variant<StoredType, std::string> stored_type(hid_t dataset) {
               : std::string("non-floating-point elements");
 }
 
-Tensor::Tensor(hid_t file, const std::string& dataset_path, std::string place, Index row_token)
-    : place_(std::move(place)), row_token_(row_token) {
+Tensor::Tensor(hid_t file, const std::string& dataset_path, std::string location, Index row_token)
+    : location_(std::move(location)), row_token_(row_token) {
   try {
     dataset_ = hdf5::open_dataset(file, dataset_path);
     const auto chunk = chunk_of(dataset_.get());
@@ -216,7 +216,7 @@ Tensor::Tensor(hid_t file, const std::string& dataset_path, std::string place, I
     dataset_ = hdf5::open_dataset(file, dataset_path, cache_bytes(*chunk, dims));
   } catch (const hdf5::Error& error) {
     throw InputError(
-        fmt::format("{}: cannot be opened ({}); make the dump again", place_, error.what()));
+        fmt::format("{}: cannot be opened ({}); make the dump again", location_, error.what()));
   }
 }
 
@@ -246,7 +246,7 @@ void Tensor::refuse_unreadable(Index head, Index row, Index count,
   throw InputError(fmt::format(
       "{}: head {}, token {}: stored data cannot be read ({}); the file is truncated or damaged, "
       "copy or make it again",
-      place_, head, bad + row_token_, reason));
+      location_, head, bad + row_token_, reason));
 }
 
 void Tensor::require_finite(Index head, Index row, const std::vector<std::byte>& native,
@@ -258,7 +258,7 @@ void Tensor::require_finite(Index head, Index row, const std::vector<std::byte>&
   const auto width = static_cast<std::size_t>(columns());
   throw InputError(fmt::format(
       "{}: head {}, token {}: element {} is {}; every element must be finite, make the dump again",
-      place_, head, row + static_cast<Index>(bad / width) + row_token_, bad % width,
+      location_, head, row + static_cast<Index>(bad / width) + row_token_, bad % width,
       value != value ? "NaN" : "infinite"));
 }
 

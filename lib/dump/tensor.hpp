@@ -29,7 +29,7 @@ class Tensor {
  public:
   // `place`: "FILE: /path/of/dataset", for messages. `row_token`: the token that row 0 belongs to.
   // The dataset must have passed the structure check: rank 3, known element type.
-  Tensor(hid_t file, const std::string& dataset_path, std::string place, Index row_token);
+  Tensor(hid_t file, const std::string& dataset_path, std::string location, Index row_token);
 
   Index heads() const { return dims_[0]; }
   Index rows() const { return dims_[1]; }
@@ -52,7 +52,7 @@ class Tensor {
   void require_finite(Index head, Index row, const std::vector<std::byte>& native,
                       std::size_t count) const;
 
-  std::string place_;
+  std::string location_;
   Index row_token_;
   hdf5::Handle dataset_;
   hdf5::Handle file_space_;
