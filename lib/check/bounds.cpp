@@ -11,9 +11,9 @@
 #include "check/bounds_keys.hpp"
 #include "core/error.hpp"
 #include "json/document.hpp"
-#include "json/faults.hpp"
 #include "json/file_kind.hpp"
 #include "json/input_file.hpp"
+#include "json/pointer.hpp"
 #include "json/reader.hpp"
 #include "results/cell_metric.hpp"
 

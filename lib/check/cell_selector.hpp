@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "json/faults.hpp"
+#include "json/pointer.hpp"
 #include "results/cell_field.hpp"
 
 namespace kvbench {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "json/faults.hpp"
 #include "json/json.hpp"
+#include "json/pointer.hpp"
 
 namespace kvbench {
 

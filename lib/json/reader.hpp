@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "json/faults.hpp"
 #include "json/json.hpp"
+#include "json/pointer.hpp"
 
 namespace kvbench {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "algorithms/parameters.hpp"
-#include "json/faults.hpp"
 #include "json/json.hpp"
+#include "json/pointer.hpp"
 
 namespace kvbench {
 

@@ -8,9 +8,9 @@
 
 #include "core/error.hpp"
 #include "json/document.hpp"
-#include "json/faults.hpp"
 #include "json/file_kind.hpp"
 #include "json/input_file.hpp"
+#include "json/pointer.hpp"
 #include "sweep/axis.hpp"
 #include "sweep/dump_paths.hpp"
 #include "sweep/entry.hpp"
@@ -290,7 +290,7 @@ std::string folder_of(const std::string& path) {
 
 SweepConfig parse_sweep(const std::string& text, const std::string& path,
                         const std::vector<std::string>& sets,
-                        const std::vector<AlgorithmDescription>& algorithms, FaultPolicy policy) {
+                        const std::vector<AlgorithmDescription>& algorithms, ErrorPolicy policy) {
   refuse_hdf5(text, path, kWanted);
   ErrorList faults(path);
   json document = parse_document(text, path, faults);
@@ -306,7 +306,7 @@ SweepConfig parse_sweep(const std::string& text, const std::string& path,
   config.path = path;
   Reader reader(document, config, faults);
   reader.read(folder_of(path), algorithms);
-  if (policy == FaultPolicy::kThrow || !reader.dumps_known()) faults.throw_if_any();
+  if (policy == ErrorPolicy::kThrow || !reader.dumps_known()) faults.throw_if_any();
   config.faults = faults.messages();
   return config;
 }
@@ -322,7 +322,7 @@ SweepConfig resolved_sweep(const nlohmann::json& resolved, const std::string& pl
 }
 
 SweepConfig read_sweep(const std::string& path, const std::vector<std::string>& sets,
-                       const std::vector<AlgorithmDescription>& algorithms, FaultPolicy policy) {
+                       const std::vector<AlgorithmDescription>& algorithms, ErrorPolicy policy) {
   return parse_sweep(read_text(path, kWanted), path, sets, algorithms, policy);
 }
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "json/faults.hpp"
 #include "json/json.hpp"
+#include "json/pointer.hpp"
 #include "sweep/config.hpp"
 
 namespace kvbench {

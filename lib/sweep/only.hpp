@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "json/faults.hpp"
+#include "json/pointer.hpp"
 
 namespace kvbench {
 

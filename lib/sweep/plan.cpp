@@ -10,7 +10,7 @@
 
 #include "core/hash.hpp"
 #include "json/document.hpp"
-#include "json/faults.hpp"
+#include "json/pointer.hpp"
 #include "sweep/cell_identity.hpp"
 #include "sweep/only.hpp"
 #include "sweep/prompt.hpp"

@@ -1,7 +1,7 @@
 // Two entries of a sweep that describe the same cell.
 #pragma once
 
-#include "json/faults.hpp"
+#include "json/pointer.hpp"
 #include "sweep/config.hpp"
 
 namespace kvbench {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/stream.hpp"
-#include "json/faults.hpp"
 #include "json/json.hpp"
+#include "json/pointer.hpp"
 
 namespace kvbench {
 

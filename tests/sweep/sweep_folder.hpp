@@ -96,7 +96,7 @@ class SweepFolder {
 
   // As a command reads it that goes on to the plan.
   SweepConfig parse_for_plan(const std::string& text) const {
-    return parse_sweep(text, file("quick.json"), {}, made_up_algorithms(), FaultPolicy::kKeep);
+    return parse_sweep(text, file("quick.json"), {}, made_up_algorithms(), ErrorPolicy::kKeep);
   }
 
   // The messages of a sweep that must be refused, the folder's own path taken out of them.

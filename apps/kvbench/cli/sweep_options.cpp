@@ -131,7 +131,7 @@ SweepConfig read_sweep_options(const SweepOptions& options) {
         "by --set, or dumps and algorithms");
   }
   if (!options.config.empty()) {
-    return read_sweep(options.config, options.sets, all_algorithms(), FaultPolicy::kKeep);
+    return read_sweep(options.config, options.sets, all_algorithms(), ErrorPolicy::kKeep);
   }
   if (options.dumps.empty() || options.algorithms.empty()) {
     throw InputError(
@@ -141,7 +141,7 @@ SweepConfig read_sweep_options(const SweepOptions& options) {
                                             : "--algorithm"));
   }
   return parse_sweep(sweep_document(options).dump(-1, ' ', false, json::error_handler_t::replace),
-                     kPlace, options.sets, all_algorithms(), FaultPolicy::kKeep);
+                     kPlace, options.sets, all_algorithms(), ErrorPolicy::kKeep);
 }
 
 }  // namespace kvbench

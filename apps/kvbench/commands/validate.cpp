@@ -103,7 +103,7 @@ int validate_dump(const ValidateOptions& options) {
 }
 
 int validate_config(const std::string& path) {
-  const SweepConfig config = read_sweep(path, {}, all_algorithms(), FaultPolicy::kKeep);
+  const SweepConfig config = read_sweep(path, {}, all_algorithms(), ErrorPolicy::kKeep);
   OpenDumps dumps = open_dumps(config);
   const Plan plan = make_plan(config, std::move(dumps.planned));
   print_text("{}: ok, {} cells\n", path, plan.cells.size());

@@ -1,4 +1,4 @@
-#include "json/faults.hpp"
+#include "json/pointer.hpp"
 
 namespace kvbench {
 
