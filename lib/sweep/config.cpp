@@ -13,9 +13,9 @@
 #include "json/pointer.hpp"
 #include "sweep/axis.hpp"
 #include "sweep/dump_paths.hpp"
-#include "sweep/entry.hpp"
-#include "sweep/fields.hpp"
-#include "sweep/repetitions.hpp"
+#include "sweep/duplicate_cells.hpp"
+#include "sweep/json_fields.hpp"
+#include "sweep/sweep_entry.hpp"
 #include "sweep/sweep_keys.hpp"
 
 namespace kvbench {

@@ -12,9 +12,9 @@
 #include "json/document.hpp"
 #include "json/pointer.hpp"
 #include "sweep/cell_identity.hpp"
-#include "sweep/only.hpp"
-#include "sweep/prompt.hpp"
-#include "sweep/rows.hpp"
+#include "sweep/only_filter.hpp"
+#include "sweep/prompt_length.hpp"
+#include "sweep/scored_rows.hpp"
 
 namespace kvbench {
 namespace {

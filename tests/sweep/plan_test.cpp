@@ -6,8 +6,8 @@
 #include <set>
 
 #include "core/hash.hpp"
-#include "sweep/prompt.hpp"
-#include "sweep/rows.hpp"
+#include "sweep/prompt_length.hpp"
+#include "sweep/scored_rows.hpp"
 #include "sweep_folder.hpp"
 
 namespace kvbench::test {

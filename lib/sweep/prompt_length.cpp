@@ -1,4 +1,4 @@
-#include "sweep/prompt.hpp"
+#include "sweep/prompt_length.hpp"
 
 #include <algorithm>
 

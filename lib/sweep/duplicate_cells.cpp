@@ -1,4 +1,4 @@
-#include "sweep/repetitions.hpp"
+#include "sweep/duplicate_cells.hpp"
 
 #include <fmt/format.h>
 

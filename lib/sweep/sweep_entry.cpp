@@ -1,4 +1,4 @@
-#include "sweep/entry.hpp"
+#include "sweep/sweep_entry.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,7 +10,7 @@
 #include "core/spelling.hpp"
 #include "json/document.hpp"
 #include "sweep/axis.hpp"
-#include "sweep/fields.hpp"
+#include "sweep/json_fields.hpp"
 
 namespace kvbench {
 namespace {

@@ -1,4 +1,4 @@
-#include "sweep/only.hpp"
+#include "sweep/only_filter.hpp"
 
 #include <fnmatch.h>
 

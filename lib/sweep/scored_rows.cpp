@@ -1,4 +1,4 @@
-#include "sweep/rows.hpp"
+#include "sweep/scored_rows.hpp"
 
 #include <fmt/format.h>
 

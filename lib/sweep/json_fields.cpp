@@ -1,4 +1,4 @@
-#include "sweep/fields.hpp"
+#include "sweep/json_fields.hpp"
 
 #include <fmt/format.h>
 
