@@ -11,7 +11,7 @@
 
 namespace kvbench::cuda {
 
-// What bodies see: place r * G + g is query head g at token position rows[r].
+// What bodies see: query r * G + g is query head g at token position rows[r].
 struct StreamView {
   const double* queries = nullptr;  // [queries, d]
   const double* keys = nullptr;     // [n, d]
@@ -30,7 +30,7 @@ struct StreamView {
   KVBENCH_DEVICE bool sees(Index row, Index token) const {
     return token <= row && token >= first_visible(row);
   }
-  // Null past the last place, as ProductTile expects it.
+  // Null past the last query, as ProductTile expects it.
   KVBENCH_DEVICE const double* query(Index query_index) const {
     return query_index < query_count ? queries + query_index * d : nullptr;
   }

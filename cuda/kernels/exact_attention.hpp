@@ -1,5 +1,5 @@
 // Kernels::exact_attention on a device: blocked online softmax in double, products on tensor cores
-// if there are any. A block of threads takes 64 places, a slice of the value's dimensions, and a
+// if there are any. A block of threads takes 64 queries, a slice of the value's dimensions, and a
 // span of tokens; spans are joined in order by a second kernel. Logits are not canonical: how four
 // products are added is the device's choice. All else has a fixed order, so that on one kind of
 // device the bits depend on the shape alone, not on how rows are split.
@@ -19,14 +19,14 @@ namespace kvbench::cuda {
 inline constexpr int kAttendQueries = 64;
 inline constexpr int kAttendTokens = 64;
 
-// Softmax sums of a place over a span of tokens, relative to its own maximum.
+// Softmax sums of a query over a span of tokens, relative to its own maximum.
 struct SpanSums {
-  double max_logit;  // -infinity if the place sees no token of the span
+  double max_logit;  // -infinity if the query sees no token of the span
   double sum;
   double squared_sum;
 };
 
-// A warp takes 16 places. Their probabilities p never leave its registers: the lanes that get a
+// A warp takes 16 queries. Their probabilities p never leave its registers: the lanes that get a
 // tile of logits from Q K^T have it where P V wants it, if the tokens of a step are not four in a
 // row but every second of eight. What is multiplied next comes to shared memory meanwhile.
 template <int kSlice, bool kCapped>  // value dimensions per block; whether there is a soft-cap
@@ -55,8 +55,8 @@ struct AttendSpan {
   };
   struct Shared {
     Part parts[2];             // one is multiplied while the other is fetched
-    int rows[kAttendQueries];  // -1 if there is no such place: it sees nothing
-    // Of the four lanes that share a place. Registers have no room for them.
+    int rows[kAttendQueries];  // -1 if there is no such query: it sees nothing
+    // Of the four lanes that share a query. Registers have no room for them.
     double largest[kAttendQueries][4];    // logits of this tile
     SpanSums running[kAttendQueries][4];  // sums over a lane's own tokens, the maximum over all
   };
@@ -66,7 +66,7 @@ struct AttendSpan {
     Index first_column;
     int begin;
     int end;
-    int all_from;  // tokens [all_from, all_to) are visible to all of the block's places
+    int all_from;  // tokens [all_from, all_to) are visible to all of the block's queries
     int all_to;
   };
 
@@ -168,8 +168,8 @@ struct AttendSpan {
   }
 
   // From products to p = exp(logit - maximum so far); what was gathered before is scaled to the new
-  // maximum. Tokens that a place does not see have logits of -infinity, and canonical_exp is 0 both
-  // there and for the NaN of -infinity - -infinity, if a place has not seen any.
+  // maximum. Tokens that a query does not see have logits of -infinity, and canonical_exp is 0 both
+  // there and for the NaN of -infinity - -infinity, if a query has not seen any.
   template <Block B>
   KVBENCH_DEVICE void exponentiate(B& block, Shared& shared, typename B::template Own<Logits>& p,
                                    typename B::template Own<Outputs>& own, const Range& range,
@@ -221,7 +221,7 @@ struct AttendSpan {
       }
     });
   }
-  // each(column - 2 (t % 4), number) over what a thread has of one of its two places.
+  // each(column - 2 (t % 4), number) over what a thread has of one of its two queries.
   template <class Tiles, class Each>
   KVBENCH_DEVICE static void each_of(Tiles& tiles, int i, const Each& each) {
     constexpr int kAcross = sizeof(tiles.of[0]) / sizeof(tiles.of[0][0]);
@@ -277,7 +277,7 @@ struct AttendSpan {
   }
 };
 
-// Joins the spans of one place per block.
+// Joins the spans of one query per block.
 struct JoinSpans {
   static constexpr int kThreads = 128;
 
@@ -327,7 +327,7 @@ struct JoinSpans {
   }
 };
 
-// Some of a call's rows, and where its places begin among all of the call.
+// Some of a call's rows, and where its queries begin among all of the call.
 struct AttentionBatch {
   std::vector<Index> rows;
   Index first_query_index = 0;
@@ -412,13 +412,13 @@ void attend(M& machine, const Stream& stream, const AttentionBatch& all, const O
 // How the work of a call is split. Spans decide bits, batches and workers do not.
 struct AttentionSplit {
   Index many_queries = 32768;  // enough to fill the device with long spans
-  Index span = 1024;           // tokens, of fewer places; multiples of kAttendTokens
+  Index span = 1024;           // tokens, of fewer queries; multiples of kAttendTokens
   Index many_span = 4096;      // of many: short enough for the last blocks to end together
   Index batch_queries = 1024;  // of many
   Index workers = 6;           // threads that take batches
 };
 
-// `make()` gives a machine. If keys and values are on the device already, many places are taken in
+// `make()` gives a machine. If keys and values are on the device already, many queries are taken in
 // batches by a few threads, so that queries and outputs travel while others are computed.
 template <MachineFactory Make>
 ExactRows exact_attention(const Make& make, const Stream& stream, std::vector<Index> rows,

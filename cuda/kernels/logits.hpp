@@ -1,5 +1,5 @@
-// Kernels::logits on a device: canonical logits of tiles of 64 places and 64 tokens, then each
-// place's maximum and exponentials.
+// Kernels::logits on a device: canonical logits of tiles of 64 queries and 64 tokens, then each
+// query's maximum and exponentials.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct FillLogits {
   StreamView stream;
   Index first_token = 0;  // column 0 of `logits`
   Index columns = 0;
-  double* logits = nullptr;  // [queries, columns]; 0 if a place does not see a token
+  double* logits = nullptr;  // [queries, columns]; 0 if a query does not see a token
 
   struct Shared {
     Tile::Shared tile;
@@ -62,7 +62,7 @@ struct FillLogits {
   }
 
  private:
-  // Whether some of 64 places sees some of 64 tokens.
+  // Whether some of 64 queries sees some of 64 tokens.
   KVBENCH_DEVICE bool any_visible(Index first_query_index, Index token) const {
     const Index last_query_index = smaller(first_query_index + 64, stream.query_count) - 1;
     return token <= stream.row_of(last_query_index) &&
@@ -77,7 +77,7 @@ struct Exponentiate {
   Index first_token = 0;
   Index columns = 0;
   const double* logits = nullptr;  // [queries, columns]
-  double* exps = nullptr;          // [queries, columns]; 0 if a place does not see a token
+  double* exps = nullptr;          // [queries, columns]; 0 if a query does not see a token
   double* max_logit = nullptr;     // [queries]
 
   struct Shared {
@@ -107,7 +107,7 @@ struct Exponentiate {
   }
 };
 
-// Room on the device for logits, exponentials and maxima of some places and `columns` tokens from
+// Room on the device for logits, exponentials and maxima of some queries and `columns` tokens from
 // `first_token` on.
 struct LogitRoom {
   Index first_token = 0;

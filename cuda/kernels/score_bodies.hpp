@@ -52,7 +52,7 @@ struct NoiseFactors {
   }
 };
 
-// One block per place: logits become e = exp(y - max y), 0 if the place does not see a token.
+// One block per query: logits become e = exp(y - max y), 0 if the query does not see a token.
 struct ScoreExponentials {
   static constexpr int kThreads = 256;
 

@@ -124,7 +124,7 @@ class HeadRun {
     const PlannedCell& cell = execution_.plan.cells[c];
     const Json line = cell_record(execution_.plan, cell, result, execution_.repro(cell));
     if (execution_.rows != nullptr && result.row_values && line.at("status") == "ok") {
-      execution_.rows->write(cell.id, {.group = group_.shape.heads_per_kv,
+      execution_.rows->write(cell.id, {.heads_per_kv = group_.shape.heads_per_kv,
                                        .rows = std::move(result.row_values->rows),
                                        .columns = std::move(result.row_values->columns)});
     }

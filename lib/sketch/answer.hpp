@@ -10,7 +10,7 @@ namespace kvbench {
 
 // One query head of one row: its logits x[j] over the visible tokens, e[j] = exp(x[j] - max_logit),
 // and the exact sums, which are scaled by exp(-exact_max). Where x is null, logits, exponentials
-// and their maximum are those at `place` of the estimator's block.
+// and their maximum are those at `query_index` of the estimator's block.
 struct QueryRow {
   const double* x = nullptr;
   const double* e = nullptr;

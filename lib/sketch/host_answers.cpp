@@ -52,9 +52,9 @@ QueryRow HostAnswers::with_logits(const QueryRow& asked) const {
   QueryRow query = asked;
   if (query.x == nullptr) {
     const LogitBlock& block = block_->logits();
-    query.x = block.logits.data() + query.place * block.tokens;
-    query.e = block.exps.data() + query.place * block.tokens;
-    query.max_logit = block.max_logit[static_cast<std::size_t>(query.place)];
+    query.x = block.logits.data() + query.query_index * block.tokens;
+    query.e = block.exps.data() + query.query_index * block.tokens;
+    query.max_logit = block.max_logit[static_cast<std::size_t>(query.query_index)];
   }
   return query;
 }

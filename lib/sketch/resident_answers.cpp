@@ -17,9 +17,9 @@ Index ResidentAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weigh
                                const QueryRow& query) {
   if (version_ != weights.version()) list_weights(weights);
   batch_.questions.push_back(listed_);
-  batch_.questions.back().place = query.place;
+  batch_.questions.back().query_index = query.query_index;
   PendingAnswer& question = questions_.emplace_back(query, sketch);
-  question.query.max_logit = rows_.max_logit()[static_cast<std::size_t>(query.place)];
+  question.query.max_logit = rows_.max_logit()[static_cast<std::size_t>(query.query_index)];
   return static_cast<Index>(questions_.size()) - 1;
 }
 

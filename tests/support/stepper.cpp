@@ -74,7 +74,7 @@ RowLogits Stepper::row_logits() const {
   RowLogits out;
   out.row = row_;
   out.lo = stream_.shape.first_visible(row_);
-  out.group = stream_.shape.heads_per_kv;
+  out.heads_per_kv = stream_.shape.heads_per_kv;
   out.x = block_.logits.data();
   out.e = block_.exps.data();
   out.max = block_.max_logit.data();
