@@ -33,8 +33,7 @@ std::vector<Case> cases() {
       {"sliding window 1", {.tokens = 20, .d = 4, .dv = 4, .window = 1}},
       {"window over tiles", {.tokens = 700, .d = 5, .dv = 6, .heads_per_kv = 2, .window = 300}},
       {"window as long as the stream", {.tokens = 33, .d = 4, .dv = 4, .window = 33}},
-      {"soft-cap",
-       {.tokens = 65, .d = 16, .dv = 8, .heads_per_kv = 2, .softcap = 2.0, .query_size = 3}},
+      {"cap", {.tokens = 65, .d = 16, .dv = 8, .heads_per_kv = 2, .softcap = 2.0, .query_size = 3}},
       {"cap of 1e3", {.tokens = 70, .d = 6, .softcap = 1e3, .kind = StreamKind::kHugeLogits}},
       {"soft-cap and window", {.tokens = 290, .d = 5, .dv = 6, .window = 31, .softcap = 30.0}},
       {"huge logits", {.tokens = 70, .d = 12, .dv = 12, .kind = StreamKind::kHugeLogits}},
@@ -140,9 +139,9 @@ void check_logits(const Kernels& kernels) {
       REQUIRE(other.exps.size() == cpu.exps.size());
       CHECK(other.max_logit == cpu.max_logit);
       int differing = 0;
-      const auto group = static_cast<std::size_t>(stream.shape.heads_per_kv);
-      for (std::size_t place = 0; place < rows.size() * group; ++place) {
-        const Index row = rows[place / group];
+      const auto heads = static_cast<std::size_t>(stream.shape.heads_per_kv);
+      for (std::size_t place = 0; place < rows.size() * heads; ++place) {
+        const Index row = rows[place / heads];
         for (Index j = stream.shape.first_visible(row); j <= row; ++j) {
           const std::size_t at =
               place * static_cast<std::size_t>(cpu.tokens) + static_cast<std::size_t>(j);
@@ -168,7 +167,7 @@ void check_held_rows(const Kernels& kernels) {
       // Weights of one place, of all query heads of a row (some of them by a part), of several
       // rows that see them all, of none; some are empty.
       AnswerBatch batch;
-      const auto group = static_cast<std::size_t>(stream.shape.heads_per_kv);
+      const auto heads = static_cast<std::size_t>(stream.shape.heads_per_kv);
       Index first = 0;
       for (std::size_t r = 0; r < rows.size(); ++r) {
         if (r % 4 == 0 || stream.shape.window > 0) first = static_cast<Index>(batch.weights.size());
@@ -187,10 +186,10 @@ void check_held_rows(const Kernels& kernels) {
                                    static_cast<std::int32_t>(j), j % 4 == 1});
         }
         const Index count = static_cast<Index>(batch.weights.size()) - first;
-        for (std::size_t g = 0; g < (r % 6 == 0 ? std::size_t{1} : group); ++g) {
+        for (std::size_t g = 0; g < (r % 6 == 0 ? std::size_t{1} : heads); ++g) {
           if (r % 6 == 5) continue;
           batch.questions.push_back(
-              {static_cast<Index>(r * group + g), first, g % 3 == 2 ? count / 2 : count});
+              {static_cast<Index>(r * heads + g), first, g % 3 == 2 ? count / 2 : count});
         }
       }
       std::vector<double> numerators(3, -7.0);
