@@ -120,22 +120,30 @@ build() {
   cmake --build --preset release --target "${1:-kvbench}" >&2
 }
 
-# README.md's table of algorithms and tests/cli/bad_inputs/messages.txt, as the program (that of the
-# build) prints them.
+# Tables of pages and tests/cli/bad_inputs/messages.txt, as the program (that of the build) prints
+# them.
 generate() {
-  local program=${1:-} table
+  local program=${1:+$(realpath "$1")}
   if [[ -z $program ]]; then
     build
     program=$PWD/build/bin/kvbench
   fi
-  table=$("$program" list algorithms --markdown)
-  TABLE=$table awk '
-    /^\| id \| holds \|/ { print ENVIRON["TABLE"]; in_table = 1 }
-    !/^\|/ { in_table = 0 }
-    !in_table' README.md >README.md.new
-  mv README.md.new README.md
+  listed_table "$program" algorithms README.md
+  listed_table "$program" metrics configs/RESULTS.md
+  listed_table "$program" derived configs/RESULTS.md
   KVBENCH_UPDATE_MESSAGES=1 KVBENCH_PROGRAM=$program KVBENCH_SOURCE=$PWD \
     python3 tests/cli/bad_input_test.py
+}
+
+# Puts `list WHAT --markdown` of the program $1 in place of the table with that head in the page $3.
+listed_table() {
+  local table
+  table=$("$1" list "$2" --markdown)
+  TABLE=$table HEAD=${table%%$'\n'*} awk '
+    $0 == ENVIRON["HEAD"] { print ENVIRON["TABLE"]; in_table = 1 }
+    !/^\|/ { in_table = 0 }
+    !in_table' "$3" >"$3.new"
+  mv "$3.new" "$3"
 }
 
 # Error against memory of each results.json, beside it.

@@ -189,6 +189,10 @@ void AccumulatedScores::answered(const RowLogits& row) {
   drop(lowest);
 }
 
+std::vector<DerivedKey> ranked_subset_keys() {
+  return {{"budget", "tokens that may be kept"}, {"recent", "last tokens, kept exactly"}};
+}
+
 Derived AccumulatedScores::derived() const {
   Derived out = {{"budget", subset_.budget}, {"recent", subset_.recent}};
   if (scoring_.gen_len > 0) out.emplace_back("gen_len", scoring_.gen_len);

@@ -53,6 +53,9 @@ struct PromptScores {
   auto operator<=>(const PromptScores&) const = default;
 };
 
+// budget and recent.
+std::vector<DerivedKey> ranked_subset_keys();
+
 // Scores of one query head over the held tokens at a decode row; `tau` as above.
 class KeptScores {
  public:

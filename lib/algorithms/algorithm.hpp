@@ -58,6 +58,12 @@ struct RowLogits {
 using DerivedValue = std::variant<bool, std::int64_t, double, std::string, std::vector<double>>;
 using Derived = std::vector<std::pair<std::string, DerivedValue>>;
 
+// What one of them means.
+struct DerivedKey {
+  std::string name;
+  std::string definition;  // one line, with its unit if it has one
+};
+
 struct Clusters {
   Index final_count = 0;
   std::vector<std::pair<Index, Index>> trajectory;  // (row, clusters after it)
@@ -131,6 +137,7 @@ struct AlgorithmDescription : AlgorithmFunctions<Params> {
   std::string source;  // paper, equation or section
   std::vector<Parameter> parameters;
   std::vector<ExactlyOneOf> exactly_one_of;
+  std::vector<DerivedKey> derived;  // every name that Algorithm::derived() can have
 };
 
 // What keeps a cell from running whatever the algorithm: query rows that the dump does not hold.

@@ -24,6 +24,14 @@ struct BalanceStatistics {
     for (std::size_t b = 0; b < histogram.size(); ++b) histogram[b] += walk.histogram[b];
   }
 
+  static constexpr const char* kMismatch =
+      "whether the model soft-caps its logits, so that the walk's kernel exp(beta q k) is not the "
+      "model's";
+  static std::vector<DerivedKey> derived_keys() {
+    return {{"max_abs_p_minus_half", "how far p of a step of a walk was from 1/2, at most"},
+            {"p_histogram", "steps of walks by their p, in 20 equal parts of [0, 1]"}};
+  }
+
   void describe(Derived& derived) const {
     derived.emplace_back("max_abs_p_minus_half", max_abs_p_minus_half);
     derived.emplace_back("p_histogram", std::vector<double>(histogram.begin(), histogram.end()));

@@ -230,6 +230,10 @@ AlgorithmDescription describe_balancekv() {
   d.id = "balancekv";
   d.title = "streaming merge-and-reduce of balanced halves, by value-norm buckets";
   d.source = "BalanceKV Algorithms 1 to 3";
+  d.derived = SoftmaxBalancer::derived_keys();
+  d.derived.insert(d.derived.begin(), {{"T", "levels of merge-and-reduce"},
+                                       {"buckets", "value-norm buckets that have tokens"},
+                                       {"erased_buckets", "value-norm buckets that were erased"}});
   using P = Parameters;
   d.parameters.add(
       {field("t", &P::t, "batch: tokens collected before a reduction")

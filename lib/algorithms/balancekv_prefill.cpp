@@ -237,6 +237,16 @@ AlgorithmDescription describe_balancekv_prefill() {
   d.id = "balancekv_prefill";
   d.title = "halving by a tuned self-balancing walk in blocks, as evaluated";
   d.source = "BalanceKV section 4 and its released code";
+  d.derived = BalanceStatistics::derived_keys();
+  d.derived.insert(
+      d.derived.begin(),
+      {sinks_key(),
+       recent_key(),
+       middle_key(),
+       {"kept", "tokens of the middle that are kept"},
+       {"weight_sum_numerator", "sum of the kept tokens' weights in the numerator"},
+       {"weight_sum_denominator", "sum of the kept tokens' weights in the denominator"},
+       {"kernel_mismatch", BalanceStatistics::kMismatch}});
   using P = Parameters;
   d.parameters = {
       field("T", &P::T, "rounds of halving: a part 2^-T of the middle is kept")

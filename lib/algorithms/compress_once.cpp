@@ -31,6 +31,16 @@ void CompressOnce::finish_prompt() {
   sketch_.add_exact(prompt_.middle.last, prompt_.visible.last);
 }
 
+DerivedKey sinks_key() { return {"sinks", "first tokens of the sequence, kept exactly"}; }
+
+DerivedKey recent_key() { return {"recent", "last tokens, kept exactly"}; }
+
+DerivedKey middle_key() {
+  return {"middle",
+          "tokens of the prompt that are compressed: visible at its end, neither sinks "
+          "nor recent"};
+}
+
 bool keeps_whole_prompt(Index budget, const StreamShape& shape, Index prompt) {
   return visible_prompt(shape, prompt).size() <= budget;
 }

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "algorithms/budget.hpp"
 #include "algorithms/typed_algorithm.hpp"
@@ -26,6 +27,11 @@ class CompressOnce : public Algorithm {
   const CompressedPrompt prompt_;
   const bool keeps_whole_;
 };
+
+// Of the parts of a compressed prompt: sinks, recent and middle.
+DerivedKey sinks_key();
+DerivedKey recent_key();
+DerivedKey middle_key();
 
 // The visible prompt fits into the budget.
 bool keeps_whole_prompt(Index budget, const StreamShape& shape, Index prompt);

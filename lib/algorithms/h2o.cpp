@@ -37,6 +37,7 @@ AlgorithmDescription describe_h2o() {
   d.id = "h2o";
   d.title = "tokens of largest accumulated attention, and recent ones";
   d.source = "H2O (Zhang et al.); baseline of SubGen and Keyformer";
+  d.derived = ranked_subset_keys();
   d.parameters = {budget_field(&Parameters::budget).required(),
                   recent_fraction_field(&Parameters::recent_fraction),
                   group_field(&Parameters::group),

@@ -153,6 +153,11 @@ AlgorithmDescription describe_kcenter() {
   d.id = "kcenter";
   d.title = "recent tokens and farthest-first centres of the other keys";
   d.source = "SubGen 3.2 = ClusterGen 4, as evaluated";
+  d.derived = {sinks_key(),
+               recent_key(),
+               {"centers", "keys of the middle that were chosen as centres"},
+               {"covering_radius",
+                "largest distance of a key of the middle to its nearest centre, in key units"}};
   using P = Parameters;
   d.parameters = {
       budget_field(&P::budget).required(),

@@ -21,6 +21,7 @@ AlgorithmDescription describe_key_attention() {
   d.id = "key_attention";
   d.title = "tokens of largest accumulated attention, no recent window";
   d.source = "Keyformer 2.3.1";
+  d.derived = ranked_subset_keys();
   d.parameters = {budget_field(&Parameters::budget).required(), group_field(&Parameters::group)};
   d.needs = [](const Parameters&) {
     return Needs{.row_logits = true, .kept_tokens_only = true, .prompt_queries = true};

@@ -181,6 +181,8 @@ AlgorithmDescription describe_keyformer() {
   d.id = "keyformer";
   d.title = "tokens of largest accumulated noisy attention, and recent ones";
   d.source = "Keyformer Algorithm 1 and its ablations";
+  d.derived = ranked_subset_keys();
+  d.derived.push_back({"gen_len", "decode rows over which tau goes from tau_init to tau_end"});
   d.parameters = parameter_table();
   d.randomised = [](const Parameters& p) {
     return p.noise == LogitNoise::Kind::kGumbel || p.noise == LogitNoise::Kind::kGaussian;

@@ -31,6 +31,9 @@ class ObservationWindow final : public CompressOnce {
   ObservationWindow(const ObservationParameters& p, const CellContext& context, Index selected);
 
   Derived derived() const override;
+  static std::vector<DerivedKey> derived_keys() {
+    return {{"selected", "tokens of the prompt before the window that are kept"}};
+  }
 
  protected:
   void compress_middle(PromptRange middle) override;

@@ -40,6 +40,7 @@ AlgorithmDescription describe_pyramidkv() {
   d.id = "pyramidkv";
   d.title = "snapkv with a budget that falls from layer to layer";
   d.source = "PyramidKV (Cai et al.); baseline of BalanceKV 4.2";
+  d.derived = ObservationWindow::derived_keys();
   d.parameters.add(observation_fields());
   d.parameters.add({field("beta", &Parameters::beta,
                           "steepness: the last layer selects about 1 / beta of the mean")

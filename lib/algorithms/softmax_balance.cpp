@@ -121,6 +121,13 @@ AlgorithmDescription describe_softmax_balance() {
   d.id = "softmax_balance";
   d.title = "halvings of the prompt by the self-balancing walk of the theory";
   d.source = "BalanceKV Algorithm 2";
+  d.derived = SoftmaxBalancer::derived_keys();
+  d.derived.insert(d.derived.begin(),
+                   {sinks_key(),
+                    recent_key(),
+                    middle_key(),
+                    {"kept_numerator", "tokens of the middle that are kept in the numerator"},
+                    {"kept_denominator", "tokens of the middle that are kept in the denominator"}});
   using P = Parameters;
   d.parameters.add({field("T", &P::T, "rounds of halving").at_most(62).required()});
   d.parameters.add(balancer_fields());

@@ -98,6 +98,17 @@ std::vector<Index> SoftmaxBalancer::halve(const Instance& instance,
   return kept;
 }
 
+std::vector<DerivedKey> SoftmaxBalancer::derived_keys() {
+  std::vector<DerivedKey> keys = {
+      {"c",
+       "the walk's constant: a sign is + with probability p = 1/2 - y / (2 c), y the kernel summed "
+       "over earlier tokens with their signs"},
+      {"r", "bound on the norms of keys; without the parameter, the largest of the stream"},
+      {"kernel_mismatch", BalanceStatistics::kMismatch}};
+  for (DerivedKey& key : BalanceStatistics::derived_keys()) keys.push_back(std::move(key));
+  return keys;
+}
+
 void SoftmaxBalancer::describe(Derived& derived) const {
   derived.emplace_back("c", c_);
   derived.emplace_back("r", r_key_);

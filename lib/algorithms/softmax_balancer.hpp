@@ -44,6 +44,7 @@ class SoftmaxBalancer {
   double largest_value_norm() const { return largest_value_norm_; }
   const BalanceStatistics& statistics() const { return statistics_; }
   void describe(Derived& derived) const;
+  static std::vector<DerivedKey> derived_keys();
 
  private:
   const CellContext context_;

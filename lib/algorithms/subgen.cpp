@@ -207,6 +207,22 @@ AlgorithmDescription describe_subgen() {
   d.aliases = {"clustergen"};
   d.title = "clustered keys for the normaliser, values drawn by squared norm for the numerator";
   d.source = "SubGen / ClusterGen Algorithm 1";
+  d.derived = {
+      {"delta", "cluster radius, in key units"},
+      {"q_norm_bound", "r: largest norm of a scaled query, over scored rows and query heads"},
+      {"delta_r", "delta r, the exponent of the theorem's sizes"},
+      {"rho", "e^(2 delta r)"},
+      {"srank", "stable rank of V, ||V||_F^2 / ||V||_op^2 over all tokens"},
+      {"t", "samples per cluster"},
+      {"s", "slots of the reservoir"},
+      {"predicted_rmse_numerator",
+       "root mean square of ||z - N|| / (||e^x||_2 ||V_i||_op) that Lemma 1's exact variance gives "
+       "for s slots"},
+      {"predicted_rmse_normalizer",
+       "root mean square of |tau - Z| / Z that Lemma 2's exact variance gives for t samples"},
+      {"epsilon_effective", "the epsilon of Theorem 1 for which t and s suffice; null: none"},
+      {"vacuous", "whether a size of the theorem was capped at 256 n, so that it proves nothing"},
+      {"sublinear", "whether m' (t + 1) + 2 s < 2 n: fewer vectors than the exact cache"}};
   using P = Parameters;
   const Choices<Sum> sums = {{"sampled", Sum::kSampled}, {"exact", Sum::kExact}};
   d.parameters = {

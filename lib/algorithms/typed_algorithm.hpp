@@ -22,6 +22,7 @@ struct TypedAlgorithm : AlgorithmFunctions<P> {
   std::string source;  // paper, equation or section
   ParameterTable<P> parameters;
   std::vector<ExactlyOneOf> exactly_one_of;
+  std::vector<DerivedKey> derived;
 
   // NOLINTNEXTLINE(google-explicit-constructor): what describe_<id>() returns
   operator AlgorithmDescription() const {
@@ -32,6 +33,7 @@ struct TypedAlgorithm : AlgorithmFunctions<P> {
     d.source = source;
     d.parameters = parameters.rows();
     d.exactly_one_of = exactly_one_of;
+    d.derived = derived;
     const auto table = std::make_shared<const ParameterTable<P>>(parameters);
     bind(table, this->randomised, d.randomised);
     bind(table, this->needs, d.needs);

@@ -164,6 +164,8 @@ AlgorithmDescription describe_uniform() {
       field("weights", &P::weights, {{"inverse", Weights::kInverse}, {"none", Weights::kNone}},
             "inverse: each kept token stands for M / h; none: weight 1")};
   d.exactly_one_of = {{{{"T"}, {"budget"}}}};
+  d.derived = {
+      sinks_key(), recent_key(), middle_key(), {"kept", "tokens of the middle that are kept"}};
   d.randomised = [](const Parameters&) { return true; };
   d.validate = [](const Parameters& p) -> std::optional<std::pair<std::string, std::string>> {
     if (p.form != Form::kRecursiveSigns) return std::nullopt;

@@ -153,7 +153,7 @@ std::vector<Metric> table() {
        .has_meaning = rows_are_tokens,
        .can_be_negative = true},
       {.path = "mass.kept",
-       .definition = "sum of p_j over distinct tokens whose value is held",
+       .definition = "sum of p_j over distinct tokens whose value is kept",
        .source = "Keyformer Fig. 3",
        .of_row = [](Scored s) { return s.answer.kept_mass; },
        .has_meaning = kept_mass_is_known,

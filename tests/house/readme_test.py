@@ -19,8 +19,10 @@ def kvbench(*arguments):
 
 
 class Readme(unittest.TestCase):
-    def test_the_table_of_algorithms_is_printed_by_the_program(self):
-        self.assertIn(kvbench("list", "algorithms", "--markdown").stdout, README)
+    def test_tables_are_those_that_the_program_prints(self):
+        results = (ROOT / "configs/RESULTS.md").read_text(encoding="utf-8")
+        for what, page in (("algorithms", README), ("metrics", results), ("derived", results)):
+            self.assertIn(kvbench("list", what, "--markdown").stdout, page)
 
     def test_the_sweep_shown_is_a_sweep(self):
         sweep = re.search(r"```jsonc\n(.*?)```", README, re.DOTALL).group(1)

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -38,6 +39,7 @@ constexpr const char* kFooter = R"(Examples:
   kvbench list algorithms --markdown
   kvbench list algorithms --json | jq '.[] | select(.id == "subgen").parameters'
   kvbench list metrics
+  kvbench list derived
   kvbench list devices)";
 
 const char* type_name(Parameter::Kind kind) {
@@ -134,7 +136,43 @@ Json algorithms_json(const std::vector<std::string>& names) {
     for (const ExactlyOneOf& exclusive : algorithm.exactly_one_of) {
       entry["exclusive"].push_back(exclusive.alternatives);
     }
+    entry["derived"] = Json::array();
+    for (const DerivedKey& key : algorithm.derived) {
+      entry["derived"].push_back({{"name", key.name}, {"definition", key.definition}});
+    }
     out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+// What `derived` of a cell can have: by name and definition, the algorithms that report it, in the
+// order of the registry.
+struct DerivedRow {
+  DerivedKey key;
+  std::vector<std::string> algorithms;
+};
+
+std::vector<DerivedRow> derived_rows() {
+  std::vector<DerivedRow> rows;
+  std::map<std::pair<std::string, std::string>, std::size_t> known;
+  for (const AlgorithmDescription& algorithm : all_algorithms()) {
+    for (const DerivedKey& key : algorithm.derived) {
+      const auto [at, is_new] = known.try_emplace({key.name, key.definition}, rows.size());
+      if (is_new) rows.push_back({key, {}});
+      rows[at->second].algorithms.push_back(algorithm.id);
+    }
+  }
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const auto& a, const auto& b) { return a.key.name < b.key.name; });
+  return rows;
+}
+
+Json derived_json() {
+  Json out = Json::array();
+  for (const DerivedRow& row : derived_rows()) {
+    out.push_back({{"name", row.key.name},
+                   {"definition", row.key.definition},
+                   {"algorithms", row.algorithms}});
   }
   return out;
 }
@@ -236,7 +274,7 @@ std::string parameters_markdown(const AlgorithmDescription& algorithm) {
 }
 
 void print_algorithms_markdown() {
-  fmt::print("| id | holds | parameters | source |\n|---|---|---|---|\n");
+  fmt::print("| id | keeps | parameters | source |\n|---|---|---|---|\n");
   for (const AlgorithmDescription& algorithm : all_algorithms()) {
     fmt::print("| `{}` | {} | {} | {} |\n", algorithm.id, algorithm.title,
                parameters_markdown(algorithm), algorithm.source);
@@ -245,7 +283,53 @@ void print_algorithms_markdown() {
 
 void print_metrics() {
   for (const Metric& metric : all_metrics()) {
-    fmt::print("{}\n  {}\n  {}\n", metric.path, metric.definition, metric.source);
+    fmt::print("{}\n  {}\n", metric.path, metric.definition);
+    if (!metric.source.empty()) fmt::print("  {}\n", metric.source);
+  }
+}
+
+void print_derived() {
+  for (const DerivedRow& row : derived_rows()) {
+    fmt::print("{}\n  {}\n  {}\n", row.key.name, row.key.definition,
+               fmt::join(row.algorithms, ", "));
+  }
+}
+
+// In a cell of a table a bar would end it.
+std::string in_markdown(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == '|' ? std::string("\\|") : std::string(1, c);
+  return out;
+}
+
+const char* over_rows_text(const Metric& metric) {
+  if (metric.of_all != nullptr) return "one number";
+  switch (metric.over_rows) {
+    case OverRows::kDistribution:
+      return "mean, median, p90, p99, max";
+    case OverRows::kDistributionAndLast:
+      return "mean, median, p90, p99, max, last";
+    case OverRows::kMean:
+      return "mean";
+    case OverRows::kSum:
+      return "sum";
+  }
+  return "";
+}
+
+void print_metrics_markdown() {
+  fmt::print("| metric | definition | over rows | source |\n|---|---|---|---|\n");
+  for (const Metric& metric : all_metrics()) {
+    fmt::print("| `{}` | `{}` | {} | {} |\n", metric.path, in_markdown(metric.definition),
+               over_rows_text(metric), metric.source);
+  }
+}
+
+void print_derived_markdown() {
+  fmt::print("| derived | meaning | of |\n|---|---|---|\n");
+  for (const DerivedRow& row : derived_rows()) {
+    fmt::print("| `{}` | {} | `{}` |\n", row.key.name, in_markdown(row.key.definition),
+               fmt::join(row.algorithms, "`, `"));
   }
 }
 
@@ -269,26 +353,42 @@ void print_devices() {
   }
 }
 
+// What can be listed, and how.
+struct Listed {
+  const char* what;
+  void (*as_text)(const ListOptions&);
+  Json (*as_json)(const ListOptions&);
+  void (*as_markdown)();  // null: not for a page
+};
+
+constexpr Listed kListed[] = {
+    {"algorithms", [](const ListOptions& options) { print_algorithms(options.names); },
+     [](const ListOptions& options) { return algorithms_json(options.names); },
+     print_algorithms_markdown},
+    {"metrics", [](const ListOptions&) { print_metrics(); },
+     [](const ListOptions&) { return metrics_json(); }, print_metrics_markdown},
+    {"derived", [](const ListOptions&) { print_derived(); },
+     [](const ListOptions&) { return derived_json(); }, print_derived_markdown},
+    {"devices", [](const ListOptions&) { print_devices(); },
+     [](const ListOptions&) { return devices_json(); }, nullptr},
+};
+
 int run(const ListOptions& options) {
   if (!options.names.empty() && (options.what != "algorithms" || options.markdown)) {
     throw InputError("kvbench list: names are of algorithms, without --markdown; leave them out");
   }
+  const Listed& listed =
+      *std::find_if(std::begin(kListed), std::end(kListed),
+                    [&](const Listed& each) { return each.what == options.what; });
   if (options.markdown) {
-    if (options.what != "algorithms") {
-      throw InputError("kvbench list: --markdown is for algorithms; leave it out, or use --json");
+    if (listed.as_markdown == nullptr) {
+      throw InputError("kvbench list: devices have no --markdown; leave it out, or use --json");
     }
-    print_algorithms_markdown();
+    listed.as_markdown();
   } else if (options.json) {
-    const Json document = options.what == "algorithms" ? algorithms_json(options.names)
-                          : options.what == "metrics"  ? metrics_json()
-                                                       : devices_json();
-    print_json(document, 1);
-  } else if (options.what == "algorithms") {
-    print_algorithms(options.names);
-  } else if (options.what == "metrics") {
-    print_metrics();
+    print_json(listed.as_json(options), 1);
   } else {
-    print_devices();
+    listed.as_text(options);
   }
   return kExitDone;
 }
@@ -298,14 +398,18 @@ int run(const ListOptions& options) {
 Command add_list(CLI::App& app) {
   const auto options = std::make_shared<ListOptions>();
   CLI::App* command =
-      app.add_subcommand("list", "List algorithms with their parameters, metrics, or devices");
-  command->add_option("WHAT", options->what, "algorithms, metrics or devices")
+      app.add_subcommand("list", "List algorithms, metrics, derived values, or devices");
+  std::vector<std::string> names;
+  for (const Listed& each : kListed) names.emplace_back(each.what);
+  command
+      ->add_option("WHAT", options->what,
+                   "algorithms with their parameters; metrics of a cell; derived: what algorithms "
+                   "report of a cell; devices")
       ->required()
-      ->check(CLI::IsMember({"algorithms", "metrics", "devices"}));
+      ->check(CLI::IsMember(names));
   command->add_option("NAME", options->names, "Only these algorithms");
   CLI::Option* json = command->add_flag("--json", options->json, "One JSON document");
-  command->add_flag("--markdown", options->markdown, "The algorithms as a table for a page")
-      ->excludes(json);
+  command->add_flag("--markdown", options->markdown, "A table for a page")->excludes(json);
   command->footer(kFooter);
   return {command, [options] { return run(*options); }};
 }
