@@ -199,6 +199,12 @@ Derived AccumulatedScores::derived() const {
   return out;
 }
 
+Holdings most_held_by_score(const TokenCount& budget, Index numbers_per_head,
+                            const StreamShape& shape, Index prompt) {
+  const Index tokens = std::min(budget.of(prompt) + 1, most_visible(shape));
+  return exact_tokens(tokens, tokens * shape.heads_per_kv * numbers_per_head);
+}
+
 std::vector<Index> best_of_prompt(const CellContext& context, const ScoreSums& scores,
                                   const RankedSubset& subset, Index last) {
   const PromptRange prompt = visible_prompt(context.stream.shape, context.prompt);

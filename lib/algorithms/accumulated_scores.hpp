@@ -106,6 +106,10 @@ class AccumulatedScores : public Algorithm {
   std::vector<double> combined_;
 };
 
+// The most that AccumulatedScores holds: the row's own token is answered before one is evicted.
+Holdings most_held_by_score(const TokenCount& budget, Index numbers_per_head,
+                            const StreamShape& shape, Index prompt);
+
 // The best budget - recent tokens of the prompt outside its last `last`, by combined prompt scores.
 std::vector<Index> best_of_prompt(const CellContext& context, const ScoreSums& scores,
                                   const RankedSubset& subset, Index last);

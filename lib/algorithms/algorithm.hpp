@@ -126,6 +126,10 @@ struct AlgorithmFunctions {
   // Only for ReplayScope::kModel.
   std::function<ModelWork(const P&, std::uint32_t seed)> model_work;
   std::function<std::unique_ptr<Algorithm>(const P&, const CellContext&)> create;
+  // The most that is held when a decode row is answered, if shape, prompt and parameters decide it;
+  // grows with the budget up to one that keeps everything. What {"memory": F} is solved with: if it
+  // is empty, what is held never follows from the parameters.
+  std::function<std::optional<Holdings>(const P&, const StreamShape&, Index prompt)> most_held;
   // Keeps every token for good, whatever it attends to: memory is that of `exact`.
   std::function<bool(const P&)> never_evicts = [](const P&) { return false; };
 };

@@ -19,6 +19,14 @@ CompressedPrompt compressed_prompt(const StreamShape& shape, Index prompt, Index
   return out;
 }
 
+Index most_visible(const StreamShape& shape) {
+  return shape.window > 0 ? std::min(shape.tokens, shape.window) : shape.tokens;
+}
+
+Holdings exact_tokens(Index tokens, Index bookkeeping) {
+  return {.tokens = tokens, .keys = tokens, .values = tokens, .bookkeeping = bookkeeping};
+}
+
 std::optional<std::string> empty_budget(const TokenCount& budget, Index prompt) {
   if (budget.of(prompt) > 0) return std::nullopt;
   return "budget " + to_string(budget.value()) + " of " + std::to_string(prompt) +

@@ -7,6 +7,7 @@
 
 #include "algorithms/parameter_table.hpp"
 #include "core/stream.hpp"
+#include "sketch/sketch.hpp"
 
 namespace kvbench {
 
@@ -29,6 +30,10 @@ struct CompressedPrompt {
 CompressedPrompt compressed_prompt(const StreamShape& shape, Index prompt, Index sinks,
                                    Index recent);
 
+// What AlgorithmFunctions::most_held is made of.
+Index most_visible(const StreamShape& shape);  // tokens that a row sees: min(n, W)
+Holdings exact_tokens(Index tokens, Index bookkeeping = 0);
+
 // "budget resolves to 0 tokens", if it does.
 std::optional<std::string> empty_budget(const TokenCount& budget, Index prompt);
 
@@ -38,7 +43,9 @@ std::optional<std::string> cannot_forget(const std::string& id, const StreamShap
 // Table rows that several algorithms share. T: TokenCount, or an optional one.
 template <class P, class T>
 Field<P> budget_field(T P::* member) {
-  return field("budget", member, "tokens held, or a fraction of the prompt").at_least(1);
+  return field("budget", member, "tokens held, or a fraction of the prompt")
+      .at_least(1)
+      .or_memory();
 }
 
 template <class P>

@@ -45,6 +45,13 @@ bool keeps_whole_prompt(Index budget, const StreamShape& shape, Index prompt) {
   return visible_prompt(shape, prompt).size() <= budget;
 }
 
+std::optional<Holdings> most_held_once(Index budget, Index weighted, const StreamShape& shape,
+                                       Index prompt) {
+  if (shape.slides()) return std::nullopt;
+  if (keeps_whole_prompt(budget, shape, prompt)) return exact_tokens(shape.tokens);
+  return exact_tokens(budget + shape.tokens - prompt, std::max<Index>(0, weighted));
+}
+
 std::optional<std::string> cannot_compress(const TokenCount& budget, const TokenCount& sinks,
                                            Index recent, const StreamShape& shape, Index prompt) {
   if (auto reason = empty_budget(budget, prompt)) return reason;

@@ -51,6 +51,15 @@ AlgorithmDescription describe_h2o() {
     return Needs{.row_logits = true, .kept_tokens_only = !released(p), .prompt_queries = true};
   };
   d.never_evicts = released;
+  d.validate = [](const Parameters& p) -> std::optional<std::pair<std::string, std::string>> {
+    if (!released(p) || !p.budget.is_unsolved()) return std::nullopt;
+    return std::pair{"budget",
+                     "cannot be given as memory with semantics: released, which keeps every token; "
+                     "give a number of tokens"};
+  };
+  d.most_held = [](const Parameters& p, const StreamShape& shape, Index prompt) {
+    return std::optional(most_held_by_score(p.budget, 1, shape, prompt));
+  };
   d.skip_reason = [](const Parameters& p, const StreamShape& shape,
                      Index prompt) -> std::optional<std::string> {
     if (auto reason = empty_budget(p.budget, prompt)) return reason;

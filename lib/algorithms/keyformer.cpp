@@ -101,6 +101,17 @@ class ReleasedKeyformer final : public Algorithm {
   std::vector<Index> keys_;  // ascending
 };
 
+std::optional<Holdings> most_held(const Parameters& p, const StreamShape& shape, Index prompt) {
+  const Index numbers_per_head = scoring(p, shape.tokens, prompt).numbers_per_head;
+  if (!released(p)) return most_held_by_score(p.budget, numbers_per_head, shape, prompt);
+  // Keys are all visible when decoding starts; without keys the window alone may still grow.
+  const RankedSubset kept = subset(p, prompt);
+  const Index middle = visible_prompt(shape, prompt).size() - kept.recent;
+  const Index keys = std::clamp<Index>(middle, 0, kept.budget - kept.recent);
+  const Index tokens = keys > 0 ? keys + kept.recent : std::min(kept.recent, most_visible(shape));
+  return exact_tokens(tokens, tokens * shape.heads_per_kv * numbers_per_head);
+}
+
 // Model work: which tokens are kept in all layers and heads.
 struct SharedTrace {
   Parameters p;
@@ -193,6 +204,12 @@ AlgorithmDescription describe_keyformer() {
   };
   d.validate = [](const Parameters& p) -> std::optional<std::pair<std::string, std::string>> {
     if (!whole_model(p)) return std::nullopt;
+    if (p.budget.is_unsolved()) {
+      return std::pair{
+          "budget",
+          "cannot be given as memory with scope: model, whose layers share one set and "
+          "may differ in memory; give a number of tokens"};
+    }
     if (released(p)) {
       return std::pair{"scope",
                        "model is not what the released code does: leave semantics at paper"};
@@ -207,6 +224,7 @@ AlgorithmDescription describe_keyformer() {
   };
   d.model_work = [](const Parameters& p, std::uint32_t seed) { return SharedTrace{p, seed}; };
   d.skip_reason = reason_to_skip_keyformer;
+  d.most_held = most_held;
   d.shared_work = [](const Parameters& p, const StreamShape& shape, Index prompt,
                      std::uint32_t seed) {
     if (whole_model(p)) return std::vector<SharedWork>{};

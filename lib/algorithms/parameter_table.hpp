@@ -33,7 +33,7 @@
 
 namespace kvbench {
 
-// A number of tokens as given: a count, or a fraction of the prompt.
+// A number of tokens as given: a count, a fraction of the prompt, or memory that is not solved.
 class TokenCount {
  public:
   // NOLINTNEXTLINE(google-explicit-constructor): a default is written as a number
@@ -43,9 +43,17 @@ class TokenCount {
     out.given_ = share;
     return out;
   }
+  static TokenCount memory(MemoryBudget memory) {
+    TokenCount out = memory.tokens;
+    if (memory.tokens == 0) out.given_ = memory;
+    return out;
+  }
+  // Given as memory, and no stream has been seen: `of` must not be asked.
+  bool is_unsolved() const { return std::holds_alternative<MemoryBudget>(given_); }
 
   // The number itself, or floor(fraction * prompt).
   Index of(Index prompt) const {
+    if (is_unsolved()) throw std::logic_error("a number of tokens is not solved for its memory");
     if (const Index* count = std::get_if<Index>(&given_)) return *count;
     return static_cast<Index>(std::floor(std::get<double>(given_) * static_cast<double>(prompt)));
   }
@@ -55,7 +63,7 @@ class TokenCount {
   auto operator<=>(const TokenCount&) const = default;
 
  private:
-  std::variant<Index, double> given_;
+  std::variant<Index, double, MemoryBudget> given_;
 };
 
 // How a member of type T stands in the table and in Params.
@@ -92,6 +100,7 @@ struct ParameterType<TokenCount> {
   static Value to_value(const TokenCount& x) { return x.value(); }
   static TokenCount from_value(const Value& value) {
     if (const double* share = std::get_if<double>(&value)) return TokenCount::fraction(*share);
+    if (const auto* memory = std::get_if<MemoryBudget>(&value)) return TokenCount::memory(*memory);
     return std::get<Index>(value);
   }
 };
@@ -126,6 +135,11 @@ struct Field {
   }
   Field& at_most(double maximum) {
     parameter.maximum = maximum;
+    return *this;
+  }
+  // {"memory": F} is accepted as well, by algorithms with `most_held`.
+  Field& or_memory() {
+    parameter.takes_memory = true;
     return *this;
   }
   Field& required() {

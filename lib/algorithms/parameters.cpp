@@ -87,6 +87,9 @@ void make_integer(Value& value) {
 }
 
 bool acceptable(const Parameter& parameter, Value& value) {
+  if (const auto* memory = std::get_if<MemoryBudget>(&value)) {
+    return parameter.takes_memory && memory->fraction > 0.0 && memory->fraction <= 1.0;
+  }
   if (const auto* word = std::get_if<std::string>(&value)) {
     for (const std::string& known : parameter.choices) {
       if (known == *word) return true;
@@ -128,6 +131,9 @@ std::string to_string(const Value& value) {
   if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
   if (const auto* integer = std::get_if<std::int64_t>(&value)) return std::to_string(*integer);
   if (const auto* real = std::get_if<double>(&value)) return shortest(*real);
+  if (const auto* memory = std::get_if<MemoryBudget>(&value)) {
+    return "{\"memory\": " + shortest(memory->fraction) + "}";
+  }
   return std::get<std::string>(value);
 }
 

@@ -2,6 +2,7 @@
 // pages see them. An algorithm writes its table with types: parameter_table.hpp.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,7 +14,16 @@
 
 namespace kvbench {
 
-using Value = std::variant<bool, std::int64_t, double, std::string>;
+// {"memory": F} in place of a number of tokens: the most tokens with which no more than the part F
+// of the exact cache's bytes is held. The number follows from the stream (memory_budget.hpp).
+struct MemoryBudget {
+  double fraction = 1.0;  // F, in (0, 1]
+  Index tokens = 0;       // solved on a stream; 0: not yet
+
+  auto operator<=>(const MemoryBudget&) const = default;
+};
+
+using Value = std::variant<bool, std::int64_t, double, std::string, MemoryBudget>;
 
 std::string to_string(const Value& value);
 
@@ -34,6 +44,7 @@ struct Parameter {
   double maximum = 1e15;               // inclusive
   bool minimum_open = false;
   std::vector<std::string> choices;  // kChoice: all values; else words accepted besides numbers
+  bool takes_memory = false;         // {"memory": F} is a value too
 };
 
 // Names of parameters of which exactly one alternative must be given: {{"t", "s"}, {"epsilon"}}.

@@ -41,6 +41,22 @@ class StreamingLlm final : public Algorithm {
   Index rolling_;
 };
 
+// Tokens held at row i.
+Index held_at(const Parameters& p, const StreamShape& shape, Index prompt, Index i) {
+  const Index lo = shape.first_visible(i);
+  const Index sinks = p.sinks.of(prompt);
+  const Index rolling = p.budget.of(prompt) - sinks;
+  return std::max<Index>(0, std::min(sinks, i + 1) - lo) +
+         std::max<Index>(0, i + 1 - std::max({lo, sinks, i + 1 - rolling}));
+}
+
+// Grows until the window is full, does not while sinks leave it, and may grow after that.
+Holdings most_held(const Parameters& p, const StreamShape& shape, Index prompt) {
+  const Index last = shape.tokens - 1;
+  const Index full = std::clamp(most_visible(shape) - 1, prompt, last);
+  return exact_tokens(std::max(held_at(p, shape, prompt, full), held_at(p, shape, prompt, last)));
+}
+
 }  // namespace
 
 AlgorithmDescription describe_streaming_llm() {
@@ -60,6 +76,7 @@ AlgorithmDescription describe_streaming_llm() {
     return "budget of " + std::to_string(budget) + " tokens leaves no rolling token besides " +
            std::to_string(sinks) + " sinks";
   };
+  d.most_held = most_held;
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<StreamingLlm>(p, context);
   };

@@ -32,6 +32,9 @@ struct TypedAlgorithm : AlgorithmFunctions<P> {
     d.title = title;
     d.source = source;
     d.parameters = parameters.rows();
+    for (Parameter& parameter : d.parameters) {
+      parameter.takes_memory = parameter.takes_memory && this->most_held;
+    }
     d.exactly_one_of = exactly_one_of;
     d.derived = derived;
     const auto table = std::make_shared<const ParameterTable<P>>(parameters);
@@ -43,6 +46,7 @@ struct TypedAlgorithm : AlgorithmFunctions<P> {
     bind(table, this->replay_scope, d.replay_scope);
     bind(table, this->model_work, d.model_work);
     bind(table, this->create, d.create);
+    bind(table, this->most_held, d.most_held);
     bind(table, this->never_evicts, d.never_evicts);
     return d;
   }

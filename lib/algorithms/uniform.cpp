@@ -168,6 +168,11 @@ AlgorithmDescription describe_uniform() {
       sinks_key(), recent_key(), middle_key(), {"kept", "tokens of the middle that are kept"}};
   d.randomised = [](const Parameters&) { return true; };
   d.validate = [](const Parameters& p) -> std::optional<std::pair<std::string, std::string>> {
+    if (p.replacement && p.budget && p.budget->is_unsolved()) {
+      return std::pair{"budget",
+                       "cannot be given as memory with replacement, where repeats decide what is "
+                       "held; give a number of tokens"};
+    }
     if (p.form != Form::kRecursiveSigns) return std::nullopt;
     if (p.budget) {
       return std::pair{"form",
@@ -182,6 +187,12 @@ AlgorithmDescription describe_uniform() {
                      Index prompt) -> std::optional<std::string> {
     if (!p.budget) return std::nullopt;
     return cannot_compress(*p.budget, p.sinks, p.recent.of(prompt), shape, prompt);
+  };
+  d.most_held = [](const Parameters& p, const StreamShape& shape, Index prompt) {
+    const Index budget = p.budget.value().of(prompt);
+    const bool stores = p.weights == Weights::kInverse;
+    const Index exact = p.sinks.of(prompt) + p.recent.of(prompt);
+    return most_held_once(budget, stores ? budget - exact : 0, shape, prompt);
   };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<Uniform>(p, context);

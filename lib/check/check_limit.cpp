@@ -38,7 +38,10 @@ std::optional<double> tested_metric(const Bound& bound, const Json& cell, BoundO
 
 std::optional<double> limit_of(const LimitRule& rule, const Json& cell) {
   if (rule.number) return rule.number;
-  return number_at(cell, Json::json_pointer("/key/params") / rule.param);
+  // What {"memory": F} was solved to is derived.
+  const auto given = Json::json_pointer("/key/params") / rule.param;
+  const bool is_solved = cell.contains(given / "memory");
+  return number_at(cell, is_solved ? Json::json_pointer("/derived") / rule.param : given);
 }
 
 void check_limit(const LimitRule& rule, const Bound& bound, const MatchedCells& cells,

@@ -50,17 +50,14 @@ struct SettingSums {
 class Pairing {
  public:
   Pairing(const ComparedResults& a, const CompareRules& rules, Comparison& comparison)
-      : a_(a),
-        metrics_(rules.all_metrics()),
-        comparison_(comparison),
-        settings_(a.settings().size()) {}
+      : a_(a), metrics_(rules.all_metrics()), comparison_(comparison) {}
 
   void add(const ComparedResults::Cell& a, const ComparedResults::Cell& b) {
     ++comparison_.pairs;
     if (!a.trouble.empty() && !b.trouble.empty()) return;
     if (!b.trouble.empty()) return report(comparison_.lost, a, b.trouble);
     if (!a.trouble.empty()) return report(comparison_.gained, a, a.trouble);
-    SettingSums& setting = settings_[a.setting];
+    SettingSums& setting = settings_[{a.setting, a_.tokens_vary() ? a.tokens : 0}];
     ++setting.cells;
     UnitSums& unit = setting.units.try_emplace(a.unit, metrics_.size()).first->second;
     for (std::size_t m = 0; m < metrics_.size(); ++m) {
@@ -78,7 +75,9 @@ class Pairing {
     }
   }
 
-  const std::vector<SettingSums>& settings() const { return settings_; }
+  // By setting of A and, where they are an axis, number of tokens.
+  using Settings = std::map<std::pair<std::size_t, Index>, SettingSums>;
+  const Settings& settings() const { return settings_; }
   const std::vector<std::string>& metrics() const { return metrics_; }
 
  private:
@@ -91,7 +90,7 @@ class Pairing {
   const ComparedResults& a_;
   std::vector<std::string> metrics_;
   Comparison& comparison_;
-  std::vector<SettingSums> settings_;
+  Settings settings_;
 };
 
 // One metric of the units of a setting that have it.
@@ -177,15 +176,18 @@ MetricComparison compare_metric(const std::string& metric, const UnitValues& val
 
 void compare_settings(const ComparedResults& a, const Pairing& pairing, const CompareRules& rules,
                       Comparison& comparison) {
-  const std::vector<SettingSums>& settings = pairing.settings();
+  std::vector<Pairing::Settings::const_pointer> settings;
+  for (const auto& each : pairing.settings()) settings.push_back(&each);
   const std::vector<std::string>& metrics = pairing.metrics();
   std::vector<SettingComparison> all(settings.size());
   parallel_for(static_cast<Index>(settings.size()), [&](Index index) {
     const auto i = static_cast<std::size_t>(index);
-    all[i].setting = a.settings()[i];
-    all[i].cells = settings[i].cells;
+    const auto& [identity, sums] = *settings[i];
+    all[i].setting = a.settings()[identity.first];
+    if (a.tokens_vary()) all[i].setting["tokens"] = identity.second;
+    all[i].cells = sums.cells;
     for (std::size_t m = 0; m < metrics.size(); ++m) {
-      const UnitValues values = values_of(settings[i], m, rules.absolute_tolerance);
+      const UnitValues values = values_of(sums, m, rules.absolute_tolerance);
       all[i].errors.push_back(compare_metric(metrics[m], values, a, rules));
     }
     all[i].memory = std::move(all[i].errors.back());

@@ -58,6 +58,10 @@ void ComparedResults::add(const Json& cell) {
   const Index number =
       find_text_.try_emplace(text, static_cast<Index>(find_text_.size())).first->second;
   const int layer = unit["layer"].is_number_integer() ? unit["layer"].get<int>() : 0;
+  const Json tokens = key.value("tokens", Json());
+  out.tokens = tokens.is_number_integer() ? tokens.get<Index>() : 0;
+  const auto first_tokens = tokens_of_.try_emplace({number, layer}, out.tokens).first;
+  tokens_vary_ = tokens_vary_ || first_tokens->second != out.tokens;
   out.unit = place_of(std::move(unit), units_, find_unit_);
   if (out.unit == nesting_.size()) nesting_.push_back({number, layer});
   out.seed = to_line(key.value("seed", Json()));

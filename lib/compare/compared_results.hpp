@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "json/json.hpp"
@@ -20,6 +21,7 @@ class ComparedResults {
     std::string key;  // hash of the key without `device`
     std::size_t setting = 0;
     std::size_t unit = 0;
+    Index tokens = 0;  // of its key
     std::string id;
     std::string seed;            // as JSON
     std::string trouble;         // "failed: why" if the cell is not ok, else empty
@@ -39,6 +41,9 @@ class ComparedResults {
   const std::vector<Json>& units() const { return units_; }        // dump, sequence, layer, kv_head
   const std::vector<UnitNesting>& nesting() const { return nesting_; }  // of the units
 
+  // Whether a layer of a sequence was run on several numbers of its tokens: an axis of the sweep.
+  bool tokens_vary() const { return tokens_vary_; }
+
   Json reference(const Cell& cell) const;  // as cell_reference()
 
   // By field of the key all values that cells have, as JSON.
@@ -55,6 +60,8 @@ class ComparedResults {
   std::vector<UnitNesting> nesting_;
   std::map<std::string, std::size_t> find_unit_;
   std::map<std::string, Index> find_text_;
+  std::map<std::pair<Index, int>, Index> tokens_of_;  // by text and layer, of its first cell
+  bool tokens_vary_ = false;
   std::map<std::string, std::set<std::string>> key_values_;
 };
 

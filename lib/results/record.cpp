@@ -81,8 +81,13 @@ Json counters_json(const CellResult& result, FiniteNumbers& numbers) {
   return out;
 }
 
-Json derived_json(const Derived& derived) {
+// With the numbers of tokens that were solved for a memory.
+Json derived_json(const PlannedCell& cell, const Derived& derived) {
   Json out = Json::object();
+  for (const auto& [name, value] : cell.params->entries()) {
+    const auto* memory = std::get_if<MemoryBudget>(&value);
+    if (memory != nullptr && memory->tokens > 0) out[name] = memory->tokens;
+  }
   for (const auto& [name, value] : derived) {
     std::visit(
         [&out, &name = name](const auto& v) {
@@ -126,7 +131,7 @@ Json empty_record(const Plan& plan, const PlannedCell& cell, const char* status,
                   const std::string& reason, const Derived& derived, double seconds,
                   const std::string& repro) {
   Json record = frame(plan, cell, status, reason.empty() ? "unknown reason" : reason);
-  record["derived"] = derived_json(derived);
+  record["derived"] = derived_json(cell, derived);
   for (const char* name : {"errors", "mass", "clusters", "memory", "counters"}) {
     record[name] = nullptr;
   }
@@ -152,7 +157,7 @@ Json cell_record(const Plan& plan, const PlannedCell& cell, const CellResult& re
                         repro);
   }
   Json record = frame(plan, cell, "ok", "");
-  record["derived"] = derived_json(result.derived);
+  record["derived"] = derived_json(cell, result.derived);
   record["errors"] = std::move(errors);
   record["mass"] = std::move(mass);
   record["clusters"] = clusters_json(result.clusters);

@@ -21,8 +21,13 @@ constexpr double kMiB = 1024.0 * 1024.0;
 constexpr double kProgramBytes = 32.0 * kMiB;
 constexpr double kCellBytes = 9000.0;  // of a record in memory; 7.8 kB measured
 
-std::string group_identity(const Json& dump, const Json& sequence, const Json& layer) {
-  return to_line(Json::array({dump, sequence, layer}));
+// Of an entry of `groups`.
+std::string group_identity(const Json& group) {
+  Json identity = Json::array();
+  for (const char* name : {"dump", "sequence", "layer", "tokens"}) {
+    identity.push_back(group.value(name, Json()));
+  }
+  return to_line(identity);
 }
 
 // Adds the group timings of the results file at `path`, cells and summary left aside; none where
@@ -49,9 +54,7 @@ void add_earlier_timing(const std::string& path, const Plan& plan,
         group["timing"].value("read_seconds", Json()).is_null()) {
       continue;
     }
-    timing.emplace(group_identity(group.value("dump", Json()), group.value("sequence", Json()),
-                                  group.value("layer", Json())),
-                   group["timing"]);
+    timing.emplace(group_identity(group), group["timing"]);
   }
 }
 
@@ -67,13 +70,13 @@ Json groups_json(const std::string& path, const Plan& plan,
     Json entry = {{"dump", plan.dumps[group.dump].fingerprint},
                   {"sequence", group.sequence},
                   {"layer", group.layer}};
+    if (plan.tokens_vary) entry["tokens"] = group.shape.tokens;
     if (timing[g]) {
       entry["timing"] = {{"read_seconds", timing[g]->read_seconds},
                          {"reference_seconds", timing[g]->reference_seconds},
                          {"metrics_seconds", timing[g]->metrics_seconds}};
     } else {
-      const auto found =
-          earlier.find(group_identity(entry["dump"], entry["sequence"], entry["layer"]));
+      const auto found = earlier.find(group_identity(entry));
       entry["timing"] = found != earlier.end() ? found->second
                                                : Json{{"read_seconds", nullptr},
                                                       {"reference_seconds", nullptr},
@@ -162,7 +165,7 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
                   {"skipped", outcome.skipped}});
   member("dumps", dumps_json(plan));
 
-  Summary summary;
+  Summary summary(plan.tokens_vary);
   file.write(",\n  \"cells\": [");
   const char* separator = "\n    ";
   for (std::size_t i = 0; i < plan.cells.size(); ++i) {

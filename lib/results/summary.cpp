@@ -153,7 +153,7 @@ Json memory_of(const Slice& slice) {
 }  // namespace
 
 struct Summary::Entry {
-  const std::string* head = nullptr;  // a line of JSON: algorithm, label, params
+  const std::string* head = nullptr;  // a line of JSON: algorithm, label, params, tokens
   std::vector<Unit> units;
   std::map<std::size_t, std::size_t> find_unit;  // number of the unit -> place
   std::map<int, Layer> layers;
@@ -212,16 +212,17 @@ std::size_t place_in(const std::vector<std::string>& names, const char* name) {
 
 }  // namespace
 
-Summary::Summary() = default;
+Summary::Summary(bool by_tokens) : by_tokens_(by_tokens) {}
 Summary::~Summary() = default;
 
 void Summary::add(const Json& record) {
   const std::string& status = record.at("status").get_ref<const std::string&>();
   if (status == "skipped") return;
   const Json& key = record.at("key");
-  const Json head = {{"algorithm", key.at("algorithm")},
-                     {"label", record.at("label")},
-                     {"params", key.at("params")}};
+  Json head = {{"algorithm", key.at("algorithm")},
+               {"label", record.at("label")},
+               {"params", key.at("params")}};
+  if (by_tokens_) head["tokens"] = key.at("tokens");
   const auto [place, is_new] = find_.try_emplace(to_line(head), entries_.size());
   if (is_new) {
     entries_.emplace_back();
@@ -287,7 +288,9 @@ std::vector<SettingMeans> Summary::means() const {
     if (entry.units.empty()) continue;
     const Json head = Json::parse(*entry.head);
     const std::vector<const Unit*> units = entry.units_of(std::nullopt);
+    const auto tokens = head.find("tokens");
     all.push_back({head.at("algorithm"), head.at("label"), to_line(head.at("params")),
+                   tokens == head.end() ? std::nullopt : std::optional(tokens->get<Index>()),
                    mean_over(units, error), mean_over(units, fraction)});
   }
   return all;

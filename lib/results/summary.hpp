@@ -19,13 +19,15 @@ namespace kvbench {
 struct SettingMeans {
   std::string algorithm;
   std::string label;
-  std::string params;  // as a line of JSON
+  std::string params;           // as a line of JSON
+  std::optional<Index> tokens;  // of an axis of them
   std::optional<double> error;
   std::optional<double> memory_fraction;
 };
 
 // Collects cell records one by one (so that a results file larger than memory can be summarised)
-// and gives one entry per (algorithm, label, params) over all layers (`layer` null) and per layer.
+// and gives one entry per (algorithm, label, params) over all layers (`layer` null) and per layer;
+// with an axis of tokens also per number of them.
 //
 // Unit = (dump, sequence, layer, KV head). Per unit the mean over seeds, then the mean over units;
 // `ci95` Student's t interval over the groups of units that `ci95_over` names (mean_interval.hpp),
@@ -34,7 +36,8 @@ struct SettingMeans {
 // null everywhere: null. Bits depend on the order of add() alone: call it in plan order.
 class Summary {
  public:
-  Summary();
+  // `by_tokens`: select.tokens is an axis, so that entries are of one number of tokens each.
+  explicit Summary(bool by_tokens = false);
   ~Summary();
   Summary(const Summary&) = delete;
   Summary& operator=(const Summary&) = delete;
@@ -62,6 +65,7 @@ class Summary {
   };
   std::vector<Job> jobs() const;
 
+  bool by_tokens_;
   std::vector<Entry> entries_;                // in order of first appearance
   std::map<std::string, std::size_t> find_;   // identity -> entry
   std::map<std::string, std::size_t> units_;  // identity -> number, shared by all entries

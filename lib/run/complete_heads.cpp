@@ -14,7 +14,7 @@ CompleteHeads complete_heads(const Plan& plan, const CellRecords& records) {
         is_complete.emplace(Head{plan.cells[c].group, plan.cells[c].kv_head}, true).first->second;
     complete = complete && records.state(c) != CellState::kMissing;
   }
-  Summary summary;
+  Summary summary(plan.tokens_vary);
   for (std::size_t c = 0; c < plan.cells.size(); ++c) {
     if (!is_complete.at({plan.cells[c].group, plan.cells[c].kv_head})) continue;
     Json record = records.read(c);

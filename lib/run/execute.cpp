@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <tuple>
 #include <utility>
 
 #include "core/error.hpp"
@@ -33,7 +34,8 @@ class ModelWorks {
       sequence_ = group.sequence;
       by_scope_.clear();
     }
-    SharedResults& results = by_scope_[{cell.scope->layers, cell.scope->kv_heads}];
+    SharedResults& results =
+        by_scope_[{group.first_tokens, cell.scope->layers, cell.scope->kv_heads}];
     const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed_or_zero());
     if (results.has(work.key())) return results;
     try {
@@ -67,7 +69,7 @@ class ModelWorks {
     }
   }
 
-  using ScopeKey = std::pair<std::vector<int>, std::vector<int>>;  // layers, KV heads
+  using ScopeKey = std::tuple<Index, std::vector<int>, std::vector<int>>;  // tokens, layers, heads
 
   const Execution& execution_;
   std::optional<std::size_t> dump_;

@@ -38,6 +38,13 @@ bool takes_numbers(const Parameter& parameter) {
   return parameter.kind != Parameter::Kind::kChoice && parameter.kind != Parameter::Kind::kFlag;
 }
 
+const Json kMemoryFraction = {{"type", "number"}, {"exclusiveMinimum", 0}, {"maximum", 1}};
+
+Json memory_form(Json fraction) {
+  fraction["description"] = "part of the exact cache that may be held; budgets are solved for it";
+  return object_schema({{"memory", std::move(fraction)}}, {"memory"});
+}
+
 const Parameter* find_parameter(const AlgorithmDescription& algorithm, const std::string& name) {
   for (const Parameter& parameter : algorithm.parameters) {
     if (parameter.name == name) return &parameter;
@@ -142,12 +149,18 @@ Json value_schema(const Parameter& parameter) {
       break;
   }
   if (!parameter.choices.empty()) schemas.push_back({{"enum", parameter.choices}});
+  if (parameter.takes_memory) schemas.push_back(memory_form(kMemoryFraction));
   return any_of(std::move(schemas));
 }
 
 Json axis_schema(const Parameter& parameter) {
   std::vector<Json> schemas = {value_schema(parameter), list_of(value_schema(parameter))};
   if (takes_numbers(parameter)) add_axis_forms(schemas);
+  if (parameter.takes_memory) {
+    std::vector<Json> axes = {list_of(kMemoryFraction)};
+    add_axis_forms(axes);
+    schemas.push_back(memory_form(any_of(std::move(axes))));
+  }
   return any_of(std::move(schemas));
 }
 

@@ -178,13 +178,18 @@ Json provenance_schema() {
   return schema;
 }
 
+const Json kTokensOfAxis =
+    described("of a sweep whose select.tokens is an axis", integer_schema(kTokenRange));
+
 Json group_schema() {
-  return whole({{"dump", described("fingerprint", kHash)},
-                {"sequence", kText},
-                {"layer", kCount},
-                {"timing", whole({{"read_seconds", kNumberOrNull},
-                                  {"reference_seconds", kNumberOrNull},
-                                  {"metrics_seconds", kNumberOrNull}})}});
+  Json schema = whole({{"dump", described("fingerprint", kHash)},
+                       {"sequence", kText},
+                       {"layer", kCount},
+                       {"timing", whole({{"read_seconds", kNumberOrNull},
+                                         {"reference_seconds", kNumberOrNull},
+                                         {"metrics_seconds", kNumberOrNull}})}});
+  schema["properties"]["tokens"] = kTokensOfAxis;
+  return schema;
 }
 
 Json summarised_schema() {
@@ -216,6 +221,7 @@ Json summary_schema(const std::vector<AlgorithmDescription>& algorithms) {
                        {"ci95_over", groups_schema()},
                        {"errors", whole(errors)},
                        {"memory", memory_schema(kNumberOrNull)}});
+  schema["properties"]["tokens"] = kTokensOfAxis;
   schema["allOf"] = params_cases(algorithms);
   return schema;
 }

@@ -13,8 +13,11 @@ Json names_schema() {
   return {{"anyOf", Json::array({{{"const", "all"}}, list})}};
 }
 
+// "all", a number, or an axis of numbers.
 Json tokens_schema() {
-  return {{"anyOf", Json::array({{{"const", "all"}}, integer_schema(kTokenRange)})}};
+  Json schema = integers_schema(kTokenRange, true);
+  schema["anyOf"].push_back(integer_schema(kTokenRange));
+  return schema;
 }
 
 // The keys of one table, each with the schema of its value.

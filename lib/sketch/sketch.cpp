@@ -67,6 +67,17 @@ Holdings Sketch::holdings() const {
   return held;
 }
 
+Index bytes_of(const Holdings& held, const StreamShape& shape, int element_bytes) {
+  constexpr Index kBookkeepingBytes = 4;
+  const Index numbers = held.keys * shape.d + held.values * shape.dv;
+  return numbers * element_bytes + held.bookkeeping * kBookkeepingBytes;
+}
+
+Index exact_bytes(const StreamShape& shape, int element_bytes) {
+  const Index most = shape.window > 0 ? std::min(shape.tokens, shape.window) : shape.tokens;
+  return bytes_of({.keys = most, .values = most}, shape, element_bytes);
+}
+
 Index distinct_tokens(const Sketch& sketch) {
   std::vector<std::int32_t> tokens;
   tokens.reserve(sketch.rows().size());

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/matrix_view.hpp"
+#include "core/stream.hpp"
 
 namespace kvbench {
 
@@ -39,6 +40,11 @@ struct Holdings {
 
   bool operator==(const Holdings&) const = default;
 };
+
+// Bytes of keys and values at `element_bytes` a number, and of bookkeeping at four.
+Index bytes_of(const Holdings& held, const StreamShape& shape, int element_bytes);
+// The same of all min(n, W) tokens that a row sees at most: the exact cache.
+Index exact_bytes(const StreamShape& shape, int element_bytes);
 
 // Which positions changed, for readers that cache derived data. A copy starts a new era, so
 // that no reader takes one sketch for another.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <type_traits>
 
 #include "core/spelling.hpp"
 #include "json/document.hpp"
@@ -134,6 +135,37 @@ Generated generate(const std::string& form, const json& arguments, Parameter::Ki
   return logspace(argument(0), argument(1), argument(2), kind);
 }
 
+constexpr const char* kMemory = "memory";
+
+bool is_memory(const json& given) { return given.size() == 1 && given.contains(kMemory); }
+
+// The part of the exact cache's bytes that {"memory": F} asks for.
+const Parameter& memory_fraction() {
+  static const Parameter parameter = [] {
+    Parameter fraction;
+    fraction.name = kMemory;
+    fraction.kind = Parameter::Kind::kReal;
+    fraction.maximum = 1.0;
+    fraction.minimum_open = true;
+    return fraction;
+  }();
+  return parameter;
+}
+
+// {"memory": A} with A a number or an axis of numbers.
+std::optional<Axis> of_memory(const json& given, const Parameter& parameter,
+                              const std::string& pointer, ErrorList& faults) {
+  if (!parameter.takes_memory) {
+    faults.add(pointer, "cannot be given as memory, which does not follow from " + parameter.name +
+                            " alone; give values");
+    return std::nullopt;
+  }
+  auto axis = expand_axis(given.front(), memory_fraction(), child(pointer, kMemory), faults);
+  if (!axis) return std::nullopt;
+  for (Value& value : axis->values) value = MemoryBudget{std::get<double>(value), 0};
+  return axis;
+}
+
 void refuse_form(const json& given, const std::string& pointer, ErrorList& faults) {
   if (given.size() != 1) {
     faults.add(pointer, "an axis has exactly one of range, pow2 and logspace");
@@ -154,6 +186,7 @@ std::optional<Axis> formed(const json& given, const Parameter& parameter,
                "takes a value or a list of values; range, pow2 and logspace are for numbers");
     return std::nullopt;
   }
+  if (is_memory(given)) return of_memory(given, parameter, pointer, faults);
   const std::string form = given.size() == 1 ? given.begin().key() : "";
   if (form != "range" && form != "pow2" && form != "logspace") {
     refuse_form(given, pointer, faults);
@@ -175,6 +208,21 @@ std::optional<Axis> formed(const json& given, const Parameter& parameter,
   return Axis{std::move(generated.values), pointer, false, false};
 }
 
+// An element of a list; none if it is at fault.
+std::optional<Value> listed_value(const json& given, const Parameter& parameter,
+                                  const std::string& pointer, ErrorList& faults) {
+  if (given.is_object() && is_memory(given) && given.front().is_primitive()) {
+    const auto axis = of_memory(given, parameter, pointer, faults);
+    return axis ? std::optional(axis->values.front()) : std::nullopt;
+  }
+  std::optional<Value> value = to_value(given);
+  const auto fault = value ? check_value(parameter, *value)
+                           : std::optional("must be a single value, got " + shown(given));
+  if (!fault) return value;
+  faults.add(pointer, *fault);
+  return std::nullopt;
+}
+
 std::optional<Axis> listed(const json& given, const Parameter& parameter,
                            const std::string& pointer, ErrorList& faults) {
   if (given.empty()) {
@@ -185,12 +233,9 @@ std::optional<Axis> listed(const json& given, const Parameter& parameter,
   Axis axis{{}, pointer, false, true};
   std::map<Value, std::size_t> seen;
   for (std::size_t i = 0; i < given.size(); ++i) {
-    std::optional<Value> value = to_value(given[i]);
-    if (!value) {
-      faults.add(axis.place(i), "must be a single value, got " + shown(given[i]));
-    } else if (const auto fault = check_value(parameter, *value)) {
-      faults.add(axis.place(i), *fault);
-    } else if (const auto [first, fresh] = seen.emplace(*value, i); !fresh) {
+    std::optional<Value> value = listed_value(given[i], parameter, axis.place(i), faults);
+    if (!value) continue;
+    if (const auto [first, fresh] = seen.emplace(*value, i); !fresh) {
       faults.add(axis.place(i),
                  fmt::format("{} is given twice on this axis, first at {}; keep one of them",
                              shown(value_json(*value)), axis.place(first->second)));
@@ -225,7 +270,15 @@ std::optional<Value> to_value(const json& given) {
 }
 
 json value_json(const Value& value) {
-  return std::visit([](const auto& held) { return json(held); }, value);
+  return std::visit(
+      [](const auto& held) -> json {
+        if constexpr (std::is_same_v<std::decay_t<decltype(held)>, MemoryBudget>) {
+          return {{kMemory, held.fraction}};
+        } else {
+          return held;
+        }
+      },
+      value);
 }
 
 std::string Axis::place(std::size_t i) const { return listed ? child(pointer, i) : pointer; }

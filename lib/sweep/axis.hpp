@@ -22,7 +22,8 @@ struct Axis {
 };
 
 // Expands `given`: a value, a list, {"range": [first, last, step]}, {"pow2": [lo, hi]} or
-// {"logspace": [lo, hi, count]}. Values that a form computes are rounded to 12 significant digits,
+// {"logspace": [lo, hi, count]}; of a parameter that takes it also {"memory": A}, A a number or an
+// axis of numbers in (0, 1]. Values that a form computes are rounded to 12 significant digits,
 // so that they are the numbers a person would list and the same on every machine. Of a list every
 // element at fault is reported, of a form the first value. Faults go to `faults` at or below
 // `pointer`; nothing is returned if there was one.
@@ -31,6 +32,7 @@ std::optional<Axis> expand_axis(const nlohmann::json& given, const Parameter& pa
 
 // A JSON value as a parameter value; none for null, lists and objects.
 std::optional<Value> to_value(const nlohmann::json& given);
+// As a sweep and a cell's key have it: of {"memory": F} what was asked for, not what was solved.
 nlohmann::json value_json(const Value& value);
 
 }  // namespace kvbench

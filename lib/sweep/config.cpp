@@ -120,8 +120,15 @@ class Reader {
     resolved.update(selection_json(config_.select));
     const json* tokens = member(*given, "tokens");
     if (tokens == nullptr || *tokens == "all") return;
-    config_.tokens = read_integer(*tokens, kTokenRange, "/select/tokens", faults_).value_or(0);
-    resolved["tokens"] = config_.tokens;
+    if (tokens->is_array() || tokens->is_object()) {
+      if (const auto axis = read_integers(*tokens, kTokenRange, false, "/select/tokens", faults_)) {
+        config_.tokens = *axis;
+        resolved["tokens"] = *axis;
+      }
+    } else if (const auto one = read_integer(*tokens, kTokenRange, "/select/tokens", faults_)) {
+      config_.tokens = {*one};
+      resolved["tokens"] = *one;
+    }
   }
 
   void read_replay() {

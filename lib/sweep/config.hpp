@@ -49,7 +49,7 @@ struct SweepConfig {
   std::string name;
   std::vector<std::string> dumps;  // absolute paths, globs expanded
   Selection select;
-  Index tokens = 0;  // the first N tokens; 0 = all
+  std::vector<Index> tokens;  // the first N tokens of each sequence, for each N; empty: all
   // none: the default; integer: tokens; real: fraction of n; "dump": the attribute.
   std::optional<Value> prompt_tokens;
   nlohmann::json rows = "all";  // "all" | {"last": m} | {"every": m} | [rows], as given

@@ -7,7 +7,9 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <variant>
 
+#include "algorithms/memory_budget.hpp"
 #include "core/hash.hpp"
 #include "json/document.hpp"
 #include "json/pointer.hpp"
@@ -123,9 +125,15 @@ class Planner {
           continue;
         }
         for (const PlannedLayer& layer : sequence.layers) {
-          if (selects(config_.select, sequence.name, layer.index) &&
-              selected_heads(layer.kv_heads, {}) > 0) {
-            add_group(d, sequence, layer);
+          if (!selects(config_.select, sequence.name, layer.index) ||
+              selected_heads(layer.kv_heads, {}) == 0) {
+            continue;
+          }
+          if (config_.tokens.empty()) add_group(d, sequence, layer, 0, "/select/tokens");
+          for (std::size_t i = 0; i < config_.tokens.size(); ++i) {
+            const bool listed = config_.resolved["select"]["tokens"].is_array();
+            add_group(d, sequence, layer, config_.tokens[i],
+                      listed ? child("/select/tokens", i) : "/select/tokens");
           }
         }
       }
@@ -138,21 +146,24 @@ class Planner {
     }
   }
 
-  void add_group(std::size_t d, const PlannedSequence& sequence, const PlannedLayer& layer) {
+  // Of the first `tokens` tokens, 0: all; `pointer`: where that number is given.
+  void add_group(std::size_t d, const PlannedSequence& sequence, const PlannedLayer& layer,
+                 Index tokens, const std::string& pointer) {
     const std::string place = fmt::format("sequence {} of {}", sequence.name, plan_.dumps[d].path);
     WorkGroup group;
     group.dump = d;
     group.sequence = sequence.name;
     group.layer = layer.index;
+    group.first_tokens = tokens;
     group.kv_heads = layer.kv_heads;
     group.shape = layer.shape;
     group.chunk_bytes = layer.chunk_bytes;
-    if (config_.tokens > layer.shape.tokens) {
-      faults_.add("/select/tokens", fmt::format("must be at most {}, the tokens of {}, got {}",
-                                                layer.shape.tokens, place, config_.tokens));
+    if (tokens > layer.shape.tokens) {
+      faults_.add(pointer, fmt::format("must be at most {}, the tokens of {}, got {}",
+                                       layer.shape.tokens, place, tokens));
       return;
     }
-    if (config_.tokens > 0) group.shape.tokens = config_.tokens;
+    if (tokens > 0) group.shape.tokens = tokens;
     const Index n = group.shape.tokens;
     group.shape.first_query = std::min(group.shape.first_query, n);
     const auto prompt = resolve_prompt(sequence, n, n - group.shape.first_query, place);
@@ -259,6 +270,7 @@ class Planner {
   static bool shares_scope(const WorkGroup& other, const WorkGroup& group,
                            const SweepEntry& entry) {
     return other.dump == group.dump && other.sequence == group.sequence &&
+           other.first_tokens == group.first_tokens &&
            selects(entry.where, other.sequence, other.layer);
   }
 
@@ -296,16 +308,31 @@ class Planner {
     }
   }
 
+  // A point on a group: its parameters as they are run, or why it is not.
+  struct PointOfGroup {
+    std::shared_ptr<const Params> params;
+    std::optional<std::string> skip_reason;
+  };
+
+  PointOfGroup on_group(const WorkGroup& group, const SweepEntry& entry, const Point& point) const {
+    if (!asks_for_memory(*point.params) || group.rows.empty()) {
+      return {point.params, reason_in_scope(group, entry, *point.params)};
+    }
+    auto solved = solve_memory(*entry.algorithm, *point.params, group.shape, group.prompt,
+                               config_.element_bytes);
+    if (auto* why = std::get_if<std::string>(&solved)) return {point.params, std::move(*why)};
+    auto params = std::make_shared<const Params>(std::get<Params>(std::move(solved)));
+    auto reason = reason_in_scope(group, entry, *params);
+    return {std::move(params), std::move(reason)};
+  }
+
   void add_cells(std::size_t g, Only& only) {
     WorkGroup& group = plan_.groups[g];
-    // Why each point of each entry does not run on this group.
-    std::vector<std::vector<std::optional<std::string>>> reasons(config_.entries.size());
+    std::vector<std::vector<PointOfGroup>> here(config_.entries.size());
     for (std::size_t e = 0; e < config_.entries.size(); ++e) {
       const SweepEntry& entry = config_.entries[e];
       if (!selects(entry.where, group.sequence, group.layer)) continue;
-      for (const Point& point : points_[e]) {
-        reasons[e].push_back(reason_in_scope(group, entry, *point.params));
-      }
+      for (const Point& point : points_[e]) here[e].push_back(on_group(group, entry, point));
     }
     const GroupIdentity identity(plan_, group);
     for (int head = 0; head < group.kv_heads; ++head) {
@@ -313,15 +340,15 @@ class Planner {
       for (std::size_t e = 0; e < config_.entries.size(); ++e) {
         const SweepEntry& entry = config_.entries[e];
         if (!selects(entry.where.kv_heads, head)) continue;
-        for (std::size_t p = 0; p < reasons[e].size(); ++p) {
+        for (std::size_t p = 0; p < here[e].size(); ++p) {
           const Point& point = points_[e][p];
           PlannedCell cell;
           cell.label = entry.label;
           cell.group = g;
           cell.kv_head = head;
           cell.algorithm = entry.algorithm;
-          cell.params = point.params;
-          cell.skip_reason = reasons[e][p];
+          cell.params = here[e][p].params;
+          cell.skip_reason = here[e][p].skip_reason;
           if (entry.algorithm->replay_scope(*point.params) == ReplayScope::kModel) {
             cell.scope = scope_of(group, entry);
           }
@@ -374,6 +401,7 @@ Plan make_plan(const SweepConfig& config, std::vector<PlannedDump> dumps,
   plan.only = only;
   plan.element_bytes = config.element_bytes;
   plan.keep_rows = config.keep_rows;
+  plan.tokens_vary = config.tokens.size() > 1;
   Planner(config, plan).build(only, memory_limit);
   return plan;
 }

@@ -50,7 +50,9 @@ struct PlannedCell {
   std::size_t group = 0;  // index into Plan::groups
   int kv_head = 0;
   const AlgorithmDescription* algorithm = nullptr;
-  std::shared_ptr<const Params> params;    // never null; shared by the cells of one point
+  // Never null; shared by the cells of one point, of one group where a budget is given as memory
+  // and solved there.
+  std::shared_ptr<const Params> params;
   std::optional<std::uint32_t> seed;       // none: deterministic
   std::shared_ptr<const Scope> scope;      // of a model-scoped algorithm, else null
   std::optional<std::string> skip_reason;  // set: will not run
@@ -59,11 +61,13 @@ struct PlannedCell {
   std::uint32_t seed_or_zero() const { return seed.value_or(0); }
 };
 
-// Cells of one (dump, sequence, layer): they share tensors and the exact reference.
+// Cells of one (dump, sequence, layer) and number of tokens: they share tensors and the exact
+// reference.
 struct WorkGroup {
   std::size_t dump = 0;  // index into Plan::dumps
   std::string sequence;
   int layer = 0;
+  Index first_tokens = 0;          // the element of select.tokens that it is of; 0: all tokens
   int kv_heads = 0;                // of the layer, whether selected or not
   Index prompt = 0;                // P
   std::vector<Index> rows;         // scored rows, ascending; empty: all its cells are skipped
@@ -72,7 +76,8 @@ struct WorkGroup {
   std::vector<std::size_t> cells;  // ascending indices into Plan::cells
 };
 
-// Groups: dumps as listed, then sequences and layers in the dump's order; none is empty. Cells: by
+// Groups: dumps as listed, then sequences and layers in the dump's order, then select.tokens; none
+// is empty. Cells: by
 // group, then KV head, entry of the sweep, point of the entry, seed.
 struct Plan {
   std::string name;
@@ -86,6 +91,7 @@ struct Plan {
   std::vector<std::string> only;  // globs that narrowed it
   int element_bytes = 2;
   bool keep_rows = false;
+  bool tokens_vary = false;  // select.tokens is an axis: means are not taken over it
 };
 
 // Bytes that a plan with this number of cells and points takes, with what a run keeps per cell of

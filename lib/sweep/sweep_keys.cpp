@@ -36,11 +36,12 @@ const SweepKeys& sweep_file_keys() {
 }
 
 const SweepKeys& select_keys() {
-  static const SweepKeys keys{"select",
-                              {{"sequences", "names of sequences", ""},
-                               {"layers", "layers by their index in the model", ""},
-                               {"kv_heads", "KV heads of a layer", ""},
-                               {"tokens", "only the first N tokens of each sequence", ""}}};
+  static const SweepKeys keys{
+      "select",
+      {{"sequences", "names of sequences", ""},
+       {"layers", "layers by their index in the model", ""},
+       {"kv_heads", "KV heads of a layer", ""},
+       {"tokens", "only the first N tokens of each sequence; several N are an axis", ""}}};
   return keys;
 }
 

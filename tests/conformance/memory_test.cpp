@@ -2,9 +2,16 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
+#include <string>
+#include <variant>
+#include <vector>
 
+#include "algorithms/memory_budget.hpp"
+#include "algorithms/registry.hpp"
 #include "conformance/points.hpp"
+#include "support/given.hpp"
 #include "support/owned_stream.hpp"
 #include "support/replayed.hpp"
 #include "support/stepper.hpp"
@@ -102,6 +109,105 @@ TEST_CASE("tokens, peaks, numbers and bytes equal a recount of what is held at e
     }
   }
   cases.check_all_ran();
+}
+
+namespace {
+
+const std::vector<StreamSpec> kShapes = {
+    {.tokens = 60, .d = 5, .dv = 3, .heads_per_kv = 2, .rope_pairs = 2},
+    {.tokens = 60, .d = 5, .dv = 3, .window = 17},
+    {.tokens = 60, .d = 3, .dv = 7, .window = 50}};
+
+// The point with its budget as memory; none if it has no budget or that cannot be.
+std::optional<Params> asking_for_memory(const Subject& subject, const Given& given,
+                                        double fraction) {
+  for (const Parameter& parameter : subject.algorithm->parameters) {
+    Params params = params_for(*subject.algorithm, given);
+    if (!parameter.takes_memory || params.find(parameter.name) == nullptr) continue;
+    params.set(parameter.name, MemoryBudget{fraction, 0});
+    if (subject.algorithm->validate(params)) return std::nullopt;
+    return params;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+TEST_CASE("most_held is the peak that a replay counts, whatever the budget") {
+  std::set<std::string> ran;
+  for (const StreamSpec& spec : kShapes) {
+    const auto owned = make_stream(spec);
+    const StreamShape& shape = owned->stream.shape;
+    for (const Subject& subject : subjects()) {
+      for (const Point& point : subject.row->points) {
+        std::optional<Params> params = asking_for_memory(subject, point.given, 0.5);
+        if (!params) continue;
+        for (const Index prompt : {0, 35}) {
+          for (const Index budget : {1, 4, 13, 34, 35, 47, 60}) {
+            params->set("budget", count_of(budget));
+            if (reason_to_skip(*subject.algorithm, *params, shape, prompt)) continue;
+            const auto most = subject.algorithm->most_held(*params, shape, prompt);
+            if (!most) continue;
+            CAPTURE(describe(subject.row->id, point.given));
+            CAPTURE(spec.window);
+            CAPTURE(prompt);
+            CAPTURE(budget);
+            const MemoryReport memory =
+                replay_one(owned->stream, prompt, *subject.algorithm, *params, 4).memory;
+            CHECK(most->tokens == memory.tokens_peak);
+            CHECK(bytes_of(*most, shape, 2) == memory.peak_bytes);
+            ran.insert(subject.row->id);
+          }
+        }
+      }
+    }
+  }
+  for (const Subject& subject : subjects()) {
+    CAPTURE(subject.row->id);
+    CHECK(ran.count(subject.row->id) == (subject.algorithm->most_held ? 1 : 0));
+  }
+}
+
+TEST_CASE("a budget solved for memory holds that memory to within one token, and no more") {
+  std::set<std::string> ran;
+  for (const StreamSpec& spec : kShapes) {
+    const auto owned = make_stream(spec);
+    const StreamShape& shape = owned->stream.shape;
+    // Keys and values, and the most that any method stores besides: two numbers per query head.
+    const double token = 2.0 * static_cast<double>(spec.d + spec.dv) + 8.0 * spec.heads_per_kv;
+    for (const Subject& subject : subjects()) {
+      for (const Point& point : subject.row->points) {
+        for (const double fraction : {0.2, 0.35, 0.5, 0.77, 0.9, 1.0}) {
+          const std::optional<Params> asked = asking_for_memory(subject, point.given, fraction);
+          if (!asked) continue;
+          for (const Index prompt : {0, 35}) {
+            const auto solved = solve_memory(*subject.algorithm, *asked, shape, prompt, 2);
+            const auto* params = std::get_if<Params>(&solved);
+            if (params == nullptr || reason_to_skip(*subject.algorithm, *params, shape, prompt)) {
+              continue;
+            }
+            CAPTURE(describe(subject.row->id, point.given));
+            CAPTURE(fraction);
+            CAPTURE(spec.window);
+            CAPTURE(prompt);
+            const MemoryReport memory =
+                replay_one(owned->stream, prompt, *subject.algorithm, *params, 4).memory;
+            CHECK(memory.fraction <= fraction);
+            const Index tokens = std::get<MemoryBudget>(params->at("budget")).tokens;
+            // The largest budget may hold less: there is no more to hold.
+            if (tokens < shape.tokens) {
+              CHECK(memory.fraction + token / static_cast<double>(memory.exact_bytes) > fraction);
+            }
+            ran.insert(subject.row->id);
+          }
+        }
+      }
+    }
+  }
+  for (const Subject& subject : subjects()) {
+    CAPTURE(subject.row->id);
+    CHECK(ran.count(subject.row->id) == (subject.algorithm->most_held ? 1 : 0));
+  }
 }
 
 }  // namespace kvbench::test

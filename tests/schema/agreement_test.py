@@ -23,7 +23,10 @@ def probes(parameter):
     values = [None, {}, [], "no such word", True, -1e16, 1e16, 0, 1, 0.5, 1.5, 2.0, -1,
               {"range": [1, 4, 1]}, {"pow2": [1, 3]}, {"logspace": [1, 8, 4]},
               {"range": [1, 4]}, {"pow2": ["1", 2]}, {"steps": [1, 2]},
-              {"range": [1, 2, 1], "pow2": [1, 2]}, [1, 1], [1, 2], ["x"]]
+              {"range": [1, 2, 1], "pow2": [1, 2]}, [1, 1], [1, 2], ["x"],
+              {"memory": 0.5}, {"memory": 2}, {"memory": [0.5, 0.25]}, {"memory": [0.5, 0]},
+              {"memory": {"range": [0.25, 0.75, 0.25]}}, {"memory": "x"}, {"memory": []},
+              [{"memory": 0.5}, {"memory": 1}], {"memory": 0.5, "range": [1, 2, 1]}]
     values += parameter.get("words", [])
     if "minimum" in parameter:
         low = parameter["minimum"]
@@ -120,7 +123,8 @@ class Agreement(Folder):
             "name": ["a", "A.b_c-1", "_a", "", ".a", "-a", "a/b", "a b", "x" * 200, "x" * 201, 7],
             "dumps": [[], "a.h5", [7], [""]],
             "select": [{}, [], {"layer": 1}, {"tokens": "all"}, {"tokens": 8}, {"tokens": 0},
-                       {"tokens": 8.5}, {"tokens": "few"}, {"layers": [0, 1]}, {"layers": 3},
+                       {"tokens": 8.5}, {"tokens": "few"}, {"tokens": [8, 16]}, {"tokens": [8, 8]},
+                       {"tokens": []}, {"tokens": [0, 8]}, {"tokens": {"pow2": [3, 4]}}, {"layers": [0, 1]}, {"layers": 3},
                        {"layers": "none"}, {"kv_heads": {"pow2": [0, 0]}}, {"sequences": "0"}],
             "replay": [{}, {"prompt_tokens": "default"}, {"prompt_tokens": "dmup"},
                        {"prompt_tokens": 0}, {"prompt_tokens": 8}, {"prompt_tokens": 0.5},

@@ -162,5 +162,30 @@ TEST_CASE("axis forms are for numbers") {
   CHECK(expanded(R"(["avg", "max"])", choice) == json({"avg", "max"}));
 }
 
+TEST_CASE("memory in place of a number of tokens: a number or any axis of numbers") {
+  Parameter budget = kTokens;
+  budget.takes_memory = true;
+  check_axis(R"({"memory": 0.35})", budget, R"([{"memory": 0.35}])");
+  check_axis(R"({"memory": 1})", budget, R"([{"memory": 1.0}])");
+  check_axis(R"({"memory": [0.5, 0.25]})", budget, R"([{"memory": 0.5}, {"memory": 0.25}])");
+  check_axis(R"({"memory": {"range": [0.1, 0.3, 0.1]}})", budget,
+             R"([{"memory": 0.1}, {"memory": 0.2}, {"memory": 0.3}])");
+  check_axis(R"([64, {"memory": 0.5}, 0.5])", budget, R"([64, {"memory": 0.5}, 0.5])");
+  CHECK(fault(R"({"memory": 0})", budget) == "/x/memory");
+  CHECK(fault(R"({"memory": 1.5})", budget) == "/x/memory");
+  CHECK(fault(R"({"memory": "much"})", budget) == "/x/memory");
+  CHECK(fault(R"({"memory": []})", budget) == "/x/memory");
+  CHECK(fault(R"({"memory": [0.5, 2]})", budget) == "/x/memory/1");
+  CHECK(fault(R"({"memory": [0.5, 0.5]})", budget) == "/x/memory/1");
+  CHECK(fault(R"({"memory": {"memory": 0.5}})", budget) == "/x/memory");
+  CHECK(fault(R"([64, {"memory": 2}])", budget) == "/x/1/memory");
+  CHECK(fault(R"([64, {"memory": [0.1, 0.2]}])", budget) == "/x/1");
+  CHECK(fault(R"([{"memory": 0.5}, {"memory": 0.5}])", budget) == "/x/1");
+  for (const Parameter* other : {&kTokens, &kWhole, &kReal}) {
+    CHECK(fault(R"({"memory": 0.5})", *other) == "/x");
+    CHECK(fault(R"([{"memory": 0.5}])", *other) == "/x/0");
+  }
+}
+
 }  // namespace
 }  // namespace kvbench

@@ -25,7 +25,7 @@ TEST_CASE("a sweep of three keys has every default") {
   CHECK(config.name == "quick");
   CHECK(config.dumps == std::vector<std::string>{folder.file("a.h5")});
   CHECK(config.select == Selection{});
-  CHECK(config.tokens == 0);
+  CHECK(config.tokens.empty());
   CHECK_FALSE(config.prompt_tokens);
   CHECK(config.rows == "all");
   CHECK(config.seeds == std::vector<std::uint32_t>{0});
@@ -56,7 +56,7 @@ TEST_CASE("every key is read") {
   CHECK(config.select.sequences == std::vector<std::string>{"0", "x"});
   CHECK(config.select.layers == std::vector<int>{0, 2, 4});
   CHECK(config.select.kv_heads == std::vector<int>{1});
-  CHECK(config.tokens == 2048);
+  CHECK(config.tokens == std::vector<Index>{2048});
   CHECK(config.prompt_tokens == Value(0.875));
   CHECK(config.rows.dump() == R"({"every":16})");
   CHECK(config.seeds == std::vector<std::uint32_t>{4294967293u, 4294967294u, 4294967295u});

@@ -71,7 +71,9 @@ const Case kCases[] = {
     {with(R"("select": {"sequences": [0]})"), "quick.json: /select/sequences/0: "},
     {with(R"("select": {"sequences": ["0", "0"]})"), "quick.json: /select/sequences/1: "},
     {with(R"("select": {"tokens": 0})"), "quick.json: /select/tokens: "},
-    {with(R"("select": {"tokens": [128]})"), "quick.json: /select/tokens: "},
+    {with(R"("select": {"tokens": []})"), "quick.json: /select/tokens: "},
+    {with(R"("select": {"tokens": [128, 0]})"), "quick.json: /select/tokens/1: "},
+    {with(R"("select": {"tokens": {"range": [8, 4, 1]}})"), "quick.json: /select/tokens/range: "},
     // Replay, rows, seeds, memory, output.
     {with(R"("replay": {"prompt_tokens": -1})"), "quick.json: /replay/prompt_tokens: "},
     {with(R"("replay": {"prompt_tokens": 1.5})"), "quick.json: /replay/prompt_tokens: "},

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <set>
 
+#include "algorithms/registry.hpp"
 #include "core/hash.hpp"
 #include "sweep/prompt_length.hpp"
 #include "sweep/scored_rows.hpp"
@@ -282,6 +283,69 @@ TEST_CASE("groups that where leaves empty are not in the plan") {
   REQUIRE(plan.groups.size() == 1);
   CHECK(plan.groups[0].layer == 4);
   CHECK(plan.cells[0].group == 0);
+}
+
+// Of real algorithms, since only they say what they hold.
+Plan real_plan(const SweepFolder& folder, const std::string& text, const PlannedDump& dump) {
+  return make_plan(parse_sweep(text, folder.file("quick.json"), {}, all_algorithms()), {dump});
+}
+
+TEST_CASE("a budget given as memory is its cells' identity and is solved on each group") {
+  const SweepFolder folder;
+  PlannedDump dump = planned_dump("a", 100, {0, 1}, 2);
+  dump.sequences[0].layers[1].shape.window = 40;
+  const std::string text =
+      sweep(entry("window", R"("budget": {"memory": [0.25, 0.5]})") + ", " +
+            entry("snapkv", R"("budget": [{"memory": 0.75}, 80], "window": 4)"));
+  const Plan plan = real_plan(folder, text, dump);
+  REQUIRE(plan.cells.size() == 2 * 2 * 4);
+  const auto tokens = [&](std::size_t cell) {
+    return std::get<MemoryBudget>(plan.cells[cell].params->at("budget")).tokens;
+  };
+  CHECK(tokens(0) == 25);
+  CHECK(tokens(1) == 50);
+  CHECK(tokens(2) == 25);  // of 75, 50 are decoded
+  CHECK(tokens(8) == 10);
+  CHECK(tokens(9) == 20);
+  REQUIRE(plan.cells[10].skip_reason);  // what snapkv holds in a sliding window
+  CHECK_FALSE(plan.cells[11].skip_reason);
+  CHECK(plan.cells[0].params == plan.cells[4].params);  // shared by heads
+  for (const PlannedCell& cell : plan.cells) {
+    CHECK(cell.id == hash128_hex(cell_key(plan, cell).dump()));
+  }
+  CHECK(cell_key(plan, plan.cells[8])["params"].dump() == R"({"budget":{"memory":0.25}})");
+  CHECK(ids(plan).size() == plan.cells.size());
+  // The resolved sweep is a sweep of the same cells, and so is one value of another list.
+  CHECK(real_plan(folder, plan.config.dump(), dump).hash == plan.hash);
+  const Plan one = real_plan(folder, sweep(entry("window", R"("budget": {"memory": 0.5})")), dump);
+  for (const std::string& id : ids(one)) CHECK(ids(plan).count(id) == 1);
+}
+
+TEST_CASE("numbers of tokens are an axis of groups, each as it would be alone") {
+  const SweepFolder folder;
+  const PlannedDump dump = planned_dump("a", 100, {0, 4}, 2);
+  const auto plan = [&](const std::string& tokens) {
+    return make_plan(folder.parse(sweep(entry("window", R"("budget": [8, 0.5])"),
+                                        R"("select": {"tokens": )" + tokens + "}")),
+                     {dump});
+  };
+  const Plan all = plan("[100, 64]");
+  REQUIRE(all.groups.size() == 4);
+  CHECK(all.tokens_vary);
+  std::vector<std::pair<int, Index>> order;
+  for (const WorkGroup& group : all.groups) order.emplace_back(group.layer, group.shape.tokens);
+  CHECK(order == std::vector<std::pair<int, Index>>{{0, 100}, {0, 64}, {4, 100}, {4, 64}});
+  CHECK(all.groups[1].prompt == 32);
+  std::set<std::string> alone = ids(plan("64"));
+  for (const std::string& id : ids(plan("\"all\""))) alone.insert(id);
+  CHECK(ids(all) == alone);
+  CHECK(cell_key(all, all.cells[4])["tokens"] == 64);
+  CHECK(ids(plan(R"({"pow2": [5, 6]})")).size() == 16);
+  CHECK_FALSE(plan("[64]").tokens_vary);
+  CHECK(make_plan(folder.parse(all.config.dump()), {dump}).hash == all.hash);
+  const auto refused = folder.messages([&] { plan("[64, 101]"); });
+  REQUIRE(refused.size() == 1);  // the same of both layers
+  CHECK(refused[0].find("quick.json: /select/tokens/1: ") == 0);
 }
 
 TEST_CASE("several dumps: a layer need not be in all of them") {

@@ -22,6 +22,7 @@
 #include "output/log.hpp"
 #include "output/table.hpp"
 #include "results/provenance.hpp"
+#include "sweep/axis.hpp"
 
 namespace kvbench {
 namespace {
@@ -72,13 +73,10 @@ std::string range_text(const Parameter& parameter) {
     out = fmt::format("{} {:g}", parameter.minimum_open ? ">" : ">=", parameter.minimum);
     if (has_maximum(parameter)) out += fmt::format(", <= {:g}", parameter.maximum);
     if (parameter.kind == Parameter::Kind::kTokens) out += ", or a fraction of the prompt";
+    if (parameter.takes_memory) out += ", or {\"memory\": F}";
   }
   for (const std::string& word : parameter.choices) out += (out.empty() ? "" : " | ") + word;
   return out;
-}
-
-Json value_json(const Value& value) {
-  return std::visit([](const auto& v) { return Json(v); }, value);
 }
 
 Json parameter_json(const Parameter& parameter) {
@@ -90,7 +88,8 @@ Json parameter_json(const Parameter& parameter) {
   }
   if (!parameter.choices.empty()) out["words"] = parameter.choices;
   out["range"] = range_text(parameter);
-  out["default"] = parameter.default_value ? value_json(*parameter.default_value) : Json(nullptr);
+  out["default"] = nullptr;
+  if (parameter.default_value) out["default"] = value_json(*parameter.default_value);
   out["description"] = parameter.doc;
   return out;
 }

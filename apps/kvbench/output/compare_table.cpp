@@ -44,7 +44,9 @@ std::map<const SettingComparison*, std::string> setting_names(const Comparison& 
   for (const SettingComparison& setting : comparison.settings) {
     const std::string varying =
         params_text(params.at(label(setting)).of(setting.setting.at("params")));
-    names[&setting] = label(setting) + (varying.empty() ? "" : " " + varying);
+    std::string& name = names[&setting];
+    name = label(setting) + (varying.empty() ? "" : " " + varying);
+    if (setting.setting.contains("tokens")) name += " tokens=" + text_of(setting.setting["tokens"]);
   }
   return names;
 }

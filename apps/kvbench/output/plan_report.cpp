@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <variant>
 
 #include "output/progress.hpp"
 #include "output/table.hpp"
@@ -34,6 +35,54 @@ std::vector<std::pair<std::string, std::size_t>> skip_counts(const Plan& plan,
                    [](const auto& a, const auto& b) { return a.second > b.second; });
   return sorted;
 }
+
+// The numbers of tokens that were solved for a memory, by parameter.
+Json solved_tokens(const PlannedCell& cell) {
+  Json solved = Json::object();
+  for (const auto& [name, value] : cell.params->entries()) {
+    const auto* memory = std::get_if<MemoryBudget>(&value);
+    if (memory != nullptr && memory->tokens > 0) solved[name] = memory->tokens;
+  }
+  return solved;
+}
+
+// The same of all cells: per label and memory, the least and most tokens.
+class SolvedBudgets {
+ public:
+  void add(const PlannedCell& cell) {
+    const Json solved = solved_tokens(cell);
+    for (const auto& [name, tokens] : solved.items()) {
+      const std::string line = cell.label + ": " + name + "=" + to_string(cell.params->at(name));
+      const auto count = tokens.get<Index>();
+      const auto [place, is_new] = find_.try_emplace(line, lines_.size());
+      if (is_new) lines_.push_back({line, count, count});
+      Line& held = lines_[place->second];
+      held.least = std::min(held.least, count);
+      held.most = std::max(held.most, count);
+    }
+  }
+
+  std::string table(std::size_t columns) const {
+    if (lines_.empty()) return "";
+    Table table({{"", Align::kLeft}, {"", Align::kRight, 8}});
+    for (const Line& line : lines_) {
+      const std::string range = line.least == line.most
+                                    ? std::to_string(line.least)
+                                    : fmt::format("{} to {}", line.least, line.most);
+      table.add({line.text, range});
+    }
+    return "\ntokens solved for memory:\n" + table.text(columns);
+  }
+
+ private:
+  struct Line {
+    std::string text;
+    Index least;
+    Index most;
+  };
+  std::vector<Line> lines_;
+  std::map<std::string, std::size_t> find_;
+};
 
 std::string time_text(double seconds) {
   return seconds < 10.0 ? fmt::format("{:.2g} s", seconds) : duration_text(seconds);
@@ -97,6 +146,8 @@ Json PlanReport::json() const {
     if (!selection_.has(cell)) continue;
     Json entry = {{"id", cell.id}, {"path", cell_path(plan_, cell)}};
     entry["seed"] = cell.seed ? Json(*cell.seed) : Json(nullptr);
+    const Json solved = solved_tokens(cell);
+    if (!solved.empty()) entry["solved"] = solved;
     if (cell.skip_reason) entry["skip_reason"] = *cell.skip_reason;
     document["cell_list"].push_back(std::move(entry));
   }
@@ -132,13 +183,15 @@ std::string PlanReport::table(std::size_t columns) const {
   }
   std::map<std::string, std::size_t> cells_of;
   std::vector<std::string> in_order;
+  SolvedBudgets solved;
   for (const PlannedCell& cell : plan_.cells) {
     if (!selection_.has(cell)) continue;
+    solved.add(cell);
     if (cells_of[cell.label]++ == 0) in_order.push_back(cell.label);
   }
   Table labels({{"label", Align::kLeft, 24}, {"cells", Align::kRight, 8}}, " ");
   for (const std::string& label : in_order) labels.add({label, std::to_string(cells_of[label])});
-  out += groups.text(columns) + "\n" + labels.text(columns);
+  out += groups.text(columns) + "\n" + labels.text(columns) + solved.table(columns);
   if (skips_.empty()) return out;
   Table skips({{"", Align::kRight, 8}, {"", Align::kLeft}});
   for (const auto& [reason, count] : skips_) skips.add({std::to_string(count), reason});

@@ -59,7 +59,8 @@ std::string results_table(const std::vector<SettingMeans>& settings, std::size_t
   std::map<std::string, std::size_t> find;
   for (const SettingMeans& setting : settings) {
     if (!setting.error || !setting.memory_fraction) continue;
-    const std::string name = label_text(setting.label, setting.algorithm);
+    std::string name = label_text(setting.label, setting.algorithm);
+    if (setting.tokens) name += fmt::format(", {} tokens", *setting.tokens);
     const auto [place, is_new] = find.try_emplace(name, lines.size());
     if (is_new) lines.emplace_back().name = name;
     add_setting(lines[place->second], setting);

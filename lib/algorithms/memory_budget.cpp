@@ -1,0 +1,69 @@
+#include "algorithms/memory_budget.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace kvbench {
+namespace {
+
+using Entry = std::pair<std::string, Value>;
+
+const Entry* unsolved(const Params& params) {
+  const auto found =
+      std::find_if(params.entries().begin(), params.entries().end(), [](const Entry& entry) {
+        const auto* memory = std::get_if<MemoryBudget>(&entry.second);
+        return memory != nullptr && memory->tokens == 0;
+      });
+  return found == params.entries().end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+std::optional<Index> largest_that_fits(Index first, Index last,
+                                       const std::function<bool(Index)>& fits) {
+  if (fits(last)) return last;
+  if (!fits(first)) return std::nullopt;
+  while (last - first > 1) {
+    const Index middle = first + (last - first) / 2;
+    (fits(middle) ? first : last) = middle;
+  }
+  return first;
+}
+
+bool asks_for_memory(const Params& params) { return unsolved(params) != nullptr; }
+
+std::variant<Params, std::string> solve_memory(const AlgorithmDescription& algorithm,
+                                               const Params& params, const StreamShape& shape,
+                                               Index prompt, int element_bytes) {
+  const auto& [name, value] = *unsolved(params);
+  MemoryBudget memory = std::get<MemoryBudget>(value);
+  const auto with_tokens = [&, &name = name](Index tokens) {
+    memory.tokens = tokens;
+    Params solved = params;
+    solved.set(name, memory);
+    return solved;
+  };
+  const auto fraction = [&](Index tokens) -> std::optional<double> {
+    const auto held = algorithm.most_held(with_tokens(tokens), shape, prompt);
+    if (!held) return std::nullopt;
+    // As MemoryMeter reports it.
+    return static_cast<double>(bytes_of(*held, shape, element_bytes)) /
+           static_cast<double>(exact_bytes(shape, element_bytes));
+  };
+  const auto least = fraction(1);
+  if (!least) {
+    return fmt::format(
+        "{} {} cannot be solved: the layer has a sliding window of {} tokens, and "
+        "what {} holds there depends on the data",
+        name, to_string(value), shape.window, algorithm.id);
+  }
+  const auto tokens = largest_that_fits(
+      1, shape.tokens, [&](Index given) { return fraction(given).value() <= memory.fraction; });
+  if (tokens) return with_tokens(*tokens);
+  return fmt::format("{} {} cannot be reached: {} holds at least {:.4g} of the exact cache here",
+                     name, to_string(value), algorithm.id, *least);
+}
+
+}  // namespace kvbench

@@ -1,0 +1,29 @@
+// {"memory": F}: a budget that is solved for the memory that it takes, from shapes alone.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "algorithms/algorithm.hpp"
+
+namespace kvbench {
+
+// The largest x in [first, last] with fits(x), none if fits(first) is false. Up to last - 1 `fits`
+// must hold below some x and fail from there on; at `last` it may be either.
+std::optional<Index> largest_that_fits(Index first, Index last,
+                                       const std::function<bool(Index)>& fits);
+
+// Whether a parameter is given as memory and not solved yet.
+bool asks_for_memory(const Params& params);
+
+// `params` with the largest budget of which the cell's memory.fraction (its peak at decode rows
+// over the exact cache, with `element_bytes` per number) is at most the F that is asked for; or why
+// there is none on this stream, to skip the cell with. `params` asks for memory, and what is given
+// so takes it (Parameter::takes_memory).
+std::variant<Params, std::string> solve_memory(const AlgorithmDescription& algorithm,
+                                               const Params& params, const StreamShape& shape,
+                                               Index prompt, int element_bytes);
+
+}  // namespace kvbench

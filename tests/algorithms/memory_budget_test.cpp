@@ -1,0 +1,137 @@
+// Budgets given as memory, from shapes alone; that counted memory is what was asked for is in
+// tests/conformance/memory_test.cpp.
+#include "algorithms/memory_budget.hpp"
+
+#include <doctest/doctest.h>
+
+#include <stdexcept>
+
+#include "algorithms/parameter_table.hpp"
+#include "support/given.hpp"
+
+namespace kvbench::test {
+namespace {
+
+StreamShape shape_of(Index tokens, Index window = 0) {
+  StreamShape shape;
+  shape.tokens = tokens;
+  shape.d = 4;
+  shape.dv = 4;
+  shape.heads_per_kv = 2;
+  shape.window = window;
+  return shape;
+}
+
+Params asking(const std::string& id, double fraction, Given more = {}) {
+  more.emplace_back("budget", MemoryBudget{fraction, 0});
+  return params_for(algorithm_named(id), more);
+}
+
+// The tokens that a memory is solved to, or 0 and why not.
+std::pair<Index, std::string> solved(const std::string& id, double fraction, const Given& more,
+                                     const StreamShape& shape, Index prompt) {
+  auto result =
+      solve_memory(algorithm_named(id), asking(id, fraction, more), shape, prompt, /*bytes=*/2);
+  if (const auto* why = std::get_if<std::string>(&result)) return {0, *why};
+  const Params& params = std::get<Params>(result);
+  CHECK_FALSE(asks_for_memory(params));
+  return {std::get<MemoryBudget>(params.at("budget")).tokens, ""};
+}
+
+Index tokens_of(const std::string& id, double fraction, const Given& more = {}, Index window = 0) {
+  return solved(id, fraction, more, shape_of(100, window), 60).first;
+}
+
+}  // namespace
+
+TEST_CASE("bisection finds the last that fits, none below the first, and all that fit") {
+  for (Index limit = -1; limit <= 9; ++limit) {
+    CAPTURE(limit);
+    Index calls = 0;
+    const auto found = largest_that_fits(0, 9, [&](Index x) {
+      ++calls;
+      return x <= limit;
+    });
+    CHECK(found == (limit < 0 ? std::nullopt : std::optional(limit)));
+    CHECK(calls <= 6);
+  }
+  CHECK(largest_that_fits(3, 3, [](Index) { return true; }) == 3);
+  CHECK_FALSE(largest_that_fits(3, 3, [](Index) { return false; }));
+  // The last may fit though those before it do not: whole prompts need no weights.
+  CHECK(largest_that_fits(0, 9, [](Index x) { return x <= 4 || x == 9; }) == 9);
+}
+
+TEST_CASE("budgets solved by hand: 100 tokens of 16 bytes, 60 of them the prompt") {
+  CHECK(tokens_of("window", 0.5) == 50);
+  CHECK(tokens_of("window", 0.509) == 50);
+  CHECK(tokens_of("window", 1.0) == 100);
+  CHECK(tokens_of("streaming_llm", 0.35, {{"sinks", count_of(4)}}) == 35);
+  // 16 bytes and a score of each of two heads, for one token more than the budget.
+  CHECK(tokens_of("h2o", 0.5) == 800 / 24 - 1);
+  CHECK(tokens_of("key_attention", 0.5) == 800 / 24 - 1);
+  CHECK(tokens_of("keyformer", 0.5) == 800 / 32 - 1);  // score and noise
+  CHECK(tokens_of("keyformer", 0.5, {{"semantics", word_of("released")}}) == 800 / 32);
+  // Forty decoded tokens are held besides.
+  CHECK(tokens_of("snapkv", 0.5, {{"window", count_of(4)}}) == 10);
+  CHECK(tokens_of("kcenter", 0.5) == 10);
+  CHECK(tokens_of("kcenter", 0.5, {{"recent", count_of(4)}, {"weights", word_of("size")}}) ==
+        4 + (160 - 64) / 20);
+  CHECK(tokens_of("uniform", 0.5, {{"sinks", count_of(2)}, {"weights", word_of("none")}}) == 10);
+  CHECK(tokens_of("uniform", 0.5, {{"sinks", count_of(2)}}) == 2 + (160 - 32) / 20);
+  CHECK(tokens_of("uniform", 1.0, {{"sinks", count_of(2)}}) == 100);  // the prompt is kept whole
+}
+
+TEST_CASE("of a sliding layer the exact cache is its window") {
+  CHECK(tokens_of("window", 0.5, {}, 20) == 10);
+  CHECK(tokens_of("h2o", 0.5, {}, 20) == 160 / 24 - 1);
+  const auto [tokens, why] = solved("snapkv", 0.5, {}, shape_of(100, 20), 60);
+  CHECK(tokens == 0);
+  CHECK(why.find("sliding window of 20") != std::string::npos);
+}
+
+TEST_CASE("a memory below what a method always holds is not reached") {
+  const auto [tokens, why] = solved("snapkv", 0.4, {}, shape_of(100), 60);
+  CHECK(tokens == 0);
+  CHECK(why.find("0.41") != std::string::npos);
+  CHECK(tokens_of("snapkv", 0.41) == 1);
+  CHECK(tokens_of("window", 0.0099) == 0);
+}
+
+TEST_CASE("what was asked for identifies the parameters, also once it is solved") {
+  const Params asked = asking("window", 0.35);
+  CHECK(asks_for_memory(asked));
+  CHECK(to_string(asked.at("budget")) == "{\"memory\": 0.35}");
+  const auto result = solve_memory(algorithm_named("window"), asked, shape_of(100), 60, 2);
+  CHECK(to_string(std::get<Params>(result).at("budget")) == "{\"memory\": 0.35}");
+  CHECK_THROWS_AS(static_cast<void>(TokenCount::memory({0.35, 0}).of(60)), std::logic_error);
+  CHECK(TokenCount::memory({0.35, 7}).of(60) == 7);
+}
+
+TEST_CASE("only parameters that memory follows from take it") {
+  const auto takes = [](const std::string& id) {
+    for (const Parameter& parameter : algorithm_named(id).parameters) {
+      if (parameter.takes_memory) return parameter.name;
+    }
+    return std::string();
+  };
+  for (const char* id : {"window", "streaming_llm", "key_attention", "h2o", "keyformer", "snapkv",
+                         "uniform", "kcenter"}) {
+    CHECK(takes(id) == "budget");
+  }
+  for (const char* id : {"dilated_window", "oracle_topk", "pyramidkv", "subgen", "balancekv",
+                         "balancekv_prefill", "softmax_balance", "exact"}) {
+    CHECK(takes(id).empty());
+  }
+  const auto refused = [](const std::string& id, const Given& more) {
+    const auto why = algorithm_named(id).validate(asking(id, 0.5, more));
+    return why && why->first == "budget";
+  };
+  CHECK(refused("h2o", {{"semantics", word_of("released")}}));
+  CHECK(refused("uniform", {{"replacement", Value{true}}}));
+  CHECK(refused("keyformer", {{"scope", word_of("model")}}));
+  CHECK_FALSE(refused("h2o", {}));
+  CHECK_FALSE(refused("uniform", {}));
+  CHECK_FALSE(refused("keyformer", {}));
+}
+
+}  // namespace kvbench::test

@@ -1,0 +1,111 @@
+"""Budgets given as memory and an axis of tokens, from the sweep to results, resumed, sharded and
+compared."""
+
+import json
+import unittest
+
+from program import DONE, Folder, deterministic, kvbench
+
+METHODS = [
+    {"algorithm": "window", "params": {"budget": {"memory": [0.3, 0.6]}}},
+    {"algorithm": "h2o", "params": {"budget": {"memory": 0.6}}},
+    {"algorithm": "uniform", "params": {"budget": {"memory": 0.6}, "sinks": 2}},
+    {"algorithm": "snapkv", "params": {"budget": {"memory": 0.3}, "window": 4}}]
+
+
+class MemoryForm(Folder):
+    def test_counted_memory_is_what_was_asked_for(self):
+        results = self.run_sweep(algorithms=METHODS, replay={"prompt_tokens": 48})
+        token = 1.5 / 96  # with two scores beside the 32 bytes of a key and a value, and some more
+        solved = {}
+        for cell in results["cells"]:
+            asked = cell["key"]["params"]["budget"]["memory"]
+            if cell["label"] == "snapkv":  # 48 of 96 tokens are decoded
+                self.assertEqual(cell["status"], "skipped")
+                self.assertIn("0.5104", cell["reason"])
+                continue
+            fraction = cell["memory"]["fraction"]
+            self.assertLessEqual(fraction, asked)
+            self.assertGreater(fraction, asked - token)
+            solved[cell["label"], asked] = cell["derived"]["budget"]
+        self.assertEqual(solved["window", 0.3], 28)
+        self.assertEqual(solved["window", 0.6], 57)
+        self.assertLess(solved["h2o", 0.6], 57)
+        self.assertLess(solved["uniform", 0.6], 10)
+        self.assertIn({"memory": 0.6}, [line["params"]["budget"] for line in results["summary"]])
+
+    def test_plan_shows_what_is_solved(self):
+        config = self.sweep(METHODS[:2])
+        plan = json.loads(kvbench("plan", "--config", config, "--json").stdout)
+        self.assertEqual({cell["solved"]["budget"] for cell in plan["cell_list"]
+                          if cell["path"].startswith("window/")}, {28, 57})
+        self.assertIn('window: budget={"memory": 0.3}', kvbench("plan", "--config", config).stdout)
+
+    def test_a_bound_may_be_the_solved_budget(self):
+        self.run_sweep(algorithms=METHODS[:1])
+        bounds = self.folder / "bounds.json"
+        bounds.write_text(json.dumps({"schema_version": 1, "bounds": [
+            {"name": "kept", "metric": "memory.tokens_peak", "limit": {"param": "budget"}}]}))
+        done = kvbench("check", "--results", self.folder / "out/results.json", "--bounds", bounds)
+        self.assertEqual(done.returncode, DONE, done.stdout + done.stderr)
+
+    def test_one_line(self):
+        done = kvbench("run", "--dump", self.made / "tiny.h5", "--algorithm", "window", "--budget",
+                       '{"memory": 0.5}', "-o", "out", cwd=self.folder)
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertEqual({cell["derived"]["budget"] for cell in self.results()["cells"]}, {48})
+
+
+class TokenAxis(Folder):
+    SWEEP = {"algorithms": [METHODS[0], {"algorithm": "uniform", "params": {"T": 1, "sinks": 2}},
+                            {"algorithm": "keyformer", "params": {"budget": 8, "scope": "model"}}],
+             "select": {"tokens": [96, 40]}}
+
+    def cells(self, results, **key):
+        return {cell["id"]: (cell["status"], cell["errors"]) for cell in results["cells"]
+                if all(cell["key"][name] == value for name, value in key.items())}
+
+    def test_each_number_of_tokens_is_as_it_would_be_alone(self):
+        together = self.run_sweep(**self.SWEEP)
+        for tokens in (96, 40):
+            alone = self.run_sweep(**{**self.SWEEP, "select": {"tokens": tokens}},
+                                   name=f"alone-{tokens}")
+            self.assertEqual(self.cells(together, tokens=tokens), self.cells(alone))
+            self.assertEqual(
+                [{name: value for name, value in line.items() if name != "tokens"}
+                 for line in together["summary"] if line["tokens"] == tokens], alone["summary"])
+            self.assertNotIn("tokens", alone["groups"][0])
+        self.assertEqual({group["tokens"] for group in together["groups"]}, {96, 40})
+
+    def test_shards_merge_and_runs_resume_to_the_same(self):
+        together = deterministic(self.run_sweep(**self.SWEEP))
+        config = self.sweep(**self.SWEEP)
+        for shard in (1, 2):
+            done = kvbench("run", "--config", config, "--out", self.folder / f"part{shard}",
+                           "--shard", f"{shard}/2")
+            self.assertEqual(done.returncode, DONE, done.stderr)
+        (self.folder / "merged").mkdir()
+        done = kvbench("merge", self.folder / "part1", self.folder / "part2", "--out",
+                       self.folder / "merged/results.json")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertEqual(deterministic(self.results("merged")), together)
+        journal = self.folder / "out/journal.jsonl"
+        lines = journal.read_text().splitlines()
+        journal.write_text("\n".join(lines[:len(lines) // 2]) + "\n")
+        again = kvbench("run", "--config", config, "--out", self.folder / "out")
+        self.assertEqual(again.returncode, DONE, again.stderr)
+        self.assertEqual(deterministic(self.results()), together)
+
+    def test_compare_takes_each_number_of_tokens_for_itself(self):
+        self.run_sweep(**self.SWEEP)
+        path = self.folder / "out/results.json"
+        done = kvbench("compare", path, path, "--json")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        settings = json.loads(done.stdout)["settings"]
+        self.assertEqual([setting["tokens"] for setting in settings
+                          if setting["label"] == "uniform"], [40, 96])
+        self.assertIn("tokens=40", kvbench("compare", path, path).stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
