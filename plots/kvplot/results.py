@@ -22,6 +22,8 @@ SCHEMA_MAJOR = 1
 # A unit is what a mean and its interval run over; a point is one setting of one algorithm.
 UNIT = ["dump", "sequence", "layer", "kv_head"]
 POINT = ["algorithm", "label", "point"]
+# An error below this is exact to rounding and has no place on a logarithmic axis.
+ROUNDING = 1e-9
 
 
 class ResultsError(ValueError):
@@ -108,8 +110,9 @@ def load_results(path: Path | str) -> pandas.DataFrame:
     """One row per cell, one column per leaf.
 
     The key's entries stand without prefix (algorithm, layer, kv_head, seed, ...), parameters as
-    params.<name>, the rest under its path (errors.relative_l2.mean, memory.fraction). `point` is
-    the canonical JSON of the parameters. Failed and skipped cells are rows with their reason.
+    params.<name> (params.budget.memory for {"memory": F}), the rest under its path
+    (errors.relative_l2.mean, memory.fraction). `point` is the canonical JSON of the parameters, with
+    the tokens of a sweep that has an axis of them. Failed and skipped cells are rows with their reason.
     """
     return Results(path).frame
 
@@ -132,7 +135,7 @@ class Results:
         for cell in self.document["cells"]:
             row = {name: value for name, value in cell.items() if name != "key"}
             row.update(cell["key"])
-            row["point"] = json.dumps(cell["key"]["params"], sort_keys=True)
+            row["point"] = self._point(cell["key"]["params"], cell["key"].get("tokens"))
             rows.append(row)
         frame = pandas.json_normalize(rows)
         for name in ("status", "reason", "label", "seed", *UNIT):
@@ -144,6 +147,20 @@ class Results:
             frame["counters.clamped"] = frame.reindex(columns=names).max(axis=1)
             frame = frame.drop(columns="counters.fail")
         return frame
+
+    @cached_property
+    def tokens_vary(self) -> bool:
+        """Whether select.tokens of the sweep is an axis: means are not taken over it."""
+        select = self.document.get("config", {}).get("select")
+        tokens = select.get("tokens") if isinstance(select, dict) else None
+        return isinstance(tokens, list) and len(tokens) > 1
+
+    def _point(self, params: Entry, tokens: object) -> str:
+        return point_of({**params, "tokens": tokens} if self.tokens_vary else params)
+
+    def summary_point(self, line: Entry) -> str:
+        """The point of an entry of the program's summary."""
+        return self._point(line["params"], line.get("tokens"))
 
     def keep_layers(self, layers: Iterable[int]) -> None:
         """Forgets the cells of all other layers; the program's own summary stays as it is."""
@@ -267,9 +284,32 @@ def mean_over_units(
     return means.reset_index()
 
 
+def point_of(params: Entry) -> str:
+    """Canonical JSON."""
+    return json.dumps(params, sort_keys=True)
+
+
 def with_params(table: pandas.DataFrame) -> pandas.DataFrame:
     """The table with its points' parameters as columns params.<name>."""
-    settings = pandas.DataFrame(
-        [json.loads(point) for point in table["point"]], index=table.index
-    ).add_prefix("params.")
-    return table.join(settings)
+    settings = pandas.json_normalize([json.loads(point) for point in table["point"]])
+    settings.index = table.index
+    return table.join(settings.add_prefix("params."))
+
+
+def undrawn(cells: pandas.DataFrame, drawn: pandas.DataFrame, why: str, error: str = "") -> str:
+    """Which settings of `cells` are not in `drawn`, as sentences for a caption; "" if all are.
+
+    " Not drawn, no budget: window, uniform (3 settings)." With the name of an error, settings that
+    have none above rounding are named apart, whatever else keeps them from being drawn."""
+    shown = set(drawn[POINT].itertuples(index=False, name=None))
+    left: dict[str, list[str]] = {why: [], "exact to rounding": []}
+    for setting, part in cells.groupby(POINT, sort=False):
+        if setting not in shown:
+            exact = error and pandas.to_numeric(part[error]).max() <= ROUNDING
+            left["exact to rounding" if exact else why].append(str(part["label"].iloc[0]))
+    text = ""
+    for reason, labels in left.items():
+        counts = {label: labels.count(label) for label in labels}
+        names = [f"{name} ({n} settings)" if n > 1 else name for name, n in counts.items()]
+        text += f" Not drawn, {reason}: {', '.join(names)}." if names else ""
+    return text

@@ -142,11 +142,14 @@ def shown(value: Any, pointer: str, depth: int = 0) -> Fault:
     return None
 
 
-NUMERIC = "budget t s delta delta_quantile epsilon recent_fraction tau_init tau_end damping"
+NUMERIC = "t s delta delta_quantile epsilon recent_fraction tau_init tau_end damping"
 PARAMS = members(
     {},
     {
         **dict.fromkeys(NUMERIC.split(), NUMBER),
+        "budget": either(
+            'a finite number or {"memory": a finite number}', NUMBER, members({"memory": NUMBER})
+        ),
         "T": either('an integer of at least 0 or "auto"', COUNT, one_of("auto")),
     },
     SCALAR,
@@ -212,7 +215,8 @@ LINE = members(
         "cells": COUNT,
         "errors": members({}, others=optional(SUMMARISED)),
         "memory": members({"fraction": optional(NUMBER)}, others=optional(NUMBER)),
-    }
+    },
+    {"tokens": COUNT},
 )
 PROVENANCE = members(
     {},

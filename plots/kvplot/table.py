@@ -1,12 +1,14 @@
 """python -m kvplot table FILE --rows R --columns C --value V: means of a figure's or a result's
 numbers."""
 
+import sys
 from argparse import Namespace, _SubParsersAction
 from pathlib import Path
 from typing import Any
 
 import pandas
 
+from kvplot.figure import left_out
 from kvplot.results import ResultsError, did_you_mean, load_cells, unreadable
 
 SPREADS = {"sd": "std", "se": "sem"}
@@ -48,13 +50,19 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
 def run(arguments: Namespace) -> list[str]:
     if arguments.pm and arguments.of != "mean":
         raise ResultsError(f"--pm is the spread of means; leave out --of {arguments.of}")
-    means = pivot(arguments, arguments.of)
-    spreads = pivot(arguments, SPREADS[arguments.pm]) if arguments.pm else None
+    rows = _read(arguments.file)
+    table = chosen(arguments, rows)
+    for note in notes(arguments, rows, table):
+        print(f"kvplot: {arguments.file}: {note}", file=sys.stderr)
+    means = pivot(arguments, table, arguments.of)
+    spreads = pivot(arguments, table, SPREADS[arguments.pm]) if arguments.pm else None
     return FORMATS[arguments.format](means, spreads, arguments.digits)
 
 
-def pivot(arguments: Namespace, of: str) -> pandas.DataFrame:
-    table = _read(arguments.file)
+def chosen(arguments: Namespace, table: pandas.DataFrame) -> pandas.DataFrame:
+    """The rows that --where leaves; of a results.json those of finished cells."""
+    if arguments.file.suffix == ".json":
+        table = table[table["status"] == "ok"]
     wanted = [*arguments.rows, *arguments.value, *filter(None, [arguments.columns])]
     pairs = [pair.partition("=")[::2] for pair in arguments.where]
     unknown = [name for name in (*wanted, *(name for name, _ in pairs)) if name not in table]
@@ -72,6 +80,10 @@ def pivot(arguments: Namespace, of: str) -> pandas.DataFrame:
     for name in arguments.value:
         if not pandas.api.types.is_numeric_dtype(table[name]):
             raise ResultsError(f"{arguments.file}: {name} is not a column of numbers")
+    return table
+
+
+def pivot(arguments: Namespace, table: pandas.DataFrame, of: str) -> pandas.DataFrame:
     groups = table.groupby([*arguments.rows, *filter(None, [arguments.columns])], sort=False)
     means = groups[arguments.value].agg(of)
     if arguments.columns:
@@ -81,10 +93,23 @@ def pivot(arguments: Namespace, of: str) -> pandas.DataFrame:
     return means
 
 
+def notes(arguments: Namespace, rows: pandas.DataFrame, table: pandas.DataFrame) -> list[str]:
+    """What is in no field: cells that did not finish, chosen rows without a key."""
+    found = []
+    if arguments.file.suffix == ".json":
+        found.append(left_out(rows).strip())
+    for name in [*arguments.rows, *filter(None, [arguments.columns])]:
+        missing = table[table[name].isna()]
+        if len(missing):
+            labels = sorted(set(missing["label"].dropna())) if "label" in table else []
+            whose = f" ({', '.join(labels)})" if labels and name != "label" else ""
+            found.append(f"Left out, no {name}: {len(missing)} of {len(table)} rows{whose}.")
+    return list(filter(None, found))
+
+
 def _read(path: Path) -> pandas.DataFrame:
     if path.suffix == ".json":
-        cells = load_cells(path)
-        return cells[cells["status"] == "ok"]
+        return load_cells(path)
     try:
         return pandas.read_csv(path)
     except OSError as error:

@@ -90,6 +90,9 @@ class Made(unittest.TestCase):
         cells += [cell("window", {"budget": 1}, 1.0, 0.9), cell("exact", {}, 1e-16, 0.35)]
         points = ecdf.at_memory(self.results(cells), 0.35)
         self.assertEqual(list(points["point"]), ['{"budget": 30}'])
+        self.assertEqual(ecdf.left_out(self.results(cells), points, 0.35),
+                         " Not drawn, no setting near memory 0.35: window."
+                         " Not drawn, exact to rounding: exact.")
 
     def test_rms_runs_over_rows_heads_and_seeds(self):
         cells = []

@@ -18,7 +18,7 @@ try:
     import pandas
     from kvplot import ResultsError, load_results, mean_over_units, read_results
     from kvplot.__main__ import main
-    from kvplot.results import UNIT
+    from kvplot.results import UNIT, undrawn, with_params
     from kvplot.statistics import mean_interval
 except ImportError as error:
     print(f"skipped: {error}")
@@ -74,6 +74,34 @@ class KvplotTest(unittest.TestCase):
         table = mean_over_units(load_results(self.write(document(cells))), [METRIC])
         self.assertAlmostEqual(table[METRIC][0], 5.0)
         self.assertAlmostEqual(table[f"{METRIC}.std_over_seeds"][0], 2.0)
+
+    def test_memory_asked_for_and_an_axis_of_tokens_keep_settings_apart(self):
+        cells = [cell("window", {"budget": {"memory": part}}, part, part) for part in (0.25, 0.5)]
+        frame = load_results(self.write(document(cells)))
+        self.assertEqual(list(frame["params.budget.memory"]), [0.25, 0.5])
+        self.assertEqual(list(with_params(frame[["point"]])["params.budget.memory"]), [0.25, 0.5])
+        cells = [cell("window", {"budget": 8}, tokens / 100, 0.5) for tokens in (64, 96)]
+        for each, tokens in zip(cells, (64, 96)):
+            each["key"]["tokens"] = tokens
+        made = document(cells)
+        self.assertEqual(list(mean_over_units(load_results(self.write(made)), [METRIC])[METRIC]),
+                         [0.8])  # sequences of two lengths
+        made["config"] = {"select": {"tokens": [64, 96]}}
+        table = mean_over_units(load_results(self.write(made)), [METRIC])
+        self.assertEqual(list(with_params(table)["params.tokens"]), [64, 96])
+        self.assertEqual(list(table[METRIC]), [0.64, 0.96])
+
+    def test_captions_name_what_is_not_drawn(self):
+        cells = [cell("uniform", {"T": t}, 0.1, 0.5) for t in (1, 2)]
+        cells += [cell("window", {}, 0.2, 0.5), cell("exact", {}, 1e-17, 1.0)]
+        frame = load_results(self.write(document(cells)))
+        drawn = frame[frame["label"] == "window"]
+        self.assertEqual(undrawn(frame, frame, "no T"), "")
+        self.assertEqual(undrawn(frame, drawn, "too far"),
+                         " Not drawn, too far: uniform (2 settings), exact.")
+        self.assertEqual(undrawn(frame, drawn, "too far", METRIC),
+                         " Not drawn, too far: uniform (2 settings)."
+                         " Not drawn, exact to rounding: exact.")
 
     def test_unequal_seeds_weigh_units_equally(self):
         cells = [cell("uniform", {}, 1, 0.5, kv_head=0, seed=s) for s in range(3)]
@@ -170,7 +198,16 @@ class KvplotTest(unittest.TestCase):
         self.assertEqual(self.table(csv, *chosen, "--pm", "se", "--format", "csv")[0],
                          "label,0,1,0 ±,1 ±")
         results = self.write(document([cell("h2o", {}, 0, 0), cell("h2o", {}, 0, 0, status="failed")]))
-        self.assertEqual(len(self.table(results, "--rows", "label", "--value", METRIC)), 3)
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            self.assertEqual(len(self.table(results, "--rows", "label", "--value", METRIC)), 3)
+        self.assertIn("Left out, failed: 1 of 2 cells (h2o)", said.getvalue())
+        partial = self.folder / "partial.csv"
+        partial.write_text("label,T,x\nuniform,1,2\nwindow,,3\n")
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            self.assertEqual(len(self.table(partial, "--rows", "T", "--value", "x")), 3)
+        self.assertIn("Left out, no T: 1 of 2 rows (window)", said.getvalue())
         for words, arguments in (
                 ("is not a column of numbers", (csv, "--rows", "layer", "--value", "label")),
                 ("leave out --of max", (csv, "--rows", "layer", "--value", "x", "--of", "max", "--pm",

@@ -6,6 +6,7 @@ from typing import Any
 from kvplot import style
 from kvplot.curves import NAMES, by_layer, labelled_lines
 from kvplot.figure import Figure, facts
+from kvplot.results import undrawn
 
 NEEDS = ("results",)
 METRICS = ("errors.relative_l2.mean", "mass.kept.mean")
@@ -19,6 +20,7 @@ def draw(inputs: Namespace) -> Figure:
     several = cells.groupby("label")["params.recent_fraction"].transform("nunique") > 1
     cells.loc[several, "label"] += fraction[several].map(", {:g} recent".format)
     table = by_layer(cells, [*METRICS, "memory.fraction"])
+    without = table
     table = table[table["params.budget"].notna()]
     layers = sorted(table["layer"].unique())
     figure, axes = style.panels(len(METRICS), len(layers), 4.2, sharex=True, sharey="row")
@@ -38,5 +40,6 @@ def draw(inputs: Namespace) -> Figure:
         figure,
         table,
         f"{' and '.join(METRICS)} over the budget; bars: standard deviation over seeds. "
-        f"Full attention has error 0 and kept mass 1. {facts(results, by=['layer'])}",
+        f"Full attention has error 0 and kept mass 1. {facts(results, by=['layer'])}"
+        f"{undrawn(without, table, 'no budget in tokens')}",
     )

@@ -7,7 +7,7 @@ import pandas
 
 from kvplot import style
 from kvplot.figure import Figure, facts
-from kvplot.results import Results, ResultsError, mean_over_units
+from kvplot.results import Results, ResultsError, mean_over_units, undrawn
 
 NEEDS = ("results",)
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
@@ -33,6 +33,12 @@ def at_memory(results: Results, memory: float, tolerance: float = 1.6) -> pandas
     points["away"] = numpy.log(points[MEMORY] / memory).abs()
     points = points[points["away"] <= numpy.log(tolerance)]
     return points.sort_values(["away", METRIC]).groupby("label").head(1).sort_values(METRIC)
+
+
+def left_out(results: Results, points: pandas.DataFrame, memory: float) -> str:
+    """The labels of which at_memory() has no point, and why."""
+    cells = results.ok[~results.ok["label"].isin(points["label"])]
+    return undrawn(cells, points, f"no setting near memory {memory:g}", METRIC)
 
 
 def draw(inputs: Namespace) -> Figure:
@@ -95,6 +101,6 @@ def draw(inputs: Namespace) -> Figure:
         figure,
         table,
         f"relative_l2 of single rows, all seeds pooled; of every method the setting "
-        f"nearest to memory {inputs.memory:g} (own memory in brackets; methods without a "
-        f"setting near it are left out). {facts(results)}",
+        f"nearest to memory {inputs.memory:g} (own memory in brackets). {facts(results)}"
+        f"{left_out(results, points, inputs.memory)}",
     )

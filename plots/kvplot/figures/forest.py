@@ -12,7 +12,7 @@ import pandas
 from kvplot import style
 from kvplot.figure import Figure, facts
 from kvplot.figures.settings import names
-from kvplot.results import POINT, UNIT, Results, ResultsError
+from kvplot.results import POINT, UNIT, Results, ResultsError, undrawn
 from kvplot.statistics import mean_interval, over
 
 NEEDS = ("results",)
@@ -74,16 +74,6 @@ def intervals(table: pandas.DataFrame) -> pandas.DataFrame:
     return pandas.DataFrame(rows)
 
 
-def _left_out(results: Results, drawn: pandas.DataFrame) -> str:
-    """ ": balancekv (3), h2o (1)": settings with an error that are not drawn, by label."""
-    cells = results.ok[results.ok["label"] != "uniform"]
-    settings = cells[pandas.to_numeric(cells[METRIC]) > 1e-9][POINT].drop_duplicates()
-    shown = set(drawn[POINT].itertuples(index=False, name=None))
-    missing = [point for point in settings.itertuples(index=False, name=None) if point not in shown]
-    counts = pandas.Series([label for _, label, _ in missing], dtype=str).value_counts(sort=False)
-    return "".join([": " if missing else "", ", ".join(f"{n} ({k})" for n, k in counts.items())])
-
-
 def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need(METRIC, MEMORY)
@@ -102,6 +92,7 @@ def draw(inputs: Namespace) -> Figure:
     means = means.sort_values("mean").reset_index(drop=True)
     if len(means) > MOST:
         raise ResultsError(f"{results.path}: {len(means)} settings are too many for one figure")
+    others = results.ok[results.ok["label"] != "uniform"]
     figure, axes = style.panels(1, 1, 0.9 + 0.155 * len(means))
     axis = axes[0][0]
     for place, row in means.iterrows():
@@ -140,6 +131,6 @@ def draw(inputs: Namespace) -> Figure:
         means.merge(table[[*POINT, *UNIT, "log2_ratio"]], on=POINT),
         f"Ratio of {METRIC} to that of uniform sampling at the same memory (in brackets), paired "
         f"by unit; ticks: units; line: 95 % interval of the geometric mean, {over(means)}. "
-        f"Left of 1 is better. Settings whose memory is outside "
-        f"uniform's in some unit are left out{_left_out(results, means)}. {facts(results)}",
+        f"Left of 1 is better. {facts(results)}"
+        f"{undrawn(others, means, 'memory outside of that of uniform in some unit', METRIC)}",
     )

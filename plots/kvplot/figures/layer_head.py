@@ -43,5 +43,5 @@ def draw(inputs: Namespace) -> Figure:
         table.sort_values(["label", "layer", "kv_head"]),
         f"{METRIC} per layer and KV head, mean over seeds; of every method the setting "
         f"nearest to memory {inputs.memory:g} (own memory in brackets), ordered by the "
-        f"mean over units. {facts(results)}",
+        f"mean over units. {facts(results)}{ecdf.left_out(results, points, inputs.memory)}",
     )

@@ -1,6 +1,5 @@
 """Error against memory of all methods with intervals over units: three panels, one scale."""
 
-import json
 from argparse import Namespace
 
 import pandas
@@ -8,7 +7,7 @@ import pandas
 from kvplot import style
 from kvplot.curves import NAMES
 from kvplot.figure import Figure, facts
-from kvplot.results import Results, ResultsError
+from kvplot.results import Results, ResultsError, undrawn
 
 NEEDS = ("results",)
 WHOLE = True  # reads the program's summary over all layers
@@ -36,7 +35,7 @@ def summary(results: Results) -> pandas.DataFrame:
             {
                 "algorithm": line["algorithm"],
                 "label": line["label"],
-                "point": json.dumps(line["params"], sort_keys=True),
+                "point": results.summary_point(line),
                 "cells": line["cells"],
                 "memory": line["memory"]["fraction"],
                 "error": error["mean"],
@@ -53,6 +52,7 @@ def draw(inputs: Namespace) -> Figure:
     table = table[table["error"] > 1e-9] if len(table) else table
     if table.empty:
         raise ResultsError(f"{results.path}: no error above rounding in the summary")
+    shown = table[table["algorithm"].isin([REFERENCE, *(name for _, of in PANELS for name in of)])]
     figure, axes = style.panels(1, len(PANELS), 3.6, sharex=True, sharey=True)
     for axis, (title, algorithms) in zip(axes[0], PANELS):
         axis.set_xscale("log")
@@ -97,5 +97,5 @@ def draw(inputs: Namespace) -> Figure:
         "ribbons: 95 % intervals, Student's t over texts, layers or KV heads, the outermost that "
         "differs; uniform in every "
         "panel; subgen: the best settings. Exact has error 0 at memory 1. "
-        f"{facts(results)}",
+        f"{facts(results)}{undrawn(table, shown, 'in no panel', 'error')}",
     )

@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 
 from kvplot import style
 from kvplot.figure import Figure, facts
-from kvplot.results import UNIT, Results
+from kvplot.results import UNIT, Results, undrawn
 
 NEEDS = ("results",)
 
@@ -59,5 +59,6 @@ def draw(inputs: Namespace) -> Figure:
         figure,
         means,
         "relative_l2 of every scored row, mean over seeds, query heads and KV heads; "
-        f"running median of {inputs.span} rows. {facts(results, by=['layer'])}",
+        f"running median of {inputs.span} rows. {facts(results, by=['layer'])}"
+        f"{undrawn(results.ok, cells, 'the reference')}",
     )

@@ -9,7 +9,7 @@ from kvplot import style
 from kvplot.curves import NAMES
 from kvplot.figure import Figure, facts
 from kvplot.figures.pareto import summary
-from kvplot.results import Results, ResultsError
+from kvplot.results import Results, ResultsError, undrawn
 
 NEEDS = ("results",)
 WHOLE = True  # reads the program's summary over all layers
@@ -38,6 +38,8 @@ def names(table: pandas.DataFrame) -> list[str]:
 
 
 def _number(value: object) -> str:
+    if isinstance(value, dict):  # {"memory": F}
+        return " ".join(f"{name} {_number(part)}" for name, part in value.items())
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -77,5 +79,6 @@ def draw(inputs: Namespace) -> Figure:
         table,
         "errors.relative_l2.mean and memory.fraction per setting: mean over seeds and "
         "units; lines: 95 % intervals, Student's t over texts, layers or KV heads, the outermost "
-        f"that differs. {facts(results)}",
+        f"that differs. {facts(results)}"
+        f"{undrawn(summary(results), table, 'no error', 'error')}",
     )
