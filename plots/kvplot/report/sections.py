@@ -1,20 +1,17 @@
-"""python -m kvplot report results.json --out report.html: one page about a run, no network."""
+"""The still parts of the page: what ran, a summary, figures, what was left out, where."""
 
 import base64
-import hashlib
 import json
 import tempfile
-from argparse import Namespace, _SubParsersAction
-from collections.abc import Iterable
+from collections import Counter
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from kvplot import figures, papers
 from kvplot.figure import Figure, span
+from kvplot.report.tables import number_text, params_text, table
 from kvplot.results import Entry, Results, ResultsError
 
-ASSETS = Path(__file__).parent / "page"
 # What the summary table shows: heading, path in a line of the summary, and what it is.
 COLUMNS = (
     ("memory", ("memory", "fraction"), "memory held at the peak, as a part of the exact cache's"),
@@ -39,69 +36,15 @@ EXAMPLES = 3
 DPI = 130
 
 
-def add_command(commands: "_SubParsersAction[Any]") -> None:
-    parser = commands.add_parser("report", help=__doc__.split(": ", 1)[1], description=__doc__)
-    parser.add_argument("results", type=Path, help="results.json of a run")
-    parser.add_argument(
-        "--out", type=Path, default=Path("report.html"), metavar="FILE", help="default: report.html"
-    )
-    parser.set_defaults(run=run)
-
-
-def run(arguments: Namespace) -> list[str]:
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(page(Results(arguments.results)), encoding="utf-8")
-    return [str(arguments.out)]
-
-
-def page(results: Results) -> str:
-    """The whole page as HTML; nothing in it is loaded from elsewhere."""
-    document = results.document
-    name = escape(document["name"])
-    style, script = _asset("page.css"), _asset("page.js")
-    parts = [
-        "<!doctype html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy(style, script)}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>kvbench: {name}</title>",
-        f"<style>{style}</style></head><body>",
-        f"<h1>{name}</h1>",
-        _counts(results),
-        _what_ran(results),
-        _summary(results),
-        _figures(results),
-        _left_out(results),
-        _where(document),
-        _sweep(document),
-        f"<script>{script}</script></body></html>",
-    ]
-    return "\n".join(parts)
-
-
-def _policy(style: str, script: str) -> str:
-    """Should a name ever get into the page unescaped, a browser runs and loads nothing for it: only
-    the page's own style and script, by their hashes, and pictures that are in the page."""
-
-    def source(text: str) -> str:
-        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        return f"'sha256-{digest}'"
-
-    return (
-        f"default-src 'none'; img-src data:; style-src {source(style)}; "
-        f"script-src {source(script)}; base-uri 'none'; form-action 'none'"
-    )
-
-
-def _asset(name: str) -> str:
-    return (ASSETS / name).read_text(encoding="utf-8")
-
-
-def _counts(results: Results) -> str:
+def counts(results: Results, name: str = "") -> str:
+    """How the cells ended; `name` is A or B if there are two results."""
     plan = results.document["plan"]
     status = results.document["status"]
     count = {word: escape(str(plan[word])) for word in ("cells", "ok", "failed", "skipped")}
-    text = f'<p class="counts"><span>{count["cells"]} cells</span><span>{count["ok"]} ok</span>'
+    text = '<p class="counts">'
+    if name:
+        text += f"<span>{name}: {escape(str(results.path))}</span>"
+    text += f"<span>{count['cells']} cells</span><span>{count['ok']} ok</span>"
     for word in ("failed", "skipped"):
         text += f'<span class="{word if plan[word] else "quiet"}">{count[word]} {word}</span>'
     if status != "complete":
@@ -109,7 +52,7 @@ def _counts(results: Results) -> str:
     return text + "</p>"
 
 
-def _what_ran(results: Results) -> str:
+def what_ran(results: Results) -> str:
     rows = []
     frame = results.frame
     for dump in results.document["dumps"]:
@@ -131,7 +74,7 @@ def _what_ran(results: Results) -> str:
         )
     return (
         "<h2>What ran</h2>"
-        + _table(
+        + table(
             ("model", "dump", "fingerprint", "sequences", "layers", "tokens", "prompt", "units"),
             rows,
         )
@@ -143,82 +86,52 @@ def _what_ran(results: Results) -> str:
     )
 
 
-def _summary(results: Results) -> str:
-    lines = results.document["summary"]
-    layers = sorted({line["layer"] for line in lines if line["layer"] is not None})
-    options = '<option value="all">all together</option>' + "".join(
-        f'<option value="{layer}">{layer}</option>' for layer in layers
-    )
-    heads = [
-        ("method", "label", False),
-        ("parameters", "those in which a method's settings differ", False),
-    ]
-    heads += [(head, what, True) for head, _, what in COLUMNS] + [("cells", "finished", True)]
-    text = [
-        "<h2>Summary</h2>",
-        '<p class="quiet">Means over seeds, then over units; after &plusmn; the standard '
-        "deviation over seeds; in brackets the 95&nbsp;% interval: Student's t over texts, "
-        "layers or KV heads, the outermost that differs. A click on "
-        "a heading sorts.</p>",
-        f'<p><label>layer <select id="layer">{options}</select></label></p>',
-        '<div class="scroll tall"><table class="sortable" id="summary"><thead><tr>',
-    ]
-    text += [
-        f'<th{" class=number" if number else ""} title="{escape(what)}">'
-        f'<button type="button">{escape(head)}</button></th>'
-        for head, what, number in heads
-    ]
-    text.append("</tr></thead><tbody>")
+def summary(results: Results) -> str:
+    """The program's own means over all units, for readers without scripts."""
+    lines = [line for line in results.document["summary"] if line["layer"] is None]
+    heads = ("method", "parameters", *(head for head, _, _ in COLUMNS), "cells")
+    differing = _differing(lines)
+    rows = []
     for line in lines:
-        layer = "all" if line["layer"] is None else line["layer"]
-        text.append(
-            f'<tr data-layer="{layer}"><td>{escape(line["label"])}</td>'
-            f"<td>{escape(_differing(line, lines))}</td>"
-        )
-        for head, path, _ in COLUMNS:
-            text.append(
-                _number(
-                    line[path[0]].get(path[1]) if line[path[0]] else None,
-                    interval=head == "relative l2",
-                )
-            )
-        cells = escape(str(line["cells"]))
-        text.append(f'<td class="number" data-value="{cells}">{cells}</td></tr>')
-    text.append("</tbody></table></div>")
-    return "\n".join(text)
+        numbers = [
+            number_text(line[section].get(name), interval=head == "relative l2")
+            for head, (section, name), _ in COLUMNS
+        ]
+        chosen = {
+            name: line["params"][name]
+            for name in differing[line["label"]]
+            if name in line["params"]
+        }
+        rows.append((line["label"], params_text(chosen), *numbers, str(line["cells"])))
+    return (
+        "<h2>Summary</h2>"
+        '<p class="quiet">Means over seeds, then over units; after \u00b1 the standard '
+        "deviation over seeds; in brackets the 95 % interval: Student's t over texts, layers or KV "
+        "heads, the outermost that differs.</p>" + table(heads, rows)
+    )
 
 
-def _differing(line: Entry, lines: list[Entry]) -> str:
-    same = [
-        other["params"]
-        for other in lines
-        if other["label"] == line["label"] and other["layer"] == line["layer"]
-    ]
-    names = [
-        name
-        for name in line["params"]
-        if len({json.dumps(params.get(name)) for params in same}) > 1
-    ]
-    return ", ".join(f"{name} {json.dumps(line['params'][name]).strip(chr(34))}" for name in names)
+def _differing(lines: list[Entry]) -> dict[str, list[str]]:
+    """Parameters in which a label's settings differ, by label."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for line in lines:
+        values = found.setdefault(line["label"], {})
+        for name, value in line["params"].items():
+            values.setdefault(name, set()).add(json.dumps(value))
+    counts = Counter(line["label"] for line in lines)
+    present = Counter((line["label"], name) for line in lines for name in line["params"])
+    return {
+        label: [
+            name
+            for name, every in values.items()
+            if len(every) > 1 or present[label, name] < counts[label]
+        ]
+        for label, values in found.items()
+    }
 
 
-def _number(value: Entry | float | None, interval: bool) -> str:
-    """A cell of the table from a number or a {mean, std_over_seeds, ci95}."""
-    if isinstance(value, dict):
-        mean, spread, limits = value["mean"], value.get("std_over_seeds"), value.get("ci95")
-    else:
-        mean, spread, limits = value, None, None
-    if mean is None:
-        return '<td class="number" data-value=""></td>'
-    text = f"{mean:.3g}"
-    if interval and spread:
-        text += f" &plusmn; {spread:.1g}"
-    if interval and limits:
-        text += f" [{limits[0]:.2g}, {limits[1]:.2g}]"
-    return f'<td class="number" data-value="{mean!r}">{text}</td>'
-
-
-def _figures(results: Results) -> str:
+def stills(results: Results) -> str:
+    """Figures that fit the sweep, as pictures."""
     text = ["<h2>Figures</h2>"]
     if not (results.frame["status"] == "ok").any():
         return text[0] + "<p>No cell finished: nothing to draw.</p>"
@@ -255,7 +168,7 @@ def _embedded(drawing: Figure) -> str:
     )
 
 
-def _left_out(results: Results) -> str:
+def left_out(results: Results) -> str:
     frame = results.frame
     text = []
     for status, words in (("failed", "Failed"), ("skipped", "Skipped")):
@@ -287,16 +200,16 @@ def _left_out(results: Results) -> str:
             )
         text.append(
             f'<h2 class="{status}">{words} cells</h2>'
-            + _table(
+            + table(
                 ("method", "reason", "cells", f"the first {EXAMPLES}", "repeats the first"), rows
             )
         )
     return "\n".join(text)
 
 
-def _where(document: Entry) -> str:
+def where(results: Results) -> str:
     rows = []
-    for entry in document["provenance"]:
+    for entry in results.document["provenance"]:
         git = entry.get("git") or {}
         commit = str(git.get("commit"))[:12] + (" (changed)" if git.get("dirty") else "")
         rows.append(
@@ -311,24 +224,13 @@ def _where(document: Entry) -> str:
                 " ".join(entry.get("argv") or []),
             )
         )
-    return "<h2>Where</h2>" + _table(
+    return "<h2>Where</h2>" + table(
         ("kvbench", "processor", "threads", "GPU", "host", "started", "compiler", "command"), rows
     )
 
 
-def _sweep(document: Entry) -> str:
+def sweep(results: Results) -> str:
     return (
         "<h2>Sweep</h2><details><summary>as resolved</summary><pre>"
-        f"{escape(json.dumps(document['config'], indent=1))}</pre></details>"
-    )
-
-
-def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    text = "".join(f"<th>{escape(head)}</th>" for head in heads)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(field)}</td>" for field in row) + "</tr>" for row in rows
-    )
-    return (
-        f'<div class="scroll"><table><thead><tr>{text}</tr></thead><tbody>{body}</tbody>'
-        "</table></div>"
+        f"{escape(json.dumps(results.document['config'], indent=1))}</pre></details>"
     )
