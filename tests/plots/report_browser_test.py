@@ -162,6 +162,9 @@ class OneResult(InABrowser):
         self.assertEqual(self.js("points.count"), len(self.settings()) - len(self.settings("subgen")))
         self.browser.click('#legend [data-label="subgen"]')
         self.assertIn("subgen", self.column("method"))
+        self.js("document.querySelector('#legend [data-label=\"subgen\"]').dispatchEvent("
+                "new MouseEvent('click', {shiftKey: true}))")
+        self.assertEqual(set(self.column("method")), {"subgen"})
         self.browser.click('#legend [data-label="h2o"]', count=2)
         self.assertEqual(set(self.column("method")), {"h2o"})
 
@@ -193,6 +196,11 @@ class OneResult(InABrowser):
         self.browser.click(self.point("labelOf(i) === 'uniform' && points.y[i] > 1e-3"))
         chosen = self.js("[...document.querySelectorAll('tr[aria-selected=true]')].map(r => r.textContent)")
         self.assertEqual(len(chosen), 1)
+        self.assertIn("uniform", self.js("element('hover').textContent"))
+        row = self.js("(() => { const r = document.querySelector('tr[aria-selected=true]'), b = table.parentNode;"
+                      "const y = r.getBoundingClientRect(), box = b.getBoundingClientRect();"
+                      "return [y.top - box.top, box.bottom - y.bottom]; })()")
+        self.assertGreaterEqual(min(row), -1)  # scrolled to within the table
         self.assertIn("uniform", chosen[0])
         self.assertIn("uniform", self.js("document.querySelector('#heat p').textContent"))
         self.assertEqual(self.js("document.querySelectorAll('.marks .chosen').length"), 1)
@@ -321,8 +329,15 @@ class OneResult(InABrowser):
             self.open()
             self.assertLessEqual(self.js("document.documentElement.scrollWidth"), width)
 
-    def test_it_prints_and_reads_without_scripts(self):
+    def test_it_prints_all_rows_on_light_ground(self):
+        self.browser.media("dark")
+        self.browser.select("#view", "cells")
+        self.js("window.addEventListener('beforeprint', () => { window.printed = [table.rows.length, variable('--ground')]; })")
         self.assertTrue(self.browser.pdf().startswith(b"%PDF"))
+        self.assertEqual(self.js("printed"), [min(1000, len(self.document["cells"])) + 1, "#fff"])
+        self.assertEqual(len(self.rows()), 100)
+
+    def test_it_reads_without_scripts(self):
         self.browser.without_scripts()
         try:
             self.open()

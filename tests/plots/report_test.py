@@ -259,10 +259,12 @@ class TwoResults(unittest.TestCase):
         return path
 
     def test_verdicts_of_compare_and_check_are_shown(self):
-        html = report(self.a, self.b, "--no-figures", "--compare", self.compared, "--check",
-                      self.checked, out=self.folder / "r.html")
+        html = report(self.a, self.b, "--compare", self.compared, "--check", self.checked,
+                      out=self.folder / "r.html")
         page = Page(html)
         self.assertEqual(page.faults, [])
+        self.assertEqual(len(page.ids), len(set(page.ids)))
+        self.assertLessEqual({"A-error_vs_memory", "B-error_vs_memory"}, set(page.figures))
         for words in ("A against B: failed", "1 worse", "Bounds: failed", "small <errors>", "violated"):
             self.assertIn(words, page.text)
         data = json.loads(page.blocks["script"][0])

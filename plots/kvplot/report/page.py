@@ -45,7 +45,7 @@ def page(
         "summary": _each(every, sections.summary),
         "what_ran": _each(every, sections.what_ran),
         "left_out": _each(every, sections.left_out),
-        "figures": _each(every, sections.stills) if figures else "",
+        "figures": _figures(every) if figures else "",
         "where": _each(every, sections.where),
         "sweep": _each(every, sections.sweep),
     }
@@ -67,15 +67,19 @@ def _links(every: Sequence[Results], verdicts: Entry | None, figures: bool) -> s
 
 def _each(every: Sequence[Results], section: Callable[[Results], str]) -> str:
     """A section of every result; of two, under A and B."""
-    text = ""
-    for name, results in _named(every):
-        content = section(results)
-        if name and content:
-            text += f'<div class="of-result"><h3>{name}: {escape(str(results.path))}</h3>'
-            text += f"{content}</div>"
-        else:
-            text += content
-    return text
+    return "".join(_under(name, results, section(results)) for name, results in _named(every))
+
+
+def _under(name: str, results: Results, content: str) -> str:
+    if not name or not content:
+        return content
+    return f"<div><h3>{name}: {escape(str(results.path))}</h3>{content}</div>"
+
+
+def _figures(every: Sequence[Results]) -> str:
+    return "".join(
+        _under(name, results, sections.stills(results, name)) for name, results in _named(every)
+    )
 
 
 def _no_verdicts(every: Sequence[Results]) -> str:

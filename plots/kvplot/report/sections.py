@@ -130,13 +130,13 @@ def _differing(lines: list[Entry]) -> dict[str, list[str]]:
     }
 
 
-def stills(results: Results) -> str:
-    """Figures that fit the sweep, as pictures."""
+def stills(results: Results, name: str = "") -> str:
+    """Figures that fit the sweep, as pictures; `name` is A or B if there are two results."""
     text = ["<h2>Figures</h2>"]
     if not (results.frame["status"] == "ok").any():
         return text[0] + "<p>No cell finished: nothing to draw.</p>"
-    name = results.document["name"]
-    wanted = [(figure, options) for _, figure, reads, options in papers.DRAWINGS if reads == name]
+    sweep_name = results.document["name"]
+    wanted = [(figure, options) for _, figure, reads, options in papers.DRAWINGS if reads == sweep_name]
     wanted += [entry for entry in GENERAL if entry not in wanted]
     drawn = set()
     for figure, options in wanted:
@@ -153,17 +153,17 @@ def stills(results: Results) -> str:
             continue
         if drawing.name not in drawn:
             drawn.add(drawing.name)
-            text.append(_embedded(drawing))
+            text.append(_embedded(drawing, f"{name}-" if name else ""))
     return "\n".join(text)
 
 
-def _embedded(drawing: Figure) -> str:
+def _embedded(drawing: Figure, prefix: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         (path,) = drawing.save(folder, caption=False, dpi=DPI, endings=(".png",))
         data = base64.b64encode(path.read_bytes()).decode("ascii")
     caption = escape(drawing.caption)
     return (
-        f'<figure id="{escape(drawing.name)}"><img alt="{escape(drawing.name)}" '
+        f'<figure id="{prefix}{escape(drawing.name)}"><img alt="{escape(drawing.name)}" '
         f'src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>'
     )
 

@@ -111,13 +111,14 @@ function describeSettings(settings) {
       entry.names.get(name).push(JSON.stringify(params[name]));
     }
   }
+  for (const entry of values.values()) {
+    entry.differing = new Set([...entry.names].filter(([, found]) => new Set(found).size > 1 || found.length < entry.count)
+      .map(([name]) => name));
+  }
   return settings.map(({ label, params }) => {
-    const { count, names } = values.get(label);
-    const differs = (name) => new Set(names.get(name)).size > 1 || names.get(name).length < count;
     const words = (chosen) => chosen.map((name) => `${name} ${textOf(params[name])}`).join(", ");
     const all = Object.keys(params);
-    const changed = all.filter(differs);
-    return { short: words(changed), all: words(all) };
+    return { short: words(all.filter((name) => values.get(label).differing.has(name))), all: words(all) };
   });
 }
 

@@ -4,14 +4,20 @@ function drawLegend() {
   const legend = element("legend"), shown = LABELS.filter((label) => !state.hidden.has(label));
   const button = (label) => {
     const made = make("button", { type: "button", "aria-pressed": String(!state.hidden.has(label)),
-                                  "data-label": label, title: "switch on or off; twice: this one alone" }, markIcon(label), ` ${label}`);
-    made.addEventListener("click", () => {
+                                  "data-label": label, title: "switch on or off; a double click, or Shift and a click: this one alone" }, markIcon(label), ` ${label}`);
+    const alone = () => choose({ hidden: new Set(LABELS.filter((other) => other !== label)) });
+    made.addEventListener("click", (event) => {
+      if (event.shiftKey) {
+        alone();
+        focusLegend(label);
+        return;
+      }
       const hidden = new Set(state.hidden);
       if (!hidden.delete(label)) hidden.add(label);
       choose({ hidden });
       focusLegend(label);
     });
-    made.addEventListener("dblclick", () => choose({ hidden: new Set(LABELS.filter((other) => other !== label)) }));
+    made.addEventListener("dblclick", alone);
     return made;
   };
   const all = make("button", { type: "button", class: "plain" }, shown.length === LABELS.length ? "none" : "all");
@@ -93,8 +99,15 @@ document.addEventListener("keydown", (event) => {
   else if (state.chosen) choose({ chosen: null });
   else if (state.layer !== null || state.head !== null) choose({ layer: null, head: null });
 });
-window.addEventListener("beforeprint", () => drawTable(PRINTED));
-window.addEventListener("afterprint", () => drawTable());
+function onPaper(begins) {
+  if (!METRICS.length) return;
+  printing = begins;
+  stamps.clear();
+  drawScatter(listed.ids);
+  drawTable(begins ? PRINTED : PAGE);
+}
+window.addEventListener("beforeprint", () => onPaper(true));
+window.addEventListener("afterprint", () => onPaper(false));
 
 function start() {
   if (!METRICS.length) return;  // no cell finished: the still parts say why

@@ -50,11 +50,14 @@ const LOOKS = (() => {
 })();
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
-const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+let printing = false;  // paper is light
+const ON_PAPER = { "--ground": "#fff", "--halo": "#fff", "--quiet": "#444" };
+const variable = (name) => printing ? ON_PAPER[name]
+  : getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // Lines and outlines need contrast to a dark ground: dark colours are lightened, their hue stays.
 function lineColour(colour) {
-  if (!dark.matches) return colour;
+  if (!dark.matches || printing) return colour;
   const rgb = d3.rgb(colour), channel = (v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
   const light = (c) => 0.2126 * channel(c.r) + 0.7152 * channel(c.g) + 0.0722 * channel(c.b);
   let share = 0, mixed = rgb;

@@ -315,14 +315,19 @@ plot.addEventListener("mousemove", (event) => { if (!event.buttons) pointAt(near
 plot.addEventListener("mouseleave", () => pointAt(-1));
 plot.addEventListener("click", (event) => {
   const point = nearest(event);
-  if (point >= 0) chooseRow(points.id[point]);
+  if (point >= 0) choosePoint(point);
 });
+
+// Its row is chosen; what is said of it stays (a finger has no other way to point).
+function choosePoint(point) {
+  const id = points.id[point], result = points.result[point];
+  chooseRow(id);
+  pointAt(points.id.findIndex((each, i) => each === id && points.result[i] === result));
+}
+
 plot.addEventListener("keydown", (event) => {
   if (PLAIN.includes(event.key)) pointAt(neighbour(event.key));
-  else if (event.key === "Enter" && current >= 0) {
-    const id = points.id[current];
-    chooseRow(id);
-    pointAt(points.id.indexOf(id));
-  } else return;
+  else if (event.key === "Enter" && current >= 0) choosePoint(current);
+  else return;
   event.preventDefault();
 });

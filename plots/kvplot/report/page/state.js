@@ -52,7 +52,7 @@ const CHOICES = ["view", "metric", "against", "yscale", "xscale", "search"];
 
 function showControls() {
   for (const name of CHOICES) element(name).value = state[name];
-  for (const name of TICKS) element(name).checked = state[name];
+  for (const name of TICKS) Object.assign(element(name), { checked: state[name], disabled: state.view !== "settings" });
   for (const name of Object.keys(OF_UNITS)) element(name).value = state[name] === null ? "" : String(state[name]);
 }
 

@@ -65,7 +65,16 @@ function chooseRow(id) {
   const place = listed.ids.indexOf(id);
   choose({ chosen: same ? null : { view: state.view, id, setting: view.settingOf(id) },
            page: place < 0 ? state.page : Math.floor(place / PAGE) });
-  if (!same) table.querySelector("tr[aria-selected=true]")?.scrollIntoView({ block: "nearest" });
+  if (!same) showRow(table.querySelector("tr[aria-selected=true]"));
+}
+
+// Scrolls the table alone: the page stays where it is.
+function showRow(row) {
+  const box = table.parentNode;
+  if (!row) return;
+  const top = row.offsetTop - table.tHead.offsetHeight, bottom = row.offsetTop + row.offsetHeight;
+  if (top < box.scrollTop) box.scrollTop = top;
+  else if (bottom > box.scrollTop + box.clientHeight) box.scrollTop = bottom - box.clientHeight;
 }
 
 // A row is chosen itself, or in another view by its setting.
