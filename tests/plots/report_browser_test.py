@@ -222,6 +222,9 @@ class OneResult(InABrowser):
         self.assertEqual(set(self.column("units")), {"1"})
         self.browser.click('.field[aria-label^="layer 15, head 2"]')
         self.assertEqual(set(self.column("units")), {"9"})
+        self.browser.click('.field[aria-label^="layer 0, head 1"]')
+        self.browser.press("Escape")
+        self.assertEqual(self.js("[element('layer').value, element('head').value]"), ["", ""])
 
     def test_a_dragged_range_narrows_until_escape(self):
         box = self.js("(() => { plot.scrollIntoView({block: 'center'});"
@@ -469,7 +472,7 @@ class StrangeResults(InABrowser):
                        "document.querySelector('#legend button').click();"
                        "requestAnimationFrame(() => setTimeout(() => done(performance.now() - start))); })")
         self.assertEqual(self.js("points.count"), 50_000)
-        # A tenth of this on an idle machine; a redraw per point would take minutes.
+        # A tenth of this on an idle machine.
         self.assertLess(took, 5000, f"made and opened in {opened:.1f} s")
         self.browser.hover(*self.point("true"))
         self.assertFalse(self.js("element('hover').hidden"))
