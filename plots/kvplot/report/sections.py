@@ -136,7 +136,9 @@ def stills(results: Results, name: str = "") -> str:
     if not (results.frame["status"] == "ok").any():
         return text[0] + "<p>No cell finished: nothing to draw.</p>"
     sweep_name = results.document["name"]
-    wanted = [(figure, options) for _, figure, reads, options in papers.DRAWINGS if reads == sweep_name]
+    wanted = [
+        (figure, options) for _, figure, reads, options in papers.DRAWINGS if reads == sweep_name
+    ]
     wanted += [entry for entry in GENERAL if entry not in wanted]
     drawn = set()
     for figure, options in wanted:
