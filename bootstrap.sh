@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # From a bare Debian 12 to a result:
 #   ./bootstrap.sh demo      install what is missing, build, replay the shipped dump, draw the figure
+#                            and a page to explore: results/quick/report.html
 #   ./bootstrap.sh test      the same build, then every test
 # and the parts: deps, build, figures [RESULTS...];
 #   ./bootstrap.sh check NAME [OPTIONS]      builds tests/NAME less optimised, in build-dev, and runs
@@ -33,7 +34,7 @@ packages=(
   librandom123-dev libxxhash-dev doctest-dev libbenchmark-dev
   python3 python3-venv python3-numpy python3-pandas python3-matplotlib python3-h5py
   python3-jsonschema python3-yaml
-  python3-scipy python3-sklearn
+  python3-scipy python3-sklearn node-d3
 )
 # For sanitize, fuzz and lint: one version of all that is clang, which the presets name, too. The thread
 # sanitizers of older ones fail where the system places memory at widely random addresses.
@@ -88,10 +89,11 @@ deps() {
     apt-get install -q -y --no-install-recommends "${missing[@]}" >&2
 }
 
-# An environment that knows kvplot and Debian's numpy, pandas, matplotlib; from PyPI without them.
+# An environment that knows kvplot and Debian's numpy, pandas, matplotlib; from PyPI without them. D3,
+# which the report draws with, is Debian's node-d3 or in PyPI's mpld3.
 python_environment() {
   local imports='import numpy, scipy, pandas, matplotlib, h5py' base=/usr/bin/python3 site
-  if .venv/bin/python -c "$imports, kvplot" 2>/dev/null; then return; fi
+  if .venv/bin/python -c "$imports; from kvplot.report.library import d3; d3()" 2>/dev/null; then return; fi
   [[ -x $base ]] || base=python3
   say "making the Python environment .venv"
   rm -rf .venv
@@ -99,7 +101,7 @@ python_environment() {
     "$base" -m venv --system-site-packages --without-pip .venv
   else
     "$base" -m venv .venv
-    .venv/bin/python -m pip install --quiet numpy scipy pandas matplotlib h5py scikit-learn
+    .venv/bin/python -m pip install --quiet numpy scipy pandas matplotlib h5py scikit-learn mpld3
   fi
   site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   printf '%s\n' "$PWD/plots" >"$site/kvplot.pth"
@@ -206,6 +208,8 @@ demo() {
   build
   build/bin/kvbench run --config configs/quick.json
   figures results/quick/results.json
+  .venv/bin/python -m kvplot report results/quick/results.json --out results/quick/report.html
+  say "a page to explore these results, in any browser: $PWD/results/quick/report.html"
 }
 
 run_tests() {

@@ -14,5 +14,5 @@ set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS
-  "python3, python3-h5py, python3-matplotlib, python3-numpy, python3-pandas, python3-scipy, python3-sklearn")
+  "node-d3, python3, python3-h5py, python3-matplotlib, python3-numpy, python3-pandas, python3-scipy, python3-sklearn")
 include(CPack)

@@ -70,21 +70,26 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def read_document(path: Path | str, kind: str) -> Entry:
-    """A JSON document of kvbench, checked for its kind and the major number of its version."""
+def read_json(path: Path | str, remedy: str) -> Any:
+    """A JSON document; ResultsError, which ends with the remedy, for what cannot be read as one."""
     path = Path(path)
     if path.is_dir():
-        raise ResultsError(f"{path}: is a folder; name the file in it: {WRITTEN_BY[kind]}")
+        raise ResultsError(f"{path}: is a folder; name the file in it: {remedy}")
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ResultsError(f"{path}: {unreadable(path, error)}; {WRITTEN_BY[kind]}") from error
+        raise ResultsError(f"{path}: {unreadable(path, error)}; {remedy}") from error
     try:
-        document = json.loads(content, parse_constant=_not_json, parse_int=_integer)
+        return json.loads(content, parse_constant=_not_json, parse_int=_integer)
     except RecursionError as error:
-        raise ResultsError(f"{path}: nested too deep; {WRITTEN_BY[kind]}") from error
+        raise ResultsError(f"{path}: nested too deep; {remedy}") from error
     except ValueError as error:
-        raise ResultsError(f"{path}: {_why_no_json(content, error)}; {WRITTEN_BY[kind]}") from error
+        raise ResultsError(f"{path}: {_why_no_json(content, error)}; {remedy}") from error
+
+
+def read_document(path: Path | str, kind: str) -> Entry:
+    """A JSON document of kvbench, checked for its kind and the major number of its version."""
+    document = read_json(path, WRITTEN_BY[kind])
     found = document.get("kind") if isinstance(document, dict) else None
     if found != kind:
         raise ResultsError(f"{path}: kind is {found!r}, expected {kind!r}; {WRITTEN_BY[kind]}")

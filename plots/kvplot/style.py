@@ -78,7 +78,8 @@ def ordered(count: int) -> list[Colour]:
 
 
 # One hue from pale to dark: prints in grey, safe with every colour blindness.
-HEAT = LinearSegmentedColormap.from_list("heat", ["#F7FBFF", "#6BAED6", "#08306B"])
+HEAT_COLOURS = ["#F7FBFF", "#6BAED6", "#08306B"]
+HEAT = LinearSegmentedColormap.from_list("heat", HEAT_COLOURS)
 
 
 def dark(fraction: float) -> bool:

@@ -1,8 +1,7 @@
-"""kvplot report: one page that says what ran, what it gave and what was left out, and loads nothing.
+"""kvplot report: the page as a file: well-formed, self-contained, escaped, complete.
 
-Usage: report_test.py KVBENCH. Where a headless chromium is installed (Debian: chromium-headless-shell)
-the page is also run in it; without, those tests are skipped and say so. Exits 77 where a Python
-package is missing.
+What a person does with it is in report_browser_test.py. Usage: report_test.py KVBENCH. Exits 77 where a
+Python package or D3 is missing.
 """
 
 import base64
@@ -22,12 +21,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 try:
-    import matplotlib.image
+    import numpy
     from kvplot import ResultsError, read_results
-    from kvplot import report as report_module
     from kvplot.__main__ import main
+    from kvplot.report.library import d3
+    from kvplot.report.page import page
     from kvplot.results import Results
-except ImportError as error:
+    d3()
+except (ImportError, ResultsError) as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
@@ -36,9 +37,8 @@ from mutated_json import places, replaced
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = None
-BROWSER = next(filter(None, map(shutil.which, (
-    "chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"))), None)
 VOID = {"meta", "img", "br", "link", "input"}
+PIECES = ("data", "library", "script")  # the script elements, in their order
 
 
 class Page(HTMLParser):
@@ -47,7 +47,7 @@ class Page(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.open, self.faults, self.figures, self.ids = [], [], [], []
-        self.rows, self.text = [], ""
+        self.text, self.blocks = "", {}
         self.feed(text)
         self.faults += [f"unclosed {tag}" for tag in self.open]
 
@@ -60,8 +60,6 @@ class Page(HTMLParser):
             self.faults.append(tag)
         if tag == "figure":
             self.figures.append(attributes.get("id"))
-        if tag == "tr" and "data-layer" in attributes:
-            self.rows.append(attributes["data-layer"])
         self.ids += [attributes["id"]] if "id" in attributes else []
         if tag not in VOID:
             self.open.append(tag)
@@ -71,13 +69,32 @@ class Page(HTMLParser):
             self.faults.append(f"stray </{tag}>")
 
     def handle_data(self, data):
-        self.text += data
+        inside = self.open[-1] if self.open else ""
+        if inside in ("script", "style"):
+            self.blocks.setdefault(inside, []).append(data)
+        else:
+            self.text += data
 
 
-def report(results, out):
+def report(*arguments, out):
+    """Text of the page that the command writes."""
     with contextlib.redirect_stdout(io.StringIO()):
-        assert main(["report", str(results), "--out", str(out)]) == 0
+        assert main(["report", *map(str, arguments), "--out", str(out)]) == 0
     return out.read_text(encoding="utf-8")
+
+
+def refused(test, *arguments):
+    """What the command says when it refuses."""
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        test.assertEqual(main(["report", *map(str, arguments)]), 2)
+    test.assertEqual(said.getvalue().count("\n"), 1, said.getvalue())
+    return said.getvalue()
+
+
+def column(part):
+    kind = {"u1": "<u1", "u2": "<u2", "u4": "<u4", "f4": "<f4", "f8": "<f8"}[part["type"]]
+    return numpy.frombuffer(base64.b64decode(part["data"]), dtype=kind)
 
 
 class ReportOfARun(unittest.TestCase):
@@ -92,15 +109,16 @@ class ReportOfARun(unittest.TestCase):
         assert run.returncode == 0, run.stderr
         cls.results = cls.folder / "results.json"
         cls.path = cls.folder / "report.html"
-        cls.html = report(cls.results, cls.path)
+        cls.html = report(cls.results, out=cls.path)
         cls.page = Page(cls.html)
 
     def test_it_is_well_formed_and_loads_nothing(self):
         self.assertEqual(self.page.faults, [])
-        self.assertIsNone(re.search(r"https?://|@import|url\(", self.html))
+        library = self.page.blocks["script"][PIECES.index("library")]
+        self.assertIsNone(re.search(r"https?://|@import|url\(", self.html.replace(library, "")))
         self.assertEqual(len(self.page.ids), len(set(self.page.ids)))
 
-    def test_its_policy_allows_its_own_style_and_script_and_no_network(self):
+    def test_its_policy_allows_its_own_style_and_scripts_and_no_network(self):
         head, policy = re.search(
             r'(.*)<meta http-equiv="Content-Security-Policy" content="([^"]*)">', self.html,
             re.DOTALL).groups()
@@ -108,22 +126,60 @@ class ReportOfARun(unittest.TestCase):
         rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
         self.assertEqual(rules["default-src"], "'none'")
         self.assertEqual(rules["img-src"], "data:")
-        for tag in ("style", "script"):
-            texts = re.findall(f"<{tag}>(.*?)</{tag}>", self.html, re.DOTALL)
-            self.assertEqual(len(texts), 1)
-            digest = base64.b64encode(hashlib.sha256(texts[0].encode()).digest()).decode()
-            self.assertEqual(rules[f"{tag}-src"], f"'sha256-{digest}'")
-        self.assertNotIn("unsafe", policy)
-        self.assertIsNone(re.search(r'\s(style|on[a-z]+)="', self.html.split("</head>")[1]))
 
-    def test_it_has_every_line_of_the_summary(self):
-        document = read_results(self.results)
-        layers = ["all" if line["layer"] is None else str(line["layer"])
-                  for line in document["summary"]]
-        self.assertEqual(self.page.rows, layers)
-        for line in document["summary"][:40:7]:
-            mean = line["errors"]["relative_l2.mean"]["mean"]
-            self.assertIn(f'data-value="{mean!r}"', self.html)
+        def source(text):
+            return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+        (style,), scripts = self.page.blocks["style"], self.page.blocks["script"]
+        self.assertEqual(rules["style-src"], source(style))
+        self.assertEqual(len(scripts), len(PIECES))
+        self.assertEqual(rules["script-src"], " ".join(map(source, scripts[1:])))
+        self.assertEqual(self.html.count('<script type="application/json"'), 1)
+        self.assertNotIn("unsafe", policy)
+        own = self.html.replace(scripts[1], "").replace(scripts[2], "").replace(scripts[0], "")
+        self.assertIsNone(re.search(r'\s(style|on[a-z]+)="', own.split("</head>")[1]))
+
+    def test_the_library_stands_with_its_licence(self):
+        library = self.page.blocks["script"][PIECES.index("library")]
+        for words in ("Copyright 2010", "Mike Bostock", "Redistributions in binary form",
+                      "https://d3js.org v5"):
+            self.assertIn(words, library)
+
+    def test_every_cell_is_in_the_data_once(self):
+        cells = read_results(self.results)["cells"]
+        data = json.loads(self.page.blocks["script"][PIECES.index("data")])
+        (part,) = data["results"]
+        self.assertEqual(part["count"], len(cells))
+        ids = base64.b64decode(part["id"]["hex"]).hex()
+        self.assertEqual(ids, "".join(cell["id"] for cell in cells))
+        for number, each in list(enumerate(cells))[::97]:
+            setting = data["settings"][column(part["setting"])[number]]
+            self.assertEqual((setting["label"], setting["params"]),
+                             (each["label"], each["key"]["params"]))
+            unit = data["units"][column(part["unit"])[number]]
+            self.assertEqual(unit, {name: each["key"][name] for name in unit})
+            self.assertEqual(part["seeds"][column(part["seed"])[number]], each["key"]["seed"])
+            before, after = part["commands"][column(part["command"])[number]]
+            self.assertEqual(before + each["id"] + after, each["repro"])
+        for path, place in (("errors.relative_l2.mean", "mean"), ("errors.relative_l2.p99", "p99")):
+            values = column(part["numbers"][data["numbers"].index(path)])
+            numpy.testing.assert_allclose(
+                values, [cell["errors"]["relative_l2"][place] for cell in cells], rtol=1e-6)
+
+    def test_numbers_are_added_by_name(self):
+        more = report(self.results, "--no-figures", "--metric", "errors.relative_l2.p90",
+                      out=self.folder / "more.html")
+        data = json.loads(Page(more).blocks["script"][0])
+        self.assertIn("errors.relative_l2.p90", data["numbers"])
+        said = refused(self, self.results, "--metric", "errors.relative_l2.p91")
+        self.assertIn("no cell has errors.relative_l2.p91; did you mean errors.relative_l2.p9", said)
+
+    def test_without_scripts_it_has_the_programs_summary(self):
+        still = re.search("<noscript>(.*?)</noscript>", self.html, re.DOTALL)[1]
+        lines = [line for line in read_results(self.results)["summary"] if line["layer"] is None]
+        self.assertEqual(still.count("<tr>"), len(lines) + 1)
+        for line in lines:
+            self.assertIn(f'{line["errors"]["relative_l2.mean"]["mean"]:.3g}', still)
 
     def test_it_says_what_ran_and_where(self):
         document = read_results(self.results)
@@ -140,81 +196,108 @@ class ReportOfARun(unittest.TestCase):
         self.assertEqual(len(self.page.figures), self.html.count("<figcaption>"))
         self.assertIn("2 seeds for randomised algorithms", self.page.text)
 
-    def browser(self, page, *options):
-        if BROWSER is None:
-            self.skipTest("no headless chromium (Debian: chromium-headless-shell)")
-        return subprocess.run(
-            [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-             f"--user-data-dir={self.folder / 'profile'}", *options, page.as_uri()],
-            capture_output=True, text=True, timeout=120, check=False)
-
-    def test_a_screenshot_shows_more_than_an_empty_page(self):
-        shot = self.folder / "report.png"
-        done = self.browser(self.path, f"--screenshot={shot}", "--window-size=1200,1600")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        pixels = matplotlib.image.imread(shot)[:, :, :3]
-        self.assertEqual(pixels.shape[:2], (1600, 1200))
-        dark = (pixels.mean(axis=2) < 0.5).mean()
-        self.assertTrue(0.005 < dark < 0.5, dark)
-
     def test_every_leaf_is_text_not_markup(self):
         """Each value of the file replaced by markup: it is refused, or escaped."""
-        evil = "<script>alert(1)</script>"
+        evil = "</script><script>alert(1)</script>"
         made = json.loads(self.results.read_text())
         by_status = {(each["status"], each["label"]): each for each in made["cells"]}
         made["cells"], made["summary"] = list(by_status.values()), made["summary"][:2]
         changed = self.folder / "changed.json"
         escaped = set()
-        figures_of, report_module._figures = report_module._figures, lambda results: ""
-        try:
-            for path in list(places(made)):
-                changed.write_text(json.dumps(replaced(made, path, evil)))
-                try:
-                    html = report_module.page(Results(changed))
-                except ResultsError:
-                    continue
-                self.assertNotIn("<script>alert", html, path)
-                if "&lt;script&gt;alert(1)" in html:
-                    escaped.add(path[0])
-        finally:
-            report_module._figures = figures_of
+        for path in list(places(made)):
+            changed.write_text(json.dumps(replaced(made, path, evil)))
+            try:
+                html = page([Results(changed)], figures=False)
+            except ResultsError:
+                continue
+            self.assertNotIn("<script>alert", html, path)
+            self.assertEqual(html.count("</script>"), len(PIECES), path)
+            if "&lt;script&gt;alert(1)" in html or "\\u003cscript>alert(1)" in html:
+                escaped.add(path[0])
         self.assertLessEqual({"name", "config", "provenance", "dumps", "cells", "summary"}, escaped)
 
-    def test_a_browser_runs_the_pages_script_and_no_other(self):
-        style = "<style>#summary { display: none }</style>"
-        page = self.folder / "policy.html"
-        page.write_text(self.html.replace(
-            "</body>", f'{style}<script>document.title = "run"</script>'
-            '<img src="http://127.0.0.1:9/x.png" onerror="document.title = 1"></body>'))
-        done = self.browser(page, "--dump-dom")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn(f"<title>kvbench: {read_results(self.results)['name']}</title>", done.stdout)
-        # The page's own script has hidden the rows of single layers.
-        self.assertIn("hidden", done.stdout.split('id="summary"')[1])
+    def test_the_page_replaces_none_of_its_inputs(self):
+        content = self.results.read_bytes()
+        self.assertIn("the page would replace it; choose another --out",
+                      refused(self, self.results, "--out", self.results))
+        self.assertEqual(self.results.read_bytes(), content)
 
-    def clicked(self, script):
-        """Text of the first column's visible rows, and the error column, after a script ran."""
-        page = self.folder / "clicked.html"
-        without_policy = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", self.html)
-        self.assertLess(len(without_policy), len(self.html))
-        page.write_text(without_policy.replace("</body>", f"<script>{script}</script></body>"))
-        done = self.browser(page, "--dump-dom")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        rows = re.findall(r'<tr data-layer="(\w+)"([^>]*)>(.*?)</tr>', done.stdout, re.DOTALL)
-        return [(layer, re.findall(r'data-value="([^"]*)"', fields)) for layer, hidden, fields in rows
-                if "hidden" not in hidden]
 
-    def test_a_click_sorts_and_the_select_filters(self):
-        rows = self.clicked("")
-        self.assertEqual({layer for layer, _ in rows}, {"all"})
-        click = 'document.querySelectorAll("#summary th button")[3].click();'
-        for script, falling in ((click, False), (click + click, True)):
-            errors = [float(values[1]) for _, values in self.clicked(script)]
-            self.assertEqual(errors, sorted(errors, reverse=falling))
-        chosen = self.clicked('const s = document.getElementById("layer"); s.value = "15";'
-                              's.dispatchEvent(new Event("change"));')
-        self.assertEqual({layer for layer, _ in chosen}, {"15"})
-        self.assertEqual(len(chosen), len(rows))
+class TwoResults(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        made = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(made.cleanup)
+        cls.folder = Path(made.name)
+        sweep_file = ROOT / "configs/quick.json"
+        for name, seed in (("a", 0), ("b", 7)):
+            run = subprocess.run(
+                [PROGRAM, "run", "--config", sweep_file, "--out", cls.folder / name, "--quiet",
+                 "--set", "/select/tokens=256", "--set", f"/seeds=[{seed}]", "--set",
+                 '/algorithms=[{"algorithm":"h2o","params":{"budget":[32,64]}}]'],
+                capture_output=True, text=True, check=False)
+            assert run.returncode == 0, run.stderr
+        cls.a, cls.b = (cls.folder / name / "results.json" for name in "ab")
+        better = json.loads(cls.b.read_text())
+        for each in better["cells"]:
+            if each["key"]["params"]["budget"] == 32:
+                each["errors"]["relative_l2"]["mean"] *= 2
+        cls.b.write_text(json.dumps(better))
+        cls.compared = cls.kvbench("compare", cls.a, cls.b, "--json")
+        bounds = cls.folder / "bounds.json"
+        bounds.write_text(json.dumps({"schema_version": 1, "bounds": [
+            {"name": "small <errors>", "metric": "errors.relative_l2.mean",
+             "at_most": 1e-6, "where": {"label": "h2o"}}]}))
+        cls.checked = cls.kvbench("check", "--results", cls.a, "--bounds", bounds, "--json")
+
+    @classmethod
+    def kvbench(cls, *words):
+        done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 4, done.stderr
+        path = cls.folder / f"{words[0]}.json"
+        path.write_text(done.stdout)
+        return path
+
+    def test_verdicts_of_compare_and_check_are_shown(self):
+        html = report(self.a, self.b, "--compare", self.compared, "--check", self.checked,
+                      out=self.folder / "r.html")
+        page = Page(html)
+        self.assertEqual(page.faults, [])
+        self.assertEqual(len(page.ids), len(set(page.ids)))
+        self.assertLessEqual({"A-error_vs_memory", "B-error_vs_memory"}, set(page.figures))
+        for words in ("A against B: failed", "1 worse", "Bounds: failed", "small <errors>", "violated"):
+            self.assertIn(words, page.text)
+        data = json.loads(page.blocks["script"][0])
+        verdicts = {data["settings"][int(place)]["params"]["budget"]: found["errors.relative_l2.mean"]
+                    for place, found in data["comparison"]["verdicts"].items()}
+        self.assertEqual({budget: found[0] for budget, found in verdicts.items()},
+                         {32: "worse", 64: "same"})
+        self.assertAlmostEqual(verdicts[32][1], 2.0)
+
+    def test_without_verdicts_it_says_how_to_make_them(self):
+        page = Page(report(self.a, self.b, "--no-figures", out=self.folder / "r.html"))
+        self.assertIn(f"kvbench compare {self.a} {self.b} --json > compare.json", page.text)
+
+    def test_what_does_not_belong_together_is_refused(self):
+        other = json.loads(self.b.read_text())
+        for each in other["cells"]:
+            each["label"] = "another"
+        (self.folder / "other.json").write_text(json.dumps(other))
+        said = refused(self, self.a, self.folder / "other.json", "--compare", self.compared)
+        self.assertIn("other.json (B) has no cell of h2o", said)
+        self.assertIn("make it again: kvbench compare", said)
+        self.assertIn("--compare needs two results", refused(self, self.a, "--compare", self.compared))
+        self.assertIn("3 results: a page shows at most 2", refused(self, self.a, self.b, self.a))
+
+    def test_damaged_verdicts_are_refused_by_their_pointer(self):
+        for option, path in (("--compare", self.compared), ("--check", self.checked)):
+            made = json.loads(path.read_text())
+            damaged = self.folder / "damaged.json"
+            damaged.write_text(json.dumps({**made, "passed": "<b>"}))
+            said = refused(self, self.a, self.b, option, damaged)
+            self.assertIn('damaged.json: /passed: expected true or false, got "<b>"', said)
+            damaged.write_text("{")
+            self.assertIn("is truncated", refused(self, self.a, self.b, option, damaged))
 
 
 class ReportOfMadeResults(unittest.TestCase):
@@ -231,7 +314,7 @@ class ReportOfMadeResults(unittest.TestCase):
         made.update(more)
         path = self.folder / "results.json"
         path.write_text(json.dumps(made))
-        return report(path, self.folder / "report.html")
+        return report(path, out=self.folder / "report.html")
 
     def test_failed_and_skipped_cells_stand_with_their_reasons(self):
         cells = [cell("h2o", {"budget": 4}, 0, 0, kv_head=head, status="skipped",
@@ -264,7 +347,7 @@ class ReportOfMadeResults(unittest.TestCase):
         evil = "<script>alert(1)</script>"
         html = self.report([cell("h2o", {}, 0.3, 0.5)], name=evil)
         self.assertNotIn(evil, html)
-        self.assertEqual(html.count("<script>"), 1)
+        self.assertEqual(html.count("</script>"), len(PIECES))
 
     def test_a_planted_link_is_found(self):
         self.assertEqual(Page('<p><img src="http://x/y.png"></p>').faults,

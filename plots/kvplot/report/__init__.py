@@ -1,0 +1,73 @@
+"""python -m kvplot report results.json -o report.html: a page to explore results, no network."""
+
+from argparse import Namespace, _SubParsersAction
+from pathlib import Path
+from typing import Any
+
+from kvplot.report.page import page
+from kvplot.report.verdicts import read_check, read_comparison
+from kvplot.results import Results, ResultsError
+
+MOST_RESULTS = 2
+
+
+def add_command(commands: "_SubParsersAction[Any]") -> None:
+    parser = commands.add_parser("report", help=__doc__.split(": ", 1)[1], description=__doc__)
+    parser.add_argument(
+        "results", type=Path, nargs="+", help="results.json of a run; of two, B is shown next to A"
+    )
+    parser.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        default=Path("report.html"),
+        metavar="FILE",
+        help="default: report.html",
+    )
+    parser.add_argument(
+        "--compare",
+        type=Path,
+        metavar="FILE",
+        help="what `kvbench compare A B --json` printed of these two results: its verdicts",
+    )
+    parser.add_argument(
+        "--check",
+        type=Path,
+        metavar="FILE",
+        help="what `kvbench check --json` printed of (one of) these results: its verdicts",
+    )
+    parser.add_argument(
+        "--metric",
+        nargs="+",
+        default=[],
+        metavar="PATH",
+        help="numbers of a cell that the page has besides its own choice: errors.relative_l2.p90",
+    )
+    parser.add_argument(
+        "--no-figures", action="store_true", help="without the still figures, which take longest"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: Namespace) -> list[str]:
+    inputs = [*arguments.results, arguments.compare, arguments.check]
+    for path in filter(None, inputs):
+        if arguments.out.exists() and path.exists() and arguments.out.samefile(path):
+            raise ResultsError(f"{path}: the page would replace it; choose another --out")
+    if len(arguments.results) > MOST_RESULTS:
+        raise ResultsError(
+            f"{len(arguments.results)} results: a page shows at most {MOST_RESULTS}; "
+            "name A and B, or make a page for each"
+        )
+    if arguments.compare and len(arguments.results) != MOST_RESULTS:
+        raise ResultsError("--compare needs two results, in the order of `kvbench compare A B`")
+    every = [Results(path) for path in arguments.results]
+    comparison = read_comparison(arguments.compare, every) if arguments.compare else None
+    check = read_check(arguments.check, every) if arguments.check else None
+    text = page(every, comparison, check, arguments.metric, figures=not arguments.no_figures)
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(text, encoding="utf-8")
+    return [str(arguments.out)]
+
+
+__all__ = ["add_command", "page", "run"]

@@ -1,0 +1,184 @@
+"""Cells of results as columns of numbers, which the page holds once, in base64."""
+
+import base64
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy
+from scipy import stats
+
+from kvplot import style
+from kvplot.results import Entry, Results, ResultsError, did_you_mean, numbers_of
+
+Array = numpy.ndarray[Any, Any]
+# Section, name and, of a name that holds several numbers, which.
+Path = tuple[str, ...]
+
+ERROR = ("errors", "relative_l2", "mean")
+MEMORY = ("memory", "fraction")
+# Besides every error by its mean.
+ALSO: tuple[Path, ...] = (
+    ("errors", "relative_l2", "p99"),
+    ("errors", "relative_l2", "max"),
+    ("mass", "kept", "mean"),
+    MEMORY,
+    ("memory", "peak_bytes"),
+    ("timing", "seconds"),
+)
+STATUS = ("ok", "failed", "skipped")
+# Quantiles of Student's t by degrees of freedom, from 1; beyond, the page's script expands them.
+FREEDOM = 200
+# Single precision has seven digits and this range; other columns are double.
+SINGLE = (1e-30, 1e30)
+
+
+def payload(every: Sequence[Results], more: Sequence[str] = ()) -> Entry:
+    """What the page's script reads: settings and units of all results once, cells by column."""
+    settings, units = _Numbered(), _Numbered()
+    paths = _paths(every, more)
+    parts = [_cells(results, settings, units, paths) for results in every]
+    algorithms = [entry["algorithm"] for entry in settings.entries]
+    looks = {name: style.look(name, algorithms) for name in dict.fromkeys(algorithms)}
+    return {
+        "results": parts,
+        "settings": settings.entries,
+        "units": units.entries,
+        "numbers": [".".join(path) for path in paths],
+        "looks": {
+            name: {"colour": colour, "marker": marker} for name, (colour, marker) in looks.items()
+        },
+        "heat": style.HEAT_COLOURS,
+        "t975": [round(float(value), 10) for value in stats.t.ppf(0.975, range(1, FREEDOM + 1))],
+    }
+
+
+class _Numbered:
+    """Entries by their order of appearance, each once."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self._places: dict[str, int] = {}
+
+    def place(self, entry: Entry) -> int:
+        key = json.dumps(entry, sort_keys=True)
+        if key not in self._places:
+            self._places[key] = len(self.entries)
+            self.entries.append(entry)
+        return self._places[key]
+
+
+def _paths(every: Sequence[Results], more: Sequence[str]) -> list[Path]:
+    """Every error by its mean, the first ones first; then ALSO and `more`, as far as a cell has
+    them."""
+    errors: dict[Path, None] = {}
+    known: set[str] = set()
+    for results in every:
+        for cell in results.document["cells"]:
+            for name, value in (cell.get("errors") or {}).items():
+                errors[
+                    ("errors", name, "mean") if isinstance(value, dict) else ("errors", name)
+                ] = None
+        if more:
+            known.update(numbers_of(results.frame))
+    for name in more:
+        if name not in known:
+            raise ResultsError(f"no cell has {name}{did_you_mean(name, sorted(known))}")
+    first = [ERROR] if ERROR in errors else []
+    wanted = dict.fromkeys([*first, *errors, *ALSO, *(tuple(name.split(".")) for name in more)])
+    cells = [cell for results in every for cell in results.document["cells"]]
+    return [path for path in wanted if any(not math.isnan(number(cell, path)) for cell in cells)]
+
+
+def number(cell: Entry, path: Path) -> float:
+    """NaN for what is not there, null, or not a number."""
+    value: Any = cell
+    for name in path:
+        if not isinstance(value, dict):
+            return math.nan
+        value = value.get(name)
+    return float(value) if type(value) in (int, float) else math.nan
+
+
+def _cells(results: Results, settings: _Numbered, units: _Numbered, paths: Iterable[Path]) -> Entry:
+    cells = results.document["cells"]
+    keys = [cell["key"] for cell in cells]
+    places = []
+    for cell in cells:
+        key = cell["key"]
+        entry = {"algorithm": key["algorithm"], "label": cell["label"], "params": key["params"]}
+        places.append(settings.place(entry))
+    seeds, reasons, commands = _Words(), _Words(), _Words()
+    return {
+        "name": results.document["name"],
+        "path": str(results.path),
+        "count": len(cells),
+        "setting": _integers(places),
+        "unit": _integers(
+            [
+                units.place({name: key[name] for name in ("dump", "sequence", "layer", "kv_head")})
+                for key in keys
+            ]
+        ),
+        "status": _integers([STATUS.index(cell["status"]) for cell in cells]),
+        "seed": _integers([seeds.place(key["seed"]) for key in keys]),
+        "seeds": seeds.words,
+        "reason": _integers([reasons.place(cell.get("reason", "")) for cell in cells]),
+        "reasons": reasons.words,
+        "id": _ids([cell["id"] for cell in cells]),
+        # Commands differ in their cell's id alone, as a rule.
+        "command": _integers(
+            [commands.place(_split(cell.get("repro", ""), cell["id"])) for cell in cells]
+        ),
+        "commands": [list(words) for words in commands.words],
+        "numbers": [_floats([number(cell, path) for cell in cells]) for path in paths],
+    }
+
+
+class _Words:
+    def __init__(self) -> None:
+        self._places: dict[Any, int] = {}
+
+    def place(self, word: Any) -> int:
+        return self._places.setdefault(word, len(self._places))
+
+    @property
+    def words(self) -> list[Any]:
+        return list(self._places)
+
+
+def _split(command: str, identity: str) -> tuple[str, ...]:
+    """A command's text before and after its cell's id; the whole if the id is not in it once."""
+    parts = tuple(command.split(identity)) if identity else (command,)
+    return parts if len(parts) == 2 else (command,)
+
+
+def _base64(values: Array) -> str:
+    return base64.b64encode(values.tobytes()).decode("ascii")
+
+
+def _integers(values: Sequence[int]) -> Entry:
+    """The narrowest of u1, u2 and u4, little-endian."""
+    most = max(values, default=0)
+    kind = "u1" if most < 2**8 else "u2" if most < 2**16 else "u4"
+    return {"type": kind, "data": _base64(numpy.asarray(values, dtype=f"<{kind}"))}
+
+
+def _floats(values: Sequence[float]) -> Entry:
+    column = numpy.asarray(values, dtype="<f8")
+    sizes = numpy.abs(column[numpy.isfinite(column) & (column != 0)])
+    single = bool(((sizes > SINGLE[0]) & (sizes < SINGLE[1])).all())
+    kind = "f4" if single else "f8"
+    return {"type": kind, "data": _base64(column.astype(f"<{kind}"))}
+
+
+def _ids(ids: Sequence[str]) -> Entry:
+    """16 bytes for each if all are 32 hexadecimal digits, as the program's are."""
+    try:
+        content = b"".join(bytes.fromhex(word) for word in ids)
+        if all(len(word) == 32 and word == word.lower() for word in ids):
+            return {"hex": base64.b64encode(content).decode("ascii")}
+    except ValueError:
+        pass
+    return {"words": list(ids)}

@@ -1,0 +1,137 @@
+// The embedded data, decoded: cells of all results in one run of columns.
+
+const STATUS = ["ok", "failed", "skipped"];
+const DATA = JSON.parse(document.getElementById("data").textContent);
+
+function bytesOf(text) {
+  const raw = atob(text), bytes = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
+  return bytes;
+}
+
+// Columns are little-endian, as every machine that runs a browser is.
+const KINDS = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, f4: Float32Array, f8: Float64Array };
+const columnOf = (part) => new KINDS[part.type](bytesOf(part.data).buffer);
+
+function joined(columns, Kind) {
+  const out = new Kind(columns.reduce((sum, column) => sum + column.length, 0));
+  let from = 0;
+  for (const column of columns) {
+    out.set(column, from);
+    from += column.length;
+  }
+  return out;
+}
+
+// Numbers of groups: pairs (a, b) of numbers below `a_count`, each pair once, in order of appearance.
+function grouped(a, b, bCount) {
+  const places = new Map(), of = new Uint32Array(a.length), first = [], second = [];
+  for (let i = 0; i < a.length; i++) {
+    const key = a[i] * bCount + b[i];
+    let place = places.get(key);
+    if (place === undefined) {
+      place = first.length;
+      places.set(key, place);
+      first.push(a[i]);
+      second.push(b[i]);
+    }
+    of[i] = place;
+  }
+  return { of, first: Uint32Array.from(first), second: Uint32Array.from(second) };
+}
+
+function decoded(data) {
+  const parts = data.results;
+  const starts = [0];
+  for (const part of parts) starts.push(starts[starts.length - 1] + part.count);
+  const integers = (name) => joined(parts.map((part) => columnOf(part[name])), Uint32Array);
+  const cells = {
+    count: starts[parts.length],
+    starts,
+    result: new Uint8Array(starts[parts.length]),
+    setting: integers("setting"),
+    unit: integers("unit"),
+    status: integers("status"),
+    seed: integers("seed"),
+    reason: integers("reason"),
+    command: integers("command"),
+    numbers: {},
+  };
+  parts.forEach((part, r) => cells.result.fill(r, starts[r], starts[r + 1]));
+  data.numbers.forEach((path, place) => {
+    const columns = parts.map((part) => columnOf(part.numbers[place]));
+    const Kind = columns.every((column) => column instanceof Float32Array) ? Float32Array : Float64Array;
+    cells.numbers[path] = joined(columns, Kind);
+  });
+  // A row of the settings' view is a result and a setting.
+  const S = data.settings.length;
+  cells.row = cells.setting.map((setting, cell) => cells.result[cell] * S + setting);
+  cells.rowUnit = grouped(cells.row, cells.unit, data.units.length);
+  const seeds = Math.max(...parts.map((part) => part.seeds.length), 1);
+  cells.rowSeed = grouped(cells.row, cells.seed, seeds);
+  return cells;
+}
+
+const CELLS = decoded(DATA);
+const IDS = DATA.results.map((part) => part.id.hex === undefined ? null : bytesOf(part.id.hex));
+
+function idOf(cell) {
+  const r = CELLS.result[cell], place = cell - CELLS.starts[r];
+  if (!IDS[r]) return DATA.results[r].id.words[place];
+  let text = "";
+  for (let i = 16 * place; i < 16 * place + 16; i++) text += IDS[r][i].toString(16).padStart(2, "0");
+  return text;
+}
+
+// The command that repeats cells of one result: all of them if one run can.
+function commandOf(cells) {
+  if (!cells.length) return "";
+  const parts = DATA.results[CELLS.result[cells[0]]].commands;
+  const first = parts[CELLS.command[cells[0]]];
+  if (first.length < 2) return first[0];
+  const same = cells.filter((cell) => CELLS.command[cell] === CELLS.command[cells[0]]);
+  return first[0] + same.map(idOf).join(" --only ") + first[1];
+}
+
+const seedOf = (cell) => DATA.results[CELLS.result[cell]].seeds[CELLS.seed[cell]];
+const reasonOf = (cell) => DATA.results[CELLS.result[cell]].reasons[CELLS.reason[cell]];
+const resultName = (r) => DATA.results.length > 1 ? "AB"[r] : "";
+
+const textOf = (value) => typeof value === "string" ? value : JSON.stringify(value);
+
+// Parameters of a setting: those in which its label's settings differ, and all.
+function describeSettings(settings) {
+  const values = new Map();
+  for (const { label, params } of settings) {
+    if (!values.has(label)) values.set(label, { count: 0, names: new Map() });
+    const entry = values.get(label);
+    entry.count++;
+    for (const name of Object.keys(params)) {
+      if (!entry.names.has(name)) entry.names.set(name, []);
+      entry.names.get(name).push(JSON.stringify(params[name]));
+    }
+  }
+  for (const entry of values.values()) {
+    entry.differing = new Set([...entry.names].filter(([, found]) => new Set(found).size > 1 || found.length < entry.count)
+      .map(([name]) => name));
+  }
+  return settings.map(({ label, params }) => {
+    const words = (chosen) => chosen.map((name) => `${name} ${textOf(params[name])}`).join(", ");
+    const all = Object.keys(params);
+    return { short: words(all.filter((name) => values.get(label).differing.has(name))), all: words(all) };
+  });
+}
+
+const DESCRIBED = describeSettings(DATA.settings);
+const LABELS = [...new Set(DATA.settings.map((setting) => setting.label))].sort();
+
+// "errors.relative_l2.mean" as "relative l2, mean".
+function wordsOf(path) {
+  const parts = path.split(".");
+  if (parts[0] === "params") return parts.slice(1).join(".");
+  if (parts[0] === "errors") parts.shift();
+  const words = parts[0] === "memory" && parts[1] === "fraction" ? ["memory, as a part of the exact cache's"]
+    : parts[0] === "memory" || parts[0] === "timing" ? [parts.join(", ")]
+    : parts[0] === "mass" ? [`mass ${parts[1]}`, ...parts.slice(2)] : parts;
+  return words.join(", ").replaceAll("_", " ");
+}

@@ -1,0 +1,238 @@
+"""The still parts of the page: what ran, a summary, figures, what was left out, where."""
+
+import base64
+import json
+import tempfile
+from collections import Counter
+from html import escape
+from typing import Any
+
+from kvplot import figures, papers
+from kvplot.figure import Figure, span
+from kvplot.report.tables import number_text, params_text, table
+from kvplot.results import Entry, Results, ResultsError
+
+# What the summary table shows: heading, path in a line of the summary, and what it is.
+COLUMNS = (
+    ("memory", ("memory", "fraction"), "memory held at the peak, as a part of the exact cache's"),
+    ("relative l2", ("errors", "relative_l2.mean"), "mean of ||z - a|| / ||a|| over rows"),
+    ("p99", ("errors", "relative_l2.p99"), "99th percentile of the same"),
+    ("Frobenius", ("errors", "relative_frobenius_error"), "||Z - A||_F / ||A||_F"),
+    ("epsilon spectral", ("errors", "epsilon_spectral.mean"), "SubGen eq. 3"),
+    ("epsilon Frobenius", ("errors", "epsilon_frobenius.mean"), "BalanceKV eq. 2"),
+    ("KL", ("errors", "kl_divergence.mean"), "KL divergence of attention probabilities"),
+    ("cosine distance", ("errors", "cosine_distance.mean"), "1 - cosine of the outputs"),
+)
+GENERAL: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("error_vs_memory", {}),
+    ("error_vs_memory", {"panels": "layer"}),
+    ("settings", {}),
+    ("forest", {}),
+    ("layer_head", {}),
+    ("ecdf", {}),
+    ("position", {}),
+)
+EXAMPLES = 3
+DPI = 130
+
+
+def counts(results: Results, name: str = "") -> str:
+    """How the cells ended; `name` is A or B if there are two results."""
+    plan = results.document["plan"]
+    status = results.document["status"]
+    count = {word: escape(str(plan[word])) for word in ("cells", "ok", "failed", "skipped")}
+    text = '<p class="counts">'
+    if name:
+        text += f"<span>{name}: {escape(str(results.path))}</span>"
+    text += f"<span>{count['cells']} cells</span><span>{count['ok']} ok</span>"
+    for word in ("failed", "skipped"):
+        text += f'<span class="{word if plan[word] else "quiet"}">{count[word]} {word}</span>'
+    if status != "complete":
+        text += f'<span class="incomplete">{escape(status)}: run again to go on</span>'
+    return text + "</p>"
+
+
+def what_ran(results: Results) -> str:
+    rows = []
+    frame = results.frame
+    for dump in results.document["dumps"]:
+        cells = frame[frame["dump"] == dump["fingerprint"]]
+        if cells.empty:
+            continue
+        layers = ", ".join(map(str, sorted(cells["layer"].unique())))
+        rows.append(
+            (
+                dump["model"],
+                dump["path"],
+                dump["fingerprint"],
+                ", ".join(sorted(cells["sequence"].unique())),
+                f"{layers} of {dump['n_layers']}",
+                span(cells["tokens"]),
+                span(cells["prompt_tokens"]),
+                str(cells[["sequence", "layer", "kv_head"]].drop_duplicates().shape[0]),
+            )
+        )
+    return (
+        "<h2>What ran</h2>"
+        + table(
+            ("model", "dump", "fingerprint", "sequences", "layers", "tokens", "prompt", "units"),
+            rows,
+        )
+        + (
+            '<p class="quiet">A unit is one sequence, layer and KV head. Errors are of attention '
+            "outputs with the queries of the uncompressed model: how well a layer is reproduced, "
+            "not what a model would write. Compare methods by memory, not by budget.</p>"
+        )
+    )
+
+
+def summary(results: Results) -> str:
+    """The program's own means over all units, for readers without scripts."""
+    lines = [line for line in results.document["summary"] if line["layer"] is None]
+    heads = ("method", "parameters", *(head for head, _, _ in COLUMNS), "cells")
+    differing = _differing(lines)
+    rows = []
+    for line in lines:
+        numbers = [
+            number_text(line[section].get(name), interval=head == "relative l2")
+            for head, (section, name), _ in COLUMNS
+        ]
+        chosen = {
+            name: line["params"][name]
+            for name in differing[line["label"]]
+            if name in line["params"]
+        }
+        rows.append((line["label"], params_text(chosen), *numbers, str(line["cells"])))
+    return (
+        "<h2>Summary</h2>"
+        '<p class="quiet">Means over seeds, then over units; after \u00b1 the standard '
+        "deviation over seeds; in brackets the 95 % interval: Student's t over texts, layers or KV "
+        "heads, the outermost that differs.</p>" + table(heads, rows)
+    )
+
+
+def _differing(lines: list[Entry]) -> dict[str, list[str]]:
+    """Parameters in which a label's settings differ, by label."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for line in lines:
+        values = found.setdefault(line["label"], {})
+        for name, value in line["params"].items():
+            values.setdefault(name, set()).add(json.dumps(value))
+    counts = Counter(line["label"] for line in lines)
+    present = Counter((line["label"], name) for line in lines for name in line["params"])
+    return {
+        label: [
+            name
+            for name, every in values.items()
+            if len(every) > 1 or present[label, name] < counts[label]
+        ]
+        for label, values in found.items()
+    }
+
+
+def stills(results: Results, name: str = "") -> str:
+    """Figures that fit the sweep, as pictures; `name` is A or B if there are two results."""
+    text = ["<h2>Figures</h2>"]
+    if not (results.frame["status"] == "ok").any():
+        return text[0] + "<p>No cell finished: nothing to draw.</p>"
+    sweep_name = results.document["name"]
+    wanted = [
+        (figure, options) for _, figure, reads, options in papers.DRAWINGS if reads == sweep_name
+    ]
+    wanted += [entry for entry in GENERAL if entry not in wanted]
+    drawn = set()
+    for figure, options in wanted:
+        module = figures.module(figure)
+        made_for = hasattr(module, "fits")
+        try:
+            if made_for and not module.fits(results):
+                continue
+            if options.get("panels") == "layer" and results.ok["layer"].nunique() < 2:
+                continue
+            drawing = papers.draw(figure, results, options)
+        except ResultsError as error:
+            text.append(f'<p class="quiet">{escape(figure)}: {escape(str(error))}</p>')
+            continue
+        if drawing.name not in drawn:
+            drawn.add(drawing.name)
+            text.append(_embedded(drawing, f"{name}-" if name else ""))
+    return "\n".join(text)
+
+
+def _embedded(drawing: Figure, prefix: str) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        (path,) = drawing.save(folder, caption=False, dpi=DPI, endings=(".png",))
+        data = base64.b64encode(path.read_bytes()).decode("ascii")
+    caption = escape(drawing.caption)
+    return (
+        f'<figure id="{prefix}{escape(drawing.name)}"><img alt="{escape(drawing.name)}" '
+        f'src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>'
+    )
+
+
+def left_out(results: Results) -> str:
+    frame = results.frame
+    text = []
+    for status, words in (("failed", "Failed"), ("skipped", "Skipped")):
+        cells = frame[frame["status"] == status]
+        if cells.empty:
+            continue
+        rows = []
+        # Reasons that differ in their numbers alone are of one cause.
+        cause = cells["reason"].astype(str).str.replace(r"\d+", "0", regex=True)
+        for (label, _), group in cells.groupby(["label", cause], dropna=False):
+            examples = group.head(EXAMPLES)
+            reason = str(group["reason"].iloc[0]) + (
+                " (and similar)" if group["reason"].nunique() > 1 else ""
+            )
+            where = "; ".join(
+                f"layer {layer}, head {head}, {point}"
+                for layer, head, point in zip(
+                    examples["layer"], examples["kv_head"], examples["point"]
+                )
+            )
+            rows.append(
+                (
+                    str(label),
+                    reason,
+                    str(len(group)),
+                    where,
+                    str(examples["repro"].iloc[0]) if "repro" in examples else "",
+                )
+            )
+        text.append(
+            f'<h2 class="{status}">{words} cells</h2>'
+            + table(
+                ("method", "reason", "cells", f"the first {EXAMPLES}", "repeats the first"), rows
+            )
+        )
+    return "\n".join(text)
+
+
+def where(results: Results) -> str:
+    rows = []
+    for entry in results.document["provenance"]:
+        git = entry.get("git") or {}
+        commit = str(git.get("commit"))[:12] + (" (changed)" if git.get("dirty") else "")
+        rows.append(
+            (
+                f"{entry.get('version')}, {commit}",
+                str(entry.get("cpu")),
+                str(entry.get("threads")),
+                str(entry.get("gpu") or "none"),
+                str(entry.get("host")),
+                str(entry.get("started")),
+                str(entry.get("compiler")),
+                " ".join(entry.get("argv") or []),
+            )
+        )
+    return "<h2>Where</h2>" + table(
+        ("kvbench", "processor", "threads", "GPU", "host", "started", "compiler", "command"), rows
+    )
+
+
+def sweep(results: Results) -> str:
+    return (
+        "<h2>Sweep</h2><details><summary>as resolved</summary><pre>"
+        f"{escape(json.dumps(results.document['config'], indent=1))}</pre></details>"
+    )

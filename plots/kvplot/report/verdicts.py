@@ -1,0 +1,134 @@
+"""What `kvbench compare --json` and `kvbench check --json` printed, for the page."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kvplot import shape
+from kvplot.results import Entry, Results, ResultsError, read_json
+
+FLAG = shape.leaf("true or false", lambda value: isinstance(value, bool))
+WORDS = ("same", "better", "worse", "unclear")
+INTERVAL = shape.members(
+    {"mean": shape.optional(shape.NUMBER)}, {"ci95": shape.optional(shape.array(shape.NUMBER, 2))}
+)
+METRIC = shape.members(
+    {"units": shape.COUNT},
+    {
+        "a": shape.optional(shape.NUMBER),
+        "b": shape.optional(shape.NUMBER),
+        "ratio": INTERVAL,
+        "verdict": shape.one_of(*WORDS),
+    },
+)
+CELL = shape.members({}, others=shape.shown)
+COMPARISON = shape.members(
+    {
+        "a": shape.TEXT,
+        "b": shape.TEXT,
+        "passed": FLAG,
+        "tolerance": shape.NUMBER,
+        "pairs": shape.COUNT,
+        "settings": shape.array(
+            shape.members(
+                {
+                    "algorithm": shape.TEXT,
+                    "label": shape.TEXT,
+                    "params": shape.PARAMS,
+                    "metrics": shape.members({}, others=METRIC),
+                }
+            )
+        ),
+        **dict.fromkeys(("lost", "gained", "only_a", "only_b"), shape.array(shape.shown)),
+    }
+)
+VIOLATION = shape.members(
+    {"reason": shape.TEXT},
+    {
+        "cell": shape.optional(CELL),
+        "value": shape.optional(shape.NUMBER),
+        "allowed": shape.optional(shape.NUMBER),
+    },
+)
+CHECK = shape.members(
+    {
+        "results": shape.TEXT,
+        "bounds_file": shape.TEXT,
+        "passed": FLAG,
+        "violations": shape.array(VIOLATION),
+        "bounds": shape.array(
+            shape.members(
+                {
+                    "name": shape.TEXT,
+                    "kind": shape.TEXT,
+                    "metric": shape.TEXT,
+                    "held": FLAG,
+                    "matched": shape.COUNT,
+                    "tested": shape.COUNT,
+                    "evidence": shape.members({}, others=shape.shown),
+                    "violations": shape.array(VIOLATION),
+                    **dict.fromkeys(("vacuous", "skipped", "undefined"), shape.array(shape.shown)),
+                }
+            )
+        ),
+    }
+)
+
+
+def _read(path: Path, expected: shape.Shape, command: str) -> Entry:
+    document = read_json(path, f"`{command}` prints it")
+    fault = expected(document, "")
+    if fault:
+        raise ResultsError(f"{path}: {fault}; `{command}` prints it")
+    return document
+
+
+def setting_key(entry: Entry) -> str:
+    """What a setting is recognised by, in a comparison and in results."""
+    return json.dumps([entry["algorithm"], entry["label"], entry["params"]], sort_keys=True)
+
+
+def read_comparison(path: Path, every: Sequence[Results]) -> Entry:
+    """ResultsError if it is not of these two results: if another number of settings, or others."""
+    document = _read(path, COMPARISON, "kvbench compare A B --json")
+    keys = [
+        {setting_key({**cell["key"], "label": cell["label"]}) for cell in results.document["cells"]}
+        for results in every
+    ]
+    for entry in document["settings"]:
+        for name, results, known in zip("AB", every, keys):
+            if setting_key(entry) not in known:
+                raise ResultsError(
+                    f"{path}: compares {document['a']} with {document['b']}, and {results.path} "
+                    f"({name}) has no cell of {entry['label']} {json.dumps(entry['params'])}; "
+                    f"make it again: kvbench compare {every[0].path} {every[1].path} --json"
+                )
+    return document
+
+
+def comparison_payload(document: Entry, settings: Sequence[Entry]) -> Entry:
+    """Verdicts by the page's numbers of settings; the words that the page's script shows."""
+    places = {setting_key(entry): place for place, entry in enumerate(settings)}
+    verdicts: dict[int, Any] = {}
+    for entry in document["settings"]:
+        verdicts[places[setting_key(entry)]] = {
+            name: [
+                metric["verdict"],
+                metric.get("ratio", {}).get("mean"),
+                metric.get("ratio", {}).get("ci95"),
+            ]
+            for name, metric in entry["metrics"].items()
+            if "verdict" in metric
+        }
+    return {"verdicts": verdicts}
+
+
+def read_check(path: Path, every: Sequence[Results]) -> Entry:
+    """With a `note` if it is of a file that is not among these results."""
+    document = _read(path, CHECK, "kvbench check --json")
+    known = {str(results.path.resolve()) for results in every}
+    # Cells of a baseline may be missing from the results, so that their ids decide nothing.
+    if str(Path(document["results"]).resolve()) not in known:
+        document["note"] = "That path is not one of this page's results."
+    return document
