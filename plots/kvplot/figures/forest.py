@@ -10,6 +10,7 @@ import numpy
 import pandas
 
 from kvplot import style
+from kvplot.curves import words
 from kvplot.figure import Figure, facts
 from kvplot.figures.settings import names
 from kvplot.results import POINT, UNIT, Results, ResultsError
@@ -74,7 +75,7 @@ def intervals(table: pandas.DataFrame) -> pandas.DataFrame:
     return pandas.DataFrame(rows)
 
 
-def _left_out(results: Results, drawn: pandas.DataFrame) -> str:
+def not_drawn(results: Results, drawn: pandas.DataFrame) -> str:
     """ ": balancekv (3), h2o (1)": settings with an error that are not drawn, by label."""
     cells = results.ok[results.ok["label"] != "uniform"]
     settings = cells[pandas.to_numeric(cells[METRIC]) > 1e-9][POINT].drop_duplicates()
@@ -138,8 +139,8 @@ def draw(inputs: Namespace) -> Figure:
         "forest",
         figure,
         means.merge(table[[*POINT, *UNIT, "log2_ratio"]], on=POINT),
-        f"Ratio of {METRIC} to that of uniform sampling at the same memory (in brackets), paired "
+        f"{words(METRIC)}, over that of uniform sampling at the same memory (in brackets), paired "
         f"by unit; ticks: units; line: 95 % interval of the geometric mean, {over(means)}. "
         f"Left of 1 is better. Settings whose memory is outside "
-        f"uniform's in some unit are left out{_left_out(results, means)}. {facts(results)}",
+        f"uniform's in some unit are left out{not_drawn(results, means)}. {facts(results)}",
     )
