@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
-from kvplot import figures, papers, report, table
+from kvplot import figures, papers, report, style, table
 from kvplot.dump import Dump
 from kvplot.figure import ENDINGS
 from kvplot.inspection import Inspection
@@ -42,12 +42,18 @@ def _add_figure(commands: "argparse._SubParsersAction[_Parser]", name: str) -> N
             help="only these layers; default: all of the results",
         )
     parser.add_argument(
-        "--out", required=True, metavar="DIR", help="folder for the PNG, PDF, CSV and caption"
+        "--out", required=True, metavar="DIR", help="folder for the PNG, PDF, SVG, CSV and caption"
     )
     parser.add_argument(
         "--no-caption", action="store_true", help="leave the caption to the paper (it is in .txt)"
     )
-    parser.add_argument("--png-only", action="store_true", help="no PDF, CSV and text")
+    parser.add_argument("--png-only", action="store_true", help="no PDF, SVG, CSV and text")
+    parser.add_argument(
+        "--width",
+        choices=list(style.WIDTHS),
+        default="page",
+        help=f"of a paper's column or page: {style.COLUMN} or {style.PAGE} inches; default page",
+    )
     parser.add_argument("--dpi", type=int, default=200, help="of the PNG; default 200")
     if hasattr(module, "add_options"):
         module.add_options(parser)
@@ -60,7 +66,8 @@ def _draw(module: ModuleType, arguments: argparse.Namespace) -> list[Path]:
     if "results" in module.NEEDS and getattr(arguments, "layers", None):
         arguments.results.keep_layers(arguments.layers)
     try:
-        figure = module.draw(arguments)
+        with style.width(arguments.width):
+            figure = module.draw(arguments)
     except ResultsError as error:
         raise ResultsError(f"{error}{_made_for(module)}") from error
     endings = (".png",) if arguments.png_only else ENDINGS

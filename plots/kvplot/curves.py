@@ -1,5 +1,6 @@
 """The chart of most sweeps: a metric over a parameter, a line per label, a panel per layer."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas
@@ -9,18 +10,56 @@ from matplotlib.container import ErrorbarContainer
 from kvplot import style
 from kvplot.figure import capped
 from kvplot.results import mean_over_units, with_params
+from kvplot.statistics import standard_error
 
+# Of axes.
 NAMES = {
     "errors.relative_l2.mean": r"mean $\Vert z-a\Vert\,/\,\Vert a\Vert$",
     "errors.relative_l2_posclamp_mean": r"mean $\Vert z-a\Vert\,/\,\Vert\max(a,10^{-8})\Vert$",
     "memory.fraction": "memory / memory of the exact cache",
     "mass.kept.mean": "kept attention mass, mean",
 }
+# In captions.
+WORDS = {
+    "errors.relative_l2.mean": "Relative error of the attention output, mean over scored rows",
+    "errors.relative_l2_posclamp_mean": "Relative error of the attention output with the positive "
+    "part of the exact output in the denominator, mean over scored rows",
+    "memory.fraction": "memory as a part of the exact cache's",
+    "mass.kept.mean": "attention mass on the kept tokens",
+}
+BARS = "bars: standard error of the mean over seeds"
+
+
+def words(metric: str) -> str:
+    """A metric's name in a caption."""
+    path = metric.removeprefix("errors.").replace(".", ", ").replace("_", " ")
+    return WORDS.get(metric, path[:1].upper() + path[1:])
+
+
+def bars_of(table: pandas.DataFrame, metric: str, log: bool) -> Any:
+    """Lengths of error bars, None if there are none: the standard error over seeds."""
+    error = standard_error(table, metric).fillna(0.0)
+    if not error.any():
+        return None
+    return capped(error, table[metric]) if log else error
 
 
 def by_layer(cells: pandas.DataFrame, metrics: list[str]) -> pandas.DataFrame:
     """Means per layer and point, with the points' parameters as columns."""
-    return with_params(mean_over_units(cells, metrics, ["layer"]))
+    return means(cells, metrics, ["layer"])
+
+
+def means(cells: pandas.DataFrame, metrics: list[str], by: Sequence[str] = ()) -> pandas.DataFrame:
+    """Means per point with <metric>.standard_error and the points' parameters as columns."""
+    table = with_params(mean_over_units(cells, metrics, by))
+    for metric in metrics:
+        table[f"{metric}.standard_error"] = standard_error(table, metric)
+    return table
+
+
+def frontier(series: pandas.DataFrame, metric: str, memory: str) -> pandas.DataFrame:
+    """The points, by rising memory, with a smaller error than every point before them."""
+    return series[series[metric] < series[metric].cummin().shift(fill_value=float("inf"))]
 
 
 def line(
@@ -33,13 +72,9 @@ def line(
     bars: bool = True,
     **more: Any,
 ) -> ErrorbarContainer:
-    """One line with markers; bars are the standard deviation over seeds if there is any."""
+    """One line with markers and error bars."""
     table = table.sort_values(x)
-    spread = table.get(f"{y}.std_over_seeds")
-    error: Any = None
-    if bars and spread is not None and spread.fillna(0.0).any():
-        spread = spread.fillna(0.0)
-        error = capped(spread, table[y]) if axis.get_yscale() == "log" else spread
+    error = bars_of(table, y, axis.get_yscale() == "log") if bars else None
     return axis.errorbar(
         table[x],
         table[y],

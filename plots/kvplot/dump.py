@@ -1,4 +1,4 @@
-"""Keys, values and queries of a dump, for the two figures that show tokens themselves."""
+"""Keys, values and queries of a dump, for the figures that show tokens themselves."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -111,3 +111,17 @@ class Dump:
     def query_heads(self, layer: int) -> int:
         with self._opened() as file:
             return int(self._tensor(file, layer, "q").shape[0])
+
+    def rope(self, layer: int) -> tuple[Array, str, float]:
+        """Radians per position, "half" or "interleaved", and the scaling of a layer's rotation."""
+        with self._opened() as file:
+            group = self._layer(file, layer).get("rope") or file.get("rope")
+            if not isinstance(group, h5py.Group) or "inv_freq" not in group:
+                raise ResultsError(f"{self.path}: no /rope; its keys have no known rotation")
+            layout = str(group.attrs.get("layout"))
+            if layout not in ("half", "interleaved"):
+                raise ResultsError(
+                    f"{self.path}: /rope: expected layout half or interleaved, got {layout!r}"
+                )
+            scaling = float(group.attrs.get("attention_scaling", 1.0))
+            return group["inv_freq"][:].astype(numpy.float64), layout, scaling

@@ -11,7 +11,7 @@ from matplotlib import pyplot
 from kvplot import style
 from kvplot.results import UNIT, Results
 
-ENDINGS = (".png", ".pdf", ".csv", ".txt")
+ENDINGS = (".png", ".pdf", ".svg", ".csv", ".txt")
 
 
 @dataclass
@@ -30,18 +30,23 @@ class Figure:
         dpi: int = 200,
         endings: Sequence[str] = ENDINGS,
     ) -> list[Path]:
-        """Writes <name>.png, .pdf, .csv and the caption as .txt; returns the paths."""
+        """Writes <name>.png, .pdf, .svg, .csv and the caption as .txt; returns the paths.
+
+        `caption`: also below the panels, for which the figure grows."""
         out = Path(out)
         out.mkdir(parents=True, exist_ok=True)
         if caption:
-            width = int(self.plot.get_figwidth() * 23.5)
-            self.plot.supxlabel(textwrap.fill(self.caption, width), fontsize=6.5, x=0.02, ha="left")
+            lines = textwrap.wrap(self.caption, int(self.plot.get_figwidth() * 24))
+            style.grow(self.plot, below=0.1 * len(lines))
+            self.plot.supxlabel("\n".join(lines), fontsize=6.5, x=0.02, ha="left")
         paths = [out / f"{self.name}{ending}" for ending in endings]
         for path in paths:
             if path.suffix == ".png":
                 self.plot.savefig(path, dpi=dpi, metadata={"Software": None})
             elif path.suffix == ".pdf":
                 self.plot.savefig(path, metadata={"CreationDate": None})
+            elif path.suffix == ".svg":
+                self.plot.savefig(path, metadata={"Date": None})
             elif path.suffix == ".csv":
                 self.table.to_csv(path, index=False)
             else:
@@ -58,13 +63,14 @@ def facts(results: Results, cells: pandas.DataFrame | None = None, by: Sequence[
     units = cells[UNIT].drop_duplicates()
     counts = units.groupby(list(by)).size().unique() if by else [len(units)]
     layers = ", ".join(str(layer) for layer in sorted(cells["layer"].unique()))
+    texts = len(units[["dump", "sequence"]].drop_duplicates())
     seeds = cells["seed"].dropna().nunique()
-    prompts = span(cells["prompt_tokens"])
     text = (
-        f"{', '.join(names)}: {span(cells['tokens'])} tokens, prompt {prompts}, scored rows "
-        f"{_rows(cells)}; {span(counts)} units (sequence, layer, KV head)"
-        f"{' per ' + ' and '.join(by).replace('_', ' ') if by else ''}, "
-        f"layer{'s' if cells['layer'].nunique() > 1 else ''} {layers}; "
+        f"{', '.join(names)}: {span(cells['tokens'])} tokens, prompt "
+        f"{span(cells['prompt_tokens'])}, {_rows(cells)} scored; {span(counts)} units (KV heads of "
+        f"layer{'s' if cells['layer'].nunique() > 1 else ''} {layers}"
+        f"{f', {texts} texts' if texts > 1 else ''})"
+        f"{' per ' + ' and '.join(by).replace('_', ' ') if by else ''}; "
     )
     text += f"{seeds} seeds for randomised algorithms." if seeds else "no random numbers."
     return text + left_out(results.frame)
@@ -89,15 +95,19 @@ def span(values: Iterable[int]) -> str:
 
 def _rows(cells: pandas.DataFrame) -> str:
     found = []
-    for name, words in (("rows.every", "every {:g}th"), ("rows.last", "last {:g}")):
+    for name, words in (
+        ("rows.every", "every {:g}th decoded row"),
+        ("rows.last", "last {:g} rows"),
+    ):
         if name in cells:
             found += [words.format(value) for value in sorted(cells[name].dropna().unique())]
     if "rows" in cells:
         found += [
-            f"{len(value)} chosen" if isinstance(value, list) else "all decoded"
+            f"{len(value)} chosen rows" if isinstance(value, list) else "every decoded row"
             for value in {str(v): v for v in cells["rows"].dropna()}.values()
         ]
-    return ", ".join(found).replace("every 2th", "every 2nd").replace("every 3th", "every 3rd")
+    text = ", ".join(found).replace("every 2th", "every 2nd").replace("every 3th", "every 3rd")
+    return text.replace("last 1 rows", "last row")
 
 
 def capped(

@@ -7,7 +7,7 @@ from typing import Any
 
 from PIL import Image
 
-from kvplot import figures
+from kvplot import figures, style
 from kvplot.dump import Dump
 from kvplot.figure import ENDINGS, Figure
 from kvplot.inspection import Inspection
@@ -17,29 +17,26 @@ from kvplot.results import Results, ResultsError
 DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("tsne", "tsne", "dump", {}),
     ("clusterability", "clusterability", "inspection", {}),
+    ("rotation", "rotation", "dump", {}),
     ("norms", "norms", "inspection", {}),
     ("subgen_memory", "subgen_memory", "subgen_error_vs_memory", {}),
     ("subgen_heat_map", "subgen_heat_map", "subgen_error_vs_memory", {}),
     ("subgen_attribution", "subgen_attribution", "subgen_attribution", {}),
-    ("subgen_settings", "settings", "subgen_attribution", {}),
+    ("subgen_settings", "subgen_halves", "subgen_attribution", {}),
     ("subgen_sampling", "subgen_sampling", "subgen_sampling", {}),
     ("failure_rate", "failure_rate", "subgen_failure_rate", {}),
     ("subgen_table1", "settings", "subgen_table1", {}),
     ("clustergen_table2", "settings", "clustergen_table2", {}),
     ("balancekv_layers", "balancekv_layers", "balancekv_fig2", {}),
-    (
-        "balancekv_layers_posclamp",
-        "balancekv_layers",
-        "balancekv_fig2",
-        {"metric": "errors.relative_l2_posclamp_mean"},
-    ),
     ("balancekv_longbench", "settings", "balancekv_longbench", {}),
     ("walk", "walk", "balancekv_walk", {}),
     ("merge_reduce", "merge_reduce", "balancekv_merge_reduce", {}),
     ("sparsity", "sparsity", "inspection", {}),
+    ("entropy", "entropy", "inspection", {}),
     ("top_mass", "top_mass", "inspection", {}),
     ("keyformer_fig3", "settings", "keyformer_fig3", {}),
     ("score_bars", "score_bars", "dump", {}),
+    ("score_growth", "score_growth", "keyformer_fig4", {}),
     ("damping", "damping", "keyformer_fig5", {}),
     ("budget", "budget", "keyformer_fig7", {}),
     ("keyformer_table3", "settings", "keyformer_table3", {}),
@@ -51,6 +48,7 @@ DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("ecdf", "ecdf", "pareto", {}),
     ("layer_head", "layer_head", "pareto", {}),
     ("forest", "forest", "pareto", {}),
+    ("displacement", "displacement", "pareto", {}),
     ("position", "position", "error_vs_position", {}),
 )
 GALLERY_DPI = 100
@@ -75,6 +73,12 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
     )
     parser.add_argument("--dump", required=True, type=Path, metavar="FILE")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR")
+    parser.add_argument(
+        "--width",
+        choices=list(style.WIDTHS),
+        default="page",
+        help="of a paper's column or page; default page",
+    )
     parser.add_argument("--gallery", type=Path, metavar="DIR", help="small PNGs go here as well")
     parser.add_argument(
         "--only",
@@ -122,7 +126,8 @@ def run(arguments: Namespace) -> list[str]:
             continue
         kind = {"dump": Dump, "inspection": Inspection}.get(reads, Results)
         try:
-            plot = draw(figure, kind(source), options)
+            with style.width(arguments.width):
+                plot = draw(figure, kind(source), options)
         except ModuleNotFoundError as error:
             lines.append(f"{name}: not drawn, {error}")
             continue

@@ -37,6 +37,14 @@ def mean_interval(units: pandas.DataFrame, column: str) -> Interval:
     return Interval(mean - half, mean + half, level, count)
 
 
+def standard_error(table: pandas.DataFrame, column: str) -> "pandas.Series[float]":
+    """Standard error over seeds of the means of mean_over_units; NaN with fewer than two seeds."""
+    # The population's deviation over sqrt(n - 1) is the sample's over sqrt(n).
+    return table[f"{column}.std_over_seeds"] / numpy.sqrt(
+        (table["seeds"] - 1).where(lambda n: n > 0)
+    )
+
+
 def over(table: pandas.DataFrame) -> str:
     """ "Student's t over 3 layers": what the intervals of a table with over and groups are."""
     words = {"sequence": "texts", "layer": "layers", "kv_head": "KV heads"}

@@ -1,9 +1,11 @@
 """One look for all figures: an algorithm keeps its colour and marker wherever it appears."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import matplotlib
+import numpy
 import pandas
 
 matplotlib.use("Agg")
@@ -11,7 +13,7 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from kvplot.results import ResultsError
 
@@ -21,7 +23,9 @@ Dashes = str | tuple[int, tuple[int, ...]]
 # Widths of a column and of a page in two-column papers, inches.
 COLUMN = 3.35
 PAGE = 6.9
+WIDTHS = {"column": COLUMN, "page": PAGE}
 MOST_PANELS = 6
+_width = PAGE
 
 KEYS, VALUES, REFERENCE = "#0072B2", "#E69F00", "#000000"
 
@@ -77,6 +81,11 @@ def ordered(count: int) -> list[Colour]:
     return [ramp(0.85 * place / max(count - 1, 1)) for place in range(count)]
 
 
+def unit(layer: int, head: int) -> str:
+    """ "L15 h1": a KV head of a layer."""
+    return f"L{layer} h{head}"
+
+
 # One hue from pale to dark: prints in grey, safe with every colour blindness.
 HEAT_COLOURS = ["#F7FBFF", "#6BAED6", "#08306B"]
 HEAT = LinearSegmentedColormap.from_list("heat", HEAT_COLOURS)
@@ -87,48 +96,188 @@ def dark(fraction: float) -> bool:
     return fraction > 0.55
 
 
-def plain_log(axis: Axis, subs: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
+class _PlainTicks(LogLocator):
+    """Ticks at round numbers, as many as the axis has room for and at least two."""
+
+    CHOICES = (
+        (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9),
+        (1, 2, 3, 4, 6, 8),
+        (1, 2, 3, 5),
+        (1, 2, 5),
+        (1, 3),
+        (1,),
+    )
+
+    def _room(self) -> int:
+        box = self.axis.axes.bbox
+        across = self.axis.axis_name == "x"
+        length = (box.width if across else box.height) / self.axis.get_figure().dpi
+        return int(numpy.clip(length / (0.3 if across else 0.2), 3, 6))
+
+    def tick_values(self, vmin: float, vmax: float) -> Any:
+        vmin, vmax = sorted((vmin, vmax))
+        room = self._room()
+        for subs in self.CHOICES:
+            self.set_params(subs=subs, numticks=20)
+            ticks = super().tick_values(vmin, vmax)
+            seen = int(((ticks >= vmin) & (ticks <= vmax)).sum())
+            if 2 <= seen <= room:
+                return ticks
+            if seen < 2:
+                return MaxNLocator(3, steps=[1, 2, 5, 10]).tick_values(vmin, vmax)
+        return LogLocator(numticks=room).tick_values(vmin, vmax)
+
+
+def plain_log(axis: Axis) -> None:
     """A logarithmic x or y axis with plain numbers."""
-    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_major_locator(_PlainTicks())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
     axis.set_minor_formatter(NullFormatter())
 
 
+@contextmanager
+def width(name: str) -> Iterator[None]:
+    """Figures made inside are as wide as WIDTHS[name]."""
+    global _width
+    before, _width = _width, WIDTHS[name]
+    try:
+        yield
+    finally:
+        _width = before
+
+
+def narrow() -> bool:
+    """Whether figures are made for one column of a paper."""
+    return _width == COLUMN
+
+
 def panels(
-    rows: int, columns: int, height: float, width: float = PAGE, **more: Any
+    rows: int, columns: int, height: float, *, across: int = 0, **more: Any
 ) -> tuple[pyplot.Figure, Any]:
-    """A figure in this style with a grid of axes, [rows][columns]."""
+    """A figure in this style with a grid of axes, [rows][columns], `height` inches high.
+
+    In one column there are at most two panels side by side: a single row of more stands one below
+    the other, or in pairs, and a larger grid with more columns than rows lies on its side; the axes
+    keep their places in the array. `across`: so many side by side in one column.
+    """
     if columns > MOST_PANELS:
         raise ResultsError(
             f"{columns} panels side by side are unreadable: choose layers, at most "
             f"{MOST_PANELS}, with --layers"
         )
     apply()
-    return pyplot.subplots(
-        rows, columns, figsize=(width, height), squeeze=False, layout="constrained", **more
+    shape, turned = (rows, columns), False
+    count = rows * columns
+    if narrow() and (across or (rows == 1 and columns > 2)):
+        across = across or (1 if columns <= 3 else 2)
+        shape = (-(-count // across), across)
+        if rows == 1 and more.get("sharey") == "row":
+            more["sharey"] = True
+    elif narrow() and columns > max(rows, 2):
+        shape, turned = (columns, rows), True
+    if shape != (rows, columns):
+        more.pop("width_ratios", None)
+        height = shape[0] * min(height / rows, 2.1 if count == 2 else 1.55)
+        if turned:
+            for name in ("sharex", "sharey"):
+                shared = more.get(name, False)
+                more[name] = {"row": "col", "col": "row"}.get(shared, shared)
+    figure, axes = pyplot.subplots(
+        *shape, figsize=(_width, height), squeeze=False, layout="constrained", **more
     )
+    if turned:
+        axes = axes.T
+    elif shape != (rows, columns):
+        for spare in axes.flat[count:]:
+            spare.remove()
+        axes = axes.flat[:count].reshape(rows, columns)
+    return figure, axes
+
+
+def outer_labels(axes: Any, x: str | None = None, y: str | Sequence[str] | None = None) -> None:
+    """Labels of axes that all panels share: x below the lowest panels, y left of the first ones.
+
+    y: one text, or one for each row of the array."""
+    rows, columns = axes.shape
+    grid = axes[0][0].get_gridspec()
+    turned = rows > 1 and (grid.nrows, grid.ncols) != (rows, columns)
+    lowest: dict[int, Axes] = {}
+    for axis in axes.flat:
+        lowest[axis.get_subplotspec().colspan.start] = axis
+    if x is not None:
+        below = list(lowest.values())
+        for axis in below[len(below) // 2 : len(below) // 2 + 1] if len(below) % 2 else below:
+            axis.set_xlabel(x)
+    if y is None:
+        return
+    texts = [y] * rows if isinstance(y, str) else list(y)
+    if turned:
+        for row, text in zip(axes, texts):
+            row[columns // 2].set_ylabel(text)
+        return
+    left = [a for a in axes.flat if a.get_subplotspec().colspan.start == 0]
+    if rows == 1:
+        texts *= len(left)
+        if len(left) % 2 and len(left) > 1:
+            left = left[len(left) // 2 : len(left) // 2 + 1]
+    for axis, text in zip(left, texts):
+        axis.set_ylabel(text)
 
 
 def legend_right(axis: Axes, handles: Mapping[str, Any] | None = None) -> None:
-    """A legend beside the axis: of `handles` by name, or of what is drawn in it."""
+    """A legend beside the axis, in one column above all panels: of `handles` by name, or of what is
+    drawn in the axis."""
     shown, names = axis.get_legend_handles_labels()
     if handles is not None:
         shown, names = list(handles.values()), list(handles)
-    axis.legend(shown, names, loc="upper left", bbox_to_anchor=(1.02, 1.0), borderaxespad=0.0)
+    if not narrow():
+        axis.legend(shown, names, loc="upper left", bbox_to_anchor=(1.02, 1.0), borderaxespad=0.0)
+        return
+    legend_above(axis, dict(zip(names, shown)))
+
+
+def grow(figure: pyplot.Figure, above: float = 0.0, below: float = 0.0) -> None:
+    """Makes a figure higher, by inches that the layout leaves free above, or may use below."""
+    engine, height = figure.get_layout_engine(), figure.get_figheight()
+    free = (1.0 - engine.get()["rect"][3]) * height + above
+    height += above + below
+    figure.set_figheight(height)
+    engine.set(rect=(0.0, 0.0, 1.0, 1.0 - free / height))
+
+
+def legend_above(axis: Axes, handles: Mapping[str, Any]) -> None:
+    """A legend above all panels of the axis' figure, which grows by its height."""
+    figure = axis.get_figure()
+    size = pyplot.rcParams["legend.fontsize"]
+    longest = max((len(name) for name in handles), default=1)
+    fit = int(figure.get_figwidth() / (0.45 + longest * size * 0.0058))
+    columns = max(1, min(len(handles), fit, 6))
+    grow(figure, above=0.08 + -(-len(handles) // columns) * size * 0.0185)
+    figure.legend(
+        list(handles.values()),
+        list(handles),
+        loc="upper center",
+        borderaxespad=0.2,
+        ncols=columns,
+        columnspacing=1.0,
+        handletextpad=0.5,
+    )
 
 
 def apply() -> None:
+    small = 1 if narrow() else 0
     pyplot.rcParams.update(
         {
             "font.family": "serif",
             "font.serif": ["STIXGeneral", "DejaVu Serif"],
             "mathtext.fontset": "stix",
-            "font.size": 9,
-            "axes.labelsize": 9,
-            "axes.titlesize": 9,
-            "legend.fontsize": 8,
-            "xtick.labelsize": 8,
-            "ytick.labelsize": 8,
+            "font.size": 9 - small,
+            "axes.labelsize": 9 - small,
+            "axes.titlesize": 9 - small,
+            "legend.fontsize": 8 - small,
+            "xtick.labelsize": 8 - small,
+            "ytick.labelsize": 8 - small,
             "axes.spines.top": False,
             "axes.spines.right": False,
             "axes.grid": True,
@@ -139,6 +288,8 @@ def apply() -> None:
             "lines.markersize": 4.5,
             "legend.frameon": False,
             "pdf.fonttype": 42,
+            "svg.fonttype": "path",  # the same picture where its fonts are missing
+            "svg.hashsalt": "kvplot",  # the same figure, the same bytes
             "savefig.dpi": 200,
         }
     )

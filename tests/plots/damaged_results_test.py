@@ -260,7 +260,7 @@ class DoNotFit(WithResults):
                                (("--decoded", 8, "--shown", 0), ("--shown",)),
                                (("--decoded", 8, "--kv-head", 7), ("--kv-head 7",)),
                                (("--decoded", 8, "--query-head", 7), ("--query-head 7",)),
-                               (("--decoded", 8, "--layer", 7), ("no layer 7",))):
+                               (("--decoded", 8, "--layers", 7), ("no layer 7",))):
             with self.subTest(options=options):
                 self.one_sentence(called("score_bars", "--dump", self.dump(), *out, *options), *words)
         self.one_sentence(called("score_bars", "--dump", self.dump(nan=True), "--decoded", 8, *out),

@@ -14,6 +14,7 @@ import tempfile
 import unittest
 from importlib.util import find_spec
 from pathlib import Path
+from xml.etree import ElementTree
 
 sys.path.insert(0, str(Path(__file__).parent))
 try:
@@ -23,9 +24,12 @@ try:
     from kvplot import Results, figures, papers, style
     from kvplot.__main__ import main
     from kvplot.dump import Dump
-    from kvplot.figures import (clusterability, ecdf, failure_rate, forest, score_bars,
-                                subgen_attribution, tsne)
+    from kvplot.figures import (clusterability, displacement, ecdf, failure_rate, forest, position,
+                                rotation, score_bars, subgen_attribution, tsne)
     from kvplot.inspection import Inspection
+    from kvplot.results import mean_over_units
+    from kvplot.statistics import standard_error
+    from matplotlib.text import Text
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
@@ -139,6 +143,74 @@ class Made(unittest.TestCase):
             "curve": "growth", "x": [64, 128, 256, 512], "y": [9, 128 ** 0.5, 16, 512 ** 0.5]})
         self.assertAlmostEqual(clusterability.exponents(table)["exponent"][0], 0.5)
 
+    def test_standard_errors_are_those_of_the_seeds(self):
+        errors = {0: [1.0, 5.0], 1: [2.0, 8.0], 2: [6.0, 4.0]}
+        cells = [cell("uniform", {"T": 1}, error, 0.5, kv_head=head, seed=seed)
+                 for seed, both in errors.items() for head, error in enumerate(both)]
+        cells += [cell("h2o", {"budget": 1}, error, 0.5, kv_head=head)
+                  for head, error in enumerate((1.0, 2.0))]
+        metric = "errors.relative_l2.mean"
+        means = mean_over_units(self.results(cells).ok, [metric]).set_index("label")
+        found = standard_error(means, metric)
+        self.assertAlmostEqual(found["uniform"], pandas.Series([3.0, 5.0, 5.0]).sem())
+        self.assertTrue(numpy.isnan(found["h2o"]))
+
+    def test_a_rotation_is_undone(self):
+        rng = numpy.random.default_rng(1)
+        keys, inv_freq = rng.standard_normal((9, 10)), numpy.array([1.0, 0.3, 0.01, 2.0])
+        for layout in ("half", "interleaved"):
+            first, second = ((slice(0, 4), slice(4, 8)) if layout == "half" else
+                             (slice(0, 8, 2), slice(1, 8, 2)))
+            rotated = keys.copy()
+            for at in range(9):
+                turned = (keys[at, first] + 1j * keys[at, second]) * numpy.exp(1j * at * inv_freq)
+                rotated[at, first], rotated[at, second] = 1.25 * turned.real, 1.25 * turned.imag
+            numpy.testing.assert_allclose(rotation.unrotated(rotated, inv_freq, layout, 1.25), keys,
+                                          atol=1e-12)
+
+    def test_lost_mass_and_displacement_multiply_to_the_error(self):
+        made = cell("window", {"budget": 512}, 1.0, 0.5)
+        other = cell("subgen", {"budget": 512}, 1.0, 0.5)
+        errors, kept = numpy.array([[0.5, 0.08, 0.0]]), numpy.array([[0.5, 0.8, 1.0]])
+        with h5py.File(self.folder / "results.rows.h5", "w") as file:
+            for one in (made, other):
+                group = file.create_group(one["id"])
+                group["relative_l2"], group["kept_mass"] = errors, kept
+                group["rows"] = numpy.arange(3)
+        table = displacement.parts(self.results([made, other]), 512)
+        self.assertEqual(list(table["algorithm"]), ["window"])  # subgen's answer has weights
+        self.assertAlmostEqual(table["lost"][0], (0.5 * 0.2) ** 0.5)
+        self.assertAlmostEqual(table["displacement"][0], (1.0 * 0.4) ** 0.5)
+        self.assertAlmostEqual(table["error"][0], (0.5 * 0.08) ** 0.5)
+
+    def test_parts_of_a_stream_are_over_the_same_heads_first(self):
+        cells = [cell("window", {"budget": 1}, 1.0, 0.5, kv_head=head) for head in (0, 1)]
+        with h5py.File(self.folder / "results.rows.h5", "w") as file:
+            for scale, made in zip((1.0, 7.0), cells):
+                group = file.create_group(made["id"])
+                group["relative_l2"] = scale * numpy.array([[1.0, 3.0, 2.0, 4.0, 6.0, 2.0]])
+                group["rows"] = numpy.arange(100, 106)
+        table = position.parts_of(self.results(cells), 3)
+        self.assertEqual(list(table["ratio"]), [1.0, 1.5, 2.0] * 2)
+        self.assertEqual(list(table["at"]), [101.0, 103.0, 105.0] * 2)
+
+    def test_panels_of_one_column_stand_below_each_other_and_keep_their_places(self):
+        for rows, columns, shape in ((1, 3, (3, 1)), (2, 3, (3, 2)), (1, 4, (2, 2)), (3, 3, (3, 3)),
+                                     (1, 2, (1, 2))):
+            with self.subTest((rows, columns)), style.width("column"):
+                figure, axes = style.panels(rows, columns, 2.0, sharey="row")
+                self.assertEqual(axes.shape, (rows, columns))
+                self.assertEqual(figure.get_figwidth(), style.COLUMN)
+                grid = axes[0][0].get_gridspec()
+                self.assertEqual((grid.nrows, grid.ncols), shape)
+                style.outer_labels(axes, "x", [f"y{row}" for row in range(rows)])
+                for row in range(rows):
+                    self.assertIn(f"y{row}", [axis.get_ylabel() for axis in axes[row]])
+                    for axis in axes[row][1:]:
+                        self.assertTrue(axis.get_shared_y_axes().joined(axis, axes[row][0]))
+                style.pyplot.close(figure)
+        self.assertFalse(style.narrow())
+
     def test_no_two_algorithms_look_alike_and_labels_of_one_differ_in_line(self):
         looks = [style.look(name) for name in style._LOOK]
         self.assertEqual(len(looks), len(set(looks)))
@@ -170,8 +242,7 @@ class Real(unittest.TestCase):
 
     def test_every_sweep_has_a_drawing_and_every_figure_a_place(self):
         self.assertEqual({path.stem for path in SWEEPS} - {entry[2] for entry in papers.DRAWINGS},
-                         {"subgen_clusters",  # its trajectory is inspect's `growth`
-                          "keyformer_fig4"})  # score_bars holds its kept mass against the program's
+                         set())
         self.assertEqual(set(figures.NAMES) - {entry[1] for entry in papers.DRAWINGS},
                          {"error_vs_memory"})  # the demo's
 
@@ -190,13 +261,43 @@ class Real(unittest.TestCase):
                 self.assertTrue(out.with_suffix(".png").read_bytes().startswith(b"\x89PNG"))
                 self.assertTrue(out.with_suffix(".pdf").read_bytes().startswith(b"%PDF"))
                 self.assertGreater(len(pandas.read_csv(out.with_suffix(".csv"))), 1)
+                self.assertIn("svg", ElementTree.parse(out.with_suffix(".svg")).getroot().tag)
                 caption = out.with_suffix(".txt").read_text()
+                self.in_words(caption)
                 self.assertIn("SmolLM2-135M-Instruct-Q4_1", caption)
                 self.assertRegex(caption, r"\d+ tokens|n 2048")
                 self.assertRegex(caption, r"seed|no random numbers|KV heads of layers")
                 self.assertLess((gallery / f"{name}.png").stat().st_size, 100_000)
         drawn = "0 figures drawn" if len(names) == len(papers.DRAWINGS) else "not drawn"
         self.assertIn(drawn, self.papers("--gallery", str(gallery)))
+
+    def in_words(self, caption):
+        """Neither names of a program nor paths into JSON, but for what users name themselves."""
+        for name in sorted(["SmolLM2-135M-Instruct-Q4_1", *style._LOOK], key=len, reverse=True):
+            caption = caption.replace(name, "")
+        self.assertNotIn("_", caption)
+        self.assertNotRegex(caption, r"[a-z]\.[a-z]|\bnan\b")
+
+    def test_all_are_legible_in_one_column(self):
+        for name, figure, reads, options in papers.DRAWINGS:
+            if name == "tsne" and find_spec("sklearn") is None:
+                continue
+            path = {"dump": DUMP, "inspection": self.inspection}.get(
+                reads, self.folder / reads / "results.json")
+            kind = {"dump": Dump, "inspection": Inspection}.get(reads, Results)
+            with self.subTest(name), style.width("column"):
+                drawn = papers.draw(figure, kind(path), options)
+                drawn.save(self.folder / "column", endings=(".png",))
+                plot = drawn.plot
+                self.assertEqual(plot.get_figwidth(), style.COLUMN)
+                self.assertLess(plot.get_figheight(), 9.5)
+                least = min(text.get_fontsize() for text in plot.findobj(Text) if text.get_text())
+                self.assertGreaterEqual(least, 6)
+                box = plot.get_tightbbox(plot.canvas.get_renderer())
+                self.assertGreaterEqual(box.x0, -0.05)
+                self.assertLessEqual(box.x1, style.COLUMN + 0.05)
+                self.assertGreaterEqual(box.y0, -0.05)
+                self.assertLessEqual(box.y1, plot.get_figheight() + 0.05)
 
     def test_layers_narrow_a_figure_and_unknown_ones_are_named(self):
         results = self.folder / "keyformer_table4/results.json"
@@ -218,7 +319,7 @@ class Real(unittest.TestCase):
                 said = io.StringIO()
                 with contextlib.redirect_stderr(said):
                     code = main([figure, "--results",
-                                 str(self.folder / "subgen_clusters/results.json"), "--out",
+                                 str(self.folder / "keyformer_fig4/results.json"), "--out",
                                  str(self.folder / "unfit")])
                 self.assertIn(code, (0, 2))
                 if code == 2:
@@ -238,6 +339,32 @@ class Real(unittest.TestCase):
             for kind in ("keys", "values"):
                 points = dump.head(key["layer"], kind[0], key["kv_head"])
                 self.assertEqual(tsne.farthest_first(points, 64), head[kind]["centers"], key)
+
+    def test_clusters_of_stored_keys_are_those_of_the_program(self):
+        dump = Dump(DUMP)
+        for key, _, head in Inspection(self.inspection).heads[::4]:
+            apart = rotation.distances(dump.head(key["layer"], "k", key["kv_head"]))
+            for at in head["keys"]["clustering"][::3]:
+                counts = rotation.clusters(apart, at["delta"])
+                self.assertEqual([counts[n - 1] for n, _ in at["growth"]],
+                                 [clusters for _, clusters in at["growth"]], key)
+
+    def test_displacement_is_the_distance_of_kept_and_evicted_answers(self):
+        out = self.folder / "evicted"
+        kvbench("run", "--config", ROOT / "configs/figures/keyformer_fig4.json", "--out", out,
+                "--quiet", "--set", "/select/layers=[1]", "--set", "/select/kv_heads=[2]", "--set",
+                '/algorithms=[{"algorithm": "window", "params": {"budget": 512}}]',
+                "--set", '/evaluate={"rows": {"last": 1}}')
+        dump = Dump(DUMP)
+        weights = score_bars.scores(dump, 1, 2, [2047])[:, 0]
+        values = dump.head(1, "v", 2)
+        rho = weights[:, -512:].sum(axis=1, keepdims=True)
+        keep = weights[:, -512:] @ values[-512:] / rho
+        evict = weights[:, :-512] @ values[:-512] / (1 - rho)
+        apart = numpy.linalg.norm(keep - evict, axis=1) / numpy.linalg.norm(weights @ values, axis=1)
+        table = displacement.parts(Results(out / "results.json"), 512)
+        self.assertAlmostEqual(table["displacement"][0], numpy.exp(numpy.log(apart).mean()), places=6)
+        self.assertAlmostEqual(table["lost"][0], numpy.exp(numpy.log(1 - rho).mean()), places=6)
 
     def test_kept_mass_of_the_score_bars_is_that_of_the_program(self):
         out = self.folder / "kept"

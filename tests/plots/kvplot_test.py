@@ -222,8 +222,9 @@ class KvplotTest(unittest.TestCase):
         self.assertEqual(main(["error_vs_memory", "--results", str(path), "--out", str(out)]), 0)
         self.assertTrue((out / "error_vs_memory.png").read_bytes().startswith(b"\x89PNG"))
         self.assertTrue((out / "error_vs_memory.pdf").read_bytes().startswith(b"%PDF"))
+        self.assertIn(b"<svg", (out / "error_vs_memory.svg").read_bytes())
         caption = (out / "error_vs_memory.txt").read_text()
-        for words in ("; 6 units (sequence, layer, KV head)", "3 seeds", "below the axis: exact (5e-17)",
+        for words in ("; 6 units (KV heads of layers 0, 1, 15)", "3 seeds", "below the axis: exact (5e-17)",
                       "dilated_window, oracle_topk", "failed: 1 of", "skipped: 1 of"):
             self.assertIn(words, caption)
         table = pandas.read_csv(out / "error_vs_memory.csv")
@@ -236,7 +237,7 @@ class KvplotTest(unittest.TestCase):
         self.assertEqual(main(["error_vs_memory", "--results", str(path), "--out",
                                str(self.folder), "--panels", "layer"]), 0)
         table = pandas.read_csv(self.folder / "error_vs_memory_by_layer.csv")
-        self.assertIn("; 2 units (sequence, layer, KV head) per layer",
+        self.assertIn("; 2 units (KV heads of layers 0, 1, 15) per layer",
                       (self.folder / "error_vs_memory_by_layer.txt").read_text())
         self.assertEqual(sorted(table["layer"].unique()), [0, 1, 15])
         self.assertTrue(numpy.isfinite(table[METRIC]).all())

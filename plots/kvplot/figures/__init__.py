@@ -9,18 +9,22 @@ from types import ModuleType
 NAMES = (
     "tsne",
     "clusterability",
+    "rotation",
     "norms",
     "subgen_memory",
     "subgen_heat_map",
     "subgen_attribution",
+    "subgen_halves",
     "subgen_sampling",
     "failure_rate",
     "balancekv_layers",
     "walk",
     "merge_reduce",
     "sparsity",
+    "entropy",
     "top_mass",
     "score_bars",
+    "score_growth",
     "damping",
     "budget",
     "noise",
@@ -34,6 +38,7 @@ NAMES = (
     "layer_head",
     "position",
     "forest",
+    "displacement",
 )
 
 

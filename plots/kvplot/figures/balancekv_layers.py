@@ -1,56 +1,54 @@
 """BalanceKV Fig. 2: relative error per layer against compression 2^-T, BalanceKV and uniform."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from typing import Any
 
 import pandas
 
 from kvplot import style
-from kvplot.curves import NAMES, by_layer, labelled_lines
+from kvplot.curves import BARS, NAMES, by_layer, labelled_lines, words
 from kvplot.figure import Figure, facts
 from kvplot.results import ResultsError
 
 NEEDS = ("results",)
-
-
-def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--metric",
-        default="errors.relative_l2.mean",
-        help="path of the error; the paper's code plots errors.relative_l2_posclamp_mean",
-    )
+METRICS = ("errors.relative_l2.mean", "errors.relative_l2_posclamp_mean")
 
 
 def draw(inputs: Namespace) -> Figure:
-    results, metric = inputs.results, inputs.metric
-    results.need(metric, "params.T")
-    table = by_layer(results.ok, [metric, "memory.fraction"])
+    results = inputs.results
+    results.need(METRICS[0], "params.T")
+    metrics = [name for name in METRICS if name in results.ok]
+    table = by_layer(results.ok, [*metrics, "memory.fraction"])
     table["compression"] = 0.5 ** pandas.to_numeric(table["params.T"], errors="coerce")
     table = table[table["compression"].notna()].copy()
     if table.empty:
         raise ResultsError(f"{results.path}: no finished cell has a number as params.T")
     layers = sorted(table["layer"].unique())
-    figure, axes = style.panels(1, len(layers), 2.5, sharey=True)
+    parts = sorted(table["compression"].unique())
+    figure, axes = style.panels(len(metrics), len(layers), 0.5 + 1.8 * len(metrics), sharey="row")
     handles: dict[str, Any] = {}
-    for axis, layer in zip(axes[0], layers):
-        axis.set_xscale("log", base=2)
-        axis.set_yscale("log")
-        labelled_lines(axis, table[table["layer"] == layer], "compression", metric, handles)
-        axis.set_xticks(
-            sorted(table["compression"].unique()),
-            [f"1/{1 / value:.0f}" for value in sorted(table["compression"].unique())],
-        )
-        axis.minorticks_off()
-        style.plain_log(axis.yaxis)
-        axis.set_title(f"layer {layer}")
-    axes[0][len(layers) // 2].set_xlabel("kept part of the middle, $2^{-T}$")
-    axes[0][0].set_ylabel(NAMES.get(metric, metric))
-    style.legend_right(axes[0][-1], handles)
-    suffix = "" if metric == "errors.relative_l2.mean" else "_posclamp"
+    for row, metric in zip(axes, metrics):
+        for axis, layer in zip(row, layers):
+            axis.set_xscale("log", base=2)
+            axis.set_yscale("log")
+            labelled_lines(axis, table[table["layer"] == layer], "compression", metric, handles)
+            axis.set_xticks(parts, [f"1/{1 / value:.0f}" for value in parts])
+            axis.minorticks_off()
+            style.plain_log(axis.yaxis)
+            if metric == metrics[0]:
+                axis.set_title(f"layer {layer}")
+    style.outer_labels(
+        axes, "kept part of the middle, $2^{-T}$", [NAMES[metric] for metric in metrics]
+    )
+    style.legend_above(axes[0][0], handles)
+    second = (
+        "first as the paper states it, then as the authors' code computes it, with the positive "
+        "part of the exact output in the denominator"
+    )
     return Figure(
-        f"balancekv_layers{suffix}",
+        "balancekv_layers",
         figure,
         table,
-        f"{metric} against the part of the prompt's middle that is kept; bars: standard "
-        f"deviation over seeds of the mean over heads. {facts(results, by=['layer'])}",
+        f"{words(METRICS[0])}, against the part of the prompt's middle that is kept"
+        f"{f': {second}' if len(metrics) > 1 else ''}; {BARS}. {facts(results, by=['layer'])}",
     )

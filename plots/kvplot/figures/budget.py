@@ -4,7 +4,7 @@ from argparse import Namespace
 from typing import Any
 
 from kvplot import style
-from kvplot.curves import NAMES, by_layer, labelled_lines
+from kvplot.curves import BARS, NAMES, by_layer, labelled_lines
 from kvplot.figure import Figure, facts
 from kvplot.results import undrawn
 
@@ -32,14 +32,16 @@ def draw(inputs: Namespace) -> Figure:
             if metric == METRICS[0]:
                 style.plain_log(axis.yaxis)
                 axis.set_title(f"layer {layer}")
-        row[0].set_ylabel(NAMES[metric])
-    axes[-1][len(layers) // 2].set_xlabel("cache, as a part of the prompt")
+    style.outer_labels(
+        axes, "cache, as a part of the prompt", [NAMES[metric] for metric in METRICS]
+    )
     style.legend_right(axes[0][-1], handles)
     return Figure(
         "budget",
         figure,
         table,
-        f"{' and '.join(METRICS)} over the budget; bars: standard deviation over seeds. "
+        "Relative error of the attention output and attention mass on the kept tokens, means over "
+        f"scored rows, against the budget; {BARS}. "
         f"Full attention has error 0 and kept mass 1. {facts(results, by=['layer'])}"
         f"{undrawn(without, table, 'no budget in tokens')}",
     )

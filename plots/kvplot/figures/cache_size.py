@@ -1,4 +1,4 @@
-"""Keyformer Fig. 1b and the cache sizes of SubGen Table 1: formulas, and as measured by replay."""
+"""Keyformer Fig. 1b, bytes read per decoded token, and SubGen Table 1's cache sizes: formulas."""
 
 from argparse import Namespace
 
@@ -14,6 +14,7 @@ GIB = 2.0**30
 # Layers x heads x dimension of Llama-2-7B and MPT-7B, keys and values of two bytes.
 PER_TOKEN = 2 * 32 * 32 * 128 * 2
 BEAMS = 4
+KEPT = (1.0, 0.7, 0.5, 0.2)  # Keyformer: 0.5 to 0.7
 WEIGHTS = 6.65e9 * 2
 # SubGen Table 1: tokens when the answer is written, budget with the tokens generated, GB printed.
 TABLE = (
@@ -35,16 +36,13 @@ def draw(inputs: Namespace) -> Figure:
     sizes = pandas.DataFrame(
         {"of": "formula", "tokens": lengths, "GiB": BEAMS * PER_TOKEN * lengths / GIB}
     )
-    figure, axes = style.panels(1, 2, 2.7)
-    left, right = axes[0]
-    left.plot(sizes["tokens"], sizes["GiB"], marker="o", color=style.KEYS, label="cache, beam 4")
-    left.axhline(WEIGHTS / GIB, color="black", linestyle="--", label="weights, MPT-7B")
-    left.set_xscale("log", base=2)
-    left.set_xticks(lengths, [f"{n / 1024:g}k" for n in lengths])
-    left.set_xlabel("tokens")
-    left.set_ylabel("GiB")
-    left.legend()
-
+    reads = pandas.DataFrame(
+        [
+            {"of": "read per token", "kept": kept, "tokens": n, "GiB": _read(n, kept) / GIB}
+            for kept in KEPT
+            for n in lengths
+        ]
+    )
     rows = []
     cells = results.ok
     for tokens, held, exact, cut, name in TABLE:
@@ -60,34 +58,41 @@ def draw(inputs: Namespace) -> Figure:
             }
         )
     table = pandas.DataFrame(rows)
-    at = numpy.arange(len(table))
-    for place, (column, face) in enumerate(
-        (("printed", "black"), ("formula", "grey"), ("replay", style.look("kcenter")[0]))
-    ):
-        right.bar(at + (place - 1) * 0.26, table[column], 0.26, color=face, label=column)
-        for x, value in zip(at, table[column]):
-            if numpy.isnan(value):  # no cell of these results has this label
-                continue
-            right.text(
-                x + (place - 1) * 0.26,
-                value + 0.01,
-                f"{value:.3f}",
-                ha="center",
-                fontsize=6,
-                rotation=90,
-                va="bottom",
-            )
-    right.set_xticks(at, table["of"])
-    right.set_ylabel("memory / exact")
-    right.set_ylim(0, 1)
-    right.legend(ncol=3, loc="upper center")
+    figure, axes = style.panels(1, 2, 2.5, across=1)
+    for axis in axes[0]:
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(lengths, [f"{n / 1024:g}k" for n in lengths])
+        axis.axhline(WEIGHTS / GIB, color="black", linestyle="--", label="weights, MPT-7B")
+        axis.set_xlabel("tokens")
+        axis.set_ylim(0, 30)
+    left, right = axes[0]
+    left.plot(sizes["tokens"], sizes["GiB"], marker="o", color=style.KEYS, label="cache, beam 4")
+    left.set_ylabel("GiB held")
+    for kept, colour, marker in zip(KEPT, style.ordered(len(KEPT)), "os^D"):
+        here = reads[reads["kept"] == kept]
+        right.plot(
+            here["tokens"], here["GiB"], marker=marker, color=colour, label=f"{100 * kept:g} % kept"
+        )
+    right.set_ylabel("GiB read per token")
+    left.legend(loc="upper left")
+    right.legend(loc="upper left")
+    said = "; ".join(
+        f"{row['of']} {row['printed']:.3f}, {row['formula']:.3f}, {row['replay']:.3f}"
+        for _, row in table.iterrows()
+    )
     return Figure(
         "cache_size",
         figure,
-        pandas.concat([sizes, table]),
-        "Left, of models of one shape (Llama-2-7B, MPT-7B), whatever model was replayed: "
-        "2 (keys, values) x 32 layers x 4096 x 2 bytes per token and beam, against "
-        f"{WEIGHTS / GIB:.1f} GiB of weights (6.65e9 at 2 bytes). Right: SubGen's Table 1: "
-        "its printed GB as ratios, (budget + generated) / n from its text, and "
-        f"memory.fraction of the replay with the same parts. {facts(results)}",
+        pandas.concat([sizes, reads, table]),
+        "Formulas for models of one shape (Llama-2-7B, MPT-7B), whatever model was replayed: keys "
+        "and values of 32 layers x 4096 x 2 bytes per token and beam. First: what a cache of 4 "
+        f"beams holds, beside {WEIGHTS / GIB:.1f} GiB of weights (6.65e9 at 2 bytes). Second: what "
+        "one step of decoding reads, the weights and the kept part of that cache. SubGen's Table "
+        "1, cache over exact cache as printed, by its budgets, and replayed with the same parts: "
+        f"{said}. {facts(results)}",
     )
+
+
+def _read(tokens: float, kept: float) -> float:
+    """Bytes that one decoded token of each beam reads: all weights once, and the kept tokens."""
+    return WEIGHTS + BEAMS * PER_TOKEN * kept * tokens

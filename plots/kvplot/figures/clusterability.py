@@ -2,9 +2,11 @@
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
+from typing import Any
 
 import numpy
 import pandas
+from matplotlib.axes import Axes
 
 from kvplot import style
 from kvplot.figure import Figure
@@ -13,6 +15,11 @@ from kvplot.results import Entry
 
 NEEDS = ("inspection",)
 KINDS = (("keys", style.KEYS, "-"), ("values", style.VALUES, "--"))
+CURVES = (
+    ("covering radius / rms norm", "x"),
+    ("clusters / tokens", "delta_quantile"),
+    ("growth", "x"),
+)
 # The exponent is fitted to m'(n) ~ n^exponent from this many tokens on.
 FIT_FROM = 128
 
@@ -22,7 +29,7 @@ def add_options(parser: ArgumentParser) -> None:
         "--growth-quantile",
         type=float,
         default=0.05,
-        help="delta of the right panel, as a quantile of distances; default 0.05",
+        help="delta of the lowest panels, as a quantile of distances; default 0.05",
     )
 
 
@@ -66,37 +73,41 @@ def exponents(table: pandas.DataFrame) -> pandas.DataFrame:
 def draw(inputs: Namespace) -> Figure:
     table = inputs.inspection.table(_rows)
     fitted = exponents(table)
-    figure, axes = style.panels(1, 3, 2.7)
-    shown = (table["curve"] != "growth") | (table["delta_quantile"] == inputs.growth_quantile)
     layers = sorted(table["layer"].unique())
-    for axis, curve in zip(axes[0], ("covering radius / rms norm", "clusters / tokens", "growth")):
-        part = table[shown & (table["curve"] == curve)]
-        for kind, _, dashes in KINDS:
-            for layer, colour in zip(layers, style.ordered(len(layers))):
-                here = part[(part["of"] == kind) & (part["layer"] == layer)]
-                for _, one in here.groupby(HEAD):
-                    axis.plot(one["x"], one["y"], color=colour, linestyle=dashes, linewidth=0.8)
-    for axis in (axes[0][0], axes[0][2]):
-        axis.set_xscale("log", base=2)
-    axes[0][0].set_ylim(bottom=0)
-    axes[0][2].set_yscale("log", base=2)
-    largest = table[table["curve"] == "growth"]["x"].max()
-    axes[0][2].plot([1, largest], [1, largest], color="black", linewidth=0.6, linestyle=":")
-    for axis, x, y in zip(
-        axes[0],
-        ("centres k", r"$\delta$ / rms norm", "tokens n"),
-        (
-            "covering radius / rms norm",
-            r"clusters $m'$ / n",
-            rf"$m'$ at quantile {inputs.growth_quantile:g}",
-        ),
+    figure, axes = style.panels(3, len(layers), 5.0, sharey="row")
+    shown = table[
+        (table["curve"] != "growth") | (table["delta_quantile"] == inputs.growth_quantile)
+    ]
+    handles: dict[str, Any] = {}
+    for row, (curve, x) in zip(axes, CURVES):
+        for axis, layer in zip(row, layers):
+            axis.set_xscale("log", base=2 if x == "x" else 10)
+            for kind, colour, dashes in KINDS:
+                here = shown[
+                    (shown["curve"] == curve) & (shown["of"] == kind) & (shown["layer"] == layer)
+                ]
+                heads = here.groupby(x)["y"]
+                handles[kind] = band(axis, heads, colour, dashes)
+    growth = shown[shown["curve"] == "growth"]
+    for axis in axes[2]:
+        axis.set_yscale("log", base=2)
+        _slopes(axis, growth)
+        axis.set_xlabel("tokens n")
+        style.plain_log(axis.yaxis)
+    for axis, layer in zip(axes[0], layers):
+        axis.set_title(f"layer {layer}")
+        axis.set_ylim(bottom=0)
+        axis.set_xlabel("centres k")
+    for axis in axes[1]:
+        axis.set_xlabel(r"quantile for $\delta$")
+        axis.set_ylim(0, 1)
+    for axis in axes.flat:
+        style.plain_log(axis.xaxis)
+    for row, text in zip(
+        axes, ("covering radius / rms norm", "clusters / tokens", "clusters $m'$")
     ):
-        axis.set_xlabel(x)
-        axis.set_ylabel(y)
-    lines = [pyplot_line("black", dashes) for _, _, dashes in KINDS]
-    lines += [pyplot_line(colour, "-") for colour in style.ordered(len(layers))]
-    names = [kind for kind, _, _ in KINDS] + [f"layer {layer}" for layer in layers]
-    style.legend_right(axes[0][2], dict(zip(names, lines)))
+        row[0].set_ylabel(text)
+    style.legend_above(axes[0][0], handles)
     at = fitted[fitted["delta_quantile"] == inputs.growth_quantile].groupby("of")["exponent"]
     spans = "; ".join(
         f"{kind} {at.min()[kind]:.2f} to {at.max()[kind]:.2f}" for kind, _, _ in KINDS
@@ -105,12 +116,25 @@ def draw(inputs: Namespace) -> Figure:
         "clusterability",
         figure,
         pandas.concat([table, fitted.assign(curve="fitted exponent")]),
-        "Left: covering radius of greedy k-center. Middle: clusters of SubGen's rule, "
-        "delta from quantiles of pairwise distances. Right: their growth; dotted: every "
-        f"token its own. Exponents of m'(n) fitted from n = {FIT_FROM} on: {spans}. One "
-        f"line per KV head. {inputs.inspection.facts()}",
+        "Top: covering radius of greedy k-center. Middle: clusters of SubGen's rule, delta at a "
+        "quantile of pairwise distances. Bottom: their growth at the "
+        f"{inputs.growth_quantile:g} quantile; dotted: slopes 1 and 1/2. Line: median over KV "
+        f"heads, band: all of them. Exponents of the growth fitted from n = {FIT_FROM} on: "
+        f"{spans}. {inputs.inspection.facts()}",
     )
 
 
-def pyplot_line(colour: style.Colour, dashes: str) -> style.pyplot.Line2D:
-    return style.pyplot.Line2D([], [], color=colour, linestyle=dashes)
+def band(axis: Axes, heads: Any, colour: style.Colour, dashes: style.Dashes) -> Any:
+    """Median and range of groups of values over their keys; returns the line."""
+    middle = heads.median()
+    axis.fill_between(middle.index, heads.min(), heads.max(), color=colour, alpha=0.25, linewidth=0)
+    return axis.plot(middle.index, middle, color=colour, linestyle=dashes, linewidth=1.3)[0]
+
+
+def _slopes(axis: Axes, growth: pandas.DataFrame) -> None:
+    largest = growth["x"].max()
+    for slope, words in ((1.0, "1"), (0.5, "1/2")):
+        axis.plot([1, largest], [1, largest**slope], color="black", linewidth=0.7, linestyle=":")
+        axis.annotate(
+            words, (largest, largest**slope), xytext=(2, 0), textcoords="offset points", fontsize=7
+        )

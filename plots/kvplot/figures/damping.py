@@ -5,7 +5,7 @@ from argparse import Namespace
 import numpy
 
 from kvplot import style
-from kvplot.curves import NAMES, by_layer, line
+from kvplot.curves import BARS, NAMES, by_layer, line, words
 from kvplot.figure import Figure, facts
 
 NEEDS = ("results",)
@@ -20,17 +20,17 @@ def draw(inputs: Namespace) -> Figure:
     alphas = sorted(damped["params.damping"].unique())
     damped["place"] = damped["params.damping"].map(alphas.index)
     layers = sorted(table["layer"].unique())
-    figure, axes = style.panels(1, len(layers), 2.5)
+    figure, axes = style.panels(1, len(layers), 2.5, sharex=True)
     for axis, layer in zip(axes[0], layers):
         here = damped[damped["layer"] == layer]
         colour, marker = style.look("keyformer")
         handles = {}
         axis.set_yscale("log")
-        for form, words, dashes, face in (
+        for form, formula, dashes, face in (
             ("old", r"$f \leftarrow \alpha f + s$", "-", colour),
             ("new", r"$f \leftarrow f + \alpha s$", "--", "white"),
         ):
-            handles[words] = line(
+            handles[formula] = line(
                 axis,
                 here[here["params.damping_form"] == form],
                 "place",
@@ -49,8 +49,7 @@ def draw(inputs: Namespace) -> Figure:
         style.plain_log(axis.yaxis)
         axis.set_xticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas], rotation=60)
         axis.set_title(f"layer {layer}")
-    axes[0][0].set_ylabel(NAMES[METRIC])
-    axes[0][len(layers) // 2].set_xlabel(r"damping factor $\alpha$")
+    style.outer_labels(axes, r"damping factor $\alpha$", NAMES[METRIC])
     style.legend_right(axes[0][-1], handles)
     flat = damped[damped["params.damping_form"] == "new"].groupby("layer")[METRIC]
     spread = numpy.nanmax(flat.max() - flat.min())
@@ -59,8 +58,8 @@ def draw(inputs: Namespace) -> Figure:
         "damping",
         figure,
         damped,
-        f"{METRIC} over the damping factor, Keyformer's rule without noise at tau 1, "
-        f"budget {budgets} of the prompt; full attention has error 0. Largest "
+        f"{words(METRIC)}, against the damping factor; Keyformer's rule without noise at tau 1, "
+        f"budget {budgets} of the prompt; {BARS}; full attention has error 0. Largest "
         f"difference within the second form: {spread:.1g}. "
         f"{facts(results, by=['layer'])}",
     )

@@ -1,11 +1,13 @@
-"""How errors are distributed, at about equal memory: over rows and query heads, and over heads."""
+"""The tail of the errors of single rows, at about equal memory: how often one is larger."""
 
 from argparse import ArgumentParser, Namespace
 
 import numpy
 import pandas
+from matplotlib.axes import Axes
 
 from kvplot import style
+from kvplot.dump import Array
 from kvplot.figure import Figure, facts
 from kvplot.results import Results, ResultsError, mean_over_units, undrawn
 
@@ -47,60 +49,70 @@ def draw(inputs: Namespace) -> Figure:
     points = at_memory(results, inputs.memory)
     if points.empty:
         raise ResultsError(f"{results.path}: no setting has a memory near {inputs.memory:g}")
-    figure, axes = style.panels(1, 2, 3.0, sharey=True)
-    handles, tables = {}, []
-    for _, point in points.iterrows():
+    figure, axes = style.panels(1, 2, 3.2, width_ratios=(1.25, 1), across=1)
+    tail, strip = axes[0]
+    tables, names = [], []
+    for place, (_, point) in enumerate(points.iterrows()):
         cells = results.ok[
             (results.ok["label"] == point["label"]) & (results.ok["point"] == point["point"])
         ]
-        rows = results.rows("relative_l2", cells["id"])
-        rows = rows.join(cells.set_index("id")[["layer", "kv_head", "sequence", "dump"]], on="id")
-        heads = rows.groupby(["dump", "sequence", "layer", "kv_head", "head"])["relative_l2"].mean()
+        values = numpy.sort(results.rows("relative_l2", cells["id"])["relative_l2"])
         colour, marker = style.look(point["algorithm"], points["algorithm"].unique())
-        name = f"{point['label']} ({point[MEMORY]:.2f})"
-        for axis, values in zip(axes[0], (rows["relative_l2"], heads)):
-            values = numpy.sort(values)
-            share = numpy.arange(1, len(values) + 1) / len(values)
-            (handles[name],) = axis.plot(
-                values,
-                share,
-                color=colour,
-                marker=marker,
-                markevery=max(len(values) // 6, 1),
-                drawstyle="steps-post",
-                markersize=3.5,
-                linewidth=0.9,
+        names.append(f"{point['label']} ({point[MEMORY]:.2f})")
+        # Of the largest value nothing is above: its share is half of one value's.
+        above = (len(values) - numpy.arange(len(values)) - 0.5) / len(values)
+        tail.plot(
+            values,
+            above,
+            color=colour,
+            marker=marker,
+            markevery=[int(len(values) * (1 - 0.1**k)) for k in (1, 2, 3)],
+            markersize=4,
+            linewidth=1.0,
+            drawstyle="steps-pre",
+            markeredgecolor="white",
+            markeredgewidth=0.4,
+        )
+        _strip(strip, place, values, colour, marker)
+        shares = numpy.concatenate([numpy.linspace(0.01, 0.99, 99), 1 - 0.1 ** numpy.arange(3, 5)])
+        shares = numpy.append(shares[shares < 1 - 0.5 / len(values)], 1.0)
+        tables.append(
+            pandas.DataFrame(
+                {
+                    "label": point["label"],
+                    "memory": point[MEMORY],
+                    "share": shares,
+                    "error": numpy.quantile(values, shares),
+                    "count": len(values),
+                }
             )
-            grid = numpy.linspace(0.01, 1, 100)
-            tables.append(
-                pandas.DataFrame(
-                    {
-                        "label": point["label"],
-                        "memory": point[MEMORY],
-                        "over": "rows" if axis is axes[0][0] else "heads",
-                        "share": grid,
-                        "error": numpy.quantile(values, grid),
-                        "count": len(values),
-                    }
-                )
-            )
-    for axis, words in zip(axes[0], ("rows and query heads", "query heads (mean over rows)")):
-        axis.set_xscale("log")
-        style.plain_log(axis.xaxis, (1.0,))
-        axis.set_title(f"over {words}")
-        axis.set_xlabel(r"relative error $\Vert z-a\Vert\,/\,\Vert a\Vert$")
-        axis.set_ylim(0, 1)
+        )
     table = pandas.concat(tables)
-    axes[0][0].set_xlim(
-        left=table[(table["over"] == "rows") & (table["share"] >= 0.02)]["error"].min()
-    )
-    axes[0][0].set_ylabel("part with at most this error")
-    style.legend_right(axes[0][-1], handles)
+    for axis in (tail, strip):
+        axis.set_xscale("log")
+        axis.set_xlabel(r"relative error $\Vert z-a\Vert\,/\,\Vert a\Vert$")
+        style.plain_log(axis.xaxis)
+    tail.set_yscale("log")
+    tail.set_xlim(left=table[table["share"] >= 0.1]["error"].min())
+    tail.set_ylabel("part of rows with a larger error")
+    style.plain_log(tail.yaxis)
+    strip.set_yticks(range(len(names)), names, fontsize=7)
+    strip.set_ylim(len(names) - 0.5, -0.5)
     return Figure(
         "ecdf",
         figure,
         table,
-        f"relative_l2 of single rows, all seeds pooled; of every method the setting "
-        f"nearest to memory {inputs.memory:g} (own memory in brackets). {facts(results)}"
+        "Errors of single rows and query heads, all seeds pooled: the part that is larger, and per "
+        "method the median (marker), the middle 98 % (line), the 99.9 % quantile (dash) and the "
+        f"largest (cross). Of every method the setting nearest to memory {inputs.memory:g} (own "
+        f"memory in brackets). {facts(results)}"
         f"{left_out(results, points, inputs.memory)}",
     )
+
+
+def _strip(axis: Axes, place: int, values: Array, colour: str, marker: str) -> None:
+    low, middle, high, far = numpy.quantile(values, (0.01, 0.5, 0.99, 0.999))
+    axis.plot([low, high], [place, place], color=colour, linewidth=1.4)
+    axis.plot(middle, place, marker, color=colour, markeredgecolor="white", markeredgewidth=0.4)
+    axis.plot(far, place, "|", color=colour, markersize=5)
+    axis.plot(values[-1], place, "x", color=colour, markersize=3.5)

@@ -2,7 +2,7 @@
 
 A line joins the points of an algorithm with one swept parameter; if several are swept every
 setting is a faint point and the line is the frontier: the least error for at most that memory.
-Bars are the standard deviation over seeds of the mean over units.
+Bars are the standard error of the mean over seeds.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -12,8 +12,8 @@ import pandas
 from matplotlib.axes import Axes
 
 from kvplot import style
-from kvplot.curves import NAMES
-from kvplot.figure import Figure, capped, facts
+from kvplot.curves import BARS, NAMES, WORDS, bars_of, frontier, words
+from kvplot.figure import Figure, facts
 from kvplot.results import Results, ResultsError, mean_over_units, with_params
 
 NEEDS = ("results",)
@@ -58,8 +58,7 @@ def draw(inputs: Namespace) -> Figure:
         _draw_panel(axis, shown, metric, memory, looks, handles)
         if panel is not None:
             axis.set_title(f"layer {panel}")
-    axes[0][len(panels) // 2].set_xlabel(NAMES[memory])
-    axes[0][0].set_ylabel(NAMES.get(metric, metric))
+    style.outer_labels(axes, NAMES[memory], NAMES.get(metric, metric))
     style.legend_right(axes[0][-1], dict(sorted(handles.items())))
     return Figure(
         "error_vs_memory" + "".join(f"_by_{column}" for column in by),
@@ -86,7 +85,7 @@ def _draw_panel(
         dashes, filled = looks[label]
         series = series.sort_values([memory, metric])
         several = _swept(series) > 1
-        line = _frontier(series, metric, memory) if several else series
+        line = frontier(series, metric, memory) if several else series
         if several:
             axis.plot(
                 series[memory],
@@ -97,8 +96,7 @@ def _draw_panel(
                 alpha=0.25,
                 markeredgewidth=0,
             )
-        deviation = line[f"{metric}.std_over_seeds"].fillna(0.0)
-        bars = capped(deviation, line[metric]) if deviation.any() else None
+        bars = bars_of(line, metric, log=True)
         # At fraction 1 every token is kept: a line there would suggest a choice of memory.
         joined = "none" if (line[memory] >= 1.0).all() else dashes
         handles[label] = axis.errorbar(
@@ -125,11 +123,6 @@ def _swept(series: pandas.DataFrame) -> int:
     return int((settings.nunique() > 1).sum())
 
 
-def _frontier(series: pandas.DataFrame, metric: str, memory: str) -> pandas.DataFrame:
-    """The points with a smaller error than every point of less or equal memory."""
-    return series[series[metric] < series[metric].cummin().shift(fill_value=float("inf"))]
-
-
 def _caption(
     results: Results,
     frame: pandas.DataFrame,
@@ -139,7 +132,7 @@ def _caption(
     by: list[str],
 ) -> str:
     text = [
-        f"{metric} against {memory}; bars: standard deviation over seeds.",
+        f"{words(metric)}, against {WORDS[memory]}; {BARS}.",
         facts(results, frame[frame["status"] == "ok"], by),
     ]
     frontiers = [

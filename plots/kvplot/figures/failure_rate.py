@@ -126,9 +126,8 @@ def draw(inputs: Namespace) -> Figure:
                         label=words,
                     )
         axis.axhline(PROMISED, color="black", linewidth=0.7, linestyle=":")
-        axis.set_title(f"{names[dump]}layer {layer}, head {head}", fontsize=7)
-    axes[0][0].set_ylabel(r"seeds with $\hat\varepsilon > \varepsilon$")
-    axes[0][len(streams) // 2].set_xlabel(r"$\varepsilon$")
+        axis.set_title(f"{names[dump]}{style.unit(layer, head)}", fontsize=7)
+    style.outer_labels(axes, r"$\varepsilon$", r"seeds with $\hat\varepsilon > \varepsilon$")
     handles: dict[str, Any] = {}
     for axis in axes[0]:
         handles.update(zip(*reversed(axis.get_legend_handles_labels())))
@@ -142,8 +141,8 @@ def draw(inputs: Namespace) -> Figure:
         "failure_rate",
         figure,
         shown,
-        f"Share of seeds with {METRIC} above epsilon, one row per stream (t {t}, s "
-        "slots); bars: 95 % Clopper-Pearson intervals; dotted: the promised 0.01. "
-        "vacuous: sample sizes were capped, nothing is promised. "
+        "Share of seeds whose error at the last row, in the norm of SubGen's Theorem 1, is above "
+        f"epsilon, one row per stream (t {t}, s slots); bars: 95 % Clopper-Pearson intervals; "
+        "dotted: the promised 0.01. Vacuous: sample sizes were capped, nothing is promised. "
         f"{judged}{facts(results)}",
     )

@@ -10,6 +10,7 @@ import numpy
 import pandas
 
 from kvplot import style
+from kvplot.curves import words
 from kvplot.figure import Figure, facts
 from kvplot.figures.settings import names
 from kvplot.results import POINT, UNIT, Results, ResultsError, undrawn
@@ -129,7 +130,7 @@ def draw(inputs: Namespace) -> Figure:
         "forest",
         figure,
         means.merge(table[[*POINT, *UNIT, "log2_ratio"]], on=POINT),
-        f"Ratio of {METRIC} to that of uniform sampling at the same memory (in brackets), paired "
+        f"{words(METRIC)}, over that of uniform sampling at the same memory (in brackets), paired "
         f"by unit; ticks: units; line: 95 % interval of the geometric mean, {over(means)}. "
         f"Left of 1 is better. {facts(results)}"
         f"{undrawn(others, means, 'memory outside of that of uniform in some unit', METRIC)}",

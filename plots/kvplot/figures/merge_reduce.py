@@ -3,58 +3,89 @@
 from argparse import Namespace
 from typing import Any
 
+import numpy
 import pandas
+from matplotlib.axes import Axes
 
 from kvplot import style
-from kvplot.curves import NAMES, labelled_lines
+from kvplot.curves import BARS, WORDS, labelled_lines, line, means, words
 from kvplot.figure import Figure, facts
-from kvplot.results import ResultsError, mean_over_units, with_params
+from kvplot.results import ResultsError
 
 NEEDS = ("results",)
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
-COLUMNS = [METRIC, "mass.denominator.mean", MEMORY, "memory.tokens_peak"]
+MASS = "mass.denominator.mean"
+COLUMNS = [METRIC, MASS, MEMORY, "memory.tokens_peak"]
 
 
 def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need("params.t", "params.T", *COLUMNS)
-    table = with_params(mean_over_units(results.ok, COLUMNS))
+    table = means(results.ok, COLUMNS)
     levels = [level for level in ("1", "2", "auto") if level in set(table["params.T"].astype(str))]
     tree = table[table["algorithm"] == "balancekv"]
     rest = table[table["algorithm"] != "balancekv"]
     if not levels or tree.empty:
         raise ResultsError(f"{results.path}: no finished cell of balancekv with T 1, 2 or auto")
-    figure, axes = style.panels(2, len(levels), 4.2, sharex=True, sharey="row")
+    figure, axes = style.panels(3, len(levels), 5.2, sharey="row")
     handles: dict[str, Any] = {}
-    for row, metric in zip(axes, (METRIC, "mass.denominator.mean")):
-        for axis, level in zip(row, levels):
-            axis.set_xscale("log")
-            if metric == METRIC:
-                axis.set_yscale("log")
-                axis.set_title(f"T {level}")
-            labelled_lines(
-                axis, tree[tree["params.T"].astype(str) == level], MEMORY, metric, handles
-            )
-            labelled_lines(axis, rest, MEMORY, metric, handles)
-            axis.axvline(1.0, color="black", linewidth=0.7, linestyle=":")
-            if metric == METRIC:
-                style.plain_log(axis.yaxis)
-            else:
-                axis.axhline(1.0, color="black", linewidth=0.6, linestyle=":")
+    labels = list(dict.fromkeys(tree["label"]))
+    for place, level in enumerate(levels):
+        top, middle, bottom = axes[:, place]
+        top.set_title(f"T {level}")
+        here = tree[tree["params.T"].astype(str) == level]
+        for axis, x, y in (
+            (top, "params.t", METRIC),
+            (middle, "params.t", MASS),
+            (bottom, MEMORY, METRIC),
+        ):
+            axis.set_xscale("log", base=2 if x == "params.t" else 10)
+            axis.set_yscale("log" if y == METRIC else "linear")
+            for label, colour, marker, dashes in zip(
+                labels, style.ordered(len(labels)), "osD^v", ("-", "--", ":", "-.", "-")
+            ):
+                series = here[here["label"] == label]
+                handles[label] = line(axis, series, x, y, colour, marker, linestyle=dashes)
             style.plain_log(axis.xaxis)
-    axes[0][0].set_ylabel(NAMES[METRIC])
-    axes[1][0].set_ylabel("estimated mass, normalizer")
-    axes[1][len(levels) // 2].set_xlabel(NAMES[MEMORY])
-    style.legend_right(axes[0][-1], handles)
-    batches = tree["params.t"]
-    most = pandas.to_numeric(rest["params.T"], errors="coerce").max()
+            if y == METRIC:
+                style.plain_log(axis.yaxis)
+            axis.set_xlabel("batch t" if x == "params.t" else "memory / exact")
+        labelled_lines(bottom, rest, MEMORY, METRIC, handles)
+        bottom.axvline(1.0, color="black", linewidth=0.7, linestyle=":")
+        middle.axhline(1.0, color="black", linewidth=0.6, linestyle=":")
+        _guide(top, here)
+    for row, text in zip(axes, ("relative error", "normalizer / exact", "relative error")):
+        row[0].set_ylabel(text)
+    style.legend_above(axes[0][0], handles)
     return Figure(
         "merge_reduce",
         figure,
         table,
-        f"{METRIC} and mass.denominator.mean (1 is right) against {MEMORY}; along a line "
-        f"batches of t = {batches.min():g} to {batches.max():g} tokens; uniform: T 1 to "
-        f"{most:g} in every panel. Bars: standard "
-        f"deviation over seeds. balancekv: the smaller side is kept, as printed. "
-        f"{facts(results)}",
+        f"{words(METRIC)}, of BalanceKV's Algorithm 1 over its batch t (top; dotted: slope -1), "
+        "estimated normalizer over the exact one (middle; 1 is right), and the error against "
+        f"{WORDS[MEMORY]} beside uniform sampling (bottom). balancekv: the smaller side is kept, "
+        f"as printed. {_slopes(tree)} {BARS[0].upper()}{BARS[1:]}. {facts(results)}",
     )
+
+
+def _guide(axis: Axes, here: pandas.DataFrame) -> None:
+    """A line of slope -1 through the largest error at the least t."""
+    t = here["params.t"].astype(float)
+    start = here[t == t.min()][METRIC].max() * 0.75
+    low = axis.get_ylim()[0]
+    end = min(t.max(), t.min() * start / max(low, here[METRIC].min()))
+    axis.plot([t.min(), end], [start, start * t.min() / end], "k:", linewidth=0.7)
+
+
+def _slopes(tree: pandas.DataFrame) -> str:
+    """Exponents of the error over t, fitted per label and T."""
+    found = []
+    for label, own in tree.groupby("label", sort=False):
+        slopes = [
+            numpy.polyfit(numpy.log(one["params.t"].astype(float)), numpy.log(one[METRIC]), 1)[0]
+            for _, one in own.groupby(own["params.T"].astype(str))
+            if len(one) > 1
+        ]
+        if slopes:
+            found.append(f"{label} {max(slopes):.2f} to {min(slopes):.2f}")
+    return f"Fitted slopes over t: {', '.join(found)}." if found else ""

@@ -7,7 +7,7 @@ import numpy
 import pandas
 
 from kvplot import style
-from kvplot.curves import NAMES, by_layer
+from kvplot.curves import BARS, NAMES, bars_of, by_layer, words
 from kvplot.figure import Figure, facts
 
 NEEDS = ("results",)
@@ -29,7 +29,7 @@ def draw(inputs: Namespace) -> Figure:
     kinds = [kind for kind in ORDER if kind in set(table["noise"])]
     budgets = sorted(table["params.budget"].unique())
     layers = sorted(table["layer"].unique())
-    figure, axes = style.panels(1, len(layers), 2.6)
+    figure, axes = style.panels(1, len(layers), 2.6, sharex=True)
     width = 0.8 / len(budgets)
     colours = style.ordered(len(budgets) + 1)
     for axis, layer in zip(axes[0], layers):
@@ -43,19 +43,19 @@ def draw(inputs: Namespace) -> Figure:
                 width,
                 color=colours[place],
                 label=f"budget {budget:g}",
-                yerr=here[f"{METRIC}.std_over_seeds"],
+                yerr=bars_of(here, METRIC, log=False),
                 error_kw={"elinewidth": 0.7, "capsize": 1.5},
             )
         axis.set_xticks(range(len(kinds)), kinds, rotation=60, ha="right", rotation_mode="anchor")
         axis.set_title(f"layer {layer}")
         axis.grid(axis="x", visible=False)
-    axes[0][0].set_ylabel(NAMES[METRIC])
+    style.outer_labels(axes, y=NAMES[METRIC])
     style.legend_right(axes[0][-1])
     return Figure(
         "noise",
         figure,
         table,
-        f"{METRIC} per kind of noise (standard: one draw per token; per row: drawn "
-        "afresh); bars: standard deviation over seeds; h2o: plain softmax at temperature "
+        f"{words(METRIC)}, per kind of noise (standard: one draw per token; per row: drawn "
+        f"afresh); {BARS}; h2o: plain softmax at temperature "
         f"1 with the same share of recent tokens. {facts(results, by=['layer'])}",
     )

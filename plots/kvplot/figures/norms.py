@@ -57,18 +57,18 @@ def draw(inputs: Namespace) -> Figure:
     last.set_yscale("log")
     style.plain_log(last.yaxis)
     last.set_ylabel("exponents of the theorems")
-    style.legend_right(last)
-    names = [f"{layer}.{head}" for layer, head in zip(table["layer"], table["kv_head"])]
+    style.legend_above(last, dict(zip(*reversed(last.get_legend_handles_labels()))))
+    names = [style.unit(*head) for head in zip(table["layer"], table["kv_head"])]
     few = max(len(names) // 12, 1)
     for axis in axes.flat:
-        axis.set_xticks(list(places)[::few], names[::few], rotation=60 if len(names) > 9 else 0)
-        axis.set_xlabel("layer . KV head")
+        axis.set_xticks(list(places)[::few], names[::few], rotation=60)
     return Figure(
         "norms",
         figure,
         table,
-        "l2 norms as stored: dot median, bar quartiles, line 1 % to 99 %, dash maximum. "
+        "Euclidean norms as stored, per layer (L) and KV head (h): dot median, bar quartiles, "
+        "line 1 % to 99 %, dash maximum. "
         f"delta is the {QUANTILE:g} quantile of key distances; the theorems' sample sizes "
-        r"grow like $e^{2\delta r}$ and $e^{2\beta r^2}$, beta the model's scale. "
+        "grow like exp(2 delta r) and exp(2 beta r^2), beta the model's scale. "
         f"{inputs.inspection.facts()}",
     )

@@ -1,101 +1,96 @@
-"""Error against memory of all methods with intervals over units: three panels, one scale."""
+"""Error over that of uniform sampling at the same memory, a panel per method, against memory."""
 
 from argparse import Namespace
 
+import numpy
 import pandas
+from matplotlib.axes import Axes
 
 from kvplot import style
-from kvplot.curves import NAMES
+from kvplot.curves import words
 from kvplot.figure import Figure, facts
-from kvplot.results import Results, ResultsError, undrawn
+from kvplot.figures import forest
+from kvplot.results import UNIT, ResultsError, undrawn
+from kvplot.statistics import over
 
 NEEDS = ("results",)
-WHOLE = True  # reads the program's summary over all layers
-METRIC = "relative_l2.mean"
-PANELS = (
-    ("positions", ("window", "streaming_llm", "dilated_window")),
-    ("scores", ("h2o", "key_attention", "keyformer", "snapkv", "pyramidkv", "oracle_topk")),
-    (
-        "samples and sketches",
-        ("kcenter", "subgen", "balancekv", "balancekv_prefill", "softmax_balance"),
-    ),
-)
-REFERENCE = "uniform"
-
-
-def summary(results: Results) -> pandas.DataFrame:
-    """The program's own summary over all layers: mean and interval over units per point."""
-    rows = []
-    for line in results.document["summary"]:
-        error = line["errors"].get(METRIC)
-        if line["layer"] is not None or not error or error["mean"] is None:
-            continue
-        low, high = error["ci95"] or (None, None)
-        rows.append(
-            {
-                "algorithm": line["algorithm"],
-                "label": line["label"],
-                "point": results.summary_point(line),
-                "cells": line["cells"],
-                "memory": line["memory"]["fraction"],
-                "error": error["mean"],
-                "low": low,
-                "high": high,
-            }
-        )
-    return pandas.DataFrame(rows)
+WHOLE = True
+METRIC, MEMORY = forest.METRIC, forest.MEMORY
+# Of the axis: what lies outside of it is drawn at its end, and all of it is in the table.
+LEAST, MOST = 0.2, 20.0
 
 
 def draw(inputs: Namespace) -> Figure:
     results = inputs.results
-    table = summary(results)
-    table = table[table["error"] > 1e-9] if len(table) else table
-    if table.empty:
-        raise ResultsError(f"{results.path}: no error above rounding in the summary")
-    shown = table[table["algorithm"].isin([REFERENCE, *(name for _, of in PANELS for name in of)])]
-    figure, axes = style.panels(1, len(PANELS), 3.6, sharex=True, sharey=True)
-    for axis, (title, algorithms) in zip(axes[0], PANELS):
-        axis.set_xscale("log")
-        axis.set_yscale("log")
-        for algorithm in (REFERENCE, *algorithms):
-            series = table[table["algorithm"] == algorithm].sort_values(["memory", "error"])
-            if series.empty:
-                continue
-            best = (
-                series[series["error"] < series["error"].cummin().shift(fill_value=float("inf"))]
-                if algorithm == "subgen"
-                else series
-            )
-            colour, marker = style.look(algorithm)
-            flat = (best["memory"] >= 1.0).all()
-            axis.plot(
-                best["memory"],
-                best["error"],
-                color=colour,
-                marker=marker,
-                label=algorithm,
-                linestyle="none" if flat else "-",
-                markeredgecolor="white",
-                markeredgewidth=0.4,
-            )
-            if not flat and best["low"].notna().all():
-                axis.fill_between(
-                    best["memory"], best["low"], best["high"], color=colour, alpha=0.13, linewidth=0
-                )
-        axis.axvline(1.0, color="black", linewidth=0.7, linestyle=":")
-        axis.set_title(title)
-        style.plain_log(axis.xaxis)
-        style.plain_log(axis.yaxis)
-        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncol=2, fontsize=7)
-    axes[0][0].set_ylabel(NAMES["errors.relative_l2.mean"])
-    axes[0][1].set_xlabel(NAMES["memory.fraction"])
+    results.need(METRIC, MEMORY)
+    units = forest.ratios(results)
+    if units.empty:
+        raise ResultsError(
+            f"{results.path}: nothing to pair with: it takes cells labelled uniform "
+            "and others with a memory in their range"
+        )
+    table = forest.intervals(units)
+    table = table[table["units"] == table["units"].max()].copy()
+    for end in ("mean", "low", "high"):
+        table[f"ratio_{end}"] = 2.0 ** table[end]
+    order = table.groupby("label")["mean"].min().sort_values().index
+    columns = 2 if style.narrow() else 4
+    rows = -(-len(order) // columns)
+    figure, axes = style.panels(
+        rows, columns, 0.4 + 1.25 * rows, across=columns, sharex=True, sharey=True
+    )
+    for axis, label in zip(axes.flat, order):
+        own = table[table["label"] == label].sort_values(MEMORY)
+        points = units[(units["label"] == label) & units["point"].isin(own["point"])]
+        _panel(axis, own, points)
+        axis.set_title(label, pad=3)
+    for axis in axes.flat[len(order) :]:
+        axis.remove()
+    for place, axis in enumerate(axes.flat[: len(order)]):
+        if place + columns >= len(order):
+            axis.set_xlabel("memory / exact")
+            axis.tick_params(labelbottom=True)
+    axes[rows // 2][0].set_ylabel("error / error of uniform at the same memory")
+    others = results.ok[results.ok["label"] != "uniform"]
     return Figure(
         "pareto",
         figure,
         table,
-        "errors.relative_l2.mean against memory.fraction, mean over seeds and units; "
-        "ribbons: 95 % intervals, Student's t over texts, layers or KV heads, the outermost that "
-        "differs; uniform in every "
-        "panel; subgen: the best settings. Exact has error 0 at memory 1. "
-        f"{facts(results)}{undrawn(table, shown, 'in no panel', 'error')}",
+        f"{words(METRIC)}, over that of uniform sampling at the same memory, paired by unit; below "
+        "1 is better. Faint: units; marker and bar: geometric mean with its 95 % interval, "
+        f"{over(table)}. {facts(results)}"
+        f"{undrawn(others, table, 'memory outside of that of uniform in some unit', METRIC)}",
     )
+
+
+def _panel(axis: Axes, own: pandas.DataFrame, units: pandas.DataFrame) -> None:
+    colour, marker = style.look(own["algorithm"].iloc[0])
+    joined = own[MEMORY].is_unique and len(own) > 1 and own["algorithm"].iloc[0] != "subgen"
+    for _, unit in units.sort_values(MEMORY).groupby(UNIT):
+        axis.plot(
+            unit[MEMORY],
+            numpy.clip(2.0 ** unit["log2_ratio"], LEAST, MOST),
+            color="0.55",
+            linewidth=0.6,
+            linestyle="-" if joined else "none",
+            marker="_",
+            markersize=3.5,
+        )
+    middle = own["ratio_mean"].to_numpy()
+    ends = numpy.clip(own[["ratio_low", "ratio_high"]].to_numpy(), LEAST, MOST).T
+    axis.errorbar(
+        own[MEMORY],
+        middle,
+        yerr=numpy.maximum([middle - ends[0], ends[1] - middle], 0.0),
+        color=colour,
+        marker=marker,
+        linestyle="-" if joined else "none",
+        capsize=2,
+        elinewidth=1.0,
+        markeredgecolor="white",
+        markeredgewidth=0.4,
+    )
+    axis.axhline(1.0, color="black", linewidth=0.7, linestyle=":")
+    axis.set_yscale("log")
+    axis.set_ylim(LEAST, MOST)
+    style.plain_log(axis.yaxis)

@@ -1,16 +1,20 @@
-"""Error along the stream: every scored row, per layer."""
+"""Error along the stream, and how much larger it is than at the start, per layer."""
 
 from argparse import ArgumentParser, Namespace
+from typing import Any
+
+import numpy
+import pandas
 
 from kvplot import style
 from kvplot.figure import Figure, facts
-from kvplot.results import UNIT, Results, undrawn
+from kvplot.results import POINT, UNIT, Results, ResultsError, undrawn
 
 NEEDS = ("results",)
 
 
 def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--span", type=int, default=9, help="rows of the running median; default 9")
+    parser.add_argument("--parts", type=int, default=7, help="of the stream; default 7")
 
 
 def fits(results: Results) -> bool:
@@ -18,47 +22,79 @@ def fits(results: Results) -> bool:
     return rows is not False and rows["row"].nunique() >= 64 and results.ok["label"].nunique() <= 8
 
 
-def draw(inputs: Namespace) -> Figure:
-    results = inputs.results
-    results.need("errors.relative_l2.mean")
+def parts_of(results: Results, count: int) -> pandas.DataFrame:
+    """Mean error of rows in `count` equal parts of the scored rows, per setting and unit, and over
+    that of the first part."""
     cells = results.ok[results.ok["algorithm"] != "exact"]
     rows = results.rows("relative_l2", cells["id"]).join(
         cells.set_index("id")[["label", "algorithm", "point", *UNIT]], on="id"
     )
-    means = rows.groupby(["label", "algorithm", "point", *UNIT, "row"])["relative_l2"].mean()
-    means = means.groupby(["label", "algorithm", "point", "layer", "row"]).mean().reset_index()
-    layers = sorted(means["layer"].unique())
-    figure, axes = style.panels(1, len(layers), 2.8)
-    handles = {}
-    looks = style.variants(means)
-    for axis, layer in zip(axes[0], layers):
-        axis.set_yscale("log")
-        here = means[means["layer"] == layer]
-        for (label, algorithm, _), series in here.groupby(["label", "algorithm", "point"]):
-            series = series.sort_values("row")
-            smooth = series["relative_l2"].rolling(inputs.span, center=True, min_periods=1).median()
-            colour, marker = style.look(algorithm, means["algorithm"].unique())
-            (handles[label],) = axis.plot(
-                series["row"],
-                smooth,
-                color=colour,
-                marker=marker,
-                markevery=max(len(series) // 5, 1),
-                markersize=3.5,
-                linewidth=0.9,
-                linestyle=looks[label][0],
-            )
-            means.loc[series.index, "shown"] = smooth
-        style.plain_log(axis.yaxis)
-        axis.set_title(f"layer {layer}")
-    axes[0][0].set_ylabel(r"relative error $\Vert z-a\Vert\,/\,\Vert a\Vert$")
-    axes[0][len(layers) // 2].set_xlabel("row (position in the stream)")
-    style.legend_right(axes[0][-1], handles)
+    group = [*POINT, *UNIT]
+    means = rows.groupby([*group, "row"])["relative_l2"].mean().reset_index()
+    first, last = means["row"].min(), means["row"].max()
+    means["part"] = ((means["row"] - first) * count // (last - first + 1)).astype(int)
+    means["at"] = first + (means["part"] + 0.5) * (last - first + 1) / count
+    table = means.groupby([*group, "part", "at"])["relative_l2"].mean().reset_index()
+    start = table[table["part"] == 0].set_index(group)["relative_l2"].rename("start")
+    table = table.join(start, on=group)
+    return table.assign(ratio=table["relative_l2"] / table.pop("start"))
+
+
+def draw(inputs: Namespace) -> Figure:
+    results = inputs.results
+    results.need("errors.relative_l2.mean")
+    if inputs.parts < 2:
+        raise ResultsError(f"--parts {inputs.parts}: expected at least 2")
+    table = parts_of(results, inputs.parts)
+    layers = sorted(table["layer"].unique())
+    figure, axes = style.panels(2, len(layers), 4.2, sharex=True, sharey="row")
+    handles: dict[str, Any] = {}
+    looks = style.variants(table)
+    shown = table["algorithm"].unique()
+    for row, column in zip(axes, ("relative_l2", "ratio")):
+        for axis, layer in zip(row, layers):
+            axis.set_yscale("log")
+            here = table[table["layer"] == layer]
+            for (label, algorithm, _), series in here.groupby(["label", "algorithm", "point"]):
+                colour, marker = style.look(algorithm, shown)
+                logs = numpy.log(series.set_index("at")[column]).groupby(level="at")
+                middle = numpy.exp(logs.mean())
+                axis.fill_between(
+                    middle.index,
+                    numpy.exp(logs.min()),
+                    numpy.exp(logs.max()),
+                    color=colour,
+                    alpha=0.13,
+                    linewidth=0,
+                )
+                (handles[label],) = axis.plot(
+                    middle.index,
+                    middle,
+                    color=colour,
+                    marker=marker,
+                    markersize=3.5,
+                    linestyle=looks[label][0],
+                    markeredgecolor="white",
+                    markeredgewidth=0.4,
+                )
+            style.plain_log(axis.yaxis)
+            if column == "ratio":
+                axis.axhline(1.0, color="black", linewidth=0.6, linestyle=":")
+            else:
+                axis.set_title(f"layer {layer}")
+    style.outer_labels(
+        axes, "position in the stream", ("relative error", "error / that of the first part")
+    )
+    style.legend_above(axes[0][0], handles)
+    memory = results.ok.groupby("label")["memory.fraction"].mean()
+    held = ", ".join(f"{label} {memory[label]:.2f}" for label in handles)
     return Figure(
         "position",
         figure,
-        means,
-        "relative_l2 of every scored row, mean over seeds, query heads and KV heads; "
-        f"running median of {inputs.span} rows. {facts(results, by=['layer'])}"
-        f"{undrawn(results.ok, cells, 'the reference')}",
+        table,
+        f"Relative error of the attention output in {inputs.parts} equal parts of the stream, mean "
+        "over scored rows, query heads and seeds, and over that of the same head's first part "
+        "(dotted: 1). Line: geometric mean over KV heads, band: all of them. Memory as a part of "
+        f"the exact cache's: {held}. {facts(results, by=['layer'])}"
+        f"{undrawn(results.ok, table, 'the reference')}",
     )

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy
 import pandas
+from matplotlib.axes import Axes
 
 from kvplot import style
 from kvplot.dump import Array, Dump
@@ -19,7 +20,9 @@ NEEDS = ("dump",)
 
 
 def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--layer", type=int, help="default: the first of the dump")
+    parser.add_argument(
+        "--layers", type=int, nargs="+", metavar="L", help="default: the first and last of the dump"
+    )
     parser.add_argument("--kv-head", type=int, default=0)
     parser.add_argument("--query-head", type=int, default=0, help="which of its group")
     parser.add_argument("--cache", type=float, default=0.5, help="part of the prompt; default 0.5")
@@ -118,66 +121,90 @@ def check(inputs: Namespace, layer: int) -> None:
 
 def draw(inputs: Namespace) -> Figure:
     dump = inputs.dump
-    layer = dump.layers[0] if inputs.layer is None else inputs.layer
-    check(inputs, layer)
+    layers = inputs.layers or list(dict.fromkeys((dump.layers[0], dump.layers[-1])))
+    for layer in layers:
+        check(inputs, layer)
     prompt = dump.tokens - inputs.decoded
     budget = int(prompt * inputs.cache)
-    full = scores(dump, layer, inputs.kv_head, range(prompt, dump.tokens))
-    sums = scores(dump, layer, inputs.kv_head, range(prompt)).sum(axis=1)
-    cut = h2o(sums, full, budget, int(budget * inputs.recent))[inputs.query_head]
-    full = full[inputs.query_head]
-    figure, axes = style.panels(2, 1, 4.2)
-    tables = []
-    for axis, words, a, b in (
-        (axes[0][0], f"row {dump.tokens - 1} alone", full[-1], cut[-1]),
-        (
-            axes[1][0],
-            f"summed over the {inputs.decoded} decoded rows",
-            full.sum(axis=0),
-            cut.sum(axis=0),
-        ),
-    ):
-        tokens = numpy.argsort(-a, kind="stable")[: inputs.shown]
-        at = numpy.arange(len(tokens))
-        axis.bar(at - 0.2, a[tokens], 0.4, color=style.REFERENCE, label="full cache")
-        axis.bar(
-            at + 0.2,
-            b[tokens],
-            0.4,
-            color=style.look("h2o")[0],
-            label=f"{100 * inputs.cache:g} % cache",
-        )
-        axis.set_yscale("log")
-        style.plain_log(axis.yaxis)
-        axis.set_ylim(bottom=a[tokens].min() / 3)
-        axis.set_xticks(at, [str(token) for token in tokens], rotation=60)
-        axis.set_title(words)
-        axis.set_ylabel("attention score")
-        tables.append(
-            pandas.DataFrame({"of": words, "token": tokens, "full": a[tokens], "cut": b[tokens]})
-        )
-    axes[1][0].set_xlabel("token, by falling score in the full cache")
-    style.legend_right(axes[0][0])
+    shown = inputs.shown
+    figure, axes = style.panels(2, len(layers), 1.4 + 0.26 * shown)
+    tables, said = [], []
+    for place, layer in enumerate(layers):
+        full = scores(dump, layer, inputs.kv_head, range(prompt, dump.tokens))
+        sums = scores(dump, layer, inputs.kv_head, range(prompt)).sum(axis=1)
+        cut = h2o(sums, full, budget, int(budget * inputs.recent))[inputs.query_head]
+        full = full[inputs.query_head]
+        of = [
+            _table(layer, name, *pair, shown)
+            for name, pair in (
+                ("last row", (full[-1], cut[-1])),
+                ("sum of rows", (full.sum(axis=0), cut.sum(axis=0))),
+            )
+        ]
+        for axis, part in zip(axes[:, place], of):
+            _dots(axis, part)
+            axis.set_title(f"layer {layer}, {part['of'].iloc[0]}")
+        tables += of
+        said.append(f"Layer {layer}: {_changes(*of)}")
+    style.outer_labels(axes, "attention score", "position of the token")
+    percent = f"{100 * inputs.cache:g} % cache"
+    style.legend_above(
+        axes[0][0],
+        {
+            "full cache": _mark("o", style.REFERENCE, style.REFERENCE),
+            percent: _mark("^", style.look("h2o")[0], style.look("h2o")[0]),
+            f"dropped from the {percent}": _mark("o", style.REFERENCE, "white"),
+        },
+    )
     return Figure(
         "score_bars",
         figure,
         pandas.concat(tables),
-        f"Attention of query head {inputs.query_head} of KV head {inputs.kv_head}, layer "
-        f"{layer} of {dump.model} on {dump.sequence}: prompt {prompt}, n {dump.tokens}; "
-        f"H2O with {inputs.recent:g} of the cache recent. The {inputs.shown} tokens with "
-        f"the most attention in the full cache. {_changes(*tables)} One head, no random "
-        "numbers.",
+        f"Attention scores of query head {inputs.query_head} of KV head {inputs.kv_head} of "
+        f"{dump.model} on {dump.sequence}, in the last row alone and summed over the "
+        f"{inputs.decoded} decoded rows: prompt {prompt}, n {dump.tokens}; H2O with "
+        f"{inputs.recent:g} of the cache recent. The {shown} tokens with the most attention in the "
+        f"full cache, most first. {' '.join(said)} One head, no random numbers.",
+    )
+
+
+def _table(layer: int, of: str, full: Array, cut: Array, shown: int) -> pandas.DataFrame:
+    tokens = numpy.argsort(-full, kind="stable")[:shown]
+    return pandas.DataFrame(
+        {"layer": layer, "of": of, "token": tokens, "full": full[tokens], "cut": cut[tokens]}
+    )
+
+
+def _dots(axis: Axes, part: pandas.DataFrame) -> None:
+    at = numpy.arange(len(part))
+    kept = part["cut"].to_numpy() > 0
+    full, cut = part["full"].to_numpy(), part["cut"].to_numpy()
+    axis.hlines(at[kept], full[kept], cut[kept], color="0.6", linewidth=0.8)
+    axis.plot(cut[kept], at[kept], "^", color=style.look("h2o")[0], markersize=3.5)
+    axis.plot(full[kept], at[kept], "o", color=style.REFERENCE, markersize=2.6)
+    axis.plot(
+        full[~kept], at[~kept], "o", color=style.REFERENCE, markersize=2.6, markerfacecolor="white"
+    )
+    axis.set_xscale("log")
+    style.plain_log(axis.xaxis)
+    axis.set_yticks(at, [str(token) for token in part["token"]], fontsize=6)
+    axis.set_ylim(len(part) - 0.5, -0.5)
+
+
+def _mark(marker: str, colour: style.Colour, face: style.Colour) -> style.pyplot.Line2D:
+    return style.pyplot.Line2D(
+        [], [], marker=marker, color=colour, markerfacecolor=face, linestyle="none"
     )
 
 
 def _changes(single: pandas.DataFrame, summed: pandas.DataFrame) -> str:
-    words = []
-    for part, name in ((single, "above"), (summed, "below")):
+    said = []
+    for part, name in ((single, "in the last row"), (summed, "in the sum")):
         kept = part[part["cut"] > 0]["cut"].to_numpy()
         pairs = [(i, j) for i in range(len(kept)) for j in range(i + 1, len(kept))]
         changed = sum(kept[i] < kept[j] for i, j in pairs)
-        words.append(
-            f"{name} {int((part['cut'] == 0).sum())} dropped, {changed} of {len(pairs)} "
+        said.append(
+            f"{name} {int((part['cut'] == 0).sum())} are dropped and {changed} of {len(pairs)} "
             "pairs of the others change their order"
         )
-    return "; ".join(words).capitalize() + "."
+    return "; ".join(said) + "."

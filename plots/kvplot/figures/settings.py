@@ -6,14 +6,36 @@ from argparse import Namespace
 import pandas
 
 from kvplot import style
-from kvplot.curves import NAMES
+from kvplot.curves import NAMES, WORDS, words
 from kvplot.figure import Figure, facts
-from kvplot.figures.pareto import summary
 from kvplot.results import Results, ResultsError, undrawn
 
 NEEDS = ("results",)
 WHOLE = True  # reads the program's summary over all layers
 MOST = 60
+
+
+def summary(results: Results) -> pandas.DataFrame:
+    """The program's own summary over all layers: mean and interval over units per point."""
+    rows = []
+    for line in results.document["summary"]:
+        error = line["errors"].get("relative_l2.mean")
+        if line["layer"] is not None or not error or error["mean"] is None:
+            continue
+        low, high = error["ci95"] or (None, None)
+        rows.append(
+            {
+                "algorithm": line["algorithm"],
+                "label": line["label"],
+                "point": results.summary_point(line),
+                "cells": line["cells"],
+                "memory": line["memory"]["fraction"],
+                "error": error["mean"],
+                "low": low,
+                "high": high,
+            }
+        )
+    return pandas.DataFrame(rows)
 
 
 def fits(results: Results) -> bool:
@@ -71,14 +93,14 @@ def draw(inputs: Namespace) -> Figure:
     style.plain_log(error.xaxis)
     error.set_yticks(places, table["setting"], fontsize=7)
     error.invert_yaxis()
-    error.set_xlabel(NAMES["errors.relative_l2.mean"])
-    memory.set_xlabel("memory / exact")
+    error.set_xlabel("relative error" if style.narrow() else NAMES["errors.relative_l2.mean"])
+    memory.set_xlabel("memory" if style.narrow() else "memory / exact")
     return Figure(
         "settings",
         figure,
         table,
-        "errors.relative_l2.mean and memory.fraction per setting: mean over seeds and "
-        "units; lines: 95 % intervals, Student's t over texts, layers or KV heads, the outermost "
+        f"{words('errors.relative_l2.mean')}, seeds and units, and {WORDS['memory.fraction']}, per "
+        "setting; lines: 95 % intervals, Student's t over texts, layers or KV heads, the outermost "
         f"that differs. {facts(results)}"
         f"{undrawn(summary(results), table, 'no error', 'error')}",
     )

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, Namespace
 
 from kvplot import style
-from kvplot.curves import by_layer
+from kvplot.curves import WORDS, by_layer, words
 from kvplot.figure import Figure, facts
 from kvplot.heat import heat
 from kvplot.results import ResultsError
@@ -26,7 +26,7 @@ def draw(inputs: Namespace) -> Figure:
         raise ResultsError(f"{results.path}: no subgen cell with s = {slots}")
     layers = sorted(table["layer"].unique())
     figure, axes = style.panels(2, len(layers), 3.6)
-    for row, metric, words in zip(axes, (METRIC, MEMORY), ("relative error", "memory fraction")):
+    for row, metric in zip(axes, (METRIC, MEMORY)):
         for axis, layer in zip(row, layers):
             heat(
                 axis,
@@ -37,12 +37,16 @@ def draw(inputs: Namespace) -> Figure:
             )
             if metric == METRIC:
                 axis.set_title(f"layer {layer}")
-        row[0].set_ylabel(f"{words}\n" + r"quantile of $\delta$")
-    axes[-1][len(layers) // 2].set_xlabel("samples per cluster t")
+    style.outer_labels(
+        axes,
+        "samples per cluster t",
+        [f"{of}\nquantile for $\\delta$" for of in ("relative error", "memory / exact")],
+    )
     return Figure(
         "subgen_heat_map",
         figure,
         table,
-        f"{METRIC} (above) and {MEMORY} (below) of SubGen with s = {slots} slots; colours "
-        f"per panel. Mean over seeds and heads. {facts(results, by=['layer'])}",
+        f"{words(METRIC)} (first), and {WORDS[MEMORY]} (second), of SubGen "
+        f"with s = {slots} slots; delta as a quantile of key distances; colours per panel. "
+        f"Mean over seeds and heads. {facts(results, by=['layer'])}",
     )

@@ -1,9 +1,10 @@
 """SubGen's Algorithm 1: error against memory over cluster radius, samples per cluster and slots."""
 
+import itertools
 from argparse import Namespace
 
 from kvplot import style
-from kvplot.curves import NAMES, by_layer, labelled_lines, line
+from kvplot.curves import BARS, NAMES, WORDS, by_layer, frontier, labelled_lines, line, words
 from kvplot.figure import Figure, facts
 
 NEEDS = ("results",)
@@ -17,39 +18,45 @@ def draw(inputs: Namespace) -> Figure:
     table = table[table["algorithm"] != "exact"]
     subgen = table[table["algorithm"] == "subgen"]
     quantiles = sorted(subgen["params.delta_quantile"].unique())
-    samples = sorted(subgen["params.t"].unique())
     layers = sorted(table["layer"].unique())
-    figure, axes = style.panels(1, len(layers), 3.1)
+    figure, axes = style.panels(1, len(layers), 2.6)
     handles = {}
     for axis, layer in zip(axes[0], layers):
         axis.set_xscale("log")
         axis.set_yscale("log")
-        for quantile, colour in zip(quantiles, style.ordered(len(quantiles))):
-            for t, marker, dashes in zip(samples, "os^Dv", ("-", "--", ":", "-.", "-")):
-                here = subgen[
-                    (subgen["layer"] == layer)
-                    & (subgen["params.t"] == t)
-                    & (subgen["params.delta_quantile"] == quantile)
-                ]
-                handles[f"subgen {quantile:g}, t {t:g}"] = line(
-                    axis, here, MEMORY, METRIC, colour, marker, bars=False, linestyle=dashes
-                )
+        here = subgen[subgen["layer"] == layer]
+        for quantile, colour, marker in zip(
+            quantiles, style.ordered(len(quantiles)), itertools.cycle("os^v")
+        ):
+            settings = here[here["params.delta_quantile"] == quantile].sort_values(MEMORY)
+            axis.plot(
+                settings[MEMORY],
+                settings[METRIC],
+                marker,
+                color=colour,
+                alpha=0.3,
+                markersize=3,
+                markeredgewidth=0,
+            )
+            best = frontier(settings, METRIC, MEMORY)
+            handles[f"SubGen, {quantile:g} quantile"] = line(
+                axis, best, MEMORY, METRIC, colour, marker
+            )
         rest = table[(table["layer"] == layer) & (table["algorithm"] != "subgen")]
-        labelled_lines(axis, rest, MEMORY, METRIC, handles, bars=False)
+        labelled_lines(axis, rest, MEMORY, METRIC, handles)
         axis.axvline(1.0, color="black", linewidth=0.7, linestyle=":")
-        style.plain_log(axis.xaxis, (1.0, 3.0))
+        style.plain_log(axis.xaxis)
         style.plain_log(axis.yaxis)
         axis.set_title(f"layer {layer}")
-    axes[0][0].set_ylabel(NAMES[METRIC])
-    axes[0][len(layers) // 2].set_xlabel(NAMES[MEMORY])
-    style.legend_right(axes[0][-1], handles)
-    slots = subgen["params.s"]
+    style.outer_labels(axes, NAMES[MEMORY], NAMES[METRIC])
+    style.legend_above(axes[0][0], handles)
+    slots, samples = subgen["params.s"], subgen["params.t"]
     return Figure(
         "subgen_memory",
         figure,
         table,
-        f"{METRIC} against {MEMORY}. subgen q, t: delta at the q quantile of key "
-        f"distances, t samples per cluster, along a line s = {slots.min():g} to "
-        f"{slots.max():g} slots. Mean over seeds and heads. "
-        f"{facts(results, by=['layer'])}",
+        f"{words(METRIC)}, against {WORDS[MEMORY]}. SubGen as printed: delta at a quantile of key "
+        f"distances, all settings of t = {samples.min():g} to {samples.max():g} samples per "
+        f"cluster and s = {slots.min():g} to {slots.max():g} slots faint, the line is the least "
+        f"error for at most that memory; {BARS}. {facts(results, by=['layer'])}",
     )

@@ -3,7 +3,7 @@
 from argparse import Namespace
 
 from kvplot import style
-from kvplot.curves import NAMES, by_layer, line
+from kvplot.curves import BARS, NAMES, by_layer, line, words
 from kvplot.figure import Figure, facts
 
 NEEDS = ("results",)
@@ -27,11 +27,13 @@ def draw(inputs: Namespace) -> Figure:
     for axis, layer in zip(axes[0], layers):
         axis.set_xscale("log", base=2)
         axis.set_yscale("log")
-        for (kind, words), colour, marker, dashes in zip(
+        for (kind, formula), colour, marker, dashes in zip(
             KINDS, style.ordered(4), "osD^", ("-", "--", ":", "-.")
         ):
             here = table[(table["layer"] == layer) & (table["params.sampling"] == kind)]
-            handles[words] = line(axis, here, "params.s", METRIC, colour, marker, linestyle=dashes)
+            handles[formula] = line(
+                axis, here, "params.s", METRIC, colour, marker, linestyle=dashes
+            )
         axis.set_xticks(
             sorted(table["params.s"].unique()),
             [f"{s:g}" for s in sorted(table["params.s"].unique())],
@@ -39,13 +41,12 @@ def draw(inputs: Namespace) -> Figure:
         axis.minorticks_off()
         style.plain_log(axis.yaxis)
         axis.set_title(f"layer {layer}")
-    axes[0][0].set_ylabel(NAMES[METRIC])
-    axes[0][len(layers) // 2].set_xlabel("slots s of the reservoir")
+    style.outer_labels(axes, "slots s of the reservoir", NAMES[METRIC])
     style.legend_right(axes[0][-1], handles)
     return Figure(
         "subgen_sampling",
         figure,
         table,
-        f"{METRIC} of SubGen with the exact normalizer, slots drawn by the norm named; "
-        f"bars: standard deviation over seeds. {facts(results, by=['layer'])}",
+        f"{words(METRIC)}, of SubGen with the exact normalizer, slots drawn by the norm named; "
+        f"{BARS}. {facts(results, by=['layer'])}",
     )

@@ -3,7 +3,7 @@
 from argparse import Namespace
 
 from kvplot import style
-from kvplot.curves import by_layer
+from kvplot.curves import by_layer, words
 from kvplot.figure import Figure, facts
 from kvplot.heat import heat
 
@@ -26,15 +26,14 @@ def draw(inputs: Namespace) -> Figure:
             digits="{:.3f}",
         )
         axis.set_title(f"layer {layer}")
-    axes[0][0].set_ylabel(r"$\tau_{init}$")
-    axes[0][len(layers) // 2].set_xlabel(r"$\tau_{end}$")
-    noise = table[f"{METRIC}.std_over_seeds"].median()
+    style.outer_labels(axes, r"$\tau_{end}$", r"$\tau_{init}$")
+    noise = table[f"{METRIC}.standard_error"].median()
     budgets = ", ".join(f"{value:g}" for value in sorted(table["params.budget"].unique()))
     return Figure(
         "tau",
         figure,
         table,
-        f"{METRIC} of Keyformer over the temperature in the prompt and at the end, budget "
-        f"{budgets} of the prompt; colours per panel. Median standard deviation over "
-        f"seeds: {noise:.2g}. {facts(results, by=['layer'])}",
+        f"{words(METRIC)}, of Keyformer over the temperature in the prompt and at the end, budget "
+        f"{budgets} of the prompt; colours per panel. Median standard error "
+        f"over seeds: {noise:.2g}. {facts(results, by=['layer'])}",
     )

@@ -1,20 +1,21 @@
 """BalanceKV's self-balancing walk: how far from coin flips, what it gains, what the sides cost."""
 
 from argparse import Namespace
-from collections.abc import Iterator
 
 import numpy
 import pandas
 from matplotlib.axes import Axes
 
 from kvplot import style
-from kvplot.curves import line
+from kvplot.curves import line, means, words
 from kvplot.figure import Figure, facts
-from kvplot.results import ResultsError, mean_over_units, with_params
+from kvplot.results import ResultsError
 
 NEEDS = ("results",)
 METRIC = "errors.relative_l2.mean"
-MASSES = ("mass.numerator.mean", "mass.denominator.mean")
+NORMALIZER = "mass.denominator.mean"
+MASSES = ("mass.numerator.mean", NORMALIZER)
+C_WORDS = (("small r", "c as proved"), ("small c and r", "c 1"))
 
 
 def _histograms(cells: pandas.DataFrame) -> pandas.DataFrame:
@@ -58,111 +59,118 @@ def draw(inputs: Namespace) -> Figure:
             f"{results.path}: no finished cell of softmax_balance with T 1 and side exact_half"
         )
     steps = walks["derived.p_histogram"].map(sum)
-    table = with_params(
-        mean_over_units(
-            cells.assign(fail_rate=cells["counters.clamped"] / steps),
-            [METRIC, *MASSES, "fail_rate"],
-        )
+    table = means(
+        cells.assign(outside=cells["counters.clamped"] / steps), [METRIC, *MASSES, "outside"]
     )
-    figure, axes = style.panels(2, 2, 5.6)
-
     histograms = _histograms(walks)
-    chosen = [
-        ("theory", "theory", "oracle"),
-        ("small c", "0.5", "oracle"),
-        ("small r", "theory", "8.0"),
-        ("small c and r", "1.0", "8.0"),
-    ]
-    for (label, c, r), colour in zip(chosen, style.ordered(4)):
-        here = histograms[
-            (histograms["label"] == label) & (histograms["c"] == c) & (histograms["r"] == r)
-        ]
-        if len(here):
-            axes[0][0].step(
-                here["p"], here["share"], where="mid", color=colour, label=f"c {c}, r {r}"
-            )
-    axes[0][0].set_yscale("log")
-    axes[0][0].set_xlabel("probability p of sign +1")
-    axes[0][0].set_ylabel("part of all steps")
-    _legend(axes[0][0])
-
+    figure, axes = style.panels(2, 2, 4.6, across=1)
+    _probabilities(axes[0][0], histograms)
     numeric = table[table["params.r"].map(lambda r: isinstance(r, (int, float)))].copy()
-    numeric = numeric[numeric["params.r"].notna()]
     numeric["r"] = numeric["params.r"].astype(float)
-    for axis, metric in ((axes[0][1], METRIC), (axes[1][0], "fail_rate")):
-        for label, dashes in (("small r", "-"), ("small c and r", "--")):
+    numeric = numeric[numeric["r"].notna()]
+    for axis, metric in ((axes[0][1], METRIC), (axes[1][0], "outside")):
+        for (label, name), colour, marker in zip(C_WORDS, style.ordered(3), "os"):
             here = numeric[numeric["label"] == label]
-            c = here["params.c"].iloc[0]
-            line(
-                axis,
-                here,
-                "r",
-                metric,
-                style.look("softmax_balance")[0],
-                "d",
-                linestyle=dashes,
-                label=f"walk, c {c if isinstance(c, str) else f'{c:g}'}",
-            )
+            line(axis, here, "r", metric, colour, marker, label=name)
         axis.set_xlabel("key norm bound r")
-    half = table[(table["params.T"] == 1)]
-    for algorithm, words, pick in (
-        (
-            "softmax_balance",
-            "walk, c theory, r oracle",
-            (half["label"] == "theory") & (half["params.side"] == "exact_half"),
-        ),
-        ("uniform", "uniform", half["algorithm"] == "uniform"),
-        ("balancekv_prefill", "as evaluated", half["algorithm"] == "balancekv_prefill"),
-    ):
-        for value in half[pick & (half["algorithm"] == algorithm)][METRIC]:
-            dashes = ":" if algorithm == "softmax_balance" else "-."
-            axes[0][1].axhline(value, color=style.look(algorithm)[0], linestyle=dashes, label=words)
+        axis.set_xticks(sorted(numeric["r"].unique()))
+    _references(axes[0][1], table[table["params.T"] == 1])
     axes[0][1].set_ylim(bottom=0)
-    axes[0][1].set_ylabel("relative error, T = 1")
-    _legend(axes[0][1])
-    axes[1][0].set_ylabel("steps that FAIL (p clamped)")
+    axes[0][1].set_ylabel("relative error at T = 1")
+    axes[1][0].set_ylabel("steps outside the theorem")
     axes[1][0].set_ylim(bottom=0)
-    _legend(axes[1][0])
-
-    for label, group in _sides(table):
-        group = group.sort_values("params.T")
-        for mass, dashes in zip(MASSES, ("-", "--")):
-            colour, marker = style.look(group["algorithm"].iloc[0])
-            face = {"smaller": colour, "random": "white", "exact_half": "lightgrey"}.get(
-                group["params.side"].iloc[0], colour
-            )
-            axes[1][1].plot(
-                group["params.T"],
-                group[mass],
-                color=colour,
-                marker=marker,
-                linestyle=dashes,
-                markerfacecolor=face,
-                label=label if dashes == "-" else None,
-            )
-    axes[1][1].axhline(1.0, color="black", linewidth=0.6, linestyle=":")
-    axes[1][1].set_xlabel("halvings T")
-    axes[1][1].set_ylabel("sum of weighted p")
-    _legend(axes[1][1])
+    axes[1][0].legend(loc="upper right")
+    _masses(axes[1][1], table)
     biggest = walks[walks["label"] == "theory"]["derived.max_abs_p_minus_half"].max()
+    for axis, letter in zip(axes.flat, "abcd"):
+        axis.set_title(f"({letter})", loc="left")
     return Figure(
         "walk",
         figure,
         pandas.concat([table.assign(panel="means"), histograms]),
-        "Top left: the walk's probabilities (T 1, both walks, all cells). Top right: "
-        f"{METRIC} over r. Bottom left: steps outside the theorem. Bottom right: estimated "
-        "attention mass, numerator solid, normalizer dashed (1 is right). Largest |p - "
-        f"1/2| with the theory's c and r: {biggest:.2g}. {facts(results)}",
+        "(a) The walk's probabilities of a sign, one halving (T = 1), all steps of all cells. "
+        f"(b) {words(METRIC)}, against the bound r of key norms. (c) Steps whose probability had "
+        "to be clamped, which the theorem excludes. (d) Estimated normalizer over the exact one "
+        "(1 is right) after T halvings, by the side that the walk keeps; bars of (b) to (d): "
+        "standard error of the mean over seeds. Largest distance of p from 1/2 with the theory's c "
+        f"and r: {biggest:.2g}. {facts(results)}",
     )
 
 
-def _legend(axis: Axes) -> None:
-    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2, fontsize=7)
-
-
-def _sides(table: pandas.DataFrame) -> Iterator[tuple[str, pandas.DataFrame]]:
-    for (_, algorithm, side), group in table.groupby(
-        ["label", "algorithm", "params.side"], dropna=False
+def _probabilities(axis: Axes, histograms: pandas.DataFrame) -> None:
+    chosen = [
+        ("theory", "theory", "oracle", "as proved"),
+        ("small c", "0.5", "oracle", "c 0.5"),
+        ("small r", "theory", "8.0", "r 8"),
+        ("small c and r", "1.0", "8.0", "c 1, r 8"),
+    ]
+    for (label, c, r, name), colour, dashes in zip(
+        chosen, style.ordered(4), ("-", "--", "-.", ":")
     ):
-        if group["params.T"].nunique() > 1:
-            yield (f"walk, {side}" if algorithm == "softmax_balance" else str(algorithm)), group
+        here = histograms[
+            (histograms["label"] == label) & (histograms["c"] == c) & (histograms["r"] == r)
+        ]
+        if len(here):
+            axis.stairs(
+                here["share"].where(here["share"] > 0),
+                numpy.linspace(0, 1, len(here) + 1),
+                color=colour,
+                linestyle=dashes,
+                linewidth=1.2,
+                label=name,
+            )
+    axis.set_yscale("log")
+    axis.set_ylim(top=30)
+    axis.set_xlabel("probability p of sign +1")
+    axis.set_ylabel("part of all steps")
+    axis.legend(loc="upper center", ncols=2)
+
+
+def _references(axis: Axes, once: pandas.DataFrame) -> None:
+    """Lines of what the walk is compared with, each with its name."""
+    proved = (once["label"] == "theory") & (once["params.side"] == "exact_half")
+    for pick, name, colour in (
+        (proved, "walk as proved", style.look("softmax_balance")[0]),
+        (once["algorithm"] == "uniform", "uniform sampling", style.look("uniform")[0]),
+        (
+            once["algorithm"] == "balancekv_prefill",
+            "walk as evaluated",
+            style.look("balancekv_prefill")[0],
+        ),
+    ):
+        for value in once[pick][METRIC]:
+            axis.axhline(value, color=colour, linestyle="--", linewidth=0.9, zorder=0)
+            axis.annotate(
+                name,
+                (0.01, value),
+                xycoords=("axes fraction", "data"),
+                xytext=(0, 1.5),
+                textcoords="offset points",
+                fontsize=6.5,
+            )
+
+
+def _masses(axis: Axes, table: pandas.DataFrame) -> None:
+    sides = (
+        ("softmax_balance", "smaller", "smaller side, as printed", "v", "-"),
+        ("softmax_balance", "random", "random side", "d", "--"),
+        ("softmax_balance", "exact_half", "exact half", "^", ":"),
+        ("uniform", None, "uniform sampling", "D", "-"),
+        ("balancekv_prefill", None, "walk as evaluated", "X", "-"),
+    )
+    ramp = iter(style.ordered(4)[:3])
+    for algorithm, side, name, marker, dashes in sides:
+        here = table[(table["algorithm"] == algorithm) & ~table["label"].str.startswith("small ")]
+        if side:
+            here = here[here["params.side"] == side]
+        if here["params.T"].nunique() < 2:
+            continue
+        colour = next(ramp) if side else style.look(algorithm)[0]
+        line(axis, here, "params.T", NORMALIZER, colour, marker, linestyle=dashes, label=name)
+    axis.axhline(1.0, color="black", linewidth=0.6, linestyle=":")
+    axis.set_xticks(sorted(table["params.T"].dropna().unique()))
+    axis.set_xlabel("halvings T")
+    axis.set_ylabel("normalizer / exact")
+    low, high = axis.get_ylim()
+    axis.set_ylim(low - (0.6 * (high - low) if style.narrow() else 0.0), high)  # for the legend
+    axis.legend(loc="lower left", fontsize=6.5, ncols=2 if style.narrow() else 1)
