@@ -116,8 +116,9 @@ def load_results(path: Path | str) -> pandas.DataFrame:
 
     The key's entries stand without prefix (algorithm, layer, kv_head, seed, ...), parameters as
     params.<name> (params.budget.memory for {"memory": F}), the rest under its path
-    (errors.relative_l2.mean, memory.fraction). `point` is the canonical JSON of the parameters, with
-    the tokens of a sweep that has an axis of them. Failed and skipped cells are rows with their reason.
+    (errors.relative_l2.mean, memory.fraction). `point` is the canonical JSON of the parameters,
+    with the tokens of a sweep that has an axis of them. Failed and skipped cells are rows with
+    their reason.
     """
     return Results(path).frame
 
