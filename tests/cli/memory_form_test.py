@@ -12,10 +12,6 @@ METHODS = [
     {"algorithm": "uniform", "params": {"budget": {"memory": 0.6}, "sinks": 2}},
     {"algorithm": "snapkv", "params": {"budget": {"memory": 0.3}, "window": 4}}]
 
-PREFIXES = {"algorithms": [METHODS[0], {"algorithm": "uniform", "params": {"T": 1, "sinks": 2}},
-                           {"algorithm": "keyformer", "params": {"budget": 8, "scope": "model"}}],
-            "select": {"tokens": [96, 40]}}
-
 
 class MemoryForm(Folder):
     def test_counted_memory_is_what_was_asked_for(self):
@@ -60,15 +56,21 @@ class MemoryForm(Folder):
         self.assertEqual({cell["derived"]["budget"] for cell in self.results()["cells"]}, {48})
 
 
+# With an algorithm that decides for all layers at once.
+TWO_LENGTHS = {"algorithms": [METHODS[0], {"algorithm": "uniform", "params": {"T": 1, "sinks": 2}},
+                              {"algorithm": "keyformer", "params": {"budget": 8, "scope": "model"}}],
+               "select": {"tokens": [96, 40]}}
+
+
 class TokenAxis(Folder):
     def cells(self, results, **key):
         return {cell["id"]: (cell["status"], cell["errors"]) for cell in results["cells"]
                 if all(cell["key"][name] == value for name, value in key.items())}
 
     def test_each_number_of_tokens_is_as_it_would_be_alone(self):
-        together = self.run_sweep(**PREFIXES)
+        together = self.run_sweep(**TWO_LENGTHS)
         for tokens in (96, 40):
-            alone = self.run_sweep(**{**PREFIXES, "select": {"tokens": tokens}},
+            alone = self.run_sweep(**{**TWO_LENGTHS, "select": {"tokens": tokens}},
                                    name=f"alone-{tokens}")
             self.assertEqual(self.cells(together, tokens=tokens), self.cells(alone))
             self.assertEqual(
@@ -78,8 +80,8 @@ class TokenAxis(Folder):
         self.assertEqual({group["tokens"] for group in together["groups"]}, {96, 40})
 
     def test_shards_merge_and_runs_resume_to_the_same(self):
-        together = deterministic(self.run_sweep(**PREFIXES))
-        config = self.sweep(**PREFIXES)
+        together = deterministic(self.run_sweep(**TWO_LENGTHS))
+        config = self.sweep(**TWO_LENGTHS)
         for shard in (1, 2):
             done = kvbench("run", "--config", config, "--out", self.folder / f"part{shard}",
                            "--shard", f"{shard}/2")
@@ -97,7 +99,7 @@ class TokenAxis(Folder):
         self.assertEqual(deterministic(self.results()), together)
 
     def test_compare_takes_each_number_of_tokens_for_itself(self):
-        self.run_sweep(**PREFIXES)
+        self.run_sweep(**TWO_LENGTHS)
         path = self.folder / "out/results.json"
         done = kvbench("compare", path, path, "--json")
         self.assertEqual(done.returncode, DONE, done.stderr)
