@@ -133,10 +133,26 @@ void check_within_file() {
   if (met_external_link) throw OutsideError("leads to another file by an external link");
 }
 
-void check_own_elements(const Handle& dataset) {
+// With a mapping of unlimited size the library opens files in order to tell the dataset's.
+void check_fixed_mappings(const Handle& properties) {
+  std::size_t count = 0;
+  check(H5Pget_virtual_count(properties.get(), &count));
+  for (std::size_t i = 0; i < count; ++i) {
+    const Handle space(H5Pget_virtual_vspace(properties.get(), i));
+    if (H5Sget_select_type(space.get()) == H5S_SEL_HYPERSLABS &&
+        H5Sget_select_npoints(space.get()) < 0) {
+      throw OutsideError("is a virtual dataset of unlimited size; map blocks of fixed size");
+    }
+  }
+}
+
+void check_elements(const Handle& dataset, Elements allowed) {
   const Handle properties(H5Dget_create_plist(dataset.get()));
   if (H5Pget_layout(properties.get()) == H5D_VIRTUAL) {
-    throw OutsideError("is a virtual dataset, made of elements of other datasets");
+    if (allowed == Elements::kOwnOrMapped) return check_fixed_mappings(properties);
+    throw OutsideError(
+        "is a virtual dataset, made of elements of other datasets (--allow-virtual reads tensors "
+        "made of files in the dump's folder)");
   }
   const int files = H5Pget_external_count(properties.get());
   if (files < 0) throw Error(last_error());
@@ -279,7 +295,8 @@ Handle open_group(hid_t parent, const std::string& name) {
   return Handle(id);
 }
 
-Handle open_dataset(hid_t parent, const std::string& name, std::size_t cache_bytes) {
+Handle open_dataset(hid_t parent, const std::string& name, std::size_t cache_bytes,
+                    Elements elements) {
   Handle cached;
   if (cache_bytes > 0) {
     cached = Handle(H5Pcopy(dataset_access()));
@@ -289,8 +306,13 @@ Handle open_dataset(hid_t parent, const std::string& name, std::size_t cache_byt
   const hid_t id = H5Dopen2(parent, name.c_str(), access);
   check_within_file();
   Handle dataset(id);
-  check_own_elements(dataset);
+  check_elements(dataset, elements);
   return dataset;
+}
+
+bool is_virtual(hid_t dataset) {
+  const Handle properties(H5Dget_create_plist(dataset));
+  return H5Pget_layout(properties.get()) == H5D_VIRTUAL;
 }
 
 Handle create_group(hid_t parent, const std::string& name) {
