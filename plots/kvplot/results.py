@@ -68,8 +68,8 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def read_document(path: Path | str, kind: str) -> Entry:
-    """A JSON document of kvbench, checked for its kind and the major number of its version."""
+def read_document(path: Path | str, kind: str, expected: shape.Shape) -> Entry:
+    """A JSON document of kvbench, checked for kind, major number of its version, and shape."""
     path = Path(path)
     if path.is_dir():
         raise ResultsError(f"{path}: is a folder; name the file in it: {WRITTEN_BY[kind]}")
@@ -92,16 +92,15 @@ def read_document(path: Path | str, kind: str) -> Entry:
             f"{path}: schema version {version}, this kvplot reads {SCHEMA_MAJOR}.x; "
             "use the kvplot that came with the kvbench that wrote it"
         )
+    fault = expected(document, "")
+    if fault:
+        raise ResultsError(f"{path}: {fault}; {WRITTEN_BY[kind]}")
     return document
 
 
 def read_results(path: Path | str, expected: shape.Shape = shape.RESULTS) -> Entry:
     """The document of a results.json, checked as far as kvplot reads it."""
-    document = read_document(path, KIND)
-    fault = expected(document, "")
-    if fault:
-        raise ResultsError(f"{path}: {fault}; {WRITTEN_BY[KIND]}")
-    return document
+    return read_document(path, KIND, expected)
 
 
 def load_results(path: Path | str) -> pandas.DataFrame:
