@@ -1,11 +1,16 @@
 #include "dump/hdf5.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <new>
+
+#include "core/file.hpp"
 
 namespace kvbench::hdf5 {
 namespace {
@@ -90,6 +95,14 @@ Handle access_properties(bool locking) {
   static_cast<void>(locking);
 #endif
   return properties;
+}
+
+// Whether the library is to lock a file: of the errors of a file system without locks 1.10.8 goes
+// on after ENOSYS alone. `flags`: of open(2).
+bool can_lock(const std::string& path, int flags) {
+  const UniqueFd file(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666));
+  if (!file.is_open() || ::flock(file.get(), LOCK_SH | LOCK_NB) == 0) return true;
+  return errno != ENOSYS && errno != ENOLCK && errno != EOPNOTSUPP;
 }
 
 // Set where a link was refused because it leads to another file.
@@ -247,14 +260,15 @@ void renew_lock_after_fork() { new (&library()) std::recursive_mutex; }
 
 Handle open_file(const std::string& path, Access access) {
   const Session session;
-  const Handle properties = access_properties(access != Access::kReadUnlocked);
+  const Handle properties =
+      access_properties(access != Access::kReadUnlocked && can_lock(path, O_RDONLY));
   return Handle(H5Fopen(path.c_str(), access == Access::kReadWrite ? H5F_ACC_RDWR : H5F_ACC_RDONLY,
                         properties.get()));
 }
 
 Handle create_file(const std::string& path) {
   const Session session;
-  const Handle properties = access_properties(true);
+  const Handle properties = access_properties(can_lock(path, O_RDWR | O_CREAT));
   const Handle creation(H5Pcreate(H5P_FILE_CREATE));
   check(H5Pset_obj_track_times(creation.get(), false));
   return Handle(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), properties.get()));

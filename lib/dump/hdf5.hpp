@@ -70,10 +70,11 @@ class Session {
 // child finds belongs to a thread that it does not have.
 void renew_lock_after_fork();
 
-// kReadUnlocked: for a file that the caller has locked, or that needs no lock.
+// kReadUnlocked: for a file that the caller has locked, or that needs no lock. Others are locked,
+// but on file systems without locks.
 enum class Access { kRead, kReadUnlocked, kReadWrite };
 Handle open_file(const std::string& path, Access access);
-// Creates or truncates. Objects in it carry no time stamps.
+// Creates or truncates, locked likewise. Objects in it carry no time stamps.
 Handle create_file(const std::string& path);
 
 enum class Kind { kNone, kGroup, kDataset, kOther };
