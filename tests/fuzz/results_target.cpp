@@ -55,7 +55,7 @@ void export_both(const Json& results) {
   std::ostringstream csv, markdown;
   export_csv(results, csv);
   export_markdown(results, markdown);
-  promise(csv.str().find("id,status") == 0, "CSV without its columns");
+  promise(results["cells"].empty() || csv.str().find("id,status") == 0, "CSV without its columns");
   promise(!markdown.str().empty(), "an empty table");
 }
 
