@@ -73,6 +73,8 @@ def read_document(path: Path | str, kind: str, expected: shape.Shape) -> Entry:
     path = Path(path)
     if path.is_dir():
         raise ResultsError(f"{path}: is a folder; name the file in it: {WRITTEN_BY[kind]}")
+    if path.exists() and not (path.is_file() or path.is_fifo()):  # a device may never end
+        raise ResultsError(f"{path}: is not a regular file or a pipe; {WRITTEN_BY[kind]}")
     try:
         content = path.read_bytes()
     except OSError as error:
