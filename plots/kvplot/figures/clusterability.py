@@ -99,7 +99,9 @@ def draw(inputs: Namespace) -> Figure:
     style.legend_right(axes[0][2], dict(zip(names, lines)))
     at = fitted[fitted["delta_quantile"] == inputs.growth_quantile].groupby("of")["exponent"]
     spans = "; ".join(
-        f"{kind} {at.min()[kind]:.2f} to {at.max()[kind]:.2f}" if kind in at.groups else f"{kind}: none"
+        f"{kind} {at.min()[kind]:.2f} to {at.max()[kind]:.2f}"
+        if kind in at.groups
+        else f"{kind}: none"
         for kind, _, _ in KINDS
     )
     return Figure(
