@@ -425,7 +425,7 @@ sanitize() {
 fuzz() {
   packages+=("${clang_packages[@]}")
   deps
-  local targets=(sweep bounds journal dump) target
+  local targets=(sweep bounds journal dump results) target
   if [[ $# != 0 ]]; then
     targets=("$1")
     shift

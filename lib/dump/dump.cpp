@@ -1,18 +1,18 @@
 #include "dump/dump.hpp"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <filesystem>
 #include <new>
+#include <system_error>
 
 #include "core/error.hpp"
 #include "dump/crash_report.hpp"
 #include "dump/fingerprint.hpp"
 #include "dump/first_reading.hpp"
 #include "dump/open_file.hpp"
+#include "dump/source_files.hpp"
 #include "dump/structure.hpp"
 #include "dump/tensor.hpp"
 
@@ -37,23 +37,11 @@ auto within_memory(const std::string& location, Read read) {
   }
 }
 
-// What the system records of an open file's content.
-struct FileState {
-  std::int64_t size = 0;
-  std::int64_t changed_seconds = 0;
-  std::int64_t changed_nanoseconds = 0;
-
-  bool operator==(const FileState&) const = default;
-};
-
-FileState state_of(hid_t file, const std::string& path) {
-  void* driver = nullptr;
-  struct stat now = {};
-  if (H5Fget_vfd_handle(file, H5P_DEFAULT, &driver) < 0 ||
-      ::fstat(*static_cast<const int*>(driver), &now) != 0) {
-    throw InputError(fmt::format("{}: cannot be read ({})", path, std::strerror(errno)));
-  }
-  return {now.st_size, now.st_mtim.tv_sec, now.st_mtim.tv_nsec};
+std::string without_links(const std::string& path) {
+  std::error_code fault;
+  const auto found = std::filesystem::canonical(path, fault);
+  if (fault) throw InputError(fmt::format("{}: cannot be found ({})", path, fault.message()));
+  return found;
 }
 
 }  // namespace
@@ -90,6 +78,7 @@ StreamShape stream_shape(const DumpInfo& dump, const LayerInfo& layer, Index tok
 struct Dump::Impl {
   UniqueFd lock;
   hdf5::Handle file;
+  std::unique_ptr<SourceFiles> sources;
   FileState opened;
   DumpInfo info;
   mutable OpenLayer open;
@@ -101,9 +90,14 @@ struct Dump::Impl {
     const hdf5::Session session;
     const ReadingMark mark(info.path);
     auto result = read();
-    if (state_of(file.get(), info.path) == opened) return result;
-    throw InputError(info.path + ": was modified while open; restore the dump and rerun");
+    const std::string changed = state_of(file, info.path) == opened ? changed_source() : info.path;
+    if (changed.empty()) return result;
+    throw InputError(changed + ": was modified while open; restore the dump and rerun");
   }
+
+  std::string changed_source() const { return sources ? sources->changed() : std::string(); }
+
+  DumpFile dump_file() const { return {file.get(), sources.get()}; }
 
   const LayerInfo& layer(const std::string& sequence, int index) const {
     const SequenceInfo* found = info.find_sequence(sequence);
@@ -120,7 +114,7 @@ struct Dump::Impl {
 
   Tensor tensor(const std::string& sequence, int layer, const char* name, Index row_token) const {
     const std::string path = layer_path(sequence, layer) + "/" + name;
-    return {file.get(), path, info.path + ": " + path, row_token};
+    return {dump_file(), path, info.path + ": " + path, row_token};
   }
 
   const OpenLayer& open_layer(const std::string& sequence, const LayerInfo& layer) const {
@@ -159,22 +153,29 @@ struct Dump::Impl {
 
 Dump::Dump(const std::string& path, const DumpOptions& options) : impl_(std::make_unique<Impl>()) {
   impl_->lock = lock_dump_file(path);
+  const std::string folder_of = options.allow_virtual ? without_links(path) : path;
+  const auto sources_of = [&](const hdf5::Handle& file) {
+    return options.allow_virtual ? std::make_unique<SourceFiles>(file.get(), folder_of) : nullptr;
+  };
   StructureReading reading;
   if (options.memory_limit > 0) reading.chunk_memory = options.memory_limit;
   if (options.first_in_child) {
-    read_in_child(path, [&](const Step& step) {
+    const auto read = [&](const Step& step) {
       const hdf5::Handle file = open_dump_file(path);
+      const auto sources = sources_of(file);
       StructureReading stepwise = reading;
       stepwise.step = step;
-      const DumpInfo info = read_structure(file.get(), path, stepwise);
-      read_descriptions(file.get(), info, step);
-    });
+      const DumpInfo info = read_structure({file.get(), sources.get()}, path, stepwise);
+      read_descriptions({file.get(), sources.get()}, info, step);
+    };
+    read_in_child(path, read, options.allow_virtual ? 2 * SourceFiles::kMost : 0);
   }
   const hdf5::Session session;
   const ReadingMark mark(path);
   impl_->file = open_dump_file(path);
-  impl_->opened = state_of(impl_->file.get(), path);
-  impl_->info = read_structure(impl_->file.get(), path, reading);
+  impl_->sources = sources_of(impl_->file);
+  impl_->opened = state_of(impl_->file, path);
+  impl_->info = read_structure(impl_->dump_file(), path, reading);
 }
 
 Dump::~Dump() {
@@ -224,7 +225,7 @@ std::vector<double> Dump::read_out(const std::string& sequence, int layer, int q
 std::string Dump::fingerprint() const {
   return within_memory(impl_->info.path, [&] {
     return impl_->unchanged(
-        [&] { return content_fingerprint(impl_->file.get(), impl_->info, kHashedWhole); });
+        [&] { return content_fingerprint(impl_->dump_file(), impl_->info, kHashedWhole); });
   });
 }
 

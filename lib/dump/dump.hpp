@@ -64,12 +64,16 @@ struct DumpOptions {
   // damaged file can end this process inside HDF5: for files known to be whole, where a process
   // must not fork.
   bool first_in_child = true;
+  // Whether q, k, v and out may be virtual datasets: of plain files in the dump's own folder
+  // (dump/source_files.hpp), whose elements are read as if they lay in the dump.
+  bool allow_virtual = false;
 };
 
-// An open dump. Only what lies in the file itself is read: external links, external storage and
-// virtual datasets are refused, and what is not a regular file. Every fault of the file throws
-// InputError naming file, dataset or attribute and the remedy; structural faults are all found by
-// the constructor. Several threads may read, one waits for the other.
+// An open dump. Only what lies in the file itself is read, or what `allow_virtual` adds: external
+// links, external storage and other virtual datasets are refused, and what is not a regular file.
+// Every fault of the file throws InputError naming file, dataset or attribute and the remedy;
+// structural faults are all found by the constructor. Several threads may read, one waits for the
+// other.
 class Dump {
  public:
   explicit Dump(const std::string& path, const DumpOptions& options = {});
@@ -87,8 +91,9 @@ class Dump {
   // The model's own output rows of one query head, [No, dv] for the last No positions.
   std::vector<double> read_out(const std::string& sequence, int layer, int query_head) const;
 
-  // XXH3-128 of the content (attributes, shapes, tensors: all bytes below 1 GiB, evenly spaced
-  // samples above), never of path or time. Non-finite elements met on the way throw InputError.
+  // XXH3-128 of the content (attributes, shapes, tensors, virtual or not: all bytes below 1 GiB,
+  // evenly spaced samples above), never of path or time. Non-finite elements met on the way throw
+  // InputError.
   std::string fingerprint() const;
 
  private:

@@ -21,7 +21,7 @@ std::string quoted(const std::string& text) { return fmt::format("{}:{}", text.s
 class Content {
  public:
   // `step` is called before each object that is read, and between parts of the larger ones.
-  Content(hid_t file, const DumpInfo& info, const Step& step)
+  Content(const DumpFile& file, const DumpInfo& info, const Step& step)
       : file_(file), info_(info), step_(step) {}
 
   // Everything but the elements of tensors.
@@ -39,14 +39,13 @@ class Content {
   // Has the library walk through the tensors' indices of chunks.
   void walk_chunks() const {
     for (const auto& [path, token] : tensors_) {
-      step_();
-      H5Dget_storage_size(hdf5::open_dataset(file_, path).get());
+      Tensor(file_, path, info_.path + ": " + path, token).walk_chunks(step_);
     }
   }
 
   void add_attributes(const std::string& path) {
     step_();
-    const hdf5::Handle object = hdf5::open_object(file_, path);
+    const hdf5::Handle object = hdf5::open_object(file_.id, path);
     for (const std::string& name : hdf5::attribute_names(object.get())) {
       if (name == "created") continue;
       text_ += fmt::format("{} @{}={}\n", quoted(path), quoted(name),
@@ -56,9 +55,9 @@ class Content {
 
   void add_rope(const std::string& parent) {
     const std::string path = (parent == "/" ? "" : parent) + "/rope";
-    if (!hdf5::has_link(file_, path)) return;
+    if (!hdf5::has_link(file_.id, path)) return;
     add_attributes(path);
-    const hdf5::Handle dataset = hdf5::open_dataset(file_, path + "/inv_freq");
+    const hdf5::Handle dataset = hdf5::open_dataset(file_.id, path + "/inv_freq");
     const hdf5::Handle space(H5Dget_space(dataset.get()));
     std::vector<double> values(hdf5::extent(space.get()).at(0));
     hdf5::check(
@@ -68,8 +67,8 @@ class Content {
 
   void add_token_ids(const std::string& sequence) {
     const std::string path = sequence + "/token_ids";
-    if (!hdf5::has_link(file_, path)) return;
-    const hdf5::Handle dataset = hdf5::open_dataset(file_, path);
+    if (!hdf5::has_link(file_.id, path)) return;
+    const hdf5::Handle dataset = hdf5::open_dataset(file_.id, path);
     const hdf5::Handle space(H5Dget_space(dataset.get()));
     const hsize_t count = hdf5::extent(space.get()).at(0);
     Hash128 hash;
@@ -143,7 +142,7 @@ class Content {
     }
   }
 
-  hid_t file_;
+  DumpFile file_;
   const DumpInfo& info_;
   const Step& step_;
   std::string text_;
@@ -158,7 +157,7 @@ InputError unreadable(const DumpInfo& info, const hdf5::Error& error) {
 
 }  // namespace
 
-void read_descriptions(hid_t file, const DumpInfo& info, const Step& step) {
+void read_descriptions(const DumpFile& file, const DumpInfo& info, const Step& step) {
   try {
     Content content(file, info, step);
     content.add_descriptions();
@@ -168,7 +167,8 @@ void read_descriptions(hid_t file, const DumpInfo& info, const Step& step) {
   }
 }
 
-std::string content_fingerprint(hid_t file, const DumpInfo& info, std::uint64_t hashed_whole) {
+std::string content_fingerprint(const DumpFile& file, const DumpInfo& info,
+                                std::uint64_t hashed_whole) {
   try {
     const Step step = [] {};
     Content content(file, info, step);

@@ -6,7 +6,7 @@
 
 #include "dump/dump.hpp"
 #include "dump/first_reading.hpp"
-#include "dump/hdf5.hpp"
+#include "dump/source_files.hpp"
 
 namespace kvbench {
 
@@ -15,13 +15,14 @@ inline constexpr std::uint64_t kHashedWhole = std::uint64_t{1} << 30;
 
 // XXH3-128 as 32 hexadecimal digits over, in this order: every attribute but `created` as sorted
 // text, the shapes and element types, and the tensors as stored (after filters, so chunks and
-// compression do not matter; path and time do not either). With `hashed_whole` bytes of tensors or
-// more: evenly spaced blocks of rows of every head, a quarter of `hashed_whole` in all.
-// Throws InputError for unreadable or non-finite elements met on the way.
-std::string content_fingerprint(hid_t file, const DumpInfo& info, std::uint64_t hashed_whole);
+// compression do not matter, nor whether a tensor is virtual; path and time do not either). With
+// `hashed_whole` bytes of tensors or more: evenly spaced blocks of rows of every head, a quarter of
+// `hashed_whole` in all. Throws InputError for unreadable or non-finite elements met on the way.
+std::string content_fingerprint(const DumpFile& file, const DumpInfo& info,
+                                std::uint64_t hashed_whole);
 
 // Reads what the fingerprint is made of but the elements of tensors, and their indices of chunks.
 // The same errors.
-void read_descriptions(hid_t file, const DumpInfo& info, const Step& step);
+void read_descriptions(const DumpFile& file, const DumpInfo& info, const Step& step);
 
 }  // namespace kvbench

@@ -27,7 +27,7 @@ namespace kvbench {
 namespace {
 
 constexpr rlim_t kMemory = rlim_t{256} << 20;
-constexpr rlim_t kFurtherFiles = 16;
+constexpr rlim_t kFewFiles = 16;
 constexpr time_t kStepSeconds = 1;  // of processor time
 constexpr int kSilentSeconds = 60;  // without a sign of life
 constexpr time_t kSignOfLife = 1;   // seconds between two of them
@@ -75,10 +75,10 @@ void own_signals() {
   sigprocmask(SIG_SETMASK, &blocked, nullptr);
 }
 
-// `newest`: the descriptor opened last, and so about the highest there is.
-void limit_process(rlim_t memory, int newest) {
+// `memory`: bytes of its address space; `files`: the highest descriptor that it may open.
+void limit_process(rlim_t memory, rlim_t files) {
   limit(RLIMIT_CORE, 0);
-  limit(RLIMIT_NOFILE, static_cast<rlim_t>(newest) + 1 + kFurtherFiles);
+  limit(RLIMIT_NOFILE, files);
   if (kSanitized) return;
   limit(RLIMIT_FSIZE, 0);
   limit(RLIMIT_AS, memory);
@@ -114,10 +114,11 @@ class Report {
   time_t said_;
 };
 
-[[noreturn]] void run_child(int pipe, rlim_t memory, const std::function<void(const Step&)>& read) {
+[[noreturn]] void run_child(int pipe, rlim_t memory, rlim_t files,
+                            const std::function<void(const Step&)>& read) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   own_signals();
-  limit_process(memory, pipe);
+  limit_process(memory, files);
   hdf5::renew_lock_after_fork();
   Report report(pipe);
   try {
@@ -201,18 +202,21 @@ std::string failure(const Heard& heard, int status) {
 
 }  // namespace
 
-void read_in_child(const std::string& path, const std::function<void(const Step&)>& read) {
+void read_in_child(const std::string& path, const std::function<void(const Step&)>& read,
+                   std::size_t further_files) {
   const hdf5::Session session;
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw IoError(system_fault(path, "be read: no pipe"));
   const UniqueFd from_child(ends[0]);
   UniqueFd to_parent(ends[1]);
   const rlim_t memory = address_space() + kMemory;
+  // The pipe's end was opened last and so is about the highest there is.
+  const rlim_t files = static_cast<rlim_t>(to_parent.get()) + 1 + kFewFiles + further_files;
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // no handler of this program runs in the child
   const pid_t child = fork();
-  if (child == 0) run_child(to_parent.get(), memory, read);
+  if (child == 0) run_child(to_parent.get(), memory, files, read);
   const int fork_error = errno;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (child < 0) {

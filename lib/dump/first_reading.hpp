@@ -1,6 +1,7 @@
 // The first reading of a file, in a process of its own.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 
@@ -17,13 +18,14 @@ namespace kvbench {
 //
 // Limits of the child: 256 MiB of memory beyond what this process has (not under sanitizers, which
 // take address space of their own), 1 s of processor time from one step to the next, 60 s without a
-// step, few open files and none written, no core file.
+// step, few open files (`further_files` more) and none written, no core file.
 using Step = std::function<void()>;
 
 // Calls read(step) in the child; `read` calls step() before each object that it reads. Throws
 // InputError: with the messages of the InputError that `read` threw there, or that the child died
 // or was given up, with `path` and the reason. Any other exception of `read` is left for the caller
 // to meet when it reads the file itself. Throws IoError where the system gives no process.
-void read_in_child(const std::string& path, const std::function<void(const Step&)>& read);
+void read_in_child(const std::string& path, const std::function<void(const Step&)>& read,
+                   std::size_t further_files = 0);
 
 }  // namespace kvbench

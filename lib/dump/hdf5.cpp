@@ -1,11 +1,16 @@
 #include "dump/hdf5.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <new>
+
+#include "core/file.hpp"
 
 namespace kvbench::hdf5 {
 namespace {
@@ -92,6 +97,14 @@ Handle access_properties(bool locking) {
   return properties;
 }
 
+// Whether the library is to lock a file: of the errors of a file system without locks 1.10.8 goes
+// on after ENOSYS alone. `flags`: of open(2).
+bool can_lock(const std::string& path, int flags) {
+  const UniqueFd file(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666));
+  if (!file.is_open() || ::flock(file.get(), LOCK_SH | LOCK_NB) == 0) return true;
+  return errno != ENOSYS && errno != ENOLCK && errno != EOPNOTSUPP;
+}
+
 // Set where a link was refused because it leads to another file.
 thread_local bool met_external_link = false;
 
@@ -133,10 +146,26 @@ void check_within_file() {
   if (met_external_link) throw OutsideError("leads to another file by an external link");
 }
 
-void check_own_elements(const Handle& dataset) {
+// With a mapping of unlimited size the library opens files in order to tell the dataset's.
+void check_fixed_mappings(const Handle& properties) {
+  std::size_t count = 0;
+  check(H5Pget_virtual_count(properties.get(), &count));
+  for (std::size_t i = 0; i < count; ++i) {
+    const Handle space(H5Pget_virtual_vspace(properties.get(), i));
+    if (H5Sget_select_type(space.get()) == H5S_SEL_HYPERSLABS &&
+        H5Sget_select_npoints(space.get()) < 0) {
+      throw OutsideError("is a virtual dataset of unlimited size; map blocks of fixed size");
+    }
+  }
+}
+
+void check_elements(const Handle& dataset, Elements allowed) {
   const Handle properties(H5Dget_create_plist(dataset.get()));
   if (H5Pget_layout(properties.get()) == H5D_VIRTUAL) {
-    throw OutsideError("is a virtual dataset, made of elements of other datasets");
+    if (allowed == Elements::kOwnOrMapped) return check_fixed_mappings(properties);
+    throw OutsideError(
+        "is a virtual dataset, made of elements of other datasets (--allow-virtual reads tensors "
+        "made of files in the dump's folder)");
   }
   const int files = H5Pget_external_count(properties.get());
   if (files < 0) throw Error(last_error());
@@ -231,14 +260,15 @@ void renew_lock_after_fork() { new (&library()) std::recursive_mutex; }
 
 Handle open_file(const std::string& path, Access access) {
   const Session session;
-  const Handle properties = access_properties(access != Access::kReadUnlocked);
+  const Handle properties =
+      access_properties(access != Access::kReadUnlocked && can_lock(path, O_RDONLY));
   return Handle(H5Fopen(path.c_str(), access == Access::kReadWrite ? H5F_ACC_RDWR : H5F_ACC_RDONLY,
                         properties.get()));
 }
 
 Handle create_file(const std::string& path) {
   const Session session;
-  const Handle properties = access_properties(true);
+  const Handle properties = access_properties(can_lock(path, O_RDWR | O_CREAT));
   const Handle creation(H5Pcreate(H5P_FILE_CREATE));
   check(H5Pset_obj_track_times(creation.get(), false));
   return Handle(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), properties.get()));
@@ -279,7 +309,8 @@ Handle open_group(hid_t parent, const std::string& name) {
   return Handle(id);
 }
 
-Handle open_dataset(hid_t parent, const std::string& name, std::size_t cache_bytes) {
+Handle open_dataset(hid_t parent, const std::string& name, std::size_t cache_bytes,
+                    Elements elements) {
   Handle cached;
   if (cache_bytes > 0) {
     cached = Handle(H5Pcopy(dataset_access()));
@@ -289,8 +320,13 @@ Handle open_dataset(hid_t parent, const std::string& name, std::size_t cache_byt
   const hid_t id = H5Dopen2(parent, name.c_str(), access);
   check_within_file();
   Handle dataset(id);
-  check_own_elements(dataset);
+  check_elements(dataset, elements);
   return dataset;
+}
+
+bool is_virtual(hid_t dataset) {
+  const Handle properties(H5Dget_create_plist(dataset));
+  return H5Pget_layout(properties.get()) == H5D_VIRTUAL;
 }
 
 Handle create_group(hid_t parent, const std::string& name) {

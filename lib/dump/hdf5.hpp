@@ -21,7 +21,7 @@ class Error : public std::runtime_error {
 
 // What would be read from outside of the file: behind an external link, in external storage,
 // through a virtual dataset. These may lead to any file, to a pipe that blocks, or to themselves;
-// none is followed.
+// none is followed by the library (of virtual datasets mapped_elements.hpp reads what is allowed).
 class OutsideError : public Error {
  public:
   using Error::Error;
@@ -70,10 +70,11 @@ class Session {
 // child finds belongs to a thread that it does not have.
 void renew_lock_after_fork();
 
-// kReadUnlocked: for a file that the caller has locked, or that needs no lock.
+// kReadUnlocked: for a file that the caller has locked, or that needs no lock. Others are locked,
+// but on file systems without locks.
 enum class Access { kRead, kReadUnlocked, kReadWrite };
 Handle open_file(const std::string& path, Access access);
-// Creates or truncates. Objects in it carry no time stamps.
+// Creates or truncates, locked likewise. Objects in it carry no time stamps.
 Handle create_file(const std::string& path);
 
 enum class Kind { kNone, kGroup, kDataset, kOther };
@@ -83,11 +84,15 @@ enum class Kind { kNone, kGroup, kDataset, kOther };
 Kind kind_of(hid_t parent, const std::string& name);
 bool has_link(hid_t parent, const std::string& name);
 // These throw OutsideError for what leads to another file, by an external link or a soft link
-// through one; open_dataset also for a dataset whose elements are not its own.
+// through one; open_dataset also for a dataset whose elements are not its own, or not its own nor
+// mapped.
 Handle open_object(hid_t parent, const std::string& name);
 Handle open_group(hid_t parent, const std::string& name);
 // `cache_bytes`: of its chunk cache; 0: the library's own choice.
-Handle open_dataset(hid_t parent, const std::string& name, std::size_t cache_bytes = 0);
+enum class Elements { kOwn, kOwnOrMapped };
+Handle open_dataset(hid_t parent, const std::string& name, std::size_t cache_bytes = 0,
+                    Elements elements = Elements::kOwn);
+bool is_virtual(hid_t dataset);
 Handle create_group(hid_t parent, const std::string& name);
 // Names of the links in a group, ascending; in one pass, whatever the group's layout.
 std::vector<std::string> children(hid_t group);

@@ -30,6 +30,14 @@ void refuse_other_kinds(const std::string& path, const struct stat& file) {
   }
 }
 
+FileState state_of_descriptor(int descriptor, const std::string& path) {
+  struct stat now = {};
+  if (::fstat(descriptor, &now) != 0) {
+    throw InputError(fmt::format("{}: cannot be read ({})", path, std::strerror(errno)));
+  }
+  return {now.st_ino, now.st_size, now.st_mtim.tv_sec, now.st_mtim.tv_nsec};
+}
+
 }  // namespace
 
 UniqueFd lock_dump_file(const std::string& path) {
@@ -46,6 +54,18 @@ UniqueFd lock_dump_file(const std::string& path) {
         path + ": is being written by another program, which has locked it; wait for its end");
   }
   return opened;
+}
+
+FileState state_of(const UniqueFd& file, const std::string& path) {
+  return state_of_descriptor(file.get(), path);
+}
+
+FileState state_of(const hdf5::Handle& file, const std::string& path) {
+  void* driver = nullptr;
+  if (H5Fget_vfd_handle(file.get(), H5P_DEFAULT, &driver) < 0) {
+    throw InputError(fmt::format("{}: cannot be read ({})", path, hdf5::last_error()));
+  }
+  return state_of_descriptor(*static_cast<const int*>(driver), path);
 }
 
 hdf5::Handle open_dump_file(const std::string& path) {

@@ -114,13 +114,16 @@ void check_memory(ErrorList& faults, const std::string& location, const TensorSh
 }
 
 void check_layer_tensors(ErrorList& faults, hid_t layer, const std::string& location,
-                         const StructureReading& reading, LayerInfo& info) {
-  const auto q = tensor_shape(faults, layer, join(location, "q"), "q", "[Hq, Nq, d]");
-  const auto k = tensor_shape(faults, layer, join(location, "k"), "k", "[Hkv, n, d]");
-  const auto v = tensor_shape(faults, layer, join(location, "v"), "v", "[Hkv, n, dv]");
+                         const StructureReading& reading, SourceFiles* sources, LayerInfo& info) {
+  const auto shape = [&](const std::string& name, const char* layout) {
+    return tensor_shape(faults, layer, join(location, name), name, layout, sources);
+  };
+  const auto q = shape("q", "[Hq, Nq, d]");
+  const auto k = shape("k", "[Hkv, n, d]");
+  const auto v = shape("v", "[Hkv, n, dv]");
   std::optional<TensorShape> out;
   const bool has_out = hdf5::has_link(layer, "out");
-  if (has_out) out = tensor_shape(faults, layer, join(location, "out"), "out", "[Hq, No, dv]");
+  if (has_out) out = shape("out", "[Hq, No, dv]");
   if (k && v && (k->heads != v->heads || k->rows != v->rows)) {
     add(faults, location, "k {} and v {} disagree; both have [Hkv, n] first", k->text(), v->text());
   }
@@ -209,6 +212,7 @@ struct Model {
   int n_layers;
   SharedRope rope;  // of the root
   const StructureReading& reading;
+  SourceFiles* sources;
 };
 
 // The layer index a group is named for.
@@ -238,7 +242,7 @@ std::optional<LayerInfo> check_layer(ErrorList& faults, hid_t layers, const std:
   info.window =
       attributes.integer("sliding_window", 0, std::numeric_limits<std::int64_t>::max()).value_or(0);
   info.softcap = attributes.number("logit_softcap", false).value_or(0.0);
-  check_layer_tensors(faults, layer.get(), layer_location, model.reading, info);
+  check_layer_tensors(faults, layer.get(), layer_location, model.reading, model.sources, info);
   const bool own_rope = hdf5::has_link(layer.get(), "rope");
   info.rope = own_rope ? check_rope(faults, layer.get(), layer_location) : model.rope;
   const Index rotated = turned_dimensions(info.rope);
@@ -330,13 +334,13 @@ void check_root(ErrorList& faults, hid_t root, DumpInfo& info) {
   }
 }
 
-DumpInfo checked(ErrorList& faults, hid_t file, const std::string& path,
+DumpInfo checked(ErrorList& faults, const DumpFile& file, const std::string& path,
                  const StructureReading& reading) {
   DumpInfo info;
   info.path = path;
-  const hdf5::Handle root = hdf5::open_group(file, "/");
+  const hdf5::Handle root = hdf5::open_group(file.id, "/");
   check_root(faults, root.get(), info);
-  const Model model{info.n_layers, check_rope(faults, root.get(), "/"), reading};
+  const Model model{info.n_layers, check_rope(faults, root.get(), "/"), reading, file.sources};
   if (!is_group(faults, root.get(), "/sequences", "sequences")) return info;
   const hdf5::Handle sequences = hdf5::open_group(root.get(), "sequences");
   for (const std::string& name : hdf5::children(sequences.get())) {
@@ -352,7 +356,8 @@ DumpInfo checked(ErrorList& faults, hid_t file, const std::string& path,
 
 }  // namespace
 
-DumpInfo read_structure(hid_t file, const std::string& path, const StructureReading& reading) {
+DumpInfo read_structure(const DumpFile& file, const std::string& path,
+                        const StructureReading& reading) {
   ErrorList faults(path);
   DumpInfo info;
   try {

@@ -8,6 +8,7 @@
 #include "dump/dump.hpp"
 #include "dump/first_reading.hpp"
 #include "dump/hdf5.hpp"
+#include "dump/source_files.hpp"
 
 namespace kvbench {
 
@@ -20,7 +21,8 @@ struct StructureReading {
 
 // What the file holds. Throws one InputError with every fault of its structure, each
 // "FILE: /place: what; remedy".
-DumpInfo read_structure(hid_t file, const std::string& path, const StructureReading& reading);
+DumpInfo read_structure(const DumpFile& file, const std::string& path,
+                        const StructureReading& reading);
 
 std::string layer_path(const std::string& sequence, int layer);
 

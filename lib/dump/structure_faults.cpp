@@ -11,6 +11,10 @@ std::string join(const std::string& group, const std::string& name) {
   return group == "/" ? group + name : group + "/" + name;
 }
 
+void add_outside(ErrorList& faults, const std::string& place, const hdf5::OutsideError& error) {
+  add(faults, place, kOutside, error.what());
+}
+
 bool is_group(ErrorList& faults, hid_t parent, const std::string& place, const std::string& name) {
   try {
     switch (hdf5::kind_of(parent, name)) {
@@ -24,20 +28,20 @@ bool is_group(ErrorList& faults, hid_t parent, const std::string& place, const s
         return false;
     }
   } catch (const hdf5::OutsideError& error) {
-    add(faults, place, kOutside, error.what());
+    add_outside(faults, place, error);
     return false;
   }
 }
 
 hdf5::Handle dataset_of(ErrorList& faults, hid_t parent, const std::string& place,
-                        const std::string& name) {
+                        const std::string& name, hdf5::Elements elements) {
   try {
     if (hdf5::kind_of(parent, name) == hdf5::Kind::kDataset) {
-      return hdf5::open_dataset(parent, name);
+      return hdf5::open_dataset(parent, name, 0, elements);
     }
     add(faults, place, "is not a dataset");
   } catch (const hdf5::OutsideError& error) {
-    add(faults, place, kOutside, error.what());
+    add_outside(faults, place, error);
   } catch (const hdf5::Error& error) {
     add(faults, place, "cannot be opened ({}); make the dump again", error.what());
   }

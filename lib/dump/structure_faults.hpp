@@ -22,8 +22,12 @@ std::string join(const std::string& group, const std::string& name);
 // Whether `name` below `parent` is a group of this file; a fault where it is not. `place`: its own.
 bool is_group(ErrorList& faults, hid_t parent, const std::string& place, const std::string& name);
 
-// The dataset `name` below `parent`; none, and a fault, where it is not one of this file.
+// The dataset `name` below `parent`; none, and a fault, where it is not one of this file, or its
+// elements are not as `elements` allows.
 hdf5::Handle dataset_of(ErrorList& faults, hid_t parent, const std::string& place,
-                        const std::string& name);
+                        const std::string& name, hdf5::Elements elements = hdf5::Elements::kOwn);
+
+// A fault for what would have been read from elsewhere.
+void add_outside(ErrorList& faults, const std::string& place, const hdf5::OutsideError& error);
 
 }  // namespace kvbench

@@ -13,6 +13,7 @@
 #include "core/matrix_view.hpp"
 #include "dump/element_type.hpp"
 #include "dump/hdf5.hpp"
+#include "dump/mapped_elements.hpp"
 
 namespace kvbench {
 
@@ -29,7 +30,8 @@ class Tensor {
  public:
   // `place`: "FILE: /path/of/dataset", for messages. `row_token`: the token that row 0 belongs to.
   // The dataset must have passed the structure check: rank 3, known element type.
-  Tensor(hid_t file, const std::string& dataset_path, std::string location, Index row_token);
+  Tensor(const DumpFile& file, const std::string& dataset_path, std::string location,
+         Index row_token);
 
   Index heads() const { return dims_[0]; }
   Index rows() const { return dims_[1]; }
@@ -41,6 +43,9 @@ class Tensor {
   // if the data cannot be read or an element is NaN or infinite.
   using Visit = std::function<void(Index row, Index count, const std::vector<std::byte>& bytes)>;
   void for_each_slab(Index head, Index first, Index last, const Visit& visit) const;
+
+  // Has the library walk through the indices of chunks; `step` is called before each.
+  void walk_chunks(const std::function<void()>& step) const;
 
   // Rows [first, last) of `head` as doubles, [last - first, columns]. The same errors.
   std::vector<double> read(Index head, Index first, Index last) const;
@@ -55,24 +60,12 @@ class Tensor {
   std::string location_;
   Index row_token_;
   hdf5::Handle dataset_;
+  std::optional<MappedElements> mapped_;  // of a virtual dataset
   hdf5::Handle file_space_;
   hdf5::Handle memory_type_;  // the stored type: HDF5 converts nothing
   std::array<Index, 3> dims_{};
   StoredType stored_;
   Index slab_rows_ = 1;
 };
-
-// What the library holds to read a tensor, in bytes: its chunk cache, and a chunk while that is
-// decoded. 0 for other layouts than chunks.
-std::uint64_t chunk_bytes(hid_t dataset);
-
-// Why a tensor's chunks cannot be decoded, or only with memory out of all proportion, and what to
-// do: a sentence; nullopt where they can.
-std::optional<std::string> unreadable_chunks(hid_t dataset);
-
-// Bytes that the sizes of a dataset without chunks want beyond those it stores; HDF5 1.10 would
-// read what lies behind them. 0 for chunks, which only the library sees, and for data never
-// written.
-std::uint64_t lacking_bytes(hid_t dataset);
 
 }  // namespace kvbench

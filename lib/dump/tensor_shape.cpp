@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "dump/chunks.hpp"
 #include "dump/structure_faults.hpp"
 
 namespace kvbench {
@@ -51,12 +52,14 @@ void check_sizes(ErrorList& faults, const std::string& place, hid_t dataset,
 std::string TensorShape::text() const { return fmt::format("[{}, {}, {}]", heads, rows, columns); }
 
 std::optional<TensorShape> tensor_shape(ErrorList& faults, hid_t layer, const std::string& place,
-                                        const std::string& name, const char* layout) {
+                                        const std::string& name, const char* layout,
+                                        SourceFiles* sources) {
   if (!hdf5::has_link(layer, name)) {
     add(faults, place, "dataset is missing; a layer has q, k and v");
     return std::nullopt;
   }
-  const hdf5::Handle dataset = dataset_of(faults, layer, place, name);
+  const DumpFile file{layer, sources};
+  const hdf5::Handle dataset = dataset_of(faults, layer, place, name, file.elements());
   if (!dataset) return std::nullopt;
   try {
     const hdf5::Handle space(H5Dget_space(dataset.get()));
@@ -70,9 +73,14 @@ std::optional<TensorShape> tensor_shape(ErrorList& faults, hid_t layer, const st
     check_type(faults, place, stored);
     check_sizes(faults, place, dataset.get(), dims);
     if (faults.count() > before) return std::nullopt;
+    const bool mapped = hdf5::is_virtual(dataset.get());
+    const std::uint64_t chunks =
+        mapped ? MappedElements(dataset.get(), *sources).chunk_bytes() : chunk_bytes(dataset.get());
     return TensorShape{static_cast<Index>(dims[0]), static_cast<Index>(dims[1]),
-                       static_cast<Index>(dims[2]), std::get<StoredType>(stored),
-                       chunk_bytes(dataset.get())};
+                       static_cast<Index>(dims[2]), std::get<StoredType>(stored), chunks};
+  } catch (const hdf5::OutsideError& error) {
+    add_outside(faults, place, error);
+    return std::nullopt;
   } catch (const hdf5::Error& error) {
     add(faults, place, "cannot be opened ({}); make the dump again", error.what());
     return std::nullopt;

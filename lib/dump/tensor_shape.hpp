@@ -22,8 +22,9 @@ struct TensorShape {
 };
 
 // Of the dataset `name` of a layer; nullopt, with the faults, where it is not a tensor. `place`:
-// its own; `layout`: what its shape should be.
+// its own; `layout`: what its shape should be; `sources`: as of DumpFile.
 std::optional<TensorShape> tensor_shape(ErrorList& faults, hid_t layer, const std::string& place,
-                                        const std::string& name, const char* layout);
+                                        const std::string& name, const char* layout,
+                                        SourceFiles* sources);
 
 }  // namespace kvbench

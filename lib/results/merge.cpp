@@ -43,9 +43,16 @@ std::string difference(const Json& here, const Json& there, const std::string& o
   return "";
 }
 
-int shards_of(const Json& header) {
+// How many shards the journal at `path` is one of; 0: it is of a whole run.
+int shards_of(const Json& header, const std::string& path) {
   const Json shard = header.value("shard", Json());
-  return shard.is_string() ? read_shard(shard).count : 0;
+  if (shard.is_null()) return 0;
+  try {
+    if (shard.is_string()) return read_shard(shard).count;
+  } catch (const InputError&) {  // which speaks of a command line
+  }
+  throw InputError(path + ":1: /shard: expected i/n with i from 1 to n, such as \"2/3\", got " +
+                   to_line(shard) + "; the header was changed, restore it or run the shard again");
 }
 
 }  // namespace
@@ -126,7 +133,7 @@ void MergedJournals::take_plan(const Source& source,
   const Json& header = source.header;
   if (!sources_.empty()) {
     refuse_other_plan(source);
-    if (shards_of(header) != shards_) shards_ = 0;
+    if (shards_of(header, source.path) != shards_) shards_ = 0;
     return;
   }
   const Json plan = header.value("plan", Json());
@@ -135,7 +142,7 @@ void MergedJournals::take_plan(const Source& source,
                              algorithms, memory_limit_);
   cells_.resize(plan_.cells.size());
   for (std::size_t c = 0; c < plan_.cells.size(); ++c) find_.emplace(plan_.cells[c].id, c);
-  shards_ = shards_of(header);
+  shards_ = shards_of(header, source.path);
 }
 
 void MergedJournals::refuse_other_plan(const Source& source) const {

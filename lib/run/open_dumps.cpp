@@ -32,12 +32,12 @@ PlannedDump describe(const Dump& dump) {
 
 }  // namespace
 
-OpenDumps open_dumps(const SweepConfig& config, std::uint64_t memory_limit) {
+OpenDumps open_dumps(const SweepConfig& config, const DumpOptions& options) {
   OpenDumps out;
   ErrorList faults;
   for (const std::string& path : config.dumps) {
     faults.gather([&] {
-      Dump dump(path, {.memory_limit = memory_limit});
+      Dump dump(path, options);
       out.planned.push_back(describe(dump));
       out.dumps.push_back(std::move(dump));
     });

@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 
 from kvplot.results import ResultsError, unreadable
 
+MOST_LINKS = 16  # soft links that follow each other
 Array = NDArray[numpy.float64]
+
+
+LARGEST_CHUNK = 32 * 2**20  # bytes that a chunk of a small tensor may take
+
+
+def is_bfloat16(data: h5py.Dataset) -> bool:
+    dtype = data.attrs.get("dtype")
+    return bool(isinstance(dtype, str | bytes) and dtype in ("bfloat16", b"bfloat16"))
 
 
 class Dump:
@@ -39,6 +48,8 @@ class Dump:
 
     @contextmanager
     def _opened(self) -> Iterator[h5py.File]:
+        if self.path.exists() and not self.path.is_file():  # a pipe would be waited for
+            raise ResultsError(f"{self.path}: is not a regular file; name a dump")
         try:
             with h5py.File(self.path, "r") as file:
                 yield file
@@ -52,8 +63,29 @@ class Dump:
                 f"{self.path}: {why}; expected a dump (HDF5), data/README.md has the format"
             ) from error
 
+    def _member(self, parent: h5py.Group, name: str, links: int = 0) -> Any:
+        """What is at a path; ResultsError where that leads to another file, which may be any."""
+        here: Any = parent
+        for part in filter(None, name.split("/")):
+            link = here.get(part, getlink=True) if isinstance(here, h5py.Group) else None
+            if isinstance(link, h5py.ExternalLink) or links > MOST_LINKS:
+                raise ResultsError(
+                    f"{self.path}: {name} leads to another file or in a circle; copy what it "
+                    "stands for into the dump"
+                )
+            if isinstance(link, h5py.SoftLink):
+                start = here.file if link.path.startswith("/") else here
+                here = self._member(start, link.path, links + 1)
+            else:
+                here = None if link is None else here.get(part)
+        if isinstance(here, h5py.Dataset) and (here.is_virtual or here.external):
+            raise ResultsError(
+                f"{self.path}: {name} has its elements in other files; copy them into the dump"
+            )
+        return here
+
     def _group(self, parent: h5py.Group, name: str) -> h5py.Group:
-        group = parent.get(name)
+        group = self._member(parent, name)
         if not isinstance(group, h5py.Group):
             raise ResultsError(
                 f"{self.path}: expected a group /{name}; `kvbench inspect` tells more"
@@ -68,10 +100,21 @@ class Dump:
         return self._group(file, f"sequences/{self.sequence}/layers/{layer}")
 
     def _tensor(self, file: h5py.File, layer: int, name: str) -> h5py.Dataset:
-        data = self._layer(file, layer).get(name)
+        data = self._member(self._layer(file, layer), name)
         if not isinstance(data, h5py.Dataset) or data.ndim != 3 or 0 in data.shape:
             raise ResultsError(
                 f"{self.path}: layer {layer} holds no {name} [heads, tokens, columns]"
+            )
+        if data.dtype.kind != "f" and not (data.dtype == numpy.uint16 and is_bfloat16(data)):
+            raise ResultsError(
+                f"{self.path}: layer {layer}: {name} has elements of type {data.dtype}; "
+                "data/README.md has those of a dump"
+            )
+        chunk = data.dtype.itemsize * numpy.prod(data.chunks or (0,), dtype=float)
+        if chunk > max(LARGEST_CHUNK, 4.0 * data.nbytes):
+            raise ResultsError(
+                f"{self.path}: layer {layer}: {name} has chunks of {chunk / 2**20:.0f} MiB, far "
+                "larger than itself; store it in chunks of one head"
             )
         return data
 
@@ -79,7 +122,7 @@ class Dump:
         """[n, d] of dataset k, v or q (query head), the last rows of the sequence."""
         with self._opened() as file:
             data = self._tensor(file, layer, name)
-            if data.attrs.get("dtype") == "bfloat16":
+            if data.dtype.kind != "f":
                 bits = data[head].astype(numpy.uint32) << 16
                 rows = bits.view(numpy.float32).astype(numpy.float64)
             else:
@@ -106,6 +149,12 @@ class Dump:
             found = dict(self._layer(file, layer).attrs)
         if "scale" not in found:
             raise ResultsError(f"{self.path}: layer {layer} has no attribute scale")
+        scale = found["scale"]
+        if not (isinstance(scale, int | float | numpy.number) and 0 < scale < numpy.inf):
+            raise ResultsError(
+                f"{self.path}: layer {layer}: attribute scale is {scale}; it must be finite and "
+                "above 0"
+            )
         return found
 
     def query_heads(self, layer: int) -> int:

@@ -4,18 +4,28 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 
+import numpy
 import pandas
 
+from kvplot import shape
 from kvplot.results import Entry, ResultsError, read_document
 
 KIND = "kvbench.inspection"
 HEAD = ["sequence", "layer", "kv_head"]
 
 
+def attention_of(head: Entry) -> Entry:
+    """A head's statistics of attention; KeyError for one that has none."""
+    attention: Entry | None = head["attention"]
+    if attention is None:
+        raise KeyError("attention")
+    return attention
+
+
 class Inspection:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self.document = read_document(path, KIND)
+        self.document = read_document(path, KIND, shape.INSPECTION)
         if not self.heads:
             raise ResultsError(f"{path}: no layer")
 
@@ -38,10 +48,29 @@ class Inspection:
         ]
 
     def table(self, rows_of: Callable[[Entry, Entry], Iterable[Entry]]) -> pandas.DataFrame:
-        """Frame of the dicts that rows_of(layer, head) yields, each with its head's key."""
-        return pandas.DataFrame(
-            [{**key, **row} for key, layer, head in self.heads for row in rows_of(layer, head)]
-        )
+        """Frame of the dicts that rows_of(layer, head) yields, each with its head's key.
+
+        ResultsError where a head lacks what rows_of() reads of it, or no head yields a row.
+        """
+        rows = []
+        for key, layer, head in self.heads:
+            place = f"{self.path}: layer {key['layer']}, KV head {key['kv_head']}"
+            try:
+                rows += [{**key, **row} for row in rows_of(layer, head)]
+            except KeyError as error:  # which heads without stored queries lack, for one
+                why = f" ({head['attention_missing']})" if "attention_missing" in head else ""
+                raise ResultsError(f"{place}: no {error.args[0]}{why}") from error
+            except ResultsError as error:
+                raise ResultsError(f"{place}: {error}") from error
+            except ZeroDivisionError as error:
+                raise ResultsError(f"{place}: its norms are 0") from error
+        if not rows:
+            raise ResultsError(f"{self.path}: nothing to draw")
+        table = pandas.DataFrame(rows)
+        for name, column in table.select_dtypes("number").items():
+            if numpy.isinf(column).any():
+                raise ResultsError(f"{self.path}: {name} is beyond what a double holds")
+        return table
 
     def facts(self) -> str:
         """Where the numbers come from, for a caption."""

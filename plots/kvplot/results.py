@@ -75,6 +75,8 @@ def read_json(path: Path | str, remedy: str) -> Any:
     path = Path(path)
     if path.is_dir():
         raise ResultsError(f"{path}: is a folder; name the file in it: {remedy}")
+    if path.exists() and not (path.is_file() or path.is_fifo()):  # a device may never end
+        raise ResultsError(f"{path}: is not a regular file or a pipe; {remedy}")
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -87,8 +89,8 @@ def read_json(path: Path | str, remedy: str) -> Any:
         raise ResultsError(f"{path}: {_why_no_json(content, error)}; {remedy}") from error
 
 
-def read_document(path: Path | str, kind: str) -> Entry:
-    """A JSON document of kvbench, checked for its kind and the major number of its version."""
+def read_document(path: Path | str, kind: str, expected: shape.Shape) -> Entry:
+    """A JSON document of kvbench, checked for kind, major number of its version, and shape."""
     document = read_json(path, WRITTEN_BY[kind])
     found = document.get("kind") if isinstance(document, dict) else None
     if found != kind:
@@ -99,16 +101,15 @@ def read_document(path: Path | str, kind: str) -> Entry:
             f"{path}: schema version {version}, this kvplot reads {SCHEMA_MAJOR}.x; "
             "use the kvplot that came with the kvbench that wrote it"
         )
+    fault = expected(document, "")
+    if fault:
+        raise ResultsError(f"{path}: {fault}; {WRITTEN_BY[kind]}")
     return document
 
 
 def read_results(path: Path | str, expected: shape.Shape = shape.RESULTS) -> Entry:
     """The document of a results.json, checked as far as kvplot reads it."""
-    document = read_document(path, KIND)
-    fault = expected(document, "")
-    if fault:
-        raise ResultsError(f"{path}: {fault}; {WRITTEN_BY[KIND]}")
-    return document
+    return read_document(path, KIND, expected)
 
 
 def load_results(path: Path | str) -> pandas.DataFrame:

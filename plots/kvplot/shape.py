@@ -1,4 +1,4 @@
-"""What kvplot reads of a results.json, checked once when the file is opened.
+"""What kvplot reads of a results.json or an inspection, checked once when the file is opened.
 
 A shape is a function of a value and its JSON pointer that returns the first fault as text, or None.
 What kvplot does not read is not checked; `kvbench schema results` describes the whole file, and
@@ -142,6 +142,11 @@ def shown(value: Any, pointer: str, depth: int = 0) -> Fault:
     return None
 
 
+# Beyond it neither an axis nor a fit can be computed in doubles.
+MOST_SHOWN = 1e100
+MAGNITUDE = leaf(
+    f"a number from 0 to {MOST_SHOWN:g}", lambda v: _is_number(v) and 0 <= v <= MOST_SHOWN
+)
 NUMERIC = "t s delta delta_quantile epsilon recent_fraction tau_init tau_end damping"
 PARAMS = members(
     {},
@@ -244,3 +249,65 @@ RESULTS = members(
 )
 # What `kvbench check --write-baselines` writes: cells alone.
 CELLS = members({"cells": array(CELL)})
+
+NORMS = members({"count": COUNT}, others=MAGNITUDE)
+POINTS = members(
+    {
+        "norms": NORMS,
+        "clustering": array(
+            members(
+                {
+                    "delta_quantile": MAGNITUDE,
+                    "delta": MAGNITUDE,
+                    "clusters": COUNT,
+                    "growth": array(array(COUNT, 2)),
+                },
+                {"delta_r": MAGNITUDE},
+            )
+        ),
+        "covering_radius": array(array(MAGNITUDE, 2)),
+    }
+)
+THRESHOLDS = array(members({"threshold": MAGNITUDE, "fraction": MAGNITUDE}))
+ATTENTION = members(
+    {
+        "rows": COUNT,
+        "sparsity": members(
+            {
+                "zero_in_fp16": MAGNITUDE,
+                "probability_at_most": THRESHOLDS,
+                "share_of_largest_at_most": THRESHOLDS,
+            }
+        ),
+        "top_mass": array(
+            members({"percent": MAGNITUDE, "per_query": MAGNITUDE, "accumulated": MAGNITUDE})
+        ),
+    }
+)
+HEAD = members(
+    {
+        "kv_head": COUNT,
+        "clustering_tokens": COUNT,
+        "queries": members({"norms": NORMS}),
+        "keys": POINTS,
+        "values": POINTS,
+        "attention": optional(ATTENTION),
+    },
+    {"r": MAGNITUDE, "balancekv_exponent": MAGNITUDE, "attention_missing": TEXT},
+)
+INSPECTION = members(
+    {
+        "model": TEXT,
+        "n_layers": COUNT,
+        "sequences": array(
+            members(
+                {
+                    "sequence": TEXT,
+                    "layers": array(
+                        members({"layer": COUNT, "tokens": COUNT, "heads": array(HEAD)})
+                    ),
+                }
+            )
+        ),
+    }
+)

@@ -70,8 +70,19 @@ class Generated(Folder):
         self.assertEqual(self.bash("list", "a"), {"algorithms"})
         self.assertEqual(self.bash("synth", ""), {"gaussian", "clusterable", "heavy_hitters",
                                                   "rope", "adversarial"})
+        self.assertEqual(self.bash("synth", "--dtype", ""), {"float16", "bfloat16", "float32", "float64"})
         self.assertEqual(self.bash("run", "--config", ""), set())
         self.assertEqual(self.bash("inspect", ""), set())
+
+    def test_zsh_is_told_short_options(self):
+        text = self.generated("completion", "zsh").read_text()
+        for command in commands():
+            part = text[text.index(f"\n    {command})\n"):]
+            part = part[:part.index(" ;;")]
+            for short, name in re.findall(r"^  (-[a-z]),(--[a-z-]+)", kvbench(command, "--help").stdout,
+                                          re.MULTILINE):
+                self.assertIn(f"'({short} {name})'{{{short},{name}}}'[", part)
+        self.assertIn("'(-o --out)'{-o,--out}'[", text)
 
     @unittest.skipUnless(shutil.which("zsh"), "zsh is not installed")
     def test_zsh_completes(self):

@@ -11,7 +11,7 @@ import unittest
 
 from program import BUG, DONE, PROGRAM, Folder, deterministic, kvbench
 
-# flock() of a journal and read() of broken.json fail, with an error that the environment says.
+# flock() of a journal or an HDF5 file and read() of broken.json fail, with an error that the environment says.
 SHIM = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -34,7 +34,7 @@ static int is_of(int fd, const char *name) {
 
 int flock(int fd, int operation) {
   const int fault = wanted("SHIM_FLOCK");
-  if (fault && is_of(fd, "journal.lock")) { errno = fault; return -1; }
+  if (fault && (is_of(fd, "journal.lock") || is_of(fd, ".h5"))) { errno = fault; return -1; }
   return ((int (*)(int, int))dlsym(RTLD_NEXT, "flock"))(fd, operation);
 }
 
@@ -68,7 +68,7 @@ class InputFiles(Folder):
     # File systems without locks.
 
     def test_where_nothing_can_be_locked_a_run_says_so_and_goes_on_if_told_to(self):
-        config = self.sweep()
+        config = self.sweep(output={"rows": True})
         out = self.folder / "out"
         for fault in (37, 38, 95):  # ENOLCK, ENOSYS, EOPNOTSUPP
             with self.subTest(errno=fault):
@@ -77,6 +77,11 @@ class InputFiles(Folder):
                 self.assert_refused(done, "journal.lock: cannot lock", os.strerror(fault), "--no-lock")
                 done = self.with_shim("run", "--config", config, "--out", out, "--no-lock", flock=fault)
                 self.assertEqual(done.returncode, DONE, done.stderr)
+                self.assertTrue((out / "results.rows.h5").exists())
+                for command in (["merge", out, "--out", out / "all.json"],
+                                ["synth", "gaussian", "--tokens", 16, "--out", out / "made.h5"]):
+                    done = self.with_shim(*command, flock=fault)
+                    self.assertEqual(done.returncode, DONE, done.stderr)
                 shutil.rmtree(out)
 
     def test_no_lock_does_not_let_two_runs_into_a_folder_that_can_be_locked(self):

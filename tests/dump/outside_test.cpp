@@ -151,6 +151,22 @@ TEST_CASE("a file system without locks is not an error, and a dump being written
   CHECK(says(refusal_of(path), {path, "is being written by another program"}));
 }
 
+TEST_CASE("files are written and read where the file system has no locks") {
+  const TemporaryFolder folder;
+  for (const int error : {ENOSYS, ENOLCK, EOPNOTSUPP}) {
+    CAPTURE(error);
+    const std::string path = folder.file(std::to_string(error) + ".h5");
+    flock_error = error;
+    CHECK(faults_of([&] { write_small_dump(path); }).empty());
+    CHECK(hdf5::open_file(path, hdf5::Access::kRead).get() >= 0);
+    CHECK(refusal_of(path).empty());
+    flock_error = 0;
+  }
+  const std::string path = folder.file("locked.h5");
+  const hdf5::Handle writer = hdf5::create_file(path);
+  CHECK_THROWS_AS(hdf5::create_file(path), hdf5::Error);
+}
+
 TEST_CASE("an open dump keeps writers out") {
   const TemporaryFolder folder;
   const std::string path = folder.file("small.h5");

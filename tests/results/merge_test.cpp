@@ -75,6 +75,29 @@ TEST_CASE_FIXTURE(Shards, "what no folder has is missing, and a folder without j
   CHECK_THROWS_WITH_AS(merge({"b", "begun"}), doctest::Contains("journal.jsonl"), InputError);
 }
 
+TEST_CASE_FIXTURE(Shards, "a shard that is not i/n is said of its journal, not of a command line") {
+  const std::string path = shard("a") + "/journal.jsonl";
+  for (const char* said : {"\"5/3\"", "\"two\"", "7", "[]"}) {
+    CAPTURE(said);
+    std::filesystem::remove_all(shard("a"));
+    write("a", 0, 1, "2/3");
+    std::string text = read_text(path);
+    const std::size_t at = text.find("\"2/3\"");
+    REQUIRE(at != std::string::npos);
+    write_text(path, text.replace(at, 5, said));
+    try {
+      merge({"a"});
+      FAIL("merged");
+    } catch (const InputError& error) {
+      const std::string message = error.what();
+      CHECK(message.find(path) == 0);
+      CHECK(message.find("/shard") != std::string::npos);
+      CHECK(message.find(said) != std::string::npos);
+      CHECK(message.find("--shard") == std::string::npos);
+    }
+  }
+}
+
 TEST_CASE_FIXTURE(Shards, "a torn last line counts for nothing and is left as it is") {
   write("a", 0, 1);
   const std::string path = shard("a") + "/journal.jsonl";

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "algorithms/registry.hpp"
+#include "cli/virtual_option.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
@@ -105,6 +106,7 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
                   "within a part; may be repeated")
       ->type_name("GLOB")
       ->allow_extra_args(false);
+  add_allow_virtual(command, options.allow_virtual);
   for (const auto& [name, owners] : all_parameters()) {
     command
         .add_option("--" + name, options.params[name],

@@ -18,6 +18,7 @@ struct SweepOptions {
   std::map<std::string, std::string> params;  // by name; empty: not given
   std::vector<std::string> sets;
   std::vector<std::string> only;
+  bool allow_virtual = false;  // of the dumps
 
   bool has_file() const { return !config.empty() && config != "-"; }
 };

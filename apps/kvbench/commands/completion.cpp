@@ -101,8 +101,14 @@ std::string zsh_argument(const OptionRow& option) {
   }
   const std::string value =
       option.takes_value ? fmt::format(":{}:{}", zsh_text(option.value), zsh_values(option)) : "";
-  return fmt::format("'{}{}[{}]{}'", option.repeats ? "*" : "", option.name,
-                     zsh_text(option.description), value);
+  const std::string rest = fmt::format("[{}]{}", zsh_text(option.description), value);
+  if (option.short_name.empty()) {
+    return fmt::format("'{}{}{}'", option.repeats ? "*" : "", option.name, rest);
+  }
+  // Either name, and not the other one after it.
+  const std::string before =
+      option.repeats ? "*" : fmt::format("({} {})", option.short_name, option.name);
+  return fmt::format("'{}'{{{},{}}}'{}'", before, option.short_name, option.name, rest);
 }
 
 void print_zsh(const CLI::App& app) {

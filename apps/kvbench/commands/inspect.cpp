@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/virtual_option.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "dump/dump.hpp"
@@ -27,6 +28,7 @@ struct InspectOptions {
   std::string dump;
   bool json = false;
   bool quiet = false;
+  bool allow_virtual = false;
   std::vector<std::string> sequences;
   std::vector<int> layers;
   std::vector<int> kv_heads;
@@ -108,7 +110,7 @@ std::vector<Place> find_places(const DumpInfo& info, const InspectOptions& optio
 }
 
 Json inspect(const InspectOptions& options) {
-  const Dump dump(options.dump);
+  const Dump dump(options.dump, {.allow_virtual = options.allow_virtual});
   const DumpInfo& info = dump.info();
   const std::vector<Place> places = find_places(info, options);
   StatusLine progress(options.quiet);
@@ -189,6 +191,7 @@ Command add_inspect(CLI::App& app) {
       ->allow_extra_args(false)
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
+  add_allow_virtual(*command, options->allow_virtual);
   command->add_flag("--quiet", options->quiet, "No progress on stderr");
   command->footer(kFooter);
   return {command, [options] { return run(*options); }};

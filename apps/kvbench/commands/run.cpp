@@ -102,6 +102,7 @@ std::string repro_of(const RunOptions& options, const std::string& folder,
       std::filesystem::absolute(has_file ? options.sweep.config : folder + "/sweep.json");
   std::string line = "kvbench run --config " + shell_word(config.lexically_normal().string()) +
                      " --only " + cell.id;
+  if (options.sweep.allow_virtual) line += " --allow-virtual";
   if (!has_file) return line;  // what --set changed stands in sweep.json
   for (const std::string& set : options.sweep.sets) line += " --set " + shell_word(set);
   return line;
@@ -295,7 +296,8 @@ int run(const RunOptions& options) {
   if (options.threads > 0) set_thread_count(options.threads);
   const ComputeDevice device(options.device);
   const SweepConfig config = read_sweep_options(options.sweep);
-  OpenDumps dumps = open_dumps(config, options.memory_limit);
+  OpenDumps dumps = open_dumps(
+      config, {.memory_limit = options.memory_limit, .allow_virtual = options.sweep.allow_virtual});
   const auto memory_limit =
       static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory());
   const Plan plan =

@@ -71,7 +71,9 @@ Command add_synth(CLI::App& app) {
   command->add_option("--prompt-tokens", synth.prompt_tokens,
                       "Attribute prompt_tokens of the sequences; not written by default");
   add("--seed", synth.seed, "Seed of every draw");
-  add("--dtype", synth.dtype, "float16, bfloat16, float32 or float64");
+  command->add_option("--dtype", synth.dtype, "Type of the elements")
+      ->type_name("{float16,bfloat16,float32,float64}")
+      ->capture_default_str();
   command->add_option("--scale", synth.scale, "Multiplies <q, k>; 1 / sqrt(d) by default");
   add("--sliding-window", synth.window, "Sliding window in tokens, 0 = none");
   add("--softcap", synth.softcap, "Soft-cap of the logits, 0 = none");

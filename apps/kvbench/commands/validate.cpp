@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/virtual_option.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "dump/dump.hpp"
@@ -25,6 +26,7 @@ struct ValidateOptions {
   std::string dump;
   std::string config;
   double tolerance = 1e-4;
+  bool allow_virtual = false;
 };
 
 constexpr const char* kFooter =
@@ -82,7 +84,7 @@ void log_uncompared(const LargestDifference& found, const std::string& dump) {
 }
 
 int validate_dump(const ValidateOptions& options) {
-  const Dump dump(options.dump);
+  const Dump dump(options.dump, {.allow_virtual = options.allow_virtual});
   const LargestDifference found = compare_layers(dump, options.tolerance);
   if (found.compared == 0) {
     throw InputError(options.dump +
@@ -102,9 +104,9 @@ int validate_dump(const ValidateOptions& options) {
   return kExitViolation;
 }
 
-int validate_config(const std::string& path) {
+int validate_config(const std::string& path, bool allow_virtual) {
   const SweepConfig config = read_sweep(path, {}, all_algorithms(), ErrorPolicy::kKeep);
-  OpenDumps dumps = open_dumps(config);
+  OpenDumps dumps = open_dumps(config, {.allow_virtual = allow_virtual});
   const Plan plan = make_plan(config, std::move(dumps.planned));
   print_text("{}: ok, {} cells\n", path, plan.cells.size());
   return kExitDone;
@@ -120,7 +122,8 @@ int run(const ValidateOptions& options) {
         options.dump, options.dump));
   }
   if (!(options.tolerance >= 0.0)) throw InputError("validate: --tolerance must be at least 0");
-  return options.config.empty() ? validate_dump(options) : validate_config(options.config);
+  return options.config.empty() ? validate_dump(options)
+                                : validate_config(options.config, options.allow_virtual);
 }
 
 }  // namespace
@@ -133,6 +136,7 @@ Command add_validate(CLI::App& app) {
   command->add_option("-c,--config", options->config, "Sweep file (JSON) to check instead");
   command->add_option("--tolerance", options->tolerance, "Largest relative difference that passes")
       ->capture_default_str();
+  add_allow_virtual(*command, options->allow_virtual);
   command->footer(kFooter);
   return {command, [options] { return run(*options); }};
 }

@@ -110,7 +110,10 @@ def draw(inputs: Namespace) -> Figure:
     style.legend_above(axes[0][0], handles)
     at = fitted[fitted["delta_quantile"] == inputs.growth_quantile].groupby("of")["exponent"]
     spans = "; ".join(
-        f"{kind} {at.min()[kind]:.2f} to {at.max()[kind]:.2f}" for kind, _, _ in KINDS
+        f"{kind} {at.min()[kind]:.2f} to {at.max()[kind]:.2f}"
+        if kind in at.groups
+        else f"{kind}: none"
+        for kind, _, _ in KINDS
     )
     return Figure(
         "clusterability",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from kvplot import style
 from kvplot.figure import Figure
-from kvplot.results import Entry
+from kvplot.results import Entry, ResultsError
 
 NEEDS = ("inspection",)
 QUANTILE = 0.05
@@ -21,14 +21,22 @@ THEOREMS = (
 )
 
 
+def _drawn(norms: Entry) -> Entry:
+    return {q: norms[q] for q in ("p1", "p25", "median", "p75", "p99", "max")}
+
+
 def _rows(layer: Entry, head: Entry) -> Iterator[Entry]:
     row = {"r": head["r"], "balancekv_exponent": head["balancekv_exponent"]}
     for name, _ in TENSORS:
-        row.update({f"{name}.{q}": value for q, value in head[name]["norms"].items()})
-    row["delta_r"] = next(
-        at["delta_r"] for at in head["keys"]["clustering"] if at["delta_quantile"] == QUANTILE
-    )
-    yield row
+        norms = head[name]["norms"]
+        row.update({f"{name}.{q}": value for q, value in {**norms, **_drawn(norms)}.items()})
+    at = [at for at in head["keys"]["clustering"] if at["delta_quantile"] == QUANTILE]
+    if not at:
+        raise ResultsError(
+            f"no clusters at the {QUANTILE:g} quantile of distances; inspect the dump with "
+            f"--delta-quantiles {QUANTILE:g}"
+        )
+    yield {**row, "delta_r": at[0]["delta_r"]}
 
 
 def draw(inputs: Namespace) -> Figure:

@@ -7,14 +7,16 @@ import pandas
 
 from kvplot import style
 from kvplot.figure import Figure
+from kvplot.inspection import attention_of
 from kvplot.results import Entry
 
 NEEDS = ("inspection",)
 
 
 def _rows(layer: Entry, head: Entry) -> Iterator[Entry]:
-    sparsity = head["attention"]["sparsity"]
-    rows = head["attention"]["rows"]
+    attention = attention_of(head)
+    sparsity = attention["sparsity"]
+    rows = attention["rows"]
     yield {
         "below": "rounds to 0 in half precision",
         "fraction": sparsity["zero_in_fp16"],

@@ -5,18 +5,20 @@ from collections.abc import Iterator
 
 from kvplot import style
 from kvplot.figure import Figure
+from kvplot.inspection import attention_of
 from kvplot.results import Entry
 
 NEEDS = ("inspection",)
 
 
 def _rows(layer: Entry, head: Entry) -> Iterator[Entry]:
-    for at in head["attention"]["top_mass"]:
+    attention = attention_of(head)
+    for at in attention["top_mass"]:
         yield {
             "percent": at["percent"],
             "per_query": at["per_query"],
             "accumulated": at["accumulated"],
-            "rows": head["attention"]["rows"],
+            "rows": attention["rows"],
         }
 
 

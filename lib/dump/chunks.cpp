@@ -1,0 +1,139 @@
+#include "dump/chunks.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <vector>
+
+namespace kvbench {
+namespace {
+
+constexpr std::uint64_t kSmallestCache = std::uint64_t{1} << 20;  // as large as a slab
+// Chunks that span several heads are kept for the next head up to this much.
+constexpr std::uint64_t kLargestCache = std::uint64_t{32} << 20;
+
+struct Chunk {
+  std::array<std::uint64_t, 3> dims{};
+  std::uint64_t bytes = 0;
+};
+
+std::optional<Chunk> chunk_of(hid_t dataset) {
+  const hdf5::Handle properties(H5Dget_create_plist(dataset));
+  if (H5Pget_layout(properties.get()) != H5D_CHUNKED) return std::nullopt;
+  std::array<hsize_t, 3> dims{};
+  if (H5Pget_chunk(properties.get(), 3, dims.data()) != 3) return std::nullopt;
+  if (std::count(dims.begin(), dims.end(), hsize_t{0}) > 0) throw hdf5::Error("chunks of size 0");
+  const hdf5::Handle type(H5Dget_type(dataset));
+  Chunk chunk;
+  std::copy(dims.begin(), dims.end(), chunk.dims.begin());
+  // The library keeps chunks below 4 GiB, so that this cannot overflow.
+  chunk.bytes = dims[0] * dims[1] * dims[2] * H5Tget_size(type.get());
+  return chunk;
+}
+
+std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
+
+// Holds the chunks that a slab touches, and those of the whole head where the next head will want
+// them again: a chunk that falls out of the cache is decoded anew.
+std::uint64_t cache_bytes(const Chunk& chunk, const std::vector<std::uint64_t>& dims) {
+  const std::uint64_t across = ceil_div(dims[2], chunk.dims[2]);
+  const std::uint64_t cache = std::max(kSmallestCache, across * chunk.bytes);
+  const std::uint64_t whole_head = across * ceil_div(dims[1], chunk.dims[1]) * chunk.bytes;
+  return chunk.dims[0] > 1 && whole_head <= kLargestCache ? std::max(cache, whole_head) : cache;
+}
+
+// Whether nothing was compressed: an optional filter leaves alone what it cannot make smaller.
+bool is_stored_whole(hid_t dataset) {
+  const hdf5::Handle space(H5Dget_space(dataset));
+  const hdf5::Handle type(H5Dget_type(dataset));
+  const hssize_t elements = H5Sget_simple_extent_npoints(space.get());
+  return elements >= 0 && H5Dget_storage_size(dataset) / H5Tget_size(type.get()) >=
+                              static_cast<std::uint64_t>(elements);
+}
+
+// A filter that the chunks were written with and the library does not have.
+std::optional<std::string> missing_filter(hid_t dataset) {
+  const hdf5::Handle properties(H5Dget_create_plist(dataset));
+  const int count = H5Pget_nfilters(properties.get());
+  for (int i = 0; i < count; ++i) {
+    unsigned flags = 0, config = 0;
+    std::size_t values = 0;
+    std::array<char, 64> name{};
+    const H5Z_filter_t id = H5Pget_filter2(properties.get(), static_cast<unsigned>(i), &flags,
+                                           &values, nullptr, name.size() - 1, name.data(), &config);
+    if (id < 0) throw hdf5::Error(hdf5::last_error());
+    if (H5Zfilter_avail(id) > 0) continue;
+    if ((flags & H5Z_FLAG_OPTIONAL) != 0 && is_stored_whole(dataset)) continue;
+    const std::string_view text(name.data());
+    return text.empty() ? fmt::format("filter {}", id) : fmt::format("{} (filter {})", text, id);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::uint64_t chunk_bytes(hid_t dataset) {
+  const auto chunk = chunk_of(dataset);
+  if (!chunk) return 0;
+  const hdf5::Handle space(H5Dget_space(dataset));
+  const auto dims = hdf5::extent(space.get());
+  // Its bytes as stored, and as filters make them, which double a buffer until they fit.
+  return cache_bytes(*chunk, dims) + 2 * chunk->bytes;
+}
+
+std::optional<std::string> unreadable_chunks(hid_t dataset) {
+  if (const auto filter = missing_filter(dataset)) {
+    return fmt::format(
+        "is compressed with {}, which the HDF5 library of this machine does not have; store it "
+        "with gzip, e.g. h5repack -f GZIP=4 OLD NEW where that filter is installed",
+        *filter);
+  }
+  const auto chunk = chunk_of(dataset);
+  if (!chunk || chunk->bytes <= kLargestCache) return std::nullopt;
+  const hdf5::Handle space(H5Dget_space(dataset));
+  const hdf5::Handle type(H5Dget_type(dataset));
+  const auto dims = hdf5::extent(space.get());
+  auto tensor = static_cast<double>(H5Tget_size(type.get()));
+  for (const auto size : dims) tensor *= static_cast<double>(size);
+  if (static_cast<double>(chunk->bytes) <= 4.0 * tensor) return std::nullopt;
+  return fmt::format(
+      "has chunks [{}] of {:.3g} MiB, far larger than itself; store it in chunks of one head, e.g. "
+      "h5repack -l CHUNK=1x{}x{} OLD NEW",
+      fmt::join(chunk->dims, ", "), static_cast<double>(chunk->bytes) / 0x1p20,
+      std::min<std::uint64_t>(dims[1], 1024), dims[2]);
+}
+
+std::uint64_t lacking_bytes(hid_t dataset) {
+  const hdf5::Handle properties(H5Dget_create_plist(dataset));
+  const H5D_layout_t layout = H5Pget_layout(properties.get());
+  if (layout != H5D_COMPACT && layout != H5D_CONTIGUOUS) return 0;
+  const std::uint64_t stored = H5Dget_storage_size(dataset);
+  if (layout == H5D_CONTIGUOUS && stored == 0) return 0;
+  const hdf5::Handle type(H5Dget_type(dataset));
+  const hdf5::Handle space(H5Dget_space(dataset));
+  std::uint64_t wanted = H5Tget_size(type.get());
+  for (const auto size : hdf5::extent(space.get())) {
+    if (__builtin_mul_overflow(wanted, std::uint64_t{size}, &wanted)) return UINT64_MAX;
+  }
+  return wanted > stored ? wanted - stored : 0;
+}
+
+std::uint64_t chunk_rows(hid_t dataset) {
+  const auto chunk = chunk_of(dataset);
+  return chunk ? chunk->dims[1] : 0;
+}
+
+hdf5::Handle open_for_reading(hid_t parent, const std::string& name, hdf5::Elements elements) {
+  hdf5::Handle dataset = hdf5::open_dataset(parent, name, 0, elements);
+  const auto chunk = chunk_of(dataset.get());
+  if (!chunk) return dataset;
+  const hdf5::Handle space(H5Dget_space(dataset.get()));
+  const std::uint64_t cache = cache_bytes(*chunk, hdf5::extent(space.get()));
+  dataset = hdf5::Handle();  // the cache of one that is open stays as it is
+  return hdf5::open_dataset(parent, name, cache);
+}
+
+}  // namespace kvbench

@@ -1,0 +1,32 @@
+// How a tensor's elements lie in its file, and what reading them takes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "dump/hdf5.hpp"
+
+namespace kvbench {
+
+// What the library holds to read a tensor, in bytes: its chunk cache, and a chunk while that is
+// decoded. 0 for other layouts than chunks.
+std::uint64_t chunk_bytes(hid_t dataset);
+
+// Rows that a chunk of a tensor spans; 0 for other layouts than chunks.
+std::uint64_t chunk_rows(hid_t dataset);
+
+// Why a tensor's chunks cannot be decoded, or only with memory out of all proportion, and what to
+// do: a sentence; nullopt where they can.
+std::optional<std::string> unreadable_chunks(hid_t dataset);
+
+// Bytes that the sizes of a dataset without chunks want beyond those it stores; HDF5 1.10 would
+// read what lies behind them. 0 for chunks, which only the library sees, and for data never
+// written.
+std::uint64_t lacking_bytes(hid_t dataset);
+
+// Opens a tensor with the chunk cache that reading it head by head needs.
+hdf5::Handle open_for_reading(hid_t parent, const std::string& name,
+                              hdf5::Elements elements = hdf5::Elements::kOwn);
+
+}  // namespace kvbench

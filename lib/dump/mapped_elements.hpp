@@ -1,0 +1,61 @@
+// The elements of a virtual dataset, which are those of other datasets.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dump/hdf5.hpp"
+#include "dump/source_files.hpp"
+
+namespace kvbench {
+
+// A block of a tensor: rows of heads and columns that follow each other.
+struct Block {
+  std::array<hsize_t, 3> start{};
+  std::array<hsize_t, 3> size{};
+
+  hsize_t elements() const { return size[0] * size[1] * size[2]; }
+};
+
+// A tensor that is put together from blocks of tensors in other files (or in its own), read block
+// by block. HDF5's own reading of virtual datasets is not used: it looks for files in other
+// folders, too, takes those that it cannot open for zeros, and 1.10.8 crashes on a dataset that
+// maps itself.
+class MappedElements {
+ public:
+  // Opens all sources of a virtual dataset of rank 3. Throws hdf5::OutsideError for what leads out
+  // of the folder, else hdf5::Error with what cannot be read: a source that is not a tensor of the
+  // same type with elements of its own, mappings that are not blocks of their sources, that
+  // overlap or that leave elements out.
+  MappedElements(hid_t dataset, SourceFiles& files);
+
+  // As chunk_bytes(), of all sources together.
+  std::uint64_t chunk_bytes() const;
+
+  // Has the library walk through the sources' indices of chunks; `step` is called before each.
+  void walk_chunks(const std::function<void()>& step) const;
+
+  // Reads the elements of `wanted` in order, as they are stored. Throws hdf5::Error.
+  void read(const Block& wanted, hid_t memory_type, std::byte* out) const;
+
+ private:
+  struct Part {
+    Block target;
+    std::array<hsize_t, 3> start;  // of the same block in the source
+    const hdf5::Handle* source;
+  };
+
+  const hdf5::Handle& source(const std::string& file, const std::string& name, SourceFiles& files);
+
+  hdf5::Handle type_;
+  std::map<std::pair<std::string, std::string>, hdf5::Handle> sources_;  // by file and name
+  std::vector<Part> parts_;
+};
+
+}  // namespace kvbench
