@@ -15,6 +15,7 @@ NAMES = (
     "subgen_attribution",
     "subgen_sampling",
     "failure_rate",
+    "tightness",
     "balancekv_layers",
     "walk",
     "merge_reduce",
