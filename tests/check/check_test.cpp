@@ -128,7 +128,7 @@ constexpr const char* kTrivial =
 TEST_CASE("a cell must be below the better of the trivial answers, and as good as z = 0 fails") {
   const BoundOutcome good =
       outcome_of(kTrivial, {{.error = 0.1, .zero = 0.4, .mean_value = 0.2},
-                            {.seed = 1, .error = 0.3, .zero = 0.4, .mean_value = 0.5}});
+                            {.seed = 1, .error = 0.375, .zero = 0.5, .mean_value = 0.625}});
   CHECK(good.held());
   CHECK(good.kind == "trivial");
   CHECK(good.tested == 2);
