@@ -87,6 +87,7 @@ class BalanceKv final : public Algorithm {
         sinks_(p.sinks.of(context.prompt)),
         recent_(p.recent.of(context.prompt)),
         levels_(resolved_levels(p, context.stream.shape.tokens)),
+        norm_bound_(norm_bound()),
         denominator_({"balancekv/denominator", 0.0}, p.t, levels_),
         log_threshold_(log_erase_threshold()) {}
 
@@ -104,27 +105,48 @@ class BalanceKv final : public Algorithm {
                    {"buckets", static_cast<Index>(buckets_.size())},
                    {"erased_buckets", erased_}};
     balancer_.describe(out);
+    const double log_size = log_batch_times_epsilon();
+    const double epsilon =
+        levels_ == 0 ? 0.0 : std::exp(log_size) / static_cast<double>(p_.t);  // nothing is reduced
+    out.emplace_back("norm_bound", norm_bound_);
+    out.emplace_back("theorem_epsilon", epsilon);
+    out.emplace_back("theorem_t", std::ceil(std::exp(log_size - std::log(p_.epsilon))));
     return out;
   }
 
   Counters counters() const override { return {.clamped = balancer_.statistics().clamped}; }
 
  private:
-  // ln of what 2^i / v_max must exceed for bucket i to stay.
-  double log_erase_threshold() const {
+  // r of the theorems: that of the parameters, or the largest norm of keys and stored queries.
+  double norm_bound() const {
+    if (p_.r) return *p_.r;
     const Stream& stream = context_.stream;
-    double r = p_.r.value_or(0.0);
-    if (!p_.r) {
-      r = largest_key_norm(stream);
-      for (const ConstMatrix& head : stream.queries) {
-        for (Index i = 0; i < head.rows; ++i) {
-          r = std::max(r, std::sqrt(canonical_dot(head.row(i), head.row(i), head.cols)));
-        }
+    double r = largest_key_norm(stream);
+    for (const ConstMatrix& head : stream.queries) {
+      for (Index i = 0; i < head.rows; ++i) {
+        r = std::max(r, std::sqrt(canonical_dot(head.row(i), head.row(i), head.cols)));
       }
     }
+    return r;
+  }
+
+  // ln of what 2^i / v_max must exceed for bucket i to stay.
+  double log_erase_threshold() const {
+    const StreamShape& shape = context_.stream.shape;
     const double times = p_.erase == Erase::kStrict ? 2.0 : 1.0;
-    return std::log(p_.epsilon / (2.0 * static_cast<double>(stream.shape.tokens))) -
-           times * stream.shape.scale * r * r;
+    return std::log(p_.epsilon / (2.0 * static_cast<double>(shape.tokens))) -
+           times * shape.scale * norm_bound_ * norm_bound_;
+  }
+
+  // ln of (batch t) epsilon as the proof of Theorem 3.3 has it, t = O(T sqrt(dv) ln(dv n)
+  // e^(2 beta r^2) / epsilon), with 1 for the constant that O hides and no paper prints.
+  double log_batch_times_epsilon() const {
+    const StreamShape& shape = context_.stream.shape;
+    const auto dv = static_cast<double>(shape.dv);
+    const double logarithm = std::log(dv * static_cast<double>(shape.tokens));
+    return std::log(static_cast<double>(std::max<Index>(1, levels_)) * std::sqrt(dv) *
+                    std::max(1.0, logarithm)) +
+           2.0 * shape.scale * norm_bound_ * norm_bound_;
   }
 
   // The norm that the token's instance of the numerator goes by; 0: it is in none.
@@ -215,6 +237,7 @@ class BalanceKv final : public Algorithm {
   Index sinks_;
   Index recent_;
   Index levels_;
+  double norm_bound_;                      // r
   std::map<int, MergeAndReduce> buckets_;  // by i, 2^(i-1) <= ||v|| < 2^i
   MergeAndReduce denominator_;
   std::deque<Index> window_;  // positions of the last `recent_` tokens
@@ -231,9 +254,17 @@ AlgorithmDescription describe_balancekv() {
   d.title = "streaming merge-and-reduce of balanced halves, by value-norm buckets";
   d.source = "BalanceKV Algorithms 1 to 3";
   d.derived = SoftmaxBalancer::derived_keys();
-  d.derived.insert(d.derived.begin(), {{"T", "levels of merge-and-reduce"},
-                                       {"buckets", "value-norm buckets that have tokens"},
-                                       {"erased_buckets", "value-norm buckets that were erased"}});
+  d.derived.insert(d.derived.begin(),
+                   {{"T", "levels of merge-and-reduce"},
+                    {"buckets", "value-norm buckets that have tokens"},
+                    {"erased_buckets", "value-norm buckets that were erased"},
+                    {"norm_bound",
+                     "r of the theorems: the parameter, or the largest norm of "
+                     "keys and stored queries"},
+                    {"theorem_epsilon",
+                     "T sqrt(dv) ln(dv n) e^(2 beta r^2) / t: what Theorem 3.3's "
+                     "proof promises for t, the constant of its O taken as 1"},
+                    {"theorem_t", "the t that the same formula requires for epsilon"}});
   using P = Parameters;
   d.parameters.add(
       {field("t", &P::t, "batch: tokens collected before a reduction")

@@ -23,11 +23,11 @@
 namespace kvbench {
 namespace {
 
-// Resolved t and s, and whether Theorem 1's sizes were applied uncapped.
+// Resolved t and s, and whether Theorem 1's sizes were capped.
 struct Sizes {
   Index t = 0;
   Index s = 0;
-  bool vacuous = false;  // a cap was applied: no verified bound
+  bool capped = false;
 };
 
 enum class Sum { kSampled, kExact };
@@ -77,6 +77,7 @@ class SubGen final : public Algorithm {
         recent_(std::min(p.recent.of(context.prompt), context.stream.shape.tokens)),
         net_(context.shared.get(shared_net(p, context.prompt))),
         stream_(context.shared.get(shared_stream(p, context.prompt))),
+        epsilon_(p.epsilon),
         sizes_(sizes(p, theorem(net_, stream_), context.stream.shape.tokens)),
         slot_draw_(context.seed, context.stream.id.hash(), "subgen/slot"),
         samples_(sketch_, sizes_.t,
@@ -114,18 +115,27 @@ class SubGen final : public Algorithm {
     const auto s = static_cast<double>(sizes_.s);
     const Index n = context_.stream.shape.tokens;
     const auto clusters = static_cast<Index>(net_.clustering.opened_by.size());
-    return {{"delta", net_.clustering.delta},
-            {"q_norm_bound", stream_.q_norm_bound},
-            {"delta_r", net_.clustering.delta * stream_.q_norm_bound},
-            {"rho", std::exp(bound.log_rho)},
-            {"srank", stream_.srank},
-            {"t", sizes_.t},
-            {"s", sizes_.s},
-            {"predicted_rmse_numerator", std::sqrt(stream_.numerator_variance / s)},
-            {"predicted_rmse_normalizer", std::sqrt(net_.normalizer_variance / t)},
-            {"epsilon_effective", bound.epsilon(t, s)},
-            {"vacuous", sizes_.vacuous},
-            {"sublinear", clusters * (sizes_.t + 1) + 2 * sizes_.s < 2 * n}};
+    const bool sublinear = clusters * (sizes_.t + 1) + 2 * sizes_.s < 2 * n;
+    Derived out = {{"delta", net_.clustering.delta},
+                   {"q_norm_bound", stream_.q_norm_bound},
+                   {"delta_r", net_.clustering.delta * stream_.q_norm_bound},
+                   {"rho", std::exp(bound.log_rho)},
+                   {"srank", stream_.srank},
+                   {"t", sizes_.t},
+                   {"s", sizes_.s},
+                   {"predicted_rmse_numerator", std::sqrt(stream_.numerator_variance / s)},
+                   {"predicted_rmse_normalizer", std::sqrt(net_.normalizer_variance / t)},
+                   {"epsilon_effective", bound.epsilon(t, s)}};
+    // Nothing is promised where no epsilon was asked for. The replay adds whether a trivial answer
+    // keeps the promise too.
+    out.emplace_back("vacuous", epsilon_ && (sizes_.capped || !sublinear));
+    out.emplace_back("sublinear", sublinear);
+    if (epsilon_) {
+      out.emplace_back("promised_epsilon_spectral", *epsilon_);
+      out.emplace_back("proved_t", bound.samples(*epsilon_, HUGE_VAL));
+      out.emplace_back("proved_s", bound.slots(*epsilon_, HUGE_VAL));
+    }
+    return out;
   }
 
  private:
@@ -190,6 +200,7 @@ class SubGen final : public Algorithm {
   Index recent_;
   const SubGenNet::Result& net_;
   const SubGenStream::Result& stream_;
+  std::optional<double> epsilon_;  // that Theorem 1's sizes were asked for
   Sizes sizes_;
   CounterRng slot_draw_;
   ClusterSamples samples_;
@@ -221,8 +232,13 @@ AlgorithmDescription describe_subgen() {
       {"predicted_rmse_normalizer",
        "root mean square of |tau - Z| / Z that Lemma 2's exact variance gives for t samples"},
       {"epsilon_effective", "the epsilon of Theorem 1 for which t and s suffice; null: none"},
-      {"vacuous", "whether a size of the theorem was capped at 256 n, so that it proves nothing"},
-      {"sublinear", "whether m' (t + 1) + 2 s < 2 n: fewer vectors than the exact cache"}};
+      {"vacuous",
+       "whether the epsilon that was asked for is no promise: a size was capped at 256 n, the cell "
+       "is not sublinear, or `trivial.zero` or `trivial.mean_value` has it at row n - 1 too"},
+      {"sublinear", "whether m' (t + 1) + 2 s < 2 n: fewer vectors than the exact cache"},
+      {"promised_epsilon_spectral", "the epsilon that was asked for; t and s follow from it"},
+      {"proved_t", "t as Theorem 1 requires it for that epsilon, not capped"},
+      {"proved_s", "s as Theorem 1 requires it for that epsilon, not capped"}};
   using P = Parameters;
   const Choices<Sum> sums = {{"sampled", Sum::kSampled}, {"exact", Sum::kExact}};
   d.parameters = {

@@ -51,6 +51,9 @@ class BoundReader {
         case kRangeKeys:
           bound_.rule = range_rule();
           break;
+        case kTrivialKeys:
+          bound_.rule = trivial_rule();
+          break;
       }
     }
     if (faults_.count() != before) return std::nullopt;
@@ -251,6 +254,17 @@ class BoundReader {
     return rule;
   }
 
+  TrivialRule trivial_rule() {
+    const auto& known = trivial_metric_paths();
+    if (!bound_.metric_place.empty() &&
+        std::find(known.begin(), known.end(), bound_.metric) == known.end()) {
+      fault("metric", bound_.metric +
+                          " is not an error that trivial answers have; use one of errors, for "
+                          "example errors.epsilon_spectral.last");
+    }
+    return {number("below_trivial").value_or(1.0)};
+  }
+
   const json& given_;
   std::string pointer_;
   const std::string& folder_;
@@ -287,7 +301,8 @@ std::string Bound::kind() const {
     return limit->failure_rate ? "failure rate" : "limit";
   }
   if (std::holds_alternative<PairedRule>(rule)) return "paired";
-  return std::holds_alternative<BaselineRule>(rule) ? "baseline" : "range";
+  if (std::holds_alternative<BaselineRule>(rule)) return "baseline";
+  return std::holds_alternative<TrivialRule>(rule) ? "trivial" : "range";
 }
 
 BoundsFile parse_bounds(const std::string& text, const std::string& path) {

@@ -42,15 +42,21 @@ struct RangeRule {
   std::optional<double> at_most;
 };
 
+// The metric is below `share` times what the better of the trivial answers (0, the mean of the
+// visible values) has in the same cell.
+struct TrivialRule {
+  double share = 1.0;
+};
+
 struct Bound {
   std::string name;
   std::string pointer;  // of the bound in its file
   CellSelector where;
   std::string metric;  // "errors.relative_l2.mean"
   Json::json_pointer metric_place;
-  std::variant<LimitRule, PairedRule, BaselineRule, RangeRule> rule;
+  std::variant<LimitRule, PairedRule, BaselineRule, RangeRule, TrivialRule> rule;
 
-  std::string kind() const;  // "limit", "failure rate", "paired", "baseline", "range"
+  std::string kind() const;  // "limit", "failure rate", "paired", "baseline", "range", "trivial"
 };
 
 struct BoundsFile {

@@ -4,12 +4,12 @@
 
 namespace kvbench {
 
-const std::array<BoundKind, 4>& bound_kinds() {
-  static const std::array<BoundKind, 4> kinds = {
+const std::array<BoundKind, 5>& bound_kinds() {
+  static const std::array<BoundKind, 5> kinds = {
       BoundKind{{"limit"}, {}, {"failure_rate"}},
       BoundKind{{"than"}, {"paired_by"}, {"test", "median_ratio_at_most"}},
       BoundKind{{"baseline"}, {"relative_tolerance"}, {"absolute_tolerance"}},
-      BoundKind{{"at_most", "at_least"}, {}, {}}};
+      BoundKind{{"at_most", "at_least"}, {}, {}}, BoundKind{{"below_trivial"}, {}, {}}};
   return kinds;
 }
 
@@ -34,6 +34,7 @@ const std::vector<BoundNumber>& bound_numbers() {
                                                    {"median_ratio_at_most", 0.0, HUGE_VAL, true},
                                                    {"relative_tolerance", 0.0},
                                                    {"absolute_tolerance", 0.0},
+                                                   {"below_trivial", 0.0, HUGE_VAL, true},
                                                    {"at_least"},
                                                    {"at_most"}};
   return numbers;

@@ -16,8 +16,14 @@ struct BoundKind {
   std::vector<std::string> needed;    // and these
   std::vector<std::string> others;
 };
-enum BoundKindIndex : std::size_t { kLimitKeys, kPairedKeys, kBaselineKeys, kRangeKeys };
-const std::array<BoundKind, 4>& bound_kinds();
+enum BoundKindIndex : std::size_t {
+  kLimitKeys,
+  kPairedKeys,
+  kBaselineKeys,
+  kRangeKeys,
+  kTrivialKeys
+};
+const std::array<BoundKind, 5>& bound_kinds();
 
 // Keys of every bound, of which `name` and `metric` must be there. `false_alarm` belongs to
 // statistical ones: of kind kPairedKeys, or with `failure_rate`.

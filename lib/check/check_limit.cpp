@@ -1,4 +1,4 @@
-// Bounds on single numbers: limit, failure rate, range.
+// Bounds on single numbers: limit, failure rate, range, trivial.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 
 #include "check/binomial.hpp"
 #include "check/check_rules.hpp"
+#include "results/cell_metric.hpp"
 
 namespace kvbench {
 namespace {
@@ -84,6 +85,39 @@ void check_range(const RangeRule& rule, const Bound& bound, const MatchedCells& 
   for (const Json* cell : cells.vacuous) test(*cell);
   if (smallest) outcome.evidence["smallest"] = *smallest;
   if (largest) outcome.evidence["largest"] = *largest;
+}
+
+void check_trivial(const TrivialRule& rule, const Bound& bound, const MatchedCells& cells,
+                   BoundOutcome& outcome) {
+  const std::vector<Json::json_pointer> places = trivial_places(bound.metric);
+  std::optional<double> largest;  // share of the trivial answer's
+  const auto test = [&](const Json& cell) {
+    const auto value = tested_metric(bound, cell, outcome);
+    if (!value) return false;
+    std::optional<double> best;
+    for (const Json::json_pointer& place : places) {
+      const auto trivial = number_at(cell, place);
+      if (trivial) best = std::min(best.value_or(*trivial), *trivial);
+    }
+    if (!best) {
+      outcome.violations.push_back(
+          {cell_reference(cell),
+           "has no trivial answers to compare with; run the sweep again with this version",
+           value,
+           {}});
+      return false;
+    }
+    if (*best > 0.0) largest = std::max(largest.value_or(0.0), *value / *best);
+    const double allowed = rule.share * *best;
+    if (!(*value < allowed)) {
+      outcome.violations.push_back(
+          {cell_reference(cell), "not below what a trivial answer has", value, allowed});
+    }
+    return true;
+  };
+  for (const Json* cell : cells.sound) outcome.tested += test(*cell) ? 1 : 0;
+  for (const Json* cell : cells.vacuous) test(*cell);
+  if (largest) outcome.evidence["largest_share_of_trivial"] = *largest;
 }
 
 // Each group is tested by itself at false_alarm over the number of groups (Bonferroni), so that a

@@ -1,4 +1,4 @@
-// The four kinds of bound, one function each: every cell of `cells` is tested, `outcome` gets the
+// The kinds of bound, one function each: every cell of `cells` is tested, `outcome` gets the
 // tested count, the evidence and the violations.
 #pragma once
 
@@ -22,6 +22,8 @@ void check_failure_rate(const LimitRule& rule, const Bound& bound, const Matched
                         BoundOutcome& outcome);
 void check_range(const RangeRule& rule, const Bound& bound, const MatchedCells& cells,
                  BoundOutcome& outcome);
+void check_trivial(const TrivialRule& rule, const Bound& bound, const MatchedCells& cells,
+                   BoundOutcome& outcome);
 
 // `others`: cells that `rule.than` selects, of any status.
 void check_paired(const PairedRule& rule, const Bound& bound, const MatchedCells& cells,

@@ -29,7 +29,7 @@ struct SynthOptions {
   double softcap = 0.0;
   // m: planted clusters, content vectors of rope, heavy tokens. 0: 16, or n if that is less.
   Index clusters = 0;
-  double delta = 1.0;      // clusterable: the diameter that no cluster exceeds
+  double delta = 1.0;      // clusterable, focused: the diameter that no cluster exceeds
   double theta = 10000.0;  // rope
   int gzip = 0;
   Index chunk_rows = 0;

@@ -92,32 +92,32 @@ class Head {
     return head;
   }
 
-  // Keys in m balls of diameter at most delta whose centres are at least 3 delta apart, so that
-  // keys of two balls are always more than delta apart.
-  HeadData clusterable() const {
-    HeadData head = gaussian();
-    const std::vector<double> centres = separated_centres();
-    double longest = 0.0;
-    for (Index m = 0; m < m_; ++m) longest = std::max(longest, norm(centre(centres, m), l_.d));
-    // No coordinate moves by more than its rounding error, so no key by more than this.
-    const double rounding = unit_roundoff(type_) * (longest + o_.delta) +
-                            std::sqrt(static_cast<double>(l_.d)) * smallest_step();
-    const double radius = o_.delta / 2.0 - rounding;
-    if (radius < o_.delta / 4.0) {
-      throw InputError(fmt::format(
-          "synth: --delta {}: {} cannot tell keys so close apart among {} clusters; use --dtype "
-          "float32, or a smaller --m",
-          o_.delta, o_.dtype, m_));
-    }
+  HeadData clusterable() const { return clustered(gaussian()); }
+
+  // clusterable, but all queries attend to the first cluster, which lies 8 further along one
+  // direction than its centre, and whose values are nearly one vector of length sqrt(dv), the
+  // others nearly 0: the output is neither nearly 0 nor nearly the mean value, and V has stable
+  // rank about 1, so that SubGen's theorem promises something with sizes below n.
+  HeadData focused() const {
+    constexpr double kMove = 8.0;
+    HeadData head = clustered(gaussian(), kMove);
+    const std::vector<double> along = direction();
     const Draws assignment = draws("cluster");
-    const Draws depth = draws("depth");
     for (Index j = 0; j < l_.tokens; ++j) {
-      // The first m tokens open the m clusters.
-      const Index m = j < m_ ? j : assignment.below(j, m_);
+      const bool first = cluster_of(j, assignment) == 0;
       double* key = head.keys.data() + j * l_.d;
-      const double length = norm(key, l_.d);
-      const double to = length > 0.0 ? radius * depth.uniform(j) / length : 0.0;
-      for (Index c = 0; c < l_.d; ++c) key[c] = centre(centres, m)[c] + to * key[c];
+      double* value = head.values.data() + j * l_.dv;
+      if (first) {
+        for (Index c = 0; c < l_.d; ++c) key[c] += kMove * along[static_cast<std::size_t>(c)];
+      }
+      for (Index c = 0; c < l_.dv; ++c) value[c] = (first ? 1.0 : 0.0) + 0.05 * value[c];
+    }
+    for (auto& q : head.queries) {
+      for (Index i = 0; i < l_.query_rows * l_.d; ++i) {
+        const double towards = along[static_cast<std::size_t>(i % l_.d)];
+        double& x = q[static_cast<std::size_t>(i)];
+        x = (towards + 0.05 * x) / l_.scale;
+      }
     }
     return head;
   }
@@ -126,9 +126,7 @@ class Head {
   // are ln(n / h) + 6 above the others', before noise.
   HeadData heavy_hitters() const {
     HeadData head = gaussian();
-    std::vector<double> direction = normal_rows(draws("direction"), 0, 1, l_.d);
-    const double length = norm(direction.data(), l_.d);
-    for (double& x : direction) x /= length;
+    const std::vector<double> along = direction();
     const double lead = std::log(static_cast<double>(l_.tokens) / static_cast<double>(m_)) + 6.0;
     const double each = std::sqrt(lead / l_.scale);
     const Draws place = draws("place");
@@ -137,10 +135,10 @@ class Head {
       const Index begin = h * l_.tokens / m_;
       const Index end = (h + 1) * l_.tokens / m_;
       const Index j = h == 0 ? 0 : begin + place.below(h, end - begin);
-      set_along(head.keys.data() + j * l_.d, direction, each);
+      set_along(head.keys.data() + j * l_.d, along, each);
     }
     for (auto& q : head.queries) {
-      for (Index i = 0; i < l_.query_rows; ++i) set_along(q.data() + i * l_.d, direction, each);
+      for (Index i = 0; i < l_.query_rows; ++i) set_along(q.data() + i * l_.d, along, each);
     }
     return head;
   }
@@ -199,8 +197,48 @@ class Head {
   }
 
  private:
+  // Keys in m balls of diameter at most delta whose centres are at least 3 delta apart, so that
+  // keys of two balls are always more than delta apart.
+  // A cluster may be moved by `move` afterwards.
+  HeadData clustered(HeadData head, double move = 0.0) const {
+    const std::vector<double> centres = separated_centres();
+    double longest = 0.0;
+    for (Index m = 0; m < m_; ++m) longest = std::max(longest, norm(centre(centres, m), l_.d));
+    // No coordinate moves by more than its rounding error, so no key by more than this.
+    const double rounding = unit_roundoff(type_) * (longest + o_.delta + move) +
+                            std::sqrt(static_cast<double>(l_.d)) * smallest_step();
+    const double radius = o_.delta / 2.0 - rounding;
+    if (radius < o_.delta / 4.0) {
+      throw InputError(fmt::format(
+          "synth: --delta {}: {} cannot tell keys so close apart among {} clusters; use --dtype "
+          "float32, or a smaller --m",
+          o_.delta, o_.dtype, m_));
+    }
+    const Draws assignment = draws("cluster");
+    const Draws depth = draws("depth");
+    for (Index j = 0; j < l_.tokens; ++j) {
+      const Index m = cluster_of(j, assignment);
+      double* key = head.keys.data() + j * l_.d;
+      const double length = norm(key, l_.d);
+      const double to = length > 0.0 ? radius * depth.uniform(j) / length : 0.0;
+      for (Index c = 0; c < l_.d; ++c) key[c] = centre(centres, m)[c] + to * key[c];
+    }
+    return head;
+  }
+
   Draws draws(const std::string& what) const { return {o_, id_, what}; }
   Draws query_draws(Index g) const { return draws(fmt::format("q/{}", g)); }
+  // A unit vector.
+  std::vector<double> direction() const {
+    std::vector<double> out = normal_rows(draws("direction"), 0, 1, l_.d);
+    const double length = norm(out.data(), l_.d);
+    for (double& x : out) x /= length;
+    return out;
+  }
+  // The first m tokens open the m clusters.
+  Index cluster_of(Index token, const Draws& assignment) const {
+    return token < m_ ? token : assignment.below(token, m_);
+  }
   Index first_query() const { return l_.tokens - l_.query_rows; }
   const double* centre(const std::vector<double>& centres, Index m) const {
     return centres.data() + m * l_.d;
@@ -298,6 +336,9 @@ const std::vector<KindEntry>& entries() {
       {{"gaussian", "independent standard normal queries, keys and values"}, &Head::gaussian},
       {{"clusterable", "keys in --m clusters of diameter at most --delta, far apart"},
        &Head::clusterable},
+      {{"focused",
+        "clusterable; queries attend to the first cluster, whose values alone are large"},
+       &Head::focused},
       {{"heavy_hitters", "--m tokens, the first among them, receive most attention"},
        &Head::heavy_hitters},
       {{"rope", "--m position-free content vectors rotated by RoPE, with the /rope group"},

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <new>
 #include <set>
+#include <utility>
+#include <variant>
 
 #include "core/error.hpp"
 #include "core/parallel.hpp"
@@ -15,6 +17,7 @@
 #include "kernels/row_block.hpp"
 #include "metrics/error_accumulator.hpp"
 #include "metrics/reference.hpp"
+#include "metrics/trivial_answers.hpp"
 #include "replay/kept_logits.hpp"
 #include "replay/memory_meter.hpp"
 #include "replay/shared_work.hpp"
@@ -37,6 +40,21 @@ std::string cell_text(const ReplayCell& cell, const StreamId& stream) {
   }
   return text + ", seed " + std::to_string(cell.seed) + ", of sequence " + stream.sequence +
          ", layer " + std::to_string(stream.layer) + ", KV head " + std::to_string(stream.kv_head);
+}
+
+// A promise that an answer without any method keeps too says nothing: then the cell is vacuous. The
+// theorem speaks of row n - 1; where that is not scored, nothing is
+// known.
+void judge_promise(const TrivialAnswers& trivial, Derived& derived) {
+  const auto find = [&](const char* name) {
+    return std::find_if(derived.begin(), derived.end(),
+                        [&](const auto& entry) { return entry.first == name; });
+  };
+  const auto promised = find("promised_epsilon_spectral");
+  const MetricValue reached = trivial.best("errors.epsilon_spectral.last");
+  if (promised == derived.end() || !reached) return;
+  if (std::get<double>(promised->second) < *reached) return;
+  if (const auto vacuous = find("vacuous"); vacuous != derived.end()) vacuous->second = true;
 }
 
 // Logits and exponentials held at one time.
@@ -212,6 +230,8 @@ class Group {
       return timing;
     }
     timing.reference_seconds = seconds_since(start);
+    score_trivial_answers();
+    timing.metrics_seconds = seconds_since(start) - timing.reference_seconds;
 
     const std::vector<Index> rows = rows_to_visit(stream_, setting_, cells_);
     const Index count = static_cast<Index>(rows.size());
@@ -261,6 +281,12 @@ class Group {
     return block;
   }
 
+  void score_trivial_answers() {
+    std::optional<TrivialAnswers> answers = trivial_answers(stream_, reference_);
+    if (!answers) return;
+    trivial_ = std::make_shared<const TrivialAnswers>(std::move(*answers));
+  }
+
   void advance(std::size_t c, const RowBlock& block, bool final_block) {
     if (reported_[c] != 0) return;
     const auto start = Clock::now();
@@ -282,7 +308,10 @@ class Group {
       }
       running_[c]->advance(block);
       if (!final_block) return std::nullopt;
-      return running_[c]->finish();
+      CellResult result = running_[c]->finish();
+      result.trivial = trivial_;
+      if (trivial_) judge_promise(*trivial_, result.derived);
+      return result;
     } catch (const CellError& error) {
       return failure(error.what());
     } catch (const std::bad_alloc&) {
@@ -319,6 +348,7 @@ class Group {
   const Kernels& kernels_;
   const std::function<void(std::size_t, CellResult&&)>& done_;
   Reference reference_;
+  std::shared_ptr<const TrivialAnswers> trivial_;
   SharedResults shared_;
   std::vector<std::unique_ptr<Replayed>> running_;
   std::vector<double> seconds_;

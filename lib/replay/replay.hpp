@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "algorithms/algorithm.hpp"
 #include "metrics/metric_table.hpp"
+#include "metrics/trivial_answers.hpp"
 
 namespace kvbench {
 
@@ -47,6 +49,7 @@ struct CellResult {
   std::string reason;  // of the failure
   Derived derived;
   CellMetrics metrics;
+  std::shared_ptr<const TrivialAnswers> trivial;  // of the stream; null: not finite
   std::optional<Clusters> clusters;
   MemoryReport memory;
   Counters counters;
@@ -58,7 +61,7 @@ struct CellResult {
 struct ReplayTiming {
   double reference_seconds = 0.0;
   double shared_seconds = 0.0;   // work that several cells share
-  double metrics_seconds = 0.0;  // value norms
+  double metrics_seconds = 0.0;  // trivial answers
 };
 
 // Calls `done(cell index, result)` for each cell as it finishes, one call at a time, in no

@@ -26,6 +26,7 @@ const std::vector<std::string>& metric_paths() {
     for (const MetricNumber& number : metric_numbers()) {
       if (number.metric->section() != "counters") all.push_back(number.path);
     }
+    for (const std::string& path : trivial_paths()) all.push_back("trivial." + path);
     for (const std::string& name : memory_names()) all.push_back("memory." + name);
     for (const std::string& name : counter_names()) all.push_back("counters." + name);
     all.insert(all.end(), {"clusters.final", "timing.seconds"});
@@ -52,6 +53,23 @@ std::optional<std::string> metric_fault(const std::string& path) {
                      near.empty() ? "; see kvbench list metrics, and memory, counters, "
                                     "clusters.final and derived in a cell"
                                   : near);
+}
+
+const std::vector<std::string>& trivial_metric_paths() {
+  static const std::vector<std::string> paths = [] {
+    std::vector<std::string> all;
+    for (const std::size_t i : answer_numbers()) all.push_back(metric_numbers()[i].path);
+    return all;
+  }();
+  return paths;
+}
+
+std::vector<Json::json_pointer> trivial_places(const std::string& path) {
+  std::vector<Json::json_pointer> places;
+  for (const std::string& answer : trivial_answer_names()) {
+    places.push_back(metric_place("trivial." + answer + path.substr(path.find('.'))));
+  }
+  return places;
 }
 
 bool less_is_better(const std::string& path) {

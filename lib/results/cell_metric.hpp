@@ -16,6 +16,10 @@ const std::vector<std::string>& metric_paths();
 // `derived.NAME`.
 std::optional<std::string> metric_fault(const std::string& path);
 
+// Of metric_paths() those that the trivial answers have too, and where they have them in a cell.
+const std::vector<std::string>& trivial_metric_paths();
+std::vector<Json::json_pointer> trivial_places(const std::string& path);
+
 // Whether less of what a path without fault names is better; of other numbers neither more nor less
 // is.
 bool less_is_better(const std::string& path);

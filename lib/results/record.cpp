@@ -47,6 +47,13 @@ const std::pair<const char*, Index Counters::*> kCountersOfAlgorithm[] = {
 };
 constexpr const char* kUndefinedRows = "undefined_rows";
 
+constexpr const char* kKappa = "kappa";
+constexpr const char* kLast = "last";
+const std::pair<const char*, CellMetrics TrivialAnswers::*> kTrivialAnswers[] = {
+    {"zero", &TrivialAnswers::zero},
+    {"mean_value", &TrivialAnswers::mean_value},
+};
+
 template <class Table>
 std::vector<std::string> names_of(const Table& table) {
   std::vector<std::string> names;
@@ -54,18 +61,42 @@ std::vector<std::string> names_of(const Table& table) {
   return names;
 }
 
-// The metrics of one section, each a number, an object of its numbers, or null.
-Json metrics_json(const std::string& section, const CellMetrics& metrics, FiniteNumbers& numbers) {
+// Some of metric_numbers(), by metric: a number, an object of its numbers, or null.
+Json metrics_json(const std::vector<std::size_t>& indices, const CellMetrics& metrics,
+                  FiniteNumbers& numbers) {
   Json out;
-  for (std::size_t i = 0; i < metric_numbers().size(); ++i) {
+  for (const std::size_t i : indices) {
     const MetricNumber& number = metric_numbers()[i];
-    if (number.metric->section() != section) continue;
     Json& place = out[number.metric->name()];
     if (number.part.empty()) {
       place = numbers.write(number.path, metrics.at(i));
     } else if (!place.is_null() || metrics.at(i)) {  // a mean comes first and decides
       place[number.part] = numbers.write(number.path, metrics.at(i));
     }
+  }
+  return out;
+}
+
+// The metrics of one section.
+Json metrics_json(const std::string& section, const CellMetrics& metrics, FiniteNumbers& numbers) {
+  std::vector<std::size_t> indices;
+  for (std::size_t i = 0; i < metric_numbers().size(); ++i) {
+    if (metric_numbers()[i].metric->section() == section) indices.push_back(i);
+  }
+  return metrics_json(indices, metrics, numbers);
+}
+
+Json trivial_json(const TrivialAnswers* trivial, FiniteNumbers& numbers) {
+  if (trivial == nullptr) return nullptr;
+  Json kappa;
+  for (const DistributionNumber& each : kDistributionNumbers) {
+    if (trivial->kappa) kappa[each.name] = numbers.write(kKappa, (*trivial->kappa).*each.number);
+  }
+  if (trivial->kappa) kappa[kLast] = numbers.write(kKappa, trivial->kappa_last);
+  Json out;
+  out[kKappa] = std::move(kappa);
+  for (const auto& [name, answer] : kTrivialAnswers) {
+    out[name] = metrics_json(answer_numbers(), trivial->*answer, numbers);
   }
   return out;
 }
@@ -132,7 +163,7 @@ Json empty_record(const Plan& plan, const PlannedCell& cell, const char* status,
                   const std::string& repro) {
   Json record = frame(plan, cell, status, reason.empty() ? "unknown reason" : reason);
   record["derived"] = derived_json(cell, derived);
-  for (const char* name : {"errors", "mass", "clusters", "memory", "counters"}) {
+  for (const char* name : {"errors", "trivial", "mass", "clusters", "memory", "counters"}) {
     record[name] = nullptr;
   }
   record["timing"] = {{"seconds", seconds}};
@@ -149,6 +180,7 @@ Json cell_record(const Plan& plan, const PlannedCell& cell, const CellResult& re
   }
   FiniteNumbers numbers;
   Json errors = metrics_json("errors", result.metrics, numbers);
+  Json trivial = trivial_json(result.trivial.get(), numbers);
   Json mass = metrics_json("mass", result.metrics, numbers);
   Json counters = counters_json(result, numbers);
   Json memory = memory_json(result.memory, numbers);
@@ -159,6 +191,7 @@ Json cell_record(const Plan& plan, const PlannedCell& cell, const CellResult& re
   Json record = frame(plan, cell, "ok", "");
   record["derived"] = derived_json(cell, result.derived);
   record["errors"] = std::move(errors);
+  record["trivial"] = std::move(trivial);
   record["mass"] = std::move(mass);
   record["clusters"] = clusters_json(result.clusters);
   record["memory"] = std::move(memory);
@@ -183,6 +216,36 @@ const std::vector<std::string>& error_paths() {
     std::vector<std::string> out;
     for (const MetricNumber& number : metric_numbers()) {
       if (number.path.starts_with(prefix)) out.push_back(number.path.substr(prefix.size()));
+    }
+    return out;
+  }();
+  return paths;
+}
+
+const std::vector<std::string>& trivial_answer_names() {
+  static const std::vector<std::string> names = names_of(kTrivialAnswers);
+  return names;
+}
+
+const std::vector<std::string>& kappa_parts() {
+  static const std::vector<std::string> parts = [] {
+    std::vector<std::string> out;
+    for (const DistributionNumber& each : kDistributionNumbers) out.emplace_back(each.name);
+    out.emplace_back(kLast);
+    return out;
+  }();
+  return parts;
+}
+
+const std::vector<std::string>& trivial_paths() {
+  static const std::vector<std::string> paths = [] {
+    std::vector<std::string> out;
+    for (const std::string& part : kappa_parts()) out.push_back(kKappa + ("." + part));
+    const std::size_t section = std::string("errors.").size();
+    for (const std::string& answer : trivial_answer_names()) {
+      for (const std::size_t i : answer_numbers()) {
+        out.push_back(answer + "." + metric_numbers()[i].path.substr(section));
+      }
     }
     return out;
   }();

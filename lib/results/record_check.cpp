@@ -63,6 +63,7 @@ bool is_record_of(const Json& record, const Plan& plan, const PlannedCell& cell)
   const Json clusters = part("clusters");
   return errors_are_sound(part("errors")) && holds_numbers(part("memory")) &&
          !is_negative(part("memory")) && numbers_or_nothing(part("mass")) &&
+         numbers_or_nothing(part("trivial")) && !is_negative(part("trivial")) &&
          numbers_or_nothing(part("counters")) && numbers_or_nothing(part("timing")) &&
          (derived.is_object() || derived.is_null()) && (clusters.is_object() || clusters.is_null());
 }

@@ -54,19 +54,21 @@ struct Layer {
   std::map<SeedKey, Sums> seeds;
 };
 
-std::size_t metric_count() { return error_paths().size() + memory_names().size(); }
+std::size_t metric_count() {
+  return error_paths().size() + memory_names().size() + summarised_trivial_paths().size();
+}
 
+// NaN where there is none.
 double number_at(const Json& object, const std::string& path) {
+  if (!object.is_object()) return NAN;
   const std::size_t dot = path.find('.');
   const auto outer = object.find(path.substr(0, dot));
   if (outer == object.end()) return NAN;
   if (dot == std::string::npos) return outer->is_number() ? outer->get<double>() : NAN;
-  if (!outer->is_object()) return NAN;
-  const auto inner = outer->find(path.substr(dot + 1));
-  return inner != outer->end() && inner->is_number() ? inner->get<double>() : NAN;
+  return number_at(*outer, path.substr(dot + 1));
 }
 
-// All metrics of a record, NaN if null: errors, then memory.
+// All metrics of a record, NaN if null: errors, then memory, then trivial answers.
 std::vector<double> metrics_of(const Json& record) {
   std::vector<double> values;
   values.reserve(metric_count());
@@ -75,6 +77,10 @@ std::vector<double> metrics_of(const Json& record) {
   }
   for (const std::string& name : memory_names()) {
     values.push_back(number_at(record.at("memory"), name));
+  }
+  const Json trivial = record.value("trivial", Json());  // null before version 1.2.0
+  for (const std::string& path : summarised_trivial_paths()) {
+    values.push_back(number_at(trivial, path));
   }
   return values;
 }
@@ -141,11 +147,12 @@ Json errors_of(const Slice& slice, const IndependentGroups& groups) {
   return out;
 }
 
-Json memory_of(const Slice& slice) {
+// Of metrics that are summarised by their means alone, from number `first` on.
+Json means_of(const Slice& slice, const std::vector<std::string>& names, std::size_t first) {
   Json out;
-  for (std::size_t i = 0; i < memory_names().size(); ++i) {
-    const auto mean = mean_of(unit_means(slice, error_paths().size() + i));
-    out[memory_names()[i]] = mean ? Json(*mean) : Json(nullptr);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto mean = mean_of(unit_means(slice, first + i));
+    out[names[i]] = mean ? Json(*mean) : Json(nullptr);
   }
   return out;
 }
@@ -196,7 +203,10 @@ Json entry_json(Json head, std::optional<int> layer, const Slice& slice) {
     out["ci95_over"] = {{"level", level_name(groups.level)}, {"groups", groups.count}};
   }
   out["errors"] = errors_of(slice, groups);
-  out["memory"] = memory_of(slice);
+  const std::size_t memory = error_paths().size();
+  const std::size_t trivial = memory + memory_names().size();
+  out["trivial"] = means_of(slice, summarised_trivial_paths(), trivial);
+  out["memory"] = means_of(slice, memory_names(), memory);
   return out;
 }
 
@@ -211,6 +221,16 @@ std::size_t place_in(const std::vector<std::string>& names, const char* name) {
 }
 
 }  // namespace
+
+const std::vector<std::string>& summarised_trivial_paths() {
+  static const std::vector<std::string> paths = {"kappa.median",
+                                                 "zero.epsilon_spectral.mean",
+                                                 "zero.epsilon_frobenius.mean",
+                                                 "mean_value.relative_l2.mean",
+                                                 "mean_value.epsilon_spectral.mean",
+                                                 "mean_value.epsilon_frobenius.mean"};
+  return paths;
+}
 
 Summary::Summary(bool by_tokens) : by_tokens_(by_tokens) {}
 Summary::~Summary() = default;

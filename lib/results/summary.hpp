@@ -25,6 +25,10 @@ struct SettingMeans {
   std::optional<double> memory_fraction;
 };
 
+// Numbers of a cell's `trivial` whose means over units stand in the summary; that z = 0 has
+// relative_l2 1 needs no number.
+const std::vector<std::string>& summarised_trivial_paths();
+
 // Collects cell records one by one (so that a results file larger than memory can be summarised)
 // and gives one entry per (algorithm, label, params) over all layers (`layer` null) and per layer;
 // with an axis of tokens also per number of them.

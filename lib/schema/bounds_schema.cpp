@@ -27,6 +27,10 @@ const std::map<std::string, std::string>& docs() {
       {"baseline", "results file with the values that are expected, relative to this file"},
       {"relative_tolerance", "largest deviation from it, as a fraction"},
       {"absolute_tolerance", "or largest absolute deviation"},
+      {"below_trivial",
+       "the metric is below this multiple of what the better of the trivial answers (0, the mean "
+       "of "
+       "the visible values) has in the same cell"},
       {"at_least", "the metric is not below"},
       {"at_most", "the metric is not above"}};
   return all;
@@ -128,6 +132,9 @@ Json kind_schema(std::size_t index) {
     for (const auto* keys : {&other.choosing, &other.needed, &other.others}) {
       for (const std::string& key : *keys) schema["properties"][key] = false;
     }
+  }
+  if (index == kTrivialKeys) {
+    schema["properties"]["metric"] = {{"enum", trivial_metric_paths()}};
   }
   if (index == kLimitKeys) {
     schema["dependentRequired"] = {{"false_alarm", {"failure_rate"}}};

@@ -7,6 +7,7 @@
 #include "metrics/metric_table.hpp"
 #include "results/record.hpp"
 #include "results/results_file.hpp"
+#include "results/summary.hpp"
 
 namespace kvbench {
 namespace {
@@ -42,12 +43,12 @@ Json described(const char* description, const Json& schema) {
   return out;
 }
 
-// What the table of metrics has in one section of a cell: a number or null, or an object of them.
-Json metrics_schema(const std::string& section) {
+// Some of metric_numbers(), by metric: a number or null, or an object of them.
+Json metrics_schema(const std::vector<std::size_t>& indices) {
   std::vector<std::string> order;
   std::map<std::string, Json> parts;  // by metric; none where it is one number
-  for (const MetricNumber& number : metric_numbers()) {
-    if (number.metric->section() != section) continue;
+  for (const std::size_t i : indices) {
+    const MetricNumber& number = metric_numbers()[i];
     const std::string name = number.metric->name();
     if (parts.emplace(name, Json::object()).second) order.push_back(name);
     if (!number.part.empty()) parts[name][number.part] = kNumberOrNull;
@@ -57,6 +58,28 @@ Json metrics_schema(const std::string& section) {
     properties[name] = parts[name].empty() ? kNumberOrNull : or_null(whole(parts[name]));
   }
   return whole(properties);
+}
+
+// What the table of metrics has in one section of a cell.
+Json section_schema(const std::string& section) {
+  std::vector<std::size_t> indices;
+  for (std::size_t i = 0; i < metric_numbers().size(); ++i) {
+    if (metric_numbers()[i].metric->section() == section) indices.push_back(i);
+  }
+  return metrics_schema(indices);
+}
+
+Json trivial_schema() {
+  Json kappa;
+  for (const std::string& part : kappa_parts()) kappa[part] = kNumberOrNull;
+  Json properties;
+  properties["kappa"] = described("||p||_2 ||V_i||_op / ||a||", or_null(whole(kappa)));
+  for (const std::string& answer : trivial_answer_names()) {
+    properties[answer] = metrics_schema(answer_numbers());
+  }
+  return described(
+      "errors of answers that need no method: z = 0, and z = the mean of the visible values",
+      whole(properties));
 }
 
 Json memory_schema(const Json& number) {
@@ -129,8 +152,8 @@ Json derived_schema() {
 
 // Every record has the same keys; what was not computed is null, and there is a reason for it.
 Json cell_schema(const std::vector<AlgorithmDescription>& algorithms) {
-  const Json parts = {{"errors", metrics_schema("errors")},
-                      {"mass", metrics_schema("mass")},
+  const Json parts = {{"errors", section_schema("errors")},
+                      {"mass", section_schema("mass")},
                       {"clusters", clusters_schema()},
                       {"memory", memory_schema(kCount)},
                       {"counters", counters_schema()}};
@@ -148,6 +171,8 @@ Json cell_schema(const std::vector<AlgorithmDescription>& algorithms) {
     if (part.key() != "clusters") computed[part.key()] = {{"type", "object"}};
   }
   Json schema = whole(properties);
+  schema["properties"]["trivial"] = or_null(trivial_schema());  // missing before version 1.2.0
+  absent["trivial"] = {{"type", "null"}};
   schema["properties"]["reason"] = described("why it is not ok", kText);
   computed["reason"] = false;
   schema["if"] = {{"properties", {{"status", {{"const", "ok"}}}}}};
@@ -212,6 +237,8 @@ Json groups_schema() {
 Json summary_schema(const std::vector<AlgorithmDescription>& algorithms) {
   Json errors;
   for (const std::string& path : error_paths()) errors[path] = reference("summarised");
+  Json trivial;
+  for (const std::string& path : summarised_trivial_paths()) trivial[path] = kNumberOrNull;
   Json schema = whole({{"algorithm", algorithm_schema(algorithms)},
                        {"label", kText},
                        {"params", {{"type", "object"}}},
@@ -220,6 +247,7 @@ Json summary_schema(const std::vector<AlgorithmDescription>& algorithms) {
                        {"failed", kCount},
                        {"ci95_over", groups_schema()},
                        {"errors", whole(errors)},
+                       {"trivial", whole(trivial)},
                        {"memory", memory_schema(kNumberOrNull)}});
   schema["properties"]["tokens"] = kTokensOfAxis;
   schema["allOf"] = params_cases(algorithms);

@@ -25,6 +25,7 @@ DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("subgen_settings", "subgen_halves", "subgen_attribution", {}),
     ("subgen_sampling", "subgen_sampling", "subgen_sampling", {}),
     ("failure_rate", "failure_rate", "subgen_failure_rate", {}),
+    ("tightness", "tightness", "tightness", {}),
     ("subgen_table1", "settings", "subgen_table1", {}),
     ("clustergen_table2", "settings", "clustergen_table2", {}),
     ("balancekv_layers", "balancekv_layers", "balancekv_fig2", {}),

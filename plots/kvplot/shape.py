@@ -204,6 +204,7 @@ CELL = members(
         **dict.fromkeys(
             ("errors", "mass", "memory", "counters"), optional(members({}, others=STATISTIC))
         ),
+        "trivial": optional(members({}, others=optional(members({}, others=STATISTIC)))),
         "clusters": optional(members({}, {"final": optional(COUNT)})),
         "timing": optional(members({}, others=optional(NUMBER))),
     },

@@ -122,6 +122,58 @@ TEST_CASE("a vacuous cell is listed and never counts as a bound that held") {
   CHECK(!outcome_of(kRange, {{}, {.seed = 1, .vacuous = true, .tokens_peak = 200}}).held());
 }
 
+constexpr const char* kTrivial =
+    R"({"name": "n", "metric": "errors.epsilon_spectral.last", "below_trivial": 1})";
+
+TEST_CASE("a cell must be below the better of the trivial answers, and as good as z = 0 fails") {
+  const BoundOutcome good =
+      outcome_of(kTrivial, {{.error = 0.1, .zero = 0.4, .mean_value = 0.2},
+                            {.seed = 1, .error = 0.375, .zero = 0.5, .mean_value = 0.625}});
+  CHECK(good.held());
+  CHECK(good.kind == "trivial");
+  CHECK(good.tested == 2);
+  CHECK(good.evidence["largest_share_of_trivial"] == 0.75);
+  for (const double error : {0.4, 0.5}) {  // as bad as z = 0, and worse
+    const BoundOutcome bad =
+        outcome_of(kTrivial, {{.error = error, .zero = 0.4, .mean_value = 0.7}});
+    CHECK(only_reason(bad) == "not below what a trivial answer has");
+    CHECK(bad.violations[0].value == error);
+    CHECK(bad.violations[0].allowed == 0.4);
+  }
+  CHECK(!outcome_of(kTrivial, {{.error = 0.3, .zero = 0.4, .mean_value = 0.3}}).held());
+}
+
+TEST_CASE("below_trivial asks for a share of what the trivial answers have") {
+  const std::string half =
+      R"({"name": "n", "metric": "errors.epsilon_spectral.last", "below_trivial": 0.5})";
+  CHECK(outcome_of(half, {{.error = 0.19, .zero = 0.4, .mean_value = 0.5}}).held());
+  const BoundOutcome bad = outcome_of(half, {{.error = 0.2, .zero = 0.4, .mean_value = 0.5}});
+  CHECK(!bad.held());
+  CHECK(bad.violations[0].allowed == 0.2);
+}
+
+TEST_CASE("without trivial answers nothing is below them") {
+  CHECK(only_reason(outcome_of(kTrivial, {{}})).rfind("has no trivial answers", 0) == 0);
+  // The answer is exact where the output is 0, and so are the trivial ones.
+  CHECK(!outcome_of(kTrivial, {{.error = 0.0, .zero = 0.0, .mean_value = 0.1}}).held());
+  // One of them may be undefined.
+  CHECK(outcome_of(kTrivial, {{.error = 0.1, .zero = 0.4}}).held());
+}
+
+TEST_CASE("below_trivial is of the errors that an answer has by itself") {
+  const auto messages = messages_of([] {
+    made_bounds(R"({"name": "n", "metric": "memory.bytes", "below_trivial": 1},
+                   {"name": "m", "metric": "errors.normalizer_error.mean", "below_trivial": 1},
+                   {"name": "o", "metric": "errors.relative_l2.mean", "below_trivial": 0})");
+  });
+  REQUIRE(messages.size() == 3);
+  CHECK(messages[0].find("/bounds/0/metric: memory.bytes is not an error that trivial") !=
+        std::string::npos);
+  CHECK(messages[1].find("/bounds/1/metric: errors.normalizer_error.mean is not") !=
+        std::string::npos);
+  CHECK(messages[2].find("/bounds/2/below_trivial: must be a number above 0") != std::string::npos);
+}
+
 TEST_CASE("incomplete results do not pass") {
   Json results = made_results({{}});
   CHECK(check_bounds(made_bounds(kLimit), results, "r.json").passed());

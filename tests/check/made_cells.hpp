@@ -22,6 +22,8 @@ struct MadeCell {
   Json tokens_peak = 100;
   std::string device = "cpu";
   Json memory_fraction = 0.25;
+  Json zero = nullptr;        // the same metrics of the answer 0; null: no trivial answers
+  Json mean_value = nullptr;  // of the mean of the visible values
 
   Json json() const {
     Json cell;
@@ -38,6 +40,10 @@ struct MadeCell {
     if (status == "ok") {
       cell["errors"] = {{"relative_l2", {{"mean", error}}},
                         {"epsilon_spectral", {{"last", error}}}};
+      if (!zero.is_null()) {
+        cell["trivial"] = {{"zero", {{"epsilon_spectral", {{"last", zero}}}}},
+                           {"mean_value", {{"epsilon_spectral", {{"last", mean_value}}}}}};
+      }
       cell["memory"] = {{"tokens_peak", tokens_peak}, {"fraction", memory_fraction}};
     }
     return cell;

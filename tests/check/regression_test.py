@@ -137,6 +137,27 @@ class Regression(unittest.TestCase):
         self.assertIn("subgen theorem 1: vacuous: subgen/theorem 1/0/0/0", done.stdout)
         self.assertIn("no cell was tested: 60 vacuous, 0 skipped, 0 undefined", done.stdout)
 
+    def test_the_theorem_promises_what_no_trivial_answer_reaches(self):
+        for cell in json.loads(self.results.read_text())["cells"]:
+            if cell["label"] == "theorem 1":
+                self.assertFalse(cell["derived"]["vacuous"])
+                self.assertTrue(cell["derived"]["sublinear"])
+                for name in ("zero", "mean_value"):
+                    self.assertGreater(cell["trivial"][name]["epsilon_spectral"]["last"],
+                                       cell["key"]["params"]["epsilon"])
+
+    def test_cells_as_bad_as_a_trivial_answer_are_violations(self):
+        for name in ("zero", "mean_value"):
+            results = json.loads(self.results.read_text())
+            for cell in results["cells"]:
+                if cell["label"] == "theorem 1":
+                    cell["errors"] = {**cell["errors"], **cell["trivial"][name]}
+            path = self.folder / f"{name}.json"
+            path.write_text(json.dumps(results))
+            report = json.loads(self.check("--json", results=path).stdout)
+            names = {bound["name"] for bound in report["bounds"] if not bound["held"]}
+            self.assertEqual(names, {"subgen theorem 1", "subgen beats the trivial answers"})
+
     def test_bad_input_is_exit_2_with_every_fault(self):
         bounds = self.bounds({"name": "n", "metric": "memory.bite", "at_most": 1},
                              {"name": "o", "metric": "memory.bytes", "at_mst": 1})
@@ -176,14 +197,18 @@ class Regression(unittest.TestCase):
         (self.folder / "frozen.json").write_text(frozen.replace('"mean":0.', '"mean":1.', 1))
         self.assertEqual(self.check(bounds=bounds).returncode, VIOLATION)
 
-    def test_the_shipped_synthetic_dump_is_what_its_command_makes(self):
-        made = self.folder / "clusterable.h5"
-        done = run("synth", "clusterable", "--out", made, "--tokens", 512, "--kv-heads", 1,
-                   "--group", 1, "--d", 8, "--m", 8, "--delta", 0.25)
-        self.assertEqual(done.returncode, DONE, done.stderr)
-        fingerprints = [json.loads(run("inspect", path, "--json").stdout)["fingerprint"]
-                        for path in (made, SOURCE / "data/clusterable.h5")]
-        self.assertEqual(*fingerprints)
+    def test_the_shipped_synthetic_dumps_are_what_their_commands_make(self):
+        for kind, options in {
+                "clusterable": ("--tokens", 512, "--delta", 0.25),
+                "focused": ("--tokens", 4096, "--delta", 0.1, "--query-rows", 256)}.items():
+            with self.subTest(kind):
+                made = self.folder / f"{kind}.h5"
+                done = run("synth", kind, "--out", made, "--kv-heads", 1, "--group", 1, "--d", 8,
+                           "--m", 8, *options)
+                self.assertEqual(done.returncode, DONE, done.stderr)
+                fingerprints = [json.loads(run("inspect", path, "--json").stdout)["fingerprint"]
+                                for path in (made, SOURCE / f"data/{kind}.h5")]
+                self.assertEqual(*fingerprints)
 
     def test_help_ends_with_examples(self):
         text = run("check", "--help").stdout

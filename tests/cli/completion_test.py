@@ -68,8 +68,8 @@ class Generated(Folder):
         self.assertEqual(self.bash("run", "--device", ""), {"cpu", "cuda", "auto"})
         self.assertEqual(self.bash("run", "--quiet", "--dev"), {"--device"})
         self.assertEqual(self.bash("list", "a"), {"algorithms"})
-        self.assertEqual(self.bash("synth", ""), {"gaussian", "clusterable", "heavy_hitters",
-                                                  "rope", "adversarial"})
+        self.assertEqual(self.bash("synth", ""), {"gaussian", "clusterable", "focused",
+                                                  "heavy_hitters", "rope", "adversarial"})
         self.assertEqual(self.bash("synth", "--dtype", ""), {"float16", "bfloat16", "float32", "float64"})
         self.assertEqual(self.bash("run", "--config", ""), set())
         self.assertEqual(self.bash("inspect", ""), set())

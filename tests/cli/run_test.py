@@ -24,7 +24,7 @@ class Run(Folder):
         self.assertEqual(len(results["cells"]), 28)
         self.assertEqual(results["plan"]["ok"], 28)
         cell = results["cells"][0]
-        self.assertEqual(list(cell), ["id", "status", "key", "label", "derived", "errors", "mass",
+        self.assertEqual(list(cell), ["id", "status", "key", "label", "derived", "errors", "trivial", "mass",
                                       "clusters", "memory", "counters", "timing", "repro"])
         self.assertEqual(set(cell["key"]), {
             "dump", "sequence", "layer", "kv_head", "tokens", "prompt_tokens", "rows", "algorithm",

@@ -195,6 +195,49 @@ TEST_CASE("stored outputs are the attention of the stored rows") {
   }
 }
 
+TEST_CASE("focused queries attend to the first cluster, whose values alone are large") {
+  const TemporaryFolder folder;
+  SynthOptions options = small("focused");
+  options.clusters = 8;
+  options.delta = 0.1;
+  options.dtype = "float32";
+  synthesize(options, folder.file("a.h5"));
+  const auto data = Dump(folder.file("a.h5")).read_stream("0", 0, 0);
+  const Stream& stream = data->stream;
+  const Index d = stream.shape.d;
+  Index members = 0;
+  std::vector<bool> first(static_cast<std::size_t>(stream.shape.tokens));
+  for (Index j = 0; j < stream.shape.tokens; ++j) {
+    // Token 0 opens the first cluster.
+    first[static_cast<std::size_t>(j)] =
+        distance(stream.keys.row(0), stream.keys.row(j), d) <= options.delta;
+    members += first[static_cast<std::size_t>(j)] ? 1 : 0;
+  }
+  CHECK(members > 1);
+  CHECK(members < stream.shape.tokens / 2);
+  for (Index row = stream.shape.first_query; row < stream.shape.tokens; row += 7) {
+    double inside = 0.0;
+    double all = 0.0;
+    for (Index j = 0; j <= row; ++j) {
+      double dot = 0.0;
+      for (Index c = 0; c < d; ++c) dot += stream.query(0, row)[c] * stream.keys.row(j)[c];
+      const double e = std::exp(stream.shape.scale * dot);
+      all += e;
+      if (first[static_cast<std::size_t>(j)]) inside += e;
+    }
+    CHECK(inside > 0.8 * all);
+  }
+  const Index dv = stream.shape.dv;
+  for (Index j = 0; j < stream.shape.tokens; ++j) {
+    const double length = norm(stream.values.row(j), dv) / std::sqrt(static_cast<double>(dv));
+    if (first[static_cast<std::size_t>(j)]) {
+      CHECK(std::abs(length - 1.0) < 0.15);
+    } else {
+      CHECK(length < 0.15);
+    }
+  }
+}
+
 TEST_CASE("clusterable keys are: m clusters, no diameter above delta, all else further apart") {
   const TemporaryFolder folder;
   for (const auto& [dtype, m, delta, d] :

@@ -35,8 +35,8 @@ TEST_CASE_FIXTURE(Made, "a record has every name of the contract, in its order")
   result.undefined_rows = 4;
   const Json record = cell_record(plan, uniform, result, "kvbench run");
   CHECK(keys(record) == std::vector<std::string>{"id", "status", "key", "label", "derived",
-                                                 "errors", "mass", "clusters", "memory", "counters",
-                                                 "timing", "repro"});
+                                                 "errors", "trivial", "mass", "clusters", "memory",
+                                                 "counters", "timing", "repro"});
   CHECK(record["id"] == uniform.id);
   CHECK(record["status"] == "ok");
   CHECK(to_line(record["key"]) == to_line(Json(cell_key(plan, uniform))));
@@ -129,7 +129,7 @@ TEST_CASE_FIXTURE(Made, "failed and skipped records say why and have the same na
   CHECK(record["reason"] == *skipped.skip_reason);
   CHECK(keys(record) == keys(failed));
   CHECK(keys(failed_record(plan, window, "file gone", "again")) == keys(failed));
-  for (const char* name : {"errors", "mass", "clusters", "memory", "counters"}) {
+  for (const char* name : {"errors", "trivial", "mass", "clusters", "memory", "counters"}) {
     CHECK(record[name].is_null());
   }
 }

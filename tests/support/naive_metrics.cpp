@@ -258,6 +258,53 @@ NaiveReport naive_report(const Stream& stream, const std::vector<Index>& rows,
   return report;
 }
 
+NaiveTrivial naive_trivial(const Stream& stream, const std::vector<Index>& rows) {
+  NaiveTrivial out;
+  const int heads_per_kv = stream.shape.heads_per_kv;
+  const auto dv = static_cast<std::size_t>(stream.shape.dv);
+  for (NaiveReport* report : {&out.zero, &out.mean_value}) {
+    Dense stacked_a(static_cast<Index>(rows.size()) * heads_per_kv, stream.shape.dv);
+    Dense stacked_z = Dense::Zero(stacked_a.rows(), stacked_a.cols());
+    Columns columns;
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      const Index lo = stream.shape.first_visible(rows[r]);
+      const Real op = naive_spectral_norm(stream.values, lo, rows[r] + 1);
+      const Real fro = naive_frobenius_norm(stream.values, lo, rows[r] + 1);
+      std::vector<Real> z(dv, 0);
+      if (report == &out.mean_value) {
+        for (std::size_t k = 0; k < dv; ++k) {
+          for (Index j = lo; j <= rows[r]; ++j) z[k] += stream.values(j, static_cast<Index>(k));
+          z[k] /= static_cast<Real>(rows[r] + 1 - lo);
+        }
+      }
+      for (int g = 0; g < heads_per_kv; ++g) {
+        const NaiveRow exact = naive_row(stream, g, rows[r]);
+        const Index line = static_cast<Index>(r) * heads_per_kv + g;
+        for (std::size_t k = 0; k < dv; ++k) {
+          stacked_a(line, static_cast<Index>(k)) = static_cast<double>(exact.a[k]);
+          stacked_z(line, static_cast<Index>(k)) = static_cast<double>(z[k]);
+        }
+        columns.row_is_last = rows[r] == stream.shape.tokens - 1 && g == 0;
+        add_answer(exact, z, op, fro, columns);
+        if (report == &out.zero) {
+          const auto kappa = ratio(norm(exact.p) * op, norm(exact.a));
+          if (kappa) out.kappa.push_back(*kappa);
+          if (columns.row_is_last) out.kappa_last = kappa;
+        }
+      }
+    }
+    write_stacked(stacked_a, stacked_z, *report);
+    columns.write_mean("errors.relative_l2_posclamp_mean", *report);
+    for (const char* path : {"errors.relative_l2", "errors.epsilon_spectral",
+                             "errors.epsilon_frobenius", "errors.cosine_distance"}) {
+      columns.write_distribution(path, *report);
+    }
+    columns.write_last("errors.epsilon_spectral", *report);
+    columns.write_last("errors.epsilon_frobenius", *report);
+  }
+  return out;
+}
+
 std::vector<NamedPair> paired_metrics(const CellMetrics& a, const CellMetrics& b) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   std::vector<NamedPair> out;

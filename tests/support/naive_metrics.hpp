@@ -23,6 +23,16 @@ struct NaiveReport {
 NaiveReport naive_report(const Stream& stream, const std::vector<Index>& rows,
                          const std::vector<Sketch>& sketches);
 
+// The errors of z = 0 and of z = mean of the visible values, and kappa = ||p||_2 ||V_i||_op /
+// ||a||.
+struct NaiveTrivial {
+  NaiveReport zero;
+  NaiveReport mean_value;
+  std::vector<double> kappa;         // where it is defined
+  std::optional<double> kappa_last;  // of row n - 1 and query head 0
+};
+NaiveTrivial naive_trivial(const Stream& stream, const std::vector<Index>& rows);
+
 // ||M||_op and ||M||_F of rows [first, last) of a matrix.
 double naive_spectral_norm(ConstMatrix matrix, Index first, Index last);
 double naive_frobenius_norm(ConstMatrix matrix, Index first, Index last);

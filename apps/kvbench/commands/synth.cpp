@@ -78,8 +78,9 @@ Command add_synth(CLI::App& app) {
   add("--sliding-window", synth.window, "Sliding window in tokens, 0 = none");
   add("--softcap", synth.softcap, "Soft-cap of the logits, 0 = none");
   add("--m", synth.clusters,
-      "Clusters (clusterable), heavy tokens (heavy_hitters), content vectors (rope); 0 = 16");
-  add("--delta", synth.delta, "Largest diameter of a cluster (clusterable)");
+      "Clusters (clusterable, focused), heavy tokens (heavy_hitters), content vectors (rope); 0 = "
+      "16");
+  add("--delta", synth.delta, "Largest diameter of a cluster (clusterable, focused)");
   add("--theta", synth.theta, "Base of the rotation's frequencies (rope)");
   add("--gzip", synth.gzip, "Compression level 1 to 9, 0 = none");
   add("--chunk-rows", synth.chunk_rows, "Rows per chunk, 0 = contiguous (1024 with --gzip)");

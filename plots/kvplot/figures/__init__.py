@@ -17,6 +17,7 @@ NAMES = (
     "subgen_halves",
     "subgen_sampling",
     "failure_rate",
+    "tightness",
     "balancekv_layers",
     "walk",
     "merge_reduce",

@@ -1,0 +1,123 @@
+#include "metrics/trivial_answers.hpp"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <string_view>
+#include <utility>
+
+#include "core/error.hpp"
+#include "metrics/error_accumulator.hpp"
+
+namespace kvbench {
+namespace {
+
+// Sum of the values that a row sees. Rows ascend, and their first visible tokens too.
+class VisibleSum {
+ public:
+  explicit VisibleSum(const Stream& stream)
+      : stream_(stream), sum_(static_cast<std::size_t>(stream.shape.dv)) {}
+
+  const std::vector<double>& at(Index row) {
+    const Index first = stream_.shape.first_visible(row);
+    if (first != first_) {  // summed anew: subtracting would leave rounding errors behind
+      std::fill(sum_.begin(), sum_.end(), 0.0);
+      first_ = next_ = first;
+    }
+    for (; next_ <= row; ++next_) {
+      const double* v = stream_.values.row(next_);
+      for (std::size_t k = 0; k < sum_.size(); ++k) sum_[k] += v[k];
+    }
+    return sum_;
+  }
+
+ private:
+  const Stream& stream_;
+  std::vector<double> sum_;
+  Index first_ = 0;
+  Index next_ = 0;
+};
+
+// Scores `answer_at(row)`, the same for all query heads.
+ErrorAccumulator scored(const Stream& stream, const Reference& reference,
+                        const std::function<void(Index, std::vector<double>&)>& answer_at) {
+  ErrorAccumulator errors(stream, reference);
+  Answer answer;
+  answer.answer.assign(static_cast<std::size_t>(stream.shape.dv), 0.0);
+  answer.numerator = answer.answer;
+  answer.rows_are_tokens = false;
+  const std::vector<Index>& rows = reference.exact.rows;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    answer_at(rows[r], answer.answer);
+    for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
+      errors.add(static_cast<Index>(r), g, answer);
+    }
+  }
+  return errors;
+}
+
+void add_kappa(const Stream& stream, const Reference& reference, const ErrorAccumulator& zero,
+               TrivialAnswers& out) {
+  const std::size_t rows = reference.exact.rows.size();
+  const RowValues values = zero.row_values();
+  const std::vector<double>& epsilon = values["epsilon_spectral"];  // [G][R]
+  std::vector<double> all;
+  for (std::size_t i = 0; i < epsilon.size(); ++i) {
+    // Without values both norms are 0, and so is their ratio.
+    const bool without_values = reference.value_spectral[i % rows] == 0.0;
+    if (!(epsilon[i] > 0.0) && !without_values) continue;
+    const double kappa = without_values ? 0.0 : 1.0 / epsilon[i];
+    if (i + 1 == rows && reference.exact.rows.back() == stream.shape.tokens - 1) {
+      out.kappa_last = kappa;
+    }
+    all.push_back(kappa);
+  }
+  if (!all.empty()) out.kappa = distribution(std::move(all));
+}
+
+}  // namespace
+
+MetricValue TrivialAnswers::best(const std::string& path) const {
+  const MetricValue& a = zero[path];
+  const MetricValue& b = mean_value[path];
+  if (!a || !b) return a ? a : b;
+  return std::min(*a, *b);
+}
+
+const std::vector<std::size_t>& answer_numbers() {
+  static const std::vector<std::size_t> numbers = [] {
+    constexpr std::array<std::string_view, 3> kOfSketch = {
+        "errors.numerator_error", "errors.normalizer_error", "errors.kl_divergence"};
+    std::vector<std::size_t> all;
+    for (std::size_t i = 0; i < metric_numbers().size(); ++i) {
+      const Metric& metric = *metric_numbers()[i].metric;
+      const bool of_sketch =
+          std::find(kOfSketch.begin(), kOfSketch.end(), metric.path) != kOfSketch.end();
+      if (metric.section() == "errors" && !of_sketch) all.push_back(i);
+    }
+    return all;
+  }();
+  return numbers;
+}
+
+std::optional<TrivialAnswers> trivial_answers(const Stream& stream, const Reference& reference) {
+  TrivialAnswers out;
+  try {
+    const ErrorAccumulator zero =
+        scored(stream, reference, [](Index, const std::vector<double>&) {});
+    out.zero = zero.metrics();
+    add_kappa(stream, reference, zero, out);
+    VisibleSum sum(stream);
+    out.mean_value = scored(stream, reference, [&](Index row, std::vector<double>& z) {
+                       const double count =
+                           static_cast<double>(row + 1 - stream.shape.first_visible(row));
+                       const std::vector<double>& total = sum.at(row);
+                       for (std::size_t k = 0; k < z.size(); ++k) z[k] = total[k] / count;
+                     }).metrics();
+  } catch (const CellError&) {
+    return std::nullopt;
+  }
+  return out;
+}
+
+}  // namespace kvbench
