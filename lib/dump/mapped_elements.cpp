@@ -135,7 +135,7 @@ MappedElements::MappedElements(hid_t dataset, SourceFiles& files) : type_(H5Dget
     const std::string file = name_of(properties.get(), i, H5Pget_virtual_filename);
     const std::string name = name_of(properties.get(), i, H5Pget_virtual_dsetname);
     const hdf5::Handle& from = source(file, name, files);
-    const std::string what = file + ": " + name;
+    const std::string what = fmt::format("{}: {}", file, name);
     const Sizes of_source = sizes_of(from.get(), what);
     const Block block = selected(H5Pget_virtual_srcspace).value_or(Block{{}, of_source});
     require_within(block, of_source, what);
@@ -154,7 +154,7 @@ const hdf5::Handle& MappedElements::source(const std::string& file, const std::s
                                            SourceFiles& files) {
   const auto found = sources_.find({file, name});
   if (found != sources_.end()) return found->second;
-  const std::string what = file + ": " + name;
+  const std::string what = fmt::format("{}: {}", file, name);
   const auto fail = [&](const std::string& why) {
     return hdf5::Error(fmt::format("takes elements from {}, which {}", what, why));
   };

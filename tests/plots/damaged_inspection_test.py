@@ -1,4 +1,7 @@
-"""kvplot on inspections and baselines that are damaged, and on whole inspections that do not fit."""
+"""kvplot on inspections and baselines that are damaged, and on whole inspections that do not fit.
+
+Usage and variables: as of damaged_results_test.py.
+"""
 
 import contextlib
 import io
@@ -12,6 +15,7 @@ import unittest
 import warnings
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 try:
     from matplotlib import pyplot
 
