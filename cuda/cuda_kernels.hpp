@@ -17,13 +17,13 @@ class CudaKernels final : public DeviceKernels {
 
   std::string device() const override { return "cuda"; }
   std::string name() const override;
-  std::string fault() const override;
+  std::string error() const override;
 
-  std::shared_ptr<const void> hold(const Stream& stream) const override;
+  std::shared_ptr<const void> make_resident(const Stream& stream) const override;
   ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) const override;
   void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const override;
-  std::shared_ptr<const ResidentRows> hold_rows(const Stream& stream,
-                                                const std::vector<Index>& rows) const override;
+  std::shared_ptr<const ResidentRows> make_rows_resident(
+      const Stream& stream, const std::vector<Index>& rows) const override;
   std::vector<ScoreSums> score_sums_by(const Stream& stream, Index first, Index last,
                                        const std::vector<ScoreRule>& rules) const override;
   Clustering cluster(ConstMatrix points, Index first, double delta) const override;

@@ -55,9 +55,9 @@ void CudaKernels::Device::give_back(std::unique_ptr<cuda::Lane> lane) {
   lanes_.push_back(std::move(lane));
 }
 
-std::string CudaKernels::Device::fault() const {
+std::string CudaKernels::Device::error() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return fault_;
+  return error_;
 }
 
 void CudaKernels::Device::check(cudaError_t error, const char* what) {
@@ -71,10 +71,10 @@ void CudaKernels::Device::check(cudaError_t error, const char* what) {
                     "threads (--threads) or --device cpu");
   }
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (fault_.empty()) {
-    fault_ = "device " + std::to_string(index_) + " (" + name_ + ") failed while " + reason;
+  if (error_.empty()) {
+    error_ = "device " + std::to_string(index_) + " (" + name_ + ") failed while " + reason;
   }
-  throw DeviceError(fault_);
+  throw DeviceError(error_);
 }
 
 std::unique_ptr<const DeviceKernels> cuda_kernels(int index) {
@@ -84,7 +84,7 @@ std::unique_ptr<const DeviceKernels> cuda_kernels(int index) {
 CudaKernels::CudaKernels(int index) : device_(std::make_unique<Device>(index)) {}
 CudaKernels::~CudaKernels() = default;
 std::string CudaKernels::name() const { return device_->name(); }
-std::string CudaKernels::fault() const { return device_->fault(); }
+std::string CudaKernels::error() const { return device_->error(); }
 
 namespace cuda {
 

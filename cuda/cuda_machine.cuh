@@ -68,14 +68,14 @@ class CudaKernels::Device {
   const std::string& name() const { return name_; }
   cuda::MemoryLedger& ledger() { return ledger_; }
   cuda::ResidentCopies& copies() { return copies_; }
-  std::string fault() const;
+  std::string error() const;
 
   // An unused lane, for one call at a time.
   std::unique_ptr<cuda::Lane> take_lane();
   void give_back(std::unique_ptr<cuda::Lane> lane);
 
   // Returns if `error` is none. Out of memory throws CellError; anything else is remembered as
-  // the device's fault and throws DeviceError.
+  // the device's error and throws DeviceError.
   void check(cudaError_t error, const char* what);
 
  private:
@@ -89,7 +89,7 @@ class CudaKernels::Device {
   cuda::MemoryLedger ledger_;
   cuda::ResidentCopies copies_;
   mutable std::mutex mutex_;
-  std::string fault_;
+  std::string error_;
   std::vector<std::unique_ptr<cuda::Lane>> lanes_;  // the unused ones
 };
 
@@ -228,16 +228,16 @@ class CudaMachine {
 
   // Calls that work on it have ended: a machine's work is done when the machine is gone.
   template <class T>
-  class Held {
+  class Resident {
    public:
-    Held(MemoryLedger::Reservation room, void* data, int device)
+    Resident(MemoryLedger::Reservation room, void* data, int device)
         : room_(std::move(room)), data_(static_cast<T*>(data)), device_(device) {}
-    Held(Held&& other) noexcept
+    Resident(Resident&& other) noexcept
         : room_(std::move(other.room_)),
           data_(std::exchange(other.data_, nullptr)),
           device_(other.device_) {}
-    Held& operator=(Held&&) = delete;
-    ~Held() {
+    Resident& operator=(Resident&&) = delete;
+    ~Resident() {
       if (data_ == nullptr || cudaSetDevice(device_) != cudaSuccess) return;
       cudaFreeAsync(data_, nullptr);
     }
@@ -269,13 +269,13 @@ class CudaMachine {
   }
 
   template <class T>
-  std::optional<Held<T>> hold(Index count) {
+  std::optional<Resident<T>> allocate_resident(Index count) {
     const Index bytes = count * static_cast<Index>(sizeof(T));
-    auto room = device_.ledger().hold(bytes);
+    auto room = device_.ledger().reserve_resident(bytes);
     if (!room) return std::nullopt;
     try {
       void* data = allocate_bytes(static_cast<std::size_t>(bytes));
-      return Held<T>(std::move(*room), data, device_.index());
+      return Resident<T>(std::move(*room), data, device_.index());
     } catch (const CellError&) {  // another program has taken it
       return std::nullopt;
     }

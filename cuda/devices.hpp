@@ -35,7 +35,7 @@ CudaDevices cuda_devices();
 class DeviceKernels : public Kernels {
  public:
   virtual std::string name() const = 0;   // "NVIDIA H200"
-  virtual std::string fault() const = 0;  // why the device failed; empty while it works
+  virtual std::string error() const = 0;  // why the device failed; empty while it works
 };
 
 // Throws InputError with the reason where the machine has no device `index` that works.

@@ -30,7 +30,8 @@
 // in tests):
 //   machine.reserve(need)            Reservation of device memory, see cuda/memory_ledger.hpp
 //   machine.allocate<T>(count)       memory of the device, freed with the returned object; .data()
-//   machine.hold<T>(count)           an optional: such memory that outlives the machine, none where
+//   machine.allocate_resident<T>(count)           an optional: such memory that outlives the
+//   machine, none where
 //                                    the ledger has no room for it
 //   machine.upload(to, from, count)  machine.download(to, from, count)  machine.clear(at, count)
 //   machine.download_rows(to, stride, from, columns, rows)  rows `stride` doubles apart on the host
@@ -69,8 +70,8 @@ struct Grid {
   Index z = 1;  // at most 65535
 };
 
-// kRows x kColumns numbers held by the 32 threads of a warp: of[i][j][e] of thread t, l = t % 32,
-// is that of row 8 i + l / 4, column 8 j + 2 (l % 4) + e.
+// kRows x kColumns numbers resident by the 32 threads of a warp: of[i][j][e] of thread t, l = t %
+// 32, is that of row 8 i + l / 4, column 8 j + 2 (l % 4) + e.
 template <int kRows, int kColumns>
 struct WarpTiles {
   static_assert(kRows % 16 == 0 && kColumns % 8 == 0);
@@ -143,8 +144,8 @@ concept Machine = requires(M& machine, const MemoryNeed& need, double* to, const
                            Index n, Grid grid) {
   { machine.reserve(need) } -> std::same_as<MemoryLedger::Reservation>;
   { machine.template allocate<double>(n).data() } -> std::same_as<double*>;
-  { machine.template hold<double>(n).has_value() } -> std::same_as<bool>;
-  { machine.template hold<double>(n)->data() } -> std::same_as<double*>;
+  { machine.template allocate_resident<double>(n).has_value() } -> std::same_as<bool>;
+  { machine.template allocate_resident<double>(n)->data() } -> std::same_as<double*>;
   { machine.upload(to, from, n) } -> std::same_as<void>;
   { machine.download(to, from, n) } -> std::same_as<void>;
   { machine.download_rows(to, n, from, n, n) } -> std::same_as<void>;

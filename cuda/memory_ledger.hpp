@@ -1,6 +1,6 @@
 // Who may use how much of a device's memory. Every kernel call reserves what it will allocate
 // before it begins, once, so that calls of several threads never run out half-way. What outlives a
-// call is held in a part of its own, so that no call ever waits for it.
+// call is resident in a part of its own, so that no call ever waits for it.
 #pragma once
 
 #include <algorithm>
@@ -50,9 +50,9 @@ class MemoryLedger {
     Index rows_;
   };
 
-  // For calls, and for what is held between them.
-  explicit MemoryLedger(Index calls_bytes, Index held_bytes = 0)
-      : capacity_(calls_bytes), held_capacity_(held_bytes) {}
+  // For calls, and for what is resident between them.
+  explicit MemoryLedger(Index calls_bytes, Index resident_bytes = 0)
+      : capacity_(calls_bytes), resident_capacity_(resident_bytes) {}
 
   // As many rows as fit next to what others hold; waits while not even one fits. Throws CellError
   // if one row never fits.
@@ -73,21 +73,21 @@ class MemoryLedger {
     return Reservation(*this, reserved_, bytes, rows);
   }
 
-  // Never waits: none if it does not fit next to what is held.
-  std::optional<Reservation> hold(Index bytes) {
+  // Never waits: none if it does not fit next to what is resident.
+  std::optional<Reservation> reserve_resident(Index bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (held_ + bytes > held_capacity_) return std::nullopt;
-    held_ += bytes;
-    return Reservation(*this, held_, bytes, 1);
+    if (resident_ + bytes > resident_capacity_) return std::nullopt;
+    resident_ += bytes;
+    return Reservation(*this, resident_, bytes, 1);
   }
 
   Index reserved() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return reserved_;
   }
-  Index held() const {
+  Index resident_bytes() const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return held_;
+    return resident_;
   }
 
  private:
@@ -104,11 +104,11 @@ class MemoryLedger {
   }
 
   const Index capacity_;
-  const Index held_capacity_;
+  const Index resident_capacity_;
   mutable std::mutex mutex_;
   std::condition_variable returned_;
   Index reserved_ = 0;  // by calls
-  Index held_ = 0;
+  Index resident_ = 0;
 };
 
 }  // namespace kvbench::cuda

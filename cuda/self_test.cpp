@@ -77,7 +77,7 @@ std::string walks_that_differ(const Kernels& kernels, const Stream& stream) {
   if (!same_walks(kernels.balance_walks(rule, tokens, uniforms), walks)) return "walks";
   const auto matrices = kernels.walk_matrices(sizes, tokens);
   if (matrices && !same_walks(kernels.balance_walks(rule, *matrices, uniforms), walks)) {
-    return "walks by held matrices";
+    return "walks by resident matrices";
   }
   return "";
 }
@@ -99,11 +99,11 @@ std::vector<double> some_weighted_values(const Kernels& kernels, const Stream& s
   return sums;
 }
 
-std::string held_rows_that_differ(const Kernels& kernels, const Stream& stream,
-                                  const std::vector<Index>& rows, const LogitBlock& block) {
-  const auto held = kernels.hold_rows(stream, rows);
-  if (!held) return "";
-  const CounterRng random(0, 0, "self-test/held");
+std::string resident_rows_that_differ(const Kernels& kernels, const Stream& stream,
+                                      const std::vector<Index>& rows, const LogitBlock& block) {
+  const auto resident = kernels.make_rows_resident(stream, rows);
+  if (!resident) return "";
+  const CounterRng random(0, 0, "self-test/resident");
   AnswerBatch batch;
   for (std::size_t r = 0; r < rows.size(); r += 10) {  // the same weights for all query heads
     const auto first = static_cast<Index>(batch.weights.size());
@@ -122,11 +122,12 @@ std::string held_rows_that_differ(const Kernels& kernels, const Stream& stream,
   std::vector<double> expected;
   std::vector<AnswerMasses> masses;
   std::vector<AnswerMasses> expected_masses;
-  held->answer(batch, numerators, masses);
+  resident->answer(batch, numerators, masses);
   answer_by_logits(stream, block, batch, expected, expected_masses);
-  if (numerators != expected) return "answers of held rows";
-  return held->max_logit() == block.max_logit && masses == expected_masses ? ""
-                                                                           : "masses of held rows";
+  if (numerators != expected) return "answers of resident rows";
+  return resident->max_logit() == block.max_logit && masses == expected_masses
+             ? ""
+             : "masses of resident rows";
 }
 
 std::string first_difference(const Kernels& kernels, const Stream& stream) {
@@ -146,7 +147,7 @@ std::string first_difference(const Kernels& kernels, const Stream& stream) {
   kernels.logits(stream, rows, block);
   cpu.logits(stream, rows, block_cpu);
   if (!same_visible(stream.shape, block, block_cpu)) return "logits";
-  std::string differing = held_rows_that_differ(kernels, stream, rows, block_cpu);
+  std::string differing = resident_rows_that_differ(kernels, stream, rows, block_cpu);
   if (!differing.empty()) return differing;
 
   ScoreRule rule;
@@ -197,7 +198,7 @@ void answer_by_logits(const Stream& stream, const LogitBlock& block, const Answe
       lanes[0][lane] = std::fma(w.num, x, lanes[0][lane]);
       lanes[1][lane] = std::fma(w.den, x, lanes[1][lane]);
       lanes[2][lane] = std::fma(w.log, x, lanes[2][lane]);
-      lanes[3][lane] = std::fma(static_cast<double>(w.held), x, lanes[3][lane]);
+      lanes[3][lane] = std::fma(static_cast<double>(w.kept), x, lanes[3][lane]);
       mass.largest_den = std::max(mass.largest_den, w.den * x);
       const double c = w.num * x;
       for (Index k = 0; k < dv; ++k) {
@@ -207,7 +208,7 @@ void answer_by_logits(const Stream& stream, const LogitBlock& block, const Answe
     mass.sums.num = Lanes::load(lanes[0]).sum();
     mass.sums.den = Lanes::load(lanes[1]).sum();
     mass.sums.log = Lanes::load(lanes[2]).sum();
-    mass.sums.held = Lanes::load(lanes[3]).sum();
+    mass.sums.kept = Lanes::load(lanes[3]).sum();
   }
 }
 
@@ -231,8 +232,8 @@ std::string kernel_that_differs(const Kernels& kernels) {
     for (const double softcap : {0.0, 20.0}) {
       stream.shape.window = window;
       stream.shape.softcap = softcap;
-      // Once by copies that are held, once by copies of each call.
-      const auto held = window == 0 ? kernels.hold(stream) : nullptr;
+      // Once by copies that are resident, once by copies of each call.
+      const auto resident = window == 0 ? kernels.make_resident(stream) : nullptr;
       if (std::string which = first_difference(kernels, stream); !which.empty()) return which;
     }
   }

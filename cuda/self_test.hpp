@@ -12,7 +12,7 @@ namespace kvbench::cuda {
 // bit by bit, metrics within 1e-9. Empty if all agree, else which does not: "score sums".
 std::string kernel_that_differs(const Kernels& kernels);
 
-// ResidentRows::answer by the CPU's logits of these rows: what held rows are compared with.
+// ResidentRows::answer by the CPU's logits of these rows: what resident rows are compared with.
 void answer_by_logits(const Stream& stream, const LogitBlock& block, const AnswerBatch& batch,
                       std::vector<double>& numerators, std::vector<AnswerMasses>& masses);
 

@@ -82,7 +82,7 @@ int parse_and_run(int argc, char** argv) {
   return parsed->run();
 }
 
-void log_faults(const std::vector<std::string>& messages) {
+void log_errors(const std::vector<std::string>& messages) {
   constexpr std::size_t kShown = 50;
   for (std::size_t i = 0; i < std::min(messages.size(), kShown); ++i) {
     log_text("kvbench: {}\n", messages[i]);
@@ -96,7 +96,7 @@ int run_guarded(int argc, char** argv) {
   try {
     return parse_and_run(argc, argv);
   } catch (const InputError& error) {
-    log_faults(error.messages());
+    log_errors(error.messages());
     return kExitBadInput;
   } catch (const IoError& error) {
     log_text("kvbench: {}\n", error.what());
@@ -140,7 +140,7 @@ int run_guarded(int argc, char** argv) {
   }
 }
 
-// A file that may not grow further is a fault of writing like a full disk, not the program's end.
+// A file that may not grow further is an error of writing like a full disk, not the program's end.
 void survive_file_size_limits() { std::signal(SIGXFSZ, SIG_IGN); }
 
 // Matrices go back to the system when they are freed. glibc by itself comes to keep pieces of up to

@@ -39,7 +39,7 @@ template <Machine M>
 std::shared_ptr<const WalkMatrices> walk_matrices(M& machine, const std::vector<Index>& sizes,
                                                   const WalkSource& tokens) {
   using Matrices = DeviceMatrices<M>;
-  auto memory = machine.template hold<double>(Matrices::numbers(sizes));
+  auto memory = machine.template allocate_resident<double>(Matrices::numbers(sizes));
   if (!memory) return nullptr;
   const auto matrices = std::make_shared<Matrices>(sizes, std::move(*memory));
   const Index count = static_cast<Index>(sizes.size());
@@ -67,7 +67,7 @@ template <Machine M>
 std::vector<WalkResult> balance_walks(M& machine, const WalkRule& rule,
                                       const WalkMatrices& matrices,
                                       const std::vector<std::vector<double>>& uniforms) {
-  const auto& held = dynamic_cast<const DeviceMatrices<M>&>(matrices);
+  const auto& resident = dynamic_cast<const DeviceMatrices<M>&>(matrices);
   const Index count = static_cast<Index>(uniforms.size());
   std::vector<WalkResult> out(uniforms.size());
   if (count == 0) return out;
@@ -81,7 +81,7 @@ std::vector<WalkResult> balance_walks(M& machine, const WalkRule& rule,
   WalkStates<M> states(machine, room.rows(), most);
   WalkBatch<M> batch(machine, room.rows());
   for (Index first = 0; first < count; first += room.rows()) {
-    std::vector<WalkView> views = held.views(first, smaller(room.rows(), count - first));
+    std::vector<WalkView> views = resident.views(first, smaller(room.rows(), count - first));
     states.bring(uniforms, first, views);
     batch.bring(views);
     for (Index panel = 0; panel < batch.panels(); ++panel) batch.walk(rule, panel);

@@ -1,4 +1,5 @@
-// The host's matrices in a device's memory: copies that are held for many calls, or made for one.
+// The host's matrices in a device's memory: copies that are resident for many calls, or made for
+// one.
 #pragma once
 
 #include <algorithm>
@@ -34,19 +35,19 @@ void upload_rows(M& machine, double* to, ConstMatrix from) {
   machine.upload(to, packed.data(), static_cast<Index>(packed.size()));
 }
 
-// A matrix that a call reads: the copy that is held, or one of the call's own.
+// A matrix that a call reads: the copy that is resident, or one of the call's own.
 template <Machine M>
 class DeviceMatrix {
  public:
   DeviceMatrix(M& machine, ConstMatrix matrix)
-      : machine_(machine), matrix_(matrix), held_(machine.copies().find(matrix)) {}
+      : machine_(machine), matrix_(matrix), resident_(machine.copies().find(matrix)) {}
 
   // What the call has to reserve for it.
-  Index bytes() const { return held_ ? 0 : bytes_of_doubles(matrix_.rows * matrix_.cols); }
+  Index bytes() const { return resident_ ? 0 : bytes_of_doubles(matrix_.rows * matrix_.cols); }
 
   // [rows, cols] without gaps; to be called once, after the reservation.
   const double* bring() {
-    if (held_) return held_.get();
+    if (resident_) return resident_.get();
     own_.emplace(machine_.template allocate<double>(matrix_.rows * matrix_.cols));
     upload_rows(machine_, own_->data(), matrix_);
     return own_->data();
@@ -57,18 +58,18 @@ class DeviceMatrix {
 
   M& machine_;
   ConstMatrix matrix_;
-  ResidentCopies::Copy held_;
+  ResidentCopies::Copy resident_;
   std::optional<Memory> own_;
 };
 
-// Kernels::hold: keys and values as far as there is room.
+// Kernels::make_resident: keys and values as far as there is room.
 template <Machine M>
-std::shared_ptr<const void> hold(M& machine, const Stream& stream) {
+std::shared_ptr<const void> make_resident(M& machine, const Stream& stream) {
   auto copies = std::make_shared<std::vector<ResidentCopies::Copy>>();
   for (const ConstMatrix matrix : {stream.keys, stream.values}) {
     const Index count = matrix.rows * matrix.cols;
     if (count == 0) continue;
-    auto memory = machine.template hold<double>(count);
+    auto memory = machine.template allocate_resident<double>(count);
     if (!memory) continue;
     upload_rows(machine, memory->data(), matrix);
     using Memory = typename decltype(memory)::value_type;

@@ -1,5 +1,5 @@
-// Kernels::hold_rows on a device: exponentials of some rows, kept there, and answers from them. The
-// weights of tokens go to the device, what questions share only once; sums come back.
+// Kernels::make_rows_resident on a device: exponentials of some rows, kept there, and answers from
+// them. The weights of tokens go to the device, what questions share only once; sums come back.
 #pragma once
 
 #include <algorithm>
@@ -160,7 +160,7 @@ struct AnswerFromRows {
               const double w = which == 0   ? weight.num
                                : which == 1 ? weight.den
                                : which == 2 ? weight.log
-                                            : static_cast<double>(weight.held);
+                                            : static_cast<double>(weight.kept);
               KVBENCH_UNROLL
               for (int half = 0; half < 2; ++half) {
                 const double e = shared.of[question + half * kApart][i];
@@ -278,43 +278,43 @@ class DeviceRows final : public ResidentRows {
 
 // Null if the exponentials find no room.
 template <MachineFactory Make>
-std::shared_ptr<const ResidentRows> hold_rows(const Make& make, const Stream& stream,
-                                              const std::vector<Index>& rows) {
+std::shared_ptr<const ResidentRows> make_rows_resident(const Make& make, const Stream& stream,
+                                                       const std::vector<Index>& rows) {
   if (rows.empty()) return nullptr;
   auto machine = make();
   const StreamShape& shape = stream.shape;
   const Index heads_per_kv = shape.heads_per_kv;
   const auto count = static_cast<Index>(rows.size());
-  LogitRoom held;
-  held.first_token = shape.first_visible(rows.front());
-  held.columns = rows.back() + 1 - held.first_token;
-  auto memory = machine.template hold<double>(count * heads_per_kv * held.columns);
+  LogitRoom resident;
+  resident.first_token = shape.first_visible(rows.front());
+  resident.columns = rows.back() + 1 - resident.first_token;
+  auto memory = machine.template allocate_resident<double>(count * heads_per_kv * resident.columns);
   if (!memory) return nullptr;
-  held.exps = memory->data();
+  resident.exps = memory->data();
 
   using Rows = DeviceStream<decltype(machine)>;
   DeviceMatrix keys(machine, first_rows(stream.keys, rows.back() + 1));
   const auto room = machine.reserve(
       {.what = "logits",
        .fixed_bytes = keys.bytes(),
-       .row_bytes = Rows::row_bytes(shape) + heads_per_kv * bytes_of_doubles(held.columns + 1),
+       .row_bytes = Rows::row_bytes(shape) + heads_per_kv * bytes_of_doubles(resident.columns + 1),
        .rows = smaller(count, most_logit_rows(heads_per_kv))});
   Rows device(machine, stream, keys.bring(), room.rows());
-  auto x = machine.template allocate<double>(room.rows() * heads_per_kv * held.columns);
+  auto x = machine.template allocate<double>(room.rows() * heads_per_kv * resident.columns);
   auto m = machine.template allocate<double>(room.rows() * heads_per_kv);
   std::vector<double> max_logit(static_cast<std::size_t>(count * heads_per_kv));
   for (Index first = 0; first < count; first += room.rows()) {
     const Index batch = smaller(room.rows(), count - first);
     const StreamView view = device.at(rows.data() + first, batch);
     const Index at = first * heads_per_kv;
-    fill_logits(
-        machine, view,
-        {held.first_token, held.columns, x.data(), held.exps + at * held.columns, m.data()});
+    fill_logits(machine, view,
+                {resident.first_token, resident.columns, x.data(),
+                 resident.exps + at * resident.columns, m.data()});
     machine.download(max_logit.data() + at, m.data(), view.query_count);
   }
   machine.wait();
   using Memory = typename decltype(memory)::value_type;
-  return std::make_shared<DeviceRows<Make, Memory>>(stream, held, std::move(*memory),
+  return std::make_shared<DeviceRows<Make, Memory>>(stream, resident, std::move(*memory),
                                                     std::move(max_logit), make);
 }
 

@@ -1,4 +1,4 @@
-// What walks keep on the device: the tokens of a batch, its state, and matrices that are held.
+// What walks keep on the device: the tokens of a batch, its state, and matrices that are resident.
 #pragma once
 
 #include <algorithm>
@@ -180,7 +180,8 @@ class WalkBatch {
 template <Machine M>
 class DeviceMatrices final : public WalkMatrices {
  public:
-  using Memory = typename decltype(std::declval<M&>().template hold<double>(1))::value_type;
+  using Memory =
+      typename decltype(std::declval<M&>().template allocate_resident<double>(1))::value_type;
 
   DeviceMatrices(const std::vector<Index>& sizes, Memory memory)
       : sizes_(sizes), memory_(std::move(memory)) {}

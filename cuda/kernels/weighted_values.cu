@@ -5,9 +5,9 @@
 
 namespace kvbench {
 
-std::shared_ptr<const void> CudaKernels::hold(const Stream& stream) const {
+std::shared_ptr<const void> CudaKernels::make_resident(const Stream& stream) const {
   cuda::CudaMachine machine(*device_);
-  return cuda::hold(machine, stream);
+  return cuda::make_resident(machine, stream);
 }
 
 std::unique_ptr<WeightedValues> CudaKernels::weighted_values(ConstMatrix values) const {

@@ -127,7 +127,7 @@ AccumulatedScores::AccumulatedScores(const CellContext& context, const Scoring& 
   if (kept_scores_.has_token_noise()) noise_.resize(scores_.size());
 }
 
-void AccumulatedScores::hold(Index token) {
+void AccumulatedScores::keep(Index token) {
   tokens_.push_back(static_cast<std::int32_t>(token));
   sketch_.add(SketchRow::exact(token));
   for (auto& head : scores_) head.push_back(0.0);
@@ -151,7 +151,7 @@ void AccumulatedScores::drop(std::size_t place) {
 void AccumulatedScores::extend(Index first, Index last) {
   if (last <= context_.prompt) return;
   for (Index token = first; token < last; ++token) {
-    hold(token);
+    keep(token);
     while (tokens_.front() < shape_.first_visible(token)) drop(0);
   }
 }
@@ -164,7 +164,7 @@ void AccumulatedScores::finish_prompt() {
   std::vector<Index> kept = best_of_prompt(context_, sums, subset_, recent);
   for (Index token = prompt.last - recent; token < prompt.last; ++token) kept.push_back(token);
   for (const Index token : kept) {
-    hold(token);
+    keep(token);
     for (std::size_t g = 0; g < scores_.size(); ++g) {
       scores_[g].back() = sums[g][static_cast<std::size_t>(token)];
     }
@@ -199,8 +199,8 @@ Derived AccumulatedScores::derived() const {
   return out;
 }
 
-Holdings most_held_by_score(const TokenCount& budget, Index numbers_per_head,
-                            const StreamShape& shape, Index prompt) {
+KeptCounts most_held_by_score(const TokenCount& budget, Index numbers_per_head,
+                              const StreamShape& shape, Index prompt) {
   const Index tokens = std::min(budget.of(prompt) + 1, most_visible(shape));
   return exact_tokens(tokens, tokens * shape.heads_per_kv * numbers_per_head);
 }

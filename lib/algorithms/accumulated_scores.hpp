@@ -20,7 +20,7 @@ struct Scoring {
   Index gen_len = 0;  // decode rows that tau_step was made for; 0: no schedule
   double decay = 1.0;
   double gain = 1.0;
-  Index numbers_per_head = 1;  // stored per held token and query head (scores, noise)
+  Index numbers_per_head = 1;  // stored per kept token and query head (scores, noise)
 
   LogitNoise noise_on(const Stream& stream, std::uint32_t seed) const;
 };
@@ -56,7 +56,7 @@ struct PromptScores {
 // budget and recent.
 std::vector<DerivedKey> ranked_subset_keys();
 
-// Scores of one query head over the held tokens at a decode row; `tau` as above.
+// Scores of one query head over the kept tokens at a decode row; `tau` as above.
 class KeptScores {
  public:
   KeptScores(const CellContext& context, const Scoring& scoring, Positions positions);
@@ -64,7 +64,7 @@ class KeptScores {
   bool has_token_noise() const { return !noise_.is_none() && !noise_.per_row; }
   double token_noise(int g, Index token) const { return noise_.draw(g, 0, token); }
 
-  // f[p] = decay f[p] + gain score of tokens[p], held in this order. `token_noise`: of the same
+  // f[p] = decay f[p] + gain score of tokens[p], kept in this order. `token_noise`: of the same
   // tokens, if there is any.
   void add(const RowLogits& row, int g, const std::vector<std::int32_t>& tokens,
            const std::vector<double>& token_noise, double* f);
@@ -79,7 +79,7 @@ class KeptScores {
   std::vector<double> scores_;  // padded to whole lanes
 };
 
-// Decode row i adds the scores over the held tokens and then, if more than `budget` are held,
+// Decode row i adds the scores over the kept tokens and then, if more than `budget` are kept,
 // evicts the lowest combined score among those outside the last `recent`. Evicted tokens never
 // return.
 class AccumulatedScores : public Algorithm {
@@ -92,7 +92,7 @@ class AccumulatedScores : public Algorithm {
   Derived derived() const override;
 
  private:
-  void hold(Index token);
+  void keep(Index token);
   void drop(std::size_t place);
 
   const CellContext context_;
@@ -100,15 +100,15 @@ class AccumulatedScores : public Algorithm {
   Scoring scoring_;
   KeptScores kept_scores_;
   RankedSubset subset_;
-  std::vector<std::int32_t> tokens_;         // held, ascending; row p of the sketch is tokens_[p]
-  std::vector<std::vector<double>> scores_;  // [G][held]
-  std::vector<std::vector<double>> noise_;   // [G][held], empty if noise is none or per row
+  std::vector<std::int32_t> tokens_;         // kept, ascending; row p of the sketch is tokens_[p]
+  std::vector<std::vector<double>> scores_;  // [G][kept]
+  std::vector<std::vector<double>> noise_;   // [G][kept], empty if noise is none or per row
   std::vector<double> combined_;
 };
 
 // The most that AccumulatedScores holds: the row's own token is answered before one is evicted.
-Holdings most_held_by_score(const TokenCount& budget, Index numbers_per_head,
-                            const StreamShape& shape, Index prompt);
+KeptCounts most_held_by_score(const TokenCount& budget, Index numbers_per_head,
+                              const StreamShape& shape, Index prompt);
 
 // The best budget - recent tokens of the prompt outside its last `last`, by combined prompt scores.
 std::vector<Index> best_of_prompt(const CellContext& context, const ScoreSums& scores,

@@ -1,4 +1,4 @@
-// The algorithm interface: an algorithm decides which weighted rows are held at which time. The
+// The algorithm interface: an algorithm decides which weighted rows are kept at which time. The
 // shared estimator turns its sketch and a query into an answer; nothing else is its business.
 #pragma once
 
@@ -36,19 +36,19 @@ struct CellContext {
 enum class ReplayScope { kHead, kModel };
 
 // The logits of one decode row, for algorithms that score: of all visible tokens [lo, row], with
-// exponentials e = exp(x - max) beside them, or of the tokens that can be held alone.
+// exponentials e = exp(x - max) beside them, or of the tokens that can be kept alone.
 struct RowLogits {
   Index row = 0;
   Index lo = 0;
   int heads_per_kv = 1;
   const double* x = nullptr;
-  const double* e = nullptr;             // null if only held tokens have logits
+  const double* e = nullptr;             // null if only kept tokens have logits
   const double* max = nullptr;           // likewise
   Index stride = 0;                      // elements between query heads in x and e
   const std::int32_t* column = nullptr;  // by token: its place in x; null: the token itself
 
   const double* exps(int g) const { return e + g * stride; }
-  // Of tokens held at this row.
+  // Of tokens kept at this row.
   double logit(int g, Index token) const {
     return x[g * stride + (column == nullptr ? token : column[token])];
   }
@@ -126,10 +126,10 @@ struct AlgorithmFunctions {
   // Only for ReplayScope::kModel.
   std::function<ModelWork(const P&, std::uint32_t seed)> model_work;
   std::function<std::unique_ptr<Algorithm>(const P&, const CellContext&)> create;
-  // The most that is held when a decode row is answered, if shape, prompt and parameters decide it;
+  // The most that is kept when a decode row is answered, if shape, prompt and parameters decide it;
   // grows with the budget up to one that keeps everything. What {"memory": F} is solved with: if it
-  // is empty, what is held never follows from the parameters.
-  std::function<std::optional<Holdings>(const P&, const StreamShape&, Index prompt)> most_held;
+  // is empty, what is kept never follows from the parameters.
+  std::function<std::optional<KeptCounts>(const P&, const StreamShape&, Index prompt)> most_held;
   // Keeps every token for good, whatever it attends to: memory is that of `exact`.
   std::function<bool(const P&)> never_evicts = [](const P&) { return false; };
 };

@@ -23,7 +23,7 @@ Index most_visible(const StreamShape& shape) {
   return shape.window > 0 ? std::min(shape.tokens, shape.window) : shape.tokens;
 }
 
-Holdings exact_tokens(Index tokens, Index bookkeeping) {
+KeptCounts exact_tokens(Index tokens, Index bookkeeping) {
   return {.tokens = tokens, .keys = tokens, .values = tokens, .bookkeeping = bookkeeping};
 }
 

@@ -32,7 +32,7 @@ CompressedPrompt compressed_prompt(const StreamShape& shape, Index prompt, Index
 
 // What AlgorithmFunctions::most_held is made of.
 Index most_visible(const StreamShape& shape);  // tokens that a row sees: min(n, W)
-Holdings exact_tokens(Index tokens, Index bookkeeping = 0);
+KeptCounts exact_tokens(Index tokens, Index bookkeeping = 0);
 
 // "budget resolves to 0 tokens", if it does.
 std::optional<std::string> empty_budget(const TokenCount& budget, Index prompt);
@@ -43,18 +43,18 @@ std::optional<std::string> cannot_forget(const std::string& id, const StreamShap
 // Table rows that several algorithms share. T: TokenCount, or an optional one.
 template <class P, class T>
 Field<P> budget_field(T P::* member) {
-  return field("budget", member, "tokens held, or a fraction of the prompt")
+  return field("budget", member, "tokens kept, or a fraction of the prompt")
       .at_least(1)
       .or_memory();
 }
 
 template <class P>
 Field<P> sinks_field(TokenCount P::* member) {
-  return field("sinks", member, "first tokens of the sequence, held exactly");
+  return field("sinks", member, "first tokens of the sequence; always kept");
 }
 
 template <class P, class T>
-Field<P> recent_field(T P::* member, std::string doc = "last tokens, held exactly") {
+Field<P> recent_field(T P::* member, std::string doc = "last tokens; always kept") {
   return field("recent", member, std::move(doc));
 }
 

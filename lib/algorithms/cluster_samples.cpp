@@ -34,7 +34,7 @@ class Words {
 SketchRow ClusterSamples::sample(Index token, Index copies, Index n) const {
   SketchRow row;
   row.token = copies > 0 ? static_cast<std::int32_t>(token) : -1;
-  row.holds_value = false;
+  row.keeps_value = false;
   row.copies = static_cast<std::int32_t>(copies);
   row.w_den = static_cast<double>(n) / static_cast<double>(t_) * static_cast<double>(copies);
   return row;

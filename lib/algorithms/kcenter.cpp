@@ -162,7 +162,7 @@ AlgorithmDescription describe_kcenter() {
   d.parameters = {
       budget_field(&P::budget).required(),
       recent_field(&P::recent,
-                   "last tokens of the prompt, held exactly; half: floor of half the budget")
+                   "last tokens of the prompt; always kept; half: floor of half the budget")
           .or_word("half"),
       sinks_field(&P::sinks),
       field("first", &P::first,

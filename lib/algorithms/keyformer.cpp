@@ -101,7 +101,7 @@ class ReleasedKeyformer final : public Algorithm {
   std::vector<Index> keys_;  // ascending
 };
 
-std::optional<Holdings> most_held(const Parameters& p, const StreamShape& shape, Index prompt) {
+std::optional<KeptCounts> most_held(const Parameters& p, const StreamShape& shape, Index prompt) {
   const Index numbers_per_head = scoring(p, shape.tokens, prompt).numbers_per_head;
   if (!released(p)) return most_held_by_score(p.budget, numbers_per_head, shape, prompt);
   // Keys are all visible when decoding starts; without keys the window alone may still grow.

@@ -46,10 +46,10 @@ std::variant<Params, std::string> solve_memory(const AlgorithmDescription& algor
     return solved;
   };
   const auto fraction = [&](Index tokens) -> std::optional<double> {
-    const auto held = algorithm.most_held(with_tokens(tokens), shape, prompt);
-    if (!held) return std::nullopt;
+    const auto kept = algorithm.most_held(with_tokens(tokens), shape, prompt);
+    if (!kept) return std::nullopt;
     // As MemoryMeter reports it.
-    return static_cast<double>(bytes_of(*held, shape, element_bytes)) /
+    return static_cast<double>(bytes_of(*kept, shape, element_bytes)) /
            static_cast<double>(exact_bytes(shape, element_bytes));
   };
   const auto least = fraction(1);

@@ -37,16 +37,16 @@ PromptPass prompt_pass(const ModelContext& context, const Scoring& scoring, std:
 }
 
 // Noisy logits of decode rows [first, last) and every query head of the scope against the tokens
-// that any of them can hold: those held before `first`, then the rows' own.
+// that any of them can hold: those kept before `first`, then the rows' own.
 struct DecodeLogits {
   std::vector<Index> columns;              // tokens, ascending
   std::vector<std::vector<double>> heads;  // [heads][rows * columns]
 };
 
 DecodeLogits decode_logits(const ModelContext& context, const Scoring& scoring, std::uint32_t seed,
-                           const std::vector<Index>& held, Index first, Index last) {
+                           const std::vector<Index>& kept, Index first, Index last) {
   DecodeLogits out;
-  out.columns = held;
+  out.columns = kept;
   for (Index j = first; j < last; ++j) out.columns.push_back(j);
   const auto columns = static_cast<Index>(out.columns.size());
   context.for_each_stream([&](const Stream& stream) {
@@ -78,28 +78,28 @@ DecodeLogits decode_logits(const ModelContext& context, const Scoring& scoring, 
   return out;
 }
 
-// Adds every head's scores over the held columns at one of the rows, counted from the first.
+// Adds every head's scores over the kept columns at one of the rows, counted from the first.
 void add_scores(const DecodeLogits& logits, Index row, double tau,
-                const std::vector<std::size_t>& held, std::vector<double>& totals) {
+                const std::vector<std::size_t>& kept, std::vector<double>& totals) {
   const std::size_t columns = logits.columns.size();
-  std::vector<double> e(held.size());
+  std::vector<double> e(kept.size());
   for (const std::vector<double>& head : logits.heads) {
     const double* x = head.data() + static_cast<std::size_t>(row) * columns;
-    double largest = x[held.front()] / tau;
-    for (const std::size_t c : held) largest = std::max(largest, x[c] / tau);
+    double largest = x[kept.front()] / tau;
+    for (const std::size_t c : kept) largest = std::max(largest, x[c] / tau);
     double sum = 0.0;
-    for (std::size_t p = 0; p < held.size(); ++p) {
-      e[p] = canonical_exp(x[held[p]] / tau - largest);
+    for (std::size_t p = 0; p < kept.size(); ++p) {
+      e[p] = canonical_exp(x[kept[p]] / tau - largest);
       sum += e[p];
     }
-    for (std::size_t p = 0; p < held.size(); ++p) totals[p] += e[p] / sum;
+    for (std::size_t p = 0; p < kept.size(); ++p) totals[p] += e[p] / sum;
   }
 }
 
-// Rows whose logits take no more than `bytes`, at least one; `held`: tokens before the first row.
-Index rows_within(double bytes, Index heads, Index held) {
+// Rows whose logits take no more than `bytes`, at least one; `kept`: tokens before the first row.
+Index rows_within(double bytes, Index heads, Index kept) {
   const double numbers = bytes / sizeof(double) / static_cast<double>(std::max<Index>(heads, 1));
-  const double half = static_cast<double>(held) / 2.0;  // r (held + r) <= numbers
+  const double half = static_cast<double>(kept) / 2.0;  // r (kept + r) <= numbers
   return std::max<Index>(1, static_cast<Index>(std::sqrt(half * half + numbers) - half));
 }
 
@@ -115,7 +115,7 @@ ModelTrace trace_model(const ModelContext& context, const Scoring& scoring, Inde
       best_tokens({pass.totals.begin(), pass.totals.begin() + (prompt - last)}, 0, budget - recent);
   for (Index j = prompt - last; j < prompt; ++j) trace.prompt_kept.push_back(j);
 
-  std::vector<Index> tokens = trace.prompt_kept;  // held
+  std::vector<Index> tokens = trace.prompt_kept;  // kept
   std::vector<double> f;
   for (const Index token : tokens) f.push_back(pass.totals[static_cast<std::size_t>(token)]);
   Index rows = 0;
@@ -123,36 +123,36 @@ ModelTrace trace_model(const ModelContext& context, const Scoring& scoring, Inde
     rows = std::min(rows_within(logit_bytes, pass.heads, static_cast<Index>(tokens.size())),
                     context.tokens - first);
     const DecodeLogits logits = decode_logits(context, scoring, seed, tokens, first, first + rows);
-    std::vector<std::size_t> held(tokens.size());  // columns
-    std::iota(held.begin(), held.end(), std::size_t{0});
+    std::vector<std::size_t> kept(tokens.size());  // columns
+    std::iota(kept.begin(), kept.end(), std::size_t{0});
     for (Index r = 0; r < rows; ++r) {
       throw_if_stopped();
       const Index row = first + r;
-      held.push_back(tokens.size() + static_cast<std::size_t>(r));
+      kept.push_back(tokens.size() + static_cast<std::size_t>(r));
       f.push_back(0.0);
-      std::vector<double> scores(held.size(), 0.0);
+      std::vector<double> scores(kept.size(), 0.0);
       const double tau =
           scoring.tau_init + static_cast<double>(row - prompt + 1) * scoring.tau_step;
-      add_scores(logits, r, tau, held, scores);
+      add_scores(logits, r, tau, kept, scores);
       for (std::size_t p = 0; p < f.size(); ++p) {
         f[p] = std::fma(scoring.decay, f[p], scoring.gain * scores[p]);
       }
       Index evicted = -1;
-      if (static_cast<Index>(held.size()) > budget) {
-        std::size_t lowest = held.size();
-        for (std::size_t p = 0; p < held.size() && logits.columns[held[p]] <= row - recent; ++p) {
-          if (lowest == held.size() || f[p] <= f[lowest]) lowest = p;
+      if (static_cast<Index>(kept.size()) > budget) {
+        std::size_t lowest = kept.size();
+        for (std::size_t p = 0; p < kept.size() && logits.columns[kept[p]] <= row - recent; ++p) {
+          if (lowest == kept.size() || f[p] <= f[lowest]) lowest = p;
         }
-        if (lowest < held.size()) {
-          evicted = logits.columns[held[lowest]];
-          held.erase(held.begin() + static_cast<Index>(lowest));
+        if (lowest < kept.size()) {
+          evicted = logits.columns[kept[lowest]];
+          kept.erase(kept.begin() + static_cast<Index>(lowest));
           f.erase(f.begin() + static_cast<Index>(lowest));
         }
       }
       trace.evicted.push_back(evicted);
     }
     std::vector<Index> still;
-    for (const std::size_t c : held) still.push_back(logits.columns[c]);
+    for (const std::size_t c : kept) still.push_back(logits.columns[c]);
     tokens = std::move(still);
   }
   return trace;

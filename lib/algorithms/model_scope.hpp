@@ -9,13 +9,13 @@
 
 namespace kvbench {
 
-// Which tokens are held, decided once for the whole scope.
+// Which tokens are kept, decided once for the whole scope.
 struct ModelTrace {
   std::vector<Index> prompt_kept;  // ascending
   std::vector<Index> evicted;      // after decode row P + m: the token that goes, or -1
 };
 
-// Logits of all layers and heads that are held at one time: the streams are read once for as
+// Logits of all layers and heads that are in memory at one time: the streams are read once for as
 // many decode rows.
 inline constexpr double kModelLogitBytes = 512.0 * 1024 * 1024;
 

@@ -8,7 +8,7 @@
 //     Semantics semantics = Semantics::kPaper;
 //   };
 //   ParameterTable<Parameters>{
-//       field("budget", &Parameters::budget, "tokens held").at_least(1).required(),
+//       field("budget", &Parameters::budget, "tokens kept").at_least(1).required(),
 //       field("tau_end", &Parameters::tau_end, "temperature after gen_len rows").above(0),
 //       field("gen_len", &Parameters::gen_len, "rows; auto: n - P").at_least(1).or_word("auto"),
 //       field("semantics", &Parameters::semantics,

@@ -15,7 +15,7 @@
 namespace kvbench {
 
 // {"memory": F} in place of a number of tokens: the most tokens with which no more than the part F
-// of the exact cache's bytes is held. The number follows from the stream (memory_budget.hpp).
+// of the exact cache's bytes is kept. The number follows from the stream (memory_budget.hpp).
 struct MemoryBudget {
   double fraction = 1.0;  // F, in (0, 1]
   Index tokens = 0;       // solved on a stream; 0: not yet

@@ -1,4 +1,4 @@
-// Where held tokens stand when they are attended to.
+// Where kept tokens stand when they are attended to.
 #pragma once
 
 #include <optional>

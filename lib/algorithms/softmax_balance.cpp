@@ -30,7 +30,7 @@ struct Parameters : BalancerParameters {
 };
 
 struct FirstMatrices {
-  std::shared_ptr<const WalkMatrices> numerator;  // null if all values are zero, or not held
+  std::shared_ptr<const WalkMatrices> numerator;  // null if all values are zero, or not kept
   std::shared_ptr<const WalkMatrices> denominator;
 };
 

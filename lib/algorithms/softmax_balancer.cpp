@@ -120,7 +120,7 @@ SketchRow half_row(Index token, double weight, bool numerator) {
   SketchRow row = SketchRow::exact(token);
   (numerator ? row.w_num : row.w_den) = weight;
   (numerator ? row.w_den : row.w_num) = 0.0;
-  row.holds_value = numerator;
+  row.keeps_value = numerator;
   row.weight_numbers = 1;
   return row;
 }

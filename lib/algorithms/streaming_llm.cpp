@@ -41,7 +41,7 @@ class StreamingLlm final : public Algorithm {
   Index rolling_;
 };
 
-// Tokens held at row i.
+// Tokens kept at row i.
 Index held_at(const Parameters& p, const StreamShape& shape, Index prompt, Index i) {
   const Index lo = shape.first_visible(i);
   const Index sinks = p.sinks.of(prompt);
@@ -51,7 +51,7 @@ Index held_at(const Parameters& p, const StreamShape& shape, Index prompt, Index
 }
 
 // Grows until the window is full, does not while sinks leave it, and may grow after that.
-Holdings most_held(const Parameters& p, const StreamShape& shape, Index prompt) {
+KeptCounts most_held(const Parameters& p, const StreamShape& shape, Index prompt) {
   const Index last = shape.tokens - 1;
   const Index full = std::clamp(most_visible(shape) - 1, prompt, last);
   return exact_tokens(std::max(held_at(p, shape, prompt, full), held_at(p, shape, prompt, last)));

@@ -149,7 +149,7 @@ class SubGen final : public Algorithm {
     if (static_cast<Index>(cluster) == samples_.clusters()) {
       SketchRow representative;
       representative.token = static_cast<std::int32_t>(token);
-      representative.holds_value = false;
+      representative.keeps_value = false;
       representative.counts_as_token = false;
       sketch_.add(representative);
       samples_.open(token);

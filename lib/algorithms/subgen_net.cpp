@@ -12,7 +12,7 @@
 namespace kvbench {
 namespace {
 
-constexpr Index kLogitBytes = Index{16} << 20;  // logits and exponentials held at one time
+constexpr Index kLogitBytes = Index{16} << 20;  // logits and exponentials in memory at one time
 
 std::vector<Index> rows_of(const SharedContext& context) {
   if (context.scored_rows != nullptr) return *context.scored_rows;

@@ -30,7 +30,7 @@ class Window final : public Algorithm {
  private:
   StreamShape shape_;
   Index budget_;
-  Index begin_ = 0;  // oldest token that may be held
+  Index begin_ = 0;  // oldest token that may be kept
 };
 
 }  // namespace

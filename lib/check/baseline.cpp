@@ -68,36 +68,36 @@ std::vector<std::pair<std::string, Index>> write_baselines(const BoundsFile& bou
                                                            const std::string& path) {
   require_cells(results, path);
   std::vector<Baseline> baselines = named_baselines(bounds);
-  ErrorList faults;
-  if (baselines.empty()) faults.add(bounds.path + ": no bound names a baseline to write");
+  ErrorList errors;
+  if (baselines.empty()) errors.add(bounds.path + ": no bound names a baseline to write");
   if (results.value("status", Json()) != "complete") {
-    faults.add(path + ": is incomplete; finish the run before it becomes a baseline");
+    errors.add(path + ": is incomplete; finish the run before it becomes a baseline");
   }
   for (Baseline& baseline : baselines) {
     for (const Json& cell : results.at("cells")) {
       Json kept = reduced(cell, baseline.bounds);
       if (kept.is_null()) continue;
       if (kept["status"] == "failed") {
-        faults.add(fmt::format("{}: cell {} failed and cannot be part of a baseline", path,
+        errors.add(fmt::format("{}: cell {} failed and cannot be part of a baseline", path,
                                to_line(kept["id"])));
       }
       baseline.cells.push_back(std::move(kept));
     }
     if (baseline.cells.empty()) {
-      faults.add(fmt::format("{}: {}/where selects no cell of {}", bounds.path,
+      errors.add(fmt::format("{}: {}/where selects no cell of {}", bounds.path,
                              baseline.bounds.front()->pointer, path));
     }
     const auto folder = std::filesystem::path(baseline.path).parent_path();
     std::error_code ignored;
     if (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
-      faults.add(fmt::format("{}: {}/baseline: there is no folder {}; make it first", bounds.path,
+      errors.add(fmt::format("{}: {}/baseline: there is no folder {}; make it first", bounds.path,
                              baseline.bounds.front()->pointer, folder.string()));
     }
   }
   for (const Baseline& baseline : baselines) {
-    faults.gather([&] { refuse_to_replace(baseline.path, WrittenKind::kResults); });
+    errors.gather([&] { refuse_to_replace(baseline.path, WrittenKind::kResults); });
   }
-  faults.throw_if_any();
+  errors.throw_if_any();
   std::vector<std::pair<std::string, Index>> written;
   for (const Baseline& baseline : baselines) {
     write(baseline, results.value("name", Json("")));

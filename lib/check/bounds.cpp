@@ -26,17 +26,17 @@ constexpr const char* kWanted = "--bounds names a bounds file";
 
 class BoundReader {
  public:
-  BoundReader(const json& given, std::string pointer, const std::string& folder, ErrorList& faults)
-      : given_(given), pointer_(std::move(pointer)), folder_(folder), faults_(faults) {}
+  BoundReader(const json& given, std::string pointer, const std::string& folder, ErrorList& errors)
+      : given_(given), pointer_(std::move(pointer)), folder_(folder), errors_(errors) {}
 
   std::optional<Bound> read() {
-    const std::size_t before = faults_.count();
-    if (!read_object(given_, bound_keys(), "a bound", pointer_, faults_)) return std::nullopt;
+    const std::size_t before = errors_.count();
+    if (!read_object(given_, bound_keys(), "a bound", pointer_, errors_)) return std::nullopt;
     bound_.pointer = pointer_;
     read_name();
     read_metric();
     if (const json* where = member(given_, "where"))
-      bound_.where = read_selector(*where, child(pointer_, "where"), faults_);
+      bound_.where = read_selector(*where, child(pointer_, "where"), errors_);
     if (const auto kind = read_kind()) {
       switch (*kind) {
         case kLimitKeys:
@@ -56,22 +56,22 @@ class BoundReader {
           break;
       }
     }
-    if (faults_.count() != before) return std::nullopt;
+    if (errors_.count() != before) return std::nullopt;
     return std::move(bound_);
   }
 
  private:
-  void fault(const std::string& key, const std::string& what) {
-    faults_.add(child(pointer_, key), what);
+  void error(const std::string& key, const std::string& what) {
+    errors_.add(child(pointer_, key), what);
   }
   bool has(const std::string& key) const { return member(given_, key) != nullptr; }
 
   void read_name() {
     const json* name = member(given_, "name");
     if (name == nullptr) {
-      fault("name", "this key is missing; name the bound, its violations are listed under it");
+      error("name", "this key is missing; name the bound, its violations are listed under it");
     } else if (!name->is_string() || name->get_ref<const std::string&>().empty()) {
-      fault("name", "must be a name in quotes, got " + shown(*name));
+      error("name", "must be a name in quotes, got " + shown(*name));
     } else {
       bound_.name = *name;
     }
@@ -81,23 +81,23 @@ class BoundReader {
     const json* metric = member(given_, "metric");
     const std::string example = "for example \"errors.relative_l2.mean\"";
     if (metric == nullptr) {
-      fault("metric", "this key is missing; name the number of a cell that is bounded, " + example);
+      error("metric", "this key is missing; name the number of a cell that is bounded, " + example);
       return;
     }
     if (!metric->is_string()) {
-      fault("metric",
+      error("metric",
             "must be the path of a number in a cell, " + example + ", got " + shown(*metric));
       return;
     }
     bound_.metric = *metric;
-    if (const auto wrong = metric_fault(bound_.metric)) {
-      fault("metric", *wrong);
+    if (const auto wrong = metric_error(bound_.metric)) {
+      error("metric", *wrong);
     } else {
       bound_.metric_place = metric_place(bound_.metric);
     }
   }
 
-  // Which kind of bound this is; nothing if that is at fault.
+  // Which kind of bound this is; nothing if that has an error.
   std::optional<BoundKindIndex> read_kind() {
     std::vector<std::string> all;
     std::vector<std::string> chosen;
@@ -116,7 +116,7 @@ class BoundReader {
       ++kinds;
     }
     if (kinds != 1) {
-      faults_.add(pointer_,
+      errors_.add(pointer_,
                   kinds == 0 ? fmt::format("bounds nothing; give one of {}", fmt::join(all, ", "))
                              : fmt::format("{} exclude each other; write a bound for each",
                                            fmt::join(chosen, " and ")));
@@ -127,14 +127,14 @@ class BoundReader {
       for (const auto* keys : {&bound_kinds()[k].needed, &bound_kinds()[k].others}) {
         for (const std::string& key : *keys) {
           if (!has(key)) continue;
-          fault(key, fmt::format("needs a bound with {}, this one has {}; leave it out",
+          error(key, fmt::format("needs a bound with {}, this one has {}; leave it out",
                                  fmt::join(bound_kinds()[k].choosing, " or "),
                                  fmt::join(chosen, " and ")));
         }
       }
     }
     if (has("false_alarm") && *kind != kPairedKeys && !has("failure_rate")) {
-      fault("false_alarm",
+      error("false_alarm",
             "belongs to a statistical bound, with than or failure_rate; leave it "
             "out");
     }
@@ -154,7 +154,7 @@ class BoundReader {
         range.low == -HUGE_VAL ? "a number"
         : range.open ? fmt::format("a number above {:g} and below {:g}", range.low, range.high)
                      : fmt::format("a number of at least {:g}", range.low);
-    fault(key, "must be " + words + ", got " + shown(*given));
+    error(key, "must be " + words + ", got " + shown(*given));
     return std::nullopt;
   }
 
@@ -163,17 +163,17 @@ class BoundReader {
     const json& limit = *member(given_, "limit");
     if (limit.is_object()) {
       const std::string pointer = child(pointer_, "limit");
-      read_object(limit, {"param"}, "limit", pointer, faults_);
+      read_object(limit, {"param"}, "limit", pointer, errors_);
       const json* param = member(limit, "param");
       if (param == nullptr || !param->is_string()) {
-        faults_.add(pointer, "must be a number or {\"param\": \"NAME\"}, got " + shown(limit));
+        errors_.add(pointer, "must be a number or {\"param\": \"NAME\"}, got " + shown(limit));
       } else {
         rule.param = *param;
       }
     } else if (limit.is_number()) {
       rule.number = limit.get<double>();
     } else {
-      fault("limit", "must be a number or {\"param\": \"NAME\"}, got " + shown(limit));
+      error("limit", "must be a number or {\"param\": \"NAME\"}, got " + shown(limit));
     }
     rule.failure_rate = number("failure_rate");
     rule.false_alarm = number("false_alarm").value_or(rule.false_alarm);
@@ -182,14 +182,14 @@ class BoundReader {
 
   PairedRule paired_rule() {
     PairedRule rule;
-    rule.than = read_selector(*member(given_, "than"), child(pointer_, "than"), faults_);
+    rule.than = read_selector(*member(given_, "than"), child(pointer_, "than"), errors_);
     if (member(given_, "than")->is_object() && rule.than.conditions.empty()) {
-      fault("than",
+      error("than",
             "must name the cells to compare with, for example {\"algorithm\": \"uniform\"}");
     }
     const json* test = member(given_, "test");
     if (test != nullptr && *test != "sign") {
-      fault("test", "must be \"sign\", the only test, got " + shown(*test));
+      error("test", "must be \"sign\", the only test, got " + shown(*test));
     }
     read_paired_by(rule);
     rule.false_alarm = number("false_alarm").value_or(rule.false_alarm);
@@ -201,12 +201,12 @@ class BoundReader {
     const json* fields = member(given_, "paired_by");
     const std::string example = "for example [\"layer\", \"kv_head\", \"seed\"]";
     if (fields == nullptr) {
-      fault("paired_by",
+      error("paired_by",
             "this key is missing; list the fields in which both cells of a pair agree, " + example);
       return;
     }
     if (!fields->is_array() || fields->empty()) {
-      fault("paired_by", "must be a list of fields, " + example + ", got " + shown(*fields));
+      error("paired_by", "must be a list of fields, " + example + ", got " + shown(*fields));
       return;
     }
     const std::string pointer = child(pointer_, "paired_by");
@@ -215,11 +215,11 @@ class BoundReader {
       const json& name = (*fields)[i];
       const auto field = name.is_string() ? cell_field(name.get<std::string>()) : std::nullopt;
       if (!name.is_string()) {
-        faults_.add(child(pointer, i), "must be a field in quotes, got " + shown(name));
+        errors_.add(child(pointer, i), "must be a field in quotes, got " + shown(name));
       } else if (!field) {
-        faults_.add(child(pointer, i), unknown_field(name.get<std::string>()));
+        errors_.add(child(pointer, i), unknown_field(name.get<std::string>()));
       } else if (!seen.insert(field->name).second) {
-        faults_.add(child(pointer, i), field->name + " is listed twice; keep one of them");
+        errors_.add(child(pointer, i), field->name + " is listed twice; keep one of them");
       } else {
         rule.paired_by.push_back(*field);
       }
@@ -230,13 +230,13 @@ class BoundReader {
     BaselineRule rule;
     const json& path = *member(given_, "baseline");
     if (!path.is_string() || path.get_ref<const std::string&>().empty()) {
-      fault("baseline", "must be the path of a results file, got " + shown(path));
+      error("baseline", "must be the path of a results file, got " + shown(path));
     } else {
       rule.path = path;
       rule.found = (std::filesystem::path(folder_) / rule.path).lexically_normal().string();
     }
     if (!has("relative_tolerance")) {
-      fault("relative_tolerance",
+      error("relative_tolerance",
             "this key is missing; give how far from the baseline a value may "
             "be, as a fraction of it, for example 0.02");
     }
@@ -248,7 +248,7 @@ class BoundReader {
   RangeRule range_rule() {
     RangeRule rule{number("at_least"), number("at_most")};
     if (rule.at_least && rule.at_most && *rule.at_least > *rule.at_most) {
-      fault("at_least", fmt::format("{:g} is above at_most, {:g}; no cell can satisfy both",
+      error("at_least", fmt::format("{:g} is above at_most, {:g}; no cell can satisfy both",
                                     *rule.at_least, *rule.at_most));
     }
     return rule;
@@ -258,7 +258,7 @@ class BoundReader {
     const auto& known = trivial_metric_paths();
     if (!bound_.metric_place.empty() &&
         std::find(known.begin(), known.end(), bound_.metric) == known.end()) {
-      fault("metric", bound_.metric +
+      error("metric", bound_.metric +
                           " is not an error that trivial answers have; use one of errors, for "
                           "example errors.epsilon_spectral.last");
     }
@@ -268,15 +268,15 @@ class BoundReader {
   const json& given_;
   std::string pointer_;
   const std::string& folder_;
-  ErrorList& faults_;
+  ErrorList& errors_;
   Bound bound_;
 };
 
 void read_bound_list(const json& document, const std::string& folder, BoundsFile& file,
-                     ErrorList& faults) {
+                     ErrorList& errors) {
   const json* given = member(document, "bounds");
   if (given == nullptr || !given->is_array() || given->empty()) {
-    faults.add("/bounds", given == nullptr
+    errors.add("/bounds", given == nullptr
                               ? "this key is missing; list the bounds"
                               : "must be a list with at least one bound, got " + shown(*given));
     return;
@@ -284,10 +284,10 @@ void read_bound_list(const json& document, const std::string& folder, BoundsFile
   std::set<std::string> names;
   for (std::size_t i = 0; i < given->size(); ++i) {
     const std::string pointer = child("/bounds", i);
-    auto bound = BoundReader((*given)[i], pointer, folder, faults).read();
+    auto bound = BoundReader((*given)[i], pointer, folder, errors).read();
     if (!bound) continue;
     if (!names.insert(bound->name).second) {
-      faults.add(child(pointer, "name"),
+      errors.add(child(pointer, "name"),
                  shown(bound->name) + " is the name of an earlier bound; choose another");
     }
     file.bounds.push_back(std::move(*bound));
@@ -307,24 +307,24 @@ std::string Bound::kind() const {
 
 BoundsFile parse_bounds(const std::string& text, const std::string& path) {
   refuse_hdf5(text, path, kWanted);
-  ErrorList faults(path);
-  const json document = parse_document(text, path, faults);
+  ErrorList errors(path);
+  const json document = parse_document(text, path, errors);
   refuse_other_kind(document, "a bounds file", path, kWanted);
   BoundsFile file;
   file.path = path;
-  if (!document.is_object()) faults.throw_if_any();
-  if (read_object(document, {"schema_version", "bounds"}, "a bounds file", "", faults)) {
+  if (!document.is_object()) errors.throw_if_any();
+  if (read_object(document, {"schema_version", "bounds"}, "a bounds file", "", errors)) {
     const json* version = member(document, "schema_version");
     if (version == nullptr) {
-      faults.add("/schema_version", "this key is missing; add \"schema_version\": 1");
+      errors.add("/schema_version", "this key is missing; add \"schema_version\": 1");
     } else if (*version != 1) {
-      faults.add("/schema_version",
+      errors.add("/schema_version",
                  "must be 1, the version this program reads, got " + shown(*version));
     }
     const std::string folder = std::filesystem::path(path).parent_path().string();
-    read_bound_list(document, folder, file, faults);
+    read_bound_list(document, folder, file, errors);
   }
-  faults.throw_if_any();
+  errors.throw_if_any();
   return file;
 }
 

@@ -64,7 +64,7 @@ struct BoundsFile {
   std::vector<Bound> bounds;
 };
 
-// Throws InputError with all faults, each "file: /json/pointer: what; remedy". Whether a baseline
+// Throws InputError with all errors, each "file: /json/pointer: what; remedy". Whether a baseline
 // exists is seen when it is read.
 BoundsFile read_bounds(const std::string& path);
 BoundsFile parse_bounds(const std::string& text, const std::string& path);

@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-std::optional<std::string> value_fault(const std::string& field, const json& value) {
+std::optional<std::string> value_error(const std::string& field, const json& value) {
   switch (field_values(field)) {
     case FieldValues::kAny:
       return std::nullopt;
@@ -25,20 +25,20 @@ std::optional<std::string> value_fault(const std::string& field, const json& val
 }
 
 void add_condition(CellSelector& selector, const std::string& name, const json& value,
-                   const std::string& pointer, ErrorList& faults) {
+                   const std::string& pointer, ErrorList& errors) {
   const std::optional<CellField> field = cell_field(name);
   if (!field) {
-    faults.add(pointer, unknown_field(name));
+    errors.add(pointer, unknown_field(name));
     return;
   }
   CellSelector::Condition condition{*field, {}};
   const bool is_list = value.is_array() && field->name != "rows";
   if (is_list && value.empty())
-    faults.add(pointer, "must not be an empty list; no cell would match");
+    errors.add(pointer, "must not be an empty list; no cell would match");
   for (std::size_t i = 0; i < (is_list ? value.size() : 1); ++i) {
     const json& one = is_list ? value[i] : value;
-    if (const auto wrong = value_fault(field->name, one)) {
-      faults.add(is_list ? child(pointer, i) : pointer, *wrong);
+    if (const auto wrong = value_error(field->name, one)) {
+      errors.add(is_list ? child(pointer, i) : pointer, *wrong);
     }
     const AlgorithmDescription* algorithm = field->name == "algorithm" && one.is_string()
                                                 ? find_algorithm(one.get<std::string>())
@@ -60,10 +60,10 @@ bool CellSelector::matches(const Json& cell) const {
                      [&](const Condition& condition) { return condition.holds(cell); });
 }
 
-CellSelector read_selector(const json& given, const std::string& pointer, ErrorList& faults) {
+CellSelector read_selector(const json& given, const std::string& pointer, ErrorList& errors) {
   CellSelector selector;
   if (!given.is_object()) {
-    faults.add(pointer,
+    errors.add(pointer,
                "must be an object of fields and values, for example "
                "{\"algorithm\": \"uniform\", \"params.T\": 2}, got " +
                    shown(given));
@@ -71,12 +71,12 @@ CellSelector read_selector(const json& given, const std::string& pointer, ErrorL
   }
   for (const auto& [name, value] : given.items()) {
     if (name != "params" || !value.is_object()) {
-      add_condition(selector, name, value, child(pointer, name), faults);
+      add_condition(selector, name, value, child(pointer, name), errors);
       continue;
     }
     for (const auto& [param, setting] : value.items()) {
       add_condition(selector, "params." + param, setting, child(child(pointer, name), param),
-                    faults);
+                    errors);
     }
   }
   return selector;

@@ -24,7 +24,7 @@ struct CellSelector {
 
 // Reads {"algorithm": "uniform", "layer": [0, 1], "params.T": 2}, `params` also as an object.
 CellSelector read_selector(const nlohmann::json& given, const std::string& pointer,
-                           ErrorList& faults);
+                           ErrorList& errors);
 
 // "algorithm = uniform, layer = 0 or 1".
 std::string describe(const CellSelector::Condition& condition);

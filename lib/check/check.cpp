@@ -101,7 +101,7 @@ MatchedCells sort_cells(const std::vector<const Json*>& cells, BoundOutcome& out
 class Baselines {
  public:
   explicit Baselines(const BoundsFile& bounds) {
-    ErrorList faults;
+    ErrorList errors;
     for (const Bound& bound : bounds.bounds) {
       const auto* rule = std::get_if<BaselineRule>(&bound.rule);
       if (rule == nullptr || files_.count(rule->found) != 0) continue;
@@ -111,12 +111,12 @@ class Baselines {
       } catch (const InputError& error) {
         std::error_code ignored;
         const bool is_there = std::filesystem::exists(rule->found, ignored);
-        faults.add(fmt::format("{}: {}/baseline: {}; write it with kvbench check --write-baselines",
+        errors.add(fmt::format("{}: {}/baseline: {}; write it with kvbench check --write-baselines",
                                bounds.path, bound.pointer,
                                is_there ? error.what() : rule->found + ": no such file"));
       }
     }
-    faults.throw_if_any();
+    errors.throw_if_any();
   }
 
   const Json& at(const std::string& path) const { return files_.at(path); }
@@ -209,11 +209,11 @@ bool CheckReport::passed() const {
 }
 
 CheckReport check_bounds(const BoundsFile& bounds, const Json& results, const std::string& path) {
-  ErrorList faults;
+  ErrorList errors;
   std::optional<Baselines> baselines;
-  faults.gather([&] { require_cells(results, path); });
-  faults.gather([&] { baselines.emplace(bounds); });
-  faults.throw_if_any();
+  errors.gather([&] { require_cells(results, path); });
+  errors.gather([&] { baselines.emplace(bounds); });
+  errors.throw_if_any();
   CheckReport report;
   if (text_of(results, "status") != "complete") {
     report.violations.push_back(

@@ -21,13 +21,13 @@ void check_baseline(const BaselineRule& rule, const Bound& bound, const MatchedC
     const std::string key = portable_key(cell);
     seen.insert(key);
     const auto found = frozen.find(key);
-    const auto fault = [&](const std::string& reason, std::optional<double> value,
+    const auto error = [&](const std::string& reason, std::optional<double> value,
                            std::optional<double> allowed) {
       outcome.violations.push_back({cell_reference(cell), reason, value, allowed});
     };
     const std::optional<double> value = number_at(cell, bound.metric_place);
     if (found == frozen.end()) {
-      fault(rule.path + " has no such cell", value, {});
+      error(rule.path + " has no such cell", value, {});
       return;
     }
     const std::optional<double> before = number_at(*found->second, bound.metric_place);
@@ -36,7 +36,7 @@ void check_baseline(const BaselineRule& rule, const Bound& bound, const MatchedC
       return;
     }
     if (!value || !before) {
-      fault(value ? "is null in " + rule.path + ", a number here"
+      error(value ? "is null in " + rule.path + ", a number here"
                   : "is a number in " + rule.path + ", null here",
             value, before);
       return;
@@ -47,7 +47,7 @@ void check_baseline(const BaselineRule& rule, const Bound& bound, const MatchedC
     const double allowed =
         std::max(rule.relative_tolerance * std::fabs(*before), rule.absolute_tolerance);
     if (!(off <= allowed)) {
-      fault(*before == 0.0
+      error(*before == 0.0
                 ? fmt::format("is {:.3g} off the baseline", off)
                 : fmt::format("is off the baseline by {:.3g} of it", off / std::fabs(*before)),
             value, before);

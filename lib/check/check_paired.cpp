@@ -92,15 +92,15 @@ void check_paired(const PairedRule& rule, const Bound& bound, const MatchedCells
   for (const Json* cell : cells.sound) {
     const Json key = pair_key(fields, *cell);
     const auto found = counterparts.find(to_line(key));
-    const auto fault = [&](const std::string& reason) {
+    const auto error = [&](const std::string& reason) {
       outcome.violations.push_back({cell_reference(*cell), reason, {}, {}});
     };
     if (found == counterparts.end()) {
-      fault(fmt::format("no cell of {} has {}", describe(rule.than), to_line(key)));
+      error(fmt::format("no cell of {} has {}", describe(rule.than), to_line(key)));
       continue;
     }
     if (found->second.size() > 1) {
-      fault(fmt::format(
+      error(fmt::format(
           "{} cells of {} have {}; add to paired_by or to than what tells them apart: "
           "{}",
           found->second.size(), describe(rule.than), to_line(key), what_differs(found->second)));
@@ -110,7 +110,7 @@ void check_paired(const PairedRule& rule, const Bound& bound, const MatchedCells
     const std::optional<double> value = tested_metric(bound, *cell, outcome);
     const std::optional<double> against = number_at(other, bound.metric_place);
     if (!against) {
-      fault(fmt::format("its counterpart {} is {}: {} is null", other.value("id", ""),
+      error(fmt::format("its counterpart {} is {}: {} is null", other.value("id", ""),
                         other.value("status", ""), bound.metric));
     }
     if (!value || !against) continue;

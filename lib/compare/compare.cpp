@@ -218,8 +218,8 @@ std::vector<std::string> CompareRules::default_metrics() {
   return metrics;
 }
 
-std::optional<std::string> compared_metric_fault(const std::string& path) {
-  if (const auto fault = metric_fault(path)) return fault;
+std::optional<std::string> compared_metric_error(const std::string& path) {
+  if (const auto problem = metric_error(path)) return problem;
   if (path == kMemory) return path + " is always compared; leave it out";
   if (less_is_better(path)) return std::nullopt;
   return path +

@@ -27,7 +27,7 @@ struct CompareRules {
 };
 
 // What is wrong with a metric to compare, with a remedy.
-std::optional<std::string> compared_metric_fault(const std::string& path);
+std::optional<std::string> compared_metric_error(const std::string& path);
 
 // A mean over units with its 95 % interval (results/mean_interval.hpp); none with one group of
 // units.

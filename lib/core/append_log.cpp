@@ -14,10 +14,10 @@ AppendLog::AppendLog(std::string path, Access access) : path_(std::move(path)) {
   // Without waiting for the other end of a pipe.
   file_.reset(read_only ? ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)
                         : ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!file_.is_open()) throw IoError(system_fault(path_, "open"));
+  if (!file_.is_open()) throw IoError(system_error(path_, "open"));
   if (!is_regular()) return;
   size_ = ::lseek(file_.get(), 0, SEEK_END);
-  if (size_ < 0) throw IoError(system_fault(path_, "read"));
+  if (size_ < 0) throw IoError(system_error(path_, "read"));
 }
 
 bool AppendLog::is_regular() const {
@@ -26,7 +26,7 @@ bool AppendLog::is_regular() const {
 }
 
 void AppendLog::cut(std::int64_t size) {
-  if (::ftruncate(file_.get(), size) != 0) throw IoError(system_fault(path_, "write"));
+  if (::ftruncate(file_.get(), size) != 0) throw IoError(system_error(path_, "write"));
   size_ = size;
 }
 
@@ -38,7 +38,7 @@ std::int64_t AppendLog::append(std::string_view record) {
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
       if (written == 0) errno = ENOSPC;
-      const std::string error = system_fault(path_, "write");
+      const std::string error = system_error(path_, "write");
       if (::ftruncate(file_.get(), size_) == 0) throw IoError(error);
       throw IoError(error + " (part of a record remains at its end)");
     }
@@ -53,7 +53,7 @@ std::size_t AppendLog::read_some(std::int64_t offset, std::span<char> to) const 
     const ssize_t got = ::pread(file_.get(), to.data() + done, to.size() - done,
                                 offset + static_cast<std::int64_t>(done));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw IoError(system_fault(path_, "read"));
+    if (got < 0) throw IoError(system_error(path_, "read"));
     if (got == 0) break;
     done += static_cast<std::size_t>(got);
   }
@@ -69,7 +69,7 @@ std::string AppendLog::read(std::int64_t offset, std::int64_t bytes) const {
 }
 
 void AppendLog::sync() const {
-  if (::fdatasync(file_.get()) != 0) throw IoError(system_fault(path_, "write"));
+  if (::fdatasync(file_.get()) != 0) throw IoError(system_error(path_, "write"));
 }
 
 }  // namespace kvbench

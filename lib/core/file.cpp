@@ -24,7 +24,7 @@ void UniqueFd::reset(int descriptor) {
   errno = error;
 }
 
-std::string system_fault(const std::string& path, const std::string& what) {
+std::string system_error(const std::string& path, const std::string& what) {
   return path + ": cannot " + what + ": " + std::strerror(errno);
 }
 
@@ -49,11 +49,11 @@ bool write_fully(int descriptor, std::string_view bytes) {
 
 void replace_file(const std::string& temporary, const std::string& path) {
   UniqueFd file(::open(temporary.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.is_open()) throw IoError(system_fault(temporary, "open"));
-  if (::fsync(file.get()) != 0) throw IoError(system_fault(temporary, "write"));
+  if (!file.is_open()) throw IoError(system_error(temporary, "open"));
+  if (::fsync(file.get()) != 0) throw IoError(system_error(temporary, "write"));
   file.reset();
   if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-    throw IoError(system_fault(path, "put into place"));
+    throw IoError(system_error(path, "put into place"));
   }
   // Not every file system can flush a folder, and not every folder that is written may be read.
   const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
@@ -65,7 +65,7 @@ AtomicFile::AtomicFile(std::string path)
     : path_(std::move(path)),
       temporary_(path_ + ".tmp"),
       file_(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
-  if (!file_.is_open()) throw IoError(system_fault(temporary_, "create"));
+  if (!file_.is_open()) throw IoError(system_error(temporary_, "create"));
 }
 
 AtomicFile::~AtomicFile() {
@@ -73,7 +73,7 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::flush_buffer() {
-  if (!write_fully(file_.get(), buffer_)) throw IoError(system_fault(temporary_, "write"));
+  if (!write_fully(file_.get(), buffer_)) throw IoError(system_error(temporary_, "write"));
   buffer_.clear();
 }
 

@@ -31,7 +31,7 @@ class UniqueFd {
 };
 
 // "PATH: cannot WHAT: reason", the reason from errno.
-std::string system_fault(const std::string& path, const std::string& what);
+std::string system_error(const std::string& path, const std::string& what);
 
 // Whether there is a file, folder or device at `path`. Throws IoError if the system cannot tell (a
 // loop of links, a disk that fails): what is not known to be absent must not be replaced.

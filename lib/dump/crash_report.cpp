@@ -13,14 +13,14 @@
 namespace kvbench {
 namespace {
 
-constexpr std::array<int, 5> kFaults = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+constexpr std::array<int, 5> kErrors = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 
 std::atomic<const char*> read_path{nullptr};
 std::atomic<long> reader{0};
 static_assert(std::atomic<const char*>::is_always_lock_free &&
               std::atomic<long>::is_always_lock_free);
 
-std::array<struct sigaction, kFaults.size()> earlier;
+std::array<struct sigaction, kErrors.size()> earlier;
 
 long this_thread() { return syscall(SYS_gettid); }
 
@@ -30,7 +30,7 @@ void write_text(const char* text) {
   static_cast<void>(written);
 }
 
-void on_fault(int signal, siginfo_t* info, void*) {
+void on_error(int signal, siginfo_t* info, void*) {
   const int error = errno;
   const char* path = read_path.load();
   if (path != nullptr && reader.load() == this_thread()) {
@@ -40,8 +40,8 @@ void on_fault(int signal, siginfo_t* info, void*) {
         ": crashed inside the HDF5 library while reading it; the file is damaged, copy or make it "
         "again\n");
   }
-  for (std::size_t i = 0; i < kFaults.size(); ++i) {
-    if (kFaults[i] == signal) sigaction(signal, &earlier[i], nullptr);
+  for (std::size_t i = 0; i < kErrors.size(); ++i) {
+    if (kErrors[i] == signal) sigaction(signal, &earlier[i], nullptr);
   }
   // A fault of an instruction comes again as soon as this returns; a signal that was sent does not.
   if (info->si_code <= 0) raise(signal);
@@ -61,10 +61,10 @@ void name_dump_on_crash() {
     sigaltstack(&own, nullptr);
   }
   struct sigaction action = {};
-  action.sa_sigaction = on_fault;
+  action.sa_sigaction = on_error;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
-  for (std::size_t i = 0; i < kFaults.size(); ++i) sigaction(kFaults[i], &action, &earlier[i]);
+  for (std::size_t i = 0; i < kErrors.size(); ++i) sigaction(kErrors[i], &action, &earlier[i]);
 }
 
 ReadingMark::ReadingMark(const std::string& path) : before_(read_path.load()) {

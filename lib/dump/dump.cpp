@@ -38,9 +38,9 @@ auto within_memory(const std::string& location, Read read) {
 }
 
 std::string without_links(const std::string& path) {
-  std::error_code fault;
-  const auto found = std::filesystem::canonical(path, fault);
-  if (fault) throw InputError(fmt::format("{}: cannot be found ({})", path, fault.message()));
+  std::error_code error;
+  const auto found = std::filesystem::canonical(path, error);
+  if (error) throw InputError(fmt::format("{}: cannot be found ({})", path, error.message()));
   return found;
 }
 

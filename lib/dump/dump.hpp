@@ -71,8 +71,8 @@ struct DumpOptions {
 
 // An open dump. Only what lies in the file itself is read, or what `allow_virtual` adds: external
 // links, external storage and other virtual datasets are refused, and what is not a regular file.
-// Every fault of the file throws InputError naming file, dataset or attribute and the remedy;
-// structural faults are all found by the constructor. Several threads may read, one waits for the
+// Every error of the file throws InputError naming file, dataset or attribute and the remedy;
+// structural errors are all found by the constructor. Several threads may read, one waits for the
 // other.
 class Dump {
  public:

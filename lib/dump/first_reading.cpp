@@ -63,7 +63,7 @@ void limit(__rlimit_resource resource, rlim_t most) {
 // Signals that end a process that reads what is damaged, or that reads for too long.
 constexpr int kDeadly[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGSYS, SIGPROF};
 
-// Signals to this process are for its parent; those of its own faults end it as they do by default,
+// Signals to this process are for its parent; those of its own errors end it as they do by default,
 // under sanitizers with their report.
 void own_signals() {
   sigset_t blocked;
@@ -206,7 +206,7 @@ void read_in_child(const std::string& path, const std::function<void(const Step&
                    std::size_t further_files) {
   const hdf5::Session session;
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw IoError(system_fault(path, "be read: no pipe"));
+  if (pipe2(ends, O_CLOEXEC) != 0) throw IoError(system_error(path, "be read: no pipe"));
   const UniqueFd from_child(ends[0]);
   UniqueFd to_parent(ends[1]);
   const rlim_t memory = address_space() + kMemory;

@@ -30,8 +30,8 @@ hid_t SourceFiles::open(const std::string& name) {
   if (found != opened_.end()) return found->second.file.get();
   refuse_outside(name);
   const std::string path = folder_ + "/" + name;
-  std::error_code fault;
-  if (std::filesystem::is_symlink(path, fault)) {
+  std::error_code problem;
+  if (std::filesystem::is_symlink(path, problem)) {
     throw hdf5::OutsideError(fmt::format(
         "takes elements from '{}', which is a symbolic link and may lead out of the dump's folder",
         name));

@@ -9,20 +9,20 @@
 
 #include "core/error.hpp"
 #include "core/memory_limit.hpp"
-#include "dump/structure_faults.hpp"
+#include "dump/structure_errors.hpp"
 #include "dump/tensor_shape.hpp"
 
 namespace kvbench {
 namespace {
 
-// With more faults than this the sequences that are left are not looked at.
-constexpr std::size_t kEnoughFaults = 500;
+// With more errors than this the sequences that are left are not looked at.
+constexpr std::size_t kEnoughErrors = 500;
 
 // Reads required and optional attributes of one object, and collects what is wrong with them.
 class Attributes {
  public:
-  Attributes(ErrorList& faults, hid_t object, std::string location)
-      : faults_(faults), object_(object), location_(std::move(location)) {}
+  Attributes(ErrorList& errors, hid_t object, std::string location)
+      : errors_(errors), object_(object), location_(std::move(location)) {}
 
   std::optional<std::int64_t> integer(const std::string& name, std::int64_t least,
                                       std::int64_t most) {
@@ -30,9 +30,9 @@ class Attributes {
     return guarded<std::int64_t>(name, [&]() -> std::optional<std::int64_t> {
       const auto value = hdf5::read_integer(object_, name);
       if (!value) {
-        add(faults_, location_, "attribute {} must be a single integer", name);
+        add(errors_, location_, "attribute {} must be a single integer", name);
       } else if (*value < least || *value > most) {
-        add(faults_, location_, "attribute {} is {}; it must be at least {}{}", name, *value, least,
+        add(errors_, location_, "attribute {} is {}; it must be at least {}{}", name, *value, least,
             *value > most ? fmt::format(" and at most {}", most) : "");
         return std::nullopt;
       }
@@ -45,9 +45,9 @@ class Attributes {
     return guarded<double>(name, [&]() -> std::optional<double> {
       const auto value = hdf5::read_number(object_, name);
       if (!value) {
-        add(faults_, location_, "attribute {} must be a single number", name);
+        add(errors_, location_, "attribute {} must be a single number", name);
       } else if (!std::isfinite(*value) || *value < 0.0 || (positive && *value == 0.0)) {
-        add(faults_, location_, "attribute {} is {}; it must be finite and {}", name, *value,
+        add(errors_, location_, "attribute {} is {}; it must be finite and {}", name, *value,
             positive ? "above 0" : "at least 0");
         return std::nullopt;
       }
@@ -59,7 +59,7 @@ class Attributes {
     if (!present(name)) return std::nullopt;
     return guarded<std::string>(name, [&]() {
       const auto value = hdf5::read_string(object_, name);
-      if (!value) add(faults_, location_, "attribute {} must be a string", name);
+      if (!value) add(errors_, location_, "attribute {} must be a string", name);
       return value;
     });
   }
@@ -69,7 +69,7 @@ class Attributes {
  private:
   bool present(const std::string& name) {
     if (has(name)) return true;
-    add(faults_, location_, "attribute {} is missing; write it with the dump", name);
+    add(errors_, location_, "attribute {} is missing; write it with the dump", name);
     return false;
   }
 
@@ -78,18 +78,18 @@ class Attributes {
     try {
       return read();
     } catch (const hdf5::Error& error) {
-      add(faults_, location_, "attribute {} cannot be read ({})", name, error.what());
+      add(errors_, location_, "attribute {} cannot be read ({})", name, error.what());
       return std::nullopt;
     }
   }
 
-  ErrorList& faults_;
+  ErrorList& errors_;
   hid_t object_;
   std::string location_;
 };
 
 // What one stream takes: its keys, values and queries as doubles, and what is held to read them.
-void check_memory(ErrorList& faults, const std::string& location, const TensorShape& q,
+void check_memory(ErrorList& errors, const std::string& location, const TensorShape& q,
                   const TensorShape& k, const TensorShape& v, const StructureReading& reading) {
   const double group = static_cast<double>(q.heads) / static_cast<double>(k.heads);
   const double doubles = static_cast<double>(k.rows) *
@@ -97,7 +97,7 @@ void check_memory(ErrorList& faults, const std::string& location, const TensorSh
                          group * static_cast<double>(q.rows) * static_cast<double>(q.columns);
   const std::uint64_t chunks = q.chunk_bytes + k.chunk_bytes + v.chunk_bytes;
   if (chunks > reading.chunk_memory) {
-    add(faults, location,
+    add(errors, location,
         "decoding its chunks takes {:.3g} MiB of memory, more than the limit of {:.3g} MiB; store "
         "it in chunks of one head, e.g. h5repack -l CHUNK=1x1024x{} OLD NEW, or raise the limit",
         static_cast<double>(chunks) / 0x1p20, static_cast<double>(reading.chunk_memory) / 0x1p20,
@@ -106,17 +106,17 @@ void check_memory(ErrorList& faults, const std::string& location, const TensorSh
   const double bytes = 8.0 * doubles + static_cast<double>(chunks);
   const auto most = static_cast<double>(reading.memory);
   if (bytes > most) {
-    add(faults, location,
+    add(errors, location,
         "one KV head with its queries needs {:.3g} GiB of memory and there are {:.3g} GiB; "
         "correct the shapes, or dump fewer tokens or query rows",
         bytes / 0x1p30, most / 0x1p30);
   }
 }
 
-void check_layer_tensors(ErrorList& faults, hid_t layer, const std::string& location,
+void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& location,
                          const StructureReading& reading, SourceFiles* sources, LayerInfo& info) {
   const auto shape = [&](const std::string& name, const char* layout) {
-    return tensor_shape(faults, layer, join(location, name), name, layout, sources);
+    return tensor_shape(errors, layer, join(location, name), name, layout, sources);
   };
   const auto q = shape("q", "[Hq, Nq, d]");
   const auto k = shape("k", "[Hkv, n, d]");
@@ -125,32 +125,32 @@ void check_layer_tensors(ErrorList& faults, hid_t layer, const std::string& loca
   const bool has_out = hdf5::has_link(layer, "out");
   if (has_out) out = shape("out", "[Hq, No, dv]");
   if (k && v && (k->heads != v->heads || k->rows != v->rows)) {
-    add(faults, location, "k {} and v {} disagree; both have [Hkv, n] first", k->text(), v->text());
+    add(errors, location, "k {} and v {} disagree; both have [Hkv, n] first", k->text(), v->text());
   }
   if (q && k) {
     if (q->columns != k->columns) {
-      add(faults, location, "q {} and k {} disagree in d, the last dimension", q->text(),
+      add(errors, location, "q {} and k {} disagree in d, the last dimension", q->text(),
           k->text());
     }
     if (q->rows > k->rows) {
-      add(faults, location, "q {} has more rows than k {} has tokens", q->text(), k->text());
+      add(errors, location, "q {} has more rows than k {} has tokens", q->text(), k->text());
     }
     if (q->heads % k->heads != 0) {
-      add(faults, location, "{} query heads are not a multiple of {} KV heads", q->heads, k->heads);
+      add(errors, location, "{} query heads are not a multiple of {} KV heads", q->heads, k->heads);
     }
   }
   if (out && q && out->heads != q->heads) {
-    add(faults, location, "out {} and q {} disagree in heads", out->text(), q->text());
+    add(errors, location, "out {} and q {} disagree in heads", out->text(), q->text());
   }
   if (out && v && out->columns != v->columns) {
-    add(faults, location, "out {} and v {} disagree in dv, the last dimension", out->text(),
+    add(errors, location, "out {} and v {} disagree in dv, the last dimension", out->text(),
         v->text());
   }
   if (out && k && out->rows > k->rows) {
-    add(faults, location, "out {} has more rows than k {} has tokens", out->text(), k->text());
+    add(errors, location, "out {} has more rows than k {} has tokens", out->text(), k->text());
   }
   if (!q || !k || !v) return;
-  check_memory(faults, location, *q, *k, *v, reading);
+  check_memory(errors, location, *q, *k, *v, reading);
   info.query_heads = q->heads;
   info.kv_heads = k->heads;
   info.tokens = k->rows;
@@ -169,40 +169,40 @@ Index turned_dimensions(const SharedRope& rope) {
   return rope ? static_cast<Index>(2 * rope->inv_freq.size()) : 0;
 }
 
-// Reads the group `rope` of the root or of a layer, if there is one; null without or with a fault.
-SharedRope check_rope(ErrorList& faults, hid_t parent, const std::string& parent_location) {
+// Reads the group `rope` of the root or of a layer, if there is one; null without or with an error.
+SharedRope check_rope(ErrorList& errors, hid_t parent, const std::string& parent_location) {
   const std::string location = join(parent_location, "rope");
   if (!hdf5::has_link(parent, "rope")) return nullptr;
-  if (!is_group(faults, parent, location, "rope")) return nullptr;
+  if (!is_group(errors, parent, location, "rope")) return nullptr;
   const hdf5::Handle rope = hdf5::open_group(parent, "rope");
-  Attributes attributes(faults, rope.get(), location);
+  Attributes attributes(errors, rope.get(), location);
   attributes.number("theta", true);
   attributes.number("attention_scaling", true);
   const auto layout = attributes.text("layout");
   if (layout && *layout != "half" && *layout != "interleaved") {
-    add(faults, location, "attribute layout is '{}'; it must be 'half' or 'interleaved'", *layout);
+    add(errors, location, "attribute layout is '{}'; it must be 'half' or 'interleaved'", *layout);
   }
   const std::string inv_freq = join(location, "inv_freq");
   if (!hdf5::has_link(rope.get(), "inv_freq")) {
-    add(faults, inv_freq, "dataset is missing; it has the d_rot/2 inverse frequencies");
+    add(errors, inv_freq, "dataset is missing; it has the d_rot/2 inverse frequencies");
     return nullptr;
   }
-  const hdf5::Handle dataset = dataset_of(faults, rope.get(), inv_freq, "inv_freq");
+  const hdf5::Handle dataset = dataset_of(errors, rope.get(), inv_freq, "inv_freq");
   if (!dataset) return nullptr;
   const hdf5::Handle space(H5Dget_space(dataset.get()));
   const auto dims = hdf5::extent(space.get());
   const hdf5::Handle type(H5Dget_type(dataset.get()));
   if (H5Tget_class(type.get()) != H5T_FLOAT || dims.size() != 1 || dims[0] == 0 ||
       dims[0] > 65536) {
-    add(faults, inv_freq, "must be float64 [d_rot/2]");
+    add(errors, inv_freq, "must be float64 [d_rot/2]");
     return nullptr;
   }
   std::vector<double> values(dims[0]);
   if (H5Dread(dataset.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0) {
-    add(faults, inv_freq, "cannot be read ({})", hdf5::last_error());
+    add(errors, inv_freq, "cannot be read ({})", hdf5::last_error());
   } else if (!std::all_of(values.begin(), values.end(),
                           [](double f) { return std::isfinite(f); })) {
-    add(faults, inv_freq, "contains NaN or infinity");
+    add(errors, inv_freq, "contains NaN or infinity");
   }
   return std::make_shared<const Rope>(Rope{std::move(values), layout && *layout == "interleaved"});
 }
@@ -223,60 +223,60 @@ std::optional<int> layer_index(const std::string& name) {
   return std::to_string(index) == name && index >= 0 ? std::optional<int>(index) : std::nullopt;
 }
 
-std::optional<LayerInfo> check_layer(ErrorList& faults, hid_t layers, const std::string& location,
+std::optional<LayerInfo> check_layer(ErrorList& errors, hid_t layers, const std::string& location,
                                      const std::string& name, const Model& model) {
   const std::string layer_location = join(location, name);
   model.reading.step();
-  if (!is_group(faults, layers, layer_location, name)) return std::nullopt;
+  if (!is_group(errors, layers, layer_location, name)) return std::nullopt;
   const auto index = layer_index(name);
   if (!index) {
-    add(faults, layer_location, "a layer's group is named by its 0-based index in decimal");
+    add(errors, layer_location, "a layer's group is named by its 0-based index in decimal");
   } else if (model.n_layers > 0 && *index >= model.n_layers) {
-    add(faults, layer_location, "layer {} of a model with n_layers = {}", *index, model.n_layers);
+    add(errors, layer_location, "layer {} of a model with n_layers = {}", *index, model.n_layers);
   }
   const hdf5::Handle layer = hdf5::open_group(layers, name);
   LayerInfo info;
   info.index = index.value_or(0);
-  Attributes attributes(faults, layer.get(), layer_location);
+  Attributes attributes(errors, layer.get(), layer_location);
   info.scale = attributes.number("scale", true).value_or(1.0);
   info.window =
       attributes.integer("sliding_window", 0, std::numeric_limits<std::int64_t>::max()).value_or(0);
   info.softcap = attributes.number("logit_softcap", false).value_or(0.0);
-  check_layer_tensors(faults, layer.get(), layer_location, model.reading, model.sources, info);
+  check_layer_tensors(errors, layer.get(), layer_location, model.reading, model.sources, info);
   const bool own_rope = hdf5::has_link(layer.get(), "rope");
-  info.rope = own_rope ? check_rope(faults, layer.get(), layer_location) : model.rope;
+  info.rope = own_rope ? check_rope(errors, layer.get(), layer_location) : model.rope;
   const Index rotated = turned_dimensions(info.rope);
   if (info.d > 0 && rotated > info.d) {
-    add(faults, own_rope ? join(layer_location, "rope") : std::string("/rope"),
+    add(errors, own_rope ? join(layer_location, "rope") : std::string("/rope"),
         "inv_freq rotates {} dimensions and {} has d = {}", rotated, layer_location, info.d);
   }
   return info;
 }
 
-void check_token_ids(ErrorList& faults, hid_t sequence, const std::string& location, Index tokens) {
+void check_token_ids(ErrorList& errors, hid_t sequence, const std::string& location, Index tokens) {
   if (!hdf5::has_link(sequence, "token_ids")) return;
   const std::string ids = join(location, "token_ids");
-  const hdf5::Handle dataset = dataset_of(faults, sequence, ids, "token_ids");
+  const hdf5::Handle dataset = dataset_of(errors, sequence, ids, "token_ids");
   if (!dataset) return;
   const hdf5::Handle space(H5Dget_space(dataset.get()));
   const auto dims = hdf5::extent(space.get());
   const hdf5::Handle type(H5Dget_type(dataset.get()));
   if (H5Tget_class(type.get()) != H5T_INTEGER || dims.size() != 1) {
-    add(faults, ids, "must be int32 [n]");
+    add(errors, ids, "must be int32 [n]");
   } else if (tokens > 0 && dims[0] != static_cast<std::uint64_t>(tokens)) {
-    add(faults, ids, "has {} entries and the layers have {} tokens", dims[0], tokens);
+    add(errors, ids, "has {} entries and the layers have {} tokens", dims[0], tokens);
   }
 }
 
-SequenceInfo check_sequence(ErrorList& faults, hid_t sequences, const std::string& name,
+SequenceInfo check_sequence(ErrorList& errors, hid_t sequences, const std::string& name,
                             const Model& model) {
   const std::string location = "/sequences/" + name;
   model.reading.step();
   SequenceInfo info;
   info.name = name;
-  if (!is_group(faults, sequences, location, name)) return info;
+  if (!is_group(errors, sequences, location, name)) return info;
   const hdf5::Handle sequence = hdf5::open_group(sequences, name);
-  Attributes attributes(faults, sequence.get(), location);
+  Attributes attributes(errors, sequence.get(), location);
   if (attributes.has("prompt_tokens")) {
     info.prompt_tokens =
         attributes.integer("prompt_tokens", 0, std::numeric_limits<std::int64_t>::max());
@@ -284,42 +284,42 @@ SequenceInfo check_sequence(ErrorList& faults, hid_t sequences, const std::strin
   if (attributes.has("description")) {
     info.description = attributes.text("description").value_or("");
   }
-  if (!is_group(faults, sequence.get(), join(location, "layers"), "layers")) return info;
+  if (!is_group(errors, sequence.get(), join(location, "layers"), "layers")) return info;
   const hdf5::Handle layers = hdf5::open_group(sequence.get(), "layers");
   const std::string layers_location = join(location, "layers");
   for (const std::string& layer : hdf5::children(layers.get())) {
-    auto found = check_layer(faults, layers.get(), layers_location, layer, model);
+    auto found = check_layer(errors, layers.get(), layers_location, layer, model);
     if (found) info.layers.push_back(std::move(*found));
   }
   std::sort(info.layers.begin(), info.layers.end(),
             [](const LayerInfo& a, const LayerInfo& b) { return a.index < b.index; });
   if (info.layers.empty()) {
-    add(faults, layers_location, "contains no layer");
+    add(errors, layers_location, "contains no layer");
     return info;
   }
   const Index tokens = info.layers.front().tokens;
   for (const LayerInfo& layer : info.layers) {
     if (layer.tokens > 0 && tokens > 0 && layer.tokens != tokens) {
-      add(faults, join(layers_location, std::to_string(layer.index)),
+      add(errors, join(layers_location, std::to_string(layer.index)),
           "has {} tokens and layer {} has {}; the layers of a sequence share its tokens",
           layer.tokens, info.layers.front().index, tokens);
     }
   }
-  check_token_ids(faults, sequence.get(), location, tokens);
+  check_token_ids(errors, sequence.get(), location, tokens);
   return info;
 }
 
-void check_root(ErrorList& faults, hid_t root, DumpInfo& info) {
-  Attributes attributes(faults, root, "/");
+void check_root(ErrorList& errors, hid_t root, DumpInfo& info) {
+  Attributes attributes(errors, root, "/");
   const auto format = attributes.text("format");
   if (format && *format != "kvbench-dump") {
-    add(faults, "/", "attribute format is '{}'; expected 'kvbench-dump'", *format);
+    add(errors, "/", "attribute format is '{}'; expected 'kvbench-dump'", *format);
   }
-  faults.throw_if_any();  // another kind of file: its further errors would be meaningless
+  errors.throw_if_any();  // another kind of file: its further errors would be meaningless
   const auto version = attributes.integer("format_version", 1, std::numeric_limits<int>::max());
   if (version && *version != 1) {
-    add(faults, "/", "attribute format_version is {}; this program reads version 1", *version);
-    faults.throw_if_any();
+    add(errors, "/", "attribute format_version is {}; this program reads version 1", *version);
+    errors.throw_if_any();
   }
   info.model = attributes.text("model").value_or("");
   info.producer = attributes.text("producer").value_or("");
@@ -329,28 +329,28 @@ void check_root(ErrorList& faults, hid_t root, DumpInfo& info) {
     try {
       info.attributes.emplace_back(name, hdf5::attribute_text(root, name));
     } catch (const hdf5::Error& error) {
-      add(faults, "/", "attribute {} cannot be read ({})", name, error.what());
+      add(errors, "/", "attribute {} cannot be read ({})", name, error.what());
     }
   }
 }
 
-DumpInfo checked(ErrorList& faults, const DumpFile& file, const std::string& path,
+DumpInfo checked(ErrorList& errors, const DumpFile& file, const std::string& path,
                  const StructureReading& reading) {
   DumpInfo info;
   info.path = path;
   const hdf5::Handle root = hdf5::open_group(file.id, "/");
-  check_root(faults, root.get(), info);
-  const Model model{info.n_layers, check_rope(faults, root.get(), "/"), reading, file.sources};
-  if (!is_group(faults, root.get(), "/sequences", "sequences")) return info;
+  check_root(errors, root.get(), info);
+  const Model model{info.n_layers, check_rope(errors, root.get(), "/"), reading, file.sources};
+  if (!is_group(errors, root.get(), "/sequences", "sequences")) return info;
   const hdf5::Handle sequences = hdf5::open_group(root.get(), "sequences");
   for (const std::string& name : hdf5::children(sequences.get())) {
-    if (faults.count() > kEnoughFaults) {
-      add(faults, "/sequences", "has more, which were not looked at; fix those above first");
+    if (errors.count() > kEnoughErrors) {
+      add(errors, "/sequences", "has more, which were not looked at; fix those above first");
       break;
     }
-    info.sequences.push_back(check_sequence(faults, sequences.get(), name, model));
+    info.sequences.push_back(check_sequence(errors, sequences.get(), name, model));
   }
-  if (info.sequences.empty()) add(faults, "/sequences", "contains no sequence");
+  if (info.sequences.empty()) add(errors, "/sequences", "contains no sequence");
   return info;
 }
 
@@ -358,15 +358,15 @@ DumpInfo checked(ErrorList& faults, const DumpFile& file, const std::string& pat
 
 DumpInfo read_structure(const DumpFile& file, const std::string& path,
                         const StructureReading& reading) {
-  ErrorList faults(path);
+  ErrorList errors(path);
   DumpInfo info;
   try {
-    info = checked(faults, file, path, reading);
+    info = checked(errors, file, path, reading);
   } catch (const hdf5::Error& error) {
-    add(faults, "/", "its structure cannot be read ({}); the file is truncated or damaged",
+    add(errors, "/", "its structure cannot be read ({}); the file is truncated or damaged",
         error.what());
   }
-  faults.throw_if_any();
+  errors.throw_if_any();
   return info;
 }
 

@@ -19,7 +19,7 @@ struct StructureReading {
   Step step = [] {};                             // called before each sequence and layer
 };
 
-// What the file holds. Throws one InputError with every fault of its structure, each
+// What the file holds. Throws one InputError with every error of its structure, each
 // "FILE: /place: what; remedy".
 DumpInfo read_structure(const DumpFile& file, const std::string& path,
                         const StructureReading& reading);

@@ -20,9 +20,9 @@ namespace kvbench {
 namespace {
 
 void check_options(const SynthOptions& o, const std::string& path) {
-  ErrorList faults;
-  const auto require = [&](bool holds, const std::string& fault) {
-    if (!holds) faults.add("synth: " + fault);
+  ErrorList errors;
+  const auto require = [&](bool holds, const std::string& error) {
+    if (!holds) errors.add("synth: " + error);
   };
   const auto at_least = [&](const char* option, Index value, Index least, Index most) {
     require(value >= least && value <= most,
@@ -63,12 +63,12 @@ void check_options(const SynthOptions& o, const std::string& path) {
   const auto folder = std::filesystem::path(path).parent_path();
   std::error_code ignored;
   if (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
-    faults.add(fmt::format("{}: there is no folder {}; make it first", path, folder.string()));
+    errors.add(fmt::format("{}: there is no folder {}; make it first", path, folder.string()));
   }
   if (std::filesystem::is_directory(path, ignored)) {
-    faults.add(fmt::format("{}: is a folder; name the file to write", path));
+    errors.add(fmt::format("{}: is a folder; name the file to write", path));
   }
-  faults.throw_if_any();
+  errors.throw_if_any();
 }
 
 // Exact attention of the last `out_rows` rows of one query head over the stored values.

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "dump/chunks.hpp"
-#include "dump/structure_faults.hpp"
+#include "dump/structure_errors.hpp"
 
 namespace kvbench {
 namespace {
@@ -19,31 +19,31 @@ constexpr std::uint64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
 // Far beyond any model; what is planned and reported grows with heads.
 constexpr std::uint64_t kMostHeads = 65536;
 
-void check_type(ErrorList& faults, const std::string& place,
+void check_type(ErrorList& errors, const std::string& place,
                 const std::variant<StoredType, std::string>& stored) {
   if (const auto* why = std::get_if<std::string>(&stored)) {
-    add(faults, place,
+    add(errors, place,
         "{}; store float16, float32, float64, or bfloat16 as uint16 with the attribute "
         "dtype = \"bfloat16\"",
         *why);
   }
 }
 
-void check_sizes(ErrorList& faults, const std::string& place, hid_t dataset,
+void check_sizes(ErrorList& errors, const std::string& place, hid_t dataset,
                  const std::vector<std::uint64_t>& dims) {
   const std::string shape = fmt::format("shape [{}]", fmt::join(dims, ", "));
   if (std::count(dims.begin(), dims.end(), 0U) > 0) {
-    add(faults, place, "{} has a dimension of size 0", shape);
+    add(errors, place, "{} has a dimension of size 0", shape);
   } else if (std::any_of(dims.begin(), dims.end(), [](auto d) { return d > kMaxTokens; })) {
-    add(faults, place, "{} has a dimension above {}", shape, kMaxTokens);
+    add(errors, place, "{} has a dimension above {}", shape, kMaxTokens);
   } else if (dims[0] > kMostHeads) {
-    add(faults, place, "{} has more than {} heads", shape, kMostHeads);
+    add(errors, place, "{} has more than {} heads", shape, kMostHeads);
   } else if (const auto lacking = lacking_bytes(dataset); lacking > 0) {
-    add(faults, place,
+    add(errors, place,
         "{} needs {} more bytes than are stored; the file is damaged, copy or make it again", shape,
         lacking);
   } else if (const auto why = unreadable_chunks(dataset)) {
-    add(faults, place, "{}", *why);
+    add(errors, place, "{}", *why);
   }
 }
 
@@ -51,38 +51,38 @@ void check_sizes(ErrorList& faults, const std::string& place, hid_t dataset,
 
 std::string TensorShape::text() const { return fmt::format("[{}, {}, {}]", heads, rows, columns); }
 
-std::optional<TensorShape> tensor_shape(ErrorList& faults, hid_t layer, const std::string& place,
+std::optional<TensorShape> tensor_shape(ErrorList& errors, hid_t layer, const std::string& place,
                                         const std::string& name, const char* layout,
                                         SourceFiles* sources) {
   if (!hdf5::has_link(layer, name)) {
-    add(faults, place, "dataset is missing; a layer has q, k and v");
+    add(errors, place, "dataset is missing; a layer has q, k and v");
     return std::nullopt;
   }
   const DumpFile file{layer, sources};
-  const hdf5::Handle dataset = dataset_of(faults, layer, place, name, file.elements());
+  const hdf5::Handle dataset = dataset_of(errors, layer, place, name, file.elements());
   if (!dataset) return std::nullopt;
   try {
     const hdf5::Handle space(H5Dget_space(dataset.get()));
     const auto dims = hdf5::extent(space.get());
     if (dims.size() != 3) {
-      add(faults, place, "has {} dimensions; it must be {}", dims.size(), layout);
+      add(errors, place, "has {} dimensions; it must be {}", dims.size(), layout);
       return std::nullopt;
     }
-    const std::size_t before = faults.count();
+    const std::size_t before = errors.count();
     const auto stored = stored_type(dataset.get());
-    check_type(faults, place, stored);
-    check_sizes(faults, place, dataset.get(), dims);
-    if (faults.count() > before) return std::nullopt;
+    check_type(errors, place, stored);
+    check_sizes(errors, place, dataset.get(), dims);
+    if (errors.count() > before) return std::nullopt;
     const bool mapped = hdf5::is_virtual(dataset.get());
     const std::uint64_t chunks =
         mapped ? MappedElements(dataset.get(), *sources).chunk_bytes() : chunk_bytes(dataset.get());
     return TensorShape{static_cast<Index>(dims[0]), static_cast<Index>(dims[1]),
                        static_cast<Index>(dims[2]), std::get<StoredType>(stored), chunks};
   } catch (const hdf5::OutsideError& error) {
-    add_outside(faults, place, error);
+    add_outside(errors, place, error);
     return std::nullopt;
   } catch (const hdf5::Error& error) {
-    add(faults, place, "cannot be opened ({}); make the dump again", error.what());
+    add(errors, place, "cannot be opened ({}); make the dump again", error.what());
     return std::nullopt;
   }
 }

@@ -18,7 +18,7 @@ using nlohmann::json;
 // costs nothing until it is refused here.
 class Builder : public nlohmann::json_sax<json> {
  public:
-  Builder(std::string place, ErrorList& faults) : place_(std::move(place)), faults_(faults) {}
+  Builder(std::string place, ErrorList& errors) : place_(std::move(place)), errors_(errors) {}
 
   bool null() override { return add(nullptr); }
   bool boolean(bool value) override { return add(value); }
@@ -38,7 +38,7 @@ class Builder : public nlohmann::json_sax<json> {
     level.key = name;
     level.repeated = !level.keys.insert(name).second;
     if (level.repeated) {
-      faults_.add(place_ + pointer(), "this key is given twice in one object; keep one of them");
+      errors_.add(place_ + pointer(), "this key is given twice in one object; keep one of them");
     }
     return true;
   }
@@ -86,7 +86,7 @@ class Builder : public nlohmann::json_sax<json> {
 
   bool open(json value) {
     if (open_.size() >= static_cast<std::size_t>(kDeepestNesting)) {
-      faults_.add(place_ + pointer(),
+      errors_.add(place_ + pointer(),
                   fmt::format("nested more than {} deep; a sweep file is flatter than that",
                               kDeepestNesting));
       return false;
@@ -102,7 +102,7 @@ class Builder : public nlohmann::json_sax<json> {
   }
 
   std::string place_;
-  ErrorList& faults_;
+  ErrorList& errors_;
   json document_;
   std::vector<Level> open_;
   std::optional<std::pair<std::size_t, std::string>> syntax_error_;
@@ -147,7 +147,7 @@ constexpr bool kStrict = true;
 constexpr bool kCommentsAllowed = true;
 
 void set_value(json& document, const std::string& pointer, json value, const std::string& place,
-               ErrorList& faults) {
+               ErrorList& errors) {
   json* at = &document;
   std::size_t start = 1;
   while (true) {
@@ -170,14 +170,14 @@ void set_value(json& document, const std::string& pointer, json value, const std
                           token.find_first_not_of("0123456789") == std::string::npos;
       const std::size_t index = token == "-" ? at->size() : digits ? std::stoul(token) : SIZE_MAX;
       if (index > at->size()) {
-        faults.add(place, fmt::format("index {} is out of range ({} elements)",
+        errors.add(place, fmt::format("index {} is out of range ({} elements)",
                                       written.empty() ? "an empty name" : written, at->size()));
         return;
       }
       if (index == at->size()) at->push_back(nullptr);
       at = &(*at)[index];
     } else {
-      faults.add(place, fmt::format("{} has no member {}, it is {}",
+      errors.add(place, fmt::format("{} has no member {}, it is {}",
                                     start > 1 ? pointer.substr(0, start - 1) : "the document",
                                     written, shown(*at)));
       return;
@@ -190,13 +190,13 @@ void set_value(json& document, const std::string& pointer, json value, const std
 
 }  // namespace
 
-json parse_document(const std::string& text, const std::string& file, ErrorList& faults) {
+json parse_document(const std::string& text, const std::string& file, ErrorList& errors) {
   // The parser takes the first of them for the end, and would leave the rest unread.
   if (const std::size_t at = text.find('\0'); at != std::string::npos) {
     throw InputError(fmt::format("{}:{}: not JSON here: a byte of value 0", file,
                                  line_and_column(text, at + 1)));
   }
-  Builder builder("", faults);
+  Builder builder("", errors);
   json::sax_parse(text, &builder, json::input_format_t::json, kStrict, kCommentsAllowed);
   if (const auto& error = builder.syntax_error()) {
     throw InputError(fmt::format("{}:{}: invalid JSON: {}", file,
@@ -205,26 +205,26 @@ json parse_document(const std::string& text, const std::string& file, ErrorList&
   return builder.take();
 }
 
-void apply_sets(json& document, const std::vector<std::string>& sets, ErrorList& faults) {
+void apply_sets(json& document, const std::vector<std::string>& sets, ErrorList& errors) {
   for (const std::string& set : sets) {
     const std::size_t equals = set.find('=');
     const std::string pointer = set.substr(0, equals);
     const std::string place = "--set " + pointer;
     if (equals == std::string::npos || pointer.size() < 2 || pointer[0] != '/') {
-      faults.add("--set " + set, "must be /pointer=value, for example --set /select/layers=[0]");
+      errors.add("--set " + set, "must be /pointer=value, for example --set /select/layers=[0]");
       continue;
     }
     const std::string written = set.substr(equals + 1);
-    Builder builder(place + " ", faults);
-    const std::size_t before = faults.count();
+    Builder builder(place + " ", errors);
+    const std::size_t before = errors.count();
     json::sax_parse(written, &builder, json::input_format_t::json, kStrict, kCommentsAllowed);
-    if (faults.count() != before) continue;
+    if (errors.count() != before) continue;
     json value = builder.syntax_error() ? json(written) : builder.take();
     if (!is_utf8(value) || !is_utf8(json(pointer))) {
-      faults.add(place, "is not UTF-8; encode the value as UTF-8");
+      errors.add(place, "is not UTF-8; encode the value as UTF-8");
       continue;
     }
-    set_value(document, pointer, std::move(value), place, faults);
+    set_value(document, pointer, std::move(value), place, errors);
   }
 }
 

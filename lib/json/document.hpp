@@ -14,12 +14,12 @@ namespace kvbench {
 inline constexpr int kDeepestNesting = 64;
 
 // Reads `text`. A syntax error throws InputError "file:line:column: ..." at once, since nothing
-// after it can be trusted; keys given twice (the first holds) and nesting too deep go to `faults`.
-nlohmann::json parse_document(const std::string& text, const std::string& file, ErrorList& faults);
+// after it can be trusted; keys given twice (the first holds) and nesting too deep go to `errors`.
+nlohmann::json parse_document(const std::string& text, const std::string& file, ErrorList& errors);
 
 // Applies "pointer=value" overrides in order. A value that is no JSON is taken as a word. Missing
 // objects on the way are made; a list takes an index that it has, or its length or "-" to append.
-void apply_sets(nlohmann::json& document, const std::vector<std::string>& sets, ErrorList& faults);
+void apply_sets(nlohmann::json& document, const std::vector<std::string>& sets, ErrorList& errors);
 
 // Whether every text in `value` is UTF-8, without which it cannot be written as JSON.
 bool is_utf8(const nlohmann::json& value);

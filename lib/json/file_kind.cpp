@@ -41,9 +41,9 @@ std::optional<std::string> kind_of_document(const json& document) {
 
 void refuse_to_replace(const std::string& path, WrittenKind kind) {
   constexpr std::size_t kBeginning = 4096;
-  std::error_code fault;
-  const auto status = std::filesystem::status(path, fault);
-  if (fault || !std::filesystem::exists(status)) return;
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (error || !std::filesystem::exists(status)) return;
   const bool hdf5 = kind == WrittenKind::kHdf5;
   const std::string what = hdf5 ? "an HDF5 file" : "a results file";
   std::string text(kBeginning, '\0');

@@ -35,7 +35,7 @@ std::string read_text(const std::string& path, const std::string& wanted) {
     refuse_device(path, wanted);  // before it is opened: opening a device can do something
     opened.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     descriptor = opened.get();
-    if (!opened.is_open()) throw InputError(system_fault(path, "read") + "; " + wanted);
+    if (!opened.is_open()) throw InputError(system_error(path, "read") + "; " + wanted);
   }
   std::string text;
   for (;;) {
@@ -45,7 +45,7 @@ std::string read_text(const std::string& path, const std::string& wanted) {
     const ssize_t got = ::read(descriptor, text.data() + held, kChunk);
     text.resize(held + static_cast<std::size_t>(got > 0 ? got : 0));
     if (got == 0) return text;
-    if (got < 0 && errno != EINTR) throw InputError(system_fault(path, "read") + "; " + wanted);
+    if (got < 0 && errno != EINTR) throw InputError(system_error(path, "read") + "; " + wanted);
   }
 }
 

@@ -11,9 +11,9 @@ namespace kvbench {
 using nlohmann::json;
 
 bool read_object(const json& given, const std::vector<std::string>& known, const std::string& owner,
-                 const std::string& pointer, ErrorList& faults) {
+                 const std::string& pointer, ErrorList& errors) {
   if (!given.is_object()) {
-    faults.add(pointer, fmt::format("must be an object with {}, got {}", fmt::join(known, ", "),
+    errors.add(pointer, fmt::format("must be an object with {}, got {}", fmt::join(known, ", "),
                                     shown(given)));
     return false;
   }
@@ -23,7 +23,7 @@ bool read_object(const json& given, const std::vector<std::string>& known, const
     for (const std::string& name : known) found = found || name == key;
     if (found) continue;
     const std::string near = did_you_mean(key, known);
-    faults.add(
+    errors.add(
         child(pointer, key),
         fmt::format("unknown key of {}{}", owner,
                     near.empty() ? fmt::format("; it has {}", fmt::join(known, ", ")) : near));
@@ -37,9 +37,9 @@ const json* member(const json& object, const std::string& key) {
   return found == object.end() ? nullptr : &*found;
 }
 
-std::optional<bool> read_flag(const json& given, const std::string& pointer, ErrorList& faults) {
+std::optional<bool> read_flag(const json& given, const std::string& pointer, ErrorList& errors) {
   if (given.is_boolean()) return given.get<bool>();
-  faults.add(pointer, "must be true or false, got " + shown(given));
+  errors.add(pointer, "must be true or false, got " + shown(given));
   return std::nullopt;
 }
 

@@ -1,5 +1,5 @@
 // Reading the members of a JSON file, one kind of value per function. Each returns nothing and
-// leaves a fault if the file holds something else.
+// leaves an error if the file holds something else.
 #pragma once
 
 #include <optional>
@@ -11,15 +11,15 @@
 
 namespace kvbench {
 
-// Whether `given` is an object; every key of it that is not in `known` is a fault. `owner` says
+// Whether `given` is an object; every key of it that is not in `known` is an error. `owner` says
 // whose keys they are ("a sweep file").
 bool read_object(const nlohmann::json& given, const std::vector<std::string>& known,
-                 const std::string& owner, const std::string& pointer, ErrorList& faults);
+                 const std::string& owner, const std::string& pointer, ErrorList& errors);
 
 // The member `key` of `object`, or null if it is absent (`object` may be no object at all).
 const nlohmann::json* member(const nlohmann::json& object, const std::string& key);
 
 std::optional<bool> read_flag(const nlohmann::json& given, const std::string& pointer,
-                              ErrorList& faults);
+                              ErrorList& errors);
 
 }  // namespace kvbench

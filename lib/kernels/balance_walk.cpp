@@ -150,7 +150,7 @@ void for_each_row(const WalkKernel& kernel, ConstMatrix keys, ConstMatrix values
   }
 }
 
-class HeldMatrices final : public WalkMatrices {
+class ResidentMatrices final : public WalkMatrices {
  public:
   std::vector<std::optional<WalkMatrix>> of;
 };
@@ -188,7 +188,7 @@ WalkResult balance_walk(const WalkRule& rule, const WalkKernel& kernel, ConstMat
 
 std::shared_ptr<const WalkMatrices> CpuKernels::walk_matrices(const std::vector<Index>& sizes,
                                                               const WalkSource& tokens) const {
-  auto matrices = std::make_shared<HeldMatrices>();
+  auto matrices = std::make_shared<ResidentMatrices>();
   matrices->of.resize(sizes.size());
   parallel_for(static_cast<Index>(sizes.size()), [&](Index w) {
     const WalkTokens seen = tokens(w);
@@ -201,11 +201,11 @@ std::shared_ptr<const WalkMatrices> CpuKernels::walk_matrices(const std::vector<
 std::vector<WalkResult> CpuKernels::balance_walks(
     const WalkRule& rule, const WalkMatrices& matrices,
     const std::vector<std::vector<double>>& uniforms) const {
-  const auto& held = dynamic_cast<const HeldMatrices&>(matrices).of;
+  const auto& kept = dynamic_cast<const ResidentMatrices&>(matrices).of;
   std::vector<WalkResult> walks(uniforms.size());
   parallel_for(static_cast<Index>(uniforms.size()), [&](Index each) {
     const auto w = static_cast<std::size_t>(each);
-    walks[w] = balance_walk(rule, *held[w], uniforms[w]);
+    walks[w] = balance_walk(rule, *kept[w], uniforms[w]);
   });
   return walks;
 }

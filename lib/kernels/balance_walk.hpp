@@ -1,5 +1,5 @@
 // The self-balancing walk on the CPU. Canonical: a walk has the same bits whether its matrix is
-// held or computed row by row on the way, in memory O(m).
+// kept or computed row by row on the way, in memory O(m).
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace kvbench {
 
-// K below its diagonal. Row j is held as K_ij / scale_j with scale_j = its largest exponential, so
+// K below its diagonal. Row j is kept as K_ij / scale_j with scale_j = its largest exponential, so
 // that none overflows.
 class WalkMatrix {
  public:

@@ -13,9 +13,9 @@ class CpuKernels final : public Kernels {
  public:
   std::string device() const override { return "cpu"; }
   // Streams and rows are in the host's memory already.
-  std::shared_ptr<const void> hold(const Stream&) const override { return nullptr; }
-  std::shared_ptr<const ResidentRows> hold_rows(const Stream&,
-                                                const std::vector<Index>&) const override {
+  std::shared_ptr<const void> make_resident(const Stream&) const override { return nullptr; }
+  std::shared_ptr<const ResidentRows> make_rows_resident(const Stream&,
+                                                         const std::vector<Index>&) const override {
     return nullptr;
   }
   ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) const override;

@@ -96,7 +96,7 @@ class Kernels {
 
   // Keeps a stream's keys and values where the table computes, for all calls on them until the
   // returned object is gone; they must live as long and may not change. Null if nothing is kept.
-  virtual std::shared_ptr<const void> hold(const Stream& stream) const = 0;
+  virtual std::shared_ptr<const void> make_resident(const Stream& stream) const = 0;
 
   // Exact attention at `rows` (each with a stored query) by blocked online softmax in double.
   virtual ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) const = 0;
@@ -106,8 +106,8 @@ class Kernels {
 
   // The same rows, with their exponentials kept where the table computes, for answers there; the
   // stream must live as long. Null if nothing is kept.
-  virtual std::shared_ptr<const ResidentRows> hold_rows(const Stream& stream,
-                                                        const std::vector<Index>& rows) const = 0;
+  virtual std::shared_ptr<const ResidentRows> make_rows_resident(
+      const Stream& stream, const std::vector<Index>& rows) const = 0;
 
   // For each rule, the scores of rows [first, last), ascending, gathered by it: f[g][j]; O(n)
   // memory per rule. Needs the queries of those rows. A token that no later row sees stops
@@ -138,7 +138,7 @@ class Kernels {
   // is no memory for them: the walks then work without.
   virtual std::shared_ptr<const WalkMatrices> walk_matrices(const std::vector<Index>& sizes,
                                                             const WalkSource& tokens) const = 0;
-  // A batch of self-balancing walks, by matrices that are held or over tokens; uniforms[w] has one
+  // A batch of self-balancing walks, by matrices that are kept or over tokens; uniforms[w] has one
   // number per token of walk w.
   virtual std::vector<WalkResult> balance_walks(
       const WalkRule& rule, const WalkMatrices& matrices,

@@ -15,7 +15,7 @@ struct WeightEntry {
   double den = 0.0;
   double log = 0.0;         // den ln(den)
   std::int32_t token = -1;  // one that the row sees
-  std::int32_t held = 0;    // 1 if its value is held, else 0
+  std::int32_t kept = 0;    // 1 if its value is kept, else 0
 
   bool operator==(const WeightEntry&) const = default;
 };
@@ -25,7 +25,7 @@ struct TokenSums {
   double num = 0.0;   // sum num e
   double den = 0.0;   // sum den e
   double log = 0.0;   // sum log e
-  double held = 0.0;  // sum held e
+  double kept = 0.0;  // sum kept e
 
   bool operator==(const TokenSums&) const = default;
 };

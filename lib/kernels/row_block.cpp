@@ -9,9 +9,9 @@ RowBlock::RowBlock(const Stream& stream, const Kernels& kernels, std::vector<Ind
     : stream_(stream),
       kernels_(kernels),
       rows_(std::move(rows)),
-      held_(kernels.hold_rows(stream, rows_)),
+      resident_(kernels.make_rows_resident(stream, rows_)),
       room_(room) {
-  if (!held_) logits();  // eagerly, so that threads do not serialise on the first request
+  if (!resident_) logits();  // eagerly, so that threads do not serialise on the first request
 }
 
 // Where it throws, the next cell that asks tries again.

@@ -21,8 +21,8 @@ class RowBlock {
   RowBlock(const Stream& stream, const Kernels& kernels, std::vector<Index> rows, LogitBlock& room);
 
   const std::vector<Index>& rows() const { return rows_; }
-  const ResidentRows* held() const {
-    return held_.get();
+  const ResidentRows* resident() const {
+    return resident_.get();
   }  // null: not kept anywhere but on the host
   const LogitBlock& logits() const;
 
@@ -30,7 +30,7 @@ class RowBlock {
   const Stream& stream_;
   const Kernels& kernels_;
   const std::vector<Index> rows_;
-  const std::shared_ptr<const ResidentRows> held_;
+  const std::shared_ptr<const ResidentRows> resident_;
   LogitBlock& room_;
   mutable std::mutex mutex_;
   mutable bool on_host_ = false;

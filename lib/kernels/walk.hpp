@@ -76,7 +76,7 @@ struct WalkResult {
   }
 };
 
-// K of the walks of a batch, held where the kernel table computes, for walks that differ in their
+// K of the walks of a batch, kept where the kernel table computes, for walks that differ in their
 // coins and their gain alone. Only the table that made it can read it, and must outlive it.
 class WalkMatrices {
  public:

@@ -12,12 +12,12 @@ namespace kvbench {
 // For algorithms with Needs::kept_tokens_only.
 class KeptLogits {
  public:
-  static constexpr Index kRows = 60;  // at once; more rows mean more tokens that are held no longer
+  static constexpr Index kRows = 60;  // at once; more rows mean more tokens that are kept no longer
 
   explicit KeptLogits(const Stream& stream) : stream_(stream) {}
 
   // Rows [first, last), at most kRows of them, against the tokens of `sketch`, which holds what is
-  // held before row `first`, and the rows' own tokens.
+  // kept before row `first`, and the rows' own tokens.
   void compute(const Sketch& sketch, Index first, Index last);
 
   // A row of the last call; valid until the next one.

@@ -4,21 +4,21 @@ namespace kvbench {
 
 void MemoryMeter::observe(const Sketch& sketch, Index row) {
   const Index visible = row + 1 - shape_.first_visible(row);
-  Holdings held = sketch.holdings();
+  KeptCounts kept = sketch.kept_counts();
   if (never_evicts_) {
-    held.keys = held.values = visible;
-    held.bookkeeping = 0;
+    kept.keys = kept.values = visible;
+    kept.bookkeeping = 0;
   }
-  const Index bytes = bytes_of(held, shape_, element_bytes_);
-  report_.tokens_peak = std::max(report_.tokens_peak, held.tokens);
+  const Index bytes = bytes_of(kept, shape_, element_bytes_);
+  report_.tokens_peak = std::max(report_.tokens_peak, kept.tokens);
   report_.peak_bytes = std::max(report_.peak_bytes, bytes);
   if (row != shape_.tokens - 1) return;
 
-  report_.tokens = held.tokens;
+  report_.tokens = kept.tokens;
   report_.distinct_tokens = distinct_tokens(sketch);
-  report_.vectors = held.keys + held.values;
-  report_.numbers = held.keys * shape_.d + held.values * shape_.dv;
-  report_.bookkeeping = held.bookkeeping;
+  report_.vectors = kept.keys + kept.values;
+  report_.numbers = kept.keys * shape_.d + kept.values * shape_.dv;
+  report_.bookkeeping = kept.bookkeeping;
   report_.bytes = bytes;
   report_.exact_bytes = exact_bytes(shape_, element_bytes_);
   report_.fraction =

@@ -57,7 +57,7 @@ void judge_promise(const TrivialAnswers& trivial, Derived& derived) {
   if (const auto vacuous = find("vacuous"); vacuous != derived.end()) vacuous->second = true;
 }
 
-// Logits and exponentials held at one time.
+// Logits and exponentials in memory at one time.
 constexpr Index kLogitBytes = Index{256} << 20;
 
 // One cell on its way through the decode rows.
@@ -191,7 +191,7 @@ class Replayed {
 };
 
 // Rows whose logits are needed: the scored ones, or every decode row if an algorithm scores all
-// tokens (one that scores held tokens alone sees to the other rows by itself).
+// tokens (one that scores kept tokens alone sees to the other rows by itself).
 std::vector<Index> rows_to_visit(const Stream& stream, const ReplaySetting& setting,
                                  const std::vector<ReplayCell>& cells) {
   const bool every_row = std::any_of(cells.begin(), cells.end(), [](const ReplayCell& cell) {
@@ -222,7 +222,7 @@ class Group {
   ReplayTiming run() {
     ReplayTiming timing;
     const auto start = Clock::now();
-    const auto held = kernels_.hold(stream_);
+    const auto kept = kernels_.make_resident(stream_);
     try {
       reference_ = make_reference(kernels_, stream_, setting_.rows);
     } catch (const CellError& error) {
@@ -263,7 +263,7 @@ class Group {
   }
 
  private:
-  // A block that need not grow: while it did, its old numbers would be held together with the new
+  // A block that need not grow: while it did, its old numbers would be kept together with the new
   // ones.
   LogitBlock room_for_blocks(const std::vector<Index>& rows, Index rows_at_once) const {
     std::size_t most = 0;

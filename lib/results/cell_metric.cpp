@@ -35,7 +35,7 @@ const std::vector<std::string>& metric_paths() {
   return paths;
 }
 
-std::optional<std::string> metric_fault(const std::string& path) {
+std::optional<std::string> metric_error(const std::string& path) {
   const auto& known = metric_paths();
   if (is_derived(path) || std::find(known.begin(), known.end(), path) != known.end()) {
     return std::nullopt;

@@ -14,17 +14,17 @@ const std::vector<std::string>& metric_paths();
 
 // What is wrong with `path`, with a remedy; nothing if it is one of metric_paths() or
 // `derived.NAME`.
-std::optional<std::string> metric_fault(const std::string& path);
+std::optional<std::string> metric_error(const std::string& path);
 
 // Of metric_paths() those that the trivial answers have too, and where they have them in a cell.
 const std::vector<std::string>& trivial_metric_paths();
 std::vector<Json::json_pointer> trivial_places(const std::string& path);
 
-// Whether less of what a path without fault names is better; of other numbers neither more nor less
+// Whether less of what a path without error names is better; of other numbers neither more nor less
 // is.
 bool less_is_better(const std::string& path);
 
-// Where a path without fault stands in a cell.
+// Where a path without error stands in a cell.
 Json::json_pointer metric_place(const std::string& path);
 
 }  // namespace kvbench

@@ -74,7 +74,7 @@ Json earlier_dumps(const Json& header, const Plan& plan) {
 // The same file with other content: its finished cells are of no use, and going on would mix two
 // dumps in one folder.
 void refuse_changed_dumps(const Json& header, const Plan& plan, const std::string& path) {
-  ErrorList faults;
+  ErrorList errors;
   for (const KnownDump& dump : known_dumps(header)) {
     if (any_dump(plan, [&](const PlannedDump& planned) {
           return planned.fingerprint == dump.fingerprint;
@@ -83,23 +83,23 @@ void refuse_changed_dumps(const Json& header, const Plan& plan, const std::strin
     }
     for (const PlannedDump& planned : plan.dumps) {
       if (planned.path != dump.path) continue;
-      faults.add(planned.path + ": has changed since " + path + " was started (fingerprint " +
+      errors.add(planned.path + ": has changed since " + path + " was started (fingerprint " +
                  planned.fingerprint + ", was " + dump.fingerprint +
                  "); restore it, choose another --out, or pass --fresh to discard existing "
                  "cells");
     }
   }
-  faults.throw_if_any();
+  errors.throw_if_any();
 }
 
 }  // namespace
 
 Journal::Journal(const std::string& folder, const Plan& plan, Json run, const Options& options)
     : path_(folder + "/journal.jsonl"), cells_(plan.cells.size()), run_(std::move(run)) {
-  std::error_code fault;
-  std::filesystem::create_directories(folder, fault);
-  if (fault) {
-    throw IoError(folder + ": cannot create the output folder: " + fault.message());
+  std::error_code problem;
+  std::filesystem::create_directories(folder, problem);
+  if (problem) {
+    throw IoError(folder + ": cannot create the output folder: " + problem.message());
   }
   lock(folder, options.no_lock);
   open_or_create(plan, options);
@@ -124,17 +124,17 @@ Journal::~Journal() {
 void Journal::lock(const std::string& folder, bool may_go_without) {
   const std::string path = folder + "/journal.lock";
   lock_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
-  if (!lock_.is_open()) throw IoError(system_fault(path, "write"));
+  if (!lock_.is_open()) throw IoError(system_error(path, "write"));
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) return;
   const bool cannot_lock = errno == ENOSYS || errno == ENOLCK || errno == EOPNOTSUPP;
   if (cannot_lock && may_go_without) return;
   if (cannot_lock) {
-    throw InputError(system_fault(path, "lock") +
+    throw InputError(system_error(path, "lock") +
                      "; this file system cannot lock files, and two runs in one folder would "
                      "damage its journal: choose another --out, or make sure that no other run "
                      "writes here and give --no-lock");
   }
-  if (errno != EWOULDBLOCK) throw IoError(system_fault(path, "lock"));
+  if (errno != EWOULDBLOCK) throw IoError(system_error(path, "lock"));
   throw InputError(folder +
                    ": another kvbench run is writing to this folder; wait for it, or choose " +
                    "another --out");

@@ -74,16 +74,16 @@ MergedJournals::~MergedJournals() = default;
 
 void MergedJournals::open(const std::vector<std::string>& folders,
                           const std::vector<AlgorithmDescription>& algorithms) {
-  ErrorList faults;
+  ErrorList errors;
   for (const std::string& folder : folders) {
-    faults.gather([&] { add(folder, algorithms); });
+    errors.gather([&] { add(folder, algorithms); });
   }
   if (sources_.empty()) {
     for (const std::string& folder : absent_) {
-      faults.add(folder + ": has no journal.jsonl; name the output folders of `kvbench run`");
+      errors.add(folder + ": has no journal.jsonl; name the output folders of `kvbench run`");
     }
   }
-  faults.throw_if_any();
+  errors.throw_if_any();
   compare_builds();
 }
 

@@ -15,18 +15,18 @@ class FiniteNumbers {
   Json write(const std::string& path, const std::optional<double>& value) {
     if (!value) return nullptr;
     if (!std::isfinite(*value)) {
-      if (fault_.empty())
-        fault_ = path + (std::isnan(*value) ? " is not a number" : " is infinite");
+      if (error_.empty())
+        error_ = path + (std::isnan(*value) ? " is not a number" : " is infinite");
       return nullptr;
     }
     // One zero: -0.0 would read as another value.
     return *value == 0.0 ? 0.0 : *value;
   }
 
-  const std::string& fault() const { return fault_; }
+  const std::string& error() const { return error_; }
 
  private:
-  std::string fault_;
+  std::string error_;
 };
 
 const std::pair<const char*, Index MemoryReport::*> kMemoryFields[] = {
@@ -184,8 +184,8 @@ Json cell_record(const Plan& plan, const PlannedCell& cell, const CellResult& re
   Json mass = metrics_json("mass", result.metrics, numbers);
   Json counters = counters_json(result, numbers);
   Json memory = memory_json(result.memory, numbers);
-  if (!numbers.fault().empty()) {
-    return empty_record(plan, cell, "failed", numbers.fault(), result.derived, result.seconds,
+  if (!numbers.error().empty()) {
+    return empty_record(plan, cell, "failed", numbers.error(), result.derived, result.seconds,
                         repro);
   }
   Json record = frame(plan, cell, "ok", "");

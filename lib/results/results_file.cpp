@@ -34,8 +34,8 @@ std::string group_identity(const Json& group) {
 // there is no such file or it is of another plan.
 void add_earlier_timing(const std::string& path, const Plan& plan,
                         std::map<std::string, Json>& timing) {
-  std::error_code fault;
-  if (!std::filesystem::is_regular_file(path, fault)) return;
+  std::error_code problem;
+  if (!std::filesystem::is_regular_file(path, problem)) return;
   std::ifstream in(path);
   std::string last_key;
   const Json::parser_callback_t drop_bulk = [&](int depth, Json::parse_event_t event,
@@ -202,7 +202,7 @@ Json read_members(const std::string& path, const std::function<void(Json&&)>& ce
   }
   refuse_device(path, kWanted);
   std::ifstream in(path);
-  if (!in) throw InputError(system_fault(path, "open") + "; " + kWanted);
+  if (!in) throw InputError(system_error(path, "open") + "; " + kWanted);
   std::string member;
   bool is_readable = true;
   const Json::parser_callback_t take_cells = [&](int depth, Json::parse_event_t event,

@@ -184,21 +184,21 @@ void check_results_limit(const Plan& plan, double limit) {
 
 void check_memory_limit(const Plan& plan, const std::vector<bool>& groups, int threads,
                         double limit) {
-  ErrorList faults;
-  faults.gather([&] { check_results_limit(plan, limit); });
+  ErrorList errors;
+  errors.gather([&] { check_results_limit(plan, limit); });
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     if (!groups[g]) continue;
     const WorkGroup& group = plan.groups[g];
     const double bytes = estimate_memory_bytes(plan, group, threads);
     if (bytes <= limit) continue;
-    faults.add(fmt::format(
+    errors.add(fmt::format(
         "{}: sequence {}, layer {}: needs about {}, {} more than the limit of {}; choose fewer "
         "tokens (select.tokens), fewer rows (evaluate.rows), fewer --threads, or a higher "
         "--memory-limit",
         plan.dumps[group.dump].path, group.sequence, group.layer, bytes_text(bytes),
         bytes_text(bytes - limit), bytes_text(limit)));
   }
-  faults.throw_if_any();
+  errors.throw_if_any();
 }
 
 }  // namespace kvbench

@@ -34,18 +34,18 @@ PlannedDump describe(const Dump& dump) {
 
 OpenDumps open_dumps(const SweepConfig& config, const DumpOptions& options) {
   OpenDumps out;
-  ErrorList faults;
+  ErrorList errors;
   for (const std::string& path : config.dumps) {
-    faults.gather([&] {
+    errors.gather([&] {
       Dump dump(path, options);
       out.planned.push_back(describe(dump));
       out.dumps.push_back(std::move(dump));
     });
   }
-  if (faults.none()) return out;
+  if (errors.none()) return out;
   ErrorList all;
-  all.add_all(config.faults);
-  all.add_all(faults.messages());
+  all.add_all(config.errors);
+  all.add_all(errors.messages());
   throw InputError(all.messages());
 }
 

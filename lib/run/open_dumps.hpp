@@ -14,7 +14,7 @@ struct OpenDumps {
 };
 
 // Checks the structure of each dump and takes its fingerprint. Throws one InputError with the
-// faults of all of them, after those that `config` carries.
+// errors of all of them, after those that `config` carries.
 OpenDumps open_dumps(const SweepConfig& config, const DumpOptions& options = {});
 
 }  // namespace kvbench

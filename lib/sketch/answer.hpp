@@ -28,7 +28,7 @@ struct Answer {
   std::vector<double> numerator;        // [dv] N^ exp(-exact_max)
   double normalizer = 0.0;              // tau exp(-exact_max)
   bool empty_denominator = false;       // no row, or 0 after the shift: answer = 0
-  std::optional<double> kept_mass;      // sum of p_j over distinct tokens whose value is held
+  std::optional<double> kept_mass;      // sum of p_j over distinct tokens whose value is kept
   double numerator_mass = 0.0;          // sum w_num e^x / Z
   double denominator_mass = 0.0;        // sum w_den e^x / Z
   std::optional<double> kl_divergence;  // KL(p^ || p), p^_j proportional to w_den e^x_j

@@ -27,14 +27,14 @@ void rotate(const Rope& rope, double positions, const double* in, Index d, doubl
 void cache_position_logits(const Stream& stream, Index row, int g,
                            const std::vector<std::int32_t>& tokens, std::vector<double>& out) {
   const StreamShape& shape = stream.shape;
-  const Index held = static_cast<Index>(tokens.size());
+  const Index kept = static_cast<Index>(tokens.size());
   out.resize(tokens.size());
   // Turning a key forth is turning the query back; tokens in a row share their turn.
   std::vector<double> query(static_cast<std::size_t>(shape.d));
   Index turned_by = -1;
-  for (Index p = 0; p < held; ++p) {
+  for (Index p = 0; p < kept; ++p) {
     const Index token = tokens[static_cast<std::size_t>(p)];
-    const Index shift = row - (held - 1) + p - token;
+    const Index shift = row - (kept - 1) + p - token;
     if (p == 0 || shift != turned_by) {
       rotate(*shape.rope, -static_cast<double>(shift), stream.query(g, row), shape.d, query.data());
       turned_by = shift;

@@ -8,7 +8,7 @@
 
 namespace kvbench {
 
-// Logits of query head g at row `row` against held tokens (ascending), the p-th of h at position p
+// Logits of query head g at row `row` against kept tokens (ascending), the p-th of h at position p
 // and the query at h - 1: key j is turned by (row - (h - 1) + p - j) positions, the query not. For
 // a key at its own position is not rotated. Needs stream.shape.rope.
 void cache_position_logits(const Stream& stream, Index row, int g,

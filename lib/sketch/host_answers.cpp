@@ -28,7 +28,7 @@ Index HostAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weights,
     out.kl_divergence = divergence(sketch, weights, query, e, sums);
     // The kept mass is one of the exact distribution, whatever positions the sketch attends at.
     const Exponentials exact = of_row(query);
-    if (exact.e != e.e) sums.held = softmax_sums(weights, exact).held;
+    if (exact.e != e.e) sums.kept = softmax_sums(weights, exact).kept;
   } else {
     out.numerator.assign(static_cast<std::size_t>(stream_.shape.dv), 0.0);
   }

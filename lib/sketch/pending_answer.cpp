@@ -17,7 +17,7 @@ void PendingAnswer::set_sums(double shift, const TokenSums& sums) {
   if (exact_numerator) {
     answer.kept_mass = 1.0;
   } else if (answer.rows_are_tokens) {
-    answer.kept_mass = sums.held * std::exp(query.max_logit - query.exact_max) / z;
+    answer.kept_mass = sums.kept * std::exp(query.max_logit - query.exact_max) / z;
   }
 }
 

@@ -59,7 +59,7 @@ Sketch ResidentAnswers::sketch_of(Index question) const {
     row.token = weight.token;
     row.w_num = weight.num;
     row.w_den = weight.den;
-    row.holds_value = weight.held != 0;
+    row.keeps_value = weight.kept != 0;
     sketch.add(row);
   }
   sketch.exact_numerator = asked.exact_numerator;

@@ -14,10 +14,10 @@ void ChangeLog::begin_anew() {
 void Sketch::count(const SketchRow& row, Index sign) {
   if (row.token < 0) return;
   sign *= row.copies;
-  held_.tokens += row.counts_as_token ? sign : 0;
-  held_.keys += row.holds_key ? sign : 0;
-  held_.values += row.holds_value ? sign : 0;
-  held_.bookkeeping += sign * row.weight_numbers;
+  kept_.tokens += row.counts_as_token ? sign : 0;
+  kept_.keys += row.keeps_key ? sign : 0;
+  kept_.values += row.keeps_value ? sign : 0;
+  kept_.bookkeeping += sign * row.weight_numbers;
 }
 
 Index Sketch::add(const SketchRow& row) {
@@ -57,20 +57,20 @@ void Sketch::erase(Index first, Index last) {
 
 void Sketch::clear() {
   rows_.clear();
-  held_ = Holdings{};
+  kept_ = KeptCounts{};
   changes_.begin_anew();
 }
 
-Holdings Sketch::holdings() const {
-  Holdings held = held_;
-  held.bookkeeping += bookkeeping;
-  return held;
+KeptCounts Sketch::kept_counts() const {
+  KeptCounts kept = kept_;
+  kept.bookkeeping += bookkeeping;
+  return kept;
 }
 
-Index bytes_of(const Holdings& held, const StreamShape& shape, int element_bytes) {
+Index bytes_of(const KeptCounts& kept, const StreamShape& shape, int element_bytes) {
   constexpr Index kBookkeepingBytes = 4;
-  const Index numbers = held.keys * shape.d + held.values * shape.dv;
-  return numbers * element_bytes + held.bookkeeping * kBookkeepingBytes;
+  const Index numbers = kept.keys * shape.d + kept.values * shape.dv;
+  return numbers * element_bytes + kept.bookkeeping * kBookkeepingBytes;
 }
 
 Index exact_bytes(const StreamShape& shape, int element_bytes) {

@@ -16,11 +16,11 @@ struct SketchRow {
   double w_den = 0.0;
   std::int32_t token = -1;         // -1: an empty place (a slot not yet filled), holds nothing
   std::int32_t merged_value = -1;  // row of Sketch::merged_values that stands in for the value
-  bool holds_key = true;
-  bool holds_value = true;
+  bool keeps_key = true;
+  bool keeps_value = true;
   std::uint8_t weight_numbers = 0;  // numbers stored for its weights: one per distinct column
   bool counts_as_token = true;      // SubGen's representatives are keys, but no samples
-  std::int32_t copies = 1;  // equal rows that are held; the weights are those of all of them
+  std::int32_t copies = 1;  // equal rows that are kept; the weights are those of all of them
   bool scaled = false;      // w_num is multiplied by Sketch::numerator_scale
 
   static SketchRow exact(Index token) {
@@ -32,17 +32,17 @@ struct SketchRow {
 };
 
 // What a sketch holds, in numbers; kept up to date as rows come and go.
-struct Holdings {
+struct KeptCounts {
   Index tokens = 0;       // rows that count as tokens, duplicates included
   Index keys = 0;         // key vectors
   Index values = 0;       // value vectors
   Index bookkeeping = 0;  // further numbers: weights, scores, counts
 
-  bool operator==(const Holdings&) const = default;
+  bool operator==(const KeptCounts&) const = default;
 };
 
 // Bytes of keys and values at `element_bytes` a number, and of bookkeeping at four.
-Index bytes_of(const Holdings& held, const StreamShape& shape, int element_bytes);
+Index bytes_of(const KeptCounts& kept, const StreamShape& shape, int element_bytes);
 // The same of all min(n, W) tokens that a row sees at most: the exact cache.
 Index exact_bytes(const StreamShape& shape, int element_bytes);
 
@@ -118,13 +118,13 @@ class Sketch {
   Index bookkeeping = 0;
 
   // Constant time.
-  Holdings holdings() const;
+  KeptCounts kept_counts() const;
 
  private:
   void count(const SketchRow& row, Index sign);
 
   std::vector<SketchRow> rows_;
-  Holdings held_;
+  KeptCounts kept_;
   ChangeLog changes_;
 };
 

@@ -35,16 +35,16 @@ TokenSums softmax_sums(const WeightsByToken& weights, const Exponentials& e) {
   Lanes den = Lanes::all(0.0);
   Lanes num = den;
   Lanes log = den;
-  Lanes held = den;
+  Lanes kept = den;
   for (const std::int32_t g : weights.groups()) {
     const Index at = Index{g} * Lanes::kCount;
     const Lanes some = e.group(g);
     den = Lanes::fma(Lanes::load(weights.den() + at), some, den);
     num = Lanes::fma(Lanes::load(weights.num() + at), some, num);
     log = Lanes::fma(Lanes::load(weights.log() + at), some, log);
-    held = Lanes::fma(Lanes::load(weights.held() + at), some, held);
+    kept = Lanes::fma(Lanes::load(weights.kept() + at), some, kept);
   }
-  return {num.sum(), den.sum(), log.sum(), held.sum()};
+  return {num.sum(), den.sum(), log.sum(), kept.sum()};
 }
 
 bool is_safe(const WeightsByToken& weights, const Exponentials& e) {

@@ -49,7 +49,7 @@ WeightsByToken::WeightsByToken(Index tokens)
       scaled_(den_),
       scaled_low_(den_),
       log_(den_),
-      held_(den_),
+      kept_(den_),
       groups_(groups_of(tokens)),
       value_groups_(groups_of(tokens)),
       first_(static_cast<std::size_t>(tokens), -1) {}
@@ -92,8 +92,8 @@ void WeightsByToken::list(std::vector<WeightEntry>& out) const {
     const std::int32_t first = g * Lanes::kCount;
     for (std::int32_t token = first; token < first + Lanes::kCount; ++token) {
       const auto j = static_cast<std::size_t>(token);
-      if (den_[j] == 0.0 && num_[j] == 0.0 && held_[j] == 0.0) continue;
-      out.push_back({num_[j], den_[j], log_[j], token, held_[j] != 0.0});
+      if (den_[j] == 0.0 && num_[j] == 0.0 && kept_[j] == 0.0) continue;
+      out.push_back({num_[j], den_[j], log_[j], token, kept_[j] != 0.0});
     }
   }
 }
@@ -101,7 +101,7 @@ void WeightsByToken::list(std::vector<WeightEntry>& out) const {
 void WeightsByToken::forget() {
   for (const std::int32_t g : groups_.list()) {
     const auto first = static_cast<std::ptrdiff_t>(g) * Lanes::kCount;
-    for (auto* all : {&den_, &num_, &plain_, &scaled_, &scaled_low_, &log_, &held_}) {
+    for (auto* all : {&den_, &num_, &plain_, &scaled_, &scaled_low_, &log_, &kept_}) {
       std::fill_n(all->begin() + first, Lanes::kCount, 0.0);
     }
   }
@@ -116,13 +116,13 @@ void WeightsByToken::add(const SketchRow& row) {
   groups_.add(group_of(token));
   den_[token] += row.w_den;
   if (row.merged_value >= 0) return;
-  if (row.w_num != 0.0 || row.holds_value) value_groups_.add(group_of(token));
+  if (row.w_num != 0.0 || row.keeps_value) value_groups_.add(group_of(token));
   if (row.scaled) {
     add_exactly(row.w_num, scaled_[token], scaled_low_[token]);
   } else {
     plain_[token] += row.w_num;
   }
-  if (row.holds_value) held_[token] = 1.0;
+  if (row.keeps_value) kept_[token] = 1.0;
 }
 
 void WeightsByToken::finish(std::size_t token) {
@@ -207,7 +207,7 @@ void WeightsByToken::sum_changed(const Sketch& sketch, const std::vector<std::in
   for (const std::int32_t token : dirty_) {
     const auto at = static_cast<std::size_t>(token);
     const bool was_weighted = is_weighted(at);
-    den_[at] = plain_[at] = scaled_[at] = scaled_low_[at] = num_[at] = held_[at] = 0.0;
+    den_[at] = plain_[at] = scaled_[at] = scaled_low_[at] = num_[at] = kept_[at] = 0.0;
     for (std::int32_t p = first_[at]; p >= 0; p = next_[static_cast<std::size_t>(p)]) {
       add(sketch[p]);
     }

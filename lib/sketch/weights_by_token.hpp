@@ -35,11 +35,11 @@ class WeightsByToken {
   const double* den() const { return den_.data(); }    // sum of w_den
   const double* num() const { return num_.data(); }    // sum of w_num, scaled
   const double* log() const { return log_.data(); }    // w_den ln(w_den)
-  const double* held() const { return held_.data(); }  // 1 if the value is held
+  const double* kept() const { return kept_.data(); }  // 1 if the value is kept
   const std::vector<Merged>& merged() const { return merged_; }
   // Tokens with a numerator weight, ascending.
   const std::vector<std::int32_t>& weighted() const { return weighted_; }
-  // All tokens that weigh anything or whose value is held, ascending; without merged rows.
+  // All tokens that weigh anything or whose value is kept, ascending; without merged rows.
   void list(std::vector<WeightEntry>& out) const;
 
  private:
@@ -84,7 +84,7 @@ class WeightsByToken {
   std::vector<double> scaled_;
   std::vector<double> scaled_low_;
   std::vector<double> log_;
-  std::vector<double> held_;
+  std::vector<double> kept_;
   Groups groups_;
   Groups value_groups_;  // with a row that has a numerator weight or holds a value
   std::vector<Merged> merged_;

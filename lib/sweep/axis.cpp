@@ -33,10 +33,10 @@ Value number(double value) {
 // The numbers of a form, or the message why there are none.
 struct Generated {
   std::vector<Value> values;
-  std::string fault;
+  std::string error;
 };
 
-Generated refused(std::string fault) { return {{}, std::move(fault)}; }
+Generated refused(std::string error) { return {{}, std::move(error)}; }
 
 Generated too_many(double count) {
   return refused(fmt::format("gives {:.0f} values, more than the {} cells a sweep may have", count,
@@ -154,89 +154,89 @@ const Parameter& memory_fraction() {
 
 // {"memory": A} with A a number or an axis of numbers.
 std::optional<Axis> of_memory(const json& given, const Parameter& parameter,
-                              const std::string& pointer, ErrorList& faults) {
+                              const std::string& pointer, ErrorList& errors) {
   if (!parameter.takes_memory) {
-    faults.add(pointer, "cannot be given as memory, which does not follow from " + parameter.name +
+    errors.add(pointer, "cannot be given as memory, which does not follow from " + parameter.name +
                             " alone; give values");
     return std::nullopt;
   }
-  auto axis = expand_axis(given.front(), memory_fraction(), child(pointer, kMemory), faults);
+  auto axis = expand_axis(given.front(), memory_fraction(), child(pointer, kMemory), errors);
   if (!axis) return std::nullopt;
   for (Value& value : axis->values) value = MemoryBudget{std::get<double>(value), 0};
   return axis;
 }
 
-void refuse_form(const json& given, const std::string& pointer, ErrorList& faults) {
+void refuse_form(const json& given, const std::string& pointer, ErrorList& errors) {
   if (given.size() != 1) {
-    faults.add(pointer, "an axis has exactly one of range, pow2 and logspace");
+    errors.add(pointer, "an axis has exactly one of range, pow2 and logspace");
     return;
   }
   const std::string form = given.begin().key();
   const std::string near = did_you_mean(form, kForms);
-  faults.add(pointer, fmt::format("unknown axis form {}{}", form,
+  errors.add(pointer, fmt::format("unknown axis form {}{}", form,
                                   near.empty() ? "; use range, pow2 or logspace" : near));
 }
 
 // The values of {"form": arguments}, checked. They are monotonic, so that equal neighbours are all
 // repetitions there can be.
 std::optional<Axis> formed(const json& given, const Parameter& parameter,
-                           const std::string& pointer, ErrorList& faults) {
+                           const std::string& pointer, ErrorList& errors) {
   if (parameter.kind == Parameter::Kind::kChoice || parameter.kind == Parameter::Kind::kFlag) {
-    faults.add(pointer,
+    errors.add(pointer,
                "takes a value or a list of values; range, pow2 and logspace are for numbers");
     return std::nullopt;
   }
-  if (is_memory(given)) return of_memory(given, parameter, pointer, faults);
+  if (is_memory(given)) return of_memory(given, parameter, pointer, errors);
   const std::string form = given.size() == 1 ? given.begin().key() : "";
   if (form != "range" && form != "pow2" && form != "logspace") {
-    refuse_form(given, pointer, faults);
+    refuse_form(given, pointer, errors);
     return std::nullopt;
   }
   Generated generated = generate(form, given.front(), parameter.kind);
-  for (std::size_t i = 0; i < generated.values.size() && generated.fault.empty(); ++i) {
+  for (std::size_t i = 0; i < generated.values.size() && generated.error.empty(); ++i) {
     Value& value = generated.values[i];
-    if (const auto fault = check_value(parameter, value)) {
-      generated.fault = *fault;
+    if (const auto error = check_value(parameter, value)) {
+      generated.error = *error;
     } else if (i > 0 && value == generated.values[i - 1]) {
-      generated.fault = "gives " + to_string(value) + " twice; widen its steps";
+      generated.error = "gives " + to_string(value) + " twice; widen its steps";
     }
   }
-  if (!generated.fault.empty()) {
-    faults.add(child(pointer, form), generated.fault);
+  if (!generated.error.empty()) {
+    errors.add(child(pointer, form), generated.error);
     return std::nullopt;
   }
   return Axis{std::move(generated.values), pointer, false, false};
 }
 
-// An element of a list; none if it is at fault.
+// An element of a list; none if it has an error.
 std::optional<Value> listed_value(const json& given, const Parameter& parameter,
-                                  const std::string& pointer, ErrorList& faults) {
+                                  const std::string& pointer, ErrorList& errors) {
   if (given.is_object() && is_memory(given) && given.front().is_primitive()) {
-    const auto axis = of_memory(given, parameter, pointer, faults);
+    const auto axis = of_memory(given, parameter, pointer, errors);
     return axis ? std::optional(axis->values.front()) : std::nullopt;
   }
   std::optional<Value> value = to_value(given);
-  const auto fault = value ? check_value(parameter, *value)
+  const auto error = value ? check_value(parameter, *value)
                            : std::optional("must be a single value, got " + shown(given));
-  if (!fault) return value;
-  faults.add(pointer, *fault);
+  if (!error) return value;
+  errors.add(pointer, *error);
   return std::nullopt;
 }
 
 std::optional<Axis> listed(const json& given, const Parameter& parameter,
-                           const std::string& pointer, ErrorList& faults) {
+                           const std::string& pointer, ErrorList& errors) {
   if (given.empty()) {
-    faults.add(pointer,
+    errors.add(pointer,
                "is an empty axis; list at least one value, or leave " + parameter.name + " out");
     return std::nullopt;
   }
   Axis axis{{}, pointer, false, true};
   std::map<Value, std::size_t> seen;
   for (std::size_t i = 0; i < given.size(); ++i) {
-    std::optional<Value> value = listed_value(given[i], parameter, axis.place(i), faults);
+    std::optional<Value> value = listed_value(given[i], parameter, axis.place(i), errors);
     if (!value) continue;
     if (const auto [first, fresh] = seen.emplace(*value, i); !fresh) {
-      faults.add(axis.place(i),
+      errors.add(axis.place(i),
                  fmt::format("{} is given twice on this axis, first at {}; keep one of them",
                              shown(value_json(*value)), axis.place(first->second)));
     } else {
@@ -284,14 +284,14 @@ json value_json(const Value& value) {
 std::string Axis::place(std::size_t i) const { return listed ? child(pointer, i) : pointer; }
 
 std::optional<Axis> expand_axis(const json& given, const Parameter& parameter,
-                                const std::string& pointer, ErrorList& faults) {
-  if (given.is_object()) return formed(given, parameter, pointer, faults);
-  if (given.is_array()) return listed(given, parameter, pointer, faults);
+                                const std::string& pointer, ErrorList& errors) {
+  if (given.is_object()) return formed(given, parameter, pointer, errors);
+  if (given.is_array()) return listed(given, parameter, pointer, errors);
   std::optional<Value> value = to_value(given);
-  const auto fault = value ? check_value(parameter, *value)
+  const auto error = value ? check_value(parameter, *value)
                            : std::optional<std::string>("must be a value, got " + shown(given));
-  if (fault) {
-    faults.add(pointer, *fault);
+  if (error) {
+    errors.add(pointer, *error);
     return std::nullopt;
   }
   return Axis{{std::move(*value)}, pointer, true, false};

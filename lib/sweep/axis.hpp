@@ -25,10 +25,10 @@ struct Axis {
 // {"logspace": [lo, hi, count]}; of a parameter that takes it also {"memory": A}, A a number or an
 // axis of numbers in (0, 1]. Values that a form computes are rounded to 12 significant digits,
 // so that they are the numbers a person would list and the same on every machine. Of a list every
-// element at fault is reported, of a form the first value. Faults go to `faults` at or below
+// element with an error is reported, of a form the first value. Errors go to `errors` at or below
 // `pointer`; nothing is returned if there was one.
 std::optional<Axis> expand_axis(const nlohmann::json& given, const Parameter& parameter,
-                                const std::string& pointer, ErrorList& faults);
+                                const std::string& pointer, ErrorList& errors);
 
 // A JSON value as a parameter value; none for null, lists and objects.
 std::optional<Value> to_value(const nlohmann::json& given);

@@ -30,24 +30,24 @@ constexpr auto kMaxSeeds = static_cast<std::int64_t>(kSeedCountRange.maximum);
 // Reads the file key by key into `config` and, beside it, `config.resolved`.
 class Reader {
  public:
-  Reader(const json& document, SweepConfig& config, ErrorList& faults)
-      : document_(document), config_(config), resolved_(config.resolved), faults_(faults) {}
+  Reader(const json& document, SweepConfig& config, ErrorList& errors)
+      : document_(document), config_(config), resolved_(config.resolved), errors_(errors) {}
 
   // `folder`: where relative dump paths start; none: dumps are named as they were found once.
   void read(const std::optional<std::string>& folder,
             const std::vector<AlgorithmDescription>& algorithms) {
     resolved_ = json::object();
-    read_object(document_, sweep_file_keys(), "", faults_);
+    read_object(document_, sweep_file_keys(), "", errors_);
     read_version();
     read_name();
-    const std::size_t before_dumps = faults_.count();
+    const std::size_t before_dumps = errors_.count();
     read_dumps(folder);
-    dumps_known_ = faults_.count() == before_dumps;
-    const std::size_t before_streams = faults_.count();
+    dumps_known_ = errors_.count() == before_dumps;
+    const std::size_t before_streams = errors_.count();
     read_select();
     read_replay();
     read_rows();
-    config_.streams_known = faults_.count() == before_streams;
+    config_.streams_known = errors_.count() == before_streams;
     read_seeds();
     read_memory();
     read_output();
@@ -60,15 +60,15 @@ class Reader {
   const json* required(const std::string& key) {
     const json* given = member(document_, key);
     if (given == nullptr) {
-      faults_.add("/" + key, "this key is missing; " + sweep_file_keys().at(key).missing);
+      errors_.add("/" + key, "this key is missing; " + sweep_file_keys().at(key).missing);
     }
     return given;
   }
 
-  // A member that is an object with these keys; null if absent or at fault.
+  // A member that is an object with these keys; null if absent or with an error.
   const json* section(const std::string& key, const SweepKeys& keys) {
     const json* given = member(document_, key);
-    if (given == nullptr || !read_object(*given, keys, "/" + key, faults_)) return nullptr;
+    if (given == nullptr || !read_object(*given, keys, "/" + key, errors_)) return nullptr;
     return given;
   }
 
@@ -76,7 +76,7 @@ class Reader {
     resolved_["schema_version"] = 1;
     const json* given = required("schema_version");
     if (given != nullptr && *given != 1) {
-      faults_.add("/schema_version",
+      errors_.add("/schema_version",
                   "must be 1, the version this program reads, got " + shown(*given));
     }
   }
@@ -93,7 +93,7 @@ class Reader {
              text[0] != '-';
     };
     if (!given->is_string() || !fits(given->get_ref<const std::string&>())) {
-      faults_.add("/name",
+      errors_.add("/name",
                   fmt::format("must be a folder's name of at most {} letters, digits, \".\", \"_\" "
                               "and \"-\" that begins with a letter, digit or \"_\", got {}",
                               kLongestName, shown(*given)));
@@ -106,7 +106,7 @@ class Reader {
   void read_dumps(const std::optional<std::string>& folder) {
     const json* given = required("dumps");
     if (given == nullptr) return;
-    config_.dumps = folder ? read_dump_paths(*given, *folder, "/dumps", faults_)
+    config_.dumps = folder ? read_dump_paths(*given, *folder, "/dumps", errors_)
                            : given->get<std::vector<std::string>>();
     resolved_["dumps"] = config_.dumps;
   }
@@ -116,16 +116,16 @@ class Reader {
     resolved = {{"sequences", "all"}, {"layers", "all"}, {"kv_heads", "all"}, {"tokens", "all"}};
     const json* given = section("select", select_keys());
     if (given == nullptr) return;
-    config_.select = read_selection(*given, "/select", faults_);
+    config_.select = read_selection(*given, "/select", errors_);
     resolved.update(selection_json(config_.select));
     const json* tokens = member(*given, "tokens");
     if (tokens == nullptr || *tokens == "all") return;
     if (tokens->is_array() || tokens->is_object()) {
-      if (const auto axis = read_integers(*tokens, kTokenRange, false, "/select/tokens", faults_)) {
+      if (const auto axis = read_integers(*tokens, kTokenRange, false, "/select/tokens", errors_)) {
         config_.tokens = *axis;
         resolved["tokens"] = *axis;
       }
-    } else if (const auto one = read_integer(*tokens, kTokenRange, "/select/tokens", faults_)) {
+    } else if (const auto one = read_integer(*tokens, kTokenRange, "/select/tokens", errors_)) {
       config_.tokens = {*one};
       resolved["tokens"] = *one;
     }
@@ -137,11 +137,11 @@ class Reader {
     const json* prompt = given == nullptr ? nullptr : member(*given, "prompt_tokens");
     if (prompt == nullptr || *prompt == "default") return;
     std::optional<Value> value = to_value(*prompt);
-    const auto fault =
+    const auto problem =
         value ? check_value(prompt_parameter(), *value)
               : std::optional<std::string>("must be a number or a word, got " + shown(*prompt));
-    if (fault) {
-      faults_.add("/replay/prompt_tokens", *fault);
+    if (problem) {
+      errors_.add("/replay/prompt_tokens", *problem);
       return;
     }
     config_.prompt_tokens = *value;
@@ -153,23 +153,23 @@ class Reader {
     const json* rows = evaluate == nullptr ? nullptr : member(*evaluate, "rows");
     const std::string place = "/evaluate/rows";
     if (rows != nullptr && rows->is_array()) {
-      if (const auto list = read_integers(*rows, kRowRange, false, place, faults_)) {
+      if (const auto list = read_integers(*rows, kRowRange, false, place, errors_)) {
         config_.rows = *list;
       }
     } else if (rows != nullptr && rows->is_object()) {
-      read_object(*rows, rows_keys(), place, faults_);
+      read_object(*rows, rows_keys(), place, errors_);
       if (rows->size() != 1) {
-        faults_.add(place, "must have exactly one of last and every, got " + shown(*rows));
+        errors_.add(place, "must have exactly one of last and every, got " + shown(*rows));
       }
       for (const std::string& key : rows_keys().names()) {
         const json* given = member(*rows, key);
         if (given == nullptr) continue;
-        if (const auto count = read_integer(*given, kRowCountRange, child(place, key), faults_)) {
+        if (const auto count = read_integer(*given, kRowCountRange, child(place, key), errors_)) {
           config_.rows = {{key, *count}};
         }
       }
     } else if (rows != nullptr && *rows != "all") {
-      faults_.add(place, "must be \"all\", {\"last\": m}, {\"every\": m} or a list of rows, got " +
+      errors_.add(place, "must be \"all\", {\"last\": m}, {\"every\": m} or a list of rows, got " +
                              shown(*rows));
     }
     resolved_["evaluate"] = {{"rows", config_.rows}};
@@ -184,27 +184,27 @@ class Reader {
       return;
     }
     if (given != nullptr && !given->is_object()) {
-      faults_.add("/seeds",
+      errors_.add("/seeds",
                   "must be {\"first\": a, \"count\": m} or a list of seeds, got " + shown(*given));
       return;
     }
     if (given != nullptr) {
-      read_object(*given, seeds_keys(), "/seeds", faults_);
+      read_object(*given, seeds_keys(), "/seeds", errors_);
       const json* a = member(*given, "first");
       const json* m = member(*given, "count");
       std::optional<std::int64_t> read_first = first;
       std::optional<std::int64_t> read_count = count;
       if (a != nullptr) {
-        read_first = read_integer(*a, kSeedRange, "/seeds/first", faults_);
+        read_first = read_integer(*a, kSeedRange, "/seeds/first", errors_);
       }
       if (m != nullptr) {
-        read_count = read_integer(*m, kSeedCountRange, "/seeds/count", faults_);
+        read_count = read_integer(*m, kSeedCountRange, "/seeds/count", errors_);
       }
       if (!read_first || !read_count) return;
       first = *read_first;
       count = *read_count;
       if (first + count - 1 > kLastSeed) {
-        faults_.add("/seeds", fmt::format("the last seed, {}, is not below 2^32; lower first or "
+        errors_.add("/seeds", fmt::format("the last seed, {}, is not below 2^32; lower first or "
                                           "count",
                                           first + count - 1));
         return;
@@ -218,11 +218,11 @@ class Reader {
 
   void read_seed_list(const json& given) {
     if (given.size() > static_cast<std::size_t>(kMaxSeeds)) {
-      faults_.add("/seeds",
+      errors_.add("/seeds",
                   fmt::format("lists {} seeds; at most {} are allowed", given.size(), kMaxSeeds));
       return;
     }
-    const auto seeds = read_integers(given, kSeedRange, false, "/seeds", faults_);
+    const auto seeds = read_integers(given, kSeedRange, false, "/seeds", errors_);
     if (!seeds) return;
     config_.seeds.assign(seeds->begin(), seeds->end());
     resolved_["seeds"] = *seeds;
@@ -234,9 +234,9 @@ class Reader {
     if (bytes != nullptr) {
       const std::string place = "/memory/element_bytes";
       const std::vector<int>& sizes = element_byte_sizes();
-      const auto read = read_integer(*bytes, {1, 8}, place, faults_);
+      const auto read = read_integer(*bytes, {1, 8}, place, errors_);
       if (read && std::find(sizes.begin(), sizes.end(), *read) == sizes.end()) {
-        faults_.add(place, fmt::format("must be {}, got {}", fmt::join(sizes, " or "), *read));
+        errors_.add(place, fmt::format("must be {}, got {}", fmt::join(sizes, " or "), *read));
       }
       config_.element_bytes = static_cast<int>(read.value_or(config_.element_bytes));
     }
@@ -247,7 +247,7 @@ class Reader {
     const json* output = section("output", output_keys());
     const json* rows = output == nullptr ? nullptr : member(*output, "rows");
     if (rows != nullptr) {
-      config_.keep_rows = read_flag(*rows, "/output/rows", faults_).value_or(false);
+      config_.keep_rows = read_flag(*rows, "/output/rows", errors_).value_or(false);
     }
     resolved_["output"] = {{"rows", config_.keep_rows}};
   }
@@ -256,7 +256,7 @@ class Reader {
     const json* given = required("algorithms");
     if (given == nullptr) return;
     if (!given->is_array() || given->empty()) {
-      faults_.add("/algorithms", "must be a list with at least one entry, got " + shown(*given));
+      errors_.add("/algorithms", "must be a list with at least one entry, got " + shown(*given));
       return;
     }
     resolved_["algorithms"] = json::array();
@@ -264,7 +264,7 @@ class Reader {
     double cells = 0.0;  // on one stream
     for (std::size_t i = 0; i < given->size(); ++i) {
       auto read =
-          read_entry((*given)[i], algorithms, child("/algorithms", i), points_left, faults_);
+          read_entry((*given)[i], algorithms, child("/algorithms", i), points_left, errors_);
       config_.wheres.emplace_back(child(read.entry.pointer, "where"), read.entry.where);
       if (!read.good) continue;
       points_left -= static_cast<double>(read.entry.points());
@@ -273,17 +273,17 @@ class Reader {
       resolved_["algorithms"].push_back(std::move(read.resolved));
     }
     if (cells > static_cast<double>(kMaxCells)) {
-      faults_.add("/algorithms", fmt::format("describes {:.0f} cells for each KV head, and a sweep "
+      errors_.add("/algorithms", fmt::format("describes {:.0f} cells for each KV head, and a sweep "
                                              "has at most {}; shorten an axis or the seeds",
                                              cells, kMaxCells));
     }
-    refuse_repetitions(config_, faults_);
+    refuse_repetitions(config_, errors_);
   }
 
   const json& document_;
   SweepConfig& config_;
   json& resolved_;
-  ErrorList& faults_;
+  ErrorList& errors_;
   bool dumps_known_ = false;
 };
 
@@ -299,32 +299,32 @@ SweepConfig parse_sweep(const std::string& text, const std::string& path,
                         const std::vector<std::string>& sets,
                         const std::vector<AlgorithmDescription>& algorithms, ErrorPolicy policy) {
   refuse_hdf5(text, path, kWanted);
-  ErrorList faults(path);
-  json document = parse_document(text, path, faults);
+  ErrorList errors(path);
+  json document = parse_document(text, path, errors);
   refuse_other_kind(document, "a sweep file", path, kWanted);
   if (!document.is_object()) {
-    if (faults.none()) {
-      faults.add("", "must be an object in braces, got " + std::string(document.type_name()));
+    if (errors.none()) {
+      errors.add("", "must be an object in braces, got " + std::string(document.type_name()));
     }
-    faults.throw_if_any();
+    errors.throw_if_any();
   }
-  apply_sets(document, sets, faults);
+  apply_sets(document, sets, errors);
   SweepConfig config;
   config.path = path;
-  Reader reader(document, config, faults);
+  Reader reader(document, config, errors);
   reader.read(folder_of(path), algorithms);
-  if (policy == ErrorPolicy::kThrow || !reader.dumps_known()) faults.throw_if_any();
-  config.faults = faults.messages();
+  if (policy == ErrorPolicy::kThrow || !reader.dumps_known()) errors.throw_if_any();
+  config.errors = errors.messages();
   return config;
 }
 
 SweepConfig resolved_sweep(const nlohmann::json& resolved, const std::string& place,
                            const std::vector<AlgorithmDescription>& algorithms) {
-  ErrorList faults(place);
+  ErrorList errors(place);
   SweepConfig config;
   config.path = place;
-  Reader(resolved, config, faults).read(std::nullopt, algorithms);
-  faults.throw_if_any();
+  Reader(resolved, config, errors).read(std::nullopt, algorithms);
+  errors.throw_if_any();
   return config;
 }
 

@@ -13,7 +13,7 @@
 
 namespace kvbench {
 
-// A sweep of more cells than this is a fault.
+// A sweep of more cells than this is an error.
 inline constexpr Index kMaxCells = 10'000'000;
 
 // Which layers, heads or sequences; none = all.
@@ -58,10 +58,10 @@ struct SweepConfig {
   bool keep_rows = false;
   std::vector<SweepEntry> entries;
 
-  // Every `where` with its pointer, also of entries that are at fault otherwise.
+  // Every `where` with its pointer, also of entries that have an error otherwise.
   std::vector<std::pair<std::string, Selection>> wheres;
-  std::vector<std::string> faults;  // with ErrorPolicy::kKeep: found so far
-  bool streams_known = true;        // select, replay and evaluate have no fault
+  std::vector<std::string> errors;  // with ErrorPolicy::kKeep: found so far
+  bool streams_known = true;        // select, replay and evaluate have no error
 };
 
 // kKeep is for callers that go on to make_plan, which reports the kept errors together with those
@@ -69,7 +69,7 @@ struct SweepConfig {
 enum class ErrorPolicy { kThrow, kKeep };
 
 // Reads and checks a sweep file; "-" is standard input. `sets`: "pointer=value" overrides, applied
-// before checking. Throws InputError with all faults, each "file: /json/pointer: what; remedy".
+// before checking. Throws InputError with all errors, each "file: /json/pointer: what; remedy".
 SweepConfig read_sweep(const std::string& path, const std::vector<std::string>& sets = {},
                        const std::vector<AlgorithmDescription>& algorithms = all_algorithms(),
                        ErrorPolicy policy = ErrorPolicy::kThrow);

@@ -48,10 +48,10 @@ std::string identity(const std::string& path) {
 }  // namespace
 
 std::vector<std::string> read_dump_paths(const nlohmann::json& given, const std::string& folder,
-                                         const std::string& pointer, ErrorList& faults) {
+                                         const std::string& pointer, ErrorList& errors) {
   std::vector<std::string> paths;
   if (!given.is_array() || given.empty()) {
-    faults.add(pointer, "must be a list of paths with at least one dump, got " + shown(given));
+    errors.add(pointer, "must be a list of paths with at least one dump, got " + shown(given));
     return paths;
   }
   std::error_code ignored;
@@ -59,7 +59,7 @@ std::vector<std::string> read_dump_paths(const nlohmann::json& given, const std:
   for (std::size_t i = 0; i < given.size(); ++i) {
     const std::string place = child(pointer, i);
     if (!given[i].is_string() || given[i].get_ref<const std::string&>().empty()) {
-      faults.add(place, "must be the path of a dump, got " + shown(given[i]));
+      errors.add(place, "must be the path of a dump, got " + shown(given[i]));
       continue;
     }
     const auto& written = given[i].get_ref<const std::string&>();
@@ -68,7 +68,7 @@ std::vector<std::string> read_dump_paths(const nlohmann::json& given, const std:
     std::vector<std::string> files;
     if (fs::exists(literal, ignored)) {
       if (fs::is_directory(literal, ignored)) {
-        faults.add(place, written + " is a folder; name the dumps in it, for example " + written +
+        errors.add(place, written + " is a folder; name the dumps in it, for example " + written +
                               "/*.h5");
         continue;
       }
@@ -78,13 +78,13 @@ std::vector<std::string> read_dump_paths(const nlohmann::json& given, const std:
     }
     if (files.empty()) {
       const bool pattern = written.find_first_of("*?[") != std::string::npos;
-      faults.add(place, (pattern ? "no file matches " : "there is no file ") + written +
+      errors.add(place, (pattern ? "no file matches " : "there is no file ") + written +
                             "; relative paths start at the folder of the sweep file, " + folder);
     }
     for (const std::string& file : files) {
       const auto [first, fresh] = seen.emplace(identity(file), place);
       if (!fresh) {
-        faults.add(place, file + " is already named by " + first->second + "; name it once");
+        errors.add(place, file + " is already named by " + first->second + "; name it once");
         continue;
       }
       paths.push_back(fs::path(file).lexically_normal().string());

@@ -141,7 +141,7 @@ class EarlierEntries {
 
 }  // namespace
 
-void refuse_repetitions(const SweepConfig& config, ErrorList& faults) {
+void refuse_repetitions(const SweepConfig& config, ErrorList& errors) {
   EarlierEntries earlier_entries;
   for (std::size_t i = 0; i < config.entries.size(); ++i) {
     const SweepEntry& entry = config.entries[i];
@@ -149,7 +149,7 @@ void refuse_repetitions(const SweepConfig& config, ErrorList& faults) {
       const SweepEntry& earlier = config.entries[j];
       if (!meet(entry.where, earlier.where, config.select)) continue;
       if (const auto point = common_point(entry, earlier)) {
-        faults.add(
+        errors.add(
             entry.pointer,
             fmt::format("describes the same cells as {} ({}{}); remove one of them, or separate "
                         "them with \"where\"",

@@ -8,6 +8,6 @@ namespace kvbench {
 
 // Cells differ by algorithm and parameters, not by label. Reports one error for each pair of
 // entries that share a point and whose `where`, with the sweep's `select`, can meet.
-void refuse_repetitions(const SweepConfig& config, ErrorList& faults);
+void refuse_repetitions(const SweepConfig& config, ErrorList& errors);
 
 }  // namespace kvbench

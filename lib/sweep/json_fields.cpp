@@ -21,18 +21,18 @@ Parameter integer_in(IntegerRange range) {
 }
 
 std::optional<std::vector<std::string>> read_names(const json& given, const std::string& pointer,
-                                                   ErrorList& faults) {
+                                                   ErrorList& errors) {
   if (!given.is_array() || given.empty()) {
-    faults.add(pointer, "must be \"all\" or a list of names, got " + shown(given));
+    errors.add(pointer, "must be \"all\" or a list of names, got " + shown(given));
     return std::nullopt;
   }
   std::vector<std::string> names;
   std::set<std::string> seen;
   for (std::size_t i = 0; i < given.size(); ++i) {
     if (!given[i].is_string()) {
-      faults.add(child(pointer, i), "must be a name in quotes, got " + shown(given[i]));
+      errors.add(child(pointer, i), "must be a name in quotes, got " + shown(given[i]));
     } else if (!seen.insert(given[i].get<std::string>()).second) {
-      faults.add(child(pointer, i), shown(given[i]) + " is given twice; keep one of them");
+      errors.add(child(pointer, i), shown(given[i]) + " is given twice; keep one of them");
     } else {
       names.push_back(given[i].get<std::string>());
     }
@@ -41,10 +41,10 @@ std::optional<std::vector<std::string>> read_names(const json& given, const std:
 }
 
 std::optional<std::vector<int>> read_indices(const json& object, const std::string& key,
-                                             const std::string& pointer, ErrorList& faults) {
+                                             const std::string& pointer, ErrorList& errors) {
   const json* given = member(object, key);
   if (given == nullptr) return std::nullopt;
-  const auto read = read_integers(*given, kIndexRange, true, child(pointer, key), faults);
+  const auto read = read_integers(*given, kIndexRange, true, child(pointer, key), errors);
   if (!read || read->empty()) return std::nullopt;
   return std::vector<int>(read->begin(), read->end());
 }
@@ -52,20 +52,20 @@ std::optional<std::vector<int>> read_indices(const json& object, const std::stri
 }  // namespace
 
 bool read_object(const json& given, const SweepKeys& keys, const std::string& pointer,
-                 ErrorList& faults) {
-  return read_object(given, keys.names(), keys.owner, pointer, faults);
+                 ErrorList& errors) {
+  return read_object(given, keys.names(), keys.owner, pointer, errors);
 }
 
 std::optional<std::int64_t> read_integer(const json& given, IntegerRange range,
-                                         const std::string& pointer, ErrorList& faults) {
+                                         const std::string& pointer, ErrorList& errors) {
   const Parameter parameter = integer_in(range);
   std::optional<Value> value = to_value(given);
   if (!value) {
-    faults.add(pointer, "must be an integer, got " + shown(given));
+    errors.add(pointer, "must be an integer, got " + shown(given));
     return std::nullopt;
   }
-  if (const auto fault = check_value(parameter, *value)) {
-    faults.add(pointer, *fault);
+  if (const auto error = check_value(parameter, *value)) {
+    errors.add(pointer, *error);
     return std::nullopt;
   }
   return std::get<std::int64_t>(*value);
@@ -73,28 +73,28 @@ std::optional<std::int64_t> read_integer(const json& given, IntegerRange range,
 
 std::optional<std::vector<std::int64_t>> read_integers(const json& given, IntegerRange range,
                                                        bool or_all, const std::string& pointer,
-                                                       ErrorList& faults) {
+                                                       ErrorList& errors) {
   if (or_all && given == "all") return std::vector<std::int64_t>{};
   if (!given.is_array() && !given.is_object()) {
-    faults.add(pointer, fmt::format("must be {}a list of integers, got {}",
+    errors.add(pointer, fmt::format("must be {}a list of integers, got {}",
                                     or_all ? "\"all\" or " : "", shown(given)));
     return std::nullopt;
   }
-  const auto axis = expand_axis(given, integer_in(range), pointer, faults);
+  const auto axis = expand_axis(given, integer_in(range), pointer, errors);
   if (!axis) return std::nullopt;
   std::vector<std::int64_t> values;
   for (const Value& value : axis->values) values.push_back(std::get<std::int64_t>(value));
   return values;
 }
 
-Selection read_selection(const json& given, const std::string& pointer, ErrorList& faults) {
+Selection read_selection(const json& given, const std::string& pointer, ErrorList& errors) {
   Selection selection;
   const json* sequences = member(given, "sequences");
   if (sequences != nullptr && *sequences != "all") {
-    selection.sequences = read_names(*sequences, child(pointer, "sequences"), faults);
+    selection.sequences = read_names(*sequences, child(pointer, "sequences"), errors);
   }
-  selection.layers = read_indices(given, "layers", pointer, faults);
-  selection.kv_heads = read_indices(given, "kv_heads", pointer, faults);
+  selection.layers = read_indices(given, "layers", pointer, errors);
+  selection.kv_heads = read_indices(given, "kv_heads", pointer, errors);
   return selection;
 }
 

@@ -42,10 +42,10 @@ bool Only::keeps(const std::string& id, const std::string& path) {
   return kept;
 }
 
-void Only::report_unused(ErrorList& faults) const {
+void Only::report_unused(ErrorList& errors) const {
   for (std::size_t i = 0; i < globs_.size(); ++i) {
     if (used_[i]) continue;
-    faults.add("--only " + globs_[i],
+    errors.add("--only " + globs_[i],
                meant_[i].empty() ? "matches no cell of the sweep; give a cell's id or a glob on "
                                    "algorithm/label/sequence/layer/head, such as window/*/*/*/*"
                                  : "matches no cell of the sweep; did you mean '" + meant_[i] +

@@ -18,7 +18,7 @@ class Only {
 
   // A glob that matched nothing is an error, most likely a typo. If a longer one would have
   // matched, the beginning of an id or of a path was given, and the message suggests that one.
-  void report_unused(ErrorList& faults) const;
+  void report_unused(ErrorList& errors) const;
 
  private:
   const std::vector<std::string>& globs_;

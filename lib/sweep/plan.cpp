@@ -47,21 +47,21 @@ std::string listed(const std::set<T>& existing) {
 class Planner {
  public:
   Planner(const SweepConfig& config, Plan& plan)
-      : config_(config), plan_(plan), faults_(config.path) {}
+      : config_(config), plan_(plan), errors_(config.path) {}
 
   void build(const std::vector<std::string>& only, double memory_limit) {
-    faults_.add_all(config_.faults);
+    errors_.add_all(config_.errors);
     refuse_equal_dumps();
     refuse_unknown(config_.select, "/select");
     for (const auto& [pointer, where] : config_.wheres) refuse_unknown(where, pointer);
     if (config_.streams_known) select_groups();
-    if (config_.faults.empty()) refuse_too_many(only.empty(), memory_limit);
-    faults_.throw_if_any();
+    if (config_.errors.empty()) refuse_too_many(only.empty(), memory_limit);
+    errors_.throw_if_any();
     expand_points();
     Only filter(only);
     for (std::size_t g = 0; g < plan_.groups.size(); ++g) add_cells(g, filter);
-    filter.report_unused(faults_);
-    faults_.throw_if_any();
+    filter.report_unused(errors_);
+    errors_.throw_if_any();
     drop_empty_groups();
     Hash128 hash;
     for (const PlannedCell& cell : plan_.cells) {
@@ -77,7 +77,7 @@ class Planner {
     for (const PlannedDump& dump : plan_.dumps) {
       const auto [first, fresh] = seen.emplace(dump.fingerprint, dump.path);
       if (fresh) continue;
-      faults_.add("/dumps", fmt::format("{} and {} have the same content; list one of them",
+      errors_.add("/dumps", fmt::format("{} and {} have the same content; list one of them",
                                         first->second, dump.path));
     }
   }
@@ -88,7 +88,7 @@ class Planner {
     if (!wanted) return;
     for (std::size_t i = 0; i < wanted->size(); ++i) {
       if (existing.count((*wanted)[i]) != 0) continue;
-      faults_.add(child(pointer, i), fmt::format("no dump has {0} {1}; expected one of {2}", what,
+      errors_.add(child(pointer, i), fmt::format("no dump has {0} {1}; expected one of {2}", what,
                                                  (*wanted)[i], listed(existing)));
     }
   }
@@ -119,7 +119,7 @@ class Planner {
       const std::size_t before = plan_.groups.size();
       for (const PlannedSequence& sequence : plan_.dumps[d].sequences) {
         if (!is_utf8(sequence.name)) {
-          faults_.add("/dumps", fmt::format("a sequence of {} has a name that is not UTF-8; rename "
+          errors_.add("/dumps", fmt::format("a sequence of {} has a name that is not UTF-8; rename "
                                             "it in the dump",
                                             plan_.dumps[d].path));
           continue;
@@ -137,8 +137,8 @@ class Planner {
           }
         }
       }
-      if (plan_.groups.size() == before && faults_.none()) {
-        faults_.add("/select",
+      if (plan_.groups.size() == before && errors_.none()) {
+        errors_.add("/select",
                     fmt::format("selects nothing of {}; select some of it, or remove it from "
                                 "the list of dumps",
                                 plan_.dumps[d].path));
@@ -159,7 +159,7 @@ class Planner {
     group.shape = layer.shape;
     group.chunk_bytes = layer.chunk_bytes;
     if (tokens > layer.shape.tokens) {
-      faults_.add(pointer, fmt::format("must be at most {}, the tokens of {}, got {}",
+      errors_.add(pointer, fmt::format("must be at most {}, the tokens of {}, got {}",
                                        layer.shape.tokens, place, tokens));
       return;
     }
@@ -169,7 +169,7 @@ class Planner {
     const auto prompt = resolve_prompt(sequence, n, n - group.shape.first_query, place);
     if (!prompt) return;
     group.prompt = *prompt;
-    group.rows = scored_rows(config_.rows, group.shape, group.prompt, place, faults_);
+    group.rows = scored_rows(config_.rows, group.shape, group.prompt, place, errors_);
     plan_.groups.push_back(std::move(group));
   }
 
@@ -182,7 +182,7 @@ class Planner {
     }
     const bool from_dump = std::holds_alternative<std::string>(given);
     if (from_dump && !sequence.prompt_tokens) {
-      faults_.add("/replay/prompt_tokens",
+      errors_.add("/replay/prompt_tokens",
                   fmt::format("\"dump\" asks for the attribute prompt_tokens, which {} does not "
                               "have; give a number",
                               place));
@@ -190,7 +190,7 @@ class Planner {
     }
     const Index prompt = from_dump ? *sequence.prompt_tokens : std::get<std::int64_t>(given);
     if (prompt >= 0 && prompt < n) return prompt;
-    faults_.add("/replay/prompt_tokens",
+    errors_.add("/replay/prompt_tokens",
                 fmt::format("must be from 0 to {}, so that at least one of the {} tokens of {} is "
                             "decoded, got {}{}",
                             n - 1, n, place, prompt, from_dump ? " in the dump" : ""));
@@ -216,11 +216,11 @@ class Planner {
       }
     }
     if (total > static_cast<double>(kMaxCells)) {
-      faults_.add("/algorithms", fmt::format("the sweep has {:.0f} cells, more than {}; shorten an "
+      errors_.add("/algorithms", fmt::format("the sweep has {:.0f} cells, more than {}; shorten an "
                                              "axis, the seeds or the selection",
                                              total, kMaxCells));
-    } else if (total == 0.0 && faults_.none()) {
-      faults_.add("/algorithms",
+    } else if (total == 0.0 && errors_.none()) {
+      errors_.add("/algorithms",
                   "no cell is left: the \"where\" of every entry excludes the selection; "
                   "widen one of them");
     }
@@ -228,9 +228,9 @@ class Planner {
     for (const SweepEntry& entry : config_.entries) points += static_cast<double>(entry.points());
     const double bytes = plan_bytes(all_are_kept ? total : 0.0, points);
     constexpr double kSmall = 64.0 * 1024 * 1024;  // judged with what else a run needs
-    if (bytes <= std::max(memory_limit, kSmall) || !faults_.none()) return;
+    if (bytes <= std::max(memory_limit, kSmall) || !errors_.none()) return;
     constexpr double kMiB = 1024.0 * 1024.0;
-    faults_.add("/algorithms",
+    errors_.add("/algorithms",
                 fmt::format("describes {:.0f} cells, and the plan of them alone needs about {:.0f} "
                             "MiB, more than the limit of {:.0f} MiB; shorten an axis, the seeds or "
                             "the selection, or give a higher --memory-limit",
@@ -379,7 +379,7 @@ class Planner {
 
   const SweepConfig& config_;
   Plan& plan_;
-  ErrorList faults_;
+  ErrorList errors_;
   std::vector<std::vector<Point>> points_;  // by entry
   std::set<std::string> sequences_;         // of all dumps, once asked for
   std::set<int> layers_, heads_;

@@ -99,7 +99,7 @@ struct Plan {
 double plan_bytes(double cells, double points);
 
 // Crosses a checked sweep with its dumps. `only`: globs on cell ids and paths ('*' and '?' stay
-// within a path component), empty = all; each must match a cell. Throws InputError with every fault
+// within a path component), empty = all; each must match a cell. Throws InputError with every error
 // found (unknown sequences, layers or heads, too many tokens, prompt or rows out of range, equal
 // fingerprints, too many cells), after those that `config` carries; and, before a cell is made,
 // where the plan alone needs more than `memory_limit` bytes.

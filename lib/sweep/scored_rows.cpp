@@ -7,7 +7,7 @@
 namespace kvbench {
 
 std::vector<Index> scored_rows(const nlohmann::json& rows, const StreamShape& shape, Index prompt,
-                               const std::string& sequence, ErrorList& faults) {
+                               const std::string& sequence, ErrorList& errors) {
   const Index n = shape.tokens;
   std::vector<Index> wanted;
   if (rows.is_array()) {
@@ -17,7 +17,7 @@ std::vector<Index> scored_rows(const nlohmann::json& rows, const StreamShape& sh
         wanted.push_back(row);
         continue;
       }
-      faults.add(child("/evaluate/rows", i),
+      errors.add(child("/evaluate/rows", i),
                  fmt::format("must be a decode row, from {} (the end of the prompt) to {}, of {}, "
                              "is {}",
                              prompt, n - 1, sequence, row));

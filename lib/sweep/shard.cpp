@@ -17,8 +17,8 @@ namespace kvbench {
 namespace {
 
 bool read_number(std::string_view text, int& number) {
-  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return fault == std::errc() && end == text.data() + text.size() && text[0] != '-';
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() && text[0] != '-';
 }
 
 // Groups that one shard must have together, each list ascending, in the order of their first.

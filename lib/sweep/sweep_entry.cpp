@@ -23,11 +23,11 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 
 const AlgorithmDescription* read_algorithm(const json& entry,
                                            const std::vector<AlgorithmDescription>& algorithms,
-                                           const std::string& pointer, ErrorList& faults) {
+                                           const std::string& pointer, ErrorList& errors) {
   const std::string place = child(pointer, "algorithm");
   const json* given = member(entry, "algorithm");
   if (given == nullptr || !given->is_string()) {
-    faults.add(place, given == nullptr
+    errors.add(place, given == nullptr
                           ? "this key is missing; " + entry_keys().at("algorithm").missing
                           : "must be the id of an algorithm, got " + shown(*given));
     return nullptr;
@@ -40,7 +40,7 @@ const AlgorithmDescription* read_algorithm(const json& entry,
     known.insert(known.end(), algorithm.aliases.begin(), algorithm.aliases.end());
   }
   const std::string near = did_you_mean(id, known);
-  faults.add(place, fmt::format("unknown algorithm {}{}", id,
+  errors.add(place, fmt::format("unknown algorithm {}{}", id,
                                 near.empty() ? "; see kvbench list algorithms" : near));
   return nullptr;
 }
@@ -54,11 +54,11 @@ std::string alternatives_text(const ExactlyOneOf& exclusive) {
 }
 
 // Which parameters do not apply because another alternative was chosen; nothing if the choice is
-// at fault.
+// with an error.
 std::optional<std::set<std::string>> excluded_by(const ExactlyOneOf& exclusive,
                                                  const AlgorithmDescription& algorithm,
                                                  const std::set<std::string>& names_given,
-                                                 const std::string& pointer, ErrorList& faults) {
+                                                 const std::string& pointer, ErrorList& errors) {
   const auto given = [&](const std::string& name) { return names_given.count(name) != 0; };
   const auto has_default = [&](const std::string& name) {
     for (const Parameter& parameter : algorithm.parameters) {
@@ -95,16 +95,16 @@ std::optional<std::set<std::string>> excluded_by(const ExactlyOneOf& exclusive,
     for (const auto& alternative : exclusive.alternatives) {
       names.insert(names.end(), alternative.begin(), alternative.end());
     }
-    faults.add(pointer, fmt::format("none of {} is given; {}", fmt::join(names, ", "), choice));
+    errors.add(pointer, fmt::format("none of {} is given; {}", fmt::join(names, ", "), choice));
   } else if (partial != nullptr) {
     std::vector<std::string> missing;
     for (const std::string& name : *partial) {
       if (!given(name) && !has_default(name)) missing.push_back(name);
     }
-    faults.add(pointer, fmt::format("{} is missing, {} needs it; {}", fmt::join(missing, ", "),
+    errors.add(pointer, fmt::format("{} is missing, {} needs it; {}", fmt::join(missing, ", "),
                                     fmt::join(all_given, ", "), choice));
   } else {
-    faults.add(pointer,
+    errors.add(pointer,
                fmt::format("{} exclude each other; {}", fmt::join(all_given, " and "), choice));
   }
   return std::nullopt;
@@ -124,8 +124,8 @@ Value normalised(const Parameter& parameter) {
 
 std::optional<std::vector<Column>> read_params(const json& params,
                                                const AlgorithmDescription& algorithm,
-                                               const std::string& pointer, ErrorList& faults) {
-  const std::size_t before = faults.count();
+                                               const std::string& pointer, ErrorList& errors) {
+  const std::size_t before = errors.count();
   std::vector<std::string> names;
   for (const Parameter& parameter : algorithm.parameters) names.push_back(parameter.name);
   std::set<std::string> names_given;  // a typo counts as the name that was meant
@@ -140,7 +140,7 @@ std::optional<std::vector<Column>> read_params(const json& params,
     const std::string remedy = near            ? did_you_mean(near)
                                : names.empty() ? "; it has none"
                                                : fmt::format("; it has {}", fmt::join(names, ", "));
-    faults.add(child(pointer, name),
+    errors.add(child(pointer, name),
                fmt::format("unknown parameter of {}{}", algorithm.id, remedy));
   }
   std::set<std::string> excluded, in_choice;
@@ -148,7 +148,7 @@ std::optional<std::vector<Column>> read_params(const json& params,
     for (const auto& alternative : exclusive.alternatives) {
       in_choice.insert(alternative.begin(), alternative.end());
     }
-    if (const auto by = excluded_by(exclusive, algorithm, names_given, pointer, faults)) {
+    if (const auto by = excluded_by(exclusive, algorithm, names_given, pointer, errors)) {
       excluded.insert(by->begin(), by->end());
     }
   }
@@ -156,7 +156,7 @@ std::optional<std::vector<Column>> read_params(const json& params,
   for (const Parameter& parameter : algorithm.parameters) {
     const std::string place = child(pointer, parameter.name);
     if (const json* given = member(params, parameter.name)) {
-      if (auto axis = expand_axis(*given, parameter, place, faults)) {
+      if (auto axis = expand_axis(*given, parameter, place, errors)) {
         columns.push_back({&parameter, std::move(*axis)});
       }
     } else if (excluded.count(parameter.name) != 0 || names_given.count(parameter.name) != 0) {
@@ -164,17 +164,17 @@ std::optional<std::vector<Column>> read_params(const json& params,
     } else if (parameter.default_value) {
       columns.push_back({&parameter, {{normalised(parameter)}, place, true, false}});
     } else if (in_choice.count(parameter.name) == 0) {
-      faults.add(place, fmt::format("this key is missing; {} needs a value for {}", algorithm.id,
+      errors.add(place, fmt::format("this key is missing; {} needs a value for {}", algorithm.id,
                                     parameter.name));
     }
   }
-  if (faults.count() != before) return std::nullopt;
+  if (errors.count() != before) return std::nullopt;
   return columns;
 }
 
 // Asks of every point whether any dump could satisfy it and whether the seed matters.
 void check_points(const std::vector<Column>& columns, SweepEntry& entry, const std::string& pointer,
-                  ErrorList& faults) {
+                  ErrorList& errors) {
   for (Index i = 0; i < entry.points(); ++i) {
     const Params params = entry.point(i);
     if (entry.algorithm->randomised(params)) ++entry.seeded_points;
@@ -187,12 +187,12 @@ void check_points(const std::vector<Column>& columns, SweepEntry& entry, const s
       while (column.axis.values[at] != params.at(invalid->first)) ++at;
       place = column.axis.place(at);
     }
-    faults.add(place, invalid->second);
+    errors.add(place, invalid->second);
   }
 }
 
 std::optional<std::string> read_label(const json& given, const std::string& pointer,
-                                      ErrorList& faults) {
+                                      ErrorList& errors) {
   const auto fits = [](const std::string& text) {
     return !text.empty() && std::none_of(text.begin(), text.end(), [](char c) {
       return c == '/' || static_cast<unsigned char>(c) < 0x20;
@@ -201,7 +201,7 @@ std::optional<std::string> read_label(const json& given, const std::string& poin
   if (given.is_string() && fits(given.get_ref<const std::string&>())) {
     return given.get<std::string>();
   }
-  faults.add(
+  errors.add(
       pointer,
       "must be a name in quotes, not empty, without \"/\" and without control characters, got " +
           shown(given));
@@ -243,34 +243,34 @@ double SweepEntry::cells(std::size_t seeds) const {
 }
 
 ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>& algorithms,
-                     const std::string& pointer, double points_left, ErrorList& faults) {
-  const std::size_t before = faults.count();
+                     const std::string& pointer, double points_left, ErrorList& errors) {
+  const std::size_t before = errors.count();
   ReadEntry read;
   SweepEntry& entry = read.entry;
   entry.pointer = pointer;
-  if (!read_object(given, entry_keys(), pointer, faults)) return read;
-  entry.algorithm = read_algorithm(given, algorithms, pointer, faults);
+  if (!read_object(given, entry_keys(), pointer, errors)) return read;
+  entry.algorithm = read_algorithm(given, algorithms, pointer, errors);
   if (const json* label = member(given, "label")) {
-    entry.label = read_label(*label, child(pointer, "label"), faults).value_or("");
+    entry.label = read_label(*label, child(pointer, "label"), errors).value_or("");
   } else if (entry.algorithm != nullptr) {
     entry.label = entry.algorithm->id;
   }
   if (const json* where = member(given, "where")) {
     const std::string place = child(pointer, "where");
-    if (read_object(*where, where_keys(), place, faults)) {
-      entry.where = read_selection(*where, place, faults);
+    if (read_object(*where, where_keys(), place, errors)) {
+      entry.where = read_selection(*where, place, errors);
     }
   }
   const std::string place = child(pointer, "params");
   const json* params = member(given, "params");
   if (params != nullptr && !params->is_object()) {
-    faults.add(place, "must be an object of parameters, got " + shown(*params));
+    errors.add(place, "must be an object of parameters, got " + shown(*params));
     return read;
   }
   if (entry.algorithm == nullptr) return read;
   const json none = json::object();
   const auto columns =
-      read_params(params == nullptr ? none : *params, *entry.algorithm, place, faults);
+      read_params(params == nullptr ? none : *params, *entry.algorithm, place, errors);
   if (!columns) return read;
 
   double points = 1.0;
@@ -279,13 +279,13 @@ ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>&
     entry.axes.emplace_back(column.parameter->name, column.axis.values);
   }
   if (points > points_left) {
-    faults.add(place, fmt::format("its axes make {:.0f} points, and a sweep has at most {} cells; "
+    errors.add(place, fmt::format("its axes make {:.0f} points, and a sweep has at most {} cells; "
                                   "shorten an axis",
                                   points, kMaxCells));
     return read;
   }
-  check_points(*columns, entry, place, faults);
-  if (faults.count() != before) return read;
+  check_points(*columns, entry, place, errors);
+  if (errors.count() != before) return read;
   read.good = true;
   read.resolved = {{"algorithm", entry.algorithm->id},
                    {"params", resolved_params(*columns)},

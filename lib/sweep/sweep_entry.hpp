@@ -11,15 +11,15 @@
 namespace kvbench {
 
 struct ReadEntry {
-  bool good = false;  // no fault; else only `entry.pointer` and `entry.where` are of use
+  bool good = false;  // no error; else only `entry.pointer` and `entry.where` are of use
   SweepEntry entry;
   nlohmann::json resolved;  // axes as lists, defaults filled in
 };
 
 // Reads one entry against the tables of `algorithms`. `points_left`: how many points the sweep may
-// still have; an entry with more is a fault and is not expanded. All its faults go to `faults`.
+// still have; an entry with more is an error and is not expanded. All its errors go to `errors`.
 ReadEntry read_entry(const nlohmann::json& given,
                      const std::vector<AlgorithmDescription>& algorithms,
-                     const std::string& pointer, double points_left, ErrorList& faults);
+                     const std::string& pointer, double points_left, ErrorList& errors);
 
 }  // namespace kvbench

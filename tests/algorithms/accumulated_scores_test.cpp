@@ -14,9 +14,9 @@ namespace {
 
 using Given = std::vector<std::pair<std::string, Value>>;
 
-HeldSets held(const std::string& id, const Stream& stream, Index prompt, const Given& given) {
+KeptSets kept(const std::string& id, const Stream& stream, Index prompt, const Given& given) {
   const AlgorithmDescription& algorithm = algorithm_named(id);
-  return held_sets(sketches(stream, prompt, algorithm, params_for(algorithm, given)));
+  return kept_sets(sketches(stream, prompt, algorithm, params_for(algorithm, given)));
 }
 
 Value integer(Index value) { return Value{static_cast<std::int64_t>(value)}; }
@@ -40,24 +40,24 @@ TEST_CASE("h2o, worked: budget 3 of which one recent, prompt of four") {
   // Prompt rows of weights 1, 4, 2, 6: f0 = 1 + 1/5 + 1/7 + 1/13 = 1.420, f1 = 4/5 + 4/7 + 4/13
   // = 1.679, f2 = 2/7 + 2/13 = 0.440, f3 = 6/13 = 0.462. w = floor(3 * 0.5) = 1: keep 3 and the two
   // best of 0..2, which are 1 and 0.
-  // Row 4 (weight 2): held 0 1 3 4, sum 13: f0 1.496, f1 1.987, f3 0.923, f4 0.154. Token 4 is
+  // Row 4 (weight 2): kept 0 1 3 4, sum 13: f0 1.496, f1 1.987, f3 0.923, f4 0.154. Token 4 is
   // recent; 3 goes.
-  // Row 5 (weight 12): held 0 1 4 5, sum 19: f0 1.549, f1 2.197, f4 0.259. 4 goes.
-  // Row 6 (weight 3): held 0 1 5 6, sum 20: f0 1.599, f1 2.397, f5 = 12/19 + 12/20 = 1.232. 5 goes.
+  // Row 5 (weight 12): kept 0 1 4 5, sum 19: f0 1.549, f1 2.197, f4 0.259. 4 goes.
+  // Row 6 (weight 3): kept 0 1 5 6, sum 20: f0 1.599, f1 2.397, f5 = 12/19 + 12/20 = 1.232. 5 goes.
   const auto owned = weighted_tokens({1, 4, 2, 6, 2, 12, 3});
-  CHECK(held("h2o", owned->stream, 4, {{"budget", integer(3)}}) ==
-        HeldSets{{0, 1, 3, 4}, {0, 1, 4, 5}, {0, 1, 5, 6}});
+  CHECK(kept("h2o", owned->stream, 4, {{"budget", integer(3)}}) ==
+        KeptSets{{0, 1, 3, 4}, {0, 1, 4, 5}, {0, 1, 5, 6}});
 }
 
 TEST_CASE("h2o, worked: an old token loses its place to a newer one") {
   // Prompt rows 3, 1: f0 = 1 + 3/4, f1 = 1/4; budget 3, w = 1: both are kept (3 is not exceeded).
-  // Row 2 (weight 4): held 0 1 2, sum 8: f0 2.125, f1 0.375, f2 0.5; three tokens: none goes.
-  // Row 3 (weight 8): held 0 1 2 3, sum 16: f0 2.3125, f1 0.4375, f2 0.75; 1 goes.
-  // Row 4 (weight 16): held 0 2 3 4, sum 31: f0 2.409, f2 0.879, f3 = 8/16 + 8/31 = 0.758; 3 goes.
-  // Row 5 (weight 1): held 0 2 4 5.
+  // Row 2 (weight 4): kept 0 1 2, sum 8: f0 2.125, f1 0.375, f2 0.5; three tokens: none goes.
+  // Row 3 (weight 8): kept 0 1 2 3, sum 16: f0 2.3125, f1 0.4375, f2 0.75; 1 goes.
+  // Row 4 (weight 16): kept 0 2 3 4, sum 31: f0 2.409, f2 0.879, f3 = 8/16 + 8/31 = 0.758; 3 goes.
+  // Row 5 (weight 1): kept 0 2 4 5.
   const auto owned = weighted_tokens({3, 1, 4, 8, 16, 1});
-  CHECK(held("h2o", owned->stream, 2, {{"budget", integer(3)}}) ==
-        HeldSets{{0, 1, 2}, {0, 1, 2, 3}, {0, 2, 3, 4}, {0, 2, 4, 5}});
+  CHECK(kept("h2o", owned->stream, 2, {{"budget", integer(3)}}) ==
+        KeptSets{{0, 1, 2}, {0, 1, 2, 3}, {0, 2, 3, 4}, {0, 2, 4, 5}});
 }
 
 TEST_CASE("key_attention, worked: the new token itself may go, until it weighs enough") {
@@ -66,16 +66,16 @@ TEST_CASE("key_attention, worked: the new token itself may go, until it weighs e
   // Row 5 (8): f1 0.711, f5 8/13 = 0.615: 5 goes.
   // Row 6 (16): f1 0.759, f6 16/21 = 0.762: 1 goes.  Row 7: 0, 6 and the new one.
   const auto owned = weighted_tokens({4, 1, 2, 1, 3, 8, 16, 1});
-  CHECK(held("key_attention", owned->stream, 3, {{"budget", integer(2)}}) ==
-        HeldSets{{0, 1, 3}, {0, 1, 4}, {0, 1, 5}, {0, 1, 6}, {0, 6, 7}});
+  CHECK(kept("key_attention", owned->stream, 3, {{"budget", integer(2)}}) ==
+        KeptSets{{0, 1, 3}, {0, 1, 4}, {0, 1, 5}, {0, 1, 6}, {0, 6, 7}});
 }
 
 TEST_CASE("of equal scores the lower token stays") {
   // Only token 0 is ever attended: every other score is exactly 0.
   const auto owned = stream_of({{0}, {-2000}, {-2000}, {-2000}, {-2000}, {-2000}},
                                {{1}, {1}, {1}, {1}, {1}, {1}}, {{{1}, {1}, {1}, {1}, {1}, {1}}});
-  CHECK(held("key_attention", owned->stream, 4, {{"budget", integer(3)}}) ==
-        HeldSets{{0, 1, 2, 4}, {0, 1, 2, 5}});
+  CHECK(kept("key_attention", owned->stream, 4, {{"budget", integer(3)}}) ==
+        KeptSets{{0, 1, 2, 4}, {0, 1, 2, 5}});
 }
 
 TEST_CASE("scores are combined over query heads by mean, max or sum") {
@@ -89,10 +89,10 @@ TEST_CASE("scores are combined over query heads by mean, max or sum") {
       const auto owned =
           make_stream({.tokens = 48, .d = 4, .dv = 2, .heads_per_kv = heads, .query_size = 3});
       for (const Index budget : {1, 2, 7, 12}) {
-        CHECK(held("h2o", owned->stream, prompt,
+        CHECK(kept("h2o", owned->stream, prompt,
                    {{"budget", integer(budget)}, {"group", Value{group}}}) ==
               naive_h2o(owned->stream, prompt, budget, 0.5, group));
-        CHECK(held("key_attention", owned->stream, prompt,
+        CHECK(kept("key_attention", owned->stream, prompt,
                    {{"budget", integer(budget)}, {"group", Value{group}}}) ==
               naive_h2o(owned->stream, prompt, budget, 0.0, group));
       }
@@ -118,7 +118,7 @@ TEST_CASE("h2o agrees with the token-by-token rule on every stream shape") {
           CAPTURE(prompt);
           CAPTURE(budget);
           CAPTURE(recent);
-          CHECK(held("h2o", owned->stream, prompt,
+          CHECK(kept("h2o", owned->stream, prompt,
                      {{"budget", integer(budget)}, {"recent_fraction", Value{recent}}}) ==
                 naive_h2o(owned->stream, prompt, budget, recent, "mean"));
         }
@@ -130,17 +130,17 @@ TEST_CASE("h2o agrees with the token-by-token rule on every stream shape") {
 TEST_CASE("h2o's token-by-token rule turns red on another budget, fraction, group or semantics") {
   const auto owned =
       make_stream({.tokens = 60, .d = 5, .dv = 2, .heads_per_kv = 3, .query_size = 4});
-  const HeldSets h2o = held("h2o", owned->stream, 20, {{"budget", integer(9)}});
+  const KeptSets h2o = kept("h2o", owned->stream, 20, {{"budget", integer(9)}});
   CHECK(h2o == naive_h2o(owned->stream, 20, 9, 0.5, "mean"));
   CHECK(h2o != naive_h2o(owned->stream, 20, 10, 0.5, "mean"));
   CHECK(h2o != naive_h2o(owned->stream, 20, 9, 0.4, "mean"));
   CHECK(h2o != naive_h2o(owned->stream, 20, 9, 0.5, "max"));
   CHECK(h2o != naive_released_h2o(owned->stream, 20, 9, 0.5, "mean"));
   // Of the facts that tie it to others: a window of k, a key_attention with a recent token.
-  CHECK(held("h2o", owned->stream, 20, {{"budget", integer(9)}, {"recent_fraction", Value{1.0}}}) !=
-        held("window", owned->stream, 20, {{"budget", integer(9)}}));
-  CHECK(held("key_attention", owned->stream, 20, {{"budget", integer(9)}}) !=
-        held("h2o", owned->stream, 20, {{"budget", integer(9)}, {"recent_fraction", Value{0.2}}}));
+  CHECK(kept("h2o", owned->stream, 20, {{"budget", integer(9)}, {"recent_fraction", Value{1.0}}}) !=
+        kept("window", owned->stream, 20, {{"budget", integer(9)}}));
+  CHECK(kept("key_attention", owned->stream, 20, {{"budget", integer(9)}}) !=
+        kept("h2o", owned->stream, 20, {{"budget", integer(9)}, {"recent_fraction", Value{0.2}}}));
 }
 
 TEST_CASE("released h2o masks, forgets and reopens tokens as the published code does") {
@@ -157,7 +157,7 @@ TEST_CASE("released h2o masks, forgets and reopens tokens as the published code 
           CAPTURE(prompt);
           CAPTURE(budget);
           CAPTURE(recent);
-          const HeldSets sets = held("h2o", owned->stream, prompt,
+          const KeptSets sets = kept("h2o", owned->stream, prompt,
                                      {{"budget", integer(budget)},
                                       {"recent_fraction", Value{recent}},
                                       {"semantics", Value{std::string("released")}}});
@@ -180,18 +180,18 @@ TEST_CASE("released h2o masks, forgets and reopens tokens as the published code 
 TEST_CASE("recent_fraction 1 with budget k is the window of k + 1") {
   const auto owned = make_stream({.tokens = 40, .d = 4, .dv = 2});
   for (const Index budget : {1, 4, 11}) {
-    CHECK(held("h2o", owned->stream, 20,
+    CHECK(kept("h2o", owned->stream, 20,
                {{"budget", integer(budget)}, {"recent_fraction", Value{1.0}}}) ==
-          held("window", owned->stream, 20, {{"budget", integer(budget + 1)}}));
+          kept("window", owned->stream, 20, {{"budget", integer(budget + 1)}}));
   }
 }
 
 TEST_CASE("key_attention is h2o without a recent window") {
   const auto owned = make_stream({.tokens = 40, .d = 4, .dv = 2, .heads_per_kv = 3});
   for (const Index budget : {1, 5, 17}) {
-    CHECK(held("h2o", owned->stream, 20,
+    CHECK(kept("h2o", owned->stream, 20,
                {{"budget", integer(budget)}, {"recent_fraction", Value{0.0}}}) ==
-          held("key_attention", owned->stream, 20, {{"budget", integer(budget)}}));
+          kept("key_attention", owned->stream, 20, {{"budget", integer(budget)}}));
   }
 }
 

@@ -38,7 +38,7 @@ int bucket_of(const Stream& stream, Index token) {
 
 // What is wrong with the cells of a tree that has seen the tokens of `order`, ascending; "" where
 // nothing is.
-std::string fault_of_tree(const std::vector<BalanceRow>& rows, const std::vector<Index>& order,
+std::string error_of_tree(const std::vector<BalanceRow>& rows, const std::vector<Index>& order,
                           Index t, Index T, const std::string& side) {
   const Index seen = static_cast<Index>(order.size());
   std::set<Index> tokens;
@@ -75,25 +75,25 @@ std::string fault_of_tree(const std::vector<BalanceRow>& rows, const std::vector
 }
 
 // What a numerator without reductions breaks of the erase rule at a row, "" where nothing: buckets
-// of tokens that are missing are at or below the threshold, those held above it, and there are no
+// of tokens that are missing are at or below the threshold, those kept above it, and there are no
 // more than log2(2 n e^(beta r^2) / epsilon) + 1 of them.
-std::string fault_of_buckets(const Stream& stream, const std::vector<BalanceRow>& numerator,
+std::string error_of_buckets(const Stream& stream, const std::vector<BalanceRow>& numerator,
                              Index row, double epsilon, double r) {
   const double inverse = 2.0 * static_cast<double>(stream.shape.tokens) *
                          std::exp(stream.shape.scale * r * r) / epsilon;
   double largest = 0.0;
-  std::map<int, std::pair<Index, Index>> held;  // by bucket: tokens seen, tokens held
+  std::map<int, std::pair<Index, Index>> buckets;  // tokens seen, tokens kept
   for (Index j = 0; j <= row; ++j) {
     largest = std::max(largest, largest_norm({stream.values.row(j), 1, stream.shape.dv}));
-    auto& [seen, kept] = held[bucket_of(stream, j)];
+    auto& [seen, kept] = buckets[bucket_of(stream, j)];
     ++seen;
     for (const BalanceRow& one : numerator) kept += one.token == j ? 1 : 0;
   }
   Index alive = 0;
-  for (const auto& [i, counts] : held) {
+  for (const auto& [i, counts] : buckets) {
     const bool above = std::ldexp(1.0, i) > largest / inverse;
     if (above && counts.second != counts.first) return "a bucket above the threshold lost tokens";
-    if (!above && counts.second != 0) return "a bucket at or below the threshold is held";
+    if (!above && counts.second != 0) return "a bucket at or below the threshold is kept";
     alive += counts.second > 0 ? 1 : 0;
   }
   // i in (log2(v_max / inverse), log2(v_max) + 1]: as many integers as fit into that length.
@@ -123,13 +123,13 @@ TEST_CASE("cells stay within their bounds at every step, for batches odd and eve
           all.push_back(j);
           buckets[bucket[static_cast<std::size_t>(j)]].push_back(j);
           const BalanceRows& now = rows[static_cast<std::size_t>(j)];
-          CHECK(fault_of_tree(now.denominator, all, t, T, side) == "");
+          CHECK(error_of_tree(now.denominator, all, t, T, side) == "");
           std::map<int, std::vector<BalanceRow>> cells;
           for (const BalanceRow& row : now.numerator) {
             cells[bucket[static_cast<std::size_t>(row.token)]].push_back(row);
           }
           for (const auto& [i, tokens] : buckets) {
-            CHECK(fault_of_tree(cells[i], tokens, t, T, side) == "");
+            CHECK(error_of_tree(cells[i], tokens, t, T, side) == "");
           }
         }
       }
@@ -176,23 +176,23 @@ TEST_CASE("the bounds of cells turn red on planted bugs of merge-and-reduce") {
     }
     return out;
   };
-  const auto faults = [&](Index t, TreeBug bug) {
+  const auto errors = [&](Index t, TreeBug bug) {
     std::vector<Index> order;
     int found = 0;
     for (Index n = 1; n <= 100; ++n) {
       order.push_back(n - 1);
-      found += fault_of_tree(rows(n, t, 2, bug), order, t, 2, "exact_half") != "" ? 1 : 0;
+      found += error_of_tree(rows(n, t, 2, bug), order, t, 2, "exact_half") != "" ? 1 : 0;
     }
     return found;
   };
   for (const Index t : {4, 8}) {
     CAPTURE(t);
-    CHECK(faults(t, TreeBug::kNone) == 0);
+    CHECK(errors(t, TreeBug::kNone) == 0);
     for (const TreeBug bug :
          {TreeBug::kReducesLast, TreeBug::kKeepsCell, TreeBug::kLateByOne, TreeBug::kOneLevelOnly,
           TreeBug::kLargerSide, TreeBug::kForgetsNewest, TreeBug::kWeightOfSource}) {
       CAPTURE(static_cast<int>(bug));
-      CHECK(faults(t, bug) > 10);
+      CHECK(errors(t, bug) > 10);
     }
   }
 }
@@ -230,7 +230,7 @@ TEST_CASE("buckets alive are those above the threshold, and few; red where none 
     for (Index k = 0; k < 3; ++k) owned->values[static_cast<std::size_t>(3 * j + k)] *= size;
   }
   const double r = median_norm(owned->stream.keys);
-  const auto faults = [&](const char* erase) {  // at how many rows which
+  const auto errors = [&](const char* erase) {  // at how many rows which
     const std::vector<BalanceRows> rows =
         rows_at(owned->stream, 0,
                 tree(1000, 2) +
@@ -238,13 +238,13 @@ TEST_CASE("buckets alive are those above the threshold, and few; red where none 
     std::map<std::string, int> found;
     for (Index row = 0; row < 80; ++row) {
       const auto& numerator = rows[static_cast<std::size_t>(row)].numerator;
-      ++found[fault_of_buckets(owned->stream, numerator, row, 1.5, r)];
+      ++found[error_of_buckets(owned->stream, numerator, row, 1.5, r)];
     }
     return found;
   };
-  CHECK(faults("paper") == std::map<std::string, int>{{"", 80}});
-  CHECK(faults("off")["a bucket at or below the threshold is held"] > 60);
-  CHECK(faults("strict")["a bucket at or below the threshold is held"] > 0);
+  CHECK(errors("paper") == std::map<std::string, int>{{"", 80}});
+  CHECK(errors("off")["a bucket at or below the threshold is kept"] > 60);
+  CHECK(errors("strict")["a bucket at or below the threshold is kept"] > 0);
 }
 
 }  // namespace kvbench::test

@@ -39,8 +39,8 @@ Run run(const Stream& stream, Index prompt, Index sinks, Index recent, const Giv
   REQUIRE(stepper.next());
   Run out;
   for (const SketchRow& row : stepper.sketch().rows()) {
-    CHECK(row.holds_key);
-    CHECK(row.holds_value);
+    CHECK(row.keeps_key);
+    CHECK(row.keeps_value);
     if (row.token < sinks || row.token >= prompt - recent) {
       CHECK(row.w_num == 1.0);
       CHECK(row.w_den == 1.0);

@@ -38,9 +38,9 @@ Sketch sketch_of(const std::vector<Index>& tokens) {
 }
 
 std::vector<double> library_logits(const Stream& stream, int g, Index row,
-                                   const std::vector<Index>& held) {
+                                   const std::vector<Index>& kept) {
   std::vector<double> out;
-  cache_position_logits(stream, row, g, {held.begin(), held.end()}, out);
+  cache_position_logits(stream, row, g, {kept.begin(), kept.end()}, out);
   return out;
 }
 
@@ -79,11 +79,11 @@ TEST_CASE("turned logits equal a dense oracle in both layouts, whole or partial 
       const Stream& stream = rope.turned->stream;
       CAPTURE(layout.rotated);
       CAPTURE(layout.interleaved);
-      for (const std::vector<Index>& held : std::vector<std::vector<Index>>{
+      for (const std::vector<Index>& kept : std::vector<std::vector<Index>>{
                {50}, {0, 50}, {0, 1, 2, 3, 47, 48, 49, 50}, {3, 9, 27, 50}}) {
         for (int g = 0; g < 2; ++g) {
           // 1e-13: a hundred roundings of numbers of size ten.
-          CHECK(off(library_logits(stream, g, 50, held), naive_cache_logits(stream, g, 50, held)) <
+          CHECK(off(library_logits(stream, g, 50, kept), naive_cache_logits(stream, g, 50, kept)) <
                 1e-13);
         }
       }
@@ -92,17 +92,17 @@ TEST_CASE("turned logits equal a dense oracle in both layouts, whole or partial 
 }
 
 TEST_CASE("the dense oracle turns red on the other layout, another frequency, slot or no turn") {
-  const std::vector<Index> held = {3, 9, 27, 50};
+  const std::vector<Index> kept = {3, 9, 27, 50};
   const RopeStream rope = make_rope_stream({.tokens = 60, .d = 8, .dv = 3}, 8, false);
   const Stream& stream = rope.turned->stream;
-  const std::vector<double> right = library_logits(stream, 0, 50, held);
-  CHECK(off(right, naive_cache_logits(stream, 0, 50, held)) < 1e-13);
+  const std::vector<double> right = library_logits(stream, 0, 50, kept);
+  CHECK(off(right, naive_cache_logits(stream, 0, 50, kept)) < 1e-13);
   const auto with_rope = [&](const std::function<void(Rope&)>& bug) {
     Stream other = stream;
     auto changed = std::make_shared<Rope>(*stream.shape.rope);
     bug(*changed);
     other.shape.rope = changed;
-    return off(right, naive_cache_logits(other, 0, 50, held));
+    return off(right, naive_cache_logits(other, 0, 50, kept));
   };
   CHECK(with_rope([](Rope& r) { r.interleaved = true; }) > 0.1);
   CHECK(with_rope([](Rope& r) { r.inv_freq[1] *= 1.1; }) > 0.01);
@@ -124,21 +124,21 @@ TEST_CASE("turning stored keys equals placing position-free keys in the slots") 
         make_rope_stream({.tokens = 60, .d = 8, .dv = 3}, layout.rotated, layout.interleaved);
     const Rope& rotation = *rope.turned->stream.shape.rope;
     const Stream& plain = rope.plain->stream;
-    const std::vector<Index> held = {0, 1, 7, 20, 21, 55};
-    const Index last = static_cast<Index>(held.size()) - 1;
+    const std::vector<Index> kept = {0, 1, 7, 20, 21, 55};
+    const Index last = static_cast<Index>(kept.size()) - 1;
     std::vector<Real> expected;
     const double* q = plain.query(0, 55);
     const std::vector<Real> query =
         naive_rotated(rotation, std::vector<Real>(q, q + 8), static_cast<Real>(last));
     for (Index slot = 0; slot <= last; ++slot) {
-      const double* k = plain.keys.row(held[static_cast<std::size_t>(slot)]);
+      const double* k = plain.keys.row(kept[static_cast<std::size_t>(slot)]);
       const std::vector<Real> key =
           naive_rotated(rotation, std::vector<Real>(k, k + 8), static_cast<Real>(slot));
       Real x = 0;
       for (std::size_t i = 0; i < 8; ++i) x += query[i] * key[i];
       expected.push_back(x * plain.shape.scale);
     }
-    CHECK(off(library_logits(rope.turned->stream, 0, 55, held), expected) < 1e-13);
+    CHECK(off(library_logits(rope.turned->stream, 0, 55, kept), expected) < 1e-13);
   }
 }
 
@@ -148,21 +148,21 @@ TEST_CASE("answers, kept mass and divergence at cache positions equal their defi
         make_rope_stream({.tokens = 40, .d = 8, .dv = 5, .heads_per_kv = 2, .query_size = 3},
                          layout.rotated, layout.interleaved);
     const Stream& stream = rope.turned->stream;
-    for (const std::vector<Index>& held :
+    for (const std::vector<Index>& kept :
          std::vector<std::vector<Index>>{{30}, {0, 1, 28, 29, 30}, {4, 9, 30}}) {
       for (int g = 0; g < 2; ++g) {
-        const Answer got = library_answer(stream, g, 30, sketch_of(held));
-        const NaiveCacheRow row = naive_cache_row(stream, g, 30, held);
+        const Answer got = library_answer(stream, g, 30, sketch_of(kept));
+        const NaiveCacheRow row = naive_cache_row(stream, g, 30, kept);
         const NaiveRow exact = naive_row(stream, g, 30);
         CHECK(off(got.answer, row.z) < 1e-13);
-        Real kept = 0;
+        Real mass = 0;
         Real divergence = 0;
-        for (std::size_t slot = 0; slot < held.size(); ++slot) {
-          const Real p = exact.p[static_cast<std::size_t>(held[slot])];
-          kept += p;
+        for (std::size_t slot = 0; slot < kept.size(); ++slot) {
+          const Real p = exact.p[static_cast<std::size_t>(kept[slot])];
+          mass += p;
           divergence += row.p[slot] * std::log(row.p[slot] / p);
         }
-        CHECK(*got.kept_mass == doctest::Approx(static_cast<double>(kept)).epsilon(1e-12));
+        CHECK(*got.kept_mass == doctest::Approx(static_cast<double>(mass)).epsilon(1e-12));
         CHECK(*got.kl_divergence ==
               doctest::Approx(static_cast<double>(divergence)).epsilon(1e-11));
       }
@@ -173,12 +173,12 @@ TEST_CASE("answers, kept mass and divergence at cache positions equal their defi
 TEST_CASE("a cache without gaps stands where the sequence does") {
   const RopeStream rope = make_rope_stream({.tokens = 40, .d = 8, .dv = 3}, 8, true);
   const Stream& stream = rope.turned->stream;
-  std::vector<Index> held;
-  for (Index j = 0; j <= 20; ++j) held.push_back(j);
-  const std::vector<double> x = library_logits(stream, 0, 20, held);
-  for (std::size_t j = 0; j < held.size(); ++j) {
+  std::vector<Index> kept;
+  for (Index j = 0; j <= 20; ++j) kept.push_back(j);
+  const std::vector<double> x = library_logits(stream, 0, 20, kept);
+  for (std::size_t j = 0; j < kept.size(); ++j) {
     CHECK(x[j] ==
-          doctest::Approx(static_cast<double>(naive_logit(stream, 0, 20, held[j]))).epsilon(1e-13));
+          doctest::Approx(static_cast<double>(naive_logit(stream, 0, 20, kept[j]))).epsilon(1e-13));
   }
   for (const char* id : {"streaming_llm", "h2o", "keyformer"}) {
     const AlgorithmDescription& algorithm = algorithm_named(id);
@@ -214,13 +214,13 @@ TEST_CASE("h2o and keyformer score at cache positions in decode, and at their ow
         rule.tau_end = 1;
         rule.cache_positions = true;
         const Given size = {{"budget", count_of(budget)}, {"recent_fraction", number(fraction)}};
-        const HeldSets h2o = held_by("h2o", stream, prompt, with_cache(size));
+        const KeptSets h2o = kept_by("h2o", stream, prompt, with_cache(size));
         CHECK(h2o == naive_keyformer(stream, prompt, rule));
-        differs = differs || h2o != held_by("h2o", stream, prompt, size);
+        differs = differs || h2o != kept_by("h2o", stream, prompt, size);
         if (std::floor(static_cast<double>(budget) * fraction) > 0.0) {
           Given released = with_cache(size);
           released.emplace_back("semantics", word_of("released"));
-          CHECK(held_by("h2o", stream, prompt, released) ==
+          CHECK(kept_by("h2o", stream, prompt, released) ==
                 naive_reopening_h2o(stream, prompt, rule));
         }
         rule.tau_end = 3;
@@ -231,7 +231,7 @@ TEST_CASE("h2o and keyformer score at cache positions in decode, and at their ow
         Given keyformer = with_cache(size);
         keyformer.emplace_back("tau_end", number(3.0));
         keyformer.emplace_back("gen_len", count_of(7));
-        CHECK(held_by("keyformer", stream, prompt, keyformer, 5) ==
+        CHECK(kept_by("keyformer", stream, prompt, keyformer, 5) ==
               naive_keyformer(stream, prompt, rule));
       }
     }
@@ -247,7 +247,7 @@ TEST_CASE("replays at cache positions have the errors of the dense oracle's answ
     const Given given = with_cache({{"budget", count_of(9)}});
     const AlgorithmDescription& algorithm = algorithm_named(id);
     const CellResult result = replay_one(stream, 25, algorithm, params_for(algorithm, given), 3);
-    const HeldSets sets = held_by(id, stream, 25, given, 3);
+    const KeptSets sets = kept_by(id, stream, 25, given, 3);
     Real total = 0;
     Real total_original = 0;
     for (std::size_t r = 0; r < sets.size(); ++r) {
@@ -286,8 +286,8 @@ TEST_CASE("replays at cache positions have the errors of the dense oracle's answ
 TEST_CASE("streaming_llm holds the same tokens at either position; the queries stay") {
   const RopeStream rope = make_rope_stream({.tokens = 30, .d = 8, .dv = 2}, 8, false);
   const Given given = {{"budget", count_of(8)}, {"sinks", count_of(3)}};
-  CHECK(held_by("streaming_llm", rope.turned->stream, 12, with_cache(given)) ==
-        held_by("streaming_llm", rope.turned->stream, 12, given));
+  CHECK(kept_by("streaming_llm", rope.turned->stream, 12, with_cache(given)) ==
+        kept_by("streaming_llm", rope.turned->stream, 12, given));
 }
 
 TEST_CASE("cache positions without RoPE data are refused with that reason") {

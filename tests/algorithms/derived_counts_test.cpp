@@ -12,9 +12,9 @@ namespace {
 
 constexpr Index kPrompt = 30;
 
-// Tokens of [first, last) held at the first decode row, and what `derived` calls their number.
+// Tokens of [first, last) kept at the first decode row, and what `derived` calls their number.
 struct Counts {
-  Index held = 0;
+  Index kept = 0;
   double reported = 0.0;
 };
 
@@ -23,9 +23,9 @@ Counts counts(const std::string& id, const Stream& stream, const Given& given, c
   const AlgorithmDescription& algorithm = algorithm_named(id);
   Stepper stepper(stream, kPrompt, algorithm, params_for(algorithm, given));
   REQUIRE(stepper.next());
-  const std::vector<Index> held = held_tokens(stepper.sketch());
+  const std::vector<Index> kept = kept_tokens(stepper.sketch());
   Counts out;
-  out.held = std::count_if(held.begin(), held.end(),
+  out.kept = std::count_if(kept.begin(), kept.end(),
                            [&](Index token) { return token >= first && token < last; });
   out.reported = derived_real(stepper.algorithm().derived(), name);
   return out;
@@ -44,8 +44,8 @@ TEST_CASE("derived.selected of snapkv and pyramidkv is what is held before the w
         const Counts found =
             counts(id, owned->stream, {{"budget", count_of(budget)}, {"window", count_of(window)}},
                    "selected", 0, kPrompt - window);
-        CHECK(found.reported == static_cast<double>(found.held));
-        if (budget >= kPrompt) CHECK(found.held == kPrompt - window);
+        CHECK(found.reported == static_cast<double>(found.kept));
+        if (budget >= kPrompt) CHECK(found.kept == kPrompt - window);
       }
     }
   }
@@ -63,8 +63,8 @@ TEST_CASE("derived.kept of uniform is what is held between sinks and recent toke
                                    {"recent", count_of(2)},
                                    {"replacement", Value{replacement}}},
                                   "kept", 3, kPrompt - 2);
-      CHECK(found.reported == static_cast<double>(found.held));
-      if (budget >= kPrompt) CHECK(found.held == kPrompt - 5);
+      CHECK(found.reported == static_cast<double>(found.kept));
+      if (budget >= kPrompt) CHECK(found.kept == kPrompt - 5);
     }
   }
 }

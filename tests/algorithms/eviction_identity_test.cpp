@@ -39,22 +39,22 @@ std::vector<Evictor> evictors() {
 }
 
 // What an answer breaks of I12, "" where nothing. The kept tokens are those of the sketch.
-std::string fault_of_answer(const Stream& stream, int g, Index row, const Sketch& sketch) {
+std::string error_of_answer(const Stream& stream, int g, Index row, const Sketch& sketch) {
   const NaiveRow exact = naive_row(stream, g, row);
   const Answer estimate = library_answer(stream, g, row, sketch);
-  const std::vector<Index> held = held_tokens(sketch);
+  const std::vector<Index> kept = kept_tokens(sketch);
   const std::size_t dv = static_cast<std::size_t>(stream.shape.dv);
-  std::vector<Real> kept(dv, 0);
-  std::vector<Real> evicted(dv, 0);
+  std::vector<Real> kept_sum(dv, 0);
+  std::vector<Real> evicted_sum(dv, 0);
   Real rho = 0;
   Real largest_value = 0;
   for (std::size_t j = 0; j < exact.p.size(); ++j) {
     const Index token = exact.lo + static_cast<Index>(j);
-    const bool is_kept = std::binary_search(held.begin(), held.end(), token);
+    const bool is_kept = std::binary_search(kept.begin(), kept.end(), token);
     Real norm = 0;
     for (std::size_t k = 0; k < dv; ++k) {
       const Real v = stream.values(token, static_cast<Index>(k));
-      (is_kept ? kept : evicted)[k] += exact.p[j] * v;
+      (is_kept ? kept_sum : evicted_sum)[k] += exact.p[j] * v;
       norm += v * v;
     }
     largest_value = std::max(largest_value, std::sqrt(norm));
@@ -62,8 +62,8 @@ std::string fault_of_answer(const Stream& stream, int g, Index row, const Sketch
   }
   Real error = 0;
   for (std::size_t k = 0; k < dv; ++k) {
-    const Real mean_kept = kept[k] / rho;
-    const Real mean_evicted = rho < 1 ? evicted[k] / (1 - rho) : 0;
+    const Real mean_kept = kept_sum[k] / rho;
+    const Real mean_evicted = rho < 1 ? evicted_sum[k] / (1 - rho) : 0;
     const Real difference = estimate.answer[k] - exact.a[k];
     if (!(std::fabs(difference - (1 - rho) * (mean_kept - mean_evicted)) < 1e-10L)) {
       return "z - o is not (1 - rho)(mean of the kept - mean of the evicted)";
@@ -80,7 +80,7 @@ std::string fault_of_answer(const Stream& stream, int g, Index row, const Sketch
   std::vector<Real> sorted(exact.p);
   std::sort(sorted.rbegin(), sorted.rend());
   Real best = 0;
-  for (std::size_t j = 0; j < held.size(); ++j) best += sorted[j];
+  for (std::size_t j = 0; j < kept.size(); ++j) best += sorted[j];
   return rho <= best + 1e-15L ? "" : "more mass than the top tokens";
 }
 
@@ -105,7 +105,7 @@ TEST_CASE(
           REQUIRE(row.w_den == 1.0);
         }
         for (int g = 0; g < spec.heads_per_kv; ++g) {
-          CHECK(fault_of_answer(owned->stream, g, stepper.row(), stepper.sketch()) == "");
+          CHECK(error_of_answer(owned->stream, g, stepper.row(), stepper.sketch()) == "");
         }
       }
     }
@@ -118,17 +118,17 @@ TEST_CASE("the identity turns red on weights, on sums over other tokens and on l
   Stepper stepper(owned->stream, 40, window,
                   params_for(window, {{"budget", Value{std::int64_t{12}}}}));
   REQUIRE(stepper.next());
-  const auto fault = [&](const std::function<void(Sketch&)>& bug) {
+  const auto problem = [&](const std::function<void(Sketch&)>& bug) {
     Sketch sketch = stepper.sketch();
     bug(sketch);
-    return fault_of_answer(owned->stream, 0, 40, sketch);
+    return error_of_answer(owned->stream, 0, 40, sketch);
   };
   const std::string identity = "z - o is not (1 - rho)(mean of the kept - mean of the evicted)";
-  CHECK(fault([](Sketch&) {}) == "");
-  CHECK(fault([](Sketch& sketch) { sketch.set_weights(3, 1.0 + 1e-6, 1.0 + 1e-6); }) == identity);
+  CHECK(problem([](Sketch&) {}) == "");
+  CHECK(problem([](Sketch& sketch) { sketch.set_weights(3, 1.0 + 1e-6, 1.0 + 1e-6); }) == identity);
   // Not normalised over the kept tokens, and a token that counts twice.
-  CHECK(fault([](Sketch& sketch) { sketch.exact_denominator = true; }) == identity);
-  CHECK(fault([](Sketch& sketch) { sketch.add_exact(35, 36); }) == identity);
+  CHECK(problem([](Sketch& sketch) { sketch.exact_denominator = true; }) == identity);
+  CHECK(problem([](Sketch& sketch) { sketch.add_exact(35, 36); }) == identity);
 }
 
 TEST_CASE("oracle_topk keeps at least the mass of any evictor that holds as many tokens") {

@@ -47,7 +47,7 @@ std::unique_ptr<OwnedStream> line(const std::vector<double>& places) {
 
 // What is wrong with centres over tokens [0, n) and the covering radius told for them; "" where
 // nothing is.
-std::string fault_of_centres(const Stream& stream, Index n, const std::vector<Index>& centres,
+std::string error_of_centres(const Stream& stream, Index n, const std::vector<Index>& centres,
                              double radius) {
   const Index k = static_cast<Index>(centres.size());
   if (std::fabs(radius - naive_covering_radius(stream.keys, 0, n, centres)) > 1e-12) {
@@ -74,7 +74,7 @@ TEST_CASE("worked: four centres on a line, two recent tokens") {
   // Distances left: 1 -> 1, 5 -> 1, 20 -> 2: token 4.
   const auto owned = line({0, 1, 5, 6, 20, 22, 3, 4, 9});
   const auto sketch = run(owned->stream, 8, {{"budget", integer(6)}, {"recent", integer(2)}});
-  CHECK(held_sets(sketch) == HeldSets{{0, 3, 4, 5, 6, 7, 8}});
+  CHECK(kept_sets(sketch) == KeptSets{{0, 3, 4, 5, 6, 7, 8}});
   CHECK(covering_radius(owned->stream, 8, {{"budget", integer(6)}, {"recent", integer(2)}}) == 1.0);
   // One centre fewer leaves 20 uncovered by 2.
   CHECK(covering_radius(owned->stream, 8, {{"budget", integer(5)}, {"recent", integer(2)}}) == 2.0);
@@ -90,7 +90,7 @@ TEST_CASE("worked: cluster sizes and mean values, ties to the centre chosen firs
                        {"value", word("mean")}};
   const Sketch sketch = run(owned->stream, 5, given).front();
   REQUIRE(sketch.size() == 3);
-  CHECK(held_tokens(sketch) == std::vector<Index>{0, 3, 5});
+  CHECK(kept_tokens(sketch) == std::vector<Index>{0, 3, 5});
   for (const SketchRow& row : sketch.rows()) {
     const double weight = row.token == 0 ? 4.0 : 1.0;
     CHECK(row.w_num == weight);
@@ -144,7 +144,7 @@ TEST_CASE("held tokens are sinks, centres by the greedy rule, recent and decode 
               expected.insert(c);
             }
           }
-          HeldSets naive;
+          KeptSets naive;
           for (Index row = prompt; row < stream.shape.tokens; ++row) {
             expected.insert(row);
             expected.erase(expected.begin(), expected.lower_bound(stream.shape.first_visible(row)));
@@ -154,7 +154,7 @@ TEST_CASE("held tokens are sinks, centres by the greedy rule, recent and decode 
           CAPTURE(budget);
           CAPTURE(sinks);
           CAPTURE(recent);
-          CHECK(held_sets(run(stream, prompt, given)) == naive);
+          CHECK(kept_sets(run(stream, prompt, given)) == naive);
         }
       }
     }
@@ -181,12 +181,12 @@ TEST_CASE("the first centre may be the key farthest from the mean, or random by 
     }
   }
   const auto centres = [&](const char* first, std::uint32_t seed) {
-    std::vector<Index> held = held_tokens(
+    std::vector<Index> kept = kept_tokens(
         run(stream, 30, {{"budget", integer(5)}, {"recent", integer(0)}, {"first", word(first)}},
             seed)
             .front());
-    held.pop_back();  // the decode token
-    return held;
+    kept.pop_back();  // the decode token
+    return kept;
   };
   const auto naive = [&](Index start) {
     std::vector<Index> c = naive_farthest_first(stream.keys, 0, 30, start, 5);
@@ -196,11 +196,11 @@ TEST_CASE("the first centre may be the key farthest from the mean, or random by 
   CHECK(centres("farthest_from_mean", 0) == naive(farthest));
   std::set<std::vector<Index>> seen;
   for (std::uint32_t seed = 0; seed < 20; ++seed) {
-    const std::vector<Index> held = centres("random", seed);
+    const std::vector<Index> kept = centres("random", seed);
     bool from_some_start = false;
-    for (Index start = 0; start < 30; ++start) from_some_start |= held == naive(start);
+    for (Index start = 0; start < 30; ++start) from_some_start |= kept == naive(start);
     CHECK(from_some_start);
-    seen.insert(held);
+    seen.insert(kept);
   }
   CHECK(seen.size() > 3);
 }
@@ -214,9 +214,9 @@ TEST_CASE("covering radius: within twice the optimum, at most the gap, never gro
     for (Index k = 1; k < 12; ++k) {
       const Given given = {{"budget", integer(k)}, {"recent", integer(0)}};
       const double radius = covering_radius(stream, 12, given);
-      std::vector<Index> centres = held_tokens(run(stream, 12, given).front());
+      std::vector<Index> centres = kept_tokens(run(stream, 12, given).front());
       centres.pop_back();
-      CHECK(fault_of_centres(stream, 12, centres, radius) == "");
+      CHECK(error_of_centres(stream, 12, centres, radius) == "");
       CHECK(radius <= before * (1 + 1e-12));
       before = radius;
     }
@@ -248,10 +248,10 @@ TEST_CASE("covering facts turn red on centres that are not farthest first") {
       }
       for (const std::vector<Index>& centres : {first, nearest}) {
         const double radius = naive_covering_radius(stream.keys, 0, 12, centres);
-        const std::string fault = fault_of_centres(stream, 12, centres, radius);
-        beyond_optimum += fault == "beyond twice the optimum" ? 1 : 0;
-        too_close += fault == "two centres closer than the radius" ? 1 : 0;
-        CHECK(fault_of_centres(stream, 12, centres, 0.5 * radius) == "another radius");
+        const std::string error = error_of_centres(stream, 12, centres, radius);
+        beyond_optimum += error == "beyond twice the optimum" ? 1 : 0;
+        too_close += error == "two centres closer than the radius" ? 1 : 0;
+        CHECK(error_of_centres(stream, 12, centres, 0.5 * radius) == "another radius");
       }
     }
   }

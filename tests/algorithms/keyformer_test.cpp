@@ -57,12 +57,12 @@ TEST_CASE("keyformer, worked: temperature 2 and 3 in the first two decode rows")
   // Row 4 (64), tau 3: 1 4 9 4, sum 18: f0 1.598, f2 1.408, f3 = 27/37 + 9/18 = 1.230; 3 goes.
   const auto owned = weighted_tokens({1, 1, 64, 729, 64, 1});
   const Given given = plain(3, 0.34) + Given{{"gen_len", count_of(1)}};
-  CHECK(held_by("keyformer", owned->stream, 3, given) ==
-        HeldSets{{0, 1, 2, 3}, {0, 2, 3, 4}, {0, 2, 4, 5}});
+  CHECK(kept_by("keyformer", owned->stream, 3, given) ==
+        KeptSets{{0, 1, 2, 3}, {0, 2, 3, 4}, {0, 2, 4, 5}});
   // At temperature 1 throughout: row 3 of sum 795: f2 1.050, f3 0.917; row 4 of sum 858: f0 1.518,
   // f2 1.125, f3 1.767; 2 goes.
-  CHECK(held_by("keyformer", owned->stream, 3, given + Given{{"tau_end", number(1.0)}}) ==
-        HeldSets{{0, 1, 2, 3}, {0, 2, 3, 4}, {0, 3, 4, 5}});
+  CHECK(kept_by("keyformer", owned->stream, 3, given + Given{{"tau_end", number(1.0)}}) ==
+        KeptSets{{0, 1, 2, 3}, {0, 2, 3, 4}, {0, 3, 4, 5}});
 }
 
 TEST_CASE("keyformer, worked: old scores fade under damping_form old") {
@@ -74,8 +74,8 @@ TEST_CASE("keyformer, worked: old scores fade under damping_form old") {
   const Given given =
       plain(3, 0.34) +
       Given{{"tau_end", number(1.0)}, {"damping", number(0.5)}, {"damping_form", word_of("old")}};
-  CHECK(held_by("keyformer", owned->stream, 3, given) ==
-        HeldSets{{0, 1, 2, 3}, {0, 2, 3, 4}, {2, 3, 4, 5}});
+  CHECK(kept_by("keyformer", owned->stream, 3, given) ==
+        KeptSets{{0, 1, 2, 3}, {0, 2, 3, 4}, {2, 3, 4, 5}});
 }
 
 TEST_CASE("keyformer agrees with the token-by-token rule for every noise, draw and damping") {
@@ -136,7 +136,7 @@ TEST_CASE("keyformer agrees with the token-by-token rule for every noise, draw a
                 {"draw", word_of(option.per_row ? "row" : "token")},
                 {"damping", number(option.damping)},
                 {"damping_form", word_of(option.old_form ? "old" : "new")}};
-            CHECK(held_by("keyformer", owned->stream, prompt, given, seed) ==
+            CHECK(kept_by("keyformer", owned->stream, prompt, given, seed) ==
                   naive_keyformer(owned->stream, prompt, rule));
           }
         }
@@ -156,18 +156,18 @@ TEST_CASE("the token-by-token rule turns red on each of its constants") {
   right.damping = 0.9L;
   right.damping_old = true;
   right.zeta = draws(owned->stream, "gumbel", false, 7);
-  const HeldSets held = held_by("keyformer", owned->stream, 20,
+  const KeptSets kept = kept_by("keyformer", owned->stream, 20,
                                 {{"budget", count_of(12)},
                                  {"recent_fraction", number(0.3)},
                                  {"tau_end", number(4.0)},
                                  {"damping", number(0.9)},
                                  {"damping_form", word_of("old")}},
                                 7);
-  CHECK(naive_keyformer(owned->stream, 20, right) == held);
+  CHECK(naive_keyformer(owned->stream, 20, right) == kept);
   const auto differs = [&](const std::function<void(NaiveKeyformer&)>& bug) {
     NaiveKeyformer rule = right;
     bug(rule);
-    return naive_keyformer(owned->stream, 20, rule) != held;
+    return naive_keyformer(owned->stream, 20, rule) != kept;
   };
   CHECK(differs([](NaiveKeyformer& rule) { rule.tau_end = 2; }));
   CHECK(differs([](NaiveKeyformer& rule) { rule.gen_len = 20; }));
@@ -190,9 +190,9 @@ TEST_CASE("without noise and at temperature 1, keyformer is h2o of the same rece
     for (const Index prompt : {0, 20, 45}) {
       for (const Index budget : {1, 6, 20}) {
         for (const double fraction : {0.0, 0.3, 0.5, 1.0}) {
-          CHECK(held_by("keyformer", owned->stream, prompt,
+          CHECK(kept_by("keyformer", owned->stream, prompt,
                         plain(budget, fraction) + Given{{"tau_end", number(1.0)}}) ==
-                held_by("h2o", owned->stream, prompt,
+                kept_by("h2o", owned->stream, prompt,
                         {{"budget", count_of(budget)}, {"recent_fraction", number(fraction)}}));
         }
       }
@@ -203,13 +203,13 @@ TEST_CASE("without noise and at temperature 1, keyformer is h2o of the same rece
 TEST_CASE("keyformer as h2o turns red on a temperature, on noise and on another recent fraction") {
   const auto owned = make_stream({.tokens = 50, .d = 4, .dv = 2, .query_size = 4});
   const auto sets = [&](const std::string& id, const Given& given) {
-    std::vector<HeldSets> out;
+    std::vector<KeptSets> out;
     for (const Index budget : {3, 6, 10, 15}) {
-      out.push_back(held_by(id, owned->stream, 20, given + Given{{"budget", count_of(budget)}}));
+      out.push_back(kept_by(id, owned->stream, 20, given + Given{{"budget", count_of(budget)}}));
     }
     return out;
   };
-  const std::vector<HeldSets> h2o = sets("h2o", {{"recent_fraction", number(0.3)}});
+  const std::vector<KeptSets> h2o = sets("h2o", {{"recent_fraction", number(0.3)}});
   const auto keyformer = [&](double fraction, double tau_end, const char* noise) {
     return sets("keyformer", {{"recent_fraction", number(fraction)},
                               {"tau_end", number(tau_end)},
@@ -228,18 +228,18 @@ TEST_CASE("constant noise has no effect") {
     for (const Index budget : {2, 9, 20}) {
       Given given = {{"budget", count_of(budget)}, {"tau_end", number(tau_end)}};
       CHECK(
-          held_by("keyformer", owned->stream, 25, given + Given{{"noise", word_of("constant")}}) ==
-          held_by("keyformer", owned->stream, 25, given + Given{{"noise", word_of("none")}}));
+          kept_by("keyformer", owned->stream, 25, given + Given{{"noise", word_of("constant")}}) ==
+          kept_by("keyformer", owned->stream, 25, given + Given{{"noise", word_of("none")}}));
     }
   }
 }
 
 TEST_CASE("noise changes what is kept, and each kind and draw in its own way") {
   const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2});
-  const auto held = [&](const char* noise, const char* draw) {
-    std::vector<HeldSets> all;
+  const auto kept = [&](const char* noise, const char* draw) {
+    std::vector<KeptSets> all;
     for (const std::uint32_t seed : {1U, 2U, 3U, 4U, 5U}) {
-      all.push_back(held_by("keyformer", owned->stream, 30,
+      all.push_back(kept_by("keyformer", owned->stream, 30,
                             {{"budget", count_of(10)},
                              {"tau_end", number(1.0)},
                              {"noise", word_of(noise)},
@@ -248,22 +248,22 @@ TEST_CASE("noise changes what is kept, and each kind and draw in its own way") {
     }
     return all;
   };
-  CHECK(held("gumbel", "token") != held("none", "token"));
-  CHECK(held("gumbel", "token") != held("gumbel", "row"));
-  CHECK(held("gumbel", "token") != held("gaussian", "token"));
-  CHECK(held("gaussian", "token") != held("gaussian", "row"));
-  CHECK(held("none", "token") == held("none", "row"));
+  CHECK(kept("gumbel", "token") != kept("none", "token"));
+  CHECK(kept("gumbel", "token") != kept("gumbel", "row"));
+  CHECK(kept("gumbel", "token") != kept("gaussian", "token"));
+  CHECK(kept("gaussian", "token") != kept("gaussian", "row"));
+  CHECK(kept("none", "token") == kept("none", "row"));
 }
 
 TEST_CASE("recent_fraction 1 with budget k is the window of k + 1, whatever the noise") {
   const auto owned = make_stream({.tokens = 40, .d = 4, .dv = 2});
   for (const Index budget : {1, 4, 11}) {
     for (const char* noise : {"gumbel", "gaussian", "none"}) {
-      CHECK(held_by("keyformer", owned->stream, 20,
+      CHECK(kept_by("keyformer", owned->stream, 20,
                     {{"budget", count_of(budget)},
                      {"recent_fraction", number(1.0)},
                      {"noise", word_of(noise)}}) ==
-            held_by("window", owned->stream, 20, {{"budget", count_of(budget + 1)}}));
+            kept_by("window", owned->stream, 20, {{"budget", count_of(budget + 1)}}));
     }
   }
 }
@@ -272,8 +272,8 @@ TEST_CASE("gen_len auto is n - P, and derived says so") {
   const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2, .query_size = 4});
   for (const Index prompt : {0, 20, 59}) {
     const Given given = plain(9, 0.3) + Given{{"tau_end", number(6.0)}};
-    CHECK(held_by("keyformer", owned->stream, prompt, given) ==
-          held_by("keyformer", owned->stream, prompt,
+    CHECK(kept_by("keyformer", owned->stream, prompt, given) ==
+          kept_by("keyformer", owned->stream, prompt,
                   given + Given{{"gen_len", count_of(60 - prompt)}}));
     const AlgorithmDescription& keyformer = algorithm_named("keyformer");
     for (const char* semantics : {"paper", "released"}) {
@@ -291,12 +291,12 @@ TEST_CASE("a factor on new scores alone changes no ranking") {
   const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2, .heads_per_kv = 2});
   const Given given = {{"budget", count_of(10)}};
   for (const double alpha : {0.25, 0.5, 2.0}) {  // powers of two: exact
-    CHECK(held_by("keyformer", owned->stream, 30, given + Given{{"damping", number(alpha)}}, 4) ==
-          held_by("keyformer", owned->stream, 30, given, 4));
+    CHECK(kept_by("keyformer", owned->stream, 30, given + Given{{"damping", number(alpha)}}, 4) ==
+          kept_by("keyformer", owned->stream, 30, given, 4));
   }
-  CHECK(held_by("keyformer", owned->stream, 30,
+  CHECK(kept_by("keyformer", owned->stream, 30,
                 given + Given{{"damping", number(0.5)}, {"damping_form", word_of("old")}},
-                4) != held_by("keyformer", owned->stream, 30, given, 4));
+                4) != kept_by("keyformer", owned->stream, 30, given, 4));
 }
 
 TEST_CASE("released keyformer, worked: frozen keys, and token P - w in neither set") {
@@ -304,9 +304,9 @@ TEST_CASE("released keyformer, worked: frozen keys, and token P - w in neither s
   // Budget 4, w = 2: keys {0, 1}, recent {3, 4}; at row 5 the recent ones are 4 and 5: token 3 is
   // gone. 4096 at row 5 is the largest of all and still leaves with the window.
   const auto owned = weighted_tokens({1, 64, 1, 1, 1, 4096, 1, 1});
-  CHECK(held_by("keyformer", owned->stream, 5,
+  CHECK(kept_by("keyformer", owned->stream, 5,
                 plain(4, 0.5) + Given{{"semantics", word_of("released")}}) ==
-        HeldSets{{0, 1, 4, 5}, {0, 1, 5, 6}, {0, 1, 6, 7}});
+        KeptSets{{0, 1, 4, 5}, {0, 1, 5, 6}, {0, 1, 6, 7}});
 }
 
 TEST_CASE("released keyformer attends to what its masks, simulated over all tokens, leave open") {
@@ -329,7 +329,7 @@ TEST_CASE("released keyformer attends to what its masks, simulated over all toke
           rule.recent_fraction = fraction;
           rule.gen_len = spec.tokens - prompt;
           rule.zeta = draws(owned->stream, noise, false, ++seed);
-          CHECK(held_by("keyformer", owned->stream, prompt,
+          CHECK(kept_by("keyformer", owned->stream, prompt,
                         {{"budget", count_of(budget)},
                          {"recent_fraction", number(fraction)},
                          {"noise", word_of(noise)},
@@ -345,7 +345,7 @@ TEST_CASE(
     "released keyformer never attends to more than its budget, and forgets all but its keys") {
   const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2});
   for (const Index prompt : {3, 12, 30}) {
-    const HeldSets sets = held_by("keyformer", owned->stream, prompt,
+    const KeptSets sets = kept_by("keyformer", owned->stream, prompt,
                                   plain(12, 0.25) + Given{{"semantics", word_of("released")}});
     for (std::size_t r = 0; r < sets.size(); ++r) {
       const Index row = prompt + static_cast<Index>(r);

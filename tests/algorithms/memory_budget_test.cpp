@@ -71,7 +71,7 @@ TEST_CASE("budgets solved by hand: 100 tokens of 16 bytes, 60 of them the prompt
   CHECK(tokens_of("key_attention", 0.5) == 800 / 24 - 1);
   CHECK(tokens_of("keyformer", 0.5) == 800 / 32 - 1);  // score and noise
   CHECK(tokens_of("keyformer", 0.5, {{"semantics", word_of("released")}}) == 800 / 32);
-  // Forty decoded tokens are held besides.
+  // Forty decoded tokens are kept besides.
   CHECK(tokens_of("snapkv", 0.5, {{"window", count_of(4)}}) == 10);
   CHECK(tokens_of("kcenter", 0.5) == 10);
   CHECK(tokens_of("kcenter", 0.5, {{"recent", count_of(4)}, {"weights", word_of("size")}}) ==

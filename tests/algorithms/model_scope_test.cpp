@@ -51,12 +51,12 @@ ModelTrace trace_of(const std::vector<std::unique_ptr<OwnedStream>>& streams,
   return trace_model(setting, scoring, kBudget, kRecent, 0, logit_bytes);
 }
 
-// Softmax of one row and query head over `held`, densely.
+// Softmax of one row and query head over `kept`, densely.
 std::vector<double> scores(const Stream& stream, int g, Index row, double tau,
-                           const std::vector<Index>& held) {
+                           const std::vector<Index>& kept) {
   std::vector<double> out;
   double sum = 0.0;
-  for (const Index j : held) {
+  for (const Index j : kept) {
     double x = 0.0;
     for (Index k = 0; k < stream.shape.d; ++k) x += stream.query(g, row)[k] * stream.keys(j, k);
     out.push_back(std::exp(stream.shape.scale * x / tau));
@@ -70,11 +70,11 @@ std::vector<double> scores(const Stream& stream, int g, Index row, double tau,
 ModelTrace naive_trace(const std::vector<std::unique_ptr<OwnedStream>>& streams, double tau_init,
                        double tau_step) {
   std::vector<double> f(static_cast<std::size_t>(kTokens), 0.0);
-  const auto add = [&](Index row, double tau, const std::vector<Index>& held) {
+  const auto add = [&](Index row, double tau, const std::vector<Index>& kept) {
     for (const auto& owned : streams) {
       for (int g = 0; g < owned->stream.shape.heads_per_kv; ++g) {
-        const std::vector<double> s = scores(owned->stream, g, row, tau, held);
-        for (std::size_t p = 0; p < held.size(); ++p) f[static_cast<std::size_t>(held[p])] += s[p];
+        const std::vector<double> s = scores(owned->stream, g, row, tau, kept);
+        for (std::size_t p = 0; p < kept.size(); ++p) f[static_cast<std::size_t>(kept[p])] += s[p];
       }
     }
   };
@@ -170,10 +170,10 @@ TEST_CASE("one stream's shared score is its own sum over heads") {
       keyformer.create(shared, {streams[0]->stream, kPrompt, 5, cpu_kernels(), results});
   follower->extend(0, kPrompt);
   follower->finish_prompt();
-  const auto expected = held_sets(sketches(streams[0]->stream, kPrompt, keyformer, own, 5));
+  const auto expected = kept_sets(sketches(streams[0]->stream, kPrompt, keyformer, own, 5));
   for (Index row = kPrompt; row < kTokens; ++row) {
     follower->extend(row, row + 1);
-    CHECK(held_tokens(follower->sketch()) == expected[static_cast<std::size_t>(row - kPrompt)]);
+    CHECK(kept_tokens(follower->sketch()) == expected[static_cast<std::size_t>(row - kPrompt)]);
   }
 }
 

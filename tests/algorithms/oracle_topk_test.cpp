@@ -11,9 +11,9 @@
 namespace kvbench::test {
 namespace {
 
-HeldSets held(const Stream& stream, Index prompt, Index budget, const std::string& group) {
+KeptSets kept(const Stream& stream, Index prompt, Index budget, const std::string& group) {
   const AlgorithmDescription& algorithm = algorithm_named("oracle_topk");
-  return held_sets(sketches(
+  return kept_sets(sketches(
       stream, prompt, algorithm,
       params_for(algorithm, {{"budget", Value{std::int64_t{budget}}}, {"group", Value{group}}})));
 }
@@ -30,13 +30,13 @@ TEST_CASE("worked: two heads of opposite taste over five tokens") {
   const auto owned = stream_of(keys, ones, {Rows(5, {1, 0}), Rows(5, {0, 1})});
   // Means 9 9 6 3 5 (/32): the two best are 0 and 1, the third 2. Maxima 8 8 4 2 4 (/16): 0, 1,
   // then 2 before 4 (equal, lower index).
-  CHECK(held(owned->stream, 4, 1, "mean") == HeldSets{{0}});
-  CHECK(held(owned->stream, 4, 3, "mean") == HeldSets{{0, 1, 2}});
-  CHECK(held(owned->stream, 4, 4, "mean") == HeldSets{{0, 1, 2, 4}});
-  CHECK(held(owned->stream, 4, 3, "max") == HeldSets{{0, 1, 2}});
+  CHECK(kept(owned->stream, 4, 1, "mean") == KeptSets{{0}});
+  CHECK(kept(owned->stream, 4, 3, "mean") == KeptSets{{0, 1, 2}});
+  CHECK(kept(owned->stream, 4, 4, "mean") == KeptSets{{0, 1, 2, 4}});
+  CHECK(kept(owned->stream, 4, 3, "max") == KeptSets{{0, 1, 2}});
   // Row 3, head sums 12 and 15: means 8/12 + 1/15, 1/12 + 8/15, 2/12 + 4/15, 1/12 + 2/15.
-  CHECK(held(owned->stream, 3, 1, "mean") == HeldSets{{0}, {0}});
-  CHECK(held(owned->stream, 3, 2, "mean") == HeldSets{{0, 1}, {0, 1}});
+  CHECK(kept(owned->stream, 3, 1, "mean") == KeptSets{{0}, {0}});
+  CHECK(kept(owned->stream, 3, 2, "mean") == KeptSets{{0, 1}, {0, 1}});
 }
 
 TEST_CASE("agrees with sorting the exact probabilities, ties to the lower token") {
@@ -55,7 +55,7 @@ TEST_CASE("agrees with sorting the exact probabilities, ties to the lower token"
           CAPTURE(spec.d);
           CAPTURE(budget);
           CAPTURE(std::string(group));
-          CHECK(held(owned->stream, prompt, budget, group) ==
+          CHECK(kept(owned->stream, prompt, budget, group) ==
                 naive_oracle_topk(owned->stream, prompt, budget, group));
         }
       }
@@ -66,7 +66,7 @@ TEST_CASE("agrees with sorting the exact probabilities, ties to the lower token"
 TEST_CASE("the oracle of the top tokens turns red on another budget and on another group rule") {
   const auto owned =
       make_stream({.tokens = 50, .d = 6, .dv = 2, .heads_per_kv = 3, .query_size = 4});
-  const HeldSets mean = held(owned->stream, 25, 5, "mean");
+  const KeptSets mean = kept(owned->stream, 25, 5, "mean");
   CHECK(mean == naive_oracle_topk(owned->stream, 25, 5, "mean"));
   CHECK(mean != naive_oracle_topk(owned->stream, 25, 6, "mean"));
   CHECK(mean != naive_oracle_topk(owned->stream, 25, 5, "max"));

@@ -1,4 +1,4 @@
-// exact, window, dilated_window, streaming_llm: which tokens are held at each row.
+// exact, window, dilated_window, streaming_llm: which tokens are kept at each row.
 #include <doctest/doctest.h>
 
 #include "support/algorithm_named.hpp"
@@ -11,9 +11,9 @@ namespace {
 
 using Given = std::vector<std::pair<std::string, Value>>;
 
-HeldSets held(const std::string& id, const Stream& stream, Index prompt, const Given& given) {
+KeptSets kept(const std::string& id, const Stream& stream, Index prompt, const Given& given) {
   const AlgorithmDescription& algorithm = algorithm_named(id);
-  return held_sets(sketches(stream, prompt, algorithm, params_for(algorithm, given)));
+  return kept_sets(sketches(stream, prompt, algorithm, params_for(algorithm, given)));
 }
 
 Value integer(Index value) { return Value{static_cast<std::int64_t>(value)}; }
@@ -23,36 +23,36 @@ Value integer(Index value) { return Value{static_cast<std::int64_t>(value)}; }
 TEST_CASE("worked stream of eight tokens, prompt of five") {
   const auto owned = make_stream({.tokens = 8, .d = 2, .dv = 2});
   const Stream& s = owned->stream;
-  CHECK(held("exact", s, 5, {}) ==
-        HeldSets{{0, 1, 2, 3, 4, 5}, {0, 1, 2, 3, 4, 5, 6}, {0, 1, 2, 3, 4, 5, 6, 7}});
-  CHECK(held("window", s, 5, {{"budget", integer(3)}}) ==
-        HeldSets{{3, 4, 5}, {4, 5, 6}, {5, 6, 7}});
+  CHECK(kept("exact", s, 5, {}) ==
+        KeptSets{{0, 1, 2, 3, 4, 5}, {0, 1, 2, 3, 4, 5, 6}, {0, 1, 2, 3, 4, 5, 6, 7}});
+  CHECK(kept("window", s, 5, {{"budget", integer(3)}}) ==
+        KeptSets{{3, 4, 5}, {4, 5, 6}, {5, 6, 7}});
   // Every second token back from the row, three of them.
-  CHECK(held("dilated_window", s, 5, {{"budget", integer(3)}}) ==
-        HeldSets{{1, 3, 5}, {2, 4, 6}, {3, 5, 7}});
-  CHECK(held("dilated_window", s, 5, {{"budget", integer(3)}, {"dilation", integer(2)}}) ==
-        HeldSets{{2, 5}, {0, 3, 6}, {1, 4, 7}});
-  CHECK(held("streaming_llm", s, 5, {{"budget", integer(4)}, {"sinks", integer(2)}}) ==
-        HeldSets{{0, 1, 4, 5}, {0, 1, 5, 6}, {0, 1, 6, 7}});
+  CHECK(kept("dilated_window", s, 5, {{"budget", integer(3)}}) ==
+        KeptSets{{1, 3, 5}, {2, 4, 6}, {3, 5, 7}});
+  CHECK(kept("dilated_window", s, 5, {{"budget", integer(3)}, {"dilation", integer(2)}}) ==
+        KeptSets{{2, 5}, {0, 3, 6}, {1, 4, 7}});
+  CHECK(kept("streaming_llm", s, 5, {{"budget", integer(4)}, {"sinks", integer(2)}}) ==
+        KeptSets{{0, 1, 4, 5}, {0, 1, 5, 6}, {0, 1, 6, 7}});
 }
 
 TEST_CASE("worked stream under a sliding window of four") {
   const auto owned = make_stream({.tokens = 8, .d = 2, .dv = 2, .window = 4});
   const Stream& s = owned->stream;
-  CHECK(held("exact", s, 5, {}) == HeldSets{{2, 3, 4, 5}, {3, 4, 5, 6}, {4, 5, 6, 7}});
-  CHECK(held("window", s, 5, {{"budget", integer(6)}}) ==
-        HeldSets{{2, 3, 4, 5}, {3, 4, 5, 6}, {4, 5, 6, 7}});
-  CHECK(held("dilated_window", s, 5, {{"budget", integer(3)}}) == HeldSets{{3, 5}, {4, 6}, {5, 7}});
+  CHECK(kept("exact", s, 5, {}) == KeptSets{{2, 3, 4, 5}, {3, 4, 5, 6}, {4, 5, 6, 7}});
+  CHECK(kept("window", s, 5, {{"budget", integer(6)}}) ==
+        KeptSets{{2, 3, 4, 5}, {3, 4, 5, 6}, {4, 5, 6, 7}});
+  CHECK(kept("dilated_window", s, 5, {{"budget", integer(3)}}) == KeptSets{{3, 5}, {4, 6}, {5, 7}});
   // The sinks 0..2 stay absolute and are gone, except token 2 at row 5.
-  CHECK(held("streaming_llm", s, 5, {{"budget", integer(5)}, {"sinks", integer(3)}}) ==
-        HeldSets{{2, 4, 5}, {5, 6}, {6, 7}});
+  CHECK(kept("streaming_llm", s, 5, {{"budget", integer(5)}, {"sinks", integer(3)}}) ==
+        KeptSets{{2, 4, 5}, {5, 6}, {6, 7}});
 }
 
 TEST_CASE("a budget given as a part of the prompt is its floor") {
   const auto owned = make_stream({.tokens = 12, .d = 2, .dv = 2});
   // floor(0.4 * 9) = 3
-  CHECK(held("window", owned->stream, 9, {{"budget", Value{0.4}}}) ==
-        HeldSets{{7, 8, 9}, {8, 9, 10}, {9, 10, 11}});
+  CHECK(kept("window", owned->stream, 9, {{"budget", Value{0.4}}}) ==
+        KeptSets{{7, 8, 9}, {8, 9, 10}, {9, 10, 11}});
 }
 
 TEST_CASE("position rules agree with their definitions on every stream shape and prompt") {
@@ -64,16 +64,16 @@ TEST_CASE("position rules agree with their definitions on every stream shape and
         CAPTURE(window);
         CAPTURE(prompt);
         CAPTURE(budget);
-        CHECK(held("window", s, prompt, {{"budget", integer(budget)}}) ==
+        CHECK(kept("window", s, prompt, {{"budget", integer(budget)}}) ==
               naive_window(s, prompt, budget));
         for (const Index dilation : {0, 1, 3, 50}) {
-          CHECK(held("dilated_window", s, prompt,
+          CHECK(kept("dilated_window", s, prompt,
                      {{"budget", integer(budget)}, {"dilation", integer(dilation)}}) ==
                 naive_dilated_window(s, prompt, budget, dilation));
         }
         for (const Index sinks : {0, 1, 4, 12}) {
           if (budget <= sinks) continue;
-          CHECK(held("streaming_llm", s, prompt,
+          CHECK(kept("streaming_llm", s, prompt,
                      {{"budget", integer(budget)}, {"sinks", integer(sinks)}}) ==
                 naive_streaming(s, prompt, budget, sinks));
         }
@@ -85,13 +85,13 @@ TEST_CASE("position rules agree with their definitions on every stream shape and
 TEST_CASE("position rules turn red on a budget, dilation or number of sinks that is off by one") {
   const auto owned = make_stream({.tokens = 40, .d = 2, .dv = 2});
   const Stream& s = owned->stream;
-  CHECK(held("window", s, 20, {{"budget", integer(8)}}) != naive_window(s, 20, 7));
-  CHECK(held("dilated_window", s, 20, {{"budget", integer(8)}}) !=
+  CHECK(kept("window", s, 20, {{"budget", integer(8)}}) != naive_window(s, 20, 7));
+  CHECK(kept("dilated_window", s, 20, {{"budget", integer(8)}}) !=
         naive_dilated_window(s, 20, 8, 2));
-  CHECK(held("dilated_window", s, 20, {{"budget", integer(8)}}) !=
+  CHECK(kept("dilated_window", s, 20, {{"budget", integer(8)}}) !=
         naive_dilated_window(s, 20, 7, 1));
-  const HeldSets streaming =
-      held("streaming_llm", s, 20, {{"budget", integer(8)}, {"sinks", integer(3)}});
+  const KeptSets streaming =
+      kept("streaming_llm", s, 20, {{"budget", integer(8)}, {"sinks", integer(3)}});
   CHECK(streaming == naive_streaming(s, 20, 8, 3));
   CHECK(streaming != naive_streaming(s, 20, 8, 4));
   CHECK(streaming != naive_streaming(s, 20, 9, 3));

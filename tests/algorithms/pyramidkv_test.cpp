@@ -14,15 +14,15 @@ Given pyramid(Index budget, Index window, Index beta) {
   return {{"budget", count_of(budget)}, {"window", count_of(window)}, {"beta", count_of(beta)}};
 }
 
-// Prompt tokens held in layer `layer` of `layers`.
+// Prompt tokens kept in layer `layer` of `layers`.
 std::vector<Index> kept(OwnedStream& owned, Index prompt, int layers, int layer,
                         const Given& given) {
   owned.stream.shape.n_layers = layers;
   owned.stream.id.layer = layer;
-  std::vector<Index> held = held_by("pyramidkv", owned.stream, prompt, given).front();
-  REQUIRE(held.back() == prompt);
-  held.pop_back();
-  return held;
+  std::vector<Index> kept = kept_by("pyramidkv", owned.stream, prompt, given).front();
+  REQUIRE(kept.back() == prompt);
+  kept.pop_back();
+  return kept;
 }
 
 }  // namespace

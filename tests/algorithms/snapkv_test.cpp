@@ -30,10 +30,10 @@ Given snap(Index budget, Index window, Index kernel, const char* pool = "max") {
 
 // Held at the first decode row, which is not listed.
 std::vector<Index> kept(const Stream& stream, Index prompt, const Given& given) {
-  std::vector<Index> held = held_by("snapkv", stream, prompt, given).front();
-  REQUIRE(held.back() == prompt);
-  held.pop_back();
-  return held;
+  std::vector<Index> kept = kept_by("snapkv", stream, prompt, given).front();
+  REQUIRE(kept.back() == prompt);
+  kept.pop_back();
+  return kept;
 }
 
 }  // namespace
@@ -121,7 +121,7 @@ TEST_CASE("the dense oracle turns red on another window, kernel, pool or group r
 
 TEST_CASE("decode tokens are all kept beside what the prompt left") {
   const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 2});
-  const HeldSets sets = held_by("snapkv", owned->stream, 50, snap(12, 4, 7));
+  const KeptSets sets = kept_by("snapkv", owned->stream, 50, snap(12, 4, 7));
   for (std::size_t r = 0; r < sets.size(); ++r) {
     CHECK(sets[r].size() == 12 + r + 1);
     CHECK(std::vector<Index>(sets[r].begin(), sets[r].begin() + 12) ==

@@ -66,7 +66,7 @@ double weight_of(const Stream& stream, Index token, const std::string& sampling)
 
 // What is wrong with a state at one row, by Lemma 2 (1)-(4), Lemma 1 (1), the estimator's weights
 // and the memory formula; "" where nothing is.
-std::string fault_of_state(const Stream& stream, const SubgenParts& parts, const Holdings& held,
+std::string error_of_state(const Stream& stream, const SubgenParts& parts, const KeptCounts& kept,
                            Index row, const Point& point, const std::string& sampling) {
   const Entered part = entered(stream, row, point.sinks, point.recent);
   const NaiveSubgen naive = naive_clusters(part.owned->stream, part.count, point.delta);
@@ -154,16 +154,16 @@ std::string fault_of_state(const Stream& stream, const SubgenParts& parts, const
   const Index clusters = static_cast<Index>(m);
   const Index slots = static_cast<Index>(parts.slots.size());
   const Index exact_count = static_cast<Index>(expected.size());
-  const Holdings counted = {.tokens = clusters * point.t + slots + exact_count,
-                            .keys = clusters * (point.t + 1) + slots + exact_count,
-                            .values = slots + exact_count,
-                            .bookkeeping = clusters + 1};
-  return held == counted ? "" : "memory beside the formula";
+  const KeptCounts counted = {.tokens = clusters * point.t + slots + exact_count,
+                              .keys = clusters * (point.t + 1) + slots + exact_count,
+                              .values = slots + exact_count,
+                              .bookkeeping = clusters + 1};
+  return kept == counted ? "" : "memory beside the formula";
 }
 
 void check_state(const Stream& stream, const Sketch& sketch, Index row, const Point& point,
                  const std::string& sampling) {
-  CHECK(fault_of_state(stream, subgen_parts(sketch), sketch.holdings(), row, point, sampling) ==
+  CHECK(error_of_state(stream, subgen_parts(sketch), sketch.kept_counts(), row, point, sampling) ==
         "");
 }
 
@@ -218,7 +218,7 @@ TEST_CASE("slots stay null while every value is zero, and hold no zero value aft
       CHECK(slot.token == 2);
       CHECK(slot.w_num == doctest::Approx(0.5).epsilon(1e-15));  // mu / (s w) = 4 / (2 * 4)
     }
-    CHECK(stepper.sketch().holdings().values == expected);
+    CHECK(stepper.sketch().kept_counts().values == expected);
   }
 }
 
@@ -269,54 +269,54 @@ TEST_CASE("the state's facts turn red on planted bugs") {
                            {"recent", integer(point.recent)}},
                           5);
   REQUIRE(stepper.next());
-  const Holdings held = stepper.sketch().holdings();
+  const KeptCounts kept = stepper.sketch().kept_counts();
   const SubgenParts right = subgen_parts(stepper.sketch());
-  const auto fault = [&](const std::function<void(SubgenParts&)>& bug) {
+  const auto error = [&](const std::function<void(SubgenParts&)>& bug) {
     SubgenParts parts = right;
     bug(parts);
-    return fault_of_state(stream, parts, held, 59, point, "v2");
+    return error_of_state(stream, parts, kept, 59, point, "v2");
   };
   REQUIRE(right.representatives.size() > 1);
-  CHECK(fault([](SubgenParts&) {}) == "");
+  CHECK(error([](SubgenParts&) {}) == "");
   // mu without the last token that entered; weights for ||v||; a lost factor 2.
   double mu = 0.0;
   for (Index j = 2; j < 56; ++j) mu += squared_norm(stream.values, j);
   const double stale = 1.0 - squared_norm(stream.values, 55) / mu;
   for (const double factor : {stale, 0.5}) {
-    CHECK(fault([&](SubgenParts& p) {
+    CHECK(error([&](SubgenParts& p) {
             for (WeightedToken& slot : p.slots) slot.w_num *= factor;
           }) == "another mu");
   }
-  CHECK(fault([&](SubgenParts& p) {
+  CHECK(error([&](SubgenParts& p) {
           for (WeightedToken& slot : p.slots) {
             slot.w_num *= std::sqrt(squared_norm(stream.values, slot.token));
           }
         }) == "another mu");
   // A count that misses the last member; a sample that joined the wrong cluster.
-  CHECK(fault([&](SubgenParts& p) {
+  CHECK(error([&](SubgenParts& p) {
           for (WeightedToken& sample : p.samples) sample.w_den -= 1.0 / 3.0;
         }) == "a sample not of n_i / t");
-  CHECK(fault([&](SubgenParts& p) { p.samples.front() = p.samples.back(); }) ==
+  CHECK(error([&](SubgenParts& p) { p.samples.front() = p.samples.back(); }) ==
         "a sample of another cluster");
-  CHECK(fault([](SubgenParts& p) { p.samples.pop_back(); }) == "m' t samples");
-  CHECK(fault([](SubgenParts& p) { p.slots.pop_back(); }) == "s slots");
+  CHECK(error([](SubgenParts& p) { p.samples.pop_back(); }) == "m' t samples");
+  CHECK(error([](SubgenParts& p) { p.slots.pop_back(); }) == "s slots");
   // A representative that moved, one cluster too many, a sink that is sampled as well.
-  CHECK(fault([](SubgenParts& p) { ++p.representatives.back(); }) == "another representative");
-  CHECK(fault([](SubgenParts& p) { p.representatives.push_back(55); }) ==
+  CHECK(error([](SubgenParts& p) { ++p.representatives.back(); }) == "another representative");
+  CHECK(error([](SubgenParts& p) { p.representatives.push_back(55); }) ==
         "as many representatives as clusters");
-  CHECK(fault([](SubgenParts& p) { p.slots.front().token = 0; }) == "a slot that did not enter");
-  CHECK(fault([](SubgenParts& p) { p.exact.pop_back(); }) == "other exact tokens");
+  CHECK(error([](SubgenParts& p) { p.slots.front().token = 0; }) == "a slot that did not enter");
+  CHECK(error([](SubgenParts& p) { p.exact.pop_back(); }) == "other exact tokens");
   // A state that counts its representatives as samples, or keeps no representatives.
-  Holdings other = held;
+  KeptCounts other = kept;
   other.tokens += static_cast<Index>(right.representatives.size());
-  CHECK(fault_of_state(stream, right, other, 59, point, "v2") == "memory beside the formula");
-  other = held;
+  CHECK(error_of_state(stream, right, other, 59, point, "v2") == "memory beside the formula");
+  other = kept;
   other.keys -= static_cast<Index>(right.representatives.size());
-  CHECK(fault_of_state(stream, right, other, 59, point, "v2") == "memory beside the formula");
+  CHECK(error_of_state(stream, right, other, 59, point, "v2") == "memory beside the formula");
   // A radius of 2 delta.
   Point wide = point;
   wide.delta *= 0.1;
-  CHECK(fault_of_state(stream, right, held, 59, wide, "v2") != "");
+  CHECK(error_of_state(stream, right, kept, 59, wide, "v2") != "");
 }
 
 TEST_CASE("other sampling weights: mu and slots follow ||v||, ||k||^2 or 1") {

@@ -82,7 +82,7 @@ TEST_CASE("uniform, worked: two of five tokens between a sink and a recent token
                           std::ldexp(1.0, static_cast<int>(middle.tokens[1]));
     CHECK(library_answer(owned->stream, 0, 7, sketch).answer[0] ==
           doctest::Approx((193.0 + 2.5 * values) / 8.0).epsilon(1e-14));
-    seen.insert(held_tokens(sketch));
+    seen.insert(kept_tokens(sketch));
   }
   CHECK(seen.size() == 10);  // every pair of five; one of them is missed once in 10^8
 }
@@ -140,10 +140,10 @@ TEST_CASE("weights none gives 1, and stores no weight") {
   const Sketch sketch = first_row(
       owned->stream, 35, {{"T", integer(1)}, {"sinks", integer(5)}, {"weights", word("none")}}, 2);
   for (const SketchRow& row : sketch.rows()) CHECK(row.w_num == 1.0);
-  CHECK(sketch.holdings().bookkeeping == 0);
+  CHECK(sketch.kept_counts().bookkeeping == 0);
   const Sketch weighted =
       first_row(owned->stream, 35, {{"T", integer(1)}, {"sinks", integer(5)}}, 2);
-  CHECK(weighted.holdings().bookkeeping == 15);
+  CHECK(weighted.kept_counts().bookkeeping == 15);
 }
 
 TEST_CASE("seeds differ, streams differ, and the same seed repeats") {
@@ -151,11 +151,11 @@ TEST_CASE("seeds differ, streams differ, and the same seed repeats") {
   const Given given = {{"T", integer(1)}, {"sinks", integer(0)}};
   CHECK(
       same_sketch(first_row(owned->stream, 60, given, 4), first_row(owned->stream, 60, given, 4)));
-  CHECK(held_tokens(first_row(owned->stream, 60, given, 4)) !=
-        held_tokens(first_row(owned->stream, 60, given, 5)));
-  const std::vector<Index> one = held_tokens(first_row(owned->stream, 60, given, 4));
+  CHECK(kept_tokens(first_row(owned->stream, 60, given, 4)) !=
+        kept_tokens(first_row(owned->stream, 60, given, 5)));
+  const std::vector<Index> one = kept_tokens(first_row(owned->stream, 60, given, 4));
   owned->stream.id.kv_head = 1;
-  CHECK(held_tokens(first_row(owned->stream, 60, given, 4)) != one);
+  CHECK(kept_tokens(first_row(owned->stream, 60, given, 4)) != one);
 }
 
 }  // namespace kvbench::test

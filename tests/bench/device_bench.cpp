@@ -68,7 +68,7 @@ class KernelTimes {
         peaks_(peaks),
         words_(words),
         stream_(bench_stream(kTokens, kDimension)),
-        held_(kernels.hold(stream_)) {}
+        held_(kernels.make_resident(stream_)) {}
 
   // How many times its floor the full causal reference takes.
   double exact_attention() {
@@ -102,7 +102,7 @@ class KernelTimes {
     walks(256);
     walks(8192);
     answers();
-    held_answers();
+    resident_answers();
   }
 
  private:
@@ -173,9 +173,9 @@ class KernelTimes {
 
   // The same from rows that are held, by weights that grow by a token at every row. Floor: the
   // operations of their sums.
-  void held_answers() {
+  void resident_answers() {
     constexpr Index kEntries = 2048;
-    const auto held = kernels_.hold_rows(stream_, rows_from(kTokens - kRows));
+    const auto held = kernels_.make_rows_resident(stream_, rows_from(kTokens - kRows));
     if (!held) return;
     AnswerBatch batch;
     for (Index i = 0; i < kEntries; ++i) {

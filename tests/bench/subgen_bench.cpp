@@ -101,7 +101,7 @@ void BM_subgen_answers(benchmark::State& state) {
   const ExactRows exact = cpu_kernels().exact_attention(stream, last_rows());
 
   const auto held = static_cast<double>(distinct_tokens(algorithm->sketch()));
-  const auto values = static_cast<double>(algorithm->sketch().holdings().values);
+  const auto values = static_cast<double>(algorithm->sketch().kept_counts().values);
   const double flops = kRows * 2.0 * (2.0 * held + std::min(held, values) * kDimension);
   Estimator estimator(stream, cpu_kernels());
   timed(state, flops / machine_floor().fma_flops_one, [&] {

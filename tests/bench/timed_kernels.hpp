@@ -36,11 +36,11 @@ class TimedKernels final : public test::WrappedKernels {
     calls_.clear();
   }
 
-  std::shared_ptr<const ResidentRows> hold_rows(const Stream& stream,
-                                                const std::vector<Index>& rows) const override {
-    auto held = WrappedKernels::hold_rows(stream, rows);
-    if (!held) return nullptr;
-    return std::make_shared<TimedRows>(*this, std::move(held));
+  std::shared_ptr<const ResidentRows> make_rows_resident(
+      const Stream& stream, const std::vector<Index>& rows) const override {
+    auto kept = WrappedKernels::make_rows_resident(stream, rows);
+    if (!kept) return nullptr;
+    return std::make_shared<TimedRows>(*this, std::move(kept));
   }
   std::unique_ptr<WeightedValues> weighted_values(ConstMatrix values) const override {
     return std::make_unique<TimedValues>(*this, WrappedKernels::weighted_values(values));

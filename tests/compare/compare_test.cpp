@@ -207,12 +207,12 @@ TEST_CASE("by default every error is compared by its mean; what has no better si
                              "errors.relative_l2_posclamp_mean", "errors.kl_divergence.mean"}) {
     CHECK(std::find(metrics.begin(), metrics.end(), metric) != metrics.end());
   }
-  for (const std::string& metric : metrics) CHECK(!compared_metric_fault(metric));
-  CHECK(!compared_metric_fault("memory.peak_bytes"));
-  CHECK(compared_metric_fault("relative_l2.mean")->find("did you mean errors.") !=
+  for (const std::string& metric : metrics) CHECK(!compared_metric_error(metric));
+  CHECK(!compared_metric_error("memory.peak_bytes"));
+  CHECK(compared_metric_error("relative_l2.mean")->find("did you mean errors.") !=
         std::string::npos);
   for (const char* metric : {"mass.kept.mean", "derived.delta", "clusters.final"}) {
-    CHECK(compared_metric_fault(metric)->find("no direction") != std::string::npos);
+    CHECK(compared_metric_error(metric)->find("no direction") != std::string::npos);
   }
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 bool holds_value_of(const Sketch& sketch, Index token) {
   return std::any_of(sketch.rows().begin(), sketch.rows().end(), [&](const SketchRow& row) {
-    return row.token == token && row.holds_value && row.w_num != 0.0 && row.w_den != 0.0;
+    return row.token == token && row.keeps_value && row.w_num != 0.0 && row.w_den != 0.0;
   });
 }
 
@@ -32,8 +32,8 @@ void check_point(const Stream& stream, Index prompt, const Subject& subject, con
     const Sketch& sketch = stepper.sketch();
     if (point.most_tokens) {
       const Index most = point.most_tokens(stream.shape, prompt, row);
-      CHECK(sketch.holdings().tokens <= most);
-      if (point.exactly) CHECK(sketch.holdings().tokens == most);
+      CHECK(sketch.kept_counts().tokens <= most);
+      if (point.exactly) CHECK(sketch.kept_counts().tokens == most);
     }
     if (point.must_hold) {
       for (const Index token : point.must_hold(stream.shape, prompt, row)) {
@@ -41,19 +41,19 @@ void check_point(const Stream& stream, Index prompt, const Subject& subject, con
         CHECK(holds_value_of(sketch, token));
       }
     }
-    const std::vector<Index> held = held_tokens(sketch);
+    const std::vector<Index> kept = kept_tokens(sketch);
     const Index lo = stream.shape.first_visible(row);
-    for (const Index token : held) {
+    for (const Index token : kept) {
       CHECK(token >= lo);  // what left the sliding window is gone
       CHECK(token <= row);
     }
     if (subject.algorithm->never_evicts(params)) continue;
-    const std::set<Index> now(held.begin(), held.end());
+    const std::set<Index> now(kept.begin(), kept.end());
     for (const Index token : before) {
       if (now.count(token) == 0) seen_gone.insert(token);
     }
     for (const Index token : now) CHECK(seen_gone.count(token) == 0);
-    // A prompt token that was not held at the first decode row never appears.
+    // A prompt token that was not kept at the first decode row never appears.
     if (row > prompt) {
       for (const Index token : now) CHECK((before.count(token) == 1 || token == row));
     }
@@ -61,7 +61,7 @@ void check_point(const Stream& stream, Index prompt, const Subject& subject, con
   }
 }
 
-// Whether a token that was held and then was not is held once more.
+// Whether a token that was kept and then was not is kept once more.
 bool holds_again(const Stream& stream, Index prompt, const AlgorithmDescription& algorithm,
                  const Params& params) {
   if (reason_to_skip(algorithm, params, stream.shape, prompt)) return false;
@@ -69,8 +69,8 @@ bool holds_again(const Stream& stream, Index prompt, const AlgorithmDescription&
   std::set<Index> gone;
   Stepper stepper(stream, prompt, algorithm, params, 2);
   while (stepper.next()) {
-    const std::vector<Index> held = held_tokens(stepper.sketch());
-    const std::set<Index> now(held.begin(), held.end());
+    const std::vector<Index> kept = kept_tokens(stepper.sketch());
+    const std::set<Index> now(kept.begin(), kept.end());
     for (const Index token : before) {
       if (now.count(token) == 0) gone.insert(token);
     }

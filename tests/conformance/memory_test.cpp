@@ -39,7 +39,7 @@ Recount recount(const Sketch& sketch, const Conformance& row, const Params& para
     const bool is_counted = each.counts_as_token || each.w_num != 0.0 || each.w_den != 0.0;
     out.tokens += is_counted ? each.copies : 0;
     out.keys += each.copies;
-    out.values += each.holds_value ? each.copies : 0;
+    out.values += each.keeps_value ? each.copies : 0;
     // A weight that is neither 0 nor 1 must be stored somewhere; equal columns once.
     std::set<double> stored{each.w_num, each.w_den};
     stored.erase(0.0);

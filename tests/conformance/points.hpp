@@ -15,12 +15,12 @@ namespace kvbench::test {
 
 using Given = std::vector<std::pair<std::string, Value>>;
 
-// Tokens that must be held when row `row` of a stream with this shape is answered.
+// Tokens that must be kept when row `row` of a stream with this shape is answered.
 using MustHold = std::function<std::vector<Index>(const StreamShape&, Index prompt, Index row)>;
 
 struct Point {
   Given given;
-  // How many tokens (memory.tokens) may at most be held at a row's answer; for a method of fixed
+  // How many tokens (memory.tokens) may at most be kept at a row's answer; for a method of fixed
   // size also exactly. None: no promise by number.
   std::function<Index(const StreamShape&, Index prompt, Index row)> most_tokens;
   bool exactly = false;

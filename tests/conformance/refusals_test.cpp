@@ -12,8 +12,8 @@
 namespace kvbench::test {
 namespace {
 
-// The faults of a sweep with one entry; "" where it is accepted.
-std::string faults_of(const std::string& id, const std::string& params) {
+// The errors of a sweep with one entry; "" where it is accepted.
+std::string errors_of(const std::string& id, const std::string& params) {
   const std::string text =
       "{\"schema_version\": 1, \"name\": \"refusals\", \"dumps\": [\"data/"
       "smollm2-constitution.h5\"], \"algorithms\": [{\"algorithm\": \"" +
@@ -72,7 +72,7 @@ TEST_CASE("the points of the conformance table are accepted as they stand") {
   for (const Subject& subject : subjects()) {
     for (const Point& point : subject.row->points) {
       CAPTURE(describe(subject.row->id, point.given));
-      CHECK(faults_of(subject.row->id, json_of(point.given, "", "")) == "");
+      CHECK(errors_of(subject.row->id, json_of(point.given, "", "")) == "");
     }
   }
 }
@@ -81,13 +81,13 @@ TEST_CASE("unknown parameters are refused by name, near misses with the name tha
   for (const Subject& subject : subjects()) {
     const Given& given = subject.row->points.front().given;
     CAPTURE(subject.row->id);
-    const std::string faults = faults_of(subject.row->id, json_of(given, "no_such_parameter", "3"));
-    CHECK(faults.find("/algorithms/0/params/no_such_parameter") != std::string::npos);
+    const std::string errors = errors_of(subject.row->id, json_of(given, "no_such_parameter", "3"));
+    CHECK(errors.find("/algorithms/0/params/no_such_parameter") != std::string::npos);
     for (const auto& [name, value] : given) {
       if (name.size() < 4) continue;
       std::string misspelt = name;
       misspelt.erase(misspelt.size() - 2, 1);
-      const std::string near = faults_of(subject.row->id, json_of(given, misspelt, json_of(value)));
+      const std::string near = errors_of(subject.row->id, json_of(given, misspelt, json_of(value)));
       CHECK(near.find(misspelt) != std::string::npos);
       CHECK(near.find(name) != std::string::npos);
     }
@@ -102,8 +102,8 @@ TEST_CASE("values of the wrong kind or out of range are refused by name") {
         CAPTURE(subject.row->id);
         CAPTURE(parameter.name);
         CAPTURE(bad);
-        const std::string faults = faults_of(subject.row->id, json_of(given, parameter.name, bad));
-        CHECK(faults.find("/algorithms/0/params/" + parameter.name) != std::string::npos);
+        const std::string errors = errors_of(subject.row->id, json_of(given, parameter.name, bad));
+        CHECK(errors.find("/algorithms/0/params/" + parameter.name) != std::string::npos);
       }
       CHECK(!parameter.doc.empty());
     }
@@ -132,19 +132,19 @@ TEST_CASE("both or neither of exclusive parameters is refused") {
             });
         if (!part) neither.push_back(entry);
       }
-      CHECK(faults_of(subject.row->id, json_of(neither, "", "")).find("/algorithms/0/params") !=
+      CHECK(errors_of(subject.row->id, json_of(neither, "", "")).find("/algorithms/0/params") !=
             std::string::npos);
       const std::string value = extra == "delta_quantile" || extra == "epsilon" ? "0.5" : "4";
-      CHECK(faults_of(subject.row->id, json_of(given, extra, value)).find("/algorithms/0/params") !=
+      CHECK(errors_of(subject.row->id, json_of(given, extra, value)).find("/algorithms/0/params") !=
             std::string::npos);
     }
   }
 }
 
 TEST_CASE("an unknown algorithm is refused with the names that exist nearby") {
-  const std::string faults = faults_of("subgem", "{\"delta\": 1, \"t\": 2, \"s\": 2}");
-  CHECK(faults.find("/algorithms/0/algorithm") != std::string::npos);
-  CHECK(faults.find("subgen") != std::string::npos);
+  const std::string errors = errors_of("subgem", "{\"delta\": 1, \"t\": 2, \"s\": 2}");
+  CHECK(errors.find("/algorithms/0/algorithm") != std::string::npos);
+  CHECK(errors.find("subgen") != std::string::npos);
 }
 
 }  // namespace kvbench::test

@@ -33,7 +33,7 @@ TEST_CASE("every kernel on the device keeps its contract") {
 TEST_CASE("every algorithm decides as on the CPU") { check_registry(on_device()); }
 TEST_CASE("the check before use passes") {
   CHECK(cuda::kernel_that_differs(on_device()) == "");
-  CHECK(on_device().fault() == "");
+  CHECK(on_device().error() == "");
 }
 
 TEST_CASE("calls of several threads do not disturb each other") {

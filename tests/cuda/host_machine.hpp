@@ -154,13 +154,13 @@ class HostMachine {
   };
 
   template <class T>
-  class Held {
+  class Resident {
    public:
-    Held(cuda::MemoryLedger::Reservation room, Index count)
+    Resident(cuda::MemoryLedger::Reservation room, Index count)
         : room_(std::move(room)),
           memory_(count, std::make_shared<Index>(count * static_cast<Index>(sizeof(T)))) {}
-    Held(Held&&) = default;
-    ~Held() noexcept {}  // owners may not throw: writing beyond it ends the program
+    Resident(Resident&&) = default;
+    ~Resident() noexcept {}  // owners may not throw: writing beyond it ends the program
     T* data() const { return memory_.data(); }
 
    private:
@@ -168,7 +168,7 @@ class HostMachine {
     mutable Memory<T> memory_;
   };
 
-  // `copies`: those that calls share; null if nothing is held.
+  // `copies`: those that calls share; null if nothing is resident.
   HostMachine(cuda::MemoryLedger& ledger, std::uint64_t seed,
               cuda::ResidentCopies* copies = nullptr)
       : ledger_(ledger), rng_(seed), copies_(copies) {}
@@ -184,10 +184,10 @@ class HostMachine {
     return Memory<T>(count, unused_);
   }
   template <class T>
-  std::optional<Held<T>> hold(Index count) {
-    auto room = ledger_.hold(count * static_cast<Index>(sizeof(T)));
+  std::optional<Resident<T>> allocate_resident(Index count) {
+    auto room = ledger_.reserve_resident(count * static_cast<Index>(sizeof(T)));
     if (!room) return std::nullopt;
-    return Held<T>(std::move(*room), count);
+    return Resident<T>(std::move(*room), count);
   }
   cuda::ResidentCopies& copies() { return copies_ != nullptr ? *copies_ : none_; }
   void wait() {}

@@ -26,7 +26,7 @@ struct NoRows : HostMachine {
 };
 struct HoldsOrThrows : HostMachine {
   template <class T>
-  Held<T> hold(Index);
+  Resident<T> allocate_resident(Index);
 };
 struct OwnsMemory : cuda::any::Body {
   std::vector<double> numbers;
@@ -173,7 +173,7 @@ TEST_CASE("allocating more than was reserved is found, what was given back count
   HostMachine machine(ledger, 1);
   const auto room = machine.reserve({"a test", 80, 0, 1});
   for (int i = 0; i < 3; ++i) CHECK_NOTHROW(machine.allocate<double>(10));
-  const auto held = machine.allocate<double>(4);
+  const auto resident = machine.allocate<double>(4);
   CHECK_THROWS_AS(machine.allocate<double>(7), std::logic_error);
 }
 

@@ -27,12 +27,12 @@ class KernelsOnHost final : public Kernels {
   explicit KernelsOnHost(Index memory_bytes = Index{1} << 30)
       : KernelsOnHost(memory_bytes, memory_bytes / 4) {}
   // So much of it for what outlives a call, beside the memory of calls.
-  KernelsOnHost(Index memory_bytes, Index held_bytes) : ledger_(memory_bytes, held_bytes) {}
+  KernelsOnHost(Index memory_bytes, Index resident_bytes) : ledger_(memory_bytes, resident_bytes) {}
 
   std::string device() const override { return "host"; }
-  std::shared_ptr<const void> hold(const Stream& stream) const override {
+  std::shared_ptr<const void> make_resident(const Stream& stream) const override {
     HostMachine machine = call();
-    return cuda::hold(machine, stream);
+    return cuda::make_resident(machine, stream);
   }
   ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) const override {
     return cuda::exact_attention([this] { return call(); }, stream, std::move(rows), attention);
@@ -42,9 +42,9 @@ class KernelsOnHost final : public Kernels {
     HostMachine machine = call();
     cuda::logits(machine, stream, std::move(rows), out);
   }
-  std::shared_ptr<const ResidentRows> hold_rows(const Stream& stream,
-                                                const std::vector<Index>& rows) const override {
-    return cuda::hold_rows([this] { return call(); }, stream, rows);
+  std::shared_ptr<const ResidentRows> make_rows_resident(
+      const Stream& stream, const std::vector<Index>& rows) const override {
+    return cuda::make_rows_resident([this] { return call(); }, stream, rows);
   }
   std::vector<ScoreSums> score_sums_by(const Stream& stream, Index first, Index last,
                                        const std::vector<ScoreRule>& rules) const override {
@@ -90,7 +90,7 @@ class KernelsOnHost final : public Kernels {
 
   cuda::AttentionSplit attention;
 
-  Index held_bytes() const { return ledger_.held(); }
+  Index resident_bytes() const { return ledger_.resident_bytes(); }
   int logit_calls() const { return logit_calls_; }  // logits that were brought to the host
 
  private:

@@ -91,18 +91,18 @@ TEST_CASE("calls on a stream that is held need no room for its keys and values")
   const auto owned = make_stream({.tokens = 2000, .d = 64, .dv = 64});  // 1 MB each
   const KernelsOnHost kernels(Index{500} << 10, Index{3} << 20);
   CHECK_THROWS_AS(kernels.exact_attention(owned->stream, {1000, 1999}), CellError);
-  CHECK(kernels.held_bytes() == 0);
+  CHECK(kernels.resident_bytes() == 0);
   {
-    const auto held = kernels.hold(owned->stream);
-    CHECK(kernels.held_bytes() == 2 * 2000 * 64 * 8);
+    const auto resident = kernels.make_resident(owned->stream);
+    CHECK(kernels.resident_bytes() == 2 * 2000 * 64 * 8);
     CHECK(kernels.exact_attention(owned->stream, {1000, 1999}).rows.size() == 2);
-    const auto keys_alone = kernels.hold(owned->stream);
-    CHECK(kernels.held_bytes() == 3 * 2000 * 64 * 8);
+    const auto keys_alone = kernels.make_resident(owned->stream);
+    CHECK(kernels.resident_bytes() == 3 * 2000 * 64 * 8);
     CHECK(kernels.exact_attention(owned->stream, {1000, 1999}).rows.size() == 2);
   }
-  CHECK(kernels.held_bytes() == 0);
+  CHECK(kernels.resident_bytes() == 0);
   CHECK_THROWS_AS(kernels.exact_attention(owned->stream, {1000, 1999}), CellError);
-  CHECK(KernelsOnHost(Index{1} << 20, 0).hold(owned->stream) == nullptr);
+  CHECK(KernelsOnHost(Index{1} << 20, 0).make_resident(owned->stream) == nullptr);
 }
 
 TEST_CASE("walks whose matrices find no room are walked without") {
@@ -133,8 +133,8 @@ TEST_CASE("exact attention in batches of several threads is the CPU's, whatever 
       KernelsOnHost kernels;
       kernels.attention = {
           .many_queries = 600, .many_span = 128, .batch_queries = batch, .workers = workers};
-      const auto held = kernels.hold(stream);
-      REQUIRE(held != nullptr);
+      const auto resident = kernels.make_resident(stream);
+      REQUIRE(resident != nullptr);
       const ExactRows batched = kernels.exact_attention(stream, rows);
       REQUIRE(batched.outputs.size() == cpu.outputs.size());
       double worst = 0.0;
@@ -185,8 +185,8 @@ TEST_CASE("a device that holds few rows at a time gives the same bits") {
       return {spectral, frobenius};
     });
     check_little_memory([&](const Kernels& kernels) -> std::vector<std::vector<double>> {
-      const auto held = kernels.hold_rows(stream, rows);
-      if (!held) throw CellError("no room to hold rows for a single row");
+      const auto resident = kernels.make_rows_resident(stream, rows);
+      if (!resident) throw CellError("no room to hold rows for a single row");
       AnswerBatch batch;
       for (Index r = 0; r < 150; r += 3) {
         const auto first = static_cast<Index>(batch.weights.size());
@@ -197,10 +197,10 @@ TEST_CASE("a device that holds few rows at a time gives the same bits") {
       }
       std::vector<double> numerators;
       std::vector<AnswerMasses> masses;
-      held->answer(batch, numerators, masses);
-      std::vector<double> numbers = held->max_logit();
+      resident->answer(batch, numerators, masses);
+      std::vector<double> numbers = resident->max_logit();
       for (const AnswerMasses& mass : masses) {
-        numbers.insert(numbers.end(), {mass.sums.num, mass.sums.den, mass.sums.log, mass.sums.held,
+        numbers.insert(numbers.end(), {mass.sums.num, mass.sums.den, mass.sums.log, mass.sums.kept,
                                        mass.largest_den});
       }
       return {numerators, numbers};

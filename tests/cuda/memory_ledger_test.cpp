@@ -55,16 +55,16 @@ TEST_CASE("one row that can never fit is refused with its size and a remedy") {
 TEST_CASE("what is held has room of its own and never waits") {
   MemoryLedger ledger(1000, 100);
   const auto call = ledger.reserve({"a", 1000, 0, 1});
-  auto first = ledger.hold(60);
+  auto first = ledger.reserve_resident(60);
   REQUIRE(first.has_value());
-  CHECK_FALSE(ledger.hold(41).has_value());
-  CHECK(ledger.hold(40).has_value());
-  CHECK(ledger.held() == 60);
+  CHECK_FALSE(ledger.reserve_resident(41).has_value());
+  CHECK(ledger.reserve_resident(40).has_value());
+  CHECK(ledger.resident_bytes() == 60);
   CHECK(ledger.reserved() == 1000);
   first.reset();
-  CHECK(ledger.held() == 0);
-  CHECK(ledger.hold(100).has_value());
-  CHECK_FALSE(MemoryLedger(1000).hold(1).has_value());
+  CHECK(ledger.resident_bytes() == 0);
+  CHECK(ledger.reserve_resident(100).has_value());
+  CHECK_FALSE(MemoryLedger(1000).reserve_resident(1).has_value());
 }
 
 TEST_CASE("calls of many threads wait for each other and never hold more than there is") {

@@ -77,10 +77,10 @@ class OneOff final : public WrappedKernels {
     cpu_kernels().logits(stream, std::move(rows), out);
     if (which_ == "logits") out.logits.back() = std::nextafter(out.logits.back(), 1e9);
   }
-  std::shared_ptr<const ResidentRows> hold_rows(const Stream& stream,
-                                                const std::vector<Index>& rows) const override {
-    if (which_ != "answers of held rows" && which_ != "masses of held rows") return nullptr;
-    return std::make_shared<OffRows>(stream, rows, which_ == "answers of held rows");
+  std::shared_ptr<const ResidentRows> make_rows_resident(
+      const Stream& stream, const std::vector<Index>& rows) const override {
+    if (which_ != "answers of resident rows" && which_ != "masses of resident rows") return nullptr;
+    return std::make_shared<OffRows>(stream, rows, which_ == "answers of resident rows");
   }
   std::vector<ScoreSums> score_sums_by(const Stream& stream, Index first, Index last,
                                        const std::vector<ScoreRule>& rules) const override {
@@ -108,7 +108,7 @@ class OneOff final : public WrappedKernels {
       const WalkRule& rule, const WalkMatrices& matrices,
       const std::vector<std::vector<double>>& uniforms) const override {
     auto out = cpu_kernels().balance_walks(rule, matrices, uniforms);
-    if (which_ == "walks by held matrices") out.back().signs.back() *= -1;
+    if (which_ == "walks by resident matrices") out.back().signs.back() *= -1;
     return out;
   }
   std::vector<WalkResult> balance_walks(

@@ -57,20 +57,20 @@ TEST_CASE("NaN and infinity are named by dataset, head and token") {
       const Dump dump(path);
       auto words = plant.words;
       words[0] = path + ": " + kLayer + words[0];
-      CHECK(says(faults_of([&] { dump.read_stream("text", 3, plant.kv_head); }), words));
-      CHECK(says(faults_of([&] { dump.fingerprint(); }), words));
-      CHECK(faults_of([&] { dump.read_stream("text", 3, 1 - plant.kv_head); }).empty());
-      CHECK(faults_of([&] { dump.read_stream("text", 1, plant.kv_head); }).empty());
+      CHECK(says(errors_of([&] { dump.read_stream("text", 3, plant.kv_head); }), words));
+      CHECK(says(errors_of([&] { dump.fingerprint(); }), words));
+      CHECK(errors_of([&] { dump.read_stream("text", 3, 1 - plant.kv_head); }).empty());
+      CHECK(errors_of([&] { dump.read_stream("text", 1, plant.kv_head); }).empty());
     }
   }
   // Tokens that are not asked for are not looked at.
   write_small_dump(path);
   edit(path, [&](hid_t f) { set_element(f, kLayer + "/k", {0, 9, 0}, kInfinity); });
-  CHECK(faults_of([&] { Dump(path).read_stream("text", 3, 0, 9); }).empty());
+  CHECK(errors_of([&] { Dump(path).read_stream("text", 3, 0, 9); }).empty());
   write_small_dump(path);
   edit(path, [&](hid_t f) { set_element(f, kLayer + "/out", {3, 1, 0}, std::nan("")); });
   CHECK(
-      says(faults_of([&] { Dump(path).read_out("text", 3, 3); }), {"/out", "head 3", "token 10"}));
+      says(errors_of([&] { Dump(path).read_out("text", 3, 3); }), {"/out", "head 3", "token 10"}));
 }
 
 TEST_CASE("in big-endian tensors NaN is found and nothing else is taken for it") {
@@ -80,9 +80,9 @@ TEST_CASE("in big-endian tensors NaN is found and nothing else is taken for it")
   storage.storage.type = ElementType::kFloat32;
   storage.big_endian = true;
   write_small_dump(path, storage);
-  CHECK(faults_of([&] { Dump(path).fingerprint(); }).empty());
+  CHECK(errors_of([&] { Dump(path).fingerprint(); }).empty());
   edit(path, [&](hid_t f) { set_element(f, kLayer + "/v", {1, 11, 0}, std::nan("")); });
-  CHECK(says(faults_of([&] { Dump(path).read_stream("text", 3, 1); }),
+  CHECK(says(errors_of([&] { Dump(path).read_stream("text", 3, 1); }),
              {"/v", "head 1", "token 11", "NaN"}));
 }
 
@@ -94,10 +94,10 @@ TEST_CASE("a truncated file is refused wherever it was cut") {
   std::filesystem::copy_file(path, cut);
   for (auto left = std::filesystem::file_size(path) - 1; left > 100; left -= 97) {
     std::filesystem::resize_file(cut, left);
-    CHECK(says(faults_of([&] { Dump dump(cut); }), {cut, "truncated"}));
+    CHECK(says(errors_of([&] { Dump dump(cut); }), {cut, "truncated"}));
   }
   std::filesystem::resize_file(cut, 7);
-  CHECK(says(faults_of([&] { Dump dump(cut); }), {cut, "not an HDF5 file"}));
+  CHECK(says(errors_of([&] { Dump dump(cut); }), {cut, "not an HDF5 file"}));
 }
 
 TEST_CASE("a dump that is cut or written to while it is open is refused, not read as zeros") {
@@ -107,11 +107,11 @@ TEST_CASE("a dump that is cut or written to while it is open is refused, not rea
   write_small_dump(path);
   {
     const Dump dump(path);
-    CHECK(faults_of([&] { dump.read_stream("text", 1, 0); }).empty());
+    CHECK(errors_of([&] { dump.read_stream("text", 1, 0); }).empty());
     std::filesystem::resize_file(path, std::filesystem::file_size(path) - 64);
-    CHECK(says(faults_of([&] { dump.read_stream("text", 3, 1); }), words));
-    CHECK(says(faults_of([&] { dump.read_out("text", 3, 3); }), words));
-    CHECK(says(faults_of([&] { dump.fingerprint(); }), words));
+    CHECK(says(errors_of([&] { dump.read_stream("text", 3, 1); }), words));
+    CHECK(says(errors_of([&] { dump.read_out("text", 3, 3); }), words));
+    CHECK(says(errors_of([&] { dump.fingerprint(); }), words));
   }
   write_small_dump(path);
   {
@@ -119,12 +119,12 @@ TEST_CASE("a dump that is cut or written to while it is open is refused, not rea
     std::fstream(path, std::ios::binary | std::ios::in | std::ios::out) << '\x89';
     std::filesystem::last_write_time(
         path, std::filesystem::last_write_time(path) + std::chrono::seconds(1));
-    CHECK(says(faults_of([&] { dump.read_stream("text", 1, 0); }), words));
+    CHECK(says(errors_of([&] { dump.read_stream("text", 1, 0); }), words));
   }
   write_small_dump(path);
   const Dump dump(path);
   std::filesystem::remove(path);  // what is open stays whole
-  CHECK(faults_of([&] { dump.read_stream("text", 1, 0); }).empty());
+  CHECK(errors_of([&] { dump.read_stream("text", 1, 0); }).empty());
 }
 
 TEST_CASE("a chunk that cannot be decoded is named by dataset, head and token") {
@@ -144,10 +144,10 @@ TEST_CASE("a chunk that cannot be decoded is named by dataset, head and token") 
   const Dump dump(path);
   const std::vector<std::string> words = {path + ": " + kLayer + "/k", "head 1", "token 8",
                                           "damaged"};
-  CHECK(says(faults_of([&] { dump.read_stream("text", 3, 1); }), words));
-  CHECK(says(faults_of([&] { dump.fingerprint(); }), words));
-  CHECK(faults_of([&] { dump.read_stream("text", 3, 0); }).empty());
-  CHECK(faults_of([&] { dump.read_stream("text", 3, 1, 8); }).empty());
+  CHECK(says(errors_of([&] { dump.read_stream("text", 3, 1); }), words));
+  CHECK(says(errors_of([&] { dump.fingerprint(); }), words));
+  CHECK(errors_of([&] { dump.read_stream("text", 3, 0); }).empty());
+  CHECK(errors_of([&] { dump.read_stream("text", 3, 1, 8); }).empty());
 }
 
 TEST_CASE("random damage to stored data ends in a reading or in a refusal, never worse") {
@@ -181,7 +181,7 @@ TEST_CASE("random damage to stored data ends in a reading or in a refusal, never
         file.put(static_cast<char>(next()));
       }
     }
-    const auto messages = faults_of([&] { Dump(damaged).fingerprint(); });
+    const auto messages = errors_of([&] { Dump(damaged).fingerprint(); });
     if (!messages.empty()) CHECK(says(messages, {damaged + ": " + kLayer, "head", "token"}));
     refused += !messages.empty();
   }

@@ -31,8 +31,8 @@ constexpr bool kSanitized = true;  // their own handlers, and no limit of memory
 constexpr bool kSanitized = false;
 #endif
 
-std::vector<std::string> faults_of_reading(const std::function<void(const Step&)>& read) {
-  return faults_of([&] { read_in_child("some.h5", read); });
+std::vector<std::string> errors_of_reading(const std::function<void(const Step&)>& read) {
+  return errors_of([&] { read_in_child("some.h5", read); });
 }
 
 double seconds_of(const std::function<void()>& action) {
@@ -109,7 +109,7 @@ void crash() {
 
 TEST_CASE("what a child reads without fault is said by nothing") {
   int steps = 0;
-  CHECK(faults_of_reading([&](const Step& step) {
+  CHECK(errors_of_reading([&](const Step& step) {
           for (int i = 0; i < 10; ++i) {
             step();
             ++steps;
@@ -117,35 +117,35 @@ TEST_CASE("what a child reads without fault is said by nothing") {
         }).empty());
   CHECK(steps == 0);  // not in this process
   // Left for this process to meet.
-  CHECK(faults_of_reading([](const Step&) { throw std::logic_error("a bug"); }).empty());
+  CHECK(errors_of_reading([](const Step&) { throw std::logic_error("a bug"); }).empty());
 }
 
 TEST_CASE("the faults that a child finds are thrown here") {
-  const std::vector<std::string> faults = {"some.h5: one", "some.h5: " + std::string(300000, 'x')};
-  CHECK(faults_of_reading([&](const Step&) { throw InputError(faults); }) == faults);
+  const std::vector<std::string> errors = {"some.h5: one", "some.h5: " + std::string(300000, 'x')};
+  CHECK(errors_of_reading([&](const Step&) { throw InputError(errors); }) == errors);
 }
 
 TEST_CASE("a child that dies is a fault of the file") {
-  CHECK(says(faults_of_reading([](const Step&) { std::raise(SIGKILL); }),
+  CHECK(says(errors_of_reading([](const Step&) { std::raise(SIGKILL); }),
              {"some.h5", "crashed", "signal 9"}));
-  CHECK(says(faults_of_reading([](const Step&) { _exit(7); }), {"some.h5", "exit code 7"}));
-  const auto crashed = faults_of_reading([](const Step&) { crash(); });
+  CHECK(says(errors_of_reading([](const Step&) { _exit(7); }), {"some.h5", "exit code 7"}));
+  const auto crashed = errors_of_reading([](const Step&) { crash(); });
   CHECK(says(crashed, {"some.h5", kSanitized ? "" : "signal 11", "copy or make it again"}));
 }
 
 TEST_CASE("a child that does not come to an end is given up, by the processor time of a step") {
   std::vector<std::string> messages;
-  CHECK(seconds_of([&] { messages = faults_of_reading([](const Step&) { spin(); }); }) < 30);
+  CHECK(seconds_of([&] { messages = errors_of_reading([](const Step&) { spin(); }); }) < 30);
   CHECK(says(messages, {"some.h5", "did not come to an end"}));
   // Steps have their time each.
-  CHECK(faults_of_reading([](const Step& step) {
+  CHECK(errors_of_reading([](const Step& step) {
           const std::clock_t start = std::clock();
           while (std::clock() - start < 3 * CLOCKS_PER_SEC / 2) step();
         }).empty());
 }
 
 TEST_CASE("a child that asks for memory without end is given up" * doctest::skip(kSanitized)) {
-  CHECK(says(faults_of_reading([](const Step&) {
+  CHECK(says(errors_of_reading([](const Step&) {
                std::vector<std::vector<char>> all;
                while (true) all.emplace_back(std::size_t{1} << 20, 'x');
              }),
@@ -158,7 +158,7 @@ TEST_CASE("a dump on which HDF5 crashes or loops is refused by name, beside othe
   const auto refusal = [&](const std::function<std::uint64_t(int, std::uint64_t)>& size_of) {
     write_small_dump(path);
     change_heap_sizes(path, size_of);
-    return faults_of([&] { Dump dump(path); });
+    return errors_of([&] { Dump dump(path); });
   };
   std::atomic<bool> stop{false};
   std::thread other([&] {

@@ -14,7 +14,7 @@ namespace {
 const std::string kLayer = "/sequences/text/layers/3";
 
 std::vector<std::string> refusal_of(const std::string& path, const DumpOptions& options = {}) {
-  return faults_of([&] { Dump dump(path, options); });
+  return errors_of([&] { Dump dump(path, options); });
 }
 
 void replace_by_chunks(hid_t file, const std::string& name, const std::vector<hsize_t>& dims,

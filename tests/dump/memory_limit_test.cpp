@@ -123,7 +123,7 @@ TEST_CASE("one head that does not fit is refused, not attempted" * doctest::skip
     remove_link(f, "/sequences/text/token_ids");
   });
   CHECK(with_little_memory([&] {
-          const auto messages = faults_of([&] { Dump dump(path); });
+          const auto messages = errors_of([&] { Dump dump(path); });
           return says(messages, {path, "/sequences/text/layers/3", "memory"});
         }) == 0);
 }

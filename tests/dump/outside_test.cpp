@@ -23,7 +23,7 @@ const std::string kLayer = "/sequences/text/layers/3";
 int flock_error = 0;  // what flock() is to fail with; 0: it works
 
 std::vector<std::string> refusal_of(const std::string& path) {
-  return faults_of([&] { Dump dump(path); });
+  return errors_of([&] { Dump dump(path); });
 }
 
 // `name`, 2 x 12 x columns of float16, with its elements in other files.
@@ -157,7 +157,7 @@ TEST_CASE("files are written and read where the file system has no locks") {
     CAPTURE(error);
     const std::string path = folder.file(std::to_string(error) + ".h5");
     flock_error = error;
-    CHECK(faults_of([&] { write_small_dump(path); }).empty());
+    CHECK(errors_of([&] { write_small_dump(path); }).empty());
     CHECK(hdf5::open_file(path, hdf5::Access::kRead).get() >= 0);
     CHECK(refusal_of(path).empty());
     flock_error = 0;

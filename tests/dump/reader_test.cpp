@@ -170,9 +170,9 @@ TEST_CASE("what a dump does not hold is refused by name") {
   const std::string path = folder.file("small.h5");
   write_small_dump(path);
   const Dump dump(path);
-  CHECK(says(faults_of([&] { dump.read_stream("other", 1, 0); }), {path, "other"}));
-  CHECK(says(faults_of([&] { dump.read_stream("text", 2, 0); }), {path, "no layer 2"}));
-  CHECK(says(faults_of([&] { dump.read_stream("text", 1, 2); }), {path, "KV head 2", "0 to 1"}));
-  CHECK(says(faults_of([&] { dump.read_stream("text", 1, 0, 13); }), {path, "13", "12"}));
-  CHECK(says(faults_of([&] { dump.read_out("text", 1, 4); }), {path, "query head 4"}));
+  CHECK(says(errors_of([&] { dump.read_stream("other", 1, 0); }), {path, "other"}));
+  CHECK(says(errors_of([&] { dump.read_stream("text", 2, 0); }), {path, "no layer 2"}));
+  CHECK(says(errors_of([&] { dump.read_stream("text", 1, 2); }), {path, "KV head 2", "0 to 1"}));
+  CHECK(says(errors_of([&] { dump.read_stream("text", 1, 0, 13); }), {path, "13", "12"}));
+  CHECK(says(errors_of([&] { dump.read_out("text", 1, 4); }), {path, "query head 4"}));
 }

@@ -116,7 +116,7 @@ TEST_CASE("a file that cannot be read is set aside, a folder that cannot be writ
     file.finish({}, true);
     CHECK(RowsFile(cut, kColumns).has("aa"));
   }
-  CHECK(says(faults_of([&] { RowsFile file(folder.file("none/rows.h5"), kColumns); }),
+  CHECK(says(errors_of([&] { RowsFile file(folder.file("none/rows.h5"), kColumns); }),
              {folder.file("none/rows.h5"), "cannot be written"}));
 }
 
@@ -130,7 +130,7 @@ TEST_CASE("a file that another program writes to is not taken for damaged") {
   }
   {
     const hdf5::Handle other = hdf5::open_file(path, hdf5::Access::kReadWrite);
-    CHECK(says(faults_of([&] { RowsFile file(path, kColumns); }), {path, "another program"}));
+    CHECK(says(errors_of([&] { RowsFile file(path, kColumns); }), {path, "another program"}));
   }
   CHECK(RowsFile(path, kColumns).has("aa"));
 }

@@ -162,7 +162,7 @@ void set_element(hid_t file, const std::string& path, const std::vector<hsize_t>
       H5Dwrite(dataset.get(), H5T_NATIVE_DOUBLE, memory.get(), space.get(), H5P_DEFAULT, &value));
 }
 
-std::vector<std::string> faults_of(const std::function<void()>& action) {
+std::vector<std::string> errors_of(const std::function<void()>& action) {
   try {
     action();
   } catch (const InputError& error) {

@@ -64,6 +64,6 @@ void replace_dataset(hid_t file, const std::string& path, const std::vector<hsiz
 void set_element(hid_t file, const std::string& path, const std::vector<hsize_t>& at, double value);
 
 // The messages of the InputError that `action` throws; none where it throws nothing.
-std::vector<std::string> faults_of(const std::function<void()>& action);
+std::vector<std::string> errors_of(const std::function<void()>& action);
 // Whether one message contains all of `words`.
 bool says(const std::vector<std::string>& messages, const std::vector<std::string>& words);

@@ -11,38 +11,38 @@ namespace {
 
 const std::string kLayer = "/sequences/text/layers/3";
 
-struct Fault {
+struct StructureError {
   std::string name;
   std::function<void(hid_t)> plant;
   std::vector<std::string> words;  // all in one message, beside the file's name
 };
 
-Fault missing(const std::string& object, const std::string& attribute) {
+StructureError missing(const std::string& object, const std::string& attribute) {
   return {"without " + object + " @" + attribute,
           [=](hid_t f) { remove_attribute(f, object, attribute); },
           {object, "attribute " + attribute, "missing"}};
 }
 
 template <class T>
-Fault wrong(const std::string& object, const std::string& attribute, const T& value,
-            std::vector<std::string> words) {
+StructureError wrong(const std::string& object, const std::string& attribute, const T& value,
+                     std::vector<std::string> words) {
   words.insert(words.end(), {object, "attribute " + attribute});
   return {"wrong " + object + " @" + attribute,
           [=](hid_t f) { set_attribute(f, object, attribute, value); }, words};
 }
 
-Fault shaped(const std::string& tensor, const std::vector<hsize_t>& dims,
-             const std::vector<std::string>& words) {
+StructureError shaped(const std::string& tensor, const std::vector<hsize_t>& dims,
+                      const std::vector<std::string>& words) {
   return {"shape of " + tensor,
           [=](hid_t f) { replace_dataset(f, kLayer + "/" + tensor, dims, H5T_IEEE_F32LE); }, words};
 }
 
-Fault typed(const std::string& name, hid_t type, const std::vector<std::string>& words) {
+StructureError typed(const std::string& name, hid_t type, const std::vector<std::string>& words) {
   return {"type " + name, [=](hid_t f) { replace_dataset(f, kLayer + "/v", {2, 12, 6}, type); },
           words};
 }
 
-std::vector<Fault> all_faults() {
+std::vector<StructureError> all_errors() {
   return {
       missing("/", "format"),
       missing("/", "format_version"),
@@ -194,16 +194,16 @@ TEST_CASE("every fault of structure is refused with file, place and words") {
   const TemporaryFolder folder;
   const std::string path = folder.file("faulty.h5");
   write_small_dump(path);
-  REQUIRE(faults_of([&] { Dump dump(path); }).empty());
-  for (const Fault& fault : all_faults()) {
-    CAPTURE(fault.name);
+  REQUIRE(errors_of([&] { Dump dump(path); }).empty());
+  for (const StructureError& error : all_errors()) {
+    CAPTURE(error.name);
     write_small_dump(path);
-    edit(path, fault.plant);
-    const auto messages = faults_of([&] { Dump dump(path); });
+    edit(path, error.plant);
+    const auto messages = errors_of([&] { Dump dump(path); });
     std::string all;
     for (const std::string& message : messages) all += "\n  " + message;
     CAPTURE(all);
-    auto words = fault.words;
+    auto words = error.words;
     words.push_back(path + ": ");
     CHECK(says(messages, words));
     for (const std::string& message : messages) CHECK(message.find('\n') == std::string::npos);
@@ -220,7 +220,7 @@ TEST_CASE("all faults of a dump are reported together") {
     remove_link(f, "/sequences/text/layers/1/q");
     replace_dataset(f, kLayer + "/v", {2, 12, 6}, H5T_STD_I32LE);
   });
-  const auto messages = faults_of([&] { Dump dump(path); });
+  const auto messages = errors_of([&] { Dump dump(path); });
   CHECK(messages.size() == 4);
   CHECK(says(messages, {"attribute model"}));
   CHECK(says(messages, {kLayer, "attribute scale"}));
@@ -262,7 +262,7 @@ TEST_CASE("attributes in other storage mean the same") {
 
 TEST_CASE("files that are not dumps are refused") {
   const TemporaryFolder folder;
-  const auto refused = [](const std::string& path) { return faults_of([&] { Dump dump(path); }); };
+  const auto refused = [](const std::string& path) { return errors_of([&] { Dump dump(path); }); };
   CHECK(says(refused(folder.file("none.h5")), {folder.file("none.h5"), "No such file"}));
   CHECK(says(refused(folder.path().string()), {"directory"}));
   std::ofstream(folder.file("empty.h5")).flush();

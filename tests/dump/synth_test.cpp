@@ -285,7 +285,7 @@ TEST_CASE("clusterable keys are: m clusters, no diameter above delta, all else f
   }
   SynthOptions options = small("clusterable");
   options.delta = 1e-6;
-  CHECK(says(faults_of([&] { synthesize(options, folder.file("b.h5")); }),
+  CHECK(says(errors_of([&] { synthesize(options, folder.file("b.h5")); }),
              {"--delta", "float16", "float32"}));
   CHECK_FALSE(std::filesystem::exists(folder.file("b.h5")));
 }
@@ -362,7 +362,7 @@ TEST_CASE("rope keys and queries are rotated, and become a few contents when rot
   CHECK(contents(data->stream.queries[1], 80, true) == 4);
   CHECK(contents(data->stream.queries[1], 80, false) > 20);
   options.d = 15;
-  CHECK(says(faults_of([&] { synthesize(options, folder.file("b.h5")); }), {"--d 15", "even"}));
+  CHECK(says(errors_of([&] { synthesize(options, folder.file("b.h5")); }), {"--d 15", "even"}));
 }
 
 TEST_CASE("adversarial heads hold ties, zeros and huge and tiny norms, all finite") {
@@ -418,7 +418,7 @@ TEST_CASE("options out of range are refused together and leave nothing behind") 
   options.dtype = "int8";
   options.scale = -1.0;
   options.gzip = 10;
-  const auto messages = faults_of([&] { synthesize(options, folder.file("a.h5")); });
+  const auto messages = errors_of([&] { synthesize(options, folder.file("a.h5")); });
   CHECK(says(messages, {"gauss", "gaussian"}));
   CHECK(says(messages, {"--tokens 0"}));
   CHECK(says(messages, {"--dtype int8", "bfloat16"}));
@@ -426,7 +426,7 @@ TEST_CASE("options out of range are refused together and leave nothing behind") 
   CHECK(says(messages, {"--gzip 10"}));
   CHECK(std::filesystem::is_empty(folder.path()));
   const std::string nowhere = folder.file("none/a.h5");
-  CHECK(says(faults_of([&] { synthesize(small("gaussian"), nowhere); }), {nowhere, "folder"}));
+  CHECK(says(errors_of([&] { synthesize(small("gaussian"), nowhere); }), {nowhere, "folder"}));
 }
 
 TEST_CASE("the smallest dumps: one token, one dimension") {

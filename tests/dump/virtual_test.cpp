@@ -81,7 +81,7 @@ struct MappedDump {
   }
 
   std::vector<std::string> refusal() const {
-    return faults_of([&] { Dump dump(path, {.allow_virtual = true}); });
+    return errors_of([&] { Dump dump(path, {.allow_virtual = true}); });
   }
 
   // What becomes of the dump with a change of its own file, undone afterwards.
@@ -157,7 +157,7 @@ TEST_CASE("the fingerprint covers the sources") {
 TEST_CASE("without leave a virtual dataset is refused with the way to allow it") {
   const MappedDump made;
   map_all_tensors(made.path);
-  CHECK(says(faults_of([&] { Dump dump(made.path); }),
+  CHECK(says(errors_of([&] { Dump dump(made.path); }),
              {made.path, kLayer + "/k: ", "virtual dataset", "--allow-virtual"}));
 }
 
@@ -346,7 +346,7 @@ TEST_CASE("sources are locked while a dump is open, and a change of one is notic
   CHECK(::flock(writer.get(), LOCK_EX | LOCK_NB) != 0);
   dump.read_stream("text", 3, 1);
   REQUIRE(::ftruncate(writer.get(), 100) == 0);
-  CHECK(says(faults_of([&] { dump.read_stream("text", 3, 1); }), {source}));
+  CHECK(says(errors_of([&] { dump.read_stream("text", 3, 1); }), {source}));
 }
 
 TEST_CASE("more source files than are opened at once are refused with a remedy") {

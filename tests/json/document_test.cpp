@@ -12,31 +12,31 @@ namespace {
 
 using nlohmann::json;
 
-json parsed(const std::string& text, ErrorList& faults) {
-  return parse_document(text, "a.json", faults);
+json parsed(const std::string& text, ErrorList& errors) {
+  return parse_document(text, "a.json", errors);
 }
 
 TEST_CASE("comments are not part of the document") {
-  ErrorList faults("a.json");
-  CHECK(parsed("{ // one\n \"a\": /* two */ [1, 2.5, \"// three\"]}", faults) ==
+  ErrorList errors("a.json");
+  CHECK(parsed("{ // one\n \"a\": /* two */ [1, 2.5, \"// three\"]}", errors) ==
         json{{"a", {1, 2.5, "// three"}}});
-  CHECK(faults.none());
+  CHECK(errors.none());
 }
 
 TEST_CASE("of a key given twice the first holds, and its place is a fault") {
-  ErrorList faults("a.json");
-  CHECK(parsed(R"({"a": {"b": 1, "b": 2, "c": 3}})", faults) == json{{"a", {{"b", 1}, {"c", 3}}}});
-  REQUIRE(faults.count() == 1);
-  CHECK(faults.messages()[0].find("a.json: /a/b: ") == 0);
+  ErrorList errors("a.json");
+  CHECK(parsed(R"({"a": {"b": 1, "b": 2, "c": 3}})", errors) == json{{"a", {{"b", 1}, {"c", 3}}}});
+  REQUIRE(errors.count() == 1);
+  CHECK(errors.messages()[0].find("a.json: /a/b: ") == 0);
 }
 
 TEST_CASE("a syntax error names its line and column") {
-  ErrorList faults("a.json");
+  ErrorList errors("a.json");
   for (const auto& [text, place] :
        {std::pair{"{\"a\": 1,\n  ?}", "a.json:2:3: "}, {"?", "a.json:1:1: "}}) {
     CAPTURE(text);
     try {
-      parsed(text, faults);
+      parsed(text, errors);
       FAIL("no error");
     } catch (const InputError& error) {
       CHECK(std::string(error.what()).find(place) == 0);
@@ -49,21 +49,21 @@ TEST_CASE("the deepest nesting is read, one level more is a fault") {
     return std::string(static_cast<std::size_t>(levels), '[') +
            std::string(static_cast<std::size_t>(levels), ']');
   };
-  ErrorList faults("a.json");
-  parsed(nested(kDeepestNesting), faults);
-  CHECK(faults.none());
-  parsed(nested(kDeepestNesting + 1), faults);
-  CHECK(faults.count() == 1);
+  ErrorList errors("a.json");
+  parsed(nested(kDeepestNesting), errors);
+  CHECK(errors.none());
+  parsed(nested(kDeepestNesting + 1), errors);
+  CHECK(errors.count() == 1);
 }
 
 TEST_CASE("sets replace, make and append, in order") {
-  ErrorList faults("a.json");
+  ErrorList errors("a.json");
   json document = {{"list", {1, 2}}, {"a/b", 1}};
   apply_sets(document,
              {"/list/0=7", "/list/-=[8]", "/new/inner=word", "/a~1b=null", "/list/1={\"k\": 1}",
               "/list/1/k=2"},
-             faults);
-  CHECK(faults.none());
+             errors);
+  CHECK(errors.none());
   CHECK(document ==
         json{{"list", {7, {{"k", 2}}, {8}}}, {"new", {{"inner", "word"}}}, {"a/b", nullptr}});
 }
@@ -72,10 +72,10 @@ TEST_CASE("a set that cannot be applied is a fault and changes nothing") {
   const json before = {{"list", {1, 2}}, {"number", 3}};
   for (const char* set : {"list=1", "/list", "/list/3=1", "/list/x=1", "/number/x=1", "/a=\xff"}) {
     CAPTURE(set);
-    ErrorList faults("a.json");
+    ErrorList errors("a.json");
     json document = before;
-    apply_sets(document, {set}, faults);
-    CHECK(faults.count() == 1);
+    apply_sets(document, {set}, errors);
+    CHECK(errors.count() == 1);
     CHECK(document == before);
   }
 }

@@ -11,18 +11,18 @@ namespace kvbench::test {
 namespace {
 
 TEST_CASE("faults are reported together, in order, each once") {
-  ErrorList faults("a.json");
-  CHECK(faults.none());
-  CHECK_NOTHROW(faults.throw_if_any());
-  faults.add("/b", "is wrong");
-  faults.add("", "lacks a");
-  faults.add("/b", "is wrong");
-  faults.add_all({"elsewhere: broken"});
+  ErrorList errors("a.json");
+  CHECK(errors.none());
+  CHECK_NOTHROW(errors.throw_if_any());
+  errors.add("/b", "is wrong");
+  errors.add("", "lacks a");
+  errors.add("/b", "is wrong");
+  errors.add_all({"elsewhere: broken"});
   const std::vector<std::string> expected = {"a.json: /b: is wrong", "a.json: lacks a",
                                              "elsewhere: broken"};
-  CHECK(faults.messages() == expected);
+  CHECK(errors.messages() == expected);
   try {
-    faults.throw_if_any();
+    errors.throw_if_any();
     FAIL("nothing thrown");
   } catch (const InputError& error) {
     CHECK(error.messages() == expected);
@@ -30,17 +30,17 @@ TEST_CASE("faults are reported together, in order, each once") {
 }
 
 TEST_CASE("a message is one line") {
-  ErrorList faults("a.json");
-  faults.add("/a\nb", "is\x7f wrong");
-  CHECK(faults.messages() == std::vector<std::string>{"a.json: /a\\u000ab: is\\u007f wrong"});
+  ErrorList errors("a.json");
+  errors.add("/a\nb", "is\x7f wrong");
+  CHECK(errors.messages() == std::vector<std::string>{"a.json: /a\\u000ab: is\\u007f wrong"});
 }
 
 TEST_CASE("after the first thousand faults only their number is kept") {
-  ErrorList faults("a.json");
-  for (int i = 0; i < 1003; ++i) faults.add("/" + std::to_string(i), "is wrong");
-  CHECK(faults.count() == 1003);
-  REQUIRE(faults.messages().size() == 1001);
-  CHECK(faults.messages().back().find(" 3 ") != std::string::npos);
+  ErrorList errors("a.json");
+  for (int i = 0; i < 1003; ++i) errors.add("/" + std::to_string(i), "is wrong");
+  CHECK(errors.count() == 1003);
+  REQUIRE(errors.messages().size() == 1001);
+  CHECK(errors.messages().back().find(" 3 ") != std::string::npos);
 }
 
 TEST_CASE("a pointer is escaped as RFC 6901 says") {

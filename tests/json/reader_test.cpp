@@ -10,21 +10,21 @@ namespace {
 using nlohmann::json;
 
 TEST_CASE("every unknown key of an object is a fault at its place") {
-  ErrorList faults("a.json");
+  ErrorList errors("a.json");
   CHECK(read_object({{"limit", 1}, {"limt", 2}, {"colour", 3}}, {"limit", "where"}, "a bound", "/b",
-                    faults));
-  REQUIRE(faults.count() == 2);
-  CHECK(faults.messages()[0].find("a.json: /b/colour: ") == 0);
-  CHECK(faults.messages()[1].find("a.json: /b/limt: ") == 0);
-  CHECK(faults.messages()[1].find("limit") != std::string::npos);  // the key that was meant
+                    errors));
+  REQUIRE(errors.count() == 2);
+  CHECK(errors.messages()[0].find("a.json: /b/colour: ") == 0);
+  CHECK(errors.messages()[1].find("a.json: /b/limt: ") == 0);
+  CHECK(errors.messages()[1].find("limit") != std::string::npos);  // the key that was meant
 }
 
 TEST_CASE("what is not an object is a fault and is not read") {
   for (const json& given : {json::array(), json(7), json(nullptr)}) {
     CAPTURE(given.dump());
-    ErrorList faults("a.json");
-    CHECK(!read_object(given, {"limit"}, "a bound", "/b", faults));
-    CHECK(faults.count() == 1);
+    ErrorList errors("a.json");
+    CHECK(!read_object(given, {"limit"}, "a bound", "/b", errors));
+    CHECK(errors.count() == 1);
   }
 }
 
@@ -37,13 +37,13 @@ TEST_CASE("a member is found in objects alone") {
 }
 
 TEST_CASE("a flag is true or false") {
-  ErrorList faults("a.json");
-  CHECK(read_flag(true, "/a", faults) == true);
-  CHECK(read_flag(false, "/a", faults) == false);
-  CHECK(faults.none());
-  CHECK(!read_flag(1, "/a", faults));
-  CHECK(!read_flag("true", "/b", faults));
-  CHECK(faults.count() == 2);
+  ErrorList errors("a.json");
+  CHECK(read_flag(true, "/a", errors) == true);
+  CHECK(read_flag(false, "/a", errors) == false);
+  CHECK(errors.none());
+  CHECK(!read_flag(1, "/a", errors));
+  CHECK(!read_flag("true", "/b", errors));
+  CHECK(errors.count() == 2);
 }
 
 }  // namespace

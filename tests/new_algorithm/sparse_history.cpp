@@ -2,7 +2,7 @@
 //
 // Source: made up, to add an algorithm the way lib/algorithms/README.md says.
 //   step -> step, recent -> recent
-// KVBENCH_PLANTED=sparse_history makes it wrong: a token that was let go is held again.
+// KVBENCH_PLANTED=sparse_history makes it wrong: a token that was let go is kept again.
 #include <algorithm>
 #include <cstdlib>
 

@@ -1,4 +1,4 @@
-// Rows that nobody asks: the h2o family computes held tokens' logits alone there.
+// Rows that nobody asks: the h2o family computes kept tokens' logits alone there.
 #include <doctest/doctest.h>
 
 #include "support/given.hpp"

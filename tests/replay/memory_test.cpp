@@ -10,11 +10,11 @@ namespace kvbench::test {
 TEST_CASE("tokens, numbers and bytes of a script that grows and shrinks") {
   // d = 3, dv = 5. Decode rows 4..7 hold 2, 6, 1 and 3 tokens, the third one with two weights each.
   const auto owned = make_stream({.tokens = 8, .d = 3, .dv = 5});
-  const Index held[] = {2, 6, 1, 3};
+  const Index kept[] = {2, 6, 1, 3};
   const AlgorithmDescription algorithm = scripted([&](Index row, Sketch& sketch) {
     sketch.clear();
     if (row < 4) return;
-    sketch.add_exact(0, held[row - 4]);
+    sketch.add_exact(0, kept[row - 4]);
     sketch.bookkeeping = 10 * (row - 3);
   });
   // The most at any decode row, scored or not: row 5 is not.
@@ -46,7 +46,7 @@ TEST_CASE("keys without values, values of their own, duplicates and empty places
     SketchRow sample;
     sample.token = 0;
     sample.w_den = 1.0;
-    sample.holds_value = false;
+    sample.keeps_value = false;
     sample.weight_numbers = 1;
     sketch.add(sample);
     sample.counts_as_token = false;  // a representative

@@ -45,7 +45,7 @@ TEST_CASE("dumps are described as they are stored, in the order of the sweep") {
 TEST_CASE("the faults of all dumps are thrown together, after those of the sweep") {
   const SweepFolder folder;  // its a.h5 and b.h5 are not dumps
   SweepConfig config = folder.parse(kTwoDumps);
-  config.faults = {"of the sweep"};
+  config.errors = {"of the sweep"};
   const auto messages = folder.messages([&] { open_dumps(config); });
   REQUIRE(messages.size() == 3);
   CHECK(messages[0] == "of the sweep");

@@ -11,17 +11,17 @@
 namespace kvbench::test {
 namespace {
 
-Holdings recount(const Sketch& sketch) {
-  Holdings held;
-  held.bookkeeping = sketch.bookkeeping;
+KeptCounts recount(const Sketch& sketch) {
+  KeptCounts kept;
+  kept.bookkeeping = sketch.bookkeeping;
   for (const SketchRow& row : sketch.rows()) {
     if (row.token < 0) continue;
-    if (row.counts_as_token) held.tokens += row.copies;
-    if (row.holds_key) held.keys += row.copies;
-    if (row.holds_value) held.values += row.copies;
-    held.bookkeeping += row.copies * row.weight_numbers;
+    if (row.counts_as_token) kept.tokens += row.copies;
+    if (row.keeps_key) kept.keys += row.copies;
+    if (row.keeps_value) kept.values += row.copies;
+    kept.bookkeeping += row.copies * row.weight_numbers;
   }
-  return held;
+  return kept;
 }
 
 Index recount_distinct(const Sketch& sketch) {
@@ -38,7 +38,7 @@ TEST_CASE("holdings equal a recount after every change") {
   const auto owned = make_stream({.tokens = 30});
   for (const SketchKind kind : kAllSketchKinds) {
     Sketch sketch = random_sketch(owned->stream, 29, kind, 5);
-    CHECK(sketch.holdings() == recount(sketch));
+    CHECK(sketch.kept_counts() == recount(sketch));
     CHECK(distinct_tokens(sketch) == recount_distinct(sketch));
     std::mt19937_64 rng(3);
     for (int change = 0; change < 60; ++change) {
@@ -51,7 +51,7 @@ TEST_CASE("holdings equal a recount after every change") {
       } else if (what == 1) {
         SketchRow row;
         row.token = rng() % 3 == 0 ? -1 : 7;
-        row.holds_value = rng() % 2 == 0;
+        row.keeps_value = rng() % 2 == 0;
         row.weight_numbers = 1;
         row.copies = static_cast<std::int32_t>(rng() % 3);
         sketch.replace(position(), row);
@@ -63,12 +63,12 @@ TEST_CASE("holdings equal a recount after every change") {
         const Index first = position();
         sketch.erase(first, std::min(sketch.size(), first + 2));
       }
-      REQUIRE(sketch.holdings() == recount(sketch));
+      REQUIRE(sketch.kept_counts() == recount(sketch));
       REQUIRE(distinct_tokens(sketch) == recount_distinct(sketch));
     }
     sketch.clear();
     CHECK(sketch.size() == 0);
-    CHECK(sketch.holdings() == recount(sketch));
+    CHECK(sketch.kept_counts() == recount(sketch));
   }
 }
 

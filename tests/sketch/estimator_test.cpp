@@ -101,7 +101,7 @@ TEST_CASE("logits of 1e4 neither overflow nor lose the answer, whatever the sket
 }
 
 TEST_CASE("divergence of logits near 1e77: the logarithms do not vanish beside them") {
-  // Four equal logits, all held: the same distribution. Two of the four held: ln 2.
+  // Four equal logits, all kept: the same distribution. Two of the four kept: ln 2.
   const auto owned =
       stream_of({{1e77}, {1e77}, {1e77}, {1e77}}, {{1}, {2}, {3}, {4}}, {{{1}, {1}, {1}, {1}}});
   Sketch all;
@@ -147,7 +147,7 @@ TEST_CASE("a denominator that vanishes under the numerator's shift is empty and 
   CHECK(asked.estimate.answer[0] == 0.0);
 }
 
-TEST_CASE("kept mass counts distinct tokens whose value is held") {
+TEST_CASE("kept mass counts distinct tokens whose value is kept") {
   // Logits 0, ln 2, ln 3: probabilities 1/6, 2/6, 3/6.
   const auto owned =
       stream_of({{0}, {std::log(2.0)}, {std::log(3.0)}}, {{1}, {1}, {1}}, {{{1}, {1}, {1}}});
@@ -157,7 +157,7 @@ TEST_CASE("kept mass counts distinct tokens whose value is held") {
     row.token = token;
     row.w_num = 0.5;
     row.w_den = 0.25;
-    row.holds_value = token != 0;
+    row.keeps_value = token != 0;
     sketch.add(row);
   }
   const Asked asked = ask(owned->stream, 0, 2, sketch);

@@ -19,7 +19,7 @@ struct Row {
   std::int32_t token;
   double w_num;
   double w_den;
-  bool holds_value = true;
+  bool keeps_value = true;
 };
 
 WeightsByToken weights_of(const std::vector<Row>& rows) {
@@ -29,7 +29,7 @@ WeightsByToken weights_of(const std::vector<Row>& rows) {
     row.token = given.token;
     row.w_num = given.w_num;
     row.w_den = given.w_den;
-    row.holds_value = given.holds_value;
+    row.keeps_value = given.keeps_value;
     sketch.add(row);
   }
   WeightsByToken weights(kTokens);
@@ -59,7 +59,7 @@ TEST_CASE("sums run over the tokens of the sketch that the row sees, others coun
       expected.num += row.w_num * x;
       expected.den += row.w_den * x;
       expected.log += row.w_den > 0 ? row.w_den * std::log(row.w_den) * x : 0.0;
-      expected.held += row.holds_value ? x : 0.0;
+      expected.kept += row.keeps_value ? x : 0.0;
     }
     // What lies outside is never read.
     std::vector<double> seen = e;
@@ -69,7 +69,7 @@ TEST_CASE("sums run over the tokens of the sketch that the row sees, others coun
     const TokenSums sums = softmax_sums(weights, {seen.data(), first, last, 0.0});
     CHECK(sums.num == expected.num);
     CHECK(sums.den == expected.den);
-    CHECK(sums.held == expected.held);
+    CHECK(sums.kept == expected.kept);
     CHECK(sums.log == doctest::Approx(expected.log).epsilon(1e-15));
   }
 }

@@ -18,7 +18,7 @@ SketchRow random_row(std::mt19937& draw) {
   if (row.token < 0) row.token = -1;
   row.w_num = draw() % 3 == 0 ? 0.0 : weight(draw);
   row.w_den = draw() % 3 == 0 ? 0.0 : weight(draw);
-  row.holds_value = draw() % 2 == 0;
+  row.keeps_value = draw() % 2 == 0;
   row.scaled = draw() % 2 == 0;
   return row;
 }
@@ -53,7 +53,7 @@ void check_equal(const WeightsByToken& a, const WeightsByToken& b) {
     CHECK(a.den()[j] == b.den()[j]);
     CHECK(a.num()[j] == b.num()[j]);
     CHECK(a.log()[j] == b.log()[j]);
-    CHECK(a.held()[j] == b.held()[j]);
+    CHECK(a.kept()[j] == b.kept()[j]);
   }
   CHECK(a.weighted() == b.weighted());
   REQUIRE(a.merged().size() == b.merged().size());
@@ -67,7 +67,7 @@ void check_equal(const WeightsByToken& a, const WeightsByToken& b) {
 void check_groups(const WeightsByToken& weights) {
   const std::vector<std::int32_t>& groups = weights.groups();
   for (std::int32_t j = 0; j < kTokens; ++j) {
-    if (weights.den()[j] == 0.0 && weights.num()[j] == 0.0 && weights.held()[j] == 0.0) continue;
+    if (weights.den()[j] == 0.0 && weights.num()[j] == 0.0 && weights.kept()[j] == 0.0) continue;
     CHECK(std::find(groups.begin(), groups.end(), j / 8) != groups.end());
   }
   CHECK(std::is_sorted(groups.begin(), groups.end()));

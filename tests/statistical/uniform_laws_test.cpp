@@ -105,15 +105,15 @@ double first_token_p(const Stream& stream, const std::string& form, double proba
   const Params p = params_for(
       algorithm,
       {{"T", Value{std::int64_t{1}}}, {"sinks", Value{std::int64_t{0}}}, {"form", Value{form}}});
-  std::int64_t kept = 0;
+  std::int64_t stays = 0;
   for (std::int64_t run = 0; run < runs; ++run) {
     Stepper stepper(stream, 101, algorithm, p, first_seed() + static_cast<std::uint32_t>(run));
     stepper.next();
-    const std::vector<Index> held = held_tokens(stepper.sketch());
-    CHECK(held.size() == 51);  // the decode token among them
-    kept += held.front() == 0 ? 1 : 0;
+    const std::vector<Index> kept = kept_tokens(stepper.sketch());
+    CHECK(kept.size() == 51);  // the decode token among them
+    stays += kept.front() == 0 ? 1 : 0;
   }
-  return binomial_two_sided(kept, runs, probability);
+  return binomial_two_sided(stays, runs, probability);
 }
 
 }  // namespace
@@ -181,7 +181,7 @@ TEST_CASE("I22: what is left of few tokens, worked") {
                       first_seed() + static_cast<std::uint32_t>(run));
       stepper.next();
       std::size_t set = 0;
-      for (const Index token : held_tokens(stepper.sketch())) {
+      for (const Index token : kept_tokens(stepper.sketch())) {
         if (token < prompt) set |= std::size_t{1} << token;
       }
       ++out[set];
@@ -224,10 +224,10 @@ TEST_CASE("the random first centre of kcenter is any token of the middle alike")
       Stepper stepper(owned->stream, kPrompt, algorithm, p,
                       first_seed() + static_cast<std::uint32_t>(run));
       stepper.next();
-      const std::vector<Index> held = held_tokens(stepper.sketch());
-      REQUIRE(static_cast<Index>(held.size()) ==
+      const std::vector<Index> kept = kept_tokens(stepper.sketch());
+      REQUIRE(static_cast<Index>(kept.size()) ==
               kSinks + 2);  // sinks, the centre, the decode token
-      ++counts[static_cast<std::size_t>(held[kSinks] - kSinks)];
+      ++counts[static_cast<std::size_t>(kept[kSinks] - kSinks)];
     }
     return goodness_of_fit(counts, std::vector<double>(static_cast<std::size_t>(kMiddle),
                                                        1.0 / static_cast<double>(kMiddle)));

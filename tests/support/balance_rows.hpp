@@ -29,13 +29,13 @@ struct BalanceRows {
 inline BalanceRows balance_rows(const Sketch& sketch) {
   BalanceRows out;
   for (const SketchRow& row : sketch.rows()) {
-    const bool counted = row.token >= 0 && row.holds_key && row.counts_as_token && !row.scaled;
+    const bool counted = row.token >= 0 && row.keeps_key && row.counts_as_token && !row.scaled;
     const auto token = static_cast<Index>(row.token);
-    if (counted && row.holds_value && row.w_den == 0.0 && row.w_num > 0.0) {
+    if (counted && row.keeps_value && row.w_den == 0.0 && row.w_num > 0.0) {
       out.numerator.push_back({token, row.w_num});
-    } else if (counted && !row.holds_value && row.w_num == 0.0 && row.w_den > 0.0) {
+    } else if (counted && !row.keeps_value && row.w_num == 0.0 && row.w_den > 0.0) {
       out.denominator.push_back({token, row.w_den});
-    } else if (counted && row.holds_value && row.w_num == 1.0 && row.w_den == 1.0) {
+    } else if (counted && row.keeps_value && row.w_num == 1.0 && row.w_den == 1.0) {
       out.exact.push_back(token);
     } else {
       out.exact.push_back(-1);

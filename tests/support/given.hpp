@@ -25,9 +25,9 @@ inline std::vector<Sketch> sketches_of(const std::string& id, const Stream& stre
   return sketches(stream, prompt, algorithm, params_for(algorithm, given), seed);
 }
 
-inline HeldSets held_by(const std::string& id, const Stream& stream, Index prompt,
+inline KeptSets kept_by(const std::string& id, const Stream& stream, Index prompt,
                         const Given& given, std::uint32_t seed = 0) {
-  return held_sets(sketches_of(id, stream, prompt, given, seed));
+  return kept_sets(sketches_of(id, stream, prompt, given, seed));
 }
 
 // Why a registered algorithm does not run; empty if it does.

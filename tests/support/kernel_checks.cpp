@@ -154,14 +154,14 @@ void check_logits(const Kernels& kernels) {
   });
 }
 
-void check_held_rows(const Kernels& kernels) {
-  const CounterRng random(7, 0, "test/held rows");
+void check_resident_rows(const Kernels& kernels) {
+  const CounterRng random(7, 0, "test/resident rows");
   each_case([&](const Stream& stream) {
     const Index n = stream.shape.tokens;
     for (const std::vector<Index>& rows : {rows_from(stream, n / 2, 1), rows_from(stream, 0, 9)}) {
       LogitBlock block;
       cpu_kernels().logits(stream, rows, block);
-      const auto held = kernels.hold_rows(stream, rows);
+      const auto held = kernels.make_rows_resident(stream, rows);
       REQUIRE(held);
       CHECK(held->max_logit() == block.max_logit);
       // Weights of one place, of all query heads of a row (some of them by a part), of several
@@ -431,7 +431,7 @@ void check_weighted_values(const Kernels& kernels) {
   });
 }
 
-void check_held_streams(const Kernels& kernels) {
+void check_resident_streams(const Kernels& kernels) {
   const auto owned = make_stream({.tokens = 300, .d = 9, .dv = 7, .heads_per_kv = 2});
   const Stream& stream = owned->stream;
   const auto check = [&] {
@@ -469,15 +469,15 @@ void check_held_streams(const Kernels& kernels) {
     }
   };
   for (int round = 0; round < 2; ++round) {
-    const auto held = kernels.hold(stream);
+    const auto held = kernels.make_resident(stream);
     check();
-    const auto twice = kernels.hold(stream);
+    const auto twice = kernels.make_resident(stream);
     check();
   }
   for (double& x : owned->keys) x = 0.5 - x;  // held no longer: other numbers at the same place
   for (double& x : owned->values) x = 1.5 * x - 0.1;
   check();
-  const auto changed = kernels.hold(stream);
+  const auto changed = kernels.make_resident(stream);
   check();
 }
 

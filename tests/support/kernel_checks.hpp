@@ -13,11 +13,11 @@ void check_clusters(const Kernels& kernels);
 void check_centers(const Kernels& kernels);
 void check_value_norms(const Kernels& kernels);
 void check_walks(const Kernels& kernels);
-void check_held_rows(const Kernels& kernels);
+void check_resident_rows(const Kernels& kernels);
 void check_weighted_values(const Kernels& kernels);
 
 // Streams that are held, and later change, give what they would give without.
-void check_held_streams(const Kernels& kernels);
+void check_resident_streams(const Kernels& kernels);
 
 // Two calls give the same bits.
 void check_determinism(const Kernels& kernels);

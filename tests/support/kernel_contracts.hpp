@@ -12,7 +12,7 @@ struct KernelContract {
   void (*check)(const Kernels& kernels);  // against the CPU's, by doctest's macros
   // As cuda/self_test.hpp names what it compares; its test breaks each of them once.
   std::vector<const char*> self_tests = {};
-  bool needs_held_rows = false;  // for tables whose hold_rows is not null
+  bool needs_resident_rows = false;  // for tables whose make_rows_resident is not null
 };
 
 // A new kernel adds its row: the CPU's kernels, the executor of tests/cuda, a device and the test

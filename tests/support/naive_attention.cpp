@@ -65,29 +65,29 @@ NaiveAnswer naive_answer(const Stream& stream, int g, Index row, const Sketch& s
   NaiveAnswer out;
   out.numerator.assign(dv, 0);
   Real shift = -std::numeric_limits<Real>::infinity();  // the largest logit of both sums
-  Index slot = 0;  // with cache positions: held tokens are numbered, the current one last
-  for (const SketchRow& held : sketch.rows()) {
-    if (held.token < 0) continue;
+  Index slot = 0;  // with cache positions: kept tokens are numbered, the current one last
+  for (const SketchRow& kept : sketch.rows()) {
+    if (kept.token < 0) continue;
     const Real x = sketch.cache_positions
-                       ? naive_turned_logit(stream, g, row, held.token,
-                                            row - (sketch.size() - 1) + slot - held.token)
-                       : naive_logit(stream, g, row, held.token);
+                       ? naive_turned_logit(stream, g, row, kept.token,
+                                            row - (sketch.size() - 1) + slot - kept.token)
+                       : naive_logit(stream, g, row, kept.token);
     ++slot;
     const Real e = std::exp(x - exact.max);
-    if (held.w_num != 0.0) {
+    if (kept.w_num != 0.0) {
       shift = std::max(shift, x);
-      const Real w = held.w_num * (held.scaled ? static_cast<Real>(sketch.numerator_scale) : 1) * e;
+      const Real w = kept.w_num * (kept.scaled ? static_cast<Real>(sketch.numerator_scale) : 1) * e;
       out.numerator_mass += w;
       for (std::size_t k = 0; k < dv; ++k) {
         out.numerator[k] +=
-            w * (held.merged_value >= 0
-                     ? sketch.merged_values[static_cast<std::size_t>(held.merged_value)][k]
-                     : stream.values(held.token, static_cast<Index>(k)));
+            w * (kept.merged_value >= 0
+                     ? sketch.merged_values[static_cast<std::size_t>(kept.merged_value)][k]
+                     : stream.values(kept.token, static_cast<Index>(k)));
       }
     }
-    if (held.w_den != 0.0) {
+    if (kept.w_den != 0.0) {
       shift = std::max(shift, x);
-      out.denominator += static_cast<Real>(held.w_den) * e;
+      out.denominator += static_cast<Real>(kept.w_den) * e;
     }
   }
   if (sketch.exact_numerator) {

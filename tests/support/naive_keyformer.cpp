@@ -94,54 +94,54 @@ class Scores {
 
 }  // namespace
 
-HeldSets naive_keyformer(const Stream& stream, Index prompt, const NaiveKeyformer& rule) {
+KeptSets naive_keyformer(const Stream& stream, Index prompt, const NaiveKeyformer& rule) {
   const Index w = recent_of(rule);
   const StreamShape& shape = stream.shape;
   Scores scores(stream, prompt, rule);
   for (Index i = 0; i < prompt; ++i) scores.add_row(i, range(shape.first_visible(i), i + 1));
 
   const Index lo = std::min(shape.first_visible(prompt), prompt);
-  std::set<Index> held;
+  std::set<Index> kept;
   if (prompt - lo <= rule.budget) {
-    for (Index j = lo; j < prompt; ++j) held.insert(j);
+    for (Index j = lo; j < prompt; ++j) kept.insert(j);
   } else {
-    for (const Index j : scores.best(range(lo, prompt - w), rule.budget - w)) held.insert(j);
-    for (Index j = prompt - w; j < prompt; ++j) held.insert(j);
+    for (const Index j : scores.best(range(lo, prompt - w), rule.budget - w)) kept.insert(j);
+    for (Index j = prompt - w; j < prompt; ++j) kept.insert(j);
   }
   for (Index j = 0; j < prompt; ++j) {
-    if (held.count(j) == 0) scores.forget(j);
+    if (kept.count(j) == 0) scores.forget(j);
   }
 
-  HeldSets out;
+  KeptSets out;
   for (Index i = prompt; i < shape.tokens; ++i) {
-    held.insert(i);
-    while (*held.begin() < shape.first_visible(i)) {
-      scores.forget(*held.begin());
-      held.erase(held.begin());
+    kept.insert(i);
+    while (*kept.begin() < shape.first_visible(i)) {
+      scores.forget(*kept.begin());
+      kept.erase(kept.begin());
     }
-    out.emplace_back(held.begin(), held.end());
+    out.emplace_back(kept.begin(), kept.end());
     scores.add_row(i, out.back());
-    if (static_cast<Index>(held.size()) <= rule.budget) continue;
+    if (static_cast<Index>(kept.size()) <= rule.budget) continue;
     Index worst = -1;
     for (const Index j : out.back()) {
       const bool recent = j > i - w;
       // Ascending: of equal scores the later token goes.
       if (!recent && (worst < 0 || scores.combined(j) <= scores.combined(worst))) worst = j;
     }
-    held.erase(worst);
+    kept.erase(worst);
     scores.forget(worst);
   }
   return out;
 }
 
-HeldSets naive_released_keyformer(const Stream& stream, Index prompt, const NaiveKeyformer& rule) {
+KeptSets naive_released_keyformer(const Stream& stream, Index prompt, const NaiveKeyformer& rule) {
   const Index w = recent_of(rule);
   const StreamShape& shape = stream.shape;
   Scores scores(stream, prompt, rule);
   for (Index i = 0; i < prompt; ++i) scores.add_row(i, range(shape.first_visible(i), i + 1));
 
   std::vector<bool> open(static_cast<std::size_t>(shape.tokens), true);
-  HeldSets out;
+  KeptSets out;
   for (Index m = prompt; m < shape.tokens; ++m) {
     // The next row's mask has m + 1 columns; its candidates end w before the m-th.
     std::vector<bool> keep(open.size(), false);
@@ -164,12 +164,12 @@ HeldSets naive_released_keyformer(const Stream& stream, Index prompt, const Naiv
   return out;
 }
 
-HeldSets naive_reopening_h2o(const Stream& stream, Index prompt, const NaiveKeyformer& rule) {
+KeptSets naive_reopening_h2o(const Stream& stream, Index prompt, const NaiveKeyformer& rule) {
   const Index w = recent_of(rule);
   const StreamShape& shape = stream.shape;
   Scores scores(stream, prompt, rule);
   for (Index i = 0; i < prompt; ++i) scores.add_row(i, range(shape.first_visible(i), i + 1));
-  HeldSets out;
+  KeptSets out;
   for (Index m = prompt; m < shape.tokens; ++m) {
     const std::vector<Index> candidates = range(shape.first_visible(m), m - w);
     std::vector<Index> attended = scores.best(candidates, rule.budget - w);

@@ -25,13 +25,13 @@ struct NaiveKeyformer {
   bool cache_positions = false;
 };
 
-// Tokens held when each decode row is answered.
-HeldSets naive_keyformer(const Stream& stream, Index prompt, const NaiveKeyformer& rule);
+// Tokens kept when each decode row is answered.
+KeptSets naive_keyformer(const Stream& stream, Index prompt, const NaiveKeyformer& rule);
 
 // The published code's masks, which it narrows for ever: simulated over all tokens, row by row.
-HeldSets naive_released_keyformer(const Stream& stream, Index prompt, const NaiveKeyformer& rule);
+KeptSets naive_released_keyformer(const Stream& stream, Index prompt, const NaiveKeyformer& rule);
 
 // h2o's published masks, whose tokens may return, with scores at either position.
-HeldSets naive_reopening_h2o(const Stream& stream, Index prompt, const NaiveKeyformer& rule);
+KeptSets naive_reopening_h2o(const Stream& stream, Index prompt, const NaiveKeyformer& rule);
 
 }  // namespace kvbench::test

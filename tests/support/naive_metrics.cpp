@@ -87,7 +87,7 @@ Real naive_kept(const Sketch& sketch, const NaiveRow& exact) {
   if (sketch.exact_numerator) return 1;
   std::set<Index> tokens;
   for (const SketchRow& row : sketch.rows()) {
-    if (row.token >= 0 && row.holds_value) tokens.insert(row.token);
+    if (row.token >= 0 && row.keeps_value) tokens.insert(row.token);
   }
   Real sum = 0;
   for (const Index token : tokens) sum += exact.p[static_cast<std::size_t>(token - exact.lo)];

@@ -19,7 +19,7 @@ struct NaiveReport {
   Index undefined_rows = 0;  // left out of at least one of these
 };
 
-// `sketches[r]` is what is held when `rows[r]` is answered.
+// `sketches[r]` is what is kept when `rows[r]` is answered.
 NaiveReport naive_report(const Stream& stream, const std::vector<Index>& rows,
                          const std::vector<Sketch>& sketches);
 

@@ -23,7 +23,7 @@ std::vector<Real> naive_observation_scores(const Stream& stream, Index prompt,
 // The same, pooled.
 std::vector<Real> naive_pooled(const std::vector<Real>& scores, const NaiveObservation& rule);
 
-// What is held at the end of the prompt when the `selected` best of `pooled` are kept beside the
+// What is kept at the end of the prompt when the `selected` best of `pooled` are kept beside the
 // window.
 std::vector<Index> naive_observation_kept(const Stream& stream, Index prompt, Index window,
                                           const std::vector<Real>& pooled, Index selected);

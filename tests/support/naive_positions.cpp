@@ -19,12 +19,12 @@ std::vector<Real> naive_rotated(const Rope& rope, const std::vector<Real>& vecto
 }
 
 std::vector<Real> naive_cache_logits(const Stream& stream, int g, Index row,
-                                     const std::vector<Index>& held) {
-  const Index last_slot = static_cast<Index>(held.size()) - 1;
+                                     const std::vector<Index>& kept) {
+  const Index last_slot = static_cast<Index>(kept.size()) - 1;
   const double* query = stream.query(g, row);
   std::vector<Real> out;
   for (Index slot = 0; slot <= last_slot; ++slot) {
-    const Index token = held[static_cast<std::size_t>(slot)];
+    const Index token = kept[static_cast<std::size_t>(slot)];
     const double* key = stream.keys.row(token);
     // The query stands at `row` and in slot h - 1: slot s is position row - (h - 1) + s.
     const Index position = row - last_slot + slot;
@@ -40,9 +40,9 @@ std::vector<Real> naive_cache_logits(const Stream& stream, int g, Index row,
 }
 
 NaiveCacheRow naive_cache_row(const Stream& stream, int g, Index row,
-                              const std::vector<Index>& held) {
+                              const std::vector<Index>& kept) {
   NaiveCacheRow out;
-  out.x = naive_cache_logits(stream, g, row, held);
+  out.x = naive_cache_logits(stream, g, row, kept);
   const Real max = *std::max_element(out.x.begin(), out.x.end());
   Real sum = 0;
   for (const Real x : out.x) {
@@ -50,10 +50,10 @@ NaiveCacheRow naive_cache_row(const Stream& stream, int g, Index row,
     sum += out.p.back();
   }
   out.z.assign(static_cast<std::size_t>(stream.shape.dv), 0);
-  for (std::size_t slot = 0; slot < held.size(); ++slot) {
+  for (std::size_t slot = 0; slot < kept.size(); ++slot) {
     out.p[slot] /= sum;
     for (std::size_t k = 0; k < out.z.size(); ++k) {
-      out.z[k] += out.p[slot] * stream.values(held[slot], static_cast<Index>(k));
+      out.z[k] += out.p[slot] * stream.values(kept[slot], static_cast<Index>(k));
     }
   }
   return out;

@@ -11,11 +11,11 @@ namespace kvbench::test {
 // The vector [d] turned by `positions`: pair p by the angle positions * inv_freq[p].
 std::vector<Real> naive_rotated(const Rope& rope, const std::vector<Real>& vector, Real positions);
 
-// Final logits of query (g, row) against held tokens, ascending, as a cache of h slots sees them:
+// Final logits of query (g, row) against kept tokens, ascending, as a cache of h slots sees them:
 // key j is turned from position j to the place that its slot has when the query stands in slot
 // h - 1.
 std::vector<Real> naive_cache_logits(const Stream& stream, int g, Index row,
-                                     const std::vector<Index>& held);
+                                     const std::vector<Index>& kept);
 
 // Softmax over those logits, and its answer [dv].
 struct NaiveCacheRow {
@@ -24,6 +24,6 @@ struct NaiveCacheRow {
   std::vector<Real> z;
 };
 NaiveCacheRow naive_cache_row(const Stream& stream, int g, Index row,
-                              const std::vector<Index>& held);
+                              const std::vector<Index>& kept);
 
 }  // namespace kvbench::test

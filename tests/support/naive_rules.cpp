@@ -12,13 +12,13 @@
 namespace kvbench::test {
 namespace {
 
-HeldSets for_each_row(const Stream& stream, Index prompt,
+KeptSets for_each_row(const Stream& stream, Index prompt,
                       const std::function<bool(Index row, Index token)>& holds) {
-  HeldSets out;
+  KeptSets out;
   for (Index row = prompt; row < stream.shape.tokens; ++row) {
-    std::vector<Index>& held = out.emplace_back();
+    std::vector<Index>& kept = out.emplace_back();
     for (Index j = stream.shape.first_visible(row); j <= row; ++j) {
-      if (holds(row, j)) held.push_back(j);
+      if (holds(row, j)) kept.push_back(j);
     }
   }
   return out;
@@ -44,27 +44,27 @@ std::vector<Index> best_tokens(std::vector<std::pair<Real, Index>> scored, Index
 
 }  // namespace
 
-HeldSets naive_window(const Stream& stream, Index prompt, Index budget) {
+KeptSets naive_window(const Stream& stream, Index prompt, Index budget) {
   return for_each_row(stream, prompt, [&](Index row, Index j) { return row - j < budget; });
 }
 
-HeldSets naive_dilated_window(const Stream& stream, Index prompt, Index budget, Index dilation) {
+KeptSets naive_dilated_window(const Stream& stream, Index prompt, Index budget, Index dilation) {
   return for_each_row(stream, prompt, [&](Index row, Index j) {
     return (row - j) % (dilation + 1) == 0 && (row - j) / (dilation + 1) < budget;
   });
 }
 
-HeldSets naive_streaming(const Stream& stream, Index prompt, Index budget, Index sinks) {
+KeptSets naive_streaming(const Stream& stream, Index prompt, Index budget, Index sinks) {
   return for_each_row(stream, prompt,
                       [&](Index row, Index j) { return j < sinks || row - j < budget - sinks; });
 }
 
-HeldSets naive_h2o(const Stream& stream, Index prompt, Index budget, double recent_fraction,
+KeptSets naive_h2o(const Stream& stream, Index prompt, Index budget, double recent_fraction,
                    const std::string& group) {
   const Index recent =
       static_cast<Index>(std::floor(static_cast<double>(budget) * recent_fraction));
   const int heads = stream.shape.heads_per_kv;
-  std::map<Index, std::vector<Real>> f;  // of the held tokens, per query head
+  std::map<Index, std::vector<Real>> f;  // of the kept tokens, per query head
   const auto score = [&](Index token) { return combine(f.at(token), group); };
   const std::vector<Real> zeros(static_cast<std::size_t>(heads), 0);
 
@@ -89,25 +89,25 @@ HeldSets naive_h2o(const Stream& stream, Index prompt, Index budget, double rece
     f = kept;
   }
 
-  HeldSets out;
+  KeptSets out;
   for (Index i = prompt; i < stream.shape.tokens; ++i) {
     f[i] = zeros;
     f.erase(f.begin(), f.lower_bound(stream.shape.first_visible(i)));
-    std::vector<Index>& held = out.emplace_back();
-    for (const auto& [token, unused] : f) held.push_back(token);
+    std::vector<Index>& kept = out.emplace_back();
+    for (const auto& [token, unused] : f) kept.push_back(token);
     for (int g = 0; g < heads; ++g) {
       std::vector<Real> x;
-      for (const Index j : held) x.push_back(naive_logit(stream, g, i, j));
+      for (const Index j : kept) x.push_back(naive_logit(stream, g, i, j));
       const Real max = *std::max_element(x.begin(), x.end());
       Real sum = 0;
       for (Real& e : x) sum += e = std::exp(e - max);
-      for (std::size_t m = 0; m < held.size(); ++m) {
-        f[held[m]][static_cast<std::size_t>(g)] += x[m] / sum;
+      for (std::size_t m = 0; m < kept.size(); ++m) {
+        f[kept[m]][static_cast<std::size_t>(g)] += x[m] / sum;
       }
     }
     if (static_cast<Index>(f.size()) > budget) {
       Index worst = -1;
-      for (const Index j : held) {  // ascending, so that of equal scores the last one stays
+      for (const Index j : kept) {  // ascending, so that of equal scores the last one stays
         if (j > i - recent) continue;
         if (worst < 0 || score(j) <= score(worst)) worst = j;
       }
@@ -117,7 +117,7 @@ HeldSets naive_h2o(const Stream& stream, Index prompt, Index budget, double rece
   return out;
 }
 
-HeldSets naive_released_h2o(const Stream& stream, Index prompt, Index budget,
+KeptSets naive_released_h2o(const Stream& stream, Index prompt, Index budget,
                             double recent_fraction, const std::string& group) {
   const Index recent =
       static_cast<Index>(std::floor(static_cast<double>(budget) * recent_fraction));
@@ -135,7 +135,7 @@ HeldSets naive_released_h2o(const Stream& stream, Index prompt, Index budget,
       }
     }
   };
-  HeldSets out;
+  KeptSets out;
   for (Index i = 0; i < stream.shape.tokens; ++i) {
     f.emplace_back(heads, 0);
     const Index lo = stream.shape.first_visible(i);
@@ -164,9 +164,9 @@ HeldSets naive_released_h2o(const Stream& stream, Index prompt, Index budget,
   return out;
 }
 
-HeldSets naive_oracle_topk(const Stream& stream, Index prompt, Index budget,
+KeptSets naive_oracle_topk(const Stream& stream, Index prompt, Index budget,
                            const std::string& group) {
-  HeldSets out;
+  KeptSets out;
   for (Index i = prompt; i < stream.shape.tokens; ++i) {
     std::vector<NaiveRow> rows;
     for (int g = 0; g < stream.shape.heads_per_kv; ++g) rows.push_back(naive_row(stream, g, i));

@@ -9,23 +9,23 @@
 
 namespace kvbench::test {
 
-// held[i - P] = tokens held when row i is answered, ascending.
-using HeldSets = std::vector<std::vector<Index>>;
+// kept[i - P] = tokens kept when row i is answered, ascending.
+using KeptSets = std::vector<std::vector<Index>>;
 
-HeldSets naive_window(const Stream& stream, Index prompt, Index budget);
-HeldSets naive_dilated_window(const Stream& stream, Index prompt, Index budget, Index dilation);
-HeldSets naive_streaming(const Stream& stream, Index prompt, Index budget, Index sinks);
+KeptSets naive_window(const Stream& stream, Index prompt, Index budget);
+KeptSets naive_dilated_window(const Stream& stream, Index prompt, Index budget, Index dilation);
+KeptSets naive_streaming(const Stream& stream, Index prompt, Index budget, Index sinks);
 
 // h2o with semantics paper; key_attention is recent_fraction 0. `group`: mean, max or sum.
-HeldSets naive_h2o(const Stream& stream, Index prompt, Index budget, double recent_fraction,
+KeptSets naive_h2o(const Stream& stream, Index prompt, Index budget, double recent_fraction,
                    const std::string& group);
 
 // h2o with semantics released.
-HeldSets naive_released_h2o(const Stream& stream, Index prompt, Index budget,
+KeptSets naive_released_h2o(const Stream& stream, Index prompt, Index budget,
                             double recent_fraction, const std::string& group);
 
 // Per row, the tokens of most attention.
-HeldSets naive_oracle_topk(const Stream& stream, Index prompt, Index budget,
+KeptSets naive_oracle_topk(const Stream& stream, Index prompt, Index budget,
                            const std::string& group);
 
 // Farthest-first centres over tokens [first, last) starting at token `start`, in order of choice.

@@ -96,7 +96,7 @@ Sketch naive_subgen_sketch(const Stream& stream, const NaiveSubgen& state, Subge
       SketchRow row;
       row.token = static_cast<std::int32_t>(token);
       row.w_den = count / static_cast<double>(cluster.samples.size());
-      row.holds_value = false;
+      row.keeps_value = false;
       sketch.add(row);
     }
   }

@@ -22,18 +22,18 @@ Sketch random_sketch(const Stream& stream, Index row, SketchKind kind, std::uint
     case SketchKind::kMergedValues:
       for (Index j = lo; j <= row; ++j) {
         if (j != row && coin()) continue;
-        SketchRow held = SketchRow::exact(j);
+        SketchRow kept = SketchRow::exact(j);
         if (kind != SketchKind::kEviction) {
-          held.w_num = uniform(rng);
-          held.w_den = uniform(rng);
-          held.weight_numbers = 2;
+          kept.w_num = uniform(rng);
+          kept.w_den = uniform(rng);
+          kept.weight_numbers = 2;
         }
         if (kind == SketchKind::kMergedValues && (j == row || coin())) {
-          held.merged_value = static_cast<std::int32_t>(sketch.merged_values.size());
+          kept.merged_value = static_cast<std::int32_t>(sketch.merged_values.size());
           std::vector<double>& value = sketch.merged_values.emplace_back();
           for (Index k = 0; k < stream.shape.dv; ++k) value.push_back(uniform(rng) - 1.5);
         }
-        sketch.add(held);
+        sketch.add(kept);
       }
       break;
     case SketchKind::kSampled:
@@ -41,21 +41,21 @@ Sketch random_sketch(const Stream& stream, Index row, SketchKind kind, std::uint
     case SketchKind::kExactDenominator:
     case SketchKind::kNoDenominator:
       for (int slot = 0; slot < 12; ++slot) {
-        SketchRow held;
-        held.w_num = uniform(rng);
-        held.scaled = slot % 4 != 0;
-        held.token = slot % 5 == 4 ? -1 : token();
-        sketch.add(held);
+        SketchRow kept;
+        kept.w_num = uniform(rng);
+        kept.scaled = slot % 4 != 0;
+        kept.token = slot % 5 == 4 ? -1 : token();
+        sketch.add(kept);
       }
       sketch.numerator_scale = uniform(rng);
       if (kind == SketchKind::kNoDenominator) break;
       for (int sample = 0; sample < 9; ++sample) {
-        SketchRow held;
-        held.w_den = uniform(rng);
-        held.token = token();
-        held.holds_value = false;
-        held.counts_as_token = sample % 4 != 0;
-        sketch.add(held);
+        SketchRow kept;
+        kept.w_den = uniform(rng);
+        kept.token = token();
+        kept.keeps_value = false;
+        kept.counts_as_token = sample % 4 != 0;
+        sketch.add(kept);
       }
       sketch.bookkeeping = 4;
       sketch.exact_numerator = kind == SketchKind::kExactNumerator;

@@ -25,8 +25,8 @@ Params params_for(const AlgorithmDescription& algorithm,
     });
     if (found != given.end()) {
       Value value = found->second;
-      if (const auto fault = check_value(parameter, value)) {
-        throw std::invalid_argument(algorithm.id + " " + parameter.name + " " + *fault);
+      if (const auto error = check_value(parameter, value)) {
+        throw std::invalid_argument(algorithm.id + " " + parameter.name + " " + *error);
       }
       params.set(parameter.name, value);
       used.insert(parameter.name);
@@ -91,7 +91,7 @@ std::vector<Sketch> sketches(const Stream& stream, Index prompt,
   return out;
 }
 
-std::vector<Index> held_tokens(const Sketch& sketch) {
+std::vector<Index> kept_tokens(const Sketch& sketch) {
   std::set<Index> tokens;
   for (const SketchRow& row : sketch.rows()) {
     if (row.token >= 0) tokens.insert(row.token);
@@ -99,9 +99,9 @@ std::vector<Index> held_tokens(const Sketch& sketch) {
   return {tokens.begin(), tokens.end()};
 }
 
-std::vector<std::vector<Index>> held_sets(const std::vector<Sketch>& sketches) {
+std::vector<std::vector<Index>> kept_sets(const std::vector<Sketch>& sketches) {
   std::vector<std::vector<Index>> out;
-  for (const Sketch& sketch : sketches) out.push_back(held_tokens(sketch));
+  for (const Sketch& sketch : sketches) out.push_back(kept_tokens(sketch));
   return out;
 }
 
@@ -119,7 +119,7 @@ double derived_real(const Derived& derived, const std::string& name) {
 bool same_sketch(const Sketch& a, const Sketch& b) {
   if (a.numerator_scale != b.numerator_scale || a.exact_numerator != b.exact_numerator ||
       a.exact_denominator != b.exact_denominator || a.cache_positions != b.cache_positions ||
-      a.merged_values != b.merged_values || !(a.holdings() == b.holdings())) {
+      a.merged_values != b.merged_values || !(a.kept_counts() == b.kept_counts())) {
     return false;
   }
   const auto filled = [](const Sketch& sketch) {
@@ -134,8 +134,8 @@ bool same_sketch(const Sketch& a, const Sketch& b) {
   return std::equal(
       x.begin(), x.end(), y.begin(), y.end(), [](const SketchRow& p, const SketchRow& q) {
         return p.token == q.token && p.w_num == q.w_num && p.w_den == q.w_den &&
-               p.merged_value == q.merged_value && p.holds_key == q.holds_key &&
-               p.holds_value == q.holds_value && p.weight_numbers == q.weight_numbers &&
+               p.merged_value == q.merged_value && p.keeps_key == q.keeps_key &&
+               p.keeps_value == q.keeps_value && p.weight_numbers == q.weight_numbers &&
                p.counts_as_token == q.counts_as_token && p.scaled == q.scaled &&
                p.copies == q.copies;
       });

@@ -48,9 +48,9 @@ std::vector<Sketch> sketches(const Stream& stream, Index prompt,
                              const AlgorithmDescription& algorithm, const Params& params,
                              std::uint32_t seed = 0, Index block = 0);
 
-// Tokens held, ascending, without repeats.
-std::vector<Index> held_tokens(const Sketch& sketch);
-std::vector<std::vector<Index>> held_sets(const std::vector<Sketch>& sketches);
+// Tokens kept, ascending, without repeats.
+std::vector<Index> kept_tokens(const Sketch& sketch);
+std::vector<std::vector<Index>> kept_sets(const std::vector<Sketch>& sketches);
 
 // A number of `derived`; throws std::out_of_range if it is missing.
 double derived_real(const Derived& derived, const std::string& name);

@@ -19,8 +19,8 @@ class WrappedKernels : public Kernels {
   explicit WrappedKernels(const Kernels& kernels) : kernels_(kernels) {}
 
   std::string device() const override { return kernels_.device(); }
-  std::shared_ptr<const void> hold(const Stream& stream) const override {
-    return pass("hold", [&] { return kernels_.hold(stream); });
+  std::shared_ptr<const void> make_resident(const Stream& stream) const override {
+    return pass("hold", [&] { return kernels_.make_resident(stream); });
   }
   ExactRows exact_attention(const Stream& stream, std::vector<Index> rows) const override {
     return pass("exact_attention",
@@ -29,9 +29,9 @@ class WrappedKernels : public Kernels {
   void logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const override {
     around("logits", [&] { kernels_.logits(stream, std::move(rows), out); });
   }
-  std::shared_ptr<const ResidentRows> hold_rows(const Stream& stream,
-                                                const std::vector<Index>& rows) const override {
-    return pass("hold_rows", [&] { return kernels_.hold_rows(stream, rows); });
+  std::shared_ptr<const ResidentRows> make_rows_resident(
+      const Stream& stream, const std::vector<Index>& rows) const override {
+    return pass("hold_rows", [&] { return kernels_.make_rows_resident(stream, rows); });
   }
   std::vector<ScoreSums> score_sums_by(const Stream& stream, Index first, Index last,
                                        const std::vector<ScoreRule>& rules) const override {

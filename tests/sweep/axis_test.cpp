@@ -24,20 +24,20 @@ const Parameter kReal = number(Parameter::Kind::kReal);
 const Parameter kTokens = number(Parameter::Kind::kTokens, 1);
 
 json expanded(const std::string& text, const Parameter& parameter) {
-  ErrorList faults("f");
-  const auto axis = expand_axis(json::parse(text), parameter, "/x", faults);
-  faults.throw_if_any();
+  ErrorList errors("f");
+  const auto axis = expand_axis(json::parse(text), parameter, "/x", errors);
+  errors.throw_if_any();
   json values = json::array();
   for (const Value& value : axis->values) values.push_back(value_json(value));
   return values;
 }
 
-// Where the one fault of an axis is, "/x/1"; what it says is in tests/cli/bad_inputs/messages.txt.
-std::string fault(const std::string& text, const Parameter& parameter) {
-  ErrorList faults("f");
-  CHECK_FALSE(expand_axis(json::parse(text), parameter, "/x", faults));
+// Where the one error of an axis is, "/x/1"; what it says is in tests/cli/bad_inputs/messages.txt.
+std::string problem(const std::string& text, const Parameter& parameter) {
+  ErrorList errors("f");
+  CHECK_FALSE(expand_axis(json::parse(text), parameter, "/x", errors));
   try {
-    faults.throw_if_any();
+    errors.throw_if_any();
   } catch (const InputError& error) {
     const std::string message = error.messages().front();
     REQUIRE(error.messages().size() == 1);
@@ -80,7 +80,7 @@ TEST_CASE("a range of decimals gives the decimals that a person would list") {
 }
 
 TEST_CASE("a range that steps over its end is refused rather than cut") {
-  CHECK(fault(R"({"range": [1, 10, 4]})", kWhole) == "/x/range");
+  CHECK(problem(R"({"range": [1, 10, 4]})", kWhole) == "/x/range");
 }
 
 TEST_CASE("pow2 includes both ends") {
@@ -115,50 +115,50 @@ TEST_CASE("logspace is rounded and said once for integers") {
 }
 
 TEST_CASE("every value of an axis is checked, and a list names the element") {
-  ErrorList faults("f");
-  CHECK_FALSE(expand_axis(json::parse(R"([1, 0, "all", 0.5, 2.5])"), kTokens, "/x", faults));
-  CHECK(faults.count() == 3);
-  CHECK(fault("[8, 0]", kTokens) == "/x/1");
-  CHECK(fault(R"({"range": [0, 2, 1]})", kTokens) == "/x/range");
+  ErrorList errors("f");
+  CHECK_FALSE(expand_axis(json::parse(R"([1, 0, "all", 0.5, 2.5])"), kTokens, "/x", errors));
+  CHECK(errors.count() == 3);
+  CHECK(problem("[8, 0]", kTokens) == "/x/1");
+  CHECK(problem(R"({"range": [0, 2, 1]})", kTokens) == "/x/range");
 }
 
 TEST_CASE("a value twice on one axis is refused, however it is written") {
-  CHECK(fault("[4, 8, 4.0]", kWhole) == "/x/2");
+  CHECK(problem("[4, 8, 4.0]", kWhole) == "/x/2");
 }
 
 TEST_CASE("steps too small to tell values apart are refused") {
-  CHECK(fault(R"({"range": [1e6, 1000000.0000019073486328125, 0.000000476837158203125]})", kReal) ==
-        "/x/range");
+  CHECK(problem(R"({"range": [1e6, 1000000.0000019073486328125, 0.000000476837158203125]})",
+                kReal) == "/x/range");
 }
 
 TEST_CASE("axes without values or form are refused") {
-  CHECK(fault("[]", kWhole) == "/x");
-  CHECK(fault(R"({"range": [4, 1, 1]})", kWhole) == "/x/range");
-  CHECK(fault(R"({"pow2": [4, 3]})", kWhole) == "/x/pow2");
-  CHECK(fault(R"({"range": [1, 4]})", kWhole) == "/x/range");
-  CHECK(fault(R"({"range": [1, 4, 0]})", kWhole) == "/x/range");
-  CHECK(fault(R"({"pow2": [1, 2.5]})", kWhole) == "/x/pow2");
-  CHECK(fault(R"({"logspace": [0, 4, 2]})", kReal) == "/x/logspace");
-  CHECK(fault(R"({"logspace": [1, 4, 0]})", kReal) == "/x/logspace");
-  CHECK(fault(R"({"logspace": [1, 4, 1]})", kReal) == "/x/logspace");
-  CHECK(fault(R"({"rnage": [1, 4, 1]})", kReal) == "/x");
-  CHECK(fault(R"({"values": [1, 4, 1]})", kReal) == "/x");
-  CHECK(fault("{}", kReal) == "/x");
-  CHECK(fault("[[1, 2], 3]", kReal) == "/x/0");
-  CHECK(fault("null", kReal) == "/x");
+  CHECK(problem("[]", kWhole) == "/x");
+  CHECK(problem(R"({"range": [4, 1, 1]})", kWhole) == "/x/range");
+  CHECK(problem(R"({"pow2": [4, 3]})", kWhole) == "/x/pow2");
+  CHECK(problem(R"({"range": [1, 4]})", kWhole) == "/x/range");
+  CHECK(problem(R"({"range": [1, 4, 0]})", kWhole) == "/x/range");
+  CHECK(problem(R"({"pow2": [1, 2.5]})", kWhole) == "/x/pow2");
+  CHECK(problem(R"({"logspace": [0, 4, 2]})", kReal) == "/x/logspace");
+  CHECK(problem(R"({"logspace": [1, 4, 0]})", kReal) == "/x/logspace");
+  CHECK(problem(R"({"logspace": [1, 4, 1]})", kReal) == "/x/logspace");
+  CHECK(problem(R"({"rnage": [1, 4, 1]})", kReal) == "/x");
+  CHECK(problem(R"({"values": [1, 4, 1]})", kReal) == "/x");
+  CHECK(problem("{}", kReal) == "/x");
+  CHECK(problem("[[1, 2], 3]", kReal) == "/x/0");
+  CHECK(problem("null", kReal) == "/x");
 }
 
 TEST_CASE("an axis that no memory could hold is refused before it is made") {
-  CHECK(fault(R"({"range": [1, 1e12, 1]})", kWhole) == "/x/range");
-  CHECK(fault(R"({"logspace": [1, 2, 1e9]})", kReal) == "/x/logspace");
-  CHECK(fault(R"({"range": [0, 1e308, 1e-308]})", kReal) == "/x/range");
+  CHECK(problem(R"({"range": [1, 1e12, 1]})", kWhole) == "/x/range");
+  CHECK(problem(R"({"logspace": [1, 2, 1e9]})", kReal) == "/x/logspace");
+  CHECK(problem(R"({"range": [0, 1e308, 1e-308]})", kReal) == "/x/range");
 }
 
 TEST_CASE("axis forms are for numbers") {
   Parameter choice;
   choice.kind = Parameter::Kind::kChoice;
   choice.choices = {"max", "avg"};
-  CHECK(fault(R"({"range": [1, 4, 1]})", choice) == "/x");
+  CHECK(problem(R"({"range": [1, 4, 1]})", choice) == "/x");
   CHECK(expanded(R"(["avg", "max"])", choice) == json({"avg", "max"}));
 }
 
@@ -171,19 +171,19 @@ TEST_CASE("memory in place of a number of tokens: a number or any axis of number
   check_axis(R"({"memory": {"range": [0.1, 0.3, 0.1]}})", budget,
              R"([{"memory": 0.1}, {"memory": 0.2}, {"memory": 0.3}])");
   check_axis(R"([64, {"memory": 0.5}, 0.5])", budget, R"([64, {"memory": 0.5}, 0.5])");
-  CHECK(fault(R"({"memory": 0})", budget) == "/x/memory");
-  CHECK(fault(R"({"memory": 1.5})", budget) == "/x/memory");
-  CHECK(fault(R"({"memory": "much"})", budget) == "/x/memory");
-  CHECK(fault(R"({"memory": []})", budget) == "/x/memory");
-  CHECK(fault(R"({"memory": [0.5, 2]})", budget) == "/x/memory/1");
-  CHECK(fault(R"({"memory": [0.5, 0.5]})", budget) == "/x/memory/1");
-  CHECK(fault(R"({"memory": {"memory": 0.5}})", budget) == "/x/memory");
-  CHECK(fault(R"([64, {"memory": 2}])", budget) == "/x/1/memory");
-  CHECK(fault(R"([64, {"memory": [0.1, 0.2]}])", budget) == "/x/1");
-  CHECK(fault(R"([{"memory": 0.5}, {"memory": 0.5}])", budget) == "/x/1");
+  CHECK(problem(R"({"memory": 0})", budget) == "/x/memory");
+  CHECK(problem(R"({"memory": 1.5})", budget) == "/x/memory");
+  CHECK(problem(R"({"memory": "much"})", budget) == "/x/memory");
+  CHECK(problem(R"({"memory": []})", budget) == "/x/memory");
+  CHECK(problem(R"({"memory": [0.5, 2]})", budget) == "/x/memory/1");
+  CHECK(problem(R"({"memory": [0.5, 0.5]})", budget) == "/x/memory/1");
+  CHECK(problem(R"({"memory": {"memory": 0.5}})", budget) == "/x/memory");
+  CHECK(problem(R"([64, {"memory": 2}])", budget) == "/x/1/memory");
+  CHECK(problem(R"([64, {"memory": [0.1, 0.2]}])", budget) == "/x/1");
+  CHECK(problem(R"([{"memory": 0.5}, {"memory": 0.5}])", budget) == "/x/1");
   for (const Parameter* other : {&kTokens, &kWhole, &kReal}) {
-    CHECK(fault(R"({"memory": 0.5})", *other) == "/x");
-    CHECK(fault(R"([{"memory": 0.5}])", *other) == "/x/0");
+    CHECK(problem(R"({"memory": 0.5})", *other) == "/x");
+    CHECK(problem(R"([{"memory": 0.5}])", *other) == "/x/0");
   }
 }
 

@@ -131,14 +131,14 @@ TEST_CASE("entries that cannot meet may describe the same point") {
   const SweepFolder folder;
   const std::string first = R"({"algorithm": "exact", "where": {"layers": [0]}}, )";
   CHECK(
-      folder.faults(sweep(first + R"({"algorithm": "exact", "where": {"layers": [1]}})")).empty());
-  CHECK(folder.faults(sweep(first + R"({"algorithm": "exact", "where": {"kv_heads": [1]}})"))
+      folder.errors(sweep(first + R"({"algorithm": "exact", "where": {"layers": [1]}})")).empty());
+  CHECK(folder.errors(sweep(first + R"({"algorithm": "exact", "where": {"kv_heads": [1]}})"))
             .size() == 1);
   // The sweep's own selection parts them.
   const std::string both = R"({"algorithm": "exact", "where": {"kv_heads": [0, 1]}}, )"
                            R"({"algorithm": "exact", "where": {"kv_heads": [1, 2]}})";
-  CHECK(folder.faults(sweep(both)).size() == 1);
-  CHECK(folder.faults(sweep(both, R"("select": {"kv_heads": [0, 2]})")).empty());
+  CHECK(folder.errors(sweep(both)).size() == 1);
+  CHECK(folder.errors(sweep(both, R"("select": {"kv_heads": [0, 2]})")).empty());
 }
 
 TEST_CASE("--set replaces, adds and appends before anything is checked") {

@@ -73,17 +73,17 @@ TEST_CASE("every fault of a plan is reported once, at its place in the file") {
 
 TEST_CASE("faults of the file and faults that only the dumps can tell are reported together") {
   const SweepFolder folder;
-  const auto faults = [&](const std::string& text) {
+  const auto errors = [&](const std::string& text) {
     return places(folder.messages(
         [&] { make_plan(folder.parse_for_plan(text), {planned_dump("a", 100, {0, 1, 4}, 3)}); }));
   };
-  CHECK(faults(sweep(R"({"algorithm": "window", "params": {"budgt": 4}, "where": {"layers": [9]}})",
+  CHECK(errors(sweep(R"({"algorithm": "window", "params": {"budgt": 4}, "where": {"layers": [9]}})",
                      R"("select": {"layers": [7], "tokens": 200}, "seed": 1)")) ==
         std::vector<std::string>{"quick.json: /seed", "quick.json: /algorithms/0/params/budgt",
                                  "quick.json: /select/layers/0",
                                  "quick.json: /algorithms/0/where/layers/0"});
   CHECK(
-      faults(sweep(entry("exact", "\"x\": 1"), R"("select": {"tokens": 200})")) ==
+      errors(sweep(entry("exact", "\"x\": 1"), R"("select": {"tokens": 200})")) ==
       std::vector<std::string>{"quick.json: /algorithms/0/params/x", "quick.json: /select/tokens"});
 }
 

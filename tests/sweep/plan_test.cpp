@@ -189,9 +189,9 @@ std::vector<Index> rows_of(const std::string& rows, Index tokens, Index prompt,
   StreamShape shape;
   shape.tokens = tokens;
   shape.first_query = first_query;
-  ErrorList faults("f");
-  auto result = scored_rows(json::parse(rows), shape, prompt, "sequence 0", faults);
-  faults.throw_if_any();
+  ErrorList errors("f");
+  auto result = scored_rows(json::parse(rows), shape, prompt, "sequence 0", errors);
+  errors.throw_if_any();
   return result;
 }
 

@@ -1,4 +1,4 @@
-// The sweep files that the project ships read without a fault.
+// The sweep files that the project ships read without an error.
 #include <doctest/doctest.h>
 
 #include <filesystem>

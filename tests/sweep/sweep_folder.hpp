@@ -100,7 +100,7 @@ class SweepFolder {
   }
 
   // The messages of a sweep that must be refused, the folder's own path taken out of them.
-  std::vector<std::string> faults(const std::string& text,
+  std::vector<std::string> errors(const std::string& text,
                                   const std::vector<std::string>& sets = {}) const {
     return messages([&] { parse(text, sets); });
   }

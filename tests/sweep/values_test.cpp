@@ -25,8 +25,8 @@ Parameter of(Kind kind, double minimum, double maximum = 1e15, bool open = false
 Value integer(std::int64_t value) { return value; }
 
 Value accepted(const Parameter& parameter, Value value) {
-  const auto fault = check_value(parameter, value);
-  CHECK_MESSAGE(!fault, *fault);
+  const auto error = check_value(parameter, value);
+  CHECK_MESSAGE(!error, *error);
   return value;
 }
 
@@ -34,9 +34,9 @@ Value accepted(const Parameter& parameter, Value value) {
 // tests/cli/bad_inputs/messages.txt.
 bool refused(const Parameter& parameter, Value value) {
   const Value before = value;
-  const auto fault = check_value(parameter, value);
+  const auto error = check_value(parameter, value);
   CHECK(value == before);
-  return fault && fault->find(to_string(before)) != std::string::npos;
+  return error && error->find(to_string(before)) != std::string::npos;
 }
 
 TEST_CASE("integral reals are integers where integers are meant") {

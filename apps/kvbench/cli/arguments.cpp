@@ -46,8 +46,8 @@ class ArgumentReader {
     }
   }
 
-  // Faults of the words behind the command's name.
-  ErrorList faults(const std::vector<std::string>& words) {
+  // Errors of the words behind the command's name.
+  ErrorList errors(const std::vector<std::string>& words) {
     for (const std::string& word : words) {
       given_.insert(word.substr(0, word.find('=')));
       if (const OptionRow* row = short_option_of(word)) given_.insert(row->name);
@@ -72,7 +72,7 @@ class ArgumentReader {
       }
     }
     require_what_must_be();
-    return std::move(faults_);
+    return std::move(errors_);
   }
 
  private:
@@ -85,7 +85,7 @@ class ArgumentReader {
     }
     const std::optional<std::string> near = nearest_word(name, known);
     if (near) given_.insert(*near);
-    faults_.add(fmt::format("{}: unknown option {}{}; see `{} --help`", name_, name,
+    errors_.add(fmt::format("{}: unknown option {}{}; see `{} --help`", name_, name,
                             did_you_mean(near), name_));
     return nullptr;
   }
@@ -102,7 +102,7 @@ class ArgumentReader {
   std::size_t read_short(const std::string& word, const std::string* next) {
     const OptionRow* row = short_option_of(word);
     if (row == nullptr) {
-      faults_.add(fmt::format("{}: unknown option {}; see `{} --help`", name_, word, name_));
+      errors_.add(fmt::format("{}: unknown option {}; see `{} --help`", name_, word, name_));
       return 0;
     }
     if (!row->takes_value) return 0;
@@ -117,7 +117,7 @@ class ArgumentReader {
 
   void read_bare(const std::string& word) {
     if (next_ == positionals_.size()) {
-      faults_.add(fmt::format("{}: unexpected argument {}{}; see `{} --help`", name_, word,
+      errors_.add(fmt::format("{}: unexpected argument {}{}; see `{} --help`", name_, word,
                               likely_option(word), name_));
       return;
     }
@@ -129,7 +129,7 @@ class ArgumentReader {
 
   void require_value(const OptionRow& row, const std::string& word) {
     if (word.empty()) {
-      add_fault(row.name + " is empty; give it a value");
+      add_error(row.name + " is empty; give it a value");
     } else if (row.choices.empty()) {
       require_readable(row, word);
     } else {
@@ -143,8 +143,8 @@ class ArgumentReader {
     option.add_result(word);
     try {
       option.run_callback();
-    } catch (const CLI::ParseError& fault) {
-      add_fault(fault.what());
+    } catch (const CLI::ParseError& error) {
+      add_error(error.what());
     }
     option.clear();
   }
@@ -152,13 +152,13 @@ class ArgumentReader {
   void require_what_must_be() {
     for (const auto* rows : {&positionals_, &options_}) {
       for (const OptionRow& row : *rows) {
-        if (row.required && given_.count(row.name) == 0) add_fault(row.name + " is required");
+        if (row.required && given_.count(row.name) == 0) add_error(row.name + " is required");
       }
     }
   }
 
-  void add_fault(const std::string& what) {
-    faults_.add(fmt::format("{}: {}; see `{} --help`", name_, what, name_));
+  void add_error(const std::string& what) {
+    errors_.add(fmt::format("{}: {}; see `{} --help`", name_, what, name_));
   }
 
   void require_choice(const OptionRow& row, const std::string& word) {
@@ -167,7 +167,7 @@ class ArgumentReader {
     // Only by its letters is a gpu nearer to cpu.
     const std::string near =
         did_you_mean(word == "gpu" && row.name == "--device" ? "cuda" : word, choices);
-    faults_.add(fmt::format("{}: {}: '{}' is not one of {}{}", name_, row.name, word,
+    errors_.add(fmt::format("{}: {}: '{}' is not one of {}{}", name_, row.name, word,
                             fmt::join(choices, ", "), near));
   }
 
@@ -189,7 +189,7 @@ class ArgumentReader {
   std::vector<OptionRow> positionals_;
   std::size_t next_ = 0;
   std::set<std::string> given_;  // names of options and positionals among them
-  ErrorList faults_;
+  ErrorList errors_;
 };
 
 }  // namespace
@@ -210,14 +210,14 @@ void check_arguments(CLI::App& app, const std::vector<std::string>& words) {
     if (word == "--help" || word == "-h") return;
   }
   const auto first = words.begin() + (command == &app ? 1 : 2);
-  ArgumentReader(*command).faults({first, words.end()}).throw_if_any();
+  ArgumentReader(*command).errors({first, words.end()}).throw_if_any();
 }
 
 std::string parse_error_text(CLI::App& app, const std::vector<std::string>& words,
-                             const CLI::ParseError& fault) {
+                             const CLI::ParseError& error) {
   const CLI::App* command = words.size() < 2 ? nullptr : command_named(app, words[1]);
   const std::string name = full_name(command == nullptr ? app : *command);
-  return fmt::format("{}: {}; see `{} --help`", name, fault.what(), name);
+  return fmt::format("{}: {}; see `{} --help`", name, error.what(), name);
 }
 
 }  // namespace kvbench

@@ -7,7 +7,7 @@
 
 namespace kvbench {
 
-// Throws InputError, all faults at once, for a missing or misspelt command, options that the
+// Throws InputError, all errors at once, for a missing or misspelt command, options that the
 // command does not have, unexpected arguments, values that an option does not take, empty
 // ones among them, and what is required and not given. What else is wrong is left to CLI11.
 // `words`: argv, with the program's name.
@@ -15,6 +15,6 @@ void check_arguments(CLI::App& app, const std::vector<std::string>& words);
 
 // What CLI11 found wrong, with the command's name and the way to its --help.
 std::string parse_error_text(CLI::App& app, const std::vector<std::string>& words,
-                             const CLI::ParseError& fault);
+                             const CLI::ParseError& error);
 
 }  // namespace kvbench

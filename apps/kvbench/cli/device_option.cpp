@@ -43,7 +43,7 @@ const Kernels& ComputeDevice::kernels() const {
 
 void ComputeDevice::throw_if_failed() const {
   if (!cuda_) return;
-  if (const std::string fault = cuda_->fault(); !fault.empty()) throw DeviceError(fault);
+  if (const std::string problem = cuda_->error(); !problem.empty()) throw DeviceError(problem);
 }
 
 void ComputeDevice::describe(Json& provenance) const {

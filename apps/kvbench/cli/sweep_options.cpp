@@ -52,7 +52,7 @@ bool has_parameter(const AlgorithmDescription& algorithm, const std::string& nam
 }
 
 json sweep_document(const SweepOptions& options) {
-  ErrorList faults;
+  ErrorList errors;
   std::set<std::string> used;
   json entries = json::array();
   for (const std::string& name : options.algorithms) {
@@ -68,11 +68,11 @@ json sweep_document(const SweepOptions& options) {
   }
   for (const auto& [parameter, text] : options.params) {
     if (text.empty() || used.count(parameter) != 0) continue;
-    faults.add(fmt::format("--{}: {} has no such parameter; {} have it", parameter,
+    errors.add(fmt::format("--{}: {} has no such parameter; {} have it", parameter,
                            fmt::join(options.algorithms, ", "),
                            fmt::join(all_parameters().at(parameter), ", ")));
   }
-  faults.throw_if_any();
+  errors.throw_if_any();
   std::string name = fmt::format("{}", fmt::join(options.algorithms, "-"));
   if (name.size() > kLongestJoinedName) name = "sweep";
   return {{"schema_version", 1}, {"name", name}, {"dumps", options.dumps}, {"algorithms", entries}};

@@ -39,11 +39,11 @@ Examples:
 int run(const CheckOptions& options) {
   BoundsFile bounds;
   Json results;
-  ErrorList faults;
-  faults.gather(
+  ErrorList errors;
+  errors.gather(
       [&] { results = read_cells(options.results, static_cast<double>(usable_memory())); });
-  faults.gather([&] { bounds = read_bounds(options.bounds); });
-  faults.throw_if_any();
+  errors.gather([&] { bounds = read_bounds(options.bounds); });
+  errors.throw_if_any();
   if (options.write_baselines) {
     for (const auto& [path, cells] : write_baselines(bounds, results, options.results)) {
       log_text("{}: {} cells\n", path, cells);

@@ -38,36 +38,36 @@ Examples:
   kvbench compare a.json b.json --tolerance 0.05 --metric errors.relative_l2.mean
   kvbench compare cpu.json cuda.json --tolerance 1e-6 --json)";
 
-void check_rules(const CompareRules& rules, ErrorList& faults) {
+void check_rules(const CompareRules& rules, ErrorList& errors) {
   for (const std::string& metric : rules.metrics) {
-    if (const auto fault = compared_metric_fault(metric)) faults.add("--metric: " + *fault);
+    if (const auto error = compared_metric_error(metric)) errors.add("--metric: " + *error);
   }
   if (!(rules.tolerance >= 0.0) || !std::isfinite(rules.tolerance)) {
-    faults.add(
+    errors.add(
         fmt::format("--tolerance: must be a fraction of at least 0, got {}", rules.tolerance));
   }
   if (!(rules.absolute_tolerance > 0.0) || !std::isfinite(rules.absolute_tolerance)) {
-    faults.add(fmt::format("--absolute-tolerance: must be a number above 0, got {}",
+    errors.add(fmt::format("--absolute-tolerance: must be a number above 0, got {}",
                            rules.absolute_tolerance));
   }
 }
 
 // Both files are read, whatever is wrong with one of them or with the rules.
 Comparison compare(const CompareOptions& options) {
-  ErrorList faults;
-  check_rules(options.rules, faults);
+  ErrorList errors;
+  check_rules(options.rules, errors);
   const std::vector<std::string> metrics =
-      faults.none() ? options.rules.all_metrics() : std::vector<std::string>();
+      errors.none() ? options.rules.all_metrics() : std::vector<std::string>();
   const auto read = [&](const std::string& path) {
     ComparedResults results(metrics, path);
-    faults.gather([&] {
+    errors.gather([&] {
       warn_if_incomplete(read_results(path, [&](Json&& cell) { results.add(cell); }), path);
     });
     return results;
   };
   const ComparedResults a = read(options.a);
   const ComparedResults b = read(options.b);
-  faults.throw_if_any();
+  errors.throw_if_any();
   return compare_results(a, b, options.rules);
 }
 

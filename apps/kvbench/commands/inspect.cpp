@@ -61,21 +61,21 @@ bool selected(const std::vector<T>& wanted, const T& value) {
   return wanted.empty() || std::find(wanted.begin(), wanted.end(), value) != wanted.end();
 }
 
-// Ascending by sequence, layer, head. A wanted name that nothing answers to is a fault; where a
-// sequence or layer is at fault, what is wanted of it is looked for in all of them.
+// Ascending by sequence, layer, head. A wanted name that nothing answers to is an error; where a
+// sequence or layer has an error, what is wanted of it is looked for in all of them.
 std::vector<Place> find_places(const DumpInfo& info, const InspectOptions& options) {
   std::set<std::string> sequences;
   for (const SequenceInfo& sequence : info.sequences) sequences.insert(sequence.name);
-  ErrorList faults;
+  ErrorList errors;
   for (const std::string& name : options.sequences) {
     if (sequences.count(name) != 0) continue;
-    faults.add(fmt::format("{}: --sequences {}: no such sequence; the dump has {}", info.path, name,
+    errors.add(fmt::format("{}: --sequences {}: no such sequence; the dump has {}", info.path, name,
                            fmt::join(sequences, ", ")));
   }
 
   std::vector<std::pair<const SequenceInfo*, const LayerInfo*>> layers;
   std::set<int> indices;
-  const bool any_sequence = !faults.none();
+  const bool any_sequence = !errors.none();
   for (const SequenceInfo& sequence : info.sequences) {
     if (!any_sequence && !selected(options.sequences, sequence.name)) continue;
     for (const LayerInfo& layer : sequence.layers) {
@@ -87,7 +87,7 @@ std::vector<Place> find_places(const DumpInfo& info, const InspectOptions& optio
   for (const int layer : options.layers) {
     if (indices.count(layer) != 0) continue;
     any_layer = true;
-    faults.add(fmt::format("{}: --layers {}: no such layer; the dump has {}", info.path, layer,
+    errors.add(fmt::format("{}: --layers {}: no such layer; the dump has {}", info.path, layer,
                            fmt::join(indices, ", ")));
   }
 
@@ -102,10 +102,10 @@ std::vector<Place> find_places(const DumpInfo& info, const InspectOptions& optio
   }
   for (const int head : options.kv_heads) {
     if (head >= 0 && head < kv_heads) continue;
-    faults.add(fmt::format("{}: --kv-heads {}: no such KV head; the layer has 0 to {}", info.path,
+    errors.add(fmt::format("{}: --kv-heads {}: no such KV head; the layer has 0 to {}", info.path,
                            head, kv_heads - 1));
   }
-  faults.throw_if_any();
+  errors.throw_if_any();
   return places;
 }
 

@@ -102,20 +102,20 @@ std::vector<const AlgorithmDescription*> chosen(const std::vector<std::string>& 
     known.push_back(algorithm.id);
     if (names.empty()) found.push_back(&algorithm);
   }
-  ErrorList faults;
+  ErrorList errors;
   for (const std::string& name : names) {
     const auto named = std::find_if(
         all_algorithms().begin(), all_algorithms().end(), [&](const AlgorithmDescription& each) {
           return each.id == name || std::count(each.aliases.begin(), each.aliases.end(), name) != 0;
         });
     if (named == all_algorithms().end()) {
-      faults.add(
+      errors.add(
           fmt::format("kvbench list: {}: no such algorithm{}", name, did_you_mean(name, known)));
     } else {
       found.push_back(&*named);
     }
   }
-  faults.throw_if_any();
+  errors.throw_if_any();
   return found;
 }
 

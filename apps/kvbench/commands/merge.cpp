@@ -160,31 +160,31 @@ void refuse_folder(const std::string& out) {
 }
 
 void make_folder_of(const std::string& out) {
-  std::error_code fault;
+  std::error_code error;
   const fs::path folder = fs::absolute(out).parent_path();
-  fs::create_directories(folder, fault);
-  if (fault) {
-    throw IoError(folder.string() + ": cannot create the output folder: " + fault.message());
+  fs::create_directories(folder, error);
+  if (error) {
+    throw IoError(folder.string() + ": cannot create the output folder: " + error.message());
   }
 }
 
 int merge(const MergeOptions& options) {
   std::optional<MergedJournals> journals;
-  ErrorList faults;
+  ErrorList errors;
   const auto memory_limit =
       static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory());
-  faults.gather([&] { journals.emplace(options.folders, all_algorithms(), memory_limit); });
-  faults.gather([&] {
+  errors.gather([&] { journals.emplace(options.folders, all_algorithms(), memory_limit); });
+  errors.gather([&] {
     refuse_folder(options.out);
     refuse_to_replace(options.out, WrittenKind::kResults);
   });
   if (journals) {
-    faults.gather([&] { check_results_limit(journals->plan(), memory_limit); });
-    faults.gather([&] {
+    errors.gather([&] { check_results_limit(journals->plan(), memory_limit); });
+    errors.gather([&] {
       if (journals->plan().keep_rows) refuse_to_replace(rows_path(options.out), WrittenKind::kHdf5);
     });
   }
-  faults.throw_if_any();
+  errors.throw_if_any();
   const MergedJournals& merged = *journals;
   if (merged.damaged_lines() > 0) {
     log_text("kvbench: {} damaged journal lines are ignored\n", merged.damaged_lines());

@@ -118,10 +118,10 @@ void write_sweep(const Plan& plan, const std::string& path) {
 // What a run that starts over must not leave next to its new journal.
 void remove_earlier_results(const std::string& folder) {
   for (const char* name : {"/results.json", "/results.rows.h5", "/results.rows.h5.journal"}) {
-    std::error_code fault;
-    std::filesystem::remove(folder + name, fault);
-    if (fault) {
-      throw InputError(folder + name + ": cannot remove: " + fault.message() +
+    std::error_code error;
+    std::filesystem::remove(folder + name, error);
+    if (error) {
+      throw InputError(folder + name + ": cannot remove: " + error.message() +
                        "; choose another --out");
     }
   }

@@ -46,13 +46,13 @@ struct LargestDifference {
   std::vector<std::string> without_out;  // sequence/layer
 };
 
-// One line of the table per layer that holds `out`; InputError, all faults of the dump at once.
+// One line of the table per layer that holds `out`; InputError, all errors of the dump at once.
 LargestDifference compare_layers(const Dump& dump, double tolerance) {
   LargestDifference found;
-  ErrorList faults;
+  ErrorList errors;
   for (const SequenceInfo& sequence : dump.info().sequences) {
     for (const LayerInfo& layer : sequence.layers) {
-      faults.gather([&] {
+      errors.gather([&] {
         const Index rows = std::min(layer.out_rows, layer.query_rows);
         if (rows == 0) {
           read_through(dump, sequence.name, layer);
@@ -69,7 +69,7 @@ LargestDifference compare_layers(const Dump& dump, double tolerance) {
       });
     }
   }
-  faults.throw_if_any();
+  errors.throw_if_any();
   return found;
 }
 

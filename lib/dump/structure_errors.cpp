@@ -1,4 +1,4 @@
-#include "dump/structure_faults.hpp"
+#include "dump/structure_errors.hpp"
 
 namespace kvbench {
 namespace {
@@ -11,39 +11,39 @@ std::string join(const std::string& group, const std::string& name) {
   return group == "/" ? group + name : group + "/" + name;
 }
 
-void add_outside(ErrorList& faults, const std::string& place, const hdf5::OutsideError& error) {
-  add(faults, place, kOutside, error.what());
+void add_outside(ErrorList& errors, const std::string& place, const hdf5::OutsideError& error) {
+  add(errors, place, kOutside, error.what());
 }
 
-bool is_group(ErrorList& faults, hid_t parent, const std::string& place, const std::string& name) {
+bool is_group(ErrorList& errors, hid_t parent, const std::string& place, const std::string& name) {
   try {
     switch (hdf5::kind_of(parent, name)) {
       case hdf5::Kind::kGroup:
         return true;
       case hdf5::Kind::kNone:
-        add(faults, place, "group is missing");
+        add(errors, place, "group is missing");
         return false;
       default:
-        add(faults, place, "is not a group");
+        add(errors, place, "is not a group");
         return false;
     }
   } catch (const hdf5::OutsideError& error) {
-    add_outside(faults, place, error);
+    add_outside(errors, place, error);
     return false;
   }
 }
 
-hdf5::Handle dataset_of(ErrorList& faults, hid_t parent, const std::string& place,
+hdf5::Handle dataset_of(ErrorList& errors, hid_t parent, const std::string& place,
                         const std::string& name, hdf5::Elements elements) {
   try {
     if (hdf5::kind_of(parent, name) == hdf5::Kind::kDataset) {
       return hdf5::open_dataset(parent, name, 0, elements);
     }
-    add(faults, place, "is not a dataset");
+    add(errors, place, "is not a dataset");
   } catch (const hdf5::OutsideError& error) {
-    add_outside(faults, place, error);
+    add_outside(errors, place, error);
   } catch (const hdf5::Error& error) {
-    add(faults, place, "cannot be opened ({}); make the dump again", error.what());
+    add(errors, place, "cannot be opened ({}); make the dump again", error.what());
   }
   return {};
 }

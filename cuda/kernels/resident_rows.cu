@@ -5,10 +5,10 @@
 
 namespace kvbench {
 
-std::shared_ptr<const ResidentRows> CudaKernels::hold_rows(const Stream& stream,
-                                                           const std::vector<Index>& rows) const {
+std::shared_ptr<const ResidentRows> CudaKernels::make_rows_resident(
+    const Stream& stream, const std::vector<Index>& rows) const {
   const auto make = [device = device_.get()] { return cuda::CudaMachine(*device); };
-  return cuda::hold_rows(make, stream, rows);
+  return cuda::make_rows_resident(make, stream, rows);
 }
 
 }  // namespace kvbench

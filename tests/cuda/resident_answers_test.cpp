@@ -1,5 +1,5 @@
-// Answers by held rows next to those of a new estimator on the host, for sketches that change at
-// random: every field equal.
+// Answers by resident rows next to those of a new estimator on the host, for sketches that change
+// at random: every field equal.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ SketchRow random_row(Draw& draw, Index row) {
   out.w_num = draw.one_in(4) ? 0.0 : draw.unit() - (draw.one_in(3) ? 0.5 : 0.0);
   out.w_den = draw.one_in(4) ? 0.0 : draw.one_in(20) ? 1e-260 : 2.0 * draw.unit();
   if (draw.one_in(3)) out.w_num = out.w_den = 1.0;
-  out.holds_value = !draw.one_in(3);
+  out.keeps_value = !draw.one_in(3);
   out.scaled = draw.one_in(3);
   return out;
 }
@@ -113,7 +113,7 @@ void compare(std::uint64_t seed, Counts& counts) {
   LogitBlock room[2];
   const RowBlock by_device(stream, kernels, rows, room[0]);
   const RowBlock by_host(stream, cpu_kernels(), rows, room[1]);
-  REQUIRE(by_device.held() != nullptr);
+  REQUIRE(by_device.resident() != nullptr);
 
   Estimator estimator(stream, kernels, &by_device);
   std::vector<Answer> expected;

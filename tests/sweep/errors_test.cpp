@@ -174,7 +174,7 @@ TEST_CASE("every fault is reported once, at its place in the file") {
   const SweepFolder folder;
   for (const Case& wrong : kCases) {
     CAPTURE(wrong.text);
-    const auto messages = folder.faults(wrong.text);
+    const auto messages = folder.errors(wrong.text);
     REQUIRE(messages.size() == 1);
     CHECK_MESSAGE(messages[0].find(wrong.place) == 0, messages[0]);
   }
@@ -184,7 +184,7 @@ TEST_CASE("a dump that is not there names the folder it was looked for in") {
   const SweepFolder folder;
   const std::string text =
       R"({"schema_version": 1, "name": "q", "dumps": ["no.h5", "*.hdf5", "."], "algorithms": [{"algorithm": "exact"}]})";
-  const auto messages = folder.faults(text);
+  const auto messages = folder.errors(text);
   REQUIRE(messages.size() == 3);
   const std::string looked_in = folder.file("").substr(0, folder.file("").size() - 1);
   const char* const names[] = {"no.h5", "*.hdf5", "./*.h5"};
@@ -198,7 +198,7 @@ TEST_CASE("a dump that is not there names the folder it was looked for in") {
 TEST_CASE("syntax errors name line and column") {
   const SweepFolder folder;
   const auto place = [&](const std::string& text) {
-    const auto messages = folder.faults(text);
+    const auto messages = folder.errors(text);
     REQUIRE(messages.size() == 1);
     return messages[0].substr(0, messages[0].find(": "));
   };
@@ -211,7 +211,7 @@ TEST_CASE("syntax errors name line and column") {
 
 TEST_CASE("all faults of a file are reported together") {
   const SweepFolder folder;
-  const auto messages = folder.faults(R"({
+  const auto messages = folder.errors(R"({
     "schema_version": 3, "name": "", "dumps": ["a.h5", "a.h5"], "selct": {}, "seeds": [1, 1],
     "evaluate": {"rows": {"last": -1}}, "memory": {"element_bytes": 16},
     "memory": {},
@@ -247,7 +247,7 @@ TEST_CASE("all faults of a file are reported together") {
 
 TEST_CASE("a message is one line whatever the keys hold") {
   const SweepFolder folder;
-  const auto messages = folder.faults(with(R"("a\nb": 1)"));
+  const auto messages = folder.errors(with(R"("a\nb": 1)"));
   REQUIRE(messages.size() == 1);
   CHECK(messages[0].find("quick.json: /a\\u000ab: ") == 0);
 }
@@ -256,7 +256,7 @@ TEST_CASE("thousands of faults are counted, not printed") {
   const SweepFolder folder;
   std::string rows;
   for (int i = 0; i < 5000; ++i) rows += (i == 0 ? "" : ", ") + std::string("-") + "1";
-  const auto messages = folder.faults(with("\"evaluate\": {\"rows\": [" + rows + "]}"));
+  const auto messages = folder.errors(with("\"evaluate\": {\"rows\": [" + rows + "]}"));
   REQUIRE(messages.size() == 1001);
   CHECK(messages.back().find("quick.json: and 4000 more") == 0);
 }
@@ -279,20 +279,20 @@ TEST_CASE("a sweep file that cannot be read is named") {
 TEST_CASE("--set that cannot be applied is a fault") {
   const SweepFolder folder;
   const std::string text = with("\"seeds\": [1]");
-  const auto fault = [&](const std::string& set) {
-    const auto messages = folder.faults(text, {set});
+  const auto error = [&](const std::string& set) {
+    const auto messages = folder.errors(text, {set});
     REQUIRE_FALSE(messages.empty());
     return messages[0];
   };
-  CHECK(fault("/seeds").find("quick.json: --set /seeds: ") == 0);
-  CHECK(fault("seeds=1").find("quick.json: --set seeds=1: ") == 0);
-  CHECK(fault("/seeds/2=1").find("quick.json: --set /seeds/2: ") == 0);
-  CHECK(fault("/name/x=1").find("quick.json: --set /name/x: ") == 0);
+  CHECK(error("/seeds").find("quick.json: --set /seeds: ") == 0);
+  CHECK(error("seeds=1").find("quick.json: --set seeds=1: ") == 0);
+  CHECK(error("/seeds/2=1").find("quick.json: --set /seeds/2: ") == 0);
+  CHECK(error("/name/x=1").find("quick.json: --set /name/x: ") == 0);
   CHECK(
-      fault(R"(/select={"tokens": 1, "tokens": 2})").find("quick.json: --set /select /tokens: ") ==
+      error(R"(/select={"tokens": 1, "tokens": 2})").find("quick.json: --set /select /tokens: ") ==
       0);
-  CHECK(fault("/name=\xff").find("quick.json: --set /name: ") == 0);
-  CHECK(fault("/selct/layers=[0]").find("quick.json: /selct: ") == 0);
+  CHECK(error("/name=\xff").find("quick.json: --set /name: ") == 0);
+  CHECK(error("/selct/layers=[0]").find("quick.json: /selct: ") == 0);
 }
 
 }  // namespace

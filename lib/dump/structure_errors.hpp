@@ -1,0 +1,34 @@
+// What the parts of the structure check have in common: errors by their place in the file.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "core/error.hpp"
+#include "dump/hdf5.hpp"
+
+namespace kvbench {
+
+template <class... Args>
+void add(ErrorList& errors, const std::string& place, fmt::format_string<Args...> format,
+         Args&&... args) {
+  errors.add(place, fmt::format(format, std::forward<Args>(args)...));
+}
+
+std::string join(const std::string& group, const std::string& name);
+
+// Whether `name` below `parent` is a group of this file; an error where it is not. `place`: its
+// own.
+bool is_group(ErrorList& errors, hid_t parent, const std::string& place, const std::string& name);
+
+// The dataset `name` below `parent`; none, and an error, where it is not one of this file, or its
+// elements are not as `elements` allows.
+hdf5::Handle dataset_of(ErrorList& errors, hid_t parent, const std::string& place,
+                        const std::string& name, hdf5::Elements elements = hdf5::Elements::kOwn);
+
+// An error for what would have been read from elsewhere.
+void add_outside(ErrorList& errors, const std::string& place, const hdf5::OutsideError& error);
+
+}  // namespace kvbench
