@@ -44,7 +44,8 @@ PROGRAM = None
 SMALL = {"/select/tokens": 1024, "/select/kv_heads": [0], "/seeds": [0, 1],
          "/evaluate/rows": {"every": 32}, "/select/layers": [0, 15]}
 # Sweeps that score one row, of two dumps, the second with one layer.
-KEPT = {"subgen_failure_rate": {"/select/tokens": 512, "/select/layers": [0], "/seeds": [0, 1]},
+ONE_ROW = {"/select/tokens": 512, "/select/layers": [0], "/seeds": [0, 1]}
+KEPT = {"subgen_failure_rate": ONE_ROW, "tightness": ONE_ROW,
         "error_vs_position": {"/select/kv_heads": [0], "/select/layers": [0, 15],
                               "/evaluate/rows": {"every": 16}}}
 
@@ -177,7 +178,7 @@ class Made(unittest.TestCase):
                 group = file.create_group(one["id"])
                 group["relative_l2"], group["kept_mass"] = errors, kept
                 group["rows"] = numpy.arange(3)
-        table = displacement.parts(self.results([made, other]), 512)
+        table = displacement.parts(self.results([made, other]), 0.35, 512)
         self.assertEqual(list(table["algorithm"]), ["window"])  # subgen's answer has weights
         self.assertAlmostEqual(table["lost"][0], (0.5 * 0.2) ** 0.5)
         self.assertAlmostEqual(table["displacement"][0], (1.0 * 0.4) ** 0.5)
@@ -362,7 +363,7 @@ class Real(unittest.TestCase):
         keep = weights[:, -512:] @ values[-512:] / rho
         evict = weights[:, :-512] @ values[:-512] / (1 - rho)
         apart = numpy.linalg.norm(keep - evict, axis=1) / numpy.linalg.norm(weights @ values, axis=1)
-        table = displacement.parts(Results(out / "results.json"), 512)
+        table = displacement.parts(Results(out / "results.json"), 0.35, 512)
         self.assertAlmostEqual(table["displacement"][0], numpy.exp(numpy.log(apart).mean()), places=6)
         self.assertAlmostEqual(table["lost"][0], numpy.exp(numpy.log(1 - rho).mean()), places=6)
 
@@ -401,7 +402,7 @@ class Package(unittest.TestCase):
                  "--no-build-isolation", "--target", str(target), str(source)],
                 capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertTrue((target / "kvplot/page/page.css").is_file())
+            self.assertTrue((target / "kvplot/report/page/page.css").is_file())
             done = subprocess.run([sys.executable, "-m", "kvplot", "report", "--help"],
                                   capture_output=True, text=True, check=False, cwd=folder,
                                   env={"PYTHONPATH": str(target), "PATH": "/usr/bin:/bin"})

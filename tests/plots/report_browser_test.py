@@ -112,7 +112,12 @@ class OneResult(InABrowser):
         paths = [path for path in self.js("METRICS") if path.startswith("errors.")]
         self.assertGreater(len(paths), 8)
         compared = 0
-        places = {(entry["label"], json.dumps(dict(sorted(entry["params"].items())))): place
+        def key(entry):  # the browser's 1.0 comes back as 1
+            params = {name: float(value) if type(value) in (int, float) else value
+                      for name, value in entry["params"].items()}
+            return entry["label"], json.dumps(params, sort_keys=True)
+
+        places = {key(entry): place
                   for place, entry in enumerate(self.js("DATA.settings"))}
         for layer in (None, *self.js("OF_UNITS.layer")):
             for path in paths:
@@ -124,7 +129,7 @@ class OneResult(InABrowser):
                 for line in self.document["summary"]:
                     if line["layer"] != layer:
                         continue
-                    setting = places[line["label"], json.dumps(line["params"])]
+                    setting = places[key(line)]
                     theirs = line["errors"][path[len("errors."):]]
                     size = max(map(abs, theirs["ci95"])) + abs(theirs["mean"])
                     for name, value in (("mean", theirs["mean"]), ("std", theirs["std_over_seeds"]),

@@ -33,24 +33,39 @@ ROUNDING = 1e-6  # of the lost mass: below this the quotient is noise
 
 
 def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("--budget", type=float, default=512, help="of all methods; default 512")
+    parser.add_argument(
+        "--memory", type=float, default=0.35, help="of budgets given as memory; default 0.35"
+    )
+    parser.add_argument(
+        "--budget", type=float, default=512, help="of methods without such a one; default 512"
+    )
 
 
-def parts(results: Results, budget: float) -> pandas.DataFrame:
+def _chosen(results: Results, memory: float, budget: float) -> pandas.DataFrame:
+    """The cells that are drawn: of the asked memory, else of the budget."""
+    cells = results.ok[results.ok["algorithm"].isin(UNWEIGHTED)]
+    asked = cells.get("params.budget.memory", pandas.Series(numpy.nan, index=cells.index))
+    tokens = cells.get("params.budget", pandas.Series(numpy.nan, index=cells.index))
+    has_memory = asked.notna().groupby(cells["label"]).transform("any")
+    return cells[(asked == memory) | (~has_memory & (tokens == budget))]
+
+
+def parts(results: Results, memory: float, budget: float) -> pandas.DataFrame:
     """Geometric means over rows, query heads and seeds of lost mass, displacement and error, per
     method and unit; their product holds for the means as it does for rows."""
-    cells = results.ok[results.ok["algorithm"].isin(UNWEIGHTED)]
-    if "params.budget" in cells:
-        cells = cells[cells["params.budget"] == budget]
-    if "params.budget" not in cells or cells.empty:
+    cells = _chosen(results, memory, budget)
+    if cells.empty:
         raise ResultsError(
-            f"{results.path}: no finished cell of budget {budget:g} of {', '.join(UNWEIGHTED)}"
+            f"{results.path}: no finished cell of memory {memory:g} or budget {budget:g} of "
+            f"{', '.join(UNWEIGHTED)}"
         )
     rows = results.rows("relative_l2", cells["id"])
     rows["lost"] = 1.0 - results.rows("kept_mass", cells["id"])["kept_mass"]
     rows = rows[(rows["lost"] > ROUNDING) & (rows["relative_l2"] > 0)]
     if rows.empty:
-        raise ResultsError(f"{results.path}: no row of budget {budget:g} loses attention mass")
+        raise ResultsError(
+            f"{results.path}: no row of memory {memory:g} or budget {budget:g} loses attention mass"
+        )
     rows["displacement"] = rows["relative_l2"] / rows["lost"]
     names = {"lost": "lost", "displacement": "displacement", "relative_l2": "error"}
     rows[list(names)] = rows[list(names)].apply(numpy.log)
@@ -61,8 +76,14 @@ def parts(results: Results, budget: float) -> pandas.DataFrame:
 
 def draw(inputs: Namespace) -> Figure:
     results = inputs.results
-    results.need("errors.relative_l2.mean", "mass.kept.mean", "params.budget")
-    table = parts(results, inputs.budget)
+    results.need("errors.relative_l2.mean", "mass.kept.mean")
+    table = parts(results, inputs.memory, inputs.budget)
+    without = ", ".join(
+        table.loc[~table["point"].str.contains('"memory"'), "label"].drop_duplicates()
+    )
+    which = f"memory {inputs.memory:g}"
+    if without:
+        which += f" ({without}: budget {inputs.budget:g})"
     layers = sorted(table["layer"].unique())
     figure, axes = style.panels(1, len(layers), 2.6, sharex=True, sharey=True)
     handles: dict[str, Any] = {}
@@ -96,7 +117,7 @@ def draw(inputs: Namespace) -> Figure:
         table,
         "Error of eviction as a product: attention mass on the evicted tokens, times the distance "
         "between the answers of the kept and of the evicted tokens alone, over the length of the "
-        f"exact answer. One mark per KV head, budget {inputs.budget:g}, geometric means over rows, "
+        f"exact answer. One mark per KV head, {which}; geometric means over rows, "
         "query heads and seeds; along a dotted line the error is what is written on it. "
         f"{facts(results, by=['layer'])}",
     )
