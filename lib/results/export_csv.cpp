@@ -1,5 +1,7 @@
 #include "results/export_csv.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -21,7 +23,7 @@ std::string text_of(const Json& value) {
 void flatten(const std::string& prefix, const Json& value, Row& row) {
   if (value.is_object()) {
     for (const auto& [name, member] : value.items()) {
-      flatten(prefix.empty() ? name : prefix + "." + name, member, row);
+      flatten(prefix.empty() ? name : fmt::format("{}.{}", prefix, name), member, row);
     }
     return;
   }

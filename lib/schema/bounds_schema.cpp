@@ -99,7 +99,7 @@ Json limit_schema() {
 }
 
 Json value_of(const std::string& key) {
-  const Json text = {{"type", "string"}, {"minLength", 1}};
+  Json text = {{"type", "string"}, {"minLength", 1}};
   if (key == "name" || key == "baseline") return text;
   if (key == "where") return {{"$ref", "#/$defs/cells"}};
   if (key == "than") {
