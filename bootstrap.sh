@@ -93,7 +93,7 @@ deps() {
 # which the report draws with, is Debian's node-d3 or in PyPI's mpld3.
 python_environment() {
   local imports='import numpy, scipy, pandas, matplotlib, h5py' base=/usr/bin/python3 site
-  if .venv/bin/python -c "$imports; from kvplot.report.library import d3; d3()" 2>/dev/null; then return; fi
+  if .venv/bin/python -c "$imports; from kvplot.report.d3 import d3; d3()" 2>/dev/null; then return; fi
   [[ -x $base ]] || base=python3
   say "making the Python environment .venv"
   rm -rf .venv

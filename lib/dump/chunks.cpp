@@ -36,8 +36,8 @@ std::optional<Chunk> chunk_of(hid_t dataset) {
 
 std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
 
-// Holds the chunks that a slab touches, and those of the whole head where the next head will want
-// them again: a chunk that falls out of the cache is decoded anew.
+// Holds the chunks that a slab touches, and those of the whole head if the next head reads
+// them again: a chunk that falls out of the cache is decoded twice.
 std::uint64_t cache_bytes(const Chunk& chunk, const std::vector<std::uint64_t>& dims) {
   const std::uint64_t across = ceil_div(dims[2], chunk.dims[2]);
   const std::uint64_t cache = std::max(kSmallestCache, across * chunk.bytes);

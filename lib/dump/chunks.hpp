@@ -20,7 +20,7 @@ std::uint64_t chunk_rows(hid_t dataset);
 // do: a sentence; nullopt where they can.
 std::optional<std::string> unreadable_chunks(hid_t dataset);
 
-// Bytes that the sizes of a dataset without chunks want beyond those it stores; HDF5 1.10 would
+// Bytes that the sizes of a dataset without chunks need beyond those it stores; HDF5 1.10 would
 // read what lies behind them. 0 for chunks, which only the library sees, and for data never
 // written.
 std::uint64_t lacking_bytes(hid_t dataset);

@@ -20,7 +20,7 @@ class VisibleSum {
 
   const std::vector<double>& at(Index row) {
     const Index first = stream_.shape.first_visible(row);
-    if (first != first_) {  // summed anew: subtracting would leave rounding errors behind
+    if (first != first_) {  // summed from scratch: subtracting would leave rounding errors behind
       std::fill(sum_.begin(), sum_.end(), 0.0);
       first_ = next_ = first;
     }

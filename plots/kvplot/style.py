@@ -159,7 +159,7 @@ def panels(
 
     In one column there are at most two panels side by side: a single row of more stands one below
     the other, or in pairs, and a larger grid with more columns than rows lies on its side; the axes
-    keep their places in the array. `across`: so many side by side in one column.
+    keep their places in the array. `across`: how many stand side by side in one column.
     """
     if columns > MOST_PANELS:
         raise ResultsError(

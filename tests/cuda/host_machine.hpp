@@ -1,5 +1,5 @@
 // Runs the bodies of cuda/kernels on the CPU, phase by phase. The order of blocks and of the
-// indices within a phase is drawn anew each time, fresh memory is filled with NaN, and writes
+// indices within a phase is drawn again each time, fresh memory is filled with NaN, and writes
 // beyond an allocation are found: a body that depends on any of these does not give the CPU's
 // values.
 #pragma once

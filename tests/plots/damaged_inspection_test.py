@@ -3,8 +3,6 @@
 Usage and variables: as of damaged_results_test.py.
 """
 
-import contextlib
-import io
 import json
 import os
 import random
@@ -12,15 +10,13 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import warnings
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 try:
-    from matplotlib import pyplot
-
+    from called import called
     from kvplot import figures
-    from kvplot.__main__ import main
     from kvplot.results import ResultsError, load_cells
 except ImportError as error:
     print(f"skipped: {error}")
@@ -34,20 +30,6 @@ FIRST = int(os.environ.get("KVBENCH_TEST_FIRST_SEED", "1"))
 PROGRAM = None
 FIGURES = [name for name in figures.NAMES if figures.module(name).NEEDS == ("inspection",)]
 FIRST_HEAD = ("sequences", 0, "layers", 0, "heads", 0)
-
-
-def called(*arguments):
-    """Exit code and what is said; a traceback is a failure of the test."""
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()), \
-            warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            code = main([str(argument) for argument in arguments])
-        except SystemExit as end:
-            code = end.code
-    pyplot.close("all")
-    return code, said.getvalue()
 
 
 class DamagedInspection(unittest.TestCase):

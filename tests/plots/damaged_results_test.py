@@ -4,8 +4,6 @@ Usage: damaged_results_test.py KVBENCH. Exits 77 where a Python package is missi
 KVBENCH_TEST_SEEDS=k makes k times as many random changes; KVBENCH_TEST_FIRST_SEED=s starts elsewhere.
 """
 
-import contextlib
-import io
 import json
 import os
 import random
@@ -14,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -22,9 +19,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 try:
     import h5py
     import numpy
-    from matplotlib import pyplot
+    from called import called
     from kvplot import ResultsError, figures, shape
-    from kvplot.__main__ import main
     from kvplot.results import Results
 except ImportError as error:
     print(f"skipped: {error}")
@@ -46,20 +42,6 @@ SWEEP = {"schema_version": 1, "name": "small", "dumps": [str(ROOT / "data/cluste
              {"algorithm": "softmax_balance", "params": {"T": 1, "r": "oracle"}},
              {"algorithm": "subgen", "params": {"delta_quantile": 0.1, "t": 4, "s": [8, 16]}}]}
 OF_RESULTS = [name for name in figures.NAMES if figures.module(name).NEEDS == ("results",)]
-
-
-def called(*arguments):
-    """Exit code and what is said; a traceback is a failure of the test."""
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()), \
-            warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            code = main([str(argument) for argument in arguments])
-        except SystemExit as end:
-            code = end.code
-    pyplot.close("all")
-    return code, said.getvalue()
 
 
 class WithResults(unittest.TestCase):
@@ -229,11 +211,10 @@ class DoNotFit(WithResults):
         self.one_sentence(called("cache_size", "--results", self.write(sweep()), "--out",
                                  self.folder / "f"), "no finished cell is labelled", "subgen n=5k")
         cells = [cell("kcenter", {"budget": 4}, 0.3, 0.5, label="subgen n=7k")]
-        with contextlib.redirect_stderr(io.StringIO()) as said:
-            code, _ = called("cache_size", "--results", self.write(document(cells)), "--out",
-                             self.folder / "f")
+        code, said = called("cache_size", "--results", self.write(document(cells)), "--out",
+                            self.folder / "f")
         self.assertEqual(code, 0)
-        self.assertNotIn("posx", said.getvalue())
+        self.assertNotIn("posx", said)
         self.assertIn("whatever model", (self.folder / "f/cache_size.txt").read_text())
 
     def dump(self, tokens=64, nan=False):

@@ -19,7 +19,7 @@ try:
     import matplotlib.image
     import numpy
     from kvplot import ResultsError, read_results
-    from kvplot.report.library import d3
+    from kvplot.report.d3 import d3
     from kvplot.report.page import page
     from kvplot.report.verdicts import read_comparison
     from kvplot.results import Results

@@ -25,7 +25,7 @@ try:
     import numpy
     from kvplot import ResultsError, read_results
     from kvplot.__main__ import main
-    from kvplot.report.library import d3
+    from kvplot.report.d3 import d3
     from kvplot.report.page import page
     from kvplot.results import Results
     d3()

@@ -1,4 +1,4 @@
-// Rows that nobody asks: the h2o family computes kept tokens' logits alone there.
+// Rows that are not scored: the h2o family computes kept tokens' logits alone there.
 #include <doctest/doctest.h>
 
 #include "support/given.hpp"
@@ -44,7 +44,7 @@ void check_same_decisions(const Stream& stream, Index prompt, const std::string&
 
 }  // namespace
 
-TEST_CASE("rows that nobody asks change no decision") {
+TEST_CASE("rows that are not scored change no decision") {
   const std::vector<StreamSpec> specs = {
       {.tokens = 260, .d = 7, .dv = 3, .heads_per_kv = 2, .query_size = 4},
       {.tokens = 260, .d = 5, .dv = 3, .window = 41, .query_size = 4},

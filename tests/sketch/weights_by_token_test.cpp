@@ -1,4 +1,4 @@
-// Weights by token that follow a sketch's changes have the bits of weights that are summed anew.
+// Weights by token that follow a sketch's changes have the bits of weights that are summed from scratch.
 #include "sketch/weights_by_token.hpp"
 
 #include <doctest/doctest.h>
@@ -75,7 +75,7 @@ void check_groups(const WeightsByToken& weights) {
 
 }  // namespace
 
-TEST_CASE("weights that follow the changes of a sketch are those summed anew, bit by bit") {
+TEST_CASE("weights that follow the changes of a sketch are those summed from scratch, bit by bit") {
   std::mt19937 draw(7);
   Sketch sketch;
   for (int i = 0; i < 40; ++i) sketch.add(random_row(draw));

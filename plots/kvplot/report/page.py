@@ -10,7 +10,7 @@ from string import Template
 
 from kvplot.report import sections, verdict_sections
 from kvplot.report.columns import payload
-from kvplot.report.library import LICENCE, d3
+from kvplot.report.d3 import LICENCE, d3
 from kvplot.report.verdicts import comparison_payload
 from kvplot.results import Entry, Results
 
