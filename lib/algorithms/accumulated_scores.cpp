@@ -199,7 +199,7 @@ Derived AccumulatedScores::derived() const {
   return out;
 }
 
-KeptCounts most_held_by_score(const TokenCount& budget, Index numbers_per_head,
+KeptCounts most_kept_by_score(const TokenCount& budget, Index numbers_per_head,
                               const StreamShape& shape, Index prompt) {
   const Index tokens = std::min(budget.of(prompt) + 1, most_visible(shape));
   return exact_tokens(tokens, tokens * shape.heads_per_kv * numbers_per_head);

@@ -106,8 +106,8 @@ class AccumulatedScores : public Algorithm {
   std::vector<double> combined_;
 };
 
-// The most that AccumulatedScores holds: the row's own token is answered before one is evicted.
-KeptCounts most_held_by_score(const TokenCount& budget, Index numbers_per_head,
+// The most that AccumulatedScores keeps: the row's own token is answered before one is evicted.
+KeptCounts most_kept_by_score(const TokenCount& budget, Index numbers_per_head,
                               const StreamShape& shape, Index prompt);
 
 // The best budget - recent tokens of the prompt outside its last `last`, by combined prompt scores.

@@ -75,6 +75,14 @@ struct Counters {
   Index clamped = 0;
 };
 
+// What a theorem promises of a cell: that `metric`, at row n - 1 and query head 0, is at most
+// epsilon.
+struct Promise {
+  std::string metric;             // as results name it, "errors.epsilon_spectral.last"
+  std::optional<double> epsilon;  // none: sizes were given, and nothing is promised
+  bool vacuous = false;           // by its sizes alone
+};
+
 class Algorithm {
  public:
   virtual ~Algorithm() = default;
@@ -93,6 +101,9 @@ class Algorithm {
   virtual Derived derived() const { return {}; }
   virtual std::optional<Clusters> clusters() const { return std::nullopt; }
   virtual Counters counters() const { return {}; }
+  // With one, the cell's record has `derived.vacuous`: by the sizes, or because an answer without
+  // any method keeps the promise as well.
+  virtual std::optional<Promise> promise() const { return std::nullopt; }
 
  protected:
   Sketch sketch_;
@@ -129,7 +140,7 @@ struct AlgorithmFunctions {
   // The most that is kept when a decode row is answered, if shape, prompt and parameters decide it;
   // grows with the budget up to one that keeps everything. What {"memory": F} is solved with: if it
   // is empty, what is kept never follows from the parameters.
-  std::function<std::optional<KeptCounts>(const P&, const StreamShape&, Index prompt)> most_held;
+  std::function<std::optional<KeptCounts>(const P&, const StreamShape&, Index prompt)> most_kept;
   // Keeps every token for good, whatever it attends to: memory is that of `exact`.
   std::function<bool(const P&)> never_evicts = [](const P&) { return false; };
 };

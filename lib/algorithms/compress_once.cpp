@@ -45,7 +45,7 @@ bool keeps_whole_prompt(Index budget, const StreamShape& shape, Index prompt) {
   return visible_prompt(shape, prompt).size() <= budget;
 }
 
-std::optional<KeptCounts> most_held_once(Index budget, Index weighted, const StreamShape& shape,
+std::optional<KeptCounts> most_kept_once(Index budget, Index weighted, const StreamShape& shape,
                                          Index prompt) {
   if (shape.slides()) return std::nullopt;
   if (keeps_whole_prompt(budget, shape, prompt)) return exact_tokens(shape.tokens);

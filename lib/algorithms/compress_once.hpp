@@ -38,7 +38,7 @@ bool keeps_whole_prompt(Index budget, const StreamShape& shape, Index prompt);
 
 // The most that is kept, `weighted` tokens of the middle with a number besides; none on a sliding
 // layer, where it depends on which tokens were kept.
-std::optional<KeptCounts> most_held_once(Index budget, Index weighted, const StreamShape& shape,
+std::optional<KeptCounts> most_kept_once(Index budget, Index weighted, const StreamShape& shape,
                                          Index prompt);
 
 // Skips of a method with a budget: the budget resolves to 0, or is smaller than sinks + recent

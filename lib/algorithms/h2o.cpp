@@ -57,8 +57,8 @@ AlgorithmDescription describe_h2o() {
                      "cannot be given as memory with semantics: released, which keeps every token; "
                      "give a number of tokens"};
   };
-  d.most_held = [](const Parameters& p, const StreamShape& shape, Index prompt) {
-    return std::optional(most_held_by_score(p.budget, 1, shape, prompt));
+  d.most_kept = [](const Parameters& p, const StreamShape& shape, Index prompt) {
+    return std::optional(most_kept_by_score(p.budget, 1, shape, prompt));
   };
   d.skip_reason = [](const Parameters& p, const StreamShape& shape,
                      Index prompt) -> std::optional<std::string> {

@@ -178,11 +178,11 @@ AlgorithmDescription describe_kcenter() {
   d.skip_reason = [](const Parameters& p, const StreamShape& shape, Index prompt) {
     return cannot_compress(p.budget, p.sinks, resolved_recent(p, prompt), shape, prompt);
   };
-  d.most_held = [](const Parameters& p, const StreamShape& shape, Index prompt) {
+  d.most_kept = [](const Parameters& p, const StreamShape& shape, Index prompt) {
     const Index budget = p.budget.of(prompt);
     const bool stores = p.weights == Weights::kSize;
     const Index exact = p.sinks.of(prompt) + resolved_recent(p, prompt);
-    return most_held_once(budget, stores ? budget - exact : 0, shape, prompt);
+    return most_kept_once(budget, stores ? budget - exact : 0, shape, prompt);
   };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<KCenter>(p, context);

@@ -32,8 +32,8 @@ AlgorithmDescription describe_key_attention() {
   d.shared_work = [](const Parameters&, const StreamShape&, Index, std::uint32_t seed) {
     return std::vector<SharedWork>{PromptScores(Scoring{}, seed)};
   };
-  d.most_held = [](const Parameters& p, const StreamShape& shape, Index prompt) {
-    return std::optional(most_held_by_score(p.budget, 1, shape, prompt));
+  d.most_kept = [](const Parameters& p, const StreamShape& shape, Index prompt) {
+    return std::optional(most_kept_by_score(p.budget, 1, shape, prompt));
   };
   d.create = [](const Parameters& p, const CellContext& context) {
     const RankedSubset kept{.budget = p.budget.of(context.prompt), .group = p.group};

@@ -101,9 +101,9 @@ class ReleasedKeyformer final : public Algorithm {
   std::vector<Index> keys_;  // ascending
 };
 
-std::optional<KeptCounts> most_held(const Parameters& p, const StreamShape& shape, Index prompt) {
+std::optional<KeptCounts> most_kept(const Parameters& p, const StreamShape& shape, Index prompt) {
   const Index numbers_per_head = scoring(p, shape.tokens, prompt).numbers_per_head;
-  if (!released(p)) return most_held_by_score(p.budget, numbers_per_head, shape, prompt);
+  if (!released(p)) return most_kept_by_score(p.budget, numbers_per_head, shape, prompt);
   // Keys are all visible when decoding starts; without keys the window alone may still grow.
   const RankedSubset kept = subset(p, prompt);
   const Index middle = visible_prompt(shape, prompt).size() - kept.recent;
@@ -224,7 +224,7 @@ AlgorithmDescription describe_keyformer() {
   };
   d.model_work = [](const Parameters& p, std::uint32_t seed) { return SharedTrace{p, seed}; };
   d.skip_reason = reason_to_skip_keyformer;
-  d.most_held = most_held;
+  d.most_kept = most_kept;
   d.shared_work = [](const Parameters& p, const StreamShape& shape, Index prompt,
                      std::uint32_t seed) {
     if (whole_model(p)) return std::vector<SharedWork>{};

@@ -46,7 +46,7 @@ std::variant<Params, std::string> solve_memory(const AlgorithmDescription& algor
     return solved;
   };
   const auto fraction = [&](Index tokens) -> std::optional<double> {
-    const auto kept = algorithm.most_held(with_tokens(tokens), shape, prompt);
+    const auto kept = algorithm.most_kept(with_tokens(tokens), shape, prompt);
     if (!kept) return std::nullopt;
     // As MemoryMeter reports it.
     return static_cast<double>(bytes_of(*kept, shape, element_bytes)) /
@@ -56,13 +56,13 @@ std::variant<Params, std::string> solve_memory(const AlgorithmDescription& algor
   if (!least) {
     return fmt::format(
         "{} {} cannot be solved: the layer has a sliding window of {} tokens, and "
-        "what {} holds there depends on the data",
+        "what {} keeps there depends on the data",
         name, to_string(value), shape.window, algorithm.id);
   }
   const auto tokens = largest_that_fits(
       1, shape.tokens, [&](Index given) { return fraction(given).value() <= memory.fraction; });
   if (tokens) return with_tokens(*tokens);
-  return fmt::format("{} {} cannot be reached: {} holds at least {:.4g} of the exact cache here",
+  return fmt::format("{} {} cannot be reached: {} keeps at least {:.4g} of the exact cache here",
                      name, to_string(value), algorithm.id, *least);
 }
 

@@ -137,7 +137,7 @@ struct Field {
     parameter.maximum = maximum;
     return *this;
   }
-  // {"memory": F} is accepted as well, by algorithms with `most_held`.
+  // {"memory": F} is accepted as well, by algorithms with `most_kept`.
   Field& or_memory() {
     parameter.takes_memory = true;
     return *this;

@@ -26,8 +26,8 @@ AlgorithmDescription describe_snapkv() {
   d.validate = invalid_observation;
   d.skip_reason = cannot_observe;
   d.shared_work = observation_work;
-  d.most_held = [](const Parameters& p, const StreamShape& shape, Index prompt) {
-    return most_held_once(p.budget.of(prompt), 0, shape, prompt);
+  d.most_kept = [](const Parameters& p, const StreamShape& shape, Index prompt) {
+    return most_kept_once(p.budget.of(prompt), 0, shape, prompt);
   };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<ObservationWindow>(p, context, p.budget.of(context.prompt) - p.window);

@@ -51,7 +51,7 @@ Index held_at(const Parameters& p, const StreamShape& shape, Index prompt, Index
 }
 
 // Grows until the window is full, does not while sinks leave it, and may grow after that.
-KeptCounts most_held(const Parameters& p, const StreamShape& shape, Index prompt) {
+KeptCounts most_kept(const Parameters& p, const StreamShape& shape, Index prompt) {
   const Index last = shape.tokens - 1;
   const Index full = std::clamp(most_visible(shape) - 1, prompt, last);
   return exact_tokens(std::max(held_at(p, shape, prompt, full), held_at(p, shape, prompt, last)));
@@ -76,7 +76,7 @@ AlgorithmDescription describe_streaming_llm() {
     return "budget of " + std::to_string(budget) + " tokens leaves no rolling token besides " +
            std::to_string(sinks) + " sinks";
   };
-  d.most_held = most_held;
+  d.most_kept = most_kept;
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<StreamingLlm>(p, context);
   };

@@ -113,9 +113,6 @@ class SubGen final : public Algorithm {
     const SubGenTheorem bound = theorem(net_, stream_);
     const auto t = static_cast<double>(sizes_.t);
     const auto s = static_cast<double>(sizes_.s);
-    const Index n = context_.stream.shape.tokens;
-    const auto clusters = static_cast<Index>(net_.clustering.opened_by.size());
-    const bool sublinear = clusters * (sizes_.t + 1) + 2 * sizes_.s < 2 * n;
     Derived out = {{"delta", net_.clustering.delta},
                    {"q_norm_bound", stream_.q_norm_bound},
                    {"delta_r", net_.clustering.delta * stream_.q_norm_bound},
@@ -126,10 +123,7 @@ class SubGen final : public Algorithm {
                    {"predicted_rmse_numerator", std::sqrt(stream_.numerator_variance / s)},
                    {"predicted_rmse_normalizer", std::sqrt(net_.normalizer_variance / t)},
                    {"epsilon_effective", bound.epsilon(t, s)}};
-    // Nothing is promised where no epsilon was asked for. The replay adds whether a trivial answer
-    // keeps the promise too.
-    out.emplace_back("vacuous", epsilon_ && (sizes_.capped || !sublinear));
-    out.emplace_back("sublinear", sublinear);
+    out.emplace_back("sublinear", sublinear());
     if (epsilon_) {
       out.emplace_back("promised_epsilon_spectral", *epsilon_);
       out.emplace_back("proved_t", bound.samples(*epsilon_, HUGE_VAL));
@@ -138,7 +132,19 @@ class SubGen final : public Algorithm {
     return out;
   }
 
+  std::optional<Promise> promise() const override {
+    return Promise{.metric = "errors.epsilon_spectral.last",
+                   .epsilon = epsilon_,
+                   .vacuous = epsilon_ && (sizes_.capped || !sublinear())};
+  }
+
  private:
+  // Fewer vectors than the exact cache.
+  bool sublinear() const {
+    const auto clusters = static_cast<Index>(net_.clustering.opened_by.size());
+    return clusters * (sizes_.t + 1) + 2 * sizes_.s < 2 * context_.stream.shape.tokens;
+  }
+
   // A reservoir place with the moment of its next replacement.
   using Event = std::pair<Index, Index>;  // (token, slot)
 
@@ -233,7 +239,8 @@ AlgorithmDescription describe_subgen() {
        "root mean square of |tau - Z| / Z that Lemma 2's exact variance gives for t samples"},
       {"epsilon_effective", "the epsilon of Theorem 1 for which t and s suffice; null: none"},
       {"vacuous",
-       "whether the epsilon that was asked for is no promise: a size was capped at 256 n, the cell "
+       "whether the epsilon that was asked for promises nothing: a size was capped at 256 n, the "
+       "cell "
        "is not sublinear, or `trivial.zero` or `trivial.mean_value` has it at row n - 1 too"},
       {"sublinear", "whether m' (t + 1) + 2 s < 2 n: fewer vectors than the exact cache"},
       {"promised_epsilon_spectral", "the epsilon that was asked for; t and s follow from it"},

@@ -33,7 +33,7 @@ struct TypedAlgorithm : AlgorithmFunctions<P> {
     d.source = source;
     d.parameters = parameters.rows();
     for (Parameter& parameter : d.parameters) {
-      parameter.takes_memory = parameter.takes_memory && this->most_held;
+      parameter.takes_memory = parameter.takes_memory && this->most_kept;
     }
     d.exactly_one_of = exactly_one_of;
     d.derived = derived;
@@ -46,7 +46,7 @@ struct TypedAlgorithm : AlgorithmFunctions<P> {
     bind(table, this->replay_scope, d.replay_scope);
     bind(table, this->model_work, d.model_work);
     bind(table, this->create, d.create);
-    bind(table, this->most_held, d.most_held);
+    bind(table, this->most_kept, d.most_kept);
     bind(table, this->never_evicts, d.never_evicts);
     return d;
   }

@@ -188,11 +188,11 @@ AlgorithmDescription describe_uniform() {
     if (!p.budget) return std::nullopt;
     return cannot_compress(*p.budget, p.sinks, p.recent.of(prompt), shape, prompt);
   };
-  d.most_held = [](const Parameters& p, const StreamShape& shape, Index prompt) {
+  d.most_kept = [](const Parameters& p, const StreamShape& shape, Index prompt) {
     const Index budget = p.budget.value().of(prompt);
     const bool stores = p.weights == Weights::kInverse;
     const Index exact = p.sinks.of(prompt) + p.recent.of(prompt);
-    return most_held_once(budget, stores ? budget - exact : 0, shape, prompt);
+    return most_kept_once(budget, stores ? budget - exact : 0, shape, prompt);
   };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<Uniform>(p, context);

@@ -44,7 +44,7 @@ AlgorithmDescription describe_window() {
   d.skip_reason = [](const Parameters& p, const StreamShape&, Index prompt) {
     return empty_budget(p.budget, prompt);
   };
-  d.most_held = [](const Parameters& p, const StreamShape& shape, Index prompt) {
+  d.most_kept = [](const Parameters& p, const StreamShape& shape, Index prompt) {
     return std::optional(exact_tokens(std::min(p.budget.of(prompt), most_visible(shape))));
   };
   d.create = [](const Parameters& p, const CellContext& context) {

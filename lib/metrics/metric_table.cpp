@@ -136,14 +136,16 @@ std::vector<Metric> table() {
            [](Scored s) {
              return ratio(numerator_distance(s), s.exponential_norm * s.value_spectral);
            },
-       .column = "numerator_error"},
+       .column = "numerator_error",
+       .of_sketch = true},
       {.path = "errors.normalizer_error",
        .definition = "|tau - Z| / Z",
        .source = "SubGen eq. 6",
        .of_row = [](Scored s) -> Value {
          return std::abs(s.answer.normalizer - s.normalizer) / s.normalizer;
        },
-       .column = "normalizer_error"},
+       .column = "normalizer_error",
+       .of_sketch = true},
       {.path = "errors.cosine_distance",
        .definition = "1 - <z, a> / (||z|| ||a||)",
        .of_row = [](Scored s) -> Value { return cosine_distance(s); }},
@@ -151,7 +153,8 @@ std::vector<Metric> table() {
        .definition = "KL(p^ || p), p^_j proportional to w_den exp(x_j)",
        .of_row = [](Scored s) { return s.answer.kl_divergence; },
        .has_meaning = rows_are_tokens,
-       .can_be_negative = true},
+       .can_be_negative = true,
+       .of_sketch = true},
       {.path = "mass.kept",
        .definition = "sum of p_j over distinct tokens whose value is kept",
        .source = "Keyformer Fig. 3",

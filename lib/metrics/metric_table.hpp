@@ -70,6 +70,9 @@ struct Metric {
   // If only by rounding. A record whose number is below 0 otherwise is damaged.
   bool can_be_negative = false;
 
+  // Of a sketch's sums or weights: an answer without a sketch has no such number.
+  bool of_sketch = false;
+
   // False: neither more nor less is better, and `compare` refuses it.
   bool less_is_better = true;
 

@@ -1,9 +1,7 @@
 #include "metrics/trivial_answers.hpp"
 
 #include <algorithm>
-#include <array>
 #include <functional>
-#include <string_view>
 #include <utility>
 
 #include "core/error.hpp"
@@ -86,14 +84,10 @@ MetricValue TrivialAnswers::best(const std::string& path) const {
 
 const std::vector<std::size_t>& answer_numbers() {
   static const std::vector<std::size_t> numbers = [] {
-    constexpr std::array<std::string_view, 3> kOfSketch = {
-        "errors.numerator_error", "errors.normalizer_error", "errors.kl_divergence"};
     std::vector<std::size_t> all;
     for (std::size_t i = 0; i < metric_numbers().size(); ++i) {
       const Metric& metric = *metric_numbers()[i].metric;
-      const bool of_sketch =
-          std::find(kOfSketch.begin(), kOfSketch.end(), metric.path) != kOfSketch.end();
-      if (metric.section() == "errors" && !of_sketch) all.push_back(i);
+      if (metric.section() == "errors" && !metric.of_sketch) all.push_back(i);
     }
     return all;
   }();

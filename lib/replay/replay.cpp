@@ -42,19 +42,12 @@ std::string cell_text(const ReplayCell& cell, const StreamId& stream) {
          ", layer " + std::to_string(stream.layer) + ", KV head " + std::to_string(stream.kv_head);
 }
 
-// A promise that an answer without any method keeps too says nothing: then the cell is vacuous. The
-// theorem speaks of row n - 1; where that is not scored, nothing is
-// known.
-void judge_promise(const TrivialAnswers& trivial, Derived& derived) {
-  const auto find = [&](const char* name) {
-    return std::find_if(derived.begin(), derived.end(),
-                        [&](const auto& entry) { return entry.first == name; });
-  };
-  const auto promised = find("promised_epsilon_spectral");
-  const MetricValue reached = trivial.best("errors.epsilon_spectral.last");
-  if (promised == derived.end() || !reached) return;
-  if (std::get<double>(promised->second) < *reached) return;
-  if (const auto vacuous = find("vacuous"); vacuous != derived.end()) vacuous->second = true;
+// A promise that an answer without any method keeps as well says nothing. The theorem speaks of row
+// n - 1; if that is not scored, the sizes alone decide.
+bool is_vacuous(const Promise& promise, const TrivialAnswers* trivial) {
+  if (promise.vacuous || !promise.epsilon || trivial == nullptr) return promise.vacuous;
+  const MetricValue reached = trivial->best(promise.metric);
+  return reached && *promise.epsilon >= *reached;
 }
 
 // Logits and exponentials in memory at one time.
@@ -98,7 +91,8 @@ class Replayed {
     take_answers(estimator);
   }
 
-  CellResult finish() {
+  // `trivial`: of the stream; null if not finite.
+  CellResult finish(const std::shared_ptr<const TrivialAnswers>& trivial) {
     const Index last_row = stream_.shape.tokens - 1;
     if (next_row_ <= last_row) {
       feed_until(last_row);
@@ -109,6 +103,10 @@ class Replayed {
     result.undefined_rows = errors_.undefined_rows();
     if (setting_.keep_row_values) result.row_values = errors_.row_values();
     result.derived = algorithm_->derived();
+    if (const auto promise = algorithm_->promise()) {
+      result.derived.emplace_back("vacuous", is_vacuous(*promise, trivial.get()));
+    }
+    result.trivial = trivial;
     result.clusters = algorithm_->clusters();
     result.counters = algorithm_->counters();
     result.memory = memory_.report();
@@ -308,10 +306,7 @@ class Group {
       }
       running_[c]->advance(block);
       if (!final_block) return std::nullopt;
-      CellResult result = running_[c]->finish();
-      result.trivial = trivial_;
-      if (trivial_) judge_promise(*trivial_, result.derived);
-      return result;
+      return running_[c]->finish(trivial_);
     } catch (const CellError& error) {
       return failure(error.what());
     } catch (const std::bad_alloc&) {

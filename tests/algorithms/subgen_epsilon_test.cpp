@@ -81,9 +81,12 @@ Wanted resolved(const Stream& stream, Index prompt, double delta, double epsilon
   CHECK(derived_real(derived, "promised_epsilon_spectral") == epsilon);
   out.capped = proved_t > cap || proved_s > cap;
   for (const auto& [name, value] : derived) {
-    if (name == "vacuous") out.vacuous = std::get<bool>(value);
     if (name == "sublinear") out.sublinear = std::get<bool>(value);
   }
+  const std::optional<Promise> promise = stepper.algorithm().promise();
+  REQUIRE(promise);
+  CHECK(promise->epsilon == epsilon);
+  out.vacuous = promise->vacuous;
   return out;
 }
 

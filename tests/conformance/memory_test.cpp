@@ -133,7 +133,7 @@ std::optional<Params> asking_for_memory(const Subject& subject, const Given& giv
 
 }  // namespace
 
-TEST_CASE("most_held is the peak that a replay counts, whatever the budget") {
+TEST_CASE("most_kept is the peak that a replay counts, whatever the budget") {
   std::set<std::string> ran;
   for (const StreamSpec& spec : kShapes) {
     const auto owned = make_stream(spec);
@@ -146,7 +146,7 @@ TEST_CASE("most_held is the peak that a replay counts, whatever the budget") {
           for (const Index budget : {1, 4, 13, 34, 35, 47, 60}) {
             params->set("budget", count_of(budget));
             if (reason_to_skip(*subject.algorithm, *params, shape, prompt)) continue;
-            const auto most = subject.algorithm->most_held(*params, shape, prompt);
+            const auto most = subject.algorithm->most_kept(*params, shape, prompt);
             if (!most) continue;
             CAPTURE(describe(subject.row->id, point.given));
             CAPTURE(spec.window);
@@ -164,7 +164,7 @@ TEST_CASE("most_held is the peak that a replay counts, whatever the budget") {
   }
   for (const Subject& subject : subjects()) {
     CAPTURE(subject.row->id);
-    CHECK(ran.count(subject.row->id) == (subject.algorithm->most_held ? 1 : 0));
+    CHECK(ran.count(subject.row->id) == (subject.algorithm->most_kept ? 1 : 0));
   }
 }
 
@@ -206,7 +206,7 @@ TEST_CASE("a budget solved for memory holds that memory to within one token, and
   }
   for (const Subject& subject : subjects()) {
     CAPTURE(subject.row->id);
-    CHECK(ran.count(subject.row->id) == (subject.algorithm->most_held ? 1 : 0));
+    CHECK(ran.count(subject.row->id) == (subject.algorithm->most_kept ? 1 : 0));
   }
 }
 
