@@ -1,4 +1,5 @@
-// Weights by token that follow a sketch's changes have the bits of weights that are summed from scratch.
+// Weights by token that follow a sketch's changes have the bits of weights that are summed from
+// scratch.
 #include "sketch/weights_by_token.hpp"
 
 #include <doctest/doctest.h>
