@@ -1,5 +1,5 @@
-"""What data/README.md says of the exporter: its commands parse, its options exist, its table of
-sizes is the formula's."""
+"""What data/README.md says of the exporter: its commands parse, its options exist (the program's are
+written after its name: `kvbench run --x`), its table of sizes is the formula's."""
 
 from __future__ import annotations
 
