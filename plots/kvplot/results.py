@@ -142,7 +142,7 @@ class Results:
         for cell in self.document["cells"]:
             row = {name: value for name, value in cell.items() if name != "key"}
             row.update(cell["key"])
-            row["point"] = self._point(cell["key"]["params"], cell["key"].get("tokens"))
+            row["point"] = point_of(self.setting_params(cell["key"]))
             rows.append(row)
         frame = pandas.json_normalize(rows)
         for name in ("status", "reason", "label", "seed", *UNIT):
@@ -162,12 +162,14 @@ class Results:
         tokens = select.get("tokens") if isinstance(select, dict) else None
         return isinstance(tokens, list) and len(tokens) > 1
 
-    def _point(self, params: Entry, tokens: object) -> str:
-        return point_of({**params, "tokens": tokens} if self.tokens_vary else params)
+    def setting_params(self, entry: Entry) -> Entry:
+        """Parameters of a cell's key or of an entry of the summary, with an axis of tokens."""
+        params: Entry = entry["params"]
+        return {**params, "tokens": entry.get("tokens")} if self.tokens_vary else params
 
     def summary_point(self, line: Entry) -> str:
         """The point of an entry of the program's summary."""
-        return self._point(line["params"], line.get("tokens"))
+        return point_of(self.setting_params(line))
 
     def keep_layers(self, layers: Iterable[int]) -> None:
         """Forgets the cells of all other layers; the program's own summary stays as it is."""

@@ -301,6 +301,24 @@ class TwoResults(unittest.TestCase):
             damaged.write_text("{")
             self.assertIn("is truncated", refused(self, self.a, self.b, option, damaged))
 
+    def test_an_axis_of_tokens_keeps_settings_apart_and_their_verdicts(self):
+        paths = []
+        for name in ("tokens-a", "tokens-b"):
+            run = subprocess.run(
+                [PROGRAM, "run", "--config", ROOT / "configs/quick.json", "--out", self.folder / name,
+                 "--quiet", "--set", "/select/tokens=[128, 256]", "--set", "/seeds=[0]", "--set",
+                 '/algorithms=[{"algorithm":"uniform","params":{"T":1,"sinks":4,"recent":4}}]'],
+                capture_output=True, text=True, check=False)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            paths.append(self.folder / name / "results.json")
+        compared = self.folder / "tokens.json"
+        compared.write_text(subprocess.run([PROGRAM, "compare", *paths, "--json"], text=True,
+                                           capture_output=True, check=False).stdout)
+        text = report(*paths, "--no-figures", "--compare", compared, out=self.folder / "tokens.html")
+        data = json.loads(Page(text).blocks["script"][0])
+        self.assertEqual([setting["params"]["tokens"] for setting in data["settings"]], [128, 256])
+        self.assertEqual(set(data["comparison"]["verdicts"]), {"0", "1"})
+
 
 class ReportOfMadeResults(unittest.TestCase):
     def setUp(self):

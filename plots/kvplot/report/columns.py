@@ -107,7 +107,8 @@ def _cells(results: Results, settings: _Numbered, units: _Numbered, paths: Itera
     places = []
     for cell in cells:
         key = cell["key"]
-        entry = {"algorithm": key["algorithm"], "label": cell["label"], "params": key["params"]}
+        params = results.setting_params(key)
+        entry = {"algorithm": key["algorithm"], "label": cell["label"], "params": params}
         places.append(settings.place(entry))
     seeds, reasons, commands = _Words(), _Words(), _Words()
     return {

@@ -88,7 +88,11 @@ def what_ran(results: Results) -> str:
 
 def summary(results: Results) -> str:
     """The program's own means over all units, for readers without scripts."""
-    lines = [line for line in results.document["summary"] if line["layer"] is None]
+    lines = [
+        {**line, "params": results.setting_params(line)}
+        for line in results.document["summary"]
+        if line["layer"] is None
+    ]
     heads = ("method", "parameters", *(head for head, _, _ in COLUMNS), "cells")
     differing = _differing(lines)
     rows = []

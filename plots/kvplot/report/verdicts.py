@@ -84,21 +84,32 @@ def _read(path: Path, expected: shape.Shape, command: str) -> Entry:
     return document
 
 
-def setting_key(entry: Entry) -> str:
+def setting_key(algorithm: str, label: str, params: Entry) -> str:
     """What a setting is recognised by, in a comparison and in results."""
-    return json.dumps([entry["algorithm"], entry["label"], entry["params"]], sort_keys=True)
+    return json.dumps([algorithm, label, params], sort_keys=True)
+
+
+def _compared_key(entry: Entry) -> str:
+    """Of a comparison's entry, which has `tokens` if they are an axis (Results.setting_params)."""
+    tokens = {"tokens": entry["tokens"]} if "tokens" in entry else {}
+    return setting_key(entry["algorithm"], entry["label"], {**entry["params"], **tokens})
 
 
 def read_comparison(path: Path, every: Sequence[Results]) -> Entry:
     """ResultsError if it is not of these two results: if another number of settings, or others."""
     document = _read(path, COMPARISON, "kvbench compare A B --json")
     keys = [
-        {setting_key({**cell["key"], "label": cell["label"]}) for cell in results.document["cells"]}
+        {
+            setting_key(
+                cell["key"]["algorithm"], cell["label"], results.setting_params(cell["key"])
+            )
+            for cell in results.document["cells"]
+        }
         for results in every
     ]
     for entry in document["settings"]:
         for name, results, known in zip("AB", every, keys):
-            if setting_key(entry) not in known:
+            if _compared_key(entry) not in known:
                 raise ResultsError(
                     f"{path}: compares {document['a']} with {document['b']}, and {results.path} "
                     f"({name}) has no cell of {entry['label']} {json.dumps(entry['params'])}; "
@@ -109,10 +120,13 @@ def read_comparison(path: Path, every: Sequence[Results]) -> Entry:
 
 def comparison_payload(document: Entry, settings: Sequence[Entry]) -> Entry:
     """Verdicts by the page's numbers of settings; the words that the page's script shows."""
-    places = {setting_key(entry): place for place, entry in enumerate(settings)}
+    places = {
+        setting_key(entry["algorithm"], entry["label"], entry["params"]): place
+        for place, entry in enumerate(settings)
+    }
     verdicts: dict[int, Any] = {}
     for entry in document["settings"]:
-        verdicts[places[setting_key(entry)]] = {
+        verdicts[places[_compared_key(entry)]] = {
             name: [
                 metric["verdict"],
                 metric.get("ratio", {}).get("mean"),
