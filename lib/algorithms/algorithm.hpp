@@ -109,6 +109,15 @@ class Algorithm {
   Sketch sketch_;
 };
 
+// Why what a parameter names does not go with a stream, as a clause: its cell is skipped, or the
+// sweep is wrong.
+struct Misfit {
+  enum class Kind { kSkip, kError };
+  std::string parameter;
+  std::string clause;
+  Kind kind = Kind::kSkip;
+};
+
 struct Needs {
   bool row_logits = false;        // calls prepare() and answered() at every decode row
   bool kept_tokens_only = false;  // uses only answered()'s logits, of tokens in the sketch
@@ -128,6 +137,9 @@ struct AlgorithmFunctions {
   // Why it cannot run on such a stream with this prompt; the cell is skipped with that reason.
   std::function<std::optional<std::string>(const P&, const StreamShape&, Index prompt)>
       skip_reason = [](const P&, const StreamShape&, Index) { return std::nullopt; };
+  // Of what the parameters name, asked for each KV head; empty if they name nothing.
+  std::function<std::optional<Misfit>(const P&, const StreamId&, const StreamShape&, Index prompt)>
+      misfit;
   std::function<std::vector<SharedWork>(const P&, const StreamShape&, Index prompt,
                                         std::uint32_t seed)>
       shared_work = [](const P&, const StreamShape&, Index, std::uint32_t) {

@@ -71,7 +71,7 @@ class KCenter final : public CompressOnce {
     const bool mean_value = p_.value == CenterValue::kMean;
     std::vector<Index> sizes(centers.tokens.size(), 0);
     for (const std::int32_t nearest : centers.nearest) ++sizes[static_cast<std::size_t>(nearest)];
-    if (mean_value) sketch_.merged_values = mean_values(middle, centers, sizes);
+    if (mean_value) sketch_.own_values = mean_values(middle, centers, sizes);
 
     std::vector<std::size_t> order(centers.tokens.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -83,7 +83,7 @@ class KCenter final : public CompressOnce {
         row.w_num = row.w_den = static_cast<double>(sizes[c]);
         row.weight_numbers = 1;
       }
-      if (mean_value) row.merged_value = static_cast<std::int32_t>(c);
+      if (mean_value) row.own_value = static_cast<std::int32_t>(c);
       sketch_.add(row);
     }
   }

@@ -68,7 +68,7 @@ class TokenCount {
 
 // How a member of type T stands in the table and in Params.
 template <class T>
-struct ParameterType;  // a parameter is an Index, double, bool, TokenCount or an enumeration
+struct ParameterType;  // Index, double, bool, TokenCount, CacheParameter; or an enumeration
 
 template <>
 struct ParameterType<Index> {
@@ -103,6 +103,13 @@ struct ParameterType<TokenCount> {
     if (const auto* memory = std::get_if<MemoryBudget>(&value)) return TokenCount::memory(*memory);
     return std::get<Index>(value);
   }
+};
+
+template <>
+struct ParameterType<CacheParameter> {
+  static constexpr auto kKind = Parameter::Kind::kFile;
+  static Value to_value(const CacheParameter& x) { return x; }
+  static CacheParameter from_value(const Value& value) { return std::get<CacheParameter>(value); }
 };
 
 // A row of the table and the member of P that it fills.

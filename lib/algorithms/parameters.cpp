@@ -67,6 +67,8 @@ std::string allowed(const Parameter& parameter, bool too_large) {
       return "one of " + join(parameter.choices);
     case Parameter::Kind::kFlag:
       return "true or false";
+    case Parameter::Kind::kFile:
+      return "the path of a file";
   }
   if (!parameter.choices.empty()) text += ", or one of " + join(parameter.choices);
   return text;
@@ -90,6 +92,12 @@ bool acceptable(const Parameter& parameter, Value& value) {
   if (const auto* memory = std::get_if<MemoryBudget>(&value)) {
     return parameter.takes_memory && memory->fraction > 0.0 && memory->fraction <= 1.0;
   }
+  if (parameter.kind == Parameter::Kind::kFile) {
+    if (const auto* path = std::get_if<std::string>(&value); path != nullptr && !path->empty()) {
+      value = CacheParameter{*path, nullptr};
+    }
+    return std::holds_alternative<CacheParameter>(value);
+  }
   if (const auto* word = std::get_if<std::string>(&value)) {
     for (const std::string& known : parameter.choices) {
       if (known == *word) return true;
@@ -102,6 +110,8 @@ bool acceptable(const Parameter& parameter, Value& value) {
       return false;
     case Parameter::Kind::kFlag:
       return flag;
+    case Parameter::Kind::kFile:
+      break;  // taken above
     case Parameter::Kind::kReal: {
       if (flag) return false;
       if (const auto* integer = std::get_if<std::int64_t>(&value)) {
@@ -134,7 +144,13 @@ std::string to_string(const Value& value) {
   if (const auto* memory = std::get_if<MemoryBudget>(&value)) {
     return "{\"memory\": " + shortest(memory->fraction) + "}";
   }
+  if (const auto* file = std::get_if<CacheParameter>(&value)) return file->path;
   return std::get<std::string>(value);
+}
+
+bool is_number(Parameter::Kind kind) {
+  using Kind = Parameter::Kind;
+  return kind == Kind::kInteger || kind == Kind::kReal || kind == Kind::kTokens;
 }
 
 void Params::set(const std::string& name, Value value) {

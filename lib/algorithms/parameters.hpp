@@ -4,12 +4,14 @@
 
 #include <compare>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "core/kept_cache.hpp"
 #include "core/matrix_view.hpp"
 
 namespace kvbench {
@@ -23,7 +25,17 @@ struct MemoryBudget {
   auto operator<=>(const MemoryBudget&) const = default;
 };
 
-using Value = std::variant<bool, std::int64_t, double, std::string, MemoryBudget>;
+// A cache file as a parameter's value: the path as given, then absolute; the cache once it was
+// opened.
+struct CacheParameter {
+  std::string path;
+  std::shared_ptr<const KeptCache> cache;
+
+  auto operator<=>(const CacheParameter&) const = default;
+};
+
+using Value =
+    std::variant<bool, std::int64_t, double, std::string, MemoryBudget, CacheParameter>;
 
 std::string to_string(const Value& value);
 
@@ -34,6 +46,7 @@ struct Parameter {
     kTokens,  // a number of tokens: an integer >= minimum, or a real in (0, 1): fraction of P
     kChoice,  // one of `choices`
     kFlag,
+    kFile,  // the path of a cache file
   };
 
   std::string name;
@@ -46,6 +59,9 @@ struct Parameter {
   std::vector<std::string> choices;  // kChoice: all values; else words accepted besides numbers
   bool takes_memory = false;         // {"memory": F} is a value too
 };
+
+// Whether its values are numbers, so that range, pow2 and logspace make sense.
+bool is_number(Parameter::Kind kind);
 
 // Names of parameters of which exactly one alternative must be given: {{"t", "s"}, {"epsilon"}}.
 struct ExactlyOneOf {

@@ -22,7 +22,8 @@ namespace kvbench {
   ALGORITHM(softmax_balance)          \
   ALGORITHM(balancekv)                \
   ALGORITHM(balancekv_prefill)        \
-  ALGORITHM(oracle_topk)
+  ALGORITHM(oracle_topk)              \
+  ALGORITHM(given)
 
 #define KVBENCH_DECLARE(id) AlgorithmDescription describe_##id();
 KVBENCH_ALGORITHMS(KVBENCH_DECLARE)

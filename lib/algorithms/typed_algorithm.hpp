@@ -42,6 +42,7 @@ struct TypedAlgorithm : AlgorithmFunctions<P> {
     bind(table, this->needs, d.needs);
     bind(table, this->validate, d.validate);
     bind(table, this->skip_reason, d.skip_reason);
+    bind(table, this->misfit, d.misfit);
     bind(table, this->shared_work, d.shared_work);
     bind(table, this->replay_scope, d.replay_scope);
     bind(table, this->model_work, d.model_work);

@@ -15,20 +15,33 @@ constexpr std::uint64_t kSmallestCache = std::uint64_t{1} << 20;  // as large as
 // Chunks that span several heads are kept for the next head up to this much.
 constexpr std::uint64_t kLargestCache = std::uint64_t{32} << 20;
 
+// Sizes of at most three dimensions, with leading ones of 1 where there are fewer.
+using Sizes = std::array<std::uint64_t, 3>;
+
+Sizes sizes_of(const std::vector<std::uint64_t>& dims) {
+  Sizes sizes = {1, 1, 1};
+  std::copy_backward(dims.begin(), dims.end(), sizes.end());
+  return sizes;
+}
+
 struct Chunk {
-  std::array<std::uint64_t, 3> dims{};
+  Sizes dims{};
   std::uint64_t bytes = 0;
 };
 
 std::optional<Chunk> chunk_of(hid_t dataset) {
   const hdf5::Handle properties(H5Dget_create_plist(dataset));
   if (H5Pget_layout(properties.get()) != H5D_CHUNKED) return std::nullopt;
-  std::array<hsize_t, 3> dims{};
-  if (H5Pget_chunk(properties.get(), 3, dims.data()) != 3) return std::nullopt;
-  if (std::count(dims.begin(), dims.end(), hsize_t{0}) > 0) throw hdf5::Error("chunks of size 0");
+  std::array<hsize_t, 3> given{};
+  const int rank = H5Pget_chunk(properties.get(), 3, given.data());
+  if (rank < 1 || rank > 3) return std::nullopt;
   const hdf5::Handle type(H5Dget_type(dataset));
   Chunk chunk;
-  std::copy(dims.begin(), dims.end(), chunk.dims.begin());
+  chunk.dims = sizes_of({given.begin(), given.begin() + rank});
+  const Sizes& dims = chunk.dims;
+  if (std::count(dims.begin(), dims.end(), std::uint64_t{0}) > 0) {
+    throw hdf5::Error("chunks of size 0");
+  }
   // The library keeps chunks below 4 GiB, so that this cannot overflow.
   chunk.bytes = dims[0] * dims[1] * dims[2] * H5Tget_size(type.get());
   return chunk;
@@ -38,7 +51,7 @@ std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / 
 
 // Holds the chunks that a slab touches, and those of the whole head if the next head reads
 // them again: a chunk that falls out of the cache is decoded twice.
-std::uint64_t cache_bytes(const Chunk& chunk, const std::vector<std::uint64_t>& dims) {
+std::uint64_t cache_bytes(const Chunk& chunk, const Sizes& dims) {
   const std::uint64_t across = ceil_div(dims[2], chunk.dims[2]);
   const std::uint64_t cache = std::max(kSmallestCache, across * chunk.bytes);
   const std::uint64_t whole_head = across * ceil_div(dims[1], chunk.dims[1]) * chunk.bytes;
@@ -79,7 +92,7 @@ std::uint64_t chunk_bytes(hid_t dataset) {
   const auto chunk = chunk_of(dataset);
   if (!chunk) return 0;
   const hdf5::Handle space(H5Dget_space(dataset));
-  const auto dims = hdf5::extent(space.get());
+  const Sizes dims = sizes_of(hdf5::extent(space.get()));
   // Its bytes as stored, and as filters make them, which double a buffer until they fit.
   return cache_bytes(*chunk, dims) + 2 * chunk->bytes;
 }
@@ -95,7 +108,7 @@ std::optional<std::string> unreadable_chunks(hid_t dataset) {
   if (!chunk || chunk->bytes <= kLargestCache) return std::nullopt;
   const hdf5::Handle space(H5Dget_space(dataset));
   const hdf5::Handle type(H5Dget_type(dataset));
-  const auto dims = hdf5::extent(space.get());
+  const Sizes dims = sizes_of(hdf5::extent(space.get()));
   auto tensor = static_cast<double>(H5Tget_size(type.get()));
   for (const auto size : dims) tensor *= static_cast<double>(size);
   if (static_cast<double>(chunk->bytes) <= 4.0 * tensor) return std::nullopt;
@@ -131,7 +144,7 @@ hdf5::Handle open_for_reading(hid_t parent, const std::string& name, hdf5::Eleme
   const auto chunk = chunk_of(dataset.get());
   if (!chunk) return dataset;
   const hdf5::Handle space(H5Dget_space(dataset.get()));
-  const std::uint64_t cache = cache_bytes(*chunk, hdf5::extent(space.get()));
+  const std::uint64_t cache = cache_bytes(*chunk, sizes_of(hdf5::extent(space.get())));
   dataset = hdf5::Handle();  // the cache of one that is open stays as it is
   return hdf5::open_dataset(parent, name, cache);
 }

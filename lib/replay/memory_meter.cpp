@@ -9,11 +9,15 @@ void MemoryMeter::observe(const Sketch& sketch, Index row) {
     kept.keys = kept.values = visible;
     kept.bookkeeping = 0;
   }
-  const Index bytes = bytes_of(kept, shape_, element_bytes_);
+  KeptCounts counted = kept;
+  if (sketch.declared) counted -= sketch.declared->covered;
+  const Index declared = sketch.declared ? sketch.declared->bytes : 0;
+  const Index bytes = declared + bytes_of(counted, shape_, element_bytes_);
   report_.tokens_peak = std::max(report_.tokens_peak, kept.tokens);
   report_.peak_bytes = std::max(report_.peak_bytes, bytes);
   if (row != shape_.tokens - 1) return;
 
+  report_.declared = sketch.declared.has_value();
   report_.tokens = kept.tokens;
   report_.distinct_tokens = distinct_tokens(sketch);
   report_.vectors = kept.keys + kept.values;

@@ -42,6 +42,7 @@ struct MemoryReport {
   Index peak_bytes = 0;
   Index exact_bytes = 0;  // min(n, W) (d + dv) element_bytes
   double fraction = 0.0;  // peak_bytes / exact_bytes
+  bool declared = false;  // bytes and peak_bytes are what the method says, appended tokens aside
 };
 
 struct CellResult {

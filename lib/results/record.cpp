@@ -41,6 +41,9 @@ const std::pair<const char*, Index MemoryReport::*> kMemoryFields[] = {
     {"exact_bytes", &MemoryReport::exact_bytes},
 };
 
+// There where bytes are what the method says it stores.
+constexpr const char* kDeclared = "declared";
+
 // Beside those of the table of metrics, which follow kCountersOfAlgorithm.
 const std::pair<const char*, Index Counters::*> kCountersOfAlgorithm[] = {
     {"clamped", &Counters::clamped},
@@ -144,6 +147,7 @@ Json memory_json(const MemoryReport& memory, FiniteNumbers& numbers) {
   Json out;
   for (const auto& [name, field] : kMemoryFields) out[name] = memory.*field;
   out["fraction"] = numbers.write("memory.fraction", memory.fraction);
+  if (memory.declared) out[kDeclared] = true;
   return out;
 }
 

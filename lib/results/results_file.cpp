@@ -98,6 +98,16 @@ Json dumps_json(const Plan& plan) {
   return dumps;
 }
 
+Json caches_json(const Plan& plan) {
+  Json caches = Json::array();
+  for (const auto& cache : plan.caches) {
+    caches.push_back({{"path", cache->path},
+                      {"fingerprint", cache->fingerprint},
+                      {"method", cache->method}});
+  }
+  return caches;
+}
+
 bool has_known_major(const Json& version) {
   return version.is_string() &&
          version.get<std::string>().substr(0, 2) == std::string(kResultsSchema, 2);
@@ -164,6 +174,7 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
                   {"failed", outcome.failed},
                   {"skipped", outcome.skipped}});
   member("dumps", dumps_json(plan));
+  if (!plan.caches.empty()) member("caches", caches_json(plan));
 
   Summary summary(plan.tokens_vary);
   file.write(",\n  \"cells\": [");

@@ -1,10 +1,12 @@
 #include "run/open_dumps.hpp"
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "core/error.hpp"
+#include "dump/cache_file.hpp"
 
 namespace kvbench {
 namespace {
@@ -32,7 +34,7 @@ PlannedDump describe(const Dump& dump) {
 
 }  // namespace
 
-OpenDumps open_dumps(const SweepConfig& config, const DumpOptions& options) {
+OpenDumps open_dumps(SweepConfig& config, const DumpOptions& options) {
   OpenDumps out;
   ErrorList errors;
   for (const std::string& path : config.dumps) {
@@ -42,6 +44,11 @@ OpenDumps open_dumps(const SweepConfig& config, const DumpOptions& options) {
       out.dumps.push_back(std::move(dump));
     });
   }
+  std::vector<std::shared_ptr<const KeptCache>> caches;
+  for (const std::string& path : config.cache_paths()) {
+    errors.gather([&] { caches.push_back(open_cache(path, options)); });
+  }
+  config.set_caches(caches);
   if (errors.none()) return out;
   ErrorList all;
   all.add_all(config.errors);

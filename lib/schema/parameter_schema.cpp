@@ -34,10 +34,6 @@ void add_axis_forms(std::vector<Json>& schemas) {
   }
 }
 
-bool takes_numbers(const Parameter& parameter) {
-  return parameter.kind != Parameter::Kind::kChoice && parameter.kind != Parameter::Kind::kFlag;
-}
-
 const Json kMemoryFraction = {{"type", "number"}, {"exclusiveMinimum", 0}, {"maximum", 1}};
 
 Json memory_form(Json fraction) {
@@ -147,6 +143,9 @@ Json value_schema(const Parameter& parameter) {
     case Parameter::Kind::kFlag:
       schemas.push_back({{"type", "boolean"}});
       break;
+    case Parameter::Kind::kFile:
+      schemas.push_back({{"type", "string"}, {"minLength", 1}});
+      break;
   }
   if (!parameter.choices.empty()) schemas.push_back({{"enum", parameter.choices}});
   if (parameter.takes_memory) schemas.push_back(memory_form(kMemoryFraction));
@@ -155,7 +154,7 @@ Json value_schema(const Parameter& parameter) {
 
 Json axis_schema(const Parameter& parameter) {
   std::vector<Json> schemas = {value_schema(parameter), list_of(value_schema(parameter))};
-  if (takes_numbers(parameter)) add_axis_forms(schemas);
+  if (is_number(parameter.kind)) add_axis_forms(schemas);
   if (parameter.takes_memory) {
     std::vector<Json> axes = {list_of(kMemoryFraction)};
     add_axis_forms(axes);

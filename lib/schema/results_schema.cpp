@@ -90,6 +90,14 @@ Json memory_schema(const Json& number) {
   return whole(properties);
 }
 
+// Of a cell.
+Json counted_memory_schema() {
+  Json schema = memory_schema(kCount);
+  schema["properties"]["declared"] =
+      described("there where the cache file declares its bytes", {{"const", true}});
+  return schema;
+}
+
 Json counters_schema() {
   Json properties;
   for (const std::string& name : counter_names()) properties[name] = kCount;
@@ -155,7 +163,7 @@ Json cell_schema(const std::vector<AlgorithmDescription>& algorithms) {
   const Json parts = {{"errors", section_schema("errors")},
                       {"mass", section_schema("mass")},
                       {"clusters", clusters_schema()},
-                      {"memory", memory_schema(kCount)},
+                      {"memory", counted_memory_schema()},
                       {"counters", counters_schema()}};
   Json properties = {{"id", described("hash of the key", kHash)},
                      {"status", {{"enum", {"ok", "failed", "skipped"}}}},
@@ -289,6 +297,9 @@ Json results_schema(const std::vector<AlgorithmDescription>& algorithms) {
        {"cells", list_of(cell_schema(algorithms))},
        {"groups", list_of(group_schema())},
        {"summary", list_of(summary_schema(algorithms))}}));
+  schema["properties"]["caches"] =
+      described("the cache files that parameters name",
+                list_of(whole({{"path", kText}, {"fingerprint", kHash}, {"method", kText}})));
   schema["$defs"] = std::move(defs);
   return schema;
 }

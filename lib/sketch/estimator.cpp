@@ -10,14 +10,24 @@ Estimator::Estimator(const Stream& stream, const Kernels& kernels, const RowBloc
 
 void Estimator::set_sketch(const Sketch& sketch) {
   sketch_ = &sketch;
-  weights_.take(sketch);
+  if (!sketch.differs_by_head()) weights_.take(sketch);
+}
+
+const WeightsByToken& Estimator::weights_of(int head) {
+  if (!sketch_->differs_by_head()) return weights_;
+  const auto h = static_cast<std::size_t>(head);
+  if (by_head_.size() <= h) by_head_.resize(h + 1);
+  if (!by_head_[h]) by_head_[h] = std::make_unique<WeightsByToken>(tokens_, head);
+  by_head_[h]->take(*sketch_);
+  return *by_head_[h];
 }
 
 void Estimator::enqueue(const QueryRow& query) {
   const bool by_block = query.x == nullptr;
-  const bool resident = resident_ && by_block && ResidentAnswers::takes(*sketch_, weights_);
+  const WeightsByToken& weights = weights_of(query.head);
+  const bool resident = resident_ && by_block && ResidentAnswers::takes(*sketch_, weights);
   AnswerBackend& backend = resident ? static_cast<AnswerBackend&>(*resident_) : host_;
-  pending_.push_back({&backend, backend.enqueue(*sketch_, weights_, query)});
+  pending_.push_back({&backend, backend.enqueue(*sketch_, weights, query)});
 }
 
 bool Estimator::should_flush() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -38,6 +39,9 @@ class Estimator {
   void flush(const std::function<void(const Answer&)>& visit);
 
  private:
+  // What the query head reads, as the sketch is now.
+  const WeightsByToken& weights_of(int head);
+
   struct Ticket {
     AnswerBackend* backend;
     Index question;  // its number there
@@ -48,6 +52,7 @@ class Estimator {
   const Index tokens_;
   const Sketch* sketch_ = nullptr;
   WeightsByToken weights_;
+  std::vector<std::unique_ptr<WeightsByToken>> by_head_;  // of sketches that differ by head
   HostAnswers host_;
   std::optional<ResidentAnswers> resident_;
   std::vector<Ticket> pending_;

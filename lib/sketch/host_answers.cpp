@@ -23,7 +23,7 @@ Index HostAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weights,
 
   PendingAnswer& question = questions_.emplace_back(query, sketch);
   Answer& out = question.answer;
-  out.rows_are_tokens = weights.merged().empty();
+  out.rows_are_tokens = weights.own_rows().empty();
   if (out.rows_are_tokens) {
     out.kl_divergence = divergence(sketch, weights, query, e, sums);
     // The kept mass is one of the exact distribution, whatever positions the sketch attends at.
@@ -31,12 +31,7 @@ Index HostAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weights,
     if (exact.e != e.e) sums.kept = softmax_sums(weights, exact).kept;
   } else {
     out.numerator.assign(static_cast<std::size_t>(stream_.shape.dv), 0.0);
-  }
-  for (const WeightsByToken::Merged& row : weights.merged()) {
-    const double c = row.w_num * canonical_exp(query.x[row.token] - e.shift);
-    sums.num += c;
-    const std::vector<double>& value = sketch.merged_values[static_cast<std::size_t>(row.value)];
-    for (std::size_t k = 0; k < value.size(); ++k) out.numerator[k] += c * value[k];
+    add_own_rows(sketch, weights, e.shift, sums, out.numerator);
   }
   question.set_sums(e.shift, sums);
   return static_cast<Index>(questions_.size()) - 1;
@@ -66,23 +61,57 @@ Exponentials HostAnswers::of_row(const QueryRow& query) const {
 Exponentials HostAnswers::exponentials(const Sketch& sketch, const WeightsByToken& weights,
                                        const QueryRow& query) {
   const Index tokens = stream_.shape.tokens;
+  own_logits(sketch, weights, query);
   if (sketch.cache_positions) {
     rerotate(sketch, query);
     return own_exponentials(weights, WeighIn::kEitherSum, rerotated_by_token_.data(), tokens,
                             kNothing, own_);
   }
   const Exponentials shared = of_row(query);
+  double least = kNothing;  // of own rows that weigh anything
+  bool safe = is_safe(weights, shared);
+  for (std::size_t i = 0; i < own_logits_.size(); ++i) {
+    const WeightsByToken::OwnRow& row = weights.own_rows()[i];
+    if (row.w_num != 0.0 || row.w_den != 0.0) least = std::max(least, own_logits_[i]);
+    safe = safe || row.w_den * std::exp(own_logits_[i] - shared.shift) >= kSafeDenominator;
+  }
   // An exact sum holds the row's largest logit.
-  if (sketch.exact_numerator || sketch.exact_denominator || is_safe(weights, shared)) {
-    return shared;
-  }
-  double least = kNothing;
-  for (const WeightsByToken::Merged& row : weights.merged()) {
-    if (row.w_num != 0.0) least = std::max(least, query.x[row.token]);
-  }
+  if (sketch.exact_numerator || sketch.exact_denominator) return shared;
+  if (safe && least <= shared.shift) return shared;
   const Exponentials own =
       own_exponentials(weights, WeighIn::kEitherSum, query.x, tokens, least, own_);
   return std::isfinite(own.shift) ? own : shared;
+}
+
+void HostAnswers::own_logits(const Sketch& sketch, const WeightsByToken& weights,
+                             const QueryRow& query) {
+  const StreamShape& shape = stream_.shape;
+  own_logits_.clear();
+  for (const WeightsByToken::OwnRow& row : weights.own_rows()) {
+    if (row.key < 0) {
+      own_logits_.push_back(query.x[row.token]);
+      continue;
+    }
+    const std::vector<double>& key = sketch.own_keys[static_cast<std::size_t>(row.key)];
+    const double x =
+        shape.scale * canonical_dot(stream_.query(query.head, query.row), key.data(), shape.d);
+    own_logits_.push_back(shape.softcap > 0.0 ? canonical_softcap(x, shape.softcap) : x);
+  }
+}
+
+void HostAnswers::add_own_rows(const Sketch& sketch, const WeightsByToken& weights, double shift,
+                               TokenSums& sums, std::vector<double>& numerator) const {
+  for (std::size_t i = 0; i < own_logits_.size(); ++i) {
+    const WeightsByToken::OwnRow& row = weights.own_rows()[i];
+    const double e = canonical_exp(own_logits_[i] - shift);
+    const double c = row.w_num * e;
+    sums.den += row.w_den * e;
+    sums.num += c;
+    const double* value = row.value >= 0
+                              ? sketch.own_values[static_cast<std::size_t>(row.value)].data()
+                              : stream_.values.row(row.token);
+    for (std::size_t k = 0; k < numerator.size(); ++k) numerator[k] += c * value[k];
+  }
 }
 
 void HostAnswers::rerotate(const Sketch& sketch, const QueryRow& query) {

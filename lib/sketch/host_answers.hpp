@@ -31,10 +31,14 @@ class HostAnswers final : public AnswerBackend {
  private:
   QueryRow with_logits(const QueryRow& query) const;
   Exponentials of_row(const QueryRow& query) const;
-  // Under the row's largest logit where that leaves the denominator well above underflow, else
-  // under the largest of the sketch's rows in either sum.
+  // Under the row's largest logit where no row's is larger and that leaves the denominator well
+  // above underflow, else under the largest of the sketch's rows in either sum.
   Exponentials exponentials(const Sketch& sketch, const WeightsByToken& weights,
                             const QueryRow& query);
+  void own_logits(const Sketch& sketch, const WeightsByToken& weights, const QueryRow& query);
+  // Adds the own rows to the sums and to the numerator.
+  void add_own_rows(const Sketch& sketch, const WeightsByToken& weights, double shift,
+                    TokenSums& sums, std::vector<double>& numerator) const;
   void rerotate(const Sketch& sketch, const QueryRow& query);
   void enqueue_values(const Sketch& sketch, const WeightsByToken& weights, const Exponentials& e);
   // None where no row weighs anything. `sums`: under e's shift.
@@ -47,6 +51,7 @@ class HostAnswers final : public AnswerBackend {
   std::unique_ptr<WeightedValues> values_;
   std::vector<double> numerators_;
   std::vector<double> own_;  // by token: exponentials under a shift of their own
+  std::vector<double> own_logits_;  // of the sketch's own rows
   // Of a sketch with cache positions: its tokens in order, their logits there, the same by token.
   std::vector<std::int32_t> cached_;
   std::vector<double> rerotated_;

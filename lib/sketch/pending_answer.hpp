@@ -23,7 +23,7 @@ struct PendingAnswer {
   QueryRow query;  // with its maximal logit
   bool exact_numerator;
   bool exact_denominator;
-  Answer answer;  // numerator, until finish(): that of merged rows, or none
+  Answer answer;  // numerator, until finish(): that of own rows, or none
   double tau = 0.0;
   double to_exact = 0.0;    // from this shift to that of the exact sums
   double from_exact = 0.0;  // and back

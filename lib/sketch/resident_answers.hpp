@@ -20,7 +20,7 @@ class ResidentAnswers final : public AnswerBackend {
 
   // Whether sketches with these weights are answered here.
   static bool takes(const Sketch& sketch, const WeightsByToken& weights) {
-    return !sketch.cache_positions && weights.merged().empty();
+    return !sketch.cache_positions && !sketch.differs_by_head() && weights.own_rows().empty();
   }
 
   Index enqueue(const Sketch& sketch, const WeightsByToken& weights,

@@ -11,13 +11,39 @@ void ChangeLog::begin_anew() {
   positions_.clear();
 }
 
+KeptCounts& KeptCounts::operator+=(const KeptCounts& other) {
+  tokens += other.tokens;
+  keys += other.keys;
+  values += other.values;
+  bookkeeping += other.bookkeeping;
+  return *this;
+}
+
+KeptCounts& KeptCounts::operator-=(const KeptCounts& other) {
+  tokens -= other.tokens;
+  keys -= other.keys;
+  values -= other.values;
+  bookkeeping -= other.bookkeeping;
+  return *this;
+}
+
+KeptCounts counts_of(const SketchRow& row) {
+  if (row.is_empty()) return {};
+  const Index copies = row.copies;
+  return {.tokens = row.counts_as_token ? copies : 0,
+          .keys = row.keeps_key ? copies : 0,
+          .values = row.keeps_value ? copies : 0,
+          .bookkeeping = copies * row.weight_numbers};
+}
+
 void Sketch::count(const SketchRow& row, Index sign) {
-  if (row.token < 0) return;
-  sign *= row.copies;
-  kept_.tokens += row.counts_as_token ? sign : 0;
-  kept_.keys += row.keeps_key ? sign : 0;
-  kept_.values += row.keeps_value ? sign : 0;
-  kept_.bookkeeping += sign * row.weight_numbers;
+  if (row.is_empty()) return;
+  rows_of_one_head_ += row.head >= 0 ? sign : 0;
+  if (sign > 0) {
+    kept_ += counts_of(row);
+  } else {
+    kept_ -= counts_of(row);
+  }
 }
 
 Index Sketch::add(const SketchRow& row) {
@@ -58,6 +84,7 @@ void Sketch::erase(Index first, Index last) {
 void Sketch::clear() {
   rows_.clear();
   kept_ = KeptCounts{};
+  rows_of_one_head_ = 0;
   changes_.begin_anew();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/matrix_view.hpp"
@@ -9,19 +10,25 @@
 
 namespace kvbench {
 
-// One row. `token` names the stream token whose key (and value, unless `merged_value` >= 0) it is.
+// One row. `token` names the stream token whose key and value it is, unless `own_key` or
+// `own_value` stands in for them.
 // The answer to a query with logits x is  sum w_num exp(x) v / sum w_den exp(x)  over all rows.
 struct SketchRow {
   double w_num = 0.0;
   double w_den = 0.0;
-  std::int32_t token = -1;         // -1: an empty place (a slot not yet filled), holds nothing
-  std::int32_t merged_value = -1;  // row of Sketch::merged_values that stands in for the value
+  std::int32_t token = -1;      // -1: of no token; then it has a key and a value of its own
+  std::int32_t own_key = -1;    // row of Sketch::own_keys that stands in for the key
+  std::int32_t own_value = -1;  // row of Sketch::own_values that stands in for the value
+  std::int32_t copies = 1;  // equal rows that are kept; the weights are those of all of them
+  std::int16_t head = -1;   // the query head of the group that reads it; -1: all of them
   bool keeps_key = true;
   bool keeps_value = true;
-  std::uint8_t weight_numbers = 0;  // numbers stored for its weights: one per distinct column
   bool counts_as_token = true;      // SubGen's representatives are keys, but no samples
-  std::int32_t copies = 1;  // equal rows that are kept; the weights are those of all of them
-  bool scaled = false;      // w_num is multiplied by Sketch::numerator_scale
+  bool scaled = false;              // w_num is multiplied by Sketch::numerator_scale
+  std::uint8_t weight_numbers = 0;  // numbers stored for its weights: one per distinct column
+
+  // A place that holds nothing (a slot not yet filled).
+  bool is_empty() const { return token < 0 && own_key < 0; }
 
   static SketchRow exact(Index token) {
     SketchRow row;
@@ -39,7 +46,12 @@ struct KeptCounts {
   Index bookkeeping = 0;  // further numbers: weights, scores, counts
 
   bool operator==(const KeptCounts&) const = default;
+  KeptCounts& operator+=(const KeptCounts& other);
+  KeptCounts& operator-=(const KeptCounts& other);
 };
+
+// Of one row.
+KeptCounts counts_of(const SketchRow& row);
 
 // Bytes of keys and values at `element_bytes` a number, and of bookkeeping at four.
 Index bytes_of(const KeptCounts& kept, const StreamShape& shape, int element_bytes);
@@ -112,19 +124,29 @@ class Sketch {
   // Rows stand at positions 0 .. size - 1 in order, the last one where the query is: keys are
   // turned from their own position to that one before they are attended to (needs RoPE data).
   bool cache_positions = false;
-  // Values that belong to no single token (means of clusters), [rows, dv].
-  std::vector<std::vector<double>> merged_values;
+  // Keys that are no token's, [rows, d], and values (means of clusters), [rows, dv].
+  std::vector<std::vector<double>> own_keys;
+  std::vector<std::vector<double>> own_values;
+  // Bytes that a method says it stores for some of its rows, in place of what is counted for them.
+  struct Declared {
+    Index bytes = 0;
+    KeptCounts covered;  // these rows
+  };
+  std::optional<Declared> declared;
   // Numbers stored besides the rows (scores, counts): set by the algorithm.
   Index bookkeeping = 0;
 
   // Constant time.
   KeptCounts kept_counts() const;
+  // Whether query heads of the group read different rows. Constant time.
+  bool differs_by_head() const { return rows_of_one_head_ > 0; }
 
  private:
   void count(const SketchRow& row, Index sign);
 
   std::vector<SketchRow> rows_;
   KeptCounts kept_;
+  Index rows_of_one_head_ = 0;
   ChangeLog changes_;
 };
 

@@ -25,7 +25,7 @@ struct Exponentials {
   Lanes group(Index g) const;  // of eight tokens, zeros outside
 };
 
-// By the weights as they are now; merged rows have no part in it. Bits depend on weights and
+// By the weights as they are now; own rows have no part in it. Bits depend on weights and
 // exponentials alone.
 TokenSums softmax_sums(const WeightsByToken& weights, const Exponentials& e);
 

@@ -23,6 +23,8 @@ void add_exactly(double x, double& sum, double& low) {
 
 std::size_t group_of(std::size_t token) { return token / Lanes::kCount; }
 
+bool is_own(const SketchRow& row) { return row.own_key >= 0 || row.own_value >= 0; }
+
 }  // namespace
 
 void WeightsByToken::Groups::settle() {
@@ -42,8 +44,9 @@ void WeightsByToken::Groups::clear() {
   more_ = false;
 }
 
-WeightsByToken::WeightsByToken(Index tokens)
-    : den_(zeros(tokens)),
+WeightsByToken::WeightsByToken(Index tokens, int head)
+    : head_(head),
+      den_(zeros(tokens)),
       num_(den_),
       plain_(den_),
       scaled_(den_),
@@ -59,7 +62,7 @@ void WeightsByToken::take(const Sketch& sketch) {
   ++version_;
   const std::vector<std::int32_t>* changes = sketch.changes().since(taken_);
   bool all_changed = true;
-  if (changes == nullptr || !merged_.empty()) {
+  if (changes == nullptr || !own_rows_.empty()) {
     linked_ = false;
     sum_all(sketch);
   } else if (!linked_) {
@@ -107,7 +110,7 @@ void WeightsByToken::forget() {
   }
   groups_.clear();
   value_groups_.clear();
-  merged_.clear();
+  own_rows_.clear();
   weighted_.clear();
 }
 
@@ -115,7 +118,7 @@ void WeightsByToken::add(const SketchRow& row) {
   const auto token = static_cast<std::size_t>(row.token);
   groups_.add(group_of(token));
   den_[token] += row.w_den;
-  if (row.merged_value >= 0) return;
+  if (row.own_value >= 0) return;
   if (row.w_num != 0.0 || row.keeps_value) value_groups_.add(group_of(token));
   if (row.scaled) {
     add_exactly(row.w_num, scaled_[token], scaled_low_[token]);
@@ -137,11 +140,12 @@ void WeightsByToken::finish(std::size_t token) {
 void WeightsByToken::sum_all(const Sketch& sketch) {
   forget();
   for (const SketchRow& row : sketch.rows()) {
-    if (row.token < 0) continue;
-    add(row);
-    if (row.merged_value >= 0) {
-      merged_.push_back({row.token, row.merged_value,
-                         row.scaled ? row.w_num * sketch.numerator_scale : row.w_num});
+    if (row.is_empty() || !reads(row)) continue;
+    if (row.own_key < 0) add(row);
+    if (is_own(row)) {
+      own_rows_.push_back({row.token, row.own_key, row.own_value,
+                           row.scaled ? row.w_num * sketch.numerator_scale : row.w_num,
+                           row.own_key < 0 ? 0.0 : row.w_den});
     }
   }
   groups_.settle();
@@ -191,7 +195,7 @@ void WeightsByToken::sum_changed(const Sketch& sketch, const std::vector<std::in
   for (std::size_t c = first; c < positions.size(); ++c) {
     const std::int32_t p = positions[c];
     const SketchRow& row = sketch[p];
-    if (row.merged_value >= 0) {
+    if (is_own(row)) {
       linked_ = false;
       sum_all(sketch);
       return;
@@ -209,7 +213,7 @@ void WeightsByToken::sum_changed(const Sketch& sketch, const std::vector<std::in
     const bool was_weighted = is_weighted(at);
     den_[at] = plain_[at] = scaled_[at] = scaled_low_[at] = num_[at] = kept_[at] = 0.0;
     for (std::int32_t p = first_[at]; p >= 0; p = next_[static_cast<std::size_t>(p)]) {
-      add(sketch[p]);
+      if (reads(sketch[p])) add(sketch[p]);
     }
     finish(at);
     if (is_weighted(at) == was_weighted) continue;

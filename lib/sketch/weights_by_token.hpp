@@ -1,4 +1,5 @@
-// A sketch's rows summed by token: what each token weighs in both sums.
+// A sketch's rows summed by token: what each token weighs in both sums, and the rows that are not
+// plain tokens.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@ namespace kvbench {
 // in ascending order: its bits depend on the weights alone, not on how or in what order they came.
 class WeightsByToken {
  public:
-  explicit WeightsByToken(Index tokens);
+  // `head`: the query head that asks, for sketches whose heads read different rows.
+  explicit WeightsByToken(Index tokens, int head = 0);
 
   // Takes up a sketch. Where only some rows changed since this sketch was taken up before, only
   // their tokens are summed again.
@@ -22,11 +24,13 @@ class WeightsByToken {
   // Another number whenever any weight may have changed; 0 before the first sketch.
   std::uint64_t version() const { return version_; }
 
-  // Rows whose value belongs to no single token.
-  struct Merged {
+  // A row with a key or a value of its own.
+  struct OwnRow {
     std::int32_t token;
-    std::int32_t value;
+    std::int32_t key;    // -1: its token's; its w_den is among those by token
+    std::int32_t value;  // -1: its token's
     double w_num;
+    double w_den;  // 0 without a key of its own
   };
 
   // Groups with a row, ascending.
@@ -36,10 +40,10 @@ class WeightsByToken {
   const double* num() const { return num_.data(); }    // sum of w_num, scaled
   const double* log() const { return log_.data(); }    // w_den ln(w_den)
   const double* kept() const { return kept_.data(); }  // 1 if the value is kept
-  const std::vector<Merged>& merged() const { return merged_; }
+  const std::vector<OwnRow>& own_rows() const { return own_rows_; }
   // Tokens with a numerator weight, ascending.
   const std::vector<std::int32_t>& weighted() const { return weighted_; }
-  // All tokens that weigh anything or whose value is kept, ascending; without merged rows.
+  // All tokens that weigh anything or whose value is kept, ascending; without own rows.
   void list(std::vector<WeightEntry>& out) const;
 
  private:
@@ -64,6 +68,7 @@ class WeightsByToken {
   };
 
   void forget();
+  bool reads(const SketchRow& row) const { return row.head < 0 || row.head == head_; }
   void add(const SketchRow& row);
   void finish(std::size_t token);
   bool is_weighted(std::size_t token) const {
@@ -76,6 +81,7 @@ class WeightsByToken {
   void sum_changed(const Sketch& sketch, const std::vector<std::int32_t>& positions,
                    std::size_t first);
 
+  const int head_;
   std::vector<double> den_;
   std::vector<double> num_;
   std::vector<double> plain_;  // w_num of rows that are not scaled
@@ -87,7 +93,7 @@ class WeightsByToken {
   std::vector<double> kept_;
   Groups groups_;
   Groups value_groups_;  // with a row that has a numerator weight or holds a value
-  std::vector<Merged> merged_;
+  std::vector<OwnRow> own_rows_;
   std::vector<std::int32_t> weighted_;
   double last_weight_ = 1.0;  // most tokens weigh the same
   double last_log_ = 0.0;

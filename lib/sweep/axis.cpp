@@ -181,7 +181,7 @@ void refuse_form(const json& given, const std::string& pointer, ErrorList& error
 // repetitions there can be.
 std::optional<Axis> formed(const json& given, const Parameter& parameter,
                            const std::string& pointer, ErrorList& errors) {
-  if (parameter.kind == Parameter::Kind::kChoice || parameter.kind == Parameter::Kind::kFlag) {
+  if (!is_number(parameter.kind)) {
     errors.add(pointer,
                "takes a value or a list of values; range, pow2 and logspace are for numbers");
     return std::nullopt;
@@ -274,6 +274,8 @@ json value_json(const Value& value) {
       [](const auto& held) -> json {
         if constexpr (std::is_same_v<std::decay_t<decltype(held)>, MemoryBudget>) {
           return {{kMemory, held.fraction}};
+        } else if constexpr (std::is_same_v<std::decay_t<decltype(held)>, CacheParameter>) {
+          return held.cache ? held.cache->fingerprint : held.path;
         } else {
           return held;
         }

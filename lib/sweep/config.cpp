@@ -33,7 +33,7 @@ class Reader {
   Reader(const json& document, SweepConfig& config, ErrorList& errors)
       : document_(document), config_(config), resolved_(config.resolved), errors_(errors) {}
 
-  // `folder`: where relative dump paths start; none: dumps are named as they were found once.
+  // `folder`: where relative paths start; none: files are named as they were found once.
   void read(const std::optional<std::string>& folder,
             const std::vector<AlgorithmDescription>& algorithms) {
     resolved_ = json::object();
@@ -51,7 +51,7 @@ class Reader {
     read_seeds();
     read_memory();
     read_output();
-    read_entries(algorithms);
+    read_entries(folder.value_or(""), algorithms);
   }
 
   bool dumps_known() const { return dumps_known_; }
@@ -252,7 +252,8 @@ class Reader {
     resolved_["output"] = {{"rows", config_.keep_rows}};
   }
 
-  void read_entries(const std::vector<AlgorithmDescription>& algorithms) {
+  void read_entries(const std::string& folder,
+                    const std::vector<AlgorithmDescription>& algorithms) {
     const json* given = required("algorithms");
     if (given == nullptr) return;
     if (!given->is_array() || given->empty()) {
@@ -264,7 +265,7 @@ class Reader {
     double cells = 0.0;  // on one stream
     for (std::size_t i = 0; i < given->size(); ++i) {
       auto read =
-          read_entry((*given)[i], algorithms, child("/algorithms", i), points_left, errors_);
+          read_entry((*given)[i], algorithms, child("/algorithms", i), folder, points_left, errors_);
       config_.wheres.emplace_back(child(read.entry.pointer, "where"), read.entry.where);
       if (!read.good) continue;
       points_left -= static_cast<double>(read.entry.points());
@@ -294,6 +295,36 @@ std::string folder_of(const std::string& path) {
 }
 
 }  // namespace
+
+std::vector<std::string> SweepConfig::cache_paths() const {
+  std::vector<std::string> paths;
+  for (const SweepEntry& entry : entries) {
+    for (const auto& [name, values] : entry.axes) {
+      for (const Value& value : values) {
+        const auto* file = std::get_if<CacheParameter>(&value);
+        if (file == nullptr) continue;
+        if (std::find(paths.begin(), paths.end(), file->path) == paths.end()) {
+          paths.push_back(file->path);
+        }
+      }
+    }
+  }
+  return paths;
+}
+
+void SweepConfig::set_caches(const std::vector<std::shared_ptr<const KeptCache>>& caches) {
+  for (SweepEntry& entry : entries) {
+    for (auto& [name, values] : entry.axes) {
+      for (Value& value : values) {
+        auto* file = std::get_if<CacheParameter>(&value);
+        if (file == nullptr) continue;
+        for (const auto& cache : caches) {
+          if (cache->path == file->path) file->cache = cache;
+        }
+      }
+    }
+  }
+}
 
 SweepConfig parse_sweep(const std::string& text, const std::string& path,
                         const std::vector<std::string>& sets,

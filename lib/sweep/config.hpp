@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -33,12 +34,15 @@ struct SweepEntry {
   std::vector<std::pair<std::string, std::vector<Value>>> axes;
   Index seeded_points = 0;  // points whose cells run once per seed
   std::string label;        // default: the algorithm's id
+  bool labelled = true;     // the label was given
   Selection where;
   std::string pointer;  // JSON pointer of the entry
 
   Index points() const;
   // Point `i` in [0, points()), the last axis fastest.
   Params point(Index i) const;
+  // Whether a parameter is a file.
+  bool names_files() const;
   // Cells on one KV head.
   double cells(std::size_t seeds) const;
 };
@@ -57,6 +61,11 @@ struct SweepConfig {
   int element_bytes = 2;
   bool keep_rows = false;
   std::vector<SweepEntry> entries;
+
+  // The cache files that parameters name, each path once, in the order of the entries.
+  std::vector<std::string> cache_paths() const;
+  // Has these parameters refer to the open files, by path.
+  void set_caches(const std::vector<std::shared_ptr<const KeptCache>>& caches);
 
   // Every `where` with its pointer, also of entries that have an error otherwise.
   std::vector<std::pair<std::string, Selection>> wheres;

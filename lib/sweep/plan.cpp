@@ -57,6 +57,7 @@ class Planner {
     if (config_.streams_known) select_groups();
     if (config_.errors.empty()) refuse_too_many(only.empty(), memory_limit);
     errors_.throw_if_any();
+    take_caches();
     expand_points();
     Only filter(only);
     for (std::size_t g = 0; g < plan_.groups.size(); ++g) add_cells(g, filter);
@@ -80,6 +81,30 @@ class Planner {
       errors_.add("/dumps", fmt::format("{} and {} have the same content; list one of them",
                                         first->second, dump.path));
     }
+  }
+
+  // The cache files of the parameters, each once.
+  void take_caches() {
+    std::map<std::string, std::string> seen;  // fingerprint -> path
+    for (const SweepEntry& entry : config_.entries) {
+      for (const auto& [name, values] : entry.axes) {
+        for (const Value& value : values) {
+          const auto* file = std::get_if<CacheParameter>(&value);
+          if (file == nullptr) continue;
+          const std::string place = child(child(entry.pointer, "params"), name);
+          if (!file->cache) {
+            errors_.add(place, file->path + " was not opened");
+            continue;
+          }
+          const auto [first, fresh] = seen.emplace(file->cache->fingerprint, file->path);
+          if (fresh) plan_.caches.push_back(file->cache);
+          if (first->second == file->path) continue;
+          errors_.add(place, fmt::format("{} and {} have the same content; list one of them",
+                                         first->second, file->path));
+        }
+      }
+    }
+    errors_.throw_if_any();
   }
 
   template <class T>
@@ -293,8 +318,18 @@ class Planner {
   struct Point {
     std::shared_ptr<const Params> params;
     std::string text;  // canonical JSON of params
+    std::string label;
     bool randomised;
   };
+
+  // The entry's, or where it gives none, the method of the cache file.
+  static std::string label_of(const SweepEntry& entry, const Params& params) {
+    if (entry.labelled) return entry.label;
+    for (const auto& [name, value] : params.entries()) {
+      if (const auto* file = std::get_if<CacheParameter>(&value)) return file->cache->method;
+    }
+    return entry.label;
+  }
 
   void expand_points() {
     for (const SweepEntry& entry : config_.entries) {
@@ -303,7 +338,8 @@ class Planner {
         auto params = std::make_shared<const Params>(entry.point(i));
         std::string text = params_json(*params).dump();
         const bool randomised = entry.algorithm->randomised(*params);
-        points.push_back({std::move(params), std::move(text), randomised});
+        std::string label = label_of(entry, *params);
+        points.push_back({std::move(params), std::move(text), std::move(label), randomised});
       }
     }
   }
@@ -326,6 +362,22 @@ class Planner {
     return {std::move(params), std::move(reason)};
   }
 
+  // Why what a point names does not go with a KV head of the group, to skip the cell with.
+  std::optional<std::string> misfit(const WorkGroup& group, int head, const SweepEntry& entry,
+                                    const Point& point) {
+    if (!entry.algorithm->misfit) return std::nullopt;
+    const StreamId id{group.sequence, group.layer, head};
+    auto found = entry.algorithm->misfit(*point.params, id, group.shape, group.prompt);
+    if (!found) return std::nullopt;
+    if (found->kind == Misfit::Kind::kError) {
+      errors_.add(child(child(entry.pointer, "params"), found->parameter),
+                  fmt::format("{}: sequence {}, layer {}, KV head {}: {}",
+                              to_string(point.params->at(found->parameter)), group.sequence,
+                              group.layer, head, found->clause));
+    }
+    return std::move(found->clause);
+  }
+
   void add_cells(std::size_t g, Only& only) {
     WorkGroup& group = plan_.groups[g];
     std::vector<std::vector<PointOfGroup>> here(config_.entries.size());
@@ -343,12 +395,13 @@ class Planner {
         for (std::size_t p = 0; p < here[e].size(); ++p) {
           const Point& point = points_[e][p];
           PlannedCell cell;
-          cell.label = entry.label;
+          cell.label = point.label;
           cell.group = g;
           cell.kv_head = head;
           cell.algorithm = entry.algorithm;
           cell.params = here[e][p].params;
           cell.skip_reason = here[e][p].skip_reason;
+          if (!cell.skip_reason) cell.skip_reason = misfit(group, head, entry, point);
           if (entry.algorithm->replay_scope(*point.params) == ReplayScope::kModel) {
             cell.scope = scope_of(group, entry);
           }

@@ -84,6 +84,7 @@ struct Plan {
   nlohmann::json config;  // fully resolved sweep; is itself a sweep file
   std::string hash;       // of the ordered cell ids
   std::vector<PlannedDump> dumps;
+  std::vector<std::shared_ptr<const KeptCache>> caches;  // that parameters name
   std::vector<WorkGroup> groups;
   std::vector<PlannedCell> cells;
   nlohmann::json rows = "all";  // evaluate.rows as given
@@ -98,10 +99,10 @@ struct Plan {
 // its journal. As measured; tests/cli/memory_test.py holds runs to it.
 double plan_bytes(double cells, double points);
 
-// Crosses a checked sweep with its dumps. `only`: globs on cell ids and paths ('*' and '?' stay
+// Crosses a checked sweep, whose cache files are set, with its dumps. `only`: globs on cell ids and paths ('*' and '?' stay
 // within a path component), empty = all; each must match a cell. Throws InputError with every error
 // found (unknown sequences, layers or heads, too many tokens, prompt or rows out of range, equal
-// fingerprints, too many cells), after those that `config` carries; and, before a cell is made,
+// fingerprints, cache files of other streams, too many cells), after those that `config` carries; and, before a cell is made,
 // where the plan alone needs more than `memory_limit` bytes.
 Plan make_plan(const SweepConfig& config, std::vector<PlannedDump> dumps,
                const std::vector<std::string>& only = {}, const std::string& device = "cpu",

@@ -49,6 +49,45 @@ json dump_json(const PlannedDump& dump) {
           {"ropes", std::move(ropes)}, {"sequences", std::move(sequences)}};
 }
 
+json cache_json(const KeptCache& cache) {
+  json heads = json::array();
+  for (const KeptHead& head : cache.heads) {
+    json entry = {{"sequence", head.sequence}, {"layer", head.layer},
+                  {"kv_head", head.kv_head},   {"prompt_tokens", head.prompt},
+                  {"rows", head.rows},         {"d", head.d},
+                  {"dv", head.dv},             {"least_tokens", head.least_tokens},
+                  {"query_heads", head.query_heads}};
+    if (head.tokens) entry["tokens"] = *head.tokens;
+    heads.push_back(std::move(entry));
+  }
+  return {{"path", cache.path},
+          {"fingerprint", cache.fingerprint},
+          {"method", cache.method},
+          {"heads", std::move(heads)}};
+}
+
+// Its rows are not there.
+std::shared_ptr<const KeptCache> cache_of(const json& document) {
+  auto cache = std::make_shared<KeptCache>();
+  cache->path = document.at("path");
+  cache->fingerprint = document.at("fingerprint");
+  cache->method = document.at("method");
+  for (const json& given : document.at("heads")) {
+    KeptHead& head = cache->heads.emplace_back();
+    head.sequence = given.at("sequence");
+    head.layer = given.at("layer");
+    head.kv_head = given.at("kv_head");
+    head.prompt = given.at("prompt_tokens");
+    head.rows = given.at("rows");
+    head.d = given.at("d");
+    head.dv = given.at("dv");
+    head.least_tokens = given.at("least_tokens");
+    head.query_heads = given.at("query_heads");
+    if (given.contains("tokens")) head.tokens = given["tokens"].get<Index>();
+  }
+  return cache;
+}
+
 PlannedDump dump_of(const json& document) {
   PlannedDump dump;
   dump.path = document.at("path");
@@ -91,10 +130,12 @@ PlannedDump dump_of(const json& document) {
 json plan_document(const Plan& plan) {
   json dumps = json::array();
   for (const PlannedDump& dump : plan.dumps) dumps.push_back(dump_json(dump));
-  return {{"config", plan.config},
-          {"only", plan.only},
-          {"device", plan.device},
-          {"dumps", std::move(dumps)}};
+  json document = {{"config", plan.config},
+                   {"only", plan.only},
+                   {"device", plan.device},
+                   {"dumps", std::move(dumps)}};
+  for (const auto& cache : plan.caches) document["caches"].push_back(cache_json(*cache));
+  return document;
 }
 
 Plan plan_from_document(const json& document, const std::string& hash, const std::string& place,
@@ -103,7 +144,12 @@ Plan plan_from_document(const json& document, const std::string& hash, const std
   try {
     std::vector<PlannedDump> dumps;
     for (const json& dump : document.at("dumps")) dumps.push_back(dump_of(dump));
-    const SweepConfig config = resolved_sweep(document.at("config"), place, algorithms);
+    SweepConfig config = resolved_sweep(document.at("config"), place, algorithms);
+    if (document.contains("caches")) {
+      std::vector<std::shared_ptr<const KeptCache>> caches;
+      for (const json& cache : document["caches"]) caches.push_back(cache_of(cache));
+      config.set_caches(caches);
+    }
     Plan plan =
         make_plan(config, std::move(dumps), document.at("only").get<std::vector<std::string>>(),
                   document.at("device"), memory_limit);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 #include <utility>
 
@@ -122,6 +123,18 @@ Value normalised(const Parameter& parameter) {
   return value;
 }
 
+// Relative paths of cache files start at `folder`.
+void make_absolute(std::vector<Column>& columns, const std::string& folder) {
+  for (Column& column : columns) {
+    for (Value& value : column.axis.values) {
+      auto* file = std::get_if<CacheParameter>(&value);
+      if (file == nullptr) continue;
+      const std::filesystem::path path(file->path);
+      file->path = (path.is_absolute() ? path : folder / path).lexically_normal().string();
+    }
+  }
+}
+
 std::optional<std::vector<Column>> read_params(const json& params,
                                                const AlgorithmDescription& algorithm,
                                                const std::string& pointer, ErrorList& errors) {
@@ -237,13 +250,20 @@ Params SweepEntry::point(Index i) const {
   return params;
 }
 
+bool SweepEntry::names_files() const {
+  return std::any_of(axes.begin(), axes.end(), [](const auto& axis) {
+    return std::holds_alternative<CacheParameter>(axis.second.front());
+  });
+}
+
 double SweepEntry::cells(std::size_t seeds) const {
   return static_cast<double>(points() - seeded_points) +
          static_cast<double>(seeded_points) * static_cast<double>(seeds);
 }
 
 ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>& algorithms,
-                     const std::string& pointer, double points_left, ErrorList& errors) {
+                     const std::string& pointer, const std::string& folder, double points_left,
+                     ErrorList& errors) {
   const std::size_t before = errors.count();
   ReadEntry read;
   SweepEntry& entry = read.entry;
@@ -254,6 +274,7 @@ ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>&
     entry.label = read_label(*label, child(pointer, "label"), errors).value_or("");
   } else if (entry.algorithm != nullptr) {
     entry.label = entry.algorithm->id;
+    entry.labelled = false;
   }
   if (const json* where = member(given, "where")) {
     const std::string place = child(pointer, "where");
@@ -269,9 +290,9 @@ ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>&
   }
   if (entry.algorithm == nullptr) return read;
   const json none = json::object();
-  const auto columns =
-      read_params(params == nullptr ? none : *params, *entry.algorithm, place, errors);
+  auto columns = read_params(params == nullptr ? none : *params, *entry.algorithm, place, errors);
   if (!columns) return read;
+  make_absolute(*columns, folder);
 
   double points = 1.0;
   for (const Column& column : *columns) {
@@ -288,8 +309,9 @@ ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>&
   if (errors.count() != before) return read;
   read.good = true;
   read.resolved = {{"algorithm", entry.algorithm->id},
-                   {"params", resolved_params(*columns)},
-                   {"label", entry.label}};
+                   {"params", resolved_params(*columns)}};
+  // A cache file's method is its cells' label, and it is not known here.
+  if (entry.labelled || !entry.names_files()) read.resolved["label"] = entry.label;
   if (entry.where != Selection{}) read.resolved["where"] = selection_json(entry.where);
   return read;
 }

@@ -202,8 +202,9 @@ CELL = members(
             )
         ),
         **dict.fromkeys(
-            ("errors", "mass", "memory", "counters"), optional(members({}, others=STATISTIC))
+            ("errors", "mass", "counters"), optional(members({}, others=STATISTIC))
         ),
+        "memory": optional(members({}, {"declared": leaf("true", lambda v: v is True)}, others=STATISTIC)),
         "trivial": optional(members({}, others=optional(members({}, others=STATISTIC)))),
         "clusters": optional(members({}, {"final": optional(COUNT)})),
         "timing": optional(members({}, others=optional(NUMBER))),

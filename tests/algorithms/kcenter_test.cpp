@@ -96,10 +96,10 @@ TEST_CASE("worked: cluster sizes and mean values, ties to the centre chosen firs
     CHECK(row.w_num == weight);
     CHECK(row.w_den == weight);
     if (row.token == 5) {
-      CHECK(row.merged_value < 0);
+      CHECK(row.own_value < 0);
     } else {
-      REQUIRE(row.merged_value >= 0);
-      const double value = sketch.merged_values[static_cast<std::size_t>(row.merged_value)][0];
+      REQUIRE(row.own_value >= 0);
+      const double value = sketch.own_values[static_cast<std::size_t>(row.own_value)][0];
       CHECK(value == doctest::Approx(row.token == 0 ? 7.0 / 4.0 : 3.0).epsilon(1e-15));
     }
   }

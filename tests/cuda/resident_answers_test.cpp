@@ -78,8 +78,8 @@ void change(Draw& draw, std::vector<Sketch>& sketches, Sketch& sketch, Index row
   } else {
     SketchRow merged = random_row(draw, row);
     if (merged.token < 0) return;
-    merged.merged_value = static_cast<std::int32_t>(sketch.merged_values.size());
-    sketch.merged_values.emplace_back(static_cast<std::size_t>(dv), draw.unit());
+    merged.own_value = static_cast<std::int32_t>(sketch.own_values.size());
+    sketch.own_values.emplace_back(static_cast<std::size_t>(dv), draw.unit());
     sketch.add(merged);
   }
 }

@@ -15,7 +15,7 @@ KeptCounts recount(const Sketch& sketch) {
   KeptCounts kept;
   kept.bookkeeping = sketch.bookkeeping;
   for (const SketchRow& row : sketch.rows()) {
-    if (row.token < 0) continue;
+    if (row.is_empty()) continue;
     if (row.counts_as_token) kept.tokens += row.copies;
     if (row.keeps_key) kept.keys += row.copies;
     if (row.keeps_value) kept.values += row.copies;

@@ -100,6 +100,28 @@ TEST_CASE("logits of 1e4 neither overflow nor lose the answer, whatever the sket
   }
 }
 
+TEST_CASE("a key of the sketch's own may have a logit far above the row's largest") {
+  // Logits of the tokens: 0 and 1; of the own key: `above`.
+  const auto owned = stream_of({{0}, {1}}, {{3}, {5}}, {{{1}, {1}}});
+  for (const double above : {3.0, 100.0, 600.0, -2000.0}) {
+    CAPTURE(above);
+    Sketch sketch;
+    sketch.add_exact(0, 2);
+    sketch.own_keys = {{above}};
+    sketch.own_values = {{20}};
+    SketchRow row;
+    row.own_key = row.own_value = 0;
+    row.w_num = 2.0;
+    row.w_den = 0.5;
+    sketch.add(row);
+    const Asked asked = ask(owned->stream, 0, 1, sketch);
+    check_agreement(asked, 1e-13);
+    CHECK(!asked.estimate.rows_are_tokens);
+    CHECK(!asked.estimate.kl_divergence);
+    if (above > 50.0) CHECK(asked.estimate.answer[0] == doctest::Approx(80.0).epsilon(1e-13));
+  }
+}
+
 TEST_CASE("divergence of logits near 1e77: the logarithms do not vanish beside them") {
   // Four equal logits, all kept: the same distribution. Two of the four kept: ln 2.
   const auto owned =

@@ -21,6 +21,7 @@ SketchRow random_row(std::mt19937& draw) {
   row.w_den = draw() % 3 == 0 ? 0.0 : weight(draw);
   row.keeps_value = draw() % 2 == 0;
   row.scaled = draw() % 2 == 0;
+  row.head = static_cast<std::int16_t>(static_cast<int>(draw() % 3) - 1);
   return row;
 }
 
@@ -57,10 +58,10 @@ void check_equal(const WeightsByToken& a, const WeightsByToken& b) {
     CHECK(a.kept()[j] == b.kept()[j]);
   }
   CHECK(a.weighted() == b.weighted());
-  REQUIRE(a.merged().size() == b.merged().size());
-  for (std::size_t m = 0; m < a.merged().size(); ++m) {
-    CHECK(a.merged()[m].token == b.merged()[m].token);
-    CHECK(a.merged()[m].w_num == b.merged()[m].w_num);
+  REQUIRE(a.own_rows().size() == b.own_rows().size());
+  for (std::size_t m = 0; m < a.own_rows().size(); ++m) {
+    CHECK(a.own_rows()[m].token == b.own_rows()[m].token);
+    CHECK(a.own_rows()[m].w_num == b.own_rows()[m].w_num);
   }
 }
 
@@ -87,7 +88,8 @@ TEST_CASE("weights that follow the changes of a sketch are those summed from scr
     if (step % 97 == 96) {  // a row whose value is no token's own comes, and goes
       SketchRow row = random_row(draw);
       row.token = 3;
-      row.merged_value = 0;
+      row.own_value = 0;
+      row.own_key = step % 2 == 0 ? 0 : -1;
       sketch.replace(0, row);
     }
     following.take(sketch);

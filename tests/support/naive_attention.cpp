@@ -16,6 +16,16 @@ Real naive_logit(const Stream& stream, int g, Index row, Index j) {
   return cap > 0 ? cap * std::tanh(x / cap) : x;
 }
 
+Real naive_own_logit(const Stream& stream, int g, Index row, const std::vector<double>& key) {
+  Real x = 0;
+  for (std::size_t k = 0; k < key.size(); ++k) {
+    x += static_cast<Real>(stream.query(g, row)[k]) * static_cast<Real>(key[k]);
+  }
+  x *= stream.shape.scale;
+  const Real cap = stream.shape.softcap;
+  return cap > 0 ? cap * std::tanh(x / cap) : x;
+}
+
 Real naive_turned_logit(const Stream& stream, int g, Index row, Index j, Index turn) {
   const Rope& rope = *stream.shape.rope;
   std::vector<Real> key(stream.keys.row(j), stream.keys.row(j) + stream.shape.d);
@@ -67,11 +77,14 @@ NaiveAnswer naive_answer(const Stream& stream, int g, Index row, const Sketch& s
   Real shift = -std::numeric_limits<Real>::infinity();  // the largest logit of both sums
   Index slot = 0;  // with cache positions: kept tokens are numbered, the current one last
   for (const SketchRow& kept : sketch.rows()) {
-    if (kept.token < 0) continue;
-    const Real x = sketch.cache_positions
-                       ? naive_turned_logit(stream, g, row, kept.token,
-                                            row - (sketch.size() - 1) + slot - kept.token)
-                       : naive_logit(stream, g, row, kept.token);
+    if (kept.is_empty() || (kept.head >= 0 && kept.head != g)) continue;
+    const Real x =
+        kept.own_key >= 0
+            ? naive_own_logit(stream, g, row, sketch.own_keys[static_cast<std::size_t>(kept.own_key)])
+        : sketch.cache_positions
+            ? naive_turned_logit(stream, g, row, kept.token,
+                                 row - (sketch.size() - 1) + slot - kept.token)
+            : naive_logit(stream, g, row, kept.token);
     ++slot;
     const Real e = std::exp(x - exact.max);
     if (kept.w_num != 0.0) {
@@ -80,8 +93,8 @@ NaiveAnswer naive_answer(const Stream& stream, int g, Index row, const Sketch& s
       out.numerator_mass += w;
       for (std::size_t k = 0; k < dv; ++k) {
         out.numerator[k] +=
-            w * (kept.merged_value >= 0
-                     ? sketch.merged_values[static_cast<std::size_t>(kept.merged_value)][k]
+            w * (kept.own_value >= 0
+                     ? sketch.own_values[static_cast<std::size_t>(kept.own_value)][k]
                      : stream.values(kept.token, static_cast<Index>(k)));
       }
     }

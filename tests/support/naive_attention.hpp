@@ -13,7 +13,10 @@ using Real = long double;
 // The final logit of query (g, row) and token j: scale, then soft-cap.
 Real naive_logit(const Stream& stream, int g, Index row, Index j);
 
-// The same with key j turned by `turn` positions of the stream's RoPE.
+// The same with a key that is no token's.
+Real naive_own_logit(const Stream& stream, int g, Index row, const std::vector<double>& key);
+
+// That of token j with its key turned by `turn` positions of the stream's RoPE.
 Real naive_turned_logit(const Stream& stream, int g, Index row, Index j, Index turn);
 
 // Row `row` of query head g. Vectors over the visible tokens start at token lo.

@@ -46,9 +46,11 @@ double mean(const std::vector<double>& values) {
   return static_cast<double>(sum / static_cast<Real>(values.size()));
 }
 
+bool reads(int g, const SketchRow& row) { return row.head < 0 || row.head == g; }
+
 bool rows_are_tokens(const Sketch& sketch) {
   return std::none_of(sketch.rows().begin(), sketch.rows().end(),
-                      [](const SketchRow& row) { return row.merged_value >= 0; });
+                      [](const SketchRow& row) { return row.own_key >= 0 || row.own_value >= 0; });
 }
 
 // KL(p^ || p) over distinct tokens, from log-probabilities; p^ is what the rows say, also where the
@@ -57,7 +59,7 @@ std::optional<double> naive_kl(const Stream& stream, int g, Index row, const Ske
                                const NaiveRow& exact) {
   std::map<Index, Real> weight;
   for (const SketchRow& row : sketch.rows()) {
-    if (row.token >= 0 && row.w_den != 0.0) weight[row.token] += row.w_den;
+    if (row.token >= 0 && reads(g, row) && row.w_den != 0.0) weight[row.token] += row.w_den;
   }
   if (weight.empty()) return std::nullopt;
   const auto logit = [&](Index token) {
@@ -83,11 +85,11 @@ std::optional<double> naive_kl(const Stream& stream, int g, Index row, const Ske
   return static_cast<double>(kl);
 }
 
-Real naive_kept(const Sketch& sketch, const NaiveRow& exact) {
+Real naive_kept(int g, const Sketch& sketch, const NaiveRow& exact) {
   if (sketch.exact_numerator) return 1;
   std::set<Index> tokens;
   for (const SketchRow& row : sketch.rows()) {
-    if (row.token >= 0 && row.keeps_value) tokens.insert(row.token);
+    if (row.token >= 0 && reads(g, row) && row.keeps_value) tokens.insert(row.token);
   }
   Real sum = 0;
   for (const Index token : tokens) sum += exact.p[static_cast<std::size_t>(token - exact.lo)];
@@ -241,7 +243,7 @@ NaiveReport naive_report(const Stream& stream, const std::vector<Index>& rows,
                   ratio(std::fabs(answer.denominator - exact.z), exact.z));
       if (tokens_only) {
         columns.add("errors.kl_divergence", naive_kl(stream, g, rows[r], sketch, exact));
-        columns.add("mass.kept", static_cast<double>(naive_kept(sketch, exact)));
+        columns.add("mass.kept", static_cast<double>(naive_kept(g, sketch, exact)));
       }
       columns.add("mass.numerator", static_cast<double>(answer.numerator_mass / exact.z));
       columns.add("mass.denominator", static_cast<double>(answer.denominator / exact.z));

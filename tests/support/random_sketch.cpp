@@ -29,10 +29,42 @@ Sketch random_sketch(const Stream& stream, Index row, SketchKind kind, std::uint
           kept.weight_numbers = 2;
         }
         if (kind == SketchKind::kMergedValues && (j == row || coin())) {
-          kept.merged_value = static_cast<std::int32_t>(sketch.merged_values.size());
-          std::vector<double>& value = sketch.merged_values.emplace_back();
+          kept.own_value = static_cast<std::int32_t>(sketch.own_values.size());
+          std::vector<double>& value = sketch.own_values.emplace_back();
           for (Index k = 0; k < stream.shape.dv; ++k) value.push_back(uniform(rng) - 1.5);
         }
+        sketch.add(kept);
+      }
+      break;
+    case SketchKind::kOwnKeys:
+      for (Index j = lo; j <= row; ++j) {
+        if (j != row && coin()) continue;
+        SketchRow kept = SketchRow::exact(j);
+        kept.w_num = uniform(rng);
+        kept.w_den = uniform(rng);
+        if (j == row || coin()) {
+          kept.own_key = static_cast<std::int32_t>(sketch.own_keys.size());
+          std::vector<double>& key = sketch.own_keys.emplace_back();
+          const Index other = token();  // no logit is above the row's largest
+          key.assign(stream.keys.row(other), stream.keys.row(other) + stream.shape.d);
+        }
+        const bool of_no_token = kept.own_key >= 0 && coin();
+        if (of_no_token || coin()) {
+          kept.own_value = static_cast<std::int32_t>(sketch.own_values.size());
+          std::vector<double>& value = sketch.own_values.emplace_back();
+          for (Index k = 0; k < stream.shape.dv; ++k) value.push_back(uniform(rng) - 1.5);
+        }
+        if (of_no_token) kept.token = -1;
+        sketch.add(kept);
+      }
+      break;
+    case SketchKind::kByHead:
+      for (Index j = lo; j <= row; ++j) {
+        SketchRow kept = SketchRow::exact(j);
+        const auto heads = static_cast<std::uint64_t>(stream.shape.heads_per_kv);
+        kept.head = static_cast<std::int16_t>(static_cast<int>(rng() % (heads + 1)) - 1);
+        if (j != row && coin()) continue;
+        kept.w_num = kept.w_den = uniform(rng);
         sketch.add(kept);
       }
       break;

@@ -13,6 +13,8 @@ enum class SketchKind {
   kWeighted,        // tokens with weights of their own in both sums
   kSampled,         // separate rows for the two sums, duplicates, empty slots, a common factor
   kMergedValues,    // some values are no token's own
+  kOwnKeys,         // some keys and values are no token's
+  kByHead,          // query heads read different rows
   kExactNumerator,  // kSampled with one sum replaced by the exact one
   kExactDenominator,
   kEmpty,          // no row
@@ -20,8 +22,9 @@ enum class SketchKind {
 };
 inline constexpr SketchKind kAllSketchKinds[] = {
     SketchKind::kEviction,     SketchKind::kWeighted,       SketchKind::kSampled,
-    SketchKind::kMergedValues, SketchKind::kExactNumerator, SketchKind::kExactDenominator,
-    SketchKind::kEmpty,        SketchKind::kNoDenominator};
+    SketchKind::kMergedValues, SketchKind::kOwnKeys,        SketchKind::kByHead,
+    SketchKind::kExactNumerator, SketchKind::kExactDenominator, SketchKind::kEmpty,
+    SketchKind::kNoDenominator};
 
 // Tokens are visible at row `row`.
 Sketch random_sketch(const Stream& stream, Index row, SketchKind kind, std::uint64_t seed);

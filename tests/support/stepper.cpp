@@ -119,7 +119,7 @@ double derived_real(const Derived& derived, const std::string& name) {
 bool same_sketch(const Sketch& a, const Sketch& b) {
   if (a.numerator_scale != b.numerator_scale || a.exact_numerator != b.exact_numerator ||
       a.exact_denominator != b.exact_denominator || a.cache_positions != b.cache_positions ||
-      a.merged_values != b.merged_values || !(a.kept_counts() == b.kept_counts())) {
+      a.own_values != b.own_values || !(a.kept_counts() == b.kept_counts())) {
     return false;
   }
   const auto filled = [](const Sketch& sketch) {
@@ -134,7 +134,7 @@ bool same_sketch(const Sketch& a, const Sketch& b) {
   return std::equal(
       x.begin(), x.end(), y.begin(), y.end(), [](const SketchRow& p, const SketchRow& q) {
         return p.token == q.token && p.w_num == q.w_num && p.w_den == q.w_den &&
-               p.merged_value == q.merged_value && p.keeps_key == q.keeps_key &&
+               p.own_value == q.own_value && p.keeps_key == q.keeps_key &&
                p.keeps_value == q.keeps_value && p.weight_numbers == q.weight_numbers &&
                p.counts_as_token == q.counts_as_token && p.scaled == q.scaled &&
                p.copies == q.copies;

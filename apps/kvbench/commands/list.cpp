@@ -55,12 +55,10 @@ const char* type_name(Parameter::Kind kind) {
       return "choice";
     case Parameter::Kind::kFlag:
       return "flag";
+    case Parameter::Kind::kFile:
+      return "file";
   }
   return "";
-}
-
-bool is_number(const Parameter& parameter) {
-  return parameter.kind != Parameter::Kind::kChoice && parameter.kind != Parameter::Kind::kFlag;
 }
 
 // Stands for "no upper bound" in the table.
@@ -69,7 +67,7 @@ bool has_maximum(const Parameter& parameter) { return parameter.maximum < Parame
 std::string range_text(const Parameter& parameter) {
   std::string out;
   if (parameter.kind == Parameter::Kind::kFlag) return "true | false";
-  if (is_number(parameter)) {
+  if (is_number(parameter.kind)) {
     out = fmt::format("{} {:g}", parameter.minimum_open ? ">" : ">=", parameter.minimum);
     if (has_maximum(parameter)) out += fmt::format(", <= {:g}", parameter.maximum);
     if (parameter.kind == Parameter::Kind::kTokens) out += ", or a fraction of the prompt";
@@ -81,7 +79,7 @@ std::string range_text(const Parameter& parameter) {
 
 Json parameter_json(const Parameter& parameter) {
   Json out = {{"name", parameter.name}, {"type", type_name(parameter.kind)}};
-  if (is_number(parameter)) {
+  if (is_number(parameter.kind)) {
     out["minimum"] = parameter.minimum;
     out["minimum_open"] = parameter.minimum_open;
     out["maximum"] = parameter.maximum;

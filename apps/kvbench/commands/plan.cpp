@@ -52,7 +52,7 @@ int run(const PlanOptions& options) {
   if (options.threads > 0) set_thread_count(options.threads);
   const auto start = std::chrono::steady_clock::now();
   const ComputeDevice device(options.device);
-  const SweepConfig config = read_sweep_options(options.sweep);
+  SweepConfig config = read_sweep_options(options.sweep);
   OpenDumps dumps = open_dumps(config, {.allow_virtual = options.sweep.allow_virtual});
   const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device.name(),
                               static_cast<double>(usable_memory()));

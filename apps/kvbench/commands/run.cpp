@@ -295,7 +295,7 @@ int run(const RunOptions& options) {
   const StopSignals signals;
   if (options.threads > 0) set_thread_count(options.threads);
   const ComputeDevice device(options.device);
-  const SweepConfig config = read_sweep_options(options.sweep);
+  SweepConfig config = read_sweep_options(options.sweep);
   OpenDumps dumps = open_dumps(
       config, {.memory_limit = options.memory_limit, .allow_virtual = options.sweep.allow_virtual});
   const auto memory_limit =

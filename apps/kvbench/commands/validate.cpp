@@ -105,7 +105,7 @@ int validate_dump(const ValidateOptions& options) {
 }
 
 int validate_config(const std::string& path, bool allow_virtual) {
-  const SweepConfig config = read_sweep(path, {}, all_algorithms(), ErrorPolicy::kKeep);
+  SweepConfig config = read_sweep(path, {}, all_algorithms(), ErrorPolicy::kKeep);
   OpenDumps dumps = open_dumps(config, {.allow_virtual = allow_virtual});
   const Plan plan = make_plan(config, std::move(dumps.planned));
   print_text("{}: ok, {} cells\n", path, plan.cells.size());

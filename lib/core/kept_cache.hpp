@@ -1,0 +1,78 @@
+// What a method kept of each KV head, given from outside as rows: a cache file (data/README.md), or
+// made in memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/stream.hpp"
+
+namespace kvbench {
+
+// One row, kept while decode row i is answered with begin <= i < end.
+struct KeptRow {
+  static constexpr Index kToTheEnd = std::numeric_limits<Index>::max();
+
+  std::int32_t token = -1;  // -1: of no token
+  double w_num = 1.0;
+  double w_den = 1.0;
+  Index begin = 0;  // at least P
+  Index end = kToTheEnd;
+  std::int16_t head = -1;   // the query head of the group that reads it; -1: all
+  std::int32_t copies = 1;  // equal rows that are stored; the weights are those of all of them
+  // What is stored of it.
+  bool keeps_key = true;
+  bool keeps_value = true;
+  bool counts_as_token = true;
+  std::uint8_t weight_numbers = 0;
+
+  bool operator==(const KeptRow&) const = default;
+};
+
+// Of one KV head.
+struct KeptRows {
+  Index prompt = 0;  // P that it was made for
+  std::vector<KeptRow> rows;
+  std::vector<double> keys;         // [rows, d] in place of the tokens', or empty
+  std::vector<double> values;       // [rows, dv] in place of the tokens', or empty
+  bool appends = true;              // every decode token is kept exactly from its own row on
+  bool reads_future = false;        // a row counts from its token's row on, if that is later
+  std::optional<Index> bytes;       // that the method says it stores, appended tokens aside
+  std::vector<Index> further_numbers;  // [n - P] stored besides at each decode row, or empty
+};
+
+// What is known of a KV head without reading its rows.
+struct KeptHead {
+  std::string sequence;
+  int layer = 0;
+  int kv_head = 0;
+  Index prompt = 0;             // P
+  std::optional<Index> tokens;  // n that it was made for
+  Index rows = 0;
+  Index d = 0;             // of keys of its own, 0: none
+  Index dv = 0;            // of values of its own, 0: none
+  Index least_tokens = 0;  // n is at least this
+  int query_heads = 1;     // G is at least this
+};
+
+// `read` is of the file that `path` names, or of what stands in for it; null where only the heads
+// are known.
+struct KeptCache {
+  std::string path;
+  std::string fingerprint;  // of its content
+  std::string method;
+  std::vector<KeptHead> heads;  // ascending by sequence, layer, KV head
+  std::function<KeptRows(const StreamId&)> read;
+
+  // Null if it has none.
+  const KeptHead* find(const StreamId& id) const;
+};
+
+// Why its rows are none of the stream's, as a clause; none if they are.
+std::optional<std::string> misfit(const KeptHead& head, const StreamShape& shape, Index prompt);
+
+}  // namespace kvbench

@@ -1,0 +1,42 @@
+// Cache files: what a method kept of each KV head, in HDF5 (format: data/README.md).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/kept_cache.hpp"
+#include "dump/dump.hpp"
+
+namespace kvbench {
+
+// Opens a cache file and checks all of it, structure and rows. Its `read` rereads one head, throws
+// CellError where it cannot any more, and may be called from several threads, one of which waits
+// for the other. Only what lies in the file itself is read. Throws one InputError with every error,
+// each "FILE: /place: what; remedy".
+std::shared_ptr<const KeptCache> open_cache(const std::string& path, const DumpOptions& options = {});
+
+struct CacheHeader {
+  std::string method;
+  std::string producer;  // empty: none
+  std::string params;    // JSON text; empty: none
+};
+
+// Builds a cache file under a temporary name next to `path` and puts it into place when finished
+// (core/file.hpp). Throws IoError if the place cannot be written.
+class CacheWriter {
+ public:
+  CacheWriter(const std::string& path, const CacheHeader& header);
+  ~CacheWriter();  // removes what was not finished
+  CacheWriter(const CacheWriter&) = delete;
+  CacheWriter& operator=(const CacheWriter&) = delete;
+
+  // One KV head, each once. `shape`: of the stream that the rows were kept of.
+  void add(const StreamId& id, const StreamShape& shape, const KeptRows& kept);
+  void finish();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvbench
