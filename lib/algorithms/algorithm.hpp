@@ -153,6 +153,10 @@ struct AlgorithmFunctions {
   // grows with the budget up to one that keeps everything. What {"memory": F} is solved with: if it
   // is empty, what is kept never follows from the parameters.
   std::function<std::optional<KeptCounts>(const P&, const StreamShape&, Index prompt)> most_kept;
+  // Why what it keeps cannot be written down as rows of tokens and vectors; none if it can.
+  std::function<std::optional<std::string>(const P&)> not_rows = [](const P&) {
+    return std::optional<std::string>();
+  };
   // Keeps every token for good, whatever it attends to: memory is that of `exact`.
   std::function<bool(const P&)> never_evicts = [](const P&) { return false; };
 };

@@ -51,6 +51,7 @@ AlgorithmDescription describe_h2o() {
     return Needs{.row_logits = true, .kept_tokens_only = !released(p), .prompt_queries = true};
   };
   d.never_evicts = released;
+  d.not_rows = [](const Parameters& p) { return not_rows(p.positions); };
   d.validate = [](const Parameters& p) -> std::optional<std::pair<std::string, std::string>> {
     if (!released(p) || !p.budget.is_unsolved()) return std::nullopt;
     return std::pair{"budget",

@@ -225,6 +225,7 @@ AlgorithmDescription describe_keyformer() {
   d.model_work = [](const Parameters& p, std::uint32_t seed) { return SharedTrace{p, seed}; };
   d.skip_reason = reason_to_skip_keyformer;
   d.most_kept = most_kept;
+  d.not_rows = [](const Parameters& p) { return not_rows(p.positions); };
   d.shared_work = [](const Parameters& p, const StreamShape& shape, Index prompt,
                      std::uint32_t seed) {
     if (whole_model(p)) return std::vector<SharedWork>{};

@@ -24,4 +24,10 @@ inline std::optional<std::string> no_rope(Positions positions, const StreamShape
   return "positions: cache rotates keys, but the dump has no RoPE data for this layer";
 }
 
+// Why what is kept is more than rows (AlgorithmFunctions::not_rows).
+inline std::optional<std::string> not_rows(Positions positions) {
+  if (positions == Positions::kOriginal) return std::nullopt;
+  return "positions: cache turns keys anew at each row";
+}
+
 }  // namespace kvbench

@@ -66,6 +66,7 @@ AlgorithmDescription describe_streaming_llm() {
   d.source = "StreamingLLM (Xiao et al.); baseline of all four papers";
   d.parameters = {budget_field(&Parameters::budget).required(), sinks_field(&Parameters::sinks),
                   positions_field(&Parameters::positions)};
+  d.not_rows = [](const Parameters& p) { return not_rows(p.positions); };
   d.skip_reason = [](const Parameters& p, const StreamShape& shape,
                      Index prompt) -> std::optional<std::string> {
     if (auto reason = empty_budget(p.budget, prompt)) return reason;

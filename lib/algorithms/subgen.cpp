@@ -277,6 +277,10 @@ AlgorithmDescription describe_subgen() {
   d.shared_work = [](const Parameters& p, const StreamShape&, Index prompt, std::uint32_t) {
     return std::vector<SharedWork>{shared_net(p, prompt), shared_stream(p, prompt)};
   };
+  d.not_rows = [](const P& p) -> std::optional<std::string> {
+    if (p.numerator == Sum::kSampled && p.normalizer == Sum::kSampled) return std::nullopt;
+    return "an exact sum is of all tokens, kept or not";
+  };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<SubGen>(p, context);
   };

@@ -48,6 +48,7 @@ struct TypedAlgorithm : AlgorithmFunctions<P> {
     bind(table, this->model_work, d.model_work);
     bind(table, this->create, d.create);
     bind(table, this->most_kept, d.most_kept);
+    bind(table, this->not_rows, d.not_rows);
     bind(table, this->never_evicts, d.never_evicts);
     return d;
   }

@@ -242,7 +242,8 @@ CacheWriter::~CacheWriter() {
   if (!impl_->finished) std::remove(impl_->temporary.c_str());
 }
 
-void CacheWriter::add(const StreamId& id, const StreamShape& shape, const KeptRows& kept) {
+void CacheWriter::add(const StreamId& id, const StreamShape& shape, const KeptRows& kept,
+                      const std::string& cell_id) {
   const hdf5::Session session;
   try {
     hdf5::Handle group = hdf5::open_group(impl_->file.get(), "/sequences");
@@ -252,6 +253,7 @@ void CacheWriter::add(const StreamId& id, const StreamShape& shape, const KeptRo
                                                 : hdf5::create_group(group.get(), name);
     }
     write_cache_head(group.get(), shape, kept);
+    if (!cell_id.empty()) hdf5::write_attribute(group.get(), "cell", cell_id);
   } catch (const hdf5::Error& error) {
     throw unwritable(impl_->path, error.what());
   }

@@ -30,8 +30,10 @@ class CacheWriter {
   CacheWriter(const CacheWriter&) = delete;
   CacheWriter& operator=(const CacheWriter&) = delete;
 
-  // One KV head, each once. `shape`: of the stream that the rows were kept of.
-  void add(const StreamId& id, const StreamShape& shape, const KeptRows& kept);
+  // One KV head, each once. `shape`: of the stream that the rows were kept of; `cell_id`: of the
+  // cell that kept them, if one did.
+  void add(const StreamId& id, const StreamShape& shape, const KeptRows& kept,
+           const std::string& cell_id = "");
   void finish();
 
  private:

@@ -69,7 +69,7 @@ std::vector<std::string> dataset_names() {
 }
 
 std::vector<std::string> attribute_names() {
-  std::vector<std::string> names = {"prompt_tokens", "tokens", "decode", "reads_future"};
+  std::vector<std::string> names = {"prompt_tokens", "tokens", "decode", "reads_future", "cell"};
   names.insert(names.end(), kDeclaredBytes.begin(), kDeclaredBytes.end());
   return names;
 }

@@ -19,6 +19,7 @@
 #include "metrics/reference.hpp"
 #include "metrics/trivial_answers.hpp"
 #include "replay/kept_logits.hpp"
+#include "replay/kept_recorder.hpp"
 #include "replay/memory_meter.hpp"
 #include "replay/shared_work.hpp"
 #include "sketch/estimator.hpp"
@@ -69,6 +70,10 @@ class Replayed {
         memory_(stream.shape, setting.element_bytes, cell.algorithm->never_evicts(cell.params)),
         kept_logits_(stream),
         next_row_(setting.prompt) {
+    if (setting.record_kept) {
+      recorder_.emplace(stream, setting.prompt, setting.element_bytes,
+                        cell.algorithm->never_evicts(cell.params));
+    }
     if (setting.prompt > 0) algorithm_->extend(0, setting.prompt);
     algorithm_->finish_prompt();
   }
@@ -84,8 +89,9 @@ class Replayed {
         logits = row_logits(block.logits(), r);
         algorithm_->prepare(logits);
       }
-      memory_.observe(algorithm_->sketch(), row);
-      if (scored_ < setting_.rows.size() && setting_.rows[scored_] == row) score(r, row, estimator);
+      const bool scored = scored_ < setting_.rows.size() && setting_.rows[scored_] == row;
+      observe(row, scored);
+      if (scored) score(r, row, estimator);
       if (needs_.row_logits) algorithm_->answered(logits);
     }
     take_answers(estimator);
@@ -96,7 +102,7 @@ class Replayed {
     const Index last_row = stream_.shape.tokens - 1;
     if (next_row_ <= last_row) {
       feed_until(last_row);
-      memory_.observe(algorithm_->sketch(), last_row);
+      observe(last_row, false);
     }
     CellResult result;
     result.metrics = errors_.metrics();
@@ -110,10 +116,17 @@ class Replayed {
     result.clusters = algorithm_->clusters();
     result.counters = algorithm_->counters();
     result.memory = memory_.report();
+    if (recorder_) result.kept = recorder_->finish();
     return result;
   }
 
  private:
+  // The sketch as it answers row `row`.
+  void observe(Index row, bool scored) {
+    memory_.observe(algorithm_->sketch(), row);
+    if (recorder_) recorder_->observe(algorithm_->sketch(), row, scored);
+  }
+
   // Feeds the unscored rows before `row`, whose memory counts, and `row` itself.
   void feed_until(Index row) {
     while (next_row_ < row) {
@@ -122,7 +135,7 @@ class Replayed {
       for (; next_row_ < last; ++next_row_) {
         throw_if_stopped();
         algorithm_->extend(next_row_, next_row_ + 1);
-        memory_.observe(algorithm_->sketch(), next_row_);
+        observe(next_row_, false);
         if (needs_.kept_tokens_only) algorithm_->answered(kept_logits_.row(next_row_));
       }
     }
@@ -182,6 +195,7 @@ class Replayed {
   const Reference& reference_;
   ErrorAccumulator errors_;
   MemoryMeter memory_;
+  std::optional<KeptRecorder> recorder_;
   KeptLogits kept_logits_;
   Index next_row_;
   std::size_t scored_ = 0;  // rows

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.hpp"
+#include "core/kept_cache.hpp"
 #include "metrics/metric_table.hpp"
 #include "metrics/trivial_answers.hpp"
 
@@ -28,6 +29,7 @@ struct ReplaySetting {
   std::vector<Index> rows;  // scored decode rows, ascending, each in [P, n)
   int element_bytes = 2;    // bytes per number of a key or value in the memory report
   bool keep_row_values = false;
+  bool record_kept = false;  // what each cell keeps, row by row
 };
 
 // Per KV head, counted from the sketch.
@@ -57,6 +59,7 @@ struct CellResult {
   Index undefined_rows = 0;  // rows x query heads left out of at least one metric
   double seconds = 0.0;
   std::optional<RowValues> row_values;
+  std::optional<KeptRows> kept;  // asked for; none where rows cannot say it (kept_recorder.hpp)
 };
 
 struct ReplayTiming {

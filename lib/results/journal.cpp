@@ -243,11 +243,11 @@ Json Journal::read(std::size_t cell) const { return read_record(*log_, cells_[ce
 
 void Journal::sync_before(const std::string& path) {
   const std::lock_guard<std::mutex> hold(mutex_);
-  companion_.emplace(path, AppendLog::Access::kRead);
+  companions_.emplace_back(path, AppendLog::Access::kRead);
 }
 
 void Journal::sync_files() const {
-  if (companion_) companion_->sync();
+  for (const AppendLog& companion : companions_) companion.sync();
   log_->sync();
 }
 

@@ -55,7 +55,7 @@ class Journal : public CellRecords {
   // Flushes to the disk; throws IoError.
   void sync();
 
-  // Also syncs the file at `path`, always before the journal, so that no line refers to values that
+  // From now on also syncs the file at `path`, always before the journal, so that no line refers to values that
   // are lost. Throws IoError if it cannot be opened.
   void sync_before(const std::string& path);
 
@@ -84,7 +84,7 @@ class Journal : public CellRecords {
   std::string path_;
   UniqueFd lock_;
   std::optional<AppendLog> log_;
-  std::optional<AppendLog> companion_;  // synced before the journal
+  std::vector<AppendLog> companions_;  // synced before the journal
   std::vector<Cell> cells_;             // per cell of the plan
   std::vector<Json> provenance_;
   Json run_;

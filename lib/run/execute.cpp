@@ -15,6 +15,7 @@
 #include "core/stop.hpp"
 #include "replay/replay.hpp"
 #include "results/record.hpp"
+#include "run/cache_files.hpp"
 #include "run/read_ahead.hpp"
 
 namespace kvbench {
@@ -111,7 +112,8 @@ class HeadRun {
     const ReplaySetting setting{.prompt = group_.prompt,
                                 .rows = group_.rows,
                                 .element_bytes = execution_.plan.element_bytes,
-                                .keep_row_values = execution_.rows != nullptr};
+                                .keep_row_values = execution_.rows != nullptr,
+                                .record_kept = execution_.caches != nullptr};
     const auto done = [&](std::size_t index, CellResult&& result) {
       if (result.failed) execution_.check_device();
       record(cells_[index], std::move(result));
@@ -130,6 +132,7 @@ class HeadRun {
                                        .rows = std::move(result.row_values->rows),
                                        .columns = std::move(result.row_values->columns)});
     }
+    if (result.kept && line.at("status") == "ok") execution_.caches->write(cell.id, *result.kept);
     execution_.journal.append(c, line);
     observer_.cell_done();
   }
@@ -196,7 +199,9 @@ std::vector<bool> pending_cells(const Execution& execution) {
         pending[c] = execution.retry_failed;
         break;
       case CellState::kOk:
-        pending[c] = execution.rows != nullptr && !execution.rows->has(cell.id);
+        pending[c] = (execution.rows != nullptr && !execution.rows->has(cell.id)) ||
+                     (execution.caches != nullptr && has_cache_file(cell) &&
+                      !execution.caches->has(cell.id));
         break;
     }
   }
@@ -208,10 +213,13 @@ std::vector<std::optional<GroupTiming>> execute(const Execution& execution, RunO
   record_skipped(execution);
   const std::vector<bool> pending = pending_cells(execution);
   const auto total = static_cast<std::size_t>(std::count(pending.begin(), pending.end(), true));
-  // From here on the per-row values of finished cells survive a kill, and, with the journal's
-  // lines, a power cut.
+  // From here on the per-row values and caches of finished cells survive a kill, and, with the
+  // journal's lines, a power cut.
   if (execution.rows != nullptr && total > 0) {
     execution.journal.sync_before(execution.rows->start());
+  }
+  if (execution.caches != nullptr && total > 0) {
+    execution.journal.sync_before(execution.caches->start());
   }
   observer.begin(total);
   std::vector<std::optional<GroupTiming>> timing(execution.plan.groups.size());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dump/dump.hpp"
+#include "dump/kept_store.hpp"
 #include "dump/rows_file.hpp"
 #include "kernels/kernels.hpp"
 #include "results/journal.hpp"
@@ -26,7 +27,8 @@ struct Execution {
   const Kernels& kernels;
   // Throws if the device that the kernels run on failed for good; asked if a cell failed.
   std::function<void()> check_device;
-  RowsFile* rows;  // null: per-row values are not kept
+  RowsFile* rows;    // null: per-row values are not kept
+  KeptStore* caches;  // null: what cells keep is not written
   const ShardSelection& selection;
   std::function<std::string(const PlannedCell&)> repro;
   bool retry_failed = false;

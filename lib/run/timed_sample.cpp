@@ -108,7 +108,8 @@ class Sampler {
     const ReplaySetting setting{.prompt = group_.prompt,
                                 .rows = rows_,
                                 .element_bytes = plan_.element_bytes,
-                                .keep_row_values = plan_.keep_rows};
+                                .keep_row_values = plan_.keep_rows,
+                                .record_kept = plan_.keep_caches};
     const auto start = Clock::now();
     const ReplayTiming timing = replay(stream, setting, replayed, kernels_, done);
     const double cells_seconds =

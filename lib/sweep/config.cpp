@@ -249,7 +249,11 @@ class Reader {
     if (rows != nullptr) {
       config_.keep_rows = read_flag(*rows, "/output/rows", errors_).value_or(false);
     }
-    resolved_["output"] = {{"rows", config_.keep_rows}};
+    const json* caches = output == nullptr ? nullptr : member(*output, "caches");
+    if (caches != nullptr) {
+      config_.keep_caches = read_flag(*caches, "/output/caches", errors_).value_or(false);
+    }
+    resolved_["output"] = {{"rows", config_.keep_rows}, {"caches", config_.keep_caches}};
   }
 
   void read_entries(const std::string& folder,

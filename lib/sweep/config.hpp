@@ -60,6 +60,7 @@ struct SweepConfig {
   std::vector<std::uint32_t> seeds;
   int element_bytes = 2;
   bool keep_rows = false;
+  bool keep_caches = false;
   std::vector<SweepEntry> entries;
 
   // The cache files that parameters name, each path once, in the order of the entries.

@@ -454,6 +454,7 @@ Plan make_plan(const SweepConfig& config, std::vector<PlannedDump> dumps,
   plan.only = only;
   plan.element_bytes = config.element_bytes;
   plan.keep_rows = config.keep_rows;
+  plan.keep_caches = config.keep_caches;
   plan.tokens_vary = config.tokens.size() > 1;
   Planner(config, plan).build(only, memory_limit);
   return plan;

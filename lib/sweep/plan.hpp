@@ -92,6 +92,7 @@ struct Plan {
   std::vector<std::string> only;  // globs that narrowed it
   int element_bytes = 2;
   bool keep_rows = false;
+  bool keep_caches = false;
   bool tokens_vary = false;  // select.tokens is an axis: means are not taken over it
 };
 

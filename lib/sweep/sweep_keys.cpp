@@ -82,7 +82,9 @@ const SweepKeys& memory_keys() {
 
 const SweepKeys& output_keys() {
   static const SweepKeys keys{
-      "output", {{"rows", "whether per-row values go to results.rows.h5; default: false", ""}}};
+      "output",
+      {{"rows", "whether per-row values go to results.rows.h5; default: false", ""},
+       {"caches", "whether what each cell keeps goes to cache files; default: false", ""}}};
   return keys;
 }
 

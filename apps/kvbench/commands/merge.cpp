@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -16,12 +17,14 @@
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/memory_limit.hpp"
+#include "dump/kept_store.hpp"
 #include "dump/rows_file.hpp"
 #include "exit_codes.hpp"
 #include "json/file_kind.hpp"
 #include "metrics/metric_table.hpp"
 #include "output/log.hpp"
 #include "results/results_file.hpp"
+#include "run/cache_files.hpp"
 #include "run/memory_estimate.hpp"
 #include "run/shard_selection.hpp"
 
@@ -151,6 +154,37 @@ std::size_t merge_rows(const MergedJournals& merged, const std::string& path) {
   return lost;
 }
 
+// Joins the cache files into the folder `caches` next to the results; returns how many cells have
+// none.
+std::size_t merge_caches(const MergedJournals& merged, const std::string& folder) {
+  const Plan& plan = merged.plan();
+  std::vector<std::unique_ptr<KeptStore>> stores;
+  for (const std::string& from : merged.folders()) {
+    stores.push_back(std::make_unique<KeptStore>(from + "/caches", KeptStore::Use::kRead));
+  }
+  const auto store_of = [&](const std::string& id) {
+    return std::find_if(stores.begin(), stores.end(), [&](const auto& s) { return s->has(id); });
+  };
+  std::vector<CacheFile> files = cache_files(plan);
+  std::size_t lost = 0;
+  for (CacheFile& file : files) {
+    std::erase_if(file.cells, [&](const CacheCell& cell) {
+      return store_of(cell.cell_id) == stores.end();
+    });
+  }
+  for (std::size_t c = 0; c < plan.cells.size(); ++c) {
+    const PlannedCell& cell = plan.cells[c];
+    const bool expected = merged.state(c) == CellState::kOk && has_cache_file(cell);
+    lost += expected && store_of(cell.id) == stores.end() ? 1 : 0;
+  }
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw IoError(folder + ": cannot create the folder: " + error.message());
+  write_cache_files(folder, files, [&](const std::string& id) { return (*store_of(id))->read(id); });
+  if (lost > 0) log_text("kvbench: {} finished cells are in no cache file\n", lost);
+  return lost;
+}
+
 void refuse_folder(const std::string& out) {
   std::error_code ignored;
   if (fs::is_directory(out, ignored)) {
@@ -203,15 +237,18 @@ int merge(const MergeOptions& options) {
   const Plan& plan = merged.plan();
   std::vector<std::string> timed_by;
   for (const std::string& folder : merged.folders()) timed_by.push_back(folder + "/results.json");
-  std::size_t without_rows = 0;
-  if (plan.keep_rows) without_rows = merge_rows(merged, rows_path(options.out));
+  std::size_t lost = 0;
+  if (plan.keep_rows) lost += merge_rows(merged, rows_path(options.out));
+  if (plan.keep_caches) {
+    lost += merge_caches(merged, fs::absolute(options.out).parent_path() / "caches");
+  }
   const ResultsOutcome outcome =
       write_results(options.out, plan, merged,
                     std::vector<std::optional<GroupTiming>>(plan.groups.size()), timed_by);
   log_text("{}: {} ok, {} failed, {} skipped, {} missing, from {} folders\n", options.out,
            outcome.ok, outcome.failed, outcome.skipped, outcome.missing, merged.folders().size());
   log_missing(merged);
-  if (!outcome.complete() || without_rows > 0) {
+  if (!outcome.complete() || lost > 0) {
     log_text(
         "kvbench: finish what is missing (kvbench run with --shard as before), then merge "
         "again\n");

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <set>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -16,6 +19,7 @@
 #include "core/file.hpp"
 #include "core/memory_limit.hpp"
 #include "core/parallel.hpp"
+#include "dump/kept_store.hpp"
 #include "dump/rows_file.hpp"
 #include "exit_codes.hpp"
 #include "json/document.hpp"
@@ -28,6 +32,7 @@
 #include "results/journal.hpp"
 #include "results/provenance.hpp"
 #include "results/results_file.hpp"
+#include "run/cache_files.hpp"
 #include "run/complete_heads.hpp"
 #include "run/execute.hpp"
 #include "run/memory_estimate.hpp"
@@ -117,6 +122,7 @@ void write_sweep(const Plan& plan, const std::string& path) {
 
 // What a run that starts over must not leave next to its new journal.
 void remove_earlier_results(const std::string& folder) {
+  KeptStore(folder + "/caches", KeptStore::Use::kRead).remove();
   for (const char* name : {"/results.json", "/results.rows.h5", "/results.rows.h5.journal"}) {
     std::error_code error;
     std::filesystem::remove(folder + name, error);
@@ -285,6 +291,20 @@ void finish_rows(RowsFile& rows, const Plan& plan, bool complete) {
   rows.finish(ids, complete);
 }
 
+// Settings whose cells have no cache file, and why.
+void log_without_caches(const Plan& plan) {
+  std::map<std::string, std::set<const Params*>> settings;  // by label and reason
+  for (const PlannedCell& cell : plan.cells) {
+    if (cell.skip_reason) continue;
+    const auto reason = cell.algorithm->not_rows(*cell.params);
+    if (reason) settings[cell.label + ": " + *reason].insert(cell.params.get());
+  }
+  for (const auto& [text, of] : settings) {
+    log_text("kvbench: note: output.caches leaves out {} setting{} of {}\n", of.size(),
+             of.size() == 1 ? "" : "s", text);
+  }
+}
+
 Json provenance_of(const RunOptions& options, const ComputeDevice& device) {
   Json out = provenance(options.argv);
   device.describe(out);
@@ -321,6 +341,12 @@ int run(const RunOptions& options) {
     warn_of_damaged_rows(*rows, path);
   }
 
+  std::unique_ptr<KeptStore> caches;
+  if (plan.keep_caches) {
+    caches = std::make_unique<KeptStore>(folder + "/caches", KeptStore::Use::kWrite);
+    if (!options.quiet) log_without_caches(plan);
+  }
+
   const Execution execution{
       .plan = plan,
       .dumps = dumps.dumps,
@@ -328,6 +354,7 @@ int run(const RunOptions& options) {
       .kernels = device.kernels(),
       .check_device = [&] { device.throw_if_failed(); },
       .rows = rows.get(),
+      .caches = caches.get(),
       .selection = selection,
       .repro = [&](const PlannedCell& cell) { return repro_of(options, folder, cell); },
       .retry_failed = options.retry_failed};
@@ -338,7 +365,9 @@ int run(const RunOptions& options) {
   const auto timing = execute(execution, progress, StopSignals::stop());
   progress.end();
   journal.sync();
-  if (rows) finish_rows(*rows, plan, count_remaining(plan, selection, journal).missing == 0);
+  const bool complete = count_remaining(plan, selection, journal).missing == 0;
+  if (rows) finish_rows(*rows, plan, complete);
+  if (caches) caches->finish(cache_files(plan), complete);
   return finish(write_results(results, plan, journal, timing), options, plan, selection, journal,
                 results);
 }

@@ -1,0 +1,72 @@
+// The folder of cache files that a run writes, output.caches.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/kept_cache.hpp"
+#include "dump/cache_file.hpp"
+#include "dump/kept_journal.hpp"
+
+namespace kvbench {
+
+// A KV head of a cache file, by the cell whose rows they are.
+struct CacheCell {
+  std::string cell_id;
+  StreamId id;
+  StreamShape shape;
+};
+
+struct CacheFile {
+  std::string name;  // in the folder
+  CacheHeader header;
+  std::vector<CacheCell> cells;
+};
+
+// Writes the files, each with what `read` returns for its cells, and puts each into place whole.
+// A file without cells is not written. Throws IoError.
+void write_cache_files(const std::string& folder, const std::vector<CacheFile>& files,
+                       const std::function<KeptRows(const std::string& cell_id)>& read);
+
+// While a run adds cells, FOLDER/journal holds those, and the files stay as they were. finish()
+// writes those files that have new cells.
+class KeptStore {
+ public:
+  enum class Use { kRead, kWrite };
+  // Nothing needs to be there yet. What cannot be read in the folder does not count as there.
+  KeptStore(std::string folder, Use use);
+  ~KeptStore();
+  KeptStore(const KeptStore&) = delete;
+  KeptStore& operator=(const KeptStore&) = delete;
+
+  // Opens the journal, which write() does by itself, and returns its path. Throws IoError.
+  const std::string& start();
+  // Adds (or replaces) what one cell kept: it survives a kill when this returns.
+  void write(const std::string& cell_id, const KeptRows& kept);
+  bool has(const std::string& cell_id) const;
+  // Of a cell that it has. Throws IoError, InputError.
+  KeptRows read(const std::string& cell_id) const;
+
+  // Removes the journal and the files that it found, which cells of a run are in; nothing else.
+  // Throws IoError.
+  void remove();
+
+  // `files` name all cells of the plan. `complete`: no cell is missing, and the journal goes.
+  void finish(const std::vector<CacheFile>& files, bool complete);
+
+ private:
+  struct Place;  // of a cell in a file
+
+  void scan();
+
+  std::string folder_;
+  std::string journal_path_;
+  std::optional<KeptJournal> journal_;
+  std::map<std::string, Place> in_files_;
+};
+
+}  // namespace kvbench

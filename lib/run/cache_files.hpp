@@ -1,0 +1,20 @@
+// The cache files that a run writes (output.caches): which cell's rows go where.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dump/kept_store.hpp"
+#include "sweep/plan.hpp"
+
+namespace kvbench {
+
+// Whether what the cell keeps can be written as rows of a cache file, if it is run at all.
+bool has_cache_file(const PlannedCell& cell);
+
+// One file per setting and seed, all KV heads of it: <label>-<parameters>-<seed>.h5, the parameters
+// that are not at their defaults; with the dump's name or the number of tokens where a sweep has
+// several. Cells without a cache file are left out, and files without cells.
+std::vector<CacheFile> cache_files(const Plan& plan);
+
+}  // namespace kvbench
