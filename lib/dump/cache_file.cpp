@@ -165,7 +165,12 @@ class CacheReader {
   void read_all(KeptCache& cache) const {
     ErrorList errors(path_);
     Hash128 hash;
-    hash.add(fmt::format("{}:{}\n", cache.method.size(), cache.method));
+    const hdf5::Handle root = hdf5::open_group(file_.get(), "/");
+    for (const char* name : {"method", "params", "seed"}) {
+      if (!hdf5::has_attribute(root.get(), name)) continue;
+      const std::string text = hdf5::attribute_text(root.get(), name);
+      hash.add(fmt::format("{}={}:{}\n", name, text.size(), text));
+    }
     for (KeptHead& head : cache.heads) {
       if (errors.count() > kEnoughErrors) break;
       const KeptRows kept = read_head(errors, {head.sequence, head.layer, head.kv_head});
@@ -229,6 +234,7 @@ CacheWriter::CacheWriter(const std::string& path, const CacheHeader& header)
     hdf5::write_attribute(root.get(), "method", header.method);
     if (!header.producer.empty()) hdf5::write_attribute(root.get(), "producer", header.producer);
     if (!header.params.empty()) hdf5::write_attribute(root.get(), "params", header.params);
+    if (header.seed) hdf5::write_attribute(root.get(), "seed", std::int64_t{*header.seed});
     hdf5::create_group(root.get(), "sequences");
   } catch (const hdf5::Error& error) {
     std::remove(impl_->temporary.c_str());

@@ -1,7 +1,9 @@
 // Cache files: what a method kept of each KV head, in HDF5 (format: data/README.md).
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/kept_cache.hpp"
@@ -19,6 +21,7 @@ struct CacheHeader {
   std::string method;
   std::string producer;  // empty: none
   std::string params;    // JSON text; empty: none
+  std::optional<std::uint32_t> seed;
 };
 
 // Builds a cache file under a temporary name next to `path` and puts it into place when finished

@@ -87,7 +87,8 @@ std::vector<CacheFile> cache_files(const Plan& plan) {
       files.push_back({unique + ".h5",
                        {.method = cell.label,
                         .producer = "kvbench " + program_version(),
-                        .params = params},
+                        .params = params,
+                        .seed = cell.seed},
                        {}});
     }
     files[place->second].cells.push_back(
