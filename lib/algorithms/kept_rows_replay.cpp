@@ -55,7 +55,7 @@ void KeptRowsReplay::extend(Index first, Index last) {
     for (; arrived_ < by_arrival_.size(); ++arrived_) {
       const std::int32_t r = by_arrival_[arrived_];
       if (arrival(kept_.rows[static_cast<std::size_t>(r)]) > i) break;
-      add(r);
+      add(r, i);
     }
     if (kept_.appends) appended_.push_back(place(SketchRow::exact(i)));
     if (!kept_.further_numbers.empty()) {
@@ -77,12 +77,12 @@ void KeptRowsReplay::leave_window(Index row) {
   }
 }
 
-void KeptRowsReplay::add(std::int32_t r) {
+// At decode row `now`.
+void KeptRowsReplay::add(std::int32_t r, Index now) {
   const auto at = static_cast<std::size_t>(r);
   const KeptRow& kept = kept_.rows[at];
-  const bool ends_at_once = kept.end <= arrival(kept);
-  const bool out_of_window = kept.token >= 0 && kept.token < shape_.first_visible(arrival(kept));
-  if (ends_at_once || out_of_window) return;
+  const bool out_of_window = kept.token >= 0 && kept.token < shape_.first_visible(now);
+  if (kept.end <= now || out_of_window) return;
   SketchRow row;
   row.token = kept.token;
   row.w_num = kept.w_num;

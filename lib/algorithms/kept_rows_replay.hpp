@@ -23,7 +23,7 @@ class KeptRowsReplay : public Algorithm {
   using Order = std::vector<std::int32_t>;
 
   Index arrival(const KeptRow& row) const;
-  void add(std::int32_t r);
+  void add(std::int32_t r, Index now);
   void remove(std::int32_t r);
   Index place(const SketchRow& row);
   void clear_place(Index position);

@@ -207,6 +207,23 @@ IoError unwritable(const std::string& path, const std::string& why) {
 
 }  // namespace
 
+bool is_cache_file(const std::string& path) {
+  const UniqueFd lock = lock_dump_file(path);
+  const auto read = [&] {
+    const hdf5::Handle file = open_dump_file(path);
+    try {
+      const hdf5::Handle root = hdf5::open_group(file.get(), "/");
+      return hdf5::has_attribute(root.get(), "format") &&
+             hdf5::read_string(root.get(), "format") == kFormat;
+    } catch (const hdf5::Error&) {
+      return false;
+    }
+  };
+  read_in_child(path, [&](const Step&) { read(); });
+  const hdf5::Session session;
+  return read();
+}
+
 std::shared_ptr<const KeptCache> open_cache(const std::string& path, const DumpOptions& options) {
   const auto reader = std::make_shared<CacheReader>(path);
   auto cache = std::make_shared<KeptCache>(reader->open(options));

@@ -11,6 +11,9 @@
 
 namespace kvbench {
 
+// Whether a file says that it is one (attribute format). Throws InputError if it cannot be read.
+bool is_cache_file(const std::string& path);
+
 // Opens a cache file and checks all of it, structure and rows. Its `read` rereads one head, throws
 // CellError where it cannot any more, and may be called from several threads, one of which waits
 // for the other. Only what lies in the file itself is read. Throws one InputError with every error,

@@ -115,12 +115,17 @@ hdf5::Handle open_checked(ErrorList& errors, hid_t group, const std::string& loc
   return {};
 }
 
-void check_type(ErrorList& errors, const std::string& location, hid_t dataset, bool integers) {
-  if (integers) {
-    const hdf5::Handle type(H5Dget_type(dataset));
-    if (H5Tget_class(type.get()) != H5T_INTEGER) add(errors, location, "must be integers");
-    return;
-  }
+bool are_integers(hid_t dataset) {
+  const hdf5::Handle type(H5Dget_type(dataset));
+  return H5Tget_class(type.get()) == H5T_INTEGER;
+}
+
+enum class Elements { kIntegers, kReals, kEither };
+
+void check_type(ErrorList& errors, const std::string& location, hid_t dataset, Elements wanted) {
+  const bool integers = are_integers(dataset);
+  if (wanted == Elements::kIntegers && !integers) add(errors, location, "must be integers");
+  if (wanted == Elements::kIntegers || (wanted == Elements::kEither && integers)) return;
   const auto stored = stored_type(dataset);
   if (const auto* why = std::get_if<std::string>(&stored)) {
     add(errors, location, "{}; store float16, float32, float64, or bfloat16 as uint16 with the "
@@ -128,9 +133,20 @@ void check_type(ErrorList& errors, const std::string& location, hid_t dataset, b
   }
 }
 
-bool holds_integers(const std::string& name) {
-  return name == kBookkeeping || std::any_of(kRowNumbers.begin(), kRowNumbers.end(),
-                                             [&](const RowNumber& n) { return name == n.name; });
+Elements elements_of(const std::string& name) {
+  if (name == "key" || name == "value") return Elements::kReals;
+  return name.starts_with(kWeight) && name != "weight_numbers" ? Elements::kEither
+                                                                : Elements::kIntegers;
+}
+
+std::vector<std::int64_t> read_integers(hid_t group, const std::string& name) {
+  const hdf5::Handle dataset = open_for_reading(group, name);
+  std::vector<std::int64_t> values(extent_of(dataset.get()).at(0));
+  if (!values.empty()) {
+    hdf5::check(H5Dread(dataset.get(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT,
+                        values.data()));
+  }
+  return values;
 }
 
 // Elements as doubles; the first that is not finite is an error.
@@ -138,7 +154,12 @@ std::vector<double> read_reals(ErrorList& errors, hid_t group, const std::string
                                const std::string& name) {
   const hdf5::Handle dataset = open_for_reading(group, name);
   const auto dims = extent_of(dataset.get());
-  const auto stored = std::get<StoredType>(stored_type(dataset.get()));
+  const auto found = stored_type(dataset.get());
+  if (!std::holds_alternative<StoredType>(found)) {
+    const std::vector<std::int64_t> integers = read_integers(group, name);
+    return {integers.begin(), integers.end()};
+  }
+  const auto stored = std::get<StoredType>(found);
   std::size_t count = 1;
   for (const auto size : dims) count *= size;
   std::vector<std::byte> bytes(count * element_bytes(stored.type));
@@ -155,16 +176,6 @@ std::vector<double> read_reals(ErrorList& errors, hid_t group, const std::string
   }
   std::vector<double> values(count);
   to_doubles(stored.type, bytes.data(), count, values.data());
-  return values;
-}
-
-std::vector<std::int64_t> read_integers(hid_t group, const std::string& name) {
-  const hdf5::Handle dataset = open_for_reading(group, name);
-  std::vector<std::int64_t> values(extent_of(dataset.get()).at(0));
-  if (!values.empty()) {
-    hdf5::check(H5Dread(dataset.get(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT,
-                        values.data()));
-  }
   return values;
 }
 
@@ -293,7 +304,7 @@ KeptHead check_cache_head(ErrorList& errors, hid_t group, const std::string& loc
     if (std::find(known.begin(), known.end(), name) == known.end()) continue;
     const hdf5::Handle dataset = open_checked(errors, group, place, name, vectors ? 2 : 1);
     if (!dataset) continue;
-    check_type(errors, place, dataset.get(), holds_integers(name));
+    check_type(errors, place, dataset.get(), elements_of(name));
     const auto dims = extent_of(dataset.get());
     if (name == "key") head.d = static_cast<Index>(dims[1]);
     if (name == "value") head.dv = static_cast<Index>(dims[1]);
@@ -339,6 +350,12 @@ KeptRows read_kept_rows(ErrorList& errors, hid_t group, const std::string& locat
   kept.rows.resize(extent_of(token.get()).at(0));
   for (KeptRow& row : kept.rows) row.begin = kept.prompt;
   read_row_numbers(errors, group, location, kept);
+  if (hdf5::has_attribute(group, "tokens")) {
+    const auto tokens = hdf5::read_integer(group, "tokens");
+    for (KeptRow& row : kept.rows) {
+      if (row.end == tokens) row.end = KeptRow::kToTheEnd;
+    }
+  }
   read_weights(errors, group, location, kept);
   if (!hdf5::has_link(group, "weight_numbers")) {
     const std::uint8_t usual = usual_weight_numbers(kept.rows);
@@ -402,7 +419,7 @@ void write_cache_head(hid_t group, const StreamShape& shape, const KeptRows& kep
     for (const KeptRow& row : rows) {
       const std::int64_t x = number.get(row);
       needed = needed || x != number.get(usual);
-      values.push_back(static_cast<std::int32_t>(std::min<std::int64_t>(x, shape.tokens)));
+      values.push_back(static_cast<std::int32_t>(x == KeptRow::kToTheEnd ? shape.tokens : x));
     }
     if (needed) hdf5::write_dataset(group, number.name, {count}, values.data());
   }

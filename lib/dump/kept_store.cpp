@@ -77,7 +77,7 @@ void KeptStore::scan() {
     const hdf5::Session session;
     std::map<std::string, Place> found;
     try {
-      const hdf5::Handle file = hdf5::open_file(path, hdf5::Access::kRead);
+      const hdf5::Handle file = hdf5::open_file(path, hdf5::Access::kReadUnlocked);
       each_cell(file.get(), [&](const std::string& location, const std::string& cell) {
         found[cell] = {path, location};
       });
@@ -113,7 +113,7 @@ KeptRows KeptStore::read(const std::string& cell_id) const {
   const hdf5::Session session;
   ErrorList errors(place.path);
   try {
-    const hdf5::Handle file = hdf5::open_file(place.path, hdf5::Access::kRead);
+    const hdf5::Handle file = hdf5::open_file(place.path, hdf5::Access::kReadUnlocked);
     const hdf5::Handle group = hdf5::open_group(file.get(), place.location);
     KeptRows kept = read_kept_rows(errors, group.get(), place.location);
     errors.throw_if_any();

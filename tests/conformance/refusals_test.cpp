@@ -29,8 +29,9 @@ std::string errors_of(const std::string& id, const std::string& params) {
 }
 
 std::string json_of(const Value& value) {
-  return std::holds_alternative<std::string>(value) ? "\"" + to_string(value) + "\""
-                                                    : to_string(value);
+  const bool text = std::holds_alternative<std::string>(value) ||
+                    std::holds_alternative<CacheParameter>(value);
+  return text ? "\"" + to_string(value) + "\"" : to_string(value);
 }
 
 std::string json_of(const Given& given, const std::string& but_name, const std::string& but_text) {
@@ -50,8 +51,9 @@ std::string json_of(const Given& given, const std::string& but_name, const std::
 
 // JSON texts that the parameter's row of the table must refuse.
 std::vector<std::string> bad_values(const Parameter& parameter) {
-  std::vector<std::string> bad = {"{}", "null", "\"no such word\""};
   using Kind = Parameter::Kind;
+  std::vector<std::string> bad = {"{}", "null"};
+  bad.push_back(parameter.kind == Kind::kFile ? "\"\"" : "\"no such word\"");
   if (parameter.kind != Kind::kFlag) bad.push_back("true");
   if (parameter.kind == Kind::kChoice || parameter.kind == Kind::kFlag) bad.push_back("3");
   if (parameter.kind == Kind::kInteger || parameter.kind == Kind::kTokens) {

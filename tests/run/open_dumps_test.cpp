@@ -23,7 +23,8 @@ TEST_CASE("dumps are described as they are stored, in the order of the sweep") {
   options.window = 32;
   options.seed = 1;
   synthesize(options, folder.file("a.h5"));
-  const OpenDumps opened = open_dumps(folder.parse(kTwoDumps));
+  SweepConfig config = folder.parse(kTwoDumps);
+  const OpenDumps opened = open_dumps(config);
   REQUIRE(opened.dumps.size() == 2);
   REQUIRE(opened.planned.size() == 2);
   CHECK(opened.planned[0].path == folder.file("a.h5"));

@@ -44,7 +44,7 @@ class SmallRun {
                                                     entry("window", R"("budget": 8)"),
                     const std::vector<AlgorithmDescription>& table = all_algorithms()) {
     synthesize(small_synth(), dump_path());
-    const SweepConfig config =
+    SweepConfig config =
         parse_sweep(sweep(algorithms, R"("evaluate": {"rows": {"last": 4}})"),
                     folder_.file("quick.json"), {}, table);
     OpenDumps opened = open_dumps(config);
@@ -64,6 +64,7 @@ class SmallRun {
             .kernels = cpu_kernels(),
             .check_device = [] {},
             .rows = nullptr,
+            .caches = nullptr,
             .selection = selection,
             .repro = [](const PlannedCell& cell) { return "again " + cell.id; },
             .retry_failed = false};

@@ -11,10 +11,12 @@
 #include "cli/virtual_option.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "dump/cache_file.hpp"
 #include "dump/dump.hpp"
 #include "exit_codes.hpp"
 #include "kernels/kernels.hpp"
 #include "metrics/inspection.hpp"
+#include "output/cache_document.hpp"
 #include "output/inspection_document.hpp"
 #include "output/log.hpp"
 #include "output/progress.hpp"
@@ -43,11 +45,13 @@ constexpr const char* kFooter = R"(For every layer and KV head:
   covering radius           of k farthest-first centres, for keys and values
   attention                 entropy, sparsity, mass of the top x % of tokens
 --json adds quantiles, curves, centres and a `definitions` object that explains each name.
+Of a cache file: for every KV head the number of rows, of different tokens, their weights and lifetimes.
 
 Examples:
   kvbench inspect data/smollm2-constitution.h5
   kvbench inspect data/smollm2-constitution.h5 --layers 0,15 --kv-heads 0
-  kvbench inspect data/smollm2-constitution.h5 --json > inspection.json)";
+  kvbench inspect data/smollm2-constitution.h5 --json > inspection.json
+  kvbench inspect mine.h5                       # a cache file)";
 
 // One (layer, KV head) to look at.
 struct Place {
@@ -143,7 +147,19 @@ Json inspect(const InspectOptions& options) {
   return document;
 }
 
+// What `options` select of a dump means nothing for a cache file.
+int inspect_cache(const InspectOptions& options) {
+  const Json document = cache_document(*open_cache(options.dump));
+  if (options.json) {
+    print_json(document, 1);
+  } else {
+    print_cache(document);
+  }
+  return kExitDone;
+}
+
 int run(const InspectOptions& options) {
+  if (is_cache_file(options.dump)) return inspect_cache(options);
   const Json document = inspect(options);
   if (options.json) {
     print_json(document, 1);
@@ -158,8 +174,9 @@ int run(const InspectOptions& options) {
 Command add_inspect(CLI::App& app) {
   const auto options = std::make_shared<InspectOptions>();
   CLI::App* command =
-      app.add_subcommand("inspect", "Show the contents of a dump and statistics of its tensors");
-  command->add_option("DUMP", options->dump, "Dump file (HDF5)")->required();
+      app.add_subcommand(
+      "inspect", "Show the contents of a dump and statistics of its tensors, or of a cache file");
+  command->add_option("DUMP", options->dump, "Dump or cache file (HDF5)")->required();
   command->add_flag("--json", options->json, "Write one JSON document to stdout");
   command->add_option("--sequences", options->sequences, "Only these, separated by commas")
       ->delimiter(',')

@@ -11,6 +11,7 @@
 #include "cli/virtual_option.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "dump/cache_file.hpp"
 #include "dump/dump.hpp"
 #include "exit_codes.hpp"
 #include "output/log.hpp"
@@ -25,6 +26,7 @@ namespace {
 struct ValidateOptions {
   std::string dump;
   std::string config;
+  std::string cache_of;  // the dump of a cache file
   double tolerance = 1e-4;
   bool allow_virtual = false;
 };
@@ -35,10 +37,12 @@ query heads, z being exact attention of the stored q, k and v with the stored sc
 soft-cap. A wrong scale, mask, head order or rotation shows far above rounding (1e-6 to 1e-3).
 Layers without it are read through for numbers that are not finite, and named on stderr as not
 compared. Exit code 4 if a layer exceeds the tolerance; 2 for a dump without `out`, or with such a number.
+Of a cache file the rows are checked; with --dump also whether that dump has such heads, tokens and lengths.
 
 Examples:
   kvbench validate data/smollm2-constitution.h5
-  kvbench validate --config configs/quick.json)";
+  kvbench validate --config configs/quick.json
+  kvbench validate mine.h5 --dump data/smollm2-constitution.h5   # a cache file)";
 
 struct LargestDifference {
   std::size_t compared = 0;  // layers that hold out
@@ -104,6 +108,43 @@ int validate_dump(const ValidateOptions& options) {
   return kExitViolation;
 }
 
+// Whether the rows are of streams that the dump has; each head must be one of its.
+void check_against_dump(const KeptCache& cache, const std::string& path) {
+  const Dump dump(path);
+  ErrorList errors;
+  for (const KeptHead& head : cache.heads) {
+    const auto refuse = [&](const std::string& what) {
+      errors.add(fmt::format("{}: sequence {}, layer {}, KV head {}: {}", cache.path, head.sequence,
+                             head.layer, head.kv_head, what));
+    };
+    const SequenceInfo* sequence = dump.info().find_sequence(head.sequence);
+    const LayerInfo* layer = sequence == nullptr ? nullptr : sequence->find_layer(head.layer);
+    if (layer == nullptr || head.kv_head >= layer->kv_heads) {
+      refuse(path + " has no such head");
+      continue;
+    }
+    // Made for fewer tokens, the rows are of select.tokens.
+    const Index tokens = std::min(head.tokens.value_or(layer->tokens), layer->tokens);
+    if (const auto why = misfit(head, stream_shape(dump.info(), *layer, tokens), head.prompt)) {
+      refuse(*why);
+    }
+  }
+  errors.throw_if_any();
+}
+
+int validate_cache(const ValidateOptions& options) {
+  const auto cache = open_cache(options.dump);
+  if (options.cache_of.empty()) {
+    print_text("{}: ok, rows of {} KV heads; --dump DUMP checks them against a dump\n", options.dump,
+               cache->heads.size());
+    return kExitDone;
+  }
+  check_against_dump(*cache, options.cache_of);
+  print_text("{}: ok, rows of {} KV heads of {}\n", options.dump, cache->heads.size(),
+             options.cache_of);
+  return kExitDone;
+}
+
 int validate_config(const std::string& path, bool allow_virtual) {
   SweepConfig config = read_sweep(path, {}, all_algorithms(), ErrorPolicy::kKeep);
   OpenDumps dumps = open_dumps(config, {.allow_virtual = allow_virtual});
@@ -122,8 +163,13 @@ int run(const ValidateOptions& options) {
         options.dump, options.dump));
   }
   if (!(options.tolerance >= 0.0)) throw InputError("validate: --tolerance must be at least 0");
-  return options.config.empty() ? validate_dump(options)
-                                : validate_config(options.config, options.allow_virtual);
+  if (!options.config.empty()) return validate_config(options.config, options.allow_virtual);
+  if (is_cache_file(options.dump)) return validate_cache(options);
+  if (!options.cache_of.empty()) {
+    throw InputError("validate: " + options.dump +
+                     ": --dump goes with a cache file, and this is not one");
+  }
+  return validate_dump(options);
 }
 
 }  // namespace
@@ -131,9 +177,12 @@ int run(const ValidateOptions& options) {
 Command add_validate(CLI::App& app) {
   const auto options = std::make_shared<ValidateOptions>();
   CLI::App* command = app.add_subcommand(
-      "validate", "Recompute the attention outputs that a dump stores, or check a sweep file");
-  command->add_option("DUMP", options->dump, "Dump file (HDF5)");
+      "validate",
+      "Recompute the attention outputs that a dump stores, or check a sweep or a cache file");
+  command->add_option("DUMP", options->dump, "Dump or cache file (HDF5)");
   command->add_option("-c,--config", options->config, "Sweep file (JSON) to check instead");
+  command->add_option("--dump", options->cache_of, "Dump whose heads a cache file's rows are of")
+      ->type_name("DUMP");
   command->add_option("--tolerance", options->tolerance, "Largest relative difference that passes")
       ->capture_default_str();
   add_allow_virtual(*command, options->allow_virtual);
