@@ -35,10 +35,9 @@ AlgorithmDescription describe_given() {
   d.id = "given";
   d.title = "what another program kept, from a cache file";
   d.source = "the file's own method";
-  d.parameters = {
-      field("file", &Parameters::file,
-            "a cache file; in a cell's key its fingerprint stands for it")
-          .required()};
+  d.parameters = {field("file", &Parameters::file,
+                        "a cache file; in a cell's key its fingerprint stands for it")
+                      .required()};
   d.derived = {{"method", "the method that the cache file names"}};
   d.misfit = [](const Parameters& p, const StreamId& id, const StreamShape& shape,
                 Index prompt) -> std::optional<Misfit> {

@@ -34,8 +34,7 @@ struct CacheParameter {
   auto operator<=>(const CacheParameter&) const = default;
 };
 
-using Value =
-    std::variant<bool, std::int64_t, double, std::string, MemoryBudget, CacheParameter>;
+using Value = std::variant<bool, std::int64_t, double, std::string, MemoryBudget, CacheParameter>;
 
 std::string to_string(const Value& value);
 

@@ -15,12 +15,12 @@ std::string differs(const char* what, Index made_for, Index has) {
 
 const KeptHead* KeptCache::find(const StreamId& id) const {
   const auto wanted = std::tie(id.sequence, id.layer, id.kv_head);
-  const auto place =
-      std::lower_bound(heads.begin(), heads.end(), wanted, [](const KeptHead& head, const auto& of) {
+  const auto place = std::lower_bound(
+      heads.begin(), heads.end(), wanted, [](const KeptHead& head, const auto& of) {
         return std::tie(head.sequence, head.layer, head.kv_head) < of;
       });
-  const bool found = place != heads.end() &&
-                     std::tie(place->sequence, place->layer, place->kv_head) == wanted;
+  const bool found =
+      place != heads.end() && std::tie(place->sequence, place->layer, place->kv_head) == wanted;
   return found ? &*place : nullptr;
 }
 

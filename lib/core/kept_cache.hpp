@@ -37,11 +37,11 @@ struct KeptRow {
 struct KeptRows {
   Index prompt = 0;  // P that it was made for
   std::vector<KeptRow> rows;
-  std::vector<double> keys;         // [rows, d] in place of the tokens', or empty
-  std::vector<double> values;       // [rows, dv] in place of the tokens', or empty
-  bool appends = true;              // every decode token is kept exactly from its own row on
-  bool reads_future = false;        // a row counts from its token's row on, if that is later
-  std::optional<Index> bytes;       // that the method says it stores, appended tokens aside
+  std::vector<double> keys;            // [rows, d] in place of the tokens', or empty
+  std::vector<double> values;          // [rows, dv] in place of the tokens', or empty
+  bool appends = true;                 // every decode token is kept exactly from its own row on
+  bool reads_future = false;           // a row counts from its token's row on, if that is later
+  std::optional<Index> bytes;          // that the method says it stores, appended tokens aside
   std::vector<Index> further_numbers;  // [n - P] stored besides at each decode row, or empty
 };
 

@@ -91,15 +91,16 @@ void read_structure(ErrorList& errors, hid_t file, const Step& step, KeptCache& 
     const hdf5::Handle sequence = hdf5::open_group(sequences.get(), name);
     each_indexed(errors, sequence.get(), place, "layers", step,
                  [&](int layer, const hdf5::Handle& group, const std::string& at) {
-      each_indexed(errors, group.get(), at, "heads", step,
-                   [&](int head, const hdf5::Handle& of_head, const std::string& head_place) {
-        KeptHead found = check_cache_head(errors, of_head.get(), head_place);
-        found.sequence = name;
-        found.layer = layer;
-        found.kv_head = head;
-        cache.heads.push_back(std::move(found));
-      });
-    });
+                   each_indexed(
+                       errors, group.get(), at, "heads", step,
+                       [&](int head, const hdf5::Handle& of_head, const std::string& head_place) {
+                         KeptHead found = check_cache_head(errors, of_head.get(), head_place);
+                         found.sequence = name;
+                         found.layer = layer;
+                         found.kv_head = head;
+                         cache.heads.push_back(std::move(found));
+                       });
+                 });
   }
   if (cache.heads.empty() && errors.none()) add(errors, "/sequences", "has no rows of any head");
   std::sort(cache.heads.begin(), cache.heads.end(), [](const KeptHead& a, const KeptHead& b) {
@@ -201,8 +202,8 @@ class CacheReader {
 };
 
 IoError unwritable(const std::string& path, const std::string& why) {
-  return IoError(fmt::format("{}: cannot be written ({}); check the folder and its free space", path,
-                             why));
+  return IoError(
+      fmt::format("{}: cannot be written ({}); check the folder and its free space", path, why));
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ bool is_cache_file(const std::string& path);
 // CellError where it cannot any more, and may be called from several threads, one of which waits
 // for the other. Only what lies in the file itself is read. Throws one InputError with every error,
 // each "FILE: /place: what; remedy".
-std::shared_ptr<const KeptCache> open_cache(const std::string& path, const DumpOptions& options = {});
+std::shared_ptr<const KeptCache> open_cache(const std::string& path,
+                                            const DumpOptions& options = {});
 
 struct CacheHeader {
   std::string method;

@@ -63,7 +63,8 @@ constexpr const char* kGiven = "given";
 constexpr std::array<const char*, 3> kDeclaredBytes = {"key_bytes", "value_bytes", "extra_bytes"};
 
 std::vector<std::string> dataset_names() {
-  std::vector<std::string> names = {kWeight, kNumerator, kDenominator, "key", "value", kBookkeeping};
+  std::vector<std::string> names = {kWeight, kNumerator, kDenominator,
+                                    "key",   "value",    kBookkeeping};
   for (const RowNumber& number : kRowNumbers) names.emplace_back(number.name);
   return names;
 }
@@ -128,23 +129,25 @@ void check_type(ErrorList& errors, const std::string& location, hid_t dataset, E
   if (wanted == Elements::kIntegers || (wanted == Elements::kEither && integers)) return;
   const auto stored = stored_type(dataset);
   if (const auto* why = std::get_if<std::string>(&stored)) {
-    add(errors, location, "{}; store float16, float32, float64, or bfloat16 as uint16 with the "
-        "attribute dtype = \"bfloat16\"", *why);
+    add(errors, location,
+        "{}; store float16, float32, float64, or bfloat16 as uint16 with the "
+        "attribute dtype = \"bfloat16\"",
+        *why);
   }
 }
 
 Elements elements_of(const std::string& name) {
   if (name == "key" || name == "value") return Elements::kReals;
   return name.starts_with(kWeight) && name != "weight_numbers" ? Elements::kEither
-                                                                : Elements::kIntegers;
+                                                               : Elements::kIntegers;
 }
 
 std::vector<std::int64_t> read_integers(hid_t group, const std::string& name) {
   const hdf5::Handle dataset = open_for_reading(group, name);
   std::vector<std::int64_t> values(extent_of(dataset.get()).at(0));
   if (!values.empty()) {
-    hdf5::check(H5Dread(dataset.get(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT,
-                        values.data()));
+    hdf5::check(
+        H5Dread(dataset.get(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()));
   }
   return values;
 }
@@ -203,7 +206,8 @@ void read_weights(ErrorList& errors, hid_t group, const std::string& location, K
       if (!denominator) continue;
       kept.rows[r].w_den = weights[r];
     }
-    const auto negative = std::find_if(weights.begin(), weights.end(), [](double w) { return w < 0; });
+    const auto negative =
+        std::find_if(weights.begin(), weights.end(), [](double w) { return w < 0; });
     if (!denominator || negative == weights.end()) return;
     add(errors, join(location, name),
         "row {} has weight {}; weights of the denominator must be at least 0",
@@ -238,8 +242,10 @@ void check_rows(ErrorList& errors, const std::string& location, const KeptRows& 
          [](const KeptRow&) { return "is of no token (-1); then key and value are both needed"; });
   refuse([&](const KeptRow& row) { return row.begin < kept.prompt; },
          [&](const KeptRow& row) {
-           return fmt::format("begins at {}, in the prompt of {} tokens; rows are kept for decode "
-                              "rows", row.begin, kept.prompt);
+           return fmt::format(
+               "begins at {}, in the prompt of {} tokens; rows are kept for decode "
+               "rows",
+               row.begin, kept.prompt);
          });
   refuse([](const KeptRow& row) { return row.end < row.begin; },
          [](const KeptRow& row) {
@@ -247,13 +253,17 @@ void check_rows(ErrorList& errors, const std::string& location, const KeptRows& 
          });
   refuse([&](const KeptRow& row) { return !kept.reads_future && row.token > row.begin; },
          [](const KeptRow& row) {
-           return fmt::format("is of token {}, which is not there at row {}; let it begin at {}, or "
-                              "set the attribute reads_future = 1", row.token, row.begin, row.token);
+           return fmt::format(
+               "is of token {}, which is not there at row {}; let it begin at {}, or "
+               "set the attribute reads_future = 1",
+               row.token, row.begin, row.token);
          });
   refuse([&](const KeptRow& row) { return kept.appends && row.token >= kept.prompt; },
          [](const KeptRow& row) {
-           return fmt::format("is of decode token {}, which decode = \"append\" keeps already; set "
-                              "decode = \"given\", or leave the row out", row.token);
+           return fmt::format(
+               "is of decode token {}, which decode = \"append\" keeps already; set "
+               "decode = \"given\", or leave the row out",
+               row.token);
          });
 }
 
@@ -293,8 +303,8 @@ KeptHead check_cache_head(ErrorList& errors, hid_t group, const std::string& loc
     add(errors, location, "has {} and {}; give the one or the other", kWeight,
         has(kNumerator) ? kNumerator : kDenominator);
   } else if (has(kNumerator) != has(kDenominator)) {
-    add(errors, location, "has {} alone; give both weights", has(kNumerator) ? kNumerator
-                                                                           : kDenominator);
+    add(errors, location, "has {} alone; give both weights",
+        has(kNumerator) ? kNumerator : kDenominator);
   }
   std::optional<std::uint64_t> rows;
   for (const std::string& name : names) {
@@ -318,17 +328,20 @@ KeptHead check_cache_head(ErrorList& errors, hid_t group, const std::string& loc
       continue;
     }
     if (rows && *rows != dims[0]) {
-      add(errors, place, "has {} rows and another dataset of the head has {}; all have one for each "
-          "row", dims[0], *rows);
+      add(errors, place,
+          "has {} rows and another dataset of the head has {}; all have one for each "
+          "row",
+          dims[0], *rows);
     }
     rows = dims[0];
   }
   head.rows = static_cast<Index>(rows.value_or(0));
-  const double bytes = static_cast<double>(head.rows) *
-                       (static_cast<double>(sizeof(KeptRow)) + 16.0 * static_cast<double>(head.d + head.dv));
+  const double bytes =
+      static_cast<double>(head.rows) *
+      (static_cast<double>(sizeof(KeptRow)) + 16.0 * static_cast<double>(head.d + head.dv));
   if (bytes > static_cast<double>(usable_memory())) {
-    add(errors, location, "its {} rows need {:.3g} GiB of memory and there are {:.3g} GiB", head.rows,
-        bytes / 0x1p30, static_cast<double>(usable_memory()) / 0x1p30);
+    add(errors, location, "its {} rows need {:.3g} GiB of memory and there are {:.3g} GiB",
+        head.rows, bytes / 0x1p30, static_cast<double>(usable_memory()) / 0x1p30);
   }
   return head;
 }
@@ -384,10 +397,11 @@ void complete(KeptHead& head, const KeptRows& kept) {
 }
 
 void add_to_hash(Hash128& hash, const KeptHead& head, const KeptRows& kept) {
-  hash.add(fmt::format("{}:{} {} {} P={} n={} rows={} d={} dv={} append={} future={} bytes={} more={}\n",
-                       head.sequence.size(), head.sequence, head.layer, head.kv_head, head.prompt,
-                       head.tokens.value_or(0), kept.rows.size(), head.d, head.dv, kept.appends,
-                       kept.reads_future, kept.bytes.value_or(-1), kept.further_numbers.size()));
+  hash.add(
+      fmt::format("{}:{} {} {} P={} n={} rows={} d={} dv={} append={} future={} bytes={} more={}\n",
+                  head.sequence.size(), head.sequence, head.layer, head.kv_head, head.prompt,
+                  head.tokens.value_or(0), kept.rows.size(), head.d, head.dv, kept.appends,
+                  kept.reads_future, kept.bytes.value_or(-1), kept.further_numbers.size()));
   for (const KeptRow& row : kept.rows) {
     std::array<std::int64_t, kRowNumbers.size()> numbers{};
     for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = kRowNumbers[i].get(row);
@@ -423,7 +437,7 @@ void write_cache_head(hid_t group, const StreamShape& shape, const KeptRows& kep
     }
     if (needed) hdf5::write_dataset(group, number.name, {count}, values.data());
   }
-  const auto write_weights = [&](const char* name, double KeptRow::*weight) {
+  const auto write_weights = [&](const char* name, double KeptRow::* weight) {
     std::vector<double> values;
     values.reserve(rows.size());
     for (const KeptRow& row : rows) values.push_back(row.*weight);

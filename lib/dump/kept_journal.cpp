@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x3154504b564b02 ^ (sizeof(KeptRow) << 56);
 
-// What a record begins with; id, rows, keys, values and further numbers follow, then the checksum of
-// all before it.
+// What a record begins with; id, rows, keys, values and further numbers follow, then the checksum
+// of all before it.
 struct Head {
   std::uint64_t magic = kMagic;
   std::uint64_t id_bytes = 0;

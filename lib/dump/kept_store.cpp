@@ -61,8 +61,8 @@ void write_cache_files(const std::string& folder, const std::vector<CacheFile>& 
 KeptStore::KeptStore(std::string folder, Use use)
     : folder_(std::move(folder)), journal_path_(folder_ + "/journal") {
   if (file_exists(journal_path_)) {
-    journal_.emplace(journal_path_, use == Use::kWrite ? AppendLog::Access::kWrite
-                                                       : AppendLog::Access::kRead);
+    journal_.emplace(journal_path_,
+                     use == Use::kWrite ? AppendLog::Access::kWrite : AppendLog::Access::kRead);
   }
   scan();
 }
@@ -119,8 +119,8 @@ KeptRows KeptStore::read(const std::string& cell_id) const {
     errors.throw_if_any();
     return kept;
   } catch (const hdf5::Error& error) {
-    throw InputError(fmt::format("{}: cannot be read ({}); remove it and rerun", place.path,
-                                 error.what()));
+    throw InputError(
+        fmt::format("{}: cannot be read ({}); remove it and rerun", place.path, error.what()));
   }
 }
 

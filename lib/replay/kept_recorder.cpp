@@ -25,8 +25,7 @@ bool KeptRecorder::Row::comes_before(const Row& other) const {
   return std::tie(kind, w_num, w_den) < std::tie(other.kind, other.w_num, other.w_den);
 }
 
-KeptRecorder::KeptRecorder(const Stream& stream, Index prompt, int element_bytes,
-                           bool never_evicts)
+KeptRecorder::KeptRecorder(const Stream& stream, Index prompt, int element_bytes, bool never_evicts)
     : stream_(stream), prompt_(prompt) {
   if (never_evicts) bytes_ = exact_bytes(stream.shape, element_bytes);
 }
@@ -36,8 +35,8 @@ void KeptRecorder::observe(const Sketch& sketch, Index row, bool scored) {
                  !sketch.cache_positions;
   if (!expressible_) return;
   further_numbers_.push_back(bytes_ ? 0 : sketch.bookkeeping);
-  const bool same = taken_ && sketch.changes().now() == *taken_ &&
-                    sketch.numerator_scale == taken_scale_;
+  const bool same =
+      taken_ && sketch.changes().now() == *taken_ && sketch.numerator_scale == taken_scale_;
   if (same) {
     for (Row& open : open_) open.scored = open.scored || scored;
     return;
@@ -69,8 +68,7 @@ std::vector<KeptRecorder::Row> KeptRecorder::rows_of(const Sketch& sketch) {
     row.w_num = from.scaled ? from.w_num * sketch.numerator_scale : from.w_num;
     row.w_den = from.w_den;
   }
-  std::sort(rows.begin(), rows.end(),
-            [](const Row& a, const Row& b) { return a.comes_before(b); });
+  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.comes_before(b); });
   return rows;
 }
 
@@ -124,9 +122,8 @@ bool KeptRecorder::leave_out_appended(std::vector<Row>& rows) const {
     return row.kind == exact.kind && row.kind.token >= prompt_ && row.begin == row.kind.token &&
            row.w_num == 1.0 && row.w_den == 1.0 && row.end == KeptRow::kToTheEnd;
   };
-  const auto decoded = std::count_if(rows.begin(), rows.end(), [&](const Row& row) {
-    return row.kind.token >= prompt_;
-  });
+  const auto decoded = std::count_if(rows.begin(), rows.end(),
+                                     [&](const Row& row) { return row.kind.token >= prompt_; });
   if (decoded != stream_.shape.tokens - prompt_ || stream_.shape.slides() ||
       std::count_if(rows.begin(), rows.end(), is_appended) != decoded) {
     return false;
@@ -140,8 +137,8 @@ void KeptRecorder::append_vectors(const Row& row, KeptRows& out) const {
   const auto append = [&](const Vectors& all, std::int32_t number, ConstMatrix tokens,
                           std::vector<double>& to) {
     if (all.empty()) return;
-    const double* from = number >= 0 ? all[static_cast<std::size_t>(number)].data()
-                                     : tokens.row(row.kind.token);
+    const double* from =
+        number >= 0 ? all[static_cast<std::size_t>(number)].data() : tokens.row(row.kind.token);
     to.insert(to.end(), from, from + tokens.cols);
   };
   append(keys_, row.kind.key, stream_.keys, out.keys);

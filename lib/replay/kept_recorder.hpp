@@ -12,8 +12,8 @@
 
 namespace kvbench {
 
-// The rows, replayed (algorithms/kept_rows_replay.hpp), give the same answers at scored rows and the
-// same memory at all decode rows. Weights are those of scored rows: between them no one asks.
+// The rows, replayed (algorithms/kept_rows_replay.hpp), give the same answers at scored rows and
+// the same memory at all decode rows. Weights are those of scored rows: between them no one asks.
 // Cannot be written as rows: a sum that the exact one replaces (SubGen's attribution), attention at
 // positions of the cache, and the vectors of a method that drops nothing for good, which are
 // declared in bytes.
@@ -67,11 +67,11 @@ class KeptRecorder {
   bool expressible_ = true;
   std::optional<ChangeLog::Mark> taken_;
   double taken_scale_ = 0.0;
-  std::vector<Row> open_;    // ordered
+  std::vector<Row> open_;  // ordered
   std::vector<Row> closed_;
-  Vectors keys_, values_;                              // every different one
+  Vectors keys_, values_;                                // every different one
   std::vector<std::int32_t> key_number_, value_number_;  // by the sketch's own: the last seen
-  std::vector<Index> further_numbers_;                 // by decode row
+  std::vector<Index> further_numbers_;                   // by decode row
 };
 
 }  // namespace kvbench

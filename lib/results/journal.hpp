@@ -55,8 +55,8 @@ class Journal : public CellRecords {
   // Flushes to the disk; throws IoError.
   void sync();
 
-  // From now on also syncs the file at `path`, always before the journal, so that no line refers to values that
-  // are lost. Throws IoError if it cannot be opened.
+  // From now on also syncs the file at `path`, always before the journal, so that no line refers to
+  // values that are lost. Throws IoError if it cannot be opened.
   void sync_before(const std::string& path);
 
   // Of every run that added to the journal, this one included once it has.
@@ -85,7 +85,7 @@ class Journal : public CellRecords {
   UniqueFd lock_;
   std::optional<AppendLog> log_;
   std::vector<AppendLog> companions_;  // synced before the journal
-  std::vector<Cell> cells_;             // per cell of the plan
+  std::vector<Cell> cells_;            // per cell of the plan
   std::vector<Json> provenance_;
   Json run_;
   bool run_is_recorded_ = false;

@@ -101,9 +101,8 @@ Json dumps_json(const Plan& plan) {
 Json caches_json(const Plan& plan) {
   Json caches = Json::array();
   for (const auto& cache : plan.caches) {
-    caches.push_back({{"path", cache->path},
-                      {"fingerprint", cache->fingerprint},
-                      {"method", cache->method}});
+    caches.push_back(
+        {{"path", cache->path}, {"fingerprint", cache->fingerprint}, {"method", cache->method}});
   }
   return caches;
 }

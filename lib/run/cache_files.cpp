@@ -73,7 +73,8 @@ std::vector<CacheFile> cache_files(const Plan& plan) {
     if (cell.skip_reason || !has_cache_file(cell)) continue;
     const WorkGroup& group = plan.groups[cell.group];
     const std::string params = params_json(*cell.params).dump();
-    const Key key = {cell.label, cell.algorithm->id, params, group.dump, group.first_tokens, cell.seed};
+    const Key key = {cell.label, cell.algorithm->id, params,
+                     group.dump, group.first_tokens, cell.seed};
     const auto [place, is_new] = place_of.try_emplace(key, files.size());
     if (is_new) {
       std::string name = setting_text(cell);

@@ -27,7 +27,7 @@ struct Execution {
   const Kernels& kernels;
   // Throws if the device that the kernels run on failed for good; asked if a cell failed.
   std::function<void()> check_device;
-  RowsFile* rows;    // null: per-row values are not kept
+  RowsFile* rows;     // null: per-row values are not kept
   KeptStore* caches;  // null: what cells keep is not written
   const ShardSelection& selection;
   std::function<std::string(const PlannedCell&)> repro;

@@ -23,6 +23,8 @@ constexpr double kLogitBytes = 256.0 * 1024 * 1024;
 constexpr double kProgramBytes = 32.0 * 1024 * 1024;  // with its libraries
 // A sketch row and its place in an algorithm's own lists.
 constexpr double kTokenBytes = 64.0;
+// A row of a cache, its places in the orders by which it comes and goes, and in the sketch.
+constexpr double kRowBytes = 192.0;
 
 // Numbers that a cell gathers per row and query head, beside the difference itself: one of each
 // metric that has values per row, and the one that is being sorted.
@@ -65,6 +67,24 @@ double model_bytes(const Plan& plan, const WorkGroup& group, const std::vector<s
     most = std::max(most, stream + work.bytes(heads, group.prompt, group.shape.tokens));
   }
   return most;
+}
+
+// What the cells that replay caches hold of them: rows, and vectors as read and in the sketch.
+double cache_bytes(const Plan& plan, const WorkGroup& group,
+                   const std::vector<std::size_t>& cells) {
+  double sum = 0.0;
+  for (const std::size_t c : cells) {
+    const PlannedCell& cell = plan.cells[c];
+    for (const auto& [name, value] : cell.params->entries()) {
+      const auto* file = std::get_if<CacheParameter>(&value);
+      if (file == nullptr) continue;
+      const KeptHead* head = file->cache->find({group.sequence, group.layer, cell.kv_head});
+      if (head == nullptr) continue;
+      const auto vectors = static_cast<double>(head->d + head->dv);
+      sum += static_cast<double>(head->rows) * (kRowBytes + 16.0 * vectors);
+    }
+  }
+  return sum;
 }
 
 // The program and its plan.
@@ -162,6 +182,7 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
   const double begun = one_block ? at_work : most_cells;
   return program_bytes(plan) + static_cast<double>(group.chunk_bytes) + streams + reference +
          logits + copies + begun * cell + shared_bytes(plan, group, fullest->second) +
+         cache_bytes(plan, group, fullest->second) +
          model_bytes(plan, group, fullest->second, stream);
 }
 

@@ -115,9 +115,8 @@ Json sweep_schema(const std::vector<AlgorithmDescription>& algorithms) {
        {"seeds", seeds_schema()},
        {"memory",
         section_schema(memory_keys(), {{"element_bytes", {{"enum", element_byte_sizes()}}}})},
-       {"output",
-        section_schema(output_keys(),
-                       {{"rows", {{"type", "boolean"}}}, {"caches", {{"type", "boolean"}}}})},
+       {"output", section_schema(output_keys(), {{"rows", {{"type", "boolean"}}},
+                                                 {"caches", {{"type", "boolean"}}}})},
        {"algorithms", {{"type", "array"}, {"items", entry_schema(algorithms)}, {"minItems", 1}}}}));
   schema["$defs"] = axis_form_schemas();
   return schema;

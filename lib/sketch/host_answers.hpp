@@ -50,7 +50,7 @@ class HostAnswers final : public AnswerBackend {
   std::vector<PendingAnswer> questions_;
   std::unique_ptr<WeightedValues> values_;
   std::vector<double> numerators_;
-  std::vector<double> own_;  // by token: exponentials under a shift of their own
+  std::vector<double> own_;         // by token: exponentials under a shift of their own
   std::vector<double> own_logits_;  // of the sketch's own rows
   // Of a sketch with cache positions: its tokens in order, their logits there, the same by token.
   std::vector<std::int32_t> cached_;

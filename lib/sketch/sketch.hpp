@@ -19,8 +19,8 @@ struct SketchRow {
   std::int32_t token = -1;      // -1: of no token; then it has a key and a value of its own
   std::int32_t own_key = -1;    // row of Sketch::own_keys that stands in for the key
   std::int32_t own_value = -1;  // row of Sketch::own_values that stands in for the value
-  std::int32_t copies = 1;  // equal rows that are kept; the weights are those of all of them
-  std::int16_t head = -1;   // the query head of the group that reads it; -1: all of them
+  std::int32_t copies = 1;      // equal rows that are kept; the weights are those of all of them
+  std::int16_t head = -1;       // the query head of the group that reads it; -1: all of them
   bool keeps_key = true;
   bool keeps_value = true;
   bool counts_as_token = true;      // SubGen's representatives are keys, but no samples

@@ -268,8 +268,8 @@ class Reader {
     double points_left = static_cast<double>(kMaxCells);
     double cells = 0.0;  // on one stream
     for (std::size_t i = 0; i < given->size(); ++i) {
-      auto read =
-          read_entry((*given)[i], algorithms, child("/algorithms", i), folder, points_left, errors_);
+      auto read = read_entry((*given)[i], algorithms, child("/algorithms", i), folder, points_left,
+                             errors_);
       config_.wheres.emplace_back(child(read.entry.pointer, "where"), read.entry.where);
       if (!read.good) continue;
       points_left -= static_cast<double>(read.entry.points());

@@ -52,10 +52,14 @@ json dump_json(const PlannedDump& dump) {
 json cache_json(const KeptCache& cache) {
   json heads = json::array();
   for (const KeptHead& head : cache.heads) {
-    json entry = {{"sequence", head.sequence}, {"layer", head.layer},
-                  {"kv_head", head.kv_head},   {"prompt_tokens", head.prompt},
-                  {"rows", head.rows},         {"d", head.d},
-                  {"dv", head.dv},             {"least_tokens", head.least_tokens},
+    json entry = {{"sequence", head.sequence},
+                  {"layer", head.layer},
+                  {"kv_head", head.kv_head},
+                  {"prompt_tokens", head.prompt},
+                  {"rows", head.rows},
+                  {"d", head.d},
+                  {"dv", head.dv},
+                  {"least_tokens", head.least_tokens},
                   {"query_heads", head.query_heads}};
     if (head.tokens) entry["tokens"] = *head.tokens;
     heads.push_back(std::move(entry));

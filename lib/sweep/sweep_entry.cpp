@@ -308,8 +308,7 @@ ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>&
   check_points(*columns, entry, place, errors);
   if (errors.count() != before) return read;
   read.good = true;
-  read.resolved = {{"algorithm", entry.algorithm->id},
-                   {"params", resolved_params(*columns)}};
+  read.resolved = {{"algorithm", entry.algorithm->id}, {"params", resolved_params(*columns)}};
   // A cache file's method is its cells' label, and it is not known here.
   if (entry.labelled || !entry.names_files()) read.resolved["label"] = entry.label;
   if (entry.where != Selection{}) read.resolved["where"] = selection_json(entry.where);

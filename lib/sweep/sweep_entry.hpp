@@ -16,9 +16,9 @@ struct ReadEntry {
   nlohmann::json resolved;  // axes as lists, defaults filled in
 };
 
-// Reads one entry against the tables of `algorithms`. `folder`: where relative paths of files start.
-// `points_left`: how many points the sweep may
-// still have; an entry with more is an error and is not expanded. All its errors go to `errors`.
+// Reads one entry against the tables of `algorithms`. `folder`: where relative paths of files
+// start. `points_left`: how many points the sweep may still have; an entry with more is an error
+// and is not expanded. All its errors go to `errors`.
 ReadEntry read_entry(const nlohmann::json& given,
                      const std::vector<AlgorithmDescription>& algorithms,
                      const std::string& pointer, const std::string& folder, double points_left,

@@ -201,10 +201,10 @@ CELL = members(
                 either("text, a number, true, false, null or numbers", SCALAR, array(NUMBER)),
             )
         ),
-        **dict.fromkeys(
-            ("errors", "mass", "counters"), optional(members({}, others=STATISTIC))
+        **dict.fromkeys(("errors", "mass", "counters"), optional(members({}, others=STATISTIC))),
+        "memory": optional(
+            members({}, {"declared": leaf("true", lambda v: v is True)}, others=STATISTIC)
         ),
-        "memory": optional(members({}, {"declared": leaf("true", lambda v: v is True)}, others=STATISTIC)),
         "trivial": optional(members({}, others=optional(members({}, others=STATISTIC)))),
         "clusters": optional(members({}, {"final": optional(COUNT)})),
         "timing": optional(members({}, others=optional(NUMBER))),

@@ -125,8 +125,16 @@ TEST_CASE("memory: what the rows store, or what the method says they do") {
 TEST_CASE("a cache of another stream does not fit, or has nothing of it") {
   const AlgorithmDescription& given = algorithm_named("given");
   const auto cache = std::make_shared<KeptCache>();
-  cache->heads = {{.sequence = "a", .layer = 1, .kv_head = 2, .prompt = 5, .tokens = 9, .rows = 1,
-                   .d = 4, .dv = 6, .least_tokens = 7, .query_heads = 2}};
+  cache->heads = {{.sequence = "a",
+                   .layer = 1,
+                   .kv_head = 2,
+                   .prompt = 5,
+                   .tokens = 9,
+                   .rows = 1,
+                   .d = 4,
+                   .dv = 6,
+                   .least_tokens = 7,
+                   .query_heads = 2}};
   Params params;
   params.set("file", CacheParameter{"x.h5", cache});
   StreamShape shape;
@@ -144,9 +152,9 @@ TEST_CASE("a cache of another stream does not fit, or has nothing of it") {
     CHECK(kind(other, shape, 5) == Misfit::Kind::kSkip);
   }
   CHECK(kind(id, shape, 4) == Misfit::Kind::kError);
-  for (const auto& change : {+[](StreamShape& s) { s.tokens = 8; }, +[](StreamShape& s) { s.d = 3; },
-                             +[](StreamShape& s) { s.dv = 5; },
-                             +[](StreamShape& s) { s.heads_per_kv = 1; }}) {
+  for (const auto& change :
+       {+[](StreamShape& s) { s.tokens = 8; }, +[](StreamShape& s) { s.d = 3; },
+        +[](StreamShape& s) { s.dv = 5; }, +[](StreamShape& s) { s.heads_per_kv = 1; }}) {
     StreamShape other = shape;
     change(other);
     CHECK(kind(id, other, 5) == Misfit::Kind::kError);

@@ -1,9 +1,10 @@
-"""Dumps with bytes changed at random: refused or read, by exit code, in seconds. HDF5 crashes, loops or
+"""Dumps and cache files with bytes changed at random: refused or read, by exit code, in seconds. HDF5 crashes, loops or
 asks for memory without end on some of them; the program says so and goes on.
 
 KVBENCH_MUTATIONS=5000 changes that many files, KVBENCH_MUTATION_SEED=s begins elsewhere,
 KVBENCH_MUTATIONS_KEPT=folder keeps those on which it fails."""
 
+import json
 import os
 import random
 import resource
@@ -37,7 +38,21 @@ class Mutated(Folder):
         small = ("--tokens", 16, "--d", 4)
         dumps = [cls.synth("plain.h5", *small), cls.synth("packed.h5", *small, "--gzip", 4),
                  *sorted((SOURCE / "tests/fuzz/corpus/dump").glob("*.h5"))]
-        cls.sound = [path.read_bytes() for path in dumps]
+        cls.sound = [path.read_bytes() for path in dumps + cls.caches()]
+
+    @classmethod
+    def caches(cls):
+        """Cache files, one with values of its own."""
+        out = cls.made / "kept"
+        sweep = {"schema_version": 1, "name": "kept", "dumps": [str(cls.made / "plain.h5")],
+                 "output": {"caches": True},
+                 "algorithms": [{"algorithm": "kcenter", "params": {"budget": 4, "recent": 1, "sinks": 1,
+                                                                    "value": "mean"}},
+                                {"algorithm": "uniform", "params": {"T": 1, "sinks": 1, "recent": 1}}]}
+        (cls.made / "kept.json").write_text(json.dumps(sweep))
+        subprocess.run([PROGRAM, "run", "--config", cls.made / "kept.json", "--out", out, "--quiet"],
+                       check=True)
+        return sorted((out / "caches").glob("*.h5"))
 
     def ended(self, *arguments):
         """Exit code and stderr; None for the code where the program does not come to an end."""

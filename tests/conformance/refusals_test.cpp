@@ -29,8 +29,8 @@ std::string errors_of(const std::string& id, const std::string& params) {
 }
 
 std::string json_of(const Value& value) {
-  const bool text = std::holds_alternative<std::string>(value) ||
-                    std::holds_alternative<CacheParameter>(value);
+  const bool text =
+      std::holds_alternative<std::string>(value) || std::holds_alternative<CacheParameter>(value);
   return text ? "\"" + to_string(value) + "\"" : to_string(value);
 }
 

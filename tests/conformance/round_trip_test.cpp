@@ -12,9 +12,9 @@
 
 #include "conformance/points.hpp"
 #include "dump/cache_file.hpp"
+#include "replay/replay.hpp"
 #include "support/algorithm_named.hpp"
 #include "support/naive_metrics.hpp"
-#include "replay/replay.hpp"
 #include "support/owned_stream.hpp"
 #include "support/stepper.hpp"
 
@@ -93,7 +93,8 @@ TEST_CASE("what was kept goes through a cache file and gives the same errors and
             REQUIRE(first.kept);
             Params again;
             again.set("file", CacheParameter{"", through_a_file(stream, *first.kept)});
-            const KeptHead* head = std::get<CacheParameter>(again.at("file")).cache->find(stream.id);
+            const KeptHead* head =
+                std::get<CacheParameter>(again.at("file")).cache->find(stream.id);
             REQUIRE(head != nullptr);
             CHECK_FALSE(misfit(*head, stream.shape, prompt));
             const CellResult second = recorded(stream, prompt, given, again, rows);

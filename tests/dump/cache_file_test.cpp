@@ -73,8 +73,8 @@ void put(hid_t file, const std::string& name, const std::vector<double>& values,
   const hdf5::Handle space(H5Screate_simple(1, &size, nullptr));
   const hdf5::Handle dataset(
       H5Dcreate2(file, path.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
-  hdf5::check(H5Dwrite(dataset.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT,
-                       values.data()));
+  hdf5::check(
+      H5Dwrite(dataset.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()));
 }
 
 }  // namespace
@@ -162,10 +162,12 @@ TEST_CASE("what no stream could have is refused with its place") {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const hid_t i32 = H5T_STD_I32LE;
   const std::vector<Bad> all = {
-      {[](hid_t f) { remove_attribute(f, kHead, "prompt_tokens"); }, {kHead, "prompt_tokens", "missing"}},
+      {[](hid_t f) { remove_attribute(f, kHead, "prompt_tokens"); },
+       {kHead, "prompt_tokens", "missing"}},
       {set("prompt_tokens", std::int64_t{-1}), {kHead, "is -1"}},
       {set("decode", std::string("never")), {kHead, "'never'", "'append' or 'given'"}},
-      {set("decoed", std::string("given")), {kHead, "unknown attribute decoed", "did you mean decode"}},
+      {set("decoed", std::string("given")),
+       {kHead, "unknown attribute decoed", "did you mean decode"}},
       {set("key_bytes", std::int64_t{-4}), {kHead, "key_bytes", "at least 0"}},
       {set("decode", std::string("append")), {kHead, "row 3", "decode token 6", "append"}},
       {[](hid_t f) { set_attribute(f, "/", "format", std::string("kvbench-dump")); },
@@ -177,7 +179,8 @@ TEST_CASE("what no stream could have is refused with its place") {
       {[](hid_t f) { remove_link(f, kHead + "/weight_denominator"); }, {"weight_numerator alone"}},
       {data("weight", {1, 1, 1, 1}), {"weight and weight_numerator", "one or the other"}},
       {data("weigth", {1, 1, 1, 1}), {"unknown dataset weigth", "did you mean weight"}},
-      {data("weight_denominator", {1, -2, 1, 1}), {"weight_denominator", "row 1", "-2", "at least 0"}},
+      {data("weight_denominator", {1, -2, 1, 1}),
+       {"weight_denominator", "row 1", "-2", "at least 0"}},
       {data("weight_denominator", {1, 2, nan, 1}), {"weight_denominator", "row 2", "NaN"}},
       {data("weight_numerator", {1, 2}), {"2 rows", "4"}},
       {data("token", {0, 3, 4, 6}), {kHead + "/token", "integers"}},
@@ -189,10 +192,15 @@ TEST_CASE("what no stream could have is refused with its place") {
       {data("head", {0, 0, 4000, 0}, i32), {kHead + "/head", "row 2 is 4000"}},
       {data("copies", {1, 0, 1, 1}, i32), {kHead + "/copies", "row 1 is 0"}},
       {data("bookkeeping", {1, 2}, i32), {kHead + "/bookkeeping", "2 numbers", "7 decode rows"}},
-      {[](hid_t f) { remove_link(f, kHead + "/key"); put(f, "token", {-1, 3, 4, 6}, H5T_STD_I32LE); },
+      {[](hid_t f) {
+         remove_link(f, kHead + "/key");
+         put(f, "token", {-1, 3, 4, 6}, H5T_STD_I32LE);
+       },
        {"row 0", "no token", "key and value"}},
-      {[](hid_t f) { replace_dataset(f, kHead + "/key", {4, 4, 1}, H5T_IEEE_F32LE); }, {"3 dimensions"}},
-      {[](hid_t f) { replace_dataset(f, kHead + "/value", {4, 6}, H5T_STD_I16LE); }, {"16-bit integers"}},
+      {[](hid_t f) { replace_dataset(f, kHead + "/key", {4, 4, 1}, H5T_IEEE_F32LE); },
+       {"3 dimensions"}},
+      {[](hid_t f) { replace_dataset(f, kHead + "/value", {4, 6}, H5T_STD_I16LE); },
+       {"16-bit integers"}},
   };
   for (const Bad& bad : all) {
     const TemporaryFolder folder;
@@ -210,7 +218,8 @@ TEST_CASE("what no stream could have is refused with its place") {
 TEST_CASE("a store keeps what was written through a kill, and gives it back from its files") {
   const TemporaryFolder folder;
   const std::string caches = folder.file("caches");
-  const CacheFile file{"a.h5", {.method = "a", .producer = "", .params = "", .seed = {}},
+  const CacheFile file{"a.h5",
+                       {.method = "a", .producer = "", .params = "", .seed = {}},
                        {{"id1", kId, kShape}, {"id2", {"text", 3, 0}, kShape}}};
   {
     KeptStore store(caches, KeptStore::Use::kWrite);

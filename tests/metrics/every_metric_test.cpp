@@ -38,8 +38,8 @@ Compared compare(const Stream& stream, Index prompt, SketchKind kind, std::vecto
           naive_report(stream, rows, sketches)};
 }
 
-// `clamped`: allowed besides of relative_l2_posclamp_mean, which divides by 1e-8 where an output has
-// no positive element, so that the last bit of an answer of size 1 is 1e-8 of it.
+// `clamped`: allowed besides of relative_l2_posclamp_mean, which divides by 1e-8 where an output
+// has no positive element, so that the last bit of an answer of size 1 is 1e-8 of it.
 void check(const Compared& compared, double tolerance, double clamped = 0.0) {
   for (const NamedPair& pair : paired_metrics(compared.result.metrics, compared.naive)) {
     CAPTURE(pair.path);

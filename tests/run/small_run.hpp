@@ -44,9 +44,8 @@ class SmallRun {
                                                     entry("window", R"("budget": 8)"),
                     const std::vector<AlgorithmDescription>& table = all_algorithms()) {
     synthesize(small_synth(), dump_path());
-    SweepConfig config =
-        parse_sweep(sweep(algorithms, R"("evaluate": {"rows": {"last": 4}})"),
-                    folder_.file("quick.json"), {}, table);
+    SweepConfig config = parse_sweep(sweep(algorithms, R"("evaluate": {"rows": {"last": 4}})"),
+                                     folder_.file("quick.json"), {}, table);
     OpenDumps opened = open_dumps(config);
     dumps = std::move(opened.dumps);
     plan = make_plan(config, std::move(opened.planned));

@@ -79,12 +79,11 @@ NaiveAnswer naive_answer(const Stream& stream, int g, Index row, const Sketch& s
   for (const SketchRow& kept : sketch.rows()) {
     if (kept.is_empty() || (kept.head >= 0 && kept.head != g)) continue;
     const Real x =
-        kept.own_key >= 0
-            ? naive_own_logit(stream, g, row, sketch.own_keys[static_cast<std::size_t>(kept.own_key)])
-        : sketch.cache_positions
-            ? naive_turned_logit(stream, g, row, kept.token,
-                                 row - (sketch.size() - 1) + slot - kept.token)
-            : naive_logit(stream, g, row, kept.token);
+        kept.own_key >= 0        ? naive_own_logit(stream, g, row,
+                                                   sketch.own_keys[static_cast<std::size_t>(kept.own_key)])
+        : sketch.cache_positions ? naive_turned_logit(stream, g, row, kept.token,
+                                                      row - (sketch.size() - 1) + slot - kept.token)
+                                 : naive_logit(stream, g, row, kept.token);
     ++slot;
     const Real e = std::exp(x - exact.max);
     if (kept.w_num != 0.0) {

@@ -21,8 +21,8 @@ enum class SketchKind {
   kNoDenominator,  // rows in the numerator only
 };
 inline constexpr SketchKind kAllSketchKinds[] = {
-    SketchKind::kEviction,     SketchKind::kWeighted,       SketchKind::kSampled,
-    SketchKind::kMergedValues, SketchKind::kOwnKeys,        SketchKind::kByHead,
+    SketchKind::kEviction,       SketchKind::kWeighted,         SketchKind::kSampled,
+    SketchKind::kMergedValues,   SketchKind::kOwnKeys,          SketchKind::kByHead,
     SketchKind::kExactNumerator, SketchKind::kExactDenominator, SketchKind::kEmpty,
     SketchKind::kNoDenominator};
 

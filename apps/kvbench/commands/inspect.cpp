@@ -173,8 +173,7 @@ int run(const InspectOptions& options) {
 
 Command add_inspect(CLI::App& app) {
   const auto options = std::make_shared<InspectOptions>();
-  CLI::App* command =
-      app.add_subcommand(
+  CLI::App* command = app.add_subcommand(
       "inspect", "Show the contents of a dump and statistics of its tensors, or of a cache file");
   command->add_option("DUMP", options->dump, "Dump or cache file (HDF5)")->required();
   command->add_flag("--json", options->json, "Write one JSON document to stdout");

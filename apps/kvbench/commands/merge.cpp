@@ -168,9 +168,8 @@ std::size_t merge_caches(const MergedJournals& merged, const std::string& folder
   std::vector<CacheFile> files = cache_files(plan);
   std::size_t lost = 0;
   for (CacheFile& file : files) {
-    std::erase_if(file.cells, [&](const CacheCell& cell) {
-      return store_of(cell.cell_id) == stores.end();
-    });
+    std::erase_if(file.cells,
+                  [&](const CacheCell& cell) { return store_of(cell.cell_id) == stores.end(); });
   }
   for (std::size_t c = 0; c < plan.cells.size(); ++c) {
     const PlannedCell& cell = plan.cells[c];
@@ -180,7 +179,8 @@ std::size_t merge_caches(const MergedJournals& merged, const std::string& folder
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw IoError(folder + ": cannot create the folder: " + error.message());
-  write_cache_files(folder, files, [&](const std::string& id) { return (*store_of(id))->read(id); });
+  write_cache_files(folder, files,
+                    [&](const std::string& id) { return (*store_of(id))->read(id); });
   if (lost > 0) log_text("kvbench: {} finished cells are in no cache file\n", lost);
   return lost;
 }

@@ -135,8 +135,8 @@ void check_against_dump(const KeptCache& cache, const std::string& path) {
 int validate_cache(const ValidateOptions& options) {
   const auto cache = open_cache(options.dump);
   if (options.cache_of.empty()) {
-    print_text("{}: ok, rows of {} KV heads; --dump DUMP checks them against a dump\n", options.dump,
-               cache->heads.size());
+    print_text("{}: ok, rows of {} KV heads; --dump DUMP checks them against a dump\n",
+               options.dump, cache->heads.size());
     return kExitDone;
   }
   check_against_dump(*cache, options.cache_of);

@@ -21,10 +21,9 @@ Json head_document(const KeptHead& head, const KeptRows& kept) {
   for (const KeptRow& row : kept.rows) {
     if (row.token >= 0) tokens.insert(row.token);
     const auto [least, most] = std::minmax(row.w_num, row.w_den);
-    weights = weights.is_null()
-                  ? Json{least, most}
-                  : Json{std::min(least, weights[0].get<double>()),
-                         std::max(most, weights[1].get<double>())};
+    weights = weights.is_null() ? Json{least, most}
+                                : Json{std::min(least, weights[0].get<double>()),
+                                       std::max(most, weights[1].get<double>())};
     for_some_rows += row.begin > kept.prompt || row.end != KeptRow::kToTheEnd ? 1 : 0;
     for_one_head += row.head >= 0 ? 1 : 0;
   }
@@ -46,7 +45,9 @@ Json head_document(const KeptHead& head, const KeptRows& kept) {
   return out;
 }
 
-std::string or_dash(const Json& value) { return value.is_null() || value == 0 ? "-" : value.dump(); }
+std::string or_dash(const Json& value) {
+  return value.is_null() || value == 0 ? "-" : value.dump();
+}
 
 std::string weights_text(const Json& weights) {
   if (weights.is_null()) return "-";
