@@ -250,13 +250,15 @@ def named_rows(
     k: np.ndarray, v: np.ndarray, keys: np.ndarray, values: np.ndarray, masked: set[int]
 ) -> KeptRows:
     """The tokens whose key and value [P, d] the kept rows [m, d] are, ascending. Where a row is
-    none of them, all rows have their own keys and values, named by token where the key is one's."""
+    none of them, all rows have their own keys and values, named by the token whose key they have,
+    or value if no key is one's."""
     of_pair = places(k, v)
     tokens = [taken(of_pair, key.tobytes() + value.tobytes()) for key, value in zip(keys, values)]
     own = None in tokens
     if own:
-        of_key = places(k)
-        tokens = [taken(of_key, key.tobytes()) for key in keys]
+        tokens = named_by(k, keys)
+        if not any(token is not None for token in tokens):
+            tokens = named_by(v, values)
     named = np.array([-1 if token is None else token for token in tokens], np.int64)
     order = np.argsort(named, kind="stable")
     order = order[[int(token) not in masked for token in named[order]]]
@@ -275,6 +277,11 @@ def taken(tokens: dict[bytes, list[int]], row: bytes) -> int | None:
     """The next token of equal rows."""
     left = tokens.get(row)
     return left.pop() if left else None
+
+
+def named_by(tensor: np.ndarray, rows: np.ndarray) -> list[int | None]:
+    found = places(tensor)
+    return [taken(found, row.tobytes()) for row in rows]
 
 
 # Whole dumps.

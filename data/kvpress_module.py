@@ -19,12 +19,7 @@ class Lacking(Fault, AttributeError):
 
 WEIGHTS = "the model's weights, which a dump does not hold"
 ROTATION = "keys and queries before rotation, and the dump has no RoPE data of whole heads by halves"
-REASONS = {
-    "o_proj": WEIGHTS,
-    "v_proj": WEIGHTS,
-    "k_proj": ROTATION,
-    "rotary_emb": ROTATION,
-}
+REASONS = {"o_proj": WEIGHTS, "v_proj": WEIGHTS, "rotary_emb": ROTATION}
 
 
 class Module:
@@ -124,8 +119,13 @@ class Layer:
         }
         if self.rotation is not None:
             attributes["rotary_emb"] = self.rotation
-            attributes["k_proj"] = lambda states: states[..., query_columns:]
-        return Module(**attributes)
+
+        def k_proj(states: torch.Tensor) -> torch.Tensor:
+            if self.rotation is None:
+                raise Lacking(f"it reads module.k_proj: {ROTATION}")
+            return states[..., query_columns:]
+
+        return Module(**attributes, k_proj=k_proj)
 
     def hidden_states(self) -> torch.Tensor:
         """[1, P, (Hq + Hkv) d]: what q_proj and k_proj would give, before rotation if the dump

@@ -94,18 +94,23 @@ def tensors(layer: int, head: int) -> tuple[float, np.ndarray, np.ndarray, np.nd
         return (float(group.attrs["scale"]), q[head * GROUP:(head + 1) * GROUP], k[head], v[head])
 
 
-def errors(layer: int, head: int, kept: set[int], prompt: int) -> dict[str, np.ndarray]:
-    """relative_l2 and kept_mass [G, n - prompt] of attention over `kept` and the decoded tokens."""
-    scale, q, k, v = tensors(layer, head)
+@functools.lru_cache(maxsize=16)
+def weights(layer: int, head: int, prompt: int) -> np.ndarray:
+    """Exact attention weights [G, n - prompt, n] of the decoded rows."""
+    scale, q, k, _ = tensors(layer, head)
     n = len(k)
     x = scale * q[:, prompt:] @ k.T
     x[:, np.arange(n)[None, :] > np.arange(prompt, n)[:, None]] = -np.inf
     p = np.exp(x - x.max(axis=-1, keepdims=True))
-    p /= p.sum(axis=-1, keepdims=True)
-    seen = np.zeros(n, bool)
-    seen[sorted(kept)] = seen[prompt:] = True
-    exact, mass = p @ v, (p * seen).sum(axis=-1)
-    z = (p * seen) @ v / mass[..., None]
+    return p / p.sum(axis=-1, keepdims=True)
+
+
+def errors(layer: int, head: int, kept: set[int], prompt: int) -> dict[str, np.ndarray]:
+    """relative_l2 and kept_mass [G, n - prompt] of attention over `kept` and the decoded tokens."""
+    p, v = weights(layer, head, prompt), tensors(layer, head)[3]
+    seen = [*sorted(kept), *range(prompt, len(v))]
+    exact, mass = p @ v, p[..., seen].sum(axis=-1)
+    z = p[..., seen] @ v[seen] / mass[..., None]
     return {"relative_l2": np.linalg.norm(z - exact, axis=-1) / np.linalg.norm(exact, axis=-1),
             "kept_mass": mass}
 

@@ -102,7 +102,7 @@ class Kvpress(Folder):
 
     def test_random_press_has_the_law_of_uniform(self):
         """Errors over seeds, by Kolmogorov and Smirnov; with sinks kept their law is another."""
-        draws, budget, layer = 150, 256, 15
+        draws, budget, layer = 80, 256, 15
         entries = [{"algorithm": "uniform", "label": f"{sinks} sinks", "where": {"layers": [layer]},
                     "params": {"budget": budget, "sinks": sinks, "weights": "none"}}
                    for sinks in (0, 4)]
