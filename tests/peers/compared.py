@@ -63,7 +63,8 @@ class Folder(unittest.TestCase):
         """Records by label (else algorithm), layer, KV head, seed."""
         sweep = self.folder / "sweep.json"
         sweep.write_text(json.dumps({
-            "schema_version": 1, "name": "peers", "dumps": [str(dump)], "output": {"rows": True},
+            "schema_version": 1, "name": "peers", "dumps": [str(dump)],
+            "output": {"rows": True, "caches": True},
             "seeds": seeds if isinstance(seeds, dict) else list(seeds),
             "replay": {"prompt_tokens": prompt}, "algorithms": algorithms, **more}))
         out = self.folder / "results"
@@ -81,8 +82,14 @@ class Folder(unittest.TestCase):
 
 
 def kept_tokens(path: Path, layer: int, head: int) -> set[int]:
+    """The prompt's tokens that a cache file holds at the first decoded row."""
     with h5py.File(path) as file:
-        return set(file[f"sequences/{SEQUENCE}/layers/{layer}/heads/{head}/token"][:].tolist())
+        rows = file[f"sequences/{SEQUENCE}/layers/{layer}/heads/{head}"]
+        prompt, token = int(rows.attrs["prompt_tokens"]), rows["token"][:]
+        begin, end = (rows[name][:] if name in rows else np.full(len(token), default)
+                      for name, default in (("begin", prompt), ("end", TOKENS)))
+        held = token[(begin <= prompt) & (prompt < end) & (token < prompt)]
+        return set(held.tolist())
 
 
 @functools.cache
