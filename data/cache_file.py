@@ -46,7 +46,7 @@ class Head:
 
 
 def write_caches(path: Path, origin: Origin, heads: Iterable[tuple[Head, KeptRows]]) -> int:
-    """Writes the file, whole or not at all; returns the number of heads. Raises what `heads` does."""
+    """Writes the file, whole or not at all; returns the number of heads."""
     unfinished = path.with_name(path.name + ".unfinished")
     count = 0
     try:

@@ -14,15 +14,10 @@ a dump holds are refused with the reason; --list says which. It needs kvpress:
 from __future__ import annotations
 
 import argparse
-import ast
-import difflib
-import importlib
 import importlib.metadata
-import importlib.util
 import math
 import re
 import sys
-import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,157 +27,18 @@ import h5py
 import numpy as np
 from cache_file import Head, KeptRows, Origin, write_caches
 from dump_file import Fault
+from kvpress_presses import chain, load_kvpress, press_classes, press_of, refusal, wraps
 
 if TYPE_CHECKING:
     import torch
     from kvpress_module import Layer
 
-MODEL = "it runs the model again on the text, and a dump has no model"
-DECODING = "it acts while the model decodes; a cache file holds what a prompt leaves behind"
-REROTATES = "it rotates keys to other positions, and a dump's queries stay at theirs"
-LEARNED = "it reads numbers that were trained or measured for one model, from the network"
-WEIGHTS = "it reads the model's weights W_O, which a dump does not hold"
-HIDDEN = "it reads hidden states of the model, which a dump does not hold"
-REFUSED = {
-    "CAMPress": DECODING,
-    "CompressionRatioDecodingPress": DECODING,
-    "CriticalAdaKVPress": WEIGHTS,
-    "CriticalKVPress": WEIGHTS,
-    "DMSPress": DECODING,
-    "DecodingPress": DECODING,
-    "DuoAttentionPress": LEARNED,
-    "ExpectedAttentionStatsPress": LEARNED,
-    "FastKVzipPress": HIDDEN,
-    "FinchPress": REROTATES,
-    "KVComposePress": MODEL,
-    "KVgradPress": MODEL,
-    "KVzapPress": HIDDEN,
-    "KVzipPress": MODEL,
-    "KeyRerotationPress": REROTATES,
-    "LUKVPress": LEARNED,
-    "PrefillDecodingPress": DECODING,
-    "QFilterPress": LEARNED,
-    "RestoreKVPress": MODEL,
-}
-HOOKS = "it acts through hooks of a running model; give the presses that it calls"
-# What kvpress imports for presses that are refused here, and a small environment has not.
-UNUSED = {"datasets": "load_dataset", "fire": "Fire"}
-
-
-def load_kvpress() -> types.ModuleType:
-    """kvpress; what it imports for presses that are refused here need not be installed."""
-    for name, attribute in UNUSED.items():
-        if importlib.util.find_spec(name) is None:
-            empty = types.ModuleType(name)
-            setattr(empty, attribute, None)
-            sys.modules[name] = empty
-    try:
-        return importlib.import_module("kvpress")
-    except ImportError as missing:
-        raise Fault(
-            f"{missing}; ./bootstrap.sh test-peers makes .venv-peers, which has kvpress"
-        ) from missing
-    finally:
-        for name in UNUSED:
-            if getattr(sys.modules.get(name), "__file__", None) is None:
-                sys.modules.pop(name, None)
-
-
-# Presses: their classes, and what is written of them on the command line.
-
-
-def press_classes() -> dict[str, type]:
-    kvpress = load_kvpress()
-    return {
-        name: value
-        for name, value in sorted(vars(kvpress).items())
-        if isinstance(value, type)
-        and issubclass(value, kvpress.BasePress)
-        and value not in (kvpress.BasePress, kvpress.ScorerPress)
-    }
-
-
-def refusal(press: type) -> str | None:
-    """Why a press cannot be used on a dump."""
-    for ancestor in press.__mro__:
-        if ancestor.__name__ in REFUSED:
-            return REFUSED[ancestor.__name__]
-    base = importlib.import_module("kvpress").BasePress
-    return HOOKS if press.compress is base.compress else None  # type: ignore[attr-defined]
-
-
-def wraps(press: type) -> bool:
-    """Whether it takes another press."""
-    return "press" in getattr(press, "__dataclass_fields__", {})
-
-
-def press_of(spec: str) -> Any:
-    """The press that a command line names, such as AdaKVPress(SnapKVPress(window_size=32))."""
-    home, text = None, spec
-    if outside := re.fullmatch(r"([A-Za-z_][\w.]*):(.*)", spec, re.DOTALL):
-        home, text = outside[1], outside[2]
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError as error:
-        raise Fault(f"{spec}: expected CLASS or CLASS(ARGUMENTS): {error.msg}") from error
-    return built(spec, tree, home, outer=True)
-
-
-def built(spec: str, tree: ast.expr, home: str | None, outer: bool = False) -> Any:
-    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
-        name = tree.func.id
-        arguments = [built(spec, value, home) for value in tree.args]
-        named = {key.arg: built(spec, key.value, home) for key in tree.keywords if key.arg}
-    elif isinstance(tree, ast.Name):
-        name, arguments, named = tree.id, [], {}
-    elif outer:
-        raise Fault(f"{spec}: expected CLASS or CLASS(ARGUMENTS)")
-    else:
-        try:
-            return ast.literal_eval(tree)
-        except ValueError as error:
-            raise Fault(f"{spec}: expected numbers, text and presses as arguments") from error
-    made = class_named(spec, name, home)
-    if reason := refusal(made):
-        raise Fault(f"{name}: {reason}")
-    try:
-        return made(*arguments, **named)
-    except (AssertionError, TypeError, ValueError) as error:
-        raise Fault(f"{spec}: {name} refuses its arguments: {error}") from error
-
-
-def class_named(spec: str, name: str, home: str | None) -> type:
-    known = press_classes()
-    if home is not None:
-        try:
-            own = getattr(importlib.import_module(home), name, None)
-        except ImportError as error:
-            raise Fault(f"{spec}: {error}") from error
-        if isinstance(own, type) and issubclass(own, load_kvpress().BasePress):
-            return own
-        if name not in known:
-            raise Fault(f"{spec}: {home} has no press {name}; expected a class of kvpress.BasePress")
-    if name in known:
-        return known[name]
-    near = difflib.get_close_matches(name, [*known, *(f"{name}Press",) * (f"{name}Press" in known)])
-    hint = f"did you mean {near[0]}?" if near else "--list names them"
-    raise Fault(f"{spec}: unknown press {name}; {hint}")
-
-
 # What a press is given, and what it keeps.
 
 
-def chain(press: Any) -> list[Any]:
-    """A press, and those that it wraps."""
-    found = [press]
-    while (inner := getattr(found[-1], "press", None)) is not None:
-        found.append(inner)
-    return found
-
-
 def attention_rows(press: Any, prompt: int) -> int:
-    """Rows of attention weights that the press reads: the last ones of the prompt. Wrappers that
-    refuse attention weights let the inner press compute them, as does the model's fast attention."""
+    """Rows of attention weights that the press reads, the last ones of the prompt. Wrappers that
+    refuse attention weights let the inner press compute them, as in models with fast attention."""
     names = {type(each).__name__ for each in chain(press)}
     if names & {"BlockPress", "ChunkPress", "ChunkKVPress", "EntropyGatedChunkKVPress"}:
         return 0
@@ -219,7 +75,7 @@ def kept(press: Any, layer: Layer) -> list[KeptRows]:
     """What the press keeps of each KV head's prompt."""
     import torch
 
-    rows = attention_rows(press, layer.prompt)
+    watched = attention_rows(press, layer.prompt)
     hidden = layer.hidden_states()
     names = {type(each).__name__ for each in chain(press)}
     if "BlockPress" in names or ("ChunkPress" in names and layer.rotation is None):
@@ -231,19 +87,18 @@ def kept(press: Any, layer: Layer) -> list[KeptRows]:
             hidden,
             layer.k.clone(),
             layer.v.clone(),
-            layer.attentions(rows) if rows else None,
+            layer.attentions(watched) if watched else None,
             layer.keywords(hidden),
         )
     masked: list[set[int]] = [set() for _ in range(layer.k.shape[1])]
     if module.masked_key_indices is not None:
         for _, head, token in zip(*(t.tolist() for t in module.masked_key_indices)):
             masked[head].add(token)
-    return [
-        named_rows(
-            *(t[0, head].numpy() for t in (layer.k, layer.v, keys, values)), masked=masked[head]
-        )
-        for head in range(layer.k.shape[1])
-    ]
+    rows = []
+    for head, of_head in enumerate(masked):
+        k, v, kept_k, kept_v = (t[0, head].numpy() for t in (layer.k, layer.v, keys, values))
+        rows.append(named_rows(k, v, kept_k, kept_v, of_head))
+    return rows
 
 
 def named_rows(
@@ -300,12 +155,14 @@ class Cut:
         return "" if self.ratio is None else f"-ratio={self.ratio:g}"
 
     def set(self, press: Any, prompt: int) -> None:
-        """kvpress keeps int(P (1 - ratio)) tokens, so the ratio of a budget aims between integers."""
+        """kvpress keeps int(P (1 - ratio)) tokens: the ratio of a budget aims between integers."""
         if self.budget is None and self.ratio is None:
             if vars(chain(press)[-1]).get("compression_ratio") == 0:
                 raise Fault(f"{type(press).__name__} would keep all: add --budget or --ratio")
             return
-        ratio = self.ratio if self.ratio is not None else 1 - (self.budget_of(prompt) + 0.5) / prompt
+        ratio = (
+            self.ratio if self.ratio is not None else 1 - (self.budget_of(prompt) + 0.5) / prompt
+        )
         try:
             press.compression_ratio = max(0.0, ratio)
         except AttributeError as error:
@@ -464,7 +321,10 @@ def parser() -> argparse.ArgumentParser:
     cut = p.add_mutually_exclusive_group()
     cut.add_argument("--budget", type=count, nargs="+", help="tokens that are kept of each prompt")
     cut.add_argument(
-        "--ratio", type=ratio, nargs="+", help="parts of the prompt that are removed, as kvpress has it"
+        "--ratio",
+        type=ratio,
+        nargs="+",
+        help="parts of the prompt that are removed, as kvpress has it",
     )
     p.add_argument(
         "--prompt-tokens",
@@ -472,7 +332,9 @@ def parser() -> argparse.ArgumentParser:
         default="default",
         help="as in a sweep file: a number, a fraction, dump or default (the last 256 are decoded)",
     )
-    p.add_argument("--tokens", type=count, help="the first N tokens of each sequence, as in a sweep")
+    p.add_argument(
+        "--tokens", type=count, help="the first N tokens of each sequence, as in a sweep"
+    )
     p.add_argument("--sequences", nargs="+", help="sequences of the dump (default: all)")
     p.add_argument("--layers", nargs="+", help="layers of the dump (default: all)")
     p.add_argument("--seed", type=int, default=0, help="of presses that draw (default 0)")

@@ -3,7 +3,9 @@ and the smallest object that stands in for the layer's module."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +20,9 @@ class Lacking(Fault, AttributeError):
 
 
 WEIGHTS = "the model's weights, which a dump does not hold"
-ROTATION = "keys and queries before rotation, and the dump has no RoPE data of whole heads by halves"
+ROTATION = (
+    "keys and queries before rotation, and the dump has no RoPE data of whole heads by halves"
+)
 REASONS = {"o_proj": WEIGHTS, "v_proj": WEIGHTS, "rotary_emb": ROTATION}
 
 
@@ -146,11 +150,9 @@ class Layer:
 
 
 def available_bytes() -> float:
-    with open("/proc/meminfo", encoding="ascii") as info:
-        for line in info:
-            if line.startswith("MemAvailable:"):
-                return 1024.0 * int(line.split()[1])
-    return float("inf")
+    info = Path("/proc/meminfo")
+    told = re.search(r"MemAvailable: +(\d+) kB", info.read_text() if info.is_file() else "")
+    return 1024.0 * int(told[1]) if told else float("inf")
 
 
 def rope_of(layer: h5py.Group) -> Rope | None:

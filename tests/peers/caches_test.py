@@ -11,10 +11,11 @@ import numpy as np
 import torch
 
 import kvpress_caches
+import kvpress_presses
 from compared import DUMP, GROUP, KV_HEADS, LAYERS, SEQUENCE, TOKENS, Folder, called, kept_tokens, tensors
 from kvpress_module import Layer, read_layer
 
-kvpress = kvpress_caches.load_kvpress()
+kvpress = kvpress_presses.load_kvpress()
 
 PROMPT, BUDGET = TOKENS - 256, 256
 # Arguments without which a press keeps all, and those that take no budget.
@@ -52,7 +53,7 @@ class Caches(Folder):
         lines = dict(line.split(maxsplit=1) for line in told.splitlines())
         named = {name for name in kvpress.__all__ if name.endswith("Press")}
         self.assertEqual(set(lines), named - {"BasePress", "ScorerPress"})
-        self.assertLessEqual(set(kvpress_caches.REFUSED), set(lines))
+        self.assertLessEqual(set(kvpress_presses.REFUSED), set(lines))
         self.assertGreater(sum(line.startswith("works") for line in lines.values()), 20)
         for name, line in lines.items():
             self.assertRegex(line, "^(works|refused: it [a-z].{20})", name)
@@ -60,14 +61,14 @@ class Caches(Folder):
                 self.assertIn(line.removeprefix("refused: "), self.refused(DUMP, name, "--budget", 9))
 
     def test_every_press_that_works_does(self):
-        for name, press in kvpress_caches.press_classes().items():
-            if kvpress_caches.refusal(press):
+        for name, press in kvpress_presses.press_classes().items():
+            if kvpress_presses.refusal(press):
                 continue
             with self.subTest(name):
                 if name in SPECS:
                     cache = self.caches(SPECS[name], "--layers", 15)
                 else:
-                    inner = f"({INNER.get(name, 'SnapKVPress')})" if kvpress_caches.wraps(press) else ""
+                    inner = f"({INNER.get(name, 'SnapKVPress')})" if kvpress_presses.wraps(press) else ""
                     cache = self.caches(name + inner, "--layers", 15, "--budget", BUDGET)
                 sizes = [len(kept_tokens(cache, 15, head)) for head in range(KV_HEADS)]
                 if name == "AdaKVPress":
@@ -239,7 +240,7 @@ class Module(unittest.TestCase):
         module = self.layer().module()
         self.assertFalse(hasattr(module, "qkv_proj"))
         with self.assertRaisesRegex(AttributeError, "weights"):
-            module.o_proj.weight
+            getattr(module, "o_proj")  # noqa: B009
         with self.assertRaisesRegex(AttributeError, "past_key_values"):
             self.layer().keywords(self.layer().hidden_states())["past_key_values"]
 
