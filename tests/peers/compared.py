@@ -122,6 +122,24 @@ def errors(layer: int, head: int, kept: set[int], prompt: int) -> dict[str, np.n
             "kept_mass": mass}
 
 
+def answers(path: Path, layer: int, head: int, prompt: int) -> tuple[np.ndarray, np.ndarray]:
+    """Attention [G, n - prompt, d] over a cache file's rows and the decoded tokens, and over all."""
+    scale, q, k, v = tensors(layer, head)
+    with h5py.File(path) as file:
+        rows = file[f"sequences/{SEQUENCE}/layers/{layer}/heads/{head}"]
+        token = rows["token"][:]
+        keys, values = (rows[name][:] if name in rows else own[token]
+                        for name, own in (("key", k), ("value", v)))
+    later = np.arange(prompt, len(k))
+    x = scale * q[:, prompt:] @ np.concatenate([keys, k[prompt:]]).T
+    hidden = np.zeros(x.shape[1:], bool)
+    hidden[:, len(token):] = later[None, :] > later[:, None]
+    x[:, hidden] = -np.inf
+    p = np.exp(x - x.max(axis=-1, keepdims=True))
+    z = p @ np.concatenate([values, v[prompt:]]) / p.sum(axis=-1, keepdims=True)
+    return z, weights(layer, head, prompt) @ v
+
+
 def digits(a: np.ndarray, b: np.ndarray) -> float:
     """The decimal digits to which two arrays agree at least, relative to the larger one."""
     worst = float((np.abs(a - b) / np.maximum(np.maximum(np.abs(a), np.abs(b)), 1e-300)).max())

@@ -8,7 +8,7 @@ import unittest
 
 import numpy as np
 
-from compared import KV_HEADS, LAYERS, TOKENS, Folder, digits, errors, kept_tokens
+from compared import KV_HEADS, LAYERS, TOKENS, Folder, answers, digits, errors, kept_tokens
 
 PROMPT = TOKENS - 256
 # Digits to which errors of numpy must agree; what differs is the order of sums in double precision.
@@ -117,6 +117,21 @@ class Kvpress(Folder):
                 self.assertEqual(ours["pyramidkv", layer, head, None].cell["derived"]["selected"],
                                  selected)
                 self.assertNotEqual(selected + window, number)
+
+    def test_given_replays_rows_of_every_kind(self):
+        """Tokens, values of their own, keys and values of their own, budgets of their own."""
+        for spec, options in (("KeyDiffPress", ["--budget", 200]),
+                              ("MergingPress(SnapKVPress)", ["--budget", 200]),
+                              ("ThinKPress(key_channel_compression_ratio=0.5)", []),
+                              ("AdaKVPress(SnapKVPress)", ["--budget", 200])):
+            cache = self.caches(spec, *options)
+            records = self.run_sweep([{"algorithm": "given", "params": {"file": str(cache)}}], PROMPT)
+            for layer, head in heads():
+                got = next(record for key, record in records.items() if key[1:3] == (layer, head))
+                self.assertEqual(got.cell["derived"]["method"], spec)
+                z, exact = answers(cache, layer, head, PROMPT)
+                expected = np.linalg.norm(z - exact, axis=-1) / np.linalg.norm(exact, axis=-1)
+                self.same_errors(got.values, {"relative_l2": expected}, f"{spec} {layer}/{head}")
 
     def test_random_press_has_the_law_of_uniform(self):
         """Errors over seeds, by Kolmogorov and Smirnov; with sinks kept their law is another."""
