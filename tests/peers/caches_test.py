@@ -148,6 +148,45 @@ class Caches(Folder):
                 self.assertEqual(file["sequences/a/layers/2/heads/0"].attrs["prompt_tokens"],
                                  ours["window", 2, 0, None].cell["key"]["prompt_tokens"])
 
+    def test_a_prefix_is_a_dump_of_its_own(self):
+        """--tokens is select.tokens: the same prompt, and nothing of later tokens."""
+        for prompt in ("default", "700", ".5"):
+            cache = self.caches("SnapKVPress", "--budget", BUDGET, "--tokens", 1024, "--layers", 15,
+                                "--prompt-tokens", prompt)
+            tokens = {"default": 768, "700": 700, ".5": 512}[prompt]
+            whole = self.caches("SnapKVPress", "--budget", BUDGET, "--layers", 15,
+                                "--prompt-tokens", tokens)
+            self.assertEqual([kept_tokens(cache, 15, head) for head in range(KV_HEADS)],
+                             [kept_tokens(whole, 15, head) for head in range(KV_HEADS)])
+            records = self.run_sweep([{"algorithm": "given", "params": {"file": str(cache)}}],
+                                     0.5 if prompt == ".5" else tokens,
+                                     select={"tokens": 1024, "layers": [15]})
+            self.assertEqual({record.cell["key"]["prompt_tokens"] for record in records.values()},
+                             {tokens})
+
+    def test_elements_are_read_as_a_dump_stores_them(self):
+        def as_bfloat16(file):
+            for name in "qkv":
+                rows = file[f"sequences/a/layers/2/{name}"][:]
+                bits = (rows.view(np.uint32) >> 16).astype(np.uint16)
+                del file[f"sequences/a/layers/2/{name}"]
+                file[f"sequences/a/layers/2/{name}"] = bits
+                file[f"sequences/a/layers/2/{name}"].attrs["dtype"] = "bfloat16"
+
+        def cut(file):
+            for name in "qkv":
+                rows = file[f"sequences/a/layers/2/{name}"][:]
+                file[f"sequences/a/layers/2/{name}"][:] = (
+                    rows.view(np.uint32) & 0xFFFF0000).view(np.float32)
+        told = []
+        for name, change in (("b.h5", as_bfloat16), ("f.h5", cut)):
+            cache = self.caches("SnapKVPress(window_size=4)", "--budget", 9,
+                                dump=small_dump(self.folder / name, change))
+            with h5py.File(cache) as file:
+                told.append([file[f"sequences/a/layers/2/heads/{head}/token"][:].tolist()
+                             for head in range(2)])
+        self.assertEqual(told[0], told[1])
+
     def test_what_a_dump_lacks_is_named(self):
         plain = small_dump(self.folder / "plain.h5")
         for spec in ("ExpectedAttentionPress", "LeverageScorePress", "ChunkPress(SnapKVPress(window_size=4))"):
