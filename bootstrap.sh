@@ -16,6 +16,8 @@
 #   ./bootstrap.sh dumps [FOLDER [OPTIONS]]  dumps of two models on ten texts, in FOLDER or the cache
 #                                            (1 GB; torch in .venv-exporter, 6 GB)
 #   ./bootstrap.sh test-exporter             tests of data/*.py, with torch in .venv-exporter (6 GB)
+#   ./bootstrap.sh test-peers                what kvpress's classes keep beside what kvbench keeps, in
+#                                            .venv-peers, with the torch of .venv-exporter (6 GB)
 #   ./bootstrap.sh test-cuda                 the CUDA side's tests, on a GPU if there is one, also
 #                                            under compute-sanitizer if that is found
 #   ./bootstrap.sh test-slurm                configs/slurm on a real Slurm of one node
@@ -353,6 +355,35 @@ test_exporter() {
     .venv-exporter/bin/python -m unittest discover -v -s tests/exporter -p '*_test.py' "$@"
 }
 
+# kvpress as tests/peers/requirements.txt pins it, on top of the exporter's torch and transformers; it
+# stays until that file changes. Says so and fails where there is no disk or no network.
+peers_environment() {
+  local made=.venv-peers/requirements.txt
+  local packages='import sysconfig; print(sysconfig.get_path("purelib"))'
+  (exporter_environment) || return 1
+  cmp -s tests/peers/requirements.txt "$made" && return
+  say "making the Python environment .venv-peers"
+  rm -rf .venv-peers
+  if ! { .venv-exporter/bin/python -m venv .venv-peers && .venv-peers/bin/python -m pip install \
+    --quiet --no-cache-dir --no-deps -r tests/peers/requirements.txt >&2; }; then
+    rm -rf .venv-peers
+    say "pip did not install tests/peers/requirements.txt"
+    return 1
+  fi
+  .venv-exporter/bin/python -c "$packages" >"$(.venv-peers/bin/python -c "$packages")/exporter.pth"
+  cp tests/peers/requirements.txt "$made"
+}
+
+test_peers() {
+  build
+  peers_environment || {
+    say "SKIPPED: the comparison with kvpress"
+    return 0
+  }
+  KVBENCH_PROGRAM=$PWD/build/bin/kvbench PYTHONPATH=$PWD/data PYTHONDONTWRITEBYTECODE=1 \
+    .venv-peers/bin/python -m unittest discover -v -s tests/peers -p '*_test.py' "$@"
+}
+
 # A Python with numpy, h5py and torch for the peers that kvbench is compared with; prints which. Without
 # torch the rows that need it are skipped, with a note.
 bench_python() {
@@ -542,6 +573,7 @@ case $verb in
   lint) lint "$@" ;;
   dumps) dumps "$@" ;;
   test-exporter) test_exporter "$@" ;;
+  test-peers) test_peers "$@" ;;
   test-cuda) test_cuda "$@" ;;
   test-slurm) test_slurm "$@" ;;
   cuda) deps && { cuda_toolkit || true; } ;;

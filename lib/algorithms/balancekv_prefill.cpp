@@ -8,6 +8,11 @@
 // p is not divided by c R^2, half of the tokens is kept by the rule of `halve` instead of the
 // smaller side, numerator weights differ from 2^T (`weights: matched` makes both sums agree).
 // Not done: rounding to the model's element type.
+// Compared on the shipped dump, once, given the same draws: BalanceKV 4ccee30 (balanced_walk), in
+// float64 and in float32, keeps the same tokens with the same weights in 432 of 432 cells (T 1 to
+// 4; blocks of 100, 128 and 256; temperatures 0.1 and 1; gamma 4 and 1e-4), errors per row equal to
+// 11 digits. In bfloat16, as deployed, it walks elsewhere: 20 to 63 % of the tokens in common at T
+// of 1 and 2, mean errors within 4 %.
 #include <algorithm>
 #include <cmath>
 #include <memory>

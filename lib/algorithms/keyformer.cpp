@@ -11,6 +11,11 @@
 // before one goes. `semantics: released` is the published code's mask: after the prompt the key set
 // is frozen, a token that leaves the recent window is gone, token P - w is in neither set.
 // Noted, not done: evicting every m-th row only, attending to k tokens, age-normalised scores.
+// Compared on the shipped dump in double precision, once, through 256 decoded tokens and with one
+// query head per KV head: keyformer-llm f327831 (attention.py of MPT) attends to what `semantics:
+// released`, `draw: row` does, given the same Gumbel draws (2 budgets, 2 seeds, and noise none; 9
+// heads): errors per row equal to 12 digits. `semantics: paper` has no published code to be
+// compared with.
 #include "algorithms/accumulated_scores.hpp"
 #include "algorithms/budget.hpp"
 #include "algorithms/model_scope.hpp"

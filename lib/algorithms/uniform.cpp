@@ -5,6 +5,11 @@
 // Departures: none for form srswor (what the text says). form recursive_signs is what the released
 // code does: T rounds of halving by signs, whose first sign in each block of 256 is +1; survivors
 // of a round are taken in position order into the next.
+// Compared on the shipped dump, given the same draws: BalanceKV 0727715 (balanced_walk with gamma
+// 0, what `uniform` ran; uniform_sampling of 4ccee30 ends with a TypeError) keeps the same tokens
+// at T = 1, and from T = 2 on where minus signs suffice: else it puts the plus signs that fill up
+// after the others, out of order, and so blocks of the next round begin elsewhere. kvpress 0.5.5
+// (RandomPress; by `bootstrap.sh test-peers`) has the law of form srswor without sinks and weights.
 #include <algorithm>
 #include <cmath>
 #include <map>

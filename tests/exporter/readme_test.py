@@ -9,6 +9,7 @@ import unittest
 
 import export_transformers
 import import_arrays
+import kvpress_caches
 from exported import SOURCE
 
 README = (SOURCE / "data/README.md").read_text(encoding="utf-8")
@@ -18,15 +19,18 @@ class Readme(unittest.TestCase):
     def test_commands_parse(self):
         commands = re.findall(r"data/(\w+)\.py ((?:[^\n]*\\\n)*[^\n`]*)\n", README)
         self.assertEqual([name for name, _ in commands],
-                         ["export_transformers", "import_arrays", "export_transformers"])
+                         ["export_transformers", "import_arrays", "kvpress_caches",
+                          "export_transformers"])
         for name, arguments in commands:
-            module = {"export_transformers": export_transformers, "import_arrays": import_arrays}
+            module = {"export_transformers": export_transformers, "import_arrays": import_arrays,
+                      "kvpress_caches": kvpress_caches}
             words = shlex.split(arguments.replace("\\\n", " "))
             module[name].parser().parse_args(words)
 
     def test_options_exist(self):
         known = set(export_transformers.parser().format_help().split()) | set(
-            import_arrays.parser().format_help().split())
+            import_arrays.parser().format_help().split()) | set(
+            kvpress_caches.parser().format_help().split())
         known = {re.sub(r"[^\w-]", "", word) for word in known}
         named = set(re.findall(r"`(--[a-z-]+)", README)) - {"--help"}
         self.assertGreater(len(named), 8)

@@ -76,6 +76,22 @@ class Scripts(unittest.TestCase):
             self.assertEqual(refused.returncode, 2, refused.stderr)
             self.assertIn("No module named 'torch'; requirements.txt", refused.stderr)
 
+    def test_the_maker_of_kvpress_caches_explains_itself_without_kvpress(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "kvpress.py").write_text(
+                "raise ModuleNotFoundError(\"No module named 'kvpress'\")")
+            def make(*arguments):
+                return subprocess.run(
+                    [sys.executable, ROOT / "data/kvpress_caches.py", *arguments],
+                    env={**os.environ, "PYTHONPATH": folder}, cwd=folder, capture_output=True,
+                    text=True, check=False)
+            asked = make("--help")
+            self.assertEqual((asked.returncode, asked.stderr), (0, ""))
+            self.assertIn("--budget", asked.stdout)
+            refused = make("--list")
+            self.assertEqual(refused.returncode, 2, refused.stderr)
+            self.assertIn("No module named 'kvpress'; ./bootstrap.sh test-peers", refused.stderr)
+
 
 if __name__ == "__main__":
     PROGRAM = sys.argv.pop()

@@ -7,6 +7,8 @@ What is not as a reader has it, and why:
   .ci/run calls those that fit into CI, the others are run on demand.
 * The exporter gives a synthetic dump: its real runs want torch and a model, and are in tests/exporter,
   which also parses the commands of data/README.md. pip and unzip do nothing: they want a network.
+* kvpress_caches.py gives what window keeps under the names of KeyDiffPress: its real runs want kvpress and torch, and
+  are in tests/peers.
 * sbatch takes a job and forgets it: tests/slurm has a real Slurm.
 * kvplot table of results/figures does nothing: tests/plots/findings_test.py runs those on real figures.
 """
@@ -40,6 +42,13 @@ exec {sys.executable} "$@" """,
     "bin/unzip": "",
     "bin/sbatch": 'echo 1',
     "bootstrap.sh": f"""grep -Eq "^  $1\\) " {SOURCE}/bootstrap.sh""",
+    ".venv-peers/bin/python": f"""[[ $1 == data/kvpress_caches.py && "${{*: -2:1}}" == --out ]]
+mkdir -p "${{*: -1}}"
+for budget in 256 512; do
+  {PROGRAM} run --dump "$2" --algorithm window --budget $budget --out made --fresh --quiet \\
+    --set /output/caches=true --set /select/tokens=384
+  cp made/caches/window-*.h5 "${{*: -1}}/KeyDiffPress-budget=$budget.h5"
+done""",
     ".venv-exporter/bin/python": f"""[[ $1 == data/export_transformers.py && "${{*: -2:1}}" == --out ]]
 exec {PROGRAM} synth rope --tokens 384 --layers 2 --kv-heads 1 --d 8 --out "${{*: -1}}" """,
 }
