@@ -60,10 +60,11 @@ class Run(unittest.TestCase):
         self.assertEqual((written["name"], written["dumps"]), ("out", [str(DUMP)]))
 
     def test_options_reach_the_program(self):
-        part = kb.run(self.config, out=self.folder / "out", shard="1/2", quiet=True, device="cpu",
-                      memory_limit=2**31)
+        layers = ["/select/layers=[0,1]"]
+        part = kb.run(self.config, out=self.folder / "out", shard="1/2", sets=layers,
+                      quiet=True, device="cpu", memory_limit=2**31)
         self.assertFalse(part.complete)
-        whole = kb.run(self.config, out=self.folder / "out", fresh=True, quiet=True)
+        whole = kb.run(self.config, out=self.folder / "out", fresh=True, quiet=True, sets=layers)
         self.assertTrue(whole.complete)
 
     def test_failed_cells_are_results(self):
