@@ -7,6 +7,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <CLI/CLI.hpp>
@@ -15,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -30,6 +32,8 @@
 #include "python/arrays.hpp"
 #include "python/dump_reader.hpp"
 #include "python/interruptible.hpp"
+#include "python/kept_columns.hpp"
+#include "python/method.hpp"
 #include "results/provenance.hpp"
 #include "run/replay_stream.hpp"
 
@@ -135,14 +139,26 @@ nb::tuple result_of(StreamCellResult&& result, const StreamShape& shape) {
                         numpy_array(std::move(begins), stays), numpy_array(std::move(ends), stays));
 }
 
+// A method written in Python and what it kept: id, parameters as JSON, whether it drew random
+// numbers, P, columns.
+using Method = std::tuple<std::string, std::string, bool, Index, nb::dict>;
+
+AlgorithmDescription described(const Method& method) {
+  const auto& [id, params, randomised, prompt, columns] = method;
+  return describe_method(id, nlohmann::json::parse(params), randomised, kept_rows(columns, prompt));
+}
+
 nb::tuple replay_arrays(const AnyArray& q, const AnyArray& k, const AnyArray& v,
                         const std::string& sequence, int layer, int head, int n_layers,
                         double scale, Index window, double softcap,
                         std::optional<std::pair<std::vector<double>, bool>> rope,
                         const std::string& fingerprint, const std::string& sweep,
-                        const std::string& place, const std::string& repro, int threads) {
+                        const std::string& place, const std::string& repro, int threads,
+                        std::optional<Method> method) {
   const StreamOptions options{sequence, layer,  head,    n_layers,
                               scale,    window, softcap, std::move(rope)};
+  std::vector<AlgorithmDescription> methods;
+  if (method) methods.push_back(described(*method));
   StreamCellResult result;
   StreamShape shape;
   std::atomic<bool> stop{false};
@@ -162,7 +178,7 @@ nb::tuple replay_arrays(const AnyArray& q, const AnyArray& k, const AnyArray& v,
              .sweep = nlohmann::json::parse(sweep),
              .place = place,
              .repro = repro},
-            cpu_kernels());
+            cpu_kernels(), methods.empty() ? all_algorithms() : methods);
       },
       stop);
   return result_of(std::move(result), shape);
@@ -237,7 +253,7 @@ void define(nb::module_& module) {
              nb::arg("sequence"), nb::arg("layer"), nb::arg("head"), nb::arg("n_layers"),
              nb::arg("scale"), nb::arg("window"), nb::arg("softcap"), nb::arg("rope").none(),
              nb::arg("fingerprint"), nb::arg("sweep"), nb::arg("place"), nb::arg("repro"),
-             nb::arg("threads"));
+             nb::arg("threads"), nb::arg("method").none());
   module.def("run", &run_command, nb::arg("words"));
   module.def("shares_memory", &shares_memory, nb::arg("array"));
 }

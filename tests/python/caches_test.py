@@ -71,10 +71,12 @@ class Caches(unittest.TestCase):
         vectors = np.ones((2, 4))
         for words, token, columns in (
                 ("weight: .*\\[2\\]", [1, 2], {"weight": [1.0]}),
-                ("weight_denominator", [1, 2], {"weight_denominator": [1.0, -1.0]}),
+                ("weight_denominator: must", [1, 2], {"weight_numerator": [1.0, 1.0],
+                                                       "weight_denominator": [1.0, -1.0]}),
                 ("weight: must not", [1, 2], {"weight": [1.0, -1.0]}),
                 ("weight.*finite", [1, 2], {"weight": [1.0, np.nan]}),
                 ("weight", [1, 2], {"weight": [1.0, 1.0], "weight_numerator": [1.0, 1.0]}),
+                ("alone", [1, 2], {"weight_numerator": [1.0, 1.0]}),
                 ("key: is missing", [1, -1], {"value": vectors}),
                 ("value: is missing", [1, -1], {"key": vectors}),
                 ("key.*finite", [1, 2], {"key": vectors * np.inf}),
@@ -88,7 +90,8 @@ class Caches(unittest.TestCase):
             with self.subTest(words=words), self.assertRaisesRegex(kb.Error, words):
                 kb.Cache(token, **columns)
         for words, change in (("decode", {"decode": "none"}), ("layer", {"layer": -1}),
-                              ("sequence", {"sequence": "a/b"})):
+                              ("sequence", {"sequence": "a/b"}),
+                              ("already", {"prompt_tokens": 1})):
             with self.subTest(words=words), self.assertRaisesRegex(kb.Error, words):
                 kb.Cache([1]).save(self.path, **{**HEAD, **change})
         self.assertFalse(self.path.exists())

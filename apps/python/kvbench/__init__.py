@@ -20,6 +20,7 @@ from kvbench._caches import Cache  # noqa: E402
 from kvbench._core import Error, version  # noqa: E402
 from kvbench._dumps import Dump, Layer, Sequence, open_dump  # noqa: E402
 from kvbench._listing import algorithms, metrics  # noqa: E402
+from kvbench._methods import Kept, Prompt, method  # noqa: E402
 from kvbench._replay import Replay, replay  # noqa: E402
 from kvbench._run import Results, run  # noqa: E402
 
@@ -28,11 +29,14 @@ __all__ = [
     "Cache",
     "Dump",
     "Error",
+    "Kept",
     "Layer",
+    "Prompt",
     "Replay",
     "Results",
     "Sequence",
     "algorithms",
+    "method",
     "metrics",
     "open_dump",
     "replay",

@@ -81,6 +81,8 @@ class Cache:
             raise Error(f"token: must have one dimension, got {tokens.ndim}")
         if weight is not None and (weight_numerator is not None or weight_denominator is not None):
             raise Error("weight: weight_numerator or weight_denominator is given too; leave it out")
+        if (weight_numerator is None) != (weight_denominator is None):
+            raise Error("weight_numerator, weight_denominator: one is given alone; give both")
         rows = len(tokens)
         columns: dict[str, NDArray[Any] | None] = {
             "token": _column("token", tokens, rows, int),
@@ -153,6 +155,13 @@ class Cache:
             raise Error(f'decode: must be "append" or "given", got {decode!r}')
         if not sequence or "/" in sequence:
             raise Error(f"sequence: must be a name without /, got {sequence!r}")
+        begin = self._columns.get("begin")
+        if begin is not None and np.any(begin < prompt_tokens):
+            raise Error(f"begin: must be at least prompt_tokens, got {begin.min()}")
+        if decode == "append" and np.any(self._columns["token"] >= prompt_tokens):
+            raise Error(
+                'token: decoded tokens are kept already; leave them out or give decode="given"'
+            )
         for name, number in (("layer", layer), ("head", head), ("prompt_tokens", prompt_tokens)):
             if number < 0:
                 raise Error(f"{name}: must not be negative, got {number}")

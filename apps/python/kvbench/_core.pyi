@@ -39,6 +39,7 @@ def replay(
     place: str,
     repro: str,
     threads: int,
+    method: tuple[str, str, bool, int, dict[str, Any]] | None,
 ) -> tuple[
     str,
     NDArray[np.int64],

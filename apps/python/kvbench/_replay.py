@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from kvbench import _core
 from kvbench._dumps import Layer
+from kvbench._methods import Prompt, compressed, is_method, parameters
 
 _PLACE = "kvbench.replay"
 
@@ -97,6 +99,50 @@ def _array(given: Any) -> Any:
     return given if given.dtype.isnative else given.astype(given.dtype.newbyteorder("="))
 
 
+def _doubles(array: Any) -> NDArray[np.float64]:
+    """As a method sees it; a view if it can be."""
+    if not isinstance(array, np.ndarray):
+        try:
+            array = np.from_dlpack(array)
+        except (TypeError, BufferError, RuntimeError) as reason:
+            raise _core.Error(f"{_PLACE}: a method needs NumPy arrays: {reason}") from reason
+    return np.asarray(array, dtype=np.float64).view()
+
+
+def _prompt_length(prompt: int | float | None, tokens: int, query_rows: int) -> int:
+    """P, as a sweep resolves it; what is wrong is found when the cell is planned."""
+    if prompt is None:
+        return tokens - min(256, max(1, tokens // 2), query_rows)
+    return int(prompt * tokens) if isinstance(prompt, float) else int(prompt)
+
+
+def _ask(
+    made: Any, arrays: tuple[Any, Any, Any], stream: dict[str, Any], head: int, p: int, seed: int
+) -> tuple[str, str, bool, int, dict[str, Any]]:
+    """What a method keeps of the prompt, for the extension."""
+    q, k, v = (_doubles(each) for each in arrays)
+    q = q if q.ndim == 3 else q[None]
+    tokens = len(k)
+    if not 0 <= p < tokens:
+        raise _core.Error(f"{_PLACE}: prompt must be from 0 to {tokens - 1}, got {p}")
+    first_query = tokens - q.shape[1]
+    prompt = Prompt(
+        q=q[:, : max(0, p - first_query)],
+        k=k[:p],
+        v=v[:p],
+        scale=stream["scale"],
+        window=stream["window"],
+        softcap=stream["softcap"],
+        sequence=stream["sequence"],
+        layer=stream["layer"],
+        head=head,
+        seed=seed,
+    )
+    columns = compressed(made, prompt)
+    params = json.dumps(parameters(made))
+    return made._kvbench_id, params, prompt.is_random, p, columns
+
+
 def _head(layer: Layer, head: int, tokens: int | None) -> tuple[Any, Any, Any]:
     """q [G, Nq, d], k [n, d] and v [n, dv] of a KV head, of the first `tokens` tokens."""
     if not 0 <= head < layer.kv_heads:
@@ -136,7 +182,7 @@ def _refuse_window(algorithm: str, params: dict[str, Any]) -> None:
 @overload
 def replay(
     layer: Layer,
-    algorithm: str,
+    algorithm: Any,
     /,
     *,
     head: int = 0,
@@ -155,7 +201,7 @@ def replay(
     q: Any,
     k: Any,
     v: Any,
-    algorithm: str,
+    algorithm: Any,
     /,
     *,
     scale: float | None = None,
@@ -204,8 +250,9 @@ def replay(
     (torch is not imported): float64, float32, float16 or bfloat16, computed with as float64.
     C-contiguous float64 is not copied. Nobody may change the arrays meanwhile.
 
-    The algorithm's parameters are keywords (kvbench.algorithms()); budget={"memory": 0.25} asks for
-    the budget that takes a quarter of the exact memory. What is left out has its default.
+    The algorithm is an id, or an instance of a class made with kvbench.method. An id's parameters
+    are keywords (kvbench.algorithms()); budget={"memory": 0.25} asks for the budget that takes a
+    quarter of the exact memory. What is left out has its default.
 
     scale: multiplies <q, k>; default d ** -0.5.
     sliding_window: tokens that a row sees, itself included; 0: all before it.
@@ -276,7 +323,18 @@ def replay(
         place = "q, k, v"
     else:
         raise TypeError("kvbench.replay takes (q, k, v, algorithm) or (layer of a dump, algorithm)")
-    _refuse_window(algorithm, params)
+    words = [place, repr(algorithm), *(_written(*each) for each in params.items())]
+    asked = None
+    if is_method(algorithm):
+        if params:
+            raise _core.Error(f"{_PLACE}: {', '.join(params)}: parameters are the method's fields")
+        prompt = _prompt_length(prompt, arrays[1].shape[0], arrays[0].shape[-2])  # type: ignore[arg-type]
+        asked = _ask(algorithm, arrays, stream, head, prompt, seed)
+        algorithm, params = asked[0], json.loads(asked[1])
+    else:
+        _refuse_window(algorithm, params)
+        if algorithm == "given" and "file" in params:
+            params["file"] = str(Path(params["file"]).absolute())
     sweep: dict[str, Any] = {
         "algorithms": [{"algorithm": algorithm, "params": params}],
         "evaluate": {"rows": rows},
@@ -285,14 +343,13 @@ def replay(
     }
     if prompt is not None:
         sweep["replay"] = {"prompt_tokens": prompt}
-    words = [place, repr(algorithm), *(_written(*each) for each in params.items())]
     words += [
         _written(name, value)
         for name, value in (*given.items(), ("head", head), ("tokens", tokens), ("prompt", prompt))
         if value is not None
     ]
     words += [_written("rows", rows), _written("seed", seed)]
-    return _replayed(arrays, stream, head, sweep, f"kb.replay({', '.join(words)})", threads)
+    return _replayed(arrays, stream, head, sweep, f"kb.replay({', '.join(words)})", threads, asked)
 
 
 def _replayed(
@@ -302,6 +359,7 @@ def _replayed(
     sweep: dict[str, Any],
     repro: str,
     threads: int | None,
+    method: tuple[str, str, bool, int, dict[str, Any]] | None,
 ) -> Replay:
     """Asks the extension; a cell without a result is an error."""
     rope = stream.pop("rope")
@@ -319,6 +377,7 @@ def _replayed(
         place=_PLACE,
         repro=repro,
         threads=threads or 0,
+        method=method,
     )
     record = json.loads(text)
     if record["status"] != "ok":
