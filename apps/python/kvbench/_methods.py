@@ -93,7 +93,7 @@ def is_method(given: Any) -> bool:
 
 
 def _source_hash(cls: type) -> str:
-    """Of the text of its functions, inherited ones too; of the compiled ones if there is no text."""
+    """Of its functions' text, inherited ones too; of the compiled ones if there is no text."""
     texts = []
     for each in cls.__mro__[:-1]:
         for name, function in sorted(vars(each).items()):
