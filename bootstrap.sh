@@ -18,6 +18,8 @@
 #   ./bootstrap.sh test-exporter             tests of data/*.py, with torch in .venv-exporter (6 GB)
 #   ./bootstrap.sh test-peers                what kvpress's classes keep beside what kvbench keeps, in
 #                                            .venv-peers, with the torch of .venv-exporter (6 GB)
+#   ./bootstrap.sh test-python [OPTIONS]     builds the Python package and tests it; OPTIONS are ctest's
+#   ./bootstrap.sh wheel                     a wheel of it, installed and run where no compiler is
 #   ./bootstrap.sh test-cuda                 the CUDA side's tests, on a GPU if there is one, also
 #                                            under compute-sanitizer if that is found
 #   ./bootstrap.sh test-slurm                configs/slurm on a real Slurm of one node
@@ -258,17 +260,16 @@ check() {
   fi
 }
 
-# ruff and mypy as tests/lint/requirements.txt pins them; it stays until that file changes.
-lint_environment() {
-  local made=.venv-lint/requirements.txt
-  cmp -s tests/lint/requirements.txt "$made" && return
-  say "making the Python environment .venv-lint"
-  rm -rf .venv-lint
-  "$([[ -x /usr/bin/python3 ]] && echo /usr/bin/python3 || echo python3)" -m venv .venv-lint ||
-    die "lint: python3 makes no environment"
-  .venv-lint/bin/python -m pip install --quiet -r tests/lint/requirements.txt >&2 ||
-    die "lint: pip did not install tests/lint/requirements.txt"
-  cp tests/lint/requirements.txt "$made"
+# An environment $1 with what the file $2 pins; it stays until that file changes.
+pinned_environment() {
+  local made=$1/requirements.txt
+  cmp -s "$2" "$made" && return
+  say "making the Python environment $1"
+  rm -rf "$1"
+  "$([[ -x /usr/bin/python3 ]] && echo /usr/bin/python3 || echo python3)" -m venv "$1" ||
+    die "$verb: python3 makes no environment"
+  "$1/bin/python" -m pip install --quiet -r "$2" >&2 || die "$verb: pip did not install $2"
+  cp "$2" "$made"
 }
 
 # Files of the checkout, committed or not, that match the patterns.
@@ -294,8 +295,8 @@ tidy() {
 lint() {
   packages+=("${lint_packages[@]}")
   deps
-  lint_environment
-  local code=('*.cpp' '*.hpp' '*.cu' '*.cuh') formatted=(plots data tests/lint) failed=() tool
+  pinned_environment .venv-lint tests/lint/requirements.txt
+  local code=('*.cpp' '*.hpp' '*.cu' '*.cuh') formatted=(apps plots data tests/lint) failed=() tool
   for tool in git "clang-format-$llvm" "clang-tidy-$llvm" "clang++-$llvm"; do
     command -v "$tool" >/dev/null || die "lint: $tool is not installed"
   done
@@ -303,13 +304,13 @@ lint() {
   export PATH=$PWD/.venv-lint/bin:$PATH
   if [[ ${1:-} == --fix ]]; then
     sources "${code[@]}" | xargs -0 "clang-format-$llvm" -i
-    ruff check --quiet --fix plots data tests || failed+=("ruff check")
+    ruff check --quiet --fix apps plots data tests || failed+=("ruff check")
     ruff format --quiet "${formatted[@]}"
   else
     sources "${code[@]}" | xargs -0 "clang-format-$llvm" --dry-run -Werror || failed+=(clang-format)
-    ruff check --quiet plots data tests || failed+=("ruff check")
+    ruff check --quiet apps plots data tests || failed+=("ruff check")
     ruff format --quiet --check "${formatted[@]}" || failed+=("ruff format")
-    mypy --no-error-summary plots/kvplot data/*.py tests/lint/*.py || failed+=(mypy)
+    mypy --no-error-summary apps/python/kvbench plots/kvplot data/*.py tests/lint/*.py || failed+=(mypy)
     python3 -B tests/lint/subjects.py || failed+=("subjects of commits")
     tidy "$@" || failed+=(clang-tidy)
   fi
@@ -382,6 +383,37 @@ test_peers() {
   }
   KVBENCH_PROGRAM=$PWD/build/bin/kvbench PYTHONPATH=$PWD/data PYTHONDONTWRITEBYTECODE=1 \
     .venv-peers/bin/python -m unittest discover -v -s tests/peers -p '*_test.py' "$@"
+}
+
+# What the Python package is built with, in .venv-python.
+python_build_environment() {
+  packages+=(python3-dev)
+  deps
+  pinned_environment .venv-python tests/python/requirements.txt
+}
+
+# The Python package in a build of its own, and its tests; those of tensors need .venv-exporter's torch.
+test_python() {
+  python_build_environment
+  local python=$PWD/.venv-python/bin/python
+  cmake --preset python -DPython_EXECUTABLE="$python" -DKVBENCH_PYTHON="$python" >&2
+  cmake --build --preset python --target kvbench_python >&2
+  local failed=0
+  ctest --test-dir build-python --output-on-failure --label-regex '^python$' "$@" || failed=1
+  skipped_tests build-python
+  return $failed
+}
+
+# A wheel with all libraries that it needs, and a test that installs it where there is no compiler.
+wheel() {
+  packages+=(debootstrap)
+  python_build_environment
+  rm -rf build-wheel
+  .venv-python/bin/python -m pip wheel . --quiet --no-deps --no-build-isolation \
+    --config-settings=build-dir=build-python --wheel-dir build-wheel/unrepaired >&2
+  PATH=$PWD/.venv-python/bin:$PATH auditwheel repair --wheel-dir build-wheel \
+    build-wheel/unrepaired/*.whl >&2
+  .venv-python/bin/python tests/install/wheel_test.py build-wheel/*.whl
 }
 
 # A Python with numpy, h5py and torch for the peers that kvbench is compared with; prints which. Without
@@ -574,6 +606,8 @@ case $verb in
   dumps) dumps "$@" ;;
   test-exporter) test_exporter "$@" ;;
   test-peers) test_peers "$@" ;;
+  test-python) test_python "$@" ;;
+  wheel) wheel ;;
   test-cuda) test_cuda "$@" ;;
   test-slurm) test_slurm "$@" ;;
   cuda) deps && { cuda_toolkit || true; } ;;

@@ -75,6 +75,8 @@ StreamShape stream_shape(const DumpInfo& dump, const LayerInfo& layer, Index tok
   return shape;
 }
 
+void renew_dumps_after_fork() { hdf5::renew_lock_after_fork(); }
+
 struct Dump::Impl {
   UniqueFd lock;
   hdf5::Handle file;

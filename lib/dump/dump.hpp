@@ -101,6 +101,10 @@ class Dump {
   std::unique_ptr<Impl> impl_;
 };
 
+// To be called in a child that was forked while other threads might have read a dump: they are not
+// there to end what they began. Dumps that were open must not be read in the child.
+void renew_dumps_after_fork();
+
 // The shape of one stream of a layer cut to its first `tokens` positions (0 = all).
 StreamShape stream_shape(const DumpInfo& dump, const LayerInfo& layer, Index tokens = 0);
 

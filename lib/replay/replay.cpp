@@ -69,6 +69,7 @@ class Replayed {
         errors_(stream, reference),
         memory_(stream.shape, setting.element_bytes, cell.algorithm->never_evicts(cell.params)),
         kept_logits_(stream),
+        watch_(cell.watch),
         next_row_(setting.prompt) {
     if (setting.record_kept) {
       recorder_.emplace(stream, setting.prompt, setting.element_bytes,
@@ -125,6 +126,7 @@ class Replayed {
   void observe(Index row, bool scored) {
     memory_.observe(algorithm_->sketch(), row);
     if (recorder_) recorder_->observe(algorithm_->sketch(), row, scored);
+    if (watch_ != nullptr) watch_->kept(row, algorithm_->sketch());
   }
 
   // Feeds the unscored rows before `row`, whose memory counts, and `row` itself.
@@ -182,7 +184,10 @@ class Replayed {
   void take_answers(Estimator& estimator) {
     estimator.flush([&](const Answer& answer) {
       const Index heads_per_kv = stream_.shape.heads_per_kv;
-      errors_.add(answered_ / heads_per_kv, static_cast<int>(answered_ % heads_per_kv), answer);
+      const Index r = answered_ / heads_per_kv;
+      const Index g = answered_ % heads_per_kv;
+      errors_.add(r, static_cast<int>(g), answer);
+      if (watch_ != nullptr) watch_->answered(r, g, answer);
       ++answered_;
     });
   }
@@ -197,6 +202,7 @@ class Replayed {
   MemoryMeter memory_;
   std::optional<KeptRecorder> recorder_;
   KeptLogits kept_logits_;
+  ReplayWatch* watch_;
   Index next_row_;
   std::size_t scored_ = 0;  // rows
   Index answered_ = 0;      // rows x query heads

@@ -13,8 +13,22 @@
 #include "core/kept_cache.hpp"
 #include "metrics/metric_table.hpp"
 #include "metrics/trivial_answers.hpp"
+#include "sketch/answer.hpp"
+#include "sketch/sketch.hpp"
 
 namespace kvbench {
+
+// Sees what one cell keeps and answers, besides its metrics. Called by one thread at a time; what
+// it throws is an exception of the cell.
+class ReplayWatch {
+ public:
+  virtual ~ReplayWatch() = default;
+
+  // The sketch that answers decode row `row`: every row of [P, n) once, ascending, scored or not.
+  virtual void kept(Index row, const Sketch& sketch) = 0;
+  // The answer of query head `g` at scored row number `r`, in ascending order of both.
+  virtual void answered(Index r, Index g, const Answer& answer) = 0;
+};
 
 struct ReplayCell {
   const AlgorithmDescription* algorithm = nullptr;
@@ -22,6 +36,7 @@ struct ReplayCell {
   std::uint32_t seed = 0;
   // Of an algorithm that is replayed on the whole model: what its model work gave.
   const SharedResults* model_results = nullptr;
+  ReplayWatch* watch = nullptr;  // null: nobody looks
 };
 
 struct ReplaySetting {

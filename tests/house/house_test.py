@@ -122,6 +122,7 @@ class IncludeRule(unittest.TestCase):
             "lib/run/p.cpp": ("#include <CLI/CLI.hpp>", "CLI11 belongs to apps"),
             "lib/run/q.cpp": ('#include "check/m.hpp"', "run may include"),
             "lib/json/o.cpp": ('#include "sweep/config.hpp"', "json may include"),
+            "apps/kvbench/r.cpp": ("#include <nanobind/ndarray.h>", "nanobind belongs"),
         }
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)

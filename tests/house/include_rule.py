@@ -9,6 +9,7 @@ from sources import files, includes
 HOMES = {
     r"H5\w*\.h|hdf5\w*\.h": ("HDF5", ["lib/dump"], None),
     r"CLI/.*": ("CLI11", ["apps"], None),
+    r"(nanobind/.*|Python\.h)": ("nanobind", ["apps/python"], None),
     r"nlohmann/.*": ("nlohmann-json", ["lib/json"], None),
     r"Eigen/.*": ("Eigen", ["lib/kernels", "lib/metrics"], ".cpp"),
     r"Random123/.*": ("Random123", ["lib/core"], None),
@@ -45,7 +46,7 @@ def violations(root):
 def _own(root, path, name, table):
     top, folder = path.parts[0], path.parts[1] if len(path.parts) > 2 else ""
     if top == "apps":
-        if not any((root / base / name).is_file() for base in ("lib", "", "apps/kvbench")):
+        if not any((root / base / name).is_file() for base in ("lib", "", "apps", "apps/kvbench")):
             return "names no file"
         return None
     if top == "cuda":

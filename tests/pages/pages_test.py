@@ -13,9 +13,9 @@ import sandbox
 from sandbox import SOURCE
 from workflow_test import replayed
 
-# Fences that hold no commands.
-OTHER = {"json", "bibtex", "cmake", "text"}
-STARTS = re.compile(r"^(\./|build/|kvbench |kvplot |\.venv|python|cmake |ctest |sbatch |configs/)",
+# Fences that hold no commands; ```py needs the package kvbench and is run by tests/python.
+OTHER = {"json", "bibtex", "cmake", "text", "py"}
+STARTS = re.compile(r"^(\./|build/|kvbench |kvplot |\.venv|python|pip |cmake |ctest |sbatch |configs/)",
                     re.MULTILINE)
 COMMANDS = ("run", "plan", "merge", "inspect", "validate", "synth", "list", "export", "check",
             "compare", "schema", "completion", "manual")

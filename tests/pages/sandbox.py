@@ -40,6 +40,7 @@ exec {sys.executable} -m kvplot "$@" """,
     "bin/python3": f"""[[ "$1 $2 $3" == "-m pip download" ]] && exit
 exec {sys.executable} "$@" """,
     "bin/unzip": "",
+    "bin/pip": "",
     "bin/sbatch": 'echo 1',
     "bootstrap.sh": f"""grep -Eq "^  $1\\) " {SOURCE}/bootstrap.sh""",
     ".venv-peers/bin/python": f"""[[ $1 == data/kvpress_caches.py && "${{*: -2:1}}" == --out ]]

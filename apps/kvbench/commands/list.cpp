@@ -13,16 +13,15 @@
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/parallel.hpp"
-#include "core/spelling.hpp"
 #include "cuda/devices.hpp"
 #include "exit_codes.hpp"
 #include "json/json.hpp"
 #include "kernels/kernels.hpp"
 #include "metrics/metric_table.hpp"
+#include "output/list_document.hpp"
 #include "output/log.hpp"
 #include "output/table.hpp"
 #include "results/provenance.hpp"
-#include "sweep/axis.hpp"
 
 namespace kvbench {
 namespace {
@@ -42,105 +41,6 @@ constexpr const char* kFooter = R"(Examples:
   kvbench list metrics
   kvbench list derived
   kvbench list devices)";
-
-const char* type_name(Parameter::Kind kind) {
-  switch (kind) {
-    case Parameter::Kind::kInteger:
-      return "integer";
-    case Parameter::Kind::kReal:
-      return "real";
-    case Parameter::Kind::kTokens:
-      return "tokens";
-    case Parameter::Kind::kChoice:
-      return "choice";
-    case Parameter::Kind::kFlag:
-      return "flag";
-    case Parameter::Kind::kFile:
-      return "file";
-  }
-  return "";
-}
-
-// Stands for "no upper bound" in the table.
-bool has_maximum(const Parameter& parameter) { return parameter.maximum < Parameter{}.maximum; }
-
-std::string range_text(const Parameter& parameter) {
-  std::string out;
-  if (parameter.kind == Parameter::Kind::kFlag) return "true | false";
-  if (is_number(parameter.kind)) {
-    out = fmt::format("{} {:g}", parameter.minimum_open ? ">" : ">=", parameter.minimum);
-    if (has_maximum(parameter)) out += fmt::format(", <= {:g}", parameter.maximum);
-    if (parameter.kind == Parameter::Kind::kTokens) out += ", or a fraction of the prompt";
-    if (parameter.takes_memory) out += ", or {\"memory\": F}";
-  }
-  for (const std::string& word : parameter.choices) out += (out.empty() ? "" : " | ") + word;
-  return out;
-}
-
-Json parameter_json(const Parameter& parameter) {
-  Json out = {{"name", parameter.name}, {"type", type_name(parameter.kind)}};
-  if (is_number(parameter.kind)) {
-    out["minimum"] = parameter.minimum;
-    out["minimum_open"] = parameter.minimum_open;
-    out["maximum"] = parameter.maximum;
-  }
-  if (!parameter.choices.empty()) out["words"] = parameter.choices;
-  out["range"] = range_text(parameter);
-  out["default"] = nullptr;
-  if (parameter.default_value) out["default"] = value_json(*parameter.default_value);
-  out["description"] = parameter.doc;
-  return out;
-}
-
-// Those named; all where none is. Throws InputError for a name that no algorithm has.
-std::vector<const AlgorithmDescription*> chosen(const std::vector<std::string>& names) {
-  std::vector<const AlgorithmDescription*> found;
-  std::vector<std::string> known;
-  for (const AlgorithmDescription& algorithm : all_algorithms()) {
-    known.push_back(algorithm.id);
-    if (names.empty()) found.push_back(&algorithm);
-  }
-  ErrorList errors;
-  for (const std::string& name : names) {
-    const auto named = std::find_if(
-        all_algorithms().begin(), all_algorithms().end(), [&](const AlgorithmDescription& each) {
-          return each.id == name || std::count(each.aliases.begin(), each.aliases.end(), name) != 0;
-        });
-    if (named == all_algorithms().end()) {
-      errors.add(
-          fmt::format("kvbench list: {}: no such algorithm{}", name, did_you_mean(name, known)));
-    } else {
-      found.push_back(&*named);
-    }
-  }
-  errors.throw_if_any();
-  return found;
-}
-
-Json algorithms_json(const std::vector<std::string>& names) {
-  Json out = Json::array();
-  for (const AlgorithmDescription* each : chosen(names)) {
-    const AlgorithmDescription& algorithm = *each;
-    Json entry = {{"id", algorithm.id},
-                  {"aliases", algorithm.aliases},
-                  {"title", algorithm.title},
-                  {"source", algorithm.source}};
-    entry["parameters"] = Json::array();
-    for (const Parameter& parameter : algorithm.parameters) {
-      entry["parameters"].push_back(parameter_json(parameter));
-    }
-    entry["exclusive"] = Json::array();
-    for (const ExactlyOneOf& exclusive : algorithm.exactly_one_of) {
-      entry["exclusive"].push_back(exclusive.alternatives);
-    }
-    entry["derived"] = Json::array();
-    for (const DerivedKey& key : algorithm.derived) {
-      entry["derived"].push_back({{"name", key.name}, {"definition", key.definition}});
-    }
-    out.push_back(std::move(entry));
-  }
-  return out;
-}
 
 // What `derived` of a cell can have: by name and definition, the algorithms that report it, in the
 // order of the registry.
@@ -170,15 +70,6 @@ Json derived_json() {
     out.push_back({{"name", row.key.name},
                    {"definition", row.key.definition},
                    {"algorithms", row.algorithms}});
-  }
-  return out;
-}
-
-Json metrics_json() {
-  Json out = Json::array();
-  for (const Metric& metric : all_metrics()) {
-    out.push_back(
-        {{"path", metric.path}, {"definition", metric.definition}, {"source", metric.source}});
   }
   return out;
 }
@@ -221,7 +112,7 @@ std::string alternatives_text(const ExactlyOneOf& exclusive, const char* quote,
 }
 
 void print_algorithms(const std::vector<std::string>& names) {
-  for (const AlgorithmDescription* each : chosen(names)) {
+  for (const AlgorithmDescription* each : algorithms_named(names)) {
     const AlgorithmDescription& algorithm = *each;
     std::string name = algorithm.id;
     for (const std::string& alias : algorithm.aliases) name += " (alias " + alias + ")";
@@ -233,7 +124,7 @@ void print_algorithms(const std::vector<std::string>& names) {
                  {"", Align::kLeft}},
                 " ", "  ");
     for (const Parameter& parameter : algorithm.parameters) {
-      table.add({parameter.name, type_name(parameter.kind), range_text(parameter),
+      table.add({parameter.name, kind_name(parameter.kind), range_text(parameter),
                  parameter.default_value ? "default " + to_string(*parameter.default_value)
                                          : "no default",
                  parameter.doc});
@@ -360,10 +251,10 @@ struct Listed {
 
 constexpr Listed kListed[] = {
     {"algorithms", [](const ListOptions& options) { print_algorithms(options.names); },
-     [](const ListOptions& options) { return algorithms_json(options.names); },
+     [](const ListOptions& options) { return algorithms_document(options.names); },
      print_algorithms_markdown},
     {"metrics", [](const ListOptions&) { print_metrics(); },
-     [](const ListOptions&) { return metrics_json(); }, print_metrics_markdown},
+     [](const ListOptions&) { return metrics_document(); }, print_metrics_markdown},
     {"derived", [](const ListOptions&) { print_derived(); },
      [](const ListOptions&) { return derived_json(); }, print_derived_markdown},
     {"devices", [](const ListOptions&) { print_devices(); },

@@ -1,0 +1,125 @@
+#include "output/list_document.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "algorithms/registry.hpp"
+#include "core/error.hpp"
+#include "core/spelling.hpp"
+#include "metrics/metric_table.hpp"
+#include "sweep/axis.hpp"
+
+namespace kvbench {
+namespace {
+
+// Stands for "no upper bound" in the table.
+bool has_maximum(const Parameter& parameter) { return parameter.maximum < Parameter{}.maximum; }
+
+Json parameter_json(const Parameter& parameter) {
+  Json out = {{"name", parameter.name}, {"type", kind_name(parameter.kind)}};
+  if (is_number(parameter.kind)) {
+    out["minimum"] = parameter.minimum;
+    out["minimum_open"] = parameter.minimum_open;
+    out["maximum"] = parameter.maximum;
+  }
+  if (!parameter.choices.empty()) out["words"] = parameter.choices;
+  out["range"] = range_text(parameter);
+  out["default"] = nullptr;
+  if (parameter.default_value) out["default"] = value_json(*parameter.default_value);
+  out["description"] = parameter.doc;
+  return out;
+}
+
+}  // namespace
+
+const char* kind_name(Parameter::Kind kind) {
+  switch (kind) {
+    case Parameter::Kind::kInteger:
+      return "integer";
+    case Parameter::Kind::kReal:
+      return "real";
+    case Parameter::Kind::kTokens:
+      return "tokens";
+    case Parameter::Kind::kChoice:
+      return "choice";
+    case Parameter::Kind::kFlag:
+      return "flag";
+    case Parameter::Kind::kFile:
+      return "file";
+  }
+  return "";
+}
+
+std::string range_text(const Parameter& parameter) {
+  std::string out;
+  if (parameter.kind == Parameter::Kind::kFlag) return "true | false";
+  if (is_number(parameter.kind)) {
+    out = fmt::format("{} {:g}", parameter.minimum_open ? ">" : ">=", parameter.minimum);
+    if (has_maximum(parameter)) out += fmt::format(", <= {:g}", parameter.maximum);
+    if (parameter.kind == Parameter::Kind::kTokens) out += ", or a fraction of the prompt";
+    if (parameter.takes_memory) out += ", or {\"memory\": F}";
+  }
+  for (const std::string& word : parameter.choices) out += (out.empty() ? "" : " | ") + word;
+  return out;
+}
+
+std::vector<const AlgorithmDescription*> algorithms_named(const std::vector<std::string>& names) {
+  std::vector<const AlgorithmDescription*> found;
+  std::vector<std::string> known;
+  for (const AlgorithmDescription& algorithm : all_algorithms()) {
+    known.push_back(algorithm.id);
+    if (names.empty()) found.push_back(&algorithm);
+  }
+  ErrorList errors;
+  for (const std::string& name : names) {
+    const auto named = std::find_if(
+        all_algorithms().begin(), all_algorithms().end(), [&](const AlgorithmDescription& each) {
+          return each.id == name || std::count(each.aliases.begin(), each.aliases.end(), name) != 0;
+        });
+    if (named == all_algorithms().end()) {
+      errors.add(
+          fmt::format("kvbench list: {}: no such algorithm{}", name, did_you_mean(name, known)));
+    } else {
+      found.push_back(&*named);
+    }
+  }
+  errors.throw_if_any();
+  return found;
+}
+
+Json algorithms_document(const std::vector<std::string>& names) {
+  Json out = Json::array();
+  for (const AlgorithmDescription* each : algorithms_named(names)) {
+    const AlgorithmDescription& algorithm = *each;
+    Json entry = {{"id", algorithm.id},
+                  {"aliases", algorithm.aliases},
+                  {"title", algorithm.title},
+                  {"source", algorithm.source}};
+    entry["parameters"] = Json::array();
+    for (const Parameter& parameter : algorithm.parameters) {
+      entry["parameters"].push_back(parameter_json(parameter));
+    }
+    entry["exclusive"] = Json::array();
+    for (const ExactlyOneOf& exclusive : algorithm.exactly_one_of) {
+      entry["exclusive"].push_back(exclusive.alternatives);
+    }
+    entry["derived"] = Json::array();
+    for (const DerivedKey& key : algorithm.derived) {
+      entry["derived"].push_back({{"name", key.name}, {"definition", key.definition}});
+    }
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+Json metrics_document() {
+  Json out = Json::array();
+  for (const Metric& metric : all_metrics()) {
+    out.push_back(
+        {{"path", metric.path}, {"definition", metric.definition}, {"source", metric.source}});
+  }
+  return out;
+}
+
+}  // namespace kvbench

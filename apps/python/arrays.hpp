@@ -1,0 +1,57 @@
+// Arrays of Python as matrices of the library, and back.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/matrix_view.hpp"
+
+namespace kvbench::python {
+
+using AnyArray = nanobind::ndarray<nanobind::ro>;
+
+// A stack of matrices [heads, rows, columns] of doubles. Of a C-contiguous float64 array it is
+// the array's own memory, which must live as long; of other layouts, float32, float16 and bfloat16
+// an exact copy.
+class DoubleStack {
+ public:
+  // `given` has 3 dimensions, or 2 where it is one matrix. Throws InputError, naming the array
+  // `name`, for other dimensions, element types, and memory that is not the CPU's.
+  DoubleStack(std::string name, const AnyArray& given);
+
+  Index heads() const { return heads_; }
+  Index rows() const { return rows_; }
+  Index columns() const { return columns_; }
+  bool is_copy() const { return !own_.empty(); }
+  ConstMatrix matrix(Index head) const {
+    return {data_ + head * rows_ * columns_, rows_, columns_};
+  }
+
+  // Throws InputError unless all numbers are finite. Reads them all.
+  void require_finite() const;
+
+ private:
+  std::string name_;
+  Index heads_ = 1;
+  Index rows_ = 0;
+  Index columns_ = 0;
+  const double* data_ = nullptr;
+  std::vector<double> own_;
+};
+
+// A NumPy array that owns `values`.
+template <class T, class... Shape>
+nanobind::object numpy_array(std::vector<T> values, Shape... shape) {
+  auto* owned = new std::vector<T>(std::move(values));
+  const nanobind::capsule owner(owned,
+                                [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return nanobind::cast(nanobind::ndarray<nanobind::numpy, T>(
+      owned->data(), {static_cast<std::size_t>(shape)...}, owner));
+}
+
+}  // namespace kvbench::python

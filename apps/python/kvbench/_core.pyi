@@ -1,0 +1,52 @@
+"""The compiled module: see kvbench.replay, kvbench.open_dump and kvbench.run for what it does."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+class Error(ValueError):
+    """What is wrong with the input, in the program's words: one line per error."""
+
+class Dump:
+    def __init__(self, path: str, *, allow_virtual: bool) -> None: ...
+    def document(self) -> str: ...
+    def fingerprint(self) -> str: ...
+    def read_layer(
+        self, sequence: str, layer: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]: ...
+    def read_out(self, sequence: str, layer: int) -> NDArray[np.float64]: ...
+
+def version() -> str: ...
+def instruction_set() -> str: ...
+def algorithms() -> str: ...
+def metrics() -> str: ...
+def replay(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    sequence: str,
+    layer: int,
+    head: int,
+    n_layers: int,
+    scale: float,
+    window: int,
+    softcap: float,
+    rope: tuple[list[float], bool] | None,
+    fingerprint: str,
+    sweep: str,
+    place: str,
+    repro: str,
+    threads: int,
+    method: tuple[str, str, bool, int, dict[str, Any]] | None,
+) -> tuple[
+    str,
+    NDArray[np.int64],
+    NDArray[np.float64],
+    NDArray[np.int32],
+    NDArray[np.int64],
+    NDArray[np.int64],
+]: ...
+def run(words: list[str]) -> int: ...
+def shares_memory(array: Any) -> bool: ...

@@ -1,0 +1,385 @@
+"""One KV head through one algorithm."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvbench import _core
+from kvbench._dumps import Layer
+from kvbench._methods import Prompt, compressed, is_method, parameters
+
+_PLACE = "kvbench.replay"
+
+
+class Replay:
+    """What one replay gave.
+
+    `record` is the cell as results.json has it (configs/RESULTS.md), key by key; the attributes
+    below are parts of it.
+    """
+
+    def __init__(
+        self,
+        record: dict[str, Any],
+        rows: NDArray[np.int64],
+        outputs: NDArray[np.float64],
+        stays: tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]],
+    ) -> None:
+        self.record = record
+        self.rows = rows
+        """[R] the scored rows, ascending."""
+        self.outputs = outputs
+        """[G, R, dv] the answers at these rows, per query head."""
+        self._token, self._begin, self._end = stays
+
+    @property
+    def errors(self) -> dict[str, Any]:
+        """By metric: errors["relative_l2"]["mean"], ["median"], ["p90"], ["p99"], ["max"]; .."""
+        return self.record["errors"]
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """What is kept, in tokens, vectors and bytes; `fraction` of the exact cache at its peak."""
+        return self.record["memory"]
+
+    @property
+    def derived(self) -> dict[str, Any]:
+        """What the algorithm reports of itself."""
+        return self.record["derived"]
+
+    @property
+    def trivial(self) -> dict[str, Any] | None:
+        """Errors of two answers that need no method: what an error has to beat."""
+        return self.record["trivial"]
+
+    def tokens(self, row: int) -> NDArray[np.int32]:
+        """The tokens that are kept when `row` is answered, ascending, each once; any decode row,
+        scored or not."""
+        key = self.record["key"]
+        if not key["prompt_tokens"] <= row < key["tokens"]:
+            raise IndexError(
+                f"row {row} is not a decode row: they are {key['prompt_tokens']} to "
+                f"{key['tokens'] - 1}"
+            )
+        kept = self._token[(self._begin <= row) & (row < self._end)]
+        kept.sort()
+        return kept
+
+    def __repr__(self) -> str:
+        key, error = self.record["key"], self.errors["relative_l2"]
+        mean = "undefined" if error is None else f"{error['mean']:.4g}"
+        return (
+            f"<{key['algorithm']} {key['params']}: mean relative error {mean}, "
+            f"{self.memory['fraction']:.4g} of the exact memory>"
+        )
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and arrays as Python's, for JSON."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    if isinstance(value, range):
+        return list(value)
+    raise _core.Error(f"{_PLACE}: {value!r} is not a value that a parameter can have")
+
+
+def _array(given: Any) -> Any:
+    """What the extension reads: a NumPy array, or what has __dlpack__ (torch's tensors)."""
+    if hasattr(given, "detach"):  # a tensor may require gradients, and is not exported then
+        given = given.detach()
+    if not isinstance(given, np.ndarray):
+        return given if hasattr(given, "__dlpack__") else np.asarray(given, dtype=np.float64)
+    if given.dtype.name == "bfloat16":  # of ml_dtypes: the upper half of a float32
+        return (given.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return given if given.dtype.isnative else given.astype(given.dtype.newbyteorder("="))
+
+
+def _doubles(array: Any) -> NDArray[np.float64]:
+    """As a method sees it; a view if it can be."""
+    if not isinstance(array, np.ndarray):
+        try:
+            array = np.from_dlpack(array)
+        except (TypeError, BufferError, RuntimeError) as reason:
+            raise _core.Error(f"{_PLACE}: a method needs NumPy arrays: {reason}") from reason
+    return np.asarray(array, dtype=np.float64).view()
+
+
+def _prompt_length(prompt: int | float | None, tokens: int, query_rows: int) -> int:
+    """P, as a sweep resolves it; what is wrong is found when the cell is planned."""
+    if prompt is None:
+        return tokens - min(256, max(1, tokens // 2), query_rows)
+    return int(prompt * tokens) if isinstance(prompt, float) else int(prompt)
+
+
+def _ask(
+    made: Any, arrays: tuple[Any, Any, Any], stream: dict[str, Any], head: int, p: int, seed: int
+) -> tuple[str, str, bool, int, dict[str, Any]]:
+    """What a method keeps of the prompt, for the extension."""
+    q, k, v = (_doubles(each) for each in arrays)
+    q = q if q.ndim == 3 else q[None]
+    tokens = len(k)
+    if not 0 <= p < tokens:
+        raise _core.Error(f"{_PLACE}: prompt must be from 0 to {tokens - 1}, got {p}")
+    first_query = tokens - q.shape[1]
+    prompt = Prompt(
+        q=q[:, : max(0, p - first_query)],
+        k=k[:p],
+        v=v[:p],
+        scale=stream["scale"],
+        window=stream["window"],
+        softcap=stream["softcap"],
+        sequence=stream["sequence"],
+        layer=stream["layer"],
+        head=head,
+        seed=seed,
+    )
+    columns = compressed(made, prompt)
+    params = json.dumps(parameters(made))
+    return made._kvbench_id, params, prompt.is_random, p, columns
+
+
+def _head(layer: Layer, head: int, tokens: int | None) -> tuple[Any, Any, Any]:
+    """q [G, Nq, d], k [n, d] and v [n, dv] of a KV head, of the first `tokens` tokens."""
+    if not 0 <= head < layer.kv_heads:
+        raise _core.Error(
+            f"{_PLACE}: there is no KV head {head}; heads are 0 to {layer.kv_heads - 1}"
+        )
+    group = layer.query_heads // layer.kv_heads
+    q = layer.q[head * group : (head + 1) * group]
+    k, v = layer.k[head], layer.v[head]
+    if tokens is None:
+        return q, k, v
+    if not 1 <= tokens <= layer.tokens:
+        raise _core.Error(
+            f"{_PLACE}: tokens must be from 1 to {layer.tokens}, all of the sequence, got {tokens}"
+        )
+    return q[:, : layer.query_rows - (layer.tokens - tokens)], k[:tokens], v[:tokens]
+
+
+def _written(name: str, value: Any) -> str:
+    return f"{name}={_plain(value) if isinstance(value, (np.generic, np.ndarray)) else value!r}"
+
+
+def _refuse_window(algorithm: str, params: dict[str, Any]) -> None:
+    """`window` is a parameter of some algorithms; a layer's sliding window has another name."""
+    if "window" not in params:
+        return
+    for known in json.loads(_core.algorithms()):
+        if algorithm in (known["id"], *known["aliases"]) and all(
+            parameter["name"] != "window" for parameter in known["parameters"]
+        ):
+            raise _core.Error(
+                f"{_PLACE}: window is not a parameter of {algorithm}; the sliding window of the "
+                "layer is sliding_window"
+            )
+
+
+@overload
+def replay(
+    layer: Layer,
+    algorithm: Any,
+    /,
+    *,
+    head: int = 0,
+    tokens: int | None = None,
+    prompt: int | float | str | None = None,
+    rows: Any = "all",
+    seed: int = 0,
+    element_bytes: int = 2,
+    threads: int | None = None,
+    **params: Any,
+) -> Replay: ...
+
+
+@overload
+def replay(
+    q: Any,
+    k: Any,
+    v: Any,
+    algorithm: Any,
+    /,
+    *,
+    scale: float | None = None,
+    sliding_window: int = 0,
+    softcap: float = 0.0,
+    rope: tuple[Any, str] | None = None,
+    sequence: str = "",
+    layer: int = 0,
+    head: int = 0,
+    n_layers: int | None = None,
+    prompt: int | float | None = None,
+    rows: Any = "all",
+    seed: int = 0,
+    element_bytes: int = 2,
+    threads: int | None = None,
+    **params: Any,
+) -> Replay: ...
+
+
+def replay(
+    *data: Any,
+    head: int = 0,
+    tokens: int | None = None,
+    scale: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    rope: tuple[Any, str] | None = None,
+    sequence: str | None = None,
+    layer: int | None = None,
+    n_layers: int | None = None,
+    prompt: int | float | str | None = None,
+    rows: Any = "all",
+    seed: int = 0,
+    element_bytes: int = 2,
+    threads: int | None = None,
+    **params: Any,
+) -> Replay:
+    """Replays one KV head through an algorithm, token by token, and compares with exact attention.
+
+        kb.replay(q, k, v, "snapkv", budget=256, prompt=1792, scale=0.125)
+        kb.replay(dump["constitution"][15], "snapkv", head=0, budget=256)
+
+    q [G, Nq, d] or [Nq, d]: queries of the last Nq positions, of the G query heads that share the
+    KV head. k [n, d], v [n, dv]: keys and values of all n positions. Queries and keys are those
+    after the rotation to positions. NumPy arrays, or tensors on the CPU of any library with DLPack
+    (torch is not imported): float64, float32, float16 or bfloat16, computed with as float64.
+    C-contiguous float64 is not copied. Nobody may change the arrays meanwhile.
+
+    The algorithm is an id, or an instance of a class made with kvbench.method. An id's parameters
+    are keywords (kvbench.algorithms()); budget={"memory": 0.25} asks for the budget that takes a
+    quarter of the exact memory. What is left out has its default.
+
+    scale: multiplies <q, k>; default d ** -0.5.
+    sliding_window: tokens that a row sees, itself included; 0: all before it.
+    softcap: c of c tanh(x / c); 0: none.
+    rope: (radians per position of each pair of dimensions [d_rot / 2], "half" or "interleaved"),
+        for algorithms that give tokens other positions.
+    sequence, layer, head: what random draws are made for, besides the seed; of a Layer, `head` is
+        the KV head that is replayed and the others are the dump's.
+    n_layers: layers of the model, for methods that give layers different budgets; default
+        layer + 1.
+    tokens: only the first N of a Layer.
+    prompt: P, the tokens before decoding begins: a number, a fraction of n, or, of a Layer, "dump".
+        Default: all but the last 256, or half of n if that is more.
+    rows: which decode rows [P, n) are scored: "all", {"last": m}, {"every": m}, or a list.
+    seed: of a randomised algorithm.
+    element_bytes: bytes per number of a key or value in `memory`.
+    threads: default: all that the process may use. Values do not depend on it.
+
+    Raises kvbench.Error (a ValueError) for wrong arrays, parameters or settings, an algorithm that
+    cannot run on this stream, and numbers that overflow. The interpreter's lock is free meanwhile,
+    Ctrl-C stops it, and calls from several threads run one after the other.
+    """
+    given = {
+        "scale": scale,
+        "sliding_window": sliding_window,
+        "softcap": softcap,
+        "rope": rope,
+        "sequence": sequence,
+        "layer": layer,
+        "n_layers": n_layers,
+    }
+    if len(data) == 2 and isinstance(data[0], Layer):
+        source, algorithm = data
+        fixed = [name for name, value in given.items() if value is not None]
+        if fixed:
+            raise _core.Error(f"{_PLACE}: {', '.join(fixed)}: the layer says it; leave it out")
+        arrays = _head(source, head, tokens)
+        stream: dict[str, Any] = {
+            "sequence": source.sequence,
+            "layer": source.index,
+            "n_layers": source.dump.n_layers,
+            "scale": source.scale,
+            "window": source.window,
+            "softcap": source.softcap,
+            "rope": source.rope,
+            "fingerprint": source.dump.fingerprint,
+        }
+        if prompt == "dump":
+            if source.prompt_tokens is None:
+                raise _core.Error(f"{_PLACE}: the dump has no prompt_tokens; give prompt a number")
+            prompt = source.prompt_tokens
+        place = f"kb.open_dump({source.dump.path!r})[{source.sequence!r}][{source.index}]"
+    elif len(data) == 4:
+        *tensors, algorithm = data
+        if tokens is not None:
+            raise _core.Error(f"{_PLACE}: tokens is for a layer of a dump; cut the arrays")
+        arrays = tuple(_array(each) for each in tensors)
+        stream = {
+            "sequence": "" if sequence is None else sequence,
+            "layer": 0 if layer is None else layer,
+            "n_layers": n_layers or (0 if layer is None else layer) + 1,
+            "scale": arrays[1].shape[-1] ** -0.5 if scale is None else scale,
+            "window": sliding_window or 0,
+            "softcap": softcap or 0.0,
+            "rope": rope,
+            "fingerprint": "",
+        }
+        place = "q, k, v"
+    else:
+        raise TypeError("kvbench.replay takes (q, k, v, algorithm) or (layer of a dump, algorithm)")
+    words = [place, repr(algorithm), *(_written(*each) for each in params.items())]
+    asked = None
+    if is_method(algorithm):
+        if params:
+            raise _core.Error(f"{_PLACE}: {', '.join(params)}: parameters are the method's fields")
+        prompt = _prompt_length(prompt, arrays[1].shape[0], arrays[0].shape[-2])  # type: ignore[arg-type]
+        asked = _ask(algorithm, arrays, stream, head, prompt, seed)
+        algorithm, params = asked[0], json.loads(asked[1])
+    else:
+        _refuse_window(algorithm, params)
+        if algorithm == "given" and "file" in params:
+            params["file"] = str(Path(params["file"]).absolute())
+    sweep: dict[str, Any] = {
+        "algorithms": [{"algorithm": algorithm, "params": params}],
+        "evaluate": {"rows": rows},
+        "seeds": [seed],
+        "memory": {"element_bytes": element_bytes},
+    }
+    if prompt is not None:
+        sweep["replay"] = {"prompt_tokens": prompt}
+    words += [
+        _written(name, value)
+        for name, value in (*given.items(), ("head", head), ("tokens", tokens), ("prompt", prompt))
+        if value is not None
+    ]
+    words += [_written("rows", rows), _written("seed", seed)]
+    return _replayed(arrays, stream, head, sweep, f"kb.replay({', '.join(words)})", threads, asked)
+
+
+def _replayed(
+    arrays: tuple[Any, Any, Any],
+    stream: dict[str, Any],
+    head: int,
+    sweep: dict[str, Any],
+    repro: str,
+    threads: int | None,
+    method: tuple[str, str, bool, int, dict[str, Any]] | None,
+) -> Replay:
+    """Asks the extension; a cell without a result is an error."""
+    rope = stream.pop("rope")
+    if rope is not None:
+        frequencies, layout = rope
+        if layout not in ("half", "interleaved"):
+            raise _core.Error(f"{_PLACE}: rope: must be half or interleaved, got {layout!r}")
+        rope = ([float(each) for each in frequencies], layout == "interleaved")
+    text, scored, outputs, token, begin, end = _core.replay(
+        *arrays,
+        **stream,
+        rope=rope,
+        head=head,
+        sweep=json.dumps(sweep, default=_plain),
+        place=_PLACE,
+        repro=repro,
+        threads=threads or 0,
+        method=method,
+    )
+    record = json.loads(text)
+    if record["status"] != "ok":
+        raise _core.Error(f"{_PLACE}: {record['key']['algorithm']}: {record['reason']}")
+    return Replay(record, scored, outputs, (token, begin, end))

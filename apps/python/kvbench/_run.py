@@ -1,0 +1,124 @@
+"""A whole sweep, as the program runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from kvbench import _core
+
+_FAILED_CELLS = 3  # exit codes of the program
+_DONE = (0, _FAILED_CELLS)
+
+
+class Results:
+    """A results.json (configs/RESULTS.md)."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """The parsed file."""
+        return json.loads(self.path.read_text(encoding="utf-8"))
+
+    @property
+    def cells(self) -> list[dict[str, Any]]:
+        """One record per cell, as `Replay.record`."""
+        return self.document["cells"]
+
+    @property
+    def complete(self) -> bool:
+        """Whether no cell is missing; cells that failed are there, with their reason."""
+        return self.document["status"] == "complete"
+
+    @property
+    def summary(self) -> list[dict[str, Any]]:
+        """Means and intervals per setting."""
+        return self.document["summary"]
+
+    def frame(self) -> Any:
+        """The cells as a pandas DataFrame, by kvplot.load_results: needs kvbench[plots]."""
+        try:
+            import kvplot
+        except ImportError as missing:
+            raise ImportError(
+                f"Results.frame needs {missing.name}; pip install 'kvbench[plots]'"
+            ) from missing
+        return kvplot.load_results(str(self.path))
+
+    def __repr__(self) -> str:
+        return f"<results {str(self.path)!r}>"
+
+
+def _written(sweep: dict[str, Any], out: Path) -> Path:
+    """The sweep as a file next to its results; paths of dumps start at the working folder."""
+    document = {"schema_version": 1, "name": out.name, **sweep}
+    if isinstance(document.get("dumps"), (list, tuple)):
+        document["dumps"] = [os.path.abspath(dump) for dump in document["dumps"]]  # noqa: PTH100
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "sweep.json"
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def run(
+    sweep: str | os.PathLike[str] | dict[str, Any],
+    *,
+    out: str | os.PathLike[str],
+    sets: Iterable[str] = (),
+    only: Iterable[str] = (),
+    shard: str | None = None,
+    device: str = "auto",
+    threads: int | None = None,
+    memory_limit: int | None = None,
+    fresh: bool = False,
+    retry_failed: bool = False,
+    allow_virtual: bool = False,
+    quiet: bool = False,
+) -> Results:
+    """Runs a sweep into the folder `out`, as `kvbench run --config SWEEP --out OUT` does.
+
+    `sweep`: a sweep file, or its content as a dict (`schema_version` and `name` may be left out;
+    dumps relative to the working folder), which is then written to OUT/sweep.json. The journal in
+    `out` makes it resumable: the same call goes on after an interruption (Ctrl-C ends it within
+    seconds, as KeyboardInterrupt) and returns at once if nothing is left to do. Progress and the
+    table of results go to stderr, unless `quiet`.
+
+    `sets`: "POINTER=VALUE" changes of the sweep. `only`: globs of cells. `shard`: "2/3". `device`:
+    "cpu", "cuda" or "auto". `threads`: default all. `memory_limit`: bytes. `fresh`: discards what
+    the folder holds. `retry_failed`: computes failed cells again.
+
+    Raises kvbench.Error for errors of the sweep, its dumps or the folder (nothing was computed) and
+    OSError where the folder cannot be written. Cells that failed raise nothing: their records say
+    why.
+    """
+    folder = Path(out)
+    config = _written(sweep, folder) if isinstance(sweep, dict) else Path(sweep)
+    words = ["run", "--config", str(config), "--out", str(folder), "--device", device]
+    for option, values in (("--set", sets), ("--only", only)):
+        for value in [values] if isinstance(values, str) else values:
+            words += [option, value]
+    for option, given in (
+        ("--shard", shard),
+        ("--threads", threads),
+        ("--memory-limit", memory_limit),
+    ):
+        if given is not None:
+            words += [option, str(given)]
+    for option, wanted in (
+        ("--fresh", fresh),
+        ("--retry-failed", retry_failed),
+        ("--allow-virtual", allow_virtual),
+        ("--quiet", quiet),
+    ):
+        if wanted:
+            words.append(option)
+    code = _core.run(words)
+    if code not in _DONE:
+        raise RuntimeError(f"kvbench run ended with exit code {code}; what it printed says why")
+    return Results(folder / "results.json")

@@ -1,0 +1,263 @@
+// kvbench._core: what the package kvbench calls of the library and the program. Its Python side
+// (kvbench/*.py) has the documentation; _core.pyi its types.
+
+#include <fmt/format.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "cli/arguments.hpp"
+#include "cli/signals.hpp"
+#include "commands.hpp"
+#include "core/error.hpp"
+#include "core/parallel.hpp"
+#include "core/stop.hpp"
+#include "json/json.hpp"
+#include "kernels/cpu_kernels.hpp"
+#include "output/list_document.hpp"
+#include "python/arrays.hpp"
+#include "python/dump_reader.hpp"
+#include "python/interruptible.hpp"
+#include "python/kept_columns.hpp"
+#include "python/method.hpp"
+#include "results/provenance.hpp"
+#include "run/replay_stream.hpp"
+
+namespace nb = nanobind;
+
+namespace kvbench::python {
+namespace {
+
+// Where a stream comes from and how it attends: what a dump's attributes say.
+struct StreamOptions {
+  std::string sequence;
+  int layer;
+  int head;
+  int n_layers;
+  double scale;
+  Index window;
+  double softcap;
+  std::optional<std::pair<std::vector<double>, bool>> rope;  // inv_freq, interleaved
+};
+
+void require_shapes(const DoubleStack& q, const DoubleStack& k, const DoubleStack& v) {
+  ErrorList errors;
+  const auto require = [&](const char* array, const char* what, Index got, Index expected) {
+    if (got != expected) {
+      errors.add(fmt::format("{}: expected {} {}, got {}", array, expected, what, got));
+    }
+  };
+  require("k", "KV head (shape [n, d])", k.heads(), 1);
+  require("v", "KV head (shape [n, dv])", v.heads(), 1);
+  require("v", "tokens, as k has", v.rows(), k.rows());
+  require("q", "dimensions, as k has", q.columns(), k.columns());
+  if (q.rows() > k.rows()) {
+    errors.add(fmt::format("q: must have at most {} rows, one per token of k, got {}", k.rows(),
+                           q.rows()));
+  }
+  errors.throw_if_any();
+}
+
+// As the attributes of a dump's layer are checked.
+void require_attributes(const StreamOptions& options, Index d) {
+  ErrorList errors;
+  const auto require = [&](bool is_met, const char* name, auto got, const char* expected) {
+    if (!is_met) errors.add(fmt::format("{}: must be {}, got {}", name, expected, got));
+  };
+  require(std::isfinite(options.scale) && options.scale > 0.0, "scale", options.scale,
+          "finite and above 0");
+  require(std::isfinite(options.softcap) && options.softcap >= 0.0, "softcap", options.softcap,
+          "finite and at least 0");
+  require(options.window >= 0, "sliding_window", options.window, "at least 0 tokens");
+  require(options.layer >= 0, "layer", options.layer, "at least 0");
+  require(options.head >= 0, "head", options.head, "at least 0");
+  require(options.n_layers > options.layer, "n_layers", options.n_layers, "above layer");
+  if (options.rope && 2 * static_cast<Index>(options.rope->first.size()) > d) {
+    errors.add(
+        fmt::format("rope: rotates {} dimensions and k has {}", 2 * options.rope->first.size(), d));
+  }
+  errors.throw_if_any();
+}
+
+Stream stream_of(const StreamOptions& options, const DoubleStack& q, const DoubleStack& k,
+                 const DoubleStack& v) {
+  require_shapes(q, k, v);
+  require_attributes(options, k.columns());
+  Stream stream;
+  stream.id = {options.sequence, options.layer, options.head};
+  stream.shape.tokens = k.rows();
+  stream.shape.d = k.columns();
+  stream.shape.dv = v.columns();
+  stream.shape.heads_per_kv = static_cast<int>(q.heads());
+  stream.shape.first_query = k.rows() - q.rows();
+  stream.shape.window = options.window;
+  stream.shape.scale = options.scale;
+  stream.shape.softcap = options.softcap;
+  stream.shape.n_layers = options.n_layers;
+  if (options.rope) {
+    stream.shape.rope = std::make_shared<const Rope>(
+        Rope{.inv_freq = options.rope->first, .interleaved = options.rope->second});
+  }
+  stream.keys = k.matrix(0);
+  stream.values = v.matrix(0);
+  for (Index g = 0; g < q.heads(); ++g) stream.queries.push_back(q.matrix(g));
+  return stream;
+}
+
+// As Python has it: the record as JSON text; rows; outputs [G, R, dv]; token, begin and end of
+// stays.
+nb::tuple result_of(StreamCellResult&& result, const StreamShape& shape) {
+  const std::size_t stays = result.kept.size();
+  std::vector<std::int32_t> tokens(stays);
+  std::vector<std::int64_t> begins(stays);
+  std::vector<std::int64_t> ends(stays);
+  for (std::size_t i = 0; i < stays; ++i) {
+    tokens[i] = result.kept[i].token;
+    begins[i] = result.kept[i].begin;
+    ends[i] = result.kept[i].end;
+  }
+  const std::size_t rows = result.rows.size();
+  const bool is_answered = !result.outputs.empty();
+  return nb::make_tuple(to_line(result.record), numpy_array(std::move(result.rows), rows),
+                        numpy_array(std::move(result.outputs), is_answered ? shape.heads_per_kv : 0,
+                                    is_answered ? rows : 0, is_answered ? shape.dv : 0),
+                        numpy_array(std::move(tokens), stays),
+                        numpy_array(std::move(begins), stays), numpy_array(std::move(ends), stays));
+}
+
+// A method written in Python and what it kept: id, parameters as JSON, whether it drew random
+// numbers, P, columns.
+using Method = std::tuple<std::string, std::string, bool, Index, nb::dict>;
+
+AlgorithmDescription described(const Method& method) {
+  const auto& [id, params, randomised, prompt, columns] = method;
+  return describe_method(id, nlohmann::json::parse(params), randomised, kept_rows(columns, prompt));
+}
+
+nb::tuple replay_arrays(const AnyArray& q, const AnyArray& k, const AnyArray& v,
+                        const std::string& sequence, int layer, int head, int n_layers,
+                        double scale, Index window, double softcap,
+                        std::optional<std::pair<std::vector<double>, bool>> rope,
+                        const std::string& fingerprint, const std::string& sweep,
+                        const std::string& place, const std::string& repro, int threads,
+                        std::optional<Method> method) {
+  const StreamOptions options{sequence, layer,  head,    n_layers,
+                              scale,    window, softcap, std::move(rope)};
+  std::vector<AlgorithmDescription> methods;
+  if (method) methods.push_back(described(*method));
+  StreamCellResult result;
+  StreamShape shape;
+  std::atomic<bool> stop{false};
+  run_interruptible(
+      [&] {
+        if (threads > 0) set_thread_count(threads);
+        const Stoppable stoppable(stop);
+        const DoubleStack queries("q", q);
+        const DoubleStack keys("k", k);
+        const DoubleStack values("v", v);
+        const Stream stream = stream_of(options, queries, keys, values);
+        for (const DoubleStack* each : {&queries, &keys, &values}) each->require_finite();
+        shape = stream.shape;
+        result = replay_stream(
+            {.stream = stream,
+             .fingerprint = fingerprint.empty() ? stream_fingerprint(stream) : fingerprint,
+             .sweep = nlohmann::json::parse(sweep),
+             .place = place,
+             .repro = repro},
+            cpu_kernels(), methods.empty() ? all_algorithms() : methods);
+      },
+      stop);
+  return result_of(std::move(result), shape);
+}
+
+// `kvbench WORDS..`, of the command run; its exit code.
+int run_command(std::vector<std::string> words) {
+  words.insert(words.begin(), "kvbench");
+  int exit_code = 0;
+  StopSignals::leave_to_caller();
+  run_interruptible(
+      [&] {
+        CLI::App app{"", "kvbench"};
+        app.require_subcommand(1);
+        const Command run = add_run(app, words);
+        check_arguments(app, words);
+        try {
+          app.parse(std::vector<std::string>(words.rbegin(), words.rend() - 1));
+        } catch (const CLI::ParseError& error) {
+          throw InputError(parse_error_text(app, words, error));
+        }
+        exit_code = run.run();
+      },
+      StopSignals::stop());
+  return exit_code;
+}
+
+// Whether kb.replay would compute with the array's own memory.
+bool shares_memory(const AnyArray& array) { return !DoubleStack("array", array).is_copy(); }
+
+std::string joined(const std::vector<std::string>& messages) {
+  std::string text;
+  for (const std::string& message : messages) text += (text.empty() ? "" : "\n") + message;
+  return text;
+}
+
+// The library's errors as exceptions of Python: those of the input as kvbench.Error.
+void define_exceptions(nb::module_& module) {
+  static const nb::object& error =
+      *new nb::exception<InputError>(module, "Error", PyExc_ValueError);
+  error.attr("__module__") = "kvbench";
+  error.attr("__doc__") =
+      "What is wrong with the input, in the program's words: one line per error.";
+  nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const InputError& each) {
+      PyErr_SetString(error.ptr(), joined(each.messages()).c_str());
+    } catch (const CellError& each) {
+      PyErr_SetString(error.ptr(), each.what());
+    } catch (const IoError& each) {
+      PyErr_SetString(PyExc_OSError, each.what());
+    } catch (const DeviceError& each) {
+      PyErr_SetString(PyExc_RuntimeError, each.what());
+    } catch (const BugError& each) {
+      PyErr_SetString(PyExc_RuntimeError,
+                      ("kvbench: a bug, please report it: " + joined(reasons_of(each))).c_str());
+    }
+  });
+}
+
+}  // namespace
+
+void define(nb::module_& module) {
+  define_exceptions(module);
+  define_dump(module);
+  module.def("version", &program_version);
+  module.def("instruction_set", &instruction_set);
+  module.def("algorithms", [] { return to_line(algorithms_document()); });
+  module.def("metrics", [] { return to_line(metrics_document()); });
+  module.def("replay", &replay_arrays, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::kw_only(),
+             nb::arg("sequence"), nb::arg("layer"), nb::arg("head"), nb::arg("n_layers"),
+             nb::arg("scale"), nb::arg("window"), nb::arg("softcap"), nb::arg("rope").none(),
+             nb::arg("fingerprint"), nb::arg("sweep"), nb::arg("place"), nb::arg("repro"),
+             nb::arg("threads"), nb::arg("method").none());
+  module.def("run", &run_command, nb::arg("words"));
+  module.def("shares_memory", &shares_memory, nb::arg("array"));
+}
+
+}  // namespace kvbench::python
+
+NB_MODULE(_core, module) { kvbench::python::define(module); }

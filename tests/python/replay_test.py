@@ -1,0 +1,286 @@
+"""kb.replay: the program's records to the bit, from a dump and from arrays; what it takes and refuses."""
+
+import inspect
+import json
+import subprocess
+import tempfile
+import tracemalloc
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+import kvbench as kb
+from streams import DUMP, PROGRAM, SETTINGS, stream, without
+
+
+class LikeTheProgram(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        entries = [{"algorithm": algorithm, "params": params, "label": f"setting {i}"}
+                   for i, (algorithm, params) in enumerate(SETTINGS)]
+        cls.sweep = {
+            "schema_version": 1, "name": "all", "dumps": [str(DUMP)],
+            "select": {"layers": [15], "kv_heads": [1], "tokens": 600},
+            "replay": {"prompt_tokens": 500}, "evaluate": {"rows": {"every": 3}},
+            "seeds": [0, 5], "algorithms": entries}
+        config = Path(folder.name, "all.json")
+        config.write_text(json.dumps(cls.sweep))
+        ran = subprocess.run([PROGRAM, "run", "--config", config, "--out", folder.name, "--quiet"],
+                             capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+        cls.cells = json.loads(Path(folder.name, "results.json").read_text())["cells"]
+        cls.layer = kb.open_dump(DUMP)["constitution"][15]
+
+    def of(self, cell):
+        return SETTINGS[int(cell["label"].split()[1])]
+
+    def test_every_algorithm_is_tried(self):
+        """But `given`, which needs a file: methods_test.py."""
+        self.assertEqual({algorithm for algorithm, _ in SETTINGS},
+                         {each["id"] for each in kb.algorithms()} - {"given"})
+        self.assertGreater(len(self.cells), len(SETTINGS))
+
+    def test_a_layer_gives_the_program_s_record_with_the_same_id(self):
+        for cell in self.cells:
+            algorithm, params = self.of(cell)
+            with self.subTest(algorithm, **params):
+                self.assertEqual(cell["status"], "ok")
+                got = kb.replay(self.layer, algorithm, head=1, tokens=600, prompt=500,
+                                rows={"every": 3}, seed=cell["key"]["seed"] or 0, **params)
+                self.assertEqual(list(got.record), list(cell))  # the order of keys too
+                self.assertEqual(without(got.record, "label"), without(cell, "label"))
+
+    def test_arrays_give_the_same_values(self):
+        q, k, v = self.layer.q[3:6, :600], self.layer.k[1, :600], self.layer.v[1, :600]
+        for cell in self.cells:
+            algorithm, params = self.of(cell)
+            with self.subTest(algorithm, **params):
+                got = kb.replay(q, k, v, algorithm, scale=self.layer.scale, rope=self.layer.rope,
+                                sequence="constitution", layer=15, head=1, n_layers=30, prompt=500,
+                                rows={"every": 3}, seed=cell["key"]["seed"] or 0, **params)
+                expected = without(cell, "label", "id", "key")
+                self.assertEqual(without(got.record, "label", "id", "key"), expected)
+                key = {**cell["key"], "dump": got.record["key"]["dump"]}
+                self.assertEqual(got.record["key"], key)
+
+    def test_the_comparison_sees_another_seed_and_another_head(self):
+        cell = next(each for each in self.cells if each["key"]["seed"] == 5)
+        algorithm, params = self.of(cell)
+        for change in ({"seed": 0}, {"seed": 5, "head": 0}):
+            got = kb.replay(self.layer, algorithm, **{"head": 1, "tokens": 600, "prompt": 500,
+                                                      "rows": {"every": 3}, **params, **change})
+            self.assertNotEqual(got.errors, cell["errors"])
+
+    def test_outputs_have_the_errors_of_the_record(self):
+        layer = self.layer
+        for algorithm, params in (("exact", {}), ("h2o", {"budget": 64})):
+            got = kb.replay(layer, algorithm, head=1, tokens=600, prompt=500, rows=[500, 580, 599],
+                            **params)
+            self.assertEqual(got.rows.tolist(), [500, 580, 599])
+            self.assertEqual(got.outputs.shape, (3, 3, 64))
+            errors = []
+            for g in range(3):
+                for r, row in enumerate(got.rows):
+                    x = layer.scale * layer.k[1, :row + 1] @ layer.q[3 + g, row]
+                    p = np.exp(x - x.max())
+                    exact = p @ layer.v[1, :row + 1] / p.sum()
+                    errors.append(np.linalg.norm(got.outputs[g, r] - exact) / np.linalg.norm(exact))
+            self.assertAlmostEqual(np.mean(errors), got.errors["relative_l2"]["mean"], delta=1e-12)
+
+    def test_tokens_are_what_memory_counts_and_what_answers(self):
+        for algorithm, params in SETTINGS:
+            with self.subTest(algorithm, **params):
+                got = kb.replay(self.layer, algorithm, head=1, tokens=600, prompt=500, **params)
+                self.assertEqual(len(got.tokens(599)), got.memory["distinct_tokens"])
+                for row in (500, 550, 599):
+                    tokens = got.tokens(row)
+                    self.assertTrue(np.all(np.diff(tokens) > 0))
+                    self.assertLessEqual(tokens[-1], row)
+
+    def test_tokens_of_a_window_are_the_last_ones_at_every_row(self):
+        q, k, v = stream(n=64)
+        got = kb.replay(q, k, v, "window", budget=8, prompt=20, rows=[30, 63])
+        for row in range(20, 64):
+            self.assertEqual(got.tokens(row).tolist(), list(range(row - 7, row + 1)))
+        for row in (19, 64):
+            with self.assertRaises(IndexError):
+                got.tokens(row)
+
+
+class Arrays(unittest.TestCase):
+    def values(self, q, k, v, **options):
+        got = kb.replay(q, k, v, "h2o", budget=32, **options)
+        return got.errors, got.outputs.tolist()
+
+    def test_smaller_types_are_computed_with_as_doubles(self):
+        for dtype in (np.float32, np.float16):
+            arrays = [each.astype(dtype) for each in stream()]
+            self.assertEqual(self.values(*arrays),
+                             self.values(*(each.astype(np.float64) for each in arrays)))
+
+    def test_layouts_and_byte_orders_are_the_same_numbers(self):
+        q, k, v = stream()
+        expected = self.values(q, k, v)
+        self.assertEqual(self.values(np.asfortranarray(q), k.T.copy().T, v), expected)
+        self.assertEqual(self.values(q.astype(">f8"), np.repeat(k, 2, axis=0)[::2], v), expected)
+        self.assertEqual(self.values(q.tolist(), k.tolist(), v.tolist()), expected)
+        self.assertEqual(self.values(q[::-1][::-1], k, v), expected)
+        single = q[0]
+        self.assertEqual(self.values(single, k, v), self.values(single[None], k, v))
+        for each in (q, k, v):
+            each.flags.writeable = False
+        self.assertEqual(self.values(q, k, v), expected)
+
+    def test_contiguous_doubles_are_not_copied(self):
+        q, k, v = stream()
+        k.flags.writeable = False
+        for array in (q, k, v, q[1:], k[10:20]):
+            self.assertTrue(kb._core.shares_memory(array))
+        for array in (q[:, 1:], k.T, k.astype(np.float32), k[::2]):
+            self.assertFalse(kb._core.shares_memory(array))
+
+    def test_a_replay_allocates_no_second_stream(self):
+        """The peak of the process's memory while a replay runs, against the size of the arrays."""
+        q, k, v = stream(n=1 << 16, d=128, dv=128, heads=4)
+
+        def growth(*arrays):
+            Path("/proc/self/clear_refs").write_text("5")
+            before = status("VmRSS")
+            kb.replay(*arrays, "window", budget=8, prompt=(1 << 16) - 2, rows={"last": 1}, threads=1)
+            return status("VmHWM") - before
+
+        def status(name):
+            text = Path("/proc/self/status").read_text()
+            return int(text.split(name + ":")[1].split()[0]) * 1024
+
+        growth(q, k, v)
+        size = q.nbytes + k.nbytes + v.nbytes
+        self.assertLess(growth(q, k, v), 0.4 * size)
+        strided = np.asfortranarray(q)
+        self.assertGreater(growth(strided, k, v), 0.6 * size)  # what a copy looks like
+
+    def test_defaults_of_scale_and_prompt(self):
+        q, k, v = stream()
+        got = kb.replay(q, k, v, "h2o", budget=32)
+        self.assertEqual(got.errors, kb.replay(q, k, v, "h2o", budget=32, scale=0.25,
+                                               prompt=128).errors)
+        self.assertNotEqual(got.errors, kb.replay(q, k, v, "h2o", budget=32, scale=0.5).errors)
+        self.assertNotEqual(got.errors, kb.replay(q, k, v, "h2o", budget=32, softcap=1.0).errors)
+        windowed = kb.replay(q, k, v, "exact", sliding_window=16)
+        self.assertEqual(len(windowed.tokens(255)), 16)
+
+    def test_the_id_is_of_the_content(self):
+        q, k, v = stream()
+        ids = {kb.replay(q, k, v, "exact", **options).record["id"]
+               for options in ({}, {"scale": 1.0}, {"softcap": 2.0}, {"layer": 1}, {"prompt": 5})}
+        self.assertEqual(len(ids), 5)
+        self.assertEqual(kb.replay(q.copy(), k, v, "exact").record["id"],
+                         kb.replay(q, k, v, "exact").record["id"])
+
+    def test_threads_change_no_value(self):
+        q, k, v = stream(n=512)
+        records = [without(kb.replay(q, k, v, "keyformer", budget=64, seed=2, threads=t).record)
+                   for t in (1, 2, None)]
+        self.assertEqual(records[0], records[1])
+        self.assertEqual(records[0], records[2])
+
+    def test_python_keeps_no_array_afterwards(self):
+        q, k, v = stream(n=1024, d=64)
+        kb.replay(q, k, v, "exact")
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(3):
+            kb.replay(q, k, v, "exact")
+        after, _ = tracemalloc.get_traced_memory()
+        self.assertLess(after - before, k.nbytes)
+
+
+class Refused(unittest.TestCase):
+    def refuses(self, words, *arguments, **options):
+        with self.assertRaises(kb.Error) as raised:
+            kb.replay(*arguments, **options)
+        self.assertIsInstance(raised.exception, ValueError)
+        for word in words:
+            self.assertIn(word, str(raised.exception))
+
+    def test_what_is_wrong_is_named(self):
+        q, k, v = stream()
+        nan = k.copy()
+        nan[7, 3] = np.nan
+        for words, arrays, options in (
+                (("params/budgt", "budget"), (q, k, v, "h2o"), {"budgt": 64}),
+                (("budget", "0"), (q, k, v, "h2o"), {"budget": 0}),
+                (("2 cells",), (q, k, v, "h2o"), {"budget": [64, 128]}),
+                (("algorithm", "h2o"), (q, k, v, "h20"), {"budget": 64}),
+                (("window", "sliding_window"), (q, k, v, "h2o"), {"budget": 64, "window": 32}),
+                (("prompt_tokens", "256"), (q, k, v, "exact"), {"prompt": 256}),
+                (("rows/0",), (q, k, v, "exact"), {"rows": [3]}),
+                (("seeds",), (q, k, v, "exact"), {"seed": -1}),
+                (("element_bytes",), (q, k, v, "exact"), {"element_bytes": 3}),
+                (("k: ", "[0, 7, 3]", "NaN"), (q, nan, v, "exact"), {}),
+                (("v: ", "256", "200"), (q, k, v[:200], "exact"), {}),
+                (("q: ", "200"), (q, k[:200], v[:200], "exact"), {}),
+                (("q: ", "16"), (q[..., :8], k, v, "exact"), {}),
+                (("k: ",), (q, q, v, "exact"), {}),
+                (("q: ", "dimensions"), (q[0, 0], k, v, "exact"), {}),
+                (("v: ", "float64"), (q, k, v.astype(int), "exact"), {}),
+                (("v: ", "shape"), (q, k, v[:, :0], "exact"), {}),
+                (("scale", "-1"), (q, k, v, "exact"), {"scale": -1.0}),
+                (("softcap",), (q, k, v, "exact"), {"softcap": float("inf")}),
+                (("sliding_window",), (q, k, v, "exact"), {"sliding_window": -1}),
+                (("n_layers",), (q, k, v, "exact"), {"layer": 3, "n_layers": 3}),
+                (("rope",), (q, k, v, "exact"), {"rope": ([1.0], "both")}),
+                (("rope",), (q, k, v, "exact"), {"rope": ([1.0] * 9, "half")}),
+                (("tokens",), (q, k, v, "exact"), {"tokens": 9}),
+                (("is not a value",), (q, k, v, "h2o"), {"budget": object()}),
+                # What cannot run on this stream, and what overflows:
+                (("snapkv", "quer"), (q[:, 200:], k, v, "snapkv"), {"budget": 64}),
+                (("exact",), (q * 1e160, k * 1e160, v, "exact"), {})):
+            with self.subTest(words=words):
+                self.refuses(words, *arrays, **options)
+
+    def test_all_errors_of_the_arrays_are_reported_together(self):
+        q, k, v = stream()
+        self.refuses(("v: ", "\nq: "), q[..., :8], k, v[:200], "exact")
+
+    def test_what_a_layer_says_is_not_said_again(self):
+        layer = kb.open_dump(DUMP)["constitution"][0]
+        self.refuses(("scale",), layer, "exact", scale=1.0)
+        self.refuses(("KV head 3",), layer, "exact", head=3)
+        self.refuses(("tokens", "2048"), layer, "exact", tokens=2049)
+        self.refuses(("prompt_tokens",), layer, "exact", prompt="dump")
+
+    def test_wrong_numbers_of_arguments_are_type_errors(self):
+        q, k, v = stream()
+        for arguments in ((), (q, k, v), (q, "exact"), (q, k, v, "exact", 1)):
+            with self.assertRaises(TypeError):
+                kb.replay(*arguments)
+
+    def test_no_parameter_of_an_algorithm_is_hidden_by_an_option(self):
+        options = {name for name, each in inspect.signature(kb.replay).parameters.items()
+                   if each.kind is each.KEYWORD_ONLY}
+        self.assertIn("seed", options)
+        for algorithm in kb.algorithms():
+            names = {each["name"] for each in algorithm["parameters"]}
+            self.assertEqual(names & options, set(), algorithm["id"])
+
+
+class Listed(unittest.TestCase):
+    def test_algorithms_and_metrics_are_those_of_the_program(self):
+        for what, listed in (("algorithms", kb.algorithms()), ("metrics", kb.metrics())):
+            said = subprocess.run([PROGRAM, "list", what, "--json"], capture_output=True, check=True)
+            self.assertEqual(listed, json.loads(said.stdout))
+
+    def test_the_stub_of_the_module_names_what_it_has(self):
+        stub = Path(kb.__file__).with_name("_core.pyi").read_text()
+        for name in dir(kb._core):
+            if not name.startswith("_"):
+                self.assertRegex(stub, rf"(?m)^(def|class) {name}\b")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,120 @@
+"""kb.run: the program's run."""
+
+import json
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+import kvbench as kb
+from streams import DUMP, PROGRAM, without
+
+SWEEP = {
+    "schema_version": 1,
+    "name": "small",
+    "dumps": [str(DUMP)],
+    "select": {"layers": [0], "tokens": 400},
+    "algorithms": [{"algorithm": "h2o", "params": {"budget": [32, 64]}},
+                   {"algorithm": "uniform", "params": {"T": 1}}],
+}
+
+
+class Run(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.config = self.folder / "small.json"
+        self.config.write_text(json.dumps(SWEEP))
+
+    def test_it_writes_what_the_program_writes(self):
+        got = kb.run(self.config, out=self.folder / "python", threads=2, quiet=True)
+        subprocess.run([PROGRAM, "run", "--config", self.config, "--out", self.folder / "program",
+                        "--quiet"], check=True)
+        expected = json.loads((self.folder / "program/results.json").read_text())
+        self.assertEqual(got.path, self.folder / "python/results.json")
+        self.assertEqual([without(each) for each in got.cells],
+                         [without(each) for each in expected["cells"]])
+        self.assertEqual(got.summary, expected["summary"])
+        self.assertEqual([each["repro"] for each in got.cells],
+                         [each["repro"] for each in expected["cells"]])
+
+    def test_a_second_call_computes_nothing(self):
+        first = kb.run(self.config, out=self.folder / "out", quiet=True)
+        journal = self.folder / "out/journal.jsonl"
+        lines = journal.read_text().count('"id"')
+        again = kb.run(self.config, out=self.folder / "out", quiet=True)
+        self.assertEqual(journal.read_text().count('"id"'), lines)
+        self.assertEqual(first.cells, again.cells)
+
+    def test_a_dict_is_a_sweep(self):
+        sweep = {name: value for name, value in SWEEP.items()
+                 if name not in ("schema_version", "name")}
+        got = kb.run(sweep, out=self.folder / "out", quiet=True, only=["h2o/*/*/*/*"],
+                     sets=["/algorithms/0/params/budget=48"])
+        self.assertEqual({each["key"]["params"]["budget"] for each in got.cells}, {48})
+        written = json.loads((self.folder / "out/sweep.json").read_text())
+        self.assertEqual((written["name"], written["dumps"]), ("out", [str(DUMP)]))
+
+    def test_options_reach_the_program(self):
+        layers = ["/select/layers=[0,1]"]
+        part = kb.run(self.config, out=self.folder / "out", shard="1/2", sets=layers,
+                      quiet=True, device="cpu", memory_limit=2**31)
+        self.assertFalse(part.complete)
+        whole = kb.run(self.config, out=self.folder / "out", fresh=True, quiet=True, sets=layers)
+        self.assertTrue(whole.complete)
+
+    def test_failed_cells_are_results(self):
+        """Finite numbers whose logits are not."""
+        with h5py.File(self.folder / "large.h5", "w") as file:
+            file.attrs.update({"format": "kvbench-dump", "format_version": 1, "model": "none",
+                               "producer": "test", "n_layers": 1})
+            layer = file.create_group("sequences/s/layers/0")
+            layer.attrs.update({"scale": 1.0, "sliding_window": 0, "logit_softcap": 0.0})
+            for name in "qkv":
+                layer[name] = np.full((1, 64, 4), 1e160)
+        got = kb.run({"dumps": [self.folder / "large.h5"], "algorithms": [{"algorithm": "exact"}]},
+                     out=self.folder / "out", quiet=True)
+        self.assertEqual([each["status"] for each in got.cells], ["failed"])
+        self.assertIn("row", got.cells[0]["reason"])
+
+    def test_errors_are_exceptions(self):
+        for sweep, options, words in (
+                ({**SWEEP, "algorithms": [{"algorithm": "h20"}]}, {}, ("/algorithms/0", "h2o")),
+                ({**SWEEP, "dumps": ["none.h5"]}, {}, ("none.h5",)),
+                (self.folder / "none.json", {}, ("none.json",)),
+                (self.config, {"device": "tpu"}, ("--device", "tpu")),
+                (self.config, {"threads": 0}, ("--threads",)),
+                (self.config, {"only": "nothing/*"}, ("nothing/*",))):
+            with self.subTest(words=words), self.assertRaises(kb.Error) as raised:
+                kb.run(sweep, out=self.folder / "out", quiet=True, **options)
+            for word in words:
+                self.assertIn(word, str(raised.exception))
+
+    def test_frame_is_kvplot_s(self):
+        try:
+            import pandas  # noqa: F401
+        except ImportError as missing:
+            raise unittest.SkipTest("SKIPPED: frame needs pandas") from missing
+        got = kb.run(self.config, out=self.folder / "out", quiet=True)
+        self.assertEqual(len(got.frame()), len(got.cells))
+
+
+class Program(unittest.TestCase):
+    def test_the_package_starts_the_program(self):
+        import sys
+        said = subprocess.run([sys.executable, "-m", "kvbench", "--version"], capture_output=True,
+                              text=True, check=True).stdout
+        self.assertEqual(said, subprocess.run([PROGRAM, "--version"], capture_output=True, text=True,
+                                              check=True).stdout)
+        self.assertIn(kb.__version__, said)
+        refused = subprocess.run([sys.executable, "-m", "kvbench", "runn"], capture_output=True,
+                                 check=False)
+        self.assertEqual(refused.returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

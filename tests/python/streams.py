@@ -1,0 +1,53 @@
+"""What the tests of the Python package replay."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+SOURCE = Path(os.environ["KVBENCH_SOURCE"])
+PROGRAM = os.environ["KVBENCH_PROGRAM"]
+DUMP = SOURCE / "data/smollm2-constitution.h5"
+
+# At least one setting of every algorithm.
+SETTINGS = (
+    ("exact", {}),
+    ("window", {"budget": 64}),
+    ("dilated_window", {"budget": 64, "dilation": 2}),
+    ("streaming_llm", {"budget": 64, "sinks": 4}),
+    ("streaming_llm", {"budget": 64, "positions": "cache"}),
+    ("key_attention", {"budget": 64}),
+    ("h2o", {"budget": 64}),
+    ("h2o", {"budget": {"memory": 0.25}}),
+    ("keyformer", {"budget": 64}),
+    ("keyformer", {"budget": 64, "scope": "model"}),
+    ("snapkv", {"budget": 64, "window": 16}),
+    ("pyramidkv", {"budget": 64}),
+    ("uniform", {"T": 2}),
+    ("uniform", {"budget": 300, "replacement": True}),
+    ("kcenter", {"budget": 64}),
+    ("subgen", {"delta_quantile": 0.05, "t": 4, "s": 64}),
+    ("softmax_balance", {"T": 1}),
+    ("balancekv", {"t": 64, "T": 2, "buckets": False}),
+    ("balancekv_prefill", {"T": 2}),
+    ("oracle_topk", {"budget": 32}),
+)
+
+
+def stream(n=256, d=16, dv=8, heads=2, seed=0):
+    """q [heads, n, d], k [n, d], v [n, dv] of random numbers."""
+    rng = np.random.default_rng(seed)
+    return (rng.standard_normal((heads, n, d)), rng.standard_normal((n, d)),
+            rng.standard_normal((n, dv)))
+
+
+def slow(n=4096):
+    """Arguments of a replay that takes seconds."""
+    q, k, v = stream(n=n, d=64, dv=64)
+    return (q, k, v, "subgen"), {"delta_quantile": 0.02, "t": 16, "s": 512, "prompt": n // 4}
+
+
+def without(record, *names):
+    """A record but for what differs between runs: times and the command that repeats it."""
+    return {name: value for name, value in record.items()
+            if name not in ("timing", "repro", *names)}
