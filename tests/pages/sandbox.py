@@ -8,7 +8,8 @@ What is not as a reader has it, and why:
 * The exporter gives a synthetic dump: its real runs want torch and a model, and are in tests/exporter,
   which also parses the commands of data/README.md. pip and unzip do nothing: they want a network.
 * sbatch takes a job and forgets it: tests/slurm has a real Slurm.
-* kvplot table of results/figures does nothing: tests/plots/findings_test.py runs those on real figures.
+* kvplot table of results/figures and results/texts does nothing: tests/plots/findings_test.py runs those
+  on real figures.
 """
 
 import os
@@ -32,7 +33,7 @@ STAND_INS = {
   run | plan) exec {PROGRAM} "$@" --set /select/tokens=384 ;;
   *) exec {PROGRAM} "$@" ;;
 esac""",
-    "bin/kvplot": f"""[[ "$1 $2" == "table results/figures/"* ]] && exit
+    "bin/kvplot": f"""[[ "$1 $2" == "table results/"@(figures|texts)/* ]] && exit
 exec {sys.executable} -m kvplot "$@" """,
     ".venv/bin/python": f'exec {sys.executable} "$@"',
     "bin/python3": f"""[[ "$1 $2 $3" == "-m pip download" ]] && exit

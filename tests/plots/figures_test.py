@@ -62,8 +62,11 @@ def kvbench(*arguments):
     return done.stdout
 
 
-def run_small(config, out):
-    settings = KEPT.get(config.stem, SMALL)
+def run_small(config, out, *others):
+    """The shipped dump, and others."""
+    settings = dict(KEPT.get(config.stem, SMALL))
+    if others:
+        settings["/dumps"] = [str(DUMP), *map(str, others)]
     kvbench("run", "--config", config, "--out", out, "--quiet",
             *(word for pointer, value in settings.items()
               for word in ("--set", f"{pointer}={json.dumps(value)}")))
@@ -318,8 +321,11 @@ class Real(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = Path(tempfile.mkdtemp(prefix="kvbench-figures-"))
         cls.addClassCleanup(shutil.rmtree, cls.folder)
+        kvbench("synth", "rope", "--tokens", 2048, "--layers", 16, "--kv-heads", 1, "--d", 8, "--out",
+                cls.folder / "other.h5")
         for config in SWEEPS:
-            run_small(config, cls.folder / config.stem)
+            other = () if config.stem != "methods" else (cls.folder / "other.h5",)
+            run_small(config, cls.folder / config.stem, *other)
         cls.inspection = cls.folder / "inspection.json"
         cls.inspection.write_text(kvbench("inspect", DUMP, "--json"))
 

@@ -1,5 +1,5 @@
 """Every command of plots/FINDINGS.md runs on small runs of the shipped sweeps, and where
-./bootstrap.sh figures has been run its tables are what the commands print. Usage:
+./bootstrap.sh figures or texts has been run its tables are what the commands print. Usage:
 findings_test.py KVBENCH. Exits 77 where a Python package is missing."""
 
 import contextlib
@@ -22,6 +22,10 @@ PAIRS = [(shlex.split(command.replace("\\\n", " "))[1:], table.strip().splitline
                                           re.DOTALL)]
 
 
+# Where ./bootstrap.sh figures and texts put what they draw: the same figures.
+DRAWN = ("results/figures/", "results/texts/")
+
+
 def said(arguments):
     with contextlib.redirect_stdout(io.StringIO()) as out:
         code = main(arguments)
@@ -42,9 +46,9 @@ class Findings(unittest.TestCase):
         self.addCleanup(Small.doClassCleanups)
         with contextlib.redirect_stdout(io.StringIO()):
             Small().papers("--only", *{Path(command[1]).stem for command, _ in PAIRS
-                                       if command[1].startswith("results/figures/")})
+                                       if command[1].startswith(DRAWN)})
         for command, table in PAIRS:
-            if command[1].startswith("results/figures/"):
+            if command[1].startswith(DRAWN):
                 with self.subTest(command[1]):
                     path = Small.folder / "out" / Path(command[1]).name
                     code, lines = said([command[0], str(path), *command[2:]])
@@ -64,7 +68,7 @@ class Findings(unittest.TestCase):
                     checked += 1
                     self.assertEqual(said([command[0], str(path), *command[2:]]), (0, table))
         if not checked:
-            self.skipTest("no results/figures here; ./bootstrap.sh figures makes them")
+            self.skipTest("no results here; ./bootstrap.sh figures makes them")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,9 @@ def ratios(results: Results) -> pandas.DataFrame:
     units = with_params(cells.groupby([*POINT, *UNIT])[METRIC].mean().reset_index())
     if units.empty:
         return units
-    units = units[units[METRIC] > ROUNDING]
+    units = units[units[METRIC] > ROUNDING].sort_values(
+        ["params.T", "params.tokens"], kind="stable"
+    )
     at = [*UNIT, "params.tokens", "params.T"]
     base = units[units["label"] == REFERENCE][[*at, METRIC]]
     units = units.merge(base.rename(columns={METRIC: "reference"}), on=at)
