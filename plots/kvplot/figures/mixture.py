@@ -18,6 +18,7 @@ from kvplot.statistics import geometric_means, over
 
 NEEDS = ("results",)
 METRIC, MEMORY, RATIO = "errors.relative_l2.mean", "memory.fraction", "ratio"
+MEMORIES = [0.27, 0.38, 0.6]  # those of the sweep `methods`
 TEXT, HEAD = ["dump", "sequence"], ["layer", "kv_head"]
 # What is chosen, from which units, and which of their coordinates a choice may depend on.
 CHOICES: tuple[tuple[str, str, list[str]], ...] = (
@@ -34,13 +35,13 @@ def add_options(parser: ArgumentParser) -> None:
         "--memory",
         type=float,
         nargs="+",
-        default=[0.27, 0.38, 0.6],
+        default=MEMORIES,
         help="of every method the setting with the memory nearest to this; default 0.27 0.38 0.6",
     )
 
 
 def fits(results: Results) -> bool:
-    return results.ok["label"].nunique() > 2 and len(logs(results, 0.38)[0].columns) > 2
+    return all(len(logs(results, memory)[0].columns) > 2 for memory in MEMORIES)
 
 
 def logs(results: Results, memory: float) -> tuple[pandas.DataFrame, pandas.DataFrame]:
