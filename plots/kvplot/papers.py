@@ -32,6 +32,7 @@ DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("balancekv_longbench", "settings", "balancekv_longbench", {}),
     ("walk", "walk", "balancekv_walk", {}),
     ("merge_reduce", "merge_reduce", "balancekv_merge_reduce", {}),
+    ("scaling", "scaling", "scaling", {}),
     ("sparsity", "sparsity", "inspection", {}),
     ("entropy", "entropy", "inspection", {}),
     ("top_mass", "top_mass", "inspection", {}),
@@ -43,6 +44,7 @@ DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("keyformer_table3", "settings", "keyformer_table3", {}),
     ("noise", "noise", "keyformer_table4", {}),
     ("recent_ratio", "recent_ratio", "keyformer_recent_ratio", {}),
+    ("recency", "recency", "recency", {}),
     ("tau", "tau", "keyformer_tau", {}),
     ("cache_size", "cache_size", "subgen_table1", {}),
     ("pareto", "pareto", "pareto", {}),
@@ -50,6 +52,9 @@ DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("layer_head", "layer_head", "pareto", {}),
     ("forest", "forest", "pareto", {}),
     ("displacement", "displacement", "pareto", {}),
+    ("mixture", "mixture", "methods", {}),
+    ("variance", "variance", "methods", {}),
+    ("methods", "forest", "methods", {}),
     ("position", "position", "error_vs_position", {}),
 )
 GALLERY_DPI = 100
@@ -66,13 +71,9 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
         help="holds <name>/results.json of every sweep of configs/figures",
     )
     parser.add_argument(
-        "--inspection",
-        required=True,
-        type=Path,
-        metavar="FILE",
-        help="what `kvbench inspect DUMP --json` printed",
+        "--inspection", type=Path, metavar="FILE", help="what `kvbench inspect DUMP --json` printed"
     )
-    parser.add_argument("--dump", required=True, type=Path, metavar="FILE")
+    parser.add_argument("--dump", type=Path, metavar="FILE")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR")
     parser.add_argument(
         "--width",
@@ -115,6 +116,8 @@ def run(arguments: Namespace) -> list[str]:
         source = {"dump": arguments.dump, "inspection": arguments.inspection}.get(
             reads, arguments.runs / reads / "results.json"
         )
+        if source is None:
+            raise ResultsError(f"{name} needs --{reads}; add it, or name others with --only")
         if not source.exists():
             raise ResultsError(f"{source}: missing; ./bootstrap.sh figures makes it")
         outputs = [arguments.out / f"{name}{ending}" for ending in ENDINGS]
