@@ -25,17 +25,24 @@ const KeptHead* KeptCache::find(const StreamId& id) const {
 }
 
 std::optional<std::string> misfit(const KeptHead& head, const StreamShape& shape, Index prompt) {
-  if (head.prompt != prompt) return differs("P", head.prompt, prompt);
-  if (head.tokens && *head.tokens != shape.tokens) return differs("n", *head.tokens, shape.tokens);
+  const std::string again = "; make the file for this dump";
+  if (head.prompt != prompt) {
+    return differs("P", head.prompt, prompt) +
+           "; set replay.prompt_tokens to the former, or make the file again";
+  }
+  if (head.tokens && *head.tokens != shape.tokens) {
+    return differs("n", *head.tokens, shape.tokens) +
+           "; set select.tokens to the former, or make the file again";
+  }
   if (head.least_tokens > shape.tokens) {
     return "has rows up to token " + std::to_string(head.least_tokens - 1) + ", and there are " +
-           std::to_string(shape.tokens) + " tokens";
+           std::to_string(shape.tokens) + " tokens; choose more in select.tokens, or make the file again";
   }
-  if (head.d > 0 && head.d != shape.d) return differs("d", head.d, shape.d);
-  if (head.dv > 0 && head.dv != shape.dv) return differs("dv", head.dv, shape.dv);
+  if (head.d > 0 && head.d != shape.d) return differs("d", head.d, shape.d) + again;
+  if (head.dv > 0 && head.dv != shape.dv) return differs("dv", head.dv, shape.dv) + again;
   if (head.query_heads > shape.heads_per_kv) {
     return "has rows of query head " + std::to_string(head.query_heads - 1) +
-           " of the group, which has " + std::to_string(shape.heads_per_kv);
+           " of the group, which has " + std::to_string(shape.heads_per_kv) + again;
   }
   return std::nullopt;
 }

@@ -65,6 +65,7 @@ struct KeptCache {
   std::string path;
   std::string fingerprint;  // of its content
   std::string method;
+  std::string dump;             // fingerprint of the dump whose rows they are; empty: not said
   std::vector<KeptHead> heads;  // ascending by sequence, layer, KV head
   std::function<KeptRows(const StreamId&)> read;
 
@@ -72,7 +73,7 @@ struct KeptCache {
   const KeptHead* find(const StreamId& id) const;
 };
 
-// Why its rows are none of the stream's, as a clause; none if they are.
+// Why its rows are none of the stream's, with a remedy; none if they are.
 std::optional<std::string> misfit(const KeptHead& head, const StreamShape& shape, Index prompt);
 
 }  // namespace kvbench

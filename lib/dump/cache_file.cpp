@@ -70,6 +70,7 @@ void check_root(ErrorList& errors, hid_t root, KeptCache& cache) {
     errors.throw_if_any();
   }
   cache.method = attributes.text("method").value_or("");
+  if (attributes.has("dump")) cache.dump = attributes.text("dump").value_or("");
   const bool plain = std::none_of(cache.method.begin(), cache.method.end(), [](char c) {
     return c == '/' || static_cast<unsigned char>(c) < 0x20;
   });
@@ -167,7 +168,7 @@ class CacheReader {
     ErrorList errors(path_);
     Hash128 hash;
     const hdf5::Handle root = hdf5::open_group(file_.get(), "/");
-    for (const char* name : {"method", "params", "seed"}) {
+    for (const char* name : {"method", "params", "seed", "dump"}) {
       if (!hdf5::has_attribute(root.get(), name)) continue;
       const std::string text = hdf5::attribute_text(root.get(), name);
       hash.add(fmt::format("{}={}:{}\n", name, text.size(), text));
@@ -253,6 +254,7 @@ CacheWriter::CacheWriter(const std::string& path, const CacheHeader& header)
     if (!header.producer.empty()) hdf5::write_attribute(root.get(), "producer", header.producer);
     if (!header.params.empty()) hdf5::write_attribute(root.get(), "params", header.params);
     if (header.seed) hdf5::write_attribute(root.get(), "seed", std::int64_t{*header.seed});
+    if (!header.dump.empty()) hdf5::write_attribute(root.get(), "dump", header.dump);
     hdf5::create_group(root.get(), "sequences");
   } catch (const hdf5::Error& error) {
     std::remove(impl_->temporary.c_str());
@@ -283,7 +285,8 @@ void CacheWriter::add(const StreamId& id, const StreamShape& shape, const KeptRo
   }
 }
 
-void CacheWriter::finish() {
+void CacheWriter::close() {
+  if (!impl_->file) return;
   const hdf5::Session session;
   try {
     hdf5::check(H5Fflush(impl_->file.get(), H5F_SCOPE_GLOBAL));
@@ -291,6 +294,10 @@ void CacheWriter::finish() {
   } catch (const hdf5::Error& error) {
     throw unwritable(impl_->path, error.what());
   }
+}
+
+void CacheWriter::finish() {
+  close();
   replace_file(impl_->temporary, impl_->path);
   impl_->finished = true;
 }

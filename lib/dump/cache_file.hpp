@@ -26,6 +26,7 @@ struct CacheHeader {
   std::string producer;  // empty: none
   std::string params;    // JSON text; empty: none
   std::optional<std::uint32_t> seed;
+  std::string dump;  // fingerprint of the dump that the rows are of; empty: not said
 };
 
 // Builds a cache file under a temporary name next to `path` and puts it into place when finished
@@ -41,6 +42,8 @@ class CacheWriter {
   // cell that kept them, if one did.
   void add(const StreamId& id, const StreamShape& shape, const KeptRows& kept,
            const std::string& cell_id = "");
+  // The file is whole and on disk under its temporary name; the same with it put into place.
+  void close();
   void finish();
 
  private:

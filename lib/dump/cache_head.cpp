@@ -22,6 +22,7 @@ namespace kvbench {
 namespace {
 
 constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;  // also of counts: sums stay numbers
 constexpr std::int64_t kMostHeads = 1024;  // query heads of a group
 
 // One number for each row: its dataset, what it may be, and the member of a row.
@@ -288,7 +289,7 @@ KeptHead check_cache_head(ErrorList& errors, hid_t group, const std::string& loc
     }
   }
   for (const char* name : kDeclaredBytes) {
-    if (attributes.has(name)) attributes.integer(name, 0, std::int64_t{1} << 50);
+    if (attributes.has(name)) attributes.integer(name, 0, kMostBytes);
   }
 
   const std::vector<std::string> names = hdf5::children(group);
@@ -379,8 +380,8 @@ KeptRows read_kept_rows(ErrorList& errors, hid_t group, const std::string& locat
   if (hdf5::has_link(group, kBookkeeping)) {
     kept.further_numbers = read_integers(group, kBookkeeping);
     if (std::any_of(kept.further_numbers.begin(), kept.further_numbers.end(),
-                    [](Index x) { return x < 0; })) {
-      add(errors, join(location, kBookkeeping), "has a number below 0; they are counts");
+                    [](Index x) { return x < 0 || x > kMostBytes; })) {
+      add(errors, join(location, kBookkeeping), "has a count that is not from 0 to {}", kMostBytes);
     }
   }
   check_rows(errors, location, kept);
@@ -390,8 +391,7 @@ KeptRows read_kept_rows(ErrorList& errors, hid_t group, const std::string& locat
 void complete(KeptHead& head, const KeptRows& kept) {
   head.least_tokens = head.prompt + 1;
   for (const KeptRow& row : kept.rows) {
-    const Index end = row.end == KeptRow::kToTheEnd ? 0 : row.end;
-    head.least_tokens = std::max({head.least_tokens, Index{row.token} + 1, end});
+    head.least_tokens = std::max(head.least_tokens, Index{row.token} + 1);
     head.query_heads = std::max(head.query_heads, row.head + 1);
   }
 }

@@ -23,12 +23,14 @@ struct CacheCell {
 
 struct CacheFile {
   std::string name;  // in the folder
+  std::string hash;  // of the setting: what tells it from another of the same name
   CacheHeader header;
   std::vector<CacheCell> cells;
 };
 
-// Writes the files, each with what `read` returns for its cells, and puts each into place whole.
-// A file without cells is not written. Throws IoError.
+// Writes the files, each with what `read` returns for its cells, and puts them into place once all
+// are written: `read` may read those that were there. A file without cells is not written. Throws
+// IoError.
 void write_cache_files(const std::string& folder, const std::vector<CacheFile>& files,
                        const std::function<KeptRows(const std::string& cell_id)>& read);
 
@@ -55,18 +57,22 @@ class KeptStore {
   // Throws IoError.
   void remove();
 
-  // `files` name all cells of the plan. `complete`: no cell is missing, and the journal goes.
+  // Writes the files that have new cells or lie elsewhere. What other runs left in a file of the same
+  // setting stays in it; the file of another setting is not touched: this one's name then ends in its
+  // hash. `files` name all cells of the plan. `complete`: no cell is missing, and the journal goes.
   void finish(const std::vector<CacheFile>& files, bool complete);
 
  private:
   struct Place;  // of a cell in a file
 
   void scan();
+  CacheFile with_earlier(CacheFile file) const;
 
   std::string folder_;
   std::string journal_path_;
   std::optional<KeptJournal> journal_;
-  std::map<std::string, Place> in_files_;
+  std::map<std::string, Place> in_files_;           // by cell
+  std::map<std::string, std::string> settings_of_;  // by path: what the file's root says
 };
 
 }  // namespace kvbench

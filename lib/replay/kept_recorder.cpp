@@ -26,7 +26,7 @@ bool KeptRecorder::Row::comes_before(const Row& other) const {
 }
 
 KeptRecorder::KeptRecorder(const Stream& stream, Index prompt, int element_bytes, bool never_evicts)
-    : stream_(stream), prompt_(prompt) {
+    : stream_(stream), prompt_(prompt), never_evicts_(never_evicts) {
   if (never_evicts) bytes_ = exact_bytes(stream.shape, element_bytes);
 }
 
@@ -34,7 +34,8 @@ void KeptRecorder::observe(const Sketch& sketch, Index row, bool scored) {
   expressible_ = expressible_ && !sketch.exact_numerator && !sketch.exact_denominator &&
                  !sketch.cache_positions;
   if (!expressible_) return;
-  further_numbers_.push_back(bytes_ ? 0 : sketch.bookkeeping);
+  further_numbers_.push_back(never_evicts_ ? 0 : sketch.bookkeeping);
+  if (sketch.declared) bytes_ = sketch.declared->bytes;
   const bool same =
       taken_ && sketch.changes().now() == *taken_ && sketch.numerator_scale == taken_scale_;
   if (same) {
@@ -117,14 +118,17 @@ void KeptRecorder::close(Row row, Index end) {
 // Whether every decode token is kept exactly from its row on, by one row each; those go.
 bool KeptRecorder::leave_out_appended(std::vector<Row>& rows) const {
   Row exact;
+  const StreamShape& shape = stream_.shape;
   const auto is_appended = [&](const Row& row) {
     exact.kind.token = row.kind.token;
+    const Index leaves = row.kind.token + shape.window;  // the sliding window
+    const Index end = shape.slides() && leaves < shape.tokens ? leaves : KeptRow::kToTheEnd;
     return row.kind == exact.kind && row.kind.token >= prompt_ && row.begin == row.kind.token &&
-           row.w_num == 1.0 && row.w_den == 1.0 && row.end == KeptRow::kToTheEnd;
+           row.w_num == 1.0 && row.w_den == 1.0 && row.end == end;
   };
   const auto decoded = std::count_if(rows.begin(), rows.end(),
                                      [&](const Row& row) { return row.kind.token >= prompt_; });
-  if (decoded != stream_.shape.tokens - prompt_ || stream_.shape.slides() ||
+  if (decoded != shape.tokens - prompt_ ||
       std::count_if(rows.begin(), rows.end(), is_appended) != decoded) {
     return false;
   }
@@ -155,7 +159,7 @@ std::optional<KeptRows> KeptRecorder::finish() {
   KeptRows out;
   out.prompt = prompt_;
   out.bytes = bytes_;
-  out.appends = !bytes_ && leave_out_appended(rows);
+  out.appends = !never_evicts_ && leave_out_appended(rows);
   for (const Row& row : rows) {
     const Kind& kind = row.kind;
     out.rows.push_back({.token = kind.token,

@@ -63,7 +63,8 @@ class KeptRecorder {
 
   const Stream& stream_;
   const Index prompt_;
-  std::optional<Index> bytes_;  // of a method that never evicts
+  const bool never_evicts_;
+  std::optional<Index> bytes_;  // declared: of a method that never evicts, or by the sketch
   bool expressible_ = true;
   std::optional<ChangeLog::Mark> taken_;
   double taken_scale_ = 0.0;

@@ -5,16 +5,15 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <set>
-#include <tuple>
 #include <utility>
 
+#include "core/hash.hpp"
 #include "results/provenance.hpp"
 
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kLongestName = 200;
+constexpr std::size_t kLongestName = 180;
 
 // Readable in every file system and shell.
 std::string plain(const std::string& text) {
@@ -24,7 +23,7 @@ std::string plain(const std::string& text) {
                        c == '.' || c == '_' || c == '=' || c == ',' || c == '+' || c == '-';
     out += usual ? c : '_';
   }
-  return out.substr(0, kLongestName);
+  return out;
 }
 
 std::string value_text(const Value& value) {
@@ -64,36 +63,43 @@ bool has_cache_file(const PlannedCell& cell) { return !cell.algorithm->not_rows(
 
 std::vector<CacheFile> cache_files(const Plan& plan) {
   // What makes a file: its cells differ in sequence, layer and KV head alone.
-  using Key = std::tuple<std::string, std::string, std::string, std::size_t, Index,
-                         std::optional<std::uint32_t>>;
-  std::map<Key, std::size_t> place_of;
-  std::set<std::string> names;
+  std::map<std::string, std::size_t> place_of;
+  std::map<std::string, int> count_of;  // by name
   std::vector<CacheFile> files;
   for (const PlannedCell& cell : plan.cells) {
     if (cell.skip_reason || !has_cache_file(cell)) continue;
     const WorkGroup& group = plan.groups[cell.group];
     const std::string params = params_json(*cell.params).dump();
-    const Key key = {cell.label, cell.algorithm->id, params,
-                     group.dump, group.first_tokens, cell.seed};
-    const auto [place, is_new] = place_of.try_emplace(key, files.size());
+    const std::string seed = cell.seed ? fmt::format("-{}", *cell.seed) : "";
+    const std::string setting =
+        fmt::format("{}\n{}\n{}\n{}\n{}\n{}", cell.label, cell.algorithm->id, params,
+                    plan.dumps[group.dump].fingerprint, group.first_tokens, seed);
+    const auto [place, is_new] = place_of.try_emplace(setting, files.size());
     if (is_new) {
       std::string name = setting_text(cell);
       if (plan.dumps.size() > 1) {
         name += "-" + plain(std::filesystem::path(plan.dumps[group.dump].path).stem().string());
       }
       if (plan.tokens_vary) name += fmt::format("-n{}", group.shape.tokens);
-      if (cell.seed) name += fmt::format("-{}", *cell.seed);
-      std::string unique = name;
-      for (int i = 2; !names.insert(unique).second; ++i) unique = fmt::format("{}-{}", name, i);
-      files.push_back({unique + ".h5",
+      name += seed;
+      ++count_of[name];
+      files.push_back({name,
+                       hash128_hex(setting).substr(0, 8),
                        {.method = cell.label,
                         .producer = "kvbench " + program_version(),
                         .params = params,
-                        .seed = cell.seed},
+                        .seed = cell.seed,
+                        .dump = plan.dumps[group.dump].fingerprint},
                        {}});
     }
     files[place->second].cells.push_back(
         {cell.id, {group.sequence, group.layer, cell.kv_head}, group.shape});
+  }
+  for (CacheFile& file : files) {
+    if (count_of[file.name] > 1 || file.name.size() > kLongestName) {
+      file.name = file.name.substr(0, kLongestName) + "-" + file.hash;
+    }
+    file.name += ".h5";
   }
   return files;
 }

@@ -366,6 +366,13 @@ class Planner {
   std::optional<std::string> misfit(const WorkGroup& group, int head, const SweepEntry& entry,
                                     const Point& point) {
     if (!entry.algorithm->misfit) return std::nullopt;
+    for (const auto& [name, value] : point.params->entries()) {
+      const auto* file = std::get_if<CacheParameter>(&value);
+      if (file == nullptr || file->cache->dump.empty()) continue;
+      if (file->cache->dump != plan_.dumps[group.dump].fingerprint) {
+        return "the cache file is of another dump, with fingerprint " + file->cache->dump;
+      }
+    }
     const StreamId id{group.sequence, group.layer, head};
     auto found = entry.algorithm->misfit(*point.params, id, group.shape, group.prompt);
     if (!found) return std::nullopt;

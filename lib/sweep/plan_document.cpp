@@ -67,6 +67,7 @@ json cache_json(const KeptCache& cache) {
   return {{"path", cache.path},
           {"fingerprint", cache.fingerprint},
           {"method", cache.method},
+          {"dump", cache.dump},
           {"heads", std::move(heads)}};
 }
 
@@ -76,6 +77,7 @@ std::shared_ptr<const KeptCache> cache_of(const json& document) {
   cache->path = document.at("path");
   cache->fingerprint = document.at("fingerprint");
   cache->method = document.at("method");
+  cache->dump = document.at("dump");
   for (const json& given : document.at("heads")) {
     KeptHead& head = cache->heads.emplace_back();
     head.sequence = given.at("sequence");

@@ -95,7 +95,6 @@ class Caches(Folder):
         for prompt, datasets, words in (
                 (P - 1, {"token": [1]}, "made for P = 63, and here it is 64"),
                 (P, {"token": [1], "key": np.zeros((1, 3))}, "made for d = 3, and here it is 8"),
-                (P, {"token": [1], "end": [97]}, "there are 96 tokens"),
                 (P, {"token": [1], "head": [7]}, "query head 7 of the group")):
             write_cache(self.folder / "bad.h5", self.heads(), prompt=prompt, **datasets)
             _, said = self.run_named("bad", [{"algorithm": "given", "params": {"file": "bad.h5"}}],

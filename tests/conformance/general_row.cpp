@@ -11,7 +11,7 @@ using Kind = Parameter::Kind;
 // Four tokens of any stream with weights of their own, each from its row on.
 std::shared_ptr<const KeptCache> four_tokens() {
   static const auto cache =
-      std::make_shared<const KeptCache>(KeptCache{"four.h5", "f", "four", {}, [](const StreamId&) {
+      std::make_shared<const KeptCache>(KeptCache{"four.h5", "f", "four", "", {}, [](const StreamId&) {
                                                     KeptRows kept;
                                                     kept.reads_future = true;
                                                     for (const std::int32_t token : {0, 2, 3, 5}) {

@@ -38,7 +38,7 @@ std::shared_ptr<const KeptCache> through_a_file(const Stream& stream, const Kept
   const std::string path = std::filesystem::temp_directory_path() /
                            ("kvbench-round-trip-" + std::to_string(getpid()) + ".h5");
   {
-    CacheWriter writer(path, {.method = "m", .producer = "", .params = "", .seed = {}});
+    CacheWriter writer(path, {.method = "m", .producer = "", .params = "", .seed = {}, .dump = ""});
     writer.add(stream.id, stream.shape, kept);
     writer.finish();
   }

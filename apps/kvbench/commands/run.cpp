@@ -133,6 +133,17 @@ void remove_earlier_results(const std::string& folder) {
   }
 }
 
+// A sweep may replay the caches of an earlier run in its own folder.
+void refuse_to_remove_caches(const Plan& plan, const std::string& folder) {
+  const auto caches = std::filesystem::absolute(folder + "/caches").lexically_normal();
+  for (const auto& cache : plan.caches) {
+    if (std::filesystem::path(cache->path).parent_path() != caches) continue;
+    throw InputError(
+        cache->path +
+        ": is replayed by this sweep, and --fresh would remove it; choose another --out");
+  }
+}
+
 void log_failures(const Plan& plan, const Journal& journal) {
   constexpr std::size_t kShown = 5;
   std::vector<std::string> reasons;
@@ -182,7 +193,7 @@ void log_recomputed(const Execution& execution) {
     }
     if (count > 0) log_text("{} of them are computed again: {}\n", count, why);
   };
-  log_count(CellState::kOk, "their per-row values are missing");
+  log_count(CellState::kOk, "their per-row values or what they kept is missing");
   log_count(CellState::kFailed, "they had failed");
   log_count(CellState::kSkipped, "they had been skipped and can be computed now");
 }
@@ -332,7 +343,10 @@ int run(const RunOptions& options) {
                   {.fresh = options.fresh,
                    .shard = selection.shard.is_whole() ? "" : selection.shard.text(),
                    .no_lock = options.no_lock});
-  if (options.fresh) remove_earlier_results(folder);
+  if (options.fresh) {
+    refuse_to_remove_caches(plan, folder);
+    remove_earlier_results(folder);
+  }
   if (!options.sweep.has_file()) write_sweep(plan, folder + "/sweep.json");
   std::unique_ptr<RowsFile> rows;
   if (plan.keep_rows) {

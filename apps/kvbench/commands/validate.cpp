@@ -112,6 +112,10 @@ int validate_dump(const ValidateOptions& options) {
 void check_against_dump(const KeptCache& cache, const std::string& path) {
   const Dump dump(path);
   ErrorList errors;
+  if (!cache.dump.empty() && cache.dump != dump.fingerprint()) {
+    throw InputError(fmt::format("{}: is of another dump, with fingerprint {}; name that one",
+                                 cache.path, cache.dump));
+  }
   for (const KeptHead& head : cache.heads) {
     const auto refuse = [&](const std::string& what) {
       errors.add(fmt::format("{}: sequence {}, layer {}, KV head {}: {}", cache.path, head.sequence,
