@@ -40,6 +40,8 @@ NAMES = (
     "position",
     "forest",
     "displacement",
+    "kept",
+    "survival",
 )
 
 
