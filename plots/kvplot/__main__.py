@@ -47,7 +47,11 @@ def _add_figure(commands: "argparse._SubParsersAction[_Parser]", name: str) -> N
             help="only these layers; default: all of the results",
         )
     parser.add_argument(
-        "-o", "--out", required=True, metavar="DIR", help="folder for the PNG, PDF, SVG, CSV and caption"
+        "-o",
+        "--out",
+        required=True,
+        metavar="DIR",
+        help="folder for the PNG, PDF, SVG, CSV and caption",
     )
     parser.add_argument(
         "--no-caption", action="store_true", help="leave the caption to the paper (it is in .txt)"

@@ -106,9 +106,7 @@ class Cache(Hdf5File):
                 )
             version = self._integer(file, "/", "format_version", 1, TO_THE_END)
             if version != 1:
-                self._refuse(
-                    "/", f"attribute format_version is {version}; kvplot reads version 1"
-                )
+                self._refuse("/", f"attribute format_version is {version}; kvplot reads version 1")
             self.method = self._text(file, "/", "method") or ""
             if not self.method or "/" in self.method or not self.method.isprintable():
                 self._refuse(
@@ -207,17 +205,14 @@ class Cache(Hdf5File):
         ends = rows.end[rows.end < TO_THE_END]
         if tokens is not None:
             ends = ends[ends != tokens]
-        least = max(
-            prompt + 1, int(rows.token.max(initial=-1)) + 1, int(ends.max(initial=0))
-        )
+        least = max(prompt + 1, int(rows.token.max(initial=-1)) + 1, int(ends.max(initial=0)))
         if tokens is not None and tokens < least:
             self._refuse(
                 place, f"attribute tokens is {tokens}; its rows are of at least {least} tokens"
             )
         if max(least, tokens or 0) > MOST_TOKENS:
             self._refuse(
-                place,
-                f"is of {max(least, tokens or 0)} tokens; kvplot draws at most {MOST_TOKENS}",
+                place, f"is of {max(least, tokens or 0)} tokens; kvplot draws at most {MOST_TOKENS}"
             )
         return Head(prompt, tokens, least, decode == "append", rows)
 
@@ -276,8 +271,7 @@ class Cache(Hdf5File):
         token = integers["token"]
         if len(none := numpy.flatnonzero(token < 0)) and not {"key", "value"} <= data.keys():
             self._refuse(
-                place,
-                f"row {none[0]}: is of no token (-1); then key and value are both needed",
+                place, f"row {none[0]}: is of no token (-1); then key and value are both needed"
             )
         return (
             Rows(
@@ -298,8 +292,7 @@ class Cache(Hdf5File):
         bad = numpy.flatnonzero((values < least) | (values > TO_THE_END))
         if len(bad):
             self._refuse(
-                place,
-                f"row {bad[0]} is {values[bad[0]]}; it must be from {least} to {TO_THE_END}",
+                place, f"row {bad[0]} is {values[bad[0]]}; it must be from {least} to {TO_THE_END}"
             )
         return numpy.asarray(values.astype(numpy.int64))
 

@@ -79,7 +79,9 @@ def raster(rows: Rows, at: NDArray[numpy.int64], tokens: int, width: int) -> Arr
         return numpy.where(kept, numpy.maximum(*sums).clip(1e-300), 0.0)
 
     common = weights(rows.query_head < 0)
-    single = [weights(rows.query_head == head) for head in set(rows.query_head[rows.query_head >= 0])]
+    single = [
+        weights(rows.query_head == head) for head in set(rows.query_head[rows.query_head >= 0])
+    ]
     total = common + numpy.max(single, axis=0) if single else common
     sizes = numpy.minimum(width, tokens - width * numpy.arange(bins))
     return numpy.asarray(total / sizes)

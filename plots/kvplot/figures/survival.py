@@ -77,7 +77,9 @@ def shares(caches: Caches, places: list[Place], row: int | None) -> tuple[pandas
     heads, tokens = caches.heads(places[0])
     prompt = heads[0].prompt
     if prompt == 0:
-        raise ResultsError(f"{caches.files[0].path}: {places[0]}: has no prompt, prompt_tokens is 0")
+        raise ResultsError(
+            f"{caches.files[0].path}: {places[0]}: has no prompt, prompt_tokens is 0"
+        )
     row = prompt if row is None else row
     if not prompt <= row < tokens:
         raise ResultsError(f"--row {row}: expected a decode row, {prompt} to {tokens - 1}")
@@ -217,7 +219,9 @@ def _caption(inputs: Namespace, places: list[Place], row: int, table: pandas.Dat
     layers = sorted({place.layer for place in places})
     bands = table.dropna(subset=["low"])
     interval = (
-        f"band: 95 % interval, {over(bands.astype({'groups': int}))}" if len(bands) else "no interval"
+        f"band: 95 % interval, {over(bands.astype({'groups': int}))}"
+        if len(bands)
+        else "no interval"
     )
     seeds = {file.settings["seed"] for file in inputs.caches.files if "seed" in file.settings}
     return (
