@@ -332,8 +332,8 @@ class Cache(Hdf5File):
 
 
 class Caches:
-    """Cache files of one dump, one per method, in the order given; a folder stands for its .h5 files
-    by name."""
+    """Cache files of one dump, one per method, in the order given; a folder stands for its .h5
+    files by name."""
 
     def __init__(self, paths: Path | str | Sequence[Path | str]) -> None:
         paths = [paths] if isinstance(paths, Path | str) else paths

@@ -1,4 +1,4 @@
-"""HDF5 files of kvbench, opened with care: none leads to another file, and a damaged one is named."""
+"""HDF5 files of kvbench: none leads to another file, and a damaged one ends with a message."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,6 +1,7 @@
 """Which tokens each method keeps at which decode row: a raster per cache file of one KV head."""
 
 from argparse import ArgumentParser, Namespace
+from typing import Any
 
 import numpy
 import pandas
@@ -66,7 +67,7 @@ def raster(rows: Rows, at: NDArray[numpy.int64], tokens: int, width: int) -> Arr
     first, last = numpy.searchsorted(at, rows.begin), numpy.searchsorted(at, rows.end)
     place = rows.token // width
 
-    def summed(of: NDArray[numpy.bool_], values: NDArray[numpy.generic]) -> NDArray[numpy.generic]:
+    def summed(of: NDArray[numpy.bool_], values: NDArray[Any]) -> NDArray[Any]:
         steps = numpy.zeros(shape, dtype=values.dtype)
         numpy.add.at(steps, (first[of], place[of]), values[of])
         numpy.subtract.at(steps, (last[of], place[of]), values[of])

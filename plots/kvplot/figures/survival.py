@@ -5,6 +5,7 @@ by position. Right: share that at least k KV heads keep. The last two at --row.
 """
 
 from argparse import ArgumentParser, Namespace
+from typing import Any
 
 import numpy
 import pandas
@@ -52,8 +53,8 @@ def places_of(caches: Caches, sequence: str, layers: list[int] | None) -> list[P
     found = [place for place in common if not layers or place.layer in layers]
     if not found:
         raise ResultsError(
-            f"{caches.files[0].path}: no KV head of {sequence} that all files have; choose files of "
-            "the same sweep"
+            f"{caches.files[0].path}: no KV head of {sequence} that all files have; choose "
+            "files of the same sweep"
         )
     return found
 
@@ -91,8 +92,8 @@ def shares(caches: Caches, places: list[Place], row: int | None) -> tuple[pandas
         masks, own = kept_at(caches, place, numpy.append(curve, row))
         if (caches.files[0].heads[place].prompt, own) != (prompt, tokens):
             raise ResultsError(
-                f"{caches.files[0].path}: {place}: has another prompt or n than {places[0]}; choose "
-                "--layers that are alike"
+                f"{caches.files[0].path}: {place}: has another prompt or n than {places[0]}; "
+                "choose --layers that are alike"
             )
         for at, mask in enumerate(masks):
             agree[at] += mask[-1]
@@ -117,7 +118,8 @@ def means(units: pandas.DataFrame, labels: list[str]) -> pandas.DataFrame:
     """Mean over units with its interval, per panel, file and x."""
     rows = []
     for (panel, at, x), group in units.groupby(["panel", "file", "x"], sort=False):
-        found = {"panel": panel, "file": at, "label": labels[at], "x": x}
+        file = int(str(at))
+        found: dict[str, Any] = {"panel": panel, "file": file, "label": labels[file], "x": x}
         found["share"] = group["share"].mean()
         if panel != "agreement":
             interval = mean_interval(group.assign(dump=""), "share")
@@ -150,9 +152,10 @@ def draw(inputs: Namespace) -> Figure:
     handles = {}
     lines = style.variants(table)
     for axis, panel in zip(axes[0], ("rows", "position", "agreement")):
-        for label, series in table[table["panel"] == panel].groupby("label", sort=False):
+        for key, series in table[table["panel"] == panel].groupby("label", sort=False):
+            label = str(key)
             handles[style.shortened(label)] = _line(
-                axis, series, caches.methods, lines[label], panel != "agreement"
+                axis, series, caches.methods, lines[label], panel == "rows"
             )
         axis.set_ylim(-0.02, max(1.02 * table["share"].max(), 0.1))
     chance = independent(table, len(places))
@@ -218,18 +221,17 @@ def _caption(inputs: Namespace, places: list[Place], row: int, table: pandas.Dat
     heads, tokens = inputs.caches.heads(places[0])
     layers = sorted({place.layer for place in places})
     bands = table.dropna(subset=["low"])
-    interval = (
-        f"band: 95 % interval, {over(bands.astype({'groups': int}))}"
-        if len(bands)
-        else "no interval"
-    )
+    interval = "no interval"
+    if len(bands):
+        interval = f"band on the decode rows: 95 % interval, {over(bands.astype({'groups': int}))}"
     seeds = {file.settings["seed"] for file in inputs.caches.files if "seed" in file.settings}
     return (
-        f"Share of the {heads[0].prompt} tokens of the prompt that are kept: at each decode row; by "
-        f"position, and by at least a number of KV heads, both at decode row {row}. Lines: means over "
-        f"{len(places)} units (KV heads of layer{'s' if len(layers) > 1 else ''} "
-        f"{', '.join(map(str, layers))}), {interval}. Dotted: heads that choose at random, each as "
-        f"many as the methods keep on average. "
+        f"Share of the {heads[0].prompt} tokens of the prompt that are kept: at each decode row; "
+        f"by position, in {PARTS} parts; and by at least a number of KV heads; the last two at "
+        f"decode row {row}. Lines: means over {len(places)} units (KV heads of "
+        f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(str, layers))}), {interval}. "
+        "Methods that keep equally many lie on one another. Dotted: heads that choose at random, "
+        "each as many as the methods keep on average. "
         f"{places[0].sequence}: {tokens} tokens; "
         + (f"seed {', '.join(sorted(seeds))}." if seeds else "no random numbers.")
     )
