@@ -46,7 +46,7 @@ SMALL = {"/select/tokens": 1024, "/select/kv_heads": [0], "/seeds": [0, 1],
 # Sweeps that score one row, of two dumps, the second with one layer.
 ONE_ROW = {"/select/tokens": 512, "/select/layers": [0], "/seeds": [0, 1]}
 KEPT = {"subgen_failure_rate": ONE_ROW, "tightness": ONE_ROW,
-        "kept_sets": {"/select/tokens": 512, "/replay/prompt_tokens": 384, "/select/layers": [0, 15]},
+        "kept_sets": {"/select/tokens": 512, "/select/layers": [0, 15]},
         "error_vs_position": {"/select/kv_heads": [0], "/select/layers": [0, 15],
                               "/evaluate/rows": {"every": 16}}}
 

@@ -189,14 +189,14 @@ def draw(inputs: Namespace) -> Figure:
 
 
 def _legend() -> dict[str, object]:
-    weights = {"weight 1/4 or less": 0.25, "weight 1": 1.0, "4": 4.0, "16 or more": 16.0}
+    weights = {"weight ≤ 1/4": 0.25, "weight 1": 1.0, "4": 4.0, "≥ 16": 16.0}
     return {
         **{
             name: Patch(facecolor=shade(numpy.array(weight), GREY))
             for name, weight in weights.items()
         },
         "not there yet": Patch(facecolor=UNSEEN, edgecolor="0.6", linewidth=0.4),
-        "end of the prompt": style.pyplot.Line2D(
+        "prompt end": style.pyplot.Line2D(
             [], [], color="black", linewidth=0.8, linestyle=(0, (2, 1.5))
         ),
     }

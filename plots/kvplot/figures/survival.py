@@ -152,12 +152,14 @@ def draw(inputs: Namespace) -> Figure:
     handles = {}
     lines = style.variants(table)
     for axis, panel in zip(axes[0], ("rows", "position", "agreement")):
-        for key, series in table[table["panel"] == panel].groupby("label", sort=False):
+        shown = table[table["panel"] == panel]
+        for key, series in shown.groupby("label", sort=False):
             label = str(key)
             handles[style.shortened(label)] = _line(
                 axis, series, caches.methods, lines[label], panel == "rows"
             )
-        axis.set_ylim(-0.02, max(1.02 * table["share"].max(), 0.1))
+        top = 1.04 * max(shown["share"].max(), shown["high"].clip(upper=1.0).max(), 0.1)
+        axis.set_ylim(-0.025 * top, top)
     chance = independent(table, len(places))
     handles["independent heads"] = axes[0][2].plot(
         range(1, len(places) + 1), chance, color="black", linewidth=0.9, linestyle=":"
