@@ -143,7 +143,8 @@ class Worked(Made):
         self.assertEqual([file.path.name for file in Caches(self.folder).files], ["0.h5", "1.h5", "2.h5"])
 
     def test_names_of_others_are_no_formulas(self):
-        path = self.write(method=r"$\frac{" + "x" * 80, token=[1, 2], attributes={"tokens": N})
+        path = self.write(method=r"$\frac$" + "x" * 80, heads=[(r"$\frac$", 0, 0)], token=[1, 2],
+                          attributes={"tokens": N})
         for figure in ("kept", "survival"):
             self.assertEqual(self.drawn(figure, path), (0, ""))
 
@@ -232,6 +233,9 @@ class Bad(Made):
         long = self.write("long.h5", attributes={"tokens": 99}, token=[1])
         other = self.write("other.h5", attributes={"tokens": 98}, token=[1])
         self.refused(long, "other.h5", "has n 98 and another of the files 99", more=(other,))
+        other = self.write("other.h5", token=[1], end=[120])
+        self.refused(long, "other.h5", "has rows of at least 120 tokens and another of the files is of 99",
+                     more=(other,))
         for figure in ("kept", "survival"):
             self.refused(path, "13", "12", figure=figure, more=[path] * 12)
 
