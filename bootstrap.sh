@@ -15,6 +15,7 @@
 #                                            --cuda: the CUDA side on this machine's GPU
 #   ./bootstrap.sh dumps [FOLDER [OPTIONS]]  dumps of two models on ten texts, in FOLDER or the cache
 #                                            (1 GB; torch in .venv-exporter, 6 GB)
+#   ./bootstrap.sh texts [FOLDER]            sweeps over these dumps, into results/texts: intervals over texts
 #   ./bootstrap.sh test-exporter             tests of data/*.py, with torch in .venv-exporter (6 GB)
 #   ./bootstrap.sh test-peers                what kvpress's classes keep beside what kvbench keeps, in
 #                                            .venv-peers, with the torch of .venv-exporter (6 GB)
@@ -346,6 +347,37 @@ dumps() {
   PYTHONDONTWRITEBYTECODE=1 .venv-exporter/bin/python data/make_dumps.py "$folder" "$@"
 }
 
+# Sweeps of configs/figures whose question takes several texts, over the dumps that `dumps` made, model by
+# model: a text that two models read is not two texts. Sliding layers of Gemma are left out, where what is
+# held depends on the data.
+texts() {
+  local folder=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/kvbench/dumps}
+  folder=$(realpath -m "$folder")
+  compgen -G "$folder/*-*.h5" >/dev/null ||
+    die "texts: $folder has no dump; ./bootstrap.sh dumps makes them"
+  build
+  python_environment
+  local program=build/bin/kvbench out=results/texts seconds=$SECONDS model layers sweep results
+  for model in smollm2-135m gemma3-270m; do
+    if ! compgen -G "$folder/$model-*.h5" >/dev/null; then
+      say "texts: $folder has no dump of $model; it is left out"
+      continue
+    fi
+    layers='"all"'
+    if [[ $model == gemma3-270m ]]; then layers='[5,17]'; fi
+    for sweep in scaling recency methods; do
+      results=$out/$model/$sweep/results.json
+      newer "$results" "configs/figures/$sweep.json" "$program" "$folder/$model"-*.h5 && continue
+      say "running $sweep on $model"
+      "$program" run --config "configs/figures/$sweep.json" --out "$(dirname "$results")" --quiet \
+        --set "/dumps=[\"$folder/$model-*.h5\"]" --set "/select/layers=$layers"
+    done
+    .venv/bin/python -m kvplot papers --runs "$out/$model" --out "$out/$model" \
+      --only scaling recency mixture variance methods
+  done
+  say "texts: $((SECONDS - seconds)) s, in $out"
+}
+
 test_exporter() {
   build
   exporter_environment || {
@@ -604,6 +636,7 @@ case $verb in
   check) check "$@" ;;
   lint) lint "$@" ;;
   dumps) dumps "$@" ;;
+  texts) texts "$@" ;;
   test-exporter) test_exporter "$@" ;;
   test-peers) test_peers "$@" ;;
   test-python) test_python "$@" ;;

@@ -6,8 +6,10 @@
 Called by `./bootstrap.sh dumps`, which installs what this needs. One dump per model and text,
 FOLDER/<model>-<text>.h5: the text's first 2048 tokens, layers 0, 1, 4, the quarters and the last,
 queries of every row. Inputs are fetched into FOLDER/inputs and refused unless their hashes are
-those of dump_sources.py; FOLDER/dumps.json lists the hashes of inputs and outputs. What is there
-already stays; run it again to go on.
+those of dump_sources.py; FOLDER/dumps.json lists the hashes of inputs and outputs. A dump is
+refused unless it has the tokens of dump_reference.json and its norms to 0.1 %; whether it has the
+same bits is said, for they depend on the processor. What is there already stays; run it again to
+go on.
 """
 
 from __future__ import annotations
@@ -26,11 +28,17 @@ import tempfile
 import time
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import h5py
+import numpy
 from dump_file import Fault
 from dump_sources import CHARACTERS, MODELS, TEXTS, TOKENS, Model, Text
 
+REFERENCE = Path(__file__).with_name("dump_reference.json")
+# Roundings of another processor move whole tensors by up to 7e-4 (README.md), their norms by less;
+# another text is seen by its tokens.
+NORM_TOLERANCE = 1e-3
 SECONDS_PER_DUMP = 40  # on two cores; for the estimate alone
 
 
@@ -108,17 +116,59 @@ def check(path: Path, expected: str, source: str) -> None:
         )
 
 
-def tensors_sha256(path: Path) -> str:
-    """Of every layer's q, k and v, in the order of their names."""
-    digest = hashlib.sha256()
+def fingerprint(path: Path) -> dict[str, Any]:
+    """Of a dump: hashes of its tokens and of every layer's q, k and v, in the order of their names;
+    and the Frobenius norms of these, which rounding hardly changes."""
+    tensors, tokens = hashlib.sha256(), hashlib.sha256()
+    norms = {}
     with h5py.File(path) as dump:
 
         def add(name: str, item: h5py.Dataset | h5py.Group) -> None:
-            if isinstance(item, h5py.Dataset) and name.rsplit("/", 1)[-1] in ("q", "k", "v"):
-                digest.update(name.encode() + item[...].tobytes())
+            last = name.rsplit("/", 1)[-1]
+            if not isinstance(item, h5py.Dataset):
+                return
+            if last == "token_ids":
+                tokens.update(item[...].astype("<i4").tobytes())
+            if last in ("q", "k", "v"):
+                elements = item[...]
+                tensors.update(name.encode() + elements.tobytes())
+                norm = numpy.linalg.norm(elements.astype(numpy.float64))
+                norms[name.split("/layers/")[-1]] = float(f"{norm:.7g}")
 
         dump.visititems(add)
-    return digest.hexdigest()
+    return {
+        "tensors_sha256": tensors.hexdigest(),
+        "tokens_sha256": tokens.hexdigest(),
+        "norms": norms,
+    }
+
+
+def compared(name: str, found: dict[str, Any], reference: dict[str, dict[str, Any]]) -> str:
+    """How a dump's fingerprint differs from the reference's; Fault if it is another dump."""
+    expected = reference.get(name)
+    if expected is None:
+        return "no reference"
+    if found["tensors_sha256"] == expected["tensors_sha256"]:
+        return "the bits of the reference"
+    if found["tokens_sha256"] != expected["tokens_sha256"]:
+        raise Fault(
+            f"{name}: its tokens are not those of {REFERENCE.name}; remove it to make it again"
+        )
+    if found["norms"].keys() != expected["norms"].keys():
+        raise Fault(
+            f"{name}: its layers are not those of {REFERENCE.name}; remove it to make it again"
+        )
+    most = 0.0
+    for tensor, norm in expected["norms"].items():
+        got = found["norms"][tensor]
+        apart = abs(got / norm - 1)
+        if not apart <= NORM_TOLERANCE:
+            raise Fault(
+                f"{name}: the norm of {tensor} is {got}, expected {norm} to {NORM_TOLERANCE:g}; "
+                "remove it to make it again with the versions of data/requirements.txt"
+            )
+        most = max(most, apart)
+    return f"norms of the reference to {most:.1g}, other bits"
 
 
 def export(model: Path, text: Path, layers: str, out: Path) -> None:
@@ -152,6 +202,7 @@ def make(wanted: list[tuple[Model, Text]], folder: Path) -> None:
     inputs.mkdir(parents=True, exist_ok=True)
     listed = folder / "dumps.json"
     entries = json.loads(listed.read_text()) if listed.is_file() else {}
+    reference = json.loads(REFERENCE.read_text())["dumps"]
     for count, (model, text) in enumerate(wanted, 1):
         out = folder / f"{model.name}-{text.name}.h5"
         if out.is_file() and out.name in entries:
@@ -160,13 +211,12 @@ def make(wanted: list[tuple[Model, Text]], folder: Path) -> None:
         model_file, text_file = fetch_model(model, inputs), fetch_text(text, inputs)
         if not out.is_file():
             export(model_file, text_file, model.layer_list, out)
-        entries[out.name] = {
-            "model_sha256": model.sha256,
-            "text_sha256": text.sha256,
-            "tensors_sha256": tensors_sha256(out),
-        }
+        found = fingerprint(out)
+        said = compared(out.name, found, reference)
+        entries[out.name] = {"model_sha256": model.sha256, "text_sha256": text.sha256, **found}
         put(listed, json.dumps(entries, indent=1, sort_keys=True).encode())
-        print(f"{count}/{len(wanted)} {out.name}: {time.monotonic() - began:.0f} s", flush=True)
+        seconds = time.monotonic() - began
+        print(f"{count}/{len(wanted)} {out.name}: {seconds:.0f} s, {said}", flush=True)
 
 
 def main() -> int:

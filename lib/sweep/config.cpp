@@ -51,7 +51,7 @@ class Reader {
     read_seeds();
     read_memory();
     read_output();
-    read_entries(folder.value_or(""), algorithms);
+    read_entries(folder, algorithms);
   }
 
   bool dumps_known() const { return dumps_known_; }
@@ -256,7 +256,7 @@ class Reader {
     resolved_["output"] = {{"rows", config_.keep_rows}, {"caches", config_.keep_caches}};
   }
 
-  void read_entries(const std::string& folder,
+  void read_entries(const std::optional<std::string>& folder,
                     const std::vector<AlgorithmDescription>& algorithms) {
     const json* given = required("algorithms");
     if (given == nullptr) return;

@@ -47,6 +47,14 @@ std::string identity(const std::string& path) {
 
 }  // namespace
 
+std::vector<std::string> files_named(const std::string& written, const std::string& folder) {
+  std::error_code ignored;
+  const bool absolute = fs::path(written).is_absolute();
+  const fs::path literal = absolute ? fs::path(written) : fs::path(folder) / written;
+  if (fs::exists(literal, ignored)) return {literal.string()};
+  return files_of_glob(absolute ? written : escaped(folder) + "/" + written);
+}
+
 std::vector<std::string> read_dump_paths(const nlohmann::json& given, const std::string& folder,
                                          const std::string& pointer, ErrorList& errors) {
   std::vector<std::string> paths;
@@ -63,18 +71,11 @@ std::vector<std::string> read_dump_paths(const nlohmann::json& given, const std:
       continue;
     }
     const auto& written = given[i].get_ref<const std::string&>();
-    const bool absolute = fs::path(written).is_absolute();
-    const fs::path literal = absolute ? fs::path(written) : fs::path(folder) / written;
-    std::vector<std::string> files;
-    if (fs::exists(literal, ignored)) {
-      if (fs::is_directory(literal, ignored)) {
-        errors.add(place, written + " is a folder; name the dumps in it, for example " + written +
-                              "/*.h5");
-        continue;
-      }
-      files = {literal.string()};
-    } else {
-      files = files_of_glob(absolute ? written : escaped(folder) + "/" + written);
+    const std::vector<std::string> files = files_named(written, folder);
+    if (files.size() == 1 && fs::is_directory(files.front(), ignored)) {
+      errors.add(place,
+                 written + " is a folder; name the dumps in it, for example " + written + "/*.h5");
+      continue;
     }
     if (files.empty()) {
       const bool pattern = written.find_first_of("*?[") != std::string::npos;

@@ -1,4 +1,4 @@
-// The `dumps` of a sweep file: paths and globs into files that exist.
+// Files that a sweep names: paths and globs.
 #pragma once
 
 #include <string>
@@ -9,7 +9,11 @@
 
 namespace kvbench {
 
-// Absolute paths in the order listed, those of one glob in byte order. Relative ones start at
+// The file of this path, if there is one, else those that it matches as a glob, in byte order; empty
+// if there are none. Relative ones start at `folder`.
+std::vector<std::string> files_named(const std::string& written, const std::string& folder);
+
+// The `dumps` of a sweep: absolute paths in the order listed, those of one glob in byte order. Relative ones start at
 // `folder`. A path or glob without a file and a file named twice are errors.
 std::vector<std::string> read_dump_paths(const nlohmann::json& given, const std::string& folder,
                                          const std::string& pointer, ErrorList& errors);

@@ -11,6 +11,7 @@
 #include "core/spelling.hpp"
 #include "json/document.hpp"
 #include "sweep/axis.hpp"
+#include "sweep/dump_paths.hpp"
 #include "sweep/json_fields.hpp"
 
 namespace kvbench {
@@ -123,16 +124,28 @@ Value normalised(const Parameter& parameter) {
   return value;
 }
 
-// Relative paths of cache files start at `folder`.
-void make_absolute(std::vector<Column>& columns, const std::string& folder) {
-  for (Column& column : columns) {
-    for (Value& value : column.axis.values) {
-      auto* file = std::get_if<CacheParameter>(&value);
-      if (file == nullptr) continue;
-      const std::filesystem::path path(file->path);
-      file->path = (path.is_absolute() ? path : folder / path).lexically_normal().string();
+// Paths and globs of cache files as absolute paths, each once. Relative ones start at `folder`.
+void find_files(Column& column, const std::string& folder, ErrorList& errors) {
+  if (column.parameter->kind != Parameter::Kind::kFile) return;
+  Axis found{{}, column.axis.pointer, column.axis.single, false};
+  for (std::size_t i = 0; i < column.axis.values.size(); ++i) {
+    const auto& written = std::get<CacheParameter>(column.axis.values[i]).path;
+    const std::vector<std::string> files = files_named(written, folder);
+    if (files.empty()) {
+      const bool pattern = written.find_first_of("*?[") != std::string::npos;
+      errors.add(column.axis.place(i), (pattern ? "no file matches " : "there is no file ") + written +
+                                           "; relative paths start at the folder of the sweep file, " +
+                                           folder);
+    }
+    for (const std::string& file : files) {
+      const Value value = CacheParameter{std::filesystem::path(file).lexically_normal().string(), {}};
+      if (std::find(found.values.begin(), found.values.end(), value) == found.values.end()) {
+        found.values.push_back(value);
+      }
     }
   }
+  found.single = found.single && found.values.size() == 1;
+  column.axis = std::move(found);
 }
 
 std::optional<std::vector<Column>> read_params(const json& params,
@@ -262,8 +275,8 @@ double SweepEntry::cells(std::size_t seeds) const {
 }
 
 ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>& algorithms,
-                     const std::string& pointer, const std::string& folder, double points_left,
-                     ErrorList& errors) {
+                     const std::string& pointer, const std::optional<std::string>& folder,
+                     double points_left, ErrorList& errors) {
   const std::size_t before = errors.count();
   ReadEntry read;
   SweepEntry& entry = read.entry;
@@ -292,7 +305,10 @@ ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>&
   const json none = json::object();
   auto columns = read_params(params == nullptr ? none : *params, *entry.algorithm, place, errors);
   if (!columns) return read;
-  make_absolute(*columns, folder);
+  if (folder) {
+    for (Column& column : *columns) find_files(column, *folder, errors);
+    if (errors.count() != before) return read;
+  }
 
   double points = 1.0;
   for (const Column& column : *columns) {

@@ -89,6 +89,33 @@ def line(
     )
 
 
+def interval_line(
+    axis: Axes,
+    table: pandas.DataFrame,
+    x: str,
+    y: str,
+    colour: style.Colour,
+    marker: str,
+    **more: Any,
+) -> ErrorbarContainer:
+    """One line with markers, and bars from <y>_low to <y>_high."""
+    table = table.sort_values(x)
+    low, high = table[y] - table[f"{y}_low"], table[f"{y}_high"] - table[y]
+    known = low.notna() & high.notna()
+    return axis.errorbar(
+        table[x],
+        table[y],
+        yerr=[low.where(known, 0.0), high.where(known, 0.0)],
+        color=colour,
+        marker=marker,
+        elinewidth=0.7,
+        capsize=1.5,
+        markeredgecolor=more.pop("edge", "white"),
+        markeredgewidth=0.4,
+        **more,
+    )
+
+
 def labelled_lines(
     axis: Axes,
     table: pandas.DataFrame,

@@ -33,6 +33,7 @@ DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("balancekv_longbench", "settings", "balancekv_longbench", {}),
     ("walk", "walk", "balancekv_walk", {}),
     ("merge_reduce", "merge_reduce", "balancekv_merge_reduce", {}),
+    ("scaling", "scaling", "scaling", {}),
     ("sparsity", "sparsity", "inspection", {}),
     ("entropy", "entropy", "inspection", {}),
     ("top_mass", "top_mass", "inspection", {}),
@@ -44,6 +45,7 @@ DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("keyformer_table3", "settings", "keyformer_table3", {}),
     ("noise", "noise", "keyformer_table4", {}),
     ("recent_ratio", "recent_ratio", "keyformer_recent_ratio", {}),
+    ("recency", "recency", "recency", {}),
     ("tau", "tau", "keyformer_tau", {}),
     ("cache_size", "cache_size", "subgen_table1", {}),
     ("pareto", "pareto", "pareto", {}),
@@ -51,6 +53,9 @@ DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("layer_head", "layer_head", "pareto", {}),
     ("forest", "forest", "pareto", {}),
     ("displacement", "displacement", "pareto", {}),
+    ("mixture", "mixture", "methods", {}),
+    ("variance", "variance", "methods", {}),
+    ("methods", "forest", "methods", {}),
     ("position", "position", "error_vs_position", {}),
     ("kept", "kept", "kept_sets", {"layer": 15, "kv_head": 1}),
     ("survival", "survival", "kept_sets", {}),
@@ -70,13 +75,9 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
         help="holds <name>/results.json of every sweep of configs/figures",
     )
     parser.add_argument(
-        "--inspection",
-        required=True,
-        type=Path,
-        metavar="FILE",
-        help="what `kvbench inspect DUMP --json` printed",
+        "--inspection", type=Path, metavar="FILE", help="what `kvbench inspect DUMP --json` printed"
     )
-    parser.add_argument("--dump", required=True, type=Path, metavar="FILE")
+    parser.add_argument("--dump", type=Path, metavar="FILE")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR")
     parser.add_argument(
         "--width",
@@ -110,11 +111,13 @@ def draw(figure: str, source: Source, options: dict[str, Any]) -> Figure:
 
 
 def source(
-    figure: str, reads: str, runs: Path, inspection: Path, dump: Path
+    figure: str, reads: str, runs: Path, inspection: Path | None, dump: Path | None
 ) -> tuple[Path, Path, type[Source]]:
     """What a drawing reads, the file by whose age it is redrawn, and the class that reads it."""
     if reads in ("dump", "inspection"):
         path = dump if reads == "dump" else inspection
+        if path is None:
+            raise ResultsError(f"{figure} needs --{reads}; add it, or name others with --only")
         return path, path, Dump if reads == "dump" else Inspection
     results = runs / reads / "results.json"
     if "caches" in figures.module(figure).NEEDS:

@@ -37,6 +37,29 @@ def mean_interval(units: pandas.DataFrame, column: str) -> Interval:
     return Interval(mean - half, mean + half, level, count)
 
 
+def geometric_means(
+    units: pandas.DataFrame, column: str, by: list[str], name: str
+) -> pandas.DataFrame:
+    """Geometric means of a positive column, one row per group of `by`: <name>, <name>_low and
+    <name>_high (95 %), what the interval runs over, and the number of groups and units."""
+    logs = units.assign(log=numpy.log(units[column]))
+    rows = []
+    for key, own in logs.groupby(by, sort=False):
+        interval = mean_interval(own, "log")
+        rows.append(
+            {
+                **dict(zip(by, key)),
+                name: numpy.exp(own["log"].mean()),
+                f"{name}_low": numpy.exp(interval.low),
+                f"{name}_high": numpy.exp(interval.high),
+                "over": interval.level,
+                "groups": interval.groups,
+                "units": len(own),
+            }
+        )
+    return pandas.DataFrame(rows)
+
+
 def standard_error(table: pandas.DataFrame, column: str) -> "pandas.Series[float]":
     """Standard error over seeds of the means of mean_over_units; NaN with fewer than two seeds."""
     # The population's deviation over sqrt(n - 1) is the sample's over sqrt(n).

@@ -104,7 +104,11 @@ class Caches(Folder):
             self.assertIn("bad.json: /algorithms/0/params/file: ", said)
         _, said = self.run_named("none", [{"algorithm": "given", "params": {"file": "no.h5"}}],
                                  expected=BAD_INPUT)
-        self.assertIn("no.h5: cannot be opened (No such file", said)
+        self.assertIn("none.json: /algorithms/0/params/file: there is no file no.h5; relative paths", said)
+        _, said = self.run_named("none", [{"algorithm": "given",
+                                           "params": {"file": ["half.h5", "x*.h5"]}}],
+                                 expected=BAD_INPUT)
+        self.assertIn("/algorithms/0/params/file/1: no file matches x*.h5", said)
         for bad in (3, True, ""):
             _, said = self.run_named("none", [{"algorithm": "given", "params": {"file": bad}}],
                                      expected=BAD_INPUT)
@@ -150,7 +154,7 @@ class Caches(Folder):
                           "subgen-delta_quantile=0.1,t=2,s=16-1.h5",
                           "uniform-T=1,sinks=4-0.h5", "uniform-T=1,sinks=4-1.h5"])
         again, _ = self.run_named("again", [{"algorithm": "given",
-                                             "params": {"file": [str(path) for path in files]}}])
+                                             "params": {"file": "first/caches/*.h5"}}])
         path_of = {cache["fingerprint"]: cache["path"] for cache in again["caches"]}
         cells = {cell["id"]: cell for cell in first["cells"]}
         compared = 0

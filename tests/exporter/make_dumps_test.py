@@ -25,6 +25,7 @@ def dump(path, shift=0.0):
     with h5py.File(path, "w") as file:
         for name in ("q", "k", "v", "out"):
             file[f"sequences/a/layers/0/{name}"] = numpy.full((1, 2, 3), shift)
+        file["sequences/a/token_ids"] = numpy.zeros(2, dtype=numpy.int32)
 
 
 class Sources(unittest.TestCase):
@@ -66,6 +67,7 @@ class Dumps(unittest.TestCase):
         with mock.patch.object(make_dumps, "export", export), \
                 mock.patch.object(make_dumps, "fetch_model", lambda model, inputs: Path("m")), \
                 mock.patch.object(make_dumps, "fetch_text", lambda text, inputs: Path("t")), \
+                mock.patch.object(make_dumps, "compared", lambda *_: "no reference"), \
                 mock.patch("sys.argv", ["make_dumps.py", str(self.folder), "--only", *only]), \
                 contextlib.redirect_stdout(io.StringIO()) as out, \
                 contextlib.redirect_stderr(io.StringIO()) as err:
@@ -93,9 +95,43 @@ class Dumps(unittest.TestCase):
         with h5py.File(self.folder / "b.h5", "a") as file:
             file.attrs["created"] = "another day"
         dump(self.folder / "c.h5", 1.0)
-        one, same, other = (make_dumps.tensors_sha256(self.folder / f"{name}.h5") for name in "abc")
+        one, same, other = (make_dumps.fingerprint(self.folder / f"{name}.h5") for name in "abc")
         self.assertEqual(one, same)
-        self.assertNotEqual(one, other)
+        self.assertNotEqual(one["tensors_sha256"], other["tensors_sha256"])
+        self.assertEqual(other["norms"], {f"0/{name}": 2.44949 for name in "qkv"})
+
+    def test_a_dump_of_another_text_or_model_is_refused_and_other_bits_are_said(self):
+        dump(self.folder / "a.h5", 1.0)
+        reference = {"a.h5": make_dumps.fingerprint(self.folder / "a.h5")}
+
+        def said(shift, tokens=0):
+            dump(self.folder / "a.h5", shift)
+            with h5py.File(self.folder / "a.h5", "a") as file:
+                file["sequences/a/token_ids"][:] = tokens
+            return make_dumps.compared("a.h5", make_dumps.fingerprint(self.folder / "a.h5"), reference)
+
+        self.assertEqual(said(1.0), "the bits of the reference")
+        self.assertEqual(said(1.0 + 2e-5), "norms of the reference to 2e-05, other bits")
+        one = dict(reference["a.h5"], tensors_sha256="other",
+                   norms={"0/k": 2.44949, "0/q": float("nan"), "0/v": 2.44949})
+        with self.assertRaisesRegex(Fault, "norm of 0/q is nan"):
+            make_dumps.compared("a.h5", one, reference)
+        for shift, tokens, words in ((1.01, 0, "norm of 0/k is 2.473985, expected 2.44949"),
+                                     (float("nan"), 0, "norm of 0/k is nan"),
+                                     (1.0 + 2e-5, 5, "its tokens are not those of")):
+            with self.assertRaisesRegex(Fault, words):
+                said(shift, tokens)
+        self.assertEqual(make_dumps.compared("b.h5", {}, reference), "no reference")
+
+    def test_references_are_of_dumps_that_are_made(self):
+        reference = json.loads(make_dumps.REFERENCE.read_text())["dumps"]
+        layers = {f"{model.name}-{text.name}.h5": model.layers
+                  for model in dump_sources.MODELS for text in dump_sources.TEXTS}
+        self.assertTrue(reference)
+        for name, fingerprint in reference.items():
+            self.assertEqual(set(fingerprint["norms"]),
+                             {f"{layer}/{tensor}" for layer in layers[name] for tensor in "qkv"})
+            self.assertEqual(len({fingerprint["tensors_sha256"], fingerprint["tokens_sha256"]}), 2)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The compile units that clang-tidy looks at: those of a change, or all of them.
 Usage: units.py BUILD [all], with the compile_commands.json of BUILD.
 
-A header is seen through a unit: of lib, apps and cuda through the one that compiles it alone, of
-tests through the .cpp of its name or else the first that includes it.
+A header is seen through a unit: of lib, apps and cuda through the one that compiles it alone, others
+through the .cpp of their name or else the first that includes them.
 """
 
 import json
@@ -27,8 +27,12 @@ def unit_of_header(root: Path, build: Path, header: str, known: set[Path]) -> Pa
     own = (root / header).with_suffix(".cpp")
     if own in known:
         return own
-    names = [f'#include "{Path(header).relative_to("tests")}"', f'#include "{Path(header).name}"']
-    for path in sorted(path for path in known if path.is_relative_to(root / "tests")):
+    path_of = Path(header)
+    in_tests = path_of.is_relative_to("tests")
+    included = [path_of.relative_to("tests") if in_tests else path_of, path_of.name]
+    names = [f'#include "{name}"' for name in included]
+    folder = root / ("tests" if in_tests else path_of.parent)
+    for path in sorted(path for path in known if path.is_relative_to(folder)):
         if any(name in path.read_text(encoding="utf-8") for name in names):
             return path
     return None

@@ -1,8 +1,8 @@
 """A folder that looks like the repository to a page's commands, with what they read already there.
 
 What is not as a reader has it, and why:
-* kvbench run and plan take the first 384 tokens of a dump: whole sweeps are run by tests/configs and
-  tests/check.
+* kvbench run and plan take the first 384 tokens of a dump, and for an axis of tokens 192 and 384: whole
+  sweeps are run by tests/configs and tests/check.
 * ./bootstrap.sh only looks whether it has the verb: verbs install packages, compile, or take minutes.
   .ci/run calls those that fit into CI, the others are run on demand.
 * The exporter gives a synthetic dump: its real runs want torch and a model, and are in tests/exporter,
@@ -10,7 +10,8 @@ What is not as a reader has it, and why:
 * kvpress_caches.py gives what window keeps under the names of KeyDiffPress: its real runs want kvpress and torch, and
   are in tests/peers.
 * sbatch takes a job and forgets it: tests/slurm has a real Slurm.
-* kvplot table of results/figures does nothing: tests/plots/findings_test.py runs those on real figures.
+* kvplot table of results/figures and results/texts does nothing: tests/plots/findings_test.py runs those
+  on real figures.
 """
 
 import os
@@ -31,10 +32,13 @@ PROGRAM = BUILD / "bin/kvbench"
 
 STAND_INS = {
     "build/bin/kvbench": f"""case $1 in
-  run | plan) exec {PROGRAM} "$@" --set /select/tokens=384 ;;
+  run | plan)
+    tokens=384
+    [[ "$*" != *"/select/tokens=["* ]] || tokens="[192, 384]"
+    exec {PROGRAM} "$@" --set "/select/tokens=$tokens" ;;
   *) exec {PROGRAM} "$@" ;;
 esac""",
-    "bin/kvplot": f"""[[ "$1 $2" == "table results/figures/"* ]] && exit
+    "bin/kvplot": f"""[[ "$1 $2" == "table results/"@(figures|texts)/* ]] && exit
 exec {sys.executable} -m kvplot "$@" """,
     ".venv/bin/python": f'exec {sys.executable} "$@"',
     "bin/python3": f"""[[ "$1 $2 $3" == "-m pip download" ]] && exit

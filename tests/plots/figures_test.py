@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from argparse import Namespace
 from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree
@@ -24,7 +25,7 @@ try:
     from kvplot import Results, figures, papers, style
     from kvplot.__main__ import main
     from kvplot.dump import Dump
-    from kvplot.figures import (clusterability, displacement, ecdf, failure_rate, forest, position,
+    from kvplot.figures import (balancekv_layers, clusterability, displacement, ecdf, failure_rate, forest, position,
                                 rotation, score_bars, subgen_attribution, tsne)
     from kvplot.inspection import Inspection
     from kvplot.results import mean_over_units
@@ -47,6 +48,9 @@ SMALL = {"/select/tokens": 1024, "/select/kv_heads": [0], "/seeds": [0, 1],
 ONE_ROW = {"/select/tokens": 512, "/select/layers": [0], "/seeds": [0, 1]}
 KEPT = {"subgen_failure_rate": ONE_ROW, "tightness": ONE_ROW,
         "kept_sets": {"/select/tokens": 512, "/select/layers": [0, 15]},
+        "scaling": {"/select/tokens": [256, 512], "/select/kv_heads": [0], "/seeds": [0, 1]},
+        "methods": {"/select/kv_heads": [0], "/select/layers": [0, 15], "/seeds": [0, 1],
+                    "/evaluate/rows": {"every": 32}},
         "error_vs_position": {"/select/kv_heads": [0], "/select/layers": [0, 15],
                               "/evaluate/rows": {"every": 16}}}
 
@@ -58,8 +62,11 @@ def kvbench(*arguments):
     return done.stdout
 
 
-def run_small(config, out):
-    settings = KEPT.get(config.stem, SMALL)
+def run_small(config, out, *others):
+    """The shipped dump, and others."""
+    settings = dict(KEPT.get(config.stem, SMALL))
+    if others:
+        settings["/dumps"] = [str(DUMP), *map(str, others)]
     kvbench("run", "--config", config, "--out", out, "--quiet",
             *(word for pointer, value in settings.items()
               for word in ("--set", f"{pointer}={json.dumps(value)}")))
@@ -99,6 +106,14 @@ class Made(unittest.TestCase):
         self.assertEqual(ecdf.left_out(self.results(cells), points, 0.35),
                          " Not drawn, no setting near memory 0.35: window."
                          " Not drawn, exact to rounding: exact.")
+
+    def test_a_setting_whose_t_is_not_a_number_is_named(self):
+        cells = [cell("balancekv", {"T": level}, 0.1, 0.5, seed=0) for level in (1, 2, "auto")]
+        cells.append(cell("h2o", {"budget": 1}, 0.1, 0.5))
+        drawn = balancekv_layers.draw(Namespace(results=self.results(cells)))
+        self.assertEqual(len(drawn.table), 2)
+        self.assertIn("Not drawn, T is not a number: balancekv, h2o.", drawn.caption)
+        style.pyplot.close(drawn.plot)
 
     def test_rms_runs_over_rows_heads_and_seeds(self):
         cells = []
@@ -228,8 +243,11 @@ class Real(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = Path(tempfile.mkdtemp(prefix="kvbench-figures-"))
         cls.addClassCleanup(shutil.rmtree, cls.folder)
+        kvbench("synth", "rope", "--tokens", 2048, "--layers", 16, "--kv-heads", 1, "--d", 8, "--out",
+                cls.folder / "other.h5")
         for config in SWEEPS:
-            run_small(config, cls.folder / config.stem)
+            other = () if config.stem != "methods" else (cls.folder / "other.h5",)
+            run_small(config, cls.folder / config.stem, *other)
         cls.inspection = cls.folder / "inspection.json"
         cls.inspection.write_text(kvbench("inspect", DUMP, "--json"))
 

@@ -21,6 +21,7 @@ NAMES = (
     "balancekv_layers",
     "walk",
     "merge_reduce",
+    "scaling",
     "sparsity",
     "entropy",
     "top_mass",
@@ -30,6 +31,7 @@ NAMES = (
     "budget",
     "noise",
     "recent_ratio",
+    "recency",
     "tau",
     "cache_size",
     "error_vs_memory",
@@ -42,6 +44,8 @@ NAMES = (
     "displacement",
     "kept",
     "survival",
+    "mixture",
+    "variance",
 )
 
 

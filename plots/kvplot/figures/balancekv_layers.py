@@ -8,7 +8,7 @@ import pandas
 from kvplot import style
 from kvplot.curves import BARS, NAMES, by_layer, labelled_lines, words
 from kvplot.figure import Figure, facts
-from kvplot.results import ResultsError
+from kvplot.results import ResultsError, undrawn
 
 NEEDS = ("results",)
 METRICS = ("errors.relative_l2.mean", "errors.relative_l2_posclamp_mean")
@@ -50,5 +50,6 @@ def draw(inputs: Namespace) -> Figure:
         figure,
         table,
         f"{words(METRICS[0])}, against the part of the prompt's middle that is kept"
-        f"{f': {second}' if len(metrics) > 1 else ''}; {BARS}. {facts(results, by=['layer'])}",
+        f"{f': {second}' if len(metrics) > 1 else ''}; {BARS}. {facts(results, by=['layer'])}"
+        f"{undrawn(results.ok, table, 'T is not a number')}",
     )

@@ -1,0 +1,113 @@
+"""What the figures over several texts compute, on cells that follow known laws. Exits 77 where a
+Python package is missing."""
+
+import json
+import sys
+import tempfile
+import unittest
+from argparse import Namespace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+try:
+    import numpy
+    import pandas
+    from kvplot import Results
+    from kvplot.figures import mixture, recency, scaling, variance
+    from kvplot.results import ResultsError
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+from made_results import cell, document
+
+
+class Texts(unittest.TestCase):
+    def results(self, cells, **more):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = Path(folder.name, "results.json")
+        path.write_text(json.dumps({**document(cells), **more}))
+        return Results(path)
+
+    def test_slopes_are_those_of_power_laws_and_ratios_are_paired(self):
+        cells = []
+        for text, scale in (("a", 1.0), ("b", 5.0)):
+            for n in (256, 512, 1024):
+                for label, power, factor in (("uniform", -0.5, 1.0), ("balanced", -0.75, 0.5)):
+                    made = cell(label, {"T": 1}, factor * scale * n ** power, 0.5, seed=0)
+                    made["key"].update(tokens=n, sequence=text)
+                    cells.append(made)
+        with self.assertRaisesRegex(ResultsError, "select.tokens of the sweep is not an axis"):
+            scaling.draw(Namespace(results=self.results(cells)))
+        axis = {"select": {"tokens": [256, 512, 1024]}}
+        units = scaling.ratios(self.results(cells, config=axis))
+        balanced = units[units["label"] == "balanced"]
+        self.assertEqual(len(balanced), 6)
+        numpy.testing.assert_allclose(balanced["ratio"], 0.5 * balanced["params.tokens"] ** -0.25)
+        table = scaling.slopes(units).set_index(["label", "of", "layer"])["slope"]
+        self.assertAlmostEqual(table["balanced", "error", "all"], -0.75)
+        self.assertAlmostEqual(table["balanced", "ratio", 0], -0.25)
+        self.assertAlmostEqual(table["uniform", "ratio", "all"], 0.0)
+
+    def test_recency_is_paired_with_as_many_recent_tokens(self):
+        cells = []
+        for head, scale in ((0, 1.0), (1, 9.0)):
+            for budget in (0.2, 0.5):
+                cells.append(cell("streaming_llm", {"budget": budget}, scale / budget, 0.5,
+                                  kv_head=head))
+                cells += [cell("keyformer", {"budget": budget, "damping": 1, "recent_fraction": r},
+                               (2 - r) * scale / budget, 0.5, kv_head=head) for r in (0.5, 1)]
+        units = recency.ratios(self.results(cells))
+        self.assertEqual(len(units), 8)
+        numpy.testing.assert_allclose(units["ratio"], 2 - units["params.recent_fraction"])
+
+    def test_choices_on_other_texts_do_not_see_their_own(self):
+        # Per text and layer, the errors of two methods. Layer 0 is better with h2o in a and b;
+        # c alone would turn the choice, so that one that sees it takes window there.
+        errors = {"a": [(1, 2), (8, 3)], "b": [(1, 2), (8, 3)], "c": [(9, 1), (8, 3)]}
+        cells = []
+        for text, layers in errors.items():
+            for layer, both in enumerate(layers):
+                for label, error in zip(("h2o", "window"), both):
+                    made = cell(label, {}, float(error), 0.38, layer=layer)
+                    made["key"]["sequence"] = text
+                    cells.append(made)
+        table, _ = mixture.logs(self.results(cells), 0.38)
+        expected = {"oracle per head": [1, 3, 1, 3, 1, 3],
+                    "per layer, chosen on other texts": [2, 3, 2, 3, 9, 3],
+                    "one method, chosen on other texts": [2, 3, 2, 3, 1, 3]}
+        for name, source, by in mixture.CHOICES:
+            if name in expected:
+                numpy.testing.assert_allclose(numpy.exp(mixture.chosen(table, source, by)),
+                                              expected[name], err_msg=name)
+        ratios = mixture.compared(table).groupby("setting", sort=False)["ratio"].agg(list)
+        self.assertEqual(ratios["window"], [1.0] * 6)
+        numpy.testing.assert_allclose(ratios["oracle per layer"], [0.5, 1, 0.5, 1, 1, 1])
+
+    def test_variance_components_are_unbiased(self):
+        rng = numpy.random.default_rng(7)
+        true = {"layer": 1.0, "head": 0.25, "text": 0.09, "text x layer": 0.04,
+                "text x head": 0.16, "seed": 0.36}
+
+        def drawn(a, b, c, r):
+            shapes = ((1, b, 1, 1), (1, b, c, 1), (a, 1, 1, 1), (a, b, 1, 1), (a, b, c, 1),
+                      (a, b, c, r))
+            return sum(rng.standard_normal(shape) * value ** 0.5
+                       for shape, value in zip(shapes, true.values()))
+
+        for shape, merged in (((6, 4, 3, 3), {}), ((6, 4, 1, 3), {"text x layer": "text x head",
+                                                                 "layer": "head"}),
+                              ((6, 4, 3, 1), {"text x head": "seed"})):
+            found = pandas.DataFrame([variance.components(drawn(*shape)) for _ in range(600)])
+            for name in found:
+                expected = true[name] + true.get(merged.get(name), 0.0)
+                error = found[name].std() / 600 ** 0.5
+                self.assertLess(abs(found[name].mean() - expected), 4 * error, (shape, name))
+            self.assertEqual(set(true) - set(found), set(merged.values()))
+        one = variance.components(drawn(1, 4, 3, 3))
+        self.assertEqual(set(one), {"layer", "head", "seed"})
+
+
+if __name__ == "__main__":
+    unittest.main()
