@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from kvplot import figures, papers, report, style, table
+from kvplot.cache import Caches
 from kvplot.dump import Dump
 from kvplot.figure import ENDINGS
 from kvplot.inspection import Inspection
@@ -19,6 +20,7 @@ INPUTS = {
     "results": (Results, "results.json of a run"),
     "inspection": (Inspection, "what `kvbench inspect DUMP --json` printed"),
     "dump": (Dump, "a dump (HDF5)"),
+    "caches": (Caches, "a cache file (HDF5), or a folder of them"),
 }
 
 
@@ -32,6 +34,9 @@ def _add_figure(commands: "argparse._SubParsersAction[_Parser]", name: str) -> N
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     for need in module.NEEDS:
+        if need == "caches":  # one per method
+            parser.add_argument("caches", nargs="+", metavar="CACHE", help=INPUTS[need][1])
+            continue
         parser.add_argument(f"--{need}", required=True, metavar="FILE", help=INPUTS[need][1])
     if "results" in module.NEEDS and not getattr(module, "WHOLE", False):
         parser.add_argument(
@@ -42,7 +47,11 @@ def _add_figure(commands: "argparse._SubParsersAction[_Parser]", name: str) -> N
             help="only these layers; default: all of the results",
         )
     parser.add_argument(
-        "--out", required=True, metavar="DIR", help="folder for the PNG, PDF, SVG, CSV and caption"
+        "-o",
+        "--out",
+        required=True,
+        metavar="DIR",
+        help="folder for the PNG, PDF, SVG, CSV and caption",
     )
     parser.add_argument(
         "--no-caption", action="store_true", help="leave the caption to the paper (it is in .txt)"

@@ -1,7 +1,5 @@
 """Keys, values and queries of a dump, for the figures that show tokens themselves."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,25 +7,19 @@ import h5py
 import numpy
 from numpy.typing import NDArray
 
-from kvplot.results import ResultsError, unreadable
+from kvplot.hdf5 import Hdf5File, huge_chunk, is_bfloat16
+from kvplot.results import ResultsError
 
-MOST_LINKS = 16  # soft links that follow each other
 Array = NDArray[numpy.float64]
 
 
-LARGEST_CHUNK = 32 * 2**20  # bytes that a chunk of a small tensor may take
-
-
-def is_bfloat16(data: h5py.Dataset) -> bool:
-    dtype = data.attrs.get("dtype")
-    return bool(isinstance(dtype, str | bytes) and dtype in ("bfloat16", b"bfloat16"))
-
-
-class Dump:
+class Dump(Hdf5File):
     """One sequence of a dump; arrays in float64."""
 
+    KIND = "dump"
+
     def __init__(self, path: Path | str, sequence: str | None = None) -> None:
-        self.path = Path(path)
+        super().__init__(path)
         with self._opened() as file:
             if file.attrs.get("format") != "kvbench-dump":
                 raise ResultsError(f"{path}: not a kvbench dump; data/README.md has the format")
@@ -45,52 +37,6 @@ class Dump:
                 raise ResultsError(f"{path}: sequence {self.sequence} has no layer")
             first = self._tensor(file, self.layers[0], "k")
             self.tokens, self.kv_heads = first.shape[1], first.shape[0]
-
-    @contextmanager
-    def _opened(self) -> Iterator[h5py.File]:
-        if self.path.exists() and not self.path.is_file():  # a pipe would be waited for
-            raise ResultsError(f"{self.path}: is not a regular file; name a dump")
-        try:
-            with h5py.File(self.path, "r") as file:
-                yield file
-        except (
-            OSError,
-            RuntimeError,
-            KeyError,
-        ) as error:  # of h5py: a damaged file has any of these
-            why = unreadable(self.path, error) if isinstance(error, OSError) else "is damaged"
-            raise ResultsError(
-                f"{self.path}: {why}; expected a dump (HDF5), data/README.md has the format"
-            ) from error
-
-    def _member(self, parent: h5py.Group, name: str, links: int = 0) -> Any:
-        """What is at a path; ResultsError where that leads to another file, which may be any."""
-        here: Any = parent
-        for part in filter(None, name.split("/")):
-            link = here.get(part, getlink=True) if isinstance(here, h5py.Group) else None
-            if isinstance(link, h5py.ExternalLink) or links > MOST_LINKS:
-                raise ResultsError(
-                    f"{self.path}: {name} leads to another file or in a circle; copy what it "
-                    "stands for into the dump"
-                )
-            if isinstance(link, h5py.SoftLink):
-                start = here.file if link.path.startswith("/") else here
-                here = self._member(start, link.path, links + 1)
-            else:
-                here = None if link is None else here.get(part)
-        if isinstance(here, h5py.Dataset) and (here.is_virtual or here.external):
-            raise ResultsError(
-                f"{self.path}: {name} has its elements in other files; copy them into the dump"
-            )
-        return here
-
-    def _group(self, parent: h5py.Group, name: str) -> h5py.Group:
-        group = self._member(parent, name)
-        if not isinstance(group, h5py.Group):
-            raise ResultsError(
-                f"{self.path}: expected a group /{name}; `kvbench inspect` tells more"
-            )
-        return group
 
     def _layer(self, file: h5py.File, layer: int) -> h5py.Group:
         if layer not in self.layers:
@@ -110,10 +56,9 @@ class Dump:
                 f"{self.path}: layer {layer}: {name} has elements of type {data.dtype}; "
                 "data/README.md has those of a dump"
             )
-        chunk = data.dtype.itemsize * numpy.prod(data.chunks or (0,), dtype=float)
-        if chunk > max(LARGEST_CHUNK, 4.0 * data.nbytes):
+        if chunk := huge_chunk(data):
             raise ResultsError(
-                f"{self.path}: layer {layer}: {name} has chunks of {chunk / 2**20:.0f} MiB, far "
+                f"{self.path}: layer {layer}: {name} has chunks of {chunk}, far "
                 "larger than itself; store it in chunks of one head"
             )
         return data

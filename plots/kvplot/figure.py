@@ -38,7 +38,7 @@ class Figure:
         if caption:
             lines = textwrap.wrap(self.caption, int(self.plot.get_figwidth() * 24))
             style.grow(self.plot, below=0.1 * len(lines))
-            self.plot.supxlabel("\n".join(lines), fontsize=6.5, x=0.02, ha="left")
+            self.plot.supxlabel("\n".join(lines), fontsize=6.5, x=0.02, ha="left", parse_math=False)
         paths = [out / f"{self.name}{ending}" for ending in endings]
         for path in paths:
             if path.suffix == ".png":

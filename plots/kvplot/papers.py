@@ -8,6 +8,7 @@ from typing import Any
 from PIL import Image
 
 from kvplot import figures, style
+from kvplot.cache import Caches
 from kvplot.dump import Dump
 from kvplot.figure import ENDINGS, Figure
 from kvplot.inspection import Inspection
@@ -56,7 +57,10 @@ DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("variance", "variance", "methods", {}),
     ("methods", "forest", "methods", {}),
     ("position", "position", "error_vs_position", {}),
+    ("kept", "kept", "kept_sets", {"layer": 15, "kv_head": 1}),
+    ("survival", "survival", "kept_sets", {}),
 )
+Source = Caches | Dump | Inspection | Results
 GALLERY_DPI = 100
 GALLERY_COLOURS = 256
 
@@ -100,10 +104,25 @@ def defaults(module: ModuleType) -> dict[str, Any]:
     return vars(parser.parse_args([]))
 
 
-def draw(figure: str, source: Dump | Inspection | Results, options: dict[str, Any]) -> Figure:
-    """The figure, drawn from a Dump, an Inspection or Results."""
+def draw(figure: str, source: Source, options: dict[str, Any]) -> Figure:
+    """The figure, drawn from what it needs."""
     module = figures.module(figure)
     return module.draw(Namespace(**{**defaults(module), **options, module.NEEDS[0]: source}))
+
+
+def source(
+    figure: str, reads: str, runs: Path, inspection: Path | None, dump: Path | None
+) -> tuple[Path, Path, type[Source]]:
+    """What a drawing reads, the file by whose age it is redrawn, and the class that reads it."""
+    if reads in ("dump", "inspection"):
+        path = dump if reads == "dump" else inspection
+        if path is None:
+            raise ResultsError(f"{figure} needs --{reads}; add it, or name others with --only")
+        return path, path, Dump if reads == "dump" else Inspection
+    results = runs / reads / "results.json"
+    if "caches" in figures.module(figure).NEEDS:
+        return results.with_name("caches"), results, Caches
+    return results, results, Results
 
 
 def run(arguments: Namespace) -> list[str]:
@@ -113,25 +132,22 @@ def run(arguments: Namespace) -> list[str]:
     for name, figure, reads, options in DRAWINGS:
         if arguments.only and name not in arguments.only:
             continue
-        source = {"dump": arguments.dump, "inspection": arguments.inspection}.get(
-            reads, arguments.runs / reads / "results.json"
+        path, dated, kind = source(
+            figure, reads, arguments.runs, arguments.inspection, arguments.dump
         )
-        if source is None:
-            raise ResultsError(f"{name} needs --{reads}; add it, or name others with --only")
-        if not source.exists():
-            raise ResultsError(f"{source}: missing; ./bootstrap.sh figures makes it")
+        if not (path.exists() and dated.exists()):
+            raise ResultsError(f"{path}: missing; ./bootstrap.sh figures makes it")
         outputs = [arguments.out / f"{name}{ending}" for ending in ENDINGS]
         if arguments.gallery:
             outputs.append(arguments.gallery / f"{name}.png")
-        newest = max(code, source.stat().st_mtime)
+        newest = max(code, dated.stat().st_mtime)
         if not arguments.only and all(
             path.exists() and path.stat().st_mtime >= newest for path in outputs
         ):
             continue
-        kind = {"dump": Dump, "inspection": Inspection}.get(reads, Results)
         try:
             with style.width(arguments.width):
-                plot = draw(figure, kind(source), options)
+                plot = draw(figure, kind(path), options)
         except ModuleNotFoundError as error:
             lines.append(f"{name}: not drawn, {error}")
             continue

@@ -86,6 +86,12 @@ def unit(layer: int, head: int) -> str:
     return f"L{layer} h{head}"
 
 
+def shortened(label: str) -> str:
+    """A label that others wrote, as text of a figure: at most 40 characters, and no formula."""
+    text = label if len(label) <= 40 else f"{label[:37]}..."
+    return text.replace("$", r"\$")
+
+
 # One hue from pale to dark: prints in grey, safe with every colour blindness.
 HEAT_COLOURS = ["#F7FBFF", "#6BAED6", "#08306B"]
 HEAT = LinearSegmentedColormap.from_list("heat", HEAT_COLOURS)

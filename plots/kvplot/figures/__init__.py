@@ -42,6 +42,8 @@ NAMES = (
     "position",
     "forest",
     "displacement",
+    "kept",
+    "survival",
     "mixture",
     "variance",
 )

@@ -1,0 +1,419 @@
+"""Cache files: which tokens a method kept at which decode row. data/README.md has the format."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy
+from numpy.typing import NDArray
+
+from kvplot.hdf5 import Hdf5File, huge_chunk, is_bfloat16
+from kvplot.results import ResultsError
+
+Integers = NDArray[numpy.int64]
+Reals = NDArray[numpy.float64]
+
+FORMAT = "kvbench-cache"
+MOST_TOKENS = 2**22  # of a sequence, and rows of a head: far above what a figure can show
+TO_THE_END = 2**31 - 1
+INTEGERS = ("token", "begin", "end", "head")
+WEIGHTS = ("weight", "weight_numerator", "weight_denominator")
+
+
+class Place(NamedTuple):
+    """A KV head of a sequence."""
+
+    sequence: str
+    layer: int
+    kv_head: int
+
+    def __str__(self) -> str:
+        return f"/sequences/{self.sequence}/layers/{self.layer}/heads/{self.kv_head}"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a KV head, arrays [m]. Row r is kept while begin <= i < end at decode row i; token
+    is -1 for a row of no token, query_head -1 for one that all query heads of the group read."""
+
+    token: Integers
+    begin: Integers
+    end: Integers
+    numerator: Reals
+    denominator: Reals
+    query_head: Integers
+
+    def chosen(self, which: Any) -> "Rows":
+        return Rows(
+            *(
+                numpy.asarray(getattr(self, name)[which])
+                for name in ("token", "begin", "end", "numerator", "denominator", "query_head")
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a file says of one KV head. `tokens`: the n it was kept for, None if it does not say;
+    `least_tokens`: n is at least this."""
+
+    prompt: int
+    tokens: int | None
+    least_tokens: int
+    appends: bool
+    stored: Rows
+
+    def rows(self, tokens: int) -> Rows:
+        """All rows that have a weight in a sequence of `tokens`, those of decode tokens that are
+        kept anyway among them; ends are at most `tokens`."""
+        stored = self.stored
+        if self.appends:
+            decoded = numpy.arange(self.prompt, tokens)
+            ones = numpy.ones(len(decoded))
+            stored = Rows(
+                numpy.concatenate([stored.token, decoded]),
+                numpy.concatenate([stored.begin, decoded]),
+                numpy.concatenate([stored.end, numpy.full(len(decoded), tokens)]),
+                numpy.concatenate([stored.numerator, ones]),
+                numpy.concatenate([stored.denominator, ones]),
+                numpy.concatenate([stored.query_head, numpy.full(len(decoded), -1)]),
+            )
+        end = numpy.minimum(stored.end, tokens)
+        begin = numpy.maximum(stored.begin, stored.token)  # of rows that read the future
+        counts = (begin < end) & ((stored.numerator != 0) | (stored.denominator != 0))
+        return Rows(
+            stored.token, begin, end, stored.numerator, stored.denominator, stored.query_head
+        ).chosen(counts)
+
+
+class Cache(Hdf5File):
+    """A cache file, read and checked whole when it is opened, but for keys and values."""
+
+    KIND = "cache file"
+
+    def __init__(self, path: Path | str) -> None:
+        super().__init__(path)
+        with self._opened() as file:
+            found = self._text(file, "/", "format")
+            if found != FORMAT:
+                raise ResultsError(
+                    f"{path}: /: attribute format is {found!r}; expected {FORMAT!r}: a run with "
+                    '"output": {"caches": true} writes cache files'
+                )
+            version = self._integer(file, "/", "format_version", 1, TO_THE_END)
+            if version != 1:
+                self._refuse("/", f"attribute format_version is {version}; kvplot reads version 1")
+            self.method = self._text(file, "/", "method") or ""
+            if not self.method or "/" in self.method or not self.method.isprintable():
+                self._refuse(
+                    "/", 'attribute method must be a name without "/" and control characters'
+                )
+            self.settings = self._settings(file)
+            self.heads = {place: self._head(group, place) for place, group in self._places(file)}
+        if not self.heads:
+            self._refuse("/sequences", "has no rows of any head")
+        self.sequences = list(dict.fromkeys(place.sequence for place in self.heads))
+
+    def _refuse(self, place: object, why: str) -> None:
+        raise ResultsError(f"{self.path}: {place}: {why}")
+
+    def _attribute(self, group: h5py.Group, place: object, name: str) -> Any:
+        """An attribute that is there; None otherwise."""
+        if name not in group.attrs:
+            return None
+        try:
+            return group.attrs[name]
+        except (TypeError, ValueError, OSError) as error:  # types that h5py does not know
+            raise ResultsError(
+                f"{self.path}: {place}: attribute {name} cannot be read; the file is damaged"
+            ) from error
+
+    def _text(self, group: h5py.Group, place: object, name: str) -> str | None:
+        value = self._attribute(group, place, name)
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        if value is not None and not isinstance(value, str):
+            self._refuse(place, f"attribute {name} must be text")
+        return value
+
+    def _integer(
+        self, group: h5py.Group, place: object, name: str, least: int, most: int
+    ) -> int | None:
+        value = self._attribute(group, place, name)
+        if value is None:
+            return None
+        if not isinstance(value, int | numpy.integer) or not least <= int(value) <= most:
+            self._refuse(
+                place, f"attribute {name} is {value}; it must be an integer from {least} to {most}"
+            )
+        return int(value)
+
+    def _settings(self, file: h5py.File) -> dict[str, str]:
+        """Parameters and seed as text, for labels; a file of another program may have none."""
+        try:
+            params = json.loads(self._text(file, "/", "params") or "{}")
+        except ValueError:
+            params = {}
+        found = dict(params) if isinstance(params, dict) else {}
+        seed = self._integer(file, "/", "seed", 0, 2**63 - 1)
+        if seed is not None:
+            found["seed"] = seed
+        return {
+            name: value if isinstance(value, str) else json.dumps(value)
+            for name, value in found.items()
+        }
+
+    def _places(self, file: h5py.File) -> Iterable[tuple[Place, h5py.Group]]:
+        sequences = self._group(file, "sequences")
+        for sequence in sorted(sequences):
+            layers = self._group(file, f"sequences/{sequence}/layers")
+            for layer in self._indices(layers):
+                heads = self._group(file, f"sequences/{sequence}/layers/{layer}/heads")
+                for head in self._indices(heads):
+                    place = Place(sequence, layer, head)
+                    yield place, self._group(file, str(place).lstrip("/"))
+
+    def _indices(self, group: h5py.Group) -> list[int]:
+        for name in group:
+            if not re.fullmatch(r"0|[1-9][0-9]{0,8}", name):
+                self._refuse(f"{group.name}/{name}", "is not named by a 0-based index in decimal")
+        return sorted(int(name) for name in group)
+
+    def _head(self, group: h5py.Group, place: Place) -> Head:
+        prompt = self._integer(group, place, "prompt_tokens", 0, TO_THE_END)
+        if prompt is None:
+            self._refuse(place, "attribute prompt_tokens is missing")
+        assert prompt is not None
+        tokens = self._integer(group, place, "tokens", 1, TO_THE_END)
+        decode = self._text(group, place, "decode") or "append"
+        if decode not in ("append", "given"):
+            self._refuse(place, f"attribute decode is {decode!r}; it must be 'append' or 'given'")
+        future = self._integer(group, place, "reads_future", 0, 1) == 1
+        rows, decoded = self._rows(group, place, prompt)
+        if decoded is not None:
+            if tokens not in (None, prompt + decoded):
+                self._refuse(
+                    f"{place}/bookkeeping",
+                    f"has {decoded} numbers; there are {(tokens or 0) - prompt} decode rows",
+                )
+            tokens = prompt + decoded
+        self._check_rows(place, rows, prompt, future, decode == "append")
+        ends = rows.end[rows.end < TO_THE_END]
+        if tokens is not None:
+            ends = ends[ends != tokens]
+        least = max(prompt + 1, int(rows.token.max(initial=-1)) + 1, int(ends.max(initial=0)))
+        if tokens is not None and tokens < least:
+            self._refuse(
+                place, f"attribute tokens is {tokens}; its rows are of at least {least} tokens"
+            )
+        if max(least, tokens or 0) > MOST_TOKENS:
+            self._refuse(
+                place, f"is of {max(least, tokens or 0)} tokens; kvplot draws at most {MOST_TOKENS}"
+            )
+        return Head(prompt, tokens, least, decode == "append", rows)
+
+    def _rows(self, group: h5py.Group, place: Place, prompt: int) -> tuple[Rows, int | None]:
+        """Its rows, and how many decode rows it has numbers of."""
+        sizes = {}
+        data = {}
+        for name in (*INTEGERS, *WEIGHTS, "key", "value", "bookkeeping"):
+            found = self._member(group, name)
+            if found is None:
+                continue
+            where = f"{place}/{name}"
+            if not isinstance(found, h5py.Dataset):
+                self._refuse(where, "is not a dataset")
+            if found.shape is None or found.ndim != (2 if name in ("key", "value") else 1):
+                shape = "[rows, length of a vector]" if name in ("key", "value") else "[rows]"
+                self._refuse(where, f"has shape {found.shape}; it must be {shape}")
+            if chunk := huge_chunk(found):
+                self._refuse(where, f"has chunks of {chunk}, far larger than itself")
+            if found.shape[0] > MOST_TOKENS:
+                self._refuse(
+                    where, f"has {found.shape[0]} rows; kvplot draws at most {MOST_TOKENS}"
+                )
+            sizes[name], data[name] = found.shape[0], found
+        decoded = sizes.pop("bookkeeping", None)
+        if "token" not in data:
+            self._refuse(f"{place}/token", "dataset is missing; it has the position of each row")
+        for name, size in sizes.items():
+            if size != sizes["token"]:
+                self._refuse(
+                    f"{place}/{name}",
+                    f"has {size} rows and token has {sizes['token']}; all have one for each row",
+                )
+        count = sizes["token"]
+        integers = {
+            name: self._integers(data[name], f"{place}/{name}", -1 if name != "end" else 0)
+            for name in INTEGERS
+            if name in data
+        }
+        if "weight" in data and len(data.keys() & set(WEIGHTS)) > 1:
+            self._refuse(place, "has weight and another weight; give the one or the other")
+        if ("weight_numerator" in data) != ("weight_denominator" in data):
+            self._refuse(place, "has one weight alone; give both weights")
+        weights = {
+            name: self._reals(data[name], f"{place}/{name}") for name in WEIGHTS if name in data
+        }
+        both = weights.get("weight", numpy.ones(count))
+        denominator = weights.get("weight_denominator", both)
+        if len(negative := numpy.flatnonzero(denominator < 0)):
+            row = negative[0]
+            self._refuse(
+                f"{place}/{'weight' if 'weight' in data else 'weight_denominator'}",
+                f"row {row} has weight {denominator[row]:g}; weights of the denominator must be at "
+                "least 0",
+            )
+        token = integers["token"]
+        if len(none := numpy.flatnonzero(token < 0)) and not {"key", "value"} <= data.keys():
+            self._refuse(
+                place, f"row {none[0]}: is of no token (-1); then key and value are both needed"
+            )
+        return (
+            Rows(
+                token,
+                integers.get("begin", numpy.full(count, prompt)),
+                integers.get("end", numpy.full(count, TO_THE_END)),
+                weights.get("weight_numerator", both),
+                denominator,
+                integers.get("head", numpy.full(count, -1)),
+            ),
+            decoded,
+        )
+
+    def _integers(self, data: h5py.Dataset, place: str, least: int) -> Integers:
+        if data.dtype.kind not in "iu":
+            self._refuse(place, "must be integers")
+        values = data[()]
+        bad = numpy.flatnonzero((values < least) | (values > TO_THE_END))
+        if len(bad):
+            self._refuse(
+                place, f"row {bad[0]} is {values[bad[0]]}; it must be from {least} to {TO_THE_END}"
+            )
+        return numpy.asarray(values.astype(numpy.int64))
+
+    def _reals(self, data: h5py.Dataset, place: str) -> Reals:
+        if data.dtype == numpy.uint16 and is_bfloat16(data):
+            bits = data[()].astype(numpy.uint32) << 16
+            values = bits.view(numpy.float32).astype(numpy.float64)
+        elif data.dtype.kind in "iu" or (data.dtype.kind == "f" and data.dtype.itemsize <= 8):
+            values = data[()].astype(numpy.float64)
+        else:
+            self._refuse(place, f"has elements of type {data.dtype}; they must be numbers")
+        if len(bad := numpy.flatnonzero(~numpy.isfinite(values))):
+            self._refuse(place, f"row {bad[0]} is NaN or infinite; every number must be finite")
+        return numpy.asarray(values)
+
+    def _check_rows(
+        self, place: Place, rows: Rows, prompt: int, future: bool, appends: bool
+    ) -> None:
+        """Refuses rows that no stream could have, in the program's words."""
+        token, begin, end = rows.token, rows.begin, rows.end
+        for bad, words in (
+            (begin < prompt, f"begins at {{begin}}, in the prompt of {prompt} tokens"),
+            (end < begin, "ends at {end}, before it begins at {begin}"),
+            (
+                (token > begin) & (not future),
+                "is of token {token}, which is not there at row {begin}",
+            ),
+            (
+                (token >= prompt) & appends,
+                'is of decode token {token}, which decode = "append" keeps already',
+            ),
+        ):
+            if len(at := numpy.flatnonzero(bad)):
+                row = at[0]
+                why = words.format(token=token[row], begin=begin[row], end=end[row])
+                self._refuse(place, f"row {row}: {why}")
+
+
+class Caches:
+    """Cache files of one dump, one per method, in the order given; a folder stands for its .h5
+    files by name."""
+
+    def __init__(self, paths: Path | str | Sequence[Path | str]) -> None:
+        paths = [paths] if isinstance(paths, Path | str) else paths
+        found: list[Path] = []
+        for path in map(Path, paths):
+            inside = sorted(path.glob("*.h5")) if path.is_dir() else [path]
+            if not inside:
+                raise ResultsError(f"{path}: has no cache file (*.h5)")
+            found += inside
+        self.files = [Cache(path) for path in found]
+        self.labels = _labels(self.files)
+        self.methods = [file.method for file in self.files]
+
+    def sequence(self, name: str | None) -> str:
+        """The sequence of that name, by default the first that all files have."""
+        common = [s for s in self.files[0].sequences if all(s in f.sequences for f in self.files)]
+        if name is None and common:
+            return common[0]
+        for file in self.files:
+            if name is None or name not in file.sequences:
+                words = f"no sequence {name!r}" if name else "no sequence of the first file"
+                raise ResultsError(f"{file.path}: {words}; there is {', '.join(file.sequences)}")
+        assert name is not None
+        return name
+
+    def heads(self, place: Place) -> tuple[list[Head], int]:
+        """That head of each file, and n; ResultsError where a file lacks it or is of another
+        stream."""
+        found: list[Head] = []
+        for file in self.files:
+            if place not in file.heads:
+                there = [
+                    f"L{p.layer} h{p.kv_head}" for p in file.heads if p.sequence == place.sequence
+                ]
+                raise ResultsError(
+                    f"{file.path}: no rows of layer {place.layer}, KV head {place.kv_head}; there "
+                    f"is {', '.join(there[:12])}{', ..' if len(there) > 12 else ''}"
+                )
+            found.append(file.heads[place])
+        said = [head.tokens for head in found if head.tokens is not None]
+        tokens = said[0] if said else max(head.least_tokens for head in found)
+        for file, head in zip(self.files, found):
+            for what, mine, theirs in (
+                ("prompt", head.prompt, found[0].prompt),
+                ("n", head.tokens or tokens, tokens),
+            ):
+                if mine != theirs:
+                    raise ResultsError(
+                        f"{file.path}: {place}: has {what} {mine} and another of the files "
+                        f"{theirs}; choose files of the same sweep"
+                    )
+            if head.least_tokens > tokens:
+                raise ResultsError(
+                    f"{file.path}: {place}: has rows of at least {head.least_tokens} tokens and "
+                    f"another of the files is of {tokens}; choose files of the same sweep"
+                )
+        return found, tokens
+
+    def common(self, sequence: str) -> list[Place]:
+        """The heads of a sequence that all files have."""
+        return [
+            place
+            for place in self.files[0].heads
+            if place.sequence == sequence and all(place in file.heads for file in self.files)
+        ]
+
+
+def _labels(files: Sequence[Cache]) -> list[str]:
+    """The method of each file; where several have it, also the settings that differ among them."""
+    labels = []
+    for file in files:
+        alike = [other.settings for other in files if other.method == file.method]
+        names = dict.fromkeys(name for settings in alike for name in settings)
+        told = [
+            f"{name.replace('_', ' ')} {file.settings[name]}"
+            for name in names
+            if len({settings.get(name) for settings in alike}) > 1 and name in file.settings
+        ]
+        labels.append(", ".join([file.method, *told]))
+    twice = {label for label in labels if labels.count(label) > 1}
+    return [
+        f"{label}, {file.path}" if label in twice else label for label, file in zip(labels, files)
+    ]

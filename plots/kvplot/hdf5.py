@@ -1,0 +1,82 @@
+"""HDF5 files of kvbench: none leads to another file, and a damaged one ends with a message."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy
+
+from kvplot.results import ResultsError, unreadable
+
+MOST_LINKS = 16  # soft links that follow each other
+LARGEST_CHUNK = 32 * 2**20  # bytes that a chunk of a small dataset may take
+
+
+def is_bfloat16(data: h5py.Dataset) -> bool:
+    dtype = data.attrs.get("dtype")
+    return bool(isinstance(dtype, str | bytes) and dtype in ("bfloat16", b"bfloat16"))
+
+
+def huge_chunk(data: h5py.Dataset) -> str | None:
+    """Its size in words, where a chunk is far larger than the dataset: a small file would take all
+    memory."""
+    chunk = data.dtype.itemsize * numpy.prod(data.chunks or (0,), dtype=float)
+    return f"{chunk / 2**20:.0f} MiB" if chunk > max(LARGEST_CHUNK, 4.0 * data.nbytes) else None
+
+
+class Hdf5File:
+    """What a dump and a cache file have in common; KIND is what messages call it."""
+
+    KIND = "file"
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    @contextmanager
+    def _opened(self) -> Iterator[h5py.File]:
+        if self.path.exists() and not self.path.is_file():  # a pipe would be waited for
+            raise ResultsError(f"{self.path}: is not a regular file; name a {self.KIND}")
+        try:
+            with h5py.File(self.path, "r") as file:
+                yield file
+        except (
+            OSError,
+            RuntimeError,
+            KeyError,
+        ) as error:  # of h5py: a damaged file has any of these
+            why = unreadable(self.path, error) if isinstance(error, OSError) else "is damaged"
+            raise ResultsError(
+                f"{self.path}: {why}; expected a {self.KIND} (HDF5), data/README.md has the format"
+            ) from error
+
+    def _member(self, parent: h5py.Group, name: str, links: int = 0) -> Any:
+        """What is at a path; ResultsError where that leads to another file, which may be any."""
+        here: Any = parent
+        for part in filter(None, name.split("/")):
+            link = here.get(part, getlink=True) if isinstance(here, h5py.Group) else None
+            if isinstance(link, h5py.ExternalLink) or links > MOST_LINKS:
+                raise ResultsError(
+                    f"{self.path}: {name} leads to another file or in a circle; copy what it "
+                    f"stands for into the {self.KIND}"
+                )
+            if isinstance(link, h5py.SoftLink):
+                start = here.file if link.path.startswith("/") else here
+                here = self._member(start, link.path, links + 1)
+            else:
+                here = None if link is None else here.get(part)
+        if isinstance(here, h5py.Dataset) and (here.is_virtual or here.external):
+            raise ResultsError(
+                f"{self.path}: {name} has its elements in other files; copy them into the "
+                f"{self.KIND}"
+            )
+        return here
+
+    def _group(self, parent: h5py.Group, name: str) -> h5py.Group:
+        group = self._member(parent, name)
+        if not isinstance(group, h5py.Group):
+            raise ResultsError(
+                f"{self.path}: expected a group /{name}; `kvbench inspect` tells more"
+            )
+        return group

@@ -1,0 +1,322 @@
+"""Figures of cache files: what they compute against worked cases and the program, and bad files.
+
+Usage: caches_test.py KVBENCH. Exits 77 where a Python package is missing.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+try:
+    import h5py
+    import numpy
+    import pandas
+    from called import called
+    from kvplot import style
+    from kvplot.cache import Cache, Caches, Place
+    from kvplot.figures import kept, survival
+    from kvplot.results import ResultsError
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+SEEDS = int(os.environ.get("KVBENCH_TEST_SEEDS", "1"))
+PROGRAM = None
+P, N = 64, 96
+METHODS = [{"algorithm": "window", "params": {"budget": 16}},
+           {"algorithm": "h2o", "params": {"budget": 16}},
+           {"algorithm": "uniform", "params": {"T": 2, "sinks": 4}},
+           {"algorithm": "subgen", "params": {"delta_quantile": 0.1, "t": 2, "s": 16}}]
+
+
+def write_cache(path, heads=(("0", 0, 0),), method="mine", attributes=None, root=None, **datasets):
+    """A cache file whose heads are all alike; `attributes` of the heads, `root` of the file."""
+    with h5py.File(path, "w") as cache:
+        cache.attrs.update({"format": "kvbench-cache", "format_version": 1, "method": method})
+        for name, value in (root or {}).items():
+            cache.attrs[name] = value
+        for sequence, layer, head in heads:
+            group = cache.create_group(f"sequences/{sequence}/layers/{layer}/heads/{head}")
+            group.attrs["prompt_tokens"] = P
+            for name, value in (attributes or {}).items():
+                group.attrs[name] = value
+            for name, values in datasets.items():
+                group[name] = values
+    return path
+
+
+class Made(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def write(self, name="mine.h5", **more):
+        return write_cache(self.folder / name, **more)
+
+    def drawn(self, figure, *arguments):
+        return called(figure, *arguments, "--out", self.folder / "out", "--png-only", "--dpi", 30)
+
+
+class Worked(Made):
+    def rows(self, tokens=8, attributes=None, **datasets):
+        path = self.write(attributes={"prompt_tokens": 4, "decode": "given", **(attributes or {})},
+                          **datasets)
+        return Cache(path).heads[Place("0", 0, 0)].rows(tokens)
+
+    def test_a_raster_has_the_weight_of_each_token_at_each_decode_row(self):
+        rows = self.rows(token=[0, 0, 3, 5], begin=[4, 6, 4, 5], end=[8, 8, 6, 7],
+                         weight_numerator=[1.0, 2.0, -3.0, 0.0], weight_denominator=[1.0, 2.0, 1.0, 4.0])
+        expected = numpy.zeros((4, 8))
+        expected[:, 0] = [1, 1, 3, 3]
+        expected[:2, 3] = 3
+        expected[1:3, 5] = 4
+        at = numpy.arange(4, 8)
+        numpy.testing.assert_allclose(kept.raster(rows, at, 8, 1), expected)
+        # Positions in bins of three, the last of two.
+        binned = numpy.add.reduceat(expected, [0, 3, 6], axis=1) / [3, 3, 2]
+        numpy.testing.assert_allclose(kept.raster(rows, at, 8, 3)[[0, 3]], binned[[0, 3]])
+        numpy.testing.assert_allclose(kept.raster(rows, at[[0, 2]], 8, 1), expected[[0, 2]])
+
+    def test_nothing_is_left_of_weights_that_do_not_cancel(self):
+        rows = self.rows(token=[1, 1, 1], end=[5, 6, 7], weight=[0.1, 0.2, 0.3])
+        numpy.testing.assert_array_equal(kept.raster(rows, numpy.arange(4, 8), 8, 1)[:, 1] > 0,
+                                         [True, True, True, False])
+
+    def test_rows_of_one_query_head_count_by_the_largest(self):
+        rows = self.rows(token=[2, 2, 2], weight=[1.0, 2.0, 5.0], head=[-1, 0, 1])
+        self.assertEqual(kept.raster(rows, numpy.arange(4, 8), 8, 1)[0, 2], 6.0)
+
+    def test_decode_tokens_future_rows_and_rows_without_a_token(self):
+        appended = self.rows(attributes={"decode": "append"}, token=[1])
+        at = numpy.arange(4, 8)
+        shown = kept.raster(appended, at, 8, 1)
+        numpy.testing.assert_array_equal(shown[:, 4:], numpy.tril(numpy.ones((4, 4))))
+        future = self.rows(attributes={"reads_future": 1}, token=[6])
+        numpy.testing.assert_array_equal(kept.raster(future, at, 8, 1)[:, 6], [0, 0, 1, 1])
+        own = self.rows(token=[-1, 2], key=numpy.ones((2, 3)), value=numpy.ones((2, 3)))
+        self.assertEqual(kept.raster(own, at, 8, 1).sum(), 4)
+
+    def test_shades_darken_with_weight(self):
+        for colour, _ in style._LOOK.values():
+            shades = kept.shade(numpy.array([0.0, 0.25, 1.0, 4.0, 16.0]), colour).sum(axis=1)
+            self.assertEqual(shades[0], 3.0)
+            if colour != "#000000":
+                self.assertTrue((numpy.diff(shades) < -0.02).all(), colour)
+
+    def test_survival_counts_tokens_positions_and_heads(self):
+        heads = [("0", 0, 0), ("0", 0, 1)]
+        path = self.write(heads=heads, attributes={"prompt_tokens": 4, "decode": "given", "tokens": 8},
+                          token=[0, 0, 1], begin=[4, 6, 4], end=[6, 8, 6])
+        with h5py.File(path, "r+") as file:
+            file["sequences/0/layers/0/heads/1/token"][2] = 3
+        caches = Caches(path)
+        places = survival.places_of(caches, "0", None)
+        units, row = survival.shares(caches, places, None)
+        self.assertEqual(row, 4)
+        rows = units[(units["panel"] == "rows") & (units["kv_head"] == 1)]
+        self.assertEqual(dict(zip(rows["x"], rows["share"])), {4: 0.5, 5: 0.5, 6: 0.25, 7: 0.25})
+        at = units[(units["panel"] == "position") & (units["kv_head"] == 0)]
+        self.assertEqual(dict(zip(at["x"], at["share"])), {0: 1, 1: 1, 2: 0, 3: 0})
+        agree = units[units["panel"] == "agreement"]
+        self.assertEqual(dict(zip(agree["x"], agree["share"])), {1: 0.75, 2: 0.25})
+        table = survival.means(units, caches.labels)
+        self.assertEqual(table[(table["panel"] == "position") & (table["x"] == 3)]["share"].item(), 0.5)
+        # Each of two heads keeps one of two tokens: at least one does with 3/4, both with 1/4.
+        numpy.testing.assert_allclose(survival.independent(table, 2), [0.75, 0.25])
+
+    def test_labels_name_what_differs(self):
+        paths = [self.write(f"{i}.h5", token=[1], method=method, root={"params": params, "seed": seed})
+                 for i, (method, params, seed) in enumerate((
+                     ("h2o", '{"budget": 8, "group": "mean"}', 0),
+                     ("h2o", '{"budget": 16, "group": "mean"}', 0), ("other", "no JSON", 1)))]
+        self.assertEqual(Caches(paths).labels, ["h2o, budget 8", "h2o, budget 16", "other"])
+        again = self.write("again.h5", token=[2], method="other")
+        self.assertEqual(len(set(Caches([paths[2], again]).labels)), 2)
+        again.unlink()
+        self.assertEqual([file.path.name for file in Caches(self.folder).files], ["0.h5", "1.h5", "2.h5"])
+
+    def test_names_of_others_are_no_formulas(self):
+        path = self.write(method=r"$\frac$" + "x" * 80, heads=[(r"$\frac$", 0, 0)], token=[1, 2],
+                          attributes={"tokens": N})
+        for figure in ("kept", "survival"):
+            self.assertEqual(self.drawn(figure, path), (0, ""))
+
+
+class Bad(Made):
+    def refused(self, path, *words, figure="kept", more=()):
+        code, said = self.drawn(figure, path, *more)
+        self.assertEqual(code, 2, said)
+        self.assertTrue(said.startswith("kvplot: "), said)
+        self.assertEqual(said.count("\n"), 1, said)
+        for word in words:
+            self.assertIn(word, said)
+
+    def test_rows_that_no_stream_could_have(self):
+        for words, datasets in (
+                ("token: dataset is missing", {"weight": [1.0]}),
+                ("end: has 2 rows and token has 1", {"token": [1], "end": [70, 71]}),
+                ("token: must be integers", {"token": [1.0]}),
+                ("token: row 1 is -2", {"token": [1, -2]}),
+                ("end: row 0 is 9000000000", {"token": [1], "end": [9000000000]}),
+                ("is of no token (-1); then key and value", {"token": [-1]}),
+                ("row 0: begins at 3, in the prompt of 64", {"token": [1], "begin": [3]}),
+                ("row 0: ends at 64, before it begins at 65", {"token": [1], "begin": [65], "end": [64]}),
+                ("row 0: is of token 70, which is not there at row 64", {"token": [70]}),
+                ('which decode = "append" keeps already', {"token": [64]}),
+                ("weight: row 0 is NaN", {"token": [1], "weight": [float("nan")]}),
+                ("row 0 has weight -1", {"token": [1], "weight": [-1.0]}),
+                ("give both weights", {"token": [1], "weight_numerator": [1.0]}),
+                ("the one or the other", {"token": [1], "weight": [1.0], "weight_numerator": [1.0]}),
+                ("weight: has elements of type", {"token": [1], "weight": [b"heavy"]}),
+                ("must be [rows]", {"token": [[1]]}),
+                ("must be [rows, length of a vector]", {"token": [1], "key": [1.0]})):
+            with self.subTest(words):
+                self.refused(self.write(**datasets), "mine.h5: /sequences/0/layers/0/heads/0", words)
+
+    def test_attributes(self):
+        for words, attributes in (
+                ("attribute prompt_tokens is many", {"prompt_tokens": "many"}),
+                ("attribute prompt_tokens is -1", {"prompt_tokens": -1}),
+                ("attribute tokens is 10; its rows are of at least 65", {"tokens": 10}),
+                ("kvplot draws at most", {"tokens": 2**30}),
+                ("attribute decode is 'both'", {"decode": "both"}),
+                ("attribute decode must be text", {"decode": 3}),
+                ("attribute reads_future is 2", {"reads_future": 2})):
+            with self.subTest(words):
+                self.refused(self.write(attributes=attributes, token=[1]), words)
+        for words, root in (("attribute format is 'kvbench-dump'", {"format": "kvbench-dump"}),
+                            ("format_version is 2", {"format_version": 2}),
+                            ("attribute method must be a name", {"method": "a/b"}),
+                            ("attribute seed", {"seed": "first"})):
+            with self.subTest(words):
+                self.refused(self.write(root=root, token=[1]), words)
+
+    def test_files_of_other_kinds(self):
+        path = self.folder / "no.h5"
+        self.refused(path, "no such file")
+        path.write_text("{}")
+        self.refused(path, "expected a cache file (HDF5)")
+        (self.folder / "empty").mkdir()
+        self.refused(self.folder / "empty", "has no cache file")
+        with h5py.File(path, "w") as file:
+            file["x"] = [1]
+        self.refused(path, "attribute format is None; expected 'kvbench-cache'")
+        self.refused(self.write(heads=(), token=[1]), "expected a group /sequences")
+        with h5py.File(self.write(token=[1]), "r+") as file:
+            del file["sequences/0/layers/0/heads/0"]
+        self.refused(self.folder / "mine.h5", "has no rows of any head")
+        with h5py.File(self.write(token=[1]), "r+") as file:
+            file["sequences/0/layers/first"] = 1
+        self.refused(self.folder / "mine.h5", "layers/first: is not named by a 0-based index")
+        with h5py.File(self.write(token=[1]), "r+") as file:
+            group = file["sequences/0/layers/0/heads/0"]
+            group["weight"] = h5py.ExternalLink("other.h5", "/weight")
+        self.refused(self.folder / "mine.h5", "leads to another file")
+
+    def test_heads_and_files_that_do_not_fit(self):
+        path = self.write(token=[1])
+        self.refused(path, "no rows of layer 3, KV head 0; there is L0 h0", more=("--layer", 3))
+        self.refused(path, "no rows of layer 0, KV head 7", more=("--head", 7))
+        self.refused(path, "no sequence 'other'; there is 0", more=("--sequence", "other"))
+        self.refused(path, "no layer 3", figure="survival", more=("--layers", 3))
+        self.refused(path, "--row 3: expected a decode row, 64 to 64", figure="survival",
+                     more=("--row", 3))
+        other = self.write("other.h5", attributes={"prompt_tokens": 63}, token=[1])
+        self.refused(path, "other.h5", "has prompt 63 and another of the files 64", more=(other,))
+        long = self.write("long.h5", attributes={"tokens": 99}, token=[1])
+        other = self.write("other.h5", attributes={"tokens": 98}, token=[1])
+        self.refused(long, "other.h5", "has n 98 and another of the files 99", more=(other,))
+        other = self.write("other.h5", token=[1], end=[120])
+        self.refused(long, "other.h5", "has rows of at least 120 tokens and another of the files is of 99",
+                     more=(other,))
+        for figure in ("kept", "survival"):
+            self.refused(path, "13", "12", figure=figure, more=[path] * 12)
+
+    def test_damaged_bytes(self):
+        whole = self.write(token=list(range(20)), weight=[1.0] * 20, attributes={"tokens": N}).read_bytes()
+        path, codes = self.folder / "damaged.h5", set()
+        contents = [whole[:size] for size in range(0, len(whole), len(whole) // 12)]
+        for number in range(25 * SEEDS):
+            rng, changed = random.Random(number), bytearray(whole)
+            for _ in range(rng.randint(1, 8)):
+                changed[rng.randrange(len(changed))] = rng.randrange(256)
+            contents.append(bytes(changed))
+        for number, content in enumerate(contents):
+            path.write_bytes(content)
+            with self.subTest(number):
+                try:
+                    Caches(path).heads(Place("0", 0, 0))
+                    codes.add(0)
+                except ResultsError as error:
+                    self.assertIn("damaged.h5", str(error))
+                    codes.add(2)
+        self.assertEqual(codes, {0, 2})
+
+
+class Real(Made):
+    @classmethod
+    def setUpClass(cls):
+        made = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(made.cleanup)
+        cls.run_folder = Path(made.name)
+        sweep = {"schema_version": 1, "name": "small", "dumps": ["tiny.h5"], "seeds": [0],
+                 "replay": {"prompt_tokens": P}, "output": {"caches": True}, "algorithms": METHODS}
+        (cls.run_folder / "sweep.json").write_text(json.dumps(sweep))
+        for command in (["synth", "gaussian", "--tokens", str(N), "--d", "8", "--layers", "2",
+                         "--kv-heads", "2", "--out", "tiny.h5"],
+                        ["run", "--config", "sweep.json", "--out", "out", "--quiet"]):
+            done = subprocess.run([PROGRAM, *command], capture_output=True, text=True, check=False,
+                                  cwd=cls.run_folder)
+            assert done.returncode == 0, done.stderr
+        cls.caches = cls.run_folder / "out/caches"
+
+    def test_tokens_and_rows_are_those_that_the_program_counts(self):
+        for file in Caches(self.caches).files:
+            done = subprocess.run([PROGRAM, "inspect", file.path, "--json"], capture_output=True,
+                                  text=True, check=True)
+            heads = json.loads(done.stdout)["heads"]
+            self.assertEqual(len(heads), 4)
+            for theirs in heads:
+                mine = file.heads[Place(theirs["sequence"], theirs["layer"], theirs["kv_head"])]
+                stored = mine.stored
+                self.assertEqual((len(stored.token), mine.prompt, mine.tokens),
+                                 (theirs["rows"], theirs["prompt_tokens"], theirs["tokens"]))
+                self.assertEqual(len(set(stored.token[stored.token >= 0])), theirs["distinct_tokens"])
+                both = numpy.array([stored.numerator, stored.denominator])
+                self.assertEqual([both.min(), both.max()], theirs["weights"])
+
+    def test_kept_sets_of_known_methods(self):
+        self.assertEqual(self.drawn("kept", self.caches, "--layer", 1, "--head", 1), (0, ""))
+        caches = Caches(self.caches)
+        heads, tokens = caches.heads(Place("0", 1, 1))
+        at = numpy.arange(P, tokens)
+        shown = {method: kept.raster(head.rows(tokens), at, tokens, 1)
+                 for method, head in zip(caches.methods, heads)}
+        position = numpy.arange(tokens)[None, :]
+        band = (position <= at[:, None]) & (position > at[:, None] - 16)
+        numpy.testing.assert_array_equal(shown["window"], band)
+        self.assertTrue(set((shown["h2o"] > 0).sum(axis=1)) <= {16, 17})
+        # Each sampled token stands for others: weights add up to the exact cache's tokens.
+        numpy.testing.assert_allclose(shown["uniform"].sum(axis=1), at + 1, rtol=0.3)
+
+    def test_both_are_drawn_with_table_and_caption(self):
+        for figure in ("kept", "survival"):
+            out = self.folder / figure
+            self.assertEqual(called(figure, *sorted(self.caches.glob("*.h5")), "-o", out), (0, ""))
+            table = pandas.read_csv(out / f"{figure}.csv")
+            self.assertEqual(set(table["algorithm"].dropna()), {"window", "h2o", "uniform", "subgen"})
+            caption = (out / f"{figure}.txt").read_text()
+            self.assertIn("seed 0", caption)
+        self.assertIn("Student's t over 2 layers", caption)
+
+
+if __name__ == "__main__":
+    PROGRAM = sys.argv.pop()
+    unittest.main()
