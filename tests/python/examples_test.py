@@ -76,8 +76,8 @@ shown.Image = lambda path: open(path, "rb").read(8) == b"\\x89PNG\\r\\n\\x1a\\n"
                                   check=False, timeout=600)
             self.assertEqual(done.returncode, 0, done.stderr[-3000:])
             self.assertIn("largest_keys", done.stdout)
-            drawn = Path(folder, "results/mine/error_vs_memory.csv").read_text(encoding="utf-8")
-            self.assertEqual(len(set(re.findall("largest_keys|h2o|oracle_topk|uniform", drawn))), 4)
+            drawn = Path(folder, "results/mine/forest.csv").read_text(encoding="utf-8")
+            self.assertEqual(len(set(re.findall("largest_keys|h2o|snapkv", drawn))), 3)
 
     def test_it_has_the_page_s_code_and_no_outputs(self):
         cells = notebook_cells()

@@ -158,6 +158,12 @@ class Runs(InAFolder):
         self.run_sweep(sweep({"algorithm": "largest_keys", "params": {"budget": [4, 8, 16]}}),
                        [LargestKeys], threads=4)
         self.assertEqual({call[-1] for call in CALLS}, {threading.get_ident()})
+        CALLS.clear()
+        one = sweep({"algorithm": "largest_keys"})
+        other = threading.Thread(target=self.run_sweep, args=(one, [LargestKeys], "other"))
+        other.start()
+        other.join(60)
+        self.assertEqual({call[-1] for call in CALLS}, {other.ident})
 
     def test_parameters_are_axes_with_defaults_and_labels(self):
         got = self.run_sweep(
