@@ -16,4 +16,10 @@ namespace kvbench::python {
 // work's own thread, which would wait for itself.
 void run_interruptible(const std::function<void()>& work, std::atomic<bool>& stop);
 
+// For threads of such a work: has the thread that called run_interruptible do `call`, with the
+// interpreter's lock, and waits for it; one call at a time. There Python delivers signals, and code
+// that wants to be on the main thread is. Throws what `call` throws, but an exception of Python
+// ends the whole work: then, and if the work was stopped, Stopped (core/stop.hpp).
+void on_calling_thread(const std::function<void()>& call);
+
 }  // namespace kvbench::python

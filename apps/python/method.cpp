@@ -1,29 +1,48 @@
 #include "python/method.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <limits>
+#include <compare>
+#include <map>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "algorithms/kept_rows_replay.hpp"
+#include "core/error.hpp"
+#include "core/stop.hpp"
+#include "python/asking.hpp"
+#include "python/stepping.hpp"
+#include "sweep/cell_identity.hpp"
 
 namespace kvbench::python {
 namespace {
 
-Parameter parameter_of(const std::string& name, const nlohmann::json& value) {
+constexpr double kUnbounded = 1e300;
+
+Value value_of(const nlohmann::json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number_integer()) return value.get<std::int64_t>();
+  if (value.is_number()) return value.get<double>();
+  return value.get<std::string>();
+}
+
+Parameter parameter_of(const nlohmann::json& given) {
+  static const std::map<std::string, Parameter::Kind> kinds = {
+      {"integer", Parameter::Kind::kInteger},
+      {"real", Parameter::Kind::kReal},
+      {"flag", Parameter::Kind::kFlag},
+      {"text", Parameter::Kind::kText},
+      {"choice", Parameter::Kind::kChoice}};
   Parameter parameter;
-  parameter.name = name;
+  parameter.name = given.at("name");
+  parameter.kind = kinds.at(given.at("kind"));
   parameter.doc = "of the method";
-  parameter.minimum = std::numeric_limits<double>::lowest();
-  parameter.maximum = std::numeric_limits<double>::max();
-  if (value.is_boolean()) {
-    parameter.kind = Parameter::Kind::kFlag;
-  } else if (value.is_string()) {
-    parameter.kind = Parameter::Kind::kChoice;
-    parameter.choices = {value.get<std::string>()};
-  } else {
-    parameter.kind = value.is_number_integer() ? Parameter::Kind::kInteger : Parameter::Kind::kReal;
-  }
+  parameter.minimum = -kUnbounded;
+  parameter.maximum = kUnbounded;
+  if (given.contains("choices")) parameter.choices = given["choices"];
+  if (given.contains("default")) parameter.default_value = value_of(given["default"]);
   return parameter;
 }
 
@@ -45,24 +64,111 @@ KeptHead head_of(const KeptRows& kept, const StreamShape& shape) {
   return head;
 }
 
+std::unique_ptr<Algorithm> replayed(const PythonMethod& method, KeptRows rows,
+                                    const CellContext& context) {
+  const StreamShape& shape = context.stream.shape;
+  if (const auto why = misfit(head_of(rows, shape), shape, context.prompt)) {
+    throw CellError(method.id + ": " + *why);
+  }
+  return std::make_unique<KeptRowsReplay>(std::move(rows), shape, context.prompt);
+}
+
+// What a method of whole layers keeps of one.
+struct LayerOutcome {
+  std::map<int, KeptRows> by_head;
+  std::string failure;  // why there are none
+};
+
+// Of all layers of a scope, one after the other.
+struct LayerDecisions {
+  const PythonMethod* method;
+  std::string params;
+  std::uint32_t seed;
+
+  using Result = std::map<int, LayerOutcome>;
+
+  Result compute(const ModelContext& context) const {
+    Result result;
+    std::vector<PromptCopy> layer;
+    context.for_each_stream([&](const Stream& stream) {
+      throw_if_stopped();
+      if (!layer.empty() && layer.front().id.layer != stream.id.layer) decide(layer, result);
+      layer.emplace_back(stream, context.prompt);
+    });
+    decide(layer, result);
+    return result;
+  }
+
+  // Nobody knows what a method takes.
+  static double bytes(Index, Index, Index) { return 0.0; }
+
+  auto operator<=>(const LayerDecisions&) const = default;
+
+ private:
+  void decide(std::vector<PromptCopy>& prompts, Result& result) const {
+    if (prompts.empty()) return;
+    std::vector<int> heads;
+    for (const PromptCopy& prompt : prompts) heads.push_back(prompt.id.kv_head);
+    LayerOutcome& outcome = result[prompts.front().id.layer];
+    try {
+      std::vector<KeptRows> kept =
+          kept_of(*method, params, seed, std::exchange(prompts, std::vector<PromptCopy>()));
+      for (std::size_t i = 0; i < heads.size(); ++i) {
+        outcome.by_head.emplace(heads[i], std::move(kept.at(i)));
+      }
+    } catch (const CellError& error) {
+      outcome.failure = error.what();
+    }
+  }
+};
+
+LayerDecisions decisions(const PythonMethod& method, const Params& params, std::uint32_t seed) {
+  return {&method, params_json(params).dump(), seed};
+}
+
+std::unique_ptr<Algorithm> follow_layer(const PythonMethod& method, const Params& params,
+                                        const CellContext& context) {
+  const auto& layers = context.shared.get(decisions(method, params, context.seed));
+  const LayerOutcome& outcome = layers.at(context.stream.id.layer);
+  if (!outcome.failure.empty()) throw CellError(outcome.failure);
+  return replayed(method, outcome.by_head.at(context.stream.id.kv_head), context);
+}
+
+std::unique_ptr<Algorithm> follow_head(const PythonMethod& method, const Params& params,
+                                       const CellContext& context) {
+  std::vector<PromptCopy> prompts;
+  prompts.emplace_back(context.stream, context.prompt);
+  std::vector<KeptRows> kept =
+      kept_of(method, params_json(params).dump(), context.seed, std::move(prompts));
+  return replayed(method, std::move(kept.at(0)), context);
+}
+
 }  // namespace
 
-AlgorithmDescription describe_method(const std::string& id, const nlohmann::json& params,
-                                     bool randomised, KeptRows kept) {
+AlgorithmDescription describe_method(const PythonMethod& method) {
   AlgorithmDescription d;
-  d.id = id;
-  d.title = "a method written in Python";
-  d.source = "its class";
-  for (const auto& [name, value] : params.items()) {
-    d.parameters.push_back(parameter_of(name, value));
+  d.id = method.id;
+  d.title = method.title;
+  d.source = "its class in Python";
+  for (const nlohmann::json& each : method.parameters) d.parameters.push_back(parameter_of(each));
+  const PythonMethod* const self = &method;
+  d.randomised = [self](const Params&) { return self->uses_seed; };
+  if (method.decides == PythonMethod::Decides::kPrompt) {
+    d.create = [self](const Params& params, const CellContext& context) {
+      return follow_head(*self, params, context);
+    };
+    return d;
   }
-  d.randomised = [randomised](const Params&) { return randomised; };
-  const auto rows = std::make_shared<const KeptRows>(std::move(kept));
-  d.skip_reason = [rows](const Params&, const StreamShape& shape, Index prompt) {
-    return misfit(head_of(*rows, shape), shape, prompt);
+  if (method.decides == PythonMethod::Decides::kRows) {
+    describe_steps(*self, d);
+    return d;
+  }
+  d.replay_scope = [](const Params&) { return ReplayScope::kModel; };
+  d.model_work = [self](const Params& params, std::uint32_t seed) -> ModelWork {
+    return decisions(*self, params, seed);
   };
-  d.create = [rows](const Params&, const CellContext& context) -> std::unique_ptr<Algorithm> {
-    return std::make_unique<KeptRowsReplay>(*rows, context.stream.shape, context.prompt);
+  d.create = [self](const Params& params, const CellContext& context) {
+    return follow_layer(*self, params, context);
   };
   return d;
 }

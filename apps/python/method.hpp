@@ -1,17 +1,36 @@
-// A method written in Python as an algorithm: what it kept is known before the replay.
+// Methods written in Python as algorithms of the library.
 #pragma once
+
+#include <nanobind/nanobind.h>
 
 #include <string>
 
 #include "algorithms/algorithm.hpp"
-#include "core/kept_cache.hpp"
 #include "json/json.hpp"
 
 namespace kvbench::python {
 
-// `params`: every parameter with its value, which is the only one. A prompt other than kept.prompt,
-// or a stream that the rows do not fit, skips the cell.
-AlgorithmDescription describe_method(const std::string& id, const nlohmann::json& params,
-                                     bool randomised, KeptRows kept);
+struct PythonMethod {
+  std::string id;
+  std::string title;  // the class's name
+  // [{"name", "kind": "integer" | "real" | "flag" | "text" | "choice", "default", "choices"}]; no
+  // default: a value is required.
+  nlohmann::json parameters;
+  bool uses_seed = false;
+  // Of the prompt of one KV head, of all KV heads of a layer at once, or after every decode row.
+  enum class Decides { kPrompt, kLayer, kRows };
+  Decides decides = Decides::kPrompt;
+  // (parameters as JSON, seed, [(q [G, rows, d], k [P, d], v [P, dv], scale, window, softcap,
+  // sequence, layer, KV head)]) -> [columns of kept_rows()] of each prompt, or why there are none.
+  // With kRows a prompt's are (columns, or None for all of the prompt; step), where
+  // step(row, tokens [m], logits [G, m]) -> (tokens, w_num, w_den) of what stays, None for all, or
+  // what is wrong. The arrays are its own. What it raises ends the replay or run.
+  nanobind::object ask;
+};
+
+// The method is asked on the calling thread (interruptible.hpp), once per cell; one of a whole
+// layer is replayed on the whole model, is asked once per layer, and fails layer by layer. Prompts
+// are copied for it. `method` must outlive the description.
+AlgorithmDescription describe_method(const PythonMethod& method);
 
 }  // namespace kvbench::python

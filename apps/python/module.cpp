@@ -32,7 +32,6 @@
 #include "python/arrays.hpp"
 #include "python/dump_reader.hpp"
 #include "python/interruptible.hpp"
-#include "python/kept_columns.hpp"
 #include "python/method.hpp"
 #include "results/provenance.hpp"
 #include "run/replay_stream.hpp"
@@ -139,14 +138,33 @@ nb::tuple result_of(StreamCellResult&& result, const StreamShape& shape) {
                         numpy_array(std::move(begins), stays), numpy_array(std::move(ends), stays));
 }
 
-// A method written in Python and what it kept: id, parameters as JSON, whether it drew random
-// numbers, P, columns.
-using Method = std::tuple<std::string, std::string, bool, Index, nb::dict>;
+// Methods written in Python: id, title, parameters as JSON, uses_seed, what it decides ("prompt",
+// "layer" or "rows"), ask (method.hpp).
+using Methods =
+    std::vector<std::tuple<std::string, std::string, std::string, bool, std::string, nb::object>>;
 
-AlgorithmDescription described(const Method& method) {
-  const auto& [id, params, randomised, prompt, columns] = method;
-  return describe_method(id, nlohmann::json::parse(params), randomised, kept_rows(columns, prompt));
+PythonMethod::Decides decides_of(const std::string& word) {
+  if (word == "layer") return PythonMethod::Decides::kLayer;
+  return word == "rows" ? PythonMethod::Decides::kRows : PythonMethod::Decides::kPrompt;
 }
+
+// The library's algorithms, and these. Made and ended with the interpreter's lock.
+class Algorithms {
+ public:
+  explicit Algorithms(const Methods& given) : all_(all_algorithms()) {
+    for (const auto& [id, title, parameters, uses_seed, decides, ask] : given) {
+      methods_.push_back(std::make_unique<PythonMethod>(PythonMethod{
+          id, title, nlohmann::json::parse(parameters), uses_seed, decides_of(decides), ask}));
+      all_.push_back(describe_method(*methods_.back()));
+    }
+  }
+
+  const std::vector<AlgorithmDescription>& all() const { return all_; }
+
+ private:
+  std::vector<std::unique_ptr<PythonMethod>> methods_;
+  std::vector<AlgorithmDescription> all_;
+};
 
 nb::tuple replay_arrays(const AnyArray& q, const AnyArray& k, const AnyArray& v,
                         const std::string& sequence, int layer, int head, int n_layers,
@@ -154,11 +172,10 @@ nb::tuple replay_arrays(const AnyArray& q, const AnyArray& k, const AnyArray& v,
                         std::optional<std::pair<std::vector<double>, bool>> rope,
                         const std::string& fingerprint, const std::string& sweep,
                         const std::string& place, const std::string& repro, int threads,
-                        std::optional<Method> method) {
+                        const Methods& methods) {
   const StreamOptions options{sequence, layer,  head,    n_layers,
                               scale,    window, softcap, std::move(rope)};
-  std::vector<AlgorithmDescription> methods;
-  if (method) methods.push_back(described(*method));
+  const Algorithms algorithms(methods);
   StreamCellResult result;
   StreamShape shape;
   std::atomic<bool> stop{false};
@@ -178,14 +195,15 @@ nb::tuple replay_arrays(const AnyArray& q, const AnyArray& k, const AnyArray& v,
              .sweep = nlohmann::json::parse(sweep),
              .place = place,
              .repro = repro},
-            cpu_kernels(), methods.empty() ? all_algorithms() : methods);
+            cpu_kernels(), algorithms.all());
       },
       stop);
   return result_of(std::move(result), shape);
 }
 
-// `kvbench WORDS..`, of the command run; its exit code.
-int run_command(std::vector<std::string> words) {
+// `kvbench WORDS..`, of the commands run and merge; its exit code.
+int run_command(std::vector<std::string> words, const Methods& methods) {
+  const Algorithms algorithms(methods);
   words.insert(words.begin(), "kvbench");
   int exit_code = 0;
   StopSignals::leave_to_caller();
@@ -193,14 +211,15 @@ int run_command(std::vector<std::string> words) {
       [&] {
         CLI::App app{"", "kvbench"};
         app.require_subcommand(1);
-        const Command run = add_run(app, words);
+        const Command run = add_run(app, words, algorithms.all());
+        const Command merge = add_merge(app, algorithms.all());
         check_arguments(app, words);
         try {
           app.parse(std::vector<std::string>(words.rbegin(), words.rend() - 1));
         } catch (const CLI::ParseError& error) {
           throw InputError(parse_error_text(app, words, error));
         }
-        exit_code = run.run();
+        exit_code = run.app->parsed() ? run.run() : merge.run();
       },
       StopSignals::stop());
   return exit_code;
@@ -253,8 +272,8 @@ void define(nb::module_& module) {
              nb::arg("sequence"), nb::arg("layer"), nb::arg("head"), nb::arg("n_layers"),
              nb::arg("scale"), nb::arg("window"), nb::arg("softcap"), nb::arg("rope").none(),
              nb::arg("fingerprint"), nb::arg("sweep"), nb::arg("place"), nb::arg("repro"),
-             nb::arg("threads"), nb::arg("method").none());
-  module.def("run", &run_command, nb::arg("words"));
+             nb::arg("threads"), nb::arg("methods"));
+  module.def("run", &run_command, nb::arg("words"), nb::arg("methods"));
   module.def("shares_memory", &shares_memory, nb::arg("array"));
 }
 

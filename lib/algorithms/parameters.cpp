@@ -40,9 +40,11 @@ std::string join(const std::vector<std::string>& words) {
 }
 
 constexpr double kNoMaximum = 1e15;
+constexpr double kNoMinimum = -kNoMaximum;
 
 // A maximum that is only there to keep numbers sane is not mentioned until one is above it.
 std::string allowed_range(const Parameter& parameter, bool too_large) {
+  if (parameter.minimum <= kNoMinimum && parameter.maximum >= kNoMaximum) return "";
   std::string least = (parameter.minimum_open ? "> " : ">= ") + plain(parameter.minimum);
   if (parameter.maximum >= kNoMaximum && !too_large) return least;
   if (parameter.minimum_open) return least + " and <= " + plain(parameter.maximum);
@@ -55,10 +57,10 @@ std::string allowed(const Parameter& parameter, bool too_large) {
   std::string text;
   switch (parameter.kind) {
     case Parameter::Kind::kInteger:
-      text = "an integer " + range;
+      text = range.empty() ? "an integer" : "an integer " + range;
       break;
     case Parameter::Kind::kReal:
-      text = "a number " + range;
+      text = range.empty() ? "a number" : "a number " + range;
       break;
     case Parameter::Kind::kTokens:
       text = "an integer " + range + " (tokens) or a fraction between 0 and 1";
@@ -69,6 +71,8 @@ std::string allowed(const Parameter& parameter, bool too_large) {
       return "true or false";
     case Parameter::Kind::kFile:
       return "the path of a file";
+    case Parameter::Kind::kText:
+      return "a text";
   }
   if (!parameter.choices.empty()) text += ", or one of " + join(parameter.choices);
   return text;
@@ -99,6 +103,7 @@ bool acceptable(const Parameter& parameter, Value& value) {
     return std::holds_alternative<CacheParameter>(value);
   }
   if (const auto* word = std::get_if<std::string>(&value)) {
+    if (parameter.kind == Parameter::Kind::kText) return true;
     for (const std::string& known : parameter.choices) {
       if (known == *word) return true;
     }
@@ -107,6 +112,7 @@ bool acceptable(const Parameter& parameter, Value& value) {
   const bool flag = std::holds_alternative<bool>(value);
   switch (parameter.kind) {
     case Parameter::Kind::kChoice:
+    case Parameter::Kind::kText:
       return false;
     case Parameter::Kind::kFlag:
       return flag;

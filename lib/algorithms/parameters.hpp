@@ -46,6 +46,7 @@ struct Parameter {
     kChoice,  // one of `choices`
     kFlag,
     kFile,  // the path of a cache file
+    kText,  // any text
   };
 
   std::string name;

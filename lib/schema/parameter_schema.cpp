@@ -146,6 +146,9 @@ Json value_schema(const Parameter& parameter) {
     case Parameter::Kind::kFile:
       schemas.push_back({{"type", "string"}, {"minLength", 1}});
       break;
+    case Parameter::Kind::kText:
+      schemas.push_back({{"type", "string"}});
+      break;
   }
   if (!parameter.choices.empty()) schemas.push_back({{"enum", parameter.choices}});
   if (parameter.takes_memory) schemas.push_back(memory_form(kMemoryFraction));

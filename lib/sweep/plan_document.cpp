@@ -1,5 +1,8 @@
 #include "sweep/plan_document.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -131,6 +134,20 @@ PlannedDump dump_of(const json& document) {
   return dump;
 }
 
+// Methods written in Python have a parameter `source`, and are known to those who ran them.
+void require_methods(const json& sweep, const std::string& place,
+                     const std::vector<AlgorithmDescription>& algorithms) {
+  for (const json& entry : sweep.at("algorithms")) {
+    const auto& id = entry.at("algorithm").get_ref<const std::string&>();
+    const bool is_known = std::any_of(algorithms.begin(), algorithms.end(),
+                                      [&](const auto& each) { return each.id == id; });
+    if (is_known || !entry.at("params").contains("source")) continue;
+    throw InputError(fmt::format(
+        "{}: {} is a method written in Python; merge in Python, kb.merge(.., methods=[..])", place,
+        id));
+  }
+}
+
 }  // namespace
 
 json plan_document(const Plan& plan) {
@@ -150,6 +167,7 @@ Plan plan_from_document(const json& document, const std::string& hash, const std
   try {
     std::vector<PlannedDump> dumps;
     for (const json& dump : document.at("dumps")) dumps.push_back(dump_of(dump));
+    require_methods(document.at("config"), place, algorithms);
     SweepConfig config = resolved_sweep(document.at("config"), place, algorithms);
     if (document.contains("caches")) {
       std::vector<std::shared_ptr<const KeptCache>> caches;

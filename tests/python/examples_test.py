@@ -2,7 +2,9 @@
 session, in a folder with the repository's data and configs."""
 
 import ast
+import functools
 import inspect
+import json
 import os
 import re
 import subprocess
@@ -14,7 +16,8 @@ from pathlib import Path
 import kvbench as kb
 from streams import SOURCE
 
-PAGES = ("README.md", "apps/python/README.md")
+PAGES = ("README.md", "apps/python/README.md", "apps/python/METHODS.md")
+NOTEBOOK = "apps/python/examples/my_method.ipynb"
 GIVEN = """
 import numpy as np
 import kvbench as kb
@@ -33,6 +36,55 @@ def examples(text):
     """Lines of a docstring that are indented code which calls kb."""
     found = re.findall(r"^ {4,}(\S.*)$", text, re.MULTILINE)
     return [line for line in found if re.match(r"(import kvbench|(\w+ = )?kb\.|r\.)", line)]
+
+
+def notebook_cells():
+    document = json.loads((SOURCE / NOTEBOOK).read_text(encoding="utf-8"))
+    return [each for each in document["cells"] if each["cell_type"] == "code"]
+
+
+@functools.cache
+def drawing_python():
+    """A Python of this version that has what kvplot needs; None if there is none."""
+    wanted = "import sys, kvbench, kvplot, h5py, matplotlib, pandas; print(sys.version_info[:2])"
+    for python in (sys.executable, "/usr/bin/python3"):
+        said = subprocess.run([python, "-c", wanted], capture_output=True, text=True, check=False)
+        if said.stdout.strip() == str(sys.version_info[:2]):
+            return python
+    return None
+
+
+class Notebook(unittest.TestCase):
+    def test_its_cells_run_from_its_folder_and_draw_the_figure(self):
+        python = drawing_python()
+        if python is None:
+            self.skipTest("SKIPPED: the notebook's figure needs matplotlib, pandas and h5py")
+        shown = """import sys, types
+shown = sys.modules["IPython.display"] = types.ModuleType("IPython.display")
+sys.modules["IPython"] = types.ModuleType("IPython")
+shown.Image = lambda path: open(path, "rb").read(8) == b"\\x89PNG\\r\\n\\x1a\\n" or 1 / 0
+"""
+        script = shown + "\n".join("".join(each["source"]) for each in notebook_cells())
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("data", "configs"):
+                Path(folder, name).symlink_to(SOURCE / name)
+            place = Path(folder, NOTEBOOK).parent
+            place.mkdir(parents=True)
+            path = Path(folder, "cells.py")
+            path.write_text(script, encoding="utf-8")
+            done = subprocess.run([python, str(path)], cwd=place, capture_output=True, text=True,
+                                  check=False, timeout=600)
+            self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+            self.assertIn("largest_keys", done.stdout)
+            drawn = Path(folder, "results/mine/forest.csv").read_text(encoding="utf-8")
+            self.assertEqual(len(set(re.findall("largest_keys|h2o|snapkv", drawn))), 3)
+
+    def test_it_has_the_page_s_code_and_no_outputs(self):
+        cells = notebook_cells()
+        self.assertEqual([(each["outputs"], each["execution_count"]) for each in cells],
+                         [([], None)] * len(cells))
+        texts = ["".join(each["source"]) for each in cells]
+        self.assertEqual(texts[1:-1], [each.rstrip("\n") for each in blocks("apps/python/METHODS.md")])
 
 
 class Examples(unittest.TestCase):

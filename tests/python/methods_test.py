@@ -25,6 +25,7 @@ class LastTokens:
 
 @kb.method
 class RandomTokens:
+    uses_seed = True
     budget: int = 16
 
     def compress(self, prompt):
@@ -152,7 +153,7 @@ class Methods(unittest.TestCase):
                 self.replay(method, **options)
         for words, body, name in (
                 ("compress", {}, "Empty"),
-                ("step", {"compress": len, "step": len}, "Stream"),
+                ("leave out", {"compress_layer": len, "step": len}, "Stream"),
                 ("h2o", {"compress": len}, "h2o")):
             with self.subTest(words), self.assertRaisesRegex(kb.Error, words):
                 kb.method(type(name, (), body))

@@ -123,7 +123,8 @@ void add_shard_option(CLI::App& command, std::string& shard) {
       ->type_name("i/n");
 }
 
-SweepConfig read_sweep_options(const SweepOptions& options) {
+SweepConfig read_sweep_options(const SweepOptions& options,
+                               const std::vector<AlgorithmDescription>& algorithms) {
   const bool has_parameters = std::any_of(options.params.begin(), options.params.end(),
                                           [](const auto& param) { return !param.second.empty(); });
   const bool in_words = !options.dumps.empty() || !options.algorithms.empty() || has_parameters;
@@ -133,7 +134,7 @@ SweepConfig read_sweep_options(const SweepOptions& options) {
         "by --set, or dumps and algorithms");
   }
   if (!options.config.empty()) {
-    return read_sweep(options.config, options.sets, all_algorithms(), ErrorPolicy::kKeep);
+    return read_sweep(options.config, options.sets, algorithms, ErrorPolicy::kKeep);
   }
   if (options.dumps.empty() || options.algorithms.empty()) {
     throw InputError(
@@ -143,7 +144,7 @@ SweepConfig read_sweep_options(const SweepOptions& options) {
                                             : "--algorithm"));
   }
   return parse_sweep(sweep_document(options).dump(-1, ' ', false, json::error_handler_t::replace),
-                     kPlace, options.sets, all_algorithms(), ErrorPolicy::kKeep);
+                     kPlace, options.sets, algorithms, ErrorPolicy::kKeep);
 }
 
 }  // namespace kvbench

@@ -28,6 +28,8 @@ void add_shard_option(CLI::App& command, std::string& shard);
 
 // The sweep that they describe. Throws InputError where both a file and dumps or algorithms are
 // given, or neither; else as read_sweep() with ErrorPolicy::kKeep.
-SweepConfig read_sweep_options(const SweepOptions& options);
+SweepConfig read_sweep_options(
+    const SweepOptions& options,
+    const std::vector<AlgorithmDescription>& algorithms = all_algorithms());
 
 }  // namespace kvbench

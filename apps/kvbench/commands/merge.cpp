@@ -37,6 +37,7 @@ struct MergeOptions {
   std::vector<std::string> folders;
   std::string out;
   std::uint64_t memory_limit = 0;
+  const std::vector<AlgorithmDescription>* algorithms = nullptr;
 };
 
 constexpr const char* kFooter =
@@ -207,7 +208,7 @@ int merge(const MergeOptions& options) {
   ErrorList errors;
   const auto memory_limit =
       static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory());
-  errors.gather([&] { journals.emplace(options.folders, all_algorithms(), memory_limit); });
+  errors.gather([&] { journals.emplace(options.folders, *options.algorithms, memory_limit); });
   errors.gather([&] {
     refuse_folder(options.out);
     refuse_to_replace(options.out, WrittenKind::kResults);
@@ -259,8 +260,9 @@ int merge(const MergeOptions& options) {
 
 }  // namespace
 
-Command add_merge(CLI::App& app) {
+Command add_merge(CLI::App& app, const std::vector<AlgorithmDescription>& algorithms) {
   const auto options = std::make_shared<MergeOptions>();
+  options->algorithms = &algorithms;
   CLI::App* command = app.add_subcommand("merge", "Join the journals of shards into one result");
   command->add_option("DIR", options->folders, "Output folders of `kvbench run --shard`")
       ->required();

@@ -56,6 +56,7 @@ struct RunOptions {
   std::uint64_t memory_limit = 0;
   bool quiet = false;
   std::vector<std::string> argv;
+  const std::vector<AlgorithmDescription>* algorithms = nullptr;
 };
 
 constexpr const char* kFooter =
@@ -99,12 +100,32 @@ std::string shell_word(const std::string& word) {
   return out + "'";
 }
 
+// A string of Python.
+std::string quoted(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+// Of a cell of a method that the program does not know, in Python.
+std::string python_repro_of(const RunOptions& options, const std::string& config,
+                            const PlannedCell& cell) {
+  std::string call = fmt::format("kb.run({}, out=\"repro\", only={}, methods=[{}]", quoted(config),
+                                 quoted(cell.id), cell.algorithm->title);
+  if (options.sweep.has_file() && !options.sweep.sets.empty()) {
+    call += ", sets=" + nlohmann::json(options.sweep.sets).dump();
+  }
+  if (options.sweep.allow_virtual) call += ", allow_virtual=True";
+  return call + ")";
+}
+
 // `folder`: where sweep.json lies if the sweep came from no file.
 std::string repro_of(const RunOptions& options, const std::string& folder,
                      const PlannedCell& cell) {
   const bool has_file = options.sweep.has_file();
   const std::filesystem::path config =
       std::filesystem::absolute(has_file ? options.sweep.config : folder + "/sweep.json");
+  if (find_algorithm(cell.algorithm->id) == nullptr) {
+    return python_repro_of(options, config.lexically_normal().string(), cell);
+  }
   std::string line = "kvbench run --config " + shell_word(config.lexically_normal().string()) +
                      " --only " + cell.id;
   if (options.sweep.allow_virtual) line += " --allow-virtual";
@@ -326,7 +347,7 @@ int run(const RunOptions& options) {
   const StopSignals signals;
   if (options.threads > 0) set_thread_count(options.threads);
   const ComputeDevice device(options.device);
-  SweepConfig config = read_sweep_options(options.sweep);
+  SweepConfig config = read_sweep_options(options.sweep, *options.algorithms);
   OpenDumps dumps = open_dumps(
       config, {.memory_limit = options.memory_limit, .allow_virtual = options.sweep.allow_virtual});
   const auto memory_limit =
@@ -388,9 +409,11 @@ int run(const RunOptions& options) {
 
 }  // namespace
 
-Command add_run(CLI::App& app, std::vector<std::string> argv) {
+Command add_run(CLI::App& app, std::vector<std::string> argv,
+                const std::vector<AlgorithmDescription>& algorithms) {
   const auto options = std::make_shared<RunOptions>();
   options->argv = std::move(argv);
+  options->algorithms = &algorithms;
   CLI::App* command =
       app.add_subcommand("run", "Run a sweep: replay every cell and write results.json");
   add_sweep_options(*command, options->sweep);

@@ -47,6 +47,8 @@ const char* kind_name(Parameter::Kind kind) {
       return "flag";
     case Parameter::Kind::kFile:
       return "file";
+    case Parameter::Kind::kText:
+      return "text";
   }
   return "";
 }

@@ -20,9 +20,9 @@ from kvbench._caches import Cache  # noqa: E402
 from kvbench._core import Error, version  # noqa: E402
 from kvbench._dumps import Dump, Layer, Sequence, open_dump  # noqa: E402
 from kvbench._listing import algorithms, metrics  # noqa: E402
-from kvbench._methods import Kept, Prompt, method  # noqa: E402
+from kvbench._methods import Kept, Prompt, Row, method  # noqa: E402
 from kvbench._replay import Replay, replay  # noqa: E402
-from kvbench._run import Results, run  # noqa: E402
+from kvbench._run import Results, merge, run  # noqa: E402
 
 __version__ = version()
 __all__ = [
@@ -34,8 +34,10 @@ __all__ = [
     "Prompt",
     "Replay",
     "Results",
+    "Row",
     "Sequence",
     "algorithms",
+    "merge",
     "method",
     "metrics",
     "open_dump",

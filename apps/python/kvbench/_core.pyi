@@ -1,5 +1,6 @@
 """The compiled module: see kvbench.replay, kvbench.open_dump and kvbench.run for what it does."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ def replay(
     place: str,
     repro: str,
     threads: int,
-    method: tuple[str, str, bool, int, dict[str, Any]] | None,
+    methods: list[tuple[str, str, str, bool, str, Callable[[str, int, list[Any]], Any]]],
 ) -> tuple[
     str,
     NDArray[np.int64],
@@ -48,5 +49,8 @@ def replay(
     NDArray[np.int64],
     NDArray[np.int64],
 ]: ...
-def run(words: list[str]) -> int: ...
+def run(
+    words: list[str],
+    methods: list[tuple[str, str, str, bool, str, Callable[[str, int, list[Any]], Any]]],
+) -> int: ...
 def shares_memory(array: Any) -> bool: ...

@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
+import json
 import re
+import typing
 from functools import cached_property
+from types import CodeType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,6 +19,9 @@ from kvbench._caches import Cache
 from kvbench._core import Error, algorithms
 
 _Class = TypeVar("_Class", bound=type)
+
+_RESERVED = ("source", "uses_seed")
+_PLAIN = (bool, int, float, complex, str, bytes, tuple, frozenset, type(None))
 
 
 class Kept(Cache):
@@ -42,24 +48,38 @@ class Prompt:
     layer: int
     head: int
     """The KV head."""
-    seed: int
+    seed: int | None
+    """None unless the method says `uses_seed = True`."""
 
     @cached_property
     def rng(self) -> np.random.Generator:
-        """Random numbers that depend on seed, sequence, layer and head alone. A method that never
-        asks for them is deterministic: its cell has no seed."""
+        """Random numbers that depend on seed, sequence, layer and head alone; for methods that say
+        `uses_seed = True`."""
+        if self.seed is None:
+            raise Error(
+                "prompt.rng: the method draws random numbers and does not say so; "
+                "write uses_seed = True in its class"
+            )
         place = f"{self.sequence}\n{self.layer}\n{self.head}".encode()
         stream = int.from_bytes(hashlib.sha256(place).digest()[:8], "little")
         return np.random.default_rng([self.seed, stream])
 
-    @property
-    def is_random(self) -> bool:
-        """Whether random numbers were asked for."""
-        return "rng" in self.__dict__
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What a method sees after a decode row was answered; arrays are read-only."""
+
+    i: int
+    """The row."""
+    tokens: NDArray[np.int64]
+    """[m] the tokens that answered it, its own among them."""
+    logits: NDArray[np.float64]
+    """[G, m] their logits, of the group's query heads."""
 
 
 def method(cls: _Class) -> _Class:
-    """Makes a class a method, for `kvbench.replay`: a dataclass whose fields are the parameters.
+    """Makes a class a method, for `kvbench.replay` and `kvbench.run`: a dataclass whose fields are
+    the parameters.
 
         @kb.method
         class LargestKeys:
@@ -69,74 +89,146 @@ def method(cls: _Class) -> _Class:
                 norm = np.linalg.norm(prompt.k, axis=1)
                 return kb.Kept(np.argsort(-norm, kind="stable")[: self.budget])
 
-    Its id is the class's name in snake_case. Fields are numbers, texts or booleans. Raises
-    kvbench.Error for a class without `compress`, and for one that is named like an algorithm.
+    Its id is the class's name in snake_case. Fields are int, float, bool, str or a Literal of
+    texts; one without a default has to be given. `compress` decides for one KV head; in its place
+    `compress_layer(self, prompts: list[kb.Prompt]) -> list[kb.Kept]` decides for all KV heads of a
+    layer at once. `step(self, row: kb.Row) -> kb.Kept | None` is called after every decode row and
+    says which of `row.tokens` stay, with weights if wanted; None: all. The class is then one object
+    per cell that may keep what it likes in itself, and `compress` may be missing: the whole prompt
+    is kept.
+
+    `uses_seed = True` in the class (without a type: it is no field) says that it draws random
+    numbers, from `prompt.rng`: then a sweep runs it once per seed.
+
+    A cell's key has a hash of the source text of the class's functions and of its constants,
+    inherited ones too: a method that was changed has other cells. What these functions call, and
+    docstrings of the class, are not in it.
+
+    Raises kvbench.Error for a class without one of the three, one that is named like an algorithm,
+    and fields named `source` or `uses_seed`.
     """
-    if not callable(getattr(cls, "compress", None)):
-        raise Error(f"{cls.__name__}: a method needs compress(self, prompt); add it")
-    for name in ("step", "compress_layer"):
-        if hasattr(cls, name):
-            raise Error(f"{cls.__name__}.{name}: is not supported; decide in compress")
+    names = ("compress", "compress_layer", "step")
+    decides = [name for name in names if callable(getattr(cls, name, None))]
+    if not decides:
+        raise Error(
+            f"{cls.__name__}: a method needs compress(self, prompt), compress_layer(self, prompts) "
+            "or step(self, row); add it"
+        )
+    if len(decides) > 1 and "compress_layer" in decides:
+        raise Error(f"{cls.__name__}: has {' and '.join(decides)}; leave out all but one")
     words = r"(?<=[a-z0-9])(?=[A-Z])|(?<!^)(?=[A-Z][a-z])"
     name = re.sub(words, "_", cls.__name__).lower()
-    if f'"id":"{name}"' in algorithms():
+    known = json.loads(algorithms())
+    if any(name in (each["id"], *each["aliases"]) for each in known):
         raise Error(f"{cls.__name__}: {name} is an algorithm of kvbench; rename the class")
     source = _source_hash(cls)  # before there are generated functions
-    made: Any = dataclasses.dataclass(frozen=True)(cls)
+    made: Any = dataclasses.dataclass(frozen="step" not in decides)(cls)
+    for field in dataclasses.fields(made):
+        if field.name in _RESERVED:
+            remedy = "write it without a type" if field.name == "uses_seed" else "rename it"
+            raise Error(f"{cls.__name__}.{field.name}: cannot be a field; {remedy}")
     made._kvbench_id = name
     made._kvbench_source = source
     return made
 
 
 def is_method(given: Any) -> bool:
-    return hasattr(given, "_kvbench_id")
+    """Not of a class that is only derived from one."""
+    return "_kvbench_id" in vars(given if isinstance(given, type) else type(given))
+
+
+def decides_for_layer(made: Any) -> bool:
+    return hasattr(made, "compress_layer")
+
+
+def _code_text(code: CodeType) -> str:
+    constants = [
+        _code_text(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts
+    ]
+    return repr((code.co_name, code.co_code, code.co_names, constants))
 
 
 def _source_hash(cls: type) -> str:
-    """Of its functions' text, inherited ones too; of the compiled ones if there is no text."""
+    """Of its functions' text (compiled, if there is none) and its constants, inherited ones too."""
     texts = []
     for each in cls.__mro__[:-1]:
-        for name, function in sorted(vars(each).items()):
-            if not inspect.isfunction(function):
-                continue
-            try:
-                texts.append(inspect.getsource(function))
-            except OSError:
-                code = function.__code__
-                texts.append(repr((name, code.co_code, code.co_names)))
+        fields = inspect.get_annotations(each)
+        for name, member in sorted(vars(each).items()):
+            function: Any = member.fget if isinstance(member, property) else member
+            function = inspect.unwrap(getattr(function, "__func__", function))
+            if inspect.isfunction(function):
+                try:
+                    texts.append(inspect.getsource(function))
+                except OSError:
+                    texts.append(_code_text(function.__code__))
+            elif isinstance(member, _PLAIN) and name not in fields and not name.startswith("__"):
+                texts.append(f"{name} = {member!r}")
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
+def _parameter(cls: type, field: dataclasses.Field[Any], types: dict[str, Any]) -> dict[str, Any]:
+    """A row of the method's table of parameters."""
+    wanted = types.get(field.name)
+    row: dict[str, Any] = {"name": field.name}
+    kinds: dict[Any, str] = {int: "integer", float: "real", bool: "flag", str: "text"}
+    words = typing.get_args(wanted) if typing.get_origin(wanted) is typing.Literal else ()
+    if words and all(isinstance(word, str) for word in words):
+        row |= {"kind": "choice", "choices": list(words)}
+    elif wanted in kinds:
+        row["kind"] = kinds[wanted]
+    else:
+        raise Error(
+            f"{cls.__name__}.{field.name}: must be an int, a float, a bool, a str or a Literal of "
+            f"texts, got the type {field.type}"
+        )
+    if field.default_factory is not dataclasses.MISSING:
+        row["default"] = field.default_factory()
+    elif field.default is not dataclasses.MISSING:
+        row["default"] = field.default
+    if "default" in row:
+        row["default"] = _checked(cls, field.name, row, row["default"])
+    return row
+
+
+def _checked(cls: type, name: str, row: dict[str, Any], value: Any) -> Any:
+    """A field's value as JSON has it."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    kind = row["kind"]
+    if kind == "real" and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    expected = {"integer": int, "real": float, "flag": bool}.get(kind, str)
+    fits = isinstance(value, expected) and (kind == "flag" or not isinstance(value, bool))
+    fits = fits and value in row.get("choices", [value])
+    if not fits or (kind == "real" and not np.isfinite(value)):
+        words = ", ".join(row.get("choices", []))
+        what = f"one of {words}" if words else f"a finite {kind}" if kind == "real" else f"a {kind}"
+        raise Error(f"{cls.__name__}.{name}: must be {what}, got {value!r}")
+    return value
+
+
+def parameter_table(cls: Any) -> list[dict[str, Any]]:
+    """Its parameters, and `source`, a hash of its text, which has one value."""
+    try:
+        types = typing.get_type_hints(cls)
+    except (NameError, TypeError):  # names that only its function knew
+        plain = {each.__name__: each for each in (int, float, bool, str)}
+        types = {
+            field.name: plain.get(field.type, field.type)
+            if isinstance(field.type, str)
+            else field.type
+            for field in dataclasses.fields(cls)
+        }
+    rows = [_parameter(cls, field, types) for field in dataclasses.fields(cls)]
+    source = cls._kvbench_source
+    return [*rows, {"name": "source", "kind": "choice", "choices": [source], "default": source}]
+
+
 def parameters(made: Any) -> dict[str, Any]:
-    """The fields, and `source`, a hash of the method's text: what the cell's key says of it."""
-    params = dataclasses.asdict(made)
-    for name, value in params.items():
-        if not isinstance(value, (bool, int, float, str)):
-            raise Error(f"{name}: must be a number, a text or a boolean, got {value!r}")
-    return {**params, "source": made._kvbench_source}
-
-
-def compressed(made: Any, prompt: Prompt) -> dict[str, Any]:
-    """What the method keeps, as columns for the extension."""
-    for array in (prompt.q, prompt.k, prompt.v):
-        array.flags.writeable = False
-    kept = made.compress(prompt)
-    if not isinstance(kept, Cache):
-        raise Error(
-            f"{made._kvbench_id}: compress must return a kvbench.Kept, got {type(kept).__name__}"
-        )
-    columns = dict(kept._columns)
-    token, tokens = columns["token"], len(prompt.k)
-    if np.any(token >= tokens):
-        raise Error(
-            f"{made._kvbench_id}: token {token.max()} is not of the prompt of {tokens} tokens"
-        )
-    weight = columns.pop("weight", np.ones(len(token)))
-    columns.setdefault("weight_numerator", weight)
-    columns.setdefault("weight_denominator", weight)
+    """The fields of an instance as a sweep's params."""
+    cls = type(made)
     return {
-        name: np.ascontiguousarray(each, dtype=np.float64)
-        if name in ("key", "value", "weight_numerator", "weight_denominator")
-        else np.ascontiguousarray(each, dtype=np.int64)
-        for name, each in columns.items()
+        row["name"]: _checked(cls, row["name"], row, getattr(made, row["name"]))
+        for row in parameter_table(cls)
+        if row["name"] != "source"
     }

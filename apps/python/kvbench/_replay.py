@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvbench import _core
+from kvbench._asking import MethodTable, method_table, prompt_of
 from kvbench._dumps import Layer
-from kvbench._methods import Prompt, compressed, is_method, parameters
+from kvbench._methods import Prompt, decides_for_layer, is_method, parameters
 
 _PLACE = "kvbench.replay"
 
@@ -99,48 +100,32 @@ def _array(given: Any) -> Any:
     return given if given.dtype.isnative else given.astype(given.dtype.newbyteorder("="))
 
 
-def _doubles(array: Any) -> NDArray[np.float64]:
-    """As a method sees it; a view if it can be."""
-    if not isinstance(array, np.ndarray):
-        try:
-            array = np.from_dlpack(array)
-        except (TypeError, BufferError, RuntimeError) as reason:
-            raise _core.Error(f"{_PLACE}: a method needs NumPy arrays: {reason}") from reason
-    return np.asarray(array, dtype=np.float64).view()
+def _layer_prompts(made: Any, source: Layer, tokens: int | None, prompt: Prompt) -> list[Prompt]:
+    """Of all KV heads of the layer, cut as `prompt`."""
+    p, rows = len(prompt.k), prompt.q.shape[1]
+    prompts = []
+    for head in range(source.kv_heads):
+        q, k, v = _head(source, head, tokens)
+        copies = (q[:, :rows].copy(), k[:p].copy(), v[:p].copy())
+        rest = (prompt.scale, prompt.window, prompt.softcap, prompt.sequence, prompt.layer, head)
+        prompts.append(prompt_of(made, (*copies, *rest), prompt.seed or 0))
+    return prompts
 
 
-def _prompt_length(prompt: int | float | None, tokens: int, query_rows: int) -> int:
-    """P, as a sweep resolves it; what is wrong is found when the cell is planned."""
-    if prompt is None:
-        return tokens - min(256, max(1, tokens // 2), query_rows)
-    return int(prompt * tokens) if isinstance(prompt, float) else int(prompt)
-
-
-def _ask(
-    made: Any, arrays: tuple[Any, Any, Any], stream: dict[str, Any], head: int, p: int, seed: int
-) -> tuple[str, str, bool, int, dict[str, Any]]:
-    """What a method keeps of the prompt, for the extension."""
-    q, k, v = (_doubles(each) for each in arrays)
-    q = q if q.ndim == 3 else q[None]
-    tokens = len(k)
-    if not 0 <= p < tokens:
-        raise _core.Error(f"{_PLACE}: prompt must be from 0 to {tokens - 1}, got {p}")
-    first_query = tokens - q.shape[1]
-    prompt = Prompt(
-        q=q[:, : max(0, p - first_query)],
-        k=k[:p],
-        v=v[:p],
-        scale=stream["scale"],
-        window=stream["window"],
-        softcap=stream["softcap"],
-        sequence=stream["sequence"],
-        layer=stream["layer"],
-        head=head,
-        seed=seed,
+def _asked(made: Any, source: Layer | None, tokens: int | None) -> MethodTable:
+    """A method for the extension: of whole layers, it sees the layer's other heads."""
+    if not decides_for_layer(made):
+        return method_table(type(made), raises=True)
+    if source is None:
+        raise _core.Error(
+            f"{_PLACE}: {made._kvbench_id} decides for the KV heads of a layer; give a layer of a "
+            "dump (data/import_arrays.py makes one of arrays)"
+        )
+    return method_table(
+        type(made),
+        raises=True,
+        whole_layer=lambda prompt: _layer_prompts(made, source, tokens, prompt),
     )
-    columns = compressed(made, prompt)
-    params = json.dumps(parameters(made))
-    return made._kvbench_id, params, prompt.is_random, p, columns
 
 
 def _head(layer: Layer, head: int, tokens: int | None) -> tuple[Any, Any, Any]:
@@ -324,13 +309,15 @@ def replay(
     else:
         raise TypeError("kvbench.replay takes (q, k, v, algorithm) or (layer of a dump, algorithm)")
     words = [place, repr(algorithm), *(_written(*each) for each in params.items())]
-    asked = None
+    methods = []
     if is_method(algorithm):
         if params:
             raise _core.Error(f"{_PLACE}: {', '.join(params)}: parameters are the method's fields")
-        prompt = _prompt_length(prompt, arrays[1].shape[0], arrays[0].shape[-2])  # type: ignore[arg-type]
-        asked = _ask(algorithm, arrays, stream, head, prompt, seed)
-        algorithm, params = asked[0], json.loads(asked[1])
+        if isinstance(algorithm, type):
+            raise _core.Error(f"{_PLACE}: {algorithm.__name__} is a class; give an instance of it")
+        layer_of_dump = data[0] if isinstance(data[0], Layer) else None
+        methods = [_asked(algorithm, layer_of_dump, tokens)]
+        algorithm, params = algorithm._kvbench_id, parameters(algorithm)
     else:
         _refuse_window(algorithm, params)
         if algorithm == "given" and "file" in params:
@@ -349,7 +336,9 @@ def replay(
         if value is not None
     ]
     words += [_written("rows", rows), _written("seed", seed)]
-    return _replayed(arrays, stream, head, sweep, f"kb.replay({', '.join(words)})", threads, asked)
+    return _replayed(
+        arrays, stream, head, sweep, f"kb.replay({', '.join(words)})", threads, methods
+    )
 
 
 def _replayed(
@@ -359,7 +348,7 @@ def _replayed(
     sweep: dict[str, Any],
     repro: str,
     threads: int | None,
-    method: tuple[str, str, bool, int, dict[str, Any]] | None,
+    methods: list[MethodTable],
 ) -> Replay:
     """Asks the extension; a cell without a result is an error."""
     rope = stream.pop("rope")
@@ -377,7 +366,7 @@ def _replayed(
         place=_PLACE,
         repro=repro,
         threads=threads or 0,
-        method=method,
+        methods=methods,
     )
     record = json.loads(text)
     if record["status"] != "ok":

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kvbench import _core
+from kvbench._asking import method_tables
 
 _FAILED_CELLS = 3  # exit codes of the program
 _DONE = (0, _FAILED_CELLS)
@@ -80,6 +81,7 @@ def run(
     retry_failed: bool = False,
     allow_virtual: bool = False,
     quiet: bool = False,
+    methods: Iterable[Any] = (),
 ) -> Results:
     """Runs a sweep into the folder `out`, as `kvbench run --config SWEEP --out OUT` does.
 
@@ -88,6 +90,10 @@ def run(
     `out` makes it resumable: the same call goes on after an interruption (Ctrl-C ends it within
     seconds, as KeyboardInterrupt) and returns at once if nothing is left to do. Progress and the
     table of results go to stderr, unless `quiet`.
+
+    `methods`: classes made with kvbench.method, which the sweep names by id like algorithms; their
+    fields are the parameters, and axes. They run in this thread, one at a time, while other cells
+    use the other threads; one that raises fails its cell, with the end of the traceback as reason.
 
     `sets`: "POINTER=VALUE" changes of the sweep. `only`: globs of cells. `shard`: "2/3". `device`:
     "cpu", "cuda" or "auto". `threads`: default all. `memory_limit`: bytes. `fresh`: discards what
@@ -118,7 +124,26 @@ def run(
     ):
         if wanted:
             words.append(option)
-    code = _core.run(words)
+    code = _core.run(words, method_tables("kvbench.run", methods))
     if code not in _DONE:
         raise RuntimeError(f"kvbench run ended with exit code {code}; what it printed says why")
     return Results(folder / "results.json")
+
+
+def merge(
+    folders: Iterable[str | os.PathLike[str]],
+    *,
+    out: str | os.PathLike[str],
+    methods: Iterable[Any] = (),
+) -> Results:
+    """Joins the shards of a run into the results file `out`, as `kvbench merge` does; `methods` as
+    they were given to kvbench.run, and of the same source text.
+
+    Raises kvbench.Error for folders that are not shards of one run, RuntimeError if cells are
+    missing.
+    """
+    words = ["merge", *(os.fspath(folder) for folder in folders), "--out", os.fspath(out)]
+    code = _core.run(words, method_tables("kvbench.merge", methods))
+    if code not in _DONE:
+        raise RuntimeError(f"kvbench merge ended with exit code {code}; what it printed says why")
+    return Results(out)
