@@ -33,7 +33,7 @@ TEST_CASE("what covers the stream gives exact attention to 1e-10") {
       }
     }
   }
-  cases.check_all_ran();
+  cases.check_all_ran({"given"});  // which file keeps everything is not in its table
 }
 
 }  // namespace kvbench::test

@@ -40,6 +40,8 @@ Value small_value(const Parameter& parameter) {
       return Value{parameter.choices.front()};
     case Kind::kFlag:
       return Value{true};
+    case Kind::kText:
+      return Value{std::string("a text")};
     case Kind::kFile:
       return Value{CacheParameter{"README.md", four_tokens()}};  // a sweep looks for such a file
   }

@@ -116,6 +116,12 @@ kvbench synth rope --tokens 384 --d 8 --layers 5 --out book.h5
 python3 - <<'END'
 import numpy as np
 rng = np.random.default_rng(0)
+import h5py
+with h5py.File("mine.h5", "w") as cache:
+    cache.attrs.update({"format": "kvbench-cache", "format_version": 1, "method": "mine"})
+    head = cache.create_group("sequences/constitution/layers/0/heads/0")
+    head.attrs["prompt_tokens"] = 128
+    head["token"] = np.arange(8, dtype=np.int32)
 np.savez("layers.npz", **{f"{layer}/{name}": rng.standard_normal((2, 64, 64)).astype(np.float32)
                           for layer in (0, 5) for name in "qkv"})
 END
