@@ -191,6 +191,79 @@ class Caches(Folder):
         self.run_named("grows", METHODS, "--fresh", seeds={"first": 0, "count": 2})
         self.assertEqual(list(self.caches_of_names("grows")), ["notes.txt"])
 
+    def test_settings_of_one_name_have_files_of_their_own(self):
+        sinks = {"algorithm": "streaming_llm", "label": "x", "params": {"budget": 24}}
+        window = {"algorithm": "window", "label": "x", "params": {"budget": 24}}
+        self.run_named("r", [sinks], output={"caches": True}, select={"kv_heads": [0]})
+        for algorithms in ([window, sinks], [sinks, window]):
+            self.run_named("r", algorithms, output={"caches": True})
+            again, _ = self.run_named("again", [{"algorithm": "given",
+                                                 "params": {"file": "r/caches/*.h5"}}])
+            first = json.loads((self.folder / "r/results.json").read_text())
+            wanted = {}
+            for cell in first["cells"]:
+                wanted.setdefault((cell["key"]["layer"], cell["key"]["kv_head"]), set()).add(
+                    round(cell["errors"]["relative_l2"]["mean"], 10))
+            found = {}
+            for cell in again["cells"]:
+                if cell["status"] == "ok":
+                    found.setdefault((cell["key"]["layer"], cell["key"]["kv_head"]), set()).add(
+                        round(cell["errors"]["relative_l2"]["mean"], 10))
+            self.assertEqual(found, wanted)
+
+    def test_parts_of_a_sweep_come_together_in_one_file(self):
+        algorithms = [{"algorithm": "window", "params": {"budget": 24}}]
+        for layer in (0, 1):
+            self.run_named("parts", algorithms, "--only", f"*/*/*/{layer}/*", output={"caches": True})
+        self.run_named("whole", algorithms, output={"caches": True})
+        self.assertEqual(self.caches_of("parts"), self.caches_of("whole"))
+
+    def test_a_sweep_of_caches_merges(self):
+        write_cache(self.folder / "mine.h5", self.heads(), token=[1, 2])
+        algorithms = [{"algorithm": "given", "params": {"file": "mine.h5"}}]
+        whole, _ = self.run_named("whole", algorithms)
+        for shard in (1, 2):
+            self.run_named(f"s{shard}", algorithms, "--shard", f"{shard}/2")
+        (self.folder / "mine.h5").unlink()  # its heads stand in the journals
+        done = kvbench("merge", self.folder / "s1", self.folder / "s2", "--out",
+                       self.folder / "joined/results.json")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        joined = json.loads((self.folder / "joined/results.json").read_text())
+        self.assertEqual(deterministic(joined), deterministic(whole))
+
+    def test_declared_bytes_go_out_again(self):
+        file = write_cache(self.folder / "mine.h5", self.heads(), token=[1, 2])
+        with h5py.File(file, "a") as cache:
+            for sequence, layer, head in self.heads():
+                group = cache[f"sequences/{sequence}/layers/{layer}/heads/{head}"]
+                group.attrs.update({"key_bytes": 7, "value_bytes": 11})
+        first, _ = self.run_named("first", [{"algorithm": "given", "params": {"file": "mine.h5"}}],
+                                  output={"caches": True})
+        again, _ = self.run_named("again", [{"algorithm": "given",
+                                             "params": {"file": "first/caches/*.h5"}}])
+        for one, two in zip(first["cells"], again["cells"]):
+            self.assertTrue(one["memory"]["declared"])
+            self.assertEqual(one["memory"]["bytes"], 7 + 11 + 2 * (96 - P) * 2 * 8)
+            self.assertEqual(one["memory"], two["memory"])
+
+    def test_caches_of_another_dump_are_skipped(self):
+        self.synth("other.h5", "--tokens", 96, "--d", 8, "--layers", 2, "--seed", 5)
+        self.run_named("first", [{"algorithm": "window", "params": {"budget": 24}}],
+                       output={"caches": True})
+        both = [str(self.made / name) for name in ("tiny.h5", "other.h5")]
+        again, _ = self.run_named("again", [{"algorithm": "given",
+                                             "params": {"file": "first/caches/*.h5"}}], dumps=both)
+        states = [(cell["status"], cell.get("reason", "")[:32]) for cell in again["cells"]]
+        self.assertEqual(states.count(("ok", "")), 4)
+        self.assertEqual(states.count(("skipped", "the cache file is of another dum")), 4)
+
+    def test_fresh_keeps_what_the_sweep_replays(self):
+        self.run_named("r", [{"algorithm": "window", "params": {"budget": 24}}], output={"caches": True})
+        _, said = self.run_named("r", [{"algorithm": "given", "params": {"file": "r/caches/*.h5"}}],
+                                 "--fresh", expected=BAD_INPUT)
+        self.assertIn("--fresh would remove it", said)
+        self.assertEqual(list(self.caches_of_names("r")), ["window-budget=24.h5"])
+
     def caches_of_names(self, name):
         return (path.name for path in (self.folder / name / "caches").iterdir())
 
