@@ -36,7 +36,8 @@ std::optional<std::string> misfit(const KeptHead& head, const StreamShape& shape
   }
   if (head.least_tokens > shape.tokens) {
     return "has rows up to token " + std::to_string(head.least_tokens - 1) + ", and there are " +
-           std::to_string(shape.tokens) + " tokens; choose more in select.tokens, or make the file again";
+           std::to_string(shape.tokens) +
+           " tokens; choose more in select.tokens, or make the file again";
   }
   if (head.d > 0 && head.d != shape.d) return differs("d", head.d, shape.d) + again;
   if (head.dv > 0 && head.dv != shape.dv) return differs("dv", head.dv, shape.dv) + again;

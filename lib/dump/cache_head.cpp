@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::int64_t kMostTokens = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;  // also of counts: sums stay numbers
-constexpr std::int64_t kMostHeads = 1024;  // query heads of a group
+constexpr std::int64_t kMostHeads = 1024;                   // query heads of a group
 
 // One number for each row: its dataset, what it may be, and the member of a row.
 struct RowNumber {

@@ -116,10 +116,10 @@ void KeptStore::scan() {
     try {
       const hdf5::Handle file = hdf5::open_file(path, hdf5::Access::kReadUnlocked);
       settings_of_[path] = setting_of(file.get());
-      each_cell(file.get(), [&](const StreamId& id, const hdf5::Handle& group,
-                                const std::string& cell) {
-        found[cell] = {path, id, shape_of(group.get())};
-      });
+      each_cell(file.get(),
+                [&](const StreamId& id, const hdf5::Handle& group, const std::string& cell) {
+                  found[cell] = {path, id, shape_of(group.get())};
+                });
     } catch (const hdf5::Error&) {
       continue;
     } catch (const std::logic_error&) {  // a layer or head that is not a number

@@ -57,9 +57,10 @@ class KeptStore {
   // Throws IoError.
   void remove();
 
-  // Writes the files that have new cells or lie elsewhere. What other runs left in a file of the same
-  // setting stays in it; the file of another setting is not touched: this one's name then ends in its
-  // hash. `files` name all cells of the plan. `complete`: no cell is missing, and the journal goes.
+  // Writes the files that have new cells or lie elsewhere. What other runs left in a file of the
+  // same setting stays in it; the file of another setting is not touched: this one's name then ends
+  // in its hash. `files` name all cells of the plan. `complete`: no cell is missing, and the
+  // journal goes.
   void finish(const std::vector<CacheFile>& files, bool complete);
 
  private:

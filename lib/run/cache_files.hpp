@@ -14,8 +14,8 @@ bool has_cache_file(const PlannedCell& cell);
 
 // One file per setting and seed, all KV heads of it: <label>-<parameters>-<seed>.h5, the parameters
 // that are not at their defaults; with the dump's name or the number of tokens where a sweep has
-// several. Names that are long, or that settings share, end in a hash of the setting. Cells without a
-// cache file are left out, and files without cells.
+// several. Names that are long, or that settings share, end in a hash of the setting. Cells without
+// a cache file are left out, and files without cells.
 std::vector<CacheFile> cache_files(const Plan& plan);
 
 }  // namespace kvbench

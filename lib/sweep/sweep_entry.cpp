@@ -133,12 +133,13 @@ void find_files(Column& column, const std::string& folder, ErrorList& errors) {
     const std::vector<std::string> files = files_named(written, folder);
     if (files.empty()) {
       const bool pattern = written.find_first_of("*?[") != std::string::npos;
-      errors.add(column.axis.place(i), (pattern ? "no file matches " : "there is no file ") + written +
-                                           "; relative paths start at the folder of the sweep file, " +
-                                           folder);
+      errors.add(column.axis.place(i),
+                 (pattern ? "no file matches " : "there is no file ") + written +
+                     "; relative paths start at the folder of the sweep file, " + folder);
     }
     for (const std::string& file : files) {
-      const Value value = CacheParameter{std::filesystem::path(file).lexically_normal().string(), {}};
+      const Value value =
+          CacheParameter{std::filesystem::path(file).lexically_normal().string(), {}};
       if (std::find(found.values.begin(), found.values.end(), value) == found.values.end()) {
         found.values.push_back(value);
       }

@@ -53,7 +53,8 @@ KeptRows some_rows() {
 }
 
 void write(const std::string& path, const KeptRows& kept) {
-  CacheWriter writer(path, {.method = "mine", .producer = "p", .params = "{}", .seed = 4, .dump = ""});
+  CacheWriter writer(path,
+                     {.method = "mine", .producer = "p", .params = "{}", .seed = 4, .dump = ""});
   writer.add(kId, kShape, kept);
   writer.finish();
 }
@@ -218,7 +219,8 @@ TEST_CASE("what no stream could have is refused with its place") {
 TEST_CASE("a store keeps what was written through a kill, and gives it back from its files") {
   const TemporaryFolder folder;
   const std::string caches = folder.file("caches");
-  const CacheFile file{"a.h5", "0123abcd",
+  const CacheFile file{"a.h5",
+                       "0123abcd",
                        {.method = "a", .producer = "", .params = "", .seed = {}, .dump = ""},
                        {{"id1", kId, kShape}, {"id2", {"text", 3, 0}, kShape}}};
   {
