@@ -117,7 +117,7 @@ python3 - <<'END'
 import numpy as np
 rng = np.random.default_rng(0)
 import h5py
-with h5py.File("mine.h5", "w") as cache:
+with h5py.File("kept.h5", "w") as cache:
     cache.attrs.update({"format": "kvbench-cache", "format_version": 1, "method": "mine"})
     head = cache.create_group("sequences/constitution/layers/0/heads/0")
     head.attrs["prompt_tokens"] = 128

@@ -51,7 +51,7 @@ Examples:
   kvbench inspect data/smollm2-constitution.h5
   kvbench inspect data/smollm2-constitution.h5 --layers 0,15 --kv-heads 0
   kvbench inspect data/smollm2-constitution.h5 --json > inspection.json
-  kvbench inspect mine.h5                       # a cache file)";
+  kvbench inspect kept.h5                       # a cache file)";
 
 // One (layer, KV head) to look at.
 struct Place {

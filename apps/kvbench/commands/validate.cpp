@@ -42,7 +42,7 @@ Of a cache file the rows are checked; with --dump also whether that dump has suc
 Examples:
   kvbench validate data/smollm2-constitution.h5
   kvbench validate --config configs/quick.json
-  kvbench validate mine.h5 --dump data/smollm2-constitution.h5   # a cache file)";
+  kvbench validate kept.h5 --dump data/smollm2-constitution.h5   # a cache file)";
 
 struct LargestDifference {
   std::size_t compared = 0;  // layers that hold out
