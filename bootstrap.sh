@@ -17,8 +17,8 @@
 #                                            (1 GB; torch in .venv-exporter, 6 GB)
 #   ./bootstrap.sh texts [FOLDER]            sweeps over these dumps, into results/texts: intervals over texts
 #   ./bootstrap.sh test-exporter             tests of data/*.py, with torch in .venv-exporter (6 GB)
-#   ./bootstrap.sh test-peers                what kvpress's classes keep beside what kvbench keeps, in
-#                                            .venv-peers, with the torch of .venv-exporter (6 GB)
+#   ./bootstrap.sh test-peers                what kvpress's classes keep beside what kvbench keeps, and
+#                                            others' codecs, in .venv-peers, with .venv-exporter's torch (6 GB)
 #   ./bootstrap.sh test-python [OPTIONS]     builds the Python package and tests it; OPTIONS are ctest's
 #   ./bootstrap.sh wheel                     a wheel of it, installed and run where no compiler is
 #   ./bootstrap.sh test-cuda                 the CUDA side's tests, on a GPU if there is one, also
@@ -138,6 +138,7 @@ generate() {
     program=$PWD/build/bin/kvbench
   fi
   listed_table "$program" algorithms README.md
+  listed_table "$program" storage README.md
   listed_table "$program" metrics configs/RESULTS.md
   listed_table "$program" derived configs/RESULTS.md
   KVBENCH_UPDATE_MESSAGES=1 KVBENCH_PROGRAM=$program KVBENCH_SOURCE=$PWD \
@@ -378,18 +379,25 @@ texts() {
   say "texts: $((SECONDS - seconds)) s, in $out"
 }
 
+# tests/FOLDER of data/*.py, by the Python of VENV; further arguments are unittest's.
+data_tests() {
+  local folder=$1 venv=$2
+  shift 2
+  KVBENCH_PROGRAM=$PWD/build/bin/kvbench PYTHONPATH=$PWD/data PYTHONDONTWRITEBYTECODE=1 \
+    "$venv/bin/python" -m unittest discover -v -s "tests/$folder" -p '*_test.py' "$@"
+}
+
 test_exporter() {
   build
   exporter_environment || {
     say "SKIPPED: the exporter's tests"
     return 0
   }
-  KVBENCH_PROGRAM=$PWD/build/bin/kvbench PYTHONPATH=$PWD/data PYTHONDONTWRITEBYTECODE=1 \
-    .venv-exporter/bin/python -m unittest discover -v -s tests/exporter -p '*_test.py' "$@"
+  data_tests exporter .venv-exporter "$@"
 }
 
-# kvpress as tests/peers/requirements.txt pins it, on top of the exporter's torch and transformers; it
-# stays until that file changes. Says so and fails where there is no disk or no network.
+# kvpress and codecs as tests/peers/requirements.txt pins them, on top of the exporter's torch and transformers; it
+# stays until that file changes. Prints why and fails if disk space or the network is missing.
 peers_environment() {
   local made=.venv-peers/requirements.txt
   local packages='import sysconfig; print(sysconfig.get_path("purelib"))'
@@ -409,12 +417,12 @@ peers_environment() {
 
 test_peers() {
   build
+  cmake --build --preset release --target kvbench-encode >&2
   peers_environment || {
-    say "SKIPPED: the comparison with kvpress"
+    say "SKIPPED: the comparison with kvpress and with other codecs"
     return 0
   }
-  KVBENCH_PROGRAM=$PWD/build/bin/kvbench PYTHONPATH=$PWD/data PYTHONDONTWRITEBYTECODE=1 \
-    .venv-peers/bin/python -m unittest discover -v -s tests/peers -p '*_test.py' "$@"
+  data_tests peers .venv-peers "$@"
 }
 
 # What the Python package is built with, in .venv-python.
@@ -436,7 +444,7 @@ test_python() {
   return $failed
 }
 
-# A wheel with all libraries that it needs, and a test that installs it where there is no compiler.
+# A wheel with all libraries that it needs, and a test that installs it without a compiler.
 wheel() {
   packages+=(debootstrap)
   python_build_environment

@@ -151,6 +151,7 @@ class Shape:
     d: int
     dv: int
     out_rows: int
+    wo_norms: bool = False
 
 
 class LayerWriter:
@@ -173,6 +174,8 @@ class LayerWriter:
         self._create("v", shape.kv_heads, shape.tokens, shape.dv, dtype)
         if shape.out_rows:
             self._create("out", shape.query_heads, shape.out_rows, shape.dv, "float32")
+        if shape.wo_norms:
+            self._create("wo_v_l1", shape.query_heads, shape.tokens, 1, "float32")
 
     def _create(self, name: str, heads: int, rows: int, columns: int, dtype: str) -> None:
         packed = (

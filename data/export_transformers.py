@@ -50,6 +50,11 @@ def parser() -> argparse.ArgumentParser:
         help="last rows whose outputs are stored as proof (default 64)",
     )
     p.add_argument(
+        "--wo-norms",
+        action="store_true",
+        help="store 1-norms of what the output projection makes of each value (wo_v_l1)",
+    )
+    p.add_argument(
         "--dtype",
         choices=list(STORED),
         help="stored elements (default: those that the model computes with)",

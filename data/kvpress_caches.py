@@ -254,7 +254,8 @@ def make_caches(args: argparse.Namespace) -> None:
         raise Fault(f"{args.dump} is not a file")
     if not args.presses:
         raise Fault("no press is named; --list names them")
-    version = importlib.metadata.version("kvpress") if load_kvpress() else ""
+    load_kvpress()
+    version = importlib.metadata.version("kvpress")
     cuts = [Cut(budget=budget) for budget in args.budget or []]
     cuts += [Cut(ratio=ratio) for ratio in args.ratio or []]
     work = [(spec, cut) for spec in args.presses for cut in cuts or [Cut()]]

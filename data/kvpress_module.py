@@ -16,10 +16,10 @@ from dump_file import Fault, Rope, Terms, decode, element_type
 
 
 class Lacking(Fault, AttributeError):
-    """Something of a model that a dump has not: an AttributeError, so that hasattr() says no."""
+    """Something of a model that a dump lacks: an AttributeError, so that hasattr() says no."""
 
 
-WEIGHTS = "the model's weights, which a dump does not hold"
+WEIGHTS = "the model's weights, which a dump does not have"
 ROTATION = (
     "keys and queries before rotation, and the dump has no RoPE data of whole heads by halves"
 )
@@ -41,7 +41,7 @@ class Keywords(dict):
     """The keyword arguments of a layer's call, as far as a dump has them."""
 
     def __missing__(self, name: str) -> Any:
-        raise Lacking(f"it reads {name} of the layer's call: a dump does not hold that")
+        raise Lacking(f"it reads {name} of the layer's call: a dump does not have that")
 
 
 def turned_half(rows: torch.Tensor) -> torch.Tensor:
@@ -180,7 +180,7 @@ def read_layer(layer: h5py.Group, prompt: int) -> Layer:
     if layer["v"].shape[2] != layer["k"].shape[2]:
         raise Fault(
             f"{layer.name}: values have {layer['v'].shape[2]} columns and keys "
-            f"{layer['k'].shape[2]}; kvpress needs as many"
+            f"{layer['k'].shape[2]}; kvpress needs equal numbers"
         )
 
     def rows(name: str, first: int, last: int) -> torch.Tensor:

@@ -17,8 +17,8 @@ MODEL = "it runs the model again on the text, and a dump has no model"
 DECODING = "it acts while the model decodes; a cache file holds what a prompt leaves behind"
 REROTATES = "it rotates keys to other positions, and a dump's queries stay at theirs"
 LEARNED = "it reads numbers that were trained or measured for one model, from the network"
-WEIGHTS = "it reads the model's weights W_O, which a dump does not hold"
-HIDDEN = "it reads hidden states of the model, which a dump does not hold"
+WEIGHTS = "it reads the model's weights W_O, which a dump does not have"
+HIDDEN = "it reads hidden states of the model, which a dump does not have"
 REFUSED = {
     "CAMPress": DECODING,
     "CompressionRatioDecodingPress": DECODING,
@@ -41,7 +41,7 @@ REFUSED = {
     "RestoreKVPress": MODEL,
 }
 HOOKS = "it acts through hooks of a running model; give the presses that it calls"
-# What kvpress imports for presses that are refused here, and a small environment has not.
+# What kvpress imports for presses that are refused here, and a small environment lacks.
 UNUSED = {"datasets": "load_dataset", "fire": "Fire"}
 
 

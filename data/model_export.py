@@ -233,6 +233,7 @@ def export(args: argparse.Namespace) -> None:
         args.out_rows,
         args.chunk,
         args.compression,
+        args.wo_norms,
     )
     folder = parts_folder(args, settings(args, sequences, plan))
     root = shared_rope(ropes, plan)

@@ -37,6 +37,7 @@ class Plan:
     out_rows: int
     piece: int  # tokens per run of the model; 0 = all at once
     compression: int
+    wo_norms: bool = False  # whether the 1-norms of W_O^T v are stored
 
 
 class Recorder:
@@ -90,6 +91,8 @@ class Recorder:
         writer.write("q", self._past, _array(call.q))
         writer.write("k", self._past, _array(call.k[:, :, fresh]))
         writer.write("v", self._past, _array(call.v[:, :, fresh]))
+        if self._plan.wo_norms:
+            writer.write("wo_v_l1", self._past, _wo_norms(call, fresh, place))
         first = max(self._past, self._tokens - self._out_rows)
         if first < self._past + self._rows:
             out = _array(answer[:, first - self._past :].transpose(1, 2))
@@ -149,6 +152,7 @@ class Recorder:
                 call.q.shape[3],
                 call.v.shape[3],
                 self._out_rows,
+                self._plan.wo_norms,
             )
             self._writers[call.layer] = LayerWriter(
                 self._layers, call.layer, shape, self._plan.dtype, self._plan.compression
@@ -173,6 +177,22 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
     """[1, H, R, columns] as numpy [H, R, columns], exactly."""
     tensor = tensor[0].to(torch.promote_types(tensor.dtype, torch.float32))
     return tensor.cpu().numpy()
+
+
+def _wo_norms(call: Call, tokens: slice, place: str) -> np.ndarray:
+    """[Hq, R, 1]: |W_O,g^T v_j|_1 of each query head g and token j, W_O,g being the part of the
+    output projection that reads the head's answer."""
+    heads, dv = call.q.shape[1], call.v.shape[3]
+    weight = getattr(getattr(call.module, "o_proj", None), "weight", None)
+    if weight is None or weight.dim() != 2 or weight.shape[1] != heads * dv:
+        raise Fault(
+            f"{place} has no o_proj of {heads} x {dv} inputs, whose norms --wo-norms asks for"
+        )
+    group = heads // call.k.shape[1]
+    blocks = weight.to(torch.float32).T.reshape(heads, dv, -1)
+    v = call.v[0, :, tokens].to(torch.float32)
+    norms = [(v[g // group] @ blocks[g]).abs().sum(dim=-1, keepdim=True) for g in range(heads)]
+    return torch.stack(norms).cpu().numpy()
 
 
 def _prove(call: Call, out: np.ndarray, terms: Terms, place: str) -> None:

@@ -154,6 +154,7 @@ AlgorithmDescription describe_method(const PythonMethod& method) {
   const PythonMethod* const self = &method;
   d.randomised = [self](const Params&) { return self->uses_seed; };
   if (method.decides == PythonMethod::Decides::kPrompt) {
+    d.only_appends = [](const Params&) { return true; };
     d.create = [self](const Params& params, const CellContext& context) {
       return follow_head(*self, params, context);
     };
@@ -167,6 +168,7 @@ AlgorithmDescription describe_method(const PythonMethod& method) {
   d.model_work = [self](const Params& params, std::uint32_t seed) -> ModelWork {
     return decisions(*self, params, seed);
   };
+  d.only_appends = [](const Params&) { return true; };
   d.create = [self](const Params& params, const CellContext& context) {
     return follow_layer(*self, params, context);
   };

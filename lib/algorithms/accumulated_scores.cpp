@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <utility>
 
 #include "algorithms/budget.hpp"
 #include "core/canonical.hpp"
@@ -29,7 +31,11 @@ LogitNoise Scoring::noise_on(const Stream& stream, std::uint32_t seed) const {
 }
 
 PromptScores::PromptScores(const Scoring& scoring, std::uint32_t for_seed)
-    : noise(scoring.noise), tau(scoring.tau_init), decay(scoring.decay), gain(scoring.gain) {
+    : noise(scoring.noise),
+      tau(scoring.tau_init),
+      decay(scoring.decay),
+      gain(scoring.gain),
+      rows(scoring.prompt_rows) {
   if (noise == LogitNoise::Kind::kNone) return;
   fresh_noise = scoring.fresh_noise;
   seed = for_seed;
@@ -37,13 +43,25 @@ PromptScores::PromptScores(const Scoring& scoring, std::uint32_t for_seed)
 
 std::vector<ScoreSums> PromptScores::compute_all(const SharedContext& context,
                                                  const std::vector<PromptScores>& pieces) {
-  std::vector<ScoreRule> rules;
-  for (const PromptScores& piece : pieces) {
-    const LogitNoise noise =
-        logit_noise(context.stream, piece.noise, piece.fresh_noise, piece.seed);
-    rules.push_back({noise, piece.tau, piece.decay, piece.gain});
+  std::map<Index, std::vector<std::size_t>> by_first;  // pieces by their first row
+  for (std::size_t p = 0; p < pieces.size(); ++p) {
+    const Index rows = pieces[p].rows;
+    by_first[rows == 0 ? 0 : std::max<Index>(0, context.prompt - rows)].push_back(p);
   }
-  return context.kernels.score_sums_by(context.stream, 0, context.prompt, rules);
+  std::vector<ScoreSums> out(pieces.size());
+  for (const auto& [first, places] : by_first) {
+    std::vector<ScoreRule> rules;
+    for (const std::size_t p : places) {
+      const PromptScores& piece = pieces[p];
+      const LogitNoise noise =
+          logit_noise(context.stream, piece.noise, piece.fresh_noise, piece.seed);
+      rules.push_back({noise, piece.tau, piece.decay, piece.gain});
+    }
+    std::vector<ScoreSums> sums =
+        context.kernels.score_sums_by(context.stream, first, context.prompt, rules);
+    for (std::size_t r = 0; r < places.size(); ++r) out[places[r]] = std::move(sums[r]);
+  }
+  return out;
 }
 
 ScoreSums PromptScores::compute(const SharedContext& context) const {
@@ -158,7 +176,10 @@ void AccumulatedScores::extend(Index first, Index last) {
 
 void AccumulatedScores::finish_prompt() {
   const PromptRange prompt = visible_prompt(shape_, context_.prompt);
-  if (prompt.size() == 0) return;
+  if (!scoring_.scores_prompt(prompt.size(), subset_.budget)) {
+    for (Index token = prompt.first; token < prompt.last; ++token) keep(token);
+    return;
+  }
   const ScoreSums& sums = context_.shared.get(PromptScores(scoring_, context_.seed));
   const Index recent = std::min(subset_.recent, prompt.size());
   std::vector<Index> kept = best_of_prompt(context_, sums, subset_, recent);

@@ -21,8 +21,14 @@ struct Scoring {
   double decay = 1.0;
   double gain = 1.0;
   Index numbers_per_head = 1;  // stored per kept token and query head (scores, noise)
+  Index prompt_rows = 0;       // last rows of the prompt that score; 0: all of them
 
   LogitNoise noise_on(const Stream& stream, std::uint32_t seed) const;
+  // Whether a prompt whose `visible` tokens are to become `budget` has to be scored: not if all of
+  // them stay and every row's scores replace those before.
+  bool scores_prompt(Index visible, Index budget) const {
+    return visible > 0 && (visible > budget || decay != 0.0);
+  }
 };
 
 // How many tokens stay, resolved on a stream, and how they are ranked and attended to.
@@ -41,6 +47,7 @@ struct PromptScores {
   double tau = 1.0;
   double decay = 1.0;
   double gain = 1.0;
+  Index rows = 0;          // Scoring::prompt_rows
   std::uint32_t seed = 0;  // 0 without noise
 
   PromptScores(const Scoring& scoring, std::uint32_t seed);

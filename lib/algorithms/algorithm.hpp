@@ -30,10 +30,10 @@ struct CellContext {
   const std::vector<Index>* scored_rows = nullptr;
 };
 
-// What an algorithm is replayed on. Cells are per KV head all the same: a model-scoped algorithm
-// makes its decisions once for all layers and heads of its scope, as model work, and each cell then
-// follows them on its own stream.
-enum class ReplayScope { kHead, kModel };
+// What an algorithm decides for. Cells are per KV head all the same: one whose scope is a layer, or
+// the model, makes its decisions once for all selected KV heads of the layer, or of all selected
+// layers, as model work, and each cell then follows them on its own stream.
+enum class ReplayScope { kHead, kLayer, kModel };
 
 // The logits of one decode row, for algorithms that score: of all visible tokens [lo, row], with
 // exponentials e = exp(x - max) beside them, or of the tokens that can be kept alone.
@@ -146,7 +146,7 @@ struct AlgorithmFunctions {
         return std::vector<SharedWork>{};
       };
   std::function<ReplayScope(const P&)> replay_scope = [](const P&) { return ReplayScope::kHead; };
-  // Only for ReplayScope::kModel.
+  // Only for scopes beyond a KV head.
   std::function<ModelWork(const P&, std::uint32_t seed)> model_work;
   std::function<std::unique_ptr<Algorithm>(const P&, const CellContext&)> create;
   // The most that is kept when a decode row is answered, if shape, prompt and parameters decide it;
@@ -155,6 +155,12 @@ struct AlgorithmFunctions {
   std::function<std::optional<KeptCounts>(const P&, const StreamShape&, Index prompt)> most_kept;
   // Why what it keeps cannot be written down as rows of tokens and vectors; none if it can.
   std::function<std::optional<std::string>(const P&)> not_rows = [](const P&) {
+    return std::optional<std::string>();
+  };
+  // Drops nothing after the prompt but what leaves a sliding window.
+  std::function<bool(const P&)> only_appends = [](const P&) { return false; };
+  // Why its cache cannot be written by a codec (lib/storage); none if it can.
+  std::function<std::optional<std::string>(const P&)> not_stored = [](const P&) {
     return std::optional<std::string>();
   };
   // Keeps every token for good, whatever it attends to: memory is that of `exact`.

@@ -274,6 +274,7 @@ AlgorithmDescription describe_balancekv_prefill() {
     if (const auto round = first_round(p, shape, prompt)) work.push_back(*round);
     return work;
   };
+  d.only_appends = [](const Parameters&) { return true; };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<BalanceKvPrefill>(p, context);
   };

@@ -33,10 +33,24 @@ std::optional<std::string> empty_budget(const TokenCount& budget, Index prompt) 
          " prompt tokens resolves to 0 tokens";
 }
 
+std::optional<std::string> no_rolling_token(Index budget, Index sinks) {
+  if (budget > sinks) return std::nullopt;
+  return "budget of " + std::to_string(budget) + " tokens leaves no rolling token besides " +
+         std::to_string(sinks) + " sinks";
+}
+
 std::optional<std::string> cannot_forget(const std::string& id, const StreamShape& shape) {
   if (!shape.slides()) return std::nullopt;
   return "the layer has a sliding window of " + std::to_string(shape.window) + " tokens, and " +
          id + " cannot drop tokens that leave the window";
+}
+
+std::optional<std::string> lacks_prompt_queries(Index first, const StreamShape& shape,
+                                                Index prompt) {
+  if (shape.first_query <= first) return std::nullopt;
+  return "needs the queries of prompt rows " + std::to_string(first) + " to " +
+         std::to_string(prompt - 1) + ", but the dump has only rows from " +
+         std::to_string(shape.first_query) + " on";
 }
 
 }  // namespace kvbench

@@ -37,8 +37,15 @@ KeptCounts exact_tokens(Index tokens, Index bookkeeping = 0);
 // "budget resolves to 0 tokens", if it does.
 std::optional<std::string> empty_budget(const TokenCount& budget, Index prompt);
 
+// Why a window that rolls behind sinks is empty.
+std::optional<std::string> no_rolling_token(Index budget, Index sinks);
+
 // Why a method that summarises an unbounded stream does not run on a sliding layer.
 std::optional<std::string> cannot_forget(const std::string& id, const StreamShape& shape);
+
+// Prompt rows from `first` on whose queries a method needs and the dump does not have.
+std::optional<std::string> lacks_prompt_queries(Index first, const StreamShape& shape,
+                                                Index prompt);
 
 // Table rows that several algorithms share. T: TokenCount, or an optional one.
 template <class P, class T>

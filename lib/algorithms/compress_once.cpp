@@ -41,6 +41,13 @@ DerivedKey middle_key() {
           "nor recent"};
 }
 
+DerivedKey kept_of_middle_key() { return {"kept", "tokens of the middle that are kept"}; }
+
+DerivedKey merged_key() {
+  return {"merged",
+          "evicted tokens, those of the prompt among them, whose values were added to others'"};
+}
+
 bool keeps_whole_prompt(Index budget, const StreamShape& shape, Index prompt) {
   return visible_prompt(shape, prompt).size() <= budget;
 }
@@ -52,6 +59,11 @@ std::optional<KeptCounts> most_kept_once(Index budget, Index weighted, const Str
   return exact_tokens(budget + shape.tokens - prompt, std::max<Index>(0, weighted));
 }
 
+std::string smaller_budget(Index budget, Index exact) {
+  return "budget of " + std::to_string(budget) +
+         " tokens is smaller than sinks + recent = " + std::to_string(exact);
+}
+
 std::optional<std::string> cannot_compress(const TokenCount& budget, const TokenCount& sinks,
                                            Index recent, const StreamShape& shape, Index prompt) {
   if (auto reason = empty_budget(budget, prompt)) return reason;
@@ -59,8 +71,7 @@ std::optional<std::string> cannot_compress(const TokenCount& budget, const Token
   const Index first = std::min(sinks.of(prompt), prompt);
   const Index exact = first + std::min(recent, prompt - first);
   if (budget.of(prompt) >= exact) return std::nullopt;
-  return "budget of " + std::to_string(budget.of(prompt)) +
-         " tokens is smaller than sinks + recent = " + std::to_string(exact);
+  return smaller_budget(budget.of(prompt), exact);
 }
 
 }  // namespace kvbench

@@ -32,6 +32,9 @@ class CompressOnce : public Algorithm {
 DerivedKey sinks_key();
 DerivedKey recent_key();
 DerivedKey middle_key();
+DerivedKey kept_of_middle_key();  // `kept`
+// Of methods that merge what they drop.
+DerivedKey merged_key();
 
 // The visible prompt fits into the budget.
 bool keeps_whole_prompt(Index budget, const StreamShape& shape, Index prompt);
@@ -40,6 +43,9 @@ bool keeps_whole_prompt(Index budget, const StreamShape& shape, Index prompt);
 // layer, where it depends on which tokens were kept.
 std::optional<KeptCounts> most_kept_once(Index budget, Index weighted, const StreamShape& shape,
                                          Index prompt);
+
+// "budget of B tokens is smaller than sinks + recent = exact".
+std::string smaller_budget(Index budget, Index exact);
 
 // Skips of a method with a budget: the budget resolves to 0, or is smaller than sinks + recent
 // although the prompt does not fit into it.

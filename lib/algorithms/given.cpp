@@ -50,6 +50,9 @@ AlgorithmDescription describe_given() {
     }
     return std::nullopt;
   };
+  d.not_stored = [](const Parameters&) -> std::optional<std::string> {
+    return "its cache file holds what was stored already";
+  };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<Given>(*p.file.cache, context);
   };

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "algorithms/parameter_table.hpp"
+#include "core/error.hpp"
 #include "core/matrix_view.hpp"
 
 namespace kvbench {
@@ -43,9 +45,18 @@ inline void combine(GroupRule rule, const std::vector<std::vector<double>>& scor
   for (double& value : out) value /= static_cast<double>(scores.size());
 }
 
+// Throws CellError if a score is not a number.
+inline void check_ranked(double score) {
+  if (std::isnan(score)) throw CellError("scores of tokens overflow");
+}
+inline void check_ranked(const std::vector<double>& scores) {
+  for (const double score : scores) check_ranked(score);
+}
+
 // The `count` best of tokens [first, first + scores.size()), ascending by token. Higher score
-// first, of equals the lower token.
+// first, of equals the lower token. Throws CellError if a score is not a number.
 inline std::vector<Index> best_tokens(const std::vector<double>& scores, Index first, Index count) {
+  check_ranked(scores);
   std::vector<Index> order(scores.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<Index>(i);
   count = std::clamp<Index>(count, 0, static_cast<Index>(order.size()));

@@ -81,6 +81,7 @@ AlgorithmDescription describe_h2o() {
   d.shared_work = [](const Parameters&, const StreamShape&, Index, std::uint32_t seed) {
     return std::vector<SharedWork>{PromptScores(Scoring{}, seed)};
   };
+  d.not_stored = [](const Parameters& p) { return not_stored(p.positions); };
   d.create = [](const Parameters& p, const CellContext& context) -> std::unique_ptr<Algorithm> {
     const RankedSubset kept = subset(p, context.prompt);
     if (released(p)) return std::make_unique<ReleasedH2o>(context, kept);

@@ -184,6 +184,7 @@ AlgorithmDescription describe_kcenter() {
     const Index exact = p.sinks.of(prompt) + resolved_recent(p, prompt);
     return most_kept_once(budget, stores ? budget - exact : 0, shape, prompt);
   };
+  d.only_appends = [](const Parameters&) { return true; };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<KCenter>(p, context);
   };

@@ -236,6 +236,7 @@ AlgorithmDescription describe_keyformer() {
     if (whole_model(p)) return std::vector<SharedWork>{};
     return std::vector<SharedWork>{PromptScores(scoring(p, shape.tokens, prompt), seed)};
   };
+  d.not_stored = [](const Parameters& p) { return not_stored(p.positions); };
   d.create = [](const Parameters& p, const CellContext& context) -> std::unique_ptr<Algorithm> {
     if (whole_model(p)) {
       const ModelTrace& trace = context.shared.get(SharedTrace{p, context.seed});

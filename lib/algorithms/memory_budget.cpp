@@ -34,9 +34,9 @@ std::optional<Index> largest_that_fits(Index first, Index last,
 
 bool asks_for_memory(const Params& params) { return unsolved(params) != nullptr; }
 
-std::variant<Params, std::string> solve_memory(const AlgorithmDescription& algorithm,
-                                               const Params& params, const StreamShape& shape,
-                                               Index prompt, int element_bytes) {
+std::variant<Params, std::string> solve_memory(
+    const AlgorithmDescription& algorithm, const Params& params, const StreamShape& shape,
+    Index prompt, int element_bytes, const std::function<Index(const KeptCounts&)>& bytes) {
   const auto& [name, value] = *unsolved(params);
   MemoryBudget memory = std::get<MemoryBudget>(value);
   const auto with_tokens = [&, &name = name](Index tokens) {
@@ -49,7 +49,7 @@ std::variant<Params, std::string> solve_memory(const AlgorithmDescription& algor
     const auto kept = algorithm.most_kept(with_tokens(tokens), shape, prompt);
     if (!kept) return std::nullopt;
     // As MemoryMeter reports it.
-    return static_cast<double>(bytes_of(*kept, shape, element_bytes)) /
+    return static_cast<double>(bytes ? bytes(*kept) : bytes_of(*kept, shape, element_bytes)) /
            static_cast<double>(exact_bytes(shape, element_bytes));
   };
   const auto least = fraction(1);

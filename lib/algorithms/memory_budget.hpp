@@ -18,12 +18,12 @@ std::optional<Index> largest_that_fits(Index first, Index last,
 // Whether a parameter is given as memory and not solved yet.
 bool asks_for_memory(const Params& params);
 
-// `params` with the largest budget of which the cell's memory.fraction (its peak at decode rows
-// over the exact cache, with `element_bytes` per number) is at most the F that is asked for; or why
-// there is none on this stream, to skip the cell with. `params` asks for memory, and what is given
-// so takes it (Parameter::takes_memory).
-std::variant<Params, std::string> solve_memory(const AlgorithmDescription& algorithm,
-                                               const Params& params, const StreamShape& shape,
-                                               Index prompt, int element_bytes);
+// `params` with the largest budget of which the cell's memory.fraction (its peak at decode rows,
+// `bytes` of what is kept, empty: as it came, over the exact cache with `element_bytes` per number)
+// is at most the F that is asked for; or why there is none on this stream, to skip the cell with.
+// `params` asks for memory, and what is given so takes it (Parameter::takes_memory).
+std::variant<Params, std::string> solve_memory(
+    const AlgorithmDescription& algorithm, const Params& params, const StreamShape& shape,
+    Index prompt, int element_bytes, const std::function<Index(const KeptCounts&)>& bytes = {});
 
 }  // namespace kvbench

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "algorithms/budget.hpp"
 #include "core/canonical.hpp"
 #include "core/parallel.hpp"
 #include "core/stop.hpp"
@@ -18,15 +19,19 @@ constexpr Index kRowsAtOnce = 32;
 struct PromptPass {
   std::vector<double> totals;  // per token: its scores, summed over all query heads
   Index heads = 0;             // query heads of the scope
+  StreamShape shape;           // of the last stream
 };
 
-PromptPass prompt_pass(const ModelContext& context, const Scoring& scoring, std::uint32_t seed) {
+PromptPass prompt_pass(const ModelContext& context, const Scoring& scoring, Index budget,
+                       std::uint32_t seed) {
   PromptPass pass;
   pass.totals.assign(static_cast<std::size_t>(context.tokens), 0.0);
   context.for_each_stream([&](const Stream& stream) {
     throw_if_stopped();
     pass.heads += stream.shape.heads_per_kv;
-    if (context.prompt == 0) return;
+    pass.shape = stream.shape;
+    const Index visible = visible_prompt(stream.shape, context.prompt).size();
+    if (!scoring.scores_prompt(visible, budget)) return;
     const ScoreSums sums =
         PromptScores(scoring, seed).compute({stream, context.prompt, context.kernels});
     for (const std::vector<double>& head : sums) {
@@ -34,6 +39,19 @@ PromptPass prompt_pass(const ModelContext& context, const Scoring& scoring, std:
     }
   });
   return pass;
+}
+
+// The prompt's best budget - recent tokens and its last `recent`, or all if they fit.
+std::vector<Index> kept_of_prompt(const PromptPass& pass, Index prompt, Index budget,
+                                  Index recent) {
+  const PromptRange visible = visible_prompt(pass.shape, prompt);
+  const Index last = std::min(recent, visible.size());
+  const auto totals = pass.totals.begin();
+  const Index best = visible.size() <= budget ? visible.size() : budget - recent;
+  std::vector<Index> kept =
+      best_tokens({totals + visible.first, totals + (prompt - last)}, visible.first, best);
+  for (Index j = prompt - last; j < prompt; ++j) kept.push_back(j);
+  return kept;
 }
 
 // Noisy logits of decode rows [first, last) and every query head of the scope against the tokens
@@ -67,9 +85,11 @@ DecodeLogits decode_logits(const ModelContext& context, const Scoring& scoring, 
                      const double* x = block.logits.data() + query_index * block.tokens;
                      double* to = out.heads[first_head + static_cast<std::size_t>(g)].data() +
                                   (row - first) * columns;
+                     const Index lo = stream.shape.first_visible(row);
                      for (Index c = 0; c < columns; ++c) {
                        const Index token = out.columns[static_cast<std::size_t>(c)];
                        if (token > row) break;
+                       if (token < lo) continue;
                        to[c] = x[token] + noise.draw(g, row, token);
                      }
                    });
@@ -105,15 +125,19 @@ Index rows_within(double bytes, Index heads, Index kept) {
 
 }  // namespace
 
+ModelTrace trace_prompt(const ModelContext& context, const Scoring& scoring, Index budget,
+                        Index recent, std::uint32_t seed) {
+  return {
+      kept_of_prompt(prompt_pass(context, scoring, budget, seed), context.prompt, budget, recent),
+      {}};
+}
+
 ModelTrace trace_model(const ModelContext& context, const Scoring& scoring, Index budget,
                        Index recent, std::uint32_t seed, double logit_bytes) {
   const Index prompt = context.prompt;
-  const PromptPass pass = prompt_pass(context, scoring, seed);
+  const PromptPass pass = prompt_pass(context, scoring, budget, seed);
   ModelTrace trace;
-  const Index last = std::min(recent, prompt);
-  trace.prompt_kept =
-      best_tokens({pass.totals.begin(), pass.totals.begin() + (prompt - last)}, 0, budget - recent);
-  for (Index j = prompt - last; j < prompt; ++j) trace.prompt_kept.push_back(j);
+  trace.prompt_kept = kept_of_prompt(pass, prompt, budget, recent);
 
   std::vector<Index> tokens = trace.prompt_kept;  // kept
   std::vector<double> f;
@@ -130,6 +154,11 @@ ModelTrace trace_model(const ModelContext& context, const Scoring& scoring, Inde
       const Index row = first + r;
       kept.push_back(tokens.size() + static_cast<std::size_t>(r));
       f.push_back(0.0);
+      const Index lo = pass.shape.first_visible(row);
+      std::size_t left = 0;
+      while (logits.columns[kept[left]] < lo) ++left;
+      kept.erase(kept.begin(), kept.begin() + static_cast<Index>(left));
+      f.erase(f.begin(), f.begin() + static_cast<Index>(left));
       std::vector<double> scores(kept.size(), 0.0);
       const double tau =
           scoring.tau_init + static_cast<double>(row - prompt + 1) * scoring.tau_step;
@@ -166,10 +195,11 @@ double trace_bytes(Index heads, Index rows, Index budget, double logit_bytes) {
 }
 
 TraceFollower::TraceFollower(const CellContext& context, const ModelTrace& trace,
-                             Index numbers_per_head)
+                             Index numbers_per_head, Derived derived)
     : context_(context),
       trace_(trace),
-      numbers_per_token_(numbers_per_head * context.stream.shape.heads_per_kv) {}
+      numbers_per_token_(numbers_per_head * context.stream.shape.heads_per_kv),
+      derived_(std::move(derived)) {}
 
 void TraceFollower::finish_prompt() {
   for (const Index token : trace_.prompt_kept) sketch_.add(SketchRow::exact(token));
@@ -189,6 +219,10 @@ void TraceFollower::extend(Index first, Index last) {
       }
     }
     sketch_.add(SketchRow::exact(row));
+    const Index lo = context_.stream.shape.first_visible(row);
+    Index left = 0;
+    while (sketch_[left].token < lo) ++left;
+    sketch_.erase(0, left);
   }
   count_scores();
 }

@@ -1,5 +1,5 @@
-// Accumulated scores shared by all layers and heads of a model: one set of tokens is kept in all of
-// them (Keyformer's shared score).
+// Accumulated scores shared by all layers and heads of a scope: one set of tokens is kept in all of
+// them (Keyformer's shared score over a model, TOVA's over a layer).
 #pragma once
 
 #include <functional>
@@ -20,9 +20,14 @@ struct ModelTrace {
 inline constexpr double kModelLogitBytes = 512.0 * 1024 * 1024;
 
 // f_j = sum over layers, query heads and rows of s; every stream answers row i, then one token
-// goes. The trace does not depend on `logit_bytes`. Throws Stopped (core/stop.hpp).
+// goes. All streams have one sliding window or none: tokens that leave it are dropped before the
+// row. The trace does not depend on `logit_bytes`. Throws Stopped (core/stop.hpp).
 ModelTrace trace_model(const ModelContext& context, const Scoring& scoring, Index budget,
                        Index recent, std::uint32_t seed, double logit_bytes = kModelLogitBytes);
+
+// The same as far as the prompt: `evicted` stays empty.
+ModelTrace trace_prompt(const ModelContext& context, const Scoring& scoring, Index budget,
+                        Index recent, std::uint32_t seed);
 
 // Memory that trace_model needs at most for `rows` decode rows of `heads` query heads; what a
 // stream takes is not counted.
@@ -31,10 +36,12 @@ double trace_bytes(Index heads, Index rows, Index budget, double logit_bytes = k
 // Follows a trace on one stream.
 class TraceFollower final : public Algorithm {
  public:
-  TraceFollower(const CellContext& context, const ModelTrace& trace, Index numbers_per_head);
+  TraceFollower(const CellContext& context, const ModelTrace& trace, Index numbers_per_head,
+                Derived derived = {});
 
   void extend(Index first, Index last) override;
   void finish_prompt() override;
+  Derived derived() const override { return derived_; }
 
  private:
   void count_scores();
@@ -42,6 +49,7 @@ class TraceFollower final : public Algorithm {
   const CellContext context_;
   const ModelTrace& trace_;
   Index numbers_per_token_;
+  Derived derived_;
 };
 
 }  // namespace kvbench

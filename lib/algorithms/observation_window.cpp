@@ -7,28 +7,60 @@
 #include "core/error.hpp"
 
 namespace kvbench {
-namespace {
 
-// Shared work: softmax scores of the last `window` prompt rows.
-struct WindowScores {
-  Index window = 0;
-
-  using Result = ScoreSums;
-  Result compute(const SharedContext& context) const {
-    Result sums =
-        context.kernels.score_sums(context.stream, context.prompt - window, context.prompt);
-    for (const auto& head : sums) {
-      for (const double score : head) {
-        if (!std::isfinite(score)) throw CellError("logits of the prompt overflow");
-      }
+WindowScores::Result WindowScores::compute(const SharedContext& context) const {
+  const Index first_row = context.prompt - window;
+  if (largest || row_weight != RowWeight::kEqual) {
+    constexpr Index kNumbersAtOnce = Index{1} << 22;  // of logits
+    const StreamShape& shape = context.stream.shape;
+    const Index at_once =
+        std::max<Index>(1, kNumbersAtOnce / (shape.heads_per_kv * context.prompt));
+    Result scores(static_cast<std::size_t>(shape.heads_per_kv),
+                  std::vector<double>(static_cast<std::size_t>(shape.tokens), 0.0));
+    LogitBlock block;
+    for (Index first = first_row; first < context.prompt; first += at_once) {
+      std::vector<Index> rows;
+      for (Index i = first; i < std::min(first + at_once, context.prompt); ++i) rows.push_back(i);
+      context.kernels.logits(context.stream, rows, block);
+      for (std::size_t r = 0; r < rows.size(); ++r) add_row(shape, block, r, scores);
     }
-    return sums;
+    return scores;
   }
-  auto operator<=>(const WindowScores&) const = default;
-};
+  ScoreSums sums = context.kernels.score_sums(context.stream, first_row, context.prompt);
+  for (const auto& head : sums) {
+    for (const double score : head) {
+      if (!std::isfinite(score)) throw CellError("logits of the prompt overflow");
+    }
+  }
+  return sums;
+}
 
-// Pools with stride 1 and an odd kernel: `max` ignores what lies outside, `avg` counts it as zero.
-std::vector<double> pooled(const std::vector<double>& scores, Index kernel, bool average) {
+void WindowScores::add_row(const StreamShape& shape, const LogitBlock& block, std::size_t r,
+                           Result& scores) const {
+  const Index row = block.rows[r];
+  const Index lo = shape.first_visible(row);
+  const double weight = row_weight == RowWeight::kVisible ? static_cast<double>(row - lo) : 1.0;
+  for (std::size_t g = 0; g < scores.size(); ++g) {
+    const Index at = static_cast<Index>(r * scores.size() + g) * block.tokens;
+    const double* x = block.logits.data() + at;
+    const double* e = block.exps.data() + at;
+    double sum = 0.0;
+    for (Index j = lo; j <= row; ++j) {
+      if (!(x[j] < std::numeric_limits<double>::infinity())) {
+        throw CellError("logits of the prompt overflow");
+      }
+      sum += e[j];
+    }
+    for (Index j = lo; j <= row; ++j) {
+      const double share = weight * (e[j] / sum);
+      double& score = scores[g][static_cast<std::size_t>(j)];
+      score = largest ? std::max(score, share) : score + share;
+    }
+  }
+}
+
+std::vector<double> pooled(const std::vector<double>& scores, Index kernel, Pool pool) {
+  const bool average = pool == Pool::kAverage;
   const Index n = static_cast<Index>(scores.size());
   const Index reach = kernel / 2;
   std::vector<double> out(scores.size());
@@ -45,7 +77,36 @@ std::vector<double> pooled(const std::vector<double>& scores, Index kernel, bool
   return out;
 }
 
-}  // namespace
+std::vector<double> observed_scores(const ObservationParameters& p, const ScoreSums& sums,
+                                    PromptRange middle) {
+  const bool group_first = p.order == PoolOrder::kGroupThenPool;
+  std::vector<std::vector<double>> heads;
+  for (const std::vector<double>& head : sums) {
+    heads.emplace_back(head.begin() + middle.first, head.begin() + middle.last);
+    if (!group_first) heads.back() = pooled(heads.back(), p.kernel, p.pool);
+  }
+  std::vector<double> scores;
+  combine(p.group, heads, heads.front().size(), scores);
+  if (group_first) scores = pooled(scores, p.kernel, p.pool);
+  if (p.reduce == Reduce::kMean) {
+    for (double& score : scores) score /= static_cast<double>(p.window);
+  }
+  return scores;
+}
+
+Index pyramid_selected(Index mean, Index window, Index beta, const StreamShape& shape, int layer,
+                       Index prompt) {
+  const Index length = visible_prompt(shape, prompt).size();
+  if (length < 2 * mean) return mean;
+  Index smallest = mean / beta;
+  Index largest = 2 * mean - smallest;
+  if (largest >= length - window) {
+    largest = length - window;
+    smallest = 2 * mean - largest;
+  }
+  const Index step = shape.n_layers > 1 ? (largest - smallest) / (shape.n_layers - 1) : 0;
+  return std::max<Index>(0, largest - layer * step);
+}
 
 ObservationWindow::ObservationWindow(const ObservationParameters& p, const CellContext& context,
                                      Index selected)
@@ -56,16 +117,9 @@ Derived ObservationWindow::derived() const {
 }
 
 void ObservationWindow::compress_middle(PromptRange middle) {
-  const ScoreSums& sums = context_.shared.get(WindowScores{p_.window});
-  std::vector<double> scores(static_cast<std::size_t>(middle.size()));
-  for (Index j = 0; j < middle.size(); ++j) {
-    scores[static_cast<std::size_t>(j)] =
-        combine(p_.group, context_.stream.shape.heads_per_kv, [&](int g) {
-          return sums[static_cast<std::size_t>(g)][static_cast<std::size_t>(middle.first + j)];
-        });
-  }
-  const std::vector<double> pools = pooled(scores, p_.kernel, p_.pool == Pool::kAverage);
-  for (const Index token : best_tokens(pools, middle.first, selected_)) {
+  const std::vector<double> scores =
+      observed_scores(p_, context_.shared.get(WindowScores(p_)), middle);
+  for (const Index token : best_tokens(scores, middle.first, selected_)) {
     sketch_.add(SketchRow::exact(token));
   }
 }
@@ -84,10 +138,38 @@ std::vector<Field<ObservationParameters>> observation_fields() {
                 "pooling along tokens")};
 }
 
+std::vector<Field<ObservationParameters>> observation_variant_fields() {
+  using P = ObservationParameters;
+  return {field("reduce", &P::reduce,
+                {{"sum", Reduce::kSum}, {"mean", Reduce::kMean}, {"max", Reduce::kMax}},
+                "how a token's scores at the rows of the window are combined")
+              .later(),
+          field("order", &P::order,
+                {{"group_then_pool", PoolOrder::kGroupThenPool},
+                 {"pool_then_group", PoolOrder::kPoolThenGroup}},
+                "whether query heads are combined before pooling, or after")
+              .later(),
+          field("row_weight", &P::row_weight,
+                {{"equal", RowWeight::kEqual}, {"visible", RowWeight::kVisible}},
+                "what a row's scores are multiplied by: 1, or the number of tokens that it sees "
+                "before its own (Finch)")
+              .later()};
+}
+
+std::optional<std::pair<std::string, std::string>> even_kernel(Index kernel) {
+  if (kernel % 2 == 1) return std::nullopt;
+  return std::pair{"kernel", "must be odd, so that pooling is centred"};
+}
+
+std::optional<std::string> within_window(Index budget, Index window) {
+  if (budget > window) return std::nullopt;
+  return "budget of " + std::to_string(budget) + " tokens leaves none besides the window of " +
+         std::to_string(window);
+}
+
 std::optional<std::pair<std::string, std::string>> invalid_observation(
     const ObservationParameters& p) {
-  if (p.kernel % 2 == 1) return std::nullopt;
-  return std::pair{"kernel", "must be odd, so that pooling is centred"};
+  return even_kernel(p.kernel);
 }
 
 std::optional<std::string> cannot_observe(const ObservationParameters& p, const StreamShape& shape,
@@ -95,22 +177,14 @@ std::optional<std::string> cannot_observe(const ObservationParameters& p, const 
   if (auto reason = empty_budget(p.budget, prompt)) return reason;
   const Index budget = p.budget.of(prompt);
   if (keeps_whole_prompt(budget, shape, prompt)) return std::nullopt;
-  if (budget <= p.window) {
-    return "budget of " + std::to_string(budget) + " tokens leaves none besides the window of " +
-           std::to_string(p.window);
-  }
-  if (shape.first_query > prompt - p.window) {
-    return "needs the queries of prompt rows " + std::to_string(prompt - p.window) + " to " +
-           std::to_string(prompt - 1) + ", but the dump has only rows from " +
-           std::to_string(shape.first_query) + " on";
-  }
-  return std::nullopt;
+  if (auto reason = within_window(budget, p.window)) return reason;
+  return lacks_prompt_queries(prompt - p.window, shape, prompt);
 }
 
 std::vector<SharedWork> observation_work(const ObservationParameters& p, const StreamShape& shape,
                                          Index prompt, std::uint32_t) {
   if (keeps_whole_prompt(p.budget.of(prompt), shape, prompt)) return {};
-  return {WindowScores{p.window}};
+  return {WindowScores(p)};
 }
 
 }  // namespace kvbench

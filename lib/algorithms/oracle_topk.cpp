@@ -1,25 +1,36 @@
 // oracle_topk: at every row the `budget` visible tokens of largest attention probability. No
 // streaming method can know them: a reference floor for methods that keep a subset of tokens.
 //
+// With `group` mean, max or sum the query heads of a KV head read the same tokens; with none each
+// reads its own best.
+//
 // Source: reference floor (true top tokens per row). No departures.
 #include <vector>
 
 #include "algorithms/budget.hpp"
 #include "algorithms/group_rule.hpp"
+#include "algorithms/read_share.hpp"
 #include "algorithms/typed_algorithm.hpp"
 
 namespace kvbench {
 namespace {
 
+enum class Choice { kMean, kMax, kSum, kEachHead };
+
 struct Parameters {
   TokenCount budget;
-  GroupRule group = GroupRule::kMean;
+  Choice group = Choice::kMean;
 };
+
+GroupRule rule_of(Choice choice) {
+  if (choice == Choice::kMax) return GroupRule::kMax;
+  return choice == Choice::kSum ? GroupRule::kSum : GroupRule::kMean;
+}
 
 class OracleTopk final : public Algorithm {
  public:
   OracleTopk(const Parameters& p, const CellContext& context)
-      : budget_(p.budget.of(context.prompt)), rule_(p.group) {}
+      : budget_(p.budget.of(context.prompt)), choice_(p.group) {}
 
   void extend(Index, Index) override {}
 
@@ -31,21 +42,33 @@ class OracleTopk final : public Algorithm {
       for (Index j = row.lo; j <= row.row; ++j) sum += row.exps(g)[j];
       inverse[static_cast<std::size_t>(g)] = 1.0 / sum;
     }
-    std::vector<double> scores(static_cast<std::size_t>(visible));
-    for (Index j = row.lo; j <= row.row; ++j) {
-      scores[static_cast<std::size_t>(j - row.lo)] = combine(rule_, row.heads_per_kv, [&](int g) {
-        return row.exps(g)[j] * inverse[static_cast<std::size_t>(g)];
-      });
-    }
+    const auto share = [&](int g, Index token) {
+      return row.exps(g)[token] * inverse[static_cast<std::size_t>(g)];
+    };
+    const auto best = [&](const auto& score) {
+      std::vector<double> scores(static_cast<std::size_t>(visible));
+      for (Index j = row.lo; j <= row.row; ++j) {
+        scores[static_cast<std::size_t>(j - row.lo)] = score(j);
+      }
+      return best_tokens(scores, row.lo, budget_);
+    };
     sketch_.clear();
-    for (const Index token : best_tokens(scores, row.lo, budget_)) {
-      sketch_.add(SketchRow::exact(token));
+    if (choice_ != Choice::kEachHead) {
+      const auto combined = [&](Index token) {
+        return combine(rule_of(choice_), row.heads_per_kv, [&](int g) { return share(g, token); });
+      };
+      read_exactly(best(combined), kEveryHead, sketch_);
+      return;
+    }
+    for (int g = 0; g < row.heads_per_kv; ++g) {
+      read_exactly(best([&](Index token) { return share(g, token); }),
+                   reading_head(g, row.heads_per_kv), sketch_);
     }
   }
 
  private:
   Index budget_;
-  GroupRule rule_;
+  Choice choice_;
 };
 
 }  // namespace
@@ -55,7 +78,14 @@ AlgorithmDescription describe_oracle_topk() {
   d.id = "oracle_topk";
   d.title = "per row, the tokens of largest attention probability (needs to know the future)";
   d.source = "reference floor";
-  d.parameters = {budget_field(&Parameters::budget).required(), group_field(&Parameters::group)};
+  d.parameters = {budget_field(&Parameters::budget).required(),
+                  field("group", &Parameters::group,
+                        {{"mean", Choice::kMean},
+                         {"max", Choice::kMax},
+                         {"sum", Choice::kSum},
+                         {"none", Choice::kEachHead}},
+                        "how the scores of the query heads of a KV head are combined for ranking; "
+                        "none: each ranks for itself")};
   d.never_evicts = [](const Parameters&) { return true; };
   d.needs = [](const Parameters&) { return Needs{.row_logits = true}; };
   d.skip_reason = [](const Parameters& p, const StreamShape&, Index prompt) {

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -149,6 +150,11 @@ struct Field {
     parameter.takes_memory = true;
     return *this;
   }
+  // See Parameter::is_later. It has a default.
+  Field& later() {
+    parameter.is_later = true;
+    return *this;
+  }
   Field& required() {
     is_required = true;
     return *this;
@@ -219,6 +225,9 @@ Field<P> field(std::string name, E P::* member, const std::type_identity_t<Choic
   return out;
 }
 
+// Of what has none.
+struct NoParameters {};
+
 template <class P>
 class ParameterTable {
  public:
@@ -263,5 +272,17 @@ class ParameterTable {
   std::vector<Field<P>> fields_;
   P defaults_;
 };
+
+// A function of the struct P as a function of Params: `out` reads them with the table and asks
+// `typed`; empty stays empty.
+template <class P, class R, class... Rest>
+void bind(const std::shared_ptr<const ParameterTable<P>>& table,
+          const std::function<R(const P&, Rest...)>& typed,
+          std::function<R(const Params&, Rest...)>& out) {
+  if (!typed) return;
+  out = [table, typed](const Params& params, Rest... rest) -> R {
+    return typed(table->read(params), rest...);
+  };
+}
 
 }  // namespace kvbench

@@ -58,6 +58,9 @@ struct Parameter {
   bool minimum_open = false;
   std::vector<std::string> choices;  // kChoice: all values; else words accepted besides numbers
   bool takes_memory = false;         // {"memory": F} is a value too
+  // Came after results of its algorithm had been written: at its default it is left out of Params,
+  // so that cells keep their ids.
+  bool is_later = false;
 };
 
 // Whether its values are numbers, so that range, pow2 and logspace make sense.
@@ -69,8 +72,9 @@ struct ExactlyOneOf {
 };
 
 // A complete, checked assignment: every parameter that applies, defaults filled in, in the order of
-// the table and in the form given (fractions and words unresolved). It is what identifies a cell;
-// algorithms read the struct that their table fills from it.
+// the table and in the form given (fractions and words unresolved); later ones only if they are not
+// at their default. It is what identifies a cell; algorithms read the struct that their table fills
+// from it.
 class Params {
  public:
   void set(const std::string& name, Value value);

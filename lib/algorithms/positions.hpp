@@ -30,4 +30,10 @@ inline std::optional<std::string> not_rows(Positions positions) {
   return "positions: cache turns keys anew at each row";
 }
 
+// AlgorithmFunctions::not_stored.
+inline std::optional<std::string> not_stored(Positions positions) {
+  if (positions == Positions::kOriginal) return std::nullopt;
+  return "positions: cache turns keys after they were written; take positions: original";
+}
+
 }  // namespace kvbench

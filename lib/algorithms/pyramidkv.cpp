@@ -10,8 +10,6 @@
 // same tokens, but for equal scores. kvpress 0.5.5 (PyramidKVPress) ranks as snapkv and keeps
 // another number, window included: round(max - l (max - min) / (L - 1)) in real numbers with min =
 // B / beta, B a part of the prompt; where min < window every layer keeps B.
-#include <algorithm>
-
 #include "algorithms/observation_window.hpp"
 
 namespace kvbench {
@@ -22,20 +20,6 @@ struct Parameters : ObservationParameters {
 
   Parameters() { window = 8; }
 };
-
-Index selected_in_layer(const Parameters& p, const StreamShape& shape, int layer, Index prompt) {
-  const Index length = visible_prompt(shape, prompt).size();
-  const Index base = p.budget.of(prompt) - p.window;
-  if (length < 2 * base) return base;
-  Index smallest = base / p.beta;
-  Index largest = 2 * base - smallest;
-  if (largest >= length - p.window) {
-    largest = length - p.window;
-    smallest = 2 * base - largest;
-  }
-  const Index step = shape.n_layers > 1 ? (largest - smallest) / (shape.n_layers - 1) : 0;
-  return std::max<Index>(0, largest - layer * step);
-}
 
 }  // namespace
 
@@ -51,13 +35,17 @@ AlgorithmDescription describe_pyramidkv() {
                         .at_least(1)
                         .at_most(1e6),
                     group_field(&Parameters::group)});
+  d.parameters.add(observation_variant_fields());
   d.validate = invalid_observation;
   d.skip_reason = cannot_observe;
   d.shared_work = observation_work;
+  d.only_appends = [](const Parameters&) { return true; };
   d.create = [](const Parameters& p, const CellContext& context) {
     const Stream& stream = context.stream;
     return std::make_unique<ObservationWindow>(
-        p, context, selected_in_layer(p, stream.shape, stream.id.layer, context.prompt));
+        p, context,
+        pyramid_selected(p.budget.of(context.prompt) - p.window, p.window, p.beta, stream.shape,
+                         stream.id.layer, context.prompt));
   };
   return d;
 }

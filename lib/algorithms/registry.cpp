@@ -14,14 +14,44 @@ namespace kvbench {
   ALGORITHM(key_attention)            \
   ALGORITHM(h2o)                      \
   ALGORITHM(keyformer)                \
+  ALGORITHM(tova)                     \
+  ALGORITHM(roco)                     \
+  ALGORITHM(caote)                    \
+  ALGORITHM(rkv)                      \
   ALGORITHM(snapkv)                   \
   ALGORITHM(pyramidkv)                \
+  ALGORITHM(adakv)                    \
+  ALGORITHM(criticalkv)               \
+  ALGORITHM(cake)                     \
+  ALGORITHM(chunkkv)                  \
+  ALGORITHM(knorm)                    \
+  ALGORITHM(keydiff)                  \
+  ALGORITHM(lagkv)                    \
+  ALGORITHM(expected_attention)       \
+  ALGORITHM(curdkv)                   \
+  ALGORITHM(capkv)                    \
+  ALGORITHM(qfilters)                 \
+  ALGORITHM(compactor)                \
   ALGORITHM(uniform)                  \
   ALGORITHM(kcenter)                  \
   ALGORITHM(subgen)                   \
   ALGORITHM(softmax_balance)          \
   ALGORITHM(balancekv)                \
   ALGORITHM(balancekv_prefill)        \
+  ALGORITHM(thinformer)               \
+  ALGORITHM(cam)                      \
+  ALGORITHM(d2o)                      \
+  ALGORITHM(merge_cosine)             \
+  ALGORITHM(attention_matching)       \
+  ALGORITHM(wildcat)                  \
+  ALGORITHM(performer)                \
+  ALGORITHM(quest)                    \
+  ALGORITHM(sparq)                    \
+  ALGORITHM(loki)                     \
+  ALGORITHM(magicpig)                 \
+  ALGORITHM(vattention)               \
+  ALGORITHM(hyperattention)           \
+  ALGORITHM(kdeformer)                \
   ALGORITHM(oracle_topk)              \
   ALGORITHM(given)
 

@@ -40,8 +40,8 @@ struct SharedContext {
   const std::vector<double>* value_spectral = nullptr;  // ||V_i||_op
 };
 
-// What model work may look at: every stream of the scope, one at a time, in a fixed order, as often
-// as wanted; all have the same tokens and hold every query.
+// What model work may look at: every stream of the scope, by layer, then KV head, one at a time, as
+// often as wanted; all have the same tokens, those of a layer the same shape.
 struct ModelContext {
   std::function<void(const std::function<void(const Stream&)>&)> for_each_stream;
   Index prompt;
@@ -138,7 +138,8 @@ class SharedWork {
   double bytes_ = 0.0;
 };
 
-// What is decided once for a whole model. Its kinds take a ModelContext, and say with
+// What is decided once for a whole scope, the model or a layer. Its kinds take a ModelContext, and
+// say with
 //   double bytes(Index heads, Index prompt, Index tokens) const;
 // the most memory that computing takes besides the current stream, for `heads` query heads.
 class ModelWork {

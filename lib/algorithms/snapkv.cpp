@@ -3,6 +3,10 @@
 //
 // Source: SnapKV (Li et al.), a baseline of BalanceKV section 4.2.
 //   observation window -> window, max_capacity_prompt -> budget, kernel_size -> kernel
+// Variants: `order` pool_then_group is how SnapKV's code and KVCache-Factory's order both steps,
+// group_then_pool how kvpress does with a mean (the same for pool avg); `row_weight` visible with
+// kernel 1 and pool avg is Finch (Corallo and Papotti) as kvpress 0.5.5 has it, without its chunks
+// and without turning the kept keys to new positions; reduce mean ranks as sum.
 // Departures: one selection per KV head (`group` says how its query heads are combined).
 // Compared on the shipped dump in double precision, errors per row equal to 11 digits: kvpress
 // 0.5.5 (SnapKVPress; by `bootstrap.sh test-peers`) and, once, KVCache-Factory c97f9d7
@@ -30,12 +34,14 @@ AlgorithmDescription describe_snapkv() {
   d.derived = ObservationWindow::derived_keys();
   d.parameters.add(observation_fields());
   d.parameters.add({group_field(&Parameters::group)});
+  d.parameters.add(observation_variant_fields());
   d.validate = invalid_observation;
   d.skip_reason = cannot_observe;
   d.shared_work = observation_work;
   d.most_kept = [](const Parameters& p, const StreamShape& shape, Index prompt) {
     return most_kept_once(p.budget.of(prompt), 0, shape, prompt);
   };
+  d.only_appends = [](const Parameters&) { return true; };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<ObservationWindow>(p, context, p.budget.of(context.prompt) - p.window);
   };

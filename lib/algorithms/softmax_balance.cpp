@@ -141,6 +141,7 @@ AlgorithmDescription describe_softmax_balance() {
     if (const auto round = first_round(p, shape, prompt)) work.push_back(*round);
     return work;
   };
+  d.only_appends = [](const Parameters&) { return true; };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<SoftmaxBalance>(p, context);
   };

@@ -76,13 +76,10 @@ AlgorithmDescription describe_streaming_llm() {
                      Index prompt) -> std::optional<std::string> {
     if (auto reason = empty_budget(p.budget, prompt)) return reason;
     if (auto reason = no_rope(p.positions, shape)) return reason;
-    const Index budget = p.budget.of(prompt);
-    const Index sinks = p.sinks.of(prompt);
-    if (budget > sinks) return std::nullopt;
-    return "budget of " + std::to_string(budget) + " tokens leaves no rolling token besides " +
-           std::to_string(sinks) + " sinks";
+    return no_rolling_token(p.budget.of(prompt), p.sinks.of(prompt));
   };
   d.most_kept = most_kept;
+  d.not_stored = [](const Parameters& p) { return not_stored(p.positions); };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<StreamingLlm>(p, context);
   };

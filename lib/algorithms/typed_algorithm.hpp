@@ -12,8 +12,6 @@
 
 namespace kvbench {
 
-struct NoParameters {};
-
 template <class P>
 struct TypedAlgorithm : AlgorithmFunctions<P> {
   std::string id;
@@ -38,31 +36,21 @@ struct TypedAlgorithm : AlgorithmFunctions<P> {
     d.exactly_one_of = exactly_one_of;
     d.derived = derived;
     const auto table = std::make_shared<const ParameterTable<P>>(parameters);
-    bind(table, this->randomised, d.randomised);
-    bind(table, this->needs, d.needs);
-    bind(table, this->validate, d.validate);
-    bind(table, this->skip_reason, d.skip_reason);
-    bind(table, this->misfit, d.misfit);
-    bind(table, this->shared_work, d.shared_work);
-    bind(table, this->replay_scope, d.replay_scope);
-    bind(table, this->model_work, d.model_work);
-    bind(table, this->create, d.create);
-    bind(table, this->most_kept, d.most_kept);
-    bind(table, this->not_rows, d.not_rows);
-    bind(table, this->never_evicts, d.never_evicts);
+    kvbench::bind(table, this->randomised, d.randomised);
+    kvbench::bind(table, this->needs, d.needs);
+    kvbench::bind(table, this->validate, d.validate);
+    kvbench::bind(table, this->skip_reason, d.skip_reason);
+    kvbench::bind(table, this->misfit, d.misfit);
+    kvbench::bind(table, this->shared_work, d.shared_work);
+    kvbench::bind(table, this->replay_scope, d.replay_scope);
+    kvbench::bind(table, this->model_work, d.model_work);
+    kvbench::bind(table, this->create, d.create);
+    kvbench::bind(table, this->most_kept, d.most_kept);
+    kvbench::bind(table, this->not_rows, d.not_rows);
+    kvbench::bind(table, this->only_appends, d.only_appends);
+    kvbench::bind(table, this->not_stored, d.not_stored);
+    kvbench::bind(table, this->never_evicts, d.never_evicts);
     return d;
-  }
-
- private:
-  // `out` reads its Params with the table and asks `typed`; empty stays empty.
-  template <class R, class... Rest>
-  static void bind(const std::shared_ptr<const ParameterTable<P>>& table,
-                   const std::function<R(const P&, Rest...)>& typed,
-                   std::function<R(const Params&, Rest...)>& out) {
-    if (!typed) return;
-    out = [table, typed](const Params& params, Rest... rest) -> R {
-      return typed(table->read(params), rest...);
-    };
   }
 };
 

@@ -169,8 +169,7 @@ AlgorithmDescription describe_uniform() {
       field("weights", &P::weights, {{"inverse", Weights::kInverse}, {"none", Weights::kNone}},
             "inverse: each kept token stands for M / h; none: weight 1")};
   d.exactly_one_of = {{{{"T"}, {"budget"}}}};
-  d.derived = {
-      sinks_key(), recent_key(), middle_key(), {"kept", "tokens of the middle that are kept"}};
+  d.derived = {sinks_key(), recent_key(), middle_key(), kept_of_middle_key()};
   d.randomised = [](const Parameters&) { return true; };
   d.validate = [](const Parameters& p) -> std::optional<std::pair<std::string, std::string>> {
     if (p.replacement && p.budget && p.budget->is_unsolved()) {
@@ -199,6 +198,7 @@ AlgorithmDescription describe_uniform() {
     const Index exact = p.sinks.of(prompt) + p.recent.of(prompt);
     return most_kept_once(budget, stores ? budget - exact : 0, shape, prompt);
   };
+  d.only_appends = [](const Parameters&) { return true; };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<Uniform>(p, context);
   };

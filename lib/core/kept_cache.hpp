@@ -52,6 +52,7 @@ struct KeptHead {
   int kv_head = 0;
   Index prompt = 0;             // P
   std::optional<Index> tokens;  // n that it was made for
+  std::string cell{};           // id of the cell that kept the rows; empty: not said
   Index rows = 0;
   Index d = 0;             // of keys of its own, 0: none
   Index dv = 0;            // of values of its own, 0: none
@@ -66,6 +67,7 @@ struct KeptCache {
   std::string fingerprint;  // of its content
   std::string method;
   std::string dump;             // fingerprint of the dump whose rows they are; empty: not said
+  std::string setting;          // method, parameters, seed and dump: what tells settings apart
   std::vector<KeptHead> heads;  // ascending by sequence, layer, KV head
   std::function<KeptRows(const StreamId&)> read;
 

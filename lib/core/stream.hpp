@@ -39,6 +39,7 @@ struct StreamShape {
   double softcap = 0.0;              // logit soft-cap, 0 = none
   int n_layers = 1;                  // layers of the model
   std::shared_ptr<const Rope> rope;  // null if the dump holds no RoPE data
+  bool wo_v_l1 = false;              // whether the dump holds Stream::wo_v_l1
 
   bool slides() const { return window > 0 && window < tokens; }
   // First token that row i sees.
@@ -51,6 +52,8 @@ struct Stream {
   ConstMatrix keys;                  // [n, d]
   ConstMatrix values;                // [n, dv]
   std::vector<ConstMatrix> queries;  // G x [n - first_query, d]
+  // G x [n]: 1-norms of what W_O makes of each value for a query head; empty if not held.
+  std::vector<const double*> wo_v_l1;
 
   const double* query(int g, Index row) const {
     return queries[static_cast<std::size_t>(g)].row(row - shape.first_query);

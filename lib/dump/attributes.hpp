@@ -1,4 +1,4 @@
-// Attributes of an object of a file, with what is wrong with them.
+// Attributes of an object of a file, and what is wrong with them.
 #pragma once
 
 #include <fmt/format.h>
@@ -84,5 +84,9 @@ class Attributes {
   hid_t object_;
   std::string location_;
 };
+
+// Whether the root says that the file is of this format, version 1. Throws the errors found so far
+// where it is another kind of file: its further errors would be meaningless.
+void check_format(ErrorList& errors, Attributes& attributes, const std::string& format);
 
 }  // namespace kvbench

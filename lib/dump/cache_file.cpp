@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <new>
@@ -30,13 +30,6 @@ constexpr const char* kFormat = "kvbench-cache";
 // With more errors than this the rest is not looked at.
 constexpr std::size_t kEnoughErrors = 500;
 
-std::optional<int> index_named(const std::string& name) {
-  int index = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
-  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
-  return std::to_string(index) == name && index >= 0 ? std::optional(index) : std::nullopt;
-}
-
 // Visits the groups below `parent`/`name`, each named by an index.
 template <class Visit>
 void each_indexed(ErrorList& errors, hid_t parent, const std::string& location,
@@ -57,23 +50,24 @@ void each_indexed(ErrorList& errors, hid_t parent, const std::string& location,
   }
 }
 
+constexpr std::array<const char*, 4> kSettingAttributes = {"method", "params", "seed", "dump"};
+
+std::string setting_part(const char* name, const std::string& text) {
+  return fmt::format("{}={}:{}\n", name, text.size(), text);
+}
+
 void check_root(ErrorList& errors, hid_t root, KeptCache& cache) {
   Attributes attributes(errors, root, "/");
-  const auto format = attributes.text("format");
-  if (format && *format != kFormat) {
-    add(errors, "/", "attribute format is '{}'; expected '{}'", *format, kFormat);
-  }
-  errors.throw_if_any();  // another kind of file: its further errors would be meaningless
-  const auto version = attributes.integer("format_version", 1, std::numeric_limits<int>::max());
-  if (version && *version != 1) {
-    add(errors, "/", "attribute format_version is {}; this program reads version 1", *version);
-    errors.throw_if_any();
-  }
+  check_format(errors, attributes, kFormat);
   cache.method = attributes.text("method").value_or("");
   if (attributes.has("dump")) cache.dump = attributes.text("dump").value_or("");
   const bool plain = std::none_of(cache.method.begin(), cache.method.end(), [](char c) {
     return c == '/' || static_cast<unsigned char>(c) < 0x20;
   });
+  for (const char* name : kSettingAttributes) {
+    if (!hdf5::has_attribute(root, name)) continue;
+    cache.setting += setting_part(name, hdf5::attribute_text(root, name));
+  }
   if (cache.method.empty() || !plain) {
     add(errors, "/", "attribute method must be a name without \"/\" and control characters");
   }
@@ -134,7 +128,7 @@ class CacheReader {
   CacheReader(const CacheReader&) = delete;
   CacheReader& operator=(const CacheReader&) = delete;
 
-  KeptCache open(const DumpOptions& options) {
+  KeptCache open(const DumpOptions& options, CacheRows rows) {
     if (options.first_in_child) {
       read_in_child(path_, [&](const Step& step) {
         const hdf5::Handle file = open_dump_file(path_);
@@ -146,7 +140,7 @@ class CacheReader {
     file_ = open_dump_file(path_);
     opened_ = state_of(file_, path_);
     KeptCache cache = checked_structure(path_, file_.get(), [] {});
-    read_all(cache);
+    if (rows == CacheRows::kChecked) read_all(cache);
     return cache;
   }
 
@@ -167,12 +161,7 @@ class CacheReader {
   void read_all(KeptCache& cache) const {
     ErrorList errors(path_);
     Hash128 hash;
-    const hdf5::Handle root = hdf5::open_group(file_.get(), "/");
-    for (const char* name : {"method", "params", "seed", "dump"}) {
-      if (!hdf5::has_attribute(root.get(), name)) continue;
-      const std::string text = hdf5::attribute_text(root.get(), name);
-      hash.add(fmt::format("{}={}:{}\n", name, text.size(), text));
-    }
+    hash.add(cache.setting);
     for (KeptHead& head : cache.heads) {
       if (errors.count() > kEnoughErrors) break;
       const KeptRows kept = read_head(errors, {head.sequence, head.layer, head.kv_head});
@@ -226,11 +215,20 @@ bool is_cache_file(const std::string& path) {
   return read();
 }
 
-std::shared_ptr<const KeptCache> open_cache(const std::string& path, const DumpOptions& options) {
+std::shared_ptr<const KeptCache> open_cache(const std::string& path, const DumpOptions& options,
+                                            CacheRows rows) {
   const auto reader = std::make_shared<CacheReader>(path);
-  auto cache = std::make_shared<KeptCache>(reader->open(options));
+  auto cache = std::make_shared<KeptCache>(reader->open(options, rows));
   cache->read = [reader](const StreamId& id) { return reader->read(id); };
   return cache;
+}
+
+std::string CacheHeader::setting() const {
+  std::string out = setting_part("method", method);
+  if (!params.empty()) out += setting_part("params", params);
+  if (seed) out += setting_part("seed", std::to_string(*seed));
+  if (!dump.empty()) out += setting_part("dump", dump);
+  return out;
 }
 
 struct CacheWriter::Impl {

@@ -14,12 +14,17 @@ namespace kvbench {
 // Whether a file says that it is one (attribute format). Throws InputError if it cannot be read.
 bool is_cache_file(const std::string& path);
 
-// Opens a cache file and checks all of it, structure and rows. Its `read` rereads one head, throws
-// CellError where it cannot any more, and may be called from several threads, one of which waits
-// for the other. Only what lies in the file itself is read. Throws one InputError with every error,
-// each "FILE: /place: what; remedy".
+enum class CacheRows {
+  kChecked,  // all are read once
+  kUnread,   // structure alone: no fingerprint, and nothing is known that only the rows say
+};
+
+// Opens a cache file and checks it. Its `read` reads one head, throws CellError where it cannot,
+// and may be called from several threads, one of which waits for the other. Only what lies in the
+// file itself is read. Throws one InputError with every error, each "FILE: /place: what; remedy".
 std::shared_ptr<const KeptCache> open_cache(const std::string& path,
-                                            const DumpOptions& options = {});
+                                            const DumpOptions& options = {},
+                                            CacheRows rows = CacheRows::kChecked);
 
 struct CacheHeader {
   std::string method;
@@ -27,6 +32,8 @@ struct CacheHeader {
   std::string params;    // JSON text; empty: none
   std::optional<std::uint32_t> seed;
   std::string dump;  // fingerprint of the dump that the rows are of; empty: not said
+
+  std::string setting() const;  // as KeptCache::setting
 };
 
 // Builds a cache file under a temporary name next to `path` and puts it into place when finished

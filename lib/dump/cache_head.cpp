@@ -280,6 +280,7 @@ KeptHead check_cache_head(ErrorList& errors, hid_t group, const std::string& loc
   refuse_unknown(errors, location, "attribute", hdf5::attribute_names(group), attribute_names());
   head.prompt = attributes.integer("prompt_tokens", 0, kMostTokens).value_or(0);
   if (attributes.has("tokens")) head.tokens = attributes.integer("tokens", 1, kMostTokens);
+  if (attributes.has("cell")) head.cell = attributes.text("cell").value_or("");
   if (attributes.has("reads_future")) attributes.integer("reads_future", 0, 1);
   if (attributes.has("decode")) {
     const auto decode = attributes.text("decode");
@@ -308,10 +309,10 @@ KeptHead check_cache_head(ErrorList& errors, hid_t group, const std::string& loc
         has(kNumerator) ? kNumerator : kDenominator);
   }
   std::optional<std::uint64_t> rows;
+  const std::vector<std::string> known = dataset_names();
   for (const std::string& name : names) {
     const bool vectors = name == "key" || name == "value";
     const std::string place = join(location, name);
-    const auto known = dataset_names();
     if (std::find(known.begin(), known.end(), name) == known.end()) continue;
     const hdf5::Handle dataset = open_checked(errors, group, place, name, vectors ? 2 : 1);
     if (!dataset) continue;

@@ -24,7 +24,7 @@ namespace {
 struct OpenLayer {
   std::string sequence;
   int layer = -1;
-  std::optional<Tensor> q, k, v;
+  std::optional<Tensor> q, k, v, wo_v_l1;
 };
 
 template <class Read>
@@ -72,6 +72,7 @@ StreamShape stream_shape(const DumpInfo& dump, const LayerInfo& layer, Index tok
   shape.softcap = layer.softcap;
   shape.n_layers = dump.n_layers;
   shape.rope = layer.rope;
+  shape.wo_v_l1 = layer.wo_v_l1;
   return shape;
 }
 
@@ -125,6 +126,7 @@ struct Dump::Impl {
       open.q = tensor(sequence, layer.index, "q", layer.tokens - layer.query_rows);
       open.k = tensor(sequence, layer.index, "k", 0);
       open.v = tensor(sequence, layer.index, "v", 0);
+      if (layer.wo_v_l1) open.wo_v_l1 = tensor(sequence, layer.index, "wo_v_l1", 0);
       open.sequence = sequence;
       open.layer = layer.index;
     }
@@ -148,6 +150,9 @@ struct Dump::Impl {
       data->queries.push_back(
           tensors.q->read(kv_head * stream.shape.heads_per_kv + g, 0, query_rows));
       stream.queries.emplace_back(data->queries.back().data(), query_rows, layer.d);
+      if (!layer.wo_v_l1) continue;
+      data->wo_v_l1.push_back(tensors.wo_v_l1->read(kv_head * stream.shape.heads_per_kv + g, 0, n));
+      stream.wo_v_l1.push_back(data->wo_v_l1.back().data());
     }
     return data;
   }

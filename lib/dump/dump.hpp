@@ -26,6 +26,7 @@ struct LayerInfo {
   double softcap = 0.0;
   Index out_rows = 0;                // rows of the stored model output, 0 = none
   std::shared_ptr<const Rope> rope;  // the layer's own or the dump's; null without
+  bool wo_v_l1 = false;              // the 1-norms of W_O^T v per query head and token are stored
   std::uint64_t chunk_bytes = 0;     // at most held to decode its chunks, beside what is returned
 };
 
@@ -55,6 +56,7 @@ struct StreamData {
   std::vector<double> keys;
   std::vector<double> values;
   std::vector<std::vector<double>> queries;
+  std::vector<std::vector<double>> wo_v_l1;
 };
 
 struct DumpOptions {

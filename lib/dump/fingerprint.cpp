@@ -95,6 +95,7 @@ class Content {
     if (layer.out_rows > 0) add_tensor(path + "/out", layer.tokens - layer.out_rows);
     add_tensor(path + "/q", layer.tokens - layer.query_rows);
     add_tensor(path + "/v", 0);
+    if (layer.wo_v_l1) add_tensor(path + "/wo_v_l1", 0);
   }
 
   std::string hash(std::uint64_t hashed_whole) const {

@@ -64,7 +64,14 @@ class KeptStore {
   void finish(const std::vector<CacheFile>& files, bool complete);
 
  private:
-  struct Place;  // of a cell in a file
+  // Of a cell in a file.
+  struct Place {
+    std::string path;
+    KeptHead head;
+
+    StreamId id() const { return {head.sequence, head.layer, head.kv_head}; }
+    StreamShape shape() const;  // as far as a cache file knows it
+  };
 
   void scan();
   CacheFile with_earlier(CacheFile file) const;
@@ -72,8 +79,9 @@ class KeptStore {
   std::string folder_;
   std::string journal_path_;
   std::optional<KeptJournal> journal_;
-  std::map<std::string, Place> in_files_;           // by cell
-  std::map<std::string, std::string> settings_of_;  // by path: what the file's root says
+  std::map<std::string, Place> in_files_;            // by cell
+  std::map<std::string, std::string> settings_of_;   // by path
+  mutable std::shared_ptr<const KeptCache> opened_;  // the last that was read
 };
 
 }  // namespace kvbench

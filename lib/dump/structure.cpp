@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 
@@ -55,6 +54,9 @@ void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& loca
   std::optional<TensorShape> out;
   const bool has_out = hdf5::has_link(layer, "out");
   if (has_out) out = shape("out", "[Hq, No, dv]");
+  std::optional<TensorShape> wo_v_l1;
+  const bool has_wo_v_l1 = hdf5::has_link(layer, "wo_v_l1");
+  if (has_wo_v_l1) wo_v_l1 = shape("wo_v_l1", "[Hq, n, 1]");
   if (k && v && (k->heads != v->heads || k->rows != v->rows)) {
     add(errors, location, "k {} and v {} disagree; both have [Hkv, n] first", k->text(), v->text());
   }
@@ -80,6 +82,11 @@ void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& loca
   if (out && k && out->rows > k->rows) {
     add(errors, location, "out {} has more rows than k {} has tokens", out->text(), k->text());
   }
+  if (wo_v_l1 && q && k &&
+      (wo_v_l1->heads != q->heads || wo_v_l1->rows != k->rows || wo_v_l1->columns != 1)) {
+    add(errors, location, "wo_v_l1 {} must be [{}, {}, 1]: a number per query head and token",
+        wo_v_l1->text(), q->heads, k->rows);
+  }
   if (!q || !k || !v) return;
   check_memory(errors, location, *q, *k, *v, reading);
   info.query_heads = q->heads;
@@ -90,7 +97,9 @@ void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& loca
   info.dv = v->columns;
   info.dtype = element_name(k->stored.type);
   info.out_rows = out ? out->rows : 0;
+  info.wo_v_l1 = wo_v_l1.has_value();
   info.chunk_bytes = q->chunk_bytes + k->chunk_bytes + v->chunk_bytes;
+  if (wo_v_l1) info.chunk_bytes += wo_v_l1->chunk_bytes;
 }
 
 using SharedRope = std::shared_ptr<const Rope>;
@@ -146,20 +155,12 @@ struct Model {
   SourceFiles* sources;
 };
 
-// The layer index a group is named for.
-std::optional<int> layer_index(const std::string& name) {
-  int index = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
-  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
-  return std::to_string(index) == name && index >= 0 ? std::optional<int>(index) : std::nullopt;
-}
-
 std::optional<LayerInfo> check_layer(ErrorList& errors, hid_t layers, const std::string& location,
                                      const std::string& name, const Model& model) {
   const std::string layer_location = join(location, name);
   model.reading.step();
   if (!is_group(errors, layers, layer_location, name)) return std::nullopt;
-  const auto index = layer_index(name);
+  const auto index = index_named(name);
   if (!index) {
     add(errors, layer_location, "a layer's group is named by its 0-based index in decimal");
   } else if (model.n_layers > 0 && *index >= model.n_layers) {
@@ -242,16 +243,7 @@ SequenceInfo check_sequence(ErrorList& errors, hid_t sequences, const std::strin
 
 void check_root(ErrorList& errors, hid_t root, DumpInfo& info) {
   Attributes attributes(errors, root, "/");
-  const auto format = attributes.text("format");
-  if (format && *format != "kvbench-dump") {
-    add(errors, "/", "attribute format is '{}'; expected 'kvbench-dump'", *format);
-  }
-  errors.throw_if_any();  // another kind of file: its further errors would be meaningless
-  const auto version = attributes.integer("format_version", 1, std::numeric_limits<int>::max());
-  if (version && *version != 1) {
-    add(errors, "/", "attribute format_version is {}; this program reads version 1", *version);
-    errors.throw_if_any();
-  }
+  check_format(errors, attributes, "kvbench-dump");
   info.model = attributes.text("model").value_or("");
   info.producer = attributes.text("producer").value_or("");
   info.n_layers = static_cast<int>(

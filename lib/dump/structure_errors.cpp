@@ -1,5 +1,7 @@
 #include "dump/structure_errors.hpp"
 
+#include <charconv>
+
 namespace kvbench {
 namespace {
 
@@ -9,6 +11,13 @@ constexpr const char* kOutside = "{}; a dump holds all of its data, copy them in
 
 std::string join(const std::string& group, const std::string& name) {
   return group == "/" ? group + name : group + "/" + name;
+}
+
+std::optional<int> index_named(const std::string& name) {
+  int index = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
+  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
+  return std::to_string(index) == name && index >= 0 ? std::optional(index) : std::nullopt;
 }
 
 void add_outside(ErrorList& errors, const std::string& place, const hdf5::OutsideError& error) {

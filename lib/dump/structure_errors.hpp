@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -18,6 +19,9 @@ void add(ErrorList& errors, const std::string& place, fmt::format_string<Args...
 }
 
 std::string join(const std::string& group, const std::string& name);
+
+// The 0-based index in decimal that a group is named for; none for other names.
+std::optional<int> index_named(const std::string& name);
 
 // Whether `name` below `parent` is a group of this file; an error where it is not. `place`: its
 // own.

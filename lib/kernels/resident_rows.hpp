@@ -13,7 +13,7 @@ namespace kvbench {
 struct WeightEntry {
   double num = 0.0;
   double den = 0.0;
-  double log = 0.0;         // den ln(den)
+  double log = 0.0;         // den ln(den); -inf if den is negative
   std::int32_t token = -1;  // one that the row sees
   std::int32_t kept = 0;    // 1 if its value is kept, else 0
 

@@ -125,10 +125,11 @@ void ErrorAccumulator::summarise(const Column& column, std::vector<MetricValue>&
   if (!std::isnan(last)) numbers.back() = last;
 }
 
-CellMetrics ErrorAccumulator::metrics() const {
+CellMetrics ErrorAccumulator::metrics(const StoredError& stored) const {
   const StackedAnswers stacked{
       {difference_.data(), static_cast<Index>(reference_.exact.max_logit.size()), stream_.shape.dv},
-      reference_};
+      reference_,
+      stored};
   std::vector<MetricValue> numbers;
   auto column = columns_.begin();
   for (const Metric& metric : all_metrics()) {

@@ -18,7 +18,7 @@ class ErrorAccumulator {
   // CellError if the answer or a metric is not finite, with its name, row and query head.
   void add(Index r, int g, const Answer& answer);
 
-  CellMetrics metrics() const;
+  CellMetrics metrics(const StoredError& stored = {}) const;
   RowValues row_values() const;
   // Rows x query heads that were left out of at least one metric.
   Index undefined_rows() const;

@@ -81,6 +81,8 @@ double largest_entry(ConstMatrix matrix) {
 }
 
 bool rows_are_tokens(const Answer& answer) { return answer.rows_are_tokens; }
+bool answers_are_clamped(const Answer& answer) { return answer.clamped.has_value(); }
+bool is_stored(const Answer& answer) { return answer.score_error.has_value(); }
 bool kept_mass_is_known(const Answer& answer) { return answer.kept_mass.has_value(); }
 
 using Scored = const ScoredAnswer&;
@@ -155,6 +157,23 @@ std::vector<Metric> table() {
        .has_meaning = rows_are_tokens,
        .can_be_negative = true,
        .of_sketch = true},
+      {.path = "errors.score_error",
+       .definition = "root mean square over the held tokens of x~ - x less its mean weighted by p, "
+                     "x~ of keys "
+                     "as a codec gives them back",
+       .of_row = [](Scored s) { return s.answer.score_error; },
+       .has_meaning = is_stored,
+       .of_sketch = true},
+      {.path = "errors.key_error",
+       .definition =
+           "||K~ - K||_F / ||K||_F of the keys held at row n - 1, K~ as a codec gives back",
+       .of_all = [](Stacked s) { return s.stored.keys; },
+       .of_sketch = true},
+      {.path = "errors.value_error",
+       .definition =
+           "||V~ - V||_F / ||V||_F of the values held at row n - 1, V~ as a codec gives back",
+       .of_all = [](Stacked s) { return s.stored.values; },
+       .of_sketch = true},
       {.path = "mass.kept",
        .definition = "sum of p_j over distinct tokens whose value is kept",
        .source = "Keyformer Fig. 3",
@@ -171,9 +190,18 @@ std::vector<Metric> table() {
        .of_row = [](Scored s) -> Value { return s.answer.denominator_mass; },
        .less_is_better = false},
       {.path = "counters.empty_denominator",
-       .definition = "rows x query heads whose sketch weighs nothing: tau = 0, answered by z = 0",
+       .definition =
+           "rows x query heads answered by z = 0, because the sketch weighs nothing (tau = 0) or "
+           "less than its rule asks for",
        .of_row = [](Scored s) -> Value { return s.answer.empty_denominator ? 1.0 : 0.0; },
        .over_rows = OverRows::kSum},
+      {.path = "counters.clamped_answers",
+       .definition =
+           "rows x query heads whose answer was brought into the range of the values, of a "
+           "method whose rule this is",
+       .of_row = [](Scored s) -> Value { return *s.answer.clamped ? 1.0 : 0.0; },
+       .over_rows = OverRows::kSum,
+       .has_meaning = answers_are_clamped},
   };
 }
 

@@ -31,10 +31,18 @@ struct ScoredAnswer {
   double answer_norm;       // ||z||
 };
 
+// Of a cell whose cache a codec wrote: relative Frobenius errors of the keys and of the values that
+// are held at row n - 1. None: no codec, or they are zero.
+struct StoredError {
+  std::optional<double> keys;
+  std::optional<double> values;
+};
+
 // The answers of all scored rows and query heads, [R * G, dv].
 struct StackedAnswers {
   ConstMatrix difference;      // Z - A
   const Reference& reference;  // A in exact.outputs, and its norms
+  StoredError stored;
 };
 
 // Nothing where the metric is undefined, which results call null. Never NaN.

@@ -19,23 +19,37 @@ std::int32_t number_of(const std::vector<double>& vector, std::int32_t own,
   return last[at];
 }
 
+bool has_features(const Sketch& sketch) {
+  return std::any_of(sketch.rows().begin(), sketch.rows().end(),
+                     [](const SketchRow& row) { return row.feature; });
+}
+
 }  // namespace
 
 bool KeptRecorder::Row::comes_before(const Row& other) const {
   return std::tie(kind, w_num, w_den) < std::tie(other.kind, other.w_num, other.w_den);
 }
 
-KeptRecorder::KeptRecorder(const Stream& stream, Index prompt, int element_bytes, bool never_evicts)
-    : stream_(stream), prompt_(prompt), never_evicts_(never_evicts) {
-  if (never_evicts) bytes_ = exact_bytes(stream.shape, element_bytes);
+KeptRecorder::KeptRecorder(const Stream& stream, const ReplaySetting& setting,
+                           const ReplayCell& cell)
+    : stream_(stream),
+      prompt_(setting.prompt),
+      element_bytes_(setting.element_bytes),
+      never_evicts_(cell.algorithm->never_evicts(cell.params)) {
+  if (never_evicts_) bytes_ = exact_bytes(stream.shape, setting.element_bytes);
 }
 
-void KeptRecorder::observe(const Sketch& sketch, Index row, bool scored) {
+void KeptRecorder::kept(Index row, bool scored, const Sketch& sketch) {
   expressible_ = expressible_ && !sketch.exact_numerator && !sketch.exact_denominator &&
-                 !sketch.cache_positions;
+                 !sketch.cache_positions && !sketch.answer_rule && !has_features(sketch);
   if (!expressible_) return;
   further_numbers_.push_back(never_evicts_ ? 0 : sketch.bookkeeping);
   if (sketch.declared) bytes_ = sketch.declared->bytes;
+  if (never_evicts_) {
+    const Index lookup =
+        lookup_bytes(sketch.lookup.held_numbers, sketch.lookup.held_bits, element_bytes_);
+    bytes_ = std::max(*bytes_, exact_bytes(stream_.shape, element_bytes_) + lookup);
+  }
   const bool same =
       taken_ && sketch.changes().now() == *taken_ && sketch.numerator_scale == taken_scale_;
   if (same) {

@@ -8,6 +8,7 @@
 
 #include "core/kept_cache.hpp"
 #include "core/stream.hpp"
+#include "replay/replay.hpp"
 #include "sketch/sketch.hpp"
 
 namespace kvbench {
@@ -15,16 +16,16 @@ namespace kvbench {
 // The rows, replayed (algorithms/kept_rows_replay.hpp), give the same answers at scored rows and
 // the same memory at all decode rows. Weights are those of scored rows: between them no one asks.
 // Cannot be written as rows: a sum that the exact one replaces (SubGen's attribution), attention at
-// positions of the cache, and the vectors of a method that drops nothing for good, which are
-// declared in bytes.
-class KeptRecorder {
+// positions of the cache, rules for answers (Sketch::answer_rule, with which denominator weights
+// may be negative), features (SketchRow::feature), and the vectors of a method that drops nothing
+// for good, which are declared in bytes.
+class KeptRecorder final : public ReplayWatch {
  public:
-  // `element_bytes` and `never_evicts`: as of MemoryMeter.
-  KeptRecorder(const Stream& stream, Index prompt, int element_bytes, bool never_evicts);
+  // Of a cell on this stream, which must live as long.
+  KeptRecorder(const Stream& stream, const ReplaySetting& setting, const ReplayCell& cell);
 
-  // The sketch that answers row `row`: every decode row, in order.
-  void observe(const Sketch& sketch, Index row, bool scored);
-  // After row n - 1; none where rows cannot say it. To be called once.
+  void kept(Index row, bool scored, const Sketch& sketch) override;
+  // After the replay; none where rows cannot say it. To be called once.
   std::optional<KeptRows> finish();
 
  private:
@@ -63,6 +64,7 @@ class KeptRecorder {
 
   const Stream& stream_;
   const Index prompt_;
+  const int element_bytes_;
   const bool never_evicts_;
   std::optional<Index> bytes_;  // declared: of a method that never evicts, or by the sketch
   bool expressible_ = true;

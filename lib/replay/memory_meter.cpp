@@ -2,7 +2,7 @@
 
 namespace kvbench {
 
-void MemoryMeter::observe(const Sketch& sketch, Index row) {
+void MemoryMeter::observe(const Sketch& sketch, Index row, const KeptCounts& written) {
   const Index visible = row + 1 - shape_.first_visible(row);
   KeptCounts kept = sketch.kept_counts();
   if (never_evicts_) {
@@ -12,7 +12,9 @@ void MemoryMeter::observe(const Sketch& sketch, Index row) {
   KeptCounts counted = kept;
   if (sketch.declared) counted -= sketch.declared->covered;
   const Index declared = sketch.declared ? sketch.declared->bytes : 0;
-  const Index bytes = declared + bytes_of(counted, shape_, element_bytes_);
+  const Index lookup =
+      lookup_bytes(sketch.lookup.held_numbers, sketch.lookup.held_bits, element_bytes_);
+  const Index bytes = declared + lookup + layout_.bytes(counted, written);
   report_.tokens_peak = std::max(report_.tokens_peak, kept.tokens);
   report_.peak_bytes = std::max(report_.peak_bytes, bytes);
   if (row != shape_.tokens - 1) return;
@@ -23,6 +25,8 @@ void MemoryMeter::observe(const Sketch& sketch, Index row) {
   report_.vectors = kept.keys + kept.values;
   report_.numbers = kept.keys * shape_.d + kept.values * shape_.dv;
   report_.bookkeeping = kept.bookkeeping;
+  report_.lookup_bytes = lookup;
+  report_.shared_bytes = layout_.shared_bytes();
   report_.bytes = bytes;
   report_.exact_bytes = exact_bytes(shape_, element_bytes_);
   report_.fraction =

@@ -6,17 +6,23 @@
 #include "core/stream.hpp"
 #include "replay/replay.hpp"
 #include "sketch/sketch.hpp"
+#include "storage/storage.hpp"
 
 namespace kvbench {
 
 class MemoryMeter {
  public:
-  // `never_evicts`: nothing is dropped for good, so bytes are those of exact attention.
-  MemoryMeter(const StreamShape& shape, int element_bytes, bool never_evicts)
-      : shape_(shape), element_bytes_(element_bytes), never_evicts_(never_evicts) {}
+  // `layout`: what vectors take; must live as long. `never_evicts`: nothing is dropped for good, so
+  // bytes are those of exact attention.
+  MemoryMeter(const StreamShape& shape, int element_bytes, const StorageLayout& layout,
+              bool never_evicts)
+      : shape_(shape),
+        element_bytes_(element_bytes),
+        layout_(layout),
+        never_evicts_(never_evicts) {}
 
-  // The sketch that answers row `row`.
-  void observe(const Sketch& sketch, Index row);
+  // The sketch that answers row `row`; of its vectors, those that a codec wrote.
+  void observe(const Sketch& sketch, Index row, const KeptCounts& written);
 
   // After the last row was observed.
   MemoryReport report() const { return report_; }
@@ -24,6 +30,7 @@ class MemoryMeter {
  private:
   StreamShape shape_;
   int element_bytes_;
+  const StorageLayout& layout_;
   bool never_evicts_;
   MemoryReport report_;
 };

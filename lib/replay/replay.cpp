@@ -19,10 +19,12 @@
 #include "metrics/reference.hpp"
 #include "metrics/trivial_answers.hpp"
 #include "replay/kept_logits.hpp"
-#include "replay/kept_recorder.hpp"
 #include "replay/memory_meter.hpp"
 #include "replay/shared_work.hpp"
+#include "replay/traffic_meter.hpp"
 #include "sketch/estimator.hpp"
+#include "storage/stored_cache.hpp"
+#include "storage/stored_stream.hpp"
 
 namespace kvbench {
 namespace {
@@ -57,31 +59,38 @@ constexpr Index kLogitBytes = Index{256} << 20;
 // One cell on its way through the decode rows.
 class Replayed {
  public:
+  // `stored`: the stream as the cell's storage writes it; null without one.
   Replayed(const Stream& stream, const ReplaySetting& setting, const ReplayCell& cell,
-           const Kernels& kernels, const SharedResults& shared, const Reference& reference)
+           const Kernels& kernels, const SharedResults& shared, const Reference& reference,
+           const StoredStream* stored)
       : stream_(stream),
         setting_(setting),
         kernels_(kernels),
+        layout_(cell.storage.get(), stream.shape, setting.prompt, setting.element_bytes),
         needs_(cell.algorithm->needs(cell.params)),
         algorithm_(cell.algorithm->create(
             cell.params, {stream, setting.prompt, cell.seed, kernels, shared, &setting.rows})),
         reference_(reference),
         errors_(stream, reference),
-        memory_(stream.shape, setting.element_bytes, cell.algorithm->never_evicts(cell.params)),
+        memory_(stream.shape, setting.element_bytes, layout_,
+                cell.algorithm->never_evicts(cell.params)),
+        traffic_(stream.shape, setting.element_bytes, layout_,
+                 cell.algorithm->never_evicts(cell.params)),
+        values_summed_(static_cast<std::size_t>(stream.shape.heads_per_kv)),
         kept_logits_(stream),
         watch_(cell.watch),
         next_row_(setting.prompt) {
-    if (setting.record_kept) {
-      recorder_.emplace(stream, setting.prompt, setting.element_bytes,
-                        cell.algorithm->never_evicts(cell.params));
-    }
+    if (stored != nullptr) stored_.emplace(*stored, cell.algorithm->never_evicts(cell.params));
     if (setting.prompt > 0) algorithm_->extend(0, setting.prompt);
     algorithm_->finish_prompt();
   }
 
-  // Rows of `block` in order; rows between them are fed unanswered.
-  void advance(const RowBlock& block) {
-    Estimator estimator(stream_, kernels_, &block);
+  // Rows of `block` in order; rows between them are fed unanswered. `decoded`: the same rows'
+  // logits of decoded keys, null unless every held key is one.
+  void advance(const RowBlock& block, const LogitBlock* decoded) {
+    decoded_ = decoded;
+    Estimator estimator(stored_ ? stored_->held() : stream_, stored_ ? cpu_kernels() : kernels_,
+                        &block);
     for (std::size_t r = 0; r < block.rows().size(); ++r) {
       const Index row = block.rows()[r];
       feed_until(row);
@@ -92,7 +101,7 @@ class Replayed {
       }
       const bool scored = scored_ < setting_.rows.size() && setting_.rows[scored_] == row;
       observe(row, scored);
-      if (scored) score(r, row, estimator);
+      if (scored) score(r, row, block, estimator);
       if (needs_.row_logits) algorithm_->answered(logits);
     }
     take_answers(estimator);
@@ -106,7 +115,7 @@ class Replayed {
       observe(last_row, false);
     }
     CellResult result;
-    result.metrics = errors_.metrics();
+    result.metrics = errors_.metrics(stored_error_);
     result.undefined_rows = errors_.undefined_rows();
     if (setting_.keep_row_values) result.row_values = errors_.row_values();
     result.derived = algorithm_->derived();
@@ -117,16 +126,20 @@ class Replayed {
     result.clusters = algorithm_->clusters();
     result.counters = algorithm_->counters();
     result.memory = memory_.report();
-    if (recorder_) result.kept = recorder_->finish();
+    result.traffic = traffic_.report();
     return result;
   }
 
  private:
   // The sketch as it answers row `row`.
   void observe(Index row, bool scored) {
-    memory_.observe(algorithm_->sketch(), row);
-    if (recorder_) recorder_->observe(algorithm_->sketch(), row, scored);
-    if (watch_ != nullptr) watch_->kept(row, algorithm_->sketch());
+    if (stored_) stored_->hold(algorithm_->sketch(), row);
+    memory_.observe(algorithm_->sketch(), row, stored_ ? stored_->written() : KeptCounts{});
+    if (watch_ != nullptr) watch_->kept(row, scored, algorithm_->sketch());
+    if (!stored_ || row != stream_.shape.tokens - 1) return;
+    stored_->read(algorithm_->sketch());
+    const StoredErrors errors = stored_->errors(algorithm_->sketch());
+    stored_error_ = {errors.keys, errors.values};
   }
 
   // Feeds the unscored rows before `row`, whose memory counts, and `row` itself.
@@ -162,8 +175,9 @@ class Replayed {
   }
 
   // Row `row`, which is number `r` of the block.
-  void score(std::size_t r, Index row, Estimator& estimator) {
-    estimator.set_sketch(algorithm_->sketch());
+  void score(std::size_t r, Index row, const RowBlock& block, Estimator& estimator) {
+    if (stored_) stored_->read(algorithm_->sketch());
+    estimator.set_sketch(algorithm_->sketch(), stored_ ? &stored_->vectors() : nullptr);
     const auto heads_per_kv = static_cast<std::size_t>(stream_.shape.heads_per_kv);
     for (std::size_t g = 0; g < heads_per_kv; ++g) {
       const std::size_t query_index = scored_ * heads_per_kv + g;
@@ -175,10 +189,20 @@ class Replayed {
           reference_.exact.outputs.data() + static_cast<Index>(query_index) * stream_.shape.dv;
       query.exact_max = reference_.exact.max_logit[query_index];
       query.exact_normalizer = reference_.exact.normalizer[query_index];
+      if (stored_) query = stored_->attended(with_logits(query, block.logits()), decoded_);
       estimator.enqueue(query);
+      values_summed_[g] = estimator.values_summed(query.head);
     }
+    traffic_.observe(algorithm_->sketch(), row, values_summed_, stored_ ? &*stored_ : nullptr);
     ++scored_;
     if (estimator.should_flush()) take_answers(estimator);
+  }
+
+  static QueryRow with_logits(QueryRow query, const LogitBlock& block) {
+    query.x = block.logits.data() + query.query_index * block.tokens;
+    query.e = block.exps.data() + query.query_index * block.tokens;
+    query.max_logit = block.max_logit[static_cast<std::size_t>(query.query_index)];
+    return query;
   }
 
   void take_answers(Estimator& estimator) {
@@ -195,12 +219,17 @@ class Replayed {
   const Stream& stream_;
   const ReplaySetting& setting_;
   const Kernels& kernels_;
+  const StorageLayout layout_;
+  std::optional<StoredCache> stored_;
+  StoredError stored_error_;             // when row n - 1 is answered
+  const LogitBlock* decoded_ = nullptr;  // of the current block
   Needs needs_;
   std::unique_ptr<Algorithm> algorithm_;
   const Reference& reference_;
   ErrorAccumulator errors_;
   MemoryMeter memory_;
-  std::optional<KeptRecorder> recorder_;
+  TrafficMeter traffic_;
+  std::vector<Index> values_summed_;  // of the row, by query head
   KeptLogits kept_logits_;
   ReplayWatch* watch_;
   Index next_row_;
@@ -251,47 +280,99 @@ class Group {
     score_trivial_answers();
     timing.metrics_seconds = seconds_since(start) - timing.reference_seconds;
 
-    const std::vector<Index> rows = rows_to_visit(stream_, setting_, cells_);
-    const Index count = static_cast<Index>(rows.size());
-    const Index row_bytes = 16 * stream_.shape.heads_per_kv * stream_.shape.tokens;
-    const Index rows_at_once = std::max<Index>(1, kLogitBytes / std::max<Index>(1, row_bytes));
-    LogitBlock room = room_for_blocks(rows, rows_at_once);
-    for (Index first = 0; first < count; first += rows_at_once) {
-      const Index last = std::min(first + rows_at_once, count);
-      std::optional<RowBlock> block;
-      try {
-        block.emplace(stream_, kernels_,
-                      std::vector<Index>(rows.begin() + first, rows.begin() + last), room);
-      } catch (const CellError& error) {
-        fail_all(error.what());
-        return timing;
+    blocks_ = blocks_of(rows_to_visit(stream_, setting_, cells_));
+    LogitBlock room = room_for_blocks();
+    LogitBlock decoded_room;
+    std::optional<RowBlock> block;
+    std::size_t in_room = blocks_.size();  // number of the block whose logits are there
+    for (const Pass& pass : passes()) {
+      std::optional<StoredStream> stored;
+      if (pass.storage != nullptr) {
+        try {
+          stored.emplace(stream_, setting_.prompt, *pass.storage, pass.seed);
+        } catch (const CellError& error) {
+          for (const std::size_t c : pass.cells) report(c, failure(error.what()));
+          continue;
+        }
       }
-      if (first == 0) {
-        const auto shared_start = Clock::now();
-        shared_ = compute_shared(
-            {stream_, setting_.prompt, kernels_, &setting_.rows,
-             block->rows() == setting_.rows ? &*block : nullptr, &reference_.value_spectral},
-            cells_);
-        timing.shared_seconds = seconds_since(shared_start);
+      for (std::size_t b = 0; b < blocks_.size(); ++b) {
+        try {
+          if (in_room != b) block.emplace(stream_, kernels_, blocks_[b], room);
+        } catch (const CellError& error) {
+          fail_all(error.what());
+          return timing;
+        }
+        in_room = b;
+        if (!has_shared_) {
+          const auto shared_start = Clock::now();
+          shared_ = compute_shared(
+              {stream_, setting_.prompt, kernels_, &setting_.rows,
+               block->rows() == setting_.rows ? &*block : nullptr, &reference_.value_spectral},
+              cells_);
+          has_shared_ = true;
+          timing.shared_seconds = seconds_since(shared_start);
+        }
+        const LogitBlock* decoded = nullptr;
+        if (stored && stored->keys().is_decoded_throughout()) {
+          cpu_kernels().logits(stored->held(), blocks_[b], decoded_room);
+          decoded = &decoded_room;
+        }
+        const bool is_last = b + 1 == blocks_.size();
+        parallel_for(static_cast<Index>(pass.cells.size()), [&](Index i) {
+          advance(pass.cells[static_cast<std::size_t>(i)], *block, stored ? &*stored : nullptr,
+                  decoded, is_last);
+        });
       }
-      parallel_for(static_cast<Index>(cells_.size()),
-                   [&](Index c) { advance(static_cast<std::size_t>(c), *block, last == count); });
     }
     return timing;
   }
 
  private:
+  // Cells with the same storage, which share what it makes of the stream.
+  struct Pass {
+    const Storage* storage = nullptr;  // null: cells without one
+    std::uint32_t seed = 0;            // of a storage that draws
+    std::vector<std::size_t> cells;
+  };
+
+  std::vector<Pass> passes() const {
+    std::vector<Pass> all;
+    for (std::size_t c = 0; c < cells_.size(); ++c) {
+      const Storage* storage = cells_[c].storage.get();
+      const std::uint32_t seed =
+          storage != nullptr && storage->is_randomised() ? cells_[c].seed : 0;
+      const auto same = std::find_if(all.begin(), all.end(), [&](const Pass& pass) {
+        const bool equal = storage == nullptr || pass.storage == nullptr
+                               ? storage == pass.storage
+                               : *storage == *pass.storage;
+        return equal && seed == pass.seed;
+      });
+      Pass& pass = same != all.end() ? *same : all.emplace_back(Pass{storage, seed, {}});
+      pass.cells.push_back(c);
+    }
+    return all;
+  }
+
+  // Rows whose logits are in memory at one time.
+  std::vector<std::vector<Index>> blocks_of(const std::vector<Index>& rows) const {
+    const Index row_bytes = 16 * stream_.shape.heads_per_kv * stream_.shape.tokens;
+    const Index at_once = std::max<Index>(1, kLogitBytes / std::max<Index>(1, row_bytes));
+    std::vector<std::vector<Index>> blocks;
+    for (auto first = rows.begin(); first != rows.end();) {
+      const auto last = first + std::min<Index>(at_once, rows.end() - first);
+      blocks.emplace_back(first, last);
+      first = last;
+    }
+    return blocks;
+  }
+
   // A block that need not grow: while it did, its old numbers would be kept together with the new
   // ones.
-  LogitBlock room_for_blocks(const std::vector<Index>& rows, Index rows_at_once) const {
+  LogitBlock room_for_blocks() const {
     std::size_t most = 0;
-    for (std::size_t first = 0; first < rows.size();) {
-      const std::size_t last =
-          std::min(first + static_cast<std::size_t>(rows_at_once), rows.size());
-      const auto tokens = static_cast<std::size_t>(rows[last - 1] + 1);
-      most = std::max(
-          most, (last - first) * static_cast<std::size_t>(stream_.shape.heads_per_kv) * tokens);
-      first = last;
+    for (const std::vector<Index>& rows : blocks_) {
+      most = std::max(most, rows.size() * static_cast<std::size_t>(stream_.shape.heads_per_kv *
+                                                                   (rows.back() + 1)));
     }
     LogitBlock block;
     block.logits.reserve(most);
@@ -305,10 +386,11 @@ class Group {
     trivial_ = std::make_shared<const TrivialAnswers>(std::move(*answers));
   }
 
-  void advance(std::size_t c, const RowBlock& block, bool final_block) {
+  void advance(std::size_t c, const RowBlock& block, const StoredStream* stored,
+               const LogitBlock* decoded, bool final_block) {
     if (reported_[c] != 0) return;
     const auto start = Clock::now();
-    std::optional<CellResult> result = advanced(c, block, final_block);
+    std::optional<CellResult> result = advanced(c, block, stored, decoded, final_block);
     seconds_[c] += seconds_since(start);
     if (!result) return;
     running_[c].reset();
@@ -317,14 +399,17 @@ class Group {
   }
 
   // The cell's result once it has one.
-  std::optional<CellResult> advanced(std::size_t c, const RowBlock& block, bool final_block) {
+  std::optional<CellResult> advanced(std::size_t c, const RowBlock& block,
+                                     const StoredStream* stored, const LogitBlock* decoded,
+                                     bool final_block) {
     try {
       if (!running_[c]) {
         const SharedResults* given = cells_[c].model_results;
-        running_[c] = std::make_unique<Replayed>(stream_, setting_, cells_[c], kernels_,
-                                                 given != nullptr ? *given : shared_, reference_);
+        running_[c] =
+            std::make_unique<Replayed>(stream_, setting_, cells_[c], kernels_,
+                                       given != nullptr ? *given : shared_, reference_, stored);
       }
-      running_[c]->advance(block);
+      running_[c]->advance(block, decoded);
       if (!final_block) return std::nullopt;
       return running_[c]->finish(trivial_);
     } catch (const CellError& error) {
@@ -364,7 +449,9 @@ class Group {
   const std::function<void(std::size_t, CellResult&&)>& done_;
   Reference reference_;
   std::shared_ptr<const TrivialAnswers> trivial_;
+  std::vector<std::vector<Index>> blocks_;  // rows with logits
   SharedResults shared_;
+  bool has_shared_ = false;
   std::vector<std::unique_ptr<Replayed>> running_;
   std::vector<double> seconds_;
   std::vector<char> reported_;

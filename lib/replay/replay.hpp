@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "algorithms/algorithm.hpp"
-#include "core/kept_cache.hpp"
 #include "metrics/metric_table.hpp"
 #include "metrics/trivial_answers.hpp"
 #include "sketch/answer.hpp"
 #include "sketch/sketch.hpp"
+#include "storage/storage.hpp"
 
 namespace kvbench {
 
@@ -25,18 +25,21 @@ class ReplayWatch {
   virtual ~ReplayWatch() = default;
 
   // The sketch that answers decode row `row`: every row of [P, n) once, ascending, scored or not.
-  virtual void kept(Index row, const Sketch& sketch) = 0;
+  virtual void kept(Index row, bool scored, const Sketch& sketch) = 0;
   // The answer of query head `g` at scored row number `r`, in ascending order of both.
-  virtual void answered(Index r, Index g, const Answer& answer) = 0;
+  virtual void answered(Index r, Index g, const Answer& answer) {
+    static_cast<void>(r), static_cast<void>(g), static_cast<void>(answer);
+  }
 };
 
 struct ReplayCell {
   const AlgorithmDescription* algorithm = nullptr;
   Params params;
   std::uint32_t seed = 0;
-  // Of an algorithm that is replayed on the whole model: what its model work gave.
+  // Of an algorithm that decides for a layer or the model: what its model work gave.
   const SharedResults* model_results = nullptr;
-  ReplayWatch* watch = nullptr;  // null: nobody looks
+  ReplayWatch* watch = nullptr;                      // null: nobody looks
+  std::shared_ptr<const Storage> storage = nullptr;  // null: what is held is held as it came
 };
 
 struct ReplaySetting {
@@ -44,7 +47,6 @@ struct ReplaySetting {
   std::vector<Index> rows;  // scored decode rows, ascending, each in [P, n)
   int element_bytes = 2;    // bytes per number of a key or value in the memory report
   bool keep_row_values = false;
-  bool record_kept = false;  // what each cell keeps, row by row
 };
 
 // Per KV head, counted from the sketch.
@@ -57,9 +59,23 @@ struct MemoryReport {
   Index bookkeeping = 0;      // further numbers (weights, scores, counts), 4 bytes each
   Index bytes = 0;
   Index peak_bytes = 0;
-  Index exact_bytes = 0;  // min(n, W) (d + dv) element_bytes
-  double fraction = 0.0;  // peak_bytes / exact_bytes
-  bool declared = false;  // bytes and peak_bytes are what the method says, appended tokens aside
+  Index exact_bytes = 0;   // min(n, W) (d + dv) element_bytes
+  double fraction = 0.0;   // peak_bytes / exact_bytes
+  bool declared = false;   // bytes and peak_bytes are what the method says, appended tokens aside
+  Index lookup_bytes = 0;  // of them, Sketch::lookup when row n - 1 is answered
+  // Of a storage, beside all of these: what a head keeps once, rotations and tables.
+  Index shared_bytes = 0;
+};
+
+// What a decoder reads to answer a row, per KV head, over the scored rows: keys, values, weights
+// and lookups at their stored width. A method that evicts reads all that it holds.
+struct TrafficReport {
+  double tokens_read_mean = 0.0;
+  Index tokens_read_max = 0;
+  double bytes_read_mean = 0.0;
+  Index bytes_read_max = 0;
+  double fraction = 0.0;  // mean of bytes read over those that exact attention reads at that row
+  double density = 0.0;   // mean, over query heads too, of value vectors summed over visible tokens
 };
 
 struct CellResult {
@@ -70,11 +86,11 @@ struct CellResult {
   std::shared_ptr<const TrivialAnswers> trivial;  // of the stream; null: not finite
   std::optional<Clusters> clusters;
   MemoryReport memory;
+  TrafficReport traffic;
   Counters counters;
   Index undefined_rows = 0;  // rows x query heads left out of at least one metric
   double seconds = 0.0;
   std::optional<RowValues> row_values;
-  std::optional<KeptRows> kept;  // asked for; none where rows cannot say it (kept_recorder.hpp)
 };
 
 struct ReplayTiming {

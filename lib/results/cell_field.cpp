@@ -25,6 +25,12 @@ constexpr Field kFields[] = {
     {"device", FieldValues::kNames},       {"scope_layers", FieldValues::kAny},
     {"scope_kv_heads", FieldValues::kAny}, {"dump", FieldValues::kNames}};
 
+// What a name may begin with that has a member of an object behind it.
+constexpr std::pair<const char*, const char*> kMembers[] = {
+    {"params.", "/key/params"},
+    {"storage.keys.", "/key/storage/keys"},
+    {"storage.values.", "/key/storage/values"}};
+
 }  // namespace
 
 const std::vector<std::string>& cell_field_names() {
@@ -40,15 +46,17 @@ FieldValues field_values(const std::string& name) {
   for (const Field& field : kFields) {
     if (field.name == name) return field.values;
   }
-  return FieldValues::kAny;  // params.NAME
+  return FieldValues::kAny;  // params.NAME, storage.keys.NAME
 }
 
 std::optional<CellField> cell_field(const std::string& given) {
   const std::string prefix = "key.";
   const std::string name = given.rfind(prefix, 0) == 0 ? given.substr(prefix.size()) : given;
-  const std::string params = "params.";
-  if (name.rfind(params, 0) == 0 && name.size() > params.size()) {
-    return CellField{name, Json::json_pointer("/key/params") / name.substr(params.size())};
+  for (const auto& [begin, place] : kMembers) {
+    const std::string start = begin;
+    if (name.rfind(start, 0) == 0 && name.size() > start.size()) {
+      return CellField{name, Json::json_pointer(place) / name.substr(start.size())};
+    }
   }
   const auto& names = cell_field_names();
   if (std::find(names.begin(), names.end(), name) == names.end()) return std::nullopt;
@@ -61,10 +69,11 @@ std::optional<CellField> cell_field(const std::string& given) {
 
 std::string unknown_field(const std::string& name) {
   const std::string near = did_you_mean(name, cell_field_names());
-  return fmt::format(
-      "unknown field {} of a cell{}", name,
-      near.empty() ? fmt::format("; there are params.NAME, {}", fmt::join(cell_field_names(), ", "))
-                   : near);
+  return fmt::format("unknown field {} of a cell{}", name,
+                     near.empty() ? fmt::format("; there are params.NAME, storage.keys.NAME, "
+                                                "storage.values.NAME, {}",
+                                                fmt::join(cell_field_names(), ", "))
+                                  : near);
 }
 
 const Json* value_at(const Json& cell, const Json::json_pointer& place) {

@@ -1,5 +1,6 @@
 // What a bounds file calls a cell's fields: `label`, the members of its `key` by their own names
-// (`algorithm`, `layer`, `seed`, ..), and `params.NAME`. `key.` before a name changes nothing.
+// (`algorithm`, `layer`, `seed`, ..), `params.NAME`, and of a storage's codecs `storage.keys.NAME`
+// and `storage.values.NAME`. `key.` before a name changes nothing.
 #pragma once
 
 #include <optional>
@@ -15,10 +16,10 @@ struct CellField {
   Json::json_pointer place;  // from the cell
 };
 
-// None if there is no such field. Any NAME will do for params.NAME.
+// None for a name that a cell lacks. Any NAME will do.
 std::optional<CellField> cell_field(const std::string& name);
 
-// Every field but params.NAME, and the members of a key among them.
+// Every field but those with a NAME, and the members of a key among them.
 const std::vector<std::string>& cell_field_names();
 
 // What values a field has: names, integers (of a seed also null), or any.

@@ -28,6 +28,7 @@ const std::vector<std::string>& metric_paths() {
     }
     for (const std::string& path : trivial_paths()) all.push_back("trivial." + path);
     for (const std::string& name : memory_names()) all.push_back("memory." + name);
+    for (const std::string& path : traffic_paths()) all.push_back("traffic." + path);
     for (const std::string& name : counter_names()) all.push_back("counters." + name);
     all.insert(all.end(), {"clusters.final", "timing.seconds"});
     return all;
@@ -50,7 +51,7 @@ std::optional<std::string> metric_error(const std::string& path) {
   }
   const std::string near = did_you_mean(path, known);
   return fmt::format("unknown metric {}{}", path,
-                     near.empty() ? "; see kvbench list metrics, and memory, counters, "
+                     near.empty() ? "; see kvbench list metrics, and memory, traffic, counters, "
                                     "clusters.final and derived in a cell"
                                   : near);
 }
@@ -76,7 +77,8 @@ bool less_is_better(const std::string& path) {
   for (const MetricNumber& number : metric_numbers()) {
     if (number.path == path) return number.metric->less_is_better;
   }
-  return path.starts_with("memory.") || path.starts_with("counters.") || path == "timing.seconds";
+  return path.starts_with("memory.") || path.starts_with("traffic.") ||
+         path.starts_with("counters.") || path == "timing.seconds";
 }
 
 Json::json_pointer metric_place(const std::string& path) {

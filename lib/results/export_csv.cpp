@@ -37,7 +37,7 @@ Row flat_row(const Json& cell) {
   }
   for (const auto& [name, value] : cell.at("key").items()) flatten(name, value, row);
   for (const char* name :
-       {"derived", "errors", "trivial", "mass", "clusters", "memory", "counters"}) {
+       {"derived", "errors", "trivial", "mass", "clusters", "memory", "traffic", "counters"}) {
     const Json part = cell.value(name, Json());
     if (!part.is_object()) continue;
     Json numbers = part;
@@ -91,8 +91,9 @@ class Columns {
 
  private:
   // The first holds the key's own entries, objects among them (rows.every).
-  static constexpr const char* kSections[] = {"",     "params",   "derived", "errors",   "trivial",
-                                              "mass", "clusters", "memory",  "counters", "timing"};
+  static constexpr const char* kSections[] = {"",        "params",   "derived",  "errors",
+                                              "trivial", "mass",     "clusters", "memory",
+                                              "traffic", "counters", "timing"};
 
   static std::string section_of(const std::string& name) {
     const std::string before_dot = name.substr(0, name.find('.'));

@@ -29,9 +29,7 @@ Json header_of(const Plan& plan, const std::string& shard) {
                  {"plan", {{"hash", plan.hash}, {"cells", plan.cells.size()}}},
                  {"shard", shard.empty() ? Json(nullptr) : Json(shard)}};
   const Json document = plan_document(plan);
-  for (const char* key : {"config", "only", "device", "dumps", "caches"}) {
-    if (document.contains(key)) header[key] = document[key];
-  }
+  for (const auto& part : document.items()) header[part.key()] = part.value();
   return header;
 }
 

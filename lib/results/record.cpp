@@ -1,5 +1,6 @@
 #include "results/record.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -39,6 +40,8 @@ const std::pair<const char*, Index MemoryReport::*> kMemoryFields[] = {
     {"bytes", &MemoryReport::bytes},
     {"peak_bytes", &MemoryReport::peak_bytes},
     {"exact_bytes", &MemoryReport::exact_bytes},
+    {"lookup_bytes", &MemoryReport::lookup_bytes},
+    {"shared_bytes", &MemoryReport::shared_bytes},
 };
 
 // There where bytes are what the method says it stores.
@@ -109,7 +112,7 @@ Json counters_json(const CellResult& result, FiniteNumbers& numbers) {
   for (const auto& [name, count] : kCountersOfAlgorithm) out[name] = result.counters.*count;
   const Json counted = metrics_json("counters", result.metrics, numbers);
   for (const auto& [name, value] : counted.items()) {
-    out[name] = value.is_null() ? Json(nullptr) : Json(static_cast<Index>(value.get<double>()));
+    if (!value.is_null()) out[name] = static_cast<Index>(value.get<double>());
   }
   out[kUndefinedRows] = result.undefined_rows;
   return out;
@@ -151,6 +154,15 @@ Json memory_json(const MemoryReport& memory, FiniteNumbers& numbers) {
   return out;
 }
 
+Json traffic_json(const TrafficReport& traffic) {
+  Json out;
+  out["tokens_read"] = {{"mean", traffic.tokens_read_mean}, {"max", traffic.tokens_read_max}};
+  out["bytes_read"] = {{"mean", traffic.bytes_read_mean}, {"max", traffic.bytes_read_max}};
+  out["fraction"] = traffic.fraction;
+  out["density"] = traffic.density;
+  return out;
+}
+
 Json frame(const Plan& plan, const PlannedCell& cell, const char* status,
            const std::string& reason) {
   Json record;
@@ -167,7 +179,8 @@ Json empty_record(const Plan& plan, const PlannedCell& cell, const char* status,
                   const std::string& repro) {
   Json record = frame(plan, cell, status, reason.empty() ? "unknown reason" : reason);
   record["derived"] = derived_json(cell, derived);
-  for (const char* name : {"errors", "trivial", "mass", "clusters", "memory", "counters"}) {
+  for (const char* name :
+       {"errors", "trivial", "mass", "clusters", "memory", "traffic", "counters"}) {
     record[name] = nullptr;
   }
   record["timing"] = {{"seconds", seconds}};
@@ -199,6 +212,7 @@ Json cell_record(const Plan& plan, const PlannedCell& cell, const CellResult& re
   record["mass"] = std::move(mass);
   record["clusters"] = clusters_json(result.clusters);
   record["memory"] = std::move(memory);
+  record["traffic"] = traffic_json(result.traffic);
   record["counters"] = std::move(counters);
   record["timing"] = {{"seconds", result.seconds}};
   record["repro"] = repro;
@@ -265,6 +279,13 @@ const std::vector<std::string>& memory_names() {
   return names;
 }
 
+const std::vector<std::string>& traffic_paths() {
+  static const std::vector<std::string> paths = {"tokens_read.mean", "tokens_read.max",
+                                                 "bytes_read.mean",  "bytes_read.max",
+                                                 "fraction",         "density"};
+  return paths;
+}
+
 const std::vector<std::string>& counter_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> out = names_of(kCountersOfAlgorithm);
@@ -275,6 +296,13 @@ const std::vector<std::string>& counter_names() {
     return out;
   }();
   return names;
+}
+
+bool counter_is_optional(const std::string& name) {
+  const auto& metrics = all_metrics();
+  return std::any_of(metrics.begin(), metrics.end(), [&](const Metric& metric) {
+    return metric.section() == "counters" && metric.name() == name && metric.has_meaning != nullptr;
+  });
 }
 
 }  // namespace kvbench

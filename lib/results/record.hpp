@@ -35,7 +35,12 @@ const std::vector<std::string>& trivial_paths();
 // Names of all numbers under `memory`, in the record's order.
 const std::vector<std::string>& memory_names();
 
+// Paths of all numbers under `traffic`, in the record's order: "tokens_read.mean".
+const std::vector<std::string>& traffic_paths();
+
 // Names under `counters`, in the record's order.
 const std::vector<std::string>& counter_names();
+// Whether records of methods that it has no meaning for are without it.
+bool counter_is_optional(const std::string& name);
 
 }  // namespace kvbench

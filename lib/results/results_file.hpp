@@ -14,7 +14,7 @@
 namespace kvbench {
 
 inline constexpr const char* kResultsKind = "kvbench.results";
-inline constexpr const char* kResultsSchema = "1.3.0";
+inline constexpr const char* kResultsSchema = "1.5.0";
 
 // What a group's shared work took in this run, summed over its KV heads; volatile.
 struct GroupTiming {

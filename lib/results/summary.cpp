@@ -55,7 +55,8 @@ struct Layer {
 };
 
 std::size_t metric_count() {
-  return error_paths().size() + memory_names().size() + summarised_trivial_paths().size();
+  return error_paths().size() + memory_names().size() + traffic_paths().size() +
+         summarised_trivial_paths().size();
 }
 
 // NaN where there is none.
@@ -68,7 +69,7 @@ double number_at(const Json& object, const std::string& path) {
   return number_at(*outer, path.substr(dot + 1));
 }
 
-// All metrics of a record, NaN if null: errors, then memory, then trivial answers.
+// All metrics of a record, NaN if null: errors, then memory, traffic, and trivial answers.
 std::vector<double> metrics_of(const Json& record) {
   std::vector<double> values;
   values.reserve(metric_count());
@@ -78,6 +79,8 @@ std::vector<double> metrics_of(const Json& record) {
   for (const std::string& name : memory_names()) {
     values.push_back(number_at(record.at("memory"), name));
   }
+  const Json traffic = record.value("traffic", Json());  // null before version 1.4.0
+  for (const std::string& path : traffic_paths()) values.push_back(number_at(traffic, path));
   const Json trivial = record.value("trivial", Json());  // null before version 1.2.0
   for (const std::string& path : summarised_trivial_paths()) {
     values.push_back(number_at(trivial, path));
@@ -204,9 +207,11 @@ Json entry_json(Json head, std::optional<int> layer, const Slice& slice) {
   }
   out["errors"] = errors_of(slice, groups);
   const std::size_t memory = error_paths().size();
-  const std::size_t trivial = memory + memory_names().size();
+  const std::size_t traffic = memory + memory_names().size();
+  const std::size_t trivial = traffic + traffic_paths().size();
   out["trivial"] = means_of(slice, summarised_trivial_paths(), trivial);
   out["memory"] = means_of(slice, memory_names(), memory);
+  out["traffic"] = means_of(slice, traffic_paths(), traffic);
   return out;
 }
 

@@ -59,7 +59,10 @@ std::string setting_text(const PlannedCell& cell) {
 
 }  // namespace
 
-bool has_cache_file(const PlannedCell& cell) { return !cell.algorithm->not_rows(*cell.params); }
+std::optional<std::string> no_cache_file(const PlannedCell& cell) {
+  if (cell.storage) return "a cache file has no place for what a codec writes";
+  return cell.algorithm->not_rows(*cell.params);
+}
 
 std::vector<CacheFile> cache_files(const Plan& plan) {
   // What makes a file: its cells differ in sequence, layer and KV head alone.

@@ -1,6 +1,7 @@
 // The cache files that a run writes (output.caches): which cell's rows go where.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,8 +10,10 @@
 
 namespace kvbench {
 
-// Whether what the cell keeps can be written as rows of a cache file, if it is run at all.
-bool has_cache_file(const PlannedCell& cell);
+// Why what the cell keeps cannot be written as rows of a cache file; none if it can, if it is run
+// at all.
+std::optional<std::string> no_cache_file(const PlannedCell& cell);
+inline bool has_cache_file(const PlannedCell& cell) { return !no_cache_file(cell); }
 
 // One file per setting and seed, all KV heads of it: <label>-<parameters>-<seed>.h5, the parameters
 // that are not at their defaults; with the dump's name or the number of tokens where a sweep has

@@ -13,6 +13,7 @@
 
 #include "core/error.hpp"
 #include "core/stop.hpp"
+#include "replay/kept_recorder.hpp"
 #include "replay/replay.hpp"
 #include "results/record.hpp"
 #include "run/cache_files.hpp"
@@ -23,8 +24,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Model-scoped algorithms decide once for all layers and heads of their scope. What they decided is
-// kept for the current sequence; if that failed, the cells of the scope fail with the reason.
+// Scoped algorithms decide once for all layers and heads of their scope. What they decided is kept
+// for the current sequence, or layer if the scope is one; if that failed, the cells of the scope
+// fail with the reason.
 class ModelWorks {
  public:
   explicit ModelWorks(const Execution& execution) : execution_(execution) {}
@@ -35,6 +37,10 @@ class ModelWorks {
       sequence_ = group.sequence;
       by_scope_.clear();
     }
+    std::erase_if(by_scope_, [&](const auto& entry) {
+      const std::vector<int>& layers = std::get<1>(entry.first);
+      return layers.size() == 1 && layers.front() != group.layer;
+    });
     SharedResults& results =
         by_scope_[{group.first_tokens, cell.scope->layers, cell.scope->kv_heads}];
     const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed_or_zero());
@@ -47,17 +53,24 @@ class ModelWorks {
     } catch (const CellError& error) {
       results.fail(work.key(), error.what());
     } catch (const std::bad_alloc&) {
-      results.fail(work.key(), "not enough memory for the scores of all layers and heads");
+      results.fail(work.key(), of_layer(cell) ? "not enough memory for the scores of all heads"
+                                              : "not enough memory for the scores of all layers "
+                                                "and heads");
     } catch (const DeviceError&) {
       throw;
     } catch (const std::exception&) {
-      std::throw_with_nested(
-          BugError("deciding for the whole model: " + cell_path(execution_.plan, cell)));
+      std::throw_with_nested(BugError(std::string("deciding for the whole ") +
+                                      (of_layer(cell) ? "layer: " : "model: ") +
+                                      cell_path(execution_.plan, cell)));
     }
     return results;
   }
 
  private:
+  static bool of_layer(const PlannedCell& cell) {
+    return cell.algorithm->replay_scope(*cell.params) == ReplayScope::kLayer;
+  }
+
   void each(const WorkGroup& group, const PlannedCell& cell,
             const std::function<void(const Stream&)>& visit) const {
     const Dump& dump = execution_.dumps[group.dump];
@@ -107,16 +120,24 @@ class HeadRun {
     for (const std::size_t c : cells_) {
       const PlannedCell& cell = execution_.plan.cells[c];
       replayed.push_back({cell.algorithm, *cell.params, cell.seed_or_zero(),
-                          cell.scope ? &model_works_.of(group_, cell) : nullptr});
+                          cell.scope ? &model_works_.of(group_, cell) : nullptr, nullptr,
+                          cell.storage});
     }
     const ReplaySetting setting{.prompt = group_.prompt,
                                 .rows = group_.rows,
                                 .element_bytes = execution_.plan.element_bytes,
-                                .keep_row_values = execution_.rows != nullptr,
-                                .record_kept = execution_.caches != nullptr};
+                                .keep_row_values = execution_.rows != nullptr};
+    std::vector<std::unique_ptr<KeptRecorder>> recorders(cells_.size());
+    for (std::size_t i = 0; i < cells_.size(); ++i) {
+      if (execution_.caches == nullptr || !has_cache_file(execution_.plan.cells[cells_[i]]))
+        continue;
+      recorders[i] = std::make_unique<KeptRecorder>(data->stream, setting, replayed[i]);
+      replayed[i].watch = recorders[i].get();
+    }
     const auto done = [&](std::size_t index, CellResult&& result) {
       if (result.failed) execution_.check_device();
-      record(cells_[index], std::move(result));
+      const std::unique_ptr<KeptRecorder> recorder = std::move(recorders[index]);
+      record(cells_[index], std::move(result), recorder.get());
     };
     const ReplayTiming spent = replay(data->stream, setting, replayed, execution_.kernels, done);
     timing.reference_seconds += spent.reference_seconds;
@@ -124,7 +145,8 @@ class HeadRun {
   }
 
  private:
-  void record(std::size_t c, CellResult&& result) {
+  // `recorder`: null where no cache file is written of the cell.
+  void record(std::size_t c, CellResult&& result, KeptRecorder* recorder) {
     const PlannedCell& cell = execution_.plan.cells[c];
     const Json line = cell_record(execution_.plan, cell, result, execution_.repro(cell));
     if (execution_.rows != nullptr && result.row_values && line.at("status") == "ok") {
@@ -132,7 +154,9 @@ class HeadRun {
                                        .rows = std::move(result.row_values->rows),
                                        .columns = std::move(result.row_values->columns)});
     }
-    if (result.kept && line.at("status") == "ok") execution_.caches->write(cell.id, *result.kept);
+    if (recorder != nullptr && line.at("status") == "ok") {
+      if (const auto kept = recorder->finish()) execution_.caches->write(cell.id, *kept);
+    }
     execution_.journal.append(c, line);
     observer_.cell_done();
   }

@@ -6,7 +6,6 @@
 #include <map>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -54,7 +53,7 @@ double shared_bytes(const Plan& plan, const WorkGroup& group,
   return sum;
 }
 
-// What deciding for a whole model takes at most, `stream` bytes of another head's stream included.
+// What deciding for a whole scope takes at most, `stream` bytes of another head's stream included.
 double model_bytes(const Plan& plan, const WorkGroup& group, const std::vector<std::size_t>& cells,
                    double stream) {
   double most = 0.0;
@@ -67,6 +66,27 @@ double model_bytes(const Plan& plan, const WorkGroup& group, const std::vector<s
     most = std::max(most, stream + work.bytes(heads, group.prompt, group.shape.tokens));
   }
   return most;
+}
+
+// What storages make of a stream: decoded keys and values, and values beside decoded ones, of one
+// storage at a time; and where a cell's groups depend on what it holds, the same of each cell.
+double stored_bytes(const Plan& plan, const WorkGroup& group, const std::vector<std::size_t>& cells,
+                    double logits) {
+  const bool any = std::any_of(cells.begin(), cells.end(),
+                               [&](std::size_t c) { return plan.cells[c].storage != nullptr; });
+  if (!any) return 0.0;
+  const auto n = static_cast<double>(group.shape.tokens);
+  const auto d = static_cast<double>(group.shape.d);
+  const auto dv = static_cast<double>(group.shape.dv);
+  const double shared = 8.0 * n * (d + 3.0 * dv) + logits;
+  double of_cells = 0.0;
+  std::map<const Storage*, double> by_storage;
+  for (const std::size_t c : cells) {
+    const Storage* storage = plan.cells[c].storage.get();
+    if (storage != nullptr) by_storage[storage] += 8.0 * n * (d + 2.0 * dv + 3.0);
+  }
+  for (const auto& [storage, bytes] : by_storage) of_cells = std::max(of_cells, bytes);
+  return shared + of_cells;
 }
 
 // What the cells that replay caches hold of them: rows, and vectors as read and in the sketch.
@@ -118,13 +138,14 @@ struct SettingSize {
 }  // namespace
 
 double estimate_results_bytes(const Plan& plan) {
-  std::unordered_map<const Params*, SettingSize> settings;
+  std::map<std::pair<const Params*, const Storage*>, SettingSize> settings;
   for (const PlannedCell& cell : plan.cells) {
-    if (!cell.skip_reason) settings[cell.params.get()].add(plan, cell);
+    if (cell.skip_reason) continue;
+    settings[{cell.params.get(), cell.storage.get()}].add(plan, cell);
   }
   double bytes =
       program_bytes(plan) + Summary::setting_bytes() * static_cast<double>(settings.size());
-  for (const auto& [params, setting] : settings) {
+  for (const auto& [point, setting] : settings) {
     Index all = 0;
     for (const auto& [layer, units] : setting.units) all += units;
     bytes += Summary::unit_bytes() * static_cast<double>(all) +
@@ -181,8 +202,8 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
   const bool one_block = visited * logits_of_row <= kLogitBytes;
   const double begun = one_block ? at_work : most_cells;
   return program_bytes(plan) + static_cast<double>(group.chunk_bytes) + streams + reference +
-         logits + copies + begun * cell + shared_bytes(plan, group, fullest->second) +
-         cache_bytes(plan, group, fullest->second) +
+         logits + stored_bytes(plan, group, fullest->second, logits) + copies + begun * cell +
+         shared_bytes(plan, group, fullest->second) + cache_bytes(plan, group, fullest->second) +
          model_bytes(plan, group, fullest->second, stream);
 }
 

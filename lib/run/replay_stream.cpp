@@ -32,7 +32,7 @@ class StreamWatch : public ReplayWatch {
         seen_(since_.size(), kAbsent),
         outputs_(static_cast<std::size_t>(shape.heads_per_kv * rows * shape.dv), 0.0) {}
 
-  void kept(Index row, const Sketch& sketch) override {
+  void kept(Index row, bool, const Sketch& sketch) override {
     std::vector<std::int32_t> now;
     for (const SketchRow& held : sketch.rows()) {
       if (held.token < 0) continue;
@@ -107,7 +107,7 @@ json whole_sweep(const StreamCell& cell) {
   return sweep;
 }
 
-// What the cell's algorithm decides for the whole model, if it does so: from this stream.
+// What the cell's algorithm decides for a layer or the model, if it does so: from this stream.
 SharedResults decided_for_model(const StreamCell& cell, const PlannedCell& planned, Index prompt,
                                 const Kernels& kernels) {
   SharedResults results;
@@ -154,8 +154,12 @@ StreamCellResult replay_stream(const StreamCell& cell, const Kernels& kernels,
                               .rows = group.rows,
                               .element_bytes = plan.element_bytes,
                               .keep_row_values = false};
-  const ReplayCell replayed{planned.algorithm, *planned.params, planned.seed_or_zero(),
-                            planned.scope ? &model : nullptr, &watch};
+  const ReplayCell replayed{planned.algorithm,
+                            *planned.params,
+                            planned.seed_or_zero(),
+                            planned.scope ? &model : nullptr,
+                            &watch,
+                            planned.storage};
   replay(cell.stream, setting, {replayed}, kernels, [&](std::size_t, CellResult&& result) {
     out.record = cell_record(plan, planned, result, cell.repro);
   });

@@ -10,8 +10,10 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "replay/kept_recorder.hpp"
 #include "replay/replay.hpp"
 #include "results/record.hpp"
+#include "run/cache_files.hpp"
 #include "run/multiply_adds.hpp"
 
 namespace kvbench {
@@ -93,7 +95,8 @@ class Sampler {
     std::vector<ReplayCell> replayed;
     for (const std::size_t c : chosen) {
       const PlannedCell& cell = plan_.cells[c];
-      ReplayCell replay_cell{cell.algorithm, *cell.params, cell.seed_or_zero(), nullptr};
+      ReplayCell replay_cell{cell.algorithm, *cell.params, cell.seed_or_zero(),
+                             nullptr,        nullptr,      cell.storage};
       if (cell.scope) {
         replay_cell.model_results = decide(stream, cell, model_results, model_seconds);
       }
@@ -108,8 +111,13 @@ class Sampler {
     const ReplaySetting setting{.prompt = group_.prompt,
                                 .rows = rows_,
                                 .element_bytes = plan_.element_bytes,
-                                .keep_row_values = plan_.keep_rows,
-                                .record_kept = plan_.keep_caches};
+                                .keep_row_values = plan_.keep_rows};
+    std::vector<std::unique_ptr<KeptRecorder>> recorders;
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      if (!plan_.keep_caches || !has_cache_file(plan_.cells[chosen[i]])) continue;
+      recorders.push_back(std::make_unique<KeptRecorder>(stream, setting, replayed[i]));
+      replayed[i].watch = recorders.back().get();
+    }
     const auto start = Clock::now();
     const ReplayTiming timing = replay(stream, setting, replayed, kernels_, done);
     const double cells_seconds =
@@ -121,7 +129,7 @@ class Sampler {
            (timing.shared_seconds + model_seconds) * works + cells_seconds * share * scale_;
   }
 
-  // What a model-scoped cell follows, decided on this stream alone: each head bears its own part.
+  // What a scoped cell follows, decided on this stream alone: each head bears its own part.
   const SharedResults* decide(const Stream& stream, const PlannedCell& cell,
                               std::map<WorkKey, std::unique_ptr<SharedResults>>& known,
                               double& seconds) const {

@@ -12,6 +12,9 @@
 namespace kvbench {
 namespace {
 
+// params.NAME, and the same of a storage's codecs.
+constexpr const char* kMemberPattern = "^(key\\.)?(params|storage\\.keys|storage\\.values)\\..";
+
 const std::map<std::string, std::string>& docs() {
   static const std::map<std::string, std::string> all = {
       {"name", "violations are listed under it"},
@@ -79,7 +82,7 @@ Json selector_schema() {
   const Json value = field_schema("params.");
   properties["params"] = {{"type", "object"}, {"additionalProperties", value}};
   Json schema = object_schema(std::move(properties));
-  schema["patternProperties"] = {{"^(key\\.)?params\\..", value}};
+  schema["patternProperties"] = {{kMemberPattern, value}};
   return schema;
 }
 
@@ -90,7 +93,7 @@ Json field_name_schema() {
     if (name != "label") names.push_back("key." + name);
   }
   return any_of(
-      Json::array({{{"enum", names}}, {{"type", "string"}, {"pattern", "^(key\\.)?params\\.."}}}));
+      Json::array({{{"enum", names}}, {{"type", "string"}, {"pattern", kMemberPattern}}}));
 }
 
 Json limit_schema() {

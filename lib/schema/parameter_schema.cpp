@@ -198,7 +198,8 @@ Json params_schema(const AlgorithmDescription& algorithm, bool axes) {
     schema.update(axes ? axis_schema(parameter) : value_schema(parameter));
     if (axes && parameter.default_value) schema["default"] = value_json(*parameter.default_value);
     properties[parameter.name] = std::move(schema);
-    if (!axes && in_choice.count(parameter.name) == 0) required.push_back(parameter.name);
+    const bool is_always_there = !parameter.is_later && in_choice.count(parameter.name) == 0;
+    if (!axes && is_always_there) required.push_back(parameter.name);
   }
   if (axes) required = required_names(algorithm);
   Json schema = object_schema(std::move(properties), required);

@@ -1,5 +1,6 @@
 #include "schema/results_schema.hpp"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "results/record.hpp"
 #include "results/results_file.hpp"
 #include "results/summary.hpp"
+#include "schema/storage_schema.hpp"
 
 namespace kvbench {
 namespace {
@@ -82,12 +84,52 @@ Json trivial_schema() {
       whole(properties));
 }
 
+// In files of earlier versions it is missing.
+void allow_absent(Json& schema, const std::string& name) {
+  Json& required = schema["required"];
+  required.erase(std::find(required.begin(), required.end(), Json(name)));
+}
+
 Json memory_schema(const Json& number) {
   Json properties;
   for (const std::string& name : memory_names()) {
     properties[name] = name == "fraction" ? kNumberOrNull : number;
   }
-  return whole(properties);
+  Json schema = whole(properties);
+  allow_absent(schema, "lookup_bytes");  // before version 1.4.0
+  allow_absent(schema, "shared_bytes");  // before version 1.5.0
+  return schema;
+}
+
+// Nested as in a cell.
+Json traffic_schema() {
+  Json properties;
+  for (const std::string& path : traffic_paths()) {
+    const std::size_t dot = path.find('.');
+    const Json number = {{"type", "number"}, {"minimum", 0}};
+    if (dot == std::string::npos) {
+      properties[path] = number;
+    } else {
+      properties[path.substr(0, dot)][path.substr(dot + 1)] = number;
+    }
+  }
+  for (auto& [name, property] : properties.items()) {
+    if (!property.contains("type")) property = whole(property);
+  }
+  return described("what a decoder reads to answer a scored row, per KV head", whole(properties));
+}
+
+// Errors of what codecs give back are missing before version 1.5.0.
+bool is_of_storage(const std::string& path) {
+  return path.starts_with("score_error") || path == "key_error" || path == "value_error";
+}
+
+Json without_storage(Json errors) {
+  const Json properties = errors["properties"];
+  for (const auto& [name, schema] : properties.items()) {
+    if (is_of_storage(name)) allow_absent(errors, name);
+  }
+  return errors;
 }
 
 // Of a cell.
@@ -100,8 +142,14 @@ Json counted_memory_schema() {
 
 Json counters_schema() {
   Json properties;
-  for (const std::string& name : counter_names()) properties[name] = kCount;
+  Json optional;
+  for (const std::string& name : counter_names()) {
+    (counter_is_optional(name) ? optional : properties)[name] = kCount;
+  }
   Json schema = whole(properties);
+  for (const auto& [name, type] : optional.items()) {
+    schema["properties"][name] = described("of methods that it has a meaning for", type);
+  }
   schema["properties"]["fail"] =
       described("in cells that were computed before `clamped` was the only name of this", kCount);
   return schema;
@@ -146,6 +194,8 @@ Json key_schema(const std::vector<AlgorithmDescription>& algorithms) {
     schema["properties"][scope] =
         described("of algorithms that add up scores over the model", list_of(kCount));
   }
+  schema["properties"]["storage"] =
+      described("of a cell whose cache a codec writes", storage_schema());
   schema["dependentRequired"] = {{"scope_layers", {"scope_kv_heads"}},
                                  {"scope_kv_heads", {"scope_layers"}}};
   schema["allOf"] = params_cases(algorithms);
@@ -160,7 +210,7 @@ Json derived_schema() {
 
 // Every record has the same keys; what was not computed is null, and there is a reason for it.
 Json cell_schema(const std::vector<AlgorithmDescription>& algorithms) {
-  const Json parts = {{"errors", section_schema("errors")},
+  const Json parts = {{"errors", without_storage(section_schema("errors"))},
                       {"mass", section_schema("mass")},
                       {"clusters", clusters_schema()},
                       {"memory", counted_memory_schema()},
@@ -181,6 +231,8 @@ Json cell_schema(const std::vector<AlgorithmDescription>& algorithms) {
   Json schema = whole(properties);
   schema["properties"]["trivial"] = or_null(trivial_schema());  // missing before version 1.2.0
   absent["trivial"] = {{"type", "null"}};
+  schema["properties"]["traffic"] = or_null(traffic_schema());  // missing before version 1.4.0
+  absent["traffic"] = {{"type", "null"}};
   schema["properties"]["reason"] = described("why it is not ok", kText);
   computed["reason"] = false;
   schema["if"] = {{"properties", {{"status", {{"const", "ok"}}}}}};
@@ -254,9 +306,12 @@ Json summary_schema(const std::vector<AlgorithmDescription>& algorithms) {
                        {"cells", kCount},
                        {"failed", kCount},
                        {"ci95_over", groups_schema()},
-                       {"errors", whole(errors)},
+                       {"errors", without_storage(whole(errors))},
                        {"trivial", whole(trivial)},
                        {"memory", memory_schema(kNumberOrNull)}});
+  Json traffic;
+  for (const std::string& path : traffic_paths()) traffic[path] = kNumberOrNull;
+  schema["properties"]["traffic"] = whole(traffic);  // missing before version 1.4.0
   schema["properties"]["tokens"] = kTokensOfAxis;
   schema["allOf"] = params_cases(algorithms);
   return schema;

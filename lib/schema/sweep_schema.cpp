@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "schema/storage_schema.hpp"
+
 namespace kvbench {
 namespace {
 
@@ -69,6 +71,7 @@ Json entry_schema(const std::vector<AlgorithmDescription>& algorithms) {
       {{"algorithm", {{"enum", known}}},
        {"params", {{"type", "object"}}},
        {"label", {{"type", "string"}, {"minLength", 1}, {"pattern", "^[^/\\u0000-\\u001f]+$"}}},
+       {"storage", storages_schema()},
        {"where", selection_schema(where_keys())}});
   schema["allOf"] = std::move(cases);
   return schema;
@@ -113,12 +116,14 @@ Json sweep_schema(const std::vector<AlgorithmDescription>& algorithms) {
         section_schema(replay_keys(), {{"prompt_tokens", value_schema(prompt_parameter())}})},
        {"evaluate", section_schema(evaluate_keys(), {{"rows", rows_schema()}})},
        {"seeds", seeds_schema()},
+       {"storage", storages_schema()},
        {"memory",
         section_schema(memory_keys(), {{"element_bytes", {{"enum", element_byte_sizes()}}}})},
        {"output", section_schema(output_keys(), {{"rows", {{"type", "boolean"}}},
                                                  {"caches", {{"type", "boolean"}}}})},
        {"algorithms", {{"type", "array"}, {"items", entry_schema(algorithms)}, {"minItems", 1}}}}));
   schema["$defs"] = axis_form_schemas();
+  schema["$defs"].update(storage_definitions());
   return schema;
 }
 

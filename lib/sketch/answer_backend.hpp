@@ -2,6 +2,7 @@
 #pragma once
 
 #include "sketch/answer.hpp"
+#include "sketch/held_vectors.hpp"
 #include "sketch/sketch.hpp"
 #include "sketch/weights_by_token.hpp"
 
@@ -16,10 +17,11 @@ class AnswerBackend {
   AnswerBackend& operator=(const AnswerBackend&) = delete;
   virtual ~AnswerBackend() = default;
 
-  // Adds a question about the sketch, whose weights these are, as both are now. Returns its number
-  // in the queue, from 0. `query.exact_output` must live until the answer.
-  virtual Index enqueue(const Sketch& sketch, const WeightsByToken& weights,
-                        const QueryRow& query) = 0;
+  // Adds a question about the sketch, whose weights these are, as both are now. `held`: what is
+  // read in place of its vectors; null: these. Returns its number in the queue, from 0.
+  // `query.exact_output` must live until the answer.
+  virtual Index enqueue(const Sketch& sketch, const WeightsByToken& weights, const QueryRow& query,
+                        const HeldVectors* held) = 0;
   // Whether more questions at once would gain nothing.
   virtual bool should_flush() const = 0;
 

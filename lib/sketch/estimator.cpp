@@ -1,5 +1,7 @@
 #include "sketch/estimator.hpp"
 
+#include <algorithm>
+
 namespace kvbench {
 
 Estimator::Estimator(const Stream& stream, const Kernels& kernels, const RowBlock* block)
@@ -8,8 +10,9 @@ Estimator::Estimator(const Stream& stream, const Kernels& kernels, const RowBloc
     resident_.emplace(stream.shape, *block->resident());
 }
 
-void Estimator::set_sketch(const Sketch& sketch) {
+void Estimator::set_sketch(const Sketch& sketch, const HeldVectors* held) {
   sketch_ = &sketch;
+  vectors_ = held;
   if (!sketch.differs_by_head()) weights_.take(sketch);
 }
 
@@ -27,7 +30,15 @@ void Estimator::enqueue(const QueryRow& query) {
   const WeightsByToken& weights = weights_of(query.head);
   const bool resident = resident_ && by_block && ResidentAnswers::takes(*sketch_, weights);
   AnswerBackend& backend = resident ? static_cast<AnswerBackend&>(*resident_) : host_;
-  pending_.push_back({&backend, backend.enqueue(*sketch_, weights, query)});
+  pending_.push_back({&backend, backend.enqueue(*sketch_, weights, query, vectors_)});
+}
+
+Index Estimator::values_summed(int head) {
+  const WeightsByToken& weights = weights_of(head);
+  const auto& own = weights.own_rows();
+  const auto summed = std::count_if(
+      own.begin(), own.end(), [](const WeightsByToken::OwnRow& row) { return row.w_num != 0.0; });
+  return static_cast<Index>(weights.weighted().size()) + summed;
 }
 
 bool Estimator::should_flush() const {
@@ -42,7 +53,7 @@ void Estimator::retry_underflows() {
     if (!retried_) retried_.emplace(tokens_);
     retried_->take(sketch);
     const QueryRow query = resident_->query_of(ticket.question);
-    ticket = {&host_, host_.enqueue(sketch, *retried_, query)};
+    ticket = {&host_, host_.enqueue(sketch, *retried_, query, nullptr)};
   }
 }
 

@@ -28,10 +28,14 @@ class Estimator {
   Estimator(const Stream& stream, const Kernels& kernels, const RowBlock* block = nullptr);
 
   // The sketch of the questions that follow; they refer to it as it is now, also where they are
-  // answered later.
-  void set_sketch(const Sketch& sketch);
+  // answered later. `held`: what is read in place of its vectors, until the next sketch; queries
+  // then bring their logits. Null: its vectors.
+  void set_sketch(const Sketch& sketch, const HeldVectors* held = nullptr);
   // Adds a question. `query.exact_output` must live until the flush.
   void enqueue(const QueryRow& query);
+  // Vectors in the numerator's sum for a query head of the sketch: tokens, and rows with a key or a
+  // value of their own.
+  Index values_summed(int head);
   Index pending() const { return static_cast<Index>(pending_.size()); }
   // Whether more questions at once would gain nothing.
   bool should_flush() const;
@@ -51,6 +55,7 @@ class Estimator {
 
   const Index tokens_;
   const Sketch* sketch_ = nullptr;
+  const HeldVectors* vectors_ = nullptr;
   WeightsByToken weights_;
   std::vector<std::unique_ptr<WeightsByToken>> by_head_;  // of sketches that differ by head
   HostAnswers host_;

@@ -12,14 +12,19 @@ namespace {
 
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
+std::int32_t value_row(const HeldVectors* held, std::int32_t token) {
+  if (held == nullptr || held->value_row.empty()) return token;
+  return held->value_row[static_cast<std::size_t>(token)];
+}
+
 }  // namespace
 
 Index HostAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weights,
-                           const QueryRow& asked) {
+                           const QueryRow& asked, const HeldVectors* held) {
   const QueryRow query = with_logits(asked);
-  const Exponentials e = exponentials(sketch, weights, query);
+  const Exponentials e = exponentials(sketch, weights, query, held);
   TokenSums sums = softmax_sums(weights, e);
-  enqueue_values(sketch, weights, e);  // before divergence(), which may overwrite e
+  enqueue_values(sketch, weights, e, held);  // before divergence(), which may overwrite e
 
   PendingAnswer& question = questions_.emplace_back(query, sketch);
   Answer& out = question.answer;
@@ -27,12 +32,13 @@ Index HostAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weights,
   if (out.rows_are_tokens) {
     out.kl_divergence = divergence(sketch, weights, query, e, sums);
     // The kept mass is one of the exact distribution, whatever positions the sketch attends at.
-    const Exponentials exact = of_row(query);
+    const Exponentials exact = exact_of_row(query);
     if (exact.e != e.e) sums.kept = softmax_sums(weights, exact).kept;
   } else {
     out.numerator.assign(static_cast<std::size_t>(stream_.shape.dv), 0.0);
-    add_own_rows(sketch, weights, e.shift, sums, out.numerator);
+    add_own_rows(sketch, weights, e.shift, held, sums, out.numerator);
   }
+  if (held != nullptr) out.score_error = score_error(weights, query);
   question.set_sums(e.shift, sums);
   return static_cast<Index>(questions_.size()) - 1;
 }
@@ -51,6 +57,11 @@ QueryRow HostAnswers::with_logits(const QueryRow& asked) const {
     query.e = block.exps.data() + query.query_index * block.tokens;
     query.max_logit = block.max_logit[static_cast<std::size_t>(query.query_index)];
   }
+  if (query.exact_x == nullptr) {
+    query.exact_x = query.x;
+    query.exact_e = query.e;
+    query.exact_row_max = query.max_logit;
+  }
   return query;
 }
 
@@ -58,10 +69,15 @@ Exponentials HostAnswers::of_row(const QueryRow& query) const {
   return {query.e, stream_.shape.first_visible(query.row), query.row + 1, query.max_logit};
 }
 
+Exponentials HostAnswers::exact_of_row(const QueryRow& query) const {
+  return {query.exact_e, stream_.shape.first_visible(query.row), query.row + 1,
+          query.exact_row_max};
+}
+
 Exponentials HostAnswers::exponentials(const Sketch& sketch, const WeightsByToken& weights,
-                                       const QueryRow& query) {
+                                       const QueryRow& query, const HeldVectors* held) {
   const Index tokens = stream_.shape.tokens;
-  own_logits(sketch, weights, query);
+  own_logits(sketch, weights, query, held);
   if (sketch.cache_positions) {
     rerotate(sketch, query);
     return own_exponentials(weights, WeighIn::kEitherSum, rerotated_by_token_.data(), tokens,
@@ -84,32 +100,39 @@ Exponentials HostAnswers::exponentials(const Sketch& sketch, const WeightsByToke
 }
 
 void HostAnswers::own_logits(const Sketch& sketch, const WeightsByToken& weights,
-                             const QueryRow& query) {
+                             const QueryRow& query, const HeldVectors* held) {
   const StreamShape& shape = stream_.shape;
+  const auto& own_keys = held != nullptr ? held->own_keys : sketch.own_keys;
   own_logits_.clear();
   for (const WeightsByToken::OwnRow& row : weights.own_rows()) {
     if (row.key < 0) {
       own_logits_.push_back(query.x[row.token]);
       continue;
     }
-    const std::vector<double>& key = sketch.own_keys[static_cast<std::size_t>(row.key)];
-    const double x =
-        shape.scale * canonical_dot(stream_.query(query.head, query.row), key.data(), shape.d);
+    const std::vector<double>& key = own_keys[static_cast<std::size_t>(row.key)];
+    const double* q = stream_.query(query.head, query.row);
+    const double x = shape.scale * canonical_dot(q, key.data(), shape.d);
+    if (row.feature) {
+      own_logits_.push_back(x - 0.5 * shape.scale * canonical_dot(q, q, shape.d) +
+                            sketch.feature_shift);
+      continue;
+    }
     own_logits_.push_back(shape.softcap > 0.0 ? canonical_softcap(x, shape.softcap) : x);
   }
 }
 
 void HostAnswers::add_own_rows(const Sketch& sketch, const WeightsByToken& weights, double shift,
-                               TokenSums& sums, std::vector<double>& numerator) const {
+                               const HeldVectors* held, TokenSums& sums,
+                               std::vector<double>& numerator) const {
+  const auto& own_values = held != nullptr ? held->own_values : sketch.own_values;
   for (std::size_t i = 0; i < own_logits_.size(); ++i) {
     const WeightsByToken::OwnRow& row = weights.own_rows()[i];
     const double e = canonical_exp(own_logits_[i] - shift);
     const double c = row.w_num * e;
     sums.den += row.w_den * e;
     sums.num += c;
-    const double* value = row.value >= 0
-                              ? sketch.own_values[static_cast<std::size_t>(row.value)].data()
-                              : stream_.values.row(row.token);
+    const double* value = row.value >= 0 ? own_values[static_cast<std::size_t>(row.value)].data()
+                                         : stream_.values.row(value_row(held, row.token));
     for (std::size_t k = 0; k < numerator.size(); ++k) numerator[k] += c * value[k];
   }
 }
@@ -127,13 +150,61 @@ void HostAnswers::rerotate(const Sketch& sketch, const QueryRow& query) {
 }
 
 void HostAnswers::enqueue_values(const Sketch& sketch, const WeightsByToken& weights,
-                                 const Exponentials& e) {
+                                 const Exponentials& e, const HeldVectors* held) {
   if (sketch.exact_numerator) {
     values_->ask({});
     return;
   }
+  if (held != nullptr && !held->value_row.empty()) {
+    enqueue_mapped_values(weights, e, held->value_row);
+    return;
+  }
   double* coefficient = values_->ask(weights.weighted());
   for (const std::int32_t j : weights.weighted()) *coefficient++ = weights.num()[j] * e.e[j];
+}
+
+// Rows of tokens as they came lie before those of decoded ones, both in the order of the tokens.
+void HostAnswers::enqueue_mapped_values(const WeightsByToken& weights, const Exponentials& e,
+                                        const std::vector<std::int32_t>& value_row) {
+  value_rows_.clear();
+  decoded_rows_.clear();
+  coefficients_.clear();
+  decoded_coefficients_.clear();
+  for (const std::int32_t j : weights.weighted()) {
+    const std::int32_t row = value_row[static_cast<std::size_t>(j)];
+    const double coefficient = weights.num()[j] * e.e[j];
+    (row == j ? value_rows_ : decoded_rows_).push_back(row);
+    (row == j ? coefficients_ : decoded_coefficients_).push_back(coefficient);
+  }
+  value_rows_.insert(value_rows_.end(), decoded_rows_.begin(), decoded_rows_.end());
+  coefficients_.insert(coefficients_.end(), decoded_coefficients_.begin(),
+                       decoded_coefficients_.end());
+  std::copy(coefficients_.begin(), coefficients_.end(), values_->ask(value_rows_));
+}
+
+std::optional<double> HostAnswers::score_error(const WeightsByToken& weights,
+                                               const QueryRow& query) {
+  const double* e = query.exact_e;
+  double mass = 0.0;
+  double mean = 0.0;
+  Index count = 0;
+  const auto each = [&](const auto& visit) {
+    for (const std::int32_t group : weights.groups()) {
+      for (Index j = group * Lanes::kCount; j < (group + 1) * Lanes::kCount; ++j) {
+        if (weights.den()[j] != 0.0) visit(j, query.x[j] - query.exact_x[j]);
+      }
+    }
+  };
+  each([&](Index j, double difference) {
+    mass += e[j];
+    mean += e[j] * difference;
+    ++count;
+  });
+  if (!(mass > 0.0)) return std::nullopt;
+  mean /= mass;
+  double squares = 0.0;
+  each([&](Index, double difference) { squares += (difference - mean) * (difference - mean); });
+  return std::sqrt(squares / static_cast<double>(count));
 }
 
 std::optional<double> HostAnswers::divergence(const Sketch& sketch, const WeightsByToken& weights,
@@ -150,6 +221,13 @@ std::optional<double> HostAnswers::divergence(const Sketch& sketch, const Weight
     for (const std::int32_t token : cached_) {
       const auto j = static_cast<std::size_t>(token);
       position_term += weights.den()[j] * e.e[j] / sums.den * (x[j] - query.x[j]);
+    }
+  } else if (x != query.exact_x) {
+    for (const std::int32_t group : weights.groups()) {
+      for (Index j = group * Lanes::kCount; j < (group + 1) * Lanes::kCount; ++j) {
+        if (weights.den()[j] == 0.0) continue;
+        position_term += weights.den()[j] * e.e[j] / sums.den * (x[j] - query.exact_x[j]);
+      }
     }
   }
   return kl_divergence(query, e.shift, sums, position_term);

@@ -21,8 +21,8 @@ class HostAnswers final : public AnswerBackend {
   HostAnswers(const Stream& stream, const Kernels& kernels, const RowBlock* block)
       : stream_(stream), block_(block), values_(kernels.weighted_values(stream.values)) {}
 
-  Index enqueue(const Sketch& sketch, const WeightsByToken& weights,
-                const QueryRow& query) override;
+  Index enqueue(const Sketch& sketch, const WeightsByToken& weights, const QueryRow& query,
+                const HeldVectors* held) override;
   bool should_flush() const override { return values_->full(); }
   void compute() override { values_->sums(numerators_); }
   const Answer& answer(Index question) override;
@@ -31,19 +31,26 @@ class HostAnswers final : public AnswerBackend {
  private:
   QueryRow with_logits(const QueryRow& query) const;
   Exponentials of_row(const QueryRow& query) const;
+  Exponentials exact_of_row(const QueryRow& query) const;
   // Under the row's largest logit where no row's is larger and that leaves the denominator well
   // above underflow, else under the largest of the sketch's rows in either sum.
   Exponentials exponentials(const Sketch& sketch, const WeightsByToken& weights,
-                            const QueryRow& query);
-  void own_logits(const Sketch& sketch, const WeightsByToken& weights, const QueryRow& query);
+                            const QueryRow& query, const HeldVectors* held);
+  void own_logits(const Sketch& sketch, const WeightsByToken& weights, const QueryRow& query,
+                  const HeldVectors* held);
   // Adds the own rows to the sums and to the numerator.
   void add_own_rows(const Sketch& sketch, const WeightsByToken& weights, double shift,
-                    TokenSums& sums, std::vector<double>& numerator) const;
+                    const HeldVectors* held, TokenSums& sums, std::vector<double>& numerator) const;
   void rerotate(const Sketch& sketch, const QueryRow& query);
-  void enqueue_values(const Sketch& sketch, const WeightsByToken& weights, const Exponentials& e);
+  void enqueue_values(const Sketch& sketch, const WeightsByToken& weights, const Exponentials& e,
+                      const HeldVectors* held);
+  void enqueue_mapped_values(const WeightsByToken& weights, const Exponentials& e,
+                             const std::vector<std::int32_t>& value_row);
   // None where no row weighs anything. `sums`: under e's shift.
   std::optional<double> divergence(const Sketch& sketch, const WeightsByToken& weights,
                                    const QueryRow& query, Exponentials e, TokenSums sums);
+  // Of tokens with a weight in the denominator; none where no exponential is left of them.
+  static std::optional<double> score_error(const WeightsByToken& weights, const QueryRow& query);
 
   const Stream& stream_;
   const RowBlock* const block_;
@@ -52,6 +59,9 @@ class HostAnswers final : public AnswerBackend {
   std::vector<double> numerators_;
   std::vector<double> own_;         // by token: exponentials under a shift of their own
   std::vector<double> own_logits_;  // of the sketch's own rows
+  // Of the weighted tokens of a question: rows of the values, and their coefficients.
+  std::vector<std::int32_t> value_rows_, decoded_rows_;
+  std::vector<double> coefficients_, decoded_coefficients_;
   // Of a sketch with cache positions: its tokens in order, their logits there, the same by token.
   std::vector<std::int32_t> cached_;
   std::vector<double> rerotated_;

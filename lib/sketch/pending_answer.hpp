@@ -2,6 +2,8 @@
 // have been read.
 #pragma once
 
+#include <memory>
+
 #include "kernels/resident_rows.hpp"
 #include "sketch/answer.hpp"
 #include "sketch/sketch.hpp"
@@ -13,7 +15,8 @@ struct PendingAnswer {
   PendingAnswer(const QueryRow& asked, const Sketch& sketch)
       : query(asked),
         exact_numerator(sketch.exact_numerator),
-        exact_denominator(sketch.exact_denominator) {}
+        exact_denominator(sketch.exact_denominator),
+        rule(sketch.answer_rule) {}
 
   // Sets all but the vectors and the KL divergence.
   void set_sums(double shift, const TokenSums& sums);
@@ -23,10 +26,15 @@ struct PendingAnswer {
   QueryRow query;  // with its maximal logit
   bool exact_numerator;
   bool exact_denominator;
+  std::shared_ptr<const AnswerRule> rule;
+
   Answer answer;  // numerator, until finish(): that of own rows, or none
   double tau = 0.0;
   double to_exact = 0.0;    // from this shift to that of the exact sums
   double from_exact = 0.0;  // and back
+
+ private:
+  void clamp();
 };
 
 }  // namespace kvbench

@@ -14,12 +14,13 @@ constexpr std::size_t kEnoughWeights = std::size_t{1} << 20;
 }  // namespace
 
 Index ResidentAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weights,
-                               const QueryRow& query) {
+                               const QueryRow& query, const HeldVectors* /*held*/) {
   if (version_ != weights.version()) list_weights(weights);
   batch_.questions.push_back(listed_);
   batch_.questions.back().query_index = query.query_index;
   PendingAnswer& question = questions_.emplace_back(query, sketch);
   question.query.max_logit = rows_.max_logit()[static_cast<std::size_t>(query.query_index)];
+  question.query.exact_row_max = question.query.max_logit;
   return static_cast<Index>(questions_.size()) - 1;
 }
 

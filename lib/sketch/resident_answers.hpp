@@ -20,11 +20,12 @@ class ResidentAnswers final : public AnswerBackend {
 
   // Whether sketches with these weights are answered here.
   static bool takes(const Sketch& sketch, const WeightsByToken& weights) {
-    return !sketch.cache_positions && !sketch.differs_by_head() && weights.own_rows().empty();
+    return !sketch.cache_positions && !sketch.differs_by_head() && !sketch.answer_rule &&
+           weights.own_rows().empty();
   }
 
-  Index enqueue(const Sketch& sketch, const WeightsByToken& weights,
-                const QueryRow& query) override;
+  Index enqueue(const Sketch& sketch, const WeightsByToken& weights, const QueryRow& query,
+                const HeldVectors* held) override;
   bool should_flush() const override;
   void compute() override;
   const Answer& answer(Index question) override;

@@ -91,11 +91,13 @@ void Sketch::clear() {
 KeptCounts Sketch::kept_counts() const {
   KeptCounts kept = kept_;
   kept.bookkeeping += bookkeeping;
+  if (answer_rule) {
+    kept.bookkeeping += static_cast<Index>(answer_rule->low.size() + answer_rule->high.size());
+  }
   return kept;
 }
 
 Index bytes_of(const KeptCounts& kept, const StreamShape& shape, int element_bytes) {
-  constexpr Index kBookkeepingBytes = 4;
   const Index numbers = kept.keys * shape.d + kept.values * shape.dv;
   return numbers * element_bytes + kept.bookkeeping * kBookkeepingBytes;
 }
@@ -103,6 +105,10 @@ Index bytes_of(const KeptCounts& kept, const StreamShape& shape, int element_byt
 Index exact_bytes(const StreamShape& shape, int element_bytes) {
   const Index most = shape.window > 0 ? std::min(shape.tokens, shape.window) : shape.tokens;
   return bytes_of({.keys = most, .values = most}, shape, element_bytes);
+}
+
+Index lookup_bytes(Index numbers, Index bits, int element_bytes) {
+  return numbers * element_bytes + (bits + 7) / 8;
 }
 
 Index distinct_tokens(const Sketch& sketch) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct SketchRow {
   bool keeps_key = true;
   bool keeps_value = true;
   bool counts_as_token = true;      // SubGen's representatives are keys, but no samples
+  bool feature = false;             // a feature of the exponential; then it has a key of its own
   bool scaled = false;              // w_num is multiplied by Sketch::numerator_scale
   std::uint8_t weight_numbers = 0;  // numbers stored for its weights: one per distinct column
 
@@ -53,7 +55,9 @@ struct KeptCounts {
 // Of one row.
 KeptCounts counts_of(const SketchRow& row);
 
-// Bytes of keys and values at `element_bytes` a number, and of bookkeeping at four.
+inline constexpr Index kBookkeepingBytes = 4;  // a number
+
+// Bytes of keys and values at `element_bytes` a number, and of bookkeeping.
 Index bytes_of(const KeptCounts& kept, const StreamShape& shape, int element_bytes);
 // The same of all min(n, W) tokens that a row sees at most: the exact cache.
 Index exact_bytes(const StreamShape& shape, int element_bytes);
@@ -97,6 +101,18 @@ class ChangeLog {
   std::vector<std::int32_t> positions_;  // with repetitions
 };
 
+// What becomes of the sums' ratio before it is the answer; for methods whose denominator weights
+// may be negative.
+struct AnswerRule {
+  // The answer is 0 where sum w_den exp(x) <= least_denominator * sum w_num exp(x); as everywhere,
+  // also where the former is not positive.
+  double least_denominator = 0.0;
+  // Other answers are brought into [low, high], channel by channel; [dv] each, or empty: they stay.
+  // The sketch stores these numbers.
+  std::vector<double> low;
+  std::vector<double> high;
+};
+
 class Sketch {
  public:
   // Appends a row and returns its position.
@@ -124,9 +140,15 @@ class Sketch {
   // Rows stand at positions 0 .. size - 1 in order, the last one where the query is: keys are
   // turned from their own position to that one before they are attended to (needs RoPE data).
   bool cache_positions = false;
-  // Keys that are no token's, [rows, d], and values (means of clusters), [rows, dv].
+  // Keys that belong to no token, [rows, d], and values (means of clusters), [rows, dv].
   std::vector<std::vector<double>> own_keys;
   std::vector<std::vector<double>> own_values;
+  // Logit of a `feature` row with key w: scale <q, w> - scale |q|^2 / 2 + feature_shift, which no
+  // soft-cap changes: with w of normal numbers over sqrt(scale), feature_shift = -scale |k|^2 / 2
+  // and a weight of exp(scale <w, k>), its expectation over w is that of exp(scale <q, k>).
+  double feature_shift = 0.0;
+  // As it is now; null: none. Answered on the host.
+  std::shared_ptr<const AnswerRule> answer_rule;
   // Bytes that a method says it stores for some of its rows, in place of what is counted for them.
   struct Declared {
     Index bytes = 0;
@@ -135,6 +157,16 @@ class Sketch {
   std::optional<Declared> declared;
   // Numbers stored besides the rows (scores, counts): set by the algorithm.
   Index bookkeeping = 0;
+  // Of a method that looks before it reads: what it stores besides keys and values to find the rows
+  // of an answer (bounds of pages, codes of keys), and what of it one answer reads. Numbers are as
+  // wide as a key's; bits are bits.
+  struct Lookup {
+    Index held_numbers = 0;
+    Index held_bits = 0;
+    Index read_numbers = 0;
+    Index read_bits = 0;
+  };
+  Lookup lookup;
 
   // Constant time.
   KeptCounts kept_counts() const;
@@ -152,5 +184,8 @@ class Sketch {
 
 // Number of different stream tokens of which the sketch holds anything.
 Index distinct_tokens(const Sketch& sketch);
+
+// Whole bytes that the given numbers and bits take.
+Index lookup_bytes(Index numbers, Index bits, int element_bytes);
 
 }  // namespace kvbench

@@ -2,6 +2,7 @@
 // shift, and which shift keeps their digits. Functions of what they are given alone.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "core/lanes.hpp"
@@ -41,9 +42,10 @@ Exponentials own_exponentials(const WeightsByToken& weights, WeighIn which, cons
                               Index tokens, double least, std::vector<double>& room);
 
 // KL(p^ || p) = sum p^ ln(w_den) + sum p^ (x' - x) - ln(tau / Z), where `sums`, with a denominator,
-// is under `shift` and `position_term` is the second sum: what attending at other positions adds.
+// is under `shift` and `position_term` is the second sum: what attending at other positions adds;
+// none if a weight is negative.
 // The shifts are subtracted from each other first: beside logits of 1e77 a logarithm would vanish.
-double kl_divergence(const QueryRow& query, double shift, const TokenSums& sums,
-                     double position_term);
+std::optional<double> kl_divergence(const QueryRow& query, double shift, const TokenSums& sums,
+                                    double position_term);
 
 }  // namespace kvbench

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 namespace kvbench {
 namespace {
@@ -22,6 +23,9 @@ void add_exactly(double x, double& sum, double& low) {
 }
 
 std::size_t group_of(std::size_t token) { return token / Lanes::kCount; }
+
+// Less than any w ln(w).
+constexpr double kNoLogarithm = -std::numeric_limits<double>::infinity();
 
 bool is_own(const SketchRow& row) { return row.own_key >= 0 || row.own_value >= 0; }
 
@@ -132,7 +136,7 @@ void WeightsByToken::finish(std::size_t token) {
   const double w = den_[token];
   if (w != last_weight_) {
     last_weight_ = w;
-    last_log_ = w > 0.0 ? w * std::log(w) : 0.0;
+    last_log_ = w > 0.0 ? w * std::log(w) : w == 0.0 ? 0.0 : kNoLogarithm;
   }
   log_[token] = last_log_;
 }
@@ -145,7 +149,7 @@ void WeightsByToken::sum_all(const Sketch& sketch) {
     if (is_own(row)) {
       own_rows_.push_back({row.token, row.own_key, row.own_value,
                            row.scaled ? row.w_num * sketch.numerator_scale : row.w_num,
-                           row.own_key < 0 ? 0.0 : row.w_den});
+                           row.own_key < 0 ? 0.0 : row.w_den, row.feature});
     }
   }
   groups_.settle();

@@ -31,6 +31,7 @@ class WeightsByToken {
     std::int32_t value;  // -1: its token's
     double w_num;
     double w_den;  // 0 without a key of its own
+    bool feature = false;
   };
 
   // Groups with a row, ascending.
@@ -38,7 +39,7 @@ class WeightsByToken {
   // By token, padded with zeros to whole groups; zero outside of the groups.
   const double* den() const { return den_.data(); }    // sum of w_den
   const double* num() const { return num_.data(); }    // sum of w_num, scaled
-  const double* log() const { return log_.data(); }    // w_den ln(w_den)
+  const double* log() const { return log_.data(); }    // w_den ln(w_den); -inf below 0
   const double* kept() const { return kept_.data(); }  // 1 if the value is kept
   const std::vector<OwnRow>& own_rows() const { return own_rows_; }
   // Tokens with a numerator weight, ascending.

@@ -4,6 +4,7 @@
 
 #include "core/hash.hpp"
 #include "sweep/axis.hpp"
+#include "sweep/storage_axis.hpp"
 
 namespace kvbench {
 namespace {
@@ -32,20 +33,23 @@ GroupIdentity::GroupIdentity(const Plan& plan, const WorkGroup& group) {
   device_to_element_bytes_ = part("device") + "," + part("dump") + "," + part("element_bytes");
   layer_ = part("layer");
   prompt_and_rows_ = part("prompt_tokens") + "," + part("rows");
-  sequence_and_tokens_ = part("sequence") + "," + part("tokens");
+  sequence_ = part("sequence");
+  tokens_ = part("tokens");
 }
 
 std::string GroupIdentity::id(const std::string& algorithm, const std::string& params, int kv_head,
-                              std::optional<std::uint32_t> seed, const Scope* scope) const {
+                              std::optional<std::uint32_t> seed, const Scope* scope,
+                              const std::string& storage) const {
   std::string scoped;
   if (scope != nullptr) {
     scoped = fmt::format(",\"scope_kv_heads\":{},\"scope_layers\":{}", json(scope->kv_heads).dump(),
                          json(scope->layers).dump());
   }
-  return hash128_hex(
-      fmt::format("{{\"algorithm\":\"{}\",{},\"kv_head\":{},{},\"params\":{},{}{},\"seed\":{},{}}}",
-                  algorithm, device_to_element_bytes_, kv_head, layer_, params, prompt_and_rows_,
-                  scoped, seed ? std::to_string(*seed) : "null", sequence_and_tokens_));
+  const std::string stored = storage.empty() ? "" : fmt::format(",\"storage\":{}", storage);
+  return hash128_hex(fmt::format(
+      "{{\"algorithm\":\"{}\",{},\"kv_head\":{},{},\"params\":{},{}{},\"seed\":{},{}{},{}}}",
+      algorithm, device_to_element_bytes_, kv_head, layer_, params, prompt_and_rows_, scoped,
+      seed ? std::to_string(*seed) : "null", sequence_, stored, tokens_));
 }
 
 json params_json(const Params& params) {
@@ -64,6 +68,7 @@ json cell_key(const Plan& plan, const PlannedCell& cell) {
     key["scope_kv_heads"] = cell.scope->kv_heads;
   }
   key["seed"] = cell.seed ? json(*cell.seed) : json(nullptr);
+  if (cell.storage) key["storage"] = storage_json(cell.storage.get());
   return key;
 }
 

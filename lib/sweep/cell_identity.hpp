@@ -17,15 +17,17 @@ class GroupIdentity {
   // `group` is complete but for its cells.
   GroupIdentity(const Plan& plan, const WorkGroup& group);
 
-  // `params`: params_json(..).dump().
+  // `params`: params_json(..).dump(); `storage`: storage_json(..).dump(), empty: float.
   std::string id(const std::string& algorithm, const std::string& params, int kv_head,
-                 std::optional<std::uint32_t> seed, const Scope* scope = nullptr) const;
+                 std::optional<std::uint32_t> seed, const Scope* scope = nullptr,
+                 const std::string& storage = "") const;
 
  private:
   std::string device_to_element_bytes_;
   std::string layer_;
   std::string prompt_and_rows_;
-  std::string sequence_and_tokens_;
+  std::string sequence_;
+  std::string tokens_;
 };
 
 }  // namespace kvbench

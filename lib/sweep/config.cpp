@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <set>
 
 #include "core/error.hpp"
 #include "json/document.hpp"
@@ -15,6 +17,7 @@
 #include "sweep/dump_paths.hpp"
 #include "sweep/duplicate_cells.hpp"
 #include "sweep/json_fields.hpp"
+#include "sweep/storage_axis.hpp"
 #include "sweep/sweep_entry.hpp"
 #include "sweep/sweep_keys.hpp"
 
@@ -49,6 +52,7 @@ class Reader {
     read_rows();
     config_.streams_known = errors_.count() == before_streams;
     read_seeds();
+    read_storage();
     read_memory();
     read_output();
     read_entries(folder, algorithms);
@@ -228,6 +232,16 @@ class Reader {
     resolved_["seeds"] = *seeds;
   }
 
+  void read_storage() {
+    const json* given = member(document_, "storage");
+    if (given == nullptr) return;
+    auto storages = read_storages(*given, "/storage", errors_);
+    if (!storages) return;
+    storages_ = std::move(*storages);
+    json& resolved = resolved_["storage"] = json::array();
+    for (const auto& storage : storages_) resolved.push_back(storage_json(storage.get()));
+  }
+
   void read_memory() {
     const json* memory = section("memory", memory_keys());
     const json* bytes = memory == nullptr ? nullptr : member(*memory, "element_bytes");
@@ -268,11 +282,12 @@ class Reader {
     double points_left = static_cast<double>(kMaxCells);
     double cells = 0.0;  // on one stream
     for (std::size_t i = 0; i < given->size(); ++i) {
-      auto read = read_entry((*given)[i], algorithms, child("/algorithms", i), folder, points_left,
-                             errors_);
+      auto read = read_entry((*given)[i], algorithms, storages_, child("/algorithms", i), folder,
+                             points_left, errors_);
       config_.wheres.emplace_back(child(read.entry.pointer, "where"), read.entry.where);
       if (!read.good) continue;
-      points_left -= static_cast<double>(read.entry.points());
+      points_left -= static_cast<double>(read.entry.points()) *
+                     static_cast<double>(read.entry.storages.size());
       cells += read.entry.cells(config_.seeds.size());
       config_.entries.push_back(std::move(read.entry));
       resolved_["algorithms"].push_back(std::move(read.resolved));
@@ -289,6 +304,7 @@ class Reader {
   SweepConfig& config_;
   json& resolved_;
   ErrorList& errors_;
+  Storages storages_ = {nullptr};
   bool dumps_known_ = false;
 };
 
@@ -302,14 +318,12 @@ std::string folder_of(const std::string& path) {
 
 std::vector<std::string> SweepConfig::cache_paths() const {
   std::vector<std::string> paths;
+  std::set<std::string> seen;
   for (const SweepEntry& entry : entries) {
     for (const auto& [name, values] : entry.axes) {
       for (const Value& value : values) {
         const auto* file = std::get_if<CacheParameter>(&value);
-        if (file == nullptr) continue;
-        if (std::find(paths.begin(), paths.end(), file->path) == paths.end()) {
-          paths.push_back(file->path);
-        }
+        if (file != nullptr && seen.insert(file->path).second) paths.push_back(file->path);
       }
     }
   }
@@ -317,14 +331,15 @@ std::vector<std::string> SweepConfig::cache_paths() const {
 }
 
 void SweepConfig::set_caches(const std::vector<std::shared_ptr<const KeptCache>>& caches) {
+  std::map<std::string, std::shared_ptr<const KeptCache>> by_path;
+  for (const auto& cache : caches) by_path[cache->path] = cache;
   for (SweepEntry& entry : entries) {
     for (auto& [name, values] : entry.axes) {
       for (Value& value : values) {
         auto* file = std::get_if<CacheParameter>(&value);
         if (file == nullptr) continue;
-        for (const auto& cache : caches) {
-          if (cache->path == file->path) file->cache = cache;
-        }
+        const auto found = by_path.find(file->path);
+        if (found != by_path.end()) file->cache = found->second;
       }
     }
   }

@@ -11,6 +11,7 @@
 #include "algorithms/algorithm.hpp"
 #include "algorithms/registry.hpp"
 #include "json/json.hpp"
+#include "storage/storage.hpp"
 
 namespace kvbench {
 
@@ -32,9 +33,11 @@ struct SweepEntry {
   const AlgorithmDescription* algorithm = nullptr;
   // The parameters that apply, in the order of the table, each with one value or more.
   std::vector<std::pair<std::string, std::vector<Value>>> axes;
-  Index seeded_points = 0;  // points whose cells run once per seed
-  std::string label;        // default: the algorithm's id
-  bool labelled = true;     // the label was given
+  Index seeded_points = 0;  // points whose cells run once per seed, whatever the storage
+  // What crosses with the points; null: float.
+  std::vector<std::shared_ptr<const Storage>> storages = {nullptr};
+  std::string label;     // default: the algorithm's id
+  bool labelled = true;  // the label was given
   Selection where;
   std::string pointer;  // JSON pointer of the entry
 

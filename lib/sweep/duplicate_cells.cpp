@@ -59,7 +59,14 @@ std::optional<std::string> common_point(const SweepEntry& a, const SweepEntry& b
     if (value == nullptr) return std::nullopt;
     text += (text.empty() ? " with " : ", ") + name + " " + to_string(*value);
   }
-  return text;
+  const auto same = [](const auto& x, const auto& y) { return x == y || (x && y && *x == *y); };
+  for (const auto& storage : b.storages) {
+    const bool is_common = std::any_of(a.storages.begin(), a.storages.end(),
+                                       [&](const auto& each) { return same(each, storage); });
+    if (!is_common) continue;
+    return storage ? text + ", storage " + storage_text(*storage) : text;
+  }
+  return std::nullopt;
 }
 
 // Finds the entries before one with which it can share a point, without a look at all of them: a

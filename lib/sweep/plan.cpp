@@ -17,6 +17,8 @@
 #include "sweep/only_filter.hpp"
 #include "sweep/prompt_length.hpp"
 #include "sweep/scored_rows.hpp"
+#include "sweep/storage_axis.hpp"
+#include "sweep/stored_budget.hpp"
 
 namespace kvbench {
 namespace {
@@ -250,7 +252,9 @@ class Planner {
                   "widen one of them");
     }
     double points = 0.0;
-    for (const SweepEntry& entry : config_.entries) points += static_cast<double>(entry.points());
+    for (const SweepEntry& entry : config_.entries) {
+      points += static_cast<double>(entry.points()) * static_cast<double>(entry.storages.size());
+    }
     const double bytes = plan_bytes(all_are_kept ? total : 0.0, points);
     constexpr double kSmall = 64.0 * 1024 * 1024;  // judged with what else a run needs
     if (bytes <= std::max(memory_limit, kSmall) || !errors_.none()) return;
@@ -274,13 +278,14 @@ class Planner {
     return reason_to_skip(algorithm, params, group.shape, group.prompt);
   }
 
-  // The layers and heads that a model-scoped point of an entry adds up over: what is selected of
-  // the group's sequence, whatever `only` leaves of it.
-  std::shared_ptr<const Scope> scope_of(const WorkGroup& group, const SweepEntry& entry) const {
+  // The layers and heads that a scoped point of an entry decides for together: what is selected of
+  // the group's sequence or layer, whatever `only` leaves of it.
+  std::shared_ptr<const Scope> scope_of(const WorkGroup& group, const SweepEntry& entry,
+                                        ReplayScope of) const {
     Scope scope;
     std::set<int> heads;
     for (const WorkGroup& other : plan_.groups) {
-      if (!shares_scope(other, group, entry)) continue;
+      if (!shares_scope(other, group, entry, of)) continue;
       scope.layers.push_back(other.layer);
       for (int head = 0; head < other.kv_heads; ++head) {
         if (selects(config_.select.kv_heads, head) && selects(entry.where.kv_heads, head)) {
@@ -292,21 +297,22 @@ class Planner {
     return std::make_shared<const Scope>(std::move(scope));
   }
 
-  static bool shares_scope(const WorkGroup& other, const WorkGroup& group,
-                           const SweepEntry& entry) {
+  static bool shares_scope(const WorkGroup& other, const WorkGroup& group, const SweepEntry& entry,
+                           ReplayScope of) {
     return other.dump == group.dump && other.sequence == group.sequence &&
            other.first_tokens == group.first_tokens &&
+           (of == ReplayScope::kModel || other.layer == group.layer) &&
            selects(entry.where, other.sequence, other.layer);
   }
 
   // A model-scoped algorithm runs on all layers of its scope or on none.
   std::optional<std::string> reason_in_scope(const WorkGroup& group, const SweepEntry& entry,
                                              const Params& params) const {
-    if (entry.algorithm->replay_scope(params) == ReplayScope::kHead) {
+    if (entry.algorithm->replay_scope(params) != ReplayScope::kModel) {
       return reason(group, *entry.algorithm, params);
     }
     for (const WorkGroup& other : plan_.groups) {
-      if (!shares_scope(other, group, entry)) continue;
+      if (!shares_scope(other, group, entry, ReplayScope::kModel)) continue;
       if (auto why = reason(other, *entry.algorithm, params)) {
         return fmt::format("layer {}: {}", other.layer, *why);
       }
@@ -317,7 +323,9 @@ class Planner {
   // One point of one entry; its parameters are shared by all its cells.
   struct Point {
     std::shared_ptr<const Params> params;
-    std::string text;  // canonical JSON of params
+    std::shared_ptr<const Storage> storage;  // null: float
+    std::string text;                        // canonical JSON of params
+    std::string storage_text;                // and of the storage; empty: float
     std::string label;
     bool randomised;
   };
@@ -336,10 +344,15 @@ class Planner {
       std::vector<Point>& points = points_.emplace_back();
       for (Index i = 0; i < entry.points(); ++i) {
         auto params = std::make_shared<const Params>(entry.point(i));
-        std::string text = params_json(*params).dump();
+        const std::string text = params_json(*params).dump();
         const bool randomised = entry.algorithm->randomised(*params);
-        std::string label = label_of(entry, *params);
-        points.push_back({std::move(params), std::move(text), std::move(label), randomised});
+        const std::string label = label_of(entry, *params);
+        for (const auto& storage : entry.storages) {
+          points.push_back({params, storage, text,
+                            storage ? storage_json(storage.get()).dump() : "",
+                            storage ? label + " | " + storage_text(*storage) : label,
+                            randomised || (storage && storage->is_randomised())});
+        }
       }
     }
   }
@@ -352,14 +365,21 @@ class Planner {
 
   PointOfGroup on_group(const WorkGroup& group, const SweepEntry& entry, const Point& point) const {
     if (!asks_for_memory(*point.params) || group.rows.empty()) {
-      return {point.params, reason_in_scope(group, entry, *point.params)};
+      return {point.params, reason_of_point(group, entry, point, *point.params)};
     }
-    auto solved = solve_memory(*entry.algorithm, *point.params, group.shape, group.prompt,
-                               config_.element_bytes);
+    auto solved = solve_stored_memory(*entry.algorithm, *point.params, point.storage.get(),
+                                      group.shape, group.prompt, config_.element_bytes);
     if (auto* why = std::get_if<std::string>(&solved)) return {point.params, std::move(*why)};
     auto params = std::make_shared<const Params>(std::get<Params>(std::move(solved)));
-    auto reason = reason_in_scope(group, entry, *params);
+    auto reason = reason_of_point(group, entry, point, *params);
     return {std::move(params), std::move(reason)};
+  }
+
+  std::optional<std::string> reason_of_point(const WorkGroup& group, const SweepEntry& entry,
+                                             const Point& point, const Params& params) const {
+    auto why = reason_in_scope(group, entry, params);
+    if (why || !point.storage) return why;
+    return reason_to_skip(*point.storage, *entry.algorithm, params, group.shape, group.prompt);
   }
 
   // Why what a point names does not go with a KV head of the group, to skip the cell with.
@@ -407,16 +427,16 @@ class Planner {
           cell.kv_head = head;
           cell.algorithm = entry.algorithm;
           cell.params = here[e][p].params;
+          cell.storage = point.storage;
           cell.skip_reason = here[e][p].skip_reason;
           if (!cell.skip_reason) cell.skip_reason = misfit(group, head, entry, point);
-          if (entry.algorithm->replay_scope(*point.params) == ReplayScope::kModel) {
-            cell.scope = scope_of(group, entry);
-          }
+          const ReplayScope scope = entry.algorithm->replay_scope(*point.params);
+          if (scope != ReplayScope::kHead) cell.scope = scope_of(group, entry, scope);
           const std::string path = cell_path(plan_, cell);
           for (std::size_t s = 0; s < (point.randomised ? config_.seeds.size() : 1); ++s) {
             if (point.randomised) cell.seed = config_.seeds[s];
-            cell.id =
-                identity.id(entry.algorithm->id, point.text, head, cell.seed, cell.scope.get());
+            cell.id = identity.id(entry.algorithm->id, point.text, head, cell.seed,
+                                  cell.scope.get(), point.storage_text);
             if (!only.keeps(cell.id, path)) continue;
             group.cells.push_back(plan_.cells.size());
             plan_.cells.push_back(cell);

@@ -11,6 +11,7 @@
 #include "algorithms/algorithm.hpp"
 #include "core/stream.hpp"
 #include "json/json.hpp"
+#include "storage/storage.hpp"
 #include "sweep/config.hpp"
 
 namespace kvbench {
@@ -36,7 +37,7 @@ struct PlannedDump {
   std::vector<PlannedSequence> sequences;
 };
 
-// Layers and KV heads whose scores a model-scoped algorithm adds up.
+// Layers and KV heads that a layer- or model-scoped algorithm decides for together.
 struct Scope {
   std::vector<int> layers;
   std::vector<int> kv_heads;
@@ -54,7 +55,8 @@ struct PlannedCell {
   // and solved there.
   std::shared_ptr<const Params> params;
   std::optional<std::uint32_t> seed;       // none: deterministic
-  std::shared_ptr<const Scope> scope;      // of a model-scoped algorithm, else null
+  std::shared_ptr<const Scope> scope;      // beyond a KV head, else null
+  std::shared_ptr<const Storage> storage;  // null: float; shared by the cells of an entry
   std::optional<std::string> skip_reason;  // set: will not run
 
   // What the cell is computed with: a deterministic one draws nothing, whatever its seed.
@@ -78,7 +80,7 @@ struct WorkGroup {
 
 // Groups: dumps as listed, then sequences and layers in the dump's order, then select.tokens; none
 // is empty. Cells: by
-// group, then KV head, entry of the sweep, point of the entry, seed.
+// group, then KV head, entry of the sweep, point of the entry, storage, seed.
 struct Plan {
   std::string name;
   nlohmann::json config;  // fully resolved sweep; is itself a sweep file

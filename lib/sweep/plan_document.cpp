@@ -33,6 +33,7 @@ json dump_json(const PlannedDump& dump) {
                     {"window", shape.window},
                     {"scale", shape.scale},
                     {"softcap", shape.softcap}};
+      if (shape.wo_v_l1) entry["wo_v_l1"] = true;
       if (shape.rope) {
         const auto [place, is_new] = place_of.emplace(shape.rope.get(), ropes.size());
         if (is_new) {
@@ -128,6 +129,7 @@ PlannedDump dump_of(const json& document) {
       shape.scale = entry.at("scale");
       shape.softcap = entry.at("softcap");
       shape.n_layers = dump.n_layers;
+      shape.wo_v_l1 = entry.value("wo_v_l1", false);
       if (entry.contains("rope")) shape.rope = ropes.at(entry["rope"]);
     }
   }

@@ -28,7 +28,8 @@ std::vector<std::vector<std::size_t>> parts_of(const Plan& plan) {
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     const WorkGroup& group = plan.groups[g];
     const bool is_scoped = std::any_of(group.cells.begin(), group.cells.end(), [&](std::size_t c) {
-      return plan.cells[c].scope != nullptr && !plan.cells[c].skip_reason;
+      const PlannedCell& cell = plan.cells[c];
+      return cell.scope != nullptr && cell.scope->layers.size() > 1 && !cell.skip_reason;
     });
     if (is_scoped) {
       const auto [place, is_new] =

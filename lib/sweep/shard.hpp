@@ -27,8 +27,8 @@ Shard read_shard(const std::string& text);
 // The shard, from 1, of each group of the plan. Depends on the plan and on `cost` (one per group,
 // in any unit) alone, so that machines agree without talking: from the costliest down, each group
 // goes to the shard with the least so far, ties to what comes first. The layers of a sequence that
-// a model-scoped algorithm adds up over stay together. With more shards than such parts some are
-// empty.
+// an algorithm decides for together stay together; all KV heads of a layer are one group. With more
+// shards than such parts some are empty.
 std::vector<int> deal_groups(const Plan& plan, const std::vector<double>& cost, int count);
 
 }  // namespace kvbench

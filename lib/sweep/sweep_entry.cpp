@@ -13,6 +13,7 @@
 #include "sweep/axis.hpp"
 #include "sweep/dump_paths.hpp"
 #include "sweep/json_fields.hpp"
+#include "sweep/parameter_columns.hpp"
 
 namespace kvbench {
 namespace {
@@ -47,171 +48,44 @@ const AlgorithmDescription* read_algorithm(const json& entry,
   return nullptr;
 }
 
-std::string alternatives_text(const ExactlyOneOf& exclusive) {
-  std::vector<std::string> texts;
-  for (const auto& names : exclusive.alternatives) {
-    texts.push_back(fmt::format("{}", fmt::join(names, " and ")));
-  }
-  return fmt::format("{}", fmt::join(texts, ", or "));
-}
-
-// Which parameters do not apply because another alternative was chosen; nothing if the choice is
-// with an error.
-std::optional<std::set<std::string>> excluded_by(const ExactlyOneOf& exclusive,
-                                                 const AlgorithmDescription& algorithm,
-                                                 const std::set<std::string>& names_given,
-                                                 const std::string& pointer, ErrorList& errors) {
-  const auto given = [&](const std::string& name) { return names_given.count(name) != 0; };
-  const auto has_default = [&](const std::string& name) {
-    for (const Parameter& parameter : algorithm.parameters) {
-      if (parameter.name == name) return parameter.default_value.has_value();
-    }
-    return false;
-  };
-  std::vector<std::string> all_given;
-  for (const auto& names : exclusive.alternatives) {
-    for (const std::string& name : names) {
-      if (given(name) && !contains(all_given, name)) all_given.push_back(name);
-    }
-  }
-  // An alternative fits what was given if nothing given lies outside it.
-  const std::vector<std::string>* partial = nullptr;
-  for (const auto& names : exclusive.alternatives) {
-    const bool fits = std::all_of(all_given.begin(), all_given.end(),
-                                  [&](const std::string& name) { return contains(names, name); });
-    const bool whole = std::all_of(names.begin(), names.end(), [&](const std::string& name) {
-      return given(name) || has_default(name);
-    });
-    if (fits && whole) {
-      std::set<std::string> excluded;
-      for (const auto& others : exclusive.alternatives)
-        excluded.insert(others.begin(), others.end());
-      for (const std::string& name : names) excluded.erase(name);
-      return excluded;
-    }
-    if (fits) partial = &names;
-  }
-  const std::string choice = "give exactly one of: " + alternatives_text(exclusive);
-  if (all_given.empty()) {
-    std::vector<std::string> names;
-    for (const auto& alternative : exclusive.alternatives) {
-      names.insert(names.end(), alternative.begin(), alternative.end());
-    }
-    errors.add(pointer, fmt::format("none of {} is given; {}", fmt::join(names, ", "), choice));
-  } else if (partial != nullptr) {
-    std::vector<std::string> missing;
-    for (const std::string& name : *partial) {
-      if (!given(name) && !has_default(name)) missing.push_back(name);
-    }
-    errors.add(pointer, fmt::format("{} is missing, {} needs it; {}", fmt::join(missing, ", "),
-                                    fmt::join(all_given, ", "), choice));
-  } else {
-    errors.add(pointer,
-               fmt::format("{} exclude each other; {}", fmt::join(all_given, " and "), choice));
-  }
-  return std::nullopt;
-}
-
-// One column of the cross product, in the order of the table.
-struct Column {
-  const Parameter* parameter;
-  Axis axis;
-};
-
-Value normalised(const Parameter& parameter) {
-  Value value = *parameter.default_value;
-  static_cast<void>(check_value(parameter, value));
-  return value;
-}
-
 // Paths and globs of cache files as absolute paths, each once. Relative ones start at `folder`.
-void find_files(Column& column, const std::string& folder, ErrorList& errors) {
+void find_files(ParameterColumn& column, const std::string& folder, ErrorList& errors) {
   if (column.parameter->kind != Parameter::Kind::kFile) return;
   Axis found{{}, column.axis.pointer, column.axis.single, false};
+  std::set<Value> seen;
   for (std::size_t i = 0; i < column.axis.values.size(); ++i) {
     const auto& written = std::get<CacheParameter>(column.axis.values[i]).path;
     const std::vector<std::string> files = files_named(written, folder);
     if (files.empty()) {
       const bool pattern = written.find_first_of("*?[") != std::string::npos;
       errors.add(column.axis.place(i),
-                 (pattern ? "no file matches " : "there is no file ") + written +
-                     "; relative paths start at the folder of the sweep file, " + folder);
+                 fmt::format("{} {}; relative paths start at the folder of the sweep file, {}",
+                             pattern ? "no file matches" : "there is no file", written, folder));
     }
     for (const std::string& file : files) {
       const Value value =
           CacheParameter{std::filesystem::path(file).lexically_normal().string(), {}};
-      if (std::find(found.values.begin(), found.values.end(), value) == found.values.end()) {
-        found.values.push_back(value);
-      }
+      if (seen.insert(value).second) found.values.push_back(value);
     }
   }
   found.single = found.single && found.values.size() == 1;
   column.axis = std::move(found);
 }
 
-std::optional<std::vector<Column>> read_params(const json& params,
-                                               const AlgorithmDescription& algorithm,
-                                               const std::string& pointer, ErrorList& errors) {
-  const std::size_t before = errors.count();
-  std::vector<std::string> names;
-  for (const Parameter& parameter : algorithm.parameters) names.push_back(parameter.name);
-  std::set<std::string> names_given;  // a typo counts as the name that was meant
-  for (const auto& item : params.items()) {
-    const std::string& name = item.key();
-    if (contains(names, name)) {
-      names_given.insert(name);
-      continue;
-    }
-    const std::optional<std::string> near = nearest_word(name, names);
-    if (near) names_given.insert(*near);
-    const std::string remedy = near            ? did_you_mean(near)
-                               : names.empty() ? "; it has none"
-                                               : fmt::format("; it has {}", fmt::join(names, ", "));
-    errors.add(child(pointer, name),
-               fmt::format("unknown parameter of {}{}", algorithm.id, remedy));
-  }
-  std::set<std::string> excluded, in_choice;
-  for (const ExactlyOneOf& exclusive : algorithm.exactly_one_of) {
-    for (const auto& alternative : exclusive.alternatives) {
-      in_choice.insert(alternative.begin(), alternative.end());
-    }
-    if (const auto by = excluded_by(exclusive, algorithm, names_given, pointer, errors)) {
-      excluded.insert(by->begin(), by->end());
-    }
-  }
-  std::vector<Column> columns;
-  for (const Parameter& parameter : algorithm.parameters) {
-    const std::string place = child(pointer, parameter.name);
-    if (const json* given = member(params, parameter.name)) {
-      if (auto axis = expand_axis(*given, parameter, place, errors)) {
-        columns.push_back({&parameter, std::move(*axis)});
-      }
-    } else if (excluded.count(parameter.name) != 0 || names_given.count(parameter.name) != 0) {
-      continue;
-    } else if (parameter.default_value) {
-      columns.push_back({&parameter, {{normalised(parameter)}, place, true, false}});
-    } else if (in_choice.count(parameter.name) == 0) {
-      errors.add(place, fmt::format("this key is missing; {} needs a value for {}", algorithm.id,
-                                    parameter.name));
-    }
-  }
-  if (errors.count() != before) return std::nullopt;
-  return columns;
-}
-
 // Asks of every point whether any dump could satisfy it and whether the seed matters.
-void check_points(const std::vector<Column>& columns, SweepEntry& entry, const std::string& pointer,
-                  ErrorList& errors) {
+void check_points(const std::vector<ParameterColumn>& columns, SweepEntry& entry,
+                  const std::string& pointer, ErrorList& errors) {
   for (Index i = 0; i < entry.points(); ++i) {
     const Params params = entry.point(i);
     if (entry.algorithm->randomised(params)) ++entry.seeded_points;
     const auto invalid = entry.algorithm->validate(params);
     if (!invalid) continue;
     std::string place = child(pointer, invalid->first);
-    for (const Column& column : columns) {
+    for (const ParameterColumn& column : columns) {
       if (column.parameter->name != invalid->first) continue;
+      const Value* value = params.find(invalid->first);
       std::size_t at = 0;
-      while (column.axis.values[at] != params.at(invalid->first)) ++at;
+      while (column.axis.values[at] != (value ? *value : default_of(*column.parameter))) ++at;
       place = column.axis.place(at);
     }
     errors.add(place, invalid->second);
@@ -235,34 +109,11 @@ std::optional<std::string> read_label(const json& given, const std::string& poin
   return std::nullopt;
 }
 
-json resolved_params(const std::vector<Column>& columns) {
-  json object = json::object();
-  for (const Column& column : columns) {
-    json list = json::array();
-    for (const Value& value : column.axis.values) list.push_back(value_json(value));
-    object[column.parameter->name] = column.axis.single ? list.front() : list;
-  }
-  return object;
-}
-
 }  // namespace
 
-Index SweepEntry::points() const {
-  Index product = 1;
-  for (const auto& axis : axes) product *= static_cast<Index>(axis.second.size());
-  return product;
-}
+Index SweepEntry::points() const { return points_of(axes); }
 
-Params SweepEntry::point(Index i) const {
-  Index block = points();
-  Params params;
-  for (const auto& [name, values] : axes) {
-    const auto size = static_cast<Index>(values.size());
-    block /= size;
-    params.set(name, values[static_cast<std::size_t>(i / block % size)]);
-  }
-  return params;
-}
+Params SweepEntry::point(Index i) const { return point_of(axes, algorithm->parameters, i); }
 
 bool SweepEntry::names_files() const {
   return std::any_of(axes.begin(), axes.end(), [](const auto& axis) {
@@ -271,13 +122,20 @@ bool SweepEntry::names_files() const {
 }
 
 double SweepEntry::cells(std::size_t seeds) const {
-  return static_cast<double>(points() - seeded_points) +
-         static_cast<double>(seeded_points) * static_cast<double>(seeds);
+  const auto all = static_cast<double>(points());
+  const auto seeded = static_cast<double>(seeded_points);
+  const auto per_seed = static_cast<double>(seeds);
+  double sum = 0.0;
+  for (const auto& storage : storages) {
+    sum += storage && storage->is_randomised() ? all * per_seed : all - seeded + seeded * per_seed;
+  }
+  return sum;
 }
 
 ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>& algorithms,
-                     const std::string& pointer, const std::optional<std::string>& folder,
-                     double points_left, ErrorList& errors) {
+                     const Storages& storages, const std::string& pointer,
+                     const std::optional<std::string>& folder, double points_left,
+                     ErrorList& errors) {
   const std::size_t before = errors.count();
   ReadEntry read;
   SweepEntry& entry = read.entry;
@@ -296,6 +154,10 @@ ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>&
       entry.where = read_selection(*where, place, errors);
     }
   }
+  entry.storages = storages;
+  if (const json* own = member(given, "storage")) {
+    entry.storages = read_storages(*own, child(pointer, "storage"), errors).value_or(storages);
+  }
   const std::string place = child(pointer, "params");
   const json* params = member(given, "params");
   if (params != nullptr && !params->is_object()) {
@@ -304,15 +166,17 @@ ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>&
   }
   if (entry.algorithm == nullptr) return read;
   const json none = json::object();
-  auto columns = read_params(params == nullptr ? none : *params, *entry.algorithm, place, errors);
+  const ParameterOwner owner{entry.algorithm->id, entry.algorithm->parameters,
+                             entry.algorithm->exactly_one_of};
+  auto columns = read_columns(params == nullptr ? none : *params, owner, {}, place, errors);
   if (!columns) return read;
   if (folder) {
-    for (Column& column : *columns) find_files(column, *folder, errors);
+    for (ParameterColumn& column : *columns) find_files(column, *folder, errors);
     if (errors.count() != before) return read;
   }
 
-  double points = 1.0;
-  for (const Column& column : *columns) {
+  double points = static_cast<double>(entry.storages.size());
+  for (const ParameterColumn& column : *columns) {
     points *= static_cast<double>(column.axis.values.size());
     entry.axes.emplace_back(column.parameter->name, column.axis.values);
   }
@@ -325,9 +189,13 @@ ReadEntry read_entry(const json& given, const std::vector<AlgorithmDescription>&
   check_points(*columns, entry, place, errors);
   if (errors.count() != before) return read;
   read.good = true;
-  read.resolved = {{"algorithm", entry.algorithm->id}, {"params", resolved_params(*columns)}};
+  read.resolved = {{"algorithm", entry.algorithm->id}, {"params", resolved_columns(*columns)}};
   // A cache file's method is its cells' label, and it is not known here.
   if (entry.labelled || !entry.names_files()) read.resolved["label"] = entry.label;
+  if (member(given, "storage") != nullptr) {
+    json& own = read.resolved["storage"] = json::array();
+    for (const auto& storage : entry.storages) own.push_back(storage_json(storage.get()));
+  }
   if (entry.where != Selection{}) read.resolved["where"] = selection_json(entry.where);
   return read;
 }

@@ -8,6 +8,7 @@
 #include "json/json.hpp"
 #include "json/pointer.hpp"
 #include "sweep/config.hpp"
+#include "sweep/storage_axis.hpp"
 
 namespace kvbench {
 
@@ -17,12 +18,12 @@ struct ReadEntry {
   nlohmann::json resolved;  // axes as lists, defaults filled in
 };
 
-// Reads one entry against the tables of `algorithms`. `folder`: where relative paths of files
-// start; none: files are named as they were found once. `points_left`: how many points the sweep
-// may still have; an entry with more is an error and is not expanded. All its errors go to
-// `errors`.
+// Reads one entry against the tables of `algorithms`. `storages`: those of an entry without its
+// own. `folder`: where relative paths of files start; none: files are named as they were found
+// once. `points_left`: how many points the sweep may still have; an entry with more is an error and
+// is not expanded. All its errors go to `errors`.
 ReadEntry read_entry(const nlohmann::json& given,
-                     const std::vector<AlgorithmDescription>& algorithms,
+                     const std::vector<AlgorithmDescription>& algorithms, const Storages& storages,
                      const std::string& pointer, const std::optional<std::string>& folder,
                      double points_left, ErrorList& errors);
 

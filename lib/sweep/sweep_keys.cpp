@@ -28,6 +28,7 @@ const SweepKeys& sweep_file_keys() {
        {"replay", "where the prompt ends", ""},
        {"evaluate", "which decode rows are scored", ""},
        {"seeds", "the seeds of randomised algorithms; default: the one seed 0", ""},
+       {"storage", "codecs that what is kept is written by; crosses with the algorithms", ""},
        {"memory", "how memory is counted", ""},
        {"output", "what is written besides results.json", ""},
        {"algorithms", "what is replayed, over which parameters",
@@ -94,7 +95,15 @@ const SweepKeys& entry_keys() {
       {{"algorithm", "id or alias of an algorithm", "name an algorithm (kvbench list algorithms)"},
        {"params", "its parameters; each a value or an axis of values, and axes cross", ""},
        {"label", "its name in tables and figures; default: the algorithm's id", ""},
+       {"storage", "as of the file, for this entry alone", ""},
        {"where", "restricts the entry to some sequences, layers or KV heads", ""}}};
+  return keys;
+}
+
+const SweepKeys& storage_keys() {
+  static const SweepKeys keys{"an element of storage",
+                              {{"keys", "codec of the keys; default: float", ""},
+                               {"values", "codec of the values; default: float", ""}}};
   return keys;
 }
 

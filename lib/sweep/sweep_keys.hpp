@@ -34,6 +34,7 @@ const SweepKeys& memory_keys();
 const SweepKeys& output_keys();
 const SweepKeys& entry_keys();  // of an element of `algorithms`
 const SweepKeys& where_keys();
+const SweepKeys& storage_keys();  // of the object form of an element of `storage`
 
 // Inclusive.
 struct IntegerRange {

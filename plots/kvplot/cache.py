@@ -113,6 +113,7 @@ class Cache(Hdf5File):
                     "/", 'attribute method must be a name without "/" and control characters'
                 )
             self.settings = self._settings(file)
+            self.dump = self._text(file, "/", "dump")
             self.heads = {place: self._head(group, place) for place, group in self._places(file)}
         if not self.heads:
             self._refuse("/sequences", "has no rows of any head")
@@ -344,6 +345,13 @@ class Caches:
                 raise ResultsError(f"{path}: has no cache file (*.h5)")
             found += inside
         self.files = [Cache(path) for path in found]
+        named = [file for file in self.files if file.dump]
+        for file in named:
+            if file.dump != named[0].dump:
+                raise ResultsError(
+                    f"{file.path}: is of another dump than {named[0].path}; "
+                    "choose files of one dump"
+                )
         self.labels = _labels(self.files)
         self.methods = [file.method for file in self.files]
 

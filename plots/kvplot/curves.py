@@ -17,6 +17,7 @@ NAMES = {
     "errors.relative_l2.mean": r"mean $\Vert z-a\Vert\,/\,\Vert a\Vert$",
     "errors.relative_l2_posclamp_mean": r"mean $\Vert z-a\Vert\,/\,\Vert\max(a,10^{-8})\Vert$",
     "memory.fraction": "memory / memory of the exact cache",
+    "traffic.fraction": "bytes a row reads / bytes that exact attention reads",
     "mass.kept.mean": "kept attention mass, mean",
 }
 # In captions.
@@ -25,6 +26,7 @@ WORDS = {
     "errors.relative_l2_posclamp_mean": "Relative error of the attention output with the positive "
     "part of the exact output in the denominator, mean over scored rows",
     "memory.fraction": "memory as a part of the exact cache's",
+    "traffic.fraction": "bytes that a row reads as a part of what exact attention reads",
     "mass.kept.mean": "attention mass on the kept tokens",
 }
 BARS = "bars: standard error of the mean over seeds"
@@ -62,6 +64,22 @@ def frontier(series: pandas.DataFrame, metric: str, memory: str) -> pandas.DataF
     return series[series[metric] < series[metric].cummin().shift(fill_value=float("inf"))]
 
 
+def _marked_line(
+    axis: Axes, x: pandas.Series, y: pandas.Series, bars: Any, **more: Any
+) -> ErrorbarContainer:
+    """`bars`: as matplotlib's yerr; `edge`: the colour round markers."""
+    return axis.errorbar(
+        x,
+        y,
+        yerr=bars,
+        elinewidth=0.7,
+        capsize=1.5,
+        markeredgecolor=more.pop("edge", "white"),
+        markeredgewidth=0.4,
+        **more,
+    )
+
+
 def line(
     axis: Axes,
     table: pandas.DataFrame,
@@ -75,18 +93,7 @@ def line(
     """One line with markers and error bars."""
     table = table.sort_values(x)
     error = bars_of(table, y, axis.get_yscale() == "log") if bars else None
-    return axis.errorbar(
-        table[x],
-        table[y],
-        yerr=error,
-        color=colour,
-        marker=marker,
-        elinewidth=0.7,
-        capsize=1.5,
-        markeredgecolor=more.pop("edge", "white"),
-        markeredgewidth=0.4,
-        **more,
-    )
+    return _marked_line(axis, table[x], table[y], error, color=colour, marker=marker, **more)
 
 
 def interval_line(
@@ -102,18 +109,8 @@ def interval_line(
     table = table.sort_values(x)
     low, high = table[y] - table[f"{y}_low"], table[f"{y}_high"] - table[y]
     known = low.notna() & high.notna()
-    return axis.errorbar(
-        table[x],
-        table[y],
-        yerr=[low.where(known, 0.0), high.where(known, 0.0)],
-        color=colour,
-        marker=marker,
-        elinewidth=0.7,
-        capsize=1.5,
-        markeredgecolor=more.pop("edge", "white"),
-        markeredgewidth=0.4,
-        **more,
-    )
+    bars = [low.where(known, 0.0), high.where(known, 0.0)]
+    return _marked_line(axis, table[x], table[y], bars, color=colour, marker=marker, **more)
 
 
 def labelled_lines(

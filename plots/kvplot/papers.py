@@ -57,6 +57,8 @@ DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("variance", "variance", "methods", {}),
     ("methods", "forest", "methods", {}),
     ("position", "position", "error_vs_position", {}),
+    ("reading", "error_vs_traffic", "reading", {}),
+    ("storage", "storage_map", "storage", {}),
     ("kept", "kept", "kept_sets", {"layer": 15, "kv_head": 1}),
     ("survival", "survival", "kept_sets", {}),
 )

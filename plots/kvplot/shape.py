@@ -206,6 +206,7 @@ CELL = members(
             members({}, {"declared": leaf("true", lambda v: v is True)}, others=STATISTIC)
         ),
         "trivial": optional(members({}, others=optional(members({}, others=STATISTIC)))),
+        "traffic": optional(members({}, others=STATISTIC)),
         "clusters": optional(members({}, {"final": optional(COUNT)})),
         "timing": optional(members({}, others=optional(NUMBER))),
     },

@@ -51,7 +51,9 @@ _LOOK = {
 }
 # Of algorithms that have no colour of their own: markers tell them apart.
 _SPARE = [
-    (c, m) for m in ("o", "s", "^", "D") for c in ("#7F7F7F", "#0072B2", "#D55E00", "#009E73")
+    (c, m)
+    for m in ("o", "s", "^", "D", "v", "P", "X")
+    for c in ("#7F7F7F", "#0072B2", "#56B4E9", "#009E73")
 ]
 _LINES: tuple[Dashes, ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 

@@ -100,6 +100,84 @@ TEST_CASE("snapkv keeps what the dense oracle keeps, for every pool, group rule 
   }
 }
 
+TEST_CASE("variants, worked: the largest row, rows by what they see, pools before heads") {
+  // Tokens 0 1 2 are ranked by row 3, which sees four tokens of weights a, and row 4, five of b.
+  const auto two_rows = [](const std::vector<double>& a, const std::vector<double>& b) {
+    Rows keys;
+    for (std::size_t j = 0; j < 6; ++j) keys.push_back({std::log(a[j]), std::log(b[j])});
+    const Rows queries = {{0, 0}, {0, 0}, {0, 0}, {1, 0}, {0, 1}, {0, 0}};
+    return stream_of(keys, Rows(6, {1.0}), {queries});
+  };
+  const auto best = [](const Stream& stream, Index window, Index kernel, const char* name,
+                       const char* choice) {
+    Given given = snap(window + 1, window, kernel);
+    given.emplace_back(name, word_of(choice));
+    return kept(stream, 5, given).front();
+  };
+  // Shares 6/13 5/13 1/13 and 1/10 3/10 4/10: sums 0.56 0.68 0.48, largest 0.46 0.38 0.4.
+  const auto peaked = two_rows({6, 5, 1, 1, 1, 1}, {1, 3, 4, 1, 1, 1});
+  CHECK(best(peaked->stream, 2, 1, "reduce", "sum") == 1);
+  CHECK(best(peaked->stream, 2, 1, "reduce", "mean") == 1);
+  CHECK(best(peaked->stream, 2, 1, "reduce", "max") == 0);
+  // Shares 0.4 0.1 0.1 and 0.1 0.33 0.1: sums 0.5 0.43. Times three and four, the tokens seen
+  // before a row's own, 1.6 1.62; times four and five it would be 2.1 2.05.
+  const auto later = two_rows({4, 1, 1, 4, 1, 1}, {10, 33, 10, 23, 24, 1});
+  CHECK(best(later->stream, 2, 1, "row_weight", "equal") == 0);
+  CHECK(best(later->stream, 2, 1, "row_weight", "visible") == 1);
+  // Two query heads, 1 8 1 1 and 1 1 1 8 of 12 each: their mean pooled is equal everywhere, the
+  // mean of their pools 8 8 8 1 and 1 1 8 8 is largest at token 2.
+  Rows keys;
+  for (const double a : {1.0, 8.0, 1.0, 1.0, 1.0, 1.0}) keys.push_back({std::log(a), 0});
+  keys[3][1] = std::log(8);
+  const auto heads = stream_of(keys, Rows(6, {1.0}), {Rows(6, {1, 0}), Rows(6, {0, 1})});
+  CHECK(best(heads->stream, 1, 3, "order", "group_then_pool") == 0);
+  CHECK(best(heads->stream, 1, 3, "order", "pool_then_group") == 2);
+}
+
+TEST_CASE("every variant keeps what the dense oracle keeps") {
+  const std::vector<StreamSpec> specs = {
+      {.tokens = 70, .d = 5, .dv = 2, .heads_per_kv = 3, .query_size = 3},
+      {.tokens = 70, .d = 4, .dv = 2, .heads_per_kv = 2, .window = 40, .softcap = 2.0}};
+  for (const StreamSpec& spec : specs) {
+    const auto owned = make_stream(spec);
+    for (const char* reduce : {"sum", "mean", "max"}) {
+      for (const bool pools_first : {false, true}) {
+        for (const bool weighs : {false, true}) {
+          for (const char* group : {"mean", "max"}) {
+            for (const Index kernel : {1, 5}) {
+              const NaiveObservation rule{8, kernel, false, group, reduce, pools_first, weighs};
+              Given given = snap(20, 8, kernel);
+              given.emplace_back("group", word_of(group));
+              given.emplace_back("reduce", word_of(reduce));
+              given.emplace_back("order",
+                                 word_of(pools_first ? "pool_then_group" : "group_then_pool"));
+              given.emplace_back("row_weight", word_of(weighs ? "visible" : "equal"));
+              CAPTURE(reduce);
+              CAPTURE(pools_first);
+              CAPTURE(weighs);
+              CHECK(kept(owned->stream, 60, given) ==
+                    naive_observation_kept(owned->stream, 60, 8,
+                                           naive_observed(owned->stream, 60, rule), 12));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("rows of a window are weighed and compared block by block as all at once") {
+  // Blocks have 2^22 logits: 3 x 1500 x 1400 are two.
+  const auto owned = make_stream({.tokens = 1500, .d = 3, .dv = 1, .heads_per_kv = 3});
+  const NaiveObservation rule{1400, 1, false, "mean", "max", false, true};
+  Given given = snap(1420, 1400, 1);
+  given.emplace_back("reduce", word_of("max"));
+  given.emplace_back("row_weight", word_of("visible"));
+  CHECK(kept(owned->stream, 1450, given) ==
+        naive_observation_kept(owned->stream, 1450, 1400, naive_observed(owned->stream, 1450, rule),
+                               20));
+}
+
 TEST_CASE("the dense oracle turns red on another window, kernel, pool or group rule") {
   const auto owned =
       make_stream({.tokens = 90, .d = 5, .dv = 2, .heads_per_kv = 3, .query_size = 3});

@@ -6,10 +6,12 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <vector>
 
 #include "algorithms/registry.hpp"
 #include "bench/algorithm_cell.hpp"
 #include "bench/bench_stream.hpp"
+#include "replay/kept_recorder.hpp"
 
 namespace kvbench::bench {
 namespace {
@@ -38,10 +40,12 @@ void BM_given(benchmark::State& state, const std::string& id, const Given& param
   const Stream& stream = bench_stream(kTokens, 64);
   const AlgorithmDescription& algorithm = *find_algorithm(id);
   const Params params = params_of(algorithm, parameters);
-  ReplaySetting recording = last_rows();
-  recording.record_kept = true;
-  auto kept = std::make_shared<KeptRows>(
-      *last_cell(stream, recording, cells_of(algorithm, params, 0, 1)).kept);
+  const ReplaySetting setting = last_rows();
+  std::vector<ReplayCell> cells = cells_of(algorithm, params, 0, 1);
+  KeptRecorder recorder(stream, setting, cells.front());
+  cells.front().watch = &recorder;
+  last_cell(stream, setting, cells);
+  auto kept = std::make_shared<KeptRows>(recorder.finish().value());
   if (own) {
     for (const KeptRow& row : kept->rows) {
       const double* key = stream.keys.row(row.token);

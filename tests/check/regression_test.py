@@ -69,11 +69,17 @@ class Regression(unittest.TestCase):
         bounded = set()
         for bound in json.loads(re.sub(r"^\s*//.*$", "", BOUNDS.read_text(), flags=re.M))["bounds"]:
             where = bound.get("where", {})
-            names = where.get("algorithm", where.get("label"))
-            bounded |= {names} if isinstance(names, str) else set(names)
+            for field in ("algorithm", "label", "storage.keys.codec"):
+                names = where.get(field, [])
+                bounded |= {names} if isinstance(names, str) else set(names)
             bounded |= {bound["than"]["algorithm"]} if "than" in bound else set()
         for cell in results["cells"]:
-            self.assertTrue({cell["key"]["algorithm"], cell["label"]} & bounded, cell["label"])
+            names = {cell["label"]}
+            if "storage" in cell["key"]:
+                names.add(cell["key"]["storage"]["keys"]["codec"])
+            else:
+                names.add(cell["key"]["algorithm"])
+            self.assertTrue(names & bounded, cell["label"])
 
     def test_without_a_planted_bug_the_planted_program_is_kvbench(self):
         self.assertEqual(self.planted("uniform", 1.0), set())

@@ -59,7 +59,7 @@ class Generated(Folder):
 
     def test_bash_completes_every_option_of_every_command(self):
         for command in commands():
-            named = set(re.findall(r"^  (?:-[a-z],)?(--[A-Za-z_-]+)", kvbench(command, "--help").stdout,
+            named = set(re.findall(r"^  (?:-[a-z],)?(--[A-Za-z0-9_-]+)", kvbench(command, "--help").stdout,
                                    re.MULTILINE))
             self.assertIn("--help", named)
             self.assertEqual(self.bash(command, "--"), named, command)

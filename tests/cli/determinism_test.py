@@ -9,6 +9,7 @@ import time
 import unittest
 
 import h5py
+import numpy as np
 
 from program import DONE, INCOMPLETE, PROGRAM, Folder, deterministic, kvbench
 
@@ -27,13 +28,16 @@ def entries_of(algorithm):
             continue
         if each["default"] is None:
             base[name] = FALLBACK[each["type"]]
-        elif name == "sinks" and each["default"] > 24:
+        elif name in ("sinks", "window") and each["default"] not in ("auto", *range(25)):
             base[name] = 4
     yield {"algorithm": algorithm["id"], "params": base}
     for name, each in parameters.items():
         words = {"choice": each.get("words", []), "flag": [True, False]}.get(each["type"], [])
         for word in words:
             if word != each["default"]:
+                if (algorithm["id"], word) == ("lagkv", "released"):  # it has no budget
+                    yield {"algorithm": "lagkv", "params": {"semantics": word}, "label": "released"}
+                    continue
                 yield {"algorithm": algorithm["id"], "params": {**base, name: word},
                        "label": f"{algorithm['id']} {name} {word}"}
 
@@ -52,6 +56,11 @@ class Determinism(Folder):
         super().setUpClass()
         cls.synth("rope.h5", "--tokens", 128, "--d", 8, "--layers", 2, "--query-rows", 128,
                   kind="rope")
+        with h5py.File(cls.made / "rope.h5", "r+") as dump:
+            for layer in dump["sequences/0/layers"].values():
+                heads, rows = layer["q"].shape[0], layer["v"].shape[1]
+                norms = 1.0 + np.arange(heads * rows).reshape(heads, rows, 1) * 7 % 11
+                layer.create_dataset("wo_v_l1", data=norms)
         FALLBACK["file"] = str(cls.write_cache(cls.made / "kept.h5"))
         listed = json.loads(kvbench("list", "algorithms", "--json").stdout)
         cls.known = {each["id"] for each in listed}

@@ -25,7 +25,7 @@ class Run(Folder):
         self.assertEqual(results["plan"]["ok"], 28)
         cell = results["cells"][0]
         self.assertEqual(list(cell), ["id", "status", "key", "label", "derived", "errors", "trivial", "mass",
-                                      "clusters", "memory", "counters", "timing", "repro"])
+                                      "clusters", "memory", "traffic", "counters", "timing", "repro"])
         self.assertEqual(set(cell["key"]), {
             "dump", "sequence", "layer", "kv_head", "tokens", "prompt_tokens", "rows", "algorithm",
             "params", "seed", "element_bytes", "device"})

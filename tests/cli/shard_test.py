@@ -245,6 +245,28 @@ class Shards(Folder):
                  for index in (1, 2, 3)]
         self.assertEqual(sorted(map(len, dealt)), [0, 1, 1])
 
+    def test_layers_that_are_decided_by_themselves_are_dealt_by_themselves(self):
+        config = self.many(algorithms=[
+            {"algorithm": "tova", "params": {"budget": 16}},
+            {"algorithm": "adakv", "params": {"budget": 24, "window": 8}}])
+        for index in (1, 2, 3):
+            self.run_shard(config, f"{index}/3", f"s{index}")
+        self.merge("s1", "s2", "s3")
+        whole = self.whole(config)
+        self.assertEqual(deterministic(self.results("merged")), deterministic(whole))
+        dealt = [{(cell["key"]["dump"], cell["key"]["sequence"], cell["key"]["layer"])
+                  for cell in self.results(f"s{index}")["cells"]} for index in (1, 2, 3)]
+        self.assertEqual(sum(map(len, dealt)), 7)
+        self.assertTrue(all(dealt))
+        # One KV head alone is decided with the others of its layer.
+        done = kvbench("run", "--config", config, "--only", "*/*/*/*/1", "--out",
+                       self.folder / "one")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        one = {cell["id"]: cell["errors"] for cell in self.results("one")["cells"]}
+        all_of_them = {cell["id"]: cell["errors"] for cell in whole["cells"]}
+        self.assertEqual(one, {each: all_of_them[each] for each in one})
+        self.assertTrue(one)
+
 
 if __name__ == "__main__":
     unittest.main()

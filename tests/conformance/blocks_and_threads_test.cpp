@@ -56,7 +56,7 @@ TEST_CASE("decode tokens fed in blocks leave the same sketch where no row is sco
         if (subject.algorithm->needs(params).row_logits) continue;
         if (!cases.runs(subject, point.given, params, owned->stream.shape, 40)) continue;
         const auto single = sketches(owned->stream, 40, *subject.algorithm, params, 5);
-        SharedResults shared;
+        SharedResults shared = decided(*subject.algorithm, params, 5, owned->stream, 40);
         for (const SharedWork& work :
              subject.algorithm->shared_work(params, owned->stream.shape, 40, 5)) {
           shared.add(work, SharedContext{owned->stream, 40, cpu_kernels()});
@@ -75,7 +75,8 @@ TEST_CASE("decode tokens fed in blocks leave the same sketch where no row is sco
     }
   }
   // These score every row at every point.
-  cases.check_all_ran({"h2o", "key_attention", "oracle_topk"});
+  cases.check_all_ran({"h2o", "key_attention", "oracle_topk", "quest", "sparq", "loki", "magicpig",
+                       "vattention", "hyperattention", "kdeformer", "roco", "caote", "d2o"});
 }
 
 TEST_CASE("1, 2 and 4 threads, alone or among other cells, give the same bits") {
@@ -88,11 +89,16 @@ TEST_CASE("1, 2 and 4 threads, alone or among other cells, give the same bits") 
     setting.prompt = prompt;
     setting.rows = decode_rows(owned->stream, prompt);
     std::vector<ReplayCell> cells;
+    std::vector<std::unique_ptr<const SharedResults>> scopes;
     for (const Subject& subject : subjects()) {
       for (const Point& point : subject.row->points) {
         const Params params = params_for(*subject.algorithm, point.given);
         if (!tried.runs(subject, point.given, params, owned->stream.shape, prompt)) continue;
         cells.push_back({subject.algorithm, params, 9});
+        if (subject.algorithm->replay_scope(params) == ReplayScope::kHead) continue;
+        scopes.push_back(std::make_unique<const SharedResults>(
+            decided(*subject.algorithm, params, 9, owned->stream, prompt)));
+        cells.back().model_results = scopes.back().get();
       }
     }
     const auto run = [&](const std::vector<ReplayCell>& list, int threads) {

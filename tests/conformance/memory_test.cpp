@@ -25,6 +25,7 @@ struct Recount {
   Index values = 0;
   Index bookkeeping = 0;
   Index distinct = 0;
+  Index lookup = 0;  // bytes, of numbers of 2 bytes and of bits
 };
 
 // Bookkeeping by the rule of each algorithm's row, not by what the sketch says.
@@ -33,10 +34,12 @@ Recount recount(const Sketch& sketch, const Conformance& row, const Params& para
   Recount out;
   std::set<Index> tokens;
   for (const SketchRow& each : sketch.rows()) {
+    if (each.feature) ++out.values;  // its key follows from the seed
     if (each.token < 0) continue;
     tokens.insert(each.token);
-    // What weighs nothing may be there for its key alone.
-    const bool is_counted = each.counts_as_token || each.w_num != 0.0 || each.w_den != 0.0;
+    // What weighs nothing may be there for its key alone, a value of its own for its value.
+    const bool weighs = each.w_num != 0.0 || each.w_den != 0.0;
+    const bool is_counted = each.counts_as_token || (each.keeps_key && weighs);
     out.tokens += is_counted ? each.copies : 0;
     out.keys += each.copies;
     out.values += each.keeps_value ? each.copies : 0;
@@ -52,6 +55,7 @@ Recount recount(const Sketch& sketch, const Conformance& row, const Params& para
   }
   if (row.bookkeeping) out.bookkeeping = row.bookkeeping(sketch, params, heads_per_kv);
   out.distinct = static_cast<Index>(tokens.size());
+  out.lookup = 2 * sketch.lookup.held_numbers + (sketch.lookup.held_bits + 7) / 8;
   return out;
 }
 
@@ -93,8 +97,10 @@ TEST_CASE("tokens, peaks, numbers and bytes equal a recount of what is held at e
           CHECK(memory.distinct_tokens == last.distinct);
           if (subject.algorithm->never_evicts(
                   params)) {  // drops nothing for good: holds what exact holds
-            CHECK(memory.bytes == memory.exact_bytes);
-            CHECK(memory.peak_bytes == memory.exact_bytes);
+            CHECK((last.lookup == 0 || subject.row->looks_up));
+            CHECK(memory.lookup_bytes == last.lookup);
+            CHECK(memory.bytes == memory.exact_bytes + last.lookup);
+            CHECK(memory.peak_bytes == memory.bytes);
             continue;
           }
           CHECK(memory.vectors == last.keys + last.values);

@@ -1,107 +1,13 @@
 #include "conformance/points.hpp"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
+#include <utility>
 
-#include "algorithms/registry.hpp"
-#include "support/algorithm_named.hpp"
+#include "conformance/row_parts.hpp"
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
 namespace {
-
-Value integer(Index value) { return Value{static_cast<std::int64_t>(value)}; }
-Value word(const char* value) { return Value{std::string(value)}; }
-
-using Count = std::function<Index(const StreamShape&, Index, Index)>;
-
-Index visible(const StreamShape& shape, Index row) { return row + 1 - shape.first_visible(row); }
-
-Count rolling(Index budget) {
-  return [budget](const StreamShape& shape, Index, Index row) {
-    return std::min(visible(shape, row), budget);
-  };
-}
-
-// Of the prompt at most `budget`; decode tokens come on top.
-Count compressed(Index budget) {
-  return [budget](const StreamShape& shape, Index prompt, Index row) {
-    const Index seen = std::min(prompt - std::min(shape.first_visible(prompt), prompt), budget);
-    return std::min(visible(shape, row), seen + row + 1 - prompt);
-  };
-}
-
-MustHold last(Index count) {
-  return [count](const StreamShape& shape, Index, Index row) {
-    std::vector<Index> out;
-    for (Index j = std::max(shape.first_visible(row), row + 1 - count); j <= row; ++j) {
-      out.push_back(j);
-    }
-    return out;
-  };
-}
-
-// Sinks and the last `recent` tokens of the row.
-MustHold sinks_and_last(Index sinks, Index recent) {
-  return [sinks, recent](const StreamShape& shape, Index prompt, Index row) {
-    std::vector<Index> out;
-    for (Index j = shape.first_visible(row); j < std::min(sinks, row + 1); ++j) out.push_back(j);
-    for (const Index j : last(recent)(shape, prompt, row)) out.push_back(j);
-    return out;
-  };
-}
-
-// Sinks, the last `recent` tokens of the prompt, and every decode token.
-MustHold sinks_prompt_end_and_decoded(Index sinks, Index recent) {
-  return [sinks, recent](const StreamShape& shape, Index prompt, Index row) {
-    std::vector<Index> out;
-    for (Index j = shape.first_visible(row); j <= row; ++j) {
-      if (j < sinks || j >= prompt - std::min(recent, prompt)) out.push_back(j);
-    }
-    return out;
-  };
-}
-
-Conformance budgeted(const std::string& id, const Given& rest) {
-  Conformance row;
-  row.id = id;
-  row.exact_points = [rest](Index tokens) {
-    Given equal{{"budget", integer(tokens)}};
-    Given more{{"budget", integer(3 * tokens)}};
-    equal.insert(equal.end(), rest.begin(), rest.end());
-    more.insert(more.end(), rest.begin(), rest.end());
-    return std::vector<Given>{equal, more};
-  };
-  return row;
-}
-
-// Tokens kept, each with the given count of numbers per query head: scores, noise.
-Bookkeeping per_token_and_head(Index numbers) {
-  return [numbers](const Sketch& sketch, const Params&, int heads_per_kv) {
-    Index tokens = 0;
-    for (const SketchRow& row : sketch.rows()) tokens += row.token >= 0 ? row.copies : 0;
-    return tokens * heads_per_kv * numbers;
-  };
-}
-
-// Rows that say they store a weight, whatever it is.
-Index weighted_rows(const Sketch& sketch) {
-  return std::count_if(sketch.rows().begin(), sketch.rows().end(), [](const SketchRow& row) {
-    return row.token >= 0 && row.weight_numbers > 0;
-  });
-}
-
-// Weights of the two sums are stored though they may be 0 or 1.
-Index every_weight(const Sketch& sketch, const Params&, int) {
-  Index numbers = 0;
-  for (const SketchRow& row : sketch.rows()) numbers += row.token >= 0 ? row.weight_numbers : 0;
-  return numbers;
-}
-
-bool has_word(const Params& params, const char* name, const char* word) {
-  return params.at(name) == Value{std::string(word)};
-}
 
 Conformance exact_row() {
   Conformance row;
@@ -392,10 +298,28 @@ Conformance oracle_row() {
   return row;
 }
 
+// Nothing is stored but the tokens; once more than the budget are there, budget + 1 answer.
+Conformance tova_row() {
+  Conformance row = budgeted("tova", {});
+  for (const Index budget : {1, 12}) {
+    row.points.push_back({{{"budget", integer(budget)}},
+                          [budget](const StreamShape& s, Index, Index i) {
+                            return std::min(visible(s, i), budget + 1);
+                          },
+                          false,
+                          last(1)});
+  }
+  row.points.push_back({{{"budget", integer(12)}, {"semantics", word("once")}},
+                        compressed(12),
+                        false,
+                        sinks_prompt_end_and_decoded(0, 1)});
+  return row;
+}
+
 }  // namespace
 
 const std::vector<Conformance>& conformance_table() {
-  static const std::vector<Conformance> table = {
+  static const std::vector<Conformance> by_hand = {
       exact_row(),
       window_row(),
       dilated_row(),
@@ -413,64 +337,20 @@ const std::vector<Conformance>& conformance_table() {
       balancekv_row(),
       // At its default gamma the walk is all but deterministic.
       halving_row("balancekv_prefill", {{"gamma", Value{0.05}}}),
+      tova_row(),
+      observing_row("adakv", nullptr),
+      observing_row("criticalkv", compressed(12)),
+      observing_row("cake", nullptr),
+      budgeted("chunkkv", {{"window", integer(4)}, {"chunk", integer(5)}}),
   };
-  return table;
-}
-
-const std::vector<Subject>& subjects() {
-  static const std::vector<Conformance> rows = [] {
-    std::vector<Conformance> out;
-    for (const AlgorithmDescription& algorithm : all_algorithms()) {
-      Conformance row = general_row(algorithm);
-      for (const Conformance& by_hand : conformance_table()) {
-        if (by_hand.id != algorithm.id) continue;
-        row.points.insert(row.points.begin(), by_hand.points.begin(), by_hand.points.end());
-        if (by_hand.exact_points) row.exact_points = by_hand.exact_points;
-        if (by_hand.resolved) row.resolved = by_hand.resolved;
-        row.bookkeeping = by_hand.bookkeeping;
-        row.computes_weights = by_hand.computes_weights;
-      }
-      out.push_back(std::move(row));
+  static const std::vector<Conformance> table = [] {
+    std::vector<Conformance> all = by_hand;
+    for (const auto& more : {merging_rows(), ranked_rows(), fitted_rows(), reading_rows()}) {
+      all.insert(all.end(), more.begin(), more.end());
     }
-    return out;
+    return all;
   }();
-  static const std::vector<Subject> all = [] {
-    std::vector<Subject> out;
-    for (const Conformance& row : rows) out.push_back({&algorithm_named(row.id), &row});
-    return out;
-  }();
-  return all;
-}
-
-std::string describe(const std::string& id, const Given& given) {
-  std::string out = id;
-  for (const auto& [name, value] : given) {
-    out += ' ';
-    out += name;
-    out += '=';
-    out += to_string(value);
-  }
-  return out;
-}
-
-bool Cases::runs(const Subject& subject, const Given& given, const Params& params,
-                 const StreamShape& shape, Index prompt) {
-  asked_.insert(subject.row->id);
-  Index& ran = ran_[describe(subject.row->id, given)];
-  if (reason_to_skip(*subject.algorithm, params, shape, prompt)) return false;
-  ++ran;
-  return true;
-}
-
-void Cases::check_all_ran(const std::set<std::string>& not_asked) const {
-  for (const auto& [point, ran] : ran_) {
-    CAPTURE(point);
-    CHECK(ran > 0);
-  }
-  for (const Subject& subject : subjects()) {
-    CAPTURE(subject.row->id);
-    CHECK(asked_.count(subject.row->id) != not_asked.count(subject.row->id));
-  }
+  return table;
 }
 
 }  // namespace kvbench::test

@@ -33,17 +33,25 @@ using Bookkeeping = std::function<Index(const Sketch&, const Params&, int heads_
 struct Conformance {
   std::string id;
   std::vector<Point> points;
+  // Of a row by hand: values of the general points in place of those that suit most algorithms.
+  Given general_values;
   // Parameters that must give exact attention on a stream of these tokens.
   std::function<std::vector<Given>(Index tokens)> exact_points;
   // Parameters resolved on the full stream, handed to a truncated one instead of those given.
   std::function<Given(const Given&, const Derived&)> resolved;
   // None: each row's weights that are neither 0 nor 1, equal ones once.
   Bookkeeping bookkeeping;
+  bool looks_up = false;          // may store more than every token, to find what a row reads
   bool computes_weights = false;  // weights follow from what is booked; no row stores its own
 };
 
 // Rows written by hand.
 const std::vector<Conformance>& conformance_table();
+// Those of them that have files of their own.
+std::vector<Conformance> merging_rows();
+std::vector<Conformance> ranked_rows();
+std::vector<Conformance> fitted_rows();
+std::vector<Conformance> reading_rows();
 
 // What follows from the parameter table alone: required parameters at small values, every word of
 // every choice, both values of every flag, every exclusive alternative; exact where a budget covers

@@ -12,7 +12,7 @@
 
 #include "conformance/points.hpp"
 #include "dump/cache_file.hpp"
-#include "replay/replay.hpp"
+#include "replay/kept_recorder.hpp"
 #include "support/algorithm_named.hpp"
 #include "support/naive_metrics.hpp"
 #include "support/owned_stream.hpp"
@@ -21,16 +21,25 @@
 namespace kvbench::test {
 namespace {
 
-CellResult recorded(const Stream& stream, Index prompt, const AlgorithmDescription& algorithm,
-                    const Params& params, const std::vector<Index>& rows) {
-  const ReplaySetting setting{
-      .prompt = prompt, .rows = rows, .keep_row_values = false, .record_kept = true};
+struct Recorded {
+  CellResult cell;
+  std::optional<KeptRows> kept;
+};
+
+Recorded recorded(const Stream& stream, Index prompt, const AlgorithmDescription& algorithm,
+                  const Params& params, const std::vector<Index>& rows) {
+  const ReplaySetting setting{.prompt = prompt, .rows = rows, .keep_row_values = false};
+  ReplayCell cell{&algorithm, params, 3};
+  const SharedResults scope = decided(algorithm, params, 3, stream, prompt);
+  if (algorithm.replay_scope(params) != ReplayScope::kHead) cell.model_results = &scope;
+  KeptRecorder recorder(stream, setting, cell);
+  cell.watch = &recorder;
   std::optional<CellResult> out;
-  replay(stream, setting, {{&algorithm, params, 3}}, cpu_kernels(),
+  replay(stream, setting, {cell}, cpu_kernels(),
          [&](std::size_t, CellResult&& result) { out = std::move(result); });
   REQUIRE(out);
   REQUIRE_MESSAGE(!out->failed, out->reason);
-  return std::move(*out);
+  return {std::move(*out), recorder.finish()};
 }
 
 // The cache of one head, by way of a file.
@@ -89,7 +98,7 @@ TEST_CASE("what was kept goes through a cache file and gives the same errors and
             CAPTURE(describe(subject.row->id, point.given));
             CAPTURE(spec.window);
             CAPTURE(prompt);
-            const CellResult first = recorded(stream, prompt, algorithm, params, rows);
+            const Recorded first = recorded(stream, prompt, algorithm, params, rows);
             REQUIRE(first.kept);
             Params again;
             again.set("file", CacheParameter{"", through_a_file(stream, *first.kept)});
@@ -97,19 +106,20 @@ TEST_CASE("what was kept goes through a cache file and gives the same errors and
                 std::get<CacheParameter>(again.at("file")).cache->find(stream.id);
             REQUIRE(head != nullptr);
             CHECK_FALSE(misfit(*head, stream.shape, prompt));
-            const CellResult second = recorded(stream, prompt, given, again, rows);
-            for (const NamedPair& pair : paired_metrics(first.metrics, second.metrics)) {
+            const CellResult second = recorded(stream, prompt, given, again, rows).cell;
+            for (const NamedPair& pair : paired_metrics(first.cell.metrics, second.metrics)) {
               CAPTURE(pair.path);
               CHECK(std::isnan(pair.a) == std::isnan(pair.b));
               if (std::isnan(pair.b)) continue;
               CHECK(std::fabs(pair.a - pair.b) <= 1e-12 * (std::fabs(pair.a) + 1.0));
             }
-            check_same_memory(first.memory, second.memory, algorithm.never_evicts(params));
+            check_same_memory(first.cell.memory, second.memory, algorithm.never_evicts(params));
           }
         }
       }
     }
   }
-  CHECK(not_rows == std::set<std::string>{"h2o", "keyformer", "streaming_llm", "subgen"});
+  CHECK(not_rows == std::set<std::string>{"h2o", "keyformer", "performer", "streaming_llm",
+                                          "subgen", "wildcat"});
 }
 }  // namespace kvbench::test

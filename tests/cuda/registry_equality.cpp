@@ -23,7 +23,9 @@ CellResult replayed(const Stream& stream, Index prompt, const AlgorithmDescripti
   setting.prompt = prompt;
   setting.rows = decode_rows(stream, prompt);
   std::optional<CellResult> out;
-  replay(stream, setting, {{&algorithm, params, 6}}, kernels,
+  const SharedResults scope = decided(algorithm, params, 6, stream, prompt);
+  const bool of_head = algorithm.replay_scope(params) == ReplayScope::kHead;
+  replay(stream, setting, {{&algorithm, params, 6, of_head ? nullptr : &scope}}, kernels,
          [&](std::size_t, CellResult&& result) { out = std::move(result); });
   REQUIRE(out.has_value());
   return std::move(*out);

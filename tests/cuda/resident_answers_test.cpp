@@ -24,6 +24,7 @@ std::string difference(const Answer& a, const Answer& b) {
   if (a.kept_mass != b.kept_mass) return "kept mass";
   if (a.numerator_mass != b.numerator_mass) return "numerator mass";
   if (a.denominator_mass != b.denominator_mass) return "denominator mass";
+  if (a.clamped != b.clamped) return "clamped";
   if (a.kl_divergence != b.kl_divergence) return "KL divergence";
   return a.rows_are_tokens == b.rows_are_tokens ? "" : "rows are tokens";
 }
@@ -59,7 +60,8 @@ void change(Draw& draw, std::vector<Sketch>& sketches, Sketch& sketch, Index row
   } else if (what < 28) {
     sketch.replace(draw.below(size), random_row(draw, row));
   } else if (what < 31) {
-    sketch.set_weights(draw.below(size), draw.unit(), draw.unit());
+    sketch.set_weights(draw.below(size), draw.unit(),
+                       draw.one_in(4) ? -0.1 * draw.unit() : draw.unit());
   } else if (what < 32) {
     sketch.erase(draw.below(size));
   } else if (what < 33) {
@@ -70,6 +72,13 @@ void change(Draw& draw, std::vector<Sketch>& sketches, Sketch& sketch, Index row
     sketch.exact_numerator = !sketch.exact_numerator;
   } else if (what < 37) {
     sketch.exact_denominator = !sketch.exact_denominator;
+  } else if (what < 38 && draw.one_in(3)) {
+    const auto range = static_cast<std::size_t>(dv);
+    sketch.answer_rule =
+        sketch.answer_rule
+            ? nullptr
+            : std::make_shared<const AnswerRule>(AnswerRule{0.5, std::vector<double>(range, -0.5),
+                                                            std::vector<double>(range, 0.5)});
   } else if (what < 38) {
     const Sketch copy = sketches[static_cast<std::size_t>(draw.below(3))];
     sketch = copy;

@@ -70,6 +70,11 @@ TEST_CASE("every part of the content changes the fingerprint") {
       [](hid_t f) {
         set_element(f, kLayer + "/out", {0, 2, 5}, planted("out", 0, 2, 5) * (1 + 0x1p-23));
       },
+      [](hid_t f) { replace_dataset(f, kLayer + "/wo_v_l1", {4, 12, 1}, H5T_IEEE_F32LE); },
+      [](hid_t f) {
+        replace_dataset(f, kLayer + "/wo_v_l1", {4, 12, 1}, H5T_IEEE_F32LE);
+        set_element(f, kLayer + "/wo_v_l1", {3, 11, 0}, 0x1p-100);
+      },
       [](hid_t f) { remove_link(f, kLayer + "/out"); },
       [](hid_t f) { remove_link(f, "/rope"); },
       [](hid_t f) { remove_link(f, kLayer); },

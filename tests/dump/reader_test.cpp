@@ -80,6 +80,35 @@ TEST_CASE("every element type, byte order, chunking and compression reads back e
   }
 }
 
+TEST_CASE("norms of W_O v are read per query head of the KV head, where a layer has them") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  write_small_dump(path);
+  edit(path, [](hid_t f) {
+    const std::string dataset = "/sequences/text/layers/3/wo_v_l1";
+    replace_dataset(f, dataset, {4, 12, 1}, H5T_IEEE_F64LE);
+    for (hsize_t g = 0; g < 4; ++g) {
+      for (hsize_t j = 0; j < 12; ++j) {
+        set_element(f, dataset, {g, j, 0}, static_cast<double>(100 * g + j));
+      }
+    }
+  });
+  const Dump dump(path);
+  const auto data = dump.read_stream("text", 3, 1, 9);
+  CHECK(data->stream.shape.wo_v_l1);
+  REQUIRE(data->stream.wo_v_l1.size() == 2);
+  for (std::size_t g = 0; g < 2; ++g) {
+    CHECK(data->wo_v_l1[g].size() == 9);
+    for (Index j = 0; j < 9; ++j) {
+      CHECK(data->stream.wo_v_l1[g][j] ==
+            static_cast<double>(100 * (2 + g)) + static_cast<double>(j));
+    }
+  }
+  const auto without = dump.read_stream("text", 1, 1);
+  CHECK(!without->stream.shape.wo_v_l1);
+  CHECK(without->stream.wo_v_l1.empty());
+}
+
 TEST_CASE("bfloat16 as 2-byte opaque elements with the attribute is read as uint16 is") {
   const TemporaryFolder folder;
   const std::string path = folder.file("small.h5");

@@ -142,6 +142,10 @@ std::vector<StructureError> all_errors() {
       shaped("out", {2, 3, 6}, {kLayer, "out [2, 3, 6]", "disagree in heads"}),
       shaped("out", {4, 3, 5}, {kLayer, "out [4, 3, 5]", "disagree in dv"}),
       shaped("out", {4, 13, 6}, {kLayer, "out [4, 13, 6]", "more rows"}),
+      shaped("wo_v_l1", {2, 12, 1}, {kLayer, "wo_v_l1 [2, 12, 1]", "must be [4, 12, 1]"}),
+      shaped("wo_v_l1", {4, 11, 1}, {kLayer, "wo_v_l1 [4, 11, 1]", "must be [4, 12, 1]"}),
+      shaped("wo_v_l1", {4, 12, 6}, {kLayer, "wo_v_l1 [4, 12, 6]", "must be [4, 12, 1]"}),
+      shaped("wo_v_l1", {4, 12}, {kLayer + "/wo_v_l1", "2 dimensions", "[Hq, n, 1]"}),
       {"layers of different lengths",
        [](hid_t f) {
          replace_dataset(f, kLayer + "/k", {2, 10, 4}, H5T_IEEE_F32LE);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import unittest
 from unittest import mock
@@ -54,6 +55,36 @@ class Pieces(Folder):
         with h5py.File(dump) as file:
             self.assertEqual(set(file["sequences/text/layers"]), {"0", "2"})
             self.assertEqual(file.attrs["n_layers"], 3)
+
+
+class Norms(Folder):
+    def test_norms_of_the_output_projection_over_each_heads_values(self):
+        for name in ("llama", "gemma3_text"):
+            dump = self.exported(self.model(name), "--wo-norms", "--chunk", 10, out=f"{name}.h5")
+            self.assert_valid(dump)
+            model = AutoModelForCausalLM.from_pretrained(self.model(name))
+            weight = model.model.layers[1].self_attn.o_proj.weight.detach().numpy().astype(float)
+            with h5py.File(dump) as file:
+                group = file["sequences/text/layers/1"]
+                v, norms = group["v"][:].astype(float), group["wo_v_l1"][:]
+            heads, dv = norms.shape[0], v.shape[2]
+            self.assertEqual(norms.shape, (heads, TOKENS, 1))
+            for g in range(heads):
+                of_head = weight[:, g * dv:(g + 1) * dv]  # what head g adds to the residual stream
+                for j in (0, 17, TOKENS - 1):
+                    expected = np.abs(of_head @ v[g // (heads // v.shape[0]), j]).sum()
+                    np.testing.assert_allclose(norms[g, j, 0], expected, rtol=1e-5)
+            sweep = self.folder / "sweep.json"
+            sweep.write_text(json.dumps({
+                "schema_version": 1, "name": "norms", "dumps": [str(dump)], "algorithms": [
+                    {"algorithm": "criticalkv", "params": {"budget": 16, "window": 4}}]}))
+            done = kvbench("run", "--config", sweep, "--out", self.folder / name)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            cells = json.loads((self.folder / name / "results.json").read_text())["cells"]
+            self.assertTrue(any(cell["status"] == "ok" for cell in cells))
+
+    def test_a_model_without_such_a_projection_is_refused(self):
+        self.assert_refused(self.export(self.model("gpt2"), "--wo-norms"), "o_proj", "--wo-norms")
 
 
 class Elements(Folder):

@@ -59,38 +59,35 @@ class Scripts(unittest.TestCase):
             for word in words:
                 self.assertIn(f"unknown verb {word}", refused.stderr)
 
-    def test_the_exporter_explains_itself_without_torch(self):
+    def run_without(self, modules, script, *arguments):
         with tempfile.TemporaryDirectory() as folder:
-            for name in ("torch", "transformers"):
+            for name in modules:
                 Path(folder, f"{name}.py").write_text(
                     f"raise ModuleNotFoundError(\"No module named '{name}'\")")
-            def export(*arguments):
-                return subprocess.run(
-                    [sys.executable, ROOT / "data/export_transformers.py", *arguments],
-                    env={**os.environ, "PYTHONPATH": folder}, cwd=folder, capture_output=True,
-                    text=True, check=False)
-            asked = export("--help")
-            self.assertEqual((asked.returncode, asked.stderr), (0, ""))
-            self.assertIn("--token-ids", asked.stdout)
-            refused = export("model", "--text", ROOT / "README.md", "--out", "x.h5")
-            self.assertEqual(refused.returncode, 2, refused.stderr)
-            self.assertIn("No module named 'torch'; requirements.txt", refused.stderr)
+            return subprocess.run([sys.executable, ROOT / script, *arguments],
+                                  env={**os.environ, "PYTHONPATH": folder}, cwd=folder,
+                                  capture_output=True, text=True, check=False)
+
+    def test_the_exporter_explains_itself_without_torch(self):
+        def export(*arguments):
+            return self.run_without(("torch", "transformers"), "data/export_transformers.py",
+                                    *arguments)
+        asked = export("--help")
+        self.assertEqual((asked.returncode, asked.stderr), (0, ""))
+        self.assertIn("--token-ids", asked.stdout)
+        refused = export("model", "--text", ROOT / "README.md", "--out", "x.h5")
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertIn("No module named 'torch'; requirements.txt", refused.stderr)
 
     def test_the_maker_of_kvpress_caches_explains_itself_without_kvpress(self):
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "kvpress.py").write_text(
-                "raise ModuleNotFoundError(\"No module named 'kvpress'\")")
-            def make(*arguments):
-                return subprocess.run(
-                    [sys.executable, ROOT / "data/kvpress_caches.py", *arguments],
-                    env={**os.environ, "PYTHONPATH": folder}, cwd=folder, capture_output=True,
-                    text=True, check=False)
-            asked = make("--help")
-            self.assertEqual((asked.returncode, asked.stderr), (0, ""))
-            self.assertIn("--budget", asked.stdout)
-            refused = make("--list")
-            self.assertEqual(refused.returncode, 2, refused.stderr)
-            self.assertIn("No module named 'kvpress'; ./bootstrap.sh test-peers", refused.stderr)
+        def make(*arguments):
+            return self.run_without(("kvpress",), "data/kvpress_caches.py", *arguments)
+        asked = make("--help")
+        self.assertEqual((asked.returncode, asked.stderr), (0, ""))
+        self.assertIn("--budget", asked.stdout)
+        refused = make("--list")
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertIn("No module named 'kvpress'; ./bootstrap.sh test-peers", refused.stderr)
 
 
 if __name__ == "__main__":

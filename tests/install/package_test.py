@@ -1,7 +1,7 @@
 """The Debian package, installed by apt in a root that has nothing but Debian's base, runs there, and
 leaves nothing when it is removed. Usage: package_test.py FILE.deb
 
-Skipped, with a word why, where there is no root, no chroot, no debootstrap or no Debian mirror."""
+Skipped, and the reason printed, without root, chroot, debootstrap or a Debian mirror."""
 
 import os
 import platform

@@ -1,8 +1,7 @@
 """The wheel, installed by pip into a new virtual environment that finds no compiler, and in a Debian root
 that has none: README's Python runs there. Usage: wheel_test.py FILE.whl
 
-The clean root is skipped, with a word why, where there is no root, no chroot, no debootstrap or no
-Debian mirror."""
+The clean root is skipped, and the reason printed, without root, chroot, debootstrap or a Debian mirror."""
 
 import os
 import re

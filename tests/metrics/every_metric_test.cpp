@@ -10,6 +10,9 @@
 #include <stdexcept>
 #include <string>
 
+#include "kernels/kernels.hpp"
+#include "metrics/error_accumulator.hpp"
+#include "metrics/reference.hpp"
 #include "support/naive_attention.hpp"
 #include "support/naive_metrics.hpp"
 #include "support/owned_stream.hpp"
@@ -25,7 +28,8 @@ struct Compared {
   NaiveReport naive;
 };
 
-Compared compare(const Stream& stream, Index prompt, SketchKind kind, std::vector<Index> rows) {
+Compared compare(const Stream& stream, Index prompt, SketchKind kind,
+                 const std::vector<Index>& rows) {
   const auto sketch_at = [&stream, kind](Index row) {
     return random_sketch(stream, row, kind, 21);
   };
@@ -201,6 +205,29 @@ TEST_CASE("every row of the table is whole, and no two of them share a name") {
     CHECK(columns.insert(metric.column).second);
   }
   CHECK(paths.count("errors.relative_l2") == 1);
+}
+
+TEST_CASE("errors of what a codec gives back are those measured, and null without a codec") {
+  const auto owned = make_stream({.tokens = 8, .d = 2, .dv = 2});
+  const Reference reference = make_reference(cpu_kernels(), owned->stream, {6, 7});
+  Answer answer;
+  answer.answer = answer.numerator = {0.0, 0.0};
+  ErrorAccumulator plain(owned->stream, reference);
+  ErrorAccumulator stored(owned->stream, reference);
+  for (const Index r : {0, 1}) {
+    answer.score_error.reset();
+    plain.add(r, 0, answer);
+    answer.score_error = r == 0 ? 1.0 : 3.0;
+    stored.add(r, 0, answer);
+  }
+  const CellMetrics with = stored.metrics({.keys = 0.25, .values = 0.5});
+  CHECK(with["errors.score_error.mean"] == 2.0);
+  CHECK(with["errors.score_error.max"] == 3.0);
+  CHECK(with["errors.key_error"] == 0.25);
+  CHECK(with["errors.value_error"] == 0.5);
+  for (const char* path : {"errors.score_error.mean", "errors.key_error", "errors.value_error"}) {
+    CHECK_FALSE(plain.metrics()[path]);
+  }
 }
 
 TEST_CASE("every metric has a test: a definition of its own, or a file that names it") {

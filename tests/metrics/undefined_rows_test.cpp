@@ -59,6 +59,21 @@ TEST_CASE("a metric with no row left is absent") {
   CHECK(result.undefined_rows == 1);
 }
 
+TEST_CASE(
+    "answers that a rule clamps are counted per row and query head, and only where there is one") {
+  const auto owned = make_stream({.tokens = 10, .d = 3, .dv = 2, .heads_per_kv = 3});
+  const auto clamped = [&](const std::vector<double>& low, const std::vector<double>& high) {
+    const AlgorithmDescription algorithm = scripted([&](Index row, Sketch& sketch) {
+      if (sketch.size() == 0) sketch.add_exact(0, row + 1);
+      sketch.answer_rule = std::make_shared<const AnswerRule>(AnswerRule{0.0, low, high});
+    });
+    return replay_one(owned->stream, 6, algorithm, Params{}).metrics["counters.clamped_answers"];
+  };
+  CHECK(clamped({90, -90}, {91, 90}) == 12.0);
+  CHECK(clamped({-90, -90}, {90, 90}) == 0.0);
+  CHECK(!clamped({}, {}));
+}
+
 TEST_CASE("an empty sketch answers zero and is counted per row and query head") {
   const auto owned = make_stream({.tokens = 10, .d = 3, .dv = 2, .heads_per_kv = 3});
   const AlgorithmDescription algorithm = scripted([](Index, Sketch&) {});

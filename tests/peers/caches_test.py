@@ -221,7 +221,7 @@ class Caches(Folder):
     def test_faults_of_the_command_line_are_named(self):
         for arguments, words in (
                 (["SnapKV", "--budget", 9], "did you mean SnapKVPress"),
-                (["SnapKVPress(foo=3)", "--budget", 9], "foo"),
+                (["SnapKVPress(foo=3)", "--budget", 9], "refuses its arguments"),
                 (["SnapKVPress(", "--budget", 9], "expected CLASS"),
                 (["SnapKVPress(window_size=__import__('os'))", "--budget", 9], "unknown press|expected"),
                 (["SnapKVPress"], "--budget or --ratio"),
@@ -231,8 +231,8 @@ class Caches(Folder):
                 (["SnapKVPress", "--budget", 9, "--prompt-tokens", "dump"], "prompt_tokens"),
                 (["SnapKVPress(window_size=1792)", "--budget", 9], "window size"),
                 (["SimLayerKVPress", "--budget", 9], "without --budget"),
-                (["nowhere:SnapKVPress", "--budget", 9], "nowhere"),
-                (["own_press:NoPress", "--budget", 9], "NoPress"),
+                (["nowhere:SnapKVPress", "--budget", 9], "No module named 'nowhere'"),
+                (["own_press:NoPress", "--budget", 9], "has no press NoPress"),
                 (["KnormPress", "KnormPress", "--budget", 9], "twice"),
                 ([], "no press")):
             self.assertRegex(self.refused(DUMP, *arguments), words)

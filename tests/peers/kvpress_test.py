@@ -67,6 +67,13 @@ class Kvpress(Folder):
                     f"SnapKVPress(window_size={window}, kernel_size={kernel})", budget, "snapkv",
                     {"budget": budget, "window": window, "kernel": kernel, "pool": "avg"})
 
+    def test_finch_is_snapkv_with_rows_weighed_by_what_they_see(self):
+        for budget, window in ((256, 64), (100, 16)):
+            with self.subTest(budget=budget):
+                self.same_tokens(
+                    f"own_press:FinchScorePress(window_size={window})", budget, "snapkv",
+                    {"budget": budget, "window": window, "kernel": 1, "row_weight": "visible"})
+
     def test_streaming_llm_at_the_first_decoded_token(self):
         """kvbench's window rolls: at the first decoded row it holds one prompt token less."""
         for sinks in (4, 16):

@@ -228,6 +228,8 @@ class Bad(Made):
         self.refused(path, "no layer 3", figure="survival", more=("--layers", 3))
         self.refused(path, "--row 3: expected a decode row, 64 to 64", figure="survival",
                      more=("--row", 3))
+        one, two = (self.write(f"{dump}.h5", root={"dump": dump}, token=[1]) for dump in "ab")
+        self.refused(one, "b.h5", "is of another dump", more=(two,))
         other = self.write("other.h5", attributes={"prompt_tokens": 63}, token=[1])
         self.refused(path, "other.h5", "has prompt 63 and another of the files 64", more=(other,))
         long = self.write("long.h5", attributes={"tokens": 99}, token=[1])

@@ -82,7 +82,7 @@ class Caches(unittest.TestCase):
                 ("key.*finite", [1, 2], {"key": vectors * np.inf}),
                 ("key.*columns", [1, 2], {"key": vectors[0]}),
                 ("key.*float", [1, 2], {"key": vectors.astype(int)}),
-                ("end.*row 1", [1, 2], {"begin": [5, 6], "end": [6, 6]}),
+                ("end.*row 1", [1, 2], {"begin": [5, 6], "end": [6, 5]}),
                 ("token.*integers", [1.5, 2], {}),
                 ("token.*-1", [1, -2], {}),
                 ("token.*32 bits", [2**31], {}),

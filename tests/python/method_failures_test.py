@@ -129,7 +129,7 @@ class Failures(InAFolder):
                                              "uses_seed": True}),
                 ("rename it", {"__annotations__": {"source": str}, "source": ""}),
                 ("must be a finite real", {"__annotations__": {"x": float}, "x": float("nan")}),
-                ("must be a integer", {"__annotations__": {"x": int}, "x": 0.5}),
+                ("must be an integer", {"__annotations__": {"x": int}, "x": 0.5}),
                 ("leave out all but one", {"compress_layer": compress})):
             with self.subTest(words), self.assertRaisesRegex(kb.Error, words):
                 cls = kb.method(type("Mine", (), {"compress": compress, **body}))

@@ -84,7 +84,7 @@ class Methods(unittest.TestCase):
             self.assertLess(np.abs(got.outputs[g, 0] - p @ v[rows] / p.sum()).max(), 1e-12)
 
     def test_an_algorithm_of_kvbench_written_in_python_has_its_errors(self):
-        """`uniform` without replacement keeps tokens that the method is told."""
+        """A method that keeps the tokens that `snapkv` kept has its errors and memory."""
         first = self.replay("snapkv", budget=64, window=16)
         tokens = first.tokens(200)[:-1]
 
@@ -111,7 +111,7 @@ class Methods(unittest.TestCase):
     def test_random_numbers_depend_on_seed_and_place_alone(self):
         first = self.replay(RandomTokens(), seed=1)
         self.assertEqual(without(self.replay(RandomTokens(), seed=1).record), without(first.record))
-        for change in ({"seed": 2}, {"seed": 1, "head": 1}, {"seed": 1, "layer": 2}):
+        for change in ({"seed": 2}, {"seed": 1, "head": 1}, {"seed": 1, "layer": 2}, {"seed": 1, "sequence": "t"}):
             self.assertNotEqual(self.replay(RandomTokens(), **change).tokens(200).tolist(),
                                 first.tokens(200).tolist())
 

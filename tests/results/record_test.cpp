@@ -36,7 +36,7 @@ TEST_CASE_FIXTURE(Made, "a record has every name of the contract, in its order")
   const Json record = cell_record(plan, uniform, result, "kvbench run");
   CHECK(keys(record) == std::vector<std::string>{"id", "status", "key", "label", "derived",
                                                  "errors", "trivial", "mass", "clusters", "memory",
-                                                 "counters", "timing", "repro"});
+                                                 "traffic", "counters", "timing", "repro"});
   CHECK(record["id"] == uniform.id);
   CHECK(record["status"] == "ok");
   CHECK(to_line(record["key"]) == to_line(Json(cell_key(plan, uniform))));
@@ -55,6 +55,11 @@ TEST_CASE_FIXTURE(Made, "a record has every name of the contract, in its order")
   CHECK_FALSE(record["errors"]["relative_l2"].contains("last"));
   CHECK(to_line(record["clusters"]) == R"({"final":37,"trajectory":[[80,31],[99,37]]})");
   CHECK(keys(record["counters"]) == counter_names());
+  CellResult unclamped = result;
+  unclamped.metrics["counters.clamped_answers"] = std::nullopt;
+  std::vector<std::string> fewer = counter_names();
+  std::erase(fewer, "clamped_answers");
+  CHECK(keys(cell_record(plan, uniform, unclamped, "kvbench run")["counters"]) == fewer);
   for (const auto& [name, value] : record["counters"].items()) {
     CAPTURE(name);
     CHECK(value.is_number_integer());
@@ -152,7 +157,9 @@ TEST_CASE_FIXTURE(Made, "the paths of the metrics are those of the record") {
   for (const auto& [name, value] : record["errors"].items()) {
     if (value.is_number()) paths.push_back(name);
     if (!value.is_object()) continue;
-    for (const auto& [part, number] : value.items()) paths.push_back(name + "." + part);
+    for (const auto& [part, number] : value.items()) {
+      paths.push_back(std::string(name).append(".").append(part));
+    }
   }
   CHECK(paths == error_paths());
   CHECK(keys(record["memory"]) == memory_names());

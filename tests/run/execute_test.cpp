@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <fstream>
+#include <map>
 #include <stdexcept>
 
 #include "run/small_run.hpp"
@@ -118,6 +119,30 @@ TEST_CASE("a device that failed ends the run, and its failed cell is not recorde
   CountingObserver observer;
   CHECK_THROWS_WITH_AS(execute(execution, observer, stop), "the device is gone", std::domain_error);
   CHECK(run.journal->count(CellState::kMissing) == 4);
+}
+
+TEST_CASE("cells of a layer are decided together, each layer by itself, the model's all together") {
+  const SmallRun run(entry("adakv", R"("budget": 12, "window": 4, "kernel": 3, "floor": 0)") +
+                     ", " + entry("cake", R"("budget": 12, "window": 4)"));
+  std::atomic<bool> stop{false};
+  CountingObserver observer;
+  execute(run.execution(), observer, stop);
+  std::map<std::pair<std::string, int>, int> selected;  // by algorithm and layer
+  double preference = 0.0;                              // of cake: each layer's part of all layers
+  for (std::size_t c = 0; c < run.plan.cells.size(); ++c) {
+    const PlannedCell& cell = run.plan.cells[c];
+    const Json record = run.journal->read(c);
+    REQUIRE(record.at("status") == "ok");
+    const Json& derived = record.at("derived");
+    const int layer = run.plan.groups[cell.group].layer;
+    selected[{cell.algorithm->id, layer}] += derived.at("selected").get<int>();
+    if (cell.algorithm->id == "adakv") CHECK(derived.at("layer_tokens") == 2 * 12);
+    if (cell.algorithm->id == "cake") preference += derived.at("preference").get<double>();
+  }
+  // 8 of each of two heads beside the window.
+  for (const int layer : {0, 1}) CHECK(selected.at({"adakv", layer}) == 16);
+  CHECK(selected.at({"cake", 0}) + selected.at({"cake", 1}) == 2 * 16);
+  CHECK(preference == doctest::Approx(2.0));  // once per KV head; a layer alone would have 1 each
 }
 
 }  // namespace

@@ -58,6 +58,9 @@ def choices(algorithm):
                  for name in names}
     needed = {name: some_value(table) for name, table in tables.items()
               if table["default"] is None and name not in in_choice}
+    # Exact tokens whose default is made for long prompts would leave a small budget nothing.
+    needed |= {name: 2 for name, table in tables.items() if table["type"] == "tokens"
+               and isinstance(table["default"], int) and table["default"] > 16}
     points = [needed]
     for exclusive in algorithm["exclusive"]:
         points = [{**point, **{name: some_value(tables[name]) for name in names}}

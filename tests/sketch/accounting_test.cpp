@@ -21,6 +21,9 @@ KeptCounts recount(const Sketch& sketch) {
     if (row.keeps_value) kept.values += row.copies;
     kept.bookkeeping += row.copies * row.weight_numbers;
   }
+  if (sketch.answer_rule) {
+    kept.bookkeeping += static_cast<Index>(2 * sketch.answer_rule->low.size());
+  }
   return kept;
 }
 

@@ -47,6 +47,7 @@ void check_agreement(const Asked& asked, double tolerance) {
   const Answer& mine = asked.estimate;
   const NaiveAnswer& naive = asked.naive;
   CHECK(mine.empty_denominator == naive.empty_denominator);
+  CHECK(mine.clamped.value_or(false) == naive.clamped);
   const auto close = [&](double a, Real b, Real scale) {
     CHECK(std::isfinite(a));
     CHECK(std::fabs(a - static_cast<double>(b)) <= tolerance * static_cast<double>(scale));
@@ -59,11 +60,11 @@ void check_agreement(const Asked& asked, double tolerance) {
     close(mine.answer[k], naive.z[k], z_size);
     close(mine.numerator[k], naive.numerator[k], n_size);
   }
-  close(mine.normalizer, naive.denominator, naive.denominator + 1e-290L);
+  close(mine.normalizer, naive.denominator, std::fabs(naive.denominator) + 1e-290L);
   close(mine.numerator_mass, naive.numerator_mass / asked.exact.z,
         naive.numerator_mass / asked.exact.z + 1e-290L);
   close(mine.denominator_mass, naive.denominator / asked.exact.z,
-        naive.denominator / asked.exact.z + 1e-290L);
+        std::fabs(naive.denominator) / asked.exact.z + 1e-290L);
 }
 
 }  // namespace
@@ -167,6 +168,56 @@ TEST_CASE("a denominator that vanishes under the numerator's shift is empty and 
   const Asked asked = ask(owned->stream, 0, 1, sketch);
   CHECK(asked.estimate.empty_denominator);
   CHECK(asked.estimate.answer[0] == 0.0);
+}
+
+TEST_CASE("negative weights in the denominator, worked") {
+  // Logits 0: two tokens of values 1 and 4, denominator 1 - 1/4.
+  const auto owned = stream_of({{0}, {0}}, {{1}, {4}}, {{{0}, {0}}});
+  Sketch sketch;
+  sketch.add_exact(0, 2);
+  sketch.set_weights(1, 1.0, -0.25);
+  const Answer answer = ask(owned->stream, 0, 1, sketch).estimate;
+  CHECK(answer.answer[0] == doctest::Approx(5 / 0.75).epsilon(1e-15));
+  CHECK(answer.normalizer == 0.75);
+  CHECK(!answer.empty_denominator);
+  CHECK(!answer.kl_divergence);  // these are no probabilities
+  CHECK(answer.kept_mass);
+  CHECK(!answer.clamped);
+  // Without a rule too, a sum that is not positive answers zero.
+  sketch.set_weights(1, 1.0, -1.0);
+  CHECK(ask(owned->stream, 0, 1, sketch).estimate.empty_denominator);
+  sketch.set_weights(1, 1.0, -2.0);
+  const Answer negative = ask(owned->stream, 0, 1, sketch).estimate;
+  CHECK(negative.empty_denominator);
+  CHECK(negative.answer[0] == 0.0);
+  CHECK(negative.normalizer == -1.0);
+}
+
+TEST_CASE("a rule for answers, worked: too small a denominator, and channels within their range") {
+  const auto owned = stream_of({{0}, {0}}, {{1, -1}, {4, 3}}, {{{0}, {0}}});
+  Sketch sketch;
+  sketch.add_exact(0, 2);
+  sketch.set_weights(1, 1.0, -0.25);  // numerator mass 2, denominator 3/4, sums 5 and 2
+  const auto ruled = [&](const AnswerRule& rule) {
+    sketch.answer_rule = std::make_shared<const AnswerRule>(rule);
+    return ask(owned->stream, 0, 1, sketch).estimate;
+  };
+  const Answer free = ruled({.least_denominator = 0.374, .low = {}, .high = {}});
+  CHECK(free.answer[0] == doctest::Approx(20.0 / 3).epsilon(1e-15));
+  CHECK(!free.clamped);
+  const Answer none = ruled({.least_denominator = 0.375, .low = {}, .high = {}});
+  CHECK(none.empty_denominator);
+  CHECK(none.answer == std::vector<double>{0, 0});
+  CHECK(none.numerator == std::vector<double>{5, 2});
+  const Answer clamped = ruled({.low = {1, 2.75}, .high = {4, 5}});
+  CHECK(clamped.answer == std::vector<double>{4, 2.75});
+  CHECK(clamped.clamped == true);
+  CHECK(ruled({.low = {1, 1}, .high = {7, 3}}).clamped == false);
+  // 0 is the answer of an empty denominator, outside of the range as well.
+  const Answer empty = ruled({.least_denominator = 1, .low = {1, 1}, .high = {2, 2}});
+  CHECK(empty.answer == std::vector<double>{0, 0});
+  CHECK(empty.clamped == false);
+  CHECK(sketch.kept_counts().bookkeeping == 4);
 }
 
 TEST_CASE("kept mass counts distinct tokens whose value is kept") {

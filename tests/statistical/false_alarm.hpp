@@ -44,10 +44,23 @@ inline constexpr Alarm kAlarms[] = {
     {"I22 halving by signs", 1},
     {"I22 few tokens, worked", 3},
     {"random first centre of kcenter", 1},
+    {"means of cam's merged values", 3},
+    {"sums over thinformer's tokens", 1},
     {"I23 BalanceKV wins its pairs with uniform", 1},
     {"I23 errors of an independent program", 18},
     {"I24 noise has its moments and law", 16},
     {"I24 Gumbel argmax is softmax", 3},
+    {"sums over what magicpig reads", 12},
+    {"sums over what vattention reads", 4},
+    {"sums over what hyperattention reads", 2},
+    {"sums over what kdeformer reads", 4},
+    {"first pivot of wildcat", 1},
+    {"features of performer", 5},
+    {"turboquant's errors on the sphere", 8},
+    {"turboquant's inner products", 4},
+    {"qjl's inner products", 3},
+    {"qjl's length", 1},
+    {"polarquant's angles", 4},
 };
 
 // The level of a p-value that has none of its own.

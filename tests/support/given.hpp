@@ -30,6 +30,21 @@ inline KeptSets kept_by(const std::string& id, const Stream& stream, Index promp
   return kept_sets(sketches_of(id, stream, prompt, given, seed));
 }
 
+// The same of each of several streams, which one that decides for a layer or a model decides for
+// together.
+inline std::vector<KeptSets> kept_in_scope(const std::string& id,
+                                           const std::vector<const Stream*>& streams, Index prompt,
+                                           const Given& given, std::uint32_t seed = 0) {
+  const AlgorithmDescription& algorithm = algorithm_named(id);
+  std::vector<KeptSets> out;
+  for (const Stream* stream : streams) {
+    Stepper stepper(*stream, prompt, algorithm, params_for(algorithm, given), seed, 0, streams);
+    KeptSets& kept = out.emplace_back();
+    while (stepper.next()) kept.push_back(kept_tokens(stepper.sketch()));
+  }
+  return out;
+}
+
 // Why a registered algorithm does not run; empty if it does.
 inline std::string skip_of(const std::string& id, const StreamShape& shape, Index prompt,
                            const Given& given) {

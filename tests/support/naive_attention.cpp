@@ -16,6 +16,17 @@ Real naive_logit(const Stream& stream, int g, Index row, Index j) {
   return cap > 0 ? cap * std::tanh(x / cap) : x;
 }
 
+Real naive_feature_logit(const Stream& stream, int g, Index row, const std::vector<double>& key) {
+  Real product = 0;
+  Real square = 0;
+  for (std::size_t k = 0; k < key.size(); ++k) {
+    const Real q = stream.query(g, row)[k];
+    product += q * static_cast<Real>(key[k]);
+    square += q * q;
+  }
+  return static_cast<Real>(stream.shape.scale) * (product - square / 2);
+}
+
 Real naive_own_logit(const Stream& stream, int g, Index row, const std::vector<double>& key) {
   Real x = 0;
   for (std::size_t k = 0; k < key.size(); ++k) {
@@ -79,8 +90,13 @@ NaiveAnswer naive_answer(const Stream& stream, int g, Index row, const Sketch& s
   for (const SketchRow& kept : sketch.rows()) {
     if (kept.is_empty() || (kept.head >= 0 && kept.head != g)) continue;
     const Real x =
-        kept.own_key >= 0        ? naive_own_logit(stream, g, row,
-                                                   sketch.own_keys[static_cast<std::size_t>(kept.own_key)])
+        kept.feature
+            ? naive_feature_logit(stream, g, row,
+                                  sketch.own_keys[static_cast<std::size_t>(kept.own_key)]) +
+                  static_cast<Real>(sketch.feature_shift)
+        : kept.own_key >= 0
+            ? naive_own_logit(stream, g, row,
+                              sketch.own_keys[static_cast<std::size_t>(kept.own_key)])
         : sketch.cache_positions ? naive_turned_logit(stream, g, row, kept.token,
                                                       row - (sketch.size() - 1) + slot - kept.token)
                                  : naive_logit(stream, g, row, kept.token);
@@ -114,11 +130,21 @@ NaiveAnswer naive_answer(const Stream& stream, int g, Index row, const Sketch& s
   // Under the common shift a double denominator below exp(-708) has vanished.
   out.empty_denominator =
       out.denominator == 0 || std::log(out.denominator) + exact.max - shift < -700;
+  const AnswerRule* rule = sketch.answer_rule.get();
+  if (rule != nullptr) {
+    out.empty_denominator =
+        out.empty_denominator || out.denominator <= rule->least_denominator * out.numerator_mass;
+  }
+  out.empty_denominator = out.empty_denominator || out.denominator < 0;
   out.z.assign(dv, 0);
   if (!out.empty_denominator) {
     for (std::size_t k = 0; k < dv; ++k) {
       out.z[k] = out.numerator[k] / out.denominator;
       if (std::fabs(out.z[k]) < 4e-308L) out.z[k] = 0;  // below the doubles
+      if (rule == nullptr || rule->low.empty()) continue;
+      const Real inside = std::clamp<Real>(out.z[k], rule->low[k], rule->high[k]);
+      out.clamped = out.clamped || inside != out.z[k];
+      out.z[k] = inside;
     }
   }
   return out;

@@ -13,8 +13,11 @@ using Real = long double;
 // The final logit of query (g, row) and token j: scale, then soft-cap.
 Real naive_logit(const Stream& stream, int g, Index row, Index j);
 
-// The same with a key that is no token's.
+// The same with a key that belongs to no token.
 Real naive_own_logit(const Stream& stream, int g, Index row, const std::vector<double>& key);
+
+// Of a feature with that key, without the sketch's shift.
+Real naive_feature_logit(const Stream& stream, int g, Index row, const std::vector<double>& key);
 
 // That of token j with its key turned by `turn` positions of the stream's RoPE.
 Real naive_turned_logit(const Stream& stream, int g, Index row, Index j, Index turn);
@@ -37,6 +40,7 @@ struct NaiveAnswer {
   Real denominator = 0;         // sum w_den exp(x - max)
   std::vector<Real> z;          // [dv], 0 if the denominator is empty
   bool empty_denominator = false;
+  bool clamped = false;  // by the sketch's rule
 };
 NaiveAnswer naive_answer(const Stream& stream, int g, Index row, const Sketch& sketch);
 

@@ -217,6 +217,8 @@ NaiveReport naive_report(const Stream& stream, const std::vector<Index>& rows,
   Columns columns;
   bool tokens_only = true;
   double empty = 0;
+  double clamped = 0;
+  bool has_rule = true;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const Sketch& sketch = sketches[r];
     tokens_only = tokens_only && rows_are_tokens(sketch);
@@ -227,6 +229,8 @@ NaiveReport naive_report(const Stream& stream, const std::vector<Index>& rows,
       const NaiveRow exact = naive_row(stream, g, rows[r]);
       const NaiveAnswer answer = naive_answer(stream, g, rows[r], sketch);
       empty += answer.empty_denominator ? 1 : 0;
+      clamped += answer.clamped ? 1 : 0;
+      has_rule = has_rule && sketch.answer_rule && !sketch.answer_rule->low.empty();
       const Index line = static_cast<Index>(r) * heads_per_kv + g;
       for (Index k = 0; k < dv; ++k) {
         stacked_a(line, k) = static_cast<double>(exact.a[static_cast<std::size_t>(k)]);
@@ -257,6 +261,7 @@ NaiveReport naive_report(const Stream& stream, const std::vector<Index>& rows,
   write_stacked(stacked_a, stacked_z, report);
   write_columns(columns, report);
   report.numbers["counters.empty_denominator"] = empty;
+  if (has_rule) report.numbers["counters.clamped_answers"] = clamped;
   return report;
 }
 

@@ -48,6 +48,37 @@ std::vector<Real> naive_pooled(const std::vector<Real>& scores, const NaiveObser
   return pooled;
 }
 
+std::vector<Real> naive_observed(const Stream& stream, Index prompt, const NaiveObservation& rule) {
+  const Index first = std::min(stream.shape.first_visible(prompt), prompt);
+  const Index end = prompt - rule.window;
+  const int heads = stream.shape.heads_per_kv;
+  std::vector<std::vector<Real>> scores;  // [G][tokens before the window]
+  for (int g = 0; g < heads; ++g) {
+    std::vector<Real>& mine = scores.emplace_back(static_cast<std::size_t>(end - first), 0);
+    for (Index i = end; i < prompt; ++i) {
+      const NaiveRow row = naive_row(stream, g, i);
+      for (Index j = std::max(first, row.lo); j < end; ++j) {
+        Real p = row.p[static_cast<std::size_t>(j - row.lo)];
+        if (rule.weighs_rows) p *= static_cast<Real>(i - row.lo);
+        Real& score = mine[static_cast<std::size_t>(j - first)];
+        score = rule.reduce == "max" ? std::max(score, p) : score + p;
+      }
+    }
+    if (rule.reduce == "mean") {
+      for (Real& score : mine) score /= static_cast<Real>(rule.window);
+    }
+    if (rule.pools_first) mine = naive_pooled(mine, rule);
+  }
+  std::vector<Real> combined(scores.front().size(), 0);
+  for (std::size_t j = 0; j < combined.size(); ++j) {
+    for (const std::vector<Real>& mine : scores) {
+      combined[j] = rule.group == "max" ? std::max(combined[j], mine[j]) : combined[j] + mine[j];
+    }
+    if (rule.group == "mean") combined[j] /= static_cast<Real>(heads);
+  }
+  return rule.pools_first ? combined : naive_pooled(combined, rule);
+}
+
 std::vector<Index> naive_observation_kept(const Stream& stream, Index prompt, Index window,
                                           const std::vector<Real>& pooled, Index selected) {
   const Index first = std::min(stream.shape.first_visible(prompt), prompt);

@@ -14,6 +14,9 @@ struct NaiveObservation {
   Index kernel = 7;
   bool average = false;  // else the largest of the kernel
   std::string group = "mean";
+  std::string reduce = "sum";  // over the rows: sum, mean, max
+  bool pools_first = false;    // before query heads are combined
+  bool weighs_rows = false;    // by the tokens that they see before their own
 };
 
 // Scores of the visible prompt tokens before the window, in order, before they are pooled.
@@ -22,6 +25,9 @@ std::vector<Real> naive_observation_scores(const Stream& stream, Index prompt,
 
 // The same, pooled.
 std::vector<Real> naive_pooled(const std::vector<Real>& scores, const NaiveObservation& rule);
+
+// The scores of every variant, pooled.
+std::vector<Real> naive_observed(const Stream& stream, Index prompt, const NaiveObservation& rule);
 
 // What is kept at the end of the prompt when the `selected` best of `pooled` are kept beside the
 // window.

@@ -62,6 +62,19 @@ void OwnedStream::connect() {
   for (const std::vector<double>& q : queries) {
     stream.queries.emplace_back(q.data(), shape.tokens - shape.first_query, shape.d);
   }
+  shape.wo_v_l1 = true;
+  wo_v_l1.assign(queries.size(), {});
+  stream.wo_v_l1.clear();
+  for (std::size_t g = 0; g < wo_v_l1.size(); ++g) {
+    for (Index j = 0; j < shape.tokens; ++j) {
+      double norm = std::fabs(stream.values(j, 0));
+      for (Index k = 0; k < shape.dv; ++k) {
+        norm += static_cast<double>(g + 1) * std::fabs(stream.values(j, k));
+      }
+      wo_v_l1[g].push_back(norm);
+    }
+    stream.wo_v_l1.push_back(wo_v_l1[g].data());
+  }
 }
 
 std::unique_ptr<OwnedStream> make_stream(const StreamSpec& spec) {

@@ -41,6 +41,7 @@ struct OwnedStream {
   std::vector<double> keys;
   std::vector<double> values;
   std::vector<std::vector<double>> queries;
+  std::vector<std::vector<double>> wo_v_l1;  // made up from the values by connect()
 
   OwnedStream() = default;
   OwnedStream(const OwnedStream&) = delete;

@@ -20,6 +20,7 @@ Sketch random_sketch(const Stream& stream, Index row, SketchKind kind, std::uint
     case SketchKind::kEviction:
     case SketchKind::kWeighted:
     case SketchKind::kMergedValues:
+    case SketchKind::kRuled:
       for (Index j = lo; j <= row; ++j) {
         if (j != row && coin()) continue;
         SketchRow kept = SketchRow::exact(j);
@@ -28,7 +29,9 @@ Sketch random_sketch(const Stream& stream, Index row, SketchKind kind, std::uint
           kept.w_den = uniform(rng);
           kept.weight_numbers = 2;
         }
-        if (kind == SketchKind::kMergedValues && (j == row || coin())) {
+        const bool ruled = kind == SketchKind::kRuled;
+        if (ruled && j != row && rng() % 8 == 0) kept.w_den *= -0.01;
+        if ((ruled || kind == SketchKind::kMergedValues) && (j == row || coin())) {
           kept.own_value = static_cast<std::int32_t>(sketch.own_values.size());
           std::vector<double>& value = sketch.own_values.emplace_back();
           for (Index k = 0; k < stream.shape.dv; ++k) value.push_back(uniform(rng) - 1.5);
@@ -56,6 +59,24 @@ Sketch random_sketch(const Stream& stream, Index row, SketchKind kind, std::uint
         }
         if (of_no_token) kept.token = -1;
         sketch.add(kept);
+      }
+      break;
+    case SketchKind::kFeatures:
+      sketch.add_exact(lo, row + 1);
+      sketch.feature_shift = uniform(rng) - 1.5;
+      for (int r = 0; r < 7; ++r) {
+        SketchRow feature;
+        feature.feature = true;
+        feature.w_num = feature.w_den = uniform(rng);
+        feature.own_key = feature.own_value = r;
+        feature.keeps_key = feature.counts_as_token = false;
+        sketch.add(feature);
+        // Near the query in direction: beside huge logits it is far below them otherwise.
+        std::vector<double>& key = sketch.own_keys.emplace_back();
+        const double* query = stream.query(0, row);
+        for (Index k = 0; k < stream.shape.d; ++k) key.push_back(query[k] * 0.1 * uniform(rng));
+        std::vector<double>& value = sketch.own_values.emplace_back();
+        for (Index k = 0; k < stream.shape.dv; ++k) value.push_back(uniform(rng) - 1.5);
       }
       break;
     case SketchKind::kByHead:
@@ -93,6 +114,11 @@ Sketch random_sketch(const Stream& stream, Index row, SketchKind kind, std::uint
       sketch.exact_numerator = kind == SketchKind::kExactNumerator;
       sketch.exact_denominator = kind == SketchKind::kExactDenominator;
       break;
+  }
+  if (kind == SketchKind::kRuled) {
+    const auto dv = static_cast<std::size_t>(stream.shape.dv);
+    sketch.answer_rule = std::make_shared<const AnswerRule>(
+        AnswerRule{1e-20, std::vector<double>(dv, -0.3), std::vector<double>(dv, 0.2)});
   }
   return sketch;
 }

@@ -3,6 +3,8 @@
 #include <optional>
 #include <stdexcept>
 
+#include "support/stepper.hpp"
+
 namespace kvbench::test {
 
 std::vector<Index> decode_rows(const Stream& stream, Index prompt) {
@@ -18,7 +20,9 @@ CellResult replay_one(const Stream& stream, Index prompt, const AlgorithmDescrip
   setting.rows = rows.empty() ? decode_rows(stream, prompt) : std::move(rows);
   setting.keep_row_values = true;
   std::optional<CellResult> out;
-  replay(stream, setting, {{&algorithm, params, seed}}, cpu_kernels(),
+  const SharedResults scope = decided(algorithm, params, seed, stream, prompt);
+  const bool of_head = algorithm.replay_scope(params) == ReplayScope::kHead;
+  replay(stream, setting, {{&algorithm, params, seed, of_head ? nullptr : &scope}}, cpu_kernels(),
          [&](std::size_t, CellResult&& result) { out = std::move(result); });
   if (!out) throw std::runtime_error("the cell was never reported");
   if (out->failed) throw std::runtime_error(out->reason);

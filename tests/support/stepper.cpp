@@ -30,7 +30,8 @@ Params params_for(const AlgorithmDescription& algorithm,
       }
       params.set(parameter.name, value);
       used.insert(parameter.name);
-    } else if (parameter.default_value && shut_out.count(parameter.name) == 0) {
+    } else if (parameter.default_value && !parameter.is_later &&
+               shut_out.count(parameter.name) == 0) {
       params.set(parameter.name, *parameter.default_value);
     }
   }
@@ -40,10 +41,30 @@ Params params_for(const AlgorithmDescription& algorithm,
   return params;
 }
 
+SharedResults decided(const AlgorithmDescription& algorithm, const Params& params,
+                      std::uint32_t seed, const Stream& stream, Index prompt,
+                      const std::vector<const Stream*>& scope) {
+  SharedResults results;
+  if (algorithm.replay_scope(params) == ReplayScope::kHead) return results;
+  const ModelWork work = algorithm.model_work(params, seed);
+  const auto each = [&](const std::function<void(const Stream&)>& visit) {
+    if (scope.empty()) visit(stream);
+    for (const Stream* one : scope) visit(*one);
+  };
+  try {
+    results.add(work, ModelContext{each, prompt, stream.shape.tokens, cpu_kernels()});
+  } catch (const CellError& error) {
+    results.fail(work.key(), error.what());
+  }
+  return results;
+}
+
 Stepper::Stepper(const Stream& stream, Index prompt, const AlgorithmDescription& algorithm,
-                 const Params& params, std::uint32_t seed, Index block)
+                 const Params& params, std::uint32_t seed, Index block,
+                 const std::vector<const Stream*>& scope)
     : stream_(stream), params_(params), needs_(algorithm.needs(params)), row_(prompt - 1) {
   for (Index row = prompt; row < stream.shape.tokens; ++row) scored_rows_.push_back(row);
+  shared_ = decided(algorithm, params_, seed, stream, prompt, scope);
   for (const SharedWork& work : algorithm.shared_work(params_, stream.shape, prompt, seed)) {
     shared_.add(work, SharedContext{stream, prompt, cpu_kernels(), &scored_rows_});
   }
@@ -116,16 +137,23 @@ double derived_real(const Derived& derived, const std::string& name) {
   throw std::out_of_range("derived has no " + name);
 }
 
+bool same_rule(const AnswerRule* a, const AnswerRule* b) {
+  if (a == nullptr || b == nullptr) return a == b;
+  return a->least_denominator == b->least_denominator && a->low == b->low && a->high == b->high;
+}
+
 bool same_sketch(const Sketch& a, const Sketch& b) {
   if (a.numerator_scale != b.numerator_scale || a.exact_numerator != b.exact_numerator ||
       a.exact_denominator != b.exact_denominator || a.cache_positions != b.cache_positions ||
-      a.own_values != b.own_values || !(a.kept_counts() == b.kept_counts())) {
+      !same_rule(a.answer_rule.get(), b.answer_rule.get()) || a.own_keys != b.own_keys ||
+      a.own_values != b.own_values || a.feature_shift != b.feature_shift ||
+      !(a.kept_counts() == b.kept_counts())) {
     return false;
   }
   const auto filled = [](const Sketch& sketch) {
     std::vector<SketchRow> rows;
     for (const SketchRow& row : sketch.rows()) {
-      if (row.token >= 0) rows.push_back(row);
+      if (!row.is_empty()) rows.push_back(row);
     }
     return rows;
   };
@@ -134,7 +162,8 @@ bool same_sketch(const Sketch& a, const Sketch& b) {
   return std::equal(
       x.begin(), x.end(), y.begin(), y.end(), [](const SketchRow& p, const SketchRow& q) {
         return p.token == q.token && p.w_num == q.w_num && p.w_den == q.w_den &&
-               p.own_value == q.own_value && p.keeps_key == q.keeps_key &&
+               p.own_key == q.own_key && p.own_value == q.own_value && p.head == q.head &&
+               p.feature == q.feature && p.keeps_key == q.keeps_key &&
                p.keeps_value == q.keeps_value && p.weight_numbers == q.weight_numbers &&
                p.counts_as_token == q.counts_as_token && p.scaled == q.scaled &&
                p.copies == q.copies;

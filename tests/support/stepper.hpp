@@ -1,4 +1,5 @@
 // Drives one algorithm through a stream by its public interface alone, decode row by decode row.
+// One that decides for a layer or a model decides from the streams of `scope`, or this one alone.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,8 @@ class Stepper {
  public:
   // The prompt is fed in blocks of `block` tokens (0: all at once).
   Stepper(const Stream& stream, Index prompt, const AlgorithmDescription& algorithm,
-          const Params& params, std::uint32_t seed = 0, Index block = 0);
+          const Params& params, std::uint32_t seed = 0, Index block = 0,
+          const std::vector<const Stream*>& scope = {});
 
   // Moves to the next decode row, up to where it would be answered; false after the last one.
   bool next();
@@ -43,6 +45,12 @@ class Stepper {
   Index row_;
 };
 
+// What an algorithm decides for a layer or a model, from the streams of `scope`, or `stream` alone;
+// nothing of one that decides for a KV head.
+SharedResults decided(const AlgorithmDescription& algorithm, const Params& params,
+                      std::uint32_t seed, const Stream& stream, Index prompt,
+                      const std::vector<const Stream*>& scope = {});
+
 // The sketch at every decode row's answer.
 std::vector<Sketch> sketches(const Stream& stream, Index prompt,
                              const AlgorithmDescription& algorithm, const Params& params,
@@ -54,6 +62,9 @@ std::vector<std::vector<Index>> kept_sets(const std::vector<Sketch>& sketches);
 
 // A number of `derived`; throws std::out_of_range if it is missing.
 double derived_real(const Derived& derived, const std::string& name);
+
+// Whether two rules for answers, or none, are equal.
+bool same_rule(const AnswerRule* a, const AnswerRule* b);
 
 // Whether two sketches hold the same rows with the same weights, in the same order; empty places
 // do not count.

@@ -18,6 +18,7 @@ Plan rich_plan(const SweepFolder& folder, const std::vector<std::string>& only =
   rope->inv_freq = {1.0, 0.1, 1.0 / 3.0};
   rope->interleaved = true;
   for (PlannedLayer& layer : a.sequences[0].layers) layer.shape.rope = rope;
+  a.sequences[0].layers[0].shape.wo_v_l1 = true;
   a.sequences[0].layers[1].shape.window = 17;
   a.sequences[0].layers[1].shape.softcap = 30.5;
   a.sequences[0].prompt_tokens = 60;
@@ -56,6 +57,7 @@ TEST_CASE("a plan is made again from its document, cell by cell, without the dum
       CHECK(again.groups[g].rows == plan.groups[g].rows);
       CHECK(again.groups[g].shape.window == plan.groups[g].shape.window);
       CHECK(again.groups[g].shape.softcap == plan.groups[g].shape.softcap);
+      CHECK(again.groups[g].shape.wo_v_l1 == plan.groups[g].shape.wo_v_l1);
       CHECK((again.groups[g].shape.rope == nullptr) == (plan.groups[g].shape.rope == nullptr));
     }
     CHECK(again.groups[0].shape.rope->inv_freq == plan.groups[0].shape.rope->inv_freq);
@@ -67,7 +69,7 @@ TEST_CASE("a plan is made again from its document, cell by cell, without the dum
 TEST_CASE("a document that makes other cells, or none, is refused") {
   const SweepFolder folder;
   const Plan plan = rich_plan(folder);
-  const auto refused = [&](json document, const std::string& hash, const char* words) {
+  const auto refused = [&](const json& document, const std::string& hash, const char* words) {
     CHECK_THROWS_WITH_AS(plan_from_document(document, hash, "j", made_up_algorithms()),
                          doctest::Contains(words), InputError);
   };

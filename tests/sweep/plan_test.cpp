@@ -415,5 +415,63 @@ TEST_CASE("a hundred thousand cells are planned in seconds") {
   MESSAGE(plan.cells.size(), " cells in ", seconds.count(), " s");
 }
 
+// A made-up algorithm that decides for what its flag says.
+std::vector<AlgorithmDescription> scoped(ReplayScope scope) {
+  std::vector<AlgorithmDescription> algorithms(1);
+  algorithms[0].id = "together";
+  algorithms[0].replay_scope = [scope](const Params&) { return scope; };
+  // Layer 4 alone is too wide.
+  algorithms[0].skip_reason = [](const Params&, const StreamShape& shape,
+                                 Index) -> std::optional<std::string> {
+    if (shape.d <= 8) return std::nullopt;
+    return "too wide";
+  };
+  return algorithms;
+}
+
+TEST_CASE("what is decided for a layer has its selected heads in its key, for a model all layers") {
+  const SweepFolder folder;
+  PlannedDump dump = planned_dump("a", 100, {0, 2, 4}, 3);
+  for (PlannedLayer& layer : dump.sequences[0].layers) layer.shape.d = 8;
+  const auto plan_of = [&](ReplayScope scope, const std::vector<std::string>& only = {}) {
+    static std::vector<std::vector<AlgorithmDescription>> tables;  // plans point into them
+    tables.push_back(scoped(scope));
+    const SweepConfig config =
+        parse_sweep(sweep(entry("together", ""), R"("select": {"kv_heads": [0, 2]})"),
+                    folder.file("quick.json"), {}, tables.back());
+    return make_plan(config, {dump}, only);
+  };
+  const Plan layer = plan_of(ReplayScope::kLayer);
+  const Plan model = plan_of(ReplayScope::kModel);
+  REQUIRE(layer.cells.size() == 6);
+  for (const PlannedCell& cell : layer.cells) {
+    const json key = cell_key(layer, cell);
+    CHECK(key.at("scope_layers") == json::array({layer.groups[cell.group].layer}));
+    CHECK(key.at("scope_kv_heads") == json::array({0, 2}));
+  }
+  REQUIRE(model.cells.size() == layer.cells.size());
+  for (const PlannedCell& cell : model.cells) {
+    CHECK(cell_key(model, cell).at("scope_layers") == json::array({0, 2, 4}));
+    CHECK(cell_key(model, cell).at("scope_kv_heads") == json::array({0, 2}));
+  }
+  CHECK(!cell_key(plan_of(ReplayScope::kHead), plan_of(ReplayScope::kHead).cells[0])
+             .contains("scope_layers"));
+  // --only leaves the scope, and so the cell, as it is.
+  const Plan one = plan_of(ReplayScope::kLayer, {"*/*/*/2/0"});
+  REQUIRE(one.cells.size() == 1);
+  CHECK(one.cells[0].scope->kv_heads == std::vector<int>{0, 2});
+  CHECK(one.cells[0].id == layer.cells[2].id);
+  // Where one layer cannot run, the model cannot; other layers can.
+  dump.sequences[0].layers[2].shape.d = 16;
+  const auto skipped = [](const Plan& plan) {
+    std::vector<bool> out;
+    for (const PlannedCell& cell : plan.cells) out.push_back(cell.skip_reason.has_value());
+    return out;
+  };
+  CHECK(skipped(plan_of(ReplayScope::kLayer)) ==
+        std::vector<bool>{false, false, false, false, true, true});
+  CHECK(skipped(plan_of(ReplayScope::kModel)) == std::vector<bool>(6, true));
+}
+
 }  // namespace
 }  // namespace kvbench::test

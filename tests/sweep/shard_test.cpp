@@ -74,7 +74,8 @@ TEST_CASE("layers whose scores are added up stay together, the others do not") {
   const SweepFolder folder;
   Plan plan =
       make_plan(folder.parse(sweep(entry("exact", ""))), {planned_dump("a", 100, {0, 1, 2, 3}, 1)});
-  plan.cells[plan.groups[0].cells[0]].scope = std::make_shared<const Scope>();
+  const Scope both{.layers = {0, 2}, .kv_heads = {0}};
+  plan.cells[plan.groups[0].cells[0]].scope = std::make_shared<const Scope>(both);
   plan.cells[plan.groups[2].cells[0]].scope = plan.cells[plan.groups[0].cells[0]].scope;
   // Parts: {0, 2} of cost 2, {1}, {3}.
   CHECK(deal_groups(plan, {1, 1, 1, 1}, 4) == std::vector<int>{1, 2, 1, 3});

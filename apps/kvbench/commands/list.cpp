@@ -22,6 +22,7 @@
 #include "output/log.hpp"
 #include "output/table.hpp"
 #include "results/provenance.hpp"
+#include "storage/codec_registry.hpp"
 
 namespace kvbench {
 namespace {
@@ -38,6 +39,7 @@ constexpr const char* kFooter = R"(Examples:
   kvbench list algorithms h2o snapkv
   kvbench list algorithms --markdown
   kvbench list algorithms --json | jq '.[] | select(.id == "subgen").parameters'
+  kvbench list storage
   kvbench list metrics
   kvbench list derived
   kvbench list devices)";
@@ -111,25 +113,29 @@ std::string alternatives_text(const ExactlyOneOf& exclusive, const char* quote,
   return out;
 }
 
+void print_parameters(const std::vector<Parameter>& parameters) {
+  Table table({{"", Align::kLeft, 16},
+               {"", Align::kLeft, 8},
+               {"", Align::kLeft, 28},
+               {"", Align::kLeft, 18},
+               {"", Align::kLeft}},
+              " ", "  ");
+  for (const Parameter& parameter : parameters) {
+    table.add(
+        {parameter.name, kind_name(parameter.kind), range_text(parameter),
+         parameter.default_value ? "default " + to_string(*parameter.default_value) : "no default",
+         parameter.doc});
+  }
+  print_block(table.text(terminal_columns(stdout)));
+}
+
 void print_algorithms(const std::vector<std::string>& names) {
   for (const AlgorithmDescription* each : algorithms_named(names)) {
     const AlgorithmDescription& algorithm = *each;
     std::string name = algorithm.id;
     for (const std::string& alias : algorithm.aliases) name += " (alias " + alias + ")";
     fmt::print("{}: {}\n  {}\n", name, algorithm.title, algorithm.source);
-    Table table({{"", Align::kLeft, 16},
-                 {"", Align::kLeft, 8},
-                 {"", Align::kLeft, 28},
-                 {"", Align::kLeft, 18},
-                 {"", Align::kLeft}},
-                " ", "  ");
-    for (const Parameter& parameter : algorithm.parameters) {
-      table.add({parameter.name, kind_name(parameter.kind), range_text(parameter),
-                 parameter.default_value ? "default " + to_string(*parameter.default_value)
-                                         : "no default",
-                 parameter.doc});
-    }
-    print_block(table.text(terminal_columns(stdout)));
+    print_parameters(algorithm.parameters);
     for (const ExactlyOneOf& exclusive : algorithm.exactly_one_of) {
       fmt::print("  exactly one of: {}\n", alternatives_text(exclusive, "", "; or "));
     }
@@ -166,6 +172,32 @@ void print_algorithms_markdown() {
   for (const AlgorithmDescription& algorithm : all_algorithms()) {
     fmt::print("| `{}` | {} | {} | {} |\n", algorithm.id, algorithm.title,
                parameters_markdown(algorithm), algorithm.source);
+  }
+}
+
+// "keys", "values" or both.
+const char* tensors_text(const CodecDescription& codec) {
+  if (!codec.of_keys) return "values";
+  return codec.of_values ? "keys, values" : "keys";
+}
+
+void print_storage() {
+  for (const CodecDescription& codec : all_codecs()) {
+    fmt::print("{} ({}): {}\n  {} bits a number; {}\n", codec.id, tensors_text(codec), codec.title,
+               codec.bits, codec.source);
+    print_parameters(codec.parameters);
+    fmt::print("\n");
+  }
+}
+
+void print_storage_markdown() {
+  fmt::print(
+      "| codec | of | what | parameters | bits a number | source |\n|---|---|---|---|---|---|\n");
+  for (const CodecDescription& codec : all_codecs()) {
+    std::vector<std::string> names;
+    for (const Parameter& parameter : codec.parameters) names.push_back("`" + parameter.name + "`");
+    fmt::print("| `{}` | {} | {} | {} | {} | {} |\n", codec.id, tensors_text(codec), codec.title,
+               fmt::join(names, ", "), codec.bits, codec.source);
   }
 }
 
@@ -253,6 +285,8 @@ constexpr Listed kListed[] = {
     {"algorithms", [](const ListOptions& options) { print_algorithms(options.names); },
      [](const ListOptions& options) { return algorithms_document(options.names); },
      print_algorithms_markdown},
+    {"storage", [](const ListOptions&) { print_storage(); },
+     [](const ListOptions&) { return storage_document(); }, print_storage_markdown},
     {"metrics", [](const ListOptions&) { print_metrics(); },
      [](const ListOptions&) { return metrics_document(); }, print_metrics_markdown},
     {"derived", [](const ListOptions&) { print_derived(); },
@@ -286,12 +320,13 @@ int run(const ListOptions& options) {
 Command add_list(CLI::App& app) {
   const auto options = std::make_shared<ListOptions>();
   CLI::App* command =
-      app.add_subcommand("list", "List algorithms, metrics, derived values, or devices");
+      app.add_subcommand("list", "List algorithms, codecs, metrics, derived values, or devices");
   std::vector<std::string> names;
   for (const Listed& each : kListed) names.emplace_back(each.what);
   command
       ->add_option("WHAT", options->what,
-                   "algorithms with their parameters; metrics of a cell; derived: what algorithms "
+                   "algorithms with their parameters; storage: codecs with theirs; metrics of a "
+                   "cell; derived: what algorithms "
                    "report of a cell; devices")
       ->required()
       ->check(CLI::IsMember(names));

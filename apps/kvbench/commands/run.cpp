@@ -328,7 +328,7 @@ void log_without_caches(const Plan& plan) {
   std::map<std::string, std::set<const Params*>> settings;  // by label and reason
   for (const PlannedCell& cell : plan.cells) {
     if (cell.skip_reason) continue;
-    const auto reason = cell.algorithm->not_rows(*cell.params);
+    const auto reason = no_cache_file(cell);
     if (reason) settings[cell.label + ": " + *reason].insert(cell.params.get());
   }
   for (const auto& [text, of] : settings) {

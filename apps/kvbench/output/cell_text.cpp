@@ -37,7 +37,9 @@ Json VaryingParams::of(const Json& params) const {
 }
 
 std::string label_text(const std::string& label, const std::string& algorithm) {
-  return label == algorithm ? label : label + " (" + algorithm + ")";
+  // Before its storage, if it has one (" | ").
+  const bool says_it = label == algorithm || label.starts_with(algorithm + " | ");
+  return says_it ? label : label + " (" + algorithm + ")";
 }
 
 std::string cell_text(const Json& cell) {

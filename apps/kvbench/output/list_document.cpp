@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "core/spelling.hpp"
 #include "metrics/metric_table.hpp"
+#include "storage/codec_registry.hpp"
 #include "sweep/axis.hpp"
 
 namespace kvbench {
@@ -109,6 +110,20 @@ Json algorithms_document(const std::vector<std::string>& names) {
     entry["derived"] = Json::array();
     for (const DerivedKey& key : algorithm.derived) {
       entry["derived"].push_back({{"name", key.name}, {"definition", key.definition}});
+    }
+    out.push_back(std::move(entry));
+  }
+  return out;
+}
+
+Json storage_document() {
+  Json out = Json::array();
+  for (const CodecDescription& codec : all_codecs()) {
+    Json entry = {{"id", codec.id},     {"title", codec.title},  {"source", codec.source},
+                  {"bits", codec.bits}, {"keys", codec.of_keys}, {"values", codec.of_values}};
+    entry["parameters"] = Json::array();
+    for (const Parameter& parameter : codec.parameters) {
+      entry["parameters"].push_back(parameter_json(parameter));
     }
     out.push_back(std::move(entry));
   }

@@ -126,7 +126,7 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def prompt_of(made: Any, given: tuple[Any, ...], seed: int) -> Prompt:
-    """`given`: what a Prompt has, but the seed; its arrays are nobody else's."""
+    """`given`: what a Prompt has, but the seed; nothing else uses its arrays."""
     q, k, v, *rest = given
     seeds = [seed if getattr(made, "uses_seed", False) else None]
     return Prompt(_read_only(q), _read_only(k), _read_only(v), *rest, *seeds)

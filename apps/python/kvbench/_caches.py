@@ -111,9 +111,9 @@ class Cache:
         if "head" in self._columns and np.any(self._columns["head"] < -1):
             raise Error("head: must be a query head of the group or -1")
         begin, end = self._columns.get("begin"), self._columns.get("end")
-        if begin is not None and end is not None and np.any(begin >= end):
-            at = int(np.argmax(begin >= end))
-            raise Error(f"end: must be above begin, got {end[at]} after {begin[at]} in row {at}")
+        if begin is not None and end is not None and np.any(begin > end):
+            at = int(np.argmax(begin > end))
+            raise Error(f"end: must be at least begin, got {end[at]} after {begin[at]} in row {at}")
 
     def __len__(self) -> int:
         return len(self._columns["token"])
@@ -150,7 +150,7 @@ class Cache:
         try:
             import h5py
         except ImportError as missing:
-            raise ImportError("Cache.save needs h5py; pip install h5py") from missing
+            raise ImportError("Cache.save needs h5py; pip install 'kvbench[caches]'") from missing
         if decode not in ("append", "given"):
             raise Error(f'decode: must be "append" or "given", got {decode!r}')
         if not sequence or "/" in sequence:
@@ -197,7 +197,8 @@ class Cache:
         producer: str | None,
         params: dict[str, Any] | None,
     ) -> None:
-        """The file's own attributes; of an existing file they must be the same."""
+        """The file's own attributes; of an existing file format, method and, if given, params must
+        be the same."""
         wanted = {"format": _FORMAT, "method": method}
         if params is not None:
             wanted["params"] = json.dumps(params, sort_keys=True)

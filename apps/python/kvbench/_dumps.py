@@ -68,7 +68,7 @@ class Layer:
     @cached_property
     def out(self) -> NDArray[np.float64] | None:
         """[query heads, No, dv]: what the model itself gave at the last No positions; None if the
-        dump does not hold it."""
+        dump does not have it."""
         if self._out_rows == 0:
             return None
         return self.dump._file.read_out(self.sequence, self.index)

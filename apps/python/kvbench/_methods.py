@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
-import json
 import re
 import typing
 from functools import cached_property
@@ -16,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvbench._caches import Cache
-from kvbench._core import Error, algorithms
+from kvbench._core import Error
+from kvbench._listing import algorithms
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -97,8 +97,8 @@ def method(cls: _Class) -> _Class:
     per cell that may keep what it likes in itself, and `compress` may be missing: the whole prompt
     is kept.
 
-    `uses_seed = True` in the class (without a type: it is no field) says that it draws random
-    numbers, from `prompt.rng`: then a sweep runs it once per seed.
+    `uses_seed = True` in the class (without a type, so that it is not a field) says that it draws
+    random numbers, from `prompt.rng`: then a sweep runs it once per seed.
 
     A cell's key has a hash of the source text of the class's functions and of its constants,
     inherited ones too: a method that was changed has other cells. What these functions call, and
@@ -118,7 +118,7 @@ def method(cls: _Class) -> _Class:
         raise Error(f"{cls.__name__}: has {' and '.join(decides)}; leave out all but one")
     words = r"(?<=[a-z0-9])(?=[A-Z])|(?<!^)(?=[A-Z][a-z])"
     name = re.sub(words, "_", cls.__name__).lower()
-    known = json.loads(algorithms())
+    known = algorithms()
     if any(name in (each["id"], *each["aliases"]) for each in known):
         raise Error(f"{cls.__name__}: {name} is an algorithm of kvbench; rename the class")
     source = _source_hash(cls)  # before there are generated functions
@@ -202,7 +202,8 @@ def _checked(cls: type, name: str, row: dict[str, Any], value: Any) -> Any:
     fits = fits and value in row.get("choices", [value])
     if not fits or (kind == "real" and not np.isfinite(value)):
         words = ", ".join(row.get("choices", []))
-        what = f"one of {words}" if words else f"a finite {kind}" if kind == "real" else f"a {kind}"
+        kinds = {"integer": "an integer", "real": "a finite real", "flag": "true or false"}
+        what = f"one of {words}" if words else kinds.get(kind, "text")
         raise Error(f"{cls.__name__}.{name}: must be {what}, got {value!r}")
     return value
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kvbench import _core
 from kvbench._asking import MethodTable, method_table, prompt_of
 from kvbench._dumps import Layer
+from kvbench._listing import algorithms
 from kvbench._methods import Prompt, decides_for_layer, is_method, parameters
 
 _PLACE = "kvbench.replay"
@@ -154,7 +155,7 @@ def _refuse_window(algorithm: str, params: dict[str, Any]) -> None:
     """`window` is a parameter of some algorithms; a layer's sliding window has another name."""
     if "window" not in params:
         return
-    for known in json.loads(_core.algorithms()):
+    for known in algorithms():
         if algorithm in (known["id"], *known["aliases"]) and all(
             parameter["name"] != "window" for parameter in known["parameters"]
         ):
@@ -176,6 +177,7 @@ def replay(
     rows: Any = "all",
     seed: int = 0,
     element_bytes: int = 2,
+    storage: Any = "float",
     threads: int | None = None,
     **params: Any,
 ) -> Replay: ...
@@ -201,6 +203,7 @@ def replay(
     rows: Any = "all",
     seed: int = 0,
     element_bytes: int = 2,
+    storage: Any = "float",
     threads: int | None = None,
     **params: Any,
 ) -> Replay: ...
@@ -221,6 +224,7 @@ def replay(
     rows: Any = "all",
     seed: int = 0,
     element_bytes: int = 2,
+    storage: Any = "float",
     threads: int | None = None,
     **params: Any,
 ) -> Replay:
@@ -254,6 +258,8 @@ def replay(
     rows: which decode rows [P, n) are scored: "all", {"last": m}, {"every": m}, or a list.
     seed: of a randomised algorithm.
     element_bytes: bytes per number of a key or value in `memory`.
+    storage: codecs that what is kept is written by, as a sweep has them: "q8_0", or
+        {"keys": {"codec": "kivi", "bits": 4}, "values": "q4_0"}.
     threads: default: all that the process may use. Values do not depend on it.
 
     Raises kvbench.Error (a ValueError) for wrong arrays, parameters or settings, an algorithm that
@@ -328,6 +334,9 @@ def replay(
         "seeds": [seed],
         "memory": {"element_bytes": element_bytes},
     }
+    if storage != "float":
+        sweep["storage"] = [storage]
+        words.append(_written("storage", storage))
     if prompt is not None:
         sweep["replay"] = {"prompt_tokens": prompt}
     words += [

@@ -56,11 +56,29 @@ class Results:
         return f"<results {str(self.path)!r}>"
 
 
+def _absolute(given: Any) -> Any:
+    """A path or glob, or a list of them."""
+    if isinstance(given, (list, tuple)):
+        return [_absolute(each) for each in given]
+    return os.path.abspath(given) if isinstance(given, (str, os.PathLike)) else given  # noqa: PTH100
+
+
+def _found_from_here(entry: Any) -> Any:
+    """An algorithm of the sweep; `given` with absolute paths."""
+    params = entry.get("params") if isinstance(entry, dict) else None
+    if not isinstance(params, dict) or entry.get("algorithm") != "given" or "file" not in params:
+        return entry
+    return {**entry, "params": {**params, "file": _absolute(params["file"])}}
+
+
 def _written(sweep: dict[str, Any], out: Path) -> Path:
-    """The sweep as a file next to its results; paths of dumps start at the working folder."""
+    """The sweep as a file next to its results; paths of dumps and cache files start at the working
+    folder."""
     document = {"schema_version": 1, "name": out.name, **sweep}
     if isinstance(document.get("dumps"), (list, tuple)):
-        document["dumps"] = [os.path.abspath(dump) for dump in document["dumps"]]  # noqa: PTH100
+        document["dumps"] = _absolute(document["dumps"])
+    if isinstance(document.get("algorithms"), (list, tuple)):
+        document["algorithms"] = [_found_from_here(entry) for entry in document["algorithms"]]
     out.mkdir(parents=True, exist_ok=True)
     path = out / "sweep.json"
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
@@ -86,10 +104,10 @@ def run(
     """Runs a sweep into the folder `out`, as `kvbench run --config SWEEP --out OUT` does.
 
     `sweep`: a sweep file, or its content as a dict (`schema_version` and `name` may be left out;
-    dumps relative to the working folder), which is then written to OUT/sweep.json. The journal in
-    `out` makes it resumable: the same call goes on after an interruption (Ctrl-C ends it within
-    seconds, as KeyboardInterrupt) and returns at once if nothing is left to do. Progress and the
-    table of results go to stderr, unless `quiet`.
+    dumps and files of `given` relative to the working folder), which is then written to
+    OUT/sweep.json. The journal in `out` makes it resumable: the same call goes on after an
+    interruption (Ctrl-C ends it within seconds, as KeyboardInterrupt) and returns at once if
+    nothing is left to do. Progress and the table of results go to stderr, unless `quiet`.
 
     `methods`: classes made with kvbench.method, which the sweep names by id like algorithms; their
     fields are the parameters, and axes. They run in this thread, one at a time, while other cells

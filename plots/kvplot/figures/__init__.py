@@ -35,6 +35,8 @@ NAMES = (
     "tau",
     "cache_size",
     "error_vs_memory",
+    "error_vs_traffic",
+    "storage_map",
     "pareto",
     "settings",
     "ecdf",

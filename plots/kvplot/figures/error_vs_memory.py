@@ -19,6 +19,10 @@ from kvplot.results import Results, ResultsError, mean_over_units, with_params
 NEEDS = ("results",)
 # An error below this is exact to rounding and has no place on a logarithmic axis.
 ROUNDING = 1e-9
+AT_ONE = {
+    "memory.fraction": "At memory 1 or more, no token is ever dropped",
+    "traffic.fraction": "At traffic 1 or more, nothing is saved",
+}
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -31,19 +35,25 @@ def add_options(parser: ArgumentParser) -> None:
     )
 
 
-def fits(results: Results) -> bool:
-    points = mean_over_units(results.ok, ["memory.fraction", "errors.relative_l2.mean"])
+def fits(results: Results, cost: str = "memory.fraction") -> bool:
+    points = mean_over_units(results.ok, [cost, "errors.relative_l2.mean"])
     drawn = points[points["errors.relative_l2.mean"] >= ROUNDING]
-    return drawn["memory.fraction"].nunique() > 1
+    return drawn[cost].nunique() > 1
 
 
 def draw(inputs: Namespace) -> Figure:
+    return draw_against(inputs, "error_vs_memory", "memory.fraction")
+
+
+def draw_against(inputs: Namespace, name: str, cost: str) -> Figure:
+    """Figure `name`: the error against a part of what exact attention takes, memory or traffic."""
     results = inputs.results
     frame = results.frame
-    metric, memory = inputs.metric, "memory.fraction"
+    metric = inputs.metric
     results.need(metric)
+    results.need(cost)
     by = [inputs.panels] if inputs.panels else []
-    points = mean_over_units(frame, [metric, memory], by)
+    points = mean_over_units(frame, [metric, cost], by)
     points["on_axis"] = points[metric] >= ROUNDING
     drawn = points[points["on_axis"]]
     if drawn.empty:
@@ -55,16 +65,16 @@ def draw(inputs: Namespace) -> Figure:
     looks = style.variants(points)
     for axis, panel in zip(axes[0], panels):
         shown = drawn if panel is None else drawn[drawn[by[0]] == panel]
-        _draw_panel(axis, shown, metric, memory, looks, handles)
+        _draw_panel(axis, shown, metric, cost, looks, handles)
         if panel is not None:
             axis.set_title(f"layer {panel}")
-    style.outer_labels(axes, NAMES[memory], NAMES.get(metric, metric))
+    style.outer_labels(axes, NAMES[cost], NAMES.get(metric, metric))
     style.legend_right(axes[0][-1], dict(sorted(handles.items())))
     return Figure(
-        "error_vs_memory" + "".join(f"_by_{column}" for column in by),
+        name + "".join(f"_by_{column}" for column in by),
         figure,
-        points.sort_values([*by, "label", memory]),
-        _caption(results, frame, points, metric, memory, by),
+        points.sort_values([*by, "label", cost]),
+        _caption(results, frame, points, metric, cost, by),
     )
 
 
@@ -72,7 +82,7 @@ def _draw_panel(
     axis: Axes,
     points: pandas.DataFrame,
     metric: str,
-    memory: str,
+    cost: str,
     looks: dict[str, tuple[style.Dashes, bool]],
     handles: dict[str, Any],
 ) -> None:
@@ -83,12 +93,12 @@ def _draw_panel(
         label, algorithm = map(str, key)
         colour, marker = style.look(algorithm, shown)
         dashes, filled = looks[label]
-        series = series.sort_values([memory, metric])
+        series = series.sort_values([cost, metric])
         several = _swept(series) > 1
-        line = frontier(series, metric, memory) if several else series
+        line = frontier(series, metric, cost) if several else series
         if several:
             axis.plot(
-                series[memory],
+                series[cost],
                 series[metric],
                 linestyle="none",
                 marker=marker,
@@ -97,10 +107,10 @@ def _draw_panel(
                 markeredgewidth=0,
             )
         bars = bars_of(line, metric, log=True)
-        # At fraction 1 every token is kept: a line there would suggest a choice of memory.
-        joined = "none" if (line[memory] >= 1.0).all() else dashes
+        # At fraction 1 every token is kept or read: a line would suggest a choice.
+        joined = "none" if (line[cost] >= 1.0).all() else dashes
         handles[label] = axis.errorbar(
-            line[memory],
+            line[cost],
             line[metric],
             yerr=bars,
             linestyle=joined,
@@ -128,11 +138,11 @@ def _caption(
     frame: pandas.DataFrame,
     points: pandas.DataFrame,
     metric: str,
-    memory: str,
+    cost: str,
     by: list[str],
 ) -> str:
     text = [
-        f"{words(metric)}, against {WORDS[memory]}; {BARS}.",
+        f"{words(metric)}, against {WORDS[cost]}; {BARS}.",
         facts(results, frame[frame["status"] == "ok"], by),
     ]
     frontiers = [
@@ -146,8 +156,8 @@ def _caption(
     if len(exact):
         held = ", ".join(f"{label} ({error:.0e})" for label, error in exact.items())
         text.append(f"Exact to rounding and so below the axis: {held}.")
-    least = points[points["on_axis"]].groupby("label")[memory].min()
-    whole = [str(label) for label in least[least == 1.0].index]
+    least = points[points["on_axis"]].groupby("label")[cost].min()
+    whole = [str(label) for label in least[least >= 1.0].index]
     if whole:
-        text.append(f"At memory 1, no token is ever dropped: {', '.join(whole)}.")
+        text.append(f"{AT_ONE[cost]}: {', '.join(whole)}.")
     return " ".join(text)

@@ -46,7 +46,7 @@ def chosen(inputs: Namespace) -> Place:
     sequence = inputs.caches.sequence(inputs.sequence)
     for place in inputs.caches.common(sequence):
         if inputs.layer in (None, place.layer) and inputs.kv_head in (None, place.kv_head):
-            return Place(*place)
+            return place
     return Place(sequence, inputs.layer or 0, inputs.kv_head or 0)
 
 
@@ -231,5 +231,5 @@ def _caption(
     return text + (
         f" One head; seed {', '.join(sorted(seeds))} for randomised methods."
         if seeds
-        else " One head, no random numbers."
+        else " One head; no seed is named."
     )

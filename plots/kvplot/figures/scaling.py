@@ -57,7 +57,7 @@ def slopes(units: pandas.DataFrame) -> pandas.DataFrame:
         row["error"] = numpy.polyfit(n, numpy.log(own[METRIC]), 1)[0]
         row[RATIO] = numpy.polyfit(n, numpy.log(own[RATIO]), 1)[0]
         fitted.append(row)
-    table = pandas.DataFrame(fitted)
+    table = pandas.DataFrame(fitted, columns=[*SETTING, *UNIT, "error", RATIO])
     rows = []
     for layer, here in [("all", table), *table.groupby("layer")]:
         for key, own in here.groupby(SETTING, sort=False):
@@ -114,6 +114,8 @@ def draw(inputs: Namespace) -> Figure:
     style.outer_labels(axes, "tokens n", ["relative error", "error / error of uniform"])
     style.legend_above(axes[0][0], handles)
     fitted = slopes(units)
+    if fitted.empty:
+        raise ResultsError(f"{results.path}: no unit has finished cells of every number of tokens")
     return Figure(
         "scaling",
         figure,

@@ -165,7 +165,7 @@ def draw(inputs: Namespace) -> Figure:
         range(1, len(places) + 1), chance, color="black", linewidth=0.9, linestyle=":"
     )[0]
     for axis, words in zip(
-        axes[0], ("decode row", "position in the prompt", "at least so many KV heads")
+        axes[0], ("decode row", "position in the prompt", "at least this many KV heads")
     ):
         axis.set_xlabel(words)
     style.outer_labels(axes, y="share of the prompt kept")
@@ -235,5 +235,5 @@ def _caption(inputs: Namespace, places: list[Place], row: int, table: pandas.Dat
         "Methods that keep equally many lie on one another. Dotted: heads that choose at random, "
         "each as many as the methods keep on average. "
         f"{places[0].sequence}: {tokens} tokens; "
-        + (f"seed {', '.join(sorted(seeds))}." if seeds else "no random numbers.")
+        + (f"seed {', '.join(sorted(seeds))}." if seeds else "no seed is named.")
     )

@@ -26,6 +26,8 @@ COLUMNS = (
 GENERAL: tuple[tuple[str, dict[str, Any]], ...] = (
     ("error_vs_memory", {}),
     ("error_vs_memory", {"panels": "layer"}),
+    ("error_vs_traffic", {}),
+    ("storage_map", {}),
     ("settings", {}),
     ("forest", {}),
     ("layer_head", {}),

@@ -1,0 +1,100 @@
+// hyperattention: holds every token; a row reads a block of keys whose hashes are near its query's,
+// and a uniform sample of the others that stands for all of them.
+//
+// Source: HyperAttention (2310.05869), code insuhan/hyper-attn 68b91e9 (hyper_attn.py,
+// angular_lsh.py), adapted to one query at a time.
+//   lsh_num_projs -> bits, block_size -> block, sample_size -> samples, min_seq_len -> exact_below
+// Sample: `samples` tokens of all n, with replacement, those of the block left out, each of weight
+// n / samples in both sums.
+// Departures: the release sorts queries as well and pairs blocks of both one to one; while decoding
+// it is exact. Here a query's block are the keys around its own place among the sorted keys
+// (hashed_keys.hpp), and every row and query head draws a sample of its own. A row of at most
+// `exact_below` tokens is exact; the release's 4096 is the default.
+#include <algorithm>
+#include <vector>
+
+#include "algorithms/budget.hpp"
+#include "algorithms/drawn_places.hpp"
+#include "algorithms/hashed_keys.hpp"
+#include "algorithms/read_share.hpp"
+#include "algorithms/typed_algorithm.hpp"
+
+namespace kvbench {
+namespace {
+
+struct Parameters {
+  Index bits = 7;
+  Index block = 256;
+  Index samples = 256;
+  Index exact_below = 4096;
+};
+
+class HyperAttention final : public Algorithm {
+ public:
+  HyperAttention(const Parameters& p, const CellContext& context)
+      : context_(context),
+        p_(p),
+        keys_(context, p.bits, "hyperattention/planes"),
+        random_(context.seed, context.stream.id.hash(), "hyperattention/sample") {}
+
+  void extend(Index first, Index last) override {
+    keys_.add(first, last);
+    const Index bits = p_.bits * last;
+    sketch_.lookup = {.held_bits = bits, .read_bits = bits};
+  }
+
+  void prepare(const RowLogits& row) override {
+    const Index tokens = row.row + 1;
+    sketch_.clear();
+    if (tokens <= std::max(p_.exact_below, p_.block)) {
+      sketch_.add_exact(0, tokens);
+      return;
+    }
+    for (int g = 0; g < row.heads_per_kv; ++g) {
+      const std::int16_t head = reading_head(g, row.heads_per_kv);
+      const std::vector<Index> block = keys_.around(context_.stream.query(g, row.row), p_.block);
+      read_exactly(block, head, sketch_);
+      const double weight = static_cast<double>(tokens) / static_cast<double>(p_.samples);
+      const auto places = uniform_places(random_, row.row, g, p_.samples, tokens);
+      for (const auto& [token, times] : counted(places)) {
+        if (std::binary_search(block.begin(), block.end(), token)) continue;
+        SketchRow read = SketchRow::exact(token);
+        read.head = head;
+        read.w_num = read.w_den = weight * static_cast<double>(times);
+        sketch_.add(read);
+      }
+    }
+  }
+
+ private:
+  const CellContext context_;
+  const Parameters p_;
+  HashedKeys keys_;
+  const CounterRng random_;
+};
+
+}  // namespace
+
+AlgorithmDescription describe_hyperattention() {
+  TypedAlgorithm<Parameters> d;
+  d.id = "hyperattention";
+  d.title = "reads keys of hashes near the query's, and a uniform sample of the others";
+  d.source = "HyperAttention (2310.05869), adapted to decoding";
+  using P = Parameters;
+  d.parameters.add(hashed_fields<P>());
+  d.parameters.add(
+      {field("exact_below", &P::exact_below, "up to this many tokens a row reads all of them")
+           .at_most(1e15)});
+  d.randomised = [](const Parameters&) { return true; };
+  d.never_evicts = [](const Parameters&) { return true; };
+  d.needs = [](const Parameters&) { return Needs{.row_logits = true}; };
+  d.skip_reason = [](const Parameters&, const StreamShape& shape, Index) {
+    return cannot_forget("hyperattention", shape);
+  };
+  d.create = [](const Parameters& p, const CellContext& context) {
+    return std::make_unique<HyperAttention>(p, context);
+  };
+  return d;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,236 @@
+// magicpig: holds every token; a row reads those of the prompt's middle whose sign hashes collide
+// with its query's, and weights them by the inverse of the probability of that.
+//
+// Source: MagicPIG (Chen et al. 2024, 2410.16179), code Infini-AI-Lab/MagicPIG ac9aa36
+// (models/attnserver.py).
+//   K -> bits, L -> tables: a token is read if at least `least` of L tables of K sign bits agree
+//   u -> probability(): of that, for the angle between query and key
+//   weight of a token that is read: 1 / (u + epsilon), in both sums
+// Keys are hashed less their mean over the middle (`centre` keys); `both` subtracts it from the
+// query as well and takes the angle between what is hashed, so that u stays the probability;
+// `none` hashes both as they are. Sinks, the last `recent` tokens of the prompt and every decoded
+// token are read exactly.
+// Departures: planes are drawn per KV head (`planes` head), or once for all (`shared`, as the
+// release does). The release leaves layers 0, 16, 32, 48 and 64 exact: here a sweep selects the
+// layers. A centred key of zeros has an angle of 90 degrees.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numbers>
+#include <vector>
+
+#include "algorithms/budget.hpp"
+#include "algorithms/compress_once.hpp"
+#include "algorithms/read_share.hpp"
+#include "algorithms/typed_algorithm.hpp"
+#include "core/canonical.hpp"
+#include "core/counter_rng.hpp"
+#include "core/logit_noise.hpp"
+
+namespace kvbench {
+namespace {
+
+enum class Centre { kKeys, kNone, kBoth };
+enum class Planes { kHead, kShared };
+
+struct Parameters {
+  Index bits = 10;
+  Index tables = 150;
+  TokenCount sinks = 4;
+  TokenCount recent = 64;
+  Index least = 2;
+  double epsilon = 1e-4;
+  Centre centre = Centre::kKeys;
+  Planes planes = Planes::kHead;
+};
+
+constexpr Index kMostBits = 24;
+
+class MagicPig final : public Algorithm {
+ public:
+  MagicPig(const Parameters& p, const CellContext& context)
+      : stream_(context.stream),
+        p_(p),
+        prompt_(compressed_prompt(context.stream.shape, context.prompt, p.sinks.of(context.prompt),
+                                  p.recent.of(context.prompt))),
+        d_(context.stream.shape.d),
+        planes_(static_cast<std::size_t>(d_ * p.bits * p.tables)) {
+    if (prompt_.middle.size() == 0) return;
+    const CounterRng random(context.seed,
+                            p.planes == Planes::kShared ? 0 : context.stream.id.hash(),
+                            "magicpig/planes");
+    const Index count = p_.bits * p_.tables;
+    for (Index c = 0; c < d_; ++c) {
+      for (Index i = 0; i < count; ++i) {
+        planes_[static_cast<std::size_t>(c * count + i)] = normal_quantile(
+            random.uniform53(static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(c)));
+      }
+    }
+  }
+
+  void extend(Index, Index) override {}
+
+  void finish_prompt() override {
+    const PromptRange middle = prompt_.middle;
+    if (middle.size() == 0) return;
+    const auto d = static_cast<std::size_t>(d_);
+    mean_.assign(d, 0.0);
+    if (p_.centre != Centre::kNone) {
+      for (Index token = middle.first; token < middle.last; ++token) {
+        for (std::size_t c = 0; c < d; ++c) mean_[c] += stream_.keys.row(token)[c];
+      }
+      for (double& each : mean_) each /= static_cast<double>(middle.size());
+    }
+    for (Index token = middle.first; token < middle.last; ++token) {
+      const std::vector<double> key = less_mean(stream_.keys.row(token));
+      centred_.insert(centred_.end(), key.begin(), key.end());
+      norms_.push_back(std::sqrt(canonical_dot(key.data(), key.data(), d_)));
+      const std::vector<std::uint32_t> codes = codes_of(key);
+      codes_.insert(codes_.end(), codes.begin(), codes.end());
+    }
+    const Index code_bits = middle.size() * p_.bits * p_.tables;
+    const Index mean_numbers = p_.centre == Centre::kNone ? 0 : d_;
+    sketch_.lookup = {.held_numbers = mean_numbers,
+                      .held_bits = code_bits,
+                      .read_numbers = mean_numbers,
+                      .read_bits = code_bits};
+  }
+
+  void prepare(const RowLogits& row) override {
+    const PromptRange middle = prompt_.middle;
+    sketch_.clear();
+    sketch_.add_exact(0, middle.first);
+    sketch_.add_exact(middle.last, row.row + 1);
+    ++rows_;
+    if (middle.size() == 0) return;
+    for (int g = 0; g < row.heads_per_kv; ++g) read_middle(row, g);
+  }
+
+  Derived derived() const override {
+    const double answers = static_cast<double>(rows_ * stream_.shape.heads_per_kv);
+    return {{"sampled", answers > 0.0 ? static_cast<double>(sampled_) / answers : 0.0},
+            {"middle", prompt_.middle.size()}};
+  }
+
+ private:
+  std::vector<double> less_mean(const double* vector) const {
+    std::vector<double> out(vector, vector + d_);
+    for (std::size_t c = 0; c < out.size(); ++c) out[c] -= mean_[c];
+    return out;
+  }
+
+  // One code per table: bit b is set where plane (table, b) has the vector on its positive side.
+  std::vector<std::uint32_t> codes_of(const std::vector<double>& vector) const {
+    const auto count = static_cast<std::size_t>(p_.bits * p_.tables);
+    std::vector<double> sums(count, 0.0);
+    for (std::size_t c = 0; c < vector.size(); ++c) {
+      const double* plane = planes_.data() + c * count;
+      for (std::size_t i = 0; i < count; ++i) sums[i] += vector[c] * plane[i];
+    }
+    std::vector<std::uint32_t> codes(static_cast<std::size_t>(p_.tables), 0);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (sums[i] > 0.0) {
+        codes[i / static_cast<std::size_t>(p_.bits)] |= 1U
+                                                        << (i % static_cast<std::size_t>(p_.bits));
+      }
+    }
+    return codes;
+  }
+
+  void read_middle(const RowLogits& row, int g) {
+    const double* asked = stream_.query(g, row.row);
+    std::vector<double> query(asked, asked + d_);
+    if (p_.centre == Centre::kBoth) query = less_mean(asked);
+    const std::vector<std::uint32_t> codes = codes_of(query);
+    const double norm = std::sqrt(canonical_dot(query.data(), query.data(), d_));
+    for (Index m = 0; m < prompt_.middle.size(); ++m) {
+      if (collisions(codes, m) < p_.least) continue;
+      const double norms = norm * norms_[static_cast<std::size_t>(m)];
+      const double dot = canonical_dot(query.data(), centred_.data() + m * d_, d_);
+      const double cosine = norms > 0.0 ? std::clamp(dot / norms, -1.0, 1.0) : 0.0;
+      SketchRow read = SketchRow::exact(prompt_.middle.first + m);
+      read.head = reading_head(g, row.heads_per_kv);
+      read.w_num = read.w_den = 1.0 / (probability(cosine) + p_.epsilon);
+      sketch_.add(read);
+      ++sampled_;
+    }
+  }
+
+  Index collisions(const std::vector<std::uint32_t>& codes, Index m) const {
+    const std::uint32_t* token = codes_.data() + m * p_.tables;
+    Index hits = 0;
+    for (std::size_t table = 0; table < codes.size(); ++table) hits += token[table] == codes[table];
+    return hits;
+  }
+
+  // That at least `least` tables agree, at this cosine of the angle.
+  double probability(double cosine) const {
+    const double agree =
+        std::pow(1.0 - std::acos(cosine) / std::numbers::pi, static_cast<double>(p_.bits));
+    const auto tables = static_cast<double>(p_.tables);
+    double fewer = 0.0;
+    double ways = 1.0;  // tables choose i
+    for (Index i = 0; i < p_.least; ++i) {
+      const auto hits = static_cast<double>(i);
+      fewer += ways * std::pow(agree, hits) * std::pow(1.0 - agree, tables - hits);
+      ways *= (tables - hits) / (hits + 1.0);
+    }
+    return 1.0 - fewer;
+  }
+
+  const Stream& stream_;
+  const Parameters p_;
+  const CompressedPrompt prompt_;
+  const Index d_;
+  std::vector<double> planes_;        // [d, tables * bits]
+  std::vector<double> mean_;          // [d] subtracted before hashing
+  std::vector<double> centred_;       // [middle, d] keys less the mean
+  std::vector<double> norms_;         // [middle] of them
+  std::vector<std::uint32_t> codes_;  // [middle, tables]
+  Index rows_ = 0;                    // prepared
+  Index sampled_ = 0;                 // tokens of the middle that were read, over all of them
+};
+
+}  // namespace
+
+AlgorithmDescription describe_magicpig() {
+  TypedAlgorithm<Parameters> d;
+  d.id = "magicpig";
+  d.title = "reads tokens whose hashes collide with the query's, weighted by that probability";
+  d.source = "MagicPIG (Chen et al. 2024)";
+  d.derived = {{"sampled", "tokens of the middle that an answer reads, mean over rows and heads"},
+               middle_key()};
+  d.parameters = {
+      field("bits", &Parameters::bits, "sign bits of a table's hash")
+          .at_least(0)
+          .at_most(kMostBits),
+      field("tables", &Parameters::tables, "hash tables").at_least(1).at_most(1e6),
+      sinks_field(&Parameters::sinks),
+      recent_field(&Parameters::recent, "last tokens of the prompt; always read"),
+      field("least", &Parameters::least, "tables that must agree before a token is read")
+          .at_least(1)
+          .at_most(2),
+      field("epsilon", &Parameters::epsilon, "added to a token's probability before dividing by it")
+          .at_least(0),
+      field("centre", &Parameters::centre,
+            {{"keys", Centre::kKeys}, {"none", Centre::kNone}, {"both", Centre::kBoth}},
+            "what the mean key is subtracted from before hashing"),
+      field("planes", &Parameters::planes, {{"head", Planes::kHead}, {"shared", Planes::kShared}},
+            "whether each KV head has hash planes of its own, or all the same")};
+  d.randomised = [](const Parameters&) { return true; };
+  d.never_evicts = [](const Parameters&) { return true; };
+  d.needs = [](const Parameters&) { return Needs{.row_logits = true}; };
+  d.validate = [](const Parameters& p) -> std::optional<std::pair<std::string, std::string>> {
+    if (p.tables >= p.least) return std::nullopt;
+    return std::pair{std::string("least"), std::string("must be at most tables")};
+  };
+  d.skip_reason = [](const Parameters&, const StreamShape& shape, Index) {
+    return cannot_forget("magicpig", shape);
+  };
+  d.create = [](const Parameters& p, const CellContext& context) {
+    return std::make_unique<MagicPig>(p, context);
+  };
+  return d;
+}
+
+}  // namespace kvbench

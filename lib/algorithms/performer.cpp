@@ -1,0 +1,204 @@
+// performer: positive random features of the softmax kernel hold the middle of the prompt in a
+// state of fixed size, beside exact sinks and recent tokens; streaming, also tokens that leave the
+// recent ones later.
+//
+// Source: Performer's FAVOR+ (positive orthogonal random features), as released.
+//   m -> features, omega_r -> key of feature row r, times 1 / sqrt(scale), phi_r(k) =
+//   exp(<omega_r, sqrt(scale) k> - scale |k|^2 / 2) -> its logarithm, S_r = sum phi_r(k_j) v_j and
+//   t_r = sum phi_r(k_j) -> a row's value S_r / t_r and its weight t_r
+// Departures: exact tokens beside the features, under one denominator; nothing is added to features
+// (the release adds 1e-4 after it subtracted a maximum of keys, and of each query, which biases
+// both sums and on the side of the queries is not a row); features are stored over e^c, c the
+// largest logarithm so far, one number of a head. A soft-cap of the layer changes the logits of
+// tokens alone: features stand for the exponential without it. Normal numbers are quantiles of
+// uniform ones, an orthogonal block is Q of the QR decomposition of a d x d matrix of them with
+// diag R > 0, its rows times norms of independent normal vectors.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "algorithms/compress_once.hpp"
+#include "core/canonical.hpp"
+#include "core/counter_rng.hpp"
+#include "core/random_matrix.hpp"
+
+namespace kvbench {
+namespace {
+
+enum class Draw { kOrthogonal, kIndependent };
+
+struct Parameters {
+  Index features = 256;
+  TokenCount sinks = 4;
+  TokenCount recent = 64;
+  Draw draw = Draw::kOrthogonal;
+  bool streaming = false;
+};
+
+using Vector = std::vector<double>;
+
+double dot(const Vector& a, const double* b) {
+  return canonical_dot(a.data(), b, static_cast<Index>(a.size()));
+}
+
+class Performer final : public CompressOnce {
+ public:
+  Performer(const Parameters& p, const CellContext& context)
+      : CompressOnce(context, p.sinks.of(context.prompt), p.recent.of(context.prompt)), p_(p) {}
+
+  void extend(Index first, Index last) override {
+    if (last <= context_.prompt) return;
+    sketch_.add_exact(first, last);
+    if (!p_.streaming) return;
+    const Index from = std::max(next_, p_.sinks.of(context_.prompt));
+    const Index to = last - p_.recent.of(context_.prompt);
+    if (to <= from) return;
+    // Tokens from there on are the sketch's last rows.
+    sketch_.erase(sketch_.size() - (last - from), sketch_.size() - (last - to));
+    absorb(from, to);
+  }
+
+  Derived derived() const override {
+    return {{"sinks", prompt_.sinks}, {"recent", prompt_.recent}, {"absorbed", absorbed_}};
+  }
+
+ protected:
+  void compress_middle(PromptRange middle) override { absorb(middle.first, middle.last); }
+
+ private:
+  // omega_r, over sqrt(scale) in the sketch.
+  void draw_features() {
+    const StreamShape& shape = context_.stream.shape;
+    const CounterRng draw(context_.seed, context_.stream.id.hash(), "performer/projection");
+    const CounterRng norms(context_.seed, context_.stream.id.hash(), "performer/norm");
+    const Vector directions = p_.draw == Draw::kOrthogonal
+                                  ? stacked_haar_matrices(draw, p_.features, shape.d)
+                                  : normal_matrix(draw, p_.features, shape.d);
+    for (Index r = 0; r < p_.features; ++r) {
+      const auto first = directions.begin() + r * shape.d;
+      omegas_.emplace_back(first, first + shape.d);
+      if (p_.draw == Draw::kOrthogonal) {
+        const Vector length = normal_vector(norms, shape.d, static_cast<std::uint32_t>(r));
+        const double norm = std::sqrt(dot(length, length.data()));
+        for (double& x : omegas_.back()) x *= norm;
+      }
+      Vector key = omegas_.back();
+      for (double& x : key) x /= std::sqrt(shape.scale);
+      sketch_.own_keys.push_back(std::move(key));
+    }
+    const auto dv = static_cast<std::size_t>(shape.dv);
+    sums_.assign(omegas_.size(), 0.0);
+    value_sums_.assign(omegas_.size(), Vector(dv, 0.0));
+    sketch_.own_values.assign(omegas_.size(), Vector(dv, 0.0));
+    sketch_.bookkeeping = 1;  // c
+  }
+
+  // Tokens [first, last) into the sums.
+  void absorb(Index first, Index last) {
+    if (omegas_.empty()) draw_features();
+    const StreamShape& shape = context_.stream.shape;
+    for (Index j = first; j < last; ++j) {
+      const double* key = context_.stream.keys.row(j);
+      const double half = 0.5 * shape.scale * canonical_dot(key, key, shape.d);
+      logs_.resize(omegas_.size());
+      double largest = -std::numeric_limits<double>::infinity();
+      for (std::size_t r = 0; r < omegas_.size(); ++r) {
+        logs_[r] = std::fma(std::sqrt(shape.scale), dot(omegas_[r], key), -half);
+        largest = std::max(largest, logs_[r]);
+      }
+      if (largest > common_) raise_to(largest);
+      const double* value = context_.stream.values.row(j);
+      for (std::size_t r = 0; r < omegas_.size(); ++r) {
+        const double phi = canonical_exp(logs_[r] - common_);
+        sums_[r] += phi;
+        for (std::size_t k = 0; k < value_sums_[r].size(); ++k) {
+          value_sums_[r][k] = std::fma(phi, value[k], value_sums_[r][k]);
+        }
+      }
+    }
+    next_ = last;
+    absorbed_ += last - first;
+    place_features();
+  }
+
+  void raise_to(double common) {
+    const double factor = canonical_exp(common_ - common);
+    common_ = common;
+    for (std::size_t r = 0; r < sums_.size(); ++r) {
+      sums_[r] *= factor;
+      for (double& x : value_sums_[r]) x *= factor;
+    }
+  }
+
+  // The sketch's first rows, as the sums are now.
+  void place_features() {
+    const auto count = static_cast<Index>(omegas_.size());
+    const bool are_new = sketch_.size() == 0 || !sketch_[0].feature;
+    const std::vector<SketchRow> others = are_new ? sketch_.rows() : std::vector<SketchRow>();
+    if (are_new) sketch_.clear();
+    for (Index r = 0; r < count; ++r) {
+      const auto i = static_cast<std::size_t>(r);
+      SketchRow row;
+      row.feature = true;
+      row.own_key = row.own_value = static_cast<std::int32_t>(r);
+      row.w_num = row.w_den = sums_[i];
+      row.keeps_key = row.counts_as_token = false;  // the seed gives the key
+      row.weight_numbers = 1;
+      Vector& value = sketch_.own_values[i];
+      for (std::size_t k = 0; k < value.size(); ++k) {
+        value[k] = sums_[i] > 0.0 ? value_sums_[i][k] / sums_[i] : 0.0;
+      }
+      if (are_new) {
+        sketch_.add(row);
+      } else {
+        sketch_.replace(r, row);
+      }
+    }
+    for (const SketchRow& row : others) sketch_.add(row);
+    sketch_.feature_shift = common_ - canonical_log(static_cast<double>(count));
+  }
+
+  Parameters p_;
+  std::vector<Vector> omegas_;
+  Vector sums_;                     // t_r over e^common
+  std::vector<Vector> value_sums_;  // S_r over e^common
+  Vector logs_;
+  double common_ = -std::numeric_limits<double>::infinity();
+  Index next_ = 0;  // the oldest token that is not absorbed, sinks aside
+  Index absorbed_ = 0;
+};
+
+}  // namespace
+
+AlgorithmDescription describe_performer() {
+  TypedAlgorithm<Parameters> d;
+  d.id = "performer";
+  d.title = "positive random features beside exact sinks and recent tokens";
+  d.source = "Performer, FAVOR+";
+  d.derived = {sinks_key(), recent_key(), {"absorbed", "tokens that the features stand for"}};
+  using P = Parameters;
+  d.parameters = {
+      field("features", &P::features, "random features").at_least(1).at_most(1e6),
+      sinks_field(&P::sinks),
+      recent_field(&P::recent, "last tokens, of the prompt or, streaming, of every row; kept"),
+      field("draw", &P::draw, {{"orthogonal", Draw::kOrthogonal}, {"iid", Draw::kIndependent}},
+            "directions of the features: orthogonal in blocks of d, or independent"),
+      field("streaming", &P::streaming,
+            "tokens that leave the recent ones while decoding are absorbed too")};
+  d.randomised = [](const Parameters&) { return true; };
+  d.skip_reason = [](const Parameters&, const StreamShape& shape, Index) {
+    return cannot_forget("performer", shape);
+  };
+  d.not_rows = [](const Parameters&) -> std::optional<std::string> {
+    return "its features are rows without a key that a logit could be made of";
+  };
+  d.not_stored = [](const Parameters&) -> std::optional<std::string> {
+    return "its random features are not keys that a codec could write";
+  };
+  d.create = [](const Parameters& p, const CellContext& context) {
+    return std::make_unique<Performer>(p, context);
+  };
+  return d;
+}
+
+}  // namespace kvbench

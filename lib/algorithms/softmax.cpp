@@ -1,0 +1,22 @@
+#include "algorithms/softmax.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "core/canonical.hpp"
+#include "core/error.hpp"
+
+namespace kvbench {
+
+void softmax(double* x, std::size_t count, const char* what) {
+  for (std::size_t j = 0; j < count; ++j) {
+    if (!std::isfinite(x[j])) throw CellError(std::string(what) + " overflow");
+  }
+  const double max = *std::max_element(x, x + count);
+  double sum = 0.0;
+  for (std::size_t j = 0; j < count; ++j) sum += x[j] = canonical_exp(x[j] - max);
+  for (std::size_t j = 0; j < count; ++j) x[j] /= sum;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,250 @@
+#include "kernels/least_squares.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/parallel.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr Index kRowsAtOnce = 4;    // of X, whose multiples are added to a row of the result
+constexpr Index kRowsPerTask = 16;  // of the result
+constexpr Index kMostBisections = 128;
+
+// y[j] += sum over r of a[r] x[r][j], r ascending, j in [first, last).
+void add_multiples(const double* const* x, const double* a, Index rows, Index first, Index last,
+                   double* y) {
+  if (rows == kRowsAtOnce) {
+    const double* x0 = x[0];
+    const double* x1 = x[1];
+    const double* x2 = x[2];
+    const double* x3 = x[3];
+    for (Index j = first; j < last; ++j) {
+      y[j] = std::fma(a[3], x3[j],
+                      std::fma(a[2], x2[j], std::fma(a[1], x1[j], std::fma(a[0], x0[j], y[j]))));
+    }
+    return;
+  }
+  for (Index r = 0; r < rows; ++r) {
+    for (Index j = first; j < last; ++j) y[j] = std::fma(a[r], x[r][j], y[j]);
+  }
+}
+
+// y -= factor x
+void subtract(double factor, const double* x, Index count, double* y) {
+  for (Index j = 0; j < count; ++j) y[j] = std::fma(-factor, x[j], y[j]);
+}
+
+void divide(double* y, Index count, double by) {
+  for (Index j = 0; j < count; ++j) y[j] /= by;
+}
+
+// out[i][j] += sum over rows r of x(r, i) y(r, j), for j >= (upper ? i : 0).
+void add_transposed_product(ConstMatrix x, ConstMatrix y, bool upper, MutableMatrix out) {
+  const Index tasks = (x.cols + kRowsPerTask - 1) / kRowsPerTask;
+  parallel_for(tasks, [&](Index task) {
+    const Index end = std::min(x.cols, (task + 1) * kRowsPerTask);
+    for (Index r = 0; r < x.rows; r += kRowsAtOnce) {
+      const Index count = std::min(kRowsAtOnce, x.rows - r);
+      const double* rows[kRowsAtOnce] = {};
+      for (Index k = 0; k < count; ++k) rows[k] = y.row(r + k);
+      for (Index i = task * kRowsPerTask; i < end; ++i) {
+        double a[kRowsAtOnce] = {};
+        for (Index k = 0; k < count; ++k) a[k] = x(r + k, i);
+        add_multiples(rows, a, count, upper ? i : 0, y.cols, out.row(i));
+      }
+    }
+  });
+}
+
+// Symmetric A to tridiagonal form: diagonal, and the squares of what is beside it.
+class Tridiagonal {
+ public:
+  explicit Tridiagonal(ConstMatrix a) : n_(a.rows), a_(static_cast<std::size_t>(n_ * n_)) {
+    for (Index i = 0; i < n_; ++i) {
+      for (Index j = i; j < n_; ++j) at(i, j) = at(j, i) = a(i, j);
+    }
+    for (Index k = 0; k + 1 < n_; ++k) reflect(k);
+    if (n_ > 0) diagonal_.push_back(at(n_ - 1, n_ - 1));
+  }
+
+  double largest() const {
+    double low = 0.0;
+    double high = 0.0;
+    for (Index i = 0; i < n_; ++i) high = std::max(high, reach(i));
+    for (Index step = 0; step < kMostBisections; ++step) {
+      const double middle = low + 0.5 * (high - low);
+      if (!(middle > low && middle < high)) break;
+      (all_below(middle) ? high : low) = middle;
+    }
+    return high;
+  }
+
+ private:
+  double& at(Index i, Index j) { return a_[static_cast<std::size_t>(i * n_ + j)]; }
+
+  // Makes column k zero below k + 1.
+  void reflect(Index k) {
+    diagonal_.push_back(at(k, k));
+    double squares = 0.0;
+    for (Index i = k + 2; i < n_; ++i) squares = std::fma(at(i, k), at(i, k), squares);
+    const double head = at(k + 1, k);
+    beside_.push_back(std::fma(head, head, squares));
+    if (squares == 0.0) return;
+    const double length = std::sqrt(beside_.back());
+    std::vector<double> v(static_cast<std::size_t>(n_), 0.0);
+    for (Index i = k + 1; i < n_; ++i) v[static_cast<std::size_t>(i)] = at(i, k);
+    v[static_cast<std::size_t>(k + 1)] += std::copysign(length, head);
+    const double beta = 1.0 / std::fma(length, std::abs(head), beside_.back());  // 2 / v^T v
+    std::vector<double> w(v.size(), 0.0);
+    for (Index i = k + 1; i < n_; ++i) {
+      const double vi = v[static_cast<std::size_t>(i)];
+      for (Index j = k + 1; j < n_; ++j) {
+        const auto c = static_cast<std::size_t>(j);
+        w[c] = std::fma(vi, a_[static_cast<std::size_t>(i * n_) + c], w[c]);
+      }
+    }
+    double overlap = 0.0;
+    for (Index i = k + 1; i < n_; ++i) {
+      const auto c = static_cast<std::size_t>(i);
+      w[c] *= beta;
+      overlap = std::fma(v[c], w[c], overlap);
+    }
+    const double half = 0.5 * beta * overlap;
+    for (Index i = k + 1; i < n_; ++i) {
+      const auto c = static_cast<std::size_t>(i);
+      w[c] = std::fma(-half, v[c], w[c]);
+    }
+    for (Index i = k + 1; i < n_; ++i) {
+      const double vi = v[static_cast<std::size_t>(i)];
+      const double wi = w[static_cast<std::size_t>(i)];
+      double* row = a_.data() + i * n_;
+      for (Index j = k + 1; j < n_; ++j) {
+        row[j] = std::fma(-vi, w[static_cast<std::size_t>(j)],
+                          std::fma(-wi, v[static_cast<std::size_t>(j)], row[j]));
+      }
+    }
+  }
+
+  // Gershgorin's bound from row i.
+  double reach(Index i) const {
+    const auto at = static_cast<std::size_t>(i);
+    double out = diagonal_[at];
+    if (i > 0) out += std::sqrt(beside_[at - 1]);
+    if (i + 1 < n_) out += std::sqrt(beside_[at]);
+    return out;
+  }
+
+  // Whether all eigenvalues are below x: all pivots of T - x I are negative.
+  bool all_below(double x) const {
+    double pivot = 1.0;
+    for (std::size_t i = 0; i < diagonal_.size(); ++i) {
+      pivot = diagonal_[i] - x - (i == 0 ? 0.0 : beside_[i - 1] / pivot);
+      if (!(pivot < 0.0)) return false;
+    }
+    return true;
+  }
+
+  const Index n_;
+  std::vector<double> a_;
+  std::vector<double> diagonal_;
+  std::vector<double> beside_;
+};
+
+}  // namespace
+
+void add_gram(ConstMatrix x, MutableMatrix gram) { add_transposed_product(x, x, true, gram); }
+
+void mirror_upper(MutableMatrix a) {
+  for (Index i = 0; i < a.rows; ++i) {
+    for (Index j = 0; j < i; ++j) a(i, j) = a(j, i);
+  }
+}
+
+void add_product(ConstMatrix x, ConstMatrix y, MutableMatrix out) {
+  add_transposed_product(x, y, false, out);
+}
+
+void multiply(ConstMatrix x, ConstMatrix c, MutableMatrix out) {
+  parallel_for(x.rows, [&](Index r) {
+    double* row = out.row(r);
+    std::fill(row, row + c.cols, 0.0);
+    for (Index k = 0; k < x.cols; ++k) {
+      for (Index j = 0; j < c.cols; ++j) row[j] = std::fma(x(r, k), c(k, j), row[j]);
+    }
+  });
+}
+
+std::optional<Cholesky> Cholesky::of(ConstMatrix a, double shift) {
+  Cholesky out(a.rows);
+  for (Index i = 0; i < a.rows; ++i) {
+    std::copy(a.row(i) + i, a.row(i) + a.rows, out.row(i) + i);
+    out.row(i)[i] += shift;
+  }
+  if (!out.factorise()) return std::nullopt;
+  return out;
+}
+
+bool Cholesky::factorise() {
+  for (Index i = 0; i < n_; ++i) {
+    for (Index k = 0; k < i; k += kRowsAtOnce) {
+      const Index count = std::min(kRowsAtOnce, i - k);
+      const double* rows[kRowsAtOnce] = {};
+      double minus[kRowsAtOnce] = {};
+      for (Index r = 0; r < count; ++r) {
+        rows[r] = row(k + r);
+        minus[r] = -rows[r][i];
+      }
+      add_multiples(rows, minus, count, i, n_, row(i));
+    }
+    const double pivot = row(i)[i];
+    if (!(pivot > 0.0) || !std::isfinite(pivot)) return false;
+    const double root = std::sqrt(pivot);
+    row(i)[i] = root;
+    for (Index j = i + 1; j < n_; ++j) row(i)[j] /= root;
+  }
+  return true;
+}
+
+void Cholesky::solve_half(MutableMatrix b) const {
+  for (Index i = 0; i < n_; ++i) {
+    for (Index k = 0; k < i; ++k) subtract(row(k)[i], b.row(k), b.cols, b.row(i));
+    divide(b.row(i), b.cols, row(i)[i]);
+  }
+}
+
+void Cholesky::solve(MutableMatrix b) const {
+  solve_half(b);
+  for (Index i = n_ - 1; i >= 0; --i) {
+    for (Index k = i + 1; k < n_; ++k) subtract(row(i)[k], b.row(k), b.cols, b.row(i));
+    divide(b.row(i), b.cols, row(i)[i]);
+  }
+}
+
+std::vector<double> quadratic_forms(const Cholesky& a, ConstMatrix x) {
+  constexpr Index kAtOnce = 64;
+  std::vector<double> out(static_cast<std::size_t>(x.rows), 0.0);
+  parallel_for((x.rows + kAtOnce - 1) / kAtOnce, [&](Index task) {
+    const Index first = task * kAtOnce;
+    const Index count = std::min(kAtOnce, x.rows - first);
+    std::vector<double> columns(static_cast<std::size_t>(x.cols * count));
+    const MutableMatrix b(columns.data(), x.cols, count);
+    for (Index r = 0; r < count; ++r) {
+      for (Index k = 0; k < x.cols; ++k) b(k, r) = x(first + r, k);
+    }
+    a.solve_half(b);
+    for (Index k = 0; k < x.cols; ++k) {
+      for (Index r = 0; r < count; ++r) {
+        double& sum = out[static_cast<std::size_t>(first + r)];
+        sum = std::fma(b(k, r), b(k, r), sum);
+      }
+    }
+  });
+  return out;
+}
+
+double largest_eigenvalue(ConstMatrix a) { return Tridiagonal(a).largest(); }
+
+}  // namespace kvbench

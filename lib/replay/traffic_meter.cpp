@@ -1,0 +1,90 @@
+#include "replay/traffic_meter.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace kvbench {
+
+// Keys and values that several rows or query heads share are read once.
+TrafficMeter::Read TrafficMeter::read_of_all(const Sketch& sketch, const StoredCache* stored) {
+  constexpr std::uint8_t kKey = 1;
+  constexpr std::uint8_t kValue = 2;
+  is_read_.assign(static_cast<std::size_t>(shape_.tokens), 0);
+  std::vector<bool> own_key_read(sketch.own_keys.size(), false);
+  std::vector<bool> own_value_read(sketch.own_values.size(), false);
+  KeptCounts read;
+  for (const SketchRow& row : sketch.rows()) {
+    if (row.is_empty()) continue;
+    if (row.own_key >= 0) own_key_read[static_cast<std::size_t>(row.own_key)] = true;
+    if (row.own_value >= 0) own_value_read[static_cast<std::size_t>(row.own_value)] = true;
+    if (row.token < 0) continue;
+    std::uint8_t& token = is_read_[static_cast<std::size_t>(row.token)];
+    const bool is_new = token == 0;
+    if (row.own_key < 0 && row.keeps_key) token |= kKey;
+    if (row.own_value < 0 && row.keeps_value) token |= kValue;
+    if (is_new && token != 0) ++read.tokens;
+  }
+  KeptCounts written;
+  for (Index j = 0; j < shape_.tokens; ++j) {
+    const std::uint8_t token = is_read_[static_cast<std::size_t>(j)];
+    if (token == 0) continue;
+    const bool key = (token & kKey) != 0;
+    const bool value = (token & kValue) != 0;
+    read.keys += key ? 1 : 0;
+    read.values += value ? 1 : 0;
+    written.keys += key && stored != nullptr && stored->key_is_written(j) ? 1 : 0;
+    written.values += value && stored != nullptr && stored->value_is_written(j) ? 1 : 0;
+  }
+  read.keys += std::count(own_key_read.begin(), own_key_read.end(), true);
+  read.values += std::count(own_value_read.begin(), own_value_read.end(), true);
+  return {read.tokens, layout_.bytes(read, written)};
+}
+
+TrafficMeter::Read TrafficMeter::read_by(const Sketch& sketch, Index visible,
+                                         const StoredCache* stored) {
+  Read read;
+  if (sketch.exact_numerator || sketch.exact_denominator) {
+    read = {visible, bytes_of({.keys = visible, .values = visible}, shape_, element_bytes_)};
+  } else if (keeps_all_) {
+    read = read_of_all(sketch, stored);
+  } else {
+    KeptCounts kept = sketch.kept_counts();
+    read.tokens = kept.tokens;
+    if (sketch.declared) kept -= sketch.declared->covered;
+    read.bytes = layout_.bytes(kept, stored != nullptr ? stored->written() : KeptCounts{});
+    if (sketch.declared) read.bytes += sketch.declared->bytes;
+  }
+  read.bytes += lookup_bytes(sketch.lookup.read_numbers, sketch.lookup.read_bits, element_bytes_);
+  return read;
+}
+
+void TrafficMeter::observe(const Sketch& sketch, Index row, const std::vector<Index>& values_summed,
+                           const StoredCache* stored) {
+  const Index visible = row + 1 - shape_.first_visible(row);
+  const Read read = read_by(sketch, visible, stored);
+  const Index exact = bytes_of({.keys = visible, .values = visible}, shape_, element_bytes_);
+  ++rows_;
+  tokens_ += static_cast<double>(read.tokens);
+  bytes_ += static_cast<double>(read.bytes);
+  fraction_ += static_cast<double>(read.bytes) / static_cast<double>(exact);
+  most_.tokens_read_max = std::max(most_.tokens_read_max, read.tokens);
+  most_.bytes_read_max = std::max(most_.bytes_read_max, read.bytes);
+  double summed = 0.0;
+  for (const Index each : values_summed) {
+    summed += static_cast<double>(sketch.exact_numerator ? visible : each);
+  }
+  density_ += summed / static_cast<double>(values_summed.size()) / static_cast<double>(visible);
+}
+
+TrafficReport TrafficMeter::report() const {
+  TrafficReport report = most_;
+  if (rows_ == 0) return report;
+  const auto rows = static_cast<double>(rows_);
+  report.tokens_read_mean = tokens_ / rows;
+  report.bytes_read_mean = bytes_ / rows;
+  report.fraction = fraction_ / rows;
+  report.density = density_ / rows;
+  return report;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,17 @@
+// What answers are made of where it is not what came: keys and values as a codec gives them back.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace kvbench {
+
+struct HeldVectors {
+  // In place of the sketch's own vectors, at the same indices.
+  std::vector<std::vector<double>> own_keys;
+  std::vector<std::vector<double>> own_values;
+  // By token: the row of the estimator's values that is its value; empty: the token itself.
+  std::vector<std::int32_t> value_row;
+};
+
+}  // namespace kvbench

@@ -1,0 +1,125 @@
+// A codec: how held keys, or values, of one KV head are written down, and what is read back. An
+// algorithm decides on the original vectors; what it holds goes through a codec, and answers are
+// made of what comes back.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "algorithms/parameter_table.hpp"
+#include "algorithms/parameters.hpp"
+#include "core/matrix_view.hpp"
+#include "core/stream.hpp"
+
+namespace kvbench {
+
+enum class CacheTensor { kKeys, kValues };
+
+// What a codec is made for.
+struct CodecContext {
+  const Stream& stream;
+  Index prompt;  // P
+  std::uint32_t seed;
+  CacheTensor tensor;
+  Index element_bytes = 2;  // of a number that is held as it came
+
+  Index width() const { return tensor == CacheTensor::kKeys ? stream.shape.d : stream.shape.dv; }
+};
+
+class Codec {
+ public:
+  Codec() = default;
+  Codec(const Codec&) = delete;
+  Codec& operator=(const Codec&) = delete;
+  virtual ~Codec() = default;
+
+  // Vectors that are encoded together, a block: 1, or held tokens that follow each other.
+  virtual Index group() const { return 1; }
+  // Of a block, everything that decoding reads: codes, scales, zeros, norms, indices.
+  virtual Index bytes() const = 0;
+  // What memory counts of them: fewer where numbers are held as they came, which count as the
+  // memory's numbers do.
+  virtual Index counted_bytes() const { return bytes(); }
+  // Of what is kept once per KV head beside the blocks: rotations, tables, masks.
+  virtual Index shared_bytes() const { return 0; }
+  // How many of the oldest held vectors are written when `held` of them are held, the one of the
+  // row that is answered included, and `of_prompt` were held when the prompt ended; the others are
+  // held as they came. Does not fall as `held` grows; a multiple of group().
+  virtual Index written(Index held, Index of_prompt) const {
+    static_cast<void>(of_prompt);
+    return held / group() * group();
+  }
+  // Whether vectors are written when the prompt ends and none later, however held tokens change.
+  virtual bool once() const { return false; }
+  // `vectors`: [group(), width]; `code`: [bytes()]. Throws CellError where a number cannot be
+  // written (beyond the range of a scale's format).
+  virtual void encode(ConstMatrix vectors, std::byte* code) const = 0;
+  // `vectors`: [group(), width].
+  virtual void decode(const std::byte* code, MutableMatrix vectors) const = 0;
+};
+
+// What is known of a codec beforehand, as functions of its parameters.
+template <class P>
+struct CodecFunctions {
+  std::function<bool(const P&)> randomised = [](const P&) { return false; };
+  // A combination that no stream could satisfy: (parameter, clause).
+  std::function<std::optional<std::pair<std::string, std::string>>(const P&)> validate =
+      [](const P&) { return std::nullopt; };
+  // Why it cannot write such vectors, with the remedy; the cell is skipped with that reason.
+  std::function<std::optional<std::string>(const P&, const StreamShape&, CacheTensor, Index prompt)>
+      skip_reason = [](const P&, const StreamShape&, CacheTensor, Index) {
+        return std::optional<std::string>();
+      };
+  std::function<std::unique_ptr<Codec>(const P&, const CodecContext&)> create;
+};
+
+struct CodecDescription : CodecFunctions<Params> {
+  std::string id;
+  std::string title;   // one line
+  std::string source;  // standard, paper or code
+  std::string bits;    // per number, as text: "8.5", "b + 32/d"
+  bool of_keys = true;
+  bool of_values = true;
+  // Its numbers depend on the stream that it is made for, so that it goes behind no rotation.
+  bool looks_at_stream = false;
+  std::vector<Parameter> parameters;
+};
+
+// A codec as its file writes it, with a struct P for its parameters (parameter_table.hpp).
+template <class P>
+struct TypedCodec : CodecFunctions<P> {
+  std::string id;
+  std::string title;
+  std::string source;
+  std::string bits;
+  bool of_keys = true;
+  bool of_values = true;
+  bool looks_at_stream = false;
+  ParameterTable<P> parameters;
+
+  // NOLINTNEXTLINE(google-explicit-constructor): what describe_<id>() returns
+  operator CodecDescription() const {
+    CodecDescription d;
+    d.id = id;
+    d.title = title;
+    d.source = source;
+    d.bits = bits;
+    d.of_keys = of_keys;
+    d.of_values = of_values;
+    d.looks_at_stream = looks_at_stream;
+    d.parameters = parameters.rows();
+    const auto table = std::make_shared<const ParameterTable<P>>(parameters);
+    kvbench::bind(table, this->randomised, d.randomised);
+    kvbench::bind(table, this->validate, d.validate);
+    kvbench::bind(table, this->skip_reason, d.skip_reason);
+    kvbench::bind(table, this->create, d.create);
+    return d;
+  }
+};
+
+}  // namespace kvbench

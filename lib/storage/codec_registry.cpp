@@ -1,0 +1,88 @@
+#include "storage/codec_registry.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "storage/rotated.hpp"
+
+namespace kvbench {
+namespace {
+
+Rotation rotation_of(const Params& params) {
+  return rotation_named(std::get<std::string>(params.at(kRotateName)));
+}
+
+// With the parameter `rotate` behind its own, unless its numbers depend on the stream.
+CodecDescription rotatable(CodecDescription codec) {
+  if (codec.looks_at_stream) return codec;
+  const CodecDescription alone = codec;
+  codec.parameters.push_back(rotate_parameter());
+  codec.randomised = [alone](const Params& params) {
+    return alone.randomised(params) || is_randomised(rotation_of(params));
+  };
+  codec.validate = [alone](const Params& params) {
+    auto invalid = alone.validate(params);
+    const Value* scale = params.find("scale");
+    const bool of_all = scale != nullptr && *scale == Value(std::string("tensor"));
+    if (!invalid && of_all && rotation_of(params) != Rotation::kNone) {
+      invalid = {kRotateName,
+                 "must be none with scale: tensor, which is that of vectors as they came; take "
+                 "scale: token"};
+    }
+    return invalid;
+  };
+  codec.skip_reason = [alone](const Params& params, const StreamShape& shape, CacheTensor tensor,
+                              Index prompt) {
+    auto why = alone.skip_reason(params, shape, tensor, prompt);
+    return why ? why : cannot_rotate(rotation_of(params), shape, tensor);
+  };
+  codec.create = [alone](const Params& params, const CodecContext& context) {
+    return rotated(alone.create(params, context), rotation_of(params), context);
+  };
+  return codec;
+}
+
+}  // namespace
+
+// One line per codec, in the order of `kvbench list storage`: describe_codec_<id>() is defined in
+// the file of its family.
+#define KVBENCH_CODECS(CODEC) \
+  CODEC(bf16)                 \
+  CODEC(fp16)                 \
+  CODEC(fp8_e4m3)             \
+  CODEC(fp8_e5m2)             \
+  CODEC(q8_0)                 \
+  CODEC(q5_0)                 \
+  CODEC(q5_1)                 \
+  CODEC(q4_0)                 \
+  CODEC(q4_1)                 \
+  CODEC(mxfp4)                \
+  CODEC(nvfp4)                \
+  CODEC(int)                  \
+  CODEC(kivi)                 \
+  CODEC(token)                \
+  CODEC(hqq)                  \
+  CODEC(turboquant)           \
+  CODEC(qjl)                  \
+  CODEC(polarquant)           \
+  CODEC(think)
+
+#define KVBENCH_DECLARE(id) CodecDescription describe_codec_##id();
+KVBENCH_CODECS(KVBENCH_DECLARE)
+#undef KVBENCH_DECLARE
+
+const std::vector<CodecDescription>& all_codecs() {
+#define KVBENCH_DESCRIBE(id) rotatable(describe_codec_##id()),
+  static const std::vector<CodecDescription> codecs = {KVBENCH_CODECS(KVBENCH_DESCRIBE)};
+#undef KVBENCH_DESCRIBE
+  return codecs;
+}
+
+const CodecDescription* find_codec(const std::string& id) {
+  const auto& codecs = all_codecs();
+  const auto found = std::find_if(codecs.begin(), codecs.end(),
+                                  [&](const CodecDescription& codec) { return codec.id == id; });
+  return found == codecs.end() ? nullptr : &*found;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,39 @@
+#include "storage/common_scale.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/error.hpp"
+
+namespace kvbench {
+
+float scale_to(ConstMatrix vectors, float largest) {
+  double size = 0.0;
+  for (Index i = 0; i < vectors.rows; ++i) {
+    for (Index k = 0; k < vectors.cols; ++k) size = std::max(size, std::fabs(vectors(i, k)));
+  }
+  const float rounded = static_cast<float>(size);
+  if (!std::isfinite(rounded)) {
+    throw CellError(fmt::format("{} is beyond the range of a float32 scale", size));
+  }
+  return std::max(rounded / largest, std::numeric_limits<float>::min());
+}
+
+float prompt_scale(CommonScale scale, const CodecContext& context, float largest) {
+  if (scale != CommonScale::kTensor) return 1.0F;
+  ConstMatrix of_prompt =
+      context.tensor == CacheTensor::kKeys ? context.stream.keys : context.stream.values;
+  of_prompt.rows = std::min(of_prompt.rows, context.prompt);
+  return scale_to(of_prompt, largest);
+}
+
+std::optional<std::string> no_prompt_scale(CommonScale scale, Index prompt) {
+  if (scale != CommonScale::kTensor || prompt > 0) return std::nullopt;
+  return "scale tensor is that of the prompt's tokens, and the prompt has none; choose a longer "
+         "prompt or scale token";
+}
+
+}  // namespace kvbench

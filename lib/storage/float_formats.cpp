@@ -1,0 +1,177 @@
+// Floating-point formats, number by number.
+//
+// Sources: IEEE 754-2019 (binary16); bfloat16, the upper half of a binary32; OCP OFP8 1.0 (E4M3,
+// E5M2). Numbers are rounded to nearest, ties to even, in one step from double precision. Beyond
+// the largest number of bf16, fp16 and fp8_e5m2 the cell fails; fp8_e4m3, which has no infinity,
+// keeps its largest number, 448, as torch 2.15 casts (ml_dtypes makes NaN of it).
+//
+// A scale as transformers' Fp8QuantizedLayer has it (5.23): max |x| / largest number in float32, x
+// / scale in float32 before the cast, times scale in float32 after it. That layer's tensor is all
+// KV heads of a layer, here it is one KV head.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <string>
+
+#include "core/error.hpp"
+#include "storage/codec.hpp"
+#include "storage/common_scale.hpp"
+#include "storage/little_endian.hpp"
+#include "storage/small_float.hpp"
+
+namespace kvbench {
+namespace {
+
+struct Parameters {
+  CommonScale scale = CommonScale::kNone;
+};
+
+template <SmallFloat F>
+inline constexpr Index kBytes = F.exponent_bits + F.fraction_bits < 8 ? 1 : 2;
+
+template <SmallFloat F>
+void put(std::uint32_t bits, std::byte* out) {
+  if constexpr (kBytes<F> == 1) {
+    *out = static_cast<std::byte>(bits);
+  } else {
+    put_bytes(static_cast<std::uint16_t>(bits), out);
+  }
+}
+
+template <SmallFloat F>
+double get(const std::byte* in) {
+  if constexpr (kBytes<F> == 1) {
+    return kSmallFloatValues<F>[std::to_integer<std::size_t>(*in)];
+  } else {
+    return small_float_value<F>(get_bytes<std::uint16_t>(in));
+  }
+}
+
+template <SmallFloat F>
+class Floats final : public Codec {
+ public:
+  explicit Floats(Index width) : width_(width) {}
+
+  Index bytes() const override { return kBytes<F> * width_; }
+  void encode(ConstMatrix vectors, std::byte* code) const override {
+    bool overflows = false;
+    for (Index k = 0; k < width_; ++k) {
+      const std::uint32_t bits = small_float_bits<F>(vectors(0, k));
+      overflows |= (bits & (F.sign() - 1)) > F.largest;
+      put<F>(bits, code + kBytes<F> * k);
+    }
+    if (overflows) report(vectors);
+  }
+  void decode(const std::byte* code, MutableMatrix vectors) const override {
+    for (Index k = 0; k < width_; ++k) vectors(0, k) = get<F>(code + kBytes<F> * k);
+  }
+
+ private:
+  [[noreturn]] void report(ConstMatrix vectors) const {
+    Index k = 0;
+    while (std::fabs(small_float_value<F>(small_float_bits<F>(vectors(0, k)))) <=
+           small_float_value<F>(F.largest)) {
+      ++k;
+    }
+    throw CellError(fmt::format("{} is beyond {}, the largest number of the storage format",
+                                vectors(0, k), small_float_value<F>(F.largest)));
+  }
+
+  Index width_;
+};
+
+template <SmallFloat F>
+class ScaledFloats final : public Codec {
+ public:
+  ScaledFloats(CommonScale scale, const CodecContext& context)
+      : own_(scale == CommonScale::kToken),
+        width_(context.width()),
+        scale_(prompt_scale(scale, context, kLargest)) {}
+
+  Index bytes() const override { return width_ + (own_ ? kScaleBytes : 0); }
+  Index shared_bytes() const override { return own_ ? 0 : kScaleBytes; }
+  void encode(ConstMatrix vectors, std::byte* code) const override {
+    float scale = scale_;
+    if (own_) {
+      scale = scale_to({vectors.data, 1, width_}, kLargest);
+      put_float(scale, code);
+      code += kScaleBytes;
+    }
+    for (Index k = 0; k < width_; ++k) {
+      const float relative = static_cast<float>(vectors(0, k)) / scale;
+      put<F>(small_float_bits<F>(std::min(std::max(relative, -kLargest), kLargest)), code + k);
+    }
+  }
+  void decode(const std::byte* code, MutableMatrix vectors) const override {
+    float scale = scale_;
+    if (own_) {
+      scale = get_float(code);
+      code += kScaleBytes;
+    }
+    for (Index k = 0; k < width_; ++k) {
+      vectors(0, k) = static_cast<double>(static_cast<float>(get<F>(code + k)) * scale);
+    }
+  }
+
+ private:
+  static constexpr auto kLargest = static_cast<float>(small_float_value<F>(F.largest));
+
+  bool own_;
+  Index width_;
+  float scale_;
+};
+
+template <SmallFloat F>
+CodecDescription plain(std::string id, std::string title, std::string source) {
+  TypedCodec<NoParameters> c;
+  c.id = std::move(id);
+  c.title = std::move(title);
+  c.source = std::move(source);
+  c.bits = "16";
+  c.create = [](const NoParameters&, const CodecContext& context) {
+    return std::make_unique<Floats<F>>(context.width());
+  };
+  return c;
+}
+
+template <SmallFloat F>
+CodecDescription scalable(std::string id, std::string title, std::string source) {
+  TypedCodec<Parameters> c;
+  c.id = std::move(id);
+  c.title = std::move(title);
+  c.source = std::move(source);
+  c.bits = "8 (scale token: 8 + 32/d)";
+  c.parameters = {field("scale", &Parameters::scale, kCommonScales,
+                        "what is stored relative to a float32: nothing, all vectors (to the "
+                        "prompt's), or each vector")};
+  c.skip_reason = [](const Parameters& p, const StreamShape&, CacheTensor, Index prompt) {
+    return no_prompt_scale(p.scale, prompt);
+  };
+  c.create = [](const Parameters& p, const CodecContext& context) -> std::unique_ptr<Codec> {
+    if (p.scale == CommonScale::kNone) return std::make_unique<Floats<F>>(context.width());
+    return std::make_unique<ScaledFloats<F>>(p.scale, context);
+  };
+  return c;
+}
+
+}  // namespace
+
+CodecDescription describe_codec_bf16() {
+  return plain<kBFloat16>("bf16", "16-bit floating point, bfloat16",
+                          "bfloat16, the upper half of IEEE 754 binary32");
+}
+
+CodecDescription describe_codec_fp16() {
+  return plain<kBinary16>("fp16", "16-bit floating point, binary16", "IEEE 754-2019, binary16");
+}
+
+CodecDescription describe_codec_fp8_e4m3() {
+  return scalable<kE4M3>("fp8_e4m3", "8-bit floating point, E4M3 without infinity",
+                         "OCP OFP8 1.0, E4M3");
+}
+
+CodecDescription describe_codec_fp8_e5m2() {
+  return scalable<kE5M2>("fp8_e5m2", "8-bit floating point, E5M2", "OCP OFP8 1.0, E5M2");
+}
+
+}  // namespace kvbench

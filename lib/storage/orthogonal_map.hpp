@@ -1,0 +1,43 @@
+// Rotations of vectors: what a codec does before it rounds, and undoes after.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "storage/codec.hpp"
+#include "storage/dense_map.hpp"
+
+namespace kvbench {
+
+enum class Rotation {
+  kNone,
+  kHadamard,       // the Hadamard matrix
+  kHadamardSigns,  // the same after fair signs of the channels
+  kHaar,           // Q of a normal matrix
+};
+
+// An orthogonal matrix M [d, d]. What is random in it is drawn for `purpose` with the context's
+// seed and stream.
+class OrthogonalMap {
+ public:
+  OrthogonalMap(Rotation rotation, const CodecContext& context, std::string_view purpose);
+
+  // out [d] = M x and M^T x; out is not x.
+  void apply(const double* x, double* out) const;
+  void undo(const double* x, double* out) const;
+  // Of a Haar matrix in single precision; of signs a bit each.
+  Index bytes() const;
+
+ private:
+  Rotation rotation_;
+  Index d_;
+  std::optional<DenseMap> haar_;
+  std::vector<double> signs_;
+};
+
+// Why vectors of `width` numbers cannot be rotated so: a Hadamard matrix needs a power of two.
+std::optional<std::string> cannot_rotate(Rotation rotation, Index width, const char* remedy);
+
+}  // namespace kvbench

@@ -1,0 +1,338 @@
+// polarquant: two methods of one name that store angles and radii.
+//
+// Sources: semantics han: PolarQuant, Han et al., arXiv 2502.02617 (no code of theirs was found).
+// A vector is rotated and cut into blocks of 16. Level 1 has the angles of neighbouring numbers,
+// in [0, 2 pi), and their radii; level l = 2, 3, 4 the angles of neighbouring radii of the level
+// before, in [0, pi / 2]. A level-1 angle has 4 bits, the centres of 16 equal arcs; others 2 bits,
+// the best points for angles of normal vectors, whose density is sin(2 psi)^(2^(l-1) - 1). The
+// block's radius, its norm, is in binary16. The prompt's vectors are stored, later ones are held as
+// they came. The paper's codebooks fitted to the prompt (k-means) are not here.
+// Semantics wu: PolarQuant, Wu et al., arXiv 2502.00527, and ericshwu/PolarQuant@7fc65d8
+// (models/modeling_llama_polar.py). Keys alone: of a group of tokens each pair of channels that
+// RoPE turns, (c, c + d/2), or (2 c, 2 c + 1) where the model interleaves them, has angle and
+// radius in 2^b equal steps between the group's least and largest; decoded to the middle of a step.
+// As in that code `residual` keys are stored when the row after the last of them is answered.
+// Differences: where all angles or radii of a group are equal it divides by 0, here they come back;
+// it computes in the model's precision, here codes are made in double precision from the stored
+// minimum and step. Compared with its Python in double precision and scales exact: on 1024 keys of
+// layers 0, 1 and 15 of the shipped dump all codes are equal, what is decoded to 1e-14.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+
+#include "core/canonical.hpp"
+#include "core/canonical_angle.hpp"
+#include "core/error.hpp"
+#include "storage/bit_stream.hpp"
+#include "storage/half.hpp"
+#include "storage/little_endian.hpp"
+#include "storage/lloyd_max.hpp"
+#include "storage/orthogonal_map.hpp"
+#include "storage/stored_norm.hpp"
+#include "storage/uniform_quantizer.hpp"
+
+namespace kvbench {
+namespace {
+
+enum class Semantics { kHan, kWu };
+
+struct Parameters {
+  Semantics semantics = Semantics::kHan;
+  Index angle_bits = 4;
+  Index radius_bits = 4;
+  Index group = 128;
+  Index residual = 128;
+  Scales scales = Scales::kHalf;
+};
+
+using Vector = std::vector<double>;
+
+constexpr Index kBlock = 16;
+constexpr int kLevels = 4;
+constexpr int kArcBits = 4;
+constexpr int kAngleBits = 2;  // of levels 2 to 4
+constexpr Index kBlockBits = 16 + 8 * kArcBits + 7 * kAngleBits;
+
+// Of angles in [0, pi / 2] at levels 2, 3 and 4, with x = psi - pi / 4: the density is
+// cos(2 x)^power.
+Vector angle_points(int level) {
+  const int power = (1 << (level - 1)) - 1;
+  Vector points = lloyd_max_points({std::numbers::pi / 4,
+                                    [power](double x) {
+                                      const double cosine = canonical_sine_cosine(2.0 * x).cosine;
+                                      double out = 1.0;
+                                      for (int i = 0; i < power; ++i) out *= cosine;
+                                      return out;
+                                    }},
+                                   kAngleBits);
+  for (double& x : points) x += std::numbers::pi / 4;
+  return points;
+}
+
+// The same, computed once.
+const Vector& points_of(Index level) {
+  static const std::array points = {angle_points(2), angle_points(3), angle_points(4)};
+  return points[static_cast<std::size_t>(level - 2)];
+}
+
+class AnglesOfBlocks final : public Codec {
+ public:
+  explicit AnglesOfBlocks(const CodecContext& context)
+      : d_(context.width()), map_(Rotation::kHaar, context, "storage/rotation") {}
+
+  Index bytes() const override { return packed_bytes(d_ / kBlock * kBlockBits, 1); }
+  Index shared_bytes() const override {
+    return map_.bytes() + 4 * (kLevels - 1) * (Index{1} << kAngleBits);
+  }
+  Index written(Index held, Index of_prompt) const override { return std::min(held, of_prompt); }
+  bool once() const override { return true; }
+
+  void encode(ConstMatrix vectors, std::byte* code) const override {
+    Vector y(static_cast<std::size_t>(d_));
+    map_.apply(vectors.data, y.data());
+    BitWriter out(code);
+    for (Index first = 0; first < d_; first += kBlock) encode_block(y.data() + first, out);
+    out.finish();
+  }
+  void decode(const std::byte* code, MutableMatrix vectors) const override {
+    Vector y(static_cast<std::size_t>(d_));
+    BitReader in(code);
+    for (Index first = 0; first < d_; first += kBlock) decode_block(in, y.data() + first);
+    map_.undo(y.data(), vectors.data);
+  }
+
+ private:
+  // The radius, then level by level the codes.
+  void encode_block(double* y, BitWriter& out) const {
+    const double size = vector_norm(y, kBlock);
+    std::array<std::byte, kStoredNormBytes> stored{};
+    put_norm(size, stored.data());
+    out.put(get_bytes<std::uint16_t>(stored.data()), 16);
+    // Angles are those of any multiple; radii must not vanish or overflow.
+    const double factor = size > 0.0 ? square_safe_factor(size) : 1.0;
+    for (Index k = 0; k < kBlock; ++k) y[k] *= factor;
+    for (Index count = kBlock, level = 1; count > 1; count /= 2, ++level) {
+      for (Index i = 0; i < count / 2; ++i) {
+        const double angle = canonical_angle(y[2 * i], y[2 * i + 1]);
+        if (level == 1) {
+          out.put(arc_of(angle), kArcBits);
+        } else {
+          out.put(nearest(level, angle), kAngleBits);
+        }
+        y[i] = std::sqrt(fused(y[2 * i], y[2 * i], y[2 * i + 1] * y[2 * i + 1]));
+      }
+    }
+  }
+
+  void decode_block(BitReader& in, double* y) const {
+    std::array<std::byte, kStoredNormBytes> stored{};
+    put_bytes(static_cast<std::uint16_t>(in.get(16)), stored.data());
+    // Angles of the levels from the first on, before the radii that they share out.
+    std::array<double, kBlock - 1> angles{};
+    std::size_t at = 0;
+    for (Index count = kBlock / 2, level = 1; count > 0; count /= 2, ++level) {
+      for (Index i = 0; i < count; ++i) {
+        angles[at++] = level == 1 ? (in.get(kArcBits) + 0.5) * (std::numbers::pi / 8)
+                                  : points_of(level)[in.get(kAngleBits)];
+      }
+    }
+    y[0] = get_norm(stored.data());
+    for (Index count = 1; count < kBlock; count *= 2) {
+      for (Index i = count; i-- > 0;) {
+        const SineCosine of = canonical_sine_cosine(angles[--at]);
+        const double radius = y[i];
+        y[2 * i] = radius * of.cosine;
+        y[2 * i + 1] = radius * of.sine;
+      }
+    }
+  }
+
+  static std::uint32_t arc_of(double angle) {
+    return static_cast<std::uint32_t>(std::min(15.0, std::floor(angle / (std::numbers::pi / 8))));
+  }
+  // The lower one where two are equally near.
+  std::uint32_t nearest(Index level, double angle) const {
+    const Vector& points = points_of(level);
+    std::uint32_t code = 0;
+    for (std::size_t i = 1; i < points.size(); ++i) {
+      code += angle > 0.5 * (points[i - 1] + points[i]) ? 1 : 0;
+    }
+    return code;
+  }
+
+  Index d_;
+  OrthogonalMap map_;
+};
+
+// Numbers in 2^bits equal steps from their least to their largest, decoded to the middle of a step.
+struct Steps {
+  double low;
+  double step;
+  double top;  // the largest code
+
+  std::uint32_t code_of(double x) const {
+    if (step == 0.0) return 0;
+    return static_cast<std::uint32_t>(std::clamp(std::floor((x - low) / step), 0.0, top));
+  }
+  double value_of(std::uint32_t code) const {
+    return step == 0.0 ? low : fused(code + 0.5, step, low);
+  }
+};
+
+double top_of(Index bits) { return static_cast<double>((Index{1} << bits) - 1); }
+
+// A group: of each pair the radii's and the angles' minimum and step; then of each pair the tokens'
+// radii and angles.
+class AnglesOfPairs final : public Codec {
+ public:
+  AnglesOfPairs(const Parameters& p, const CodecContext& context)
+      : p_(p), pairs_(context.width() / 2) {
+    const auto& rope = context.stream.shape.rope;
+    interleaved_ = rope != nullptr && rope->interleaved;
+  }
+
+  Index group() const override { return p_.group; }
+  Index bytes() const override {
+    return codes_at() + packed_bytes(pairs_ * p_.group, static_cast<int>(token_bits()));
+  }
+  Index written(Index held, Index) const override {
+    return std::max<Index>(held - 1, 0) / p_.residual * p_.residual;
+  }
+
+  void encode(ConstMatrix vectors, std::byte* code) const override {
+    BitWriter out(code + codes_at());
+    const auto size = static_cast<std::size_t>(p_.group);
+    Vector radii(size);
+    Vector angles(size);
+    for (Index pair = 0; pair < pairs_; ++pair) {
+      for (std::size_t t = 0; t < size; ++t) {
+        const double* key = vectors.row(static_cast<Index>(t));
+        const std::array<double, 2> at = {key[first_of(pair)], key[second_of(pair)]};
+        radii[t] = vector_norm(at.data(), 2);
+        angles[t] = canonical_angle(at[0], at[1]);
+      }
+      std::byte* scales = code + pair * 4 * scale_bytes();
+      const Steps of_radii = stored_steps(radii, p_.radius_bits, scales);
+      const Steps of_angles = stored_steps(angles, p_.angle_bits, scales + 2 * scale_bytes());
+      for (std::size_t t = 0; t < size; ++t) {
+        out.put(of_radii.code_of(radii[t]), static_cast<int>(p_.radius_bits));
+        out.put(of_angles.code_of(angles[t]), static_cast<int>(p_.angle_bits));
+      }
+    }
+    out.finish();
+  }
+
+  void decode(const std::byte* code, MutableMatrix vectors) const override {
+    BitReader in(code + codes_at());
+    for (Index pair = 0; pair < pairs_; ++pair) {
+      const std::byte* scales = code + pair * 4 * scale_bytes();
+      const Steps of_radii = read_steps(scales, p_.radius_bits);
+      const Steps of_angles = read_steps(scales + 2 * scale_bytes(), p_.angle_bits);
+      for (Index t = 0; t < p_.group; ++t) {
+        const double radius = of_radii.value_of(in.get(static_cast<int>(p_.radius_bits)));
+        const double angle = of_angles.value_of(in.get(static_cast<int>(p_.angle_bits)));
+        const SineCosine of = canonical_sine_cosine(angle);
+        vectors(t, first_of(pair)) = radius * of.cosine;
+        vectors(t, second_of(pair)) = radius * of.sine;
+      }
+    }
+  }
+
+ private:
+  Index token_bits() const { return p_.radius_bits + p_.angle_bits; }
+  Index scale_bytes() const { return p_.scales == Scales::kHalf ? 2 : 8; }
+  Index codes_at() const { return pairs_ * 4 * scale_bytes(); }
+  Index first_of(Index pair) const { return interleaved_ ? 2 * pair : pair; }
+  Index second_of(Index pair) const { return interleaved_ ? 2 * pair + 1 : pair + pairs_; }
+
+  void put_scale(double x, std::byte* out) const {
+    if (!std::isfinite(x)) throw CellError("a radius is beyond the range of double precision");
+    if (p_.scales == Scales::kExact) {
+      put_double(x, out);
+    } else {
+      put_bytes(half_bits(rounded_to_half(x)), out);
+    }
+  }
+  double get_scale(const std::byte* in) const {
+    return p_.scales == Scales::kExact ? get_double(in) : from_half(get_bytes<std::uint16_t>(in));
+  }
+  Steps stored_steps(const Vector& x, Index bits, std::byte* out) const {
+    const auto [low, high] = std::minmax_element(x.begin(), x.end());
+    put_scale(*low, out);
+    put_scale((*high - *low) / (top_of(bits) + 1.0), out + scale_bytes());
+    return read_steps(out, bits);
+  }
+  Steps read_steps(const std::byte* in, Index bits) const {
+    return {get_scale(in), get_scale(in + scale_bytes()), top_of(bits)};
+  }
+
+  Parameters p_;
+  Index pairs_;
+  bool interleaved_ = false;
+};
+
+using Clause = std::optional<std::pair<std::string, std::string>>;
+
+Clause invalid(const Parameters& p) {
+  const Parameters defaults;
+  if (p.semantics == Semantics::kHan) {
+    const auto of_wu = [](const char* name) { return std::pair(name, "is of semantics: wu"); };
+    if (p.angle_bits != defaults.angle_bits) return of_wu("angle_bits");
+    if (p.radius_bits != defaults.radius_bits) return of_wu("radius_bits");
+    if (p.group != defaults.group) return of_wu("group");
+    if (p.residual != defaults.residual) return of_wu("residual");
+    if (p.scales != defaults.scales) return of_wu("scales");
+    return std::nullopt;
+  }
+  if (p.residual % p.group == 0) return std::nullopt;
+  return std::pair("residual",
+                   fmt::format("must be a multiple of group, {}, got {}", p.group, p.residual));
+}
+
+std::optional<std::string> cannot_write(const Parameters& p, const StreamShape& shape,
+                                        CacheTensor tensor, Index) {
+  const Index width = tensor == CacheTensor::kKeys ? shape.d : shape.dv;
+  if (p.semantics == Semantics::kHan) {
+    if (width % kBlock == 0) return std::nullopt;
+    return fmt::format("{} numbers are not a multiple of {}; choose turboquant, which takes any",
+                       width, kBlock);
+  }
+  if (tensor == CacheTensor::kValues) {
+    return "semantics wu is of keys; choose semantics han, or another codec for values";
+  }
+  if (width % 2 == 0) return std::nullopt;
+  return fmt::format("{} channels are not pairs; choose turboquant", width);
+}
+
+}  // namespace
+
+CodecDescription describe_codec_polarquant() {
+  TypedCodec<Parameters> c;
+  using P = Parameters;
+  c.id = "polarquant";
+  c.title = "angles and radii: of a rotated vector's blocks, or of the pairs that RoPE turns";
+  c.source = "PolarQuant (Han et al.); PolarQuant (Wu et al.) and its released code";
+  c.bits = "han: 3.875; wu: (angle_bits + radius_bits)/2 + 32/group; scales exact: + 128/group";
+  c.parameters = {
+      field("semantics", &P::semantics, {{"han", Semantics::kHan}, {"wu", Semantics::kWu}},
+            "han: blocks of 16 after a rotation, the prompt alone; wu: pairs of channels of keys"),
+      field("angle_bits", &P::angle_bits, "wu: bits of an angle").at_least(1).at_most(8),
+      field("radius_bits", &P::radius_bits, "wu: bits of a radius").at_least(1).at_most(8),
+      field("group", &P::group, "wu: tokens of a pair with the same steps").at_least(1),
+      field("residual", &P::residual, "wu: newest tokens that are held as they came").at_least(1),
+      field("scales", &P::scales, {{"fp16", Scales::kHalf}, {"exact", Scales::kExact}},
+            "wu: how minima and steps are stored: binary16 (16 bits), or as computed (64 bits)")};
+  c.randomised = [](const P& p) { return p.semantics == Semantics::kHan; };
+  c.validate = invalid;
+  c.skip_reason = cannot_write;
+  c.create = [](const P& p, const CodecContext& context) -> std::unique_ptr<Codec> {
+    if (p.semantics == Semantics::kHan) return std::make_unique<AnglesOfBlocks>(context);
+    return std::make_unique<AnglesOfPairs>(p, context);
+  };
+  return c;
+}
+
+}  // namespace kvbench

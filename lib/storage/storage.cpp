@@ -1,0 +1,151 @@
+#include "storage/storage.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace kvbench {
+namespace {
+
+std::string text_of(const CodecSetting& setting) {
+  if (setting.is_float()) return "float";
+  std::string text = setting.codec->id;
+  for (const Parameter& parameter : setting.codec->parameters) {
+    const Value* value = setting.params.find(parameter.name);
+    if (value == nullptr || (parameter.default_value && *value == *parameter.default_value)) {
+      continue;
+    }
+    text += fmt::format(" {}={}", parameter.name, to_string(*value));
+  }
+  return text;
+}
+
+// A stream of this shape without numbers of its own, for what the shape decides.
+class ZeroStream {
+ public:
+  explicit ZeroStream(const StreamShape& shape)
+      : zeros_(static_cast<std::size_t>(std::max(shape.d, shape.dv)), 0.0),
+        one_norms_(static_cast<std::size_t>(shape.wo_v_l1 ? shape.tokens : 0), 0.0) {
+    stream_.shape = shape;
+    stream_.keys = {zeros_.data(), shape.tokens, shape.d, 0};
+    stream_.values = {zeros_.data(), shape.tokens, shape.dv, 0};
+    for (int g = 0; g < shape.heads_per_kv; ++g) {
+      stream_.queries.emplace_back(zeros_.data(), shape.tokens - shape.first_query, shape.d, 0);
+      if (shape.wo_v_l1) stream_.wo_v_l1.push_back(one_norms_.data());
+    }
+  }
+
+  const Stream& stream() const { return stream_; }
+
+ private:
+  std::vector<double> zeros_;
+  std::vector<double> one_norms_;
+  Stream stream_;
+};
+
+const char* name_of(CacheTensor tensor) { return tensor == CacheTensor::kKeys ? "keys" : "values"; }
+
+}  // namespace
+
+std::unique_ptr<Codec> CodecSetting::create(const CodecContext& context) const {
+  return is_float() ? nullptr : codec->create(params, context);
+}
+
+bool Storage::is_randomised() const {
+  return (!keys.is_float() && keys.codec->randomised(keys.params)) ||
+         (!values.is_float() && values.codec->randomised(values.params));
+}
+
+std::string storage_text(const Storage& storage) {
+  return fmt::format("K {} V {}", text_of(storage.keys), text_of(storage.values));
+}
+
+StorageLayout::StorageLayout(const Storage* storage, const StreamShape& shape, Index prompt,
+                             int element_bytes)
+    : tokens_(shape.tokens), element_bytes_(element_bytes) {
+  keys_.width = shape.d;
+  values_.width = shape.dv;
+  if (storage == nullptr) return;
+  const ZeroStream zeros(shape);
+  keys_.codec =
+      storage->keys.create({zeros.stream(), prompt, 0, CacheTensor::kKeys, element_bytes});
+  values_.codec =
+      storage->values.create({zeros.stream(), prompt, 0, CacheTensor::kValues, element_bytes});
+}
+
+Index StorageLayout::Part::bytes(Index vectors, Index written, int element_bytes) const {
+  const Index as_they_came = (codec ? vectors - written : vectors) * width * element_bytes;
+  if (!codec) return as_they_came;
+  // Of a block of which some vectors alone are counted, their share.
+  return as_they_came + (written * codec->counted_bytes() + codec->group() - 1) / codec->group();
+}
+
+Index StorageLayout::Part::most_bytes(Index vectors, Index of_prompt, int element_bytes) const {
+  Index most = 0;
+  for (Index held = codec ? std::min(vectors, of_prompt + 1) : vectors; held <= vectors; ++held) {
+    const Index written = codec ? codec->written(held, std::min(held, of_prompt)) : 0;
+    most = std::max(most, bytes(held, written, element_bytes));
+  }
+  return most;
+}
+
+Index StorageLayout::bytes(const KeptCounts& kept, const KeptCounts& written) const {
+  return keys_.bytes(kept.keys, written.keys, element_bytes_) +
+         values_.bytes(kept.values, written.values, element_bytes_) +
+         kept.bookkeeping * kBookkeepingBytes;
+}
+
+Index StorageLayout::most_bytes(const KeptCounts& kept, const KeptCounts& of_prompt) const {
+  return keys_.most_bytes(kept.keys, of_prompt.keys, element_bytes_) +
+         values_.most_bytes(kept.values, of_prompt.values, element_bytes_) +
+         kept.bookkeeping * kBookkeepingBytes;
+}
+
+bool StorageLayout::on_arrival() const {
+  return (!keys_.codec || writes_on_arrival(*keys_.codec, tokens_)) &&
+         (!values_.codec || writes_on_arrival(*values_.codec, tokens_));
+}
+
+Index StorageLayout::shared_bytes() const {
+  return (keys_.codec ? keys_.codec->shared_bytes() : 0) +
+         (values_.codec ? values_.codec->shared_bytes() : 0);
+}
+
+Index StorageLayout::group(CacheTensor tensor) const {
+  const Part& part = tensor == CacheTensor::kKeys ? keys_ : values_;
+  return part.codec ? part.codec->group() : 1;
+}
+
+bool writes_on_arrival(const Codec& codec, Index tokens) {
+  for (Index held = 1; held <= tokens; ++held) {
+    if (codec.written(held, held) != held || codec.written(held, 0) != held) return false;
+  }
+  return true;
+}
+
+std::optional<std::string> reason_to_skip(const Storage& storage,
+                                          const AlgorithmDescription& algorithm,
+                                          const Params& params, const StreamShape& shape,
+                                          Index prompt) {
+  for (const CacheTensor tensor : {CacheTensor::kKeys, CacheTensor::kValues}) {
+    const CodecSetting& setting = storage.of(tensor);
+    if (setting.is_float()) continue;
+    if (auto why = setting.codec->skip_reason(setting.params, shape, tensor, prompt)) {
+      return fmt::format("{} as {}: {}", name_of(tensor), setting.codec->id, *why);
+    }
+  }
+  if (auto why = algorithm.not_stored(params)) return why;
+  const bool evicts = !algorithm.only_appends(params) || shape.slides();
+  if (!evicts || algorithm.never_evicts(params)) return std::nullopt;
+  const StorageLayout layout(&storage, shape, prompt, 1);
+  for (const CacheTensor tensor : {CacheTensor::kKeys, CacheTensor::kValues}) {
+    if (layout.group(tensor) == 1) continue;
+    return fmt::format("{} writes {} of {} tokens together, and {} drops tokens from among them",
+                       storage.of(tensor).codec->id, name_of(tensor), layout.group(tensor),
+                       algorithm.id);
+  }
+  return std::nullopt;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,80 @@
+// How a cell's cache is written: a codec for the keys, one for the values, or none.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "algorithms/algorithm.hpp"
+#include "sketch/sketch.hpp"
+#include "storage/codec.hpp"
+
+namespace kvbench {
+
+// A codec with its parameters.
+struct CodecSetting {
+  const CodecDescription* codec = nullptr;  // null: vectors are held as they came
+  Params params;
+
+  bool is_float() const { return codec == nullptr; }
+  std::unique_ptr<Codec> create(const CodecContext& context) const;  // null: float
+  bool operator==(const CodecSetting&) const = default;
+};
+
+struct Storage {
+  CodecSetting keys;
+  CodecSetting values;
+
+  const CodecSetting& of(CacheTensor tensor) const {
+    return tensor == CacheTensor::kKeys ? keys : values;
+  }
+  // Whether the seed matters.
+  bool is_randomised() const;
+  bool operator==(const Storage&) const = default;
+};
+
+// "K q8_0 V kivi bits=4": what a label says of it; parameters that differ from their defaults.
+std::string storage_text(const Storage& storage);
+
+// What a storage takes, as shape and prompt decide it.
+class StorageLayout {
+ public:
+  // `storage` null: every number takes `element_bytes`.
+  StorageLayout(const Storage* storage, const StreamShape& shape, Index prompt, int element_bytes);
+
+  // Of `kept` vectors, of which `written` went through a codec, and of bookkeeping.
+  Index bytes(const KeptCounts& kept, const KeptCounts& written) const;
+  // The most while a cache of different tokens grows to `kept` from what was held of the prompt.
+  Index most_bytes(const KeptCounts& kept, const KeptCounts& of_prompt) const;
+  // Whether each vector is written as it comes, so that no order of the held tokens matters.
+  bool on_arrival() const;
+  // Of what is kept once beside them.
+  Index shared_bytes() const;
+  // Vectors written at a time; 1: float too.
+  Index group(CacheTensor tensor) const;
+
+ private:
+  struct Part {
+    std::unique_ptr<Codec> codec;  // null: float
+    Index width = 0;
+
+    Index bytes(Index vectors, Index written, int element_bytes) const;
+    Index most_bytes(Index vectors, Index of_prompt, int element_bytes) const;
+  };
+
+  Part keys_, values_;
+  Index tokens_;
+  int element_bytes_;
+};
+
+// Whether a codec writes each of up to `tokens` held vectors as it comes.
+bool writes_on_arrival(const Codec& codec, Index tokens);
+
+// Why a cell's cache cannot be written so: its codecs do not fit the stream, or the algorithm does
+// not go with them. The cell is skipped with that reason.
+std::optional<std::string> reason_to_skip(const Storage& storage,
+                                          const AlgorithmDescription& algorithm,
+                                          const Params& params, const StreamShape& shape,
+                                          Index prompt);
+
+}  // namespace kvbench

@@ -1,0 +1,109 @@
+// One cell's cache as its storage writes it: which of the held vectors went through a codec, and
+// what comes back of them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/aligned.hpp"
+#include "kernels/kernels.hpp"
+#include "sketch/answer.hpp"
+#include "sketch/held_vectors.hpp"
+#include "sketch/sketch.hpp"
+#include "storage/stored_stream.hpp"
+
+namespace kvbench {
+
+// Relative Frobenius errors of the held vectors as they are decoded; none where these are zero.
+struct StoredErrors {
+  std::optional<double> keys;
+  std::optional<double> values;
+};
+
+// The vectors of one tensor. Tokens are written in the order of their positions, when the codec
+// says so; what is written stays so, also where tokens beside it are evicted.
+class HeldTensor {
+ public:
+  // `tensor` must live as long.
+  HeldTensor(const StoredTensor& tensor, Index prompt);
+
+  // The held tokens, ascending, at an answer.
+  void hold(const std::vector<std::int32_t>& tokens);
+  bool is_written(Index token) const {
+    return !tensor_.is_float() &&
+           (tensor_.on_arrival || written_[static_cast<std::size_t>(token)] != 0);
+  }
+  // The vector of a held token as it is read.
+  const double* row(Index token) const {
+    return is_written(token) ? decoded_row(token) : tensor_.original.row(token);
+  }
+  // Of a written token.
+  const double* decoded_row(Index token) const;
+  // A vector that belongs to no token, or replaces a token's. Throws CellError where the codec
+  // writes groups.
+  void round_trip(const std::vector<double>& vector, std::vector<double>& out) const;
+
+ private:
+  void write_groups(const std::vector<std::int32_t>& tokens, Index written);
+
+  const StoredTensor& tensor_;
+  const Index prompt_;
+  Index of_prompt_ = -1;               // held when the prompt ended; -1: not known yet
+  std::vector<std::uint8_t> written_;  // [n] by token
+  std::vector<std::int32_t> grouped_;  // tokens of the groups written so far, in order
+  AlignedDoubles decoded_;             // [n, width] by token, of groups
+};
+
+class StoredCache {
+ public:
+  // `stored` must live as long. `keeps_all`: of a method that never evicts.
+  StoredCache(const StoredStream& stored, bool keeps_all);
+
+  // The sketch as it answers decode row `row`: every one from P on, ascending. Throws CellError
+  // where a codec cannot write what is held.
+  void hold(const Sketch& sketch, Index row);
+  // To be called after it for rows that are answered.
+  void read(const Sketch& sketch);
+
+  // Of what the sketch counts as kept, the vectors that are written.
+  const KeptCounts& written() const { return written_; }
+  bool key_is_written(Index token) const { return keys_.is_written(token); }
+  bool value_is_written(Index token) const { return values_.is_written(token); }
+
+  // The stream whose values answers read (StoredStream::held).
+  const Stream& held() const { return held_; }
+  const HeldVectors& vectors() const { return vectors_; }
+  // A query of the last row held. `exact`: of the originals, with its logits; `decoded`: those of
+  // StoredStream::held at the same rows, null unless every key is decoded. The result refers to
+  // memory that stays until the next call.
+  QueryRow attended(const QueryRow& exact, const LogitBlock* decoded);
+
+  // Of the vectors that are held now; after read().
+  StoredErrors errors(const Sketch& sketch) const;
+
+ private:
+  void list_tokens(const Sketch& sketch, Index row);
+  void refuse_unwritable(const Sketch& sketch) const;
+  void count(const Sketch& sketch);
+  void write_own_vectors(const Sketch& sketch);
+  // Tokens whose own key (value) is held, ascending.
+  std::vector<std::int32_t> plain_tokens(const Sketch& sketch, CacheTensor tensor) const;
+  void map_values();
+
+  const StoredStream& stored_;
+  const bool keeps_all_;
+  const bool on_arrival_;  // both tensors: no order of tokens matters
+  Index row_ = -1;
+  HeldTensor keys_;
+  HeldTensor values_;
+  std::vector<std::int32_t> key_tokens_, value_tokens_;  // held, ascending
+  KeptCounts written_;
+  HeldVectors vectors_;
+  std::vector<std::vector<double>> own_keys_seen_, own_values_seen_;
+  AlignedDoubles both_values_;  // as StoredStream's, of values that are written in groups
+  Stream held_;
+  std::vector<double> x_, e_;  // [n] of the query attended last
+};
+
+}  // namespace kvbench

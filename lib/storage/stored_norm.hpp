@@ -1,0 +1,23 @@
+// The norm of a vector as codecs store it.
+#pragma once
+
+#include <cstddef>
+
+#include "core/matrix_view.hpp"
+
+namespace kvbench {
+
+inline constexpr Index kStoredNormBytes = 2;
+
+// A power of two that brings numbers up to `largest` > 0 to where squares neither overflow nor
+// vanish beside the largest's; times it they are exact.
+double square_safe_factor(double largest);
+
+// |x| without overflow and underflow on the way; of 2 x exactly twice that.
+double vector_norm(const double* x, Index d);
+
+// Writes `size` >= 0 in binary16. Throws CellError beyond its range.
+void put_norm(double size, std::byte* out);
+double get_norm(const std::byte* in);
+
+}  // namespace kvbench

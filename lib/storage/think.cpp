@@ -1,0 +1,163 @@
+// think: channels of keys that the prompt's last queries use least are left out.
+//
+// Sources: ThinK, Xu et al., arXiv 2407.21018, as NVIDIA/kvpress@8bb29b9 (presses/think_press.py)
+// and Zefan-Cai/KVCache-Factory@c97f9d7 have it.
+//   score_c = mean over query heads and the last `window` prompt rows of q_c^2, times the mean over
+//   the prompt's tokens of k_jc^2; the floor(ratio d) channels of least score (of equal ones the
+//   higher) become 0 in the prompt's keys but the last keep_recent. Later keys stay whole.
+// Queries and keys are those of attention, after RoPE. kvpress has keep_recent 0, KVCache-Factory
+// 32. A key's remaining numbers are held as they came, and counted as the memory's numbers are;
+// which channels they are is a mask of d bits per KV head.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/canonical.hpp"
+#include "storage/bit_stream.hpp"
+#include "storage/codec.hpp"
+#include "storage/little_endian.hpp"
+#include "storage/stored_norm.hpp"
+
+namespace kvbench {
+namespace {
+
+struct Parameters {
+  double ratio = 0.5;
+  Index window = 32;
+  Index keep_recent = 32;
+};
+
+using Vector = std::vector<double>;
+
+Index dropped_of(double ratio, Index d) {
+  return static_cast<Index>(static_cast<double>(d) * ratio);
+}
+
+// Adds the squares of rows [first, last), times a power of 4 that is the same for every channel
+// and keeps them finite.
+class SquareSums {
+ public:
+  explicit SquareSums(Index d) : sums_(static_cast<std::size_t>(d), 0.0) {}
+
+  void see(ConstMatrix rows, Index first, Index last) {
+    for (Index i = first; i < last; ++i) {
+      for (Index k = 0; k < rows.cols; ++k) largest_ = std::max(largest_, std::fabs(rows(i, k)));
+    }
+  }
+  void add(ConstMatrix rows, Index first, Index last) {
+    const double factor = largest_ > 0.0 ? square_safe_factor(largest_) : 1.0;
+    for (Index i = first; i < last; ++i) {
+      for (Index k = 0; k < rows.cols; ++k) {
+        const double x = factor * rows(i, k);
+        double& sum = sums_[static_cast<std::size_t>(k)];
+        sum = fused(x, x, sum);
+      }
+    }
+  }
+  const Vector& sums() const { return sums_; }
+
+ private:
+  Vector sums_;
+  double largest_ = 0.0;
+};
+
+// Channels that are kept, ascending.
+std::vector<Index> kept_channels(const Parameters& p, const CodecContext& context) {
+  const StreamShape& shape = context.stream.shape;
+  const Index prompt = context.prompt;
+  SquareSums queries(shape.d);
+  const Index first_row = std::max<Index>(prompt - p.window, 0) - shape.first_query;
+  const Index last_row = prompt - shape.first_query;
+  for (const ConstMatrix& of_head : context.stream.queries) {
+    queries.see(of_head, first_row, last_row);
+  }
+  for (const ConstMatrix& of_head : context.stream.queries) {
+    queries.add(of_head, first_row, last_row);
+  }
+  SquareSums keys(shape.d);
+  const Index first_key = std::min(shape.first_visible(prompt), prompt);
+  keys.see(context.stream.keys, first_key, prompt);
+  keys.add(context.stream.keys, first_key, prompt);
+
+  const auto score = [&](Index c) {
+    return queries.sums()[static_cast<std::size_t>(c)] * keys.sums()[static_cast<std::size_t>(c)];
+  };
+  std::vector<Index> channels(static_cast<std::size_t>(shape.d));
+  std::iota(channels.begin(), channels.end(), 0);
+  std::stable_sort(channels.begin(), channels.end(),
+                   [&](Index a, Index b) { return score(a) > score(b); });
+  channels.resize(static_cast<std::size_t>(shape.d - dropped_of(p.ratio, shape.d)));
+  std::sort(channels.begin(), channels.end());
+  return channels;
+}
+
+class Think final : public Codec {
+ public:
+  Think(const Parameters& p, const CodecContext& context)
+      : d_(context.width()),
+        keep_recent_(p.keep_recent),
+        element_bytes_(context.element_bytes),
+        kept_(kept_channels(p, context)) {}
+
+  Index bytes() const override { return 8 * static_cast<Index>(kept_.size()); }
+  Index counted_bytes() const override { return element_bytes_ * static_cast<Index>(kept_.size()); }
+  Index shared_bytes() const override { return packed_bytes(d_, 1); }
+  Index written(Index held, Index of_prompt) const override {
+    return std::max<Index>(std::min(held, of_prompt) - keep_recent_, 0);
+  }
+  bool once() const override { return true; }
+  void encode(ConstMatrix vectors, std::byte* code) const override {
+    for (const Index channel : kept_) {
+      put_double(vectors(0, channel), code);
+      code += 8;
+    }
+  }
+  void decode(const std::byte* code, MutableMatrix vectors) const override {
+    std::fill(vectors.row(0), vectors.row(0) + d_, 0.0);
+    for (const Index channel : kept_) {
+      vectors(0, channel) = get_double(code);
+      code += 8;
+    }
+  }
+
+ private:
+  Index d_;
+  Index keep_recent_;
+  Index element_bytes_;
+  std::vector<Index> kept_;
+};
+
+std::optional<std::string> cannot_score(const Parameters& p, const StreamShape& shape, CacheTensor,
+                                        Index prompt) {
+  const Index first = std::max<Index>(prompt - p.window, 0);
+  if (shape.first_query <= first) return std::nullopt;
+  return fmt::format(
+      "needs the queries of prompt rows {} to {}, but the dump has only rows from {} on", first,
+      prompt - 1, shape.first_query);
+}
+
+}  // namespace
+
+CodecDescription describe_codec_think() {
+  TypedCodec<Parameters> c;
+  using P = Parameters;
+  c.id = "think";
+  c.title = "keys without the channels that the prompt's last queries use least";
+  c.source = "ThinK (Xu et al.), as in kvpress and KVCache-Factory";
+  c.bits = "(1 - ratio) times those of a number as it came";
+  c.of_values = false;
+  c.looks_at_stream = true;
+  c.parameters = {
+      field("ratio", &P::ratio, "share of the channels that is left out").at_most(0.999),
+      field("window", &P::window, "last prompt rows whose queries decide").at_least(1),
+      field("keep_recent", &P::keep_recent, "last tokens of the prompt whose keys stay whole")};
+  c.skip_reason = cannot_score;
+  c.create = [](const P& p, const CodecContext& context) {
+    return std::make_unique<Think>(p, context);
+  };
+  return c;
+}
+
+}  // namespace kvbench

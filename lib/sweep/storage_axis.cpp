@@ -1,0 +1,163 @@
+#include "sweep/storage_axis.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/spelling.hpp"
+#include "json/document.hpp"
+#include "json/reader.hpp"
+#include "storage/codec_registry.hpp"
+#include "sweep/json_fields.hpp"
+#include "sweep/parameter_columns.hpp"
+#include "sweep/sweep_keys.hpp"
+
+namespace kvbench {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kFloat = "float";
+
+const CodecDescription* codec_named(const json& given, CacheTensor tensor,
+                                    const std::string& pointer, ErrorList& errors) {
+  if (!given.is_string()) {
+    errors.add(pointer, "must be the id of a codec, got " + shown(given));
+    return nullptr;
+  }
+  const auto& id = given.get_ref<const std::string&>();
+  const CodecDescription* codec = find_codec(id);
+  if (codec == nullptr) {
+    std::vector<std::string> known = {kFloat};
+    for (const CodecDescription& each : all_codecs()) known.push_back(each.id);
+    const std::string near = did_you_mean(id, known);
+    errors.add(pointer, fmt::format("unknown codec {}{}", id,
+                                    near.empty() ? "; see kvbench list storage" : near));
+    return nullptr;
+  }
+  if (tensor == CacheTensor::kKeys ? codec->of_keys : codec->of_values) return codec;
+  errors.add(pointer, tensor == CacheTensor::kKeys
+                          ? id + " writes values only; name another codec for the keys"
+                          : id + " writes keys only; name another codec for the values");
+  return nullptr;
+}
+
+// The settings that `given` stands for, in the order of its axes; none after an error.
+std::vector<CodecSetting> read_codec(const json& given, CacheTensor tensor,
+                                     const std::string& pointer, ErrorList& errors) {
+  if (given == kFloat) return {CodecSetting{}};
+  const std::size_t before = errors.count();
+  const bool is_object = given.is_object();
+  const std::string place = is_object ? child(pointer, "codec") : pointer;
+  if (!is_object && !given.is_string()) {
+    errors.add(pointer,
+               "must be \"float\", the id of a codec, or an object with its id under codec "
+               "and its parameters, got " +
+                   shown(given));
+    return {};
+  }
+  const json* id = is_object ? member(given, "codec") : &given;
+  if (id == nullptr) {
+    errors.add(place, "this key is missing; name a codec (kvbench list storage)");
+    return {};
+  }
+  const CodecDescription* codec = codec_named(*id, tensor, place, errors);
+  if (codec == nullptr) return {};
+  const json none = json::object();
+  const auto columns = read_columns(is_object ? given : none, {codec->id, codec->parameters, {}},
+                                    {"codec"}, pointer, errors);
+  if (!columns) return {};
+  std::vector<std::pair<std::string, std::vector<Value>>> axes;
+  for (const ParameterColumn& column : *columns) {
+    axes.emplace_back(column.parameter->name, column.axis.values);
+  }
+  std::vector<CodecSetting> settings;
+  for (Index i = 0; i < points_of(axes); ++i) {
+    CodecSetting setting{codec, point_of(axes, codec->parameters, i)};
+    if (const auto invalid = codec->validate(setting.params)) {
+      errors.add(child(pointer, invalid->first), invalid->second);
+    }
+    settings.push_back(std::move(setting));
+  }
+  return errors.count() == before ? settings : std::vector<CodecSetting>();
+}
+
+Storages read_element(const json& given, const std::string& pointer, ErrorList& errors) {
+  const std::size_t before = errors.count();
+  std::vector<CodecSetting> keys = {CodecSetting{}};
+  std::vector<CodecSetting> values = keys;
+  if (!given.is_object()) {
+    keys = read_codec(given, CacheTensor::kKeys, pointer, errors);
+    if (errors.count() == before) values = read_codec(given, CacheTensor::kValues, pointer, errors);
+  } else {
+    read_object(given, storage_keys(), pointer, errors);
+    const json* of_keys = member(given, "keys");
+    const json* of_values = member(given, "values");
+    if (of_keys == nullptr && of_values == nullptr) {
+      errors.add(pointer,
+                 "names a codec neither for keys nor for values; \"float\" stands for none");
+    }
+    if (of_keys != nullptr) {
+      keys = read_codec(*of_keys, CacheTensor::kKeys, child(pointer, "keys"), errors);
+    }
+    if (of_values != nullptr) {
+      values = read_codec(*of_values, CacheTensor::kValues, child(pointer, "values"), errors);
+    }
+  }
+  Storages storages;
+  if (errors.count() != before) return storages;
+  for (const CodecSetting& k : keys) {
+    for (const CodecSetting& v : values) {
+      const bool is_float = k.is_float() && v.is_float();
+      storages.push_back(is_float ? nullptr : std::make_shared<const Storage>(Storage{k, v}));
+    }
+  }
+  return storages;
+}
+
+bool equal(const std::shared_ptr<const Storage>& a, const std::shared_ptr<const Storage>& b) {
+  return a == b || (a && b && *a == *b);
+}
+
+json codec_json(const CodecSetting& setting) {
+  if (setting.is_float()) return kFloat;
+  json object = {{"codec", setting.codec->id}};
+  for (const auto& [name, value] : setting.params.entries()) object[name] = value_json(value);
+  return object;
+}
+
+}  // namespace
+
+std::optional<Storages> read_storages(const json& given, const std::string& pointer,
+                                      ErrorList& errors) {
+  const std::size_t before = errors.count();
+  if (!given.is_array()) {
+    Storages one = read_element(given, pointer, errors);
+    return errors.count() == before ? std::optional(std::move(one)) : std::nullopt;
+  }
+  if (given.empty()) {
+    errors.add(pointer, "must not be empty; \"float\" stands for no codec");
+    return std::nullopt;
+  }
+  Storages all;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    for (auto& storage : read_element(given[i], child(pointer, i), errors)) {
+      const auto same = std::find_if(all.begin(), all.end(),
+                                     [&](const auto& other) { return equal(storage, other); });
+      if (same != all.end()) {
+        errors.add(child(pointer, i), "is listed twice: " + storage_json(storage.get()).dump());
+      } else {
+        all.push_back(std::move(storage));
+      }
+    }
+  }
+  return errors.count() == before ? std::optional(std::move(all)) : std::nullopt;
+}
+
+json storage_json(const Storage* storage) {
+  if (storage == nullptr) return kFloat;
+  return {{"keys", codec_json(storage->keys)}, {"values", codec_json(storage->values)}};
+}
+
+}  // namespace kvbench

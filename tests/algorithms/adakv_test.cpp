@@ -1,0 +1,291 @@
+// adakv: budgets over the heads of a layer, against the released and kvpress's rules written out.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "support/layer_of_streams.hpp"
+#include "support/naive_observation_window.hpp"
+
+namespace kvbench::test {
+namespace {
+
+using Sets = std::vector<std::vector<Index>>;
+
+Given ada(Index budget, Index window, double floor, const char* semantics = "released") {
+  return {{"budget", count_of(budget)},
+          {"window", count_of(window)},
+          {"kernel", count_of(3)},
+          {"floor", number(floor)},
+          {"semantics", word_of(semantics)}};
+}
+
+Given snap(Index budget, Index window) {
+  return {{"budget", count_of(budget)}, {"window", count_of(window)}, {"kernel", count_of(3)}};
+}
+
+// One query head, every query 1, key ln(a): token j weighs a_j in every row.
+std::unique_ptr<OwnedStream> weighted_tokens(const std::vector<double>& a, int head) {
+  Rows keys;
+  Rows ones;
+  for (const double weight : a) {
+    keys.push_back({std::log(weight)});
+    ones.push_back({1.0});
+  }
+  auto out = stream_of(keys, ones, {ones});
+  out->stream.id.kv_head = head;
+  return out;
+}
+
+struct Entry {
+  Real score;
+  std::size_t head;
+  Index token;
+};
+
+bool before(const Entry& a, const Entry& b) {
+  if (a.score != b.score) return a.score > b.score;
+  return a.head != b.head ? a.head < b.head : a.token < b.token;
+}
+
+std::vector<std::vector<Real>> pooled_scores(const LayerOfStreams& layer, Index prompt,
+                                             Index window) {
+  std::vector<std::vector<Real>> out;
+  const NaiveObservation rule{.window = window, .kernel = 3};
+  for (const Stream* stream : layer.streams) {
+    out.push_back(naive_pooled(naive_observation_scores(*stream, prompt, rule), rule));
+  }
+  return out;
+}
+
+std::vector<Index> naive_counts(const std::vector<std::vector<Real>>& scores, Index total) {
+  std::vector<Entry> all;
+  for (std::size_t h = 0; h < scores.size(); ++h) {
+    for (std::size_t j = 0; j < scores[h].size(); ++j) {
+      all.push_back({scores[h][j], h, static_cast<Index>(j)});
+    }
+  }
+  std::sort(all.begin(), all.end(), before);
+  std::vector<Index> counts(scores.size(), 0);
+  for (Index k = 0; k < total; ++k) ++counts[all[static_cast<std::size_t>(k)].head];
+  return counts;
+}
+
+Index half_to_even(Real x) {
+  const auto below = static_cast<Index>(std::floor(x));
+  const Real rest = x - static_cast<Real>(below);
+  return rest > 0.5L || (rest == 0.5L && below % 2 == 1) ? below + 1 : below;
+}
+
+Sets naive_released(const LayerOfStreams& layer, Index prompt, Index budget, Index window,
+                    double floor) {
+  const auto scores = pooled_scores(layer, prompt, window);
+  const Index base = budget - window;
+  const auto counts = naive_counts(scores, static_cast<Index>(scores.size()) * base);
+  const auto least = static_cast<Index>(static_cast<double>(base) * floor);
+  Sets out;
+  for (std::size_t h = 0; h < scores.size(); ++h) {
+    const double kept = static_cast<double>(counts[h]) * (1.0 - floor) + static_cast<double>(least);
+    out.push_back(
+        naive_observation_kept(*layer.streams[h], prompt, window, scores[h], half_to_even(kept)));
+  }
+  return out;
+}
+
+// As the press does it: the window has the largest score, the n_safe best of each head cannot go,
+// and the lowest of all heads together go.
+Sets naive_kvpress(const LayerOfStreams& layer, Index prompt, Index budget, Index window,
+                   double floor) {
+  const auto scores = pooled_scores(layer, prompt, window);
+  const Index first = prompt - window - static_cast<Index>(scores[0].size());
+  Real largest = 0;
+  for (const auto& head : scores)
+    largest = std::max(largest, *std::max_element(head.begin(), head.end()));
+  std::vector<Entry> all;
+  auto safe = static_cast<Index>(static_cast<double>(budget) * floor);
+  if (floor > 0) safe = std::max<Index>(1, safe);
+  for (std::size_t h = 0; h < scores.size(); ++h) {
+    std::vector<Entry> head;
+    for (Index j = first; j < prompt; ++j) {
+      const auto place = static_cast<std::size_t>(j - first);
+      head.push_back({place < scores[h].size() ? scores[h][place] : largest, h, j});
+    }
+    std::sort(head.begin(), head.end(), before);
+    for (Index k = 0; k < safe; ++k) {
+      head[static_cast<std::size_t>(k)].score = std::numeric_limits<Real>::infinity();
+    }
+    all.insert(all.end(), head.begin(), head.end());
+  }
+  std::sort(all.begin(), all.end(), before);
+  Sets out(scores.size());
+  for (Index k = 0; k < static_cast<Index>(scores.size()) * budget; ++k) {
+    const Entry& entry = all[static_cast<std::size_t>(k)];
+    out[entry.head].push_back(entry.token);
+  }
+  for (auto& kept : out) std::sort(kept.begin(), kept.end());
+  return out;
+}
+
+std::vector<StreamSpec> specs() {
+  return {{.tokens = 90, .d = 5, .dv = 2, .heads_per_kv = 3},
+          {.tokens = 90, .d = 4, .dv = 2, .heads_per_kv = 2, .window = 50},
+          {.tokens = 90, .d = 4, .dv = 2, .softcap = 2.0, .query_size = 2}};
+}
+
+}  // namespace
+
+TEST_CASE("adakv, worked: the head with larger scores has more tokens, the floor gives some back") {
+  // Window 2 of P = 10, no pooling. Out of 100, head 0 gives its tokens 40 20 10 5 5 5 5 5 and head
+  // 1 gives 18 16 14 12 10 8 6 6, beside windows of 5 and 10: mean budget 5, so 6 scores of both:
+  // 40 20 18 16 14 12. Head 0 counts 2, head 1 counts 4.
+  const auto a = weighted_tokens({40, 20, 10, 5, 5, 5, 5, 5, 2.5, 2.5, 1}, 0);
+  const auto b = weighted_tokens({18, 16, 14, 12, 10, 8, 6, 6, 5, 5, 1}, 1);
+  const auto kept = [&](double floor) {
+    Given given = ada(5, 2, floor);
+    given[2].second = count_of(1);
+    Sets out;
+    for (const KeptSets& sets : kept_in_scope("adakv", {&a->stream, &b->stream}, 10, given)) {
+      out.push_back(sets.front());
+      out.back().pop_back();
+    }
+    return out;
+  };
+  CHECK(kept(0.0) == Sets{{0, 1, 8, 9}, {0, 1, 2, 3, 8, 9}});
+  // Floor 0.5: 2 * 0.5 + int(1.5) = 2 and 4 * 0.5 + 1 = 3: one less than the budget of both.
+  CHECK(kept(0.5) == Sets{{0, 1, 8, 9}, {0, 1, 2, 8, 9}});
+  CHECK(kept(1.0) == Sets{{0, 1, 2, 8, 9}, {0, 1, 2, 8, 9}});
+  // 2 * 0.75 + int(0.75) = 1.5 and 4 * 0.75 + 0 = 3: half goes to the even number.
+  CHECK(kept(0.25) == Sets{{0, 1, 8, 9}, {0, 1, 2, 8, 9}});
+}
+
+TEST_CASE("adakv keeps what the released rule written out keeps") {
+  for (const StreamSpec& spec : specs()) {
+    for (const int heads : {1, 2, 5}) {
+      const LayerOfStreams layer(spec, heads);
+      for (const Index budget : {9, 16, 30}) {
+        for (const double floor : {0.0, 0.2, 0.7, 1.0}) {
+          CAPTURE(spec.window);
+          CAPTURE(heads);
+          CAPTURE(budget);
+          CAPTURE(floor);
+          CHECK(layer.kept("adakv", 70, ada(budget, 8, floor)) ==
+                naive_released(layer, 70, budget, 8, floor));
+          // The largest score stands three times; where these and the window fill a head's or the
+          // layer's budget, the press may keep them in place of the window.
+          if (heads * (budget - 8) < 3 || (budget - 8 < 3 && floor == 1.0)) continue;
+          CHECK(layer.kept("adakv", 70, ada(budget, 8, floor, "kvpress")) ==
+                naive_kvpress(layer, 70, budget, 8, floor));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("adakv's rule turns red on another floor, budget, window or head left out") {
+  const LayerOfStreams layer(specs().front(), 3);
+  const Sets ours = layer.kept("adakv", 70, ada(24, 8, 0.2));
+  CHECK(ours == naive_released(layer, 70, 24, 8, 0.2));
+  CHECK(ours != naive_released(layer, 70, 24, 8, 0.5));
+  CHECK(ours != naive_released(layer, 70, 23, 8, 0.2));
+  CHECK(ours != naive_released(layer, 70, 24, 7, 0.2));
+  const LayerOfStreams fewer(specs().front(), 1);
+  CHECK(ours[0] != naive_released(fewer, 70, 24, 8, 0.2)[0]);
+  CHECK(ours != naive_kvpress(layer, 70, 24, 8, 0.2));
+}
+
+TEST_CASE("adakv with floor 1, or with one KV head and no floor, is snapkv") {
+  for (const StreamSpec& spec : specs()) {
+    const LayerOfStreams layer(spec, 4);
+    const LayerOfStreams one(spec, 1);
+    for (const Index budget : {9, 20, 30}) {
+      CHECK(layer.kept("adakv", 70, ada(budget, 8, 1.0)) ==
+            layer.kept("snapkv", 70, snap(budget, 8)));
+      for (const char* semantics : {"released", "kvpress"}) {
+        CHECK(one.kept("adakv", 70, ada(budget, 8, 0.0, semantics)) ==
+              one.kept("snapkv", 70, snap(budget, 8)));
+      }
+    }
+  }
+}
+
+TEST_CASE(
+    "counts sum to the heads' budget, kept tokens to it within rounding, as layer_tokens says") {
+  for (const StreamSpec& spec : specs()) {
+    const LayerOfStreams layer(spec, 5);
+    for (const double floor : {0.0, 0.2, 0.45}) {
+      const Given given = ada(20, 8, floor);
+      Index counted = 0;
+      Index tokens = 0;
+      for (std::size_t h = 0; h < 5; ++h) {
+        counted +=
+            static_cast<Index>(derived_real(layer.derived("adakv", 70, given, h), "counted"));
+        const auto kept = layer.kept("adakv", 70, given)[h];
+        tokens += static_cast<Index>(kept.size());
+        CHECK(derived_real(layer.derived("adakv", 70, given, h), "selected") + 8 ==
+              static_cast<double>(kept.size()));
+      }
+      CHECK(counted == 5 * 12);
+      CHECK(std::abs(tokens - 5 * 20) <= 5 / 2 + 5);
+      CHECK(derived_real(layer.derived("adakv", 70, given, 2), "layer_tokens") ==
+            static_cast<double>(tokens));
+    }
+  }
+}
+
+TEST_CASE("without a floor no other shares of the same budget keep a larger sum of scores") {
+  const LayerOfStreams layer(specs().front(), 3);
+  const auto scores = pooled_scores(layer, 70, 8);
+  const Sets kept = layer.kept("adakv", 70, ada(14, 8, 0.0));
+  const auto sum_of_best = [&](std::size_t h, Index count) {
+    std::vector<Real> sorted(scores[h]);
+    std::sort(sorted.rbegin(), sorted.rend());
+    return std::accumulate(sorted.begin(), sorted.begin() + count, Real{0});
+  };
+  Real ours = 0;
+  for (std::size_t h = 0; h < 3; ++h) {
+    ours += sum_of_best(h, static_cast<Index>(kept[h].size()) - 8);
+  }
+  for (Index a = 0; a <= 18; ++a) {
+    for (Index b = 0; a + b <= 18; ++b) {
+      CHECK(sum_of_best(0, a) + sum_of_best(1, b) + sum_of_best(2, 18 - a - b) <= ours + 1e-15L);
+    }
+  }
+}
+
+TEST_CASE("adakv keeps a prompt within the budget whole, and whole layers at budget P or more") {
+  const LayerOfStreams layer(specs().front(), 3);
+  for (const Index budget : {70, 71, 500}) {
+    const Sets kept = layer.kept("adakv", 70, ada(budget, 8, 0.2));
+    for (const auto& head : kept) CHECK(head.size() == 70);
+    CHECK(derived_real(layer.derived("adakv", 70, ada(budget, 8, 0.2), 0), "layer_tokens") == 210);
+  }
+}
+
+TEST_CASE("with pyramid the mean of a layer is pyramidkv's with beta 20") {
+  LayerOfStreams layer(specs().front(), 2);
+  for (int l = 0; l < 4; ++l) {
+    for (auto& owned : layer.owned) {
+      owned->stream.shape.n_layers = 4;
+      owned->stream.id.layer = l;
+    }
+    Given given = ada(18, 8, 0.0);
+    given.emplace_back("pyramid", Value{true});
+    Index tokens = 0;
+    for (const auto& head : layer.kept("adakv", 70, given)) {
+      tokens += static_cast<Index>(head.size()) - 8;
+    }
+    CHECK(tokens == 2 * naive_pyramid_selected(70, 18, 8, 20, 4, l));
+  }
+}
+
+TEST_CASE("adakv is skipped as snapkv is") {
+  StreamShape shape = make_stream({.tokens = 90, .d = 4, .dv = 2})->stream.shape;
+  CHECK(!skip_of("adakv", shape, 70, ada(8, 8, 0.2)).empty());
+  CHECK(skip_of("adakv", shape, 70, ada(9, 8, 0.2)).empty());
+  shape.first_query = 63;
+  CHECK(!skip_of("adakv", shape, 70, ada(9, 8, 0.2)).empty());
+}
+
+}  // namespace kvbench::test

@@ -1,0 +1,99 @@
+// 9. What an algorithm keeps goes through a codec: every one that says it can runs with any storage
+// that fits, and one that says that it only appends never drops a token after the prompt.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "conformance/points.hpp"
+#include "core/error.hpp"
+#include "replay/replay.hpp"
+#include "storage/codec_registry.hpp"
+#include "support/owned_stream.hpp"
+#include "support/stepper.hpp"
+
+namespace kvbench::test {
+namespace {
+
+std::shared_ptr<const Storage> stored_as(const std::string& id, const Given& given) {
+  const CodecDescription& codec = *find_codec(id);
+  Params params;
+  for (const Parameter& parameter : codec.parameters) {
+    params.set(parameter.name, *parameter.default_value);
+  }
+  for (const auto& [name, value] : given) params.set(name, value);
+  return std::make_shared<const Storage>(Storage{{&codec, params}, {&codec, params}});
+}
+
+CellResult replayed(const Stream& stream, Index prompt, const AlgorithmDescription& algorithm,
+                    const Params& params, const std::shared_ptr<const Storage>& storage) {
+  const SharedResults scope = decided(algorithm, params, 3, stream, prompt);
+  ReplayCell cell{&algorithm, params, 3, nullptr, nullptr, storage};
+  if (algorithm.replay_scope(params) != ReplayScope::kHead) cell.model_results = &scope;
+  CellResult out;
+  replay(stream, {.prompt = prompt, .rows = {prompt, stream.shape.tokens - 1}}, {cell},
+         cpu_kernels(), [&](std::size_t, CellResult&& result) { out = std::move(result); });
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("an algorithm that only appends drops no token after the prompt") {
+  const auto owned =
+      make_stream({.tokens = 60, .d = 8, .dv = 8, .heads_per_kv = 2, .seed = 5, .rope_pairs = 4});
+  std::set<std::string> appending;
+  Cases cases;
+  for (const Subject& subject : subjects()) {
+    const AlgorithmDescription& algorithm = *subject.algorithm;
+    for (const Point& point : subject.row->points) {
+      const Params params = params_for(algorithm, point.given);
+      if (!algorithm.only_appends(params) || algorithm.never_evicts(params)) continue;
+      if (!cases.runs(subject, point.given, params, owned->stream.shape, 40)) continue;
+      CAPTURE(describe(subject.row->id, point.given));
+      appending.insert(algorithm.id);
+      std::vector<Index> before;
+      for (const auto& held : kept_sets(sketches(owned->stream, 40, algorithm, params, 3))) {
+        CHECK(std::includes(held.begin(), held.end(), before.begin(), before.end()));
+        before = held;
+      }
+    }
+  }
+  CHECK(appending.size() > 15);
+}
+
+TEST_CASE("every algorithm that can be stored is, on arrival, late and in groups") {
+  const auto owned =
+      make_stream({.tokens = 60, .d = 8, .dv = 8, .heads_per_kv = 2, .seed = 6, .rope_pairs = 4});
+  const Index prompt = 40;
+  const Given small = {{"group", Value{Index{4}}}, {"residual", Value{Index{4}}}};
+  for (const auto& storage : {stored_as("token", {}), stored_as("kivi", small)}) {
+    std::set<std::string> stored_ids;
+    Cases cases;
+    for (const Subject& subject : subjects()) {
+      const AlgorithmDescription& algorithm = *subject.algorithm;
+      for (const Point& point : subject.row->points) {
+        const Params params = params_for(algorithm, point.given);
+        if (!cases.runs(subject, point.given, params, owned->stream.shape, prompt)) continue;
+        if (reason_to_skip(*storage, algorithm, params, owned->stream.shape, prompt)) continue;
+        CAPTURE(describe(subject.row->id, point.given));
+        CAPTURE(storage_text(*storage));
+        stored_ids.insert(algorithm.id);
+        const CellResult plain = replayed(owned->stream, prompt, algorithm, params, nullptr);
+        const CellResult stored = replayed(owned->stream, prompt, algorithm, params, storage);
+        REQUIRE_MESSAGE(!plain.failed, plain.reason);
+        REQUIRE_MESSAGE(!stored.failed, stored.reason);
+        // The algorithm decides on what came.
+        CHECK(stored.memory.tokens == plain.memory.tokens);
+        CHECK(stored.memory.distinct_tokens == plain.memory.distinct_tokens);
+        CHECK(stored.memory.bytes <= plain.memory.bytes);
+      }
+    }
+    CHECK(stored_ids.size() > 15);
+  }
+}
+
+}  // namespace kvbench::test

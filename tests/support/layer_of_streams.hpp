@@ -1,0 +1,52 @@
+// KV heads of one layer, or of several, whose attention differs in sharpness.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "support/given.hpp"
+#include "support/owned_stream.hpp"
+
+namespace kvbench::test {
+
+struct LayerOfStreams {
+  std::vector<std::unique_ptr<OwnedStream>> owned;
+  std::vector<const Stream*> streams;
+
+  // `heads` streams of each of `layers` layers; head h's queries are multiplied by 1 + h.
+  explicit LayerOfStreams(const StreamSpec& spec, int heads, int layers = 1) {
+    for (int l = 0; l < layers; ++l) {
+      for (int h = 0; h < heads; ++h) {
+        StreamSpec each = spec;
+        each.seed = spec.seed + static_cast<std::uint64_t>(100 * l + h);
+        each.query_size = spec.query_size * (1.0 + h + 2.0 * l);
+        owned.push_back(make_stream(each));
+        owned.back()->stream.id.layer = l;
+        owned.back()->stream.id.kv_head = h;
+        streams.push_back(&owned.back()->stream);
+      }
+    }
+  }
+
+  // What each stream keeps of the prompt at the first decoded row.
+  std::vector<std::vector<Index>> kept(const std::string& id, Index prompt,
+                                       const Given& given) const {
+    std::vector<std::vector<Index>> out;
+    for (const KeptSets& sets : kept_in_scope(id, streams, prompt, given)) {
+      out.push_back(sets.front());
+      if (out.back().empty() || out.back().back() != prompt) throw std::logic_error("own token");
+      out.back().pop_back();
+    }
+    return out;
+  }
+
+  Derived derived(const std::string& id, Index prompt, const Given& given,
+                  std::size_t place) const {
+    const AlgorithmDescription& algorithm = algorithm_named(id);
+    const Stepper stepper(*streams[place], prompt, algorithm, params_for(algorithm, given), 0, 0,
+                          streams);
+    return stepper.algorithm().derived();
+  }
+};
+
+}  // namespace kvbench::test

@@ -1,0 +1,167 @@
+// `storage` of a sweep: the grammar, ids, labels and skips.
+#include <doctest/doctest.h>
+
+#include <set>
+
+#include "algorithms/registry.hpp"
+#include "core/hash.hpp"
+#include "sweep/plan.hpp"
+#include "sweep/storage_axis.hpp"
+#include "sweep_folder.hpp"
+
+namespace kvbench::test {
+namespace {
+
+using nlohmann::json;
+
+std::vector<std::string> texts(const Storages& storages) {
+  std::vector<std::string> out;
+  for (const auto& each : storages) out.push_back(each ? storage_text(*each) : "float");
+  return out;
+}
+
+Storages read(const std::string& text) {
+  ErrorList errors("f");
+  auto storages = read_storages(json::parse(text), "/storage", errors);
+  errors.throw_if_any();
+  return storages.value();
+}
+
+void refused(const std::string& text, const std::string& words) {
+  CHECK_THROWS_WITH_AS(read(text), doctest::Contains(words.c_str()), InputError);
+}
+
+TEST_CASE("a storage is float, a codec for both tensors, or one for each") {
+  CHECK(texts(read(R"("float")")) == std::vector<std::string>{"float"});
+  CHECK(texts(read(R"("q8_0")")) == std::vector<std::string>{"K q8_0 V q8_0"});
+  CHECK(texts(read(R"([{"keys": "q8_0"}, {"values": {"codec": "q4_0"}}, "float"])")) ==
+        std::vector<std::string>{"K q8_0 V float", "K float V q4_0", "float"});
+  CHECK(texts(read(R"([{"keys": {"codec": "token", "bits": 2}, "values": "token"}])")) ==
+        std::vector<std::string>{"K token bits=2 V token"});
+}
+
+TEST_CASE("axes of a codec's parameters cross, keys slowest") {
+  CHECK(texts(read(R"({"keys": {"codec": "token", "bits": [2, 4]},
+                       "values": {"codec": "token", "bits": [3, 8]}})")) ==
+        std::vector<std::string>{"K token bits=2 V token bits=3", "K token bits=2 V token bits=8",
+                                 "K token V token bits=3", "K token V token bits=8"});
+}
+
+TEST_CASE("what is wrong with a storage is said at its place") {
+  refused(R"("q80")", "f: /storage: unknown codec q80; did you mean q8_0");
+  refused(R"([{"keys": "qjll"}])", "/storage/0/keys: unknown codec qjll; did you mean qjl");
+  refused(R"("qjl")", "/storage: qjl writes keys only; name another codec for the values");
+  refused(R"([])", "/storage: must not be empty");
+  refused(R"([{}])", "/storage/0: names a codec neither for keys nor for values");
+  refused(R"([{"key": "q8_0"}])", "/storage/0/key: unknown key");
+  refused(R"([3])", "/storage/0: must be \"float\", the id of a codec");
+  refused(R"([{"keys": {"bits": 4}}])", "/storage/0/keys/codec: this key is missing");
+  refused(R"([{"keys": {"codec": "token", "bit": 4}}])",
+          "/storage/0/keys/bit: unknown parameter of token");
+  refused(R"([{"keys": {"codec": "token", "bits": 9}}])", "/storage/0/keys/bits");
+  refused(R"(["q8_0", {"keys": "q8_0", "values": {"codec": "q8_0"}}])",
+          "/storage/1: is listed twice");
+}
+
+TEST_CASE("a storage read from its own JSON is the same") {
+  for (const auto& storage : read(R"(["q8_0", {"keys": "qjl"}, {"values": "kivi"}, "float"])")) {
+    const Storages again = read(json::array({storage_json(storage.get())}).dump());
+    REQUIRE(again.size() == 1);
+    CHECK(storage_json(again.front().get()) == storage_json(storage.get()));
+  }
+}
+
+SweepConfig parse(const SweepFolder& folder, const std::string& text) {
+  return parse_sweep(text, folder.file("storage.json"), {}, all_algorithms());
+}
+
+Plan plan_of(const std::string& entries, const std::string& more) {
+  const SweepFolder folder;
+  const SweepConfig config = parse(folder, sweep(entries, more));
+  return make_plan(config, {planned_dump("a", 100, {0}, 1)});
+}
+
+TEST_CASE("cells cross with storages; float cells keep their ids, and keys hash to ids") {
+  const std::string entries = entry("exact", "") + ", " + entry("window", R"("budget": [4, 8])");
+  const Plan plain = plan_of(entries, R"("seeds": [1, 2])");
+  const Plan stored =
+      plan_of(entries, R"("seeds": [1, 2], "storage": ["float", "q8_0", {"keys": "turboquant"}])");
+  REQUIRE(plain.cells.size() == 3);
+  REQUIRE(stored.cells.size() == 3 * (1 + 1 + 2));
+  std::set<std::string> ids;
+  std::set<std::string> float_ids;
+  for (const PlannedCell& cell : stored.cells) {
+    CHECK(cell.id == hash128_hex(cell_key(stored, cell).dump()));
+    CHECK(cell_key(stored, cell).contains("storage") == (cell.storage != nullptr));
+    ids.insert(cell.id);
+    if (!cell.storage) float_ids.insert(cell.id);
+  }
+  CHECK(ids.size() == stored.cells.size());
+  for (const PlannedCell& cell : plain.cells) CHECK(float_ids.count(cell.id) == 1);
+  CHECK(stored.cells[1].label == "exact | K q8_0 V q8_0");
+  CHECK_FALSE(stored.cells[1].seed);
+  CHECK(stored.cells[2].label == "exact | K turboquant V float");
+  CHECK(stored.cells[2].seed == 1U);
+  CHECK(stored.cells[3].seed == 2U);
+}
+
+TEST_CASE("an entry's storage takes the place of the file's, and the resolved sweep reads again") {
+  const Plan plan =
+      plan_of(entry("exact", "") + R"(, {"algorithm": "window", "params": {"budget": 4},
+                             "storage": {"values": {"codec": "kivi", "bits": [2, 4]}}})",
+              R"("storage": "q4_0")");
+  std::vector<std::string> labels;
+  for (const PlannedCell& cell : plan.cells) labels.push_back(cell.label);
+  CHECK(labels == std::vector<std::string>{"exact | K q4_0 V q4_0", "window | K float V kivi",
+                                           "window | K float V kivi bits=4"});
+  const SweepConfig again = resolved_sweep(plan.config, "again", all_algorithms());
+  CHECK(again.resolved == plan.config);
+  const Plan same = make_plan(again, plan.dumps);
+  CHECK(same.hash == plan.hash);
+}
+
+TEST_CASE("equal cells of two entries are found by their storage too") {
+  const SweepFolder folder;
+  const auto with = [&](const std::string& second) {
+    return parse(folder, sweep(R"({"algorithm": "exact", "storage": ["float", "q8_0"]},
+                                  {"algorithm": "exact", "storage": )" +
+                               second + "}"));
+  };
+  CHECK_NOTHROW(with(R"(["q4_0"])"));
+  CHECK_THROWS_WITH_AS(with(R"(["q4_0", "q8_0"])"), doctest::Contains("storage K q8_0 V q8_0"),
+                       InputError);
+}
+
+TEST_CASE("a cell that cannot be stored so is skipped with the reason") {
+  const auto reason_of = [](const std::string& algorithm, const std::string& params,
+                            const std::string& storage) {
+    const Plan plan = plan_of(entry(algorithm, params), "\"storage\": " + storage);
+    return plan.cells.front().skip_reason.value_or("");
+  };
+  CHECK(reason_of("exact", "", R"("kivi")") == "");
+  CHECK(reason_of("snapkv", R"("budget": 40)", R"("kivi")") == "");
+  CHECK(reason_of("h2o", R"("budget": 40)", R"({"values": "kivi"})") == "");
+  CHECK(reason_of("h2o", R"("budget": 40)", R"("kivi")") ==
+        "kivi writes keys of 32 tokens together, and h2o drops tokens from among them");
+  CHECK(reason_of("performer", "", R"("q8_0")").find("random features") != std::string::npos);
+  CHECK(reason_of("streaming_llm", R"("budget": 40, "positions": "cache")", R"("q8_0")") != "");
+}
+
+TEST_CASE("a memory is solved with the bytes of the storage") {
+  const auto tokens = [](const std::string& storage) {
+    const Plan plan =
+        plan_of(entry("snapkv", R"("budget": {"memory": 0.6}, "window": 4)"), storage);
+    const PlannedCell& cell = plan.cells.front();
+    REQUIRE_MESSAGE(!cell.skip_reason, *cell.skip_reason);
+    return std::get<MemoryBudget>(cell.params->at("budget")).tokens;
+  };
+  // 100 tokens of d = dv, half of them decoded: 0.6 of their 16-bit bytes hold 60 tokens as they
+  // came, of which 10 are the prompt's; with 8.5 bits a number there is room for all.
+  const Index as_they_came = tokens("");
+  const Index stored = tokens(R"("storage": "q8_0")");
+  CHECK(as_they_came < stored);
+  CHECK(stored >= 50);
+}
+
+}  // namespace
+}  // namespace kvbench::test
