@@ -6,10 +6,10 @@
 
 namespace kvbench {
 
-std::string WorkKey::name() const {
+std::string WorkKind::name() const {
   const std::unique_ptr<char, decltype(&std::free)> name(
-      abi::__cxa_demangle(kind_.name(), nullptr, nullptr, nullptr), &std::free);
-  return name == nullptr ? kind_.name() : name.get();
+      abi::__cxa_demangle(type_.name(), nullptr, nullptr, nullptr), &std::free);
+  return name == nullptr ? type_.name() : name.get();
 }
 
 }  // namespace kvbench

@@ -49,26 +49,50 @@ struct ModelContext {
   const Kernels& kernels;
 };
 
+// A type of work. Types of one name in unnamed namespaces of two files are two kinds: by the
+// address of something that each type has, since clang's std::type_index takes them for equal.
+class WorkKind {
+ public:
+  template <class Work>
+  static WorkKind of() {
+    return {typeid(Work), &kPlace<Work>};
+  }
+
+  std::string name() const;  // as the source has it
+  friend bool operator==(const WorkKind& a, const WorkKind& b) { return a.place_ == b.place_; }
+  friend bool operator<(const WorkKind& a, const WorkKind& b) {
+    return a.type_ != b.type_ ? a.type_ < b.type_ : std::less<>()(a.place_, b.place_);
+  }
+
+ private:
+  template <class Work>
+  static constexpr char kPlace = 0;
+
+  WorkKind(std::type_index type, const void* place) : type_(type), place_(place) {}
+
+  std::type_index type_;
+  const void* place_;
+};
+
 // Any kind of work, ordered by kind and members.
 class WorkKey {
  public:
   template <class Work>
   explicit WorkKey(const Work& work)
-      : kind_(typeid(Work)),
+      : kind_(WorkKind::of<Work>()),
         work_(std::make_shared<const Work>(work)),
         less_([](const void* a, const void* b) {
           return *static_cast<const Work*>(a) < *static_cast<const Work*>(b);
         }) {}
 
-  std::type_index kind() const { return kind_; }
-  std::string name() const;  // of the kind, as the source has it
+  const WorkKind& kind() const { return kind_; }
   friend bool operator<(const WorkKey& a, const WorkKey& b) {
-    return a.kind_ != b.kind_ ? a.kind_ < b.kind_ : a.less_(a.work_.get(), b.work_.get());
+    return a.kind_ == b.kind_ ? a.less_(a.work_.get(), b.work_.get()) : a.kind_ < b.kind_;
   }
 
  private:
   friend class SharedWork;
-  std::type_index kind_;
+  WorkKind kind_;
   std::shared_ptr<const void> work_;
   bool (*less_)(const void*, const void*);
 };

@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "kind_of_same_name.hpp"
 #include "support/owned_stream.hpp"
 #include "support/scripted.hpp"
 
@@ -80,6 +81,12 @@ TEST_CASE("equal work of several cells is computed once, and kinds are told apar
   CHECK(!results.has(WorkKey(Doubled{4})));
   CHECK(SharedWork(Squared{1}).bytes() == 64.0);
   CHECK(SharedWork(Doubled{1}).bytes() == 0.0);
+}
+
+TEST_CASE("types of one name in two files are two kinds of work") {
+  const SharedResults results = shared_by({{Doubled{'a'}}, {work_of_same_name('a')}});
+  CHECK(results.get(Doubled{'a'}) == 2 * 'a');
+  CHECK(result_of_same_name(results, 'a') == "aa");
 }
 
 TEST_CASE("work that fails gives its reason to those who ask for it, and to no others") {
