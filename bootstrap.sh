@@ -221,7 +221,7 @@ demo() {
 run_tests() {
   build all
   python_environment
-  ctest --test-dir build --output-on-failure --exclude-regex '^cuda_device$' "$@" || {
+  ctest --test-dir build --output-on-failure --parallel 2 --exclude-regex '^cuda_device$' "$@" || {
     skipped_tests build
     return 1
   }
@@ -512,7 +512,7 @@ sanitize() {
   local address=(kvbench fuzz-targets test-{dump,json,kernels,metrics,replay,results,run,sketch,sweep})
   local thread=(test-{conformance,kernels,replay})
   local address_tests='^(cli_commands|cli_failing_place|fuzz_.*|dump|json|kernels|metrics|replay|results|run|sketch|sweep)$'
-  local thread_tests='^(conformance|conformance_streams|kernels|replay)$'
+  local thread_tests='^(conformance_threads|kernels|replay)$'
   if [[ ${1:-} == all ]]; then
     address=(all) address_tests=.
     thread=("${thread[@]}" test-{results,run} kvbench) thread_tests=.
