@@ -45,6 +45,12 @@ std::optional<std::string> cannot_forget(const std::string& id, const StreamShap
          id + " cannot drop tokens that leave the window";
 }
 
+std::optional<std::string> lacks_queries(Index first, const StreamShape& shape) {
+  if (shape.first_query <= first) return std::nullopt;
+  return "needs the queries of rows " + std::to_string(first) + " on, but the dump has only rows " +
+         std::to_string(shape.first_query) + " to " + std::to_string(shape.tokens - 1);
+}
+
 std::optional<std::string> lacks_prompt_queries(Index first, const StreamShape& shape,
                                                 Index prompt) {
   if (shape.first_query <= first) return std::nullopt;

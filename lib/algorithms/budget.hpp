@@ -43,7 +43,9 @@ std::optional<std::string> no_rolling_token(Index budget, Index sinks);
 // Why a method that summarises an unbounded stream does not run on a sliding layer.
 std::optional<std::string> cannot_forget(const std::string& id, const StreamShape& shape);
 
-// Prompt rows from `first` on whose queries a method needs and the dump does not have.
+// Rows from `first` on whose queries a method needs and the dump does not have.
+std::optional<std::string> lacks_queries(Index first, const StreamShape& shape);
+// As above, of prompt rows.
 std::optional<std::string> lacks_prompt_queries(Index first, const StreamShape& shape,
                                                 Index prompt);
 

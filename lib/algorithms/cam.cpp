@@ -6,17 +6,17 @@
 //   start_size -> sinks, recent_size -> budget - sinks, merge budget -> merge,
 //   accumulated attention -> CamProbabilities (which tokens leave does not depend on the draws, so
 //   neither do attention and probabilities), Bernoulli mask -> draw
-// Departures: one draw per KV head, of scores that `group` combines (the release has one KV head
-// per query head); draw expected adds the share that bernoulli adds on average. On a sliding layer
-// what leaves the layer's window is dropped, whatever the budget. As released: the row is answered
-// over budget + 1 tokens, the sum of the shares is not normalised, and where fewer than `merge`
-// tokens follow, each takes v / merge all the same.
-// Not offered: the variants cam_hf (current attention, over the recent window's mean) and lm_eval
-// (over its maximum).
-// Compared on the shipped dump: kvpress 0.5.5 (CAMPress around StreamingLLMPress, one token at a
-// time, its mask replaced by the mask's mean; by `bootstrap.sh test-peers`) has the tokens and, to
-// 12 digits of the largest, the values of draw expected. It divides by the tokens that follow, not
-// by `merge`, which is the same as long as `merge` of them do.
+// Departures: one draw per KV head, of scores that `group` combines row by row before they are
+// added up (the release has one KV head per query head; with group mean the order is the same to
+// it); draw expected adds the share that bernoulli adds on average. On a sliding layer what leaves
+// the layer's window is dropped, whatever the budget. As released: the row is answered over budget
+// + 1 tokens, the sum of the shares is not normalised, and where fewer than `merge` tokens follow,
+// each takes v / merge all the same. Not offered: the variants cam_hf (current attention, over the
+// recent window's mean) and lm_eval (over its maximum). Compared on the shipped dump: kvpress 0.5.5
+// (CAMPress around StreamingLLMPress, one token at a time, its mask replaced by the mask's mean; by
+// `bootstrap.sh test-peers`) has the tokens and, to 12 digits of the largest, the values of draw
+// expected. It divides by the tokens that follow, not by `merge`, which is the same as long as
+// `merge` of them do.
 #include <algorithm>
 
 #include "algorithms/compress_once.hpp"

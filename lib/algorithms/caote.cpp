@@ -110,7 +110,7 @@ AlgorithmDescription describe_caote() {
   d.skip_reason = [](const Parameters& p, const StreamShape& shape,
                      Index prompt) -> std::optional<std::string> {
     if (auto reason = empty_budget(p.budget, prompt)) return reason;
-    if (keeps_whole_prompt(p.budget.of(prompt), shape, prompt)) return std::nullopt;
+    if (keeps_whole_prompt(p.budget.of(prompt), shape, prompt)) return lacks_queries(prompt, shape);
     return lacks_prompt_queries(prompt - 1, shape, prompt);
   };
   d.most_kept = [](const Parameters& p, const StreamShape& shape, Index prompt) {

@@ -99,7 +99,11 @@ Vector leverages(const Stream& stream, PromptRange tokens, Index sketch, std::ui
   Vector gram(static_cast<std::size_t>(columns * columns), 0.0);
   add_gram(rows, {gram.data(), columns, columns});
   const auto factor = Cholesky::of({gram.data(), columns, columns}, kRidge);
-  if (!factor) throw CellError("sums of squared keys overflow");
+  if (!factor) {
+    throw CellError(
+        "the Gram matrix of the sketched keys is not positive definite in double "
+        "precision: keys too large for its ridge of 0.01, or sums that overflow");
+  }
   return quadratic_forms(*factor, rows);
 }
 

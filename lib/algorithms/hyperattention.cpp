@@ -48,8 +48,10 @@ class HyperAttention final : public Algorithm {
     sketch_.clear();
     if (tokens <= std::max(p_.exact_below, p_.block)) {
       sketch_.add_exact(0, tokens);
+      sketch_.lookup.read_bits = 0;
       return;
     }
+    sketch_.lookup.read_bits = sketch_.lookup.held_bits;
     for (int g = 0; g < row.heads_per_kv; ++g) {
       const std::int16_t head = reading_head(g, row.heads_per_kv);
       const std::vector<Index> block = keys_.around(context_.stream.query(g, row.row), p_.block);

@@ -69,8 +69,11 @@ class Kdeformer final : public Algorithm {
     sketch_.clear();
     if (tokens <= p_.block) {
       sketch_.add_exact(0, tokens);
+      sketch_.lookup.read_numbers = sketch_.lookup.read_bits = 0;
       return;
     }
+    sketch_.lookup.read_numbers = sketch_.lookup.held_numbers;
+    sketch_.lookup.read_bits = sketch_.lookup.held_bits;
     const std::vector<double> sums = cumulated(tokens);
     for (int g = 0; g < row.heads_per_kv; ++g) {
       const std::int16_t head = reading_head(g, row.heads_per_kv);

@@ -22,21 +22,27 @@ const Entry* unsolved(const Params& params) {
 }  // namespace
 
 std::optional<Index> largest_that_fits(Index first, Index last,
-                                       const std::function<bool(Index)>& fits) {
+                                       const std::function<bool(Index)>& fits, Index reach) {
   if (fits(last)) return last;
   if (!fits(first)) return std::nullopt;
+  const Index most = last - 1;
   while (last - first > 1) {
     const Index middle = first + (last - first) / 2;
     (fits(middle) ? first : last) = middle;
+  }
+  for (Index x = std::min(most, first + 1 + reach); x > first + 1; --x) {
+    if (fits(x)) return x;
   }
   return first;
 }
 
 bool asks_for_memory(const Params& params) { return unsolved(params) != nullptr; }
 
-std::variant<Params, std::string> solve_memory(
-    const AlgorithmDescription& algorithm, const Params& params, const StreamShape& shape,
-    Index prompt, int element_bytes, const std::function<Index(const KeptCounts&)>& bytes) {
+std::variant<Params, std::string> solve_memory(const AlgorithmDescription& algorithm,
+                                               const Params& params, const StreamShape& shape,
+                                               Index prompt, int element_bytes,
+                                               const std::function<Index(const KeptCounts&)>& bytes,
+                                               Index reach) {
   const auto& [name, value] = *unsolved(params);
   MemoryBudget memory = std::get<MemoryBudget>(value);
   const auto with_tokens = [&, &name = name](Index tokens) {
@@ -60,7 +66,8 @@ std::variant<Params, std::string> solve_memory(
         name, to_string(value), shape.window, algorithm.id);
   }
   const auto tokens = largest_that_fits(
-      1, shape.tokens, [&](Index given) { return fraction(given).value() <= memory.fraction; });
+      1, shape.tokens, [&](Index given) { return fraction(given).value() <= memory.fraction; },
+      reach);
   if (tokens) return with_tokens(*tokens);
   return fmt::format("{} {} cannot be reached: {} keeps at least {:.4g} of the exact cache here",
                      name, to_string(value), algorithm.id, *least);

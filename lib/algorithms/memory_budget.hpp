@@ -11,9 +11,10 @@
 namespace kvbench {
 
 // The largest x in [first, last] with fits(x), none if fits(first) is false. Up to last - 1 `fits`
-// must hold below some x and fail from there on; at `last` it may be either.
+// must fail from `reach` + 1 above any x on at which it fails, so that with 0 it holds below some x
+// and fails from there on; at `last` it may be either.
 std::optional<Index> largest_that_fits(Index first, Index last,
-                                       const std::function<bool(Index)>& fits);
+                                       const std::function<bool(Index)>& fits, Index reach = 0);
 
 // Whether a parameter is given as memory and not solved yet.
 bool asks_for_memory(const Params& params);
@@ -21,9 +22,11 @@ bool asks_for_memory(const Params& params);
 // `params` with the largest budget of which the cell's memory.fraction (its peak at decode rows,
 // `bytes` of what is kept, empty: as it came, over the exact cache with `element_bytes` per number)
 // is at most the F that is asked for; or why there is none on this stream, to skip the cell with.
+// `reach`: how many tokens further `bytes` may fall back to what it was.
 // `params` asks for memory, and what is given so takes it (Parameter::takes_memory).
 std::variant<Params, std::string> solve_memory(
     const AlgorithmDescription& algorithm, const Params& params, const StreamShape& shape,
-    Index prompt, int element_bytes, const std::function<Index(const KeptCounts&)>& bytes = {});
+    Index prompt, int element_bytes, const std::function<Index(const KeptCounts&)>& bytes = {},
+    Index reach = 0);
 
 }  // namespace kvbench

@@ -100,9 +100,8 @@ std::optional<std::string> reason_to_skip_tova(const Parameters& p, const Stream
                                                Index prompt) {
   if (auto reason = empty_budget(p.budget, prompt)) return reason;
   const Index first = scores_prompt(p, shape, prompt) ? prompt - 1 : prompt;
-  if (shape.first_query <= first || (once(p) && first == prompt)) return std::nullopt;
-  return "needs the queries of rows " + std::to_string(first) + " on, but the dump has only rows " +
-         std::to_string(shape.first_query) + " to " + std::to_string(shape.tokens - 1);
+  if (once(p) && first == prompt) return std::nullopt;
+  return lacks_queries(first, shape);
 }
 
 }  // namespace

@@ -59,13 +59,18 @@ void add_transposed_product(ConstMatrix x, ConstMatrix y, bool upper, MutableMat
   });
 }
 
-// Symmetric A to tridiagonal form: diagonal, and the squares of what is beside it.
+// Symmetric A to tridiagonal form: diagonal, and the squares of what is beside it. A is scaled by a
+// power of 2 to numbers of at most 2, so that no square overflows; what rounding leaves of a column
+// that depends on others (below 2^-53) is taken for 0, before its squares vanish.
 class Tridiagonal {
  public:
   explicit Tridiagonal(ConstMatrix a) : n_(a.rows), a_(static_cast<std::size_t>(n_ * n_)) {
+    double most = 0.0;
     for (Index i = 0; i < n_; ++i) {
-      for (Index j = i; j < n_; ++j) at(i, j) = at(j, i) = a(i, j);
+      for (Index j = i; j < n_; ++j) most = std::max(most, std::abs(at(i, j) = at(j, i) = a(i, j)));
     }
+    if (most > 0.0 && std::isfinite(most)) exponent_ = std::ilogb(most);
+    for (double& x : a_) x = std::ldexp(x, -exponent_);
     for (Index k = 0; k + 1 < n_; ++k) reflect(k);
     if (n_ > 0) diagonal_.push_back(at(n_ - 1, n_ - 1));
   }
@@ -79,7 +84,7 @@ class Tridiagonal {
       if (!(middle > low && middle < high)) break;
       (all_below(middle) ? high : low) = middle;
     }
-    return high;
+    return std::ldexp(high, exponent_);
   }
 
  private:
@@ -92,7 +97,8 @@ class Tridiagonal {
     for (Index i = k + 2; i < n_; ++i) squares = std::fma(at(i, k), at(i, k), squares);
     const double head = at(k + 1, k);
     beside_.push_back(std::fma(head, head, squares));
-    if (squares == 0.0) return;
+    if (beside_.back() <= kNothing) beside_.back() = 0.0;
+    if (squares == 0.0 || beside_.back() == 0.0) return;
     const double length = std::sqrt(beside_.back());
     std::vector<double> v(static_cast<std::size_t>(n_), 0.0);
     for (Index i = k + 1; i < n_; ++i) v[static_cast<std::size_t>(i)] = at(i, k);
@@ -147,7 +153,10 @@ class Tridiagonal {
     return true;
   }
 
+  static constexpr double kNothing = 0x1p-106;
+
   const Index n_;
+  int exponent_ = 0;  // of the scale
   std::vector<double> a_;
   std::vector<double> diagonal_;
   std::vector<double> beside_;

@@ -77,9 +77,11 @@ ScoredAnswer ErrorAccumulator::scored(Index r, int g, const Answer& answer) {
 void ErrorAccumulator::add(Index r, int g, const Answer& answer) {
   const auto query_index = static_cast<std::size_t>(r * stream_.shape.heads_per_kv + g);
   const ScoredAnswer scored_answer = scored(r, g, answer);
-  if (!std::isfinite(scored_answer.error_norm + scored_answer.answer_norm + answer.normalizer)) {
+  if (!std::isfinite(scored_answer.error_norm + scored_answer.answer_norm)) {
     fail("the answer", r, g);
   }
+  if (!std::isfinite(answer.normalizer))
+    fail("the answer's sum of weights, over the exact one,", r, g);
   for (Column& column : columns_) {
     if (column.metric->has_meaning != nullptr && !column.metric->has_meaning(answer)) {
       column.has_meaning = false;

@@ -38,7 +38,6 @@ const Answer& PendingAnswer::finish(const double* numerator, Index dv) {
 
 void PendingAnswer::clamp() {
   answer.clamped = false;
-  if (answer.empty_denominator) return;
   for (std::size_t k = 0; k < answer.answer.size(); ++k) {
     const double z = answer.answer[k];
     if (z >= rule->low[k] && z <= rule->high[k]) continue;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 namespace kvbench {
@@ -107,6 +108,33 @@ bool StorageLayout::on_arrival() const {
          (!values_.codec || writes_on_arrival(*values_.codec, tokens_));
 }
 
+double StorageLayout::Part::written_bytes(int element_bytes) const {
+  return codec ? static_cast<double>(codec->counted_bytes()) / static_cast<double>(codec->group())
+               : static_cast<double>(width * element_bytes);
+}
+
+Index StorageLayout::Part::most_waiting(Index tokens) const {
+  Index most = 0;
+  for (Index held = 1; codec && held <= tokens; ++held) {
+    most = std::max(most, held - codec->written(held, held));
+  }
+  return most;
+}
+
+// n tokens take at least n times a written token's bytes, and at most what the waiting ones take
+// more.
+Index StorageLayout::reach() const {
+  double more = 0.0;
+  double written = 0.0;
+  for (const Part* part : {&keys_, &values_}) {
+    const double bytes = part->written_bytes(element_bytes_);
+    more += static_cast<double>(part->most_waiting(tokens_)) *
+            std::max(0.0, static_cast<double>(part->width * element_bytes_) - bytes);
+    written += bytes;
+  }
+  return static_cast<Index>(std::ceil(more / written));
+}
+
 Index StorageLayout::shared_bytes() const {
   return (keys_.codec ? keys_.codec->shared_bytes() : 0) +
          (values_.codec ? values_.codec->shared_bytes() : 0);
@@ -136,8 +164,9 @@ std::optional<std::string> reason_to_skip(const Storage& storage,
     }
   }
   if (auto why = algorithm.not_stored(params)) return why;
-  const bool evicts = !algorithm.only_appends(params) || shape.slides();
-  if (!evicts || algorithm.never_evicts(params)) return std::nullopt;
+  // Whatever the method, what leaves a sliding layer's window is dropped.
+  const bool keeps = algorithm.only_appends(params) || algorithm.never_evicts(params);
+  if (keeps && !shape.slides()) return std::nullopt;
   const StorageLayout layout(&storage, shape, prompt, 1);
   for (const CacheTensor tensor : {CacheTensor::kKeys, CacheTensor::kValues}) {
     if (layout.group(tensor) == 1) continue;

@@ -48,6 +48,9 @@ class StorageLayout {
   Index most_bytes(const KeptCounts& kept, const KeptCounts& of_prompt) const;
   // Whether each vector is written as it comes, so that no order of the held tokens matters.
   bool on_arrival() const;
+  // How many tokens further a cache may take no more than at some number of tokens, because more of
+  // them went through a codec; 0: it never does.
+  Index reach() const;
   // Of what is kept once beside them.
   Index shared_bytes() const;
   // Vectors written at a time; 1: float too.
@@ -60,6 +63,8 @@ class StorageLayout {
 
     Index bytes(Index vectors, Index written, int element_bytes) const;
     Index most_bytes(Index vectors, Index of_prompt, int element_bytes) const;
+    double written_bytes(int element_bytes) const;  // of a vector
+    Index most_waiting(Index tokens) const;         // vectors that are held as they came
   };
 
   Part keys_, values_;

@@ -20,14 +20,15 @@ std::variant<Params, std::string> solve_stored_memory(const AlgorithmDescription
         "because it drops tokens while it decodes; give a number of tokens",
         algorithm.id, storage_text(*storage));
   }
-  return solve_memory(algorithm, params, shape, prompt, element_bytes, [&](const KeptCounts& kept) {
+  const auto bytes = [&](const KeptCounts& kept) {
     if (!only_appends) return layout.most_bytes(kept, kept);
     const Index decoded = shape.tokens - prompt;
     KeptCounts of_prompt = kept;
     of_prompt.keys = std::max<Index>(0, kept.keys - decoded);
     of_prompt.values = std::max<Index>(0, kept.values - decoded);
     return layout.most_bytes(kept, of_prompt);
-  });
+  };
+  return solve_memory(algorithm, params, shape, prompt, element_bytes, bytes, layout.reach());
 }
 
 }  // namespace kvbench

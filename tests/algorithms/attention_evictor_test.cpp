@@ -318,7 +318,12 @@ TEST_CASE("caote needs the prompt's last query, roco all; shares of roco leave a
   CHECK(!skip_of("roco", shape, 40, twelve).empty());
   shape.first_query = 40;
   CHECK(!skip_of("caote", shape, 40, twelve).empty());
-  CHECK(skip_of("caote", shape, 40, {{"budget", count_of(40)}}).empty());
+  // A prompt that fits: each decoded row's.
+  const Given all{{"budget", count_of(40)}};
+  CHECK(skip_of("caote", shape, 40, all).empty());
+  shape.first_query = 41;
+  CHECK(skip_of("caote", shape, 40, all) ==
+        "needs the queries of rows 40 on, but the dump has only rows 41 to 59");
   const AlgorithmDescription& roco = algorithm_named("roco");
   CHECK(!roco.validate(params_for(roco, Roco{12, 0.5, 0.5}.given())));
   CHECK(roco.validate(params_for(roco, Roco{12, 0.5, 0.6}.given()))->first == "spared_fraction");

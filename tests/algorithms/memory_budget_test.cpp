@@ -59,6 +59,12 @@ TEST_CASE("bisection finds the last that fits, none below the first, and all tha
   CHECK_FALSE(largest_that_fits(3, 3, [](Index) { return false; }));
   // The last may fit though those before it do not: whole prompts need no weights.
   CHECK(largest_that_fits(0, 9, [](Index x) { return x <= 4 || x == 9; }) == 9);
+  // A saw: what fits again within reach is found, and what fits further on is not looked for.
+  const auto saw = [](Index x) { return x <= 2 || (x >= 4 && x <= 5); };
+  CHECK(largest_that_fits(0, 9, saw, 3) == 5);
+  const auto further = [](Index x) { return x <= 2 || x == 6; };
+  CHECK(largest_that_fits(0, 9, further, 2) == 2);
+  CHECK(largest_that_fits(0, 9, further, 3) == 6);
 }
 
 TEST_CASE("budgets solved by hand: 100 tokens of 16 bytes, 60 of them the prompt") {

@@ -290,6 +290,7 @@ TEST_CASE("with clamp every answer is within the values so far, without some are
       make_stream({.tokens = 80, .d = 4, .dv = 3, .heads_per_kv = 2, .query_size = 6});
   Index answered[2] = {0, 0};
   Index outside[2] = {0, 0};
+  Index empty[2] = {0, 0};
   for (const bool clamp : {false, true}) {
     for (std::uint32_t seed = 0; seed < 4; ++seed) {
       const Rule rule{.budget = 10, .sinks = 1, .window = 1, .rank = 4, .clamp = clamp};
@@ -306,7 +307,10 @@ TEST_CASE("with clamp every answer is within the values so far, without some are
               high = std::max(high, owned->stream.values(j, k));
             }
             const double z = answer.answer[static_cast<std::size_t>(k)];
-            if (answer.empty_denominator) continue;
+            if (answer.empty_denominator) {
+              ++empty[clamp ? 1 : 0];
+              if (!clamp) continue;  // 0, which may be outside
+            }
             ++answered[clamp ? 1 : 0];
             outside[clamp ? 1 : 0] += z < low || z > high ? 1 : 0;
           }
@@ -316,8 +320,10 @@ TEST_CASE("with clamp every answer is within the values so far, without some are
   }
   CHECK(outside[0] > 0);
   CHECK(outside[1] == 0);
-  // The clamp comes after the rule that answers 0, so that as many are left.
-  CHECK(answered[0] == answered[1]);
+  // The clamp comes after the rule that answers 0, whose answers are clamped too.
+  CHECK(empty[0] == empty[1]);
+  CHECK(empty[0] > 0);
+  CHECK(answered[0] + empty[0] == answered[1]);
   CHECK(answered[1] > 4 * 20 * 2 * 3 / 2);
 }
 

@@ -156,6 +156,26 @@ TEST_CASE("the largest eigenvalue of Gram matrices, whatever their scale") {
   }
 }
 
+TEST_CASE("the largest eigenvalue of Gram matrices of columns that repeat") {
+  // m columns r times each: r times the eigenvalue of the m. What is left of the others is
+  // rounding.
+  for (const Index m : {1, 2, 5}) {
+    for (const double scale : {1e-100, 1.0, 1e100}) {
+      CAPTURE(m);
+      CAPTURE(scale);
+      Matrix few = gaussian(50, m, 3);
+      for (double& each : few.data) each = std::abs(each) * scale;
+      constexpr Index kTimes = 20;
+      Matrix x = zeros(50, m * kTimes);
+      for (Index r = 0; r < 50; ++r) {
+        for (Index c = 0; c < m * kTimes; ++c) x.view()(r, c) = few.view()(r, c % m);
+      }
+      const auto wanted = kTimes * static_cast<double>(naive_top_eigenvalue(few.real()));
+      CHECK(largest_eigenvalue(gram_of(x).view()) == doctest::Approx(wanted).epsilon(1e-13));
+    }
+  }
+}
+
 TEST_CASE("bits depend neither on threads nor on how rows are dealt to calls") {
   const Matrix x = gaussian(203, 61, 4);
   const Matrix y = gaussian(203, 5, 5);

@@ -137,15 +137,13 @@ NaiveAnswer naive_answer(const Stream& stream, int g, Index row, const Sketch& s
   }
   out.empty_denominator = out.empty_denominator || out.denominator < 0;
   out.z.assign(dv, 0);
-  if (!out.empty_denominator) {
-    for (std::size_t k = 0; k < dv; ++k) {
-      out.z[k] = out.numerator[k] / out.denominator;
-      if (std::fabs(out.z[k]) < 4e-308L) out.z[k] = 0;  // below the doubles
-      if (rule == nullptr || rule->low.empty()) continue;
-      const Real inside = std::clamp<Real>(out.z[k], rule->low[k], rule->high[k]);
-      out.clamped = out.clamped || inside != out.z[k];
-      out.z[k] = inside;
-    }
+  for (std::size_t k = 0; k < dv; ++k) {
+    if (!out.empty_denominator) out.z[k] = out.numerator[k] / out.denominator;
+    if (std::fabs(out.z[k]) < 4e-308L) out.z[k] = 0;  // below the doubles
+    if (rule == nullptr || rule->low.empty()) continue;
+    const Real inside = std::clamp<Real>(out.z[k], rule->low[k], rule->high[k]);
+    out.clamped = out.clamped || inside != out.z[k];
+    out.z[k] = inside;
   }
   return out;
 }

@@ -5,8 +5,10 @@
 
 #include "algorithms/registry.hpp"
 #include "core/hash.hpp"
+#include "support/given.hpp"
 #include "sweep/plan.hpp"
 #include "sweep/storage_axis.hpp"
+#include "sweep/stored_budget.hpp"
 #include "sweep_folder.hpp"
 
 namespace kvbench::test {
@@ -144,6 +146,18 @@ TEST_CASE("a cell that cannot be stored so is skipped with the reason") {
   CHECK(reason_of("h2o", R"("budget": 40)", R"("kivi")") ==
         "kivi writes keys of 32 tokens together, and h2o drops tokens from among them");
   CHECK(reason_of("performer", "", R"("q8_0")").find("random features") != std::string::npos);
+  // On a sliding layer what leaves the window is dropped, whatever the method keeps.
+  const auto on_sliding_layer = [](const std::string& algorithm, const Given& given) {
+    StreamShape shape;
+    shape.tokens = 100;
+    shape.d = shape.dv = 64;
+    shape.window = 40;
+    const AlgorithmDescription& method = algorithm_named(algorithm);
+    return reason_to_skip(*read(R"("kivi")").front(), method, params_for(method, given), shape, 50);
+  };
+  CHECK(on_sliding_layer("exact", {}));
+  CHECK(on_sliding_layer("loki", {{"budget", count_of(8)}}));
+  CHECK(on_sliding_layer("oracle_topk", {{"budget", count_of(8)}}));
   CHECK(reason_of("streaming_llm", R"("budget": 40, "positions": "cache")", R"("q8_0")") != "");
 }
 
@@ -161,6 +175,43 @@ TEST_CASE("a memory is solved with the bytes of the storage") {
   const Index stored = tokens(R"("storage": "q8_0")");
   CHECK(as_they_came < stored);
   CHECK(stored >= 50);
+}
+
+TEST_CASE("a memory is solved for the largest budget, where more tokens take fewer bytes too") {
+  // d = dv = 64: a token takes 256 bytes as it came. Of 100 tokens, 60 of them the prompt's, groups
+  // of 32 go through the codec as soon as 32 wait, so that memory falls by each group.
+  StreamShape shape;
+  shape.tokens = 100;
+  shape.d = shape.dv = 64;
+  const AlgorithmDescription& algorithm = algorithm_named("knorm");
+  const auto storage = read(R"({"codec": "kivi", "bits": 2, "residual": 32})").front();
+  const StorageLayout layout(storage.get(), shape, 60, 2);
+  const auto fraction = [&](Index budget) {
+    const KeptCounts kept{.keys = budget + 40, .values = budget + 40};
+    const KeptCounts of_prompt{.keys = budget, .values = budget};
+    return static_cast<double>(layout.most_bytes(kept, of_prompt)) / (100.0 * 256.0);
+  };
+  bool falls = false;
+  for (Index budget = 2; budget < 60; ++budget) falls |= fraction(budget) < fraction(budget - 1);
+  CHECK(falls);
+  Index solved_cells = 0;
+  for (double wanted = 0.15; wanted < 0.6; wanted += 0.01) {
+    CAPTURE(wanted);
+    Index largest = 0;
+    for (Index budget = 1; budget < 60; ++budget) {
+      if (fraction(budget) <= wanted) largest = budget;
+    }
+    Params params;
+    params.set("budget", MemoryBudget{wanted});
+    const auto solved = solve_stored_memory(algorithm, params, storage.get(), shape, 60, 2);
+    const Params* found = std::get_if<Params>(&solved);
+    if (found == nullptr || largest == 0) continue;
+    const Index tokens = std::get<MemoryBudget>(found->at("budget")).tokens;
+    if (tokens >= 60) continue;  // the whole prompt
+    CHECK(tokens == largest);
+    ++solved_cells;
+  }
+  CHECK(solved_cells > 10);
 }
 
 }  // namespace
