@@ -50,7 +50,7 @@ def write_caches(path: Path, origin: Origin, heads: Iterable[tuple[Head, KeptRow
     unfinished = path.with_name(path.name + ".unfinished")
     count = 0
     try:
-        with h5py.File(unfinished, "w") as file:
+        with h5py.File(unfinished, "w", libver=("v108", "v108")) as file:  # smaller groups
             file.attrs.update(
                 {
                     **FORMAT,

@@ -63,10 +63,10 @@ const LayerInfo& layer_of(const Dump& dump, const std::string& sequence, int lay
   return *info;
 }
 
-// q [Hq, Nq, d], k [Hkv, n, d] and v [Hkv, n, dv].
+// q [Hq, Nq, d], k [Hkv, n, d], v [Hkv, n, dv], and wo_v_l1 [Hq, n] or None.
 nb::tuple read_layer(const Dump& dump, const std::string& sequence, int layer) {
   const LayerInfo& info = layer_of(dump, sequence, layer);
-  std::vector<double> q, k, v;
+  std::vector<double> q, k, v, norms;
   {
     const nb::gil_scoped_release unlocked;
     q.reserve(static_cast<std::size_t>(info.query_heads * info.query_rows * info.d));
@@ -77,11 +77,16 @@ nb::tuple read_layer(const Dump& dump, const std::string& sequence, int layer) {
       k.insert(k.end(), data->keys.begin(), data->keys.end());
       v.insert(v.end(), data->values.begin(), data->values.end());
       for (const auto& queries : data->queries) q.insert(q.end(), queries.begin(), queries.end());
+      for (const auto& of_head : data->wo_v_l1) {
+        norms.insert(norms.end(), of_head.begin(), of_head.end());
+      }
     }
   }
-  return nb::make_tuple(numpy_array(std::move(q), info.query_heads, info.query_rows, info.d),
-                        numpy_array(std::move(k), info.kv_heads, info.tokens, info.d),
-                        numpy_array(std::move(v), info.kv_heads, info.tokens, info.dv));
+  return nb::make_tuple(
+      numpy_array(std::move(q), info.query_heads, info.query_rows, info.d),
+      numpy_array(std::move(k), info.kv_heads, info.tokens, info.d),
+      numpy_array(std::move(v), info.kv_heads, info.tokens, info.dv),
+      info.wo_v_l1 ? numpy_array(std::move(norms), info.query_heads, info.tokens) : nb::none());
 }
 
 // [Hq, No, dv]

@@ -71,6 +71,13 @@ void require_shapes(const DoubleStack& q, const DoubleStack& k, const DoubleStac
   errors.throw_if_any();
 }
 
+void require_norms(const DoubleStack& norms, Index query_heads, Index tokens) {
+  if (norms.heads() == 1 && norms.rows() == query_heads && norms.columns() == tokens) return;
+  throw InputError(fmt::format(
+      "wo_v_l1: expected the shape [G, n] = [{}, {}], got [{}{}, {}]", query_heads, tokens,
+      norms.heads() == 1 ? "" : fmt::format("{}, ", norms.heads()), norms.rows(), norms.columns()));
+}
+
 // As the attributes of a dump's layer are checked.
 void require_attributes(const StreamOptions& options, Index d) {
   ErrorList errors;
@@ -93,9 +100,10 @@ void require_attributes(const StreamOptions& options, Index d) {
 }
 
 Stream stream_of(const StreamOptions& options, const DoubleStack& q, const DoubleStack& k,
-                 const DoubleStack& v) {
+                 const DoubleStack& v, const std::optional<DoubleStack>& wo_v_l1) {
   require_shapes(q, k, v);
   require_attributes(options, k.columns());
+  if (wo_v_l1) require_norms(*wo_v_l1, q.heads(), k.rows());
   Stream stream;
   stream.id = {options.sequence, options.layer, options.head};
   stream.shape.tokens = k.rows();
@@ -114,6 +122,10 @@ Stream stream_of(const StreamOptions& options, const DoubleStack& q, const Doubl
   stream.keys = k.matrix(0);
   stream.values = v.matrix(0);
   for (Index g = 0; g < q.heads(); ++g) stream.queries.push_back(q.matrix(g));
+  stream.shape.wo_v_l1 = wo_v_l1.has_value();
+  for (Index g = 0; wo_v_l1 && g < q.heads(); ++g) {
+    stream.wo_v_l1.push_back(wo_v_l1->matrix(0).row(g));
+  }
   return stream;
 }
 
@@ -167,9 +179,9 @@ class Algorithms {
 };
 
 nb::tuple replay_arrays(const AnyArray& q, const AnyArray& k, const AnyArray& v,
-                        const std::string& sequence, int layer, int head, int n_layers,
-                        double scale, Index window, double softcap,
-                        std::optional<std::pair<std::vector<double>, bool>> rope,
+                        const std::optional<AnyArray>& wo_v_l1, const std::string& sequence,
+                        int layer, int head, int n_layers, double scale, Index window,
+                        double softcap, std::optional<std::pair<std::vector<double>, bool>> rope,
                         const std::string& fingerprint, const std::string& sweep,
                         const std::string& place, const std::string& repro, int threads,
                         const Methods& methods) {
@@ -186,8 +198,11 @@ nb::tuple replay_arrays(const AnyArray& q, const AnyArray& k, const AnyArray& v,
         const DoubleStack queries("q", q);
         const DoubleStack keys("k", k);
         const DoubleStack values("v", v);
-        const Stream stream = stream_of(options, queries, keys, values);
+        std::optional<DoubleStack> norms;
+        if (wo_v_l1) norms.emplace("wo_v_l1", *wo_v_l1);
+        const Stream stream = stream_of(options, queries, keys, values, norms);
         for (const DoubleStack* each : {&queries, &keys, &values}) each->require_finite();
+        if (norms) norms->require_finite();
         shape = stream.shape;
         result = replay_stream(
             {.stream = stream,
@@ -269,10 +284,10 @@ void define(nb::module_& module) {
   module.def("algorithms", [] { return to_line(algorithms_document()); });
   module.def("metrics", [] { return to_line(metrics_document()); });
   module.def("replay", &replay_arrays, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::kw_only(),
-             nb::arg("sequence"), nb::arg("layer"), nb::arg("head"), nb::arg("n_layers"),
-             nb::arg("scale"), nb::arg("window"), nb::arg("softcap"), nb::arg("rope").none(),
-             nb::arg("fingerprint"), nb::arg("sweep"), nb::arg("place"), nb::arg("repro"),
-             nb::arg("threads"), nb::arg("methods"));
+             nb::arg("wo_v_l1").none(), nb::arg("sequence"), nb::arg("layer"), nb::arg("head"),
+             nb::arg("n_layers"), nb::arg("scale"), nb::arg("window"), nb::arg("softcap"),
+             nb::arg("rope").none(), nb::arg("fingerprint"), nb::arg("sweep"), nb::arg("place"),
+             nb::arg("repro"), nb::arg("threads"), nb::arg("methods"));
   module.def("run", &run_command, nb::arg("words"), nb::arg("methods"));
   module.def("shares_memory", &shares_memory, nb::arg("array"));
 }

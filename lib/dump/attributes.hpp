@@ -27,7 +27,8 @@ class Attributes {
     return guarded<std::int64_t>(name, [&]() -> std::optional<std::int64_t> {
       const auto value = hdf5::read_integer(object_, name);
       if (!value) {
-        add(errors_, location_, "attribute {} must be a single integer", name);
+        add(errors_, location_, "attribute {} must be a single integer{}", name,
+            not_a_truth_value(name));
       } else if (*value < least || *value > most) {
         add(errors_, location_, "attribute {} is {}; it must be at least {}{}", name, *value, least,
             *value > most ? fmt::format(" and at most {}", most) : "");
@@ -42,7 +43,8 @@ class Attributes {
     return guarded<double>(name, [&]() -> std::optional<double> {
       const auto value = hdf5::read_number(object_, name);
       if (!value) {
-        add(errors_, location_, "attribute {} must be a single number", name);
+        add(errors_, location_, "attribute {} must be a single number{}", name,
+            not_a_truth_value(name));
       } else if (!std::isfinite(*value) || *value < 0.0 || (positive && *value == 0.0)) {
         add(errors_, location_, "attribute {} is {}; it must be finite and {}", name, *value,
             positive ? "above 0" : "at least 0");
@@ -64,9 +66,14 @@ class Attributes {
   bool has(const std::string& name) const { return hdf5::has_attribute(object_, name); }
 
  private:
+  // h5py stores numpy's bool as an enumeration.
+  const char* not_a_truth_value(const std::string& name) const {
+    return hdf5::is_enumeration(object_, name) ? kTruthValue : "";
+  }
+
   bool present(const std::string& name) {
     if (has(name)) return true;
-    add(errors_, location_, "attribute {} is missing; write it with the dump", name);
+    add(errors_, location_, "attribute {} is missing; add it", name);
     return false;
   }
 

@@ -11,6 +11,7 @@
 #include <set>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "core/error.hpp"
 #include "core/file.hpp"
@@ -30,13 +31,24 @@ constexpr const char* kFormat = "kvbench-cache";
 // With more errors than this the rest is not looked at.
 constexpr std::size_t kEnoughErrors = 500;
 
-// Visits the groups below `parent`/`name`, each named by an index.
+// Other attributes of a group than `attributes`, and other members than `members`, are errors.
+void check_names(ErrorList& errors, hid_t group, const std::string& place,
+                 const std::vector<std::string>& attributes,
+                 const std::vector<std::string>& members) {
+  refuse_unknown(errors, place, "attribute", hdf5::attribute_names(group), attributes);
+  refuse_unknown(errors, place, "member", hdf5::children(group), members);
+}
+
+// Visits the groups below `parent`/`name`, each named by an index, and `parent` has no other
+// members.
 template <class Visit>
 void each_indexed(ErrorList& errors, hid_t parent, const std::string& location,
                   const std::string& name, const Step& step, const Visit& visit) {
   const std::string place = join(location, name);
+  check_names(errors, parent, location, {}, {name});
   if (!is_group(errors, parent, place, name)) return;
   const hdf5::Handle group = hdf5::open_group(parent, name);
+  refuse_unknown(errors, place, "attribute", hdf5::attribute_names(group.get()), {});
   for (const std::string& child : hdf5::children(group.get())) {
     if (errors.count() > kEnoughErrors) return;
     step();
@@ -52,6 +64,12 @@ void each_indexed(ErrorList& errors, hid_t parent, const std::string& location,
 
 constexpr std::array<const char*, 4> kSettingAttributes = {"method", "params", "seed", "dump"};
 
+std::vector<std::string> root_attributes() {
+  std::vector<std::string> names = {"format", "format_version", "producer"};
+  names.insert(names.end(), kSettingAttributes.begin(), kSettingAttributes.end());
+  return names;
+}
+
 std::string setting_part(const char* name, const std::string& text) {
   return fmt::format("{}={}:{}\n", name, text.size(), text);
 }
@@ -59,7 +77,9 @@ std::string setting_part(const char* name, const std::string& text) {
 void check_root(ErrorList& errors, hid_t root, KeptCache& cache) {
   Attributes attributes(errors, root, "/");
   check_format(errors, attributes, kFormat);
-  cache.method = attributes.text("method").value_or("");
+  check_names(errors, root, "/", root_attributes(), {"sequences"});
+  const auto method = attributes.text("method");
+  cache.method = method.value_or("");
   if (attributes.has("dump")) cache.dump = attributes.text("dump").value_or("");
   const bool plain = std::none_of(cache.method.begin(), cache.method.end(), [](char c) {
     return c == '/' || static_cast<unsigned char>(c) < 0x20;
@@ -68,7 +88,7 @@ void check_root(ErrorList& errors, hid_t root, KeptCache& cache) {
     if (!hdf5::has_attribute(root, name)) continue;
     cache.setting += setting_part(name, hdf5::attribute_text(root, name));
   }
-  if (cache.method.empty() || !plain) {
+  if (method && (method->empty() || !plain)) {
     add(errors, "/", "attribute method must be a name without \"/\" and control characters");
   }
 }
@@ -79,6 +99,7 @@ void read_structure(ErrorList& errors, hid_t file, const Step& step, KeptCache& 
   check_root(errors, root.get(), cache);
   if (!is_group(errors, root.get(), "/sequences", "sequences")) return;
   const hdf5::Handle sequences = hdf5::open_group(root.get(), "sequences");
+  refuse_unknown(errors, "/sequences", "attribute", hdf5::attribute_names(sequences.get()), {});
   for (const std::string& name : hdf5::children(sequences.get())) {
     const std::string place = "/sequences/" + name;
     step();

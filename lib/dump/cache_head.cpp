@@ -12,7 +12,6 @@
 
 #include "core/error.hpp"
 #include "core/memory_limit.hpp"
-#include "core/spelling.hpp"
 #include "dump/attributes.hpp"
 #include "dump/chunks.hpp"
 #include "dump/structure_errors.hpp"
@@ -76,17 +75,6 @@ std::vector<std::string> attribute_names() {
   return names;
 }
 
-// A misspelt name would be taken for one that is not there.
-void refuse_unknown(ErrorList& errors, const std::string& location, const char* what,
-                    const std::vector<std::string>& names, const std::vector<std::string>& known) {
-  for (const std::string& name : names) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    const std::string near = did_you_mean(name, known);
-    add(errors, location, "unknown {} {}{}", what, name,
-        near.empty() ? fmt::format("; known are {}", fmt::join(known, ", ")) : near);
-  }
-}
-
 std::vector<std::uint64_t> extent_of(hid_t dataset) {
   return hdf5::extent(hdf5::Handle(H5Dget_space(dataset)).get());
 }
@@ -126,7 +114,11 @@ enum class Elements { kIntegers, kReals, kEither };
 
 void check_type(ErrorList& errors, const std::string& location, hid_t dataset, Elements wanted) {
   const bool integers = are_integers(dataset);
-  if (wanted == Elements::kIntegers && !integers) add(errors, location, "must be integers");
+  if (wanted == Elements::kIntegers && !integers) {
+    const hdf5::Handle type(H5Dget_type(dataset));
+    add(errors, location, "must be integers{}",
+        H5Tget_class(type.get()) == H5T_ENUM ? kTruthValue : "");
+  }
   if (wanted == Elements::kIntegers || (wanted == Elements::kEither && integers)) return;
   const auto stored = stored_type(dataset);
   if (const auto* why = std::get_if<std::string>(&stored)) {

@@ -377,6 +377,11 @@ std::vector<std::string> attribute_names(hid_t object) {
   return names;
 }
 
+bool is_enumeration(hid_t object, const std::string& name) {
+  const Handle type(H5Aget_type(open_attribute(object, name).get()));
+  return H5Tget_class(type.get()) == H5T_ENUM;
+}
+
 std::optional<std::int64_t> read_integer(hid_t object, const std::string& name) {
   const Handle attribute = open_attribute(object, name);
   const Handle type(H5Aget_type(attribute.get()));

@@ -102,6 +102,8 @@ std::vector<std::uint64_t> extent(hid_t dataspace);
 
 bool has_attribute(hid_t object, const std::string& name);
 std::vector<std::string> attribute_names(hid_t object);  // ascending
+// Whether the attribute is of an enumerated type, as h5py stores truth values.
+bool is_enumeration(hid_t object, const std::string& name);
 
 // A single value, scalar or array of one. nullopt if the attribute has another type (a number
 // with a fraction read as integer included) or shape. Both kinds of strings, any width of number.

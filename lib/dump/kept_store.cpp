@@ -63,9 +63,20 @@ void KeptStore::scan() {
       for (const KeptHead& head : cache->heads) {
         if (!head.cell.empty()) in_files_.emplace(head.cell, Place{cache->path, head});
       }
-    } catch (const InputError&) {  // does not count as there
+    } catch (const InputError& error) {  // does not count as there
+      unreadable_.insert(unreadable_.end(), error.messages().begin(), error.messages().end());
     }
   }
+}
+
+// Files that a CacheWriter began and a kill kept from their names.
+std::vector<std::string> KeptStore::unfinished() const {
+  std::vector<std::string> paths;
+  std::error_code absent;
+  for (const auto& entry : fs::directory_iterator(folder_, absent)) {
+    if (entry.path().native().ends_with(".h5.tmp")) paths.push_back(entry.path());
+  }
+  return paths;
 }
 
 const std::string& KeptStore::start() {
@@ -107,10 +118,8 @@ KeptRows KeptStore::read(const std::string& cell_id) const {
 
 void KeptStore::remove() {
   std::set<std::string> paths;
-  for (const auto& [cell, place] : in_files_) {
-    paths.insert(place.path);
-    if (file_exists(place.path + ".tmp")) paths.insert(place.path + ".tmp");
-  }
+  for (const auto& [cell, place] : in_files_) paths.insert(place.path);
+  for (const std::string& path : unfinished()) paths.insert(path);
   if (journal_) paths.insert(journal_path_);
   journal_.reset();
   in_files_.clear();
@@ -150,6 +159,7 @@ CacheFile KeptStore::with_earlier(CacheFile file) const {
 
 void KeptStore::finish(const std::vector<CacheFile>& files, bool complete) {
   if (!journal_) return;
+  for (const std::string& path : unfinished()) std::remove(path.c_str());
   std::vector<CacheFile> changed;
   for (const CacheFile& file : files) {
     const CacheFile now = with_earlier(file);

@@ -41,6 +41,8 @@ class KeptStore {
   enum class Use { kRead, kWrite };
   // Nothing needs to be there yet. What cannot be read in the folder does not count as there.
   KeptStore(std::string folder, Use use);
+  // The errors of the files that could not be read.
+  const std::vector<std::string>& unreadable() const { return unreadable_; }
   ~KeptStore();
   KeptStore(const KeptStore&) = delete;
   KeptStore& operator=(const KeptStore&) = delete;
@@ -53,14 +55,14 @@ class KeptStore {
   // Of a cell that it has. Throws IoError, InputError.
   KeptRows read(const std::string& cell_id) const;
 
-  // Removes the journal and the files that it found, which cells of a run are in; nothing else.
-  // Throws IoError.
+  // Removes the journal, the files that it found, which cells of a run are in, and what a killed
+  // finish() left (*.h5.tmp); nothing else. Throws IoError.
   void remove();
 
   // Writes the files that have new cells or lie elsewhere. What other runs left in a file of the
   // same setting stays in it; the file of another setting is not touched: this one's name then ends
-  // in its hash. `files` name all cells of the plan. `complete`: no cell is missing, and the
-  // journal goes.
+  // in its hash. `files` name all cells of the plan. What a killed finish() left goes, whatever its
+  // name. `complete`: no cell is missing, and the journal goes.
   void finish(const std::vector<CacheFile>& files, bool complete);
 
  private:
@@ -74,13 +76,15 @@ class KeptStore {
   };
 
   void scan();
+  std::vector<std::string> unfinished() const;
   CacheFile with_earlier(CacheFile file) const;
 
   std::string folder_;
   std::string journal_path_;
   std::optional<KeptJournal> journal_;
-  std::map<std::string, Place> in_files_;            // by cell
-  std::map<std::string, std::string> settings_of_;   // by path
+  std::map<std::string, Place> in_files_;           // by cell
+  std::map<std::string, std::string> settings_of_;  // by path
+  std::vector<std::string> unreadable_;
   mutable std::shared_ptr<const KeptCache> opened_;  // the last that was read
 };
 

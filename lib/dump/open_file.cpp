@@ -23,10 +23,10 @@ bool locks_are_wanted() {
 
 void refuse_other_kinds(const std::string& path, const struct stat& file) {
   if (S_ISDIR(file.st_mode)) {
-    throw InputError(path + ": is a directory; name a dump file in it");
+    throw InputError(path + ": is a directory; name a file in it");
   }
   if (!S_ISREG(file.st_mode)) {
-    throw InputError(path + ": is not a regular file; name a dump file");
+    throw InputError(path + ": is not a regular file; name a dump or a cache file");
   }
 }
 
@@ -71,7 +71,8 @@ FileState state_of(const hdf5::Handle& file, const std::string& path) {
 hdf5::Handle open_dump_file(const std::string& path) {
   const hdf5::Session session;
   if (H5Fis_hdf5(path.c_str()) <= 0) {
-    throw InputError(path + ": not an HDF5 file; dumps are made as data/README.md shows");
+    throw InputError(path +
+                     ": not an HDF5 file; data/README.md shows how dumps and cache files are made");
   }
   try {
     return hdf5::open_file(path, hdf5::Access::kReadUnlocked);

@@ -18,14 +18,29 @@ namespace {
 // With more errors than this the sequences that are left are not looked at.
 constexpr std::size_t kEnoughErrors = 500;
 
-// What one stream takes: its keys, values and queries as doubles, and what is held to read them.
-void check_memory(ErrorList& errors, const std::string& location, const TensorShape& q,
-                  const TensorShape& k, const TensorShape& v, const StructureReading& reading) {
+// The tensors of a layer that its streams are read from.
+struct StreamTensors {
+  const TensorShape& q;
+  const TensorShape& k;
+  const TensorShape& v;
+  const std::optional<TensorShape>& wo_v_l1;
+
+  std::uint64_t chunk_bytes() const {
+    return q.chunk_bytes + k.chunk_bytes + v.chunk_bytes + (wo_v_l1 ? wo_v_l1->chunk_bytes : 0);
+  }
+};
+
+// What one stream takes: its keys, values and queries, and norms of values if there are any, as
+// doubles, and what is held to read them.
+void check_memory(ErrorList& errors, const std::string& location, const StreamTensors& tensors,
+                  const StructureReading& reading) {
+  const auto& [q, k, v, wo_v_l1] = tensors;
   const double group = static_cast<double>(q.heads) / static_cast<double>(k.heads);
   const double doubles = static_cast<double>(k.rows) *
                              (static_cast<double>(k.columns) + static_cast<double>(v.columns)) +
-                         group * static_cast<double>(q.rows) * static_cast<double>(q.columns);
-  const std::uint64_t chunks = q.chunk_bytes + k.chunk_bytes + v.chunk_bytes;
+                         group * static_cast<double>(q.rows) * static_cast<double>(q.columns) +
+                         (wo_v_l1 ? group * static_cast<double>(k.rows) : 0.0);
+  const std::uint64_t chunks = tensors.chunk_bytes();
   if (chunks > reading.chunk_memory) {
     add(errors, location,
         "decoding its chunks takes {:.3g} MiB of memory, more than the limit of {:.3g} MiB; store "
@@ -88,7 +103,8 @@ void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& loca
         wo_v_l1->text(), q->heads, k->rows);
   }
   if (!q || !k || !v) return;
-  check_memory(errors, location, *q, *k, *v, reading);
+  const StreamTensors tensors{*q, *k, *v, wo_v_l1};
+  check_memory(errors, location, tensors, reading);
   info.query_heads = q->heads;
   info.kv_heads = k->heads;
   info.tokens = k->rows;
@@ -98,8 +114,7 @@ void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& loca
   info.dtype = element_name(k->stored.type);
   info.out_rows = out ? out->rows : 0;
   info.wo_v_l1 = wo_v_l1.has_value();
-  info.chunk_bytes = q->chunk_bytes + k->chunk_bytes + v->chunk_bytes;
-  if (wo_v_l1) info.chunk_bytes += wo_v_l1->chunk_bytes;
+  info.chunk_bytes = tensors.chunk_bytes();
 }
 
 using SharedRope = std::shared_ptr<const Rope>;

@@ -1,11 +1,16 @@
 #include "dump/structure_errors.hpp"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <charconv>
+
+#include "core/spelling.hpp"
 
 namespace kvbench {
 namespace {
 
-constexpr const char* kOutside = "{}; a dump holds all of its data, copy them into the file";
+constexpr const char* kOutside = "{}; all data must lie in the file itself, copy them into it";
 
 }  // namespace
 
@@ -22,6 +27,20 @@ std::optional<int> index_named(const std::string& name) {
 
 void add_outside(ErrorList& errors, const std::string& place, const hdf5::OutsideError& error) {
   add(errors, place, kOutside, error.what());
+}
+
+void refuse_unknown(ErrorList& errors, const std::string& place, const char* what,
+                    const std::vector<std::string>& names, const std::vector<std::string>& known) {
+  for (const std::string& name : names) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const std::string near = did_you_mean(name, known);
+    std::string remedy = near;
+    if (near.empty()) {
+      remedy =
+          known.empty() ? "; remove it" : fmt::format("; known are {}", fmt::join(known, ", "));
+    }
+    add(errors, place, "unknown {} {}{}", what, name, remedy);
+  }
 }
 
 bool is_group(ErrorList& errors, hid_t parent, const std::string& place, const std::string& name) {
@@ -52,7 +71,7 @@ hdf5::Handle dataset_of(ErrorList& errors, hid_t parent, const std::string& plac
   } catch (const hdf5::OutsideError& error) {
     add_outside(errors, place, error);
   } catch (const hdf5::Error& error) {
-    add(errors, place, "cannot be opened ({}); make the dump again", error.what());
+    add(errors, place, "cannot be opened ({}); make the file again", error.what());
   }
   return {};
 }

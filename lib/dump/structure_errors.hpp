@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/error.hpp"
 #include "dump/hdf5.hpp"
@@ -31,6 +32,15 @@ bool is_group(ErrorList& errors, hid_t parent, const std::string& place, const s
 // elements are not as `elements` allows.
 hdf5::Handle dataset_of(ErrorList& errors, hid_t parent, const std::string& place,
                         const std::string& name, hdf5::Elements elements = hdf5::Elements::kOwn);
+
+// An error for each of `names` that is not one of `known`: a misspelt one would be taken for one
+// that is not there. `what` it is: "attribute", "dataset", ..
+void refuse_unknown(ErrorList& errors, const std::string& place, const char* what,
+                    const std::vector<std::string>& names, const std::vector<std::string>& known);
+
+// What is said in addition of elements of an enumeration, which h5py makes of truth values.
+inline constexpr const char* kTruthValue =
+    ", and is an enumeration, as h5py stores truth values; store 0 or 1";
 
 // An error for what would have been read from elsewhere.
 void add_outside(ErrorList& errors, const std::string& place, const hdf5::OutsideError& error);

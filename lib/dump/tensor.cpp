@@ -83,6 +83,7 @@ std::variant<StoredType, std::string> stored_type(hid_t dataset) {
     return dtype ? fmt::format("16-bit integers with attribute dtype = '{}'", *dtype)
                  : std::string("16-bit integers without the attribute dtype = \"bfloat16\"");
   }
+  if (type_class == H5T_ENUM) return "elements of an enumeration, as h5py stores truth values";
   return bits ? fmt::format("{}-byte non-floating-point elements", size)
               : std::string("non-floating-point elements");
 }

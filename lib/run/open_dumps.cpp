@@ -1,7 +1,11 @@
 #include "run/open_dumps.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -32,6 +36,42 @@ PlannedDump describe(const Dump& dump) {
   return out;
 }
 
+bool has_head(const PlannedDump& dump, const KeptHead& head) {
+  return std::any_of(
+      dump.sequences.begin(), dump.sequences.end(), [&](const PlannedSequence& sequence) {
+        return sequence.name == head.sequence &&
+               std::any_of(sequence.layers.begin(), sequence.layers.end(),
+                           [&](const PlannedLayer& layer) {
+                             return layer.index == head.layer && head.kv_head < layer.kv_heads;
+                           });
+      });
+}
+
+// That some rows of the file are of heads that no dump has; none if every head is there, or the
+// file says that it is of another dump, which is why its cells are skipped.
+std::optional<std::string> unused_heads(const KeptCache& cache,
+                                        const std::vector<PlannedDump>& dumps) {
+  const auto is_of = [&](const PlannedDump& dump) {
+    return cache.dump.empty() || cache.dump == dump.fingerprint;
+  };
+  if (std::none_of(dumps.begin(), dumps.end(), is_of)) return std::nullopt;
+  const KeptHead* first = nullptr;
+  std::size_t count = 0;
+  for (const KeptHead& head : cache.heads) {
+    const bool found = std::any_of(dumps.begin(), dumps.end(), [&](const PlannedDump& dump) {
+      return is_of(dump) && has_head(dump, head);
+    });
+    if (found) continue;
+    if (first == nullptr) first = &head;
+    ++count;
+  }
+  if (first == nullptr) return std::nullopt;
+  return fmt::format(
+      "{}: rows of {} of {} KV heads are not used: no dump has such a head, first sequence {}, "
+      "layer {}, KV head {}",
+      cache.path, count, cache.heads.size(), first->sequence, first->layer, first->kv_head);
+}
+
 }  // namespace
 
 OpenDumps open_dumps(SweepConfig& config, const DumpOptions& options) {
@@ -49,7 +89,12 @@ OpenDumps open_dumps(SweepConfig& config, const DumpOptions& options) {
     errors.gather([&] { caches.push_back(open_cache(path, options)); });
   }
   config.set_caches(caches);
-  if (errors.none()) return out;
+  if (errors.none()) {
+    for (const auto& cache : caches) {
+      if (auto note = unused_heads(*cache, out.planned)) out.notes.push_back(std::move(*note));
+    }
+    return out;
+  }
   ErrorList all;
   all.add_all(config.errors);
   all.add_all(errors.messages());

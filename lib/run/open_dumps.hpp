@@ -1,6 +1,7 @@
 // Opens the dumps of a sweep and describes them for planning.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "dump/dump.hpp"
@@ -11,11 +12,13 @@ namespace kvbench {
 struct OpenDumps {
   std::vector<Dump> dumps;
   std::vector<PlannedDump> planned;  // element by element the same dumps
+  std::vector<std::string> notes;    // of what is no error and may be a mistake
 };
 
 // Checks the structure of each dump and takes its fingerprint; opens the cache files that
-// parameters name, and sets them in `config`. Throws one InputError with the errors of all of them,
-// after those that `config` carries.
+// parameters name, and sets them in `config`. Notes which cache files have rows of heads that no
+// dump has: whole files are skipped with a reason, such heads alone would not be noticed. Throws
+// one InputError with the errors of all of them, after those that `config` carries.
 OpenDumps open_dumps(SweepConfig& config, const DumpOptions& options = {});
 
 }  // namespace kvbench

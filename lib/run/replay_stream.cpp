@@ -189,6 +189,10 @@ std::string stream_fingerprint(const Stream& stream) {
   add(stream.keys);
   add(stream.values);
   for (const ConstMatrix& queries : stream.queries) add(queries);
+  for (const double* norms : stream.wo_v_l1) {
+    hash.add("wo_v_l1");
+    hash.add(norms, static_cast<std::size_t>(shape.tokens) * sizeof(double));
+  }
   return hash.hex();
 }
 

@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import importlib
 import re
 import sys
 from collections.abc import Sequence
@@ -9,13 +10,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
-from kvplot import figures, papers, report, style, table
+from kvplot import figures, style
 from kvplot.cache import Caches
 from kvplot.dump import Dump
 from kvplot.figure import ENDINGS
 from kvplot.inspection import Inspection
 from kvplot.results import Results, ResultsError, did_you_mean
 
+# Further commands: modules with add_command(commands).
+COMMANDS = ("papers", "report", "table")
 INPUTS = {
     "results": (Results, "results.json of a run"),
     "inspection": (Inspection, "what `kvbench inspect DUMP --json` printed"),
@@ -85,6 +88,8 @@ def _draw(module: ModuleType, arguments: argparse.Namespace) -> list[Path]:
 
 def _made_for(module: ModuleType) -> str:
     """A remedy for results that lack what a figure shows: the sweep that it is made for."""
+    from kvplot import papers
+
     sweeps = sorted(
         {
             reads
@@ -96,16 +101,22 @@ def _made_for(module: ModuleType) -> str:
     return f"; the gallery draws it from configs/figures/{sweeps[0]}.json" if sweeps else ""
 
 
-def _parser() -> "_Parser":
+def _parser(argv: Sequence[str]) -> "_Parser":
+    """With the options of the command that is asked for, or of all for --help. Importing what draws
+    the others would take longer than many inputs take to be refused."""
+    wanted = next((word for word in argv if not word.startswith("-")), None)
+    every = wanted is None
     parser = _Parser(
         prog="kvplot", description="Draws figures from what kvbench wrote, and a page about a run."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="FIGURE|COMMAND")
-    for name in figures.NAMES:
-        _add_figure(commands, name)
-    papers.add_command(commands)
-    report.add_command(commands)
-    table.add_command(commands)
+    for name in (*figures.NAMES, *COMMANDS):
+        if not every and name != wanted:
+            commands.add_parser(name)
+        elif name in figures.NAMES:
+            _add_figure(commands, name)
+        else:
+            importlib.import_module(f"kvplot.{name}").add_command(commands)
     return parser
 
 
@@ -132,7 +143,8 @@ def _why_not_written(error: OSError) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    arguments = _parser(words).parse_args(words)
     try:
         written = arguments.run(arguments)
     except OSError as error:  # inputs that cannot be read are ResultsErrors

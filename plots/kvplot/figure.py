@@ -1,5 +1,6 @@
 """A drawn figure with its numbers and caption, and the facts of its data in every caption."""
 
+import json
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,12 @@ from matplotlib import pyplot
 from kvplot import style
 from kvplot.results import UNIT, Results
 
+# Parameters by which tokens are kept whatever their scores say, in a caption's words.
+ALWAYS_KEPT = {
+    "sinks": "{} sinks",
+    "recent": "{} recent",
+    "recent_fraction": "{} of the budget recent",
+}
 ENDINGS = (".png", ".pdf", ".svg", ".csv", ".txt")
 
 
@@ -86,6 +93,29 @@ def left_out(frame: pandas.DataFrame) -> str:
     return text
 
 
+def always_kept(cells: pandas.DataFrame) -> str:
+    """Sinks and recent tokens that methods keep whatever their scores say, by label: where methods
+    are ranked, what some have and others lack is a part of the order."""
+    values: dict[str, dict[str, set[float]]] = {}
+    for label, point in cells[["label", "point"]].drop_duplicates().itertuples(index=False):
+        for name, value in json.loads(point).items():
+            if name in ALWAYS_KEPT and isinstance(value, (int, float)):
+                values.setdefault(label, {}).setdefault(name, set()).add(value)
+    labels: dict[str, list[str]] = {}
+    for label in sorted(values):
+        words = [
+            text.format(" or ".join(f"{value:g}" for value in sorted(values[label][name])))
+            for name, text in ALWAYS_KEPT.items()
+            if values[label].get(name, {0}) != {0}
+        ]
+        if words:
+            labels.setdefault(", ".join(words), []).append(label)
+    if not labels:
+        return ""
+    listed = "; ".join(f"{', '.join(of)} {words}" for words, of in labels.items())
+    return f" Always kept: {listed}."
+
+
 def span(values: Iterable[int]) -> str:
     """ "5", or "5 to 9"."""
     values = list(values)
@@ -117,4 +147,4 @@ def capped(
     return [value - (value - deviation).clip(lower=value / 10), deviation]
 
 
-__all__ = ["ENDINGS", "Figure", "capped", "facts", "left_out", "span", "style"]
+__all__ = ["ENDINGS", "Figure", "always_kept", "capped", "facts", "left_out", "span", "style"]

@@ -5,8 +5,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from PIL import Image
-
 from kvplot import figures, style
 from kvplot.cache import Caches
 from kvplot.dump import Dump
@@ -56,6 +54,7 @@ DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("mixture", "mixture", "methods", {}),
     ("variance", "variance", "methods", {}),
     ("methods", "forest", "methods", {}),
+    ("kvpress", "forest", "kvpress", {}),
     ("position", "position", "error_vs_position", {}),
     ("reading", "error_vs_traffic", "reading", {}),
     ("storage", "storage_map", "storage", {}),
@@ -163,6 +162,8 @@ def run(arguments: Namespace) -> list[str]:
 
 
 def _shrink(source: Path, target: Path) -> None:
+    from PIL import Image
+
     target.parent.mkdir(parents=True, exist_ok=True)
     with Image.open(source) as image:
         size = tuple(round(side * GALLERY_DPI / 200) for side in image.size)

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy
 import pandas
-from scipy import stats
 
 # From the outside in: a text is a sequence of a dump.
 LEVELS = {"sequence": ["dump", "sequence"], "layer": ["layer"], "kv_head": ["kv_head"]}
@@ -24,6 +23,8 @@ def mean_interval(units: pandas.DataFrame, column: str) -> Interval:
     differs; each counts by the units it has. It covers 95 % if their means are normal, whatever the
     correlation within them.
     """
+    from scipy import stats  # takes as long as all other imports of most figures
+
     units = units[units[column].notna()]
     nested = {name: units.groupby(columns) for name, columns in LEVELS.items()}
     level = next((name for name, groups in nested.items() if groups.ngroups > 1), "kv_head")

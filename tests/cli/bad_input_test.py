@@ -7,6 +7,7 @@ import difflib
 import json
 import os
 import re
+import shutil
 import subprocess
 import unittest
 from pathlib import Path
@@ -25,7 +26,7 @@ from program import (
 )
 
 TABLES = SOURCE / "tests/cli/bad_inputs"
-NAMES = ("sweeps", "commands", "bounds", "dumps")
+NAMES = ("sweeps", "commands", "bounds", "dumps", "caches")
 MESSAGES = TABLES / "messages.txt"
 UPDATE = "KVBENCH_UPDATE_MESSAGES"
 WINDOW = {"algorithm": "window", "params": {"budget": 8}}
@@ -223,6 +224,43 @@ class BadInput(Folder):
             for command in ("inspect", "validate"):
                 self.refuse(row, command, path)
         self.each("dumps", check)
+
+    def test_caches(self):
+        """A cache file by itself, in a sweep, and against its dump. One that does not fit is sound by
+        itself."""
+        try:
+            import h5py
+        except ImportError:
+            self.skipTest("no h5py")
+        good = self.made / "good_cache.h5"
+        head = "/sequences/0/layers/0/heads/0"
+        with h5py.File(good, "w") as cache:
+            cache.attrs.update({"format": "kvbench-cache", "format_version": 1, "method": "mine"})
+            group = cache.create_group(head)
+            group.attrs["prompt_tokens"] = 64
+            group["token"] = [0, 1, 2]
+        path = self.made / "damaged_cache.h5"
+        config = self.sweep(algorithms=[{"algorithm": "given", "params": {"file": str(path)}}],
+                            replay={"prompt_tokens": 64})
+        by_itself = (("inspect", path), ("validate", path))
+        with_a_dump = (("run", "--config", config), ("validate", path, "--dump", self.made / "tiny.h5"))
+        def check(row):
+            row = filled(row, {"head": head})
+            damaged(good, path, row)
+            row = dict(row, words=[*row["words"], "damaged_cache.h5"])
+            for arguments in by_itself:
+                if row.get("fits", True):
+                    self.refuse(row, *arguments)
+                else:
+                    self.assertEqual(kvbench(*arguments).returncode, DONE)
+            for arguments in with_a_dump:
+                if arguments[0] == row.get("command", arguments[0]):
+                    self.refuse(row, *arguments)
+        shutil.copy(good, path)
+        for arguments in (*by_itself, *with_a_dump):
+            done = kvbench(*arguments, cwd=self.made)
+            self.assertEqual(done.returncode, DONE, done.stderr)
+        self.each("caches", check)
 
     def test_runs(self):
         """What commands print that go well, or half: no refusals, so their exit codes differ."""

@@ -1,6 +1,7 @@
 """What is generated from the command line's tables: completion in real shells, and a manual page that
 groff takes without a warning."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -90,11 +91,42 @@ class Generated(Folder):
         for typed, offered in (("kvbench comp", {"compare", "completion"}),
                                ("kvbench run --dev", {"--device"}),
                                ("kvbench run --device ", {"cpu", "cuda", "auto"}),
+                               ("kvbench synth --dtype ", {"float16", "bfloat16", "float32", "float64"}),
                                ("kvbench schema ", {"sweep", "results", "bounds"})):
             done = subprocess.run(["zsh", "-f", "-c", ZSH, "-", path, typed], timeout=60,
                                   capture_output=True, text=True, check=True)
             found = set(re.findall(r"mark:([\w-]+)", done.stdout))
             self.assertLessEqual(offered, found, done.stdout)
+
+    @unittest.skipUnless(shutil.which("fish"), "fish is not installed")
+    def test_fish_completes(self):
+        path = self.generated("completion", "fish")
+        (self.folder / "some.json").write_text("{}")
+        environment = {**os.environ, "HOME": str(self.folder), "XDG_CONFIG_HOME": str(self.folder),
+                       "XDG_DATA_HOME": str(self.folder)}
+
+        def offered(typed):
+            done = subprocess.run(["fish", "-N", "-c", "source $argv[1]; complete -C $argv[2]", path, typed],
+                                  cwd=self.folder, env=environment, timeout=60, capture_output=True,
+                                  text=True, check=True)
+            self.assertEqual(done.stderr, "", typed)
+            return {line.split("\t")[0] for line in done.stdout.splitlines()}
+
+        self.assertEqual(offered("kvbench "), set(commands()))
+        self.assertEqual(offered("kvbench --"), {"--help", "--version"})
+        for command in commands():
+            named = set(re.findall(r"^  (?:-[a-z],)?(--[A-Za-z0-9_-]+)", kvbench(command, "--help").stdout,
+                                   re.MULTILINE))
+            self.assertEqual(offered(f"kvbench {command} --"), named, command)
+        self.assertEqual(offered("kvbench run --device "), {"cpu", "cuda", "auto"})
+        self.assertEqual(offered("kvbench synth --dtype "), {"float16", "bfloat16", "float32", "float64"})
+        self.assertEqual(offered("kvbench synth --dtype b"), {"bfloat16"})
+        self.assertEqual(offered("kvbench synth --tokens "), set())  # a number, and no file's name
+        self.assertEqual(offered("kvbench schema "), {"sweep", "results", "bounds"})
+        for typed in ("kvbench run --config s", "kvbench run -c s", "kvbench inspect s"):
+            self.assertEqual(offered(typed), {"some.json"}, typed)
+        # A value may be called like a command.
+        self.assertEqual(offered("kvbench inspect run --dev"), set())
 
     @unittest.skipUnless(shutil.which("groff"), "groff is not installed")
     def test_the_manual_is_a_page_without_warnings(self):

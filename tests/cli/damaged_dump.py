@@ -1,4 +1,4 @@
-"""Dumps that went wrong, as a row of bad_inputs/dumps.json describes."""
+"""Dumps and cache files that went wrong, as a row of bad_inputs/dumps.json or caches.json describes."""
 
 import os
 import shutil
@@ -70,6 +70,14 @@ def _virtual(dump, name, shape, dtype, file):
     dump.create_virtual_dataset(name, layout)
 
 
+def _data(dump, name, values, dtype):
+    """A dataset of these values; "NaN" is one."""
+    import numpy as np
+    if name in dump:
+        del dump[name]
+    dump[name] = np.array([float("nan") if value == "NaN" else value for value in values], dtype)
+
+
 def _element(dump, name, place, value):
     dump[name][tuple(place)] = float(value)
 
@@ -79,6 +87,8 @@ _ACTIONS = {
     "remove_attribute": lambda dump, name, attribute: dump[name].attrs.pop(attribute),
     "attribute": _attribute,
     "move": lambda dump, name, new: dump.move(name, new),
+    "data": _data,
+    "group": lambda dump, name: dump.create_group(name),
     "tensor": _tensor,
     "chunked": _chunked,
     "external": _external,

@@ -5,6 +5,7 @@
 
 #include "conformance/points.hpp"
 #include "core/parallel.hpp"
+#include "support/equal_reports.hpp"
 #include "support/naive_metrics.hpp"
 #include "support/owned_stream.hpp"
 #include "support/replayed.hpp"
@@ -116,7 +117,8 @@ TEST_CASE("1, 2 and 4 threads, alone or among other cells, give the same bits") 
         CAPTURE(pair.path);
         CHECK((pair.a == pair.b || (pair.a != pair.a && pair.b != pair.b)));
       }
-      CHECK(a.memory.peak_bytes == b.memory.peak_bytes);
+      test::check_equal(a.memory, b.memory);
+      test::check_equal(a.traffic, b.traffic);
       CHECK(a.derived == b.derived);
     };
     for (const int threads : {2, 4}) {

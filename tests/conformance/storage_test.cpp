@@ -4,16 +4,22 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "conformance/points.hpp"
 #include "core/error.hpp"
+#include "core/parallel.hpp"
 #include "replay/replay.hpp"
 #include "storage/codec_registry.hpp"
+#include "support/equal_reports.hpp"
+#include "support/naive_metrics.hpp"
 #include "support/owned_stream.hpp"
+#include "support/replayed.hpp"
 #include "support/stepper.hpp"
 
 namespace kvbench::test {
@@ -93,6 +99,48 @@ TEST_CASE("every algorithm that can be stored is, on arrival, late and in groups
       }
     }
     CHECK(stored_ids.size() > 15);
+  }
+}
+
+TEST_CASE("stored cells have the same bits on 1 and 4 threads") {
+  const int before = thread_count();
+  const auto owned =
+      make_stream({.tokens = 60, .d = 8, .dv = 8, .heads_per_kv = 2, .seed = 6, .rope_pairs = 4});
+  const Index prompt = 40;
+  const Given small = {{"group", Value{Index{4}}}, {"residual", Value{Index{4}}}};
+  std::vector<ReplayCell> cells;
+  for (const auto& storage : {stored_as("token", {}), stored_as("kivi", small)}) {
+    for (const Subject& subject : subjects()) {
+      const AlgorithmDescription& algorithm = *subject.algorithm;
+      const Params params = params_for(algorithm, subject.row->points.front().given);
+      if (algorithm.replay_scope(params) != ReplayScope::kHead) continue;
+      if (algorithm.skip_reason(params, owned->stream.shape, prompt)) continue;
+      if (reason_to_skip(*storage, algorithm, params, owned->stream.shape, prompt)) continue;
+      cells.push_back({&algorithm, params, 3, nullptr, nullptr, storage});
+    }
+  }
+  CHECK(cells.size() > 30);
+  const auto on_threads = [&](int threads) {
+    set_thread_count(threads);
+    std::map<std::size_t, CellResult> results;
+    replay(owned->stream, {.prompt = prompt, .rows = decode_rows(owned->stream, prompt)}, cells,
+           cpu_kernels(),
+           [&](std::size_t cell, CellResult&& result) { results[cell] = std::move(result); });
+    set_thread_count(before);
+    return results;
+  };
+  const auto one = on_threads(1);
+  for (const auto& [cell, result] : on_threads(4)) {
+    CAPTURE(cells[cell].algorithm->id);
+    CAPTURE(storage_text(*cells[cell].storage));
+    const CellResult& other = one.at(cell);
+    REQUIRE_MESSAGE(!result.failed, result.reason);
+    for (const NamedPair& pair : paired_metrics(result.metrics, other.metrics)) {
+      CAPTURE(pair.path);
+      CHECK((pair.a == pair.b || (pair.a != pair.a && pair.b != pair.b)));
+    }
+    check_equal(result.memory, other.memory);
+    check_equal(result.traffic, other.traffic);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <string>
@@ -76,6 +77,40 @@ void put(hid_t file, const std::string& name, const std::vector<double>& values,
       H5Dcreate2(file, path.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
   hdf5::check(
       H5Dwrite(dataset.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()));
+}
+
+// As h5py stores numpy's bool.
+hdf5::Handle truth_values() {
+  hdf5::Handle type(H5Tenum_create(H5T_NATIVE_INT8));
+  const signed char no = 0;
+  const signed char yes = 1;
+  hdf5::check(H5Tenum_insert(type.get(), "FALSE", &no));
+  hdf5::check(H5Tenum_insert(type.get(), "TRUE", &yes));
+  return type;
+}
+
+void put_truth_values(hid_t file, const std::string& name) {
+  const std::string path = kHead + "/" + name;
+  if (hdf5::has_link(file, path)) remove_link(file, path);
+  const hsize_t size = 4;
+  const hdf5::Handle space(H5Screate_simple(1, &size, nullptr));
+  const hdf5::Handle type = truth_values();
+  const hdf5::Handle dataset(H5Dcreate2(file, path.c_str(), type.get(), space.get(), H5P_DEFAULT,
+                                        H5P_DEFAULT, H5P_DEFAULT));
+}
+
+void set_truth_value(hid_t file, const std::string& name) {
+  const hdf5::Handle object(H5Oopen(file, kHead.c_str(), H5P_DEFAULT));
+  const hdf5::Handle space(H5Screate(H5S_SCALAR));
+  const hdf5::Handle type = truth_values();
+  const hdf5::Handle attribute(
+      H5Acreate2(object.get(), name.c_str(), type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT));
+  const signed char yes = 1;
+  hdf5::check(H5Awrite(attribute.get(), type.get(), &yes));
+}
+
+void add_group(hid_t file, const std::string& path) {
+  const hdf5::Handle group(H5Gcreate2(file, path.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
 }
 
 }  // namespace
@@ -202,6 +237,31 @@ TEST_CASE("what no stream could have is refused with its place") {
        {"3 dimensions"}},
       {[](hid_t f) { replace_dataset(f, kHead + "/value", {4, 6}, H5T_STD_I16LE); },
        {"16-bit integers"}},
+      {[](hid_t f) { set_truth_value(f, "reads_future"); },
+       {kHead, "reads_future must be a single integer", "truth values", "0 or 1"}},
+      {[](hid_t f) { put_truth_values(f, "keeps_value"); },
+       {kHead + "/keeps_value", "must be integers", "truth values", "0 or 1"}},
+      {[](hid_t f) { put_truth_values(f, "weight"); }, {kHead + "/weight", "truth values"}},
+      {[](hid_t f) { set_attribute(f, "/", "parms", std::string("{}")); },
+       {": /: unknown attribute parms", "did you mean params"}},
+      {[](hid_t f) { add_group(f, "/sequence"); },
+       {": /: unknown member sequence", "did you mean sequences"}},
+      {[](hid_t f) { set_attribute(f, "/sequences", "prompt_tokens", std::int64_t{5}); },
+       {": /sequences: unknown attribute prompt_tokens"}},
+      {[](hid_t f) { set_attribute(f, "/sequences/text", "prompt_tokens", std::int64_t{5}); },
+       {": /sequences/text: unknown attribute prompt_tokens"}},
+      {[](hid_t f) { add_group(f, "/sequences/text/layer"); },
+       {": /sequences/text: unknown member layer", "did you mean layers"}},
+      {[](hid_t f) {
+         set_attribute(f, "/sequences/text/layers/3", "decode", std::string("given"));
+       },
+       {": /sequences/text/layers/3: unknown attribute decode"}},
+      {[](hid_t f) { add_group(f, "/sequences/text/layers/3/head"); },
+       {": /sequences/text/layers/3: unknown member head", "did you mean heads"}},
+      {[](hid_t f) {
+         set_attribute(f, "/sequences/text/layers/3/heads", "tokens", std::int64_t{12});
+       },
+       {": /sequences/text/layers/3/heads: unknown attribute tokens"}},
   };
   for (const Bad& bad : all) {
     const TemporaryFolder folder;
@@ -251,6 +311,43 @@ TEST_CASE("a store keeps what was written through a kill, and gives it back from
   CHECK(store.read("id2").rows[0].w_num == 9.0);
   store.remove();
   CHECK(std::filesystem::is_empty(caches));
+}
+
+TEST_CASE("what a killed finish left goes with the next one, also under another label") {
+  const TemporaryFolder folder;
+  const std::string caches = folder.file("caches");
+  const auto named = [](const std::string& label) {
+    return CacheFile{label + ".h5",
+                     "0123abcd",
+                     {.method = label, .producer = "", .params = "", .seed = {}, .dump = ""},
+                     {{"id1", kId, kShape}}};
+  };
+  {
+    KeptStore store(caches, KeptStore::Use::kWrite);
+    store.write("id1", some_rows());
+  }
+  std::ofstream(caches + "/old.h5.tmp") << "half of a file";
+  std::ofstream(caches + "/notes.tmp") << "mine";
+  KeptStore store(caches, KeptStore::Use::kWrite);
+  store.finish({named("new")}, true);
+  CHECK(std::filesystem::exists(caches + "/new.h5"));
+  CHECK_FALSE(std::filesystem::exists(caches + "/old.h5.tmp"));
+  CHECK(std::filesystem::exists(caches + "/notes.tmp"));
+  std::ofstream(caches + "/other.h5.tmp") << "half of a file";
+  store.remove();
+  CHECK_FALSE(std::filesystem::exists(caches + "/other.h5.tmp"));
+  CHECK(std::filesystem::exists(caches + "/notes.tmp"));
+}
+
+TEST_CASE("a file that cannot be read is named, and does not count as there") {
+  const TemporaryFolder folder;
+  const std::string caches = folder.file("caches");
+  std::filesystem::create_directory(caches);
+  write(caches + "/good.h5", some_rows());
+  std::ofstream(caches + "/bad.h5") << "not HDF5";
+  const KeptStore store(caches, KeptStore::Use::kRead);
+  REQUIRE(store.unreadable().size() == 1);
+  CHECK(store.unreadable()[0].starts_with(caches + "/bad.h5: "));
 }
 
 TEST_CASE("a damaged end of the journal is cut off") {

@@ -1,3 +1,5 @@
+#include "dump/structure.hpp"
+
 #include <doctest/doctest.h>
 
 #include <fstream>
@@ -230,6 +232,27 @@ TEST_CASE("all faults of a dump are reported together") {
   CHECK(says(messages, {kLayer, "attribute scale"}));
   CHECK(says(messages, {"/sequences/text/layers/1/q"}));
   CHECK(says(messages, {kLayer + "/v"}));
+}
+
+TEST_CASE("the memory of a stream has the norms of its values, too") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("norms.h5");
+  write_small_dump(path);  // G = 2, n = 12, Nq = 7, d = 4, dv = 6; contiguous
+  const double without = 8.0 * (12 * (4 + 6) + 2 * 7 * 4);
+  const double norms = 8.0 * 2 * 12;
+  const auto refused = [&](double memory) {
+    const hdf5::Session session;
+    const hdf5::Handle file = hdf5::open_file(path, hdf5::Access::kReadUnlocked);
+    StructureReading reading;
+    reading.memory = static_cast<std::uint64_t>(memory);
+    return says(errors_of([&] { read_structure({file.get(), nullptr}, path, reading); }),
+                {kLayer, "one KV head with its queries needs"});
+  };
+  CHECK(refused(without - 1));
+  CHECK_FALSE(refused(without));
+  edit(path, [](hid_t f) { replace_dataset(f, kLayer + "/wo_v_l1", {4, 12, 1}, H5T_IEEE_F32LE); });
+  CHECK(refused(without + norms - 1));
+  CHECK_FALSE(refused(without + norms));
 }
 
 TEST_CASE("attributes in other storage mean the same") {

@@ -76,6 +76,8 @@ class Installed(unittest.TestCase):
                     "cd /; complete -p kvbench".replace("share", str(self.prefix / "share")))
         self.assertTrue((self.prefix / "share/zsh/site-functions/_kvbench").read_text()
                         .startswith("#compdef kvbench\n"))
+        self.assertTrue((self.prefix / "share/fish/vendor_completions.d/kvbench.fish").read_text()
+                        .startswith("# fish completion for kvbench"))
         self.assertIn(".TH KVBENCH 1", (self.prefix / "share/man/man1/kvbench.1").read_text())
 
     def test_another_project_builds_against_the_library_and_gets_the_programs_number(self):

@@ -51,6 +51,8 @@ KEPT = {"subgen_failure_rate": ONE_ROW, "tightness": ONE_ROW,
         "scaling": {"/select/tokens": [256, 512], "/select/kv_heads": [0], "/seeds": [0, 1]},
         "methods": {"/select/kv_heads": [0], "/select/layers": [0, 15], "/seeds": [0, 1],
                     "/evaluate/rows": {"every": 32}},
+        # Cache files are of the whole sequence and its default prompt.
+        "kvpress": {"/seeds": [0, 1], "/evaluate/rows": {"every": 32}},
         "error_vs_position": {"/select/kv_heads": [0], "/select/layers": [0, 15],
                               "/evaluate/rows": {"every": 16}}}
 

@@ -6,6 +6,7 @@ Exits 77 where a Python package is missing.
 import contextlib
 import io
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,14 @@ class KvplotTest(unittest.TestCase):
         path = self.folder / "results.json"
         path.write_text(content if isinstance(content, str) else json.dumps(content))
         return path
+
+    def test_a_refused_input_does_not_wait_for_other_figures(self):
+        script = ("import sys; from kvplot.__main__ import main\n"
+                  "code = main(['score_bars', '--dump', '/dev/null', '--out', 'x'])\n"
+                  "print(code, sorted({'scipy', 'kvplot.report', 'kvplot.figures.forest'} & set(sys.modules)))")
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True,
+                              env={**os.environ, "PYTHONPATH": str(ROOT / "plots")})
+        self.assertEqual(done.stdout, "2 []\n")
 
     def test_frame_has_one_row_per_cell_and_one_column_per_leaf(self):
         frame = load_results(self.write(sweep()))

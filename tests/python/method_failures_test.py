@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import threading
 import time
 import unittest
@@ -89,6 +90,22 @@ class Failures(InAFolder):
         plain = self.run_sweep(sweep(*BUILT_IN), [], out="plain")
         self.assertEqual([without(c) for c in got.cells if c["key"]["algorithm"] != "bad"],
                          [without(c) for c in plain.cells])
+
+    def test_a_method_may_fork_and_start_processes(self):
+        def forks(prompt):
+            child = os.fork()
+            if child == 0:
+                os._exit(7)
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            said = subprocess.run(["echo", str(code)], capture_output=True, text=True, check=True)
+            return kb.Kept(np.arange(int(said.stdout)))
+
+        got = self.run_sweep(sweep({"algorithm": "bad"}, *BUILT_IN[:1]), [bad("Bad", forks)],
+                             sets=["/select/layers=[0]"])
+        for cell in got.cells:
+            self.assertEqual(cell["status"], "ok", cell.get("reason"))
+            if cell["key"]["algorithm"] == "bad":
+                self.assertEqual(cell["memory"]["tokens"] - 7, cell["key"]["tokens"] - cell["key"]["prompt_tokens"])
 
     def test_arrays_outlive_the_run(self):
         seen = []

@@ -10,6 +10,7 @@ import unittest
 import weakref
 from pathlib import Path
 
+import h5py
 import numpy as np
 
 import kvbench as kb
@@ -67,6 +68,44 @@ class LikeTheProgram(unittest.TestCase):
                 self.assertEqual(without(got.record, "label", "id", "key"), expected)
                 key = {**cell["key"], "dump": got.record["key"]["dump"]}
                 self.assertEqual(got.record["key"], key)
+
+    def test_norms_of_the_output_projection_come_with_a_layer_or_with_arrays(self):
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        path = folder / "norms.h5"
+        subprocess.run([PROGRAM, "synth", "gaussian", "--tokens", "96", "--kv-heads", "2", "--group", "2",
+                        "--d", "8", "--out", path], check=True, capture_output=True)
+        norms = np.random.default_rng(0).gamma(0.3, size=(4, 96, 1)).astype(np.float32)
+        with h5py.File(path, "a") as dump:
+            dump["sequences/0/layers/0/wo_v_l1"] = norms
+        params = {"budget": 24, "window": 8, "norm": "wo_l1"}
+        config = folder / "sweep.json"
+        config.write_text(json.dumps({
+            "schema_version": 1, "name": "norms", "dumps": [str(path)], "seeds": [0],
+            "select": {"kv_heads": [1], "tokens": 80}, "replay": {"prompt_tokens": 64},
+            "algorithms": [{"algorithm": "criticalkv", "params": params}]}))
+        subprocess.run([PROGRAM, "run", "--config", config, "--out", folder / "out", "--quiet"], check=True)
+        cell, = json.loads((folder / "out/results.json").read_text())["cells"]
+        self.assertEqual(cell["status"], "ok")
+        layer = kb.open_dump(path)["0"][0]
+        np.testing.assert_array_equal(layer.wo_v_l1, norms[:, :, 0])
+        got = kb.replay(layer, "criticalkv", head=1, tokens=80, prompt=64, **params)
+        self.assertEqual(without(got.record, "label"), without(cell, "label"))
+        q, k, v = layer.q[2:, :80], layer.k[1, :80], layer.v[1, :80]
+        setting = {"sequence": "0", "head": 1, "prompt": 64, "scale": layer.scale, **params}
+        arrays = kb.replay(q, k, v, "criticalkv", wo_v_l1=norms[2:, :80, 0], **setting)
+        self.assertEqual(arrays.errors, got.errors)
+        np.testing.assert_array_equal(arrays.tokens(79), got.tokens(79))
+        # Other norms keep other tokens, and make other ids.
+        other = kb.replay(q, k, v, "criticalkv", wo_v_l1=norms[:2, :80, 0], **setting)
+        self.assertNotEqual(other.tokens(79).tolist(), got.tokens(79).tolist())
+        self.assertNotEqual(other.record["id"], arrays.record["id"])
+        self.assertIsNone(self.layer.wo_v_l1)
+        for bad, words in ((None, "wo_v_l1"), (norms[2:, :79, 0], r"\[2, 80\], got \[2, 79\]"),
+                           (norms[2:, :80], r"got \[2, 80, 1\]"), (np.full((2, 80), np.nan), "wo_v_l1")):
+            with self.assertRaisesRegex(kb.Error, words):
+                kb.replay(q, k, v, "criticalkv", wo_v_l1=bad, **setting)
+        with self.assertRaisesRegex(kb.Error, "wo_v_l1: the layer says it"):
+            kb.replay(layer, "criticalkv", wo_v_l1=norms[2:, :, 0], **params)
 
     def test_a_storage_writes_what_is_kept(self):
         setting = {"head": 1, "tokens": 600, "prompt": 500, "budget": 64, "rows": {"every": 3}}

@@ -39,6 +39,13 @@ TEST_CASE("the estimate of a small shape, added up by hand") {
   CHECK(bytes_of(plan, 8) == bytes_of(plan, 2));
 }
 
+TEST_CASE("norms of values that a dump holds are part of a stream") {
+  Plan plan = plan_of(100, 10);
+  const double without = bytes_of(plan, 1);
+  plan.groups[0].shape.wo_v_l1 = true;
+  CHECK(bytes_of(plan, 1) == without + 8.0 * 3 * 100);
+}
+
 TEST_CASE("cells at work at the same time are counted, up to the threads") {
   const Plan plan = plan_of(100, 10, entry("uniform", R"("T": 1)"));  // three seeds
   const double cell = 8 * 10 * 3 * (64 + 15) + 64 * 100;

@@ -3,7 +3,10 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <vector>
 
+#include "algorithms/registry.hpp"
+#include "dump/cache_file.hpp"
 #include "dump/synth.hpp"
 #include "run/small_run.hpp"
 #include "sweep/sweep_folder.hpp"
@@ -41,6 +44,34 @@ TEST_CASE("dumps are described as they are stored, in the order of the sweep") {
   CHECK(sequence.layers[1].shape.d == 8);
   CHECK(sequence.layers[1].shape.heads_per_kv == 2);
   CHECK(sequence.layers[1].shape.window == 32);
+}
+
+TEST_CASE("rows of heads that no dump has are noted") {
+  const SweepFolder folder;
+  synthesize(small_synth(), folder.file("a.h5"));
+  const auto notes = [&](const std::vector<StreamId>& heads, const std::string& of_dump) {
+    CacheWriter writer(folder.file("kept.h5"),
+                       {.method = "m", .producer = "", .params = "", .seed = {}, .dump = of_dump});
+    KeptRows kept;
+    kept.prompt = 32;
+    kept.rows = {KeptRow{.token = 3, .begin = 32}};
+    StreamShape shape;
+    shape.tokens = 64;
+    for (const StreamId& id : heads) writer.add(id, shape, kept);
+    writer.finish();
+    SweepConfig config = parse_sweep(
+        R"({"schema_version": 1, "name": "quick", "dumps": ["a.h5"],
+            "algorithms": [{"algorithm": "given", "params": {"file": "kept.h5"}}]})",
+        folder.file("quick.json"), {}, all_algorithms());
+    return open_dumps(config).notes;
+  };
+  CHECK(notes({{"0", 0, 0}, {"0", 1, 1}}, "").empty());
+  const auto found = notes({{"0", 0, 0}, {"0", 0, 2}, {"0", 7, 0}, {"other", 0, 0}}, "");
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].find("kept.h5: rows of 3 of 4 KV heads") != std::string::npos);
+  CHECK(found[0].find("sequence 0, layer 0, KV head 2") != std::string::npos);
+  // Of another dump no cell is run, for that reason.
+  CHECK(notes({{"0", 0, 2}}, "0123456789abcdef0123456789abcdef").empty());
 }
 
 TEST_CASE("the faults of all dumps are thrown together, after those of the sweep") {

@@ -20,7 +20,8 @@ where shells look.
 Examples:
   source <(kvbench completion bash)
   kvbench completion bash > kvbench.bash
-  kvbench completion zsh > _kvbench)";
+  kvbench completion zsh > _kvbench
+  kvbench completion fish > ~/.config/fish/completions/kvbench.fish)";
 
 std::vector<std::string> names_of_options(const CLI::App& command) {
   std::vector<std::string> names;
@@ -86,12 +87,15 @@ std::string zsh_text(const std::string& text) {
   return out;
 }
 
+// Whether a value without fixed words may name a file or folder; a number cannot.
+bool may_be_file(const OptionRow& option) {
+  return option.value == "TEXT" || option.value == "FILE" || option.value == "DIR";
+}
+
 // What completes a value: fixed words, file names, or nothing, such as for a number.
 std::string zsh_values(const OptionRow& option) {
   if (!option.choices.empty()) return fmt::format("({})", fmt::join(option.choices, " "));
-  const bool may_be_file =
-      option.value == "TEXT" || option.value == "FILE" || option.value == "DIR";
-  return may_be_file ? "_files" : " ";
+  return may_be_file(option) ? "_files" : " ";
 }
 
 std::string zsh_argument(const OptionRow& option) {
@@ -145,20 +149,73 @@ if [[ $funcstack[1] == _kvbench ]]; then _kvbench "$@"; else compdef _kvbench kv
 )");
 }
 
+// In fish's single quotes, where a backslash escapes itself and the quote alone.
+std::string fish_text(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + "'";
+}
+
+void print_fish_option(const std::string& condition, const OptionRow& option) {
+  fmt::print("complete -c kvbench -n {}", fish_text(condition));
+  if (option.positional) {  // without fixed words fish offers files by itself
+    fmt::print(" -f -a {}\n", fish_text(fmt::format("{}", fmt::join(option.choices, " "))));
+    return;
+  }
+  fmt::print(" -l {}", option.name.substr(2));
+  if (!option.short_name.empty()) fmt::print(" -s {}", option.short_name.substr(1));
+  if (!option.choices.empty()) {
+    fmt::print(" -x -a {}", fish_text(fmt::format("{}", fmt::join(option.choices, " "))));
+  } else if (option.takes_value) {
+    fmt::print("{}", may_be_file(option) ? " -r -F" : " -x");
+  }
+  fmt::print(" -d {}\n", fish_text(option.description));
+}
+
+void print_fish(const CLI::App& app) {
+  // The command is the second word alone: a later one may be a value that is called like a command.
+  fmt::print(R"(# fish completion for kvbench, printed by `kvbench completion fish`
+function __kvbench_command
+    set -l words (commandline -opc)
+    if set -q argv[1]
+        test (count $words) -ge 2; and test "$words[2]" = "$argv[1]"
+    else
+        test (count $words) -eq 1
+    end
+end
+)");
+  for (const CLI::App* command : commands_of(app)) {
+    fmt::print("complete -c kvbench -n __kvbench_command -f -a {} -d {}\n", command->get_name(),
+               fish_text(command->get_description()));
+  }
+  for (const OptionRow& option : options_of(app)) print_fish_option("__kvbench_command", option);
+  for (const CLI::App* command : commands_of(app)) {
+    const std::string condition = "__kvbench_command " + command->get_name();
+    for (const OptionRow& option : options_of(*command)) {
+      if (!option.positional || !option.choices.empty()) print_fish_option(condition, option);
+    }
+  }
+}
+
 }  // namespace
 
 Command add_completion(CLI::App& app) {
   const auto shell = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("completion", "Print completion for bash or zsh");
-  command->add_option("SHELL", *shell, "bash or zsh")
+  CLI::App* command = app.add_subcommand("completion", "Print completion for bash, zsh or fish");
+  command->add_option("SHELL", *shell, "bash, zsh or fish")
       ->required()
-      ->check(CLI::IsMember({"bash", "zsh"}));
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   command->footer(kFooter);
   return {command, [&app, shell] {
             if (*shell == "bash") {
               print_bash(app);
-            } else {
+            } else if (*shell == "zsh") {
               print_zsh(app);
+            } else {
+              print_fish(app);
             }
             return kExitDone;
           }};

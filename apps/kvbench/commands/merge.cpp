@@ -162,6 +162,9 @@ std::size_t merge_caches(const MergedJournals& merged, const std::string& folder
   std::vector<std::unique_ptr<KeptStore>> stores;
   for (const std::string& from : merged.folders()) {
     stores.push_back(std::make_unique<KeptStore>(from + "/caches", KeptStore::Use::kRead));
+    for (const std::string& message : stores.back()->unreadable()) {
+      log_text("kvbench: warning: {}\n", message);
+    }
   }
   const auto store_of = [&](const std::string& id) {
     return std::find_if(stores.begin(), stores.end(), [&](const auto& s) { return s->has(id); });

@@ -54,6 +54,7 @@ int run(const PlanOptions& options) {
   const ComputeDevice device(options.device);
   SweepConfig config = read_sweep_options(options.sweep);
   OpenDumps dumps = open_dumps(config, {.allow_virtual = options.sweep.allow_virtual});
+  log_notes(dumps.notes);
   const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device.name(),
                               static_cast<double>(usable_memory()));
   const ShardSelection selection = select_shard(plan, options.shard);

@@ -192,6 +192,12 @@ void warn_of_damaged_rows(const RowsFile& rows, const std::string& path) {
       path, path);
 }
 
+void warn_of_unreadable_caches(const KeptStore& caches) {
+  for (const std::string& message : caches.unreadable()) {
+    log_text("kvbench: warning: {}; what cells kept in it is computed again\n", message);
+  }
+}
+
 // That the results.json of another sweep is replaced is reported even with --quiet.
 void log_reused_folder(const Journal& journal, const std::string& folder,
                        const std::string& results, bool quiet) {
@@ -350,6 +356,7 @@ int run(const RunOptions& options) {
   SweepConfig config = read_sweep_options(options.sweep, *options.algorithms);
   OpenDumps dumps = open_dumps(
       config, {.memory_limit = options.memory_limit, .allow_virtual = options.sweep.allow_virtual});
+  if (!options.quiet) log_notes(dumps.notes);
   const auto memory_limit =
       static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory());
   const Plan plan =
@@ -379,6 +386,7 @@ int run(const RunOptions& options) {
   std::unique_ptr<KeptStore> caches;
   if (plan.keep_caches) {
     caches = std::make_unique<KeptStore>(folder + "/caches", KeptStore::Use::kWrite);
+    warn_of_unreadable_caches(*caches);
     if (!options.quiet) log_without_caches(plan);
   }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <system_error>
 #include <type_traits>
+#include <vector>
 
 #include "json/json.hpp"
 #include "output/terminal.hpp"
@@ -53,6 +54,10 @@ inline void print_block(std::string_view block) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) {
     throw std::system_error(errno, std::generic_category(), "cannot write");
   }
+}
+
+inline void log_notes(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) log_text("kvbench: note: {}\n", note);
 }
 
 inline void print_json(const Json& document, int indent) {

@@ -15,7 +15,9 @@ class Dump:
     def fingerprint(self) -> str: ...
     def read_layer(
         self, sequence: str, layer: int
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]: ...
+    ) -> tuple[
+        NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64] | None
+    ]: ...
     def read_out(self, sequence: str, layer: int) -> NDArray[np.float64]: ...
 
 def version() -> str: ...
@@ -27,6 +29,7 @@ def replay(
     k: Any,
     v: Any,
     *,
+    wo_v_l1: Any,
     sequence: str,
     layer: int,
     head: int,

@@ -47,7 +47,11 @@ class Layer:
         self._out_rows: int = info["out_rows"]
 
     @cached_property
-    def _tensors(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    def _tensors(
+        self,
+    ) -> tuple[
+        NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64] | None
+    ]:
         return self.dump._file.read_layer(self.sequence, self.index)
 
     @property
@@ -64,6 +68,12 @@ class Layer:
     def v(self) -> NDArray[np.float64]:
         """[KV heads, n, dv]."""
         return self._tensors[2]
+
+    @property
+    def wo_v_l1(self) -> NDArray[np.float64] | None:
+        """[query heads, n]: 1-norm of what the output projection makes of each value for the query
+        head; None if the dump does not have it."""
+        return self._tensors[3]
 
     @cached_property
     def out(self) -> NDArray[np.float64] | None:
@@ -138,7 +148,8 @@ class Dump(Mapping[str, Sequence]):
 def open_dump(path: str | os.PathLike[str], *, allow_virtual: bool = False) -> Dump:
     """Opens a dump and checks its structure; tensors are read when they are asked for.
 
-    dump["constitution"][15] is a Layer, with .q .k .v .out .scale .window .softcap.
+    dump["constitution"][15] is a Layer, with .q .k .v .out .wo_v_l1 .scale .window
+    .softcap.
     `allow_virtual`: q, k, v and out may be virtual datasets of files next to the dump. Raises
     kvbench.Error with every error of the file's structure.
     """

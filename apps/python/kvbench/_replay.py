@@ -147,6 +147,14 @@ def _head(layer: Layer, head: int, tokens: int | None) -> tuple[Any, Any, Any]:
     return q[:, : layer.query_rows - (layer.tokens - tokens)], k[:tokens], v[:tokens]
 
 
+def _norms(layer: Layer, head: int, tokens: int | None) -> Any:
+    """wo_v_l1 [G, n] of a KV head, of the first `tokens` tokens; None if the dump has none."""
+    if layer.wo_v_l1 is None:
+        return None
+    group = layer.query_heads // layer.kv_heads
+    return layer.wo_v_l1[head * group : (head + 1) * group, :tokens]
+
+
 def _written(name: str, value: Any) -> str:
     return f"{name}={_plain(value) if isinstance(value, (np.generic, np.ndarray)) else value!r}"
 
@@ -195,6 +203,7 @@ def replay(
     sliding_window: int = 0,
     softcap: float = 0.0,
     rope: tuple[Any, str] | None = None,
+    wo_v_l1: Any = None,
     sequence: str = "",
     layer: int = 0,
     head: int = 0,
@@ -217,6 +226,7 @@ def replay(
     sliding_window: int | None = None,
     softcap: float | None = None,
     rope: tuple[Any, str] | None = None,
+    wo_v_l1: Any = None,
     sequence: str | None = None,
     layer: int | None = None,
     n_layers: int | None = None,
@@ -248,6 +258,8 @@ def replay(
     softcap: c of c tanh(x / c); 0: none.
     rope: (radians per position of each pair of dimensions [d_rot / 2], "half" or "interleaved"),
         for algorithms that give tokens other positions.
+    wo_v_l1: [G, n], per query head and token the 1-norm of what the head's block of the output
+        projection makes of the value; for criticalkv's norm="wo_l1".
     sequence, layer, head: what random draws are made for, besides the seed; of a Layer, `head` is
         the KV head that is replayed and the others are the dump's.
     n_layers: layers of the model, for methods that give layers different budgets; default
@@ -278,6 +290,7 @@ def replay(
     if len(data) == 2 and isinstance(data[0], Layer):
         source, algorithm = data
         fixed = [name for name, value in given.items() if value is not None]
+        fixed += ["wo_v_l1"] if wo_v_l1 is not None else []
         if fixed:
             raise _core.Error(f"{_PLACE}: {', '.join(fixed)}: the layer says it; leave it out")
         arrays = _head(source, head, tokens)
@@ -290,6 +303,7 @@ def replay(
             "softcap": source.softcap,
             "rope": source.rope,
             "fingerprint": source.dump.fingerprint,
+            "wo_v_l1": _norms(source, head, tokens),
         }
         if prompt == "dump":
             if source.prompt_tokens is None:
@@ -310,8 +324,9 @@ def replay(
             "softcap": softcap or 0.0,
             "rope": rope,
             "fingerprint": "",
+            "wo_v_l1": None if wo_v_l1 is None else _array(wo_v_l1),
         }
-        place = "q, k, v"
+        place = "q, k, v" if wo_v_l1 is None else "q, k, v, wo_v_l1=.."
     else:
         raise TypeError("kvbench.replay takes (q, k, v, algorithm) or (layer of a dump, algorithm)")
     words = [place, repr(algorithm), *(_written(*each) for each in params.items())]

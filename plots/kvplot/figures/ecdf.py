@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from kvplot import style
 from kvplot.dump import Array
-from kvplot.figure import Figure, facts
+from kvplot.figure import Figure, always_kept, facts
 from kvplot.results import Results, ResultsError, mean_over_units, undrawn
 
 NEEDS = ("results",)
@@ -105,7 +105,7 @@ def draw(inputs: Namespace) -> Figure:
         "Errors of single rows and query heads, all seeds pooled: the part that is larger, and per "
         "method the median (marker), the middle 98 % (line), the 99.9 % quantile (dash) and the "
         f"largest (cross). Of every method the setting nearest to memory {inputs.memory:g} (own "
-        f"memory in brackets). {facts(results)}"
+        f"memory in brackets). {facts(results)}{always_kept(results.ok)}"
         f"{left_out(results, points, inputs.memory)}",
     )
 

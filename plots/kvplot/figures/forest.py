@@ -11,7 +11,7 @@ import pandas
 
 from kvplot import style
 from kvplot.curves import words
-from kvplot.figure import Figure, facts
+from kvplot.figure import Figure, always_kept, facts
 from kvplot.figures.settings import names
 from kvplot.results import POINT, UNIT, Results, ResultsError, undrawn
 from kvplot.statistics import mean_interval, over
@@ -132,6 +132,6 @@ def draw(inputs: Namespace) -> Figure:
         means.merge(table[[*POINT, *UNIT, "log2_ratio"]], on=POINT),
         f"{words(METRIC)}, over that of uniform sampling at the same memory (in brackets), paired "
         f"by unit; ticks: units; line: 95 % interval of the geometric mean, {over(means)}. "
-        f"Left of 1 is better. {facts(results)}"
+        f"Left of 1 is better. {facts(results)}{always_kept(results.ok)}"
         f"{undrawn(others, means, 'memory outside of that of uniform in some unit', METRIC)}",
     )

@@ -4,7 +4,7 @@ from argparse import Namespace
 
 from kvplot import style
 from kvplot.curves import words
-from kvplot.figure import Figure, facts
+from kvplot.figure import Figure, always_kept, facts
 from kvplot.figures import ecdf
 from kvplot.heat import heat
 from kvplot.results import Results, ResultsError, mean_over_units
@@ -47,5 +47,6 @@ def draw(inputs: Namespace) -> Figure:
         table.sort_values(["label", "layer", "kv_head"]),
         f"{words(METRIC)} and seeds, per layer (L) and KV head (h); of every method the setting "
         f"nearest to memory {inputs.memory:g} (own memory in brackets), ordered by the "
-        f"mean over units. {facts(results)}{ecdf.left_out(results, points, inputs.memory)}",
+        f"mean over units. {facts(results)}{always_kept(results.ok)}"
+        f"{ecdf.left_out(results, points, inputs.memory)}",
     )

@@ -11,7 +11,7 @@ import pandas
 
 from kvplot import style
 from kvplot.curves import words
-from kvplot.figure import Figure, facts
+from kvplot.figure import Figure, always_kept, facts
 from kvplot.figures import ecdf
 from kvplot.results import UNIT, Results, ResultsError
 from kvplot.statistics import geometric_means, over
@@ -134,6 +134,6 @@ def draw(inputs: Namespace) -> Figure:
         "paired by unit; of every method the setting nearest to the memory, within 10 %. Black: a "
         "method per layer or head, chosen by its errors on the other texts, or by an oracle that "
         "knows the errors of the very unit. Geometric means over units with 95 % intervals, "
-        f"{over(table)}. {facts(results)}"
+        f"{over(table)}. {facts(results)}{always_kept(results.ok)}"
         + (f" Not drawn, no setting near: {', '.join(left)}." if left else ""),
     )

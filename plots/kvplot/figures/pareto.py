@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from kvplot import style
 from kvplot.curves import words
-from kvplot.figure import Figure, facts
+from kvplot.figure import Figure, always_kept, facts
 from kvplot.figures import forest
 from kvplot.results import UNIT, ResultsError, undrawn
 from kvplot.statistics import over
@@ -58,7 +58,7 @@ def draw(inputs: Namespace) -> Figure:
         table,
         f"{words(METRIC)}, over that of uniform sampling at the same memory, paired by unit; below "
         "1 is better. Faint: units; marker and bar: geometric mean with its 95 % interval, "
-        f"{over(table)}. {facts(results)}"
+        f"{over(table)}. {facts(results)}{always_kept(results.ok)}"
         f"{undrawn(others, table, 'memory outside of that of uniform in some unit', METRIC)}",
     )
 

@@ -7,7 +7,7 @@ import pandas
 
 from kvplot import style
 from kvplot.curves import NAMES, WORDS, words
-from kvplot.figure import Figure, facts
+from kvplot.figure import Figure, always_kept, facts
 from kvplot.results import Results, ResultsError, undrawn
 
 NEEDS = ("results",)
@@ -101,6 +101,6 @@ def draw(inputs: Namespace) -> Figure:
         table,
         f"{words('errors.relative_l2.mean')}, seeds and units, and {WORDS['memory.fraction']}, per "
         "setting; lines: 95 % intervals, Student's t over texts, layers or KV heads, the outermost "
-        f"that differs. {facts(results)}"
+        f"that differs. {facts(results)}{always_kept(results.ok)}"
         f"{undrawn(summary(results), table, 'no error', 'error')}",
     )

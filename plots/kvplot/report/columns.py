@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy
-from scipy import stats
 
 from kvplot import style
 from kvplot.results import Entry, Results, ResultsError, did_you_mean, numbers_of
@@ -36,6 +35,8 @@ SINGLE = (1e-30, 1e30)
 
 def payload(every: Sequence[Results], more: Sequence[str] = ()) -> Entry:
     """What the page's script reads: settings and units of all results once, cells by column."""
+    from scipy import stats
+
     settings, units = _Numbered(), _Numbered()
     paths = _paths(every, more)
     parts = [_cells(results, settings, units, paths) for results in every]

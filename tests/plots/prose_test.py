@@ -1,0 +1,162 @@
+"""Numbers in the prose of plots/FINDINGS.md and plots/README.md that follow from a table of FINDINGS.md: each
+sentence is written again with the numbers that the tables give and has to stand on its page. The tables themselves
+are held by findings_test.py. What prose takes from elsewhere (per head, from a picture, from another program) is not
+here."""
+
+import re
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FINDINGS = (ROOT / "plots/FINDINGS.md").read_text(encoding="utf-8")
+GALLERY = (ROOT / "plots/README.md").read_text(encoding="utf-8")
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+TEXTS = "results/texts/smollm2-135m"
+
+
+def value(text):
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def table(*words):
+    """The rows of the only table whose command has all the words, as dictionaries."""
+    fences = re.findall(r"```sh\n(kvplot table .*?)\n```\n\n((?:\|[^\n]*\n)+)", FINDINGS, re.DOTALL)
+    found = [lines for command, lines in fences
+             if all(word in re.sub(r"[\s\\]+", " ", command) for word in words)]
+    assert len(found) == 1, (words, len(found))
+    cells = [[value(cell.strip()) for cell in line.strip("|").split("|")] for line in found[0].splitlines()]
+    header = [f"{name:g}" if isinstance(name, float) else name for name in cells[0]]
+    return [dict(zip(header, row)) for row in cells[2:]]
+
+
+def by(rows, *names):
+    return {tuple(row[name] for name in names) if len(names) > 1 else row[names[0]]: row for row in rows}
+
+
+def plain(text):
+    """The page as one line, without marks of emphasis and links."""
+    return re.sub(r"\s+", " ", re.sub(r"\]\([^)]*\)|[`*\[\]]", "", text))
+
+
+def span(values, digits=2):
+    values = list(values)
+    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+
+
+class Prose(unittest.TestCase):
+    def stands(self, sentence, page=FINDINGS):
+        self.assertIn(re.sub(r"\s+", " ", sentence), plain(page))
+
+    def test_at_equal_bytes(self):
+        rows = by(table("figures/forest.csv"), "setting")
+        walk = {T: rows[f"balancekv_prefill: T {T}"] for T in (1, 2, 3, 4)}
+        self.stands(f"{len(rows)} settings are compared on one text")
+        below = [name for name, row in rows.items() if row["ratio_high"] < 1]
+        self.assertEqual(below, ["balancekv_prefill: T 3", "balancekv_prefill: T 4"])
+        self.stands("is the only method with intervals below 1 on this text, at T 3 and T 4")
+        self.assertEqual([walk[T]["better"] for T in (1, 2, 3)], [9, 9, 9])
+        self.stands("at T 1, 2 and 3 it is better than uniform sampling in all nine heads, at T 4 in "
+                    f"{NUMBERS[int(walk[4]['better'])]}")
+        text = ", ".join(f"T {T} ({walk[T]['ratio_mean']:.2f}, {walk[T]['ratio_low']:.2f} to {walk[T]['ratio_high']:.2f})"
+                         for T in (3, 4))
+        self.stands("Only balancekv_prefill at " + text.replace("), T", ") and T"), GALLERY)
+        self.stands(f"is below 1 throughout ({span(row['ratio_mean'] for row in walk.values())})", GALLERY)
+        top = [rows[f"{name}: budget memory 0.9"]["ratio_high"] for name in ("snapkv", "h2o")]
+        self.stands(f"their intervals reach {top[0]:.2g} and {top[1]:.0f}", GALLERY)
+
+    def test_by_layers(self):
+        rows = by(table("figures/layer_head.csv"), "label")
+
+        def layers(label):
+            return "{:.2f}, {:.2f} and {:.2f}".format(*(rows[label][layer] for layer in ("0", "1", "15")))
+        self.stands(f"is at {layers('subgen')} in the three layers, k-center at {layers('kcenter')}, "
+                    f"uniform sampling at {layers('uniform')}")
+
+    def test_the_slope_of_the_gain(self):
+        rows = table(f"{TEXTS}/scaling.csv", "slope_low")
+        ends = [row[name] for row in rows for name in ("slope_low", "slope_high")]
+        self.assertLess(max(map(abs, ends)), 0.1)
+        out = sum(row["slope_low"] > 0 or row["slope_high"] < 0 for row in rows)
+        self.stands(f"every interval lies within 0.1 of it, and {NUMBERS[out]} of {NUMBERS[len(rows)]} exclude it")
+
+    def test_blocks_and_the_walk_of_the_theory(self):
+        rows = by(table(f"{TEXTS}/scaling.csv", "--columns params.tokens"), "label", "params.T")
+        sizes = ("256", "512", "1024", "2048")
+        less = [rows["balancekv_prefill, one block", T][n] > rows["balancekv_prefill", T][n]
+                for T in (1, 2, 3) for n in sizes]
+        self.stands(f"in one block over all tokens it gains less in {NUMBERS[sum(less)]} of {NUMBERS[len(less)]} cases")
+        theory = [rows["softmax_balance, r 8", T][n] for T in (1, 2, 3) for n in sizes]
+        self.stands(f"by a factor of {span(theory, 1)} that does not fall with n")
+
+    def test_recent_and_old_tokens(self):
+        rows = by(table(f"{TEXTS}/recency.csv", "params.damping=0.99 params.damping=1"),
+                  "params.damping", "params.recent_fraction")
+        plain_h2o = [rows[1.0, share]["ratio"] for share in (0.1, 0.3, 0.5, 0.7, 0.9)]
+        decayed = [rows[0.99, share]["ratio"] for share in (0.1, 0.3, 0.5, 0.7, 0.9)]
+        self.assertGreaterEqual(plain_h2o[0], 1)
+        self.assertLess(max(decayed), min(plain_h2o))
+        self.stands("every share is better than H2O at its best")
+        layers = by(table(f"{TEXTS}/recency.csv", "--columns params.recent_fraction", "params.damping=0.99"), "layer")
+        cuts = [1 / layers[layer][share] for layer in (4, 7) for share in ("0.1", "0.3", "0.5", "0.7", "0.9")]
+        self.stands(f"cut the error by a factor of {min(cuts):.1f} to {max(cuts):.0f}")
+
+    def test_mixtures(self):
+        rows = by(table(f"{TEXTS}/mixture.csv", "share_best"), "setting")
+        self.assertEqual(round(4 * rows["h2o with damping"]["share_best"]), 3)
+        self.stands("One method is best in three heads of four")
+        gain = 1 - rows["oracle per head"]["ratio"]
+        self.assertEqual(round(1 / gain), 7)
+        self.stands("mixing is worth a seventh")
+
+    def test_components_of_the_variance(self):
+        rows = table(f"{TEXTS}/variance.csv", "--value share")
+
+        def of_texts(row):
+            return sum(row[name] for name in ("text", "text x layer", "text x head"))
+        ratios = [row for row in rows if "/" in row["label"]]
+        self.assertLessEqual(max(of_texts(row) for row in rows if row not in ratios), 1 / 8)
+        self.assertGreater(max(of_texts(row) for row in rows if row not in ratios), 1 / 10)
+        self.assertLess(max(map(of_texts, ratios)), 1 / 4)
+        self.stands("carry at most an eighth of the variance of an error, and less than a quarter of a ratio's")
+        seed = by(rows, "label")["balancekv_prefill / uniform"]["seed"]
+        self.assertTrue(0.85 < seed < 0.9)
+        self.stands("almost nine tenths of what remains is the draw")
+
+    def test_over_texts(self):
+        rows = by(table(f"{TEXTS}/methods.csv"), "setting")
+        self.stands(f"({len(rows)} settings: one interval in twenty misses by chance)")
+        better = {name for name, row in rows.items() if row["ratio_high"] < 1}
+        self.assertTrue({f"balancekv_prefill: T {T}" for T in (1, 2, 3)} <= better)
+        budgets = {method: [m for m in (0.27, 0.38, 0.6) if f"{method}: budget memory {m:g}" in better]
+                   for method in ("h2o", "snapkv", "keyformer", "h2o, 0.8 recent", "h2o with damping", "streaming_llm")}
+        self.assertEqual(budgets, {"h2o": [0.27, 0.6], "snapkv": [0.6], "keyformer": [0.6], "streaming_llm": [],
+                                   "h2o, 0.8 recent": [0.27, 0.38, 0.6], "h2o with damping": [0.27, 0.38, 0.6]})
+        self.stands("H2O is better than uniform sampling at 0.27 and 0.6 of the memory, SnapKV and Keyformer at 0.6")
+        self.assertLessEqual(max(row["ratio_mean"] for name, row in rows.items()
+                                 if name.startswith("h2o with damping")), 0.5)
+        self.stands("the last with half of uniform sampling's error or less")
+
+    def test_theorems(self):
+        rows = table("figures/norms.csv")
+        self.stands(f"(r is {span((row['r'] for row in rows), 1)}); but delta r is "
+                    f"{span((row['delta_r'] for row in rows), 0)} and BalanceKV's 2 beta r^2 "
+                    f"{span((row['balancekv_exponent'] for row in rows), 0)}", GALLERY)
+        exponents = table("figures/clusterability.csv")
+        keys = [row[layer] for row in exponents if row["of"] == "keys" for layer in ("0", "1", "15")]
+        self.stands(f"For keys x is {span(keys)}.")
+        trivial = by(table("figures/tightness.csv"), "model", "epsilon")["synthetic focused", 0.75]
+        zero, mean = re.search(r"the answer 0 reaches (0\.\d+) and the mean of the values (0\.\d+)", plain(FINDINGS)).groups()
+        self.assertEqual((f"{float(zero):.3g}", f"{float(mean):.3g}"),
+                         (f"{trivial['zero']:.3g}", f"{trivial['mean_value']:.3g}"))
+        self.stands(f"keep {trivial['vectors_proved'] / trivial['vectors_exact']:.2f} of the exact cache there")
+
+    def test_a_number_that_a_table_does_not_give_is_found(self):
+        with self.assertRaises(AssertionError):
+            self.stands("54 settings are compared on one text")
+
+
+if __name__ == "__main__":
+    unittest.main()
