@@ -48,6 +48,7 @@ DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("recency", "recency", "recency", {}),
     ("tau", "tau", "keyformer_tau", {}),
     ("cache_size", "cache_size", "subgen_table1", {}),
+    ("field", "field", "field", {}),
     ("pareto", "pareto", "pareto", {}),
     ("ecdf", "ecdf", "pareto", {}),
     ("layer_head", "layer_head", "pareto", {}),
