@@ -29,28 +29,3 @@ def entries_with_nothing_to_run(path, *settings):
         if alone["cells"] <= alone["skipped"]:
             idle.append(place)
     return idle
-
-
-def algorithms_of(path):
-    return {entry["algorithm"] for entry in plan(path)["config"]["algorithms"]}
-
-
-def codecs_of(path):
-    """Names of the codecs in a sweep."""
-    found = set()
-
-    def search(value):
-        if isinstance(value, dict):
-            found.update(name for name in [value.get("codec")] if name)
-            for part in value.values():
-                search(part)
-        elif isinstance(value, list):
-            for part in value:
-                search(part)
-        elif isinstance(value, str):
-            found.add(value)
-
-    config = plan(path)["config"]
-    for place in (config, *config["algorithms"]):
-        search(place.get("storage"))
-    return found

@@ -2,8 +2,8 @@
 
 Of methods that give up part of the cache the bytes are those that they hold, on average over units,
 so that what moves tokens between heads or layers is judged by its mean; of methods that keep every
-token those that a row reads. Uniform's error at as many bytes is interpolated between its own settings,
-log against log, unit by unit; outside of their range there is no comparison.
+token those that a row reads. Uniform's error at as many bytes is interpolated between its own
+settings, log against log, unit by unit; outside of their range there is no comparison.
 """
 
 from argparse import Namespace
@@ -44,15 +44,15 @@ def fits(results: Results) -> bool:
 
 
 def compared(results: Results) -> pandas.DataFrame:
-    """One row per unit and setting that stands for a memory of AT: method, kind, at, cost and the ratio
-    of its error to uniform's at that cost."""
+    """One row per unit and setting that stands for a memory of AT: method, kind, at, cost, and the
+    ratio of its error to uniform's at that cost."""
     cells = results.ok.copy()
     if not {METRIC, MEMORY, TRAFFIC} <= set(cells):
         return pandas.DataFrame()
     numbers = [METRIC, MEMORY, TRAFFIC]
     cells[numbers] = cells[numbers].apply(pandas.to_numeric)
     units = cells.groupby([*POINT, *UNIT])[numbers].mean().reset_index()
-    base = {unit: own for unit, own in units[units["label"] == "uniform"].groupby(UNIT)}
+    base = dict(iter(units[units["label"] == "uniform"].groupby(UNIT)))
     units = units[(units["label"] != "uniform") & (units[METRIC] > ROUNDING)]
     if units.empty or not base:
         return pandas.DataFrame()
@@ -65,8 +65,9 @@ def compared(results: Results) -> pandas.DataFrame:
         kind = "bits" if SEPARATOR in setting["label"].iloc[0] else "reads" if whole else "holds"
         cost = TRAFFIC if kind == "reads" else MEMORY
         mean = setting.groupby(UNIT[:2])[cost].transform("mean")
-        near = min(AT, key=lambda at, cost=mean.mean(): abs(numpy.log(cost / at)))
-        far = abs(numpy.log(mean.mean() / near))
+        distance = {at: abs(numpy.log(mean.mean() / at)) for at in AT}
+        near = min(AT, key=distance.__getitem__)
+        far = distance[near]
         if far > numpy.log(NEAR):
             continue
         expected = [
@@ -102,8 +103,8 @@ def means(table: pandas.DataFrame) -> pandas.DataFrame:
     by = ["kind", "method", "algorithm", "label", "point", "at"]
     found = geometric_means(table, "ratio", by, "ratio")
     groups = table.groupby(by)
-    for column, name in (("cost", "bytes"), (METRIC, "error"), (MEMORY, MEMORY), (TRAFFIC, TRAFFIC)):
-        found = found.merge(groups[column].mean().rename(name).reset_index(), on=by)
+    for column in ("cost", METRIC, MEMORY, TRAFFIC):
+        found = found.merge(groups[column].mean().reset_index(), on=by)
     better = groups["ratio"].agg(lambda ratio: int((ratio < 1).sum())).rename("better")
     found = found.merge(better.reset_index(), on=by)
     # A method without a setting near the middle stands by what it has.
@@ -159,8 +160,7 @@ def draw(inputs: Namespace) -> Figure:
     _room(axis, found)
     style.plain_log(axis.xaxis)
     heads = {min(places[row] for row in rows if row[0] == kind) - 1: kind for kind in kinds}
-    ticks = {**{spot: method for (_, method), spot in places.items()},
-             **{spot: "" for spot in heads}}  # fmt: skip
+    ticks = {**{spot: method for (_, method), spot in places.items()}, **dict.fromkeys(heads, "")}
     for spot, kind in heads.items():
         axis.axhspan(spot - 0.5, spot + 0.5, color="0.93", zorder=0)
         axis.text(0.01, spot, KINDS[kind], transform=axis.get_yaxis_transform(), va="center",
@@ -180,12 +180,13 @@ def _room(axis: Any, found: pandas.DataFrame) -> None:
 
 def _caption(results: Results, found: pandas.DataFrame) -> str:
     shown = set(found["label"]) | {"uniform"}
-    others = sorted(set(results.ok["label"]) - shown)
+    left = set(results.ok["label"]) - shown
+    others = sorted({str(label).split(SEPARATOR, 1)[0] for label in left})
     text = (
         f"{words(METRIC)}, over that of uniform sampling with as many bytes, geometric means over "
         "units; left of 1 is better. Bytes: of what is held or, where all is held, of what a row "
-        f"reads; a setting counts where they are within a factor of {NEAR:g} of those named, and is "
-        f"compared at its own. Lines: 95 % intervals at {MIDDLE:g} or what is nearest, {over(found)}; "
-        f"they may leave the picture. {facts(results)}"
+        f"reads; a setting counts where they are within a factor of {NEAR:g} of those named, and "
+        f"is compared at its own. Lines: 95 % intervals at {MIDDLE:g} or what is nearest, "
+        f"{over(found)}; they may leave the picture. {facts(results)}"
     )
-    return text + (f" Not drawn: {', '.join(others)}." if others else "")
+    return text + (f" No bytes near those: {', '.join(others)}." if others else "")
