@@ -114,6 +114,7 @@ class Made(unittest.TestCase):
                       for b, t in ((1, 0.33), (2, 0.4), (3, 0.6))]
             cells.append(made("kivi | K kivi V kivi", 1, scale / 0.1, 0.1, **unit))
         cells.append(made("cake", 1, 1.0, 0.2, kv_head=0))  # in one unit alone
+        cells.append(made("adakv", 1, 1.0, 0.2, kv_head=2))  # where uniform was skipped
         table = field.compared(self.results(cells))
         found = table.groupby(["kind", "method", "at", "point"])["ratio"].agg(list)
         self.assertEqual(list(found.index), [

@@ -53,8 +53,10 @@ def compared(results: Results) -> pandas.DataFrame:
     cells[numbers] = cells[numbers].apply(pandas.to_numeric)
     units = cells.groupby([*POINT, *UNIT])[numbers].mean().reset_index()
     base = dict(iter(units[units["label"] == "uniform"].groupby(UNIT)))
-    units = units[(units["label"] != "uniform") & (units[METRIC] > ROUNDING)]
-    if units.empty or not base:
+    # Where uniform was skipped, as in layers with a sliding window, nothing is compared.
+    known = [tuple(unit) in base for unit in units[UNIT].itertuples(index=False)]
+    units = units[known & (units["label"] != "uniform") & (units[METRIC] > ROUNDING)]
+    if units.empty:
         return pandas.DataFrame()
     all_units = units[UNIT].drop_duplicates()
     settings = []
@@ -71,7 +73,7 @@ def compared(results: Results) -> pandas.DataFrame:
         if far > numpy.log(NEAR):
             continue
         expected = [
-            _uniform(base.get(tuple(unit)), cost, bytes_)
+            _uniform(base[tuple(unit)], cost, bytes_)
             for *unit, bytes_ in zip(*(setting[name] for name in UNIT), mean)
         ]
         settings.append(
@@ -86,10 +88,8 @@ def compared(results: Results) -> pandas.DataFrame:
     return table[table["far"] == nearest].reset_index(drop=True)
 
 
-def _uniform(own: pandas.DataFrame | None, cost: str, bytes_: float) -> float:
+def _uniform(own: pandas.DataFrame, cost: str, bytes_: float) -> float:
     """Error of uniform sampling with this part of the exact bytes in a unit; NaN out of range."""
-    if own is None:
-        return float("nan")
     own = own.sort_values(cost)
     if not own[cost].iloc[0] / 1.02 <= bytes_ <= own[cost].iloc[-1] * 1.02:
         return float("nan")
@@ -141,7 +141,8 @@ def draw(inputs: Namespace) -> Figure:
         spots = [places[row] for row in zip(own["kind"], own["method"])]
         lines_at = [spot for spot, middle in zip(spots, own["middle"]) if middle]
         ends = own.loc[own["middle"], ["ratio_low", "ratio_high"]]
-        axis.hlines(lines_at, ends["ratio_low"], ends["ratio_high"], color=colour, linewidth=0.8)
+        if ends["ratio_low"].notna().all():  # of one unit there are no intervals
+            axis.hlines(lines_at, *ends.to_numpy().T, color=colour, linewidth=0.8)
         axis.plot(
             own["ratio"],
             spots,
@@ -170,7 +171,8 @@ def draw(inputs: Namespace) -> Figure:
     axis.set_ylim(lines - 0.4, -0.6)
     axis.set_xlabel("error / error of uniform sampling with as many bytes")
     style.legend_above(axis, handles)
-    return Figure("field", figure, found, _caption(results, found))
+    shown = results.ok.merge(table[UNIT].drop_duplicates(), on=UNIT)
+    return Figure("field", figure, found, _caption(results, shown, found))
 
 
 def _room(axis: Any, found: pandas.DataFrame) -> None:
@@ -178,15 +180,18 @@ def _room(axis: Any, found: pandas.DataFrame) -> None:
     axis.set_xlim(found["ratio"].min() / 1.5, found["ratio"].max() * 1.5)
 
 
-def _caption(results: Results, found: pandas.DataFrame) -> str:
-    shown = set(found["label"]) | {"uniform"}
-    left = set(results.ok["label"]) - shown
+def _caption(results: Results, cells: pandas.DataFrame, found: pandas.DataFrame) -> str:
+    left = set(cells["label"]) - set(found["label"]) - {"uniform"}
     others = sorted({str(label).split(SEPARATOR, 1)[0] for label in left})
-    text = (
+    lines = (
+        f"Lines: 95 % intervals at {MIDDLE:g} or what is nearest, {over(found)}; they may leave "
+        "the picture. "
+    )
+    return (
         f"{words(METRIC)}, over that of uniform sampling with as many bytes, geometric means over "
         "units; left of 1 is better. Bytes: of what is held or, where all is held, of what a row "
         f"reads; a setting counts where they are within a factor of {NEAR:g} of those named, and "
-        f"is compared at its own. Lines: 95 % intervals at {MIDDLE:g} or what is nearest, "
-        f"{over(found)}; they may leave the picture. {facts(results)}"
+        f"is compared at its own. {lines if found['groups'].min() > 1 else ''}"
+        + facts(results, cells)
+        + (f" No bytes near those: {', '.join(others)}." if others else "")
     )
-    return text + (f" No bytes near those: {', '.join(others)}." if others else "")
