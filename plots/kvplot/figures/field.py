@@ -181,8 +181,8 @@ def _room(axis: Any, found: pandas.DataFrame) -> None:
 
 
 def _caption(results: Results, cells: pandas.DataFrame, found: pandas.DataFrame) -> str:
-    left = set(cells["label"]) - set(found["label"]) - {"uniform"}
-    others = sorted({str(label).split(SEPARATOR, 1)[0] for label in left})
+    methods = {str(label).split(SEPARATOR, 1)[0] for label in cells["label"]}
+    others = sorted(methods - set(found["method"]) - {"uniform"})
     lines = (
         f"Lines: 95 % intervals at {MIDDLE:g} or what is nearest, {over(found)}; they may leave "
         "the picture. "
