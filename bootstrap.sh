@@ -176,14 +176,14 @@ newer() {
   done
 }
 
-# Every figure of plots/README.md: the sweeps of configs/figures, then what they give. What is there
+# Every figure of plots/README.md: the sweeps of configs/figures and the field, then what they give. What is there
 # and not older than what it is made of stays; an interrupted sweep goes on where it stopped.
 paper_figures() {
   build
   python_environment
   local program=build/bin/kvbench dump=data/smollm2-constitution.h5 out=results/figures
   local config results seconds=$SECONDS
-  for config in configs/figures/*.json; do
+  for config in configs/figures/*.json configs/field.json; do
     results=$out/$(basename "$config" .json)/results.json
     if newer "$results" "$config" "$program" && head -c 400 "$results" | grep -q '"complete"'; then
       continue

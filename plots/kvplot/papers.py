@@ -1,4 +1,4 @@
-"""python -m kvplot papers: every figure of plots/README.md, from the runs of configs/figures."""
+"""python -m kvplot papers: every figure of plots/README.md, from the runs of the shipped sweeps."""
 
 from argparse import ArgumentParser, Namespace, _SubParsersAction
 from pathlib import Path
@@ -12,7 +12,7 @@ from kvplot.figure import ENDINGS, Figure
 from kvplot.inspection import Inspection
 from kvplot.results import Results, ResultsError
 
-# Name of the files, figure, what it reads (a sweep of configs/figures, or an input), options.
+# Name of the files, figure, what it reads (a shipped sweep, or an input), options.
 DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("tsne", "tsne", "dump", {}),
     ("clusterability", "clusterability", "inspection", {}),
@@ -46,6 +46,7 @@ DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("recency", "recency", "recency", {}),
     ("tau", "tau", "keyformer_tau", {}),
     ("cache_size", "cache_size", "subgen_table1", {}),
+    ("field", "field", "field", {}),
     ("pareto", "pareto", "pareto", {}),
     ("ecdf", "ecdf", "pareto", {}),
     ("layer_head", "layer_head", "pareto", {}),
@@ -73,7 +74,7 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
         required=True,
         type=Path,
         metavar="DIR",
-        help="holds <name>/results.json of every sweep of configs/figures",
+        help="holds <name>/results.json of every sweep of configs/figures, and of field.json",
     )
     parser.add_argument(
         "--inspection", type=Path, metavar="FILE", help="what `kvbench inspect DUMP --json` printed"

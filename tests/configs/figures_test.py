@@ -2,44 +2,21 @@
 on the shipped dump, each runs on a dump of one's own, and its README tells of it."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
-PROGRAM = os.environ["KVBENCH_PROGRAM"]
-FIGURES = Path(os.environ["KVBENCH_SOURCE"]) / "configs/figures"
+from sweeps import CONFIGS, entries_with_nothing_to_run, kvbench, plan
+
+FIGURES = CONFIGS / "figures"
 SWEEPS = sorted(FIGURES.glob("*.json"))
 # Every one of these has at least one sweep.
 PAPERS = ("subgen", "clustergen", "balancekv", "keyformer")
 
 # Of sweeps over numbers of tokens, for a dump that has fewer than the shipped one.
 SHORTER = {"scaling": ("--set", "/select/tokens=[256, 512]")}
-
-
-def kvbench(*arguments):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True,
-                          timeout=300, check=False)
-
-
-def plan(path, *settings):
-    options = [word for setting in settings for word in ("--set", setting)]
-    done = kvbench("plan", "--config", path, "--json", *options)
-    assert done.returncode == 0, f"{path}: {done.stderr}"
-    return json.loads(done.stdout)
-
-
-def entries_with_nothing_to_run(path, *settings):
-    """Indices of the entries of a sweep of which every cell is skipped."""
-    idle = []
-    for place, entry in enumerate(plan(path, *settings)["config"]["algorithms"]):
-        alone = plan(path, *settings, f"/algorithms={json.dumps([entry])}")
-        if alone["cells"] <= alone["skipped"]:
-            idle.append(place)
-    return idle
 
 
 class Figures(unittest.TestCase):

@@ -50,8 +50,9 @@ class Installed(unittest.TestCase):
         self.installed("kvbench", "validate", self.share / "data/smollm2-constitution.h5")
 
     def test_every_shipped_sweep_plans(self):
-        sweeps = [*self.share.glob("configs/*.json"), *self.share.glob("configs/figures/*.json")]
-        self.assertGreater(len(sweeps), 20)
+        sweeps = [*self.share.glob("configs/*.json"), *self.share.glob("configs/figures/*.json"),
+                  *self.share.glob("configs/papers/*.json")]
+        self.assertGreater(len(sweeps), 60)
         for sweep in sweeps:
             self.installed("kvbench", "validate", "--config", sweep)
 

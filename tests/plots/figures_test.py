@@ -25,7 +25,7 @@ try:
     from kvplot import Results, figures, papers, style
     from kvplot.__main__ import main
     from kvplot.dump import Dump
-    from kvplot.figures import (balancekv_layers, clusterability, displacement, ecdf, failure_rate, forest, position,
+    from kvplot.figures import (balancekv_layers, clusterability, displacement, ecdf, failure_rate, field, forest, position,
                                 rotation, score_bars, subgen_attribution, tsne)
     from kvplot.inspection import Inspection
     from kvplot.results import mean_over_units
@@ -39,7 +39,7 @@ from made_results import cell, document
 
 ROOT = Path(__file__).resolve().parents[2]
 DUMP = ROOT / "data/smollm2-constitution.h5"
-SWEEPS = sorted((ROOT / "configs/figures").glob("*.json"))
+SWEEPS = [*sorted((ROOT / "configs/figures").glob("*.json")), ROOT / "configs/field.json"]
 PROGRAM = None
 # Small enough for seconds, large enough that no sweep loses all of its cells.
 SMALL = {"/select/tokens": 1024, "/select/kv_heads": [0], "/seeds": [0, 1],
@@ -99,6 +99,34 @@ class Made(unittest.TestCase):
         interval, = forest.intervals(table).itertuples()
         self.assertAlmostEqual(interval.mean, -1.0)
         self.assertEqual(interval.units, 2)
+
+    def test_field_compares_at_mean_bytes_of_what_is_held_or_read(self):
+        def made(label, budget, error, held, read=None, **unit):
+            out = cell(label.split(" | ")[0], {"budget": budget}, error, held, **unit)
+            return {**out, "label": label, "traffic": {"fraction": held if read is None else read}}
+        cells = []
+        for head, scale in ((0, 1.0), (1, 3.0)):
+            unit = {"kv_head": head}
+            # Uniform's error is scale / memory; what it reads is what it holds.
+            cells += [made("uniform", m, scale / m, m, **unit) for m in (0.05, 0.8)]
+            # 0.1 and 0.3 of the memory: 0.2 on average, where uniform has 5 scale.
+            cells.append(made("adakv", 1, 2.5 * scale, 0.1 + 0.2 * head, **unit))
+            # The nearer of two settings, at its own bytes; another is too far from all.
+            cells += [made("quest", b, scale / t * 2, 1.06, t, **unit)
+                      for b, t in ((1, 0.33), (2, 0.4), (3, 0.6))]
+            cells.append(made("kivi | K kivi V kivi", 1, scale / 0.1, 0.1, **unit))
+        cells.append(made("cake", 1, 1.0, 0.2, kv_head=0))  # in one unit alone
+        cells.append(made("adakv", 1, 1.0, 0.2, kv_head=2))  # where uniform was skipped
+        table = field.compared(self.results(cells))
+        found = table.groupby(["kind", "method", "at", "point"])["ratio"].agg(list)
+        self.assertEqual(list(found.index), [
+            ("bits", "kivi", 0.1, '{"budget": 1}'), ("holds", "adakv", 0.2, '{"budget": 1}'),
+            ("reads", "quest", 0.35, '{"budget": 1}')])
+        numpy.testing.assert_allclose(list(found), [[1, 1], [0.5, 0.5], [2, 2]], rtol=1e-12)
+        means = field.means(table).set_index("method")
+        self.assertEqual(list(means.index), ["adakv", "kivi", "quest"])
+        self.assertEqual(list(means["better"]), [2, 0, 0])
+        self.assertAlmostEqual(means["ratio"]["quest"], 2.0)
 
     def test_at_memory_takes_the_nearest_setting_of_each_label(self):
         cells = [cell("h2o", {"budget": b}, 1 / b, b / 100) for b in (10, 30, 60)]
@@ -297,7 +325,8 @@ class Real(unittest.TestCase):
 
     def in_words(self, caption):
         """Neither names of a program nor paths into JSON, but for what users name themselves."""
-        for name in sorted(["SmolLM2-135M-Instruct-Q4_1", *style._LOOK], key=len, reverse=True):
+        labels = {label.split(" | ")[0] for label in Results(self.folder / "field/results.json").frame["label"]}
+        for name in sorted(["SmolLM2-135M-Instruct-Q4_1", *labels, *style._LOOK], key=len, reverse=True):
             caption = caption.replace(name, "")
         self.assertNotIn("_", caption)
         self.assertNotRegex(caption, r"[a-z]\.[a-z]|\bnan\b")

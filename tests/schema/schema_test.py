@@ -32,7 +32,7 @@ class Schemas(Folder):
             Draft202012Validator.check_schema(json.loads(printed(name)))
 
     def test_every_shipped_sweep_is_valid(self):
-        paths = [*CONFIGS.glob("*.json"), *CONFIGS.glob("figures/*.json")]
+        paths = [*CONFIGS.glob("*.json"), *CONFIGS.glob("figures/*.json"), *CONFIGS.glob("papers/*.json")]
         self.assertGreater(len(paths), 2)
         for path in paths:
             self.assert_valid("sweep", json.loads(without_comments(path.read_text())), path)

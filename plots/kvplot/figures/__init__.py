@@ -37,6 +37,7 @@ NAMES = (
     "error_vs_memory",
     "error_vs_traffic",
     "storage_map",
+    "field",
     "pareto",
     "settings",
     "ecdf",

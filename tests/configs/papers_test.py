@@ -1,0 +1,95 @@
+"""configs/papers and configs/field.json: sweeps of published settings, and of all methods at equal bytes.
+Each plans and runs on the shipped dump without a skipped cell, and no method of the program is
+forgotten."""
+
+import json
+import re
+import shutil
+import tempfile
+import unittest
+from pathlib import Path
+
+from sweeps import CONFIGS, kvbench, plan
+
+PAPERS = CONFIGS / "papers"
+FIELD = CONFIGS / "field.json"
+SWEEPS = sorted(PAPERS.glob("*.json"))
+# References and rules of position; `given` replays others' files; of the four papers that come with
+# a sweep per table (configs/figures) the methods are there.
+NO_PAPER = {"window", "dilated_window", "oracle_topk", "given"}
+IN_FIGURES = {"key_attention", "keyformer", "uniform", "kcenter", "subgen", "softmax_balance",
+              "balancekv", "balancekv_prefill"}
+# What the field has no row for: a mean over what may be attended to again, and others' files.
+NOT_IN_FIELD = {"dilated_window", "given"}
+# One unit and two rows of each sweep, the layer that quest's and magicpig's releases do not spare.
+SMALL = ("/select/kv_heads=[1]", "/select/layers=[15]", '/evaluate={"rows":{"last":2}}',
+         "/seeds=[1]")
+
+
+def known(what):
+    """Ids that `kvbench list` prints."""
+    done = kvbench("list", what, "--json")
+    assert done.returncode == 0, done.stderr
+    return {entry["id"] for entry in json.loads(done.stdout)}
+
+
+def algorithms_of(path):
+    return set(re.findall(r'"algorithm": "(\w+)"', path.read_text()))
+
+
+class Papers(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.made = Path(tempfile.mkdtemp(prefix="kvbench-papers-"))
+        cls.addClassCleanup(shutil.rmtree, cls.made)
+
+    def test_every_sweep_is_named_as_its_file_and_skips_nothing(self):
+        for path in (*SWEEPS, FIELD):
+            with self.subTest(path.name):
+                planned = plan(path)
+                self.assertEqual((planned["name"], planned["skips"]), (path.stem, []))
+
+    def test_every_method_has_a_paper(self):
+        swept = set().union(*map(algorithms_of, SWEEPS)) - {"exact"}
+        self.assertEqual(swept | IN_FIGURES | NO_PAPER | {"exact"}, known("algorithms"))
+        self.assertEqual(swept & NO_PAPER, set())
+        figures = set().union(*map(algorithms_of, (CONFIGS / "figures").glob("*.json")))
+        self.assertLessEqual(IN_FIGURES, figures)
+
+    def test_the_field_has_every_method(self):
+        self.assertEqual(algorithms_of(FIELD), known("algorithms") - NOT_IN_FIELD)
+
+    def test_every_sweep_runs_on_the_shipped_dump(self):
+        for path in (*SWEEPS, FIELD):
+            with self.subTest(path.name):
+                out = self.made / path.stem
+                done = kvbench("run", "--config", path, "--out", out, "--quiet",
+                               *(word for setting in SMALL for word in ("--set", setting)))
+                self.assertEqual(done.returncode, 0, done.stderr)
+                results = json.loads((out / "results.json").read_text())
+                self.assertEqual((results["plan"]["failed"], results["plan"]["skipped"]), (0, 0))
+                for cell in results["cells"]:
+                    self.assertGreaterEqual(cell["errors"]["relative_l2"]["mean"], 0.0)
+
+    def test_every_sweep_says_its_source_and_what_it_gives(self):
+        for path in SWEEPS:
+            with self.subTest(path.name):
+                head = path.read_text().split("{")[0]
+                self.assertIn("Source:", head)
+                self.assertIn("A replay gives:", head)
+
+    def test_the_table_has_a_row_for_every_sweep(self):
+        rows = re.findall(r"^\| `(\w+\.json)` \|", (PAPERS / "README.md").read_text(),
+                          re.MULTILINE)
+        self.assertEqual(sorted(rows), [path.name for path in SWEEPS])
+
+
+class Codecs(unittest.TestCase):
+    def test_methods_that_store_fewer_bits_have_a_paper(self):
+        text = "".join(path.read_text() for path in SWEEPS)
+        swept = {codec for codec in known("storage") if f'"{codec}"' in text}
+        self.assertLessEqual({"kivi", "turboquant", "qjl", "polarquant", "think", "q4_0"}, swept)
+
+
+if __name__ == "__main__":
+    unittest.main()
