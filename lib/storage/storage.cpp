@@ -136,8 +136,8 @@ std::optional<std::string> reason_to_skip(const Storage& storage,
     }
   }
   if (auto why = algorithm.not_stored(params)) return why;
-  const bool evicts = !algorithm.only_appends(params) || shape.slides();
-  if (!evicts || algorithm.never_evicts(params)) return std::nullopt;
+  const bool keeps = algorithm.only_appends(params) || algorithm.never_evicts(params);
+  if (keeps && !shape.slides()) return std::nullopt;
   const StorageLayout layout(&storage, shape, prompt, 1);
   for (const CacheTensor tensor : {CacheTensor::kKeys, CacheTensor::kValues}) {
     if (layout.group(tensor) == 1) continue;
