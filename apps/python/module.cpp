@@ -283,6 +283,7 @@ void define(nb::module_& module) {
   module.def("instruction_set", &instruction_set);
   module.def("algorithms", [] { return to_line(algorithms_document()); });
   module.def("metrics", [] { return to_line(metrics_document()); });
+  module.def("storage", [] { return to_line(storage_document()); });
   module.def("replay", &replay_arrays, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::kw_only(),
              nb::arg("wo_v_l1").none(), nb::arg("sequence"), nb::arg("layer"), nb::arg("head"),
              nb::arg("n_layers"), nb::arg("scale"), nb::arg("window"), nb::arg("softcap"),

@@ -56,9 +56,9 @@ struct MetricComparison {
   Json largest_unit;  // where B / A is largest: dump, sequence, layer, kv_head, a, b, ratio
 };
 
-// Cells of one algorithm, label (of A) and parameters.
+// Cells of one algorithm, label (of A), parameters and storage.
 struct SettingComparison {
-  Json setting;                          // algorithm, label, params
+  Json setting;                          // algorithm, label, params; storage where not float
   Index cells = 0;                       // pairs that both results have computed
   std::vector<MetricComparison> errors;  // in the order of the rules
   MetricComparison memory;               // memory.fraction

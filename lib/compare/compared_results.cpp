@@ -46,10 +46,11 @@ void ComparedResults::add(const Json& cell) {
                     "results of one device each",
                     path_, cells_[first->second].id, out.id));
   }
-  out.setting = place_of({{"algorithm", key.value("algorithm", Json())},
-                          {"label", cell.value("label", Json())},
-                          {"params", key.at("params")}},
-                         settings_, find_setting_);
+  Json setting = {{"algorithm", key.value("algorithm", Json())},
+                  {"label", cell.value("label", Json())},
+                  {"params", key.at("params")}};
+  if (key.contains("storage")) setting["storage"] = key["storage"];
+  out.setting = place_of(std::move(setting), settings_, find_setting_);
   Json unit;
   for (const char* name : {"dump", "sequence", "layer", "kv_head"}) {
     unit[name] = key.value(name, Json());

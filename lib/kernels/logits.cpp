@@ -1,10 +1,9 @@
 #include <algorithm>
 
-#include "core/canonical.hpp"
-#include "core/lanes.hpp"
 #include "core/parallel.hpp"
 #include "kernels/cpu_kernels.hpp"
 #include "kernels/packed_keys.hpp"
+#include "kernels/row_exponentials.hpp"
 
 namespace kvbench {
 namespace {
@@ -42,22 +41,6 @@ void fill_tile(const Stream& stream, Index tile_first, LogitBlock& out) {
   if (!queries.empty()) flush();
 }
 
-// The row's maximum over visible tokens, then e = exp(x - m).
-void exponentiate(const double* x, double* e, Index lo, Index hi, double& max_logit) {
-  Lanes largest = Lanes::all(x[lo]);
-  Index j = lo;
-  for (; j + Lanes::kCount <= hi; j += Lanes::kCount) {
-    largest = Lanes::max(largest, Lanes::load(x + j));
-  }
-  double m = largest.largest();
-  for (; j < hi; ++j) m = std::max(m, x[j]);
-  max_logit = m;
-  for (j = lo; j + Lanes::kCount <= hi; j += Lanes::kCount) {
-    canonical_exp(Lanes::load(x + j) - Lanes::all(m)).store(e + j);
-  }
-  for (; j < hi; ++j) e[j] = canonical_exp(x[j] - m);
-}
-
 }  // namespace
 
 void CpuKernels::logits(const Stream& stream, std::vector<Index> rows, LogitBlock& out) const {
@@ -75,9 +58,9 @@ void CpuKernels::logits(const Stream& stream, std::vector<Index> rows, LogitBloc
   parallel_for(tiles, [&](Index t) { fill_tile(stream, (first_tile + t) * kTileTokens, out); });
   parallel_for(query_count, [&](Index query_index) {
     const Index i = out.rows[static_cast<std::size_t>(query_index / heads_per_kv)];
-    exponentiate(out.logits.data() + query_index * out.tokens,
-                 out.exps.data() + query_index * out.tokens, stream.shape.first_visible(i), i + 1,
-                 out.max_logit[static_cast<std::size_t>(query_index)]);
+    out.max_logit[static_cast<std::size_t>(query_index)] = exponentiate(
+        out.logits.data() + query_index * out.tokens, out.exps.data() + query_index * out.tokens,
+        stream.shape.first_visible(i), i + 1);
   });
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -89,6 +90,7 @@ class Replayed {
   // logits of decoded keys, null unless every held key is one.
   void advance(const RowBlock& block, const LogitBlock* decoded) {
     decoded_ = decoded;
+    expect_scored(block.rows());
     Estimator estimator(stored_ ? stored_->held() : stream_, stored_ ? cpu_kernels() : kernels_,
                         &block);
     for (std::size_t r = 0; r < block.rows().size(); ++r) {
@@ -105,6 +107,7 @@ class Replayed {
       if (needs_.row_logits) algorithm_->answered(logits);
     }
     take_answers(estimator);
+    if (stored_) stored_->expect({});
   }
 
   // `trivial`: of the stream; null if not finite.
@@ -131,6 +134,15 @@ class Replayed {
   }
 
  private:
+  // The scored rows among those of a block.
+  void expect_scored(const std::vector<Index>& rows) {
+    if (!stored_) return;
+    std::vector<Index> scored;
+    std::set_intersection(rows.begin(), rows.end(), setting_.rows.begin(), setting_.rows.end(),
+                          std::back_inserter(scored));
+    stored_->expect(scored);
+  }
+
   // The sketch as it answers row `row`.
   void observe(Index row, bool scored) {
     if (stored_) stored_->hold(algorithm_->sketch(), row);

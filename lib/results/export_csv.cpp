@@ -30,12 +30,44 @@ void flatten(const std::string& prefix, const Json& value, Row& row) {
   row.emplace_back(prefix, text_of(value));
 }
 
-Row flat_row(const Json& cell) {
+constexpr const char* kFloat = "float";
+// Between a label and its storage.
+constexpr const char* kBeforeStorage = " | ";
+constexpr const char* kStorage = "storage";
+
+bool is_stored(const Json& cell) { return cell.at("key").contains(kStorage); }
+
+// "K q8_0 V q4_0", as the label ends; float without one.
+std::string storage_text(const Json& cell) {
+  if (!is_stored(cell)) return kFloat;
+  const std::string label = text_of(cell.value("label", Json()));
+  const std::size_t bar = label.rfind(kBeforeStorage);
+  if (bar == std::string::npos) return to_line(cell.at("key").at(kStorage));
+  return label.substr(bar + std::string(kBeforeStorage).size());
+}
+
+// storage.keys.codec and the like: a codec for every cell, float too.
+void flatten_storage(const Json& cell, Row& row) {
+  for (const char* tensor : {"keys", "values"}) {
+    const std::string name = fmt::format("{}.{}", kStorage, tensor);
+    const Json none = {{"codec", kFloat}};
+    const Json stored = is_stored(cell) ? cell.at("key").at(kStorage) : Json::object();
+    const Json codec = stored.is_object() ? stored.value(tensor, none) : none;
+    flatten(name, codec.is_object() ? codec : Json{{"codec", codec}}, row);
+  }
+}
+
+// `with_codecs`: with columns of codecs.
+Row flat_row(const Json& cell, bool with_codecs) {
   Row row;
   for (const char* name : {"id", "status", "reason", "label"}) {
     row.emplace_back(name, text_of(cell.value(name, Json())));
   }
-  for (const auto& [name, value] : cell.at("key").items()) flatten(name, value, row);
+  row.emplace_back(kStorage, storage_text(cell));
+  for (const auto& [name, value] : cell.at("key").items()) {
+    if (name != kStorage) flatten(name, value, row);
+  }
+  if (with_codecs) flatten_storage(cell, row);
   for (const char* name :
        {"derived", "errors", "trivial", "mass", "clusters", "memory", "traffic", "counters"}) {
     const Json part = cell.value(name, Json());
@@ -91,9 +123,9 @@ class Columns {
 
  private:
   // The first holds the key's own entries, objects among them (rows.every).
-  static constexpr const char* kSections[] = {"",        "params",   "derived",  "errors",
-                                              "trivial", "mass",     "clusters", "memory",
-                                              "traffic", "counters", "timing"};
+  static constexpr const char* kSections[] = {"",       "params",  "storage",  "derived",
+                                              "errors", "trivial", "mass",     "clusters",
+                                              "memory", "traffic", "counters", "timing"};
 
   static std::string section_of(const std::string& name) {
     const std::string before_dot = name.substr(0, name.find('.'));
@@ -108,7 +140,9 @@ class Columns {
 
 void export_csv(const Json& results, std::ostream& out) {
   Columns columns;
-  for (const Json& cell : results.at("cells")) columns.add(flat_row(cell));
+  const Json& cells = results.at("cells");
+  const bool with_codecs = std::any_of(cells.begin(), cells.end(), is_stored);
+  for (const Json& cell : cells) columns.add(flat_row(cell, with_codecs));
   const std::vector<std::string> names = columns.names();
   std::unordered_map<std::string, std::size_t> place;
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -116,9 +150,9 @@ void export_csv(const Json& results, std::ostream& out) {
     out << (i == 0 ? "" : ",") << csv_field(names[i]);
   }
   out << "\n";
-  for (const Json& cell : results.at("cells")) {
+  for (const Json& cell : cells) {
     std::vector<std::string> fields(names.size());
-    for (auto& [name, text] : flat_row(cell)) fields[place.at(name)] = std::move(text);
+    for (auto& [name, text] : flat_row(cell, with_codecs)) fields[place.at(name)] = std::move(text);
     for (std::size_t i = 0; i < fields.size(); ++i) {
       out << (i == 0 ? "" : ",") << csv_field(fields[i]);
     }

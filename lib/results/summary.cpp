@@ -163,7 +163,7 @@ Json means_of(const Slice& slice, const std::vector<std::string>& names, std::si
 }  // namespace
 
 struct Summary::Entry {
-  const std::string* head = nullptr;  // a line of JSON: algorithm, label, params, tokens
+  const std::string* head = nullptr;  // a line of JSON: algorithm, label, params, storage, tokens
   std::vector<Unit> units;
   std::map<std::size_t, std::size_t> find_unit;  // number of the unit -> place
   std::map<int, Layer> layers;
@@ -247,6 +247,7 @@ void Summary::add(const Json& record) {
   Json head = {{"algorithm", key.at("algorithm")},
                {"label", record.at("label")},
                {"params", key.at("params")}};
+  if (key.contains("storage")) head["storage"] = key["storage"];
   if (by_tokens_) head["tokens"] = key.at("tokens");
   const auto [place, is_new] = find_.try_emplace(to_line(head), entries_.size());
   if (is_new) {

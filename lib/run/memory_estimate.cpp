@@ -19,6 +19,8 @@ namespace {
 
 // The engine has logits and exponentials of as many rows as stay below this, or of one.
 constexpr double kLogitBytes = 256.0 * 1024 * 1024;
+// Logits that a cell whose codec writes late has ahead stay below this, or are those of one row.
+constexpr double kLogitsAhead = 16.0 * 1024 * 1024;
 constexpr double kProgramBytes = 32.0 * 1024 * 1024;  // with its libraries
 // A sketch row and its place in an algorithm's own lists.
 constexpr double kTokenBytes = 64.0;
@@ -69,9 +71,10 @@ double model_bytes(const Plan& plan, const WorkGroup& group, const std::vector<s
 }
 
 // What storages make of a stream: decoded keys and values, and values beside decoded ones, of one
-// storage at a time; and where a cell's groups depend on what it holds, the same of each cell.
+// storage at a time; where a cell's groups depend on what it holds, the same of each cell; and of
+// each cell at work, logits of its decoded keys for the next rows.
 double stored_bytes(const Plan& plan, const WorkGroup& group, const std::vector<std::size_t>& cells,
-                    double logits) {
+                    double logits, int threads) {
   const bool any = std::any_of(cells.begin(), cells.end(),
                                [&](std::size_t c) { return plan.cells[c].storage != nullptr; });
   if (!any) return 0.0;
@@ -79,6 +82,8 @@ double stored_bytes(const Plan& plan, const WorkGroup& group, const std::vector<
   const auto d = static_cast<double>(group.shape.d);
   const auto dv = static_cast<double>(group.shape.dv);
   const double shared = 8.0 * n * (d + 3.0 * dv) + logits;
+  const double of_row = 8.0 * n * static_cast<double>(group.shape.heads_per_kv);
+  const double ahead = std::max(of_row, std::min(kLogitsAhead, 96.0 * 8.0 * n));
   double of_cells = 0.0;
   std::map<const Storage*, double> by_storage;
   for (const std::size_t c : cells) {
@@ -86,7 +91,8 @@ double stored_bytes(const Plan& plan, const WorkGroup& group, const std::vector<
     if (storage != nullptr) by_storage[storage] += 8.0 * n * (d + 2.0 * dv + 3.0);
   }
   for (const auto& [storage, bytes] : by_storage) of_cells = std::max(of_cells, bytes);
-  return shared + of_cells;
+  return shared + of_cells +
+         ahead * std::min(static_cast<double>(cells.size()), static_cast<double>(threads));
 }
 
 // What the cells that replay caches hold of them: rows, and vectors as read and in the sketch.
@@ -203,8 +209,9 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
   const bool one_block = visited * logits_of_row <= kLogitBytes;
   const double begun = one_block ? at_work : most_cells;
   return program_bytes(plan) + static_cast<double>(group.chunk_bytes) + streams + reference +
-         logits + stored_bytes(plan, group, fullest->second, logits) + copies + begun * cell +
-         shared_bytes(plan, group, fullest->second) + cache_bytes(plan, group, fullest->second) +
+         logits + stored_bytes(plan, group, fullest->second, logits, threads) + copies +
+         begun * cell + shared_bytes(plan, group, fullest->second) +
+         cache_bytes(plan, group, fullest->second) +
          model_bytes(plan, group, fullest->second, stream);
 }
 

@@ -312,6 +312,8 @@ Json summary_schema(const std::vector<AlgorithmDescription>& algorithms) {
   Json traffic;
   for (const std::string& path : traffic_paths()) traffic[path] = kNumberOrNull;
   schema["properties"]["traffic"] = whole(traffic);  // missing before version 1.4.0
+  schema["properties"]["storage"] =
+      described("of cells whose cache a codec writes", storage_schema());
   schema["properties"]["tokens"] = kTokensOfAxis;
   schema["allOf"] = params_cases(algorithms);
   return schema;

@@ -12,6 +12,7 @@ struct HeldVectors {
   std::vector<std::vector<double>> own_values;
   // By token: the row of the estimator's values that is its value; empty: the token itself.
   std::vector<std::int32_t> value_row;
+  std::uint64_t value_row_version = 0;  // another number whenever it changes
 };
 
 }  // namespace kvbench

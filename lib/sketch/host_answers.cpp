@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/canonical.hpp"
+#include "core/lanes.hpp"
 #include "sketch/cache_positions.hpp"
 
 namespace kvbench {
@@ -16,6 +17,27 @@ std::int32_t value_row(const HeldVectors* held, std::int32_t token) {
   if (held == nullptr || held->value_row.empty()) return token;
   return held->value_row[static_cast<std::size_t>(token)];
 }
+
+// x~ - x by groups of eight tokens: 0 of tokens that have no weight in the denominator.
+class Differences {
+ public:
+  Differences(const WeightsByToken& weights, const QueryRow& query, const StreamShape& shape)
+      : den_(weights.den()),
+        x_{query.x, shape.first_visible(query.row), query.row + 1, 0.0},
+        exact_x_{query.exact_x, x_.first, x_.last, 0.0} {}
+
+  // `of` where the token weighs anything, else 0.
+  Lanes weighs(Index g, Lanes of) const {
+    const Lanes size = Lanes::abs(Lanes::load(den_ + g * Lanes::kCount));
+    return Lanes::zero_below(size, std::numeric_limits<double>::denorm_min(), of);
+  }
+  Lanes of(Index g) const { return weighs(g, x_.group(g) - exact_x_.group(g)); }
+
+ private:
+  const double* den_;
+  Exponentials x_;  // logits, read as exponentials are
+  Exponentials exact_x_;
+};
 
 }  // namespace
 
@@ -33,7 +55,7 @@ Index HostAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weights,
     out.kl_divergence = divergence(sketch, weights, query, e, sums);
     // The kept mass is one of the exact distribution, whatever positions the sketch attends at.
     const Exponentials exact = exact_of_row(query);
-    if (exact.e != e.e) sums.kept = softmax_sums(weights, exact).kept;
+    if (exact.e != e.e) sums.kept = kept_sum(weights, exact);
   } else {
     out.numerator.assign(static_cast<std::size_t>(stream_.shape.dv), 0.0);
     add_own_rows(sketch, weights, e.shift, held, sums, out.numerator);
@@ -156,7 +178,7 @@ void HostAnswers::enqueue_values(const Sketch& sketch, const WeightsByToken& wei
     return;
   }
   if (held != nullptr && !held->value_row.empty()) {
-    enqueue_mapped_values(weights, e, held->value_row);
+    enqueue_mapped_values(weights, e, *held);
     return;
   }
   double* coefficient = values_->ask(weights.weighted());
@@ -165,46 +187,60 @@ void HostAnswers::enqueue_values(const Sketch& sketch, const WeightsByToken& wei
 
 // Rows of tokens as they came lie before those of decoded ones, both in the order of the tokens.
 void HostAnswers::enqueue_mapped_values(const WeightsByToken& weights, const Exponentials& e,
-                                        const std::vector<std::int32_t>& value_row) {
-  value_rows_.clear();
-  decoded_rows_.clear();
-  coefficients_.clear();
-  decoded_coefficients_.clear();
-  for (const std::int32_t j : weights.weighted()) {
-    const std::int32_t row = value_row[static_cast<std::size_t>(j)];
-    const double coefficient = weights.num()[j] * e.e[j];
-    (row == j ? value_rows_ : decoded_rows_).push_back(row);
-    (row == j ? coefficients_ : decoded_coefficients_).push_back(coefficient);
+                                        const HeldVectors& held) {
+  const bool is_new = mapped_of_ != &weights || mapped_version_ != weights.version() ||
+                      value_row_version_ != held.value_row_version;
+  if (is_new) {
+    mapped_tokens_.clear();
+    value_rows_.clear();
+    for (const bool decoded : {false, true}) {
+      for (const std::int32_t j : weights.weighted()) {
+        const std::int32_t row = held.value_row[static_cast<std::size_t>(j)];
+        if ((row != j) != decoded) continue;
+        mapped_tokens_.push_back(j);
+        value_rows_.push_back(row);
+      }
+    }
+    mapped_of_ = &weights;
+    mapped_version_ = weights.version();
+    value_row_version_ = held.value_row_version;
   }
-  value_rows_.insert(value_rows_.end(), decoded_rows_.begin(), decoded_rows_.end());
-  coefficients_.insert(coefficients_.end(), decoded_coefficients_.begin(),
-                       decoded_coefficients_.end());
-  std::copy(coefficients_.begin(), coefficients_.end(), values_->ask(value_rows_));
+  double* coefficient = values_->ask(value_rows_);
+  for (const std::int32_t j : mapped_tokens_) *coefficient++ = weights.num()[j] * e.e[j];
 }
 
 std::optional<double> HostAnswers::score_error(const WeightsByToken& weights,
-                                               const QueryRow& query) {
-  const double* e = query.exact_e;
-  double mass = 0.0;
-  double mean = 0.0;
-  Index count = 0;
-  const auto each = [&](const auto& visit) {
-    for (const std::int32_t group : weights.groups()) {
-      for (Index j = group * Lanes::kCount; j < (group + 1) * Lanes::kCount; ++j) {
-        if (weights.den()[j] != 0.0) visit(j, query.x[j] - query.exact_x[j]);
-      }
-    }
-  };
-  each([&](Index j, double difference) {
-    mass += e[j];
-    mean += e[j] * difference;
-    ++count;
-  });
-  if (!(mass > 0.0)) return std::nullopt;
-  mean /= mass;
-  double squares = 0.0;
-  each([&](Index, double difference) { squares += (difference - mean) * (difference - mean); });
-  return std::sqrt(squares / static_cast<double>(count));
+                                               const QueryRow& query) const {
+  const Differences difference(weights, query, stream_.shape);
+  const Exponentials e = exact_of_row(query);
+  Lanes mass = Lanes::all(0.0);
+  Lanes sum = mass;
+  Lanes count = mass;
+  for (const std::int32_t g : weights.groups()) {
+    const Lanes some = difference.weighs(g, e.group(g));
+    mass = mass + some;
+    sum = Lanes::fma(some, difference.of(g), sum);
+    count = count + difference.weighs(g, Lanes::all(1.0));
+  }
+  if (!(mass.sum() > 0.0)) return std::nullopt;
+  const Lanes mean = Lanes::all(sum.sum() / mass.sum());
+  Lanes squares = Lanes::all(0.0);
+  for (const std::int32_t g : weights.groups()) {
+    const Lanes off = difference.weighs(g, difference.of(g) - mean);
+    squares = Lanes::fma(off, off, squares);
+  }
+  return std::sqrt(squares.sum() / count.sum());
+}
+
+double HostAnswers::weighted_differences(const WeightsByToken& weights, const QueryRow& query,
+                                         const Exponentials& e) const {
+  const Differences difference(weights, query, stream_.shape);
+  Lanes sum = Lanes::all(0.0);
+  for (const std::int32_t g : weights.groups()) {
+    const Lanes share = Lanes::load(weights.den() + Index{g} * Lanes::kCount) * e.group(g);
+    sum = Lanes::fma(share, difference.of(g), sum);
+  }
+  return sum.sum();
 }
 
 std::optional<double> HostAnswers::divergence(const Sketch& sketch, const WeightsByToken& weights,
@@ -223,12 +259,7 @@ std::optional<double> HostAnswers::divergence(const Sketch& sketch, const Weight
       position_term += weights.den()[j] * e.e[j] / sums.den * (x[j] - query.x[j]);
     }
   } else if (x != query.exact_x) {
-    for (const std::int32_t group : weights.groups()) {
-      for (Index j = group * Lanes::kCount; j < (group + 1) * Lanes::kCount; ++j) {
-        if (weights.den()[j] == 0.0) continue;
-        position_term += weights.den()[j] * e.e[j] / sums.den * (x[j] - query.exact_x[j]);
-      }
-    }
+    position_term = weighted_differences(weights, query, e) / sums.den;
   }
   return kl_divergence(query, e.shift, sums, position_term);
 }

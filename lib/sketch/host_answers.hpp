@@ -45,12 +45,15 @@ class HostAnswers final : public AnswerBackend {
   void enqueue_values(const Sketch& sketch, const WeightsByToken& weights, const Exponentials& e,
                       const HeldVectors* held);
   void enqueue_mapped_values(const WeightsByToken& weights, const Exponentials& e,
-                             const std::vector<std::int32_t>& value_row);
+                             const HeldVectors& held);
   // None where no row weighs anything. `sums`: under e's shift.
   std::optional<double> divergence(const Sketch& sketch, const WeightsByToken& weights,
                                    const QueryRow& query, Exponentials e, TokenSums sums);
   // Of tokens with a weight in the denominator; none where no exponential is left of them.
-  static std::optional<double> score_error(const WeightsByToken& weights, const QueryRow& query);
+  std::optional<double> score_error(const WeightsByToken& weights, const QueryRow& query) const;
+  // Sum of w_den e (x - exact_x).
+  double weighted_differences(const WeightsByToken& weights, const QueryRow& query,
+                              const Exponentials& e) const;
 
   const Stream& stream_;
   const RowBlock* const block_;
@@ -59,9 +62,12 @@ class HostAnswers final : public AnswerBackend {
   std::vector<double> numerators_;
   std::vector<double> own_;         // by token: exponentials under a shift of their own
   std::vector<double> own_logits_;  // of the sketch's own rows
-  // Of the weighted tokens of a question: rows of the values, and their coefficients.
-  std::vector<std::int32_t> value_rows_, decoded_rows_;
-  std::vector<double> coefficients_, decoded_coefficients_;
+  // The weighted tokens in the order of their value rows, and these rows; of which weights, and
+  // where values are.
+  std::vector<std::int32_t> mapped_tokens_, value_rows_;
+  const WeightsByToken* mapped_of_ = nullptr;
+  std::uint64_t mapped_version_ = 0;
+  std::uint64_t value_row_version_ = 0;
   // Of a sketch with cache positions: its tokens in order, their logits there, the same by token.
   std::vector<std::int32_t> cached_;
   std::vector<double> rerotated_;

@@ -47,6 +47,14 @@ TokenSums softmax_sums(const WeightsByToken& weights, const Exponentials& e) {
   return {num.sum(), den.sum(), log.sum(), kept.sum()};
 }
 
+double kept_sum(const WeightsByToken& weights, const Exponentials& e) {
+  Lanes kept = Lanes::all(0.0);
+  for (const std::int32_t g : weights.groups()) {
+    kept = Lanes::fma(Lanes::load(weights.kept() + Index{g} * Lanes::kCount), e.group(g), kept);
+  }
+  return kept.sum();
+}
+
 bool is_safe(const WeightsByToken& weights, const Exponentials& e) {
   return std::any_of(weights.groups().begin(), weights.groups().end(), [&](std::int32_t g) {
     const Lanes w = Lanes::load(weights.den() + Index{g} * Lanes::kCount);

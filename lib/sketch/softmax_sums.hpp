@@ -30,6 +30,9 @@ struct Exponentials {
 // exponentials alone.
 TokenSums softmax_sums(const WeightsByToken& weights, const Exponentials& e);
 
+// TokenSums::kept alone, to the bit.
+double kept_sum(const WeightsByToken& weights, const Exponentials& e);
+
 // Whether some token's w_den e is at least kSafeDenominator.
 bool is_safe(const WeightsByToken& weights, const Exponentials& e);
 

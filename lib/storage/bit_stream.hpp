@@ -2,8 +2,14 @@
 // byte. n codes of b bits take ceil(n b / 8) bytes.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+
+#if defined(__BMI2__)
+#include <immintrin.h>
+#endif
 
 #include "core/matrix_view.hpp"
 
@@ -11,9 +17,57 @@ namespace kvbench {
 
 constexpr Index packed_bytes(Index codes, int bits) { return (codes * bits + 7) / 8; }
 
+namespace bit_stream_detail {
+
+// Eight codes, one to a byte with the first in the lowest, as 8 `bits` bits, and back; bits <= 8.
+inline std::uint64_t packed(std::uint64_t codes, int bits) {
+  const std::uint64_t low = (std::uint64_t{1} << bits) - 1;
+#if defined(__BMI2__)
+  return _pext_u64(codes, low * 0x0101010101010101U);
+#else
+  std::uint64_t out = 0;
+  for (int i = 0; i < 8; ++i) out |= ((codes >> (8 * i)) & low) << (bits * i);
+  return out;
+#endif
+}
+
+inline std::uint64_t unpacked(std::uint64_t code, int bits) {
+  const std::uint64_t low = (std::uint64_t{1} << bits) - 1;
+#if defined(__BMI2__)
+  return _pdep_u64(code, low * 0x0101010101010101U);
+#else
+  std::uint64_t out = 0;
+  for (int i = 0; i < 8; ++i) out |= ((code >> (bits * i)) & low) << (8 * i);
+  return out;
+#endif
+}
+
+// The first of a number's bytes is its lowest.
+inline constexpr bool kIsLittle = std::endian::native == std::endian::little;
+
+}  // namespace bit_stream_detail
+
 class BitWriter {
  public:
   explicit BitWriter(std::byte* out) : out_(out) {}
+
+  // `count` codes, each < 2^bits, bits <= 8.
+  void put_all(const std::uint8_t* codes, Index count, int bits) {
+    Index i = 0;
+    if (bit_stream_detail::kIsLittle && count_ == 0) {
+      for (; i + 8 <= count; i += 8, out_ += bits) {
+        std::uint64_t eight = 0;
+        std::memcpy(&eight, codes + i, 8);
+        const std::uint64_t code = bit_stream_detail::packed(eight, bits);
+        if ((count - i) * bits >= 64) {  // what follows is overwritten
+          std::memcpy(out_, &code, 8);
+        } else {
+          for (int b = 0; b < bits; ++b) out_[b] = static_cast<std::byte>((code >> (8 * b)) & 0xff);
+        }
+      }
+    }
+    for (; i < count; ++i) put(codes[i], bits);
+  }
 
   // `code` < 2^bits, bits <= 32.
   void put(std::uint32_t code, int bits) {
@@ -41,6 +95,26 @@ class BitWriter {
 class BitReader {
  public:
   explicit BitReader(const std::byte* in) : in_(in) {}
+
+  // `count` codes of bits <= 8.
+  void get_all(std::uint8_t* codes, Index count, int bits) {
+    Index i = 0;
+    if (bit_stream_detail::kIsLittle && count_ == 0) {
+      for (; i + 8 <= count; i += 8, in_ += bits) {
+        std::uint64_t code = 0;
+        if ((count - i) * bits >= 64) {
+          std::memcpy(&code, in_, 8);
+        } else {
+          for (int b = 0; b < bits; ++b) {
+            code |= std::to_integer<std::uint64_t>(in_[b]) << (8 * b);
+          }
+        }
+        const std::uint64_t eight = bit_stream_detail::unpacked(code, bits);
+        std::memcpy(codes + i, &eight, 8);
+      }
+    }
+    for (; i < count; ++i) codes[i] = static_cast<std::uint8_t>(get(bits));
+  }
 
   std::uint32_t get(int bits) {
     while (count_ < bits) {

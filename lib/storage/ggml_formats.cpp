@@ -50,13 +50,52 @@ float reciprocal(float scale) {
   return std::isfinite(inverse) ? inverse : 0.0F;
 }
 
+float largest_size(const Numbers& x) {
+  std::array<float, 8> sizes{};
+  for (std::size_t i = 0; i < kNumbers; i += sizes.size()) {
+    for (std::size_t j = 0; j < sizes.size(); ++j) {
+      const float size = std::fabs(x[i + j]);
+      sizes[j] = size > sizes[j] ? size : sizes[j];
+    }
+  }
+  return *std::max_element(sizes.begin(), sizes.end());
+}
+
 // The first number of the largest size, with its sign.
 float largest_of(const Numbers& x) {
-  float largest = x[0];
-  for (const float number : x) {
-    if (std::fabs(number) > std::fabs(largest)) largest = number;
+  const float size = largest_size(x);
+  return *std::find_if(x.begin(), x.end(), [&](float number) { return std::fabs(number) == size; });
+}
+
+struct Ends {
+  float least;
+  float most;
+};
+
+// Of two zeros of different sign the first is the least, the last the most.
+Ends ends_of(const Numbers& x) {
+  std::array<float, 8> low;
+  std::array<float, 8> high;
+  std::copy_n(x.begin(), low.size(), low.begin());
+  high = low;
+  for (std::size_t i = low.size(); i < kNumbers; i += low.size()) {
+    for (std::size_t j = 0; j < low.size(); ++j) {
+      low[j] = x[i + j] < low[j] ? x[i + j] : low[j];
+      high[j] = x[i + j] > high[j] ? x[i + j] : high[j];
+    }
   }
-  return largest;
+  const float least = *std::min_element(low.begin(), low.end());
+  const float most = *std::max_element(high.begin(), high.end());
+  if (least != 0.0F && most != 0.0F) return {least, most};
+  const auto [first, last] = std::minmax_element(x.begin(), x.end());
+  return {*first, *last};
+}
+
+// To the nearest whole number, halves away from 0.
+std::int32_t rounded(float x) {
+  const auto whole = static_cast<std::int32_t>(x);
+  const float rest = x - static_cast<float>(whole);
+  return whole + (rest >= 0.5F ? 1 : 0) - (rest <= -0.5F ? 1 : 0);
 }
 
 // The lower four bits: number i and i + 16 in a byte.
@@ -115,11 +154,11 @@ struct SignedBytes {
 
   static void encode(const double* vector, std::byte* out) {
     const Numbers x = in_float32(vector);
-    const float d = std::fabs(largest_of(x)) / 127.0F;
+    const float d = largest_size(x) / 127.0F;
     const float inverse = reciprocal(d);
     put_scale(d, out);
     for (std::size_t i = 0; i < x.size(); ++i) {
-      out[2 + i] = static_cast<std::byte>(static_cast<std::int8_t>(std::round(x[i] * inverse)));
+      out[2 + i] = static_cast<std::byte>(static_cast<std::int8_t>(rounded(x[i] * inverse)));
     }
   }
   static void decode(const std::byte* in, double* vector) {
@@ -166,9 +205,8 @@ struct FromLeast {
 
   static void encode(const double* vector, std::byte* out) {
     const Numbers x = in_float32(vector);
-    const auto [least, most] = std::minmax_element(x.begin(), x.end());
-    const float m = *least;
-    const float d = (*most - m) / static_cast<float>((1 << kBits) - 1);
+    const auto [m, most] = ends_of(x);
+    const float d = (most - m) / static_cast<float>((1 << kBits) - 1);
     const float inverse = reciprocal(d);
     put_scale(d, out);
     put_scale(m, out + 2);

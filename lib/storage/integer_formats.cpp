@@ -33,8 +33,6 @@ struct Groups {
 
   Index tokens() const { return per_channel ? numbers : 1; }
   Index count() const { return per_channel ? width : width / numbers; }
-  // Where a group begins in a block of vectors.
-  Index first(Index group) const { return per_channel ? group : group * numbers; }
 };
 
 // A block: the scales of its groups, then the codes, group by group.
@@ -48,19 +46,41 @@ class GroupedIntegers : public Codec {
     return codes_at() + packed_bytes(groups_.count() * groups_.numbers, quantizer_.bits);
   }
   void encode(ConstMatrix vectors, std::byte* code) const override {
+    std::vector<double> channels;
+    const double* numbers = vectors.data;
+    if (groups_.per_channel) {
+      channels.resize(static_cast<std::size_t>(groups_.width * groups_.numbers));
+      for (Index t = 0; t < groups_.numbers; ++t) {
+        for (Index k = 0; k < groups_.width; ++k) {
+          channels[static_cast<std::size_t>(k * groups_.numbers + t)] = vectors(t, k);
+        }
+      }
+      numbers = channels.data();
+    }
     BitWriter codes(code + codes_at());
     for (Index g = 0; g < groups_.count(); ++g) {
-      quantizer_.encode(vectors.data + groups_.first(g), groups_.numbers,
-                        groups_.per_channel ? vectors.stride : 1,
+      quantizer_.encode(numbers + g * groups_.numbers, groups_.numbers,
                         code + g * quantizer_.scale_bytes(), codes);
     }
     codes.finish();
   }
   void decode(const std::byte* code, MutableMatrix vectors) const override {
+    std::vector<double> channels;
+    double* numbers = vectors.data;
+    if (groups_.per_channel) {
+      channels.resize(static_cast<std::size_t>(groups_.width * groups_.numbers));
+      numbers = channels.data();
+    }
     BitReader codes(code + codes_at());
     for (Index g = 0; g < groups_.count(); ++g) {
-      quantizer_.decode(code + g * quantizer_.scale_bytes(), codes, vectors.data + groups_.first(g),
-                        groups_.numbers, groups_.per_channel ? vectors.stride : 1);
+      quantizer_.decode(code + g * quantizer_.scale_bytes(), codes, numbers + g * groups_.numbers,
+                        groups_.numbers);
+    }
+    if (!groups_.per_channel) return;
+    for (Index t = 0; t < groups_.numbers; ++t) {
+      for (Index k = 0; k < groups_.width; ++k) {
+        vectors(t, k) = channels[static_cast<std::size_t>(k * groups_.numbers + t)];
+      }
     }
   }
 

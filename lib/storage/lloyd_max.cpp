@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/canonical.hpp"
+#include "core/lanes.hpp"
 
 namespace kvbench {
 namespace {
@@ -142,6 +143,21 @@ std::uint32_t Codebook::code_of(double x) const {
   std::uint32_t code = 0;
   for (const double middle : middles_) code += x >= middle ? 1 : 0;
   return code;
+}
+
+void Codebook::codes_of(const double* x, Index count, std::uint8_t* codes) const {
+  Index i = 0;
+  for (; i + Lanes::kCount <= count; i += Lanes::kCount) {
+    const Lanes some = Lanes::load(x + i);
+    Lanes above = Lanes::all(0.0);
+    for (const double middle : middles_) {
+      above = above + Lanes::zero_below(some, middle, Lanes::all(1.0));
+    }
+    double found[Lanes::kCount];
+    above.store(found);
+    for (int k = 0; k < Lanes::kCount; ++k) codes[i + k] = static_cast<std::uint8_t>(found[k]);
+  }
+  for (; i < count; ++i) codes[i] = static_cast<std::uint8_t>(code_of(x[i]));
 }
 
 }  // namespace kvbench

@@ -35,6 +35,8 @@ class Codebook {
 
   const std::vector<double>& points() const { return points_; }
   std::uint32_t code_of(double x) const;
+  // Of `count` numbers; at most 256 points.
+  void codes_of(const double* x, Index count, std::uint8_t* codes) const;
   double point(std::uint32_t code) const { return points_[code]; }
 
  private:

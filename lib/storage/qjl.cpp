@@ -141,9 +141,9 @@ class Qjl final : public Codec {
   void put_signs(const Vector& x, Index count, BitWriter& out) const {
     Vector projected(static_cast<std::size_t>(p_.bits));
     s_.apply(x.data(), projected.data());
-    for (Index r = 0; r < count; ++r) {
-      out.put(projected[static_cast<std::size_t>(r)] > 0.0 ? 1 : 0, 1);
-    }
+    std::vector<std::uint8_t> signs(static_cast<std::size_t>(count));
+    for (std::size_t r = 0; r < signs.size(); ++r) signs[r] = projected[r] > 0.0 ? 1 : 0;
+    out.put_all(signs.data(), count, 1);
   }
 
   void encode_token(const double* key, const std::vector<Index>& outliers, std::byte* code) const {
@@ -163,7 +163,9 @@ class Qjl final : public Codec {
   // sqrt(pi / 2) / count size S^T b over the first `count` rows.
   Vector estimate(Index count, double size, BitReader& signs) const {
     Vector sides(static_cast<std::size_t>(count));
-    for (double& side : sides) side = signs.get(1) != 0 ? 1.0 : -1.0;
+    std::vector<std::uint8_t> codes(sides.size());
+    signs.get_all(codes.data(), count, 1);
+    for (std::size_t r = 0; r < sides.size(); ++r) sides[r] = codes[r] != 0 ? 1.0 : -1.0;
     Vector out(static_cast<std::size_t>(d_));
     s_.apply_transposed(sides.data(), count, out.data());
     const double factor = std::sqrt(std::numbers::pi / 2.0) / static_cast<double>(count) * size;

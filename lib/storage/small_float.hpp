@@ -53,17 +53,15 @@ constexpr std::uint32_t small_float_bits(double x) {
   const auto all = std::bit_cast<std::uint64_t>(x);
   const std::uint64_t size = all & ~(std::uint64_t{1} << 63);
   const std::uint32_t sign = (all >> 63) != 0 ? F.sign() : 0;
-  if (size > kInfinity) return sign | F.nan;
-  std::uint64_t bits = 0;
-  if (size < kLeast) {
-    bits = std::bit_cast<std::uint64_t>(std::bit_cast<double>(size) + kShift) -
-           std::bit_cast<std::uint64_t>(kShift);
-  } else {
-    // Carries go from the fraction into the exponent.
-    bits = ((size + kBelowHalf + ((size >> kDropped) & 1)) >> kDropped) -
-           (static_cast<std::uint64_t>(1023 - F.bias()) << F.fraction_bits);
-  }
-  return sign | (bits > F.largest ? F.overflow : static_cast<std::uint32_t>(bits));
+  // Both are computed and one is chosen, without branches, so that loops can be vectorised.
+  const std::uint64_t small = std::bit_cast<std::uint64_t>(std::bit_cast<double>(size) + kShift) -
+                              std::bit_cast<std::uint64_t>(kShift);
+  // Carries go from the fraction into the exponent.
+  const std::uint64_t normal = ((size + kBelowHalf + ((size >> kDropped) & 1)) >> kDropped) -
+                               (static_cast<std::uint64_t>(1023 - F.bias()) << F.fraction_bits);
+  const std::uint64_t bits = size < kLeast ? small : normal;
+  const std::uint32_t number = bits > F.largest ? F.overflow : static_cast<std::uint32_t>(bits);
+  return sign | (size > kInfinity ? F.nan : number);
 }
 
 // The number of some bits.

@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <set>
 #include <string>
 
-#include "core/canonical.hpp"
 #include "core/error.hpp"
+#include "kernels/row_exponentials.hpp"
 
 namespace kvbench {
 namespace {
@@ -16,6 +17,12 @@ namespace {
 void settle(std::vector<std::int32_t>& tokens) {
   if (!std::is_sorted(tokens.begin(), tokens.end())) std::sort(tokens.begin(), tokens.end());
   tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+}
+
+// Whether a row is a token alone, with its key and value, behind those listed.
+bool is_one_token(const SketchRow& row, const std::vector<std::int32_t>& listed) {
+  return row.token >= 0 && row.copies == 1 && row.keeps_key && row.keeps_value &&
+         (listed.empty() || listed.back() < row.token);
 }
 
 // Sums of squares of a difference and of what it is relative to.
@@ -42,56 +49,90 @@ HeldTensor::HeldTensor(const StoredTensor& tensor, Index prompt)
     : tensor_(tensor), prompt_(prompt) {
   if (tensor.is_float() || tensor.on_arrival) return;
   written_.assign(static_cast<std::size_t>(tensor.original.rows), 0);
-  if (tensor.codec->group() > 1) {
-    decoded_.assign(static_cast<std::size_t>(tensor.original.rows * tensor.original.cols), 0.0);
-  }
 }
 
-void HeldTensor::hold(const std::vector<std::int32_t>& tokens) {
+Index HeldTensor::written_held() const {
+  if (tensor_.is_float()) return 0;
+  return tensor_.on_arrival ? held_ : written_held_;
+}
+
+void HeldTensor::mark(Index token) {
+  std::uint8_t& written = written_[static_cast<std::size_t>(token)];
+  written_held_ += written == 0 ? 1 : 0;
+  written = 1;
+}
+
+void HeldTensor::hold(const std::vector<std::int32_t>& tokens, bool appended) {
+  held_ = static_cast<Index>(tokens.size());
   if (tensor_.is_float() || tensor_.on_arrival) return;
+  if (!appended) {
+    first_ = 0;
+    written_held_ = std::count_if(tokens.begin(), tokens.end(),
+                                  [&](std::int32_t token) { return is_written(token); });
+  }
   if (of_prompt_ >= 0 && tensor_.codec->once()) return;
   if (of_prompt_ < 0) {
     of_prompt_ = std::lower_bound(tokens.begin(), tokens.end(), prompt_) - tokens.begin();
   }
-  const Index written = tensor_.codec->written(static_cast<Index>(tokens.size()), of_prompt_);
+  const Index written = tensor_.codec->written(held_, of_prompt_);
   if (tensor_.codec->group() > 1) {
-    write_groups(tokens, written);
+    write_groups(tokens, written, appended);
     return;
   }
-  for (Index i = 0; i < written; ++i) {
-    written_[static_cast<std::size_t>(tokens[static_cast<std::size_t>(i)])] = 1;
-  }
+  for (; first_ < written; ++first_) mark(tokens[static_cast<std::size_t>(first_)]);
 }
 
-void HeldTensor::write_groups(const std::vector<std::int32_t>& tokens, Index written) {
-  if (grouped_.size() > tokens.size() ||
-      !std::equal(grouped_.begin(), grouped_.end(), tokens.begin())) {
+void HeldTensor::write_groups(const std::vector<std::int32_t>& tokens, Index written,
+                              bool appended) {
+  const bool is_prefix = appended || (grouped_.size() <= tokens.size() &&
+                                      std::equal(grouped_.begin(), grouped_.end(), tokens.begin()));
+  if (!is_prefix) {
     throw CellError("a token was dropped from among those that the codec had written together");
   }
+  const auto group = static_cast<std::size_t>(tensor_.codec->group());
+  while (grouped_.size() + group <= static_cast<std::size_t>(written)) {
+    const std::int32_t* first = tokens.data() + grouped_.size();
+    write_group(first);
+    for (std::size_t i = 0; i < group; ++i) mark(first[i]);
+    grouped_.insert(grouped_.end(), first, first + group);
+  }
+  first_ = static_cast<Index>(grouped_.size());
+}
+
+void HeldTensor::write_group(const std::int32_t* tokens) {
   const Index group = tensor_.codec->group();
   const Index width = tensor_.original.cols;
+  const bool aligned = tokens[0] % group == 0 && tokens[group - 1] == tokens[0] + group - 1;
+  const bool shares = aligned && decoded_.empty();
+  if (aligned) shared_ = tensor_.groups->with(tokens[0]);
+  if (shares) return;
+  if (decoded_.empty()) {  // the first that is not aligned
+    decoded_.assign(static_cast<std::size_t>(tensor_.original.rows * width), 0.0);
+    for (const std::int32_t token : grouped_) {
+      std::copy_n(shared_.row(token), width, decoded_.data() + token * width);
+    }
+  }
   std::vector<double> block(static_cast<std::size_t>(group * width));
-  std::vector<std::byte> code(static_cast<std::size_t>(tensor_.codec->bytes()));
-  for (auto first = static_cast<Index>(grouped_.size()); first + group <= written; first += group) {
+  if (aligned) {
+    std::copy_n(shared_.row(tokens[0]), group * width, block.data());
+  } else {
+    std::vector<std::byte> code(static_cast<std::size_t>(tensor_.codec->bytes()));
     for (Index i = 0; i < group; ++i) {
-      const double* vector = tensor_.original.row(tokens[static_cast<std::size_t>(first + i)]);
-      std::copy(vector, vector + width, block.data() + i * width);
+      std::copy_n(tensor_.original.row(tokens[i]), width, block.data() + i * width);
     }
     tensor_.codec->encode({block.data(), group, width}, code.data());
     tensor_.codec->decode(code.data(), {block.data(), group, width});
-    for (Index i = 0; i < group; ++i) {
-      const std::int32_t token = tokens[static_cast<std::size_t>(first + i)];
-      std::copy(block.data() + i * width, block.data() + (i + 1) * width,
-                decoded_.data() + token * width);
-      written_[static_cast<std::size_t>(token)] = 1;
-      grouped_.push_back(token);
-    }
+  }
+  for (Index i = 0; i < group; ++i) {
+    std::copy_n(block.data() + i * width, width, decoded_.data() + tokens[i] * width);
   }
 }
 
-const double* HeldTensor::decoded_row(Index token) const {
-  const AlignedDoubles& decoded = tensor_.codec->group() > 1 ? decoded_ : tensor_.decoded;
-  return decoded.data() + token * tensor_.original.cols;
+ConstMatrix HeldTensor::decoded() const {
+  const Index width = tensor_.original.cols;
+  if (tensor_.codec->group() == 1) return {tensor_.decoded.data(), tensor_.original.rows, width};
+  if (decoded_.empty()) return shared_;
+  return {decoded_.data(), tensor_.original.rows, width};
 }
 
 void HeldTensor::round_trip(const std::vector<double>& vector, std::vector<double>& out) const {
@@ -111,7 +152,8 @@ StoredCache::StoredCache(const StoredStream& stored, bool keeps_all)
       on_arrival_(stored.keys().on_arrival && stored.values().on_arrival),
       keys_(stored.keys(), stored.prompt()),
       values_(stored.values(), stored.prompt()),
-      held_(stored.held()) {
+      held_(stored.held()),
+      logits_(stored.original()) {
   const StoredTensor& values = stored.values();
   if (values.is_float() || values.codec->group() == 1) return;
   const Index size = values.original.rows * values.original.cols;
@@ -123,17 +165,52 @@ StoredCache::StoredCache(const StoredStream& stored, bool keeps_all)
   held_.values = {both_values_.data(), 2 * values.original.rows, values.original.cols};
 }
 
-void StoredCache::list_tokens(const Sketch& sketch, Index row) {
-  key_tokens_.clear();
-  value_tokens_.clear();
+// Whether the lists are those before with more behind them.
+bool StoredCache::list_tokens(const Sketch& sketch, Index row) {
   if (keeps_all_) {
-    for (Index j = stored_.original().shape.first_visible(row); j <= row; ++j) {
+    const Index lo = stored_.original().shape.first_visible(row);
+    const bool appended = !key_tokens_.empty() && key_tokens_.front() == lo;
+    if (!appended) forget_tokens();
+    for (Index j = appended ? key_tokens_.back() + 1 : lo; j <= row; ++j) {
       key_tokens_.push_back(static_cast<std::int32_t>(j));
     }
     value_tokens_ = key_tokens_;
-    return;
+    return appended;
   }
+  const bool appended = append_tokens(sketch);
+  if (!appended) list_all_tokens(sketch);
+  listed_ = sketch.changes().now();
+  rows_listed_ = sketch.size();
+  return appended;
+}
+
+bool StoredCache::append_tokens(const Sketch& sketch) {
+  const std::vector<std::int32_t>* changes = sketch.changes().since(listed_);
+  if (changes == nullptr || !one_row_each_) return false;
+  for (std::size_t c = listed_.length; c < changes->size(); ++c) {
+    if ((*changes)[c] < rows_listed_) return false;
+  }
+  for (Index p = rows_listed_; p < sketch.size(); ++p) {
+    if (!is_one_token(sketch[p], key_tokens_)) return false;
+    key_tokens_.push_back(sketch[p].token);
+    value_tokens_.push_back(sketch[p].token);
+  }
+  return true;
+}
+
+void StoredCache::forget_tokens() {
+  for (const std::int32_t token : key_tokens_) {
+    if (!e_.empty()) e_[static_cast<std::size_t>(token)] = 0.0;
+  }
+  key_tokens_.clear();
+  value_tokens_.clear();
+}
+
+void StoredCache::list_all_tokens(const Sketch& sketch) {
+  forget_tokens();
+  one_row_each_ = true;
   for (const SketchRow& each : sketch.rows()) {
+    one_row_each_ = one_row_each_ && is_one_token(each, key_tokens_);
     if (each.token < 0) continue;
     if (each.keeps_key) key_tokens_.push_back(each.token);
     if (each.keeps_value) value_tokens_.push_back(each.token);
@@ -145,9 +222,10 @@ void StoredCache::list_tokens(const Sketch& sketch, Index row) {
 void StoredCache::hold(const Sketch& sketch, Index row) {
   row_ = row;
   if (!on_arrival_) {
-    list_tokens(sketch, row);
-    keys_.hold(key_tokens_);
-    values_.hold(value_tokens_);
+    const bool appended = list_tokens(sketch, row);
+    keys_.hold(key_tokens_, appended);
+    values_.hold(value_tokens_, appended);
+    if (!appended) mapped_ = 0;
   }
   refuse_unwritable(sketch);
   count(sketch);
@@ -183,11 +261,9 @@ void StoredCache::count(const Sketch& sketch) {
     if (codes_values) written_.values = keeps_all_ ? visible : kept.values;
     return;
   }
-  if (keeps_all_) {
-    for (const std::int32_t j : key_tokens_) {
-      written_.keys += keys_.is_written(j) ? 1 : 0;
-      written_.values += values_.is_written(j) ? 1 : 0;
-    }
+  if (keeps_all_ || one_row_each_) {
+    written_.keys = keys_.written_held();
+    written_.values = values_.written_held();
     return;
   }
   for (const SketchRow& each : sketch.rows()) {
@@ -233,17 +309,23 @@ void StoredCache::map_values() {
   const Index tokens = stored_.original().shape.tokens;
   if (held_.values.rows == tokens) return;
   std::vector<std::int32_t>& row_of = vectors_.value_row;
-  row_of.resize(static_cast<std::size_t>(tokens), -1);
-  for (const std::int32_t token : value_tokens_) {
-    std::int32_t& row = row_of[static_cast<std::size_t>(token)];
-    const auto decoded_row = static_cast<std::int32_t>(tokens + token);
-    if (row == decoded_row) continue;  // what is written stays so
-    row = values_.is_written(token) ? decoded_row : token;
-    if (row != decoded_row || both_values_.empty()) continue;
-    const double* decoded = values_.decoded_row(token);
-    std::copy(decoded, decoded + held_.values.cols,
-              both_values_.data() + decoded_row * held_.values.cols);
+  if (row_of.empty()) {
+    row_of.resize(static_cast<std::size_t>(tokens));
+    std::iota(row_of.begin(), row_of.end(), 0);
   }
+  const auto last =
+      mapped_ == 0 ? static_cast<Index>(value_tokens_.size()) : values_.written_first();
+  for (; mapped_ < last; ++mapped_) {
+    const std::int32_t token = value_tokens_[static_cast<std::size_t>(mapped_)];
+    std::int32_t& row = row_of[static_cast<std::size_t>(token)];
+    if (row != token || !values_.is_written(token)) continue;
+    row = static_cast<std::int32_t>(tokens + token);
+    ++vectors_.value_row_version;
+    if (both_values_.empty()) continue;
+    std::copy_n(values_.decoded_row(token), held_.values.cols,
+                both_values_.data() + row * held_.values.cols);
+  }
+  mapped_ = values_.written_first();
 }
 
 QueryRow StoredCache::attended(const QueryRow& exact, const LogitBlock* decoded) {
@@ -258,27 +340,40 @@ QueryRow StoredCache::attended(const QueryRow& exact, const LogitBlock* decoded)
     query.max_logit = decoded->max_logit[static_cast<std::size_t>(exact.query_index)];
     return query;
   }
-  const StreamShape& shape = stored_.original().shape;
-  const double* q = stored_.original().query(exact.head, exact.row);
-  x_.assign(static_cast<std::size_t>(shape.tokens), 0.0);
-  e_.assign(static_cast<std::size_t>(shape.tokens), 0.0);
-  query.max_logit = -std::numeric_limits<double>::infinity();
-  for (const std::int32_t token : key_tokens_) {
-    const auto j = static_cast<std::size_t>(token);
-    x_[j] = exact.x[j];
-    if (keys_.is_written(token)) {
-      const double x = shape.scale * canonical_dot(q, keys_.decoded_row(token), shape.d);
-      x_[j] = shape.softcap > 0.0 ? canonical_softcap(x, shape.softcap) : x;
-    }
-    query.max_logit = std::max(query.max_logit, x_[j]);
-  }
-  for (const std::int32_t token : key_tokens_) {
-    const auto j = static_cast<std::size_t>(token);
-    e_[j] = canonical_exp(x_[j] - query.max_logit);
-  }
-  query.x = x_.data();
+  if (logits_row_ != row_) find_logits();
+  double* x = logits_.of_head(exact.head);
+  for (const std::int32_t token : other_keys_) x[token] = exact.x[token];
+  query.x = x;
+  query.max_logit = exponentiate_held(x);
   query.e = e_.data();
   return query;
+}
+
+void StoredCache::find_logits() {
+  written_keys_.clear();
+  other_keys_.clear();
+  for (const std::int32_t token : key_tokens_) {
+    (keys_.is_written(token) ? written_keys_ : other_keys_).push_back(token);
+  }
+  logits_.go_to(row_, written_keys_, keys_.decoded());
+  logits_row_ = row_;
+}
+
+// e_ of the held tokens; returns the largest of their x.
+double StoredCache::exponentiate_held(const double* x) {
+  e_.resize(static_cast<std::size_t>(stored_.original().shape.tokens), 0.0);
+  if (key_tokens_.empty()) return -std::numeric_limits<double>::infinity();
+  const auto held = static_cast<Index>(key_tokens_.size());
+  const Index first = key_tokens_.front();
+  if (key_tokens_.back() + 1 - first == held)
+    return exponentiate(x, e_.data(), first, first + held);
+  held_x_.clear();
+  for (const std::int32_t token : key_tokens_) held_x_.push_back(x[token]);
+  held_e_.resize(held_x_.size());
+  const double most = exponentiate(held_x_.data(), held_e_.data(), 0, held);
+  const double* from = held_e_.data();
+  for (const std::int32_t token : key_tokens_) e_[static_cast<std::size_t>(token)] = *from++;
+  return most;
 }
 
 std::vector<std::int32_t> StoredCache::plain_tokens(const Sketch& sketch,

@@ -12,6 +12,7 @@
 #include "sketch/held_vectors.hpp"
 #include "sketch/sketch.hpp"
 #include "storage/stored_stream.hpp"
+#include "storage/written_logits.hpp"
 
 namespace kvbench {
 
@@ -28,8 +29,12 @@ class HeldTensor {
   // `tensor` must live as long.
   HeldTensor(const StoredTensor& tensor, Index prompt);
 
-  // The held tokens, ascending, at an answer.
-  void hold(const std::vector<std::int32_t>& tokens);
+  // The held tokens, ascending, at an answer. `appended`: those of the last call come first, and
+  // all others behind them.
+  void hold(const std::vector<std::int32_t>& tokens, bool appended);
+  // Of the held tokens, those that are written; the first written_first() of them are.
+  Index written_held() const;
+  Index written_first() const { return first_; }
   bool is_written(Index token) const {
     return !tensor_.is_float() &&
            (tensor_.on_arrival || written_[static_cast<std::size_t>(token)] != 0);
@@ -39,20 +44,28 @@ class HeldTensor {
     return is_written(token) ? decoded_row(token) : tensor_.original.row(token);
   }
   // Of a written token.
-  const double* decoded_row(Index token) const;
+  const double* decoded_row(Index token) const { return decoded().row(token); }
+  // [n, width] by token; rows of tokens that are not written have no meaning.
+  ConstMatrix decoded() const;
   // A vector that belongs to no token, or replaces a token's. Throws CellError where the codec
   // writes groups.
   void round_trip(const std::vector<double>& vector, std::vector<double>& out) const;
 
  private:
-  void write_groups(const std::vector<std::int32_t>& tokens, Index written);
+  void mark(Index token);
+  void write_groups(const std::vector<std::int32_t>& tokens, Index written, bool appended);
+  void write_group(const std::int32_t* tokens);
 
   const StoredTensor& tensor_;
   const Index prompt_;
   Index of_prompt_ = -1;               // held when the prompt ended; -1: not known yet
   std::vector<std::uint8_t> written_;  // [n] by token
+  Index held_ = 0;
+  Index written_held_ = 0;
+  Index first_ = 0;
   std::vector<std::int32_t> grouped_;  // tokens of the groups written so far, in order
-  AlignedDoubles decoded_;             // [n, width] by token, of groups
+  ConstMatrix shared_;                 // of AlignedGroups, while all of them are such
+  AlignedDoubles decoded_;             // [n, width] by token, once a group is not
 };
 
 class StoredCache {
@@ -74,22 +87,30 @@ class StoredCache {
   // The stream whose values answers read (StoredStream::held).
   const Stream& held() const { return held_; }
   const HeldVectors& vectors() const { return vectors_; }
-  // A query of the last row held. `exact`: of the originals, with its logits; `decoded`: those of
-  // StoredStream::held at the same rows, null unless every key is decoded. The result refers to
-  // memory that stays until the next call.
+  // Rows that attended() will be asked for next, ascending; none: what was made ready for them is
+  // given back.
+  void expect(const std::vector<Index>& rows) { logits_.expect(rows); }
+  // A query of the last row held, one of those expected. `exact`: of the originals, with its
+  // logits; `decoded`: those of StoredStream::held at the same rows, null unless every key is
+  // decoded. The result refers to memory that stays until the next call.
   QueryRow attended(const QueryRow& exact, const LogitBlock* decoded);
 
   // Of the vectors that are held now; after read().
   StoredErrors errors(const Sketch& sketch) const;
 
  private:
-  void list_tokens(const Sketch& sketch, Index row);
+  bool list_tokens(const Sketch& sketch, Index row);
+  void forget_tokens();
+  bool append_tokens(const Sketch& sketch);
+  void list_all_tokens(const Sketch& sketch);
   void refuse_unwritable(const Sketch& sketch) const;
   void count(const Sketch& sketch);
   void write_own_vectors(const Sketch& sketch);
   // Tokens whose own key (value) is held, ascending.
   std::vector<std::int32_t> plain_tokens(const Sketch& sketch, CacheTensor tensor) const;
   void map_values();
+  void find_logits();
+  double exponentiate_held(const double* x);
 
   const StoredStream& stored_;
   const bool keeps_all_;
@@ -98,12 +119,20 @@ class StoredCache {
   HeldTensor keys_;
   HeldTensor values_;
   std::vector<std::int32_t> key_tokens_, value_tokens_;  // held, ascending
+  ChangeLog::Mark listed_;  // what of the sketch they are, and how many rows it had
+  Index rows_listed_ = 0;
+  bool one_row_each_ = false;  // rows are tokens in their order, each with its key and value
   KeptCounts written_;
   HeldVectors vectors_;
   std::vector<std::vector<double>> own_keys_seen_, own_values_seen_;
   AlignedDoubles both_values_;  // as StoredStream's, of values that are written in groups
   Stream held_;
-  std::vector<double> x_, e_;  // [n] of the query attended last
+  Index mapped_ = 0;  // of value_tokens_, the first that value_row has as decoded
+  WrittenLogits logits_;
+  Index logits_row_ = -1;                                // whose logits they are
+  std::vector<std::int32_t> written_keys_, other_keys_;  // of key_tokens_, at that row
+  std::vector<double> e_;                                // [n] of the query attended last
+  std::vector<double> held_x_, held_e_;                  // by place in key_tokens_
 };
 
 }  // namespace kvbench

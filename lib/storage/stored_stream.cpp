@@ -36,6 +36,23 @@ AlignedDoubles decoded_alone(const Codec& codec, ConstMatrix original,
 
 }  // namespace
 
+AlignedGroups::AlignedGroups(const Codec& codec, ConstMatrix original)
+    : codec_(codec),
+      original_(original),
+      is_written_(new std::once_flag[static_cast<std::size_t>(original.rows / codec.group())]) {}
+
+ConstMatrix AlignedGroups::with(Index first) const {
+  const Index width = original_.cols;
+  std::call_once(has_room_,
+                 [&] { decoded_.resize(static_cast<std::size_t>(original_.rows * width)); });
+  std::call_once(is_written_[static_cast<std::size_t>(first / codec_.group())], [&] {
+    std::vector<std::byte> code(static_cast<std::size_t>(codec_.bytes()));
+    codec_.encode({original_.row(first), codec_.group(), width, original_.stride}, code.data());
+    codec_.decode(code.data(), {decoded_.data() + first * width, codec_.group(), width});
+  });
+  return {decoded_.data(), original_.rows, width};
+}
+
 StoredStream::StoredStream(const Stream& stream, Index prompt, const Storage& storage,
                            std::uint32_t seed)
     : original_(stream),
@@ -67,8 +84,11 @@ StoredTensor StoredStream::make(CacheTensor tensor, const CodecSetting& setting,
   out.codec = setting.create({original_, prompt_, seed, tensor});
   if (!out.codec) return out;
   out.on_arrival = writes_on_arrival(*out.codec, original_.shape.tokens);
-  if (out.codec->group() == 1)
+  if (out.codec->group() == 1) {
     out.decoded = decoded_alone(*out.codec, out.original, out.unwritable);
+  } else {
+    out.groups = std::make_unique<AlignedGroups>(*out.codec, out.original);
+  }
   return out;
 }
 

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,26 @@
 #include "storage/storage.hpp"
 
 namespace kvbench {
+
+// What a codec makes of groups of tokens that follow each other from a multiple of their number on:
+// each is written once, by the first cell that holds it, for all that hold it so. Safe from several
+// threads.
+class AlignedGroups {
+ public:
+  // Both must live as long.
+  AlignedGroups(const Codec& codec, ConstMatrix original);
+
+  // [n, width]: rows of groups that were written stay, the others have no meaning. Throws CellError
+  // where the codec cannot write the group that begins with token `first`.
+  ConstMatrix with(Index first) const;
+
+ private:
+  const Codec& codec_;
+  const ConstMatrix original_;
+  const std::unique_ptr<std::once_flag[]> is_written_;  // NOLINT(modernize-avoid-c-arrays)
+  mutable std::once_flag has_room_;
+  mutable AlignedDoubles decoded_;
+};
 
 // One tensor. Vectors that are written alone have one decoded form each, whatever a cell holds
 // besides; groups depend on what is held (stored_cache.hpp).
@@ -21,6 +42,7 @@ struct StoredTensor {
   AlignedDoubles decoded;        // [n, width], of a codec that writes vectors alone; else empty
   // Vectors that this codec cannot write, and why; they stand in `decoded` as they came.
   std::map<Index, std::string> unwritable;
+  std::unique_ptr<AlignedGroups> groups;  // of a codec that writes groups; else null
 
   bool is_float() const { return codec == nullptr; }
   // Every held vector is what stands in `decoded`.

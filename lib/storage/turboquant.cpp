@@ -108,14 +108,18 @@ class RotatedPoints {
   void encode(const Vector& direction, std::byte* code) const {
     Vector y(direction.size());
     map_.apply(direction.data(), y.data());
-    BitWriter codes(code);
-    for (const double x : y) codes.put(codebook_.code_of(x), bits_);
-    codes.finish();
+    std::vector<std::uint8_t> codes(y.size());
+    codebook_.codes_of(y.data(), d_, codes.data());
+    BitWriter out(code);
+    out.put_all(codes.data(), d_, bits_);
+    out.finish();
   }
   void decode(const std::byte* code, Vector& direction) const {
     Vector y(direction.size());
-    BitReader codes(code);
-    for (double& x : y) x = codebook_.point(codes.get(bits_));
+    std::vector<std::uint8_t> codes(y.size());
+    BitReader in(code);
+    in.get_all(codes.data(), d_, bits_);
+    for (std::size_t k = 0; k < y.size(); ++k) y[k] = codebook_.point(codes[k]);
     if (of_unit_norm_) {
       const double size = vector_norm(y.data(), d_);
       const double divisor = std::sqrt(std::fma(size, size, kVllmSquareFloor));
@@ -214,8 +218,10 @@ class Unbiased final : public TurboQuant {
     put_norm(vector_norm(residual.data(), d_), code + norms_at() + kStoredNormBytes);
     Vector projected(residual.size());
     signs_.apply(residual.data(), projected.data());
+    std::vector<std::uint8_t> sides(projected.size());
+    for (std::size_t k = 0; k < sides.size(); ++k) sides[k] = projected[k] >= 0.0 ? 1 : 0;
     BitWriter bits(code + signs_at());
-    for (const double x : projected) bits.put(x >= 0.0 ? 1 : 0, 1);
+    bits.put_all(sides.data(), d_, 1);
     bits.finish();
   }
   void decode(const std::byte* code, MutableMatrix vectors) const override {
@@ -223,9 +229,11 @@ class Unbiased final : public TurboQuant {
     const double gamma = get_norm(code + norms_at() + kStoredNormBytes);
     Vector direction(static_cast<std::size_t>(d_), 0.0);
     if (points_) points_->decode(code, direction);
-    Vector sides(direction.size());
+    std::vector<std::uint8_t> codes(direction.size());
     BitReader bits(code + signs_at());
-    for (double& side : sides) side = bits.get(1) != 0 ? 1.0 : -1.0;
+    bits.get_all(codes.data(), d_, 1);
+    Vector sides(codes.size());
+    for (std::size_t k = 0; k < sides.size(); ++k) sides[k] = codes[k] != 0 ? 1.0 : -1.0;
     Vector sketched(direction.size());
     signs_.apply_transposed(sides.data(), d_, sketched.data());
     const double factor = std::sqrt(std::numbers::pi / 2.0) / static_cast<double>(d_) * gamma;

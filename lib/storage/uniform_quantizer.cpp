@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "core/error.hpp"
+#include "core/lanes.hpp"
 #include "storage/half.hpp"
 #include "storage/little_endian.hpp"
 
@@ -36,19 +37,44 @@ double stored(double x, Scales scales) {
   return scales == Scales::kHalf ? rounded_to_half(x) : x;
 }
 
-Grid fitted_grid(const UniformQuantizer& q, const double* x, Index count, Index stride) {
-  double low = x[0];
-  double high = x[0];
-  for (Index i = 1; i < count; ++i) {
-    low = std::min(low, x[i * stride]);
-    high = std::max(high, x[i * stride]);
+struct Range {
+  double low;
+  double high;
+};
+
+// Of two zeros of different sign the first.
+Range range_of(const double* x, Index count) {
+  Range all{x[0], x[0]};
+  Index i = 0;
+  if (count >= Lanes::kCount) {
+    Lanes low = Lanes::load(x);
+    Lanes high = low;
+    for (i = Lanes::kCount; i + Lanes::kCount <= count; i += Lanes::kCount) {
+      low = Lanes::min(low, Lanes::load(x + i));
+      high = Lanes::max(high, Lanes::load(x + i));
+    }
+    std::array<double, Lanes::kCount> lows;
+    low.store(lows.data());
+    all = {*std::min_element(lows.begin(), lows.end()), high.largest()};
+    if (all.low == 0.0 || all.high == 0.0) {
+      all = {x[0], x[0]};
+      i = 0;
+    }
   }
+  for (; i < count; ++i) {
+    all.low = std::min(all.low, x[i]);
+    all.high = std::max(all.high, x[i]);
+  }
+  return all;
+}
+
+Grid fitted_grid(const UniformQuantizer& q, const Range& range) {
   Grid grid = bare_grid(q);
   if (q.symmetric) {
-    grid.step = stored(std::max(-low, high) / grid.middle, q.scales);
+    grid.step = stored(std::max(-range.low, range.high) / grid.middle, q.scales);
   } else {
-    grid.least = stored(low, q.scales);
-    grid.step = stored((high - low) / grid.top, q.scales);
+    grid.least = stored(range.low, q.scales);
+    grid.step = stored((range.high - range.low) / grid.top, q.scales);
   }
   return grid;
 }
@@ -78,43 +104,44 @@ Grid stored_grid(const UniformQuantizer& q, const std::byte* in) {
 
 // The codes of up to kChunk numbers.
 template <bool kHalfUp>
-void find_codes(const Grid& grid, const double* x, Index count, Index stride,
-                std::array<double, kChunk>& codes) {
+void find_codes(const Grid& grid, const double* x, Index count, std::uint8_t* codes) {
   for (Index i = 0; i < count; ++i) {
-    const double at = (x[i * stride] - grid.least) / grid.step;
+    const double at = (x[i] - grid.least) / grid.step;
     const double code = (kHalfUp ? std::floor(at + 0.5) : std::nearbyint(at)) + grid.middle;
-    codes[static_cast<std::size_t>(i)] = std::min(std::max(code, 0.0), grid.top);
+    codes[i] = static_cast<std::uint8_t>(
+        static_cast<std::int32_t>(std::min(std::max(code, 0.0), grid.top)));
   }
 }
 
 }  // namespace
 
-void UniformQuantizer::encode(const double* x, Index count, Index stride, std::byte* scale,
+void UniformQuantizer::encode(const double* x, Index count, std::byte* scale,
                               BitWriter& out) const {
-  const Grid grid = fitted_grid(*this, x, count, stride);
+  const Grid grid = fitted_grid(*this, range_of(x, count));
   scale = put_scale(grid.step, scales, scale);
   if (!symmetric) put_scale(grid.least, scales, scale);
-  std::array<double, kChunk> codes{};
-  codes.fill(grid.middle);  // of a step 0
+  std::array<std::uint8_t, kChunk> codes;
+  codes.fill(static_cast<std::uint8_t>(grid.middle));  // of a step 0
   for (Index first = 0; first < count; first += kChunk) {
     const Index some = std::min(kChunk, count - first);
     if (grid.step != 0.0) {
-      (rounding == Rounding::kHalfUp ? find_codes<true> : find_codes<false>)(grid,
-                                                                             x + first * stride,
-                                                                             some, stride, codes);
+      (rounding == Rounding::kHalfUp ? find_codes<true> : find_codes<false>)(grid, x + first, some,
+                                                                             codes.data());
     }
-    for (Index i = 0; i < some; ++i) {
-      out.put(static_cast<std::uint32_t>(codes[static_cast<std::size_t>(i)]), bits);
-    }
+    out.put_all(codes.data(), some, bits);
   }
 }
 
-void UniformQuantizer::decode(const std::byte* scale, BitReader& codes, double* x, Index count,
-                              Index stride) const {
+void UniformQuantizer::decode(const std::byte* scale, BitReader& in, double* x, Index count) const {
   const Grid grid = stored_grid(*this, scale);
-  for (Index i = 0; i < count; ++i) {
-    const double code = static_cast<double>(codes.get(bits)) - grid.middle;
-    x[i * stride] = code * grid.step + grid.least;
+  std::array<std::uint8_t, kChunk> codes;
+  for (Index first = 0; first < count; first += kChunk) {
+    const Index some = std::min(kChunk, count - first);
+    in.get_all(codes.data(), some, bits);
+    for (Index i = 0; i < some; ++i) {
+      const double code = static_cast<double>(codes[static_cast<std::size_t>(i)]) - grid.middle;
+      x[first + i] = code * grid.step + grid.least;
+    }
   }
 }
 

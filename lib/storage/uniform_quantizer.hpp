@@ -30,10 +30,10 @@ struct UniformQuantizer {
   Index scale_bytes() const {
     return (symmetric ? 1 : 2) * (scales == Scales::kHalf ? Index{2} : Index{8});
   }
-  // `x`: `count` >= 1 numbers, `stride` apart; `scale`: [scale_bytes()]. Throws CellError where M
-  // or R cannot be stored.
-  void encode(const double* x, Index count, Index stride, std::byte* scale, BitWriter& codes) const;
-  void decode(const std::byte* scale, BitReader& codes, double* x, Index count, Index stride) const;
+  // `x`: `count` >= 1 numbers; `scale`: [scale_bytes()]. Throws CellError where M or R cannot be
+  // stored.
+  void encode(const double* x, Index count, std::byte* scale, BitWriter& codes) const;
+  void decode(const std::byte* scale, BitReader& codes, double* x, Index count) const;
 };
 
 }  // namespace kvbench

@@ -22,6 +22,9 @@ SCHEMA_MAJOR = 1
 # A unit is what a mean and its interval run over; a point is one setting of one algorithm.
 UNIT = ["dump", "sequence", "layer", "kv_head"]
 POINT = ["algorithm", "label", "point"]
+# Of a cell whose cache no codec writes; between the label and the storage of another.
+FLOAT = "float"
+SEPARATOR = " | "
 # An error below this is exact to rounding and has no place on a logarithmic axis.
 ROUNDING = 1e-9
 
@@ -117,9 +120,11 @@ def load_results(path: Path | str) -> pandas.DataFrame:
 
     The key's entries stand without prefix (algorithm, layer, kv_head, seed, ...), parameters as
     params.<name> (params.budget.memory for {"memory": F}), the rest under its path
-    (errors.relative_l2.mean, memory.fraction). `point` is the canonical JSON of the parameters,
-    with the tokens of a sweep that has an axis of them. Failed and skipped cells are rows with
-    their reason.
+    (errors.relative_l2.mean, memory.fraction). `storage` is how the label says that the cache is
+    written, "K q8_0 V q4_0", or "float"; if any cell has one, storage.keys.codec and
+    storage.values.codec are the codecs of every cell. `point` is the canonical JSON of the
+    parameters, with the tokens of a sweep that has an axis of them. Failed and skipped cells are
+    rows with their reason.
     """
     return Results(path).frame
 
@@ -142,6 +147,8 @@ class Results:
         for cell in self.document["cells"]:
             row = {name: value for name, value in cell.items() if name != "key"}
             row.update(cell["key"])
+            row["storage"] = storage_of(cell["label"]) if "storage" in cell["key"] else FLOAT
+            row.update(self._codecs_of(cell["key"]))
             row["point"] = point_of(self.setting_params(cell["key"]))
             rows.append(row)
         frame = pandas.json_normalize(rows)
@@ -154,6 +161,22 @@ class Results:
             frame["counters.clamped"] = frame.reindex(columns=names).max(axis=1)
             frame = frame.drop(columns="counters.fail")
         return frame
+
+    @cached_property
+    def has_storage(self) -> bool:
+        """Whether a codec writes the cache of any cell."""
+        return any("storage" in cell["key"] for cell in self.document["cells"])
+
+    def _codecs_of(self, key: Entry) -> Entry:
+        """storage.keys and storage.values of a cell, each an object with a codec."""
+        if not self.has_storage:
+            return {}
+        given = key.get("storage", {})
+        codecs = {name: given.get(name, FLOAT) for name in ("keys", "values")}
+        return {
+            f"storage.{name}": {"codec": codec} if isinstance(codec, str) else codec
+            for name, codec in codecs.items()
+        }
 
     @cached_property
     def tokens_vary(self) -> bool:
@@ -291,6 +314,11 @@ def mean_over_units(
     means["seeds"] = ok.groupby(group, dropna=False)["seed"].nunique()
     means["cells"] = ok.groupby(group, dropna=False).size()
     return means.reset_index()
+
+
+def storage_of(label: str) -> str:
+    """What a label says of the storage: "K q8_0 V q4_0", or "float"."""
+    return label.rsplit(SEPARATOR, 1)[1] if SEPARATOR in label else FLOAT
 
 
 def point_of(params: Entry) -> str:

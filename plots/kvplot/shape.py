@@ -164,6 +164,9 @@ STATISTIC = either(
     optional(NUMBER),
     members({}, others=optional(NUMBER)),
 )
+CODEC = either(
+    '"float" or an object with a codec', one_of("float"), members({"codec": TEXT}, others=SCALAR)
+)
 KEY = members(
     {
         "dump": TEXT,
@@ -182,7 +185,8 @@ KEY = members(
         "algorithm": TEXT,
         "params": PARAMS,
         "seed": optional(COUNT),
-    }
+    },
+    {"storage": members({"keys": CODEC, "values": CODEC})},
 )
 CELL = members(
     {"id": TEXT, "status": one_of("ok", "failed", "skipped"), "key": KEY, "label": TEXT},

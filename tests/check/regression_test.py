@@ -43,14 +43,17 @@ class Regression(unittest.TestCase):
 
     def planted(self, algorithm, factor):
         """Names of the bounds that are violated where `algorithm` has a wrong weight."""
-        out = self.folder / f"{algorithm}-{factor}"
-        # The journal of the right run serves every cell of the other algorithms.
-        out.mkdir()
+        return self.violated_by(f'"algorithm":"{algorithm}"', KVBENCH_PLANTED=algorithm,
+                                KVBENCH_PLANTED_FACTOR=str(factor))
+
+    def violated_by(self, words, **planted):
+        """Names of the bounds that are violated by a planted bug in the cells with `words`."""
+        # The journal of the right run serves every other cell.
+        out = Path(tempfile.mkdtemp(dir=self.folder))
         kept = [line for line in (self.folder / "ci/journal.jsonl").read_text().splitlines(True)
-                if f'"algorithm":"{algorithm}"' not in line or '"kind"' in line]
+                if words not in line or '"kind"' in line]
         (out / "journal.jsonl").write_text("".join(kept))
-        done = run("run", "--config", CONFIG, "--out", out, program=PLANTED,
-                   KVBENCH_PLANTED=algorithm, KVBENCH_PLANTED_FACTOR=str(factor))
+        done = run("run", "--config", CONFIG, "--out", out, program=PLANTED, **planted)
         self.assertEqual(done.returncode, DONE, done.stderr)
         checked = self.check("--json", results=out / "results.json")
         report = json.loads(checked.stdout)
@@ -101,6 +104,16 @@ class Regression(unittest.TestCase):
 
     def test_a_wrong_weight_in_exact_is_a_violation(self):
         self.assertEqual(self.planted("exact", 1.0001), {"exact is exact"})
+
+    def test_a_codebook_one_step_off_is_a_violation_at_every_number_of_bits(self):
+        names = self.violated_by('"codec":"turboquant"', KVBENCH_PLANTED_CODEC="turboquant")
+        bits = ("1 bit", "2 bits", "3 bits", "4 bits")
+        self.assertEqual(names, {f"turboquant {form}, {each}" for each in bits
+                                 for form in ("theorem", "inner products")})
+
+    def test_signs_one_place_off_are_a_violation(self):
+        names = self.violated_by('"codec":"qjl"', KVBENCH_PLANTED_CODEC="qjl")
+        self.assertEqual(names, {"qjl's keys"})
 
     def test_balancekv_no_better_than_uniform_is_a_violation(self):
         name = "balancekv beats uniform, layer 0, T 1"

@@ -143,6 +143,27 @@ TEST_CASE("settings are told apart by algorithm, label and parameters, in the or
   CHECK(comparison.settings[2].errors[0].verdict == Verdict::kWorse);
 }
 
+TEST_CASE("cells are paired within their storage, and settings say it") {
+  const MadeCell plain;
+  ComparedResults a(kRules.all_metrics(), "a.json");
+  ComparedResults b(kRules.all_metrics(), "b.json");
+  for (const char* codec : {"q4_0", "q8_0", ""}) {
+    Json cell = plain.json();
+    if (*codec != 0) cell["key"]["storage"] = {{"keys", {{"codec", codec}}}, {"values", "float"}};
+    a.add(cell);
+    if (std::string(codec) == "q8_0") cell["errors"]["relative_l2"]["mean"] = 0.2;
+    if (std::string(codec) != "q4_0") b.add(cell);
+  }
+  const Comparison comparison = compare_results(a, b, kRules);
+  CHECK(comparison.pairs == 2);
+  CHECK(comparison.only_a.size() == 1);
+  REQUIRE(comparison.settings.size() == 2);
+  CHECK(comparison.settings[0].setting["storage"]["keys"]["codec"] == "q8_0");
+  CHECK(comparison.settings[0].errors[0].verdict == Verdict::kWorse);
+  CHECK(!comparison.settings[1].setting.contains("storage"));
+  CHECK(comparison.settings[1].errors[0].verdict == Verdict::kSame);
+}
+
 TEST_CASE("devices are compared with each other, everything else of a key parts cells") {
   CHECK(compared({{.device = "cpu"}}, {{.device = "cuda"}}).pairs == 1);
   const Comparison comparison = compared({{}, {.seed = 1}}, {{}, {.seed = 2}});

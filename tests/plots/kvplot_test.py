@@ -61,6 +61,27 @@ class KvplotTest(unittest.TestCase):
         self.assertEqual(set(frame["status"]), {"ok", "failed", "skipped"})
         self.assertIn("overflow", set(frame["reason"]))
 
+    def test_cells_are_grouped_by_their_storage_and_by_codec(self):
+        plain = cell("exact", {}, 0.0, 1.0)
+        made = [plain]
+        for keys, values, text in (({"codec": "kivi", "bits": 4}, {"codec": "q4_0"},
+                                    "K kivi bits=4 V q4_0"),
+                                   ({"codec": "q8_0"}, "float", "K q8_0 V float")):
+            stored = json.loads(json.dumps(plain))
+            stored["key"]["storage"] = {"keys": keys, "values": values}
+            stored["label"] = f"my | own | {text}"
+            made.append(stored)
+        frame = load_results(self.write(document(made)))
+        self.assertEqual(list(frame["storage"]),
+                         ["float", "K kivi bits=4 V q4_0", "K q8_0 V float"])
+        self.assertEqual(list(frame["storage.keys.codec"]), ["float", "kivi", "q8_0"])
+        self.assertEqual(list(frame["storage.values.codec"]), ["float", "q4_0", "float"])
+        self.assertEqual(frame["storage.keys.bits"][1], 4)
+        self.assertEqual(len(frame.groupby("storage")), 3)
+        frame = load_results(self.write(document([plain])))
+        self.assertEqual(list(frame["storage"]), ["float"])
+        self.assertNotIn("storage.keys.codec", frame)
+
     def test_what_earlier_builds_called_fail_is_read_as_clamped(self):
         cells = [cell("softmax_balance", {}, 1, 0.5, seed=0, counters={"fail": 7, "clamped": 0}),
                  cell("softmax_balance", {}, 1, 0.5, seed=1, counters={"fail": 7, "clamped": 7}),

@@ -335,10 +335,24 @@ class Refused(unittest.TestCase):
 
 
 class Listed(unittest.TestCase):
-    def test_algorithms_and_metrics_are_those_of_the_program(self):
-        for what, listed in (("algorithms", kb.algorithms()), ("metrics", kb.metrics())):
+    def test_algorithms_metrics_and_codecs_are_those_of_the_program(self):
+        for what, listed in (("algorithms", kb.algorithms()), ("metrics", kb.metrics()),
+                             ("storage", kb.storage())):
             said = subprocess.run([PROGRAM, "list", what, "--json"], capture_output=True, check=True)
             self.assertEqual(listed, json.loads(said.stdout))
+
+    def test_every_codec_listed_for_keys_and_values_stores_both(self):
+        q, k, v = stream()
+        for codec in kb.storage():
+            if not (codec["keys"] and codec["values"]):
+                continue
+            with self.subTest(codec["id"]):
+                try:
+                    stored = kb.replay(q, k, v, "exact", prompt=8, storage=codec["id"])
+                except kb.Error as error:  # a width or prompt that the codec does not fit
+                    self.assertIn(codec["id"], str(error))
+                else:
+                    self.assertEqual(stored.record["key"]["storage"]["keys"]["codec"], codec["id"])
 
     def test_the_stub_of_the_module_names_what_it_has(self):
         stub = Path(kb.__file__).with_name("_core.pyi").read_text()

@@ -30,13 +30,14 @@ std::string text(Export export_as) {
 }
 
 TEST_CASE("CSV has a header, one row per cell, quotes what needs it and leaves null empty") {
-  CHECK(text(export_csv) ==
-        "id,status,reason,label,sequence,layer,kv_head,seed,params.delta,params.t,params.T,"
-        "derived.middle,errors.relative_l2.mean,errors.kl_divergence,"
-        "errors.relative_frobenius_error,clusters.final,memory.fraction,counters.clamped,"
-        "timing.seconds\n"
-        "aa11bb22cc,ok,,\"first, \"\"quoted\"\"\",0,1,2,3,,,2,7,0.1,,0.123456789,,0.25,0,0.5\n"
-        "dd,failed,\"line\nbreak | bar\",b,0,1,2,,0.5,4,,,,,,3,,,0.0\n");
+  CHECK(
+      text(export_csv) ==
+      "id,status,reason,label,storage,sequence,layer,kv_head,seed,params.delta,params.t,params.T,"
+      "derived.middle,errors.relative_l2.mean,errors.kl_divergence,"
+      "errors.relative_frobenius_error,clusters.final,memory.fraction,counters.clamped,"
+      "timing.seconds\n"
+      "aa11bb22cc,ok,,\"first, \"\"quoted\"\"\",float,0,1,2,3,,,2,7,0.1,,0.123456789,,0.25,0,0.5\n"
+      "dd,failed,\"line\nbreak | bar\",b,float,0,1,2,,0.5,4,,,,,,3,,,0.0\n");
 }
 
 TEST_CASE("CSV has columns for what the key holds in objects: every fourth row, the last two") {
@@ -48,10 +49,27 @@ TEST_CASE("CSV has columns for what the key holds in objects: every fourth row, 
   std::ostringstream out;
   export_csv(cells, out);
   CHECK(out.str() ==
-        "id,status,reason,label,sequence,rows,rows.last,rows.every,seed,memory.fraction\n"
-        "a,ok,,,0,,,4,3,\n"
-        "b,ok,,,0,,2,,4,\n"
-        "c,ok,,,0,all,,,5,0.5\n");
+        "id,status,reason,label,storage,sequence,rows,rows.last,rows.every,seed,memory.fraction\n"
+        "a,ok,,,float,0,,,4,3,\n"
+        "b,ok,,,float,0,,2,,4,\n"
+        "c,ok,,,float,0,all,,,5,0.5\n");
+}
+
+TEST_CASE("CSV says how each cell is stored: as its label, and by codec") {
+  const Json cells = Json::parse(R"({"cells": [
+    {"id": "a", "status": "ok", "label": "x | K q8_0 V kivi bits=4", "key": {"seed": 1, "storage":
+     {"keys": {"codec": "q8_0"}, "values": {"codec": "kivi", "bits": 4}}, "params": {"T": 2}}},
+    {"id": "b", "status": "ok", "label": "x", "key": {"seed": 2, "params": {"T": 2}}},
+    {"id": "c", "status": "ok", "label": "a | b | K q8_0 V float", "key": {"seed": 3, "storage":
+     {"keys": {"codec": "q8_0"}, "values": "float"}, "params": {}}}]})");
+  std::ostringstream out;
+  export_csv(cells, out);
+  CHECK(out.str() ==
+        "id,status,reason,label,storage,seed,params.T,storage.keys.codec,storage.values.codec,"
+        "storage.values.bits\n"
+        "a,ok,,x | K q8_0 V kivi bits=4,K q8_0 V kivi bits=4,1,2,q8_0,kivi,4\n"
+        "b,ok,,x,float,2,2,float,float,\n"
+        "c,ok,,a | b | K q8_0 V float,K q8_0 V float,3,,q8_0,float,\n");
 }
 
 TEST_CASE("Markdown rows are one line each, bars escaped, numbers rounded") {

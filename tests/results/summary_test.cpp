@@ -158,6 +158,24 @@ TEST_CASE(
   CHECK(metric(entries[2])["mean"] == 7.0);
 }
 
+TEST_CASE("settings are told apart by their storage, which stands as in the key") {
+  Summary summary;
+  const Json q8 = {{"keys", {{"codec", "q8_0"}}}, {"values", "float"}};
+  for (const bool stored : {false, true}) {
+    for (int head = 0; head < 2; ++head) {
+      Json record = made_record(0, head, 0, stored ? 0.5 : 0.25);
+      if (stored) record["key"]["storage"] = q8;
+      summary.add(record);
+    }
+  }
+  const Json entries = summary.json();
+  REQUIRE(entries.size() == 4);
+  CHECK(!entries[0].contains("storage"));
+  CHECK(entries[2]["storage"] == q8);
+  CHECK(metric(entries[0])["mean"] == 0.25);
+  CHECK(metric(entries[2])["mean"] == 0.5);
+}
+
 TEST_CASE("the bits do not depend on the number of threads") {
   const auto text = [](int threads) {
     const int before = thread_count();

@@ -138,6 +138,23 @@ TEST_CASE("squared errors of N(0, 1) are the published ones and below (sqrt 3 pi
   }
 }
 
+TEST_CASE("codes of many numbers are those of each, middles and ends included") {
+  for (int bits = 1; bits <= 4; ++bits) {
+    const Codebook book(lloyd_max_points(normal_density(), bits));
+    std::vector<double> x = {-1e300, 1e300, 0.0, -0.0};
+    for (std::size_t i = 0; i < book.points().size(); ++i) {
+      x.push_back(book.points()[i]);
+      if (i == 0) continue;
+      const double middle = 0.5 * (book.points()[i - 1] + book.points()[i]);
+      for (const double to : {-10.0, 10.0}) x.push_back(std::nextafter(middle, to));
+      x.push_back(middle);
+    }
+    std::vector<std::uint8_t> codes(x.size());
+    book.codes_of(x.data(), static_cast<Index>(x.size()), codes.data());
+    for (std::size_t i = 0; i < x.size(); ++i) CHECK(codes[i] == book.code_of(x[i]));
+  }
+}
+
 TEST_CASE("a number goes to the nearest point, from the middle to the upper one") {
   const Codebook book({-3.0, -1.0, 1.0, 5.0});
   CHECK(book.code_of(-100.0) == 0);

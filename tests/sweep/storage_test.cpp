@@ -161,6 +161,26 @@ TEST_CASE("a cell that cannot be stored so is skipped with the reason") {
   CHECK(reason_of("streaming_llm", R"("budget": 40, "positions": "cache")", R"("q8_0")") != "");
 }
 
+TEST_CASE("where a layer slides, no method goes with a codec of groups") {
+  StreamShape shape;
+  shape.tokens = 100;
+  shape.d = shape.dv = 32;
+  const Storage storage = *read(R"("kivi")").front();
+  Params params;
+  params.set("budget", std::int64_t{8});
+  for (const char* id : {"exact", "oracle_topk"}) {
+    const AlgorithmDescription& algorithm = *find_algorithm(id);
+    shape.window = 0;
+    CHECK(!reason_to_skip(storage, algorithm, params, shape, 50));
+    shape.window = 100;  // no row loses a token
+    CHECK(!reason_to_skip(storage, algorithm, params, shape, 50));
+    shape.window = 40;
+    CHECK(reason_to_skip(storage, algorithm, params, shape, 50)
+              .value_or("")
+              .find("drops tokens from among them") != std::string::npos);
+  }
+}
+
 TEST_CASE("a memory is solved with the bytes of the storage") {
   const auto tokens = [](const std::string& storage) {
     const Plan plan =

@@ -22,7 +22,7 @@ struct ExportOptions {
 };
 
 constexpr const char* kFooter =
-    R"(csv: one row per cell, every number in full (params.*, derived.*, errors.*, trivial.*, mass.*,
+    R"(csv: one row per cell, every number in full (params.*, storage.*, derived.*, errors.*, trivial.*, mass.*,
 clusters.*, memory.*, traffic.*, counters.*);
 null is an empty field. md: a Markdown table of the main columns, rounded.
 

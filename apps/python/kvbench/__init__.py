@@ -19,7 +19,7 @@ _processor.require(_built.ARCH)
 from kvbench._caches import Cache  # noqa: E402
 from kvbench._core import Error, version  # noqa: E402
 from kvbench._dumps import Dump, Layer, Sequence, open_dump  # noqa: E402
-from kvbench._listing import algorithms, metrics  # noqa: E402
+from kvbench._listing import algorithms, metrics, storage  # noqa: E402
 from kvbench._methods import Kept, Prompt, Row, method  # noqa: E402
 from kvbench._replay import Replay, replay  # noqa: E402
 from kvbench._run import Results, merge, run  # noqa: E402
@@ -43,4 +43,5 @@ __all__ = [
     "open_dump",
     "replay",
     "run",
+    "storage",
 ]

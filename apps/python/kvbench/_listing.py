@@ -1,4 +1,4 @@
-"""What the program knows of algorithms and metrics, as data."""
+"""What the program knows of algorithms, metrics and codecs, as data."""
 
 from __future__ import annotations
 
@@ -23,3 +23,12 @@ def metrics() -> list[dict[str, Any]]:
     The document of `kvbench list metrics --json`.
     """
     return json.loads(_core.metrics())
+
+
+def storage() -> list[dict[str, Any]]:
+    """One dict per codec that `storage` may name: id, title, source, bits per number, whether it
+    writes keys and values, and parameters as those of algorithms.
+
+    The document of `kvbench list storage --json`.
+    """
+    return json.loads(_core.storage())

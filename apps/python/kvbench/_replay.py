@@ -270,8 +270,8 @@ def replay(
     rows: which decode rows [P, n) are scored: "all", {"last": m}, {"every": m}, or a list.
     seed: of a randomised algorithm.
     element_bytes: bytes per number of a key or value in `memory`.
-    storage: codecs that what is kept is written by, as a sweep has them: "q8_0", or
-        {"keys": {"codec": "kivi", "bits": 4}, "values": "q4_0"}.
+    storage: codecs that what is kept is written by (kvbench.storage()), as a sweep has them:
+        "q8_0", or {"keys": {"codec": "kivi", "bits": 4}, "values": "q4_0"}.
     threads: default: all that the process may use. Values do not depend on it.
 
     Raises kvbench.Error (a ValueError) for wrong arrays, parameters or settings, an algorithm that

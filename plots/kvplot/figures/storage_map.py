@@ -15,14 +15,11 @@ from kvplot import style
 from kvplot.curves import NAMES, WORDS, frontier, words
 from kvplot.figure import Figure, facts
 from kvplot.figures.error_vs_memory import ROUNDING
-from kvplot.results import Results, ResultsError, mean_over_units
+from kvplot.results import FLOAT, Results, ResultsError, mean_over_units
 
 NEEDS = ("results",)
 MEMORY = "memory.fraction"
-FLOAT = "float"
 DASHES = ("-", "--", "-.", ":")
-# Between a cell's label and its storage.
-SEPARATOR = " | "
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -34,15 +31,10 @@ def add_options(parser: ArgumentParser) -> None:
     )
 
 
-def storage_of(label: str) -> str:
-    return label.split(SEPARATOR, 1)[1] if SEPARATOR in label else FLOAT
-
-
 def fits(results: Results) -> bool:
     """Where what is kept was written by more than one codec, over some range of memory."""
     cells = results.ok
-    storages = cells["label"].map(storage_of)
-    return storages.nunique() > 2 and cells[MEMORY].nunique() > 2
+    return cells["storage"].nunique() > 2 and cells[MEMORY].nunique() > 2
 
 
 def draw(inputs: Namespace) -> Figure:
@@ -51,7 +43,8 @@ def draw(inputs: Namespace) -> Figure:
     results.need(metric)
     by = [inputs.panels] if inputs.panels else []
     points = mean_over_units(results.frame, [metric, MEMORY], by)
-    points["storage"] = points["label"].map(storage_of)
+    by_label = results.ok.drop_duplicates("label").set_index("label")["storage"]
+    points["storage"] = points["label"].map(by_label)
     drawn = points[points[metric] >= ROUNDING]
     if drawn["storage"].nunique() < 2:
         raise ResultsError(f"{results.path}: no two storages have an error above {ROUNDING:g}")
