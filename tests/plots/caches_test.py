@@ -18,7 +18,7 @@ try:
     import numpy
     import pandas
     from called import called
-    from kvplot import style
+    from kvplot import looks, style
     from kvplot.cache import Cache, Caches, Place
     from kvplot.figures import kept, survival
     from kvplot.results import ResultsError
@@ -104,7 +104,7 @@ class Worked(Made):
         self.assertEqual(kept.raster(own, at, 8, 1).sum(), 4)
 
     def test_shades_darken_with_weight(self):
-        for colour, _ in style._LOOK.values():
+        for colour, *_ in looks.LOOK.values():
             shades = kept.shade(numpy.array([0.0, 0.25, 1.0, 4.0, 16.0]), colour).sum(axis=1)
             self.assertEqual(shades[0], 3.0)
             if colour != "#000000":
