@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from argparse import Namespace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -102,6 +103,14 @@ class Worked(Made):
         numpy.testing.assert_array_equal(kept.raster(future, at, 8, 1)[:, 6], [0, 0, 1, 1])
         own = self.rows(token=[-1, 2], key=numpy.ones((2, 3)), value=numpy.ones((2, 3)))
         self.assertEqual(kept.raster(own, at, 8, 1).sum(), 4)
+
+    def test_a_file_that_does_not_say_n_is_of_at_least_its_last_row(self):
+        for attributes, words in (({"tokens": 90}, "90 tokens"), ({}, "at least 65 tokens, no file says how many")):
+            path = self.write(attributes=attributes, token=[1])
+            self.assertEqual(Caches([path]).length(Place("0", 0, 0)), words)
+            drawn = kept.draw(Namespace(caches=Caches([path]), sequence=None, layer=None, kv_head=None))
+            self.assertIn(f"prompt 64, {words}. Shade", drawn.caption)
+            style.pyplot.close(drawn.plot)
 
     def test_shades_darken_with_weight(self):
         for colour, *_ in looks.LOOK.values():

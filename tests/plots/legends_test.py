@@ -128,6 +128,16 @@ class Looks(Made):
         self.assertNotEqual(lines["quest"], lines["b"])
 
 
+class Gallery(unittest.TestCase):
+    def test_every_picture_names_its_figure(self):
+        page = (ROOT / "plots/README.md").read_text()
+        figure = {name: drawn for name, drawn, *_ in papers.DRAWINGS}
+        pictures = re.findall(r"^!\[[^]]*\]\(gallery/(?:texts/)?(\w+)\.png\)\n(.*\n?.*)", page, re.M)
+        self.assertGreater(len(pictures), 40)
+        for name, text in pictures:
+            self.assertIn(f"(`kvplot {figure[name]}`):", text, name)
+
+
 class Storages(Made):
     def test_words_of_a_storage_name_its_bits(self):
         frame = Results(self.results(stored(("kivi", "q4_0")))).ok
