@@ -61,7 +61,8 @@ std::optional<KeptCounts> most_kept_once(Index budget, Index weighted, const Str
 
 std::string smaller_budget(Index budget, Index exact) {
   return "budget of " + std::to_string(budget) +
-         " tokens is smaller than sinks + recent = " + std::to_string(exact);
+         " tokens is smaller than sinks + recent = " + std::to_string(exact) +
+         "; raise the budget or lower these";
 }
 
 std::optional<std::string> cannot_compress(const TokenCount& budget, const TokenCount& sinks,

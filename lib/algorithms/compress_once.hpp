@@ -44,7 +44,7 @@ bool keeps_whole_prompt(Index budget, const StreamShape& shape, Index prompt);
 std::optional<KeptCounts> most_kept_once(Index budget, Index weighted, const StreamShape& shape,
                                          Index prompt);
 
-// "budget of B tokens is smaller than sinks + recent = exact".
+// "budget of B tokens is smaller than sinks + recent = exact", and the remedy.
 std::string smaller_budget(Index budget, Index exact);
 
 // Skips of a method with a budget: the budget resolves to 0, or is smaller than sinks + recent

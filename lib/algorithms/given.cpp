@@ -51,7 +51,8 @@ AlgorithmDescription describe_given() {
     return std::nullopt;
   };
   d.not_stored = [](const Parameters&) -> std::optional<std::string> {
-    return "its cache file holds what was stored already";
+    return "a cache file is replayed as it stands; write what a codec gives back into its key and "
+           "value, and the bytes that it takes into key_bytes and value_bytes";
   };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<Given>(*p.file.cache, context);

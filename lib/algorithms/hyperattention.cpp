@@ -37,6 +37,11 @@ class HyperAttention final : public Algorithm {
         keys_(context, p.bits, "hyperattention/planes"),
         random_(context.seed, context.stream.id.hash(), "hyperattention/sample") {}
 
+  Derived derived() const override {
+    const double rows = std::max(1.0, static_cast<double>(rows_));
+    return {{"exact_rows", static_cast<double>(exact_rows_) / rows}};
+  }
+
   void extend(Index first, Index last) override {
     keys_.add(first, last);
     const Index bits = p_.bits * last;
@@ -46,7 +51,9 @@ class HyperAttention final : public Algorithm {
   void prepare(const RowLogits& row) override {
     const Index tokens = row.row + 1;
     sketch_.clear();
+    ++rows_;
     if (tokens <= std::max(p_.exact_below, p_.block)) {
+      ++exact_rows_;
       sketch_.add_exact(0, tokens);
       sketch_.lookup.read_bits = 0;
       return;
@@ -73,6 +80,7 @@ class HyperAttention final : public Algorithm {
   const Parameters p_;
   HashedKeys keys_;
   const CounterRng random_;
+  Index rows_ = 0, exact_rows_ = 0;
 };
 
 }  // namespace
@@ -85,8 +93,12 @@ AlgorithmDescription describe_hyperattention() {
   using P = Parameters;
   d.parameters.add(hashed_fields<P>());
   d.parameters.add(
-      {field("exact_below", &P::exact_below, "up to this many tokens a row reads all of them")
+      {field("exact_below", &P::exact_below, "up to this many tokens a row reads all of them, so that an n of at most this is "
+             "exact attention")
            .at_most(1e15)});
+  d.derived = {{"exact_rows",
+                "part of the rows that read every token, having at most exact_below or block of "
+                "them; 1: this is exact attention"}};
   d.randomised = [](const Parameters&) { return true; };
   d.never_evicts = [](const Parameters&) { return true; };
   d.needs = [](const Parameters&) { return Needs{.row_logits = true}; };

@@ -166,7 +166,9 @@ AlgorithmDescription describe_sparq() {
       field("rank", &Parameters::rank, "channels of the query that rank the tokens")
           .at_least(1)
           .required(),
-      field("k", &Parameters::k, "tokens read by a row, besides its own").at_least(1),
+      field("k", &Parameters::k,
+            "tokens read by a row, besides its own; if it equals recent, the query chooses none")
+          .at_least(1),
       field("recent", &Parameters::recent, "of them the last ones, read whatever their rank")
           .at_least(0),
       field("mean_value", &Parameters::mean_value,

@@ -133,7 +133,7 @@ std::vector<Metric> table() {
        .column = "epsilon_frobenius"},
       {.path = "errors.numerator_error",
        .definition = "||N^ - N|| / (||e^x||_2 ||V_i||_op)",
-       .source = "SubGen eq. 5",
+       .source = "SubGen eq. 6",
        .of_row =
            [](Scored s) {
              return ratio(numerator_distance(s), s.exponential_norm * s.value_spectral);
@@ -142,7 +142,7 @@ std::vector<Metric> table() {
        .of_sketch = true},
       {.path = "errors.normalizer_error",
        .definition = "|tau - Z| / Z",
-       .source = "SubGen eq. 6",
+       .source = "SubGen eq. 5",
        .of_row = [](Scored s) -> Value {
          return std::abs(s.answer.normalizer - s.normalizer) / s.normalizer;
        },

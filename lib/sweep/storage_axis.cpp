@@ -43,6 +43,18 @@ const CodecDescription* codec_named(const json& given, CacheTensor tensor,
   return nullptr;
 }
 
+// Why no stream's values can be written so, if keys as wide can.
+std::optional<std::string> not_of_values(const CodecSetting& setting, CacheTensor tensor) {
+  if (tensor == CacheTensor::kKeys) return std::nullopt;
+  StreamShape shape;
+  shape.tokens = 4096;
+  shape.d = shape.dv = 128;  // a width that every codec takes
+  const auto why_not = [&](CacheTensor of) {
+    return setting.codec->skip_reason(setting.params, shape, of, shape.tokens / 2);
+  };
+  return why_not(CacheTensor::kKeys) ? std::nullopt : why_not(CacheTensor::kValues);
+}
+
 // The settings that `given` stands for, in the order of its axes; none after an error.
 std::vector<CodecSetting> read_codec(const json& given, CacheTensor tensor,
                                      const std::string& pointer, ErrorList& errors) {
@@ -77,6 +89,8 @@ std::vector<CodecSetting> read_codec(const json& given, CacheTensor tensor,
     CodecSetting setting{codec, point_of(axes, codec->parameters, i)};
     if (const auto invalid = codec->validate(setting.params)) {
       errors.add(child(pointer, invalid->first), invalid->second);
+    } else if (const auto why = not_of_values(setting, tensor)) {
+      errors.add(pointer, *why);
     }
     settings.push_back(std::move(setting));
   }

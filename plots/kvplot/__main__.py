@@ -3,6 +3,7 @@
 import argparse
 import errno
 import importlib
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -49,6 +50,14 @@ def _add_figure(commands: "argparse._SubParsersAction[_Parser]", name: str) -> N
             metavar="L",
             help="only these layers; default: all of the results",
         )
+    if "results" in module.NEEDS:
+        parser.add_argument(
+            "--labels",
+            nargs="+",
+            metavar="PATTERN",
+            help="only settings whose label matches one of these, * and ? standing for any text "
+            "and any letter: 'snapkv*' '* | K q8_0*'; default: all of the results",
+        )
     parser.add_argument(
         "-o",
         "--out",
@@ -77,6 +86,8 @@ def _draw(module: ModuleType, arguments: argparse.Namespace) -> list[Path]:
         setattr(arguments, need, INPUTS[need][0](getattr(arguments, need)))
     if "results" in module.NEEDS and getattr(arguments, "layers", None):
         arguments.results.keep_layers(arguments.layers)
+    if "results" in module.NEEDS and arguments.labels:
+        arguments.results.keep_labels(arguments.labels)
     try:
         with style.width(arguments.width):
             figure = module.draw(arguments)
@@ -157,7 +168,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ResultsError, ModuleNotFoundError) as error:
         print(f"kvplot: {error}", file=sys.stderr)
         return 2
-    print("\n".join(str(path) for path in written))
+    try:
+        print("\n".join(str(path) for path in written), flush=True)
+    except BrokenPipeError:  # the reader, head for one, has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

@@ -368,8 +368,8 @@ class Caches:
         return name
 
     def heads(self, place: Place) -> tuple[list[Head], int]:
-        """That head of each file, and n; ResultsError where a file lacks it or is of another
-        stream."""
+        """That head of each file, and n, the least that it may be if no file says it; ResultsError
+        where a file lacks it or is of another stream."""
         found: list[Head] = []
         for file in self.files:
             if place not in file.heads:
@@ -399,6 +399,13 @@ class Caches:
                     f"another of the files is of {tokens}; choose files of the same sweep"
                 )
         return found, tokens
+
+    def length(self, place: Place) -> str:
+        """ "512 tokens", or "at least 193 tokens, no file says how many": for a caption."""
+        found, tokens = self.heads(place)
+        if any(head.tokens is not None for head in found):
+            return f"{tokens} tokens"
+        return f"at least {tokens} tokens, no file says how many"
 
     def common(self, sequence: str) -> list[Place]:
         """The heads of a sequence that all files have."""

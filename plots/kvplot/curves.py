@@ -46,6 +46,15 @@ def bars_of(table: pandas.DataFrame, metric: str, log: bool) -> Any:
     return capped(error, table[metric]) if log else error
 
 
+def cut(table: pandas.DataFrame, metric: str) -> str:
+    """For a caption: where error bars end that have no place on a logarithmic axis, "" if all have.
+    """
+    error = standard_error(table, metric).fillna(0.0)
+    if not (error > 0.9 * table[metric]).any():
+        return ""
+    return ", cut at a tenth of the mean where they would reach below"
+
+
 def by_layer(cells: pandas.DataFrame, metrics: list[str]) -> pandas.DataFrame:
     """Means per layer and point, with the points' parameters as columns."""
     return means(cells, metrics, ["layer"])

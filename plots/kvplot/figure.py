@@ -1,7 +1,9 @@
 """A drawn figure with its numbers and caption, and the facts of its data in every caption."""
 
 import json
+import re
 import textwrap
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +12,7 @@ import pandas
 from matplotlib import pyplot
 
 from kvplot import style
-from kvplot.results import UNIT, Results
+from kvplot.results import UNIT, Results, ResultsError
 
 # Parameters by which tokens are kept whatever their scores say, in a caption's words.
 ALWAYS_KEPT = {
@@ -19,6 +21,8 @@ ALWAYS_KEPT = {
     "recent_fraction": "{} of the budget recent",
 }
 ENDINGS = (".png", ".pdf", ".svg", ".csv", ".txt")
+# How matplotlib begins to say that nothing is left of the axes.
+COLLAPSED = "constrained_layout not applied"
 
 
 @dataclass
@@ -39,27 +43,44 @@ class Figure:
     ) -> list[Path]:
         """Writes <name>.png, .pdf, .svg, .csv and the caption as .txt; returns the paths.
 
-        `caption`: also below the panels, for which the figure grows."""
+        `caption`: also below the panels, for which the figure grows. ResultsError if labels
+        leave the panels no room; nothing is written then."""
         out = Path(out)
         out.mkdir(parents=True, exist_ok=True)
-        if caption:
-            lines = textwrap.wrap(self.caption, int(self.plot.get_figwidth() * 24))
-            style.grow(self.plot, below=0.1 * len(lines))
-            self.plot.supxlabel("\n".join(lines), fontsize=6.5, x=0.02, ha="left", parse_math=False)
-        paths = [out / f"{self.name}{ending}" for ending in endings]
-        for path in paths:
-            if path.suffix == ".png":
-                self.plot.savefig(path, dpi=dpi, metadata={"Software": None})
-            elif path.suffix == ".pdf":
-                self.plot.savefig(path, metadata={"CreationDate": None})
-            elif path.suffix == ".svg":
-                self.plot.savefig(path, metadata={"Date": None})
-            elif path.suffix == ".csv":
-                self.table.to_csv(path, index=False)
-            else:
-                path.write_text(self.caption + "\n", encoding="utf-8")
-        pyplot.close(self.plot)
+        try:
+            if caption:
+                lines = textwrap.wrap(self.caption, int(self.plot.get_figwidth() * 24))
+                style.grow(self.plot, below=0.1 * len(lines))
+                self.plot.supxlabel(
+                    "\n".join(lines), fontsize=6.5, x=0.02, ha="left", parse_math=False
+                )
+            paths = [out / f"{self.name}{ending}" for ending in endings]
+            with warnings.catch_warnings():
+                warnings.filterwarnings("error", message=COLLAPSED)
+                for path in paths:
+                    self._write(path, dpi)
+        except UserWarning as warning:
+            if not re.match(COLLAPSED, str(warning)):
+                raise
+            raise ResultsError(
+                f"{self.name}: labels leave the axes no room: draw fewer settings with --labels "
+                "PATTERN, or fewer panels with --layers, or a wider figure with --width page"
+            ) from warning
+        finally:
+            pyplot.close(self.plot)
         return paths
+
+    def _write(self, path: Path, dpi: int) -> None:
+        if path.suffix == ".png":
+            self.plot.savefig(path, dpi=dpi, metadata={"Software": None})
+        elif path.suffix == ".pdf":
+            self.plot.savefig(path, metadata={"CreationDate": None})
+        elif path.suffix == ".svg":
+            self.plot.savefig(path, metadata={"Date": None})
+        elif path.suffix == ".csv":
+            self.table.to_csv(path, index=False)
+        else:
+            path.write_text(self.caption + "\n", encoding="utf-8")
 
 
 def facts(results: Results, cells: pandas.DataFrame | None = None, by: Sequence[str] = ()) -> str:
@@ -74,12 +95,15 @@ def facts(results: Results, cells: pandas.DataFrame | None = None, by: Sequence[
     seeds = cells["seed"].dropna().nunique()
     text = (
         f"{', '.join(names)}: {span(cells['tokens'])} tokens, prompt "
-        f"{span(cells['prompt_tokens'])}, {_rows(cells)} scored; {span(counts)} units (KV heads of "
+        f"{span(cells['prompt_tokens'])}, {_rows(cells)} scored; {span(counts)} unit{'s' if max(counts) > 1 else ''} (KV heads of "
         f"layer{'s' if cells['layer'].nunique() > 1 else ''} {layers}"
         f"{f', {texts} texts' if texts > 1 else ''})"
         f"{' per ' + ' and '.join(by).replace('_', ' ') if by else ''}; "
     )
-    text += f"{seeds} seeds for randomised algorithms." if seeds else "no random numbers."
+    if not seeds:
+        text += "no random numbers."
+    else:
+        text += f"{seeds} seed{'s' if seeds > 1 else ''} for randomised algorithms."
     return text + left_out(results.frame)
 
 

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,9 @@ Entry = dict[str, Any]
 
 KIND = "kvbench.results"
 SCHEMA_MAJOR = 1
+
+# The schema version whose files first have a number.
+SINCE = {"traffic.": (1, 4), "memory.lookup_bytes": (1, 4), "memory.shared_bytes": (1, 5)}
 
 # A unit is what a mean and its interval run over; a point is one setting of one algorithm.
 UNIT = ["dump", "sequence", "layer", "kv_head"]
@@ -134,6 +138,10 @@ def load_cells(path: Path | str) -> pandas.DataFrame:
     return Results(path, shape.CELLS).frame
 
 
+def _as_expression(pattern: str) -> str:
+    return re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
+
+
 class Results:
     """A results.json, its cells as a frame, and its per-row values."""
 
@@ -201,6 +209,21 @@ class Results:
             raise ResultsError(f"{self.path}: no layer {', '.join(map(str, missing))}")
         self.frame = self.frame[self.frame["layer"].isin(layers)]
 
+    def keep_labels(self, patterns: Sequence[str]) -> None:
+        """Forgets the cells whose label matches none of the patterns, in which * and ? alone have
+        a meaning; the program's summary as well."""
+        labels = sorted(self.frame["label"].dropna().unique())
+        matches = [re.compile(_as_expression(pattern)).fullmatch for pattern in patterns]
+        for pattern, match in zip(patterns, matches):
+            if not any(map(match, labels)):
+                near = did_you_mean(pattern, labels)
+                raise ResultsError(f"{self.path}: no label matches {pattern!r}{near}")
+        chosen = [label for label in labels if any(match(label) for match in matches)]
+        self.frame = self.frame[self.frame["label"].isin(chosen)]
+        self.document["summary"] = [
+            line for line in self.document["summary"] if line.get("label") in chosen
+        ]
+
     @cached_property
     def ok(self) -> pandas.DataFrame:
         """The cells that are ok; there is at least one."""
@@ -220,8 +243,19 @@ class Results:
             if column not in self.ok or self.ok[column].isna().all():
                 raise ResultsError(
                     f"{self.path}: no finished cell has {column}"
-                    f"{did_you_mean(column, numbers_of(self.ok))}"
+                    f"{self._too_old(column) or did_you_mean(column, numbers_of(self.ok))}"
                 )
+
+    def _too_old(self, column: str) -> str:
+        """What to do for numbers that files of this version do not have yet, "" otherwise."""
+        found = re.match(r"(\d+)\.(\d+)", str(self.document.get("schema_version")))
+        for start, since in SINCE.items():
+            if found and column.startswith(start) and (int(found[1]), int(found[2])) < since:
+                return (
+                    f": the file is of schema version {found[0]}, it came with "
+                    f"{since[0]}.{since[1]}; run the sweep again, into a new folder"
+                )
+        return ""
 
     def models(self) -> dict[str, str]:
         """Name of the model by fingerprint of the dump."""

@@ -15,10 +15,14 @@ from matplotlib.axis import Axis
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
+from kvplot.looks import LINES as LINES
+from kvplot.looks import LOOK
+from kvplot.looks import Dashes as Dashes
+from kvplot.looks import look as look
+from kvplot.looks import variants as variants
 from kvplot.results import ResultsError
 
 Colour = str | tuple[float, float, float, float]
-Dashes = str | tuple[int, tuple[int, ...]]
 
 # Widths of a column and of a page in two-column papers, inches.
 COLUMN = 3.35
@@ -28,53 +32,11 @@ MOST_PANELS = 6
 _width = PAGE
 
 KEYS, VALUES, REFERENCE = "#0072B2", "#E69F00", "#000000"
-
-# No two colours are alike, with common colour vision or without: found by a search for the largest
-# smallest distance, which tests/plots/style_test.py computes.
-_LOOK = {
-    "exact": ("#000000", "*"),
-    "subgen": ("#DF2579", "o"),
-    "kcenter": ("#F1B961", "s"),
-    "uniform": ("#5300FF", "D"),
-    "balancekv": ("#1F513B", "P"),
-    "balancekv_prefill": ("#27D9CC", "X"),
-    "softmax_balance": ("#95D299", "d"),
-    "h2o": ("#C554B5", "^"),
-    "key_attention": ("#770599", "v"),
-    "keyformer": ("#88026F", ">"),
-    "snapkv": ("#B7A5FF", "<"),
-    "pyramidkv": ("#9850E8", "p"),
-    "streaming_llm": ("#CACC02", "h"),
-    "window": ("#CB6900", "8"),
-    "dilated_window": ("#504A04", "d"),
-    "oracle_topk": ("#9F834E", "P"),
-}
-# Of algorithms that have no colour of their own: markers tell them apart.
-_SPARE = [
-    (c, m)
-    for m in ("o", "s", "^", "D", "v", "P", "X")
-    for c in ("#7F7F7F", "#0072B2", "#56B4E9", "#009E73")
-]
-_LINES: tuple[Dashes, ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
-
-
-def look(algorithm: str, shown: Iterable[str] = ()) -> tuple[str, str]:
-    """Colour and marker of an algorithm; one that has none of its own gets one by its place among
-    the unknown ones of `shown`."""
-    if algorithm in _LOOK:
-        return _LOOK[algorithm]
-    unknown = sorted({name for name in shown if name not in _LOOK} | {algorithm})
-    return _SPARE[unknown.index(algorithm) % len(_SPARE)]
-
-
-def variants(table: pandas.DataFrame) -> dict[str, tuple[Dashes, bool]]:
-    """Line style and filled (or hollow) marker of every label: an algorithm that stands under
-    several labels keeps its colour and marker, and its labels differ in these."""
-    found: dict[str, tuple[Dashes, bool]] = {}
-    for _, labels in table.groupby("algorithm")["label"]:
-        for place, label in enumerate(dict.fromkeys(labels)):
-            found[label] = (_LINES[place % len(_LINES)], place == 0)
-    return found
+# Of unordered things that are not methods, as many as a figure has: the same colours, black first.
+SERIES = list(dict.fromkeys(colour for colour, *_ in LOOK.values()))
+# Of a figure's page or column, inches: beyond, the axes of a figure are not what one sees.
+_MOST_LEGEND = 4.0
+_MOST_BESIDE = 0.42
 
 
 def ordered(count: int) -> list[Colour]:
@@ -234,15 +196,25 @@ def outer_labels(axes: Any, x: str | None = None, y: str | Sequence[str] | None 
 
 
 def legend_right(axis: Axes, handles: Mapping[str, Any] | None = None) -> None:
-    """A legend beside the axis, in one column above all panels: of `handles` by name, or of what is
-    drawn in the axis."""
+    """A legend beside the axis; in one column, and where it would be higher than the figure or take
+    the axes' width, above all panels. Of `handles` by name, or of what is drawn in the axis."""
     shown, names = axis.get_legend_handles_labels()
     if handles is not None:
         shown, names = list(handles.values()), list(handles)
-    if not narrow():
-        axis.legend(shown, names, loc="upper left", bbox_to_anchor=(1.02, 1.0), borderaxespad=0.0)
+    figure = axis.get_figure()
+    wide, high = _legend_size(names, 1)
+    if narrow() or high > figure.get_figheight() or wide > _MOST_BESIDE * _width:
+        legend_above(axis, dict(zip(names, shown)))
         return
-    legend_above(axis, dict(zip(names, shown)))
+    axis.legend(shown, names, loc="upper left", bbox_to_anchor=(1.02, 1.0), borderaxespad=0.0)
+
+
+def _legend_size(names: Iterable[str], columns: int) -> tuple[float, float]:
+    """Width and height of a legend, inches."""
+    names = list(names)
+    size = pyplot.rcParams["legend.fontsize"]
+    longest = max(map(len, names), default=1)
+    return columns * (0.45 + longest * size * 0.0058), -(-len(names) // columns) * size * 0.0197
 
 
 def grow(figure: pyplot.Figure, above: float = 0.0, below: float = 0.0) -> None:
@@ -255,22 +227,28 @@ def grow(figure: pyplot.Figure, above: float = 0.0, below: float = 0.0) -> None:
 
 
 def legend_above(axis: Axes, handles: Mapping[str, Any]) -> None:
-    """A legend above all panels of the axis' figure, which grows by its height."""
+    """A legend above all panels of the axis' figure, which grows by its height. ResultsError if it
+    were higher than a reader can use."""
     figure = axis.get_figure()
-    size = pyplot.rcParams["legend.fontsize"]
-    longest = max((len(name) for name in handles), default=1)
-    fit = int(figure.get_figwidth() / (0.45 + longest * size * 0.0058))
+    fit = int(figure.get_figwidth() / _legend_size(handles, 1)[0])
     columns = max(1, min(len(handles), fit, 6))
-    grow(figure, above=0.08 + -(-len(handles) // columns) * size * 0.0185)
-    figure.legend(
+    _, high = _legend_size(handles, columns)
+    if high > _MOST_LEGEND:
+        raise ResultsError(
+            f"a legend of {len(handles)} entries is unreadable: choose some with --labels PATTERN"
+        )
+    room = int((figure.get_figwidth() - 0.45) / (pyplot.rcParams["legend.fontsize"] * 0.0058))
+    legend = figure.legend(
         list(handles.values()),
-        list(handles),
+        [name if len(name) <= room else f"{name[: room - 3]}..." for name in handles],
         loc="upper center",
         borderaxespad=0.2,
         ncols=columns,
         columnspacing=1.0,
         handletextpad=0.5,
     )
+    height = legend.get_window_extent(figure.canvas.get_renderer()).height / figure.dpi
+    grow(figure, above=height)
 
 
 def apply() -> None:

@@ -1,8 +1,10 @@
 """python -m kvplot table FILE --rows R --columns C --value V: means of a figure's or a result's
 numbers."""
 
+import re
 import sys
 from argparse import Namespace, _SubParsersAction
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import pandas
 from kvplot.figure import left_out
 from kvplot.results import ResultsError, did_you_mean, load_cells, unreadable
 
+# Of columns in a message.
+MOST_NAMED = 20
 SPREADS = {"sd": "std", "se": "sem"}
 
 
@@ -69,8 +73,7 @@ def chosen(arguments: Namespace, table: pandas.DataFrame) -> pandas.DataFrame:
     if unknown:
         raise ResultsError(
             f"{arguments.file}: no column {', '.join(unknown)}"
-            f"{did_you_mean(unknown[0], list(table.columns))}; there is "
-            f"{', '.join(table.columns)}"
+            f"{did_you_mean(unknown[0], list(table.columns))}; there is {_few(table.columns)}"
         )
     for name in dict(pairs):
         texts = [text for other, text in pairs if other == name]
@@ -81,6 +84,15 @@ def chosen(arguments: Namespace, table: pandas.DataFrame) -> pandas.DataFrame:
         if not pandas.api.types.is_numeric_dtype(table[name]):
             raise ResultsError(f"{arguments.file}: {name} is not a column of numbers")
     return table
+
+
+def _few(names: Iterable[str]) -> str:
+    """All of a few names, of many the first."""
+    shown = list(map(str, names))
+    more = len(shown) - MOST_NAMED
+    if more <= 1:
+        return ", ".join(shown)
+    return f"{', '.join(shown[:MOST_NAMED])} and {more} more"
 
 
 def pivot(arguments: Namespace, table: pandas.DataFrame, of: str) -> pandas.DataFrame:
@@ -144,9 +156,16 @@ def _fields(
 
 
 def markdown(table: pandas.DataFrame, spreads: pandas.DataFrame | None, digits: int) -> list[str]:
-    heads, *rows = _fields(table, spreads, digits, " ± ")
+    heads, *rows = [
+        [_in_a_field(text) for text in row] for row in _fields(table, spreads, digits, " ± ")
+    ]
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     return lines + ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def _in_a_field(text: str) -> str:
+    """Text that a table of Markdown shows as it is."""
+    return re.sub(r"([\\|`*<])", r"\\\1", " ".join(text.splitlines()))
 
 
 def latex(table: pandas.DataFrame, spreads: pandas.DataFrame | None, digits: int) -> list[str]:
@@ -179,6 +198,9 @@ FORMATS = {"markdown": markdown, "latex": latex, "csv": csv}
 
 _LATEX = {character: "\\" + character for character in "&%$#_{}"} | {
     "~": r"\textasciitilde{}",
+    "|": r"\textbar{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
     "^": r"\textasciicircum{}",
     "\\": r"\textbackslash{}",
 }

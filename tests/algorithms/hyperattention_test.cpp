@@ -213,7 +213,14 @@ TEST_CASE("rows of few tokens, and blocks of all, are exact") {
     const CellResult cell =
         replay_one(owned->stream, 30, algorithm, params_for(algorithm, given_of(s)), 3);
     CHECK(cell.metrics["errors.relative_l2.max"].value() < 1e-14);
+    if (s.id == "hyperattention") CHECK(derived_real(cell.derived, "exact_rows") == 1.0);
   }
+  // Rows 30 to 39 see 31 to 40 tokens.
+  const AlgorithmDescription& algorithm = algorithm_named("hyperattention");
+  const Setting some{.exact_below = 33};
+  const CellResult cell =
+      replay_one(owned->stream, 30, algorithm, params_for(algorithm, given_of(some)), 3);
+  CHECK(derived_real(cell.derived, "exact_rows") == 0.3);
 }
 
 TEST_CASE("a query's own direction is in its block, whatever its length") {

@@ -221,7 +221,7 @@ def draw(lines, path):
     for axis in axes.flat[:len(against) + 1]:
         axis.set_xticks(*ticks[axis])
         axis.minorticks_off()
-        style.plain_log(axis.yaxis, (1.0, 3.0))
+        style.plain_log(axis.yaxis)
         axis.tick_params(labelsize=7)
     axes.flat[-1].legend(*axes.flat[0].get_legend_handles_labels(), loc="center", fontsize=7,
                          title="against tokens", title_fontsize=7)

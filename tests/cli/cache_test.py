@@ -113,6 +113,15 @@ class Caches(Folder):
                                      expected=BAD_INPUT)
             self.assertIn("must be the path of a file", said)
 
+    def test_heads_that_do_not_fit_for_one_reason_are_one_line(self):
+        write_cache(self.folder / "mine.h5", self.heads(), token=[1, 2])
+        done = kvbench("plan", "--dump", self.made / "tiny.h5", "--set", f"/replay/prompt_tokens={P + 1}",
+                       "--algorithm", "given", "--file", "mine.h5", cwd=self.folder)
+        self.assertEqual(done.returncode, BAD_INPUT)
+        self.assertEqual(done.stderr.count("was made for P"), 1, done.stderr)
+        self.assertIn(f"KV head 0 (and {len(self.heads()) - 1} more heads): was made for P = {P}, and here it is {P + 1}",
+                      done.stderr)
+
     def test_one_line_takes_a_file(self):
         write_cache(self.folder / "mine.h5", self.heads(), token=[1, 2])
         done = kvbench("run", "--dump", self.made / "tiny.h5", "--set", f"/replay/prompt_tokens={P}",

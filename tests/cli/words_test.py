@@ -47,6 +47,36 @@ class Words(Folder):
         self.assertEqual((params["budget"], params["pool"], params["window"]),
                          ([8, 16, 32], ["max", "avg"], 4))
 
+    def test_storages_and_memory_in_one_line_are_those_of_a_file(self):
+        done = self.words("plan", "--algorithm", "h2o", "--algorithm", "window", "--memory", "0.25,0.5",
+                          "--storage", "float,fp16", "--json")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        config = json.loads(done.stdout)["config"]
+        self.assertEqual([entry["params"]["budget"] for entry in config["algorithms"]],
+                         [[{"memory": 0.25}, {"memory": 0.5}]] * 2)
+        cells = json.loads(done.stdout)["cell_list"]
+        self.assertEqual({cell["path"].split("/")[1] for cell in cells},
+                         {"h2o", "h2o | K fp16 V fp16", "window", "window | K fp16 V fp16"})
+        done = self.words("plan", "--algorithm", "exact", "--storage", '{"keys": {"codec": "int", "bits": [4, 8]}}',
+                          "--json")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertEqual(len({cell["path"].split("/")[1] for cell in json.loads(done.stdout)["cell_list"]}), 2)
+        for words, arguments in (
+                ("--memory and --budget are both given", ("--algorithm", "h2o", "--memory", "0.5", "--budget", "4")),
+                ("--memory: exact has no budget", ("--algorithm", "exact", "--memory", "0.5")),
+                ("budget/memory: must be a number > 0", ("--algorithm", "h2o", "--memory", "half")),
+                ("/storage: unknown codec q8_00; did you mean q8_0?",
+                 ("--algorithm", "h2o", "--budget", "4", "--storage", "q8_00"))):
+            self.assert_refused(self.words("plan", *arguments), words)
+        self.assert_refused(kvbench("plan", "--config", self.sweep(), "--storage", "fp16"), "both")
+
+    def test_a_run_that_computes_nothing_says_why(self):
+        done = self.words("run", "--algorithm", "h2o", "--budget", "8", "--storage",
+                          '{"keys": {"codec": "kivi", "group": 4, "residual": 4}}', "-o", "none", "--quiet")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertIn("nothing was computed, every cell was skipped", done.stderr)
+        self.assertIn("skipped: kivi writes keys of 4 tokens together, and h2o drops tokens", done.stderr)
+
     def test_slips_are_told_by_what_was_written(self):
         self.assert_refused(self.words("run"), "--algorithm is required")
         self.assert_refused(kvbench("run", "--algorithm", "h2o"), "--dump is required")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from argparse import Namespace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -18,7 +19,7 @@ try:
     import numpy
     import pandas
     from called import called
-    from kvplot import style
+    from kvplot import looks, style
     from kvplot.cache import Cache, Caches, Place
     from kvplot.figures import kept, survival
     from kvplot.results import ResultsError
@@ -103,8 +104,16 @@ class Worked(Made):
         own = self.rows(token=[-1, 2], key=numpy.ones((2, 3)), value=numpy.ones((2, 3)))
         self.assertEqual(kept.raster(own, at, 8, 1).sum(), 4)
 
+    def test_a_file_that_does_not_say_n_is_of_at_least_its_last_row(self):
+        for attributes, words in (({"tokens": 90}, "90 tokens"), ({}, "at least 65 tokens, no file says how many")):
+            path = self.write(attributes=attributes, token=[1])
+            self.assertEqual(Caches([path]).length(Place("0", 0, 0)), words)
+            drawn = kept.draw(Namespace(caches=Caches([path]), sequence=None, layer=None, kv_head=None))
+            self.assertIn(f"prompt 64, {words}. Shade", drawn.caption)
+            style.pyplot.close(drawn.plot)
+
     def test_shades_darken_with_weight(self):
-        for colour, _ in style._LOOK.values():
+        for colour, *_ in looks.LOOK.values():
             shades = kept.shade(numpy.array([0.0, 0.25, 1.0, 4.0, 16.0]), colour).sum(axis=1)
             self.assertEqual(shades[0], 3.0)
             if colour != "#000000":

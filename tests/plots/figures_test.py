@@ -22,7 +22,7 @@ try:
     import h5py
     import numpy
     import pandas
-    from kvplot import Results, figures, papers, style
+    from kvplot import Results, figures, looks, papers, style
     from kvplot.__main__ import main
     from kvplot.dump import Dump
     from kvplot.figures import (balancekv_layers, clusterability, displacement, ecdf, failure_rate, field, forest, position,
@@ -259,8 +259,8 @@ class Made(unittest.TestCase):
         self.assertFalse(style.narrow())
 
     def test_no_two_algorithms_look_alike_and_labels_of_one_differ_in_line(self):
-        looks = [style.look(name) for name in style._LOOK]
-        self.assertEqual(len(looks), len(set(looks)))
+        own = [style.look(name) for name in looks.LOOK]
+        self.assertEqual(len(own), len(set(own)))
         table = pandas.DataFrame({"algorithm": ["h2o", "h2o", "uniform"],
                                   "label": ["h2o", "h2o, released", "uniform"]})
         variants = style.variants(table)
@@ -326,7 +326,7 @@ class Real(unittest.TestCase):
     def in_words(self, caption):
         """Neither names of a program nor paths into JSON, but for what users name themselves."""
         labels = {label.split(" | ")[0] for label in Results(self.folder / "field/results.json").frame["label"]}
-        for name in sorted(["SmolLM2-135M-Instruct-Q4_1", *labels, *style._LOOK], key=len, reverse=True):
+        for name in sorted(["SmolLM2-135M-Instruct-Q4_1", *labels, *looks.LOOK], key=len, reverse=True):
             caption = caption.replace(name, "")
         self.assertNotIn("_", caption)
         self.assertNotRegex(caption, r"[a-z]\.[a-z]|\bnan\b")

@@ -243,6 +243,14 @@ class KvplotTest(unittest.TestCase):
                 ("leave out --of max", (csv, "--rows", "layer", "--value", "x", "--of", "max", "--pm",
                                         "sd"))):
             self.assertIn(words, self.refused("table", *arguments))
+        csv.write_text("label,x\nexact | K q8_0 V a*b<c,1\n")
+        self.assertEqual(self.table(csv, "--rows", "label", "--value", "x")[2], r"| exact \| K q8_0 V a\*b\<c | 1 |")
+        self.assertEqual(self.table(csv, "--rows", "label", "--value", "x", "--format", "latex")[4],
+                         r"exact \textbar{} K q8\_0 V a*b\textless{}c & 1 \\")
+        csv.write_text(",".join(f"column_{place}" for place in range(200)) + "\n" + ",".join(["1"] * 200) + "\n")
+        said = self.refused("table", csv, "--rows", "colum_7", "--value", "column_1")
+        self.assertIn("did you mean column_7?", said)
+        self.assertIn("column_19 and 180 more", said)
         csv.write_text("a,b\n1,2\n1,2,3\n")
         self.assertIn("is not a CSV", self.refused("table", csv, "--rows", "a", "--value", "b"))
 

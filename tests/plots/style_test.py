@@ -7,7 +7,7 @@ import unittest
 
 try:
     import numpy
-    from kvplot import style
+    from kvplot import looks, style
     from matplotlib.colors import to_rgb
 except ImportError as error:
     print(f"skipped: {error}")
@@ -48,7 +48,9 @@ def closest(colours, vision):
 
 class Style(unittest.TestCase):
     def test_every_algorithm_has_a_colour_that_no_reader_takes_for_another(self):
-        colours = [colour for colour, _ in style._LOOK.values()]
+        # Methods of one colour have other markers: legends_test.py.
+        colours = sorted({colour for colour, *_ in looks.LOOK.values()})
+        self.assertEqual(set(style.SERIES), set(colours))
         for vision in VISION:
             with self.subTest(vision):
                 self.assertGreater(closest(colours, vision)[0], LEAST)
@@ -58,7 +60,7 @@ class Style(unittest.TestCase):
             self.assertGreater(closest([style.KEYS, style.VALUES, style.REFERENCE], vision)[0], LEAST)
 
     def test_colours_are_seen_on_white(self):
-        for name, (colour, _) in style._LOOK.items():
+        for name, (colour, *_) in looks.LOOK.items():
             self.assertLess(lab(colour, "common")[0], 82, name)
 
     def test_the_distances_find_colours_that_look_alike(self):

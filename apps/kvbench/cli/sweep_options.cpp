@@ -51,6 +51,28 @@ bool has_parameter(const AlgorithmDescription& algorithm, const std::string& nam
                      [&](const Parameter& parameter) { return parameter.name == name; });
 }
 
+// Budgets that come to these parts of the exact cache's memory.
+void add_memory(const SweepOptions& options, json& entries, ErrorList& errors) {
+  const json given = value_of(options.memory);
+  json budget = {{"memory", given}};
+  if (given.is_array()) {
+    budget = json::array();
+    for (const json& part : given) budget.push_back({{"memory", part}});
+  }
+  if (!options.params.at("budget").empty()) {
+    errors.add("--memory and --budget are both given; give one of them");
+    return;
+  }
+  for (json& entry : entries) {
+    const auto id = entry.at("algorithm").get<std::string>();
+    const AlgorithmDescription* algorithm = find_algorithm(id);  // null: refused with the sweep
+    if (algorithm != nullptr && !has_parameter(*algorithm, "budget")) {
+      errors.add(fmt::format("--memory: {} has no budget; leave it out of this sweep", id));
+    }
+    entry["params"]["budget"] = budget;
+  }
+}
+
 json sweep_document(const SweepOptions& options) {
   ErrorList errors;
   std::set<std::string> used;
@@ -72,10 +94,14 @@ json sweep_document(const SweepOptions& options) {
                            fmt::join(options.algorithms, ", "),
                            fmt::join(all_parameters().at(parameter), ", ")));
   }
+  if (!options.memory.empty()) add_memory(options, entries, errors);
   errors.throw_if_any();
   std::string name = fmt::format("{}", fmt::join(options.algorithms, "-"));
   if (name.size() > kLongestJoinedName) name = "sweep";
-  return {{"schema_version", 1}, {"name", name}, {"dumps", options.dumps}, {"algorithms", entries}};
+  json sweep = {
+      {"schema_version", 1}, {"name", name}, {"dumps", options.dumps}, {"algorithms", entries}};
+  if (!options.storage.empty()) sweep["storage"] = value_of(options.storage);
+  return sweep;
 }
 
 }  // namespace
@@ -106,6 +132,16 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
                   "within a part; may be repeated")
       ->type_name("GLOB")
       ->allow_extra_args(false);
+  command
+      .add_option("--storage", options.storage,
+                  "With --algorithm, how keys and values are stored: a codec, or JSON as in a "
+                  "sweep; several with commas between")
+      ->type_name("CODECS");
+  command
+      .add_option("--memory", options.memory,
+                  "With --algorithm, budgets as parts of the exact cache's memory; several with "
+                  "commas between")
+      ->type_name("PARTS");
   add_allow_virtual(command, options.allow_virtual);
   for (const auto& [name, owners] : all_parameters()) {
     command
@@ -127,7 +163,8 @@ SweepConfig read_sweep_options(const SweepOptions& options,
                                const std::vector<AlgorithmDescription>& algorithms) {
   const bool has_parameters = std::any_of(options.params.begin(), options.params.end(),
                                           [](const auto& param) { return !param.second.empty(); });
-  const bool in_words = !options.dumps.empty() || !options.algorithms.empty() || has_parameters;
+  const bool in_words = !options.dumps.empty() || !options.algorithms.empty() || has_parameters ||
+                        !options.storage.empty() || !options.memory.empty();
   if (!options.config.empty() && in_words) {
     throw InputError(
         "--config and --dump, --algorithm or parameters are both given; give a sweep file, changed "

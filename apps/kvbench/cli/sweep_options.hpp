@@ -16,6 +16,8 @@ struct SweepOptions {
   std::vector<std::string> dumps;
   std::vector<std::string> algorithms;
   std::map<std::string, std::string> params;  // by name; empty: not given
+  std::string storage;                        // as in a sweep, or several with commas between
+  std::string memory;                         // budgets as parts of the exact cache's memory
   std::vector<std::string> sets;
   std::vector<std::string> only;
   bool allow_virtual = false;  // of the dumps

@@ -182,6 +182,20 @@ void log_failures(const Plan& plan, const Journal& journal) {
   if (found.size() > kShown) log_text("  and {} more reasons\n", found.size() - kShown);
 }
 
+// Why nothing was computed, with --quiet as well.
+void log_skips(const Plan& plan, const ShardSelection& selection) {
+  constexpr std::size_t kShown = 5;
+  std::vector<std::string> reasons;
+  for (const PlannedCell& cell : plan.cells) {
+    if (cell.skip_reason && selection.has(cell)) reasons.push_back(*cell.skip_reason);
+  }
+  const std::vector<FailureGroup> found = group_failures(reasons);
+  for (std::size_t k = 0; k < std::min(found.size(), kShown); ++k) {
+    log_text("  {} skipped: {}\n", found[k].count, found[k].reason);
+  }
+  if (found.size() > kShown) log_text("  and {} more reasons\n", found.size() - kShown);
+}
+
 // Reports why cells are computed again: their values were in the file that was renamed.
 void warn_of_damaged_rows(const RowsFile& rows, const std::string& path) {
   if (!rows.was_damaged()) return;
@@ -302,11 +316,12 @@ int finish(const ResultsOutcome& outcome, const RunOptions& options, const Plan&
     log_table(outcome, plan, journal);
     log_text("{}: {} ok, {} failed, {} skipped, {} missing\n", results, outcome.ok, outcome.failed,
              outcome.skipped, outcome.missing);
-    if (outcome.skipped > 0)
+    if (outcome.skipped > 0 && outcome.ok + outcome.failed + outcome.missing > 0)
       log_text("`kvbench plan` of the same sweep lists why cells were skipped\n");
   }
   if (outcome.ok + outcome.failed + outcome.missing == 0 && outcome.skipped > 0) {
-    log_text("kvbench: nothing was computed, every cell was skipped; `kvbench plan` lists why\n");
+    log_text("kvbench: nothing was computed, every cell was skipped; `kvbench plan` lists which\n");
+    log_skips(plan, selection);
   }
   if (outcome.failed > 0) log_failures(plan, journal);
   const Remaining remaining = count_remaining(plan, selection, journal);

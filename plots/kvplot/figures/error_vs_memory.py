@@ -2,7 +2,8 @@
 
 A line joins the points of an algorithm with one swept parameter; if several are swept every
 setting is a faint point and the line is the frontier: the least error for at most that memory.
-Bars are the standard error of the mean over seeds.
+Bars are the standard error of the mean over seeds. Of a sweep over storages a method has its colour
+and marker, and the storage fills the marker and has the line's dashes.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -10,9 +11,10 @@ from typing import Any
 
 import pandas
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
-from kvplot import style
-from kvplot.curves import BARS, NAMES, WORDS, bars_of, frontier, words
+from kvplot import storages, style
+from kvplot.curves import BARS, NAMES, WORDS, bars_of, cut, frontier, words
 from kvplot.figure import Figure, facts
 from kvplot.results import Results, ResultsError, mean_over_units, with_params
 
@@ -59,17 +61,16 @@ def draw_against(inputs: Namespace, name: str, cost: str) -> Figure:
     if drawn.empty:
         raise ResultsError(f"{results.path}: every error is below {ROUNDING:g}")
 
+    looks, handles = _looks(frame, drawn, cost)
     panels = sorted(drawn[by[0]].unique()) if by else [None]
     figure, axes = style.panels(1, len(panels), 3.5, sharey=True)
-    handles: dict[str, Any] = {}
-    looks = style.variants(points)
     for axis, panel in zip(axes[0], panels):
         shown = drawn if panel is None else drawn[drawn[by[0]] == panel]
-        _draw_panel(axis, shown, metric, cost, looks, handles)
+        _draw_panel(axis, shown, metric, cost, looks)
         if panel is not None:
             axis.set_title(f"layer {panel}")
     style.outer_labels(axes, NAMES[cost], NAMES.get(metric, metric))
-    style.legend_right(axes[0][-1], dict(sorted(handles.items())))
+    style.legend_right(axes[0][-1], handles)
     return Figure(
         name + "".join(f"_by_{column}" for column in by),
         figure,
@@ -78,21 +79,54 @@ def draw_against(inputs: Namespace, name: str, cost: str) -> Figure:
     )
 
 
+def _looks(
+    frame: pandas.DataFrame, drawn: pandas.DataFrame, cost: str
+) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """How every label's lines are drawn, and the legend of the figure."""
+    labels = storages.of_labels(frame[frame["status"] == "ok"])
+    methods = storages.methods(labels, drawn)
+    several = len({labels[label][1] for label in drawn["label"]}) > 1
+    kinds = storages.Drawn(drawn["label"].map(lambda label: labels[label][1])) if several else None
+    lines = style.variants(drawn)
+    looks: dict[str, dict[str, Any]] = {}
+    named: dict[str, Any] = {}
+    for label, algorithm in sorted(set(zip(drawn["label"], drawn["algorithm"]))):
+        if kinds is None:
+            colour, marker = style.look(algorithm, drawn["algorithm"].unique())
+            dashes, filled = lines[label]
+            looks[label] = {
+                "color": colour,
+                "marker": marker,
+                "markerfacecolor": colour if filled else "white",
+                "markeredgecolor": "white" if filled else colour,
+                "markeredgewidth": 0.4,
+            }
+        else:
+            base, storage = labels[label]
+            colour, marker = style.look(methods[label], set(methods.values()))
+            dashes = kinds.dashes[storage]
+            looks[label] = storages.mark(colour, marker)
+            looks[label]["markerfacecolor"] = kinds.colours[storage]
+            named[base] = storages.method_handle(colour, marker)
+        # At fraction 1 every token is kept or read: a line would suggest a choice.
+        joined = (drawn.loc[drawn["label"] == label, cost] < 1.0).any()
+        looks[label]["linestyle"] = dashes if joined else "none"
+        if kinds is None:
+            named[label] = Line2D([], [], **looks[label])
+    return looks, named | (kinds.handles() if kinds else {})
+
+
 def _draw_panel(
     axis: Axes,
     points: pandas.DataFrame,
     metric: str,
     cost: str,
-    looks: dict[str, tuple[style.Dashes, bool]],
-    handles: dict[str, Any],
+    looks: dict[str, dict[str, Any]],
 ) -> None:
     axis.set_xscale("log")
     axis.set_yscale("log")
-    shown = points["algorithm"].unique()
-    for key, series in points.groupby(["label", "algorithm"]):
-        label, algorithm = map(str, key)
-        colour, marker = style.look(algorithm, shown)
-        dashes, filled = looks[label]
+    for label, series in points.groupby("label"):
+        look = looks[str(label)]
         series = series.sort_values([cost, metric])
         several = _swept(series) > 1
         line = frontier(series, metric, cost) if several else series
@@ -100,27 +134,12 @@ def _draw_panel(
             axis.plot(
                 series[cost],
                 series[metric],
-                linestyle="none",
-                marker=marker,
-                color=colour,
+                **look | {"linestyle": "none", "markeredgewidth": 0},
                 alpha=0.25,
-                markeredgewidth=0,
             )
         bars = bars_of(line, metric, log=True)
-        # At fraction 1 every token is kept or read: a line would suggest a choice.
-        joined = "none" if (line[cost] >= 1.0).all() else dashes
-        handles[label] = axis.errorbar(
-            line[cost],
-            line[metric],
-            yerr=bars,
-            linestyle=joined,
-            marker=marker,
-            color=colour,
-            elinewidth=0.7,
-            capsize=1.5,
-            markerfacecolor=colour if filled else "white",
-            markeredgecolor="white" if filled else colour,
-            markeredgewidth=0.4,
+        axis.errorbar(
+            line[cost], line[metric], yerr=bars, elinewidth=0.7, capsize=1.5, **look
         )
     axis.axvline(1.0, color="black", linewidth=0.7, linestyle=":", zorder=0)
     style.plain_log(axis.xaxis)
@@ -142,7 +161,7 @@ def _caption(
     by: list[str],
 ) -> str:
     text = [
-        f"{words(metric)}, against {WORDS[cost]}; {BARS}.",
+        f"{words(metric)}, against {WORDS[cost]}; {BARS}{cut(points, metric)}.",
         facts(results, frame[frame["status"] == "ok"], by),
     ]
     frontiers = [

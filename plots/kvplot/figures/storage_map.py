@@ -1,7 +1,8 @@
 """Eviction against quantisation at equal bytes: error against memory, one colour per storage.
 
-Every setting is a faint point with its method's marker. A line joins, of one storage, the least
-error for at most that memory, whatever the method; the grey line is the least error of all.
+Every setting is a point in its storage's colour, with its method's marker, edged in the method's
+colour. A line steps, of one storage, along the least error for at most that memory, whatever the
+method; the grey line is the least error of all.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -9,17 +10,16 @@ from typing import Any
 
 import pandas
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
-from kvplot import style
+from kvplot import storages, style
 from kvplot.curves import NAMES, WORDS, frontier, words
 from kvplot.figure import Figure, facts
 from kvplot.figures.error_vs_memory import ROUNDING
-from kvplot.results import FLOAT, Results, ResultsError, mean_over_units
+from kvplot.results import Results, ResultsError, mean_over_units, undrawn
 
 NEEDS = ("results",)
 MEMORY = "memory.fraction"
-DASHES = ("-", "--", "-.", ":")
+SHARED = "memory.shared_bytes"
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -34,7 +34,8 @@ def add_options(parser: ArgumentParser) -> None:
 def fits(results: Results) -> bool:
     """Where what is kept was written by more than one codec, over some range of memory."""
     cells = results.ok
-    return cells["storage"].nunique() > 2 and cells[MEMORY].nunique() > 2
+    written = {storage for _, storage in storages.of_labels(cells).values()}
+    return len(written) > 2 and cells[MEMORY].nunique() > 2
 
 
 def draw(inputs: Namespace) -> Figure:
@@ -43,30 +44,32 @@ def draw(inputs: Namespace) -> Figure:
     results.need(metric)
     by = [inputs.panels] if inputs.panels else []
     points = mean_over_units(results.frame, [metric, MEMORY], by)
-    by_label = results.ok.drop_duplicates("label").set_index("label")["storage"]
-    points["storage"] = points["label"].map(by_label)
+    labels = storages.of_labels(results.ok)
+    points["storage"] = [labels[label][1] for label in points["label"]]
     drawn = points[points[metric] >= ROUNDING]
     if drawn["storage"].nunique() < 2:
         raise ResultsError(f"{results.path}: no two storages have an error above {ROUNDING:g}")
+    kinds = storages.Drawn(drawn["storage"])
+    methods = storages.methods(labels, drawn)
+    looks = {label: style.look(name, set(methods.values())) for label, name in methods.items()}
     panels = sorted(drawn[by[0]].unique()) if by else [None]
     figure, axes = style.panels(1, len(panels), 3.5, sharey=True)
-    storages = sorted(drawn["storage"].unique(), key=lambda name: (name != FLOAT, name))
-    colours = dict(zip(storages, style.ordered(len(storages)), strict=True))
-    handles: dict[str, Any] = {}
     for axis, panel in zip(axes[0], panels, strict=True):
         shown = drawn if panel is None else drawn[drawn[by[0]] == panel]
-        _draw_panel(axis, shown, metric, colours, handles)
+        _draw_panel(axis, shown, metric, kinds, looks)
         if panel is not None:
             axis.set_title(f"layer {panel}")
-    for algorithm in sorted(drawn["algorithm"].unique()):
-        _, marker = style.look(str(algorithm), drawn["algorithm"].unique())
-        handles[str(algorithm)] = Line2D([], [], linestyle="none", marker=marker, color="0.5")
+    handles = {labels[label][0]: storages.method_handle(*look) for label, look in looks.items()}
     style.outer_labels(axes, NAMES[MEMORY], NAMES.get(metric, metric))
-    style.legend_right(axes[0][-1], handles)
+    style.legend_right(axes[0][-1], dict(sorted(handles.items())) | kinds.handles())
     text = (
-        f"{words(metric)}, against {WORDS[MEMORY]}, which counts the bytes of the encoding. Faint: "
-        "every setting, with its method's marker. Lines: of one storage the least error for at "
-        "most that memory, whatever the method; grey: of all. " + facts(results, results.ok, by)
+        f"{words(metric)}, against {WORDS[MEMORY]}, which counts the bytes of the encoding. Marks: "
+        "every setting, filled with its storage's colour. Lines: of one storage the least error "
+        "for at most that memory, whatever the method, so that they are flat up to the next "
+        "setting; grey: of all storages. "
+        + _shared(results.ok, labels)
+        + facts(results, results.ok, by)
+        + undrawn(results.ok, drawn, "", metric)
     )
     return Figure(
         "storage_map" + "".join(f"_by_{column}" for column in by),
@@ -76,35 +79,53 @@ def draw(inputs: Namespace) -> Figure:
     )
 
 
+def _shared(cells: pandas.DataFrame, labels: dict[str, tuple[str, str]]) -> str:
+    """What the memory leaves out of every storage: what its codecs keep once per KV head."""
+    if SHARED not in cells:
+        return ""
+    part = pandas.to_numeric(cells[SHARED]) / pandas.to_numeric(cells["memory.exact_bytes"])
+    of = cells["label"].map(lambda label: labels[label][1])
+    shares = part.groupby(of).max()
+    counted = [f"{name} {share:.2g}" for name, share in shares.items() if share >= 0.001]
+    if not counted:
+        return ""
+    return (
+        "Not counted, from a thousandth on, what codecs keep once per KV head for any number of tokens (rotations and "
+        f"tables), as a part of the exact cache here: {', '.join(counted)}. "
+    )
+
+
 def _draw_panel(
     axis: Axes,
     points: pandas.DataFrame,
     metric: str,
-    colours: dict[str, Any],
-    handles: dict[str, Any],
+    kinds: storages.Drawn,
+    looks: dict[str, tuple[str, str]],
 ) -> None:
     axis.set_xscale("log")
     axis.set_yscale("log")
-    methods = points["algorithm"].unique()
-    best = frontier(points.sort_values([MEMORY, metric]), metric, MEMORY)
-    axis.plot(best[MEMORY], best[metric], color="0.75", linewidth=4.0, zorder=0)
-    for i, (storage, colour) in enumerate(colours.items()):
-        series = points[points["storage"] == storage].sort_values([MEMORY, metric])
-        for algorithm, part in series.groupby("algorithm"):
-            _, marker = style.look(str(algorithm), methods)
+    _steps(axis, points, metric, color="0.8", linewidth=4.0, zorder=0)
+    for storage, colour in kinds.colours.items():
+        series = points[points["storage"] == storage]
+        if series.empty:
+            continue
+        for label, part in series.groupby("label"):
             axis.plot(
                 part[MEMORY],
                 part[metric],
                 linestyle="none",
-                marker=marker,
-                color=colour,
-                alpha=0.35,
-                markeredgewidth=0,
+                markerfacecolor=colour,
+                alpha=0.8,
+                **storages.mark(*looks[str(label)]),
             )
-        least = frontier(series, metric, MEMORY)
-        (handles[storage],) = axis.plot(
-            least[MEMORY], least[metric], color=colour, linestyle=DASHES[i % len(DASHES)]
-        )
+        _steps(axis, series, metric, color=colour, linestyle=kinds.dashes[storage])
     axis.axvline(1.0, color="black", linewidth=0.7, linestyle=":", zorder=0)
     style.plain_log(axis.xaxis)
     style.plain_log(axis.yaxis)
+
+
+def _steps(axis: Axes, points: pandas.DataFrame, metric: str, **more: Any) -> None:
+    """The least error for at most that memory, up to the most memory of the points."""
+    least = frontier(points.sort_values([MEMORY, metric]), metric, MEMORY)
+    memory = [*least[MEMORY], points[MEMORY].max()]
+    axis.plot(memory, [*least[metric], least[metric].min()], drawstyle="steps-post", **more)

@@ -220,7 +220,7 @@ def _line(
 
 
 def _caption(inputs: Namespace, places: list[Place], row: int, table: pandas.DataFrame) -> str:
-    heads, tokens = inputs.caches.heads(places[0])
+    heads, _ = inputs.caches.heads(places[0])
     layers = sorted({place.layer for place in places})
     bands = table.dropna(subset=["low"])
     interval = "no interval"
@@ -234,6 +234,6 @@ def _caption(inputs: Namespace, places: list[Place], row: int, table: pandas.Dat
         f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(str, layers))}), {interval}. "
         "Methods that keep equally many lie on one another. Dotted: heads that choose at random, "
         "each as many as the methods keep on average. "
-        f"{places[0].sequence}: {tokens} tokens; "
+        f"{places[0].sequence}: {inputs.caches.length(places[0])}; "
         + (f"seed {', '.join(sorted(seeds))}." if seeds else "no seed is named.")
     )

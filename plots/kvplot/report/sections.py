@@ -156,12 +156,14 @@ def stills(results: Results, name: str = "") -> str:
             if options.get("panels") == "layer" and results.ok["layer"].nunique() < 2:
                 continue
             drawing = papers.draw(figure, results, options)
+            if drawing.name in drawn:
+                continue
+            picture = _embedded(drawing, f"{name}-" if name else "")
         except ResultsError as error:
             text.append(f'<p class="quiet">{escape(figure)}: {escape(str(error))}</p>')
             continue
-        if drawing.name not in drawn:
-            drawn.add(drawing.name)
-            text.append(_embedded(drawing, f"{name}-" if name else ""))
+        drawn.add(drawing.name)
+        text.append(picture)
     return "\n".join(text)
 
 
