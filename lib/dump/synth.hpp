@@ -31,6 +31,8 @@ struct SynthOptions {
   Index clusters = 0;
   double delta = 1.0;      // clusterable, focused: the diameter that no cluster exceeds
   double theta = 10000.0;  // rope
+  Index hidden = 0;  // columns of an output projection; 0: none, and no residual norms
+  std::vector<Index> evidence;  // first and last token of a span, by turns; empty: none
   int gzip = 0;
   Index chunk_rows = 0;
 };

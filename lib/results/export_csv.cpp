@@ -37,11 +37,11 @@ Row flat_row(const Json& cell) {
   }
   for (const auto& [name, value] : cell.at("key").items()) flatten(name, value, row);
   for (const char* name :
-       {"derived", "errors", "trivial", "mass", "clusters", "memory", "traffic", "counters"}) {
+       {"derived", "errors", "trivial", "mass", "evidence", "clusters", "memory", "traffic", "counters"}) {
     const Json part = cell.value(name, Json());
     if (!part.is_object()) continue;
     Json numbers = part;
-    numbers.erase("trajectory");
+    for (const char* list : {"trajectory", "lost"}) numbers.erase(list);
     flatten(name, numbers, row);
   }
   if (const auto timing = cell.find("timing"); timing != cell.end())
@@ -92,7 +92,7 @@ class Columns {
  private:
   // The first holds the key's own entries, objects among them (rows.every).
   static constexpr const char* kSections[] = {"",        "params",   "derived",  "errors",
-                                              "trivial", "mass",     "clusters", "memory",
+                                              "trivial", "mass", "evidence",  "clusters", "memory",
                                               "traffic", "counters", "timing"};
 
   static std::string section_of(const std::string& name) {
@@ -104,11 +104,9 @@ class Columns {
   std::map<std::string, std::vector<std::string>> sections_;
 };
 
-}  // namespace
-
-void export_csv(const Json& results, std::ostream& out) {
+void write_rows(const Json& records, std::ostream& out) {
   Columns columns;
-  for (const Json& cell : results.at("cells")) columns.add(flat_row(cell));
+  for (const Json& record : records) columns.add(flat_row(record));
   const std::vector<std::string> names = columns.names();
   std::unordered_map<std::string, std::size_t> place;
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -116,14 +114,22 @@ void export_csv(const Json& results, std::ostream& out) {
     out << (i == 0 ? "" : ",") << csv_field(names[i]);
   }
   out << "\n";
-  for (const Json& cell : results.at("cells")) {
+  for (const Json& record : records) {
     std::vector<std::string> fields(names.size());
-    for (auto& [name, text] : flat_row(cell)) fields[place.at(name)] = std::move(text);
+    for (auto& [name, text] : flat_row(record)) fields[place.at(name)] = std::move(text);
     for (std::size_t i = 0; i < fields.size(); ++i) {
       out << (i == 0 ? "" : ",") << csv_field(fields[i]);
     }
     out << "\n";
   }
+}
+
+}  // namespace
+
+void export_csv(const Json& results, std::ostream& out) { write_rows(results.at("cells"), out); }
+
+void export_layers_csv(const Json& results, std::ostream& out) {
+  write_rows(results.value("layers", Json::array()), out);
 }
 
 }  // namespace kvbench

@@ -12,4 +12,7 @@ namespace kvbench {
 // column that no cell has is left out, null is an empty field.
 void export_csv(const Json& results, std::ostream& out);
 
+// The same of the records of whole layers, `layers`: they have no `kv_head`.
+void export_layers_csv(const Json& results, std::ostream& out);
+
 }  // namespace kvbench

@@ -164,26 +164,24 @@ STATISTIC = either(
     optional(NUMBER),
     members({}, others=optional(NUMBER)),
 )
-KEY = members(
-    {
-        "dump": TEXT,
-        "sequence": TEXT,
-        "layer": COUNT,
-        "kv_head": COUNT,
-        "tokens": COUNT,
-        "prompt_tokens": COUNT,
-        "rows": either(
-            '"all", {"every": k}, {"last": k} or an array of rows',
-            one_of("all"),
-            members({"every": COUNT}),
-            members({"last": COUNT}),
-            array(COUNT),
-        ),
-        "algorithm": TEXT,
-        "params": PARAMS,
-        "seed": optional(COUNT),
-    }
-)
+LAYER_KEY = {
+    "dump": TEXT,
+    "sequence": TEXT,
+    "layer": COUNT,
+    "tokens": COUNT,
+    "prompt_tokens": COUNT,
+    "rows": either(
+        '"all", {"every": k}, {"last": k} or an array of rows',
+        one_of("all"),
+        members({"every": COUNT}),
+        members({"last": COUNT}),
+        array(COUNT),
+    ),
+    "algorithm": TEXT,
+    "params": PARAMS,
+    "seed": optional(COUNT),
+}
+KEY = members({**LAYER_KEY, "kv_head": COUNT})
 CELL = members(
     {"id": TEXT, "status": one_of("ok", "failed", "skipped"), "key": KEY, "label": TEXT},
     {
@@ -207,7 +205,24 @@ CELL = members(
         ),
         "trivial": optional(members({}, others=optional(members({}, others=STATISTIC)))),
         "traffic": optional(members({}, others=STATISTIC)),
+        "evidence": members({}, others=STATISTIC),
         "clusters": optional(members({}, {"final": optional(COUNT)})),
+        "timing": optional(members({}, others=optional(NUMBER))),
+    },
+)
+# A record of a whole layer.
+LAYER = members(
+    {
+        "id": TEXT,
+        "status": one_of("ok", "failed", "skipped"),
+        "key": members(LAYER_KEY),
+        "label": TEXT,
+    },
+    {
+        "reason": TEXT,
+        "repro": TEXT,
+        **dict.fromkeys(("errors", "memory", "counters"), optional(members({}, others=STATISTIC))),
+        "evidence": members({}, {"lost": array(COUNT)}, others=STATISTIC),
         "timing": optional(members({}, others=optional(NUMBER))),
     },
 )
@@ -248,7 +263,8 @@ RESULTS = members(
         ),
         "cells": array(CELL),
         "summary": array(LINE),
-    }
+    },
+    {"layers": array(LAYER)},
 )
 # What `kvbench check --write-baselines` writes: cells alone.
 CELLS = members({"cells": array(CELL)})

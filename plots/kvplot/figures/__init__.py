@@ -41,6 +41,7 @@ NAMES = (
     "settings",
     "ecdf",
     "layer_head",
+    "layer_impact",
     "position",
     "forest",
     "displacement",
