@@ -114,7 +114,8 @@ std::vector<std::pair<std::string, Index>> write_baselines(const BoundsFile& bou
   std::vector<std::pair<std::string, Index>> written;
   for (const Baseline& baseline : baselines) {
     write(baseline, results.value("name", Json("")));
-    written.emplace_back(baseline.path, static_cast<Index>(baseline.cells.size() + baseline.layers.size()));
+    written.emplace_back(baseline.path,
+                         static_cast<Index>(baseline.cells.size() + baseline.layers.size()));
   }
   return written;
 }

@@ -161,7 +161,8 @@ BoundOutcome check_bound(const Bound& bound, const Json& results, const Baseline
       check_paired(*paired, bound, cells, others, outcome);
     }
   } else if (const auto* baseline = std::get_if<BaselineRule>(&bound.rule)) {
-    const std::vector<const Json*> frozen = select(where, records_of(bound, baselines.at(baseline->found)));
+    const std::vector<const Json*> frozen =
+        select(where, records_of(bound, baselines.at(baseline->found)));
     check_baseline(*baseline, bound, cells, frozen, outcome);
   } else if (const auto* trivial = std::get_if<TrivialRule>(&bound.rule)) {
     check_trivial(*trivial, bound, cells, outcome);

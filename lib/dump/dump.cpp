@@ -242,17 +242,17 @@ std::vector<double> Dump::read_wo(const std::string& sequence, int layer, int qu
                                  query_head, info.query_heads - 1));
   }
   return within_memory(location, [&] {
-    return impl_->unchanged(
-        [&] { return impl_->tensor(sequence, layer, "wo", 0, "row").read(query_head, 0, info.dv); });
+    return impl_->unchanged([&] {
+      return impl_->tensor(sequence, layer, "wo", 0, "row").read(query_head, 0, info.dv);
+    });
   });
 }
 
 std::vector<double> Dump::read_residual_norms(const std::string& sequence, int layer) const {
   if (impl_->layer(sequence, layer).residual_rows == 0) return {};
   const std::string path = layer_path(sequence, layer) + "/residual_norm";
-  return impl_->unchanged([&] {
-    return read_residual_norm(impl_->file.get(), path, impl_->info.path + ": " + path);
-  });
+  return impl_->unchanged(
+      [&] { return read_residual_norm(impl_->file.get(), path, impl_->info.path + ": " + path); });
 }
 
 std::string Dump::fingerprint() const {

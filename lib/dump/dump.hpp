@@ -39,7 +39,7 @@ struct SequenceInfo {
   std::optional<Index> prompt_tokens;
   std::string description;
   std::shared_ptr<const Evidence> evidence;  // null without
-  std::vector<LayerInfo> layers;  // ascending by index
+  std::vector<LayerInfo> layers;             // ascending by index
 
   const LayerInfo* find_layer(int index) const;
 };

@@ -75,8 +75,7 @@ std::shared_ptr<const Evidence> check_evidence(ErrorList& errors, hid_t sequence
     evidence.rows.push_back(row);
   }
   std::sort(evidence.rows.begin(), evidence.rows.end());
-  evidence.rows.erase(std::unique(evidence.rows.begin(), evidence.rows.end()),
-                      evidence.rows.end());
+  evidence.rows.erase(std::unique(evidence.rows.begin(), evidence.rows.end()), evidence.rows.end());
   if (errors.count() > before) return nullptr;
   return std::make_shared<const Evidence>(std::move(evidence));
 }

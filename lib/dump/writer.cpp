@@ -206,8 +206,8 @@ void DumpWriter::write_evidence(const Evidence& evidence) {
     const hdf5::Handle dataset = hdf5::open_dataset(impl_->sequence.get(), "evidence");
     const hsize_t count = evidence.rows.size();
     const hdf5::Handle space(H5Screate_simple(1, &count, nullptr));
-    const hdf5::Handle attribute(H5Acreate2(dataset.get(), "rows", H5T_STD_I64LE, space.get(),
-                                            H5P_DEFAULT, H5P_DEFAULT));
+    const hdf5::Handle attribute(
+        H5Acreate2(dataset.get(), "rows", H5T_STD_I64LE, space.get(), H5P_DEFAULT, H5P_DEFAULT));
     hdf5::check(H5Awrite(attribute.get(), H5T_NATIVE_INT64, evidence.rows.data()));
   });
 }

@@ -67,8 +67,8 @@ class DumpWriter {
   void add_layer(int index, const LayerLayout& layout);
   // Of the layer added last: one norm for each of its last positions.
   void write_residual_norms(const std::vector<double>& norms);
-  // One head of tensor "q", "k", "v", "out" or "wo": all its rows, row-major. Values are rounded to the
-  // stored type.
+  // One head of tensor "q", "k", "v", "out" or "wo": all its rows, row-major. Values are rounded to
+  // the stored type.
   void write_head(const std::string& tensor, Index head, const std::vector<double>& values);
   void finish();
 

@@ -42,7 +42,8 @@ std::vector<LayerMetric> table() {
        },
        .needs_residual = true},
       {.path = "errors.cancellation",
-       .definition = "||sum_h W_h e_h|| / sum_h ||W_h e_h||: 1 where no head's error undoes another's",
+       .definition =
+           "||sum_h W_h e_h|| / sum_h ||W_h e_h||: 1 where no head's error undoes another's",
        .of_row = [](Row row) { return ratio(row.error_l2, sum_of(row.head_errors)); },
        .less_is_better = false},
       {.path = "errors.half_heads",

@@ -70,9 +70,9 @@ void LayerOutputs::add_rows(Index head, ConstMatrix weight, ConstMatrix x, Index
     const Index columns = std::min(kBlockColumns, hidden_ - column);
     block.noalias() = part * w.middleCols(column, columns);
     squares += block.rowwise().squaredNorm();
-    Eigen::Map<RowMajor, 0, Eigen::OuterStride<>> sum(
-        sums.output.data() + first * hidden_ + column, last - first, columns,
-        Eigen::OuterStride<>(hidden_));
+    Eigen::Map<RowMajor, 0, Eigen::OuterStride<>> sum(sums.output.data() + first * hidden_ + column,
+                                                      last - first, columns,
+                                                      Eigen::OuterStride<>(hidden_));
     sum += block;
   }
   if (sums.head_errors.empty()) return;

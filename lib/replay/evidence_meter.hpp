@@ -13,12 +13,12 @@ namespace kvbench {
 
 // Over the asking rows that are scored, and query heads.
 struct EvidenceReport {
-  Index tokens = 0;             // of the evidence
-  Index rows = 0;               // that ask
-  std::vector<Index> held;      // [rows * G] evidence tokens whose value the answer reads
-  std::vector<Index> last;      // those that any query head reads at the last such row, ascending
-  double held_share = 0.0;      // mean of them over tokens
-  double mass_exact = 0.0;      // mean of the sum of their p
+  Index tokens = 0;         // of the evidence
+  Index rows = 0;           // that ask
+  std::vector<Index> held;  // [rows * G] evidence tokens whose value the answer reads
+  std::vector<Index> last;  // those that any query head reads at the last such row, ascending
+  double held_share = 0.0;  // mean of them over tokens
+  double mass_exact = 0.0;  // mean of the sum of their p
   // Mean of the sum of what they weigh in the denominator, over the denominator; none where that is
   // not positive at any row.
   std::optional<double> mass_approximate;

@@ -312,8 +312,8 @@ class Group {
       return timing;
     }
     if (setting_.keep_outputs) {
-      exact_outputs_ = std::make_shared<const std::vector<double>>(
-          reference_.exact.outputs.begin(), reference_.exact.outputs.end());
+      exact_outputs_ = std::make_shared<const std::vector<double>>(reference_.exact.outputs.begin(),
+                                                                   reference_.exact.outputs.end());
     }
     timing.reference_seconds = seconds_since(start);
     score_trivial_answers();
@@ -490,7 +490,7 @@ class Group {
   Reference reference_;
   std::shared_ptr<const TrivialAnswers> trivial_;
   std::shared_ptr<const std::vector<double>> exact_outputs_;  // null unless they are kept
-  std::vector<std::vector<Index>> blocks_;  // rows with logits
+  std::vector<std::vector<Index>> blocks_;                    // rows with logits
   SharedResults shared_;
   bool has_shared_ = false;
   std::vector<std::unique_ptr<Replayed>> running_;

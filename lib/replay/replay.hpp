@@ -48,7 +48,7 @@ struct ReplaySetting {
   std::vector<Index> rows;  // scored decode rows, ascending, each in [P, n)
   int element_bytes = 2;    // bytes per number of a key or value in the memory report
   bool keep_row_values = false;
-  bool keep_outputs = false;  // whether results have `outputs`
+  bool keep_outputs = false;                           // whether results have `outputs`
   std::shared_ptr<const Evidence> evidence = nullptr;  // null: none
 };
 

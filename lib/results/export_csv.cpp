@@ -36,8 +36,8 @@ Row flat_row(const Json& cell) {
     row.emplace_back(name, text_of(cell.value(name, Json())));
   }
   for (const auto& [name, value] : cell.at("key").items()) flatten(name, value, row);
-  for (const char* name :
-       {"derived", "errors", "trivial", "mass", "evidence", "clusters", "memory", "traffic", "counters"}) {
+  for (const char* name : {"derived", "errors", "trivial", "mass", "evidence", "clusters", "memory",
+                           "traffic", "counters"}) {
     const Json part = cell.value(name, Json());
     if (!part.is_object()) continue;
     Json numbers = part;
@@ -91,9 +91,9 @@ class Columns {
 
  private:
   // The first holds the key's own entries, objects among them (rows.every).
-  static constexpr const char* kSections[] = {"",        "params",   "derived",  "errors",
-                                              "trivial", "mass", "evidence",  "clusters", "memory",
-                                              "traffic", "counters", "timing"};
+  static constexpr const char* kSections[] = {"",        "params",  "derived",  "errors",
+                                              "trivial", "mass",    "evidence", "clusters",
+                                              "memory",  "traffic", "counters", "timing"};
 
   static std::string section_of(const std::string& name) {
     const std::string before_dot = name.substr(0, name.find('.'));

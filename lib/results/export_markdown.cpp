@@ -57,8 +57,8 @@ void export_markdown(const Json& results, std::ostream& out) {
         << escaped(text_of(cell.value("label", Json()))) << " | " << escaped(params_of(key))
         << " | " << escaped(text_of(key.value("sequence", Json()))) << " | "
         << text_of(key.value("layer", Json())) << " | " << text_of(key.value("kv_head", Json()))
-        << " | " << text_of(key.value("seed", Json())) << " | " << escaped(status_of(cell))
-        << " | " << significant(at_pointer(cell, "/errors/relative_l2/mean")) << " | "
+        << " | " << text_of(key.value("seed", Json())) << " | " << escaped(status_of(cell)) << " | "
+        << significant(at_pointer(cell, "/errors/relative_l2/mean")) << " | "
         << significant(at_pointer(cell, "/errors/relative_frobenius_error")) << " | "
         << significant(at_pointer(cell, "/memory/fraction")) << " |\n";
   }

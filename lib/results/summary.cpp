@@ -341,9 +341,9 @@ void Summary::each(const std::function<void(std::string_view)>& line) const {
     parallel_for(static_cast<Index>(lines.size()), [&](Index index) {
       const auto i = static_cast<std::size_t>(index);
       const Job& job = all[first + i];
-      lines[i] = to_line(
-          entry_json(Json::parse(*job.entry->head), job.layer, job.entry->cells.slice(job.layer),
-                     job.entry->whole_layers.slice(job.layer)));
+      lines[i] = to_line(entry_json(Json::parse(*job.entry->head), job.layer,
+                                    job.entry->cells.slice(job.layer),
+                                    job.entry->whole_layers.slice(job.layer)));
     });
     for (const std::string& each : lines) line(each);
   }

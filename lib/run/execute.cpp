@@ -201,8 +201,8 @@ class HeadRun {
 
 // The part of a group that is computed in one pass over its KV heads.
 struct Pass {
-  std::size_t group = 0;               // index into the plan's
-  std::vector<std::size_t> layers;     // indices into the plan's layer records
+  std::size_t group = 0;                          // index into the plan's
+  std::vector<std::size_t> layers;                // indices into the plan's layer records
   std::map<int, std::vector<std::size_t>> cells;  // by KV head
 };
 
@@ -214,8 +214,7 @@ std::vector<Pass> pending_passes(const Execution& execution, const std::vector<b
   std::vector<Pass> passes;
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     const WorkGroup& group = plan.groups[g];
-    const std::size_t at_once =
-        layers_at_once(plan, group, thread_count(), execution.memory_limit);
+    const std::size_t at_once = layers_at_once(plan, group, thread_count(), execution.memory_limit);
     const std::size_t first = passes.size();
     passes.push_back({g, {}, {}});
     std::map<std::size_t, std::size_t> pass_of;  // by cell, of records
@@ -228,9 +227,8 @@ std::vector<Pass> pending_passes(const Execution& execution, const std::vector<b
     for (const std::size_t c : group.cells) {
       if (!pending[c]) continue;
       const auto place = pass_of.find(c);
-      passes[place == pass_of.end() ? first : place->second]
-          .cells[plan.cells[c].kv_head]
-          .push_back(c);
+      passes[place == pass_of.end() ? first : place->second].cells[plan.cells[c].kv_head].push_back(
+          c);
     }
     if (passes.back().cells.empty()) passes.pop_back();
   }
@@ -287,9 +285,8 @@ void record_empty_layers(const Execution& execution) {
     if (!execution.selection.groups[layer.group]) continue;
     const CellState state = execution.journal.layer_state(l);
     const auto append = [&](const char* status, const std::string& reason) {
-      execution.journal.append_layer(
-          l, empty_layer_record(execution.plan, layer, status, reason,
-                                layer_repro(execution, layer)));
+      execution.journal.append_layer(l, empty_layer_record(execution.plan, layer, status, reason,
+                                                           layer_repro(execution, layer)));
     };
     if (const auto reason = layer_skip_reason(execution.plan, layer)) {
       if (state != CellState::kSkipped) append("skipped", *reason);
@@ -320,8 +317,8 @@ std::vector<bool> pending_layers(const Execution& execution) {
       continue;
     }
     const CellState state = execution.journal.layer_state(l);
-    const bool is_done = state == CellState::kOk ||
-                         (state == CellState::kFailed && !execution.retry_failed);
+    const bool is_done =
+        state == CellState::kOk || (state == CellState::kFailed && !execution.retry_failed);
     pending[l] = !is_done && !earlier_failure(execution, layer);
   }
   return pending;

@@ -47,10 +47,10 @@ std::vector<bool> pending_cells(const Execution& execution);
 std::vector<bool> pending_layers(const Execution& execution);
 
 // Records what the plan skips of the selection, then runs the pending cells group by group, head by
-// head; records of whole layers follow the last head. A stream that cannot be read fails its cells; the others go on. Ends early once `stop` is
-// set. Throws BugError when a cell throws what is not its own, IoError when the journal or the
-// rows file cannot be written, and what check_device throws. Returns timings of the groups that
-// were worked on.
+// head; records of whole layers follow the last head. A stream that cannot be read fails its cells;
+// the others go on. Ends early once `stop` is set. Throws BugError when a cell throws what is not
+// its own, IoError when the journal or the rows file cannot be written, and what check_device
+// throws. Returns timings of the groups that were worked on.
 std::vector<std::optional<GroupTiming>> execute(const Execution& execution, RunObserver& observer,
                                                 std::atomic<bool>& stop);
 

@@ -136,8 +136,8 @@ std::optional<LayerEvidence> LayerGatherer::evidence_of(const Gathered& gathered
 }
 
 LayerGatherer::Outcome LayerGatherer::outcome(std::size_t record) const {
-  const auto place = static_cast<std::size_t>(
-      std::find(records_.begin(), records_.end(), record) - records_.begin());
+  const auto place = static_cast<std::size_t>(std::find(records_.begin(), records_.end(), record) -
+                                              records_.begin());
   const Gathered& gathered = gathered_.at(place);
   if (!gathered.failure.empty()) return {std::nullopt, gathered.failure};
   LayerResult result;

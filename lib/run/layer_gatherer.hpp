@@ -48,8 +48,8 @@ class LayerGatherer {
     Index exact_bytes = 0;
     bool has_evidence = false;
     Index evidence_tokens = 0;
-    Index asked = 0;              // asking rows x query heads
-    Index lost = 0;               // of them those that read none of the evidence
+    Index asked = 0;               // asking rows x query heads
+    Index lost = 0;                // of them those that read none of the evidence
     std::vector<Index> read_last;  // evidence tokens that some head reads at the last asking row
     std::string failure;
   };
@@ -62,7 +62,7 @@ class LayerGatherer {
   const WorkGroup& group_;
   const Dump& dump_;
   std::vector<std::size_t> records_;
-  std::vector<Gathered> gathered_;              // of records_
+  std::vector<Gathered> gathered_;               // of records_
   std::map<std::size_t, std::size_t> place_of_;  // cell -> index into records_
   std::optional<LayerOutputs> outputs_;
   std::vector<std::optional<double>> residual_;  // per scored row

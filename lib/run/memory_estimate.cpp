@@ -217,9 +217,11 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
 
 std::size_t layers_at_once(const Plan& plan, const WorkGroup& group, int threads, double limit) {
   const double one = estimate_memory_bytes(plan, group, threads, 1);
-  const double more = LayerGatherer::bytes(group, 2, threads) - LayerGatherer::bytes(group, 1, threads);
+  const double more =
+      LayerGatherer::bytes(group, 2, threads) - LayerGatherer::bytes(group, 1, threads);
   const std::size_t all = group.layer_records.size();
-  if (more <= 0.0 || one + more * static_cast<double>(all) <= limit) return std::max<std::size_t>(1, all);
+  if (more <= 0.0 || one + more * static_cast<double>(all) <= limit)
+    return std::max<std::size_t>(1, all);
   return limit <= one ? 1 : 1 + static_cast<std::size_t>((limit - one) / more);
 }
 

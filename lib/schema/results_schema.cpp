@@ -416,9 +416,9 @@ Json results_schema(const std::vector<AlgorithmDescription>& algorithms) {
   schema["properties"]["caches"] =
       described("the cache files that parameters name",
                 list_of(whole({{"path", kText}, {"fingerprint", kHash}, {"method", kText}})));
-  schema["properties"]["layers"] = described(
-      "records of whole layers, of dumps with an output projection or evidence",
-      list_of(layer_schema(algorithms)));
+  schema["properties"]["layers"] =
+      described("records of whole layers, of dumps with an output projection or evidence",
+                list_of(layer_schema(algorithms)));
   schema["properties"]["plan"]["properties"]["layers"] =
       whole({{"records", kCount}, {"ok", kCount}, {"failed", kCount}, {"skipped", kCount}});
   schema["$defs"] = std::move(defs);

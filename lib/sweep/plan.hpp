@@ -111,7 +111,7 @@ struct Plan {
   std::vector<WorkGroup> groups;
   std::vector<PlannedCell> cells;
   std::vector<PlannedLayerRecord> layer_records;  // by group, then as their first cells
-  nlohmann::json rows = "all";  // evaluate.rows as given
+  nlohmann::json rows = "all";                    // evaluate.rows as given
   std::string device = "cpu";
   std::vector<std::string> only;  // globs that narrowed it
   int element_bytes = 2;

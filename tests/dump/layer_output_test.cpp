@@ -85,8 +85,8 @@ TEST_CASE("the output projection is read by query head, the residual norms as th
 
 TEST_CASE("evidence is sorted, and its rows are each listed once") {
   const TemporaryFolder folder;
-  const Dump dump = changed(
-      folder, [](hid_t f) { plant_evidence(f, {{7, 9}, {0, 2}, {5, 5}}, {11, 10, 11}); });
+  const Dump dump =
+      changed(folder, [](hid_t f) { plant_evidence(f, {{7, 9}, {0, 2}, {5, 5}}, {11, 10, 11}); });
   const auto evidence = dump.info().sequences.at(0).evidence;
   REQUIRE(evidence);
   CHECK(*evidence == Evidence{{{0, 2}, {5, 5}, {7, 9}}, {10, 11}});

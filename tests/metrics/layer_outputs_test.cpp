@@ -79,18 +79,18 @@ struct MadeLayer {
       return by_head[static_cast<std::size_t>(head / group)]
                     [static_cast<std::size_t>((row * group + head % group) * dv + k)];
     };
-    return {kv_heads * group,
-            rows,
-            dv,
-            hidden,
-            [=, this](Index h, Index r, Index k) { return number(exact, h, r, k); },
-            [=, this](Index h, Index r, Index k) { return number(errors[setting], h, r, k); },
-            [=, this](Index h, Index k, Index c) {
-              const Index other = (h + shift) % (kv_heads * group);
-              return weights[static_cast<std::size_t>(other)]
-                            [static_cast<std::size_t>(k * hidden + c)];
-            },
-            [this](Index r) { return residual[static_cast<std::size_t>(r)]; }};
+    return {
+        kv_heads * group,
+        rows,
+        dv,
+        hidden,
+        [=, this](Index h, Index r, Index k) { return number(exact, h, r, k); },
+        [=, this](Index h, Index r, Index k) { return number(errors[setting], h, r, k); },
+        [=, this](Index h, Index k, Index c) {
+          const Index other = (h + shift) % (kv_heads * group);
+          return weights[static_cast<std::size_t>(other)][static_cast<std::size_t>(k * hidden + c)];
+        },
+        [this](Index r) { return residual[static_cast<std::size_t>(r)]; }};
   }
 };
 
@@ -122,14 +122,15 @@ TEST_CASE("every error of a layer equals its definition, whatever the shape") {
     Index kv_heads, group, rows, dv, hidden;
   };
   // 64 rows and 512 columns are a block.
-  for (const Shape& s : {Shape{1, 1, 1, 1, 1}, Shape{2, 3, 5, 4, 7}, Shape{3, 1, 65, 2, 9},
-                         Shape{1, 2, 3, 5, 513}, Shape{2, 2, 64, 3, 512}, Shape{1, 9, 2, 1, 1025}}) {
+  for (const Shape& s :
+       {Shape{1, 1, 1, 1, 1}, Shape{2, 3, 5, 4, 7}, Shape{3, 1, 65, 2, 9}, Shape{1, 2, 3, 5, 513},
+        Shape{2, 2, 64, 3, 512}, Shape{1, 9, 2, 1, 1025}}) {
     CAPTURE(s.rows);
     CAPTURE(s.hidden);
     const MadeLayer layer(s.kv_heads, s.group, s.rows, s.dv, s.hidden, 3, 7);
     for (std::size_t setting = 0; setting < 3; ++setting) {
-      CHECK(differing(layer.errors_of(setting, {0, 1, 2}), naive_layer_report(layer.naive(setting))) ==
-            0);
+      CHECK(differing(layer.errors_of(setting, {0, 1, 2}),
+                      naive_layer_report(layer.naive(setting))) == 0);
     }
   }
 }
@@ -141,8 +142,8 @@ TEST_CASE("weights of the wrong head, or the errors of another setting, would be
 }
 
 TEST_CASE("two heads of opposite errors cancel") {
-  // W_0 and W_1 are the same row (3, 4): errors 2 and -1 come to (3, 4), of norm 5, where the heads'
-  // own are 10 and 5.
+  // W_0 and W_1 are the same row (3, 4): errors 2 and -1 come to (3, 4), of norm 5, where the
+  // heads' own are 10 and 5.
   LayerOutputs outputs(1, 2, 2, 1);
   const std::vector<double> weight = {3.0, 4.0};
   const std::vector<double> exact = {2.0};
@@ -206,8 +207,8 @@ TEST_CASE("a number that is not finite fails the record and says where") {
   MadeLayer layer(1, 1, 3, 1, 1, 1, 5);
   layer.errors[0][0][1] = 1e300;
   layer.weights[0][0] = 1e300;
-  CHECK_THROWS_WITH_AS(layer.errors_of(0, {0}),
-                       doctest::Contains("is not finite at row 101"), CellError);
+  CHECK_THROWS_WITH_AS(layer.errors_of(0, {0}), doctest::Contains("is not finite at row 101"),
+                       CellError);
 }
 
 }  // namespace

@@ -76,7 +76,8 @@ Naive naive_evidence(const Stream& stream, const Evidence& evidence,
   return {sums.held / count, sums.exact / count, sums.approximate / count};
 }
 
-TEST_CASE("held tokens and masses equal their definitions, for weighted rows and rows of one head") {
+TEST_CASE(
+    "held tokens and masses equal their definitions, for weighted rows and rows of one head") {
   for (const Index window : {Index{0}, Index{17}}) {
     const auto owned =
         make_stream({.tokens = 40, .d = 6, .dv = 5, .heads_per_kv = 3, .window = window});
@@ -132,8 +133,7 @@ TEST_CASE("a window holds of the evidence what it has not passed, exact attentio
   CHECK(kept.evidence->held == std::vector<Index>{3, 3});
   CHECK(kept.evidence->last == std::vector<Index>{21, 22, 23});
   CHECK(kept.evidence->mass_approximate.value() > 0.0);
-  const CellResult exact =
-      replayed(owned->stream, setting, {find_algorithm("exact"), Params{}});
+  const CellResult exact = replayed(owned->stream, setting, {find_algorithm("exact"), Params{}});
   CHECK(exact.evidence.value().held_share == 1.0);
   CHECK(exact.evidence->mass_approximate.value() ==
         doctest::Approx(exact.evidence->mass_exact).epsilon(1e-13));

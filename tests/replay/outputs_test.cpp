@@ -47,11 +47,12 @@ TEST_CASE("errors are answers less exact outputs, which all cells share") {
   const std::vector<Index> rows = {22, 25, 39};
   for (Index r = 0; r < 3; ++r) {
     for (Index g = 0; g < 3; ++g) {
-      const NaiveRow naive = naive_row(owned->stream, static_cast<int>(g), rows[static_cast<std::size_t>(r)]);
+      const NaiveRow naive =
+          naive_row(owned->stream, static_cast<int>(g), rows[static_cast<std::size_t>(r)]);
       for (Index k = 0; k < 5; ++k) {
         const auto i = static_cast<std::size_t>((r * 3 + g) * 5 + k);
-        CHECK(exact[i] == doctest::Approx(static_cast<double>(
-                                naive.a[static_cast<std::size_t>(k)])).epsilon(1e-12));
+        CHECK(exact[i] == doctest::Approx(static_cast<double>(naive.a[static_cast<std::size_t>(k)]))
+                              .epsilon(1e-12));
         CHECK(results[0].outputs->errors[i] ==
               watch.answers.at({r, g})[static_cast<std::size_t>(k)] - exact[i]);
       }

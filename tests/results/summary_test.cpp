@@ -180,7 +180,7 @@ TEST_CASE("the bits do not depend on the number of threads") {
 Json layer_record_of(const std::string& text, int layer, int seed, double error,
                      const std::string& status = "ok") {
   Json record = {{"id", "1"}, {"status", status}, {"label", "x"}};
-  record["key"] = {{"dump", "d"},      {"sequence", text},    {"layer", layer},
+  record["key"] = {{"dump", "d"},      {"sequence", text},     {"layer", layer},
                    {"algorithm", "a"}, {"params", {{"T", 1}}}, {"seed", seed}};
   record["errors"] = nullptr;
   if (status == "ok") record["errors"] = {{"relative_output_l2", {{"mean", error}}}};

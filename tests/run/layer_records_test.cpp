@@ -65,8 +65,9 @@ NaiveLayerReport naive_of(const LayerRun& run, const PlannedLayerRecord& record)
     const PlannedCell& cell = run.plan.cells[c];
     const auto data = dump.read_stream(group.sequence, group.layer, cell.kv_head);
     const ReplaySetting setting{.prompt = group.prompt, .rows = group.rows, .keep_outputs = true};
-    replay(data->stream, setting, {{cell.algorithm, *cell.params}}, cpu_kernels(),
-           [&](std::size_t, CellResult&& result) { outputs.push_back(std::move(*result.outputs)); });
+    replay(
+        data->stream, setting, {{cell.algorithm, *cell.params}}, cpu_kernels(),
+        [&](std::size_t, CellResult&& result) { outputs.push_back(std::move(*result.outputs)); });
   }
   std::vector<std::vector<double>> weights;
   for (int h = 0; h < 4; ++h) weights.push_back(dump.read_wo(group.sequence, group.layer, h));
@@ -76,14 +77,12 @@ NaiveLayerReport naive_of(const LayerRun& run, const PlannedLayerRecord& record)
   };
   const auto kv = [=](Index h) { return static_cast<std::size_t>(h / heads_per_kv); };
   return naive_layer_report(
-      {4,
-       static_cast<Index>(group.rows.size()),
-       dv,
-       group.hidden,
+      {4, static_cast<Index>(group.rows.size()), dv, group.hidden,
        [&](Index h, Index r, Index k) { return (*outputs[kv(h)].exact)[place(h, r, k)]; },
        [&](Index h, Index r, Index k) { return outputs[kv(h)].errors[place(h, r, k)]; },
        [&](Index h, Index k, Index c) {
-         return weights[static_cast<std::size_t>(h)][static_cast<std::size_t>(k * group.hidden + c)];
+         return weights[static_cast<std::size_t>(h)]
+                       [static_cast<std::size_t>(k * group.hidden + c)];
        },
        [&](Index r) -> std::optional<double> {
          return norms.at(static_cast<std::size_t>(group.rows[static_cast<std::size_t>(r)] - 32));
@@ -245,7 +244,8 @@ TEST_CASE("evidence: heads that read none of it, and tokens that no head reads")
       CHECK(record.at("errors").is_null() == (hidden == 0));
       CHECK(evidence.at("tokens") == 7);
       // The last row, 63, is asked: a window of 4 reads 60 .. 63, of 8 reads 56 .. 63.
-      const std::string budget = cell.algorithm->id == "exact" ? "all" : to_string(cell.params->at("budget"));
+      const std::string budget =
+          cell.algorithm->id == "exact" ? "all" : to_string(cell.params->at("budget"));
       const Json lost = budget == "all" ? Json::array()
                         : budget == "4" ? Json::array({10, 11, 12, 58, 59})
                                         : Json::array({10, 11, 12});

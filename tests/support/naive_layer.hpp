@@ -16,10 +16,10 @@ struct NaiveLayer {
   Index rows = 0;
   Index dv = 0;
   Index hidden = 0;
-  std::function<double(Index head, Index row, Index k)> exact;   // a_h
-  std::function<double(Index head, Index row, Index k)> error;   // e_h
-  std::function<double(Index head, Index k, Index c)> weight;    // W_h
-  std::function<std::optional<double>(Index row)> residual;      // ||x||
+  std::function<double(Index head, Index row, Index k)> exact;  // a_h
+  std::function<double(Index head, Index row, Index k)> error;  // e_h
+  std::function<double(Index head, Index k, Index c)> weight;   // W_h
+  std::function<std::optional<double>(Index row)> residual;     // ||x||
 };
 
 struct NaiveLayerReport {

@@ -186,8 +186,9 @@ void write_stacked(const Dense& exact, const Dense& answer, NaiveReport& report)
 void write_columns(Columns& columns, NaiveReport& report) {
   for (const char* path :
        {"errors.relative_l2", "errors.relative_l1", "errors.epsilon_spectral",
-        "errors.epsilon_frobenius", "errors.numerator_error", "errors.normalizer_error", "errors.cosine_distance",
-        "errors.kl_divergence", "mass.kept", "mass.numerator", "mass.denominator"}) {
+        "errors.epsilon_frobenius", "errors.numerator_error", "errors.normalizer_error",
+        "errors.cosine_distance", "errors.kl_divergence", "mass.kept", "mass.numerator",
+        "mass.denominator"}) {
     columns.write_distribution(path, report);
   }
   columns.write_mean("errors.relative_l2_posclamp_mean", report);

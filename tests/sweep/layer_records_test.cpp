@@ -17,8 +17,8 @@ std::vector<PlannedDump> dumps() {
   return {dump};
 }
 
-const std::string kTwo = entry("window", R"("budget": [0.0001, 16])") + ", " +
-                         entry("uniform", R"("T": 1)");
+const std::string kTwo =
+    entry("window", R"("budget": [0.0001, 16])") + ", " + entry("uniform", R"("T": 1)");
 
 Plan planned(const SweepFolder& folder, const std::string& algorithms, const std::string& more = "",
              const std::vector<std::string>& only = {}) {
@@ -49,7 +49,8 @@ TEST_CASE("a layer with an output projection has a record of each setting and se
     key.erase("kv_head");
     CHECK(layer_record_key(plan, record) == key);
   }
-  CHECK(layer_skip_reason(plan, plan.layer_records[0]).value() == "KV head 0: a budget of 0 tokens");
+  CHECK(layer_skip_reason(plan, plan.layer_records[0]).value() ==
+        "KV head 0: a budget of 0 tokens");
   CHECK(!layer_skip_reason(plan, plan.layer_records[1]));
   CHECK(layer_record_path(plan, plan.layer_records[1]) == "window/window/0/0");
 }
@@ -72,8 +73,7 @@ TEST_CASE("a setting without all KV heads of the layer has no record") {
 TEST_CASE("cells and the plan's hash are those of a dump without a projection") {
   const SweepFolder folder;
   const Plan with = planned(folder, kTwo);
-  const Plan without =
-      make_plan(folder.parse(sweep(kTwo)), {planned_dump("a", 100, {0, 4}, 2)});
+  const Plan without = make_plan(folder.parse(sweep(kTwo)), {planned_dump("a", 100, {0, 4}, 2)});
   CHECK(without.layer_records.empty());
   CHECK(with.hash == without.hash);
 }

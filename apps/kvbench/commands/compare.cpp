@@ -108,9 +108,10 @@ Compared compare(const CompareOptions& options) {
   if (in_a && in_b) {
     compared.layers = compare_results(a.layers, b.layers, of_layers);
   } else if (!compared.cells) {
-    throw InputError(fmt::format("{}: has no records of whole layers to compare; run the sweep on "
-                                 "a dump with the output projection (wo)",
-                                 in_a ? options.b : options.a));
+    throw InputError(
+        fmt::format("{}: has no records of whole layers to compare; run the sweep on "
+                    "a dump with the output projection (wo)",
+                    in_a ? options.b : options.a));
   } else if (in_a || in_b) {
     log_text("kvbench: note: only {} has records of whole layers; they are not compared\n",
              in_a ? options.a : options.b);
@@ -160,9 +161,10 @@ Command add_compare(CLI::App& app) {
       ->type_name("VALUE")
       ->capture_default_str();
   command
-      ->add_option("--metric", options->rules.metrics,
-                   "Path of a number in a cell or in a record of a whole layer, repeatable; default: "
-                   "every error, by its mean")
+      ->add_option(
+          "--metric", options->rules.metrics,
+          "Path of a number in a cell or in a record of a whole layer, repeatable; default: "
+          "every error, by its mean")
       ->type_name("PATH")
       ->allow_extra_args(false);
   command->add_flag("--json", options->json, "The whole comparison as JSON");

@@ -108,9 +108,7 @@ std::string quoted(const std::string& text) {
 // Of a cell of a method that the program does not know, in Python.
 std::string python_repro_of(const RunOptions& options, const std::string& config,
                             const PlannedCell& cell, const std::vector<std::string>& ids) {
-  const std::string only =
-      ids.size() == 1 ? quoted(ids.front())
-                      : nlohmann::json(ids).dump();
+  const std::string only = ids.size() == 1 ? quoted(ids.front()) : nlohmann::json(ids).dump();
   std::string call = fmt::format("kb.run({}, out=\"repro\", only={}, methods=[{}]", quoted(config),
                                  only, cell.algorithm->title);
   if (options.sweep.has_file() && !options.sweep.sets.empty()) {
@@ -239,8 +237,9 @@ void log_recomputed(const Execution& execution) {
     }
     if (count > 0) log_text("{} of them are computed again: {}\n", count, why);
   };
-  log_count(CellState::kOk, "their per-row values, what they kept, or the record of their layer is "
-                              "missing");
+  log_count(CellState::kOk,
+            "their per-row values, what they kept, or the record of their layer is "
+            "missing");
   log_count(CellState::kFailed, "they had failed");
   log_count(CellState::kSkipped, "they had been skipped and can be computed now");
 }
@@ -441,9 +440,8 @@ int run(const RunOptions& options) {
       .selection = selection,
       .repro = [&](const PlannedCell& cell) { return repro_of(options, folder, cell, {cell.id}); },
       .retry_failed = options.retry_failed,
-      .layer_repro = [&](const PlannedLayerRecord& layer) {
-        return repro_of(options, folder, plan, layer);
-      },
+      .layer_repro =
+          [&](const PlannedLayerRecord& layer) { return repro_of(options, folder, plan, layer); },
       .memory_limit = memory_limit};
   log_reused_folder(journal, folder, results, options.quiet);
   if (!options.quiet) log_start(execution, folder);

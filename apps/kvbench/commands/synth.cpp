@@ -85,8 +85,9 @@ Command add_synth(CLI::App& app) {
   add("--hidden", synth.hidden,
       "Columns of an output projection (wo), 0 = none; residual norms are written with it");
   command
-      ->add_option("--evidence", synth.evidence,
-                   "Tokens that the last row asks for: first and last of each span, such as 3,7,12,12")
+      ->add_option(
+          "--evidence", synth.evidence,
+          "Tokens that the last row asks for: first and last of each span, such as 3,7,12,12")
       ->type_name("FIRST,LAST")
       ->delimiter(',');
   add("--gzip", synth.gzip, "Compression level 1 to 9, 0 = none");

@@ -145,12 +145,12 @@ std::string compare_table(const Comparison& comparison, const CompareRules& rule
   for (const SettingComparison& setting : comparison.settings) {
     table.add(setting_row(setting, names.at(&setting)));
   }
-  std::string out = paragraph(
-      fmt::format("{} of A and B: means over units ({}), and the geometric "
-                  "mean of B/A with its 95 % interval; the verdict is on {} "
-                  "metrics and on memory",
-                  rules.metrics.front(), things.unit, rules.metrics.size()),
-      columns);
+  std::string out =
+      paragraph(fmt::format("{} of A and B: means over units ({}), and the geometric "
+                            "mean of B/A with its 95 % interval; the verdict is on {} "
+                            "metrics and on memory",
+                            rules.metrics.front(), things.unit, rules.metrics.size()),
+                columns);
   out += "\n";
   out += table.text(columns);
   out += regressions_text(comparison, names, columns);
