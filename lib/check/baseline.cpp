@@ -28,7 +28,7 @@ std::vector<Baseline> named_baselines(const BoundsFile& bounds) {
     if (rule == nullptr) continue;
     auto found = std::find_if(all.begin(), all.end(),
                               [&](const Baseline& b) { return b.path == rule->found; });
-    if (found == all.end()) found = all.insert(all.end(), Baseline{rule->found, {}, {}});
+    if (found == all.end()) found = all.insert(all.end(), Baseline{rule->found, {}, {}, {}});
     found->bounds.push_back(&bound);
   }
   return all;
