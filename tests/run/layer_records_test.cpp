@@ -167,7 +167,7 @@ TEST_CASE("a run that lost the record of a layer computes its cells again, and n
 std::vector<AlgorithmDescription> failing_window(const std::shared_ptr<bool>& fails) {
   std::vector<AlgorithmDescription> table = {*find_algorithm("exact"), *find_algorithm("window")};
   const auto create = table[1].create;
-  table[1].create = [create, fails](const Params& params, const AlgorithmContext& context) {
+  table[1].create = [create, fails](const Params& params, const CellContext& context) {
     if (*fails && context.stream.id.kv_head == 1 && to_string(params.at("budget")) == "4") {
       throw CellError("planted");
     }
