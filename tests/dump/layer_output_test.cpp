@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "core/error.hpp"
 #include "dump/dump.hpp"
 #include "dump/small_dump.hpp"
 #include "dump/synth.hpp"
