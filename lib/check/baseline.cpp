@@ -18,6 +18,7 @@ struct Baseline {
   std::string path;
   std::vector<const Bound*> bounds;
   std::vector<Json> cells;
+  std::vector<Json> layers;  // records of whole layers
 };
 
 std::vector<Baseline> named_baselines(const BoundsFile& bounds) {
@@ -27,17 +28,17 @@ std::vector<Baseline> named_baselines(const BoundsFile& bounds) {
     if (rule == nullptr) continue;
     auto found = std::find_if(all.begin(), all.end(),
                               [&](const Baseline& b) { return b.path == rule->found; });
-    if (found == all.end()) found = all.insert(all.end(), Baseline{rule->found, {}, {}});
+    if (found == all.end()) found = all.insert(all.end(), Baseline{rule->found, {}, {}, {}});
     found->bounds.push_back(&bound);
   }
   return all;
 }
 
 // The parts of a cell that the bounds which select it look at; null if none does.
-Json reduced(const Json& cell, const std::vector<const Bound*>& bounds) {
+Json reduced(const Json& cell, bool of_layers, const std::vector<const Bound*>& bounds) {
   Json out;
   for (const Bound* bound : bounds) {
-    if (!bound->where.matches(cell)) continue;
+    if (bound->of_layers != of_layers || !bound->where.matches(cell)) continue;
     if (out.is_null()) {
       for (const char* name : {"id", "status", "key", "label"})
         out[name] = cell.value(name, Json());
@@ -54,10 +55,18 @@ void write(const Baseline& baseline, const Json& name) {
       fmt::format("{{\n  \"schema_version\": \"{}\",\n  \"kind\": \"{}\",\n  \"name\": {},\n"
                   "  \"status\": \"complete\",\n  \"cells\": [",
                   kResultsSchema, kResultsKind, to_line(name)));
-  for (std::size_t i = 0; i < baseline.cells.size(); ++i) {
-    file.write((i == 0 ? "\n    " : ",\n    ") + to_line(baseline.cells[i]));
+  const auto write_list = [&](const std::vector<Json>& records) {
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      file.write((i == 0 ? "\n    " : ",\n    ") + to_line(records[i]));
+    }
+    file.write(records.empty() ? "]" : "\n  ]");
+  };
+  write_list(baseline.cells);
+  if (!baseline.layers.empty()) {
+    file.write(",\n  \"layers\": [");
+    write_list(baseline.layers);
   }
-  file.write("\n  ]\n}\n");
+  file.write("\n}\n");
   file.commit();
 }
 
@@ -74,16 +83,20 @@ std::vector<std::pair<std::string, Index>> write_baselines(const BoundsFile& bou
     errors.add(path + ": is incomplete; finish the run before it becomes a baseline");
   }
   for (Baseline& baseline : baselines) {
-    for (const Json& cell : results.at("cells")) {
-      Json kept = reduced(cell, baseline.bounds);
-      if (kept.is_null()) continue;
-      if (kept["status"] == "failed") {
-        errors.add(fmt::format("{}: cell {} failed and cannot be part of a baseline", path,
-                               to_line(kept["id"])));
+    const auto take = [&](const Json& records, bool of_layers, std::vector<Json>& into) {
+      for (const Json& record : records) {
+        Json kept = reduced(record, of_layers, baseline.bounds);
+        if (kept.is_null()) continue;
+        if (kept["status"] == "failed") {
+          errors.add(fmt::format("{}: {} {} failed and cannot be part of a baseline", path,
+                                 of_layers ? "layer record" : "cell", to_line(kept["id"])));
+        }
+        into.push_back(std::move(kept));
       }
-      baseline.cells.push_back(std::move(kept));
-    }
-    if (baseline.cells.empty()) {
+    };
+    take(results.at("cells"), false, baseline.cells);
+    take(results.value("layers", Json::array()), true, baseline.layers);
+    if (baseline.cells.empty() && baseline.layers.empty()) {
       errors.add(fmt::format("{}: {}/where selects no cell of {}", bounds.path,
                              baseline.bounds.front()->pointer, path));
     }
@@ -101,7 +114,8 @@ std::vector<std::pair<std::string, Index>> write_baselines(const BoundsFile& bou
   std::vector<std::pair<std::string, Index>> written;
   for (const Baseline& baseline : baselines) {
     write(baseline, results.value("name", Json("")));
-    written.emplace_back(baseline.path, static_cast<Index>(baseline.cells.size()));
+    written.emplace_back(baseline.path,
+                         static_cast<Index>(baseline.cells.size() + baseline.layers.size()));
   }
   return written;
 }

@@ -16,6 +16,7 @@
 #include "json/pointer.hpp"
 #include "json/reader.hpp"
 #include "results/cell_metric.hpp"
+#include "results/layer_record.hpp"
 
 namespace kvbench {
 namespace {
@@ -94,6 +95,7 @@ class BoundReader {
       error("metric", *wrong);
     } else {
       bound_.metric_place = metric_place(bound_.metric);
+      bound_.of_layers = is_layer_metric(bound_.metric);
     }
   }
 

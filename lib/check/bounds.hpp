@@ -54,6 +54,7 @@ struct Bound {
   CellSelector where;
   std::string metric;  // "errors.relative_l2.mean"
   Json::json_pointer metric_place;
+  bool of_layers = false;  // the metric is of records of whole layers, which `where` then selects
   std::variant<LimitRule, PairedRule, BaselineRule, RangeRule, TrivialRule> rule;
 
   std::string kind() const;  // "limit", "failure rate", "paired", "baseline", "range", "trivial"

@@ -45,20 +45,24 @@ CellSelector with_fingerprints(CellSelector selector, const Json& results) {
   return selector;
 }
 
-std::vector<const Json*> select(const CellSelector& selector, const Json& results) {
+std::vector<const Json*> select(const CellSelector& selector, const Json& records) {
   std::vector<const Json*> cells;
-  for (const Json& cell : results.at("cells")) {
+  for (const Json& cell : records) {
     if (selector.matches(cell)) cells.push_back(&cell);
   }
   return cells;
 }
 
 // Why a selector finds nothing: the first condition that no cell meets.
-std::string why_none(const CellSelector& selector, const Json& results) {
+std::string why_none(const CellSelector& selector, const Json& records, bool of_layers) {
+  if (of_layers && records.empty()) {
+    return "the results have no records of whole layers; they need the output projection (wo) in "
+           "the dump, and settings that run on all KV heads of a layer";
+  }
   for (const CellSelector::Condition& condition : selector.conditions) {
     std::set<std::string> words;
     bool met = false;
-    for (const Json& cell : results.at("cells")) {
+    for (const Json& cell : records) {
       met = met || condition.holds(cell);
       const Json* value = value_at(cell, condition.field.place);
       if (value != nullptr && value->is_string()) words.insert(value->get<std::string>());
@@ -130,9 +134,10 @@ BoundOutcome check_bound(const Bound& bound, const Json& results, const Baseline
   outcome.name = bound.name;
   outcome.kind = bound.kind();
   outcome.metric = bound.metric;
+  const Json& records = records_of(bound, results);
   const CellSelector where = with_fingerprints(bound.where, results);
-  std::vector<const Json*> matched = select(where, results);
-  std::string none = matched.empty() ? why_none(where, results) : "";
+  std::vector<const Json*> matched = select(where, records);
+  std::string none = matched.empty() ? why_none(where, records, bound.of_layers) : "";
   if (const auto* limit = std::get_if<LimitRule>(&bound.rule); limit != nullptr && !limit->number) {
     std::erase_if(matched, [&](const Json* cell) { return !limit_of(*limit, *cell); });
     if (none.empty()) none = fmt::format("no such cell has a number as params.{}", limit->param);
@@ -145,15 +150,19 @@ BoundOutcome check_bound(const Bound& bound, const Json& results, const Baseline
     (limit->failure_rate ? check_failure_rate : check_limit)(*limit, bound, cells, outcome);
   } else if (const auto* paired = std::get_if<PairedRule>(&bound.rule)) {
     const CellSelector than = with_fingerprints(paired->than, results);
-    const std::vector<const Json*> others = select(than, results);
+    const std::vector<const Json*> others = select(than, records);
     if (others.empty()) {
       outcome.violations.push_back(
-          {nullptr, "nothing to compare with: " + why_none(than, results), {}, {}});
+          {nullptr,
+           "nothing to compare with: " + why_none(than, records, bound.of_layers),
+           {},
+           {}});
     } else {
       check_paired(*paired, bound, cells, others, outcome);
     }
   } else if (const auto* baseline = std::get_if<BaselineRule>(&bound.rule)) {
-    const std::vector<const Json*> frozen = select(where, baselines.at(baseline->found));
+    const std::vector<const Json*> frozen =
+        select(where, records_of(bound, baselines.at(baseline->found)));
     check_baseline(*baseline, bound, cells, frozen, outcome);
   } else if (const auto* trivial = std::get_if<TrivialRule>(&bound.rule)) {
     check_trivial(*trivial, bound, cells, outcome);
@@ -189,17 +198,28 @@ Json violations_json(const std::vector<Violation>& violations) {
 
 }  // namespace
 
+const Json& records_of(const Bound& bound, const Json& results) {
+  static const Json kNone = Json::array();
+  if (!bound.of_layers) return results.at("cells");
+  const auto layers = results.find("layers");
+  return layers == results.end() || !layers->is_array() ? kNone : *layers;
+}
+
 void require_cells(const Json& results, const std::string& path) {
-  const Json& cells = results.at("cells");
   std::unordered_map<std::string, std::size_t> seen;  // hash of the key
-  for (std::size_t i = 0; i < cells.size(); ++i) {
-    require_cell(cells[i], i, path);
-    const auto [first, is_new] = seen.emplace(hash128_hex(to_line(cells[i].at("key"))), i);
-    if (is_new) continue;
-    throw InputError(fmt::format(
-        "{}: /cells/{} and /cells/{} are of the same cell; write the file anew with `kvbench run` "
-        "or `kvbench merge`",
-        path, first->second, i));
+  for (const char* member : {"cells", "layers"}) {
+    const auto found = results.find(member);
+    if (found == results.end()) continue;
+    for (std::size_t i = 0; i < found->size(); ++i) {
+      const Json& record = (*found)[i];
+      require_cell(record, i, path, member);
+      const auto [first, is_new] = seen.emplace(hash128_hex(to_line(record.at("key"))), i);
+      if (is_new) continue;
+      throw InputError(fmt::format(
+          "{0}: /{1}/{2} and /{1}/{3} are of the same {4}; write the file anew with `kvbench run` "
+          "or `kvbench merge`",
+          path, member, first->second, i, std::string(member) == "cells" ? "cell" : "layer"));
+    }
   }
 }
 

@@ -8,7 +8,10 @@
 
 namespace kvbench {
 
-// Cells that a bound's `where` selects.
+// The records that a bound speaks of: `cells` of results, or `layers`.
+const Json& records_of(const Bound& bound, const Json& results);
+
+// Cells that a bound's `where` selects; records of whole layers where the metric is theirs.
 struct MatchedCells {
   std::vector<const Json*> sound;    // computed, and not vacuous
   std::vector<const Json*> vacuous;  // computed; evidence of a violation, never of a bound held

@@ -10,6 +10,7 @@
 #include "core/error.hpp"
 #include "core/parallel.hpp"
 #include "results/cell_metric.hpp"
+#include "results/layer_record.hpp"
 #include "results/record.hpp"
 
 namespace kvbench {
@@ -214,6 +215,15 @@ std::vector<std::string> CompareRules::default_metrics() {
     const std::size_t dot = error.find('.');
     const bool is_mean = dot == std::string::npos || error.substr(dot) == ".mean";
     if (is_mean && path != first && less_is_better(path)) metrics.push_back(path);
+  }
+  return metrics;
+}
+
+std::vector<std::string> CompareRules::default_layer_metrics() {
+  std::vector<std::string> metrics;
+  for (const std::string& path : layer_metric_paths()) {
+    const bool is_mean = path.ends_with(".mean") || !path.starts_with("errors.");
+    if (is_mean && less_is_better(path)) metrics.push_back(path);
   }
   return metrics;
 }

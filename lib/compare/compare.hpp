@@ -24,6 +24,8 @@ struct CompareRules {
 
   // Every error, each by its mean over rows if it is a distribution; relative_l2 first.
   static std::vector<std::string> default_metrics();
+  // Of records of whole layers.
+  static std::vector<std::string> default_layer_metrics();
 };
 
 // What is wrong with a metric to compare, with a remedy.

@@ -11,6 +11,7 @@
 #include "dump/crash_report.hpp"
 #include "dump/fingerprint.hpp"
 #include "dump/first_reading.hpp"
+#include "dump/layer_output.hpp"
 #include "dump/open_file.hpp"
 #include "dump/source_files.hpp"
 #include "dump/structure.hpp"
@@ -115,9 +116,10 @@ struct Dump::Impl {
     return *layer;
   }
 
-  Tensor tensor(const std::string& sequence, int layer, const char* name, Index row_token) const {
+  Tensor tensor(const std::string& sequence, int layer, const char* name, Index row_token,
+                const char* row_name = "token") const {
     const std::string path = layer_path(sequence, layer) + "/" + name;
-    return {dump_file(), path, info.path + ": " + path, row_token};
+    return {dump_file(), path, info.path + ": " + path, row_token, row_name};
   }
 
   const OpenLayer& open_layer(const std::string& sequence, const LayerInfo& layer) const {
@@ -227,6 +229,30 @@ std::vector<double> Dump::read_out(const std::string& sequence, int layer, int q
           .read(query_head, 0, info.out_rows);
     });
   });
+}
+
+std::vector<double> Dump::read_wo(const std::string& sequence, int layer, int query_head) const {
+  const LayerInfo& info = impl_->layer(sequence, layer);
+  const std::string location = fmt::format("{}: {}", impl_->info.path, layer_path(sequence, layer));
+  if (info.hidden == 0) {
+    throw InputError(location + ": has no wo, the output projection; dump it with the layer");
+  }
+  if (query_head < 0 || query_head >= info.query_heads) {
+    throw InputError(fmt::format("{}: there is no query head {}; heads are 0 to {}", location,
+                                 query_head, info.query_heads - 1));
+  }
+  return within_memory(location, [&] {
+    return impl_->unchanged([&] {
+      return impl_->tensor(sequence, layer, "wo", 0, "row").read(query_head, 0, info.dv);
+    });
+  });
+}
+
+std::vector<double> Dump::read_residual_norms(const std::string& sequence, int layer) const {
+  if (impl_->layer(sequence, layer).residual_rows == 0) return {};
+  const std::string path = layer_path(sequence, layer) + "/residual_norm";
+  return impl_->unchanged(
+      [&] { return read_residual_norm(impl_->file.get(), path, impl_->info.path + ": " + path); });
 }
 
 std::string Dump::fingerprint() const {

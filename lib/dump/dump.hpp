@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/evidence.hpp"
 #include "core/stream.hpp"
 
 namespace kvbench {
@@ -28,13 +29,17 @@ struct LayerInfo {
   std::shared_ptr<const Rope> rope;  // the layer's own or the dump's; null without
   bool wo_v_l1 = false;              // the 1-norms of W_O^T v per query head and token are stored
   std::uint64_t chunk_bytes = 0;     // at most held to decode its chunks, beside what is returned
+  Index hidden = 0;                  // columns of the output projection `wo`, 0 = not stored
+  std::uint64_t wo_chunk_bytes = 0;  // at most held to decode its chunks
+  Index residual_rows = 0;           // Nr: residual norms of the last Nr positions
 };
 
 struct SequenceInfo {
   std::string name;
   std::optional<Index> prompt_tokens;
   std::string description;
-  std::vector<LayerInfo> layers;  // ascending by index
+  std::shared_ptr<const Evidence> evidence;  // null without
+  std::vector<LayerInfo> layers;             // ascending by index
 
   const LayerInfo* find_layer(int index) const;
 };
@@ -92,6 +97,12 @@ class Dump {
 
   // The model's own output rows of one query head, [No, dv] for the last No positions.
   std::vector<double> read_out(const std::string& sequence, int layer, int query_head) const;
+
+  // The output projection of one query head of a layer that has it, [dv, hidden].
+  std::vector<double> read_wo(const std::string& sequence, int layer, int query_head) const;
+
+  // The residual norms of a layer's last residual_rows positions; empty without them.
+  std::vector<double> read_residual_norms(const std::string& sequence, int layer) const;
 
   // XXH3-128 of the content (attributes, shapes, tensors, virtual or not: all bytes below 1 GiB,
   // evenly spaced samples above), never of path or time. Non-finite elements met on the way throw

@@ -1,11 +1,13 @@
 #include "dump/fingerprint.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
+#include "dump/layer_output.hpp"
 #include "dump/structure.hpp"
 #include "dump/tensor.hpp"
 
@@ -32,14 +34,15 @@ class Content {
       const std::string path = "/sequences/" + sequence.name;
       add_attributes(path);
       add_token_ids(path);
+      if (sequence.evidence) add_evidence(path, *sequence.evidence);
       for (const LayerInfo& layer : sequence.layers) add_layer(sequence.name, layer);
     }
   }
 
   // Has the library walk through the tensors' indices of chunks.
   void walk_chunks() const {
-    for (const auto& [path, token] : tensors_) {
-      Tensor(file_, path, info_.path + ": " + path, token).walk_chunks(step_);
+    for (const auto& [path, token, row_name] : tensors_) {
+      Tensor(file_, path, info_.path + ": " + path, token, row_name).walk_chunks(step_);
     }
   }
 
@@ -96,28 +99,44 @@ class Content {
     add_tensor(path + "/q", layer.tokens - layer.query_rows);
     add_tensor(path + "/v", 0);
     if (layer.wo_v_l1) add_tensor(path + "/wo_v_l1", 0);
+    if (layer.hidden > 0) add_tensor(path + "/wo", 0, "row");
+    if (layer.residual_rows > 0) add_residual_norm(path + "/residual_norm");
+  }
+
+  void add_residual_norm(const std::string& path) {
+    const auto norms = read_residual_norm(file_.id, path, info_.path + ": " + path);
+    text_ += fmt::format("{} {}\n", quoted(path), fmt::join(norms, " "));
+  }
+
+  // Its attribute counts with the others of the dataset.
+  void add_evidence(const std::string& sequence, const Evidence& evidence) {
+    const std::string path = sequence + "/evidence";
+    add_attributes(path);
+    text_ += quoted(path);
+    for (const auto& [first, last] : evidence.spans) text_ += fmt::format(" {}-{}", first, last);
+    text_ += "\n";
   }
 
   std::string hash(std::uint64_t hashed_whole) const {
     Hash128 hash;
     hash.add(text_);
     const std::uint64_t samples = bytes_ < hashed_whole ? bytes_ : hashed_whole / 4;
-    for (const auto& [path, token] : tensors_) {
-      const Tensor tensor(file_, path, info_.path + ": " + path, token);
+    for (const auto& [path, token, row_name] : tensors_) {
+      const Tensor tensor(file_, path, info_.path + ": " + path, token, row_name);
       for (Index head = 0; head < tensor.heads(); ++head) add_head(hash, tensor, head, samples);
     }
     return hash.hex();
   }
 
  private:
-  void add_tensor(const std::string& path, Index row_token) {
-    const Tensor tensor(file_, path, info_.path + ": " + path, row_token);
+  void add_tensor(const std::string& path, Index row_token, const char* row_name = "token") {
+    const Tensor tensor(file_, path, info_.path + ": " + path, row_token, row_name);
     text_ += fmt::format("{} {} [{}, {}, {}]\n", quoted(path), element_name(tensor.type()),
                          tensor.heads(), tensor.rows(), tensor.columns());
     bytes_ += static_cast<std::uint64_t>(tensor.heads()) *
               static_cast<std::uint64_t>(tensor.rows()) *
               static_cast<std::uint64_t>(tensor.columns()) * element_bytes(tensor.type());
-    tensors_.emplace_back(path, row_token);
+    tensors_.push_back({path, row_token, row_name});
   }
 
   // This head's share of `samples` bytes.
@@ -148,7 +167,12 @@ class Content {
   const Step& step_;
   std::string text_;
   std::uint64_t bytes_ = 0;
-  std::vector<std::pair<std::string, Index>> tensors_;  // path, token of row 0
+  struct Tensors {
+    std::string path;
+    Index row_token;  // of row 0
+    const char* row_name;
+  };
+  std::vector<Tensors> tensors_;
 };
 
 InputError unreadable(const DumpInfo& info, const hdf5::Error& error) {

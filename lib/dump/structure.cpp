@@ -9,6 +9,8 @@
 #include "core/error.hpp"
 #include "core/memory_limit.hpp"
 #include "dump/attributes.hpp"
+#include "dump/evidence.hpp"
+#include "dump/layer_output.hpp"
 #include "dump/structure_errors.hpp"
 #include "dump/tensor_shape.hpp"
 
@@ -102,6 +104,11 @@ void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& loca
     add(errors, location, "wo_v_l1 {} must be [{}, {}, 1]: a number per query head and token",
         wo_v_l1->text(), q->heads, k->rows);
   }
+  const LayerTensors tensors{q, k, v};
+  const auto wo = check_wo(errors, layer, location, tensors, sources);
+  info.hidden = wo ? wo->columns : 0;
+  info.wo_chunk_bytes = wo ? wo->chunk_bytes : 0;
+  info.residual_rows = check_residual_norm(errors, layer, location, tensors);
   if (!q || !k || !v) return;
   const StreamTensors tensors{*q, *k, *v, wo_v_l1};
   check_memory(errors, location, tensors, reading);
@@ -253,6 +260,7 @@ SequenceInfo check_sequence(ErrorList& errors, hid_t sequences, const std::strin
     }
   }
   check_token_ids(errors, sequence.get(), location, tokens);
+  info.evidence = check_evidence(errors, sequence.get(), location, tokens);
   return info;
 }
 

@@ -49,6 +49,16 @@ void check_options(const SynthOptions& o, const std::string& path) {
     at_least("--prompt-tokens", *o.prompt_tokens, 0, std::max<Index>(o.tokens - 1, 0));
   }
   at_least("--sliding-window", o.window, 0, kMax);
+  at_least("--hidden", o.hidden, 0, 65536);
+  require(o.evidence.size() % 2 == 0, "--evidence: expected FIRST,LAST of each span");
+  for (std::size_t i = 0; i + 1 < o.evidence.size(); i += 2) {
+    const Index first = o.evidence[i];
+    const Index last = o.evidence[i + 1];
+    const Index after = i == 0 ? 0 : o.evidence[i - 1] + 1;
+    require(first >= after && first <= last && last < o.tokens,
+            fmt::format("--evidence {},{}: spans must ascend, and lie in the {} tokens", first,
+                        last, o.tokens));
+  }
   at_least("--gzip", o.gzip, 0, 9);
   at_least("--chunk-rows", o.chunk_rows, 0, kMax);
   at_least("--m", o.clusters, 0, std::max<Index>(o.tokens, 1));
@@ -128,6 +138,11 @@ void synthesize(const SynthOptions& options, const std::string& path) {
   layout.scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(options.d)));
   layout.window = options.window;
   layout.softcap = options.softcap;
+  layout.hidden = options.hidden;
+  Evidence evidence{{}, {options.tokens - 1}};
+  for (std::size_t i = 0; i + 1 < options.evidence.size(); i += 2) {
+    evidence.spans.emplace_back(options.evidence[i], options.evidence[i + 1]);
+  }
 
   StorageOptions storage;
   storage.type = type;
@@ -139,8 +154,15 @@ void synthesize(const SynthOptions& options, const std::string& path) {
     const std::string sequence = std::to_string(s);
     writer.add_sequence(sequence, options.prompt_tokens,
                         fmt::format("{}, seed {}", options.kind, options.seed));
+    if (!evidence.spans.empty()) writer.write_evidence(evidence);
     for (int layer = 0; layer < options.layers; ++layer) {
       writer.add_layer(layer, layout);
+      if (layout.hidden > 0) {
+        writer.write_residual_norms(synth_residual_norms(options, layout, sequence, layer));
+      }
+      for (Index h = 0; layout.hidden > 0 && h < layout.query_heads; ++h) {
+        writer.write_head("wo", h, synth_wo(options, layout, sequence, layer, h));
+      }
       for (int h = 0; h < options.kv_heads; ++h) {
         HeadData head = synth_head(options, layout, type, {sequence, layer, h});
         round_all(type, head.keys);

@@ -29,8 +29,10 @@ struct SynthOptions {
   double softcap = 0.0;
   // m: planted clusters, content vectors of rope, heavy tokens. 0: 16, or n if that is less.
   Index clusters = 0;
-  double delta = 1.0;      // clusterable, focused: the diameter that no cluster exceeds
-  double theta = 10000.0;  // rope
+  double delta = 1.0;           // clusterable, focused: the diameter that no cluster exceeds
+  double theta = 10000.0;       // rope
+  Index hidden = 0;             // columns of an output projection; 0: none, and no residual norms
+  std::vector<Index> evidence;  // first and last token of a span, by turns; empty: none
   int gzip = 0;
   Index chunk_rows = 0;
 };

@@ -368,6 +368,23 @@ HeadData synth_head(const SynthOptions& options, const LayerLayout& layout, Elem
   throw InputError("synth: unknown kind '" + options.kind + "'");
 }
 
+std::vector<double> synth_wo(const SynthOptions& options, const LayerLayout& layout,
+                             const std::string& sequence, int layer, Index query_head) {
+  const Draws draws(options, {sequence, layer, static_cast<int>(query_head)}, "wo");
+  const auto inputs = static_cast<double>(layout.query_heads * layout.dv);
+  return normal_rows(draws, 0, layout.dv, layout.hidden, 1.0 / std::sqrt(inputs));
+}
+
+std::vector<double> synth_residual_norms(const SynthOptions& options, const LayerLayout& layout,
+                                         const std::string& sequence, int layer) {
+  const Draws draws(options, {sequence, layer, 0}, "residual_norm");
+  std::vector<double> norms;
+  for (Index row = layout.tokens - layout.query_rows; row < layout.tokens; ++row) {
+    norms.push_back((0.5 + draws.uniform(row)) * std::sqrt(static_cast<double>(layout.hidden)));
+  }
+  return norms;
+}
+
 RopeData synth_rope(const SynthOptions& options) {
   RopeData rope;
   rope.theta = options.theta;

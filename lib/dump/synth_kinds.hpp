@@ -23,6 +23,16 @@ struct HeadData {
 HeadData synth_head(const SynthOptions& options, const LayerLayout& layout, ElementType type,
                     const StreamId& id);
 
+// The output projection of one query head, [dv, hidden]: normal entries of variance 1 / (Hq dv), so
+// that the layer's output is as large as its heads'.
+std::vector<double> synth_wo(const SynthOptions& options, const LayerLayout& layout,
+                             const std::string& sequence, int layer, Index query_head);
+
+// Norms of a residual stream at the positions of the stored queries: from sqrt(hidden) / 2 to
+// 3 sqrt(hidden) / 2.
+std::vector<double> synth_residual_norms(const SynthOptions& options, const LayerLayout& layout,
+                                         const std::string& sequence, int layer);
+
 // The rotation of kind `rope`: all of d, layout "half".
 RopeData synth_rope(const SynthOptions& options);
 

@@ -89,8 +89,8 @@ std::variant<StoredType, std::string> stored_type(hid_t dataset) {
 }
 
 Tensor::Tensor(const DumpFile& file, const std::string& dataset_path, std::string location,
-               Index row_token)
-    : location_(std::move(location)), row_token_(row_token) {
+               Index row_token, const char* row_name)
+    : location_(std::move(location)), row_token_(row_token), row_name_(row_name) {
   try {
     dataset_ = open_for_reading(file.id, dataset_path, file.elements());
     if (hdf5::is_virtual(dataset_.get())) mapped_.emplace(dataset_.get(), *file.sources);
@@ -145,9 +145,9 @@ void Tensor::refuse_unreadable(Index head, Index row, Index count,
     }
   }
   throw InputError(fmt::format(
-      "{}: head {}, token {}: stored data cannot be read ({}); the file is truncated or damaged, "
+      "{}: head {}, {} {}: stored data cannot be read ({}); the file is truncated or damaged, "
       "copy or make it again",
-      location_, head, bad + row_token_, reason));
+      location_, head, row_name_, bad + row_token_, reason));
 }
 
 void Tensor::require_finite(Index head, Index row, const std::vector<std::byte>& native,
@@ -158,8 +158,8 @@ void Tensor::require_finite(Index head, Index row, const std::vector<std::byte>&
   to_doubles(type(), native.data() + bad * element_bytes(type()), 1, &value);
   const auto width = static_cast<std::size_t>(columns());
   throw InputError(fmt::format(
-      "{}: head {}, token {}: element {} is {}; every element must be finite, make the dump again",
-      location_, head, row + static_cast<Index>(bad / width) + row_token_, bad % width,
+      "{}: head {}, {} {}: element {} is {}; every element must be finite, make the dump again",
+      location_, head, row_name_, row + static_cast<Index>(bad / width) + row_token_, bad % width,
       value != value ? "NaN" : "infinite"));
 }
 

@@ -28,10 +28,11 @@ std::variant<StoredType, std::string> stored_type(hid_t dataset);
 
 class Tensor {
  public:
-  // `place`: "FILE: /path/of/dataset", for messages. `row_token`: the token that row 0 belongs to.
+  // `place`: "FILE: /path/of/dataset", for messages. `row_token`: the token that row 0 belongs to;
+  // `row_name`: what messages call a row.
   // The dataset must have passed the structure check: rank 3, known element type.
   Tensor(const DumpFile& file, const std::string& dataset_path, std::string location,
-         Index row_token);
+         Index row_token, const char* row_name = "token");
 
   Index heads() const { return dims_[0]; }
   Index rows() const { return dims_[1]; }
@@ -59,6 +60,7 @@ class Tensor {
 
   std::string location_;
   Index row_token_;
+  const char* row_name_;
   hdf5::Handle dataset_;
   std::optional<MappedElements> mapped_;  // of a virtual dataset
   hdf5::Handle file_space_;

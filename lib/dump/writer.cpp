@@ -65,6 +65,7 @@ struct DumpWriter::Impl {
   StorageOptions storage;
   hdf5::Handle file;
   hdf5::Handle sequences;
+  hdf5::Handle sequence;
   hdf5::Handle layers;
   hdf5::Handle layer;
   std::map<std::string, Target> targets;
@@ -113,6 +114,7 @@ struct DumpWriter::Impl {
     targets.clear();
     layer = hdf5::Handle();
     layers = hdf5::Handle();
+    sequence = hdf5::Handle();
     sequences = hdf5::Handle();
     file = hdf5::Handle();
   }
@@ -159,7 +161,8 @@ void DumpWriter::add_sequence(const std::string& name, std::optional<Index> prom
                               const std::string& description,
                               const std::vector<std::int32_t>& token_ids) {
   impl_->guarded([&] {
-    const hdf5::Handle sequence = hdf5::create_group(impl_->sequences.get(), name);
+    impl_->sequence = hdf5::create_group(impl_->sequences.get(), name);
+    const hdf5::Handle& sequence = impl_->sequence;
     if (prompt_tokens) hdf5::write_attribute(sequence.get(), "prompt_tokens", *prompt_tokens);
     if (!description.empty()) hdf5::write_attribute(sequence.get(), "description", description);
     if (!token_ids.empty()) {
@@ -181,10 +184,37 @@ void DumpWriter::add_layer(int index, const LayerLayout& layout) {
     impl_->add_tensor("q", storage, layout.query_heads, layout.query_rows, layout.d);
     impl_->add_tensor("k", storage, layout.kv_heads, layout.tokens, layout.d);
     impl_->add_tensor("v", storage, layout.kv_heads, layout.tokens, layout.dv);
-    if (layout.out_rows == 0) return;
     StorageOptions out = storage;
     if (out.type != ElementType::kFloat64) out.type = ElementType::kFloat32;
-    impl_->add_tensor("out", out, layout.query_heads, layout.out_rows, layout.dv);
+    if (layout.out_rows > 0) {
+      impl_->add_tensor("out", out, layout.query_heads, layout.out_rows, layout.dv);
+    }
+    if (layout.hidden == 0) return;
+    impl_->add_tensor("wo", out, layout.query_heads, layout.dv, layout.hidden);
+  });
+}
+
+void DumpWriter::write_evidence(const Evidence& evidence) {
+  impl_->guarded([&] {
+    std::vector<std::int32_t> spans;
+    for (const auto& [first, last] : evidence.spans) {
+      spans.push_back(static_cast<std::int32_t>(first));
+      spans.push_back(static_cast<std::int32_t>(last));
+    }
+    hdf5::write_dataset(impl_->sequence.get(), "evidence", {evidence.spans.size(), 2},
+                        spans.data());
+    const hdf5::Handle dataset = hdf5::open_dataset(impl_->sequence.get(), "evidence");
+    const hsize_t count = evidence.rows.size();
+    const hdf5::Handle space(H5Screate_simple(1, &count, nullptr));
+    const hdf5::Handle attribute(
+        H5Acreate2(dataset.get(), "rows", H5T_STD_I64LE, space.get(), H5P_DEFAULT, H5P_DEFAULT));
+    hdf5::check(H5Awrite(attribute.get(), H5T_NATIVE_INT64, evidence.rows.data()));
+  });
+}
+
+void DumpWriter::write_residual_norms(const std::vector<double>& norms) {
+  impl_->guarded([&] {
+    hdf5::write_dataset(impl_->layer.get(), "residual_norm", {norms.size()}, norms.data());
   });
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/evidence.hpp"
 #include "core/matrix_view.hpp"
 #include "dump/element_type.hpp"
 
@@ -43,6 +44,7 @@ struct LayerLayout {
   double scale = 1.0;
   Index window = 0;
   double softcap = 0.0;
+  Index hidden = 0;  // columns of `wo` [Hq, dv, hidden], stored as `out` is; 0: no `wo`
 };
 
 // Builds a dump under a temporary name next to `path` and puts it into place when finished
@@ -59,10 +61,14 @@ class DumpWriter {
   void add_sequence(const std::string& name, std::optional<Index> prompt_tokens = std::nullopt,
                     const std::string& description = "",
                     const std::vector<std::int32_t>& token_ids = {});
+  // Of the sequence added last.
+  void write_evidence(const Evidence& evidence);
   // Opens a layer of the sequence added last; heads are written to the layer added last.
   void add_layer(int index, const LayerLayout& layout);
-  // One head of tensor "q", "k", "v" or "out": all its rows, row-major. Values are rounded to the
-  // stored type.
+  // Of the layer added last: one norm for each of its last positions.
+  void write_residual_norms(const std::vector<double>& norms);
+  // One head of tensor "q", "k", "v", "out" or "wo": all its rows, row-major. Values are rounded to
+  // the stored type.
   void write_head(const std::string& tensor, Index head, const std::vector<double>& values);
   void finish();
 

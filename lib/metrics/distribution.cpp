@@ -1,6 +1,7 @@
 #include "metrics/distribution.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/quantile.hpp"
 
@@ -17,6 +18,15 @@ Distribution distribution(std::vector<double> values) {
   out.p99 = sorted_quantile(values, 0.99);
   out.max = values.back();
   return out;
+}
+
+double root_mean_square(const std::vector<double>& values) {
+  double largest = 0.0;
+  for (const double value : values) largest = std::max(largest, std::abs(value));
+  if (!(largest > 0.0) || !std::isfinite(largest)) return largest;
+  double squares = 0.0;
+  for (const double value : values) squares += (value / largest) * (value / largest);
+  return largest * std::sqrt(squares / static_cast<double>(values.size()));
 }
 
 }  // namespace kvbench

@@ -30,4 +30,8 @@ inline constexpr std::array<DistributionNumber, 5> kDistributionNumbers = {{
 // Linear interpolation between order statistics (numpy's default). `values` must not be empty.
 Distribution distribution(std::vector<double> values);
 
+// Root of the mean of squares; infinite only if it is too large for a double, not if a square is.
+// `values` must not be empty.
+double root_mean_square(const std::vector<double>& values);
+
 }  // namespace kvbench

@@ -54,11 +54,15 @@ ScoredAnswer ErrorAccumulator::scored(Index r, int g, const Answer& answer) {
   double error_squares = 0.0;
   double exact_squares = 0.0;
   double answer_squares = 0.0;
+  double error_l1 = 0.0;
+  double exact_l1 = 0.0;
   for (Index k = 0; k < dv; ++k) {
     difference[k] = z[k] - a[k];
     error_squares += difference[k] * difference[k];
     exact_squares += a[k] * a[k];
     answer_squares += z[k] * z[k];
+    error_l1 += std::abs(difference[k]);
+    exact_l1 += std::abs(a[k]);
   }
   const double e_norm = std::sqrt(exact.squared_sum[query_index]);
   return {.answer = answer,
@@ -71,7 +75,9 @@ ScoredAnswer ErrorAccumulator::scored(Index r, int g, const Answer& answer) {
           .value_frobenius = reference_.value_frobenius[row],
           .error_norm = norm(error_squares, difference, dv),
           .exact_norm = norm(exact_squares, a, dv),
-          .answer_norm = norm(answer_squares, z, dv)};
+          .answer_norm = norm(answer_squares, z, dv),
+          .error_l1 = error_l1,
+          .exact_l1 = exact_l1};
 }
 
 void ErrorAccumulator::add(Index r, int g, const Answer& answer) {
@@ -107,6 +113,10 @@ void ErrorAccumulator::summarise(const Column& column, std::vector<MetricValue>&
     double sum = 0.0;
     for (const double value : values) sum += value;
     numbers.push_back(column.has_meaning ? MetricValue(sum) : std::nullopt);
+    return;
+  }
+  if (over_rows == OverRows::kRootMeanSquare) {
+    numbers.push_back(values.empty() ? std::nullopt : MetricValue(root_mean_square(values)));
     return;
   }
   const auto summary =

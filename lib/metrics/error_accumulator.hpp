@@ -1,6 +1,7 @@
 // Gathers the metrics of one cell, row by row, by the table of metrics.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "core/stream.hpp"
@@ -20,6 +21,8 @@ class ErrorAccumulator {
 
   CellMetrics metrics(const StoredError& stored = {}) const;
   RowValues row_values() const;
+  // Z - A [R * G, dv], which is given away: called last, once.
+  std::vector<double> take_difference() { return std::move(difference_); }
   // Rows x query heads that were left out of at least one metric.
   Index undefined_rows() const;
 

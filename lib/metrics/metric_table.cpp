@@ -117,6 +117,13 @@ std::vector<Metric> table() {
        .source = "BalanceKV, the released code's metric",
        .of_row = [](Scored s) { return ratio(s.error_norm, clamped_norm(s)); },
        .over_rows = OverRows::kMean},
+      {.path = "errors.relative_rms",
+       .definition = "root of the mean of (||z - a|| / ||a||)^2 over rows and query heads",
+       .of_row = [](Scored s) { return ratio(s.error_norm, s.exact_norm); },
+       .over_rows = OverRows::kRootMeanSquare},
+      {.path = "errors.relative_l1",
+       .definition = "||z - a||_1 / ||a||_1 per row and query head",
+       .of_row = [](Scored s) { return ratio(s.error_l1, s.exact_l1); }},
       {.path = "errors.epsilon_spectral",
        .definition = "||z - a|| / (||p||_2 ||V_i||_op)",
        .source = "SubGen eq. 3",
@@ -207,7 +214,7 @@ std::vector<Metric> table() {
 
 std::vector<std::string> parts_of(const Metric& metric) {
   if (metric.of_all != nullptr || metric.over_rows == OverRows::kMean ||
-      metric.over_rows == OverRows::kSum) {
+      metric.over_rows == OverRows::kRootMeanSquare || metric.over_rows == OverRows::kSum) {
     return {""};
   }
   std::vector<std::string> parts;

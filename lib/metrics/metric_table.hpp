@@ -29,6 +29,8 @@ struct ScoredAnswer {
   double error_norm;        // ||z - a||
   double exact_norm;        // ||a||
   double answer_norm;       // ||z||
+  double error_l1;          // ||z - a||_1
+  double exact_l1;          // ||a||_1
 };
 
 // Of a cell whose cache a codec wrote: relative Frobenius errors of the keys and of the values that
@@ -53,6 +55,7 @@ enum class OverRows {
   kDistribution,         // an object: mean, median, p90, p99, max
   kDistributionAndLast,  // the same and `last`, the value at row n - 1 and query head 0
   kMean,                 // a number
+  kRootMeanSquare,       // a number: the root of the mean of squares
   kSum,                  // a number, of counters an integer
 };
 

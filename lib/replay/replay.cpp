@@ -19,6 +19,7 @@
 #include "metrics/error_accumulator.hpp"
 #include "metrics/reference.hpp"
 #include "metrics/trivial_answers.hpp"
+#include "replay/evidence_meter.hpp"
 #include "replay/kept_logits.hpp"
 #include "replay/memory_meter.hpp"
 #include "replay/shared_work.hpp"
@@ -77,6 +78,7 @@ class Replayed {
                 cell.algorithm->never_evicts(cell.params)),
         traffic_(stream.shape, setting.element_bytes, layout_,
                  cell.algorithm->never_evicts(cell.params)),
+        evidence_(setting.evidence, setting.rows, stream.shape.heads_per_kv),
         values_summed_(static_cast<std::size_t>(stream.shape.heads_per_kv)),
         kept_logits_(stream),
         watch_(cell.watch),
@@ -130,6 +132,8 @@ class Replayed {
     result.counters = algorithm_->counters();
     result.memory = memory_.report();
     result.traffic = traffic_.report();
+    result.evidence = evidence_.report();
+    if (setting_.keep_outputs) result.outputs = CellOutputs{nullptr, errors_.take_difference()};
     return result;
   }
 
@@ -192,22 +196,52 @@ class Replayed {
     estimator.set_sketch(algorithm_->sketch(), stored_ ? &stored_->vectors() : nullptr);
     const auto heads_per_kv = static_cast<std::size_t>(stream_.shape.heads_per_kv);
     for (std::size_t g = 0; g < heads_per_kv; ++g) {
-      const std::size_t query_index = scored_ * heads_per_kv + g;
-      QueryRow query;
-      query.query_index = static_cast<Index>(r * heads_per_kv + g);
-      query.row = row;
-      query.head = static_cast<int>(g);
-      query.exact_output =
-          reference_.exact.outputs.data() + static_cast<Index>(query_index) * stream_.shape.dv;
-      query.exact_max = reference_.exact.max_logit[query_index];
-      query.exact_normalizer = reference_.exact.normalizer[query_index];
+      QueryRow query = query_row(r, row, g);
       if (stored_) query = stored_->attended(with_logits(query, block.logits()), decoded_);
       estimator.enqueue(query);
       values_summed_[g] = estimator.values_summed(query.head);
     }
     traffic_.observe(algorithm_->sketch(), row, values_summed_, stored_ ? &*stored_ : nullptr);
+    if (evidence_.asks(row)) look_for_evidence(r, row, block);
     ++scored_;
     if (estimator.should_flush()) take_answers(estimator);
+  }
+
+  // Of query head `g` at row `row`, which is number `r` of the block and is being scored.
+  QueryRow query_row(std::size_t r, Index row, std::size_t g) const {
+    const auto heads_per_kv = static_cast<std::size_t>(stream_.shape.heads_per_kv);
+    const std::size_t query_index = scored_ * heads_per_kv + g;
+    QueryRow query;
+    query.query_index = static_cast<Index>(r * heads_per_kv + g);
+    query.row = row;
+    query.head = static_cast<int>(g);
+    query.exact_output =
+        reference_.exact.outputs.data() + static_cast<Index>(query_index) * stream_.shape.dv;
+    query.exact_max = reference_.exact.max_logit[query_index];
+    query.exact_normalizer = reference_.exact.normalizer[query_index];
+    return query;
+  }
+
+  // What row `row`, number `r` of the block, holds of the evidence: two more answers per query
+  // head, of the sketch and of its evidence alone, whose denominators are compared.
+  void look_for_evidence(std::size_t r, Index row, const RowBlock& block) {
+    const Sketch& sketch = algorithm_->sketch();
+    const Sketch all = EvidenceMeter::own_sums(sketch);
+    const Sketch part = evidence_.evidence_of(sketch);
+    const LogitBlock& logits = block.logits();
+    Estimator estimator(stored_ ? stored_->held() : stream_, cpu_kernels());
+    for (int g = 0; g < stream_.shape.heads_per_kv; ++g) {
+      const QueryRow query = with_logits(query_row(r, row, static_cast<std::size_t>(g)), logits);
+      std::vector<double> denominators;
+      for (const Sketch* each : {&all, &part}) {
+        estimator.set_sketch(*each, stored_ ? &stored_->vectors() : nullptr);
+        estimator.enqueue(stored_ ? stored_->attended(query, decoded_) : query);
+        estimator.flush(
+            [&](const Answer& answer) { denominators.push_back(answer.denominator_mass); });
+      }
+      const double exact = evidence_.exact_mass(query, stream_.shape.first_visible(row));
+      evidence_.add(row, evidence_.held(sketch, g), exact, denominators[1], denominators[0]);
+    }
   }
 
   static QueryRow with_logits(QueryRow query, const LogitBlock& block) {
@@ -241,6 +275,7 @@ class Replayed {
   ErrorAccumulator errors_;
   MemoryMeter memory_;
   TrafficMeter traffic_;
+  EvidenceMeter evidence_;
   std::vector<Index> values_summed_;  // of the row, by query head
   KeptLogits kept_logits_;
   ReplayWatch* watch_;
@@ -287,6 +322,10 @@ class Group {
     } catch (const CellError& error) {
       fail_all(error.what());
       return timing;
+    }
+    if (setting_.keep_outputs) {
+      exact_outputs_ = std::make_shared<const std::vector<double>>(reference_.exact.outputs.begin(),
+                                                                   reference_.exact.outputs.end());
     }
     timing.reference_seconds = seconds_since(start);
     score_trivial_answers();
@@ -407,6 +446,7 @@ class Group {
     if (!result) return;
     running_[c].reset();
     if (!result->failed) result->seconds = seconds_[c];
+    if (result->outputs) result->outputs->exact = exact_outputs_;
     report(c, std::move(*result));
   }
 
@@ -461,7 +501,8 @@ class Group {
   const std::function<void(std::size_t, CellResult&&)>& done_;
   Reference reference_;
   std::shared_ptr<const TrivialAnswers> trivial_;
-  std::vector<std::vector<Index>> blocks_;  // rows with logits
+  std::shared_ptr<const std::vector<double>> exact_outputs_;  // null unless they are kept
+  std::vector<std::vector<Index>> blocks_;                    // rows with logits
   SharedResults shared_;
   bool has_shared_ = false;
   std::vector<std::unique_ptr<Replayed>> running_;

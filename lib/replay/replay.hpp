@@ -12,6 +12,7 @@
 #include "algorithms/algorithm.hpp"
 #include "metrics/metric_table.hpp"
 #include "metrics/trivial_answers.hpp"
+#include "replay/evidence_meter.hpp"
 #include "sketch/answer.hpp"
 #include "sketch/sketch.hpp"
 #include "storage/storage.hpp"
@@ -47,6 +48,8 @@ struct ReplaySetting {
   std::vector<Index> rows;  // scored decode rows, ascending, each in [P, n)
   int element_bytes = 2;    // bytes per number of a key or value in the memory report
   bool keep_row_values = false;
+  bool keep_outputs = false;                           // whether results have `outputs`
+  std::shared_ptr<const Evidence> evidence = nullptr;  // null: none
 };
 
 // Per KV head, counted from the sketch.
@@ -78,6 +81,12 @@ struct TrafficReport {
   double density = 0.0;   // mean, over query heads too, of value vectors summed over visible tokens
 };
 
+// What a cell answered beside the exact outputs, at scored row r and query head g in row r * G + g.
+struct CellOutputs {
+  std::shared_ptr<const std::vector<double>> exact;  // [R * G, dv], one of all cells of the stream
+  std::vector<double> errors;                        // [R * G, dv], answers less exact outputs
+};
+
 struct CellResult {
   bool failed = false;
   std::string reason;  // of the failure
@@ -91,6 +100,8 @@ struct CellResult {
   Index undefined_rows = 0;  // rows x query heads left out of at least one metric
   double seconds = 0.0;
   std::optional<RowValues> row_values;
+  std::optional<CellOutputs> outputs;
+  std::optional<EvidenceReport> evidence;  // none unless a scored row asks for some
 };
 
 struct ReplayTiming {

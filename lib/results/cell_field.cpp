@@ -86,7 +86,8 @@ std::optional<double> number_at(const Json& cell, const Json::json_pointer& plac
   return value->get<double>();
 }
 
-void require_cell(const Json& cell, std::size_t index, const std::string& path) {
+void require_cell(const Json& cell, std::size_t index, const std::string& path,
+                  const std::string& member) {
   const Json* key = value_at(cell, Json::json_pointer("/key"));
   const Json* params = value_at(cell, Json::json_pointer("/key/params"));
   const Json* status = value_at(cell, Json::json_pointer("/status"));
@@ -95,9 +96,9 @@ void require_cell(const Json& cell, std::size_t index, const std::string& path) 
     return;
   }
   throw InputError(
-      fmt::format("{}: /cells/{}: is not a cell record (missing key or status); was "
+      fmt::format("{}: /{}/{}: is not a {} record (missing key or status); was "
                   "the file written by kvbench?",
-                  path, index));
+                  path, member, index, member == "cells" ? "cell" : "layer"));
 }
 
 Json cell_reference(const Json& cell) {

@@ -35,8 +35,10 @@ const Json* value_at(const Json& cell, const Json::json_pointer& place);
 // The same if it is a number.
 std::optional<double> number_at(const Json& cell, const Json::json_pointer& place);
 
-// Throws InputError if element `index` of `cells` of the results at `path` is not a cell record.
-void require_cell(const Json& cell, std::size_t index, const std::string& path);
+// Throws InputError if element `index` of `member` of the results at `path` is not a record of a
+// cell, or of a whole layer.
+void require_cell(const Json& cell, std::size_t index, const std::string& path,
+                  const std::string& member = "cells");
 
 // What identifies a cell, for reports: id, algorithm, label, sequence, layer, kv_head, params,
 // seed.

@@ -7,6 +7,7 @@
 
 #include "core/spelling.hpp"
 #include "metrics/metric_table.hpp"
+#include "results/layer_record.hpp"
 #include "results/record.hpp"
 
 namespace kvbench {
@@ -29,7 +30,9 @@ const std::vector<std::string>& metric_paths() {
     for (const std::string& path : trivial_paths()) all.push_back("trivial." + path);
     for (const std::string& name : memory_names()) all.push_back("memory." + name);
     for (const std::string& path : traffic_paths()) all.push_back("traffic." + path);
+    for (const std::string& path : evidence_paths()) all.push_back("evidence." + path);
     for (const std::string& name : counter_names()) all.push_back("counters." + name);
+    all.insert(all.end(), layer_metric_paths().begin(), layer_metric_paths().end());
     all.insert(all.end(), {"clusters.final", "timing.seconds"});
     return all;
   }();
@@ -77,6 +80,10 @@ bool less_is_better(const std::string& path) {
   for (const MetricNumber& number : metric_numbers()) {
     if (number.path == path) return number.metric->less_is_better;
   }
+  for (const LayerNumber& number : layer_numbers()) {
+    if (number.path == path) return number.metric->less_is_better;
+  }
+  if (path == "evidence.heads_lost") return true;
   return path.starts_with("memory.") || path.starts_with("traffic.") ||
          path.starts_with("counters.") || path == "timing.seconds";
 }

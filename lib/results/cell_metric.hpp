@@ -9,7 +9,8 @@
 
 namespace kvbench {
 
-// Every such path ("errors.relative_l2.mean"), `derived.NAME` left out.
+// Every such path ("errors.relative_l2.mean"), `derived.NAME` left out; and those of records of
+// whole layers (results/layer_record.hpp).
 const std::vector<std::string>& metric_paths();
 
 // What is wrong with `path`, with a remedy; nothing if it is one of metric_paths() or

@@ -23,6 +23,10 @@ class CellRecords {
   virtual std::size_t count(CellState state) const = 0;
   // The record of a cell whose state is not kMissing.
   virtual Json read(std::size_t cell) const = 0;
+  // The same of the plan's records of whole layers, by their place there.
+  virtual CellState layer_state(std::size_t layer) const = 0;
+  virtual std::size_t count_layers(CellState state) const = 0;
+  virtual Json read_layer(std::size_t layer) const = 0;
   // Of every run that added to them.
   virtual const std::vector<Json>& provenance() const = 0;
 };

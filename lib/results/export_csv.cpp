@@ -68,12 +68,12 @@ Row flat_row(const Json& cell, bool with_codecs) {
     if (name != kStorage) flatten(name, value, row);
   }
   if (with_codecs) flatten_storage(cell, row);
-  for (const char* name :
-       {"derived", "errors", "trivial", "mass", "clusters", "memory", "traffic", "counters"}) {
+  for (const char* name : {"derived", "errors", "trivial", "mass", "evidence", "clusters", "memory",
+                           "traffic", "counters"}) {
     const Json part = cell.value(name, Json());
     if (!part.is_object()) continue;
     Json numbers = part;
-    numbers.erase("trajectory");
+    for (const char* list : {"trajectory", "lost"}) numbers.erase(list);
     flatten(name, numbers, row);
   }
   if (const auto timing = cell.find("timing"); timing != cell.end())
@@ -123,9 +123,9 @@ class Columns {
 
  private:
   // The first holds the key's own entries, objects among them (rows.every).
-  static constexpr const char* kSections[] = {"",       "params",  "storage",  "derived",
-                                              "errors", "trivial", "mass",     "clusters",
-                                              "memory", "traffic", "counters", "timing"};
+  static constexpr const char* kSections[] = {
+      "",         "params",   "storage", "derived", "errors",   "trivial", "mass",
+      "evidence", "clusters", "memory",  "traffic", "counters", "timing"};
 
   static std::string section_of(const std::string& name) {
     const std::string before_dot = name.substr(0, name.find('.'));
@@ -136,13 +136,10 @@ class Columns {
   std::map<std::string, std::vector<std::string>> sections_;
 };
 
-}  // namespace
-
-void export_csv(const Json& results, std::ostream& out) {
+void write_rows(const Json& records, std::ostream& out) {
   Columns columns;
-  const Json& cells = results.at("cells");
-  const bool with_codecs = std::any_of(cells.begin(), cells.end(), is_stored);
-  for (const Json& cell : cells) columns.add(flat_row(cell, with_codecs));
+  const bool with_codecs = std::any_of(records.begin(), records.end(), is_stored);
+  for (const Json& record : records) columns.add(flat_row(record, with_codecs));
   const std::vector<std::string> names = columns.names();
   std::unordered_map<std::string, std::size_t> place;
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -150,14 +147,24 @@ void export_csv(const Json& results, std::ostream& out) {
     out << (i == 0 ? "" : ",") << csv_field(names[i]);
   }
   out << "\n";
-  for (const Json& cell : cells) {
+  for (const Json& record : records) {
     std::vector<std::string> fields(names.size());
-    for (auto& [name, text] : flat_row(cell, with_codecs)) fields[place.at(name)] = std::move(text);
+    for (auto& [name, text] : flat_row(record, with_codecs)) {
+      fields[place.at(name)] = std::move(text);
+    }
     for (std::size_t i = 0; i < fields.size(); ++i) {
       out << (i == 0 ? "" : ",") << csv_field(fields[i]);
     }
     out << "\n";
   }
+}
+
+}  // namespace
+
+void export_csv(const Json& results, std::ostream& out) { write_rows(results.at("cells"), out); }
+
+void export_layers_csv(const Json& results, std::ostream& out) {
+  write_rows(results.value("layers", Json::array()), out);
 }
 
 }  // namespace kvbench

@@ -14,4 +14,7 @@ namespace kvbench {
 // storage.keys.codec and storage.values.codec.
 void export_csv(const Json& results, std::ostream& out);
 
+// The same of the records of whole layers, `layers`: they have no `kv_head`.
+void export_layers_csv(const Json& results, std::ostream& out);
+
 }  // namespace kvbench

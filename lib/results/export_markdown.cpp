@@ -30,6 +30,21 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
+// Beside id and status: who and where a record is of, its params as "budget=64, window=8".
+std::string params_of(const Json& key) {
+  std::string params;
+  for (const auto& [name, value] : key.at("params").items()) {
+    params += (params.empty() ? "" : ", ") + name + "=" + text_of(value);
+  }
+  return params;
+}
+
+std::string status_of(const Json& record) {
+  std::string status = text_of(record.at("status"));
+  if (record.contains("reason")) status += ": " + text_of(record["reason"]);
+  return status;
+}
+
 }  // namespace
 
 void export_markdown(const Json& results, std::ostream& out) {
@@ -38,20 +53,34 @@ void export_markdown(const Json& results, std::ostream& out) {
          "|---|---|---|---|---:|---:|---:|---|---:|---:|---:|\n";
   for (const Json& cell : results.at("cells")) {
     const Json& key = cell.at("key");
-    std::string params;
-    for (const auto& [name, value] : key.at("params").items()) {
-      params += (params.empty() ? "" : ", ") + name + "=" + text_of(value);
-    }
-    std::string status = text_of(cell.at("status"));
-    if (cell.contains("reason")) status += ": " + text_of(cell["reason"]);
     out << "| " << text_of(cell.value("id", Json())).substr(0, 8) << " | "
-        << escaped(text_of(cell.value("label", Json()))) << " | " << escaped(params) << " | "
-        << escaped(text_of(key.value("sequence", Json()))) << " | "
+        << escaped(text_of(cell.value("label", Json()))) << " | " << escaped(params_of(key))
+        << " | " << escaped(text_of(key.value("sequence", Json()))) << " | "
         << text_of(key.value("layer", Json())) << " | " << text_of(key.value("kv_head", Json()))
-        << " | " << text_of(key.value("seed", Json())) << " | " << escaped(status) << " | "
+        << " | " << text_of(key.value("seed", Json())) << " | " << escaped(status_of(cell)) << " | "
         << significant(at_pointer(cell, "/errors/relative_l2/mean")) << " | "
         << significant(at_pointer(cell, "/errors/relative_frobenius_error")) << " | "
         << significant(at_pointer(cell, "/memory/fraction")) << " |\n";
+  }
+}
+
+void export_layers_markdown(const Json& results, std::ostream& out) {
+  out << "| id | label | params | sequence | layer | seed | status | relative_output_l2.mean | "
+         "residual_ratio.mean | cancellation.mean | half_heads.mean | memory.fraction |\n"
+         "|---|---|---|---|---:|---:|---|---:|---:|---:|---:|---:|\n";
+  for (const Json& layer : results.value("layers", Json::array())) {
+    const Json& key = layer.at("key");
+    out << "| " << text_of(layer.value("id", Json())).substr(0, 8) << " | "
+        << escaped(text_of(layer.value("label", Json()))) << " | " << escaped(params_of(key))
+        << " | " << escaped(text_of(key.value("sequence", Json()))) << " | "
+        << text_of(key.value("layer", Json())) << " | " << text_of(key.value("seed", Json()))
+        << " | " << escaped(status_of(layer));
+    for (const char* number :
+         {"/errors/relative_output_l2/mean", "/errors/residual_ratio/mean",
+          "/errors/cancellation/mean", "/errors/half_heads/mean", "/memory/fraction"}) {
+      out << " | " << significant(at_pointer(layer, number));
+    }
+    out << " |\n";
   }
 }
 

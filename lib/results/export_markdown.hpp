@@ -11,4 +11,7 @@ namespace kvbench {
 // memory fraction; four significant digits.
 void export_markdown(const Json& results, std::ostream& out);
 
+// The same of the records of whole layers, with their means over rows.
+void export_layers_markdown(const Json& results, std::ostream& out);
+
 }  // namespace kvbench

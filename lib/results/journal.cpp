@@ -14,6 +14,7 @@
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "json/input_file.hpp"
+#include "results/layer_record.hpp"
 #include "results/record_check.hpp"
 #include "sweep/plan_document.hpp"
 
@@ -52,6 +53,12 @@ std::vector<KnownDump> known_dumps(const Json& header) {
     }
   }
   return known;
+}
+
+// Whether it is of a whole layer, of this plan or another.
+bool is_layer(const Json& record) {
+  const auto key = record.find("key");
+  return key != record.end() && key->is_object() && !key->contains("kv_head");
 }
 
 template <class Predicate>
@@ -95,7 +102,10 @@ void refuse_changed_dumps(const Json& header, const Plan& plan, const std::strin
 }  // namespace
 
 Journal::Journal(const std::string& folder, const Plan& plan, Json run, const Options& options)
-    : path_(folder + "/journal.jsonl"), cells_(plan.cells.size()), run_(std::move(run)) {
+    : path_(folder + "/journal.jsonl"),
+      cells_(plan.cells.size()),
+      layers_(plan.layer_records.size()),
+      run_(std::move(run)) {
   std::error_code problem;
   std::filesystem::create_directories(folder, problem);
   if (problem) {
@@ -159,10 +169,23 @@ void Journal::open_or_create(const Plan& plan, const Options& options) {
 
   std::unordered_map<std::string_view, std::size_t> find;
   for (std::size_t i = 0; i < plan.cells.size(); ++i) find[plan.cells[i].id] = i;
+  std::unordered_map<std::string_view, std::size_t> find_layer;
+  for (std::size_t i = 0; i < plan.layer_records.size(); ++i) {
+    find_layer[plan.layer_records[i].id] = i;
+  }
   JournalScan scan = scan_journal(*log_, path_, remedy, [&](Json&& record, JournalLine line) {
     const auto& id = record["id"].get_ref<const std::string&>();
+    if (const auto layer = find_layer.find(id); layer != find_layer.end()) {
+      if (is_layer_record_of(record, plan, plan.layer_records[layer->second])) {
+        layers_[layer->second] = {line, state_of(record)};
+      } else {
+        ++damaged_;
+      }
+      return;
+    }
     const auto place = find.find(id);
     if (place == find.end()) {
+      if (is_layer(record)) return;
       foreign_.insert(id);
       return;
     }
@@ -193,6 +216,7 @@ void Journal::open_or_create(const Plan& plan, const Options& options) {
     create(header, scan.header_size, scan.whole_size);
     const std::int64_t shift = log_->size() - scan.whole_size;
     for (Cell& cell : cells_) cell.line.offset += shift;
+    for (Cell& layer : layers_) layer.line.offset += shift;
     return;
   }
   log_->cut(scan.whole_size);
@@ -215,7 +239,18 @@ std::size_t Journal::count(CellState state) const {
       cells_.begin(), cells_.end(), [state](const Cell& cell) { return cell.state == state; }));
 }
 
-void Journal::append(std::size_t cell, const Json& record) {
+std::size_t Journal::count_layers(CellState state) const {
+  return static_cast<std::size_t>(std::count_if(
+      layers_.begin(), layers_.end(), [state](const Cell& layer) { return layer.state == state; }));
+}
+
+void Journal::append(std::size_t cell, const Json& record) { cells_[cell] = append_line(record); }
+
+void Journal::append_layer(std::size_t layer, const Json& record) {
+  layers_[layer] = append_line(record);
+}
+
+Journal::Cell Journal::append_line(const Json& record) {
   {
     const std::lock_guard<std::mutex> hold(mutex_);
     if (!sync_error_.empty()) throw IoError(sync_error_);
@@ -231,15 +266,19 @@ void Journal::append(std::size_t cell, const Json& record) {
   line += '\n';
   const std::int64_t offset = log_->append(line);
   if (!std::exchange(run_is_recorded_, true)) provenance_.push_back(run_);
-  cells_[cell] = {{offset, static_cast<std::int64_t>(line.size()) - 1}, state_of(record)};
   {
     const std::lock_guard<std::mutex> hold(mutex_);
     dirty_ = true;
   }
   wake_.notify_all();
+  return {{offset, static_cast<std::int64_t>(line.size()) - 1}, state_of(record)};
 }
 
 Json Journal::read(std::size_t cell) const { return read_record(*log_, cells_[cell].line); }
+
+Json Journal::read_layer(std::size_t layer) const {
+  return read_record(*log_, layers_[layer].line);
+}
 
 void Journal::sync_before(const std::string& path) {
   const std::lock_guard<std::mutex> hold(mutex_);

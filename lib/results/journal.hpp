@@ -1,4 +1,5 @@
-// journal.jsonl: what makes a run resumable. A header line, then one line per finished cell.
+// journal.jsonl: what makes a run resumable. A header line, then one line per finished cell and per
+// finished record of a whole layer.
 #pragma once
 
 #include <condition_variable>
@@ -52,6 +53,12 @@ class Journal : public CellRecords {
   // The last record of a cell whose state is not kMissing, as appended.
   Json read(std::size_t cell) const override;
 
+  // The same of the records of whole layers.
+  CellState layer_state(std::size_t layer) const override { return layers_[layer].state; }
+  std::size_t count_layers(CellState state) const override;
+  void append_layer(std::size_t layer, const Json& record);
+  Json read_layer(std::size_t layer) const override;
+
   // Flushes to the disk; throws IoError.
   void sync();
 
@@ -78,6 +85,7 @@ class Journal : public CellRecords {
   void open_or_create(const Plan& plan, const Options& options);
   void begin_anew(const Plan& plan, const Options& options);
   void create(const Json& header, std::int64_t copy_from, std::int64_t copy_to);
+  Cell append_line(const Json& record);
   void sync_files() const;
   void sync_late();
 
@@ -86,6 +94,7 @@ class Journal : public CellRecords {
   std::optional<AppendLog> log_;
   std::vector<AppendLog> companions_;  // synced before the journal
   std::vector<Cell> cells_;            // per cell of the plan
+  std::vector<Cell> layers_;           // per layer record of the plan
   std::vector<Json> provenance_;
   Json run_;
   bool run_is_recorded_ = false;

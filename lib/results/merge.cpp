@@ -10,6 +10,7 @@
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "json/input_file.hpp"
+#include "results/layer_record.hpp"
 #include "results/record_check.hpp"
 #include "sweep/shard.hpp"
 
@@ -105,12 +106,16 @@ void MergedJournals::add(const std::string& folder,
   const auto header = [&](const Json& said) {
     source.header = said;
     take_plan(source, algorithms);
-    found.resize(cells_.size());
+    found.resize(cells_.size() + layers_.size());
   };
   const auto record = [&](Json&& said, JournalLine line) {
     const auto place = find_.find(said["id"].get_ref<const std::string&>());
     if (place == find_.end()) return;  // of another sweep, whose cells stay in the journal
-    if (!is_record_of(said, plan_, plan_.cells[place->second])) {
+    const std::size_t i = place->second;
+    const bool is_sound =
+        i < cells_.size() ? is_record_of(said, plan_, plan_.cells[i])
+                          : is_layer_record_of(said, plan_, plan_.layer_records[i - cells_.size()]);
+    if (!is_sound) {
       ++damaged_;
       return;
     }
@@ -142,6 +147,10 @@ void MergedJournals::take_plan(const Source& source,
                              algorithms, memory_limit_);
   cells_.resize(plan_.cells.size());
   for (std::size_t c = 0; c < plan_.cells.size(); ++c) find_.emplace(plan_.cells[c].id, c);
+  layers_.resize(plan_.layer_records.size());
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    find_.emplace(plan_.layer_records[l].id, cells_.size() + l);
+  }
   shards_ = shards_of(header, source.path);
 }
 
@@ -159,14 +168,24 @@ void MergedJournals::refuse_other_plan(const Source& source) const {
 }
 
 void MergedJournals::take(std::uint32_t journal, const std::vector<Found>& found) {
-  for (std::size_t c = 0; c < found.size(); ++c) {
-    if (found[c].state != CellState::kMissing)
-      take_one(c, {journal, found[c].state, found[c].line});
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i].state == CellState::kMissing) continue;
+    const Cell here{journal, found[i].state, found[i].line};
+    if (i < cells_.size()) {
+      const PlannedCell& cell = plan_.cells[i];
+      take_one(cells_[i], here,
+               [&] { return "cell " + cell.id + " (" + cell_path(plan_, cell) + ")"; });
+    } else {
+      const PlannedLayerRecord& layer = plan_.layer_records[i - cells_.size()];
+      take_one(layers_[i - cells_.size()], here, [&] {
+        return "layer record " + layer.id + " (" + layer_record_path(plan_, layer) + ")";
+      });
+    }
   }
 }
 
-void MergedJournals::take_one(std::size_t cell, const Cell& found) {
-  Cell& held = cells_[cell];
+void MergedJournals::take_one(Cell& held, const Cell& found,
+                              const std::function<std::string()>& name) {
   if (held.state == CellState::kMissing) {
     held = found;
     return;
@@ -180,8 +199,7 @@ void MergedJournals::take_one(std::size_t cell, const Cell& found) {
   const Json here = deterministic(read_record(b.log, found.line));
   const Json there = deterministic(read_record(a.log, held.line));
   if (here == there) return;
-  throw InputError(b.path + ": cell " + plan_.cells[cell].id + " (" +
-                   cell_path(plan_, plan_.cells[cell]) + "): " + difference(here, there, a.folder) +
+  throw InputError(b.path + ": " + name() + ": " + difference(here, there, a.folder) +
                    "; leave one of the two folders out");
 }
 
@@ -204,6 +222,16 @@ std::vector<std::string> MergedJournals::folders() const {
 std::size_t MergedJournals::count(CellState state) const {
   return static_cast<std::size_t>(std::count_if(
       cells_.begin(), cells_.end(), [state](const Cell& cell) { return cell.state == state; }));
+}
+
+std::size_t MergedJournals::count_layers(CellState state) const {
+  return static_cast<std::size_t>(std::count_if(
+      layers_.begin(), layers_.end(), [state](const Cell& layer) { return layer.state == state; }));
+}
+
+Json MergedJournals::read_layer(std::size_t layer) const {
+  const Cell& found = layers_[layer];
+  return read_record(sources_[found.journal].log, found.line);
 }
 
 Json MergedJournals::read(std::size_t cell) const {

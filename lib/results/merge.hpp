@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -46,6 +47,9 @@ class MergedJournals : public CellRecords {
   CellState state(std::size_t cell) const override { return cells_[cell].state; }
   std::size_t count(CellState state) const override;
   Json read(std::size_t cell) const override;
+  CellState layer_state(std::size_t layer) const override { return layers_[layer].state; }
+  std::size_t count_layers(CellState state) const override;
+  Json read_layer(std::size_t layer) const override;
   const std::vector<Json>& provenance() const override { return provenance_; }
 
  private:
@@ -68,19 +72,22 @@ class MergedJournals : public CellRecords {
   void take_plan(const Source& source, const std::vector<AlgorithmDescription>& algorithms);
   void refuse_other_plan(const Source& source) const;
   void take(std::uint32_t journal, const std::vector<Found>& found);
-  void take_one(std::size_t cell, const Cell& found);
+  // `name`: of the record, for messages.
+  void take_one(Cell& held, const Cell& found, const std::function<std::string()>& name);
   void compare_builds();
 
   Plan plan_;
   std::vector<Source> sources_;
   std::vector<Cell> cells_;
+  std::vector<Cell> layers_;  // of the plan's layer records
   std::vector<std::string> absent_;
   std::vector<Json> provenance_;
   std::vector<std::string> differing_builds_;
   int shards_ = 0;
   double memory_limit_;
   std::int64_t damaged_ = 0;
-  std::unordered_map<std::string_view, std::size_t> find_;  // id -> cell of the plan
+  std::unordered_map<std::string_view, std::size_t> find_;  // id -> cell of the plan, and behind
+                                                            // all of them its layer records
 };
 
 }  // namespace kvbench

@@ -163,6 +163,15 @@ Json traffic_json(const TrafficReport& traffic) {
   return out;
 }
 
+Json evidence_json(const EvidenceReport& evidence, FiniteNumbers& numbers) {
+  Json out = {{"tokens", evidence.tokens}, {"rows", evidence.rows}};
+  out["held"] = numbers.write("evidence.held", evidence.held_share);
+  out["mass"] = {
+      {"exact", numbers.write("evidence.mass.exact", evidence.mass_exact)},
+      {"approximate", numbers.write("evidence.mass.approximate", evidence.mass_approximate)}};
+  return out;
+}
+
 Json frame(const Plan& plan, const PlannedCell& cell, const char* status,
            const std::string& reason) {
   Json record;
@@ -201,6 +210,7 @@ Json cell_record(const Plan& plan, const PlannedCell& cell, const CellResult& re
   Json mass = metrics_json("mass", result.metrics, numbers);
   Json counters = counters_json(result, numbers);
   Json memory = memory_json(result.memory, numbers);
+  Json evidence = result.evidence ? evidence_json(*result.evidence, numbers) : Json(nullptr);
   if (!numbers.error().empty()) {
     return empty_record(plan, cell, "failed", numbers.error(), result.derived, result.seconds,
                         repro);
@@ -213,6 +223,7 @@ Json cell_record(const Plan& plan, const PlannedCell& cell, const CellResult& re
   record["clusters"] = clusters_json(result.clusters);
   record["memory"] = std::move(memory);
   record["traffic"] = traffic_json(result.traffic);
+  if (result.evidence) record["evidence"] = std::move(evidence);
   record["counters"] = std::move(counters);
   record["timing"] = {{"seconds", result.seconds}};
   record["repro"] = repro;
@@ -267,6 +278,12 @@ const std::vector<std::string>& trivial_paths() {
     }
     return out;
   }();
+  return paths;
+}
+
+const std::vector<std::string>& evidence_paths() {
+  static const std::vector<std::string> paths = {"tokens", "rows", "held", "mass.exact",
+                                                 "mass.approximate"};
   return paths;
 }
 

@@ -32,6 +32,9 @@ const std::vector<std::string>& trivial_answer_names();
 const std::vector<std::string>& kappa_parts();
 const std::vector<std::string>& trivial_paths();
 
+// Paths of all numbers under `evidence`, which records of sequences without it lack.
+const std::vector<std::string>& evidence_paths();
+
 // Names of all numbers under `memory`, in the record's order.
 const std::vector<std::string>& memory_names();
 

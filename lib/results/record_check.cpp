@@ -64,11 +64,11 @@ bool is_record_of(const Json& record, const Plan& plan, const PlannedCell& cell)
   Json memory = part("memory");
   if (memory.is_object() && memory.value("declared", Json()).is_boolean()) memory.erase("declared");
   return errors_are_sound(part("errors")) && holds_numbers(memory) && !is_negative(memory) &&
-         numbers_or_nothing(part("traffic")) && !is_negative(part("traffic")) &&
-         numbers_or_nothing(part("mass")) && numbers_or_nothing(part("trivial")) &&
-         !is_negative(part("trivial")) && numbers_or_nothing(part("counters")) &&
-         numbers_or_nothing(part("timing")) && (derived.is_object() || derived.is_null()) &&
-         (clusters.is_object() || clusters.is_null());
+         numbers_or_nothing(part("evidence")) && numbers_or_nothing(part("traffic")) &&
+         !is_negative(part("traffic")) && numbers_or_nothing(part("mass")) &&
+         numbers_or_nothing(part("trivial")) && !is_negative(part("trivial")) &&
+         numbers_or_nothing(part("counters")) && numbers_or_nothing(part("timing")) &&
+         (derived.is_object() || derived.is_null()) && (clusters.is_object() || clusters.is_null());
 }
 
 }  // namespace kvbench

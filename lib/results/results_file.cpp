@@ -145,6 +145,21 @@ void write_member(AtomicFile& file, const char* key, const Json& value) {
   file.write("\n  ]");
 }
 
+void write_layers(AtomicFile& file, const Plan& plan, const CellRecords& records,
+                  Summary& summary) {
+  file.write(",\n  \"layers\": [");
+  const char* separator = "\n    ";
+  for (std::size_t l = 0; l < plan.layer_records.size(); ++l) {
+    if (records.layer_state(l) == CellState::kMissing) continue;
+    Json record = records.read_layer(l);
+    record["label"] = plan.cells[plan.layer_records[l].cells.front()].label;
+    summary.add_layer(record);
+    file.write(std::exchange(separator, ",\n    "));
+    file.write(to_line(record));
+  }
+  file.write(std::string_view(separator) == "\n    " ? "]" : "\n  ]");
+}
+
 }  // namespace
 
 ResultsOutcome write_results(const std::string& path, const Plan& plan, const CellRecords& records,
@@ -154,6 +169,10 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
                          .failed = records.count(CellState::kFailed),
                          .skipped = records.count(CellState::kSkipped),
                          .missing = records.count(CellState::kMissing),
+                         .layers = {.ok = records.count_layers(CellState::kOk),
+                                    .failed = records.count_layers(CellState::kFailed),
+                                    .skipped = records.count_layers(CellState::kSkipped),
+                                    .missing = records.count_layers(CellState::kMissing)},
                          .settings = {}};
   const Json groups = groups_json(path, plan, timing, also_timed_by);
   AtomicFile file(path);
@@ -167,11 +186,19 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
   member("status", outcome.complete() ? "complete" : "incomplete");
   member("config", plan.config);
   member("provenance", records.provenance());
-  member("plan", {{"hash", plan.hash},
-                  {"cells", plan.cells.size()},
-                  {"ok", outcome.ok},
-                  {"failed", outcome.failed},
-                  {"skipped", outcome.skipped}});
+  Json counts = {{"hash", plan.hash},
+                 {"cells", plan.cells.size()},
+                 {"ok", outcome.ok},
+                 {"failed", outcome.failed},
+                 {"skipped", outcome.skipped}};
+  const bool has_layers = !plan.layer_records.empty();
+  if (has_layers) {
+    counts["layers"] = {{"records", plan.layer_records.size()},
+                        {"ok", outcome.layers.ok},
+                        {"failed", outcome.layers.failed},
+                        {"skipped", outcome.layers.skipped}};
+  }
+  member("plan", counts);
   member("dumps", dumps_json(plan));
   if (!plan.caches.empty()) member("caches", caches_json(plan));
 
@@ -188,6 +215,7 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
     file.write(to_line(record));
   }
   file.write("\n  ]");
+  if (has_layers) write_layers(file, plan, records, summary);
   member("groups", groups);
   file.write(",\n  \"summary\": [");
   separator = "\n    ";

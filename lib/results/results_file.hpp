@@ -14,7 +14,7 @@
 namespace kvbench {
 
 inline constexpr const char* kResultsKind = "kvbench.results";
-inline constexpr const char* kResultsSchema = "1.5.0";
+inline constexpr const char* kResultsSchema = "1.6.0";
 
 // What a group's shared work took in this run, summed over its KV heads; volatile.
 struct GroupTiming {
@@ -24,13 +24,22 @@ struct GroupTiming {
 };
 
 struct ResultsOutcome {
+  // Of the records of whole layers.
+  struct Layers {
+    std::size_t ok = 0;
+    std::size_t failed = 0;
+    std::size_t skipped = 0;
+    std::size_t missing = 0;
+  };
+
   std::size_t ok = 0;
   std::size_t failed = 0;
   std::size_t skipped = 0;
   std::size_t missing = 0;
+  Layers layers;
   std::vector<SettingMeans> settings;
 
-  bool complete() const { return missing == 0; }
+  bool complete() const { return missing == 0 && layers.missing == 0; }
 };
 
 // Writes `path` from what `records` hold of `plan`, one record and few entries of the summary in
@@ -47,7 +56,7 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
 Json read_results(const std::string& path);
 
 // The same, cell by cell: each goes to `cell` as it is read, before the end of the file is, and
-// `cells` and `summary` of what is returned are empty.
+// `cells` and `summary` of what is returned are empty. `layers` are kept whole.
 Json read_results(const std::string& path, const std::function<void(Json&&)>& cell);
 
 // The same with its cells, but for what `export` and `check` have no use for: the summary, which

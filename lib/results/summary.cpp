@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/parallel.hpp"
+#include "results/layer_record.hpp"
 #include "results/mean_interval.hpp"
 #include "results/record.hpp"
 
@@ -56,7 +57,7 @@ struct Layer {
 
 std::size_t metric_count() {
   return error_paths().size() + memory_names().size() + traffic_paths().size() +
-         summarised_trivial_paths().size();
+         summarised_trivial_paths().size() + evidence_paths().size();
 }
 
 // NaN where there is none.
@@ -85,6 +86,18 @@ std::vector<double> metrics_of(const Json& record) {
   for (const std::string& path : summarised_trivial_paths()) {
     values.push_back(number_at(trivial, path));
   }
+  const Json evidence = record.value("evidence", Json());
+  for (const std::string& path : evidence_paths()) values.push_back(number_at(evidence, path));
+  return values;
+}
+
+// The same of a record of a whole layer: errors, then the heads that lost the evidence.
+std::vector<double> layer_metrics_of(const Json& record) {
+  std::vector<double> values;
+  for (const std::string& path : layer_error_paths()) {
+    values.push_back(number_at(record.at("errors"), path));
+  }
+  values.push_back(number_at(record.value("evidence", Json()), "heads_lost"));
   return values;
 }
 
@@ -130,10 +143,12 @@ std::optional<double> mean_of(const std::vector<double>& values) {
   return sum / static_cast<double>(count);
 }
 
-Json errors_of(const Slice& slice, const IndependentGroups& groups) {
+// Of metrics that are summarised with intervals, the first ones.
+Json errors_of(const Slice& slice, const std::vector<std::string>& names,
+               const IndependentGroups& groups) {
   Json out;
-  for (std::size_t m = 0; m < error_paths().size(); ++m) {
-    Json& metric = out[error_paths()[m]];
+  for (std::size_t m = 0; m < names.size(); ++m) {
+    Json& metric = out[names[m]];
     const std::vector<double> means = unit_means(slice, m);
     const std::optional<double> mean = mean_of(means);
     if (!mean) {
@@ -162,8 +177,10 @@ Json means_of(const Slice& slice, const std::vector<std::string>& names, std::si
 
 }  // namespace
 
-struct Summary::Entry {
-  const std::string* head = nullptr;  // a line of JSON: algorithm, label, params, storage, tokens
+namespace {
+
+// The records of one setting: of cells, or of whole layers.
+struct Collected {
   std::vector<Unit> units;
   std::map<std::size_t, std::size_t> find_unit;  // number of the unit -> place
   std::map<int, Layer> layers;
@@ -191,27 +208,54 @@ struct Summary::Entry {
   }
 };
 
+}  // namespace
+
+struct Summary::Entry {
+  const std::string* head = nullptr;  // a line of JSON: algorithm, label, params, storage, tokens
+  Collected cells;
+  Collected whole_layers;
+};
+
 namespace {
 
-Json entry_json(Json head, std::optional<int> layer, const Slice& slice) {
+IndependentGroups groups_of(const Slice& slice) {
   std::vector<UnitNesting> nesting;
   for (const Unit* unit : slice.units) nesting.push_back(unit->nesting);
-  const IndependentGroups groups = independent_groups(nesting);
+  return independent_groups(nesting);
+}
+
+Json groups_json(const IndependentGroups& groups) {
+  if (groups.count < 2) return nullptr;
+  return {{"level", level_name(groups.level)}, {"groups", groups.count}};
+}
+
+Json layers_json(const Slice& slice) {
+  const IndependentGroups groups = groups_of(slice);
+  return {{"records", slice.ok},
+          {"failed", slice.failed},
+          {"ci95_over", groups_json(groups)},
+          {"errors", errors_of(slice, layer_error_paths(), groups)},
+          {"evidence", means_of(slice, {"heads_lost"}, layer_error_paths().size())}};
+}
+
+Json entry_json(Json head, std::optional<int> layer, const Slice& slice, const Slice& layers) {
+  const IndependentGroups groups = groups_of(slice);
   Json out = std::move(head);
   out["layer"] = layer ? Json(*layer) : Json(nullptr);
   out["cells"] = slice.ok;
   out["failed"] = slice.failed;
-  out["ci95_over"] = nullptr;
-  if (groups.count > 1) {
-    out["ci95_over"] = {{"level", level_name(groups.level)}, {"groups", groups.count}};
-  }
-  out["errors"] = errors_of(slice, groups);
+  out["ci95_over"] = groups_json(groups);
+  out["errors"] = errors_of(slice, error_paths(), groups);
   const std::size_t memory = error_paths().size();
   const std::size_t traffic = memory + memory_names().size();
   const std::size_t trivial = traffic + traffic_paths().size();
   out["trivial"] = means_of(slice, summarised_trivial_paths(), trivial);
   out["memory"] = means_of(slice, memory_names(), memory);
   out["traffic"] = means_of(slice, traffic_paths(), traffic);
+  const std::size_t evidence = trivial + summarised_trivial_paths().size();
+  Json of_evidence = means_of(slice, evidence_paths(), evidence);
+  if (!of_evidence["held"].is_null()) out["evidence"] = std::move(of_evidence);
+  if (layers.ok + layers.failed > 0) out["layers"] = layers_json(layers);
   return out;
 }
 
@@ -240,7 +284,11 @@ const std::vector<std::string>& summarised_trivial_paths() {
 Summary::Summary(bool by_tokens) : by_tokens_(by_tokens) {}
 Summary::~Summary() = default;
 
-void Summary::add(const Json& record) {
+void Summary::add(const Json& record) { collect(record, false); }
+
+void Summary::add_layer(const Json& record) { collect(record, true); }
+
+void Summary::collect(const Json& record, bool is_layer) {
   const std::string& status = record.at("status").get_ref<const std::string&>();
   if (status == "skipped") return;
   const Json& key = record.at("key");
@@ -255,25 +303,26 @@ void Summary::add(const Json& record) {
     entries_.back().head = &place->first;
   }
   Entry& entry = entries_[place->second];
+  Collected& collected = is_layer ? entry.whole_layers : entry.cells;
   const int index = key.at("layer").get<int>();
-  Layer& layer = entry.layers[index];
+  Layer& layer = collected.layers[index];
   if (status != "ok") {
     ++layer.failed;
     return;
   }
   ++layer.ok;
-  const std::vector<double> values = metrics_of(record);
+  const std::vector<double> values = is_layer ? layer_metrics_of(record) : metrics_of(record);
   const std::string unit =
-      to_line({key.at("dump"), key.at("sequence"), key.at("layer"), key.at("kv_head")});
+      to_line({key.at("dump"), key.at("sequence"), key.at("layer"), key.value("kv_head", Json())});
   const std::size_t number = units_.try_emplace(unit, units_.size()).first->second;
-  const auto [where, unit_is_new] = entry.find_unit.try_emplace(number, entry.units.size());
+  const auto [where, unit_is_new] = collected.find_unit.try_emplace(number, collected.units.size());
   if (unit_is_new) {
     const std::string text = to_line({key.at("dump"), key.at("sequence")});
     const Index text_number =
         find_text_.try_emplace(text, static_cast<Index>(find_text_.size())).first->second;
-    entry.units.push_back({{text_number, index}, Sums(values.size())});
+    collected.units.push_back({{text_number, index}, Sums(values.size())});
   }
-  entry.units[where->second].sums.add(values);
+  collected.units[where->second].sums.add(values);
   layer.seeds.try_emplace(to_line(key.at("seed")), values.size()).first->second.add(values);
 }
 
@@ -281,7 +330,7 @@ std::vector<Summary::Job> Summary::jobs() const {
   std::vector<Job> all;
   for (const Entry& entry : entries_) {
     all.push_back({&entry, std::nullopt});
-    for (const auto& [index, layer] : entry.layers) all.push_back({&entry, index});
+    for (const auto& [index, layer] : entry.cells.layers) all.push_back({&entry, index});
   }
   return all;
 }
@@ -293,8 +342,9 @@ void Summary::each(const std::function<void(std::string_view)>& line) const {
     parallel_for(static_cast<Index>(lines.size()), [&](Index index) {
       const auto i = static_cast<std::size_t>(index);
       const Job& job = all[first + i];
-      lines[i] = to_line(
-          entry_json(Json::parse(*job.entry->head), job.layer, job.entry->slice(job.layer)));
+      lines[i] = to_line(entry_json(Json::parse(*job.entry->head), job.layer,
+                                    job.entry->cells.slice(job.layer),
+                                    job.entry->whole_layers.slice(job.layer)));
     });
     for (const std::string& each : lines) line(each);
   }
@@ -311,9 +361,9 @@ std::vector<SettingMeans> Summary::means() const {
   const std::size_t fraction = error_paths().size() + place_in(memory_names(), "fraction");
   std::vector<SettingMeans> all;
   for (const Entry& entry : entries_) {
-    if (entry.units.empty()) continue;
+    if (entry.cells.units.empty()) continue;
     const Json head = Json::parse(*entry.head);
-    const std::vector<const Unit*> units = entry.units_of(std::nullopt);
+    const std::vector<const Unit*> units = entry.cells.units_of(std::nullopt);
     const auto tokens = head.find("tokens");
     all.push_back({head.at("algorithm"), head.at("label"), to_line(head.at("params")),
                    tokens == head.end() ? std::nullopt : std::optional(tokens->get<Index>()),
@@ -325,5 +375,11 @@ std::vector<SettingMeans> Summary::means() const {
 // As measured, with what the allocator adds (tests/cli/memory_test.py holds runs to it).
 double Summary::setting_bytes() { return 1400.0; }
 double Summary::unit_bytes() { return 160.0 + 12.0 * static_cast<double>(metric_count()); }
+double Summary::layer_unit_bytes() {
+  return 160.0 + 12.0 * static_cast<double>(layer_error_paths().size() + 1);
+}
+double Summary::layer_seed_bytes() {
+  return 200.0 + 12.0 * static_cast<double>(layer_error_paths().size() + 1);
+}
 double Summary::seed_bytes() { return 200.0 + 12.0 * static_cast<double>(metric_count()); }
 }  // namespace kvbench

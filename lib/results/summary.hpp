@@ -48,6 +48,8 @@ class Summary {
 
   // A record of any status; skipped ones change nothing, failed ones are counted.
   void add(const Json& record);
+  // A record of a whole layer, after the cells of its setting. Unit = (dump, sequence, layer).
+  void add_layer(const Json& record);
 
   // Calls `line` with each entry as a line of JSON, in order; few of them are in memory at a time.
   void each(const std::function<void(std::string_view line)>& line) const;
@@ -60,6 +62,9 @@ class Summary {
   static double setting_bytes();
   static double unit_bytes();
   static double seed_bytes();
+  // Of a layer of a text with a record of its own, and of each of its seeds.
+  static double layer_unit_bytes();
+  static double layer_seed_bytes();
 
  private:
   struct Entry;
@@ -68,6 +73,7 @@ class Summary {
     std::optional<int> layer;
   };
   std::vector<Job> jobs() const;
+  void collect(const Json& record, bool is_layer);
 
   bool by_tokens_;
   std::vector<Entry> entries_;                // in order of first appearance

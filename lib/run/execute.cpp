@@ -12,11 +12,15 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/parallel.hpp"
 #include "core/stop.hpp"
 #include "replay/kept_recorder.hpp"
 #include "replay/replay.hpp"
+#include "results/layer_record.hpp"
 #include "results/record.hpp"
 #include "run/cache_files.hpp"
+#include "run/layer_gatherer.hpp"
+#include "run/memory_estimate.hpp"
 #include "run/read_ahead.hpp"
 
 namespace kvbench {
@@ -93,13 +97,15 @@ class ModelWorks {
 
 class HeadRun {
  public:
+  // `gatherer`: of the records of the whole layer; null: of none.
   HeadRun(const Execution& execution, const WorkGroup& group, std::vector<std::size_t> cells,
-          ModelWorks& model_works, RunObserver& observer)
+          ModelWorks& model_works, RunObserver& observer, LayerGatherer* gatherer)
       : execution_(execution),
         group_(group),
         cells_(std::move(cells)),
         model_works_(model_works),
-        observer_(observer) {}
+        observer_(observer),
+        gatherer_(gatherer) {}
 
   // Takes the next of the streams, which must be this head's.
   void run(ReadAhead& streams, GroupTiming& timing) {
@@ -126,7 +132,9 @@ class HeadRun {
     const ReplaySetting setting{.prompt = group_.prompt,
                                 .rows = group_.rows,
                                 .element_bytes = execution_.plan.element_bytes,
-                                .keep_row_values = execution_.rows != nullptr};
+                                .keep_row_values = execution_.rows != nullptr,
+                                .keep_outputs = gatherer_ != nullptr && gatherer_->needs_outputs(),
+                                .evidence = group_.evidence};
     std::vector<std::unique_ptr<KeptRecorder>> recorders(cells_.size());
     for (std::size_t i = 0; i < cells_.size(); ++i) {
       if (execution_.caches == nullptr || !has_cache_file(execution_.plan.cells[cells_[i]]))
@@ -149,6 +157,13 @@ class HeadRun {
   void record(std::size_t c, CellResult&& result, KeptRecorder* recorder) {
     const PlannedCell& cell = execution_.plan.cells[c];
     const Json line = cell_record(execution_.plan, cell, result, execution_.repro(cell));
+    if (gatherer_ != nullptr) {
+      if (line.at("status") != "ok") {
+        result.failed = true;
+        result.reason = line.at("reason");
+      }
+      gatherer_->take(c, result);
+    }
     if (execution_.rows != nullptr && result.row_values && line.at("status") == "ok") {
       execution_.rows->write(cell.id, {.heads_per_kv = group_.shape.heads_per_kv,
                                        .rows = std::move(result.row_values->rows),
@@ -164,6 +179,12 @@ class HeadRun {
   void fail_all(const std::string& reason) {
     for (const std::size_t c : cells_) {
       const PlannedCell& cell = execution_.plan.cells[c];
+      if (gatherer_ != nullptr) {
+        CellResult failed;
+        failed.failed = true;
+        failed.reason = reason;
+        gatherer_->take(c, failed);
+      }
       execution_.journal.append(
           c, failed_record(execution_.plan, cell, reason, execution_.repro(cell)));
       observer_.cell_done();
@@ -175,25 +196,104 @@ class HeadRun {
   std::vector<std::size_t> cells_;
   ModelWorks& model_works_;
   RunObserver& observer_;
+  LayerGatherer* gatherer_;
 };
 
-struct HeadWork {
-  std::size_t group = 0;  // index into the plan's
-  int kv_head = 0;
-  std::vector<std::size_t> cells;
+// The part of a group that is computed in one pass over its KV heads.
+struct Pass {
+  std::size_t group = 0;                          // index into the plan's
+  std::vector<std::size_t> layers;                // indices into the plan's layer records
+  std::map<int, std::vector<std::size_t>> cells;  // by KV head
 };
 
-// Group by group, head by head.
-std::vector<HeadWork> pending_heads(const Plan& plan, const std::vector<bool>& pending) {
-  std::vector<HeadWork> works;
+// Group by group. Records of whole layers are gathered as many at a time as the memory allows; the
+// cells of none go with the first of them.
+std::vector<Pass> pending_passes(const Execution& execution, const std::vector<bool>& pending) {
+  const Plan& plan = execution.plan;
+  const std::vector<bool> layers = pending_layers(execution);
+  std::vector<Pass> passes;
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-    std::map<int, std::vector<std::size_t>> by_head;
-    for (const std::size_t c : plan.groups[g].cells) {
-      if (pending[c]) by_head[plan.cells[c].kv_head].push_back(c);
+    const WorkGroup& group = plan.groups[g];
+    const std::size_t at_once = layers_at_once(plan, group, thread_count(), execution.memory_limit);
+    const std::size_t first = passes.size();
+    passes.push_back({g, {}, {}});
+    std::map<std::size_t, std::size_t> pass_of;  // by cell, of records
+    for (const std::size_t l : group.layer_records) {
+      if (!layers[l]) continue;
+      if (passes.back().layers.size() == at_once) passes.push_back({g, {}, {}});
+      passes.back().layers.push_back(l);
+      for (const std::size_t c : plan.layer_records[l].cells) pass_of[c] = passes.size() - 1;
     }
-    for (auto& [kv_head, cells] : by_head) works.push_back({g, kv_head, std::move(cells)});
+    for (const std::size_t c : group.cells) {
+      if (!pending[c]) continue;
+      const auto place = pass_of.find(c);
+      passes[place == pass_of.end() ? first : place->second].cells[plan.cells[c].kv_head].push_back(
+          c);
+    }
+    if (passes.back().cells.empty()) passes.pop_back();
+  }
+  return passes;
+}
+
+// A KV head of a pass.
+struct HeadWork {
+  const Pass* pass;
+  int kv_head;
+  const std::vector<std::size_t>* cells;
+};
+
+std::vector<HeadWork> heads_of(const std::vector<Pass>& passes) {
+  std::vector<HeadWork> works;
+  for (const Pass& pass : passes) {
+    for (const auto& [kv_head, cells] : pass.cells) works.push_back({&pass, kv_head, &cells});
   }
   return works;
+}
+
+std::string layer_repro(const Execution& execution, const PlannedLayerRecord& layer) {
+  return execution.layer_repro ? execution.layer_repro(layer) : "";
+}
+
+void record_layers(const Execution& execution, const Pass& pass, const LayerGatherer& gatherer) {
+  for (const std::size_t l : pass.layers) {
+    const PlannedLayerRecord& layer = execution.plan.layer_records[l];
+    const LayerGatherer::Outcome outcome = gatherer.outcome(l);
+    const std::string repro = layer_repro(execution, layer);
+    execution.journal.append_layer(
+        l, outcome.result
+               ? layer_record(execution.plan, layer, *outcome.result, repro)
+               : empty_layer_record(execution.plan, layer, "failed", outcome.failure, repro));
+  }
+}
+
+// Why a record cannot be computed: a cell that failed earlier, and is not to be computed again.
+std::optional<std::string> earlier_failure(const Execution& execution,
+                                           const PlannedLayerRecord& layer) {
+  if (execution.retry_failed) return std::nullopt;
+  for (const std::size_t c : layer.cells) {
+    if (execution.journal.state(c) != CellState::kFailed) continue;
+    return fmt::format("KV head {}: {}", execution.plan.cells[c].kv_head,
+                       execution.journal.read(c).value("reason", ""));
+  }
+  return std::nullopt;
+}
+
+// Records of whole layers that nothing needs to be computed for.
+void record_empty_layers(const Execution& execution) {
+  for (std::size_t l = 0; l < execution.plan.layer_records.size(); ++l) {
+    const PlannedLayerRecord& layer = execution.plan.layer_records[l];
+    if (!execution.selection.groups[layer.group]) continue;
+    const CellState state = execution.journal.layer_state(l);
+    const auto append = [&](const char* status, const std::string& reason) {
+      execution.journal.append_layer(l, empty_layer_record(execution.plan, layer, status, reason,
+                                                           layer_repro(execution, layer)));
+    };
+    if (const auto reason = layer_skip_reason(execution.plan, layer)) {
+      if (state != CellState::kSkipped) append("skipped", *reason);
+    } else if (state == CellState::kMissing || state == CellState::kSkipped) {
+      if (const auto failure = earlier_failure(execution, layer)) append("failed", *failure);
+    }
+  }
 }
 
 void record_skipped(const Execution& execution) {
@@ -208,6 +308,21 @@ void record_skipped(const Execution& execution) {
 }
 
 }  // namespace
+
+std::vector<bool> pending_layers(const Execution& execution) {
+  std::vector<bool> pending(execution.plan.layer_records.size(), false);
+  for (std::size_t l = 0; l < pending.size(); ++l) {
+    const PlannedLayerRecord& layer = execution.plan.layer_records[l];
+    if (!execution.selection.groups[layer.group] || layer_skip_reason(execution.plan, layer)) {
+      continue;
+    }
+    const CellState state = execution.journal.layer_state(l);
+    const bool is_done =
+        state == CellState::kOk || (state == CellState::kFailed && !execution.retry_failed);
+    pending[l] = !is_done && !earlier_failure(execution, layer);
+  }
+  return pending;
+}
 
 std::vector<bool> pending_cells(const Execution& execution) {
   std::vector<bool> pending(execution.plan.cells.size(), false);
@@ -229,12 +344,18 @@ std::vector<bool> pending_cells(const Execution& execution) {
         break;
     }
   }
+  const std::vector<bool> layers = pending_layers(execution);
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    if (!layers[l]) continue;
+    for (const std::size_t c : execution.plan.layer_records[l].cells) pending[c] = true;
+  }
   return pending;
 }
 
 std::vector<std::optional<GroupTiming>> execute(const Execution& execution, RunObserver& observer,
                                                 std::atomic<bool>& stop) {
   record_skipped(execution);
+  record_empty_layers(execution);
   const std::vector<bool> pending = pending_cells(execution);
   const auto total = static_cast<std::size_t>(std::count(pending.begin(), pending.end(), true));
   // From here on the per-row values and caches of finished cells survive a kill, and, with the
@@ -248,21 +369,31 @@ std::vector<std::optional<GroupTiming>> execute(const Execution& execution, RunO
   observer.begin(total);
   std::vector<std::optional<GroupTiming>> timing(execution.plan.groups.size());
   ModelWorks model_works(execution);
-  std::vector<HeadWork> works = pending_heads(execution.plan, pending);
+  const std::vector<Pass> passes = pending_passes(execution, pending);
+  const std::vector<HeadWork> works = heads_of(passes);
   ReadAhead streams(works.size(), [&](std::size_t w) {
-    const WorkGroup& group = execution.plan.groups[works[w].group];
+    const WorkGroup& group = execution.plan.groups[works[w].pass->group];
     return execution.dumps[group.dump].read_stream(group.sequence, group.layer, works[w].kv_head,
                                                    group.shape.tokens);
   });
   const Stoppable stoppable(stop);
   try {
-    for (auto& [g, kv_head, cells] : works) {
-      throw_if_stopped();
-      const WorkGroup& group = execution.plan.groups[g];
-      if (!timing[g]) timing[g].emplace();
-      observer.at(
-          fmt::format("sequence {} layer {} head {}", group.sequence, group.layer, kv_head));
-      HeadRun(execution, group, std::move(cells), model_works, observer).run(streams, *timing[g]);
+    for (const Pass& pass : passes) {
+      const WorkGroup& group = execution.plan.groups[pass.group];
+      if (!timing[pass.group]) timing[pass.group].emplace();
+      std::optional<LayerGatherer> gatherer;
+      if (!pass.layers.empty()) {
+        gatherer.emplace(execution.plan, execution.dumps[group.dump], pass.layers);
+      }
+      for (const auto& [kv_head, cells] : pass.cells) {
+        throw_if_stopped();
+        observer.at(
+            fmt::format("sequence {} layer {} head {}", group.sequence, group.layer, kv_head));
+        HeadRun(execution, group, cells, model_works, observer, gatherer ? &*gatherer : nullptr)
+            .run(streams, *timing[pass.group]);
+        if (gatherer) gatherer->end_head(kv_head);
+      }
+      if (gatherer) record_layers(execution, pass, *gatherer);
     }
   } catch (const Stopped&) {
     // Cells without a line in the journal are computed when the run resumes.

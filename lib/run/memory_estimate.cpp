@@ -13,6 +13,7 @@
 #include "core/error.hpp"
 #include "metrics/metric_table.hpp"
 #include "results/summary.hpp"
+#include "run/layer_gatherer.hpp"
 
 namespace kvbench {
 namespace {
@@ -26,6 +27,8 @@ constexpr double kProgramBytes = 32.0 * 1024 * 1024;  // with its libraries
 constexpr double kTokenBytes = 64.0;
 // A row of a cache, its places in the orders by which it comes and goes, and in the sketch.
 constexpr double kRowBytes = 192.0;
+// A record of a whole layer in the plan and in the journal's list, with the ids of a few KV heads.
+constexpr double kLayerRecordBytes = 400.0;
 
 // Numbers that a cell gathers per row and query head, beside the difference itself: one of each
 // metric that has values per row, and the one that is being sorted.
@@ -118,7 +121,8 @@ double program_bytes(const Plan& plan) {
   std::unordered_set<const Params*> points;
   for (const PlannedCell& cell : plan.cells) points.insert(cell.params.get());
   return kProgramBytes +
-         plan_bytes(static_cast<double>(plan.cells.size()), static_cast<double>(points.size()));
+         plan_bytes(static_cast<double>(plan.cells.size()), static_cast<double>(points.size())) +
+         kLayerRecordBytes * static_cast<double>(plan.layer_records.size());
 }
 
 // What the summary keeps of one setting, counted along the plan, where the cells of a head are
@@ -158,6 +162,8 @@ double estimate_results_bytes(const Plan& plan) {
              Summary::seed_bytes() * static_cast<double>(setting.seeds) *
                  static_cast<double>(setting.units.size());
   }
+  bytes += (Summary::layer_unit_bytes() + Summary::layer_seed_bytes()) *
+           static_cast<double>(plan.layer_records.size());
   return bytes;
 }
 
@@ -169,7 +175,8 @@ double estimate_peak_bytes(const Plan& plan, const std::vector<bool>& groups, in
   return most;
 }
 
-double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threads) {
+double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threads,
+                             std::size_t layer_records) {
   const StreamShape& shape = group.shape;
   const auto n = static_cast<double>(shape.tokens);
   const auto d = static_cast<double>(shape.d);
@@ -212,7 +219,18 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
          logits + stored_bytes(plan, group, fullest->second, logits, threads) + copies +
          begun * cell + shared_bytes(plan, group, fullest->second) +
          cache_bytes(plan, group, fullest->second) +
-         model_bytes(plan, group, fullest->second, stream);
+         model_bytes(plan, group, fullest->second, stream) +
+         LayerGatherer::bytes(group, std::min(layer_records, group.layer_records.size()), threads);
+}
+
+std::size_t layers_at_once(const Plan& plan, const WorkGroup& group, int threads, double limit) {
+  const double one = estimate_memory_bytes(plan, group, threads, 1);
+  const double more =
+      LayerGatherer::bytes(group, 2, threads) - LayerGatherer::bytes(group, 1, threads);
+  const std::size_t all = group.layer_records.size();
+  if (more <= 0.0 || one + more * static_cast<double>(all) <= limit)
+    return std::max<std::size_t>(1, all);
+  return limit <= one ? 1 : 1 + static_cast<std::size_t>((limit - one) / more);
 }
 
 std::string bytes_text(double bytes) {
@@ -239,7 +257,7 @@ void check_memory_limit(const Plan& plan, const std::vector<bool>& groups, int t
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     if (!groups[g]) continue;
     const WorkGroup& group = plan.groups[g];
-    const double bytes = estimate_memory_bytes(plan, group, threads);
+    const double bytes = estimate_memory_bytes(plan, group, threads, 1);
     if (bytes <= limit) continue;
     errors.add(fmt::format(
         "{}: sequence {}, layer {}: needs about {}, {} more than the limit of {}; choose fewer "

@@ -1,6 +1,8 @@
 // The memory that a group will need, estimated from its shape before anything is read.
 #pragma once
 
+#include <cstddef>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -8,9 +10,17 @@
 
 namespace kvbench {
 
+inline constexpr std::size_t kAllLayerRecords = std::numeric_limits<std::size_t>::max();
+
 // Bytes that are held at one time at most while the group runs: one KV head of it is in memory at a
-// time, its cells on `threads` threads. 0 if all its cells are skipped.
-double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threads);
+// time, its cells on `threads` threads, and what is gathered for `layer_records` of its records of
+// the whole layer. 0 if all its cells are skipped.
+double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threads,
+                             std::size_t layer_records = kAllLayerRecords);
+
+// How many records of whole layers can be gathered in one pass over the group's KV heads within
+// `limit` bytes; at least 1.
+std::size_t layers_at_once(const Plan& plan, const WorkGroup& group, int threads, double limit);
 
 // Bytes that are held at most while results.json is written, which needs neither dumps nor
 // kernels: the program, the plan, and what the summary collects of each setting.

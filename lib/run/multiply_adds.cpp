@@ -21,7 +21,14 @@ double multiply_adds(const Plan& plan, const WorkGroup& group) {
   const auto d = static_cast<double>(group.shape.d);
   const auto dv = static_cast<double>(group.shape.dv);
   const double visible = group.shape.heads_per_kv * visible_tokens(group.shape, group.rows);
-  return static_cast<double>(heads.size()) * visible * (2.0 * d + dv) + cells * visible * dv;
+  double sum = static_cast<double>(heads.size()) * visible * (2.0 * d + dv) + cells * visible * dv;
+  if (group.hidden > 0 && !group.layer_records.empty()) {
+    const double query_heads = static_cast<double>(group.kv_heads) * group.shape.heads_per_kv;
+    sum += static_cast<double>(group.layer_records.size() + 1) *
+           static_cast<double>(group.rows.size()) * query_heads * dv *
+           static_cast<double>(group.hidden);
+  }
+  return sum;
 }
 
 }  // namespace kvbench

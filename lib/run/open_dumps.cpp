@@ -26,11 +26,15 @@ PlannedDump describe(const Dump& dump) {
     PlannedSequence& planned = out.sequences.emplace_back();
     planned.name = sequence.name;
     planned.prompt_tokens = sequence.prompt_tokens;
+    planned.evidence = sequence.evidence;
     for (const LayerInfo& layer : sequence.layers) {
       planned.layers.push_back({.index = layer.index,
                                 .kv_heads = static_cast<int>(layer.kv_heads),
                                 .shape = stream_shape(info, layer),
-                                .chunk_bytes = layer.chunk_bytes});
+                                .chunk_bytes = layer.chunk_bytes,
+                                .hidden = layer.hidden,
+                                .wo_chunk_bytes = layer.wo_chunk_bytes,
+                                .residual_rows = layer.residual_rows});
     }
   }
   return out;

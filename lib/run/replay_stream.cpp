@@ -89,8 +89,10 @@ PlannedDump described(const StreamCell& cell) {
                      .kv_heads = stream.id.kv_head + 1,
                      .shape = stream.shape,
                      .chunk_bytes = 0};
-  PlannedSequence sequence{
-      .name = stream.id.sequence, .prompt_tokens = std::nullopt, .layers = {std::move(layer)}};
+  PlannedSequence sequence{.name = stream.id.sequence,
+                           .prompt_tokens = std::nullopt,
+                           .evidence = nullptr,
+                           .layers = {std::move(layer)}};
   return {.path = "arrays",
           .fingerprint = cell.fingerprint,
           .model = "",

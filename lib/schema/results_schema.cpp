@@ -5,7 +5,9 @@
 #include <string>
 #include <utility>
 
+#include "metrics/layer_metrics.hpp"
 #include "metrics/metric_table.hpp"
+#include "results/layer_record.hpp"
 #include "results/record.hpp"
 #include "results/results_file.hpp"
 #include "results/summary.hpp"
@@ -71,23 +73,37 @@ Json section_schema(const std::string& section) {
   return metrics_schema(indices);
 }
 
+// In files of earlier versions it is missing.
+void allow_absent(Json& schema, const std::string& name) {
+  Json& required = schema["required"];
+  required.erase(std::find(required.begin(), required.end(), Json(name)));
+}
+
+// Errors of what codecs give back are missing before version 1.5.0, the others before 1.6.0.
+bool may_be_missing(const std::string& path) {
+  return path.starts_with("score_error") || path == "key_error" || path == "value_error" ||
+         path == "relative_rms" || path.starts_with("relative_l1");
+}
+
+Json without_later(Json errors) {
+  const Json properties = errors["properties"];
+  for (const auto& [name, schema] : properties.items()) {
+    if (may_be_missing(name)) allow_absent(errors, name);
+  }
+  return errors;
+}
+
 Json trivial_schema() {
   Json kappa;
   for (const std::string& part : kappa_parts()) kappa[part] = kNumberOrNull;
   Json properties;
   properties["kappa"] = described("||p||_2 ||V_i||_op / ||a||", or_null(whole(kappa)));
   for (const std::string& answer : trivial_answer_names()) {
-    properties[answer] = metrics_schema(answer_numbers());
+    properties[answer] = without_later(metrics_schema(answer_numbers()));
   }
   return described(
       "errors of answers that need no method: z = 0, and z = the mean of the visible values",
       whole(properties));
-}
-
-// In files of earlier versions it is missing.
-void allow_absent(Json& schema, const std::string& name) {
-  Json& required = schema["required"];
-  required.erase(std::find(required.begin(), required.end(), Json(name)));
 }
 
 Json memory_schema(const Json& number) {
@@ -117,19 +133,6 @@ Json traffic_schema() {
     if (!property.contains("type")) property = whole(property);
   }
   return described("what a decoder reads to answer a scored row, per KV head", whole(properties));
-}
-
-// Errors of what codecs give back are missing before version 1.5.0.
-bool is_of_storage(const std::string& path) {
-  return path.starts_with("score_error") || path == "key_error" || path == "value_error";
-}
-
-Json without_storage(Json errors) {
-  const Json properties = errors["properties"];
-  for (const auto& [name, schema] : properties.items()) {
-    if (is_of_storage(name)) allow_absent(errors, name);
-  }
-  return errors;
 }
 
 // Of a cell.
@@ -208,9 +211,54 @@ Json derived_schema() {
   return {{"type", "object"}, {"additionalProperties", value}};
 }
 
+Json share() { return {{"type", "number"}, {"minimum", 0}}; }
+
+// Of a cell whose sequence has evidence that a scored row asks for.
+Json evidence_schema() {
+  return described("of the tokens that an answer needs, when the rows that ask are answered",
+                   whole({{"tokens", kCount},
+                          {"rows", kCount},
+                          {"held", share()},
+                          {"mass", whole({{"exact", share()}, {"approximate", kNumberOrNull}})}}));
+}
+
+// A record of a whole layer: as a cell, without `kv_head`.
+Json layer_schema(const std::vector<AlgorithmDescription>& algorithms) {
+  Json key = key_schema(algorithms);
+  key["properties"].erase("kv_head");
+  allow_absent(key, "kv_head");
+  Json parts;
+  for (const LayerNumber& number : layer_numbers()) {
+    parts[number.metric->name()][number.part] = kNumberOrNull;
+  }
+  Json errors;
+  for (const auto& part : parts.items()) errors[part.key()] = or_null(whole(part.value()));
+  const Json memory =
+      whole({{"peak_bytes", kCount}, {"exact_bytes", kCount}, {"fraction", share()}});
+  Json schema = whole({{"id", described("hash of the key", kHash)},
+                       {"status", {{"enum", {"ok", "failed", "skipped"}}}},
+                       {"key", key},
+                       {"label", kText},
+                       {"errors", or_null(whole(errors))},
+                       {"memory", or_null(memory)},
+                       {"counters", or_null(whole({{"undefined_rows", kCount}}))},
+                       {"timing", whole({{"seconds", {{"type", "number"}}}})},
+                       {"repro", described("the command that computes it and its cells", kText)}});
+  schema["properties"]["reason"] = described("why it is not ok", kText);
+  schema["properties"]["evidence"] =
+      described("lost: evidence tokens that no query head reads at the last row that asks",
+                whole({{"tokens", kCount}, {"heads_lost", share()}, {"lost", list_of(kCount)}}));
+  schema["if"] = {{"properties", {{"status", {{"const", "ok"}}}}}};
+  schema["then"] = {{"properties", {{"memory", {{"type", "object"}}}, {"reason", false}}}};
+  const Json null = {{"type", "null"}};
+  schema["else"] = {{"required", {"reason"}},
+                    {"properties", {{"errors", null}, {"memory", null}, {"counters", null}}}};
+  return schema;
+}
+
 // Every record has the same keys; what was not computed is null, and there is a reason for it.
 Json cell_schema(const std::vector<AlgorithmDescription>& algorithms) {
-  const Json parts = {{"errors", without_storage(section_schema("errors"))},
+  const Json parts = {{"errors", without_later(section_schema("errors"))},
                       {"mass", section_schema("mass")},
                       {"clusters", clusters_schema()},
                       {"memory", counted_memory_schema()},
@@ -233,6 +281,7 @@ Json cell_schema(const std::vector<AlgorithmDescription>& algorithms) {
   absent["trivial"] = {{"type", "null"}};
   schema["properties"]["traffic"] = or_null(traffic_schema());  // missing before version 1.4.0
   absent["traffic"] = {{"type", "null"}};
+  schema["properties"]["evidence"] = evidence_schema();
   schema["properties"]["reason"] = described("why it is not ok", kText);
   computed["reason"] = false;
   schema["if"] = {{"properties", {{"status", {{"const", "ok"}}}}}};
@@ -306,7 +355,7 @@ Json summary_schema(const std::vector<AlgorithmDescription>& algorithms) {
                        {"cells", kCount},
                        {"failed", kCount},
                        {"ci95_over", groups_schema()},
-                       {"errors", without_storage(whole(errors))},
+                       {"errors", without_later(whole(errors))},
                        {"trivial", whole(trivial)},
                        {"memory", memory_schema(kNumberOrNull)}});
   Json traffic;
@@ -314,6 +363,18 @@ Json summary_schema(const std::vector<AlgorithmDescription>& algorithms) {
   schema["properties"]["traffic"] = whole(traffic);  // missing before version 1.4.0
   schema["properties"]["storage"] =
       described("of cells whose cache a codec writes", storage_schema());
+  Json evidence;
+  for (const std::string& path : evidence_paths()) evidence[path] = kNumberOrNull;
+  schema["properties"]["evidence"] = described("means over units", whole(evidence));
+  Json of_layers;
+  for (const std::string& path : layer_error_paths()) of_layers[path] = reference("summarised");
+  schema["properties"]["layers"] =
+      described("of the setting's records of whole layers; a unit is a layer of a sequence",
+                whole({{"records", kCount},
+                       {"failed", kCount},
+                       {"ci95_over", groups_schema()},
+                       {"errors", whole(of_layers)},
+                       {"evidence", whole({{"heads_lost", kNumberOrNull}})}}));
   schema["properties"]["tokens"] = kTokensOfAxis;
   schema["allOf"] = params_cases(algorithms);
   return schema;
@@ -357,6 +418,11 @@ Json results_schema(const std::vector<AlgorithmDescription>& algorithms) {
   schema["properties"]["caches"] =
       described("the cache files that parameters name",
                 list_of(whole({{"path", kText}, {"fingerprint", kHash}, {"method", kText}})));
+  schema["properties"]["layers"] =
+      described("records of whole layers, of dumps with an output projection or evidence",
+                list_of(layer_schema(algorithms)));
+  schema["properties"]["plan"]["properties"]["layers"] =
+      whole({{"records", kCount}, {"ok", kCount}, {"failed", kCount}, {"skipped", kCount}});
   schema["$defs"] = std::move(defs);
   return schema;
 }

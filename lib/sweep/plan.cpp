@@ -16,6 +16,7 @@
 #include "json/document.hpp"
 #include "json/pointer.hpp"
 #include "sweep/cell_identity.hpp"
+#include "sweep/layer_records.hpp"
 #include "sweep/only_filter.hpp"
 #include "sweep/prompt_length.hpp"
 #include "sweep/scored_rows.hpp"
@@ -69,6 +70,7 @@ class Planner {
     filter.report_unused(errors_);
     errors_.throw_if_any();
     drop_empty_groups();
+    add_layer_records(plan_);
     Hash128 hash;
     for (const PlannedCell& cell : plan_.cells) {
       hash.add(cell.id);
@@ -188,6 +190,10 @@ class Planner {
     group.kv_heads = layer.kv_heads;
     group.shape = layer.shape;
     group.chunk_bytes = layer.chunk_bytes;
+    group.hidden = layer.hidden;
+    group.wo_chunk_bytes = layer.wo_chunk_bytes;
+    group.first_residual = layer.shape.tokens - layer.residual_rows;
+    group.evidence = sequence.evidence;
     if (tokens > layer.shape.tokens) {
       errors_.add(pointer, fmt::format("must be at most {}, the tokens of {}, got {}",
                                        layer.shape.tokens, place, tokens));

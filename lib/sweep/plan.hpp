@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "algorithms/algorithm.hpp"
+#include "core/evidence.hpp"
 #include "core/stream.hpp"
 #include "json/json.hpp"
 #include "storage/storage.hpp"
@@ -23,10 +24,14 @@ struct PlannedLayer {
   int kv_heads = 0;
   StreamShape shape;              // whole sequence; n_layers, scale, window filled in
   std::uint64_t chunk_bytes = 0;  // at most held to decode its chunks
+  Index hidden = 0;               // columns of the output projection, 0 = the dump has none
+  std::uint64_t wo_chunk_bytes = 0;
+  Index residual_rows = 0;  // residual norms of the last positions of the whole sequence
 };
 struct PlannedSequence {
   std::string name;
   std::optional<Index> prompt_tokens;
+  std::shared_ptr<const Evidence> evidence;  // null without
   std::vector<PlannedLayer> layers;
 };
 struct PlannedDump {
@@ -63,6 +68,15 @@ struct PlannedCell {
   std::uint32_t seed_or_zero() const { return seed.value_or(0); }
 };
 
+// A record of a whole layer to be: the cells of all its KV heads, of one setting and seed. Layers
+// whose dump has the output projection or evidence have one of each setting that runs on all of
+// their KV heads.
+struct PlannedLayerRecord {
+  std::string id;                  // 32 hex digits: hash of the canonical JSON of layer_record_key
+  std::size_t group = 0;           // index into Plan::groups
+  std::vector<std::size_t> cells;  // indices into Plan::cells by KV head, one of each
+};
+
 // Cells of one (dump, sequence, layer) and number of tokens: they share tensors and the exact
 // reference.
 struct WorkGroup {
@@ -76,6 +90,13 @@ struct WorkGroup {
   StreamShape shape;               // cut to select.tokens
   std::uint64_t chunk_bytes = 0;   // at most held to decode its chunks
   std::vector<std::size_t> cells;  // ascending indices into Plan::cells
+  Index hidden = 0;                // columns of the output projection, 0 = the dump has none
+  std::uint64_t wo_chunk_bytes = 0;
+  Index first_residual = 0;  // the dump has residual norms from this row on; all tokens: none
+  std::shared_ptr<const Evidence> evidence;  // null without
+  std::vector<std::size_t> layer_records;    // ascending indices into Plan::layer_records
+
+  bool has_residual(Index row) const { return row >= first_residual; }
 };
 
 // Groups: dumps as listed, then sequences and layers in the dump's order, then select.tokens; none
@@ -89,7 +110,8 @@ struct Plan {
   std::vector<std::shared_ptr<const KeptCache>> caches;  // that parameters name
   std::vector<WorkGroup> groups;
   std::vector<PlannedCell> cells;
-  nlohmann::json rows = "all";  // evaluate.rows as given
+  std::vector<PlannedLayerRecord> layer_records;  // by group, then as their first cells
+  nlohmann::json rows = "all";                    // evaluate.rows as given
   std::string device = "cpu";
   std::vector<std::string> only;  // globs that narrowed it
   int element_bytes = 2;
@@ -115,8 +137,15 @@ Plan make_plan(const SweepConfig& config, std::vector<PlannedDump> dumps,
 // The parameters of a cell as JSON, and its identity (`key` of its record in results.json).
 nlohmann::json params_json(const Params& params);
 nlohmann::json cell_key(const Plan& plan, const PlannedCell& cell);
+// The key of its cells without `kv_head`.
+nlohmann::json layer_record_key(const Plan& plan, const PlannedLayerRecord& record);
 
 // algorithm/label/sequence/layer/head
 std::string cell_path(const Plan& plan, const PlannedCell& cell);
+// algorithm/label/sequence/layer
+std::string layer_record_path(const Plan& plan, const PlannedLayerRecord& record);
+
+// Why a record will not be computed, because a cell of it is skipped; none if it will.
+std::optional<std::string> layer_skip_reason(const Plan& plan, const PlannedLayerRecord& record);
 
 }  // namespace kvbench

@@ -33,6 +33,8 @@ json dump_json(const PlannedDump& dump) {
                     {"window", shape.window},
                     {"scale", shape.scale},
                     {"softcap", shape.softcap}};
+      if (layer.hidden > 0) entry["hidden"] = layer.hidden;
+      if (layer.residual_rows > 0) entry["residual_rows"] = layer.residual_rows;
       if (shape.wo_v_l1) entry["wo_v_l1"] = true;
       if (shape.rope) {
         const auto [place, is_new] = place_of.emplace(shape.rope.get(), ropes.size());
@@ -46,6 +48,9 @@ json dump_json(const PlannedDump& dump) {
     }
     json entry = {{"name", sequence.name}, {"layers", std::move(layers)}};
     if (sequence.prompt_tokens) entry["prompt_tokens"] = *sequence.prompt_tokens;
+    if (sequence.evidence) {
+      entry["evidence"] = {{"spans", sequence.evidence->spans}, {"rows", sequence.evidence->rows}};
+    }
     sequences.push_back(std::move(entry));
   }
   return {{"path", dump.path},         {"fingerprint", dump.fingerprint},
@@ -115,6 +120,12 @@ PlannedDump dump_of(const json& document) {
     PlannedSequence& sequence = dump.sequences.emplace_back();
     sequence.name = given.at("name");
     if (given.contains("prompt_tokens")) sequence.prompt_tokens = given["prompt_tokens"];
+    if (given.contains("evidence")) {
+      Evidence evidence;
+      given["evidence"].at("spans").get_to(evidence.spans);
+      given["evidence"].at("rows").get_to(evidence.rows);
+      sequence.evidence = std::make_shared<const Evidence>(std::move(evidence));
+    }
     for (const json& entry : given.at("layers")) {
       PlannedLayer& layer = sequence.layers.emplace_back();
       layer.index = entry.at("index");
@@ -129,6 +140,8 @@ PlannedDump dump_of(const json& document) {
       shape.scale = entry.at("scale");
       shape.softcap = entry.at("softcap");
       shape.n_layers = dump.n_layers;
+      layer.hidden = entry.value("hidden", Index{0});
+      layer.residual_rows = entry.value("residual_rows", Index{0});
       shape.wo_v_l1 = entry.value("wo_v_l1", false);
       if (entry.contains("rope")) shape.rope = ropes.at(entry["rope"]);
     }

@@ -3,6 +3,7 @@
 from kvplot.results import (
     Results,
     ResultsError,
+    load_layers,
     load_results,
     mean_over_units,
     read_results,
@@ -12,6 +13,7 @@ from kvplot.results import (
 __all__ = [
     "Results",
     "ResultsError",
+    "load_layers",
     "load_results",
     "mean_over_units",
     "read_results",

@@ -133,6 +133,14 @@ def load_results(path: Path | str) -> pandas.DataFrame:
     return Results(path).frame
 
 
+def load_layers(path: Path | str) -> pandas.DataFrame:
+    """One row per record of a whole layer, with the columns of load_results; `kv_head` is None.
+
+    Empty where the dumps have neither an output projection (wo) nor evidence.
+    """
+    return Results(path).layers
+
+
 def load_cells(path: Path | str) -> pandas.DataFrame:
     """The same of a baseline too, which has cells alone."""
     return Results(path, shape.CELLS).frame
@@ -151,23 +159,32 @@ class Results:
 
     @cached_property
     def frame(self) -> pandas.DataFrame:
-        rows = []
-        for cell in self.document["cells"]:
-            row = {name: value for name, value in cell.items() if name != "key"}
-            row.update(cell["key"])
-            row["storage"] = storage_of(cell["label"]) if "storage" in cell["key"] else FLOAT
-            row.update(self._codecs_of(cell["key"]))
-            row["point"] = point_of(self.setting_params(cell["key"]))
-            rows.append(row)
-        frame = pandas.json_normalize(rows)
-        for name in ("status", "reason", "label", "seed", *UNIT):
-            if name not in frame:
-                frame[name] = None
+        frame = self._flat(self.document["cells"])
         if "counters.fail" in frame:
             # What earlier builds called steps of a walk that were clamped, some of them alone.
             names = ["counters.clamped", "counters.fail"]
             frame["counters.clamped"] = frame.reindex(columns=names).max(axis=1)
             frame = frame.drop(columns="counters.fail")
+        return frame
+
+    @cached_property
+    def layers(self) -> pandas.DataFrame:
+        """Records of whole layers, with the columns of `frame`."""
+        return self._flat(self.document.get("layers", []))
+
+    def _flat(self, records: list[Entry]) -> pandas.DataFrame:
+        rows = []
+        for record in records:
+            row = {name: value for name, value in record.items() if name != "key"}
+            row.update(record["key"])
+            row["storage"] = storage_of(record["label"]) if "storage" in record["key"] else FLOAT
+            row.update(self._codecs_of(record["key"]))
+            row["point"] = point_of(self.setting_params(record["key"]))
+            rows.append(row)
+        frame = pandas.json_normalize(rows)
+        for name in ("status", "reason", "label", "algorithm", "point", "seed", *UNIT):
+            if name not in frame:
+                frame[name] = None
         return frame
 
     @cached_property
@@ -208,6 +225,7 @@ class Results:
         if missing:
             raise ResultsError(f"{self.path}: no layer {', '.join(map(str, missing))}")
         self.frame = self.frame[self.frame["layer"].isin(layers)]
+        self.layers = self.layers[self.layers["layer"].isin(layers)]
 
     def keep_labels(self, patterns: Sequence[str]) -> None:
         """Forgets the cells whose label matches none of the patterns, in which * and ? alone have

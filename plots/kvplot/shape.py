@@ -167,27 +167,25 @@ STATISTIC = either(
 CODEC = either(
     '"float" or an object with a codec', one_of("float"), members({"codec": TEXT}, others=SCALAR)
 )
-KEY = members(
-    {
-        "dump": TEXT,
-        "sequence": TEXT,
-        "layer": COUNT,
-        "kv_head": COUNT,
-        "tokens": COUNT,
-        "prompt_tokens": COUNT,
-        "rows": either(
-            '"all", {"every": k}, {"last": k} or an array of rows',
-            one_of("all"),
-            members({"every": COUNT}),
-            members({"last": COUNT}),
-            array(COUNT),
-        ),
-        "algorithm": TEXT,
-        "params": PARAMS,
-        "seed": optional(COUNT),
-    },
-    {"storage": members({"keys": CODEC, "values": CODEC})},
-)
+LAYER_KEY = {
+    "dump": TEXT,
+    "sequence": TEXT,
+    "layer": COUNT,
+    "tokens": COUNT,
+    "prompt_tokens": COUNT,
+    "rows": either(
+        '"all", {"every": k}, {"last": k} or an array of rows',
+        one_of("all"),
+        members({"every": COUNT}),
+        members({"last": COUNT}),
+        array(COUNT),
+    ),
+    "algorithm": TEXT,
+    "params": PARAMS,
+    "seed": optional(COUNT),
+}
+STORAGE_KEY = {"storage": members({"keys": CODEC, "values": CODEC})}
+KEY = members({**LAYER_KEY, "kv_head": COUNT}, STORAGE_KEY)
 CELL = members(
     {"id": TEXT, "status": one_of("ok", "failed", "skipped"), "key": KEY, "label": TEXT},
     {
@@ -211,7 +209,24 @@ CELL = members(
         ),
         "trivial": optional(members({}, others=optional(members({}, others=STATISTIC)))),
         "traffic": optional(members({}, others=STATISTIC)),
+        "evidence": members({}, others=STATISTIC),
         "clusters": optional(members({}, {"final": optional(COUNT)})),
+        "timing": optional(members({}, others=optional(NUMBER))),
+    },
+)
+# A record of a whole layer.
+LAYER = members(
+    {
+        "id": TEXT,
+        "status": one_of("ok", "failed", "skipped"),
+        "key": members(LAYER_KEY, STORAGE_KEY),
+        "label": TEXT,
+    },
+    {
+        "reason": TEXT,
+        "repro": TEXT,
+        **dict.fromkeys(("errors", "memory", "counters"), optional(members({}, others=STATISTIC))),
+        "evidence": members({}, {"lost": array(COUNT)}, others=STATISTIC),
         "timing": optional(members({}, others=optional(NUMBER))),
     },
 )
@@ -252,7 +267,8 @@ RESULTS = members(
         ),
         "cells": array(CELL),
         "summary": array(LINE),
-    }
+    },
+    {"layers": array(LAYER)},
 )
 # What `kvbench check --write-baselines` writes: cells alone.
 CELLS = members({"cells": array(CELL)})

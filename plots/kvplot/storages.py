@@ -10,7 +10,7 @@ from kvplot import style
 from kvplot.results import FLOAT, ResultsError
 
 # Between a cell's label and its storage.
-_SEPARATOR = " | "
+
 # More have no colours that are told apart.
 MOST = len(style.SERIES)
 

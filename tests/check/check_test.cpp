@@ -208,5 +208,45 @@ TEST_CASE("the report as JSON has every bound with its evidence and violations")
   CHECK(json["bounds"][1]["violations"][0]["cell"]["id"] == "id-of-uniform");
 }
 
+// Results with cells and records of whole layers, whose errors these are.
+Json with_layers(const std::vector<double>& errors) {
+  Json results = made_results({{}, {.layer = 1}});
+  results["layers"] = Json::array();
+  for (std::size_t layer = 0; layer < errors.size(); ++layer) {
+    Json record = MadeCell{.layer = static_cast<int>(layer)}.json();
+    record["key"].erase("kv_head");
+    record["errors"] = {{"relative_output_l2", {{"mean", errors[layer]}}}};
+    results["layers"].push_back(record);
+  }
+  return results;
+}
+
+TEST_CASE("a bound of a layer's error is tested on the records of whole layers") {
+  const auto outcome = [](const Json& results, const std::string& where = "{}") {
+    const std::string bound =
+        R"({"name": "n", "metric": "errors.relative_output_l2.mean", "limit": 0.2, "where": )" +
+        where + "}";
+    return check_bounds(made_bounds(bound), results, "r.json").bounds.at(0);
+  };
+  const BoundOutcome held = outcome(with_layers({0.1, 0.2, 0.15}));
+  CHECK(held.held());
+  CHECK(held.tested == 3);
+  const BoundOutcome red = outcome(with_layers({0.1, 0.3}));
+  CHECK(only_reason(red) == "above the limit");
+  CHECK(red.violations[0].cell["layer"] == 1);
+  CHECK(red.violations[0].cell["kv_head"].is_null());
+  CHECK(outcome(with_layers({0.1, 0.3}), R"({"layer": 0})").held());
+  CHECK(only_reason(outcome(with_layers({0.1}), R"({"kv_head": 0})")) ==
+        "matches no cell: no cell has kv_head = 0");
+  CHECK(only_reason(outcome(made_results({{}}))).find("output projection") != std::string::npos);
+}
+
+TEST_CASE("two records of one layer are refused") {
+  Json results = with_layers({0.1, 0.2});
+  results["layers"][1]["key"]["layer"] = 0;
+  CHECK_THROWS_WITH_AS(check_bounds(made_bounds(kRange), results, "r.json"),
+                       doctest::Contains("/layers/0 and /layers/1"), InputError);
+}
+
 }  // namespace
 }  // namespace kvbench::test

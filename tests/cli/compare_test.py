@@ -94,7 +94,7 @@ class Compare(Folder):
                     document["settings"]}
         self.assertEqual(len(settings), 5)
         for entry in document["settings"]:
-            self.assertEqual(len(entry["metrics"]), 15)
+            self.assertEqual(len(entry["metrics"]), 17)
             error = entry["metrics"]["errors.relative_l2.mean"]
             self.assertEqual(error["verdict"] == "worse", entry["algorithm"] == "uniform")
             self.assertEqual(error["units"], 4)

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <random>
 
 #include "support/naive_metrics.hpp"
@@ -22,6 +23,13 @@ TEST_CASE("quantiles interpolate linearly between order statistics") {
 TEST_CASE("one value is every quantile of itself") {
   const Distribution d = distribution({0.3});
   for (const double q : {d.mean, d.median, d.p90, d.p99, d.max}) CHECK(q == 0.3);
+}
+
+TEST_CASE("root mean squares of large, small and no values") {
+  CHECK(root_mean_square({3.0, 4.0}) == doctest::Approx(std::sqrt(12.5)).epsilon(1e-15));
+  CHECK(root_mean_square({3e200, 4e200}) == doctest::Approx(std::sqrt(12.5) * 1e200));
+  CHECK(root_mean_square({3e-200, 4e-200}) == doctest::Approx(std::sqrt(12.5) * 1e-200));
+  CHECK(root_mean_square({0.0, 0.0}) == 0.0);
 }
 
 TEST_CASE("distributions of random samples agree with sorting and interpolating") {

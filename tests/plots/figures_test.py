@@ -22,10 +22,11 @@ try:
     import h5py
     import numpy
     import pandas
-    from kvplot import Results, figures, looks, papers, style
+    from kvplot import Results, ResultsError, figures, looks, papers, style
     from kvplot.__main__ import main
     from kvplot.dump import Dump
-    from kvplot.figures import (balancekv_layers, clusterability, displacement, ecdf, failure_rate, field, forest, position,
+    from kvplot.figures import (balancekv_layers, clusterability, displacement, ecdf, failure_rate, field, forest,
+                                layer_impact, position,
                                 rotation, score_bars, subgen_attribution, tsne)
     from kvplot.inspection import Inspection
     from kvplot.results import mean_over_units
@@ -136,6 +137,60 @@ class Made(unittest.TestCase):
         self.assertEqual(ecdf.left_out(self.results(cells), points, 0.35),
                          " Not drawn, no setting near memory 0.35: window."
                          " Not drawn, exact to rounding: exact.")
+
+    def layer_records(self, **more):
+        """Records of three layers: of h2o at two budgets, of exact without any error."""
+        records = []
+        for layer in (0, 3, 7):
+            for budget, error in ((10, 0.4), (30, 0.2)):
+                record = cell("h2o", {"budget": budget}, 1.0, budget / 100, layer=layer)
+                record["errors"] = {name: {"mean": factor * error * (layer + 1)} for name, factor in
+                                    (("relative_output_l2", 1.0), ("cancellation", 0.1))}
+                records.append(record)
+            record = cell("exact", {}, 1.0, 1.0, layer=layer)
+            record["errors"] = {"relative_output_l2": {"mean": 1e-17}, "cancellation": {"mean": 0.5}}
+            records.append(record)
+        for record in records:
+            del record["key"]["kv_head"]
+            record.update(more)
+        return records
+
+    def test_layer_impact_takes_the_setting_nearest_in_memory_and_names_the_others(self):
+        made = document([cell("h2o", {"budget": 10}, 0.5, 0.1)])
+        made["layers"] = self.layer_records()
+        path = self.folder / "results.json"
+        path.write_text(json.dumps(made))
+        results = Results(path)
+        self.assertTrue(layer_impact.fits(results))
+        drawn = layer_impact.draw(Namespace(results=results, memory=0.25))
+        self.assertEqual(set(drawn.table["point"]), {'{"budget": 30}'})
+        numpy.testing.assert_allclose(drawn.table["errors.relative_output_l2.mean"],
+                                      [0.2, 0.8, 1.6])
+        self.assertIn("Not drawn, memory farther away: h2o. Not drawn, exact to rounding: exact.",
+                      drawn.caption)
+        self.assertEqual(len(drawn.plot.axes), 2)  # no residual norms
+        style.pyplot.close(drawn.plot)
+        made["layers"] = self.layer_records(status="failed", reason="because")
+        path.write_text(json.dumps(made))
+        self.assertFalse(layer_impact.fits(Results(path)))
+        with self.assertRaisesRegex(ResultsError, "output projection"):
+            layer_impact.draw(Namespace(results=Results(path), memory=0.25))
+
+    def test_layer_impact_draws_what_the_program_wrote(self):
+        kvbench("synth", "gaussian", "--tokens", 128, "--layers", 3, "--d", 8, "--hidden", 32,
+                "--out", self.folder / "wo.h5")
+        kvbench("run", "--dump", self.folder / "wo.h5", "--algorithm", "window", "--budget", "16,64",
+                "--out", self.folder / "out", "--quiet")
+        results = Results(self.folder / "out/results.json")
+        drawn = layer_impact.draw(Namespace(results=results, memory=0.5))
+        self.assertEqual(len(drawn.plot.axes), 3)
+        summary = {line["layer"]: line["layers"]["errors"]["relative_output_l2.mean"]
+                   for line in results.document["summary"]
+                   if line["params"] == {"budget": 64} and line["layer"] is not None}
+        for row in drawn.table.itertuples():
+            index = drawn.table.columns.get_loc("errors.relative_output_l2.mean")
+            self.assertAlmostEqual(row[index + 1], summary[row.layer]["mean"], places=14)
+        style.pyplot.close(drawn.plot)
 
     def test_a_setting_whose_t_is_not_a_number_is_named(self):
         cells = [cell("balancekv", {"T": level}, 0.1, 0.5, seed=0) for level in (1, 2, "auto")]
@@ -294,7 +349,8 @@ class Real(unittest.TestCase):
         self.assertEqual({path.stem for path in SWEEPS} - {entry[2] for entry in papers.DRAWINGS},
                          set())
         self.assertEqual(set(figures.NAMES) - {entry[1] for entry in papers.DRAWINGS},
-                         {"error_vs_memory"})  # the demo's
+                         # The demo's; the shipped dump has no output projection.
+                         {"error_vs_memory", "layer_impact"})
 
     def test_all_are_drawn_once_with_numbers_and_caption(self):
         gallery = self.folder / "gallery"

@@ -194,5 +194,46 @@ TEST_CASE("the bits do not depend on the number of threads") {
   CHECK(text(1) == text(5));
 }
 
+// A record of a whole layer of sequence `text`, with one error.
+Json layer_record_of(const std::string& text, int layer, int seed, double error,
+                     const std::string& status = "ok") {
+  Json record = {{"id", "1"}, {"status", status}, {"label", "x"}};
+  record["key"] = {{"dump", "d"},      {"sequence", text},     {"layer", layer},
+                   {"algorithm", "a"}, {"params", {{"T", 1}}}, {"seed", seed}};
+  record["errors"] = nullptr;
+  if (status == "ok") record["errors"] = {{"relative_output_l2", {{"mean", error}}}};
+  return record;
+}
+
+TEST_CASE("records of whole layers are averaged over texts and layers, beside their cells") {
+  Summary summary;
+  for (const int layer : {0, 4}) summary.add(made_record(layer, 0, 1, 0.5));
+  // Text p: layer 0 of two seeds, 1 and 3, layer 4: 4. Text q: layer 0: 8.
+  summary.add_layer(layer_record_of("p", 0, 1, 1.0));
+  summary.add_layer(layer_record_of("p", 0, 2, 3.0));
+  summary.add_layer(layer_record_of("p", 4, 1, 4.0));
+  summary.add_layer(layer_record_of("q", 0, 1, 8.0));
+  summary.add_layer(layer_record_of("q", 4, 1, 0.0, "failed"));
+  summary.add_layer(layer_record_of("q", 4, 2, 0.0, "skipped"));
+  const Json entries = summary.json();
+  REQUIRE(entries.size() == 3);
+  const Json& layers = entries[0].at("layers");
+  CHECK(layers.at("records") == 4);
+  CHECK(layers.at("failed") == 1);
+  CHECK(layers.at("ci95_over") == Json{{"level", "sequence"}, {"groups", 2}});
+  const Json& error = layers.at("errors").at("relative_output_l2.mean");
+  CHECK(error.at("mean") == doctest::Approx((2.0 + 4.0 + 8.0) / 3.0));
+  CHECK(error.at("ci95").is_array());
+  CHECK(layers.at("errors").at("cancellation.mean").is_null());
+  const Json& layer_0 = entries[1].at("layers");
+  CHECK(layer_0.at("errors").at("relative_output_l2.mean").at("mean") == doctest::Approx(5.0));
+  // Cells are as without them.
+  CHECK(metric(entries[0]).at("mean") == 0.5);
+  CHECK(entries[0].at("cells") == 2);
+  Summary without;
+  without.add(made_record(0, 0, 1, 0.5));
+  CHECK(!without.json()[0].contains("layers"));
+}
+
 }  // namespace
 }  // namespace kvbench::test

@@ -29,6 +29,9 @@ class MadeRecords : public CellRecords {
                ? skipped_record(plan_, planned, "")
                : cell_record(plan_, planned, made_result(static_cast<double>(cell + 1)), "");
   }
+  CellState layer_state(std::size_t) const override { return CellState::kMissing; }
+  std::size_t count_layers(CellState) const override { return 0; }
+  Json read_layer(std::size_t) const override { return {}; }
   const std::vector<Json>& provenance() const override { return provenance_; }
 
  private:

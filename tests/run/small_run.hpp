@@ -42,17 +42,25 @@ class SmallRun {
  public:
   explicit SmallRun(const std::string& algorithms = entry("exact", "") + ", " +
                                                     entry("window", R"("budget": 8)"),
-                    const std::vector<AlgorithmDescription>& table = all_algorithms()) {
-    synthesize(small_synth(), dump_path());
+                    const std::vector<AlgorithmDescription>& table = all_algorithms(),
+                    const SynthOptions& synth = small_synth()) {
+    synthesize(synth, dump_path());
     SweepConfig config = parse_sweep(sweep(algorithms, R"("evaluate": {"rows": {"last": 4}})"),
                                      folder_.file("quick.json"), {}, table);
     OpenDumps opened = open_dumps(config);
     dumps = std::move(opened.dumps);
     plan = make_plan(config, std::move(opened.planned));
     selection = select_shard(plan, "");
+    open_journal();
+  }
+
+  // Anew, as the next run finds it.
+  void open_journal() {
+    journal.reset();
     journal =
         std::make_unique<Journal>(folder_.file("out"), plan, Json::object(), Journal::Options{});
   }
+  std::string journal_path() const { return folder_.file("out/journal.jsonl"); }
 
   std::string dump_path() const { return folder_.file("a.h5"); }
 

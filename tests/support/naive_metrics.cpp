@@ -28,6 +28,12 @@ Real norm(const std::vector<Real>& v) {
   return std::sqrt(sum);
 }
 
+Real sum_of_sizes(const std::vector<Real>& v) {
+  Real sum = 0;
+  for (const Real x : v) sum += std::fabs(x);
+  return sum;
+}
+
 std::vector<Real> minus(const std::vector<Real>& a, const std::vector<Real>& b) {
   std::vector<Real> out(a);
   for (std::size_t k = 0; k < out.size(); ++k) out[k] -= b[k];
@@ -117,6 +123,15 @@ struct Columns {
     const std::vector<double>& of = values[path];
     report.numbers[path] = of.empty() ? std::nullopt : std::optional<double>(mean(of));
   }
+  // Of the values of `of`, under another name.
+  void write_rms(const std::string& path, const std::string& of, NaiveReport& report) {
+    Real squares = 0;
+    for (const double v : values[of]) squares += static_cast<Real>(v) * static_cast<Real>(v);
+    const auto count = static_cast<Real>(values[of].size());
+    report.numbers[path] =
+        count == 0 ? std::nullopt
+                   : std::optional<double>(static_cast<double>(std::sqrt(squares / count)));
+  }
   void write_last(const std::string& path, NaiveReport& report) {
     report.numbers[path + ".last"] = last[path];
   }
@@ -140,6 +155,7 @@ void add_answer(const NaiveRow& exact, const std::vector<Real>& z, Real op, Real
   const Real a_norm = norm(exact.a);
   const Real z_norm = norm(z);
   columns.add("errors.relative_l2", ratio(error, a_norm));
+  columns.add("errors.relative_l1", ratio(sum_of_sizes(minus(z, exact.a)), sum_of_sizes(exact.a)));
   Real clamped = 0;
   Real inner = 0;
   for (std::size_t k = 0; k < z.size(); ++k) {
@@ -169,12 +185,14 @@ void write_stacked(const Dense& exact, const Dense& answer, NaiveReport& report)
 
 void write_columns(Columns& columns, NaiveReport& report) {
   for (const char* path :
-       {"errors.relative_l2", "errors.epsilon_spectral", "errors.epsilon_frobenius",
-        "errors.numerator_error", "errors.normalizer_error", "errors.cosine_distance",
-        "errors.kl_divergence", "mass.kept", "mass.numerator", "mass.denominator"}) {
+       {"errors.relative_l2", "errors.relative_l1", "errors.epsilon_spectral",
+        "errors.epsilon_frobenius", "errors.numerator_error", "errors.normalizer_error",
+        "errors.cosine_distance", "errors.kl_divergence", "mass.kept", "mass.numerator",
+        "mass.denominator"}) {
     columns.write_distribution(path, report);
   }
   columns.write_mean("errors.relative_l2_posclamp_mean", report);
+  columns.write_rms("errors.relative_rms", "errors.relative_l2", report);
   columns.write_last("errors.epsilon_spectral", report);
   columns.write_last("errors.epsilon_frobenius", report);
 }
@@ -302,7 +320,8 @@ NaiveTrivial naive_trivial(const Stream& stream, const std::vector<Index>& rows)
     }
     write_stacked(stacked_a, stacked_z, *report);
     columns.write_mean("errors.relative_l2_posclamp_mean", *report);
-    for (const char* path : {"errors.relative_l2", "errors.epsilon_spectral",
+    columns.write_rms("errors.relative_rms", "errors.relative_l2", *report);
+    for (const char* path : {"errors.relative_l2", "errors.relative_l1", "errors.epsilon_spectral",
                              "errors.epsilon_frobenius", "errors.cosine_distance"}) {
       columns.write_distribution(path, *report);
     }

@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "commands.hpp"
@@ -13,6 +15,7 @@
 #include "output/compare_table.hpp"
 #include "output/incomplete_warning.hpp"
 #include "output/log.hpp"
+#include "results/layer_record.hpp"
 #include "results/results_file.hpp"
 
 namespace kvbench {
@@ -30,7 +33,8 @@ constexpr const char* kFooter =
 Per unit (sequence, layer, KV head) the mean over seeds is compared, and B/A is averaged over units
 as a geometric mean with a 95 % interval (Student's t over texts, layers or KV heads, the outermost
 that differs). A metric is WORSE if B/A is above 1 + tolerance and its interval does not reach below 1
-or no unit is better; "unclear" if it is beyond the tolerance otherwise. Exit code 4 if a metric or memory is worse, or a number of A is null in B. Cells that
+or no unit is better; "unclear" if it is beyond the tolerance otherwise. Records of whole layers are compared likewise, where both files
+have them, over units (sequence, layer). Exit code 4 if a metric or memory is worse, or a number of A is null in B. Cells that
 one file alone has are listed and decide nothing.
 
 Examples:
@@ -52,35 +56,91 @@ void check_rules(const CompareRules& rules, ErrorList& errors) {
   }
 }
 
+// The rules of one kind of record: with the metrics of that kind alone.
+CompareRules rules_of(const CompareRules& rules, bool layers) {
+  CompareRules out = rules;
+  std::erase_if(out.metrics,
+                [&](const std::string& path) { return is_layer_metric(path) != layers; });
+  return out;
+}
+
+// Cells, and where both files have them records of whole layers; what no metric speaks of is not
+// compared.
+struct Compared {
+  std::optional<Comparison> cells;
+  std::optional<Comparison> layers;
+
+  bool passed() const { return (!cells || cells->passed()) && (!layers || layers->passed()); }
+};
+
+struct File {
+  ComparedResults cells;
+  ComparedResults layers;
+};
+
 // Both files are read, whatever is wrong with one of them or with the rules.
-Comparison compare(const CompareOptions& options) {
+Compared compare(const CompareOptions& options) {
   ErrorList errors;
   check_rules(options.rules, errors);
-  const std::vector<std::string> metrics =
-      errors.none() ? options.rules.all_metrics() : std::vector<std::string>();
-  const auto read = [&](const std::string& path) {
-    ComparedResults results(metrics, path);
-    errors.gather([&] {
-      warn_if_incomplete(read_results(path, [&](Json&& cell) { results.add(cell); }), path);
-    });
-    return results;
+  const CompareRules of_cells = rules_of(options.rules, false);
+  const CompareRules of_layers = rules_of(options.rules, true);
+  const auto metrics_of = [&](const CompareRules& rules) {
+    return errors.none() ? rules.all_metrics() : std::vector<std::string>();
   };
-  const ComparedResults a = read(options.a);
-  const ComparedResults b = read(options.b);
+  const auto read = [&](const std::string& path) {
+    File file{ComparedResults(metrics_of(of_cells), path),
+              ComparedResults(metrics_of(of_layers), path)};
+    errors.gather([&] {
+      const Json rest = read_results(path, [&](Json&& cell) { file.cells.add(cell); });
+      warn_if_incomplete(rest, path);
+      for (const Json& layer : rest.value("layers", Json::array())) file.layers.add(layer);
+    });
+    return file;
+  };
+  const File a = read(options.a);
+  const File b = read(options.b);
   errors.throw_if_any();
-  return compare_results(a, b, options.rules);
+  Compared compared;
+  if (!of_cells.metrics.empty()) compared.cells = compare_results(a.cells, b.cells, of_cells);
+  if (of_layers.metrics.empty()) return compared;
+  const bool in_a = !a.layers.cells().empty();
+  const bool in_b = !b.layers.cells().empty();
+  if (in_a && in_b) {
+    compared.layers = compare_results(a.layers, b.layers, of_layers);
+  } else if (!compared.cells) {
+    throw InputError(
+        fmt::format("{}: has no records of whole layers to compare; run the sweep on "
+                    "a dump with the output projection (wo)",
+                    in_a ? options.b : options.a));
+  } else if (in_a || in_b) {
+    log_text("kvbench: note: only {} has records of whole layers; they are not compared\n",
+             in_a ? options.a : options.b);
+  }
+  return compared;
 }
 
 int run(const CompareOptions& options) {
-  const Comparison comparison = compare(options);
+  const Compared compared = compare(options);
+  const CompareRules of_layers = rules_of(options.rules, true);
   if (options.json) {
     Json document = {{"a", options.a}, {"b", options.b}};
-    document.update(comparison_json(comparison, options.rules));
+    if (compared.cells) {
+      document.update(comparison_json(*compared.cells, rules_of(options.rules, false)));
+    }
+    if (compared.layers) document["layers"] = comparison_json(*compared.layers, of_layers);
+    document["passed"] = compared.passed();
     print_json(document, 2);
   } else {
-    print_block(compare_table(comparison, options.rules, terminal_columns(stdout)));
+    const std::size_t columns = terminal_columns(stdout);
+    if (compared.cells) {
+      print_block(compare_table(*compared.cells, rules_of(options.rules, false), columns));
+    }
+    if (compared.layers) {
+      if (compared.cells) print_block("\n");
+      print_block(compare_table(*compared.layers, of_layers, columns, kComparedLayers));
+    }
   }
-  return comparison.passed() ? kExitDone : kExitViolation;
+  return compared.passed() ? kExitDone : kExitViolation;
 }
 
 }  // namespace
@@ -101,15 +161,21 @@ Command add_compare(CLI::App& app) {
       ->type_name("VALUE")
       ->capture_default_str();
   command
-      ->add_option("--metric", options->rules.metrics,
-                   "Path of a number in a cell, repeatable; default: every error, by its mean")
+      ->add_option(
+          "--metric", options->rules.metrics,
+          "Path of a number in a cell or in a record of a whole layer, repeatable; default: "
+          "every error, by its mean")
       ->type_name("PATH")
       ->allow_extra_args(false);
   command->add_flag("--json", options->json, "The whole comparison as JSON");
   command->footer(kFooter);
   return {command, [options] {
-            if (options->rules.metrics.empty())
+            if (options->rules.metrics.empty()) {
               options->rules.metrics = CompareRules::default_metrics();
+              for (std::string& path : CompareRules::default_layer_metrics()) {
+                options->rules.metrics.push_back(std::move(path));
+              }
+            }
             return run(*options);
           }};
 }

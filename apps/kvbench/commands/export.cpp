@@ -19,12 +19,14 @@ namespace {
 struct ExportOptions {
   std::string results;
   std::string format;
+  bool layers = false;
 };
 
 constexpr const char* kFooter =
     R"(csv: one row per cell, every number in full (params.*, storage.*, derived.*, errors.*, trivial.*, mass.*,
 clusters.*, memory.*, traffic.*, counters.*);
-null is an empty field. md: a Markdown table of the main columns, rounded.
+null is an empty field. md: a Markdown table of the main columns, rounded. With --layers the same of
+the records of whole layers, which results have of dumps with an output projection (wo).
 
 Examples:
   kvbench export --results results/quick/results.json --format csv > quick.csv
@@ -35,7 +37,12 @@ int run(const ExportOptions& options) {
   require_cells(results, options.results);
   warn_if_incomplete(results, options.results);
   const auto write_to = [&](std::ostream& out) {
-    options.format == "csv" ? export_csv(results, out) : export_markdown(results, out);
+    if (options.layers) {
+      options.format == "csv" ? export_layers_csv(results, out)
+                              : export_layers_markdown(results, out);
+    } else {
+      options.format == "csv" ? export_csv(results, out) : export_markdown(results, out);
+    }
   };
   if (terminal_columns(stdout) > 0) {
     std::ostringstream text;
@@ -59,6 +66,7 @@ Command add_export(CLI::App& app) {
   command->add_option("--format", options->format, "csv or md")
       ->required()
       ->check(CLI::IsMember({"csv", "md"}));
+  command->add_flag("--layers", options->layers, "Records of whole layers in place of cells");
   command->footer(kFooter);
   return {command, [options] { return run(*options); }};
 }

@@ -17,6 +17,7 @@
 #include "exit_codes.hpp"
 #include "json/json.hpp"
 #include "kernels/kernels.hpp"
+#include "metrics/layer_metrics.hpp"
 #include "metrics/metric_table.hpp"
 #include "output/list_document.hpp"
 #include "output/log.hpp"
@@ -201,11 +202,19 @@ void print_storage_markdown() {
   }
 }
 
+// A distribution over rows each.
+void print_layer_metrics() {
+  for (const LayerMetric& metric : layer_metrics()) {
+    fmt::print("{} (of whole layers)\n  {}\n", metric.path, metric.definition);
+  }
+}
+
 void print_metrics() {
   for (const Metric& metric : all_metrics()) {
     fmt::print("{}\n  {}\n", metric.path, metric.definition);
     if (!metric.source.empty()) fmt::print("  {}\n", metric.source);
   }
+  print_layer_metrics();
 }
 
 void print_derived() {
@@ -231,6 +240,8 @@ const char* over_rows_text(const Metric& metric) {
       return "mean, median, p90, p99, max, last";
     case OverRows::kMean:
       return "mean";
+    case OverRows::kRootMeanSquare:
+      return "root mean square";
     case OverRows::kSum:
       return "sum";
   }
@@ -242,6 +253,10 @@ void print_metrics_markdown() {
   for (const Metric& metric : all_metrics()) {
     fmt::print("| `{}` | `{}` | {} | {} |\n", metric.path, in_markdown(metric.definition),
                over_rows_text(metric), metric.source);
+  }
+  for (const LayerMetric& metric : layer_metrics()) {
+    fmt::print("| `{}` | `{}` | of whole layers: mean, median, p90, p99, max |  |\n", metric.path,
+               in_markdown(metric.definition));
   }
 }
 
@@ -326,7 +341,7 @@ Command add_list(CLI::App& app) {
   command
       ->add_option("WHAT", options->what,
                    "algorithms with their parameters; storage: codecs with theirs; metrics of a "
-                   "cell; derived: what algorithms "
+                   "cell and of a whole layer; derived: what algorithms "
                    "report of a cell; devices")
       ->required()
       ->check(CLI::IsMember(names));

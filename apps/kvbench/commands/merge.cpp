@@ -251,6 +251,10 @@ int merge(const MergeOptions& options) {
                     std::vector<std::optional<GroupTiming>>(plan.groups.size()), timed_by);
   log_text("{}: {} ok, {} failed, {} skipped, {} missing, from {} folders\n", options.out,
            outcome.ok, outcome.failed, outcome.skipped, outcome.missing, merged.folders().size());
+  if (outcome.layers.missing > 0) {
+    log_text("kvbench: {} of {} records of whole layers are missing\n", outcome.layers.missing,
+             plan.layer_records.size());
+  }
   log_missing(merged);
   if (!outcome.complete() || lost > 0) {
     log_text(
@@ -258,7 +262,7 @@ int merge(const MergeOptions& options) {
         "again\n");
     return kExitIncomplete;
   }
-  return outcome.failed > 0 ? kExitFailedCells : kExitDone;
+  return outcome.failed + outcome.layers.failed > 0 ? kExitFailedCells : kExitDone;
 }
 
 }  // namespace

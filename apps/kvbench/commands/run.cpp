@@ -107,9 +107,10 @@ std::string quoted(const std::string& text) {
 
 // Of a cell of a method that the program does not know, in Python.
 std::string python_repro_of(const RunOptions& options, const std::string& config,
-                            const PlannedCell& cell) {
+                            const PlannedCell& cell, const std::vector<std::string>& ids) {
+  const std::string only = ids.size() == 1 ? quoted(ids.front()) : nlohmann::json(ids).dump();
   std::string call = fmt::format("kb.run({}, out=\"repro\", only={}, methods=[{}]", quoted(config),
-                                 quoted(cell.id), cell.algorithm->title);
+                                 only, cell.algorithm->title);
   if (options.sweep.has_file() && !options.sweep.sets.empty()) {
     call += ", sets=" + nlohmann::json(options.sweep.sets).dump();
   }
@@ -117,21 +118,29 @@ std::string python_repro_of(const RunOptions& options, const std::string& config
   return call + ")";
 }
 
-// `folder`: where sweep.json lies if the sweep came from no file.
-std::string repro_of(const RunOptions& options, const std::string& folder,
-                     const PlannedCell& cell) {
+// `folder`: where sweep.json lies if the sweep came from no file. `ids`: of cells that differ from
+// `cell` at most in the KV head.
+std::string repro_of(const RunOptions& options, const std::string& folder, const PlannedCell& cell,
+                     const std::vector<std::string>& ids) {
   const bool has_file = options.sweep.has_file();
   const std::filesystem::path config =
       std::filesystem::absolute(has_file ? options.sweep.config : folder + "/sweep.json");
   if (find_algorithm(cell.algorithm->id) == nullptr) {
-    return python_repro_of(options, config.lexically_normal().string(), cell);
+    return python_repro_of(options, config.lexically_normal().string(), cell, ids);
   }
-  std::string line = "kvbench run --config " + shell_word(config.lexically_normal().string()) +
-                     " --only " + cell.id;
+  std::string line = "kvbench run --config " + shell_word(config.lexically_normal().string());
+  for (const std::string& id : ids) line += " --only " + id;
   if (options.sweep.allow_virtual) line += " --allow-virtual";
   if (!has_file) return line;  // what --set changed stands in sweep.json
   for (const std::string& set : options.sweep.sets) line += " --set " + shell_word(set);
   return line;
+}
+
+std::string repro_of(const RunOptions& options, const std::string& folder, const Plan& plan,
+                     const PlannedLayerRecord& layer) {
+  std::vector<std::string> ids;
+  for (const std::size_t c : layer.cells) ids.push_back(plan.cells[c].id);
+  return repro_of(options, folder, plan.cells[layer.cells.front()], ids);
 }
 
 // The sweep as it was resolved, if it was given without a file.
@@ -196,6 +205,20 @@ void log_skips(const Plan& plan, const ShardSelection& selection) {
   if (found.size() > kShown) log_text("  and {} more reasons\n", found.size() - kShown);
 }
 
+// Those that no failed cell explains.
+void log_layer_failures(const Plan& plan, const Journal& journal) {
+  for (std::size_t l = 0; l < plan.layer_records.size(); ++l) {
+    const PlannedLayerRecord& layer = plan.layer_records[l];
+    const bool by_cell = std::any_of(layer.cells.begin(), layer.cells.end(), [&](std::size_t c) {
+      return journal.state(c) == CellState::kFailed;
+    });
+    if (by_cell || journal.layer_state(l) != CellState::kFailed) continue;
+    log_text("  a record of a whole layer failed: {} ({})\n",
+             journal.read_layer(l).value("reason", ""), layer_record_path(plan, layer));
+    return;
+  }
+}
+
 // Reports why cells are computed again: their values were in the file that was renamed.
 void warn_of_damaged_rows(const RowsFile& rows, const std::string& path) {
   if (!rows.was_damaged()) return;
@@ -234,7 +257,9 @@ void log_recomputed(const Execution& execution) {
     }
     if (count > 0) log_text("{} of them are computed again: {}\n", count, why);
   };
-  log_count(CellState::kOk, "their per-row values or what they kept is missing");
+  log_count(CellState::kOk,
+            "their per-row values, what they kept, or the record of their layer is "
+            "missing");
   log_count(CellState::kFailed, "they had failed");
   log_count(CellState::kSkipped, "they had been skipped and can be computed now");
 }
@@ -273,6 +298,10 @@ void log_start(const Execution& execution, const std::string& folder) {
 struct Remaining {
   std::size_t missing = 0;
   std::size_t failed = 0;
+  std::size_t missing_layers = 0;  // records of whole layers
+  std::size_t failed_layers = 0;
+
+  bool complete() const { return missing + missing_layers == 0; }
 };
 
 Remaining count_remaining(const Plan& plan, const ShardSelection& selection,
@@ -282,6 +311,11 @@ Remaining count_remaining(const Plan& plan, const ShardSelection& selection,
     if (!selection.has(plan.cells[c])) continue;
     if (journal.state(c) == CellState::kMissing) ++remaining.missing;
     if (journal.state(c) == CellState::kFailed) ++remaining.failed;
+  }
+  for (std::size_t l = 0; l < plan.layer_records.size(); ++l) {
+    if (!selection.groups[plan.layer_records[l].group]) continue;
+    if (journal.layer_state(l) == CellState::kMissing) ++remaining.missing_layers;
+    if (journal.layer_state(l) == CellState::kFailed) ++remaining.failed_layers;
   }
   return remaining;
 }
@@ -316,6 +350,11 @@ int finish(const ResultsOutcome& outcome, const RunOptions& options, const Plan&
     log_table(outcome, plan, journal);
     log_text("{}: {} ok, {} failed, {} skipped, {} missing\n", results, outcome.ok, outcome.failed,
              outcome.skipped, outcome.missing);
+    const ResultsOutcome::Layers& layers = outcome.layers;
+    if (!plan.layer_records.empty()) {
+      log_text("records of whole layers: {} ok, {} failed, {} skipped, {} missing\n", layers.ok,
+               layers.failed, layers.skipped, layers.missing);
+    }
     if (outcome.skipped > 0 && outcome.ok + outcome.failed + outcome.missing > 0)
       log_text("`kvbench plan` of the same sweep lists why cells were skipped\n");
   }
@@ -324,17 +363,25 @@ int finish(const ResultsOutcome& outcome, const RunOptions& options, const Plan&
     log_skips(plan, selection);
   }
   if (outcome.failed > 0) log_failures(plan, journal);
+  if (outcome.layers.failed > 0) log_layer_failures(plan, journal);
   const Remaining remaining = count_remaining(plan, selection, journal);
   if (remaining.missing > 0) {
     log_text("kvbench: stopped with {} of {} cells missing; rerun the same command to resume\n",
              remaining.missing, selection.cells);
     return kExitIncomplete;
   }
+  if (remaining.missing_layers > 0) {
+    log_text(
+        "kvbench: stopped with {} records of whole layers missing; rerun the same command to "
+        "resume\n",
+        remaining.missing_layers);
+    return kExitIncomplete;
+  }
   if (!options.quiet && !outcome.complete()) {
     log_text("shard {} is done; `kvbench merge` joins it with the others\n",
              selection.shard.text());
   }
-  return remaining.failed > 0 ? kExitFailedCells : kExitDone;
+  return remaining.failed + remaining.failed_layers > 0 ? kExitFailedCells : kExitDone;
 }
 
 void finish_rows(RowsFile& rows, const Plan& plan, bool complete) {
@@ -414,8 +461,11 @@ int run(const RunOptions& options) {
       .rows = rows.get(),
       .caches = caches.get(),
       .selection = selection,
-      .repro = [&](const PlannedCell& cell) { return repro_of(options, folder, cell); },
-      .retry_failed = options.retry_failed};
+      .repro = [&](const PlannedCell& cell) { return repro_of(options, folder, cell, {cell.id}); },
+      .retry_failed = options.retry_failed,
+      .layer_repro =
+          [&](const PlannedLayerRecord& layer) { return repro_of(options, folder, plan, layer); },
+      .memory_limit = memory_limit};
   log_reused_folder(journal, folder, results, options.quiet);
   if (!options.quiet) log_start(execution, folder);
   work_has_begun = true;
@@ -423,7 +473,7 @@ int run(const RunOptions& options) {
   const auto timing = execute(execution, progress, StopSignals::stop());
   progress.end();
   journal.sync();
-  const bool complete = count_remaining(plan, selection, journal).missing == 0;
+  const bool complete = count_remaining(plan, selection, journal).complete();
   if (rows) finish_rows(*rows, plan, complete);
   if (caches) caches->finish(cache_files(plan), complete);
   return finish(write_results(results, plan, journal, timing), options, plan, selection, journal,

@@ -82,6 +82,14 @@ Command add_synth(CLI::App& app) {
       "16");
   add("--delta", synth.delta, "Largest diameter of a cluster (clusterable, focused)");
   add("--theta", synth.theta, "Base of the rotation's frequencies (rope)");
+  add("--hidden", synth.hidden,
+      "Columns of an output projection (wo), 0 = none; residual norms are written with it");
+  command
+      ->add_option(
+          "--evidence", synth.evidence,
+          "Tokens that the last row asks for: first and last of each span, such as 3,7,12,12")
+      ->type_name("FIRST,LAST")
+      ->delimiter(',');
   add("--gzip", synth.gzip, "Compression level 1 to 9, 0 = none");
   add("--chunk-rows", synth.chunk_rows, "Rows per chunk, 0 = contiguous (1024 with --gzip)");
   command->footer(footer());

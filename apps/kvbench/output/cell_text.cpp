@@ -46,6 +46,7 @@ std::string cell_text(const Json& cell) {
   if (!cell.is_object()) return "-";
   std::string text;
   for (const char* name : {"algorithm", "label", "sequence", "layer", "kv_head"}) {
+    if (cell.at(name).is_null()) continue;  // the KV head of a whole layer
     text += fmt::format("{}{}", text.empty() ? "" : "/", text_of(cell.at(name)));
   }
   const std::string params = params_text(cell.at("params"));

@@ -80,9 +80,10 @@ Row setting_row(const SettingComparison& setting, const std::string& name) {
 }
 
 std::string unit_text(const Json& unit) {
-  return fmt::format("{}/{}/{}: {:.4g} -> {:.4g}", text_of(unit.at("sequence")),
-                     text_of(unit.at("layer")), text_of(unit.at("kv_head")),
-                     unit.at("a").get<double>(), unit.at("b").get<double>());
+  std::string place = text_of(unit.at("sequence")) + "/" + text_of(unit.at("layer"));
+  if (!unit.at("kv_head").is_null()) place += "/" + text_of(unit.at("kv_head"));
+  return fmt::format("{}: {:.4g} -> {:.4g}", place, unit.at("a").get<double>(),
+                     unit.at("b").get<double>());
 }
 
 std::string regressions_text(const Comparison& comparison,
@@ -118,8 +119,8 @@ std::string cells_text(const char* title, const std::vector<Json>& cells) {
   return out;
 }
 
-std::string verdict_text(const Comparison& comparison) {
-  std::string out = fmt::format("\n{} cells in both", comparison.pairs);
+std::string verdict_text(const Comparison& comparison, const ComparedThings& things) {
+  std::string out = fmt::format("\n{} {} in both", comparison.pairs, things.name);
   if (!comparison.only_a.empty()) out += fmt::format(", {} in A only", comparison.only_a.size());
   if (!comparison.only_b.empty()) out += fmt::format(", {} in B only", comparison.only_b.size());
   if (comparison.passed()) return out + "; no regression\n";
@@ -130,7 +131,7 @@ std::string verdict_text(const Comparison& comparison) {
 }  // namespace
 
 std::string compare_table(const Comparison& comparison, const CompareRules& rules,
-                          std::size_t columns) {
+                          std::size_t columns, const ComparedThings& things) {
   const auto names = setting_names(comparison);
   Table table({{"verdict", Align::kLeft},
                {"setting", Align::kLeft},
@@ -144,19 +145,19 @@ std::string compare_table(const Comparison& comparison, const CompareRules& rule
   for (const SettingComparison& setting : comparison.settings) {
     table.add(setting_row(setting, names.at(&setting)));
   }
-  std::string out = paragraph(
-      fmt::format("{} of A and B: means over units (sequence, layer, KV head), and the geometric "
-                  "mean of B/A with its 95 % interval; the verdict is on {} "
-                  "metrics and on memory",
-                  rules.metrics.front(), rules.metrics.size()),
-      columns);
+  std::string out =
+      paragraph(fmt::format("{} of A and B: means over units ({}), and the geometric "
+                            "mean of B/A with its 95 % interval; the verdict is on {} "
+                            "metrics and on memory",
+                            rules.metrics.front(), things.unit, rules.metrics.size()),
+                columns);
   out += "\n";
   out += table.text(columns);
   out += regressions_text(comparison, names, columns);
   out += cells_text("lost, a number in A and none in B", comparison.lost);
   out += cells_text("in A only", comparison.only_a);
   out += cells_text("in B only", comparison.only_b);
-  return out + verdict_text(comparison);
+  return out + verdict_text(comparison, things);
 }
 
 }  // namespace kvbench

@@ -7,6 +7,7 @@
 #include "algorithms/registry.hpp"
 #include "core/error.hpp"
 #include "core/spelling.hpp"
+#include "metrics/layer_metrics.hpp"
 #include "metrics/metric_table.hpp"
 #include "storage/codec_registry.hpp"
 #include "sweep/axis.hpp"
@@ -135,6 +136,12 @@ Json metrics_document() {
   for (const Metric& metric : all_metrics()) {
     out.push_back(
         {{"path", metric.path}, {"definition", metric.definition}, {"source", metric.source}});
+  }
+  for (const LayerMetric& metric : layer_metrics()) {
+    out.push_back({{"path", metric.path},
+                   {"definition", metric.definition},
+                   {"source", ""},
+                   {"of", "layers"}});
   }
   return out;
 }

@@ -101,6 +101,7 @@ PlanReport::PlanReport(const Plan& plan, const ShardSelection& selection, const 
                       .multiply_adds = kvbench::multiply_adds(plan, plan.groups[g])};
     multiply_adds_ += group.multiply_adds;
     skipped_ += group.skipped;
+    layer_records_ += plan.groups[g].layer_records.size();
     groups_.push_back(group);
   }
   bytes_ = estimate_peak_bytes(plan, selection.groups, threads);
@@ -129,6 +130,7 @@ Json PlanReport::json() const {
                    {"shard", selection_.shard.text()},
                    {"cells", selection_.cells},
                    {"skipped", skipped_},
+                   {"layer_records", layer_records_},
                    {"memory_bytes", static_cast<std::int64_t>(bytes_)},
                    {"cost",
                     {{"seconds", cost_.total()},
@@ -159,6 +161,9 @@ std::string PlanReport::table(std::size_t columns) const {
       fmt::format("{}{}: {} cells in {} groups, {} skipped\n", plan_.name,
                   selection_.shard.is_whole() ? "" : ", shard " + selection_.shard.text(),
                   selection_.cells, groups_.size(), skipped_);
+  if (layer_records_ > 0) {
+    out += fmt::format("records of whole layers: {}\n", layer_records_);
+  }
   out += paragraph(
       fmt::format("memory: about {}; time: about {} on {} threads, estimated from {} timed cells",
                   bytes_text(bytes_), time_text(cost_.total()), threads_, cost_.cells),

@@ -37,6 +37,7 @@ class PlanReport {
   double bytes_ = 0.0;         // of the step that needs most: a group, or writing results.json
   double multiply_adds_ = 0.0;
   std::size_t skipped_ = 0;
+  std::size_t layer_records_ = 0;                           // records of whole layers
   std::vector<std::pair<std::string, std::size_t>> skips_;  // reasons, most frequent first
 };
 

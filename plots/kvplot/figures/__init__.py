@@ -42,6 +42,7 @@ NAMES = (
     "settings",
     "ecdf",
     "layer_head",
+    "layer_impact",
     "position",
     "forest",
     "displacement",

@@ -31,6 +31,7 @@ GENERAL: tuple[tuple[str, dict[str, Any]], ...] = (
     ("settings", {}),
     ("forest", {}),
     ("layer_head", {}),
+    ("layer_impact", {}),
     ("ecdf", {}),
     ("position", {}),
 )

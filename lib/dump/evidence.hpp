@@ -1,0 +1,17 @@
+// /sequences/<s>/evidence of a dump: which tokens an answer needs, and which rows ask.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/error.hpp"
+#include "core/evidence.hpp"
+#include "dump/hdf5.hpp"
+
+namespace kvbench {
+
+// Of a sequence of `tokens` tokens, at `location`; null without the dataset, or with errors.
+std::shared_ptr<const Evidence> check_evidence(ErrorList& errors, hid_t sequence,
+                                               const std::string& location, Index tokens);
+
+}  // namespace kvbench

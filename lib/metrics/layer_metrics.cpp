@@ -1,0 +1,115 @@
+#include "metrics/layer_metrics.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "core/error.hpp"
+#include "metrics/distribution.hpp"
+
+namespace kvbench {
+namespace {
+
+using Row = const ScoredLayerRow&;
+
+// As of the metrics of cells: 0 / 0 is 0, x / 0 undefined.
+MetricValue ratio(double numerator, double denominator) {
+  if (!std::isfinite(numerator)) return std::numeric_limits<double>::infinity();
+  if (denominator != 0.0) return numerator / denominator;
+  return numerator == 0.0 ? MetricValue(0.0) : std::nullopt;
+}
+
+double sum_of(std::span<const double> values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+std::vector<LayerMetric> table() {
+  return {
+      {.path = "errors.relative_output_l2",
+       .definition = "||sum_h W_h e_h|| / ||sum_h W_h a_h|| per row",
+       .of_row = [](Row row) { return ratio(row.error_l2, row.exact_l2); }},
+      {.path = "errors.relative_output_l1",
+       .definition = "||sum_h W_h e_h||_1 / ||sum_h W_h a_h||_1 per row",
+       .of_row = [](Row row) { return ratio(row.error_l1, row.exact_l1); }},
+      {.path = "errors.residual_ratio",
+       .definition = "||sum_h W_h e_h|| / ||x||, x the residual stream that the layer adds to",
+       .of_row = [](Row row) -> MetricValue {
+         if (!row.residual) return std::nullopt;
+         return ratio(row.error_l2, *row.residual);
+       },
+       .needs_residual = true},
+      {.path = "errors.cancellation",
+       .definition =
+           "||sum_h W_h e_h|| / sum_h ||W_h e_h||: 1 where no head's error undoes another's",
+       .of_row = [](Row row) { return ratio(row.error_l2, sum_of(row.head_errors)); },
+       .less_is_better = false},
+      {.path = "errors.half_heads",
+       .definition = "smallest share of query heads that carry half of sum_h ||W_h e_h||^2",
+       .of_row = [](Row row) -> MetricValue { return half_heads(row.head_errors); },
+       .less_is_better = false},
+  };
+}
+
+}  // namespace
+
+const std::vector<LayerMetric>& layer_metrics() {
+  static const std::vector<LayerMetric> metrics = table();
+  return metrics;
+}
+
+const std::vector<LayerNumber>& layer_numbers() {
+  static const std::vector<LayerNumber> numbers = [] {
+    std::vector<LayerNumber> all;
+    for (const LayerMetric& metric : layer_metrics()) {
+      for (const DistributionNumber& each : kDistributionNumbers) {
+        all.push_back({metric.path + "." + each.name, each.name, &metric});
+      }
+    }
+    return all;
+  }();
+  return numbers;
+}
+
+double half_heads(std::span<const double> head_errors) {
+  std::vector<double> squares;
+  squares.reserve(head_errors.size());
+  for (const double error : head_errors) squares.push_back(error * error);
+  std::sort(squares.begin(), squares.end(), std::greater<>());
+  const double half = 0.5 * (1.0 - 1e-12) * sum_of(squares);
+  double sum = 0.0;
+  std::size_t heads = 0;
+  while (heads < squares.size() && sum < half) sum += squares[heads++];
+  return static_cast<double>(heads) / static_cast<double>(head_errors.size());
+}
+
+LayerErrors layer_errors(const std::vector<ScoredLayerRow>& scored,
+                         const std::vector<Index>& rows) {
+  const bool any_residual =
+      std::any_of(scored.begin(), scored.end(), [](Row row) { return row.residual.has_value(); });
+  LayerErrors out;
+  std::vector<bool> left_out(scored.size(), false);
+  for (const LayerMetric& metric : layer_metrics()) {
+    std::vector<double> values;
+    for (std::size_t r = 0; r < scored.size(); ++r) {
+      const MetricValue value = metric.of_row(scored[r]);
+      if (value && !std::isfinite(*value)) {
+        throw CellError(metric.path + " is not finite at row " + std::to_string(rows[r]));
+      }
+      if (value) values.push_back(*value);
+      if (!value && (any_residual || !metric.needs_residual)) left_out[r] = true;
+    }
+    const auto summary = values.empty()
+                             ? std::nullopt
+                             : std::optional<Distribution>(distribution(std::move(values)));
+    for (const DistributionNumber& each : kDistributionNumbers) {
+      out.numbers.push_back(summary ? MetricValue((*summary).*each.number) : std::nullopt);
+    }
+  }
+  out.undefined_rows = std::count(left_out.begin(), left_out.end(), true);
+  return out;
+}
+
+}  // namespace kvbench

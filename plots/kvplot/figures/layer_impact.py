@@ -1,0 +1,124 @@
+"""What errors of heads come to after the output projection, layer by layer: one line per method.
+
+Three panels over the layers: the error of the whole layer's output relative to that output, the same
+relative to the residual stream that it is added to, and how much of the heads' errors is left after
+they are added up (1: none cancels). Of each method one setting, that whose memory is nearest to
+--memory; means over seeds, then texts.
+"""
+
+from argparse import ArgumentParser, Namespace
+
+import pandas
+from matplotlib.ticker import MaxNLocator
+
+from kvplot import style
+from kvplot.figure import Figure, facts
+from kvplot.results import POINT, ROUNDING, Results, ResultsError, mean_over_units, undrawn
+
+NEEDS = ("results",)
+MEMORY = "memory.fraction"
+# Column, name of the axis, whether it is logarithmic.
+PANELS = (
+    ("errors.relative_output_l2", r"$\Vert\sum_h W_h e_h\Vert\,/\,\Vert\sum_h W_h a_h\Vert$", True),
+    ("errors.residual_ratio", r"$\Vert\sum_h W_h e_h\Vert\,/\,\Vert x\Vert$", True),
+    (
+        "errors.cancellation",
+        r"$\Vert\sum_h W_h e_h\Vert\,/\,\sum_h\Vert W_h e_h\Vert$",
+        False,
+    ),
+)
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--memory",
+        type=float,
+        default=0.25,
+        help="of each method the setting whose memory is nearest to this part of the exact cache's",
+    )
+
+
+def fits(results: Results) -> bool:
+    return not _finished(results).empty and results.layers["layer"].nunique() > 1
+
+
+def _finished(results: Results) -> pandas.DataFrame:
+    layers = results.layers
+    name = f"{PANELS[0][0]}.mean"
+    if name not in layers:
+        return layers.iloc[:0]
+    return layers[(layers["status"] == "ok") & layers[name].notna()]
+
+
+def draw(inputs: Namespace) -> Figure:
+    results = inputs.results
+    layers = _finished(results)
+    if layers.empty:
+        raise ResultsError(
+            f"{results.path}: no finished record of a whole layer; the dump needs the output "
+            "projection (wo), and the sweep all KV heads of a layer"
+        )
+    columns = [f"{name}.mean" for name, _, _ in PANELS if f"{name}.mean" in layers]
+    columns = [name for name in columns if layers[name].notna().any()]
+    means = mean_over_units(layers, [*columns, MEMORY], ["layer"])
+    drawn = _nearest(means[means[columns[0]] >= ROUNDING], inputs.memory)
+    if drawn.empty:
+        raise ResultsError(f"{results.path}: every error is below {ROUNDING:g}")
+    shown = [panel for panel in PANELS if f"{panel[0]}.mean" in columns]
+    figure, axes = style.panels(1, len(shown), 3.0)
+    looks = style.variants(drawn)
+    handles = {}
+    for axis, (name, title, is_log) in zip(axes[0], shown):
+        for key, line in drawn.groupby(["label", "algorithm"]):
+            label, algorithm = map(str, key)
+            colour, marker = style.look(algorithm, drawn["algorithm"].unique())
+            dashes, filled = looks[label]
+            line = line.sort_values("layer")
+            (handles[label],) = axis.plot(
+                line["layer"],
+                line[f"{name}.mean"],
+                linestyle=dashes,
+                marker=marker,
+                color=colour,
+                markerfacecolor=colour if filled else "white",
+                markeredgecolor="white" if filled else colour,
+                markeredgewidth=0.4,
+            )
+        if is_log:
+            axis.set_yscale("log")
+            style.plain_log(axis.yaxis)
+        else:
+            axis.set_ylim(0.0, 1.05)
+        axis.set_xlabel("layer")
+        axis.set_ylabel(title)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    style.legend_right(axes[0][-1], dict(sorted(handles.items())))
+    return Figure(
+        "layer_impact",
+        figure,
+        drawn.sort_values(["label", "layer"]),
+        _caption(results, layers, drawn, inputs.memory),
+    )
+
+
+def _nearest(means: pandas.DataFrame, memory: float) -> pandas.DataFrame:
+    """Of each label the setting whose mean memory over the layers is nearest to `memory`."""
+    if means.empty:
+        return means
+    of_setting = means.groupby(POINT, sort=False)[MEMORY].mean().reset_index()
+    of_setting["distance"] = (of_setting[MEMORY] - memory).abs()
+    nearest = of_setting.loc[of_setting.groupby("label")["distance"].idxmin(), POINT]
+    return means.merge(nearest, on=POINT)
+
+
+def _caption(
+    results: Results, layers: pandas.DataFrame, drawn: pandas.DataFrame, memory: float
+) -> str:
+    return (
+        "Errors of whole layers after the output projection, means over scored rows and seeds: e the "
+        "error of a head's answer, a its exact output, x the residual stream. Right: below 1 the "
+        "errors of heads cancel. Of each method the setting whose memory is nearest to "
+        f"{memory:g} of the exact cache's: {drawn[MEMORY].min():.3g} to {drawn[MEMORY].max():.3g}. "
+        + facts(results)
+        + undrawn(layers, drawn, "memory farther away", f"{PANELS[0][0]}.mean")
+    )
