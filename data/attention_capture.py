@@ -81,11 +81,11 @@ def attend(
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
-    scaling: float | None = None,
     dropout: float = 0.0,
+    scaling: float | None = None,
     **more: object,
 ) -> tuple[torch.Tensor, None]:
-    """The registered attention function."""
+    """The registered attention function, with its arguments in the order of transformers' own."""
     del dropout  # models are run in evaluation mode
     if _listener is None:
         raise RuntimeError("no listener registered")

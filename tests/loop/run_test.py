@@ -145,7 +145,8 @@ class Refusals(Folder):
     def refused(self, model: object, *words: str, sweep: list[dict] | None = None,
                 options: tuple = (), **more: object) -> None:
         path = self.sweep(TWO if sweep is None else sweep, **more)
-        self.assert_refused(called(*self.options(model, path, *options)), *words)
+        out = f"out-{len(list(self.folder.iterdir()))}"
+        self.assert_refused(called(*self.options(model, path, *options, out=out)), *words)
 
     def test_options(self):
         self.assert_refused(
