@@ -118,6 +118,28 @@ class Replayed:
         return found
 
 
+def _keywords(setting: Setting) -> dict[str, Any]:
+    """The parameters as kb.replay takes them, whose own keyword `rows` hides a parameter."""
+    params = dict(setting.params)
+    hidden = params.pop("rows", None)
+    usual = next(
+        (
+            parameter.get("default")
+            for known in kb.algorithms()
+            if known["id"] == setting.algorithm
+            for parameter in known["parameters"]
+            if parameter["name"] == "rows"
+        ),
+        None,
+    )
+    if hidden != usual:
+        raise Unsuitable(
+            f"its parameter rows is {hidden}, and live answers have {usual}, the default; "
+            "--decisions replayed answers it"
+        )
+    return params
+
+
 def _widened(weight: np.ndarray, most: int, tokens: int) -> np.ndarray:
     """Weights [G, R, tokens + e] with zeros for the entries that other KV heads have besides."""
     return np.pad(weight, ((0, 0), (0, 0), (0, tokens + most - weight.shape[2])))
@@ -160,7 +182,7 @@ class Live:
         q = np.concatenate((past, decoded), axis=1)
         k, v = (each[0].double().cpu().numpy() for each in (call.k, call.v))
         group = layer.query_heads // layer.kv_heads
-        answers = []
+        answers, params = [], _keywords(self.setting)
         for head in range(layer.kv_heads):
             try:
                 replay = kb.replay(
@@ -180,7 +202,7 @@ class Live:
                     seed=self.setting.seed or 0,
                     element_bytes=self.setting.cells[call.layer, head]["key"]["element_bytes"],
                     storage=self.setting.storage or "float",
-                    **self.setting.params,
+                    **params,
                 )
             except kb.Error as error:
                 raise Unsuitable(f"layer {call.layer}, KV head {head}: {error}") from None

@@ -17,9 +17,11 @@ import loop_caches
 from attention_capture import Call
 from looped import IDS, PROMPT, Folder, Live, Read, Replayed, apart
 from loop_caches import Unsuitable
+from loop_settings import obstacle
 
 # Rounding in float32 of two layers' logits; a wrong token moves them by more than 0.01.
 ROUNDING, WRONG = 1e-4, 1e-2
+ENDS = {"sinks": 4, "recent": 8}
 # What a mask can say.
 WEIGHTED = [
     ("window", {"budget": 24}), ("dilated_window", {"budget": 16, "dilation": 2}),
@@ -28,10 +30,9 @@ WEIGHTED = [
     ("roco", {"budget": 24}), ("caote", {"budget": 24}), ("rkv", {"budget": 24, "window": 8}),
     ("snapkv", {"budget": 24, "window": 8}), ("pyramidkv", {"budget": 24, "window": 8}),
     ("knorm", {"budget": 24}), ("keydiff", {"budget": 24}), ("lagkv", {"budget": 48, "lag": 16}),
-    ("expected_attention", {"budget": 24}), ("uniform", {"budget": 24}),
-    ("uniform", {"budget": 24, "replacement": True}), ("kcenter", {"budget": 24}),
-    ("balancekv_prefill", {"T": 1, "block": 16, "sinks": 4, "recent": 4}),
-    ("merge_cosine", {"budget": 24}), ("attention_matching", {"budget": 24}),
+    ("expected_attention", {"budget": 24}), ("uniform", {"budget": 24, **ENDS}),
+    ("uniform", {"budget": 24, "replacement": True, **ENDS}), ("kcenter", {"budget": 24}),
+    ("attention_matching", {"budget": 24}),
     ("oracle_topk", {"budget": 8}), ("quest", {"budget": 16, "page": 4}),
     ("loki", {"budget": 16, "rank": 8}),
 ]
@@ -115,6 +116,10 @@ class MaskOrProgram(Folder):
             whole = read.whole()
             for place, setting in enumerate(read.settings):
                 for layer in (0, 1):
+                    found = obstacle(setting, read.text, [layer])
+                    if found:  # methods that some layers with a sliding window do not have
+                        self.assertEqual((name, layer, found[0]), ("gemma2", 0, "skipped"))
+                        continue
                     with self.subTest(model=name, algorithm=setting.algorithm, layer=layer):
                         ours = read.logits(Replayed, place, [layer])
                         self.assertLess(apart(ours, read.logits(Live, place, [layer])), ROUNDING)
@@ -132,12 +137,12 @@ class MaskOrProgram(Folder):
 
     def test_what_is_decided_on_the_prompt_is_the_same_live(self):
         read = Read(self, self.model("llama"), [
-            entry("snapkv", {"budget": 24, "window": 8}), entry("uniform", {"budget": 24}),
-            entry("adakv", {"budget": 24, "window": 8}), entry("h2o", {"budget": 24}),
-            entry("tova", {"budget": 24})])
+            entry("snapkv", {"budget": 24, "window": 8}), entry("uniform", {"budget": 24, **ENDS}),
+            entry("adakv", {"budget": 24, "window": 8}),
+            entry("tova", {"budget": 8, "scope": "head"}), entry("tova", {"budget": 24})])
         for place in range(3):
             self.assertLess(apart(read.logits(Replayed, place), read.logits(Live, place)), ROUNDING)
-        self.assertGreater(apart(read.logits(Replayed, 3), read.logits(Live, 3)), 0.001)
+        self.assertGreater(apart(read.logits(Replayed, 3), read.logits(Live, 3)), WRONG)
         read.logits(Replayed, 4)
         with self.assertRaisesRegex(Unsuitable, "several KV heads together"):
             read.logits(Live, 4)
@@ -161,6 +166,8 @@ class MaskOrProgram(Folder):
         entries = [entry("performer", {"features": 64, "sinks": 4, "recent": 4}),
                    entry("subgen", {"delta_quantile": 0.2, "t": 4, "s": 32}),
                    entry("d2o", {"budget": 24}), entry("cam", {"budget": 24}),
+                   entry("merge_cosine", {"budget": 40}),
+                   entry("balancekv_prefill", {"T": 1, "block": 16, **ENDS}),
                    entry("streaming_llm", {"budget": 24, "positions": "cache"}),
                    {**entry("exact", {}), "storage": ["q8_0", "q4_0"]}]
         model = self.model("llama", hidden_size=128)
