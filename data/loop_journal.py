@@ -32,9 +32,9 @@ class Journal:
         try:
             found, *records = (json.loads(line) for line in lines)
             self._done = {record.pop("id"): record for record in records}
-        except (ValueError, KeyError, AttributeError) as error:
+            apart = [name for name in header if found.get(name) != header[name]]
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise Fault(f"{path}: not a journal of a closed loop ({error}); pass --fresh") from None
-        apart = [name for name in header if found.get(name) != header[name]]
         if apart:
             told = ", ".join(f"{name} {found.get(name)}, now {header[name]}" for name in apart)
             raise Fault(

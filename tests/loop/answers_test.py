@@ -32,7 +32,7 @@ WEIGHTED = [
     ("knorm", {"budget": 24}), ("keydiff", {"budget": 24}), ("lagkv", {"budget": 48, "lag": 16}),
     ("expected_attention", {"budget": 24}), ("uniform", {"budget": 24, **ENDS}),
     ("uniform", {"budget": 24, "replacement": True, **ENDS}), ("kcenter", {"budget": 24}),
-    ("attention_matching", {"budget": 24}),
+    ("merge_cosine", {"budget": 40}), ("attention_matching", {"budget": 24}),
     ("oracle_topk", {"budget": 8}), ("quest", {"budget": 16, "page": 4}),
     ("loki", {"budget": 16, "rank": 8}),
 ]
@@ -166,7 +166,6 @@ class MaskOrProgram(Folder):
         entries = [entry("performer", {"features": 64, "sinks": 4, "recent": 4}),
                    entry("subgen", {"delta_quantile": 0.2, "t": 4, "s": 32}),
                    entry("d2o", {"budget": 24}), entry("cam", {"budget": 24}),
-                   entry("merge_cosine", {"budget": 40}),
                    entry("balancekv_prefill", {"T": 1, "block": 16, **ENDS}),
                    entry("streaming_llm", {"budget": 24, "positions": "cache"}),
                    {**entry("exact", {}), "storage": ["q8_0", "q4_0"]}]

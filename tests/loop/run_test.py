@@ -17,7 +17,7 @@ import numpy as np
 from looped import PROMPT, SOURCE, TOKENS, Folder, Read, Replayed, apart, called
 
 BUDGETS = [{"algorithm": "window", "params": {"budget": [8, 16, 24, 32]}},
-           {"algorithm": "uniform", "params": {"budget": [16, 32]}}]
+           {"algorithm": "uniform", "params": {"budget": [16, 32], "sinks": 4, "recent": 8}}]
 TWO = [{"algorithm": "exact"}, {"algorithm": "window", "params": {"budget": 16}}]
 
 
@@ -134,7 +134,8 @@ class Layers(Folder):
         np.save(self.folder / "texts.npy", np.random.default_rng(1).integers(3, 96, (2, TOKENS)))
         code, said = called(self.model("llama"), "--token-ids", self.folder / "texts.npy", "--tokens",
                             TOKENS, "--out", self.folder / "out", "--config", self.sweep(
-                                [{"algorithm": "uniform", "params": {"budget": 16}}], seeds=[0, 1]))
+                                [{"algorithm": "uniform", "params": {
+                                    "budget": 16, "sinks": 4, "recent": 8}}], seeds=[0, 1]))
         self.assertEqual(code, 0, said)
         loop = json.loads((self.folder / "out/loop.json").read_text())
         self.assertEqual([text["sequence"] for text in loop["texts"]], ["texts-0", "texts-1"])
