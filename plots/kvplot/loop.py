@@ -54,6 +54,7 @@ class Loop:
         rows = [text["tokens"] - text["prompt_tokens"] for text in texts]
         names = ", ".join(text["sequence"] for text in texts)
         seeds = self.ok["seed"].dropna().nunique() if "seed" in self.ok else 0
+        drawn = f"{seeds} seed{'s' if seeds > 1 else ''} for randomised algorithms"
         decisions = {
             "replayed": "decisions of the uncompressed model, replayed",
             "live": "each method sees the compressed model's own queries",
@@ -62,7 +63,7 @@ class Loop:
             f"{self.document['model']}: {span(text['tokens'] for text in texts)} tokens, the last "
             f"{span(rows)} decoded teacher-forced over the compressed cache ({names}); "
             f"{decisions}; "
-            f"{f'{seeds} seeds for randomised algorithms' if seeds else 'no random numbers'}."
+            f"{drawn if seeds else 'no random numbers'}."
         )
         return text + left_out(self.frame).replace("cells", "records")
 
