@@ -32,7 +32,7 @@ def record(algorithm, budget, error, kl, sequence="law", layers=(0, 1, 2), seed=
             "kl": {"mean": kl, "se": kl / 5, "median": kl / 2, "p99": 4 * kl, "max": 9 * kl},
             "same_top1": {"mean": 0.9, "se": 0.01}, "same_top5": {"mean": 0.8, "se": None},
             "perplexity": {"full": 8.0, "compressed": 9.0, "ratio": 1.125, "ratio_se": None},
-            "errors": {"relative_l2": {"mean": error}}, "mass": {"kept": {"mean": 1 - error}},
+            "errors": {"relative_l2": {"mean": error}, "relative_frobenius_error": error}, "mass": {"kept": {"mean": 1 - error}},
             "memory": {"fraction": budget / 1024}, **more}
 
 
