@@ -20,6 +20,8 @@
 #   ./bootstrap.sh test-peers                what kvpress's classes keep beside what kvbench keeps, and
 #                                            others' codecs, in .venv-peers, with .venv-exporter's torch (6 GB)
 #   ./bootstrap.sh test-python [OPTIONS]     builds the Python package and tests it; OPTIONS are ctest's
+#   ./bootstrap.sh loop ARGUMENTS            data/closed_loop.py with that package and .venv-exporter's torch
+#   ./bootstrap.sh test-loop                 its tests, and kvpress in a model beside it, in .venv-peers
 #   ./bootstrap.sh wheel                     a wheel of it, installed and run where no compiler is
 #   ./bootstrap.sh test-cuda                 the CUDA side's tests, on a GPU if there is one, also
 #                                            under compute-sanitizer if that is found
@@ -432,16 +434,39 @@ python_build_environment() {
   pinned_environment .venv-python tests/python/requirements.txt
 }
 
-# The Python package in a build of its own, and its tests; those of tensors need .venv-exporter's torch.
-test_python() {
+# The Python package in a build of its own: build-python/python.
+python_package() {
   python_build_environment
   local python=$PWD/.venv-python/bin/python
   cmake --preset python -DPython_EXECUTABLE="$python" -DKVBENCH_PYTHON="$python" >&2
   cmake --build --preset python --target kvbench_python >&2
+}
+
+# Its tests; those of tensors need .venv-exporter's torch.
+test_python() {
+  python_package
   local failed=0
   ctest --test-dir build-python --output-on-failure --label-regex '^python$' "$@" || failed=1
   skipped_tests build-python
   return $failed
+}
+
+# What a model says over compressed caches (data/closed_loop.py), whose options these are.
+closed_loop() {
+  python_package
+  exporter_environment || die "loop: make room, or install data/requirements.txt elsewhere"
+  PYTHONPATH=$PWD/build-python/python PYTHONDONTWRITEBYTECODE=1 \
+    .venv-exporter/bin/python data/closed_loop.py "$@"
+}
+
+test_loop() {
+  python_package
+  peers_environment || {
+    say "SKIPPED: the closed loop's tests"
+    return 0
+  }
+  PYTHONPATH=$PWD/data:$PWD/tests/exporter:$PWD/build-python/python PYTHONDONTWRITEBYTECODE=1 \
+    .venv-peers/bin/python -m unittest discover -v -s tests/loop -p '*_test.py' "$@"
 }
 
 # A wheel with all libraries that it needs, and a test that installs it without a compiler.
@@ -648,6 +673,8 @@ case $verb in
   test-exporter) test_exporter "$@" ;;
   test-peers) test_peers "$@" ;;
   test-python) test_python "$@" ;;
+  loop) closed_loop "$@" ;;
+  test-loop) test_loop "$@" ;;
   wheel) wheel ;;
   test-cuda) test_cuda "$@" ;;
   test-slurm) test_slurm "$@" ;;

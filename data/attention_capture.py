@@ -1,19 +1,20 @@
 """Listens to a transformers model's attention, through its AttentionInterface.
 
 Every attention layer hands its post-rotation queries, keys and values to `attend`, which passes
-them to whoever listens and lets the model's own eager code answer, in at least float32.
+them to whoever listens and lets the model's own eager code answer, in at least float32. What
+data/*.py know of transformers' attention, masks and caches stands here.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from dump_file import Fault
-from transformers import AttentionInterface, AttentionMaskInterface, PretrainedConfig
+from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache, PretrainedConfig
 from transformers.masking_utils import eager_mask
 
 NAME = "kvbench_capture"
@@ -80,11 +81,11 @@ def attend(
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
-    scaling: float | None = None,
     dropout: float = 0.0,
+    scaling: float | None = None,
     **more: object,
 ) -> tuple[torch.Tensor, None]:
-    """The registered attention function."""
+    """The registered attention function, with its arguments in the order of transformers' own."""
     del dropout  # models are run in evaluation mode
     if _listener is None:
         raise RuntimeError("no listener registered")
@@ -110,6 +111,57 @@ def listening(listener: Callable[[Call], torch.Tensor]) -> Iterator[None]:
         yield
     finally:
         _listener = None
+
+
+def decode_after(
+    model: torch.nn.Module,
+    prompt: Iterable[tuple[int, torch.Tensor, torch.Tensor]],
+    ids: torch.Tensor,
+    listener: Callable[[Call], torch.Tensor],
+) -> torch.Tensor:
+    """Logits [R, vocabulary] of the tokens `ids` [R], read teacher-forced at once after a prompt.
+
+    The prompt is given by its keys and values, (layer, k [Hkv, P, d], v [Hkv, P, dv]) of every
+    layer from 0 on; `listener` answers each layer's rows. Positions follow from the number of
+    tokens in the cache, so that nothing that a method drops moves a rotation.
+    """
+    cache = DynamicCache()  # without the model's configuration: no layer is cut to its window
+    for layer, k, v in prompt:
+        cache.update(k[None], v[None], layer)
+    with listening(listener), torch.no_grad():
+        return model(
+            input_ids=ids[None].to(model.device), past_key_values=cache, use_cache=True
+        ).logits[0]
+
+
+def refuse_to_decode(config: PretrainedConfig, layers: set[int], tokens: int) -> None:
+    """Refuses models that `decode_after` cannot continue; `layers` are those whose attention is
+    heard, `tokens` those of the text."""
+    text = config.get_text_config()
+    others = set(range(text.num_hidden_layers)) - layers
+    if others:
+        raise Fault(
+            f"{config.model_type}: layers {', '.join(map(str, sorted(others)))} have no attention "
+            "that is heard, so that their state after the prompt is unknown; use a model whose "
+            "layers all attend"
+        )
+    for rope in _rotations(getattr(text, "rope_parameters", None) or {}):
+        kind = rope.get("rope_type", "default")
+        limit = rope.get("original_max_position_embeddings") or getattr(
+            text, "original_max_position_embeddings", None
+        )
+        if kind == "longrope" and limit and tokens > limit:
+            raise Fault(
+                f"{config.model_type}: its rotation (rope_type {kind}) changes after {limit} "
+                f"tokens, which turns keys that are cached already otherwise, and the text has "
+                f"{tokens}; give --tokens {limit}"
+            )
+
+
+def _rotations(parameters: dict) -> list[dict]:
+    """RoPE parameters of a model, or of each of its kinds of layers."""
+    nested = [each for each in parameters.values() if isinstance(each, dict)]
+    return nested or [parameters]
 
 
 def refuse_model(config: PretrainedConfig) -> None:

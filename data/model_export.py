@@ -61,6 +61,8 @@ def bypasses(kind: str) -> Fault:
 
 
 def load_model(args: argparse.Namespace) -> torch.nn.Module:
+    if not sys.stderr.isatty():
+        transformers.logging.disable_progress_bar()
     where, options = source(args)
     try:
         config = AutoConfig.from_pretrained(where, **options)
@@ -216,10 +218,13 @@ def say(words: str) -> None:
 
 def export(args: argparse.Namespace) -> None:
     """Writes args.out; `args` are checked options of export_transformers.py. Raises Fault."""
+    query_rows(args.queries)
+    export_of(load_model(args), args)
+
+
+def export_of(model: torch.nn.Module, args: argparse.Namespace) -> None:
+    """The same of a model that load_model gave for `args`."""
     rows = query_rows(args.queries)
-    if not sys.stderr.isatty():
-        transformers.logging.disable_progress_bar()
-    model = load_model(args)
     text = model.config.get_text_config()
     sequences = read_sequences(args, text)
     ropes = [find_ropes(model, torch.from_numpy(s.ids.astype(np.int64))) for s in sequences]

@@ -16,6 +16,7 @@ from kvplot.cache import Caches
 from kvplot.dump import Dump
 from kvplot.figure import ENDINGS
 from kvplot.inspection import Inspection
+from kvplot.loop import Loop
 from kvplot.results import Results, ResultsError, did_you_mean
 
 # Further commands: modules with add_command(commands).
@@ -24,6 +25,7 @@ INPUTS = {
     "results": (Results, "results.json of a run"),
     "inspection": (Inspection, "what `kvbench inspect DUMP --json` printed"),
     "dump": (Dump, "a dump (HDF5)"),
+    "loop": (Loop, "loop.json of data/closed_loop.py"),
     "caches": (Caches, "a cache file (HDF5), or a folder of them"),
 }
 

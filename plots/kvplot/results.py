@@ -54,6 +54,7 @@ def unreadable(path: Path | str, error: OSError) -> str:
 WRITTEN_BY = {
     "kvbench.results": "`kvbench run` writes it as results.json",
     "kvbench.inspection": "`kvbench inspect DUMP --json` prints it",
+    "kvbench.closed_loop": "`data/closed_loop.py` writes it as loop.json",
 }
 
 

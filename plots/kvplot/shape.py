@@ -334,3 +334,33 @@ INSPECTION = members(
         ),
     }
 )
+
+MEAN = members({"mean": NUMBER, "se": optional(NUMBER)})
+LOOP_RECORD = members(
+    {
+        "sequence": TEXT,
+        "label": TEXT,
+        "algorithm": TEXT,
+        "params": PARAMS,
+        "seed": optional(COUNT),
+        "layers": array(COUNT),
+        "status": one_of("ok", "failed", "skipped"),
+    },
+    {
+        "reason": TEXT,
+        "storage": shown,
+        "rows": COUNT,
+        "kl": members(dict.fromkeys(("mean", "median", "p99", "max"), NUMBER)),
+        **dict.fromkeys(("same_top1", "same_top5"), MEAN),
+        "perplexity": optional(members({}, others=optional(NUMBER))),
+        **dict.fromkeys(("errors", "mass", "memory"), optional(members({}, others=STATISTIC))),
+    },
+)
+CLOSED_LOOP = members(
+    {
+        "model": TEXT,
+        "decisions": one_of("replayed", "live"),
+        "texts": array(members({"sequence": TEXT, "tokens": COUNT, "prompt_tokens": COUNT})),
+        "records": array(LOOP_RECORD),
+    }
+)

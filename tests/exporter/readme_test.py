@@ -7,6 +7,7 @@ import re
 import shlex
 import unittest
 
+import closed_loop
 import export_transformers
 import import_arrays
 import kvpress_caches
@@ -30,7 +31,8 @@ class Readme(unittest.TestCase):
     def test_options_exist(self):
         known = set(export_transformers.parser().format_help().split()) | set(
             import_arrays.parser().format_help().split()) | set(
-            kvpress_caches.parser().format_help().split())
+            kvpress_caches.parser().format_help().split()) | set(
+            closed_loop.parser().format_help().split())
         known = {re.sub(r"[^\w-]", "", word) for word in known}
         named = set(re.findall(r"`(--[a-z-]+)", README)) - {"--help"}
         self.assertGreater(len(named), 8)

@@ -9,6 +9,7 @@ What is not as a reader has it, and why:
   which also parses the commands of data/README.md. pip and unzip do nothing: they want a network.
 * kvpress_caches.py gives what window keeps under the names of KeyDiffPress: its real runs want kvpress and torch, and
   are in tests/peers.
+* ./bootstrap.sh loop wants torch and a model: tests/loop. What it writes is made up by tests/plots/loop_test.py.
 * sbatch takes a job and forgets it: tests/slurm has a real Slurm.
 * kvplot table of results/figures and results/texts does nothing: tests/plots/findings_test.py runs those
   on real figures.
@@ -110,6 +111,16 @@ for name in results/before results/after; do cp results/quick/results.json $name
 cp -r errors results/ci
 cp errors/results.json before
 cp configs/bounds/ci.json kv/bounds.json
+mkdir -p results/loop results/layers
+python3 - <<'END'
+import json
+import sys
+sys.path.insert(0, "tests/plots")
+from loop_test import document, sweep
+for name, layers in (("loop", [0, 1]), ("layers", [0])):
+    with open(f"results/{name}/loop.json", "w") as file:
+        json.dump(document(sweep(layers=layers)), file)
+END
 for name in a b cpu cuda before after; do cp results/quick/results.json $name.json; done
 kvbench synth rope --tokens 384 --d 8 --out data/other.h5
 kvbench synth rope --tokens 384 --d 8 --layers 5 --out book.h5

@@ -50,6 +50,8 @@ NAMES = (
     "survival",
     "mixture",
     "variance",
+    "error_vs_kld",
+    "kld_by_layer",
 )
 
 

@@ -1,0 +1,223 @@
+"""Who answers a layer's decoded rows over its compressed cache: the model, with weights of the
+tokens in its mask, or kvbench, from the compressed model's own queries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import kvbench as kb
+import numpy as np
+import torch
+from attention_capture import Call
+from dump_file import TOLERANCE, Fault
+from loop_caches import CacheFiles, HeadReads, Span, Unsuitable
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A method with its parameters and seed, on one text.
+
+    cells: the records of results.json, by layer and KV head.
+    """
+
+    sequence: str
+    label: str
+    algorithm: str
+    params: dict[str, Any]
+    storage: Any  # None: kept as it came
+    seed: int | None
+    cells: Mapping[tuple[int, int], dict[str, Any]]
+
+    @property
+    def layers(self) -> list[int]:
+        return sorted({layer for layer, _ in self.cells})
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text that the model has read: its layers as in the dump, and where decoding begins."""
+
+    name: str
+    layers: Mapping[int, kb.Layer]
+    n_layers: int
+    prompt: int
+    tokens: int
+
+    def span(self, layer: int) -> Span:
+        return Span(self.prompt, self.tokens, self.layers[layer].window)
+
+
+@dataclass
+class Whole:
+    """Answers with the full cache, and proves that decoding after the prompt continues the reading
+    that the dump holds."""
+
+    text: Text
+
+    def __call__(self, call: Call) -> torch.Tensor:
+        layer = self.text.layers[call.layer]
+        eps = torch.finfo(call.k.dtype).eps
+        for name, ours, theirs in (("queries", call.q[0], layer.q), ("keys", call.k[0], layer.k),
+                                   ("values", call.v[0], layer.v)):  # fmt: skip
+            decoded = theirs[:, self.text.prompt :]
+            apart = ours[:, -decoded.shape[1] :].double().cpu().numpy() - decoded
+            if np.linalg.norm(apart) > max(TOLERANCE, 16 * eps) * np.linalg.norm(decoded):
+                raise Fault(
+                    f"{self.text.name}, layer {call.layer}: after the prompt the model has other "
+                    f"{name} than when it reads the whole text; its attention depends on more than "
+                    "cached keys and values, and the closed loop cannot run it"
+                )
+        return call.own_answer()
+
+
+@dataclass
+class Replayed:
+    """The model answers over what the uncompressed model's decisions left: tokens weigh in by the
+    logarithm of their weights, added to the logits; entries besides the tokens are appended."""
+
+    text: Text
+    setting: Setting
+    files: CacheFiles
+    layers: frozenset[int]  # that are compressed
+
+    def __call__(self, call: Call) -> torch.Tensor:
+        if call.layer not in self.layers:
+            return call.own_answer()
+        heads = self.reads(call.layer)
+        most = max(len(head.key) for head in heads)
+        weight = np.concatenate([_widened(head.weight, most, self.text.tokens) for head in heads])
+        with np.errstate(divide="ignore"):
+            mask = torch.from_numpy(np.log(weight)).to(call.q.device, torch.float32)
+        # As transformers masks: the least number, for a softmax of -inf alone is undefined.
+        mask = mask.clamp_min(torch.finfo(torch.float32).min)[None]
+        k, v = (
+            torch.cat((tensor, _stacked(entries, most, tensor)), dim=2)
+            for tensor, entries in (
+                (call.k, [head.key for head in heads]),
+                (call.v, [head.value for head in heads]),
+            )
+        )
+        return replace(call, k=k, v=v, mask=mask).own_answer()
+
+    def reads(self, number: int) -> list[HeadReads]:
+        """Of each KV head of a layer."""
+        layer, prompt = self.text.layers[number], self.text.prompt
+        group = layer.query_heads // layer.kv_heads
+        found = []
+        for head in range(layer.kv_heads):
+            cell = self.setting.cells[number, head]["id"]
+            if cell not in self.files:
+                raise Unsuitable(
+                    "what it keeps, or how it answers, cannot be written as rows of a cache file; "
+                    "--decisions live answers it"
+                )
+            k, v = layer.k[head, :prompt], layer.v[head, :prompt]
+            found.append(self.files.reads(cell, self.text.span(number), group, k, v))
+        return found
+
+
+def _keywords(setting: Setting) -> dict[str, Any]:
+    """The parameters as kb.replay takes them, whose own keyword `rows` hides a parameter."""
+    params = dict(setting.params)
+    hidden = params.pop("rows", None)
+    usual = next(
+        (
+            parameter.get("default")
+            for known in kb.algorithms()
+            if known["id"] == setting.algorithm
+            for parameter in known["parameters"]
+            if parameter["name"] == "rows"
+        ),
+        None,
+    )
+    if hidden != usual:
+        raise Unsuitable(
+            f"its parameter rows is {hidden}, and live answers have {usual}, the default; "
+            "--decisions replayed answers it"
+        )
+    return params
+
+
+def _widened(weight: np.ndarray, most: int, tokens: int) -> np.ndarray:
+    """Weights [G, R, tokens + e] with zeros for the entries that other KV heads have besides."""
+    return np.pad(weight, ((0, 0), (0, 0), (0, tokens + most - weight.shape[2])))
+
+
+def _stacked(entries: list[np.ndarray], most: int, like: torch.Tensor) -> torch.Tensor:
+    """Vectors [e, columns] of each KV head as [1, Hkv, most, columns], zeros where e < most."""
+    table = np.stack([np.pad(each, ((0, most - len(each)), (0, 0))) for each in entries])
+    return torch.from_numpy(table)[None].to(like.device, like.dtype)
+
+
+@dataclass
+class Live:
+    """kvbench answers: the method sees queries, keys and values of the compressed model, prompt and
+    decoded rows, and gives its own answers, rounded to the model's type.
+
+    What a method decides for several KV heads at once, and cache files, are replayed if all of it
+    was decided on the prompt, which both models share. `errors`: of each answered cell.
+    """
+
+    text: Text
+    setting: Setting
+    files: CacheFiles
+    layers: frozenset[int]
+    errors: list[dict[str, Any]] = field(default_factory=list)
+
+    def __call__(self, call: Call) -> torch.Tensor:
+        if call.layer not in self.layers:
+            return call.own_answer()
+        if self.setting.algorithm == "given" or any(
+            "scope_layers" in self.setting.cells[place]["key"]
+            for place in self.setting.cells
+            if place[0] == call.layer
+        ):
+            self._require_decided_once(call.layer)
+            return Replayed(self.text, self.setting, self.files, self.layers)(call)
+        layer, prompt = self.text.layers[call.layer], self.text.prompt
+        decoded = call.q[0].double().cpu().numpy()
+        past = layer.q[:, : layer.query_rows - decoded.shape[1]]
+        q = np.concatenate((past, decoded), axis=1)
+        k, v = (each[0].double().cpu().numpy() for each in (call.k, call.v))
+        group = layer.query_heads // layer.kv_heads
+        answers, params = [], _keywords(self.setting)
+        for head in range(layer.kv_heads):
+            try:
+                replay = kb.replay(
+                    q[head * group : (head + 1) * group],
+                    k[head],
+                    v[head],
+                    self.setting.algorithm,
+                    scale=layer.scale,
+                    sliding_window=layer.window,
+                    softcap=layer.softcap,
+                    rope=layer.rope,
+                    sequence=self.text.name,
+                    layer=call.layer,
+                    head=head,
+                    n_layers=self.text.n_layers,
+                    prompt=prompt,
+                    seed=self.setting.seed or 0,
+                    element_bytes=self.setting.cells[call.layer, head]["key"]["element_bytes"],
+                    storage=self.setting.storage or "float",
+                    **params,
+                )
+            except kb.Error as error:
+                raise Unsuitable(f"layer {call.layer}, KV head {head}: {error}") from None
+            answers.append(replay.outputs)
+            self.errors.append(replay.errors)
+        answer = torch.from_numpy(np.concatenate(answers)).transpose(0, 1)[None]
+        return answer.to(call.q.device, torch.promote_types(call.q.dtype, torch.float32))
+
+    def _require_decided_once(self, layer: int) -> None:
+        span = self.text.span(layer)
+        for place, cell in self.setting.cells.items():
+            if place[0] != layer:
+                continue
+            if cell["id"] not in self.files or not self.files.decided_once(cell["id"], span):
+                raise Unsuitable(
+                    "it decides for several KV heads together, or from a cache file, and not on "
+                    "the prompt alone; --decisions replayed answers it"
+                )

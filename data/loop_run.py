@@ -1,0 +1,286 @@
+"""A closed loop as a whole: the texts are read, kvbench compresses, the model decodes setting by
+setting, and loop.json says what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import time
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import kvbench as kb
+import loop_settings
+import numpy as np
+import torch
+import transformers
+from attention_capture import decode_after, refuse_to_decode
+from dump_file import Fault
+from loop_answers import Live, Replayed, Setting, Text, Whole
+from loop_caches import CacheFiles, Unsuitable
+from loop_journal import Journal
+from loop_statistics import compared, summary
+from model_export import export_of, layer_numbers, load_model, say
+from rope_probe import find_ropes
+from token_sequences import read_sequences
+
+KIND, SCHEMA_VERSION = "kvbench.closed_loop", "1.0.0"
+ONE_AT_A_TIME = "one-at-a-time"
+
+
+def run(args: argparse.Namespace) -> None:
+    """Writes args.out/loop.json; `args` are checked options of closed_loop.py. Raises Fault."""
+    args.out.mkdir(parents=True, exist_ok=True)
+    if args.fresh:
+        discard(args.out)
+    model = load_model(args)
+    dump, prompts = read_texts(model, args)
+    results = compress(args, dump)
+    cells = results.cells
+    prompt_tokens = loop_settings.prompts_of(cells, args.config)
+    texts = {
+        name: Text(
+            name,
+            {layer: sequence[layer] for layer in sequence},
+            dump.n_layers,
+            prompt_tokens[name],
+            sequence[next(iter(sequence))].tokens,
+        )
+        for name, sequence in dump.items()
+        if name in prompt_tokens
+    }
+    settings = loop_settings.settings_of(cells)
+    loop_settings.require_whole(settings, texts, args.config)
+    header = {
+        "kind": f"{KIND}.journal",
+        "schema_version": SCHEMA_VERSION,
+        "decisions": args.decisions,
+        "one_at_a_time": args.layers == ONE_AT_A_TIME,
+        "kvbench": kb.__version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "threads": torch.get_num_threads(),
+        "device": args.device,
+        "compute_dtype": str(model.dtype).removeprefix("torch."),
+        "dump": dump.fingerprint,
+    }
+    with Journal(args.out / "loop.jsonl", header) as journal:
+        loop = Loop(
+            model, texts, prompts, settings, CacheFiles(args.out / "attention/caches"), args
+        )
+        records = loop.records(journal)
+    document = {
+        **header,
+        "kind": KIND,
+        "model": dump.model,
+        "texts": [
+            {
+                "sequence": text.name,
+                "tokens": text.tokens,
+                "prompt_tokens": text.prompt,
+                "rows": text.tokens - text.prompt,
+            }
+            for text in texts.values()
+        ],
+        "records": records,
+    }
+    write(args.out / "loop.json", json.dumps(document, indent=1) + "\n")
+    left = sum(record["status"] != "ok" for record in records)
+    say(
+        f"{args.out / 'loop.json'}: {len(records)} records"
+        + (f", {left} of them skipped or failed, each with its reason" if left else "")
+    )
+
+
+def write(path: Path, text: str) -> None:
+    """The file appears whole or not at all."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
+def discard(out: Path) -> None:
+    for name in ("loop.json", "loop.jsonl", "model.h5", "model.json", "model.unfinished"):
+        (out / name).unlink(missing_ok=True)
+    for name in ("attention", "model.parts"):
+        shutil.rmtree(out / name, ignore_errors=True)
+
+
+def read_texts(
+    model: torch.nn.Module, args: argparse.Namespace
+) -> tuple[kb.Dump, dict[str, np.ndarray]]:
+    """The dump OUT/model.h5 of all layers, made if it is not there, and each text's token ids."""
+    given = argparse.Namespace(
+        **{
+            **vars(args),
+            "out": args.out / "model.h5",
+            "sequences": 1,
+            "prompt_tokens": None,
+            "layers": "all",
+            "queries": "all",
+            "out_rows": 64,
+            "dtype": None,
+            "round": False,
+            "compression": 0,
+            "fresh": False,
+        }
+    )
+    sequences = read_sequences(given, model.config.get_text_config())
+    ids = torch.from_numpy(sequences[0].ids.astype(np.int64))
+    refuse_to_decode(model.config, set(find_ropes(model, ids)), len(ids))
+    note = given.out.with_suffix(".json")
+    told = json.dumps(
+        {
+            "model": args.model,
+            "revision": args.revision,
+            "compute_dtype": args.compute_dtype,
+            "chunk": args.chunk,
+            "wo_norms": args.wo_norms,
+            "texts": {each.name: each.ids.tolist() for each in sequences},
+        }
+    )
+    if given.out.exists() and (not note.exists() or note.read_text() != told):
+        raise Fault(
+            f"{given.out}: was read by another model or from other texts; choose another --out, or "
+            "pass --fresh to start over"
+        )
+    if not given.out.exists():
+        export_of(model, given)
+        write(note, told)
+    return kb.open_dump(given.out), {each.name: each.ids for each in sequences}
+
+
+def compress(args: argparse.Namespace, dump: kb.Dump) -> kb.Results:
+    """kvbench's own run over the dump, with cache files; resumes."""
+    sets = [f"/dumps={json.dumps([str(Path(dump.path).absolute())])}", "/output/caches=true"]
+    if args.layers is not None:
+        sequence = dump[next(iter(dump))]
+        text = "all" if args.layers == ONE_AT_A_TIME else args.layers
+        chosen = layer_numbers(text, dump.n_layers, set(sequence))
+        sets.append(f"/select/layers={json.dumps(sorted(chosen))}")
+    try:
+        return kb.run(args.config, out=args.out / "attention", sets=sets, quiet=True)
+    except kb.Error as error:
+        raise Fault(str(error)) from None
+
+
+class Loop:
+    """The records of all settings; what is in the journal is not computed again."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        texts: dict[str, Text],
+        ids: dict[str, np.ndarray],
+        settings: list[Setting],
+        files: CacheFiles,
+        args: argparse.Namespace,
+    ) -> None:
+        self._model, self._texts, self._ids = model, texts, ids
+        self._settings, self._files, self._args = settings, files, args
+        self._full: dict[str, torch.Tensor] = {}
+
+    @cached_property
+    def _jobs(self) -> list[tuple[str, Setting, frozenset[int]]]:
+        return [
+            (loop_settings.identity(setting, layers), setting, layers)
+            for setting in self._settings
+            for layers in self._compressed(setting)
+        ]
+
+    def _compressed(self, setting: Setting) -> Iterable[frozenset[int]]:
+        if self._args.layers == ONE_AT_A_TIME:
+            return [frozenset([layer]) for layer in setting.layers]
+        return [frozenset(setting.layers)]
+
+    def records(self, journal: Journal) -> list[dict[str, Any]]:
+        left = sum(name not in journal for name, _, _ in self._jobs)
+        done, began = 0, time.monotonic()
+        for name, setting, layers in self._jobs:
+            if name in journal:
+                continue
+            start = time.monotonic()
+            record = self._record(setting, layers)
+            journal.add(name, {"seconds": round(time.monotonic() - start, 3), "record": record})
+            done += 1
+            rate = (time.monotonic() - began) / done
+            self._say(done, left, setting, layers, record, rate * (left - done))
+        return [journal[name]["record"] for name, _, _ in self._jobs]
+
+    def _say(
+        self,
+        done: int,
+        left: int,
+        setting: Setting,
+        layers: frozenset[int],
+        record: dict[str, Any],
+        seconds: float,
+    ) -> None:
+        what = f"{setting.sequence}: {loop_settings.title(setting, self._settings)}"
+        if self._args.layers == ONE_AT_A_TIME:
+            what += f", layer {min(layers)}"
+        if record["status"] == "ok":
+            kl, same = record["kl"]["mean"], record["same_top1"]["mean"]
+            said = f"KL {kl:.3g} nats, same top token {100 * same:.1f} %"
+        else:
+            said = f"{record['status']}, {record['reason']}"
+        time_left = f"; about {seconds:.0f} s left" if done < left else ""
+        say(f"{done}/{left} {what}: {said}{time_left}")
+
+    def _record(self, setting: Setting, layers: frozenset[int]) -> dict[str, Any]:
+        text = self._texts[setting.sequence]
+        told: dict[str, Any] = {
+            "sequence": setting.sequence,
+            "label": setting.label,
+            "algorithm": setting.algorithm,
+            "params": setting.params,
+            "storage": setting.storage,
+            "seed": setting.seed,
+            "layers": sorted(layers),
+        }
+        found = loop_settings.obstacle(setting, text, sorted(layers))
+        if found:
+            return {**told, "status": found[0], "reason": found[1]}
+        kind = Live if self._args.decisions == "live" else Replayed
+        answers = kind(text, setting, self._files, layers)
+        try:
+            logits = self._decode(text, answers)
+        except Unsuitable as reason:
+            return {**told, "status": "skipped", "reason": str(reason)}
+        finite = bool(torch.isfinite(logits).all())
+        if not finite:
+            return {**told, "status": "failed", "reason": "the model's logits are not finite"}
+        ids = torch.from_numpy(self._ids[text.name][text.prompt :].astype(np.int64))
+        record = {
+            **told,
+            "status": "ok",
+            **summary(compared(self._full_logits(text), logits, ids)),
+            **loop_settings.measured(setting, layers),
+        }
+        if isinstance(answers, Live) and answers.errors:
+            record["errors_live"] = loop_settings.means(answers.errors)
+        return record
+
+    def _full_logits(self, text: Text) -> torch.Tensor:
+        if text.name not in self._full:
+            self._full.clear()  # one text's logits may take a gigabyte
+            self._full[text.name] = self._decode(text, Whole(text))
+        return self._full[text.name]
+
+    def _decode(self, text: Text, answers: Live | Replayed | Whole) -> torch.Tensor:
+        ids = torch.from_numpy(self._ids[text.name][text.prompt :].astype(np.int64))
+        model = self._model
+        prompt = (
+            (
+                number,
+                *(
+                    torch.from_numpy(tensor[:, : text.prompt]).to(model.device, model.dtype)
+                    for tensor in (text.layers[number].k, text.layers[number].v)
+                ),
+            )
+            for number in range(text.n_layers)
+        )
+        return decode_after(model, prompt, ids, answers)

@@ -1,0 +1,122 @@
+"""The settings of a sweep's results, and what kvbench measured of each of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dump_file import Fault
+from loop_answers import Setting, Text
+
+MEASURED = ("errors", "mass", "memory", "traffic")
+
+
+def settings_of(cells: list[dict[str, Any]]) -> list[Setting]:
+    """In the order of the results; the cells of one setting differ in layer and KV head alone."""
+    found: dict[str, Setting] = {}
+    for cell in cells:
+        key = cell["key"]
+        told = {name: key.get(name) for name in ("sequence", "algorithm", "params", "seed",
+                                                 "storage", "source", "tokens")}  # fmt: skip
+        name = json.dumps([cell["label"], told], sort_keys=True)
+        setting = found.setdefault(
+            name,
+            Setting(
+                key["sequence"],
+                cell["label"],
+                key["algorithm"],
+                {name: value for name, value in key["params"].items() if value is not None},
+                key.get("storage"),
+                key["seed"],
+                {},
+            ),
+        )
+        assert isinstance(setting.cells, dict)
+        setting.cells[key["layer"], key["kv_head"]] = cell
+    return list(found.values())
+
+
+def obstacle(setting: Setting, text: Text, layers: Iterable[int]) -> tuple[str, str] | None:
+    """Status and reason of a setting that not every KV head of these layers has an answer of."""
+    for layer in layers:
+        for head in range(text.layers[layer].kv_heads):
+            cell = setting.cells.get((layer, head))
+            if cell is None:
+                return "skipped", (
+                    f"the sweep has no cell of it in layer {layer}, KV head {head}; a closed loop "
+                    "takes all KV heads of a layer"
+                )
+            if cell["status"] != "ok":
+                return cell["status"], f"layer {layer}, KV head {head}: {cell['reason']}"
+    return None
+
+
+def require_whole(settings: list[Setting], texts: Mapping[str, Text], config: object) -> None:
+    """Fault where the sweep cuts texts, or takes a prompt that leaves nothing to read before."""
+    for setting in settings:
+        text = texts[setting.sequence]
+        for cell in setting.cells.values():
+            tokens = cell["key"]["tokens"]
+            if tokens != text.tokens:
+                raise Fault(
+                    f"{config}: /select/tokens: replays {tokens} of {text.tokens} tokens; leave it "
+                    "out, and give --tokens"
+                )
+
+
+def prompts_of(cells: list[dict[str, Any]], config: object) -> dict[str, int]:
+    """The one prompt of each sequence."""
+    found: dict[str, set[int]] = {}
+    for cell in cells:
+        found.setdefault(cell["key"]["sequence"], set()).add(cell["key"]["prompt_tokens"])
+    for name, prompts in found.items():
+        if len(prompts) > 1 or min(prompts) < 1:
+            raise Fault(
+                f"{config}: /replay/prompt_tokens: {name} has prompts of "
+                f"{', '.join(map(str, sorted(prompts)))} tokens; give one of 1 or more"
+            )
+    return {name: prompts.pop() for name, prompts in found.items()}
+
+
+def identity(setting: Setting, layers: Iterable[int]) -> str:
+    """Of a record: changes with the text, the setting and the compressed layers."""
+    chosen = sorted(layers)
+    cells = sorted(cell["id"] for (layer, _), cell in setting.cells.items() if layer in chosen)
+    return hashlib.sha256(json.dumps([setting.label, chosen, cells]).encode()).hexdigest()[:32]
+
+
+def means(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of every number that all records have in one place, the mean; null where one is null."""
+    told: dict[str, Any] = {}
+    for name in records[0]:
+        values = [record.get(name) for record in records]
+        if all(isinstance(value, dict) for value in values):
+            told[name] = means(values)  # type: ignore[arg-type]
+        elif all(
+            isinstance(value, int | float) and not isinstance(value, bool) for value in values
+        ):
+            told[name] = sum(values) / len(values)  # type: ignore[arg-type]
+        elif any(value is None for value in values):
+            told[name] = None
+    return told
+
+
+def measured(setting: Setting, layers: Iterable[int]) -> dict[str, Any]:
+    """What kvbench measured on the uncompressed model's queries: means over KV heads and layers."""
+    chosen = set(layers)
+    cells = [cell for (layer, _), cell in setting.cells.items() if layer in chosen]
+    return means([{name: cell.get(name) for name in MEASURED} for cell in cells])
+
+
+def title(setting: Setting, among: Iterable[Setting]) -> str:
+    """Label, and the parameters and seed in which settings of that label differ."""
+    same = [each for each in among if each.label == setting.label]
+    words = [setting.label]
+    for name, value in setting.params.items():
+        if any(each.params.get(name) != value for each in same):
+            words.append(f"{name}={value if not isinstance(value, dict) else json.dumps(value)}")
+    if any(each.seed != setting.seed for each in same):
+        words.append(f"seed={setting.seed}")
+    return " ".join(words)

@@ -1,0 +1,140 @@
+"""The figures of a closed loop, from a made loop.json: means over seeds and rank correlations of a
+worked case, both widths, and files that are something else. Exits 77 where a Python package is
+missing."""
+
+import contextlib
+import io
+import json
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+try:
+    import pandas
+    from kvplot import style
+    from kvplot.__main__ import main
+    from kvplot.figures import error_vs_kld, kld_by_layer
+    from kvplot.loop import Loop, setting_names
+    from matplotlib.text import Text
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+from argparse import Namespace
+
+METRIC = "errors.relative_l2.mean"
+
+
+def record(algorithm, budget, error, kl, sequence="law", layers=(0, 1, 2), seed=None, **more):
+    return {"sequence": sequence, "label": algorithm, "algorithm": algorithm,
+            "params": {"budget": budget, "sinks": 4}, "storage": None, "seed": seed,
+            "layers": list(layers), "status": "ok", "rows": 256,
+            "kl": {"mean": kl, "se": kl / 5, "median": kl / 2, "p99": 4 * kl, "max": 9 * kl},
+            "same_top1": {"mean": 0.9, "se": 0.01}, "same_top5": {"mean": 0.8, "se": None},
+            "perplexity": {"full": 8.0, "compressed": 9.0, "ratio": 1.125, "ratio_se": None},
+            "errors": {"relative_l2": {"mean": error}, "relative_frobenius_error": error}, "mass": {"kept": {"mean": 1 - error}},
+            "memory": {"fraction": budget / 1024}, **more}
+
+
+def document(records):
+    return {"kind": "kvbench.closed_loop", "schema_version": "1.0.0", "model": "tiny", "decisions":
+            "live", "texts": [{"sequence": name, "tokens": 1024, "prompt_tokens": 768}
+                              for name in dict.fromkeys(each["sequence"] for each in records)],
+            "records": records}
+
+
+def sweep(sequence="law", **more):
+    records = [record("exact", 1024, 0.0, 1e-13, sequence, **more)]
+    for place, name in enumerate(("window", "h2o", "snapkv", "knorm")):
+        records += [record(name, budget, 0.1 * (place + 1) * 256 / budget,
+                           0.01 * (place + 1) ** 2 * 256 / budget, sequence, **more)
+                    for budget in (128, 256, 512)]
+    records += [record("uniform", 256, 0.2 + 0.1 * seed, 0.02 + 0.02 * seed, sequence, seed=seed,
+                       **more) for seed in (0, 1)]
+    return records
+
+
+class Figures(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def loop(self, records):
+        path = self.folder / "loop.json"
+        path.write_text(json.dumps(document(records)))
+        return Loop(path)
+
+    def test_means_over_seeds_of_each_text(self):
+        table = error_vs_kld.means(self.loop(sweep() + sweep("novel")), METRIC)
+        self.assertEqual(len(table), 2 * 14)
+        uniform = table[table["algorithm"] == "uniform"]
+        self.assertEqual(list(uniform["sequence"]), ["law", "novel"])
+        for name, value in ((METRIC, 0.25), ("kl.mean", 0.03), ("kl.se", 0.006)):
+            self.assertTrue(((uniform[name] - value).abs() < 1e-12).all(), name)
+
+    def test_ranks_of_a_worked_case(self):
+        # Ranks 1 2 3 4 against 1 2 4 3: rho = 1 - 6 (0 + 0 + 1 + 1) / (4 (16 - 1)) = 0.8.
+        records = [record("window", budget, error, kl) for budget, error, kl in
+                   ((1, 0.1, 0.01), (2, 0.2, 0.02), (3, 0.3, 0.04), (4, 0.4, 0.03))]
+        drawn = error_vs_kld.draw(Namespace(loop=self.loop(records), metric=METRIC))
+        self.assertIn("over 4 settings: 0.80 (law)", drawn.caption)
+        style.pyplot.close(drawn.plot)
+
+    def test_names_say_what_differs(self):
+        names = setting_names(self.loop(sweep()).ok)
+        self.assertEqual(list(dict.fromkeys(names))[:3],
+                         ["exact", "window budget 128", "window budget 256"])
+
+    def legible(self, figure):
+        with style.width("column"):
+            drawn = figure()
+        drawn.save(self.folder, endings=(".png",))
+        self.assertEqual(drawn.plot.get_figwidth(), style.COLUMN)
+        self.assertLess(drawn.plot.get_figheight(), 9.5)
+        sizes = [text.get_fontsize() for text in drawn.plot.findobj(Text) if text.get_text()]
+        self.assertGreaterEqual(min(sizes), 6)
+
+    def test_both_are_drawn_at_both_widths_with_numbers_and_caption(self):
+        whole = sweep() + sweep("novel")
+        single = [each for layer in range(4) for each in sweep(layers=[layer])]
+        for name, records in (("error_vs_kld", whole), ("kld_by_layer", single)):
+            loop = self.loop(records)
+            with contextlib.redirect_stdout(io.StringIO()):
+                self.assertEqual(main([name, "--loop", str(loop.path), "-o", str(self.folder)]), 0)
+            self.assertGreater(len(pandas.read_csv(self.folder / f"{name}.csv")), 10)
+            caption = (self.folder / f"{name}.txt").read_text()
+            self.assertRegex(caption, "tiny: 1024 tokens, the last 256 decoded")
+            self.assertIn("2 seeds", caption)
+            self.assertNotIn("nan", caption)
+            module = {"error_vs_kld": error_vs_kld, "kld_by_layer": kld_by_layer}[name]
+            self.legible(lambda module=module, loop=loop:
+                         module.draw(Namespace(loop=loop, metric=METRIC)))
+
+    def test_files_of_something_else_are_named(self):
+        broken = sweep()
+        del broken[3]["kl"]["max"]
+        failed = [{**each, "status": "skipped", "reason": "why"} for each in sweep()]
+        for figure, records, words in (
+                ("error_vs_kld", broken, "/records/3/kl"), ("error_vs_kld", [], "no record"),
+                ("error_vs_kld", failed, "no finished record"),
+                ("error_vs_kld", sweep(layers=[0]), "kld_by_layer"),
+                ("kld_by_layer", sweep(), "one-at-a-time")):
+            with self.subTest(words):
+                said, loop = io.StringIO(), self.folder / "loop.json"
+                loop.write_text(json.dumps(document(records)))
+                with contextlib.redirect_stderr(said):
+                    code = main([figure, "--loop", str(loop), "-o", str(self.folder / "out")])
+                self.assertEqual(code, 2)
+                self.assertIn(words, said.getvalue())
+
+    def test_a_metric_that_is_not_there(self):
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            self.assertEqual(main(["error_vs_kld", "--loop", str(self.loop(sweep()).path), "-o",
+                                   str(self.folder), "--metric", "errors.relative_l3.mean"]), 2)
+        self.assertIn("did you mean errors.relative_l2.mean", said.getvalue())
+
+
+if __name__ == "__main__":
+    unittest.main()
