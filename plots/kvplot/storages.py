@@ -83,7 +83,8 @@ class Drawn:
 def methods(labels: dict[str, tuple[str, str]], points: pandas.DataFrame) -> dict[str, str]:
     """By label the name whose look it has: the algorithm's, and of an algorithm under several
     labels the label's own but for the first."""
-    found, first = {}, {}
+    found: dict[str, str] = {}
+    first: dict[str, str] = {}
     for label, algorithm in zip(points["label"], points["algorithm"]):
         base = labels[label][0]
         found[label] = algorithm if first.setdefault(algorithm, base) == base else base

@@ -58,7 +58,8 @@ def draw(inputs: Namespace) -> Figure:
         table,
         f"{words(METRIC)}, over that of uniform sampling at the same memory, paired by unit; below "
         "1 is better. Faint: units; marker and bar: geometric mean with its 95 % interval, "
-        f"{over(table)}; what lies outside of {LEAST:g} to {MOST:g} is drawn at that end. {facts(results)}"
+        f"{over(table)}; what lies outside of {LEAST:g} to {MOST:g} is drawn at that end. "
+        f"{facts(results)}"
         f"{undrawn(others, table, 'memory outside of that of uniform in some unit', METRIC)}",
     )
 
