@@ -93,7 +93,8 @@ AlgorithmDescription describe_hyperattention() {
   using P = Parameters;
   d.parameters.add(hashed_fields<P>());
   d.parameters.add(
-      {field("exact_below", &P::exact_below, "up to this many tokens a row reads all of them, so that an n of at most this is "
+      {field("exact_below", &P::exact_below,
+             "up to this many tokens a row reads all of them, so that an n of at most this is "
              "exact attention")
            .at_most(1e15)});
   d.derived = {{"exact_rows",

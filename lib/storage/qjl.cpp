@@ -219,8 +219,10 @@ CodecDescription describe_codec_qjl() {
   c.id = "qjl";
   c.title = "signs of random projections of keys, and norms";
   c.source = "QJL (Zandieh et al.) and its released code";
-  c.bits = "(bits + outlier_bits + 32)/d + 8 outliers/(group d); outliers 0: (bits + 16)/d; as it comes 8.53 at "
-           "d = 64 and 4.27 at 128";
+  c.bits =
+      "(bits + outlier_bits + 32)/d + 8 outliers/(group d); outliers 0: (bits + 16)/d; as it comes "
+      "8.53 at "
+      "d = 64 and 4.27 at 128";
   c.of_values = false;
   c.parameters = {
       field("bits", &P::bits, "projections of a key, a multiple of 8").at_least(8).at_most(65536),

@@ -111,7 +111,7 @@ std::optional<std::vector<ParameterColumn>> read_columns(const json& params,
     }
     const std::optional<std::string> near = nearest_word(name, names);
     if (near) names_given.insert(*near);
-    const std::string remedy = near            ? did_you_mean(near)
+    const std::string remedy = near ? did_you_mean(near)
                                : name == "memory" && contains(names, "budget")
                                    ? "; give budget as {\"memory\": F}"
                                : names.empty() ? "; it has none"

@@ -7,8 +7,6 @@
 #include <cmath>
 #include <map>
 #include <set>
-#include <tuple>
-#include <utility>
 #include <variant>
 
 #include "algorithms/memory_budget.hpp"
@@ -16,6 +14,7 @@
 #include "json/document.hpp"
 #include "json/pointer.hpp"
 #include "sweep/cell_identity.hpp"
+#include "sweep/head_misfits.hpp"
 #include "sweep/layer_records.hpp"
 #include "sweep/only_filter.hpp"
 #include "sweep/prompt_length.hpp"
@@ -66,7 +65,7 @@ class Planner {
     expand_points();
     Only filter(only);
     for (std::size_t g = 0; g < plan_.groups.size(); ++g) add_cells(g, filter);
-    report_misfits();
+    misfits_.report(errors_);
     filter.report_unused(errors_);
     errors_.throw_if_any();
     drop_empty_groups();
@@ -406,26 +405,10 @@ class Planner {
     auto found = entry.algorithm->misfit(*point.params, id, group.shape, group.prompt);
     if (!found) return std::nullopt;
     if (found->kind == Misfit::Kind::kError) {
-      std::string place = child(child(entry.pointer, "params"), found->parameter);
-      std::string what = to_string(point.params->at(found->parameter));
-      const auto [misfits, is_new] =
-          misfits_.try_emplace({std::move(place), std::move(what), found->clause},
-                               fmt::format("sequence {}, layer {}, KV head {}", group.sequence,
-                                           group.layer, head),
-                               Index{0});
-      ++misfits->second.second;
+      misfits_.add(child(child(entry.pointer, "params"), found->parameter),
+                   to_string(point.params->at(found->parameter)), id, found->clause);
     }
     return std::move(found->clause);
-  }
-
-  void report_misfits() {
-    for (const auto& [misfit, heads] : misfits_) {
-      const auto& [place, what, clause] = misfit;
-      const auto& [first, count] = heads;
-      const std::string others =
-          count > 1 ? fmt::format(" (and {} more heads)", count - 1) : std::string();
-      errors_.add(place, fmt::format("{}: {}{}: {}", what, first, others, clause));
-    }
   }
 
   void add_cells(std::size_t g, Only& only) {
@@ -483,9 +466,7 @@ class Planner {
   const SweepConfig& config_;
   Plan& plan_;
   ErrorList errors_;
-  // By pointer, file and clause: the first head that does not fit, and how many do not.
-  std::map<std::tuple<std::string, std::string, std::string>, std::pair<std::string, Index>>
-      misfits_;
+  HeadMisfits misfits_;
   std::vector<std::vector<Point>> points_;  // by entry
   std::set<std::string> sequences_;         // of all dumps, once asked for
   std::set<int> layers_, heads_;

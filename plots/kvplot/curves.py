@@ -47,8 +47,7 @@ def bars_of(table: pandas.DataFrame, metric: str, log: bool) -> Any:
 
 
 def cut(table: pandas.DataFrame, metric: str) -> str:
-    """For a caption: where error bars end that have no place on a logarithmic axis, "" if all have.
-    """
+    """For a caption: where error bars end that have no place on a log axis, "" if all have."""
     error = standard_error(table, metric).fillna(0.0)
     if not (error > 0.9 * table[metric]).any():
         return ""

@@ -95,7 +95,8 @@ def facts(results: Results, cells: pandas.DataFrame | None = None, by: Sequence[
     seeds = cells["seed"].dropna().nunique()
     text = (
         f"{', '.join(names)}: {span(cells['tokens'])} tokens, prompt "
-        f"{span(cells['prompt_tokens'])}, {_rows(cells)} scored; {span(counts)} unit{'s' if max(counts) > 1 else ''} (KV heads of "
+        f"{span(cells['prompt_tokens'])}, {_rows(cells)} scored; {span(counts)} "
+        f"unit{'s' if max(counts) > 1 else ''} (KV heads of "
         f"layer{'s' if cells['layer'].nunique() > 1 else ''} {layers}"
         f"{f', {texts} texts' if texts > 1 else ''})"
         f"{' per ' + ' and '.join(by).replace('_', ' ') if by else ''}; "

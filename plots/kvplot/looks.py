@@ -9,10 +9,10 @@ Dashes = str | tuple[int, tuple[int, ...]]
 
 LINES: tuple[Dashes, ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 
-# Colour, marker, and which of LINES the first label has. No two methods have the same colour and marker,
-# nor the same colour and line; methods of one colour have markers of other shapes. No two colours are
-# alike, with common colour vision or without: found by a search for the largest smallest distance,
-# which tests/plots/style_test.py computes.
+# Colour, marker, and which of LINES the first label has. No two methods have the same colour and
+# marker, nor the same colour and line; methods of one colour have markers of other shapes. No two
+# colours are alike, with common colour vision or without: found by a search for the largest
+# smallest distance, which tests/plots/style_test.py computes.
 LOOK = {
     "exact": ("#000000", "*", 0),
     "subgen": ("#DF2579", "o", 0),

@@ -7,9 +7,7 @@ import pandas
 from matplotlib.lines import Line2D
 
 from kvplot import style
-from kvplot.results import FLOAT, ResultsError
-
-# Between a cell's label and its storage.
+from kvplot.results import FLOAT, SEPARATOR, ResultsError
 
 # More have no colours that are told apart.
 MOST = len(style.SERIES)
@@ -24,10 +22,10 @@ def of_labels(cells: pandas.DataFrame) -> dict[str, tuple[str, str]]:
     for row in cells.drop_duplicates("label").to_dict("records"):
         label = str(row["label"])
         stored = any(not _missing(row[name]) for name in keys)
-        if not stored or _SEPARATOR not in label:
+        if not stored or SEPARATOR not in label:
             found[label] = (label, FLOAT)
             continue
-        base, text = label.rsplit(_SEPARATOR, 1)
+        base, text = label.rsplit(SEPARATOR, 1)
         found[label] = (base, _words(text, row))
     return found
 
@@ -82,7 +80,8 @@ class Drawn:
 def methods(labels: dict[str, tuple[str, str]], points: pandas.DataFrame) -> dict[str, str]:
     """By label the name whose look it has: the algorithm's, and of an algorithm under several
     labels the label's own but for the first."""
-    found, first = {}, {}
+    found: dict[str, str] = {}
+    first: dict[str, str] = {}
     for label, algorithm in zip(points["label"], points["algorithm"]):
         base = labels[label][0]
         found[label] = algorithm if first.setdefault(algorithm, base) == base else base

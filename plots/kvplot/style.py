@@ -6,7 +6,6 @@ from typing import Any
 
 import matplotlib
 import numpy
-import pandas
 
 matplotlib.use("Agg")
 from matplotlib import pyplot

@@ -12,7 +12,6 @@ import sys
 import tempfile
 import unittest
 import warnings
-from argparse import Namespace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -117,11 +117,7 @@ def _looks(
 
 
 def _draw_panel(
-    axis: Axes,
-    points: pandas.DataFrame,
-    metric: str,
-    cost: str,
-    looks: dict[str, dict[str, Any]],
+    axis: Axes, points: pandas.DataFrame, metric: str, cost: str, looks: dict[str, dict[str, Any]]
 ) -> None:
     axis.set_xscale("log")
     axis.set_yscale("log")
@@ -138,9 +134,7 @@ def _draw_panel(
                 alpha=0.25,
             )
         bars = bars_of(line, metric, log=True)
-        axis.errorbar(
-            line[cost], line[metric], yerr=bars, elinewidth=0.7, capsize=1.5, **look
-        )
+        axis.errorbar(line[cost], line[metric], yerr=bars, elinewidth=0.7, capsize=1.5, **look)
     axis.axvline(1.0, color="black", linewidth=0.7, linestyle=":", zorder=0)
     style.plain_log(axis.xaxis)
     style.plain_log(axis.yaxis)

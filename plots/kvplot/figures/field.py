@@ -16,8 +16,7 @@ from matplotlib.lines import Line2D
 from kvplot import style
 from kvplot.curves import words
 from kvplot.figure import Figure, facts
-from kvplot.figures.storage_map import SEPARATOR
-from kvplot.results import POINT, ROUNDING, UNIT, Results, ResultsError
+from kvplot.results import POINT, ROUNDING, SEPARATOR, UNIT, Results, ResultsError
 from kvplot.statistics import geometric_means, over
 
 NEEDS = ("results",)
@@ -55,7 +54,7 @@ def compared(results: Results) -> pandas.DataFrame:
     base = dict(iter(units[units["label"] == "uniform"].groupby(UNIT)))
     # Where uniform was skipped, as in layers with a sliding window, nothing is compared.
     known = [tuple(unit) in base for unit in units[UNIT].itertuples(index=False)]
-    units = units[known & (units["label"] != "uniform") & (units[METRIC] > ROUNDING)]
+    units = units[pandas.Series(known, units.index) & (units["label"] != "uniform") & (units[METRIC] > ROUNDING)]
     if units.empty:
         return pandas.DataFrame()
     all_units = units[UNIT].drop_duplicates()

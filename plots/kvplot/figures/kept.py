@@ -214,7 +214,8 @@ def _caption(
     several = f", mean over {width} positions" if width > 1 else ""
     text = (
         f"Tokens that are kept at each decode row, for KV head {place.kv_head} of layer "
-        f"{place.layer} on {place.sequence}: prompt {prompt}, {inputs.caches.length(place)}. Shade: weight per "
+        f"{place.layer} on {place.sequence}: prompt {prompt}, {inputs.caches.length(place)}. "
+        "Shade: weight per "
         f"token{several}; 1 is what the exact cache has; white: not kept. Right: distinct tokens "
         "at the first and the last decode row."
     )

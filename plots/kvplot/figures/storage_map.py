@@ -90,8 +90,8 @@ def _shared(cells: pandas.DataFrame, labels: dict[str, tuple[str, str]]) -> str:
     if not counted:
         return ""
     return (
-        "Not counted, from a thousandth on, what codecs keep once per KV head for any number of tokens (rotations and "
-        f"tables), as a part of the exact cache here: {', '.join(counted)}. "
+        "Not counted, from a thousandth on, what codecs keep once per KV head for any number of "
+        f"tokens (rotations and tables), as a part of the exact cache here: {', '.join(counted)}. "
     )
 
 
