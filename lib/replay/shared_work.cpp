@@ -59,10 +59,10 @@ class SharedPieces {
       throw;
     } catch (const std::exception&) {
       const StreamId& stream = setting_.stream.id;
-      std::throw_with_nested(BugError("computing what cells share, " + pieces.front().key().kind().name() +
-                                      ", of sequence " + stream.sequence + ", layer " +
-                                      std::to_string(stream.layer) + ", KV head " +
-                                      std::to_string(stream.kv_head)));
+      std::throw_with_nested(BugError("computing what cells share, " +
+                                      pieces.front().key().kind().name() + ", of sequence " +
+                                      stream.sequence + ", layer " + std::to_string(stream.layer) +
+                                      ", KV head " + std::to_string(stream.kv_head)));
     }
   }
 

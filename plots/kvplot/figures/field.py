@@ -54,7 +54,11 @@ def compared(results: Results) -> pandas.DataFrame:
     base = dict(iter(units[units["label"] == "uniform"].groupby(UNIT)))
     # Where uniform was skipped, as in layers with a sliding window, nothing is compared.
     known = [tuple(unit) in base for unit in units[UNIT].itertuples(index=False)]
-    units = units[pandas.Series(known, units.index) & (units["label"] != "uniform") & (units[METRIC] > ROUNDING)]
+    units = units[
+        pandas.Series(known, units.index)
+        & (units["label"] != "uniform")
+        & (units[METRIC] > ROUNDING)
+    ]
     if units.empty:
         return pandas.DataFrame()
     all_units = units[UNIT].drop_duplicates()

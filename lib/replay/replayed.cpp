@@ -1,0 +1,211 @@
+#include "replay/replayed.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "core/stop.hpp"
+
+namespace kvbench {
+namespace {
+
+// A promise that an answer without any method keeps as well says nothing. The theorem speaks of row
+// n - 1; if that is not scored, the sizes alone decide.
+bool is_vacuous(const Promise& promise, const TrivialAnswers* trivial) {
+  if (promise.vacuous || !promise.epsilon || trivial == nullptr) return promise.vacuous;
+  const MetricValue reached = trivial->best(promise.metric);
+  return reached && *promise.epsilon >= *reached;
+}
+
+}  // namespace
+
+Replayed::Replayed(const Stream& stream, const ReplaySetting& setting, const ReplayCell& cell,
+                   const Kernels& kernels, const SharedResults& shared, const Reference& reference,
+                   const StoredStream* stored)
+    : stream_(stream),
+      setting_(setting),
+      kernels_(kernels),
+      layout_(cell.storage.get(), stream.shape, setting.prompt, setting.element_bytes),
+      needs_(cell.algorithm->needs(cell.params)),
+      algorithm_(cell.algorithm->create(
+          cell.params, {stream, setting.prompt, cell.seed, kernels, shared, &setting.rows})),
+      reference_(reference),
+      errors_(stream, reference),
+      memory_(stream.shape, setting.element_bytes, layout_,
+              cell.algorithm->never_evicts(cell.params)),
+      traffic_(stream.shape, setting.element_bytes, layout_,
+               cell.algorithm->never_evicts(cell.params)),
+      evidence_(setting.evidence, setting.rows, stream.shape.heads_per_kv),
+      values_summed_(static_cast<std::size_t>(stream.shape.heads_per_kv)),
+      kept_logits_(stream),
+      watch_(cell.watch),
+      next_row_(setting.prompt) {
+  if (stored != nullptr) stored_.emplace(*stored, cell.algorithm->never_evicts(cell.params));
+  if (setting.prompt > 0) algorithm_->extend(0, setting.prompt);
+  algorithm_->finish_prompt();
+}
+
+void Replayed::advance(const RowBlock& block, const LogitBlock* decoded) {
+  decoded_ = decoded;
+  expect_scored(block.rows());
+  Estimator estimator(stored_ ? stored_->held() : stream_, stored_ ? cpu_kernels() : kernels_,
+                      &block);
+  for (std::size_t r = 0; r < block.rows().size(); ++r) {
+    const Index row = block.rows()[r];
+    feed_until(row);
+    RowLogits logits;
+    if (needs_.row_logits) {
+      logits = row_logits(block.logits(), r);
+      algorithm_->prepare(logits);
+    }
+    const bool scored = scored_ < setting_.rows.size() && setting_.rows[scored_] == row;
+    observe(row, scored);
+    if (scored) score(r, row, block, estimator);
+    if (needs_.row_logits) algorithm_->answered(logits);
+  }
+  take_answers(estimator);
+  if (stored_) stored_->expect({});
+}
+
+CellResult Replayed::finish(const std::shared_ptr<const TrivialAnswers>& trivial) {
+  const Index last_row = stream_.shape.tokens - 1;
+  if (next_row_ <= last_row) {
+    feed_until(last_row);
+    observe(last_row, false);
+  }
+  CellResult result;
+  result.metrics = errors_.metrics(stored_error_);
+  result.undefined_rows = errors_.undefined_rows();
+  if (setting_.keep_row_values) result.row_values = errors_.row_values();
+  result.derived = algorithm_->derived();
+  if (const auto promise = algorithm_->promise()) {
+    result.derived.emplace_back("vacuous", is_vacuous(*promise, trivial.get()));
+  }
+  result.trivial = trivial;
+  result.clusters = algorithm_->clusters();
+  result.counters = algorithm_->counters();
+  result.memory = memory_.report();
+  result.traffic = traffic_.report();
+  result.evidence = evidence_.report();
+  if (setting_.keep_outputs) result.outputs = CellOutputs{nullptr, errors_.take_difference()};
+  return result;
+}
+
+void Replayed::expect_scored(const std::vector<Index>& rows) {
+  if (!stored_) return;
+  std::vector<Index> scored;
+  std::set_intersection(rows.begin(), rows.end(), setting_.rows.begin(), setting_.rows.end(),
+                        std::back_inserter(scored));
+  stored_->expect(scored);
+}
+
+void Replayed::observe(Index row, bool scored) {
+  if (stored_) stored_->hold(algorithm_->sketch(), row);
+  memory_.observe(algorithm_->sketch(), row, stored_ ? stored_->written() : KeptCounts{});
+  if (watch_ != nullptr) watch_->kept(row, scored, algorithm_->sketch());
+  if (!stored_ || row != stream_.shape.tokens - 1) return;
+  stored_->read(algorithm_->sketch());
+  const StoredErrors errors = stored_->errors(algorithm_->sketch());
+  stored_error_ = {errors.keys, errors.values};
+}
+
+void Replayed::feed_until(Index row) {
+  while (next_row_ < row) {
+    const Index last = std::min(next_row_ + KeptLogits::kRows, row);
+    if (needs_.kept_tokens_only) kept_logits_.compute(algorithm_->sketch(), next_row_, last);
+    for (; next_row_ < last; ++next_row_) {
+      throw_if_stopped();
+      algorithm_->extend(next_row_, next_row_ + 1);
+      observe(next_row_, false);
+      if (needs_.kept_tokens_only) algorithm_->answered(kept_logits_.row(next_row_));
+    }
+  }
+  if (next_row_ > row) return;
+  throw_if_stopped();
+  algorithm_->extend(row, row + 1);
+  ++next_row_;
+}
+
+RowLogits Replayed::row_logits(const LogitBlock& block, std::size_t r) const {
+  const Index heads_per_kv = stream_.shape.heads_per_kv;
+  const auto query_index = static_cast<Index>(r) * heads_per_kv;
+  RowLogits out;
+  out.row = block.rows[r];
+  out.lo = stream_.shape.first_visible(out.row);
+  out.heads_per_kv = stream_.shape.heads_per_kv;
+  out.x = block.logits.data() + query_index * block.tokens;
+  out.e = block.exps.data() + query_index * block.tokens;
+  out.max = block.max_logit.data() + query_index;
+  out.stride = block.tokens;
+  return out;
+}
+
+void Replayed::score(std::size_t r, Index row, const RowBlock& block, Estimator& estimator) {
+  if (stored_) stored_->read(algorithm_->sketch());
+  estimator.set_sketch(algorithm_->sketch(), stored_ ? &stored_->vectors() : nullptr);
+  const auto heads_per_kv = static_cast<std::size_t>(stream_.shape.heads_per_kv);
+  for (std::size_t g = 0; g < heads_per_kv; ++g) {
+    QueryRow query = query_row(r, row, g);
+    if (stored_) query = stored_->attended(with_logits(query, block.logits()), decoded_);
+    estimator.enqueue(query);
+    values_summed_[g] = estimator.values_summed(query.head);
+  }
+  traffic_.observe(algorithm_->sketch(), row, values_summed_, stored_ ? &*stored_ : nullptr);
+  if (evidence_.asks(row)) look_for_evidence(r, row, block);
+  ++scored_;
+  if (estimator.should_flush()) take_answers(estimator);
+}
+
+QueryRow Replayed::query_row(std::size_t r, Index row, std::size_t g) const {
+  const auto heads_per_kv = static_cast<std::size_t>(stream_.shape.heads_per_kv);
+  const std::size_t query_index = scored_ * heads_per_kv + g;
+  QueryRow query;
+  query.query_index = static_cast<Index>(r * heads_per_kv + g);
+  query.row = row;
+  query.head = static_cast<int>(g);
+  query.exact_output =
+      reference_.exact.outputs.data() + static_cast<Index>(query_index) * stream_.shape.dv;
+  query.exact_max = reference_.exact.max_logit[query_index];
+  query.exact_normalizer = reference_.exact.normalizer[query_index];
+  return query;
+}
+
+void Replayed::look_for_evidence(std::size_t r, Index row, const RowBlock& block) {
+  const Sketch& sketch = algorithm_->sketch();
+  const Sketch all = EvidenceMeter::own_sums(sketch);
+  const Sketch part = evidence_.evidence_of(sketch);
+  const LogitBlock& logits = block.logits();
+  Estimator estimator(stored_ ? stored_->held() : stream_, cpu_kernels());
+  for (int g = 0; g < stream_.shape.heads_per_kv; ++g) {
+    const QueryRow query = with_logits(query_row(r, row, static_cast<std::size_t>(g)), logits);
+    std::vector<double> denominators;
+    for (const Sketch* each : {&all, &part}) {
+      estimator.set_sketch(*each, stored_ ? &stored_->vectors() : nullptr);
+      estimator.enqueue(stored_ ? stored_->attended(query, decoded_) : query);
+      estimator.flush(
+          [&](const Answer& answer) { denominators.push_back(answer.denominator_mass); });
+    }
+    const double exact = evidence_.exact_mass(query, stream_.shape.first_visible(row));
+    evidence_.add(row, evidence_.held(sketch, g), exact, denominators[1], denominators[0]);
+  }
+}
+
+QueryRow Replayed::with_logits(QueryRow query, const LogitBlock& block) {
+  query.x = block.logits.data() + query.query_index * block.tokens;
+  query.e = block.exps.data() + query.query_index * block.tokens;
+  query.max_logit = block.max_logit[static_cast<std::size_t>(query.query_index)];
+  return query;
+}
+
+void Replayed::take_answers(Estimator& estimator) {
+  estimator.flush([&](const Answer& answer) {
+    const Index heads_per_kv = stream_.shape.heads_per_kv;
+    const Index r = answered_ / heads_per_kv;
+    const Index g = answered_ % heads_per_kv;
+    errors_.add(r, static_cast<int>(g), answer);
+    if (watch_ != nullptr) watch_->answered(r, g, answer);
+    ++answered_;
+  });
+}
+
+}  // namespace kvbench

@@ -1,0 +1,75 @@
+// One cell on its way through the decode rows.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "kernels/row_block.hpp"
+#include "metrics/error_accumulator.hpp"
+#include "metrics/reference.hpp"
+#include "metrics/trivial_answers.hpp"
+#include "replay/evidence_meter.hpp"
+#include "replay/kept_logits.hpp"
+#include "replay/memory_meter.hpp"
+#include "replay/replay.hpp"
+#include "replay/traffic_meter.hpp"
+#include "sketch/estimator.hpp"
+#include "storage/stored_cache.hpp"
+#include "storage/stored_stream.hpp"
+
+namespace kvbench {
+
+class Replayed {
+ public:
+  // `stored`: the stream as the cell's storage writes it; null without one.
+  Replayed(const Stream& stream, const ReplaySetting& setting, const ReplayCell& cell,
+           const Kernels& kernels, const SharedResults& shared, const Reference& reference,
+           const StoredStream* stored);
+  // Rows of `block` in order; rows between them are fed unanswered. `decoded`: the same rows'
+  // logits of decoded keys, null unless every held key is one.
+  void advance(const RowBlock& block, const LogitBlock* decoded);
+  // `trivial`: of the stream; null if not finite.
+  CellResult finish(const std::shared_ptr<const TrivialAnswers>& trivial);
+
+ private:
+  // The scored rows among those of a block.
+  void expect_scored(const std::vector<Index>& rows);
+  // The sketch as it answers row `row`.
+  void observe(Index row, bool scored);
+  // Feeds the unscored rows before `row`, whose memory counts, and `row` itself.
+  void feed_until(Index row);
+  RowLogits row_logits(const LogitBlock& block, std::size_t r) const;
+  // Row `row`, which is number `r` of the block.
+  void score(std::size_t r, Index row, const RowBlock& block, Estimator& estimator);
+  // Of query head `g` at row `row`, which is number `r` of the block and is being scored.
+  QueryRow query_row(std::size_t r, Index row, std::size_t g) const;
+  // What row `row`, number `r` of the block, holds of the evidence: two more answers per query
+  // head, of the sketch and of its evidence alone, whose denominators are compared.
+  void look_for_evidence(std::size_t r, Index row, const RowBlock& block);
+  static QueryRow with_logits(QueryRow query, const LogitBlock& block);
+  void take_answers(Estimator& estimator);
+
+  const Stream& stream_;
+  const ReplaySetting& setting_;
+  const Kernels& kernels_;
+  const StorageLayout layout_;
+  std::optional<StoredCache> stored_;
+  StoredError stored_error_;             // when row n - 1 is answered
+  const LogitBlock* decoded_ = nullptr;  // of the current block
+  Needs needs_;
+  std::unique_ptr<Algorithm> algorithm_;
+  const Reference& reference_;
+  ErrorAccumulator errors_;
+  MemoryMeter memory_;
+  TrafficMeter traffic_;
+  EvidenceMeter evidence_;
+  std::vector<Index> values_summed_;  // of the row, by query head
+  KeptLogits kept_logits_;
+  ReplayWatch* watch_;
+  Index next_row_;
+  std::size_t scored_ = 0;  // rows
+  Index answered_ = 0;      // rows x query heads
+};
+
+}  // namespace kvbench
