@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Puts a sentence into a text at a depth, and asks for it at the end: token ids for a dump, and evidence.
+"""Puts a sentence into a text at a depth, and asks for it at the end: token ids, and evidence.
 
     make_needle.py make MODEL --text book.txt --needle " The password is 7481." --depth 0.5 \\
         --question " What is the password? It is" --answer " 7481" --tokens 2048 --out needle
     export_transformers.py MODEL --token-ids needle.npy --prompt-tokens 2030 --out needle.h5
     make_needle.py mark needle.h5 --evidence needle.json
 
-`make` writes needle.npy, the token ids, and needle.json: the needle's tokens, the rows that ask for
-them (those that predict the answer's tokens, or without one the last row of the question), and the
-prompt's length, that of the text before the question. The needle stands behind the last sentence that
-ends before the depth. `mark` writes the evidence into the dump of these tokens. MODEL is a folder or a
-name on the Hugging Face hub; of it the tokenizer alone is needed.
+`make` writes needle.npy, the token ids, and needle.json: the needle's tokens, the rows that ask
+for them (those that predict the answer's tokens, or without one the last row of the question), and
+the prompt's length, that of the text before the question. The needle stands behind the last
+sentence that ends before the depth. `mark` writes the evidence into the dump of these tokens. MODEL
+is a folder or a name on the Hugging Face hub; of it the tokenizer alone is needed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-
 from dump_file import Fault
 
 SENTENCE_ENDS = (".", "!", "?", "\n")
@@ -89,7 +88,9 @@ def tokenized(args: argparse.Namespace) -> tuple[Parts, Callable[[list[int]], st
     try:
         from transformers import AutoTokenizer
     except ModuleNotFoundError as missing:
-        raise Fault(f"{missing}: pip install -r data/requirements.txt has what this needs")
+        raise Fault(
+            f"{missing}: pip install -r data/requirements.txt has what this needs"
+        ) from missing
     try:
         tokenizer = AutoTokenizer.from_pretrained(args.model)
     except (OSError, ValueError, ImportError, KeyError) as error:

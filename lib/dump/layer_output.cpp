@@ -34,7 +34,8 @@ Index check_residual_norm(ErrorList& errors, hid_t layer, const std::string& loc
     return 0;
   }
   if (tensors.k && dims[0] > static_cast<std::uint64_t>(tensors.k->rows)) {
-    add(errors, place, "has {} norms and k {} has fewer tokens", dims[0], tensors.k->text());
+    add(errors, place, "has {} norms and k {} has fewer tokens; write at most one per token",
+        dims[0], tensors.k->text());
     return 0;
   }
   return static_cast<Index>(dims[0]);

@@ -7,17 +7,29 @@
 #include <set>
 #include <utility>
 
+#include "sketch/estimator.hpp"
+
 namespace kvbench {
+namespace {
+
+// Without what replaces its sums.
+Sketch own_sums(const Sketch& sketch) {
+  Sketch out = sketch;
+  out.exact_numerator = out.exact_denominator = false;
+  out.answer_rule = nullptr;
+  return out;
+}
+
+}  // namespace
 
 EvidenceMeter::EvidenceMeter(std::shared_ptr<const Evidence> evidence,
-                             const std::vector<Index>& scored, int heads_per_kv)
+                             const std::vector<Index>& scored)
     : evidence_(std::move(evidence)) {
   if (evidence_ == nullptr) return;
   std::set_intersection(scored.begin(), scored.end(), evidence_->rows.begin(),
                         evidence_->rows.end(), std::back_inserter(rows_));
   sums_.tokens = evidence_->tokens();
   sums_.rows = static_cast<Index>(rows_.size());
-  sums_.held.reserve(rows_.size() * static_cast<std::size_t>(heads_per_kv));
 }
 
 bool EvidenceMeter::asks(Index row) const {
@@ -42,13 +54,6 @@ std::vector<Index> EvidenceMeter::held(const Sketch& sketch, int head) const {
   return {tokens.begin(), tokens.end()};
 }
 
-Sketch EvidenceMeter::own_sums(const Sketch& sketch) {
-  Sketch out = sketch;
-  out.exact_numerator = out.exact_denominator = false;
-  out.answer_rule = nullptr;
-  return out;
-}
-
 Sketch EvidenceMeter::evidence_of(const Sketch& sketch) const {
   Sketch out = own_sums(sketch);
   for (Index i = 0; i < out.size(); ++i) {
@@ -68,23 +73,33 @@ double EvidenceMeter::exact_mass(const QueryRow& query, Index first) const {
   return sum / query.exact_normalizer;
 }
 
-void EvidenceMeter::add(Index row, const std::vector<Index>& held, double exact_mass,
-                        double evidence_denominator, double denominator) {
-  sums_.held.push_back(static_cast<Index>(held.size()));
-  if (row == rows_.back()) {
+void EvidenceMeter::look(const Sketch& sketch, const Stream& stream, const QueryRow& exact,
+                         const QueryRow& attended, const HeldVectors* vectors) {
+  const std::vector<Index> tokens = held(sketch, exact.head);
+  sums_.held.push_back(static_cast<Index>(tokens.size()));
+  if (exact.row == rows_.back()) {
     std::vector<Index> both;
-    std::set_union(sums_.last.begin(), sums_.last.end(), held.begin(), held.end(),
+    std::set_union(sums_.last.begin(), sums_.last.end(), tokens.begin(), tokens.end(),
                    std::back_inserter(both));
     sums_.last = std::move(both);
   }
-  sums_.mass_exact += exact_mass;
-  if (!(denominator > 0.0)) return;
-  approximate_ += evidence_denominator / denominator;
+  sums_.mass_exact += exact_mass(exact, stream.shape.first_visible(exact.row));
+  Estimator estimator(stream, cpu_kernels());
+  const auto denominator_of = [&](const Sketch& each) {
+    double denominator = 0.0;
+    estimator.set_sketch(each, vectors);
+    estimator.enqueue(attended);
+    estimator.flush([&](const Answer& answer) { denominator = answer.denominator_mass; });
+    return denominator;
+  };
+  const double all = denominator_of(own_sums(sketch));
+  if (!(all > 0.0)) return;
+  approximate_ += denominator_of(evidence_of(sketch)) / all;
   ++defined_;
 }
 
 std::optional<EvidenceReport> EvidenceMeter::report() const {
-  if (!any_row()) return std::nullopt;
+  if (rows_.empty()) return std::nullopt;
   EvidenceReport out = sums_;
   const auto count = static_cast<double>(out.held.size());
   const auto held = std::accumulate(out.held.begin(), out.held.end(), Index{0});

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "core/evidence.hpp"
+#include "core/stream.hpp"
 #include "sketch/answer.hpp"
+#include "sketch/held_vectors.hpp"
 #include "sketch/sketch.hpp"
 
 namespace kvbench {
@@ -26,36 +28,32 @@ struct EvidenceReport {
 
 class EvidenceMeter {
  public:
-  // `scored`: ascending rows. It has to be asked only if any_row().
-  EvidenceMeter(std::shared_ptr<const Evidence> evidence, const std::vector<Index>& scored,
-                int heads_per_kv);
+  // `evidence`: null if there is none. `scored`: ascending rows.
+  EvidenceMeter(std::shared_ptr<const Evidence> evidence, const std::vector<Index>& scored);
 
-  bool any_row() const { return !rows_.empty(); }
   bool asks(Index row) const;
-  bool is_evidence(Index token) const;
 
-  // The evidence tokens that query head `head` reads in `sketch`: those whose value is kept as it
-  // came or as a codec wrote it, not merged into others. Ascending.
-  std::vector<Index> held(const Sketch& sketch, int head) const;
-  // `sketch` with the same rows at the same places, of which only the evidence weighs anything, and
-  // without what replaces its sums: whose denominator is the evidence's part of the sketch's.
-  Sketch evidence_of(const Sketch& sketch) const;
-  // `sketch` without what replaces its sums.
-  static Sketch own_sums(const Sketch& sketch);
-
-  // The sum of p over the evidence that a row sees from token `first` on. `query` brings its
-  // logits.
-  double exact_mass(const QueryRow& query, Index first) const;
-
-  // One row and query head, in ascending order: p of the evidence, and its denominator and the
-  // sketch's in any one unit.
-  void add(Index row, const std::vector<Index>& held, double exact_mass,
-           double evidence_denominator, double denominator);
+  // What query head `exact.head` reads of the evidence in `sketch` at row `exact.row`, which asks;
+  // rows and heads in ascending order. Costs two answers: of the sketch, and of its evidence alone,
+  // whose denominators are compared. `stream`: what is attended to. `exact` and `attended` bring
+  // logits, those of the keys themselves and those that the answer uses; `vectors`: what is read in
+  // place of the sketch's, or null.
+  void look(const Sketch& sketch, const Stream& stream, const QueryRow& exact,
+            const QueryRow& attended, const HeldVectors* vectors);
 
   // None without an asking row.
   std::optional<EvidenceReport> report() const;
 
  private:
+  bool is_evidence(Index token) const;
+  // The evidence tokens that a query head reads: those whose value is kept as it came or as a codec
+  // wrote it, not merged into others. Ascending.
+  std::vector<Index> held(const Sketch& sketch, int head) const;
+  // The sum of p over the evidence that the row sees from token `first` on.
+  double exact_mass(const QueryRow& query, Index first) const;
+  // `sketch` with the same rows at the same places, of which only the evidence weighs anything.
+  Sketch evidence_of(const Sketch& sketch) const;
+
   std::shared_ptr<const Evidence> evidence_;
   std::vector<Index> rows_;
   EvidenceReport sums_;

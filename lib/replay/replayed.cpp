@@ -35,7 +35,7 @@ Replayed::Replayed(const Stream& stream, const ReplaySetting& setting, const Rep
               cell.algorithm->never_evicts(cell.params)),
       traffic_(stream.shape, setting.element_bytes, layout_,
                cell.algorithm->never_evicts(cell.params)),
-      evidence_(setting.evidence, setting.rows, stream.shape.heads_per_kv),
+      evidence_(setting.evidence, setting.rows),
       values_summed_(static_cast<std::size_t>(stream.shape.heads_per_kv)),
       kept_logits_(stream),
       watch_(cell.watch),
@@ -171,22 +171,11 @@ QueryRow Replayed::query_row(std::size_t r, Index row, std::size_t g) const {
 }
 
 void Replayed::look_for_evidence(std::size_t r, Index row, const RowBlock& block) {
-  const Sketch& sketch = algorithm_->sketch();
-  const Sketch all = EvidenceMeter::own_sums(sketch);
-  const Sketch part = evidence_.evidence_of(sketch);
-  const LogitBlock& logits = block.logits();
-  Estimator estimator(stored_ ? stored_->held() : stream_, cpu_kernels());
-  for (int g = 0; g < stream_.shape.heads_per_kv; ++g) {
-    const QueryRow query = with_logits(query_row(r, row, static_cast<std::size_t>(g)), logits);
-    std::vector<double> denominators;
-    for (const Sketch* each : {&all, &part}) {
-      estimator.set_sketch(*each, stored_ ? &stored_->vectors() : nullptr);
-      estimator.enqueue(stored_ ? stored_->attended(query, decoded_) : query);
-      estimator.flush(
-          [&](const Answer& answer) { denominators.push_back(answer.denominator_mass); });
-    }
-    const double exact = evidence_.exact_mass(query, stream_.shape.first_visible(row));
-    evidence_.add(row, evidence_.held(sketch, g), exact, denominators[1], denominators[0]);
+  for (std::size_t g = 0; g < values_summed_.size(); ++g) {
+    const QueryRow query = with_logits(query_row(r, row, g), block.logits());
+    evidence_.look(algorithm_->sketch(), stored_ ? stored_->held() : stream_, query,
+                   stored_ ? stored_->attended(query, decoded_) : query,
+                   stored_ ? &stored_->vectors() : nullptr);
   }
 }
 

@@ -44,8 +44,7 @@ class Replayed {
   void score(std::size_t r, Index row, const RowBlock& block, Estimator& estimator);
   // Of query head `g` at row `row`, which is number `r` of the block and is being scored.
   QueryRow query_row(std::size_t r, Index row, std::size_t g) const;
-  // What row `row`, number `r` of the block, holds of the evidence: two more answers per query
-  // head, of the sketch and of its evidence alone, whose denominators are compared.
+  // What row `row`, number `r` of the block, holds of the evidence.
   void look_for_evidence(std::size_t r, Index row, const RowBlock& block);
   static QueryRow with_logits(QueryRow query, const LogitBlock& block);
   void take_answers(Estimator& estimator);

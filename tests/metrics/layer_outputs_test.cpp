@@ -206,7 +206,7 @@ TEST_CASE("bits depend neither on threads nor on the settings of the pass") {
 TEST_CASE("a number that is not finite fails the record and says where") {
   MadeLayer layer(1, 1, 3, 1, 1, 1, 5);
   layer.errors[0][0][1] = 1e300;
-  layer.weights[0][0] = 1e300;
+  layer.weights[0][0] = 1e10;
   CHECK_THROWS_WITH_AS(layer.errors_of(0, {0}), doctest::Contains("is not finite at row 101"),
                        CellError);
 }

@@ -31,7 +31,7 @@ TEST_CASE("the estimate of a small shape, added up by hand") {
   const double stream = 8 * (100 * (64 + 64) + 3 * 100 * 64);    // keys, values, queries
   const double reference = 8 * 10 * (3 * (64 + 3) + 2);          // exact answers of 10 rows
   const double logits = 10 * 16 * 3 * 100;                       // and exponentials
-  const double cell = 8 * 10 * 3 * (64 + 15) + 64 * 100;         // differences, metrics, sketch
+  const double cell = 8 * 10 * 3 * (64 + 17) + 64 * 100;         // differences, metrics, sketch
   const double copies = 8 * 100 * (64 + 64);                     // packed for a kernel
   CHECK(bytes_of(plan, 1) == program + stream + reference + logits + cell + copies);
   // With more threads the next stream is read ahead; one cell per head keeps one thread at work.
@@ -48,7 +48,7 @@ TEST_CASE("norms of values that a dump holds are part of a stream") {
 
 TEST_CASE("cells at work at the same time are counted, up to the threads") {
   const Plan plan = plan_of(100, 10, entry("uniform", R"("T": 1)"));  // three seeds
-  const double cell = 8 * 10 * 3 * (64 + 15) + 64 * 100;
+  const double cell = 8 * 10 * 3 * (64 + 17) + 64 * 100;
   const double copies = 8 * 100 * (64 + 64);
   CHECK(bytes_of(plan, 3) == bytes_of(plan, 2) + cell + copies);
   CHECK(bytes_of(plan, 4) == bytes_of(plan, 3));
@@ -57,11 +57,38 @@ TEST_CASE("cells at work at the same time are counted, up to the threads") {
 TEST_CASE("logits stay below 256 MiB, however many rows there are") {
   // 48 MB per row: five rows are within the limit, six are not.
   const Index n = 1'000'000;
-  const double row = 8.0 * (3 * (64 + 3) + 2) + 8.0 * 3 * (64 + 15);  // reference and difference
+  const double row = 8.0 * (3 * (64 + 3) + 2) + 8.0 * 3 * (64 + 17);  // reference and difference
   CHECK(bytes_of(plan_of(n, 5), 1) == bytes_of(plan_of(n, 4), 1) + row + 16.0 * 3 * n);
   CHECK(bytes_of(plan_of(n, 12), 1) == bytes_of(plan_of(n, 11), 1) + row);
   CHECK(bytes_of(plan_of(n, 6), 1) ==
         bytes_of(plan_of(n, 5), 1) + row + 256.0 * 1024 * 1024 - 5 * 16.0 * 3 * n);
+}
+
+TEST_CASE("what records of whole layers gather, added up by hand") {
+  const SweepFolder folder;
+  const auto made = [&](Index hidden) {
+    PlannedDump dump = planned_dump("a", 100, {0}, 2);
+    dump.sequences[0].layers[0].hidden = hidden;
+    dump.sequences[0].layers[0].wo_chunk_bytes = 7;
+    return make_plan(folder.parse(sweep(entry("window", R"("budget": [4, 8])"),
+                                        R"("evaluate": {"rows": {"last": 10}})")),
+                     {dump});
+  };
+  const Plan with = made(192);
+  const Plan without = made(0);
+  const WorkGroup& group = with.groups[0];
+  REQUIRE(group.layer_records.size() == 2);
+  const double records = 2 * 400;                 // in the plan
+  const double output = 8 * 10 * 192;             // of 10 rows: exact, and of each setting
+  const double of_setting = output + 8 * 10 * 6;  // with a norm per query head
+  const double answers = 8 * 10 * 3 * 64;         // of a KV head: exact, and of each setting
+  const double weight = 8 * 64 * 192 + 7;         // of a query head, with its chunks
+  const double block = 2 * 8 * 64 * 512;          // a product, per thread
+  const double base = bytes_of(without, 1) + records + output + answers + weight + block;
+  CHECK(estimate_memory_bytes(with, group, 1, 1) == base + of_setting + answers);
+  CHECK(estimate_memory_bytes(with, group, 1) == base + 2 * (of_setting + answers));
+  CHECK(layers_at_once(with, group, 1, base + 1.9 * (of_setting + answers)) == 1);
+  CHECK(layers_at_once(with, group, 1, base + 2.1 * (of_setting + answers)) == 2);
 }
 
 TEST_CASE("a group whose cells are all skipped needs nothing") {

@@ -1,9 +1,9 @@
-"""What errors of heads come to after the output projection, layer by layer: one line per method.
+"""What errors of heads come to after the output projection, layer by layer, a line per method.
 
-Three panels over the layers: the error of the whole layer's output relative to that output, the same
-relative to the residual stream that it is added to, and how much of the heads' errors is left after
-they are added up (1: none cancels). Of each method one setting, that whose memory is nearest to
---memory; means over seeds, then texts.
+Three panels over the layers: the error of the whole layer's output relative to that output, the
+same relative to the residual stream that it is added to, and how much of the heads' errors is left
+after they are added up (1: none cancels). Of each method one setting, that whose memory is nearest
+to --memory; means over seeds, then texts.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -21,11 +21,7 @@ MEMORY = "memory.fraction"
 PANELS = (
     ("errors.relative_output_l2", r"$\Vert\sum_h W_h e_h\Vert\,/\,\Vert\sum_h W_h a_h\Vert$", True),
     ("errors.residual_ratio", r"$\Vert\sum_h W_h e_h\Vert\,/\,\Vert x\Vert$", True),
-    (
-        "errors.cancellation",
-        r"$\Vert\sum_h W_h e_h\Vert\,/\,\sum_h\Vert W_h e_h\Vert$",
-        False,
-    ),
+    ("errors.cancellation", r"$\Vert\sum_h W_h e_h\Vert\,/\,\sum_h\Vert W_h e_h\Vert$", False),
 )
 
 
@@ -115,9 +111,9 @@ def _caption(
     results: Results, layers: pandas.DataFrame, drawn: pandas.DataFrame, memory: float
 ) -> str:
     return (
-        "Errors of whole layers after the output projection, means over scored rows and seeds: e the "
-        "error of a head's answer, a its exact output, x the residual stream. Right: below 1 the "
-        "errors of heads cancel. Of each method the setting whose memory is nearest to "
+        "Errors of whole layers after the output projection, means over scored rows and seeds: e "
+        "the error of a head's answer, a its exact output, x the residual stream. Right: below 1 "
+        "the errors of heads cancel. Of each method the setting whose memory is nearest to "
         f"{memory:g} of the exact cache's: {drawn[MEMORY].min():.3g} to {drawn[MEMORY].max():.3g}. "
         + facts(results)
         + undrawn(layers, drawn, "memory farther away", f"{PANELS[0][0]}.mean")
