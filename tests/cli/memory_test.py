@@ -40,6 +40,7 @@ class Memory(Folder):
         super().setUpClass()
         cls.synth("wide.h5", "--tokens", 2048, "--d", 64, "--layers", 4)
         cls.synth("rows.h5", "--tokens", 4096, "--d", 64)
+        cls.synth("output.h5", "--tokens", 1024, "--d", 64, "--group", 4, "--hidden", 2048)
         cls.synth("long.h5", "--tokens", 32768, "--d", 64, "--query-rows", 64)
 
     def taken_by(self, *arguments):
@@ -60,6 +61,20 @@ class Memory(Folder):
         print(f"{self.id().rsplit('.', 1)[-1]}: {said}")
         self.assertLessEqual(taken, OVER * planned, said)
         self.assertLessEqual(planned, UNDER * taken, said)
+
+    def test_records_of_whole_layers_and_what_a_limit_makes_of_them(self):
+        algorithms = [{"algorithm": "window", "params": {"budget": {"range": [16, 512, 16]}}}]
+        rows = {"rows": {"last": 512}}
+        self.check(algorithms, self.made / "output.h5", evaluate=rows)
+        config = self.folder / "small.json"
+        done = kvbench("plan", "--config", config, "--threads", THREADS, "--json")
+        limit = json.loads(done.stdout)["memory_bytes"] // 2
+        taken = self.taken_by("run", "--config", config, "--out", self.folder / "limited",
+                              "--threads", THREADS, "--quiet", "--memory-limit", limit)
+        print(f"limit {limit / 2**20:.0f} MiB, took {taken / 2**20:.0f} MiB")
+        self.assertLess(taken, OVER * limit)
+        self.assertEqual(self.results("limited")["layers"][5]["errors"],
+                         self.results()["layers"][5]["errors"])
 
     def test_walks_whose_matrices_are_shared(self):
         self.check(WALKS, SHIPPED_DUMP, select={"layers": [1]}, evaluate={"rows": {"last": 64}})
