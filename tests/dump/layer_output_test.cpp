@@ -127,19 +127,23 @@ TEST_CASE("projections, norms and evidence that do not fit are refused by name")
   }
 }
 
-TEST_CASE("elements that are not finite are found when they are read, with their place") {
+TEST_CASE("elements that are not finite are found with their place") {
   const TemporaryFolder folder;
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const Dump dump = changed(folder, [&](hid_t f) {
     plant_wo(f);
     set_element(f, kLayer + "/wo", {2, 4, 1}, nan);
-    plant_norms(f, 3, -1.0);
   });
   CHECK(says(errors_of([&] { dump.read_wo("text", 3, 2); }),
              {kLayer + "/wo", "head 2, row 4", "element 1 is NaN"}));
   CHECK(dump.read_wo("text", 3, 1).size() == 30);
-  CHECK(says(errors_of([&] { dump.read_residual_norms("text", 3); }),
-             {kLayer + "/residual_norm", "element 0 is -1"}));
+  // Norms are read with the structure.
+  for (const double first : {-1.0, nan}) {
+    const TemporaryFolder other;
+    const auto plant = [&](hid_t f) { plant_norms(f, 3, first); };
+    CHECK(says(errors_of([&] { changed(other, plant); }),
+               {kLayer + "/residual_norm", "element 0 is"}));
+  }
 }
 
 TEST_CASE("each of them counts for the fingerprint") {
