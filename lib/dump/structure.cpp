@@ -104,11 +104,11 @@ void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& loca
     add(errors, location, "wo_v_l1 {} must be [{}, {}, 1]: a number per query head and token",
         wo_v_l1->text(), q->heads, k->rows);
   }
-  const LayerTensors tensors{q, k, v};
-  const auto wo = check_wo(errors, layer, location, tensors, sources);
+  const LayerTensors of_layer{q, k, v};
+  const auto wo = check_wo(errors, layer, location, of_layer, sources);
   info.hidden = wo ? wo->columns : 0;
   info.wo_chunk_bytes = wo ? wo->chunk_bytes : 0;
-  info.residual_rows = check_residual_norm(errors, layer, location, tensors);
+  info.residual_rows = check_residual_norm(errors, layer, location, of_layer);
   if (!q || !k || !v) return;
   const StreamTensors tensors{*q, *k, *v, wo_v_l1};
   check_memory(errors, location, tensors, reading);
