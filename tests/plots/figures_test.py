@@ -26,8 +26,7 @@ try:
     from kvplot.__main__ import main
     from kvplot.dump import Dump
     from kvplot.figures import (balancekv_layers, clusterability, displacement, ecdf, failure_rate, field, forest,
-                                layer_impact, position,
-                                rotation, score_bars, subgen_attribution, tsne)
+                                layer_impact, position, rotation, score_bars, subgen_attribution, tsne)
     from kvplot.inspection import Inspection
     from kvplot.results import mean_over_units
     from kvplot.statistics import standard_error
@@ -493,27 +492,6 @@ class Real(unittest.TestCase):
             expected = results.rows("kept_mass", [one["id"]])["kept_mass"].to_numpy()
             kept = numpy.where(cut > 0, full, 0.0).sum(axis=2)
             numpy.testing.assert_allclose(kept.ravel(), expected, rtol=1e-9, err_msg=one["label"])
-
-
-class Package(unittest.TestCase):
-    def test_it_installs_and_runs_outside_the_repository(self):
-        missing = [name for name in ("pip", "setuptools", "wheel") if not find_spec(name)]
-        if missing:
-            self.skipTest(f"{', '.join(missing)} missing")
-        with tempfile.TemporaryDirectory() as folder:
-            source, target = Path(folder, "plots"), Path(folder, "site")
-            shutil.copytree(ROOT / "plots", source,
-                            ignore=shutil.ignore_patterns("gallery", "__pycache__"))
-            done = subprocess.run(
-                [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index",
-                 "--no-build-isolation", "--target", str(target), str(source)],
-                capture_output=True, text=True, check=False)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertTrue((target / "kvplot/report/page/page.css").is_file())
-            done = subprocess.run([sys.executable, "-m", "kvplot", "report", "--help"],
-                                  capture_output=True, text=True, check=False, cwd=folder,
-                                  env={"PYTHONPATH": str(target), "PATH": "/usr/bin:/bin"})
-            self.assertEqual(done.returncode, 0, done.stderr)
 
 
 if __name__ == "__main__":
