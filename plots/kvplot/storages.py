@@ -18,10 +18,10 @@ def of_labels(cells: pandas.DataFrame) -> dict[str, tuple[str, str]]:
     or "K and V q4_0"; "float" where numbers stand as they came. The words name the bits that the
     codec came to, which the label leaves out if they are its default."""
     found = {}
-    keys = [name for name in cells if str(name).startswith("storage.")]
+    codecs = [name for name in cells if re.fullmatch(r"storage\.\w+\.codec", str(name))]
     for row in cells.drop_duplicates("label").to_dict("records"):
         label = str(row["label"])
-        stored = any(not _missing(row[name]) for name in keys)
+        stored = any(not _missing(row[name]) and row[name] != FLOAT for name in codecs)
         if not stored or SEPARATOR not in label:
             found[label] = (label, FLOAT)
             continue

@@ -21,7 +21,7 @@ Examples:
   source <(kvbench completion bash)
   kvbench completion bash > kvbench.bash
   kvbench completion zsh > _kvbench
-  kvbench completion fish > ~/.config/fish/completions/kvbench.fish)";
+  kvbench completion fish > kvbench.fish)";
 
 std::vector<std::string> names_of_options(const CLI::App& command) {
   std::vector<std::string> names;
