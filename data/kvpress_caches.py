@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 from cache_file import Head, KeptRows, Origin, write_caches
-from dump_file import Fault
+from dump_file import SECOND_FORMAT, Fault
 from kvpress_presses import chain, load_kvpress, press_classes, press_of, refusal, wraps
 
 if TYPE_CHECKING:
@@ -230,6 +230,12 @@ def heads_of(
             if 0 < window < tokens:
                 note(f"{group.name} is left out: its rows see the last {window} tokens alone")
                 continue
+            further = [name for name in SECOND_FORMAT if name in group or name in group.attrs]
+            if further:
+                raise Fault(
+                    f"{group.name} has {', '.join(further)}, of which presses know nothing; leave "
+                    "the layer out (--layers)"
+                )
             press = press_of(spec)
             cut.set(press, prompt)
             watch_scores(press)

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/canonical.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
@@ -22,7 +23,7 @@ WindowScores::Result WindowScores::compute(const SharedContext& context) const {
       std::vector<Index> rows;
       for (Index i = first; i < std::min(first + at_once, context.prompt); ++i) rows.push_back(i);
       context.kernels.logits(context.stream, rows, block);
-      for (std::size_t r = 0; r < rows.size(); ++r) add_row(shape, block, r, scores);
+      for (std::size_t r = 0; r < rows.size(); ++r) add_row(context.stream, block, r, scores);
     }
     return scores;
   }
@@ -35,23 +36,29 @@ WindowScores::Result WindowScores::compute(const SharedContext& context) const {
   return sums;
 }
 
-void WindowScores::add_row(const StreamShape& shape, const LogitBlock& block, std::size_t r,
+void WindowScores::add_row(const Stream& stream, const LogitBlock& block, std::size_t r,
                            Result& scores) const {
+  const StreamShape& shape = stream.shape;
   const Index row = block.rows[r];
   const Index lo = shape.first_visible(row);
+  const Index end = shape.visible_end(row);
   const double weight = row_weight == RowWeight::kVisible ? static_cast<double>(row - lo) : 1.0;
   for (std::size_t g = 0; g < scores.size(); ++g) {
     const Index at = static_cast<Index>(r * scores.size() + g) * block.tokens;
     const double* x = block.logits.data() + at;
     const double* e = block.exps.data() + at;
     double sum = 0.0;
-    for (Index j = lo; j <= row; ++j) {
+    for (Index j = lo; j < end; ++j) {
       if (!(x[j] < std::numeric_limits<double>::infinity())) {
         throw CellError("logits of the prompt overflow");
       }
       sum += e[j];
     }
-    for (Index j = lo; j <= row; ++j) {
+    if (shape.sinks) {
+      sum += canonical_exp(stream.sink(static_cast<int>(g)) -
+                           block.max_logit[r * scores.size() + g]);
+    }
+    for (Index j = lo; j < end; ++j) {
       const double share = weight * (e[j] / sum);
       double& score = scores[g][static_cast<std::size_t>(j)];
       score = largest ? std::max(score, share) : score + share;

@@ -44,7 +44,7 @@ struct WindowScores {
   auto operator<=>(const WindowScores&) const = default;
 
  private:
-  void add_row(const StreamShape& shape, const LogitBlock& block, std::size_t r,
+  void add_row(const Stream& stream, const LogitBlock& block, std::size_t r,
                Result& scores) const;
 };
 

@@ -11,6 +11,7 @@
 #include "dump/crash_report.hpp"
 #include "dump/fingerprint.hpp"
 #include "dump/first_reading.hpp"
+#include "dump/layer_members.hpp"
 #include "dump/open_file.hpp"
 #include "dump/source_files.hpp"
 #include "dump/structure.hpp"
@@ -24,7 +25,7 @@ namespace {
 struct OpenLayer {
   std::string sequence;
   int layer = -1;
-  std::optional<Tensor> q, k, v, wo_v_l1;
+  std::optional<Tensor> q, k, v, wo_v_l1;  // no v where values lie in the keys
 };
 
 template <class Read>
@@ -73,6 +74,11 @@ StreamShape stream_shape(const DumpInfo& dump, const LayerInfo& layer, Index tok
   shape.n_layers = dump.n_layers;
   shape.rope = layer.rope;
   shape.wo_v_l1 = layer.wo_v_l1;
+  shape.chunk = layer.chunk;
+  shape.causal = layer.causal;
+  shape.sinks = !layer.sinks.empty();
+  shape.alibi = !layer.alibi_slopes.empty();
+  shape.value_in_key = layer.value_in_key;
   return shape;
 }
 
@@ -125,7 +131,7 @@ struct Dump::Impl {
       open = OpenLayer();
       open.q = tensor(sequence, layer.index, "q", layer.tokens - layer.query_rows);
       open.k = tensor(sequence, layer.index, "k", 0);
-      open.v = tensor(sequence, layer.index, "v", 0);
+      if (!layer.value_in_key) open.v = tensor(sequence, layer.index, "v", 0);
       if (layer.wo_v_l1) open.wo_v_l1 = tensor(sequence, layer.index, "wo_v_l1", 0);
       open.sequence = sequence;
       open.layer = layer.index;
@@ -143,7 +149,21 @@ struct Dump::Impl {
     const Index n = stream.shape.tokens;
     const Index query_rows = n - stream.shape.first_query;
     data->keys = tensors.k->read(kv_head, 0, n);
-    data->values = tensors.v->read(kv_head, 0, n);
+    if (layer.value_in_key) {
+      for (Index j = 0; j < n; ++j) {
+        const double* key = data->keys.data() + j * layer.d;
+        data->values.insert(data->values.end(), key, key + layer.dv);
+      }
+    } else {
+      data->values = tensors.v->read(kv_head, 0, n);
+    }
+    const auto of_group = [&](const std::vector<double>& by_head) {
+      if (by_head.empty()) return std::vector<double>();
+      const auto first = by_head.begin() + kv_head * stream.shape.heads_per_kv;
+      return std::vector<double>(first, first + stream.shape.heads_per_kv);
+    };
+    stream.sinks = of_group(layer.sinks);
+    stream.alibi_slopes = of_group(layer.alibi_slopes);
     stream.keys = {data->keys.data(), n, layer.d};
     stream.values = {data->values.data(), n, layer.dv};
     for (Index g = 0; g < stream.shape.heads_per_kv; ++g) {
@@ -225,6 +245,37 @@ std::vector<double> Dump::read_out(const std::string& sequence, int layer, int q
     return impl_->unchanged([&] {
       return impl_->tensor(sequence, layer, "out", info.tokens - info.out_rows)
           .read(query_head, 0, info.out_rows);
+    });
+  });
+}
+
+std::vector<double> Dump::read_wo(const std::string& sequence, int layer, int query_head) const {
+  const LayerInfo& info = impl_->layer(sequence, layer);
+  const std::string location = fmt::format("{}: {}", impl_->info.path, layer_path(sequence, layer));
+  if (info.hidden == 0) {
+    throw InputError(location + ": has no wo, the output projection by head; dump it");
+  }
+  if (query_head < 0 || query_head >= info.query_heads) {
+    throw InputError(fmt::format("{}: there is no query head {}; heads are 0 to {}", location,
+                                 query_head, info.query_heads - 1));
+  }
+  return within_memory(location, [&] {
+    return impl_->unchanged(
+        [&] { return impl_->tensor(sequence, layer, "wo", 0).read(query_head, 0, info.dv); });
+  });
+}
+
+std::vector<double> Dump::read_residual_norm(const std::string& sequence, int layer) const {
+  const LayerInfo& info = impl_->layer(sequence, layer);
+  const std::string location = fmt::format("{}: {}", impl_->info.path, layer_path(sequence, layer));
+  if (info.residual_rows == 0) {
+    throw InputError(location + ": has no residual_norm, norms of the residual stream; dump it");
+  }
+  return within_memory(location, [&] {
+    return impl_->unchanged([&] {
+      const hdf5::Handle group =
+          hdf5::open_group(impl_->dump_file().id, layer_path(sequence, layer));
+      return read_residual_norms(group.get(), location);
     });
   });
 }

@@ -27,13 +27,31 @@ struct LayerInfo {
   Index out_rows = 0;                // rows of the stored model output, 0 = none
   std::shared_ptr<const Rope> rope;  // the layer's own or the dump's; null without
   bool wo_v_l1 = false;              // the 1-norms of W_O^T v per query head and token are stored
+  Index chunk = 0;                   // rows see tokens of their chunk of so many alone; 0 = none
+  bool causal = true;                // false: every row sees every token
+  bool value_in_key = false;         // values are the first dv columns of k; there is no v
+  std::vector<double> sinks;         // [Hq] logits; empty: none
+  std::vector<double> alibi_slopes;  // [Hq]; empty: none
+  Index hidden = 0;                  // of the output projection `wo` [Hq, dv, hidden], 0 = none
+  Index residual_rows = 0;           // of `residual_norm`: of the last positions, 0 = none
   std::uint64_t chunk_bytes = 0;     // at most held to decode its chunks, beside what is returned
+};
+
+// What an answer to some rows needs to know.
+struct Evidence {
+  struct Span {
+    Index first;  // tokens, both in it
+    Index last;
+  };
+  std::vector<Span> spans;
+  std::vector<Index> rows;  // that ask; ascending
 };
 
 struct SequenceInfo {
   std::string name;
   std::optional<Index> prompt_tokens;
   std::string description;
+  std::optional<Evidence> evidence;
   std::vector<LayerInfo> layers;  // ascending by index
 
   const LayerInfo* find_layer(int index) const;
@@ -41,6 +59,7 @@ struct SequenceInfo {
 
 struct DumpInfo {
   std::string path;
+  int format_version = 1;
   std::string model;
   std::string producer;
   int n_layers = 0;                                             // of the model
@@ -92,6 +111,13 @@ class Dump {
 
   // The model's own output rows of one query head, [No, dv] for the last No positions.
   std::vector<double> read_out(const std::string& sequence, int layer, int query_head) const;
+
+  // The block of the output projection for one query head, [dv, hidden]: what an answer of it adds
+  // to the residual stream is its product with this. InputError where the layer has no `wo`.
+  std::vector<double> read_wo(const std::string& sequence, int layer, int query_head) const;
+  // 2-norms of the residual stream before the attention's output is added, of the last
+  // `residual_rows` positions. InputError where the layer has none.
+  std::vector<double> read_residual_norm(const std::string& sequence, int layer) const;
 
   // XXH3-128 of the content (attributes, shapes, tensors, virtual or not: all bytes below 1 GiB,
   // evenly spaced samples above), never of path or time. Non-finite elements met on the way throw

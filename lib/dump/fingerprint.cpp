@@ -6,6 +6,7 @@
 
 #include "core/error.hpp"
 #include "core/hash.hpp"
+#include "dump/layer_members.hpp"
 #include "dump/structure.hpp"
 #include "dump/tensor.hpp"
 
@@ -32,6 +33,7 @@ class Content {
       const std::string path = "/sequences/" + sequence.name;
       add_attributes(path);
       add_token_ids(path);
+      add_evidence(path, sequence);
       for (const LayerInfo& layer : sequence.layers) add_layer(sequence.name, layer);
     }
   }
@@ -87,6 +89,22 @@ class Content {
     text_ += fmt::format("{} {} {}\n", quoted(path), count, hash.hex());
   }
 
+  void add_evidence(const std::string& sequence, const SequenceInfo& info) {
+    if (!info.evidence) return;
+    text_ += quoted(sequence + "/evidence");
+    for (const Evidence::Span& span : info.evidence->spans) {
+      text_ += fmt::format(" {}-{}", span.first, span.last);
+    }
+    text_ += fmt::format(" rows {}\n", fmt::join(info.evidence->rows, " "));
+  }
+
+  void add_numbers(const std::string& path, const std::vector<double>& numbers) {
+    if (numbers.empty()) return;
+    Hash128 hash;
+    hash.add(numbers.data(), numbers.size() * sizeof(double));
+    text_ += fmt::format("{} {} {}\n", quoted(path), numbers.size(), hash.hex());
+  }
+
   void add_layer(const std::string& sequence, const LayerInfo& layer) {
     const std::string path = layer_path(sequence, layer.index);
     add_attributes(path);
@@ -94,8 +112,16 @@ class Content {
     add_tensor(path + "/k", 0);
     if (layer.out_rows > 0) add_tensor(path + "/out", layer.tokens - layer.out_rows);
     add_tensor(path + "/q", layer.tokens - layer.query_rows);
-    add_tensor(path + "/v", 0);
+    if (!layer.value_in_key) add_tensor(path + "/v", 0);
     if (layer.wo_v_l1) add_tensor(path + "/wo_v_l1", 0);
+    add_numbers(path + "/sinks", layer.sinks);
+    add_numbers(path + "/alibi_slopes", layer.alibi_slopes);
+    if (layer.hidden > 0) add_tensor(path + "/wo", 0);
+    if (layer.residual_rows > 0) {
+      const hdf5::Handle group = hdf5::open_group(file_.id, path);
+      add_numbers(path + "/residual_norm",
+                  read_residual_norms(group.get(), info_.path + ": " + path));
+    }
   }
 
   std::string hash(std::uint64_t hashed_whole) const {

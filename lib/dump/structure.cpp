@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "core/memory_limit.hpp"
 #include "dump/attributes.hpp"
+#include "dump/layer_members.hpp"
 #include "dump/structure_errors.hpp"
 #include "dump/tensor_shape.hpp"
 
@@ -50,7 +51,23 @@ void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& loca
   };
   const auto q = shape("q", "[Hq, Nq, d]");
   const auto k = shape("k", "[Hkv, n, d]");
-  const auto v = shape("v", "[Hkv, n, dv]");
+  const bool has_v = hdf5::has_link(layer, "v");
+  std::optional<TensorShape> v;
+  if (info.value_in_key && has_v) {
+    add(errors, join(location, "v"),
+        "stands beside the attribute value_in_key, which says that values are columns of k; remove "
+        "one of them");
+  } else if (info.value_in_key && k) {
+    v = k;
+    v->columns = info.dv;
+    v->chunk_bytes = 0;
+    if (info.dv > k->columns) {
+      add(errors, location, "attribute value_in_key is {}, more than the {} columns of k", info.dv,
+          k->columns);
+    }
+  } else if (!info.value_in_key) {
+    v = shape("v", "[Hkv, n, dv]");
+  }
   std::optional<TensorShape> out;
   const bool has_out = hdf5::has_link(layer, "out");
   if (has_out) out = shape("out", "[Hq, No, dv]");
@@ -87,6 +104,7 @@ void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& loca
     add(errors, location, "wo_v_l1 {} must be [{}, {}, 1]: a number per query head and token",
         wo_v_l1->text(), q->heads, k->rows);
   }
+  if (q && k && v) check_members(errors, layer, location, {q->heads, k->rows, v->columns}, info);
   if (!q || !k || !v) return;
   check_memory(errors, location, *q, *k, *v, reading);
   info.query_heads = q->heads;
@@ -151,6 +169,7 @@ SharedRope check_rope(ErrorList& errors, hid_t parent, const std::string& parent
 struct Model {
   int n_layers;
   SharedRope rope;  // of the root
+  int format_version;
   const StructureReading& reading;
   SourceFiles* sources;
 };
@@ -174,7 +193,9 @@ std::optional<LayerInfo> check_layer(ErrorList& errors, hid_t layers, const std:
   info.window =
       attributes.integer("sliding_window", 0, std::numeric_limits<std::int64_t>::max()).value_or(0);
   info.softcap = attributes.number("logit_softcap", false).value_or(0.0);
+  check_mask(errors, attributes, layer_location, info);
   check_layer_tensors(errors, layer.get(), layer_location, model.reading, model.sources, info);
+  require_version(errors, layer.get(), layer_location, model.format_version);
   const bool own_rope = hdf5::has_link(layer.get(), "rope");
   info.rope = own_rope ? check_rope(errors, layer.get(), layer_location) : model.rope;
   const Index rotated = turned_dimensions(info.rope);
@@ -237,13 +258,20 @@ SequenceInfo check_sequence(ErrorList& errors, hid_t sequences, const std::strin
           layer.tokens, info.layers.front().index, tokens);
     }
   }
+  for (const LayerInfo& layer : info.layers) {
+    if (layer.causal == info.layers.front().causal) continue;
+    add(errors, join(layers_location, std::to_string(layer.index)),
+        "has causal = {} and layer {} the opposite; the layers of a sequence agree in it",
+        layer.causal ? 1 : 0, info.layers.front().index);
+  }
   check_token_ids(errors, sequence.get(), location, tokens);
+  info.evidence = check_evidence(errors, sequence.get(), location, tokens);
   return info;
 }
 
 void check_root(ErrorList& errors, hid_t root, DumpInfo& info) {
   Attributes attributes(errors, root, "/");
-  check_format(errors, attributes, "kvbench-dump");
+  info.format_version = check_format(errors, attributes, "kvbench-dump", 2).value_or(1);
   info.model = attributes.text("model").value_or("");
   info.producer = attributes.text("producer").value_or("");
   info.n_layers = static_cast<int>(
@@ -263,7 +291,8 @@ DumpInfo checked(ErrorList& errors, const DumpFile& file, const std::string& pat
   info.path = path;
   const hdf5::Handle root = hdf5::open_group(file.id, "/");
   check_root(errors, root.get(), info);
-  const Model model{info.n_layers, check_rope(errors, root.get(), "/"), reading, file.sources};
+  const Model model{info.n_layers, check_rope(errors, root.get(), "/"), info.format_version,
+                    reading, file.sources};
   if (!is_group(errors, root.get(), "/sequences", "sequences")) return info;
   const hdf5::Handle sequences = hdf5::open_group(root.get(), "sequences");
   for (const std::string& name : hdf5::children(sequences.get())) {

@@ -65,6 +65,7 @@ struct DumpWriter::Impl {
   StorageOptions storage;
   hdf5::Handle file;
   hdf5::Handle sequences;
+  hdf5::Handle sequence;
   hdf5::Handle layers;
   hdf5::Handle layer;
   std::map<std::string, Target> targets;
@@ -113,6 +114,7 @@ struct DumpWriter::Impl {
     targets.clear();
     layer = hdf5::Handle();
     layers = hdf5::Handle();
+    sequence = hdf5::Handle();
     sequences = hdf5::Handle();
     file = hdf5::Handle();
   }
@@ -133,7 +135,7 @@ DumpWriter::DumpWriter(const std::string& path, const DumpHeader& header,
       impl_->file = hdf5::create_file(impl_->partial);
       const hid_t file = impl_->file.get();
       hdf5::write_attribute(file, "format", std::string("kvbench-dump"));
-      hdf5::write_attribute(file, "format_version", std::int64_t{1});
+      hdf5::write_attribute(file, "format_version", std::int64_t{header.format_version});
       hdf5::write_attribute(file, "model", header.model);
       hdf5::write_attribute(file, "producer", header.producer);
       hdf5::write_attribute(file, "n_layers", std::int64_t{header.n_layers});
@@ -166,6 +168,20 @@ void DumpWriter::add_sequence(const std::string& name, std::optional<Index> prom
       hdf5::write_dataset(sequence.get(), "token_ids", {token_ids.size()}, token_ids.data());
     }
     impl_->layers = hdf5::create_group(sequence.get(), "layers");
+    impl_->sequence = hdf5::open_group(impl_->sequences.get(), name);
+  });
+}
+
+void DumpWriter::write_evidence(const std::vector<std::int32_t>& spans,
+                                const std::vector<std::int32_t>& rows) {
+  impl_->guarded([&] {
+    hdf5::write_dataset(impl_->sequence.get(), "evidence", {spans.size() / 2, 2}, spans.data());
+    const hdf5::Handle dataset = hdf5::open_dataset(impl_->sequence.get(), "evidence");
+    const hsize_t count = rows.size();
+    const hdf5::Handle space(H5Screate_simple(1, &count, nullptr));
+    const hdf5::Handle attribute(
+        H5Acreate2(dataset.get(), "rows", H5T_STD_I32LE, space.get(), H5P_DEFAULT, H5P_DEFAULT));
+    hdf5::check(H5Awrite(attribute.get(), H5T_NATIVE_INT32, rows.data()));
   });
 }
 
@@ -177,10 +193,24 @@ void DumpWriter::add_layer(int index, const LayerLayout& layout) {
     hdf5::write_attribute(layer, "scale", layout.scale);
     hdf5::write_attribute(layer, "sliding_window", layout.window);
     hdf5::write_attribute(layer, "logit_softcap", layout.softcap);
+    if (layout.chunk > 0) hdf5::write_attribute(layer, "chunk", layout.chunk);
+    if (!layout.causal) hdf5::write_attribute(layer, "causal", std::int64_t{0});
+    if (layout.value_in_key) hdf5::write_attribute(layer, "value_in_key", layout.dv);
+    const auto numbers = [&](const char* name, const std::vector<double>& all) {
+      if (!all.empty()) hdf5::write_dataset(layer, name, {all.size()}, all.data());
+    };
+    numbers("sinks", layout.sinks);
+    numbers("alibi_slopes", layout.alibi_slopes);
+    numbers("residual_norm", layout.residual_norm);
     const StorageOptions& storage = impl_->storage;
+    if (layout.hidden > 0) {
+      impl_->add_tensor("wo", storage, layout.query_heads, layout.dv, layout.hidden);
+    }
     impl_->add_tensor("q", storage, layout.query_heads, layout.query_rows, layout.d);
     impl_->add_tensor("k", storage, layout.kv_heads, layout.tokens, layout.d);
-    impl_->add_tensor("v", storage, layout.kv_heads, layout.tokens, layout.dv);
+    if (!layout.value_in_key) {
+      impl_->add_tensor("v", storage, layout.kv_heads, layout.tokens, layout.dv);
+    }
     if (layout.out_rows == 0) return;
     StorageOptions out = storage;
     if (out.type != ElementType::kFloat64) out.type = ElementType::kFloat32;

@@ -23,6 +23,7 @@ struct DumpHeader {
   std::string model;
   std::string producer;
   int n_layers = 1;
+  int format_version = 1;  // 2 where a layer has a member of it
 };
 
 // How tensors are stored. `out` is float32, or float64 if the others are.
@@ -43,6 +44,15 @@ struct LayerLayout {
   double scale = 1.0;
   Index window = 0;
   double softcap = 0.0;
+  // Members of format 2.
+  Index chunk = 0;
+  bool causal = true;
+  bool value_in_key = false;       // then there is no `v`
+  std::vector<double> sinks = {};  // [Hq] or empty
+  std::vector<double> alibi_slopes = {};
+  // Of either format.
+  Index hidden = 0;                        // of `wo` [Hq, dv, hidden]; 0: none
+  std::vector<double> residual_norm = {};  // of the last positions
 };
 
 // Builds a dump under a temporary name next to `path` and puts it into place when finished
@@ -59,10 +69,13 @@ class DumpWriter {
   void add_sequence(const std::string& name, std::optional<Index> prompt_tokens = std::nullopt,
                     const std::string& description = "",
                     const std::vector<std::int32_t>& token_ids = {});
+  // Of the sequence added last: spans of tokens (first, last), and the rows that ask.
+  void write_evidence(const std::vector<std::int32_t>& spans,
+                      const std::vector<std::int32_t>& rows);
   // Opens a layer of the sequence added last; heads are written to the layer added last.
   void add_layer(int index, const LayerLayout& layout);
-  // One head of tensor "q", "k", "v" or "out": all its rows, row-major. Values are rounded to the
-  // stored type.
+  // One head of tensor "q", "k", "v", "out" or "wo": all its rows, row-major. Values are rounded to
+  // the stored type.
   void write_head(const std::string& tensor, Index head, const std::vector<double>& values);
   void finish();
 

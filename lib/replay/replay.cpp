@@ -113,6 +113,8 @@ class Replayed {
     if (next_row_ <= last_row) {
       feed_until(last_row);
       observe(last_row, false);
+    } else if (setting_.rows.empty() || setting_.rows.back() != last_row) {
+      observe(last_row, false);  // all tokens are the prompt
     }
     CellResult result;
     result.metrics = errors_.metrics(stored_error_);
@@ -166,6 +168,8 @@ class Replayed {
     RowLogits out;
     out.row = block.rows[r];
     out.lo = stream_.shape.first_visible(out.row);
+    out.end = stream_.shape.visible_end(out.row);
+    out.sinks = stream_.sinks.empty() ? nullptr : stream_.sinks.data();
     out.heads_per_kv = stream_.shape.heads_per_kv;
     out.x = block.logits.data() + query_index * block.tokens;
     out.e = block.exps.data() + query_index * block.tokens;
@@ -245,7 +249,7 @@ std::vector<Index> rows_to_visit(const Stream& stream, const ReplaySetting& sett
     const Needs needs = cell.algorithm->needs(cell.params);
     return needs.row_logits && !needs.kept_tokens_only;
   });
-  if (!every_row) return setting.rows;
+  if (!every_row || !stream.shape.causal) return setting.rows;
   std::vector<Index> rows;
   for (Index i = std::max(setting.prompt, stream.shape.first_query); i < stream.shape.tokens; ++i) {
     rows.push_back(i);
@@ -372,7 +376,8 @@ class Group {
     std::size_t most = 0;
     for (const std::vector<Index>& rows : blocks_) {
       most = std::max(most, rows.size() * static_cast<std::size_t>(stream_.shape.heads_per_kv *
-                                                                   (rows.back() + 1)));
+                                                                   stream_.shape.visible_end(
+                                                                       rows.back())));
     }
     LogitBlock block;
     block.logits.reserve(most);

@@ -47,6 +47,14 @@ TokenSums softmax_sums(const WeightsByToken& weights, const Exponentials& e) {
   return {num.sum(), den.sum(), log.sum(), kept.sum()};
 }
 
+void add_sink(double logit, double shift, TokenSums& sums) {
+  if (!std::isfinite(logit)) return;
+  const double e = canonical_exp(logit - shift);
+  sums.num += e;
+  sums.den += e;
+  sums.kept += e;
+}
+
 bool is_safe(const WeightsByToken& weights, const Exponentials& e) {
   return std::any_of(weights.groups().begin(), weights.groups().end(), [&](std::int32_t g) {
     const Lanes w = Lanes::load(weights.den() + Index{g} * Lanes::kCount);

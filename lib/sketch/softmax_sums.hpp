@@ -30,6 +30,10 @@ struct Exponentials {
 // exponentials alone.
 TokenSums softmax_sums(const WeightsByToken& weights, const Exponentials& e);
 
+// Adds the exponential of a sink, which is kept whole and weighs 1 in both sums; nothing for a logit
+// of -infinity.
+void add_sink(double logit, double shift, TokenSums& sums);
+
 // Whether some token's w_den e is at least kSafeDenominator.
 bool is_safe(const WeightsByToken& weights, const Exponentials& e);
 

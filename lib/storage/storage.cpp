@@ -63,7 +63,7 @@ std::string storage_text(const Storage& storage) {
 
 StorageLayout::StorageLayout(const Storage* storage, const StreamShape& shape, Index prompt,
                              int element_bytes)
-    : tokens_(shape.tokens), element_bytes_(element_bytes) {
+    : shape_(shape), element_bytes_(element_bytes) {
   keys_.width = shape.d;
   values_.width = shape.dv;
   if (storage == nullptr) return;
@@ -91,20 +91,22 @@ Index StorageLayout::Part::most_bytes(Index vectors, Index of_prompt, int elemen
 }
 
 Index StorageLayout::bytes(const KeptCounts& kept, const KeptCounts& written) const {
+  if (!keys_.codec && !values_.codec) return bytes_of(kept, shape_, element_bytes_);
   return keys_.bytes(kept.keys, written.keys, element_bytes_) +
          values_.bytes(kept.values, written.values, element_bytes_) +
          kept.bookkeeping * kBookkeepingBytes;
 }
 
 Index StorageLayout::most_bytes(const KeptCounts& kept, const KeptCounts& of_prompt) const {
+  if (!keys_.codec && !values_.codec) return bytes_of(kept, shape_, element_bytes_);
   return keys_.most_bytes(kept.keys, of_prompt.keys, element_bytes_) +
          values_.most_bytes(kept.values, of_prompt.values, element_bytes_) +
          kept.bookkeeping * kBookkeepingBytes;
 }
 
 bool StorageLayout::on_arrival() const {
-  return (!keys_.codec || writes_on_arrival(*keys_.codec, tokens_)) &&
-         (!values_.codec || writes_on_arrival(*values_.codec, tokens_));
+  return (!keys_.codec || writes_on_arrival(*keys_.codec, shape_.tokens)) &&
+         (!values_.codec || writes_on_arrival(*values_.codec, shape_.tokens));
 }
 
 Index StorageLayout::shared_bytes() const {
@@ -128,6 +130,9 @@ std::optional<std::string> reason_to_skip(const Storage& storage,
                                           const AlgorithmDescription& algorithm,
                                           const Params& params, const StreamShape& shape,
                                           Index prompt) {
+  if (shape.value_in_key && !(storage.keys.is_float() && storage.values.is_float())) {
+    return "the layer's values lie in its keys, and a storage writes keys and values apart";
+  }
   for (const CacheTensor tensor : {CacheTensor::kKeys, CacheTensor::kValues}) {
     const CodecSetting& setting = storage.of(tensor);
     if (setting.is_float()) continue;

@@ -8,6 +8,7 @@
 
 #include "core/canonical.hpp"
 #include "core/error.hpp"
+#include "kernels/packed_keys.hpp"
 
 namespace kvbench {
 namespace {
@@ -127,7 +128,8 @@ void StoredCache::list_tokens(const Sketch& sketch, Index row) {
   key_tokens_.clear();
   value_tokens_.clear();
   if (keeps_all_) {
-    for (Index j = stored_.original().shape.first_visible(row); j <= row; ++j) {
+    const StreamShape& shape = stored_.original().shape;
+    for (Index j = shape.first_visible(row); j < shape.visible_end(row); ++j) {
       key_tokens_.push_back(static_cast<std::int32_t>(j));
     }
     value_tokens_ = key_tokens_;
@@ -177,7 +179,8 @@ void StoredCache::count(const Sketch& sketch) {
   const bool codes_keys = !stored_.keys().is_float();
   const bool codes_values = !stored_.values().is_float();
   if (on_arrival_) {
-    const Index visible = row_ + 1 - stored_.original().shape.first_visible(row_);
+    const StreamShape& shape = stored_.original().shape;
+    const Index visible = shape.visible_end(row_) - shape.first_visible(row_);
     const KeptCounts kept = sketch.kept_counts();
     if (codes_keys) written_.keys = keeps_all_ ? visible : kept.keys;
     if (codes_values) written_.values = keeps_all_ ? visible : kept.values;
@@ -262,13 +265,16 @@ QueryRow StoredCache::attended(const QueryRow& exact, const LogitBlock* decoded)
   const double* q = stored_.original().query(exact.head, exact.row);
   x_.assign(static_cast<std::size_t>(shape.tokens), 0.0);
   e_.assign(static_cast<std::size_t>(shape.tokens), 0.0);
-  query.max_logit = -std::numeric_limits<double>::infinity();
+  query.max_logit = stored_.original().sink(exact.head);
   for (const std::int32_t token : key_tokens_) {
     const auto j = static_cast<std::size_t>(token);
     x_[j] = exact.x[j];
     if (keys_.is_written(token)) {
       const double x = shape.scale * canonical_dot(q, keys_.decoded_row(token), shape.d);
       x_[j] = shape.softcap > 0.0 ? canonical_softcap(x, shape.softcap) : x;
+      if (shape.alibi) {
+        add_alibi(stored_.original(), exact.head, exact.row, token, token + 1, &x_[j]);
+      }
     }
     query.max_logit = std::max(query.max_logit, x_[j]);
   }
@@ -285,7 +291,8 @@ std::vector<std::int32_t> StoredCache::plain_tokens(const Sketch& sketch,
                                                     CacheTensor tensor) const {
   std::vector<std::int32_t> tokens;
   if (keeps_all_) {
-    for (Index j = stored_.original().shape.first_visible(row_); j <= row_; ++j) {
+    const StreamShape& shape = stored_.original().shape;
+    for (Index j = shape.first_visible(row_); j < shape.visible_end(row_); ++j) {
       tokens.push_back(static_cast<std::int32_t>(j));
     }
     return tokens;

@@ -195,7 +195,13 @@ class Planner {
     group.shape.first_query = std::min(group.shape.first_query, n);
     const auto prompt = resolve_prompt(sequence, n, n - group.shape.first_query, place);
     if (!prompt) return;
-    group.prompt = *prompt;
+    group.prompt = group.shape.causal ? *prompt : n;
+    if (!group.shape.causal && config_.keep_caches) {
+      errors_.add("/output/caches",
+                  fmt::format("cannot be true: every row of layer {} of {} sees every token, and a "
+                              "cache file has rows by decode row; set it to false",
+                              layer.index, place));
+    }
     group.rows = scored_rows(config_.rows, group.shape, group.prompt, place, errors_);
     plan_.groups.push_back(std::move(group));
   }

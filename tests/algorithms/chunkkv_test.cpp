@@ -85,7 +85,10 @@ TEST_CASE("chunkkv keeps what the rule written out keeps, the same in every head
   const std::vector<StreamSpec> specs = {
       {.tokens = 90, .d = 5, .dv = 2, .heads_per_kv = 3},
       {.tokens = 90, .d = 4, .dv = 2, .heads_per_kv = 2, .window = 50},
-      {.tokens = 90, .d = 4, .dv = 2, .softcap = 2.0, .query_size = 2}};
+      {.tokens = 90, .d = 4, .dv = 2, .softcap = 2.0, .query_size = 2},
+      {.tokens = 90, .d = 4, .dv = 2, .heads_per_kv = 3, .query_size = 3, .sinks = true},
+      {.tokens = 90, .d = 4, .dv = 2, .heads_per_kv = 2, .alibi = true},
+      {.tokens = 90, .d = 4, .dv = 2, .heads_per_kv = 2, .chunk = 42}};
   for (const StreamSpec& spec : specs) {
     for (const int heads : {1, 3}) {
       const LayerOfStreams layer(spec, heads);

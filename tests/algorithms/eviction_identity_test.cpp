@@ -96,7 +96,10 @@ TEST_CASE(
       {.tokens = 50, .d = 5, .dv = 7, .heads_per_kv = 2, .query_size = 2},
       {.tokens = 50, .d = 5, .dv = 3, .heads_per_kv = 1, .window = 23},
       {.tokens = 50, .d = 4, .dv = 4, .heads_per_kv = 3, .softcap = 3.0, .query_size = 3},
-      {.tokens = 50, .d = 4, .dv = 4, .heads_per_kv = 1, .kind = StreamKind::kClustered}};
+      {.tokens = 50, .d = 4, .dv = 4, .heads_per_kv = 1, .kind = StreamKind::kClustered},
+      {.tokens = 50, .d = 4, .dv = 2, .heads_per_kv = 3, .query_size = 3, .sinks = true},
+      {.tokens = 50, .d = 4, .dv = 2, .heads_per_kv = 2, .alibi = true},
+      {.tokens = 50, .d = 4, .dv = 2, .heads_per_kv = 2, .chunk = 22}};
   for (const StreamSpec& spec : specs) {
     const auto owned = make_stream(spec);
     for (const Evictor& evictor : evictors()) {

@@ -271,6 +271,8 @@ Conformance observing_row(const std::string& id, const Count& most_tokens) {
 
 Conformance keyformer_row() {
   Conformance row = scored_row("keyformer", 3, 2);  // score and noise
+  row.general_values = {
+      {"gen_len", integer(24)}};  // auto follows n; scope: model does not report it
   row.points.push_back(
       {{{"budget", integer(12)}, {"semantics", word("released")}},
        [](const StreamShape& s, Index, Index i) { return std::min<Index>(visible(s, i), 12); },
