@@ -1,8 +1,8 @@
 """A folder that looks like the repository to a page's commands, with what they read already there.
 
 What is not as a reader has it, and why:
-* kvbench run and plan take the first 384 tokens of a dump, and for an axis of tokens 192 and 384, but where a
-  cache file is replayed: whole sweeps are run by tests/configs and tests/check.
+* kvbench run and plan take the first 384 tokens of a dump, but of one that a page makes itself, and for an axis of
+  tokens 192 and 384: whole sweeps are run by tests/configs and tests/check.
 * ./bootstrap.sh only looks whether it has the verb: verbs install packages, compile, or take minutes.
   .ci/run calls those that fit into CI, the others are run on demand.
 * The exporter gives a synthetic dump: its real runs want torch and a model, and are in tests/exporter,
@@ -34,7 +34,7 @@ PROGRAM = BUILD / "bin/kvbench"
 STAND_INS = {
     "build/bin/kvbench": f"""case $1 in
   run | plan)
-    [[ "$*" != *"--algorithm given"* ]] || exec {PROGRAM} "$@"
+    [[ "$*" != *"--dump example.h5 "* ]] || exec {PROGRAM} "$@"
     tokens=384
     [[ "$*" != *"/select/tokens=["* ]] || tokens="[192, 384]"
     exec {PROGRAM} "$@" --set "/select/tokens=$tokens" ;;
