@@ -17,23 +17,16 @@ import sys
 from pathlib import Path
 
 from dump_file import STORED, Fault
+from model_options import add_model_options, option_faults
 
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         description=__doc__, add_help=True, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    p.add_argument("model", help="folder, .gguf file, or name on the Hugging Face hub")
+    add_model_options(p, compute_dtype="auto")
     p.add_argument("--out", type=Path, required=True, help="the dump to write (.h5)")
-    text = p.add_mutually_exclusive_group(required=True)
-    text.add_argument("--text", type=Path, nargs="+", help="UTF-8 text files, a sequence each")
-    text.add_argument(
-        "--token-ids",
-        type=Path,
-        help="instead of text: a dump, for its sequences' ids, or .npy [n] or [m, n]",
-    )
     p.add_argument("--tokens", type=int, help="tokens per sequence (default: all there are)")
-    p.add_argument("--start", type=int, default=0, help="first token of each text (default 0)")
     p.add_argument(
         "--sequences",
         type=int,
@@ -60,44 +53,18 @@ def parser() -> argparse.ArgumentParser:
         help="stored elements (default: those that the model computes with)",
     )
     p.add_argument(
-        "--compute-dtype",
-        choices=["auto", "float32", "bfloat16", "float16", "float64"],
-        default="auto",
-        help="what the model computes in (default: its own)",
-    )
-    p.add_argument(
         "--round",
         action="store_true",
         help="round q, k, v to --dtype before attention, so that what is stored is "
         "exactly what the model attended with",
     )
-    p.add_argument(
-        "--chunk",
-        type=int,
-        default=1024,
-        help="tokens per run of the model, which bounds memory; 0: all at once",
-    )
     p.add_argument("--compression", type=int, default=4, help="gzip level, 0 for none (default 4)")
-    p.add_argument("--device", default="cpu", help="cpu (default) or cuda")
-    p.add_argument("--revision", help="branch, tag or commit on the hub")
-    p.add_argument("--trust-remote-code", action="store_true", help="run the model folder's code")
     p.add_argument("--fresh", action="store_true", help="replace an existing dump and its parts")
     return p
 
 
 def check_options(args: argparse.Namespace) -> None:
-    faults = []
-    for name, least in (
-        ("tokens", 4),
-        ("start", 0),
-        ("sequences", 1),
-        ("out_rows", 1),
-        ("chunk", 0),
-        ("prompt_tokens", 1),
-    ):
-        value = getattr(args, name)
-        if value is not None and value < least:
-            faults.append(f"--{name.replace('_', '-')} {value}: at least {least}")
+    faults = option_faults(args, {"sequences": 1, "out_rows": 1, "prompt_tokens": 1})
     if args.sequences > 1 and args.tokens is None:
         faults.append("--sequences needs --tokens")
     if args.round and args.dtype is None:
@@ -106,9 +73,6 @@ def check_options(args: argparse.Namespace) -> None:
         faults.append(f"--compression {args.compression}: 0 to 9")
     if args.out.suffix not in (".h5", ".hdf5"):
         faults.append(f"--out {args.out}: name it .h5")
-    for path in [*(args.text or []), *([args.token_ids] if args.token_ids else [])]:
-        if not path.is_file():
-            faults.append(f"{path}: no such file")
     if args.out.exists() and not args.fresh:
         faults.append(f"{args.out} exists; --fresh replaces it")
     if not args.out.parent.is_dir():

@@ -28,6 +28,12 @@ struct OpenLayer {
   std::optional<Tensor> q, k, v, wo_v_l1;
 };
 
+void check_head(const std::string& location, const LayerInfo& info, int query_head) {
+  if (query_head >= 0 && query_head < info.query_heads) return;
+  throw InputError(fmt::format("{}: there is no query head {}; heads are 0 to {}", location,
+                               query_head, info.query_heads - 1));
+}
+
 template <class Read>
 auto within_memory(const std::string& location, Read read) {
   try {
@@ -219,10 +225,7 @@ std::vector<double> Dump::read_out(const std::string& sequence, int layer, int q
   if (info.out_rows == 0) {
     throw InputError(location + ": has no out, the model's own output; dump it for a few rows");
   }
-  if (query_head < 0 || query_head >= info.query_heads) {
-    throw InputError(fmt::format("{}: there is no query head {}; heads are 0 to {}", location,
-                                 query_head, info.query_heads - 1));
-  }
+  check_head(location, info, query_head);
   return within_memory(location, [&] {
     return impl_->unchanged([&] {
       return impl_->tensor(sequence, layer, "out", info.tokens - info.out_rows)
@@ -237,10 +240,7 @@ std::vector<double> Dump::read_wo(const std::string& sequence, int layer, int qu
   if (info.hidden == 0) {
     throw InputError(location + ": has no wo, the output projection; dump it with the layer");
   }
-  if (query_head < 0 || query_head >= info.query_heads) {
-    throw InputError(fmt::format("{}: there is no query head {}; heads are 0 to {}", location,
-                                 query_head, info.query_heads - 1));
-  }
+  check_head(location, info, query_head);
   return within_memory(location, [&] {
     return impl_->unchanged([&] {
       return impl_->tensor(sequence, layer, "wo", 0, "row").read(query_head, 0, info.dv);

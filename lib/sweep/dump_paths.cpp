@@ -47,12 +47,20 @@ std::string identity(const std::string& path) {
 
 }  // namespace
 
-std::vector<std::string> files_named(const std::string& written, const std::string& folder) {
+std::vector<std::string> files_named(const std::string& written, const std::string& folder,
+                                     const std::string& place, ErrorList& errors) {
   std::error_code ignored;
   const bool absolute = fs::path(written).is_absolute();
   const fs::path literal = absolute ? fs::path(written) : fs::path(folder) / written;
   if (fs::exists(literal, ignored)) return {literal.string()};
-  return files_of_glob(absolute ? written : escaped(folder) + "/" + written);
+  std::vector<std::string> files =
+      files_of_glob(absolute ? written : escaped(folder) + "/" + written);
+  if (files.empty()) {
+    const bool pattern = written.find_first_of("*?[") != std::string::npos;
+    errors.add(place, (pattern ? "no file matches " : "there is no file ") + written +
+                          "; relative paths start at the folder of the sweep file, " + folder);
+  }
+  return files;
 }
 
 std::vector<std::string> read_dump_paths(const nlohmann::json& given, const std::string& folder,
@@ -71,16 +79,11 @@ std::vector<std::string> read_dump_paths(const nlohmann::json& given, const std:
       continue;
     }
     const auto& written = given[i].get_ref<const std::string&>();
-    const std::vector<std::string> files = files_named(written, folder);
+    const std::vector<std::string> files = files_named(written, folder, place, errors);
     if (files.size() == 1 && fs::is_directory(files.front(), ignored)) {
       errors.add(place,
                  written + " is a folder; name the dumps in it, for example " + written + "/*.h5");
       continue;
-    }
-    if (files.empty()) {
-      const bool pattern = written.find_first_of("*?[") != std::string::npos;
-      errors.add(place, (pattern ? "no file matches " : "there is no file ") + written +
-                            "; relative paths start at the folder of the sweep file, " + folder);
     }
     for (const std::string& file : files) {
       const auto [first, fresh] = seen.emplace(identity(file), place);

@@ -9,9 +9,10 @@
 
 namespace kvbench {
 
-// The file of this path, if there is one, else those that it matches as a glob, in byte order;
-// empty if there are none. Relative ones start at `folder`.
-std::vector<std::string> files_named(const std::string& written, const std::string& folder);
+// The file of this path, if there is one, else those that it matches as a glob, in byte order; none
+// are an error at `place`. Relative ones start at `folder`.
+std::vector<std::string> files_named(const std::string& written, const std::string& folder,
+                                     const std::string& place, ErrorList& errors);
 
 // The `dumps` of a sweep: absolute paths in the order listed, those of one glob in byte order.
 // Relative ones start at `folder`. A path or glob without a file and a file named twice are errors.

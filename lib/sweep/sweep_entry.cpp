@@ -55,14 +55,7 @@ void find_files(ParameterColumn& column, const std::string& folder, ErrorList& e
   std::set<Value> seen;
   for (std::size_t i = 0; i < column.axis.values.size(); ++i) {
     const auto& written = std::get<CacheParameter>(column.axis.values[i]).path;
-    const std::vector<std::string> files = files_named(written, folder);
-    if (files.empty()) {
-      const bool pattern = written.find_first_of("*?[") != std::string::npos;
-      errors.add(column.axis.place(i),
-                 fmt::format("{} {}; relative paths start at the folder of the sweep file, {}",
-                             pattern ? "no file matches" : "there is no file", written, folder));
-    }
-    for (const std::string& file : files) {
+    for (const std::string& file : files_named(written, folder, column.axis.place(i), errors)) {
       const Value value =
           CacheParameter{std::filesystem::path(file).lexically_normal().string(), {}};
       if (seen.insert(value).second) found.values.push_back(value);

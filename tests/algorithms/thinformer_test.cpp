@@ -312,7 +312,7 @@ TEST_CASE("thinformer without thinning and with stride 1 is exact") {
   CHECK(worst({.g = 3, .recent = 1}, 65) < 1e-12);
 }
 
-TEST_CASE("tokens that repeat within a pair are no choice, and the later one stays") {
+TEST_CASE("of two equal tokens of a pair the later one stays") {
   const auto owned = make_stream({.tokens = 65, .d = 4, .dv = 3});
   for (Index j = 0; j < 64; j += 2) {
     for (Index k = 0; k < 4; ++k)

@@ -180,7 +180,7 @@ TEST_CASE("negative weights in the denominator, worked") {
   CHECK(answer.answer[0] == doctest::Approx(5 / 0.75).epsilon(1e-15));
   CHECK(answer.normalizer == 0.75);
   CHECK(!answer.empty_denominator);
-  CHECK(!answer.kl_divergence);  // these are no probabilities
+  CHECK(!answer.kl_divergence);  // weights below 0 are not probabilities
   CHECK(answer.kept_mass);
   CHECK(!answer.clamped);
   // Without a rule too, a sum that is not positive answers zero.

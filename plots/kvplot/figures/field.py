@@ -3,7 +3,7 @@
 Of methods that give up part of the cache the bytes are those that they hold, on average over units,
 so that what moves tokens between heads or layers is judged by its mean; of methods that keep every
 token those that a row reads. Uniform's error at as many bytes is interpolated between its own
-settings, log against log, unit by unit; outside of their range there is no comparison.
+settings, log against log, unit by unit; outside of their range nothing is compared.
 """
 
 from argparse import Namespace
@@ -65,7 +65,7 @@ def compared(results: Results) -> pandas.DataFrame:
     settings = []
     for _, setting in units.groupby(POINT, sort=False):
         if len(setting) < len(all_units):
-            continue  # a mean over some heads is no match for one over all
+            continue  # a mean over some heads cannot be compared with one over all
         whole = setting[MEMORY].mean() >= WHOLE and setting[TRAFFIC].mean() < WHOLE
         kind = "bits" if SEPARATOR in setting["label"].iloc[0] else "reads" if whole else "holds"
         cost = TRAFFIC if kind == "reads" else MEMORY
@@ -144,7 +144,7 @@ def draw(inputs: Namespace) -> Figure:
         spots = [places[row] for row in zip(own["kind"], own["method"])]
         lines_at = [spot for spot, middle in zip(spots, own["middle"]) if middle]
         ends = own.loc[own["middle"], ["ratio_low", "ratio_high"]]
-        if ends["ratio_low"].notna().all():  # of one unit there are no intervals
+        if ends["ratio_low"].notna().all():  # one unit has no interval
             axis.hlines(lines_at, *ends.to_numpy().T, color=colour, linewidth=0.8)
         axis.plot(
             own["ratio"],
