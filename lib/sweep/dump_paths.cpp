@@ -81,8 +81,8 @@ std::vector<std::string> read_dump_paths(const nlohmann::json& given, const std:
     const auto& written = given[i].get_ref<const std::string&>();
     const std::vector<std::string> files = files_named(written, folder, place, errors);
     if (files.size() == 1 && fs::is_directory(files.front(), ignored)) {
-      errors.add(place,
-                 written + " is a folder; name the dumps in it, for example " + written + "/*.h5");
+      std::string message = written + " is a folder; name the dumps in it, for example ";
+      errors.add(place, message.append(written).append("/*.h5"));
       continue;
     }
     for (const std::string& file : files) {
