@@ -1,5 +1,7 @@
 #include "dump/kept_store.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -140,7 +142,7 @@ std::string KeptStore::free_name(const CacheFile& file) const {
   for (int number = stem + end == name ? 2 : 1;; ++number) {
     const auto there = settings_of_.find(folder_ + "/" + name);
     if (there == settings_of_.end() || there->second == file.header.setting()) return name;
-    name = stem + (number > 1 ? "-" + std::to_string(number) : "") + end;
+    name = number > 1 ? fmt::format("{}-{}{}", stem, number, end) : stem + end;
   }
 }
 
