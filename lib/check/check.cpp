@@ -56,8 +56,8 @@ std::vector<const Json*> select(const CellSelector& selector, const Json& record
 // Why a selector finds nothing: the first condition that no cell meets.
 std::string why_none(const CellSelector& selector, const Json& records, bool of_layers) {
   if (of_layers && records.empty()) {
-    return "the results have no records of whole layers; they need the output projection (wo) in "
-           "the dump, and settings that run on all KV heads of a layer";
+    return "the results have no records of whole layers; they need the output projection (wo) or "
+           "evidence in the dump, and settings that run on all KV heads of a layer";
   }
   for (const CellSelector::Condition& condition : selector.conditions) {
     std::set<std::string> words;
@@ -202,7 +202,7 @@ const Json& records_of(const Bound& bound, const Json& results) {
   static const Json kNone = Json::array();
   if (!bound.of_layers) return results.at("cells");
   const auto layers = results.find("layers");
-  return layers == results.end() || !layers->is_array() ? kNone : *layers;
+  return layers == results.end() ? kNone : *layers;
 }
 
 void require_cells(const Json& results, const std::string& path) {

@@ -278,10 +278,10 @@ Comparison compare_results(const ComparedResults& a, const ComparedResults& b,
     if (a.find(cell.key) == nullptr) comparison.only_b.push_back(b.reference(cell));
   }
   if (comparison.pairs == 0) {
-    throw InputError(
-        fmt::format("{} and {} have no cell in common: {}; run the same sweep on the "
-                    "same dump for both",
-                    a.path(), b.path(), what_keeps_apart(a, b)));
+    throw InputError(fmt::format(
+        "{} and {} have no {} in common: {}; run the same sweep on the same dump for both",
+        a.path(), b.path(), a.member() == "cells" ? "cell" : "record of a whole layer",
+        what_keeps_apart(a, b)));
   }
   compare_settings(a, pairing, rules, comparison);
   return comparison;

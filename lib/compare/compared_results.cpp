@@ -28,13 +28,14 @@ std::string trouble_of(const Json& cell) {
 
 }  // namespace
 
-ComparedResults::ComparedResults(const std::vector<std::string>& metrics, std::string path)
-    : path_(std::move(path)) {
+ComparedResults::ComparedResults(const std::vector<std::string>& metrics, std::string path,
+                                 const char* member)
+    : path_(std::move(path)), member_(member) {
   for (const std::string& metric : metrics) places_.push_back(metric_place(metric));
 }
 
 void ComparedResults::add(const Json& cell) {
-  require_cell(cell, cells_.size(), path_);
+  require_cell(cell, cells_.size(), path_, member_);
   const Json& key = cell.at("key");
   Cell out;
   out.key = hash128_hex(portable_key(cell));
@@ -42,9 +43,9 @@ void ComparedResults::add(const Json& cell) {
   const auto [first, fresh] = find_cell_.emplace(out.key, cells_.size());
   if (!fresh) {
     throw InputError(
-        fmt::format("{}: cells {} and {} have the same key but for `device`; compare "
-                    "results of one device each",
-                    path_, cells_[first->second].id, out.id));
+        fmt::format("{}: {} {} and {} have the same key but for `device`; compare results of one "
+                    "device each",
+                    path_, member_, cells_[first->second].id, out.id));
   }
   Json setting = {{"algorithm", key.value("algorithm", Json())},
                   {"label", cell.value("label", Json())},

@@ -28,13 +28,16 @@ class ComparedResults {
     std::vector<double> values;  // of the metrics, NaN if null
   };
 
-  // `metrics`: paths from a cell. `path`: of the file, for messages.
-  ComparedResults(const std::vector<std::string>& metrics, std::string path);
+  // `metrics`: paths from a record. For messages, `path`: of the file; `member`: whose elements the
+  // records are, "cells", or "layers" for those of whole layers.
+  ComparedResults(const std::vector<std::string>& metrics, std::string path,
+                  const char* member = "cells");
 
   // Throws InputError if `cell` is not a cell record, or its key but for `device` was added before.
   void add(const Json& cell);
 
   const std::string& path() const { return path_; }
+  const std::string& member() const { return member_; }
   const std::vector<Cell>& cells() const { return cells_; }
   const Cell* find(const std::string& key) const;
   const std::vector<Json>& settings() const { return settings_; }  // algorithm, label, params
@@ -52,6 +55,7 @@ class ComparedResults {
  private:
   std::vector<Json::json_pointer> places_;
   std::string path_;
+  std::string member_;
   std::vector<Cell> cells_;
   std::unordered_map<std::string, std::size_t> find_cell_;
   std::vector<Json> settings_;

@@ -7,8 +7,8 @@ namespace kvbench {
 namespace {
 
 std::string differs(const char* what, Index made_for, Index has) {
-  return std::string("was made for ") + what + " = " + std::to_string(made_for) +
-         ", and here it is " + std::to_string(has);
+  return std::string("was made for ") + what + " = " + std::to_string(made_for) + ", but " + what +
+         " is " + std::to_string(has) + " here";
 }
 
 }  // namespace
@@ -27,12 +27,12 @@ const KeptHead* KeptCache::find(const StreamId& id) const {
 std::optional<std::string> misfit(const KeptHead& head, const StreamShape& shape, Index prompt) {
   const std::string again = "; make the file for this dump";
   if (head.prompt != prompt) {
-    return differs("P", head.prompt, prompt) +
-           "; set replay.prompt_tokens to the former, or make the file again";
+    return differs("P", head.prompt, prompt) + "; set replay.prompt_tokens to " +
+           std::to_string(head.prompt) + ", or make the file again";
   }
   if (head.tokens && *head.tokens != shape.tokens) {
-    return differs("n", *head.tokens, shape.tokens) +
-           "; set select.tokens to the former, or make the file again";
+    return differs("n", *head.tokens, shape.tokens) + "; set select.tokens to " +
+           std::to_string(*head.tokens) + ", or make the file again";
   }
   if (head.least_tokens > shape.tokens) {
     return "has rows up to token " + std::to_string(head.least_tokens - 1) + ", and there are " +

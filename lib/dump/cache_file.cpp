@@ -89,7 +89,7 @@ void check_root(ErrorList& errors, hid_t root, KeptCache& cache) {
     cache.setting += setting_part(name, hdf5::attribute_text(root, name));
   }
   if (method && (method->empty() || !plain)) {
-    add(errors, "/", "attribute method must be a name without \"/\" and control characters");
+    add(errors, "/", "attribute method must be a name without \"/\" or control characters");
   }
 }
 

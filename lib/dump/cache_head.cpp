@@ -175,7 +175,9 @@ std::vector<double> read_reals(ErrorList& errors, hid_t group, const std::string
   return values;
 }
 
-void read_row_numbers(ErrorList& errors, hid_t group, const std::string& location, KeptRows& kept) {
+// Whether every number is one that it may be.
+bool read_row_numbers(ErrorList& errors, hid_t group, const std::string& location, KeptRows& kept) {
+  const std::size_t before = errors.count();
   for (const RowNumber& number : kRowNumbers) {
     if (!hdf5::has_link(group, number.name)) continue;
     const std::vector<std::int64_t> values = read_integers(group, number.name);
@@ -188,6 +190,7 @@ void read_row_numbers(ErrorList& errors, hid_t group, const std::string& locatio
       number.set(kept.rows[r], values[r]);
     }
   }
+  return errors.count() == before;
 }
 
 void read_weights(ErrorList& errors, hid_t group, const std::string& location, KeptRows& kept) {
@@ -232,7 +235,9 @@ void check_rows(ErrorList& errors, const std::string& location, const KeptRows& 
   };
   const bool owns = !kept.keys.empty() && !kept.values.empty();
   refuse([&](const KeptRow& row) { return row.token < 0 && !owns; },
-         [](const KeptRow&) { return "is of no token (-1); then key and value are both needed"; });
+         [](const KeptRow&) {
+           return "has token -1 (none), which needs both key and value; add them";
+         });
   refuse([&](const KeptRow& row) { return row.begin < kept.prompt; },
          [&](const KeptRow& row) {
            return fmt::format(
@@ -244,20 +249,25 @@ void check_rows(ErrorList& errors, const std::string& location, const KeptRows& 
          [](const KeptRow& row) {
            return fmt::format("ends at {}, before it begins at {}", row.end, row.begin);
          });
-  refuse([&](const KeptRow& row) { return !kept.reads_future && row.token > row.begin; },
-         [](const KeptRow& row) {
-           return fmt::format(
-               "is of token {}, which is not there at row {}; let it begin at {}, or "
-               "set the attribute reads_future = 1",
-               row.token, row.begin, row.token);
-         });
-  refuse([&](const KeptRow& row) { return kept.appends && row.token >= kept.prompt; },
-         [](const KeptRow& row) {
-           return fmt::format(
-               "is of decode token {}, which decode = \"append\" keeps already; set "
-               "decode = \"given\", or leave the row out",
-               row.token);
-         });
+  const auto is_appended = [&](const KeptRow& row) {
+    return kept.appends && row.token >= kept.prompt;
+  };
+  refuse(
+      [&](const KeptRow& row) {
+        return !kept.reads_future && row.token > row.begin && !is_appended(row);
+      },
+      [](const KeptRow& row) {
+        return fmt::format(
+            "is of token {}, which is not there at row {}; let it begin at {}, or "
+            "set the attribute reads_future = 1",
+            row.token, row.begin, row.token);
+      });
+  refuse(is_appended, [](const KeptRow& row) {
+    return fmt::format(
+        "is of decode token {}, which decode = \"append\" keeps already; set "
+        "decode = \"given\", or leave the row out",
+        row.token);
+  });
 }
 
 }  // namespace
@@ -294,7 +304,7 @@ KeptHead check_cache_head(ErrorList& errors, hid_t group, const std::string& loc
     add(errors, join(location, "token"), "dataset is missing; it has the position of each row");
   }
   if (has(kWeight) && (has(kNumerator) || has(kDenominator))) {
-    add(errors, location, "has {} and {}; give the one or the other", kWeight,
+    add(errors, location, "has {} and {}; give one or the other", kWeight,
         has(kNumerator) ? kNumerator : kDenominator);
   } else if (has(kNumerator) != has(kDenominator)) {
     add(errors, location, "has {} alone; give both weights",
@@ -356,7 +366,7 @@ KeptRows read_kept_rows(ErrorList& errors, hid_t group, const std::string& locat
   const hdf5::Handle token = hdf5::open_dataset(group, "token");
   kept.rows.resize(extent_of(token.get()).at(0));
   for (KeptRow& row : kept.rows) row.begin = kept.prompt;
-  read_row_numbers(errors, group, location, kept);
+  const bool are_numbers = read_row_numbers(errors, group, location, kept);
   if (hdf5::has_attribute(group, "tokens")) {
     const auto tokens = hdf5::read_integer(group, "tokens");
     for (KeptRow& row : kept.rows) {
@@ -377,7 +387,7 @@ KeptRows read_kept_rows(ErrorList& errors, hid_t group, const std::string& locat
       add(errors, join(location, kBookkeeping), "has a count that is not from 0 to {}", kMostBytes);
     }
   }
-  check_rows(errors, location, kept);
+  if (are_numbers) check_rows(errors, location, kept);
   return kept;
 }
 

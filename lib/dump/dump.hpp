@@ -71,7 +71,7 @@ struct DumpOptions {
   // damaged file can end this process inside HDF5: for files known to be whole, where a process
   // must not fork.
   bool first_in_child = true;
-  // Whether q, k, v and out may be virtual datasets: of plain files in the dump's own folder
+  // Whether q, k, v, out, wo and wo_v_l1 may be virtual: of plain files in the dump's own folder
   // (dump/source_files.hpp), whose elements are read as if they lay in the dump.
   bool allow_virtual = false;
 };

@@ -1,5 +1,7 @@
 #include "dump/kept_store.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -63,7 +65,8 @@ void KeptStore::scan() {
       for (const KeptHead& head : cache->heads) {
         if (!head.cell.empty()) in_files_.emplace(head.cell, Place{cache->path, head});
       }
-    } catch (const InputError& error) {  // does not count as there
+    } catch (const InputError& error) {
+      settings_of_[entry.path()] = "";  // of no setting: not written over
       unreadable_.insert(unreadable_.end(), error.messages().begin(), error.messages().end());
     }
   }
@@ -129,18 +132,26 @@ void KeptStore::remove() {
   }
 }
 
-// The file with the cells of it that are there, and what other runs left in the file of this name;
-// under another name if that is of another setting.
+// The file's name, or if that is taken by another setting or cannot be read, the first that is not:
+// NAME-HASH, NAME-HASH-2, ..
+std::string KeptStore::free_name(const CacheFile& file) const {
+  const std::string end = ".h5";
+  std::string stem = file.name.substr(0, file.name.size() - end.size());
+  if (!stem.ends_with(file.hash)) stem += "-" + file.hash;
+  std::string name = file.name;
+  for (int number = stem + end == name ? 2 : 1;; ++number) {
+    const auto there = settings_of_.find(folder_ + "/" + name);
+    if (there == settings_of_.end() || there->second == file.header.setting()) return name;
+    name = number > 1 ? fmt::format("{}-{}{}", stem, number, end) : stem + end;
+  }
+}
+
+// The file with the cells of it that are there, and what other runs left in it.
 CacheFile KeptStore::with_earlier(CacheFile file) const {
   std::erase_if(file.cells, [&](const CacheCell& cell) { return !has(cell.cell_id); });
+  file.name = free_name(file);
   const auto there = settings_of_.find(folder_ + "/" + file.name);
   if (there == settings_of_.end()) return file;
-  if (there->second != file.header.setting()) {
-    if (!file.name.ends_with(file.hash + ".h5")) {
-      file.name.insert(file.name.size() - std::string(".h5").size(), "-" + file.hash);
-    }
-    return file;
-  }
   const auto of_head = [&](const StreamId& id) {
     return std::any_of(file.cells.begin(), file.cells.end(), [&](const CacheCell& cell) {
       return cell.id.sequence == id.sequence && cell.id.layer == id.layer &&

@@ -39,7 +39,8 @@ void write_cache_files(const std::string& folder, const std::vector<CacheFile>& 
 class KeptStore {
  public:
   enum class Use { kRead, kWrite };
-  // Nothing needs to be there yet. What cannot be read in the folder does not count as there.
+  // Nothing needs to be there yet. The cells of a file that cannot be read do not count as there;
+  // the file stays as it is.
   KeptStore(std::string folder, Use use);
   // The errors of the files that could not be read.
   const std::vector<std::string>& unreadable() const { return unreadable_; }
@@ -60,9 +61,10 @@ class KeptStore {
   void remove();
 
   // Writes the files that have new cells or lie elsewhere. What other runs left in a file of the
-  // same setting stays in it; the file of another setting is not touched: this one's name then ends
-  // in its hash. `files` name all cells of the plan. What a killed finish() left goes, whatever its
-  // name. `complete`: no cell is missing, and the journal goes.
+  // same setting stays in it; the file of another setting, or one that could not be read, is not
+  // touched: this one's name then ends in its hash, or that and a number. `files` name all cells of
+  // the plan. What a killed finish() left goes, whatever its name. `complete`: no cell is missing,
+  // and the journal goes.
   void finish(const std::vector<CacheFile>& files, bool complete);
 
  private:
@@ -77,13 +79,14 @@ class KeptStore {
 
   void scan();
   std::vector<std::string> unfinished() const;
+  std::string free_name(const CacheFile& file) const;
   CacheFile with_earlier(CacheFile file) const;
 
   std::string folder_;
   std::string journal_path_;
   std::optional<KeptJournal> journal_;
   std::map<std::string, Place> in_files_;           // by cell
-  std::map<std::string, std::string> settings_of_;  // by path
+  std::map<std::string, std::string> settings_of_;  // by path; empty: could not be read
   std::vector<std::string> unreadable_;
   mutable std::shared_ptr<const KeptCache> opened_;  // the last that was read
 };

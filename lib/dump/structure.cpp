@@ -32,6 +32,16 @@ struct StreamTensors {
   }
 };
 
+std::string chunks_too_large(std::uint64_t bytes, const StructureReading& reading, Index columns) {
+  constexpr Index kElements = Index{1} << 17;  // of a chunk that is as large as it needs to be
+  const Index width = std::clamp(columns, Index{1}, kElements);
+  return fmt::format(
+      "decoding its chunks takes {:.3g} MiB of memory, more than the limit of {:.3g} MiB; store it "
+      "in chunks of one head, e.g. h5repack -l CHUNK=1x{}x{} OLD NEW, or raise the limit",
+      static_cast<double>(bytes) / 0x1p20, static_cast<double>(reading.chunk_memory) / 0x1p20,
+      std::min(Index{1024}, kElements / width), width);
+}
+
 // What one stream takes: its keys, values and queries, and norms of values if there are any, as
 // doubles, and what is held to read them.
 void check_memory(ErrorList& errors, const std::string& location, const StreamTensors& tensors,
@@ -44,11 +54,7 @@ void check_memory(ErrorList& errors, const std::string& location, const StreamTe
                          (wo_v_l1 ? group * static_cast<double>(k.rows) : 0.0);
   const std::uint64_t chunks = tensors.chunk_bytes();
   if (chunks > reading.chunk_memory) {
-    add(errors, location,
-        "decoding its chunks takes {:.3g} MiB of memory, more than the limit of {:.3g} MiB; store "
-        "it in chunks of one head, e.g. h5repack -l CHUNK=1x1024x{} OLD NEW, or raise the limit",
-        static_cast<double>(chunks) / 0x1p20, static_cast<double>(reading.chunk_memory) / 0x1p20,
-        k.columns);
+    add(errors, location, "{}", chunks_too_large(chunks, reading, k.columns));
   }
   const double bytes = 8.0 * doubles + static_cast<double>(chunks);
   const auto most = static_cast<double>(reading.memory);
@@ -57,6 +63,31 @@ void check_memory(ErrorList& errors, const std::string& location, const StreamTe
         "one KV head with its queries needs {:.3g} GiB of memory and there are {:.3g} GiB; "
         "correct the shapes, or dump fewer tokens or query rows",
         bytes / 0x1p30, most / 0x1p30);
+  }
+}
+
+// The same of a tensor that is read by itself, one head at a time; of its hash, which every command
+// takes, a row at least.
+void check_memory_of(ErrorList& errors, const std::string& place, const TensorShape& tensor,
+                     const StructureReading& reading) {
+  const auto chunks = static_cast<double>(tensor.chunk_bytes);
+  const auto row =
+      static_cast<double>(tensor.columns) * static_cast<double>(element_bytes(tensor.stored.type));
+  const auto columns = static_cast<double>(tensor.columns);
+  const double head = 8.0 * static_cast<double>(tensor.rows) * columns + chunks;
+  const auto limit = static_cast<double>(reading.chunk_memory);
+  if (row > limit) {
+    add(errors, place,
+        "reading a row of it takes {:.3g} MiB of memory, more than the limit of {:.3g} MiB; "
+        "correct its shape, or raise the limit",
+        row / 0x1p20, limit / 0x1p20);
+  } else if (chunks > limit) {
+    add(errors, place, "{}", chunks_too_large(tensor.chunk_bytes, reading, tensor.columns));
+  } else if (const auto most = static_cast<double>(reading.memory); head > most) {
+    add(errors, place,
+        "one head of it needs {:.3g} GiB of memory and there are {:.3g} GiB; correct its shape, or "
+        "leave it out",
+        head / 0x1p30, most / 0x1p30);
   }
 }
 
@@ -112,6 +143,8 @@ void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& loca
   if (!q || !k || !v) return;
   const StreamTensors tensors{*q, *k, *v, wo_v_l1};
   check_memory(errors, location, tensors, reading);
+  if (wo) check_memory_of(errors, join(location, "wo"), *wo, reading);
+  if (out) check_memory_of(errors, join(location, "out"), *out, reading);
   info.query_heads = q->heads;
   info.kv_heads = k->heads;
   info.tokens = k->rows;

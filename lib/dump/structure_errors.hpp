@@ -40,7 +40,7 @@ void refuse_unknown(ErrorList& errors, const std::string& place, const char* wha
 
 // What is said in addition of elements of an enumeration, which h5py makes of truth values.
 inline constexpr const char* kTruthValue =
-    ", and is an enumeration, as h5py stores truth values; store 0 or 1";
+    ", got an enumeration (h5py's type for truth values); store 0 or 1";
 
 // An error for what would have been read from elsewhere.
 void add_outside(ErrorList& errors, const std::string& place, const hdf5::OutsideError& error);

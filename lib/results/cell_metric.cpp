@@ -54,8 +54,8 @@ std::optional<std::string> metric_error(const std::string& path) {
   }
   const std::string near = did_you_mean(path, known);
   return fmt::format("unknown metric {}{}", path,
-                     near.empty() ? "; see kvbench list metrics, and memory, traffic, counters, "
-                                    "clusters.final and derived in a cell"
+                     near.empty() ? "; see kvbench list metrics, and memory, traffic, evidence, "
+                                    "counters, clusters.final and derived in a cell"
                                   : near);
 }
 

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "results/record_check.hpp"
+
 namespace kvbench {
 namespace {
 
@@ -40,15 +42,6 @@ Json memory_json(const LayerResult& result) {
           {"exact_bytes", result.exact_bytes},
           {"fraction", static_cast<double>(result.peak_bytes) / exact}};
 }
-
-bool holds_numbers(const Json& value) {
-  return value.is_object() && std::all_of(value.begin(), value.end(), [](const Json& member) {
-           return member.is_null() || holds_numbers(member) ||
-                  (member.is_number() && member.get<double>() >= 0.0);
-         });
-}
-
-bool numbers_or_nothing(const Json& value) { return value.is_null() || holds_numbers(value); }
 
 }  // namespace
 
@@ -98,9 +91,10 @@ bool is_layer_record_of(const Json& record, const Plan& plan, const PlannedLayer
     if (!all_tokens) return false;
     evidence.erase("lost");
   }
-  return numbers_or_nothing(part("errors")) && holds_numbers(part("memory")) &&
-         numbers_or_nothing(part("counters")) && numbers_or_nothing(part("timing")) &&
-         numbers_or_nothing(evidence);
+  for (const Json& numbers : {part("errors"), part("counters"), part("timing"), evidence}) {
+    if (!numbers_or_nothing(numbers) || is_negative(numbers)) return false;
+  }
+  return holds_numbers(part("memory")) && !is_negative(part("memory"));
 }
 
 const std::vector<std::string>& layer_error_paths() {

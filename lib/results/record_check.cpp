@@ -11,15 +11,6 @@ namespace {
 
 bool is_number_or_null(const Json& value) { return value.is_number() || value.is_null(); }
 
-// Whether all members are numbers, null, or objects of such.
-bool holds_numbers(const Json& value) {
-  return value.is_object() && std::all_of(value.begin(), value.end(), [](const Json& member) {
-           return is_number_or_null(member) || holds_numbers(member);
-         });
-}
-
-bool numbers_or_nothing(const Json& value) { return value.is_null() || holds_numbers(value); }
-
 // Later versions may write metrics that this one does not know.
 bool can_be_negative(const std::string& name) {
   const auto& metrics = all_metrics();
@@ -27,11 +18,6 @@ bool can_be_negative(const std::string& name) {
     return metric.path == "errors." + name;
   });
   return found == metrics.end() || found->can_be_negative;
-}
-
-bool is_negative(const Json& value) {
-  if (value.is_number()) return value.get<double>() < 0.0;
-  return value.is_object() && std::any_of(value.begin(), value.end(), is_negative);
 }
 
 bool errors_are_sound(const Json& errors) {
@@ -48,6 +34,19 @@ bool is_text_or_absent(const Json& record, const char* name) {
 }
 
 }  // namespace
+
+bool holds_numbers(const Json& value) {
+  return value.is_object() && std::all_of(value.begin(), value.end(), [](const Json& member) {
+           return is_number_or_null(member) || holds_numbers(member);
+         });
+}
+
+bool numbers_or_nothing(const Json& value) { return value.is_null() || holds_numbers(value); }
+
+bool is_negative(const Json& value) {
+  if (value.is_number()) return value.get<double>() < 0.0;
+  return value.is_object() && std::any_of(value.begin(), value.end(), is_negative);
+}
 
 bool is_record_of(const Json& record, const Plan& plan, const PlannedCell& cell) {
   const Json status = record.value("status", Json());

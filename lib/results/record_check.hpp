@@ -11,4 +11,11 @@ namespace kvbench {
 // table of metrics allows.
 bool is_record_of(const Json& record, const Plan& plan, const PlannedCell& cell);
 
+// Whether all members are numbers, null, or objects of such.
+bool holds_numbers(const Json& value);
+// The same, or null.
+bool numbers_or_nothing(const Json& value);
+// Whether a number in it is below 0.
+bool is_negative(const Json& value);
+
 }  // namespace kvbench

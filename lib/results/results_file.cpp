@@ -19,7 +19,8 @@ namespace {
 constexpr const char* kWanted = "name a results.json";
 constexpr double kMiB = 1024.0 * 1024.0;
 constexpr double kProgramBytes = 32.0 * kMiB;
-constexpr double kCellBytes = 9000.0;  // of a record in memory; 7.8 kB measured
+// Of a record in memory; 7.8 kB measured of a cell, more than of a layer.
+constexpr double kCellBytes = 9000.0;
 
 // Of an entry of `groups`.
 std::string group_identity(const Json& group) {
@@ -30,7 +31,7 @@ std::string group_identity(const Json& group) {
   return to_line(identity);
 }
 
-// Adds the group timings of the results file at `path`, cells and summary left aside; none where
+// Adds the group timings of the results file at `path`, records and summary left aside; none where
 // there is no such file or it is of another plan.
 void add_earlier_timing(const std::string& path, const Plan& plan,
                         std::map<std::string, Json>& timing) {
@@ -41,7 +42,7 @@ void add_earlier_timing(const std::string& path, const Plan& plan,
   const Json::parser_callback_t drop_bulk = [&](int depth, Json::parse_event_t event,
                                                 Json& parsed) {
     if (depth == 1 && event == Json::parse_event_t::key) last_key = parsed.get<std::string>();
-    return depth < 2 || (last_key != "cells" && last_key != "summary");
+    return depth < 2 || (last_key != "cells" && last_key != "layers" && last_key != "summary");
   };
   const Json old = Json::parse(in, drop_bulk, false);
   if (!old.is_object() || !old.contains("plan") || !old["plan"].is_object() ||
@@ -280,6 +281,11 @@ Json read_members(const std::string& path, const std::function<void(Json&&)>& ce
     throw InputError(path + ": has schema version " + to_line(version) +
                      ", this program reads 1.x; run the sweep again with this version");
   }
+  if (const auto layers = results.find("layers"); layers != results.end() && !layers->is_array()) {
+    throw InputError(path +
+                     ": /layers: must be an array of records of whole layers; write the file "
+                     "anew with `kvbench run` or `kvbench merge`");
+  }
   for (Json& no_object : results["cells"]) cell(std::move(no_object));
   results["cells"].clear();
   return results;
@@ -299,6 +305,21 @@ Json read_results(const std::string& path) {
   return results;
 }
 
+namespace {
+
+// Those that the member `plan`, or `layers` of it, counts.
+double records_in(const Json& plan) {
+  double count = 0.0;
+  if (!plan.is_object()) return count;
+  for (const char* of : {"ok", "failed", "skipped"}) {
+    const Json& given = plan.value(of, Json());
+    if (given.is_number_unsigned()) count += given.get<double>();
+  }
+  return count;
+}
+
+}  // namespace
+
 Json read_cells(const std::string& path, double memory_limit) {
   Json cells = Json::array();
   const auto keep = [&](Json&& cell) {
@@ -307,17 +328,15 @@ Json read_cells(const std::string& path, double memory_limit) {
     cells.push_back(std::move(cell));
   };
   const auto refuse_too_many = [&](const Json& plan) {
-    double count = 0.0;
-    for (const char* of : {"ok", "failed", "skipped"}) {
-      const Json& given = plan.value(of, Json());
-      if (given.is_number_unsigned()) count += given.get<double>();
-    }
-    const double bytes = kProgramBytes + kCellBytes * count;
+    const double count = records_in(plan);
+    const double layers = records_in(plan.value("layers", Json()));
+    const double bytes = kProgramBytes + kCellBytes * (count + layers);
     if (bytes <= memory_limit) return;
     throw InputError(fmt::format(
-        "{}: its {:.0f} cells need about {:.0f} MiB of memory, more than the {:.0f} MiB that this "
-        "process may use; use a machine with more, or a sweep of fewer cells",
-        path, count, bytes / kMiB, memory_limit / kMiB));
+        "{}: its {:.0f} cells{} need about {:.0f} MiB of memory, more than the {:.0f} MiB that "
+        "this process may use; use a machine with more, or a sweep of fewer cells",
+        path, count, layers > 0.0 ? fmt::format(" and {:.0f} records of whole layers", layers) : "",
+        bytes / kMiB, memory_limit / kMiB));
   };
   Json results = read_members(path, keep, false, refuse_too_many);
   results["cells"] = std::move(cells);

@@ -70,7 +70,7 @@ double number_at(const Json& object, const std::string& path) {
   return number_at(*outer, path.substr(dot + 1));
 }
 
-// All metrics of a record, NaN if null: errors, then memory, traffic, and trivial answers.
+// All metrics of a record, NaN if null: errors, then memory, traffic, trivial answers, evidence.
 std::vector<double> metrics_of(const Json& record) {
   std::vector<double> values;
   values.reserve(metric_count());

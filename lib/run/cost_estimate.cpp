@@ -33,11 +33,13 @@ std::uint64_t kind_of(const Plan& plan, const HeadCells& head) {
   for (const Index number :
        {group.shape.tokens, group.shape.d, group.shape.dv,
         static_cast<Index>(group.shape.heads_per_kv), group.shape.first_query, group.shape.window,
-        group.prompt, static_cast<Index>(group.rows.size())}) {
+        group.prompt, static_cast<Index>(group.rows.size()), group.hidden,
+        static_cast<Index>(group.layer_records.size())}) {
     mix(static_cast<std::uint64_t>(number));
   }
   for (const std::size_t c : head.cells) {
     mix(reinterpret_cast<std::uintptr_t>(plan.cells[c].params.get()));
+    mix(reinterpret_cast<std::uintptr_t>(plan.cells[c].storage.get()));
   }
   return kind;
 }

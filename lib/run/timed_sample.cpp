@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "metrics/layer_outputs.hpp"
 #include "replay/kept_recorder.hpp"
 #include "replay/replay.hpp"
 #include "results/record.hpp"
@@ -29,6 +30,8 @@ double seconds_since(Clock::time_point start) {
 // long sequence is tried.
 constexpr double kAnswerSeconds = 20e-9;
 constexpr std::size_t kMinCells = 8;
+// Cells whose outputs are projected at most: their number is proportional to the time.
+constexpr std::size_t kProjected = 4;
 
 // Evenly spaced cells, the middle one of each stretch.
 std::vector<std::size_t> spread(const std::vector<std::size_t>& cells, std::size_t count) {
@@ -46,7 +49,15 @@ class Sampler {
         kernels_(kernels),
         group_(plan.groups[head.group]),
         head_(head),
-        dump_(dumps[group_.dump]) {}
+        dump_(dumps[group_.dump]) {
+    if (group_.hidden == 0) return;
+    const std::set<std::size_t> of_head(head.cells.begin(), head.cells.end());
+    for (const std::size_t l : group_.layer_records) {
+      for (const std::size_t c : plan.layer_records[l].cells) {
+        if (of_head.count(c) != 0) in_records_.insert(c);
+      }
+    }
+  }
 
   TimedSample run(double budget) {
     auto start = Clock::now();
@@ -103,7 +114,12 @@ class Sampler {
       replayed.push_back(replay_cell);
     }
     std::size_t written = 0;
+    std::vector<CellOutputs> outputs;
     const auto done = [&](std::size_t index, CellResult&& result) {
+      const bool is_projected =
+          result.outputs && outputs.size() < kProjected && in_records_.count(chosen[index]) != 0;
+      if (is_projected) outputs.push_back(std::move(*result.outputs));
+      result.outputs.reset();
       // Into the journal and, from there, into results.json.
       const Json record = cell_record(plan_, plan_.cells[chosen[index]], result, "");
       written += to_line(Json::parse(to_line(record))).size();
@@ -111,7 +127,8 @@ class Sampler {
     const ReplaySetting setting{.prompt = group_.prompt,
                                 .rows = rows_,
                                 .element_bytes = plan_.element_bytes,
-                                .keep_row_values = plan_.keep_rows};
+                                .keep_row_values = plan_.keep_rows,
+                                .keep_outputs = !in_records_.empty()};
     std::vector<std::unique_ptr<KeptRecorder>> recorders;
     for (std::size_t i = 0; i < chosen.size(); ++i) {
       if (!plan_.keep_caches || !has_cache_file(plan_.cells[chosen[i]])) continue;
@@ -126,7 +143,40 @@ class Sampler {
     const double works = static_cast<double>(distinct_works(stream.shape, head_.cells)) /
                          std::max(1.0, static_cast<double>(distinct_works(stream.shape, chosen)));
     return read_seconds_ + timing.reference_seconds * scale_ +
-           (timing.shared_seconds + model_seconds) * works + cells_seconds * share * scale_;
+           (timing.shared_seconds + model_seconds) * works + cells_seconds * share * scale_ +
+           projection_seconds(outputs);
+  }
+
+  // What this head adds to the records of the whole layer: its query heads' parts of W_O, each read
+  // and multiplied with the exact outputs and the errors of every cell of a record.
+  double projection_seconds(const std::vector<CellOutputs>& outputs) const {
+    if (outputs.empty()) return 0.0;
+    const Index dv = group_.shape.dv;
+    const Index heads = group_.shape.heads_per_kv;
+    const auto rows = static_cast<Index>(rows_.size());
+    const auto first_head = [&](const std::vector<double>& of_all) -> ConstMatrix {
+      return {of_all.data(), rows, dv, heads * dv};
+    };
+    try {
+      LayerOutputs products(rows, 1, group_.hidden, outputs.size());
+      std::vector<ConstMatrix> errors;
+      for (const CellOutputs& each : outputs) errors.push_back(first_head(each.errors));
+      auto start = Clock::now();
+      const std::vector<double> weight =
+          dump_.read_wo(group_.sequence, group_.layer, static_cast<int>(head_.kv_head * heads));
+      const double read = seconds_since(start);
+      start = Clock::now();
+      products.add_head(0, {weight.data(), dv, group_.hidden}, first_head(*outputs.front().exact),
+                        errors);
+      const double per_product = seconds_since(start) / static_cast<double>(outputs.size() + 1);
+      const double cut = static_cast<double>(group_.rows.size()) / static_cast<double>(rows);
+      return static_cast<double>(heads) *
+             (read + per_product * cut * static_cast<double>(in_records_.size() + 1));
+    } catch (const InputError&) {  // the run's records fail at once
+      return 0.0;
+    } catch (const std::bad_alloc&) {
+      return 0.0;
+    }
   }
 
   // What a scoped cell follows, decided on this stream alone: each head bears its own part.
@@ -175,6 +225,7 @@ class Sampler {
   const WorkGroup& group_;
   const HeadCells& head_;
   const Dump& dump_;
+  std::set<std::size_t> in_records_;  // cells of the head that records of the layer are made of
   std::vector<Index> rows_;
   double scale_ = 1.0;
   double read_seconds_ = 0.0;

@@ -195,7 +195,7 @@ Json key_schema(const std::vector<AlgorithmDescription>& algorithms) {
                        {"tokens", integer_schema(kTokenRange)}});
   for (const char* scope : {"scope_layers", "scope_kv_heads"}) {
     schema["properties"][scope] =
-        described("of algorithms that add up scores over the model", list_of(kCount));
+        described("of algorithms that decide for a layer or for the model", list_of(kCount));
   }
   schema["properties"]["storage"] =
       described("of a cell whose cache a codec writes", storage_schema());

@@ -26,8 +26,8 @@ CodecDescription rotatable(CodecDescription codec) {
     const bool of_all = scale != nullptr && *scale == Value(std::string("tensor"));
     if (!invalid && of_all && rotation_of(params) != Rotation::kNone) {
       invalid = {kRotateName,
-                 "must be none with scale: tensor, which is that of vectors as they came; take "
-                 "scale: token"};
+                 "must be none with scale tensor, which is measured on vectors as they came; use "
+                 "scale token"};
     }
     return invalid;
   };

@@ -301,7 +301,7 @@ std::optional<std::string> cannot_write(const Parameters& p, const StreamShape& 
                        width, kBlock);
   }
   if (tensor == CacheTensor::kValues) {
-    return "semantics wu is of keys; choose semantics han, or another codec for values";
+    return "semantics wu is for keys; choose semantics han, or another codec for values";
   }
   if (width % 2 == 0) return std::nullopt;
   return fmt::format("{} channels are not pairs; choose turboquant", width);

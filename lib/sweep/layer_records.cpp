@@ -2,19 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
 
 #include "core/hash.hpp"
+#include "sweep/storage_axis.hpp"
 
 namespace kvbench {
 namespace {
 
 // What tells the records of a group apart: all that its cells' keys have beside the KV head. Equal
 // parameters of two entries have equal text.
-std::string setting_of(const Plan& plan, const PlannedCell& cell,
-                       std::map<const void*, std::string>& texts) {
+std::string setting_of(const PlannedCell& cell, std::map<const void*, std::string>& texts) {
   const auto text_of = [&](const void* of, const auto& make) -> const std::string& {
     const auto [place, is_new] = texts.try_emplace(of);
     if (is_new) place->second = make();
@@ -22,12 +23,8 @@ std::string setting_of(const Plan& plan, const PlannedCell& cell,
   };
   nlohmann::json key = nlohmann::json::array({cell.algorithm->id});
   key.push_back(text_of(cell.params.get(), [&] { return params_json(*cell.params).dump(); }));
-  if (cell.storage) {
-    key.push_back(
-        text_of(cell.storage.get(), [&] { return cell_key(plan, cell).at("storage").dump(); }));
-  } else {
-    key.push_back(nullptr);
-  }
+  key.push_back(
+      text_of(cell.storage.get(), [&] { return storage_json(cell.storage.get()).dump(); }));
   key.push_back(cell.seed ? nlohmann::json(*cell.seed) : nlohmann::json(nullptr));
   if (cell.scope) key.push_back({cell.scope->layers, cell.scope->kv_heads});
   return key.dump();
@@ -39,7 +36,7 @@ void add_of_group(Plan& plan, std::size_t g) {
   std::map<std::string, std::size_t> find;  // into `found`
   std::vector<PlannedLayerRecord> found;
   for (const std::size_t c : group.cells) {  // by KV head
-    const std::string setting = setting_of(plan, plan.cells[c], texts);
+    const std::string setting = setting_of(plan.cells[c], texts);
     const auto [place, is_new] = find.try_emplace(setting, found.size());
     if (is_new) found.push_back({"", g, {}});
     found[place->second].cells.push_back(c);
@@ -52,11 +49,19 @@ void add_of_group(Plan& plan, std::size_t g) {
   }
 }
 
+bool has_asking_row(const WorkGroup& group) {
+  if (!group.evidence) return false;
+  const std::vector<Index>& asking = group.evidence->rows;
+  return std::any_of(asking.begin(), asking.end(), [&](Index row) {
+    return std::binary_search(group.rows.begin(), group.rows.end(), row);
+  });
+}
+
 }  // namespace
 
 void add_layer_records(Plan& plan) {
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-    if (plan.groups[g].hidden > 0 || plan.groups[g].evidence) add_of_group(plan, g);
+    if (plan.groups[g].hidden > 0 || has_asking_row(plan.groups[g])) add_of_group(plan, g);
   }
 }
 

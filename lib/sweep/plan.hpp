@@ -69,8 +69,8 @@ struct PlannedCell {
 };
 
 // A record of a whole layer to be: the cells of all its KV heads, of one setting and seed. Layers
-// whose dump has the output projection or evidence have one of each setting that runs on all of
-// their KV heads.
+// whose dump has the output projection, or evidence that a scored row asks for, have one of each
+// setting that runs on all of their KV heads.
 struct PlannedLayerRecord {
   std::string id;                  // 32 hex digits: hash of the canonical JSON of layer_record_key
   std::size_t group = 0;           // index into Plan::groups

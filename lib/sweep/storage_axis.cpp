@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "core/spelling.hpp"
@@ -19,6 +19,18 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kFloat = "float";
+
+// Fewer than cells (kMaxCells): all of them are in memory at once, unlike points of algorithms.
+constexpr std::size_t kMaxStorages = 100'000;
+
+// Whether `count` of `what` are too many; an error then.
+bool too_many(double count, const char* what, const std::string& pointer, ErrorList& errors) {
+  if (count <= static_cast<double>(kMaxStorages)) return false;
+  errors.add(pointer, fmt::format("makes {:.0f} {}, more than the {} that a sweep may have; "
+                                  "shorten an axis",
+                                  count, what, kMaxStorages));
+  return true;
+}
 
 const CodecDescription* codec_named(const json& given, CacheTensor tensor,
                                     const std::string& pointer, ErrorList& errors) {
@@ -81,9 +93,12 @@ std::vector<CodecSetting> read_codec(const json& given, CacheTensor tensor,
                                     {"codec"}, pointer, errors);
   if (!columns) return {};
   std::vector<std::pair<std::string, std::vector<Value>>> axes;
+  double points = 1.0;
   for (const ParameterColumn& column : *columns) {
+    points *= static_cast<double>(column.axis.values.size());
     axes.emplace_back(column.parameter->name, column.axis.values);
   }
+  if (too_many(points, "settings of a codec", pointer, errors)) return {};
   std::vector<CodecSetting> settings;
   for (Index i = 0; i < points_of(axes); ++i) {
     CodecSetting setting{codec, point_of(axes, codec->parameters, i)};
@@ -120,7 +135,11 @@ Storages read_element(const json& given, const std::string& pointer, ErrorList& 
     }
   }
   Storages storages;
-  if (errors.count() != before) return storages;
+  if (errors.count() != before ||
+      too_many(static_cast<double>(keys.size()) * static_cast<double>(values.size()), "storages",
+               pointer, errors)) {
+    return storages;
+  }
   for (const CodecSetting& k : keys) {
     for (const CodecSetting& v : values) {
       const bool is_float = k.is_float() && v.is_float();
@@ -128,10 +147,6 @@ Storages read_element(const json& given, const std::string& pointer, ErrorList& 
     }
   }
   return storages;
-}
-
-bool equal(const std::shared_ptr<const Storage>& a, const std::shared_ptr<const Storage>& b) {
-  return a == b || (a && b && *a == *b);
 }
 
 json codec_json(const CodecSetting& setting) {
@@ -155,16 +170,17 @@ std::optional<Storages> read_storages(const json& given, const std::string& poin
     return std::nullopt;
   }
   Storages all;
+  std::set<std::string> seen;
   for (std::size_t i = 0; i < given.size(); ++i) {
     for (auto& storage : read_element(given[i], child(pointer, i), errors)) {
-      const auto same = std::find_if(all.begin(), all.end(),
-                                     [&](const auto& other) { return equal(storage, other); });
-      if (same != all.end()) {
-        errors.add(child(pointer, i), "is listed twice: " + storage_json(storage.get()).dump());
+      const std::string text = storage_json(storage.get()).dump();
+      if (!seen.insert(text).second) {
+        errors.add(child(pointer, i), "is listed twice: " + text);
       } else {
         all.push_back(std::move(storage));
       }
     }
+    if (too_many(static_cast<double>(all.size()), "storages", pointer, errors)) break;
   }
   return errors.count() == before ? std::optional(std::move(all)) : std::nullopt;
 }

@@ -254,7 +254,7 @@ class Cache(Hdf5File):
             if name in data
         }
         if "weight" in data and len(data.keys() & set(WEIGHTS)) > 1:
-            self._refuse(place, "has weight and another weight; give the one or the other")
+            self._refuse(place, "has weight and another weight; give one or the other")
         if ("weight_numerator" in data) != ("weight_denominator" in data):
             self._refuse(place, "has one weight alone; give both weights")
         weights = {
@@ -272,7 +272,8 @@ class Cache(Hdf5File):
         token = integers["token"]
         if len(none := numpy.flatnonzero(token < 0)) and not {"key", "value"} <= data.keys():
             self._refuse(
-                place, f"row {none[0]}: is of no token (-1); then key and value are both needed"
+                place,
+                f"row {none[0]}: has token -1 (none), which needs both key and value; add them",
             )
         return (
             Rows(

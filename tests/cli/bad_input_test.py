@@ -192,6 +192,8 @@ class BadInput(Folder):
                   "other_dump": results_file("other_dump", cells=[
                       {**cell, "key": {**cell["key"], "dump": "0123"}}
                       for cell in results["cells"]]),
+                  "odd_layers": results_file("odd_layers", cells=results["cells"], layers={"a": {}}),
+                  "bad_layers": results_file("bad_layers", cells=results["cells"], layers=[{}]),
                   "later": results_file("later", schema_version="2.0.0")}
         def check(row):
             row = filled(row, places)

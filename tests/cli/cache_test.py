@@ -93,8 +93,8 @@ class Caches(Folder):
         self.assertEqual(sorted(states), ["ok", "skipped", "skipped", "skipped"])
         self.assertIn("has no rows of this head", results["cells"][0]["reason"])
         for prompt, datasets, words in (
-                (P - 1, {"token": [1]}, "made for P = 63, and here it is 64"),
-                (P, {"token": [1], "key": np.zeros((1, 3))}, "made for d = 3, and here it is 8"),
+                (P - 1, {"token": [1]}, "made for P = 63, but P is 64 here"),
+                (P, {"token": [1], "key": np.zeros((1, 3))}, "made for d = 3, but d is 8 here"),
                 (P, {"token": [1], "head": [7]}, "query head 7 of the group")):
             write_cache(self.folder / "bad.h5", self.heads(), prompt=prompt, **datasets)
             _, said = self.run_named("bad", [{"algorithm": "given", "params": {"file": "bad.h5"}}],
@@ -119,7 +119,7 @@ class Caches(Folder):
                        "--algorithm", "given", "--file", "mine.h5", cwd=self.folder)
         self.assertEqual(done.returncode, BAD_INPUT)
         self.assertEqual(done.stderr.count("was made for P"), 1, done.stderr)
-        self.assertIn(f"KV head 0 (and {len(self.heads()) - 1} more heads): was made for P = {P}, and here it is {P + 1}",
+        self.assertIn(f"KV head 0 (and {len(self.heads()) - 1} more heads): was made for P = {P}, but P is {P + 1} here",
                       done.stderr)
 
     def test_one_line_takes_a_file(self):

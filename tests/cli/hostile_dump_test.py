@@ -83,6 +83,22 @@ def _written_bomb(dump):
         data[:] = numpy.zeros((2, 96, 8), "f4")
 
 
+def _projection(columns, **how):
+    """A sound dump of a few KiB with rows of the output projection that are 512 MiB."""
+    def change(dump):
+        heads, width = dump[LAYER + "q"].shape[0], dump[LAYER + "v"].shape[2]
+        dump.create_dataset(LAYER + "wo", shape=(heads, width, columns), dtype="f4", **how)
+    return change
+
+
+def _written_projection(dump):
+    """A projection whose one written chunk takes 384 MiB once it is decoded, and as much twice while it is."""
+    import numpy
+    _projection(12 << 20, chunks=(1, dump[LAYER + "v"].shape[2], 12 << 20), compression="gzip")(dump)
+    data = dump[LAYER + "wo"]
+    data[0] = numpy.zeros(data.shape[1:], "f4")
+
+
 CHANGES = {
     "external_passwd": _tensor("k", (2, 96, 8), external=[("/etc/passwd", 0, 1 << 20)]),
     "external_zero": _tensor("k", (2, 96, 8), external=[("/dev/zero", 0, 1 << 20)]),
@@ -104,6 +120,8 @@ CHANGES = {
                           compression="gzip"),
     "written_chunk_bomb": _written_bomb,
     "gzip_bomb": _bomb,
+    "wide_projection": _projection(1 << 27, chunks=(1, 1, 1 << 16), compression="gzip", fillvalue=0.0),
+    "written_projection": _written_projection,
     "many_groups": _many_groups,
     "deep": _deep,
     "many_attributes": _attributes,

@@ -210,6 +210,9 @@ TEST_CASE("what is not a cell record is refused by its place") {
   results.add(MadeCell{}.json());
   const auto messages = messages_of([&] { results.add(Json{{"status", "ok"}}); });
   CHECK(messages.at(0).rfind("a.json: /cells/1: ", 0) == 0);
+  ComparedResults layers(kRules.all_metrics(), "a.json", "layers");
+  const auto of_layers = messages_of([&] { layers.add(Json{{"status", "ok"}}); });
+  CHECK(of_layers.at(0).rfind("a.json: /layers/0: is not a layer record", 0) == 0);
 }
 
 TEST_CASE("a reference is that of the cell") {

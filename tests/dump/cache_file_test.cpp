@@ -232,7 +232,7 @@ TEST_CASE("what no stream could have is refused with its place") {
          remove_link(f, kHead + "/key");
          put(f, "token", {-1, 3, 4, 6}, H5T_STD_I32LE);
        },
-       {"row 0", "no token", "key and value"}},
+       {"row 0", "token -1", "key and value"}},
       {[](hid_t f) { replace_dataset(f, kHead + "/key", {4, 4, 1}, H5T_IEEE_F32LE); },
        {"3 dimensions"}},
       {[](hid_t f) { replace_dataset(f, kHead + "/value", {4, 6}, H5T_STD_I16LE); },
@@ -274,6 +274,26 @@ TEST_CASE("what no stream could have is refused with its place") {
     CHECK(says(messages, bad.words));
     for (const std::string& message : messages) CHECK(message.starts_with(path + ": "));
   }
+}
+
+TEST_CASE("one fault of a row is one error") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("c.h5");
+  const auto errors_with = [&](const std::vector<double>& tokens, bool appends) {
+    write(path, some_rows());
+    edit(path, [&](hid_t file) {
+      for (const char* name : {"key", "value"}) remove_link(file, kHead + "/" + name);
+      put(file, "token", tokens, H5T_STD_I32LE);
+      if (appends) set_attribute(file, kHead, "decode", std::string("append"));
+    });
+    return errors_of([&] { open_cache(path); });
+  };
+  const auto below = errors_with({0, -3, 4, 4}, false);  // not also one without a token
+  CHECK(below.size() == 1);
+  CHECK(says(below, {"row 1 is -3"}));
+  const auto appended = errors_with({0, 8, 4, 4}, true);  // not also one that is to begin later
+  CHECK(appended.size() == 1);
+  CHECK(says(appended, {"row 1", "decode token 8", "append"}));
 }
 
 TEST_CASE("a store keeps what was written through a kill, and gives it back from its files") {
@@ -348,6 +368,36 @@ TEST_CASE("a file that cannot be read is named, and does not count as there") {
   const KeptStore store(caches, KeptStore::Use::kRead);
   REQUIRE(store.unreadable().size() == 1);
   CHECK(store.unreadable()[0].starts_with(caches + "/bad.h5: "));
+}
+
+TEST_CASE("a file that cannot be read is not written over, whatever its name") {
+  const TemporaryFolder folder;
+  const std::string caches = folder.file("caches");
+  const CacheFile file{"a.h5",
+                       "0123abcd",
+                       {.method = "a", .producer = "", .params = "", .seed = {}, .dump = ""},
+                       {{"id1", kId, kShape}}};
+  const auto finish = [&] {
+    KeptStore store(caches, KeptStore::Use::kWrite);
+    store.write("id1", some_rows());
+    store.finish({file}, true);
+  };
+  const auto text_of = [&](const std::string& name) {
+    std::ifstream in(caches + "/" + name);
+    std::string text;
+    std::getline(in, text);
+    return text;
+  };
+  std::filesystem::create_directory(caches);
+  std::ofstream(caches + "/a.h5") << "mine";
+  finish();
+  CHECK(text_of("a.h5") == "mine");
+  CHECK(open_cache(caches + "/a-0123abcd.h5")->heads.size() == 1);
+  std::ofstream(caches + "/a-0123abcd.h5") << "mine too";
+  finish();
+  CHECK(text_of("a.h5") == "mine");
+  CHECK(text_of("a-0123abcd.h5") == "mine too");
+  CHECK(open_cache(caches + "/a-0123abcd-2.h5")->heads.size() == 1);
 }
 
 TEST_CASE("a damaged end of the journal is cut off") {

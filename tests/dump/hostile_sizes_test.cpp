@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <limits>
 
+#include "core/memory_limit.hpp"
 #include "dump/dump.hpp"
 #include "dump/small_dump.hpp"
 
@@ -113,6 +116,33 @@ TEST_CASE("memory for decoding chunks is held against the limit") {
   CHECK(says(refusal_of(path, {.memory_limit = bytes - 1}),
              {path, kLayer + ": ", "decoding its chunks", "limit", "h5repack"}));
   CHECK(dump.info().sequences[0].find_layer(1)->chunk_bytes == 0);  // contiguous
+}
+
+TEST_CASE("memory for what is read beside the streams is held against the limits") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  const DumpOptions limit{.memory_limit = 64 << 20};
+  const auto refusal = [&](const std::string& name, const std::vector<hsize_t>& dims,
+                           const std::vector<hsize_t>& chunk, const DumpOptions& options = {}) {
+    write_small_dump(path);
+    edit(path, [&](hid_t f) {
+      if (!hdf5::has_link(f, kLayer + name)) replace_dataset(f, kLayer + name, {1}, H5T_IEEE_F32LE);
+      replace_by_chunks(f, kLayer + name, dims, chunk);
+    });
+    return refusal_of(path, options);
+  };
+  const auto wide = refusal("/wo", {4, 6, 1 << 25}, {1, 1, 1 << 16}, limit);  // rows of 128 MiB
+  CHECK(says(wide, {path, kLayer + "/wo: ", "a row", "64 MiB", "raise the limit"}));
+  CHECK(refusal("/wo", {4, 6, 1 << 20}, {1, 1, 1 << 16}, limit).empty());
+  const auto chunk = refusal("/wo", {4, 6, 1 << 22}, {1, 6, 1 << 22}, limit);  // 96 MiB
+  CHECK(says(chunk, {path, kLayer + "/wo: ", "decoding its chunks", "h5repack"}));
+  constexpr hsize_t kMost = std::numeric_limits<std::int32_t>::max();
+  if (usable_memory() < 6 * kMost * sizeof(double)) {  // 96 GiB, of one head
+    const auto head = refusal("/wo", {4, 6, kMost}, {1, 1, 1 << 16});
+    CHECK(says(head, {path, kLayer + "/wo: ", "one head of it", "GiB"}));
+  }
+  const auto out = refusal("/out", {4, 3, 6}, {4, 3, 6}, {.memory_limit = 1000});
+  CHECK(says(out, {path, kLayer + "/out: ", "decoding its chunks"}));
 }
 
 TEST_CASE("more heads than any model has are refused") {

@@ -174,7 +174,7 @@ class Bad(Made):
                 ("token: must be integers", {"token": [1.0]}),
                 ("token: row 1 is -2", {"token": [1, -2]}),
                 ("end: row 0 is 9000000000", {"token": [1], "end": [9000000000]}),
-                ("is of no token (-1); then key and value", {"token": [-1]}),
+                ("has token -1 (none), which needs both key and value", {"token": [-1]}),
                 ("row 0: begins at 3, in the prompt of 64", {"token": [1], "begin": [3]}),
                 ("row 0: ends at 64, before it begins at 65", {"token": [1], "begin": [65], "end": [64]}),
                 ("row 0: is of token 70, which is not there at row 64", {"token": [70]}),
@@ -182,7 +182,7 @@ class Bad(Made):
                 ("weight: row 0 is NaN", {"token": [1], "weight": [float("nan")]}),
                 ("row 0 has weight -1", {"token": [1], "weight": [-1.0]}),
                 ("give both weights", {"token": [1], "weight_numerator": [1.0]}),
-                ("the one or the other", {"token": [1], "weight": [1.0], "weight_numerator": [1.0]}),
+                ("give one or the other", {"token": [1], "weight": [1.0], "weight_numerator": [1.0]}),
                 ("weight: has elements of type", {"token": [1], "weight": [b"heavy"]}),
                 ("must be [rows]", {"token": [[1]]}),
                 ("must be [rows, length of a vector]", {"token": [1], "key": [1.0]})):

@@ -95,6 +95,12 @@ TEST_CASE("heads with other cells are of another kind, skipped cells are none") 
   timings.estimate(plan, select_shard(plan, ""), 1.0);
   CHECK(timings.timed.size() == 3);
 
+  Plan projected = made_plan();
+  projected.groups[1].hidden = 64;
+  MadeUpTimings of_projected;
+  of_projected.estimate(projected, select_shard(projected, ""), 1.0);
+  CHECK(of_projected.timed.size() == 3);
+
   const Plan skipped = made_plan(entry("window", R"("budget": 0.0001)"));
   MadeUpTimings none;
   CHECK(none.estimate(skipped, select_shard(skipped, ""), 1.0).total() == 0.0);

@@ -221,12 +221,28 @@ TEST_CASE("a record is failed by a cell that an earlier run left failed") {
   CHECK(run.journal->count_layers(CellState::kFailed) == 2);
 }
 
-TEST_CASE("a projection that cannot be read fails the records, not the cells") {
+TEST_CASE("a projection that cannot be read fails all records of its layer") {
   LayerRun run;
-  run.dumps[0] = Dump(run.dump_path());
-  std::ofstream(run.dump_path(), std::ios::app) << "more";
+  const WorkGroup& group = run.plan.groups[0];
+  REQUIRE(group.layer_records == std::vector<std::size_t>{0, 1, 2});
   LayerGatherer gatherer(run.plan, run.dumps[0], {0, 1, 2});
-  CHECK(gatherer.outcome(1).failure.find(run.dump_path()) == 0);
+  const auto data = run.dumps[0].read_stream(group.sequence, group.layer, 0);
+  const ReplaySetting setting{.prompt = group.prompt, .rows = group.rows, .keep_outputs = true};
+  for (const std::size_t l : group.layer_records) {
+    const std::size_t c = run.plan.layer_records[l].cells[0];
+    const PlannedCell& cell = run.plan.cells[c];
+    replay(data->stream, setting, {{cell.algorithm, *cell.params}}, cpu_kernels(),
+           [&](std::size_t, CellResult&& result) {
+             REQUIRE(result.outputs);
+             gatherer.take(c, result);
+           });
+  }
+  for (const std::size_t l : group.layer_records) CHECK(gatherer.outcome(l).failure.empty());
+  std::ofstream(run.dump_path(), std::ios::app) << "more";
+  CHECK_NOTHROW(gatherer.end_head(0));
+  for (const std::size_t l : group.layer_records) {
+    CHECK(gatherer.outcome(l).failure.starts_with(run.dump_path()));
+  }
 }
 
 TEST_CASE("evidence: heads that read none of it, and tokens that no head reads") {

@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <fstream>
+#include <limits>
 
 #include "run/small_run.hpp"
 
@@ -26,6 +28,28 @@ TEST_CASE("a long list is sampled: eight cells if there is no time for more") {
   REQUIRE(run.plan.cells[39].kv_head == 0);
   CHECK(time_sample(run.plan, run.dumps, cpu_kernels(), head, 1e-9).cells == 8);
   CHECK(time_sample(run.plan, run.dumps, cpu_kernels(), head, 100.0).cells == 40);
+}
+
+TEST_CASE("what a head adds to the records of its layer takes time, too") {
+  SynthOptions options = small_synth();
+  options.hidden = 1 << 14;
+  SmallRun run(R"({"algorithm": "window", "params": {"budget": [4, 8]}})", all_algorithms(),
+               options);
+  REQUIRE(run.plan.groups[1].layer_records.size() == 2);
+  const HeadCells head{.group = 1, .kv_head = 1, .cells = {6, 7}};
+  REQUIRE(run.plan.cells[7].kv_head == 1);
+  const auto least = [&](const HeadCells& of) {
+    double seconds = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < 5; ++i) {
+      const TimedSample sample = time_sample(run.plan, run.dumps, cpu_kernels(), of, 10.0);
+      CHECK(sample.cells == 2);
+      seconds = std::min(seconds, sample.seconds);
+    }
+    return seconds;
+  };
+  const double with = least(head);
+  run.plan.groups[1].layer_records.clear();
+  CHECK(with > 1.5 * least(head));  // 1 MiB of a projection for each query head
 }
 
 TEST_CASE("a stream that cannot be read costs nothing") {

@@ -85,6 +85,19 @@ TEST_CASE("a record's id is that of its canonical key, whatever else the sweep h
   CHECK(alone.layer_records.at(0).id == beside.layer_records.at(1).id);
 }
 
+TEST_CASE("without a projection a layer has records only if a scored row asks for evidence") {
+  const SweepFolder folder;
+  std::vector<PlannedDump> given = dumps();
+  given[0].sequences[0].evidence = std::make_shared<const Evidence>(Evidence{{{3, 5}}, {70, 99}});
+  const auto records_with = [&](const std::string& rows) {
+    const std::string evaluate = R"("evaluate": {"rows": )" + rows + "}";
+    const Plan plan = make_plan(folder.parse(sweep(kTwo, evaluate)), given);
+    return std::make_pair(plan.groups[0].layer_records.size(), plan.groups[1].layer_records.size());
+  };
+  CHECK(records_with("[60, 70]") == std::make_pair(std::size_t{3}, std::size_t{3}));
+  CHECK(records_with("[60, 71]") == std::make_pair(std::size_t{3}, std::size_t{0}));
+}
+
 TEST_CASE("a plan that is made again from its document has the same records and evidence") {
   const SweepFolder folder;
   std::vector<PlannedDump> given = dumps();

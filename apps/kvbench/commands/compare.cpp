@@ -33,9 +33,10 @@ constexpr const char* kFooter =
 Per unit (sequence, layer, KV head) the mean over seeds is compared, and B/A is averaged over units
 as a geometric mean with a 95 % interval (Student's t over texts, layers or KV heads, the outermost
 that differs). A metric is WORSE if B/A is above 1 + tolerance and its interval does not reach below 1
-or no unit is better; "unclear" if it is beyond the tolerance otherwise. Records of whole layers are compared likewise, where both files
-have them, over units (sequence, layer). Exit code 4 if a metric or memory is worse, or a number of A is null in B. Cells that
-one file alone has are listed and decide nothing.
+or no unit is better; "unclear" if it is beyond the tolerance otherwise. Records of whole layers are
+compared likewise, over units (sequence, layer), if both files have them. Exit code 4 if a metric or
+memory is worse, or a number of A is null in B. Cells that one file alone has are listed and decide
+nothing.
 
 Examples:
   kvbench compare results/before/results.json results/after/results.json
@@ -89,7 +90,7 @@ Compared compare(const CompareOptions& options) {
   };
   const auto read = [&](const std::string& path) {
     File file{ComparedResults(metrics_of(of_cells), path),
-              ComparedResults(metrics_of(of_layers), path)};
+              ComparedResults(metrics_of(of_layers), path, "layers")};
     errors.gather([&] {
       const Json rest = read_results(path, [&](Json&& cell) { file.cells.add(cell); });
       warn_if_incomplete(rest, path);
@@ -109,8 +110,8 @@ Compared compare(const CompareOptions& options) {
     compared.layers = compare_results(a.layers, b.layers, of_layers);
   } else if (!compared.cells) {
     throw InputError(
-        fmt::format("{}: has no records of whole layers to compare; run the sweep on "
-                    "a dump with the output projection (wo)",
+        fmt::format("{}: has no records of whole layers to compare; run the sweep on a dump with "
+                    "the output projection (wo) or evidence",
                     in_a ? options.b : options.a));
   } else if (in_a || in_b) {
     log_text("kvbench: note: only {} has records of whole layers; they are not compared\n",

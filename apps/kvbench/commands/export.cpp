@@ -23,10 +23,10 @@ struct ExportOptions {
 };
 
 constexpr const char* kFooter =
-    R"(csv: one row per cell, every number in full (params.*, storage.*, derived.*, errors.*, trivial.*, mass.*,
-clusters.*, memory.*, traffic.*, counters.*);
-null is an empty field. md: a Markdown table of the main columns, rounded. With --layers the same of
-the records of whole layers, which results have of dumps with an output projection (wo).
+    R"(csv: one row per cell, every number in full (params.*, storage.*, derived.*, errors.*, trivial.*,
+mass.*, evidence.*, clusters.*, memory.*, traffic.*, counters.*, timing.seconds); null is an empty field.
+md: a Markdown table of the main columns, rounded. With --layers the same of the records of whole
+layers, which results have of dumps with an output projection (wo) or evidence.
 
 Examples:
   kvbench export --results results/quick/results.json --format csv > quick.csv

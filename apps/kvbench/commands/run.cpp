@@ -348,11 +348,11 @@ void finish_rows(RowsFile& rows, const Plan& plan, bool complete) {
 
 // Settings whose cells have no cache file, and why.
 void log_without_caches(const Plan& plan) {
-  std::map<std::string, std::set<const Params*>> settings;  // by label and reason
+  std::map<std::string, std::set<std::string>> settings;  // parameters by label and reason
   for (const PlannedCell& cell : plan.cells) {
     if (cell.skip_reason) continue;
     const auto reason = no_cache_file(cell);
-    if (reason) settings[cell.label + ": " + *reason].insert(cell.params.get());
+    if (reason) settings[cell.label + ": " + *reason].insert(params_json(*cell.params).dump());
   }
   for (const auto& [text, of] : settings) {
     log_text("kvbench: note: output.caches leaves out {} setting{} of {}\n", of.size(),

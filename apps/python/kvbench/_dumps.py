@@ -150,7 +150,7 @@ def open_dump(path: str | os.PathLike[str], *, allow_virtual: bool = False) -> D
 
     dump["constitution"][15] is a Layer, with .q .k .v .out .wo_v_l1 .scale .window
     .softcap.
-    `allow_virtual`: q, k, v and out may be virtual datasets of files next to the dump. Raises
-    kvbench.Error with every error of the file's structure.
+    `allow_virtual`: q, k, v, out, wo and wo_v_l1 may be virtual datasets of files next to the
+    dump. Raises kvbench.Error with every error of the file's structure.
     """
     return Dump(path, allow_virtual=allow_virtual)
