@@ -163,6 +163,9 @@ struct AlgorithmFunctions {
   std::function<std::optional<std::string>(const P&)> not_stored = [](const P&) {
     return std::optional<std::string>();
   };
+  // Keeps values that it makes itself in place of tokens' own ones: no codec that writes values of
+  // several tokens together goes with it.
+  std::function<bool(const P&)> makes_values = [](const P&) { return false; };
   // Keeps every token for good, whatever it attends to: memory is that of `exact`.
   std::function<bool(const P&)> never_evicts = [](const P&) { return false; };
 };

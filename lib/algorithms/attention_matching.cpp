@@ -293,6 +293,7 @@ AlgorithmDescription describe_attention_matching() {
     return most_kept_once(budget, p.bias == Bias::kFitted ? budget - exact : 0, shape, prompt);
   };
   d.only_appends = [](const Parameters&) { return true; };
+  d.makes_values = [](const Parameters& p) { return p.values == Values::kFitted; };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<AttentionMatching>(p, context);
   };

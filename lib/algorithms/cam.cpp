@@ -272,6 +272,7 @@ AlgorithmDescription describe_cam() {
     return work;
   };
   d.most_kept = most_kept;
+  d.makes_values = [](const Parameters& p) { return p.draw != Draw::kNone; };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<Cam>(p, context);
   };

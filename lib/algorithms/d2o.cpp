@@ -270,6 +270,7 @@ AlgorithmDescription describe_d2o() {
     ++most.bookkeeping;  // the threshold
     return std::optional(most);
   };
+  d.makes_values = [](const Parameters&) { return true; };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<D2o>(p, context);
   };

@@ -132,6 +132,7 @@ AlgorithmDescription describe_merge_cosine() {
     return selection.algorithm.most_kept(selection.params, shape, prompt);
   };
   d.only_appends = [](const Parameters&) { return true; };
+  d.makes_values = [](const Parameters&) { return true; };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<MergeCosine>(p, context);
   };

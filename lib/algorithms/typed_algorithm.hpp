@@ -49,6 +49,7 @@ struct TypedAlgorithm : AlgorithmFunctions<P> {
     kvbench::bind(table, this->not_rows, d.not_rows);
     kvbench::bind(table, this->only_appends, d.only_appends);
     kvbench::bind(table, this->not_stored, d.not_stored);
+    kvbench::bind(table, this->makes_values, d.makes_values);
     kvbench::bind(table, this->never_evicts, d.never_evicts);
     return d;
   }

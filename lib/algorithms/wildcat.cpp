@@ -352,6 +352,7 @@ AlgorithmDescription describe_wildcat() {
     return "weights in the denominator may be negative, and answers have a rule of their own";
   };
   d.only_appends = [](const Parameters&) { return true; };
+  d.makes_values = [](const Parameters&) { return true; };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<WildCat>(p, context);
   };

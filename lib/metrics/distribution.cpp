@@ -29,4 +29,14 @@ double root_mean_square(const std::vector<double>& values) {
   return largest * std::sqrt(squares / static_cast<double>(values.size()));
 }
 
+double norm(double squares, const double* x, Index n) {
+  if (squares > 1e-280) return std::sqrt(squares);
+  double largest = 0.0;
+  for (Index k = 0; k < n; ++k) largest = std::max(largest, std::abs(x[k]));
+  if (largest == 0.0) return 0.0;
+  double sum = 0.0;
+  for (Index k = 0; k < n; ++k) sum += (x[k] / largest) * (x[k] / largest);
+  return largest * std::sqrt(sum);
+}
+
 }  // namespace kvbench

@@ -1,8 +1,11 @@
-// What a cell keeps of the values that a metric has over rows and query heads.
+// What a cell keeps of the values that a metric has over rows and query heads, and norms of
+// vectors.
 #pragma once
 
 #include <array>
 #include <vector>
+
+#include "core/matrix_view.hpp"
 
 namespace kvbench {
 
@@ -33,5 +36,8 @@ Distribution distribution(std::vector<double> values);
 // Root of the mean of squares; infinite only if it is too large for a double, not if a square is.
 // `values` must not be empty.
 double root_mean_square(const std::vector<double>& values);
+
+// The norm of x [n], whose sum of squares is `squares`; also of one so short that squares vanish.
+double norm(double squares, const double* x, Index n);
 
 }  // namespace kvbench

@@ -13,17 +13,6 @@ namespace {
 
 constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
-// The norm of a vector with this sum of squares; also of one so short that its squares vanish.
-double norm(double squares, const double* x, Index n) {
-  if (squares > 1e-280) return std::sqrt(squares);
-  double largest = 0.0;
-  for (Index k = 0; k < n; ++k) largest = std::max(largest, std::abs(x[k]));
-  if (largest == 0.0) return 0.0;
-  double sum = 0.0;
-  for (Index k = 0; k < n; ++k) sum += (x[k] / largest) * (x[k] / largest);
-  return largest * std::sqrt(sum);
-}
-
 }  // namespace
 
 ErrorAccumulator::ErrorAccumulator(const Stream& stream, const Reference& reference)
@@ -137,7 +126,7 @@ void ErrorAccumulator::summarise(const Column& column, std::vector<MetricValue>&
   if (!std::isnan(last)) numbers.back() = last;
 }
 
-CellMetrics ErrorAccumulator::metrics(const StoredError& stored) const {
+CellMetrics ErrorAccumulator::metrics(const StoredErrors& stored) const {
   const StackedAnswers stacked{
       {difference_.data(), static_cast<Index>(reference_.exact.max_logit.size()), stream_.shape.dv},
       reference_,

@@ -19,7 +19,7 @@ class ErrorAccumulator {
   // CellError if the answer or a metric is not finite, with its name, row and query head.
   void add(Index r, int g, const Answer& answer);
 
-  CellMetrics metrics(const StoredError& stored = {}) const;
+  CellMetrics metrics(const StoredErrors& stored = {}) const;
   RowValues row_values() const;
   // Z - A [R * G, dv], which is given away: called last, once.
   std::vector<double> take_difference() { return std::move(difference_); }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -14,13 +13,6 @@ namespace kvbench {
 namespace {
 
 using Row = const ScoredLayerRow&;
-
-// As of the metrics of cells: 0 / 0 is 0, x / 0 undefined.
-MetricValue ratio(double numerator, double denominator) {
-  if (!std::isfinite(numerator)) return std::numeric_limits<double>::infinity();
-  if (denominator != 0.0) return numerator / denominator;
-  return numerator == 0.0 ? MetricValue(0.0) : std::nullopt;
-}
 
 double sum_of(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0);

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/parallel.hpp"
+#include "metrics/distribution.hpp"
 
 namespace kvbench {
 namespace {
@@ -31,7 +32,7 @@ double l1(const double* x, Index n) {
 double l2(const double* x, Index n) {
   double squares = 0.0;
   for (Index k = 0; k < n; ++k) squares += x[k] * x[k];
-  return std::sqrt(squares);
+  return norm(squares, x, n);
 }
 
 }  // namespace

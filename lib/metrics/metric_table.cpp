@@ -12,14 +12,6 @@
 namespace kvbench {
 namespace {
 
-// 0 / 0 is 0: nothing was there and nothing was answered; x / 0 is undefined. A numerator that
-// overflowed stays infinite, whatever the denominator: it must not pass for undefined.
-MetricValue ratio(double numerator, double denominator) {
-  if (!std::isfinite(numerator)) return std::numeric_limits<double>::infinity();
-  if (denominator != 0.0) return numerator / denominator;
-  return numerator == 0.0 ? MetricValue(0.0) : std::nullopt;
-}
-
 // ||max(a, 1e-8)||
 double clamped_norm(const ScoredAnswer& scored) {
   double squares = 0.0;
@@ -82,7 +74,7 @@ double largest_entry(ConstMatrix matrix) {
 
 bool rows_are_tokens(const Answer& answer) { return answer.rows_are_tokens; }
 bool answers_are_clamped(const Answer& answer) { return answer.clamped.has_value(); }
-bool is_stored(const Answer& answer) { return answer.score_error.has_value(); }
+bool is_stored(const Answer& answer) { return answer.is_stored; }
 bool kept_mass_is_known(const Answer& answer) { return answer.kept_mass.has_value(); }
 
 using Scored = const ScoredAnswer&;
@@ -166,19 +158,18 @@ std::vector<Metric> table() {
        .of_sketch = true},
       {.path = "errors.score_error",
        .definition = "root mean square over the held tokens of x~ - x less its mean weighted by p, "
-                     "x~ of keys "
-                     "as a codec gives them back",
+                     "x~ of keys as a codec gives them back",
        .of_row = [](Scored s) { return s.answer.score_error; },
        .has_meaning = is_stored,
        .of_sketch = true},
       {.path = "errors.key_error",
        .definition =
-           "||K~ - K||_F / ||K||_F of the keys held at row n - 1, K~ as a codec gives back",
+           "||K~ - K||_F / ||K||_F of the keys held at row n - 1, K~ as a codec gives them back",
        .of_all = [](Stacked s) { return s.stored.keys; },
        .of_sketch = true},
       {.path = "errors.value_error",
        .definition =
-           "||V~ - V||_F / ||V||_F of the values held at row n - 1, V~ as a codec gives back",
+           "||V~ - V||_F / ||V||_F of the values held at row n - 1, V~ as a codec gives them back",
        .of_all = [](Stacked s) { return s.stored.values; },
        .of_sketch = true},
       {.path = "mass.kept",
@@ -198,8 +189,8 @@ std::vector<Metric> table() {
        .less_is_better = false},
       {.path = "counters.empty_denominator",
        .definition =
-           "rows x query heads answered by z = 0, because the sketch weighs nothing (tau = 0) or "
-           "less than its rule asks for",
+           "rows x query heads answered by z = 0 (brought into the values' range where a rule says "
+           "so), because the sketch's denominator is not positive or less than its rule asks for",
        .of_row = [](Scored s) -> Value { return s.answer.empty_denominator ? 1.0 : 0.0; },
        .over_rows = OverRows::kSum},
       {.path = "counters.clamped_answers",
@@ -224,6 +215,12 @@ std::vector<std::string> parts_of(const Metric& metric) {
 }
 
 }  // namespace
+
+MetricValue ratio(double numerator, double denominator) {
+  if (!std::isfinite(numerator)) return std::numeric_limits<double>::infinity();
+  if (denominator != 0.0) return numerator / denominator;
+  return numerator == 0.0 ? MetricValue(0.0) : std::nullopt;
+}
 
 const std::vector<Metric>& all_metrics() {
   static const std::vector<Metric> metrics = table();

@@ -11,6 +11,7 @@
 #include "core/matrix_view.hpp"
 #include "metrics/reference.hpp"
 #include "sketch/estimator.hpp"
+#include "sketch/held_vectors.hpp"
 
 namespace kvbench {
 
@@ -33,22 +34,19 @@ struct ScoredAnswer {
   double exact_l1;          // ||a||_1
 };
 
-// Of a cell whose cache a codec wrote: relative Frobenius errors of the keys and of the values that
-// are held at row n - 1. None: no codec, or they are zero.
-struct StoredError {
-  std::optional<double> keys;
-  std::optional<double> values;
-};
-
 // The answers of all scored rows and query heads, [R * G, dv].
 struct StackedAnswers {
   ConstMatrix difference;      // Z - A
   const Reference& reference;  // A in exact.outputs, and its norms
-  StoredError stored;
+  StoredErrors stored;         // at row n - 1
 };
 
 // Nothing where the metric is undefined, which results call null. Never NaN.
 using MetricValue = std::optional<double>;
+
+// 0 / 0 is 0: nothing was there and nothing was answered; x / 0 is undefined. A numerator that
+// overflowed stays infinite, whatever the denominator: it must not pass for undefined.
+MetricValue ratio(double numerator, double denominator);
 
 // What a cell keeps of the values of a metric over rows and query heads.
 enum class OverRows {

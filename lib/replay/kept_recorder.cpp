@@ -41,7 +41,7 @@ KeptRecorder::KeptRecorder(const Stream& stream, const ReplaySetting& setting,
 
 void KeptRecorder::kept(Index row, bool scored, const Sketch& sketch) {
   expressible_ = expressible_ && !sketch.exact_numerator && !sketch.exact_denominator &&
-                 !sketch.cache_positions && !sketch.answer_rule && !has_features(sketch);
+                 !sketch.cache_positions && !sketch.answer_rule;
   if (!expressible_) return;
   further_numbers_.push_back(never_evicts_ ? 0 : sketch.bookkeeping);
   if (sketch.declared) bytes_ = sketch.declared->bytes;
@@ -56,6 +56,8 @@ void KeptRecorder::kept(Index row, bool scored, const Sketch& sketch) {
     for (Row& open : open_) open.scored = open.scored || scored;
     return;
   }
+  expressible_ = !has_features(sketch);
+  if (!expressible_) return;
   follow(rows_of(sketch), row, scored);
   taken_ = sketch.changes().now();
   taken_scale_ = sketch.numerator_scale;

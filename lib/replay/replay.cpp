@@ -2,15 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <iterator>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
-#include <set>
 #include <utility>
-#include <variant>
 
 #include "core/error.hpp"
 #include "core/parallel.hpp"
@@ -39,9 +34,6 @@ std::string cell_text(const ReplayCell& cell, const StreamId& stream) {
   return text + ", seed " + std::to_string(cell.seed) + ", of sequence " + stream.sequence +
          ", layer " + std::to_string(stream.layer) + ", KV head " + std::to_string(stream.kv_head);
 }
-
-// Logits and exponentials in memory at one time.
-constexpr Index kLogitBytes = Index{256} << 20;
 
 // Rows whose logits are needed: the scored ones, or every decode row if an algorithm scores all
 // tokens (one that scores kept tokens alone sees to the other rows by itself).
@@ -166,7 +158,7 @@ class Group {
   // Rows whose logits are in memory at one time.
   std::vector<std::vector<Index>> blocks_of(const std::vector<Index>& rows) const {
     const Index row_bytes = 16 * stream_.shape.heads_per_kv * stream_.shape.tokens;
-    const Index at_once = std::max<Index>(1, kLogitBytes / std::max<Index>(1, row_bytes));
+    const Index at_once = std::max<Index>(1, setting_.logit_bytes / std::max<Index>(1, row_bytes));
     std::vector<std::vector<Index>> blocks;
     for (auto first = rows.begin(); first != rows.end();) {
       const auto last = first + std::min<Index>(at_once, rows.end() - first);

@@ -43,6 +43,8 @@ struct ReplayCell {
   std::shared_ptr<const Storage> storage = nullptr;  // null: what is held is held as it came
 };
 
+inline constexpr Index kLogitBytes = Index{256} << 20;
+
 struct ReplaySetting {
   Index prompt = 0;         // P
   std::vector<Index> rows;  // scored decode rows, ascending, each in [P, n)
@@ -50,6 +52,8 @@ struct ReplaySetting {
   bool keep_row_values = false;
   bool keep_outputs = false;                           // whether results have `outputs`
   std::shared_ptr<const Evidence> evidence = nullptr;  // null: none
+  // Logits and exponentials in memory at one time; those of one row are, whatever they take.
+  Index logit_bytes = kLogitBytes;
 };
 
 // Per KV head, counted from the sketch.
@@ -66,7 +70,7 @@ struct MemoryReport {
   double fraction = 0.0;   // peak_bytes / exact_bytes
   bool declared = false;   // bytes and peak_bytes are what the method says, appended tokens aside
   Index lookup_bytes = 0;  // of them, Sketch::lookup when row n - 1 is answered
-  // Of a storage, beside all of these: what a head keeps once, rotations and tables.
+  // Of a storage, besides all of these: what a head keeps once, rotations and tables.
   Index shared_bytes = 0;
 };
 
@@ -81,7 +85,8 @@ struct TrafficReport {
   double density = 0.0;   // mean, over query heads too, of value vectors summed over visible tokens
 };
 
-// What a cell answered beside the exact outputs, at scored row r and query head g in row r * G + g.
+// What a cell answered besides the exact outputs, at scored row r and query head g in row r * G +
+// g.
 struct CellOutputs {
   std::shared_ptr<const std::vector<double>> exact;  // [R * G, dv], one of all cells of the stream
   std::vector<double> errors;                        // [R * G, dv], answers less exact outputs

@@ -74,7 +74,7 @@ CellResult Replayed::finish(const std::shared_ptr<const TrivialAnswers>& trivial
     observe(last_row, false);
   }
   CellResult result;
-  result.metrics = errors_.metrics(stored_error_);
+  result.metrics = errors_.metrics(stored_errors_);
   result.undefined_rows = errors_.undefined_rows();
   if (setting_.keep_row_values) result.row_values = errors_.row_values();
   result.derived = algorithm_->derived();
@@ -105,8 +105,7 @@ void Replayed::observe(Index row, bool scored) {
   if (watch_ != nullptr) watch_->kept(row, scored, algorithm_->sketch());
   if (!stored_ || row != stream_.shape.tokens - 1) return;
   stored_->read(algorithm_->sketch());
-  const StoredErrors errors = stored_->errors(algorithm_->sketch());
-  stored_error_ = {errors.keys, errors.values};
+  stored_errors_ = stored_->errors(algorithm_->sketch());
 }
 
 void Replayed::feed_until(Index row) {

@@ -54,7 +54,7 @@ class Replayed {
   const Kernels& kernels_;
   const StorageLayout layout_;
   std::optional<StoredCache> stored_;
-  StoredError stored_error_;             // when row n - 1 is answered
+  StoredErrors stored_errors_;           // when row n - 1 is answered
   const LogitBlock* decoded_ = nullptr;  // of the current block
   Needs needs_;
   std::unique_ptr<Algorithm> algorithm_;

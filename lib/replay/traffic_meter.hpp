@@ -1,6 +1,7 @@
 // Counts what a decoder reads to answer the scored rows.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "core/stream.hpp"

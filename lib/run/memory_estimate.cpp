@@ -12,16 +12,16 @@
 
 #include "core/error.hpp"
 #include "metrics/metric_table.hpp"
+#include "replay/replay.hpp"
 #include "results/summary.hpp"
 #include "run/layer_gatherer.hpp"
+#include "storage/written_logits.hpp"
 
 namespace kvbench {
 namespace {
 
 // The engine has logits and exponentials of as many rows as stay below this, or of one.
-constexpr double kLogitBytes = 256.0 * 1024 * 1024;
-// Logits that a cell whose codec writes late has ahead stay below this, or are those of one row.
-constexpr double kLogitsAhead = 16.0 * 1024 * 1024;
+constexpr auto kMostLogitBytes = static_cast<double>(kLogitBytes);
 constexpr double kProgramBytes = 32.0 * 1024 * 1024;  // with its libraries
 // A sketch row and its place in an algorithm's own lists.
 constexpr double kTokenBytes = 64.0;
@@ -86,12 +86,12 @@ double stored_bytes(const Plan& plan, const WorkGroup& group, const std::vector<
   const auto dv = static_cast<double>(group.shape.dv);
   const double shared = 8.0 * n * (d + 3.0 * dv) + logits;
   const double of_row = 8.0 * n * static_cast<double>(group.shape.heads_per_kv);
-  const double ahead = std::max(of_row, std::min(kLogitsAhead, 96.0 * 8.0 * n));
+  const double ahead = of_row * static_cast<double>(WrittenLogits::rows_at_once(group.shape));
   double of_cells = 0.0;
   std::map<const Storage*, double> by_storage;
   for (const std::size_t c : cells) {
     const Storage* storage = plan.cells[c].storage.get();
-    if (storage != nullptr) by_storage[storage] += 8.0 * n * (d + 2.0 * dv + 3.0);
+    if (storage != nullptr) by_storage[storage] += 8.0 * n * (d + 3.0 * dv + 3.0);
   }
   for (const auto& [storage, bytes] : by_storage) of_cells = std::max(of_cells, bytes);
   return shared + of_cells +
@@ -208,12 +208,12 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
   const double streams = (threads > 1 ? 2.0 : 1.0) * stream;
   const double reference = 8.0 * scored * (heads_per_group * (dv + 3.0) + 2.0);
   const double logits_of_row = 16.0 * heads_per_group * n;
-  const double logits = std::min(visited * logits_of_row, std::max(kLogitBytes, logits_of_row));
+  const double logits = std::min(visited * logits_of_row, std::max(kMostLogitBytes, logits_of_row));
   const double cell = 8.0 * scored * heads_per_group * (dv + cell_columns()) + kTokenBytes * n;
   const double at_work = std::min(most_cells, static_cast<double>(threads));
   // Keys and values as a kernel lays them out, or an algorithm gathers them.
   const double copies = at_work * 8.0 * n * (d + dv);
-  const bool one_block = visited * logits_of_row <= kLogitBytes;
+  const bool one_block = visited * logits_of_row <= kMostLogitBytes;
   const double begun = one_block ? at_work : most_cells;
   return program_bytes(plan) + static_cast<double>(group.chunk_bytes) + streams + reference +
          logits + stored_bytes(plan, group, fullest->second, logits, threads) + copies +

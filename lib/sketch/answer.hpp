@@ -8,9 +8,10 @@
 
 namespace kvbench {
 
-// One query head of one row: its logits x[j] over the visible tokens, e[j] = exp(x[j] - max_logit),
-// and the exact sums, which are scaled by exp(-exact_max). Where x is null, logits, exponentials
-// and their maximum are those at `query_index` of the estimator's block.
+// One query head of one row: its logits x[j] over the visible tokens (of a cache that a codec
+// writes late: over the held ones), e[j] = exp(x[j] - max_logit), and the exact sums, which are
+// scaled by exp(-exact_max). Where x is null, logits, exponentials and their maximum are those at
+// `query_index` of the estimator's block.
 struct QueryRow {
   const double* x = nullptr;
   const double* e = nullptr;
@@ -33,7 +34,7 @@ struct Answer {
   std::vector<double> numerator;    // [dv] N^ exp(-exact_max)
   double normalizer = 0.0;          // tau exp(-exact_max)
   bool empty_denominator = false;   // no row, not positive, or less than the sketch's rule asks
-                                    // for: answer = 0
+                                    // for: answer = 0, before it is clamped
   std::optional<bool> clamped;      // the sketch's rule changed it; none: it leaves answers
   std::optional<double> kept_mass;  // sum of p_j over distinct tokens whose value is kept
   double numerator_mass = 0.0;      // sum w_num e^x / Z
@@ -41,8 +42,9 @@ struct Answer {
   // KL(p^ || p), p^_j proportional to w_den e^x_j; none if one of these is negative.
   std::optional<double> kl_divergence;
   // Over the tokens whose key is read: root mean square of x~ - x less its mean weighted by p, x~
-  // of keys as a codec gives them back; none without a codec.
+  // of keys as a codec gives them back; none without a codec, or without such tokens.
   std::optional<double> score_error;
+  bool is_stored = false;       // a codec wrote what was read
   bool rows_are_tokens = true;  // false: kept_mass and kl_divergence have no meaning
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace kvbench {
@@ -13,6 +14,13 @@ struct HeldVectors {
   // By token: the row of the estimator's values that is its value; empty: the token itself.
   std::vector<std::int32_t> value_row;
   std::uint64_t value_row_version = 0;  // another number whenever it changes
+};
+
+// Relative Frobenius errors of the keys and of the values that are held, as a codec gives them
+// back. None: no codec, or they are zero.
+struct StoredErrors {
+  std::optional<double> keys;
+  std::optional<double> values;
 };
 
 }  // namespace kvbench

@@ -60,7 +60,8 @@ Index HostAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weights,
     out.numerator.assign(static_cast<std::size_t>(stream_.shape.dv), 0.0);
     add_own_rows(sketch, weights, e.shift, held, sums, out.numerator);
   }
-  if (held != nullptr) out.score_error = score_error(weights, query);
+  out.is_stored = held != nullptr;
+  if (out.is_stored) out.score_error = score_error(weights, query);
   question.set_sums(e.shift, sums);
   return static_cast<Index>(questions_.size()) - 1;
 }

@@ -107,8 +107,8 @@ struct AnswerRule {
   // The answer is 0 where sum w_den exp(x) <= least_denominator * sum w_num exp(x); as everywhere,
   // also where the former is not positive.
   double least_denominator = 0.0;
-  // Other answers are brought into [low, high], channel by channel; [dv] each, or empty: they stay.
-  // The sketch stores these numbers.
+  // Answers, that 0 too, are then brought into [low, high], channel by channel; [dv] each, or
+  // empty: they stay. The sketch stores these numbers.
   std::vector<double> low;
   std::vector<double> high;
 };

@@ -20,6 +20,11 @@ namespace kvbench {
 
 enum class CacheTensor { kKeys, kValues };
 
+// Numbers of a vector.
+inline Index width_of(const StreamShape& shape, CacheTensor tensor) {
+  return tensor == CacheTensor::kKeys ? shape.d : shape.dv;
+}
+
 // What a codec is made for.
 struct CodecContext {
   const Stream& stream;
@@ -28,7 +33,7 @@ struct CodecContext {
   CacheTensor tensor;
   Index element_bytes = 2;  // of a number that is held as it came
 
-  Index width() const { return tensor == CacheTensor::kKeys ? stream.shape.d : stream.shape.dv; }
+  Index width() const { return width_of(stream.shape, tensor); }
 };
 
 class Codec {
@@ -45,7 +50,7 @@ class Codec {
   // What memory counts of them: fewer where numbers are held as they came, which count as the
   // memory's numbers do.
   virtual Index counted_bytes() const { return bytes(); }
-  // Of what is kept once per KV head beside the blocks: rotations, tables, masks.
+  // Of what is kept once per KV head besides the blocks: rotations, tables, masks.
   virtual Index shared_bytes() const { return 0; }
   // How many of the oldest held vectors are written when `held` of them are held, the one of the
   // row that is answered included, and `of_prompt` were held when the prompt ended; the others are
@@ -75,6 +80,11 @@ struct CodecFunctions {
       skip_reason = [](const P&, const StreamShape&, CacheTensor, Index) {
         return std::optional<std::string>();
       };
+  // Why its vectors are not rotated before it sees them, as a clause about the rotation: its
+  // numbers are fitted to the stream as it came. None: they may be.
+  std::function<std::optional<std::string>(const P&)> not_rotated = [](const P&) {
+    return std::optional<std::string>();
+  };
   std::function<std::unique_ptr<Codec>(const P&, const CodecContext&)> create;
 };
 
@@ -85,8 +95,8 @@ struct CodecDescription : CodecFunctions<Params> {
   std::string bits;    // per number, as text: "8.5", "b + 32/d"
   bool of_keys = true;
   bool of_values = true;
-  // Its numbers depend on the stream that it is made for, so that it goes behind no rotation.
-  bool looks_at_stream = false;
+  // False: with no parameters do its vectors go behind a rotation, and it has no `rotate`.
+  bool can_rotate = true;
   std::vector<Parameter> parameters;
 };
 
@@ -99,7 +109,7 @@ struct TypedCodec : CodecFunctions<P> {
   std::string bits;
   bool of_keys = true;
   bool of_values = true;
-  bool looks_at_stream = false;
+  bool can_rotate = true;
   ParameterTable<P> parameters;
 
   // NOLINTNEXTLINE(google-explicit-constructor): what describe_<id>() returns
@@ -111,12 +121,13 @@ struct TypedCodec : CodecFunctions<P> {
     d.bits = bits;
     d.of_keys = of_keys;
     d.of_values = of_values;
-    d.looks_at_stream = looks_at_stream;
+    d.can_rotate = can_rotate;
     d.parameters = parameters.rows();
     const auto table = std::make_shared<const ParameterTable<P>>(parameters);
     kvbench::bind(table, this->randomised, d.randomised);
     kvbench::bind(table, this->validate, d.validate);
     kvbench::bind(table, this->skip_reason, d.skip_reason);
+    kvbench::bind(table, this->not_rotated, d.not_rotated);
     kvbench::bind(table, this->create, d.create);
     return d;
   }

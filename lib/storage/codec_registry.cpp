@@ -12,9 +12,9 @@ Rotation rotation_of(const Params& params) {
   return rotation_named(std::get<std::string>(params.at(kRotateName)));
 }
 
-// With the parameter `rotate` behind its own, unless its numbers depend on the stream.
+// With the parameter `rotate` behind its own.
 CodecDescription rotatable(CodecDescription codec) {
-  if (codec.looks_at_stream) return codec;
+  if (!codec.can_rotate) return codec;
   const CodecDescription alone = codec;
   codec.parameters.push_back(rotate_parameter());
   codec.randomised = [alone](const Params& params) {
@@ -22,13 +22,8 @@ CodecDescription rotatable(CodecDescription codec) {
   };
   codec.validate = [alone](const Params& params) {
     auto invalid = alone.validate(params);
-    const Value* scale = params.find("scale");
-    const bool of_all = scale != nullptr && *scale == Value(std::string("tensor"));
-    if (!invalid && of_all && rotation_of(params) != Rotation::kNone) {
-      invalid = {kRotateName,
-                 "must be none with scale tensor, which is measured on vectors as they came; use "
-                 "scale token"};
-    }
+    if (invalid || rotation_of(params) == Rotation::kNone) return invalid;
+    if (auto why = alone.not_rotated(params)) invalid = {kRotateName, std::move(*why)};
     return invalid;
   };
   codec.skip_reason = [alone](const Params& params, const StreamShape& shape, CacheTensor tensor,

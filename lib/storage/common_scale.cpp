@@ -30,6 +30,12 @@ float prompt_scale(CommonScale scale, const CodecContext& context, float largest
   return scale_to(of_prompt, largest);
 }
 
+std::optional<std::string> not_rotated(CommonScale scale) {
+  if (scale != CommonScale::kTensor) return std::nullopt;
+  return "must be none with scale tensor, which is measured on vectors as they came; use scale "
+         "token";
+}
+
 std::optional<std::string> no_prompt_scale(CommonScale scale, Index prompt) {
   if (scale != CommonScale::kTensor || prompt > 0) return std::nullopt;
   return "scale tensor is that of the prompt's tokens, and the prompt has none; choose a longer "

@@ -29,6 +29,9 @@ float scale_to(ConstMatrix vectors, float largest);
 // The same of the prompt's keys or values. Of 1 where the scale is not the tensor's.
 float prompt_scale(CommonScale scale, const CodecContext& context, float largest);
 
+// CodecFunctions::not_rotated.
+std::optional<std::string> not_rotated(CommonScale scale);
+
 // Why a tensor lacks a scale: the prompt is empty.
 std::optional<std::string> no_prompt_scale(CommonScale scale, Index prompt);
 

@@ -147,6 +147,7 @@ CodecDescription scalable(std::string id, std::string title, std::string source)
   c.skip_reason = [](const Parameters& p, const StreamShape&, CacheTensor, Index prompt) {
     return no_prompt_scale(p.scale, prompt);
   };
+  c.not_rotated = [](const Parameters& p) { return not_rotated(p.scale); };
   c.create = [](const Parameters& p, const CodecContext& context) -> std::unique_ptr<Codec> {
     if (p.scale == CommonScale::kNone) return std::make_unique<Floats<F>>(context.width());
     return std::make_unique<ScaledFloats<F>>(p.scale, context);

@@ -41,9 +41,7 @@ void put_scale(float scale, std::byte* out) {
   put_bytes(bits, out);
 }
 
-float get_scale(const std::byte* in) {
-  return static_cast<float>(from_half(get_bytes<std::uint16_t>(in)));
-}
+float get_scale(const std::byte* in) { return static_cast<float>(get_half(in)); }
 
 float reciprocal(float scale) {
   const float inverse = scale != 0.0F ? 1.0F / scale : 0.0F;
@@ -234,8 +232,7 @@ CodecDescription describe(const std::string& id, const std::string& title, const
   c.source = "ggml (llama.cpp), block_" + id;
   c.bits = bits;
   c.skip_reason = [](const NoParameters&, const StreamShape& shape, CacheTensor tensor, Index) {
-    return uneven_blocks(shape, tensor, Block::kNumbers,
-                         "choose a codec without blocks, such as token or int with another group");
+    return uneven_blocks(shape, tensor, Block::kNumbers, kWithoutBlocks);
   };
   c.create = [](const NoParameters&, const CodecContext& context) {
     return std::make_unique<NumberBlocks<Block>>(context.width());

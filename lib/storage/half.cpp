@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/error.hpp"
+#include "storage/little_endian.hpp"
 #include "storage/small_float.hpp"
 
 namespace kvbench {
@@ -22,5 +23,9 @@ double rounded_to_half(double x) {
   }
   return rounded;
 }
+
+void put_half(double x, std::byte* out) { put_bytes(half_bits(rounded_to_half(x)), out); }
+
+double get_half(const std::byte* in) { return from_half(get_bytes<std::uint16_t>(in)); }
 
 }  // namespace kvbench

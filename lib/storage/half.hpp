@@ -1,6 +1,7 @@
 // IEEE 754 binary16: the format of most scales.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace kvbench {
@@ -11,5 +12,9 @@ double from_half(std::uint16_t bits);
 
 // from_half(half_bits(x)); throws CellError where that is infinite and x is not.
 double rounded_to_half(double x);
+
+// The same in two bytes, least byte first.
+void put_half(double x, std::byte* out);
+double get_half(const std::byte* in);
 
 }  // namespace kvbench

@@ -150,12 +150,11 @@ class Hqq final : public Codec {
     if (in_float32_) {
       put_float(number, out);
     } else {
-      put_bytes(half_bits(rounded_to_half(static_cast<double>(number))), out);
+      put_half(static_cast<double>(number), out);
     }
   }
   float get(const std::byte* in) const {
-    return in_float32_ ? get_float(in)
-                       : static_cast<float>(from_half(get_bytes<std::uint16_t>(in)));
+    return in_float32_ ? get_float(in) : static_cast<float>(get_half(in));
   }
 
   int bits_;

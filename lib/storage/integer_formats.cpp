@@ -21,7 +21,6 @@
 namespace kvbench {
 namespace {
 
-const Choices<Scales> kScaleChoices = {{"fp16", Scales::kHalf}, {"exact", Scales::kExact}};
 const char* const kScalesDoc =
     "how scales and minima are stored: binary16 (16 bits), or as computed (64 bits)";
 

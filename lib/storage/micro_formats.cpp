@@ -33,9 +33,6 @@
 namespace kvbench {
 namespace {
 
-const char* const kRemedy =
-    "choose a codec without blocks, such as token or int with another group";
-
 template <Index kNumbers>
 double largest_size(const double* x) {
   double size = 0.0;
@@ -153,7 +150,7 @@ CodecDescription describe_codec_mxfp4() {
   c.source = "OCP MX 1.0, MXFP4";
   c.bits = "4.25";
   c.skip_reason = [](const NoParameters&, const StreamShape& shape, CacheTensor tensor, Index) {
-    return uneven_blocks(shape, tensor, MxFp4::kNumbers, kRemedy);
+    return uneven_blocks(shape, tensor, MxFp4::kNumbers, kWithoutBlocks);
   };
   c.create = [](const NoParameters&, const CodecContext& context) {
     return std::make_unique<NumberBlocks<MxFp4>>(context.width());
@@ -173,9 +170,10 @@ CodecDescription describe_codec_nvfp4() {
             "(the prompt's), or each vector")};
   c.skip_reason = [](const NvParameters& p, const StreamShape& shape, CacheTensor tensor,
                      Index prompt) {
-    auto reason = uneven_blocks(shape, tensor, NvFp4::kNumbers, kRemedy);
+    auto reason = uneven_blocks(shape, tensor, NvFp4::kNumbers, kWithoutBlocks);
     return reason ? reason : no_prompt_scale(p.scale, prompt);
   };
+  c.not_rotated = [](const NvParameters& p) { return not_rotated(p.scale); };
   c.create = [](const NvParameters& p, const CodecContext& context) {
     return std::make_unique<NvFp4>(p.scale, context);
   };

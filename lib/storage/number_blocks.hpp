@@ -33,9 +33,9 @@ class NumberBlocks final : public Codec {
   Index blocks_;
 };
 
-inline Index width_of(const StreamShape& shape, CacheTensor tensor) {
-  return tensor == CacheTensor::kKeys ? shape.d : shape.dv;
-}
+// The remedy where the size of blocks is the format's.
+inline constexpr const char* kWithoutBlocks =
+    "choose a codec without blocks, such as token or int with another group";
 
 // Why vectors cannot be cut into blocks of `numbers`; `remedy` is what to do.
 inline std::optional<std::string> uneven_blocks(const StreamShape& shape, CacheTensor tensor,

@@ -27,7 +27,6 @@
 #include "core/canonical_angle.hpp"
 #include "core/error.hpp"
 #include "storage/bit_stream.hpp"
-#include "storage/half.hpp"
 #include "storage/little_endian.hpp"
 #include "storage/lloyd_max.hpp"
 #include "storage/orthogonal_map.hpp"
@@ -243,30 +242,24 @@ class AnglesOfPairs final : public Codec {
 
  private:
   Index token_bits() const { return p_.radius_bits + p_.angle_bits; }
-  Index scale_bytes() const { return p_.scales == Scales::kHalf ? 2 : 8; }
+  Index scale_bytes() const { return bytes_of(p_.scales); }
   Index codes_at() const { return pairs_ * 4 * scale_bytes(); }
   Index first_of(Index pair) const { return interleaved_ ? 2 * pair : pair; }
   Index second_of(Index pair) const { return interleaved_ ? 2 * pair + 1 : pair + pairs_; }
 
-  void put_scale(double x, std::byte* out) const {
-    if (!std::isfinite(x)) throw CellError("a radius is beyond the range of double precision");
-    if (p_.scales == Scales::kExact) {
-      put_double(x, out);
-    } else {
-      put_bytes(half_bits(rounded_to_half(x)), out);
-    }
-  }
-  double get_scale(const std::byte* in) const {
-    return p_.scales == Scales::kExact ? get_double(in) : from_half(get_bytes<std::uint16_t>(in));
-  }
   Steps stored_steps(const Vector& x, Index bits, std::byte* out) const {
     const auto [low, high] = std::minmax_element(x.begin(), x.end());
-    put_scale(*low, out);
-    put_scale((*high - *low) / (top_of(bits) + 1.0), out + scale_bytes());
+    if (!std::isfinite(*high)) {
+      throw CellError("a radius is beyond the range of double precision");
+    }
+    std::byte* const step = put_scale(*low, p_.scales, out);
+    put_scale((*high - *low) / (top_of(bits) + 1.0), p_.scales, step);
     return read_steps(out, bits);
   }
   Steps read_steps(const std::byte* in, Index bits) const {
-    return {get_scale(in), get_scale(in + scale_bytes()), top_of(bits)};
+    const double low = get_scale(p_.scales, in);
+    const double step = get_scale(p_.scales, in);
+    return {low, step, top_of(bits)};
   }
 
   Parameters p_;
@@ -294,7 +287,7 @@ Clause invalid(const Parameters& p) {
 
 std::optional<std::string> cannot_write(const Parameters& p, const StreamShape& shape,
                                         CacheTensor tensor, Index) {
-  const Index width = tensor == CacheTensor::kKeys ? shape.d : shape.dv;
+  const Index width = width_of(shape, tensor);
   if (p.semantics == Semantics::kHan) {
     if (width % kBlock == 0) return std::nullopt;
     return fmt::format("{} numbers are not a multiple of {}; choose turboquant, which takes any",
@@ -323,7 +316,7 @@ CodecDescription describe_codec_polarquant() {
       field("radius_bits", &P::radius_bits, "wu: bits of a radius").at_least(1).at_most(8),
       field("group", &P::group, "wu: tokens of a pair with the same steps").at_least(1),
       field("residual", &P::residual, "wu: newest tokens that are held as they came").at_least(1),
-      field("scales", &P::scales, {{"fp16", Scales::kHalf}, {"exact", Scales::kExact}},
+      field("scales", &P::scales, kScaleChoices,
             "wu: how minima and steps are stored: binary16 (16 bits), or as computed (64 bits)")};
   c.randomised = [](const P& p) { return p.semantics == Semantics::kHan; };
   c.validate = invalid;

@@ -24,7 +24,6 @@
 #include <numbers>
 #include <numeric>
 
-#include "core/canonical.hpp"
 #include "core/counter_rng.hpp"
 #include "core/random_matrix.hpp"
 #include "storage/bit_stream.hpp"
@@ -115,19 +114,10 @@ class Qjl final : public Codec {
 
   // Ascending; of equal norms the lower channel.
   std::vector<Index> outliers_of(ConstMatrix vectors) const {
-    Vector squares(static_cast<std::size_t>(d_), 0.0);
-    double largest = 0.0;
-    for (Index t = 0; t < p_.group; ++t) {
-      for (Index k = 0; k < d_; ++k) largest = std::max(largest, std::fabs(vectors(t, k)));
-    }
-    const double factor = largest > 0.0 ? square_safe_factor(largest) : 1.0;
-    for (Index t = 0; t < p_.group; ++t) {
-      for (Index k = 0; k < d_; ++k) {
-        const double x = factor * vectors(t, k);
-        double& square = squares[static_cast<std::size_t>(k)];
-        square = fused(x, x, square);
-      }
-    }
+    SquareSums sums(d_);
+    sums.see(vectors);
+    sums.add(vectors);
+    const Vector& squares = sums.sums();
     std::vector<Index> channels(squares.size());
     std::iota(channels.begin(), channels.end(), 0);
     std::stable_sort(channels.begin(), channels.end(), [&](Index a, Index b) {
@@ -221,8 +211,7 @@ CodecDescription describe_codec_qjl() {
   c.source = "QJL (Zandieh et al.) and its released code";
   c.bits =
       "(bits + outlier_bits + 32)/d + 8 outliers/(group d); outliers 0: (bits + 16)/d; as it comes "
-      "8.53 at "
-      "d = 64 and 4.27 at 128";
+      "8.53 at d = 64 and 4.27 at 128";
   c.of_values = false;
   c.parameters = {
       field("bits", &P::bits, "projections of a key, a multiple of 8").at_least(8).at_most(65536),

@@ -60,8 +60,7 @@ Rotation rotation_named(const std::string& rotate) {
 
 std::optional<std::string> cannot_rotate(Rotation rotation, const StreamShape& shape,
                                          CacheTensor tensor) {
-  return cannot_rotate(rotation, tensor == CacheTensor::kKeys ? shape.d : shape.dv,
-                       "choose rotate haar");
+  return cannot_rotate(rotation, width_of(shape, tensor), "choose rotate haar");
 }
 
 std::unique_ptr<Codec> rotated(std::unique_ptr<Codec> codec, Rotation rotation,

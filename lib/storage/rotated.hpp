@@ -12,7 +12,7 @@
 
 namespace kvbench {
 
-// The parameter beside a codec's own: none, hadamard or haar.
+// The parameter besides a codec's own: none, hadamard or haar.
 inline constexpr const char* kRotateName = "rotate";
 Parameter rotate_parameter();
 // Of a checked value of it.
@@ -27,7 +27,7 @@ inline bool is_randomised(Rotation rotation) { return rotation == Rotation::kHaa
 
 // `codec` itself for kNone. The matrix is drawn for "storage/rotate", so that it is independent of
 // one that the codec draws; codecs that look at the stream when they are made (think, scales of a
-// whole tensor) see what is not rotated: CodecDescription::looks_at_stream.
+// whole tensor) see what is not rotated: CodecFunctions::not_rotated.
 std::unique_ptr<Codec> rotated(std::unique_ptr<Codec> codec, Rotation rotation,
                                const CodecContext& context);
 

@@ -164,10 +164,14 @@ std::optional<std::string> reason_to_skip(const Storage& storage,
     }
   }
   if (auto why = algorithm.not_stored(params)) return why;
+  const StorageLayout layout(&storage, shape, prompt, 1);
+  if (layout.group(CacheTensor::kValues) > 1 && algorithm.makes_values(params)) {
+    return fmt::format("{} writes values of {} tokens together, and {} makes values of its own",
+                       storage.values.codec->id, layout.group(CacheTensor::kValues), algorithm.id);
+  }
   // Whatever the method, what leaves a sliding layer's window is dropped.
   const bool keeps = algorithm.only_appends(params) || algorithm.never_evicts(params);
   if (keeps && !shape.slides()) return std::nullopt;
-  const StorageLayout layout(&storage, shape, prompt, 1);
   for (const CacheTensor tensor : {CacheTensor::kKeys, CacheTensor::kValues}) {
     if (layout.group(tensor) == 1) continue;
     return fmt::format("{} writes {} of {} tokens together, and {} drops tokens from among them",

@@ -48,10 +48,10 @@ class StorageLayout {
   Index most_bytes(const KeptCounts& kept, const KeptCounts& of_prompt) const;
   // Whether each vector is written as it comes, so that no order of the held tokens matters.
   bool on_arrival() const;
-  // How many tokens further a cache may take no more than at some number of tokens, because more of
-  // them went through a codec; 0: it never does.
+  // A larger cache may take no more bytes than a smaller one, because more of it went through a
+  // codec: by how many tokens it can be larger; 0: it always takes more.
   Index reach() const;
-  // Of what is kept once beside them.
+  // Of what is kept once besides them.
   Index shared_bytes() const;
   // Vectors written at a time; 1: float too.
   Index group(CacheTensor tensor) const;

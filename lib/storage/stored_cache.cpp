@@ -289,7 +289,9 @@ void StoredCache::write_own_vectors(const Sketch& sketch) {
       const std::int32_t index = index_of(row);
       if (index < 0) continue;
       const auto i = static_cast<std::size_t>(index);
-      const bool written = !is_float && (row.token < 0 || tensor.is_written(row.token));
+      // What a method that keeps all makes for an answer stands in its lookup, as it came.
+      const bool written =
+          !is_float && !keeps_all_ && (row.token < 0 || tensor.is_written(row.token));
       if (!written) {
         out[i] = own[i];
         seen[i].clear();
@@ -404,6 +406,7 @@ StoredErrors StoredCache::errors(const Sketch& sketch) const {
   for (const std::int32_t token : plain_tokens(sketch, CacheTensor::kValues)) {
     values.add(values_.row(token), stored_.values().original.row(token), shape.dv);
   }
+  if (keeps_all_) return {keys.relative(), values.relative()};  // no codec writes what it makes
   std::set<std::int32_t> own_keys;
   std::set<std::int32_t> own_values;
   for (const SketchRow& row : sketch.rows()) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "core/aligned.hpp"
@@ -16,14 +15,8 @@
 
 namespace kvbench {
 
-// Relative Frobenius errors of the held vectors as they are decoded; none where these are zero.
-struct StoredErrors {
-  std::optional<double> keys;
-  std::optional<double> values;
-};
-
 // The vectors of one tensor. Tokens are written in the order of their positions, when the codec
-// says so; what is written stays so, also where tokens beside it are evicted.
+// says so; what is written stays so, also where tokens next to it are evicted.
 class HeldTensor {
  public:
   // `tensor` must live as long.

@@ -6,7 +6,6 @@
 
 #include "core/canonical.hpp"
 #include "storage/half.hpp"
-#include "storage/little_endian.hpp"
 
 namespace kvbench {
 
@@ -28,12 +27,29 @@ double vector_norm(const double* x, Index d) {
   return std::sqrt(sum) / factor;
 }
 
+void SquareSums::see(ConstMatrix rows) {
+  for (Index i = 0; i < rows.rows; ++i) {
+    for (Index k = 0; k < rows.cols; ++k) largest_ = std::max(largest_, std::fabs(rows(i, k)));
+  }
+}
+
+void SquareSums::add(ConstMatrix rows) {
+  const double factor = largest_ > 0.0 ? square_safe_factor(largest_) : 1.0;
+  for (Index i = 0; i < rows.rows; ++i) {
+    for (Index k = 0; k < rows.cols; ++k) {
+      const double x = factor * rows(i, k);
+      double& sum = sums_[static_cast<std::size_t>(k)];
+      sum = fused(x, x, sum);
+    }
+  }
+}
+
 void put_norm(double size, std::byte* out) {
   // An infinite norm of finite numbers is beyond the range too.
   const double finite = std::min(size, std::numeric_limits<double>::max());
-  put_bytes(half_bits(rounded_to_half(finite)), out);
+  put_half(finite, out);
 }
 
-double get_norm(const std::byte* in) { return from_half(get_bytes<std::uint16_t>(in)); }
+double get_norm(const std::byte* in) { return get_half(in); }
 
 }  // namespace kvbench

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "core/matrix_view.hpp"
 
@@ -15,6 +16,22 @@ double square_safe_factor(double largest);
 
 // |x| without overflow and underflow on the way; of 2 x exactly twice that.
 double vector_norm(const double* x, Index d);
+
+// Per channel the sum of squares of vectors, times a power of 4 that is the same for all channels
+// and keeps the sums finite: for comparing channels.
+class SquareSums {
+ public:
+  explicit SquareSums(Index channels) : sums_(static_cast<std::size_t>(channels), 0.0) {}
+
+  // Every vector is seen before the first is added.
+  void see(ConstMatrix rows);
+  void add(ConstMatrix rows);
+  const std::vector<double>& sums() const { return sums_; }
+
+ private:
+  std::vector<double> sums_;
+  double largest_ = 0.0;
+};
 
 // Writes `size` >= 0 in binary16. Throws CellError beyond its range.
 void put_norm(double size, std::byte* out);

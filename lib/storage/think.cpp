@@ -11,10 +11,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
-#include "core/canonical.hpp"
 #include "storage/bit_stream.hpp"
 #include "storage/codec.hpp"
 #include "storage/little_endian.hpp"
@@ -29,39 +27,13 @@ struct Parameters {
   Index keep_recent = 32;
 };
 
-using Vector = std::vector<double>;
-
 Index dropped_of(double ratio, Index d) {
   return static_cast<Index>(static_cast<double>(d) * ratio);
 }
 
-// Adds the squares of rows [first, last), times a power of 4 that is the same for every channel
-// and keeps them finite.
-class SquareSums {
- public:
-  explicit SquareSums(Index d) : sums_(static_cast<std::size_t>(d), 0.0) {}
-
-  void see(ConstMatrix rows, Index first, Index last) {
-    for (Index i = first; i < last; ++i) {
-      for (Index k = 0; k < rows.cols; ++k) largest_ = std::max(largest_, std::fabs(rows(i, k)));
-    }
-  }
-  void add(ConstMatrix rows, Index first, Index last) {
-    const double factor = largest_ > 0.0 ? square_safe_factor(largest_) : 1.0;
-    for (Index i = first; i < last; ++i) {
-      for (Index k = 0; k < rows.cols; ++k) {
-        const double x = factor * rows(i, k);
-        double& sum = sums_[static_cast<std::size_t>(k)];
-        sum = fused(x, x, sum);
-      }
-    }
-  }
-  const Vector& sums() const { return sums_; }
-
- private:
-  Vector sums_;
-  double largest_ = 0.0;
-};
+ConstMatrix rows_of(ConstMatrix matrix, Index first, Index last) {
+  return {matrix.data + first * matrix.stride, last - first, matrix.cols, matrix.stride};
+}
 
 // Channels that are kept, ascending.
 std::vector<Index> kept_channels(const Parameters& p, const CodecContext& context) {
@@ -71,15 +43,16 @@ std::vector<Index> kept_channels(const Parameters& p, const CodecContext& contex
   const Index first_row = std::max<Index>(prompt - p.window, 0) - shape.first_query;
   const Index last_row = prompt - shape.first_query;
   for (const ConstMatrix& of_head : context.stream.queries) {
-    queries.see(of_head, first_row, last_row);
+    queries.see(rows_of(of_head, first_row, last_row));
   }
   for (const ConstMatrix& of_head : context.stream.queries) {
-    queries.add(of_head, first_row, last_row);
+    queries.add(rows_of(of_head, first_row, last_row));
   }
   SquareSums keys(shape.d);
   const Index first_key = std::min(shape.first_visible(prompt), prompt);
-  keys.see(context.stream.keys, first_key, prompt);
-  keys.add(context.stream.keys, first_key, prompt);
+  const ConstMatrix seen = rows_of(context.stream.keys, first_key, prompt);
+  keys.see(seen);
+  keys.add(seen);
 
   const auto score = [&](Index c) {
     return queries.sums()[static_cast<std::size_t>(c)] * keys.sums()[static_cast<std::size_t>(c)];
@@ -148,7 +121,7 @@ CodecDescription describe_codec_think() {
   c.source = "ThinK (Xu et al.), as in kvpress and KVCache-Factory";
   c.bits = "(1 - ratio) times those of a number as it came";
   c.of_values = false;
-  c.looks_at_stream = true;
+  c.can_rotate = false;  // channels are left out by what they hold
   c.parameters = {
       field("ratio", &P::ratio, "share of the channels that is left out").at_most(0.999),
       field("window", &P::window, "last prompt rows whose queries decide").at_least(1),

@@ -26,13 +26,15 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <numbers>
+#include <utility>
 
 #include "core/counter_rng.hpp"
 #include "core/random_matrix.hpp"
 #include "storage/bit_stream.hpp"
 #include "storage/half.hpp"
-#include "storage/little_endian.hpp"
 #include "storage/lloyd_max.hpp"
 #include "storage/orthogonal_map.hpp"
 #include "storage/stored_norm.hpp"
@@ -69,13 +71,24 @@ const Vector& normal_points(int bits) {
   return points[static_cast<std::size_t>(bits - 1)];
 }
 
+// Of a coordinate of unit vectors in d dimensions, times sqrt(d); computed once each, as cells and
+// threads ask for them.
+const Vector& sphere_points(Index d, int bits) {
+  static std::mutex mutex;
+  static std::map<std::pair<Index, int>, Vector> all;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto found = all.find({d, bits});
+  if (found != all.end()) return found->second;
+  return all.emplace(std::pair{d, bits}, lloyd_max_points(sphere_density(d), bits)).first->second;
+}
+
 // For coordinates of unit vectors in d dimensions.
 Codebook codebook_of(const Parameters& p, int bits, Index d) {
   Vector points;
   if (p.form == Form::kVllm) {
     points = vllm_points(bits);
   } else if (p.codebook == Points::kBeta) {
-    points = lloyd_max_points(sphere_density(d), bits);
+    points = sphere_points(d, bits);
   } else {
     points = normal_points(bits);
   }
@@ -264,9 +277,8 @@ class VllmValues final : public TurboQuant {
     const double high = *std::max_element(x, x + d_);
     const double top = (1 << bits_) - 1;
     const double scale = std::max((high - low) / top, kVllmNormFloor);
-    put_bytes(half_bits(rounded_to_half(std::min(scale, std::numeric_limits<double>::max()))),
-              code + scale_at());
-    put_bytes(half_bits(rounded_to_half(low)), code + scale_at() + 2);
+    put_half(std::min(scale, std::numeric_limits<double>::max()), code + scale_at());
+    put_half(low, code + scale_at() + 2);
     BitWriter codes(code);
     for (Index k = 0; k < d_; ++k) {
       const double at = std::floor((x[k] - low) / scale + 0.5);
@@ -275,8 +287,8 @@ class VllmValues final : public TurboQuant {
     codes.finish();
   }
   void decode(const std::byte* code, MutableMatrix vectors) const override {
-    const double scale = from_half(get_bytes<std::uint16_t>(code + scale_at()));
-    const double low = from_half(get_bytes<std::uint16_t>(code + scale_at() + 2));
+    const double scale = get_half(code + scale_at());
+    const double low = get_half(code + scale_at() + 2);
     BitReader codes(code);
     for (Index k = 0; k < d_; ++k) {
       vectors(0, k) = std::fma(static_cast<double>(codes.get(bits_)), scale, low);
@@ -305,7 +317,7 @@ Clause invalid(const Parameters& p) {
 
 std::optional<std::string> cannot_write(const Parameters& p, const StreamShape& shape,
                                         CacheTensor tensor, Index) {
-  const Index width = tensor == CacheTensor::kKeys ? shape.d : shape.dv;
+  const Index width = width_of(shape, tensor);
   if (p.form == Form::kVllm && tensor == CacheTensor::kValues) return std::nullopt;
   if (const auto reason =
           cannot_rotate(rotation_of(p), width,

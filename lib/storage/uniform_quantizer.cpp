@@ -79,22 +79,6 @@ Grid fitted_grid(const UniformQuantizer& q, const Range& range) {
   return grid;
 }
 
-std::byte* put_scale(double x, Scales scales, std::byte* out) {
-  if (scales == Scales::kExact) {
-    put_double(x, out);
-    return out + 8;
-  }
-  put_bytes(half_bits(x), out);
-  return out + 2;
-}
-
-double get_scale(Scales scales, const std::byte*& in) {
-  const bool exact = scales == Scales::kExact;
-  const double x = exact ? get_double(in) : from_half(get_bytes<std::uint16_t>(in));
-  in += exact ? 8 : 2;
-  return x;
-}
-
 Grid stored_grid(const UniformQuantizer& q, const std::byte* in) {
   Grid grid = bare_grid(q);
   grid.step = get_scale(q.scales, in);
@@ -103,17 +87,31 @@ Grid stored_grid(const UniformQuantizer& q, const std::byte* in) {
 }
 
 // The codes of up to kChunk numbers.
-template <bool kHalfUp>
 void find_codes(const Grid& grid, const double* x, Index count, std::uint8_t* codes) {
   for (Index i = 0; i < count; ++i) {
     const double at = (x[i] - grid.least) / grid.step;
-    const double code = (kHalfUp ? std::floor(at + 0.5) : std::nearbyint(at)) + grid.middle;
+    const double code = std::nearbyint(at) + grid.middle;
     codes[i] = static_cast<std::uint8_t>(
         static_cast<std::int32_t>(std::min(std::max(code, 0.0), grid.top)));
   }
 }
 
 }  // namespace
+
+std::byte* put_scale(double x, Scales scales, std::byte* out) {
+  if (scales == Scales::kExact) {
+    put_double(x, out);
+  } else {
+    put_half(x, out);
+  }
+  return out + bytes_of(scales);
+}
+
+double get_scale(Scales scales, const std::byte*& in) {
+  const double x = scales == Scales::kExact ? get_double(in) : get_half(in);
+  in += bytes_of(scales);
+  return x;
+}
 
 void UniformQuantizer::encode(const double* x, Index count, std::byte* scale,
                               BitWriter& out) const {
@@ -124,10 +122,7 @@ void UniformQuantizer::encode(const double* x, Index count, std::byte* scale,
   codes.fill(static_cast<std::uint8_t>(grid.middle));  // of a step 0
   for (Index first = 0; first < count; first += kChunk) {
     const Index some = std::min(kChunk, count - first);
-    if (grid.step != 0.0) {
-      (rounding == Rounding::kHalfUp ? find_codes<true> : find_codes<false>)(grid, x + first, some,
-                                                                             codes.data());
-    }
+    if (grid.step != 0.0) find_codes(grid, x + first, some, codes.data());
     out.put_all(codes.data(), some, bits);
   }
 }

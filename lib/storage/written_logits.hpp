@@ -16,6 +16,8 @@ class WrittenLogits {
   // `stream`: of the queries; must live as long.
   explicit WrittenLogits(const Stream& stream) : stream_(stream) {}
 
+  // Rows whose logits are in memory at one time, as many as expect() names at least.
+  static Index rows_at_once(const StreamShape& shape);
   // Rows that will be asked for next, ascending. None: the memory is given back.
   void expect(const std::vector<Index>& rows);
   // Goes to `row`, one of them and not before the last. `tokens`, ascending, are written, key j as
@@ -26,7 +28,6 @@ class WrittenLogits {
   double* of_head(int head);
 
  private:
-  static Index rows_at_once(const StreamShape& shape);
   void begin(std::size_t first);
   void compute(const std::vector<std::int32_t>& tokens, ConstMatrix decoded);
 

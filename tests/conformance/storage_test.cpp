@@ -74,6 +74,34 @@ TEST_CASE("an algorithm that only appends drops no token after the prompt") {
   CHECK(appending.size() > 15);
 }
 
+TEST_CASE("an algorithm that keeps values of its own making says so") {
+  const auto owned =
+      make_stream({.tokens = 60, .d = 8, .dv = 8, .heads_per_kv = 2, .seed = 5, .rope_pairs = 4});
+  std::set<std::string> saying;
+  std::set<std::string> making;
+  Cases cases;
+  for (const Subject& subject : subjects()) {
+    const AlgorithmDescription& algorithm = *subject.algorithm;
+    for (const Point& point : subject.row->points) {
+      const Params params = params_for(algorithm, point.given);
+      // What keeps all makes values for one answer alone.
+      if (algorithm.never_evicts(params) || algorithm.not_stored(params)) continue;
+      if (!cases.runs(subject, point.given, params, owned->stream.shape, 40)) continue;
+      CAPTURE(describe(subject.row->id, point.given));
+      bool makes = false;
+      for (const Sketch& sketch : sketches(owned->stream, 40, algorithm, params, 3)) {
+        makes = makes || std::any_of(sketch.rows().begin(), sketch.rows().end(),
+                                     [](const SketchRow& row) { return row.own_value >= 0; });
+      }
+      if (makes) making.insert(algorithm.id);
+      if (algorithm.makes_values(params)) saying.insert(algorithm.id);
+      CHECK((algorithm.makes_values(params) || !makes));
+    }
+  }
+  CHECK(saying == making);
+  CHECK(making.size() > 4);
+}
+
 TEST_CASE("pages name every algorithm that keeps all tokens") {
   const char* source = std::getenv("KVBENCH_SOURCE");
   const std::string root = source != nullptr ? source : KVBENCH_SOURCE_DIR;
@@ -105,7 +133,9 @@ TEST_CASE("every algorithm that can be stored is, on arrival, late and in groups
       make_stream({.tokens = 60, .d = 8, .dv = 8, .heads_per_kv = 2, .seed = 6, .rope_pairs = 4});
   const Index prompt = 40;
   const Given small = {{"group", Value{Index{4}}}, {"residual", Value{Index{4}}}};
-  for (const auto& storage : {stored_as("token", {}), stored_as("kivi", small)}) {
+  const Given channels = {{"per", Value{std::string("channel")}}, {"group", Value{Index{4}}}};
+  for (const auto& storage :
+       {stored_as("token", {}), stored_as("kivi", small), stored_as("int", channels)}) {
     std::set<std::string> stored_ids;
     Cases cases;
     for (const Subject& subject : subjects()) {

@@ -214,12 +214,18 @@ TEST_CASE("errors of what a codec gives back are those measured, and null withou
   answer.answer = answer.numerator = {0.0, 0.0};
   ErrorAccumulator plain(owned->stream, reference);
   ErrorAccumulator stored(owned->stream, reference);
+  ErrorAccumulator partly(owned->stream, reference);  // row 6 reads no token
   for (const Index r : {0, 1}) {
+    answer.is_stored = false;
     answer.score_error.reset();
     plain.add(r, 0, answer);
+    answer.is_stored = true;
+    if (r == 0) partly.add(r, 0, answer);
     answer.score_error = r == 0 ? 1.0 : 3.0;
     stored.add(r, 0, answer);
+    if (r == 1) partly.add(r, 0, answer);
   }
+  CHECK(partly.metrics()["errors.score_error.mean"] == 3.0);
   const CellMetrics with = stored.metrics({.keys = 0.25, .values = 0.5});
   CHECK(with["errors.score_error.mean"] == 2.0);
   CHECK(with["errors.score_error.max"] == 3.0);

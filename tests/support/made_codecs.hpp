@@ -75,4 +75,18 @@ inline Written on_arrival() {
   return [](Index held, Index) { return held; };
 }
 
+// All but the newest.
+inline Written late(Index residual) {
+  return [=](Index held, Index) { return std::max<Index>(0, held - residual); };
+}
+
+// As KIVI's keys: whole residuals, of all but the newest vector.
+inline Written in_steps(Index residual) {
+  return [=](Index held, Index) { return residual * ((held - 1) / residual); };
+}
+
+inline Written of_the_prompt() {
+  return [](Index held, Index of_prompt) { return std::min(held, of_prompt); };
+}
+
 }  // namespace kvbench::test

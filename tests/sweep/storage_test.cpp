@@ -147,6 +147,12 @@ TEST_CASE("a cell that cannot be stored so is skipped with the reason") {
   CHECK(reason_of("h2o", R"("budget": 40)", R"("kivi")") ==
         "kivi writes keys of 32 tokens together, and h2o drops tokens from among them");
   CHECK(reason_of("performer", "", R"("q8_0")").find("random features") != std::string::npos);
+  const std::string channels = R"({"values": {"codec": "int", "per": "channel", "group": 8}})";
+  CHECK(reason_of("snapkv", R"("budget": 40)", channels) == "");
+  CHECK(reason_of("kcenter", R"("budget": 40, "value": "own")", channels) == "");
+  CHECK(reason_of("kcenter", R"("budget": 40, "value": "mean")", channels) ==
+        "int writes values of 8 tokens together, and kcenter makes values of its own");
+  CHECK(reason_of("kcenter", R"("budget": 40, "value": "mean")", R"({"keys": "kivi"})") == "");
   // On a sliding layer what leaves the window is dropped, whatever the method keeps.
   const auto on_sliding_layer = [](const std::string& algorithm, const Given& given) {
     StreamShape shape;
