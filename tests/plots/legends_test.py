@@ -252,8 +252,20 @@ class Legends(Made):
         for errors, words in (((0.1, 0.1001, 0.1002), False), ((0.001, 0.001, 10.0), True)):
             cells = [cell("uniform", {"T": t}, error, 0.5 / t, seed=seed) for t in (1, 2)
                      for seed, error in enumerate(errors)]
-            drawn = papers.draw("error_vs_memory", Results(self.results(cells)), {})
-            self.assertEqual("cut at a tenth of the mean" in drawn.caption, words)
+            results = Results(self.results(cells))
+            for figure in ("error_vs_memory", "balancekv_layers"):
+                drawn = papers.draw(figure, results, {})
+                self.assertEqual("cut at a tenth of the mean" in drawn.caption, words, figure)
+
+    def test_a_caption_says_how_lines_and_memory_are_meant(self):
+        cells = [cell("subgen", {"t": t, "s": s}, 1 / (t * s), 1.0 + 0.1 * t * s) for t in (1, 2) for s in (1, 2)]
+        cells += [cell("h2o", {"budget": b}, 1 / b, 0.1 * b) for b in (1, 2)]
+        drawn = papers.draw("error_vs_memory", Results(self.results(cells)), {})
+        self.assertIn(" subgen: all settings faint, the line is the least error for at most that memory. At memory 1 or "
+                      "more, where nothing is saved: subgen.", drawn.caption)
+        self.assertNotIn("storages", drawn.caption)
+        drawn = papers.draw("error_vs_memory", Results(self.results(stored(("q8_0", "q4_0")))), {})
+        self.assertIn(" Markers and their edges: methods; filling and dashes: storages. ", drawn.caption)
 
     def test_a_reader_that_stops_reading_is_no_fault(self):
         results = self.results([cell("h2o", {"budget": b}, 0.1, 0.1, label=str(b)) for b in range(9000)])
