@@ -175,17 +175,6 @@ class Made(unittest.TestCase):
         with self.assertRaisesRegex(ResultsError, "output projection"):
             layer_impact.draw(Namespace(results=Results(path), memory=0.25))
 
-    def test_layer_impact_draws_the_labels_that_are_asked_for(self):
-        path = self.folder / "results.json"
-        made = document([cell(name, {}, 0.1, 0.5) for name in ("h2o", "exact", "uniform")])
-        made["layers"] = [*self.layer_records(), *({**record, "id": record["id"] + "u", "label": "uniform"}
-                                                   for record in self.layer_records())]
-        path.write_text(json.dumps(made))
-        for patterns, left in (([], {"h2o", "uniform"}), (["--labels", "h2o"], {"h2o"})):
-            with contextlib.redirect_stdout(io.StringIO()):
-                self.assertEqual(main(["layer_impact", "--results", str(path), "-o", str(self.folder), *patterns]), 0)
-            self.assertEqual(set(pandas.read_csv(self.folder / "layer_impact.csv")["label"]), left)
-
     def test_layer_impact_draws_what_the_program_wrote(self):
         kvbench("synth", "gaussian", "--tokens", 128, "--layers", 3, "--d", 8, "--hidden", 32,
                 "--out", self.folder / "wo.h5")

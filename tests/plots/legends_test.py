@@ -243,6 +243,19 @@ class Legends(Made):
         self.assertNotIn("run the sweep again",
                          called("error_vs_traffic", "--results", results, "--out", self.folder)[1])
 
+    def test_labels_choose_records_of_whole_layers_too(self):
+        layers = []
+        for name in ("h2o", "uniform"):
+            for layer in (0, 1):
+                record = cell(name, {}, 0.1, 0.5, layer=layer)
+                record["errors"] = {"relative_output_l2": {"mean": 0.1}}
+                del record["key"]["kv_head"]
+                layers.append(record)
+        results = self.results([cell(name, {}, 0.1, 0.5) for name in ("h2o", "uniform", "exact")], layers=layers)
+        for patterns, left in (([], {"h2o", "uniform"}), (["--labels", "h2o"], {"h2o"})):
+            self.assertEqual(called("layer_impact", "--results", results, "--out", self.folder, *patterns), (0, ""))
+            self.assertEqual(set(pandas.read_csv(self.folder / "layer_impact.csv")["label"]), left)
+
     def test_captions_count_in_singular(self):
         cells = [cell("uniform", {"T": t}, 0.1, 0.5 / t, seed=0) for t in (1, 2)]
         drawn = papers.draw("error_vs_memory", Results(self.results(cells)), {})
