@@ -384,11 +384,13 @@ texts() {
   say "texts: $((SECONDS - seconds)) s, in $out"
 }
 
-# tests/FOLDER of data/*.py, by the Python of VENV; further arguments are unittest's.
+# tests/FOLDER of data/*.py, by the Python of VENV; tiny models are those of tests/exporter, the Python
+# package is that of build-python where it is built. Further arguments are unittest's.
 data_tests() {
   local folder=$1 venv=$2
   shift 2
-  KVBENCH_PROGRAM=$PWD/build/bin/kvbench PYTHONPATH=$PWD/data PYTHONDONTWRITEBYTECODE=1 \
+  KVBENCH_PROGRAM=$PWD/build/bin/kvbench PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONPATH=$PWD/data:$PWD/tests/exporter:$PWD/build-python/python \
     "$venv/bin/python" -m unittest discover -v -s "tests/$folder" -p '*_test.py' "$@"
 }
 
@@ -468,8 +470,7 @@ test_loop() {
     say "SKIPPED: the closed loop's tests"
     return 0
   }
-  PYTHONPATH=$PWD/data:$PWD/tests/exporter:$PWD/build-python/python PYTHONDONTWRITEBYTECODE=1 \
-    .venv-peers/bin/python -m unittest discover -v -s tests/loop -p '*_test.py' "$@"
+  data_tests loop .venv-peers "$@"
 }
 
 # A wheel with all libraries that it needs, and a test that installs it without a compiler.

@@ -16,10 +16,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from dump_file import Fault
+from command import INTERRUPTED, exit_code, needed, note, refuse
 from model_options import add_model_options, option_faults
-
-INTERRUPTED = 5  # as kvbench run
 
 
 def parser() -> argparse.ArgumentParser:
@@ -44,11 +42,6 @@ def parser() -> argparse.ArgumentParser:
         help="compressed layers: all (default: those of the sweep's select), 0,1,15, 0-7, or "
         "one-at-a-time: each alone, for its sensitivity",
     )
-    p.add_argument(
-        "--wo-norms",
-        action="store_true",
-        help="store what criticalkv ranks by with norm wo_l1 (models with o_proj)",
-    )
     p.add_argument("--fresh", action="store_true", help="discard what OUT holds of a closed loop")
     return p
 
@@ -57,33 +50,26 @@ def check_options(args: argparse.Namespace) -> None:
     faults = option_faults(args, {}, files=(args.config,))
     if args.out.exists() and not args.out.is_dir():
         faults.append(f"--out {args.out}: is not a folder; choose another")
-    if faults:
-        raise Fault("\n".join(faults))
+    refuse(faults)
 
 
 def run(args: argparse.Namespace) -> None:
-    try:
+    check_options(args)
+    with needed(
+        "a closed loop needs what requirements.txt next to this file names, and the Python "
+        "package kvbench: pip install -r data/requirements.txt ."
+    ):
         import loop_run  # with torch and kvbench, which options and --help do without
-    except ModuleNotFoundError as missing:
-        raise Fault(
-            f"{missing}; a closed loop needs what requirements.txt next to this file names, and "
-            "the Python package kvbench: pip install -r data/requirements.txt ."
-        ) from missing
     loop_run.run(args)
 
 
 def main(arguments: list[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     try:
-        check_options(args)
-        run(args)
-    except Fault as fault:
-        print(f"closed_loop.py: {fault}", file=sys.stderr)
-        return 2
+        return exit_code("closed_loop.py", lambda: run(args))
     except KeyboardInterrupt:
-        print("closed_loop.py: interrupted; run the same command again to go on", file=sys.stderr)
+        note("closed_loop.py", "interrupted; run the same command again to go on")
         return INTERRUPTED
-    return 0
 
 
 if __name__ == "__main__":

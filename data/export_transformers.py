@@ -16,7 +16,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from dump_file import STORED, Fault
+from command import exit_code, needed, refuse
+from dump_file import STORED
 from model_options import add_model_options, option_faults
 
 
@@ -41,11 +42,6 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         default=64,
         help="last rows whose outputs are stored as proof (default 64)",
-    )
-    p.add_argument(
-        "--wo-norms",
-        action="store_true",
-        help="store 1-norms of what the output projection makes of each value (wo_v_l1)",
     )
     p.add_argument(
         "--dtype",
@@ -77,30 +73,22 @@ def check_options(args: argparse.Namespace) -> None:
         faults.append(f"{args.out} exists; --fresh replaces it")
     if not args.out.parent.is_dir():
         faults.append(f"{args.out.parent}: no such folder")
-    if faults:
-        raise Fault("\n".join(faults))
+    refuse(faults)
 
 
 def export(args: argparse.Namespace) -> None:
-    try:
+    check_options(args)
+    with needed(
+        "requirements.txt next to this file has what an export needs: "
+        "pip install -r data/requirements.txt"
+    ):
         import model_export  # with torch, which options and --help do without
-    except ModuleNotFoundError as missing:
-        raise Fault(
-            f"{missing}; requirements.txt next to this file has what an export needs: "
-            "pip install -r data/requirements.txt"
-        ) from missing
     model_export.export(args)
 
 
 def main(arguments: list[str] | None = None) -> int:
     args = parser().parse_args(arguments)
-    try:
-        check_options(args)
-        export(args)
-    except Fault as fault:
-        print(f"export_transformers.py: {fault}", file=sys.stderr)
-        return 2
-    return 0
+    return exit_code("export_transformers.py", lambda: export(args))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 from array_files import SUFFIXES, open_arrays
+from command import exit_code, note
 from dump_file import (
     CHUNK_ROWS,
     FORMAT,
@@ -303,10 +304,9 @@ def prove(path: Path, tolerance: float) -> None:
                 "--scale, --sliding-window, --logit-softcap, --order and the order of heads"
             )
     if not found:
-        print(
-            "import_arrays.py: no array out, so nothing proves the scale, the mask and the "
-            "order of heads",
-            file=sys.stderr,
+        note(
+            "import_arrays.py",
+            "no array out, so nothing proves the scale, the mask and the order of heads",
         )
 
 
@@ -426,18 +426,16 @@ def import_arrays(args: argparse.Namespace) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     args = parser().parse_args(arguments)
-    try:
-        import_arrays(args)
-    except Fault as fault:
-        print(f"import_arrays.py: {fault}", file=sys.stderr)
-        return 2
-    except (OSError, UnicodeError) as error:  # of files and of what is written into the dump
-        print(f"import_arrays.py: cannot write {args.out}: {error}", file=sys.stderr)
-        return 2
-    except MemoryError:
-        print("import_arrays.py: out of memory; import fewer layers at once", file=sys.stderr)
-        return 2
-    return 0
+
+    def work() -> None:
+        try:
+            import_arrays(args)
+        except (OSError, UnicodeError) as error:  # of files and of what is written into the dump
+            raise Fault(f"cannot write {args.out}: {error}") from error
+        except MemoryError as error:
+            raise Fault("out of memory; import fewer layers at once") from error
+
+    return exit_code("import_arrays.py", work)
 
 
 if __name__ == "__main__":

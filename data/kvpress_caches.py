@@ -26,12 +26,15 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 from cache_file import Head, KeptRows, Origin, write_caches
+from command import exit_code, note
 from dump_file import Fault
 from kvpress_presses import chain, load_kvpress, press_classes, press_of, refusal, wraps
 
 if TYPE_CHECKING:
     import torch
     from kvpress_module import Layer
+
+PROGRAM = "kvpress_caches.py"
 
 # What a press is given, and what it keeps.
 
@@ -228,7 +231,10 @@ def heads_of(
             prompt = prompt_of(args.prompt_tokens, sequence, tokens)
             window = int(group.attrs["sliding_window"])
             if 0 < window < tokens:
-                note(f"{group.name} is left out: its rows see the last {window} tokens alone")
+                note(
+                    PROGRAM,
+                    f"{group.name} is left out: its rows see the last {window} tokens alone",
+                )
                 continue
             press = press_of(spec)
             cut.set(press, prompt)
@@ -243,10 +249,6 @@ def heads_of(
                 raise Fault(f"{spec}: {group.name}: kvpress says {error!r}") from error
             for head, rows in enumerate(heads):
                 yield Head(name, int(number), head, prompt), rows
-
-
-def note(text: str) -> None:
-    print(f"kvpress_caches.py: {text}", file=sys.stderr)
 
 
 def make_caches(args: argparse.Namespace) -> None:
@@ -345,20 +347,19 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     args = parser().parse_args(arguments)
-    try:
+
+    def work() -> None:
         if args.list:
             list_presses()
-        elif args.dump is None or args.out is None:
+            return
+        if args.dump is None or args.out is None:
             raise Fault("expected a dump, presses and --out FOLDER; see --help")
-        else:
+        try:
             make_caches(args)
-    except Fault as fault:
-        note(str(fault))
-        return 2
-    except OSError as error:
-        note(f"cannot read {args.dump} or write {args.out}: {error}")
-        return 2
-    return 0
+        except OSError as error:
+            raise Fault(f"cannot read {args.dump} or write {args.out}: {error}") from error
+
+    return exit_code(PROGRAM, work)
 
 
 if __name__ == "__main__":

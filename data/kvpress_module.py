@@ -19,7 +19,7 @@ class Lacking(Fault, AttributeError):
     """Something of a model that a dump lacks: an AttributeError, so that hasattr() says no."""
 
 
-WEIGHTS = "the model's weights, which a dump does not have"
+WEIGHTS = "weights of the model, for which nothing stands in"
 ROTATION = (
     "keys and queries before rotation, and the dump has no RoPE data of whole heads by halves"
 )

@@ -11,13 +11,14 @@ import sys
 import types
 from typing import Any
 
+from command import needed
 from dump_file import Fault
 
 MODEL = "it runs the model again on the text, and a dump has no model"
 DECODING = "it acts while the model decodes; a cache file holds what a prompt leaves behind"
 REROTATES = "it rotates keys to other positions, and a dump's queries stay at theirs"
 LEARNED = "it reads numbers that were trained or measured for one model, from the network"
-WEIGHTS = "it reads the model's weights W_O, which a dump does not have"
+WEIGHTS = "it reads the model's weights W_O, which this program does not take from a dump"
 HIDDEN = "it reads hidden states of the model, which a dump does not have"
 REFUSED = {
     "CAMPress": DECODING,
@@ -53,11 +54,8 @@ def load_kvpress() -> types.ModuleType:
             setattr(empty, attribute, None)
             sys.modules[name] = empty
     try:
-        return importlib.import_module("kvpress")
-    except ImportError as missing:
-        raise Fault(
-            f"{missing}; ./bootstrap.sh test-peers makes .venv-peers, which has kvpress"
-        ) from missing
+        with needed("./bootstrap.sh test-peers makes .venv-peers, which has kvpress"):
+            return importlib.import_module("kvpress")
     finally:
         for name in UNUSED:
             if getattr(sys.modules.get(name), "__file__", None) is None:

@@ -10,7 +10,7 @@ from typing import Any
 import kvbench as kb
 import numpy as np
 import torch
-from attention_capture import Call
+from attention_capture import Call, wo_norms
 from dump_file import TOLERANCE, Fault
 from loop_caches import CacheFiles, HeadReads, Span, Unsuitable
 
@@ -183,6 +183,7 @@ class Live:
         k, v = (each[0].double().cpu().numpy() for each in (call.k, call.v))
         group = layer.query_heads // layer.kv_heads
         answers, params = [], _keywords(self.setting)
+        norms = self._norms(call)
         for head in range(layer.kv_heads):
             try:
                 replay = kb.replay(
@@ -194,6 +195,7 @@ class Live:
                     sliding_window=layer.window,
                     softcap=layer.softcap,
                     rope=layer.rope,
+                    wo_v_l1=None if norms is None else norms[head * group : (head + 1) * group],
                     sequence=self.text.name,
                     layer=call.layer,
                     head=head,
@@ -210,6 +212,16 @@ class Live:
             self.errors.append(replay.errors)
         answer = torch.from_numpy(np.concatenate(answers)).transpose(0, 1)[None]
         return answer.to(call.q.device, torch.promote_types(call.q.dtype, torch.float32))
+
+    def _norms(self, call: Call) -> np.ndarray | None:
+        """wo_v_l1 [Hq, n] where the dump has it: its own of the prompt, of the decoded tokens those
+        of the compressed model's values."""
+        stored = self.text.layers[call.layer].wo_v_l1
+        if stored is None:
+            return None
+        prompt = self.text.prompt
+        decoded = wo_norms(call, slice(prompt, None))[:, :, 0].double().cpu().numpy()
+        return np.concatenate((stored[:, :prompt], decoded), axis=1)
 
     def _require_decided_once(self, layer: int) -> None:
         span = self.text.span(layer)

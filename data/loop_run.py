@@ -7,7 +7,7 @@ import argparse
 import json
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -41,17 +41,7 @@ def run(args: argparse.Namespace) -> None:
     results = compress(args, dump)
     cells = results.cells
     prompt_tokens = loop_settings.prompts_of(cells, args.config)
-    texts = {
-        name: Text(
-            name,
-            {layer: sequence[layer] for layer in sequence},
-            dump.n_layers,
-            prompt_tokens[name],
-            sequence[next(iter(sequence))].tokens,
-        )
-        for name, sequence in dump.items()
-        if name in prompt_tokens
-    }
+    texts = texts_of(dump, prompt_tokens)
     settings = loop_settings.settings_of(cells)
     loop_settings.require_whole(settings, texts, args.config)
     header = {
@@ -93,6 +83,38 @@ def run(args: argparse.Namespace) -> None:
         f"{args.out / 'loop.json'}: {len(records)} records"
         + (f", {left} of them skipped or failed, each with its reason" if left else "")
     )
+
+
+def texts_of(dump: kb.Dump, prompt_tokens: Mapping[str, int]) -> dict[str, Text]:
+    """The sequences that have a prompt."""
+    return {
+        name: Text(
+            name,
+            {layer: sequence[layer] for layer in sequence},
+            dump.n_layers,
+            prompt_tokens[name],
+            sequence[next(iter(sequence))].tokens,
+        )
+        for name, sequence in dump.items()
+        if name in prompt_tokens
+    }
+
+
+def decoded(
+    model: torch.nn.Module, text: Text, ids: torch.Tensor, answers: Live | Replayed | Whole
+) -> torch.Tensor:
+    """Logits [R, vocabulary] of the tokens `ids` [R] after the text's prompt, over `answers`."""
+    prompt = (
+        (
+            number,
+            *(
+                torch.from_numpy(tensor[:, : text.prompt]).to(model.device, model.dtype)
+                for tensor in (text.layers[number].k, text.layers[number].v)
+            ),
+        )
+        for number in range(text.n_layers)
+    )
+    return decode_after(model, prompt, ids, answers)
 
 
 def write(path: Path, text: str) -> None:
@@ -148,8 +170,8 @@ def read_texts(
             "pass --fresh to start over"
         )
     if not given.out.exists():
+        write(note, told)  # before the dump, which appears whole: none is without its note
         export_of(model, given)
-        write(note, told)
     return kb.open_dump(given.out), {each.name: each.ids for each in sequences}
 
 
@@ -253,11 +275,10 @@ class Loop:
         finite = bool(torch.isfinite(logits).all())
         if not finite:
             return {**told, "status": "failed", "reason": "the model's logits are not finite"}
-        ids = torch.from_numpy(self._ids[text.name][text.prompt :].astype(np.int64))
         record = {
             **told,
             "status": "ok",
-            **summary(compared(self._full_logits(text), logits, ids)),
+            **summary(compared(self._full_logits(text), logits, self._after_prompt(text))),
             **loop_settings.measured(setting, layers),
         }
         if isinstance(answers, Live) and answers.errors:
@@ -271,16 +292,8 @@ class Loop:
         return self._full[text.name]
 
     def _decode(self, text: Text, answers: Live | Replayed | Whole) -> torch.Tensor:
-        ids = torch.from_numpy(self._ids[text.name][text.prompt :].astype(np.int64))
-        model = self._model
-        prompt = (
-            (
-                number,
-                *(
-                    torch.from_numpy(tensor[:, : text.prompt]).to(model.device, model.dtype)
-                    for tensor in (text.layers[number].k, text.layers[number].v)
-                ),
-            )
-            for number in range(text.n_layers)
-        )
-        return decode_after(model, prompt, ids, answers)
+        return decoded(self._model, text, self._after_prompt(text), answers)
+
+    def _after_prompt(self, text: Text) -> torch.Tensor:
+        """Ids of the decoded tokens."""
+        return torch.from_numpy(self._ids[text.name][text.prompt :].astype(np.int64))

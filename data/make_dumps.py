@@ -32,6 +32,7 @@ from typing import Any
 
 import h5py
 import numpy
+from command import exit_code
 from dump_file import Fault
 from dump_sources import CHARACTERS, MODELS, TEXTS, TOKENS, Model, Text
 
@@ -233,17 +234,16 @@ def main() -> int:
         for model, text in every
         if any(fnmatch.fnmatch(f"{model.name}-{text.name}", glob) for glob in args.only)
     ]
-    try:
+
+    def work() -> None:
         if not wanted:
             raise Fault(f"--only {' '.join(args.only)}: no dump has such a name")
         args.folder.mkdir(parents=True, exist_ok=True)
         announce(wanted, args.folder)
         if not args.list:
             make(wanted, args.folder)
-    except Fault as fault:
-        print(f"make_dumps.py: {fault}", file=sys.stderr)
-        return 2
-    return 0
+
+    return exit_code("make_dumps.py", work)
 
 
 if __name__ == "__main__":

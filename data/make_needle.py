@@ -10,7 +10,7 @@
 for them (those that predict the answer's tokens, or without one the last row of the question), and
 the prompt's length, that of the text before the question. The needle stands behind the last
 sentence that ends before the depth. `mark` writes the evidence into the dump of these tokens. MODEL
-is a folder or a name on the Hugging Face hub; of it the tokenizer alone is needed.
+is a folder, a .gguf file, or a name on the Hugging Face hub; of it the tokenizer alone is needed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+from command import exit_code, needed, refuse
 from dump_file import Fault
 
 SENTENCE_ENDS = (".", "!", "?", "\n")
@@ -85,16 +86,9 @@ def made(parts: Parts, tokens: int, depth: float, decode: Callable[[list[int]], 
 
 
 def tokenized(args: argparse.Namespace) -> tuple[Parts, Callable[[list[int]], str]]:
-    try:
-        from transformers import AutoTokenizer
-    except ModuleNotFoundError as missing:
-        raise Fault(
-            f"{missing}: pip install -r data/requirements.txt has what this needs"
-        ) from missing
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(args.model)
-    except (OSError, ValueError, ImportError, KeyError) as error:
-        raise Fault(f"{args.model}: no tokenizer that transformers loads ({error})") from error
+    with needed("pip install -r data/requirements.txt has what this needs"):
+        from token_sequences import tokenizer_of
+    tokenizer = tokenizer_of(args.model)
 
     def ids_of(text: str) -> list[int]:
         return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
@@ -110,6 +104,12 @@ def tokenized(args: argparse.Namespace) -> tuple[Parts, Callable[[list[int]], st
     return parts, tokenizer.decode
 
 
+def outputs(name: Path) -> tuple[Path, Path]:
+    """NAME.npy and NAME.json, whatever dots NAME has."""
+    ids, told = (name.with_name(name.name + ending) for ending in (".npy", ".json"))
+    return ids, told
+
+
 def make(args: argparse.Namespace) -> None:
     faults = []
     if not args.text.is_file():
@@ -121,16 +121,19 @@ def make(args: argparse.Namespace) -> None:
             faults.append(f"--{name}: is empty")
     if not args.out.parent.is_dir():
         faults.append(f"{args.out.parent}: no such folder")
-    if faults:
-        raise Fault("\n".join(faults))
+    refuse(faults)
     parts, decode = tokenized(args)
     needle = made(parts, args.tokens, args.depth, decode)
-    np.save(args.out.with_suffix(".npy"), np.array(needle.ids, np.int32))
+    ids, told = outputs(args.out)
+    np.save(ids, np.array(needle.ids, np.int32))
     facts = asdict(needle)
     del facts["ids"]
     facts["tokens"] = len(needle.ids)
-    args.out.with_suffix(".json").write_text(json.dumps(facts) + "\n", encoding="utf-8")
-    print(f"prompt_tokens {needle.prompt_tokens}, evidence {needle.evidence}, rows {needle.rows}")
+    told.write_text(json.dumps(facts) + "\n", encoding="utf-8")
+    print(
+        f"{ids}, {told}: prompt_tokens {needle.prompt_tokens}, evidence {needle.evidence}, "
+        f"rows {needle.rows}"
+    )
 
 
 def mark(args: argparse.Namespace) -> None:
@@ -166,7 +169,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = p.add_subparsers(required=True, metavar="COMMAND")
     m = commands.add_parser("make", help="token ids of a text with a needle, and its evidence")
-    m.add_argument("model", help="folder, or name on the Hugging Face hub, for its tokenizer")
+    m.add_argument("model", help="folder, .gguf file, or name on the hub, for its tokenizer")
     m.add_argument("--text", type=Path, required=True, help="UTF-8 text to put the needle into")
     m.add_argument("--needle", required=True, help="the sentence, with a space before it")
     m.add_argument("--question", required=True, help="what asks for it, behind the text")
@@ -185,12 +188,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     args = parser().parse_args(arguments)
-    try:
-        args.run(args)
-    except Fault as fault:
-        print(f"make_needle.py: {fault}", file=sys.stderr)
-        return 2
-    return 0
+    return exit_code("make_needle.py", lambda: args.run(args))
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def bypasses(kind: str) -> Fault:
 def load_model(args: argparse.Namespace) -> torch.nn.Module:
     if not sys.stderr.isatty():
         transformers.logging.disable_progress_bar()
-    where, options = source(args)
+    where, options = source(args.model, args.revision, args.trust_remote_code)
     try:
         config = AutoConfig.from_pretrained(where, **options)
         attention_capture.refuse_model(config)

@@ -29,6 +29,12 @@ def add_model_options(p: argparse.ArgumentParser, compute_dtype: str) -> None:
         default=1024,
         help="tokens per run of the model while it reads, which bounds memory; 0: all at once",
     )
+    p.add_argument(
+        "--wo-norms",
+        action="store_true",
+        help="store the 1-norms of what the output projection makes of each value (wo_v_l1), by "
+        "which criticalkv ranks with norm wo_l1; models with o_proj",
+    )
     p.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     p.add_argument("--revision", help="branch, tag or commit on the hub")
     p.add_argument("--trust-remote-code", action="store_true", help="run the model folder's code")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import h5py
 import numpy as np
 import torch
-from attention_capture import Call, listening, refuse_terms, window_of
+from attention_capture import Call, listening, refuse_terms, whole_cache, window_of, wo_norms
 from dump_file import (
     TOLERANCE,
     Fault,
@@ -21,7 +21,6 @@ from dump_file import (
     exact_rows,
     relative_difference,
 )
-from transformers import DynamicCache
 
 IN_PIECES = {"full_attention", "sliding_attention", "chunked_attention"}
 
@@ -92,7 +91,7 @@ class Recorder:
         writer.write("k", self._past, _array(call.k[:, :, fresh]))
         writer.write("v", self._past, _array(call.v[:, :, fresh]))
         if self._plan.wo_norms:
-            writer.write("wo_v_l1", self._past, _wo_norms(call, fresh, place))
+            writer.write("wo_v_l1", self._past, wo_norms(call, fresh).cpu().numpy())
         first = max(self._past, self._tokens - self._out_rows)
         if first < self._past + self._rows:
             out = _array(answer[:, first - self._past :].transpose(1, 2))
@@ -179,22 +178,6 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
     return tensor.cpu().numpy()
 
 
-def _wo_norms(call: Call, tokens: slice, place: str) -> np.ndarray:
-    """[Hq, R, 1]: |W_O,g^T v_j|_1 of each query head g and token j, W_O,g being the part of the
-    output projection that reads the head's answer."""
-    heads, dv = call.q.shape[1], call.v.shape[3]
-    weight = getattr(getattr(call.module, "o_proj", None), "weight", None)
-    if weight is None or weight.dim() != 2 or weight.shape[1] != heads * dv:
-        raise Fault(
-            f"{place} has no o_proj of {heads} x {dv} inputs, whose norms --wo-norms asks for"
-        )
-    group = heads // call.k.shape[1]
-    blocks = weight.to(torch.float32).T.reshape(heads, dv, -1)
-    v = call.v[0, :, tokens].to(torch.float32)
-    norms = [(v[g // group] @ blocks[g]).abs().sum(dim=-1, keepdim=True) for g in range(heads)]
-    return torch.stack(norms).cpu().numpy()
-
-
 def _prove(call: Call, out: np.ndarray, terms: Terms, place: str) -> None:
     """Recomputes `out` [Hq, R, dv] of the piece's last rows in the format's terms, in float64."""
     group = call.q.shape[1] // call.k.shape[1]
@@ -223,8 +206,7 @@ def read_through(
     """Runs the model over `ids` [n], `piece` tokens at a time; returns the text's perplexity."""
     total = len(ids)
     piece = piece or total
-    # A cache without the model's configuration cuts no layer to its window.
-    cache = DynamicCache() if piece < total else None
+    cache = whole_cache() if piece < total else None
     progress = Progress(name, total)
     loss, last = 0.0, None
     for past in range(0, total, piece):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -19,17 +20,28 @@ class Sequence:
     description: str
 
 
-def source(args: argparse.Namespace) -> tuple[str, dict]:
+def source(model: str, revision: str | None, trust_remote_code: bool) -> tuple[str, dict]:
     """What transformers' from_pretrained takes."""
-    options: dict = {"trust_remote_code": args.trust_remote_code}
-    if args.revision:
-        options["revision"] = args.revision
-    path = Path(args.model)
+    options: dict = {"trust_remote_code": trust_remote_code}
+    if revision:
+        options["revision"] = revision
+    path = Path(model)
     if path.suffix == ".gguf":
         if not path.is_file():
             raise Fault(f"{path}: no such file")
         return str(path.parent), {**options, "gguf_file": path.name}
-    return args.model, options
+    return model, options
+
+
+def tokenizer_of(
+    model: str, revision: str | None = None, trust_remote_code: bool = False, remedy: str = ""
+) -> Any:
+    """The model's tokenizer; a Fault, which ends with the remedy, if it has none."""
+    where, options = source(model, revision, trust_remote_code)
+    try:
+        return AutoTokenizer.from_pretrained(where, **options)
+    except (OSError, ValueError, ImportError, KeyError) as error:
+        raise Fault(f"{model}: no tokenizer that transformers loads ({error}){remedy}") from error
 
 
 def cut(name: str, ids: np.ndarray, args: argparse.Namespace, what: str) -> list[Sequence]:
@@ -84,14 +96,12 @@ def read_sequences(args: argparse.Namespace, config: PretrainedConfig) -> list[S
         for name, ids in given_ids(args.token_ids).items():
             found += cut(name, ids, args, args.token_ids.name)
     else:
-        where, options = source(args)
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(where, **options)
-        except (OSError, ValueError, ImportError, KeyError) as error:
-            raise Fault(
-                f"{args.model}: no tokenizer that transformers loads ({error}); give "
-                "--token-ids instead of --text"
-            ) from error
+        tokenizer = tokenizer_of(
+            args.model,
+            args.revision,
+            args.trust_remote_code,
+            remedy="; give --token-ids instead of --text",
+        )
         for path in args.text:
             ids = tokenizer(path.read_text(encoding="utf-8"), verbose=False)["input_ids"]
             found += cut(path.stem, np.asarray(ids), args, path.name)

@@ -29,7 +29,7 @@ WORDS = {
     "traffic.fraction": "bytes that a row reads as a part of what exact attention reads",
     "mass.kept.mean": "attention mass on the kept tokens",
 }
-BARS = "bars: standard error of the mean over seeds"
+CUT = ", cut at a tenth of the mean where they would reach below"
 
 
 def words(metric: str) -> str:
@@ -40,18 +40,26 @@ def words(metric: str) -> str:
 
 def bars_of(table: pandas.DataFrame, metric: str, log: bool) -> Any:
     """Lengths of error bars, None if there are none: the standard error over seeds."""
-    error = standard_error(table, metric).fillna(0.0)
-    if not error.any():
+    return _lengths(standard_error(table, metric), table[metric], log)
+
+
+def _lengths(errors: "pandas.Series[Any]", values: "pandas.Series[Any]", log: bool) -> Any:
+    errors = errors.fillna(0.0)
+    if not errors.any():
         return None
-    return capped(error, table[metric]) if log else error
+    return capped(errors, values) if log else errors
 
 
-def cut(table: pandas.DataFrame, metric: str) -> str:
+def cut(values: "pandas.Series[Any]", errors: "pandas.Series[Any]") -> str:
     """For a caption: where error bars end that have no place on a log axis, "" if all have."""
-    error = standard_error(table, metric).fillna(0.0)
-    if not (error > 0.9 * table[metric]).any():
-        return ""
-    return ", cut at a tenth of the mean where they would reach below"
+    return CUT if (errors.fillna(0.0) > 0.9 * values).any() else ""
+
+
+def bars(table: pandas.DataFrame, *log: str) -> str:
+    """For a caption: what bars over seeds are, and whether any is cut of the metrics `log`, whose
+    axes are logarithmic."""
+    ends = [cut(table[metric], standard_error(table, metric)) for metric in log]
+    return f"bars: standard error of the mean over seeds{max(ends, default='')}"
 
 
 def by_layer(cells: pandas.DataFrame, metrics: list[str]) -> pandas.DataFrame:
@@ -127,25 +135,32 @@ def labelled_lines(
     x: str,
     y: str,
     handles: dict[str, Any],
-    names: dict[str, str] | None = None,
-    bars: bool = True,
+    among: pandas.DataFrame | None = None,
+    error: str | None = None,
+    along: str | None = None,
+    **more: Any,
 ) -> None:
-    """A line per label of the table, in the algorithm's look; fills `handles` by name."""
-    looks = style.variants(table)
-    shown = table["algorithm"].unique()
+    """A line per label of the table, in the look that it has `among` the rows of a figure (default:
+    the table's); fills `handles` by label. `error`: the column of the bars, default that over
+    seeds; `along`: what the points are joined by, default x."""
+    among = table if among is None else among
+    looks = style.variants(among)
+    shown = among["algorithm"].unique()
     for key, series in table.groupby(["algorithm", "label"], sort=False):
         algorithm, label = map(str, key)
         colour, marker = style.look(algorithm, shown)
         dashes, filled = looks[label]
-        handles[(names or {}).get(label, label)] = line(
+        series = series.sort_values(along or x)
+        log = axis.get_yscale() == "log"
+        handles[label] = _marked_line(
             axis,
-            series,
-            x,
-            y,
-            colour,
-            marker,
-            bars,
+            series[x],
+            series[y],
+            bars_of(series, y, log) if error is None else _lengths(series[error], series[y], log),
+            color=colour,
+            marker=marker,
             linestyle=dashes,
             markerfacecolor=colour if filled else "white",
             edge="white" if filled else colour,
+            **more,
         )

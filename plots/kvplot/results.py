@@ -230,7 +230,7 @@ class Results:
 
     def keep_labels(self, patterns: Sequence[str]) -> None:
         """Forgets the cells whose label matches none of the patterns, in which * and ? alone have
-        a meaning; the program's summary as well."""
+        a meaning; records of whole layers and the program's summary as well."""
         labels = sorted(self.frame["label"].dropna().unique())
         matches = [re.compile(_as_expression(pattern)).fullmatch for pattern in patterns]
         for pattern, match in zip(patterns, matches):
@@ -239,6 +239,7 @@ class Results:
                 raise ResultsError(f"{self.path}: no label matches {pattern!r}{near}")
         chosen = [label for label in labels if any(match(label) for match in matches)]
         self.frame = self.frame[self.frame["label"].isin(chosen)]
+        self.layers = self.layers[self.layers["label"].isin(chosen)]
         self.document["summary"] = [
             line for line in self.document["summary"] if line.get("label") in chosen
         ]

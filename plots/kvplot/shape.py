@@ -350,7 +350,9 @@ LOOP_RECORD = members(
         "reason": TEXT,
         "storage": shown,
         "rows": COUNT,
-        "kl": members(dict.fromkeys(("mean", "median", "p99", "max"), NUMBER)),
+        "kl": members(
+            {**dict.fromkeys(("mean", "median", "p99", "max"), NUMBER), "se": optional(NUMBER)}
+        ),
         **dict.fromkeys(("same_top1", "same_top5"), MEAN),
         "perplexity": optional(members({}, others=optional(NUMBER))),
         **dict.fromkeys(("errors", "mass", "memory"), optional(members({}, others=STATISTIC))),

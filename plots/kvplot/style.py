@@ -1,6 +1,6 @@
 """One look for all figures: an algorithm keeps its colour and marker wherever it appears."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -194,18 +194,27 @@ def outer_labels(axes: Any, x: str | None = None, y: str | Sequence[str] | None 
         axis.set_ylabel(text)
 
 
-def legend_right(axis: Axes, handles: Mapping[str, Any] | None = None) -> None:
+def legend_right(
+    axis: Axes, handles: Mapping[str, Any] | None = None, text: Callable[[str], str] = str
+) -> None:
     """A legend beside the axis; in one column, and where it would be higher than the figure or take
-    the axes' width, above all panels. Of `handles` by name, or of what is drawn in the axis."""
+    the axes' width, above all panels. Of `handles` by name, or of what is drawn in the axis; `text`
+    is what stands there for a name."""
     shown, names = axis.get_legend_handles_labels()
     if handles is not None:
         shown, names = list(handles.values()), list(handles)
     figure = axis.get_figure()
-    wide, high = _legend_size(names, 1)
+    wide, high = _legend_size(map(text, names), 1)
     if narrow() or high > figure.get_figheight() or wide > _MOST_BESIDE * _width:
-        legend_above(axis, dict(zip(names, shown)))
+        legend_above(axis, dict(zip(names, shown)), text)
         return
-    axis.legend(shown, names, loc="upper left", bbox_to_anchor=(1.02, 1.0), borderaxespad=0.0)
+    axis.legend(
+        shown,
+        list(map(text, names)),
+        loc="upper left",
+        bbox_to_anchor=(1.02, 1.0),
+        borderaxespad=0.0,
+    )
 
 
 def _legend_size(names: Iterable[str], columns: int) -> tuple[float, float]:
@@ -225,13 +234,14 @@ def grow(figure: pyplot.Figure, above: float = 0.0, below: float = 0.0) -> None:
     engine.set(rect=(0.0, 0.0, 1.0, 1.0 - free / height))
 
 
-def legend_above(axis: Axes, handles: Mapping[str, Any]) -> None:
+def legend_above(axis: Axes, handles: Mapping[str, Any], text: Callable[[str], str] = str) -> None:
     """A legend above all panels of the axis' figure, which grows by its height. ResultsError if it
     were higher than a reader can use."""
     figure = axis.get_figure()
-    fit = int(figure.get_figwidth() / _legend_size(handles, 1)[0])
+    names = list(map(text, handles))
+    fit = int(figure.get_figwidth() / _legend_size(names, 1)[0])
     columns = max(1, min(len(handles), fit, 6))
-    _, high = _legend_size(handles, columns)
+    _, high = _legend_size(names, columns)
     if high > _MOST_LEGEND:
         raise ResultsError(
             f"a legend of {len(handles)} entries is unreadable: choose some with --labels PATTERN"
@@ -239,7 +249,7 @@ def legend_above(axis: Axes, handles: Mapping[str, Any]) -> None:
     room = int((figure.get_figwidth() - 0.45) / (pyplot.rcParams["legend.fontsize"] * 0.0058))
     legend = figure.legend(
         list(handles.values()),
-        [name if len(name) <= room else f"{name[: room - 3]}..." for name in handles],
+        [name if len(name) <= room else f"{name[: room - 3]}..." for name in names],
         loc="upper center",
         borderaxespad=0.2,
         ncols=columns,

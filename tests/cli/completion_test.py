@@ -16,15 +16,16 @@ _kvbench
 printf '%s\\n' "${COMPREPLY[@]}"
 """
 
-# An interactive zsh on a terminal of its own; the words offered come back between the marks.
+# An interactive zsh on a terminal of its own; the words offered come back between the marks. A prompt says that
+# zsh reads keys: what is typed before, the terminal itself would echo, and a tab would complete nothing.
 ZSH = r"""
 zmodload zsh/zpty
 zpty shell zsh -f -i
-zpty -w shell 'PS1= ; autoload -Uz compinit && compinit -u -D; source '"$1"
+zpty -w shell 'PS1=PROMPT"> "; autoload -Uz compinit && compinit -u -D; source '"$1"
 zpty -w shell "compadd() { builtin compadd -O found \"\$@\"; print -rl -- mark:\$^found; \
   builtin compadd \"\$@\" }; bindkey '^I' complete-word; zstyle ':completion:*' list-prompt ''"
 zpty -w shell 'print ready:$((1 + 1))'
-zpty -r -m shell line '*ready:2*'
+zpty -r -m shell line '*ready:2*PROMPT> *'
 zpty -w -n shell "${2}"$'\t'
 zpty -w shell $'\x15print done:$((1 + 2))'
 zpty -r -m shell line '*done:3*'

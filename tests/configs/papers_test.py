@@ -1,4 +1,4 @@
-"""configs/papers and configs/field.json: sweeps of published settings, and of all methods at equal bytes.
+"""configs/papers and configs/field.json: sweeps of published settings, and of the methods at equal bytes.
 Each plans and runs on the shipped dump without a skipped cell, and no method of the program is
 forgotten."""
 

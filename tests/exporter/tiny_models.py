@@ -75,3 +75,12 @@ def make(name: str, folder: Path, **changes: object) -> Path:
                 parameter.add_(0.2 * torch.randn_like(parameter))
     model.save_pretrained(folder / name)
     return folder / name
+
+
+def pass_cache_position(method):
+    """kvpress's forward_hook in a model: transformers no longer tells modules where they are in the
+    cache, and kvpress asks."""
+    def hook(self, module, inputs, kwargs, output):
+        kwargs = {"cache_position": torch.arange(kwargs["hidden_states"].shape[1]), **kwargs}
+        return method(self, module, inputs, kwargs, output)
+    return hook

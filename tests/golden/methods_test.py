@@ -25,7 +25,7 @@ SEEDS = 12
 THEIR_SEEDS = 6
 # Standard errors of a difference of means that sound code may show. The error is estimated from their
 # deviation alone, for a fault of ours that spreads our numbers would widen one that has ours in it: 5
-# degrees of freedom, where |t| > 5 has a probability of 0.004 (24 means are compared). Seeds are fixed,
+# degrees of freedom, where |t| > 5 has a probability of 0.004 (51 means are compared). Seeds are fixed,
 # so that chance is taken once, with the draws. The largest at present is 4.6.
 STANDARD_ERRORS = 5.0
 # Our variance over theirs, F with 11 and 5 degrees of freedom: outside with a probability of 2e-4.

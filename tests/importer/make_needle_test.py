@@ -58,6 +58,22 @@ class MakeNeedle(unittest.TestCase):
             with self.assertRaisesRegex(Fault, words):
                 make_needle.made(parts(), tokens, 0.5, decode)
 
+    def test_outputs_have_the_whole_name(self):
+        """Of depths 0.25 and 0.5 as well: a dot does not begin an ending."""
+        made = [path for depth in ("0.25", "0.5") for path in make_needle.outputs(Path(f"n/at-{depth}"))]
+        self.assertEqual([str(path) for path in made],
+                         ["n/at-0.25.npy", "n/at-0.25.json", "n/at-0.5.npy", "n/at-0.5.json"])
+
+    def test_options_that_cannot_be_are_refused_together(self):
+        said = io.StringIO()
+        with tempfile.TemporaryDirectory() as name, contextlib.redirect_stderr(said):
+            code = make_needle.main([
+                "make", "model", "--text", f"{name}/none.txt", "--needle", " ", "--question", " What?", "--depth",
+                "2", "--tokens", "9", "--out", f"{name}/none/needle"])
+        self.assertEqual(code, 2)
+        for words in ("none.txt: no such file", "--depth 2.0: from 0 to 1", "--needle: is empty", "none: no such folder"):
+            self.assertIn(words, said.getvalue())
+
     def test_a_marked_dump_is_read_by_the_program(self):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)

@@ -147,6 +147,25 @@ class MaskOrProgram(Folder):
         with self.assertRaisesRegex(Unsuitable, "several KV heads together"):
             read.logits(Live, 4)
 
+    def test_live_it_ranks_by_what_the_models_own_projection_makes_of_values(self):
+        read = Read(self, self.model("llama"), [
+            entry("criticalkv", {"budget": 24, "window": 8, "norm": norm})
+            for norm in ("wo_l1", "value_l1")], "--wo-norms")
+        for place in (0, 1):
+            self.assertLess(apart(read.logits(Replayed, place), read.logits(Live, place)), ROUNDING)
+        self.assertGreater(apart(read.logits(Live, 0), read.logits(Live, 1)), WRONG)
+
+        with mock.patch.object(loop_answers, "wo_norms", wraps=loop_answers.wo_norms) as watched:
+            read.logits(Live, 0)
+        call, tokens = watched.call_args.args
+        self.assertEqual(tokens, slice(PROMPT, None))
+        with torch.no_grad():
+            norms = loop_answers.wo_norms(call, slice(None))
+        self.assertEqual(tuple(norms.shape), (4, len(IDS), 1))
+        stored = torch.from_numpy(read.text.layers[call.layer].wo_v_l1)
+        self.assertLess(apart(norms[:, :PROMPT, 0], stored[:, :PROMPT]), 1e-5)
+        self.assertGreater(apart(norms[:, PROMPT:, 0], stored[:, PROMPT:]), 1e-4)
+
     def test_live_the_method_sees_what_the_compressed_model_asks(self):
         """The program's own replay of the streams that the layers were called with."""
         read = Read(self, self.model("llama"), [entry("h2o", {"budget": 24})])

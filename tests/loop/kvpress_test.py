@@ -13,7 +13,7 @@ import kvpress_caches
 import kvpress_presses
 import loop_caches
 from answers_test import ROUNDING, WRONG, shifted
-from looped import IDS, PROMPT, TOKENS, Folder, Live, Read, Replayed, apart
+from looped import IDS, PROMPT, TOKENS, Folder, Live, Read, Replayed, apart, tiny_models
 
 kvpress = kvpress_presses.load_kvpress()
 BUDGET = 24
@@ -28,19 +28,11 @@ SAME = [
 ]
 
 
-def pass_cache_position(method):
-    """transformers no longer tells modules where they are in the cache; kvpress asks."""
-    def hook(self, module, inputs, kwargs, output):
-        kwargs = {"cache_position": torch.arange(kwargs["hidden_states"].shape[1]), **kwargs}
-        return method(self, module, inputs, kwargs, output)
-    return hook
-
-
 class Kvpress(Folder):
     def setUp(self) -> None:
         super().setUp()
         patch = mock.patch.object(kvpress.BasePress, "forward_hook",
-                                  pass_cache_position(kvpress.BasePress.forward_hook))
+                                  tiny_models.pass_cache_position(kvpress.BasePress.forward_hook))
         patch.start()
         self.addCleanup(patch.stop)
 

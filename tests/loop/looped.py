@@ -21,8 +21,7 @@ import closed_loop
 import loop_run
 import loop_settings
 import tiny_models
-from attention_capture import decode_after
-from loop_answers import Live, Replayed, Text, Whole
+from loop_answers import Live, Replayed, Whole
 from loop_caches import CacheFiles
 
 SOURCE = Path(__file__).resolve().parents[2]
@@ -91,26 +90,22 @@ class Folder(unittest.TestCase):
 class Read:
     """A model that has read the text, and kvbench's results of settings; logits of any of them."""
 
-    def __init__(self, test: Folder, model: Path, algorithms: list[dict], **more: object) -> None:
+    def __init__(self, test: Folder, model: Path, algorithms: list[dict], *options: object,
+                 **more: object) -> None:
         out = test.folder / f"read-{len(list(test.folder.iterdir()))}"
-        given = test.options(model, test.sweep(algorithms, **more), out=out.name)
+        given = test.options(model, test.sweep(algorithms, **more), *options, out=out.name)
         self.args: Namespace = closed_loop.parser().parse_args([str(each) for each in given])
         out.mkdir()
         with contextlib.redirect_stderr(io.StringIO()):
             self.model = loop_run.load_model(self.args)
             dump, _ = loop_run.read_texts(self.model, self.args)
         cells = loop_run.compress(self.args, dump).cells
-        (name, sequence), = dump.items()
-        self.text = Text(name, {layer: sequence[layer] for layer in sequence}, dump.n_layers, PROMPT,
-                         TOKENS)
+        self.text, = loop_run.texts_of(dump, dict.fromkeys(dump, PROMPT)).values()
         self.settings = loop_settings.settings_of(cells)
         self.files = CacheFiles(out / "attention/caches")
 
     def _decode(self, answers: Any) -> torch.Tensor:
-        prompt = ((layer, *(torch.from_numpy(each[:, :PROMPT]).float()
-                            for each in (self.text.layers[layer].k, self.text.layers[layer].v)))
-                  for layer in range(self.text.n_layers))
-        return decode_after(self.model, prompt, torch.from_numpy(IDS[PROMPT:]), answers)
+        return loop_run.decoded(self.model, self.text, torch.from_numpy(IDS[PROMPT:]), answers)
 
     def whole(self) -> torch.Tensor:
         return self._decode(Whole(self.text))

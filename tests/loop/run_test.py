@@ -68,11 +68,19 @@ class Resume(Folder):
         self.assertTrue((self.folder / "out/loop.json").exists())
 
     def test_nothing_is_computed_twice_and_other_settings_join(self):
-        model = self.model("llama")
-        self.looped(model, TWO[:1])
-        before = (self.folder / "out/loop.jsonl").read_text()
-        self.assertEqual(len(self.looped(model, TWO[:1])), 1)
-        self.assertEqual((self.folder / "out/loop.jsonl").read_text(), before)
+        model, journal = self.model("llama"), self.folder / "out/loop.jsonl"
+        first = self.looped(model, TWO[:1])
+        before = journal.read_bytes()
+        self.assertEqual(self.looped(model, TWO[:1]), first)
+        self.assertEqual(journal.read_bytes(), before)
+        both = self.looped(model, TWO)  # a sweep with a setting more goes on where that one ended
+        joined = journal.read_bytes()
+        self.assertTrue(joined.startswith(before))
+        self.assertEqual(joined.count(b"\n"), before.count(b"\n") + 1)
+        self.assertEqual([each["label"] for each in both], ["exact", "window"])
+        self.assertEqual(both, self.looped(model, TWO, out="at-once"))
+        self.assertEqual(self.looped(model, TWO[1:]), both[1:])  # loop.json has the sweep's alone
+        self.assertEqual(journal.read_bytes(), joined)
 
     def test_fresh_starts_over(self):
         model = self.model("llama")

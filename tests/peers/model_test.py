@@ -3,7 +3,6 @@ a model that runs is what kvpress_caches.py writes of that model's dump."""
 
 from __future__ import annotations
 
-import sys
 import unittest
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import kvpress_caches
 import kvpress_presses
 from compared import Folder
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "exporter"))
 import export_transformers
 import re
 import tiny_models
@@ -38,14 +36,6 @@ FAST = ["SnapKVPress(window_size=8)", "PyramidKVPress(window_size=2)", "TOVAPres
         "MergingPress(SnapKVPress(window_size=8))"]
 
 
-def pass_cache_position(method):
-    """transformers no longer tells modules where they are in the cache; kvpress asks."""
-    def hook(self, module, inputs, kwargs, output):
-        kwargs = {"cache_position": torch.arange(kwargs["hidden_states"].shape[1]), **kwargs}
-        return method(self, module, inputs, kwargs, output)
-    return hook
-
-
 def same_normal_numbers(*shape, dtype=torch.float32, device=None):
     """torch draws others in float32 than in float64."""
     draw = np.random.default_rng(shape).standard_normal(shape)
@@ -56,7 +46,7 @@ class Models(Folder):
     def setUp(self) -> None:
         super().setUp()
         before = kvpress.BasePress.forward_hook
-        kvpress.BasePress.forward_hook = pass_cache_position(before)
+        kvpress.BasePress.forward_hook = tiny_models.pass_cache_position(before)
         self.addCleanup(setattr, kvpress.BasePress, "forward_hook", before)
         self.addCleanup(setattr, torch, "randn", torch.randn)
         torch.randn = same_normal_numbers

@@ -243,6 +243,19 @@ class Legends(Made):
         self.assertNotIn("run the sweep again",
                          called("error_vs_traffic", "--results", results, "--out", self.folder)[1])
 
+    def test_labels_choose_records_of_whole_layers_too(self):
+        layers = []
+        for name in ("h2o", "uniform"):
+            for layer in (0, 1):
+                record = cell(name, {}, 0.1, 0.5, layer=layer)
+                record["errors"] = {"relative_output_l2": {"mean": 0.1}}
+                del record["key"]["kv_head"]
+                layers.append(record)
+        results = self.results([cell(name, {}, 0.1, 0.5) for name in ("h2o", "uniform", "exact")], layers=layers)
+        for patterns, left in (([], {"h2o", "uniform"}), (["--labels", "h2o"], {"h2o"})):
+            self.assertEqual(called("layer_impact", "--results", results, "--out", self.folder, *patterns), (0, ""))
+            self.assertEqual(set(pandas.read_csv(self.folder / "layer_impact.csv")["label"]), left)
+
     def test_captions_count_in_singular(self):
         cells = [cell("uniform", {"T": t}, 0.1, 0.5 / t, seed=0) for t in (1, 2)]
         drawn = papers.draw("error_vs_memory", Results(self.results(cells)), {})
@@ -252,8 +265,20 @@ class Legends(Made):
         for errors, words in (((0.1, 0.1001, 0.1002), False), ((0.001, 0.001, 10.0), True)):
             cells = [cell("uniform", {"T": t}, error, 0.5 / t, seed=seed) for t in (1, 2)
                      for seed, error in enumerate(errors)]
-            drawn = papers.draw("error_vs_memory", Results(self.results(cells)), {})
-            self.assertEqual("cut at a tenth of the mean" in drawn.caption, words)
+            results = Results(self.results(cells))
+            for figure in ("error_vs_memory", "balancekv_layers"):
+                drawn = papers.draw(figure, results, {})
+                self.assertEqual("cut at a tenth of the mean" in drawn.caption, words, figure)
+
+    def test_a_caption_says_how_lines_and_memory_are_meant(self):
+        cells = [cell("subgen", {"t": t, "s": s}, 1 / (t * s), 1.0 + 0.1 * t * s) for t in (1, 2) for s in (1, 2)]
+        cells += [cell("h2o", {"budget": b}, 1 / b, 0.1 * b) for b in (1, 2)]
+        drawn = papers.draw("error_vs_memory", Results(self.results(cells)), {})
+        self.assertIn(" subgen: all settings faint, the line is the least error for at most that memory. At memory 1 or "
+                      "more, where nothing is saved: subgen.", drawn.caption)
+        self.assertNotIn("storages", drawn.caption)
+        drawn = papers.draw("error_vs_memory", Results(self.results(stored(("q8_0", "q4_0")))), {})
+        self.assertIn(" Markers and their edges: methods; filling and dashes: storages. ", drawn.caption)
 
     def test_a_reader_that_stops_reading_is_no_fault(self):
         results = self.results([cell("h2o", {"budget": b}, 0.1, 0.1, label=str(b)) for b in range(9000)])

@@ -111,12 +111,38 @@ class Figures(unittest.TestCase):
             self.legible(lambda module=module, loop=loop:
                          module.draw(Namespace(loop=loop, metric=METRIC)))
 
+    def test_labels_that_are_shortened_alike_stand_apart(self):
+        long = "a method whose name is longer than forty letters, "
+        whole = [record("h2o", budget, 0.1, 0.01, label=long + end) for end in ("one", "two") for budget in (8, 16)]
+        single = [record("h2o", 8, 0.1, 0.01, layers=[layer], label=long + end)
+                  for end in ("one", "two") for layer in (0, 1)]
+        for module, records in ((error_vs_kld, whole), (kld_by_layer, single)):
+            drawn = module.draw(Namespace(loop=self.loop(records), metric=METRIC))
+            legend = (drawn.plot.legends or [drawn.plot.axes[0].get_legend()])[0]
+            self.assertEqual([text.get_text() for text in legend.get_texts()], [f"{long[:37]}..."] * 2)
+            style.pyplot.close(drawn.plot)
+
+    def test_a_bar_that_is_cut_is_said_to_be(self):
+        for se, words in ((0.001, False), (0.0095, True)):
+            whole = sweep()
+            whole[1]["kl"] |= {"mean": 0.01, "se": se}
+            single = [{**each, "layers": [0]} for each in whole]
+            for module, records in ((error_vs_kld, whole), (kld_by_layer, single)):
+                drawn = module.draw(Namespace(loop=self.loop(records), metric=METRIC))
+                self.assertEqual("cut at a tenth of the mean" in drawn.caption, words)
+                style.pyplot.close(drawn.plot)
+
     def test_files_of_something_else_are_named(self):
         broken = sweep()
         del broken[3]["kl"]["max"]
+        text, lacking = sweep(), sweep()
+        text[3]["kl"]["se"] = "0.01"
+        for each in lacking:
+            del each["kl"]["se"]
         failed = [{**each, "status": "skipped", "reason": "why"} for each in sweep()]
         for figure, records, words in (
-                ("error_vs_kld", broken, "/records/3/kl"), ("error_vs_kld", [], "no record"),
+                ("error_vs_kld", broken, "/records/3/kl"), ("error_vs_kld", text, "/records/3/kl/se"),
+                ("kld_by_layer", lacking, '/records/0/kl: expected a member "se"'), ("error_vs_kld", [], "no record"),
                 ("error_vs_kld", failed, "no finished record"),
                 ("error_vs_kld", sweep(layers=[0]), "kld_by_layer"),
                 ("kld_by_layer", sweep(), "one-at-a-time")):

@@ -6,7 +6,7 @@ from typing import Any
 import pandas
 
 from kvplot import style
-from kvplot.curves import BARS, NAMES, by_layer, labelled_lines, words
+from kvplot.curves import NAMES, bars, by_layer, labelled_lines, words
 from kvplot.figure import Figure, facts
 from kvplot.results import ResultsError, undrawn
 
@@ -50,6 +50,6 @@ def draw(inputs: Namespace) -> Figure:
         figure,
         table,
         f"{words(METRICS[0])}, against the part of the prompt's middle that is kept"
-        f"{f': {second}' if len(metrics) > 1 else ''}; {BARS}. {facts(results, by=['layer'])}"
-        f"{undrawn(results.ok, table, 'T is not a number')}",
+        f"{f': {second}' if len(metrics) > 1 else ''}; {bars(table, *metrics)}. "
+        f"{facts(results, by=['layer'])}{undrawn(results.ok, table, 'T is not a number')}",
     )

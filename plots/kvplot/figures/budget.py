@@ -4,7 +4,7 @@ from argparse import Namespace
 from typing import Any
 
 from kvplot import style
-from kvplot.curves import BARS, NAMES, by_layer, labelled_lines
+from kvplot.curves import NAMES, bars, by_layer, labelled_lines
 from kvplot.figure import Figure, facts
 from kvplot.results import undrawn
 
@@ -41,7 +41,7 @@ def draw(inputs: Namespace) -> Figure:
         figure,
         table,
         "Relative error of the attention output and attention mass on the kept tokens, means over "
-        f"scored rows, against the budget; {BARS}. "
+        f"scored rows, against the budget; {bars(table, METRICS[0])}. "
         f"Full attention has error 0 and kept mass 1. {facts(results, by=['layer'])}"
         f"{undrawn(without, table, 'no budget in tokens')}",
     )

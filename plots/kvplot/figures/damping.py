@@ -5,7 +5,7 @@ from argparse import Namespace
 import numpy
 
 from kvplot import style
-from kvplot.curves import BARS, NAMES, by_layer, line, words
+from kvplot.curves import NAMES, bars, by_layer, line, words
 from kvplot.figure import Figure, facts
 
 NEEDS = ("results",)
@@ -59,7 +59,6 @@ def draw(inputs: Namespace) -> Figure:
         figure,
         damped,
         f"{words(METRIC)}, against the damping factor; Keyformer's rule without noise at tau 1, "
-        f"budget {budgets} of the prompt; {BARS}; full attention has error 0. Largest "
-        f"difference within the second form: {spread:.1g}. "
-        f"{facts(results, by=['layer'])}",
+        f"budget {budgets} of the prompt; {bars(damped, METRIC)}; full attention has error 0. "
+        f"Largest difference within the second form: {spread:.1g}. {facts(results, by=['layer'])}",
     )

@@ -9,11 +9,10 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 import pandas
-from matplotlib.axes import Axes
 
 from kvplot import style
-from kvplot.curves import NAMES, words
-from kvplot.figure import Figure, capped
+from kvplot.curves import NAMES, cut, labelled_lines, words
+from kvplot.figure import Figure
 from kvplot.loop import Loop
 from kvplot.results import POINT, ResultsError
 
@@ -51,11 +50,18 @@ def draw(inputs: Namespace) -> Figure:
     figure, axes = style.panels(1, len(texts), 3.2, sharey=True)
     handles: dict[str, Any] = {}
     for axis, text in zip(axes[0], texts):
-        _panel(axis, drawn[drawn["sequence"] == text], drawn, metric, handles)
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        own = drawn[drawn["sequence"] == text]
+        labelled_lines(
+            axis, own, metric, KL, handles, drawn, "kl.se", "memory.fraction", linewidth=0.7
+        )
+        style.plain_log(axis.xaxis)
+        style.plain_log(axis.yaxis)
         if len(texts) > 1:
             axis.set_title(style.shortened(text))
     style.outer_labels(axes, NAMES.get(metric, metric), "KL divergence of next tokens, nats")
-    style.legend_right(axes[0][-1], dict(sorted(handles.items())))
+    style.legend_right(axes[0][-1], dict(sorted(handles.items())), style.shortened)
     ranks = drawn.groupby("sequence", sort=False)[[metric, KL]].apply(
         lambda own: own[metric].corr(own[KL], method="spearman")
     )
@@ -68,36 +74,8 @@ def draw(inputs: Namespace) -> Figure:
         "Mean KL divergence, in nats, of next-token distributions over a compressed cache from "
         f"those over the full one, against: {words(metric)[:1].lower()}{words(metric)[1:]}, "
         "averaged over layers and KV heads. Lines join the settings of a method by memory; bars: "
-        "standard error of the mean over decoded rows, from blocks of consecutive ones. "
+        "standard error of the mean over decoded rows, from blocks of consecutive ones"
+        f"{cut(drawn[KL], drawn['kl.se'])}. "
         f"Spearman's rank correlation over {counts.min()} settings: {told or 'undefined'}. "
         f"{loop.facts()}",
     )
-
-
-def _panel(
-    axis: Axes, own: pandas.DataFrame, drawn: pandas.DataFrame, metric: str, handles: dict[str, Any]
-) -> None:
-    axis.set_xscale("log")
-    axis.set_yscale("log")
-    shown, looks = drawn["algorithm"].unique(), style.variants(drawn)
-    for key, series in own.groupby(["label", "algorithm"]):
-        label, algorithm = map(str, key)
-        colour, marker = style.look(algorithm, shown)
-        dashes, filled = looks[label]
-        series = series.sort_values("memory.fraction")
-        handles[style.shortened(label)] = axis.errorbar(
-            series[metric],
-            series[KL],
-            yerr=capped(series["kl.se"].fillna(0.0), series[KL]),
-            linestyle=dashes,
-            linewidth=0.7,
-            marker=marker,
-            color=colour,
-            elinewidth=0.7,
-            capsize=1.5,
-            markerfacecolor=colour if filled else "white",
-            markeredgecolor="white" if filled else colour,
-            markeredgewidth=0.4,
-        )
-    style.plain_log(axis.xaxis)
-    style.plain_log(axis.yaxis)

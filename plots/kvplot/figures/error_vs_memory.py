@@ -14,17 +14,14 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from kvplot import storages, style
-from kvplot.curves import BARS, NAMES, WORDS, bars_of, cut, frontier, words
+from kvplot.curves import NAMES, WORDS, bars, bars_of, frontier, words
 from kvplot.figure import Figure, facts
 from kvplot.results import Results, ResultsError, mean_over_units, with_params
 
 NEEDS = ("results",)
 # An error below this is exact to rounding and has no place on a logarithmic axis.
 ROUNDING = 1e-9
-AT_ONE = {
-    "memory.fraction": "At memory 1 or more, no token is ever dropped",
-    "traffic.fraction": "At traffic 1 or more, nothing is saved",
-}
+COSTS = {"memory.fraction": "memory", "traffic.fraction": "traffic"}
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -75,7 +72,7 @@ def draw_against(inputs: Namespace, name: str, cost: str) -> Figure:
         name + "".join(f"_by_{column}" for column in by),
         figure,
         points.sort_values([*by, "label", cost]),
-        _caption(results, frame, points, metric, cost, by),
+        _caption(results, points, metric, cost, by),
     )
 
 
@@ -133,8 +130,8 @@ def _draw_panel(
                 **look | {"linestyle": "none", "markeredgewidth": 0},
                 alpha=0.25,
             )
-        bars = bars_of(line, metric, log=True)
-        axis.errorbar(line[cost], line[metric], yerr=bars, elinewidth=0.7, capsize=1.5, **look)
+        ends = bars_of(line, metric, log=True)
+        axis.errorbar(line[cost], line[metric], yerr=ends, elinewidth=0.7, capsize=1.5, **look)
     axis.axvline(1.0, color="black", linewidth=0.7, linestyle=":", zorder=0)
     style.plain_log(axis.xaxis)
     style.plain_log(axis.yaxis)
@@ -147,30 +144,29 @@ def _swept(series: pandas.DataFrame) -> int:
 
 
 def _caption(
-    results: Results,
-    frame: pandas.DataFrame,
-    points: pandas.DataFrame,
-    metric: str,
-    cost: str,
-    by: list[str],
+    results: Results, points: pandas.DataFrame, metric: str, cost: str, by: list[str]
 ) -> str:
+    frame, drawn = results.frame, points[points["on_axis"]]
+    labels = storages.of_labels(results.ok)
+    stored = len({labels[label][1] for label in drawn["label"]}) > 1
     text = [
-        f"{words(metric)}, against {WORDS[cost]}; {BARS}{cut(points, metric)}.",
+        f"{words(metric)}, against {WORDS[cost]}; {bars(drawn, metric)}.",
+        *(["Markers and their edges: methods; filling and dashes: storages."] if stored else []),
         facts(results, frame[frame["status"] == "ok"], by),
     ]
-    frontiers = [
-        str(label)
-        for label, series in points[points["on_axis"]].groupby("label")
-        if _swept(series) > 1
-    ]
+    panels = drawn.groupby([*by, "label"] if by else "label")
+    frontiers = sorted({str(series["label"].iloc[0]) for _, series in panels if _swept(series) > 1})
     if frontiers:
-        text.append(f"{', '.join(frontiers)}: all settings faint, the line is the frontier.")
+        text.append(
+            f"{', '.join(frontiers)}: all settings faint, the line is the least error for at most "
+            f"that {COSTS[cost]}."
+        )
     exact = points[~points["on_axis"]].groupby("label")[metric].max()
     if len(exact):
         held = ", ".join(f"{label} ({error:.0e})" for label, error in exact.items())
         text.append(f"Exact to rounding and so below the axis: {held}.")
-    least = points[points["on_axis"]].groupby("label")[cost].min()
+    least = drawn.groupby("label")[cost].min()
     whole = [str(label) for label in least[least >= 1.0].index]
     if whole:
-        text.append(f"{AT_ONE[cost]}: {', '.join(whole)}.")
+        text.append(f"At {COSTS[cost]} 1 or more, where nothing is saved: {', '.join(whole)}.")
     return " ".join(text)

@@ -10,7 +10,8 @@ from typing import Any
 import pandas
 
 from kvplot import style
-from kvplot.figure import Figure, capped
+from kvplot.curves import cut, labelled_lines
+from kvplot.figure import Figure
 from kvplot.loop import setting_names
 from kvplot.results import POINT, ResultsError
 
@@ -40,14 +41,16 @@ def draw(inputs: Namespace) -> Figure:
     texts = list(dict.fromkeys(drawn["sequence"]))
     figure, axes = style.panels(1, len(texts), 3.0, sharey=True)
     handles: dict[str, Any] = {}
+    lines = drawn.assign(label=drawn["setting"])
     for axis, text in zip(axes[0], texts):
         axis.set_yscale("log")
-        _lines(axis, drawn[drawn["sequence"] == text], drawn, handles)
+        own = lines[lines["sequence"] == text]
+        labelled_lines(axis, own, "layer", KL, handles, lines, "kl.se")
         if len(texts) > 1:
             axis.set_title(style.shortened(text))
         style.plain_log(axis.yaxis)
     style.outer_labels(axes, "compressed layer", "KL divergence of next tokens, nats")
-    style.legend_right(axes[0][-1], handles)
+    style.legend_right(axes[0][-1], handles, style.shortened)
     worst = drawn.loc[drawn.groupby(["sequence", "setting"], sort=False)[KL].idxmax()]
     most = ", ".join(
         f"{one.setting} in layer {one.layer}"
@@ -60,30 +63,7 @@ def draw(inputs: Namespace) -> Figure:
         table,
         "Mean KL divergence, in nats, of next-token distributions from those over the full cache, "
         "with the cache of one layer compressed and all others whole; bars: standard error of the "
-        f"mean over decoded rows, from blocks of consecutive ones. Largest, {texts[0]}: {most}. "
+        "mean over decoded rows, from blocks of consecutive ones"
+        f"{cut(drawn[KL], drawn['kl.se'])}. Largest, {texts[0]}: {most}. "
         f"{loop.facts()}",
     )
-
-
-def _lines(
-    axis: Any, own: pandas.DataFrame, drawn: pandas.DataFrame, handles: dict[str, Any]
-) -> None:
-    shown, looks = drawn["algorithm"].unique(), style.variants(drawn.assign(label=drawn["setting"]))
-    for key, series in own.groupby(["setting", "algorithm"], sort=False):
-        name, algorithm = map(str, key)
-        colour, marker = style.look(algorithm, shown)
-        dashes, filled = looks[name]
-        series = series.sort_values("layer")
-        handles[style.shortened(name)] = axis.errorbar(
-            series["layer"],
-            series[KL],
-            yerr=capped(series["kl.se"].fillna(0.0), series[KL]),
-            linestyle=dashes,
-            marker=marker,
-            color=colour,
-            elinewidth=0.7,
-            capsize=1.5,
-            markerfacecolor=colour if filled else "white",
-            markeredgecolor="white" if filled else colour,
-            markeredgewidth=0.4,
-        )

@@ -8,7 +8,7 @@ import pandas
 from matplotlib.axes import Axes
 
 from kvplot import style
-from kvplot.curves import BARS, WORDS, labelled_lines, line, means, words
+from kvplot.curves import WORDS, bars, labelled_lines, line, means, words
 from kvplot.figure import Figure, facts
 from kvplot.results import ResultsError
 
@@ -57,6 +57,7 @@ def draw(inputs: Namespace) -> Figure:
     for row, text in zip(axes, ("relative error", "normalizer / exact", "relative error")):
         row[0].set_ylabel(text)
     style.legend_above(axes[0][0], handles)
+    told = bars(table, METRIC)
     return Figure(
         "merge_reduce",
         figure,
@@ -64,7 +65,7 @@ def draw(inputs: Namespace) -> Figure:
         f"{words(METRIC)}, of BalanceKV's Algorithm 1 over its batch t (top; dotted: slope -1), "
         "estimated normalizer over the exact one (middle; 1 is right), and the error against "
         f"{WORDS[MEMORY]} beside uniform sampling (bottom). balancekv: the smaller side is kept, "
-        f"as printed. {_slopes(tree)} {BARS[0].upper()}{BARS[1:]}. {facts(results)}",
+        f"as printed. {_slopes(tree)} {told[0].upper()}{told[1:]}. {facts(results)}",
     )
 
 

@@ -7,7 +7,7 @@ import numpy
 import pandas
 
 from kvplot import style
-from kvplot.curves import BARS, NAMES, bars_of, by_layer, words
+from kvplot.curves import NAMES, bars, bars_of, by_layer, words
 from kvplot.figure import Figure, facts
 
 NEEDS = ("results",)
@@ -56,6 +56,6 @@ def draw(inputs: Namespace) -> Figure:
         figure,
         table,
         f"{words(METRIC)}, per kind of noise (standard: one draw per token; per row: drawn "
-        f"afresh); {BARS}; h2o: plain softmax at temperature "
+        f"afresh); {bars(table)}; h2o: plain softmax at temperature "
         f"1 with the same share of recent tokens. {facts(results, by=['layer'])}",
     )

@@ -4,7 +4,7 @@ from argparse import Namespace
 from typing import Any
 
 from kvplot import style
-from kvplot.curves import BARS, by_layer, labelled_lines, words
+from kvplot.curves import bars, by_layer, labelled_lines, words
 from kvplot.figure import Figure, facts
 
 NEEDS = ("results",)
@@ -37,6 +37,6 @@ def draw(inputs: Namespace) -> Figure:
         figure,
         table,
         f"{words(METRIC)}, against the share of recent tokens, for budgets as parts of the prompt; "
-        f"{BARS}; grey: the 20 % to 30 % that Keyformer's appendix A.4 finds best. "
+        f"{bars(table, METRIC)}; grey: the 20 % to 30 % that Keyformer's appendix A.4 finds best. "
         f"{facts(results, by=['layer'])}",
     )

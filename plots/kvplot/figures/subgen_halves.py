@@ -3,7 +3,7 @@
 from argparse import Namespace
 
 from kvplot import style
-from kvplot.curves import BARS, NAMES, WORDS, by_layer, line, words
+from kvplot.curves import NAMES, WORDS, bars, by_layer, line, words
 from kvplot.figure import Figure, facts
 from kvplot.figures.settings import names
 from kvplot.results import ResultsError
@@ -47,5 +47,5 @@ def draw(inputs: Namespace) -> Figure:
         f"{words(METRIC)}, of SubGen against {WORDS[MEMORY]}: along a line {slots.min():g} to "
         f"{slots.max():g} slots with {fixed} samples per cluster, and with the exact numerator "
         f"{samples.min():g} to {samples.max():g} samples per cluster; dotted: the exact cache; "
-        f"{BARS}. {facts(results, by=['layer'])}",
+        f"{bars(table, METRIC)}. {facts(results, by=['layer'])}",
     )

@@ -4,7 +4,7 @@ import itertools
 from argparse import Namespace
 
 from kvplot import style
-from kvplot.curves import BARS, NAMES, WORDS, by_layer, frontier, labelled_lines, line, words
+from kvplot.curves import NAMES, WORDS, bars, by_layer, frontier, labelled_lines, line, words
 from kvplot.figure import Figure, facts
 
 NEEDS = ("results",)
@@ -58,5 +58,5 @@ def draw(inputs: Namespace) -> Figure:
         f"{words(METRIC)}, against {WORDS[MEMORY]}. SubGen as printed: delta at a quantile of key "
         f"distances, all settings of t = {samples.min():g} to {samples.max():g} samples per "
         f"cluster and s = {slots.min():g} to {slots.max():g} slots faint, the line is the least "
-        f"error for at most that memory; {BARS}. {facts(results, by=['layer'])}",
+        f"error for at most that memory; {bars(table, METRIC)}. {facts(results, by=['layer'])}",
     )

@@ -3,7 +3,7 @@
 from argparse import Namespace
 
 from kvplot import style
-from kvplot.curves import BARS, NAMES, by_layer, line, words
+from kvplot.curves import NAMES, bars, by_layer, line, words
 from kvplot.figure import Figure, facts
 
 NEEDS = ("results",)
@@ -48,5 +48,5 @@ def draw(inputs: Namespace) -> Figure:
         figure,
         table,
         f"{words(METRIC)}, of SubGen with the exact normalizer, slots drawn by the norm named; "
-        f"{BARS}. {facts(results, by=['layer'])}",
+        f"{bars(table, METRIC)}. {facts(results, by=['layer'])}",
     )

@@ -155,9 +155,7 @@ def draw(inputs: Namespace) -> Figure:
         shown = table[table["panel"] == panel]
         for key, series in shown.groupby("label", sort=False):
             label = str(key)
-            handles[style.shortened(label)] = _line(
-                axis, series, caches.methods, lines[label], panel == "rows"
-            )
+            handles[label] = _line(axis, series, caches.methods, lines[label], panel == "rows")
         top = 1.04 * max(shown["share"].max(), shown["high"].clip(upper=1.0).max(), 0.1)
         axis.set_ylim(-0.025 * top, top)
     chance = independent(table, len(places))
@@ -169,7 +167,7 @@ def draw(inputs: Namespace) -> Figure:
     ):
         axis.set_xlabel(words)
     style.outer_labels(axes, y="share of the prompt kept")
-    style.legend_above(axes[0][0], handles)
+    style.legend_above(axes[0][0], handles, style.shortened)
     table = pandas.concat(
         [
             table,

@@ -1,0 +1,43 @@
+"""What the programs of this folder have in common: how options are refused, what is said where a
+package is missing, and how they end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from dump_file import Fault
+
+# Exit codes, as kvbench has them.
+DONE, REFUSED, INTERRUPTED = 0, 2, 5
+
+
+def refuse(faults: Iterable[str]) -> None:
+    """Fault with all of them, a line each; nothing if there are none."""
+    told = "\n".join(faults)
+    if told:
+        raise Fault(told)
+
+
+@contextmanager
+def needed(remedy: str) -> Iterator[None]:
+    """Imports inside that fail are a Fault: what is missing, and the remedy."""
+    try:
+        yield
+    except ImportError as missing:
+        raise Fault(f"{missing}; {remedy}") from missing
+
+
+def note(program: str, text: str) -> None:
+    print(f"{program}: {text}", file=sys.stderr)
+
+
+def exit_code(program: str, work: Callable[[], object]) -> int:
+    """DONE once `work` is, REFUSED where it raises Fault, which is said on stderr."""
+    try:
+        work()
+    except Fault as fault:
+        note(program, str(fault))
+        return REFUSED
+    return DONE
