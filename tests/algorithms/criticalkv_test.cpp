@@ -153,6 +153,10 @@ TEST_CASE("criticalkv, worked: half of the budget by score, the rest by score ti
   CHECK(kept({.budget = 6, .window = 2}) == std::vector<Index>{0, 1, 4, 6, 8, 9});
   // Middle: int(4 / 2) = 2 by score.
   CHECK(kept({.budget = 6, .window = 2, .middle = true}) == std::vector<Index>{0, 1, 4, 6, 8, 9});
+  // Of a larger share, whole: int(4.5) - 2 = 2; middle: int(4 * 0.75) = 3.
+  CHECK(kept({.budget = 6, .window = 2, .share = 0.75}) == std::vector<Index>{0, 1, 4, 6, 8, 9});
+  CHECK(kept({.budget = 6, .window = 2, .share = 0.75, .middle = true}) ==
+        std::vector<Index>{0, 1, 2, 4, 8, 9});
   CHECK(kept({.budget = 5, .window = 2, .middle = true}) == std::vector<Index>{0, 4, 6, 8, 9});
   CHECK(kept({.budget = 5, .window = 2, .share = 0.9}) == std::vector<Index>{0, 1, 4, 8, 9});
   // By 2-norms: 4 has 2.12 * 4 = 8.5, 6 has 3.6 * 2 = 7.2, token 0 itself 8.

@@ -179,7 +179,9 @@ TEST_CASE("thousands of tables of one bit answer as exact attention") {
   const Params params =
       params_for(algorithm, given_of({.bits = 1, .tables = 4000, .epsilon = 0.0}));
   const CellResult cell = replay_one(owned->stream, 24, algorithm, params, 3);
-  CHECK(cell.metrics["errors.relative_l2.max"].value() < 1e-3);
+  // Every token is read, with weight 1: the chance that fewer than two of 4000 tables agree is far
+  // below rounding, which is what is left.
+  CHECK(cell.metrics["errors.relative_l2.max"].value() < 1e-13);
 }
 
 TEST_CASE("a longer query reads the same tokens, a parallel key is always read") {
