@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "support/given.hpp"
-#include "support/library_answer.hpp"
 #include "support/naive_attention.hpp"
 #include "support/owned_stream.hpp"
 #include "support/replayed.hpp"
