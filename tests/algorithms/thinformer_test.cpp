@@ -7,7 +7,7 @@
 #include <set>
 
 #include "core/counter_rng.hpp"
-#include "support/given.hpp"
+#include "support/kept_of_prompt.hpp"
 #include "support/naive_attention.hpp"
 #include "support/owned_stream.hpp"
 #include "support/replayed.hpp"
@@ -122,13 +122,9 @@ std::vector<Index> sorted(std::vector<Index> tokens) {
   return tokens;
 }
 
-// Kept of the prompt at the first decode row.
 std::vector<Index> kept(const Stream& stream, Index prompt, const Rule& rule,
                         std::uint32_t seed = 0) {
-  std::vector<Index> set = kept_by("thinformer", stream, prompt, rule.given(), seed).front();
-  REQUIRE(set.back() == prompt);
-  set.pop_back();
-  return set;
+  return kept_of_prompt("thinformer", stream, prompt, rule.given(), seed);
 }
 
 }  // namespace

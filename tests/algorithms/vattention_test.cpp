@@ -97,16 +97,6 @@ Weights naive(const Stream& stream, Index row, int g, std::uint32_t seed, const 
   return out;
 }
 
-Weights weights_for(const Sketch& sketch, int g) {
-  Weights weights;
-  for (const SketchRow& row : sketch.rows()) {
-    if (row.head >= 0 && row.head != g) continue;
-    CHECK(row.w_num == row.w_den);
-    CHECK(weights.emplace(row.token, row.w_den).second);
-  }
-  return weights;
-}
-
 }  // namespace
 
 TEST_CASE(
