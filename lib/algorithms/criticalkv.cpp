@@ -7,7 +7,8 @@
 // nu is a mean over the group: of the dump's wo_v_l1 (`norm: wo_l1`); value_l1 and value_l2 are
 // ablations that need only the values. Scores are means over the window's rows, or `reduce: max`.
 // The first stage keeps the k1 best scores of the tokens before the window,
-//   first: whole   k1 = max(0, int(budget share) - window): the window counts as its best tokens
+//   first: whole   k1 = max(0, max(1, int(budget share)) - window), 0 with share 0: the window
+//                  counts as its best tokens
 //   first: middle  k1 = int((budget - window) share)
 // and the second the best (score + epsilon) nu of the others up to the budget. `adaptive`: as adakv
 // with semantics kvpress and floor 0.2, each head has a budget of its own, and at least its best

@@ -2,12 +2,12 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "support/algorithm_named.hpp"
 #include "support/naive_rules.hpp"
 #include "support/owned_stream.hpp"
 #include "support/stepper.hpp"
+#include "support/weighted_tokens.hpp"
 
 namespace kvbench::test {
 namespace {
@@ -20,19 +20,6 @@ KeptSets kept(const std::string& id, const Stream& stream, Index prompt, const G
 }
 
 Value integer(Index value) { return Value{static_cast<std::int64_t>(value)}; }
-
-// One query head, every query 1, key ln(a): token j weighs a_j in every row that sees it.
-std::unique_ptr<OwnedStream> weighted_tokens(const std::vector<double>& a) {
-  Rows keys;
-  Rows values;
-  Rows queries;
-  for (const double weight : a) {
-    keys.push_back({std::log(weight)});
-    values.push_back({1.0});
-    queries.push_back({1.0});
-  }
-  return stream_of(keys, values, {queries});
-}
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 
 #include "support/layer_of_streams.hpp"
 #include "support/naive_observation_window.hpp"
+#include "support/weighted_tokens.hpp"
 
 namespace kvbench::test {
 namespace {
@@ -24,19 +25,6 @@ Given ada(Index budget, Index window, double floor, const char* semantics = "rel
 
 Given snap(Index budget, Index window) {
   return {{"budget", count_of(budget)}, {"window", count_of(window)}, {"kernel", count_of(3)}};
-}
-
-// One query head, every query 1, key ln(a): token j weighs a_j in every row.
-std::unique_ptr<OwnedStream> weighted_tokens(const std::vector<double>& a, int head) {
-  Rows keys;
-  Rows ones;
-  for (const double weight : a) {
-    keys.push_back({std::log(weight)});
-    ones.push_back({1.0});
-  }
-  auto out = stream_of(keys, ones, {ones});
-  out->stream.id.kv_head = head;
-  return out;
 }
 
 struct Entry {
@@ -140,8 +128,9 @@ TEST_CASE("adakv, worked: the head with larger scores has more tokens, the floor
   // Window 2 of P = 10, no pooling. Out of 100, head 0 gives its tokens 40 20 10 5 5 5 5 5 and head
   // 1 gives 18 16 14 12 10 8 6 6, beside windows of 5 and 10: mean budget 5, so 6 scores of both:
   // 40 20 18 16 14 12. Head 0 counts 2, head 1 counts 4.
-  const auto a = weighted_tokens({40, 20, 10, 5, 5, 5, 5, 5, 2.5, 2.5, 1}, 0);
-  const auto b = weighted_tokens({18, 16, 14, 12, 10, 8, 6, 6, 5, 5, 1}, 1);
+  const auto a = weighted_tokens({40, 20, 10, 5, 5, 5, 5, 5, 2.5, 2.5, 1});
+  const auto b = weighted_tokens({18, 16, 14, 12, 10, 8, 6, 6, 5, 5, 1});
+  b->stream.id.kv_head = 1;
   const auto kept = [&](double floor) {
     Given given = ada(5, 2, floor);
     given[2].second = count_of(1);

@@ -237,20 +237,23 @@ TEST_CASE("a token with all of the attention is never the one that changes least
 }
 
 TEST_CASE("roco, worked: a variable token stays in place of one with a larger mean") {
-  // Query 1 in rows 0 and 2, ln 3 keys: token 0 weighs 3, the others 1. Queries of other rows
-  // are 0. Shares of token 0: 1, 1/2, 3/5; of token 1: 1/2, 1/5; of token 2: 1/5.
-  // Means .7 .35 .2, variances .0467 .0225 0. Budget 2, nothing recent, one spared (token 0): of 1
-  // and 2 the lower mean goes.
-  const Rows keys = {{std::log(3.0)}, {0.0}, {0.0}, {0.0}};
-  const auto owned = stream_of(keys, Rows(4, {1.0}), {{{1.0}, {0.0}, {1.0}, {0.0}}});
+  // Key ln 9 of token 0, query -1 in rows 1 and 2: it weighs 1/9 of the others. Shares of token 0:
+  // 1, 1/10, 1/19; of token 1: 9/10, 9/19; of token 2: 9/19. Means .38 .69 .47, deviations
+  // .44 .21 0.
+  const Rows keys = {{std::log(9.0)}, {0.0}, {0.0}, {0.0}};
+  const auto owned = stream_of(keys, Rows(4, {1.0}), {{{0.0}, {-1.0}, {-1.0}, {0.0}}});
   const auto first = [&](double recent, double spared) {
     return kept_by("roco", owned->stream, 3, Roco{2, recent, spared}.given()).front();
   };
+  // The lowest mean goes.
+  CHECK(first(0.0, 0.0) == Tokens{1, 2, 3});
+  // Token 0 is spared: of 1 and 2 the lower mean goes.
   CHECK(first(0.0, 0.5) == Tokens{0, 1, 3});
-  CHECK(first(0.5, 0.0) == Tokens{0, 2, 3});
-  // Both spared are the most variable ones.
+  // Tokens 0 and 1 are spared.
   CHECK(first(0.0, 1.0) == Tokens{0, 1, 3});
-  // With the last token recent and one spared, no mean decides.
+  // Token 2 is recent: of 0 and 1 the lower mean goes.
+  CHECK(first(0.5, 0.0) == Tokens{1, 2, 3});
+  // Token 2 is recent and token 0 spared.
   CHECK(first(0.5, 0.5) == Tokens{0, 2, 3});
 }
 

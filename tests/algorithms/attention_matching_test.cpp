@@ -10,20 +10,10 @@
 #include "support/owned_stream.hpp"
 #include "support/replayed.hpp"
 #include "support/threads.hpp"
+#include "support/weighted_tokens.hpp"
 
 namespace kvbench::test {
 namespace {
-
-// One query head, every query 1, key ln(a): token j weighs a_j in every row.
-std::unique_ptr<OwnedStream> weighted_tokens(const std::vector<double>& a, const Rows& values) {
-  Rows keys;
-  Rows ones;
-  for (const double weight : a) {
-    keys.push_back({std::log(weight)});
-    ones.push_back({1.0});
-  }
-  return stream_of(keys, values, {ones});
-}
 
 Given given_of(const NaiveMatching& rule) {
   Given out{{"budget", count_of(rule.budget)},
@@ -75,6 +65,12 @@ Fitted fitted(const Stream& stream, Index prompt, const NaiveMatching& rule) {
   }
   return out;
 }
+
+// A fit of t tokens with ridge r has a condition of at most t / r + 1, which multiplies the
+// rounding of 1.1e-16: 1.5e-12 for 13 tokens and the ridge of 1e-3 of most tests, 1e-9 for 9 and
+// the default. What they allow beyond it is for the steps of a fit.
+constexpr double kWithin = 1e-10;
+constexpr double kWithinByDefault = 1e-8;
 
 void check_as_naive(const Stream& stream, Index prompt, const NaiveMatching& rule, double within) {
   const NaiveMatched naive = naive_matching(stream, prompt, rule);
@@ -161,15 +157,15 @@ TEST_CASE("the fit is the dense oracle's for every selection, stream and referen
                                    .rows = rows,
                                    .masked = masked,
                                    .ridge = 1e-3L};
-          check_as_naive(owned->stream, 36, rule, 1e-9);
+          check_as_naive(owned->stream, 36, rule, kWithin);
           NaiveMatching own = rule;
           own.sinks = own.recent = 0;
           own.fits_values = false;
-          check_as_naive(owned->stream, 36, own, 1e-9);
+          check_as_naive(owned->stream, 36, own, kWithin);
           own.fits_weights = false;
           check_as_naive(owned->stream, 36, own, 1e-12);
           own.fits_values = true;
-          check_as_naive(owned->stream, 36, own, 1e-9);
+          check_as_naive(owned->stream, 36, own, kWithin);
         }
       }
     }
@@ -179,8 +175,8 @@ TEST_CASE("the fit is the dense oracle's for every selection, stream and referen
 TEST_CASE("the default ridge loses no more than its condition allows") {
   for (const StreamSpec& spec : specs()) {
     const auto owned = make_stream(spec);
-    check_as_naive(owned->stream, 36, {.budget = 9}, 1e-6);
-    check_as_naive(owned->stream, 36, {.budget = 9, .rows = 2}, 1e-6);
+    check_as_naive(owned->stream, 36, {.budget = 9}, kWithinByDefault);
+    check_as_naive(owned->stream, 36, {.budget = 9, .rows = 2}, kWithinByDefault);
   }
 }
 
@@ -206,7 +202,7 @@ TEST_CASE("the pursuit is the dense oracle's: tokens, weights, drops and refills
                                    .drop = drop,
                                    .keys_per_step = keys,
                                    .steps_per_solve = interval};
-          check_as_naive(owned->stream, 36, rule, 1e-9);
+          check_as_naive(owned->stream, 36, rule, kWithin);
           NaiveMatching no_drop = rule;
           no_drop.drop = -700;
           dropped += naive_matching(owned->stream, 36, rule).tokens !=

@@ -216,6 +216,10 @@ TEST_CASE("the naive list turns red on another merge, draw, group, budget or see
   CHECK(differs({.group = "max"}));
   CHECK(differs({.budget = 11}));
   CHECK(!differs({.group = "sum"}));  // a ratio of scores: the mean's
+  for (const char* group : {"max", "sum"}) {
+    const Rule other{.group = group};
+    CHECK(difference(owned->stream, 40, other, other) < 1e-12);
+  }
   const Rule drawn{.draw = "bernoulli"};
   CHECK(difference(owned->stream, 40, drawn, drawn, 3) < 1e-12);
   const auto naive = naive_cam(owned->stream, drawn, part_of(owned->stream, "bernoulli", 4));

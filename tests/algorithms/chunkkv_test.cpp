@@ -2,10 +2,11 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cmath>
 
+#include "support/kept_of_prompt.hpp"
 #include "support/layer_of_streams.hpp"
 #include "support/naive_observation_window.hpp"
+#include "support/weighted_tokens.hpp"
 
 namespace kvbench::test {
 namespace {
@@ -60,19 +61,11 @@ TEST_CASE("chunkkv, worked: chunks of three by their mean, the window as the lar
   // Tokens weigh 1 1 1 | 9 1 2 | 5 5 5 | 1 and row 9 alone is the window, without pooling. Means
   // are 1, 4, 5 and that of the window, as large as the largest token: 9. int(4 budget / 10): 1 of
   // budget 3 and 4, 2 of budget 5 to 7, 3 of 8 and 9.
-  Rows keys;
-  Rows ones;
-  for (const double weight : {1.0, 1.0, 1.0, 9.0, 1.0, 2.0, 5.0, 5.0, 5.0, 1.0, 1.0}) {
-    keys.push_back({std::log(weight)});
-    ones.push_back({1.0});
-  }
-  const auto owned = stream_of(keys, ones, {ones});
+  const auto owned = weighted_tokens({1, 1, 1, 9, 1, 2, 5, 5, 5, 1, 1});
   const auto kept = [&](Index budget) {
     Given given = chunks(budget, 1, 3);
     given[2].second = count_of(1);
-    std::vector<Index> out = kept_by("chunkkv", owned->stream, 10, given).front();
-    out.pop_back();
-    return out;
+    return kept_of_prompt("chunkkv", owned->stream, 10, given);
   };
   CHECK(kept(1) == std::vector<Index>{9});
   CHECK(kept(4) == std::vector<Index>{9});

@@ -255,7 +255,7 @@ TEST_CASE("every score keeps what the dense oracle keeps, for all KV heads of a 
   }
 }
 
-TEST_CASE("the oracle turns red on another chunk, blend, sketch, seed or layer") {
+TEST_CASE("the oracle turns red on another chunk, blend, sketch or seed") {
   const std::vector<RopeStream> layer =
       layer_of({.tokens = 90, .d = 6, .dv = 3, .heads_per_kv = 2, .query_size = 2}, 2);
   const Setting s{.budget = 30, .sketch = 4, .blend = 0.7};
@@ -274,6 +274,21 @@ TEST_CASE("the oracle turns red on another chunk, blend, sketch, seed or layer")
 }
 
 TEST_CASE("without a sketch the seed does not matter, and neither do rotations before RoPE") {
+  const std::vector<RopeStream> layer = layer_of({.tokens = 50, .d = 6, .dv = 3}, 2);
+  const Setting leverage{.score = "leverage"};
+  const auto before = kept_of(layer, 40, leverage, 5);
+  CHECK(kept_of(layer, 40, leverage, 6) == before);
+  // Numbers 4 and 5 carry no position, so that they can be rotated as a dump has them.
+  for (const RopeStream& head : layer) {
+    std::vector<double>& keys = head.turned->keys;
+    for (std::size_t k = 0; k < keys.size(); k += 6) {
+      const double x = keys[k + 4];
+      const double y = keys[k + 5];
+      keys[k + 4] = 0.6 * x - 0.8 * y;
+      keys[k + 5] = 0.8 * x + 0.6 * y;
+    }
+  }
+  CHECK(kept_of(layer, 40, leverage, 5) == before);
   const AlgorithmDescription& algorithm = algorithm_named("compactor");
   const auto randomised = [&](const Setting& s) {
     return algorithm.randomised(params_for(algorithm, given_of(s)));

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "support/kept_of_prompt.hpp"
 #include "support/layer_of_streams.hpp"
 #include "support/naive_observation_window.hpp"
+#include "support/weighted_tokens.hpp"
 
 namespace kvbench::test {
 namespace {
@@ -131,28 +133,23 @@ std::vector<StreamSpec> specs() {
 TEST_CASE("criticalkv, worked: half of the budget by score, the rest by score times value") {
   // Weights 8 7 6 5 4 3 2 1 of tokens 0..7 beside a window of 2, values of size 1 but 5 for token
   // 6 (2 * 5 = 10) and 3 for token 4 (4 * 3 = 12).
-  Rows keys;
-  Rows ones;
-  Rows values;
-  for (const double weight : {8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 1.0, 1.0, 1.0}) {
-    keys.push_back({std::log(weight)});
-    ones.push_back({1.0});
-    values.push_back({1.0, 0.0});
-  }
+  Rows values(11, {1.0, 0.0});
   values[4] = {-1.5, 1.5};
   values[6] = {3.0, -2.0};
-  const auto owned = stream_of(keys, values, {ones});
+  const auto owned = weighted_tokens({8, 7, 6, 5, 4, 3, 2, 1, 1, 1, 1}, values);
   const auto kept = [&](const Rule& rule) {
     Given of = given(rule);
     of[2].second = count_of(1);
-    std::vector<Index> out = kept_by("criticalkv", owned->stream, 10, of).front();
-    out.pop_back();
-    return out;
+    return kept_of_prompt("criticalkv", owned->stream, 10, of);
   };
   // Whole: int(6 / 2) - 2 = 1 by score, then 4 (12), 6 (10) and 1 (7).
   CHECK(kept({.budget = 6, .window = 2}) == std::vector<Index>{0, 1, 4, 6, 8, 9});
   // Middle: int(4 / 2) = 2 by score.
   CHECK(kept({.budget = 6, .window = 2, .middle = true}) == std::vector<Index>{0, 1, 4, 6, 8, 9});
+  // Of a larger share, whole: int(4.5) - 2 = 2; middle: int(4 * 0.75) = 3.
+  CHECK(kept({.budget = 6, .window = 2, .share = 0.75}) == std::vector<Index>{0, 1, 4, 6, 8, 9});
+  CHECK(kept({.budget = 6, .window = 2, .share = 0.75, .middle = true}) ==
+        std::vector<Index>{0, 1, 2, 4, 8, 9});
   CHECK(kept({.budget = 5, .window = 2, .middle = true}) == std::vector<Index>{0, 4, 6, 8, 9});
   CHECK(kept({.budget = 5, .window = 2, .share = 0.9}) == std::vector<Index>{0, 1, 4, 8, 9});
   // By 2-norms: 4 has 2.12 * 4 = 8.5, 6 has 3.6 * 2 = 7.2, token 0 itself 8.

@@ -2,7 +2,6 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <random>
 
 #include "support/given.hpp"
 #include "support/naive_ranking.hpp"
@@ -39,7 +38,7 @@ std::vector<Real> naive_shares(ConstMatrix rows, const std::vector<Index>& token
   return shares;
 }
 
-// As the page has it: normalised, and the first tokens set to 1.
+// As kvpress has it: normalised, and the first tokens set to 1.
 KeptSets naive_curdkv(const Stream& stream, Index prompt, Index budget, Index sinks, Index window,
                       const std::string& leverage) {
   return naive_once(stream, prompt, {budget, 0, 0}, [&](const std::vector<Index>& tokens) {

@@ -6,7 +6,6 @@
 #include <random>
 
 #include "algorithms/expected_queries.hpp"
-#include "core/rotation.hpp"
 #include "support/given.hpp"
 #include "support/naive_expected.hpp"
 #include "support/naive_ranking.hpp"
@@ -34,7 +33,6 @@ KeptSets ours(const Stream& stream, Index prompt, const Setting& setting) {
 }
 
 KeptSets naive(const Stream& stream, Index prompt, const Setting& s) {
-  const std::vector<Index> visible = naive_visible_prompt(stream, prompt);
   return naive_once(stream, prompt, {s.budget, s.sinks, 0}, [&](const std::vector<Index>& tokens) {
     const Index first = std::max(tokens.front(), s.sinks);
     std::vector<Real> scores(static_cast<std::size_t>(first - tokens.front()), 0);
@@ -210,7 +208,7 @@ TEST_CASE("without turning positions and spread, tokens rank by <key, mean query
   CHECK(ours(streams.turned->stream, 50, {20, 4, {100, false}, false, 0}) != expected);
 }
 
-TEST_CASE("queries that are one before their rotation have no covariance") {
+TEST_CASE("queries that are equal before their rotation have no covariance") {
   RopeStream streams = rope_stream();
   OwnedStream& owned = *streams.turned;
   const std::vector<Real> q(owned.queries[0].begin(), owned.queries[0].begin() + 7);

@@ -122,16 +122,6 @@ Weights naive(const Stream& stream, Index row, int g, std::uint32_t seed, const 
   return out;
 }
 
-Weights weights_for(const Sketch& sketch, int g) {
-  Weights weights;
-  for (const SketchRow& row : sketch.rows()) {
-    if (row.head >= 0 && row.head != g) continue;
-    CHECK(row.w_num == row.w_den);
-    CHECK(weights.emplace(row.token, row.w_den).second);
-  }
-  return weights;
-}
-
 }  // namespace
 
 TEST_CASE("worked: keys of one dimension are sorted by their sign, a query reads its own side") {
@@ -195,7 +185,8 @@ TEST_CASE("both read and weigh what a plain program does") {
           REQUIRE(ours.size() == theirs.size());
           for (const auto& [token, weight] : theirs) {
             REQUIRE(ours.count(token) == 1);
-            CHECK(ours.at(token) == doctest::Approx(weight).epsilon(1e-9));
+            // Rounding, below 1e-13 here.
+            CHECK(ours.at(token) == doctest::Approx(weight).epsilon(1e-12));
             sampled += weight != 1.0 ? 1 : 0;
           }
         }

@@ -3,27 +3,16 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 
 #include "core/counter_rng.hpp"
 #include "support/given.hpp"
 #include "support/naive_keyformer.hpp"
 #include "support/owned_stream.hpp"
+#include "support/weighted_tokens.hpp"
 
 namespace kvbench::test {
 namespace {
-
-// One query head, every query 1, key ln(a): token j weighs a_j^(1/tau) in every row that sees it.
-std::unique_ptr<OwnedStream> weighted_tokens(const std::vector<double>& a) {
-  Rows keys;
-  Rows ones;
-  for (const double weight : a) {
-    keys.push_back({std::log(weight)});
-    ones.push_back({1.0});
-  }
-  return stream_of(keys, ones, {ones});
-}
 
 Given plain(Index budget, double recent_fraction) {
   return {{"budget", count_of(budget)},

@@ -1,6 +1,7 @@
 // lagkv: scores of partitions by the next one, once to a budget and while decoding.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>

@@ -2,7 +2,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/error.hpp"
 #include "support/owned_stream.hpp"
@@ -148,7 +147,7 @@ TEST_CASE("scores that overflow fail the cell") {
       "scores of tokens overflow", CellError);
 }
 
-TEST_CASE("what it cannot calibrate is skipped, what cannot be is refused") {
+TEST_CASE("a basis without data is skipped, impossible label bits are refused") {
   StreamShape shape;
   shape.tokens = 40;
   shape.d = shape.dv = 4;

@@ -108,16 +108,6 @@ std::vector<std::vector<std::map<Index, double>>> naive(const Stream& stream, In
   return all;
 }
 
-std::map<Index, double> weights_for(const Sketch& sketch, int g) {
-  std::map<Index, double> weights;
-  for (const SketchRow& row : sketch.rows()) {
-    if (row.head >= 0 && row.head != g) continue;
-    CHECK(row.w_num == row.w_den);
-    CHECK(weights.emplace(row.token, row.w_den).second);
-  }
-  return weights;
-}
-
 }  // namespace
 
 TEST_CASE("reads and weighs what a plain program does") {
@@ -145,7 +135,8 @@ TEST_CASE("reads and weighs what a plain program does") {
             REQUIRE(ours.size() == theirs.size());
             for (const auto& [token, weight] : theirs) {
               REQUIRE(ours.count(token) == 1);
-              CHECK(ours.at(token) == doctest::Approx(weight).epsilon(1e-9));
+              // Rounding, below 1e-13 here.
+              CHECK(ours.at(token) == doctest::Approx(weight).epsilon(1e-12));
               sampled += weight != 1.0 ? 1 : 0;
             }
           }
@@ -179,7 +170,9 @@ TEST_CASE("thousands of tables of one bit answer as exact attention") {
   const Params params =
       params_for(algorithm, given_of({.bits = 1, .tables = 4000, .epsilon = 0.0}));
   const CellResult cell = replay_one(owned->stream, 24, algorithm, params, 3);
-  CHECK(cell.metrics["errors.relative_l2.max"].value() < 1e-3);
+  // Every token is read, with weight 1: the chance that fewer than two of 4000 tables agree is far
+  // below rounding, which is what is left.
+  CHECK(cell.metrics["errors.relative_l2.max"].value() < 1e-13);
 }
 
 TEST_CASE("a longer query reads the same tokens, a parallel key is always read") {

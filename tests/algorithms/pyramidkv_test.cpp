@@ -1,11 +1,10 @@
 // pyramidkv: how many tokens each layer selects, and which.
 #include <doctest/doctest.h>
 
-#include <cmath>
-
-#include "support/given.hpp"
+#include "support/kept_of_prompt.hpp"
 #include "support/naive_observation_window.hpp"
 #include "support/owned_stream.hpp"
+#include "support/weighted_tokens.hpp"
 
 namespace kvbench::test {
 namespace {
@@ -19,10 +18,7 @@ std::vector<Index> kept(OwnedStream& owned, Index prompt, int layers, int layer,
                         const Given& given) {
   owned.stream.shape.n_layers = layers;
   owned.stream.id.layer = layer;
-  std::vector<Index> kept = kept_by("pyramidkv", owned.stream, prompt, given).front();
-  REQUIRE(kept.back() == prompt);
-  kept.pop_back();
-  return kept;
+  return kept_of_prompt("pyramidkv", owned.stream, prompt, given);
 }
 
 }  // namespace
@@ -73,13 +69,7 @@ TEST_CASE("pyramidkv, worked: a prompt below twice the mean keeps the mean in ev
 TEST_CASE("pyramidkv, worked: two layers over ten tokens") {
   // Window 2 of P = 10, budget 4: B = 2, beta 2: min 1, max 3, step 2: 3 and 1 of tokens 0..7, by
   // the weights 9 1 5 1 7 1 1 8 without pooling: 0, 7, 4 and then 0 alone.
-  Rows keys;
-  Rows ones;
-  for (const double weight : {9.0, 1.0, 5.0, 1.0, 7.0, 1.0, 1.0, 8.0, 1.0, 1.0, 1.0}) {
-    keys.push_back({std::log(weight)});
-    ones.push_back({1.0});
-  }
-  const auto owned = stream_of(keys, ones, {ones});
+  const auto owned = weighted_tokens({9, 1, 5, 1, 7, 1, 1, 8, 1, 1, 1});
   Given given = pyramid(4, 2, 2);
   given.emplace_back("kernel", count_of(1));
   CHECK(kept(*owned, 10, 2, 0, given) == std::vector<Index>{0, 4, 7, 8, 9});

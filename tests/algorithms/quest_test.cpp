@@ -1,8 +1,6 @@
 // quest: per row and query head, the pages of largest bound.
 #include <doctest/doctest.h>
 
-#include <algorithm>
-
 #include "support/owned_stream.hpp"
 #include "support/reading_checks.hpp"
 #include "support/replayed.hpp"
@@ -73,7 +71,12 @@ TEST_CASE("pages of one token read what oracle_topk reads per query head") {
   const auto oracle = sketches_of("oracle_topk", owned->stream, 20,
                                   {{"budget", count_of(9)}, {"group", word_of("none")}});
   REQUIRE(pages.size() == oracle.size());
-  for (std::size_t r = 0; r < pages.size(); ++r) CHECK(same_sketch(pages[r], oracle[r]));
+  for (std::size_t r = 0; r < pages.size(); ++r) {
+    CHECK(!same_sketch(pages[r], oracle[r]));
+    Sketch read = pages[r];
+    read.lookup = {};  // oracle_topk has no bounds
+    CHECK(same_sketch(read, oracle[r]));
+  }
 }
 
 TEST_CASE("memory has the bounds of every page besides all tokens; traffic what a row reads") {

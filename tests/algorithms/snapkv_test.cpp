@@ -4,22 +4,13 @@
 #include <cmath>
 
 #include "support/given.hpp"
+#include "support/kept_of_prompt.hpp"
 #include "support/naive_observation_window.hpp"
 #include "support/owned_stream.hpp"
+#include "support/weighted_tokens.hpp"
 
 namespace kvbench::test {
 namespace {
-
-// One query head, every query 1, key ln(a): token j weighs a_j in every row.
-std::unique_ptr<OwnedStream> weighted_tokens(const std::vector<double>& a) {
-  Rows keys;
-  Rows ones;
-  for (const double weight : a) {
-    keys.push_back({std::log(weight)});
-    ones.push_back({1.0});
-  }
-  return stream_of(keys, ones, {ones});
-}
 
 Given snap(Index budget, Index window, Index kernel, const char* pool = "max") {
   return {{"budget", count_of(budget)},
@@ -28,12 +19,8 @@ Given snap(Index budget, Index window, Index kernel, const char* pool = "max") {
           {"pool", word_of(pool)}};
 }
 
-// Held at the first decode row, which is not listed.
 std::vector<Index> kept(const Stream& stream, Index prompt, const Given& given) {
-  std::vector<Index> kept = kept_by("snapkv", stream, prompt, given).front();
-  REQUIRE(kept.back() == prompt);
-  kept.pop_back();
-  return kept;
+  return kept_of_prompt("snapkv", stream, prompt, given);
 }
 
 }  // namespace

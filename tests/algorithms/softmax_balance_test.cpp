@@ -168,7 +168,7 @@ TEST_CASE("softmax_balance keeps what the coin-by-coin rule keeps, for every sid
             CHECK(derived_real(result.derived, "max_abs_p_minus_half") ==
                   doctest::Approx(
                       static_cast<double>(std::max(numerator.largest, denominator.largest)))
-                      .epsilon(1e-9));
+                      .epsilon(1e-12));
             CHECK(derived_real(result.derived, "c") ==
                   doctest::Approx(static_cast<double>(used_c)).epsilon(1e-14));
             CHECK(derived_real(result.derived, "r") == doctest::Approx(used_r).epsilon(1e-14));

@@ -1,7 +1,6 @@
 // sparq: the best tokens by some channels of the query, the mean value for the rest.
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "support/owned_stream.hpp"

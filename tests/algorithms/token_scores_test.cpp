@@ -103,7 +103,8 @@ Sets naive_ada(const LayerOfStreams& layer, Index prompt, const Rule& rule) {
   return out;
 }
 
-// The best int(budget share) by score, at least one, then by (score + 1e-4) |v|_1.
+// The best int(budget share) by score, at least one if share is not 0, then by
+// (score + 1e-4) |v|_1.
 Sets naive_critical(const LayerOfStreams& layer, Index prompt, const Rule& rule) {
   Sets out;
   for (const Stream* stream : layer.streams) {
@@ -114,10 +115,13 @@ Sets naive_critical(const LayerOfStreams& layer, Index prompt, const Rule& rule)
       all.push_back({scores[j], 0, first + static_cast<Index>(j)});
     }
     std::sort(all.begin(), all.end(), before);
-    const auto by_score = static_cast<Index>(static_cast<double>(rule.budget) * rule.share);
+    const auto by_score =
+        rule.share > 0.0
+            ? std::max<Index>(1, static_cast<Index>(static_cast<double>(rule.budget) * rule.share))
+            : Index{0};
     for (Index k = 0; k < static_cast<Index>(all.size()); ++k) {
       Entry& entry = all[static_cast<std::size_t>(k)];
-      if (k < std::max<Index>(1, by_score) || entry.score == kAlways) {
+      if (k < by_score || entry.score == kAlways) {
         entry.score = kAlways;
         continue;
       }
@@ -171,7 +175,6 @@ TEST_CASE("adakv and criticalkv keep what kvpress's rules keep, by every score")
             CAPTURE(part);
             const Rule rule{score, budget, window, part, part};
             CHECK(layer.kept("adakv", 70, ada(rule)) == naive_ada(layer, 70, rule));
-            if (part == 0.0) continue;
             CHECK(layer.kept("criticalkv", 70, critical(rule)) == naive_critical(layer, 70, rule));
           }
         }

@@ -30,7 +30,7 @@ Given given_of(const Setting& s) {
 
 using Weights = std::map<Index, double>;
 
-// Of one row and query head, step by step as the page of the paper's code has it.
+// Of one row and query head, step by step as the paper's code has it.
 Weights naive(const Stream& stream, Index row, int g, std::uint32_t seed, const Setting& s,
               Index& draws) {
   const Index n = row + 1;
@@ -95,16 +95,6 @@ Weights naive(const Stream& stream, Index row, int g, std::uint32_t seed, const 
   }
   out.insert(sampled.begin(), sampled.end());
   return out;
-}
-
-Weights weights_for(const Sketch& sketch, int g) {
-  Weights weights;
-  for (const SketchRow& row : sketch.rows()) {
-    if (row.head >= 0 && row.head != g) continue;
-    CHECK(row.w_num == row.w_den);
-    CHECK(weights.emplace(row.token, row.w_den).second);
-  }
-  return weights;
 }
 
 }  // namespace

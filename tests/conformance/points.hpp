@@ -1,5 +1,6 @@
 // Where the conformance suite tries each algorithm: points made from its parameter table, and a row
-// in points.cpp where an algorithm promises more than every algorithm does.
+// in points.cpp, or in a file of rows next to it, where an algorithm promises more than every
+// algorithm does.
 #pragma once
 
 #include <functional>

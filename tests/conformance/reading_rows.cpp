@@ -1,4 +1,4 @@
-// Of methods that keep every token and choose by the query what a row reads.
+// Rows of methods that keep every token and choose by the query what a row reads.
 #include "conformance/row_parts.hpp"
 
 namespace kvbench::test {

@@ -3,7 +3,6 @@
 // so that weighted sums are unbiased.
 #include <doctest/doctest.h>
 
-#include <cmath>
 #include <string>
 
 #include "statistical/false_alarm.hpp"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "support/given.hpp"
@@ -13,7 +14,8 @@ struct LayerOfStreams {
   std::vector<std::unique_ptr<OwnedStream>> owned;
   std::vector<const Stream*> streams;
 
-  // `heads` streams of each of `layers` layers; head h's queries are multiplied by 1 + h.
+  // `heads` streams of each of `layers` layers; queries of head h in layer l are multiplied by
+  // 1 + h + 2 l.
   explicit LayerOfStreams(const StreamSpec& spec, int heads, int layers = 1) {
     for (int l = 0; l < layers; ++l) {
       for (int h = 0; h < heads; ++h) {

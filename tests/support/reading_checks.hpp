@@ -1,9 +1,10 @@
-// Comparing what a registered algorithm answers with a naive program's answers.
+// Comparing what a registered algorithm answers, or reads, with what a naive program does.
 #pragma once
 
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <map>
 #include <string>
 
 #include "support/given.hpp"
@@ -28,6 +29,17 @@ inline void check_answers(const std::string& id, const Stream& stream, Index pro
       }
     }
   }
+}
+
+// What query head g reads, by token: weights that count alike in both sums, each token once.
+inline std::map<Index, double> weights_for(const Sketch& sketch, int g) {
+  std::map<Index, double> weights;
+  for (const SketchRow& row : sketch.rows()) {
+    if (row.head >= 0 && row.head != g) continue;
+    CHECK(row.w_num == row.w_den);
+    CHECK(weights.emplace(row.token, row.w_den).second);
+  }
+  return weights;
 }
 
 }  // namespace kvbench::test

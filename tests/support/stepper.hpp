@@ -66,8 +66,8 @@ double derived_real(const Derived& derived, const std::string& name);
 // Whether two rules for answers, or none, are equal.
 bool same_rule(const AnswerRule* a, const AnswerRule* b);
 
-// Whether two sketches hold the same rows with the same weights, in the same order; empty places
-// do not count.
+// Whether two sketches hold the same rows with the same weights, in the same order, and as much to
+// find them with; empty places do not count.
 bool same_sketch(const Sketch& a, const Sketch& b);
 
 }  // namespace kvbench::test
