@@ -28,8 +28,8 @@
 #include "core/canonical.hpp"
 #include "core/counter_rng.hpp"
 #include "core/error.hpp"
-#include "core/logit_noise.hpp"
 #include "core/parallel.hpp"
+#include "core/random_matrix.hpp"
 #include "core/rotation.hpp"
 #include "core/stop.hpp"
 #include "kernels/least_squares.hpp"
@@ -82,11 +82,11 @@ Vector leverages(const Stream& stream, PromptRange tokens, Index sketch, std::ui
   if (sketch > 0) {
     const CounterRng random(seed, stream.id.hash(), "compactor/sketch");
     const double size = 1.0 / std::sqrt(static_cast<double>(sketch));
+    const Vector rows = normal_matrix(random, sketch, d);
     Vector phi;
     for (Index c = 0; c < d; ++c) {
       for (Index k = 0; k < sketch; ++k) {
-        phi.push_back(size * normal_quantile(random.uniform53(static_cast<std::uint32_t>(k),
-                                                              static_cast<std::uint32_t>(c))));
+        phi.push_back(size * rows[static_cast<std::size_t>(k * d + c)]);
       }
     }
     columns = sketch;
