@@ -113,8 +113,11 @@ struct ModelAttention {
     });
     return result;
   }
-  double bytes(Index heads, Index prompt, Index) const {
-    return 8.0 * static_cast<double>(prompt) * static_cast<double>(heads * (1 + 2 * window));
+  // Scores of every KV head; of one at a time, logits and exponentials of the window, and a few
+  // numbers per token.
+  double bytes(const ScopeSize& size) const {
+    const Index of_token = size.streams + 2 * window * size.heads_per_kv + 3;
+    return 8.0 * static_cast<double>(size.prompt) * static_cast<double>(of_token);
   }
   auto operator<=>(const ModelAttention&) const = default;
 

@@ -213,8 +213,13 @@ struct LayerBothScores {
     standardise(all_attention);
     return heads;
   }
-  double bytes(Index heads, Index prompt, Index) const {
-    return 8.0 * static_cast<double>(prompt) * static_cast<double>(2 * heads + 2 * 512);
+  // Both scores of every KV head; of one at a time, its keys, or its chunks' keys, and sketched
+  // ones, the projection twice, and a Gram matrix with its factor.
+  double bytes(const ScopeSize& size) const {
+    const auto columns = static_cast<double>(sketch > 0 ? sketch : size.d);
+    const auto d = static_cast<double>(size.d);
+    const double of_token = static_cast<double>(2 * size.streams + 3) + d + columns;
+    return 8.0 * (static_cast<double>(size.prompt) * of_token + 2.0 * columns * (d + columns));
   }
   auto operator<=>(const LayerBothScores&) const = default;
 };
