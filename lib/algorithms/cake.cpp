@@ -81,7 +81,8 @@ WindowAttention watch(const LogitBlock& block, Index heads_per_kv, Index g, Inde
 // Of a layer: what its budget follows from, and each KV head's scores, pooled.
 struct LayerAttention {
   int layer = 0;
-  Index tokens = 0;  // of the prompt before the window
+  Index tokens = 0;         // of the prompt before the window
+  bool is_watched = false;  // the window has queries, and tokens before it
   double entropy = 0.0;
   double variance = 0.0;
   std::vector<HeadScores> heads;
@@ -112,8 +113,11 @@ struct ModelAttention {
     });
     return result;
   }
-  double bytes(Index heads, Index prompt, Index) const {
-    return 8.0 * static_cast<double>(prompt) * static_cast<double>(heads * (1 + 2 * window));
+  // Scores of every KV head; of one at a time, logits and exponentials of the window, and a few
+  // numbers per token.
+  double bytes(const ScopeSize& size) const {
+    const Index of_token = size.streams + 2 * window * size.heads_per_kv + 3;
+    return 8.0 * static_cast<double>(size.prompt) * static_cast<double>(of_token);
   }
   auto operator<=>(const ModelAttention&) const = default;
 
@@ -122,6 +126,7 @@ struct ModelAttention {
            HeadScores& head) const {
     std::vector<Index> rows(static_cast<std::size_t>(window));
     std::iota(rows.begin(), rows.end(), layer.tokens);
+    layer.is_watched = true;
     LogitBlock block;
     kernels.logits(stream, std::move(rows), block);
     const Index heads_per_kv = stream.shape.heads_per_kv;
@@ -203,22 +208,32 @@ std::unique_ptr<Algorithm> create_cake(const Parameters& p, const CellContext& c
     return layer.layer == context.stream.id.layer;
   });
   if (own == layers.end()) throw CellError("its layer is not part of the scope");
-  const std::vector<double> preference = preferences(p, layers);
   const auto place = static_cast<std::size_t>(own - layers.begin());
   const Index budget = p.budget.of(context.prompt);
+  // A prompt that is kept whole asks for no queries.
+  const bool all_watched = std::all_of(layers.begin(), layers.end(),
+                                       [](const LayerAttention& each) { return each.is_watched; });
+  std::vector<double> preference;
+  if (all_watched) preference = preferences(p, layers);
   Index selected = own->tokens;
   std::vector<Index> chosen;
   if (context.prompt > budget + p.window) {
+    if (!all_watched) {
+      throw CellError("a layer of the scope lacks the queries of the window's rows");
+    }
     const Index mean = budget - p.window;
     selected = p.allocate ? layer_budgets(preference, mean, own->tokens)[place] : mean;
     const HeadScores& head = scores_of(own->heads, context.stream.id.kv_head);
     chosen = best_tokens(head.scores, 0, selected);
   }
+  Derived derived{{"selected", selected}};
+  if (own->is_watched) {
+    derived.emplace_back("entropy", own->entropy);
+    derived.emplace_back("variance", own->variance);
+  }
+  if (all_watched) derived.emplace_back("preference", preference[place]);
   return std::make_unique<ChosenOnce>(context, 0, p.window, budget + p.window, std::move(chosen),
-                                      Derived{{"selected", selected},
-                                              {"entropy", own->entropy},
-                                              {"variance", own->variance},
-                                              {"preference", preference[place]}});
+                                      std::move(derived));
 }
 
 std::optional<std::string> reason_to_skip_cake(const Parameters& p, const StreamShape& shape,

@@ -28,8 +28,8 @@
 #include "core/canonical.hpp"
 #include "core/counter_rng.hpp"
 #include "core/error.hpp"
-#include "core/logit_noise.hpp"
 #include "core/parallel.hpp"
+#include "core/random_matrix.hpp"
 #include "core/rotation.hpp"
 #include "core/stop.hpp"
 #include "kernels/least_squares.hpp"
@@ -82,11 +82,11 @@ Vector leverages(const Stream& stream, PromptRange tokens, Index sketch, std::ui
   if (sketch > 0) {
     const CounterRng random(seed, stream.id.hash(), "compactor/sketch");
     const double size = 1.0 / std::sqrt(static_cast<double>(sketch));
+    const Vector rows = normal_matrix(random, sketch, d);
     Vector phi;
     for (Index c = 0; c < d; ++c) {
       for (Index k = 0; k < sketch; ++k) {
-        phi.push_back(size * normal_quantile(random.uniform53(static_cast<std::uint32_t>(k),
-                                                              static_cast<std::uint32_t>(c))));
+        phi.push_back(size * rows[static_cast<std::size_t>(k * d + c)]);
       }
     }
     columns = sketch;
@@ -213,8 +213,13 @@ struct LayerBothScores {
     standardise(all_attention);
     return heads;
   }
-  double bytes(Index heads, Index prompt, Index) const {
-    return 8.0 * static_cast<double>(prompt) * static_cast<double>(2 * heads + 2 * 512);
+  // Both scores of every KV head; of one at a time, its keys, or its chunks' keys, and sketched
+  // ones, the projection twice, and a Gram matrix with its factor.
+  double bytes(const ScopeSize& size) const {
+    const auto columns = static_cast<double>(sketch > 0 ? sketch : size.d);
+    const auto d = static_cast<double>(size.d);
+    const double of_token = static_cast<double>(2 * size.streams + 3) + d + columns;
+    return 8.0 * (static_cast<double>(size.prompt) * of_token + 2.0 * columns * (d + columns));
   }
   auto operator<=>(const LayerBothScores&) const = default;
 };

@@ -60,9 +60,9 @@ std::optional<KeptCounts> most_kept_once(Index budget, Index weighted, const Str
 }
 
 std::string smaller_budget(Index budget, Index exact) {
-  return "budget of " + std::to_string(budget) +
-         " tokens is smaller than sinks + recent = " + std::to_string(exact) +
-         "; raise the budget or lower these";
+  return "budget of " + std::to_string(budget) + " tokens is smaller than the " +
+         std::to_string(exact) +
+         " first and last tokens that are always kept; raise it, or keep fewer of these";
 }
 
 std::optional<std::string> cannot_compress(const TokenCount& budget, const TokenCount& sinks,

@@ -4,20 +4,14 @@
 
 #include "core/canonical.hpp"
 #include "core/counter_rng.hpp"
-#include "core/logit_noise.hpp"
+#include "core/random_matrix.hpp"
 
 namespace kvbench {
 
 HashedKeys::HashedKeys(const CellContext& context, Index bits, std::string_view purpose)
-    : stream_(context.stream) {
-  const CounterRng random(context.seed, context.stream.id.hash(), purpose);
-  for (Index bit = 0; bit < bits; ++bit) {
-    for (Index c = 0; c < stream_.shape.d; ++c) {
-      planes_.push_back(normal_quantile(
-          random.uniform53(static_cast<std::uint32_t>(bit), static_cast<std::uint32_t>(c))));
-    }
-  }
-}
+    : stream_(context.stream),
+      planes_(normal_matrix(CounterRng(context.seed, context.stream.id.hash(), purpose), bits,
+                            context.stream.shape.d)) {}
 
 std::uint32_t HashedKeys::number_of(const double* vector) const {
   const Index d = stream_.shape.d;

@@ -18,6 +18,7 @@
 #include "algorithms/token_ranking.hpp"
 #include "algorithms/token_scores.hpp"
 #include "core/canonical.hpp"
+#include "core/error.hpp"
 
 namespace kvbench {
 namespace {
@@ -37,6 +38,7 @@ std::vector<double> unlikeness(ConstMatrix keys, const std::vector<Index>& candi
   for (const Index token : candidates) {
     const double* key = keys.row(token);
     norms.push_back(std::sqrt(canonical_dot(key, key, d)));
+    if (!std::isfinite(norms.back())) throw CellError("squares of the prompt's keys overflow");
     const double floored = std::max(norms.back(), kUnitFloor);
     for (Index k = 0; k < d; ++k) mean[static_cast<std::size_t>(k)] += key[k] / floored;
   }

@@ -128,8 +128,8 @@ struct SharedTrace {
     return trace_model(context, scoring(p, context.tokens, context.prompt), kept.budget,
                        kept.recent, seed);
   }
-  double bytes(Index heads, Index prompt, Index tokens) const {
-    return trace_bytes(heads, tokens - prompt, p.budget.of(prompt));
+  double bytes(const ScopeSize& size) const {
+    return trace_bytes(size.heads(), size.tokens - size.prompt, p.budget.of(size.prompt));
   }
   auto operator<=>(const SharedTrace&) const = default;
 };

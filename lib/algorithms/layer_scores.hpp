@@ -25,8 +25,8 @@ struct LayerScores {
 
   using Result = std::vector<HeadScores>;  // by KV head
   Result compute(const ModelContext& context) const;
-  static double bytes(Index heads, Index prompt, Index) {
-    return 8.0 * static_cast<double>(2 * heads) * static_cast<double>(prompt);
+  static double bytes(const ScopeSize& size) {
+    return 8.0 * static_cast<double>(2 * size.heads()) * static_cast<double>(size.prompt);
   }
   auto operator<=>(const LayerScores&) const = default;
 };

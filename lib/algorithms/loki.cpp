@@ -124,7 +124,7 @@ class Loki final : public Algorithm {
     const Index seen = last - stream_.shape.first_visible(last - 1);  // by the newest row
     const Index numbers = p_.rank * seen;
     if (p_.basis != Basis::kChannels) {
-      sketch_.lookup = {.read_numbers = numbers};  // keys may be kept in the basis
+      sketch_.lookup = {.read_key_numbers = numbers};  // keys may be kept in the basis
     } else {
       // Few bits stand between the least and the largest number of a token, 16 bits each.
       const Index ends = p_.label_bits == kLabelBits ? 32 * seen : 0;

@@ -25,7 +25,7 @@
 #include "algorithms/typed_algorithm.hpp"
 #include "core/canonical.hpp"
 #include "core/counter_rng.hpp"
-#include "core/logit_noise.hpp"
+#include "core/random_matrix.hpp"
 
 namespace kvbench {
 namespace {
@@ -60,10 +60,11 @@ class MagicPig final : public Algorithm {
                             p.planes == Planes::kShared ? 0 : context.stream.id.hash(),
                             "magicpig/planes");
     const Index count = p_.bits * p_.tables;
+    const std::vector<double> rows = normal_matrix(random, count, d_);
     for (Index c = 0; c < d_; ++c) {
       for (Index i = 0; i < count; ++i) {
-        planes_[static_cast<std::size_t>(c * count + i)] = normal_quantile(
-            random.uniform53(static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(c)));
+        planes_[static_cast<std::size_t>(c * count + i)] =
+            rows[static_cast<std::size_t>(i * d_ + c)];
       }
     }
   }

@@ -9,9 +9,9 @@
 
 #include "core/canonical.hpp"
 #include "core/error.hpp"
-#include "core/lanes.hpp"
 #include "core/parallel.hpp"
 #include "kernels/least_squares.hpp"
+#include "kernels/row_exponentials.hpp"
 
 namespace kvbench {
 namespace {
@@ -369,12 +369,7 @@ double exponentiate(double* x, Index count) {
     return largest;
   }
   if (!std::isfinite(largest)) throw CellError("logits of the prompt overflow");
-  Index j = 0;
-  for (; j + Lanes::kCount <= count; j += Lanes::kCount) {
-    canonical_exp(Lanes::load(x + j) - Lanes::all(largest)).store(x + j);
-  }
-  for (; j < count; ++j) x[j] = canonical_exp(x[j] - largest);
-  return largest;
+  return exponentiate(x, x, 0, count);
 }
 
 void fail_singular_fit() {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "algorithms/prompt_rows.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
@@ -11,19 +12,12 @@ namespace kvbench {
 WindowScores::Result WindowScores::compute(const SharedContext& context) const {
   const Index first_row = context.prompt - window;
   if (largest || row_weight != RowWeight::kEqual) {
-    constexpr Index kNumbersAtOnce = Index{1} << 22;  // of logits
     const StreamShape& shape = context.stream.shape;
-    const Index at_once =
-        std::max<Index>(1, kNumbersAtOnce / (shape.heads_per_kv * context.prompt));
     Result scores(static_cast<std::size_t>(shape.heads_per_kv),
                   std::vector<double>(static_cast<std::size_t>(shape.tokens), 0.0));
-    LogitBlock block;
-    for (Index first = first_row; first < context.prompt; first += at_once) {
-      std::vector<Index> rows;
-      for (Index i = first; i < std::min(first + at_once, context.prompt); ++i) rows.push_back(i);
-      context.kernels.logits(context.stream, rows, block);
-      for (std::size_t r = 0; r < rows.size(); ++r) add_row(shape, block, r, scores);
-    }
+    for_each_prompt_row(context, first_row, [&](const LogitBlock& block, std::size_t r) {
+      add_row(shape, block, r, scores);
+    });
     return scores;
   }
   ScoreSums sums = context.kernels.score_sums(context.stream, first_row, context.prompt);

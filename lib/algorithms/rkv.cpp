@@ -112,9 +112,14 @@ bool compresses_prompt(const Parameters& p, const StreamShape& shape, Index prom
   return !keeps_whole_prompt(p.budget.of(prompt), shape, prompt);
 }
 
-bool may_compress_later(const Parameters& p, const StreamShape& shape, Index prompt) {
-  return p.semantics == Semantics::kStreaming && most_visible(shape) > p.budget.of(prompt) &&
-         shape.tokens > prompt + p.interval;
+// Of a prompt that is kept whole: before which token the cache is compressed first; none if never.
+std::optional<Index> first_compression(const Parameters& p, const StreamShape& shape,
+                                       Index prompt) {
+  if (p.semantics == Semantics::kOnce) return std::nullopt;
+  for (Index token = prompt + p.interval; token < shape.tokens; token += p.interval) {
+    if (token - shape.first_visible(token - 1) > p.budget.of(prompt)) return token;
+  }
+  return std::nullopt;
 }
 
 class Rkv final : public Algorithm {
@@ -189,9 +194,11 @@ std::optional<std::string> skip_reason(const Parameters& p, const StreamShape& s
                                        Index prompt) {
   if (auto reason = empty_budget(p.budget, prompt)) return reason;
   const bool at_once = compresses_prompt(p, shape, prompt);
-  if (!at_once && !may_compress_later(p, shape, prompt)) return std::nullopt;
+  const std::optional<Index> later = first_compression(p, shape, prompt);
+  if (!at_once && !later) return std::nullopt;
   if (auto reason = within_window(p.budget.of(prompt), p.window)) return reason;
-  return lacks_prompt_queries((at_once ? prompt : prompt + p.interval) - p.window, shape, prompt);
+  if (at_once) return lacks_prompt_queries(prompt - p.window, shape, prompt);
+  return lacks_queries(*later - p.window, shape);
 }
 
 std::optional<KeptCounts> most_kept(const Parameters& p, const StreamShape& shape, Index prompt) {

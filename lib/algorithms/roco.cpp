@@ -13,6 +13,7 @@
 #include "algorithms/attention_evictor.hpp"
 #include "algorithms/compress_once.hpp"
 #include "algorithms/group_rule.hpp"
+#include "algorithms/prompt_rows.hpp"
 #include "algorithms/typed_algorithm.hpp"
 #include "core/error.hpp"
 
@@ -47,18 +48,11 @@ struct PromptMoments {
 
   using Result = std::vector<Moments>;
   Result compute(const SharedContext& context) const {
-    constexpr Index kNumbersAtOnce = Index{1} << 22;  // of logits
     const StreamShape& shape = context.stream.shape;
     Result moments(static_cast<std::size_t>(context.prompt));
-    const Index at_once = std::max<Index>(
-        1, kNumbersAtOnce / (shape.heads_per_kv * std::max<Index>(1, context.prompt)));
-    LogitBlock block;
-    for (Index first = 0; first < context.prompt; first += at_once) {
-      std::vector<Index> rows;
-      for (Index i = first; i < std::min(first + at_once, context.prompt); ++i) rows.push_back(i);
-      context.kernels.logits(context.stream, rows, block);
-      for (std::size_t r = 0; r < rows.size(); ++r) add_row(shape, block, r, moments);
-    }
+    for_each_prompt_row(context, 0, [&](const LogitBlock& block, std::size_t r) {
+      add_row(shape, block, r, moments);
+    });
     return moments;
   }
   auto operator<=>(const PromptMoments&) const = default;

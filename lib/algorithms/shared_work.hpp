@@ -162,10 +162,21 @@ class SharedWork {
   double bytes_ = 0.0;
 };
 
+// What the memory of model work depends on.
+struct ScopeSize {
+  Index streams = 0;  // KV heads of the scope
+  Index heads_per_kv = 1;
+  Index d = 0;
+  Index prompt = 0;
+  Index tokens = 0;
+
+  Index heads() const { return streams * heads_per_kv; }  // query heads
+};
+
 // What is decided once for a whole scope, the model or a layer. Its kinds take a ModelContext, and
 // say with
-//   double bytes(Index heads, Index prompt, Index tokens) const;
-// the most memory that computing takes besides the current stream, for `heads` query heads.
+//   double bytes(const ScopeSize& size) const;
+// the most memory that computing takes besides the current stream.
 class ModelWork {
  public:
   template <class Work>
@@ -175,22 +186,18 @@ class ModelWork {
         compute_([work](const ModelContext& context) {
           return std::make_shared<const typename Work::Result>(work.compute(context));
         }),
-        bytes_([work](Index heads, Index prompt, Index tokens) {
-          return work.bytes(heads, prompt, tokens);
-        }) {}
+        bytes_([work](const ScopeSize& size) { return work.bytes(size); }) {}
 
   const WorkKey& key() const { return key_; }
   std::shared_ptr<const void> compute(const ModelContext& context) const {
     return compute_(context);
   }
-  double bytes(Index heads, Index prompt, Index tokens) const {
-    return bytes_(heads, prompt, tokens);
-  }
+  double bytes(const ScopeSize& size) const { return bytes_(size); }
 
  private:
   WorkKey key_;
   std::function<std::shared_ptr<const void>(const ModelContext&)> compute_;
-  std::function<double(Index, Index, Index)> bytes_;
+  std::function<double(const ScopeSize&)> bytes_;
 };
 
 // Results by the work that gave them.

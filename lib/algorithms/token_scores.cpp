@@ -1,9 +1,11 @@
 #include "algorithms/token_scores.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "algorithms/expected_queries.hpp"
 #include "core/canonical.hpp"
+#include "core/error.hpp"
 
 namespace kvbench {
 namespace {
@@ -26,17 +28,7 @@ std::vector<double> expected(const ScoreParameters& p, const SharedContext& cont
   return scores;
 }
 
-}  // namespace
-
-Index sinks_of(const ScoreParameters& p) {
-  return p.score == TokenScore::kExpectedAttention ? kExpectedSinks : 0;
-}
-
-CompressedPrompt scored_prompt(const ScoreParameters& p, const StreamShape& shape, Index prompt) {
-  return compressed_prompt(shape, prompt, sinks_of(p), p.window);
-}
-
-std::vector<double> token_scores(const ScoreParameters& p, const SharedContext& context) {
+std::vector<double> unchecked_scores(const ScoreParameters& p, const SharedContext& context) {
   const CompressedPrompt parts = scored_prompt(p, context.stream.shape, context.prompt);
   switch (p.score) {
     case TokenScore::kKnorm:
@@ -49,6 +41,24 @@ std::vector<double> token_scores(const ScoreParameters& p, const SharedContext& 
       break;
   }
   return observed_scores(p, WindowScores(p).compute(context), parts.middle);
+}
+
+}  // namespace
+
+Index sinks_of(const ScoreParameters& p) {
+  return p.score == TokenScore::kExpectedAttention ? kExpectedSinks : 0;
+}
+
+CompressedPrompt scored_prompt(const ScoreParameters& p, const StreamShape& shape, Index prompt) {
+  return compressed_prompt(shape, prompt, sinks_of(p), p.window);
+}
+
+std::vector<double> token_scores(const ScoreParameters& p, const SharedContext& context) {
+  std::vector<double> scores = unchecked_scores(p, context);
+  const bool is_finite =
+      std::all_of(scores.begin(), scores.end(), [](double x) { return std::isfinite(x); });
+  if (!is_finite) throw CellError("scores of the prompt overflow");
+  return scores;
 }
 
 std::vector<Field<ScoreParameters>> scored_fields() {

@@ -59,8 +59,9 @@ struct LayerTrace {
     return prompt_alone ? trace_prompt(context, last_row(), tokens, 1, 0)
                         : trace_model(context, last_row(), tokens, 0, 0);
   }
-  double bytes(Index heads, Index prompt, Index tokens) const {
-    return prompt_alone ? 0.0 : trace_bytes(heads, tokens - prompt, budget.of(prompt));
+  double bytes(const ScopeSize& size) const {
+    if (prompt_alone) return 0.0;
+    return trace_bytes(size.heads(), size.tokens - size.prompt, budget.of(size.prompt));
   }
   auto operator<=>(const LayerTrace&) const = default;
 };

@@ -4,8 +4,8 @@
 //   T (halvings, rate 2^-T) -> T, the sampled set S -> rows of weight 2^T = M / h
 // Departures: none for form srswor (what the text says). form recursive_signs has the rounds of the
 // released code, T halvings by signs, whose first sign in each block of 256 is +1, but sorts the
-// survivors of a round by position before the next, which the released code does not: the draws
-// agree for T = 1 alone.
+// survivors of a round by position before the next, which the released code does not. Tokens of
+// weight M / h, which is 2^T where this divides M.
 // Compared on the shipped dump, given the same draws: BalanceKV 0727715 (balanced_walk with gamma
 // 0, what `uniform` ran; uniform_sampling of 4ccee30 ends with a TypeError) keeps the same tokens
 // at T = 1, and from T = 2 on where minus signs suffice: else it puts the plus signs that fill up

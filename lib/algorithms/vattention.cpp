@@ -69,7 +69,7 @@ class VAttention final : public Algorithm {
     }
     sketch_.add_exact(0, range.first);
     sketch_.add_exact(range.last, tokens);
-    sketch_.lookup.read_numbers =
+    sketch_.lookup.read_key_numbers =
         row.heads_per_kv * base_draws(range.size()) * context_.stream.shape.d;
     for (int g = 0; g < row.heads_per_kv; ++g) read_range(row, g, range);
   }
@@ -169,8 +169,8 @@ AlgorithmDescription describe_vattention() {
       field("recent", &P::recent, "last tokens; always read"),
       field("top", &P::top, "tokens of the largest logits between them; always read"),
       field("base", &P::base,
-            "draws that estimate the spread of the others: a number from 2 on, or below 1 a part "
-            "of the tokens")
+            "draws that estimate the spread of the others, 2 at least: a number from 1 on, or "
+            "below 1 a part of the tokens")
           .at_most(1e9),
       field("epsilon", &P::epsilon, "error of the softmax sum that the sample is made for")
           .above(0)

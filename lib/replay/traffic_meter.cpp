@@ -54,7 +54,10 @@ TrafficMeter::Read TrafficMeter::read_by(const Sketch& sketch, Index visible,
     read.bytes = layout_.bytes(kept, stored != nullptr ? stored->written() : KeptCounts{});
     if (sketch.declared) read.bytes += sketch.declared->bytes;
   }
-  read.bytes += lookup_bytes(sketch.lookup.read_numbers, sketch.lookup.read_bits, element_bytes_);
+  const Index keys = keeps_all_ ? visible : sketch.kept_counts().keys;
+  read.bytes += lookup_bytes(sketch.lookup.read_numbers, sketch.lookup.read_bits, element_bytes_) +
+                layout_.key_numbers_bytes(sketch.lookup.read_key_numbers, keys,
+                                          stored != nullptr ? stored->written().keys : 0);
   return read;
 }
 

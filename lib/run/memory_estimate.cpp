@@ -65,10 +65,12 @@ double model_bytes(const Plan& plan, const WorkGroup& group, const std::vector<s
   for (const std::size_t c : cells) {
     const PlannedCell& cell = plan.cells[c];
     if (!cell.scope) continue;
-    const auto heads = static_cast<Index>(cell.scope->layers.size() * cell.scope->kv_heads.size()) *
-                       group.shape.heads_per_kv;
+    const auto streams =
+        static_cast<Index>(cell.scope->layers.size() * cell.scope->kv_heads.size());
+    const ScopeSize size{streams, group.shape.heads_per_kv, group.shape.d, group.prompt,
+                         group.shape.tokens};
     const ModelWork work = cell.algorithm->model_work(*cell.params, cell.seed_or_zero());
-    most = std::max(most, stream + work.bytes(heads, group.prompt, group.shape.tokens));
+    most = std::max(most, stream + work.bytes(size));
   }
   return most;
 }

@@ -158,13 +158,15 @@ class Sketch {
   // Numbers stored besides the rows (scores, counts): set by the algorithm.
   Index bookkeeping = 0;
   // Of a method that looks before it reads: what it stores besides keys and values to find the rows
-  // of an answer (bounds of pages, codes of keys), and what of it one answer reads. Numbers are as
-  // wide as a key's; bits are bits.
+  // of an answer (bounds of pages, codes of keys), and what of it one answer reads; and the numbers
+  // of held keys that it reads to find them, as wide as the cache has them. Other numbers are as
+  // wide as those of a cache that no codec writes; bits are bits.
   struct Lookup {
     Index held_numbers = 0;
     Index held_bits = 0;
     Index read_numbers = 0;
     Index read_bits = 0;
+    Index read_key_numbers = 0;
   };
   Lookup lookup;
 

@@ -8,9 +8,11 @@
 // block's radius, its norm, is in binary16. The prompt's vectors are stored, later ones are held as
 // they came. The paper's codebooks fitted to the prompt (k-means) are not here.
 // Semantics wu: PolarQuant, Wu et al., arXiv 2502.00527, and ericshwu/PolarQuant@7fc65d8
-// (models/modeling_llama_polar.py). Keys alone: of a group of tokens each pair of channels that
-// RoPE turns, (c, c + d/2), or (2 c, 2 c + 1) where the model interleaves them, has angle and
+// (models/modeling_llama_polar.py). Keys alone: of a group of tokens each pair of channels
+// (c, c + d/2), or (2 c, 2 c + 1) where the model interleaves those that RoPE turns, has angle and
 // radius in 2^b equal steps between the group's least and largest; decoded to the middle of a step.
+// Where RoPE turns all d channels these are its pairs; where it turns fewer, the code's all the
+// same.
 // As in that code `residual` keys are stored when the row after the last of them is answered.
 // Differences: where all angles or radii of a group are equal it divides by 0, here they come back;
 // it computes in the model's precision, here codes are made in double precision from the stored

@@ -97,6 +97,13 @@ Index StorageLayout::bytes(const KeptCounts& kept, const KeptCounts& written) co
          kept.bookkeeping * kBookkeepingBytes;
 }
 
+Index StorageLayout::key_numbers_bytes(Index numbers, Index keys, Index written) const {
+  if (!keys_.codec || keys == 0) return numbers * element_bytes_;
+  const auto bytes = static_cast<double>(keys_.bytes(keys, written, element_bytes_));
+  return static_cast<Index>(
+      std::ceil(static_cast<double>(numbers) * bytes / static_cast<double>(keys * keys_.width)));
+}
+
 Index StorageLayout::most_bytes(const KeptCounts& kept, const KeptCounts& of_prompt) const {
   return keys_.most_bytes(kept.keys, of_prompt.keys, element_bytes_) +
          values_.most_bytes(kept.values, of_prompt.values, element_bytes_) +

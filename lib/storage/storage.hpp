@@ -44,6 +44,9 @@ class StorageLayout {
 
   // Of `kept` vectors, of which `written` went through a codec, and of bookkeeping.
   Index bytes(const KeptCounts& kept, const KeptCounts& written) const;
+  // Of `numbers` of the held keys, which take what a number of the `keys` takes on average, of
+  // which `written` went through a codec.
+  Index key_numbers_bytes(Index numbers, Index keys, Index written) const;
   // The most while a cache of different tokens grows to `kept` from what was held of the prompt.
   Index most_bytes(const KeptCounts& kept, const KeptCounts& of_prompt) const;
   // Whether each vector is written as it comes, so that no order of the held tokens matters.

@@ -218,6 +218,16 @@ TEST_CASE("a prompt of at most budget + window tokens is kept whole") {
   CHECK(sum == 2 * 53);
 }
 
+TEST_CASE("where no query of the window is stored, cake reports no figures of it") {
+  LayerOfStreams model(kSpec, 1, 2);
+  const Rule whole{.budget = 54};
+  CHECK(model.derived("cake", kPrompt, given(whole), 0).size() == 4);
+  for (auto& owned : model.owned) owned->stream.shape.first_query = kPrompt;
+  const Derived derived = model.derived("cake", kPrompt, given(whole), 0);
+  REQUIRE(derived.size() == 1);
+  CHECK(derived.front().first == "selected");
+}
+
 TEST_CASE("cake is skipped on sliding layers, without queries, and without tokens to select") {
   StreamShape shape = make_stream(kSpec)->stream.shape;
   CHECK(skip_of("cake", shape, kPrompt, given({})).empty());

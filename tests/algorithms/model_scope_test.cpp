@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/kernels.hpp"
-#include "support/algorithm_named.hpp"
+#include "support/given.hpp"
 #include "support/owned_stream.hpp"
 #include "support/stepper.hpp"
 
@@ -185,4 +185,25 @@ TEST_CASE("shared results that failed give their reason to every cell that asks"
 }
 
 }  // namespace
+TEST_CASE("what deciding for a scope takes, added up by hand") {
+  // Six KV heads of two query heads each, d = 4, 50 prompt tokens.
+  const ScopeSize size{6, 2, 4, 50, 60};
+  const auto bytes = [&](const char* id, const Given& given) {
+    const AlgorithmDescription& algorithm = algorithm_named(id);
+    return algorithm.model_work(params_for(algorithm, given), 0).bytes(size);
+  };
+  const auto cake = [&](Index window) {
+    return bytes("cake", {{"budget", count_of(20)}, {"window", count_of(window)}});
+  };
+  // Scores of six heads; of one, logits and exponentials of the window's rows, two query heads.
+  CHECK(cake(8) == 8.0 * 50 * (6 + 2 * 8 * 2 + 3));
+  CHECK(cake(9) == cake(8) + 8.0 * 50 * 2 * 2);
+  const auto compactor = [&](Index sketch) {
+    return bytes("compactor", {{"budget", count_of(20)}, {"sketch", count_of(sketch)}});
+  };
+  // Two scores of six heads; of one, keys, sketched keys, projection, Gram matrix and its factor.
+  CHECK(compactor(0) == 8.0 * (50 * (12 + 3 + 4 + 4) + 2 * 4 * (4 + 4)));
+  CHECK(compactor(30) == 8.0 * (50 * (12 + 3 + 4 + 30) + 2 * 30 * (4 + 30)));
+}
+
 }  // namespace kvbench::test

@@ -295,6 +295,12 @@ TEST_CASE("rkv is skipped if nothing is left beside the window, or queries are m
   shape.first_query = 60;
   CHECK(!skipped({.budget = 40, .interval = 19, .streaming = true}).empty());
   CHECK(skipped({.budget = 40, .interval = 20, .streaming = true}).empty());
+  // Which queries are missing: those of the first compression, which has more than `budget` tokens.
+  shape.first_query = 52;
+  const std::string reason = skipped({.budget = 45, .interval = 3, .streaming = true});
+  CHECK(reason.find("rows 42 on") != std::string::npos);  // before token 46, less 4
+  CHECK(skipped({.budget = 55, .interval = 4, .streaming = true}).empty());   // before token 56
+  CHECK(skipped({.budget = 58, .interval = 10, .streaming = true}).empty());  // never
 }
 
 TEST_CASE(

@@ -195,6 +195,16 @@ TEST_CASE("with floor 1, or share 1, each head keeps what the score's own method
   }
 }
 
+TEST_CASE("scores that overflow fail the layer") {
+  LayerOfStreams layer(specs().front(), 2);
+  for (double& x : layer.owned.front()->keys) x *= 1e160;
+  for (const char* score : {"knorm", "keydiff"}) {
+    CAPTURE(std::string(score));
+    CHECK_THROWS_AS(layer.kept("adakv", 70, ada({score, 20, 0})), CellError);
+    CHECK_THROWS_AS(layer.kept("criticalkv", 70, critical({score, 20, 0})), CellError);
+  }
+}
+
 TEST_CASE("a window of 0 is for other scores than snapkv's, and each score says what it lacks") {
   for (const char* id : {"adakv", "criticalkv"}) {
     const AlgorithmDescription& algorithm = algorithm_named(id);

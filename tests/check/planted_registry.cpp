@@ -101,7 +101,7 @@ struct PlantedWork {
 struct PlantedModelWork {
   using Result = int;
   Result compute(const ModelContext&) const { throw std::out_of_range("planted bug"); }
-  double bytes(Index, Index, Index) const { return 0.0; }
+  double bytes(const ScopeSize&) const { return 0.0; }
   auto operator<=>(const PlantedModelWork&) const = default;
 };
 

@@ -157,4 +157,30 @@ TEST_CASE("a row's traffic counts what it reads as it is stored") {
   CHECK(replayed().memory.bytes == 10 * 35 + 8 * 21 + 2 * 4);
 }
 
+TEST_CASE("numbers of held keys that a row reads to choose are as wide as the keys are stored") {
+  // d = 4, dv = 2: a written key has 35 bytes, one that is held as it came 8.
+  const auto owned = make_stream({.tokens = 10, .d = 4, .dv = 2});
+  AlgorithmDescription algorithm = scripted([](Index, Sketch& sketch) {
+    sketch.clear();
+    sketch.add_exact(9, 10);
+    sketch.lookup = {.read_key_numbers = 20};  // two of each key's four
+  });
+  algorithm.never_evicts = [](const Params&) { return true; };
+  const auto read = [&](const CodecDescription* keys) {
+    const auto storage = std::make_shared<const Storage>(Storage{{keys, Params{}}, {}});
+    CellResult result;
+    replay(owned->stream, {.prompt = 9, .rows = {9}},
+           {{&algorithm, {}, 0, nullptr, nullptr, keys == nullptr ? nullptr : storage}},
+           cpu_kernels(), [&](std::size_t, CellResult&& done) { result = std::move(done); });
+    REQUIRE_MESSAGE(!result.failed, result.reason);
+    return result.traffic.bytes_read_max;
+  };
+  CHECK(read(nullptr) == 6 * 2 + 20 * 2);
+  const CodecDescription at_once = step_codec(0.5, 1, 3, on_arrival());
+  CHECK(read(&at_once) == 35 + 2 * 2 + 10 * 35 / 2);
+  const CodecDescription late =
+      step_codec(0.5, 1, 3, [](Index held, Index) { return std::max<Index>(0, held - 3); });
+  CHECK(read(&late) == 6 * 2 + (7 * 35 + 3 * 8 + 1) / 2);  // whole bytes
+}
+
 }  // namespace kvbench::test

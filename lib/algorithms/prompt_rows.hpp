@@ -1,0 +1,29 @@
+// Logits of prompt rows, some rows at a time.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "algorithms/shared_work.hpp"
+
+namespace kvbench {
+
+// Calls body(block, r) for prompt rows [first, P) in order: row block.rows[r], logits and
+// exponentials of all its query heads.
+template <class Body>
+void for_each_prompt_row(const SharedContext& context, Index first, const Body& body) {
+  constexpr Index kNumbersAtOnce = Index{1} << 22;  // of logits
+  const Index of_row = context.stream.shape.heads_per_kv * std::max<Index>(1, context.prompt);
+  const Index at_once = std::max<Index>(1, kNumbersAtOnce / of_row);
+  LogitBlock block;
+  for (; first < context.prompt; first += at_once) {
+    std::vector<Index> rows;
+    for (Index i = first; i < std::min(first + at_once, context.prompt); ++i) rows.push_back(i);
+    context.kernels.logits(context.stream, std::move(rows), block);
+    for (std::size_t r = 0; r < block.rows.size(); ++r) body(block, r);
+  }
+}
+
+}  // namespace kvbench
