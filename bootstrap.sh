@@ -557,7 +557,7 @@ sanitize() {
 fuzz() {
   packages+=("${clang_packages[@]}")
   deps
-  local targets=(sweep bounds journal dump results) target
+  local targets=(sweep bounds journal dump cache results) target
   if [[ $# != 0 ]]; then
     targets=("$1")
     shift
