@@ -100,7 +100,7 @@ struct LayerDecisions {
   }
 
   // Nobody knows what a method takes.
-  static double bytes(Index, Index, Index) { return 0.0; }
+  static double bytes(const ScopeSize&) { return 0.0; }
 
   auto operator<=>(const LayerDecisions&) const = default;
 
