@@ -167,6 +167,8 @@ class Sketch {
     Index read_numbers = 0;
     Index read_bits = 0;
     Index read_key_numbers = 0;
+
+    bool operator==(const Lookup&) const = default;
   };
   Lookup lookup;
 

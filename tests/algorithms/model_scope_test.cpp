@@ -185,6 +185,7 @@ TEST_CASE("shared results that failed give their reason to every cell that asks"
 }
 
 }  // namespace
+
 TEST_CASE("what deciding for a scope takes, added up by hand") {
   // Six KV heads of two query heads each, d = 4, 50 prompt tokens.
   const ScopeSize size{6, 2, 4, 50, 60};

@@ -142,21 +142,12 @@ bool same_rule(const AnswerRule* a, const AnswerRule* b) {
   return a->least_denominator == b->least_denominator && a->low == b->low && a->high == b->high;
 }
 
-namespace {
-
-bool same_lookup(const Sketch::Lookup& a, const Sketch::Lookup& b) {
-  return a.held_numbers == b.held_numbers && a.held_bits == b.held_bits &&
-         a.read_numbers == b.read_numbers && a.read_bits == b.read_bits;
-}
-
-}  // namespace
-
 bool same_sketch(const Sketch& a, const Sketch& b) {
   if (a.numerator_scale != b.numerator_scale || a.exact_numerator != b.exact_numerator ||
       a.exact_denominator != b.exact_denominator || a.cache_positions != b.cache_positions ||
       !same_rule(a.answer_rule.get(), b.answer_rule.get()) || a.own_keys != b.own_keys ||
       a.own_values != b.own_values || a.feature_shift != b.feature_shift ||
-      !same_lookup(a.lookup, b.lookup) || !(a.kept_counts() == b.kept_counts())) {
+      !(a.lookup == b.lookup) || !(a.kept_counts() == b.kept_counts())) {
     return false;
   }
   const auto filled = [](const Sketch& sketch) {
