@@ -22,6 +22,17 @@ constexpr double kProgramBytes = 32.0 * kMiB;
 // Of a record in memory; 7.8 kB measured of a cell, more than of a layer.
 constexpr double kCellBytes = 9000.0;
 
+// Records that the member `plan`, or `layers` of it, counts.
+double records_in(const Json& plan) {
+  double count = 0.0;
+  if (!plan.is_object()) return count;
+  for (const char* of : {"ok", "failed", "skipped"}) {
+    const Json& given = plan.value(of, Json());
+    if (given.is_number_unsigned()) count += given.get<double>();
+  }
+  return count;
+}
+
 // Of an entry of `groups`.
 std::string group_identity(const Json& group) {
   Json identity = Json::array();
@@ -304,21 +315,6 @@ Json read_results(const std::string& path) {
   results["cells"] = std::move(cells);
   return results;
 }
-
-namespace {
-
-// Those that the member `plan`, or `layers` of it, counts.
-double records_in(const Json& plan) {
-  double count = 0.0;
-  if (!plan.is_object()) return count;
-  for (const char* of : {"ok", "failed", "skipped"}) {
-    const Json& given = plan.value(of, Json());
-    if (given.is_number_unsigned()) count += given.get<double>();
-  }
-  return count;
-}
-
-}  // namespace
 
 Json read_cells(const std::string& path, double memory_limit) {
   Json cells = Json::array();

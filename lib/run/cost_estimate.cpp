@@ -117,11 +117,11 @@ CostEstimate extrapolate_cost(
     }
     const HeadCells& head = heads[(*members)[members->size() / 2]];
     const double budget = std::max(left, 0.1) / static_cast<double>(order.size() - k) / 2.0;
-    const auto [spent, cells] = time_head(head, budget);
-    estimate.cells += cells;
+    const TimedSample sample = time_head(head, budget);
+    estimate.cells += sample.cells;
     timed_work += work;
-    timed_seconds += spent * static_cast<double>(members->size());
-    for (const std::size_t h : *members) estimate.seconds[heads[h].group] += spent;
+    timed_seconds += sample.seconds * static_cast<double>(members->size());
+    for (const std::size_t h : *members) estimate.seconds[heads[h].group] += sample.seconds;
   }
   for (const auto* members : untimed) {
     for (const std::size_t h : *members) {

@@ -77,7 +77,7 @@ class Sampler {
     const double per_cell = seconds_since(start) / static_cast<double>(few);
     const auto more = std::min(static_cast<std::size_t>(budget / per_cell), head_.cells.size());
     if (more > 2 * few) seconds = time(data->stream, spread(head_.cells, more));
-    return {seconds, cells_};
+    return {seconds, cells_, projection_seconds_};
   }
 
  private:
@@ -142,9 +142,10 @@ class Sampler {
     const double share = static_cast<double>(head_.cells.size()) / static_cast<double>(cells_);
     const double works = static_cast<double>(distinct_works(stream.shape, head_.cells)) /
                          std::max(1.0, static_cast<double>(distinct_works(stream.shape, chosen)));
+    projection_seconds_ = projection_seconds(outputs);
     return read_seconds_ + timing.reference_seconds * scale_ +
            (timing.shared_seconds + model_seconds) * works + cells_seconds * share * scale_ +
-           projection_seconds(outputs);
+           projection_seconds_;
   }
 
   // What this head adds to the records of the whole layer: its query heads' parts of W_O, each read
@@ -229,6 +230,7 @@ class Sampler {
   std::vector<Index> rows_;
   double scale_ = 1.0;
   double read_seconds_ = 0.0;
+  double projection_seconds_ = 0.0;
   std::size_t cells_ = 0;
 };
 
