@@ -192,15 +192,15 @@ def refuse_model(config: PretrainedConfig) -> None:
     text = config.get_text_config()
     if kind in ("bloom", "mpt") or getattr(text, "alibi", False):
         raise Fault(
-            f"{kind}: its logits carry ALiBi's bias by distance, which the dump format cannot hold"
+            f"{kind}: its attention, with ALiBi's bias by distance, does not go through "
+            "transformers' AttentionInterface, so that nothing can be heard of it; "
+            "import_arrays.py takes q, k, v and alibi_slopes from code of your own"
         )
 
 
 def refuse_terms(call: Call) -> None:
     """Refuses a layer whose call carries a term that the format cannot hold."""
     place = f"layer {call.layer} ({type(call.module).__name__})"
-    if getattr(call.module, "sinks", None) is not None or call.more.get("s_aux") is not None:
-        raise Fault(f"{place} has sink logits, which the dump format cannot hold")
     for name in ("position_bias", "alibi", "attention_bias", "bias"):
         if isinstance(call.more.get(name), torch.Tensor):
             raise Fault(
@@ -211,31 +211,56 @@ def refuse_terms(call: Call) -> None:
         raise Fault(f"{place}: a batch of {call.q.shape[0]}; one sequence is exported at a time")
 
 
-def window_of(mask: torch.Tensor | None, rows: int, tokens: int) -> int:
-    """The sliding window that an additive mask [1, 1 or Hq, rows, tokens] leaves; 0 if every row
-    sees all before it. The rows are the last of `tokens`. Refuses, by name, every other mask."""
+def sinks_of(call: Call) -> torch.Tensor | None:
+    """[Hq]: the logit that every row of a query head has beside those of its tokens, if any."""
+    sinks = call.more.get("s_aux")
+    if sinks is None:
+        sinks = getattr(call.module, "sinks", None)
+    if sinks is None:
+        return None
+    if sinks.numel() != call.q.shape[1]:
+        raise Fault(
+            f"layer {call.layer} ({type(call.module).__name__}) has {sinks.numel()} sink logits "
+            f"for {call.q.shape[1]} query heads, which the dump format cannot hold"
+        )
+    return sinks.detach().reshape(-1)
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Which tokens rows see, as far as some of them show it."""
+
+    window: int = 0  # 0: none has been reached
+    chunk: int = 0  # likewise
+    causal: bool = True
+
+
+def mask_of(mask: torch.Tensor | None, rows: int, tokens: int, chunk: int = 0) -> Mask:
+    """What an additive mask [1, 1 or Hq, rows, tokens] leaves; the rows are the last of `tokens`.
+    `chunk`: the chunks that the model's configuration speaks of, 0: of none. Refuses, by name,
+    every mask that is neither causal, whole or within a window or chunks, nor hides nothing."""
     if mask is None:
-        if rows == 1:
-            return 0
-        raise Fault("no mask at all: its rows see later tokens, and a dump holds causal attention")
+        return Mask(causal=rows == 1)
     if tuple(mask.shape[-2:]) != (rows, tokens):
         raise Fault(
             f"a mask for {mask.shape[-2]} rows and {mask.shape[-1]} tokens where "
             f"{rows} and {tokens} are attended to"
         )
     masks = mask[0] if mask.shape[1] == 1 else mask[0].unbind()
-    windows = {_head_window(each, tokens - rows) for each in masks}
-    if len(windows) > 1:
+    kinds = {_head_mask(each, tokens - rows, chunk) for each in masks}
+    if len(kinds) > 1:
         raise Fault("heads with different masks, which the dump format cannot hold")
-    return windows.pop()
+    return kinds.pop()
 
 
-def _head_window(mask: torch.Tensor, past: int) -> int:
+def _head_mask(mask: torch.Tensor, past: int, chunk: int) -> Mask:
     seen = mask == 0
     if not (seen | (mask <= torch.finfo(mask.dtype).min / 2)).all():
         raise Fault(
             "a bias in its mask (ALiBi or another relative bias), which the dump format cannot hold"
         )
+    if mask.shape[0] > 1 and bool(seen.all()):
+        return Mask(causal=False)
     position = past + torch.arange(mask.shape[0], device=mask.device)
     first = seen.to(torch.uint8).argmax(dim=1)
     if bool(seen.flip(1).to(torch.uint8).argmax(dim=1).ne(mask.shape[1] - 1 - position).any()):
@@ -247,14 +272,14 @@ def _head_window(mask: torch.Tensor, past: int) -> int:
         )
     cut = first > 0
     if not cut.any():
-        return 0
+        return Mask()
+    if chunk > 0 and bool((first == position // chunk * chunk).all()):
+        return Mask(chunk=chunk)
     span = position - first + 1
     window = int(span.max())
     if bool((span[cut] == window).all()):
-        return window
-    chunk = int(first[cut].min())
-    if bool((first % chunk == 0).all()) and bool((position - first < chunk).all()):
-        raise Fault(f"a chunked mask (chunks of {chunk} tokens), which the dump format cannot hold")
+        return Mask(window=window)
     raise Fault(
-        "a mask that is neither causal nor a sliding window, which the dump format cannot hold"
+        "a mask that is neither causal nor a sliding window nor made of the model's chunks, which "
+        "the dump format cannot hold"
     )

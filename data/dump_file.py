@@ -9,6 +9,8 @@ import h5py
 import numpy as np
 
 FORMAT = {"format": "kvbench-dump", "format_version": 1}
+# Members of a layer that only files of format_version 2 have.
+SECOND_FORMAT = ("sinks", "alibi_slopes", "causal", "chunk", "value_in_key")
 STORED = {
     "float16": np.float16,
     "bfloat16": np.uint16,
@@ -26,11 +28,14 @@ class Fault(Exception):
 
 @dataclass(frozen=True)
 class Terms:
-    """How a layer's logits are made: scale <q, k>, soft-capped, over the last `window` tokens."""
+    """How a layer's logits are made: scale <q, k>, soft-capped, over the last `window` tokens or
+    those of a chunk."""
 
     scale: float
     window: int = 0  # 0 = none
     softcap: float = 0.0  # 0 = none
+    chunk: int = 0  # 0 = none
+    causal: bool = True  # False: every row sees every token
 
 
 @dataclass(frozen=True)
@@ -87,16 +92,31 @@ def element_type(dataset: h5py.Dataset) -> str:
     return str(dataset.attrs.get("dtype", dataset.dtype.name))
 
 
-def exact_rows(q: np.ndarray, k: np.ndarray, v: np.ndarray, terms: Terms) -> np.ndarray:
-    """Causal attention [R, dv] of one head in float64: q [R, d] are the last R rows of k [n, d]."""
+def exact_rows(
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    terms: Terms,
+    sink: float = -np.inf,
+    slope: float = 0.0,
+) -> np.ndarray:
+    """Attention [R, dv] of one head in float64: q [R, d] are the last R rows of k [n, d]. `sink`: a
+    logit of no token; `slope`: of ALiBi."""
     q, k, v = (t.astype(np.float64) for t in (q, k, v))
     row, token = np.arange(len(k) - len(q), len(k))[:, None], np.arange(len(k))[None, :]
     x = terms.scale * q @ k.T
     if terms.softcap > 0:
         x = terms.softcap * np.tanh(x / terms.softcap)
-    x[(token > row) | (terms.window > 0) & (token <= row - terms.window)] = -np.inf
-    p = np.exp(x - x.max(axis=1, keepdims=True))
-    return p @ v / p.sum(axis=1, keepdims=True)
+    x += slope * (token - row)
+    unseen = (terms.window > 0) & (token <= row - terms.window)
+    if terms.causal:
+        unseen = unseen | (token > row)
+    if terms.chunk > 0:
+        unseen = unseen | (token // terms.chunk != row // terms.chunk)
+    x[unseen] = -np.inf
+    most = np.maximum(x.max(axis=1, keepdims=True), sink)
+    p = np.exp(x - most)
+    return p @ v / (p.sum(axis=1, keepdims=True) + np.exp(sink - most))
 
 
 def relative_difference(z: np.ndarray, out: np.ndarray) -> float:
@@ -117,13 +137,22 @@ def layer_difference(layer: h5py.Group) -> float:
         float(layer.attrs["scale"]),
         int(layer.attrs["sliding_window"]),
         float(layer.attrs["logit_softcap"]),
+        int(layer.attrs.get("chunk", 0)),
+        bool(layer.attrs.get("causal", 1)),
     )
+    heads = out.shape[0]
+    sinks = layer["sinks"][()] if "sinks" in layer else np.full(heads, -np.inf)
+    slopes = layer["alibi_slopes"][()] if "alibi_slopes" in layer else np.zeros(heads)
     most = 0.0
     for h in range(layer["k"].shape[0]):
-        k, v = (decode(layer[name][h], element_type(layer[name])) for name in ("k", "v"))
+        k = decode(layer["k"][h], element_type(layer["k"]))
+        if "value_in_key" in layer.attrs:
+            v = k[:, : layer.attrs["value_in_key"]]
+        else:
+            v = decode(layer["v"][h], element_type(layer["v"]))
         for head in range(h * group, (h + 1) * group):
             q = decode(layer["q"][head, -rows:], element_type(layer["q"]))
-            z = exact_rows(q, k, v, terms)
+            z = exact_rows(q, k, v, terms, float(sinks[head]), float(slopes[head]))
             stored = decode(out[head, -rows:], element_type(out))
             most = max(most, relative_difference(z, stored))
     return most
@@ -152,6 +181,12 @@ class Shape:
     dv: int
     out_rows: int
     wo_norms: bool = False
+    value_in_key: bool = False  # values are the first dv columns of k
+
+
+def is_of_second_format(layer: h5py.Group) -> bool:
+    """Whether the layer has a member that asks for format_version 2."""
+    return any(name in layer or name in layer.attrs for name in SECOND_FORMAT)
 
 
 class LayerWriter:
@@ -171,7 +206,8 @@ class LayerWriter:
         self._compression = compression
         self._create("q", shape.query_heads, shape.query_rows, shape.d, dtype)
         self._create("k", shape.kv_heads, shape.tokens, shape.d, dtype)
-        self._create("v", shape.kv_heads, shape.tokens, shape.dv, dtype)
+        if not shape.value_in_key:
+            self._create("v", shape.kv_heads, shape.tokens, shape.dv, dtype)
         if shape.out_rows:
             self._create("out", shape.query_heads, shape.out_rows, shape.dv, "float32")
         if shape.wo_norms:
@@ -233,5 +269,11 @@ class LayerWriter:
                 "logit_softcap": float(terms.softcap),
             }
         )
+        if terms.chunk:
+            self.group.attrs["chunk"] = int(terms.chunk)
+        if not terms.causal:
+            self.group.attrs["causal"] = 0
+        if self.shape.value_in_key:
+            self.group.attrs["value_in_key"] = self.shape.dv
         if rope:
             rope.write(self.group)

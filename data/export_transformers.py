@@ -44,6 +44,12 @@ def parser() -> argparse.ArgumentParser:
         help="last rows whose outputs are stored as proof (default 64)",
     )
     p.add_argument(
+        "--materialised",
+        action="store_true",
+        help="of attention over latents (DeepSeek) store every head's keys and values, not the "
+        "latents that the model caches",
+    )
+    p.add_argument(
         "--dtype",
         choices=list(STORED),
         help="stored elements (default: those that the model computes with)",

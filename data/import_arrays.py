@@ -4,6 +4,7 @@
     import_arrays.py layer0.npz --scale 0.125 --model my-model --out mine.h5
 
 Arrays are named q, k, v, optionally out (the model's own attention outputs of the last rows),
+sinks and alibi_slopes [Hq], wo [Hq, dv, hidden] and residual_norm [Nr],
 after `<layer>/` or `<sequence>/<layer>/` if there are several ("." serves as well as "/", and
 `layers/` may stand before the number); an .npy is named as its file is. token_ids and inv_freq are
 read too. q [Hq, Nq, d], k [Hkv, n, d], v [Hkv, n, dv]; --order tokens for [n, H, d]; a leading
@@ -13,48 +14,47 @@ batch of one is dropped. q and k are post-rotation. The format is in README.md n
 from __future__ import annotations
 
 import argparse
-import math
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
 import h5py
 import numpy as np
-from array_files import SUFFIXES, open_arrays
+from array_files import open_arrays
 from command import exit_code, note
 from dump_file import (
     CHUNK_ROWS,
     FORMAT,
     STORED,
-    TOLERANCE,
     Fault,
     LayerWriter,
     Rope,
     Shape,
     Terms,
     differences,
+    is_of_second_format,
 )
+from import_options import LARGEST_LAYER
+from import_options import parser as options
 
 TENSORS = {"q": "q", "query": "q", "k": "k", "key": "k", "v": "v", "value": "v", "out": "out"}
+# Arrays that are not [heads, tokens, columns]: their number of dimensions.
+FURTHER = {"sinks": 1, "alibi_slopes": 1, "residual_norm": 1, "wo": 3}
+TENSORS |= {**dict.fromkeys(("s_aux", "sinks"), "sinks"), **{name: name for name in FURTHER}}
 PATTERN = re.compile(
     r"(?:(?:(?P<sequence>(?!layers?[/.])[^/.]+)[/.])?"
     r"(?:layers?[/.])?(?P<layer>\d+)[/.])?(?P<tensor>[A-Za-z_]+)"
 )
-LARGEST_LAYER = 2**31 - 2
-LARGEST_WINDOW = 2**63 - 1
 REFUSED = {
-    "sinks": "sink logits",
-    "s_aux": "sink logits",
-    "alibi": "ALiBi's bias",
-    "alibi_slopes": "ALiBi's bias",
+    "alibi": "ALiBi's bias (it knows the slopes, as alibi_slopes)",
     "position_bias": "a relative bias",
     "attention_bias": "a bias of the logits",
     "bias": "a bias of the logits",
-    "mask": "a mask of its own (it knows causal attention and sliding windows)",
-    "attention_mask": "a mask of its own (it knows causal attention and sliding windows)",
+    "mask": "a mask of its own (it knows causal attention, windows, chunks and no mask)",
+    "attention_mask": "a mask of its own (it knows causal attention, windows, chunks and no mask)",
 }
 
 
@@ -125,13 +125,29 @@ def write_layer(
     args: argparse.Namespace,
 ) -> int:
     """Writes one layer; returns its number of tokens."""
-    missing = [name for name in ("q", "k", "v") if name not in arrays]
+    wanted = ("q", "k") if args.value_in_key else ("q", "k", "v")
+    missing = [name for name in wanted if name not in arrays]
     if missing:
         raise Fault(f"{parent.name}/{layer}: no array {', '.join(missing)}")
-    rows, types = {}, {}
+    if args.value_in_key and "v" in arrays:
+        raise Fault(
+            f"{parent.name}/{layer}: an array v and --value-in-key, which says that values are "
+            "columns of k; leave one of them out"
+        )
+    rows, types, further = {}, {}, {}
     for name, (file, key) in arrays.items():
+        if name in FURTHER:
+            further[name] = further_array(key, file[key][0], FURTHER[name])
+            continue
         array, types[name] = file[key]
         rows[name] = heads_first(key, array, args.order)
+    if args.value_in_key:
+        if args.value_in_key > rows["k"].shape[2]:
+            raise Fault(
+                f"--value-in-key {args.value_in_key}: {parent.name}/{layer} has keys of "
+                f"{rows['k'].shape[2]} numbers"
+            )
+        rows["v"], types["v"] = rows["k"][:, :, : args.value_in_key], types["k"]
     check_shapes(f"{parent.name}/{layer}", {name: array.shape for name, array in rows.items()})
     q, k, v = rows["q"], rows["k"], rows["v"]
     if rope and 2 * len(rope.inv_freq) > k.shape[2]:
@@ -140,33 +156,80 @@ def write_layer(
             f"d = {k.shape[2]}; see --rope-dims or inv_freq"
         )
     out_rows = rows["out"].shape[1] if "out" in rows else 0
-    shape = Shape(q.shape[0], k.shape[0], k.shape[1], q.shape[1], q.shape[2], v.shape[2], out_rows)
+    shape = Shape(
+        q.shape[0],
+        k.shape[0],
+        k.shape[1],
+        q.shape[1],
+        q.shape[2],
+        v.shape[2],
+        out_rows,
+        value_in_key=bool(args.value_in_key),
+    )
+    check_further(f"{parent.name}/{layer}", shape, further, args)
     writer = LayerWriter(parent, layer, shape, args.dtype or widest(types), args.compression)
     for name, array in rows.items():
+        if name == "v" and args.value_in_key:
+            continue
         before = shape.tokens - array.shape[1]
         for first in range(0, array.shape[1], CHUNK_ROWS):
             writer.write(name, before + first, array[:, first : first + CHUNK_ROWS])
-    writer.finish(Terms(args.scale, window_of(args.sliding_window, layer), args.logit_softcap))
+    writer.finish(
+        Terms(
+            args.scale,
+            window_of(args.sliding_window, layer),
+            args.logit_softcap,
+            window_of(args.chunk, layer),
+            not args.every_token,
+        )
+    )
+    for name, array in further.items():
+        writer.group[name] = array
     return shape.tokens
 
 
-def windows_of(told: str) -> int | dict[int, int]:
-    """What --sliding-window says: the window of every layer, or those of some by layer."""
-    by_layer: dict[int, int] = {}
-    if re.fullmatch(r"[0-9]+", told):
-        by_layer[-1] = int(told)
-    elif re.fullmatch(r"[0-9]+=[0-9]+(,[0-9]+=[0-9]+)*", told):
-        for layer, window in (part.split("=") for part in told.split(",")):
-            if int(layer) in by_layer:
-                raise argparse.ArgumentTypeError(f"layer {int(layer)} is given twice in '{told}'")
-            by_layer[int(layer)] = int(window)
-    else:
-        raise argparse.ArgumentTypeError(
-            f"expected a number, or numbers by layer such as 0=512,5=0, got '{told}'"
+def further_array(place: str, array: np.ndarray, dimensions: int) -> np.ndarray:
+    """One that is not [heads, tokens, columns], in float32 or float64."""
+    if array.ndim != dimensions or array.dtype.kind != "f" or 0 in array.shape:
+        raise Fault(
+            f"{place}: {array.dtype} {list(array.shape)}; expected floating-point numbers of "
+            f"{dimensions} dimension{'s' if dimensions > 1 else ''}"
         )
-    if max(by_layer.values()) > LARGEST_WINDOW:
-        raise argparse.ArgumentTypeError(f"expected at most {LARGEST_WINDOW}, got '{told}'")
-    return by_layer.get(-1, by_layer)
+    if not np.isfinite(array).all():
+        raise Fault(f"{place}: expected finite numbers")
+    return array.astype(np.float64 if array.dtype == np.float64 else np.float32)
+
+
+def check_further(
+    place: str, shape: Shape, further: dict[str, np.ndarray], args: argparse.Namespace
+) -> None:
+    expected = {
+        "sinks": (shape.query_heads,),
+        "alibi_slopes": (shape.query_heads,),
+        "wo": (shape.query_heads, shape.dv),
+    }
+    for name, array in further.items():
+        if name in expected and array.shape[: len(expected[name])] != expected[name]:
+            raise Fault(
+                f"{place}: {name} {list(array.shape)}; it begins with {list(expected[name])}"
+            )
+        if name in ("alibi_slopes", "residual_norm") and array.min() < 0:
+            raise Fault(f"{place}: {name}: expected numbers of at least 0, got {array.min():.6g}")
+    if "residual_norm" in further and len(further["residual_norm"]) > shape.tokens:
+        raise Fault(
+            f"{place}: residual_norm of {len(further['residual_norm'])} rows, and there are "
+            f"{shape.tokens} tokens"
+        )
+    layer = int(place.rsplit("/", 1)[1])
+    masks = {
+        "--every-token": args.every_token,
+        "--chunk": window_of(args.chunk, layer) > 0,
+        "--sliding-window": window_of(args.sliding_window, layer) > 0,
+        "alibi_slopes": args.every_token and "alibi_slopes" in further,
+    }
+    told = [name for name, is_told in masks.items() if is_told]
+    if len(told) > 1:
+        raise Fault(f"{place}: {' and '.join(told)} exclude each other")
 
 
 def window_of(told: int | dict[int, int], layer: int) -> int:
@@ -230,18 +293,18 @@ def check_layers(sequences: dict[str, Found], args: argparse.Namespace) -> None:
             f"--n-layers {args.n_layers}: there is a layer {max(layers)}; layers are numbered from "
             f"0, so that --n-layers is at least {max(layers) + 1}"
         )
-    if isinstance(args.sliding_window, dict):
-        absent = sorted(args.sliding_window.keys() - layers)
+    for option, told in (("--sliding-window", args.sliding_window), ("--chunk", args.chunk)):
+        if not isinstance(told, dict):
+            continue
+        absent = sorted(told.keys() - layers)
         if absent:
             raise Fault(
-                f"--sliding-window: there is no layer {absent[0]}; the arrays have "
+                f"{option}: there is no layer {absent[0]}; the arrays have "
                 f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(str, sorted(layers)))}"
             )
-        unsaid = sorted(layers - args.sliding_window.keys())
+        unsaid = sorted(layers - told.keys())
         if unsaid:
-            raise Fault(
-                f"--sliding-window: nothing is said of layer {unsaid[0]}; add {unsaid[0]}=0"
-            )
+            raise Fault(f"{option}: nothing is said of layer {unsaid[0]}; add {unsaid[0]}=0")
 
 
 def token_ids_of(sequence: str, ids: tuple[Mapping, str], tokens: int) -> np.ndarray:
@@ -292,6 +355,8 @@ def write_dump(
                 )
             if found.token_ids:
                 group["token_ids"] = token_ids_of(name, found.token_ids, count)
+            if any(is_of_second_format(layer) for layer in layers.values()):
+                file.attrs["format_version"] = 2
 
 
 def prove(path: Path, tolerance: float) -> None:
@@ -310,95 +375,8 @@ def prove(path: Path, tolerance: float) -> None:
         )
 
 
-def integer(least: int, most: int = LARGEST_WINDOW, even: bool = False) -> Callable[[str], int]:
-    def read(told: str) -> int:
-        kind = "an even integer" if even else "an integer"
-        bounds = f"at least {least}" if most == LARGEST_WINDOW else f"from {least} to {most}"
-        if (
-            not re.fullmatch(r"-?[0-9]+", told)
-            or not least <= int(told) <= most
-            or (even and int(told) % 2)
-        ):
-            raise argparse.ArgumentTypeError(f"expected {kind} {bounds}, got {told}")
-        return int(told)
-
-    return read
-
-
-def number(above_zero: bool) -> Callable[[str], float]:
-    def read(told: str) -> float:
-        try:
-            value = float(told)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value) or value < 0 or (above_zero and value == 0):
-            bounds = "above 0" if above_zero else "of at least 0"
-            raise argparse.ArgumentTypeError(f"expected a finite number {bounds}, got {told}")
-        return value
-
-    return read
-
-
 def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    p.add_argument("files", type=Path, nargs="+", help=SUFFIXES)
-    p.add_argument("--out", type=Path, required=True, help="the dump to write (.h5)")
-    p.add_argument("--model", required=True, help="the model's name")
-    p.add_argument(
-        "--scale",
-        type=number(above_zero=True),
-        required=True,
-        help="what multiplies <q, k> as stored, usually 1 / sqrt(d)",
-    )
-    p.add_argument(
-        "--sliding-window",
-        type=windows_of,
-        default=0,
-        help="tokens a row sees, 0 for all; or by layer: 0=512,5=0",
-    )
-    p.add_argument(
-        "--logit-softcap", type=number(above_zero=False), default=0.0, help="0 for none (default)"
-    )
-    p.add_argument(
-        "--layer",
-        type=integer(0, LARGEST_LAYER),
-        default=0,
-        help="layer of arrays without one (default 0)",
-    )
-    p.add_argument(
-        "--n-layers",
-        type=integer(1, LARGEST_LAYER + 1),
-        help="layers of the model (default: the highest + 1)",
-    )
-    p.add_argument(
-        "--order",
-        choices=["heads", "tokens"],
-        default="heads",
-        help="arrays are [heads, tokens, d] (default) or [tokens, heads, d]",
-    )
-    p.add_argument("--dtype", choices=list(STORED), help="stored elements (default: the arrays')")
-    p.add_argument("--prompt-tokens", type=integer(0), help="the attribute prompt_tokens")
-    p.add_argument("--rope-theta", type=number(above_zero=True))
-    p.add_argument(
-        "--rope-dims",
-        type=integer(2, 2 * 65536, even=True),
-        help="dimensions turned, an even number; for arrays without inv_freq",
-    )
-    p.add_argument("--rope-layout", choices=["half", "interleaved"])
-    p.add_argument("--rope-attention-scaling", type=number(above_zero=True), default=1.0)
-    p.add_argument(
-        "--tolerance",
-        type=number(above_zero=False),
-        default=TOLERANCE,
-        help=f"largest relative difference from out (default {TOLERANCE:g})",
-    )
-    p.add_argument(
-        "--compression", type=integer(0, 9), default=4, help="gzip level, 0 for none (default 4)"
-    )
-    p.add_argument("--fresh", action="store_true", help="replace an existing dump")
-    return p
+    return options(__doc__)
 
 
 def import_arrays(args: argparse.Namespace) -> None:

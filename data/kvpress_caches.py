@@ -27,7 +27,7 @@ import h5py
 import numpy as np
 from cache_file import Head, KeptRows, Origin, write_caches
 from command import exit_code, note
-from dump_file import Fault
+from dump_file import SECOND_FORMAT, Fault
 from kvpress_presses import chain, load_kvpress, press_classes, press_of, refusal, wraps
 
 if TYPE_CHECKING:
@@ -236,6 +236,12 @@ def heads_of(
                     f"{group.name} is left out: its rows see the last {window} tokens alone",
                 )
                 continue
+            further = [name for name in SECOND_FORMAT if name in group or name in group.attrs]
+            if further:
+                raise Fault(
+                    f"{group.name} has {', '.join(further)}, of which presses know nothing; leave "
+                    "the layer out (--layers)"
+                )
             press = press_of(spec)
             cut.set(press, prompt)
             watch_scores(press)

@@ -146,6 +146,7 @@ def read_texts(
             "out_rows": 64,
             "dtype": None,
             "round": False,
+            "materialised": True,
             "compression": 0,
             "fresh": False,
         }
@@ -172,7 +173,26 @@ def read_texts(
     if not given.out.exists():
         write(note, told)  # before the dump, which appears whole: none is without its note
         export_of(model, given)
-    return kb.open_dump(given.out), {each.name: each.ids for each in sequences}
+    dump = kb.open_dump(given.out)
+    refuse_members(dump)
+    return dump, {each.name: each.ids for each in sequences}
+
+
+def refuse_members(dump: kb.Dump) -> None:
+    """Refuses layers that answers over compressed caches are not made for."""
+    for sequence in dump.values():
+        for layer in sequence.values():
+            members = {
+                "sink logits": layer.sinks is not None,
+                "chunks": layer.chunk > 0,
+                "rows that see later tokens": not layer.causal,
+            }
+            has = [name for name, is_there in members.items() if is_there]
+            if has:
+                raise Fault(
+                    f"layer {layer.index} has {' and '.join(has)}, which the closed loop does not "
+                    "compute; use a model of causal attention, whole or within a window"
+                )
 
 
 def compress(args: argparse.Namespace, dump: kb.Dump) -> kb.Results:

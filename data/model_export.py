@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 import torch
 import transformers
-from dump_file import FORMAT, TOLERANCE, Fault, Rope, differences
+from dump_file import FORMAT, TOLERANCE, Fault, Rope, differences, is_of_second_format
 from rope_probe import find_ropes
 from sequence_recorder import Plan, Recorder, pieces_of, read_through
 from token_sequences import Sequence, read_sequences, source
@@ -141,9 +141,12 @@ def export_sequence(
             pieces_of(model, plan.piece),
         )
         recorder.finish({} if root else ropes)
+        if any(is_of_second_format(layer) for layer in group["layers"].values()):
+            file.attrs["format_version"] = 2
     proven(unfinished, exact=holds(plan.dtype, model.dtype) or plan.rounds)
     unfinished.rename(path)
-    say(f"{sequence.name}: perplexity {perplexity:.4g}")
+    if recorder.is_causal:  # a model that sees what comes predicts nothing
+        say(f"{sequence.name}: perplexity {perplexity:.4g}")
 
 
 def holds(stored: str, computed: torch.dtype) -> bool:
@@ -207,6 +210,8 @@ def assemble(parts: list[Path], out: Path) -> None:
     with h5py.File(unfinished, "r+") as whole:
         for part in parts[1:]:
             with h5py.File(part) as file:
+                if file.attrs["format_version"] > whole.attrs["format_version"]:
+                    whole.attrs["format_version"] = file.attrs["format_version"]
                 for name, group in file["sequences"].items():
                     file.copy(group, whole["sequences"], name)
     unfinished.replace(out)
@@ -239,6 +244,7 @@ def export_of(model: torch.nn.Module, args: argparse.Namespace) -> None:
         args.chunk,
         args.compression,
         args.wo_norms,
+        not args.materialised,
     )
     folder = parts_folder(args, settings(args, sequences, plan))
     root = shared_rope(ropes, plan)

@@ -10,7 +10,16 @@ from dataclasses import dataclass
 import h5py
 import numpy as np
 import torch
-from attention_capture import Call, listening, refuse_terms, whole_cache, window_of, wo_norms
+from attention_capture import (
+    Call,
+    Mask,
+    listening,
+    mask_of,
+    refuse_terms,
+    sinks_of,
+    whole_cache,
+    wo_norms,
+)
 from dump_file import (
     TOLERANCE,
     Fault,
@@ -21,6 +30,7 @@ from dump_file import (
     exact_rows,
     relative_difference,
 )
+from latent_attention import Latents, answer_over, expanded, has_latents
 
 IN_PIECES = {"full_attention", "sliding_attention", "chunked_attention"}
 
@@ -37,6 +47,7 @@ class Plan:
     piece: int  # tokens per run of the model; 0 = all at once
     compression: int
     wo_norms: bool = False  # whether the 1-norms of W_O^T v are stored
+    latents: bool = True  # whether attention over latents is recorded as such
 
 
 class Recorder:
@@ -50,22 +61,49 @@ class Recorder:
         self._terms: dict[int, Terms] = {}
         self._seen: dict[int, int] = {}  # tokens per layer
         self._past, self._rows = 0, 0
-        self._windows: dict[int, tuple[torch.Tensor | None, int]] = {}
+        self.latents = Latents()  # to be listening while the model reads
+        self._masks: dict[tuple[int, int], tuple[torch.Tensor | None, Mask]] = {}
 
     def expect(self, past: int, rows: int) -> None:
         """The next calls are about the `rows` tokens after the first `past`."""
         self._past, self._rows = past, rows
-        self._windows.clear()
+        self._masks.clear()
 
     def __call__(self, call: Call) -> torch.Tensor:
         wanted = call.layer in self._plan.layers
         if wanted:
             refuse_terms(call)
+        if self._plan.latents and has_latents(call.module):
+            return self._hear_latents(call, wanted)
         if self._plan.rounds:
             call.q, call.k, call.v = (self._rounded(call, name) for name in ("q", "k", "v"))
         answer = call.own_answer()
         if wanted:
-            self._record(call, answer)
+            self._record(call, answer, call)
+        return answer
+
+    def _hear_latents(self, call: Call, wanted: bool) -> torch.Tensor:
+        absorbed = self.latents.absorbed(call)
+        rank = absorbed.v.shape[3]
+        if self._plan.rounds:
+            absorbed.q, absorbed.k = (self._rounded(absorbed, name) for name in ("q", "k"))
+            absorbed.v = absorbed.k[..., :rank]
+        elif not wanted:
+            return call.own_answer()
+        over_latents = answer_over(absorbed)
+        answer = expanded(call.module, over_latents)
+        if not self._plan.rounds:
+            own = call.own_answer()
+            difference = float((own - answer).abs().max() / own.abs().max().clamp_min(1e-30))
+            if not difference <= TOLERANCE:
+                raise Fault(
+                    f"layer {call.layer} ({type(call.module).__name__}): attention over its "
+                    f"latents differs from its own by {difference:.2g}; --materialised stores the "
+                    "keys and values of its heads"
+                )
+            answer = own
+        if wanted:
+            self._record(absorbed, over_latents, call)
         return answer
 
     def _rounded(self, call: Call, name: str) -> torch.Tensor:
@@ -78,24 +116,34 @@ class Recorder:
             )
         return rounded
 
-    def _record(self, call: Call, answer: torch.Tensor) -> None:
+    def _record(self, call: Call, answer: torch.Tensor, of_heads: Call) -> None:
+        """`of_heads`: the call with the values that the output projection is made for."""
         place = f"layer {call.layer} ({type(call.module).__name__})"
         self._check_rows(call, place)
+        mask = self._mask(call, place)
         terms = Terms(
-            self._scale(call), self._window(call, place), float(call.more.get("softcap") or 0.0)
+            self._scale(call),
+            mask.window,
+            float(call.more.get("softcap") or 0.0),
+            mask.chunk,
+            mask.causal,
         )
-        self._merge_terms(call.layer, terms, place)
+        sinks = sinks_of(call)
         writer = self._writer(call)
+        if sinks is not None and "sinks" not in writer.group:
+            writer.group["sinks"] = sinks.double().cpu().numpy()
+        terms = self._merge_terms(call.layer, terms, place)
         fresh = slice(self._past, None)
         writer.write("q", self._past, _array(call.q))
         writer.write("k", self._past, _array(call.k[:, :, fresh]))
-        writer.write("v", self._past, _array(call.v[:, :, fresh]))
+        if not writer.shape.value_in_key:
+            writer.write("v", self._past, _array(call.v[:, :, fresh]))
         if self._plan.wo_norms:
-            writer.write("wo_v_l1", self._past, wo_norms(call, fresh).cpu().numpy())
+            writer.write("wo_v_l1", self._past, wo_norms(of_heads, fresh).cpu().numpy())
         first = max(self._past, self._tokens - self._out_rows)
         if first < self._past + self._rows:
             out = _array(answer[:, first - self._past :].transpose(1, 2))
-            _prove(call, out, terms, place)
+            _prove(call, out, terms, sinks, place)
             writer.write("out", first, out)
         self._seen[call.layer] = self._past + self._rows
 
@@ -117,29 +165,38 @@ class Recorder:
             return float(call.scaling)
         return float(getattr(call.module, "scaling", call.q.shape[-1] ** -0.5))
 
-    def _window(self, call: Call, place: str) -> int:
-        if id(call.mask) not in self._windows:
+    def _mask(self, call: Call, place: str) -> Mask:
+        chunk = getattr(getattr(call.module, "config", None), "attention_chunk_size", None) or 0
+        key = (id(call.mask), chunk)
+        if key not in self._masks:
             try:
-                window = window_of(call.mask, self._rows, self._past + self._rows)
+                mask = mask_of(call.mask, self._rows, self._past + self._rows, chunk)
             except Fault as fault:
                 raise Fault(f"{place} has {fault}") from None
-            self._windows[id(call.mask)] = (call.mask, window)  # held, so that its id stays its own
-        window = self._windows[id(call.mask)][1]
+            self._masks[key] = (call.mask, mask)  # held, so that its id stays its own
+        mask = self._masks[key][1]
+        if not mask.causal and self._rows < self._tokens:
+            raise Fault(
+                f"{place} lets rows see later tokens; --chunk 0 runs all tokens at once, so that "
+                "there are none later"
+            )
         declared = call.more.get("sliding_window")
         # A window that no row has reached shows in no mask.
-        return (
-            declared
-            if not window and isinstance(declared, int) and declared >= self._tokens
-            else window
-        )
+        if not mask.window and isinstance(declared, int) and declared >= self._tokens:
+            return Mask(declared, mask.chunk, mask.causal)
+        return mask
 
-    def _merge_terms(self, layer: int, terms: Terms, place: str) -> None:
+    def _merge_terms(self, layer: int, terms: Terms, place: str) -> Terms:
+        """Those of the layer so far, and now."""
         before = self._terms.get(layer)
         if before and (before.scale, before.softcap) != (terms.scale, terms.softcap):
             raise Fault(f"{place}: its scale or soft-cap changes along the text")
         if before and before.window and before.window != terms.window:
             raise Fault(f"{place}: its sliding window changes along the text")
+        if before and before.chunk and before.chunk != terms.chunk:
+            raise Fault(f"{place}: its chunks change along the text")
         self._terms[layer] = terms
+        return terms
 
     def _writer(self, call: Call) -> LayerWriter:
         if call.layer not in self._writers:
@@ -152,11 +209,17 @@ class Recorder:
                 call.v.shape[3],
                 self._out_rows,
                 self._plan.wo_norms,
+                self._plan.latents and has_latents(call.module),
             )
             self._writers[call.layer] = LayerWriter(
                 self._layers, call.layer, shape, self._plan.dtype, self._plan.compression
             )
         return self._writers[call.layer]
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether no recorded row sees later tokens."""
+        return all(terms.causal for terms in self._terms.values())
 
     def finish(self, ropes: dict[int, Rope | None]) -> None:
         """Writes the layers' attributes; `ropes` are those that layers carry themselves."""
@@ -178,14 +241,17 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
     return tensor.cpu().numpy()
 
 
-def _prove(call: Call, out: np.ndarray, terms: Terms, place: str) -> None:
+def _prove(
+    call: Call, out: np.ndarray, terms: Terms, sinks: torch.Tensor | None, place: str
+) -> None:
     """Recomputes `out` [Hq, R, dv] of the piece's last rows in the format's terms, in float64."""
     group = call.q.shape[1] // call.k.shape[1]
     q = _array(call.q[:, :, call.q.shape[2] - out.shape[1] :])
     for h in range(call.k.shape[1]):
         k, v = _array(call.k[:, h : h + 1])[0], _array(call.v[:, h : h + 1])[0]
         for head in range(h * group, (h + 1) * group):
-            difference = relative_difference(exact_rows(q[head], k, v, terms), out[head])
+            sink = -math.inf if sinks is None else float(sinks[head])
+            difference = relative_difference(exact_rows(q[head], k, v, terms, sink), out[head])
             if not difference <= TOLERANCE:
                 raise Fault(
                     f"{place}, head {head}: the model's output differs by {difference:.2g} "
@@ -212,7 +278,7 @@ def read_through(
     for past in range(0, total, piece):
         some = ids[past : past + piece]
         recorder.expect(past, len(some))
-        with listening(recorder), torch.no_grad():
+        with listening(recorder), recorder.latents.listening(model), torch.no_grad():
             logits = model(
                 input_ids=some[None].to(model.device),
                 past_key_values=cache,

@@ -1,6 +1,7 @@
 #include "python/asking.hpp"
 
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <utility>
@@ -24,7 +25,11 @@ void append(std::vector<double>& out, const ConstMatrix& matrix, Index rows) {
 }  // namespace
 
 PromptCopy::PromptCopy(const Stream& stream, Index p)
-    : id(stream.id), shape(stream.shape), prompt(p) {
+    : id(stream.id),
+      shape(stream.shape),
+      prompt(p),
+      sinks(stream.sinks),
+      alibi_slopes(stream.alibi_slopes) {
   append(keys, stream.keys, p);
   append(values, stream.values, p);
   for (const ConstMatrix& head : stream.queries) append(queries, head, query_rows());
@@ -36,7 +41,8 @@ nb::tuple PromptCopy::take() {
   return nb::make_tuple(numpy_array(std::move(queries), shape.heads_per_kv, query_rows(), shape.d),
                         numpy_array(std::move(keys), prompt, shape.d),
                         numpy_array(std::move(values), prompt, shape.dv), shape.scale, shape.window,
-                        shape.softcap, id.sequence, id.layer, id.kv_head);
+                        shape.softcap, id.sequence, id.layer, id.kv_head, sinks, alibi_slopes,
+                        shape.chunk);
 }
 
 nb::object answer_of(const PythonMethod& method, const std::string& params, std::uint32_t seed,

@@ -33,6 +33,13 @@ Json layer_document(const LayerInfo& layer) {
           {"window", layer.window},
           {"softcap", layer.softcap},
           {"out_rows", layer.out_rows},
+          {"chunk", layer.chunk},
+          {"causal", layer.causal},
+          {"value_in_key", layer.value_in_key ? layer.dv : 0},
+          {"sinks", layer.sinks},
+          {"alibi_slopes", layer.alibi_slopes},
+          {"hidden", layer.hidden},
+          {"residual_rows", layer.residual_rows},
           {"rope", std::move(rope)}};
 }
 

@@ -150,6 +150,7 @@ AlgorithmDescription describe_method(const PythonMethod& method) {
   d.id = method.id;
   d.title = method.title;
   d.source = "its class in Python";
+  d.limits.all_tokens = "what a method in Python keeps is replayed by decode row";
   for (const nlohmann::json& each : method.parameters) d.parameters.push_back(parameter_of(each));
   const PythonMethod* const self = &method;
   d.randomised = [self](const Params&) { return self->uses_seed; };

@@ -13,6 +13,7 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,6 +52,11 @@ struct StreamOptions {
   Index window;
   double softcap;
   std::optional<std::pair<std::vector<double>, bool>> rope;  // inv_freq, interleaved
+  Index chunk;
+  bool causal;
+  bool value_in_key;
+  std::vector<double> sinks;  // [G] or empty
+  std::vector<double> alibi_slopes;
 };
 
 void require_shapes(const DoubleStack& q, const DoubleStack& k, const DoubleStack& v) {
@@ -79,7 +85,7 @@ void require_norms(const DoubleStack& norms, Index query_heads, Index tokens) {
 }
 
 // As the attributes of a dump's layer are checked.
-void require_attributes(const StreamOptions& options, Index d) {
+void require_attributes(const StreamOptions& options, Index d, Index heads) {
   ErrorList errors;
   const auto require = [&](bool is_met, const char* name, auto got, const char* expected) {
     if (!is_met) errors.add(fmt::format("{}: must be {}, got {}", name, expected, got));
@@ -96,13 +102,30 @@ void require_attributes(const StreamOptions& options, Index d) {
     errors.add(
         fmt::format("rope: rotates {} dimensions and k has {}", 2 * options.rope->first.size(), d));
   }
+  require(options.chunk >= 0, "attention_chunk", options.chunk, "at least 0 tokens");
+  require(options.chunk == 0 || options.window == 0, "attention_chunk", options.chunk,
+          "0 where there is a sliding_window");
+  require(options.causal || (options.chunk == 0 && options.window == 0), "causal", options.causal,
+          "True where there is a chunk or a sliding_window");
+  require(options.causal || options.alibi_slopes.empty(), "causal", options.causal,
+          "True where there are alibi_slopes");
+  const auto by_head = [&](const char* name, const std::vector<double>& numbers, double least) {
+    require(numbers.empty() || numbers.size() == static_cast<std::size_t>(heads), name,
+            numbers.size(), "one number per query head");
+    for (const double each : numbers) {
+      require(std::isfinite(each) && each >= least, name, each,
+              least == 0.0 ? "finite and at least 0" : "finite");
+    }
+  };
+  by_head("sink_logits", options.sinks, -std::numeric_limits<double>::infinity());
+  by_head("alibi_slopes", options.alibi_slopes, 0.0);
   errors.throw_if_any();
 }
 
 Stream stream_of(const StreamOptions& options, const DoubleStack& q, const DoubleStack& k,
                  const DoubleStack& v, const std::optional<DoubleStack>& wo_v_l1) {
   require_shapes(q, k, v);
-  require_attributes(options, k.columns());
+  require_attributes(options, k.columns(), q.heads());
   if (wo_v_l1) require_norms(*wo_v_l1, q.heads(), k.rows());
   Stream stream;
   stream.id = {options.sequence, options.layer, options.head};
@@ -115,6 +138,13 @@ Stream stream_of(const StreamOptions& options, const DoubleStack& q, const Doubl
   stream.shape.scale = options.scale;
   stream.shape.softcap = options.softcap;
   stream.shape.n_layers = options.n_layers;
+  stream.shape.chunk = options.chunk;
+  stream.shape.causal = options.causal;
+  stream.shape.value_in_key = options.value_in_key;
+  stream.shape.sinks = !options.sinks.empty();
+  stream.shape.alibi = !options.alibi_slopes.empty();
+  stream.sinks = options.sinks;
+  stream.alibi_slopes = options.alibi_slopes;
   if (options.rope) {
     stream.shape.rope = std::make_shared<const Rope>(
         Rope{.inv_freq = options.rope->first, .interleaved = options.rope->second});
@@ -182,11 +212,23 @@ nb::tuple replay_arrays(const AnyArray& q, const AnyArray& k, const AnyArray& v,
                         const std::optional<AnyArray>& wo_v_l1, const std::string& sequence,
                         int layer, int head, int n_layers, double scale, Index window,
                         double softcap, std::optional<std::pair<std::vector<double>, bool>> rope,
-                        const std::string& fingerprint, const std::string& sweep,
-                        const std::string& place, const std::string& repro, int threads,
-                        const Methods& methods) {
-  const StreamOptions options{sequence, layer,  head,    n_layers,
-                              scale,    window, softcap, std::move(rope)};
+                        Index chunk, bool causal, bool value_in_key, std::vector<double> sinks,
+                        std::vector<double> alibi_slopes, const std::string& fingerprint,
+                        const std::string& sweep, const std::string& place,
+                        const std::string& repro, int threads, const Methods& methods) {
+  const StreamOptions options{sequence,
+                              layer,
+                              head,
+                              n_layers,
+                              scale,
+                              window,
+                              softcap,
+                              std::move(rope),
+                              chunk,
+                              causal,
+                              value_in_key,
+                              std::move(sinks),
+                              std::move(alibi_slopes)};
   const Algorithms algorithms(methods);
   StreamCellResult result;
   StreamShape shape;
@@ -287,8 +329,9 @@ void define(nb::module_& module) {
   module.def("replay", &replay_arrays, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::kw_only(),
              nb::arg("wo_v_l1").none(), nb::arg("sequence"), nb::arg("layer"), nb::arg("head"),
              nb::arg("n_layers"), nb::arg("scale"), nb::arg("window"), nb::arg("softcap"),
-             nb::arg("rope").none(), nb::arg("fingerprint"), nb::arg("sweep"), nb::arg("place"),
-             nb::arg("repro"), nb::arg("threads"), nb::arg("methods"));
+             nb::arg("rope").none(), nb::arg("chunk"), nb::arg("causal"), nb::arg("value_in_key"),
+             nb::arg("sinks"), nb::arg("alibi_slopes"), nb::arg("fingerprint"), nb::arg("sweep"),
+             nb::arg("place"), nb::arg("repro"), nb::arg("threads"), nb::arg("methods"));
   module.def("run", &run_command, nb::arg("words"), nb::arg("methods"));
   module.def("shares_memory", &shares_memory, nb::arg("array"));
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <stdexcept>
 #include <vector>
 
 #include "core/canonical.hpp"
@@ -20,11 +21,13 @@ struct StreamView {
   Index d = 0;
   Index heads_per_kv = 1;
   Index window = 0;
+  Index chunk = 0;
   double scale = 1.0;
   double softcap = 0.0;
 
   KVBENCH_DEVICE Index row_of(Index query_index) const { return rows[query_index / heads_per_kv]; }
   KVBENCH_DEVICE Index first_visible(Index row) const {
+    if (chunk > 0) return row / chunk * chunk;
     return window > 0 && row >= window ? row - window + 1 : 0;
   }
   KVBENCH_DEVICE bool sees(Index row, Index token) const {
@@ -58,7 +61,12 @@ class DeviceStream {
         keys_(keys),
         queries_(machine.template allocate<double>(rows_at_once * stream.shape.heads_per_kv *
                                                    stream.shape.d)),
-        rows_(machine.template allocate<Index>(rows_at_once)) {}
+        rows_(machine.template allocate<Index>(rows_at_once)) {
+    const StreamShape& shape = stream.shape;
+    if (shape.sinks || shape.alibi || !shape.causal) {
+      throw std::logic_error("the device's kernels know neither sinks, ALiBi nor later tokens");
+    }
+  }
 
   // Brings the queries of `rows` (token positions, at most rows_at_once) to the device.
   StreamView at(const Index* rows, Index count) {
@@ -73,6 +81,7 @@ class DeviceStream {
     view.d = shape.d;
     view.heads_per_kv = shape.heads_per_kv;
     view.window = shape.window;
+    view.chunk = shape.chunk;
     view.scale = shape.scale;
     view.softcap = shape.softcap;
     return view;

@@ -85,13 +85,13 @@ KeptScores::KeptScores(const CellContext& context, const Scoring& scoring, Posit
       cache_positions_(positions == Positions::kCache) {}
 
 // x -> exp(x - max x) / sum for the first `count` of scores_: the sum in eight parts, place modulo
-// 8, each ascending.
-void KeptScores::softmax(std::size_t count) {
+// 8, each ascending, and the sink last.
+void KeptScores::softmax(std::size_t count, double sink) {
   constexpr auto kLanes = static_cast<std::size_t>(Lanes::kCount);
   const std::size_t padded = (count + kLanes - 1) / kLanes * kLanes;
   scores_.resize(padded);
   std::fill(scores_.begin() + static_cast<Index>(count), scores_.end(), kNever);
-  Lanes largest = Lanes::all(kNever);
+  Lanes largest = Lanes::all(sink);
   for (std::size_t p = 0; p < padded; p += kLanes) {
     largest = Lanes::max(largest, Lanes::load(&scores_[p]));
   }
@@ -102,7 +102,9 @@ void KeptScores::softmax(std::size_t count) {
     e.store(&scores_[p]);
     sum = sum + e;
   }
-  const Lanes inverse = Lanes::all(1.0 / sum.sum());
+  double total = sum.sum();
+  if (sink > kNever) total += canonical_exp(sink - largest.largest());
+  const Lanes inverse = Lanes::all(1.0 / total);
   for (std::size_t p = 0; p < padded; p += kLanes) {
     (Lanes::load(&scores_[p]) * inverse).store(&scores_[p]);
   }
@@ -127,7 +129,7 @@ void KeptScores::add(const RowLogits& row, int g, const std::vector<std::int32_t
   if (tau != 1.0) {
     for (double& x : scores_) x /= tau;
   }
-  softmax(count);
+  softmax(count, row.sink(g) / tau);
   for (std::size_t p = 0; p < count; ++p) {
     f[p] = std::fma(scoring_.decay, f[p], scoring_.gain * scores_[p]);
   }

@@ -77,7 +77,7 @@ class KeptScores {
            const std::vector<double>& token_noise, double* f);
 
  private:
-  void softmax(std::size_t count);
+  void softmax(std::size_t count, double sink);
 
   const CellContext context_;
   Scoring scoring_;

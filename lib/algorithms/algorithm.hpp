@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,22 +36,28 @@ struct CellContext {
 // layers, as model work, and each cell then follows them on its own stream.
 enum class ReplayScope { kHead, kLayer, kModel };
 
-// The logits of one decode row, for algorithms that score: of all visible tokens [lo, row], with
+// The logits of one decode row, for algorithms that score: of all visible tokens [lo, end), with
 // exponentials e = exp(x - max) beside them, or of the tokens that can be kept alone.
 struct RowLogits {
   Index row = 0;
   Index lo = 0;
+  Index end = 0;  // row + 1, if the stream is causal
   int heads_per_kv = 1;
   const double* x = nullptr;
   const double* e = nullptr;             // null if only kept tokens have logits
   const double* max = nullptr;           // likewise
   Index stride = 0;                      // elements between query heads in x and e
   const std::int32_t* column = nullptr;  // by token: its place in x; null: the token itself
+  const double* sinks = nullptr;         // [G] Stream::sinks; null: none
 
   const double* exps(int g) const { return e + g * stride; }
   // Of tokens kept at this row.
   double logit(int g, Index token) const {
     return x[g * stride + (column == nullptr ? token : column[token])];
+  }
+  // Of the query head's sink; -infinity without one.
+  double sink(int g) const {
+    return sinks == nullptr ? -std::numeric_limits<double>::infinity() : sinks[g];
   }
 };
 
@@ -170,6 +177,13 @@ struct AlgorithmFunctions {
   std::function<bool(const P&)> never_evicts = [](const P&) { return false; };
 };
 
+// Of what a model may have besides scale, soft-cap and window: why an algorithm does not run with
+// it, as a clause; empty: it does.
+struct ModelLimits {
+  std::string alibi;       // a bias of the logits that grows with the distance
+  std::string all_tokens;  // every row sees every token: all are the prompt, no row is decoded
+};
+
 struct AlgorithmDescription : AlgorithmFunctions<Params> {
   std::string id;
   std::vector<std::string> aliases;
@@ -178,6 +192,7 @@ struct AlgorithmDescription : AlgorithmFunctions<Params> {
   std::vector<Parameter> parameters;
   std::vector<ExactlyOneOf> exactly_one_of;
   std::vector<DerivedKey> derived;  // every name that Algorithm::derived() can have
+  ModelLimits limits;
 };
 
 // What keeps a cell from running whatever the algorithm: query rows that the dump does not hold.

@@ -5,6 +5,7 @@
 #include "algorithms/compress_once.hpp"
 #include "algorithms/softmax.hpp"
 #include "core/canonical.hpp"
+#include "kernels/packed_keys.hpp"
 
 namespace kvbench {
 
@@ -42,7 +43,7 @@ void AttentionEvictor::answered(const RowLogits& row) {
     std::vector<double>& x = shares_[static_cast<std::size_t>(g)];
     x.clear();
     for (const SketchRow& each : sketch_.rows()) x.push_back(logit(row, g, each));
-    softmax(x.data(), x.size());
+    softmax_with_sink(x.data(), x.size(), row.sink(g));
   }
   attended(row.row, shares_);
   if (sketch_.size() <= budget_) return;
@@ -57,7 +58,9 @@ double AttentionEvictor::logit(const RowLogits& row, int g, const SketchRow& of)
   const std::vector<double>& key = sketch_.own_keys[static_cast<std::size_t>(of.own_key)];
   const double x =
       shape.scale * canonical_dot(context_.stream.query(g, row.row), key.data(), shape.d);
-  return shape.softcap > 0.0 ? canonical_softcap(x, shape.softcap) : x;
+  double logit = shape.softcap > 0.0 ? canonical_softcap(x, shape.softcap) : x;
+  add_alibi(context_.stream, g, row.row, Index{of.token}, Index{of.token} + 1, &logit);
+  return logit;
 }
 
 KeptCounts most_kept_by_attention(const TokenCount& budget, Index numbers_per_token,

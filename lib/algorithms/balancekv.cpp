@@ -253,6 +253,7 @@ AlgorithmDescription describe_balancekv() {
   d.id = "balancekv";
   d.title = "streaming merge-and-reduce of balanced halves, by value-norm buckets";
   d.source = "BalanceKV Algorithms 1 to 3";
+  d.limits.alibi = "balancekv approximates a kernel of inner products alone";
   d.derived = SoftmaxBalancer::derived_keys();
   d.derived.insert(d.derived.begin(),
                    {{"T", "levels of merge-and-reduce"},

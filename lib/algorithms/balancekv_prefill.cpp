@@ -242,6 +242,7 @@ AlgorithmDescription describe_balancekv_prefill() {
   d.id = "balancekv_prefill";
   d.title = "halving by a tuned self-balancing walk in blocks, as evaluated";
   d.source = "BalanceKV section 4 and its released code";
+  d.limits.alibi = "balancekv_prefill approximates a kernel of inner products alone";
   d.derived = BalanceStatistics::derived_keys();
   d.derived.insert(
       d.derived.begin(),

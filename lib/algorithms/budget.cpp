@@ -19,12 +19,12 @@ CompressedPrompt compressed_prompt(const StreamShape& shape, Index prompt, Index
   return out;
 }
 
-Index most_visible(const StreamShape& shape) {
-  return shape.window > 0 ? std::min(shape.tokens, shape.window) : shape.tokens;
-}
+Index most_visible(const StreamShape& shape) { return shape.reach(); }
 
 KeptCounts exact_tokens(Index tokens, Index bookkeeping) {
-  return {.tokens = tokens, .keys = tokens, .values = tokens, .bookkeeping = bookkeeping};
+  KeptCounts kept = whole_tokens(tokens);
+  kept.bookkeeping = bookkeeping;
+  return kept;
 }
 
 std::optional<std::string> empty_budget(const TokenCount& budget, Index prompt) {
@@ -41,6 +41,10 @@ std::optional<std::string> no_rolling_token(Index budget, Index sinks) {
 
 std::optional<std::string> cannot_forget(const std::string& id, const StreamShape& shape) {
   if (!shape.slides()) return std::nullopt;
+  if (shape.chunk > 0) {
+    return "the layer attends in chunks of " + std::to_string(shape.chunk) + " tokens, and " + id +
+           " cannot drop those of earlier chunks";
+  }
   return "the layer has a sliding window of " + std::to_string(shape.window) + " tokens, and " +
          id + " cannot drop tokens that leave the window";
 }

@@ -47,15 +47,21 @@ struct WindowAttention {
   std::vector<double> scores;  // per token: mean + gamma variance
 };
 
-WindowAttention watch(const LogitBlock& block, Index heads_per_kv, Index g, Index middle,
+WindowAttention watch(const Stream& stream, const LogitBlock& block, Index g, Index middle,
                       double gamma) {
+  const Index heads_per_kv = stream.shape.heads_per_kv;
   const auto rows = static_cast<Index>(block.rows.size());
   std::vector<const double*> e;
   std::vector<double> inverse;
   for (Index r = 0; r < rows; ++r) {
     e.push_back(block.exps.data() + (r * heads_per_kv + g) * block.tokens);
     double sum = 0.0;
-    for (Index j = 0; j <= block.rows[static_cast<std::size_t>(r)]; ++j) sum += e.back()[j];
+    const Index end = stream.shape.visible_end(block.rows[static_cast<std::size_t>(r)]);
+    for (Index j = 0; j < end; ++j) sum += e.back()[j];
+    if (stream.shape.sinks) {
+      sum += canonical_exp(stream.sink(static_cast<int>(g)) -
+                           block.max_logit[static_cast<std::size_t>(r * heads_per_kv + g)]);
+    }
     inverse.push_back(1.0 / sum);
   }
   WindowAttention out;
@@ -132,7 +138,7 @@ struct ModelAttention {
     const Index heads_per_kv = stream.shape.heads_per_kv;
     head.scores.assign(static_cast<std::size_t>(layer.tokens), 0.0);
     for (Index g = 0; g < heads_per_kv; ++g) {
-      const WindowAttention seen = watch(block, heads_per_kv, g, layer.tokens, gamma);
+      const WindowAttention seen = watch(stream, block, g, layer.tokens, gamma);
       if (!std::isfinite(seen.entropy)) throw CellError("logits of the prompt overflow");
       layer.entropy += seen.entropy;
       layer.variance += seen.variance;

@@ -98,6 +98,9 @@ struct CamProbabilities {
       std::vector<const double*> queries;
       for (int g = 0; g < heads_per_kv; ++g) queries.push_back(stream.query(g, row));
       keys.logits(stream.shape, queries, 0, keys.padded(), x.data(), keys.padded());
+      for (int g = 0; g < heads_per_kv; ++g) {
+        add_alibi(stream, g, row, tokens, x.data() + g * keys.padded());
+      }
       const Index lo = stream.shape.first_visible(row);
       const Index oldest = rule.oldest(stream.shape, row);
       const auto kept = [&](Index token) {
@@ -113,7 +116,7 @@ struct CamProbabilities {
         for (const std::size_t p : places) {
           head.push_back(x[static_cast<std::size_t>(g * keys.padded()) + p]);
         }
-        softmax(head.data(), head.size());
+        softmax_with_sink(head.data(), head.size(), stream.sink(g));
       }
       std::vector<double> combined;
       combine(group, shares, places.size(), combined);

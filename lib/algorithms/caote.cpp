@@ -42,7 +42,7 @@ class Caote final : public AttentionEvictor {
     for (Index g = 0; g < stream.shape.heads_per_kv; ++g) {
       const double* x = block.logits.data() + g * block.tokens;
       std::vector<double>& head = shares.emplace_back(x + visible.first, x + visible.last);
-      softmax(head.data(), head.size());
+      softmax_with_sink(head.data(), head.size(), stream.sink(static_cast<int>(g)));
     }
     tokens_.clear();
     for (Index token = visible.first; token < visible.last; ++token) tokens_.push_back(token);

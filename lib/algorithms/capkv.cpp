@@ -110,6 +110,8 @@ AlgorithmDescription describe_capkv() {
   d.source = "CAPKV (arXiv 2604.25975)";
   d.derived = RankedPrompt::derived_keys();
   using P = Parameters;
+  d.limits.alibi = "capkv expects logits by inner products alone";
+  d.limits.all_tokens = "capkv expects the queries of rows after the prompt";
   d.parameters = {
       budget_field(&P::budget).required(), sinks_field(&P::sinks), future_field(&P::future),
       field("tau", &P::tau, "sharpness of the weights exp(tau cosine); 0: values alone decide")

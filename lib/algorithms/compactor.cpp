@@ -291,6 +291,7 @@ AlgorithmDescription describe_compactor() {
   d.title = "tokens of outlying keys, and those that queries of the same chunk attend to";
   d.source = "Compactor (Chari and Van Durme) as kvpress has it";
   d.derived = {kept_of_middle_key()};
+  d.limits.alibi = "compactor scores tokens by inner products alone";
   d.parameters = {
       budget_field(&P::budget).required(),
       sinks_field(&P::sinks),

@@ -242,6 +242,7 @@ AlgorithmDescription describe_d2o() {
   d.id = "d2o";
   d.title = "tokens of largest accumulated attention; what goes is merged into similar keys";
   d.source = "D2O (Wan et al.)";
+  d.limits.alibi = "d2o merges keys of several positions";
   d.derived = ranked_subset_keys();
   d.derived.push_back(merged_key());
   using P = Parameters;

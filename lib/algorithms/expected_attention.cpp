@@ -88,6 +88,8 @@ AlgorithmDescription describe_expected_attention() {
   d.source = "Expected Attention (Devoto et al.)";
   d.derived = RankedPrompt::derived_keys();
   using P = Parameters;
+  d.limits.alibi = "expected_attention expects logits by inner products alone";
+  d.limits.all_tokens = "expected_attention expects the queries of rows after the prompt";
   d.parameters = {
       budget_field(&P::budget).required(),
       sinks_field(&P::sinks),

@@ -46,6 +46,7 @@ AlgorithmDescription describe_h2o() {
   d.title = "tokens of largest accumulated attention, and recent ones";
   d.source = "H2O (Zhang et al.); baseline of SubGen and Keyformer";
   d.derived = ranked_subset_keys();
+  d.limits.all_tokens = "h2o drops tokens from row to row";
   d.parameters = {budget_field(&Parameters::budget).required(),
                   recent_fraction_field(&Parameters::recent_fraction),
                   group_field(&Parameters::group),

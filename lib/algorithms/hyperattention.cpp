@@ -91,6 +91,8 @@ AlgorithmDescription describe_hyperattention() {
   d.title = "reads keys of hashes near the query's, and a uniform sample of the others";
   d.source = "HyperAttention (2310.05869), adapted to decoding";
   using P = Parameters;
+  d.limits.alibi = "hyperattention finds tokens by hashes of their keys alone";
+  d.limits.all_tokens = "hyperattention reads tokens up to the row's own";
   d.parameters.add(hashed_fields<P>());
   d.parameters.add(
       {field("exact_below", &P::exact_below,

@@ -153,6 +153,7 @@ AlgorithmDescription describe_kcenter() {
   d.id = "kcenter";
   d.title = "recent tokens and farthest-first centres of the other keys";
   d.source = "SubGen 3.2 = ClusterGen 4, as evaluated";
+  d.limits.alibi = "kcenter lets one token stand for others at other positions";
   d.derived = {sinks_key(),
                recent_key(),
                {"centers", "keys of the middle that were chosen as centres"},

@@ -136,6 +136,8 @@ AlgorithmDescription describe_kdeformer() {
   d.title = "reads keys of hashes near the query's, and others drawn by the sizes of their values";
   d.source = "KDEformer (2302.02451), adapted to decoding";
   using P = Parameters;
+  d.limits.alibi = "kdeformer finds tokens by hashes of their keys alone";
+  d.limits.all_tokens = "kdeformer reads tokens up to the row's own";
   d.parameters.add(hashed_fields<P>());
   d.parameters.add(
       {field("norm", &P::norm, {{"squared", Norm::kSquared}, {"operator", Norm::kOperator}},

@@ -66,6 +66,10 @@ Scoring scoring(const Parameters& p, Index tokens, Index prompt) {
   return out;
 }
 
+Derived numbers(const RankedSubset& kept, const Scoring& rule) {
+  return {{"budget", kept.budget}, {"recent", kept.recent}, {"gen_len", rule.gen_len}};
+}
+
 // Frozen keys and a sliding window; scores matter in the prompt alone.
 class ReleasedKeyformer final : public Algorithm {
  public:
@@ -95,9 +99,7 @@ class ReleasedKeyformer final : public Algorithm {
         sketch_.size() * context_.stream.shape.heads_per_kv * scoring_.numbers_per_head;
   }
 
-  Derived derived() const override {
-    return {{"budget", subset_.budget}, {"recent", subset_.recent}, {"gen_len", scoring_.gen_len}};
-  }
+  Derived derived() const override { return numbers(subset_, scoring_); }
 
  private:
   const CellContext context_;
@@ -238,12 +240,12 @@ AlgorithmDescription describe_keyformer() {
   };
   d.not_stored = [](const Parameters& p) { return not_stored(p.positions); };
   d.create = [](const Parameters& p, const CellContext& context) -> std::unique_ptr<Algorithm> {
-    if (whole_model(p)) {
-      const ModelTrace& trace = context.shared.get(SharedTrace{p, context.seed});
-      return std::make_unique<TraceFollower>(context, trace, 2);
-    }
     const Scoring rule = scoring(p, context.stream.shape.tokens, context.prompt);
     const RankedSubset kept = subset(p, context.prompt);
+    if (whole_model(p)) {
+      const ModelTrace& trace = context.shared.get(SharedTrace{p, context.seed});
+      return std::make_unique<TraceFollower>(context, trace, 2, numbers(kept, rule));
+    }
     if (released(p)) return std::make_unique<ReleasedKeyformer>(context, rule, kept);
     return std::make_unique<AccumulatedScores>(context, rule, kept);
   };

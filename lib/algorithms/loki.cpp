@@ -213,6 +213,8 @@ AlgorithmDescription describe_loki() {
   d.derived = {{"gap",
                 "of principal components: the last eigenvalue used less the next one, over "
                 "the largest; 1 if all are used. Near 0 the components are arbitrary"}};
+  d.limits.alibi = "loki ranks tokens by inner products alone";
+  d.limits.all_tokens = "loki reads tokens up to the row's own";
   d.parameters = {
       field("budget", &Parameters::budget, "tokens read by a row, or a fraction of the prompt")
           .at_least(1)

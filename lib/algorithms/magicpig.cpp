@@ -201,6 +201,8 @@ AlgorithmDescription describe_magicpig() {
   d.source = "MagicPIG (Chen et al. 2024)";
   d.derived = {{"sampled", "tokens of the middle that an answer reads, mean over rows and heads"},
                middle_key()};
+  d.limits.alibi = "magicpig finds tokens by hashes of their keys alone";
+  d.limits.all_tokens = "magicpig reads tokens up to the row's own";
   d.parameters = {
       field("bits", &Parameters::bits, "sign bits of a table's hash")
           .at_least(0)

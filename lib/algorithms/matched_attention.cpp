@@ -275,12 +275,17 @@ void ReferenceLogits::block(Index first, Index last, double* x) const {
                                     references_.first_row + q % references_.rows()));
   }
   keys_.logits(stream_.shape, queries, 0, keys_.padded(), x, stride());
+  for (Index q = first; stream_.shape.alibi && q < last; ++q) {
+    add_alibi(stream_, static_cast<int>(q / references_.rows()),
+              references_.first_row + q % references_.rows(), tokens_, x + (q - first) * stride());
+  }
   if (!references_.masked) return;
   for (Index q = first; q < last; ++q) {
     const Index row = references_.first_row + q % references_.rows();
     const auto seen_from =
         std::lower_bound(tokens_.begin(), tokens_.end(), stream_.shape.first_visible(row));
-    const auto seen_to = std::upper_bound(tokens_.begin(), tokens_.end(), row);
+    const auto seen_to =
+        std::lower_bound(tokens_.begin(), tokens_.end(), stream_.shape.visible_end(row));
     double* logits = x + (q - first) * stride();
     std::fill(logits, logits + (seen_from - tokens_.begin()), kUnseen);
     std::fill(logits + (seen_to - tokens_.begin()), logits + tokens(), kUnseen);
@@ -369,7 +374,7 @@ double exponentiate(double* x, Index count) {
     return largest;
   }
   if (!std::isfinite(largest)) throw CellError("logits of the prompt overflow");
-  return exponentiate(x, x, 0, count);
+  return exponentiate(x, x, 0, count, kUnseen);
 }
 
 void fail_singular_fit() {

@@ -61,9 +61,10 @@ std::variant<Params, std::string> solve_memory(const AlgorithmDescription& algor
   const auto least = fraction(1);
   if (!least) {
     return fmt::format(
-        "{} {} cannot be solved: the layer has a sliding window of {} tokens, and "
+        "{} {} cannot be solved: the layer has a {} of {} tokens, and "
         "what {} keeps there depends on the data",
-        name, to_string(value), shape.window, algorithm.id);
+        name, to_string(value), shape.chunk > 0 ? "chunk" : "sliding window", shape.reach(),
+        algorithm.id);
   }
   const auto tokens = largest_that_fits(
       1, shape.tokens, [&](Index given) { return fraction(given).value() <= memory.fraction; },

@@ -59,6 +59,7 @@ std::vector<Index> kept_of_prompt(const PromptPass& pass, Index prompt, Index bu
 struct DecodeLogits {
   std::vector<Index> columns;              // tokens, ascending
   std::vector<std::vector<double>> heads;  // [heads][rows * columns]
+  std::vector<double> sinks;               // [heads] -infinity: none
 };
 
 DecodeLogits decode_logits(const ModelContext& context, const Scoring& scoring, std::uint32_t seed,
@@ -72,6 +73,7 @@ DecodeLogits decode_logits(const ModelContext& context, const Scoring& scoring, 
     const std::size_t first_head = out.heads.size();
     for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
       out.heads.emplace_back(static_cast<std::size_t>((last - first) * columns), 0.0);
+      out.sinks.push_back(stream.sink(g));
     }
     LogitBlock block;
     for (Index start = first; start < last; start += kRowsAtOnce) {
@@ -103,15 +105,17 @@ void add_scores(const DecodeLogits& logits, Index row, double tau,
                 const std::vector<std::size_t>& kept, std::vector<double>& totals) {
   const std::size_t columns = logits.columns.size();
   std::vector<double> e(kept.size());
-  for (const std::vector<double>& head : logits.heads) {
-    const double* x = head.data() + static_cast<std::size_t>(row) * columns;
-    double largest = x[kept.front()] / tau;
+  for (std::size_t h = 0; h < logits.heads.size(); ++h) {
+    const double* x = logits.heads[h].data() + static_cast<std::size_t>(row) * columns;
+    const double sink = logits.sinks[h] / tau;
+    double largest = std::max(sink, x[kept.front()] / tau);
     for (const std::size_t c : kept) largest = std::max(largest, x[c] / tau);
     double sum = 0.0;
     for (std::size_t p = 0; p < kept.size(); ++p) {
       e[p] = canonical_exp(x[kept[p]] / tau - largest);
       sum += e[p];
     }
+    if (std::isfinite(sink)) sum += canonical_exp(sink - largest);
     for (std::size_t p = 0; p < kept.size(); ++p) totals[p] += e[p] / sum;
   }
 }

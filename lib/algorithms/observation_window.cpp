@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "algorithms/prompt_rows.hpp"
+#include "core/canonical.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
@@ -16,7 +17,7 @@ WindowScores::Result WindowScores::compute(const SharedContext& context) const {
     Result scores(static_cast<std::size_t>(shape.heads_per_kv),
                   std::vector<double>(static_cast<std::size_t>(shape.tokens), 0.0));
     for_each_prompt_row(context, first_row, [&](const LogitBlock& block, std::size_t r) {
-      add_row(shape, block, r, scores);
+      add_row(context.stream, block, r, scores);
     });
     return scores;
   }
@@ -29,23 +30,29 @@ WindowScores::Result WindowScores::compute(const SharedContext& context) const {
   return sums;
 }
 
-void WindowScores::add_row(const StreamShape& shape, const LogitBlock& block, std::size_t r,
+void WindowScores::add_row(const Stream& stream, const LogitBlock& block, std::size_t r,
                            Result& scores) const {
+  const StreamShape& shape = stream.shape;
   const Index row = block.rows[r];
   const Index lo = shape.first_visible(row);
+  const Index end = shape.visible_end(row);
   const double weight = row_weight == RowWeight::kVisible ? static_cast<double>(row - lo) : 1.0;
   for (std::size_t g = 0; g < scores.size(); ++g) {
     const Index at = static_cast<Index>(r * scores.size() + g) * block.tokens;
     const double* x = block.logits.data() + at;
     const double* e = block.exps.data() + at;
     double sum = 0.0;
-    for (Index j = lo; j <= row; ++j) {
+    for (Index j = lo; j < end; ++j) {
       if (!(x[j] < std::numeric_limits<double>::infinity())) {
         throw CellError("logits of the prompt overflow");
       }
       sum += e[j];
     }
-    for (Index j = lo; j <= row; ++j) {
+    if (shape.sinks) {
+      sum +=
+          canonical_exp(stream.sink(static_cast<int>(g)) - block.max_logit[r * scores.size() + g]);
+    }
+    for (Index j = lo; j < end; ++j) {
       const double share = weight * (e[j] / sum);
       double& score = scores[g][static_cast<std::size_t>(j)];
       score = largest ? std::max(score, share) : score + share;

@@ -44,8 +44,7 @@ struct WindowScores {
   auto operator<=>(const WindowScores&) const = default;
 
  private:
-  void add_row(const StreamShape& shape, const LogitBlock& block, std::size_t r,
-               Result& scores) const;
+  void add_row(const Stream& stream, const LogitBlock& block, std::size_t r, Result& scores) const;
 };
 
 // Pools with stride 1 and an odd kernel: `max` ignores what lies outside, `avg` counts it as zero.

@@ -11,6 +11,7 @@
 #include "algorithms/group_rule.hpp"
 #include "algorithms/read_share.hpp"
 #include "algorithms/typed_algorithm.hpp"
+#include "core/canonical.hpp"
 
 namespace kvbench {
 namespace {
@@ -35,11 +36,12 @@ class OracleTopk final : public Algorithm {
   void extend(Index, Index) override {}
 
   void prepare(const RowLogits& row) override {
-    const Index visible = row.row + 1 - row.lo;
+    const Index visible = row.end - row.lo;
     std::vector<double> inverse(static_cast<std::size_t>(row.heads_per_kv));
     for (int g = 0; g < row.heads_per_kv; ++g) {
       double sum = 0.0;
-      for (Index j = row.lo; j <= row.row; ++j) sum += row.exps(g)[j];
+      for (Index j = row.lo; j < row.end; ++j) sum += row.exps(g)[j];
+      if (row.sinks != nullptr) sum += canonical_exp(row.sinks[g] - row.max[g]);
       inverse[static_cast<std::size_t>(g)] = 1.0 / sum;
     }
     const auto share = [&](int g, Index token) {
@@ -47,7 +49,7 @@ class OracleTopk final : public Algorithm {
     };
     const auto best = [&](const auto& score) {
       std::vector<double> scores(static_cast<std::size_t>(visible));
-      for (Index j = row.lo; j <= row.row; ++j) {
+      for (Index j = row.lo; j < row.end; ++j) {
         scores[static_cast<std::size_t>(j - row.lo)] = score(j);
       }
       return best_tokens(scores, row.lo, budget_);

@@ -175,6 +175,7 @@ AlgorithmDescription describe_performer() {
   d.id = "performer";
   d.title = "positive random features beside exact sinks and recent tokens";
   d.source = "Performer, FAVOR+";
+  d.limits.alibi = "performer approximates a kernel of inner products alone";
   d.derived = {sinks_key(), recent_key(), {"absorbed", "tokens that the features stand for"}};
   using P = Parameters;
   d.parameters = {

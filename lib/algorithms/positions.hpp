@@ -20,7 +20,12 @@ Field<P> positions_field(Positions P::* member) {
 }
 
 inline std::optional<std::string> no_rope(Positions positions, const StreamShape& shape) {
-  if (positions == Positions::kOriginal || shape.rope != nullptr) return std::nullopt;
+  if (positions == Positions::kOriginal) return std::nullopt;
+  if (shape.alibi) {
+    return "positions: cache turns keys to other positions, and the layer biases its logits by "
+           "distance (ALiBi)";
+  }
+  if (shape.rope != nullptr) return std::nullopt;
   return "positions: cache rotates keys, but the dump has no RoPE data for this layer";
 }
 

@@ -121,6 +121,8 @@ AlgorithmDescription describe_quest() {
   d.id = "quest";
   d.title = "reads the pages of tokens whose keys could have the largest logits";
   d.source = "Quest (Tang et al. 2024)";
+  d.limits.alibi = "quest bounds inner products alone";
+  d.limits.all_tokens = "quest reads tokens up to the row's own";
   d.parameters = {
       field("budget", &Parameters::budget, "tokens read by a row, or a fraction of the prompt")
           .at_least(1)

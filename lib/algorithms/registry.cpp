@@ -84,6 +84,16 @@ std::optional<std::string> reason_to_skip(const AlgorithmDescription& algorithm,
     return algorithm.id + " needs queries of all rows, but the dump has only rows " +
            std::to_string(shape.first_query) + " to " + std::to_string(shape.tokens - 1);
   }
+  if (shape.alibi && !algorithm.limits.alibi.empty()) {
+    return "the layer biases its logits by distance (ALiBi), and " + algorithm.limits.alibi;
+  }
+  if (!shape.causal) {
+    const std::string where = "every row of the layer sees every token, and ";
+    if (!algorithm.limits.all_tokens.empty()) return where + algorithm.limits.all_tokens;
+    if (!algorithm.only_appends(params) && !algorithm.never_evicts(params)) {
+      return where + algorithm.id + " drops tokens from row to row";
+    }
+  }
   return algorithm.skip_reason(params, shape, prompt);
 }
 

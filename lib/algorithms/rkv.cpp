@@ -48,6 +48,9 @@ std::vector<double> attention(const Stream& stream, Index first, Index last, con
     std::vector<const double*> queries;
     for (int g = 0; g < heads_per_kv; ++g) queries.push_back(stream.query(g, row));
     keys.logits(stream.shape, queries, 0, keys.padded(), x.data(), keys.padded());
+    for (int g = 0; g < heads_per_kv; ++g) {
+      add_alibi(stream, g, row, tokens, x.data() + static_cast<std::size_t>(g) * stride);
+    }
     for (std::size_t j = 0; j < tokens.size(); ++j) {
       for (std::size_t g = 1; g < queries.size(); ++g) {
         if (!(x[g * stride + j] <= x[j])) x[j] = x[g * stride + j];  // or what is not a number

@@ -15,6 +15,7 @@
 #include "algorithms/group_rule.hpp"
 #include "algorithms/prompt_rows.hpp"
 #include "algorithms/typed_algorithm.hpp"
+#include "core/canonical.hpp"
 #include "core/error.hpp"
 
 namespace kvbench {
@@ -48,32 +49,37 @@ struct PromptMoments {
 
   using Result = std::vector<Moments>;
   Result compute(const SharedContext& context) const {
-    const StreamShape& shape = context.stream.shape;
     Result moments(static_cast<std::size_t>(context.prompt));
     for_each_prompt_row(context, 0, [&](const LogitBlock& block, std::size_t r) {
-      add_row(shape, block, r, moments);
+      add_row(context.stream, block, r, moments);
     });
     return moments;
   }
   auto operator<=>(const PromptMoments&) const = default;
 
  private:
-  void add_row(const StreamShape& shape, const LogitBlock& block, std::size_t r,
+  void add_row(const Stream& stream, const LogitBlock& block, std::size_t r,
                Result& moments) const {
+    const StreamShape& shape = stream.shape;
     const Index row = block.rows[r];
     const Index lo = shape.first_visible(row);
+    const Index end = shape.visible_end(row);
     const auto heads_per_kv = static_cast<std::size_t>(shape.heads_per_kv);
     std::vector<std::vector<double>> shares;
     for (std::size_t g = 0; g < heads_per_kv; ++g) {
       const Index at = static_cast<Index>(r * heads_per_kv + g) * block.tokens;
       const double* x = block.logits.data() + at;
-      if (!std::all_of(x + lo, x + row + 1, [](double each) { return std::isfinite(each); })) {
+      if (!std::all_of(x + lo, x + end, [](double each) { return std::isfinite(each); })) {
         throw CellError("logits overflow");
       }
       const double* e = block.exps.data() + at;
-      std::vector<double>& head = shares.emplace_back(e + lo, e + row + 1);
+      std::vector<double>& head = shares.emplace_back(e + lo, e + end);
       double sum = 0.0;
       for (const double each : head) sum += each;
+      if (shape.sinks) {
+        sum +=
+            canonical_exp(stream.sink(static_cast<int>(g)) - block.max_logit[r * heads_per_kv + g]);
+      }
       for (double& each : head) each /= sum;
     }
     std::vector<double> combined;

@@ -9,14 +9,25 @@
 
 namespace kvbench {
 
-void softmax(double* x, std::size_t count, const char* what) {
+namespace {
+
+void share(double* x, std::size_t count, double sink, const char* what) {
   for (std::size_t j = 0; j < count; ++j) {
     if (!std::isfinite(x[j])) throw CellError(std::string(what) + " overflow");
   }
-  const double max = *std::max_element(x, x + count);
+  const double max = std::max(sink, *std::max_element(x, x + count));
   double sum = 0.0;
   for (std::size_t j = 0; j < count; ++j) sum += x[j] = canonical_exp(x[j] - max);
+  if (sink > kNoSink) sum += canonical_exp(sink - max);
   for (std::size_t j = 0; j < count; ++j) x[j] /= sum;
+}
+
+}  // namespace
+
+void softmax(double* x, std::size_t count, const char* what) { share(x, count, kNoSink, what); }
+
+void softmax_with_sink(double* x, std::size_t count, double sink) {
+  share(x, count, sink, "logits");
 }
 
 }  // namespace kvbench

@@ -121,6 +121,7 @@ AlgorithmDescription describe_softmax_balance() {
   d.id = "softmax_balance";
   d.title = "halvings of the prompt by the self-balancing walk of the theory";
   d.source = "BalanceKV Algorithm 2";
+  d.limits.alibi = "softmax_balance approximates a kernel of inner products alone";
   d.derived = SoftmaxBalancer::derived_keys();
   d.derived.insert(d.derived.begin(),
                    {sinks_key(),

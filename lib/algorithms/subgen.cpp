@@ -224,6 +224,7 @@ AlgorithmDescription describe_subgen() {
   d.aliases = {"clustergen"};
   d.title = "clustered keys for the normaliser, values drawn by squared norm for the numerator";
   d.source = "SubGen / ClusterGen Algorithm 1";
+  d.limits.alibi = "subgen lets one token stand for others at other positions";
   d.derived = {
       {"delta", "cluster radius, in key units"},
       {"q_norm_bound", "r: largest norm of a scaled query, over scored rows and query heads"},

@@ -27,6 +27,7 @@ struct Query {
   std::size_t r = 0;
   Index row = 0;
   const double* e = nullptr;
+  double sink = 0.0;  // the exponential of the query head's sink
 };
 
 // Calls visit(query) for all rows and query heads in order.
@@ -38,7 +39,10 @@ void for_each_query(const SharedContext& context, const std::vector<Index>& rows
     for (Index query_index = 0; query_index < static_cast<Index>(block.max_logit.size());
          ++query_index) {
       const auto r = static_cast<std::size_t>(first + query_index / shape.heads_per_kv);
-      visit(Query{r, rows[r], block.exps.data() + query_index * block.tokens});
+      const double sink =
+          canonical_exp(context.stream.sink(static_cast<int>(query_index % shape.heads_per_kv)) -
+                        block.max_logit[static_cast<std::size_t>(query_index)]);
+      visit(Query{r, rows[r], block.exps.data() + query_index * block.tokens, sink});
     }
   };
   if (context.scored_logits != nullptr) {
@@ -141,7 +145,7 @@ double mean_normalizer_variance(const SharedContext& context, const Clustering& 
       cluster.sum += query.e[j];
       cluster.squares += query.e[j] * query.e[j];
     }
-    const double z = sums_of(query.e, query.row + 1).e;
+    const double z = sums_of(query.e, query.row + 1).e + query.sink;
     double variance = 0.0;
     for (std::size_t c = 0; c < clusters.size(); ++c) {
       // n^2 Var = n sum e^2 - (sum e)^2, which rounding may take below 0.

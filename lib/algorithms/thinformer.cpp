@@ -210,6 +210,7 @@ AlgorithmDescription describe_thinformer() {
   d.id = "thinformer";
   d.title = "kernel thinning of the prompt: of each pair of tokens one stays, in rounds";
   d.source = "Thinformer (Carrell et al.), KH-Compress, and its released code";
+  d.limits.alibi = "thinformer approximates a kernel of inner products alone";
   d.derived = {sinks_key(),
                recent_key(),
                middle_key(),

@@ -21,6 +21,7 @@ struct TypedAlgorithm : AlgorithmFunctions<P> {
   ParameterTable<P> parameters;
   std::vector<ExactlyOneOf> exactly_one_of;
   std::vector<DerivedKey> derived;
+  ModelLimits limits;
 
   // NOLINTNEXTLINE(google-explicit-constructor): what describe_<id>() returns
   operator AlgorithmDescription() const {
@@ -35,6 +36,7 @@ struct TypedAlgorithm : AlgorithmFunctions<P> {
     }
     d.exactly_one_of = exactly_one_of;
     d.derived = derived;
+    d.limits = limits;
     const auto table = std::make_shared<const ParameterTable<P>>(parameters);
     kvbench::bind(table, this->randomised, d.randomised);
     kvbench::bind(table, this->needs, d.needs);

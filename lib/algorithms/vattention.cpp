@@ -164,6 +164,7 @@ AlgorithmDescription describe_vattention() {
                 "part of the answers whose sample would have as many draws as tokens, which are "
                 "read instead"}};
   using P = Parameters;
+  d.limits.all_tokens = "vattention reads tokens up to the row's own";
   d.parameters = {
       field("sinks", &P::sinks, "first tokens of the sequence; always read"),
       field("recent", &P::recent, "last tokens; always read"),

@@ -325,6 +325,7 @@ AlgorithmDescription describe_wildcat() {
   d.id = "wildcat";
   d.title = "randomly pivoted Nystrom rows of bins of tokens";
   d.source = "WildCat, CompressKV, released code";
+  d.limits.alibi = "wildcat approximates a kernel of inner products alone";
   d.derived = {sinks_key(),
                recent_key(),
                middle_key(),

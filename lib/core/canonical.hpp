@@ -176,6 +176,11 @@ KVBENCH_HOST_DEVICE inline T canonical_softcap(T x, double cap) {
   return choose_below(magnitude(y), kSmallOverCap, softcap_of_small(x, y), capped);
 }
 
+// ALiBi: the logit x of row i and token j = i + distance.
+KVBENCH_HOST_DEVICE inline double alibi_logit(double x, double slope, Index distance) {
+  return fused(slope, static_cast<double>(distance), x);
+}
+
 // The sum of eight partial sums, in the order of Lanes::sum.
 KVBENCH_HOST_DEVICE inline double lanes_sum(const double* x) {
   return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));

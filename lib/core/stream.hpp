@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,15 +36,30 @@ struct StreamShape {
   int heads_per_kv = 1;              // G = query heads per KV head
   Index first_query = 0;             // queries are stored for rows [first_query, n)
   Index window = 0;                  // sliding window W in tokens, 0 = none
+  Index chunk = 0;                   // tokens of a chunk, beyond which no row sees; 0 = none
+  bool causal = true;                // false: every row sees every token
   double scale = 1.0;                // multiplies <q, k>
   double softcap = 0.0;              // logit soft-cap, 0 = none
   int n_layers = 1;                  // layers of the model
   std::shared_ptr<const Rope> rope;  // null if the dump holds no RoPE data
   bool wo_v_l1 = false;              // whether the dump holds Stream::wo_v_l1
+  bool sinks = false;                // whether there are Stream::sinks
+  bool alibi = false;                // whether there are Stream::alibi_slopes
+  bool value_in_key = false;         // values are the first dv numbers of the keys
 
-  bool slides() const { return window > 0 && window < tokens; }
-  // First token that row i sees.
-  Index first_visible(Index i) const { return window > 0 && i >= window ? i - window + 1 : 0; }
+  // The most tokens that a row sees.
+  Index reach() const {
+    const Index most = window > 0 ? window : chunk > 0 ? chunk : tokens;
+    return most < tokens ? most : tokens;
+  }
+  // Whether tokens stop being seen: by a sliding window, or at the end of a chunk.
+  bool slides() const { return reach() < tokens; }
+  // Row i sees the tokens [first_visible(i), visible_end(i)). Both ascend with i.
+  Index first_visible(Index i) const {
+    if (chunk > 0) return i / chunk * chunk;
+    return window > 0 && i >= window ? i - window + 1 : 0;
+  }
+  Index visible_end(Index i) const { return causal ? i + 1 : tokens; }
 };
 
 struct Stream {
@@ -54,9 +70,20 @@ struct Stream {
   std::vector<ConstMatrix> queries;  // G x [n - first_query, d]
   // G x [n]: 1-norms of what W_O makes of each value for a query head; empty if not held.
   std::vector<const double*> wo_v_l1;
+  // G: a logit that every row of a query head has beside those of its tokens, in its softmax alone:
+  // of a sink without a value, which every method holds. Empty: none.
+  std::vector<double> sinks;
+  // G: slope (j - i) is added to the logit of row i and token j, after scale and soft-cap (ALiBi).
+  // Empty: none.
+  std::vector<double> alibi_slopes;
 
   const double* query(int g, Index row) const {
     return queries[static_cast<std::size_t>(g)].row(row - shape.first_query);
+  }
+  // Of query head g; -infinity without one.
+  double sink(int g) const {
+    return sinks.empty() ? -std::numeric_limits<double>::infinity()
+                         : sinks[static_cast<std::size_t>(g)];
   }
 };
 

@@ -92,8 +92,10 @@ class Attributes {
   std::string location_;
 };
 
-// Whether the root says that the file is of this format, version 1. Throws the errors found so far
+// Whether the root says that the file is of this format, of a version up to `newest`, which is
+// returned; none with an error. Throws the errors found so far
 // where it is another kind of file: its further errors would be meaningless.
-void check_format(ErrorList& errors, Attributes& attributes, const std::string& format);
+std::optional<int> check_format(ErrorList& errors, Attributes& attributes,
+                                const std::string& format, int newest = 1);
 
 }  // namespace kvbench

@@ -25,7 +25,7 @@ namespace {
 struct OpenLayer {
   std::string sequence;
   int layer = -1;
-  std::optional<Tensor> q, k, v, wo_v_l1;
+  std::optional<Tensor> q, k, v, wo_v_l1;  // no v where values lie in the keys
 };
 
 void check_head(const std::string& location, const LayerInfo& info, int query_head) {
@@ -80,6 +80,11 @@ StreamShape stream_shape(const DumpInfo& dump, const LayerInfo& layer, Index tok
   shape.n_layers = dump.n_layers;
   shape.rope = layer.rope;
   shape.wo_v_l1 = layer.wo_v_l1;
+  shape.chunk = layer.chunk;
+  shape.causal = layer.causal;
+  shape.sinks = !layer.sinks.empty();
+  shape.alibi = !layer.alibi_slopes.empty();
+  shape.value_in_key = layer.value_in_key;
   return shape;
 }
 
@@ -133,7 +138,7 @@ struct Dump::Impl {
       open = OpenLayer();
       open.q = tensor(sequence, layer.index, "q", layer.tokens - layer.query_rows);
       open.k = tensor(sequence, layer.index, "k", 0);
-      open.v = tensor(sequence, layer.index, "v", 0);
+      if (!layer.value_in_key) open.v = tensor(sequence, layer.index, "v", 0);
       if (layer.wo_v_l1) open.wo_v_l1 = tensor(sequence, layer.index, "wo_v_l1", 0);
       open.sequence = sequence;
       open.layer = layer.index;
@@ -151,7 +156,21 @@ struct Dump::Impl {
     const Index n = stream.shape.tokens;
     const Index query_rows = n - stream.shape.first_query;
     data->keys = tensors.k->read(kv_head, 0, n);
-    data->values = tensors.v->read(kv_head, 0, n);
+    if (layer.value_in_key) {
+      for (Index j = 0; j < n; ++j) {
+        const double* key = data->keys.data() + j * layer.d;
+        data->values.insert(data->values.end(), key, key + layer.dv);
+      }
+    } else {
+      data->values = tensors.v->read(kv_head, 0, n);
+    }
+    const auto of_group = [&](const std::vector<double>& by_head) {
+      if (by_head.empty()) return std::vector<double>();
+      const auto first = by_head.begin() + kv_head * stream.shape.heads_per_kv;
+      return std::vector<double>(first, first + stream.shape.heads_per_kv);
+    };
+    stream.sinks = of_group(layer.sinks);
+    stream.alibi_slopes = of_group(layer.alibi_slopes);
     stream.keys = {data->keys.data(), n, layer.d};
     stream.values = {data->values.data(), n, layer.dv};
     for (Index g = 0; g < stream.shape.heads_per_kv; ++g) {

@@ -90,6 +90,13 @@ class Content {
     text_ += fmt::format("{} {} {}\n", quoted(path), count, hash.hex());
   }
 
+  void add_numbers(const std::string& path, const std::vector<double>& numbers) {
+    if (numbers.empty()) return;
+    Hash128 hash;
+    hash.add(numbers.data(), numbers.size() * sizeof(double));
+    text_ += fmt::format("{} {} {}\n", quoted(path), numbers.size(), hash.hex());
+  }
+
   void add_layer(const std::string& sequence, const LayerInfo& layer) {
     const std::string path = layer_path(sequence, layer.index);
     add_attributes(path);
@@ -97,10 +104,12 @@ class Content {
     add_tensor(path + "/k", 0);
     if (layer.out_rows > 0) add_tensor(path + "/out", layer.tokens - layer.out_rows);
     add_tensor(path + "/q", layer.tokens - layer.query_rows);
-    add_tensor(path + "/v", 0);
+    if (!layer.value_in_key) add_tensor(path + "/v", 0);
     if (layer.wo_v_l1) add_tensor(path + "/wo_v_l1", 0);
     if (layer.hidden > 0) add_tensor(path + "/wo", 0, "row");
     if (layer.residual_rows > 0) add_residual_norm(path + "/residual_norm");
+    add_numbers(path + "/sinks", layer.sinks);
+    add_numbers(path + "/alibi_slopes", layer.alibi_slopes);
   }
 
   void add_residual_norm(const std::string& path) {

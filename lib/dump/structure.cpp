@@ -10,6 +10,7 @@
 #include "core/memory_limit.hpp"
 #include "dump/attributes.hpp"
 #include "dump/evidence.hpp"
+#include "dump/layer_members.hpp"
 #include "dump/layer_output.hpp"
 #include "dump/structure_errors.hpp"
 #include "dump/tensor_shape.hpp"
@@ -98,7 +99,23 @@ void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& loca
   };
   const auto q = shape("q", "[Hq, Nq, d]");
   const auto k = shape("k", "[Hkv, n, d]");
-  const auto v = shape("v", "[Hkv, n, dv]");
+  const bool has_v = hdf5::has_link(layer, "v");
+  std::optional<TensorShape> v;
+  if (info.value_in_key && has_v) {
+    add(errors, join(location, "v"),
+        "stands beside the attribute value_in_key, which says that values are columns of k; remove "
+        "one of them");
+  } else if (info.value_in_key && k) {
+    v = k;
+    v->columns = info.dv;
+    v->chunk_bytes = 0;
+    if (info.dv > k->columns) {
+      add(errors, location, "attribute value_in_key is {}, more than the {} columns of k", info.dv,
+          k->columns);
+    }
+  } else if (!info.value_in_key) {
+    v = shape("v", "[Hkv, n, dv]");
+  }
   std::optional<TensorShape> out;
   const bool has_out = hdf5::has_link(layer, "out");
   if (has_out) out = shape("out", "[Hq, No, dv]");
@@ -140,6 +157,7 @@ void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& loca
   info.hidden = wo ? wo->columns : 0;
   info.wo_chunk_bytes = wo ? wo->chunk_bytes : 0;
   info.residual_rows = check_residual_norm(errors, layer, location, of_layer);
+  if (q) check_members(errors, layer, location, q->heads, info);
   if (!q || !k || !v) return;
   const StreamTensors tensors{*q, *k, *v, wo_v_l1};
   check_memory(errors, location, tensors, reading);
@@ -206,6 +224,7 @@ SharedRope check_rope(ErrorList& errors, hid_t parent, const std::string& parent
 struct Model {
   int n_layers;
   SharedRope rope;  // of the root
+  int format_version;
   const StructureReading& reading;
   SourceFiles* sources;
 };
@@ -229,7 +248,9 @@ std::optional<LayerInfo> check_layer(ErrorList& errors, hid_t layers, const std:
   info.window =
       attributes.integer("sliding_window", 0, std::numeric_limits<std::int64_t>::max()).value_or(0);
   info.softcap = attributes.number("logit_softcap", false).value_or(0.0);
+  check_mask(errors, attributes, layer_location, info);
   check_layer_tensors(errors, layer.get(), layer_location, model.reading, model.sources, info);
+  require_version(errors, layer.get(), layer_location, model.format_version);
   const bool own_rope = hdf5::has_link(layer.get(), "rope");
   info.rope = own_rope ? check_rope(errors, layer.get(), layer_location) : model.rope;
   const Index rotated = turned_dimensions(info.rope);
@@ -292,6 +313,12 @@ SequenceInfo check_sequence(ErrorList& errors, hid_t sequences, const std::strin
           layer.tokens, info.layers.front().index, tokens);
     }
   }
+  for (const LayerInfo& layer : info.layers) {
+    if (layer.causal == info.layers.front().causal) continue;
+    add(errors, join(layers_location, std::to_string(layer.index)),
+        "has causal = {} and layer {} the opposite; write the same in all layers of a sequence",
+        layer.causal ? 1 : 0, info.layers.front().index);
+  }
   check_token_ids(errors, sequence.get(), location, tokens);
   info.evidence = check_evidence(errors, sequence.get(), location, tokens);
   return info;
@@ -299,7 +326,7 @@ SequenceInfo check_sequence(ErrorList& errors, hid_t sequences, const std::strin
 
 void check_root(ErrorList& errors, hid_t root, DumpInfo& info) {
   Attributes attributes(errors, root, "/");
-  check_format(errors, attributes, "kvbench-dump");
+  info.format_version = check_format(errors, attributes, "kvbench-dump", 2).value_or(1);
   info.model = attributes.text("model").value_or("");
   info.producer = attributes.text("producer").value_or("");
   info.n_layers = static_cast<int>(
@@ -319,7 +346,8 @@ DumpInfo checked(ErrorList& errors, const DumpFile& file, const std::string& pat
   info.path = path;
   const hdf5::Handle root = hdf5::open_group(file.id, "/");
   check_root(errors, root.get(), info);
-  const Model model{info.n_layers, check_rope(errors, root.get(), "/"), reading, file.sources};
+  const Model model{info.n_layers, check_rope(errors, root.get(), "/"), info.format_version,
+                    reading, file.sources};
   if (!is_group(errors, root.get(), "/sequences", "sequences")) return info;
   const hdf5::Handle sequences = hdf5::open_group(root.get(), "sequences");
   for (const std::string& name : hdf5::children(sequences.get())) {

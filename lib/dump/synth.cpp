@@ -59,6 +59,13 @@ void check_options(const SynthOptions& o, const std::string& path) {
             fmt::format("--evidence {},{}: spans must ascend, and lie in the {} tokens", first,
                         last, o.tokens));
   }
+  at_least("--chunk", o.chunk, 0, kMax);
+  require(!o.sinks || std::isfinite(*o.sinks), "--sinks must be finite");
+  require(o.chunk == 0 || o.window == 0, "--chunk and --sliding-window exclude each other");
+  require(o.causal || (o.chunk == 0 && o.window == 0 && !o.alibi),
+          "--every-token excludes --chunk, --sliding-window and --alibi");
+  require(!o.value_in_key || o.dv <= o.d,
+          fmt::format("--dv {}: must be at most --d {} with --value-in-key", o.dv, o.d));
   at_least("--gzip", o.gzip, 0, 9);
   at_least("--chunk-rows", o.chunk_rows, 0, kMax);
   at_least("--m", o.clusters, 0, std::max<Index>(o.tokens, 1));
@@ -81,29 +88,37 @@ void check_options(const SynthOptions& o, const std::string& path) {
   errors.throw_if_any();
 }
 
-// Exact attention of the last `out_rows` rows of one query head over the stored values.
-std::vector<double> attention(const HeadData& head, const std::vector<double>& q,
+// Exact attention of the last `out_rows` rows of query head `h` over the stored values.
+std::vector<double> attention(const HeadData& head, const std::vector<double>& q, Index h,
                               const LayerLayout& layout) {
   const Index n = layout.tokens;
+  const auto number = [h](const std::vector<double>& by_head) {
+    return by_head.empty() ? 0.0 : by_head[static_cast<std::size_t>(h)];
+  };
   std::vector<double> out(static_cast<std::size_t>(layout.out_rows * layout.dv), 0.0);
   std::vector<double> x(static_cast<std::size_t>(n));
   for (Index r = 0; r < layout.out_rows; ++r) {
     const Index row = n - layout.out_rows + r;
     const double* query = q.data() + (row - (n - layout.query_rows)) * layout.d;
-    const Index lo = layout.window > 0 ? std::max<Index>(0, row - layout.window + 1) : 0;
-    double most = -std::numeric_limits<double>::infinity();
-    for (Index j = lo; j <= row; ++j) {
+    const Index lo = layout.chunk > 0    ? row / layout.chunk * layout.chunk
+                     : layout.window > 0 ? std::max<Index>(0, row - layout.window + 1)
+                                         : 0;
+    const Index end = layout.causal ? row + 1 : n;
+    const bool has_sink = !layout.sinks.empty();
+    double most = has_sink ? number(layout.sinks) : -std::numeric_limits<double>::infinity();
+    for (Index j = lo; j < end; ++j) {
       const double* key = head.keys.data() + j * layout.d;
       double dot = 0.0;
       for (Index c = 0; c < layout.d; ++c) dot += query[c] * key[c];
       dot *= layout.scale;
       if (layout.softcap > 0.0) dot = layout.softcap * std::tanh(dot / layout.softcap);
+      dot -= number(layout.alibi_slopes) * static_cast<double>(row - j);
       x[static_cast<std::size_t>(j)] = dot;
       most = std::max(most, dot);
     }
     double* answer = out.data() + r * layout.dv;
-    double normalizer = 0.0;
-    for (Index j = lo; j <= row; ++j) {
+    double normalizer = has_sink ? std::exp(number(layout.sinks) - most) : 0.0;
+    for (Index j = lo; j < end; ++j) {
       const double weight = std::exp(x[static_cast<std::size_t>(j)] - most);
       normalizer += weight;
       const double* value = head.values.data() + j * layout.dv;
@@ -120,6 +135,32 @@ void round_all(ElementType type, std::vector<double>& values) {
 
 bool all_finite(const std::vector<double>& values) {
   return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
+}
+
+std::vector<double> normals(const SynthOptions& options, const StreamId& id, const char* what,
+                            Index count) {
+  const CounterRng random(options.seed, id.hash(), std::string("synth/") + what);
+  std::vector<double> out;
+  for (Index i = 0; i < count; ++i) {
+    const auto at = static_cast<std::uint32_t>(i);
+    const double radius = std::sqrt(-2.0 * std::log(1.0 - random.uniform53(2 * at)));
+    out.push_back(radius * std::cos(2.0 * std::numbers::pi * random.uniform53(2 * at + 1)));
+  }
+  return out;
+}
+
+// The sinks and slopes of a layer.
+void set_members(const SynthOptions& options, const StreamId& id, LayerLayout& layout) {
+  layout.sinks.clear();
+  layout.alibi_slopes.clear();
+  if (options.sinks) {
+    layout.sinks = normals(options, id, "sinks", layout.query_heads);
+    for (double& sink : layout.sinks) sink += *options.sinks;
+  }
+  for (Index h = 0; options.alibi && h < layout.query_heads; ++h) {
+    layout.alibi_slopes.push_back(
+        std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(layout.query_heads)));
+  }
 }
 
 }  // namespace
@@ -143,12 +184,19 @@ void synthesize(const SynthOptions& options, const std::string& path) {
   for (std::size_t i = 0; i + 1 < options.evidence.size(); i += 2) {
     evidence.spans.emplace_back(options.evidence[i], options.evidence[i + 1]);
   }
+  layout.chunk = options.chunk;
+  layout.causal = options.causal;
+  layout.value_in_key = options.value_in_key;
+  const bool second_format = options.sinks || options.alibi || !options.causal ||
+                             options.chunk > 0 || options.value_in_key;
 
   StorageOptions storage;
   storage.type = type;
   storage.gzip = options.gzip;
   storage.chunk_rows = options.chunk_rows;
-  DumpWriter writer(path, {"synthetic " + options.kind, "kvbench synth", options.layers}, storage);
+  DumpWriter writer(
+      path, {"synthetic " + options.kind, "kvbench synth", options.layers, second_format ? 2 : 1},
+      storage);
   if (options.kind == "rope") writer.write_rope(synth_rope(options));
   for (int s = 0; s < options.sequences; ++s) {
     const std::string sequence = std::to_string(s);
@@ -156,6 +204,7 @@ void synthesize(const SynthOptions& options, const std::string& path) {
                         fmt::format("{}, seed {}", options.kind, options.seed));
     if (!evidence.spans.empty()) writer.write_evidence(evidence);
     for (int layer = 0; layer < options.layers; ++layer) {
+      set_members(options, {sequence, layer, 0}, layout);
       writer.add_layer(layer, layout);
       if (layout.hidden > 0) {
         writer.write_residual_norms(synth_residual_norms(options, layout, sequence, layer));
@@ -177,12 +226,21 @@ void synthesize(const SynthOptions& options, const std::string& path) {
               largest_finite(type), options.dtype));
         }
         writer.write_head("k", h, head.keys);
-        writer.write_head("v", h, head.values);
+        if (options.value_in_key) {
+          head.values.clear();
+          for (Index j = 0; j < layout.tokens; ++j) {
+            const double* key = head.keys.data() + j * layout.d;
+            head.values.insert(head.values.end(), key, key + layout.dv);
+          }
+        } else {
+          writer.write_head("v", h, head.values);
+        }
         for (Index g = 0; g < options.heads_per_kv; ++g) {
           const auto& q = head.queries[static_cast<std::size_t>(g)];
           writer.write_head("q", h * options.heads_per_kv + g, q);
           if (layout.out_rows == 0) continue;
-          writer.write_head("out", h * options.heads_per_kv + g, attention(head, q, layout));
+          const Index query_head = h * options.heads_per_kv + g;
+          writer.write_head("out", query_head, attention(head, q, query_head, layout));
         }
       }
     }

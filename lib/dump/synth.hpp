@@ -27,6 +27,11 @@ struct SynthOptions {
   std::optional<double> scale;  // default 1 / sqrt(d)
   Index window = 0;             // sliding window, 0 = none
   double softcap = 0.0;
+  std::optional<double> sinks;  // sink logits, normal about this mean, one per query head
+  bool alibi = false;           // slopes 2^(-8 (h + 1) / Hq) of query heads h
+  bool causal = true;           // false: every row sees every token
+  Index chunk = 0;              // tokens of a chunk, 0 = none
+  bool value_in_key = false;    // values are the first dv columns of keys
   // m: planted clusters, content vectors of rope, heavy tokens. 0: 16, or n if that is less.
   Index clusters = 0;
   double delta = 1.0;           // clusterable, focused: the diameter that no cluster exceeds

@@ -135,7 +135,7 @@ DumpWriter::DumpWriter(const std::string& path, const DumpHeader& header,
       impl_->file = hdf5::create_file(impl_->partial);
       const hid_t file = impl_->file.get();
       hdf5::write_attribute(file, "format", std::string("kvbench-dump"));
-      hdf5::write_attribute(file, "format_version", std::int64_t{1});
+      hdf5::write_attribute(file, "format_version", std::int64_t{header.format_version});
       hdf5::write_attribute(file, "model", header.model);
       hdf5::write_attribute(file, "producer", header.producer);
       hdf5::write_attribute(file, "n_layers", std::int64_t{header.n_layers});
@@ -180,10 +180,20 @@ void DumpWriter::add_layer(int index, const LayerLayout& layout) {
     hdf5::write_attribute(layer, "scale", layout.scale);
     hdf5::write_attribute(layer, "sliding_window", layout.window);
     hdf5::write_attribute(layer, "logit_softcap", layout.softcap);
+    if (layout.chunk > 0) hdf5::write_attribute(layer, "chunk", layout.chunk);
+    if (!layout.causal) hdf5::write_attribute(layer, "causal", std::int64_t{0});
+    if (layout.value_in_key) hdf5::write_attribute(layer, "value_in_key", layout.dv);
+    const auto numbers = [&](const char* name, const std::vector<double>& all) {
+      if (!all.empty()) hdf5::write_dataset(layer, name, {all.size()}, all.data());
+    };
+    numbers("sinks", layout.sinks);
+    numbers("alibi_slopes", layout.alibi_slopes);
     const StorageOptions& storage = impl_->storage;
     impl_->add_tensor("q", storage, layout.query_heads, layout.query_rows, layout.d);
     impl_->add_tensor("k", storage, layout.kv_heads, layout.tokens, layout.d);
-    impl_->add_tensor("v", storage, layout.kv_heads, layout.tokens, layout.dv);
+    if (!layout.value_in_key) {
+      impl_->add_tensor("v", storage, layout.kv_heads, layout.tokens, layout.dv);
+    }
     StorageOptions out = storage;
     if (out.type != ElementType::kFloat64) out.type = ElementType::kFloat32;
     if (layout.out_rows > 0) {

@@ -24,6 +24,7 @@ struct DumpHeader {
   std::string model;
   std::string producer;
   int n_layers = 1;
+  int format_version = 1;  // 2 where a layer has a member of it
 };
 
 // How tensors are stored. `out` is float32, or float64 if the others are.
@@ -45,6 +46,12 @@ struct LayerLayout {
   Index window = 0;
   double softcap = 0.0;
   Index hidden = 0;  // columns of `wo` [Hq, dv, hidden], stored as `out` is; 0: no `wo`
+  // Members of format 2.
+  Index chunk = 0;
+  bool causal = true;
+  bool value_in_key = false;       // then there is no `v`
+  std::vector<double> sinks = {};  // [Hq] or empty
+  std::vector<double> alibi_slopes = {};
 };
 
 // Builds a dump under a temporary name next to `path` and puts it into place when finished

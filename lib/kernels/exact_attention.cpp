@@ -8,6 +8,7 @@
 #include "core/parallel.hpp"
 #include "core/unrolled.hpp"
 #include "kernels/cpu_kernels.hpp"
+#include "kernels/packed_keys.hpp"
 
 namespace kvbench {
 namespace {
@@ -69,7 +70,10 @@ struct Running {
 
 // Turns the visible part [lo, hi) of a column of logits into exp(x - m), zeros elsewhere. Returns
 // the factor by which everything gathered before has to be multiplied.
-double absorb(const StreamShape& shape, double* x, Index lo, Index hi, Index size, Running& run) {
+// `bias(x)` adds to the visible logits.
+template <class Bias>
+double absorb(const StreamShape& shape, const Bias& bias, double* x, Index lo, Index hi, Index size,
+              Running& run) {
   Lanes largest = Lanes::all(kNever);
   std::fill(x, x + lo, kNever);
   std::fill(x + hi, x + size, kNever);
@@ -80,6 +84,7 @@ double absorb(const StreamShape& shape, double* x, Index lo, Index hi, Index siz
     std::fill(x, x + lo, kNever);
     std::fill(x + hi, x + size, kNever);
   }
+  if (shape.alibi) bias(x);
   for (Index j = 0; j < size; j += Lanes::kCount) {
     largest = Lanes::max(largest, Lanes::load(x + j));
   }
@@ -119,16 +124,16 @@ class Block {
         outputs_(static_cast<std::size_t>(rows_ * width_), 0.0),
         running_(static_cast<std::size_t>(count_)) {
     for (Index q = 0; q < count_; ++q) {
-      const double* query =
-          stream.query(static_cast<int>((first_query_index + q) % shape_.heads_per_kv), row(q));
+      const double* query = stream.query(head(q), row(q));
       for (Index k = 0; k < shape_.d; ++k) {
         queries_[static_cast<std::size_t>(q * shape_.d + k)] = shape_.scale * query[k];
       }
+      if (shape_.sinks) running_[static_cast<std::size_t>(q)] = {stream.sink(head(q)), 1.0, 0.0};
     }
   }
 
   void attend() {
-    const Index end = row(count_ - 1) + 1;
+    const Index end = shape_.visible_end(row(count_ - 1));
     for (Index start = shape_.first_visible(row(0)) / kKeyTile * kKeyTile; start < end;
          start += kKeyTile) {
       attend_tile(start, std::min(kKeyTile, end - start));
@@ -148,6 +153,10 @@ class Block {
  private:
   Index row(Index q) const {
     return out_.rows[static_cast<std::size_t>((first_query_index_ + q) / shape_.heads_per_kv)];
+  }
+
+  int head(Index q) const {
+    return static_cast<int>((first_query_index_ + q) % shape_.heads_per_kv);
   }
 
   // Panels of kWidth tokens, dimension-major; panels of kWidth value columns, token by token.
@@ -186,7 +195,7 @@ class Block {
 
   Queries queries_of(Index start, Index tokens) const {  // rows ascend
     Queries see{0, count_};
-    while (see.first < count_ && row(see.first) < start) ++see.first;
+    while (see.first < count_ && shape_.visible_end(row(see.first)) <= start) ++see.first;
     while (see.last > see.first && shape_.first_visible(row(see.last - 1)) >= start + tokens) {
       --see.last;
     }
@@ -231,14 +240,18 @@ class Block {
   void exponentiate(Index q, Index start, Index tokens) {
     const Index i = row(q);
     const Index lo = std::clamp<Index>(shape_.first_visible(i) - start, 0, tokens);
-    const Index hi = std::clamp<Index>(i + 1 - start, 0, tokens);
+    const Index hi = std::clamp<Index>(shape_.visible_end(i) - start, 0, tokens);
     const Index size = padded(tokens, Lanes::kCount);
     double* x = logits_.data() + q * kKeyTile;
     if (lo >= hi) {
       std::fill(x, x + size, 0.0);
       return;
     }
-    const double rescale = absorb(shape_, x, lo, hi, size, running_[static_cast<std::size_t>(q)]);
+    const auto bias = [&](double* logits) {
+      add_alibi(stream_, head(q), i, start + lo, start + hi, logits + lo);
+    };
+    const double rescale =
+        absorb(shape_, bias, x, lo, hi, size, running_[static_cast<std::size_t>(q)]);
     if (rescale == 1.0) return;
     double* output = outputs_.data() + q * width_;
     for (Index k = 0; k < width_; ++k) output[k] *= rescale;

@@ -29,17 +29,17 @@ namespace kvbench {
 struct ExactRows {
   std::vector<Index> rows;          // token positions, ascending
   UnfilledDoubles outputs;          // [R * G, dv]  a_i
-  std::vector<double> max_logit;    // [R * G]      m_i = max_j x_ij
-  std::vector<double> normalizer;   // [R * G]      Z_i exp(-m_i) >= 1
+  std::vector<double> max_logit;    // [R * G]      m_i = max_j x_ij, the sink's among them
+  std::vector<double> normalizer;   // [R * G]      Z_i exp(-m_i) >= 1, with the sink
   std::vector<double> squared_sum;  // [R * G]      sum_j exp(2 (x_ij - m_i))
 };
 
 // Logits of the G query heads at some rows of a stream: x(r * G + g, j) for the visible tokens
-// j in [lo_i, i] of row i = rows[r], undefined elsewhere; exponentials e = exp(x - m_i) and m_i
-// beside them.
+// j of row i = rows[r], undefined elsewhere; exponentials e = exp(x - m_i) and m_i, the largest
+// logit of tokens and sink, beside them.
 struct LogitBlock {
   std::vector<Index> rows;        // token positions, ascending
-  Index tokens = 0;               // columns: last row + 1
+  Index tokens = 0;               // columns: what the last row sees ends there
   AlignedDoubles logits;          // [R * G, tokens]
   AlignedDoubles exps;            // [R * G, tokens]
   std::vector<double> max_logit;  // [R * G]

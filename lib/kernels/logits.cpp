@@ -18,6 +18,11 @@ void fill_tile(const Stream& stream, Index tile_first, LogitBlock& out) {
   const PackedKeys tile(stream.keys, tile_first, tile_last);
   std::vector<const double*> queries;
   std::vector<Index> query_count;
+  const auto bias = [&](Index query_index, double* x) {
+    const auto g = static_cast<int>(query_index % shape.heads_per_kv);
+    const Index row = out.rows[static_cast<std::size_t>(query_index / shape.heads_per_kv)];
+    add_alibi(stream, g, row, tile_first, tile_last, x);
+  };
   std::vector<double> scratch(static_cast<std::size_t>(kQueriesPerCall * kTileTokens));
   const auto flush = [&] {
     tile.logits(shape, queries, 0, tile.padded(), scratch.data(), kTileTokens);
@@ -25,13 +30,16 @@ void fill_tile(const Stream& stream, Index tile_first, LogitBlock& out) {
       const double* from = scratch.data() + static_cast<Index>(q) * kTileTokens;
       std::copy(from, from + (tile_last - tile_first),
                 out.logits.data() + query_count[q] * out.tokens + tile_first);
+      if (shape.alibi) {
+        bias(query_count[q], out.logits.data() + query_count[q] * out.tokens + tile_first);
+      }
     }
     queries.clear();
     query_count.clear();
   };
   for (std::size_t r = 0; r < out.rows.size(); ++r) {
     const Index i = out.rows[r];
-    if (i < tile_first || shape.first_visible(i) >= tile_last) continue;
+    if (shape.visible_end(i) <= tile_first || shape.first_visible(i) >= tile_last) continue;
     for (int g = 0; g < shape.heads_per_kv; ++g) {
       queries.push_back(stream.query(g, i));
       query_count.push_back(static_cast<Index>(r) * shape.heads_per_kv + g);
@@ -47,7 +55,7 @@ void CpuKernels::logits(const Stream& stream, std::vector<Index> rows, LogitBloc
   out.rows = std::move(rows);
   const Index heads_per_kv = stream.shape.heads_per_kv;
   const Index query_count = static_cast<Index>(out.rows.size()) * heads_per_kv;
-  out.tokens = out.rows.empty() ? 0 : out.rows.back() + 1;
+  out.tokens = out.rows.empty() ? 0 : stream.shape.visible_end(out.rows.back());
   out.logits.resize(static_cast<std::size_t>(query_count * out.tokens));
   out.exps.resize(out.logits.size());
   out.max_logit.resize(static_cast<std::size_t>(query_count));
@@ -58,9 +66,10 @@ void CpuKernels::logits(const Stream& stream, std::vector<Index> rows, LogitBloc
   parallel_for(tiles, [&](Index t) { fill_tile(stream, (first_tile + t) * kTileTokens, out); });
   parallel_for(query_count, [&](Index query_index) {
     const Index i = out.rows[static_cast<std::size_t>(query_index / heads_per_kv)];
+    const auto g = static_cast<int>(query_index % heads_per_kv);
     out.max_logit[static_cast<std::size_t>(query_index)] = exponentiate(
         out.logits.data() + query_index * out.tokens, out.exps.data() + query_index * out.tokens,
-        stream.shape.first_visible(i), i + 1);
+        stream.shape.first_visible(i), stream.shape.visible_end(i), stream.sink(g));
   });
 }
 

@@ -44,6 +44,19 @@ static_assert(std::size(kBlocks) == kRows);
 
 }  // namespace
 
+void add_alibi(const Stream& stream, int g, Index row, Index first, Index last, double* x) {
+  if (stream.alibi_slopes.empty()) return;
+  const double slope = stream.alibi_slopes[static_cast<std::size_t>(g)];
+  for (Index j = first; j < last; ++j) x[j - first] = alibi_logit(x[j - first], slope, j - row);
+}
+
+void add_alibi(const Stream& stream, int g, Index row, const std::vector<std::int32_t>& tokens,
+               double* x) {
+  if (stream.alibi_slopes.empty()) return;
+  const double slope = stream.alibi_slopes[static_cast<std::size_t>(g)];
+  for (std::size_t p = 0; p < tokens.size(); ++p) x[p] = alibi_logit(x[p], slope, tokens[p] - row);
+}
+
 PackedKeys::PackedKeys(ConstMatrix keys, Index first, Index last)
     : first_(first), padded_(whole_steps(last - first)), d_(keys.cols) {
   pack(last - first, [&](Index j) { return keys.row(first + j); });

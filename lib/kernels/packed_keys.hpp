@@ -11,6 +11,12 @@
 
 namespace kvbench {
 
+// Adds the stream's bias (ALiBi) to the logits x of row `row` and query head g with tokens [first,
+// last), or with those of a list; nothing without one.
+void add_alibi(const Stream& stream, int g, Index row, Index first, Index last, double* x);
+void add_alibi(const Stream& stream, int g, Index row, const std::vector<std::int32_t>& tokens,
+               double* x);
+
 // Rows [first, last) of a matrix, copied in panels of 8 tokens, dimension-major; what lies past
 // the last token is of no use.
 class PackedKeys {
@@ -28,8 +34,8 @@ class PackedKeys {
   Index padded() const { return padded_; }
 
   // out[q * stride + (j - begin)] = logit of query q and token first() + j, j in [begin, end):
-  // scale * canonical_dot, then the soft-cap. queries[q] points to d numbers; begin and end are
-  // multiples of kStep, at most padded().
+  // scale * canonical_dot, then the soft-cap; a bias is the caller's (add_alibi). queries[q] points
+  // to d numbers; begin and end are multiples of kStep, at most padded().
   void logits(const StreamShape& shape, const std::vector<const double*>& queries, Index begin,
               Index end, double* out, Index stride) const;
 

@@ -130,12 +130,13 @@ struct ScoreStripe::Rows {
 };
 
 Index ScoreStripe::tokens(const StreamShape& shape, RowRange rows) {
-  return PackedKeys::whole_steps(rows.last - first_token(shape, rows));
+  return PackedKeys::whole_steps(shape.visible_end(rows.last - 1) - first_token(shape, rows));
 }
 
 void ScoreStripe::gather(RowRange rows, int g, ScoreTiles& tiles) {
   const StreamShape& shape = stream_.shape;
   begin_ = first_token(shape, rows);
+  sink_ = stream_.sink(g) / family_.temperature;
   const Index width = tokens(shape, rows);
   const Index at_once = tiles.rows(width);
   const std::size_t rules = family_.rules.size();
@@ -157,8 +158,8 @@ void ScoreStripe::gather(RowRange rows, int g, ScoreTiles& tiles) {
   }
   for (Index first = rows.first; first < rows.last; first += at_once) {
     const Index last = std::min(first + at_once, rows.last);
-    const Rows at{first, last, PackedKeys::whole_steps(last - begin_), at_once * kStride,
-                  tiles.e()};
+    const Index width_of_rows = PackedKeys::whole_steps(shape.visible_end(last - 1) - begin_);
+    const Rows at{first, last, width_of_rows, at_once * kStride, tiles.e()};
     logits(at, g);
     exponentials(at);
     coefficients(at, rows.last);
@@ -175,7 +176,7 @@ void ScoreStripe::logits(const Rows& at, int g) {
   }
   const Index start = begin_ - keys_.first();
   const Lanes temperature = Lanes::all(family_.temperature);
-  std::fill(largest_.begin(), largest_.end(), kNever);
+  std::fill(largest_.begin(), largest_.end(), sink_);
   at.each_tile([&](Index first, Index tokens, double* tile) {
     double* out = tile;
     for (const std::vector<const double*>& some : queries) {
@@ -186,7 +187,8 @@ void ScoreStripe::logits(const Rows& at, int g) {
       double* y = tile + (i - at.first) * kStride;
       const Index lo =
           std::clamp<Index>(stream_.shape.first_visible(i) - begin_ - first, 0, tokens);
-      const Index hi = std::clamp<Index>(i + 1 - begin_ - first, 0, tokens);
+      const Index hi = std::clamp<Index>(stream_.shape.visible_end(i) - begin_ - first, 0, tokens);
+      add_alibi(stream_, g, i, begin_ + first + lo, begin_ + first + hi, y + lo);
       if (family_.noise != nullptr) {
         for (Index j = lo; j < hi; ++j) {
           y[j] += family_.noise->draw(g, i, begin_ + first + j);
@@ -242,7 +244,11 @@ void ScoreStripe::coefficients(const Rows& at, Index stripe_last) {
     double power = 1.0;
     for (Index i = stripe_last - 1; i >= at.last; --i) power *= rule.decay;
     for (Index r = at.count() - 1; r >= 0; --r, power *= rule.decay) {
-      factors_[k][r] = rule.gain * power / Lanes::load(parts_[k] + r * Lanes::kCount).sum();
+      double sum = Lanes::load(parts_[k] + r * Lanes::kCount).sum();
+      if (stream_.shape.sinks) {
+        sum += canonical_exp(sink_ - largest_[static_cast<std::size_t>(r * 2 * Lanes::kCount)]);
+      }
+      factors_[k][r] = rule.gain * power / sum;
     }
   }
 }

@@ -6,6 +6,9 @@
 //
 //   p_kj = sum_i e_ij a_ki,   a_ki = gain decay^(rows of the stripe after i) / sum_j e_ij w_kj.
 //
+// A sink of logit s has y = s / temperature, without noise or weight: m_i is at least that, and its
+// exponential is added to the sum over j.
+//
 // Sums over j are made of eight parts (token modulo 8), each ascending; sums over i ascend; every
 // step is one fused multiply-add. So no bit depends on which rules, rows or tokens are computed
 // together.
@@ -78,7 +81,8 @@ class ScoreStripe {
   const Stream& stream_;
   const PackedKeys& keys_;
   const RuleFamily& family_;
-  Index begin_ = 0;  // first token of e and p
+  double sink_ = 0.0;  // y of the query head's sink; -infinity: none
+  Index begin_ = 0;    // first token of e and p
   // By rule: w and p from begin_ on; a of the current rows, and the parts of its normalisers.
   std::vector<const double*> weights_;
   std::vector<double*> sums_;

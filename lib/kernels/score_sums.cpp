@@ -65,7 +65,7 @@ class FamilySums {
   FamilySums(const Stream& stream, const PackedKeys& keys, RowRange range, RuleFamily family)
       : stream_(stream), keys_(keys), range_(range), family_(std::move(family)) {
     const StreamShape& shape = stream.shape;
-    const RowRange tokens{shape.first_visible(range.first), range.last};
+    const RowRange tokens{shape.first_visible(range.first), shape.visible_end(range.last - 1)};
     for (const ScoreRule* rule : family_.rules) {
       for (auto& head : noise_factors(shape, tokens, keys.first() + keys.padded(), *rule)) {
         family_.weights.push_back(std::move(head));
@@ -81,7 +81,8 @@ class FamilySums {
     const Index first_stripe = range_.first / kScoreStripeRows;
     const Index stripes = (range_.last + kScoreStripeRows - 1) / kScoreStripeRows - first_stripe;
     const Index tasks = stripes * heads_per_kv;
-    const Index bytes = static_cast<Index>(family_.rules.size() * sizeof(double)) * range_.last;
+    const Index bytes = static_cast<Index>(family_.rules.size() * sizeof(double)) *
+                        stream_.shape.visible_end(range_.last - 1);
     const Index at_once =
         thread_count() *
         std::clamp<Index>(kWaitingBytes / (bytes * thread_count()), 1, kTasksPerThread);
@@ -124,16 +125,18 @@ class FamilySums {
       for (Index i = rows.first; i < rows.last; ++i) decay *= family_.rules[k]->decay;
       const double* p = stripe.sums(k) + (first_token - stripe.begin());
       double* f = sums_[k][g].data() + first_token;
-      for (Index j = 0; j < rows.last - first_token; ++j) f[j] = std::fma(decay, f[j], p[j]);
+      const Index seen = stream_.shape.visible_end(rows.last - 1) - first_token;
+      for (Index j = 0; j < seen; ++j) f[j] = std::fma(decay, f[j], p[j]);
     }
   }
 
   void weigh() {
     const std::size_t heads_per_kv = sums_.empty() ? 0 : sums_.front().size();
+    const Index end = stream_.shape.visible_end(range_.last - 1);
     for (std::size_t k = 0; k < family_.rules.size(); ++k) {
       if (!weighs_tokens(*family_.rules[k])) continue;
       for (std::size_t g = 0; g < heads_per_kv; ++g) {
-        for (Index j = 0; j < range_.last; ++j) {
+        for (Index j = 0; j < end; ++j) {
           const auto at = static_cast<std::size_t>(j);
           sums_[k][g][at] *= family_.weights[k * heads_per_kv + g][at];
         }
@@ -180,7 +183,7 @@ std::vector<ScoreSums> CpuKernels::score_sums_by(const Stream& stream, Index fir
     return out;
   }
   const Index begin = stream.shape.first_visible(first) / PackedKeys::kStep * PackedKeys::kStep;
-  const PackedKeys keys(stream.keys, begin, last);
+  const PackedKeys keys(stream.keys, begin, stream.shape.visible_end(last - 1));
   for (std::size_t k = 0; k < rules.size(); ++k) {
     if (!out[k].empty()) continue;
     std::vector<std::size_t> members;

@@ -67,19 +67,19 @@ void chunk_norms(const Stream& stream, const std::vector<Index>& rows, std::size
                  std::vector<double>& frobenius) {
   Grams grams(stream.values);
   Index lo = stream.shape.first_visible(rows[first]);
-  Index end = rows[first] + 1;
+  Index end = stream.shape.visible_end(rows[first]);
   Matrix all = gram;
-  grams.add(all, end, rows[last - 1] + 1);
+  grams.add(all, end, stream.shape.visible_end(rows[last - 1]));
   FollowedEigenvalue top(with_both_triangles(all), static_cast<Index>(last - first));
   for (std::size_t r = first; r < last; ++r) {
-    const Index i = rows[r];
-    if (stream.shape.first_visible(i) == lo) {
-      grams.add(gram, end, i + 1);
+    const Index visible = stream.shape.visible_end(rows[r]);
+    if (stream.shape.first_visible(rows[r]) == lo) {
+      grams.add(gram, end, visible);
     } else {
-      lo = stream.shape.first_visible(i);
-      gram = grams.range(lo, i + 1);
+      lo = stream.shape.first_visible(rows[r]);
+      gram = grams.range(lo, visible);
     }
-    end = i + 1;
+    end = visible;
     spectral[r] = std::sqrt(top.of(with_both_triangles(gram)));
     frobenius[r] = std::sqrt(gram.trace());
   }
@@ -104,8 +104,8 @@ void ascending_value_norms(const Stream& stream, const std::vector<Index>& rows,
         lo = end = stream.shape.first_visible(i);
         start = Matrix::Zero(stream.shape.dv, stream.shape.dv);
       }
-      grams.add(start, end, i + 1);
-      end = i + 1;
+      grams.add(start, end, stream.shape.visible_end(i));
+      end = stream.shape.visible_end(i);
       starts.push_back(start);
     }
     parallel_for(static_cast<Index>(starts.size()), [&](Index c) {

@@ -159,24 +159,31 @@ void add(const AttentionSummary& row, double weight, AttentionSummary& into) {
 }
 
 // One row of one query head. `logits` and `exps` = exp(logit - max_logit) are indexed by token;
-// `ranking` holds all tokens in the order of their accumulated scores.
-AttentionSummary summarize_row(const double* logits, const double* exps, double max_logit, Index lo,
-                               Index row, const std::vector<Index>& ranking) {
+// `ranking` holds all tokens in the order of their accumulated scores. A sink is an outcome of the
+// row's distribution, and no token.
+AttentionSummary summarize_row(const double* logits, const double* exps, double max_logit,
+                               double sink, Index lo, Index end,
+                               const std::vector<Index>& ranking) {
   AttentionSummary out = empty_summary();
   out.largest_logit = max_logit;
-  const double visible = static_cast<double>(row + 1 - lo);
+  const double visible = static_cast<double>(end - lo);
   double normalizer = 0.0;
   double weighted = 0.0;
-  for (Index j = lo; j <= row; ++j) {
+  for (Index j = lo; j < end; ++j) {
     normalizer += exps[j];
     if (exps[j] > 0.0) weighted += exps[j] * (logits[j] - max_logit);
+  }
+  if (std::isfinite(sink)) {
+    const double e = std::exp(sink - max_logit);
+    normalizer += e;
+    weighted += e * (sink - max_logit);
   }
   out.entropy_nats = std::log(normalizer) - weighted / normalizer;
 
   Index zero = 0;
   Index absolute[kAbsoluteCount] = {};
   Index relative[kRelativeCount] = {};
-  for (Index j = lo; j <= row; ++j) {
+  for (Index j = lo; j < end; ++j) {
     const double p = exps[j] / normalizer;
     zero += p <= kZeroInFp16 ? 1 : 0;
     for (std::size_t k = 0; k < kAbsoluteCount; ++k) absolute[k] += p <= kAbsoluteThresholds[k];
@@ -193,9 +200,9 @@ AttentionSummary summarize_row(const double* logits, const double* exps, double 
   }
 
   std::vector<double> ordered;
-  ordered.reserve(static_cast<std::size_t>(row + 1 - lo));
+  ordered.reserve(static_cast<std::size_t>(end - lo));
   for (const Index j : ranking) {
-    if (j >= lo && j <= row) ordered.push_back(exps[j]);
+    if (j >= lo && j < end) ordered.push_back(exps[j]);
   }
   add_top_mass(ordered, normalizer, out.top_mass_accumulated);
   std::sort(ordered.begin(), ordered.end(), std::greater<>());
@@ -237,10 +244,12 @@ void inspect_attention(const Stream& stream, const Kernels& kernels, StreamInspe
     parallel_for(query_count, [&](Index query_index) {
       const Index row = begin + query_index / heads_per_kv;
       const Index offset = query_index * block.tokens;
-      summaries[static_cast<std::size_t>(query_index)] = summarize_row(
-          block.logits.data() + offset, block.exps.data() + offset,
-          block.max_logit[static_cast<std::size_t>(query_index)], stream.shape.first_visible(row),
-          row, rankings[static_cast<std::size_t>(query_index % heads_per_kv)]);
+      summaries[static_cast<std::size_t>(query_index)] =
+          summarize_row(block.logits.data() + offset, block.exps.data() + offset,
+                        block.max_logit[static_cast<std::size_t>(query_index)],
+                        stream.sink(static_cast<int>(query_index % heads_per_kv)),
+                        stream.shape.first_visible(row), stream.shape.visible_end(row),
+                        rankings[static_cast<std::size_t>(query_index % heads_per_kv)]);
     });
     for (Index query_index = 0; query_index < query_count; ++query_index) {
       const AttentionSummary& row = summaries[static_cast<std::size_t>(query_index)];

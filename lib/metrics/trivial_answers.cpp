@@ -22,7 +22,7 @@ class VisibleSum {
       std::fill(sum_.begin(), sum_.end(), 0.0);
       first_ = next_ = first;
     }
-    for (; next_ <= row; ++next_) {
+    for (; next_ < stream_.shape.visible_end(row); ++next_) {
       const double* v = stream_.values.row(next_);
       for (std::size_t k = 0; k < sum_.size(); ++k) sum_[k] += v[k];
     }
@@ -103,8 +103,8 @@ std::optional<TrivialAnswers> trivial_answers(const Stream& stream, const Refere
     add_kappa(stream, reference, zero, out);
     VisibleSum sum(stream);
     out.mean_value = scored(stream, reference, [&](Index row, std::vector<double>& z) {
-                       const double count =
-                           static_cast<double>(row + 1 - stream.shape.first_visible(row));
+                       const double count = static_cast<double>(stream.shape.visible_end(row) -
+                                                                stream.shape.first_visible(row));
                        const std::vector<double>& total = sum.at(row);
                        for (std::size_t k = 0; k < z.size(); ++k) z[k] = total[k] / count;
                      }).metrics();

@@ -63,10 +63,10 @@ Sketch EvidenceMeter::evidence_of(const Sketch& sketch) const {
   return out;
 }
 
-double EvidenceMeter::exact_mass(const QueryRow& query, Index first) const {
+double EvidenceMeter::exact_mass(const QueryRow& query, Index first, Index last) const {
   double sum = 0.0;
   for (const auto& [from, to] : evidence_->spans) {
-    for (Index j = std::max(first, from); j <= std::min(query.row, to); ++j) {
+    for (Index j = std::max(first, from); j <= std::min(last, to); ++j) {
       sum += std::exp(query.x[j] - query.exact_max);
     }
   }
@@ -83,18 +83,21 @@ void EvidenceMeter::look(const Sketch& sketch, const Stream& stream, const Query
                    std::back_inserter(both));
     sums_.last = std::move(both);
   }
-  sums_.mass_exact += exact_mass(exact, stream.shape.first_visible(exact.row));
-  Estimator estimator(stream, cpu_kernels());
-  const auto denominator_of = [&](const Sketch& each) {
+  sums_.mass_exact += exact_mass(exact, stream.shape.first_visible(exact.row),
+                                 stream.shape.visible_end(exact.row) - 1);
+  Stream without_sinks = stream;  // which are in the sum of all, and no evidence
+  without_sinks.sinks.clear();
+  const auto denominator_of = [&](const Sketch& each, const Stream& of) {
     double denominator = 0.0;
+    Estimator estimator(of, cpu_kernels());
     estimator.set_sketch(each, vectors);
     estimator.enqueue(attended);
     estimator.flush([&](const Answer& answer) { denominator = answer.denominator_mass; });
     return denominator;
   };
-  const double all = denominator_of(own_sums(sketch));
+  const double all = denominator_of(own_sums(sketch), stream);
   if (!(all > 0.0)) return;
-  approximate_ += denominator_of(evidence_of(sketch)) / all;
+  approximate_ += denominator_of(evidence_of(sketch), without_sinks) / all;
   ++defined_;
 }
 

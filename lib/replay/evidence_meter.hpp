@@ -50,8 +50,8 @@ class EvidenceMeter {
   // The evidence tokens that a query head reads: those whose value is kept as it came or as a codec
   // wrote it, not merged into others. Ascending.
   std::vector<Index> held(const Sketch& sketch, int head) const;
-  // The sum of p over the evidence that the row sees from token `first` on.
-  double exact_mass(const QueryRow& query, Index first) const;
+  // The sum of p over the evidence among the tokens that the row sees, `first` to `last`.
+  double exact_mass(const QueryRow& query, Index first, Index last) const;
   // `sketch` with the same rows at the same places, of which only the evidence weighs anything.
   Sketch evidence_of(const Sketch& sketch) const;
 

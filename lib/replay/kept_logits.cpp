@@ -37,12 +37,19 @@ void KeptLogits::compute(const Sketch& sketch, Index first, Index last) {
     keys.logits(stream_.shape, queries, begin, std::min(begin + kColumnsPerTask, stride_),
                 x_.data() + begin, stride_);
   });
+  if (!stream_.shape.alibi) return;
+  parallel_for(static_cast<Index>(queries.size()), [&](Index q) {
+    add_alibi(stream_, static_cast<int>(q % stream_.shape.heads_per_kv),
+              first + q / stream_.shape.heads_per_kv, tokens_, x_.data() + q * stride_);
+  });
 }
 
 RowLogits KeptLogits::row(Index row) const {
   RowLogits out;
   out.row = row;
   out.lo = stream_.shape.first_visible(row);
+  out.end = stream_.shape.visible_end(row);
+  out.sinks = stream_.sinks.empty() ? nullptr : stream_.sinks.data();
   out.heads_per_kv = stream_.shape.heads_per_kv;
   out.x = x_.data() + (row - first_) * out.heads_per_kv * stride_;
   out.stride = stride_;

@@ -137,7 +137,9 @@ bool KeptRecorder::leave_out_appended(std::vector<Row>& rows) const {
   const StreamShape& shape = stream_.shape;
   const auto is_appended = [&](const Row& row) {
     exact.kind.token = row.kind.token;
-    const Index leaves = row.kind.token + shape.window;  // the sliding window
+    // The first row that does not see the token: past the sliding window, or the chunk.
+    const Index leaves = shape.chunk > 0 ? (row.kind.token / shape.chunk + 1) * shape.chunk
+                                         : row.kind.token + shape.window;
     const Index end = shape.slides() && leaves < shape.tokens ? leaves : KeptRow::kToTheEnd;
     return row.kind == exact.kind && row.kind.token >= prompt_ && row.begin == row.kind.token &&
            row.w_num == 1.0 && row.w_den == 1.0 && row.end == end;

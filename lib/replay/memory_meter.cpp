@@ -3,10 +3,10 @@
 namespace kvbench {
 
 void MemoryMeter::observe(const Sketch& sketch, Index row, const KeptCounts& written) {
-  const Index visible = row + 1 - shape_.first_visible(row);
+  const Index visible = shape_.visible_end(row) - shape_.first_visible(row);
   KeptCounts kept = sketch.kept_counts();
   if (never_evicts_) {
-    kept.keys = kept.values = visible;
+    kept.keys = kept.values = kept.pairs = visible;
     kept.bookkeeping = 0;
   }
   KeptCounts counted = kept;
@@ -22,8 +22,8 @@ void MemoryMeter::observe(const Sketch& sketch, Index row, const KeptCounts& wri
   report_.declared = sketch.declared.has_value();
   report_.tokens = kept.tokens;
   report_.distinct_tokens = distinct_tokens(sketch);
-  report_.vectors = kept.keys + kept.values;
-  report_.numbers = kept.keys * shape_.d + kept.values * shape_.dv;
+  report_.vectors = kept.keys + kept.values - (shape_.value_in_key ? kept.pairs : 0);
+  report_.numbers = numbers_of(kept, shape_);
   report_.bookkeeping = kept.bookkeeping;
   report_.lookup_bytes = lookup;
   report_.shared_bytes = layout_.shared_bytes();

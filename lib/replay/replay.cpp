@@ -43,7 +43,7 @@ std::vector<Index> rows_to_visit(const Stream& stream, const ReplaySetting& sett
     const Needs needs = cell.algorithm->needs(cell.params);
     return needs.row_logits && !needs.kept_tokens_only;
   });
-  if (!every_row) return setting.rows;
+  if (!every_row || !stream.shape.causal) return setting.rows;
   std::vector<Index> rows;
   for (Index i = std::max(setting.prompt, stream.shape.first_query); i < stream.shape.tokens; ++i) {
     rows.push_back(i);
@@ -173,8 +173,9 @@ class Group {
   LogitBlock room_for_blocks() const {
     std::size_t most = 0;
     for (const std::vector<Index>& rows : blocks_) {
-      most = std::max(most, rows.size() * static_cast<std::size_t>(stream_.shape.heads_per_kv *
-                                                                   (rows.back() + 1)));
+      most = std::max(
+          most, rows.size() * static_cast<std::size_t>(stream_.shape.heads_per_kv *
+                                                       stream_.shape.visible_end(rows.back())));
     }
     LogitBlock block;
     block.logits.reserve(most);

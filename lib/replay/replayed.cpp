@@ -72,6 +72,8 @@ CellResult Replayed::finish(const std::shared_ptr<const TrivialAnswers>& trivial
   if (next_row_ <= last_row) {
     feed_until(last_row);
     observe(last_row, false);
+  } else if (setting_.rows.empty() || setting_.rows.back() != last_row) {
+    observe(last_row, false);  // all tokens are the prompt
   }
   CellResult result;
   result.metrics = errors_.metrics(stored_errors_);
@@ -131,6 +133,8 @@ RowLogits Replayed::row_logits(const LogitBlock& block, std::size_t r) const {
   RowLogits out;
   out.row = block.rows[r];
   out.lo = stream_.shape.first_visible(out.row);
+  out.end = stream_.shape.visible_end(out.row);
+  out.sinks = stream_.sinks.empty() ? nullptr : stream_.sinks.data();
   out.heads_per_kv = stream_.shape.heads_per_kv;
   out.x = block.logits.data() + query_index * block.tokens;
   out.e = block.exps.data() + query_index * block.tokens;

@@ -32,6 +32,7 @@ TrafficMeter::Read TrafficMeter::read_of_all(const Sketch& sketch, const StoredC
     const bool value = (token & kValue) != 0;
     read.keys += key ? 1 : 0;
     read.values += value ? 1 : 0;
+    read.pairs += key && value ? 1 : 0;
     written.keys += key && stored != nullptr && stored->key_is_written(j) ? 1 : 0;
     written.values += value && stored != nullptr && stored->value_is_written(j) ? 1 : 0;
   }
@@ -44,7 +45,7 @@ TrafficMeter::Read TrafficMeter::read_by(const Sketch& sketch, Index visible,
                                          const StoredCache* stored) {
   Read read;
   if (sketch.exact_numerator || sketch.exact_denominator) {
-    read = {visible, bytes_of({.keys = visible, .values = visible}, shape_, element_bytes_)};
+    read = {visible, bytes_of(whole_tokens(visible), shape_, element_bytes_)};
   } else if (keeps_all_) {
     read = read_of_all(sketch, stored);
   } else {
@@ -63,9 +64,9 @@ TrafficMeter::Read TrafficMeter::read_by(const Sketch& sketch, Index visible,
 
 void TrafficMeter::observe(const Sketch& sketch, Index row, const std::vector<Index>& values_summed,
                            const StoredCache* stored) {
-  const Index visible = row + 1 - shape_.first_visible(row);
+  const Index visible = shape_.visible_end(row) - shape_.first_visible(row);
   const Read read = read_by(sketch, visible, stored);
-  const Index exact = bytes_of({.keys = visible, .values = visible}, shape_, element_bytes_);
+  const Index exact = bytes_of(whole_tokens(visible), shape_, element_bytes_);
   ++rows_;
   tokens_ += static_cast<double>(read.tokens);
   bytes_ += static_cast<double>(read.bytes);

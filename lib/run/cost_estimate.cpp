@@ -32,7 +32,7 @@ std::uint64_t kind_of(const Plan& plan, const HeadCells& head) {
   };
   for (const Index number :
        {group.shape.tokens, group.shape.d, group.shape.dv,
-        static_cast<Index>(group.shape.heads_per_kv), group.shape.first_query, group.shape.window,
+        static_cast<Index>(group.shape.heads_per_kv), group.shape.first_query, group.shape.reach(),
         group.prompt, static_cast<Index>(group.rows.size()), group.hidden,
         static_cast<Index>(group.layer_records.size())}) {
     mix(static_cast<std::uint64_t>(number));

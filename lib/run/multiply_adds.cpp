@@ -6,7 +6,9 @@ namespace kvbench {
 
 double visible_tokens(const StreamShape& shape, const std::vector<Index>& rows) {
   double sum = 0.0;
-  for (const Index row : rows) sum += static_cast<double>(row - shape.first_visible(row) + 1);
+  for (const Index row : rows) {
+    sum += static_cast<double>(shape.visible_end(row) - shape.first_visible(row));
+  }
   return sum;
 }
 

@@ -183,6 +183,16 @@ std::string stream_fingerprint(const Stream& stream) {
     hash.add(shape.rope->interleaved ? "interleaved" : "half");
     hash.add(shape.rope->inv_freq.data(), shape.rope->inv_freq.size() * sizeof(double));
   }
+  if (shape.chunk > 0) hash.add(fmt::format("chunk {}\n", shape.chunk));
+  if (!shape.causal) hash.add("not causal\n");
+  if (shape.value_in_key) hash.add("values in keys\n");
+  const auto add_heads = [&](const char* name, const std::vector<double>& numbers) {
+    if (numbers.empty()) return;
+    hash.add(name);
+    hash.add(numbers.data(), numbers.size() * sizeof(double));
+  };
+  add_heads("sinks\n", stream.sinks);
+  add_heads("alibi_slopes\n", stream.alibi_slopes);
   const auto add = [&](const ConstMatrix& matrix) {
     for (Index i = 0; i < matrix.rows; ++i) {
       hash.add(matrix.row(i), static_cast<std::size_t>(matrix.cols) * sizeof(double));

@@ -5,7 +5,9 @@
 #include <limits>
 
 #include "core/canonical.hpp"
+#include "core/error.hpp"
 #include "core/lanes.hpp"
+#include "kernels/packed_keys.hpp"
 #include "sketch/cache_positions.hpp"
 
 namespace kvbench {
@@ -23,7 +25,7 @@ class Differences {
  public:
   Differences(const WeightsByToken& weights, const QueryRow& query, const StreamShape& shape)
       : den_(weights.den()),
-        x_{query.x, shape.first_visible(query.row), query.row + 1, 0.0},
+        x_{query.x, shape.first_visible(query.row), shape.visible_end(query.row), 0.0},
         exact_x_{query.exact_x, x_.first, x_.last, 0.0} {}
 
   // `of` where the token weighs anything, else 0.
@@ -45,7 +47,9 @@ Index HostAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weights,
                            const QueryRow& asked, const HeldVectors* held) {
   const QueryRow query = with_logits(asked);
   const Exponentials e = exponentials(sketch, weights, query, held);
+  const double sink = stream_.sink(query.head);
   TokenSums sums = softmax_sums(weights, e);
+  add_sink(sink, e.shift, sums);
   enqueue_values(sketch, weights, e, held);  // before divergence(), which may overwrite e
 
   PendingAnswer& question = questions_.emplace_back(query, sketch);
@@ -55,7 +59,9 @@ Index HostAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weights,
     out.kl_divergence = divergence(sketch, weights, query, e, sums);
     // The kept mass is one of the exact distribution, whatever positions the sketch attends at.
     const Exponentials exact = exact_of_row(query);
-    if (exact.e != e.e) sums.kept = kept_sum(weights, exact);
+    if (exact.e != e.e) {
+      sums.kept = kept_sum(weights, exact) + sink_exponential(sink, exact.shift);
+    }
   } else {
     out.numerator.assign(static_cast<std::size_t>(stream_.shape.dv), 0.0);
     add_own_rows(sketch, weights, e.shift, held, sums, out.numerator);
@@ -89,26 +95,28 @@ QueryRow HostAnswers::with_logits(const QueryRow& asked) const {
 }
 
 Exponentials HostAnswers::of_row(const QueryRow& query) const {
-  return {query.e, stream_.shape.first_visible(query.row), query.row + 1, query.max_logit};
+  return {query.e, stream_.shape.first_visible(query.row), stream_.shape.visible_end(query.row),
+          query.max_logit};
 }
 
 Exponentials HostAnswers::exact_of_row(const QueryRow& query) const {
-  return {query.exact_e, stream_.shape.first_visible(query.row), query.row + 1,
-          query.exact_row_max};
+  return {query.exact_e, stream_.shape.first_visible(query.row),
+          stream_.shape.visible_end(query.row), query.exact_row_max};
 }
 
 Exponentials HostAnswers::exponentials(const Sketch& sketch, const WeightsByToken& weights,
                                        const QueryRow& query, const HeldVectors* held) {
   const Index tokens = stream_.shape.tokens;
+  const double sink = stream_.sink(query.head);
   own_logits(sketch, weights, query, held);
   if (sketch.cache_positions) {
     rerotate(sketch, query);
-    return own_exponentials(weights, WeighIn::kEitherSum, rerotated_by_token_.data(), tokens,
-                            kNothing, own_);
+    return own_exponentials(weights, WeighIn::kEitherSum, rerotated_by_token_.data(), tokens, sink,
+                            own_);
   }
   const Exponentials shared = of_row(query);
-  double least = kNothing;  // of own rows that weigh anything
-  bool safe = is_safe(weights, shared);
+  double least = sink;  // or of own rows that weigh anything
+  bool safe = is_safe(weights, shared) || canonical_exp(sink - shared.shift) >= kSafeDenominator;
   for (std::size_t i = 0; i < own_logits_.size(); ++i) {
     const WeightsByToken::OwnRow& row = weights.own_rows()[i];
     if (row.w_num != 0.0 || row.w_den != 0.0) least = std::max(least, own_logits_[i]);
@@ -140,7 +148,14 @@ void HostAnswers::own_logits(const Sketch& sketch, const WeightsByToken& weights
                             sketch.feature_shift);
       continue;
     }
-    own_logits_.push_back(shape.softcap > 0.0 ? canonical_softcap(x, shape.softcap) : x);
+    double logit = shape.softcap > 0.0 ? canonical_softcap(x, shape.softcap) : x;
+    if (shape.alibi) {
+      if (row.token < 0) {
+        throw CellError("a key of no token has no position, by which the layer biases its logits");
+      }
+      add_alibi(stream_, query.head, query.row, row.token, row.token + 1, &logit);
+    }
+    own_logits_.push_back(logit);
   }
 }
 
@@ -249,9 +264,11 @@ std::optional<double> HostAnswers::divergence(const Sketch& sketch, const Weight
                                               TokenSums sums) {
   const double* x = sketch.cache_positions ? rerotated_by_token_.data() : query.x;
   if (sums.den < kSafeDenominator) {  // the shift is far above these rows: one of their own
-    e = own_exponentials(weights, WeighIn::kDenominator, x, stream_.shape.tokens, kNothing, own_);
+    const double sink = stream_.sink(query.head);
+    e = own_exponentials(weights, WeighIn::kDenominator, x, stream_.shape.tokens, sink, own_);
     if (!std::isfinite(e.shift)) return std::nullopt;
     sums = softmax_sums(weights, e);
+    add_sink(sink, e.shift, sums);
   }
   double position_term = 0.0;
   if (sketch.cache_positions) {

@@ -15,6 +15,7 @@ KeptCounts& KeptCounts::operator+=(const KeptCounts& other) {
   tokens += other.tokens;
   keys += other.keys;
   values += other.values;
+  pairs += other.pairs;
   bookkeeping += other.bookkeeping;
   return *this;
 }
@@ -23,6 +24,7 @@ KeptCounts& KeptCounts::operator-=(const KeptCounts& other) {
   tokens -= other.tokens;
   keys -= other.keys;
   values -= other.values;
+  pairs -= other.pairs;
   bookkeeping -= other.bookkeeping;
   return *this;
 }
@@ -30,9 +32,11 @@ KeptCounts& KeptCounts::operator-=(const KeptCounts& other) {
 KeptCounts counts_of(const SketchRow& row) {
   if (row.is_empty()) return {};
   const Index copies = row.copies;
+  const bool pair = row.own_key < 0 && row.own_value < 0 && row.keeps_key && row.keeps_value;
   return {.tokens = row.counts_as_token ? copies : 0,
           .keys = row.keeps_key ? copies : 0,
           .values = row.keeps_value ? copies : 0,
+          .pairs = pair ? copies : 0,
           .bookkeeping = copies * row.weight_numbers};
 }
 
@@ -97,14 +101,21 @@ KeptCounts Sketch::kept_counts() const {
   return kept;
 }
 
+Index numbers_of(const KeptCounts& kept, const StreamShape& shape) {
+  const Index apart = shape.value_in_key ? kept.values - kept.pairs : kept.values;
+  return kept.keys * shape.d + apart * shape.dv;
+}
+
 Index bytes_of(const KeptCounts& kept, const StreamShape& shape, int element_bytes) {
-  const Index numbers = kept.keys * shape.d + kept.values * shape.dv;
-  return numbers * element_bytes + kept.bookkeeping * kBookkeepingBytes;
+  return numbers_of(kept, shape) * element_bytes + kept.bookkeeping * kBookkeepingBytes;
+}
+
+KeptCounts whole_tokens(Index tokens) {
+  return {.tokens = tokens, .keys = tokens, .values = tokens, .pairs = tokens};
 }
 
 Index exact_bytes(const StreamShape& shape, int element_bytes) {
-  const Index most = shape.window > 0 ? std::min(shape.tokens, shape.window) : shape.tokens;
-  return bytes_of({.keys = most, .values = most}, shape, element_bytes);
+  return bytes_of(whole_tokens(shape.reach()), shape, element_bytes);
 }
 
 Index lookup_bytes(Index numbers, Index bits, int element_bytes) {

@@ -45,6 +45,7 @@ struct KeptCounts {
   Index tokens = 0;       // rows that count as tokens, duplicates included
   Index keys = 0;         // key vectors
   Index values = 0;       // value vectors
+  Index pairs = 0;        // of both, a token's own key and value in one row
   Index bookkeeping = 0;  // further numbers: weights, scores, counts
 
   bool operator==(const KeptCounts&) const = default;
@@ -57,9 +58,13 @@ KeptCounts counts_of(const SketchRow& row);
 
 inline constexpr Index kBookkeepingBytes = 4;  // a number
 
+// Numbers of keys and values. Where values lie in the keys, a pair is a key.
+Index numbers_of(const KeptCounts& kept, const StreamShape& shape);
 // Bytes of keys and values at `element_bytes` a number, and of bookkeeping.
 Index bytes_of(const KeptCounts& kept, const StreamShape& shape, int element_bytes);
-// The same of all min(n, W) tokens that a row sees at most: the exact cache.
+// Keys and values of so many tokens.
+KeptCounts whole_tokens(Index tokens);
+// Bytes of all tokens that a row sees at most: the exact cache.
 Index exact_bytes(const StreamShape& shape, int element_bytes);
 
 // Which positions changed, for readers that cache derived data. A copy starts a new era, so

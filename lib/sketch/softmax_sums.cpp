@@ -55,6 +55,17 @@ double kept_sum(const WeightsByToken& weights, const Exponentials& e) {
   return kept.sum();
 }
 
+double sink_exponential(double logit, double shift) {
+  return std::isfinite(logit) ? canonical_exp(logit - shift) : 0.0;
+}
+
+void add_sink(double logit, double shift, TokenSums& sums) {
+  const double e = sink_exponential(logit, shift);
+  sums.num += e;
+  sums.den += e;
+  sums.kept += e;
+}
+
 bool is_safe(const WeightsByToken& weights, const Exponentials& e) {
   return std::any_of(weights.groups().begin(), weights.groups().end(), [&](std::int32_t g) {
     const Lanes w = Lanes::load(weights.den() + Index{g} * Lanes::kCount);

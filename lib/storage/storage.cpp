@@ -64,7 +64,7 @@ std::string storage_text(const Storage& storage) {
 
 StorageLayout::StorageLayout(const Storage* storage, const StreamShape& shape, Index prompt,
                              int element_bytes)
-    : tokens_(shape.tokens), element_bytes_(element_bytes) {
+    : shape_(shape), element_bytes_(element_bytes) {
   keys_.width = shape.d;
   values_.width = shape.dv;
   if (storage == nullptr) return;
@@ -92,6 +92,7 @@ Index StorageLayout::Part::most_bytes(Index vectors, Index of_prompt, int elemen
 }
 
 Index StorageLayout::bytes(const KeptCounts& kept, const KeptCounts& written) const {
+  if (!keys_.codec && !values_.codec) return bytes_of(kept, shape_, element_bytes_);
   return keys_.bytes(kept.keys, written.keys, element_bytes_) +
          values_.bytes(kept.values, written.values, element_bytes_) +
          kept.bookkeeping * kBookkeepingBytes;
@@ -105,14 +106,15 @@ Index StorageLayout::key_numbers_bytes(Index numbers, Index keys, Index written)
 }
 
 Index StorageLayout::most_bytes(const KeptCounts& kept, const KeptCounts& of_prompt) const {
+  if (!keys_.codec && !values_.codec) return bytes_of(kept, shape_, element_bytes_);
   return keys_.most_bytes(kept.keys, of_prompt.keys, element_bytes_) +
          values_.most_bytes(kept.values, of_prompt.values, element_bytes_) +
          kept.bookkeeping * kBookkeepingBytes;
 }
 
 bool StorageLayout::on_arrival() const {
-  return (!keys_.codec || writes_on_arrival(*keys_.codec, tokens_)) &&
-         (!values_.codec || writes_on_arrival(*values_.codec, tokens_));
+  return (!keys_.codec || writes_on_arrival(*keys_.codec, shape_.tokens)) &&
+         (!values_.codec || writes_on_arrival(*values_.codec, shape_.tokens));
 }
 
 double StorageLayout::Part::written_bytes(int element_bytes) const {
@@ -135,7 +137,7 @@ Index StorageLayout::reach() const {
   double written = 0.0;
   for (const Part* part : {&keys_, &values_}) {
     const double bytes = part->written_bytes(element_bytes_);
-    more += static_cast<double>(part->most_waiting(tokens_)) *
+    more += static_cast<double>(part->most_waiting(shape_.tokens)) *
             std::max(0.0, static_cast<double>(part->width * element_bytes_) - bytes);
     written += bytes;
   }
@@ -163,6 +165,9 @@ std::optional<std::string> reason_to_skip(const Storage& storage,
                                           const AlgorithmDescription& algorithm,
                                           const Params& params, const StreamShape& shape,
                                           Index prompt) {
+  if (shape.value_in_key && !(storage.keys.is_float() && storage.values.is_float())) {
+    return "the layer's values lie in its keys, and a storage writes keys and values apart";
+  }
   for (const CacheTensor tensor : {CacheTensor::kKeys, CacheTensor::kValues}) {
     const CodecSetting& setting = storage.of(tensor);
     if (setting.is_float()) continue;

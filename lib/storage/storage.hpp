@@ -71,7 +71,7 @@ class StorageLayout {
   };
 
   Part keys_, values_;
-  Index tokens_;
+  StreamShape shape_;
   int element_bytes_;
 };
 

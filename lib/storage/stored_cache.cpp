@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <set>
 #include <string>
@@ -168,10 +167,11 @@ StoredCache::StoredCache(const StoredStream& stored, bool keeps_all)
 // Whether the lists are those before with more behind them.
 bool StoredCache::list_tokens(const Sketch& sketch, Index row) {
   if (keeps_all_) {
-    const Index lo = stored_.original().shape.first_visible(row);
+    const StreamShape& shape = stored_.original().shape;
+    const Index lo = shape.first_visible(row);
     const bool appended = !key_tokens_.empty() && key_tokens_.front() == lo;
     if (!appended) forget_tokens();
-    for (Index j = appended ? key_tokens_.back() + 1 : lo; j <= row; ++j) {
+    for (Index j = appended ? key_tokens_.back() + 1 : lo; j < shape.visible_end(row); ++j) {
       key_tokens_.push_back(static_cast<std::int32_t>(j));
     }
     value_tokens_ = key_tokens_;
@@ -255,7 +255,8 @@ void StoredCache::count(const Sketch& sketch) {
   const bool codes_keys = !stored_.keys().is_float();
   const bool codes_values = !stored_.values().is_float();
   if (on_arrival_) {
-    const Index visible = row_ + 1 - stored_.original().shape.first_visible(row_);
+    const StreamShape& shape = stored_.original().shape;
+    const Index visible = shape.visible_end(row_) - shape.first_visible(row_);
     const KeptCounts kept = sketch.kept_counts();
     if (codes_keys) written_.keys = keeps_all_ ? visible : kept.keys;
     if (codes_values) written_.values = keeps_all_ ? visible : kept.values;
@@ -346,7 +347,7 @@ QueryRow StoredCache::attended(const QueryRow& exact, const LogitBlock* decoded)
   double* x = logits_.of_head(exact.head);
   for (const std::int32_t token : other_keys_) x[token] = exact.x[token];
   query.x = x;
-  query.max_logit = exponentiate_held(x);
+  query.max_logit = exponentiate_held(x, stored_.original().sink(exact.head));
   query.e = e_.data();
   return query;
 }
@@ -361,18 +362,19 @@ void StoredCache::find_logits() {
   logits_row_ = row_;
 }
 
-// e_ of the held tokens; returns the largest of their x.
-double StoredCache::exponentiate_held(const double* x) {
+// e_ of the held tokens; returns the largest of their x and `least`.
+double StoredCache::exponentiate_held(const double* x, double least) {
   e_.resize(static_cast<std::size_t>(stored_.original().shape.tokens), 0.0);
-  if (key_tokens_.empty()) return -std::numeric_limits<double>::infinity();
+  if (key_tokens_.empty()) return least;
   const auto held = static_cast<Index>(key_tokens_.size());
   const Index first = key_tokens_.front();
-  if (key_tokens_.back() + 1 - first == held)
-    return exponentiate(x, e_.data(), first, first + held);
+  if (key_tokens_.back() + 1 - first == held) {
+    return exponentiate(x, e_.data(), first, first + held, least);
+  }
   held_x_.clear();
   for (const std::int32_t token : key_tokens_) held_x_.push_back(x[token]);
   held_e_.resize(held_x_.size());
-  const double most = exponentiate(held_x_.data(), held_e_.data(), 0, held);
+  const double most = exponentiate(held_x_.data(), held_e_.data(), 0, held, least);
   const double* from = held_e_.data();
   for (const std::int32_t token : key_tokens_) e_[static_cast<std::size_t>(token)] = *from++;
   return most;
@@ -382,7 +384,8 @@ std::vector<std::int32_t> StoredCache::plain_tokens(const Sketch& sketch,
                                                     CacheTensor tensor) const {
   std::vector<std::int32_t> tokens;
   if (keeps_all_) {
-    for (Index j = stored_.original().shape.first_visible(row_); j <= row_; ++j) {
+    const StreamShape& shape = stored_.original().shape;
+    for (Index j = shape.first_visible(row_); j < shape.visible_end(row_); ++j) {
       tokens.push_back(static_cast<std::int32_t>(j));
     }
     return tokens;

@@ -103,7 +103,7 @@ class StoredCache {
   std::vector<std::int32_t> plain_tokens(const Sketch& sketch, CacheTensor tensor) const;
   void map_values();
   void find_logits();
-  double exponentiate_held(const double* x);
+  double exponentiate_held(const double* x, double least);
 
   const StoredStream& stored_;
   const bool keeps_all_;

@@ -1,6 +1,7 @@
 #include "storage/written_logits.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/packed_keys.hpp"
 
@@ -52,6 +53,10 @@ void WrittenLogits::compute(const std::vector<std::int32_t>& tokens, ConstMatrix
     for (int g = 0; g < shape.heads_per_kv; ++g) queries.push_back(stream_.query(g, rows_[r]));
   }
   double* out = of_head(0);
+  const auto of_query = [&](std::size_t q) {
+    const auto heads = static_cast<std::size_t>(shape.heads_per_kv);
+    return std::pair(static_cast<int>(q % heads), rows_[at_ + q / heads]);
+  };
   std::vector<double> scratch(queries.size() * static_cast<std::size_t>(kTileTokens));
   for (std::size_t first = 0; first < tokens.size(); first += kTileTokens) {
     const std::size_t last = std::min(first + kTileTokens, tokens.size());
@@ -60,7 +65,11 @@ void WrittenLogits::compute(const std::vector<std::int32_t>& tokens, ConstMatrix
     const PackedKeys tile(decoded, some);
     tile.logits(shape, queries, 0, tile.padded(), scratch.data(), kTileTokens);
     for (std::size_t q = 0; q < queries.size(); ++q) {
-      const double* from = scratch.data() + q * kTileTokens;
+      double* from = scratch.data() + q * kTileTokens;
+      if (shape.alibi) {
+        const auto [head, row] = of_query(q);
+        add_alibi(stream_, head, row, some, from);
+      }
       double* to = out + static_cast<Index>(q) * shape.tokens;
       for (const std::int32_t token : some) to[token] = *from++;
     }

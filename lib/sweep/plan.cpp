@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 #include <variant>
@@ -201,35 +200,18 @@ class Planner {
     if (tokens > 0) group.shape.tokens = tokens;
     const Index n = group.shape.tokens;
     group.shape.first_query = std::min(group.shape.first_query, n);
-    const auto prompt = resolve_prompt(sequence, n, n - group.shape.first_query, place);
+    const auto prompt = prompt_length(config_.prompt_tokens, sequence.prompt_tokens, n,
+                                      n - group.shape.first_query, place, errors_);
     if (!prompt) return;
-    group.prompt = *prompt;
+    group.prompt = group.shape.causal ? *prompt : n;
+    if (!group.shape.causal && config_.keep_caches) {
+      errors_.add("/output/caches",
+                  fmt::format("cannot be true: every row of layer {} of {} sees every token, and a "
+                              "cache file has rows by decode row; set it to false",
+                              layer.index, place));
+    }
     group.rows = scored_rows(config_.rows, group.shape, group.prompt, place, errors_);
     plan_.groups.push_back(std::move(group));
-  }
-
-  std::optional<Index> resolve_prompt(const PlannedSequence& sequence, Index n, Index query_rows,
-                                      const std::string& place) {
-    if (!config_.prompt_tokens) return default_prompt(n, query_rows);
-    const Value& given = *config_.prompt_tokens;
-    if (const auto* fraction = std::get_if<double>(&given)) {
-      return static_cast<Index>(std::floor(*fraction * static_cast<double>(n)));
-    }
-    const bool from_dump = std::holds_alternative<std::string>(given);
-    if (from_dump && !sequence.prompt_tokens) {
-      errors_.add("/replay/prompt_tokens",
-                  fmt::format("\"dump\" asks for the attribute prompt_tokens, which {} does not "
-                              "have; give a number",
-                              place));
-      return std::nullopt;
-    }
-    const Index prompt = from_dump ? *sequence.prompt_tokens : std::get<std::int64_t>(given);
-    if (prompt >= 0 && prompt < n) return prompt;
-    errors_.add("/replay/prompt_tokens",
-                fmt::format("must be from 0 to {}, so that at least one of the {} tokens of {} is "
-                            "decoded, got {}{}",
-                            n - 1, n, place, prompt, from_dump ? " in the dump" : ""));
-    return std::nullopt;
   }
 
   Index selected_heads(int kv_heads, const Selection& where) const {

@@ -35,7 +35,12 @@ json dump_json(const PlannedDump& dump) {
                     {"softcap", shape.softcap}};
       if (layer.hidden > 0) entry["hidden"] = layer.hidden;
       if (layer.residual_rows > 0) entry["residual_rows"] = layer.residual_rows;
+      if (shape.chunk > 0) entry["chunk"] = shape.chunk;
+      if (!shape.causal) entry["causal"] = false;
       if (shape.wo_v_l1) entry["wo_v_l1"] = true;
+      if (shape.sinks) entry["sinks"] = true;
+      if (shape.alibi) entry["alibi"] = true;
+      if (shape.value_in_key) entry["value_in_key"] = true;
       if (shape.rope) {
         const auto [place, is_new] = place_of.emplace(shape.rope.get(), ropes.size());
         if (is_new) {
@@ -142,7 +147,12 @@ PlannedDump dump_of(const json& document) {
       shape.n_layers = dump.n_layers;
       layer.hidden = entry.value("hidden", Index{0});
       layer.residual_rows = entry.value("residual_rows", Index{0});
+      shape.chunk = entry.value("chunk", Index{0});
+      shape.causal = entry.value("causal", true);
       shape.wo_v_l1 = entry.value("wo_v_l1", false);
+      shape.sinks = entry.value("sinks", false);
+      shape.alibi = entry.value("alibi", false);
+      shape.value_in_key = entry.value("value_in_key", false);
       if (entry.contains("rope")) shape.rope = ropes.at(entry["rope"]);
     }
   }

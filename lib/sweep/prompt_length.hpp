@@ -1,6 +1,11 @@
 // Where the prompt of a sequence ends.
 #pragma once
 
+#include <optional>
+#include <string>
+
+#include "algorithms/parameters.hpp"
+#include "core/error.hpp"
 #include "core/matrix_view.hpp"
 
 namespace kvbench {
@@ -9,5 +14,12 @@ namespace kvbench {
 // decoded, or, if fewer rows have queries, those that have. `query_rows`: how many of the last
 // rows have queries; with none there is nothing to go by and P is as if all had. 0 <= P < n.
 Index default_prompt(Index tokens, Index query_rows);
+
+// P of `tokens` tokens by replay.prompt_tokens of a checked sweep, `given`: a number, a fraction,
+// or the word for `of_dump`, the dump's attribute. None, and an error that names `place`, where
+// that is missing or leaves no token to decode.
+std::optional<Index> prompt_length(const std::optional<Value>& given,
+                                   const std::optional<Index>& of_dump, Index tokens,
+                                   Index query_rows, const std::string& place, ErrorList& errors);
 
 }  // namespace kvbench

@@ -95,6 +95,9 @@ TEST_CASE("h2o agrees with the token-by-token rule on every stream shape") {
       {.tokens = 60, .d = 4, .dv = 2, .window = 3, .query_size = 4},
       {.tokens = 60, .d = 4, .dv = 2, .softcap = 2.0, .query_size = 6},
       {.tokens = 50, .d = 4, .dv = 2, .kind = StreamKind::kEqualKeys},
+      {.tokens = 60, .d = 4, .dv = 2, .heads_per_kv = 3, .query_size = 3, .sinks = true},
+      {.tokens = 60, .d = 4, .dv = 2, .heads_per_kv = 2, .alibi = true},
+      {.tokens = 60, .d = 4, .dv = 2, .chunk = 23},
       {.tokens = 50, .d = 4, .dv = 2, .kind = StreamKind::kClustered}};
   for (const StreamSpec& spec : specs) {
     const auto owned = make_stream(spec);
@@ -133,7 +136,9 @@ TEST_CASE("h2o's token-by-token rule turns red on another budget, fraction, grou
 TEST_CASE("released h2o masks, forgets and reopens tokens as the published code does") {
   const std::vector<StreamSpec> specs = {{.tokens = 50, .d = 4, .dv = 2, .query_size = 2},
                                          {.tokens = 50, .d = 4, .dv = 2, .heads_per_kv = 3},
-                                         {.tokens = 50, .d = 4, .dv = 2, .window = 15}};
+                                         {.tokens = 50, .d = 4, .dv = 2, .window = 15},
+                                         {.tokens = 50, .d = 4, .dv = 2, .sinks = true},
+                                         {.tokens = 50, .d = 4, .dv = 2, .alibi = true}};
   bool returned = false;
   for (const StreamSpec& spec : specs) {
     const auto owned = make_stream(spec);

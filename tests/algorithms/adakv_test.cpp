@@ -119,7 +119,10 @@ Sets naive_kvpress(const LayerOfStreams& layer, Index prompt, Index budget, Inde
 std::vector<StreamSpec> specs() {
   return {{.tokens = 90, .d = 5, .dv = 2, .heads_per_kv = 3},
           {.tokens = 90, .d = 4, .dv = 2, .heads_per_kv = 2, .window = 50},
-          {.tokens = 90, .d = 4, .dv = 2, .softcap = 2.0, .query_size = 2}};
+          {.tokens = 90, .d = 4, .dv = 2, .softcap = 2.0, .query_size = 2},
+          {.tokens = 90, .d = 4, .dv = 2, .heads_per_kv = 3, .query_size = 3, .sinks = true},
+          {.tokens = 90, .d = 4, .dv = 2, .heads_per_kv = 2, .alibi = true},
+          {.tokens = 90, .d = 4, .dv = 2, .heads_per_kv = 2, .chunk = 36}};
 }
 
 }  // namespace

@@ -24,8 +24,9 @@ std::vector<std::vector<Real>> naive_shares(const Stream& stream, Index row, con
   for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
     std::vector<Real>& p = out.emplace_back();
     for (const Index token : tokens) p.push_back(naive_logit(stream, g, row, token));
-    const Real max = *std::max_element(p.begin(), p.end());
-    Real sum = 0;
+    const Real sink = naive_sink(stream, g);
+    const Real max = std::max(sink, *std::max_element(p.begin(), p.end()));
+    Real sum = std::exp(sink - max);
     for (Real& x : p) sum += x = std::exp(x - max);
     for (Real& x : p) x /= sum;
   }
@@ -178,7 +179,10 @@ const std::vector<StreamSpec>& specs() {
       {.tokens = 60, .d = 16, .dv = 2},
       {.tokens = 60, .d = 4, .dv = 2, .softcap = 2.0, .query_size = 6},
       {.tokens = 60, .d = 4, .dv = 2, .heads_per_kv = 2, .window = 25},
-      {.tokens = 60, .d = 4, .dv = 2, .heads_per_kv = 2, .kind = StreamKind::kClustered}};
+      {.tokens = 60, .d = 4, .dv = 2, .heads_per_kv = 2, .kind = StreamKind::kClustered},
+      {.tokens = 60, .d = 4, .dv = 2, .heads_per_kv = 3, .query_size = 3, .sinks = true},
+      {.tokens = 60, .d = 4, .dv = 2, .heads_per_kv = 2, .alibi = true},
+      {.tokens = 60, .d = 4, .dv = 2, .heads_per_kv = 2, .chunk = 27}};
   return all;
 }
 

@@ -98,7 +98,10 @@ std::vector<StreamSpec> specs() {
           {.tokens = 40, .d = 16, .dv = 2, .query_size = 2},
           {.tokens = 40, .d = 4, .dv = 2, .softcap = 2.0, .query_size = 6},
           {.tokens = 40, .d = 4, .dv = 2, .heads_per_kv = 2, .window = 22, .query_size = 3},
-          {.tokens = 40, .d = 4, .dv = 4, .heads_per_kv = 2, .kind = StreamKind::kClustered}};
+          {.tokens = 40, .d = 4, .dv = 4, .heads_per_kv = 2, .kind = StreamKind::kClustered},
+          {.tokens = 40, .d = 4, .dv = 2, .heads_per_kv = 3, .query_size = 3, .sinks = true},
+          {.tokens = 40, .d = 4, .dv = 2, .heads_per_kv = 2, .alibi = true},
+          {.tokens = 40, .d = 4, .dv = 2, .heads_per_kv = 2, .chunk = 19}};
 }
 
 double relative_l2(const Stream& stream, Index prompt, const NaiveMatching& rule) {

@@ -136,7 +136,9 @@ const StreamSpec kSpec{.tokens = 66, .d = 5, .dv = 2, .heads_per_kv = 2};
 
 TEST_CASE("cake keeps what its definitions keep, for every temperature, gamma and budget") {
   for (const StreamSpec& spec :
-       {kSpec, StreamSpec{.tokens = 66, .d = 4, .dv = 2, .softcap = 3.0}}) {
+       {kSpec, StreamSpec{.tokens = 66, .d = 4, .dv = 2, .softcap = 3.0},
+        StreamSpec{.tokens = 66, .d = 4, .dv = 2, .heads_per_kv = 2, .sinks = true},
+        StreamSpec{.tokens = 66, .d = 4, .dv = 2, .alibi = true}}) {
     for (const int layers : {1, 3}) {
       const LayerOfStreams model(spec, 2, layers);
       for (const Rule& rule :

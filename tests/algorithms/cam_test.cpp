@@ -54,10 +54,10 @@ std::vector<std::vector<Held>> naive_cam(const Stream& stream, const Rule& rule,
     std::vector<std::vector<Real>> a;  // [G][held]
     for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
       std::vector<Real>& p = a.emplace_back();
-      Real max = -1e300L;
+      Real max = naive_sink(stream, g);
       for (const Held& h : held) p.push_back(naive_logit(stream, g, row, h.token));
       for (const Real x : p) max = std::max(max, x);
-      Real sum = 0;
+      Real sum = std::exp(naive_sink(stream, g) - max);
       for (Real& x : p) sum += x = std::exp(x - max);
       for (Real& x : p) x /= sum;
     }
@@ -178,7 +178,10 @@ TEST_CASE("cam holds and merges what the naive list does, on every kind of strea
       {.tokens = 80, .d = 32, .dv = 3},
       {.tokens = 80, .d = 4, .dv = 2, .softcap = 2.0, .query_size = 6},
       {.tokens = 150, .d = 4, .dv = 2, .heads_per_kv = 2, .window = 30},
-      {.tokens = 80, .d = 4, .dv = 2, .heads_per_kv = 2, .kind = StreamKind::kClustered}};
+      {.tokens = 80, .d = 4, .dv = 2, .heads_per_kv = 2, .kind = StreamKind::kClustered},
+      {.tokens = 80, .d = 4, .dv = 2, .heads_per_kv = 3, .query_size = 3, .sinks = true},
+      {.tokens = 80, .d = 4, .dv = 2, .heads_per_kv = 2, .alibi = true},
+      {.tokens = 80, .d = 4, .dv = 2, .heads_per_kv = 2, .chunk = 37}};
   for (const StreamSpec& spec : specs) {
     const auto owned = make_stream(spec);
     for (const Index prompt : {Index{0}, Index{1}, Index{37}, spec.tokens - 1}) {

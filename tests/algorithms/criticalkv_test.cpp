@@ -125,7 +125,10 @@ Sets naive(const LayerOfStreams& layer, Index prompt, const Rule& rule) {
 std::vector<StreamSpec> specs() {
   return {{.tokens = 90, .d = 5, .dv = 3, .heads_per_kv = 3},
           {.tokens = 90, .d = 4, .dv = 3, .heads_per_kv = 2, .window = 50},
-          {.tokens = 90, .d = 4, .dv = 5, .kind = StreamKind::kClustered}};
+          {.tokens = 90, .d = 4, .dv = 5, .kind = StreamKind::kClustered},
+          {.tokens = 90, .d = 4, .dv = 3, .heads_per_kv = 3, .query_size = 3, .sinks = true},
+          {.tokens = 90, .d = 4, .dv = 3, .heads_per_kv = 2, .alibi = true},
+          {.tokens = 90, .d = 4, .dv = 3, .heads_per_kv = 2, .chunk = 36}};
 }
 
 }  // namespace

@@ -87,8 +87,9 @@ class NaiveD2o {
         const Real cap = stream_.shape.softcap;
         if (cap > 0) x.back() = cap * std::tanh(x.back() / cap);
       }
-      const Real max = *std::max_element(x.begin(), x.end());
-      Real sum = 0;
+      const Real sink = naive_sink(stream_, g);
+      const Real max = std::max(sink, *std::max_element(x.begin(), x.end()));
+      Real sum = std::exp(sink - max);
       for (Real& value : x) sum += value = std::exp(value - max);
       for (std::size_t j = 0; j < x.size(); ++j) {
         held_[j].scores[static_cast<std::size_t>(g)] += x[j] / sum;
@@ -228,7 +229,9 @@ TEST_CASE("d2o holds and merges what the naive list of rows does, on every kind 
       {.tokens = 80, .d = 32, .dv = 3},
       {.tokens = 80, .d = 4, .dv = 2, .softcap = 2.0, .query_size = 6},
       {.tokens = 80, .d = 4, .dv = 2, .heads_per_kv = 2, .window = 30},
-      {.tokens = 80, .d = 4, .dv = 2, .heads_per_kv = 2, .kind = StreamKind::kClustered}};
+      {.tokens = 80, .d = 4, .dv = 2, .heads_per_kv = 2, .kind = StreamKind::kClustered},
+      {.tokens = 80, .d = 4, .dv = 2, .heads_per_kv = 3, .query_size = 3, .sinks = true},
+      {.tokens = 80, .d = 4, .dv = 2, .heads_per_kv = 2, .chunk = 37}};
   for (const StreamSpec& spec : specs) {
     const auto owned = make_stream(spec);
     for (const Index prompt : {0, 1, 37, 79}) {

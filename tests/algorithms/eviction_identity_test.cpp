@@ -50,7 +50,7 @@ std::string error_of_answer(const Stream& stream, int g, Index row, const Sketch
   const std::size_t dv = static_cast<std::size_t>(stream.shape.dv);
   std::vector<Real> kept_sum(dv, 0);
   std::vector<Real> evicted_sum(dv, 0);
-  Real rho = 0;
+  Real rho = exact.sink / exact.z;  // kept by every method, with no value
   Real largest_value = 0;
   for (std::size_t j = 0; j < exact.p.size(); ++j) {
     const Index token = exact.lo + static_cast<Index>(j);
@@ -83,7 +83,7 @@ std::string error_of_answer(const Stream& stream, int g, Index row, const Sketch
   // No set of as many tokens has more mass than the true top ones of this head.
   std::vector<Real> sorted(exact.p);
   std::sort(sorted.rbegin(), sorted.rend());
-  Real best = 0;
+  Real best = exact.sink / exact.z;
   for (std::size_t j = 0; j < kept.size(); ++j) best += sorted[j];
   return rho <= best + 1e-15L ? "" : "more mass than the top tokens";
 }
@@ -96,7 +96,10 @@ TEST_CASE(
       {.tokens = 50, .d = 5, .dv = 7, .heads_per_kv = 2, .query_size = 2},
       {.tokens = 50, .d = 5, .dv = 3, .heads_per_kv = 1, .window = 23},
       {.tokens = 50, .d = 4, .dv = 4, .heads_per_kv = 3, .softcap = 3.0, .query_size = 3},
-      {.tokens = 50, .d = 4, .dv = 4, .heads_per_kv = 1, .kind = StreamKind::kClustered}};
+      {.tokens = 50, .d = 4, .dv = 4, .heads_per_kv = 1, .kind = StreamKind::kClustered},
+      {.tokens = 50, .d = 4, .dv = 2, .heads_per_kv = 3, .query_size = 3, .sinks = true},
+      {.tokens = 50, .d = 4, .dv = 2, .heads_per_kv = 2, .alibi = true},
+      {.tokens = 50, .d = 4, .dv = 2, .heads_per_kv = 2, .chunk = 22}};
   for (const StreamSpec& spec : specs) {
     const auto owned = make_stream(spec);
     for (const Evictor& evictor : evictors()) {

@@ -71,7 +71,10 @@ TEST_CASE("keyformer agrees with the token-by-token rule for every noise, draw a
   const std::vector<StreamSpec> specs = {
       {.tokens = 40, .d = 4, .dv = 2, .heads_per_kv = 2, .query_size = 2},
       {.tokens = 40, .d = 4, .dv = 2, .window = 13},
-      {.tokens = 40, .d = 3, .dv = 2, .softcap = 1.5, .query_size = 5}};
+      {.tokens = 40, .d = 3, .dv = 2, .softcap = 1.5, .query_size = 5},
+      {.tokens = 40, .d = 4, .dv = 2, .heads_per_kv = 3, .query_size = 3, .sinks = true},
+      {.tokens = 40, .d = 4, .dv = 2, .heads_per_kv = 2, .alibi = true},
+      {.tokens = 40, .d = 4, .dv = 2, .heads_per_kv = 2, .chunk = 17}};
   struct Option {
     std::string noise;
     bool per_row;

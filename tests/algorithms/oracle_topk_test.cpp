@@ -43,6 +43,8 @@ TEST_CASE("agrees with sorting the exact probabilities, ties to the lower token"
   const std::vector<StreamSpec> specs = {
       {.tokens = 50, .d = 6, .dv = 2, .heads_per_kv = 1},
       {.tokens = 50, .d = 6, .dv = 2, .heads_per_kv = 3, .query_size = 4},
+      {.tokens = 50, .d = 6, .dv = 2, .heads_per_kv = 3, .sinks = true},
+      {.tokens = 50, .d = 6, .dv = 2, .heads_per_kv = 3, .alibi = true},
       {.tokens = 50, .d = 3, .dv = 2, .heads_per_kv = 2, .window = 13},
       {.tokens = 50, .d = 3, .dv = 2, .heads_per_kv = 1, .kind = StreamKind::kTies},
       {.tokens = 50, .d = 2, .dv = 2, .heads_per_kv = 2, .kind = StreamKind::kEqualKeys},

@@ -55,7 +55,10 @@ TEST_CASE("snapkv keeps what the dense oracle keeps, for every pool, group rule 
       {.tokens = 90, .d = 64, .dv = 2},
       {.tokens = 90, .d = 4, .dv = 2, .softcap = 2.0, .query_size = 6},
       {.tokens = 90, .d = 4, .dv = 2, .heads_per_kv = 2, .window = 50},
-      {.tokens = 90, .d = 4, .dv = 2, .heads_per_kv = 2, .kind = StreamKind::kClustered}};
+      {.tokens = 90, .d = 4, .dv = 2, .heads_per_kv = 2, .kind = StreamKind::kClustered},
+      {.tokens = 90, .d = 4, .dv = 2, .heads_per_kv = 3, .query_size = 3, .sinks = true},
+      {.tokens = 90, .d = 4, .dv = 2, .heads_per_kv = 2, .alibi = true},
+      {.tokens = 90, .d = 4, .dv = 2, .heads_per_kv = 2, .chunk = 45}};
   for (const StreamSpec& spec : specs) {
     const auto owned = make_stream(spec);
     for (const Index prompt : {40, 89}) {

@@ -157,6 +157,7 @@ std::string error_of_state(const Stream& stream, const SubgenParts& parts, const
   const KeptCounts counted = {.tokens = clusters * point.t + slots + exact_count,
                               .keys = clusters * (point.t + 1) + slots + exact_count,
                               .values = slots + exact_count,
+                              .pairs = slots + exact_count,
                               .bookkeeping = clusters + 1};
   return kept == counted ? "" : "memory beside the formula";
 }

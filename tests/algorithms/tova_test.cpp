@@ -24,7 +24,10 @@ std::vector<StreamSpec> specs() {
           {.tokens = 50, .d = 16, .dv = 2},
           {.tokens = 50, .d = 4, .dv = 2, .softcap = 2.0, .query_size = 6},
           {.tokens = 50, .d = 4, .dv = 2, .heads_per_kv = 2, .window = 20},
-          {.tokens = 50, .d = 4, .dv = 2, .heads_per_kv = 2, .kind = StreamKind::kClustered}};
+          {.tokens = 50, .d = 4, .dv = 2, .heads_per_kv = 2, .kind = StreamKind::kClustered},
+          {.tokens = 50, .d = 4, .dv = 2, .heads_per_kv = 3, .query_size = 3, .sinks = true},
+          {.tokens = 50, .d = 4, .dv = 2, .heads_per_kv = 2, .alibi = true},
+          {.tokens = 50, .d = 4, .dv = 2, .heads_per_kv = 2, .chunk = 22}};
 }
 
 }  // namespace

@@ -86,6 +86,7 @@ _ACTIONS = {
     "remove": _remove,
     "remove_attribute": lambda dump, name, attribute: dump[name].attrs.pop(attribute),
     "attribute": _attribute,
+    "copy": lambda dump, name, new: dump.copy(name, new),
     "move": lambda dump, name, new: dump.move(name, new),
     "data": _data,
     "group": lambda dump, name: dump.create_group(name),

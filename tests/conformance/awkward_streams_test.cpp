@@ -43,6 +43,23 @@ std::vector<Awkward> awkward_streams() {
        {.tokens = 40, .d = 7, .dv = 4, .rope_pairs = 2, .rope_interleaved = true},
        1e-10},
       {"soft-cap", {.tokens = 30, .d = 4, .dv = 4, .softcap = 1.5, .query_size = 5}, 1e-10},
+      {"sinks",
+       {.tokens = 40, .d = 6, .dv = 4, .heads_per_kv = 2, .rope_pairs = 3, .sinks = true},
+       1e-10},
+      {"sinks and a window", {.tokens = 40, .d = 4, .dv = 4, .window = 9, .sinks = true}, 1e-10},
+      {"ALiBi",
+       {.tokens = 40, .d = 6, .dv = 4, .heads_per_kv = 2, .rope_pairs = 3, .alibi = true},
+       1e-10},
+      {"ALiBi, soft-cap and sinks",
+       {.tokens = 30, .d = 4, .dv = 4, .softcap = 3, .query_size = 3, .sinks = true, .alibi = true},
+       1e-10},
+      {"every token", {.tokens = 40, .d = 4, .dv = 4, .heads_per_kv = 2, .causal = false}, 1e-10},
+      {"every token, sinks",
+       {.tokens = 30, .d = 4, .dv = 4, .sinks = true, .causal = false},
+       1e-10},
+      {"chunks of 7", {.tokens = 40, .d = 4, .dv = 4, .heads_per_kv = 2, .chunk = 7}, 1e-10},
+      {"chunks of one", {.tokens = 20, .d = 4, .dv = 4, .chunk = 1}, 1e-10},
+      {"values in keys", {.tokens = 30, .d = 6, .dv = 4, .value_in_key = true}, 1e-10},
   };
 }
 
@@ -82,7 +99,7 @@ TEST_CASE("every algorithm is finite and right on awkward streams") {
     const auto owned = make_stream(awkward.spec);
     for (const Subject& subject : subjects()) {
       for (const Point& point : subject.row->points) {
-        for (const Index prompt : {Index{0}, awkward.spec.tokens / 2, awkward.spec.tokens - 1}) {
+        for (const Index prompt : prompts_of(awkward.spec)) {
           CAPTURE(std::string(awkward.name));
           CAPTURE(describe(subject.row->id, point.given));
           CAPTURE(prompt);

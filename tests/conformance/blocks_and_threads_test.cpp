@@ -18,7 +18,9 @@ const std::vector<StreamSpec>& specs() {
   static const std::vector<StreamSpec> all = {
       {.tokens = 90, .d = 4, .dv = 3, .heads_per_kv = 2, .query_size = 2, .rope_pairs = 2},
       {.tokens = 90, .d = 4, .dv = 3, .window = 33},
-      {.tokens = 90, .d = 3, .dv = 3, .kind = StreamKind::kTies}};
+      {.tokens = 90, .d = 3, .dv = 3, .kind = StreamKind::kTies},
+      {.tokens = 90, .d = 4, .dv = 3, .heads_per_kv = 2, .sinks = true, .alibi = true},
+      {.tokens = 90, .d = 4, .dv = 3, .chunk = 32}};
   return all;
 }
 

@@ -13,13 +13,18 @@ TEST_CASE("what covers the stream gives exact attention to 1e-10") {
       {.tokens = 40, .d = 5, .dv = 7, .heads_per_kv = 3, .query_size = 2, .rope_pairs = 2},
       {.tokens = 40, .d = 4, .dv = 4, .window = 13},
       {.tokens = 40, .d = 4, .dv = 4, .softcap = 2.0, .query_size = 4},
-      {.tokens = 1, .d = 3, .dv = 2}};
+      {.tokens = 1, .d = 3, .dv = 2},
+      {.tokens = 40, .d = 4, .dv = 4, .heads_per_kv = 2, .sinks = true},
+      {.tokens = 40, .d = 4, .dv = 4, .heads_per_kv = 2, .sinks = true, .alibi = true},
+      {.tokens = 40, .d = 4, .dv = 4, .heads_per_kv = 2, .sinks = true, .causal = false},
+      {.tokens = 40, .d = 4, .dv = 4, .heads_per_kv = 2, .chunk = 13},
+      {.tokens = 40, .d = 5, .dv = 4, .value_in_key = true}};
   Cases cases;
   for (const StreamSpec& spec : specs) {
     const auto owned = make_stream(spec);
     for (const Subject& subject : subjects()) {
       for (const Given& given : subject.row->exact_points(spec.tokens)) {
-        for (const Index prompt : {Index{0}, spec.tokens / 2, spec.tokens - 1}) {
+        for (const Index prompt : prompts_of(spec)) {
           const Params params = params_for(*subject.algorithm, given);
           // Counted per algorithm: some points of the shortest stream are too small to run.
           if (!cases.runs(subject, {}, params, owned->stream.shape, prompt)) continue;

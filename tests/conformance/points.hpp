@@ -11,8 +11,16 @@
 #include <vector>
 
 #include "algorithms/algorithm.hpp"
+#include "support/owned_stream.hpp"
 
 namespace kvbench::test {
+
+// Prompts that a stream is replayed with: none, half of it, all but a token; all of it, where every
+// row sees every token.
+inline std::vector<Index> prompts_of(const StreamSpec& spec) {
+  if (!spec.causal) return {spec.tokens};
+  return {0, spec.tokens / 2, spec.tokens - 1};
+}
 
 using Given = std::vector<std::pair<std::string, Value>>;
 

@@ -28,7 +28,9 @@ TEST_CASE("truncating the stream after row i, or changing later tokens, changes 
   const std::vector<StreamSpec> specs = {
       {.tokens = 48, .d = 4, .dv = 3, .heads_per_kv = 2, .query_size = 2, .rope_pairs = 2},
       {.tokens = 48, .d = 4, .dv = 3, .window = 19},
-      {.tokens = 48, .d = 3, .dv = 3, .kind = StreamKind::kClustered}};
+      {.tokens = 48, .d = 3, .dv = 3, .kind = StreamKind::kClustered},
+      {.tokens = 48, .d = 4, .dv = 3, .heads_per_kv = 2, .sinks = true, .alibi = true},
+      {.tokens = 48, .d = 4, .dv = 3, .chunk = 11}};
   const Index prompt = 24;
   Cases cases;
   for (const StreamSpec& spec : specs) {

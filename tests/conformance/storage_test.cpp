@@ -17,6 +17,7 @@
 #include "replay/replay.hpp"
 #include "storage/codec_registry.hpp"
 #include "support/equal_reports.hpp"
+#include "support/made_codecs.hpp"
 #include "support/naive_metrics.hpp"
 #include "support/owned_stream.hpp"
 #include "support/replayed.hpp"
@@ -41,8 +42,9 @@ CellResult replayed(const Stream& stream, Index prompt, const AlgorithmDescripti
   ReplayCell cell{&algorithm, params, 3, nullptr, nullptr, storage};
   if (algorithm.replay_scope(params) != ReplayScope::kHead) cell.model_results = &scope;
   CellResult out;
-  replay(stream, {.prompt = prompt, .rows = {prompt, stream.shape.tokens - 1}}, {cell},
-         cpu_kernels(), [&](std::size_t, CellResult&& result) { out = std::move(result); });
+  const std::vector<Index> rows = {stream.shape.causal ? prompt : 0, stream.shape.tokens - 1};
+  replay(stream, {.prompt = prompt, .rows = rows}, {cell}, cpu_kernels(),
+         [&](std::size_t, CellResult&& result) { out = std::move(result); });
   return out;
 }
 
@@ -162,6 +164,55 @@ TEST_CASE("every algorithm that can be stored is, on arrival, late and in groups
     }
     CHECK(changed == stored_ids);
     CHECK(stored_ids.size() > 15);
+  }
+}
+
+TEST_CASE("a storage that loses nothing changes no answer, whatever the layer has") {
+  const std::vector<StreamSpec> specs = {
+      {.tokens = 48, .d = 6, .dv = 5, .heads_per_kv = 2, .rope_pairs = 3, .sinks = true},
+      {.tokens = 48, .d = 6, .dv = 5, .heads_per_kv = 2, .softcap = 3, .alibi = true},
+      {.tokens = 48, .d = 6, .dv = 5, .sinks = true, .alibi = true},
+      {.tokens = 48, .d = 6, .dv = 5, .heads_per_kv = 2, .chunk = 17},
+      {.tokens = 48, .d = 6, .dv = 5, .heads_per_kv = 2, .sinks = true, .causal = false}};
+
+  for (const Written& written : {on_arrival(), late(5)}) {
+    const CodecDescription lossless = step_codec(0x1p-900, 1, 0, written);
+    const auto storage =
+        std::make_shared<const Storage>(Storage{{&lossless, Params{}}, {&lossless, Params{}}});
+    for (const StreamSpec& spec : specs) {
+      const auto owned = make_stream(spec);
+      const Index prompt = spec.causal ? 30 : spec.tokens;
+      std::set<std::string> stored_ids;
+      for (const Subject& subject : subjects()) {
+        const AlgorithmDescription& algorithm = *subject.algorithm;
+        for (const Point& point : subject.row->points) {
+          const Params params = params_for(algorithm, point.given);
+          if (reason_to_skip(algorithm, params, owned->stream.shape, prompt)) continue;
+          if (reason_to_skip(*storage, algorithm, params, owned->stream.shape, prompt)) continue;
+          CAPTURE(describe(subject.row->id, point.given));
+          CAPTURE(spec.sinks);
+          CAPTURE(spec.alibi);
+          CAPTURE(spec.chunk);
+          CAPTURE(spec.causal);
+          const CellResult plain = replayed(owned->stream, prompt, algorithm, params, nullptr);
+          const CellResult stored = replayed(owned->stream, prompt, algorithm, params, storage);
+          REQUIRE_MESSAGE(!plain.failed, plain.reason);
+          REQUIRE_MESSAGE(!stored.failed, stored.reason);
+          stored_ids.insert(algorithm.id);
+          for (const NamedPair& pair : paired_metrics(stored.metrics, plain.metrics)) {
+            CAPTURE(pair.path);
+            if (pair.path.starts_with("errors.score_error") || pair.path == "errors.key_error" ||
+                pair.path == "errors.value_error") {
+              continue;
+            }
+            if (std::isnan(pair.a) && std::isnan(pair.b)) continue;
+            CHECK(std::fabs(pair.a - pair.b) <= 1e-10 * (std::fabs(pair.b) + 1e-3));
+          }
+          CHECK(stored.memory.tokens == plain.memory.tokens);
+        }
+      }
+      CHECK(stored_ids.size() > (spec.causal ? 15 : 8));
+    }
   }
 }
 

@@ -59,7 +59,7 @@ std::vector<StructureError> all_errors() {
       missing("/rope", "attention_scaling"),
       wrong("/", "format", std::string("kvdump"), {"kvdump", "kvbench-dump"}),
       wrong("/", "format", 1.0, {"must be a string"}),
-      wrong("/", "format_version", std::int64_t{2}, {"is 2", "reads version 1"}),
+      wrong("/", "format_version", std::int64_t{3}, {"is 3", "reads version 1 to 2"}),
       wrong("/", "n_layers", std::int64_t{0}, {"at least 1"}),
       wrong("/", "n_layers", 2.5, {"integer"}),
       wrong("/", "model", 3.0, {"must be a string"}),

@@ -114,5 +114,6 @@ def layer(dump: Path, number: int, sequence: str = "text") -> tuple[dict, dict, 
         rope = group.get("rope", file.get("rope"))
         told = None if rope is None else {**rope.attrs, "inv_freq": rope["inv_freq"][:],
                                           "own": "rope" in group}
-        tensors = {name: group[name][:] for name in ("q", "k", "v", "out") if name in group}
+        tensors = {name: group[name][:] for name in ("q", "k", "v", "out", "sinks")
+                   if name in group}
         return dict(group.attrs), tensors, told

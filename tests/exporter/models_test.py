@@ -4,12 +4,15 @@ soft-cap, shapes and RoPE data are what the architecture says."""
 from __future__ import annotations
 
 import unittest
+from pathlib import Path
 
+import h5py
 import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 from transformers.models.llama import modeling_llama
 
+from dump_file import differences
 from exported import PLAIN_SWEEP, ROPE_SWEEP, TOKENS, Folder, layer
 
 
@@ -18,10 +21,10 @@ def frequencies(theta: float, dims: int) -> np.ndarray:
 
 
 class Architectures(Folder):
-    def check(self, name: str, *, layers: int = 2, heads: tuple[int, int] = (4, 2), d: int = 8,
+    def check(self, name: str, *options: object, layers: int = 2, heads: tuple[int, int] = (4, 2), d: int = 8,
               dv: int | None = None, rope: bool, **expected: list) -> None:
         """`expected`: lists by layer of scale, window, softcap (default none)."""
-        dump = self.exported(self.model(name))
+        dump = self.exported(self.model(name), *options)
         self.assert_valid(dump)
         self.assert_runs(dump, ROPE_SWEEP if rope else PLAIN_SWEEP)
         for number in range(layers):
@@ -103,8 +106,8 @@ class Architectures(Folder):
     def test_granite(self):
         self.check("granite", scale=[0.17, 0.17], rope=True)
 
-    def test_deepseek_v3_is_dumped_without_its_rope(self):
-        self.check("deepseek_v3", heads=(4, 4), d=12, dv=6, rope=False)
+    def test_deepseek_materialised_is_dumped_without_its_rope(self):
+        self.check("deepseek_v3", "--materialised", heads=(4, 4), d=12, dv=6, rope=False)
         self.no_rope(0)
 
     def test_of_a_hybrid_the_attention_layers_are_dumped(self):
@@ -115,6 +118,73 @@ class Architectures(Folder):
             layer(dump, 0)
         self.assert_refused(self.export(self.model("qwen3_next"), "--layers", "0,1", out="b.h5"),
                             "no attention in 0", "there is some in 1")
+
+
+class SecondFormat(Folder):
+    """Layers whose logits, masks or values have what format 2 is for."""
+
+    def second(self, name: str, *options: object) -> Path:
+        dump = self.exported(self.model(name), *options, "--fresh")
+        with h5py.File(dump) as file:
+            self.assertEqual(file.attrs["format_version"], 2)
+        self.assert_valid(dump)
+        self.assertLess(max(differences(dump).values()), 1e-5)
+        return dump
+
+    def test_sinks_of_gpt_oss(self):
+        path = self.model("gpt_oss")
+        model = AutoModelForCausalLM.from_pretrained(path)
+        for options in ((), ("--chunk", 10)):
+            dump = self.second("gpt_oss", *options)
+            for number, window in ((0, 24), (1, 0)):
+                told, tensors, _ = layer(dump, number)
+                self.assertEqual(told["sliding_window"], window)
+                sinks = model.model.layers[number].self_attn.sinks.detach().numpy()
+                np.testing.assert_array_equal(tensors["sinks"], sinks)
+                self.assertGreater(np.abs(sinks).max(), 0.1)
+            self.assert_runs(dump, PLAIN_SWEEP + ROPE_SWEEP)
+
+    def test_chunks_of_llama4(self):
+        for options in ((), ("--chunk", 10), ("--chunk", 3)):
+            dump = self.second("llama4_text", *options)
+            self.assertEqual([layer(dump, number)[0].get("chunk", 0) for number in (0, 1)],
+                             [20, 0])
+            self.assertEqual([layer(dump, number)[0]["sliding_window"] for number in (0, 1)],
+                             [0, 0])
+        self.assert_runs(dump, PLAIN_SWEEP)
+
+    def test_an_encoder_sees_every_token(self):
+        dump = self.second("bert")
+        self.assertEqual([layer(dump, number)[0]["causal"] for number in (0, 1)], [0, 0])
+        self.assert_runs(dump, [{"algorithm": "exact"},
+                                {"algorithm": "uniform", "params": {"T": 1}}])
+        self.assert_refused(self.export(self.model("bert"), "--chunk", 10, out="b.h5"),
+                            "layer 0 (BertSelfAttention)", "later tokens", "--chunk 0")
+
+    def test_latents_of_deepseek(self):
+        for name in ("deepseek_v2", "deepseek_v3"):
+            heads = self.exported(self.model(name), "--materialised", "--fresh",
+                                  out="heads.h5")
+            for options in ((), ("--chunk", 10), ("--round", "--dtype", "float16")):
+                dump = self.second(name, *options)
+                for number in (0, 1):
+                    told, tensors, _ = layer(dump, number)
+                    self.assertEqual(told["value_in_key"], 8)
+                    shapes = {each: tensor.shape for each, tensor in tensors.items()}
+                    self.assertEqual(shapes, {"q": (4, TOKENS, 12), "k": (1, TOKENS, 12),
+                                              "out": (4, TOKENS, 8)})
+                    if "--round" in options:
+                        continue
+                    # The same logits as those of every head's keys.
+                    _, own, _ = layer(heads, number)
+                    for head in range(4):
+                        np.testing.assert_allclose(
+                            tensors["q"][head] @ tensors["k"][0].T,
+                            own["q"][head] @ own["k"][head].T, rtol=1e-3, atol=1e-4)
+            cells = self.assert_runs(dump, PLAIN_SWEEP)
+            # A token is its latent and its turned key, once.
+            exact = next(cell for cell in cells if cell["key"]["algorithm"] == "exact")
+            self.assertEqual(exact["memory"]["exact_bytes"], TOKENS * 12 * 2)
 
 
 class Tensors(Folder):

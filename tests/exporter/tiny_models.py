@@ -16,6 +16,10 @@ GROUPED = {**SMALL, "num_key_value_heads": 2}
 GPT2 = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256,
         "initializer_range": 0.3, "bos_token_id": 1, "eos_token_id": 2}
 
+LATENT = {**SMALL, "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 8,
+          "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 6,
+          "first_k_dense_replace": 2}
+
 MODELS = {
     "llama": {**GROUPED, "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}},
     "llama3_scaled": {**GROUPED, "model_type": "llama", "rope_parameters": {
@@ -42,20 +46,21 @@ MODELS = {
                 "layer_types": ["sliding_attention", "full_attention"]},
     "granite": {**GROUPED, "attention_multiplier": 0.17},
     # Latent attention: d differs from dv, and the last dimensions of q and k are turned.
-    "deepseek_v3": {**SMALL, "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 8,
-                    "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 6,
-                    "first_k_dense_replace": 2},
+    "deepseek_v2": LATENT,
+    "deepseek_v3": LATENT,
     # Attention in one layer of two; the other's state is not keys and values.
     "qwen3_next": {**GROUPED, "head_dim": 16, "linear_num_value_heads": 2,
                    "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
                    "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16,
                    "shared_expert_intermediate_size": 16,
                    "layer_types": ["linear_attention", "full_attention"]},
-    # What the format cannot hold.
-    "gpt_oss": {**GROUPED, "head_dim": 16, "num_local_experts": 2, "num_experts_per_tok": 1},
+    "gpt_oss": {**GROUPED, "head_dim": 16, "num_local_experts": 2, "num_experts_per_tok": 1,
+                "sliding_window": 24},
     "llama4_text": {**GROUPED, "head_dim": 16, "intermediate_size_mlp": 48, "num_local_experts": 2,
                     "attention_chunk_size": 20, "num_experts_per_tok": 1,
                     "no_rope_layers": [1, 0]},
+    "bert": SMALL,
+    # What cannot be heard.
     "bloom": {"vocab_size": VOCABULARY, "hidden_size": 32, "n_layer": 2, "n_head": 4},
     "falcon": {**SMALL, "alibi": True},
     "gptj": {**GPT2, "rotary_dim": 4},

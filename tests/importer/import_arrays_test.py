@@ -248,5 +248,84 @@ class Files(Importer):
                      words=["32 dimensions", "d = 16"])
 
 
+class Members(Importer):
+    """What dumps of format 2 add, and what may stand in either format."""
+
+    def attention(self, arrays, sinks=None, slopes=None, causal=True, chunk=0):
+        """The model's outputs by the format's own words, query by query."""
+        q, k, v = (arrays[name].astype(np.float64) for name in ("q", "k", "v"))
+        out = np.empty((4, N, v.shape[2]))
+        for head in range(4):
+            for i in range(N):
+                seen = [j for j in range(N) if (j <= i or not causal)
+                        and (chunk == 0 or j // chunk == i // chunk)]
+                x = 0.25 * k[head // 2, seen] @ q[head, i]
+                if slopes is not None:
+                    x -= slopes[head] * (i - np.array(seen))
+                e = np.exp(x)
+                total = e.sum() + (0 if sinks is None else np.exp(sinks[head]))
+                out[head, i] = e @ v[head // 2, seen] / total
+        return out
+
+    def check(self, arrays, out, *, options=(), version=2, **further):
+        file = self.npz(**arrays, out=out.astype(np.float32), **further)
+        dump = self.taken(file, options=(*options, "--fresh"))
+        done = subprocess.run([PROGRAM, "validate", dump], capture_output=True, text=True,
+                              timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with h5py.File(dump) as written:
+            self.assertEqual(written.attrs["format_version"], version)
+        return dump
+
+    def test_each_member_is_proved_by_the_outputs(self):
+        arrays = tensors()
+        sinks = np.array([-1.0, 0.5, 2.0, 3.0], np.float32)
+        slopes = np.array([0.5, 0.25, 0.125, 0.0625], np.float32)
+        self.check(arrays, self.attention(arrays), version=1)
+        self.check(arrays, self.attention(arrays, sinks=sinks), sinks=sinks)
+        self.check(arrays, self.attention(arrays, slopes=slopes), alibi_slopes=slopes)
+        self.check(arrays, self.attention(arrays, causal=False), options=["--every-token"])
+        self.check(arrays, self.attention(arrays, chunk=20), options=["--chunk", 20])
+        latent = {"q": arrays["q"], "k": arrays["k"], "v": arrays["k"][:, :, :DV]}
+        out = self.attention(latent)
+        del latent["v"]
+        self.check(latent, out, options=["--value-in-key", DV])
+
+    def test_outputs_of_another_mask_are_refused(self):
+        arrays = tensors()
+        wrong = self.npz(**arrays, out=self.attention(arrays).astype(np.float32),
+                         sinks=np.ones(4, np.float32))
+        self.refused(wrong, words=["differs", "from out"])
+        self.refused(wrong, options=["--chunk", 20], words=["differs", "from out"])
+
+    def test_what_is_measured_besides_is_of_either_format(self):
+        dump = self.taken(self.npz(**tensors(), wo=np.ones((4, DV, 9), np.float32),
+                                   residual_norm=np.ones(7, np.float32)))
+        with h5py.File(dump) as written:
+            self.assertEqual(written.attrs["format_version"], 1)
+            layer = written["sequences/0/layers/0"]
+            self.assertEqual(layer["wo"].shape, (4, DV, 9))
+            self.assertEqual(layer["residual_norm"].shape, (7,))
+
+    def test_wrong_members_are_refused(self):
+        ones = np.ones(4, np.float32)
+        for further, options, words in (
+                ({"sinks": ones[:3]}, (), ["sinks [3]", "[4]"]),
+                ({"sinks": np.ones((4, 1), np.float32)}, (), ["1 dimension"]),
+                ({"sinks": np.array([1, np.nan, 1, 1], np.float32)}, (), ["sinks", "finite"]),
+                ({"alibi_slopes": -ones}, (), ["alibi_slopes", "at least 0"]),
+                ({"wo": np.ones((4, DV + 1, 2), np.float32)}, (), ["wo", f"[4, {DV}]"]),
+                ({"residual_norm": np.ones(N + 1, np.float32)}, (), ["residual_norm", "64 tokens"]),
+                ({"alibi_slopes": ones}, ("--every-token",), ["--every-token", "alibi_slopes"]),
+                ({}, ("--every-token", "--chunk", 8), ["--every-token", "--chunk"]),
+                ({}, ("--chunk", 8, "--sliding-window", 8), ["--chunk", "--sliding-window"]),
+                ({}, ("--chunk", "3=8"), ["--chunk", "no layer 3"]),
+                ({}, ("--value-in-key", 4), ["--value-in-key", "array v"])):
+            with self.subTest(words=words):
+                self.refused(self.npz(**tensors(), **further), options=options, words=words)
+        keys = {name: array for name, array in tensors().items() if name != "v"}
+        self.refused(self.npz(**keys), options=("--value-in-key", D + 1), words=["--value-in-key"])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -25,14 +25,21 @@ Sums dense(const Stream& stream, Index first, Index last, const ScoreRule& rule)
       std::vector<Real> y;
       Real sum = 0;
       Real max = -1e30L;
-      for (Index j = lo; j <= i; ++j) {
-        y.push_back((naive_logit(stream, g, i, j) + rule.noise.draw(g, i, j)) /
-                    static_cast<Real>(rule.temperature));
+      const Index end = stream.shape.visible_end(i);
+      const auto temperature = static_cast<Real>(rule.temperature);
+      Real sink = 0;
+      if (!stream.sinks.empty()) {
+        sink = stream.sinks[static_cast<std::size_t>(g)] / temperature;
+        max = sink;
+      }
+      for (Index j = lo; j < end; ++j) {
+        y.push_back((naive_logit(stream, g, i, j) + rule.noise.draw(g, i, j)) / temperature);
         max = std::max(max, y.back());
       }
+      if (!stream.sinks.empty()) sum = std::exp(sink - max);
       for (Real& value : y) sum += value = std::exp(value - max);
       for (Real& score : head) score *= rule.decay;
-      for (Index j = lo; j <= i; ++j) {
+      for (Index j = lo; j < end; ++j) {
         head[static_cast<std::size_t>(j)] += rule.gain * y[static_cast<std::size_t>(j - lo)] / sum;
       }
     }
@@ -73,7 +80,12 @@ TEST_CASE("scores with noise, temperature, decay and gain are what the rule says
   const std::vector<StreamSpec> specs = {
       {.tokens = 300, .d = 5, .dv = 1, .heads_per_kv = 2, .query_size = 3},
       {.tokens = 600, .d = 16, .dv = 1, .window = 70},
-      {.tokens = 90, .d = 4, .dv = 1, .heads_per_kv = 3, .softcap = 1.5, .query_size = 4}};
+      {.tokens = 90, .d = 4, .dv = 1, .heads_per_kv = 3, .softcap = 1.5, .query_size = 4},
+      {.tokens = 170, .d = 4, .dv = 1, .heads_per_kv = 3, .query_size = 3, .sinks = true},
+      {.tokens = 170, .d = 4, .dv = 1, .heads_per_kv = 2, .alibi = true},
+      {.tokens = 170, .d = 4, .dv = 1, .window = 50, .sinks = true, .alibi = true},
+      {.tokens = 170, .d = 4, .dv = 1, .heads_per_kv = 2, .causal = false},
+      {.tokens = 170, .d = 4, .dv = 1, .heads_per_kv = 2, .chunk = 37}};
   for (const StreamSpec& spec : specs) {
     const auto owned = make_stream(spec);
     for (const Rule& one : rules) {

@@ -64,7 +64,16 @@ TEST_CASE("every metric equals its definition for every kind of sketch") {
       {.tokens = 37, .d = 3, .dv = 3, .heads_per_kv = 8, .softcap = 5.0, .query_size = 3},
       {.tokens = 40, .d = 4, .dv = 1, .heads_per_kv = 2, .kind = StreamKind::kClustered},
       {.tokens = 30, .d = 4, .dv = 4, .kind = StreamKind::kEqualKeys},
-      {.tokens = 30, .d = 4, .dv = 6, .kind = StreamKind::kSomeZeroValues}};
+      {.tokens = 30, .d = 4, .dv = 6, .kind = StreamKind::kSomeZeroValues},
+      {.tokens = 40, .d = 5, .dv = 4, .heads_per_kv = 3, .sinks = true},
+      {.tokens = 40,
+       .d = 5,
+       .dv = 4,
+       .heads_per_kv = 2,
+       .softcap = 4,
+       .sinks = true,
+       .alibi = true},
+      {.tokens = 40, .d = 5, .dv = 4, .heads_per_kv = 2, .chunk = 7}};
   for (const StreamSpec& spec : specs) {
     CAPTURE(spec.d);
     const auto owned = make_stream(spec);

@@ -74,7 +74,10 @@ TEST_CASE("the trivial answers and kappa are what their definitions say") {
       {.tokens = 45, .d = 6, .dv = 5, .heads_per_kv = 3},
       {.tokens = 40, .d = 8, .dv = 43, .heads_per_kv = 1, .window = 9},
       {.tokens = 37, .d = 3, .dv = 3, .heads_per_kv = 8, .softcap = 5.0, .query_size = 3},
-      {.tokens = 30, .d = 4, .dv = 6, .kind = StreamKind::kSomeZeroValues}};
+      {.tokens = 30, .d = 4, .dv = 6, .kind = StreamKind::kSomeZeroValues},
+      {.tokens = 40, .d = 4, .dv = 6, .heads_per_kv = 2, .sinks = true, .alibi = true},
+      {.tokens = 40, .d = 4, .dv = 6, .heads_per_kv = 2, .chunk = 9},
+      {.tokens = 40, .d = 4, .dv = 6, .heads_per_kv = 2, .causal = false}};
   for (const StreamSpec& spec : specs) {
     CAPTURE(spec.d);
     const auto owned = make_stream(spec);

@@ -9,6 +9,7 @@
 #include "support/naive_attention.hpp"
 #include "support/owned_stream.hpp"
 #include "support/random_sketch.hpp"
+#include "support/replayed.hpp"
 #include "support/scripted.hpp"
 
 namespace kvbench::test {
@@ -26,7 +27,7 @@ CellResult replayed(const Stream& stream, const ReplaySetting& setting, const Re
 ReplaySetting setting_of(const Stream& stream, Index prompt, const Evidence& evidence) {
   ReplaySetting setting;
   setting.prompt = prompt;
-  for (Index row = prompt; row < stream.shape.tokens; ++row) setting.rows.push_back(row);
+  setting.rows = decode_rows(stream, prompt);
   setting.evidence = std::make_shared<const Evidence>(evidence);
   return setting;
 }
@@ -53,7 +54,7 @@ Naive naive_evidence(const Stream& stream, const Evidence& evidence,
     for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
       const NaiveRow exact = naive_row(stream, g, row);
       std::set<Index> held;
-      Real all = 0;
+      Real all = exact.sink;
       Real part = 0;
       for (const SketchRow& each : sketch.rows()) {
         if (each.token < 0 || (each.head >= 0 && each.head != g)) continue;
@@ -63,7 +64,7 @@ Naive naive_evidence(const Stream& stream, const Evidence& evidence,
         part += each.w_den * std::exp(x - exact.max);
         if (each.keeps_value) held.insert(each.token);
       }
-      for (Index j = exact.lo; j <= row; ++j) {
+      for (Index j = exact.lo; j < exact.lo + static_cast<Index>(exact.p.size()); ++j) {
         if (is_in(evidence, j)) {
           sums.exact += static_cast<double>(exact.p[static_cast<std::size_t>(j - exact.lo)]);
         }
@@ -78,17 +79,28 @@ Naive naive_evidence(const Stream& stream, const Evidence& evidence,
 
 TEST_CASE(
     "held tokens and masses equal their definitions, for weighted rows and rows of one head") {
-  for (const Index window : {Index{0}, Index{17}}) {
-    const auto owned =
-        make_stream({.tokens = 40, .d = 6, .dv = 5, .heads_per_kv = 3, .window = window});
+  const std::vector<StreamSpec> specs = {
+      {.tokens = 40, .d = 6, .dv = 5, .heads_per_kv = 3},
+      {.tokens = 40, .d = 6, .dv = 5, .heads_per_kv = 3, .window = 17},
+      {.tokens = 40, .d = 6, .dv = 5, .heads_per_kv = 3, .sinks = true},
+      {.tokens = 40, .d = 6, .dv = 5, .heads_per_kv = 3, .sinks = true, .alibi = true},
+      {.tokens = 40, .d = 6, .dv = 5, .heads_per_kv = 3, .chunk = 19},
+      {.tokens = 40, .d = 6, .dv = 5, .heads_per_kv = 3, .causal = false},
+      {.tokens = 40, .d = 6, .dv = 5, .heads_per_kv = 3, .sinks = true, .causal = false}};
+  for (const StreamSpec& spec : specs) {
+    const auto owned = make_stream(spec);
+    const StreamShape& shape = owned->stream.shape;
     const Evidence evidence{{{2, 4}, {20, 20}, {30, 33}}, {25, 31, 39}};
     for (const bool by_head : {false, true}) {
-      CAPTURE(window);
+      CAPTURE(spec.window);
+      CAPTURE(spec.sinks);
+      CAPTURE(spec.chunk);
+      CAPTURE(spec.causal);
       CAPTURE(by_head);
       // Some tokens, some twice, of unequal weights, some without their values.
       const auto sketch_at = [&](Index row) {
         Sketch sketch;
-        for (Index j = owned->stream.shape.first_visible(row); j <= row; ++j) {
+        for (Index j = shape.first_visible(row); j < shape.visible_end(row); ++j) {
           if (j % 3 == 1) continue;
           SketchRow kept = SketchRow::exact(j);
           kept.w_den = 0.5 + 0.1 * static_cast<double>(j % 7);
@@ -103,8 +115,9 @@ TEST_CASE(
       const AlgorithmDescription algorithm = scripted([&](Index row, Sketch& sketch) {
         if (row >= 0) sketch = sketch_at(row);
       });
-      const CellResult result =
-          replayed(owned->stream, setting_of(owned->stream, 20, evidence), {&algorithm, Params{}});
+      const Index prompt = spec.causal ? 20 : 40;
+      const CellResult result = replayed(owned->stream, setting_of(owned->stream, prompt, evidence),
+                                         {&algorithm, Params{}});
       REQUIRE(result.evidence);
       CHECK(result.evidence->tokens == 8);
       CHECK(result.evidence->rows == 3);

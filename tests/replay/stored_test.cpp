@@ -12,6 +12,7 @@
 #include "storage/codec_registry.hpp"
 #include "support/given.hpp"
 #include "support/made_codecs.hpp"
+#include "support/naive_attention.hpp"
 #include "support/owned_stream.hpp"
 #include "support/replayed.hpp"
 #include "support/scripted.hpp"
@@ -83,9 +84,14 @@ class NaiveTensor {
   std::map<Index, Vector> decoded_;
 };
 
-double logit(const StreamShape& shape, const double* q, const Vector& key) {
-  const double x = shape.scale * std::inner_product(key.begin(), key.end(), q, 0.0);
-  return shape.softcap > 0.0 ? shape.softcap * std::tanh(x / shape.softcap) : x;
+// Of query head g at row `row` and a key that stands where token j does; -1: nowhere.
+double logit(const Stream& stream, int g, Index row, const Vector& key, Index j) {
+  const StreamShape& shape = stream.shape;
+  double x = shape.scale * std::inner_product(key.begin(), key.end(), stream.query(g, row), 0.0);
+  if (shape.softcap > 0.0) x = shape.softcap * std::tanh(x / shape.softcap);
+  if (stream.alibi_slopes.empty()) return x;
+  REQUIRE(j >= 0);
+  return x - stream.alibi_slopes[static_cast<std::size_t>(g)] * static_cast<double>(row - j);
 }
 
 // Works out each answer of a cell while it is replayed.
@@ -102,8 +108,10 @@ class Oracle final : public ReplayWatch {
   void kept(Index row, bool scored, const Sketch& sketch) override {
     std::set<Index> key_tokens;
     std::set<Index> value_tokens;
-    const Index first = stream_.shape.first_visible(row);
-    for (Index j = first; keeps_all_ && j <= row; ++j) key_tokens.insert(j), value_tokens.insert(j);
+    const Visible visible = naive_visible(stream_.shape, row);
+    for (Index j = visible.first; keeps_all_ && j <= visible.last; ++j) {
+      key_tokens.insert(j), value_tokens.insert(j);
+    }
     for (const SketchRow& each : sketch.rows()) {
       if (each.token >= 0 && each.keeps_key) key_tokens.insert(each.token);
       if (each.token >= 0 && each.keeps_value) value_tokens.insert(each.token);
@@ -208,16 +216,17 @@ class Oracle final : public ReplayWatch {
 
   void answer(Index row, int g, const Sketch& sketch) {
     const StreamShape& shape = stream_.shape;
-    const double* q = stream_.query(g, row);
     std::map<Index, double> p;  // of all visible tokens
-    double normalizer = 0.0;
-    for (Index j = shape.first_visible(row); j <= row; ++j) {
-      normalizer += p[j] = std::exp(logit(shape, q, vector_of(stream_.keys, j)));
+    const double sink = stream_.sinks.empty() ? 0.0 : std::exp(stream_.sink(g));
+    double normalizer = sink;
+    const Visible visible = naive_visible(shape, row);
+    for (Index j = visible.first; j <= visible.last; ++j) {
+      normalizer += p[j] = std::exp(logit(stream_, g, row, vector_of(stream_.keys, j), j));
     }
     for (auto& [j, probability] : p) probability /= normalizer;
     Expected expected;
     expected.answer.assign(static_cast<std::size_t>(shape.dv), 0.0);
-    double denominator = 0.0;
+    double denominator = sink;
     std::map<Index, double> difference;  // x~ - x of the tokens that are read
     std::map<Index, double> weight;      // w_den e^x~
     std::map<Index, double> den;
@@ -225,7 +234,7 @@ class Oracle final : public ReplayWatch {
     for (const SketchRow& each : sketch.rows()) {
       if (each.head >= 0 && each.head != g) continue;
       if (each.own_key >= 0 || each.own_value >= 0) expected.of_tokens = false;
-      const double x = logit(shape, q, key_of(sketch, each));
+      const double x = logit(stream_, g, row, key_of(sketch, each), each.token);
       const Vector value = value_of(sketch, each);
       for (std::size_t k = 0; k < value.size(); ++k) {
         expected.answer[k] += each.w_num * std::exp(x) * value[k];
@@ -234,7 +243,8 @@ class Oracle final : public ReplayWatch {
       if (each.token < 0) continue;
       if (each.own_value < 0 && each.keeps_value) kept.insert(each.token);
       if (each.own_key >= 0 || each.w_den == 0.0) continue;
-      difference[each.token] = x - logit(shape, q, vector_of(stream_.keys, each.token));
+      difference[each.token] =
+          x - logit(stream_, g, row, vector_of(stream_.keys, each.token), each.token);
       weight[each.token] += each.w_den * std::exp(x);
       den[each.token] += each.w_den;
     }
@@ -252,6 +262,11 @@ class Oracle final : public ReplayWatch {
       expected.divergence += share * std::log(share / p[j]);
     }
     for (const Index j : kept) expected.kept_mass += p[j];
+    if (sink > 0.0) {  // an outcome of both distributions, which every method keeps
+      const double share = sink / denominator;
+      expected.divergence += share * std::log(share / (sink / normalizer));
+      expected.kept_mass += sink / normalizer;
+    }
     expected_.push_back(expected);
   }
 
@@ -317,16 +332,17 @@ bool goes_with(const Case& method, const Codecs& stored) {
 
 void compare_with_oracle(const Stream& stream, const std::vector<Index>& rows, const Case& method,
                          const Codecs& stored) {
+  const Index prompt = stream.shape.causal ? 24 : stream.shape.tokens;
   const std::string name = std::string(method.id) + ", " + stored.name;
   CAPTURE(name);
   const AlgorithmDescription& algorithm = algorithm_named(method.id);
   const Params params = params_for(algorithm, method.given);
   const auto storage = std::make_shared<const Storage>(
       Storage{{&stored.keys, Params{}}, {&stored.values, Params{}}});
-  Oracle oracle(stream, 24, *storage, algorithm.never_evicts(params));
+  Oracle oracle(stream, prompt, *storage, algorithm.never_evicts(params));
   const ReplayCell cell{&algorithm, params, 3, nullptr, &oracle, storage};
   CellResult result;
-  replay(stream, {.prompt = 24, .rows = rows}, {cell}, cpu_kernels(),
+  replay(stream, {.prompt = prompt, .rows = rows}, {cell}, cpu_kernels(),
          [&](std::size_t, CellResult&& done) { result = std::move(done); });
   REQUIRE_MESSAGE(!result.failed, result.reason);
   CHECK(oracle.compared() == 2 * rows.size());
@@ -356,6 +372,45 @@ TEST_CASE("answers, errors and bytes of stored caches are those of a program tha
         compare_with_oracle(owned->stream, {24, 25, 30, 31, 38, 39}, method, stored);
       }
     }
+  }
+}
+
+TEST_CASE("the same with sinks, a bias by distance, chunks, and rows that see every token") {
+  const std::vector<StreamSpec> specs = {
+      {.tokens = 40, .d = 8, .dv = 6, .heads_per_kv = 2, .seed = 11, .sinks = true},
+      {.tokens = 40, .d = 8, .dv = 6, .heads_per_kv = 2, .softcap = 3, .seed = 11, .alibi = true},
+      {.tokens = 40, .d = 8, .dv = 6, .heads_per_kv = 2, .seed = 11, .sinks = true, .alibi = true},
+      {.tokens = 40, .d = 8, .dv = 6, .heads_per_kv = 2, .seed = 11, .chunk = 15},
+      {.tokens = 40, .d = 8, .dv = 6, .heads_per_kv = 2, .seed = 11, .causal = false},
+      {.tokens = 40,
+       .d = 8,
+       .dv = 6,
+       .heads_per_kv = 2,
+       .seed = 11,
+       .sinks = true,
+       .causal = false}};
+  for (const StreamSpec& spec : specs) {
+    CAPTURE(spec.sinks);
+    CAPTURE(spec.alibi);
+    CAPTURE(spec.chunk);
+    CAPTURE(spec.causal);
+    const auto owned = make_stream(spec);
+    const std::vector<Index> rows =
+        spec.causal ? std::vector<Index>{24, 25, 30, 31, 38, 39} : std::vector<Index>{0, 7, 25, 39};
+    std::set<std::string> ran;
+    for (const Codecs& stored : codecs()) {
+      for (const Case& method : cases()) {
+        if (!goes_with(method, stored) || (stored.groups && spec.chunk > 0)) continue;
+        const AlgorithmDescription& algorithm = algorithm_named(method.id);
+        const Index prompt = spec.causal ? 24 : spec.tokens;
+        const Params params = params_for(algorithm, method.given);
+        if (reason_to_skip(algorithm, params, owned->stream.shape, prompt)) continue;
+        compare_with_oracle(owned->stream, rows, method, stored);
+        ran.insert(method.id);
+      }
+    }
+    CHECK(ran.count("exact") == 1);
+    CHECK(ran.size() >= 3);
   }
 }
 

@@ -19,6 +19,8 @@ KeptCounts recount(const Sketch& sketch) {
     if (row.counts_as_token) kept.tokens += row.copies;
     if (row.keeps_key) kept.keys += row.copies;
     if (row.keeps_value) kept.values += row.copies;
+    const bool is_own = row.own_key < 0 && row.own_value < 0;
+    if (is_own && row.keeps_key && row.keeps_value) kept.pairs += row.copies;
     kept.bookkeeping += row.copies * row.weight_numbers;
   }
   if (sketch.answer_rule) {

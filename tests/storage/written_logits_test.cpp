@@ -3,24 +3,28 @@
 
 #include <doctest/doctest.h>
 
+#include <utility>
+
 #include "core/canonical.hpp"
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
 namespace {
 
-double logit(const Stream& stream, int head, Index row, const double* key) {
+double logit(const Stream& stream, int head, Index row, const double* key, Index j) {
   const StreamShape& shape = stream.shape;
   const double x = shape.scale * canonical_dot(stream.query(head, row), key, shape.d);
-  return shape.softcap > 0.0 ? canonical_softcap(x, shape.softcap) : x;
+  const double capped = shape.softcap > 0.0 ? canonical_softcap(x, shape.softcap) : x;
+  if (!shape.alibi) return capped;
+  return alibi_logit(capped, stream.alibi_slopes[static_cast<std::size_t>(head)], j - row);
 }
 
 }  // namespace
 
 TEST_CASE("logits are canonical to the bit, whenever a token was written and whatever else is") {
-  for (const double softcap : {0.0, 2.0}) {
-    const auto owned =
-        make_stream({.tokens = 400, .d = 9, .dv = 3, .heads_per_kv = 3, .softcap = softcap});
+  for (const auto& [softcap, alibi] : {std::pair{0.0, false}, {2.0, false}, {2.0, true}}) {
+    const auto owned = make_stream(
+        {.tokens = 400, .d = 9, .dv = 3, .heads_per_kv = 3, .softcap = softcap, .alibi = alibi});
     const Stream& stream = owned->stream;
     std::vector<double> keys(owned->keys);
     for (double& x : keys) x = 0.5 * x + 1.0;
@@ -39,7 +43,7 @@ TEST_CASE("logits are canonical to the bit, whenever a token was written and wha
       for (int head = 0; head < 3; ++head) {
         const double* x = logits.of_head(head);
         for (const std::int32_t j : tokens) {
-          CHECK(x[j] == logit(stream, head, row, decoded.row(j)));
+          CHECK(x[j] == logit(stream, head, row, decoded.row(j), j));
         }
       }
     }
@@ -54,11 +58,11 @@ TEST_CASE("a caller may write the other tokens' places, and rows may be left out
   logits.go_to(40, {0, 1}, stream.keys);
   logits.of_head(0)[2] = 7.0;
   logits.go_to(60, {0, 1, 2}, stream.keys);
-  CHECK(logits.of_head(0)[2] == logit(stream, 0, 60, stream.keys.row(2)));
+  CHECK(logits.of_head(0)[2] == logit(stream, 0, 60, stream.keys.row(2), 2));
   logits.expect({});
   logits.expect({62});
   logits.go_to(62, {3}, stream.keys);
-  CHECK(logits.of_head(0)[3] == logit(stream, 0, 62, stream.keys.row(3)));
+  CHECK(logits.of_head(0)[3] == logit(stream, 0, 62, stream.keys.row(3), 3));
 }
 
 }  // namespace kvbench::test

@@ -13,43 +13,11 @@
 
 #include "core/counter_rng.hpp"
 #include "cuda/self_test.hpp"
+#include "support/kernel_cases.hpp"
 #include "support/owned_stream.hpp"
 
 namespace kvbench::test {
 namespace {
-
-struct Case {
-  const char* name;
-  StreamSpec spec;
-};
-
-std::vector<Case> cases() {
-  return {
-      {"one token", {.tokens = 1, .d = 1, .dv = 1}},
-      {"two tokens, d = 3", {.tokens = 2, .d = 3, .dv = 5, .heads_per_kv = 3}},
-      {"597 tokens, d = 43", {.tokens = 597, .d = 43, .dv = 41}},
-      {"d = 256, nine heads", {.tokens = 131, .d = 256, .dv = 256, .heads_per_kv = 9}},
-      {"sliding window 17", {.tokens = 100, .d = 7, .dv = 9, .heads_per_kv = 3, .window = 17}},
-      {"sliding window 1", {.tokens = 20, .d = 4, .dv = 4, .window = 1}},
-      {"window over tiles", {.tokens = 700, .d = 5, .dv = 6, .heads_per_kv = 2, .window = 300}},
-      {"window as long as the stream", {.tokens = 33, .d = 4, .dv = 4, .window = 33}},
-      {"cap", {.tokens = 65, .d = 16, .dv = 8, .heads_per_kv = 2, .softcap = 2.0, .query_size = 3}},
-      {"cap of 1e3", {.tokens = 70, .d = 6, .softcap = 1e3, .kind = StreamKind::kHugeLogits}},
-      {"soft-cap and window", {.tokens = 290, .d = 5, .dv = 6, .window = 31, .softcap = 30.0}},
-      {"huge logits", {.tokens = 70, .d = 12, .dv = 12, .kind = StreamKind::kHugeLogits}},
-      {"huge logits, soft-cap",
-       {.tokens = 70, .d = 6, .dv = 7, .softcap = 50.0, .kind = StreamKind::kHugeLogits}},
-      {"as long as a tile", {.tokens = 64, .d = 16, .dv = 64}},
-      {"one more than a tile", {.tokens = 129, .d = 17, .dv = 65, .window = 64}},
-      {"d = 34, dv = 43", {.tokens = 150, .d = 34, .dv = 43, .heads_per_kv = 5, .window = 80}},
-      {"ties", {.tokens = 300, .d = 4, .dv = 4, .kind = StreamKind::kTies}},
-      {"equal keys", {.tokens = 50, .d = 8, .dv = 3, .kind = StreamKind::kEqualKeys}},
-      {"zero keys", {.tokens = 50, .d = 8, .dv = 3, .kind = StreamKind::kZeroKeys}},
-      {"zero values", {.tokens = 30, .d = 8, .dv = 3, .kind = StreamKind::kZeroValues}},
-      {"clustered", {.tokens = 597, .d = 5, .dv = 130, .kind = StreamKind::kClustered}},
-      {"queries of the last rows only", {.tokens = 1500, .d = 8, .dv = 8, .first_query = 1437}},
-  };
-}
 
 std::vector<Index> rows_from(const Stream& stream, Index first, Index step) {
   std::vector<Index> rows;
@@ -88,7 +56,7 @@ std::span<const double> part(std::span<const double> x, std::size_t at, Index co
 
 template <class Check>
 void each_case(const Check& check) {
-  for (const Case& c : cases()) {
+  for (const KernelCase& c : kernel_cases()) {
     CAPTURE(std::string(c.name));
     const auto owned = make_stream(c.spec);
     check(owned->stream);

@@ -5,6 +5,33 @@
 #include <limits>
 
 namespace kvbench::test {
+namespace {
+
+// -slope (i - j) of row i and token j.
+Real bias(const Stream& stream, int g, Index row, Index j) {
+  if (stream.alibi_slopes.empty()) return 0;
+  return -static_cast<Real>(stream.alibi_slopes[static_cast<std::size_t>(g)]) *
+         static_cast<Real>(row - j);
+}
+
+}  // namespace
+
+Real naive_sink(const Stream& stream, int g) {
+  if (stream.sinks.empty()) return -std::numeric_limits<Real>::infinity();
+  return stream.sinks[static_cast<std::size_t>(g)];
+}
+
+Visible naive_visible(const StreamShape& shape, Index row) {
+  if (!shape.causal) return {0, shape.tokens - 1};
+  Index first = row;
+  while (first > 0) {
+    const bool in_window = shape.window == 0 || row - (first - 1) < shape.window;
+    const bool in_chunk = shape.chunk == 0 || (first - 1) / shape.chunk == row / shape.chunk;
+    if (!in_window || !in_chunk) break;
+    --first;
+  }
+  return {first, row};
+}
 
 Real naive_logit(const Stream& stream, int g, Index row, Index j) {
   Real x = 0;
@@ -13,7 +40,7 @@ Real naive_logit(const Stream& stream, int g, Index row, Index j) {
   }
   x *= stream.shape.scale;
   const Real cap = stream.shape.softcap;
-  return cap > 0 ? cap * std::tanh(x / cap) : x;
+  return (cap > 0 ? cap * std::tanh(x / cap) : x) + bias(stream, g, row, j);
 }
 
 Real naive_feature_logit(const Stream& stream, int g, Index row, const std::vector<double>& key) {
@@ -27,14 +54,15 @@ Real naive_feature_logit(const Stream& stream, int g, Index row, const std::vect
   return static_cast<Real>(stream.shape.scale) * (product - square / 2);
 }
 
-Real naive_own_logit(const Stream& stream, int g, Index row, const std::vector<double>& key) {
+Real naive_own_logit(const Stream& stream, int g, Index row, const std::vector<double>& key,
+                     Index j) {
   Real x = 0;
   for (std::size_t k = 0; k < key.size(); ++k) {
     x += static_cast<Real>(stream.query(g, row)[k]) * static_cast<Real>(key[k]);
   }
   x *= stream.shape.scale;
   const Real cap = stream.shape.softcap;
-  return cap > 0 ? cap * std::tanh(x / cap) : x;
+  return (cap > 0 ? cap * std::tanh(x / cap) : x) + (j >= 0 ? bias(stream, g, row, j) : 0);
 }
 
 Real naive_turned_logit(const Stream& stream, int g, Index row, Index j, Index turn) {
@@ -58,14 +86,18 @@ Real naive_turned_logit(const Stream& stream, int g, Index row, Index j, Index t
 }
 
 NaiveRow naive_row(const Stream& stream, int g, Index row) {
-  const Index window = stream.shape.window;
+  const Visible visible = naive_visible(stream.shape, row);
   NaiveRow out;
-  out.lo = window > 0 ? std::max<Index>(0, row - window + 1) : 0;
-  out.max = -std::numeric_limits<Real>::infinity();
-  for (Index j = out.lo; j <= row; ++j) {
+  out.lo = visible.first;
+  const bool has_sink = !stream.sinks.empty();
+  out.max = has_sink ? static_cast<Real>(stream.sinks[static_cast<std::size_t>(g)])
+                     : -std::numeric_limits<Real>::infinity();
+  for (Index j = out.lo; j <= visible.last; ++j) {
     out.x.push_back(naive_logit(stream, g, row, j));
     out.max = std::max(out.max, out.x.back());
   }
+  if (has_sink) out.sink = std::exp(stream.sinks[static_cast<std::size_t>(g)] - out.max);
+  out.z = out.sink;
   for (const Real x : out.x) {
     out.p.push_back(std::exp(x - out.max));
     out.z += out.p.back();
@@ -86,6 +118,10 @@ NaiveAnswer naive_answer(const Stream& stream, int g, Index row, const Sketch& s
   NaiveAnswer out;
   out.numerator.assign(dv, 0);
   Real shift = -std::numeric_limits<Real>::infinity();  // the largest logit of both sums
+  if (!stream.sinks.empty()) {
+    shift = stream.sinks[static_cast<std::size_t>(g)];
+    out.numerator_mass = out.denominator = exact.sink;
+  }
   Index slot = 0;  // with cache positions: kept tokens are numbered, the current one last
   for (const SketchRow& kept : sketch.rows()) {
     if (kept.is_empty() || (kept.head >= 0 && kept.head != g)) continue;
@@ -96,7 +132,7 @@ NaiveAnswer naive_answer(const Stream& stream, int g, Index row, const Sketch& s
                   static_cast<Real>(sketch.feature_shift)
         : kept.own_key >= 0
             ? naive_own_logit(stream, g, row,
-                              sketch.own_keys[static_cast<std::size_t>(kept.own_key)])
+                              sketch.own_keys[static_cast<std::size_t>(kept.own_key)], kept.token)
         : sketch.cache_positions ? naive_turned_logit(stream, g, row, kept.token,
                                                       row - (sketch.size() - 1) + slot - kept.token)
                                  : naive_logit(stream, g, row, kept.token);

@@ -44,8 +44,9 @@ class Scores {
         if (rule_.zeta) y[m] += rule_.zeta(g, i, tokens[m]);
         y[m] /= tau;
       }
-      const Real max = *std::max_element(y.begin(), y.end());
-      Real sum = 0;
+      const Real sink = naive_sink(stream_, g) / tau;  // without noise
+      const Real max = std::max(sink, *std::max_element(y.begin(), y.end()));
+      Real sum = std::exp(sink - max);
       for (Real& value : y) sum += value = std::exp(value - max);
       if (rule_.damping_old) {
         for (auto& [token, f] : f_) f[static_cast<std::size_t>(g)] *= rule_.damping;

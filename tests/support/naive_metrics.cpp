@@ -67,7 +67,8 @@ std::optional<double> naive_kl(const Stream& stream, int g, Index row, const Ske
   for (const SketchRow& row : sketch.rows()) {
     if (row.token >= 0 && reads(g, row) && row.w_den != 0.0) weight[row.token] += row.w_den;
   }
-  if (weight.empty()) return std::nullopt;
+  const bool has_sink = !stream.sinks.empty();
+  if (weight.empty() && !has_sink) return std::nullopt;
   const auto logit = [&](Index token) {
     return exact.x[static_cast<std::size_t>(token - exact.lo)];
   };
@@ -78,15 +79,20 @@ std::optional<double> naive_kl(const Stream& stream, int g, Index row, const Ske
     while (sketch[slot].token != token) ++slot;
     return naive_turned_logit(stream, g, row, token, row - (sketch.size() - 1) + slot - token);
   };
-  Real max = own_logit(weight.begin()->first);
+  const Real sink = has_sink ? static_cast<Real>(stream.sinks[static_cast<std::size_t>(g)]) : 0;
+  Real max = has_sink ? sink : own_logit(weight.begin()->first);
   for (const auto& [token, w] : weight) max = std::max(max, own_logit(token));
-  Real sum = 0;
+  Real sum = has_sink ? std::exp(sink - max) : 0;
   for (const auto& [token, w] : weight) sum += w * std::exp(own_logit(token) - max);
   Real kl = 0;
   for (const auto& [token, w] : weight) {
     const Real log_p_hat = std::log(w) + own_logit(token) - max - std::log(sum);
     const Real log_p = logit(token) - exact.max - std::log(exact.z);
     kl += std::exp(log_p_hat) * (log_p_hat - log_p);
+  }
+  if (has_sink) {  // an outcome like the tokens, of weight 1
+    const Real log_p_hat = sink - max - std::log(sum);
+    kl += std::exp(log_p_hat) * (log_p_hat - (sink - exact.max - std::log(exact.z)));
   }
   return static_cast<double>(kl);
 }
@@ -97,7 +103,7 @@ Real naive_kept(int g, const Sketch& sketch, const NaiveRow& exact) {
   for (const SketchRow& row : sketch.rows()) {
     if (row.token >= 0 && reads(g, row) && row.keeps_value) tokens.insert(row.token);
   }
-  Real sum = 0;
+  Real sum = exact.sink / exact.z;
   for (const Index token : tokens) sum += exact.p[static_cast<std::size_t>(token - exact.lo)];
   return sum;
 }
@@ -240,9 +246,9 @@ NaiveReport naive_report(const Stream& stream, const std::vector<Index>& rows,
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const Sketch& sketch = sketches[r];
     tokens_only = tokens_only && rows_are_tokens(sketch);
-    const Index lo = stream.shape.first_visible(rows[r]);
-    const Real op = naive_spectral_norm(stream.values, lo, rows[r] + 1);
-    const Real fro = naive_frobenius_norm(stream.values, lo, rows[r] + 1);
+    const Visible visible = naive_visible(stream.shape, rows[r]);
+    const Real op = naive_spectral_norm(stream.values, visible.first, visible.last + 1);
+    const Real fro = naive_frobenius_norm(stream.values, visible.first, visible.last + 1);
     for (int g = 0; g < heads_per_kv; ++g) {
       const NaiveRow exact = naive_row(stream, g, rows[r]);
       const NaiveAnswer answer = naive_answer(stream, g, rows[r], sketch);
@@ -292,14 +298,16 @@ NaiveTrivial naive_trivial(const Stream& stream, const std::vector<Index>& rows)
     Dense stacked_z = Dense::Zero(stacked_a.rows(), stacked_a.cols());
     Columns columns;
     for (std::size_t r = 0; r < rows.size(); ++r) {
-      const Index lo = stream.shape.first_visible(rows[r]);
-      const Real op = naive_spectral_norm(stream.values, lo, rows[r] + 1);
-      const Real fro = naive_frobenius_norm(stream.values, lo, rows[r] + 1);
+      const Visible visible = naive_visible(stream.shape, rows[r]);
+      const Index lo = visible.first;
+      const Index end = visible.last + 1;
+      const Real op = naive_spectral_norm(stream.values, lo, end);
+      const Real fro = naive_frobenius_norm(stream.values, lo, end);
       std::vector<Real> z(dv, 0);
       if (report == &out.mean_value) {
         for (std::size_t k = 0; k < dv; ++k) {
-          for (Index j = lo; j <= rows[r]; ++j) z[k] += stream.values(j, static_cast<Index>(k));
-          z[k] /= static_cast<Real>(rows[r] + 1 - lo);
+          for (Index j = lo; j < end; ++j) z[k] += stream.values(j, static_cast<Index>(k));
+          z[k] /= static_cast<Real>(end - lo);
         }
       }
       for (int g = 0; g < heads_per_kv; ++g) {

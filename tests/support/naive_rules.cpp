@@ -98,8 +98,8 @@ KeptSets naive_h2o(const Stream& stream, Index prompt, Index budget, double rece
     for (int g = 0; g < heads; ++g) {
       std::vector<Real> x;
       for (const Index j : kept) x.push_back(naive_logit(stream, g, i, j));
-      const Real max = *std::max_element(x.begin(), x.end());
-      Real sum = 0;
+      const Real max = std::max(naive_sink(stream, g), *std::max_element(x.begin(), x.end()));
+      Real sum = std::exp(naive_sink(stream, g) - max);
       for (Real& e : x) sum += e = std::exp(e - max);
       for (std::size_t m = 0; m < kept.size(); ++m) {
         f[kept[m]][static_cast<std::size_t>(g)] += x[m] / sum;
@@ -127,8 +127,9 @@ KeptSets naive_released_h2o(const Stream& stream, Index prompt, Index budget,
     for (std::size_t g = 0; g < heads; ++g) {
       std::vector<Real> x;
       for (const Index j : attended) x.push_back(naive_logit(stream, static_cast<int>(g), i, j));
-      const Real max = *std::max_element(x.begin(), x.end());
-      Real sum = 0;
+      const Real sink = naive_sink(stream, static_cast<int>(g));
+      const Real max = std::max(sink, *std::max_element(x.begin(), x.end()));
+      Real sum = std::exp(sink - max);
       for (Real& e : x) sum += e = std::exp(e - max);
       for (std::size_t m = 0; m < attended.size(); ++m) {
         f[static_cast<std::size_t>(attended[m])][g] += x[m] / sum;

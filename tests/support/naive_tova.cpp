@@ -19,9 +19,9 @@ std::vector<Real> weights(const std::vector<const Stream*>& streams, Index row,
     for (int g = 0; g < stream->shape.heads_per_kv; ++g) {
       std::map<Index, Real> x;
       for (const Index j : over) x[j] = naive_logit(*stream, g, row, j);
-      Real max = x.begin()->second;
+      Real max = std::max(naive_sink(*stream, g), x.begin()->second);
       for (const auto& [token, logit] : x) max = std::max(max, logit);
-      Real sum = 0;
+      Real sum = std::exp(naive_sink(*stream, g) - max);
       for (const auto& [token, logit] : x) sum += std::exp(logit - max);
       for (std::size_t p = 0; p < kept.size(); ++p) w[p] += std::exp(x.at(kept[p]) - max) / sum;
     }

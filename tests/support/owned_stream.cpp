@@ -89,6 +89,15 @@ std::unique_ptr<OwnedStream> make_stream(const StreamSpec& spec) {
   shape.window = spec.window;
   shape.scale = 1.0 / std::sqrt(static_cast<double>(spec.d));
   shape.softcap = spec.softcap;
+  shape.sinks = spec.sinks;
+  shape.alibi = spec.alibi;
+  shape.causal = spec.causal;
+  shape.chunk = spec.chunk;
+  shape.value_in_key = spec.value_in_key;
+  for (int g = 0; g < spec.heads_per_kv; ++g) {
+    if (spec.sinks) owned->stream.sinks.push_back(g + 1 == spec.heads_per_kv ? 4.0 : -0.7 + g);
+    if (spec.alibi) owned->stream.alibi_slopes.push_back(std::pow(0.25, g + 1));
+  }
   if (spec.rope_pairs > 0) {
     auto rope = std::make_shared<Rope>();
     for (int p = 0; p < spec.rope_pairs; ++p) rope->inv_freq.push_back(std::pow(0.3, p));
@@ -144,6 +153,11 @@ std::unique_ptr<OwnedStream> make_stream(const StreamSpec& spec) {
       break;
   }
   if (spec.kind == StreamKind::kHugeLogits) scale_to_largest_logit(*owned, 1e4);
+  if (spec.value_in_key) {
+    for (Index t = 0; t < spec.tokens; ++t) {
+      std::copy_n(owned->keys.begin() + t * spec.d, spec.dv, owned->values.begin() + t * spec.dv);
+    }
+  }
   owned->connect();
   return owned;
 }
@@ -177,6 +191,8 @@ std::unique_ptr<OwnedStream> truncated(const Stream& stream, Index tokens) {
   auto owned = std::make_unique<OwnedStream>();
   owned->stream.id = stream.id;
   owned->stream.shape = stream.shape;
+  owned->stream.sinks = stream.sinks;
+  owned->stream.alibi_slopes = stream.alibi_slopes;
   owned->stream.shape.tokens = tokens;
   const StreamShape& shape = stream.shape;
   for (Index j = 0; j < tokens; ++j) {

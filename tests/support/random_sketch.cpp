@@ -51,7 +51,8 @@ Sketch random_sketch(const Stream& stream, Index row, SketchKind kind, std::uint
           const Index other = token();  // no logit is above the row's largest
           key.assign(stream.keys.row(other), stream.keys.row(other) + stream.shape.d);
         }
-        const bool of_no_token = kept.own_key >= 0 && coin();
+        // A bias by distance needs a position.
+        const bool of_no_token = kept.own_key >= 0 && coin() && !stream.shape.alibi;
         if (of_no_token || coin()) {
           kept.own_value = static_cast<std::int32_t>(sketch.own_values.size());
           std::vector<double>& value = sketch.own_values.emplace_back();

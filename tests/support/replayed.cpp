@@ -9,7 +9,8 @@ namespace kvbench::test {
 
 std::vector<Index> decode_rows(const Stream& stream, Index prompt) {
   std::vector<Index> rows;
-  for (Index i = prompt; i < stream.shape.tokens; ++i) rows.push_back(i);
+  const Index first = stream.shape.causal ? prompt : stream.shape.first_query;
+  for (Index i = first; i < stream.shape.tokens; ++i) rows.push_back(i);
   return rows;
 }
 

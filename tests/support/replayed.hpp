@@ -8,7 +8,7 @@
 
 namespace kvbench::test {
 
-// All decode rows [prompt, n).
+// All decode rows [prompt, n); all rows, where each sees every token.
 std::vector<Index> decode_rows(const Stream& stream, Index prompt);
 
 // Replays one cell; throws std::runtime_error with its reason where it failed. `rows` empty: all

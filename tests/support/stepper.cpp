@@ -62,8 +62,11 @@ SharedResults decided(const AlgorithmDescription& algorithm, const Params& param
 Stepper::Stepper(const Stream& stream, Index prompt, const AlgorithmDescription& algorithm,
                  const Params& params, std::uint32_t seed, Index block,
                  const std::vector<const Stream*>& scope)
-    : stream_(stream), params_(params), needs_(algorithm.needs(params)), row_(prompt - 1) {
-  for (Index row = prompt; row < stream.shape.tokens; ++row) scored_rows_.push_back(row);
+    : stream_(stream),
+      params_(params),
+      needs_(algorithm.needs(params)),
+      row_((stream.shape.causal ? prompt : stream.shape.first_query) - 1) {
+  for (Index row = row_ + 1; row < stream.shape.tokens; ++row) scored_rows_.push_back(row);
   shared_ = decided(algorithm, params_, seed, stream, prompt, scope);
   for (const SharedWork& work : algorithm.shared_work(params_, stream.shape, prompt, seed)) {
     shared_.add(work, SharedContext{stream, prompt, cpu_kernels(), &scored_rows_});
@@ -83,7 +86,7 @@ bool Stepper::next() {
   }
   if (row_ + 1 >= stream_.shape.tokens) return false;
   ++row_;
-  algorithm_->extend(row_, row_ + 1);
+  if (stream_.shape.causal) algorithm_->extend(row_, row_ + 1);
   if (needs_.row_logits) {
     cpu_kernels().logits(stream_, {row_}, block_);
     algorithm_->prepare(row_logits());
@@ -95,6 +98,8 @@ RowLogits Stepper::row_logits() const {
   RowLogits out;
   out.row = row_;
   out.lo = stream_.shape.first_visible(row_);
+  out.end = stream_.shape.visible_end(row_);
+  out.sinks = stream_.sinks.empty() ? nullptr : stream_.sinks.data();
   out.heads_per_kv = stream_.shape.heads_per_kv;
   out.x = block_.logits.data();
   out.e = block_.exps.data();

@@ -1,5 +1,7 @@
 #include "cli/device_option.hpp"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "core/error.hpp"
@@ -34,6 +36,34 @@ ComputeDevice::ComputeDevice(std::string asked) : asked_(std::move(asked)) {
   cuda_ = try_cuda();
   if (asked_ == "cuda" && !cuda_) {
     throw InputError("--device cuda: " + reason_ + "; use --device cpu or auto");
+  }
+}
+
+namespace {
+
+// What of a layer the device's kernels do not compute; null: nothing.
+const char* beyond_device(const StreamShape& shape) {
+  if (shape.sinks) return "sinks";
+  if (shape.alibi) return "alibi_slopes";
+  return shape.causal ? nullptr : "causal = 0";
+}
+
+}  // namespace
+
+void ComputeDevice::suit(const std::vector<PlannedDump>& dumps) {
+  if (asked_ == "cpu") return;
+  for (const PlannedDump& dump : dumps) {
+    for (const PlannedSequence& sequence : dump.sequences) {
+      for (const PlannedLayer& layer : sequence.layers) {
+        const char* what = beyond_device(layer.shape);
+        if (what == nullptr) continue;
+        reason_ = fmt::format("layer {} of sequence {} of {} has {}, computed on the CPU alone",
+                              layer.index, sequence.name, dump.path, what);
+        cuda_.reset();
+        if (asked_ == "auto") return;
+        throw InputError("--device cuda: " + reason_ + "; use --device cpu or auto");
+      }
+    }
   }
 }
 

@@ -4,9 +4,11 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cuda/devices.hpp"
 #include "json/json.hpp"
+#include "sweep/plan.hpp"
 
 namespace kvbench {
 
@@ -19,6 +21,10 @@ class ComputeDevice {
 
   const Kernels& kernels() const;
   std::string name() const { return kernels().device(); }  // as in a cell's key
+
+  // Leaves the device where a layer of the dumps has what its kernels do not compute: sinks, ALiBi,
+  // rows that see later tokens. Throws InputError if cuda was asked for by name.
+  void suit(const std::vector<PlannedDump>& dumps);
 
   // Throws DeviceError if the device failed for good.
   void throw_if_failed() const;

@@ -51,10 +51,11 @@ constexpr double kTrialSeconds = 2.0;
 int run(const PlanOptions& options) {
   if (options.threads > 0) set_thread_count(options.threads);
   const auto start = std::chrono::steady_clock::now();
-  const ComputeDevice device(options.device);
+  ComputeDevice device(options.device);
   SweepConfig config = read_sweep_options(options.sweep);
   OpenDumps dumps = open_dumps(config, {.allow_virtual = options.sweep.allow_virtual});
   log_notes(dumps.notes);
+  device.suit(dumps.planned);
   const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device.name(),
                               static_cast<double>(usable_memory()));
   const ShardSelection selection = select_shard(plan, options.shard);

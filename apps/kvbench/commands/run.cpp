@@ -369,11 +369,12 @@ Json provenance_of(const RunOptions& options, const ComputeDevice& device) {
 int run(const RunOptions& options) {
   const StopSignals signals;
   if (options.threads > 0) set_thread_count(options.threads);
-  const ComputeDevice device(options.device);
+  ComputeDevice device(options.device);
   SweepConfig config = read_sweep_options(options.sweep, *options.algorithms);
   OpenDumps dumps = open_dumps(
       config, {.memory_limit = options.memory_limit, .allow_virtual = options.sweep.allow_virtual});
   if (!options.quiet) log_notes(dumps.notes);
+  device.suit(dumps.planned);
   const auto memory_limit =
       static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory());
   const Plan plan =

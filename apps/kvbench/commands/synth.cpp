@@ -77,6 +77,13 @@ Command add_synth(CLI::App& app) {
   command->add_option("--scale", synth.scale, "Multiplies <q, k>; 1 / sqrt(d) by default");
   add("--sliding-window", synth.window, "Sliding window in tokens, 0 = none");
   add("--softcap", synth.softcap, "Soft-cap of the logits, 0 = none");
+  command->add_option("--sinks", synth.sinks,
+                      "Sink logits around this mean, one per query head; none by default");
+  command->add_flag("--alibi", synth.alibi, "ALiBi slopes 2^(-8 h / Hq), h = 1, 2, ..");
+  command->add_flag("!--every-token", synth.causal, "Every row sees every token");
+  add("--chunk", synth.chunk, "Rows see the tokens of their chunk of so many, 0 = none");
+  command->add_flag("--value-in-key", synth.value_in_key,
+                    "Values are the first dv columns of keys");
   add("--m", synth.clusters,
       "Clusters (clusterable, focused), heavy tokens (heavy_hitters), content vectors (rope); 0 = "
       "16");

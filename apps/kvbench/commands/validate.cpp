@@ -57,6 +57,10 @@ LargestDifference compare_layers(const Dump& dump, double tolerance) {
   for (const SequenceInfo& sequence : dump.info().sequences) {
     for (const LayerInfo& layer : sequence.layers) {
       errors.gather([&] {
+        if (layer.residual_rows > 0) dump.read_residual_norms(sequence.name, layer.index);
+        for (int head = 0; layer.hidden > 0 && head < static_cast<int>(layer.query_heads); ++head) {
+          dump.read_wo(sequence.name, layer.index, head);
+        }
         const Index rows = std::min(layer.out_rows, layer.query_rows);
         if (rows == 0) {
           read_through(dump, sequence.name, layer);
@@ -103,7 +107,7 @@ int validate_dump(const ValidateOptions& options) {
   }
   log_text(
       "{}: largest relative difference {:.3e} exceeds the tolerance {:g}; check scale, "
-      "sliding_window, logit_softcap, head order and rotation\n",
+      "sliding_window, logit_softcap, sinks, mask, head order and rotation\n",
       options.dump, found.most, options.tolerance);
   return kExitViolation;
 }

@@ -134,24 +134,38 @@ Json sequence_document(const SequenceInfo& sequence) {
               {"prompt_tokens", nullptr},
               {"layers", Json::array()}};
   if (sequence.prompt_tokens) out["prompt_tokens"] = *sequence.prompt_tokens;
+  if (sequence.evidence) {
+    Json spans = Json::array();
+    for (const auto& [first, last] : sequence.evidence->spans) spans.push_back({first, last});
+    out["evidence"] = {{"spans", std::move(spans)}, {"rows", sequence.evidence->rows}};
+  }
   return out;
 }
 
 Json layer_document(const LayerInfo& layer) {
-  return {{"layer", layer.index},
-          {"query_heads", layer.query_heads},
-          {"kv_heads", layer.kv_heads},
-          {"tokens", layer.tokens},
-          {"query_rows", layer.query_rows},
-          {"d", layer.d},
-          {"dv", layer.dv},
-          {"dtype", layer.dtype},
-          {"scale", layer.scale},
-          {"sliding_window", layer.window},
-          {"logit_softcap", layer.softcap},
-          {"out_rows", layer.out_rows},
-          {"rope", layer.rope != nullptr},
-          {"heads", Json::array()}};
+  Json out = {{"layer", layer.index},
+              {"query_heads", layer.query_heads},
+              {"kv_heads", layer.kv_heads},
+              {"tokens", layer.tokens},
+              {"query_rows", layer.query_rows},
+              {"d", layer.d},
+              {"dv", layer.dv},
+              {"dtype", layer.dtype},
+              {"scale", layer.scale},
+              {"sliding_window", layer.window},
+              {"logit_softcap", layer.softcap},
+              {"out_rows", layer.out_rows},
+              {"rope", layer.rope != nullptr},
+              {"heads", Json::array()}};
+  if (layer.chunk > 0) out["chunk"] = layer.chunk;
+  if (!layer.causal) out["causal"] = false;
+  if (layer.value_in_key) out["value_in_key"] = layer.dv;
+  if (!layer.sinks.empty()) out["sinks"] = layer.sinks;
+  if (!layer.alibi_slopes.empty()) out["alibi_slopes"] = layer.alibi_slopes;
+  if (layer.wo_v_l1) out["wo_v_l1"] = true;
+  if (layer.hidden > 0) out["hidden"] = layer.hidden;
+  if (layer.residual_rows > 0) out["residual_rows"] = layer.residual_rows;
+  return out;
 }
 
 Json head_document(int kv_head, const StreamShape& shape, const StreamInspection& inspection) {

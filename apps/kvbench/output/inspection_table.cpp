@@ -1,5 +1,7 @@
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -56,6 +58,37 @@ Table head_table(std::vector<Column> further) {
   return Table(std::move(columns), " ");
 }
 
+// A line for each layer with more than the table has.
+std::string members_text(const Json& sequence) {
+  std::string text;
+  for (const Json& layer : sequence["layers"]) {
+    std::vector<std::string> has;
+    const auto by_head = [&](const char* name) {
+      if (!layer.contains(name)) return;
+      const auto all = layer[name].get<std::vector<double>>();
+      const auto [least, most] = std::minmax_element(all.begin(), all.end());
+      has.push_back(fmt::format("{} {:.4g} to {:.4g}", name, *least, *most));
+    };
+    if (layer.contains("causal")) has.emplace_back("every row sees every token");
+    if (layer.contains("chunk")) has.push_back("chunks of " + number(layer["chunk"]));
+    if (layer.contains("value_in_key")) has.emplace_back("values in keys");
+    by_head("sinks");
+    by_head("alibi_slopes");
+    if (layer.contains("hidden")) has.push_back("wo to " + number(layer["hidden"]));
+    if (layer.contains("residual_rows")) {
+      has.push_back("residual_norm of " + number(layer["residual_rows"]) + " rows");
+    }
+    if (has.empty()) continue;
+    text += fmt::format("layer {}: {}\n", number(layer["layer"]), fmt::join(has, ", "));
+  }
+  if (sequence.contains("evidence")) {
+    const Json& evidence = sequence["evidence"];
+    text += fmt::format("evidence: {} spans, asked for by {} rows\n", evidence["spans"].size(),
+                        evidence["rows"].size());
+  }
+  return text;
+}
+
 std::string layers_text(const Json& sequence, std::size_t columns) {
   Table table({{"layer", Align::kRight, 5},
                {"q heads", Align::kRight, 8, 4},
@@ -76,7 +109,7 @@ std::string layers_text(const Json& sequence, std::size_t columns) {
                number(layer["scale"]), or_dash(layer["sliding_window"]),
                or_dash(layer["logit_softcap"]), or_dash(layer["out_rows"])});
   }
-  return table.text(columns);
+  return table.text(columns) + members_text(sequence);
 }
 
 std::string norms_text(const Json& sequence, std::size_t quantile, std::size_t columns) {

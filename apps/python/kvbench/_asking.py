@@ -127,9 +127,22 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 def prompt_of(made: Any, given: tuple[Any, ...], seed: int) -> Prompt:
     """`given`: what a Prompt has, but the seed; nothing else uses its arrays."""
-    q, k, v, *rest = given
-    seeds = [seed if getattr(made, "uses_seed", False) else None]
-    return Prompt(_read_only(q), _read_only(k), _read_only(v), *rest, *seeds)
+    q, k, v, scale, window, softcap, sequence, layer, head, sinks, alibi_slopes, chunk = given
+    return Prompt(
+        q=_read_only(q),
+        k=_read_only(k),
+        v=_read_only(v),
+        scale=scale,
+        window=window,
+        softcap=softcap,
+        sequence=sequence,
+        layer=layer,
+        head=head,
+        seed=seed if getattr(made, "uses_seed", False) else None,
+        sinks=tuple(sinks),
+        alibi_slopes=tuple(alibi_slopes),
+        chunk=chunk,
+    )
 
 
 def method_table(

@@ -39,6 +39,16 @@ class Layer:
         """Sliding window in tokens, 0: none."""
         self.softcap: float = info["softcap"]
         """c of c tanh(x / c), 0: none."""
+        self.sinks: list[float] | None = info["sinks"] or None
+        """A logit per query head beside those of its tokens; None: there are none."""
+        self.alibi_slopes: list[float] | None = info["alibi_slopes"] or None
+        """A slope per query head: slope (j - i) is added to the logit of row i and token j."""
+        self.causal: bool = info["causal"]
+        """False: every row sees every token."""
+        self.chunk: int = info["chunk"]
+        """Tokens of a chunk, beyond which no row sees, 0: none."""
+        self.value_in_key: int | None = info["value_in_key"] or None
+        """The values are the first so many columns of the keys; None: they are their own."""
         rope = info["rope"]
         self.rope: tuple[list[float], str] | None = None
         """(radians per position of each pair of dimensions, "half" or "interleaved")."""
@@ -149,7 +159,7 @@ def open_dump(path: str | os.PathLike[str], *, allow_virtual: bool = False) -> D
     """Opens a dump and checks its structure; tensors are read when they are asked for.
 
     dump["constitution"][15] is a Layer, with .q .k .v .out .wo_v_l1 .scale .window
-    .softcap.
+    .softcap and what else it attends by (.sinks, .alibi_slopes, .causal, .chunk).
     `allow_virtual`: q, k, v, out, wo and wo_v_l1 may be virtual datasets of files next to the
     dump. Raises kvbench.Error with every error of the file's structure.
     """

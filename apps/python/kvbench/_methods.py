@@ -50,6 +50,12 @@ class Prompt:
     """The KV head."""
     seed: int | None
     """None unless the method says `uses_seed = True`."""
+    sinks: tuple[float, ...] = ()
+    """A logit per query head, in every row's softmax and of no token; empty: none."""
+    alibi_slopes: tuple[float, ...] = ()
+    """A slope per query head: slope (j - i) is added to the logit of row i and token j."""
+    chunk: int = 0
+    """Tokens of a chunk, beyond which no row sees, 0: none."""
 
     @cached_property
     def rng(self) -> np.random.Generator:

@@ -61,12 +61,13 @@ class Replay:
 
     def tokens(self, row: int) -> NDArray[np.int32]:
         """The tokens that are kept when `row` is answered, ascending, each once; any decode row,
-        scored or not."""
+        scored or not, and where every row sees every token any row from the first scored one on."""
         key = self.record["key"]
-        if not key["prompt_tokens"] <= row < key["tokens"]:
+        # Where all tokens are the prompt, every row sees them all.
+        first = 0 if key["prompt_tokens"] == key["tokens"] else key["prompt_tokens"]
+        if not first <= row < key["tokens"]:
             raise IndexError(
-                f"row {row} is not a decode row: they are {key['prompt_tokens']} to "
-                f"{key['tokens'] - 1}"
+                f"row {row} is not a decode row: they are {first} to {key['tokens'] - 1}"
             )
         kept = self._token[(self._begin <= row) & (row < self._end)]
         kept.sort()
@@ -108,7 +109,12 @@ def _layer_prompts(made: Any, source: Layer, tokens: int | None, prompt: Prompt)
     for head in range(source.kv_heads):
         q, k, v = _head(source, head, tokens)
         copies = (q[:, :rows].copy(), k[:p].copy(), v[:p].copy())
-        rest = (prompt.scale, prompt.window, prompt.softcap, prompt.sequence, prompt.layer, head)
+        rest = (
+            *(prompt.scale, prompt.window, prompt.softcap, prompt.sequence, prompt.layer, head),
+            _of_group(source.sinks, source, head),
+            _of_group(source.alibi_slopes, source, head),
+            prompt.chunk,
+        )
         prompts.append(prompt_of(made, (*copies, *rest), prompt.seed or 0))
     return prompts
 
@@ -153,6 +159,31 @@ def _norms(layer: Layer, head: int, tokens: int | None) -> Any:
         return None
     group = layer.query_heads // layer.kv_heads
     return layer.wo_v_l1[head * group : (head + 1) * group, :tokens]
+
+
+def _arrays(tensors: list[Any], value_in_key: int | None) -> tuple[Any, Any, Any]:
+    """q, k and v for the extension; v is columns of k where values lie there."""
+    q, k, v = tensors
+    if value_in_key is None:
+        return _array(q), _array(k), _array(v)
+    if v is not None:
+        raise _core.Error(f"{_PLACE}: value_in_key says that values are columns of k; v is None")
+    keys = _array(k)
+    if not 1 <= value_in_key <= keys.shape[-1]:
+        raise _core.Error(
+            f"{_PLACE}: value_in_key must be from 1 to {keys.shape[-1]}, got {value_in_key}"
+        )
+    return _array(q), keys, keys[..., :value_in_key]
+
+
+def _numbers(given: Any) -> list[float]:
+    return [] if given is None else np.asarray(_array(given), dtype=np.float64).ravel().tolist()
+
+
+def _of_group(by_head: list[float] | None, layer: Layer, head: int) -> list[float]:
+    """Those of the query heads that share a KV head."""
+    group = layer.query_heads // layer.kv_heads
+    return [] if by_head is None else by_head[head * group : (head + 1) * group]
 
 
 def _written(name: str, value: Any) -> str:
@@ -202,6 +233,11 @@ def replay(
     scale: float | None = None,
     sliding_window: int = 0,
     softcap: float = 0.0,
+    sink_logits: Any = None,
+    alibi_slopes: Any = None,
+    causal: bool = True,
+    attention_chunk: int = 0,
+    value_in_key: int | None = None,
     rope: tuple[Any, str] | None = None,
     wo_v_l1: Any = None,
     sequence: str = "",
@@ -225,6 +261,11 @@ def replay(
     scale: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
+    sink_logits: Any = None,
+    alibi_slopes: Any = None,
+    causal: bool | None = None,
+    attention_chunk: int | None = None,
+    value_in_key: int | None = None,
     rope: tuple[Any, str] | None = None,
     wo_v_l1: Any = None,
     sequence: str | None = None,
@@ -256,6 +297,12 @@ def replay(
     scale: multiplies <q, k>; default d ** -0.5.
     sliding_window: tokens that a row sees, itself included; 0: all before it.
     softcap: c of c tanh(x / c); 0: none.
+    sink_logits: a logit per query head that its rows have beside those of their tokens, without a
+        value.
+    alibi_slopes: a slope per query head; slope (j - i) is added to the logit of row i and token j.
+    causal: False: every row sees every token; then all tokens are the prompt, and `rows` are any.
+    attention_chunk: tokens of a chunk, beyond which no row sees; 0: none.
+    value_in_key: the values are the first so many columns of k, and v is None.
     rope: (radians per position of each pair of dimensions [d_rot / 2], "half" or "interleaved"),
         for algorithms that give tokens other positions.
     wo_v_l1: [G, n], per query head and token the 1-norm of what the head's block of the output
@@ -282,6 +329,11 @@ def replay(
         "scale": scale,
         "sliding_window": sliding_window,
         "softcap": softcap,
+        "sink_logits": sink_logits,
+        "alibi_slopes": alibi_slopes,
+        "causal": causal,
+        "attention_chunk": attention_chunk,
+        "value_in_key": value_in_key,
         "rope": rope,
         "sequence": sequence,
         "layer": layer,
@@ -301,6 +353,11 @@ def replay(
             "scale": source.scale,
             "window": source.window,
             "softcap": source.softcap,
+            "sinks": _of_group(source.sinks, source, head),
+            "alibi_slopes": _of_group(source.alibi_slopes, source, head),
+            "causal": source.causal,
+            "chunk": source.chunk,
+            "value_in_key": source.value_in_key is not None,
             "rope": source.rope,
             "fingerprint": source.dump.fingerprint,
             "wo_v_l1": _norms(source, head, tokens),
@@ -314,7 +371,7 @@ def replay(
         *tensors, algorithm = data
         if tokens is not None:
             raise _core.Error(f"{_PLACE}: tokens is for a layer of a dump; cut the arrays")
-        arrays = tuple(_array(each) for each in tensors)
+        arrays = _arrays(tensors, value_in_key)
         stream = {
             "sequence": "" if sequence is None else sequence,
             "layer": 0 if layer is None else layer,
@@ -322,6 +379,11 @@ def replay(
             "scale": arrays[1].shape[-1] ** -0.5 if scale is None else scale,
             "window": sliding_window or 0,
             "softcap": softcap or 0.0,
+            "sinks": _numbers(sink_logits),
+            "alibi_slopes": _numbers(alibi_slopes),
+            "causal": causal is None or bool(causal),
+            "chunk": attention_chunk or 0,
+            "value_in_key": value_in_key is not None,
             "rope": rope,
             "fingerprint": "",
             "wo_v_l1": None if wo_v_l1 is None else _array(wo_v_l1),

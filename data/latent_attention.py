@@ -1,0 +1,90 @@
+"""Attention over latents (DeepSeek V2 and V3) in its absorbed form.
+
+Such a layer caches one latent c and one turned key per token, and expands them to keys and values
+of every head: k_h = [W_UK,h c; k_rot], v_h = W_UV,h c. Absorbed, all query heads share one KV head
+with k = [c; k_rot], v = c and q_h = [W_UK,h^T q_nope; q_rot]. The logits are the same, and what
+head h answers over values is W_UV,h times what it answers over latents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from attention_capture import Call
+
+
+def has_latents(module: torch.nn.Module) -> bool:
+    needed = ("kv_a_layernorm", "kv_b_proj", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim")
+    return all(hasattr(module, name) for name in needed)
+
+
+class Latents:
+    """Hears the latents of a model's layers, of all tokens that it has read."""
+
+    def __init__(self) -> None:
+        self._of: dict[torch.nn.Module, list[torch.Tensor]] = {}  # each [1, c, rank]
+
+    @contextmanager
+    def listening(self, model: torch.nn.Module) -> Iterator[None]:
+        """Inside, the model's layers are heard."""
+        hooks = []
+        for module in model.modules():
+            if has_latents(module):
+                self._of.setdefault(module, [])
+                hear = self._hear(module)
+                hooks.append(module.kv_a_layernorm.register_forward_hook(hear))
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _hear(self, module: torch.nn.Module) -> Callable[[torch.nn.Module, tuple, Any], None]:
+        def hear(_: torch.nn.Module, __: tuple, latents: torch.Tensor) -> None:
+            self._of[module].append(latents.detach().reshape(1, -1, module.kv_lora_rank))
+
+        return hear
+
+    def absorbed(self, call: Call) -> Call:
+        """The same attention over latents: q [1, Hq, c, rank + rotated], one KV head of latents,
+        and as values their first `rank` columns. Computed in at least float32."""
+        module = call.module
+        kept = torch.promote_types(call.q.dtype, torch.float32)
+        latents = torch.cat(self._of[module], dim=1)
+        if len(self._of[module]) > 1:
+            self._of[module] = [latents]
+        latents = latents[:, None].to(kept)  # [1, 1, tokens, rank]
+        turned = call.k[:, :1, :, module.qk_nope_head_dim :].to(kept)
+        q_nope = call.q[..., : module.qk_nope_head_dim].to(kept)
+        q_turned = call.q[..., module.qk_nope_head_dim :].to(kept)
+        q = torch.cat([q_nope @ _up(module, kept)[0], q_turned], dim=-1)
+        return replace(call, q=q, k=torch.cat([latents, turned], dim=-1), v=latents)
+
+
+def _up(module: torch.nn.Module, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """W_UK [1, Hq, nope, rank] and W_UV [1, Hq, dv, rank]."""
+    weight = module.kv_b_proj.weight.to(dtype)
+    sizes = [module.qk_nope_head_dim, module.v_head_dim]
+    heads = weight.reshape(1, -1, sum(sizes), module.kv_lora_rank)
+    up_k, up_v = torch.split(heads, sizes, dim=2)
+    return up_k, up_v
+
+
+def answer_over(call: Call) -> torch.Tensor:
+    """[1, c, Hq, rank]: the answer of an absorbed call, whose one KV head all query heads read."""
+    heads = call.q.shape[1]
+    # The model's own code repeats KV heads for the groups that its configuration has, here of one.
+    spread = (1, heads // getattr(call.module, "num_key_value_groups", 1), 1, 1)
+    return replace(
+        call, k=call.k.expand(-1, spread[1], -1, -1), v=call.v.expand(-1, spread[1], -1, -1)
+    ).own_answer()
+
+
+def expanded(module: torch.nn.Module, answer: torch.Tensor) -> torch.Tensor:
+    """[1, c, Hq, dv] of an answer over latents."""
+    up_v = _up(module, answer.dtype)[1]
+    return (answer.transpose(1, 2) @ up_v.transpose(2, 3)).transpose(1, 2)

@@ -1,0 +1,25 @@
+// What a layer of a dump may have beyond q, k, v and their scale that changes its logits, its mask
+// or its values.
+#pragma once
+
+#include <string>
+
+#include "core/error.hpp"
+#include "dump/attributes.hpp"
+#include "dump/dump.hpp"
+#include "dump/hdf5.hpp"
+
+namespace kvbench {
+
+// The attributes causal, chunk and value_in_key; `info` has the sliding window.
+void check_mask(ErrorList& errors, Attributes& attributes, const std::string& location,
+                LayerInfo& info);
+
+// The datasets sinks and alibi_slopes.
+void check_members(ErrorList& errors, hid_t layer, const std::string& location, Index query_heads,
+                   LayerInfo& info);
+
+// An error for each member of the layer that files of this version cannot have.
+void require_version(ErrorList& errors, hid_t layer, const std::string& location, int version);
+
+}  // namespace kvbench
