@@ -14,7 +14,7 @@ try:
     import pandas
     from kvplot import style
     from kvplot.__main__ import main
-    from kvplot.figures import error_vs_kld, kld_by_layer
+    from kvplot.figures import error_vs_kld, kld_by_layer, rank_agreement
     from kvplot.loop import Loop, setting_names
     from matplotlib.text import Text
 except ImportError as error:
@@ -81,6 +81,36 @@ class Figures(unittest.TestCase):
         self.assertIn("over 4 settings: 0.80 (law)", drawn.caption)
         style.pyplot.close(drawn.plot)
 
+    def test_agreement_of_a_worked_case(self):
+        # law: the 1-norm has rho 0.8 as above, the mean error 1; novel: the other way round. At budget 1
+        # the orders agree, or not; a budget of two settings is too few.
+        right, wrong = (0.1, 0.2, 0.3, 0.4), (0.1, 0.2, 0.4, 0.3)
+        records = []
+        for text, mean, norm in (("law", right, wrong), ("novel", wrong, right)):
+            for place, kl in enumerate((0.01, 0.02, 0.03, 0.04)):
+                each = record(f"method {place}", 2 if place == 0 else 1, mean[place], kl, text)
+                each["errors"]["relative_l1"] = {"mean": norm[place]}
+                each["mass"] = {"kept": {"mean": 1 - mean[place]}}
+                del each["errors"]["relative_frobenius_error"]
+                records.append(each)
+        texts = rank_agreement.by_text(self.loop(records)).set_index(["over", "metric", "sequence"])
+        norm = "errors.relative_l1.mean"
+        for over, metric, text, rho, gain in (
+                ("all", METRIC, "law", 1.0, 0.0), ("all", METRIC, "novel", 0.8, 0.0),
+                ("all", norm, "law", 0.8, -0.2), ("all", norm, "novel", 1.0, 0.2),
+                ("all", "mass.kept.mean", "novel", 0.8, 0.0),
+                ("budget", METRIC, "law", 1.0, 0.0), ("budget", norm, "law", 0.5, -0.5)):
+            row = texts.loc[over, metric, text]
+            self.assertAlmostEqual(row["rho"], rho, msg=(over, metric, text))
+            self.assertAlmostEqual(row["gain"], gain, msg=(over, metric, text))
+        self.assertNotIn("errors.relative_frobenius_error", texts.index.get_level_values("metric"))
+        # Student's t of 1 and 0.8: 0.9 -+ 12.706 x 0.1; of gains -0.2 and 0.2: 0 -+ 12.706 x 0.2.
+        table = rank_agreement.intervals(texts.reset_index()).set_index(["over", "metric"])
+        row = table.loc["all", norm]
+        for name, value in (("rho", 0.9), ("rho_low", 0.9 - 1.27062), ("rho_high", 0.9 + 1.27062),
+                            ("gain", 0.0), ("gain_high", 2.54124), ("texts_ahead", 1)):
+            self.assertAlmostEqual(row[name], value, places=4, msg=name)
+
     def test_names_say_what_differs(self):
         names = setting_names(self.loop(sweep()).ok)
         self.assertEqual(list(dict.fromkeys(names))[:3],
@@ -98,7 +128,7 @@ class Figures(unittest.TestCase):
     def test_both_are_drawn_at_both_widths_with_numbers_and_caption(self):
         whole = sweep() + sweep("novel")
         single = [each for layer in range(4) for each in sweep(layers=[layer])]
-        for name, records in (("error_vs_kld", whole), ("kld_by_layer", single)):
+        for name, records in (("error_vs_kld", whole), ("rank_agreement", whole), ("kld_by_layer", single)):
             loop = self.loop(records)
             with contextlib.redirect_stdout(io.StringIO()):
                 self.assertEqual(main([name, "--loop", str(loop.path), "-o", str(self.folder)]), 0)
@@ -107,7 +137,8 @@ class Figures(unittest.TestCase):
             self.assertRegex(caption, "tiny: 1024 tokens, the last 256 decoded")
             self.assertIn("2 seeds", caption)
             self.assertNotIn("nan", caption)
-            module = {"error_vs_kld": error_vs_kld, "kld_by_layer": kld_by_layer}[name]
+            module = {"error_vs_kld": error_vs_kld, "rank_agreement": rank_agreement,
+                      "kld_by_layer": kld_by_layer}[name]
             self.legible(lambda module=module, loop=loop:
                          module.draw(Namespace(loop=loop, metric=METRIC)))
 
@@ -144,6 +175,7 @@ class Figures(unittest.TestCase):
                 ("error_vs_kld", broken, "/records/3/kl"), ("error_vs_kld", text, "/records/3/kl/se"),
                 ("kld_by_layer", lacking, '/records/0/kl: expected a member "se"'), ("error_vs_kld", [], "no record"),
                 ("error_vs_kld", failed, "no finished record"),
+                ("rank_agreement", sweep(layers=[0]), "kld_by_layer"),
                 ("error_vs_kld", sweep(layers=[0]), "kld_by_layer"),
                 ("kld_by_layer", sweep(), "one-at-a-time")):
             with self.subTest(words):

@@ -51,6 +51,7 @@ NAMES = (
     "mixture",
     "variance",
     "error_vs_kld",
+    "rank_agreement",
     "kld_by_layer",
 )
 

@@ -34,7 +34,7 @@ def means(loop: Loop, metric: str) -> pandas.DataFrame:
         raise ResultsError(
             f"{loop.path}: every record compresses one layer alone; kld_by_layer draws those"
         )
-    columns = [metric, KL, "kl.se", "memory.fraction"]
+    columns = list(dict.fromkeys([metric, KL, "kl.se", "memory.fraction"]))
     numbers = whole[columns].apply(pandas.to_numeric, errors="coerce")
     table = whole[["sequence", *POINT]].join(numbers)
     return table.groupby(["sequence", *POINT], sort=False)[columns].mean().reset_index()

@@ -1,0 +1,133 @@
+"""Which metric of attention ranks settings as the model does.
+
+Spearman's rank correlation of each metric with the KL divergence of next tokens: over all settings
+of a text, and among settings of one budget (the mean over budgets). Texts are the units; the table
+has the difference to the mean relative error, paired by text, too.
+"""
+
+import json
+from argparse import Namespace
+
+import numpy
+import pandas
+
+from kvplot import style
+from kvplot.figure import Figure
+from kvplot.figures.error_vs_kld import KL, ROUNDING, means
+from kvplot.loop import Loop
+from kvplot.results import ResultsError
+from kvplot.statistics import mean_interval
+
+NEEDS = ("loop",)
+BASELINE = "errors.relative_l2.mean"
+# Metric, its name on the axis, and 1 if it grows with the error or -1.
+METRICS = (
+    (BASELINE, "relative error, mean", 1),
+    ("errors.relative_l2.median", "relative error, median", 1),
+    ("errors.relative_l2.p99", "relative error, 99th percentile", 1),
+    ("errors.relative_l1.mean", "relative error, 1-norm", 1),
+    ("errors.relative_frobenius_error", "Frobenius norm over rows", 1),
+    ("errors.relative_spectral_error", "spectral norm over rows", 1),
+    ("errors.epsilon_spectral.mean", "epsilon of the spectral bound", 1),
+    ("errors.cosine_distance.mean", "cosine distance", 1),
+    ("errors.kl_divergence.mean", "KL divergence of rows", 1),
+    ("mass.kept.mean", "attention mass that is not kept", -1),
+    ("memory.fraction", "memory that is not held", -1),
+)
+PANELS = {"all": "all settings", "budget": "settings of one budget"}
+# Ranks of fewer settings say nothing.
+LEAST = 3
+
+
+def budget_of(point: str) -> str:
+    """What a setting asks for as its budget, as JSON; "null" if it has none."""
+    return json.dumps(json.loads(point).get("budget"), sort_keys=True)
+
+
+def rank_correlation(own: pandas.DataFrame, metric: str) -> float:
+    """NaN where either is constant, or there are fewer than LEAST settings."""
+    if len(own) < LEAST or own[metric].nunique() < 2 or own[KL].nunique() < 2:
+        return float("nan")
+    return float(own[metric].corr(own[KL], method="spearman"))
+
+
+def by_text(loop: Loop) -> pandas.DataFrame:
+    """rho of every metric per text, over the settings that all metrics are known of."""
+    known = [each for each in METRICS if each[0] in loop.ok and loop.ok[each[0]].notna().any()]
+    columns = [metric for metric, _, _ in known]
+    table = means(loop, columns[0])[["sequence", "label", "algorithm", "point", KL]].copy()
+    for metric in columns:
+        table[metric] = means(loop, metric)[metric].to_numpy()
+    table = table[(table[KL] > ROUNDING) & table[columns].notna().all(axis=1)]
+    table["budget"] = table["point"].map(budget_of)
+    rows = []
+    for text, own in table.groupby("sequence", sort=False):
+        for metric, _, sign in known:
+            signed = own.assign(**{metric: sign * own[metric]})
+            within = [rank_correlation(group, metric) for _, group in signed.groupby("budget")]
+            for over, rho in (
+                ("all", rank_correlation(signed, metric)),
+                ("budget", numpy.nanmean(within) if numpy.isfinite(within).any() else numpy.nan),
+            ):
+                rows.append({"over": over, "metric": metric, "sequence": text, "rho": rho})
+    found = pandas.DataFrame(rows, columns=["over", "metric", "sequence", "rho"]).dropna()
+    baseline = found[found["metric"] == BASELINE].set_index(["over", "sequence"])["rho"]
+    places = pandas.MultiIndex.from_frame(found[["over", "sequence"]])
+    found["gain"] = found["rho"] - baseline.reindex(places).to_numpy()
+    return found
+
+
+def intervals(texts: pandas.DataFrame) -> pandas.DataFrame:
+    """Per panel and metric: mean over texts of rho and of its gain, each with its 95 % interval."""
+    rows = []
+    for (over, metric), own in texts.groupby(["over", "metric"], sort=False):
+        units = own.assign(dump="", layer=0, kv_head=0)
+        row = {"over": over, "metric": metric, "texts": len(own)}
+        for name in ("rho", "gain"):
+            interval = mean_interval(units, name)
+            row |= {name: own[name].mean(), f"{name}_low": interval.low,
+                    f"{name}_high": interval.high}  # fmt: skip
+        rows.append({**row, "texts_ahead": int((own["gain"] > 0).sum())})
+    return pandas.DataFrame(rows)
+
+
+def draw(inputs: Namespace) -> Figure:
+    loop = inputs.loop
+    loop.need(BASELINE, KL)
+    texts = by_text(loop)
+    if texts.empty:
+        raise ResultsError(
+            f"{loop.path}: no text has {LEAST} settings with a divergence above rounding"
+        )
+    table = intervals(texts)
+    panels = [name for name in PANELS if name in set(table["over"])]
+    names = [each for each in METRICS if each[0] in set(table["metric"])]
+    figure, axes = style.panels(1, len(panels), 0.8 + 0.2 * len(names), sharey=True)
+    for axis, panel in zip(axes[0], panels):
+        own = table[table["over"] == panel].set_index("metric")
+        for place, (metric, _, _) in enumerate(names):
+            if metric not in own.index:
+                continue
+            row = own.loc[metric]
+            axis.plot([row["rho_low"], row["rho_high"]], [place, place], color=style.KEYS)
+            axis.plot(row["rho"], place, "o", color=style.KEYS, markersize=4)
+            each = texts[(texts["over"] == panel) & (texts["metric"] == metric)]
+            axis.plot(each["rho"], [place] * len(each), "|", color=style.KEYS, alpha=0.6)
+        axis.set_title(PANELS[panel])
+        axis.set_yticks(range(len(names)), [name for _, name, _ in names])
+        axis.set_ylim(len(names) - 0.5, -0.5)
+    style.outer_labels(axes, "Spearman's rank correlation with KL divergence", "")
+    count = texts["sequence"].nunique()
+    bars = f"; line: 95 % interval of the mean, Student's t over {count} texts" if count > 1 else ""
+    best = table[table["over"] == "all"].sort_values("rho").iloc[-1]
+    word = {metric: name for metric, name, _ in METRICS}[best["metric"]]
+    return Figure(
+        "rank_agreement",
+        figure,
+        table.merge(texts, on=["over", "metric"], suffixes=("", "_of_text")),
+        "Spearman's rank correlation of metrics of attention, averaged over layers and KV heads, "
+        "with the mean KL divergence of next-token distributions from those over the full cache, "
+        "over all settings of a text, and among settings of one budget (mean over budgets). "
+        f"Point: mean over texts; ticks: texts{bars}. Largest over all settings: {word}, "
+        f"{best['rho']:.2f}. {loop.facts()}",
+    )
