@@ -213,6 +213,17 @@ class LayerWriter:
         if shape.wo_norms:
             self._create("wo_v_l1", shape.query_heads, shape.tokens, 1, "float32")
 
+    def write_projection(self, wo: np.ndarray, dtype: str) -> None:
+        """wo [Hq, dv, hidden] as elements of `dtype`."""
+        heads, dv, hidden = wo.shape
+        self._create("wo", heads, dv, hidden, dtype)
+        self.group["wo"][...] = encode(wo, dtype)
+
+    def write_residual_norms(self, norms: np.ndarray) -> None:
+        """[tokens]; of the positions whose queries are stored those are kept."""
+        last = norms[len(norms) - self.shape.query_rows :]
+        self.group["residual_norm"] = last.astype(np.float32)
+
     def _create(self, name: str, heads: int, rows: int, columns: int, dtype: str) -> None:
         packed = (
             {"compression": "gzip", "compression_opts": self._compression, "shuffle": True}

@@ -35,6 +35,12 @@ def parser() -> argparse.ArgumentParser:
         help="consecutive sequences of --tokens tokens from each text (default 1)",
     )
     p.add_argument("--prompt-tokens", type=int, help="the attribute prompt_tokens")
+    p.add_argument(
+        "--evidence",
+        type=Path,
+        help="the .json that make_needle.py wrote with these --token-ids: the tokens that an "
+        "answer needs, the rows that ask, and the prompt's length unless --prompt-tokens says it",
+    )
     p.add_argument("--layers", default="all", help="all, or 0-based: 0,1,15 or 0-7,31")
     p.add_argument("--queries", default="all", help="all, or last:N (default all)")
     p.add_argument(
@@ -69,6 +75,10 @@ def check_options(args: argparse.Namespace) -> None:
     faults = option_faults(args, {"sequences": 1, "out_rows": 1, "prompt_tokens": 1})
     if args.sequences > 1 and args.tokens is None:
         faults.append("--sequences needs --tokens")
+    if args.evidence and not args.evidence.is_file():
+        faults.append(f"{args.evidence}: no such file")
+    if args.evidence and (args.token_ids is None or args.sequences > 1):
+        faults.append("--evidence needs --token-ids, the tokens of its one sequence")
     if args.round and args.dtype is None:
         faults.append("--round needs --dtype, the type to round to")
     if not 0 <= args.compression <= 9:

@@ -74,6 +74,11 @@ def _up(module: torch.nn.Module, dtype: torch.dtype) -> tuple[torch.Tensor, torc
     return up_k, up_v
 
 
+def value_maps(module: torch.nn.Module, dtype: torch.dtype) -> torch.Tensor:
+    """W_UV [Hq, dv, rank]: makes a head's value of a latent."""
+    return _up(module, dtype)[1][0]
+
+
 def answer_over(call: Call) -> torch.Tensor:
     """[1, c, Hq, rank]: the answer of an absorbed call, whose one KV head all query heads read."""
     heads = call.q.shape[1]

@@ -147,6 +147,7 @@ def read_texts(
             "dtype": None,
             "round": False,
             "materialised": True,
+            "evidence": None,
             "compression": 0,
             "fresh": False,
         }
@@ -162,6 +163,7 @@ def read_texts(
             "compute_dtype": args.compute_dtype,
             "chunk": args.chunk,
             "wo_norms": args.wo_norms,
+            **({"wo": True} if args.wo else {}),
             "texts": {each.name: each.ids.tolist() for each in sequences},
         }
     )

@@ -3,13 +3,13 @@
 
     make_needle.py make MODEL --text book.txt --needle " The password is 7481." --depth 0.5 \\
         --question " What is the password? It is" --answer " 7481" --tokens 2048 --out needle
-    export_transformers.py MODEL --token-ids needle.npy --prompt-tokens 2030 --out needle.h5
-    make_needle.py mark needle.h5 --evidence needle.json
+    export_transformers.py MODEL --token-ids needle.npy --evidence needle.json --out needle.h5
 
 `make` writes needle.npy, the token ids, and needle.json: the needle's tokens, the rows that ask
 for them (those that predict the answer's tokens, or without one the last row of the question), and
 the prompt's length, that of the text before the question. The needle stands behind the last
-sentence that ends before the depth. `mark` writes the evidence into the dump of these tokens. MODEL
+sentence that ends before the depth. `make_needle.py mark DUMP --evidence needle.json` writes the
+evidence into a dump of these tokens that is there already. MODEL
 is a folder, a .gguf file, or a name on the Hugging Face hub; of it the tokenizer alone is needed.
 """
 
@@ -26,6 +26,7 @@ import h5py
 import numpy as np
 from command import exit_code, needed, refuse
 from dump_file import Fault
+from evidence import read_evidence
 
 SENTENCE_ENDS = (".", "!", "?", "\n")
 
@@ -137,12 +138,7 @@ def make(args: argparse.Namespace) -> None:
 
 
 def mark(args: argparse.Namespace) -> None:
-    try:
-        facts = json.loads(args.evidence.read_text(encoding="utf-8"))
-        spans = np.array(facts["evidence"], np.int32).reshape(-1, 2)
-        rows, tokens = np.array(facts["rows"], np.int64), int(facts["tokens"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Fault(f"{args.evidence}: is not what `make_needle.py make` wrote: {error}") from error
+    evidence = read_evidence(args.evidence)
     try:
         with h5py.File(args.dump, "r+") as dump:
             sequences = list(dump["sequences"])
@@ -151,14 +147,12 @@ def mark(args: argparse.Namespace) -> None:
                 raise Fault(f"{args.dump}: --sequence: one of {', '.join(sequences)}")
             sequence = dump["sequences"][name]
             layer = next(iter(sequence["layers"].values()))
-            if layer["k"].shape[1] != tokens:
+            if layer["k"].shape[1] != evidence.tokens:
                 raise Fault(
                     f"{args.dump}: sequence {name} has {layer['k'].shape[1]} tokens and "
-                    f"{args.evidence} is of {tokens}; mark the dump of its own tokens"
+                    f"{args.evidence} is of {evidence.tokens}; mark the dump of its own tokens"
                 )
-            sequence.pop("evidence", None)
-            sequence["evidence"] = spans
-            sequence["evidence"].attrs["rows"] = rows
+            evidence.write(sequence)
     except (OSError, KeyError, StopIteration) as error:
         raise Fault(f"{args.dump}: is not a dump that can be written: {error}") from error
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import transformers
 from dump_file import FORMAT, TOLERANCE, Fault, Rope, differences, is_of_second_format
+from evidence import Evidence, read_evidence
 from rope_probe import find_ropes
 from sequence_recorder import Plan, Recorder, pieces_of, read_through
 from token_sequences import Sequence, read_sequences, source
@@ -119,6 +120,7 @@ def export_sequence(
     ropes: dict[int, Rope | None],
     root: Rope | None,
     prompt: int | None,
+    evidence: Evidence | None,
     path: Path,
 ) -> None:
     """Writes a dump of one sequence; it gets its name when it is whole and proven."""
@@ -132,6 +134,8 @@ def export_sequence(
         if prompt:
             group.attrs["prompt_tokens"] = prompt
         group["token_ids"] = sequence.ids
+        if evidence:
+            evidence.write(group)
         recorder = Recorder(group.create_group("layers"), len(sequence.ids), plan)
         perplexity = read_through(
             model,
@@ -179,6 +183,7 @@ def settings(args: argparse.Namespace, sequences: list[Sequence], plan: Plan) ->
         "revision": args.revision,
         "compute_dtype": args.compute_dtype,
         "prompt_tokens": args.prompt_tokens,
+        "evidence": args.evidence.read_text(encoding="utf-8") if args.evidence else None,
         "sequences": {s.name: hashlib.sha256(s.ids.tobytes()).hexdigest() for s in sequences},
     }
     return json.dumps(told, indent=1, sort_keys=True)
@@ -217,6 +222,19 @@ def assemble(parts: list[Path], out: Path) -> None:
     unfinished.replace(out)
 
 
+def evidence_of(args: argparse.Namespace, sequences: list[Sequence]) -> Evidence | None:
+    if not args.evidence:
+        return None
+    evidence = read_evidence(args.evidence)
+    found = [len(sequence.ids) for sequence in sequences]
+    if found != [evidence.tokens]:
+        raise Fault(
+            f"{args.evidence}: is of one sequence of {evidence.tokens} tokens, and "
+            f"{args.token_ids} gives {', '.join(map(str, found))}; give the .npy that was written with it, whole"
+        )
+    return evidence
+
+
 def say(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
 
@@ -232,6 +250,8 @@ def export_of(model: torch.nn.Module, args: argparse.Namespace) -> None:
     rows = query_rows(args.queries)
     text = model.config.get_text_config()
     sequences = read_sequences(args, text)
+    evidence = evidence_of(args, sequences)
+    prompt = args.prompt_tokens or (evidence.prompt_tokens if evidence else None)
     ropes = [find_ropes(model, torch.from_numpy(s.ids.astype(np.int64))) for s in sequences]
     if not ropes[0]:
         raise bypasses(model.config.model_type)
@@ -245,6 +265,7 @@ def export_of(model: torch.nn.Module, args: argparse.Namespace) -> None:
         args.compression,
         args.wo_norms,
         not args.materialised,
+        args.wo,
     )
     folder = parts_folder(args, settings(args, sequences, plan))
     root = shared_rope(ropes, plan)
@@ -254,7 +275,7 @@ def export_of(model: torch.nn.Module, args: argparse.Namespace) -> None:
         if part.exists():
             say(f"{sequence.name}: done before")
             continue
-        export_sequence(model, sequence, plan, facts, rope, root, args.prompt_tokens, part)
+        export_sequence(model, sequence, plan, facts, rope, root, prompt, evidence, part)
     assemble(parts, args.out)
     shutil.rmtree(folder)
     say(

@@ -35,6 +35,12 @@ def add_model_options(p: argparse.ArgumentParser, compute_dtype: str) -> None:
         help="store the 1-norms of what the output projection makes of each value (wo_v_l1), by "
         "which criticalkv ranks with norm wo_l1; models with o_proj",
     )
+    p.add_argument(
+        "--wo",
+        action="store_true",
+        help="store each layer's output projection and the norms of the residual stream that its "
+        "output is added to, for records of whole layers",
+    )
     p.add_argument("--device", default="cpu", help="cpu (default) or cuda")
     p.add_argument("--revision", help="branch, tag or commit on the hub")
     p.add_argument("--trust-remote-code", action="store_true", help="run the model folder's code")

@@ -31,6 +31,7 @@ from dump_file import (
     relative_difference,
 )
 from latent_attention import Latents, answer_over, expanded, has_latents
+from layer_output import LayerOutputs, as_numpy, projection_by_head
 
 IN_PIECES = {"full_attention", "sliding_attention", "chunked_attention"}
 
@@ -48,6 +49,7 @@ class Plan:
     compression: int
     wo_norms: bool = False  # whether the 1-norms of W_O^T v are stored
     latents: bool = True  # whether attention over latents is recorded as such
+    wo: bool = False  # whether output projections and norms of residual streams are stored
 
 
 class Recorder:
@@ -62,6 +64,7 @@ class Recorder:
         self._seen: dict[int, int] = {}  # tokens per layer
         self._past, self._rows = 0, 0
         self.latents = Latents()  # to be listening while the model reads
+        self.outputs = LayerOutputs(plan.layers if plan.wo else frozenset())  # likewise
         self._masks: dict[tuple[int, int], tuple[torch.Tensor | None, Mask]] = {}
 
     def expect(self, past: int, rows: int) -> None:
@@ -145,6 +148,12 @@ class Recorder:
             out = _array(answer[:, first - self._past :].transpose(1, 2))
             _prove(call, out, terms, sinks, place)
             writer.write("out", first, out)
+            if self._plan.wo:
+                wo = projection_by_head(of_heads, writer.shape.value_in_key)
+                if "wo" not in writer.group:
+                    dtype = str(wo.dtype).removeprefix("torch.")
+                    writer.write_projection(as_numpy(wo), dtype)
+                self.outputs.expect(of_heads, wo, out)
         self._seen[call.layer] = self._past + self._rows
 
     def _check_rows(self, call: Call, place: str) -> None:
@@ -226,6 +235,8 @@ class Recorder:
         for layer, tokens in self._seen.items():
             if tokens != self._tokens:
                 raise Fault(f"layer {layer} heard of {tokens} of {self._tokens} tokens")
+            if self._plan.wo:
+                self._writers[layer].write_residual_norms(self.outputs.residual_norms(layer))
             self._writers[layer].finish(self._terms[layer], ropes.get(layer))
         missing = sorted(self._plan.layers - set(self._seen))
         if missing:
@@ -278,12 +289,18 @@ def read_through(
     for past in range(0, total, piece):
         some = ids[past : past + piece]
         recorder.expect(past, len(some))
-        with listening(recorder), recorder.latents.listening(model), torch.no_grad():
+        with (
+            listening(recorder),
+            recorder.latents.listening(model),
+            recorder.outputs.listening(model),
+            torch.no_grad(),
+        ):
             logits = model(
                 input_ids=some[None].to(model.device),
                 past_key_values=cache,
                 use_cache=cache is not None,
             ).logits[0]
+        recorder.outputs.prove()
         if last is not None:
             loss += _cross_entropy(last, some[:1])
         loss += _cross_entropy(logits[:-1], some[1:])

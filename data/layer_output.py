@@ -1,0 +1,147 @@
+"""What a model's layers make of their heads' answers: the output projection W_O, the residual
+stream that it is added to, and the proof that both belong to the answers of a dump."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from attention_capture import Call
+from dump_file import TOLERANCE, Fault, relative_difference
+from latent_attention import value_maps
+
+# Children of an attention module that project the answers of its heads.
+PROJECTIONS = ("o_proj", "out_proj", "dense", "c_proj")
+
+
+def projection_of(module: torch.nn.Module) -> torch.nn.Module | None:
+    found = [getattr(module, name, None) for name in PROJECTIONS]
+    return next((each for each in found if isinstance(each, torch.nn.Module)), None)
+
+
+def _weight_of(module: torch.nn.Module, place: str) -> torch.Tensor:
+    """[inputs, hidden]."""
+    projection = projection_of(module)
+    weight = getattr(projection, "weight", None)
+    if projection is None or weight is None or weight.dim() != 2:
+        raise Fault(
+            f"{place} has no output projection that --wo knows ({', '.join(PROJECTIONS)}); leave "
+            "--wo out"
+        )
+    # GPT-2's projection is the transpose of a linear layer.
+    return weight if type(projection).__name__ == "Conv1D" else weight.T
+
+
+def projection_by_head(of_heads: Call, absorbed: bool) -> torch.Tensor:
+    """[Hq, dv, hidden]: what a layer's output projection makes of each query head's answer, in the
+    type of its weights. `of_heads`: a call with the values that the projection is made for;
+    `absorbed`: of answers over latents (latent_attention.py), in at least float32."""
+    place = f"layer {of_heads.layer} ({type(of_heads.module).__name__})"
+    weight = _weight_of(of_heads.module, place).detach()
+    heads, dv = of_heads.q.shape[1], of_heads.v.shape[3]
+    if weight.shape[0] != heads * dv:
+        raise Fault(
+            f"{place} projects {weight.shape[0]} inputs where its {heads} heads answer with "
+            f"{dv} numbers each; leave --wo out"
+        )
+    by_head = weight.reshape(heads, dv, -1)
+    if not absorbed:
+        return by_head
+    kept = torch.promote_types(weight.dtype, torch.float32)
+    return value_maps(of_heads.module, kept).transpose(1, 2) @ by_head.to(kept)
+
+
+def as_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """In at least float32, exactly."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32)).cpu().numpy()
+
+
+@dataclass
+class LayerOutputs:
+    """Hears what the attention modules of some layers give, and the streams it is added to.
+
+    norms: per layer, 2-norms of the residual stream before the block's attention output is added,
+    of all positions read so far, piece by piece. outputs: of the piece being read, [c, hidden].
+    proofs: what is to be shown of it.
+    """
+
+    layers: frozenset[int]
+    norms: dict[int, list[np.ndarray]] = field(default_factory=dict)
+    outputs: dict[int, torch.Tensor] = field(default_factory=dict)
+    proofs: list[Callable[[], None]] = field(default_factory=list)
+
+    @contextmanager
+    def listening(self, model: torch.nn.Module) -> Iterator[None]:
+        """Inside, the model's layers are heard."""
+        modules = dict(model.named_modules())
+        hooks = []
+        for name, module in modules.items():
+            layer = getattr(module, "layer_idx", None)
+            if layer not in self.layers or projection_of(module) is None:
+                continue
+            block = modules[name.rpartition(".")[0]]
+            hooks.append(
+                block.register_forward_pre_hook(self._hear_stream(int(layer)), with_kwargs=True)
+            )
+            hooks.append(module.register_forward_hook(self._hear_output(int(layer))))
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _hear_stream(self, layer: int) -> Callable[[torch.nn.Module, tuple, dict], None]:
+        def hear(_: torch.nn.Module, given: tuple, named: dict) -> None:
+            stream = given[0] if given else named["hidden_states"]
+            norms = torch.linalg.vector_norm(stream.detach()[0].double(), dim=-1)
+            self.norms.setdefault(layer, []).append(norms.cpu().numpy())
+
+        return hear
+
+    def _hear_output(self, layer: int) -> Callable[[torch.nn.Module, tuple, Any], None]:
+        def hear(_: torch.nn.Module, __: tuple, output: Any) -> None:
+            own = output[0] if isinstance(output, tuple) else output
+            self.outputs[layer] = own.detach()[0]
+
+        return hear
+
+    def expect(self, of_heads: Call, wo: torch.Tensor, out: np.ndarray) -> None:
+        """The module that is answering now will give sum_h W_h a_h in the piece's last rows, with
+        wo [Hq, dv, hidden] and answers out [Hq, R, dv]."""
+        module, layer = of_heads.module, of_heads.layer
+        self.proofs.append(lambda: self._prove(module, layer, wo, out))
+
+    def prove(self) -> None:
+        """What was expected of the piece that was read. Raises Fault."""
+        while self.proofs:
+            self.proofs.pop()()
+        self.outputs.clear()
+
+    def _prove(
+        self, module: torch.nn.Module, layer: int, wo: torch.Tensor, out: np.ndarray
+    ) -> None:
+        place = f"layer {layer} ({type(module).__name__})"
+        given = self.outputs[layer][-out.shape[1] :]
+        bias = getattr(projection_of(module), "bias", None)
+        computed = np.einsum("hrv,hvc->rc", out.astype(np.float64), as_numpy(wo.double()))
+        if bias is not None:
+            computed += bias.detach().double().cpu().numpy()
+        # A projection in 16 bits rounds answers, products and sums.
+        limit = TOLERANCE
+        if given.dtype in (torch.float16, torch.bfloat16):
+            limit = 8 * torch.finfo(given.dtype).eps
+        difference = relative_difference(computed, given.double().cpu().numpy())
+        if not difference <= limit:
+            raise Fault(
+                f"{place}: its output differs by {difference:.2g} from the sum of its heads' "
+                "answers through its output projection: it does something else with them, which --wo "
+                "cannot store; leave --wo out"
+            )
+
+    def residual_norms(self, layer: int) -> np.ndarray:
+        """[positions read so far]"""
+        return np.concatenate(self.norms[layer])
