@@ -138,8 +138,8 @@ class LayerOutputs:
         if not difference <= limit:
             raise Fault(
                 f"{place}: its output differs by {difference:.2g} from the sum of its heads' "
-                "answers through its output projection: it does something else with them, which --wo "
-                "cannot store; leave --wo out"
+                "answers through its output projection: it does something else with them, which "
+                "--wo cannot store; leave --wo out"
             )
 
     def residual_norms(self, layer: int) -> np.ndarray:

@@ -230,7 +230,8 @@ def evidence_of(args: argparse.Namespace, sequences: list[Sequence]) -> Evidence
     if found != [evidence.tokens]:
         raise Fault(
             f"{args.evidence}: is of one sequence of {evidence.tokens} tokens, and "
-            f"{args.token_ids} gives {', '.join(map(str, found))}; give the .npy that was written with it, whole"
+            f"{args.token_ids} gives {', '.join(map(str, found))}; give the .npy that was written "
+            "with it, whole"
         )
     return evidence
 

@@ -8,8 +8,10 @@ import h5py
 import numpy as np
 import torch
 from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM
 
 import import_arrays
+from dump_file import differences
 from exported import PLAIN_SWEEP, ROPE_SWEEP, Folder, called, layer
 
 N, D, DV, SCALE, WINDOW, SOFTCAP = 40, 8, 6, 0.4, 12, 3.0
@@ -152,6 +154,49 @@ class Import(Folder):
             (self.folder / name).write_bytes(b"nothing of the kind")
             self.assert_refused(self.call(self.folder / name), name)
         self.assert_refused(self.call(self.folder / "none.npz"), "no such file")
+
+
+class Alibi(Folder):
+    def test_blooms_attention_as_its_modules_show_it(self):
+        model = AutoModelForCausalLM.from_pretrained(self.model("bloom")).eval()
+        arrays: dict[str, np.ndarray] = {}
+
+        def hear(number: int, block: torch.nn.Module) -> None:
+            def heads(_, __, fused):  # [1, n, heads x (q, k, v) x d]
+                parts = fused[0].view(fused.shape[1], 4, 3, 8).permute(2, 1, 0, 3)
+                arrays.update({f"{number}/{name}": part.numpy() for name, part in zip("qkv", parts)})
+
+            def answers(_, given):
+                out = given[0][0].view(-1, 4, 8).transpose(0, 1)
+                arrays[f"{number}/out"] = out.numpy()
+
+            def bias(_, given, named):  # [heads, 1, n]: slope j
+                alibi = named["alibi"]
+                arrays[f"{number}/alibi_slopes"] = (alibi[:, 0, 1] - alibi[:, 0, 0]).numpy()
+
+            block.query_key_value.register_forward_hook(heads)
+            block.dense.register_forward_pre_hook(answers)
+            block.register_forward_pre_hook(bias, with_kwargs=True)
+
+        for number, each in enumerate(model.transformer.h):
+            hear(number, each.self_attention)
+        ids = torch.from_numpy(np.load(self.made / "text.npy"))
+        with torch.no_grad():
+            model(ids[None])
+        np.savez(self.folder / "bloom.npz", **arrays)
+        dump = self.imported(self.folder / "bloom.npz", "--model", "bloom", "--scale", 8**-0.5)
+        self.assert_valid(dump)
+        found = differences(dump)
+        self.assertEqual(len(found), 2)
+        self.assertLess(max(found.values()), 1e-5)
+        # Without the bias the outputs are others'.
+        for number in (0, 1):
+            arrays[f"{number}/alibi_slopes"] *= 0.5
+        np.savez(self.folder / "bloom.npz", **arrays)
+        self.assert_refused(called(import_arrays.main, self.folder / "bloom.npz", "--model", "bloom",
+                                   "--scale", 8**-0.5, "--out", self.folder / "half.h5"), "out")
+        self.assert_runs(dump, [{"algorithm": "exact"}, {"algorithm": "window", "params": {"budget": 16}},
+                                {"algorithm": "h2o", "params": {"budget": 16}}])
 
 
 if __name__ == "__main__":
