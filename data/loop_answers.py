@@ -19,7 +19,8 @@ from loop_caches import CacheFiles, HeadReads, Span, Unsuitable
 class Setting:
     """A method with its parameters and seed, on one text.
 
-    cells: the records of results.json, by layer and KV head.
+    cells: the records of results.json, by layer and KV head; outputs: those of whole layers, where
+    the dump has their output projections.
     """
 
     sequence: str
@@ -29,6 +30,7 @@ class Setting:
     storage: Any  # None: kept as it came
     seed: int | None
     cells: Mapping[tuple[int, int], dict[str, Any]]
+    outputs: Mapping[int, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def layers(self) -> list[int]:

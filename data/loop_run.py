@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> None:
     cells = results.cells
     prompt_tokens = loop_settings.prompts_of(cells, args.config)
     texts = texts_of(dump, prompt_tokens)
-    settings = loop_settings.settings_of(cells)
+    settings = loop_settings.settings_of(cells, results.document.get("layers", []))
     loop_settings.require_whole(settings, texts, args.config)
     header = {
         "kind": f"{KIND}.journal",

@@ -13,16 +13,24 @@ from loop_answers import Setting, Text
 MEASURED = ("errors", "mass", "memory", "traffic")
 
 
-def settings_of(cells: list[dict[str, Any]]) -> list[Setting]:
-    """In the order of the results; the cells of one setting differ in layer and KV head alone."""
+def _name_of(record: dict[str, Any]) -> str:
+    """What the cells of one setting, and its records of whole layers, have in common."""
+    key = record["key"]
+    told = {name: key.get(name) for name in ("sequence", "algorithm", "params", "seed",
+                                             "storage", "source", "tokens")}  # fmt: skip
+    return json.dumps([record["label"], told], sort_keys=True)
+
+
+def settings_of(
+    cells: list[dict[str, Any]], layers: Iterable[dict[str, Any]] = ()
+) -> list[Setting]:
+    """In the order of the results; the cells of one setting differ in layer and KV head alone.
+    `layers`: the results' records of whole layers."""
     found: dict[str, Setting] = {}
     for cell in cells:
         key = cell["key"]
-        told = {name: key.get(name) for name in ("sequence", "algorithm", "params", "seed",
-                                                 "storage", "source", "tokens")}  # fmt: skip
-        name = json.dumps([cell["label"], told], sort_keys=True)
         setting = found.setdefault(
-            name,
+            _name_of(cell),
             Setting(
                 key["sequence"],
                 cell["label"],
@@ -35,6 +43,10 @@ def settings_of(cells: list[dict[str, Any]]) -> list[Setting]:
         )
         assert isinstance(setting.cells, dict)
         setting.cells[key["layer"], key["kv_head"]] = cell
+    for record in layers:
+        outputs = found[_name_of(record)].outputs
+        assert isinstance(outputs, dict)
+        outputs[record["key"]["layer"]] = record
     return list(found.values())
 
 
@@ -104,10 +116,15 @@ def means(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def measured(setting: Setting, layers: Iterable[int]) -> dict[str, Any]:
-    """What kvbench measured on the uncompressed model's queries: means over KV heads and layers."""
+    """What kvbench measured on the uncompressed model's queries: means over heads and layers, and
+    `outputs`, the errors of whole layers' outputs, where every layer has them."""
     chosen = set(layers)
     cells = [cell for (layer, _), cell in setting.cells.items() if layer in chosen]
-    return means([{name: cell.get(name) for name in MEASURED} for cell in cells])
+    told = means([{name: cell.get(name) for name in MEASURED} for cell in cells])
+    outputs = [setting.outputs[layer] for layer in sorted(chosen & set(setting.outputs))]
+    if len(outputs) == len(chosen) and all(each["status"] == "ok" for each in outputs):
+        told["outputs"] = means([each["errors"] for each in outputs])
+    return told
 
 
 def title(setting: Setting, among: Iterable[Setting]) -> str:

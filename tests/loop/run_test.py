@@ -138,6 +138,19 @@ class Layers(Folder):
                                    np.mean([cell[name][leaf]["mean"] for cell in cells]), places=12)
         self.assertEqual(record["memory"]["fraction"], cells[0]["memory"]["fraction"])
         self.assertEqual(record["rows"], TOKENS - PROMPT)
+        self.assertNotIn("outputs", record)
+
+    def test_outputs_are_means_of_the_layers_records(self):
+        record, = self.looped(self.model("llama"), TWO[1:], "--wo")
+        layers = json.loads((self.folder / "out/attention/results.json").read_text())["layers"]
+        self.assertEqual(len(layers), 2)
+        for name in ("relative_output_l2", "residual_ratio"):
+            values = [each["errors"][name]["mean"] for each in layers]
+            self.assertGreater(min(values), 0.0)
+            self.assertAlmostEqual(record["outputs"][name]["mean"], np.mean(values), places=12)
+        single = self.looped(self.model("llama"), TWO[1:], "--wo", "--layers", "one-at-a-time")
+        for each, layer in zip(single, layers, strict=True):
+            self.assertEqual(each["outputs"]["residual_ratio"], layer["errors"]["residual_ratio"])
 
     def test_several_texts_and_seeds(self):
         np.save(self.folder / "texts.npy", np.random.default_rng(1).integers(3, 96, (2, TOKENS)))

@@ -31,6 +31,8 @@ METRICS = (
     ("errors.epsilon_spectral.mean", "epsilon of the spectral bound", 1),
     ("errors.cosine_distance.mean", "cosine distance", 1),
     ("errors.kl_divergence.mean", "KL divergence of rows", 1),
+    ("outputs.relative_output_l2.mean", "relative error after W_O", 1),
+    ("outputs.residual_ratio.mean", "error after W_O over the stream", 1),
     ("mass.kept.mean", "attention mass that is not kept", -1),
     ("memory.fraction", "memory that is not held", -1),
 )
