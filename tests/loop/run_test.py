@@ -148,7 +148,7 @@ class Layers(Folder):
             values = [each["errors"][name]["mean"] for each in layers]
             self.assertGreater(min(values), 0.0)
             self.assertAlmostEqual(record["outputs"][name]["mean"], np.mean(values), places=12)
-        single = self.looped(self.model("llama"), TWO[1:], "--wo", "--layers", "one-at-a-time")
+        single = self.looped(self.model("llama"), TWO[1:], "--wo", "--layers", "one-at-a-time", out="single")
         for each, layer in zip(single, layers, strict=True):
             self.assertEqual(each["outputs"]["residual_ratio"], layer["errors"]["residual_ratio"])
 
