@@ -355,7 +355,9 @@ LOOP_RECORD = members(
         ),
         **dict.fromkeys(("same_top1", "same_top5"), MEAN),
         "perplexity": optional(members({}, others=optional(NUMBER))),
-        **dict.fromkeys(("errors", "mass", "memory"), optional(members({}, others=STATISTIC))),
+        **dict.fromkeys(
+            ("errors", "mass", "memory", "outputs"), optional(members({}, others=STATISTIC))
+        ),
     },
 )
 CLOSED_LOOP = members(
