@@ -188,6 +188,23 @@ void set_value(json& document, const std::string& pointer, json value, const std
   *at = std::move(value);
 }
 
+// select.layers as /select/layers; as it is, if it is a pointer. Empty where a name is.
+std::string pointer_of(const std::string& path) {
+  if (!path.empty() && path[0] == '/') return path.size() > 1 ? path : "";
+  std::string pointer;
+  std::size_t start = 0;
+  while (true) {
+    const std::size_t end = std::min(path.find('.', start), path.size());
+    if (end == start) return "";
+    pointer += '/';
+    for (const char c : path.substr(start, end - start)) {
+      pointer += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
+    }
+    if (end == path.size()) return pointer;
+    start = end + 1;
+  }
+}
+
 }  // namespace
 
 json parse_document(const std::string& text, const std::string& file, ErrorList& errors) {
@@ -208,10 +225,13 @@ json parse_document(const std::string& text, const std::string& file, ErrorList&
 void apply_sets(json& document, const std::vector<std::string>& sets, ErrorList& errors) {
   for (const std::string& set : sets) {
     const std::size_t equals = set.find('=');
-    const std::string pointer = set.substr(0, equals);
-    const std::string place = "--set " + pointer;
-    if (equals == std::string::npos || pointer.size() < 2 || pointer[0] != '/') {
-      errors.add("--set " + set, "must be /pointer=value, for example --set /select/layers=[0]");
+    const std::string path = set.substr(0, equals);
+    const std::string place = "--set " + path;
+    const std::string pointer = equals == std::string::npos ? "" : pointer_of(path);
+    if (pointer.empty()) {
+      errors.add("--set " + set,
+                 "must be path=value, for example --set select.layers=[0] or, as a JSON pointer, "
+                 "--set /select/layers=[0]");
       continue;
     }
     const std::string written = set.substr(equals + 1);

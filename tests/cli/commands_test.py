@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import unittest
 
 from program import BAD_INPUT, DONE, SHIPPED_DUMP, VIOLATION, Folder, kvbench, strict_json
@@ -80,6 +81,14 @@ class Commands(Folder):
         self.assertEqual(sum(group["cells"] for group in plan["groups"]), plan["cells"])
         self.assertGreater(plan["memory_bytes"], 0)
         self.assertGreater(plan["cost"]["multiply_adds"], 0)
+
+    def test_a_dry_run_is_the_plan_and_writes_nothing(self):
+        config = self.sweep()
+        planned = self.data("plan", "--config", config, "--set", "select.layers=[0]")
+        dry = self.data("run", "--config", config, "--set", "/select/layers=[0]", "--dry-run")
+        without_times = [re.sub(r"[0-9.]+ (s|min|h)\b|time.*", "", text) for text in (planned, dry)]
+        self.assertEqual(*without_times)
+        self.assertFalse((self.folder / "results").exists())
 
     def test_plan_counts_skips_by_reason(self):
         algorithms = [{"algorithm": "window", "params": {"budget": 8}},

@@ -1,6 +1,7 @@
 """`--shard` and `merge`: however a sweep is cut, the merged result is that of one run."""
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -90,6 +91,19 @@ class Shards(Folder):
             self.run_shard(config, f"{index}/3", "one")
         self.assertEqual(self.results("one")["status"], "complete")
         self.assertEqual(deterministic(self.results("one")), deterministic(self.whole(config)))
+
+    def test_the_environment_names_the_part_that_no_option_does(self):
+        config = self.many()
+        told = [kvbench("plan", "--config", config, "--json", *options, cwd=self.folder,
+                        env={**os.environ, **env}).stdout
+                for options, env in ((["--shard", "2/2"], {}), ([], {"KVBENCH_SHARD": "2/2"}),
+                                     (["--shard", "2/2"], {"KVBENCH_SHARD": "1/2"}),
+                                     ([], {"KVBENCH_SHARD": "1/2"}))]
+        given, named, over, other = (
+            [{**group, "seconds": None} for group in json.loads(each)["groups"]] for each in told)
+        self.assertEqual(given, named)
+        self.assertEqual(given, over)
+        self.assertNotEqual(given, other)
 
     def test_a_shard_without_groups_is_done_at_once(self):
         config = self.sweep()

@@ -68,9 +68,22 @@ TEST_CASE("sets replace, make and append, in order") {
         json{{"list", {7, {{"k", 2}}, {8}}}, {"new", {{"inner", "word"}}}, {"a/b", nullptr}});
 }
 
+TEST_CASE("names with dots between stand for a pointer") {
+  ErrorList errors("a.json");
+  json document = {{"list", {1, {{"k", 2}}}}, {"a/b~", {{"c", 3}}}};
+  apply_sets(document, {"list.0=7", "list.1.k=[8]", "new.inner=word", "a/b~.c=1.5", "top=0"},
+             errors);
+  CHECK(errors.none());
+  CHECK(document == json{{"list", {7, {{"k", {8}}}}},
+                         {"a/b~", {{"c", 1.5}}},
+                         {"new", {{"inner", "word"}}},
+                         {"top", 0}});
+}
+
 TEST_CASE("a set that cannot be applied is a fault and changes nothing") {
   const json before = {{"list", {1, 2}}, {"number", 3}};
-  for (const char* set : {"list=1", "/list", "/list/3=1", "/list/x=1", "/number/x=1", "/a=\xff"}) {
+  for (const char* set : {"", "=1", "list", ".list=1", "list.=1", "a..b=1", "/=1", "/list",
+                          "/list/3=1", "/list/x=1", "/number/x=1", "/a=\xff"}) {
     CAPTURE(set);
     ErrorList errors("a.json");
     json document = before;

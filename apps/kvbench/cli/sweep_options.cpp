@@ -123,8 +123,9 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
       ->allow_extra_args(false);
   command
       .add_option("--set", options.sets,
-                  "Replace a value of the sweep: JSON pointer = JSON value; may be repeated")
-      ->type_name("POINTER=VALUE")
+                  "Replace a value of the sweep by JSON, or a word: select.layers=[0], or with a "
+                  "JSON pointer /select/layers=[0]; may be repeated")
+      ->type_name("PATH=VALUE")
       ->allow_extra_args(false);
   command
       .add_option("--only", options.only,
@@ -156,6 +157,7 @@ void add_shard_option(CLI::App& command, std::string& shard) {
   command
       .add_option("--shard", shard,
                   "Only part i of n, dealt by estimated cost; `kvbench merge` joins the parts")
+      ->envname("KVBENCH_SHARD")
       ->type_name("i/n");
 }
 

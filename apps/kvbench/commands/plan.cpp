@@ -11,6 +11,7 @@
 #include "cli/device_option.hpp"
 #include "cli/sweep_options.hpp"
 #include "commands.hpp"
+#include "commands/show_plan.hpp"
 #include "core/memory_limit.hpp"
 #include "core/parallel.hpp"
 #include "exit_codes.hpp"
@@ -23,14 +24,6 @@
 
 namespace kvbench {
 namespace {
-
-struct PlanOptions {
-  SweepOptions sweep;
-  std::string device = "auto";
-  std::string shard;
-  int threads = 0;
-  bool json = false;
-};
 
 constexpr const char* kFooter =
     R"(Memory is what the run needs at most: the plan, and one KV head at a time or, at the end, the summary of
@@ -48,7 +41,9 @@ Examples:
 // Time budget of the cost estimate.
 constexpr double kTrialSeconds = 2.0;
 
-int run(const PlanOptions& options) {
+}  // namespace
+
+int show_plan(const PlanOptions& options) {
   if (options.threads > 0) set_thread_count(options.threads);
   const auto start = std::chrono::steady_clock::now();
   ComputeDevice device(options.device);
@@ -57,7 +52,8 @@ int run(const PlanOptions& options) {
   log_notes(dumps.notes);
   device.suit(dumps.planned);
   const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device.name(),
-                              static_cast<double>(usable_memory()));
+                              options.memory_limit > 0 ? static_cast<double>(options.memory_limit)
+                                                       : static_cast<double>(usable_memory()));
   const ShardSelection selection = select_shard(plan, options.shard);
   const std::chrono::duration<double> opened = std::chrono::steady_clock::now() - start;
   CostEstimate cost = estimate_cost(plan, dumps.dumps, device.kernels(), selection, kTrialSeconds);
@@ -71,8 +67,6 @@ int run(const PlanOptions& options) {
   return kExitDone;
 }
 
-}  // namespace
-
 Command add_plan(CLI::App& app) {
   const auto options = std::make_shared<PlanOptions>();
   CLI::App* command = app.add_subcommand("plan", "Show what a run would do, without doing it");
@@ -84,7 +78,7 @@ Command add_plan(CLI::App& app) {
       ->check(CLI::Range(1, 4096));
   command->add_flag("--json", options->json, "One JSON document, with every cell's id and path");
   command->footer(kFooter);
-  return {command, [options] { return run(*options); }};
+  return {command, [options] { return show_plan(*options); }};
 }
 
 }  // namespace kvbench

@@ -15,6 +15,7 @@
 #include "cli/signals.hpp"
 #include "cli/sweep_options.hpp"
 #include "commands.hpp"
+#include "commands/show_plan.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "core/memory_limit.hpp"
@@ -55,6 +56,7 @@ struct RunOptions {
   bool no_lock = false;
   std::uint64_t memory_limit = 0;
   bool quiet = false;
+  bool dry_run = false;
   std::vector<std::string> argv;
   const std::vector<AlgorithmDescription>* algorithms = nullptr;
 };
@@ -463,8 +465,17 @@ Command add_run(CLI::App& app, std::vector<std::string> argv,
                     "writes there is then yours to see to");
   command->add_flag("--quiet", options->quiet,
                     "No progress and no table; errors and warnings are still printed");
+  command->add_flag("--dry-run", options->dry_run,
+                    "Show what the run would do, as `kvbench plan`; nothing is written");
   command->footer(kFooter);
-  return {command, [options] { return run(*options); }};
+  return {command, [options] {
+            if (!options->dry_run) return run(*options);
+            return show_plan({.sweep = options->sweep,
+                              .device = options->device,
+                              .shard = options->shard,
+                              .threads = options->threads,
+                              .memory_limit = options->memory_limit});
+          }};
 }
 
 }  // namespace kvbench
