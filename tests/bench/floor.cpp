@@ -73,6 +73,7 @@ Floor measure() {
   const double flops = 4e6 * kChains * Lanes::kCount * 2;
   floor.fma_flops_one = rate(flops, 1, multiply_add);
   floor.fma_flops_all = rate(flops, floor.threads, multiply_add);
+  floor.exps_one = rate(4000.0 * 2048.0, 1, exponentials);
   floor.exps_all = rate(4000.0 * 2048.0, floor.threads, exponentials);
   floor.draws_one = rate(2e6, 1, draws);
 
