@@ -6,6 +6,7 @@
 
 #include "core/canonical.hpp"
 #include "core/lanes.hpp"
+#include "core/unrolled.hpp"
 #include "sketch/cache_positions.hpp"
 
 namespace kvbench {
@@ -38,6 +39,21 @@ class Differences {
   Exponentials x_;  // logits, read as exponentials are
   Exponentials exact_x_;
 };
+
+// out[i] = canonical_dot(q, keys[i]): some chains beside each other, each in its own order.
+void canonical_dots(const double* q, const std::vector<const double*>& keys, Index d,
+                    const std::vector<double*>& out) {
+  constexpr int kChains = 8;
+  std::size_t i = 0;
+  for (; i + kChains <= keys.size(); i += kChains) {
+    double sums[kChains] = {};
+    for (Index k = 0; k < d; ++k) {
+      unrolled<kChains>([&](auto c) { sums[c] = DotStep::next(q[k], keys[i + c][k], sums[c]); });
+    }
+    unrolled<kChains>([&](auto c) { *out[i + c] = sums[c]; });
+  }
+  for (; i < keys.size(); ++i) *out[i] = canonical_dot(q, keys[i], d);
+}
 
 }  // namespace
 
@@ -126,21 +142,31 @@ void HostAnswers::own_logits(const Sketch& sketch, const WeightsByToken& weights
                              const QueryRow& query, const HeldVectors* held) {
   const StreamShape& shape = stream_.shape;
   const auto& own_keys = held != nullptr ? held->own_keys : sketch.own_keys;
-  own_logits_.clear();
-  for (const WeightsByToken::OwnRow& row : weights.own_rows()) {
-    if (row.key < 0) {
-      own_logits_.push_back(query.x[row.token]);
+  const std::vector<WeightsByToken::OwnRow>& rows = weights.own_rows();
+  const double* q = stream_.query(query.head, query.row);
+  own_logits_.resize(rows.size());
+  std::vector<const double*> keys;
+  std::vector<double*> products;
+  bool has_feature = false;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    has_feature = has_feature || rows[i].feature;
+    if (rows[i].key < 0) continue;
+    keys.push_back(own_keys[static_cast<std::size_t>(rows[i].key)].data());
+    products.push_back(&own_logits_[i]);
+  }
+  canonical_dots(q, keys, shape.d, products);
+  const double half = has_feature ? 0.5 * shape.scale * canonical_dot(q, q, shape.d) : 0.0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].key < 0) {
+      own_logits_[i] = query.x[rows[i].token];
       continue;
     }
-    const std::vector<double>& key = own_keys[static_cast<std::size_t>(row.key)];
-    const double* q = stream_.query(query.head, query.row);
-    const double x = shape.scale * canonical_dot(q, key.data(), shape.d);
-    if (row.feature) {
-      own_logits_.push_back(x - 0.5 * shape.scale * canonical_dot(q, q, shape.d) +
-                            sketch.feature_shift);
-      continue;
+    const double x = shape.scale * own_logits_[i];
+    if (rows[i].feature) {
+      own_logits_[i] = x - half + sketch.feature_shift;
+    } else {
+      own_logits_[i] = shape.softcap > 0.0 ? canonical_softcap(x, shape.softcap) : x;
     }
-    own_logits_.push_back(shape.softcap > 0.0 ? canonical_softcap(x, shape.softcap) : x);
   }
 }
 
