@@ -180,6 +180,8 @@ std::vector<MethodFloor> method_floors(const MethodSizes& sizes) {
        }},
       {"merge_cosine", budget, window + ", 2 d B (P - B) for cosines",
        [](const S& s) { return window_scores(s) + flops(2.0 * s.d * s.B * (s.P - s.B)); }},
+      {"kf_merge", budget, window + ", 2 d B (P - B) for cosines",
+       [](const S& s) { return window_scores(s) + flops(2.0 * s.d * s.B * (s.P - s.B)); }},
       {"attention_matching", budget,
        "attention of q P pairs, q = 256 G; the smaller Gram matrix of q and B, its factor, the "
        "right sides",
