@@ -1,6 +1,7 @@
 #include "bench/method_cell.hpp"
 
-#include <chrono>
+#include <time.h>
+
 #include <numeric>
 
 #include "core/error.hpp"
@@ -11,7 +12,12 @@
 namespace kvbench::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+// Seconds that this thread has had a processor: others' work on the machine is not counted.
+double thread_seconds() {
+  timespec now = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
 
 // Adds what passes until it ends.
 class Passing {
@@ -19,11 +25,11 @@ class Passing {
   explicit Passing(double& seconds) : seconds_(seconds) {}
   Passing(const Passing&) = delete;
   Passing& operator=(const Passing&) = delete;
-  ~Passing() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+  ~Passing() { seconds_ += thread_seconds() - start_; }
 
  private:
   double& seconds_;
-  const Clock::time_point start_ = Clock::now();
+  const double start_ = thread_seconds();
 };
 
 std::vector<Index> last_rows(const Stream& stream, Index count) {

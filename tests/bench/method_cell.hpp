@@ -21,6 +21,7 @@ struct MethodRows {
 };
 
 struct MethodCell {
+  // Of this thread's processor time.
   double decide_seconds = 0.0;  // shared and model work, the prompt, what is done between answers
   double answer_seconds = 0.0;  // the estimator
   Index kept = 0;               // rows of the sketch when the last row is answered
