@@ -17,7 +17,11 @@ struct Floor {
   int threads = 1;
 };
 
-// Measured at the first call, best of ten short runs: a busy neighbour only makes it worse.
+// Seconds that this thread has had a processor: others' work on the machine is not counted.
+double thread_seconds();
+
+// Measured at the first call, best of ten short runs, those of one thread by its own seconds: a
+// busy neighbour only makes it worse.
 const Floor& machine_floor();
 
 // Seconds below which the work cannot be done.

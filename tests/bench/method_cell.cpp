@@ -1,9 +1,8 @@
 #include "bench/method_cell.hpp"
 
-#include <time.h>
-
 #include <numeric>
 
+#include "bench/floor.hpp"
 #include "core/error.hpp"
 #include "replay/replay.hpp"
 #include "replay/shared_work.hpp"
@@ -11,13 +10,6 @@
 
 namespace kvbench::bench {
 namespace {
-
-// Seconds that this thread has had a processor: others' work on the machine is not counted.
-double thread_seconds() {
-  timespec now = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 // Adds what passes until it ends.
 class Passing {
