@@ -143,7 +143,6 @@ void HostAnswers::own_logits(const Sketch& sketch, const WeightsByToken& weights
   const StreamShape& shape = stream_.shape;
   const auto& own_keys = held != nullptr ? held->own_keys : sketch.own_keys;
   const std::vector<WeightsByToken::OwnRow>& rows = weights.own_rows();
-  const double* q = stream_.query(query.head, query.row);
   own_logits_.resize(rows.size());
   std::vector<const double*> keys;
   std::vector<double*> products;
@@ -154,6 +153,7 @@ void HostAnswers::own_logits(const Sketch& sketch, const WeightsByToken& weights
     keys.push_back(own_keys[static_cast<std::size_t>(rows[i].key)].data());
     products.push_back(&own_logits_[i]);
   }
+  const double* q = keys.empty() ? nullptr : stream_.query(query.head, query.row);
   canonical_dots(q, keys, shape.d, products);
   const double half = has_feature ? 0.5 * shape.scale * canonical_dot(q, q, shape.d) : 0.0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
