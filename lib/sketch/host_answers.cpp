@@ -153,9 +153,12 @@ void HostAnswers::own_logits(const Sketch& sketch, const WeightsByToken& weights
     keys.push_back(own_keys[static_cast<std::size_t>(rows[i].key)].data());
     products.push_back(&own_logits_[i]);
   }
-  const double* q = keys.empty() ? nullptr : stream_.query(query.head, query.row);
-  canonical_dots(q, keys, shape.d, products);
-  const double half = has_feature ? 0.5 * shape.scale * canonical_dot(q, q, shape.d) : 0.0;
+  double half = 0.0;  // of the query's squared length, which features take off
+  if (!keys.empty()) {
+    const double* q = stream_.query(query.head, query.row);
+    canonical_dots(q, keys, shape.d, products);
+    if (has_feature) half = 0.5 * shape.scale * canonical_dot(q, q, shape.d);
+  }
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].key < 0) {
       own_logits_[i] = query.x[rows[i].token];
