@@ -12,6 +12,7 @@
 #                                            (tests/cli/bad_inputs), as the program prints them
 #   ./bootstrap.sh bench [--check|--record]  kvbench against numpy and torch, on KVBENCH_BENCH_DUMP or
 #                                            the shipped dump; --micro [OPTIONS]: Google Benchmark;
+#                                            --methods [ID..]: every algorithm next to its floor;
 #                                            --cuda: the CUDA side on this machine's GPU
 #   ./bootstrap.sh dumps [FOLDER [OPTIONS]]  dumps of two models on ten texts, in FOLDER or the cache
 #                                            (1 GB; torch in .venv-exporter, 6 GB)
@@ -524,6 +525,10 @@ bench() {
   build benchmarks
   if [[ ${1:-} == --micro ]]; then
     build/bin/benchmarks "${@:2}"
+    return
+  fi
+  if [[ ${1:-} == --methods ]]; then
+    build/bin/benchmarks "$@"
     return
   fi
   local python

@@ -18,6 +18,7 @@
 #include "algorithms/softmax.hpp"
 #include "algorithms/typed_algorithm.hpp"
 #include "core/canonical.hpp"
+#include "core/unrolled.hpp"
 
 namespace kvbench {
 namespace {
@@ -81,15 +82,36 @@ class Caote final : public AttentionEvictor {
         answer[k] += shares[p] * values.row(tokens_[p])[k];
       }
     }
-    std::vector<double> changes;
+    std::vector<double> changes = squared_distances(answer);
     for (std::size_t p = 0; p < tokens_.size(); ++p) {
-      const double distance =
-          std::sqrt(squared_distance(answer.data(), values.row(tokens_[p]), values.cols));
+      const double distance = std::sqrt(changes[p]);
       const double rest = 1.0 - shares[p];
-      changes.push_back(rest > 0.0 ? shares[p] / rest * distance
-                                   : std::numeric_limits<double>::infinity());
+      changes[p] =
+          rest > 0.0 ? shares[p] / rest * distance : std::numeric_limits<double>::infinity();
     }
     return changes;
+  }
+
+  // Of the tokens' values to `answer`: some chains beside each other, each in its own order.
+  std::vector<double> squared_distances(const std::vector<double>& answer) const {
+    constexpr int kChains = 8;
+    const ConstMatrix values = context_.stream.values;
+    std::vector<double> out(tokens_.size());
+    std::size_t p = 0;
+    for (; p + kChains <= out.size(); p += kChains) {
+      const double* rows[kChains];
+      double sums[kChains] = {};
+      unrolled<kChains>([&](auto c) { rows[c] = values.row(tokens_[p + c]); });
+      for (Index k = 0; k < values.cols; ++k) {
+        const double x = answer[static_cast<std::size_t>(k)];
+        unrolled<kChains>([&](auto c) { sums[c] = DistanceStep::next(x, rows[c][k], sums[c]); });
+      }
+      unrolled<kChains>([&](auto c) { out[p + c] = sums[c]; });
+    }
+    for (; p < out.size(); ++p) {
+      out[p] = squared_distance(answer.data(), values.row(tokens_[p]), values.cols);
+    }
+    return out;
   }
 
   const GroupRule group_;

@@ -107,17 +107,27 @@ Vector leverages(const Stream& stream, PromptRange tokens, Index sketch, std::ui
   return quadratic_forms(*factor, rows);
 }
 
+constexpr Index kRowsAtOnce = 6;
+
 // Of one chunk and query head: what its queries pay each of its tokens, added to `sums` [chunk].
 void add_chunk(const Stream& stream, int g, PromptRange chunk, Index padded, double* sums) {
   const PackedKeys keys(stream.keys, chunk.first, chunk.last);
   StreamShape plain;  // scale 1, no cap
   plain.d = stream.shape.d;
   const auto count = static_cast<std::size_t>(chunk.size());
-  Vector x(static_cast<std::size_t>(keys.padded()));
+  Vector block(static_cast<std::size_t>(kRowsAtOnce * keys.padded()));
   const auto others = static_cast<double>(padded);
   for (Index row = chunk.first; row < chunk.last; ++row) {
-    keys.logits(plain, {stream.query(g, row)}, 0, keys.padded(), x.data(), keys.padded());
-    double most = padded > 0 ? kPaddedLogit : x.front();
+    const Index place = (row - chunk.first) % kRowsAtOnce;
+    if (place == 0) {
+      std::vector<const double*> queries;
+      for (Index each = row; each < std::min(row + kRowsAtOnce, chunk.last); ++each) {
+        queries.push_back(stream.query(g, each));
+      }
+      keys.logits(plain, queries, 0, keys.padded(), block.data(), keys.padded());
+    }
+    double* x = block.data() + place * keys.padded();
+    double most = padded > 0 ? kPaddedLogit : x[0];
     for (std::size_t j = 0; j < count; ++j) {
       if (!std::isfinite(x[j])) throw CellError("logits of the prompt overflow");
       most = std::max(most, x[j]);

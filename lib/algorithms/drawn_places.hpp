@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <cstdint>
 #include <vector>
 
 #include "core/counter_rng.hpp"
@@ -29,11 +29,22 @@ inline std::vector<Index> uniform_places(const CounterRng& random, Index row, in
   return places;
 }
 
+struct DrawnPlace {
+  Index place;
+  Index times;
+};
+
 // How often each place was drawn, ascending by place.
-inline std::map<Index, Index> counted(const std::vector<Index>& places) {
-  std::map<Index, Index> times;
-  for (const Index place : places) ++times[place];
-  return times;
+inline std::vector<DrawnPlace> counted(const std::vector<Index>& places) {
+  std::vector<DrawnPlace> out;
+  if (places.empty()) return out;
+  std::vector<std::int32_t> times(
+      static_cast<std::size_t>(*std::max_element(places.begin(), places.end()) + 1), 0);
+  for (const Index place : places) ++times[static_cast<std::size_t>(place)];
+  for (std::size_t place = 0; place < times.size(); ++place) {
+    if (times[place] > 0) out.push_back({static_cast<Index>(place), times[place]});
+  }
+  return out;
 }
 
 }  // namespace kvbench

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <vector>
 
 #include "algorithms/parameter_table.hpp"
@@ -57,19 +58,22 @@ inline void check_ranked(const std::vector<double>& scores) {
 // first, of equals the lower token. Throws CellError if a score is not a number.
 inline std::vector<Index> best_tokens(const std::vector<double>& scores, Index first, Index count) {
   check_ranked(scores);
-  std::vector<Index> order(scores.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<Index>(i);
-  count = std::clamp<Index>(count, 0, static_cast<Index>(order.size()));
-  const auto better = [&](Index a, Index b) {
-    const double x = scores[static_cast<std::size_t>(a)];
-    const double y = scores[static_cast<std::size_t>(b)];
-    return x != y ? x > y : a < b;
-  };
-  std::nth_element(order.begin(), order.begin() + count, order.end(), better);
-  order.resize(static_cast<std::size_t>(count));
-  std::sort(order.begin(), order.end());
-  for (Index& token : order) token += first;
-  return order;
+  std::vector<Index> best;
+  const auto size = static_cast<Index>(scores.size());
+  count = std::clamp<Index>(count, 0, size);
+  if (count == 0) return best;
+  std::vector<double> ranked = scores;
+  const auto last = ranked.begin() + (count - 1);
+  std::nth_element(ranked.begin(), last, ranked.end(), std::greater<>());
+  const double least = *last;
+  Index of_the_least =
+      count - std::count_if(ranked.begin(), last, [&](double score) { return score > least; });
+  best.reserve(static_cast<std::size_t>(count));
+  for (Index i = 0; i < size; ++i) {
+    const double score = scores[static_cast<std::size_t>(i)];
+    if (score > least || (score == least && of_the_least-- > 0)) best.push_back(first + i);
+  }
+  return best;
 }
 
 }  // namespace kvbench

@@ -1,4 +1,4 @@
-// Cosines of keys: what rkv, merge_cosine and d2o compare tokens by.
+// Cosines of keys: what rkv, merge_cosine, kf_merge and d2o compare tokens by.
 #pragma once
 
 #include <cstdint>

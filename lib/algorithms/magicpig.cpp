@@ -25,7 +25,9 @@
 #include "algorithms/typed_algorithm.hpp"
 #include "core/canonical.hpp"
 #include "core/counter_rng.hpp"
+#include "core/lanes.hpp"
 #include "core/random_matrix.hpp"
+#include "core/unrolled.hpp"
 
 namespace kvbench {
 namespace {
@@ -45,6 +47,10 @@ struct Parameters {
 };
 
 constexpr Index kMostBits = 24;
+
+constexpr Index kPlanesAtOnce = 32;
+constexpr Index kVectorsAtOnce = 6;
+constexpr Index kKeysAtOnce = 96;
 
 class MagicPig final : public Algorithm {
  public:
@@ -86,7 +92,11 @@ class MagicPig final : public Algorithm {
       const std::vector<double> key = less_mean(stream_.keys.row(token));
       centred_.insert(centred_.end(), key.begin(), key.end());
       norms_.push_back(std::sqrt(canonical_dot(key.data(), key.data(), d_)));
-      const std::vector<std::uint32_t> codes = codes_of(key);
+    }
+    for (Index m = 0; m < middle.size(); m += kKeysAtOnce) {
+      const auto first = centred_.begin() + m * d_;
+      const Index count = std::min(kKeysAtOnce, middle.size() - m);
+      const std::vector<std::uint32_t> codes = codes_of({first, first + count * d_});
       codes_.insert(codes_.end(), codes.begin(), codes.end());
     }
     const Index code_bits = middle.size() * p_.bits * p_.tables;
@@ -104,7 +114,10 @@ class MagicPig final : public Algorithm {
     sketch_.add_exact(middle.last, row.row + 1);
     ++rows_;
     if (middle.size() == 0) return;
-    for (int g = 0; g < row.heads_per_kv; ++g) read_middle(row, g);
+    const std::vector<std::vector<Index>> read = collided(row);
+    for (int g = 0; g < row.heads_per_kv; ++g) {
+      read_middle(row, g, read[static_cast<std::size_t>(g)]);
+    }
   }
 
   Derived derived() const override {
@@ -120,32 +133,88 @@ class MagicPig final : public Algorithm {
     return out;
   }
 
-  // One code per table: bit b is set where plane (table, b) has the vector on its positive side.
-  std::vector<std::uint32_t> codes_of(const std::vector<double>& vector) const {
-    const auto count = static_cast<std::size_t>(p_.bits * p_.tables);
-    std::vector<double> sums(count, 0.0);
-    for (std::size_t c = 0; c < vector.size(); ++c) {
-      const double* plane = planes_.data() + c * count;
-      for (std::size_t i = 0; i < count; ++i) sums[i] += vector[c] * plane[i];
+  // sums[v][i] += sum over c of vectors[v][c] planes(c, i), for planes [first, first +
+  // kPlanesAtOnce), whose sums stay in registers.
+  template <int kVectors>
+  void add_products(const double* const* vectors, Index first, double* sums) const {
+    constexpr int kLanes = kPlanesAtOnce / Lanes::kCount;
+    const Index count = p_.bits * p_.tables;
+    Lanes parts[kVectors * kLanes];
+    unrolled<kVectors * kLanes>([&](auto i) { parts[i] = Lanes::all(0.0); });
+    for (Index c = 0; c < d_; ++c) {
+      const double* plane = planes_.data() + c * count + first;
+      Lanes of_planes[kLanes];
+      unrolled<kLanes>([&](auto l) { of_planes[l] = Lanes::load(plane + l * Lanes::kCount); });
+      unrolled<kVectors * kLanes>([&](auto i) {
+        parts[i] = parts[i] + Lanes::all(vectors[i / kLanes][c]) * of_planes[i % kLanes];
+      });
     }
-    std::vector<std::uint32_t> codes(static_cast<std::size_t>(p_.tables), 0);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (sums[i] > 0.0) {
-        codes[i / static_cast<std::size_t>(p_.bits)] |= 1U
-                                                        << (i % static_cast<std::size_t>(p_.bits));
+    unrolled<kVectors * kLanes>([&](auto i) {
+      parts[i].store(sums + i / kLanes * count + first + i % kLanes * Lanes::kCount);
+    });
+  }
+
+  // Of vectors [d] that lie one after the other: one code per table and vector, in which bit b is
+  // set where plane (table, b) has the vector on its positive side.
+  std::vector<std::uint32_t> codes_of(const std::vector<double>& vectors) const {
+    const Index count = p_.bits * p_.tables;
+    const Index size = static_cast<Index>(vectors.size()) / d_;
+    std::vector<double> sums(static_cast<std::size_t>(count * size), 0.0);
+    const Index whole = count / kPlanesAtOnce * kPlanesAtOnce;
+    for (Index first = 0; first < whole; first += kPlanesAtOnce) {
+      Index v = 0;
+      const double* at[kVectorsAtOnce];
+      for (; v + kVectorsAtOnce <= size; v += kVectorsAtOnce) {
+        for (Index each = 0; each < kVectorsAtOnce; ++each) {
+          at[each] = vectors.data() + (v + each) * d_;
+        }
+        add_products<kVectorsAtOnce>(at, first, sums.data() + v * count);
+      }
+      for (; v < size; ++v) {
+        at[0] = vectors.data() + v * d_;
+        add_products<1>(at, first, sums.data() + v * count);
+      }
+    }
+    std::vector<std::uint32_t> codes(static_cast<std::size_t>(size * p_.tables), 0);
+    for (Index v = 0; v < size; ++v) {
+      double* of_vector = sums.data() + v * count;
+      for (Index c = 0; c < d_; ++c) {
+        const double* plane = planes_.data() + c * count;
+        for (Index i = whole; i < count; ++i)
+          of_vector[i] += vectors[static_cast<std::size_t>(v * d_ + c)] * plane[i];
+      }
+      std::uint32_t* code = codes.data() + v * p_.tables;
+      for (Index table = 0; table < p_.tables; ++table) {
+        for (Index bit = 0; bit < p_.bits; ++bit) {
+          code[table] |= of_vector[table * p_.bits + bit] > 0.0 ? 1U << bit : 0U;
+        }
       }
     }
     return codes;
   }
 
-  void read_middle(const RowLogits& row, int g) {
-    const double* asked = stream_.query(g, row.row);
-    std::vector<double> query(asked, asked + d_);
-    if (p_.centre == Centre::kBoth) query = less_mean(asked);
-    const std::vector<std::uint32_t> codes = codes_of(query);
-    const double norm = std::sqrt(canonical_dot(query.data(), query.data(), d_));
+  std::vector<double> hashed_query(Index row, int g) const {
+    const double* asked = stream_.query(g, row);
+    return p_.centre == Centre::kBoth ? less_mean(asked) : std::vector<double>(asked, asked + d_);
+  }
+
+  // By query head: the tokens of the middle that collide often enough. Codes are read once.
+  std::vector<std::vector<Index>> collided(const RowLogits& row) const {
+    std::vector<std::vector<std::uint32_t>> codes;
+    for (int g = 0; g < row.heads_per_kv; ++g) codes.push_back(codes_of(hashed_query(row.row, g)));
+    std::vector<std::vector<Index>> out(codes.size());
     for (Index m = 0; m < prompt_.middle.size(); ++m) {
-      if (collisions(codes, m) < p_.least) continue;
+      for (std::size_t g = 0; g < codes.size(); ++g) {
+        if (collisions(codes[g], m) >= p_.least) out[g].push_back(m);
+      }
+    }
+    return out;
+  }
+
+  void read_middle(const RowLogits& row, int g, const std::vector<Index>& collided) {
+    const std::vector<double> query = hashed_query(row.row, g);
+    const double norm = std::sqrt(canonical_dot(query.data(), query.data(), d_));
+    for (const Index m : collided) {
       const double norms = norm * norms_[static_cast<std::size_t>(m)];
       const double dot = canonical_dot(query.data(), centred_.data() + m * d_, d_);
       const double cosine = norms > 0.0 ? std::clamp(dot / norms, -1.0, 1.0) : 0.0;
@@ -157,10 +226,12 @@ class MagicPig final : public Algorithm {
     }
   }
 
-  Index collisions(const std::vector<std::uint32_t>& codes, Index m) const {
+  std::int32_t collisions(const std::vector<std::uint32_t>& codes, Index m) const {
     const std::uint32_t* token = codes_.data() + m * p_.tables;
-    Index hits = 0;
-    for (std::size_t table = 0; table < codes.size(); ++table) hits += token[table] == codes[table];
+    std::int32_t hits = 0;
+    for (std::size_t table = 0; table < codes.size(); ++table) {
+      hits += token[table] == codes[table] ? 1 : 0;
+    }
     return hits;
   }
 

@@ -9,7 +9,9 @@
 
 #include "core/canonical.hpp"
 #include "core/error.hpp"
+#include "core/lanes.hpp"
 #include "core/parallel.hpp"
+#include "core/unrolled.hpp"
 #include "kernels/least_squares.hpp"
 #include "kernels/row_exponentials.hpp"
 
@@ -26,6 +28,29 @@ Index tasks_of(Index references) {
 }
 
 double sum_of(const double* x, Index count) { return std::accumulate(x, x + count, 0.0); }
+
+// answers[q] += sum over j of shares[q][j] values(j), j ascending, for kCount references.
+template <int kCount>
+void add_values(ConstMatrix values, const double* const* shares, double* const* answers) {
+  Index k = 0;
+  for (; k + Lanes::kCount <= values.cols; k += Lanes::kCount) {
+    Lanes sums[kCount];
+    unrolled<kCount>([&](auto q) { sums[q] = Lanes::load(answers[q] + k); });
+    for (Index j = 0; j < values.rows; ++j) {
+      const Lanes value = Lanes::load(values.row(j) + k);
+      unrolled<kCount>(
+          [&](auto q) { sums[q] = Lanes::fma(Lanes::all(shares[q][j]), value, sums[q]); });
+    }
+    unrolled<kCount>([&](auto q) { sums[q].store(answers[q] + k); });
+  }
+  for (; k < values.cols; ++k) {
+    for (int q = 0; q < kCount; ++q) {
+      for (Index j = 0; j < values.rows; ++j) {
+        answers[q][k] = std::fma(shares[q][j], values(j, k), answers[q][k]);
+      }
+    }
+  }
+}
 
 // A design matrix, block by block: `fill(first, last, x)` writes its rows [first, last), `columns`
 // apart.
@@ -299,20 +324,15 @@ ReferenceAttention reference_attention(const References& references, const Strea
                              tokens * static_cast<double>(kReferencesAtOnce + shape.d + 8))};
 }
 
-// Logits of reference q become its softmax `a`; its answer beside it.
-void ReferenceAttention::attend(const Stream& stream, Index q, double* a, Result& out) const {
+// Logits of reference q become its softmax `a`; false if it sees no token.
+bool ReferenceAttention::normalise(Index q, double* a, Result& out) const {
   const auto at = static_cast<std::size_t>(q);
   const Index tokens = references.tokens();
-  const Index dv = stream.shape.dv;
   out.largest[at] = exponentiate(a, tokens);
   out.sum[at] = sum_of(a, tokens);
-  if (out.sum[at] == 0.0) return;
-  double* answer = out.outputs.data() + q * dv;
-  for (Index j = 0; j < tokens; ++j) {
-    a[j] /= out.sum[at];
-    const double* value = stream.values.row(references.first_token + j);
-    for (Index k = 0; k < dv; ++k) answer[k] = std::fma(a[j], value[k], answer[k]);
-  }
+  if (out.sum[at] == 0.0) return false;
+  for (Index j = 0; j < tokens; ++j) a[j] /= out.sum[at];
+  return true;
 }
 
 // By token: references in order.
@@ -355,7 +375,22 @@ ReferenceAttention::Result ReferenceAttention::compute(const SharedContext& cont
       const Index to = std::min(last, from + kReferencesPerTask);
       double* a = block.data() + (from - first) * logits.stride();
       logits.block(from, to, a);
-      for (Index q = from; q < to; ++q, a += logits.stride()) attend(stream, q, a, out);
+      std::vector<const double*> shares;
+      std::vector<double*> answers;
+      for (Index q = from; q < to; ++q, a += logits.stride()) {
+        if (!normalise(q, a, out)) continue;
+        shares.push_back(a);
+        answers.push_back(out.outputs.data() + q * dv);
+      }
+      const ConstMatrix values(stream.values.row(references.first_token), tokens, dv,
+                               stream.values.stride);
+      if (shares.size() == kReferencesPerTask) {
+        add_values<kReferencesPerTask>(values, shares.data(), answers.data());
+        return;
+      }
+      for (std::size_t q = 0; q < shares.size(); ++q) {
+        add_values<1>(values, &shares[q], &answers[q]);
+      }
     });
     add_scores(block.data(), last - first, logits.stride(), out);
   }

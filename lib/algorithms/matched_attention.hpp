@@ -71,7 +71,7 @@ struct ReferenceAttention {
   auto operator<=>(const ReferenceAttention&) const = default;
 
  private:
-  void attend(const Stream& stream, Index q, double* a, Result& out) const;
+  bool normalise(Index q, double* a, Result& out) const;
   void add_scores(const double* block, Index count, Index stride, Result& out) const;
 };
 ReferenceAttention reference_attention(const References& references, const StreamShape& shape);

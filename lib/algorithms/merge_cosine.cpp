@@ -37,12 +37,7 @@ class MergeCosine final : public CompressOnce {
  protected:
   void compress_middle(PromptRange middle) override {
     const Tokens kept = SelectingMethod(p_.select, p_.budget).tokens(context_);
-    Tokens dropped;
-    for (Index token = middle.first; token < middle.last; ++token) {
-      if (!std::binary_search(kept.begin(), kept.end(), token)) {
-        dropped.push_back(static_cast<std::int32_t>(token));
-      }
-    }
+    const Tokens dropped = tokens_without(middle, kept);
     const std::vector<double> weights = merge(kept, dropped);
     for (std::size_t t = 0; t < kept.size(); ++t) {
       SketchRow row = SketchRow::exact(kept[t]);
@@ -110,27 +105,7 @@ AlgorithmDescription describe_merge_cosine() {
             "the method whose tokens are kept, with its defaults and this budget"),
       field("threshold", &P::threshold, "least cosine of two keys whose values are merged")
           .at_most(1)};
-  d.needs = [](const Parameters& p) {
-    const SelectingMethod selection(p.select, p.budget);
-    return selection.algorithm.needs(selection.params);
-  };
-  d.randomised = [](const Parameters& p) {
-    const SelectingMethod selection(p.select, p.budget);
-    return selection.algorithm.randomised(selection.params);
-  };
-  d.skip_reason = [](const Parameters& p, const StreamShape& shape, Index prompt) {
-    const SelectingMethod selection(p.select, p.budget);
-    return selection.algorithm.skip_reason(selection.params, shape, prompt);
-  };
-  d.shared_work = [](const Parameters& p, const StreamShape& shape, Index prompt,
-                     std::uint32_t seed) {
-    const SelectingMethod selection(p.select, p.budget);
-    return selection.algorithm.shared_work(selection.params, shape, prompt, seed);
-  };
-  d.most_kept = [](const Parameters& p, const StreamShape& shape, Index prompt) {
-    const SelectingMethod selection(p.select, p.budget);
-    return selection.algorithm.most_kept(selection.params, shape, prompt);
-  };
+  describe_as_selection(d);
   d.only_appends = [](const Parameters&) { return true; };
   d.makes_values = [](const Parameters&) { return true; };
   d.create = [](const Parameters& p, const CellContext& context) {

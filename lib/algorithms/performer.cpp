@@ -16,11 +16,16 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <type_traits>
 
 #include "algorithms/compress_once.hpp"
 #include "core/canonical.hpp"
 #include "core/counter_rng.hpp"
+#include "core/lanes.hpp"
 #include "core/random_matrix.hpp"
+#include "core/unrolled.hpp"
+#include "kernels/packed_keys.hpp"
 
 namespace kvbench {
 namespace {
@@ -37,8 +42,36 @@ struct Parameters {
 
 using Vector = std::vector<double>;
 
-double dot(const Vector& a, const double* b) {
-  return canonical_dot(a.data(), b, static_cast<Index>(a.size()));
+constexpr Index kTokensAtOnce = 24;
+
+// sums[k] += phi[t stride] values(t, k), t in [first, last) in order.
+void add_values(const double* phi, Index stride, ConstMatrix values, Index first, Index last,
+                double* sums) {
+  constexpr int kChains = 8;
+  const auto add = [&](Index column, auto chains) {
+    Lanes part[chains];
+    unrolled<chains>([&](auto c) { part[c] = Lanes::load(sums + column + c * Lanes::kCount); });
+    for (Index t = first; t < last; ++t) {
+      const Lanes factor = Lanes::all(phi[(t - first) * stride]);
+      const double* value = values.row(t) + column;
+      unrolled<chains>([&](auto c) {
+        part[c] = Lanes::fma(factor, Lanes::load(value + c * Lanes::kCount), part[c]);
+      });
+    }
+    unrolled<chains>([&](auto c) { part[c].store(sums + column + c * Lanes::kCount); });
+  };
+  Index k = 0;
+  for (; k + kChains * Lanes::kCount <= values.cols; k += kChains * Lanes::kCount) {
+    add(k, std::integral_constant<int, kChains>());
+  }
+  for (; k + Lanes::kCount <= values.cols; k += Lanes::kCount) {
+    add(k, std::integral_constant<int, 1>());
+  }
+  for (; k < values.cols; ++k) {
+    for (Index t = first; t < last; ++t) {
+      sums[k] = std::fma(phi[(t - first) * stride], values(t, k), sums[k]);
+    }
+  }
 }
 
 class Performer final : public CompressOnce {
@@ -71,68 +104,108 @@ class Performer final : public CompressOnce {
     const StreamShape& shape = context_.stream.shape;
     const CounterRng draw(context_.seed, context_.stream.id.hash(), "performer/projection");
     const CounterRng norms(context_.seed, context_.stream.id.hash(), "performer/norm");
-    const Vector directions = p_.draw == Draw::kOrthogonal
-                                  ? stacked_haar_matrices(draw, p_.features, shape.d)
-                                  : normal_matrix(draw, p_.features, shape.d);
+    Vector directions = p_.draw == Draw::kOrthogonal
+                            ? stacked_haar_matrices(draw, p_.features, shape.d)
+                            : normal_matrix(draw, p_.features, shape.d);
     for (Index r = 0; r < p_.features; ++r) {
       const auto first = directions.begin() + r * shape.d;
-      omegas_.emplace_back(first, first + shape.d);
+      Vector omega(first, first + shape.d);
       if (p_.draw == Draw::kOrthogonal) {
         const Vector length = normal_vector(norms, shape.d, static_cast<std::uint32_t>(r));
-        const double norm = std::sqrt(dot(length, length.data()));
-        for (double& x : omegas_.back()) x *= norm;
+        const double norm = std::sqrt(canonical_dot(length.data(), length.data(), shape.d));
+        for (double& x : omega) x *= norm;
       }
-      Vector key = omegas_.back();
-      for (double& x : key) x /= std::sqrt(shape.scale);
-      sketch_.own_keys.push_back(std::move(key));
+      std::copy(omega.begin(), omega.end(), first);
+      for (double& x : omega) x /= std::sqrt(shape.scale);
+      sketch_.own_keys.push_back(std::move(omega));
     }
+    omegas_.emplace(ConstMatrix(directions.data(), p_.features, shape.d), 0, p_.features);
+    const auto features = static_cast<std::size_t>(p_.features);
     const auto dv = static_cast<std::size_t>(shape.dv);
-    sums_.assign(omegas_.size(), 0.0);
-    value_sums_.assign(omegas_.size(), Vector(dv, 0.0));
-    sketch_.own_values.assign(omegas_.size(), Vector(dv, 0.0));
+    sums_.assign(features, 0.0);
+    value_sums_.assign(features * dv, 0.0);
+    logs_.resize(static_cast<std::size_t>(kTokensAtOnce * omegas_->padded()));
+    sketch_.own_values.assign(features, Vector(dv, 0.0));
     sketch_.bookkeeping = 1;  // c
   }
 
   // Tokens [first, last) into the sums.
   void absorb(Index first, Index last) {
-    if (omegas_.empty()) draw_features();
-    const StreamShape& shape = context_.stream.shape;
-    for (Index j = first; j < last; ++j) {
-      const double* key = context_.stream.keys.row(j);
-      const double half = 0.5 * shape.scale * canonical_dot(key, key, shape.d);
-      logs_.resize(omegas_.size());
-      double largest = -std::numeric_limits<double>::infinity();
-      for (std::size_t r = 0; r < omegas_.size(); ++r) {
-        logs_[r] = std::fma(std::sqrt(shape.scale), dot(omegas_[r], key), -half);
-        largest = std::max(largest, logs_[r]);
-      }
-      if (largest > common_) raise_to(largest);
-      const double* value = context_.stream.values.row(j);
-      for (std::size_t r = 0; r < omegas_.size(); ++r) {
-        const double phi = canonical_exp(logs_[r] - common_);
-        sums_[r] += phi;
-        for (std::size_t k = 0; k < value_sums_[r].size(); ++k) {
-          value_sums_[r][k] = std::fma(phi, value[k], value_sums_[r][k]);
-        }
-      }
+    if (!omegas_) draw_features();
+    for (Index from = first; from < last; from += kTokensAtOnce) {
+      absorb_block(from, std::min(last, from + kTokensAtOnce));
     }
     next_ = last;
     absorbed_ += last - first;
     place_features();
   }
 
+  void absorb_block(Index first, Index last) {
+    const StreamShape& shape = context_.stream.shape;
+    StreamShape products;  // <omega, k> alone
+    std::vector<const double*> keys;
+    for (Index j = first; j < last; ++j) keys.push_back(context_.stream.keys.row(j));
+    const Index stride = omegas_->padded();
+    omegas_->logits(products, keys, 0, stride, logs_.data(), stride);
+    Index from = first;  // the tokens before it are in the sums
+    for (Index j = first; j < last; ++j) {
+      const double* key = context_.stream.keys.row(j);
+      double* logs = logs_.data() + (j - first) * stride;
+      const double half = 0.5 * shape.scale * canonical_dot(key, key, shape.d);
+      const double largest = logarithms(logs, half);
+      if (!(largest > common_)) continue;
+      add(from, j, logs_.data() + (from - first) * stride, stride);
+      raise_to(largest);
+      from = j;
+    }
+    add(from, last, logs_.data() + (from - first) * stride, stride);
+  }
+
+  // Of the features for one token, in place of the products; returns the largest.
+  double logarithms(double* x, double half) const {
+    const double root = std::sqrt(context_.stream.shape.scale);
+    Lanes most = Lanes::all(-std::numeric_limits<double>::infinity());
+    Index r = 0;
+    for (; r + Lanes::kCount <= p_.features; r += Lanes::kCount) {
+      const Lanes logs = Lanes::fma(Lanes::all(root), Lanes::load(x + r), Lanes::all(-half));
+      logs.store(x + r);
+      most = Lanes::max(logs, most);
+    }
+    double largest = most.largest();
+    for (; r < p_.features; ++r) {
+      x[r] = std::fma(root, x[r], -half);
+      largest = std::max(largest, x[r]);
+    }
+    return largest;
+  }
+
+  // Tokens [first, last) by the logarithms of their features, of which `common_` is not below any.
+  void add(Index first, Index last, double* logs, Index stride) {
+    if (first == last) return;
+    for (Index j = first; j < last; ++j) {
+      double* phi = logs + (j - first) * stride;
+      for (Index r = 0; r < stride; r += Lanes::kCount) {
+        canonical_exp(Lanes::load(phi + r) - Lanes::all(common_)).store(phi + r);
+      }
+      for (Index r = 0; r < p_.features; ++r) sums_[static_cast<std::size_t>(r)] += phi[r];
+    }
+    const Index dv = context_.stream.shape.dv;
+    for (Index r = 0; r < p_.features; ++r) {
+      add_values(logs + r, stride, context_.stream.values, first, last,
+                 value_sums_.data() + r * dv);
+    }
+  }
+
   void raise_to(double common) {
     const double factor = canonical_exp(common_ - common);
     common_ = common;
-    for (std::size_t r = 0; r < sums_.size(); ++r) {
-      sums_[r] *= factor;
-      for (double& x : value_sums_[r]) x *= factor;
-    }
+    for (double& x : sums_) x *= factor;
+    for (double& x : value_sums_) x *= factor;
   }
 
   // The sketch's first rows, as the sums are now.
   void place_features() {
-    const auto count = static_cast<Index>(omegas_.size());
+    const Index count = p_.features;
     const bool are_new = sketch_.size() == 0 || !sketch_[0].feature;
     const std::vector<SketchRow> others = are_new ? sketch_.rows() : std::vector<SketchRow>();
     if (are_new) sketch_.clear();
@@ -146,7 +219,7 @@ class Performer final : public CompressOnce {
       row.weight_numbers = 1;
       Vector& value = sketch_.own_values[i];
       for (std::size_t k = 0; k < value.size(); ++k) {
-        value[k] = sums_[i] > 0.0 ? value_sums_[i][k] / sums_[i] : 0.0;
+        value[k] = sums_[i] > 0.0 ? value_sums_[i * value.size() + k] / sums_[i] : 0.0;
       }
       if (are_new) {
         sketch_.add(row);
@@ -159,10 +232,10 @@ class Performer final : public CompressOnce {
   }
 
   Parameters p_;
-  std::vector<Vector> omegas_;
-  Vector sums_;                     // t_r over e^common
-  std::vector<Vector> value_sums_;  // S_r over e^common
-  Vector logs_;
+  std::optional<PackedKeys> omegas_;  // none before they are drawn
+  Vector sums_;                       // t_r over e^common
+  Vector value_sums_;                 // [features, dv], S_r over e^common
+  Vector logs_;                       // of a block of tokens by the features
   double common_ = -std::numeric_limits<double>::infinity();
   Index next_ = 0;  // the oldest token that is not absorbed, sinks aside
   Index absorbed_ = 0;

@@ -42,6 +42,7 @@ namespace kvbench {
   ALGORITHM(cam)                      \
   ALGORITHM(d2o)                      \
   ALGORITHM(merge_cosine)             \
+  ALGORITHM(kf_merge)                 \
   ALGORITHM(attention_matching)       \
   ALGORITHM(wildcat)                  \
   ALGORITHM(performer)                \

@@ -10,7 +10,8 @@
 // the keys that resemble a key, the newest is not counted against it, and key 0 where there is none
 // (retain_direction last).
 // Departures: all in double precision; of equal scores the lower token is kept. Not offered:
-// compression at a newline, and the retain directions first and percent.
+// compression at a newline, and the retain directions first and percent. The newest queries, which
+// streaming stores, count as bookkeeping, 4 bytes a number whatever the cache's width is.
 #include <algorithm>
 #include <numeric>
 

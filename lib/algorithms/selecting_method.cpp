@@ -1,5 +1,6 @@
 #include "algorithms/selecting_method.hpp"
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -59,6 +60,16 @@ std::vector<std::int32_t> SelectingMethod::tokens(const CellContext& context) co
   std::vector<std::int32_t> tokens;
   for (const SketchRow& row : selected->sketch().rows()) tokens.push_back(row.token);
   return tokens;
+}
+
+std::vector<std::int32_t> tokens_without(PromptRange range, const std::vector<std::int32_t>& kept) {
+  std::vector<std::int32_t> out;
+  for (Index token = range.first; token < range.last; ++token) {
+    if (!std::binary_search(kept.begin(), kept.end(), token)) {
+      out.push_back(static_cast<std::int32_t>(token));
+    }
+  }
+  return out;
 }
 
 }  // namespace kvbench

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "algorithms/algorithm.hpp"
+#include "algorithms/budget.hpp"
 #include "algorithms/parameter_table.hpp"
+#include "algorithms/typed_algorithm.hpp"
 
 namespace kvbench {
 
@@ -31,5 +33,34 @@ struct SelectingMethod {
   // The tokens of the prompt that it keeps, ascending. What it names as shared work is ready.
   std::vector<std::int32_t> tokens(const CellContext& context) const;
 };
+
+// The tokens of `range` that are not among `kept`, ascending.
+std::vector<std::int32_t> tokens_without(PromptRange range, const std::vector<std::int32_t>& kept);
+
+// What is known beforehand of a method with parameters `budget` and `select` that keeps as many
+// vectors as the selected one does: needs, memory and reasons to skip are those of that one.
+template <class P>
+void describe_as_selection(TypedAlgorithm<P>& d) {
+  d.needs = [](const P& p) {
+    const SelectingMethod selection(p.select, p.budget);
+    return selection.algorithm.needs(selection.params);
+  };
+  d.randomised = [](const P& p) {
+    const SelectingMethod selection(p.select, p.budget);
+    return selection.algorithm.randomised(selection.params);
+  };
+  d.skip_reason = [](const P& p, const StreamShape& shape, Index prompt) {
+    const SelectingMethod selection(p.select, p.budget);
+    return selection.algorithm.skip_reason(selection.params, shape, prompt);
+  };
+  d.shared_work = [](const P& p, const StreamShape& shape, Index prompt, std::uint32_t seed) {
+    const SelectingMethod selection(p.select, p.budget);
+    return selection.algorithm.shared_work(selection.params, shape, prompt, seed);
+  };
+  d.most_kept = [](const P& p, const StreamShape& shape, Index prompt) {
+    const SelectingMethod selection(p.select, p.budget);
+    return selection.algorithm.most_kept(selection.params, shape, prompt);
+  };
+}
 
 }  // namespace kvbench

@@ -13,6 +13,7 @@
 // underflows to 0 the answer is the mean value alone. Memory counts keys twice, by row and by
 // channel, as the paper stores them.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "algorithms/read_share.hpp"
 #include "algorithms/typed_algorithm.hpp"
 #include "core/canonical.hpp"
+#include "core/lanes.hpp"
 
 namespace kvbench {
 namespace {
@@ -36,6 +38,8 @@ struct Parameters {
 // The mean value's largest weight, in units of what all chosen tokens weigh together: at this one
 // nothing of the tokens is left in double precision.
 constexpr double kOnlyMean = 1e200;
+
+constexpr Index kTokensAtOnce = 64;
 
 class SparQ final : public Algorithm {
  public:
@@ -59,8 +63,7 @@ class SparQ final : public Algorithm {
   void prepare(const RowLogits& row) override {
     const Index tokens = row.row + 1;
     const std::vector<Index> channels = chosen_channels(row);
-    std::vector<std::vector<double>> logits;  // approximate, by query head
-    for (int g = 0; g < row.heads_per_kv; ++g) logits.push_back(approximate(g, row.row, channels));
+    const std::vector<std::vector<double>> logits = approximate(row.row, channels);
     const std::vector<Index> best = chosen_tokens(logits, tokens);
     sketch_.clear();
     read_exactly(best, kEveryHead, sketch_);
@@ -84,26 +87,44 @@ class SparQ final : public Algorithm {
     return best_tokens(sizes, 0, p_.rank);
   }
 
-  // Logits of tokens [0, row] from the chosen channels of the query alone.
-  std::vector<double> approximate(int g, Index row, const std::vector<Index>& channels) const {
+  // By query head: logits of tokens [0, row] from the chosen channels of the query alone.
+  std::vector<std::vector<double>> approximate(Index row,
+                                               const std::vector<Index>& channels) const {
     const StreamShape& shape = stream_.shape;
-    const double* query = stream_.query(g, row);
+    std::vector<std::vector<double>> logits(static_cast<std::size_t>(shape.heads_per_kv));
+    for (auto& head : logits) head.resize(static_cast<std::size_t>(row + 1), 0.0);
+    std::array<double, kTokensAtOnce> of_channel;
+    for (Index first = 0; first <= row; first += kTokensAtOnce) {
+      const Index count = std::min(kTokensAtOnce, row + 1 - first);
+      for (const Index c : channels) {
+        for (Index t = 0; t < count; ++t) {
+          of_channel[static_cast<std::size_t>(t)] = stream_.keys(first + t, c);
+        }
+        for (int g = 0; g < shape.heads_per_kv; ++g) {
+          const double of_query = stream_.query(g, row)[c];
+          double* sums = logits[static_cast<std::size_t>(g)].data() + first;
+          for (Index t = 0; t < count; ++t) {
+            sums[t] += of_query * of_channel[static_cast<std::size_t>(t)];
+          }
+        }
+      }
+    }
+    for (int g = 0; g < shape.heads_per_kv; ++g) {
+      const double scale = shape.scale / std::sqrt(coverage(stream_.query(g, row), channels));
+      for (double& x : logits[static_cast<std::size_t>(g)]) {
+        x *= scale;
+        if (shape.softcap > 0.0) x = canonical_softcap(x, shape.softcap);
+      }
+    }
+    return logits;
+  }
+
+  double coverage(const double* query, const std::vector<Index>& channels) const {
     double chosen = 0.0;
     for (const Index c : channels) chosen += std::fabs(query[c]);
     double all = 0.0;
-    for (Index c = 0; c < shape.d; ++c) all += std::fabs(query[c]);
-    const double coverage = chosen > 0.0 ? chosen / all : 1.0;
-    const double scale = shape.scale / std::sqrt(coverage);
-    std::vector<double> logits(static_cast<std::size_t>(row + 1));
-    for (Index token = 0; token <= row; ++token) {
-      const double* key = stream_.keys.row(token);
-      double sum = 0.0;
-      for (const Index c : channels) sum += query[c] * key[c];
-      const double x = scale * sum;
-      logits[static_cast<std::size_t>(token)] =
-          shape.softcap > 0.0 ? canonical_softcap(x, shape.softcap) : x;
-    }
-    return logits;
+    for (Index c = 0; c < stream_.shape.d; ++c) all += std::fabs(query[c]);
+    return chosen > 0.0 ? chosen / all : 1.0;
   }
 
   std::vector<Index> chosen_tokens(const std::vector<std::vector<double>>& logits,
@@ -120,12 +141,16 @@ class SparQ final : public Algorithm {
   // alpha: of the softmax of approximate logits.
   static double share_of(const std::vector<Index>& best, const std::vector<double>& logits) {
     const double most = *std::max_element(logits.begin(), logits.end());
-    double all = 0.0;
-    for (const double x : logits) all += canonical_exp(x - most);
-    double chosen = 0.0;
-    for (const Index token : best) {
-      chosen += canonical_exp(logits[static_cast<std::size_t>(token)] - most);
+    std::vector<double> e(logits.size());
+    std::size_t j = 0;
+    for (; j + Lanes::kCount <= e.size(); j += Lanes::kCount) {
+      canonical_exp(Lanes::load(logits.data() + j) - Lanes::all(most)).store(e.data() + j);
     }
+    for (; j < e.size(); ++j) e[j] = canonical_exp(logits[j] - most);
+    double all = 0.0;
+    for (const double each : e) all += each;
+    double chosen = 0.0;
+    for (const Index token : best) chosen += e[static_cast<std::size_t>(token)];
     return chosen / all;
   }
 

@@ -16,9 +16,12 @@
 #include <cmath>
 
 #include "algorithms/compress_once.hpp"
+#include "core/aligned.hpp"
 #include "core/canonical.hpp"
 #include "core/counter_rng.hpp"
 #include "core/error.hpp"
+#include "core/lanes.hpp"
+#include "kernels/packed_keys.hpp"
 
 namespace kvbench {
 namespace {
@@ -56,33 +59,73 @@ std::vector<Index> points_of(PromptRange middle, Tail tail) {
 
 // exp(s <k_a, k_b> - s R^2) (<v_a, v_b> + B^2), R the largest key and B the largest entry of a
 // value among the points.
-class PointKernel {
- public:
-  PointKernel(const Stream& stream, const std::vector<Index>& points) : stream_(stream) {
+struct PointKernel {
+  PointKernel(const Stream& of, const std::vector<Index>& points) : stream(of) {
     for (const Index token : points) {
       const double* key = stream.keys.row(token);
-      squared_radius_ = std::max(squared_radius_, canonical_dot(key, key, stream.shape.d));
+      squared_radius = std::max(squared_radius, canonical_dot(key, key, stream.shape.d));
       for (Index c = 0; c < stream.shape.dv; ++c) {
-        largest_value_ = std::max(largest_value_, std::fabs(stream.values(token, c)));
+        largest_value = std::max(largest_value, std::fabs(stream.values(token, c)));
       }
     }
-    if (!std::isfinite(squared_radius_) || !std::isfinite(largest_value_ * largest_value_)) {
+    if (!std::isfinite(squared_radius) || !std::isfinite(largest_value * largest_value)) {
       throw CellError("keys or values of the prompt overflow");
     }
   }
 
-  double operator()(Index a, Index b) const {
-    const StreamShape& shape = stream_.shape;
-    const double keys = canonical_dot(stream_.keys.row(a), stream_.keys.row(b), shape.d);
-    const double values = canonical_dot(stream_.values.row(a), stream_.values.row(b), shape.dv);
-    return canonical_exp(shape.scale * (keys - squared_radius_)) *
-           (values + largest_value_ * largest_value_);
+  const Stream& stream;
+  double squared_radius = 0.0;
+  double largest_value = 0.0;
+};
+
+// The kernel between the points of one bucket, some rows at a time.
+class BucketKernel {
+ public:
+  static constexpr Index kRows = 6;
+
+  BucketKernel(const PointKernel& kernel, const std::vector<Index>& bucket)
+      : kernel_(kernel),
+        tokens_(bucket.begin(), bucket.end()),
+        keys_(kernel.stream.keys, tokens_),
+        values_(kernel.stream.values, tokens_),
+        rows_(static_cast<std::size_t>(kRows * keys_.padded())),
+        products_(rows_.size()) {}
+
+  // Computes rows [first, first + kRows), as far as there are some, in columns from `first` on.
+  void compute(Index first) {
+    first_ = first;
+    const Index last = std::min(first + kRows, static_cast<Index>(tokens_.size()));
+    std::vector<const double*> keys, values;
+    for (Index a = first; a < last; ++a) {
+      keys.push_back(kernel_.stream.keys.row(tokens_[static_cast<std::size_t>(a)]));
+      values.push_back(kernel_.stream.values.row(tokens_[static_cast<std::size_t>(a)]));
+    }
+    const StreamShape products;
+    const Index stride = keys_.padded();
+    const Index begin = first / PackedKeys::kStep * PackedKeys::kStep;
+    keys_.logits(products, keys, begin, stride, rows_.data() + begin, stride);
+    values_.logits(products, values, begin, stride, products_.data() + begin, stride);
+    const Lanes scale = Lanes::all(kernel_.stream.shape.scale);
+    const Lanes radius = Lanes::all(kernel_.squared_radius);
+    const Lanes offset = Lanes::all(kernel_.largest_value * kernel_.largest_value);
+    for (Index r = 0; r < last - first; ++r) {
+      for (Index j = r * stride + begin; j < (r + 1) * stride; j += Lanes::kCount) {
+        const Lanes exponential = canonical_exp(scale * (Lanes::load(rows_.data() + j) - radius));
+        (exponential * (Lanes::load(products_.data() + j) + offset)).store(rows_.data() + j);
+      }
+    }
   }
+  // Of point `a`, one of the last call's, by point.
+  const double* row(Index a) const { return rows_.data() + (a - first_) * keys_.padded(); }
 
  private:
-  const Stream& stream_;
-  double squared_radius_ = 0.0;
-  double largest_value_ = 0.0;
+  const PointKernel& kernel_;
+  const std::vector<std::int32_t> tokens_;
+  const PackedKeys keys_;
+  const PackedKeys values_;
+  AlignedDoubles rows_;
+  AlignedDoubles products_;
+  Index first_ = 0;
 };
 
 class Thinformer final : public CompressOnce {
@@ -169,16 +212,19 @@ class Thinformer final : public CompressOnce {
     const bool partners =
         p_.symmetrize && coin_.uniform(0, 0, static_cast<std::uint32_t>(round)) < 0.5;
     const std::size_t pairs = bucket.size() / 2;
-    const auto difference = [&](std::size_t i, std::size_t j) {
-      return kernel(bucket[2 * i], bucket[2 * j]) - kernel(bucket[2 * i], bucket[2 * j + 1]) -
-             kernel(bucket[2 * i + 1], bucket[2 * j]) +
-             kernel(bucket[2 * i + 1], bucket[2 * j + 1]);
-    };
+    BucketKernel of_bucket(kernel, bucket);
     std::vector<double> sums(pairs, 0.0);  // of signed differences of earlier pairs to each pair
     std::vector<Index> kept;
     double largest = 0.0;
     for (std::size_t i = 0; i < pairs; ++i) {
-      const double length_of_pair = std::sqrt(std::max(0.0, difference(i, i)));
+      const auto first_of_pair = static_cast<Index>(2 * i);
+      if (first_of_pair % BucketKernel::kRows == 0) of_bucket.compute(first_of_pair);
+      const double* a = of_bucket.row(first_of_pair);
+      const double* b = of_bucket.row(first_of_pair + 1);
+      const auto difference = [&](std::size_t j) {
+        return a[2 * j] - a[2 * j + 1] - b[2 * j] + b[2 * j + 1];
+      };
+      const double length_of_pair = std::sqrt(std::max(0.0, difference(i)));
       largest = std::max(largest, length_of_pair);
       bool swap = false;
       if (i > 0) {
@@ -190,7 +236,7 @@ class Thinformer final : public CompressOnce {
       }
       kept.push_back(bucket[2 * i + (swap != partners ? 1 : 0)]);
       for (std::size_t j = i + 1; j < pairs; ++j) {
-        sums[j] += swap ? -difference(i, j) : difference(i, j);
+        sums[j] += swap ? -difference(j) : difference(j);
       }
     }
     return kept;

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
+#include "core/lanes.hpp"
 #include "core/parallel.hpp"
+#include "core/unrolled.hpp"
 
 namespace kvbench {
 namespace {
@@ -64,7 +67,10 @@ void add_transposed_product(ConstMatrix x, ConstMatrix y, bool upper, MutableMat
 // that depends on others (below 2^-53) is taken for 0, before its squares vanish.
 class Tridiagonal {
  public:
-  explicit Tridiagonal(ConstMatrix a) : n_(a.rows), a_(static_cast<std::size_t>(n_ * n_)) {
+  explicit Tridiagonal(ConstMatrix a)
+      : n_(a.rows),
+        stride_((n_ + Lanes::kCount - 1) / Lanes::kCount * Lanes::kCount),
+        a_(static_cast<std::size_t>(n_ * stride_), 0.0) {
     double most = 0.0;
     for (Index i = 0; i < n_; ++i) {
       for (Index j = i; j < n_; ++j) most = std::max(most, std::abs(at(i, j) = at(j, i) = a(i, j)));
@@ -88,30 +94,38 @@ class Tridiagonal {
   }
 
  private:
-  double& at(Index i, Index j) { return a_[static_cast<std::size_t>(i * n_ + j)]; }
+  // A <- A - v w^T - w v^T, by rows and columns from the first one that v and w are not 0 at.
+  struct Update {
+    AlignedDoubles v;
+    AlignedDoubles w;
+  };
 
-  // Makes column k zero below k + 1.
+  double& at(Index i, Index j) { return a_[static_cast<std::size_t>(i * stride_ + j)]; }
+
+  // Makes column k zero below k + 1. What it changes of the columns after it waits for the next
+  // step, which reads them anyway.
   void reflect(Index k) {
+    if (last_) update_column(k);
     diagonal_.push_back(at(k, k));
     double squares = 0.0;
     for (Index i = k + 2; i < n_; ++i) squares = std::fma(at(i, k), at(i, k), squares);
     const double head = at(k + 1, k);
     beside_.push_back(std::fma(head, head, squares));
     if (beside_.back() <= kNothing) beside_.back() = 0.0;
-    if (squares == 0.0 || beside_.back() == 0.0) return;
+    if (squares == 0.0 || beside_.back() == 0.0) {
+      if (last_) pass<true, false>(k + 1, nullptr);
+      last_.reset();
+      return;
+    }
     const double length = std::sqrt(beside_.back());
-    std::vector<double> v(static_cast<std::size_t>(n_), 0.0);
+    Update next{AlignedDoubles(static_cast<std::size_t>(stride_), 0.0),
+                AlignedDoubles(static_cast<std::size_t>(stride_), 0.0)};
+    AlignedDoubles& v = next.v;
     for (Index i = k + 1; i < n_; ++i) v[static_cast<std::size_t>(i)] = at(i, k);
     v[static_cast<std::size_t>(k + 1)] += std::copysign(length, head);
     const double beta = 1.0 / std::fma(length, std::abs(head), beside_.back());  // 2 / v^T v
-    std::vector<double> w(v.size(), 0.0);
-    for (Index i = k + 1; i < n_; ++i) {
-      const double vi = v[static_cast<std::size_t>(i)];
-      for (Index j = k + 1; j < n_; ++j) {
-        const auto c = static_cast<std::size_t>(j);
-        w[c] = std::fma(vi, a_[static_cast<std::size_t>(i * n_) + c], w[c]);
-      }
-    }
+    AlignedDoubles& w = next.w;
+    last_ ? pass<true, true>(k + 1, &next) : pass<false, true>(k + 1, &next);
     double overlap = 0.0;
     for (Index i = k + 1; i < n_; ++i) {
       const auto c = static_cast<std::size_t>(i);
@@ -123,14 +137,62 @@ class Tridiagonal {
       const auto c = static_cast<std::size_t>(i);
       w[c] = std::fma(-half, v[c], w[c]);
     }
-    for (Index i = k + 1; i < n_; ++i) {
-      const double vi = v[static_cast<std::size_t>(i)];
-      const double wi = w[static_cast<std::size_t>(i)];
-      double* row = a_.data() + i * n_;
-      for (Index j = k + 1; j < n_; ++j) {
-        row[j] = std::fma(-vi, w[static_cast<std::size_t>(j)],
-                          std::fma(-wi, v[static_cast<std::size_t>(j)], row[j]));
+    last_ = std::move(next);
+  }
+
+  // The last update, of column k from row k on alone.
+  void update_column(Index k) {
+    const auto c = static_cast<std::size_t>(k);
+    for (Index i = k; i < n_; ++i) {
+      const auto r = static_cast<std::size_t>(i);
+      at(i, k) = std::fma(-last_->v[r], last_->w[c], std::fma(-last_->w[r], last_->v[c], at(i, k)));
+    }
+  }
+
+  // The last update of rows and columns from `first` on, and next.w = A next.v, in one reading.
+  // Columns before `first`, which nobody reads again, are changed as well.
+  template <bool kUpdates, bool kMultiplies>
+  void pass(Index first, Update* next) {
+    for (Index i = first; i < n_; i += kRowsAtOnce) {
+      if (i + kRowsAtOnce <= n_) {
+        pass_rows<kUpdates, kMultiplies, kRowsAtOnce>(first, i, next);
+      } else {
+        for (Index rest = i; rest < n_; ++rest) {
+          pass_rows<kUpdates, kMultiplies, 1>(first, rest, next);
+        }
       }
+    }
+  }
+
+  template <bool kUpdates, bool kMultiplies, int kRows>
+  void pass_rows(Index first, Index i, Update* next) {
+    Lanes minus_v[kRows], minus_w[kRows], of_next[kRows];
+    unrolled<kRows>([&](auto r) {
+      const auto at = static_cast<std::size_t>(i + r);
+      if constexpr (kUpdates) {
+        minus_v[r] = Lanes::all(-last_->v[at]);
+        minus_w[r] = Lanes::all(-last_->w[at]);
+      }
+      if constexpr (kMultiplies) of_next[r] = Lanes::all(next->v[at]);
+    });
+    double* rows = a_.data() + i * stride_;
+    for (Index j = first / Lanes::kCount * Lanes::kCount; j < stride_; j += Lanes::kCount) {
+      Lanes v, w, sum;
+      if constexpr (kUpdates) {
+        v = Lanes::load(last_->v.data() + j);
+        w = Lanes::load(last_->w.data() + j);
+      }
+      if constexpr (kMultiplies) sum = Lanes::load(next->w.data() + j);
+      unrolled<kRows>([&](auto r) {
+        double* x = rows + r * stride_ + j;
+        Lanes a = Lanes::load(x);
+        if constexpr (kUpdates) {
+          a = Lanes::fma(minus_v[r], w, Lanes::fma(minus_w[r], v, a));
+          a.store(x);
+        }
+        if constexpr (kMultiplies) sum = Lanes::fma(of_next[r], a, sum);
+      });
+      if constexpr (kMultiplies) sum.store(next->w.data() + j);
     }
   }
 
@@ -156,8 +218,10 @@ class Tridiagonal {
   static constexpr double kNothing = 0x1p-106;
 
   const Index n_;
-  int exponent_ = 0;  // of the scale
-  std::vector<double> a_;
+  const Index stride_;
+  int exponent_ = 0;            // of the scale
+  AlignedDoubles a_;            // [n, stride]
+  std::optional<Update> last_;  // of the last step, still to be done
   std::vector<double> diagonal_;
   std::vector<double> beside_;
 };

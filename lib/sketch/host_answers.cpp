@@ -7,6 +7,7 @@
 #include "core/canonical.hpp"
 #include "core/error.hpp"
 #include "core/lanes.hpp"
+#include "core/unrolled.hpp"
 #include "kernels/packed_keys.hpp"
 #include "sketch/cache_positions.hpp"
 
@@ -40,6 +41,21 @@ class Differences {
   Exponentials x_;  // logits, read as exponentials are
   Exponentials exact_x_;
 };
+
+// out[i] = canonical_dot(q, keys[i]): some chains beside each other, each in its own order.
+void canonical_dots(const double* q, const std::vector<const double*>& keys, Index d,
+                    const std::vector<double*>& out) {
+  constexpr int kChains = 8;
+  std::size_t i = 0;
+  for (; i + kChains <= keys.size(); i += kChains) {
+    double sums[kChains] = {};
+    for (Index k = 0; k < d; ++k) {
+      unrolled<kChains>([&](auto c) { sums[c] = DotStep::next(q[k], keys[i + c][k], sums[c]); });
+    }
+    unrolled<kChains>([&](auto c) { *out[i + c] = sums[c]; });
+  }
+  for (; i < keys.size(); ++i) *out[i] = canonical_dot(q, keys[i], d);
+}
 
 }  // namespace
 
@@ -134,28 +150,40 @@ void HostAnswers::own_logits(const Sketch& sketch, const WeightsByToken& weights
                              const QueryRow& query, const HeldVectors* held) {
   const StreamShape& shape = stream_.shape;
   const auto& own_keys = held != nullptr ? held->own_keys : sketch.own_keys;
-  own_logits_.clear();
-  for (const WeightsByToken::OwnRow& row : weights.own_rows()) {
-    if (row.key < 0) {
-      own_logits_.push_back(query.x[row.token]);
-      continue;
-    }
-    const std::vector<double>& key = own_keys[static_cast<std::size_t>(row.key)];
+  const std::vector<WeightsByToken::OwnRow>& rows = weights.own_rows();
+  own_logits_.resize(rows.size());
+  std::vector<const double*> keys;
+  std::vector<double*> products;
+  bool has_feature = false;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    has_feature = has_feature || rows[i].feature;
+    if (rows[i].key < 0) continue;
+    keys.push_back(own_keys[static_cast<std::size_t>(rows[i].key)].data());
+    products.push_back(&own_logits_[i]);
+  }
+  double half = 0.0;  // of the query's squared length, which features take off
+  if (!keys.empty()) {
     const double* q = stream_.query(query.head, query.row);
-    const double x = shape.scale * canonical_dot(q, key.data(), shape.d);
-    if (row.feature) {
-      own_logits_.push_back(x - 0.5 * shape.scale * canonical_dot(q, q, shape.d) +
-                            sketch.feature_shift);
+    canonical_dots(q, keys, shape.d, products);
+    if (has_feature) half = 0.5 * shape.scale * canonical_dot(q, q, shape.d);
+  }
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].key < 0) {
+      own_logits_[i] = query.x[rows[i].token];
       continue;
     }
-    double logit = shape.softcap > 0.0 ? canonical_softcap(x, shape.softcap) : x;
+    const double x = shape.scale * own_logits_[i];
+    if (rows[i].feature) {
+      own_logits_[i] = x - half + sketch.feature_shift;
+      continue;
+    }
+    own_logits_[i] = shape.softcap > 0.0 ? canonical_softcap(x, shape.softcap) : x;
     if (shape.alibi) {
-      if (row.token < 0) {
+      if (rows[i].token < 0) {
         throw CellError("a key of no token has no position, by which the layer biases its logits");
       }
-      add_alibi(stream_, query.head, query.row, row.token, row.token + 1, &logit);
+      add_alibi(stream_, query.head, query.row, rows[i].token, rows[i].token + 1, &own_logits_[i]);
     }
-    own_logits_.push_back(logit);
   }
 }
 

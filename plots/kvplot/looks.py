@@ -50,6 +50,7 @@ LOOK = {
     "cam": ("#5300FF", ">", 2),
     "d2o": ("#B7A5FF", "o", 2),
     "merge_cosine": ("#F1B961", "^", 2),
+    "kf_merge": ("#27D9CC", "s", 3),
     "attention_matching": ("#88026F", "s", 2),
     "wildcat": ("#DF2579", "D", 2),
     "performer": ("#770599", "P", 2),

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <string>
 
+#include "core/error.hpp"
 #include "support/layer_of_streams.hpp"
 #include "support/naive_observation_window.hpp"
 
@@ -228,6 +230,28 @@ TEST_CASE("where no query of the window is stored, cake reports no figures of it
   const Derived derived = model.derived("cake", kPrompt, given(whole), 0);
   REQUIRE(derived.size() == 1);
   CHECK(derived.front().first == "selected");
+}
+
+TEST_CASE("where another layer of the scope lacks queries of the window, cake's cells fail") {
+  LayerOfStreams model(kSpec, 2, 2);
+  const auto fails = [&](const Rule& rule) {
+    try {
+      model.derived("cake", kPrompt, given(rule), 0);
+      return false;
+    } catch (const CellError& error) {
+      CHECK(std::string(error.what()).find("layer of the scope") != std::string::npos);
+      return true;
+    }
+  };
+  CHECK(!fails({}));
+  for (std::size_t s = 2; s < 4; ++s) {
+    model.owned[s]->stream.shape.first_query = kPrompt - kWindow + 1;
+  }
+  CHECK(fails({}));
+  CHECK(fails({.allocate = false}));
+  CHECK(!fails({.budget = 54}));  // kept whole
+  const Derived whole = model.derived("cake", kPrompt, given({.budget = 54}), 0);
+  CHECK(whole.size() == 3);  // entropy and variance of its own layer, no preference
 }
 
 TEST_CASE("cake is skipped on sliding layers, without queries, and without tokens to select") {

@@ -14,7 +14,8 @@ struct BenchStream {
   Stream stream;
 };
 
-// n tokens of dimension d for keys and values, one query head; made once per size.
-const Stream& bench_stream(Index tokens, Index d);
+// n tokens of dimension d for keys and values; made once per size. With one query head it has no
+// rotary positions, with more it has.
+const Stream& bench_stream(Index tokens, Index d, int heads = 1);
 
 }  // namespace kvbench::bench

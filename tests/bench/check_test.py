@@ -1,6 +1,7 @@
 """bench --check turns red on a ratio that fell, and a peer whose result differs is refused; on made
 figures, nothing is timed."""
 
+import re
 import sys
 import unittest
 from pathlib import Path
@@ -41,6 +42,32 @@ class Agreement(unittest.TestCase):
 
     def test_every_compared_task_with_peers_says_how_well_it_agrees(self):
         self.assertEqual(set(TASKS) - set(TOLERANCE), {"h2o_further"})  # its own result is not one
+
+
+class Methods(unittest.TestCase):
+    def test_every_algorithm_has_a_floor_and_a_row(self):
+        here = Path(__file__).parent
+        registry = (here.parents[1] / "lib/algorithms/registry.cpp").read_text(encoding="utf-8")
+        ids = re.findall(r"^  ALGORITHM\((\w+)\)", registry, re.MULTILINE)
+        self.assertGreater(len(ids), 40)
+        ids.remove("given")
+        floors = (here / "method_floors.cpp").read_text(encoding="utf-8")
+        self.assertEqual(sorted(re.findall(r'^ +\{"(\w+)",', floors, re.MULTILINE)), sorted(ids))
+        table = (here / "METHODS.md").read_text(encoding="utf-8").split("## Above")[0]
+        self.assertEqual(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE), ids)
+
+    def test_what_is_above_three_times_its_floor_has_a_reason(self):
+        page = (Path(__file__).parent / "METHODS.md").read_text(encoding="utf-8")
+        table, reasons = page.split("## Above three times")
+        rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", table, re.MULTILINE)
+        self.assertGreater(len(rows), 40)
+        of_decide = [line.split("|")[1] for line in reasons.splitlines()
+                     if line.startswith("| `")]
+        named = {name for line in of_decide for name in re.findall(r"`(\w+)`", line)}
+        for name, rest in rows:
+            ratio = rest.split("|")[3].strip()
+            if ratio and float(ratio) > 3.0:
+                self.assertIn(name, named)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,19 @@ namespace kvbench::bench {
 struct Floor {
   double fma_flops_one = 0.0;   // double-precision fused multiply-adds, 2 flops each, one thread
   double fma_flops_all = 0.0;   // all threads
-  double exps_all = 0.0;        // canonical exponentials per second, all threads
+  double exps_one = 0.0;        // canonical exponentials per second, one thread
+  double exps_all = 0.0;        // all threads
   double draws_one = 0.0;       // 53-bit uniforms of the counter-based generator, one thread
   double read_bytes_one = 0.0;  // memory read, bytes per second
   double read_bytes_all = 0.0;
   int threads = 1;
 };
 
-// Measured at the first call, best of ten short runs: a busy neighbour only makes it worse.
+// Seconds that this thread has had a processor: others' work on the machine is not counted.
+double thread_seconds();
+
+// Measured at the first call, best of ten short runs, those of one thread by its own seconds: a
+// busy neighbour only makes it worse.
 const Floor& machine_floor();
 
 // Seconds below which the work cannot be done.

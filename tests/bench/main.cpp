@@ -1,16 +1,21 @@
 // Micro-benchmarks with the machine's own limits, measured in the same run, printed beside them; or
-// `benchmarks --tasks DUMP`: the tasks of the comparison with peers, on request.
+// `benchmarks --tasks DUMP`: the tasks of the comparison with peers, on request; or
+// `benchmarks --methods [ID ..]`: a row for every algorithm, or for these.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
 #include <string_view>
 
 #include "bench/floor.hpp"
+#include "bench/method_table.hpp"
 #include "bench/task_server.hpp"
 
 int main(int argc, char** argv) {
   if (argc == 3 && std::string_view(argv[1]) == "--tasks") {
     return kvbench::bench::serve_tasks(argv[2]);
+  }
+  if (argc >= 2 && std::string_view(argv[1]) == "--methods") {
+    return kvbench::bench::print_methods({argv + 2, argv + argc});
   }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;

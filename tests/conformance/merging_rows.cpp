@@ -102,8 +102,8 @@ Conformance d2o_row() {
   return row;
 }
 
-Conformance merging_row() {
-  Conformance row = budgeted("merge_cosine", {});
+Conformance merging_row(const char* id) {
+  Conformance row = budgeted(id, {});
   row.general_values = {{"budget", integer(34)}};  // more than the windows of the selections
   row.points.push_back({{{"budget", integer(12)}, {"select", word("rkv")}},
                         compressed(12),
@@ -115,8 +115,14 @@ Conformance merging_row() {
 }  // namespace
 
 std::vector<Conformance> merging_rows() {
-  return {rkv_row(),   cam_row(),     thinformer_row(), roco_row(),
-          caote_row(), merging_row(), d2o_row()};
+  return {rkv_row(),
+          cam_row(),
+          thinformer_row(),
+          roco_row(),
+          caote_row(),
+          merging_row("merge_cosine"),
+          merging_row("kf_merge"),
+          d2o_row()};
 }
 
 }  // namespace kvbench::test

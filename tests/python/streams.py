@@ -52,6 +52,7 @@ SETTINGS = (
     ("cam", {"budget": 64}),
     ("d2o", {"budget": 64}),
     ("merge_cosine", {"budget": 64}),
+    ("kf_merge", {"budget": 64}),
     ("thinformer", {"g": 1}),
     ("attention_matching", {"budget": 64}),
     ("wildcat", {"budget": 128}),

@@ -1,0 +1,224 @@
+// kf_merge: the tokens of the method that selects, and keys and values against a dense oracle.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "support/given.hpp"
+#include "support/naive_attention.hpp"
+#include "support/owned_stream.hpp"
+#include "support/replayed.hpp"
+
+namespace kvbench::test {
+namespace {
+
+Given merging(Index budget, const std::string& select, const std::string& rule = "pivot") {
+  return {{"budget", count_of(budget)}, {"select", word_of(select)}, {"rule", word_of(rule)}};
+}
+
+using Vectors = std::vector<std::vector<Real>>;
+
+Vectors matrix(ConstMatrix rows) {
+  Vectors out;
+  for (Index j = 0; j < rows.rows; ++j) out.emplace_back(rows.row(j), rows.row(j) + rows.cols);
+  return out;
+}
+
+Real naive_cosine(const std::vector<Real>& a, const std::vector<Real>& b) {
+  Real product = 0, of_a = 0, of_b = 0;
+  for (std::size_t k = 0; k < a.size(); ++k) {
+    product += a[k] * b[k];
+    of_a += a[k] * a[k];
+    of_b += b[k] * b[k];
+  }
+  return product / std::max<Real>(std::sqrt(of_a), 1e-6L) / std::max<Real>(std::sqrt(of_b), 1e-6L);
+}
+
+// As the definition reads, from the kept token's side: the mean of itself and of its means with
+// each that is merged into it, or the mean weighted by cosines.
+std::vector<Real> naive_merged(const Vectors& vectors, std::size_t kept,
+                               const std::vector<std::pair<std::size_t, Real>>& merged,
+                               bool pivot) {
+  std::vector<Real> out;
+  for (std::size_t k = 0; k < vectors[kept].size(); ++k) {
+    Real above = vectors[kept][k];
+    Real below = 1;
+    for (const auto& [token, cosine] : merged) {
+      const Real weight = pivot ? 1 : std::max<Real>((cosine + 1) / 2, 1e-6L);
+      above += weight * (pivot ? (vectors[token][k] + vectors[kept][k]) / 2 : vectors[token][k]);
+      below += weight;
+    }
+    out.push_back(above / below);
+  }
+  return out;
+}
+
+// Largest difference of the first decode row's sketch to the oracle, by key or value; infinite if
+// other rows have vectors of their own. `all`: how many tokens the oracle merged.
+double difference(const Stream& stream, Index prompt, const Sketch& sketch, bool pivot) {
+  const Vectors keys = matrix(stream.keys);
+  const Vectors values = matrix(stream.values);
+  std::vector<Index> kept = kept_tokens(sketch);
+  kept.pop_back();  // its own token
+  std::vector<std::vector<std::pair<std::size_t, Real>>> merged(kept.size());
+  for (Index e = std::min(stream.shape.first_visible(prompt), prompt); e < prompt; ++e) {
+    if (std::find(kept.begin(), kept.end(), e) != kept.end()) continue;
+    const auto token = static_cast<std::size_t>(e);
+    std::size_t target = 0;
+    Real best = -2;
+    for (std::size_t t = 0; t < kept.size(); ++t) {
+      const Real cosine = naive_cosine(keys[token], keys[static_cast<std::size_t>(kept[t])]);
+      if (cosine > best) {
+        best = cosine;
+        target = t;
+      }
+    }
+    merged[target].emplace_back(token, best);
+  }
+  Real worst = 0;
+  for (std::size_t t = 0; t < kept.size(); ++t) {
+    const SketchRow& row = sketch[static_cast<Index>(t)];
+    if ((row.own_key >= 0) == merged[t].empty() || row.own_key != row.own_value) return INFINITY;
+    if (row.own_key < 0) continue;
+    const auto own = static_cast<std::size_t>(row.own_key);
+    const auto token = static_cast<std::size_t>(kept[t]);
+    for (const auto& [held, all] :
+         {std::pair{&sketch.own_keys[own], &keys}, std::pair{&sketch.own_values[own], &values}}) {
+      const std::vector<Real> expected = naive_merged(*all, token, merged[t], pivot);
+      for (std::size_t k = 0; k < expected.size(); ++k) {
+        worst = std::max(worst, std::fabs(expected[k] - static_cast<Real>((*held)[k])));
+      }
+    }
+  }
+  return static_cast<double>(worst);
+}
+
+}  // namespace
+
+TEST_CASE("kf_merge, worked: key and value of a dropped token join those of the nearest key") {
+  // rkv selects, its window 8 and one more token. Keys: token 0 (1, 0) is kept; 1 (3, 4); the
+  // window (0, 1). Token 1 is dropped: cosine .6 to token 0, .8 to the window, whose first token 2
+  // takes it.
+  Rows keys = {{1, 0}, {3, 4}};
+  Rows values = {{10}, {6}};
+  for (int j = 0; j < 9; ++j) {
+    keys.push_back({0, 1});
+    values.push_back({2});
+  }
+  const auto owned = stream_of(keys, values, {Rows(11, {0, 0})});
+  const auto sketch_by = [&](const char* rule) {
+    return sketches_of("kf_merge", owned->stream, 10, merging(9, "rkv", rule)).front();
+  };
+  const Sketch pivot = sketch_by("pivot");
+  CHECK(kept_tokens(pivot) == std::vector<Index>{0, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+  for (Index p = 0; p < 10; ++p) CHECK((pivot[p].own_key >= 0) == (p == 1));
+  // Key: the mean of (0, 1) and ((3, 4) + (0, 1)) / 2 = (1.5, 2.5); value: of 2 and (6 + 2) / 2.
+  CHECK(pivot.own_keys == Rows{{0.75, 1.75}});
+  CHECK(pivot.own_values == Rows{{3}});
+  // w = (.8 + 1) / 2 = .9: (0, 1) + .9 (3, 4) = (2.7, 4.6), 2 + .9 * 6 = 7.4, over 1.9.
+  const Sketch weighted = sketch_by("weighted");
+  CHECK(weighted.own_keys[0][0] == doctest::Approx(2.7 / 1.9).epsilon(1e-15));
+  CHECK(weighted.own_keys[0][1] == doctest::Approx(4.6 / 1.9).epsilon(1e-15));
+  CHECK(weighted.own_values[0][0] == doctest::Approx(7.4 / 1.9).epsilon(1e-15));
+}
+
+TEST_CASE("kf_merge, worked: an opposite key is merged too, by a weight of 1e-6") {
+  // knorm drops token 0, whose key is the longest; of equal cosines the lower token takes it.
+  Rows keys = {{-3, 0}};
+  Rows values = {{10}};
+  for (int j = 0; j < 10; ++j) {
+    keys.push_back({1, 0});
+    values.push_back({2});
+  }
+  const auto owned = stream_of(keys, values, {Rows(11, {0, 0})});
+  const Sketch sketch =
+      sketches_of("kf_merge", owned->stream, 10, merging(9, "knorm", "weighted")).front();
+  CHECK(kept_tokens(sketch).front() == 1);
+  CHECK(sketch[0].own_key == 0);
+  REQUIRE(sketch.own_keys.size() == 1);
+  CHECK(sketch.own_keys[0][0] == doctest::Approx((1 - 3e-6) / (1 + 1e-6)).epsilon(1e-15));
+  CHECK(sketch.own_values[0][0] == doctest::Approx((2 + 1e-5) / (1 + 1e-6)).epsilon(1e-15));
+}
+
+TEST_CASE("kf_merge keeps the selection's tokens, and merges what the dense oracle merges") {
+  const std::vector<StreamSpec> specs = {
+      {.tokens = 120, .d = 5, .dv = 3, .heads_per_kv = 3, .query_size = 3},
+      {.tokens = 120, .d = 64, .dv = 2},
+      {.tokens = 120, .d = 4, .dv = 2, .heads_per_kv = 2, .window = 90},
+      {.tokens = 120, .d = 4, .dv = 2, .kind = StreamKind::kClustered},
+      {.tokens = 120, .d = 4, .dv = 2, .kind = StreamKind::kSomeZeroValues}};
+  for (const StreamSpec& spec : specs) {
+    const auto owned = make_stream(spec);
+    for (const char* select : {"snapkv", "rkv", "knorm"}) {
+      for (const Index budget : {34, 60}) {
+        for (const bool pivot : {true, false}) {
+          CAPTURE(spec.window);
+          CAPTURE(std::string(select));
+          CAPTURE(budget);
+          CAPTURE(pivot);
+          const auto rows = sketches_of("kf_merge", owned->stream, 100,
+                                        merging(budget, select, pivot ? "pivot" : "weighted"));
+          CHECK(kept_sets(rows) ==
+                kept_by(select, owned->stream, 100, {{"budget", count_of(budget)}}));
+          CHECK(difference(owned->stream, 100, rows.front(), pivot) < 1e-12);
+          CHECK(difference(owned->stream, 100, rows.front(), !pivot) > 1e-3);  // of the other rule
+          CHECK(rows.back()[rows.back().size() - 1].own_key < 0);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("what kf_merge makes lies between the vectors that it is made of") {
+  const auto owned = make_stream({.tokens = 120, .d = 3, .dv = 4});
+  for (const char* rule : {"pivot", "weighted"}) {
+    const Sketch sketch =
+        sketches_of("kf_merge", owned->stream, 100, merging(40, "snapkv", rule)).front();
+    REQUIRE(sketch.own_keys.size() > 5);
+    for (Index k = 0; k < 4; ++k) {
+      double least = INFINITY, most = -INFINITY;
+      for (Index j = 0; j < 100; ++j) {
+        least = std::min(least, owned->stream.values(j, k));
+        most = std::max(most, owned->stream.values(j, k));
+      }
+      for (const auto& value : sketch.own_values) {
+        CHECK(value[static_cast<std::size_t>(k)] >= least);
+        CHECK(value[static_cast<std::size_t>(k)] <= most);
+      }
+    }
+  }
+}
+
+TEST_CASE("kf_merge merges all that is dropped, and is exact with a budget of the prompt") {
+  const auto owned = make_stream({.tokens = 120, .d = 4, .dv = 3, .heads_per_kv = 2});
+  const AlgorithmDescription& merge = algorithm_named("kf_merge");
+  const auto replayed = [&](const std::string& id, const Given& given) {
+    return replay_one(owned->stream, 100, algorithm_named(id),
+                      params_for(algorithm_named(id), given));
+  };
+  CHECK(merge.makes_values(params_for(merge, merging(40, "snapkv"))));
+  CHECK(*replayed("kf_merge", merging(100, "snapkv")).metrics["errors.relative_l2.max"] < 1e-12);
+  CHECK(*replayed("kf_merge", merging(99, "snapkv")).metrics["errors.relative_l2.max"] > 1e-9);
+  const CellResult cell = replayed("kf_merge", merging(40, "snapkv"));
+  CHECK(derived_real(cell.derived, "merged") == 60);
+  // It stores what the selection stores: merged vectors take the place of tokens'.
+  const CellResult plain = replayed("snapkv", {{"budget", count_of(40)}});
+  CHECK(cell.memory.peak_bytes == plain.memory.peak_bytes);
+  CHECK(cell.memory.vectors == plain.memory.vectors);
+  CHECK(cell.memory.bookkeeping == 0);
+}
+
+TEST_CASE("kf_merge is skipped where its selection is; pivot around snapkv is the default") {
+  StreamShape shape = make_stream({.tokens = 120, .d = 4, .dv = 2})->stream.shape;
+  CHECK(skip_of("kf_merge", shape, 100, merging(33, "snapkv")).empty());
+  CHECK(!skip_of("kf_merge", shape, 100, merging(32, "snapkv")).empty());
+  shape.first_query = 70;
+  CHECK(!skip_of("kf_merge", shape, 100, merging(40, "snapkv")).empty());
+  CHECK(skip_of("kf_merge", shape, 100, merging(40, "rkv")).empty());
+  const auto owned = make_stream({.tokens = 120, .d = 4, .dv = 2});
+  CHECK(same_sketch(
+      sketches_of("kf_merge", owned->stream, 100, {{"budget", count_of(40)}}).front(),
+      sketches_of("kf_merge", owned->stream, 100, merging(40, "snapkv", "pivot")).front()));
+}
+
+}  // namespace kvbench::test
