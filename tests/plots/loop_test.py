@@ -16,6 +16,7 @@ try:
     from kvplot.__main__ import main
     from kvplot.figures import error_vs_kld, kld_by_layer, rank_agreement
     from kvplot.loop import Loop, setting_names
+    from kvplot.results import ResultsError
     from matplotlib.text import Text
 except ImportError as error:
     print(f"skipped: {error}")
@@ -110,6 +111,22 @@ class Figures(unittest.TestCase):
         for name, value in (("rho", 0.9), ("rho_low", 0.9 - 1.27062), ("rho_high", 0.9 + 1.27062),
                             ("gain", 0.0), ("gain_high", 2.54124), ("texts_ahead", 1)):
             self.assertAlmostEqual(row[name], value, places=4, msg=name)
+
+    def test_texts_are_chosen_where_there_are_many(self):
+        names = [f"text{number}" for number in range(7)]
+        loop = self.loop([each for name in names for each in sweep(name)])
+        with self.assertRaisesRegex(ResultsError, "7 texts.* at most 6 panels.*--texts"):
+            error_vs_kld.draw(Namespace(loop=loop, metric=METRIC, texts=None))
+        with self.assertRaisesRegex(ResultsError, "no text other; there are text0"):
+            error_vs_kld.draw(Namespace(loop=loop, metric=METRIC, texts=["text1", "other"]))
+        drawn = error_vs_kld.draw(Namespace(loop=loop, metric=METRIC, texts=["text5", "text1"]))
+        self.assertEqual([axis.get_title() for axis in drawn.plot.axes], ["text5", "text1"])
+        self.assertEqual(set(drawn.table["sequence"]), {"text5", "text1"})
+        self.assertNotIn("text0)", drawn.caption.split("Spearman")[1].split(".")[0])
+        style.pyplot.close(drawn.plot)
+        table = rank_agreement.draw(Namespace(loop=loop))
+        self.assertEqual(table.table["texts"].min(), 7)
+        style.pyplot.close(table.plot)
 
     def test_names_say_what_differs(self):
         names = setting_names(self.loop(sweep()).ok)

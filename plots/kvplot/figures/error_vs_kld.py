@@ -24,6 +24,7 @@ ROUNDING = 1e-9
 
 def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--metric", default="errors.relative_l2.mean", help="path of the error")
+    parser.add_argument("--texts", nargs="+", metavar="NAME", help="draw these (default: all)")
 
 
 def means(loop: Loop, metric: str) -> pandas.DataFrame:
@@ -40,13 +41,30 @@ def means(loop: Loop, metric: str) -> pandas.DataFrame:
     return table.groupby(["sequence", *POINT], sort=False)[columns].mean().reset_index()
 
 
+def chosen(loop: Loop, texts: list[str], names: list[str] | None) -> list[str]:
+    """The texts to draw, a panel each."""
+    unknown = [name for name in names or [] if name not in texts]
+    if unknown:
+        raise ResultsError(f"{loop.path}: no text {unknown[0]}; there are {', '.join(texts)}")
+    drawn = names or texts
+    if len(drawn) > style.MOST_PANELS:
+        raise ResultsError(
+            f"{loop.path}: {len(drawn)} texts, and a figure has at most {style.MOST_PANELS} "
+            f"panels: choose some with --texts, of {', '.join(texts)}; rank_agreement shows all "
+            "together"
+        )
+    return drawn
+
+
 def draw(inputs: Namespace) -> Figure:
     loop, metric = inputs.loop, inputs.metric
     table = means(loop, metric)
     drawn = table[(table[metric] > ROUNDING) & (table[KL] > ROUNDING)]
     if drawn.empty:
         raise ResultsError(f"{loop.path}: no setting has an error and a divergence above rounding")
-    texts = list(dict.fromkeys(drawn["sequence"]))
+    texts = chosen(loop, list(dict.fromkeys(drawn["sequence"])), getattr(inputs, "texts", None))
+    drawn = drawn[drawn["sequence"].isin(texts)]
+    table = table[table["sequence"].isin(texts)]
     figure, axes = style.panels(1, len(texts), 3.2, sharey=True)
     handles: dict[str, Any] = {}
     for axis, text in zip(axes[0], texts):

@@ -31,8 +31,8 @@ METRICS = (
     ("errors.epsilon_spectral.mean", "epsilon of the spectral bound", 1),
     ("errors.cosine_distance.mean", "cosine distance", 1),
     ("errors.kl_divergence.mean", "KL divergence of rows", 1),
-    ("outputs.relative_output_l2.mean", "relative error after W_O", 1),
-    ("outputs.residual_ratio.mean", "error after W_O over the stream", 1),
+    ("outputs.relative_output_l2.mean", r"relative error after $W_O$", 1),
+    ("outputs.residual_ratio.mean", r"error after $W_O$ over the stream", 1),
     ("mass.kept.mean", "attention mass that is not kept", -1),
     ("memory.fraction", "memory that is not held", -1),
 )
@@ -104,7 +104,7 @@ def draw(inputs: Namespace) -> Figure:
     table = intervals(texts)
     panels = [name for name in PANELS if name in set(table["over"])]
     names = [each for each in METRICS if each[0] in set(table["metric"])]
-    figure, axes = style.panels(1, len(panels), 0.8 + 0.2 * len(names), sharey=True)
+    figure, axes = style.panels(1, len(panels), 0.8 + 0.2 * len(names), sharex=True, sharey=True)
     for axis, panel in zip(axes[0], panels):
         own = table[table["over"] == panel].set_index("metric")
         for place, (metric, _, _) in enumerate(names):
@@ -122,7 +122,7 @@ def draw(inputs: Namespace) -> Figure:
     count = texts["sequence"].nunique()
     bars = f"; line: 95 % interval of the mean, Student's t over {count} texts" if count > 1 else ""
     best = table[table["over"] == "all"].sort_values("rho").iloc[-1]
-    word = {metric: name for metric, name, _ in METRICS}[best["metric"]]
+    word = {metric: name for metric, name, _ in METRICS}[best["metric"]].replace("$", "")
     return Figure(
         "rank_agreement",
         figure,
