@@ -1,10 +1,12 @@
-"""configs/ci/kvbench.yml, the workflow for other repositories: its commands, as they stand in the file,
-in a repository that is laid out as it says; and the pages' rule for a baseline that is red."""
+"""The workflows for other repositories (configs/ci/kvbench.yml, its twin for GitLab, and action.yml):
+their commands, as they stand in the files, in a repository that is laid out as they say; and the pages'
+rule for a baseline that is red."""
 
 import atexit
 import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -83,6 +85,51 @@ class Workflow(unittest.TestCase):
         self.assertIn("off the baseline by 0.0099", done.stdout)
         subprocess.run(write, check=True, capture_output=True)
         self.assertEqual(step(self.folder, "Check", BOUNDS=str(bounds)).returncode, 0)
+
+
+class Gitlab(unittest.TestCase):
+    def test_its_commands_are_those_of_the_workflow(self):
+        job = yaml.safe_load((SOURCE / "configs/ci/gitlab-ci.yml").read_text(encoding="utf-8"))["errors"]
+        build = f"(cd {WORKFLOW['jobs']['errors']['steps'][4]['working-directory']} && {STEPS['Build']['run']})"
+        self.assertEqual(job["script"], [STEPS["Install what kvbench needs"]["run"], build,
+                                         STEPS["Replay"]["run"], STEPS["Check"]["run"]])
+        self.assertEqual({name: job["variables"][name] for name in WORKFLOW["env"]}, WORKFLOW["env"])
+
+
+class Action(unittest.TestCase):
+    """action.yml, with its inputs put in as a runner does."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = replayed()
+        cls.action = yaml.safe_load((SOURCE / "action.yml").read_text(encoding="utf-8"))
+        cls.steps = {each["name"]: each for each in cls.action["runs"]["steps"]}
+
+    def run_step(self, name, **inputs):
+        values = {f"inputs.{key}": value for key, value in inputs.items()}
+        values["github.action_path"] = str(self.folder / "kvbench")
+        command = re.sub(r"\$\{\{ ([\w.]+) \}\}", lambda found: values[found[1]],
+                         self.steps[name]["run"])
+        return subprocess.run(["bash", "-e", "-o", "pipefail", "-c", command], cwd=self.folder,
+                              capture_output=True, text=True, check=False)
+
+    def test_it_builds_as_the_workflow_does(self):
+        self.assertEqual(self.steps["Build"]["run"], STEPS["Build"]["run"])
+        self.assertEqual(self.action["inputs"]["out"]["default"], "errors")
+        for each in self.steps.values():
+            self.assertTrue("uses" in each or each["shell"] == "bash")
+
+    def test_it_replays_and_checks_and_fails_where_a_bound_does(self):
+        given = {"sweep": WORKFLOW["env"]["SWEEP"], "bounds": WORKFLOW["env"]["BOUNDS"], "out": "by action"}
+        for name in ("Replay", "Check"):
+            done = self.run_step(name, **given)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        impossible = self.folder / "impossible.json"
+        impossible.write_text(json.dumps({"schema_version": 1, "bounds": [
+            {"name": "none", "where": {"algorithm": "window"}, "metric": "errors.relative_l2.mean",
+             "at_most": 1e-12}]}))
+        done = self.run_step("Check", **{**given, "bounds": str(impossible)})
+        self.assertEqual(done.returncode, 4, done.stdout + done.stderr)
 
 
 if __name__ == "__main__":
