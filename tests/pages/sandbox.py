@@ -120,7 +120,8 @@ sys.path.insert(0, "tests/plots")
 from loop_test import document, sweep
 for name, layers in (("loop", [0, 1]), ("layers", [0])):
     with open(f"results/{name}/loop.json", "w") as file:
-        json.dump(document(sweep(layers=layers)), file)
+        json.dump(document([each for text in ("us-constitution", "tom-sawyer", "python-source")
+                            for each in sweep(text, layers=layers)]), file)
 END
 for name in a b cpu cuda before after; do cp results/quick/results.json $name.json; done
 kvbench synth rope --tokens 384 --d 8 --out data/other.h5
