@@ -14,7 +14,7 @@ from sandbox import SOURCE
 from workflow_test import replayed
 
 # Fences that hold no commands; ```py needs the package kvbench and is run by tests/python.
-OTHER = {"json", "bibtex", "cmake", "text", "py"}
+OTHER = {"json", "bibtex", "cmake", "text", "py", "yaml"}
 STARTS = re.compile(r"^(\./|build/|kvbench |kvplot |\.venv|python|pip |cmake |ctest |sbatch |configs/)",
                     re.MULTILINE)
 COMMANDS = ("run", "plan", "merge", "inspect", "validate", "synth", "list", "export", "check",
