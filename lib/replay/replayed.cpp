@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/stop.hpp"
+#include "replay/row_logits.hpp"
 
 namespace kvbench {
 namespace {
@@ -55,7 +56,7 @@ void Replayed::advance(const RowBlock& block, const LogitBlock* decoded) {
     feed_until(row);
     RowLogits logits;
     if (needs_.row_logits) {
-      logits = row_logits(block.logits(), r);
+      logits = row_logits(stream_, block.logits(), r);
       algorithm_->prepare(logits);
     }
     const bool scored = scored_ < setting_.rows.size() && setting_.rows[scored_] == row;
@@ -125,22 +126,6 @@ void Replayed::feed_until(Index row) {
   throw_if_stopped();
   algorithm_->extend(row, row + 1);
   ++next_row_;
-}
-
-RowLogits Replayed::row_logits(const LogitBlock& block, std::size_t r) const {
-  const Index heads_per_kv = stream_.shape.heads_per_kv;
-  const auto query_index = static_cast<Index>(r) * heads_per_kv;
-  RowLogits out;
-  out.row = block.rows[r];
-  out.lo = stream_.shape.first_visible(out.row);
-  out.end = stream_.shape.visible_end(out.row);
-  out.sinks = stream_.sinks.empty() ? nullptr : stream_.sinks.data();
-  out.heads_per_kv = stream_.shape.heads_per_kv;
-  out.x = block.logits.data() + query_index * block.tokens;
-  out.e = block.exps.data() + query_index * block.tokens;
-  out.max = block.max_logit.data() + query_index;
-  out.stride = block.tokens;
-  return out;
 }
 
 void Replayed::score(std::size_t r, Index row, const RowBlock& block, Estimator& estimator) {

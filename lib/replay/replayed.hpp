@@ -39,7 +39,6 @@ class Replayed {
   void observe(Index row, bool scored);
   // Feeds the unscored rows before `row`, whose memory counts, and `row` itself.
   void feed_until(Index row);
-  RowLogits row_logits(const LogitBlock& block, std::size_t r) const;
   // Row `row`, which is number `r` of the block.
   void score(std::size_t r, Index row, const RowBlock& block, Estimator& estimator);
   // Of query head `g` at row `row`, which is number `r` of the block and is being scored.

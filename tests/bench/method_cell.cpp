@@ -5,6 +5,7 @@
 #include "bench/floor.hpp"
 #include "core/error.hpp"
 #include "replay/replay.hpp"
+#include "replay/row_logits.hpp"
 #include "replay/shared_work.hpp"
 #include "sketch/estimator.hpp"
 
@@ -28,19 +29,6 @@ std::vector<Index> last_rows(const Stream& stream, Index count) {
   std::vector<Index> rows(static_cast<std::size_t>(count));
   std::iota(rows.begin(), rows.end(), stream.shape.tokens - count);
   return rows;
-}
-
-RowLogits row_logits(const Stream& stream, const LogitBlock& block, std::size_t r) {
-  const Index first = static_cast<Index>(r) * stream.shape.heads_per_kv;
-  RowLogits out;
-  out.row = block.rows[r];
-  out.lo = stream.shape.first_visible(out.row);
-  out.heads_per_kv = stream.shape.heads_per_kv;
-  out.x = block.logits.data() + first * block.tokens;
-  out.e = block.exps.data() + first * block.tokens;
-  out.max = block.max_logit.data() + first;
-  out.stride = block.tokens;
-  return out;
 }
 
 SharedResults shared_results(const MethodRows& on, const AlgorithmDescription& algorithm,
@@ -123,6 +111,7 @@ MethodCell run_method(const MethodRows& on, const AlgorithmDescription& algorith
       if (row.token >= 0 && row.w_num != 0.0) is_read[static_cast<std::size_t>(row.token)] = 1;
     }
     cell.kept = running->sketch().size();
+    if (cell.kept == 0) throw CellError("a row is answered from no row of a sketch");
     const Passing time(cell.decide_seconds);
     if (needs.row_logits) running->answered(logits);
   }

@@ -31,7 +31,7 @@ struct MethodCell {
   std::optional<Clusters> clusters;
 };
 
-// On this thread. Throws CellError if the cell fails.
+// On this thread. Throws CellError if the cell fails, or answers from no row.
 MethodCell run_method(const MethodRows& on, const AlgorithmDescription& algorithm,
                       const Params& params);
 

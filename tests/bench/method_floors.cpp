@@ -23,7 +23,7 @@ Work numbers(double count) { return {0.0, 0.0, sizeof(double) * count, 0.0}; }
 Work flops(double count) { return {count, 0.0, 0.0, 0.0}; }
 Work draws(double count) { return {0.0, 0.0, 0.0, count}; }
 
-// Logits of so many pairs of query and key, and their exponentials.
+// Logits of `pairs` pairs of query and key, and their exponentials.
 Work attention(const S& s, double pairs) { return {2.0 * s.d * pairs, pairs, 0.0, 0.0}; }
 
 // Of the prompt's rows and the tokens that each sees.
@@ -34,7 +34,7 @@ Work decoded_shares(const S& s) { return flops(2.0 * s.R * s.G * s.B) + numbers(
 
 Work window_scores(const S& s) { return attention(s, kWindow * s.G * s.P); }
 
-// Kernel values of so many pairs of tokens, of keys and values.
+// Kernel values of `pairs` pairs of tokens, of keys and values.
 Work kernel(const S& s, double pairs) { return {2.0 * (s.d + s.dv) * pairs, pairs, 0.0, 0.0}; }
 
 Work clusters(const S& s) {
