@@ -102,8 +102,7 @@ void KeptScores::softmax(std::size_t count, double sink) {
     e.store(&scores_[p]);
     sum = sum + e;
   }
-  double total = sum.sum();
-  if (sink > kNever) total += canonical_exp(sink - largest.largest());
+  const double total = sum.sum() + canonical_exp(sink - largest.largest());
   const Lanes inverse = Lanes::all(1.0 / total);
   for (std::size_t p = 0; p < padded; p += kLanes) {
     (Lanes::load(&scores_[p]) * inverse).store(&scores_[p]);

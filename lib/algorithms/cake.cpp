@@ -58,10 +58,8 @@ WindowAttention watch(const Stream& stream, const LogitBlock& block, Index g, In
     double sum = 0.0;
     const Index end = stream.shape.visible_end(block.rows[static_cast<std::size_t>(r)]);
     for (Index j = 0; j < end; ++j) sum += e.back()[j];
-    if (stream.shape.sinks) {
-      sum += canonical_exp(stream.sink(static_cast<int>(g)) -
-                           block.max_logit[static_cast<std::size_t>(r * heads_per_kv + g)]);
-    }
+    sum += canonical_exp(stream.sink(static_cast<int>(g)) -
+                         block.max_logit[static_cast<std::size_t>(r * heads_per_kv + g)]);
     inverse.push_back(1.0 / sum);
   }
   WindowAttention out;

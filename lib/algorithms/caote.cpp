@@ -18,7 +18,7 @@
 #include "algorithms/softmax.hpp"
 #include "algorithms/typed_algorithm.hpp"
 #include "core/canonical.hpp"
-#include "core/unrolled.hpp"
+#include "core/chains.hpp"
 
 namespace kvbench {
 namespace {
@@ -92,25 +92,13 @@ class Caote final : public AttentionEvictor {
     return changes;
   }
 
-  // Of the tokens' values to `answer`: some chains beside each other, each in its own order.
+  // Of the tokens' values to `answer`.
   std::vector<double> squared_distances(const std::vector<double>& answer) const {
-    constexpr int kChains = 8;
     const ConstMatrix values = context_.stream.values;
-    std::vector<double> out(tokens_.size());
-    std::size_t p = 0;
-    for (; p + kChains <= out.size(); p += kChains) {
-      const double* rows[kChains];
-      double sums[kChains] = {};
-      unrolled<kChains>([&](auto c) { rows[c] = values.row(tokens_[p + c]); });
-      for (Index k = 0; k < values.cols; ++k) {
-        const double x = answer[static_cast<std::size_t>(k)];
-        unrolled<kChains>([&](auto c) { sums[c] = DistanceStep::next(x, rows[c][k], sums[c]); });
-      }
-      unrolled<kChains>([&](auto c) { out[p + c] = sums[c]; });
-    }
-    for (; p < out.size(); ++p) {
-      out[p] = squared_distance(answer.data(), values.row(tokens_[p]), values.cols);
-    }
+    std::vector<const double*> rows;
+    for (const Index token : tokens_) rows.push_back(values.row(token));
+    std::vector<double> out(rows.size());
+    canonical_chains<DistanceStep>(answer.data(), rows, values.cols, out.data());
     return out;
   }
 

@@ -8,6 +8,11 @@
 #include "kernels/packed_keys.hpp"
 
 namespace kvbench {
+namespace {
+
+constexpr double kLeastLength = 1e-6;  // of a key whose nearest is sought
+
+}  // namespace
 
 std::vector<const double*> keys_of(const Stream& stream, const std::vector<std::int32_t>& tokens) {
   std::vector<const double*> keys;
@@ -54,6 +59,20 @@ void for_each_cosine(const std::vector<double>& a, const std::vector<double>& b,
       visit(first + static_cast<Index>(i), block.data() + static_cast<Index>(i) * keys.padded());
     }
   }
+}
+
+void for_each_nearest(
+    const Stream& stream, const std::vector<std::int32_t>& tokens,
+    const std::vector<std::int32_t>& among,
+    const std::function<void(std::int32_t token, std::size_t place, double cosine)>& visit) {
+  const Index d = stream.shape.d;
+  const auto length = [](double norm) { return std::max(norm, kLeastLength); };
+  for_each_cosine(
+      unit_keys(keys_of(stream, tokens), d, length), unit_keys(keys_of(stream, among), d, length),
+      d, [&](Index i, const double* cosines) {
+        const double* best = std::max_element(cosines, cosines + among.size());
+        visit(tokens[static_cast<std::size_t>(i)], static_cast<std::size_t>(best - cosines), *best);
+      });
 }
 
 }  // namespace kvbench

@@ -1,6 +1,7 @@
 // Cosines of keys: what rkv, merge_cosine, kf_merge and d2o compare tokens by.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -21,5 +22,12 @@ std::vector<double> unit_keys(const std::vector<const double*>& keys, Index d,
 // `visit(i, products)`, which may change the products.
 void for_each_cosine(const std::vector<double>& a, const std::vector<double>& b, Index d,
                      const std::function<void(Index i, double* products)>& visit);
+
+// For each of `tokens` in order the first of `among` whose key has the largest cosine with its own:
+// `visit(token, place in among, cosine)`. A key shorter than 1e-6 counts as that long.
+void for_each_nearest(
+    const Stream& stream, const std::vector<std::int32_t>& tokens,
+    const std::vector<std::int32_t>& among,
+    const std::function<void(std::int32_t token, std::size_t place, double cosine)>& visit);
 
 }  // namespace kvbench

@@ -19,7 +19,6 @@
 namespace kvbench {
 namespace {
 
-constexpr double kLeastLength = 1e-6;  // of a key
 constexpr double kLeastWeight = 1e-6;
 
 enum class Rule { kPivot, kWeighted };
@@ -42,16 +41,11 @@ class KfMerge final : public CompressOnce {
     const std::vector<std::int32_t> kept = SelectingMethod(p_.select, p_.budget).tokens(context_);
     const std::vector<std::int32_t> dropped = tokens_without(middle, kept);
     merged_ = static_cast<Index>(dropped.size());
-    const Index d = context_.stream.shape.d;
-    const auto at_least = [](double length) { return std::max(length, kLeastLength); };
     std::vector<Sources> into(kept.size());  // what is merged into each
-    for_each_cosine(unit_keys(keys_of(context_.stream, dropped), d, at_least),
-                    unit_keys(keys_of(context_.stream, kept), d, at_least), d,
-                    [&](Index e, const double* cosines) {
-                      const Index t = std::max_element(cosines, cosines + kept.size()) - cosines;
-                      into[static_cast<std::size_t>(t)].push_back(
-                          {dropped[static_cast<std::size_t>(e)], cosines[t]});
-                    });
+    for_each_nearest(context_.stream, dropped, kept,
+                     [&](std::int32_t token, std::size_t target, double cosine) {
+                       into[target].push_back({token, cosine});
+                     });
     for (std::size_t t = 0; t < kept.size(); ++t) {
       SketchRow row = SketchRow::exact(kept[t]);
       if (!into[t].empty()) {

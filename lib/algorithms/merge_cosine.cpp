@@ -19,7 +19,7 @@ namespace kvbench {
 
 namespace {
 
-constexpr double kLeastLength = 1e-6;  // of a key, and of the values that weigh a merge
+constexpr double kLeastLength = 1e-6;  // of the values that weigh a merge
 
 struct Parameters {
   TokenCount budget;
@@ -52,26 +52,20 @@ class MergeCosine final : public CompressOnce {
   // own_values become those of `kept`; the weight that each was given.
   std::vector<double> merge(const Tokens& kept, const Tokens& dropped) {
     const Stream& stream = context_.stream;
-    const Index d = stream.shape.d;
     const auto dv = static_cast<std::size_t>(stream.shape.dv);
-    const auto at_least = [](double length) { return std::max(length, kLeastLength); };
     std::vector<double> weights(kept.size(), 0.0);
     sketch_.own_values.assign(kept.size(), std::vector<double>(dv, 0.0));
-    const auto visit = [&](Index e, const double* cosines) {
-      const Index t = std::max_element(cosines, cosines + kept.size()) - cosines;
-      const auto target = static_cast<std::size_t>(t);
-      if (cosines[t] < p_.threshold || cosines[t] <= 0.0) return;
-      const std::int32_t token = dropped[static_cast<std::size_t>(e)];
+    const auto visit = [&](std::int32_t token, std::size_t target, double cosine) {
+      if (cosine < p_.threshold || cosine <= 0.0) return;
       const double of_dropped = value_length(token);
       const double weight =
-          cosines[t] * of_dropped / (of_dropped + value_length(kept[target]) + kLeastLength);
+          cosine * of_dropped / (of_dropped + value_length(kept[target]) + kLeastLength);
       weights[target] += weight;
       merged_ += weight > 0.0 ? 1 : 0;
       std::vector<double>& sum = sketch_.own_values[target];
       for (std::size_t k = 0; k < dv; ++k) sum[k] += weight * stream.values.row(token)[k];
     };
-    for_each_cosine(unit_keys(keys_of(stream, dropped), d, at_least),
-                    unit_keys(keys_of(stream, kept), d, at_least), d, visit);
+    for_each_nearest(stream, dropped, kept, visit);
     for (std::size_t t = 0; t < kept.size(); ++t) {
       for (std::size_t k = 0; k < dv; ++k) {
         double& value = sketch_.own_values[t][k];

@@ -115,7 +115,7 @@ void add_scores(const DecodeLogits& logits, Index row, double tau,
       e[p] = canonical_exp(x[kept[p]] / tau - largest);
       sum += e[p];
     }
-    if (std::isfinite(sink)) sum += canonical_exp(sink - largest);
+    sum += canonical_exp(sink - largest);
     for (std::size_t p = 0; p < kept.size(); ++p) totals[p] += e[p] / sum;
   }
 }

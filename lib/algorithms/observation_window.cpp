@@ -48,10 +48,7 @@ void WindowScores::add_row(const Stream& stream, const LogitBlock& block, std::s
       }
       sum += e[j];
     }
-    if (shape.sinks) {
-      sum +=
-          canonical_exp(stream.sink(static_cast<int>(g)) - block.max_logit[r * scores.size() + g]);
-    }
+    sum += canonical_exp(stream.sink(static_cast<int>(g)) - block.max_logit[r * scores.size() + g]);
     for (Index j = lo; j < end; ++j) {
       const double share = weight * (e[j] / sum);
       double& score = scores[g][static_cast<std::size_t>(j)];

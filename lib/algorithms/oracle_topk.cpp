@@ -41,7 +41,7 @@ class OracleTopk final : public Algorithm {
     for (int g = 0; g < row.heads_per_kv; ++g) {
       double sum = 0.0;
       for (Index j = row.lo; j < row.end; ++j) sum += row.exps(g)[j];
-      if (row.sinks != nullptr) sum += canonical_exp(row.sinks[g] - row.max[g]);
+      sum += canonical_exp(row.sink(g) - row.max[g]);
       inverse[static_cast<std::size_t>(g)] = 1.0 / sum;
     }
     const auto share = [&](int g, Index token) {

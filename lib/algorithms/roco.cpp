@@ -76,10 +76,8 @@ struct PromptMoments {
       std::vector<double>& head = shares.emplace_back(e + lo, e + end);
       double sum = 0.0;
       for (const double each : head) sum += each;
-      if (shape.sinks) {
-        sum +=
-            canonical_exp(stream.sink(static_cast<int>(g)) - block.max_logit[r * heads_per_kv + g]);
-      }
+      sum +=
+          canonical_exp(stream.sink(static_cast<int>(g)) - block.max_logit[r * heads_per_kv + g]);
       for (double& each : head) each /= sum;
     }
     std::vector<double> combined;

@@ -18,7 +18,7 @@ void share(double* x, std::size_t count, double sink, const char* what) {
   const double max = std::max(sink, *std::max_element(x, x + count));
   double sum = 0.0;
   for (std::size_t j = 0; j < count; ++j) sum += x[j] = canonical_exp(x[j] - max);
-  if (sink > kNoSink) sum += canonical_exp(sink - max);
+  sum += canonical_exp(sink - max);
   for (std::size_t j = 0; j < count; ++j) x[j] /= sum;
 }
 

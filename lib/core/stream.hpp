@@ -80,7 +80,7 @@ struct Stream {
   const double* query(int g, Index row) const {
     return queries[static_cast<std::size_t>(g)].row(row - shape.first_query);
   }
-  // Of query head g; -infinity without one.
+  // Of query head g; -infinity without one, whose canonical_exp adds 0.
   double sink(int g) const {
     return sinks.empty() ? -std::numeric_limits<double>::infinity()
                          : sinks[static_cast<std::size_t>(g)];

@@ -5,9 +5,9 @@
 #include <limits>
 
 #include "core/canonical.hpp"
+#include "core/chains.hpp"
 #include "core/error.hpp"
 #include "core/lanes.hpp"
-#include "core/unrolled.hpp"
 #include "kernels/packed_keys.hpp"
 #include "sketch/cache_positions.hpp"
 
@@ -42,21 +42,6 @@ class Differences {
   Exponentials exact_x_;
 };
 
-// out[i] = canonical_dot(q, keys[i]): some chains beside each other, each in its own order.
-void canonical_dots(const double* q, const std::vector<const double*>& keys, Index d,
-                    const std::vector<double*>& out) {
-  constexpr int kChains = 8;
-  std::size_t i = 0;
-  for (; i + kChains <= keys.size(); i += kChains) {
-    double sums[kChains] = {};
-    for (Index k = 0; k < d; ++k) {
-      unrolled<kChains>([&](auto c) { sums[c] = DotStep::next(q[k], keys[i + c][k], sums[c]); });
-    }
-    unrolled<kChains>([&](auto c) { *out[i + c] = sums[c]; });
-  }
-  for (; i < keys.size(); ++i) *out[i] = canonical_dot(q, keys[i], d);
-}
-
 }  // namespace
 
 Index HostAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weights,
@@ -76,7 +61,7 @@ Index HostAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weights,
     // The kept mass is one of the exact distribution, whatever positions the sketch attends at.
     const Exponentials exact = exact_of_row(query);
     if (exact.e != e.e) {
-      sums.kept = kept_sum(weights, exact) + sink_exponential(sink, exact.shift);
+      sums.kept = kept_sum(weights, exact) + canonical_exp(sink - exact.shift);
     }
   } else {
     out.numerator.assign(static_cast<std::size_t>(stream_.shape.dv), 0.0);
@@ -153,26 +138,27 @@ void HostAnswers::own_logits(const Sketch& sketch, const WeightsByToken& weights
   const std::vector<WeightsByToken::OwnRow>& rows = weights.own_rows();
   own_logits_.resize(rows.size());
   std::vector<const double*> keys;
-  std::vector<double*> products;
   bool has_feature = false;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     has_feature = has_feature || rows[i].feature;
     if (rows[i].key < 0) continue;
     keys.push_back(own_keys[static_cast<std::size_t>(rows[i].key)].data());
-    products.push_back(&own_logits_[i]);
   }
+  std::vector<double> products;
   double half = 0.0;  // of the query's squared length, which features take off
   if (!keys.empty()) {
     const double* q = stream_.query(query.head, query.row);
-    canonical_dots(q, keys, shape.d, products);
+    products.resize(keys.size());
+    canonical_chains<DotStep>(q, keys, shape.d, products.data());
     if (has_feature) half = 0.5 * shape.scale * canonical_dot(q, q, shape.d);
   }
+  std::size_t next = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].key < 0) {
       own_logits_[i] = query.x[rows[i].token];
       continue;
     }
-    const double x = shape.scale * own_logits_[i];
+    const double x = shape.scale * products[next++];
     if (rows[i].feature) {
       own_logits_[i] = x - half + sketch.feature_shift;
       continue;

@@ -62,7 +62,7 @@ inline constexpr Index kBookkeepingBytes = 4;  // a number
 Index numbers_of(const KeptCounts& kept, const StreamShape& shape);
 // Bytes of keys and values at `element_bytes` a number, and of bookkeeping.
 Index bytes_of(const KeptCounts& kept, const StreamShape& shape, int element_bytes);
-// Keys and values of so many tokens.
+// Key and value of each of `tokens` tokens.
 KeptCounts whole_tokens(Index tokens);
 // Bytes of all tokens that a row sees at most: the exact cache.
 Index exact_bytes(const StreamShape& shape, int element_bytes);

@@ -55,12 +55,8 @@ double kept_sum(const WeightsByToken& weights, const Exponentials& e) {
   return kept.sum();
 }
 
-double sink_exponential(double logit, double shift) {
-  return std::isfinite(logit) ? canonical_exp(logit - shift) : 0.0;
-}
-
 void add_sink(double logit, double shift, TokenSums& sums) {
-  const double e = sink_exponential(logit, shift);
+  const double e = canonical_exp(logit - shift);
   sums.num += e;
   sums.den += e;
   sums.kept += e;

@@ -33,9 +33,6 @@ TokenSums softmax_sums(const WeightsByToken& weights, const Exponentials& e);
 // TokenSums::kept alone, to the bit.
 double kept_sum(const WeightsByToken& weights, const Exponentials& e);
 
-// exp(logit - shift) of a sink; 0 for a logit of -infinity, which is no sink.
-double sink_exponential(double logit, double shift);
-
 // Adds a sink's exponential: it is kept whole and weighs 1 in both sums.
 void add_sink(double logit, double shift, TokenSums& sums);
 

@@ -86,7 +86,8 @@ TEST_CASE("chunkkv keeps what the rule written out keeps, the same in every head
     for (const int heads : {1, 3}) {
       const LayerOfStreams layer(spec, heads);
       for (const Index budget : {1, 16, 30, 48}) {
-        if (spec.chunk > 0 && budget > 34) continue;  // of so many visible tokens none is dropped
+        if (spec.chunk > 0 && budget > 34)
+          continue;  // a row sees fewer tokens than that: none is dropped
         for (const Index window : {1, 8}) {
           for (const Index chunk : {1, 7, 10}) {
             CAPTURE(spec.window);

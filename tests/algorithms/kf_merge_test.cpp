@@ -4,9 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "algorithms/merging_case.hpp"
 #include "support/given.hpp"
-#include "support/naive_attention.hpp"
-#include "support/owned_stream.hpp"
 #include "support/replayed.hpp"
 
 namespace kvbench::test {
@@ -22,16 +21,6 @@ Vectors matrix(ConstMatrix rows) {
   Vectors out;
   for (Index j = 0; j < rows.rows; ++j) out.emplace_back(rows.row(j), rows.row(j) + rows.cols);
   return out;
-}
-
-Real naive_cosine(const std::vector<Real>& a, const std::vector<Real>& b) {
-  Real product = 0, of_a = 0, of_b = 0;
-  for (std::size_t k = 0; k < a.size(); ++k) {
-    product += a[k] * b[k];
-    of_a += a[k] * a[k];
-    of_b += b[k] * b[k];
-  }
-  return product / std::max<Real>(std::sqrt(of_a), 1e-6L) / std::max<Real>(std::sqrt(of_b), 1e-6L);
 }
 
 // As the definition reads, from the kept token's side: the mean of itself and of its means with
@@ -67,7 +56,7 @@ double difference(const Stream& stream, Index prompt, const Sketch& sketch, bool
     std::size_t target = 0;
     Real best = -2;
     for (std::size_t t = 0; t < kept.size(); ++t) {
-      const Real cosine = naive_cosine(keys[token], keys[static_cast<std::size_t>(kept[t])]);
+      const Real cosine = naive_cosine(stream, e, kept[t]);
       if (cosine > best) {
         best = cosine;
         target = t;
@@ -96,16 +85,7 @@ double difference(const Stream& stream, Index prompt, const Sketch& sketch, bool
 }  // namespace
 
 TEST_CASE("kf_merge, worked: key and value of a dropped token join those of the nearest key") {
-  // rkv selects, its window 8 and one more token. Keys: token 0 (1, 0) is kept; 1 (3, 4); the
-  // window (0, 1). Token 1 is dropped: cosine .6 to token 0, .8 to the window, whose first token 2
-  // takes it.
-  Rows keys = {{1, 0}, {3, 4}};
-  Rows values = {{10}, {6}};
-  for (int j = 0; j < 9; ++j) {
-    keys.push_back({0, 1});
-    values.push_back({2});
-  }
-  const auto owned = stream_of(keys, values, {Rows(11, {0, 0})});
+  const auto owned = merging_stream();
   const auto sketch_by = [&](const char* rule) {
     return sketches_of("kf_merge", owned->stream, 10, merging(9, "rkv", rule)).front();
   };

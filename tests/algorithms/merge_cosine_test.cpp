@@ -4,9 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "algorithms/merging_case.hpp"
 #include "support/given.hpp"
-#include "support/naive_attention.hpp"
-#include "support/owned_stream.hpp"
 #include "support/replayed.hpp"
 
 namespace kvbench::test {
@@ -15,20 +14,6 @@ namespace {
 Given merging(Index budget, const std::string& select, double threshold = 0.0) {
   return {
       {"budget", count_of(budget)}, {"select", word_of(select)}, {"threshold", number(threshold)}};
-}
-
-Real length_of(const double* x, Index n) {
-  Real sum = 0;
-  for (Index k = 0; k < n; ++k) sum += static_cast<Real>(x[k]) * x[k];
-  return std::sqrt(sum);
-}
-
-Real naive_cosine(const Stream& stream, Index a, Index b) {
-  const Index d = stream.shape.d;
-  Real sum = 0;
-  for (Index k = 0; k < d; ++k) sum += static_cast<Real>(stream.keys(a, k)) * stream.keys(b, k);
-  return sum / std::max<Real>(length_of(stream.keys.row(a), d), 1e-6L) /
-         std::max<Real>(length_of(stream.keys.row(b), d), 1e-6L);
 }
 
 // Values of `kept` after the other visible tokens of the prompt were merged into them.
@@ -87,17 +72,9 @@ double difference(const Stream& stream, Index prompt, const Sketch& sketch, doub
 }  // namespace
 
 TEST_CASE("merge_cosine, worked: a dropped value goes to the nearest key, by cosine and length") {
-  // Window 32 of snapkv is more than this prompt: rkv selects, its window 8 and one more token.
-  // Keys: token 0 (1, 0), kept as the others' cosines are larger; 1 (3, 4); the window (0, 1).
-  // Token 1 is dropped: cosine .6 to token 0, .8 to the window, whose first token 2 takes it:
-  // lengths 6 and 2: w = .8 * 6 / (8 + 1e-6) = .6; (2 + .6 * 6) / 1.6 = 3.5.
-  Rows keys = {{1, 0}, {3, 4}};
-  Rows values = {{10}, {6}};
-  for (int j = 0; j < 9; ++j) {
-    keys.push_back({0, 1});
-    values.push_back({2});
-  }
-  const auto owned = stream_of(keys, values, {Rows(11, {0, 0})});
+  // Lengths 6 and 2: w = .8 * 6 / (8 + 1e-6) = .6; (2 + .6 * 6) / 1.6 = 3.5. Window 32 of snapkv is
+  // more than this prompt.
+  const auto owned = merging_stream();
   const Sketch sketch = sketches_of("merge_cosine", owned->stream, 10, merging(9, "rkv")).front();
   CHECK(kept_tokens(sketch) == std::vector<Index>{0, 2, 3, 4, 5, 6, 7, 8, 9, 10});
   CHECK(sketch[0].own_value < 0);
