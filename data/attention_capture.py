@@ -139,23 +139,6 @@ def decode_after(
         ).logits[0]
 
 
-def wo_norms(call: Call, tokens: slice) -> torch.Tensor:
-    """[Hq, R, 1]: |W_O,g^T v_j|_1 of each query head g and token j, W_O,g being the part of the
-    output projection that reads the head's answer; in float32."""
-    heads, dv = call.q.shape[1], call.v.shape[3]
-    weight = getattr(getattr(call.module, "o_proj", None), "weight", None)
-    if weight is None or weight.dim() != 2 or weight.shape[1] != heads * dv:
-        raise Fault(
-            f"layer {call.layer} ({type(call.module).__name__}) has no o_proj of {heads} x {dv} "
-            "inputs, whose norms --wo-norms asks for"
-        )
-    group = heads // call.k.shape[1]
-    blocks = weight.to(torch.float32).T.reshape(heads, dv, -1)
-    v = call.v[0, :, tokens].to(torch.float32)
-    norms = [(v[g // group] @ blocks[g]).abs().sum(dim=-1, keepdim=True) for g in range(heads)]
-    return torch.stack(norms)
-
-
 def refuse_to_decode(config: PretrainedConfig, layers: set[int], tokens: int) -> None:
     """Refuses models that `decode_after` cannot continue; `layers` are those whose attention is
     heard, `tokens` those of the text."""

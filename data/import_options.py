@@ -100,7 +100,7 @@ def parser(described: str | None) -> argparse.ArgumentParser:
         type=integer(1),
         default=0,
         metavar="N",
-        help="values are the first N columns of k, and there is no array v",
+        help="values are the first N columns of k, and the array v is left out",
     )
     p.add_argument(
         "--layer",

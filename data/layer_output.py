@@ -23,36 +23,46 @@ def projection_of(module: torch.nn.Module) -> torch.nn.Module | None:
     return next((each for each in found if isinstance(each, torch.nn.Module)), None)
 
 
-def _weight_of(module: torch.nn.Module, place: str) -> torch.Tensor:
-    """[inputs, hidden]."""
-    projection = projection_of(module)
-    weight = getattr(projection, "weight", None)
-    if projection is None or weight is None or weight.dim() != 2:
-        raise Fault(
-            f"{place} has no output projection that --wo knows ({', '.join(PROJECTIONS)}); leave "
-            "--wo out"
-        )
-    # GPT-2's projection is the transpose of a linear layer.
-    return weight if type(projection).__name__ == "Conv1D" else weight.T
-
-
-def projection_by_head(of_heads: Call, absorbed: bool) -> torch.Tensor:
+def projection_by_head(
+    of_heads: Call, absorbed: bool = False, option: str = "--wo"
+) -> torch.Tensor:
     """[Hq, dv, hidden]: what a layer's output projection makes of each query head's answer, in the
     type of its weights. `of_heads`: a call with the values that the projection is made for;
-    `absorbed`: of answers over latents (latent_attention.py), in at least float32."""
+    `absorbed`: of answers over latents (latent_attention.py), in at least float32. A Fault speaks
+    of `option`, which asked for it."""
     place = f"layer {of_heads.layer} ({type(of_heads.module).__name__})"
-    weight = _weight_of(of_heads.module, place).detach()
+    projection = projection_of(of_heads.module)
+    weight = getattr(projection, "weight", None)
+    if weight is None or weight.dim() != 2:
+        raise Fault(
+            f"{place} has no output projection that {option} knows ({', '.join(PROJECTIONS)}); "
+            f"leave {option} out"
+        )
+    # GPT-2's projection is the transpose of a linear layer.
+    weight = weight.detach() if type(projection).__name__ == "Conv1D" else weight.detach().T
     heads, dv = of_heads.q.shape[1], of_heads.v.shape[3]
     if weight.shape[0] != heads * dv:
         raise Fault(
             f"{place} projects {weight.shape[0]} inputs where its {heads} heads answer with "
-            f"{dv} numbers each; leave --wo out"
+            f"{dv} numbers each; leave {option} out"
         )
     by_head = weight.reshape(heads, dv, -1)
     if not absorbed:
         return by_head
     kept = torch.promote_types(weight.dtype, torch.float32)
     return value_maps(of_heads.module, kept).transpose(1, 2) @ by_head.to(kept)
+
+
+def wo_norms(call: Call, tokens: slice) -> torch.Tensor:
+    """[Hq, R, 1]: |W_O,g^T v_j|_1 of each query head g and token j, W_O,g being the part of the
+    output projection that reads the head's answer; in float32."""
+    blocks = projection_by_head(call, option="--wo-norms").to(torch.float32)
+    group = len(blocks) // call.k.shape[1]
+    v = call.v[0, :, tokens].to(torch.float32)
+    norms = [
+        (v[g // group] @ block).abs().sum(dim=-1, keepdim=True) for g, block in enumerate(blocks)
+    ]
+    return torch.stack(norms)
 
 
 def as_numpy(tensor: torch.Tensor) -> np.ndarray:

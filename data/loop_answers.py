@@ -10,8 +10,9 @@ from typing import Any
 import kvbench as kb
 import numpy as np
 import torch
-from attention_capture import Call, wo_norms
+from attention_capture import Call
 from dump_file import TOLERANCE, Fault
+from layer_output import wo_norms
 from loop_caches import CacheFiles, HeadReads, Span, Unsuitable
 
 

@@ -33,7 +33,7 @@ def add_model_options(p: argparse.ArgumentParser, compute_dtype: str) -> None:
         "--wo-norms",
         action="store_true",
         help="store the 1-norms of what the output projection makes of each value (wo_v_l1), by "
-        "which criticalkv ranks with norm wo_l1; models with o_proj",
+        "which criticalkv ranks with norm wo_l1",
     )
     p.add_argument(
         "--wo",

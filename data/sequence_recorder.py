@@ -10,16 +10,7 @@ from dataclasses import dataclass
 import h5py
 import numpy as np
 import torch
-from attention_capture import (
-    Call,
-    Mask,
-    listening,
-    mask_of,
-    refuse_terms,
-    sinks_of,
-    whole_cache,
-    wo_norms,
-)
+from attention_capture import Call, Mask, listening, mask_of, refuse_terms, sinks_of, whole_cache
 from dump_file import (
     TOLERANCE,
     Fault,
@@ -31,7 +22,7 @@ from dump_file import (
     relative_difference,
 )
 from latent_attention import Latents, answer_over, expanded, has_latents
-from layer_output import LayerOutputs, as_numpy, projection_by_head
+from layer_output import LayerOutputs, as_numpy, projection_by_head, wo_norms
 
 IN_PIECES = {"full_attention", "sliding_attention", "chunked_attention"}
 

@@ -59,11 +59,12 @@ class Pieces(Folder):
 
 class Norms(Folder):
     def test_norms_of_the_output_projection_over_each_heads_values(self):
-        for name in ("llama", "gemma3_text"):
+        for name in ("llama", "gemma3_text", "gpt2"):
             dump = self.exported(self.model(name), "--wo-norms", "--chunk", 10, out=f"{name}.h5")
             self.assert_valid(dump)
             model = AutoModelForCausalLM.from_pretrained(self.model(name))
-            weight = model.model.layers[1].self_attn.o_proj.weight.detach().numpy().astype(float)
+            weight = (model.transformer.h[1].attn.c_proj.weight.T if name == "gpt2" else
+                      model.model.layers[1].self_attn.o_proj.weight).detach().numpy().astype(float)
             with h5py.File(dump) as file:
                 group = file["sequences/text/layers/1"]
                 v, norms = group["v"][:].astype(float), group["wo_v_l1"][:]
@@ -84,7 +85,9 @@ class Norms(Folder):
             self.assertTrue(any(cell["status"] == "ok" for cell in cells))
 
     def test_a_model_without_such_a_projection_is_refused(self):
-        self.assert_refused(self.export(self.model("gpt2"), "--wo-norms"), "o_proj", "--wo-norms")
+        self.assert_refused(self.export(self.model("bert"), "--wo-norms"),
+                            "BertSelfAttention", "no output projection that --wo-norms knows", "o_proj",
+                            "leave --wo-norms out")
 
 
 class Elements(Folder):

@@ -62,7 +62,7 @@ def draw(inputs: Namespace) -> Figure:
     drawn = table[(table[metric] > ROUNDING) & (table[KL] > ROUNDING)]
     if drawn.empty:
         raise ResultsError(f"{loop.path}: no setting has an error and a divergence above rounding")
-    texts = chosen(loop, list(dict.fromkeys(drawn["sequence"])), getattr(inputs, "texts", None))
+    texts = chosen(loop, list(dict.fromkeys(drawn["sequence"])), inputs.texts)
     drawn = drawn[drawn["sequence"].isin(texts)]
     table = table[table["sequence"].isin(texts)]
     figure, axes = style.panels(1, len(texts), 3.2, sharey=True)
