@@ -28,9 +28,9 @@ struct LayerInfo {
   Index out_rows = 0;                // rows of the stored model output, 0 = none
   std::shared_ptr<const Rope> rope;  // the layer's own or the dump's; null without
   bool wo_v_l1 = false;              // the 1-norms of W_O^T v per query head and token are stored
-  Index chunk = 0;                   // rows see tokens of their chunk of so many alone; 0 = none
+  Index chunk = 0;                   // tokens in a chunk, which rows see alone; 0 = none
   bool causal = true;                // false: every row sees every token
-  bool value_in_key = false;         // values are the first dv columns of k; there is no v
+  bool value_in_key = false;         // values are the first dv columns of k, without v
   std::vector<double> sinks;         // [Hq] logits; empty: none
   std::vector<double> alibi_slopes;  // [Hq]; empty: none
   std::uint64_t chunk_bytes = 0;     // at most held to decode its chunks, beside what is returned

@@ -48,7 +48,8 @@ int show_plan(const PlanOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   ComputeDevice device(options.device);
   SweepConfig config = read_sweep_options(options.sweep);
-  OpenDumps dumps = open_dumps(config, {.allow_virtual = options.sweep.allow_virtual});
+  OpenDumps dumps = open_dumps(
+      config, {.memory_limit = options.memory_limit, .allow_virtual = options.sweep.allow_virtual});
   log_notes(dumps.notes);
   device.suit(dumps.planned);
   const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device.name(),

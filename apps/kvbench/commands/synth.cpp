@@ -81,7 +81,7 @@ Command add_synth(CLI::App& app) {
                       "Sink logits around this mean, one per query head; none by default");
   command->add_flag("--alibi", synth.alibi, "ALiBi slopes 2^(-8 h / Hq), h = 1, 2, ..");
   command->add_flag("!--every-token", synth.causal, "Every row sees every token");
-  add("--chunk", synth.chunk, "Rows see the tokens of their chunk of so many, 0 = none");
+  add("--chunk", synth.chunk, "Rows see their own chunk of the tokens alone; its length, 0 = none");
   command->add_flag("--value-in-key", synth.value_in_key,
                     "Values are the first dv columns of keys");
   add("--m", synth.clusters,

@@ -48,7 +48,7 @@ class Layer:
         self.chunk: int = info["chunk"]
         """Tokens of a chunk, beyond which no row sees, 0: none."""
         self.value_in_key: int | None = info["value_in_key"] or None
-        """The values are the first so many columns of the keys; None: they are their own."""
+        """How many columns of the keys, from the first on, are the values; None: v is stored."""
         rope = info["rope"]
         self.rope: tuple[list[float], str] | None = None
         """(radians per position of each pair of dimensions, "half" or "interleaved")."""

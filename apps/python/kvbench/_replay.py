@@ -302,7 +302,7 @@ def replay(
     alibi_slopes: a slope per query head; slope (j - i) is added to the logit of row i and token j.
     causal: False: every row sees every token; then all tokens are the prompt, and `rows` are any.
     attention_chunk: tokens of a chunk, beyond which no row sees; 0: none.
-    value_in_key: the values are the first so many columns of k, and v is None.
+    value_in_key: number of columns of k, from the first on, that are the values; v is then None.
     rope: (radians per position of each pair of dimensions [d_rot / 2], "half" or "interleaved"),
         for algorithms that give tokens other positions.
     wo_v_l1: [G, n], per query head and token the 1-norm of what the head's block of the output
