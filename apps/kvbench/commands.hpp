@@ -29,6 +29,7 @@ Command add_list(CLI::App& app);
 Command add_export(CLI::App& app);
 Command add_check(CLI::App& app);
 Command add_compare(CLI::App& app);
+Command add_verify(CLI::App& app);
 Command add_schema(CLI::App& app);
 Command add_completion(CLI::App& app);
 Command add_manual(CLI::App& app);

@@ -30,6 +30,11 @@ TEST_CASE("binomial tails are the sums of their terms") {
   }
 }
 
+TEST_CASE("configs/README's example: 16 of 40 seeds above a limit that a tenth may exceed") {
+  CHECK(binomial_upper_tail(16, 40, 0.1) == doctest::Approx(5.9e-7).epsilon(0.01));
+  CHECK(binomial_upper_tail(15, 40, 0.1) == doctest::Approx(3.5e-6).epsilon(0.01));
+}
+
 TEST_CASE("tails of a million trials are exact, and quick") {
   // Normal approximation with continuity correction, 5 standard deviations out: good to 3 %.
   const double mean = 1e4;

@@ -111,7 +111,8 @@ class Action(unittest.TestCase):
         command = re.sub(r"\$\{\{ ([\w.]+) \}\}", lambda found: values[found[1]],
                          self.steps[name]["run"])
         return subprocess.run(["bash", "-e", "-o", "pipefail", "-c", command], cwd=self.folder,
-                              capture_output=True, text=True, check=False)
+                              capture_output=True, text=True, check=False,
+                              env={**os.environ, "GITHUB_STEP_SUMMARY": str(self.folder / "summary.md")})
 
     def test_it_builds_as_the_workflow_does(self):
         self.assertEqual(self.steps["Build"]["run"], STEPS["Build"]["run"])
@@ -130,6 +131,11 @@ class Action(unittest.TestCase):
              "at_most": 1e-12}]}))
         done = self.run_step("Check", **{**given, "bounds": str(impossible)})
         self.assertEqual(done.returncode, 4, done.stdout + done.stderr)
+        done = self.run_step("Summarise", **{**given, "bounds": str(impossible)})
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+        summary = (self.folder / "summary.md").read_text()
+        self.assertTrue(summary.startswith("### kvbench check: 0 of 1 bounds held\n"), summary)
+        self.assertEqual(self.run_step("Summarise", **{**given, "out": "nowhere"}).returncode, 0)
 
 
 if __name__ == "__main__":

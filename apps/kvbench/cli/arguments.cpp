@@ -152,7 +152,12 @@ class ArgumentReader {
   void require_what_must_be() {
     for (const auto* rows : {&positionals_, &options_}) {
       for (const OptionRow& row : *rows) {
-        if (row.required && given_.count(row.name) == 0) add_error(row.name + " is required");
+        const bool is_replaced =
+            std::any_of(row.instead.begin(), row.instead.end(),
+                        [&](const std::string& name) { return given_.count(name) > 0; });
+        if (row.required && !is_replaced && given_.count(row.name) == 0) {
+          add_error(row.name + " is required");
+        }
       }
     }
   }

@@ -26,6 +26,9 @@ OptionRow row_of(const CLI::Option& option) {
   }
   row.takes_value = option.get_items_expected_max() > 0;
   row.required = option.get_required();
+  for (const CLI::Option* other : option.get_excludes()) {
+    row.instead.push_back("--" + other->get_lnames().front());
+  }
   row.repeats = option.get_items_expected_max() > 1;
   row.choices = choices_in(option.get_type_name());
   row.description = option.get_description();

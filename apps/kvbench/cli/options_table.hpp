@@ -15,7 +15,8 @@ struct OptionRow {
   std::string short_name;  // "-c"; empty without one
   bool positional = false;
   bool takes_value = false;
-  bool required = false;
+  bool required = false;             // unless one of `instead` is given
+  std::vector<std::string> instead;  // options that exclude it
   bool repeats = false;
   std::string value;                 // what stands for the value: "FILE"; empty without one
   std::vector<std::string> choices;  // the words allowed, if there is a fixed set

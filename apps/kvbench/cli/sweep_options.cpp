@@ -153,8 +153,8 @@ void add_sweep_options(CLI::App& command, SweepOptions& options) {
   }
 }
 
-void add_shard_option(CLI::App& command, std::string& shard) {
-  command
+CLI::Option* add_shard_option(CLI::App& command, std::string& shard) {
+  return command
       .add_option("--shard", shard,
                   "Only part i of n, dealt by estimated cost; `kvbench merge` joins the parts")
       ->envname("KVBENCH_SHARD")

@@ -26,7 +26,7 @@ struct SweepOptions {
 };
 
 void add_sweep_options(CLI::App& command, SweepOptions& options);
-void add_shard_option(CLI::App& command, std::string& shard);
+CLI::Option* add_shard_option(CLI::App& command, std::string& shard);
 
 // The sweep that they describe. Throws InputError where both a file and dumps or algorithms are
 // given, or neither; else as read_sweep() with ErrorPolicy::kKeep.

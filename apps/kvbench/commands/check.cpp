@@ -4,15 +4,20 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "check/baseline.hpp"
 #include "check/bounds.hpp"
+#include "check/suggest.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
 #include "core/memory_limit.hpp"
 #include "exit_codes.hpp"
+#include "output/check_reports.hpp"
 #include "output/check_table.hpp"
+#include "output/incomplete_warning.hpp"
 #include "output/log.hpp"
+#include "results/cell_metric.hpp"
 #include "results/results_file.hpp"
 
 namespace kvbench {
@@ -21,22 +26,68 @@ namespace {
 struct CheckOptions {
   std::string results;
   std::string bounds;
+  std::string format = "table";
   bool json = false;
   bool write_baselines = false;
+  std::string suggest;  // results of a second run
+  std::vector<std::string> metrics;
 };
 
 constexpr const char* kFooter =
     R"(Prints a line per bound with what its verdict rests on, then a table of violations. Exit code 4
 if there is one. A bound that matches no cell, a cell that failed and a metric that is null are
 violations; vacuous and skipped cells are listed and never count as a bound that held.
-The grammar of a bounds file, and what each kind of bound tests, is in configs/README.md.
+The grammar of a bounds file, and what each kind of bound tests, is in configs/README.md. --format
+junit is what services of CI show as tests, --format markdown what they show as a summary.
+--suggest prints a bounds file to begin with: per setting a limit above what two runs of the sweep reached,
+by 4 standard deviations over seeds, without seeds by 10 times the difference between the runs. Read it
+before you believe it.
 
 Examples:
   kvbench check --results results/ci/results.json --bounds configs/bounds/ci.json
   kvbench check --results results/ci/results.json --bounds configs/bounds/ci.json --json
-  kvbench check --results results/ci/results.json --bounds configs/bounds/ci.json --write-baselines)";
+  kvbench check --results results/ci/results.json --bounds configs/bounds/ci.json --write-baselines
+  kvbench check --results results/ci/results.json --bounds configs/bounds/ci.json --format junit > kvbench.xml
+  kvbench check --results first/results.json --suggest second/results.json > bounds.json)";
+
+int suggest(const CheckOptions& options) {
+  BoundsSuggestion suggestion(options.metrics);
+  ErrorList errors;
+  for (const std::string& metric : options.metrics) {
+    if (const auto error = metric_error(metric)) errors.add("--metric: " + *error);
+  }
+  for (const std::string& path : {options.results, options.suggest}) {
+    std::size_t index = 0;
+    errors.gather([&] {
+      const Json rest =
+          read_results(path, [&](Json&& cell) { suggestion.add(cell, index++, path); });
+      warn_if_incomplete(rest, path);
+    });
+  }
+  errors.throw_if_any();
+  for (const std::string& line : suggestion.left_out()) {
+    log_text("kvbench: note: no bound for {}\n", line);
+  }
+  print_json(suggestion.bounds(), 1);
+  return kExitDone;
+}
+
+void print_report(const CheckOptions& options, const CheckReport& report) {
+  if (options.json || options.format == "json") {
+    Json document = {{"results", options.results}, {"bounds_file", options.bounds}};
+    document.update(report_json(report));
+    print_json(document, 2);
+  } else if (options.format == "junit") {
+    print_block(check_junit(report, options.bounds, options.results));
+  } else if (options.format == "markdown") {
+    print_block(check_markdown(report));
+  } else {
+    print_block(check_table(report, terminal_columns(stdout)));
+  }
+}
 
 int run(const CheckOptions& options) {
+  if (!options.suggest.empty()) return suggest(options);
   BoundsFile bounds;
   Json results;
   ErrorList errors;
@@ -51,13 +102,7 @@ int run(const CheckOptions& options) {
     return kExitDone;
   }
   const CheckReport report = check_bounds(bounds, results, options.results);
-  if (options.json) {
-    Json document = {{"results", options.results}, {"bounds_file", options.bounds}};
-    document.update(report_json(report));
-    print_json(document, 2);
-  } else {
-    print_block(check_table(report, terminal_columns(stdout)));
-  }
+  print_report(options, report);
   return report.passed() ? kExitDone : kExitViolation;
 }
 
@@ -69,16 +114,44 @@ Command add_check(CLI::App& app) {
   command->add_option("--results", options->results, "A results.json")
       ->type_name("FILE")
       ->required();
-  command->add_option("--bounds", options->bounds, "A bounds file (JSON)")
-      ->type_name("FILE")
-      ->required();
-  CLI::Option* json = command->add_flag("--json", options->json, "The whole report as JSON");
+  CLI::Option* bounds = command->add_option("--bounds", options->bounds, "A bounds file (JSON)");
+  bounds->type_name("FILE")->required();
+  CLI::Option* format =
+      command
+          ->add_option("--format", options->format,
+                       "table, json (the whole report), junit (XML of test cases), markdown")
+          ->check(CLI::IsMember({"table", "json", "junit", "markdown"}))
+          ->capture_default_str();
+  CLI::Option* json =
+      command->add_flag("--json", options->json, "As --format json")->excludes(format);
+  CLI::Option* baselines =
+      command
+          ->add_flag("--write-baselines", options->write_baselines,
+                     "Check nothing; write the baselines that the bounds name from these results")
+          ->excludes(json)
+          ->excludes(format)
+          ->needs(bounds);
+  CLI::Option* suggest =
+      command
+          ->add_option("--suggest", options->suggest,
+                       "Check nothing; print bounds that --results and these of a second run hold")
+          ->type_name("FILE")
+          ->each([bounds](const std::string&) { bounds->required(false); })
+          ->excludes(bounds)
+          ->excludes(baselines)
+          ->excludes(json)
+          ->excludes(format);
   command
-      ->add_flag("--write-baselines", options->write_baselines,
-                 "Check nothing; write the baselines that the bounds name from these results")
-      ->excludes(json);
+      ->add_option("--metric", options->metrics,
+                   "With --suggest, what to bound, repeatable; default: errors.relative_l2.mean")
+      ->type_name("PATH")
+      ->needs(suggest)
+      ->allow_extra_args(false);
   command->footer(kFooter);
-  return {command, [options] { return run(*options); }};
+  return {command, [options] {
+            if (options->metrics.empty()) options->metrics = {"errors.relative_l2.mean"};
+            return run(*options);
+          }};
 }
 
 }  // namespace kvbench

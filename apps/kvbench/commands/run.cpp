@@ -27,6 +27,7 @@
 #include "json/file_kind.hpp"
 #include "metrics/metric_table.hpp"
 #include "output/log.hpp"
+#include "output/one_number.hpp"
 #include "output/progress.hpp"
 #include "output/results_table.hpp"
 #include "output/run_reasons.hpp"
@@ -57,6 +58,7 @@ struct RunOptions {
   std::uint64_t memory_limit = 0;
   bool quiet = false;
   bool dry_run = false;
+  std::string print;  // path of a metric
   std::vector<std::string> argv;
   const std::vector<AlgorithmDescription>* algorithms = nullptr;
 };
@@ -382,6 +384,7 @@ int run(const RunOptions& options) {
   const Plan plan =
       make_plan(config, std::move(dumps.planned), options.sweep.only, device.name(), memory_limit);
   const ShardSelection selection = select_shard(plan, options.shard);
+  if (!options.print.empty()) require_one_setting(plan, options.print);
   check_memory_limit(plan, selection.groups, thread_count(), memory_limit);
 
   const std::string folder = options.out.empty() ? "results/" + plan.name : options.out;
@@ -434,8 +437,12 @@ int run(const RunOptions& options) {
   const bool complete = count_remaining(plan, selection, journal).complete();
   if (rows) finish_rows(*rows, plan, complete);
   if (caches) caches->finish(cache_files(plan), complete);
-  return finish(write_results(results, plan, journal, timing), options, plan, selection, journal,
-                results);
+  const int exit_code = finish(write_results(results, plan, journal, timing), options, plan,
+                               selection, journal, results);
+  if (!options.print.empty() && exit_code == kExitDone) {
+    print_text("{}\n", mean_of(plan, journal, options.print));
+  }
+  return exit_code;
 }
 
 }  // namespace
@@ -456,7 +463,7 @@ Command add_run(CLI::App& app, std::vector<std::string> argv,
   command->add_option("--threads", options->threads, "Threads; default: all the process may use")
       ->type_name("N")
       ->check(CLI::Range(1, 4096));
-  add_shard_option(*command, options->shard);
+  CLI::Option* shard = add_shard_option(*command, options->shard);
   command->add_flag("--fresh", options->fresh, "Start over: discard the cells in the folder");
   command->add_flag("--retry-failed", options->retry_failed, "Compute failed cells once more");
   add_memory_limit(*command, options->memory_limit);
@@ -465,6 +472,12 @@ Command add_run(CLI::App& app, std::vector<std::string> argv,
                     "writes there is then yours to see to");
   command->add_flag("--quiet", options->quiet,
                     "No progress and no table; errors and warnings are still printed");
+  command
+      ->add_option("--print", options->print,
+                   "At the end the mean of this number over all cells, alone on stdout; the sweep "
+                   "must have one setting")
+      ->type_name("METRIC")
+      ->excludes(shard);
   command->add_flag("--dry-run", options->dry_run,
                     "Show what the run would do, as `kvbench plan`; nothing is written");
   command->footer(kFooter);

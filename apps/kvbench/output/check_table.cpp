@@ -24,17 +24,6 @@ std::string number_text(const std::optional<double>& value) {
   return value ? fmt::format("{:.6g}", *value) : "-";
 }
 
-std::string evidence_text(const Json& evidence) {
-  std::string text;
-  for (const auto& [name, value] : evidence.items()) {
-    if (value.is_structured()) continue;
-    std::string words = name;
-    std::replace(words.begin(), words.end(), '_', ' ');
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", words, number_text(value));
-  }
-  return text;
-}
-
 void add_cells(std::string& out, const std::string& bound, const char* kind,
                const std::vector<Json>& cells) {
   const std::vector<std::string> lines = cell_lines(cells);
@@ -106,6 +95,17 @@ std::string violations_text(const CheckReport& report, std::size_t columns) {
 }
 
 }  // namespace
+
+std::string evidence_text(const Json& evidence) {
+  std::string text;
+  for (const auto& [name, value] : evidence.items()) {
+    if (value.is_structured()) continue;
+    std::string words = name;
+    std::replace(words.begin(), words.end(), '_', ' ');
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", words, number_text(value));
+  }
+  return text;
+}
 
 std::string check_table(const CheckReport& report, std::size_t columns) {
   Table table({{"verdict", Align::kLeft, 8},

@@ -11,4 +11,7 @@ namespace kvbench {
 // all of them are in the JSON), a closing line.
 std::string check_table(const CheckReport& report, std::size_t columns);
 
+// "violations 0, allowed 3": the numbers that a verdict rests on, in a line.
+std::string evidence_text(const Json& evidence);
+
 }  // namespace kvbench

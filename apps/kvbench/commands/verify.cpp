@@ -1,0 +1,388 @@
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "cli/device_option.hpp"
+#include "cli/memory_option.hpp"
+#include "cli/signals.hpp"
+#include "cli/virtual_option.hpp"
+#include "commands.hpp"
+#include "compare/record_differences.hpp"
+#include "core/counter_rng.hpp"
+#include "core/error.hpp"
+#include "core/memory_limit.hpp"
+#include "core/parallel.hpp"
+#include "exit_codes.hpp"
+#include "output/cell_text.hpp"
+#include "output/log.hpp"
+#include "output/progress.hpp"
+#include "output/table.hpp"
+#include "results/cell_field.hpp"
+#include "results/journal.hpp"
+#include "results/provenance.hpp"
+#include "results/results_file.hpp"
+#include "run/execute.hpp"
+#include "run/memory_estimate.hpp"
+#include "run/open_dumps.hpp"
+#include "sweep/config.hpp"
+
+namespace kvbench {
+namespace {
+
+struct VerifyOptions {
+  std::string results;
+  std::vector<std::string> dumps;
+  std::size_t sample = 20;
+  std::uint32_t seed = 0;
+  bool seed_given = false;
+  std::string device = "auto";
+  int threads = 0;
+  std::uint64_t memory_limit = 0;
+  bool allow_virtual = false;
+  bool quiet = false;
+  bool json = false;
+};
+
+constexpr const char* kFooter =
+    R"(Draws cells that are ok at random, computes them again from the dumps, and compares every number:
+errors, memory, traffic, counters, derived values. Numbers must have the same bits if this program
+and those of the results' provenance have one version, compiler and instruction set, else agree to
+1e-9 (relative, and 1e-12 absolute). Exit code 4 if one differs. Dumps are known by their fingerprints,
+so that --dump may name copies elsewhere; cells of dumps that are not named are not drawn. With k of N
+cells wrong, n drawn cells all miss them with probability of about (1 - k/N)^n. Records of whole layers
+and the summary are not computed again, nothing is written.
+
+Examples:
+  kvbench verify results/quick/results.json
+  kvbench verify theirs.json --dump data/smollm2-constitution.h5 --sample 50 --seed 7)";
+
+constexpr NumberTolerance kSameBits = {};
+constexpr NumberTolerance kOtherMachine = {.relative = 1e-9, .absolute = 1e-12};
+constexpr std::size_t kMaxListed = 20;
+
+// A folder of its own for the journal, removed with the object.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::error_code error;
+    std::string name =
+        (std::filesystem::temp_directory_path(error) / "kvbench-verify-XXXXXX").string();
+    if (error || ::mkdtemp(name.data()) == nullptr) {
+      throw InputError("no temporary folder can be made; set TMPDIR to one that can be written");
+    }
+    path_ = name;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// What the results say of themselves, without their cells.
+Json read_head(const std::string& path) {
+  Json head = read_results(path, [](Json&&) {});
+  if (!head.value("config", Json()).is_object()) {
+    throw InputError(path +
+                     ": /config: must be the sweep of the results; verify a file as `kvbench run` "
+                     "or `kvbench merge` wrote it");
+  }
+  return head;
+}
+
+SweepConfig sweep_of(const Json& head, const VerifyOptions& options) {
+  nlohmann::json resolved = head.at("config");
+  if (!options.dumps.empty()) {
+    resolved["dumps"] = nlohmann::json::array();
+    for (const std::string& dump : options.dumps) {
+      resolved["dumps"].push_back(std::filesystem::absolute(dump).lexically_normal().string());
+    }
+  }
+  SweepConfig config = resolved_sweep(resolved, options.results + ": /config", all_algorithms());
+  config.keep_rows = false;
+  config.keep_caches = false;
+  return config;
+}
+
+// Whether this program's bits should be those of the results.
+bool is_same_build(const Json& head) {
+  const Json here = provenance({});
+  const Json runs = head.value("provenance", Json());
+  const auto is_same = [&](const Json& run) {
+    const auto agrees = [&](const char* name) {
+      return run.value(name, Json()) == here.value(name, Json());
+    };
+    return run.is_object() && agrees("version") && agrees("compiler") && agrees("isa");
+  };
+  return runs.is_array() && !runs.empty() && std::all_of(runs.begin(), runs.end(), is_same);
+}
+
+struct Sample {
+  std::vector<Json> cells;   // in the order of the file
+  std::size_t ok = 0;        // cells of the file that are ok
+  std::size_t eligible = 0;  // of them on this device and of the dumps
+};
+
+// Each eligible cell with the same probability, whatever their number: algorithm R.
+Sample draw_sample(const VerifyOptions& options, const std::string& device,
+                   const std::set<std::string>& fingerprints) {
+  const CounterRng draw(options.seed, 0, "verify/sample");
+  Sample sample;
+  std::vector<std::pair<std::size_t, Json>> drawn;
+  std::size_t index = 0;
+  const auto text_at = [](const Json& key, const char* name) {
+    const auto found = key.find(name);
+    return found != key.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  read_results(options.results, [&](Json&& cell) {
+    require_cell(cell, index++, options.results);
+    if (cell.at("status") != "ok") return;
+    ++sample.ok;
+    const Json& key = cell.at("key");
+    if (text_at(key, "device") != device || !fingerprints.contains(text_at(key, "dump"))) return;
+    const std::size_t number = sample.eligible++;
+    if (number < options.sample) {
+      drawn.emplace_back(number, std::move(cell));
+      return;
+    }
+    const double u = draw.uniform53(static_cast<std::uint32_t>(number));
+    const auto place = static_cast<std::size_t>(u * static_cast<double>(number + 1));
+    if (place < drawn.size()) drawn[place] = {number, std::move(cell)};
+  });
+  std::sort(drawn.begin(), drawn.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (auto& [number, cell] : drawn) sample.cells.push_back(std::move(cell));
+  return sample;
+}
+
+[[noreturn]] void refuse_no_cell(const VerifyOptions& options, const Sample& sample,
+                                 const Json& head, const std::vector<PlannedDump>& dumps,
+                                 const std::string& device) {
+  if (sample.ok == 0) {
+    throw InputError(options.results + ": has no cell that is ok; there is nothing to verify");
+  }
+  std::vector<std::string> errors;
+  for (const PlannedDump& dump : dumps) {
+    const Json known = head.value("dumps", Json::array());
+    const bool is_known = std::any_of(known.begin(), known.end(), [&](const Json& of) {
+      return of.is_object() && of.value("fingerprint", Json()) == dump.fingerprint;
+    });
+    if (is_known) continue;
+    errors.push_back(fmt::format(
+        "{}: has the fingerprint {}, and {} is of other dumps; name the dump that it was made from",
+        dump.path, dump.fingerprint, options.results));
+  }
+  if (errors.empty()) {
+    errors.push_back(
+        fmt::format("{}: none of its {} cells that are ok was computed on {} from these dumps; "
+                    "give --device or "
+                    "--dump",
+                    options.results, sample.ok, device));
+  }
+  throw InputError(errors);
+}
+
+struct CellDifference {
+  Json cell;  // cell_reference()
+  RecordDifference what;
+};
+
+struct Verdict {
+  std::size_t computed = 0;
+  std::size_t equal = 0;
+  std::vector<CellDifference> differences;
+
+  void add(const Json& cell, const std::vector<RecordDifference>& found) {
+    ++computed;
+    equal += found.empty() ? 1 : 0;
+    for (const RecordDifference& one : found) differences.push_back({cell_reference(cell), one});
+  }
+};
+
+// The sampled cells that the sweep of the results makes, by id; the others differ already.
+std::map<std::string, const Json*> known_cells(const Sample& sample, const Plan& whole,
+                                               Verdict& verdict) {
+  std::set<std::string> ids;
+  for (const PlannedCell& cell : whole.cells) ids.insert(cell.id);
+  std::map<std::string, const Json*> known;
+  for (const Json& cell : sample.cells) {
+    const Json id = cell.value("id", Json());
+    if (id.is_string() && ids.contains(id.get<std::string>())) {
+      known[id.get<std::string>()] = &cell;
+    } else {
+      verdict.add(cell, {{"id", id, "not a cell of the results' own sweep and dumps"}});
+    }
+  }
+  return known;
+}
+
+void recompute(const VerifyOptions& options, const ComputeDevice& device, const Plan& plan,
+               const std::vector<Dump>& dumps, double memory_limit,
+               const std::map<std::string, const Json*>& recorded, const NumberTolerance& tolerance,
+               Verdict& verdict) {
+  const TemporaryFolder folder;
+  Journal journal(folder.path(), plan, provenance({}),
+                  {.fresh = false, .shard = "", .no_lock = true});
+  const ShardSelection all = select_shard(plan, "");
+  const Execution execution{.plan = plan,
+                            .dumps = dumps,
+                            .journal = journal,
+                            .kernels = device.kernels(),
+                            .check_device = [&] { device.throw_if_failed(); },
+                            .rows = nullptr,
+                            .caches = nullptr,
+                            .selection = all,
+                            .repro = [](const PlannedCell&) { return std::string(); },
+                            .memory_limit = memory_limit};
+  Progress progress(options.quiet || options.json);
+  execute(execution, progress, StopSignals::stop());
+  progress.end();
+  for (std::size_t c = 0; c < plan.cells.size(); ++c) {
+    if (journal.state(c) == CellState::kMissing) continue;
+    const auto found = recorded.find(plan.cells[c].id);
+    if (found == recorded.end()) continue;
+    const Json again = journal.read(c);
+    auto differences = record_differences(*found->second, again, tolerance);
+    if (journal.state(c) != CellState::kOk) {
+      const std::string reason = again.value("status", "") + ": " + again.value("reason", "");
+      differences = {{"status", "ok", reason}};
+    }
+    verdict.add(*found->second, differences);
+  }
+}
+
+void print_differences(const Verdict& verdict) {
+  if (verdict.differences.empty()) return;
+  Table table({{"recorded"}, {"recomputed"}, {"what", Align::kLeft}, {"cell", Align::kLeft}}, "  ",
+              "  ");
+  const std::size_t shown = std::min(verdict.differences.size(), kMaxListed);
+  for (std::size_t i = 0; i < shown; ++i) {
+    const auto& [cell, what] = verdict.differences[i];
+    table.add({text_of(what.recorded), text_of(what.recomputed), what.path, cell_text(cell)});
+  }
+  std::string text = table.text(terminal_columns(stdout));
+  if (shown < verdict.differences.size()) {
+    text += fmt::format("  and {} more\n", verdict.differences.size() - shown);
+  }
+  print_block(text + "\n");
+}
+
+Json verdict_json(const VerifyOptions& options, const Sample& sample, const Verdict& verdict,
+                  const NumberTolerance& tolerance) {
+  Json differences = Json::array();
+  for (const auto& [cell, what] : verdict.differences) {
+    differences.push_back({{"cell", cell},
+                           {"path", what.path},
+                           {"recorded", what.recorded},
+                           {"recomputed", what.recomputed}});
+  }
+  return {{"results", options.results},
+          {"seed", options.seed},
+          {"ok", sample.ok},
+          {"eligible", sample.eligible},
+          {"sampled", sample.cells.size()},
+          {"computed", verdict.computed},
+          {"equal", verdict.equal},
+          {"relative_tolerance", tolerance.relative},
+          {"absolute_tolerance", tolerance.absolute},
+          {"differences", std::move(differences)}};
+}
+
+int run(VerifyOptions options) {
+  const StopSignals signals;
+  if (options.threads > 0) set_thread_count(options.threads);
+  if (!options.seed_given) options.seed = std::random_device()();
+  const auto memory_limit =
+      static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory());
+  ComputeDevice device(options.device);
+  const Json head = read_head(options.results);
+  SweepConfig config = sweep_of(head, options);
+  OpenDumps dumps = open_dumps(
+      config, {.memory_limit = options.memory_limit, .allow_virtual = options.allow_virtual});
+  device.suit(dumps.planned);
+  std::set<std::string> fingerprints;
+  for (const PlannedDump& dump : dumps.planned) fingerprints.insert(dump.fingerprint);
+  const Sample sample = draw_sample(options, device.name(), fingerprints);
+  if (sample.cells.empty()) {
+    refuse_no_cell(options, sample, head, dumps.planned, device.name());
+  }
+  const NumberTolerance tolerance = is_same_build(head) ? kSameBits : kOtherMachine;
+
+  Verdict verdict;
+  const auto known = known_cells(
+      sample, make_plan(config, dumps.planned, {}, device.name(), memory_limit), verdict);
+  if (!known.empty()) {
+    std::vector<std::string> ids;
+    for (const auto& [id, cell] : known) ids.push_back(id);
+    const Plan plan = make_plan(config, std::move(dumps.planned), ids, device.name(), memory_limit);
+    check_memory_limit(plan, select_shard(plan, "").groups, thread_count(), memory_limit);
+    recompute(options, device, plan, dumps.dumps, memory_limit, known, tolerance, verdict);
+  }
+  if (options.json) {
+    print_json(verdict_json(options, sample, verdict, tolerance), 2);
+  } else {
+    print_differences(verdict);
+    print_text(
+        "{} of {} cells computed again are equal, {} (drawn with --seed {} from {} of {} "
+        "cells)\n",
+        verdict.equal, verdict.computed, tolerance.relative == 0.0 ? "bit by bit" : "to 1e-9",
+        options.seed, sample.eligible, sample.ok);
+  }
+  if (verdict.equal < verdict.computed) return kExitViolation;
+  if (verdict.computed == sample.cells.size()) return kExitDone;
+  log_text("kvbench: interrupted: {} of {} cells were not computed again\n",
+           sample.cells.size() - verdict.computed, sample.cells.size());
+  return kExitIncomplete;
+}
+
+}  // namespace
+
+Command add_verify(CLI::App& app) {
+  const auto options = std::make_shared<VerifyOptions>();
+  CLI::App* command = app.add_subcommand(
+      "verify", "Compute a random sample of the cells of results again and compare");
+  command->add_option("RESULTS", options->results, "A results.json")->required();
+  command
+      ->add_option("--dump", options->dumps,
+                   "Where a dump of the results is; may be repeated; default: as they say")
+      ->type_name("DUMP")
+      ->allow_extra_args(false);
+  command->add_option("--sample", options->sample, "Cells to draw; all if there are no more")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  CLI::Option* seed = command->add_option("--seed", options->seed,
+                                          "Of the draw; default: another each time, it is printed");
+  add_device_option(*command, options->device);
+  command->add_option("--threads", options->threads, "Threads; default: all the process may use")
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096));
+  add_memory_limit(*command, options->memory_limit);
+  add_allow_virtual(*command, options->allow_virtual);
+  CLI::Option* quiet = command->add_flag("--quiet", options->quiet, "No progress");
+  command->add_flag("--json", options->json, "The whole report as JSON")->excludes(quiet);
+  command->footer(kFooter);
+  return {command, [options, seed] {
+            options->seed_given = seed->count() > 0;
+            return run(*options);
+          }};
+}
+
+}  // namespace kvbench
