@@ -70,12 +70,29 @@ void add_earlier_timing(const std::string& path, const Plan& plan,
   }
 }
 
+// Shards that had KV heads of one group each timed theirs.
+void add_up(const std::map<std::string, Json>& part, std::map<std::string, Json>& sums) {
+  for (const auto& [group, timing] : part) {
+    const auto [place, is_new] = sums.emplace(group, timing);
+    if (is_new) continue;
+    for (auto& [name, seconds] : place->second.items()) {
+      const auto more = timing.find(name);
+      if (!seconds.is_number() || more == timing.end() || !more->is_number()) continue;
+      seconds = seconds.get<double>() + more->get<double>();
+    }
+  }
+}
+
 Json groups_json(const std::string& path, const Plan& plan,
                  const std::vector<std::optional<GroupTiming>>& timing,
                  const std::vector<std::string>& also_timed_by) {
   std::map<std::string, Json> earlier;
+  for (const std::string& other : also_timed_by) {
+    std::map<std::string, Json> part;
+    add_earlier_timing(other, plan, part);
+    add_up(part, earlier);
+  }
   add_earlier_timing(path, plan, earlier);
-  for (const std::string& other : also_timed_by) add_earlier_timing(other, plan, earlier);
   Json groups = Json::array();
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     const WorkGroup& group = plan.groups[g];

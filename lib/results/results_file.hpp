@@ -44,8 +44,9 @@ struct ResultsOutcome {
 
 // Writes `path` from what `records` hold of `plan`, one record and few entries of the summary in
 // memory at a time (estimate_results_bytes() of lib/run says what it takes). `timing` per group of
-// the plan; if a group has none it is taken from the file that is replaced, or from one of the
-// results files `also_timed_by`, if they are of the same plan; else its numbers are null. Throws
+// the plan; if a group has none it is the sum of those of the results files
+// `also_timed_by`, else that of the file that is replaced, if they are of the same plan; else its
+// numbers are null. Throws
 // IoError; nothing half-written remains.
 ResultsOutcome write_results(const std::string& path, const Plan& plan, const CellRecords& records,
                              const std::vector<std::optional<GroupTiming>>& timing,

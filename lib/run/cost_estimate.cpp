@@ -50,19 +50,15 @@ std::vector<HeadCells> heads_of(const Plan& plan, const ShardSelection& selectio
     if (!selection.groups[g]) continue;
     std::map<int, HeadCells> of_group;
     for (const std::size_t c : plan.groups[g].cells) {
-      if (plan.cells[c].skip_reason) continue;
+      if (plan.cells[c].skip_reason || !selection.has(plan.cells[c])) continue;
       HeadCells& head = of_group[plan.cells[c].kv_head];
       head.group = g;
       head.kv_head = plan.cells[c].kv_head;
       head.cells.push_back(c);
     }
-    const auto cells = std::accumulate(
-        of_group.begin(), of_group.end(), std::size_t{0},
-        [](std::size_t sum, const auto& entry) { return sum + entry.second.cells.size(); });
-    const double of_all = multiply_adds(plan, plan.groups[g]);
+    const std::vector<double> work = head_multiply_adds(plan, plan.groups[g]);
     for (auto& [index, head] : of_group) {
-      head.multiply_adds =
-          of_all * static_cast<double>(head.cells.size()) / static_cast<double>(cells);
+      head.multiply_adds = work[static_cast<std::size_t>(index)];
       heads.push_back(std::move(head));
     }
   }

@@ -1,6 +1,7 @@
 #include "run/multiply_adds.hpp"
 
-#include <set>
+#include <algorithm>
+#include <numeric>
 
 namespace kvbench {
 
@@ -12,25 +13,34 @@ double visible_tokens(const StreamShape& shape, const std::vector<Index>& rows) 
   return sum;
 }
 
-double multiply_adds(const Plan& plan, const WorkGroup& group) {
-  std::set<int> heads;
-  double cells = 0.0;
+std::vector<double> head_multiply_adds(const Plan& plan, const WorkGroup& group) {
+  std::vector<double> cells(static_cast<std::size_t>(group.kv_heads), 0.0);
   for (const std::size_t c : group.cells) {
-    if (plan.cells[c].skip_reason) continue;
-    heads.insert(plan.cells[c].kv_head);
-    cells += 1.0;
+    if (!plan.cells[c].skip_reason) cells[static_cast<std::size_t>(plan.cells[c].kv_head)] += 1.0;
   }
+  const auto heads = static_cast<double>(
+      std::count_if(cells.begin(), cells.end(), [](double count) { return count > 0.0; }));
   const auto d = static_cast<double>(group.shape.d);
   const auto dv = static_cast<double>(group.shape.dv);
   const double visible = group.shape.heads_per_kv * visible_tokens(group.shape, group.rows);
-  double sum = static_cast<double>(heads.size()) * visible * (2.0 * d + dv) + cells * visible * dv;
+  double of_layer = 0.0;
   if (group.hidden > 0 && !group.layer_records.empty()) {
     const double query_heads = static_cast<double>(group.kv_heads) * group.shape.heads_per_kv;
-    sum += static_cast<double>(group.layer_records.size() + 1) *
-           static_cast<double>(group.rows.size()) * query_heads * dv *
-           static_cast<double>(group.hidden);
+    of_layer = static_cast<double>(group.layer_records.size() + 1) *
+               static_cast<double>(group.rows.size()) * query_heads * dv *
+               static_cast<double>(group.hidden);
   }
-  return sum;
+  std::vector<double> sums;
+  for (const double count : cells) {
+    sums.push_back(
+        count == 0.0 ? 0.0 : visible * (2.0 * d + dv) + count * visible * dv + of_layer / heads);
+  }
+  return sums;
+}
+
+double multiply_adds(const Plan& plan, const WorkGroup& group) {
+  const std::vector<double> heads = head_multiply_adds(plan, group);
+  return std::accumulate(heads.begin(), heads.end(), 0.0);
 }
 
 }  // namespace kvbench

@@ -14,4 +14,8 @@ double visible_tokens(const StreamShape& shape, const std::vector<Index>& rows);
 // scored row (sketches are smaller: an upper bound). Cells that the plan skips cost nothing.
 double multiply_adds(const Plan& plan, const WorkGroup& group);
 
+// The same per KV head of the layer; what records of the whole layer take is spread over those that
+// have cells.
+std::vector<double> head_multiply_adds(const Plan& plan, const WorkGroup& group);
+
 }  // namespace kvbench

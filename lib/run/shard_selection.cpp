@@ -6,24 +6,31 @@
 
 namespace kvbench {
 
-std::vector<int> deal_shards(const Plan& plan, int count) {
-  std::vector<double> cost;
-  for (const WorkGroup& group : plan.groups) cost.push_back(multiply_adds(plan, group));
-  return deal_groups(plan, cost, count);
+PerHead<int> deal_shards(const Plan& plan, int count) {
+  PerHead<double> cost;
+  for (const WorkGroup& group : plan.groups) cost.push_back(head_multiply_adds(plan, group));
+  return deal_heads(plan, cost, count);
 }
 
 ShardSelection select_shard(const Plan& plan, const std::string& shard) {
   ShardSelection selection;
   if (!shard.empty()) selection.shard = read_shard(shard);
+  for (const WorkGroup& group : plan.groups) {
+    selection.heads.emplace_back(static_cast<std::size_t>(group.kv_heads), true);
+  }
   selection.groups.assign(plan.groups.size(), true);
-  if (!selection.shard.is_whole()) {
-    const std::vector<int> dealt = deal_shards(plan, selection.shard.count);
-    std::transform(dealt.begin(), dealt.end(), selection.groups.begin(),
+  selection.cells = plan.cells.size();
+  if (selection.shard.is_whole()) return selection;
+  const PerHead<int> dealt = deal_shards(plan, selection.shard.count);
+  for (std::size_t g = 0; g < dealt.size(); ++g) {
+    std::transform(dealt[g].begin(), dealt[g].end(), selection.heads[g].begin(),
                    [&](int index) { return index == selection.shard.index; });
+    selection.groups[g] = std::find(selection.heads[g].begin(), selection.heads[g].end(), true) !=
+                          selection.heads[g].end();
   }
-  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-    if (selection.groups[g]) selection.cells += plan.groups[g].cells.size();
-  }
+  selection.cells = static_cast<std::size_t>(
+      std::count_if(plan.cells.begin(), plan.cells.end(),
+                    [&](const PlannedCell& cell) { return selection.has(cell); }));
   return selection;
 }
 

@@ -10,15 +10,18 @@
 
 namespace kvbench {
 
-// The shard, from 1, of each group, dealt by multiply-adds.
-std::vector<int> deal_shards(const Plan& plan, int count);
+// The shard, from 1, of each KV head, dealt by multiply-adds.
+PerHead<int> deal_shards(const Plan& plan, int count);
 
 struct ShardSelection {
   Shard shard;
-  std::vector<bool> groups;  // per group of the plan, whether it is selected
-  std::size_t cells = 0;     // of the selected groups
+  PerHead<bool> heads;
+  std::vector<bool> groups;  // per group of the plan, whether one of its heads is selected
+  std::size_t cells = 0;     // of the selected heads
 
-  bool has(const PlannedCell& cell) const { return groups[cell.group]; }
+  bool has(const PlannedCell& cell) const {
+    return heads[cell.group][static_cast<std::size_t>(cell.kv_head)];
+  }
 };
 
 // `shard`: "2/3", or empty for all. Throws InputError.

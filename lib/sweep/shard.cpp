@@ -8,6 +8,7 @@
 #include <map>
 #include <numeric>
 #include <queue>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -21,25 +22,43 @@ bool read_number(std::string_view text, int& number) {
   return error == std::errc() && end == text.data() + text.size() && text[0] != '-';
 }
 
-// Groups that one shard must have together, each list ascending, in the order of their first.
-std::vector<std::vector<std::size_t>> parts_of(const Plan& plan) {
-  std::vector<std::vector<std::size_t>> parts;
+struct Head {
+  std::size_t group;
+  int kv_head;
+};
+
+enum class Together { kHead, kGroup, kSequence };
+
+// What of a group one shard must have together.
+Together together_in(const Plan& plan, const WorkGroup& group) {
+  Together out = group.layer_records.empty() ? Together::kHead : Together::kGroup;
+  for (const std::size_t c : group.cells) {
+    const PlannedCell& cell = plan.cells[c];
+    if (cell.scope == nullptr || cell.skip_reason) continue;
+    if (cell.scope->layers.size() > 1) return Together::kSequence;
+    if (cell.scope->kv_heads.size() > 1) out = Together::kGroup;
+  }
+  return out;
+}
+
+// The parts of a plan, in the order of their first heads.
+std::vector<std::vector<Head>> parts_of(const Plan& plan) {
+  std::vector<std::vector<Head>> parts;
   std::map<std::pair<std::size_t, std::string>, std::size_t> of_sequence;  // index into parts
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     const WorkGroup& group = plan.groups[g];
-    const bool is_scoped = std::any_of(group.cells.begin(), group.cells.end(), [&](std::size_t c) {
-      const PlannedCell& cell = plan.cells[c];
-      return cell.scope != nullptr && cell.scope->layers.size() > 1 && !cell.skip_reason;
-    });
-    if (is_scoped) {
-      const auto [place, is_new] =
-          of_sequence.emplace(std::pair(group.dump, group.sequence), parts.size());
-      if (!is_new) {
-        parts[place->second].push_back(g);
-        continue;
-      }
+    std::set<int> heads;
+    for (const std::size_t c : group.cells) heads.insert(plan.cells[c].kv_head);
+    const Together together = together_in(plan, group);
+    std::size_t part = parts.size();
+    if (together == Together::kSequence) {
+      part = of_sequence.emplace(std::pair(group.dump, group.sequence), part).first->second;
     }
-    parts.push_back({g});
+    for (const int head : heads) {
+      if (together == Together::kHead) part = parts.size();
+      if (part == parts.size()) parts.emplace_back();
+      parts[part].push_back({g, head});
+    }
   }
   return parts;
 }
@@ -62,12 +81,13 @@ Shard read_shard(const std::string& text) {
   return shard;
 }
 
-std::vector<int> deal_groups(const Plan& plan, const std::vector<double>& cost, int count) {
+PerHead<int> deal_heads(const Plan& plan, const PerHead<double>& cost, int count) {
   const auto parts = parts_of(plan);
   std::vector<double> weight;
   for (const auto& part : parts) {
-    weight.push_back(std::accumulate(part.begin(), part.end(), 0.0,
-                                     [&](double sum, std::size_t g) { return sum + cost[g]; }));
+    double sum = 0.0;
+    for (const Head& head : part) sum += cost[head.group][static_cast<std::size_t>(head.kv_head)];
+    weight.push_back(sum);
   }
   std::vector<std::size_t> order(parts.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -78,11 +98,16 @@ std::vector<int> deal_groups(const Plan& plan, const std::vector<double>& cost, 
   std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
   const int used = static_cast<int>(std::min(parts.size(), static_cast<std::size_t>(count)));
   for (int shard = 1; shard <= used; ++shard) loads.emplace(0.0, shard);
-  std::vector<int> dealt(plan.groups.size(), 1);
+  PerHead<int> dealt;
+  for (const WorkGroup& group : plan.groups) {
+    dealt.emplace_back(static_cast<std::size_t>(group.kv_heads), 0);
+  }
   for (const std::size_t p : order) {
     const auto [load, shard] = loads.top();
     loads.pop();
-    for (const std::size_t g : parts[p]) dealt[g] = shard;
+    for (const Head& head : parts[p]) {
+      dealt[head.group][static_cast<std::size_t>(head.kv_head)] = shard;
+    }
     loads.emplace(load + weight[p], shard);
   }
   return dealt;

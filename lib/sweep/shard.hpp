@@ -1,4 +1,4 @@
-// Shards: the groups of a plan dealt to machines that know nothing of each other.
+// Shards: the KV heads of a plan dealt to machines that know nothing of each other.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +24,16 @@ inline constexpr int kMaxShards = 1'000'000;
 // Reads "2/3"; throws InputError.
 Shard read_shard(const std::string& text);
 
-// The shard, from 1, of each group of the plan. Depends on the plan and on `cost` (one per group,
-// in any unit) alone, so that machines agree without talking: from the costliest down, each group
-// goes to the shard with the least so far, ties to what comes first. The layers of a sequence that
-// an algorithm decides for together stay together; all KV heads of a layer are one group. With more
-// shards than such parts some are empty.
-std::vector<int> deal_groups(const Plan& plan, const std::vector<double>& cost, int count);
+// Per group of a plan and KV head of its layer.
+template <class T>
+using PerHead = std::vector<std::vector<T>>;
+
+// The shard, from 1, of each KV head that has cells; 0 for the others. Depends on the plan and on
+// `cost` (in any unit) alone, so that machines agree without talking: from the costliest part down,
+// each goes to the shard with the least so far, ties to what comes first. A part is one KV head of
+// a group; all heads of it if it has records of whole layers, or an algorithm decides for several
+// of them together; all groups of a sequence whose layers an algorithm decides for together. With
+// more shards than parts some are empty.
+PerHead<int> deal_heads(const Plan& plan, const PerHead<double>& cost, int count);
 
 }  // namespace kvbench

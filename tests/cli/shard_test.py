@@ -100,18 +100,38 @@ class Shards(Folder):
                                      (["--shard", "2/2"], {"KVBENCH_SHARD": "1/2"}),
                                      ([], {"KVBENCH_SHARD": "1/2"}))]
         given, named, over, other = (
-            [{**group, "seconds": None} for group in json.loads(each)["groups"]] for each in told)
+            [cell["id"] for cell in json.loads(each)["cell_list"]] for each in told)
         self.assertEqual(given, named)
         self.assertEqual(given, over)
         self.assertNotEqual(given, other)
 
-    def test_a_shard_without_groups_is_done_at_once(self):
-        config = self.sweep()
-        self.run_shard(config, "3/3", "third")
-        self.assertEqual(self.results("third")["cells"], [])
-        self.run_shard(config, "1/3", "first")
-        self.run_shard(config, "2/3", "second")
-        self.merge("first", "second", "third")
+    def test_a_shard_without_cells_is_done_at_once(self):
+        config = self.sweep()  # two layers of two KV heads
+        done = self.run_shard(config, "5/5", "s5")
+        self.assertIn("this shard has nothing to do", done.stderr)
+        self.assertEqual(self.results("s5")["cells"], [])
+        for index in range(1, 5):
+            self.run_shard(config, f"{index}/5", f"s{index}")
+            self.assertTrue(self.results(f"s{index}")["cells"])
+        self.merge("s1", "s2", "s3", "s4", "s5")
+
+    def test_one_layer_fills_as_many_shards_as_it_has_kv_heads(self):
+        dump = self.synth("wide.h5", "--tokens", 128, "--d", 8, "--layers", 1, "--kv-heads", 6)
+        config = self.sweep(FOUR, dumps=[str(dump)], output={"rows": True, "caches": True})
+        whole = deterministic(self.whole(config))
+        for index in range(1, 4):
+            self.run_shard(config, f"{index}/3", f"s{index}")
+            heads = {cell["key"]["kv_head"] for cell in self.results(f"s{index}")["cells"]}
+            self.assertEqual(len(heads), 2)
+        self.merge("s1", "s2", "s3")
+        self.assertEqual(deterministic(self.results("merged")), whole)
+        for name in ["results.rows.h5", *(f"caches/{each.name}" for each in
+                                          sorted((self.folder / "whole/caches").iterdir()))]:
+            self.assertEqual((self.folder / "merged" / name).read_bytes(),
+                             (self.folder / "whole" / name).read_bytes(), name)
+        parts = [self.results(f"s{index}")["groups"][0]["timing"] for index in range(1, 4)]
+        self.assertAlmostEqual(self.results("merged")["groups"][0]["timing"]["read_seconds"],
+                               sum(part["read_seconds"] for part in parts), delta=1e-12)
 
     def test_missing_shards_are_named_and_exit_5(self):
         config = self.many()

@@ -2,8 +2,9 @@
 
 #include <doctest/doctest.h>
 
-#include <numeric>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "run/multiply_adds.hpp"
 #include "sweep/sweep_folder.hpp"
@@ -29,33 +30,46 @@ TEST_CASE("without a shard everything is selected") {
   CHECK(all.cells == plan.cells.size());
 }
 
-TEST_CASE("shards select every group exactly once, with all of its cells") {
+TEST_CASE("shards select every KV head exactly once, with all of its cells") {
   const Plan plan = made_plan();
-  for (int count = 1; count <= 12; ++count) {
+  for (int count = 1; count <= 20; ++count) {
     CAPTURE(count);
-    std::vector<int> times(plan.groups.size(), 0);
+    PerHead<int> times(plan.groups.size(), std::vector<int>(2, 0));
     std::size_t cells = 0;
     for (int index = 1; index <= count; ++index) {
       const ShardSelection part =
           select_shard(plan, std::to_string(index) + "/" + std::to_string(count));
       CHECK(part.shard.index == index);
-      for (std::size_t g = 0; g < plan.groups.size(); ++g) times[g] += part.groups[g] ? 1 : 0;
-      for (const PlannedCell& cell : plan.cells) {
-        CHECK(part.has(cell) == part.groups[cell.group]);
+      for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+        CHECK(part.groups[g] == (part.heads[g][0] || part.heads[g][1]));
+        for (std::size_t h = 0; h < 2; ++h) times[g][h] += part.heads[g][h] ? 1 : 0;
       }
+      std::size_t selected = 0;
+      for (const PlannedCell& cell : plan.cells) selected += part.has(cell) ? 1 : 0;
+      CHECK(part.cells == selected);
       cells += part.cells;
     }
-    CHECK(times == std::vector<int>(plan.groups.size(), 1));
+    CHECK(times == PerHead<int>(plan.groups.size(), std::vector<int>(2, 1)));
     CHECK(cells == plan.cells.size());
   }
 }
 
-TEST_CASE("groups are dealt by multiply-adds: the two long ones part") {
+TEST_CASE("KV heads are dealt by multiply-adds: the four long ones part") {
   const Plan plan = made_plan();
   CHECK(multiply_adds(plan, plan.groups[7]) > 3 * multiply_adds(plan, plan.groups[0]));
-  const std::vector<int> dealt = deal_shards(plan, 2);
-  CHECK(dealt[7] != dealt[8]);
-  CHECK(dealt == deal_shards(plan, 2));
+  const PerHead<int> dealt = deal_shards(plan, 4);
+  CHECK(std::set<int>{dealt[7][0], dealt[7][1], dealt[8][0], dealt[8][1]}.size() == 4);
+  CHECK(dealt == deal_shards(plan, 4));
+}
+
+TEST_CASE("a group's work is that of its heads") {
+  const Plan plan = made_plan();
+  for (const WorkGroup& group : plan.groups) {
+    const std::vector<double> heads = head_multiply_adds(plan, group);
+    REQUIRE(heads.size() == 2);
+    CHECK(heads[0] == heads[1]);
+    CHECK(heads[0] + heads[1] == multiply_adds(plan, group));
+  }
 }
 
 TEST_CASE("what is not a shard is refused") {

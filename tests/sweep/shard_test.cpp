@@ -11,10 +11,23 @@ namespace kvbench::test {
 namespace {
 
 // One dump with a sequence of so many layers, and one cell per layer and head.
-Plan plan_of_layers(const SweepFolder& folder, int layers) {
+Plan plan_of_layers(const SweepFolder& folder, int layers, int kv_heads = 1) {
   std::vector<int> list(static_cast<std::size_t>(layers));
   std::iota(list.begin(), list.end(), 0);
-  return make_plan(folder.parse(sweep(entry("exact", ""))), {planned_dump("a", 100, list, 2)});
+  return make_plan(folder.parse(sweep(entry("exact", ""))),
+                   {planned_dump("a", 100, list, kv_heads)});
+}
+
+// Of layers with one KV head each.
+std::vector<int> dealt(const Plan& plan, const std::vector<double>& cost, int count) {
+  PerHead<double> of_heads;
+  for (const double one : cost) of_heads.push_back({one});
+  std::vector<int> out;
+  for (const std::vector<int>& heads : deal_heads(plan, of_heads, count)) {
+    REQUIRE(heads.size() == 1);
+    out.push_back(heads[0]);
+  }
+  return out;
 }
 
 std::vector<double> loads(const std::vector<int>& dealt, const std::vector<double>& cost,
@@ -38,17 +51,17 @@ TEST_CASE("i/n is read, and everything else refused") {
   }
 }
 
-TEST_CASE("from the costliest down, each group goes to the shard with the least") {
+TEST_CASE("from the costliest down, each part goes to the shard with the least") {
   const SweepFolder folder;
   const Plan plan = plan_of_layers(folder, 6);
   // 9 -> 1, 8 -> 2, 7 -> 3, 6 -> 3 (7 + 6), 5 -> 2 (8 + 5), 4 -> 1 (9 + 4)
-  CHECK(deal_groups(plan, {4, 5, 6, 7, 8, 9}, 3) == std::vector<int>{1, 2, 3, 3, 2, 1});
-  // Ties: groups in the plan's order, shards from the first.
-  CHECK(deal_groups(plan, {1, 1, 1, 1, 1, 1}, 4) == std::vector<int>{1, 2, 3, 4, 1, 2});
-  CHECK(deal_groups(plan, {4, 5, 6, 7, 8, 9}, 1) == std::vector<int>(6, 1));
+  CHECK(dealt(plan, {4, 5, 6, 7, 8, 9}, 3) == std::vector<int>{1, 2, 3, 3, 2, 1});
+  // Ties: parts in the plan's order, shards from the first.
+  CHECK(dealt(plan, {1, 1, 1, 1, 1, 1}, 4) == std::vector<int>{1, 2, 3, 4, 1, 2});
+  CHECK(dealt(plan, {4, 5, 6, 7, 8, 9}, 1) == std::vector<int>(6, 1));
 }
 
-TEST_CASE("every group has one shard, no shard has more than a third over what is fair") {
+TEST_CASE("every part has one shard, no shard has more than a third over what is fair") {
   // Graham's bound for this rule: at most 4/3 of the best possible.
   const SweepFolder folder;
   const Plan plan = plan_of_layers(folder, 30);
@@ -57,17 +70,17 @@ TEST_CASE("every group has one shard, no shard has more than a third over what i
   const double total = std::accumulate(cost.begin(), cost.end(), 0.0);
   const double most = *std::max_element(cost.begin(), cost.end());
   for (const int count : {2, 3, 7, 16}) {
-    const std::vector<int> dealt = deal_groups(plan, cost, count);
-    for (const int shard : dealt) CHECK((shard >= 1 && shard <= count));
-    const auto sums = loads(dealt, cost, count);
+    const std::vector<int> shards = dealt(plan, cost, count);
+    for (const int shard : shards) CHECK((shard >= 1 && shard <= count));
+    const auto sums = loads(shards, cost, count);
     CHECK(*std::max_element(sums.begin(), sums.end()) <= 4.0 / 3.0 * std::max(total / count, most));
   }
 }
 
-TEST_CASE("more shards than groups leave some empty, and never none") {
+TEST_CASE("more shards than parts leave some empty, and never none") {
   const SweepFolder folder;
   const Plan plan = plan_of_layers(folder, 2);
-  CHECK(deal_groups(plan, {1, 2}, 5) == std::vector<int>{2, 1});
+  CHECK(dealt(plan, {1, 2}, 5) == std::vector<int>{2, 1});
 }
 
 TEST_CASE("layers whose scores are added up stay together, the others do not") {
@@ -78,11 +91,40 @@ TEST_CASE("layers whose scores are added up stay together, the others do not") {
   plan.cells[plan.groups[0].cells[0]].scope = std::make_shared<const Scope>(both);
   plan.cells[plan.groups[2].cells[0]].scope = plan.cells[plan.groups[0].cells[0]].scope;
   // Parts: {0, 2} of cost 2, {1}, {3}.
-  CHECK(deal_groups(plan, {1, 1, 1, 1}, 4) == std::vector<int>{1, 2, 1, 3});
+  CHECK(dealt(plan, {1, 1, 1, 1}, 4) == std::vector<int>{1, 2, 1, 3});
   // A cell that is skipped adds nothing up.
   for (const std::size_t g : {std::size_t{0}, std::size_t{2}})
     plan.cells[plan.groups[g].cells[0]].skip_reason = "no queries";
-  CHECK(deal_groups(plan, {1, 1, 1, 1}, 4) == std::vector<int>{1, 2, 3, 4});
+  CHECK(dealt(plan, {1, 1, 1, 1}, 4) == std::vector<int>{1, 2, 3, 4});
+}
+
+TEST_CASE("one large layer fills as many shards as it has KV heads") {
+  const SweepFolder folder;
+  const Plan plan = plan_of_layers(folder, 1, 4);
+  CHECK(deal_heads(plan, {{1, 4, 2, 3}}, 4) == PerHead<int>{{4, 1, 3, 2}});
+  CHECK(deal_heads(plan, {{1, 4, 2, 3}}, 2) == PerHead<int>{{1, 1, 2, 2}});
+  CHECK(deal_heads(plan, {{1, 4, 2, 3}}, 9) == PerHead<int>{{4, 1, 3, 2}});
+}
+
+TEST_CASE("heads that are decided for or recorded together stay together") {
+  const SweepFolder folder;
+  const PerHead<double> cost = {{1, 1}, {1, 1}};
+  Plan plan = plan_of_layers(folder, 2, 2);
+  CHECK(deal_heads(plan, cost, 4) == PerHead<int>{{1, 2}, {3, 4}});
+  const Scope layer{.layers = {0}, .kv_heads = {0, 1}};
+  plan.cells[plan.groups[0].cells[1]].scope = std::make_shared<const Scope>(layer);
+  CHECK(deal_heads(plan, cost, 4) == PerHead<int>{{1, 1}, {2, 3}});
+  plan.groups[1].layer_records = {0};
+  CHECK(deal_heads(plan, cost, 4) == PerHead<int>{{1, 1}, {2, 2}});
+}
+
+TEST_CASE("a KV head without cells is nobody's") {
+  const SweepFolder folder;
+  Plan plan = plan_of_layers(folder, 1, 3);
+  for (const std::size_t c : plan.groups[0].cells) {
+    if (plan.cells[c].kv_head == 1) plan.cells[c].kv_head = 2;
+  }
+  CHECK(deal_heads(plan, {{2, 9, 1}}, 3) == PerHead<int>{{1, 0, 2}});
 }
 
 }  // namespace

@@ -96,16 +96,17 @@ void log_missing(const MergedJournals& merged) {
     log_text("kvbench: {}: has no journal\n", folder);
   }
   if (missing == 0) return;
-  std::vector<int> dealt;
+  PerHead<int> dealt;
   if (merged.shards() > 1) dealt = deal_shards(plan, merged.shards());
   std::map<int, Tally> by_shard;
   for (std::size_t c = 0; c < plan.cells.size(); ++c) {
     if (merged.state(c) != CellState::kMissing) continue;
-    const WorkGroup& group = plan.groups[plan.cells[c].group];
-    by_shard[dealt.empty() ? 0 : dealt[plan.cells[c].group]].add(
-        fmt::format("{}, sequence {}, layer {}", plan.dumps[group.dump].path, group.sequence,
-                    group.layer),
-        cell_name(plan, plan.cells[c]));
+    const PlannedCell& cell = plan.cells[c];
+    const WorkGroup& group = plan.groups[cell.group];
+    const int shard = dealt.empty() ? 0 : dealt[cell.group][static_cast<std::size_t>(cell.kv_head)];
+    by_shard[shard].add(fmt::format("{}, sequence {}, layer {}", plan.dumps[group.dump].path,
+                                    group.sequence, group.layer),
+                        cell_name(plan, cell));
   }
   log_text("kvbench: {} of {} cells are missing:\n", missing, plan.cells.size());
   for (const auto& [shard, tally] : by_shard) {

@@ -29,7 +29,7 @@ constexpr const char* kFooter =
     R"(Memory is what the run needs at most: the plan, and one KV head at a time or, at the end, the summary of
 results.json. Time is estimated: a few cells are timed for two seconds and the rest extrapolated, for this
 machine, these dumps and its present load; writing per-row values (output.rows) is not part of it.
-Multiply-adds are an upper bound, the same on every machine; --shard distributes the groups by them.
+Multiply-adds are an upper bound, the same on every machine; --shard distributes the KV heads by them.
 Nothing is written.
 
 Examples:

@@ -235,9 +235,8 @@ void log_start(const Execution& execution, const std::string& folder) {
              std::count(selection.groups.begin(), selection.groups.end(), true));
     if (selection.cells == 0) {
       log_text(
-          "kvbench: note: this shard has nothing to do: a group is never cut, and the sweep has {} "
-          "for {} shards\n",
-          plan.groups.size(), selection.shard.count);
+          "kvbench: note: this shard has nothing to do: there are more shards than KV heads, or "
+          "parts whose heads are computed together\n");
     }
   }
   if (journal.reused_cells() > 0) {

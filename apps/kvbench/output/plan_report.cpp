@@ -17,12 +17,6 @@
 namespace kvbench {
 namespace {
 
-std::size_t skipped_in(const Plan& plan, const WorkGroup& group) {
-  return static_cast<std::size_t>(
-      std::count_if(group.cells.begin(), group.cells.end(),
-                    [&](std::size_t c) { return plan.cells[c].skip_reason.has_value(); }));
-}
-
 // Skip reasons, most frequent first.
 std::vector<std::pair<std::string, std::size_t>> skip_counts(const Plan& plan,
                                                              const ShardSelection& selection) {
@@ -95,10 +89,16 @@ PlanReport::PlanReport(const Plan& plan, const ShardSelection& selection, const 
     : plan_(plan), selection_(selection), cost_(cost), threads_(threads) {
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     if (!selection.groups[g]) continue;
-    const Group group{.index = g,
-                      .skipped = skipped_in(plan, plan.groups[g]),
-                      .bytes = estimate_memory_bytes(plan, plan.groups[g], threads),
-                      .multiply_adds = kvbench::multiply_adds(plan, plan.groups[g])};
+    Group group{.index = g, .bytes = estimate_memory_bytes(plan, plan.groups[g], threads)};
+    for (const std::size_t c : plan.groups[g].cells) {
+      if (!selection.has(plan.cells[c])) continue;
+      ++group.cells;
+      group.skipped += plan.cells[c].skip_reason ? 1 : 0;
+    }
+    const std::vector<double> work = head_multiply_adds(plan, plan.groups[g]);
+    for (std::size_t h = 0; h < work.size(); ++h) {
+      if (selection.heads[g][h]) group.multiply_adds += work[h];
+    }
     multiply_adds_ += group.multiply_adds;
     skipped_ += group.skipped;
     layer_records_ += plan.groups[g].layer_records.size();
@@ -118,7 +118,7 @@ Json PlanReport::json() const {
                       {"tokens", group.shape.tokens},
                       {"prompt_tokens", group.prompt},
                       {"rows", group.rows.size()},
-                      {"cells", group.cells.size()},
+                      {"cells", each.cells},
                       {"skipped", each.skipped},
                       {"memory_bytes", static_cast<std::int64_t>(each.bytes)},
                       {"seconds", cost_.seconds[each.index]},
@@ -183,7 +183,7 @@ std::string PlanReport::table(std::size_t columns) const {
     const WorkGroup& group = plan_.groups[each.index];
     groups.add({group.sequence, std::to_string(group.layer), std::to_string(group.shape.tokens),
                 std::to_string(group.prompt), std::to_string(group.rows.size()),
-                std::to_string(group.cells.size()), std::to_string(each.skipped),
+                std::to_string(each.cells), std::to_string(each.skipped),
                 bytes_text(std::floor(each.bytes)), time_text(cost_.seconds[each.index])});
   }
   std::map<std::string, std::size_t> cells_of;

@@ -22,8 +22,9 @@ class PlanReport {
   std::string table(std::size_t columns) const;  // as Table::text() has it
 
  private:
-  struct Group {
+  struct Group {            // as far as it is selected
     std::size_t index = 0;  // into the plan's groups
+    std::size_t cells = 0;
     std::size_t skipped = 0;
     double bytes = 0.0;
     double multiply_adds = 0.0;
