@@ -6,6 +6,7 @@
 #include <iterator>
 #include <map>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -74,6 +75,10 @@ Row flat_row(const Json& cell, bool with_codecs) {
     if (!part.is_object()) continue;
     Json numbers = part;
     for (const char* list : {"trajectory", "lost"}) numbers.erase(list);
+    const Json fraction = part.value("fraction", Json());
+    if (std::string_view(name) == "memory" && fraction.is_number()) {
+      numbers["compression_ratio"] = 1.0 - fraction.get<double>();
+    }
     flatten(name, numbers, row);
   }
   if (const auto timing = cell.find("timing"); timing != cell.end())

@@ -145,6 +145,7 @@ class Commands(Folder):
             self.assertEqual(float(row["errors.relative_l2.mean"]),
                              cell["errors"]["relative_l2"]["mean"])
             self.assertEqual(float(row["memory.fraction"]), cell["memory"]["fraction"])
+            self.assertEqual(float(row["memory.compression_ratio"]), 1 - cell["memory"]["fraction"])
             self.assertEqual(row["seed"], "" if cell["key"]["seed"] is None
                              else str(cell["key"]["seed"]))
 

@@ -30,14 +30,15 @@ std::string text(Export export_as) {
 }
 
 TEST_CASE("CSV has a header, one row per cell, quotes what needs it and leaves null empty") {
-  CHECK(
-      text(export_csv) ==
-      "id,status,reason,label,storage,sequence,layer,kv_head,seed,params.delta,params.t,params.T,"
-      "derived.middle,errors.relative_l2.mean,errors.kl_divergence,"
-      "errors.relative_frobenius_error,clusters.final,memory.fraction,counters.clamped,"
-      "timing.seconds\n"
-      "aa11bb22cc,ok,,\"first, \"\"quoted\"\"\",float,0,1,2,3,,,2,7,0.1,,0.123456789,,0.25,0,0.5\n"
-      "dd,failed,\"line\nbreak | bar\",b,float,0,1,2,,0.5,4,,,,,,3,,,0.0\n");
+  CHECK(text(export_csv) ==
+        "id,status,reason,label,storage,sequence,layer,kv_head,seed,params.delta,params.t,params.T,"
+        "derived.middle,errors.relative_l2.mean,errors.kl_divergence,"
+        "errors.relative_frobenius_error,clusters.final,memory.fraction,memory.compression_ratio,"
+        "counters.clamped,"
+        "timing.seconds\n"
+        "aa11bb22cc,ok,,\"first, "
+        "\"\"quoted\"\"\",float,0,1,2,3,,,2,7,0.1,,0.123456789,,0.25,0.75,0,0.5\n"
+        "dd,failed,\"line\nbreak | bar\",b,float,0,1,2,,0.5,4,,,,,,3,,,,0.0\n");
 }
 
 TEST_CASE("CSV has columns for what the key holds in objects: every fourth row, the last two") {
@@ -49,10 +50,11 @@ TEST_CASE("CSV has columns for what the key holds in objects: every fourth row, 
   std::ostringstream out;
   export_csv(cells, out);
   CHECK(out.str() ==
-        "id,status,reason,label,storage,sequence,rows,rows.last,rows.every,seed,memory.fraction\n"
-        "a,ok,,,float,0,,,4,3,\n"
-        "b,ok,,,float,0,,2,,4,\n"
-        "c,ok,,,float,0,all,,,5,0.5\n");
+        "id,status,reason,label,storage,sequence,rows,rows.last,rows.every,seed,memory.fraction,"
+        "memory.compression_ratio\n"
+        "a,ok,,,float,0,,,4,3,,\n"
+        "b,ok,,,float,0,,2,,4,,\n"
+        "c,ok,,,float,0,all,,,5,0.5,0.5\n");
 }
 
 TEST_CASE("CSV says how each cell is stored: as its label, and by codec") {
