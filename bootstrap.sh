@@ -29,7 +29,8 @@
 #   ./bootstrap.sh test-slurm                configs/slurm on a real Slurm of one node
 #   ./bootstrap.sh cuda                      nvcc 13 from PyPI if the machine has none
 #   ./bootstrap.sh package                   a .deb, installed and run in a clean root
-#   ./bootstrap.sh sanitize [all]            tests under sanitizers: some of them, or all
+#   ./bootstrap.sh sanitize [all|python]     tests under sanitizers: some of them, all, or those of the
+#                                            Python package
 #   ./bootstrap.sh fuzz [TARGET [OPTIONS]]   libFuzzer on all targets, or on one
 # Repeating a verb is cheap.
 # KVBENCH_SKIP_DEPS=1 leaves the system's packages alone; CMake then reports what is missing.
@@ -540,7 +541,34 @@ bench() {
 # Address and undefined-behaviour sanitizers over what reads and writes files and what computes, then
 # the thread sanitizer over what runs on several threads: what fits into CI. With `all` every test that
 # is neither slow nor statistical, and the whole program on several threads.
+# The tests of the Python package, which runs in a Python that has loaded the address sanitizer's runtime. Leaks
+# are not looked for: the interpreter's own would be found.
+sanitize_python() {
+  packages+=("${clang_packages[@]}")
+  python_build_environment
+  local python=$PWD/.venv-python/bin/python runtime linked test failed=0
+  runtime=$(clang-19 -print-file-name=libclang_rt.asan-x86_64.so)
+  linked="-shared-libasan -Wl,-rpath,${runtime%/*}"
+  cmake --preset sanitize-python -DPython_EXECUTABLE="$python" -DKVBENCH_PYTHON="$python" \
+    -DCMAKE_EXE_LINKER_FLAGS="$linked" -DCMAKE_MODULE_LINKER_FLAGS="$linked" >&2
+  cmake --build --preset sanitize-python --target kvbench_python >&2
+  for test in caches dumps interrupt method_failures method_runs methods processor replay run; do
+    say "$test"
+    LD_PRELOAD="$runtime $(gcc -print-file-name=libstdc++.so.6)" \
+      ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1 \
+      KVBENCH_BUILD=$PWD/build-sanitize-python KVBENCH_PROGRAM=$PWD/build-sanitize-python/bin/kvbench \
+      KVBENCH_SOURCE=$PWD PYTHONDONTWRITEBYTECODE=1 \
+      PYTHONPATH=$PWD/build-sanitize-python/python:$PWD/plots:$PWD/tests/python \
+      "$python" "tests/python/${test}_test.py" >&2 || failed=1
+  done
+  return $failed
+}
+
 sanitize() {
+  if [[ ${1:-} == python ]]; then
+    sanitize_python
+    return
+  fi
   packages+=("${clang_packages[@]}")
   deps
   local address=(kvbench fuzz-targets test-{dump,json,kernels,metrics,replay,results,run,sketch,sweep})
