@@ -373,7 +373,7 @@ texts() {
     fi
     layers='"all"'
     if [[ $model == gemma3-270m ]]; then layers='[5,17]'; fi
-    for sweep in scaling recency methods; do
+    for sweep in scaling recency methods storage bits; do
       results=$out/$model/$sweep/results.json
       newer "$results" "configs/figures/$sweep.json" "$program" "$folder/$model"-*.h5 && continue
       say "running $sweep on $model"
@@ -381,7 +381,7 @@ texts() {
         --set "/dumps=[\"$folder/$model-*.h5\"]" --set "/select/layers=$layers"
     done
     .venv/bin/python -m kvplot papers --runs "$out/$model" --out "$out/$model" \
-      --only scaling recency mixture variance methods
+      --only scaling recency mixture variance methods storage bits
   done
   say "texts: $((SECONDS - seconds)) s, in $out"
 }

@@ -59,6 +59,7 @@ DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("position", "position", "error_vs_position", {}),
     ("reading", "error_vs_traffic", "reading", {}),
     ("storage", "storage_map", "storage", {}),
+    ("bits", "forest", "bits", {"against": "snapkv"}),
     ("kept", "kept", "kept_sets", {"layer": 15, "kv_head": 1}),
     ("survival", "survival", "kept_sets", {}),
 )

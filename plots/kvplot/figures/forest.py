@@ -1,10 +1,11 @@
 """Every setting against uniform sampling at equal memory: ratio of errors, paired by unit.
 
-Uniform's error at a setting's memory is interpolated between its own settings, log against log,
-unit by unit; outside of their range there is no comparison.
+Uniform's error at a setting's memory, or that of another label (`--against`), is interpolated
+between its own settings, log against log, unit by unit; outside of their range there is no
+comparison.
 """
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 
 import numpy
 import pandas
@@ -19,6 +20,16 @@ from kvplot.statistics import mean_interval, over
 NEEDS = ("results",)
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
 MOST = 60
+UNIFORM = "uniform"
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--against",
+        default=UNIFORM,
+        metavar="LABEL",
+        help="what the others are compared with; default uniform",
+    )
 
 
 def fits(results: Results) -> bool:
@@ -26,21 +37,21 @@ def fits(results: Results) -> bool:
     return len(table) > 0 and table.groupby(POINT).ngroups <= MOST
 
 
-def ratios(results: Results) -> pandas.DataFrame:
-    """log2 of error / uniform's error at the same memory, per unit and setting."""
+def ratios(results: Results, against: str = UNIFORM) -> pandas.DataFrame:
+    """log2 of error / error of `against` at the same memory, per unit and setting."""
     cells = results.ok.copy()
     if METRIC not in cells or MEMORY not in cells:
         return pandas.DataFrame()
     cells[METRIC] = pandas.to_numeric(cells[METRIC])
-    if "uniform" not in set(cells["label"]):
+    if against not in set(cells["label"]):
         return pandas.DataFrame()
     units = cells.groupby([*POINT, *UNIT])[[METRIC, MEMORY]].mean().reset_index()
     base = {
         unit: group.sort_values(MEMORY)
-        for unit, group in units[units["label"] == "uniform"].groupby(UNIT)
+        for unit, group in units[units["label"] == against].groupby(UNIT)
     }
     rows = []
-    for _, row in units[(units["label"] != "uniform") & (units[METRIC] > 1e-9)].iterrows():
+    for _, row in units[(units["label"] != against) & (units[METRIC] > 1e-9)].iterrows():
         reference = base.get(tuple(row[UNIT]))
         if reference is None:
             continue
@@ -78,10 +89,12 @@ def intervals(table: pandas.DataFrame) -> pandas.DataFrame:
 def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     results.need(METRIC, MEMORY)
-    table = ratios(results)
+    against = inputs.against
+    named = "uniform sampling" if against == UNIFORM else against
+    table = ratios(results, against)
     if table.empty:
         raise ResultsError(
-            f"{results.path}: nothing to pair with: it takes cells labelled uniform "
+            f"{results.path}: nothing to pair with: it takes cells labelled {against} "
             "and others with a memory in their range"
         )
     means = intervals(table)
@@ -93,7 +106,7 @@ def draw(inputs: Namespace) -> Figure:
     means = means.sort_values("mean").reset_index(drop=True)
     if len(means) > MOST:
         raise ResultsError(f"{results.path}: {len(means)} settings are too many for one figure")
-    others = results.ok[results.ok["label"] != "uniform"]
+    others = results.ok[results.ok["label"] != against]
     figure, axes = style.panels(1, 1, 0.9 + 0.155 * len(means))
     axis = axes[0][0]
     for place, row in means.iterrows():
@@ -116,7 +129,8 @@ def draw(inputs: Namespace) -> Figure:
             markeredgecolor="white",
             markeredgewidth=0.4,
         )
-    axis.axvline(1.0, color=style.look("uniform")[0], linewidth=0.9)
+    reference = results.ok[results.ok["label"] == against]["algorithm"].iloc[0]
+    axis.axvline(1.0, color=style.look(reference)[0], linewidth=0.9)
     axis.set_xscale("log")
     style.plain_log(axis.xaxis)
     axis.set_yticks(
@@ -125,13 +139,13 @@ def draw(inputs: Namespace) -> Figure:
         fontsize=7,
     )
     axis.set_ylim(len(means) - 0.5, -0.5)
-    axis.set_xlabel("error / error of uniform at the same memory")
+    axis.set_xlabel(f"error / error of {against} at the same memory")
     return Figure(
         "forest",
         figure,
         means.merge(table[[*POINT, *UNIT, "log2_ratio"]], on=POINT),
-        f"{words(METRIC)}, over that of uniform sampling at the same memory (in brackets), paired "
+        f"{words(METRIC)}, over that of {named} at the same memory (in brackets), paired "
         f"by unit; ticks: units; line: 95 % interval of the geometric mean, {over(means)}. "
         f"Left of 1 is better. {facts(results)}{always_kept(results.ok)}"
-        f"{undrawn(others, means, 'memory outside of that of uniform in some unit', METRIC)}",
+        f"{undrawn(others, means, f'memory outside of that of {against} in some unit', METRIC)}",
     )
