@@ -14,6 +14,9 @@ from streams import SOURCE, slow, stream, without
 
 QUICK = str(SOURCE / "configs/quick.json")
 
+# A shell that begins a test in the background has it ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def interrupted_after(seconds):
     threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()

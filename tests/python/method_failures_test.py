@@ -13,6 +13,9 @@ import kvbench as kb
 from method_sweeps import BUILT_IN, InAFolder, LargestKeys, RandomTokens, bad, sweep
 from streams import DUMP, without
 
+# A shell that begins a test in the background has it ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @kb.method
 class FailsInOneHead:
