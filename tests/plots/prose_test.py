@@ -27,7 +27,8 @@ def table(*words):
     found = [lines for command, lines in fences
              if all(word in re.sub(r"[\s\\]+", " ", command) + " " for word in words)]
     assert len(found) == 1, (words, len(found))
-    cells = [[value(cell.strip()) for cell in line.strip("|").split("|")] for line in found[0].splitlines()]
+    cells = [[value(cell.strip().replace(r"\|", "|")) for cell in re.split(r"(?<!\\)\|", line.strip("|"))]
+             for line in found[0].splitlines()]
     header = [f"{name:g}" if isinstance(name, float) else name for name in cells[0]]
     return [dict(zip(header, row)) for row in cells[2:]]
 
@@ -148,6 +149,43 @@ class Prose(unittest.TestCase):
         self.assertLess(max(row["ratio_mean"] for name, row in rows.items()
                             if name.startswith("h2o with damping")), 0.5)
         self.stands("less than half of uniform sampling's error at each")
+
+    def test_bits_or_tokens(self):
+        bits = by(table(f"{TEXTS}/bits.csv", "algorithm=exact"), "setting")
+
+        def whole(codec):
+            return bits[f"exact | K {codec} V {codec}"]
+        for better in ("q8_0", "kivi bits=4"):
+            self.assertLess(whole(better)["ratio_high"], 1)
+        undecided = whole("q4_0 rotate=hadamard")
+        self.assertTrue(undecided["ratio_low"] < 1 < undecided["ratio_high"])
+        for worse in ("turboquant", "kivi", "turboquant bits=2"):
+            self.assertGreater(whole(worse)["ratio_low"], 1)
+        kept = by(table(f"{TEXTS}/storage/results.json"), "label")
+        at = {row["label"]: row["0.1"] for row in kept.values()}
+        first, second = sorted(at, key=at.get)[:2]
+        self.assertEqual((first, second), ("snapkv | K q4_0 rotate=hadamard V q4_0 rotate=hadamard",
+                                           "snapkv | K q8_0 V q8_0"))
+        self.stands(f"({at[first]:.3f} and {at[second]:.3f}, in 16 bits {at['snapkv']:.3f})")
+        for memory in ("0.15", "0.2", "0.3", "0.5"):
+            best = min(kept.values(), key=lambda row, memory=memory: row[memory])["label"]
+            self.assertIn(best, ("snapkv | K q8_0 V q8_0", "snapkv | K kivi bits=4 V kivi bits=4"))
+        for name, row in kept.items():
+            if name.endswith((" V kivi", " V turboquant bits=2")):
+                self.assertTrue(all(row[memory] > kept[name.split(" ")[0]][memory]
+                                    for memory in ("0.1", "0.15", "0.2", "0.3", "0.5")), name)
+        self.stands(f"SnapKV in 16 bits has {kept['snapkv']['0.1']:.3f} at 0.1 and {kept['snapkv']['0.15']:.3f} at 0.15, "
+                    f"H2O {kept['h2o']['0.1']:.3f} and {kept['h2o']['0.15']:.3f}")
+        for model, most in (("smollm2-135m", 1 / 3), ("gemma3-270m", 1 / 4)):
+            error = {row["label"].split("exact | ")[1]: row["errors.relative_l2.mean"]
+                     for row in table(f"results/texts/{model}/bits/results.json")}
+            for wide in ("", " bits=2"):
+                keys, values = f"K int{wide}{{}} V float", f"K float V int{wide}{{}}"
+                of_channel, of_token = " per=channel", ""
+                self.assertLessEqual(error[keys.format(of_channel)] / error[keys.format(of_token)], most)
+                self.assertLess(error[values.format(of_token)], error[values.format(of_channel)])
+                self.assertLess(error[keys.format(of_channel)], error[values.format(of_token)])
+                self.assertLess(error[values.format(of_token)], error[keys.format(of_token)])
 
     def test_a_second_model(self):
         first = by(table(f"{TEXTS}/methods.csv"), "setting")

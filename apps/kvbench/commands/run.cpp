@@ -370,7 +370,6 @@ Json provenance_of(const RunOptions& options, const ComputeDevice& device) {
 }
 
 int run(const RunOptions& options) {
-  const StopSignals signals;
   if (options.threads > 0) set_thread_count(options.threads);
   ComputeDevice device(options.device);
   SweepConfig config = read_sweep_options(options.sweep, *options.algorithms);
@@ -386,6 +385,7 @@ int run(const RunOptions& options) {
   if (!options.print.empty()) require_one_setting(plan, options.print);
   check_memory_limit(plan, selection.groups, thread_count(), memory_limit);
 
+  const StopSignals signals;  // before there is a journal nothing is lost by ending at once
   const std::string folder = options.out.empty() ? "results/" + plan.name : options.out;
   const std::string results = folder + "/results.json";
   refuse_to_replace(results, WrittenKind::kResults);

@@ -237,6 +237,7 @@ void recompute(const VerifyOptions& options, const ComputeDevice& device, const 
                const std::vector<Dump>& dumps, double memory_limit,
                const std::map<std::string, const Json*>& recorded, const NumberTolerance& tolerance,
                Verdict& verdict) {
+  const StopSignals signals;
   const TemporaryFolder folder;
   Journal journal(folder.path(), plan, provenance({}),
                   {.fresh = false, .shard = "", .no_lock = true});
@@ -306,7 +307,6 @@ Json verdict_json(const VerifyOptions& options, const Sample& sample, const Verd
 }
 
 int run(VerifyOptions options) {
-  const StopSignals signals;
   if (options.threads > 0) set_thread_count(options.threads);
   if (!options.seed_given) options.seed = std::random_device()();
   const auto memory_limit =
