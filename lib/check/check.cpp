@@ -13,6 +13,7 @@
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "core/spelling.hpp"
+#include "results/cell_metric.hpp"
 #include "results/results_file.hpp"
 
 namespace kvbench {
@@ -203,6 +204,23 @@ const Json& records_of(const Bound& bound, const Json& results) {
   if (!bound.of_layers) return results.at("cells");
   const auto layers = results.find("layers");
   return layers == results.end() ? kNone : *layers;
+}
+
+Json needed_part(const BoundsFile& bounds, const Json& record) {
+  if (!record.is_object()) return record;
+  Json part = Json::object();
+  for (const char* name : {"id", "status", "reason", "label", "key", "derived"}) {
+    if (const auto found = record.find(name); found != record.end()) part[name] = *found;
+  }
+  const auto take = [&](const Json::json_pointer& place) {
+    if (record.contains(place) && !part.contains(place)) part[place] = record.at(place);
+  };
+  for (const Bound& bound : bounds.bounds) {
+    take(bound.metric_place);
+    if (!std::holds_alternative<TrivialRule>(bound.rule)) continue;
+    for (const Json::json_pointer& place : trivial_places(bound.metric)) take(place);
+  }
+  return part;
 }
 
 void require_cells(const Json& results, const std::string& path) {

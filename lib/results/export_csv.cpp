@@ -1,89 +1,22 @@
 #include "results/export_csv.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <iterator>
 #include <map>
 #include <string>
-#include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
+
+#include "core/error.hpp"
 
 namespace kvbench {
 namespace {
 
-using Row = std::vector<std::pair<std::string, std::string>>;  // column, text
-
 std::string text_of(const Json& value) {
   if (value.is_null()) return "";
   return value.is_string() ? value.get<std::string>() : to_line(value);
-}
-
-void flatten(const std::string& prefix, const Json& value, Row& row) {
-  if (value.is_object()) {
-    for (const auto& [name, member] : value.items()) {
-      flatten(prefix.empty() ? name : fmt::format("{}.{}", prefix, name), member, row);
-    }
-    return;
-  }
-  row.emplace_back(prefix, text_of(value));
-}
-
-constexpr const char* kFloat = "float";
-// Between a label and its storage.
-constexpr const char* kBeforeStorage = " | ";
-constexpr const char* kStorage = "storage";
-
-bool is_stored(const Json& cell) { return cell.at("key").contains(kStorage); }
-
-// "K q8_0 V q4_0", as the label ends; float without one.
-std::string storage_text(const Json& cell) {
-  if (!is_stored(cell)) return kFloat;
-  const std::string label = text_of(cell.value("label", Json()));
-  const std::size_t bar = label.rfind(kBeforeStorage);
-  if (bar == std::string::npos) return to_line(cell.at("key").at(kStorage));
-  return label.substr(bar + std::string(kBeforeStorage).size());
-}
-
-// storage.keys.codec and the like: a codec for every cell, float too.
-void flatten_storage(const Json& cell, Row& row) {
-  for (const char* tensor : {"keys", "values"}) {
-    const std::string name = fmt::format("{}.{}", kStorage, tensor);
-    const Json none = {{"codec", kFloat}};
-    const Json stored = is_stored(cell) ? cell.at("key").at(kStorage) : Json::object();
-    const Json codec = stored.is_object() ? stored.value(tensor, none) : none;
-    flatten(name, codec.is_object() ? codec : Json{{"codec", codec}}, row);
-  }
-}
-
-// `with_codecs`: with columns of codecs.
-Row flat_row(const Json& cell, bool with_codecs) {
-  Row row;
-  for (const char* name : {"id", "status", "reason", "label"}) {
-    row.emplace_back(name, text_of(cell.value(name, Json())));
-  }
-  row.emplace_back(kStorage, storage_text(cell));
-  for (const auto& [name, value] : cell.at("key").items()) {
-    if (name != kStorage) flatten(name, value, row);
-  }
-  if (with_codecs) flatten_storage(cell, row);
-  for (const char* name : {"derived", "errors", "trivial", "mass", "evidence", "clusters", "memory",
-                           "traffic", "counters"}) {
-    const Json part = cell.value(name, Json());
-    if (!part.is_object()) continue;
-    Json numbers = part;
-    for (const char* list : {"trajectory", "lost"}) numbers.erase(list);
-    const Json fraction = part.value("fraction", Json());
-    if (std::string_view(name) == "memory" && fraction.is_number()) {
-      numbers["compression_ratio"] = 1.0 - fraction.get<double>();
-    }
-    flatten(name, numbers, row);
-  }
-  if (const auto timing = cell.find("timing"); timing != cell.end())
-    flatten("timing", *timing, row);
-  return row;
 }
 
 std::string csv_field(const std::string& text) {
@@ -100,9 +33,9 @@ std::string csv_field(const std::string& text) {
 // column stays behind those that stood before it in the row that brought it.
 class Columns {
  public:
-  void add(const Row& row) {
+  void add(const FlatRow& row) {
     std::map<std::string, std::size_t> places;  // per section, behind the row's last column there
-    for (const auto& [name, text] : row) {
+    for (const auto& [name, value] : row) {
       const std::string section = section_of(name);
       std::vector<std::string>& names = sections_[section];
       std::size_t& place = places[section];
@@ -141,35 +74,56 @@ class Columns {
   std::map<std::string, std::vector<std::string>> sections_;
 };
 
-void write_rows(const Json& records, std::ostream& out) {
+// Of rows with the same columns in the same order one is enough.
+class SeenColumns {
+ public:
+  bool is_new(const FlatRow& row) {
+    std::string names;
+    for (const auto& [name, value] : row) (names += name) += ',';
+    return seen_.insert(std::move(names)).second;
+  }
+
+ private:
+  std::unordered_set<std::string> seen_;
+};
+
+bool is_of_codecs(const std::string& name) {
+  return name.starts_with("storage.keys") || name.starts_with("storage.values");
+}
+
+}  // namespace
+
+void export_csv(const VisitRecords& records, std::ostream& out) {
   Columns columns;
-  const bool with_codecs = std::any_of(records.begin(), records.end(), is_stored);
-  for (const Json& record : records) columns.add(flat_row(record, with_codecs));
-  const std::vector<std::string> names = columns.names();
+  SeenColumns seen;
+  bool with_codecs = false;
+  records([&](const Json& record) {
+    with_codecs = with_codecs || is_stored(record);
+    const FlatRow row = flat_row(record, true);
+    if (seen.is_new(row)) columns.add(row);
+  });
+  std::vector<std::string> names = columns.names();
+  if (!with_codecs) std::erase_if(names, is_of_codecs);
   std::unordered_map<std::string, std::size_t> place;
   for (std::size_t i = 0; i < names.size(); ++i) {
     place[names[i]] = i;
     out << (i == 0 ? "" : ",") << csv_field(names[i]);
   }
   out << "\n";
-  for (const Json& record : records) {
+  records([&](const Json& record) {
     std::vector<std::string> fields(names.size());
-    for (auto& [name, text] : flat_row(record, with_codecs)) {
-      fields[place.at(name)] = std::move(text);
+    for (const auto& [name, value] : flat_row(record, with_codecs)) {
+      const auto found = place.find(name);
+      if (found == place.end()) {
+        throw InputError("the results changed while they were exported; export them again");
+      }
+      fields[found->second] = text_of(value);
     }
     for (std::size_t i = 0; i < fields.size(); ++i) {
       out << (i == 0 ? "" : ",") << csv_field(fields[i]);
     }
     out << "\n";
-  }
-}
-
-}  // namespace
-
-void export_csv(const Json& results, std::ostream& out) { write_rows(results.at("cells"), out); }
-
-void export_layers_csv(const Json& results, std::ostream& out) {
-  write_rows(results.value("layers", Json::array()), out);
+  });
 }
 
 }  // namespace kvbench

@@ -47,11 +47,11 @@ std::string status_of(const Json& record) {
 
 }  // namespace
 
-void export_markdown(const Json& results, std::ostream& out) {
+void export_markdown(const VisitRecords& cells, std::ostream& out) {
   out << "| id | label | params | sequence | layer | head | seed | status | relative_l2.mean | "
          "relative_frobenius_error | memory.fraction |\n"
          "|---|---|---|---|---:|---:|---:|---|---:|---:|---:|\n";
-  for (const Json& cell : results.at("cells")) {
+  cells([&](const Json& cell) {
     const Json& key = cell.at("key");
     out << "| " << text_of(cell.value("id", Json())).substr(0, 8) << " | "
         << escaped(text_of(cell.value("label", Json()))) << " | " << escaped(params_of(key))
@@ -61,14 +61,14 @@ void export_markdown(const Json& results, std::ostream& out) {
         << significant(at_pointer(cell, "/errors/relative_l2/mean")) << " | "
         << significant(at_pointer(cell, "/errors/relative_frobenius_error")) << " | "
         << significant(at_pointer(cell, "/memory/fraction")) << " |\n";
-  }
+  });
 }
 
-void export_layers_markdown(const Json& results, std::ostream& out) {
+void export_layers_markdown(const VisitRecords& layers, std::ostream& out) {
   out << "| id | label | params | sequence | layer | seed | status | relative_output_l2.mean | "
          "residual_ratio.mean | cancellation.mean | half_heads.mean | memory.fraction |\n"
          "|---|---|---|---|---:|---:|---|---:|---:|---:|---:|---:|\n";
-  for (const Json& layer : results.value("layers", Json::array())) {
+  layers([&](const Json& layer) {
     const Json& key = layer.at("key");
     out << "| " << text_of(layer.value("id", Json())).substr(0, 8) << " | "
         << escaped(text_of(layer.value("label", Json()))) << " | " << escaped(params_of(key))
@@ -81,7 +81,7 @@ void export_layers_markdown(const Json& results, std::ostream& out) {
       out << " | " << significant(at_pointer(layer, number));
     }
     out << " |\n";
-  }
+  });
 }
 
 }  // namespace kvbench

@@ -19,8 +19,7 @@ namespace {
 constexpr const char* kWanted = "name a results.json";
 constexpr double kMiB = 1024.0 * 1024.0;
 constexpr double kProgramBytes = 32.0 * kMiB;
-// Of a record in memory; 7.8 kB measured of a cell, more than of a layer.
-constexpr double kCellBytes = 9000.0;
+constexpr double kLayerBytes = 9000.0;  // of a record of a whole layer in memory
 
 // Records that the member `plan`, or `layers` of it, counts.
 double records_in(const Json& plan) {
@@ -272,6 +271,9 @@ Json read_members(const std::string& path, const std::function<void(Json&&)>& ce
   if (!in) throw InputError(system_error(path, "open") + "; " + kWanted);
   std::string member;
   bool is_readable = true;
+  // Elements that the parser does not keep: it looks through all it has at the end of each.
+  std::map<std::string, Json> lists = {
+      {"layers", Json::array()}, {"groups", Json::array()}, {"summary", Json::array()}};
   const Json::parser_callback_t take_cells = [&](int depth, Json::parse_event_t event,
                                                  Json& parsed) {
     if (depth == 1 && event == Json::parse_event_t::key) member = parsed.get<std::string>();
@@ -280,8 +282,14 @@ Json read_members(const std::string& path, const std::function<void(Json&&)>& ce
     }
     if (depth >= 2 && member == "summary" && !with_summary) return false;
     if (depth == 1 && event == Json::parse_event_t::object_end && member == "plan") plan(parsed);
-    if (depth != 2 || event != Json::parse_event_t::object_end || member != "cells") return true;
-    if (is_readable) cell(std::move(parsed));
+    if (depth != 2 || event != Json::parse_event_t::object_end) return true;
+    if (member == "cells") {
+      if (is_readable) cell(std::move(parsed));
+      return false;
+    }
+    const auto list = lists.find(member);
+    if (list == lists.end()) return true;
+    list->second.push_back(std::move(parsed));
     return false;
   };
   Json results;
@@ -314,6 +322,12 @@ Json read_members(const std::string& path, const std::function<void(Json&&)>& ce
                      ": /layers: must be an array of records of whole layers; write the file "
                      "anew with `kvbench run` or `kvbench merge`");
   }
+  for (auto& [name, elements] : lists) {
+    const auto found = results.find(name);
+    if (elements.empty() || found == results.end() || !found->is_array()) continue;
+    for (Json& no_object : *found) elements.push_back(std::move(no_object));
+    *found = std::move(elements);
+  }
   for (Json& no_object : results["cells"]) cell(std::move(no_object));
   results["cells"].clear();
   return results;
@@ -333,17 +347,14 @@ Json read_results(const std::string& path) {
   return results;
 }
 
-Json read_cells(const std::string& path, double memory_limit) {
+Json read_cells(const std::string& path, double memory_limit, double cell_bytes,
+                const std::function<Json(const Json& cell)>& part_of) {
   Json cells = Json::array();
-  const auto keep = [&](Json&& cell) {
-    const auto clusters = cell.is_object() ? cell.find("clusters") : cell.end();
-    if (clusters != cell.end() && clusters->is_object()) clusters->erase("trajectory");
-    cells.push_back(std::move(cell));
-  };
+  const auto keep = [&](Json&& cell) { cells.push_back(part_of(cell)); };
   const auto refuse_too_many = [&](const Json& plan) {
     const double count = records_in(plan);
     const double layers = records_in(plan.value("layers", Json()));
-    const double bytes = kProgramBytes + kCellBytes * (count + layers);
+    const double bytes = kProgramBytes + cell_bytes * count + kLayerBytes * layers;
     if (bytes <= memory_limit) return;
     throw InputError(fmt::format(
         "{}: its {:.0f} cells{} need about {:.0f} MiB of memory, more than the {:.0f} MiB that "

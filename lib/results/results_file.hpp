@@ -60,9 +60,10 @@ Json read_results(const std::string& path);
 // `cells` and `summary` of what is returned are empty. `layers` are kept whole.
 Json read_results(const std::string& path, const std::function<void(Json&&)>& cell);
 
-// The same with its cells, but for what `export` and `check` have no use for: the summary, which
-// can be larger, and of cells the trajectories of clusters. Throws InputError, too, where the cells
-// would need more than `memory_limit` bytes, as soon as the file says how many there are.
-Json read_cells(const std::string& path, double memory_limit);
+// The same with `part_of` each cell, which takes about `cell_bytes`, and without the summary, which
+// can be larger. Throws InputError, too, where the cells would need more than `memory_limit` bytes,
+// as soon as the file says how many there are.
+Json read_cells(const std::string& path, double memory_limit, double cell_bytes,
+                const std::function<Json(const Json& cell)>& part_of);
 
 }  // namespace kvbench

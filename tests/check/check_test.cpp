@@ -248,5 +248,24 @@ TEST_CASE("two records of one layer are refused") {
                        doctest::Contains("/layers/0 and /layers/1"), InputError);
 }
 
+TEST_CASE("the needed part of a cell gives the same verdict, and lacks the rest") {
+  const BoundsFile bounds = made_bounds(R"(
+    {"name": "limit", "metric": "errors.relative_l2.mean", "limit": {"param": "T"}},
+    {"name": "trivial", "metric": "errors.epsilon_spectral.last", "below_trivial": 1},
+    {"name": "memory", "metric": "memory.fraction", "at_most": 0.2})");
+  const Json whole =
+      made_results({{.error = 0.3, .zero = 1.0, .mean_value = 0.2},
+                    {.kv_head = 1, .status = "failed"},
+                    {.kv_head = 2, .error = nullptr},
+                    {.kv_head = 3, .vacuous = true, .zero = 1.0, .mean_value = 0.9}});
+  Json reduced = whole;
+  for (Json& cell : reduced["cells"]) cell = needed_part(bounds, cell);
+  CHECK(report_json(check_bounds(bounds, reduced, "r.json")) ==
+        report_json(check_bounds(bounds, whole, "r.json")));
+  CHECK(reduced["cells"][0]["memory"] == Json{{"fraction", 0.25}});
+  CHECK(needed_part(bounds, Json(3)) == Json(3));
+  CHECK(needed_part(BoundsFile{}, whole["cells"][0]).size() == 5);
+}
+
 }  // namespace
 }  // namespace kvbench::test

@@ -136,6 +136,24 @@ class Commands(Folder):
         self.assertTrue(devices[1]["available"] or devices[1]["reason"])
         self.assertIn("cpu", self.data("list", "devices"))
 
+    def test_export_jsonl_has_what_csv_has_with_types(self):
+        results = self.run_sweep()
+        path = self.folder / "out/results.json"
+        lines = self.data("export", "--results", path, "--format", "jsonl").splitlines()
+        rows = list(csv.DictReader(io.StringIO(self.data("export", "--results", path, "--format", "csv"))))
+        self.assertEqual(len(lines), len(results["cells"]))
+        for line, row, cell in zip(lines, rows, results["cells"]):
+            flat = strict_json(line)
+            self.assertEqual(flat["errors.relative_l2.mean"], cell["errors"]["relative_l2"]["mean"])
+            self.assertEqual(flat["seed"], cell["key"]["seed"])
+            for name, text in row.items():
+                value = flat.get(name)
+                if isinstance(value, float):
+                    self.assertEqual(float(text), value, name)
+                else:
+                    self.assertEqual(text, "" if value is None else str(value).lower() if isinstance(value, bool)
+                                     else str(value), name)
+
     def test_export_csv_has_every_cell_and_number(self):
         results = self.run_sweep()
         text = self.data("export", "--results", self.folder / "out/results.json", "--format", "csv")

@@ -10,7 +10,9 @@
 #include "fuzz/promise.hpp"
 #include "fuzz/scratch_folder.hpp"
 #include "results/export_csv.hpp"
+#include "results/export_jsonl.hpp"
 #include "results/export_markdown.hpp"
+#include "results/file_records.hpp"
 #include "results/results_file.hpp"
 
 using namespace kvbench;
@@ -51,11 +53,13 @@ bool accepted(Use use) {
   return true;
 }
 
-void export_both(const Json& results) {
-  std::ostringstream csv, markdown;
-  export_csv(results, csv);
-  export_markdown(results, markdown);
-  promise(results["cells"].empty() || csv.str().find("id,status") == 0, "CSV without its columns");
+void export_all(const FileRecords& records) {
+  const VisitRecords visit = [&](const auto& each) { records.visit(each); };
+  std::ostringstream csv, lines, markdown;
+  export_csv(visit, csv);
+  export_jsonl(visit, lines);
+  export_markdown(visit, markdown);
+  promise(lines.str().empty() || csv.str().find("id,status") == 0, "CSV without its columns");
   promise(!markdown.str().empty(), "an empty table");
 }
 
@@ -75,13 +79,10 @@ void compare_with_itself() {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::ofstream(path(), std::ios::binary)
       .write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
+  accepted([] { export_all(FileRecords(path(), FileRecords::Kind::kCells)); });
   accepted([] {
-    const Json results = read_cells(path(), kMemory);
-    require_cells(results, path());
-    export_both(results);
-  });
-  accepted([] {
-    const Json results = read_cells(path(), kMemory);
+    const Json results = read_cells(path(), kMemory, kNeededBytes,
+                                    [](const Json& cell) { return needed_part(bounds(), cell); });
     promise(!report_json(check_bounds(bounds(), results, path())).empty(), "an empty report");
   });
   accepted([] { compare_with_itself(); });

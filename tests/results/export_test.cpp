@@ -2,7 +2,9 @@
 
 #include <sstream>
 
+#include "core/error.hpp"
 #include "results/export_csv.hpp"
+#include "results/export_jsonl.hpp"
 #include "results/export_markdown.hpp"
 
 namespace kvbench::test {
@@ -23,9 +25,12 @@ Json two_cells() {
 }
 
 template <class Export>
-std::string text(Export export_as) {
+std::string text(Export export_as, const Json& results = two_cells()) {
   std::ostringstream out;
-  export_as(two_cells(), out);
+  const VisitRecords visit = [&](const auto& each) {
+    for (const Json& cell : results.at("cells")) each(cell);
+  };
+  export_as(visit, out);
   return out.str();
 }
 
@@ -47,9 +52,7 @@ TEST_CASE("CSV has columns for what the key holds in objects: every fourth row, 
     {"id": "b", "status": "ok", "key": {"sequence": "0", "rows": {"last": 2}, "seed": 4}},
     {"id": "c", "status": "ok", "key": {"sequence": "0", "rows": "all", "seed": 5},
      "memory": {"fraction": 0.5}}]})");
-  std::ostringstream out;
-  export_csv(cells, out);
-  CHECK(out.str() ==
+  CHECK(text(export_csv, cells) ==
         "id,status,reason,label,storage,sequence,rows,rows.last,rows.every,seed,memory.fraction,"
         "memory.compression_ratio\n"
         "a,ok,,,float,0,,,4,3,,\n"
@@ -64,14 +67,41 @@ TEST_CASE("CSV says how each cell is stored: as its label, and by codec") {
     {"id": "b", "status": "ok", "label": "x", "key": {"seed": 2, "params": {"T": 2}}},
     {"id": "c", "status": "ok", "label": "a | b | K q8_0 V float", "key": {"seed": 3, "storage":
      {"keys": {"codec": "q8_0"}, "values": "float"}, "params": {}}}]})");
-  std::ostringstream out;
-  export_csv(cells, out);
-  CHECK(out.str() ==
+  CHECK(text(export_csv, cells) ==
         "id,status,reason,label,storage,seed,params.T,storage.keys.codec,storage.values.codec,"
         "storage.values.bits\n"
         "a,ok,,x | K q8_0 V kivi bits=4,K q8_0 V kivi bits=4,1,2,q8_0,kivi,4\n"
         "b,ok,,x,float,2,2,float,float,\n"
         "c,ok,,a | b | K q8_0 V float,K q8_0 V float,3,,q8_0,float,\n");
+}
+
+TEST_CASE("lines of JSON have the columns as members, values as they are") {
+  std::istringstream lines(text(export_jsonl));
+  std::string line;
+  std::getline(lines, line);
+  const Json first = Json::parse(line);
+  CHECK(first["label"] == "first, \"quoted\"");
+  CHECK(first["params.T"] == 2);
+  CHECK(first["errors.kl_divergence"].is_null());
+  CHECK(first["errors.relative_frobenius_error"] == 0.123456789);
+  CHECK(first["memory.compression_ratio"] == 0.75);
+  CHECK(first["storage.keys.codec"] == "float");
+  std::getline(lines, line);
+  const Json second = Json::parse(line);
+  CHECK(second["reason"] == "line\nbreak | bar");
+  CHECK(second["clusters.final"] == 3);
+  CHECK_FALSE(second.contains("clusters.trajectory"));
+  CHECK_FALSE(std::getline(lines, line));
+}
+
+TEST_CASE("a record with a column that the first visit lacked is refused") {
+  int visits = 0;
+  const VisitRecords changing = [&](const auto& each) {
+    const Json results = two_cells();
+    each(results["cells"][visits++ == 0 ? 0 : 1]);
+  };
+  std::ostringstream out;
+  CHECK_THROWS_AS(export_csv(changing, out), InputError);
 }
 
 TEST_CASE("Markdown rows are one line each, bars escaped, numbers rounded") {

@@ -176,7 +176,8 @@ TEST_CASE_FIXTURE(Output, "records that memory would not hold are refused before
     write_text(folder.file("r.json"), R"({"kind": "kvbench.results", "schema_version": "1.6.0",
                                           "plan": )" +
                                           counts + R"(, "cells": []})");
-    return read_cells(folder.file("r.json"), 64.0 * 1024 * 1024);
+    return read_cells(folder.file("r.json"), 64.0 * 1024 * 1024, 9000.0,
+                      [](const Json& cell) { return cell; });
   };
   CHECK_NOTHROW(read_of(R"({"ok": 1000, "failed": 10})"));
   CHECK_NOTHROW(read_of(R"({"ok": 1000, "layers": {"ok": 1000, "skipped": 9}})"));

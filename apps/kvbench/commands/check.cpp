@@ -91,9 +91,11 @@ int run(const CheckOptions& options) {
   BoundsFile bounds;
   Json results;
   ErrorList errors;
-  errors.gather(
-      [&] { results = read_cells(options.results, static_cast<double>(usable_memory())); });
   errors.gather([&] { bounds = read_bounds(options.bounds); });
+  errors.gather([&] {
+    results = read_cells(options.results, static_cast<double>(usable_memory()), kNeededBytes,
+                         [&](const Json& cell) { return needed_part(bounds, cell); });
+  });
   errors.throw_if_any();
   if (options.write_baselines) {
     for (const auto& [path, cells] : write_baselines(bounds, results, options.results)) {

@@ -3,15 +3,14 @@
 #include <sstream>
 #include <string>
 
-#include "check/check.hpp"
 #include "commands.hpp"
-#include "core/memory_limit.hpp"
 #include "exit_codes.hpp"
 #include "output/incomplete_warning.hpp"
 #include "output/log.hpp"
 #include "results/export_csv.hpp"
+#include "results/export_jsonl.hpp"
 #include "results/export_markdown.hpp"
-#include "results/results_file.hpp"
+#include "results/file_records.hpp"
 
 namespace kvbench {
 namespace {
@@ -25,23 +24,27 @@ struct ExportOptions {
 constexpr const char* kFooter =
     R"(csv: one row per cell, every number in full (params.*, storage.*, derived.*, errors.*, trivial.*,
 mass.*, evidence.*, clusters.*, memory.*, traffic.*, counters.*, timing.seconds); null is an empty field.
-md: a Markdown table of the main columns, rounded. With --layers the same of the records of whole
+jsonl: one JSON object per cell and line, flat, with the same columns as members; null is null.
+md: a Markdown table of the main columns, rounded. Cells are read one by one, whatever their number. With --layers the same of the records of whole
 layers, which results have of dumps with an output projection (wo) or evidence.
 
 Examples:
   kvbench export --results results/quick/results.json --format csv > quick.csv
+  kvbench export --results results/quick/results.json --format jsonl > quick.jsonl
   kvbench export --results results/quick/results.json --format md)";
 
 int run(const ExportOptions& options) {
-  const Json results = read_cells(options.results, static_cast<double>(usable_memory()));
-  require_cells(results, options.results);
-  warn_if_incomplete(results, options.results);
+  const FileRecords records(
+      options.results, options.layers ? FileRecords::Kind::kLayers : FileRecords::Kind::kCells);
+  warn_if_incomplete(records.rest(), options.results);
+  const VisitRecords visit = [&](const auto& each) { records.visit(each); };
   const auto write_to = [&](std::ostream& out) {
-    if (options.layers) {
-      options.format == "csv" ? export_layers_csv(results, out)
-                              : export_layers_markdown(results, out);
+    if (options.format == "csv") {
+      export_csv(visit, out);
+    } else if (options.format == "jsonl") {
+      export_jsonl(visit, out);
     } else {
-      options.format == "csv" ? export_csv(results, out) : export_markdown(results, out);
+      options.layers ? export_layers_markdown(visit, out) : export_markdown(visit, out);
     }
   };
   if (terminal_columns(stdout) > 0) {
@@ -63,9 +66,9 @@ Command add_export(CLI::App& app) {
   command->add_option("--results", options->results, "A results.json")
       ->type_name("FILE")
       ->required();
-  command->add_option("--format", options->format, "csv or md")
+  command->add_option("--format", options->format, "csv, jsonl or md")
       ->required()
-      ->check(CLI::IsMember({"csv", "md"}));
+      ->check(CLI::IsMember({"csv", "jsonl", "md"}));
   command->add_flag("--layers", options->layers, "Records of whole layers in place of cells");
   command->footer(kFooter);
   return {command, [options] { return run(*options); }};

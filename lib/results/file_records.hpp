@@ -1,0 +1,35 @@
+// The records of a results file, for those who go through them more than once.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "json/json.hpp"
+
+namespace kvbench {
+
+// One cell of the file is in memory at a time, whatever their number; records of whole layers all
+// are.
+class FileRecords {
+ public:
+  enum class Kind { kCells, kLayers };
+
+  // Reads the file once. Throws InputError as read_results() does, and where a record is not one or
+  // two are of the same cell, or layer.
+  FileRecords(std::string path, Kind kind);
+
+  // The file's members without its cells and layers.
+  const Json& rest() const { return rest_; }
+
+  // Calls `each` with every record, in order; cells are read anew. Throws InputError where the file
+  // is another by now.
+  void visit(const std::function<void(const Json& record)>& each) const;
+
+ private:
+  std::string path_;
+  Kind kind_;
+  Json rest_;
+  Json layers_ = Json::array();
+};
+
+}  // namespace kvbench
