@@ -100,14 +100,6 @@ class Made(unittest.TestCase):
         self.assertAlmostEqual(interval.mean, -1.0)
         self.assertEqual(interval.units, 2)
 
-    def test_forest_compares_with_another_label(self):
-        cells = [cell("snapkv", {"budget": budget}, 1 / memory, memory) for budget, memory in ((1, 0.5), (2, 0.125))]
-        cells += [cell("exact", {}, 1.0, 0.25), cell("uniform", {"T": 1}, 9.0, 0.25)]
-        table = forest.ratios(self.results(cells), "snapkv")
-        self.assertEqual(dict(zip(table["label"], table["log2_ratio"].round(12))),
-                         {"exact": -2.0, "uniform": round(float(numpy.log2(9 / 4)), 12)})
-        self.assertTrue(forest.ratios(self.results(cells), "h2o").empty)
-
     def test_field_compares_at_mean_bytes_of_what_is_held_or_read(self):
         def made(label, budget, error, held, read=None, **unit):
             out = cell(label.split(" | ")[0], {"budget": budget}, error, held, **unit)

@@ -13,7 +13,7 @@ try:
     import numpy
     import pandas
     from kvplot import Results
-    from kvplot.figures import mixture, recency, scaling, variance
+    from kvplot.figures import forest, mixture, recency, scaling, variance
     from kvplot.results import ResultsError
 except ImportError as error:
     print(f"skipped: {error}")
@@ -29,6 +29,14 @@ class Texts(unittest.TestCase):
         path = Path(folder.name, "results.json")
         path.write_text(json.dumps({**document(cells), **more}))
         return Results(path)
+
+    def test_forest_compares_with_another_label(self):
+        cells = [cell("snapkv", {"budget": budget}, 1 / memory, memory) for budget, memory in ((1, 0.5), (2, 0.125))]
+        cells += [cell("exact", {}, 1.0, 0.25), cell("uniform", {"T": 1}, 9.0, 0.25)]
+        table = forest.ratios(self.results(cells), "snapkv")
+        self.assertEqual(dict(zip(table["label"], table["log2_ratio"].round(12))),
+                         {"exact": -2.0, "uniform": round(float(numpy.log2(9 / 4)), 12)})
+        self.assertTrue(forest.ratios(self.results(cells), "h2o").empty)
 
     def test_slopes_are_those_of_power_laws_and_ratios_are_paired(self):
         cells = []

@@ -1,0 +1,141 @@
+"""configs/launchers: its commands, as they stand on the page, on a small sweep; killed and run again."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+
+from program import DONE, PROGRAM, SOURCE, Folder, deterministic, kvbench
+
+LAUNCHERS = SOURCE / "configs/launchers"
+PAGE = (LAUNCHERS / "README.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
+
+
+def command(word):
+    """The only fence with the word."""
+    found, = (fence for fence in COMMANDS if word in fence)
+    return found
+
+
+class Launchers(Folder):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.synth("wide.h5", "--tokens", 384, "--d", 32, "--layers", 2, "--kv-heads", 4)
+
+    def setUp(self):
+        super().setUp()
+        programs = self.folder / "bin"
+        programs.mkdir()
+        (programs / "kvbench").symlink_to(PROGRAM)
+        self.environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}",
+                            "XDG_CACHE_HOME": str(self.folder / "cache")}
+        config = self.sweep([{"algorithm": "uniform", "params": {"T": [1, 2], "sinks": 4}},
+                             {"algorithm": "subgen", "params": {"delta_quantile": 0.1, "t": 4, "s": 64}}],
+                            dumps=[str(self.made / "wide.h5")], seeds={"first": 0, "count": 12})
+        shutil.copy(config, self.folder / "mine.json")
+        done = kvbench("run", "--config", config, "--out", self.folder / "whole")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+
+    def bash(self, text):
+        done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", text], cwd=self.folder, text=True,
+                              capture_output=True, check=False, env=self.environment, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def killed(self, text):
+        """Begun, and after a while everything it started is gone."""
+        process = subprocess.Popen(["bash", "-c", text], cwd=self.folder, env=self.environment,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        journals = self.folder / "mine/shards"
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and len(list(journals.glob("*/journal.jsonl"))) < 2:
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        subprocess.run(["pkill", "-KILL", "-f", str(self.folder / "bin/kvbench")], check=False)
+        self.assertGreaterEqual(len(list(journals.glob("*/journal.jsonl"))), 1)
+
+    def assert_equals_one_run(self):
+        merged = json.loads((self.folder / "mine/results.json").read_text())
+        self.assertEqual(merged["status"], "complete")
+        self.assertEqual(deterministic(merged), deterministic(self.results("whole")))
+
+    def run_twice(self, text):
+        self.killed(text)
+        self.bash(text)
+        self.assert_equals_one_run()
+
+    def test_a_loop_of_the_shell(self):
+        self.run_twice(command("xargs"))
+
+    def test_gnu_parallel(self):
+        if shutil.which("parallel") is None:
+            self.skipTest("GNU parallel is not installed")
+        text = command("parallel -j4")
+        self.assertIn("CUDA_VISIBLE_DEVICES=$(({%}-1)) ", text)
+        self.run_twice(text)
+
+    def test_snakemake(self):
+        if shutil.which("snakemake") is None:
+            self.skipTest("Snakemake is not installed")
+        first, _ = command("snakemake").splitlines()
+        text = first.replace("configs/launchers", str(LAUNCHERS)).replace("--cores 8", "--cores 4")
+        self.assertNotEqual(text, first)
+        self.killed(text)
+        self.bash(text.replace("snakemake ", "snakemake --unlock ", 1))
+        self.bash(text)
+        self.assert_equals_one_run()
+        before = (self.folder / "mine/results.json").stat().st_mtime_ns
+        self.bash(text)
+        self.assertEqual((self.folder / "mine/results.json").stat().st_mtime_ns, before)
+
+    def test_srun_in_one_allocation(self):
+        """With a stand-in for srun that starts the tasks one after another; Slurm itself is tests/slurm's."""
+        srun = self.folder / "bin/srun"
+        srun.write_text("#!/bin/bash\nfor i in 0 1 2; do SLURM_NTASKS=3 SLURM_PROCID=$i \"$@\" || exit; done\n")
+        srun.chmod(0o755)
+        self.bash(command("srun"))
+        self.assert_equals_one_run()
+
+
+class Manifests(unittest.TestCase):
+    def test_kubernetes(self):
+        try:
+            import yaml
+        except ImportError:
+            self.skipTest("python3-yaml is not installed")
+        job = yaml.safe_load((LAUNCHERS / "kubernetes.yaml").read_text())
+        self.assertEqual((job["apiVersion"], job["kind"]), ("batch/v1", "Job"))
+        spec = job["spec"]
+        self.assertEqual(spec["completionMode"], "Indexed")
+        container, = spec["template"]["spec"]["containers"]
+        shell, = container["args"]
+        self.assertIn(f"KVBENCH_SHARD=$i/{spec['completions']} ", shell)
+        mounts = {mount["name"] for mount in container["volumeMounts"]}
+        self.assertEqual(mounts, {volume["name"] for volume in spec["template"]["spec"]["volumes"]})
+        said = subprocess.run(["bash", "-c", shell.replace("kvbench run", "env; echo")], text=True, check=True,
+                              capture_output=True, env={**os.environ, "JOB_COMPLETION_INDEX": "15"})
+        self.assertIn("KVBENCH_SHARD=16/16", said.stdout)
+        self.assertIn("--out /data/mine/shards/16", said.stdout)
+
+    def test_aws_batch(self):
+        job = json.loads((LAUNCHERS / "aws-batch.json").read_text())
+        self.assertEqual(job["type"], "container")
+        container = job["containerProperties"]
+        self.assertEqual({each["type"] for each in container["resourceRequirements"]}, {"VCPU", "MEMORY"})
+        self.assertTrue(all(isinstance(each["value"], str) for each in container["resourceRequirements"]))
+        self.assertEqual({mount["sourceVolume"] for mount in container["mountPoints"]},
+                         {volume["name"] for volume in container["volumes"]})
+        shell = container["command"][-1].replace("kvbench run", "env; echo")
+        said = subprocess.run(["bash", "-c", shell], text=True, capture_output=True, check=True,
+                              env={**os.environ, "AWS_BATCH_JOB_ARRAY_INDEX": "0", "AWS_BATCH_JOB_ARRAY_SIZE": "16"})
+        self.assertIn("KVBENCH_SHARD=1/16", said.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
