@@ -106,11 +106,13 @@ kvbench run --config configs/quick.json --quiet
 for i in 1 2 3; do
   kvbench run --config configs/quick.json --shard $i/3 --out shard-$i --set /select/layers=[0] --quiet
 done
-mkdir -p results/mine/shards results/before results/after before kv baselines
+mkdir -p results/mine/shards results/before results/after before first second kv baselines
 cp -r shard-* results/mine/shards
 for name in results/before results/after; do cp results/quick/results.json $name; done
 cp -r errors results/ci
-cp errors/results.json before
+for name in before first second; do cp errors/results.json $name; done
+cp configs/quick.json kv/sweep.json
+cp results/quick/results.json theirs.json
 cp configs/bounds/ci.json kv/bounds.json
 mkdir -p results/loop results/layers
 python3 - <<'END'

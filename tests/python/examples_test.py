@@ -17,7 +17,8 @@ import kvbench as kb
 from streams import SOURCE
 
 PAGES = ("README.md", "apps/python/README.md", "apps/python/METHODS.md")
-NOTEBOOK = "apps/python/examples/my_method.ipynb"
+MY_METHOD = "apps/python/examples/my_method.ipynb"
+FIRST_LOOK = "apps/python/examples/first_look.ipynb"
 GIVEN = """
 import numpy as np
 import kvbench as kb
@@ -38,8 +39,8 @@ def examples(text):
     return [line for line in found if re.match(r"(import kvbench|(\w+ = )?kb\.|r\.)", line)]
 
 
-def notebook_cells():
-    document = json.loads((SOURCE / NOTEBOOK).read_text(encoding="utf-8"))
+def notebook_cells(notebook):
+    document = json.loads((SOURCE / notebook).read_text(encoding="utf-8"))
     return [each for each in document["cells"] if each["cell_type"] == "code"]
 
 
@@ -55,7 +56,8 @@ def drawing_python():
 
 
 class Notebook(unittest.TestCase):
-    def test_its_cells_run_from_its_folder_and_draw_the_figure(self):
+    def run_notebook(self, notebook, drawn):
+        """What its cells print, run from its folder, and a file that they write."""
         python = drawing_python()
         if python is None:
             self.skipTest("SKIPPED: the notebook's figure needs matplotlib, pandas and h5py")
@@ -64,26 +66,38 @@ shown = sys.modules["IPython.display"] = types.ModuleType("IPython.display")
 sys.modules["IPython"] = types.ModuleType("IPython")
 shown.Image = lambda path: open(path, "rb").read(8) == b"\\x89PNG\\r\\n\\x1a\\n" or 1 / 0
 """
-        script = shown + "\n".join("".join(each["source"]) for each in notebook_cells())
+        script = shown + "\n".join("".join(each["source"]) for each in notebook_cells(notebook))
         with tempfile.TemporaryDirectory() as folder:
             for name in ("data", "configs"):
                 Path(folder, name).symlink_to(SOURCE / name)
-            place = Path(folder, NOTEBOOK).parent
+            place = Path(folder, notebook).parent
             place.mkdir(parents=True)
             path = Path(folder, "cells.py")
             path.write_text(script, encoding="utf-8")
             done = subprocess.run([python, str(path)], cwd=place, capture_output=True, text=True,
                                   check=False, timeout=600)
             self.assertEqual(done.returncode, 0, done.stderr[-3000:])
-            self.assertIn("largest_keys", done.stdout)
-            drawn = Path(folder, "results/mine/forest.csv").read_text(encoding="utf-8")
-            self.assertEqual(len(set(re.findall("largest_keys|h2o|snapkv", drawn))), 3)
+            return done.stdout, Path(folder, drawn).read_text(encoding="utf-8")
 
-    def test_it_has_the_page_s_code_and_no_outputs(self):
-        cells = notebook_cells()
-        self.assertEqual([(each["outputs"], each["execution_count"]) for each in cells],
-                         [([], None)] * len(cells))
-        texts = ["".join(each["source"]) for each in cells]
+    def test_my_method_runs_and_draws_the_figure(self):
+        said, drawn = self.run_notebook(MY_METHOD, "results/mine/forest.csv")
+        self.assertIn("largest_keys", said)
+        self.assertEqual(len(set(re.findall("largest_keys|h2o|snapkv", drawn))), 3)
+
+    def test_a_first_look_runs_and_draws_the_figure(self):
+        said, drawn = self.run_notebook(FIRST_LOOK, "results/first_look/error_vs_memory.csv")
+        layer = kb.open_dump(SOURCE / "data/smollm2-constitution.h5")["constitution"][15]
+        error = kb.replay(layer, "snapkv", head=0, budget=256).errors["relative_l2"]["mean"]
+        self.assertIn(f"mean error {error:.3f}\n", said)
+        self.assertEqual(len(re.findall(r"(?m)^(?:streaming_llm|h2o|snapkv|uniform) +0\.\d\d \d", said)), 12)
+        self.assertIn("snapkv", drawn)
+
+    def test_they_have_no_outputs_and_my_method_has_the_page_s_code(self):
+        for notebook in (MY_METHOD, FIRST_LOOK):
+            cells = notebook_cells(notebook)
+            self.assertEqual([(each["outputs"], each["execution_count"]) for each in cells],
+                             [([], None)] * len(cells))
+        texts = ["".join(each["source"]) for each in notebook_cells(MY_METHOD)]
         self.assertEqual(texts[1:-1], [each.rstrip("\n") for each in blocks("apps/python/METHODS.md")])
 
 
