@@ -19,7 +19,10 @@ class Comparer {
       if (path.empty() && std::find(kLeftOut.begin(), kLeftOut.end(), name) != kLeftOut.end()) {
         continue;
       }
-      compare(path.empty() ? name : path + "." + name, value, recomputed.value(name, Json()));
+      std::string place = path;
+      if (!place.empty()) place += '.';
+      place += name;
+      compare(place, value, recomputed.value(name, Json()));
     }
   }
 
