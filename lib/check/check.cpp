@@ -7,13 +7,12 @@
 #include <map>
 #include <set>
 #include <string>
-#include <unordered_map>
 
 #include "check/check_rules.hpp"
 #include "core/error.hpp"
-#include "core/hash.hpp"
 #include "core/spelling.hpp"
 #include "results/cell_metric.hpp"
+#include "results/distinct_records.hpp"
 #include "results/results_file.hpp"
 
 namespace kvbench {
@@ -224,20 +223,11 @@ Json needed_part(const BoundsFile& bounds, const Json& record) {
 }
 
 void require_cells(const Json& results, const std::string& path) {
-  std::unordered_map<std::string, std::size_t> seen;  // hash of the key
   for (const char* member : {"cells", "layers"}) {
     const auto found = results.find(member);
     if (found == results.end()) continue;
-    for (std::size_t i = 0; i < found->size(); ++i) {
-      const Json& record = (*found)[i];
-      require_cell(record, i, path, member);
-      const auto [first, is_new] = seen.emplace(hash128_hex(to_line(record.at("key"))), i);
-      if (is_new) continue;
-      throw InputError(fmt::format(
-          "{0}: /{1}/{2} and /{1}/{3} are of the same {4}; write the file anew with `kvbench run` "
-          "or `kvbench merge`",
-          path, member, first->second, i, std::string(member) == "cells" ? "cell" : "layer"));
-    }
+    DistinctRecords records(path, member);
+    for (const Json& record : *found) records.add(record);
   }
 }
 

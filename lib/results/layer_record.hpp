@@ -48,4 +48,8 @@ const std::vector<std::string>& layer_memory_names();
 const std::vector<std::string>& layer_metric_paths();
 bool is_layer_metric(const std::string& path);
 
+// What is wrong with `path` as that of a number of cells, not of whole layers; nothing if it is
+// one.
+std::optional<std::string> cell_metric_error(const std::string& path);
+
 }  // namespace kvbench

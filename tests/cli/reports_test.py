@@ -95,6 +95,8 @@ class Reports(Folder):
         self.assert_refused(kvbench("check", "--results", results), "--bounds is required")
         self.assert_refused(kvbench("check", "--results", results, "--suggest", results, "--metric",
                                     "errors.relative_l2.men"), "--metric")
+        self.assert_refused(kvbench("check", "--results", results, "--suggest", results, "--metric",
+                                    "errors.relative_output_l2.mean"), "is of whole layers")
         for options in (["--suggest", results, "--json"], ["--metric", METRIC],
                         ["--format", "xml"]):
             self.assertEqual(kvbench("check", "--results", results, *options).returncode, BAD_INPUT)

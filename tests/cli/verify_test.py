@@ -66,6 +66,25 @@ class Verify(Folder):
         report = self.verify(self.written(change), expect=VIOLATION)
         self.assertEqual([each["path"] for each in report["differences"]], ["id"])
 
+    def test_numbers_under_another_name_are_found(self):
+        def other_setting(document):
+            cells = [cell for cell in document["cells"] if cell["key"]["algorithm"] == "window"]
+            cells[0]["key"]["params"]["budget"] = 31
+        report = self.verify(self.written(other_setting), expect=VIOLATION)
+        (difference,) = report["differences"]
+        self.assertEqual((difference["path"], difference["recorded"]["params"]["budget"],
+                          difference["recomputed"]["params"]["budget"]), ("key", 31, 8))
+
+        def other_label(document):
+            document["cells"][0]["label"] = "mine"
+        self.assertEqual(self.verify(self.written(other_label), expect=VIOLATION)["equal"],
+                         self.count - 1)
+
+    def test_two_records_of_one_cell_are_refused(self):
+        def twice(document):
+            document["cells"].append(document["cells"][0])
+        self.assert_refused(kvbench("verify", self.written(twice)), "are of the same cell")
+
     def test_the_dump_may_lie_elsewhere_and_must_be_the_same(self):
         moved = self.folder / "moved.json"
         document = json.loads(json.dumps(self.document))

@@ -81,6 +81,7 @@ TEST_CASE("groups that are not selected cost nothing and are not timed") {
   const Plan plan = made_plan();
   ShardSelection selection = select_shard(plan, "");
   selection.groups = {false, true, false, false};
+  for (const std::size_t g : {0, 2, 3}) selection.heads[g].assign(selection.heads[g].size(), false);
   MadeUpTimings timings{.short_head = 0.25};
   const CostEstimate cost = timings.estimate(plan, selection, 2.0);
   CHECK(timings.timed == std::vector<std::size_t>{1});

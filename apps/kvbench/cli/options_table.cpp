@@ -17,17 +17,21 @@ std::vector<std::string> choices_in(const std::string& type) {
   return choices;
 }
 
+std::string name_of(const CLI::Option& option) {
+  return option.get_positional() ? option.get_single_name() : "--" + option.get_lnames().front();
+}
+
 OptionRow row_of(const CLI::Option& option) {
   OptionRow row;
   row.positional = option.get_positional();
-  row.name = row.positional ? option.get_single_name() : "--" + option.get_lnames().front();
+  row.name = name_of(option);
   if (!row.positional && !option.get_snames().empty()) {
     row.short_name = "-" + option.get_snames().front();
   }
   row.takes_value = option.get_items_expected_max() > 0;
   row.required = option.get_required();
   for (const CLI::Option* other : option.get_excludes()) {
-    row.instead.push_back("--" + other->get_lnames().front());
+    row.instead.push_back(name_of(*other));
   }
   row.repeats = option.get_items_expected_max() > 1;
   row.choices = choices_in(option.get_type_name());

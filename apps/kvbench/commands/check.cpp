@@ -17,7 +17,7 @@
 #include "output/check_table.hpp"
 #include "output/incomplete_warning.hpp"
 #include "output/log.hpp"
-#include "results/cell_metric.hpp"
+#include "results/layer_record.hpp"
 #include "results/results_file.hpp"
 
 namespace kvbench {
@@ -51,11 +51,11 @@ Examples:
   kvbench check --results first/results.json --suggest second/results.json > bounds.json)";
 
 int suggest(const CheckOptions& options) {
-  BoundsSuggestion suggestion(options.metrics);
   ErrorList errors;
   for (const std::string& metric : options.metrics) {
-    if (const auto error = metric_error(metric)) errors.add("--metric: " + *error);
+    if (const auto error = cell_metric_error(metric)) errors.add("--metric: " + *error);
   }
+  BoundsSuggestion suggestion(errors.none() ? options.metrics : std::vector<std::string>());
   for (const std::string& path : {options.results, options.suggest}) {
     std::size_t index = 0;
     errors.gather([&] {

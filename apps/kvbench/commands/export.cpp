@@ -25,8 +25,9 @@ constexpr const char* kFooter =
     R"(csv: one row per cell, every number in full (params.*, storage.*, derived.*, errors.*, trivial.*,
 mass.*, evidence.*, clusters.*, memory.*, traffic.*, counters.*, timing.seconds); null is an empty field.
 jsonl: one JSON object per cell and line, flat, with the same columns as members; null is null.
-md: a Markdown table of the main columns, rounded. Cells are read one by one, whatever their number. With --layers the same of the records of whole
-layers, which results have of dumps with an output projection (wo) or evidence.
+md: a Markdown table of the main columns, rounded. Cells are read one by one, whatever their number.
+With --layers the same of the records of whole layers, which results have of dumps with an output
+projection (wo) or evidence.
 
 Examples:
   kvbench export --results results/quick/results.json --format csv > quick.csv

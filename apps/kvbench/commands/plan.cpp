@@ -10,6 +10,7 @@
 
 #include "cli/device_option.hpp"
 #include "cli/sweep_options.hpp"
+#include "cli/threads_option.hpp"
 #include "commands.hpp"
 #include "commands/show_plan.hpp"
 #include "core/memory_limit.hpp"
@@ -74,9 +75,7 @@ Command add_plan(CLI::App& app) {
   add_sweep_options(*command, options->sweep);
   add_device_option(*command, options->device);
   add_shard_option(*command, options->shard);
-  command->add_option("--threads", options->threads, "Threads; default: all the process may use")
-      ->type_name("N")
-      ->check(CLI::Range(1, 4096));
+  add_threads_option(*command, options->threads);
   command->add_flag("--json", options->json, "One JSON document, with every cell's id and path");
   command->footer(kFooter);
   return {command, [options] { return show_plan(*options); }};

@@ -14,6 +14,7 @@
 #include "cli/memory_option.hpp"
 #include "cli/signals.hpp"
 #include "cli/sweep_options.hpp"
+#include "cli/threads_option.hpp"
 #include "commands.hpp"
 #include "commands/show_plan.hpp"
 #include "core/error.hpp"
@@ -459,9 +460,7 @@ Command add_run(CLI::App& app, std::vector<std::string> argv,
                    "Output folder; default: results/<name of the sweep> in the working folder")
       ->type_name("DIR");
   add_device_option(*command, options->device);
-  command->add_option("--threads", options->threads, "Threads; default: all the process may use")
-      ->type_name("N")
-      ->check(CLI::Range(1, 4096));
+  add_threads_option(*command, options->threads);
   CLI::Option* shard = add_shard_option(*command, options->shard);
   command->add_flag("--fresh", options->fresh, "Start over: discard the cells in the folder");
   command->add_flag("--retry-failed", options->retry_failed, "Compute failed cells once more");

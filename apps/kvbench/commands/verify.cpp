@@ -16,6 +16,7 @@
 #include "cli/device_option.hpp"
 #include "cli/memory_option.hpp"
 #include "cli/signals.hpp"
+#include "cli/threads_option.hpp"
 #include "cli/virtual_option.hpp"
 #include "commands.hpp"
 #include "compare/record_differences.hpp"
@@ -29,9 +30,10 @@
 #include "output/progress.hpp"
 #include "output/table.hpp"
 #include "results/cell_field.hpp"
+#include "results/file_records.hpp"
 #include "results/journal.hpp"
 #include "results/provenance.hpp"
-#include "results/results_file.hpp"
+#include "results/record_check.hpp"
 #include "run/execute.hpp"
 #include "run/memory_estimate.hpp"
 #include "run/open_dumps.hpp"
@@ -96,19 +98,14 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// What the results say of themselves, without their cells.
-Json read_head(const std::string& path) {
-  Json head = read_results(path, [](Json&&) {});
-  if (!head.value("config", Json()).is_object()) {
-    throw InputError(path +
+// `head`: the members of the results but for their cells.
+SweepConfig sweep_of(const Json& head, const VerifyOptions& options) {
+  nlohmann::json resolved = head.value("config", Json());
+  if (!resolved.is_object()) {
+    throw InputError(options.results +
                      ": /config: must be the sweep of the results; verify a file as `kvbench run` "
                      "or `kvbench merge` wrote it");
   }
-  return head;
-}
-
-SweepConfig sweep_of(const Json& head, const VerifyOptions& options) {
-  nlohmann::json resolved = head.at("config");
   if (!options.dumps.empty()) {
     resolved["dumps"] = nlohmann::json::array();
     for (const std::string& dump : options.dumps) {
@@ -141,30 +138,28 @@ struct Sample {
 };
 
 // Each eligible cell with the same probability, whatever their number: algorithm R.
-Sample draw_sample(const VerifyOptions& options, const std::string& device,
-                   const std::set<std::string>& fingerprints) {
+Sample draw_sample(const FileRecords& records, const VerifyOptions& options,
+                   const std::string& device, const std::set<std::string>& fingerprints) {
   const CounterRng draw(options.seed, 0, "verify/sample");
   Sample sample;
   std::vector<std::pair<std::size_t, Json>> drawn;
-  std::size_t index = 0;
   const auto text_at = [](const Json& key, const char* name) {
     const auto found = key.find(name);
     return found != key.end() && found->is_string() ? found->get<std::string>() : std::string();
   };
-  read_results(options.results, [&](Json&& cell) {
-    require_cell(cell, index++, options.results);
+  records.visit([&](const Json& cell) {
     if (cell.at("status") != "ok") return;
     ++sample.ok;
     const Json& key = cell.at("key");
     if (text_at(key, "device") != device || !fingerprints.contains(text_at(key, "dump"))) return;
     const std::size_t number = sample.eligible++;
     if (number < options.sample) {
-      drawn.emplace_back(number, std::move(cell));
+      drawn.emplace_back(number, cell);
       return;
     }
     const double u = draw.uniform53(static_cast<std::uint32_t>(number));
     const auto place = static_cast<std::size_t>(u * static_cast<double>(number + 1));
-    if (place < drawn.size()) drawn[place] = {number, std::move(cell)};
+    if (place < drawn.size()) drawn[place] = {number, cell};
   });
   std::sort(drawn.begin(), drawn.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -216,18 +211,26 @@ struct Verdict {
   }
 };
 
+// Whether the record says of itself what the plan says of the cell with its id.
+bool is_of(const Json& record, const Plan& plan, const PlannedCell& cell) {
+  return is_record_of(record, plan, cell) && record.value("label", Json()) == cell.label;
+}
+
 // The sampled cells that the sweep of the results makes, by id; the others differ already.
 std::map<std::string, const Json*> known_cells(const Sample& sample, const Plan& whole,
                                                Verdict& verdict) {
-  std::set<std::string> ids;
-  for (const PlannedCell& cell : whole.cells) ids.insert(cell.id);
+  std::map<std::string, const PlannedCell*> planned;
+  for (const PlannedCell& cell : whole.cells) planned[cell.id] = &cell;
   std::map<std::string, const Json*> known;
   for (const Json& cell : sample.cells) {
     const Json id = cell.value("id", Json());
-    if (id.is_string() && ids.contains(id.get<std::string>())) {
-      known[id.get<std::string>()] = &cell;
-    } else {
+    const auto found = id.is_string() ? planned.find(id.get<std::string>()) : planned.end();
+    if (found == planned.end()) {
       verdict.add(cell, {{"id", id, "not a cell of the results' own sweep and dumps"}});
+    } else if (!is_of(cell, whole, *found->second)) {
+      verdict.add(cell, {{"key", cell.at("key"), cell_key(whole, *found->second)}});
+    } else {
+      known[found->first] = &cell;
     }
   }
   return known;
@@ -312,14 +315,15 @@ int run(VerifyOptions options) {
   const auto memory_limit =
       static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory());
   ComputeDevice device(options.device);
-  const Json head = read_head(options.results);
+  const FileRecords records(options.results, FileRecords::Kind::kCells);
+  const Json& head = records.rest();
   SweepConfig config = sweep_of(head, options);
   OpenDumps dumps = open_dumps(
       config, {.memory_limit = options.memory_limit, .allow_virtual = options.allow_virtual});
   device.suit(dumps.planned);
   std::set<std::string> fingerprints;
   for (const PlannedDump& dump : dumps.planned) fingerprints.insert(dump.fingerprint);
-  const Sample sample = draw_sample(options, device.name(), fingerprints);
+  const Sample sample = draw_sample(records, options, device.name(), fingerprints);
   if (sample.cells.empty()) {
     refuse_no_cell(options, sample, head, dumps.planned, device.name());
   }
@@ -371,13 +375,11 @@ Command add_verify(CLI::App& app) {
   CLI::Option* seed = command->add_option("--seed", options->seed,
                                           "Of the draw; default: another each time, it is printed");
   add_device_option(*command, options->device);
-  command->add_option("--threads", options->threads, "Threads; default: all the process may use")
-      ->type_name("N")
-      ->check(CLI::Range(1, 4096));
+  add_threads_option(*command, options->threads);
   add_memory_limit(*command, options->memory_limit);
   add_allow_virtual(*command, options->allow_virtual);
-  CLI::Option* quiet = command->add_flag("--quiet", options->quiet, "No progress");
-  command->add_flag("--json", options->json, "The whole report as JSON")->excludes(quiet);
+  command->add_flag("--quiet", options->quiet, "No progress");
+  command->add_flag("--json", options->json, "The whole report as JSON");
   command->footer(kFooter);
   return {command, [options, seed] {
             options->seed_given = seed->count() > 0;

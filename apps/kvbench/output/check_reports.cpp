@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::size_t kMaxListed = 20;  // violations of one bound in Markdown
 
-// Text and attributes of XML 1.0, which has no control characters but these three.
+// Text and attributes of XML 1.0, which has no control characters; of them printable() leaves
+// newlines alone.
 std::string xml(const std::string& text) {
   std::string out;
   for (const char c : printable(text)) {
@@ -33,7 +34,7 @@ std::string xml(const std::string& text) {
         out += "&quot;";
         break;
       default:
-        out += static_cast<unsigned char>(c) < 0x20 && c != '\n' ? ' ' : c;
+        out += c;
     }
   }
   return out;
@@ -44,7 +45,7 @@ std::string markdown(const std::string& text) {
   std::string out;
   for (const char c : printable(text)) {
     if (std::string_view("\\`*_{}[]<>|#~&").find(c) != std::string_view::npos) out += '\\';
-    out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    out += c == '\n' ? ' ' : c;
   }
   return out;
 }

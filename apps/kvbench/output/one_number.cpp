@@ -15,23 +15,12 @@ namespace kvbench {
 
 void require_one_setting(const Plan& plan, const std::string& metric) {
   ErrorList errors;
-  if (const auto error = metric_error(metric)) {
-    errors.add("--print: " + *error);
-  } else if (is_layer_metric(metric)) {
-    errors.add("--print: " + metric +
-               " is of whole layers; name a number of cells, `kvbench list metrics` has them");
-  }
+  if (const auto error = cell_metric_error(metric)) errors.add("--print: " + *error);
   std::set<std::string> settings;
   for (const PlannedCell& cell : plan.cells) {
     if (cell.skip_reason) continue;
-    nlohmann::json key = cell_key(plan, cell);
-    for (const char* name : {"dump", "sequence", "layer", "kv_head", "seed", "prompt_tokens",
-                             "scope_layers", "scope_kv_heads"}) {
-      key.erase(name);
-    }
-    if (!plan.tokens_vary) key.erase("tokens");
-    settings.insert(cell.label +
-                    key.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    settings.insert(to_line({cell.algorithm->id, cell.label, Json(params_json(*cell.params)),
+                             plan.groups[cell.group].first_tokens}));
     if (settings.size() > 1) break;
   }
   if (settings.size() != 1) {

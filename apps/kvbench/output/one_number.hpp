@@ -9,11 +9,11 @@
 namespace kvbench {
 
 // Throws InputError if `metric` is not the path of a number of cells, or the plan has several
-// settings (label, parameters, storage, number of tokens), or none.
+// settings (label, which names the storage, parameters, number of tokens), or none.
 void require_one_setting(const Plan& plan, const std::string& metric);
 
-// The mean of the metric over the cells of the plan, of which every unit (dump, sequence, layer, KV
-// head) has equally many. Throws InputError if it is null in one of them, or a cell is not ok.
+// The mean of the metric over the cells of the plan: over units, unless `only` left some of them
+// fewer seeds than others. Throws InputError if it is null in one of them, or a cell is not ok.
 double mean_of(const Plan& plan, const CellRecords& records, const std::string& metric);
 
 }  // namespace kvbench

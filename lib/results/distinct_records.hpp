@@ -1,0 +1,27 @@
+// Records of a results file, each of another cell or layer.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <unordered_map>
+
+#include "json/json.hpp"
+
+namespace kvbench {
+
+class DistinctRecords {
+ public:
+  // `path`: of the file, for messages. `member`: "cells" or "layers".
+  DistinctRecords(std::string path, std::string member);
+
+  // The next record of the member. Throws InputError if it is not one, or of the same cell, or
+  // layer, as an earlier one.
+  void add(const Json& record);
+
+ private:
+  std::string path_;
+  std::string member_;
+  std::unordered_map<std::string, std::size_t> first_;  // place by hash of the key
+};
+
+}  // namespace kvbench
