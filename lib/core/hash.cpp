@@ -2,8 +2,6 @@
 
 #include <xxhash.h>
 
-#include <array>
-#include <cstdio>
 #include <new>
 
 namespace kvbench {
@@ -28,17 +26,37 @@ void Hash128::add(const void* bytes, std::size_t size) {
 
 std::string Hash128::hex() const {
   const XXH128_hash_t hash = XXH3_128bits_digest(state_->xxh);
-  std::array<char, 33> text{};
-  std::snprintf(text.data(), text.size(), "%016llx%016llx",
-                static_cast<unsigned long long>(hash.high64),
-                static_cast<unsigned long long>(hash.low64));
-  return text.data();
+  return Key128{hash.high64, hash.low64}.text();
 }
 
-std::string hash128_hex(std::string_view text) {
-  Hash128 hash;
-  hash.add(text);
-  return hash.hex();
+std::string Key128::text() const {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string text(32, '0');
+  for (std::size_t i = 0; i < 16; ++i) {
+    text[i] = kDigits[(high >> (60 - 4 * i)) & 15];
+    text[16 + i] = kDigits[(low >> (60 - 4 * i)) & 15];
+  }
+  return text;
 }
+
+std::optional<Key128> Key128::from_text(std::string_view text) {
+  if (text.size() != 32) return std::nullopt;
+  Key128 key;
+  for (std::size_t i = 0; i < 32; ++i) {
+    const char c = text[i];
+    const bool is_digit = c >= '0' && c <= '9';
+    if (!is_digit && !(c >= 'a' && c <= 'f')) return std::nullopt;
+    std::uint64_t& half = i < 16 ? key.high : key.low;
+    half = half << 4 | static_cast<std::uint64_t>(is_digit ? c - '0' : c - 'a' + 10);
+  }
+  return key;
+}
+
+Key128 hash128(std::string_view text) {
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  return {hash.high64, hash.low64};
+}
+
+std::string hash128_hex(std::string_view text) { return hash128(text).text(); }
 
 }  // namespace kvbench

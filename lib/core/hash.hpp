@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -12,7 +13,22 @@ namespace kvbench {
 // XXH64 of `text` with seed 0.
 std::uint64_t hash64(std::string_view text);
 
-// XXH3-128 over everything that was added, as 32 hexadecimal digits.
+// A hash of 128 bits: what stands for an identity where there are millions. As text 32 hexadecimal
+// digits.
+struct Key128 {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+
+  std::string text() const;
+  operator std::string() const { return text(); }  // NOLINT(google-explicit-constructor)
+  // None where `text` is not 32 hexadecimal digits in lower case.
+  static std::optional<Key128> from_text(std::string_view text);
+
+  friend bool operator==(const Key128&, const Key128&) = default;
+  friend bool operator==(const Key128& key, std::string_view text) { return key.text() == text; }
+};
+
+// XXH3-128 over everything that was added.
 class Hash128 {
  public:
   Hash128();
@@ -22,13 +38,14 @@ class Hash128 {
 
   void add(const void* bytes, std::size_t size);
   void add(std::string_view text) { add(text.data(), text.size()); }
-  std::string hex() const;
+  std::string hex() const;  // as text
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
+Key128 hash128(std::string_view text);
 std::string hash128_hex(std::string_view text);
 
 }  // namespace kvbench
