@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "check/check.hpp"
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "json/file_kind.hpp"
@@ -17,8 +16,8 @@ namespace {
 struct Baseline {
   std::string path;
   std::vector<const Bound*> bounds;
-  std::vector<Json> cells;
-  std::vector<Json> layers;  // records of whole layers
+  RecordStore cells;   // as lines of JSON
+  RecordStore layers;  // records of whole layers
 };
 
 std::vector<Baseline> named_baselines(const BoundsFile& bounds) {
@@ -28,7 +27,8 @@ std::vector<Baseline> named_baselines(const BoundsFile& bounds) {
     if (rule == nullptr) continue;
     auto found = std::find_if(all.begin(), all.end(),
                               [&](const Baseline& b) { return b.path == rule->found; });
-    if (found == all.end()) found = all.insert(all.end(), Baseline{rule->found, {}, {}, {}});
+    if (found == all.end())
+      found = all.insert(all.end(), Baseline{rule->found, {}, RecordStore(), RecordStore()});
     found->bounds.push_back(&bound);
   }
   return all;
@@ -55,14 +55,16 @@ void write(const Baseline& baseline, const Json& name) {
       fmt::format("{{\n  \"schema_version\": \"{}\",\n  \"kind\": \"{}\",\n  \"name\": {},\n"
                   "  \"status\": \"complete\",\n  \"cells\": [",
                   kResultsSchema, kResultsKind, to_line(name)));
-  const auto write_list = [&](const std::vector<Json>& records) {
+  const auto write_list = [&](const RecordStore& records) {
+    RecordStore::Reader reader(records);
     for (std::size_t i = 0; i < records.size(); ++i) {
-      file.write((i == 0 ? "\n    " : ",\n    ") + to_line(records[i]));
+      file.write(i == 0 ? "\n    " : ",\n    ");
+      file.write(reader.at(i));
     }
-    file.write(records.empty() ? "]" : "\n  ]");
+    file.write(records.size() == 0 ? "]" : "\n  ]");
   };
   write_list(baseline.cells);
-  if (!baseline.layers.empty()) {
+  if (baseline.layers.size() > 0) {
     file.write(",\n  \"layers\": [");
     write_list(baseline.layers);
   }
@@ -73,30 +75,32 @@ void write(const Baseline& baseline, const Json& name) {
 }  // namespace
 
 std::vector<std::pair<std::string, Index>> write_baselines(const BoundsFile& bounds,
-                                                           const Json& results,
-                                                           const std::string& path) {
-  require_cells(results, path);
+                                                           const CheckedResults& results) {
+  results.require_distinct();
+  const std::string& path = results.path();
   std::vector<Baseline> baselines = named_baselines(bounds);
   ErrorList errors;
   if (baselines.empty()) errors.add(bounds.path + ": no bound names a baseline to write");
-  if (results.value("status", Json()) != "complete") {
+  if (results.rest().value("status", Json()) != "complete") {
     errors.add(path + ": is incomplete; finish the run before it becomes a baseline");
   }
   for (Baseline& baseline : baselines) {
-    const auto take = [&](const Json& records, bool of_layers, std::vector<Json>& into) {
-      for (const Json& record : records) {
-        Json kept = reduced(record, of_layers, baseline.bounds);
+    const auto take = [&](bool of_layers, RecordStore& into) {
+      const CheckedRecords& records = results.records(of_layers);
+      CheckedRecords::Reader reader(records);
+      for (std::size_t i = 0; i < records.size(); ++i) {
+        Json kept = reduced(reader.at(i), of_layers, baseline.bounds);
         if (kept.is_null()) continue;
         if (kept["status"] == "failed") {
           errors.add(fmt::format("{}: {} {} failed and cannot be part of a baseline", path,
                                  of_layers ? "layer record" : "cell", to_line(kept["id"])));
         }
-        into.push_back(std::move(kept));
+        into.add(to_line(kept));
       }
     };
-    take(results.at("cells"), false, baseline.cells);
-    take(results.value("layers", Json::array()), true, baseline.layers);
-    if (baseline.cells.empty() && baseline.layers.empty()) {
+    take(false, baseline.cells);
+    take(true, baseline.layers);
+    if (baseline.cells.size() + baseline.layers.size() == 0) {
       errors.add(fmt::format("{}: {}/where selects no cell of {}", bounds.path,
                              baseline.bounds.front()->pointer, path));
     }
@@ -113,7 +117,7 @@ std::vector<std::pair<std::string, Index>> write_baselines(const BoundsFile& bou
   errors.throw_if_any();
   std::vector<std::pair<std::string, Index>> written;
   for (const Baseline& baseline : baselines) {
-    write(baseline, results.value("name", Json("")));
+    write(baseline, results.rest().value("name", Json("")));
     written.emplace_back(baseline.path,
                          static_cast<Index>(baseline.cells.size() + baseline.layers.size()));
   }

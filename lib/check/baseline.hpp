@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "check/bounds.hpp"
+#include "check/checked_results.hpp"
 #include "core/matrix_view.hpp"
 
 namespace kvbench {
@@ -16,7 +17,6 @@ namespace kvbench {
 // written, if the results are incomplete, such a cell failed or a bound selects none;
 // IoError if a file cannot be written.
 std::vector<std::pair<std::string, Index>> write_baselines(const BoundsFile& bounds,
-                                                           const Json& results,
-                                                           const std::string& path);
+                                                           const CheckedResults& results);
 
 }  // namespace kvbench

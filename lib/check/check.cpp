@@ -11,9 +11,6 @@
 #include "check/check_rules.hpp"
 #include "core/error.hpp"
 #include "core/spelling.hpp"
-#include "results/cell_metric.hpp"
-#include "results/distinct_records.hpp"
-#include "results/results_file.hpp"
 
 namespace kvbench {
 namespace {
@@ -29,11 +26,11 @@ bool is_vacuous(const Json& cell) {
 }
 
 // A dump may be named by its file's name; cells carry fingerprints.
-CellSelector with_fingerprints(CellSelector selector, const Json& results) {
+CellSelector with_fingerprints(CellSelector selector, const CheckedResults& results) {
   for (CellSelector::Condition& condition : selector.conditions) {
     if (condition.field.name != "dump") continue;
     const std::vector<Json> given = condition.any_of;
-    for (const Json& dump : results.value("dumps", Json::array())) {
+    for (const Json& dump : results.rest().value("dumps", Json::array())) {
       const std::filesystem::path path = dump.value("path", "");
       for (const Json& name : given) {
         if (name == path.filename().string()) {
@@ -45,24 +42,18 @@ CellSelector with_fingerprints(CellSelector selector, const Json& results) {
   return selector;
 }
 
-std::vector<const Json*> select(const CellSelector& selector, const Json& records) {
-  std::vector<const Json*> cells;
-  for (const Json& cell : records) {
-    if (selector.matches(cell)) cells.push_back(&cell);
-  }
-  return cells;
-}
-
 // Why a selector finds nothing: the first condition that no cell meets.
-std::string why_none(const CellSelector& selector, const Json& records, bool of_layers) {
-  if (of_layers && records.empty()) {
+std::string why_none(const CellSelector& selector, const CheckedRecords& records, bool of_layers) {
+  if (of_layers && records.size() == 0) {
     return "the results have no records of whole layers; they need the output projection (wo) or "
            "evidence in the dump, and settings that run on all KV heads of a layer";
   }
   for (const CellSelector::Condition& condition : selector.conditions) {
     std::set<std::string> words;
     bool met = false;
-    for (const Json& cell : records) {
+    CheckedRecords::Reader reader(records);
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      const Json cell = reader.at(i);
       met = met || condition.holds(cell);
       const Json* value = value_at(cell, condition.field.place);
       if (value != nullptr && value->is_string()) words.insert(value->get<std::string>());
@@ -78,24 +69,27 @@ std::string why_none(const CellSelector& selector, const Json& records, bool of_
                                      : "no cell has all of " + describe(selector);
 }
 
-MatchedCells sort_cells(const std::vector<const Json*>& cells, BoundOutcome& outcome) {
-  MatchedCells sorted;
-  for (const Json* cell : cells) {
-    const std::string status = text_of(*cell, "status");
+MatchedCells sort_cells(const CheckedRecords& records, const Places& places,
+                        BoundOutcome& outcome) {
+  MatchedCells sorted{records, {}, {}, {}, {}};
+  CheckedRecords::Reader reader(records);
+  for (const std::uint32_t place : places) {
+    const Json cell = reader.at(place);
+    const std::string status = text_of(cell, "status");
     if (status == "skipped") {
-      sorted.skipped.push_back(cell);
-      Json reference = cell_reference(*cell);
-      reference["reason"] = text_of(*cell, "reason");
+      sorted.skipped.push_back(place);
+      Json reference = cell_reference(cell);
+      reference["reason"] = text_of(cell, "reason");
       outcome.skipped.push_back(std::move(reference));
     } else if (status != "ok") {
-      sorted.failed.push_back(cell);
+      sorted.failed.push_back(place);
       outcome.violations.push_back(
-          {cell_reference(*cell), "the cell failed: " + text_of(*cell, "reason"), {}, {}});
-    } else if (is_vacuous(*cell)) {
-      sorted.vacuous.push_back(cell);
-      outcome.vacuous.push_back(cell_reference(*cell));
+          {cell_reference(cell), "the cell failed: " + text_of(cell, "reason"), {}, {}});
+    } else if (is_vacuous(cell)) {
+      sorted.vacuous.push_back(place);
+      outcome.vacuous.push_back(cell_reference(cell));
     } else {
-      sorted.sound.push_back(cell);
+      sorted.sound.push_back(place);
     }
   }
   return sorted;
@@ -110,8 +104,8 @@ class Baselines {
       const auto* rule = std::get_if<BaselineRule>(&bound.rule);
       if (rule == nullptr || files_.count(rule->found) != 0) continue;
       try {
-        files_[rule->found] = read_results(rule->found);
-        require_cells(files_[rule->found], rule->found);
+        const auto file = files_.try_emplace(rule->found, bounds, rule->found).first;
+        file->second.require_distinct();
       } catch (const InputError& error) {
         std::error_code ignored;
         const bool is_there = std::filesystem::exists(rule->found, ignored);
@@ -123,34 +117,68 @@ class Baselines {
     errors.throw_if_any();
   }
 
-  const Json& at(const std::string& path) const { return files_.at(path); }
+  const CheckedResults& at(const std::string& path) const { return files_.at(path); }
 
  private:
-  std::map<std::string, Json> files_;
+  std::map<std::string, CheckedResults> files_;
 };
 
-BoundOutcome check_bound(const Bound& bound, const Json& results, const Baselines& baselines) {
+// What the selectors of every bound match, found in one pass over each kind of records.
+class Matches {
+ public:
+  Matches(const BoundsFile& bounds, const CheckedResults& results, const Baselines& baselines) {
+    for (const Bound& bound : bounds.bounds) {
+      const CellSelector where = with_fingerprints(bound.where, results);
+      want(results, bound, where);
+      if (const auto* paired = std::get_if<PairedRule>(&bound.rule)) {
+        want(results, bound, with_fingerprints(paired->than, results));
+      } else if (const auto* baseline = std::get_if<BaselineRule>(&bound.rule)) {
+        want(baselines.at(baseline->found), bound, where);
+      }
+    }
+    for (auto& [records, wanted] : wanted_) found_[records] = records->select(wanted);
+  }
+
+  // In the order in which the constructor wanted them, each once.
+  Places next(const CheckedRecords& records) {
+    return std::move(found_[&records][taken_[&records]++]);
+  }
+
+ private:
+  void want(const CheckedResults& results, const Bound& bound, const CellSelector& selector) {
+    wanted_[&results.records(bound.of_layers)].push_back(selector);
+  }
+
+  std::map<const CheckedRecords*, std::vector<CellSelector>> wanted_;
+  std::map<const CheckedRecords*, std::vector<Places>> found_;
+  std::map<const CheckedRecords*, std::size_t> taken_;
+};
+
+BoundOutcome check_bound(const Bound& bound, const CheckedResults& results,
+                         const Baselines& baselines, Matches& matches) {
   BoundOutcome outcome;
   outcome.name = bound.name;
   outcome.kind = bound.kind();
   outcome.metric = bound.metric;
-  const Json& records = records_of(bound, results);
+  const CheckedRecords& records = results.records(bound.of_layers);
   const CellSelector where = with_fingerprints(bound.where, results);
-  std::vector<const Json*> matched = select(where, records);
+  Places matched = matches.next(records);
   std::string none = matched.empty() ? why_none(where, records, bound.of_layers) : "";
   if (const auto* limit = std::get_if<LimitRule>(&bound.rule); limit != nullptr && !limit->number) {
-    std::erase_if(matched, [&](const Json* cell) { return !limit_of(*limit, *cell); });
+    CheckedRecords::Reader reader(records);
+    std::erase_if(matched,
+                  [&](std::uint32_t place) { return !limit_of(*limit, reader.at(place)); });
     if (none.empty()) none = fmt::format("no such cell has a number as params.{}", limit->param);
   }
   outcome.matched = static_cast<Index>(matched.size());
   if (matched.empty()) outcome.violations.push_back({nullptr, "matches no cell: " + none, {}, {}});
 
-  const MatchedCells cells = sort_cells(matched, outcome);
+  const MatchedCells cells = sort_cells(records, matched, outcome);
   if (const auto* limit = std::get_if<LimitRule>(&bound.rule)) {
     (limit->failure_rate ? check_failure_rate : check_limit)(*limit, bound, cells, outcome);
   } else if (const auto* paired = std::get_if<PairedRule>(&bound.rule)) {
     const CellSelector than = with_fingerprints(paired->than, results);
-    const std::vector<const Json*> others = select(than, records);
+    const Places others = matches.next(records);
     if (others.empty()) {
       outcome.violations.push_back(
           {nullptr,
@@ -161,9 +189,8 @@ BoundOutcome check_bound(const Bound& bound, const Json& results, const Baseline
       check_paired(*paired, bound, cells, others, outcome);
     }
   } else if (const auto* baseline = std::get_if<BaselineRule>(&bound.rule)) {
-    const std::vector<const Json*> frozen =
-        select(where, records_of(bound, baselines.at(baseline->found)));
-    check_baseline(*baseline, bound, cells, frozen, outcome);
+    const CheckedRecords& frozen = baselines.at(baseline->found).records(bound.of_layers);
+    check_baseline(*baseline, bound, cells, frozen, matches.next(frozen), outcome);
   } else if (const auto* trivial = std::get_if<TrivialRule>(&bound.rule)) {
     check_trivial(*trivial, bound, cells, outcome);
   } else {
@@ -198,61 +225,33 @@ Json violations_json(const std::vector<Violation>& violations) {
 
 }  // namespace
 
-const Json& records_of(const Bound& bound, const Json& results) {
-  static const Json kNone = Json::array();
-  if (!bound.of_layers) return results.at("cells");
-  const auto layers = results.find("layers");
-  return layers == results.end() ? kNone : *layers;
-}
-
-Json needed_part(const BoundsFile& bounds, const Json& record) {
-  if (!record.is_object()) return record;
-  Json part = Json::object();
-  for (const char* name : {"id", "status", "reason", "label", "key", "derived"}) {
-    if (const auto found = record.find(name); found != record.end()) part[name] = *found;
-  }
-  const auto take = [&](const Json::json_pointer& place) {
-    if (record.contains(place) && !part.contains(place)) part[place] = record.at(place);
-  };
-  for (const Bound& bound : bounds.bounds) {
-    take(bound.metric_place);
-    if (!std::holds_alternative<TrivialRule>(bound.rule)) continue;
-    for (const Json::json_pointer& place : trivial_places(bound.metric)) take(place);
-  }
-  return part;
-}
-
-void require_cells(const Json& results, const std::string& path) {
-  for (const char* member : {"cells", "layers"}) {
-    const auto found = results.find(member);
-    if (found == results.end()) continue;
-    DistinctRecords records(path, member);
-    for (const Json& record : *found) records.add(record);
-  }
-}
-
 bool CheckReport::passed() const {
   return violations.empty() &&
          std::all_of(bounds.begin(), bounds.end(), [](const BoundOutcome& b) { return b.held(); });
 }
 
 CheckReport check_bounds(const BoundsFile& bounds, const Json& results, const std::string& path) {
+  return check_bounds(bounds, CheckedResults(bounds, results, path));
+}
+
+CheckReport check_bounds(const BoundsFile& bounds, const CheckedResults& results) {
   ErrorList errors;
   std::optional<Baselines> baselines;
-  errors.gather([&] { require_cells(results, path); });
+  errors.gather([&] { results.require_distinct(); });
   errors.gather([&] { baselines.emplace(bounds); });
   errors.throw_if_any();
   CheckReport report;
-  if (text_of(results, "status") != "complete") {
+  if (text_of(results.rest(), "status") != "complete") {
     report.violations.push_back(
         {nullptr,
          fmt::format("the results are incomplete: {} cells are there; finish the run first",
-                     results.at("cells").size()),
+                     results.records(false).size()),
          {},
          {}});
   }
+  Matches matches(bounds, results, *baselines);
   for (const Bound& bound : bounds.bounds) {
-    report.bounds.push_back(check_bound(bound, results, *baselines));
+    report.bounds.push_back(check_bound(bound, results, *baselines, matches));
   }
   return report;
 }

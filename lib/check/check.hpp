@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "check/bounds.hpp"
+#include "check/checked_results.hpp"
 #include "core/matrix_view.hpp"
 
 namespace kvbench {
@@ -42,18 +43,11 @@ struct CheckReport {
 
 // Tests every bound. Whatever keeps a bound from being tested is a violation of it: no cell that
 // matches, none but vacuous and skipped ones, a metric that is null, a failed cell, a pair or
-// baseline without its counterpart. `path`: of the results, for messages. Throws InputError if a
-// baseline cannot be read or a cell is not a cell record.
+// baseline without its counterpart. Throws InputError if a baseline cannot be read or a cell is not
+// a cell record.
+CheckReport check_bounds(const BoundsFile& bounds, const CheckedResults& results);
+// `path`: of the results, for messages.
 CheckReport check_bounds(const BoundsFile& bounds, const Json& results, const std::string& path);
-
-// Of a record what bounds look at: what identifies it, `derived`, and the numbers that they name.
-// Anything that is not a record is left as it is, for require_cells().
-Json needed_part(const BoundsFile& bounds, const Json& record);
-// What it takes in memory: 3.1 kB measured with one metric.
-inline constexpr double kNeededBytes = 4000.0;
-
-// Throws InputError if an element of `cells` is not a cell record, or two are of the same cell.
-void require_cells(const Json& results, const std::string& path);
 
 Json report_json(const CheckReport& report);
 

@@ -4,33 +4,44 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 
 #include "check/check_rules.hpp"
+#include "core/key_index.hpp"
 
 namespace kvbench {
 
 void check_baseline(const BaselineRule& rule, const Bound& bound, const MatchedCells& cells,
-                    const std::vector<const Json*>& baseline, BoundOutcome& outcome) {
-  std::map<std::string, const Json*> frozen;
-  for (const Json* cell : baseline) frozen.emplace(portable_key(*cell), cell);
-  std::set<std::string> seen;
+                    const CheckedRecords& baseline, const Places& frozen, BoundOutcome& outcome) {
+  CheckedRecords::Reader reader(cells.all);
+  CheckedRecords::Reader reader_of_frozen(baseline);
+  KeyIndex keys;
+  Places place_of;  // by key
+  for (const std::uint32_t place : frozen) {
+    if (keys.add(hash128(portable_key(reader_of_frozen.at(place)))).second) {
+      place_of.push_back(place);
+    }
+  }
+  std::vector<bool> seen(keys.size(), false);
+  const auto find = [&](const Json& cell) {
+    const auto found = keys.find(hash128(portable_key(cell)));
+    if (found) seen[*found] = true;
+    return found;
+  };
   double largest = 0.0;
 
   const auto test = [&](const Json& cell, bool is_sound) {
-    const std::string key = portable_key(cell);
-    seen.insert(key);
-    const auto found = frozen.find(key);
+    const auto found = find(cell);
     const auto error = [&](const std::string& reason, std::optional<double> value,
                            std::optional<double> allowed) {
       outcome.violations.push_back({cell_reference(cell), reason, value, allowed});
     };
     const std::optional<double> value = number_at(cell, bound.metric_place);
-    if (found == frozen.end()) {
+    if (!found) {
       error(rule.path + " has no such cell", value, {});
       return;
     }
-    const std::optional<double> before = number_at(*found->second, bound.metric_place);
+    const std::optional<double> before =
+        number_at(reader_of_frozen.at(place_of[*found]), bound.metric_place);
     if (!value && !before) {
       if (cell.value("status", "") == "ok") outcome.undefined.push_back(cell_reference(cell));
       return;
@@ -53,20 +64,26 @@ void check_baseline(const BaselineRule& rule, const Bound& bound, const MatchedC
             value, before);
     }
   };
-  for (const Json* cell : cells.sound) test(*cell, true);
-  for (const Json* cell : cells.vacuous) test(*cell, false);
-  for (const Json* cell : cells.skipped) test(*cell, false);
+  for (const std::uint32_t cell : cells.sound) test(reader.at(cell), true);
+  for (const std::uint32_t cell : cells.vacuous) test(reader.at(cell), false);
+  for (const std::uint32_t cell : cells.skipped) test(reader.at(cell), false);
 
-  for (const Json* cell : cells.failed) seen.insert(portable_key(*cell));
+  for (const std::uint32_t cell : cells.failed) find(reader.at(cell));
 
-  for (const auto& [key, cell] : frozen) {
-    if (seen.count(key) != 0 || cell->value("status", "") != "ok") continue;
-    outcome.violations.push_back({cell_reference(*cell),
+  std::map<std::string, std::uint32_t> lacking;  // by key, as text
+  for (std::size_t i = 0; i < place_of.size(); ++i) {
+    if (seen[i]) continue;
+    const Json cell = reader_of_frozen.at(place_of[i]);
+    if (cell.value("status", "") == "ok") lacking.emplace(portable_key(cell), place_of[i]);
+  }
+  for (const auto& [key, place] : lacking) {
+    const Json cell = reader_of_frozen.at(place);
+    outcome.violations.push_back({cell_reference(cell),
                                   "is in " + rule.path + ", but no cell here has its key",
                                   {},
-                                  number_at(*cell, bound.metric_place)});
+                                  number_at(cell, bound.metric_place)});
   }
-  outcome.evidence["cells_of_baseline"] = baseline.size();
+  outcome.evidence["cells_of_baseline"] = frozen.size();
   outcome.evidence["largest_relative_difference"] = largest;
 }
 

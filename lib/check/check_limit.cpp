@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
 #include "check/binomial.hpp"
 #include "check/check_rules.hpp"
+#include "core/key_index.hpp"
 #include "results/cell_metric.hpp"
 
 namespace kvbench {
@@ -14,7 +14,7 @@ namespace {
 // The seeds of one (dump, sequence, layer, KV head, algorithm, params, ..): everything of the key
 // but seed and device.
 struct Group {
-  const Json* first = nullptr;
+  std::uint32_t first = 0;  // its place
   Index seeds = 0;
   Index failures = 0;
   double largest = 0.0;  // value over limit is compared by difference, so that 0 may be a limit
@@ -49,15 +49,17 @@ void check_limit(const LimitRule& rule, const Bound& bound, const MatchedCells& 
                  BoundOutcome& outcome) {
   std::optional<double> largest;
   std::optional<double> share;
-  for (const Json* cell : cells.sound) {
-    const auto value = tested_metric(bound, *cell, outcome);
+  CheckedRecords::Reader reader(cells.all);
+  for (const std::uint32_t place : cells.sound) {
+    const Json cell = reader.at(place);
+    const auto value = tested_metric(bound, cell, outcome);
     if (!value) continue;
     ++outcome.tested;
-    const double limit = limit_of(rule, *cell).value();
+    const double limit = limit_of(rule, cell).value();
     largest = std::max(largest.value_or(*value), *value);
     if (limit > 0.0) share = std::max(share.value_or(*value / limit), *value / limit);
     if (*value > limit) {
-      outcome.violations.push_back({cell_reference(*cell), "above the limit", value, limit});
+      outcome.violations.push_back({cell_reference(cell), "above the limit", value, limit});
     }
   }
   if (largest) outcome.evidence["largest"] = *largest;
@@ -81,8 +83,9 @@ void check_range(const RangeRule& rule, const Bound& bound, const MatchedCells& 
     }
     return true;
   };
-  for (const Json* cell : cells.sound) outcome.tested += test(*cell) ? 1 : 0;
-  for (const Json* cell : cells.vacuous) test(*cell);
+  CheckedRecords::Reader reader(cells.all);
+  for (const std::uint32_t cell : cells.sound) outcome.tested += test(reader.at(cell)) ? 1 : 0;
+  for (const std::uint32_t cell : cells.vacuous) test(reader.at(cell));
   if (smallest) outcome.evidence["smallest"] = *smallest;
   if (largest) outcome.evidence["largest"] = *largest;
 }
@@ -115,8 +118,9 @@ void check_trivial(const TrivialRule& rule, const Bound& bound, const MatchedCel
     }
     return true;
   };
-  for (const Json* cell : cells.sound) outcome.tested += test(*cell) ? 1 : 0;
-  for (const Json* cell : cells.vacuous) test(*cell);
+  CheckedRecords::Reader reader(cells.all);
+  for (const std::uint32_t cell : cells.sound) outcome.tested += test(reader.at(cell)) ? 1 : 0;
+  for (const std::uint32_t cell : cells.vacuous) test(reader.at(cell));
   if (largest) outcome.evidence["largest_share_of_trivial"] = *largest;
 }
 
@@ -124,16 +128,18 @@ void check_trivial(const TrivialRule& rule, const Bound& bound, const MatchedCel
 // right algorithm sets off any of them with probability false_alarm at most.
 void check_failure_rate(const LimitRule& rule, const Bound& bound, const MatchedCells& cells,
                         BoundOutcome& outcome) {
-  std::map<std::string, std::size_t> find;
+  KeyIndex find;
   std::vector<Group> groups;
-  for (const Json* cell : cells.sound) {
-    const auto value = tested_metric(bound, *cell, outcome);
+  CheckedRecords::Reader reader(cells.all);
+  for (const std::uint32_t number : cells.sound) {
+    const Json cell = reader.at(number);
+    const auto value = tested_metric(bound, cell, outcome);
     if (!value) continue;
     ++outcome.tested;
-    const auto [place, is_new] = find.try_emplace(group_of(*cell), groups.size());
-    if (is_new) groups.push_back({.first = cell});
-    Group& group = groups[place->second];
-    const double limit = limit_of(rule, *cell).value();
+    const auto [place, is_new] = find.add(hash128(group_of(cell)));
+    if (is_new) groups.push_back({.first = number});
+    Group& group = groups[place];
+    const double limit = limit_of(rule, cell).value();
     group.largest = group.seeds == 0 ? *value : std::max(group.largest, *value);
     group.limit = limit;
     ++group.seeds;
@@ -153,7 +159,7 @@ void check_failure_rate(const LimitRule& rule, const Bound& bound, const Matched
     worst_rate = std::max(worst_rate, rate);
     worst_limit = std::max(worst_limit, lower);
     toothless += binomial_upper_tail(group.seeds, group.seeds, promised) < alpha ? 0 : 1;
-    Json reference = cell_reference(*group.first);
+    Json reference = cell_reference(reader.at(group.first));
     reference.erase("id");
     reference.erase("seed");
     list.push_back({{"group", reference},

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <limits>
+#include <utility>
 
 #include "check/binomial.hpp"
 #include "check/check_rules.hpp"
+#include "core/key_index.hpp"
 
 namespace kvbench {
 namespace {
@@ -37,21 +39,21 @@ Json pair_key(const std::vector<CellField>& fields, const Json& cell) {
 }
 
 // Parameters in which cells differ that should be one.
-std::string what_differs(const std::vector<const Json*>& cells) {
+std::string what_differs(const std::vector<Json>& cells) {
   std::string names;
-  const Json& first = cells.front()->at("key");
+  const Json& first = cells.front().at("key");
   const auto add = [&](const std::string& name) { names += (names.empty() ? "" : ", ") + name; };
   for (const auto& [name, value] : first.items()) {
     if (name == "params") continue;
-    for (const Json* cell : cells) {
-      if (cell->at("key").value(name, Json()) == value) continue;
+    for (const Json& cell : cells) {
+      if (cell.at("key").value(name, Json()) == value) continue;
       add(name);
       break;
     }
   }
   for (const auto& [name, value] : first.at("params").items()) {
-    for (const Json* cell : cells) {
-      if (cell->at("key").at("params").value(name, Json()) == value) continue;
+    for (const Json& cell : cells) {
+      if (cell.at("key").at("params").value(name, Json()) == value) continue;
       add("params." + name);
       break;
     }
@@ -68,6 +70,41 @@ double median(std::vector<double> values) {
 // Finite numbers only reach a file.
 Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
+// Places of cells by what they have in common with others.
+class Counterparts {
+ public:
+  void add(const std::string& key, std::uint32_t place) {
+    const auto [number, is_new] = keys_.add(hash128(key));
+    const auto entry = static_cast<std::uint32_t>(places_.size());
+    if (is_new) {
+      ends_.push_back({entry, entry});
+    } else {
+      next_[std::exchange(ends_[number].second, entry)] = entry;
+    }
+    places_.push_back(place);
+    next_.push_back(kNone);
+  }
+
+  // In the order in which they came.
+  Places of(const std::string& key) const {
+    Places found;
+    const auto number = keys_.find(hash128(key));
+    if (!number) return found;
+    for (std::uint32_t i = ends_[*number].first; i != kNone; i = next_[i]) {
+      found.push_back(places_[i]);
+    }
+    return found;
+  }
+
+ private:
+  static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+
+  KeyIndex keys_;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> ends_;  // first and last entry, by key
+  std::vector<std::uint32_t> next_;                            // entry of the same key, by entry
+  Places places_;                                              // by entry
+};
+
 struct Signs {
   Index lower = 0;
   Index higher = 0;
@@ -83,31 +120,38 @@ struct Signs {
 }  // namespace
 
 void check_paired(const PairedRule& rule, const Bound& bound, const MatchedCells& cells,
-                  const std::vector<const Json*>& others, BoundOutcome& outcome) {
+                  const Places& others, BoundOutcome& outcome) {
   const std::vector<CellField> fields = pairing_fields(rule);
-  std::map<std::string, std::vector<const Json*>> counterparts;
-  for (const Json* other : others) counterparts[to_line(pair_key(fields, *other))].push_back(other);
+  CheckedRecords::Reader reader(cells.all);
+  CheckedRecords::Reader reader_of_others(cells.all);
+  Counterparts counterparts;
+  for (const std::uint32_t other : others) {
+    counterparts.add(to_line(pair_key(fields, reader.at(other))), other);
+  }
 
   Signs signs;
-  for (const Json* cell : cells.sound) {
-    const Json key = pair_key(fields, *cell);
-    const auto found = counterparts.find(to_line(key));
+  for (const std::uint32_t place : cells.sound) {
+    const Json cell = reader.at(place);
+    const Json key = pair_key(fields, cell);
+    const Places found = counterparts.of(to_line(key));
     const auto error = [&](const std::string& reason) {
-      outcome.violations.push_back({cell_reference(*cell), reason, {}, {}});
+      outcome.violations.push_back({cell_reference(cell), reason, {}, {}});
     };
-    if (found == counterparts.end()) {
+    if (found.empty()) {
       error(fmt::format("no cell of {} has {}", describe(rule.than), to_line(key)));
       continue;
     }
-    if (found->second.size() > 1) {
-      error(fmt::format(
-          "{} cells of {} have {}; add to paired_by or to than what tells them apart: "
-          "{}",
-          found->second.size(), describe(rule.than), to_line(key), what_differs(found->second)));
+    if (found.size() > 1) {
+      std::vector<Json> several;
+      for (const std::uint32_t other : found) several.push_back(reader_of_others.at(other));
+      error(
+          fmt::format("{} cells of {} have {}; add to paired_by or to than what tells them apart: "
+                      "{}",
+                      found.size(), describe(rule.than), to_line(key), what_differs(several)));
       continue;
     }
-    const Json& other = *found->second.front();
-    const std::optional<double> value = tested_metric(bound, *cell, outcome);
+    const Json other = reader_of_others.at(found.front());
+    const std::optional<double> value = tested_metric(bound, cell, outcome);
     const std::optional<double> against = number_at(other, bound.metric_place);
     if (!against) {
       error(fmt::format("its counterpart {} is {}: {} is null", other.value("id", ""),

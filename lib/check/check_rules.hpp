@@ -8,15 +8,13 @@
 
 namespace kvbench {
 
-// The records that a bound speaks of: `cells` of results, or `layers`.
-const Json& records_of(const Bound& bound, const Json& results);
-
 // Cells that a bound's `where` selects; records of whole layers where the metric is theirs.
 struct MatchedCells {
-  std::vector<const Json*> sound;    // computed, and not vacuous
-  std::vector<const Json*> vacuous;  // computed; evidence of a violation, never of a bound held
-  std::vector<const Json*> skipped;
-  std::vector<const Json*> failed;  // violations already
+  const CheckedRecords& all;  // what places are of
+  Places sound;               // computed, and not vacuous
+  Places vacuous;             // computed; evidence of a violation, never of a bound held
+  Places skipped;
+  Places failed;  // violations already
 };
 
 void check_limit(const LimitRule& rule, const Bound& bound, const MatchedCells& cells,
@@ -30,11 +28,11 @@ void check_trivial(const TrivialRule& rule, const Bound& bound, const MatchedCel
 
 // `others`: cells that `rule.than` selects, of any status.
 void check_paired(const PairedRule& rule, const Bound& bound, const MatchedCells& cells,
-                  const std::vector<const Json*>& others, BoundOutcome& outcome);
+                  const Places& others, BoundOutcome& outcome);
 
-// `baseline`: cells of the baseline that `where` selects, of any status.
+// `frozen`: places in `baseline` of the cells that `where` selects, of any status.
 void check_baseline(const BaselineRule& rule, const Bound& bound, const MatchedCells& cells,
-                    const std::vector<const Json*>& baseline, BoundOutcome& outcome);
+                    const CheckedRecords& baseline, const Places& frozen, BoundOutcome& outcome);
 
 // The metric of a computed cell; null is a violation and gives nothing.
 std::optional<double> tested_metric(const Bound& bound, const Json& cell, BoundOutcome& outcome);

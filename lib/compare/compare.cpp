@@ -18,15 +18,19 @@ namespace {
 
 constexpr const char* kMemory = "memory.fraction";
 
+bool has_common_key(const KeyIndex& a, const KeyIndex& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (b.find(a[i])) return true;
+  }
+  return false;
+}
+
 // The fields of the key in which two results have no value in common.
 std::string what_keeps_apart(const ComparedResults& a, const ComparedResults& b) {
   std::vector<std::string> apart;
   for (const auto& [name, ours] : a.key_values()) {
     const auto theirs = b.key_values().find(name);
-    const bool meet = theirs != b.key_values().end() &&
-                      std::any_of(ours.begin(), ours.end(), [&](const std::string& value) {
-                        return theirs->second.count(value) != 0;
-                      });
+    const bool meet = theirs != b.key_values().end() && has_common_key(ours, theirs->second);
     if (!meet) apart.push_back(name);
   }
   if (apart.empty()) return "the files share no combination of key values";
@@ -42,46 +46,79 @@ struct UnitSums {
 };
 
 // By unit of A, in their order there.
-struct SettingSums {
-  Index cells = 0;
-  std::map<std::size_t, UnitSums> units;
+using SettingSums = std::map<std::size_t, UnitSums>;
+
+// Places of two cells of one key.
+struct Pair {
+  std::uint32_t a, b;
 };
 
-// Adds up pairs; a pair that is not two numbers goes to the comparison at once.
+// Sorts pairs by setting; one that is not two numbers goes to the comparison at once.
 class Pairing {
  public:
-  Pairing(const ComparedResults& a, const CompareRules& rules, Comparison& comparison)
-      : a_(a), metrics_(rules.all_metrics()), comparison_(comparison) {}
+  Pairing(const ComparedResults& a, const ComparedResults& b, const CompareRules& rules,
+          Comparison& comparison)
+      : a_(a), b_(b), metrics_(rules.all_metrics()), comparison_(comparison) {}
 
-  void add(const ComparedResults::Cell& a, const ComparedResults::Cell& b) {
+  void pair_all() {
+    ComparedResults::Reader of_a(a_);
+    ComparedResults::Reader of_b(b_);
+    for (std::size_t i = 0; i < a_.size(); ++i) {
+      const auto other = b_.keys().find(a_.keys()[i]);
+      if (!other) {
+        comparison_.only_a.push_back(a_.reference(of_a.at(i)));
+      } else {
+        const Pair places{static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(*other)};
+        add(places, of_a.at(i), of_b.at(*other));
+      }
+    }
+    for (std::size_t i = 0; i < b_.size(); ++i) {
+      if (!a_.keys().find(b_.keys()[i])) comparison_.only_b.push_back(b_.reference(of_b.at(i)));
+    }
+  }
+
+  // By setting of A and, where they are an axis, number of tokens.
+  using Settings = std::map<std::pair<std::size_t, Index>, std::vector<Pair>>;
+  const Settings& settings() const { return settings_; }
+  const std::vector<std::string>& metrics() const { return metrics_; }
+
+  // What the pairs of one setting add up to.
+  SettingSums sums(const std::vector<Pair>& pairs) const {
+    ComparedResults::Reader of_a(a_);
+    ComparedResults::Reader of_b(b_);
+    SettingSums sums;
+    for (const Pair& places : pairs) {
+      const ComparedResults::Cell a = of_a.at(places.a);
+      const ComparedResults::Cell b = of_b.at(places.b);
+      UnitSums& unit = sums.try_emplace(a.unit, metrics_.size()).first->second;
+      for (std::size_t m = 0; m < metrics_.size(); ++m) {
+        if (std::isnan(a.values[m]) || std::isnan(b.values[m])) continue;
+        unit.a[m] += a.values[m];
+        unit.b[m] += b.values[m];
+        ++unit.count[m];
+      }
+    }
+    return sums;
+  }
+
+ private:
+  void add(const Pair& places, const ComparedResults::Cell& a, const ComparedResults::Cell& b) {
     ++comparison_.pairs;
     if (!a.trouble.empty() && !b.trouble.empty()) return;
     if (!b.trouble.empty()) return report(comparison_.lost, a, b.trouble);
     if (!a.trouble.empty()) return report(comparison_.gained, a, a.trouble);
-    SettingSums& setting = settings_[{a.setting, a_.tokens_vary() ? a.tokens : 0}];
-    ++setting.cells;
-    UnitSums& unit = setting.units.try_emplace(a.unit, metrics_.size()).first->second;
+    settings_[{a.setting, a_.tokens_vary() ? a.tokens : 0}].push_back(places);
     for (std::size_t m = 0; m < metrics_.size(); ++m) {
       const bool before = !std::isnan(a.values[m]);
       const bool now = !std::isnan(b.values[m]);
-      if (before && now) {
-        unit.a[m] += a.values[m];
-        unit.b[m] += b.values[m];
-        ++unit.count[m];
-      } else if (before) {
+      if (before && !now) {
         report(comparison_.lost, a, metrics_[m] + " is null");
-      } else if (now) {
+      } else if (now && !before) {
         report(comparison_.gained, a, metrics_[m] + " was null");
       }
     }
   }
 
-  // By setting of A and, where they are an axis, number of tokens.
-  using Settings = std::map<std::pair<std::size_t, Index>, SettingSums>;
-  const Settings& settings() const { return settings_; }
-  const std::vector<std::string>& metrics() const { return metrics_; }
-
- private:
   void report(std::vector<Json>& cells, const ComparedResults::Cell& cell,
               const std::string& reason) {
     cells.push_back(a_.reference(cell));
@@ -89,6 +126,7 @@ class Pairing {
   }
 
   const ComparedResults& a_;
+  const ComparedResults& b_;
   std::vector<std::string> metrics_;
   Comparison& comparison_;
   Settings settings_;
@@ -102,7 +140,7 @@ struct UnitValues {
 
 UnitValues values_of(const SettingSums& setting, std::size_t metric, double floor) {
   UnitValues values;
-  for (const auto& [place, unit] : setting.units) {
+  for (const auto& [place, unit] : setting) {
     if (unit.count[metric] == 0) continue;
     const auto seeds = static_cast<double>(unit.count[metric]);
     const double a = unit.a[metric] / seeds;
@@ -183,10 +221,11 @@ void compare_settings(const ComparedResults& a, const Pairing& pairing, const Co
   std::vector<SettingComparison> all(settings.size());
   parallel_for(static_cast<Index>(settings.size()), [&](Index index) {
     const auto i = static_cast<std::size_t>(index);
-    const auto& [identity, sums] = *settings[i];
+    const auto& [identity, pairs] = *settings[i];
+    const SettingSums sums = pairing.sums(pairs);
     all[i].setting = a.settings()[identity.first];
     if (a.tokens_vary()) all[i].setting["tokens"] = identity.second;
-    all[i].cells = sums.cells;
+    all[i].cells = static_cast<Index>(pairs.size());
     for (std::size_t m = 0; m < metrics.size(); ++m) {
       const UnitValues values = values_of(sums, m, rules.absolute_tolerance);
       all[i].errors.push_back(compare_metric(metrics[m], values, a, rules));
@@ -265,18 +304,8 @@ std::vector<std::pair<const SettingComparison*, const MetricComparison*>> Compar
 Comparison compare_results(const ComparedResults& a, const ComparedResults& b,
                            const CompareRules& rules) {
   Comparison comparison;
-  Pairing pairing(a, rules, comparison);
-  for (const ComparedResults::Cell& cell : a.cells()) {
-    const ComparedResults::Cell* other = b.find(cell.key);
-    if (other == nullptr) {
-      comparison.only_a.push_back(a.reference(cell));
-    } else {
-      pairing.add(cell, *other);
-    }
-  }
-  for (const ComparedResults::Cell& cell : b.cells()) {
-    if (a.find(cell.key) == nullptr) comparison.only_b.push_back(b.reference(cell));
-  }
+  Pairing pairing(a, b, rules, comparison);
+  pairing.pair_all();
   if (comparison.pairs == 0) {
     throw InputError(fmt::format(
         "{} and {} have no {} in common: {}; run the same sweep on the same dump for both",

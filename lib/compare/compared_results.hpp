@@ -1,15 +1,16 @@
 // One of the two results that `kvbench compare` holds against each other, reduced to what it needs:
-// cells are added one by one, so that a file of any size will do.
+// cells are added one by one, and those that are many lie in a temporary file.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "core/key_index.hpp"
+#include "core/record_store.hpp"
 #include "json/json.hpp"
 #include "results/mean_interval.hpp"
 
@@ -18,7 +19,6 @@ namespace kvbench {
 class ComparedResults {
  public:
   struct Cell {
-    std::string key;  // hash of the key without `device`
     std::size_t setting = 0;
     std::size_t unit = 0;
     Index tokens = 0;  // of its key
@@ -38,8 +38,9 @@ class ComparedResults {
 
   const std::string& path() const { return path_; }
   const std::string& member() const { return member_; }
-  const std::vector<Cell>& cells() const { return cells_; }
-  const Cell* find(const std::string& key) const;
+  std::size_t size() const { return keys_.size(); }
+  // Hashes of the cells' keys without `device`, by their places 0, 1, ..
+  const KeyIndex& keys() const { return keys_; }
   const std::vector<Json>& settings() const { return settings_; }  // algorithm, label, params
   const std::vector<Json>& units() const { return units_; }        // dump, sequence, layer, kv_head
   const std::vector<UnitNesting>& nesting() const { return nesting_; }  // of the units
@@ -49,15 +50,33 @@ class ComparedResults {
 
   Json reference(const Cell& cell) const;  // as cell_reference()
 
-  // By field of the key all values that cells have, as JSON.
-  const std::map<std::string, std::set<std::string>>& key_values() const { return key_values_; }
+  // By field of the key hashes of all values that cells have.
+  const std::map<std::string, KeyIndex>& key_values() const { return key_values_; }
+
+  // Reads cells by their places; threads do with a reader each.
+  class Reader {
+   public:
+    explicit Reader(const ComparedResults& results)
+        : metrics_(results.places_.size()), reader_(results.cells_) {}
+    Cell at(std::size_t place);
+
+   private:
+    std::size_t metrics_;
+    RecordStore::Reader reader_;
+  };
 
  private:
+  // What of a cell has one size for all; its values, id, seed and trouble follow.
+  struct Fixed {
+    std::uint32_t setting, unit, id_size, seed_size;
+    Index tokens;
+  };
+
   std::vector<Json::json_pointer> places_;
   std::string path_;
   std::string member_;
-  std::vector<Cell> cells_;
-  std::unordered_map<std::string, std::size_t> find_cell_;
+  KeyIndex keys_;
+  RecordStore cells_;
   std::vector<Json> settings_;
   std::map<std::string, std::size_t> find_setting_;
   std::vector<Json> units_;
@@ -66,7 +85,7 @@ class ComparedResults {
   std::map<std::string, Index> find_text_;
   std::map<std::pair<Index, int>, Index> tokens_of_;  // by text and layer, of its first cell
   bool tokens_vary_ = false;
-  std::map<std::string, std::set<std::string>> key_values_;
+  std::map<std::string, KeyIndex> key_values_;
 };
 
 }  // namespace kvbench

@@ -3,8 +3,8 @@
 
 #include <cstddef>
 #include <string>
-#include <unordered_map>
 
+#include "core/key_index.hpp"
 #include "json/json.hpp"
 
 namespace kvbench {
@@ -21,7 +21,7 @@ class DistinctRecords {
  private:
   std::string path_;
   std::string member_;
-  std::unordered_map<std::string, std::size_t> first_;  // place by hash of the key
+  KeyIndex keys_;
 };
 
 }  // namespace kvbench

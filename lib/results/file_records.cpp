@@ -10,25 +10,24 @@ namespace kvbench {
 FileRecords::FileRecords(std::string path, Kind kind) : path_(std::move(path)), kind_(kind) {
   DistinctRecords cells(path_, "cells");
   DistinctRecords layers(path_, "layers");
-  rest_ = read_results(path_, [&](Json&& cell) { cells.add(cell); });
+  rest_ = read_results(
+      path_, [&](Json&& cell) { cells.add(cell); }, [&](Json&& layer) { layers.add(layer); });
   rest_.erase("cells");
-  if (const auto found = rest_.find("layers"); found != rest_.end()) {
-    for (const Json& layer : *found) layers.add(layer);
-    if (kind_ == Kind::kLayers) layers_ = std::move(*found);
-    rest_.erase("layers");
-  }
+  rest_.erase("layers");
 }
 
 void FileRecords::visit(const std::function<void(const Json& record)>& each) const {
-  if (kind_ == Kind::kLayers) {
-    for (const Json& layer : layers_) each(layer);
-    return;
-  }
   std::size_t index = 0;
-  read_results(path_, [&](Json&& cell) {
-    require_cell(cell, index++, path_);
-    each(cell);
-  });
+  const auto visit_one = [&](Json&& record) {
+    require_cell(record, index++, path_, kind_ == Kind::kCells ? "cells" : "layers");
+    each(record);
+  };
+  const auto leave_out = [](Json&&) {};
+  if (kind_ == Kind::kCells) {
+    read_results(path_, visit_one, leave_out);
+  } else {
+    read_results(path_, leave_out, visit_one);
+  }
 }
 
 }  // namespace kvbench

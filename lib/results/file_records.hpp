@@ -8,8 +8,7 @@
 
 namespace kvbench {
 
-// One cell of the file is in memory at a time, whatever their number; records of whole layers all
-// are.
+// One record of the file is in memory at a time, whatever their number.
 class FileRecords {
  public:
   enum class Kind { kCells, kLayers };
@@ -21,7 +20,7 @@ class FileRecords {
   // The file's members without its cells and layers.
   const Json& rest() const { return rest_; }
 
-  // Calls `each` with every record, in order; cells are read anew. Throws InputError where the file
+  // Calls `each` with every record, in order, read anew. Throws InputError where the file
   // is another by now.
   void visit(const std::function<void(const Json& record)>& each) const;
 
@@ -29,7 +28,6 @@ class FileRecords {
   std::string path_;
   Kind kind_;
   Json rest_;
-  Json layers_ = Json::array();
 };
 
 }  // namespace kvbench

@@ -8,13 +8,13 @@
 #include <chrono>
 #include <filesystem>
 #include <system_error>
-#include <unordered_map>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/file.hpp"
 #include "json/input_file.hpp"
 #include "results/layer_record.hpp"
+#include "results/plan_index.hpp"
 #include "results/record_check.hpp"
 #include "sweep/plan_document.hpp"
 
@@ -167,33 +167,22 @@ void Journal::open_or_create(const Plan& plan, const Options& options) {
   }
   log_.emplace(path_, AppendLog::Access::kWrite);
 
-  std::unordered_map<std::string_view, std::size_t> find;
-  for (std::size_t i = 0; i < plan.cells.size(); ++i) find[plan.cells[i].id] = i;
-  std::unordered_map<std::string_view, std::size_t> find_layer;
-  for (std::size_t i = 0; i < plan.layer_records.size(); ++i) {
-    find_layer[plan.layer_records[i].id] = i;
-  }
+  const PlanIndex index(plan);
   JournalScan scan = scan_journal(*log_, path_, remedy, [&](Json&& record, JournalLine line) {
     const auto& id = record["id"].get_ref<const std::string&>();
-    if (const auto layer = find_layer.find(id); layer != find_layer.end()) {
-      if (is_layer_record_of(record, plan, plan.layer_records[layer->second])) {
-        layers_[layer->second] = {line, state_of(record)};
-      } else {
-        ++damaged_;
-      }
+    const auto place = index.find(id);
+    if (!place) {
+      if (!is_layer(record)) foreign_.add(hash128(id));
       return;
     }
-    const auto place = find.find(id);
-    if (place == find.end()) {
-      if (is_layer(record)) return;
-      foreign_.insert(id);
-      return;
-    }
-    if (!is_record_of(record, plan, plan.cells[place->second])) {
+    const bool is_cell = *place < cells_.size();
+    const std::size_t i = is_cell ? *place : *place - cells_.size();
+    if (!(is_cell ? is_record_of(record, plan, plan.cells[i])
+                  : is_layer_record_of(record, plan, plan.layer_records[i]))) {
       ++damaged_;
       return;
     }
-    cells_[place->second] = {line, state_of(record)};
+    (is_cell ? cells_ : layers_)[i] = {line, state_of(record)};
   });
   if (!scan.has_header) {
     log_.reset();

@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/append_log.hpp"
 #include "core/file.hpp"
+#include "core/key_index.hpp"
 #include "json/json.hpp"
 #include "results/cell_records.hpp"
 #include "results/journal_scan.hpp"
@@ -99,7 +99,7 @@ class Journal : public CellRecords {
   Json run_;
   bool run_is_recorded_ = false;
   std::size_t reused_cells_ = 0;
-  std::set<std::string, std::less<>> foreign_;  // ids
+  KeyIndex foreign_;  // hashes of ids
   bool plan_changed_ = false;
   std::int64_t damaged_ = 0;
 

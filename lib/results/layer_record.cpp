@@ -17,7 +17,7 @@ Json frame(const Plan& plan, const PlannedLayerRecord& layer, const char* status
   record["status"] = status;
   if (!reason.empty()) record["reason"] = reason;
   record["key"] = layer_record_key(plan, layer);
-  record["label"] = plan.cells[layer.cells.front()].label;
+  record["label"] = *plan.cells[layer.cells.front()].label;
   return record;
 }
 

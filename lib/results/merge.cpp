@@ -85,6 +85,7 @@ void MergedJournals::open(const std::vector<std::string>& folders,
     }
   }
   errors.throw_if_any();
+  index_ = PlanIndex();
   compare_builds();
 }
 
@@ -109,9 +110,9 @@ void MergedJournals::add(const std::string& folder,
     found.resize(cells_.size() + layers_.size());
   };
   const auto record = [&](Json&& said, JournalLine line) {
-    const auto place = find_.find(said["id"].get_ref<const std::string&>());
-    if (place == find_.end()) return;  // of another sweep, whose cells stay in the journal
-    const std::size_t i = place->second;
+    const auto place = index_.find(said["id"].get_ref<const std::string&>());
+    if (!place) return;  // of another sweep, whose cells stay in the journal
+    const std::size_t i = *place;
     const bool is_sound =
         i < cells_.size() ? is_record_of(said, plan_, plan_.cells[i])
                           : is_layer_record_of(said, plan_, plan_.layer_records[i - cells_.size()]);
@@ -119,7 +120,7 @@ void MergedJournals::add(const std::string& folder,
       ++damaged_;
       return;
     }
-    found[place->second] = {state_of(said), line};
+    found[i] = {state_of(said), line};
   };
   const JournalScan scan = scan_journal(source.log, source.path, remedy, record, header);
   if (!scan.has_header) {  // its run was killed before it wrote a line
@@ -146,11 +147,8 @@ void MergedJournals::take_plan(const Source& source,
   plan_ = plan_from_document(header, hash.is_string() ? hash.get<std::string>() : "", source.path,
                              algorithms, memory_limit_);
   cells_.resize(plan_.cells.size());
-  for (std::size_t c = 0; c < plan_.cells.size(); ++c) find_.emplace(plan_.cells[c].id, c);
   layers_.resize(plan_.layer_records.size());
-  for (std::size_t l = 0; l < layers_.size(); ++l) {
-    find_.emplace(plan_.layer_records[l].id, cells_.size() + l);
-  }
+  index_ = PlanIndex(plan_);
   shards_ = shards_of(header, source.path);
 }
 
@@ -174,7 +172,7 @@ void MergedJournals::take(std::uint32_t journal, const std::vector<Found>& found
     if (i < cells_.size()) {
       const PlannedCell& cell = plan_.cells[i];
       take_one(cells_[i], here,
-               [&] { return "cell " + cell.id + " (" + cell_path(plan_, cell) + ")"; });
+               [&] { return "cell " + cell.id.text() + " (" + cell_path(plan_, cell) + ")"; });
     } else {
       const PlannedLayerRecord& layer = plan_.layer_records[i - cells_.size()];
       take_one(layers_[i - cells_.size()], here, [&] {

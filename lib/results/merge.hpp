@@ -5,13 +5,12 @@
 #include <functional>
 #include <limits>
 #include <string>
-#include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "core/append_log.hpp"
 #include "results/cell_records.hpp"
 #include "results/journal_scan.hpp"
+#include "results/plan_index.hpp"
 #include "sweep/plan_document.hpp"
 
 namespace kvbench {
@@ -86,8 +85,7 @@ class MergedJournals : public CellRecords {
   int shards_ = 0;
   double memory_limit_;
   std::int64_t damaged_ = 0;
-  std::unordered_map<std::string_view, std::size_t> find_;  // id -> cell of the plan, and behind
-                                                            // all of them its layer records
+  PlanIndex index_;  // while journals are read
 };
 
 }  // namespace kvbench

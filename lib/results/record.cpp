@@ -175,11 +175,11 @@ Json evidence_json(const EvidenceReport& evidence, FiniteNumbers& numbers) {
 Json frame(const Plan& plan, const PlannedCell& cell, const char* status,
            const std::string& reason) {
   Json record;
-  record["id"] = cell.id;
+  record["id"] = cell.id.text();
   record["status"] = status;
   if (!reason.empty()) record["reason"] = reason;
   record["key"] = cell_key(plan, cell);
-  record["label"] = cell.label;
+  record["label"] = *cell.label;
   return record;
 }
 

@@ -17,21 +17,6 @@ namespace kvbench {
 namespace {
 
 constexpr const char* kWanted = "name a results.json";
-constexpr double kMiB = 1024.0 * 1024.0;
-constexpr double kProgramBytes = 32.0 * kMiB;
-constexpr double kLayerBytes = 9000.0;  // of a record of a whole layer in memory
-
-// Records that the member `plan`, or `layers` of it, counts.
-double records_in(const Json& plan) {
-  double count = 0.0;
-  if (!plan.is_object()) return count;
-  for (const char* of : {"ok", "failed", "skipped"}) {
-    const Json& given = plan.value(of, Json());
-    if (given.is_number_unsigned()) count += given.get<double>();
-  }
-  return count;
-}
-
 // Of an entry of `groups`.
 std::string group_identity(const Json& group) {
   Json identity = Json::array();
@@ -180,7 +165,7 @@ void write_layers(AtomicFile& file, const Plan& plan, const CellRecords& records
   for (std::size_t l = 0; l < plan.layer_records.size(); ++l) {
     if (records.layer_state(l) == CellState::kMissing) continue;
     Json record = records.read_layer(l);
-    record["label"] = plan.cells[plan.layer_records[l].cells.front()].label;
+    record["label"] = *plan.cells[plan.layer_records[l].cells.front()].label;
     summary.add_layer(record);
     file.write(std::exchange(separator, ",\n    "));
     file.write(to_line(record));
@@ -230,14 +215,14 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
   member("dumps", dumps_json(plan));
   if (!plan.caches.empty()) member("caches", caches_json(plan));
 
-  Summary summary(plan.tokens_vary);
+  Summary summary(plan.tokens_vary, std::filesystem::absolute(path).parent_path().string());
   file.write(",\n  \"cells\": [");
   const char* separator = "\n    ";
   for (std::size_t i = 0; i < plan.cells.size(); ++i) {
     if (records.state(i) == CellState::kMissing) continue;
     Json record = records.read(i);
     // The label is not part of a cell's identity: an earlier sweep may have called it otherwise.
-    record["label"] = plan.cells[i].label;
+    record["label"] = *plan.cells[i].label;
     summary.add(record);
     file.write(std::exchange(separator, ",\n    "));
     file.write(to_line(record));
@@ -259,9 +244,9 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
 
 namespace {
 
-// `plan`: called with that member of the file, which stands before the cells.
+// `layer`: where it is not given, records of whole layers are kept.
 Json read_members(const std::string& path, const std::function<void(Json&&)>& cell,
-                  bool with_summary, const std::function<void(const Json&)>& plan) {
+                  const std::function<void(Json&&)>& layer, bool with_summary) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     throw InputError(path + ": is a folder; name the results.json in it");
@@ -271,20 +256,28 @@ Json read_members(const std::string& path, const std::function<void(Json&&)>& ce
   if (!in) throw InputError(system_error(path, "open") + "; " + kWanted);
   std::string member;
   bool is_readable = true;
+  bool is_list = false;  // what `member` is
   // Elements that the parser does not keep: it looks through all it has at the end of each.
   std::map<std::string, Json> lists = {
       {"layers", Json::array()}, {"groups", Json::array()}, {"summary", Json::array()}};
   const Json::parser_callback_t take_cells = [&](int depth, Json::parse_event_t event,
                                                  Json& parsed) {
-    if (depth == 1 && event == Json::parse_event_t::key) member = parsed.get<std::string>();
+    if (depth == 1 && event == Json::parse_event_t::key) {
+      member = parsed.get<std::string>();
+      is_list = false;
+    }
+    if (depth == 1 && event == Json::parse_event_t::array_start) is_list = true;
     if (depth == 1 && event == Json::parse_event_t::value && member == "schema_version") {
       is_readable = has_known_major(parsed);
     }
     if (depth >= 2 && member == "summary" && !with_summary) return false;
-    if (depth == 1 && event == Json::parse_event_t::object_end && member == "plan") plan(parsed);
     if (depth != 2 || event != Json::parse_event_t::object_end) return true;
     if (member == "cells") {
       if (is_readable) cell(std::move(parsed));
+      return false;
+    }
+    if (member == "layers" && layer && is_list) {
+      if (is_readable) layer(std::move(parsed));
       return false;
     }
     const auto list = lists.find(member);
@@ -330,39 +323,24 @@ Json read_members(const std::string& path, const std::function<void(Json&&)>& ce
   }
   for (Json& no_object : results["cells"]) cell(std::move(no_object));
   results["cells"].clear();
+  if (layer && results.contains("layers")) {
+    for (Json& no_object : results["layers"]) layer(std::move(no_object));
+    results["layers"].clear();
+  }
   return results;
 }
 
 }  // namespace
 
-Json read_results(const std::string& path, const std::function<void(Json&&)>& cell) {
-  return read_members(path, cell, false, [](const Json&) {});
+Json read_results(const std::string& path, const std::function<void(Json&&)>& cell,
+                  const std::function<void(Json&&)>& layer) {
+  return read_members(path, cell, layer, false);
 }
 
 Json read_results(const std::string& path) {
   Json cells = Json::array();
   const auto keep = [&](Json&& cell) { cells.push_back(std::move(cell)); };
-  Json results = read_members(path, keep, true, [](const Json&) {});
-  results["cells"] = std::move(cells);
-  return results;
-}
-
-Json read_cells(const std::string& path, double memory_limit, double cell_bytes,
-                const std::function<Json(const Json& cell)>& part_of) {
-  Json cells = Json::array();
-  const auto keep = [&](Json&& cell) { cells.push_back(part_of(cell)); };
-  const auto refuse_too_many = [&](const Json& plan) {
-    const double count = records_in(plan);
-    const double layers = records_in(plan.value("layers", Json()));
-    const double bytes = kProgramBytes + cell_bytes * count + kLayerBytes * layers;
-    if (bytes <= memory_limit) return;
-    throw InputError(fmt::format(
-        "{}: its {:.0f} cells{} need about {:.0f} MiB of memory, more than the {:.0f} MiB that "
-        "this process may use; use a machine with more, or a sweep of fewer cells",
-        path, count, layers > 0.0 ? fmt::format(" and {:.0f} records of whole layers", layers) : "",
-        bytes / kMiB, memory_limit / kMiB));
-  };
-  Json results = read_members(path, keep, false, refuse_too_many);
+  Json results = read_members(path, keep, nullptr, true);
   results["cells"] = std::move(cells);
   return results;
 }

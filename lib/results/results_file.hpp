@@ -56,14 +56,10 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
 // major schema version.
 Json read_results(const std::string& path);
 
-// The same, cell by cell: each goes to `cell` as it is read, before the end of the file is, and
-// `cells` and `summary` of what is returned are empty. `layers` are kept whole.
-Json read_results(const std::string& path, const std::function<void(Json&&)>& cell);
-
-// The same with `part_of` each cell, which takes about `cell_bytes`, and without the summary, which
-// can be larger. Throws InputError, too, where the cells would need more than `memory_limit` bytes,
-// as soon as the file says how many there are.
-Json read_cells(const std::string& path, double memory_limit, double cell_bytes,
-                const std::function<Json(const Json& cell)>& part_of);
+// The same, record by record: each cell goes to `cell`, and each record of a whole layer to
+// `layer`, as it is read, before the end of the file is. What is returned has none of them, and no
+// summary.
+Json read_results(const std::string& path, const std::function<void(Json&&)>& cell,
+                  const std::function<void(Json&&)>& layer);
 
 }  // namespace kvbench

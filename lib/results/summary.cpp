@@ -14,46 +14,8 @@
 namespace kvbench {
 namespace {
 
-// Sums of every metric over some cells, and how many cells had it.
-struct Sums {
-  std::vector<double> sum;
-  std::vector<std::uint32_t> count;
-
-  explicit Sums(std::size_t metrics) : sum(metrics, 0.0), count(metrics, 0) {}
-
-  void add(const std::vector<double>& values) {
-    for (std::size_t m = 0; m < values.size(); ++m) {
-      if (std::isnan(values[m])) continue;
-      sum[m] += values[m];
-      ++count[m];
-    }
-  }
-  void add(const Sums& other) {
-    for (std::size_t m = 0; m < sum.size(); ++m) {
-      sum[m] += other.sum[m];
-      count[m] += other.count[m];
-    }
-  }
-  std::optional<double> mean(std::size_t m) const {
-    if (count[m] == 0) return std::nullopt;
-    return sum[m] / static_cast<double>(count[m]);
-  }
-};
-
-constexpr std::size_t kBlock = 512;  // entries that are computed and written at a time
-
-using SeedKey = std::string;
-
-struct Unit {
-  UnitNesting nesting;
-  Sums sums;
-};
-
-struct Layer {
-  Index ok = 0;
-  Index failed = 0;
-  std::map<SeedKey, Sums> seeds;
-};
+constexpr std::size_t kBlock = 512;    // entries that are computed and written at a time
+constexpr std::size_t kMany = 20'000;  // records of an entry that is made alone, not beside others
 
 std::size_t metric_count() {
   return error_paths().size() + memory_names().size() + traffic_paths().size() +
@@ -91,6 +53,8 @@ std::vector<double> metrics_of(const Json& record) {
   return values;
 }
 
+std::size_t layer_metric_count() { return layer_error_paths().size() + 1; }
+
 // The same of a record of a whole layer: errors, then the heads that lost the evidence.
 std::vector<double> layer_metrics_of(const Json& record) {
   std::vector<double> values;
@@ -99,36 +63,6 @@ std::vector<double> layer_metrics_of(const Json& record) {
   }
   values.push_back(number_at(record.value("evidence", Json()), "heads_lost"));
   return values;
-}
-
-// What one entry of the summary is made of: the units and seeds of one layer, or of all.
-struct Slice {
-  std::vector<const Unit*> units;
-  std::map<SeedKey, Sums> seeds;
-  Index ok = 0;
-  Index failed = 0;
-};
-
-// Per unit, NaN where it has none.
-std::vector<double> unit_means(const Slice& slice, std::size_t metric) {
-  std::vector<double> means;
-  means.reserve(slice.units.size());
-  for (const Unit* unit : slice.units) means.push_back(unit->sums.mean(metric).value_or(NAN));
-  return means;
-}
-
-std::optional<double> deviation_over_seeds(const Slice& slice, std::size_t metric) {
-  std::vector<double> means;
-  for (const auto& [seed, sums] : slice.seeds) {
-    if (const auto mean = sums.mean(metric)) means.push_back(*mean);
-  }
-  if (means.empty()) return std::nullopt;
-  double center = 0.0;
-  for (const double mean : means) center += mean;
-  center /= static_cast<double>(means.size());
-  double squares = 0.0;
-  for (const double mean : means) squares += (mean - center) * (mean - center);
-  return std::sqrt(squares / static_cast<double>(means.size()));
 }
 
 std::optional<double> mean_of(const std::vector<double>& values) {
@@ -144,19 +78,19 @@ std::optional<double> mean_of(const std::vector<double>& values) {
 }
 
 // Of metrics that are summarised with intervals, the first ones.
-Json errors_of(const Slice& slice, const std::vector<std::string>& names,
+Json errors_of(SummarySlice& slice, const std::vector<std::string>& names,
                const IndependentGroups& groups) {
   Json out;
   for (std::size_t m = 0; m < names.size(); ++m) {
     Json& metric = out[names[m]];
-    const std::vector<double> means = unit_means(slice, m);
+    const std::vector<double> means = slice.unit_means(m);
     const std::optional<double> mean = mean_of(means);
     if (!mean) {
       metric = nullptr;
       continue;
     }
     metric["mean"] = *mean;
-    metric["std_over_seeds"] = deviation_over_seeds(slice, m).value();
+    metric["std_over_seeds"] = slice.deviation_over_seeds(m).value();
     metric["ci95"] = nullptr;
     if (const auto interval = mean_interval(means, groups)) {
       metric["ci95"] = {interval->low, interval->high};
@@ -166,10 +100,10 @@ Json errors_of(const Slice& slice, const std::vector<std::string>& names,
 }
 
 // Of metrics that are summarised by their means alone, from number `first` on.
-Json means_of(const Slice& slice, const std::vector<std::string>& names, std::size_t first) {
+Json means_of(SummarySlice& slice, const std::vector<std::string>& names, std::size_t first) {
   Json out;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    const auto mean = mean_of(unit_means(slice, first + i));
+    const auto mean = mean_of(slice.unit_means(first + i));
     out[names[i]] = mean ? Json(*mean) : Json(nullptr);
   }
   return out;
@@ -177,73 +111,34 @@ Json means_of(const Slice& slice, const std::vector<std::string>& names, std::si
 
 }  // namespace
 
-namespace {
-
-// The records of one setting: of cells, or of whole layers.
-struct Collected {
-  std::vector<Unit> units;
-  std::map<std::size_t, std::size_t> find_unit;  // number of the unit -> place
-  std::map<int, Layer> layers;
-
-  std::vector<const Unit*> units_of(std::optional<int> wanted) const {
-    std::vector<const Unit*> out;
-    for (const Unit& unit : units) {
-      if (!wanted || unit.nesting.layer == *wanted) out.push_back(&unit);
-    }
-    return out;
-  }
-
-  Slice slice(std::optional<int> wanted) const {
-    Slice out;
-    out.units = units_of(wanted);
-    for (const auto& [index, layer] : layers) {
-      if (wanted && index != *wanted) continue;
-      out.ok += layer.ok;
-      out.failed += layer.failed;
-      for (const auto& [seed, sums] : layer.seeds) {
-        out.seeds.try_emplace(seed, sums.sum.size()).first->second.add(sums);
-      }
-    }
-    return out;
-  }
-};
-
-}  // namespace
-
 struct Summary::Entry {
   const std::string* head = nullptr;  // a line of JSON: algorithm, label, params, storage, tokens
-  Collected cells;
-  Collected whole_layers;
+  SummarySlice::Layers cells;
+  SummarySlice::Layers whole_layers;
 };
 
 namespace {
-
-IndependentGroups groups_of(const Slice& slice) {
-  std::vector<UnitNesting> nesting;
-  for (const Unit* unit : slice.units) nesting.push_back(unit->nesting);
-  return independent_groups(nesting);
-}
 
 Json groups_json(const IndependentGroups& groups) {
   if (groups.count < 2) return nullptr;
   return {{"level", level_name(groups.level)}, {"groups", groups.count}};
 }
 
-Json layers_json(const Slice& slice) {
-  const IndependentGroups groups = groups_of(slice);
-  return {{"records", slice.ok},
-          {"failed", slice.failed},
+Json layers_json(SummarySlice& slice) {
+  const IndependentGroups groups = independent_groups(slice.units());
+  return {{"records", slice.ok()},
+          {"failed", slice.failed()},
           {"ci95_over", groups_json(groups)},
           {"errors", errors_of(slice, layer_error_paths(), groups)},
           {"evidence", means_of(slice, {"heads_lost"}, layer_error_paths().size())}};
 }
 
-Json entry_json(Json head, std::optional<int> layer, const Slice& slice, const Slice& layers) {
-  const IndependentGroups groups = groups_of(slice);
+Json entry_json(Json head, std::optional<int> layer, SummarySlice slice, SummarySlice layers) {
+  const IndependentGroups groups = independent_groups(slice.units());
   Json out = std::move(head);
   out["layer"] = layer ? Json(*layer) : Json(nullptr);
-  out["cells"] = slice.ok;
-  out["failed"] = slice.failed;
+  out["cells"] = slice.ok();
+  out["failed"] = slice.failed();
   out["ci95_over"] = groups_json(groups);
   out["errors"] = errors_of(slice, error_paths(), groups);
   const std::size_t memory = error_paths().size();
@@ -255,14 +150,17 @@ Json entry_json(Json head, std::optional<int> layer, const Slice& slice, const S
   const std::size_t evidence = trivial + summarised_trivial_paths().size();
   Json of_evidence = means_of(slice, evidence_paths(), evidence);
   if (!of_evidence["held"].is_null()) out["evidence"] = std::move(of_evidence);
-  if (layers.ok + layers.failed > 0) out["layers"] = layers_json(layers);
+  if (layers.ok() + layers.failed() > 0) out["layers"] = layers_json(layers);
   return out;
 }
 
-std::optional<double> mean_over(const std::vector<const Unit*>& units, std::size_t metric) {
-  Slice slice;
-  slice.units = units;
-  return mean_of(unit_means(slice, metric));
+// Of one layer, or of all.
+std::size_t records_of(const SummarySlice::Layers& layers, std::optional<int> wanted) {
+  std::size_t records = 0;
+  for (const auto& [index, layer] : layers) {
+    if (!wanted || index == *wanted) records += layer.rows.size();
+  }
+  return records;
 }
 
 std::size_t place_in(const std::vector<std::string>& names, const char* name) {
@@ -281,7 +179,10 @@ const std::vector<std::string>& summarised_trivial_paths() {
   return paths;
 }
 
-Summary::Summary(bool by_tokens) : by_tokens_(by_tokens) {}
+Summary::Summary(bool by_tokens, const std::string& folder)
+    : by_tokens_(by_tokens),
+      cells_(metric_count(), error_paths().size(), folder),
+      whole_layers_(layer_metric_count(), layer_error_paths().size(), folder) {}
 Summary::~Summary() = default;
 
 void Summary::add(const Json& record) { collect(record, false); }
@@ -303,34 +204,35 @@ void Summary::collect(const Json& record, bool is_layer) {
     entries_.back().head = &place->first;
   }
   Entry& entry = entries_[place->second];
-  Collected& collected = is_layer ? entry.whole_layers : entry.cells;
   const int index = key.at("layer").get<int>();
-  Layer& layer = collected.layers[index];
+  SummaryLayer& layer = (is_layer ? entry.whole_layers : entry.cells)[index];
   if (status != "ok") {
     ++layer.failed;
     return;
   }
   ++layer.ok;
-  const std::vector<double> values = is_layer ? layer_metrics_of(record) : metrics_of(record);
   const std::string unit =
       to_line({key.at("dump"), key.at("sequence"), key.at("layer"), key.value("kv_head", Json())});
-  const std::size_t number = units_.try_emplace(unit, units_.size()).first->second;
-  const auto [where, unit_is_new] = collected.find_unit.try_emplace(number, collected.units.size());
+  const auto [number, unit_is_new] = find_unit_.try_emplace(unit, units_.size());
   if (unit_is_new) {
     const std::string text = to_line({key.at("dump"), key.at("sequence")});
     const Index text_number =
         find_text_.try_emplace(text, static_cast<Index>(find_text_.size())).first->second;
-    collected.units.push_back({{text_number, index}, Sums(values.size())});
+    units_.push_back({text_number, index});
   }
-  collected.units[where->second].sums.add(values);
-  layer.seeds.try_emplace(to_line(key.at("seed")), values.size()).first->second.add(values);
+  const Json& seed = key.at("seed");
+  layer.rows.push_back(
+      (is_layer ? whole_layers_ : cells_)
+          .add(static_cast<std::uint32_t>(number->second),
+               seed.is_null() ? std::nullopt : std::optional(seed.get<std::uint64_t>()),
+               is_layer ? layer_metrics_of(record) : metrics_of(record)));
 }
 
 std::vector<Summary::Job> Summary::jobs() const {
   std::vector<Job> all;
   for (const Entry& entry : entries_) {
     all.push_back({&entry, std::nullopt});
-    for (const auto& [index, layer] : entry.cells.layers) all.push_back({&entry, index});
+    for (const auto& [index, layer] : entry.cells) all.push_back({&entry, index});
   }
   return all;
 }
@@ -339,13 +241,24 @@ void Summary::each(const std::function<void(std::string_view)>& line) const {
   const std::vector<Job> all = jobs();
   for (std::size_t first = 0; first < all.size(); first += kBlock) {
     std::vector<std::string> lines(std::min(kBlock, all.size() - first));
-    parallel_for(static_cast<Index>(lines.size()), [&](Index index) {
-      const auto i = static_cast<std::size_t>(index);
+    const auto make = [&](std::size_t i) {
       const Job& job = all[first + i];
-      lines[i] = to_line(entry_json(Json::parse(*job.entry->head), job.layer,
-                                    job.entry->cells.slice(job.layer),
-                                    job.entry->whole_layers.slice(job.layer)));
-    });
+      lines[i] = to_line(
+          entry_json(Json::parse(*job.entry->head), job.layer,
+                     SummarySlice(cells_, job.entry->cells, job.layer, units_),
+                     SummarySlice(whole_layers_, job.entry->whole_layers, job.layer, units_)));
+    };
+    std::vector<std::size_t> beside;
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      const Job& job = all[first + i];
+      if (records_of(job.entry->cells, job.layer) > kMany) {
+        make(i);
+      } else {
+        beside.push_back(i);
+      }
+    }
+    parallel_for(static_cast<Index>(beside.size()),
+                 [&](Index index) { make(beside[static_cast<std::size_t>(index)]); });
     for (const std::string& each : lines) line(each);
   }
 }
@@ -361,25 +274,32 @@ std::vector<SettingMeans> Summary::means() const {
   const std::size_t fraction = error_paths().size() + place_in(memory_names(), "fraction");
   std::vector<SettingMeans> all;
   for (const Entry& entry : entries_) {
-    if (entry.cells.units.empty()) continue;
+    SummarySlice slice(cells_, entry.cells, std::nullopt, units_);
+    if (slice.units().empty()) continue;
     const Json head = Json::parse(*entry.head);
-    const std::vector<const Unit*> units = entry.cells.units_of(std::nullopt);
     const auto tokens = head.find("tokens");
     all.push_back({head.at("algorithm"), head.at("label"), to_line(head.at("params")),
                    tokens == head.end() ? std::nullopt : std::optional(tokens->get<Index>()),
-                   mean_over(units, error), mean_over(units, fraction)});
+                   mean_of(slice.unit_means(error)), mean_of(slice.unit_means(fraction))});
   }
   return all;
 }
 
 // As measured, with what the allocator adds (tests/cli/memory_test.py holds runs to it).
 double Summary::setting_bytes() { return 1400.0; }
-double Summary::unit_bytes() { return 160.0 + 12.0 * static_cast<double>(metric_count()); }
-double Summary::layer_unit_bytes() {
-  return 160.0 + 12.0 * static_cast<double>(layer_error_paths().size() + 1);
+double Summary::record_bytes() { return 20.0; }
+
+double Summary::rows_bytes(double cells, double layers) {
+  const auto held = [](double records, std::size_t metrics) {
+    return std::min(records * SummaryRows::bytes(metrics), RecordStore::most_bytes());
+  };
+  return held(cells, metric_count()) + held(layers, layer_metric_count());
 }
-double Summary::layer_seed_bytes() {
-  return 200.0 + 12.0 * static_cast<double>(layer_error_paths().size() + 1);
+
+double Summary::entry_bytes(double units, double seeds, double records) {
+  const double one =
+      SummarySlice::bytes(static_cast<double>(metric_count()), units, seeds, records);
+  return records > static_cast<double>(kMany) ? one : one * static_cast<double>(thread_count());
 }
-double Summary::seed_bytes() { return 200.0 + 12.0 * static_cast<double>(metric_count()); }
+
 }  // namespace kvbench

@@ -11,6 +11,8 @@
 
 #include "core/matrix_view.hpp"
 #include "json/json.hpp"
+#include "results/mean_interval.hpp"
+#include "results/summary_slice.hpp"
 
 namespace kvbench {
 
@@ -29,9 +31,11 @@ struct SettingMeans {
 // relative_l2 1 needs no number.
 const std::vector<std::string>& summarised_trivial_paths();
 
-// Collects cell records one by one (so that a results file larger than memory can be summarised)
-// and gives one entry per (algorithm, label, params) over all layers (`layer` null) and per layer;
-// with an axis of tokens also per number of them.
+// Collects cell records one by one and gives one entry per (algorithm, label, params) over all
+// layers (`layer` null) and per layer; with an axis of tokens also per number of them.
+//
+// In memory are a few numbers of each record; their metrics lie in a temporary file where they are
+// many, and one entry per thread is summed up at a time, as many of its metrics as memory holds.
 //
 // Unit = (dump, sequence, layer, KV head). Per unit the mean over seeds, then the mean over units;
 // `ci95` Student's t interval over the groups of units that `ci95_over` names (mean_interval.hpp),
@@ -41,7 +45,8 @@ const std::vector<std::string>& summarised_trivial_paths();
 class Summary {
  public:
   // `by_tokens`: select.tokens is an axis, so that entries are of one number of tokens each.
-  explicit Summary(bool by_tokens = false);
+  // `folder`: of the temporary file, as RecordStore's.
+  explicit Summary(bool by_tokens = false, const std::string& folder = "");
   ~Summary();
   Summary(const Summary&) = delete;
   Summary& operator=(const Summary&) = delete;
@@ -57,14 +62,12 @@ class Summary {
   // Of the settings that have cells that are ok, in order; no intervals are computed.
   std::vector<SettingMeans> means() const;
 
-  // Bytes that collecting takes: of a setting, of each of its units, and of each of its seeds in
-  // each layer.
+  // Bytes that it takes: of a setting; of a record; of metrics in memory; and, while an entry is
+  // made, of that.
   static double setting_bytes();
-  static double unit_bytes();
-  static double seed_bytes();
-  // Of a layer of a text with a record of its own, and of each of its seeds.
-  static double layer_unit_bytes();
-  static double layer_seed_bytes();
+  static double record_bytes();
+  static double rows_bytes(double cells, double layers);
+  static double entry_bytes(double units, double seeds, double records);
 
  private:
   struct Entry;
@@ -76,10 +79,13 @@ class Summary {
   void collect(const Json& record, bool is_layer);
 
   bool by_tokens_;
-  std::vector<Entry> entries_;                // in order of first appearance
-  std::map<std::string, std::size_t> find_;   // identity -> entry
-  std::map<std::string, std::size_t> units_;  // identity -> number, shared by all entries
-  std::map<std::string, Index> find_text_;    // dump and sequence -> number
+  SummaryRows cells_;
+  SummaryRows whole_layers_;
+  std::vector<Entry> entries_;                    // in order of first appearance
+  std::map<std::string, std::size_t> find_;       // identity -> entry
+  std::vector<UnitNesting> units_;                // shared by all entries
+  std::map<std::string, std::size_t> find_unit_;  // identity -> number
+  std::map<std::string, Index> find_text_;        // dump and sequence -> number
 };
 
 }  // namespace kvbench

@@ -54,7 +54,7 @@ std::string setting_text(const PlannedCell& cell) {
     if (is_default(*cell.algorithm, name, value)) continue;
     values += (values.empty() ? "-" : ",") + name + "=" + value_text(value);
   }
-  return plain(cell.label + values);
+  return plain(*cell.label + values);
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ std::vector<CacheFile> cache_files(const Plan& plan) {
     const std::string params = params_json(*cell.params).dump();
     const std::string seed = cell.seed ? fmt::format("-{}", *cell.seed) : "";
     const std::string setting =
-        fmt::format("{}\n{}\n{}\n{}\n{}\n{}", cell.label, cell.algorithm->id, params,
+        fmt::format("{}\n{}\n{}\n{}\n{}\n{}", *cell.label, cell.algorithm->id, params,
                     plan.dumps[group.dump].fingerprint, group.first_tokens, seed);
     const auto [place, is_new] = place_of.try_emplace(setting, files.size());
     if (is_new) {
@@ -88,7 +88,7 @@ std::vector<CacheFile> cache_files(const Plan& plan) {
       ++count_of[name];
       files.push_back({name,
                        hash128_hex(setting).substr(0, 8),
-                       {.method = cell.label,
+                       {.method = *cell.label,
                         .producer = "kvbench " + program_version(),
                         .params = params,
                         .seed = cell.seed,
@@ -96,7 +96,7 @@ std::vector<CacheFile> cache_files(const Plan& plan) {
                        {}});
     }
     files[place->second].cells.push_back(
-        {cell.id, {group.sequence, group.layer, cell.kv_head}, group.shape});
+        {cell.id.text(), {group.sequence, group.layer, cell.kv_head}, group.shape});
   }
   for (CacheFile& file : files) {
     if (count_of[file.name] > 1 || file.name.size() > kLongestName) {

@@ -18,7 +18,7 @@ CompleteHeads complete_heads(const Plan& plan, const CellRecords& records) {
   for (std::size_t c = 0; c < plan.cells.size(); ++c) {
     if (!is_complete.at({plan.cells[c].group, plan.cells[c].kv_head})) continue;
     Json record = records.read(c);
-    record["label"] = plan.cells[c].label;
+    record["label"] = *plan.cells[c].label;
     summary.add(record);
   }
   const auto complete = std::count_if(is_complete.begin(), is_complete.end(),

@@ -130,17 +130,19 @@ double program_bytes(const Plan& plan) {
 // What the summary keeps of one setting, counted along the plan, where the cells of a head are
 // neighbours.
 struct SettingSize {
-  std::map<int, Index> units;  // by layer
-  Index seeds = 0;             // of the fullest head
+  Index units = 0;
+  Index cells = 0;
+  Index seeds = 0;  // of the fullest head
   Index of_head = 0;
   std::size_t group = 0;
   int kv_head = -1;
 
-  void add(const Plan& plan, const PlannedCell& cell) {
+  void add(const PlannedCell& cell) {
     if (cell.group != group || cell.kv_head != kv_head) {
-      ++units[plan.groups[cell.group].layer];
+      ++units;
       of_head = 0;
     }
+    ++cells;
     group = cell.group;
     kv_head = cell.kv_head;
     seeds = std::max(seeds, ++of_head);
@@ -151,22 +153,21 @@ struct SettingSize {
 
 double estimate_results_bytes(const Plan& plan) {
   std::map<std::pair<const Params*, const Storage*>, SettingSize> settings;
+  double cells = 0.0;
   for (const PlannedCell& cell : plan.cells) {
     if (cell.skip_reason) continue;
-    settings[{cell.params.get(), cell.storage.get()}].add(plan, cell);
+    settings[{cell.params.get(), cell.storage.get()}].add(cell);
+    cells += 1.0;
   }
-  double bytes =
-      program_bytes(plan) + Summary::setting_bytes() * static_cast<double>(settings.size());
+  double largest = 0.0;
   for (const auto& [point, setting] : settings) {
-    Index all = 0;
-    for (const auto& [layer, units] : setting.units) all += units;
-    bytes += Summary::unit_bytes() * static_cast<double>(all) +
-             Summary::seed_bytes() * static_cast<double>(setting.seeds) *
-                 static_cast<double>(setting.units.size());
+    largest = std::max(largest, Summary::entry_bytes(static_cast<double>(setting.units),
+                                                     static_cast<double>(setting.seeds),
+                                                     static_cast<double>(setting.cells)));
   }
-  bytes += (Summary::layer_unit_bytes() + Summary::layer_seed_bytes()) *
-           static_cast<double>(plan.layer_records.size());
-  return bytes;
+  const auto layers = static_cast<double>(plan.layer_records.size());
+  return program_bytes(plan) + Summary::setting_bytes() * static_cast<double>(settings.size()) +
+         Summary::record_bytes() * (cells + layers) + Summary::rows_bytes(cells, layers) + largest;
 }
 
 double estimate_peak_bytes(const Plan& plan, const std::vector<bool>& groups, int threads) {

@@ -37,16 +37,16 @@ GroupIdentity::GroupIdentity(const Plan& plan, const WorkGroup& group) {
   tokens_ = part("tokens");
 }
 
-std::string GroupIdentity::id(const std::string& algorithm, const std::string& params, int kv_head,
-                              std::optional<std::uint32_t> seed, const Scope* scope,
-                              const std::string& storage) const {
+Key128 GroupIdentity::id(const std::string& algorithm, const std::string& params, int kv_head,
+                         std::optional<std::uint32_t> seed, const Scope* scope,
+                         const std::string& storage) const {
   std::string scoped;
   if (scope != nullptr) {
     scoped = fmt::format(",\"scope_kv_heads\":{},\"scope_layers\":{}", json(scope->kv_heads).dump(),
                          json(scope->layers).dump());
   }
   const std::string stored = storage.empty() ? "" : fmt::format(",\"storage\":{}", storage);
-  return hash128_hex(fmt::format(
+  return hash128(fmt::format(
       "{{\"algorithm\":\"{}\",{},\"kv_head\":{},{},\"params\":{},{}{},\"seed\":{},{}{},{}}}",
       algorithm, device_to_element_bytes_, kv_head, layer_, params, prompt_and_rows_, scoped,
       seed ? std::to_string(*seed) : "null", sequence_, stored, tokens_));
@@ -74,7 +74,7 @@ json cell_key(const Plan& plan, const PlannedCell& cell) {
 
 std::string cell_path(const Plan& plan, const PlannedCell& cell) {
   const WorkGroup& group = plan.groups[cell.group];
-  return fmt::format("{}/{}/{}/{}/{}", cell.algorithm->id, cell.label, group.sequence, group.layer,
+  return fmt::format("{}/{}/{}/{}/{}", cell.algorithm->id, *cell.label, group.sequence, group.layer,
                      cell.kv_head);
 }
 

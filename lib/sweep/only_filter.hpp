@@ -14,6 +14,7 @@ class Only {
   explicit Only(const std::vector<std::string>& globs)
       : globs_(globs), used_(globs.size(), false), meant_(globs.size()) {}
 
+  bool keeps_all() const { return globs_.empty(); }
   bool keeps(const std::string& id, const std::string& path);
 
   // A glob that matched nothing is an error, most likely a typo. If a longer one would have

@@ -62,6 +62,7 @@ class Planner {
     errors_.throw_if_any();
     take_caches();
     expand_points();
+    if (only.empty()) plan_.cells.reserve(static_cast<std::size_t>(cells_));
     Only filter(only);
     for (std::size_t g = 0; g < plan_.groups.size(); ++g) add_cells(g, filter);
     misfits_.report(errors_);
@@ -71,7 +72,7 @@ class Planner {
     add_layer_records(plan_);
     Hash128 hash;
     for (const PlannedCell& cell : plan_.cells) {
-      hash.add(cell.id);
+      hash.add(cell.id.text());
       hash.add("\n");
     }
     plan_.hash = hash.hex();
@@ -224,7 +225,7 @@ class Planner {
 
   // Counted from the sizes of the axes, before a single cell is made.
   void refuse_too_many(bool all_are_kept, double memory_limit) {
-    double total = 0.0;
+    double& total = cells_ = 0.0;
     for (const WorkGroup& group : plan_.groups) {
       for (const SweepEntry& entry : config_.entries) {
         if (!selects(entry.where, group.sequence, group.layer)) continue;
@@ -316,7 +317,7 @@ class Planner {
     std::shared_ptr<const Storage> storage;  // null: float
     std::string text;                        // canonical JSON of params
     std::string storage_text;                // and of the storage; empty: float
-    std::string label;
+    SharedText label;
     bool randomised;
   };
 
@@ -350,7 +351,7 @@ class Planner {
   // A point on a group: its parameters as they are run, or why it is not.
   struct PointOfGroup {
     std::shared_ptr<const Params> params;
-    std::optional<std::string> skip_reason;
+    SharedText skip_reason;
   };
 
   PointOfGroup on_group(const WorkGroup& group, const SweepEntry& entry, const Point& point) const {
@@ -420,12 +421,12 @@ class Planner {
           if (!cell.skip_reason) cell.skip_reason = misfit(group, head, entry, point);
           const ReplayScope scope = entry.algorithm->replay_scope(*point.params);
           if (scope != ReplayScope::kHead) cell.scope = scope_of(group, entry, scope);
-          const std::string path = cell_path(plan_, cell);
+          const std::string path = only.keeps_all() ? "" : cell_path(plan_, cell);
           for (std::size_t s = 0; s < (point.randomised ? config_.seeds.size() : 1); ++s) {
             if (point.randomised) cell.seed = config_.seeds[s];
             cell.id = identity.id(entry.algorithm->id, point.text, head, cell.seed,
                                   cell.scope.get(), point.storage_text);
-            if (!only.keeps(cell.id, path)) continue;
+            if (!only.keeps_all() && !only.keeps(cell.id, path)) continue;
             group.cells.push_back(plan_.cells.size());
             plan_.cells.push_back(cell);
           }
@@ -450,13 +451,14 @@ class Planner {
   ErrorList errors_;
   HeadMisfits misfits_;
   std::vector<std::vector<Point>> points_;  // by entry
+  double cells_ = 0.0;                      // of the sweep, before --only
   std::set<std::string> sequences_;         // of all dumps, once asked for
   std::set<int> layers_, heads_;
 };
 
 }  // namespace
 
-double plan_bytes(double cells, double points) { return 640.0 * cells + 1280.0 * points; }
+double plan_bytes(double cells, double points) { return 210.0 * cells + 1280.0 * points; }
 
 Plan make_plan(const SweepConfig& config, std::vector<PlannedDump> dumps,
                const std::vector<std::string>& only, const std::string& device,

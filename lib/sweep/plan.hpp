@@ -10,6 +10,8 @@
 
 #include "algorithms/algorithm.hpp"
 #include "core/evidence.hpp"
+#include "core/hash.hpp"
+#include "core/shared_text.hpp"
 #include "core/stream.hpp"
 #include "json/json.hpp"
 #include "storage/storage.hpp"
@@ -48,21 +50,21 @@ struct Scope {
   std::vector<int> kv_heads;
 };
 
-// One result record to be. A sweep may have millions: what the cells of a group or of a point of
-// the sweep have in common is not repeated here (see cell_key).
+// One result record to be, in 128 bytes. A sweep may have millions: what the cells of a group or of
+// a point of the sweep have in common is not repeated here (see cell_key).
 struct PlannedCell {
-  std::string id;  // 32 hex digits: hash of the canonical JSON of cell_key
-  std::string label;
+  Key128 id;              // hash of the canonical JSON of cell_key
+  SharedText label;       // has a value
   std::size_t group = 0;  // index into Plan::groups
-  int kv_head = 0;
   const AlgorithmDescription* algorithm = nullptr;
   // Never null; shared by the cells of one point, of one group where a budget is given as memory
   // and solved there.
   std::shared_ptr<const Params> params;
-  std::optional<std::uint32_t> seed;       // none: deterministic
   std::shared_ptr<const Scope> scope;      // beyond a KV head, else null
   std::shared_ptr<const Storage> storage;  // null: float; shared by the cells of an entry
-  std::optional<std::string> skip_reason;  // set: will not run
+  SharedText skip_reason;                  // set: will not run
+  std::optional<std::uint32_t> seed;       // none: deterministic
+  int kv_head = 0;
 
   // What the cell is computed with: a deterministic one draws nothing, whatever its seed.
   std::uint32_t seed_or_zero() const { return seed.value_or(0); }

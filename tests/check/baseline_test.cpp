@@ -32,9 +32,12 @@ struct Folder {
                "metric": "errors.relative_l2.mean", "relative_tolerance": 0.02)" +
            more + "}";
   }
-  void freeze(const std::vector<MadeCell>& cells) const {
-    write_baselines(made_bounds(bound(), bounds_path), made_results(cells), "r.json");
+  std::vector<std::pair<std::string, Index>> freeze_as(const std::string& bounds,
+                                                       const Json& results) const {
+    const BoundsFile file = made_bounds(bounds, bounds_path);
+    return write_baselines(file, CheckedResults(file, results, "r.json"));
   }
+  void freeze(const std::vector<MadeCell>& cells) const { freeze_as(bound(), made_results(cells)); }
   BoundOutcome check(const std::vector<MadeCell>& cells, const std::string& more = "") const {
     return outcome_of(bound(more), cells, bounds_path);
   }
@@ -105,12 +108,10 @@ TEST_CASE_FIXTURE(Folder, "a vacuous cell may differ from its baseline, and neve
 }
 
 TEST_CASE_FIXTURE(Folder, "a baseline holds what is compared and nothing of the machine") {
-  const auto written =
-      write_baselines(made_bounds(bound() + R"(, {"name": "m", "where": {"seed": 1},
+  const auto written = freeze_as(bound() + R"(, {"name": "m", "where": {"seed": 1},
           "baseline": "../baselines/x.json", "metric": "memory.tokens_peak",
           "relative_tolerance": 0})",
-                                  bounds_path),
-                      made_results({{}, {.seed = 1}, {.algorithm = "other"}}), "r.json");
+                                 made_results({{}, {.seed = 1}, {.algorithm = "other"}}));
   REQUIRE(written.size() == 1);
   CHECK(written[0].second == 2);
   const Json file = read_results(written[0].first);
@@ -124,9 +125,8 @@ TEST_CASE_FIXTURE(Folder, "a baseline holds what is compared and nothing of the 
 }
 
 TEST_CASE_FIXTURE(Folder, "what may not become a baseline") {
-  const auto refused = [&](const std::string& bounds, Json results) {
-    return messages_of(
-        [&] { write_baselines(made_bounds(bounds, bounds_path), results, "r.json"); });
+  const auto refused = [&](const std::string& bounds, const Json& results) {
+    return messages_of([&] { freeze_as(bounds, results); });
   };
   CHECK(refused(bound(), made_results({{.status = "failed"}})).at(0).find("failed and cannot") !=
         std::string::npos);

@@ -219,7 +219,7 @@ TEST_CASE("a reference is that of the cell") {
   ComparedResults results(kRules.all_metrics(), "a.json");
   const Json cell = MadeCell{.layer = 3, .kv_head = 2, .seed = nullptr}.json();
   results.add(cell);
-  CHECK(results.reference(results.cells()[0]) == cell_reference(cell));
+  CHECK(results.reference(ComparedResults::Reader(results).at(0)) == cell_reference(cell));
 }
 
 TEST_CASE("by default every error is compared by its mean; what has no better side cannot be") {

@@ -32,9 +32,10 @@ Plan made_plan() {
   }();
   plan.dumps.push_back({"/d.h5", "f", "m", 1, {}});
   plan.groups.emplace_back().sequence = "0";
-  for (const char* id : {"a", "b", "c"}) {
+  for (const char digit : {'a', 'b', 'c'}) {
     PlannedCell cell;
-    cell.id = id;
+    cell.id = Key128::from_text(std::string(32, digit)).value();
+    cell.label = "exact";
     cell.algorithm = &algorithm;
     cell.params = std::make_shared<const Params>();
     cell.kv_head = static_cast<int>(plan.cells.size());
@@ -59,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (std::size_t c = 0; c < plan.cells.size(); ++c) {
       if (journal.state(c) == CellState::kMissing) continue;
       records[c] = journal.read(c);
-      promise(records[c].at("id") == plan.cells[c].id, "another cell's record");
+      promise(records[c].at("id") == plan.cells[c].id.text(), "another cell's record");
       ++found;
     }
     promise(found == journal.reused_cells(), "resumed cells are miscounted");

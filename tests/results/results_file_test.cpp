@@ -171,20 +171,5 @@ TEST_CASE_FIXTURE(Output, "what is not a results file of a known version is refu
           "/layers: must be an array");
 }
 
-TEST_CASE_FIXTURE(Output, "records that memory would not hold are refused before they are read") {
-  const auto read_of = [&](const std::string& counts) {
-    write_text(folder.file("r.json"), R"({"kind": "kvbench.results", "schema_version": "1.6.0",
-                                          "plan": )" +
-                                          counts + R"(, "cells": []})");
-    return read_cells(folder.file("r.json"), 64.0 * 1024 * 1024, 9000.0,
-                      [](const Json& cell) { return cell; });
-  };
-  CHECK_NOTHROW(read_of(R"({"ok": 1000, "failed": 10})"));
-  CHECK_NOTHROW(read_of(R"({"ok": 1000, "layers": {"ok": 1000, "skipped": 9}})"));
-  CHECK_THROWS_WITH_AS(read_of(R"({"ok": 9000})"), doctest::Contains("9000 cells"), InputError);
-  CHECK_THROWS_WITH_AS(read_of(R"({"ok": 9, "layers": {"ok": 8000, "failed": 1000}})"),
-                       doctest::Contains("9000 records of whole layers"), InputError);
-}
-
 }  // namespace
 }  // namespace kvbench::test

@@ -235,5 +235,60 @@ TEST_CASE("records of whole layers are averaged over texts and layers, beside th
   CHECK(!without.json()[0].contains("layers"));
 }
 
+// Seeds enough that records lie in a file and an entry's metrics are summed up in several passes.
+TEST_CASE("twenty thousand seeds are summarised as few are") {
+  Summary summary;
+  constexpr int kSeeds = 20'000;
+  std::vector<double> of_seed;
+  for (const int layer : {3, 1}) {
+    for (int seed = 0; seed < kSeeds; ++seed) {
+      const double error = value(layer, 0, seed % 997);
+      summary.add(made_record(layer, 0, seed, error));
+      if (layer == 3) of_seed.push_back(error);
+      if (layer == 1) of_seed[static_cast<std::size_t>(seed)] += error;
+    }
+  }
+  double mean = 0.0;
+  for (double& error : of_seed) mean += (error /= 2.0) / kSeeds;
+  double variance = 0.0;
+  for (const double error : of_seed) variance += (error - mean) * (error - mean) / kSeeds;
+  const Json entries = summary.json();
+  REQUIRE(entries.size() == 3);
+  CHECK(entries[0]["cells"] == 2 * kSeeds);
+  CHECK(metric(entries[0])["mean"].get<double>() == doctest::Approx(mean).epsilon(1e-12));
+  CHECK(metric(entries[0])["std_over_seeds"].get<double>() ==
+        doctest::Approx(std::sqrt(variance)).epsilon(1e-9));
+  // The last metrics with an interval, and those without.
+  const Json& errors = entries[0]["errors"];
+  CHECK(errors["relative_l2.mean"]["mean"].get<double>() ==
+        doctest::Approx(2 * mean).epsilon(1e-12));
+  CHECK(errors["relative_l2.mean"]["std_over_seeds"].get<double>() ==
+        doctest::Approx(2 * std::sqrt(variance)).epsilon(1e-9));
+  CHECK(entries[0]["memory"]["fraction"].get<double>() ==
+        doctest::Approx(mean / 10).epsilon(1e-12));
+  CHECK(entries[1]["layer"] == 1);
+  const auto means = summary.means();
+  REQUIRE(means.size() == 1);
+  CHECK(means[0].error.value() == doctest::Approx(2 * mean).epsilon(1e-12));
+}
+
+TEST_CASE("seeds are taken in the order of their texts, as the file always was") {
+  // Of these numbers the last bits depend on it.
+  const auto deviation = [](const std::vector<std::pair<Json, double>>& cells) {
+    Summary summary;
+    for (const auto& [seed, error] : cells) summary.add(made_record(0, 0, seed, error));
+    return metric(summary.json()[0])["std_over_seeds"].get<double>();
+  };
+  const double in_order = deviation({{1, 0.39}, {10, 0.46}, {2, 0.75}, {nullptr, 0.4}});
+  CHECK(deviation({{nullptr, 0.4}, {2, 0.75}, {10, 0.46}, {1, 0.39}}) == in_order);
+  const std::vector<double> means = {0.39, 0.46, 0.75, 0.4};  // of 1, 10, 2, null
+  double center = 0.0;
+  for (const double mean : means) center += mean;
+  center /= 4.0;
+  double squares = 0.0;
+  for (const double mean : means) squares += (mean - center) * (mean - center);
+  CHECK(in_order == std::sqrt(squares / 4.0));
+}
+
 }  // namespace
 }  // namespace kvbench::test

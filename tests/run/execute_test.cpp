@@ -33,7 +33,7 @@ TEST_CASE("a run computes every cell once, head by head, and tells of each") {
   REQUIRE(timing.size() == 2);
   CHECK((timing[0] && timing[1]));
   for (std::size_t c = 0; c < run.plan.cells.size(); ++c) {
-    CHECK(run.journal->read(c).at("repro") == "again " + run.plan.cells[c].id);
+    CHECK(run.journal->read(c).at("repro") == "again " + run.plan.cells[c].id.text());
   }
 
   CountingObserver again;

@@ -101,9 +101,9 @@ TEST_CASE("the estimate of writing results, added up by hand") {
   const Plan plan = plan_of(100, 10, entry("uniform", R"("T": [1, 2])"));  // three seeds, two heads
   REQUIRE(plan.cells.size() == 12);
   const double program = 32.0 * 1024 * 1024 + plan_bytes(12, 2);
-  const double setting =
-      Summary::setting_bytes() + 2 * Summary::unit_bytes() + 3 * Summary::seed_bytes();
-  CHECK(estimate_results_bytes(plan) == program + 2 * setting);
+  const double summary = 2 * Summary::setting_bytes() + 12 * Summary::record_bytes() +
+                         Summary::rows_bytes(12, 0) + Summary::entry_bytes(2, 3, 6);
+  CHECK(estimate_results_bytes(plan) == program + summary);
   // The larger of the two is what a run takes.
   const double group = estimate_memory_bytes(plan, plan.groups[0], 1);
   CHECK(estimate_peak_bytes(plan, {true}, 1) == std::max(group, estimate_results_bytes(plan)));

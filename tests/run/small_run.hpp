@@ -73,7 +73,7 @@ class SmallRun {
             .rows = nullptr,
             .caches = nullptr,
             .selection = selection,
-            .repro = [](const PlannedCell& cell) { return "again " + cell.id; },
+            .repro = [](const PlannedCell& cell) { return "again " + cell.id.text(); },
             .retry_failed = false};
   }
 

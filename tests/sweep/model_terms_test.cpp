@@ -45,7 +45,7 @@ std::map<std::string, std::string> reasons(const PlannedDump& dump) {
     {"algorithm": "oracle_topk", "params": {"budget": 30}})";
   std::map<std::string, std::string> out;
   const Plan plan = plan_of(algorithms, dump, R"("seeds": [0])");
-  for (const PlannedCell& cell : plan.cells) out[cell.label] = cell.skip_reason.value_or("");
+  for (const PlannedCell& cell : plan.cells) out[*cell.label] = cell.skip_reason.value_or("");
   return out;
 }
 

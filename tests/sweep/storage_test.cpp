@@ -101,9 +101,9 @@ TEST_CASE("cells cross with storages; float cells keep their ids, and keys hash 
   }
   CHECK(ids.size() == stored.cells.size());
   for (const PlannedCell& cell : plain.cells) CHECK(float_ids.count(cell.id) == 1);
-  CHECK(stored.cells[1].label == "exact | K q8_0 V q8_0");
+  CHECK(*stored.cells[1].label == "exact | K q8_0 V q8_0");
   CHECK_FALSE(stored.cells[1].seed);
-  CHECK(stored.cells[2].label == "exact | K turboquant V float");
+  CHECK(*stored.cells[2].label == "exact | K turboquant V float");
   CHECK(stored.cells[2].seed == 1U);
   CHECK(stored.cells[3].seed == 2U);
 }
@@ -114,7 +114,7 @@ TEST_CASE("an entry's storage takes the place of the file's, and the resolved sw
                              "storage": {"values": {"codec": "kivi", "bits": [2, 4]}}})",
               R"("storage": "q4_0")");
   std::vector<std::string> labels;
-  for (const PlannedCell& cell : plan.cells) labels.push_back(cell.label);
+  for (const PlannedCell& cell : plan.cells) labels.push_back(*cell.label);
   CHECK(labels == std::vector<std::string>{"exact | K q4_0 V q4_0", "window | K float V kivi",
                                            "window | K float V kivi bits=4"});
   const SweepConfig again = resolved_sweep(plan.config, "again", all_algorithms());

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,6 @@
 #include "check/suggest.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
-#include "core/memory_limit.hpp"
 #include "exit_codes.hpp"
 #include "output/check_reports.hpp"
 #include "output/check_table.hpp"
@@ -59,8 +59,8 @@ int suggest(const CheckOptions& options) {
   for (const std::string& path : {options.results, options.suggest}) {
     std::size_t index = 0;
     errors.gather([&] {
-      const Json rest =
-          read_results(path, [&](Json&& cell) { suggestion.add(cell, index++, path); });
+      const Json rest = read_results(
+          path, [&](Json&& cell) { suggestion.add(cell, index++, path); }, [](Json&&) {});
       warn_if_incomplete(rest, path);
     });
   }
@@ -89,21 +89,18 @@ void print_report(const CheckOptions& options, const CheckReport& report) {
 int run(const CheckOptions& options) {
   if (!options.suggest.empty()) return suggest(options);
   BoundsFile bounds;
-  Json results;
+  std::optional<CheckedResults> results;
   ErrorList errors;
   errors.gather([&] { bounds = read_bounds(options.bounds); });
-  errors.gather([&] {
-    results = read_cells(options.results, static_cast<double>(usable_memory()), kNeededBytes,
-                         [&](const Json& cell) { return needed_part(bounds, cell); });
-  });
+  errors.gather([&] { results.emplace(bounds, options.results); });
   errors.throw_if_any();
   if (options.write_baselines) {
-    for (const auto& [path, cells] : write_baselines(bounds, results, options.results)) {
+    for (const auto& [path, cells] : write_baselines(bounds, *results)) {
       log_text("{}: {} cells\n", path, cells);
     }
     return kExitDone;
   }
-  const CheckReport report = check_bounds(bounds, results, options.results);
+  const CheckReport report = check_bounds(bounds, *results);
   print_report(options, report);
   return report.passed() ? kExitDone : kExitViolation;
 }

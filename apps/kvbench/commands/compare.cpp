@@ -92,9 +92,10 @@ Compared compare(const CompareOptions& options) {
     File file{ComparedResults(metrics_of(of_cells), path),
               ComparedResults(metrics_of(of_layers), path, "layers")};
     errors.gather([&] {
-      const Json rest = read_results(path, [&](Json&& cell) { file.cells.add(cell); });
+      const Json rest = read_results(
+          path, [&](Json&& cell) { file.cells.add(cell); },
+          [&](Json&& layer) { file.layers.add(layer); });
       warn_if_incomplete(rest, path);
-      for (const Json& layer : rest.value("layers", Json::array())) file.layers.add(layer);
     });
     return file;
   };
@@ -104,8 +105,8 @@ Compared compare(const CompareOptions& options) {
   Compared compared;
   if (!of_cells.metrics.empty()) compared.cells = compare_results(a.cells, b.cells, of_cells);
   if (of_layers.metrics.empty()) return compared;
-  const bool in_a = !a.layers.cells().empty();
-  const bool in_b = !b.layers.cells().empty();
+  const bool in_a = a.layers.size() > 0;
+  const bool in_b = b.layers.size() > 0;
   if (in_a && in_b) {
     compared.layers = compare_results(a.layers, b.layers, of_layers);
   } else if (!compared.cells) {

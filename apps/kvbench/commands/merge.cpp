@@ -86,7 +86,7 @@ class Tally {
 
 std::string cell_name(const Plan& plan, const PlannedCell& cell) {
   return cell_path(plan, cell) + (cell.seed ? fmt::format(" seed {}", *cell.seed) : "") + " (" +
-         cell.id + ")";
+         cell.id.text() + ")";
 }
 
 void log_missing(const MergedJournals& merged) {

@@ -356,7 +356,7 @@ void log_without_caches(const Plan& plan) {
   for (const PlannedCell& cell : plan.cells) {
     if (cell.skip_reason) continue;
     const auto reason = no_cache_file(cell);
-    if (reason) settings[cell.label + ": " + *reason].insert(params_json(*cell.params).dump());
+    if (reason) settings[*cell.label + ": " + *reason].insert(params_json(*cell.params).dump());
   }
   for (const auto& [text, of] : settings) {
     log_text("kvbench: note: output.caches leaves out {} setting{} of {}\n", of.size(),
@@ -422,7 +422,10 @@ int run(const RunOptions& options) {
       .rows = rows.get(),
       .caches = caches.get(),
       .selection = selection,
-      .repro = [&](const PlannedCell& cell) { return repro_of(options, folder, cell, {cell.id}); },
+      .repro =
+          [&](const PlannedCell& cell) {
+            return repro_of(options, folder, cell, {cell.id.text()});
+          },
       .retry_failed = options.retry_failed,
       .layer_repro =
           [&](const PlannedLayerRecord& layer) { return repro_of(options, folder, plan, layer); },

@@ -213,7 +213,7 @@ struct Verdict {
 
 // Whether the record says of itself what the plan says of the cell with its id.
 bool is_of(const Json& record, const Plan& plan, const PlannedCell& cell) {
-  return is_record_of(record, plan, cell) && record.value("label", Json()) == cell.label;
+  return is_record_of(record, plan, cell) && record.value("label", Json()) == *cell.label;
 }
 
 // The sampled cells that the sweep of the results makes, by id; the others differ already.

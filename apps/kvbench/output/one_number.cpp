@@ -19,7 +19,7 @@ void require_one_setting(const Plan& plan, const std::string& metric) {
   std::set<std::string> settings;
   for (const PlannedCell& cell : plan.cells) {
     if (cell.skip_reason) continue;
-    settings.insert(to_line({cell.algorithm->id, cell.label, Json(params_json(*cell.params)),
+    settings.insert(to_line({cell.algorithm->id, *cell.label, Json(params_json(*cell.params)),
                              plan.groups[cell.group].first_tokens}));
     if (settings.size() > 1) break;
   }
@@ -41,7 +41,7 @@ double mean_of(const Plan& plan, const CellRecords& records, const std::string& 
     const auto value = number_at(records.read(c), place);
     if (!value) {
       throw InputError(fmt::format("--print: {} is null in cell {}; results.json has the others",
-                                   metric, plan.cells[c].id));
+                                   metric, plan.cells[c].id.text()));
     }
     sum += *value;
     count += 1.0;

@@ -46,7 +46,7 @@ class SolvedBudgets {
   void add(const PlannedCell& cell) {
     const Json solved = solved_tokens(cell);
     for (const auto& [name, tokens] : solved.items()) {
-      const std::string line = cell.label + ": " + name + "=" + to_string(cell.params->at(name));
+      const std::string line = *cell.label + ": " + name + "=" + to_string(cell.params->at(name));
       const auto count = tokens.get<Index>();
       const auto [place, is_new] = find_.try_emplace(line, lines_.size());
       if (is_new) lines_.push_back({line, count, count});
@@ -146,7 +146,7 @@ Json PlanReport::json() const {
   document["cell_list"] = Json::array();
   for (const PlannedCell& cell : plan_.cells) {
     if (!selection_.has(cell)) continue;
-    Json entry = {{"id", cell.id}, {"path", cell_path(plan_, cell)}};
+    Json entry = {{"id", cell.id.text()}, {"path", cell_path(plan_, cell)}};
     entry["seed"] = cell.seed ? Json(*cell.seed) : Json(nullptr);
     const Json solved = solved_tokens(cell);
     if (!solved.empty()) entry["solved"] = solved;
@@ -192,7 +192,7 @@ std::string PlanReport::table(std::size_t columns) const {
   for (const PlannedCell& cell : plan_.cells) {
     if (!selection_.has(cell)) continue;
     solved.add(cell);
-    if (cells_of[cell.label]++ == 0) in_order.push_back(cell.label);
+    if (cells_of[*cell.label]++ == 0) in_order.push_back(*cell.label);
   }
   Table labels({{"label", Align::kLeft, 24}, {"cells", Align::kRight, 8}}, " ");
   for (const std::string& label : in_order) labels.add({label, std::to_string(cells_of[label])});
