@@ -20,7 +20,7 @@ from kvplot.loop import Loop
 from kvplot.results import Results, ResultsError, did_you_mean
 
 # Further commands: modules with add_command(commands).
-COMMANDS = ("papers", "report", "table")
+COMMANDS = ("papers", "parquet", "report", "table")
 INPUTS = {
     "results": (Results, "results.json of a run"),
     "inspection": (Inspection, "what `kvbench inspect DUMP --json` printed"),

@@ -4,7 +4,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import h5py
 import numpy
 import pandas
 
-from kvplot import shape
+from kvplot import lines, shape
+from kvplot.records import flattened
 
 # An object of a JSON document.
 Entry = dict[str, Any]
@@ -78,19 +79,27 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def read_json(path: Path | str, remedy: str) -> Any:
-    """A JSON document; ResultsError, which ends with the remedy, for what cannot be read as one."""
-    path = Path(path)
+def _parse(content: bytes) -> Any:
+    return json.loads(content, parse_constant=_not_json, parse_int=_integer)
+
+
+def _refuse_others(path: Path, remedy: str) -> None:
     if path.is_dir():
         raise ResultsError(f"{path}: is a folder; name the file in it: {remedy}")
     if path.exists() and not (path.is_file() or path.is_fifo()):  # a device may never end
         raise ResultsError(f"{path}: is not a regular file or a pipe; {remedy}")
+
+
+def read_json(path: Path | str, remedy: str) -> Any:
+    """A JSON document; ResultsError, which ends with the remedy, for what cannot be read as one."""
+    path = Path(path)
+    _refuse_others(path, remedy)
     try:
         content = path.read_bytes()
     except OSError as error:
         raise ResultsError(f"{path}: {unreadable(path, error)}; {remedy}") from error
     try:
-        return json.loads(content, parse_constant=_not_json, parse_int=_integer)
+        return _parse(content)
     except RecursionError as error:
         raise ResultsError(f"{path}: nested too deep; {remedy}") from error
     except ValueError as error:
@@ -99,7 +108,10 @@ def read_json(path: Path | str, remedy: str) -> Any:
 
 def read_document(path: Path | str, kind: str, expected: shape.Shape) -> Entry:
     """A JSON document of kvbench, checked for kind, major number of its version, and shape."""
-    document = read_json(path, WRITTEN_BY[kind])
+    return _checked(path, read_json(path, WRITTEN_BY[kind]), kind, expected)
+
+
+def _checked(path: Path | str, document: Any, kind: str, expected: shape.Shape) -> Entry:
     found = document.get("kind") if isinstance(document, dict) else None
     if found != kind:
         raise ResultsError(f"{path}: kind is {found!r}, expected {kind!r}; {WRITTEN_BY[kind]}")
@@ -112,7 +124,8 @@ def read_document(path: Path | str, kind: str, expected: shape.Shape) -> Entry:
     fault = expected(document, "")
     if fault:
         raise ResultsError(f"{path}: {fault}; {WRITTEN_BY[kind]}")
-    return document
+    checked: Entry = document
+    return checked
 
 
 def read_results(path: Path | str, expected: shape.Shape = shape.RESULTS) -> Entry:
@@ -120,8 +133,36 @@ def read_results(path: Path | str, expected: shape.Shape = shape.RESULTS) -> Ent
     return read_document(path, KIND, expected)
 
 
-def load_results(path: Path | str) -> pandas.DataFrame:
+def read_records(path: Path | str, expected: shape.Shape = shape.RESULTS) -> Entry:
+    """The same, with cells and records of whole layers that are read one by one where the file is
+    laid out as kvbench writes it."""
+    path = Path(path)
+    if path.is_file():
+        records = {"cells": shape.CELL, "layers": shape.LAYER}
+
+        def fits(name: str, record: Any) -> bool:
+            return records[name](record, "") is None
+
+        try:
+            document = lines.read(path, _parse, {name: partial(fits, name) for name in records})
+        except OSError as error:
+            raise ResultsError(f"{path}: {unreadable(path, error)}; {WRITTEN_BY[KIND]}") from error
+        if document is not None and isinstance(document.get("cells"), lines.Records):
+            _checked(
+                path,
+                {**document, **{name: [] for name in records if name in document}},
+                KIND,
+                expected,
+            )
+            return document
+    return read_results(path, expected)
+
+
+def load_results(path: Path | str, columns: Sequence[str] | None = None) -> pandas.DataFrame:
     """One row per cell, one column per leaf.
+
+    `columns`: of all leaves only these, besides the unit, the setting, the seed and the status,
+    which mean_over_units() needs; at a million cells each takes 8 MB, all of them more than 1 GB.
 
     The key's entries stand without prefix (algorithm, layer, kv_head, seed, ...), parameters as
     params.<name> (params.budget.memory for {"memory": F}), the rest under its path
@@ -131,7 +172,7 @@ def load_results(path: Path | str) -> pandas.DataFrame:
     parameters, with the tokens of a sweep that has an axis of them. Failed and skipped cells are
     rows with their reason.
     """
-    return Results(path).frame
+    return Results(path, columns=columns).frame
 
 
 def load_layers(path: Path | str) -> pandas.DataFrame:
@@ -154,9 +195,15 @@ def _as_expression(pattern: str) -> str:
 class Results:
     """A results.json, its cells as a frame, and its per-row values."""
 
-    def __init__(self, path: Path | str, expected: shape.Shape = shape.RESULTS) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        expected: shape.Shape = shape.RESULTS,
+        columns: Sequence[str] | None = None,
+    ) -> None:
         self.path = Path(path)
-        self.document = read_results(path, expected)
+        self.document = read_records(path, expected)
+        self._columns = columns
 
     @cached_property
     def frame(self) -> pandas.DataFrame:
@@ -173,20 +220,32 @@ class Results:
         """Records of whole layers, with the columns of `frame`."""
         return self._flat(self.document.get("layers", []))
 
-    def _flat(self, records: list[Entry]) -> pandas.DataFrame:
-        rows = []
-        for record in records:
-            row = {name: value for name, value in record.items() if name != "key"}
-            row.update(record["key"])
-            row["storage"] = storage_of(record["label"]) if "storage" in record["key"] else FLOAT
-            row.update(self._codecs_of(record["key"]))
-            row["point"] = point_of(self.setting_params(record["key"]))
-            rows.append(row)
-        frame = pandas.json_normalize(rows)
+    def _flat(self, records: Sequence[Entry]) -> pandas.DataFrame:
+        wanted = None
+        if self._columns is not None:
+            wanted = {
+                "status",
+                "reason",
+                "label",
+                "algorithm",
+                "point",
+                "seed",
+                *UNIT,
+                *self._columns,
+            }
+        frame = flattened(map(self._row, records), wanted)
         for name in ("status", "reason", "label", "algorithm", "point", "seed", *UNIT):
             if name not in frame:
                 frame[name] = None
         return frame
+
+    def _row(self, record: Entry) -> Entry:
+        row = {name: value for name, value in record.items() if name != "key"}
+        row.update(record["key"])
+        row["storage"] = storage_of(record["label"]) if "storage" in record["key"] else FLOAT
+        row.update(self._codecs_of(record["key"]))
+        row["point"] = point_of(self.setting_params(record["key"]))
+        return row
 
     @cached_property
     def has_storage(self) -> bool:

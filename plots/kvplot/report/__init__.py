@@ -9,6 +9,8 @@ from kvplot.report.verdicts import read_check, read_comparison
 from kvplot.results import Results, ResultsError
 
 MOST_RESULTS = 2
+# A browser answers a click among single cells of 100,000 in 0.3 s.
+MOST_CELLS = 250_000
 
 
 def add_command(commands: "_SubParsersAction[Any]") -> None:
@@ -62,6 +64,13 @@ def run(arguments: Namespace) -> list[str]:
     if arguments.compare and len(arguments.results) != MOST_RESULTS:
         raise ResultsError("--compare needs two results, in the order of `kvbench compare A B`")
     every = [Results(path) for path in arguments.results]
+    for results in every:
+        if len(results.document["cells"]) > MOST_CELLS:
+            raise ResultsError(
+                f"{results.path}: has {len(results.document['cells'])} cells, more than the "
+                f"{MOST_CELLS} that a page holds; draw figures, or give parts of the sweep a page "
+                "each (`kvbench run --only` into a folder of its own)"
+            )
     comparison = read_comparison(arguments.compare, every) if arguments.compare else None
     check = read_check(arguments.check, every) if arguments.check else None
     text = page(every, comparison, check, arguments.metric, figures=not arguments.no_figures)

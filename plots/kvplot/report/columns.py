@@ -3,7 +3,8 @@
 import base64
 import json
 import math
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy
@@ -75,12 +76,14 @@ def _paths(every: Sequence[Results], more: Sequence[str]) -> list[Path]:
     them."""
     errors: dict[Path, None] = {}
     known: set[str] = set()
+    numbers: set[Path] = set()  # leaves that are one in a cell
     for results in every:
         for cell in results.document["cells"]:
             for name, value in (cell.get("errors") or {}).items():
                 errors[
                     ("errors", name, "mean") if isinstance(value, dict) else ("errors", name)
                 ] = None
+            numbers.update(_numbers_in(cell))
         if more:
             known.update(numbers_of(results.frame))
     for name in more:
@@ -88,8 +91,15 @@ def _paths(every: Sequence[Results], more: Sequence[str]) -> list[Path]:
             raise ResultsError(f"no cell has {name}{did_you_mean(name, sorted(known))}")
     first = [ERROR] if ERROR in errors else []
     wanted = dict.fromkeys([*first, *errors, *ALSO, *(tuple(name.split(".")) for name in more)])
-    cells = [cell for results in every for cell in results.document["cells"]]
-    return [path for path in wanted if any(not math.isnan(number(cell, path)) for cell in cells)]
+    return [path for path in wanted if path in numbers]
+
+
+def _numbers_in(value: Entry, above: Path = ()) -> Iterator[Path]:
+    for name, entry in value.items():
+        if isinstance(entry, dict):
+            yield from _numbers_in(entry, (*above, name))
+        elif type(entry) in (int, float):
+            yield (*above, name)
 
 
 def number(cell: Entry, path: Path) -> float:
@@ -103,38 +113,42 @@ def number(cell: Entry, path: Path) -> float:
 
 
 def _cells(results: Results, settings: _Numbered, units: _Numbered, paths: Iterable[Path]) -> Entry:
-    cells = results.document["cells"]
-    keys = [cell["key"] for cell in cells]
-    places = []
-    for cell in cells:
+    paths = list(paths)
+    places = {
+        name: array("L") for name in ("setting", "unit", "status", "seed", "reason", "command")
+    }
+    seeds, reasons, commands = _Words(), _Words(), _Words()
+    ids: list[str] = []
+    numbers = [array("d") for _ in paths]
+    for cell in results.document["cells"]:
         key = cell["key"]
         params = results.setting_params(key)
         entry = {"algorithm": key["algorithm"], "label": cell["label"], "params": params}
-        places.append(settings.place(entry))
-    seeds, reasons, commands = _Words(), _Words(), _Words()
+        unit = {name: key[name] for name in ("dump", "sequence", "layer", "kv_head")}
+        # Commands differ in their cell's id alone, as a rule.
+        command = _split(cell.get("repro", ""), cell["id"])
+        for name, place in (
+            ("setting", settings.place(entry)),
+            ("unit", units.place(unit)),
+            ("status", STATUS.index(cell["status"])),
+            ("seed", seeds.place(key["seed"])),
+            ("reason", reasons.place(cell.get("reason", ""))),
+            ("command", commands.place(command)),
+        ):
+            places[name].append(place)
+        ids.append(cell["id"])
+        for column, path in zip(numbers, paths):
+            column.append(number(cell, path))
     return {
         "name": results.document["name"],
         "path": str(results.path),
-        "count": len(cells),
-        "setting": _integers(places),
-        "unit": _integers(
-            [
-                units.place({name: key[name] for name in ("dump", "sequence", "layer", "kv_head")})
-                for key in keys
-            ]
-        ),
-        "status": _integers([STATUS.index(cell["status"]) for cell in cells]),
-        "seed": _integers([seeds.place(key["seed"]) for key in keys]),
+        "count": len(ids),
+        **{name: _integers(column) for name, column in places.items()},
         "seeds": seeds.words,
-        "reason": _integers([reasons.place(cell.get("reason", "")) for cell in cells]),
         "reasons": reasons.words,
-        "id": _ids([cell["id"] for cell in cells]),
-        # Commands differ in their cell's id alone, as a rule.
-        "command": _integers(
-            [commands.place(_split(cell.get("repro", ""), cell["id"])) for cell in cells]
-        ),
+        "id": _ids(ids),
         "commands": [list(words) for words in commands.words],
-        "numbers": [_floats([number(cell, path) for cell in cells]) for path in paths],
+        "numbers": [_floats(column) for column in numbers],
     }
 
 
