@@ -92,8 +92,11 @@ def _leaves(record: Entry, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield from _leaves(value, f"{name}.")
 
 
-def flattened(records: Iterable[Entry], wanted: Collection[str] | None = None) -> pandas.DataFrame:
-    """pandas.json_normalize(), without the records in memory; of `wanted` columns if given."""
+def flattened(
+    records: Iterable[Entry], wanted: Collection[str] | None = None, present: Iterable[str] = ()
+) -> pandas.DataFrame:
+    """pandas.json_normalize(), without the records in memory; of `wanted` columns if given, and
+    with those of `present` that no record has, of None."""
     columns: dict[str, _Column] = {}
     rows = 0
     for record in records:
@@ -111,4 +114,6 @@ def flattened(records: Iterable[Entry], wanted: Collection[str] | None = None) -
         column = columns.pop(name)
         column.fill(rows)
         data[name] = column.values()
+    for name in present:
+        data.setdefault(name, numpy.full(rows, None, dtype=object))
     return pandas.DataFrame(data, index=range(rows), copy=False)

@@ -233,11 +233,8 @@ class Results:
                 *UNIT,
                 *self._columns,
             }
-        frame = flattened(map(self._row, records), wanted)
-        for name in ("status", "reason", "label", "algorithm", "point", "seed", *UNIT):
-            if name not in frame:
-                frame[name] = None
-        return frame
+        present = ("status", "reason", "label", "algorithm", "point", "seed", *UNIT)
+        return flattened(map(self._row, records), wanted, present)
 
     def _row(self, record: Entry) -> Entry:
         row = {name: value for name, value in record.items() if name != "key"}
