@@ -14,6 +14,9 @@
 #                                            the shipped dump; --micro [OPTIONS]: Google Benchmark;
 #                                            --methods [ID..]: every algorithm next to its floor;
 #                                            --cuda: the CUDA side on this machine's GPU
+#   ./bootstrap.sh site [FOLDER [OPTIONS]]   these pages as a site (mkdocs), one page per algorithm and an
+#                                            example report, in FOLDER or build-site; OPTIONS are those of
+#                                            apps/site/build.py
 #   ./bootstrap.sh dumps [FOLDER [OPTIONS]]  dumps of two models on ten texts, in FOLDER or the cache
 #                                            (1 GB; torch in .venv-exporter, 6 GB)
 #   ./bootstrap.sh texts [FOLDER]            sweeps over these dumps, into results/texts: intervals over texts
@@ -173,6 +176,17 @@ figures_of() {
   done
 }
 
+# The repository's pages as a site.
+site() {
+  local out=${1:-build-site}
+  (($# == 0)) || shift
+  packages+=(mkdocs)
+  build
+  python_environment
+  .venv/bin/python apps/site/build.py --program build/bin/kvbench --out "$out" "$@"
+  say "site: $out/index.html; with its search: python3 -m http.server --directory $out"
+}
+
 # Whether the first of the files is there and newer than all others.
 newer() {
   local target=$1 source
@@ -319,7 +333,7 @@ lint() {
     sources "${code[@]}" | xargs -0 "clang-format-$llvm" --dry-run -Werror || failed+=(clang-format)
     ruff check --quiet apps plots data tests || failed+=("ruff check")
     ruff format --quiet --check "${formatted[@]}" || failed+=("ruff format")
-    mypy --no-error-summary apps/python/kvbench plots/kvplot data/*.py tests/lint/*.py || failed+=(mypy)
+    mypy --no-error-summary apps/python/kvbench apps/site/*.py plots/kvplot data/*.py tests/lint/*.py || failed+=(mypy)
     python3 -B tests/lint/subjects.py || failed+=("subjects of commits")
     tidy "$@" || failed+=(clang-tidy)
   fi
@@ -719,6 +733,7 @@ case $verb in
   generate) generate "$@" ;;
   bench) bench "$@" ;;
   figures) figures "$@" ;;
+  site) site "$@" ;;
   package) package ;;
   sanitize) sanitize "$@" ;;
   fuzz) fuzz "$@" ;;
