@@ -32,6 +32,10 @@
 #   ./bootstrap.sh test-slurm                configs/slurm on a real Slurm of one node
 #   ./bootstrap.sh cuda                      nvcc 13 from PyPI if the machine has none
 #   ./bootstrap.sh package                   a .deb, installed and run in a clean root
+#   ./bootstrap.sh release [OPTIONS]         wheel, .deb and source archive of the commit, recipes and SHA256SUMS,
+#                                            in build-release; OPTIONS are those of apps/release/release.py
+#   ./bootstrap.sh container [BASE]          the images of Containerfile, made by buildah and run; BASE is an image
+#                                            of Debian 12, or debootstrap: one that is made here
 #   ./bootstrap.sh sanitize [all|python]     tests under sanitizers: some of them, all, or those of the
 #                                            Python package
 #   ./bootstrap.sh fuzz [TARGET [OPTIONS]]   libFuzzer on all targets, or on one
@@ -707,6 +711,21 @@ package() {
   python3 tests/install/package_test.py build-package/kvbench_*.deb
 }
 
+release() {
+  [[ -z $(git status --porcelain) ]] || die "release: the tree has changes; commit them"
+  wheel
+  package
+  rm -rf build-release
+  python3 apps/release/release.py --out build-release "$@" build-wheel/*.whl build-package/kvbench_*.deb >&2
+  say "release: $PWD/build-release"
+}
+
+container() {
+  packages=(buildah debootstrap python3)
+  deps
+  python3 tests/install/container_test.py "${1:-docker.io/library/debian:bookworm-slim}"
+}
+
 # The comment that this file begins with.
 usage() { sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]##*/}"; }
 
@@ -735,6 +754,8 @@ case $verb in
   figures) figures "$@" ;;
   site) site "$@" ;;
   package) package ;;
+  release) release "$@" ;;
+  container) container "$@" ;;
   sanitize) sanitize "$@" ;;
   fuzz) fuzz "$@" ;;
   help | --help | -h) usage ;;
