@@ -337,8 +337,10 @@ lint() {
     sources "${code[@]}" | xargs -0 "clang-format-$llvm" --dry-run -Werror || failed+=(clang-format)
     ruff check --quiet apps plots data tests || failed+=("ruff check")
     ruff format --quiet --check "${formatted[@]}" || failed+=("ruff format")
-    mypy --no-error-summary apps/python/kvbench apps/site/*.py plots/kvplot data/*.py tests/lint/*.py || failed+=(mypy)
+    mypy --no-error-summary apps/python/kvbench apps/site/*.py apps/release/*.py plots/kvplot data/*.py tests/lint/*.py || failed+=(mypy)
     python3 -B tests/lint/subjects.py || failed+=("subjects of commits")
+    cffconvert --validate >/dev/null || failed+=(CITATION.cff)
+    .venv-lint/bin/python -B tests/lint/recipe.py || failed+=("recipe for conda")
     tidy "$@" || failed+=(clang-tidy)
   fi
   [[ ${#failed[@]} == 0 ]] || die "lint: failed: $(printf '%s, ' "${failed[@]}" | sed 's/, $//')"

@@ -1,4 +1,4 @@
-"""What a release ships, in one folder: wheel, Debian package and source archive of one commit and one
+"""What a release ships, in one folder: wheel, Debian package and source archive of one commit and
 version, recipes for conda and Spack with the archive's hash, and SHA256SUMS of all.
 
 Refused, all reasons together: files of another version, changes that are not committed, a CHANGELOG
@@ -66,9 +66,9 @@ def text_faults(root: Path, version: str) -> list[str]:
     faults = []
     changes = (root / "CHANGELOG.md").read_text(encoding="utf-8")
     first = re.search(r"^## (.*)$", changes, re.MULTILINE)
-    dated = re.fullmatch(rf"{re.escape(version)} \((\d{{4}}-\d\d-\d\d)\)", first[1] if first else "")
+    has = first[1] if first else "none"
+    dated = re.fullmatch(rf"{re.escape(version)} \((\d{{4}}-\d\d-\d\d)\)", has)
     if not dated:
-        has = first[1] if first else "none"
         faults.append(f"CHANGELOG.md: its first part is {has}; expected {version} (YYYY-MM-DD)")
     citation = (root / "CITATION.cff").read_text(encoding="utf-8")
     for key, expected in (("version", version), ("date-released", dated[1] if dated else None)):

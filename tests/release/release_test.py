@@ -103,7 +103,8 @@ class Made(unittest.TestCase):
         self.assertEqual(one.read_bytes(), two.read_bytes())
         with tarfile.open(one) as archive:
             names = archive.getnames()
-            archive.extractall(self.folder / "unpacked", filter="data")
+        (self.folder / "unpacked").mkdir()
+        subprocess.run(["tar", "-xf", one, "-C", self.folder / "unpacked"], check=True)
         self.assertTrue(all(name == "kvbench-7.8.9" or name.startswith("kvbench-7.8.9/") for name in names))
         self.assertEqual(self.recorded(self.folder / "unpacked/kvbench-7.8.9"),
                          (git(self.root, "rev-parse", "HEAD"), "false"))
@@ -220,7 +221,7 @@ class Recipes(unittest.TestCase):
                   "version": lambda number, sha256: versions.append((number, sha256)),
                   "run_after": lambda _: lambda method: method, "CMakePackage": object}
         text = (SOURCE / "configs/packages/spack/package.py").read_text()
-        exec(re.sub(r"^from .* import .*$", "", text, flags=re.MULTILINE), words)  # noqa: S102
+        exec(re.sub(r"^from .* import .*$", "", text, flags=re.MULTILINE), words)
         return asked, versions, words["Kvbench"]
 
 

@@ -99,7 +99,7 @@ class Pages(Built):
 
     def test_tables_and_lists_are_such(self):
         """Of every page: as many rows as its Markdown has, and no mark of either left over in a paragraph."""
-        for name, page in read(self.out).items():
+        for name in read(self.out):
             source = SOURCE / re.sub(r"index\.html$", "README.html", name).replace(".html", ".md")
             if not source.is_file():
                 continue
