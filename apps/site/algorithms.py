@@ -73,7 +73,8 @@ def head_text(head: Head) -> str:
         if not paragraph:
             continue
         if number in head.kept:
-            lines = html.escape("\n".join(line[2:] for line in paragraph.splitlines()), quote=False)
+            plain = paragraph.replace("`", "").splitlines()
+            lines = html.escape("\n".join(line[2:] for line in plain), quote=False)
             out.append(f"<pre><code>{lines}</code></pre>")
         else:
             out.append(f"<p>{_prose(paragraph)}</p>")
@@ -224,10 +225,10 @@ class AlgorithmPages:
         ]
 
     def _figures(self, page: str, algorithm: str) -> list[str]:
-        shown = pictures_of(self._read[GALLERY], algorithm)
+        named = pictures_of(self._read[GALLERY], algorithm)
+        shown = [each for each in named if each[1] != FIELD_PICTURE]
         if f'"algorithm": "{algorithm}"' in self._read[FIELD]:
-            everything = ("All methods at equal bytes", FIELD_PICTURE)
-            shown = [everything, *(each for each in shown if each[1] != FIELD_PICTURE)]
+            shown.insert(0, ("All methods at equal bytes", FIELD_PICTURE))
         if not shown:
             return []
         gallery = GALLERY.rpartition("/")[0]

@@ -48,15 +48,18 @@ def rows(page):
             for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)]
 
 
+@functools.cache
+def built(folder):
+    """The site, with a report of a small run, in `folder`."""
+    said("run", "--config", SOURCE / "configs/quick.json", "--out", folder / "quick", "--quiet", *QUICK)
+    build(folder / "site", Site(SOURCE, PROGRAM), folder / "quick/results.json")
+    return folder / "site"
+
+
 class Built(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = Path(folder.name)
-        said("run", "--config", SOURCE / "configs/quick.json", "--out", cls.folder / "quick", "--quiet", *QUICK)
-        cls.out = cls.folder / "site"
-        build(cls.out, Site(SOURCE, PROGRAM), cls.folder / "quick/results.json")
+        cls.out = built(FOLDER)
         cls.listed = json.loads(said("list", "algorithms", "--json"))
 
     def text(self, name):
@@ -104,7 +107,8 @@ class Pages(Built):
             if not source.is_file():
                 continue
             with self.subTest(name):
-                outside = re.sub(r"^```.*?^```$", "", source.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+                outside = re.sub(r"^```.*?^```$|\A---\n.*?^---$", "", source.read_text(encoding="utf-8"),
+                                 flags=re.MULTILINE | re.DOTALL)
                 marked = re.findall(r"^\|(?!---).*\|$", outside, re.MULTILINE)
                 marked = [row for row in marked if not re.fullmatch(r"\|[-:| ]+\|", row)]
                 self.assertEqual(len(rows(self.text(name))), len(marked))
@@ -277,4 +281,6 @@ class Used(Built):
 
 if __name__ == "__main__":
     del Built
-    unittest.main()
+    with tempfile.TemporaryDirectory() as name:
+        FOLDER = Path(name)
+        unittest.main()
