@@ -24,7 +24,7 @@ class Kvbench(CMakePackage):
     depends_on("cxx", type="build")
     depends_on("cmake@3.25:", type="build")
     depends_on("pkgconfig", type="build")
-    depends_on("hdf5+shared")
+    depends_on("hdf5~mpi+shared")
     depends_on("eigen@3.4:3")
     depends_on("cli11")
     depends_on("nlohmann-json@3.11:")
@@ -38,7 +38,7 @@ class Kvbench(CMakePackage):
         depends_on("py-scipy", type="run")
         depends_on("py-pandas", type="run")
         depends_on("py-matplotlib", type="run")
-        depends_on("py-h5py", type="run")
+        depends_on("py-h5py~mpi", type="run")
         depends_on("py-mpld3", type="run")
 
     conflicts("%gcc@:11", msg="C++20 as GCC has it from 12 on")
