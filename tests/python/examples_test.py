@@ -4,7 +4,6 @@ session, in a folder with the repository's data and configs."""
 import ast
 import functools
 import inspect
-import itertools
 import json
 import os
 import re
@@ -20,8 +19,6 @@ from streams import SOURCE
 PAGES = ("README.md", "apps/python/README.md", "apps/python/METHODS.md")
 MY_METHOD = "apps/python/examples/my_method.ipynb"
 FIRST_LOOK = "apps/python/examples/first_look.ipynb"
-ERROR_AND_MODEL = "apps/python/examples/error_and_model.ipynb"
-RECORDED = SOURCE / "data/smollm2-constitution.loop.json"
 GIVEN = """
 import numpy as np
 import kvbench as kb
@@ -45,15 +42,6 @@ def examples(text):
 def notebook_cells(notebook):
     document = json.loads((SOURCE / notebook).read_text(encoding="utf-8"))
     return [each for each in document["cells"] if each["cell_type"] == "code"]
-
-
-def rank_correlation(a, b):
-    """Spearman's, of values without ties."""
-    def ranks(values):
-        return [sorted(values).index(each) for each in values]
-
-    n = len(a)
-    return 1 - 6 * sum((x - y) ** 2 for x, y in zip(ranks(a), ranks(b))) / (n * (n * n - 1))
 
 
 @functools.cache
@@ -104,30 +92,8 @@ shown.Image = lambda path: open(path, "rb").read(8) == b"\\x89PNG\\r\\n\\x1a\\n"
         self.assertEqual(len(re.findall(r"(?m)^(?:streaming_llm|h2o|snapkv|uniform) +0\.\d\d \d", said)), 12)
         self.assertIn("snapkv", drawn)
 
-    def test_error_and_model_ranks_as_the_recorded_numbers_do(self):
-        said, drawn = self.run_notebook(ERROR_AND_MODEL, "results/loop_sweep/error_vs_kld.csv")
-        records = [each for each in json.loads(RECORDED.read_text(encoding="utf-8"))["records"]
-                   if each["algorithm"] != "exact"]
-        self.assertEqual(len(records), 33)
-        kl = [each["kl"]["mean"] for each in records]
-        for metric, values in (
-                ("errors.relative_l2.mean", [each["errors"]["relative_l2"]["mean"] for each in records]),
-                ("errors.relative_frobenius_error", [each["errors"]["relative_frobenius_error"] for each in records]),
-                ("mass.kept.mean", [-each["mass"]["kept"]["mean"] for each in records])):
-            self.assertRegex(said, rf"(?m)^{re.escape(metric)} +{rank_correlation(values, kl):.2f} +0\.\d\d$")
-        misled = 0
-        for a, b in itertools.combinations(records, 2):
-            if a["params"]["budget"] == b["params"]["budget"]:
-                error = a["errors"]["relative_l2"]["mean"] - b["errors"]["relative_l2"]["mean"]
-                misled += error * (a["kl"]["mean"] - b["kl"]["mean"]) < 0
-        self.assertIn(f"{misled} of 165 pairs\n", said)
-        three = re.findall(r"three layers' error and [\w.]+: (0\.\d\d)", said)
-        self.assertEqual(len(three), 2)
-        self.assertGreater(float(three[0]), 0.9)
-        self.assertEqual(len(set(re.findall("snapkv|window|knorm", drawn))), 3)
-
     def test_they_have_no_outputs_and_my_method_has_the_page_s_code(self):
-        for notebook in (MY_METHOD, FIRST_LOOK, ERROR_AND_MODEL):
+        for notebook in (MY_METHOD, FIRST_LOOK):
             cells = notebook_cells(notebook)
             self.assertEqual([(each["outputs"], each["execution_count"]) for each in cells],
                              [([], None)] * len(cells))
