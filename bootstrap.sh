@@ -14,6 +14,9 @@
 #                                            the shipped dump; --micro [OPTIONS]: Google Benchmark;
 #                                            --methods [ID..]: every algorithm next to its floor;
 #                                            --cuda: the CUDA side on this machine's GPU
+#   ./bootstrap.sh site [FOLDER [OPTIONS]]   these pages as a site (mkdocs), one page per algorithm and an
+#                                            example report, in FOLDER or build-site; OPTIONS are those of
+#                                            apps/site/build.py
 #   ./bootstrap.sh dumps [FOLDER [OPTIONS]]  dumps of two models on ten texts, in FOLDER or the cache
 #                                            (1 GB; torch in .venv-exporter, 6 GB)
 #   ./bootstrap.sh texts [FOLDER]            sweeps over these dumps, into results/texts: intervals over texts
@@ -29,6 +32,10 @@
 #   ./bootstrap.sh test-slurm                configs/slurm on a real Slurm of one node
 #   ./bootstrap.sh cuda                      nvcc 13 from PyPI if the machine has none
 #   ./bootstrap.sh package                   a .deb, installed and run in a clean root
+#   ./bootstrap.sh release [OPTIONS]         wheel, .deb and source archive of the commit, recipes and SHA256SUMS,
+#                                            in build-release; OPTIONS are those of apps/release/release.py
+#   ./bootstrap.sh container [BASE]          the images of Containerfile, made by buildah and run; BASE is an image
+#                                            of Debian 12, or debootstrap: one that is made here
 #   ./bootstrap.sh sanitize [all|python]     tests under sanitizers: some of them, all, or those of the
 #                                            Python package
 #   ./bootstrap.sh fuzz [TARGET [OPTIONS]]   libFuzzer on all targets, or on one
@@ -171,6 +178,17 @@ figures_of() {
   for results in "$@"; do
     .venv/bin/python -m kvplot error_vs_memory --results "$results" --out "$(dirname "$results")"
   done
+}
+
+# The repository's pages as a site.
+site() {
+  local out=${1:-build-site}
+  (($# == 0)) || shift
+  packages+=(mkdocs)
+  build
+  python_environment
+  .venv/bin/python apps/site/build.py --program build/bin/kvbench --out "$out" "$@"
+  say "site: $out/index.html; with its search: python3 -m http.server --directory $out"
 }
 
 # Whether the first of the files is there and newer than all others.
@@ -319,8 +337,10 @@ lint() {
     sources "${code[@]}" | xargs -0 "clang-format-$llvm" --dry-run -Werror || failed+=(clang-format)
     ruff check --quiet apps plots data tests || failed+=("ruff check")
     ruff format --quiet --check "${formatted[@]}" || failed+=("ruff format")
-    mypy --no-error-summary apps/python/kvbench plots/kvplot data/*.py tests/lint/*.py || failed+=(mypy)
+    mypy --no-error-summary apps/python/kvbench apps/site/*.py apps/release/*.py plots/kvplot data/*.py tests/lint/*.py || failed+=(mypy)
     python3 -B tests/lint/subjects.py || failed+=("subjects of commits")
+    cffconvert --validate >/dev/null || failed+=(CITATION.cff)
+    .venv-lint/bin/python -B tests/lint/recipe.py || failed+=("recipe for conda")
     tidy "$@" || failed+=(clang-tidy)
   fi
   [[ ${#failed[@]} == 0 ]] || die "lint: failed: $(printf '%s, ' "${failed[@]}" | sed 's/, $//')"
@@ -693,6 +713,21 @@ package() {
   python3 tests/install/package_test.py build-package/kvbench_*.deb
 }
 
+release() {
+  [[ -z $(git status --porcelain) ]] || die "release: the tree has changes; commit them"
+  wheel
+  package
+  rm -rf build-release
+  python3 apps/release/release.py --out build-release "$@" build-wheel/*.whl build-package/kvbench_*.deb >&2
+  say "release: $PWD/build-release"
+}
+
+container() {
+  packages=(buildah debootstrap python3)
+  deps
+  python3 tests/install/container_test.py "${1:-docker.io/library/debian:bookworm-slim}"
+}
+
 # The comment that this file begins with.
 usage() { sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]##*/}"; }
 
@@ -719,7 +754,10 @@ case $verb in
   generate) generate "$@" ;;
   bench) bench "$@" ;;
   figures) figures "$@" ;;
+  site) site "$@" ;;
   package) package ;;
+  release) release "$@" ;;
+  container) container "$@" ;;
   sanitize) sanitize "$@" ;;
   fuzz) fuzz "$@" ;;
   help | --help | -h) usage ;;
