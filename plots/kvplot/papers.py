@@ -9,6 +9,7 @@ from kvplot import figures, style
 from kvplot.cache import Caches
 from kvplot.dump import Dump
 from kvplot.figure import ENDINGS, Figure
+from kvplot.gallery import write_page
 from kvplot.inspection import Inspection
 from kvplot.results import Results, ResultsError
 
@@ -172,7 +173,8 @@ def run(arguments: Namespace) -> list[str]:
         drawn += 1
         if arguments.gallery:
             _shrink(arguments.out / f"{name}.png", arguments.gallery / f"{name}.png")
-    lines.append(f"{drawn} figures drawn, the others were up to date: {arguments.out}")
+    page = write_page(arguments.out, [name for name, *_ in DRAWINGS])
+    lines.append(f"{drawn} figures drawn, the others were up to date, all on one page: {page}")
     return lines
 
 

@@ -7,6 +7,7 @@ Exits 77 where a Python package is missing.
 import contextlib
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -434,6 +435,10 @@ class Real(unittest.TestCase):
                 self.assertRegex(caption, r"\d+ tokens|n 2048")
                 self.assertRegex(caption, r"seed|no random numbers|KV heads of layers")
                 self.assertLess((gallery / f"{name}.png").stat().st_size, 100_000)
+        page = (self.folder / "out/index.html").read_text()
+        self.assertEqual(re.findall(r'<img src="(\w+)\.svg" alt="[^"]', page),
+                         [entry[0] for entry in papers.DRAWINGS if entry[0] in names])
+        self.assertEqual(page.count('<a href="#'), 2 * len(names))
         drawn = "0 figures drawn" if len(names) == len(papers.DRAWINGS) else "not drawn"
         self.assertIn(drawn, self.papers("--gallery", str(gallery)))
 
