@@ -281,9 +281,22 @@ class Cells(Made):
             # Two of C^0 and one of C^1 in the denominator, one of C^2 in the numerator, and an exact one.
             weight_denominator=[1.0, 1.0, 1.0, 2.0, 0.0, 1.0], weight_numerator=[0.0, 0.0, 0.0, 0.0, 4.0, 1.0])
         rows = Cache(path).heads[Place("0", 0, 0)].rows(6)
-        found = occupancy.sizes(rows, 6, 0, "there")
+        found = occupancy.sizes(rows, 6, "there")
         self.assertEqual(found["denominator"].tolist(), [[1, 2, 2, 1, 1, 1], [0, 0, 0, 1, 1, 1]])
         self.assertEqual(found["numerator"].tolist(), [[0] * 6, [0] * 6, [0, 1, 1, 1, 0, 0]])
+
+    def test_weights_of_some_rows_alone_are_refused(self):
+        params = {"params": '{"t": 2, "T": 1, "side": "smaller"}'}
+        attributes = {"prompt_tokens": 0, "decode": "given", "tokens": 4}
+        # One of each pair stays: with its weight of 2 from the row that halves, or two rows late.
+        for name, begin, end, weights, code in (("good", [0, 1, 2, 3], [1, 4, 3, 4], [1.0, 2.0, 1.0, 2.0], 0),
+                                                ("late", [0, 1, 3, 2, 3], [1, 3, 4, 3, 4], [1.0, 1.0, 2.0, 1.0, 2.0], 2)):
+            tokens = [0, 1, 2, 3] if name == "good" else [0, 1, 1, 2, 3]
+            self.write(f"{name}.h5", method="balancekv", root=params, attributes=attributes, token=tokens, begin=begin,
+                       end=end, weight_denominator=weights, weight_numerator=[0.0] * len(weights))
+            found, said = self.drawn("occupancy", self.folder / f"{name}.h5")
+            self.assertEqual(found, code, said)
+            self.assertEqual("weights are not those of every row" in said, code == 2)
 
     def test_files_without_cells_are_refused(self):
         for name, more, pattern in (
@@ -360,7 +373,8 @@ class Real(Made):
         seen = 0
         for setting in occupancy.settings_of(caches):
             for place, head in setting.file.heads.items():
-                counts = occupancy.sizes(head.rows(N), N, 0, "there")
+                self.assertEqual(head.prompt, 0)
+                counts = occupancy.held_by(setting, place, N)
                 derived = said[setting.T, setting.side, place.layer, place.kv_head]
                 for tree, most in ((tree, derived[f"{tree}_cells"]) for tree in occupancy.TREES):
                     largest = counts[tree].max(axis=1).tolist()

@@ -58,7 +58,7 @@ def settings_of(caches: Caches) -> list[Setting]:
     return found
 
 
-def sizes(rows: Rows, tokens: int, levels: int, place: str) -> dict[str, Counts]:
+def sizes(rows: Rows, tokens: int, place: str) -> dict[str, Counts]:
     """By tree [levels, rows]: the tokens of every cell when a row is answered. C^l's weigh 2^l in one
     of the two sums and nothing in the other; exact tokens weigh 1 in both and are in no cell."""
     found = {}
@@ -71,10 +71,30 @@ def sizes(rows: Rows, tokens: int, levels: int, place: str) -> dict[str, Counts]
         level = exponent.round().astype(numpy.int64)
         if (level != exponent).any() or level.min(initial=0) < 0:
             raise ResultsError(f"{place}: has a weight that is not a power of two, of no cell")
-        steps = numpy.zeros((max(levels, level.max(initial=0) + 1), tokens + 1), dtype=numpy.int64)
+        steps = numpy.zeros((level.max(initial=0) + 1, tokens + 1), dtype=numpy.int64)
         numpy.add.at(steps, (level[chosen], rows.begin[chosen]), 1)
         numpy.subtract.at(steps, (level[chosen], rows.end[chosen]), 1)
         found[tree] = steps.cumsum(axis=1)[:, :-1]
+    return found
+
+
+def held_by(setting: Setting, unit: Place, tokens: int) -> dict[str, Counts]:
+    """Sizes of the cells of one unit; ResultsError if weights are not those of every row."""
+    place = f"{setting.file.path}: {unit}"
+    rows = setting.file.heads[unit].rows(tokens)
+    found = sizes(rows, tokens, place)
+    exact = numpy.zeros(tokens + 1, dtype=numpy.int64)
+    both = (rows.numerator == 1) & (rows.denominator == 1)
+    numpy.add.at(exact, rows.begin[both], 1)
+    numpy.subtract.at(exact, rows.end[both], 1)
+    at = numpy.arange(setting.file.heads[unit].prompt, tokens)
+    sent = at + 1 - exact.cumsum()[at]
+    # C^0 is what came after the last multiple of t.
+    if setting.T != "0" and (found["denominator"][0][at] != sent % setting.t).any():
+        raise ResultsError(
+            f"{place}: weights are not those of every row; run the sweep again with "
+            '"evaluate": {"rows": "all"}'
+        )
     return found
 
 
@@ -90,13 +110,7 @@ def draw(inputs: Namespace) -> Figure:
             f"{len(by_T)} values of T are unreadable below one another: name files of at most "
             f"{MOST_ROWS}"
         )
-    held = {
-        (setting, unit): sizes(
-            setting.file.heads[unit].rows(tokens), tokens, 0, f"{setting.file.path}: {unit}"
-        )
-        for setting in settings
-        for unit in units
-    }
+    held = {(setting, unit): held_by(setting, unit, tokens) for setting in settings for unit in units}
     largest = _largest(held)
     most = max(len(tree) for both in held.values() for tree in both.values())
     colours = style.ordered(most)
