@@ -51,7 +51,6 @@ ONE_ROW = {"/select/tokens": 512, "/select/layers": [0], "/seeds": [0, 1]}
 KEPT = {"subgen_failure_rate": ONE_ROW, "tightness": ONE_ROW,
         "kept_sets": {"/select/tokens": 512, "/select/layers": [0, 15]},
         "balancekv_cells": {"/select/tokens": 512, "/select/layers": [0, 15]},  # every row is scored
-        "balancekv_discrepancy": {"/select/tokens": [128, 256], "/select/kv_heads": [0], "/seeds": [0, 1]},
         "bytes_per_token": {"/select/tokens": [256, 512], "/select/kv_heads": [0], "/select/layers": [0]},
         "scaling": {"/select/tokens": [256, 512], "/select/kv_heads": [0], "/seeds": [0, 1]},
         "methods": {"/select/kv_heads": [0], "/select/layers": [0, 15], "/seeds": [0, 1],

@@ -104,7 +104,8 @@ def draw(inputs: Namespace) -> Figure:
     shown = kept.chosen(inputs)
     heads, tokens = caches.heads(shown)
     units = caches.common(shown.sequence)
-    by_T = {T: next(s for s in settings if s.T == T) for T in sorted({s.T for s in settings})}
+    ordered = sorted(settings, key=lambda setting: [*SIDES, setting.side].index(setting.side))
+    by_T = {T: next(s for s in ordered if s.T == T) for T in sorted({s.T for s in settings})}
     if len(by_T) > MOST_ROWS:
         raise ResultsError(
             f"{len(by_T)} values of T are unreadable below one another: name files of at most "
@@ -143,7 +144,8 @@ def draw(inputs: Namespace) -> Figure:
     for axis in axes[:, 2]:
         axis.set_xlabel("cell $C^l$ by its level l")
         axis.set_ylabel("tokens held")
-    style.legend_above(axes[0][0], handles)
+    cells = {f"$C^{level}$": handles[f"$C^{level}$"] for level in range(most)}
+    style.legend_above(axes[0][0], {**cells, **handles})
     table = pandas.concat([pandas.DataFrame(traces), largest.assign(panel="largest")])
     return Figure("occupancy", figure, table, _caption(settings, by_T, shown, units, caches, largest))
 
@@ -205,7 +207,7 @@ def _caption(
         f"token, of {style.unit(shown.layer, shown.kv_head)} ({sides}), the denominator's tree and "
         "those of the numerator, one per power of two of the value norm, together. Right: the most "
         f"that a cell held, mean over {len(units)} units (KV heads of layers {layers}); dotted: half "
-        "a batch, which no cell of one tree but the first and the last can exceed. These sizes added "
-        f"up, {sides}: {'; '.join(totals)}. {shown.sequence}: {caches.length(shown)}; "
+        "a batch, which a cell between the first and the last of one tree exceeds only with random "
+        f"sides. These sizes added up, {sides}: {'; '.join(totals)}. {shown.sequence}: {caches.length(shown)}; "
         + (f"seed {', '.join(sorted(seeds))}." if seeds else "no seed is named.")
     )
