@@ -158,5 +158,6 @@ def _said(table: pandas.DataFrame, steps: pandas.DataFrame) -> str:
         )
     return (
         f"{text}Third: the same of a whole step of MPT-7B, {WEIGHTS / GIB:.1f} GiB of weights and "
-        "its cache, by formula (filled), and the speeds of Keyformer's Table 1 over those of the full cache (hollow). "
+        "its cache, by formula (filled), and the speeds of Keyformer's Table 1 over those of the full "
+        "cache (hollow). "
     )

@@ -111,7 +111,9 @@ def draw(inputs: Namespace) -> Figure:
             f"{len(by_T)} values of T are unreadable below one another: name files of at most "
             f"{MOST_ROWS}"
         )
-    held = {(setting, unit): held_by(setting, unit, tokens) for setting in settings for unit in units}
+    held = {
+        (setting, unit): held_by(setting, unit, tokens) for setting in settings for unit in units
+    }
     largest = _largest(held)
     most = max(len(tree) for both in held.values() for tree in both.values())
     colours = style.ordered(most)
