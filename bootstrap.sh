@@ -30,6 +30,8 @@
 #   ./bootstrap.sh test-cuda                 the CUDA side's tests, on a GPU if there is one, also
 #                                            under compute-sanitizer if that is found
 #   ./bootstrap.sh test-slurm                configs/slurm on a real Slurm of one node
+#   ./bootstrap.sh browser                   chromium's headless shell, for the report's test, if the
+#                                            machine has none
 #   ./bootstrap.sh cuda                      nvcc 13 from PyPI if the machine has none
 #   ./bootstrap.sh package                   a .deb, installed and run in a clean root
 #   ./bootstrap.sh release [OPTIONS]         wheel, .deb and source archive of the commit, recipes and SHA256SUMS,
@@ -703,6 +705,24 @@ test_slurm() {
   ctest --test-dir build --output-on-failure --label-regex slurm "$@"
 }
 
+# What tests/plots/report_browser_test.py drives (tests/plots/browser.py has the same names); without one
+# that test is skipped.
+browser() {
+  local program shell=chromium-headless-shell
+  for program in $shell chromium chromium-browser google-chrome; do
+    if command -v $program >/dev/null; then return; fi
+  done
+  if [[ ${KVBENCH_SKIP_DEPS:-0} == 1 ]] || ! command -v apt-get >/dev/null || ! can_be_root; then
+    say "skipped: a headless browser needs root, and Debian's $shell (90 MB)"
+    return
+  fi
+  say "installing $shell"
+  as_root apt-get update -q >&2
+  as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -q -y --no-install-recommends $shell >&2 ||
+    say "skipped: $shell could not be installed"
+}
+
 # A Debian package for any x86-64 machine with AVX2 and FMA, and a test that installs it in a clean root.
 package() {
   packages+=(debootstrap dpkg-dev)
@@ -750,6 +770,7 @@ case $verb in
   wheel) wheel ;;
   test-cuda) test_cuda "$@" ;;
   test-slurm) test_slurm "$@" ;;
+  browser) browser ;;
   cuda) deps && { cuda_toolkit || true; } ;;
   generate) generate "$@" ;;
   bench) bench "$@" ;;

@@ -1,18 +1,35 @@
-"""Every setting of a sweep as one line: mean error with its interval over units, and its memory."""
+"""Every setting of a sweep as one line: mean error with its interval over units, and its memory.
+
+With `--against`, which a ranking of settings takes, also each unit's error over that of another label:
+units differ far more than settings, so that intervals of means overlap where no unit disagrees.
+"""
 
 import json
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
+from typing import Any
 
 import pandas
+from matplotlib.axes import Axes
 
 from kvplot import style
 from kvplot.curves import NAMES, WORDS, words
 from kvplot.figure import Figure, always_kept, facts
-from kvplot.results import Results, ResultsError, undrawn
+from kvplot.results import POINT, UNIT, Results, ResultsError, did_you_mean, undrawn
+from kvplot.statistics import geometric_means, over
 
 NEEDS = ("results",)
 WHOLE = True  # reads the program's summary over all layers
 MOST = 60
+METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--against",
+        metavar="LABEL",
+        help="also each error over that of this label, or of a setting as the figure names it, "
+        "paired by unit; of several, the one nearest in memory",
+    )
 
 
 def summary(results: Results) -> pandas.DataFrame:
@@ -65,6 +82,34 @@ def _number(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def paired(results: Results, table: pandas.DataFrame, against: str) -> pandas.DataFrame:
+    """Errors over those of the setting `against` that is nearest in memory, unit by unit: geometric
+    means with intervals, and in how many units the error is the smaller one; the references have
+    none."""
+    others = table[(table["label"] == against) | (table["setting"] == against)]
+    if others.empty:
+        known = [*table["label"], *table["setting"]]
+        raise ResultsError(
+            f"{results.path}: no setting is called {against!r}{did_you_mean(against, known)}"
+        )
+    units = results.ok.assign(**{METRIC: pandas.to_numeric(results.ok[METRIC])})
+    errors = units.groupby([*POINT, *UNIT])[METRIC].mean()
+    found = []
+    for _, row in table[~table.index.isin(others.index)].iterrows():
+        nearest = others.loc[(others["memory"] - row["memory"]).abs().idxmin()]
+        ratio = errors[tuple(row[POINT])] / errors[tuple(nearest[POINT])]
+        frame = ratio.dropna().rename("ratio").reset_index()
+        frame = frame.assign(label=row["label"], setting=row["setting"])
+        found.append(
+            geometric_means(frame, "ratio", ["label", "setting"], "ratio").assign(
+                better=int((frame["ratio"] < 1).sum()),
+                against=nearest["setting"],
+                ratios=[list(frame["ratio"])],
+            )
+        )
+    return pandas.concat(found, ignore_index=True)
+
+
 def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     table = _drawn(results)
@@ -73,34 +118,75 @@ def draw(inputs: Namespace) -> Figure:
     if len(table) > MOST:
         raise ResultsError(f"{results.path}: {len(table)} settings are too many for one figure")
     table = table.assign(setting=names(table)).reset_index(drop=True)
-    places = range(len(table))
     figure, axes = style.panels(1, 2, 0.9 + 0.16 * len(table), sharey=True, width_ratios=(2, 1))
-    error, memory = axes[0]
+    error, beside = axes[0]
+    said = (
+        "per setting; lines: 95 % intervals, Student's t over texts, layers or KV heads, the "
+        "outermost that differs."
+    )
+    _line(error, table, table["error"], table["low"], table["high"])
+    error.set_yticks(range(len(table)), table["setting"], fontsize=7)
+    error.invert_yaxis()
+    error.set_xlabel("relative error" if style.narrow() else NAMES[METRIC])
+    if inputs.against:
+        pairs = paired(results, table, inputs.against)
+        table = table.merge(pairs.drop(columns=["label", "ratios"]), on="setting", how="left")
+        _line(beside, table, table["ratio"], table["ratio_low"], table["ratio_high"])
+        places = table.set_index("setting").index
+        for row in pairs.itertuples():
+            place = places.get_loc(row.setting)
+            beside.plot(row.ratios, [place] * len(row.ratios), "|", color="black", markersize=4)
+        beside.axvline(1.0, color="black", linewidth=0.7, linestyle=":")
+        beside.set_xlabel(f"error / {inputs.against}")
+        told = [
+            f"{row.setting} {row.better}" for row in pairs.sort_values("ratio").itertuples()
+        ]
+        said += (
+            f" Right: over the error of {inputs.against}, where there are several of the one nearest "
+            f"in memory, paired by unit: geometric mean, 95 % interval ({over(pairs)}) and units "
+            f"(ticks); of {pairs['units'].max()} units it is smaller in: {', '.join(told)}."
+        )
+        error.set_yticks(
+            range(len(table)),
+            [f"{name} ({held:.2f})" for name, held in zip(table["setting"], table["memory"])],
+        )
+    else:
+        for place, row in table.iterrows():
+            beside.barh(place, row["memory"], color=_look(table, row)[0], height=0.6)
+        beside.set_xlabel("memory" if style.narrow() else "memory / exact")
+    return Figure(
+        "settings",
+        figure,
+        table,
+        f"{words(METRIC)}, seeds and units, and {WORDS[MEMORY]}"
+        f"{' (in brackets)' if inputs.against else ''}, {said} {facts(results)}"
+        f"{always_kept(results.ok)}{undrawn(summary(results), table, 'no error', 'error')}",
+    )
+
+
+def _look(table: pandas.DataFrame, row: "pandas.Series[Any]") -> tuple[str, str]:
+    return style.look(row["algorithm"], table["algorithm"].unique())
+
+
+def _line(
+    axis: Axes,
+    table: pandas.DataFrame,
+    values: "pandas.Series[Any]",
+    lows: "pandas.Series[Any]",
+    highs: "pandas.Series[Any]",
+) -> None:
+    """A marker and an interval per setting, on a logarithmic axis."""
     for place, row in table.iterrows():
-        colour, marker = style.look(row["algorithm"], table["algorithm"].unique())
-        if row["low"] is not None:
-            error.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=0.9)
-        error.plot(
-            row["error"],
+        colour, marker = _look(table, row)
+        if pandas.notna(lows[place]):
+            axis.plot([lows[place], highs[place]], [place, place], color=colour, linewidth=0.9)
+        axis.plot(
+            values[place],
             place,
             marker=marker,
             color=colour,
             markeredgecolor="white",
             markeredgewidth=0.4,
         )
-        memory.barh(place, row["memory"], color=colour, height=0.6)
-    error.set_xscale("log")
-    style.plain_log(error.xaxis)
-    error.set_yticks(places, table["setting"], fontsize=7)
-    error.invert_yaxis()
-    error.set_xlabel("relative error" if style.narrow() else NAMES["errors.relative_l2.mean"])
-    memory.set_xlabel("memory" if style.narrow() else "memory / exact")
-    return Figure(
-        "settings",
-        figure,
-        table,
-        f"{words('errors.relative_l2.mean')}, seeds and units, and {WORDS['memory.fraction']}, per "
-        "setting; lines: 95 % intervals, Student's t over texts, layers or KV heads, the outermost "
-        f"that differs. {facts(results)}{always_kept(results.ok)}"
-        f"{undrawn(summary(results), table, 'no error', 'error')}",
-    )
+    axis.set_xscale("log")
+    style.plain_log(axis.xaxis)
