@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "core/error.hpp"
@@ -12,7 +13,7 @@
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+constexpr std::size_t kMostBytes = std::size_t{128} << 20;
 constexpr std::size_t kChunk = std::size_t{1} << 16;
 
 // Whether it is a pipe in a folder, which waits for somebody to open its other end; those of a
@@ -49,9 +50,16 @@ std::string read_text(const std::string& path, const std::string& wanted) {
     if (!opened.is_open()) throw InputError(system_error(path, "read") + "; " + wanted);
   }
   std::string text;
+  struct stat status = {};
+  const auto size = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode)
+                        ? static_cast<std::size_t>(status.st_size)
+                        : std::size_t{0};
+  if (size <= kMostBytes) text.reserve(size + kChunk);
   for (;;) {
     const std::size_t held = text.size();
-    if (held > kMostBytes) throw InputError(path + ": is larger than 1 GiB; " + wanted);
+    if (std::max(held, size) > kMostBytes) {
+      throw InputError(path + ": is larger than 128 MiB; " + wanted);
+    }
     text.resize(held + kChunk);
     const ssize_t got = ::read(descriptor, text.data() + held, kChunk);
     text.resize(held + static_cast<std::size_t>(got > 0 ? got : 0));

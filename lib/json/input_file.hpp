@@ -10,7 +10,7 @@ namespace kvbench {
 void refuse_device(const std::string& path, const std::string& wanted);
 
 // All of a regular file or pipe; "-" is standard input. Throws InputError, also where there is more
-// than 1 GiB or reading fails.
+// than 128 MiB or reading fails.
 std::string read_text(const std::string& path, const std::string& wanted);
 
 }  // namespace kvbench

@@ -25,6 +25,7 @@ constexpr const char* kWanted = "name a results.json";
 constexpr std::array<std::string_view, 9> kMembers = {
     "config", "provenance", "plan", "dumps", "caches", "cells", "layers", "groups", "summary"};
 constexpr int kMostNames = 1024;  // of an object
+constexpr std::size_t kLongestText = std::size_t{1} << 20;
 constexpr double kMiB = 1024.0 * 1024.0;
 constexpr double kProgramBytes = 32.0 * kMiB;
 constexpr double kLayerBytes = 9000.0;  // of a record of a whole layer in memory
@@ -298,6 +299,10 @@ Json read_members(const std::string& path, const std::function<void(Json&&)>& ce
       throw InputError(
           fmt::format("{}: has an object of more than {} members; {}", path, kMostNames, kWanted));
     }
+    if (event == Event::value && parsed.is_string() &&
+        parsed.get_ref<const std::string&>().size() > kLongestText) {
+      throw InputError(path + ": has a text of more than 1 MiB; " + kWanted);
+    }
     if (depth == 0 && event == Event::array_start) {
       throw InputError(path + ": is not a kvbench results file; " + kWanted);
     }
@@ -380,7 +385,11 @@ Json read_results(const std::string& path) {
 Json read_cells(const std::string& path, double memory_limit, double cell_bytes,
                 const std::function<Json(const Json& cell)>& part_of) {
   Json cells = Json::array();
-  const auto keep = [&](Json&& cell) { cells.push_back(part_of(cell)); };
+  bool has_fault = false;  // the first is told, and no list of a million is held
+  const auto keep = [&](Json&& cell) {
+    if (!has_fault) cells.push_back(part_of(cell));
+    has_fault = has_fault || !cell.is_object();
+  };
   const auto refuse_too_many = [&](const Json& plan) {
     const double count = records_in(plan);
     const double layers = records_in(plan.value("layers", Json()));

@@ -277,10 +277,13 @@ class InputFiles(Folder):
                         self.assert_refused(self.within_limits(*command), "bad.json", words)
         text = json.dumps(results)
         values = "1," * 10_000_000 + "1"
+        path.write_text(text.replace('"small"', '"' + "x" * 50_000_000 + '"', 1))
+        self.assert_refused(self.within_limits("compare", path, path), "a text of more than 1 MiB")
         path.write_text(f"[{values}]")
         self.assert_refused(self.within_limits("compare", path, path), "is not a kvbench results file")
         path.write_text(text.replace('"cells": [', f'"cells": [{values},', 1))
         self.assert_refused(self.within_limits("compare", path, path), "/cells/0")
+        self.assert_refused(self.within_limits("check", "--results", path, "--bounds", bounds), "/cells/0")
         path.write_text(f'{text[:-1]}, "further": [{values}]}}')
         done = self.within_limits("compare", path, path)
         self.assertEqual(done.returncode, DONE, done.stderr)
@@ -291,6 +294,8 @@ class InputFiles(Folder):
         self.assert_refused(self.within_limits("plan", "--config", path), "unknown key of a sweep file")
         path.write_text('{"seeds": [' + "1," * 10_000_000 + "1]}")
         self.assert_refused(self.within_limits("plan", "--config", path), "more than 4000000 values")
+        os.truncate(path, 1 << 36)
+        self.assert_refused(self.within_limits("plan", "--config", path), "larger than 128 MiB")
 
     def test_journal_lines_that_nest_or_go_on_without_end_are_damaged_ones(self):
         whole = deterministic(self.run_sweep())
