@@ -196,7 +196,7 @@ class _Parts:
     join: Callable
     output: str  # the child that reads the answers [1, c, Hq dv]
     scale: str
-    cache: str  # arguments of forward: the cache,
+    cache: tuple[str, ...]  # arguments of forward: the cache, by its names from version to version,
     bias: str  # and the bias [Hq, 1, tokens or more], whose last columns are those of the tokens
 
 
@@ -207,7 +207,7 @@ _INNER = {
         _join_by_head,
         "dense",
         "inv_norm_factor",
-        "layer_past",
+        ("layer_past",),
         "alibi",
     ),
     "MptAttention": _Parts(
@@ -216,7 +216,7 @@ _INNER = {
         _join_in_thirds,
         "out_proj",
         "softmax_scale",
-        "past_key_values",
+        ("past_key_values", "cache"),
         "position_bias",
     ),
 }
@@ -253,7 +253,7 @@ class _InnerAttention:
             return None
         (q, k, v), self._fresh = self._fresh, None
         layer = int(self._module.layer_idx)
-        cache = self._named.get(self._parts.cache)
+        cache = self._named[self._cache_name()]
         if cache is not None:
             k, v = cache.layers[layer].keys, cache.layers[layer].values
         mask = self._named["attention_mask"]
@@ -275,6 +275,14 @@ class _InnerAttention:
         answer = _listener(call).flatten(2).to(given[0].dtype)
         return (answer, *given[1:])
 
+    def _cache_name(self) -> str:
+        for name in self._parts.cache:
+            if name in self._named:
+                return name
+        raise unfit(
+            f"{type(self._module).__name__} is called without {' or '.join(self._parts.cache)}"
+        )
+
     def _eager(
         self,
         module: torch.nn.Module,
@@ -292,7 +300,7 @@ class _InnerAttention:
             mask = mask < 0
         named = {
             **self._named,
-            self._parts.cache: _GivenCache(k, v),
+            self._cache_name(): _GivenCache(k, v),
             self._parts.bias: self._named[self._parts.bias].to(q.dtype),
             "attention_mask": mask,
         }
