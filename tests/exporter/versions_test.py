@@ -3,6 +3,7 @@ that is known of its insides stands in one file."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import subprocess
@@ -89,6 +90,12 @@ class Fits(Folder):
 
         with mock.patch.object(module, "eager_attention_forward", sharper):
             self.refused("layer 0 answers otherwise")
+
+    def test_a_version_that_renames_the_cache_of_mpt_is_refused(self):
+        parts = dataclasses.replace(attention_capture._INNER["MptAttention"], cache=("a", "b"))
+        with mock.patch.dict(attention_capture._INNER, {"MptAttention": parts}):
+            self.assert_refused(self.export(self.model("mpt")), "does not fit this exporter",
+                                "MptAttention is called without a or b")
 
     def test_whatever_else_goes_wrong_is_refused_with_the_version(self):
         def gone(*_, **__):
