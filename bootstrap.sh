@@ -20,7 +20,8 @@
 #   ./bootstrap.sh dumps [FOLDER [OPTIONS]]  dumps of two models on ten texts, in FOLDER or the cache
 #                                            (1 GB; torch in .venv-exporter, 6 GB)
 #   ./bootstrap.sh texts [FOLDER]            sweeps over these dumps, into results/texts: intervals over texts
-#   ./bootstrap.sh test-exporter             tests of data/*.py, with torch in .venv-exporter (6 GB)
+#   ./bootstrap.sh test-exporter             tests of data/*.py, with torch in .venv-exporter (6 GB); with another
+#                                            transformers than the pinned one: KVBENCH_TRANSFORMERS=5.24.0, or newest
 #   ./bootstrap.sh test-peers                what kvpress's classes keep beside what kvbench keeps, and
 #                                            others' codecs, in .venv-peers, with .venv-exporter's torch (6 GB)
 #   ./bootstrap.sh test-python [OPTIONS]     builds the Python package and tests it; OPTIONS are ctest's
@@ -418,20 +419,47 @@ data_tests() {
     "$venv/bin/python" -m unittest discover -v -s "tests/$folder" -p '*_test.py' "$@"
 }
 
+# Another transformers, $1, on top of the exporter's environment, in $2. Prints why and fails if disk space or
+# the network is missing.
+transformers_environment() {
+  local version=$1 venv=$2 wanted=transformers
+  [[ $version == newest ]] || wanted+="==$version"
+  (exporter_environment) || return 1
+  if [[ -f $venv/made && $version != newest ]]; then return; fi
+  say "making the Python environment $venv with $wanted"
+  rm -rf "$venv"
+  # The exporter's packages come behind its own, so that only what another version asks for is installed.
+  if ! { .venv-exporter/bin/python -m venv "$venv" && site_packages .venv-exporter >"$(site_packages "$venv")/exporter.pth" &&
+    "$venv/bin/python" -m pip install --quiet --no-cache-dir --upgrade "$wanted" >&2; }; then
+    rm -rf "$venv"
+    say "pip did not install $wanted"
+    return 1
+  fi
+  touch "$venv/made"
+}
+
+# Where an environment has its packages.
+site_packages() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
+
 test_exporter() {
+  local version=${KVBENCH_TRANSFORMERS:-} venv=.venv-exporter
   build
+  if [[ -n $version ]]; then
+    venv=.venv-transformers-$version
+    transformers_environment "$version" "$venv" || die "test-exporter: no transformers $version to test with"
+  fi
   exporter_environment || {
     say "SKIPPED: the exporter's tests"
     return 0
   }
-  data_tests exporter .venv-exporter "$@"
+  say "with transformers $("$venv/bin/python" -c 'import transformers; print(transformers.__version__)' 2>/dev/null)"
+  data_tests exporter "$venv" "$@"
 }
 
 # kvpress and codecs as tests/peers/requirements.txt pins them, on top of the exporter's torch and transformers; it
 # stays until that file changes. Prints why and fails if disk space or the network is missing.
 peers_environment() {
   local made=.venv-peers/requirements.txt
-  local packages='import sysconfig; print(sysconfig.get_path("purelib"))'
   (exporter_environment) || return 1
   cmp -s tests/peers/requirements.txt "$made" && return
   say "making the Python environment .venv-peers"
@@ -442,7 +470,7 @@ peers_environment() {
     say "pip did not install tests/peers/requirements.txt"
     return 1
   fi
-  .venv-exporter/bin/python -c "$packages" >"$(.venv-peers/bin/python -c "$packages")/exporter.pth"
+  site_packages .venv-exporter >"$(site_packages .venv-peers)/exporter.pth"
   cp tests/peers/requirements.txt "$made"
 }
 

@@ -206,7 +206,9 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
       every_row ? n - static_cast<double>(std::max(group.prompt, shape.first_query)) : scored;
   const double stream =
       8.0 * (n * (d + dv) + heads_per_group * (n - static_cast<double>(shape.first_query)) * d +
-             (shape.wo_v_l1 ? heads_per_group * n : 0.0));
+             (shape.wo_v_l1 ? heads_per_group * n : 0.0) +
+             (shape.repeat ? (heads_per_group + 1.0) * static_cast<double>(shape.repeat->rows()) * d
+                           : 0.0));
   // Of the current head, and of the next one if it is read ahead.
   const double streams = (threads > 1 ? 2.0 : 1.0) * stream;
   const double reference = 8.0 * scored * (heads_per_group * (dv + 3.0) + 2.0);
