@@ -279,7 +279,7 @@ class BalanceKv final : public Algorithm {
   MergeAndReduce denominator_;
   CellSizes denominator_sizes_;
   CellSizes numerator_sizes_;  // of all buckets together
-  std::deque<Index> window_;  // positions of the last `recent_` tokens
+  std::deque<Index> window_;   // positions of the last `recent_` tokens
   double largest_value_ = 0.0;
   double log_threshold_;
   Index erased_ = 0;
@@ -294,22 +294,22 @@ AlgorithmDescription describe_balancekv() {
   d.source = "BalanceKV Algorithms 1 to 3";
   d.limits.alibi = "balancekv approximates a kernel of inner products alone";
   d.derived = SoftmaxBalancer::derived_keys();
-  d.derived.insert(d.derived.begin(),
-                   {{"T", "levels of merge-and-reduce"},
-                    {"buckets", "value-norm buckets that have tokens"},
-                    {"erased_buckets", "value-norm buckets that were erased"},
-                    {"denominator_cells",
-                     "the most tokens that each of the cells C^0 to C^T of the denominator's tree "
-                     "held after a token"},
-                    {"numerator_cells",
-                     "the same of the numerator's trees, the cells of all buckets together"},
-                    {"norm_bound",
-                     "r of the theorems: the parameter, or the largest norm of "
-                     "keys and stored queries"},
-                    {"theorem_epsilon",
-                     "T sqrt(dv) ln(dv n) e^(2 beta r^2) / t: what Theorem 3.3's "
-                     "proof promises for t, the constant of its O taken as 1"},
-                    {"theorem_t", "the t that the same formula requires for epsilon"}});
+  d.derived.insert(
+      d.derived.begin(),
+      {{"T", "levels of merge-and-reduce"},
+       {"buckets", "value-norm buckets that have tokens"},
+       {"erased_buckets", "value-norm buckets that were erased"},
+       {"denominator_cells",
+        "the most tokens that each of the cells C^0 to C^T of the denominator's tree "
+        "held after a token"},
+       {"numerator_cells", "the same of the numerator's trees, the cells of all buckets together"},
+       {"norm_bound",
+        "r of the theorems: the parameter, or the largest norm of "
+        "keys and stored queries"},
+       {"theorem_epsilon",
+        "T sqrt(dv) ln(dv n) e^(2 beta r^2) / t: what Theorem 3.3's "
+        "proof promises for t, the constant of its O taken as 1"},
+       {"theorem_t", "the t that the same formula requires for epsilon"}});
   using P = Parameters;
   d.parameters.add(
       {field("t", &P::t, "batch: tokens collected before a reduction")

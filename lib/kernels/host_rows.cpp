@@ -235,7 +235,8 @@ void HostRows::weigh(const double* exps, Index tile, Scratch& scratch) const {
   double* weighted = scratch.part.weighted[tile];
   for (Index i = part.first; i < part.last; ++i) {
     const Index token = tokens[static_cast<std::size_t>(i)];
-    __builtin_prefetch(exps + tokens[static_cast<std::size_t>(std::min(i + kAhead, end))] * kAbreast);
+    __builtin_prefetch(exps +
+                       tokens[static_cast<std::size_t>(std::min(i + kAhead, end))] * kAbreast);
     const Lanes e = Lanes::load(exps + token * kAbreast);
     const bool differs = table.differs(i);
     const auto weight = [&](WeightKind kind) {

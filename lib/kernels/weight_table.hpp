@@ -25,9 +25,7 @@ class WeightTable {
   bool differs(Index i) const { return own_of_[static_cast<std::size_t>(i)] >= 0; }
   // Whether it has a weight in the numerator.
   bool sums_value(Index i) const { return sums_value_[static_cast<std::size_t>(i)] != 0; }
-  double all(WeightKind kind, Index i) const {
-    return all_[kind][static_cast<std::size_t>(i)];
-  }
+  double all(WeightKind kind, Index i) const { return all_[kind][static_cast<std::size_t>(i)]; }
   // [kPlaces], of a kind with a sum of its own.
   const double* own(WeightKind kind, Index i) const {
     return own_[kind].data() + own_of_[static_cast<std::size_t>(i)] * kPlaces;

@@ -26,7 +26,8 @@ WORDS = {
     "errors.relative_l2.mean": "Relative error of the attention output, mean over scored rows",
     "errors.relative_l2_posclamp_mean": "Relative error of the attention output with the positive "
     "part of the exact output in the denominator, mean over scored rows",
-    "errors.normalizer_error.mean": "Error of the normalizer over the exact one, mean over scored rows",
+    "errors.normalizer_error.mean": "Error of the normalizer over the exact one, mean over scored "
+    "rows",
     "memory.fraction": "memory as a part of the exact cache's",
     "traffic.fraction": "bytes that a row reads as a part of what exact attention reads",
     "mass.kept.mean": "attention mass on the kept tokens",

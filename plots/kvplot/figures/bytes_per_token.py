@@ -1,4 +1,4 @@
-"""Bytes that a decoded token reads of the cache, and what that is of a whole step (Keyformer Table 1)."""
+"""Bytes that a decoded token reads of the cache, and of a whole step (Keyformer Table 1)."""
 
 from argparse import Namespace
 from typing import Any, NamedTuple
@@ -39,12 +39,12 @@ TABLE1 = (
 
 
 def fits(results: Results) -> bool:
-    return results.tokens_vary and BYTES in results.ok and (results.ok["label"] == EXACT).any()
+    return results.tokens_vary and BYTES in results.ok and EXACT in set(results.ok["label"])
 
 
 def of_caches(results: Results) -> pandas.DataFrame:
-    """KiB per decoded token and KV head of each setting and n, and how many times fewer than `exact`
-    reads on average."""
+    """KiB per decoded token and KV head of each setting and n, and how many times fewer than
+    `exact` reads on average."""
     table = with_params(mean_over_units(results.ok, [BYTES, FRACTION]))
     table["KiB"] = table[BYTES] / 1024
     exact = table[table["label"] == EXACT].set_index("params.tokens")[BYTES]
@@ -55,8 +55,9 @@ def of_caches(results: Results) -> pandas.DataFrame:
 
 
 def of_steps(table: pandas.DataFrame) -> pandas.DataFrame:
-    """Keyformer's Table 1: times fewer bytes of a whole step of MPT-7B, weights and cache, if it reads
-    the part of the cache that the replay of the longest n read; and times more tokens per second."""
+    """Keyformer's Table 1: times fewer bytes of a whole step of MPT-7B, weights and cache, if it
+    reads the part of the cache that the replay of the longest n read; and times more tokens per
+    second."""
     longest = table[table["params.tokens"] == table["params.tokens"].max()]
     rows = []
     for printed in TABLE1:
@@ -107,9 +108,9 @@ def draw(inputs: Namespace) -> Figure:
         "bytes_per_token",
         figure,
         pandas.concat([table.assign(panel="cache"), steps.assign(panel="step")]),
-        "Bytes of keys, values and what else a method stores or looks through that one decoded token "
-        "reads of a KV head, mean over all decoded tokens, as many as the prompt has; "
-        f"first in KiB, then how many times fewer than the exact cache. {_said(table, steps)}"
+        "Bytes of keys, values and what else a method stores or looks through that one decoded "
+        "token reads of a KV head, mean over all decoded tokens, as many as the prompt has; first in "
+        f"KiB, then how many times fewer than the exact cache. {_said(table, steps)}"
         f"{facts(results)}",
     )
 
@@ -158,6 +159,6 @@ def _said(table: pandas.DataFrame, steps: pandas.DataFrame) -> str:
         )
     return (
         f"{text}Third: the same of a whole step of MPT-7B, {WEIGHTS / GIB:.1f} GiB of weights and "
-        "its cache, by formula (filled), and the speeds of Keyformer's Table 1 over those of the full "
-        "cache (hollow). "
+        "its cache, by formula (filled), and the speeds of Keyformer's Table 1 over those of the "
+        "full cache (hollow). "
     )

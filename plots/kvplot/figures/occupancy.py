@@ -1,8 +1,8 @@
 """How many tokens each cell of BalanceKV's merge-and-reduce trees holds (BalanceKV Fig. 1).
 
-First and second column: the tree of the denominator, and those of the numerator's buckets together, of
-one KV head, after every token, one row per T. Third: the most that each cell ever held, by the side
-that a reduction keeps.
+First and second column: the tree of the denominator, and those of the numerator's buckets together,
+of one KV head, after every token, one row per T. Third: the most that each cell ever held, by the
+side that a reduction keeps.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -59,8 +59,9 @@ def settings_of(caches: Caches) -> list[Setting]:
 
 
 def sizes(rows: Rows, tokens: int, place: str) -> dict[str, Counts]:
-    """By tree [levels, rows]: the tokens of every cell when a row is answered. C^l's weigh 2^l in one
-    of the two sums and nothing in the other; exact tokens weigh 1 in both and are in no cell."""
+    """By tree [levels, rows]: the tokens of every cell when a row is answered. C^l's weigh 2^l in
+    one of the two sums and nothing in the other; exact tokens weigh 1 in both and are in no cell.
+    """
     found = {}
     for tree, own, other in (
         ("denominator", rows.denominator, rows.numerator),
@@ -105,11 +106,13 @@ def draw(inputs: Namespace) -> Figure:
     heads, tokens = caches.heads(shown)
     units = caches.common(shown.sequence)
     ordered = sorted(settings, key=lambda setting: [*SIDES, setting.side].index(setting.side))
-    by_T = {T: next(s for s in ordered if s.T == T) for T in sorted({s.T for s in settings})}
-    if len(by_T) > MOST_ROWS:
+    by_halvings: dict[str, Setting] = {}
+    for each in sorted(ordered, key=lambda setting: setting.T):
+        by_halvings.setdefault(each.T, each)
+    if len(by_halvings) > MOST_ROWS:
         raise ResultsError(
-            f"{len(by_T)} values of T are unreadable below one another: name files of at most "
-            f"{MOST_ROWS}"
+            f"{len(by_halvings)} values of T are unreadable below one another: name files of at "
+            f"most {MOST_ROWS}"
         )
     held = {
         (setting, unit): held_by(setting, unit, tokens) for setting in settings for unit in units
@@ -117,26 +120,32 @@ def draw(inputs: Namespace) -> Figure:
     largest = _largest(held)
     most = max(len(tree) for both in held.values() for tree in both.values())
     colours = style.ordered(most)
-    figure, axes = style.panels(len(by_T), 3, 2.2 * len(by_T) + 0.2)
+    figure, axes = style.panels(len(by_halvings), 3, 2.2 * len(by_halvings) + 0.2)
     handles: dict[str, Any] = {}
     traces = []
     at = kept.decode_rows(heads[0].prompt, tokens, STEPS)
-    for row, (T, setting) in zip(axes, by_T.items()):
+    for row, (halvings, setting) in zip(axes, by_halvings.items()):
         for axis, tree in zip(row, TREES):
             trace = held[setting, shown][tree][:, at]
             stack = axis.stackplot(at + 1, trace, colors=colours[: len(trace)], linewidth=0)
             handles |= {f"$C^{level}$": part for level, part in enumerate(stack)}
             traces += [
-                {"panel": "trace", "T": T, "t": setting.t, "side": setting.side, "tree": tree}
+                {
+                    "panel": "trace",
+                    "T": halvings,
+                    "t": setting.t,
+                    "side": setting.side,
+                    "tree": tree,
+                }
                 | dict(zip(Place._fields, shown))
                 | {"cell": level, "tokens": int(row) + 1, "size": int(size)}
                 for level, line in enumerate(trace)
                 for row, size in zip(at, line)
             ]
-            axis.set_title(f"T {T}, {tree}", loc="left")
+            axis.set_title(f"T {halvings}, {tree}", loc="left")
             axis.set_ylim(bottom=0)
-        _levels(row[2], largest[largest["T"] == T], handles)
-        row[2].set_title(f"T {T}, the most held", loc="left")
+        _levels(row[2], largest[largest["T"] == halvings], handles)
+        row[2].set_title(f"T {halvings}, the most held", loc="left")
         handles["t / 2"] = row[2].axhline(
             setting.t / 2, color="black", linewidth=0.7, linestyle=":"
         )
@@ -149,7 +158,9 @@ def draw(inputs: Namespace) -> Figure:
     cells = {f"$C^{level}$": handles[f"$C^{level}$"] for level in range(most)}
     style.legend_above(axes[0][0], {**cells, **handles})
     table = pandas.concat([pandas.DataFrame(traces), largest.assign(panel="largest")])
-    return Figure("occupancy", figure, table, _caption(settings, by_T, shown, units, caches, largest))
+    return Figure(
+        "occupancy", figure, table, _caption(settings, by_halvings, shown, units, caches, largest)
+    )
 
 
 def _largest(held: dict[tuple[Setting, Place], dict[str, Counts]]) -> pandas.DataFrame:
@@ -183,33 +194,34 @@ def _levels(axis: Any, largest: pandas.DataFrame, handles: dict[str, Any]) -> No
 
 def _caption(
     settings: list[Setting],
-    by_T: dict[str, Setting],
+    by_halvings: dict[str, Setting],
     shown: Place,
     units: list[Place],
     caches: Caches,
     largest: pandas.DataFrame,
 ) -> str:
     totals = []
-    for T, setting in by_T.items():
-        own = largest[(largest["T"] == T) & (largest["side"] == setting.side)]
+    for halvings, setting in by_halvings.items():
+        own = largest[(largest["T"] == halvings) & (largest["side"] == setting.side)]
         count = {
             tree: own[own["tree"] == tree].groupby(list(Place._fields))["size"].sum().mean()
             for tree in TREES
         }
         totals.append(
-            f"T {T} {count['denominator']:.0f} in the denominator's tree and "
+            f"T {halvings} {count['denominator']:.0f} in the denominator's tree and "
             f"{count['numerator']:.0f} in the numerator's"
         )
     layers = ", ".join(str(layer) for layer in sorted({unit.layer for unit in units}))
     seeds = {s.file.settings["seed"] for s in settings if "seed" in s.file.settings}
-    sides = " and ".join(dict.fromkeys(SIDES.get(s.side, s.side) for s in by_T.values()))
+    sides = " and ".join(dict.fromkeys(SIDES.get(s.side, s.side) for s in by_halvings.values()))
     return (
         "Tokens in the cells of BalanceKV's merge-and-reduce trees, batch t "
         f"{', '.join(dict.fromkeys(str(s.t) for s in settings))}. Left and middle: after every "
         f"token, of {style.unit(shown.layer, shown.kv_head)} ({sides}), the denominator's tree and "
         "those of the numerator, one per power of two of the value norm, together. Right: the most "
-        f"that a cell held, mean over {len(units)} units (KV heads of layers {layers}); dotted: half "
-        "a batch, which a cell between the first and the last of one tree exceeds only with random "
-        f"sides. These sizes added up, {sides}: {'; '.join(totals)}. {shown.sequence}: {caches.length(shown)}; "
+        f"that a cell held, mean over {len(units)} units (KV heads of layers {layers}); dotted: "
+        "half a batch, which a cell between the first and the last of one tree exceeds only with "
+        f"random sides. These sizes added up, {sides}: {'; '.join(totals)}. {shown.sequence}: "
+        f"{caches.length(shown)}; "
         + (f"seed {', '.join(sorted(seeds))}." if seeds else "no seed is named.")
     )

@@ -40,9 +40,7 @@ def ratios(results: Results, metric: str = METRIC) -> pandas.DataFrame:
     units = with_params(cells.groupby([*POINT, *UNIT])[ERROR].mean().reset_index())
     if units.empty:
         return units
-    units = units[units[ERROR] > ROUNDING].sort_values(
-        ["params.T", "params.tokens"], kind="stable"
-    )
+    units = units[units[ERROR] > ROUNDING].sort_values(["params.T", "params.tokens"], kind="stable")
     at = [*UNIT, "params.tokens", "params.T"]
     base = units[units["label"] == REFERENCE][[*at, ERROR]]
     units = units.merge(base.rename(columns={ERROR: "reference"}), on=at)

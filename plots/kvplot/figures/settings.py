@@ -1,12 +1,12 @@
 """Every setting of a sweep as one line: mean error with its interval over units, and its memory.
 
-With `--against`, which a ranking of settings takes, also each unit's error over that of another label:
-units differ far more than settings, so that intervals of means overlap where no unit disagrees.
+With `--against`, which a ranking of settings takes, also each unit's error over that of another
+label: units differ far more than settings, so that intervals of means overlap where no unit
+disagrees.
 """
 
 import json
 from argparse import ArgumentParser, Namespace
-from typing import Any
 
 import pandas
 from matplotlib.axes import Axes
@@ -82,10 +82,12 @@ def _number(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def paired(results: Results, table: pandas.DataFrame, against: str) -> pandas.DataFrame:
+def paired(
+    results: Results, table: pandas.DataFrame, against: str
+) -> tuple[pandas.DataFrame, dict[str, list[float]]]:
     """Errors over those of the setting `against` that is nearest in memory, unit by unit: geometric
-    means with intervals, and in how many units the error is the smaller one; the references have
-    none."""
+    means with intervals, and in how many units the error is the smaller one; and the ratios of the
+    units, by setting. The references have none."""
     others = table[(table["label"] == against) | (table["setting"] == against)]
     if others.empty:
         known = [*table["label"], *table["setting"]]
@@ -95,19 +97,20 @@ def paired(results: Results, table: pandas.DataFrame, against: str) -> pandas.Da
     units = results.ok.assign(**{METRIC: pandas.to_numeric(results.ok[METRIC])})
     errors = units.groupby([*POINT, *UNIT])[METRIC].mean()
     found = []
+    ratios: dict[str, list[float]] = {}
     for _, row in table[~table.index.isin(others.index)].iterrows():
         nearest = others.loc[(others["memory"] - row["memory"]).abs().idxmin()]
         ratio = errors[tuple(row[POINT])] / errors[tuple(nearest[POINT])]
         frame = ratio.dropna().rename("ratio").reset_index()
         frame = frame.assign(label=row["label"], setting=row["setting"])
+        ratios[row["setting"]] = [float(each) for each in frame["ratio"]]
         found.append(
             geometric_means(frame, "ratio", ["label", "setting"], "ratio").assign(
                 better=int((frame["ratio"] < 1).sum()),
                 against=nearest["setting"],
-                ratios=[list(frame["ratio"])],
             )
         )
-    return pandas.concat(found, ignore_index=True)
+    return pandas.concat(found, ignore_index=True), ratios
 
 
 def draw(inputs: Namespace) -> Figure:
@@ -124,35 +127,33 @@ def draw(inputs: Namespace) -> Figure:
         "per setting; lines: 95 % intervals, Student's t over texts, layers or KV heads, the "
         "outermost that differs."
     )
-    _line(error, table, table["error"], table["low"], table["high"])
+    _line(error, table, ("error", "low", "high"))
     error.set_yticks(range(len(table)), table["setting"], fontsize=7)
     error.invert_yaxis()
     error.set_xlabel("relative error" if style.narrow() else NAMES[METRIC])
     if inputs.against:
-        pairs = paired(results, table, inputs.against)
-        table = table.merge(pairs.drop(columns=["label", "ratios"]), on="setting", how="left")
-        _line(beside, table, table["ratio"], table["ratio_low"], table["ratio_high"])
-        places = table.set_index("setting").index
-        for row in pairs.itertuples():
-            place = places.get_loc(row.setting)
-            beside.plot(row.ratios, [place] * len(row.ratios), "|", color="black", markersize=4)
+        pairs, ratios = paired(results, table, inputs.against)
+        table = table.merge(pairs.drop(columns=["label"]), on="setting", how="left")
+        _line(beside, table, ("ratio", "ratio_low", "ratio_high"))
+        for place, setting in enumerate(table["setting"]):
+            of_units = ratios.get(setting, [])
+            beside.plot(of_units, [place] * len(of_units), "|", color="black", markersize=4)
         beside.axvline(1.0, color="black", linewidth=0.7, linestyle=":")
         beside.set_xlabel(f"error / {inputs.against}")
-        told = [
-            f"{row.setting} {row.better}" for row in pairs.sort_values("ratio").itertuples()
-        ]
+        ranked = pairs.sort_values("ratio")
+        told = [f"{name} {count}" for name, count in zip(ranked["setting"], ranked["better"])]
         said += (
-            f" Right: over the error of {inputs.against}, where there are several of the one nearest "
-            f"in memory, paired by unit: geometric mean, 95 % interval ({over(pairs)}) and units "
-            f"(ticks); of {pairs['units'].max()} units it is smaller in: {', '.join(told)}."
+            f" Right: over the error of {inputs.against}, where there are several of the one "
+            f"nearest in memory, paired by unit: geometric mean, 95 % interval ({over(pairs)}) and "
+            f"units (ticks); of {pairs['units'].max()} units it is smaller in: {', '.join(told)}."
         )
         error.set_yticks(
             range(len(table)),
             [f"{name} ({held:.2f})" for name, held in zip(table["setting"], table["memory"])],
         )
     else:
-        for place, row in table.iterrows():
-            beside.barh(place, row["memory"], color=_look(table, row)[0], height=0.6)
+        for place, (algorithm, held) in enumerate(zip(table["algorithm"], table["memory"])):
+            beside.barh(place, held, color=_look(table, algorithm)[0], height=0.6)
         beside.set_xlabel("memory" if style.narrow() else "memory / exact")
     return Figure(
         "settings",
@@ -164,24 +165,20 @@ def draw(inputs: Namespace) -> Figure:
     )
 
 
-def _look(table: pandas.DataFrame, row: "pandas.Series[Any]") -> tuple[str, str]:
-    return style.look(row["algorithm"], table["algorithm"].unique())
+def _look(table: pandas.DataFrame, algorithm: str) -> tuple[str, str]:
+    return style.look(algorithm, table["algorithm"].unique())
 
 
-def _line(
-    axis: Axes,
-    table: pandas.DataFrame,
-    values: "pandas.Series[Any]",
-    lows: "pandas.Series[Any]",
-    highs: "pandas.Series[Any]",
-) -> None:
-    """A marker and an interval per setting, on a logarithmic axis."""
-    for place, row in table.iterrows():
-        colour, marker = _look(table, row)
-        if pandas.notna(lows[place]):
-            axis.plot([lows[place], highs[place]], [place, place], color=colour, linewidth=0.9)
+def _line(axis: Axes, table: pandas.DataFrame, columns: tuple[str, str, str]) -> None:
+    """A marker and an interval per setting, on a logarithmic axis; the columns of the value and of
+    the ends of its interval."""
+    drawn = zip(table["algorithm"], *(table[column] for column in columns))
+    for place, (algorithm, value, low, high) in enumerate(drawn):
+        colour, marker = _look(table, algorithm)
+        if pandas.notna(low):
+            axis.plot([low, high], [place, place], color=colour, linewidth=0.9)
         axis.plot(
-            values[place],
+            value,
             place,
             marker=marker,
             color=colour,
