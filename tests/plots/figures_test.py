@@ -116,12 +116,12 @@ class Made(unittest.TestCase):
             {"algorithm": name, "label": name, "point": json.dumps({"budget": budget}), "memory": memory,
              "setting": f"{name}: {budget}"}
             for name, budget, memory in (("h2o", 1, 0.3), ("h2o", 2, 0.6), ("window", 1, 0.35), ("window", 2, 0.9))])
-        found = settings.paired(results, table, "h2o").set_index("setting")
+        found = settings.paired(results, table, "h2o")[0].set_index("setting")
         self.assertEqual(list(found["against"]), ["h2o: 1", "h2o: 2"])
         self.assertEqual(list(found.index), ["window: 1", "window: 2"])
         numpy.testing.assert_allclose(found["ratio"], [0.5, 4.0])  # whatever the units' scales
         self.assertEqual(list(found["better"]), [2, 0])
-        self.assertEqual(list(settings.paired(results, table, "window: 2")["against"]), ["window: 2"] * 3)
+        self.assertEqual(list(settings.paired(results, table, "window: 2")[0]["against"]), ["window: 2"] * 3)
         with self.assertRaisesRegex(ResultsError, "no setting is called 'windw'; did you mean window"):
             settings.paired(results, table, "windw")
 

@@ -109,8 +109,8 @@ def draw(inputs: Namespace) -> Figure:
         figure,
         pandas.concat([table.assign(panel="cache"), steps.assign(panel="step")]),
         "Bytes of keys, values and what else a method stores or looks through that one decoded "
-        "token reads of a KV head, mean over all decoded tokens, as many as the prompt has; first in "
-        f"KiB, then how many times fewer than the exact cache. {_said(table, steps)}"
+        "token reads of a KV head, mean over all decoded tokens, as many as the prompt has; first "
+        f"in KiB, then how many times fewer than the exact cache. {_said(table, steps)}"
         f"{facts(results)}",
     )
 

@@ -106,8 +106,7 @@ def paired(
         ratios[row["setting"]] = [float(each) for each in frame["ratio"]]
         found.append(
             geometric_means(frame, "ratio", ["label", "setting"], "ratio").assign(
-                better=int((frame["ratio"] < 1).sum()),
-                against=nearest["setting"],
+                better=int((frame["ratio"] < 1).sum()), against=nearest["setting"]
             )
         )
     return pandas.concat(found, ignore_index=True), ratios
@@ -178,12 +177,7 @@ def _line(axis: Axes, table: pandas.DataFrame, columns: tuple[str, str, str]) ->
         if pandas.notna(low):
             axis.plot([low, high], [place, place], color=colour, linewidth=0.9)
         axis.plot(
-            value,
-            place,
-            marker=marker,
-            color=colour,
-            markeredgecolor="white",
-            markeredgewidth=0.4,
+            value, place, marker=marker, color=colour, markeredgecolor="white", markeredgewidth=0.4
         )
     axis.set_xscale("log")
     style.plain_log(axis.xaxis)
