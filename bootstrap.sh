@@ -14,10 +14,14 @@
 #                                            the shipped dump; --micro [OPTIONS]: Google Benchmark;
 #                                            --methods [ID..]: every algorithm next to its floor;
 #                                            --cuda: the CUDA side on this machine's GPU
+#   ./bootstrap.sh site [FOLDER [OPTIONS]]   these pages as a site (mkdocs), one page per algorithm and an
+#                                            example report, in FOLDER or build-site; OPTIONS are those of
+#                                            apps/site/build.py
 #   ./bootstrap.sh dumps [FOLDER [OPTIONS]]  dumps of two models on ten texts, in FOLDER or the cache
 #                                            (1 GB; torch in .venv-exporter, 6 GB)
 #   ./bootstrap.sh texts [FOLDER]            sweeps over these dumps, into results/texts: intervals over texts
-#   ./bootstrap.sh test-exporter             tests of data/*.py, with torch in .venv-exporter (6 GB)
+#   ./bootstrap.sh test-exporter             tests of data/*.py, with torch in .venv-exporter (6 GB); with another
+#                                            transformers than the pinned one: KVBENCH_TRANSFORMERS=5.24.0, or newest
 #   ./bootstrap.sh test-peers                what kvpress's classes keep beside what kvbench keeps, and
 #                                            others' codecs, in .venv-peers, with .venv-exporter's torch (6 GB)
 #   ./bootstrap.sh test-python [OPTIONS]     builds the Python package and tests it; OPTIONS are ctest's
@@ -27,8 +31,14 @@
 #   ./bootstrap.sh test-cuda                 the CUDA side's tests, on a GPU if there is one, also
 #                                            under compute-sanitizer if that is found
 #   ./bootstrap.sh test-slurm                configs/slurm on a real Slurm of one node
+#   ./bootstrap.sh browser                   chromium's headless shell, for the report's test, if the
+#                                            machine has none
 #   ./bootstrap.sh cuda                      nvcc 13 from PyPI if the machine has none
 #   ./bootstrap.sh package                   a .deb, installed and run in a clean root
+#   ./bootstrap.sh release [OPTIONS]         wheel, .deb and source archive of the commit, recipes and SHA256SUMS,
+#                                            in build-release; OPTIONS are those of apps/release/release.py
+#   ./bootstrap.sh container [BASE]          the images of Containerfile, made by buildah and run; BASE is an image
+#                                            of Debian 12, or debootstrap: one that is made here
 #   ./bootstrap.sh sanitize [all|python]     tests under sanitizers: some of them, all, or those of the
 #                                            Python package
 #   ./bootstrap.sh fuzz [TARGET [OPTIONS]]   libFuzzer on all targets, or on one
@@ -171,6 +181,17 @@ figures_of() {
   for results in "$@"; do
     .venv/bin/python -m kvplot error_vs_memory --results "$results" --out "$(dirname "$results")"
   done
+}
+
+# The repository's pages as a site.
+site() {
+  local out=${1:-build-site}
+  (($# == 0)) || shift
+  packages+=(mkdocs)
+  build
+  python_environment
+  .venv/bin/python apps/site/build.py --program build/bin/kvbench --out "$out" "$@"
+  say "site: $out/index.html; with its search: python3 -m http.server --directory $out"
 }
 
 # Whether the first of the files is there and newer than all others.
@@ -319,8 +340,10 @@ lint() {
     sources "${code[@]}" | xargs -0 "clang-format-$llvm" --dry-run -Werror || failed+=(clang-format)
     ruff check --quiet apps plots data tests || failed+=("ruff check")
     ruff format --quiet --check "${formatted[@]}" || failed+=("ruff format")
-    mypy --no-error-summary apps/python/kvbench plots/kvplot data/*.py tests/lint/*.py || failed+=(mypy)
+    mypy --no-error-summary apps/python/kvbench apps/site/*.py apps/release/*.py plots/kvplot data/*.py tests/lint/*.py || failed+=(mypy)
     python3 -B tests/lint/subjects.py || failed+=("subjects of commits")
+    cffconvert --validate >/dev/null || failed+=(CITATION.cff)
+    .venv-lint/bin/python -B tests/lint/recipe.py || failed+=("recipe for conda")
     tidy "$@" || failed+=(clang-tidy)
   fi
   [[ ${#failed[@]} == 0 ]] || die "lint: failed: $(printf '%s, ' "${failed[@]}" | sed 's/, $//')"
@@ -396,20 +419,47 @@ data_tests() {
     "$venv/bin/python" -m unittest discover -v -s "tests/$folder" -p '*_test.py' "$@"
 }
 
+# Another transformers, $1, on top of the exporter's environment, in $2. Prints why and fails if disk space or
+# the network is missing.
+transformers_environment() {
+  local version=$1 venv=$2 wanted=transformers
+  [[ $version == newest ]] || wanted+="==$version"
+  (exporter_environment) || return 1
+  if [[ -f $venv/made && $version != newest ]]; then return; fi
+  say "making the Python environment $venv with $wanted"
+  rm -rf "$venv"
+  # The exporter's packages come behind its own, so that only what another version asks for is installed.
+  if ! { .venv-exporter/bin/python -m venv "$venv" && site_packages .venv-exporter >"$(site_packages "$venv")/exporter.pth" &&
+    "$venv/bin/python" -m pip install --quiet --no-cache-dir --upgrade "$wanted" >&2; }; then
+    rm -rf "$venv"
+    say "pip did not install $wanted"
+    return 1
+  fi
+  touch "$venv/made"
+}
+
+# Where an environment has its packages.
+site_packages() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
+
 test_exporter() {
+  local version=${KVBENCH_TRANSFORMERS:-} venv=.venv-exporter
   build
+  if [[ -n $version ]]; then
+    venv=.venv-transformers-$version
+    transformers_environment "$version" "$venv" || die "test-exporter: no transformers $version to test with"
+  fi
   exporter_environment || {
     say "SKIPPED: the exporter's tests"
     return 0
   }
-  data_tests exporter .venv-exporter "$@"
+  say "with transformers $("$venv/bin/python" -c 'import transformers; print(transformers.__version__)' 2>/dev/null)"
+  data_tests exporter "$venv" "$@"
 }
 
 # kvpress and codecs as tests/peers/requirements.txt pins them, on top of the exporter's torch and transformers; it
 # stays until that file changes. Prints why and fails if disk space or the network is missing.
 peers_environment() {
   local made=.venv-peers/requirements.txt
-  local packages='import sysconfig; print(sysconfig.get_path("purelib"))'
   (exporter_environment) || return 1
   cmp -s tests/peers/requirements.txt "$made" && return
   say "making the Python environment .venv-peers"
@@ -420,7 +470,7 @@ peers_environment() {
     say "pip did not install tests/peers/requirements.txt"
     return 1
   fi
-  .venv-exporter/bin/python -c "$packages" >"$(.venv-peers/bin/python -c "$packages")/exporter.pth"
+  site_packages .venv-exporter >"$(site_packages .venv-peers)/exporter.pth"
   cp tests/peers/requirements.txt "$made"
 }
 
@@ -683,6 +733,24 @@ test_slurm() {
   ctest --test-dir build --output-on-failure --label-regex slurm "$@"
 }
 
+# What tests/plots/report_browser_test.py drives (tests/plots/browser.py has the same names); without one
+# that test is skipped.
+browser() {
+  local program shell=chromium-headless-shell
+  for program in $shell chromium chromium-browser google-chrome; do
+    if command -v $program >/dev/null; then return; fi
+  done
+  if [[ ${KVBENCH_SKIP_DEPS:-0} == 1 ]] || ! command -v apt-get >/dev/null || ! can_be_root; then
+    say "skipped: a headless browser needs root, and Debian's $shell (90 MB)"
+    return
+  fi
+  say "installing $shell"
+  as_root apt-get update -q >&2
+  as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -q -y --no-install-recommends $shell >&2 ||
+    say "skipped: $shell could not be installed"
+}
+
 # A Debian package for any x86-64 machine with AVX2 and FMA, and a test that installs it in a clean root.
 package() {
   packages+=(debootstrap dpkg-dev)
@@ -691,6 +759,21 @@ package() {
   cmake --build --preset package --target kvbench >&2
   (cd build-package && rm -f ./*.deb && cpack >&2)
   python3 tests/install/package_test.py build-package/kvbench_*.deb
+}
+
+release() {
+  [[ -z $(git status --porcelain) ]] || die "release: the tree has changes; commit them"
+  wheel
+  package
+  rm -rf build-release
+  python3 apps/release/release.py --out build-release "$@" build-wheel/*.whl build-package/kvbench_*.deb >&2
+  say "release: $PWD/build-release"
+}
+
+container() {
+  packages=(buildah debootstrap python3)
+  deps
+  python3 tests/install/container_test.py "${1:-docker.io/library/debian:bookworm-slim}"
 }
 
 # The comment that this file begins with.
@@ -715,11 +798,15 @@ case $verb in
   wheel) wheel ;;
   test-cuda) test_cuda "$@" ;;
   test-slurm) test_slurm "$@" ;;
+  browser) browser ;;
   cuda) deps && { cuda_toolkit || true; } ;;
   generate) generate "$@" ;;
   bench) bench "$@" ;;
   figures) figures "$@" ;;
+  site) site "$@" ;;
   package) package ;;
+  release) release "$@" ;;
+  container) container "$@" ;;
   sanitize) sanitize "$@" ;;
   fuzz) fuzz "$@" ;;
   help | --help | -h) usage ;;

@@ -1,21 +1,50 @@
 """Listens to a transformers model's attention, through its AttentionInterface.
 
 Every attention layer hands its post-rotation queries, keys and values to `attend`, which passes
-them to whoever listens and lets the model's own eager code answer, in at least float32. What
-data/*.py know of transformers' attention, masks and caches stands here.
+them to whoever listens and lets the model's own eager code answer, in at least float32.
+
+All that data/*.py know of transformers beyond its Auto classes stands here: its attention, masks
+and caches, the names of its modules' parts and configurations' entries. `require_fit` tries it on a
+model of a few hundred weights, so that a version that works otherwise is refused by name, and no
+dump is made by guessing.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from dump_file import Fault
-from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache, PretrainedConfig
-from transformers.masking_utils import eager_mask
+import transformers
+from dump_file import TOLERANCE, Fault, Rope, Terms, exact_rows, relative_difference
+
+# Versions that the exporter's tests have passed with.
+TESTED = ("5.23.0", "5.24.0")
+
+
+def unfit(what: str) -> Fault:
+    return Fault(
+        f"transformers {transformers.__version__} does not fit this exporter: {what}; it is tested "
+        f"with {' and '.join(TESTED)}: pip install -r data/requirements.txt"
+    )
+
+
+try:
+    from transformers import (
+        AttentionInterface,
+        AttentionMaskInterface,
+        DynamicCache,
+        LlamaConfig,
+        LlamaForCausalLM,
+        PretrainedConfig,
+    )
+    from transformers.masking_utils import eager_mask
+except ImportError as missing:
+    raise unfit(str(missing)) from missing
 
 NAME = "kvbench_capture"
 # Elements of a block of logits; attention is computed in blocks of rows.
@@ -34,10 +63,13 @@ class Call:
     mask: torch.Tensor | None
     scaling: float | None
     more: dict
+    # [Hq, tokens so far], added to the logits: ALiBi's, by key, whose rows may differ by a number.
+    bias: torch.Tensor | None = None
+    eager: Callable | None = None  # the model's own attention; None: of its module's file
 
     def own_answer(self) -> torch.Tensor:
         """[1, c, Hq, dv] from the model's eager attention, in at least float32."""
-        eager = _eager_of(self.module)
+        eager = self.eager or _eager_of(self.module)
         q, k, v = (
             t.to(torch.promote_types(t.dtype, torch.float32)) for t in (self.q, self.k, self.v)
         )
@@ -72,6 +104,12 @@ def _eager_of(module: torch.nn.Module) -> Callable:
     )
 
 
+def layer_of(module: torch.nn.Module) -> int | None:
+    """The number of the layer whose attention the module is."""
+    layer = getattr(module, "layer_idx", None)
+    return None if layer is None else int(layer)
+
+
 _listener: Callable[[Call], torch.Tensor] | None = None
 
 
@@ -89,11 +127,238 @@ def attend(
     del dropout  # models are run in evaluation mode
     if _listener is None:
         raise RuntimeError("no listener registered")
-    layer = getattr(module, "layer_idx", None)
+    layer = layer_of(module)
     if layer is None:
         raise Fault(f"{type(module).__name__} has no layer_idx attribute")
-    call = Call(module, int(layer), query, key, value, attention_mask, scaling, more)
+    call = Call(module, layer, query, key, value, attention_mask, scaling, more)
     return _listener(call).to(query.dtype), None
+
+
+# Modules that ask no AttentionInterface: Bloom and MPT add ALiBi's bias to their logits themselves.
+# They are heard by their parts, and answer by their own forward, given other queries and keys.
+
+
+class _Heard(Exception):
+    """What a module's own code answers, on its way to the output projection."""
+
+    def __init__(self, answer: torch.Tensor) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+class _GivenCache:
+    """In place of a cache: these keys and values, whatever comes."""
+
+    def __init__(self, k: torch.Tensor, v: torch.Tensor) -> None:
+        self._k, self._v = k, v
+
+    def update(self, *_: object, **__: object) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._k, self._v
+
+    def get_seq_length(self, *_: object) -> int:
+        return self._k.shape[2]
+
+
+def _split_by_head(
+    module: torch.nn.Module, fused: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    rows = fused.view(1, fused.shape[1], module.num_heads, 3, module.head_dim)
+    q, k, v = (rows[..., place, :].transpose(1, 2) for place in range(3))
+    return q, k, v
+
+
+def _join_by_head(*parts: torch.Tensor) -> torch.Tensor:
+    return torch.stack([part.transpose(1, 2) for part in parts], dim=3).flatten(2)
+
+
+def _split_in_thirds(
+    module: torch.nn.Module, fused: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    if module.clip_qkv:
+        fused = fused.clamp(-module.clip_qkv, module.clip_qkv)
+    q, k, v = (
+        third.view(1, fused.shape[1], module.n_heads, module.head_dim).transpose(1, 2)
+        for third in fused.chunk(3, dim=2)
+    )
+    return q, k, v
+
+
+def _join_in_thirds(*parts: torch.Tensor) -> torch.Tensor:
+    return torch.cat([part.transpose(1, 2).flatten(2) for part in parts], dim=2)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Names in a module that computes attention with ALiBi's bias itself."""
+
+    fused: str  # the child that makes queries, keys and values, which `split` takes apart
+    split: Callable
+    join: Callable
+    output: str  # the child that reads the answers [1, c, Hq dv]
+    scale: str
+    cache: tuple[str, ...]  # arguments of forward: the cache, by its names from version to version,
+    bias: str  # and the bias [Hq, 1, tokens or more], whose last columns are those of the tokens
+
+
+_INNER = {
+    "BloomAttention": _Parts(
+        "query_key_value",
+        _split_by_head,
+        _join_by_head,
+        "dense",
+        "inv_norm_factor",
+        ("layer_past",),
+        "alibi",
+    ),
+    "MptAttention": _Parts(
+        "Wqkv",
+        _split_in_thirds,
+        _join_in_thirds,
+        "out_proj",
+        "softmax_scale",
+        ("past_key_values", "cache"),
+        "position_bias",
+    ),
+}
+_INNER_TYPES = ("bloom", "mpt")  # of configurations
+
+
+class _InnerAttention:
+    """Makes a Call of what one such module computes, while somebody listens."""
+
+    def __init__(self, module: torch.nn.Module, parts: _Parts) -> None:
+        self._module, self._parts = module, parts
+        self._given: tuple = ()
+        self._named: dict = {}
+        self._fresh: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
+        self._asked: torch.Tensor | None = None  # what to project to while its own code is asked
+        module.register_forward_pre_hook(self._begin, with_kwargs=True)
+        getattr(module, parts.fused).register_forward_hook(self._project)
+        getattr(module, parts.output).register_forward_pre_hook(self._answer)
+
+    def _begin(self, _: torch.nn.Module, given: tuple, named: dict) -> None:
+        self._given, self._named = given, named
+
+    def _project(self, _: torch.nn.Module, __: tuple, fused: torch.Tensor) -> torch.Tensor | None:
+        if self._asked is not None:
+            return self._asked
+        if _listener is not None:
+            self._fresh = self._parts.split(self._module, fused)
+        return None
+
+    def _answer(self, _: torch.nn.Module, given: tuple) -> tuple | None:
+        if self._asked is not None:
+            raise _Heard(given[0])
+        if _listener is None or self._fresh is None:
+            return None
+        (q, k, v), self._fresh = self._fresh, None
+        layer = int(self._module.layer_idx)
+        cache = self._named[self._cache_name()]
+        if cache is not None:
+            k, v = cache.layers[layer].keys, cache.layers[layer].values
+        mask = self._named["attention_mask"]
+        if mask is not None and mask.dtype == torch.bool:  # of hidden tokens
+            hidden = torch.finfo(torch.float32).min
+            mask = torch.zeros(mask.shape, device=mask.device).masked_fill(mask, hidden)
+        call = Call(
+            self._module,
+            layer,
+            q,
+            k,
+            v,
+            mask,
+            float(getattr(self._module, self._parts.scale)),
+            {},
+            self._named[self._parts.bias][:, 0, -k.shape[2] :],
+            self._eager,
+        )
+        answer = _listener(call).flatten(2).to(given[0].dtype)
+        return (answer, *given[1:])
+
+    def _cache_name(self) -> str:
+        for name in self._parts.cache:
+            if name in self._named:
+                return name
+        raise unfit(
+            f"{type(self._module).__name__} is called without {' or '.join(self._parts.cache)}"
+        )
+
+    def _eager(
+        self,
+        module: torch.nn.Module,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        mask: torch.Tensor | None,
+        **_: object,
+    ) -> tuple[torch.Tensor, None]:
+        """The module's own forward over these, as far as its answer [1, c, Hq, dv]."""
+        rows = q.shape[2]
+        hidden_states, *others = self._given
+        theirs = self._named["attention_mask"]
+        if mask is not None and theirs.dtype == torch.bool:
+            mask = mask < 0
+        named = {
+            **self._named,
+            self._cache_name(): _GivenCache(k, v),
+            self._parts.bias: self._named[self._parts.bias].to(q.dtype),
+            "attention_mask": mask,
+        }
+        self._asked = self._parts.join(q, k[:, :, -rows:], v[:, :, -rows:])
+        try:
+            type(module).forward(module, hidden_states[:, :rows], *others, **named)
+        except _Heard as heard:
+            return heard.answer.reshape(1, rows, q.shape[1], -1), None
+        finally:
+            self._asked = None
+        raise Fault(
+            f"{type(module).__name__} answers without its {self._parts.output}; this exporter does "
+            "not know the model's attention"
+        )
+
+
+def implementation_for(config: PretrainedConfig) -> str:
+    """What a model of this configuration is loaded with."""
+    return "eager" if config.model_type in _INNER_TYPES else NAME
+
+
+def make_heard(model: torch.nn.Module) -> None:
+    """Once, after loading: has modules heard that ask no AttentionInterface."""
+    for module in model.modules():
+        parts = _INNER.get(type(module).__name__)
+        if parts:
+            _InnerAttention(module, parts)
+
+
+def position_arguments(model: torch.nn.Module, positions: torch.Tensor) -> dict:
+    """Tells a model the positions [c] of its tokens, if it turns or embeds them."""
+    if model.config.model_type in _INNER_TYPES:
+        return {}
+    return {"position_ids": positions[None].to(model.device)}
+
+
+def slopes_of(call: Call) -> torch.Tensor | None:
+    """[Hq]: ALiBi's slopes in double precision; None without its bias, or of one token, which does
+    not show them."""
+    if call.bias is None or call.bias.shape[1] < 2:
+        return None
+    bias = call.bias.detach().double().cpu()
+    token = torch.arange(bias.shape[1])
+    # A step beside a token whose bias is 0, the first or the last, is the slope itself, unrounded.
+    if bool((bias[:, -1] == 0).all()):
+        slopes = bias[:, -1] - bias[:, -2]
+        expected = slopes[:, None] * (token - token[-1])
+    else:
+        slopes = bias[:, 1] - bias[:, 0]
+        expected = slopes[:, None] * token + bias[:, :1]
+    difference = float((bias - expected).abs().max())
+    if difference > 1e-6 * float(bias.abs().max()):
+        raise Fault(
+            f"layer {call.layer} ({type(call.module).__name__}) has a bias by key that is not a "
+            f"slope times the position (off by {difference:.2g}), as {call.bias.dtype} rounds it; "
+            "--compute-dtype float32 keeps it whole"
+        )
+    return slopes
 
 
 AttentionInterface.register(NAME, attend)
@@ -118,6 +383,19 @@ def whole_cache() -> DynamicCache:
     return DynamicCache()
 
 
+def cache_of(held: Iterable[tuple[int, torch.Tensor, torch.Tensor]]) -> DynamicCache:
+    """A cache that holds k [Hkv, P, d] and v [Hkv, P, dv] of every layer, from 0 on."""
+    cache = whole_cache()
+    for layer, k, v in held:
+        cache.update(k[None], v[None], layer)
+    return cache
+
+
+def held_by(cache: DynamicCache) -> list[tuple[int, torch.Tensor, torch.Tensor]]:
+    """What `cache_of` makes an equal cache of, however this one grows."""
+    return [(place, each.keys[0], each.values[0]) for place, each in enumerate(cache.layers)]
+
+
 def decode_after(
     model: torch.nn.Module,
     prompt: Iterable[tuple[int, torch.Tensor, torch.Tensor]],
@@ -130,12 +408,9 @@ def decode_after(
     layer from 0 on; `listener` answers each layer's rows. Positions follow from the number of
     tokens in the cache, so that nothing that a method drops moves a rotation.
     """
-    cache = whole_cache()
-    for layer, k, v in prompt:
-        cache.update(k[None], v[None], layer)
     with listening(listener), torch.no_grad():
         return model(
-            input_ids=ids[None].to(model.device), past_key_values=cache, use_cache=True
+            input_ids=ids[None].to(model.device), past_key_values=cache_of(prompt), use_cache=True
         ).logits[0]
 
 
@@ -173,10 +448,10 @@ def refuse_model(config: PretrainedConfig) -> None:
     """Refuses, before any work, models whose attention is known to have what a dump cannot hold."""
     kind = config.model_type
     text = config.get_text_config()
-    if kind in ("bloom", "mpt") or getattr(text, "alibi", False):
+    if kind not in _INNER_TYPES and getattr(text, "alibi", False):
         raise Fault(
             f"{kind}: its attention, with ALiBi's bias by distance, does not go through "
-            "transformers' AttentionInterface, so that nothing can be heard of it; "
+            "transformers' AttentionInterface, and this exporter hears none but Bloom's and MPT's; "
             "import_arrays.py takes q, k, v and alibi_slopes from code of your own"
         )
 
@@ -266,3 +541,205 @@ def _head_mask(mask: torch.Tensor, past: int, chunk: int) -> Mask:
         "a mask that is neither causal nor a sliding window nor made of the model's chunks, which "
         "the dump format cannot hold"
     )
+
+
+def scale_of(call: Call) -> float:
+    if call.scaling is not None:
+        return float(call.scaling)
+    return float(getattr(call.module, "scaling", call.q.shape[-1] ** -0.5))
+
+
+def softcap_of(call: Call) -> float:
+    """0: none."""
+    return float(call.more.get("softcap") or 0.0)
+
+
+def declared_window(call: Call) -> int | None:
+    """The sliding window that the call names, which its mask may not reach."""
+    declared = call.more.get("sliding_window")
+    return declared if isinstance(declared, int) else None
+
+
+def declared_chunk(call: Call) -> int:
+    """Tokens of the chunks that the layer's configuration speaks of; 0: of none."""
+    return getattr(getattr(call.module, "config", None), "attention_chunk_size", None) or 0
+
+
+_IN_PIECES = {"full_attention", "sliding_attention", "chunked_attention"}
+
+
+def reads_in_pieces(model: torch.nn.Module) -> bool:
+    """Whether the state of all its layers is keys and values."""
+    kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or _IN_PIECES)
+    return kinds <= _IN_PIECES and not getattr(model, "_is_stateful", False)
+
+
+def most_positions(config: PretrainedConfig) -> int | None:
+    """Positions that the model is made for; None: it has no such limit."""
+    most = getattr(config, "max_position_embeddings", None)
+    return most or getattr(config, "max_seq_len", None)  # MPT's
+
+
+# Children of an attention module that project the answers of its heads.
+PROJECTIONS = ("o_proj", "out_proj", "dense", "c_proj")
+
+
+def projection_of(module: torch.nn.Module) -> torch.nn.Module | None:
+    found = [getattr(module, name, None) for name in PROJECTIONS]
+    return next((each for each in found if isinstance(each, torch.nn.Module)), None)
+
+
+def projection_weight(module: torch.nn.Module) -> torch.Tensor | None:
+    """[Hq dv, hidden] of the output projection; None where there is none of this form."""
+    projection = projection_of(module)
+    weight = getattr(projection, "weight", None)
+    if weight is None or weight.dim() != 2:
+        return None
+    # GPT-2's projection is the transpose of a linear layer.
+    return weight.detach() if type(projection).__name__ == "Conv1D" else weight.detach().T
+
+
+def projection_bias(module: torch.nn.Module) -> torch.Tensor | None:
+    return getattr(projection_of(module), "bias", None)
+
+
+# Attention over latents: DeepSeek V2 and V3.
+_LATENT = ("kv_a_layernorm", "kv_b_proj", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim")
+
+
+def has_latents(module: torch.nn.Module) -> bool:
+    return all(hasattr(module, name) for name in _LATENT)
+
+
+@dataclass(frozen=True)
+class LatentParts:
+    """Of a module with latents."""
+
+    norm: torch.nn.Module  # gives the latents [.., rank]
+    expansion: torch.Tensor  # [Hq (nope + dv), rank]: makes each head's key, then its value
+    rank: int
+    nope: int  # columns of a head's key that are not turned
+    dv: int
+    repeats: int  # KV heads are repeated this often for its own code
+
+
+def latent_parts(module: torch.nn.Module) -> LatentParts:
+    of: Any = module
+    return LatentParts(
+        of.kv_a_layernorm,
+        of.kv_b_proj.weight,
+        of.kv_lora_rank,
+        of.qk_nope_head_dim,
+        of.v_head_dim,
+        getattr(of, "num_key_value_groups", 1),
+    )
+
+
+def rotations_of(model: torch.nn.Module) -> list[Rope]:
+    """What the model's rotary modules hold; frequencies in use before those kept for reference."""
+    found = []
+    for module in model.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            if not name.endswith("inv_freq") or buffer.dim() != 1:
+                continue
+            kind = name.removesuffix("inv_freq").removesuffix("original_").rstrip("_")
+            scaling = getattr(
+                module, f"{kind}_attention_scaling" if kind else "attention_scaling", 1.0
+            )
+            frequencies = tuple(buffer.double().cpu().tolist())
+            theta = _theta(getattr(module, "config", None), kind, frequencies)
+            found += [
+                ("original" in name, Rope(frequencies, theta, layout, float(scaling)))
+                for layout in ("half", "interleaved")
+            ]
+    return [rope for _, rope in sorted(found, key=lambda each: each[0])]
+
+
+def _theta(config: object, kind: str, frequencies: tuple[float, ...]) -> float:
+    parameters = getattr(config, "rope_parameters", None) or {}
+    parameters = parameters.get(kind, parameters) if kind else parameters
+    if isinstance(parameters, dict) and parameters.get("rope_theta") is not None:
+        return float(parameters["rope_theta"])
+    # Frequency p is theta ^ (-p / pairs).
+    pairs = len(frequencies)
+    return float(frequencies[1] ** -pairs) if pairs > 1 and frequencies[1] > 0 else 0.0
+
+
+@functools.cache
+def require_fit() -> None:
+    """A trial of all that a dump rests on, on random weights: what is heard of a piece and of
+    the next one over its cache, which mask, whose answers. Raises Fault if this version of
+    transformers works otherwise."""
+    state = torch.get_rng_state()
+    torch.manual_seed(0)
+    try:
+        _try_out()
+    except Fault:
+        raise
+    except Exception as error:  # whatever a changed interface leads to
+        raise unfit(f"a trial ended with {type(error).__name__}: {error}") from error
+    finally:
+        torch.set_rng_state(state)
+
+
+def _try_out() -> None:
+    heads, kv_heads, d, first, second = 4, 2, 8, 6, 3
+    config = LlamaConfig(
+        vocab_size=16,
+        hidden_size=heads * d,
+        intermediate_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        initializer_range=0.5,
+        attn_implementation=NAME,
+    )
+    model = LlamaForCausalLM(config).eval()
+    ids = torch.arange(first + second)[None] % 16
+    heard: list[Call] = []
+    answers: list[torch.Tensor] = []
+
+    def listener(call: Call) -> torch.Tensor:
+        if call.scaling is None or abs(call.scaling - d**-0.5) > 1e-6:
+            raise unfit(f"a layer's scale is {call.scaling}, not 1 / sqrt({d})")
+        heard.append(call)
+        answers.append(call.own_answer())
+        return answers[-1]
+
+    cache = whole_cache()
+    with listening(listener), torch.no_grad():
+        for some in (ids[:, :first], ids[:, first:]):
+            model(input_ids=some, past_key_values=cache, use_cache=True)
+    if [call.layer for call in heard] != [0, 1, 0, 1]:
+        raise unfit(
+            f"of two layers that read two pieces of a text {len(heard)} calls were heard, not 4"
+        )
+    for call, answer in zip(heard, answers, strict=True):
+        past, rows = (0, first) if call.k.shape[2] == first else (first, second)
+        shapes = [tuple(t.shape) for t in (call.q, call.k, answer)]
+        expected = [(1, heads, rows, d), (1, kv_heads, past + rows, d), (1, rows, heads, d)]
+        if shapes != expected:
+            raise unfit(f"queries, keys and answers have the shapes {shapes}, not {expected}")
+        try:
+            mask = mask_of(call.mask, rows, past + rows)
+        except Fault as fault:
+            raise unfit(f"its mask has {fault}") from fault
+        if mask != Mask():
+            raise unfit(f"its mask is not causal: {mask}")
+        for head in range(heads):
+            q, k, v = (
+                t[0, place].detach().numpy()
+                for t, place in (
+                    (call.q, head),
+                    (call.k, head // (heads // kv_heads)),
+                    (call.v, head // (heads // kv_heads)),
+                )
+            )
+            exact = exact_rows(q, k, v, Terms(scale_of(call)))
+            if relative_difference(exact, answer[0, :, head].detach().numpy()) > TOLERANCE:
+                raise unfit(f"layer {call.layer} answers otherwise than its q, k and v do")
+    held = held_by(cache)
+    if len(held) != 2 or any(
+        not torch.equal(k, call.k[0]) for (_, k, _), call in zip(held, heard[2:], strict=True)
+    ):
+        raise unfit("a cache does not hold the keys that the layers attended to")

@@ -224,6 +224,18 @@ class LayerWriter:
         last = norms[len(norms) - self.shape.query_rows :]
         self.group["residual_norm"] = last.astype(np.float32)
 
+    def add_repeat(self, rows: int) -> None:
+        """Room for the queries and keys of a pass of so many rows that repeats the prompt."""
+        self._create("q_repeat", self.shape.query_heads, rows, self.shape.d, self._dtype)
+        self._create("k_repeat", self.shape.kv_heads, rows, self.shape.d, self._dtype)
+
+    def write_repeat(self, name: str, first: int, rows: np.ndarray) -> None:
+        """Rows [heads, R, d] of that pass from row `first`."""
+        dataset = self.group[name]
+        stored = encode(rows, element_type(dataset))
+        self._check_finite(dataset, stored, rows, first)
+        dataset[:, first : first + rows.shape[1]] = stored
+
     def _create(self, name: str, heads: int, rows: int, columns: int, dtype: str) -> None:
         packed = (
             {"compression": "gzip", "compression_opts": self._compression, "shuffle": True}

@@ -66,13 +66,35 @@ def parser() -> argparse.ArgumentParser:
         help="round q, k, v to --dtype before attention, so that what is stored is "
         "exactly what the model attended with",
     )
+    p.add_argument(
+        "--repeat",
+        action="store_true",
+        help="store queries and keys of a pass in which the model repeats the prompt, by which "
+        "kvzip ranks (q_repeat, k_repeat); reads about three times as many tokens",
+    )
+    p.add_argument(
+        "--repeat-part",
+        type=int,
+        default=2000,
+        help="tokens of the prompt that are repeated at a time (default 2000)",
+    )
+    p.add_argument(
+        "--repeat-from",
+        type=int,
+        default=0,
+        help="first token that is repeated; those before it, a system prompt, kvzip keeps "
+        "(default 0)",
+    )
     p.add_argument("--compression", type=int, default=4, help="gzip level, 0 for none (default 4)")
     p.add_argument("--fresh", action="store_true", help="replace an existing dump and its parts")
     return p
 
 
 def check_options(args: argparse.Namespace) -> None:
-    faults = option_faults(args, {"sequences": 1, "out_rows": 1, "prompt_tokens": 1})
+    faults = option_faults(
+        args,
+        {"sequences": 1, "out_rows": 1, "prompt_tokens": 1, "repeat_part": 1, "repeat_from": 0},
+    )
     if args.sequences > 1 and args.tokens is None:
         faults.append("--sequences needs --tokens")
     if args.evidence and not args.evidence.is_file():

@@ -14,12 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from attention_capture import Call
-
-
-def has_latents(module: torch.nn.Module) -> bool:
-    needed = ("kv_a_layernorm", "kv_b_proj", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim")
-    return all(hasattr(module, name) for name in needed)
+from attention_capture import Call, has_latents, latent_parts
 
 
 class Latents:
@@ -36,7 +31,7 @@ class Latents:
             if has_latents(module):
                 self._of.setdefault(module, [])
                 hear = self._hear(module)
-                hooks.append(module.kv_a_layernorm.register_forward_hook(hear))
+                hooks.append(latent_parts(module).norm.register_forward_hook(hear))
         try:
             yield
         finally:
@@ -45,7 +40,8 @@ class Latents:
 
     def _hear(self, module: torch.nn.Module) -> Callable[[torch.nn.Module, tuple, Any], None]:
         def hear(_: torch.nn.Module, __: tuple, latents: torch.Tensor) -> None:
-            self._of[module].append(latents.detach().reshape(1, -1, module.kv_lora_rank))
+            rank = latent_parts(module).rank
+            self._of[module].append(latents.detach().reshape(1, -1, rank))
 
         return hear
 
@@ -58,18 +54,19 @@ class Latents:
         if len(self._of[module]) > 1:
             self._of[module] = [latents]
         latents = latents[:, None].to(kept)  # [1, 1, tokens, rank]
-        turned = call.k[:, :1, :, module.qk_nope_head_dim :].to(kept)
-        q_nope = call.q[..., : module.qk_nope_head_dim].to(kept)
-        q_turned = call.q[..., module.qk_nope_head_dim :].to(kept)
+        nope = latent_parts(module).nope
+        turned = call.k[:, :1, :, nope:].to(kept)
+        q_nope = call.q[..., :nope].to(kept)
+        q_turned = call.q[..., nope:].to(kept)
         q = torch.cat([q_nope @ _up(module, kept)[0], q_turned], dim=-1)
         return replace(call, q=q, k=torch.cat([latents, turned], dim=-1), v=latents)
 
 
 def _up(module: torch.nn.Module, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """W_UK [1, Hq, nope, rank] and W_UV [1, Hq, dv, rank]."""
-    weight = module.kv_b_proj.weight.to(dtype)
-    sizes = [module.qk_nope_head_dim, module.v_head_dim]
-    heads = weight.reshape(1, -1, sum(sizes), module.kv_lora_rank)
+    parts = latent_parts(module)
+    sizes = [parts.nope, parts.dv]
+    heads = parts.expansion.to(dtype).reshape(1, -1, sum(sizes), parts.rank)
     up_k, up_v = torch.split(heads, sizes, dim=2)
     return up_k, up_v
 
@@ -83,7 +80,7 @@ def answer_over(call: Call) -> torch.Tensor:
     """[1, c, Hq, rank]: the answer of an absorbed call, whose one KV head all query heads read."""
     heads = call.q.shape[1]
     # The model's own code repeats KV heads for the groups that its configuration has, here of one.
-    spread = (1, heads // getattr(call.module, "num_key_value_groups", 1), 1, 1)
+    spread = (1, heads // latent_parts(call.module).repeats, 1, 1)
     return replace(
         call, k=call.k.expand(-1, spread[1], -1, -1), v=call.v.expand(-1, spread[1], -1, -1)
     ).own_answer()

@@ -10,17 +10,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from attention_capture import Call
+from attention_capture import (
+    PROJECTIONS,
+    Call,
+    layer_of,
+    projection_bias,
+    projection_of,
+    projection_weight,
+)
 from dump_file import TOLERANCE, Fault, relative_difference
 from latent_attention import value_maps
-
-# Children of an attention module that project the answers of its heads.
-PROJECTIONS = ("o_proj", "out_proj", "dense", "c_proj")
-
-
-def projection_of(module: torch.nn.Module) -> torch.nn.Module | None:
-    found = [getattr(module, name, None) for name in PROJECTIONS]
-    return next((each for each in found if isinstance(each, torch.nn.Module)), None)
 
 
 def projection_by_head(
@@ -31,15 +30,12 @@ def projection_by_head(
     `absorbed`: of answers over latents (latent_attention.py), in at least float32. A Fault speaks
     of `option`, which asked for it."""
     place = f"layer {of_heads.layer} ({type(of_heads.module).__name__})"
-    projection = projection_of(of_heads.module)
-    weight = getattr(projection, "weight", None)
-    if weight is None or weight.dim() != 2:
+    weight = projection_weight(of_heads.module)
+    if weight is None:
         raise Fault(
             f"{place} has no output projection that {option} knows ({', '.join(PROJECTIONS)}); "
             f"leave {option} out"
         )
-    # GPT-2's projection is the transpose of a linear layer.
-    weight = weight.detach() if type(projection).__name__ == "Conv1D" else weight.detach().T
     heads, dv = of_heads.q.shape[1], of_heads.v.shape[3]
     if weight.shape[0] != heads * dv:
         raise Fault(
@@ -90,14 +86,14 @@ class LayerOutputs:
         modules = dict(model.named_modules())
         hooks = []
         for name, module in modules.items():
-            layer = getattr(module, "layer_idx", None)
-            if layer not in self.layers or projection_of(module) is None:
+            layer = layer_of(module)
+            if layer is None or layer not in self.layers or projection_of(module) is None:
                 continue
             block = modules[name.rpartition(".")[0]]
             hooks.append(
-                block.register_forward_pre_hook(self._hear_stream(int(layer)), with_kwargs=True)
+                block.register_forward_pre_hook(self._hear_stream(layer), with_kwargs=True)
             )
-            hooks.append(module.register_forward_hook(self._hear_output(int(layer))))
+            hooks.append(module.register_forward_hook(self._hear_output(layer)))
         try:
             yield
         finally:
@@ -136,7 +132,7 @@ class LayerOutputs:
     ) -> None:
         place = f"layer {layer} ({type(module).__name__})"
         given = self.outputs[layer][-out.shape[1] :]
-        bias = getattr(projection_of(module), "bias", None)
+        bias = projection_bias(module)
         computed = np.einsum("hrv,hvc->rc", out.astype(np.float64), as_numpy(wo.double()))
         if bias is not None:
             computed += bias.detach().double().cpu().numpy()

@@ -148,6 +148,7 @@ def read_texts(
             "round": False,
             "materialised": True,
             "evidence": None,
+            "repeat": False,
             "compression": 0,
             "fresh": False,
         }
@@ -186,6 +187,7 @@ def refuse_members(dump: kb.Dump) -> None:
         for layer in sequence.values():
             members = {
                 "sink logits": layer.sinks is not None,
+                "ALiBi's bias by distance": layer.alibi_slopes is not None,
                 "chunks": layer.chunk > 0,
                 "rows that see later tokens": not layer.causal,
             }

@@ -11,6 +11,7 @@ import sys
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import attention_capture
 import h5py
@@ -19,9 +20,10 @@ import torch
 import transformers
 from dump_file import FORMAT, TOLERANCE, Fault, Rope, differences, is_of_second_format
 from evidence import Evidence, read_evidence
+from repeat_pass import parts_of, refuse_to_repeat, repeat_prompt
 from rope_probe import find_ropes
 from sequence_recorder import Plan, Recorder, pieces_of, read_through
-from token_sequences import Sequence, read_sequences, source
+from token_sequences import Sequence, read_sequences, source, tokenizer_of
 from transformers import AutoConfig, AutoModelForCausalLM
 
 
@@ -64,6 +66,7 @@ def bypasses(kind: str) -> Fault:
 def load_model(args: argparse.Namespace) -> torch.nn.Module:
     if not sys.stderr.isatty():
         transformers.logging.disable_progress_bar()
+    attention_capture.require_fit()
     where, options = source(args.model, args.revision, args.trust_remote_code)
     try:
         config = AutoConfig.from_pretrained(where, **options)
@@ -74,7 +77,10 @@ def load_model(args: argparse.Namespace) -> torch.nn.Module:
             else getattr(torch, args.compute_dtype)
         )
         model = AutoModelForCausalLM.from_pretrained(
-            where, dtype=dtype, attn_implementation=attention_capture.NAME, **options
+            where,
+            dtype=dtype,
+            attn_implementation=attention_capture.implementation_for(config),
+            **options,
         )
     except (OSError, ValueError, ImportError, KeyError) as error:
         if error.args == (attention_capture.NAME,):  # a table of the model's own has no such entry
@@ -82,6 +88,7 @@ def load_model(args: argparse.Namespace) -> torch.nn.Module:
         raise Fault(
             f"{args.model}: transformers {transformers.__version__} does not load it: {error}"
         ) from error
+    attention_capture.make_heard(model)
     return model.eval().to(args.device)
 
 
@@ -121,6 +128,7 @@ def export_sequence(
     root: Rope | None,
     prompt: int | None,
     evidence: Evidence | None,
+    tokenizer: Any,
     path: Path,
 ) -> None:
     """Writes a dump of one sequence; it gets its name when it is whole and proven."""
@@ -145,9 +153,15 @@ def export_sequence(
             pieces_of(model, plan.piece),
         )
         recorder.finish({} if root else ropes)
+        exact = holds(plan.dtype, model.dtype) or plan.rounds
+        if plan.repeat_part and prompt:
+            repeated = sequence.ids[:prompt]
+            parts = parts_of(repeated, plan.repeat_from, plan.repeat_part, tokenizer)
+            refuse_to_repeat(model, set(ropes), recorder.is_causal, prompt, parts)
+            repeat_prompt(model, repeated, parts, recorder, plan, exact, group)
         if any(is_of_second_format(layer) for layer in group["layers"].values()):
             file.attrs["format_version"] = 2
-    proven(unfinished, exact=holds(plan.dtype, model.dtype) or plan.rounds)
+    proven(unfinished, exact=exact)
     unfinished.rename(path)
     if recorder.is_causal:  # a model that sees what comes predicts nothing
         say(f"{sequence.name}: perplexity {perplexity:.4g}")
@@ -236,6 +250,20 @@ def evidence_of(args: argparse.Namespace, sequences: list[Sequence]) -> Evidence
     return evidence
 
 
+def repeating_tokenizer(args: argparse.Namespace, prompt: int | None) -> Any:
+    """What makes tokens of the requests; refuses a prompt that leaves nothing to repeat."""
+    if not prompt:
+        raise Fault("--repeat needs the prompt that is repeated; give --prompt-tokens")
+    if args.repeat_from >= prompt:
+        raise Fault(f"--repeat-from {args.repeat_from}: the prompt has {prompt} tokens")
+    return tokenizer_of(
+        args.model,
+        args.revision,
+        args.trust_remote_code,
+        remedy="; leave --repeat out, whose requests are words",
+    )
+
+
 def say(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
 
@@ -267,7 +295,10 @@ def export_of(model: torch.nn.Module, args: argparse.Namespace) -> None:
         args.wo_norms,
         not args.materialised,
         args.wo,
+        args.repeat_part if args.repeat else 0,
+        args.repeat_from if args.repeat else 0,
     )
+    tokenizer = repeating_tokenizer(args, prompt) if args.repeat else None
     folder = parts_folder(args, settings(args, sequences, plan))
     root = shared_rope(ropes, plan)
     facts = provenance(args, model, plan)
@@ -276,7 +307,7 @@ def export_of(model: torch.nn.Module, args: argparse.Namespace) -> None:
         if part.exists():
             say(f"{sequence.name}: done before")
             continue
-        export_sequence(model, sequence, plan, facts, rope, root, prompt, evidence, part)
+        export_sequence(model, sequence, plan, facts, rope, root, prompt, evidence, tokenizer, part)
     assemble(parts, args.out)
     shutil.rmtree(folder)
     say(

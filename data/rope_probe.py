@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from attention_capture import Call, listening
+from attention_capture import Call, listening, position_arguments, rotations_of
 from dump_file import Rope
 
 PROBED = 16
@@ -28,7 +28,7 @@ def find_ropes(model: torch.nn.Module, ids: torch.Tensor) -> dict[int, Rope | No
     start = torch.arange(probed)
     before, outputs = _run(model, tokens, torch.cat([start, last]), None)
     after, _ = _run(model, tokens, torch.cat([start + later, last]), outputs)
-    candidates = _candidates(model)
+    candidates = rotations_of(model)
     limit = 1e-3 + 2 * torch.finfo(model.dtype).eps + later * 2.0**-23
     return {
         layer: _explain(before[layer], after[layer], later, candidates, limit)
@@ -58,40 +58,10 @@ def _run(
     with listening(listener), torch.no_grad():
         model(
             input_ids=ids[None].to(model.device),
-            position_ids=positions[None].to(model.device),
             use_cache=False,
+            **position_arguments(model, positions),
         )
     return seen, answers
-
-
-def _candidates(model: torch.nn.Module) -> list[Rope]:
-    """What the model's rotary modules hold; frequencies in use before those kept for reference."""
-    found = []
-    for module in model.modules():
-        for name, buffer in module.named_buffers(recurse=False):
-            if not name.endswith("inv_freq") or buffer.dim() != 1:
-                continue
-            kind = name.removesuffix("inv_freq").removesuffix("original_").rstrip("_")
-            scaling = getattr(
-                module, f"{kind}_attention_scaling" if kind else "attention_scaling", 1.0
-            )
-            frequencies = tuple(buffer.double().cpu().tolist())
-            theta = _theta(getattr(module, "config", None), kind, frequencies)
-            found += [
-                ("original" in name, Rope(frequencies, theta, layout, float(scaling)))
-                for layout in ("half", "interleaved")
-            ]
-    return [rope for _, rope in sorted(found, key=lambda each: each[0])]
-
-
-def _theta(config: object, kind: str, frequencies: tuple[float, ...]) -> float:
-    parameters = getattr(config, "rope_parameters", None) or {}
-    parameters = parameters.get(kind, parameters) if kind else parameters
-    if isinstance(parameters, dict) and parameters.get("rope_theta") is not None:
-        return float(parameters["rope_theta"])
-    # Frequency p is theta ^ (-p / pairs).
-    pairs = len(frequencies)
-    return float(frequencies[1] ** -pairs) if pairs > 1 and frequencies[1] > 0 else 0.0
 
 
 def _explain(

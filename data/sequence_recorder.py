@@ -10,7 +10,22 @@ from dataclasses import dataclass
 import h5py
 import numpy as np
 import torch
-from attention_capture import Call, Mask, listening, mask_of, refuse_terms, sinks_of, whole_cache
+from attention_capture import (
+    Call,
+    Mask,
+    declared_chunk,
+    declared_window,
+    has_latents,
+    listening,
+    mask_of,
+    reads_in_pieces,
+    refuse_terms,
+    scale_of,
+    sinks_of,
+    slopes_of,
+    softcap_of,
+    whole_cache,
+)
 from dump_file import (
     TOLERANCE,
     Fault,
@@ -21,10 +36,8 @@ from dump_file import (
     exact_rows,
     relative_difference,
 )
-from latent_attention import Latents, answer_over, expanded, has_latents
+from latent_attention import Latents, answer_over, expanded
 from layer_output import LayerOutputs, as_numpy, projection_by_head, wo_norms
-
-IN_PIECES = {"full_attention", "sliding_attention", "chunked_attention"}
 
 
 @dataclass(frozen=True)
@@ -41,6 +54,8 @@ class Plan:
     wo_norms: bool = False  # whether the 1-norms of W_O^T v are stored
     latents: bool = True  # whether attention over latents is recorded as such
     wo: bool = False  # whether output projections and norms of residual streams are stored
+    repeat_part: int = 0  # tokens of a part in a pass that repeats the prompt; 0 = no such pass
+    repeat_from: int = 0  # the first token that it repeats
 
 
 class Recorder:
@@ -52,6 +67,7 @@ class Recorder:
         self._out_rows = min(self._query_rows, plan.out_rows)
         self._writers: dict[int, LayerWriter] = {}
         self._terms: dict[int, Terms] = {}
+        self.slopes: dict[int, torch.Tensor] = {}  # of layers with ALiBi's bias
         self._seen: dict[int, int] = {}  # tokens per layer
         self._past, self._rows = 0, 0
         self.latents = Latents()  # to be listening while the model reads
@@ -101,43 +117,40 @@ class Recorder:
         return answer
 
     def _rounded(self, call: Call, name: str) -> torch.Tensor:
-        exact = getattr(call, name)
-        rounded = exact.to(getattr(torch, self._plan.dtype)).to(exact.dtype)
-        if bool(torch.isfinite(exact).all()) and not bool(torch.isfinite(rounded).all()):
-            raise Fault(
-                f"layer {call.layer}: {name} reaches {float(exact.abs().max()):.6g}, more "
-                f"than {self._plan.dtype} holds; --dtype bfloat16 or float32 does"
-            )
-        return rounded
+        return rounded(call, name, self._plan.dtype)
+
+    @property
+    def writers(self) -> dict[int, LayerWriter]:
+        """By layer that was heard."""
+        return self._writers
+
+    @property
+    def terms(self) -> dict[int, Terms]:
+        return self._terms
 
     def _record(self, call: Call, answer: torch.Tensor, of_heads: Call) -> None:
         """`of_heads`: the call with the values that the output projection is made for."""
         place = f"layer {call.layer} ({type(call.module).__name__})"
         self._check_rows(call, place)
         mask = self._mask(call, place)
-        terms = Terms(
-            self._scale(call),
-            mask.window,
-            float(call.more.get("softcap") or 0.0),
-            mask.chunk,
-            mask.causal,
-        )
+        terms = Terms(scale_of(call), mask.window, softcap_of(call), mask.chunk, mask.causal)
         sinks = sinks_of(call)
         writer = self._writer(call)
         if sinks is not None and "sinks" not in writer.group:
             writer.group["sinks"] = sinks.double().cpu().numpy()
+        self._hear_slopes(call, writer, place)
         terms = self._merge_terms(call.layer, terms, place)
         fresh = slice(self._past, None)
-        writer.write("q", self._past, _array(call.q))
-        writer.write("k", self._past, _array(call.k[:, :, fresh]))
+        writer.write("q", self._past, array_of(call.q))
+        writer.write("k", self._past, array_of(call.k[:, :, fresh]))
         if not writer.shape.value_in_key:
-            writer.write("v", self._past, _array(call.v[:, :, fresh]))
+            writer.write("v", self._past, array_of(call.v[:, :, fresh]))
         if self._plan.wo_norms:
             writer.write("wo_v_l1", self._past, wo_norms(of_heads, fresh).cpu().numpy())
         first = max(self._past, self._tokens - self._out_rows)
         if first < self._past + self._rows:
-            out = _array(answer[:, first - self._past :].transpose(1, 2))
-            _prove(call, out, terms, sinks, place)
+            out = array_of(answer[:, first - self._past :].transpose(1, 2))
+            prove(call, out, terms, sinks, place, self.slopes.get(call.layer))
             writer.write("out", first, out)
             if self._plan.wo:
                 wo = projection_by_head(of_heads, writer.shape.value_in_key)
@@ -146,6 +159,16 @@ class Recorder:
                     writer.write_projection(as_numpy(wo), dtype)
                 self.outputs.expect(of_heads, wo, out)
         self._seen[call.layer] = self._past + self._rows
+
+    def _hear_slopes(self, call: Call, writer: LayerWriter, place: str) -> None:
+        slopes = slopes_of(call)
+        if slopes is None:
+            return
+        before = self.slopes.setdefault(call.layer, slopes)
+        if not torch.equal(before, slopes):
+            raise Fault(f"{place}: the slopes of its bias change along the text")
+        if "alibi_slopes" not in writer.group:
+            writer.group["alibi_slopes"] = slopes.numpy()
 
     def _check_rows(self, call: Call, place: str) -> None:
         if self._seen.get(call.layer, 0) != self._past:
@@ -160,13 +183,8 @@ class Recorder:
                 "where that is the cache's doing, --chunk 0 runs all tokens at once"
             )
 
-    def _scale(self, call: Call) -> float:
-        if call.scaling is not None:
-            return float(call.scaling)
-        return float(getattr(call.module, "scaling", call.q.shape[-1] ** -0.5))
-
     def _mask(self, call: Call, place: str) -> Mask:
-        chunk = getattr(getattr(call.module, "config", None), "attention_chunk_size", None) or 0
+        chunk = declared_chunk(call)
         key = (id(call.mask), chunk)
         if key not in self._masks:
             try:
@@ -180,9 +198,9 @@ class Recorder:
                 f"{place} lets rows see later tokens; --chunk 0 runs all tokens at once, so that "
                 "there are none later"
             )
-        declared = call.more.get("sliding_window")
+        declared = declared_window(call)
         # A window that no row has reached shows in no mask.
-        if not mask.window and isinstance(declared, int) and declared >= self._tokens:
+        if not mask.window and declared is not None and declared >= self._tokens:
             return Mask(declared, mask.chunk, mask.causal)
         return mask
 
@@ -237,23 +255,42 @@ class Recorder:
             )
 
 
-def _array(tensor: torch.Tensor) -> np.ndarray:
+def rounded(call: Call, name: str, dtype: str) -> torch.Tensor:
+    """q, k or v of a call as a dump stores it, in the type that the model computes with."""
+    exact = getattr(call, name)
+    stored = exact.to(getattr(torch, dtype)).to(exact.dtype)
+    if bool(torch.isfinite(exact).all()) and not bool(torch.isfinite(stored).all()):
+        raise Fault(
+            f"layer {call.layer}: {name} reaches {float(exact.abs().max()):.6g}, more "
+            f"than {dtype} holds; --dtype bfloat16 or float32 does"
+        )
+    return stored
+
+
+def array_of(tensor: torch.Tensor) -> np.ndarray:
     """[1, H, R, columns] as numpy [H, R, columns], exactly."""
     tensor = tensor[0].to(torch.promote_types(tensor.dtype, torch.float32))
     return tensor.cpu().numpy()
 
 
-def _prove(
-    call: Call, out: np.ndarray, terms: Terms, sinks: torch.Tensor | None, place: str
+def prove(
+    call: Call,
+    out: np.ndarray,
+    terms: Terms,
+    sinks: torch.Tensor | None,
+    place: str,
+    slopes: torch.Tensor | None = None,
 ) -> None:
     """Recomputes `out` [Hq, R, dv] of the piece's last rows in the format's terms, in float64."""
     group = call.q.shape[1] // call.k.shape[1]
-    q = _array(call.q[:, :, call.q.shape[2] - out.shape[1] :])
+    q = array_of(call.q[:, :, call.q.shape[2] - out.shape[1] :])
     for h in range(call.k.shape[1]):
-        k, v = _array(call.k[:, h : h + 1])[0], _array(call.v[:, h : h + 1])[0]
+        k, v = array_of(call.k[:, h : h + 1])[0], array_of(call.v[:, h : h + 1])[0]
         for head in range(h * group, (h + 1) * group):
             sink = -math.inf if sinks is None else float(sinks[head])
-            difference = relative_difference(exact_rows(q[head], k, v, terms, sink), out[head])
+            slope = 0.0 if slopes is None else float(slopes[head])
+            exact = exact_rows(q[head], k, v, terms, sink, slope)
+            difference = relative_difference(exact, out[head])
             if not difference <= TOLERANCE:
                 raise Fault(
                     f"{place}, head {head}: the model's output differs by {difference:.2g} "
@@ -264,8 +301,7 @@ def _prove(
 
 def pieces_of(model: torch.nn.Module, piece: int) -> int:
     """Tokens per run: `piece`, or 0 for models whose state is more than keys and values."""
-    kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or IN_PIECES)
-    return piece if kinds <= IN_PIECES and not getattr(model, "_is_stateful", False) else 0
+    return piece if reads_in_pieces(model) else 0
 
 
 def read_through(

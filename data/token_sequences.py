@@ -9,6 +9,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+from attention_capture import most_positions
 from dump_file import Fault
 from transformers import AutoTokenizer, PretrainedConfig
 
@@ -112,7 +113,7 @@ def read_sequences(args: argparse.Namespace, config: PretrainedConfig) -> list[S
 def check_sequences(
     found: list[Sequence], args: argparse.Namespace, config: PretrainedConfig
 ) -> None:
-    vocabulary, positions = config.vocab_size, getattr(config, "max_position_embeddings", None)
+    vocabulary, positions = config.vocab_size, most_positions(config)
     for sequence in found:
         if positions and len(sequence.ids) > positions:
             raise Fault(

@@ -204,6 +204,10 @@ class DeviceRows final : public ResidentRows {
         memory_(std::move(memory)),
         make_(std::move(make)) {}
 
+  bool is_enough(const AnswerBatch& batch) const override {
+    return static_cast<Index>(batch.questions.size()) >= kEnoughQuestions ||
+           batch.weights.size() >= kEnoughWeights;
+  }
   void answer(const AnswerBatch& batch, std::vector<double>& numerators,
               std::vector<AnswerMasses>& masses) const override {
     numerators.resize(batch.questions.size() * static_cast<std::size_t>(values_.cols));
@@ -214,6 +218,10 @@ class DeviceRows final : public ResidentRows {
   }
 
  private:
+  // 32 MB to be copied to the device.
+  static constexpr Index kEnoughQuestions = 4096;
+  static constexpr std::size_t kEnoughWeights = std::size_t{1} << 20;
+
   // Neighbours that begin at the same weight, of questions [0, count).
   static void group(const AnswerBatch::Question* questions, Index count,
                     std::vector<AnswerGroup>& groups) {

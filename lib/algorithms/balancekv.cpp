@@ -60,6 +60,27 @@ class MergeAndReduce {
   Index count_ = 0;
 };
 
+// How many tokens each cell of a tree holds, or of several trees together, now and at most.
+struct CellSizes {
+  explicit CellSizes(Index levels)
+      : now(static_cast<std::size_t>(levels) + 1), largest(now.size()) {}
+
+  void forget() { std::fill(now.begin(), now.end(), 0.0); }
+  void add(const MergeAndReduce& tree) {
+    for (std::size_t level = 0; level < now.size(); ++level) {
+      now[level] += static_cast<double>(tree.cells[level].size());
+    }
+  }
+  void note() {
+    for (std::size_t level = 0; level < now.size(); ++level) {
+      largest[level] = std::max(largest[level], now[level]);
+    }
+  }
+
+  std::vector<double> now;
+  std::vector<double> largest;
+};
+
 enum class Erase { kPaper, kStrict, kOff };
 
 struct Parameters : BalancerParameters {
@@ -89,12 +110,16 @@ class BalanceKv final : public Algorithm {
         levels_(resolved_levels(p, context.stream.shape.tokens)),
         norm_bound_(norm_bound()),
         denominator_({"balancekv/denominator", 0.0}, p.t, levels_),
+        denominator_sizes_(levels_),
+        numerator_sizes_(levels_),
         log_threshold_(log_erase_threshold()) {}
 
   void extend(Index first, Index last) override {
     Index settled = first;  // the first token after the last reduction
     for (Index token = first; token < last; ++token) {
-      if (token - recent_ >= sinks_ && enter(token - recent_)) settled = token + 1;
+      if (token - recent_ < sinks_) continue;
+      if (enter(token - recent_)) settled = token + 1;
+      note_sizes();
     }
     if (settled > first) rebuild(settled);
     for (Index token = settled; token < last; ++token) grow(token);
@@ -103,7 +128,9 @@ class BalanceKv final : public Algorithm {
   Derived derived() const override {
     Derived out = {{"T", levels_},
                    {"buckets", static_cast<Index>(buckets_.size())},
-                   {"erased_buckets", erased_}};
+                   {"erased_buckets", erased_},
+                   {"denominator_cells", denominator_sizes_.largest},
+                   {"numerator_cells", numerator_sizes_.largest}};
     balancer_.describe(out);
     const double log_size = log_batch_times_epsilon();
     const double epsilon =
@@ -167,6 +194,16 @@ class BalanceKv final : public Algorithm {
     is_reduced |= bucket(exponent, std::ldexp(1.0, exponent)).add(token, balancer_);
     largest_value_ = std::max(largest_value_, norm);
     return erase_low_buckets() || is_reduced;
+  }
+
+  // After every token, whatever the blocks in which tokens come.
+  void note_sizes() {
+    denominator_sizes_.forget();
+    denominator_sizes_.add(denominator_);
+    denominator_sizes_.note();
+    numerator_sizes_.forget();
+    for (const auto& [exponent, instance] : buckets_) numerator_sizes_.add(instance);
+    numerator_sizes_.note();
   }
 
   MergeAndReduce& bucket(int exponent, double value_norm) {
@@ -240,7 +277,9 @@ class BalanceKv final : public Algorithm {
   double norm_bound_;                      // r
   std::map<int, MergeAndReduce> buckets_;  // by i, 2^(i-1) <= ||v|| < 2^i
   MergeAndReduce denominator_;
-  std::deque<Index> window_;  // positions of the last `recent_` tokens
+  CellSizes denominator_sizes_;
+  CellSizes numerator_sizes_;  // of all buckets together
+  std::deque<Index> window_;   // positions of the last `recent_` tokens
   double largest_value_ = 0.0;
   double log_threshold_;
   Index erased_ = 0;
@@ -255,17 +294,22 @@ AlgorithmDescription describe_balancekv() {
   d.source = "BalanceKV Algorithms 1 to 3";
   d.limits.alibi = "balancekv approximates a kernel of inner products alone";
   d.derived = SoftmaxBalancer::derived_keys();
-  d.derived.insert(d.derived.begin(),
-                   {{"T", "levels of merge-and-reduce"},
-                    {"buckets", "value-norm buckets that have tokens"},
-                    {"erased_buckets", "value-norm buckets that were erased"},
-                    {"norm_bound",
-                     "r of the theorems: the parameter, or the largest norm of "
-                     "keys and stored queries"},
-                    {"theorem_epsilon",
-                     "T sqrt(dv) ln(dv n) e^(2 beta r^2) / t: what Theorem 3.3's "
-                     "proof promises for t, the constant of its O taken as 1"},
-                    {"theorem_t", "the t that the same formula requires for epsilon"}});
+  d.derived.insert(
+      d.derived.begin(),
+      {{"T", "levels of merge-and-reduce"},
+       {"buckets", "value-norm buckets that have tokens"},
+       {"erased_buckets", "value-norm buckets that were erased"},
+       {"denominator_cells",
+        "the most tokens that each of the cells C^0 to C^T of the denominator's tree "
+        "held after a token"},
+       {"numerator_cells", "the same of the numerator's trees, the cells of all buckets together"},
+       {"norm_bound",
+        "r of the theorems: the parameter, or the largest norm of "
+        "keys and stored queries"},
+       {"theorem_epsilon",
+        "T sqrt(dv) ln(dv n) e^(2 beta r^2) / t: what Theorem 3.3's "
+        "proof promises for t, the constant of its O taken as 1"},
+       {"theorem_t", "the t that the same formula requires for epsilon"}});
   using P = Parameters;
   d.parameters.add(
       {field("t", &P::t, "batch: tokens collected before a reduction")

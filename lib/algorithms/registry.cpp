@@ -24,6 +24,7 @@ namespace kvbench {
   ALGORITHM(criticalkv)               \
   ALGORITHM(cake)                     \
   ALGORITHM(chunkkv)                  \
+  ALGORITHM(kvzip)                    \
   ALGORITHM(knorm)                    \
   ALGORITHM(keydiff)                  \
   ALGORITHM(lagkv)                    \

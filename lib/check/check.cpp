@@ -31,10 +31,13 @@ CellSelector with_fingerprints(CellSelector selector, const CheckedResults& resu
     if (condition.field.name != "dump") continue;
     const std::vector<Json> given = condition.any_of;
     for (const Json& dump : results.rest().value("dumps", Json::array())) {
-      const std::filesystem::path path = dump.value("path", "");
+      if (!dump.is_object()) continue;
+      const Json given_path = dump.value("path", Json());
+      if (!given_path.is_string()) continue;
+      const std::filesystem::path path = given_path.get<std::string>();
       for (const Json& name : given) {
         if (name == path.filename().string()) {
-          condition.any_of.push_back(dump.value("fingerprint", ""));
+          condition.any_of.push_back(dump.value("fingerprint", Json()));
         }
       }
     }

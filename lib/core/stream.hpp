@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/matrix_view.hpp"
+#include "core/repeat.hpp"
 
 namespace kvbench {
 
@@ -43,9 +44,11 @@ struct StreamShape {
   int n_layers = 1;                  // layers of the model
   std::shared_ptr<const Rope> rope;  // null if the dump holds no RoPE data
   bool wo_v_l1 = false;              // whether the dump holds Stream::wo_v_l1
-  bool sinks = false;                // whether there are Stream::sinks
-  bool alibi = false;                // whether there are Stream::alibi_slopes
-  bool value_in_key = false;         // values are the first dv numbers of the keys
+  // Of Stream::repeat_queries and repeat_keys; null if the dump does not hold them.
+  std::shared_ptr<const RepeatPass> repeat;
+  bool sinks = false;         // whether there are Stream::sinks
+  bool alibi = false;         // whether there are Stream::alibi_slopes
+  bool value_in_key = false;  // values are the first dv numbers of the keys
 
   // The most tokens that a row sees.
   Index reach() const {
@@ -70,6 +73,10 @@ struct Stream {
   std::vector<ConstMatrix> queries;  // G x [n - first_query, d]
   // G x [n]: 1-norms of what W_O makes of each value for a query head; empty if not held.
   std::vector<const double*> wo_v_l1;
+  // Queries and keys of the pass in which the model repeats the prompt, part after part; row r of
+  // a part stands at position prompt + r, and sees the prompt and the part's rows up to itself.
+  std::vector<ConstMatrix> repeat_queries;  // G x [repeat->rows(), d]
+  ConstMatrix repeat_keys;                  // [repeat->rows(), d]
   // G: a logit that every row of a query head has beside those of its tokens, in its softmax alone:
   // of a sink without a value, which every method holds. Empty: none.
   std::vector<double> sinks;

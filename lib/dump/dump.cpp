@@ -26,6 +26,7 @@ struct OpenLayer {
   std::string sequence;
   int layer = -1;
   std::optional<Tensor> q, k, v, wo_v_l1;  // no v where values lie in the keys
+  std::optional<Tensor> q_repeat, k_repeat;
 };
 
 void check_head(const std::string& location, const LayerInfo& info, int query_head) {
@@ -80,6 +81,7 @@ StreamShape stream_shape(const DumpInfo& dump, const LayerInfo& layer, Index tok
   shape.n_layers = dump.n_layers;
   shape.rope = layer.rope;
   shape.wo_v_l1 = layer.wo_v_l1;
+  shape.repeat = layer.repeat;
   shape.chunk = layer.chunk;
   shape.causal = layer.causal;
   shape.sinks = !layer.sinks.empty();
@@ -140,6 +142,10 @@ struct Dump::Impl {
       open.k = tensor(sequence, layer.index, "k", 0);
       if (!layer.value_in_key) open.v = tensor(sequence, layer.index, "v", 0);
       if (layer.wo_v_l1) open.wo_v_l1 = tensor(sequence, layer.index, "wo_v_l1", 0);
+      if (layer.repeat) {
+        open.q_repeat = tensor(sequence, layer.index, "q_repeat", 0, "row");
+        open.k_repeat = tensor(sequence, layer.index, "k_repeat", 0, "row");
+      }
       open.sequence = sequence;
       open.layer = layer.index;
     }
@@ -174,12 +180,22 @@ struct Dump::Impl {
     stream.keys = {data->keys.data(), n, layer.d};
     stream.values = {data->values.data(), n, layer.dv};
     for (Index g = 0; g < stream.shape.heads_per_kv; ++g) {
-      data->queries.push_back(
-          tensors.q->read(kv_head * stream.shape.heads_per_kv + g, 0, query_rows));
+      const Index head = kv_head * stream.shape.heads_per_kv + g;
+      data->queries.push_back(tensors.q->read(head, 0, query_rows));
       stream.queries.emplace_back(data->queries.back().data(), query_rows, layer.d);
-      if (!layer.wo_v_l1) continue;
-      data->wo_v_l1.push_back(tensors.wo_v_l1->read(kv_head * stream.shape.heads_per_kv + g, 0, n));
-      stream.wo_v_l1.push_back(data->wo_v_l1.back().data());
+      if (layer.wo_v_l1) {
+        data->wo_v_l1.push_back(tensors.wo_v_l1->read(head, 0, n));
+        stream.wo_v_l1.push_back(data->wo_v_l1.back().data());
+      }
+      if (layer.repeat) {
+        data->repeat_queries.push_back(tensors.q_repeat->read(head, 0, layer.repeat_rows));
+        stream.repeat_queries.emplace_back(data->repeat_queries.back().data(), layer.repeat_rows,
+                                           layer.d);
+      }
+    }
+    if (layer.repeat) {
+      data->repeat_keys = tensors.k_repeat->read(kv_head, 0, layer.repeat_rows);
+      stream.repeat_keys = {data->repeat_keys.data(), layer.repeat_rows, layer.d};
     }
     return data;
   }

@@ -37,6 +37,8 @@ struct LayerInfo {
   Index hidden = 0;                  // columns of the output projection `wo`, 0 = not stored
   std::uint64_t wo_chunk_bytes = 0;  // at most held to decode its chunks
   Index residual_rows = 0;           // Nr: residual norms of the last Nr positions
+  Index repeat_rows = 0;             // of q_repeat and k_repeat, 0 = not stored
+  std::shared_ptr<const RepeatPass> repeat;  // the sequence's, if they are stored
 };
 
 struct SequenceInfo {
@@ -44,6 +46,7 @@ struct SequenceInfo {
   std::optional<Index> prompt_tokens;
   std::string description;
   std::shared_ptr<const Evidence> evidence;  // null without
+  std::shared_ptr<const RepeatPass> repeat;  // null without
   std::vector<LayerInfo> layers;             // ascending by index
 
   const LayerInfo* find_layer(int index) const;
@@ -68,6 +71,8 @@ struct StreamData {
   std::vector<double> values;
   std::vector<std::vector<double>> queries;
   std::vector<std::vector<double>> wo_v_l1;
+  std::vector<std::vector<double>> repeat_queries;
+  std::vector<double> repeat_keys;
 };
 
 struct DumpOptions {
@@ -77,7 +82,7 @@ struct DumpOptions {
   // damaged file can end this process inside HDF5: for files known to be whole, where a process
   // must not fork.
   bool first_in_child = true;
-  // Whether q, k, v, out, wo and wo_v_l1 may be virtual: of plain files in the dump's own folder
+  // Whether a layer's tensors may be virtual: of plain files in the dump's own folder
   // (dump/source_files.hpp), whose elements are read as if they lay in the dump.
   bool allow_virtual = false;
 };

@@ -35,6 +35,7 @@ class Content {
       add_attributes(path);
       add_token_ids(path);
       if (sequence.evidence) add_evidence(path, *sequence.evidence);
+      if (sequence.repeat) add_repeat(path, *sequence.repeat);
       for (const LayerInfo& layer : sequence.layers) add_layer(sequence.name, layer);
     }
   }
@@ -107,6 +108,10 @@ class Content {
     if (!layer.value_in_key) add_tensor(path + "/v", 0);
     if (layer.wo_v_l1) add_tensor(path + "/wo_v_l1", 0);
     if (layer.hidden > 0) add_tensor(path + "/wo", 0, "row");
+    if (layer.repeat) {
+      add_tensor(path + "/q_repeat", 0, "row");
+      add_tensor(path + "/k_repeat", 0, "row");
+    }
     if (layer.residual_rows > 0) add_residual_norm(path + "/residual_norm");
     add_numbers(path + "/sinks", layer.sinks);
     add_numbers(path + "/alibi_slopes", layer.alibi_slopes);
@@ -123,6 +128,16 @@ class Content {
     add_attributes(path);
     text_ += quoted(path);
     for (const auto& [first, last] : evidence.spans) text_ += fmt::format(" {}-{}", first, last);
+    text_ += "\n";
+  }
+
+  void add_repeat(const std::string& sequence, const RepeatPass& pass) {
+    const std::string path = sequence + "/repeat";
+    add_attributes(path);
+    text_ += quoted(path);
+    for (const auto& [first, end, rows] : pass.parts) {
+      text_ += fmt::format(" {}-{}:{}", first, end, rows);
+    }
     text_ += "\n";
   }
 

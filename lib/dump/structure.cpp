@@ -12,6 +12,7 @@
 #include "dump/evidence.hpp"
 #include "dump/layer_members.hpp"
 #include "dump/layer_output.hpp"
+#include "dump/repeat.hpp"
 #include "dump/structure_errors.hpp"
 #include "dump/tensor_shape.hpp"
 
@@ -27,9 +28,11 @@ struct StreamTensors {
   const TensorShape& k;
   const TensorShape& v;
   const std::optional<TensorShape>& wo_v_l1;
+  const std::optional<RepeatTensors>& repeat;
 
   std::uint64_t chunk_bytes() const {
-    return q.chunk_bytes + k.chunk_bytes + v.chunk_bytes + (wo_v_l1 ? wo_v_l1->chunk_bytes : 0);
+    return q.chunk_bytes + k.chunk_bytes + v.chunk_bytes + (wo_v_l1 ? wo_v_l1->chunk_bytes : 0) +
+           (repeat ? repeat->q.chunk_bytes + repeat->k.chunk_bytes : 0);
   }
 };
 
@@ -43,16 +46,19 @@ std::string chunks_too_large(std::uint64_t bytes, const StructureReading& readin
       std::min(Index{1024}, kElements / width), width);
 }
 
-// What one stream takes: its keys, values and queries, and norms of values if there are any, as
-// doubles, and what is held to read them.
+// What one stream takes: its keys, values and queries, and what else is read with them, as doubles,
+// and what is held to read them.
 void check_memory(ErrorList& errors, const std::string& location, const StreamTensors& tensors,
                   const StructureReading& reading) {
-  const auto& [q, k, v, wo_v_l1] = tensors;
+  const auto& [q, k, v, wo_v_l1, repeat] = tensors;
   const double group = static_cast<double>(q.heads) / static_cast<double>(k.heads);
   const double doubles = static_cast<double>(k.rows) *
                              (static_cast<double>(k.columns) + static_cast<double>(v.columns)) +
                          group * static_cast<double>(q.rows) * static_cast<double>(q.columns) +
-                         (wo_v_l1 ? group * static_cast<double>(k.rows) : 0.0);
+                         (wo_v_l1 ? group * static_cast<double>(k.rows) : 0.0) +
+                         (repeat ? (group + 1.0) * static_cast<double>(repeat->q.rows) *
+                                       static_cast<double>(repeat->q.columns)
+                                 : 0.0);
   const std::uint64_t chunks = tensors.chunk_bytes();
   if (chunks > reading.chunk_memory) {
     add(errors, location, "{}", chunks_too_large(chunks, reading, k.columns));
@@ -152,6 +158,7 @@ void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& loca
     add(errors, location, "wo_v_l1 {} must be [{}, {}, 1]: a number per query head and token",
         wo_v_l1->text(), q->heads, k->rows);
   }
+  const auto repeat = check_repeat_tensors(errors, layer, location, q, k, sources);
   const LayerTensors of_layer{q, k, v};
   const auto wo = check_wo(errors, layer, location, of_layer, sources);
   info.hidden = wo ? wo->columns : 0;
@@ -159,7 +166,7 @@ void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& loca
   info.residual_rows = check_residual_norm(errors, layer, location, of_layer);
   if (q) check_members(errors, layer, location, q->heads, info);
   if (!q || !k || !v) return;
-  const StreamTensors tensors{*q, *k, *v, wo_v_l1};
+  const StreamTensors tensors{*q, *k, *v, wo_v_l1, repeat};
   check_memory(errors, location, tensors, reading);
   if (wo) check_memory_of(errors, join(location, "wo"), *wo, reading);
   if (out) check_memory_of(errors, join(location, "out"), *out, reading);
@@ -172,6 +179,7 @@ void check_layer_tensors(ErrorList& errors, hid_t layer, const std::string& loca
   info.dtype = element_name(k->stored.type);
   info.out_rows = out ? out->rows : 0;
   info.wo_v_l1 = wo_v_l1.has_value();
+  info.repeat_rows = repeat ? repeat->q.rows : 0;
   info.chunk_bytes = tensors.chunk_bytes();
 }
 
@@ -321,6 +329,8 @@ SequenceInfo check_sequence(ErrorList& errors, hid_t sequences, const std::strin
   }
   check_token_ids(errors, sequence.get(), location, tokens);
   info.evidence = check_evidence(errors, sequence.get(), location, tokens);
+  info.repeat = check_repeat(errors, sequence.get(), location, tokens);
+  join_repeat(errors, location, info);
   return info;
 }
 

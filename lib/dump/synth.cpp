@@ -60,6 +60,9 @@ void check_options(const SynthOptions& o, const std::string& path) {
                         last, o.tokens));
   }
   at_least("--chunk", o.chunk, 0, kMax);
+  at_least("--repeat", o.repeat, 0, kMax);
+  require(o.repeat == 0 || (o.prompt_tokens && *o.prompt_tokens > 0),
+          "--repeat needs --prompt-tokens, which says how many tokens are repeated");
   require(!o.sinks || std::isfinite(*o.sinks), "--sinks must be finite");
   require(o.chunk == 0 || o.window == 0, "--chunk and --sliding-window exclude each other");
   require(o.causal || (o.chunk == 0 && o.window == 0 && !o.alibi),
@@ -163,6 +166,50 @@ void set_members(const SynthOptions& options, const StreamId& id, LayerLayout& l
   }
 }
 
+constexpr Index kRequestRows = 8;  // that ask for a part to be repeated
+
+RepeatPass repeated_parts(const SynthOptions& options) {
+  RepeatPass pass;
+  if (options.repeat == 0) return pass;
+  const Index prompt = *options.prompt_tokens;
+  for (Index first = 0; first < prompt; first += options.repeat) {
+    const Index end = std::min(prompt, first + options.repeat);
+    pass.parts.push_back({first, end, kRequestRows + end - first});
+  }
+  return pass;
+}
+
+struct RepeatedHead {
+  std::vector<double> keys;
+  std::vector<std::vector<double>> queries;
+};
+
+// Rows that repeat a token have half of its key, and ask for it; those of a request are noise.
+RepeatedHead synth_repeated(const SynthOptions& options, const RepeatPass& pass,
+                            const LayerLayout& layout, ElementType type, const HeadData& head,
+                            const StreamId& id) {
+  RepeatedHead out;
+  if (pass.parts.empty()) return out;
+  const auto with_keys = [&](double share, std::vector<double> rows) {
+    auto at = rows.begin();
+    for (const RepeatPass::Part& part : pass.parts) {
+      at += (part.rows - (part.end - part.first)) * layout.d;
+      for (Index c = part.first * layout.d; c < part.end * layout.d; ++c, ++at) {
+        *at += share * head.keys[static_cast<std::size_t>(c)];
+      }
+    }
+    round_all(type, rows);
+    return rows;
+  };
+  const Index numbers = pass.rows() * layout.d;
+  out.keys = with_keys(0.5, normals(options, id, "repeat/k", numbers));
+  for (int g = 0; g < options.heads_per_kv; ++g) {
+    out.queries.push_back(
+        with_keys(1.0, normals(options, id, fmt::format("repeat/q{}", g).c_str(), numbers)));
+  }
+  return out;
+}
+
 }  // namespace
 
 void synthesize(const SynthOptions& options, const std::string& path) {
@@ -184,6 +231,8 @@ void synthesize(const SynthOptions& options, const std::string& path) {
   for (std::size_t i = 0; i + 1 < options.evidence.size(); i += 2) {
     evidence.spans.emplace_back(options.evidence[i], options.evidence[i + 1]);
   }
+  const RepeatPass repeat = repeated_parts(options);
+  layout.repeat_rows = repeat.rows();
   layout.chunk = options.chunk;
   layout.causal = options.causal;
   layout.value_in_key = options.value_in_key;
@@ -203,6 +252,7 @@ void synthesize(const SynthOptions& options, const std::string& path) {
     writer.add_sequence(sequence, options.prompt_tokens,
                         fmt::format("{}, seed {}", options.kind, options.seed));
     if (!evidence.spans.empty()) writer.write_evidence(evidence);
+    if (options.repeat > 0) writer.write_repeat(repeat);
     for (int layer = 0; layer < options.layers; ++layer) {
       set_members(options, {sequence, layer, 0}, layout);
       writer.add_layer(layer, layout);
@@ -219,6 +269,10 @@ void synthesize(const SynthOptions& options, const std::string& path) {
         for (auto& q : head.queries) round_all(type, q);
         bool finite = all_finite(head.keys) && all_finite(head.values);
         for (const auto& q : head.queries) finite = finite && all_finite(q);
+        const RepeatedHead repeated =
+            synth_repeated(options, repeat, layout, type, head, {sequence, layer, h});
+        finite = finite && all_finite(repeated.keys);
+        for (const auto& q : repeated.queries) finite = finite && all_finite(q);
         if (!finite) {
           throw InputError(fmt::format(
               "synth: values exceed {}, the largest {}; use --dtype float32, or smaller --m or "
@@ -226,6 +280,7 @@ void synthesize(const SynthOptions& options, const std::string& path) {
               largest_finite(type), options.dtype));
         }
         writer.write_head("k", h, head.keys);
+        if (layout.repeat_rows > 0) writer.write_head("k_repeat", h, repeated.keys);
         if (options.value_in_key) {
           head.values.clear();
           for (Index j = 0; j < layout.tokens; ++j) {
@@ -237,9 +292,13 @@ void synthesize(const SynthOptions& options, const std::string& path) {
         }
         for (Index g = 0; g < options.heads_per_kv; ++g) {
           const auto& q = head.queries[static_cast<std::size_t>(g)];
-          writer.write_head("q", h * options.heads_per_kv + g, q);
-          if (layout.out_rows == 0) continue;
           const Index query_head = h * options.heads_per_kv + g;
+          writer.write_head("q", query_head, q);
+          if (layout.repeat_rows > 0) {
+            writer.write_head("q_repeat", query_head,
+                              repeated.queries[static_cast<std::size_t>(g)]);
+          }
+          if (layout.out_rows == 0) continue;
           writer.write_head("out", query_head, attention(head, q, query_head, layout));
         }
       }

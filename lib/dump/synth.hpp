@@ -38,6 +38,7 @@ struct SynthOptions {
   double theta = 10000.0;       // rope
   Index hidden = 0;             // columns of an output projection; 0: none, and no residual norms
   std::vector<Index> evidence;  // first and last token of a span, by turns; empty: none
+  Index repeat = 0;             // tokens of a part of a pass that repeats the prompt; 0: no pass
   int gzip = 0;
   Index chunk_rows = 0;
 };

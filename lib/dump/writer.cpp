@@ -199,8 +199,12 @@ void DumpWriter::add_layer(int index, const LayerLayout& layout) {
     if (layout.out_rows > 0) {
       impl_->add_tensor("out", out, layout.query_heads, layout.out_rows, layout.dv);
     }
-    if (layout.hidden == 0) return;
-    impl_->add_tensor("wo", out, layout.query_heads, layout.dv, layout.hidden);
+    if (layout.hidden > 0) {
+      impl_->add_tensor("wo", out, layout.query_heads, layout.dv, layout.hidden);
+    }
+    if (layout.repeat_rows == 0) return;
+    impl_->add_tensor("q_repeat", storage, layout.query_heads, layout.repeat_rows, layout.d);
+    impl_->add_tensor("k_repeat", storage, layout.kv_heads, layout.repeat_rows, layout.d);
   });
 }
 
@@ -219,6 +223,18 @@ void DumpWriter::write_evidence(const Evidence& evidence) {
     const hdf5::Handle attribute(
         H5Acreate2(dataset.get(), "rows", H5T_STD_I64LE, space.get(), H5P_DEFAULT, H5P_DEFAULT));
     hdf5::check(H5Awrite(attribute.get(), H5T_NATIVE_INT64, evidence.rows.data()));
+  });
+}
+
+void DumpWriter::write_repeat(const RepeatPass& pass) {
+  impl_->guarded([&] {
+    std::vector<std::int32_t> numbers;
+    for (const auto& [first, end, rows] : pass.parts) {
+      for (const Index each : {first, end, rows}) {
+        numbers.push_back(static_cast<std::int32_t>(each));
+      }
+    }
+    hdf5::write_dataset(impl_->sequence.get(), "repeat", {pass.parts.size(), 3}, numbers.data());
   });
 }
 

@@ -9,6 +9,7 @@
 
 #include "core/evidence.hpp"
 #include "core/matrix_view.hpp"
+#include "core/repeat.hpp"
 #include "dump/element_type.hpp"
 
 namespace kvbench {
@@ -45,7 +46,8 @@ struct LayerLayout {
   double scale = 1.0;
   Index window = 0;
   double softcap = 0.0;
-  Index hidden = 0;  // columns of `wo` [Hq, dv, hidden], stored as `out` is; 0: no `wo`
+  Index hidden = 0;       // columns of `wo` [Hq, dv, hidden], stored as `out` is; 0: no `wo`
+  Index repeat_rows = 0;  // of `q_repeat` and `k_repeat`; 0: neither
   // Members of format 2.
   Index chunk = 0;
   bool causal = true;
@@ -70,12 +72,13 @@ class DumpWriter {
                     const std::vector<std::int32_t>& token_ids = {});
   // Of the sequence added last.
   void write_evidence(const Evidence& evidence);
+  void write_repeat(const RepeatPass& pass);
   // Opens a layer of the sequence added last; heads are written to the layer added last.
   void add_layer(int index, const LayerLayout& layout);
   // Of the layer added last: one norm for each of its last positions.
   void write_residual_norms(const std::vector<double>& norms);
-  // One head of tensor "q", "k", "v", "out" or "wo": all its rows, row-major. Values are rounded to
-  // the stored type.
+  // One head of tensor "q", "k", "v", "out", "wo", "q_repeat" or "k_repeat": all its rows,
+  // row-major. Values are rounded to the stored type.
   void write_head(const std::string& tensor, Index head, const std::vector<double>& values);
   void finish();
 

@@ -14,6 +14,9 @@ namespace {
 
 using nlohmann::json;
 
+// A sweep of 300,000 entries has some two million.
+constexpr std::size_t kMostValues = 4'000'000;
+
 // Builds the document as the parser walks through the text. The parser does not recurse, so nesting
 // costs nothing until it is refused here.
 class Builder : public nlohmann::json_sax<json> {
@@ -71,6 +74,11 @@ class Builder : public nlohmann::json_sax<json> {
   }
 
   bool add(json value) {
+    if (++values_ > kMostValues) {
+      errors_.add(place_, fmt::format("has more than {} values; a sweep file gives ranges as axes",
+                                      kMostValues));
+      return false;
+    }
     if (open_.empty()) {
       document_ = std::move(value);
       return true;
@@ -104,6 +112,7 @@ class Builder : public nlohmann::json_sax<json> {
   std::string place_;
   ErrorList& errors_;
   json document_;
+  std::size_t values_ = 0;
   std::vector<Level> open_;
   std::optional<std::pair<std::size_t, std::string>> syntax_error_;
 };

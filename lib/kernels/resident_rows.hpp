@@ -63,6 +63,9 @@ class ResidentRows {
 
   const std::vector<double>& max_logit() const { return max_logit_; }  // [R * G]  m
 
+  // Whether a larger batch would gain nothing.
+  virtual bool is_enough(const AnswerBatch& batch) const = 0;
+
   // For every question of the batch: sum num e v, [questions, dv], one chain of fused multiply-adds
   // per element, tokens ascending; and its masses, which are summed as Lanes are.
   virtual void answer(const AnswerBatch& batch, std::vector<double>& numerators,

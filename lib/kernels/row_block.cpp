@@ -2,24 +2,26 @@
 
 #include <utility>
 
+#include "kernels/host_rows.hpp"
+
 namespace kvbench {
 
 RowBlock::RowBlock(const Stream& stream, const Kernels& kernels, std::vector<Index> rows,
-                   LogitBlock& room)
+                   BlockRoom& room)
     : stream_(stream),
       kernels_(kernels),
       rows_(std::move(rows)),
-      resident_(kernels.make_rows_resident(stream, rows_)),
-      room_(room) {
-  if (!resident_) logits();  // eagerly, so that threads do not serialise on the first request
+      room_(room),
+      resident_(kernels.make_rows_resident(stream, rows_)) {
+  if (!resident_) resident_ = rows_on_host(stream, logits(), room.exps);
 }
 
 // Where it throws, the next cell that asks tries again.
 const LogitBlock& RowBlock::logits() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!on_host_) kernels_.logits(stream_, rows_, room_);
+  if (!on_host_) kernels_.logits(stream_, rows_, room_.logits);
   on_host_ = true;
-  return room_;
+  return room_.logits;
 }
 
 }  // namespace kvbench

@@ -83,7 +83,7 @@ class Group {
     timing.metrics_seconds = seconds_since(start) - timing.reference_seconds;
 
     blocks_ = blocks_of(rows_to_visit(stream_, setting_, cells_));
-    LogitBlock room = room_for_blocks();
+    BlockRoom room = room_for_blocks();
     LogitBlock decoded_room;
     std::optional<RowBlock> block;
     std::size_t in_room = blocks_.size();  // number of the block whose logits are there
@@ -157,7 +157,7 @@ class Group {
 
   // Rows whose logits are in memory at one time.
   std::vector<std::vector<Index>> blocks_of(const std::vector<Index>& rows) const {
-    const Index row_bytes = 16 * stream_.shape.heads_per_kv * stream_.shape.tokens;
+    const Index row_bytes = BlockRoom::kBytes * stream_.shape.heads_per_kv * stream_.shape.tokens;
     const Index at_once = std::max<Index>(1, setting_.logit_bytes / std::max<Index>(1, row_bytes));
     std::vector<std::vector<Index>> blocks;
     for (auto first = rows.begin(); first != rows.end();) {
@@ -170,17 +170,18 @@ class Group {
 
   // A block that need not grow: while it did, its old numbers would be kept together with the new
   // ones.
-  LogitBlock room_for_blocks() const {
+  BlockRoom room_for_blocks() const {
     std::size_t most = 0;
     for (const std::vector<Index>& rows : blocks_) {
       most = std::max(
           most, rows.size() * static_cast<std::size_t>(stream_.shape.heads_per_kv *
                                                        stream_.shape.visible_end(rows.back())));
     }
-    LogitBlock block;
-    block.logits.reserve(most);
-    block.exps.reserve(most);
-    return block;
+    BlockRoom room;
+    room.logits.logits.reserve(most);
+    room.logits.exps.reserve(most);
+    room.exps.reserve(most);
+    return room;
   }
 
   void score_trivial_answers() {

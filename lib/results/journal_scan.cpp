@@ -5,39 +5,49 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "json/nesting.hpp"
 
 namespace kvbench {
 namespace {
 
 constexpr std::size_t kChunk = std::size_t{1} << 16;
+constexpr std::size_t kLongestLine = std::size_t{64} << 20;
 
 Json parse_or_discarded(std::string_view line) {
-  if (line.find('\0') != std::string_view::npos) return Json(Json::value_t::discarded);
+  if (line.find('\0') != std::string_view::npos || nests_too_deep(line))
+    return Json(Json::value_t::discarded);
   return Json::parse(line.begin(), line.end(), nullptr, false);
 }
 
-// Calls `line(text, offset)` for each whole line; returns the bytes that whole lines take.
+// Calls `line(text, offset)` for each whole line, without text for one that is longer than any that
+// a run writes; returns the bytes that whole lines take.
 std::int64_t for_each_line(const AppendLog& log,
                            const std::function<void(std::string_view, std::int64_t)>& line) {
   std::string buffer;
   std::int64_t consumed = 0;
+  std::int64_t dropped = 0;  // bytes at the beginning of such a line
   std::size_t searched = 0;
   for (;;) {
     const std::size_t before = buffer.size();
     buffer.resize(before + kChunk);
-    const std::size_t got = log.read_some(consumed + static_cast<std::int64_t>(before),
+    const std::size_t got = log.read_some(consumed + dropped + static_cast<std::int64_t>(before),
                                           std::span(buffer).subspan(before));
     buffer.resize(before + got);
     if (got == 0) return consumed;
     std::size_t start = 0;
     for (std::size_t end = buffer.find('\n', searched); end != std::string::npos;
          end = buffer.find('\n', start)) {
-      line(std::string_view(buffer).substr(start, end - start),
-           consumed + static_cast<std::int64_t>(start));
+      const std::string_view text = std::string_view(buffer).substr(start, end - start);
+      line(dropped > 0 ? std::string_view() : text, consumed);
+      consumed += dropped + static_cast<std::int64_t>(text.size()) + 1;
+      dropped = 0;
       start = end + 1;
     }
     buffer.erase(0, start);
-    consumed += static_cast<std::int64_t>(start);
+    if (buffer.size() > kLongestLine) {
+      dropped += static_cast<std::int64_t>(buffer.size());
+      buffer.clear();
+    }
     searched = buffer.size();
   }
 }

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -12,11 +15,18 @@
 #include "core/file.hpp"
 #include "json/file_kind.hpp"
 #include "json/input_file.hpp"
+#include "json/nesting.hpp"
 
 namespace kvbench {
 namespace {
 
 constexpr const char* kWanted = "name a results.json";
+// What a results file has below its root; what else a stranger's holds is not kept.
+constexpr std::array<std::string_view, 9> kMembers = {
+    "config", "provenance", "plan", "dumps", "caches", "cells", "layers", "groups", "summary"};
+constexpr int kMostNames = 1024;  // of an object
+constexpr std::size_t kLongestText = std::size_t{1} << 20;
+
 // Of an entry of `groups`.
 std::string group_identity(const Json& group) {
   Json identity = Json::array();
@@ -37,6 +47,7 @@ void add_earlier_timing(const std::string& path, const Plan& plan,
   const Json::parser_callback_t drop_bulk = [&](int depth, Json::parse_event_t event,
                                                 Json& parsed) {
     if (depth == 1 && event == Json::parse_event_t::key) last_key = parsed.get<std::string>();
+    if (depth > kDeepestRecord) return false;
     return depth < 2 || (last_key != "cells" && last_key != "layers" && last_key != "summary");
   };
   const Json old = Json::parse(in, drop_bulk, false);
@@ -255,23 +266,43 @@ Json read_members(const std::string& path, const std::function<void(Json&&)>& ce
   std::ifstream in(path);
   if (!in) throw InputError(system_error(path, "open") + "; " + kWanted);
   std::string member;
-  bool is_readable = true;
-  bool is_list = false;  // what `member` is
+  bool is_readable = true, is_list = false;
+  using Event = Json::parse_event_t;
+  std::array<int, kDeepestRecord + 1> names = {};
   // Elements that the parser does not keep: it looks through all it has at the end of each.
   std::map<std::string, Json> lists = {
       {"layers", Json::array()}, {"groups", Json::array()}, {"summary", Json::array()}};
   const Json::parser_callback_t take_cells = [&](int depth, Json::parse_event_t event,
                                                  Json& parsed) {
-    if (depth == 1 && event == Json::parse_event_t::key) {
-      member = parsed.get<std::string>();
-      is_list = false;
+    if (depth > kDeepestRecord) {
+      throw InputError(
+          fmt::format("{}: nests deeper than {} levels; {}", path, kDeepestRecord, kWanted));
     }
-    if (depth == 1 && event == Json::parse_event_t::array_start) is_list = true;
-    if (depth == 1 && event == Json::parse_event_t::value && member == "schema_version") {
+    // The parser looks through all names of an object for each that it adds.
+    const auto level = static_cast<std::size_t>(depth);
+    if (event == Event::object_start) names[level] = 0;
+    if (event == Event::key && ++names[level - 1] > kMostNames) {
+      throw InputError(
+          fmt::format("{}: has an object of more than {} members; {}", path, kMostNames, kWanted));
+    }
+    if (event == Event::value && parsed.is_string() &&
+        parsed.get_ref<const std::string&>().size() > kLongestText) {
+      throw InputError(path + ": has a text of more than 1 MiB; " + kWanted);
+    }
+    if (depth == 0 && event == Event::array_start) {
+      throw InputError(path + ": is not a kvbench results file; " + kWanted);
+    }
+    if (depth == 1 && event == Event::key) member = parsed.get<std::string>();
+    if (depth == 1 && event == Event::object_start) is_list = false;
+    if (depth == 1 && event == Event::array_start) is_list = true;
+    if (depth >= 2 && std::ranges::find(kMembers, member) == kMembers.end()) return false;
+    if (depth == 1 && event == Event::value && member == "schema_version") {
       is_readable = has_known_major(parsed);
     }
     if (depth >= 2 && member == "summary" && !with_summary) return false;
-    if (depth != 2 || event != Json::parse_event_t::object_end) return true;
+    const bool ends =
+        event == Event::object_end || event == Event::array_end || event == Event::value;
+    if (depth != 2 || !is_list || !ends) return true;
     if (member == "cells") {
       if (is_readable) cell(std::move(parsed));
       return false;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "kernels/row_block.hpp"
 #include "metrics/metric_table.hpp"
 #include "replay/replay.hpp"
 #include "results/summary.hpp"
@@ -206,11 +207,13 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
       every_row ? n - static_cast<double>(std::max(group.prompt, shape.first_query)) : scored;
   const double stream =
       8.0 * (n * (d + dv) + heads_per_group * (n - static_cast<double>(shape.first_query)) * d +
-             (shape.wo_v_l1 ? heads_per_group * n : 0.0));
+             (shape.wo_v_l1 ? heads_per_group * n : 0.0) +
+             (shape.repeat ? (heads_per_group + 1.0) * static_cast<double>(shape.repeat->rows()) * d
+                           : 0.0));
   // Of the current head, and of the next one if it is read ahead.
   const double streams = (threads > 1 ? 2.0 : 1.0) * stream;
   const double reference = 8.0 * scored * (heads_per_group * (dv + 3.0) + 2.0);
-  const double logits_of_row = 16.0 * heads_per_group * n;
+  const double logits_of_row = static_cast<double>(BlockRoom::kBytes) * heads_per_group * n;
   const double logits = std::min(visited * logits_of_row, std::max(kMostLogitBytes, logits_of_row));
   const double cell = 8.0 * scored * heads_per_group * (dv + cell_columns()) + kTokenBytes * n;
   const double at_work = std::min(most_cells, static_cast<double>(threads));

@@ -205,6 +205,14 @@ std::string stream_fingerprint(const Stream& stream) {
     hash.add("wo_v_l1");
     hash.add(norms, static_cast<std::size_t>(shape.tokens) * sizeof(double));
   }
+  if (shape.repeat) {
+    hash.add("repeat");
+    for (const auto& [first, end, rows] : shape.repeat->parts) {
+      hash.add(fmt::format("{} {} {}\n", first, end, rows));
+    }
+    for (const ConstMatrix& queries : stream.repeat_queries) add(queries);
+    add(stream.repeat_keys);
+  }
   return hash.hex();
 }
 

@@ -6,8 +6,7 @@ namespace kvbench {
 
 Estimator::Estimator(const Stream& stream, const Kernels& kernels, const RowBlock* block)
     : tokens_(stream.shape.tokens), weights_(tokens_), host_(stream, kernels, block) {
-  if (block != nullptr && block->resident() != nullptr)
-    resident_.emplace(stream.shape, *block->resident());
+  if (block != nullptr) resident_.emplace(stream, block->resident());
 }
 
 void Estimator::set_sketch(const Sketch& sketch, const HeldVectors* held) {

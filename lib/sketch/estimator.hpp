@@ -19,9 +19,9 @@ namespace kvbench {
 
 // Evaluates z = sum w_num exp(x) v / sum w_den exp(x) with one shift, so that nothing overflows:
 // the row's largest logit where that leaves the denominator well above underflow, else the largest
-// logit of the rows in either sum. Sketches of plain tokens are answered where the kernel table
-// keeps the block's exponentials, if it does; the others, and those that underflow there, on the
-// host. Keeps scratch memory; one per thread.
+// logit of the rows in either sum. Sketches of plain tokens are answered from the block's kept
+// exponentials; the others, and those that underflow there, by logits on the host. Keeps scratch
+// memory; one per thread.
 class Estimator {
  public:
   // `block` may be null where every query brings its logits; all must live as long.

@@ -2,17 +2,10 @@
 
 #include <algorithm>
 
+#include "core/canonical.hpp"
 #include "sketch/softmax_sums.hpp"
 
 namespace kvbench {
-namespace {
-
-// Flushed at this many questions or weights: 32 MB to be copied to the device.
-constexpr Index kEnoughQuestions = 4096;
-constexpr std::size_t kEnoughWeights = std::size_t{1} << 20;
-
-}  // namespace
-
 Index ResidentAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weights,
                                const QueryRow& query, const HeldVectors* /*held*/) {
   if (version_ != weights.version()) list_weights(weights);
@@ -27,19 +20,20 @@ Index ResidentAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weigh
 // Puts the weights as they are now into the batch. A method that compressed once gains a token at
 // every row: its weights begin with the last row's, and only what is new is added.
 void ResidentAnswers::list_weights(const WeightsByToken& weights) {
+  const bool is_next = version_ != 0 && weights.version() == version_ + 1;
   version_ = weights.version();
-  weights.list(list_);
-  const auto last = batch_.weights.end() - listed_.weights;
-  const auto added = std::mismatch(last, batch_.weights.end(), list_.begin(), list_.end());
-  const bool goes_on = added.first == batch_.weights.end();
+  Index same = 0;
+  if (is_next && weights.can_update()) {
+    same = weights.update(list_);
+  } else {
+    weights.list(list_);
+    const auto last = batch_.weights.end() - listed_.weights;
+    same = std::mismatch(last, batch_.weights.end(), list_.begin(), list_.end()).first - last;
+  }
+  const bool goes_on = same == listed_.weights;
   if (!goes_on) listed_.first_weight = static_cast<Index>(batch_.weights.size());
   listed_.weights = static_cast<Index>(list_.size());
-  batch_.weights.insert(batch_.weights.end(), goes_on ? added.second : list_.begin(), list_.end());
-}
-
-bool ResidentAnswers::should_flush() const {
-  return static_cast<Index>(questions_.size()) >= kEnoughQuestions ||
-         batch_.weights.size() >= kEnoughWeights;
+  batch_.weights.insert(batch_.weights.end(), list_.begin() + (goes_on ? same : 0), list_.end());
 }
 
 void ResidentAnswers::compute() {
@@ -47,7 +41,10 @@ void ResidentAnswers::compute() {
 }
 
 bool ResidentAnswers::underflowed(Index question) const {
-  return masses_[static_cast<std::size_t>(question)].largest_den < kSafeDenominator;
+  const auto at = static_cast<std::size_t>(question);
+  const QueryRow& query = questions_[at].query;
+  return masses_[at].largest_den < kSafeDenominator &&
+         canonical_exp(stream_.sink(query.head) - query.max_logit) < kSafeDenominator;
 }
 
 Sketch ResidentAnswers::sketch_of(Index question) const {
@@ -70,11 +67,13 @@ Sketch ResidentAnswers::sketch_of(Index question) const {
 
 const Answer& ResidentAnswers::answer(Index question) {
   PendingAnswer& asked = questions_[static_cast<std::size_t>(question)];
-  const TokenSums& sums = masses_[static_cast<std::size_t>(question)].sums;
+  TokenSums sums = masses_[static_cast<std::size_t>(question)].sums;
   const double shift = asked.query.max_logit;
+  add_sink(stream_.sink(asked.query.head), shift, sums);
   asked.set_sums(shift, sums);
   asked.answer.kl_divergence = kl_divergence(asked.query, shift, sums, 0.0);
-  return asked.finish(numerators_.data() + question * shape_.dv, shape_.dv);
+  const Index dv = stream_.shape.dv;
+  return asked.finish(numerators_.data() + question * dv, dv);
 }
 
 void ResidentAnswers::clear() {

@@ -1,5 +1,5 @@
-// Answers where the kernel table computes, by exponentials of the current rows that it keeps there:
-// of sketches of plain tokens.
+// Answers from exponentials of the current rows that a kernel table, or the host, keeps: of
+// sketches of plain tokens.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,7 @@ namespace kvbench {
 class ResidentAnswers final : public AnswerBackend {
  public:
   // Both must live as long.
-  ResidentAnswers(const StreamShape& shape, const ResidentRows& rows)
-      : shape_(shape), rows_(rows) {}
+  ResidentAnswers(const Stream& stream, const ResidentRows& rows) : stream_(stream), rows_(rows) {}
 
   // Whether sketches with these weights are answered here.
   static bool takes(const Sketch& sketch, const WeightsByToken& weights) {
@@ -26,7 +25,7 @@ class ResidentAnswers final : public AnswerBackend {
 
   Index enqueue(const Sketch& sketch, const WeightsByToken& weights, const QueryRow& query,
                 const HeldVectors* held) override;
-  bool should_flush() const override;
+  bool should_flush() const override { return rows_.is_enough(batch_); }
   void compute() override;
   const Answer& answer(Index question) override;
   void clear() override;
@@ -43,13 +42,13 @@ class ResidentAnswers final : public AnswerBackend {
  private:
   void list_weights(const WeightsByToken& weights);
 
-  const StreamShape& shape_;
+  const Stream& stream_;
   const ResidentRows& rows_;
   std::vector<PendingAnswer> questions_;
   AnswerBatch batch_;
   AnswerBatch::Question listed_;   // by the last of the batch's weights
   std::uint64_t version_ = 0;      // theirs, 0: none
-  std::vector<WeightEntry> list_;  // scratch
+  std::vector<WeightEntry> list_;  // of that version
   std::vector<double> numerators_;
   std::vector<AnswerMasses> masses_;
 };

@@ -89,8 +89,15 @@ void WeightsByToken::take(const Sketch& sketch) {
   } else {
     for (const std::int32_t token : dirty_) scale(static_cast<std::size_t>(token));
   }
+  only_dirty_changed_ = !all_changed;
   taken_ = sketch.changes().now();
   taken_scale_ = sketch.numerator_scale;
+}
+
+std::optional<WeightEntry> WeightsByToken::entry(std::int32_t token) const {
+  const auto j = static_cast<std::size_t>(token);
+  if (den_[j] == 0.0 && num_[j] == 0.0 && kept_[j] == 0.0) return std::nullopt;
+  return WeightEntry{num_[j], den_[j], log_[j], token, kept_[j] != 0.0};
 }
 
 void WeightsByToken::list(std::vector<WeightEntry>& out) const {
@@ -98,11 +105,30 @@ void WeightsByToken::list(std::vector<WeightEntry>& out) const {
   for (const std::int32_t g : groups_.list()) {
     const std::int32_t first = g * Lanes::kCount;
     for (std::int32_t token = first; token < first + Lanes::kCount; ++token) {
-      const auto j = static_cast<std::size_t>(token);
-      if (den_[j] == 0.0 && num_[j] == 0.0 && kept_[j] == 0.0) continue;
-      out.push_back({num_[j], den_[j], log_[j], token, kept_[j] != 0.0});
+      if (const auto weight = entry(token)) out.push_back(*weight);
     }
   }
+}
+
+Index WeightsByToken::update(std::vector<WeightEntry>& list) const {
+  auto same = static_cast<Index>(list.size());
+  for (const std::int32_t token : dirty_) {
+    const auto place = std::lower_bound(
+        list.begin(), list.end(), token,
+        [](const WeightEntry& weight, std::int32_t other) { return weight.token < other; });
+    const bool is_listed = place != list.end() && place->token == token;
+    const auto weight = entry(token);
+    if (is_listed ? weight == *place : !weight) continue;
+    same = std::min<Index>(same, place - list.begin());
+    if (!weight) {
+      list.erase(place);
+    } else if (is_listed) {
+      *place = *weight;
+    } else {
+      list.insert(place, *weight);
+    }
+  }
+  return same;
 }
 
 void WeightsByToken::forget() {

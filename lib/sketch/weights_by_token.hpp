@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/lanes.hpp"
@@ -46,6 +47,10 @@ class WeightsByToken {
   const std::vector<std::int32_t>& weighted() const { return weighted_; }
   // All tokens that weigh anything or whose value is kept, ascending; without own rows.
   void list(std::vector<WeightEntry>& out) const;
+  // Whether the last version changed few tokens, and update() makes its list of the one before.
+  bool can_update() const { return only_dirty_changed_; }
+  // Returns how many entries at the beginning are as they were.
+  Index update(std::vector<WeightEntry>& list) const;
 
  private:
   // A set of groups, listed in ascending order once it is settled.
@@ -68,6 +73,8 @@ class WeightsByToken {
     bool more_ = false;  // than are listed
   };
 
+  // None if it weighs nothing and its value is not kept.
+  std::optional<WeightEntry> entry(std::int32_t token) const;
   void forget();
   bool reads(const SketchRow& row) const { return row.head < 0 || row.head == head_; }
   void add(const SketchRow& row);
@@ -107,7 +114,8 @@ class WeightsByToken {
   std::vector<std::int32_t> token_of_;  // by position, -1: none
   std::vector<std::int32_t> next_;      // by position
   std::vector<std::int32_t> first_;     // by token, -1: none
-  std::vector<std::int32_t> dirty_;     // tokens to be summed again
+  std::vector<std::int32_t> dirty_;     // tokens to be summed again, with repetitions
+  bool only_dirty_changed_ = false;     // at the last change of version
 };
 
 }  // namespace kvbench

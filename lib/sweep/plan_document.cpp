@@ -38,6 +38,11 @@ json dump_json(const PlannedDump& dump) {
       if (shape.chunk > 0) entry["chunk"] = shape.chunk;
       if (!shape.causal) entry["causal"] = false;
       if (shape.wo_v_l1) entry["wo_v_l1"] = true;
+      if (shape.repeat) {
+        for (const auto& [first, end, rows] : shape.repeat->parts) {
+          entry["repeat"].push_back({first, end, rows});
+        }
+      }
       if (shape.sinks) entry["sinks"] = true;
       if (shape.alibi) entry["alibi"] = true;
       if (shape.value_in_key) entry["value_in_key"] = true;
@@ -150,6 +155,13 @@ PlannedDump dump_of(const json& document) {
       shape.chunk = entry.value("chunk", Index{0});
       shape.causal = entry.value("causal", true);
       shape.wo_v_l1 = entry.value("wo_v_l1", false);
+      if (entry.contains("repeat")) {
+        RepeatPass pass;
+        for (const json& part : entry["repeat"]) {
+          pass.parts.push_back({part.at(0), part.at(1), part.at(2)});
+        }
+        shape.repeat = std::make_shared<const RepeatPass>(std::move(pass));
+      }
       shape.sinks = entry.value("sinks", false);
       shape.alibi = entry.value("alibi", false);
       shape.value_in_key = entry.value("value_in_key", false);

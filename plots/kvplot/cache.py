@@ -97,27 +97,27 @@ class Cache(Hdf5File):
 
     def __init__(self, path: Path | str) -> None:
         super().__init__(path)
-        with self._opened() as file:
-            found = self._text(file, "/", "format")
-            if found != FORMAT:
-                raise ResultsError(
-                    f"{path}: /: attribute format is {found!r}; expected {FORMAT!r}: a run with "
-                    '"output": {"caches": true} writes cache files'
-                )
-            version = self._integer(file, "/", "format_version", 1, TO_THE_END)
-            if version != 1:
-                self._refuse("/", f"attribute format_version is {version}; kvplot reads version 1")
-            self.method = self._text(file, "/", "method") or ""
-            if not self.method or "/" in self.method or not self.method.isprintable():
-                self._refuse(
-                    "/", 'attribute method must be a name without "/" and control characters'
-                )
-            self.settings = self._settings(file)
-            self.dump = self._text(file, "/", "dump")
-            self.heads = {place: self._head(group, place) for place, group in self._places(file)}
+        self.method, self.settings, self.dump, self.heads = self._read(self._found)
         if not self.heads:
             self._refuse("/sequences", "has no rows of any head")
         self.sequences = list(dict.fromkeys(place.sequence for place in self.heads))
+
+    def _found(self, file: h5py.File) -> tuple[str, dict[str, str], str | None, dict[Place, Head]]:
+        """Method, settings, fingerprint of the dump, and heads."""
+        found = self._text(file, "/", "format")
+        if found != FORMAT:
+            raise ResultsError(
+                f"{self.path}: /: attribute format is {found!r}; expected {FORMAT!r}: a run with "
+                '"output": {"caches": true} writes cache files'
+            )
+        version = self._integer(file, "/", "format_version", 1, TO_THE_END)
+        if version != 1:
+            self._refuse("/", f"attribute format_version is {version}; kvplot reads version 1")
+        method = self._text(file, "/", "method") or ""
+        if not method or "/" in method or not method.isprintable():
+            self._refuse("/", 'attribute method must be a name without "/" and control characters')
+        heads = {place: self._head(group, place) for place, group in self._places(file)}
+        return method, self._settings(file), self._text(file, "/", "dump"), heads
 
     def _refuse(self, place: object, why: str) -> None:
         raise ResultsError(f"{self.path}: {place}: {why}")

@@ -16,6 +16,7 @@ from kvplot.statistics import standard_error
 NAMES = {
     "errors.relative_l2.mean": r"mean $\Vert z-a\Vert\,/\,\Vert a\Vert$",
     "errors.relative_l2_posclamp_mean": r"mean $\Vert z-a\Vert\,/\,\Vert\max(a,10^{-8})\Vert$",
+    "errors.normalizer_error.mean": r"mean $|\tau-Z|\,/\,Z$",
     "memory.fraction": "memory / memory of the exact cache",
     "traffic.fraction": "bytes a row reads / bytes that exact attention reads",
     "mass.kept.mean": "kept attention mass, mean",
@@ -25,6 +26,8 @@ WORDS = {
     "errors.relative_l2.mean": "Relative error of the attention output, mean over scored rows",
     "errors.relative_l2_posclamp_mean": "Relative error of the attention output with the positive "
     "part of the exact output in the denominator, mean over scored rows",
+    "errors.normalizer_error.mean": "Error of the normalizer over the exact one, mean over scored "
+    "rows",
     "memory.fraction": "memory as a part of the exact cache's",
     "traffic.fraction": "bytes that a row reads as a part of what exact attention reads",
     "mass.kept.mean": "attention mass on the kept tokens",

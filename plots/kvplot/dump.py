@@ -20,23 +20,30 @@ class Dump(Hdf5File):
 
     def __init__(self, path: Path | str, sequence: str | None = None) -> None:
         super().__init__(path)
-        with self._opened() as file:
-            if file.attrs.get("format") != "kvbench-dump":
-                raise ResultsError(f"{path}: not a kvbench dump; data/README.md has the format")
-            self.model = str(file.attrs.get("model", "a model without a name"))
-            sequences = self._group(file, "sequences")
-            names = sorted(sequences)
-            self.sequence = sequence or (names[0] if names else "")
-            if self.sequence not in sequences:
-                raise ResultsError(
-                    f"{path}: no sequence {self.sequence!r}; there is {', '.join(names) or 'none'}"
-                )
-            group = self._group(file, f"sequences/{self.sequence}/layers")
-            self.layers = sorted(int(name) for name in group if name.isdecimal())
-            if not self.layers:
-                raise ResultsError(f"{path}: sequence {self.sequence} has no layer")
-            first = self._tensor(file, self.layers[0], "k")
-            self.tokens, self.kv_heads = first.shape[1], first.shape[0]
+        (self.model, self.sequence, self.layers, (self.kv_heads, self.tokens, _)) = self._read(
+            lambda file: self._found(file, sequence)
+        )
+
+    def _found(
+        self, file: h5py.File, sequence: str | None
+    ) -> tuple[str, str, list[int], tuple[int, int, int]]:
+        """Model, sequence, layers, and the shape of the first layer's keys."""
+        if file.attrs.get("format") != "kvbench-dump":
+            raise ResultsError(f"{self.path}: not a kvbench dump; data/README.md has the format")
+        model = str(file.attrs.get("model", "a model without a name"))
+        sequences = self._group(file, "sequences")
+        names = sorted(sequences)
+        self.sequence = sequence or (names[0] if names else "")
+        if self.sequence not in sequences:
+            raise ResultsError(
+                f"{self.path}: no sequence {self.sequence!r}; there is {', '.join(names) or 'none'}"
+            )
+        group = self._group(file, f"sequences/{self.sequence}/layers")
+        self.layers = sorted(int(name) for name in group if name.isdecimal())
+        if not self.layers:
+            raise ResultsError(f"{self.path}: sequence {self.sequence} has no layer")
+        shape = self._tensor(file, self.layers[0], "k").shape
+        return model, self.sequence, self.layers, shape
 
     def _layer(self, file: h5py.File, layer: int) -> h5py.Group:
         if layer not in self.layers:
@@ -65,13 +72,7 @@ class Dump(Hdf5File):
 
     def head(self, layer: int, name: str, head: int) -> Array:
         """[n, d] of dataset k, v or q (query head), the last rows of the sequence."""
-        with self._opened() as file:
-            data = self._tensor(file, layer, name)
-            if data.dtype.kind != "f":
-                bits = data[head].astype(numpy.uint32) << 16
-                rows = bits.view(numpy.float32).astype(numpy.float64)
-            else:
-                rows = data[head].astype(numpy.float64)
+        rows = self._read(lambda file: self._rows(self._tensor(file, layer, name), head))
         if not numpy.isfinite(rows).all():
             raise ResultsError(
                 f"{self.path}: layer {layer}: {name} of head {head} is not finite; `kvbench "
@@ -79,10 +80,16 @@ class Dump(Hdf5File):
             )
         return rows
 
+    @staticmethod
+    def _rows(data: h5py.Dataset, head: int) -> Array:
+        if data.dtype.kind == "f":
+            return numpy.asarray(data[head].astype(numpy.float64))
+        bits = data[head].astype(numpy.uint32) << 16
+        return numpy.asarray(bits.view(numpy.float32).astype(numpy.float64))
+
     def check_head(self, layer: int, kv_head: int) -> None:
         """ResultsError if the dump has no such layer or KV head."""
-        with self._opened() as file:
-            heads = self._tensor(file, layer, "k").shape[0]
+        heads = self._read(lambda file: int(self._tensor(file, layer, "k").shape[0]))
         if not 0 <= kv_head < heads:
             raise ResultsError(
                 f"{self.path}: --kv-head {kv_head}: layer {layer} has {heads} KV head(s), numbered "
@@ -90,8 +97,7 @@ class Dump(Hdf5File):
             )
 
     def attributes(self, layer: int) -> dict[str, Any]:
-        with self._opened() as file:
-            found = dict(self._layer(file, layer).attrs)
+        found = self._read(lambda file: dict(self._layer(file, layer).attrs))
         if "scale" not in found:
             raise ResultsError(f"{self.path}: layer {layer} has no attribute scale")
         scale = found["scale"]
@@ -103,19 +109,21 @@ class Dump(Hdf5File):
         return found
 
     def query_heads(self, layer: int) -> int:
-        with self._opened() as file:
-            return int(self._tensor(file, layer, "q").shape[0])
+        return self._read(lambda file: int(self._tensor(file, layer, "q").shape[0]))
 
     def rope(self, layer: int) -> tuple[Array, str, float]:
         """Radians per position, "half" or "interleaved", and the scaling of a layer's rotation."""
-        with self._opened() as file:
-            group = self._layer(file, layer).get("rope") or file.get("rope")
-            if not isinstance(group, h5py.Group) or "inv_freq" not in group:
-                raise ResultsError(f"{self.path}: no /rope; its keys have no known rotation")
-            layout = str(group.attrs.get("layout"))
-            if layout not in ("half", "interleaved"):
-                raise ResultsError(
-                    f"{self.path}: /rope: expected layout half or interleaved, got {layout!r}"
-                )
-            scaling = float(group.attrs.get("attention_scaling", 1.0))
-            return group["inv_freq"][:].astype(numpy.float64), layout, scaling
+        return self._read(lambda file: self._rope(file, layer))
+
+    def _rope(self, file: h5py.File, layer: int) -> tuple[Array, str, float]:
+        group = self._member(self._layer(file, layer), "rope") or self._member(file, "rope")
+        inv_freq = self._member(group, "inv_freq") if isinstance(group, h5py.Group) else None
+        if not isinstance(inv_freq, h5py.Dataset) or inv_freq.ndim != 1 or huge_chunk(inv_freq):
+            raise ResultsError(f"{self.path}: no /rope; its keys have no known rotation")
+        layout = str(group.attrs.get("layout"))
+        if layout not in ("half", "interleaved"):
+            raise ResultsError(
+                f"{self.path}: /rope: expected layout half or interleaved, got {layout!r}"
+            )
+        scaling = float(group.attrs.get("attention_scaling", 1.0))
+        return inv_freq[:].astype(numpy.float64), layout, scaling

@@ -47,6 +47,7 @@ class Figure:
         leave the panels no room; nothing is written then."""
         out = Path(out)
         out.mkdir(parents=True, exist_ok=True)
+        style.literal(self.plot)
         try:
             if caption:
                 lines = textwrap.wrap(self.caption, int(self.plot.get_figwidth() * 24))

@@ -1,14 +1,16 @@
 """HDF5 files of kvbench: none leads to another file, and a damaged one ends with a message."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import h5py
 import numpy
 
+from kvplot.child import ChildError, in_child
 from kvplot.results import ResultsError, unreadable
+
+Found = TypeVar("Found")
 
 MOST_LINKS = 16  # soft links that follow each other
 LARGEST_CHUNK = 32 * 2**20  # bytes that a chunk of a small dataset may take
@@ -27,28 +29,42 @@ def huge_chunk(data: h5py.Dataset) -> str | None:
 
 
 class Hdf5File:
-    """What a dump and a cache file have in common; KIND is what messages call it."""
+    """What a dump and a cache file have in common; messages call it KIND and end with REMEDY."""
 
     KIND = "file"
+    REMEDY = "data/README.md has the format"
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
 
-    @contextmanager
-    def _opened(self) -> Iterator[h5py.File]:
+    def _read(self, work: Callable[[h5py.File], Found]) -> Found:
+        """What `work` finds in the file; it runs in a child process and leaves nothing else."""
         if self.path.exists() and not self.path.is_file():  # a pipe would be waited for
             raise ResultsError(f"{self.path}: is not a regular file; name a {self.KIND}")
         try:
+            return in_child(self.path, lambda: self._opened(work))
+        except ChildError as error:
+            raise ResultsError(
+                f"{self.path}: reading it {error}; HDF5 does so on damaged files, copy or make it "
+                "again"
+            ) from error
+
+    def _opened(self, work: Callable[[h5py.File], Found]) -> Found:
+        try:
             with h5py.File(self.path, "r") as file:
-                yield file
+                return work(file)
+        except ResultsError:
+            raise
         except (
             OSError,
             RuntimeError,
             KeyError,
+            TypeError,
+            ValueError,
         ) as error:  # of h5py: a damaged file has any of these
             why = unreadable(self.path, error) if isinstance(error, OSError) else "is damaged"
             raise ResultsError(
-                f"{self.path}: {why}; expected a {self.KIND} (HDF5), data/README.md has the format"
+                f"{self.path}: {why}; expected a {self.KIND} (HDF5), {self.REMEDY}"
             ) from error
 
     def _member(self, parent: h5py.Group, name: str, links: int = 0) -> Any:

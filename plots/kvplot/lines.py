@@ -12,6 +12,7 @@ Parse = Callable[[bytes], Any]
 Fits = Callable[[Any], bool]
 
 _INDENT = b"    "
+_LONGEST = 2**26  # bytes of a line; a stranger's file can be one without end
 
 
 class Records(Sequence[Entry]):
@@ -70,12 +71,14 @@ def _read(path: Path, parse: Parse, lists: dict[str, Fits]) -> Entry | None:
     records: dict[str, Records] = {}
     rest = bytearray()
     with path.open("rb") as file:
-        if file.readline() != b"{\n":
+        if file.readline(2) != b"{\n":
             return None
         rest += b"{\n"
         name = None  # of the list whose elements are being read
         goes_on = False  # a comma stood behind the last of them
-        while line := file.readline():
+        while line := file.readline(_LONGEST):
+            if len(line) == _LONGEST:
+                return None
             if name is not None and line.startswith(_INDENT):
                 records[name].add(file.tell() - len(line))
                 if len(records[name]) > 1 and not goes_on:

@@ -9,6 +9,7 @@ from kvplot import figures, style
 from kvplot.cache import Caches
 from kvplot.dump import Dump
 from kvplot.figure import ENDINGS, Figure
+from kvplot.gallery import write_page
 from kvplot.inspection import Inspection
 from kvplot.results import Results, ResultsError
 
@@ -31,6 +32,7 @@ DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("balancekv_longbench", "settings", "balancekv_longbench", {}),
     ("walk", "walk", "balancekv_walk", {}),
     ("merge_reduce", "merge_reduce", "balancekv_merge_reduce", {}),
+    ("occupancy", "occupancy", "balancekv_cells", {"layer": 15, "kv_head": 1}),
     ("scaling", "scaling", "scaling", {}),
     ("sparsity", "sparsity", "inspection", {}),
     ("entropy", "entropy", "inspection", {}),
@@ -46,6 +48,7 @@ DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("recency", "recency", "recency", {}),
     ("tau", "tau", "keyformer_tau", {}),
     ("cache_size", "cache_size", "subgen_table1", {}),
+    ("bytes_per_token", "bytes_per_token", "bytes_per_token", {}),
     ("field", "field", "field", {}),
     ("pareto", "pareto", "pareto", {}),
     ("ecdf", "ecdf", "pareto", {}),
@@ -159,7 +162,8 @@ def run(arguments: Namespace) -> list[str]:
         drawn += 1
         if arguments.gallery:
             _shrink(arguments.out / f"{name}.png", arguments.gallery / f"{name}.png")
-    lines.append(f"{drawn} figures drawn, the others were up to date: {arguments.out}")
+    page = write_page(arguments.out, [name for name, *_ in DRAWINGS])
+    lines.append(f"{drawn} figures drawn, the others were up to date, all on one page: {page}")
     return lines
 
 

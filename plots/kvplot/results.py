@@ -2,14 +2,13 @@
 
 import difflib
 import json
+import os
 import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import h5py
-import numpy
 import pandas
 
 from kvplot import lines, shape
@@ -20,6 +19,11 @@ Entry = dict[str, Any]
 
 KIND = "kvbench.results"
 SCHEMA_MAJOR = 1
+
+START = 2**16  # bytes
+BLOCK = 2**22  # bytes
+LONG_INTEGER = 21  # digits: more than any integer that kvbench writes
+DIGITS_TO_ZERO = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
 
 # The schema version whose files first have a number.
 SINCE = {"traffic.": (1, 4), "memory.lookup_bytes": (1, 4), "memory.shared_bytes": (1, 5)}
@@ -59,12 +63,13 @@ WRITTEN_BY = {
 }
 
 
-def _why_no_json(content: bytes, error: ValueError) -> str:
-    if content.startswith(b"\x89HDF"):
+def _why_no_json(start: bytes, end: bytes, error: ValueError) -> str:
+    """What is wrong with a file that begins and ends so."""
+    if start.startswith(b"\x89HDF"):
         return "is an HDF5 file"
-    if not content.strip():
+    if not (start + end).strip():
         return "is empty"
-    if content.startswith(b"{") and not content.rstrip().endswith(b"}"):
+    if start.startswith(b"{") and not end.rstrip().endswith(b"}"):
         return "is truncated, its JSON has no end"
     return f"invalid JSON: {error}"
 
@@ -79,31 +84,65 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def _parse(content: bytes) -> Any:
-    return json.loads(content, parse_constant=_not_json, parse_int=_integer)
+def _is_named_pipe(path: Path) -> bool:
+    """A pipe in a folder, which waits for a writer; those of a shell lie elsewhere."""
+    ends = os.pipe()
+    try:
+        return path.is_fifo() and path.stat().st_dev != os.fstat(ends[0]).st_dev
+    finally:
+        os.close(ends[0])
+        os.close(ends[1])
 
 
-def _refuse_others(path: Path, remedy: str) -> None:
+def _content(path: Path, remedy: str) -> bytes:
     if path.is_dir():
         raise ResultsError(f"{path}: is a folder; name the file in it: {remedy}")
-    if path.exists() and not (path.is_file() or path.is_fifo()):  # a device may never end
-        raise ResultsError(f"{path}: is not a regular file or a pipe; {remedy}")
+    if path.exists() and (_is_named_pipe(path) or not (path.is_file() or path.is_fifo())):
+        raise ResultsError(f"{path}: is not a regular file or a pipe of a shell; {remedy}")
+    try:
+        with path.open("rb") as file:
+            start = file.read(START)
+            if len(start) == START and start.lstrip()[:1] not in (b"", b"{", b"\xef"):
+                raise ResultsError(f"{path}: expected a JSON object; {remedy}")
+            return start + file.read()
+    except OSError as error:
+        raise ResultsError(f"{path}: {unreadable(path, error)}; {remedy}") from error
+
+
+def _has_long_integer(content: bytes) -> bool:
+    run = b"0" * LONG_INTEGER
+    for start in range(0, len(content), BLOCK):
+        part = content[start : start + BLOCK + LONG_INTEGER]
+        if run in part.translate(DIGITS_TO_ZERO):
+            return True
+    return False
+
+
+def _parsed(content: bytes) -> Any:
+    parse_int = _integer if _has_long_integer(content) else None  # a function costs its calls
+    text = content.decode("utf-8-sig")
+    del content  # the caller gave up its reference, too: there is one copy, not two
+    return json.loads(text, parse_constant=_not_json, parse_int=parse_int)
 
 
 def read_json(path: Path | str, remedy: str) -> Any:
     """A JSON document; ResultsError, which ends with the remedy, for what cannot be read as one."""
     path = Path(path)
-    _refuse_others(path, remedy)
+    start = end = b""
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ResultsError(f"{path}: {unreadable(path, error)}; {remedy}") from error
-    try:
-        return _parse(content)
+        contents = [_content(path, remedy)]
+        start, end = contents[0][:START], contents[0][-START:]
+        return _parsed(contents.pop())
+    except ResultsError:
+        raise
+    except MemoryError as error:
+        raise ResultsError(
+            f"{path}: is too large for the memory there is; choose less of it with `kvbench export`"
+        ) from error
     except RecursionError as error:
         raise ResultsError(f"{path}: nested too deep; {remedy}") from error
     except ValueError as error:
-        raise ResultsError(f"{path}: {_why_no_json(content, error)}; {remedy}") from error
+        raise ResultsError(f"{path}: {_why_no_json(start, end, error)}; {remedy}") from error
 
 
 def read_document(path: Path | str, kind: str, expected: shape.Shape) -> Entry:
@@ -144,7 +183,7 @@ def read_records(path: Path | str, expected: shape.Shape = shape.RESULTS) -> Ent
             return records[name](record, "") is None
 
         try:
-            document = lines.read(path, _parse, {name: partial(fits, name) for name in records})
+            document = lines.read(path, _parsed, {name: partial(fits, name) for name in records})
         except OSError as error:
             raise ResultsError(f"{path}: {unreadable(path, error)}; {WRITTEN_BY[KIND]}") from error
         if document is not None and isinstance(document.get("cells"), lines.Records):
@@ -354,34 +393,10 @@ class Results:
             raise ResultsError(
                 f'{self._rows_path}: missing; the sweep needs "output": {{ "rows": true }}'
             )
-        parts = []
-        try:
-            with h5py.File(self._rows_path, "r") as file:
-                for cell in self.ok["id"] if cells is None else cells:
-                    parts.append(self._rows_of(file, cell, metric))
-        except OSError as error:
-            raise ResultsError(
-                f"{self._rows_path}: {unreadable(self._rows_path, error)}; "
-                "rerun `kvbench run` of the same sweep to rewrite it"
-            ) from error
-        return pandas.concat(parts, ignore_index=True)
+        from kvplot.rows_file import RowsFile  # which needs ResultsError
 
-    def _rows_of(self, file: h5py.File, cell: str, metric: str) -> pandas.DataFrame:
-        if cell not in file:
-            raise ResultsError(f"{self._rows_path}: no rows of cell {cell}")
-        if metric not in file[cell]:
-            raise ResultsError(
-                f"{self._rows_path}: no {metric}{did_you_mean(metric, list(file[cell]))}"
-            )
-        values, rows = file[cell][metric][:], file[cell]["rows"][:]
-        return pandas.DataFrame(
-            {
-                "id": cell,
-                "head": numpy.repeat(numpy.arange(len(values)), len(rows)),
-                "row": numpy.tile(rows, len(values)),
-                metric: values.ravel(),
-            }
-        )
+        ids = list(self.ok["id"] if cells is None else cells)
+        return pandas.concat(RowsFile(self._rows_path).rows(metric, ids), ignore_index=True)
 
 
 def numbers_of(frame: pandas.DataFrame) -> list[str]:

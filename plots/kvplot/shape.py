@@ -13,6 +13,7 @@ from typing import Any
 Fault = str | None
 Shape = Callable[[Any, str], Fault]
 
+LONGEST = 2**20  # characters of a text: more than a command line or a reason has
 LARGEST = 2**53  # integers above are not exact in other readers of JSON
 DEEPEST = 64  # levels of values that are only shown
 
@@ -39,7 +40,7 @@ def leaf(what: str, fits: Callable[[Any], bool]) -> Shape:
 
 
 def _is_text(value: Any) -> bool:
-    if not isinstance(value, str):
+    if not isinstance(value, str) or len(value) > LONGEST:
         return False
     try:
         value.encode()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import matplotlib
@@ -9,9 +10,12 @@ import numpy
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.mathtext import MathTextParser
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from kvplot.looks import LINES as LINES
@@ -28,6 +32,7 @@ COLUMN = 3.35
 PAGE = 6.9
 WIDTHS = {"column": COLUMN, "page": PAGE}
 MOST_PANELS = 6
+LONGEST_FORMULA = 200  # characters; those of figures are far shorter
 _width = PAGE
 
 KEYS, VALUES, REFERENCE = "#0072B2", "#E69F00", "#000000"
@@ -53,6 +58,24 @@ def shortened(label: str) -> str:
     """A label that others wrote, as text of a figure: at most 40 characters, and no formula."""
     text = label if len(label) <= 40 else f"{label[:37]}..."
     return text.replace("$", r"\$")
+
+
+@lru_cache(maxsize=4096)
+def _is_formula(text: str) -> bool:
+    try:
+        MathTextParser("path").parse(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def literal(artist: Artist) -> None:
+    """Has every text below the artist drawn as it stands where it is no formula: names that others
+    gave may hold dollar signs."""
+    for text in artist.findobj(Text):
+        words = text.get_text()
+        if words.count("$") > 1 and not (len(words) <= LONGEST_FORMULA and _is_formula(words)):
+            text.set_parse_math(False)
 
 
 # One hue from pale to dark: prints in grey, safe with every colour blindness.
@@ -256,6 +279,7 @@ def legend_above(axis: Axes, handles: Mapping[str, Any], text: Callable[[str], s
         columnspacing=1.0,
         handletextpad=0.5,
     )
+    literal(legend)
     height = legend.get_window_extent(figure.canvas.get_renderer()).height / figure.dpi
     grow(figure, above=height)
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <stdexcept>
 
 #include "support/balance_rows.hpp"
 #include "support/given.hpp"
@@ -193,6 +194,82 @@ TEST_CASE("the bounds of cells turn red on planted bugs of merge-and-reduce") {
           TreeBug::kLargerSide, TreeBug::kForgetsNewest, TreeBug::kWeightOfSource}) {
       CAPTURE(static_cast<int>(bug));
       CHECK(errors(t, bug) > 10);
+    }
+  }
+}
+
+namespace {
+
+using Sizes = std::vector<double>;
+
+const Sizes& derived_sizes(const Derived& derived, const std::string& name) {
+  for (const auto& [key, value] : derived) {
+    if (key == name) return std::get<Sizes>(value);
+  }
+  throw std::runtime_error("no " + name);
+}
+
+Derived derived_of(const Stream& stream, Index prompt, const Given& given) {
+  const AlgorithmDescription& algorithm = algorithm_named("balancekv");
+  Stepper stepper(stream, prompt, algorithm, params_for(algorithm, given), 7);
+  while (stepper.next()) {
+  }
+  return stepper.algorithm().derived();
+}
+
+void raise(Sizes& largest, const std::vector<BalanceRow>& rows) {
+  Sizes now(largest.size(), 0.0);
+  for (const BalanceRow& row : rows) ++now[static_cast<std::size_t>(std::ilogb(row.weight))];
+  for (std::size_t l = 0; l < now.size(); ++l) largest[l] = std::max(largest[l], now[l]);
+}
+
+}  // namespace
+
+TEST_CASE("derived.denominator_cells is what a tree worked by hand holds at most") {
+  const auto owned = make_stream({.tokens = 9, .d = 3, .dv = 2});
+  const auto sizes = [&](Index t, Index T) {
+    const Given given = tree(t, T) + Given{{"side", word_of("exact_half")}, {"c", number(1.0)}};
+    return derived_sizes(derived_of(owned->stream, 0, given), "denominator_cells");
+  };
+  CHECK(sizes(4, 0) == Sizes{9});        // never reduced
+  CHECK(sizes(4, 1) == Sizes{3, 4});     // two halves of four tokens
+  CHECK(sizes(2, 2) == Sizes{1, 1, 2});  // C^1 is halved at 4 and at 8 tokens, at 6 it holds one
+  CHECK(sizes(5, 3) == Sizes{4, 2, 0, 0});
+  CHECK(sizes(9, 1) == Sizes{8, 4});
+  CHECK(sizes(10, 1) == Sizes{9, 0});
+}
+
+TEST_CASE("derived sizes of cells are the largest that the rows show, whatever the blocks") {
+  const auto owned = make_stream({.tokens = 130, .d = 4, .dv = 3});
+  for (Index j = 0; j < 130; ++j) {  // value norms of many buckets, the small ones early
+    const double size = std::ldexp(1.0, static_cast<int>((j * 7) % 37) - (j < 60 ? 60 : 20));
+    for (Index k = 0; k < 3; ++k) owned->values[static_cast<std::size_t>(3 * j + k)] *= size;
+  }
+  const Stream& stream = owned->stream;
+  const Given r = {{"r", number(median_norm(stream.keys))}};
+  for (const Index t : {2, 3, 8, 33}) {
+    for (const Index T : {0, 1, 3}) {
+      for (const char* side : {"smaller", "exact_half", "random"}) {
+        for (const char* erase : {"off", "paper"}) {
+          CAPTURE(t);
+          CAPTURE(T);
+          CAPTURE(std::string(side));
+          CAPTURE(std::string(erase));
+          const Given given =
+              tree(t, T) + r + Given{{"side", word_of(side)}, {"erase", word_of(erase)}};
+          Sizes denominator(static_cast<std::size_t>(T) + 1);
+          Sizes numerator = denominator;
+          for (const BalanceRows& rows : rows_at(stream, 0, given, 7)) {
+            raise(denominator, rows.denominator);
+            raise(numerator, rows.numerator);
+          }
+          for (const Index prompt : {0, 100}) {  // token by token, and a block
+            const Derived derived = derived_of(stream, prompt, given);
+            CHECK(derived_sizes(derived, "denominator_cells") == denominator);
+            CHECK(derived_sizes(derived, "numerator_cells") == numerator);
+          }
+        }
+      }
     }
   }
 }

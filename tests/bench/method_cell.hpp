@@ -16,7 +16,7 @@ struct MethodRows {
   const Index prompt;
   const std::vector<Index> rows;
   const Reference reference;
-  LogitBlock room;
+  BlockRoom room;
   const RowBlock block;
 };
 

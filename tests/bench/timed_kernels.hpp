@@ -51,6 +51,7 @@ class TimedKernels final : public test::WrappedKernels {
    public:
     TimedRows(const TimedKernels& timed, std::shared_ptr<const ResidentRows> rows)
         : ResidentRows(rows->max_logit()), timed_(timed), rows_(std::move(rows)) {}
+    bool is_enough(const AnswerBatch& batch) const override { return rows_->is_enough(batch); }
     void answer(const AnswerBatch& batch, std::vector<double>& numerators,
                 std::vector<AnswerMasses>& masses) const override {
       timed_.around("held rows: answer", [&] { rows_->answer(batch, numerators, masses); });

@@ -55,7 +55,7 @@ class Determinism(Folder):
     def setUpClass(cls):
         super().setUpClass()
         cls.synth("rope.h5", "--tokens", 128, "--d", 8, "--layers", 2, "--query-rows", 128,
-                  kind="rope")
+                  "--prompt-tokens", 96, "--repeat", 40, kind="rope")
         with h5py.File(cls.made / "rope.h5", "r+") as dump:
             for layer in dump["sequences/0/layers"].values():
                 heads, rows = layer["q"].shape[0], layer["v"].shape[1]

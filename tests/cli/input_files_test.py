@@ -4,12 +4,13 @@ written, journals and results that say what no run writes, file systems that can
 import fcntl
 import json
 import os
+import resource
 import shlex
 import shutil
 import subprocess
 import unittest
 
-from program import BUG, DONE, PROGRAM, Folder, deterministic, kvbench
+from program import BUG, DONE, INCOMPLETE, PROGRAM, Folder, deterministic, kvbench
 
 # flock() of a journal or an HDF5 file and read() of broken.json fail, with an error that the environment says.
 SHIM = r"""
@@ -183,6 +184,22 @@ class InputFiles(Folder):
                         ["check", "--results", path, "--bounds", bounds], ["compare", path, path]):
             self.assert_refused(kvbench(*command), "twice.json", "same")
 
+    def test_members_of_results_that_are_of_another_type_do_not_end_a_command(self):
+        """What a command asks for beside the cells: whether they are all, and names of dumps."""
+        results = self.run_sweep()
+        bounds = self.folder / "bounds.json"
+        bounds.write_text(json.dumps({"schema_version": 1, "bounds": [
+            {"name": "n", "where": {"dump": "tiny.h5"}, "metric": "memory.bytes", "at_most": 1e9}]}))
+        path = self.folder / "other.json"
+        dump = results["dumps"][0]
+        for changed in ({"status": []}, {"status": 5}, {"dumps": [5]}, {"dumps": 5}, {"dumps": {"a": 1}},
+                        {"dumps": [{**dump, "path": []}]}, {"dumps": [{**dump, "fingerprint": 5}]}):
+            path.write_text(json.dumps({**results, **changed}))
+            for command in (["export", "--results", path, "--format", "md"], ["compare", path, path],
+                            ["check", "--results", path, "--bounds", bounds]):
+                with self.subTest(changed=changed, command=command[0]):
+                    self.assertNotEqual(kvbench(*command).returncode, BUG)
+
     def test_what_follows_a_byte_of_value_0_is_not_overlooked(self):
         self.run_sweep()
         results = self.folder / "out/results.json"
@@ -217,6 +234,87 @@ class InputFiles(Folder):
             self.assert_refused(kvbench("run", "--config", config, "--out", out),
                                 "journal.jsonl: is not a regular file")
             journal.unlink()
+
+    def test_a_named_pipe_is_not_waited_for(self):
+        results = self.folder / "out/results.json"
+        self.run_sweep()
+        pipe = self.folder / "pipe.json"
+        os.mkfifo(pipe)
+        for command in (["plan", "--config", pipe], ["validate", "--config", pipe], ["compare", results, pipe],
+                        ["export", "--results", pipe, "--format", "csv"], ["verify", pipe],
+                        ["check", "--results", results, "--bounds", pipe]):
+            with self.subTest(command=command):
+                self.assert_refused(kvbench(*command), "pipe.json: is not a regular file")
+
+    # Sizes and nesting, within 300 MiB of addresses and a few seconds.
+
+    def within_limits(self, *arguments):
+        def limits():
+            resource.setrlimit(resource.RLIMIT_AS, (300 << 20, 300 << 20))
+            resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
+        return kvbench(*arguments, preexec_fn=limits,
+                       env={**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"})
+
+    def test_results_that_nest_without_end_or_have_names_or_values_without_end(self):
+        results = self.run_sweep()
+        bounds = self.folder / "bounds.json"
+        bounds.write_text(json.dumps({"schema_version": 1, "bounds": [
+            {"name": "n", "metric": "memory.bytes", "at_most": 1e9}]}))
+        path = self.folder / "bad.json"
+        deep = "[" * 200000 + "]" * 200000
+        names = "{" + ",".join(f'"n{i}":1' for i in range(200000)) + "}"
+        for place in (("key", "params"), ("key", "dump"), ("label",), None):
+            for given, words in ((deep, "nests deeper"), (names, "more than 1024 members")):
+                changed = json.loads(json.dumps(results))
+                at = changed if place is None else changed["cells"][1]
+                for name in (place or ("config",))[:-1]:
+                    at = at[name]
+                at[(place or ("config",))[-1]] = "HERE"
+                path.write_text(json.dumps(changed).replace('"HERE"', given))
+                for command in (["export", "--results", path, "--format", "csv"], ["compare", path, path],
+                                ["check", "--results", path, "--bounds", bounds], ["verify", path]):
+                    with self.subTest(place=place, words=words, command=command[0]):
+                        self.assert_refused(self.within_limits(*command), "bad.json", words)
+        text = json.dumps(results)
+        values = "1," * 10_000_000 + "1"
+        path.write_text(text.replace('"small"', '"' + "x" * 50_000_000 + '"', 1))
+        self.assert_refused(self.within_limits("compare", path, path), "a text of more than 1 MiB")
+        path.write_text(f"[{values}]")
+        self.assert_refused(self.within_limits("compare", path, path), "is not a kvbench results file")
+        path.write_text(text.replace('"cells": [', f'"cells": [{values},', 1))
+        self.assert_refused(self.within_limits("compare", path, path), "/cells/0")
+        self.assert_refused(self.within_limits("check", "--results", path, "--bounds", bounds), "/cells/0")
+        path.write_text(f'{text[:-1]}, "further": [{values}]}}')
+        done = self.within_limits("compare", path, path)
+        self.assertEqual(done.returncode, DONE, done.stderr)
+
+    def test_sweeps_of_names_or_values_without_end(self):
+        path = self.folder / "bad.json"
+        path.write_text("{" + ",".join(f'"n{i}":1' for i in range(200000)) + "}")
+        self.assert_refused(self.within_limits("plan", "--config", path), "unknown key of a sweep file")
+        path.write_text('{"seeds": [' + "1," * 10_000_000 + "1]}")
+        self.assert_refused(self.within_limits("plan", "--config", path), "more than 4000000 values")
+        os.truncate(path, 1 << 36)
+        self.assert_refused(self.within_limits("plan", "--config", path), "larger than 128 MiB")
+
+    def test_journal_lines_that_nest_or_go_on_without_end_are_damaged_ones(self):
+        whole = deterministic(self.run_sweep())
+        path = self.folder / "out/journal.jsonl"
+        lines = path.read_text().splitlines()
+        record = json.loads(lines[2])
+        record["key"]["params"] = "HERE"
+        deep = json.dumps(record).replace('"HERE"', "[" * 200000 + "]" * 200000)
+        long = json.dumps({**json.loads(lines[2]), "more": "x" * 100_000_000})
+        for what, line in (("deep", deep), ("long", long)):
+            with self.subTest(what=what):
+                path.write_text("\n".join([*lines[:2], line, *lines[3:]]) + "\n")
+                done = self.within_limits("merge", self.folder / "out", "--out", self.folder / "all.json")
+                self.assertEqual(done.returncode, INCOMPLETE, done.stderr)
+                self.assertIn("1 damaged", done.stderr)
+                done = self.within_limits("run", "--config", self.folder / "small.json", "--out",
+                                          self.folder / "out", "--threads", 1)
+                self.assertEqual(done.returncode, DONE, done.stderr)
+                self.assertEqual(deterministic(self.results()), whole)
 
     def test_a_sweep_can_come_through_a_pipe(self):
         config = self.sweep()

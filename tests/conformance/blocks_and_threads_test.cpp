@@ -29,7 +29,7 @@ const std::vector<StreamSpec>& specs() {
 TEST_CASE("feeding the prompt in blocks of 1, 7, 64 or whole gives the same sketches") {
   Cases cases;
   for (const StreamSpec& spec : specs()) {
-    const auto owned = make_stream(spec);
+    const auto owned = make_stream(repeating(spec, 70));
     for (const Subject& subject : subjects()) {
       for (const Point& point : subject.row->points) {
         CAPTURE(describe(subject.row->id, point.given));
@@ -51,7 +51,7 @@ TEST_CASE("feeding the prompt in blocks of 1, 7, 64 or whole gives the same sket
 TEST_CASE("decode tokens fed in blocks leave the same sketch where no row is scored between") {
   Cases cases;
   for (const StreamSpec& spec : specs()) {
-    const auto owned = make_stream(spec);
+    const auto owned = make_stream(repeating(spec, 40));
     for (const Subject& subject : subjects()) {
       for (const Point& point : subject.row->points) {
         CAPTURE(describe(subject.row->id, point.given));
@@ -86,7 +86,7 @@ TEST_CASE("1, 2 and 4 threads, alone or among other cells, give the same bits") 
   const int before = thread_count();
   Cases tried;
   for (const StreamSpec& spec : specs()) {
-    const auto owned = make_stream(spec);
+    const auto owned = make_stream(repeating(spec, 50));
     const Index prompt = 50;
     ReplaySetting setting;
     setting.prompt = prompt;

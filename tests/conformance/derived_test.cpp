@@ -28,8 +28,8 @@ std::set<std::string> reported_names(const Stream& stream, const Subject& subjec
 }  // namespace
 
 TEST_CASE("derived values are those that the algorithm defines") {
-  const auto plain =
-      make_stream({.tokens = 60, .d = 4, .dv = 3, .heads_per_kv = 2, .rope_pairs = 2});
+  const auto plain = make_stream(
+      {.tokens = 60, .d = 4, .dv = 3, .heads_per_kv = 2, .rope_pairs = 2, .repeated = 40});
   Cases cases;
   for (const Subject& subject : subjects()) {
     std::set<std::string> defined;

@@ -73,7 +73,7 @@ TEST_CASE("tokens, peaks, numbers and bytes equal a recount of what is held at e
       {.tokens = 60, .d = 5, .dv = 3, .heads_per_kv = 2, .sinks = true, .value_in_key = true}};
   Cases cases;
   for (const StreamSpec& spec : specs) {
-    const auto owned = make_stream(spec);
+    const auto owned = make_stream(repeating(spec, 35));
     for (const Subject& subject : subjects()) {
       for (const Point& point : subject.row->points) {
         for (const Index prompt : {0, 35}) {
@@ -159,7 +159,7 @@ std::optional<Params> asking_for_memory(const Subject& subject, const Given& giv
 TEST_CASE("most_kept is the peak that a replay counts, whatever the budget") {
   std::set<std::string> ran;
   for (const StreamSpec& spec : kShapes) {
-    const auto owned = make_stream(spec);
+    const auto owned = make_stream(repeating(spec, 35));
     const StreamShape& shape = owned->stream.shape;
     for (const Subject& subject : subjects()) {
       for (const Point& point : subject.row->points) {
@@ -194,7 +194,7 @@ TEST_CASE("most_kept is the peak that a replay counts, whatever the budget") {
 TEST_CASE("a budget solved for memory holds that memory to within one token, and no more") {
   std::set<std::string> ran;
   for (const StreamSpec& spec : kShapes) {
-    const auto owned = make_stream(spec);
+    const auto owned = make_stream(repeating(spec, 35));
     const StreamShape& shape = owned->stream.shape;
     // Keys and values, and the most that any method stores besides: two numbers per query head.
     const double token = 2.0 * static_cast<double>(spec.d + spec.dv) + 8.0 * spec.heads_per_kv;

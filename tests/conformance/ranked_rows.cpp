@@ -94,6 +94,17 @@ Conformance compactor_row() {
   return row;
 }
 
+// Runs where the prompt is the one that the stream's pass repeats, from its third token on.
+Conformance kvzip_row() {
+  Conformance row = budgeted("kvzip", {});
+  const Given budget{{"budget", integer(12)}};
+  Given own = budget;
+  own.emplace_back("scope", word("head"));
+  row.points.push_back({budget, nullptr, false, sinks_prompt_end_and_decoded(2, 0)});
+  row.points.push_back({own, compressed(12), false, sinks_prompt_end_and_decoded(2, 0)});
+  return row;
+}
+
 }  // namespace
 
 std::vector<Conformance> ranked_rows() {
@@ -106,6 +117,7 @@ std::vector<Conformance> ranked_rows() {
       expecting_row("capkv"),
       ranking_row("qfilters"),
       compactor_row(),
+      kvzip_row(),
   };
 }
 

@@ -81,7 +81,7 @@ TEST_CASE("what was kept goes through a cache file and gives the same errors and
   Cases cases;
   std::set<std::string> not_rows;
   for (const StreamSpec& spec : specs) {
-    const auto owned = make_stream(spec);
+    const auto owned = make_stream(repeating(spec, 35));
     const Stream& stream = owned->stream;
     for (const Subject& subject : subjects()) {
       const AlgorithmDescription& algorithm = *subject.algorithm;

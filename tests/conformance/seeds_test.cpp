@@ -21,8 +21,8 @@ bool all_same(const std::vector<Sketch>& a, const std::vector<Sketch>& b) {
 }  // namespace
 
 TEST_CASE("a seed repeats itself, and matters exactly where an algorithm says so") {
-  const auto owned =
-      make_stream({.tokens = 60, .d = 4, .dv = 3, .heads_per_kv = 2, .rope_pairs = 2});
+  const auto owned = make_stream(
+      {.tokens = 60, .d = 4, .dv = 3, .heads_per_kv = 2, .rope_pairs = 2, .repeated = 40});
   for (const Subject& subject : subjects()) {
     for (const Point& point : subject.row->points) {
       CAPTURE(describe(subject.row->id, point.given));
@@ -40,7 +40,7 @@ TEST_CASE("a seed repeats itself, and matters exactly where an algorithm says so
 }
 
 TEST_CASE("draws belong to a stream: another layer, head or sequence draws anew") {
-  const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 3, .rope_pairs = 2});
+  const auto owned = make_stream({.tokens = 60, .d = 4, .dv = 3, .rope_pairs = 2, .repeated = 40});
   for (const Subject& subject : subjects()) {
     for (const Point& point : subject.row->points) {
       const Params params = params_for(*subject.algorithm, point.given);

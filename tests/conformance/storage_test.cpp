@@ -51,8 +51,13 @@ CellResult replayed(const Stream& stream, Index prompt, const AlgorithmDescripti
 }  // namespace
 
 TEST_CASE("an algorithm that only appends drops no token after the prompt") {
-  const auto owned =
-      make_stream({.tokens = 60, .d = 8, .dv = 8, .heads_per_kv = 2, .seed = 5, .rope_pairs = 4});
+  const auto owned = make_stream({.tokens = 60,
+                                  .d = 8,
+                                  .dv = 8,
+                                  .heads_per_kv = 2,
+                                  .seed = 5,
+                                  .rope_pairs = 4,
+                                  .repeated = 40});
   std::set<std::string> appending;
   Cases cases;
   for (const Subject& subject : subjects()) {
@@ -74,8 +79,13 @@ TEST_CASE("an algorithm that only appends drops no token after the prompt") {
 }
 
 TEST_CASE("an algorithm that keeps values of its own making says so") {
-  const auto owned =
-      make_stream({.tokens = 60, .d = 8, .dv = 8, .heads_per_kv = 2, .seed = 5, .rope_pairs = 4});
+  const auto owned = make_stream({.tokens = 60,
+                                  .d = 8,
+                                  .dv = 8,
+                                  .heads_per_kv = 2,
+                                  .seed = 5,
+                                  .rope_pairs = 4,
+                                  .repeated = 40});
   std::set<std::string> saying;
   std::set<std::string> making;
   Cases cases;
@@ -128,8 +138,13 @@ TEST_CASE("pages name every algorithm that keeps all tokens") {
 }
 
 TEST_CASE("every algorithm that can be stored is, on arrival, late and in groups") {
-  const auto owned =
-      make_stream({.tokens = 60, .d = 8, .dv = 8, .heads_per_kv = 2, .seed = 6, .rope_pairs = 4});
+  const auto owned = make_stream({.tokens = 60,
+                                  .d = 8,
+                                  .dv = 8,
+                                  .heads_per_kv = 2,
+                                  .seed = 6,
+                                  .rope_pairs = 4,
+                                  .repeated = 40});
   const Index prompt = 40;
   const Given small = {{"group", Value{Index{4}}}, {"residual", Value{Index{4}}}};
   const Given channels = {{"per", Value{std::string("channel")}}, {"group", Value{Index{4}}}};
@@ -180,8 +195,8 @@ TEST_CASE("a storage that loses nothing changes no answer, whatever the layer ha
     const auto storage =
         std::make_shared<const Storage>(Storage{{&lossless, Params{}}, {&lossless, Params{}}});
     for (const StreamSpec& spec : specs) {
-      const auto owned = make_stream(spec);
       const Index prompt = spec.causal ? 30 : spec.tokens;
+      const auto owned = make_stream(repeating(spec, prompt));
       std::set<std::string> stored_ids;
       for (const Subject& subject : subjects()) {
         const AlgorithmDescription& algorithm = *subject.algorithm;
@@ -218,8 +233,13 @@ TEST_CASE("a storage that loses nothing changes no answer, whatever the layer ha
 
 TEST_CASE("stored cells have the same bits on 1 and 4 threads") {
   const int before = thread_count();
-  const auto owned =
-      make_stream({.tokens = 60, .d = 8, .dv = 8, .heads_per_kv = 2, .seed = 6, .rope_pairs = 4});
+  const auto owned = make_stream({.tokens = 60,
+                                  .d = 8,
+                                  .dv = 8,
+                                  .heads_per_kv = 2,
+                                  .seed = 6,
+                                  .rope_pairs = 4,
+                                  .repeated = 40});
   const Index prompt = 40;
   const Given small = {{"group", Value{Index{4}}}, {"residual", Value{Index{4}}}};
   std::vector<ReplayCell> cells;

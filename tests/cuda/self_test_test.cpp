@@ -39,6 +39,7 @@ class OffRows final : public ResidentRows {
   OffRows(const Stream& stream, const std::vector<Index>& rows, bool numerators)
       : OffRows(stream, block_of(stream, rows), numerators) {}
 
+  bool is_enough(const AnswerBatch&) const override { return false; }
   void answer(const AnswerBatch& batch, std::vector<double>& numerators,
               std::vector<AnswerMasses>& masses) const override {
     cuda::answer_by_logits(stream_, block_, batch, numerators, masses);

@@ -95,10 +95,10 @@ class Folder(unittest.TestCase):
         done = kvbench("validate", dump)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
-    def assert_runs(self, dump: Path, algorithms: list[dict]) -> list[dict]:
+    def assert_runs(self, dump: Path, algorithms: list[dict], **more: object) -> list[dict]:
         sweep = self.folder / "sweep.json"
         sweep.write_text(json.dumps({"schema_version": 1, "name": "small", "dumps": [str(dump)],
-                                     "seeds": [0], "algorithms": algorithms}))
+                                     "seeds": [0], "algorithms": algorithms, **more}))
         out = self.folder / "results"
         done = kvbench("run", "--config", sweep, "--out", out, "--fresh")
         self.assertEqual(done.returncode, 0, done.stderr)

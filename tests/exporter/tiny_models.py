@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import tokenizers
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 VOCABULARY = 96
 # Sharp enough that a wrong mask, scale or order shows in the outputs.
@@ -60,8 +61,12 @@ MODELS = {
                     "attention_chunk_size": 20, "num_experts_per_tok": 1,
                     "no_rope_layers": [1, 0]},
     "bert": SMALL,
+    # ALiBi, computed within the modules; of 12 heads some slopes are not powers of 2.
+    "bloom": {"vocab_size": VOCABULARY, "hidden_size": 96, "n_layer": 2, "n_head": 12,
+              "initializer_range": 0.3},
+    "mpt": {"vocab_size": VOCABULARY, "d_model": 96, "n_layers": 2, "n_heads": 12,
+            "max_seq_len": 256, "expansion_ratio": 2, "initializer_range": 0.3},
     # What cannot be heard.
-    "bloom": {"vocab_size": VOCABULARY, "hidden_size": 32, "n_layer": 2, "n_head": 4},
     "falcon": {**SMALL, "alibi": True},
     "gptj": {**GPT2, "rotary_dim": 4},
     "codegen": {**GPT2, "rotary_dim": 4},
@@ -80,6 +85,20 @@ def make(name: str, folder: Path, **changes: object) -> Path:
                 parameter.add_(0.2 * torch.randn_like(parameter))
     model.save_pretrained(folder / name)
     return folder / name
+
+
+def save_tokenizer(path: Path, template: tuple[str, str] | None = None) -> None:
+    """Gives a model a tokenizer of single letters. `template`: what stands before and behind a user's
+    words in a chat."""
+    letters = {letter: place for place, letter in enumerate(
+        ["\n", *(chr(32 + place) for place in range(VOCABULARY - 1))])}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(letters, unk_token=" "))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token=" ")
+    if template:
+        before, behind = template
+        fast.chat_template = f"{before}{{{{ messages[0]['content'] }}}}{behind}"
+    fast.save_pretrained(path)
 
 
 def pass_cache_position(method):

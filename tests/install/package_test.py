@@ -47,7 +47,9 @@ class Package(unittest.TestCase):
         self.assertEqual(done.returncode, 0, f"{words}\n{done.stdout}{done.stderr}")
         return done.stdout
 
-    def test_it_names_what_it_needs(self):
+    def test_it_names_its_version_and_what_it_needs(self):
+        version = (Path(__file__).resolve().parents[2] / "version.txt").read_text(encoding="utf-8").strip()
+        self.assertEqual(command("dpkg-deb", "--field", PACKAGE, "Version").stdout.strip(), version)
         needs = command("dpkg-deb", "--field", PACKAGE, "Depends").stdout
         for library in ("libc6", "libgomp1", "libhdf5-", "libstdc++6"):
             self.assertIn(library, needs)

@@ -16,6 +16,7 @@ from pathlib import Path
 from package_test import clean_root
 
 ROOT = Path(__file__).resolve().parents[2]
+VERSION = (ROOT / "version.txt").read_text(encoding="utf-8").strip()
 WHEEL = None
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "cmake", "ninja")
 LIBRARIES = """
@@ -44,6 +45,7 @@ class Wheel(unittest.TestCase):
         self.assertTrue(any(re.match(r"kvbench\.libs/libhdf5", name) for name in names), names)
         self.assertFalse([name for name in names if name.startswith(("tests/", "lib/", "include/"))])
         self.assertEqual(re.findall(r"(?m)^Requires-Dist: ([^;\n]*)$", metadata), ["numpy>=1.24"])
+        self.assertEqual(re.findall(r"(?m)^Version: (.*)$", metadata), [VERSION])
         self.assertRegex(Path(WHEEL).name, r"-manylinux_\d+_\d+_x86_64\.whl$")
 
     def run_in(self, folder, *words, **environment):

@@ -1,6 +1,7 @@
 #include "json/input_file.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -44,6 +45,19 @@ TEST_CASE_FIXTURE(Place, "folders, devices and files that are not there are refu
   refused(folder, "is a folder; name one");
   refused("/dev/zero", "is not a regular file; name one");
   refused(folder + "/none", "cannot read: No such file or directory; name one");
+}
+
+TEST_CASE_FIXTURE(Place, "a pipe in a folder is not waited for, one of a shell is read") {
+  const std::string named = folder + "/pipe";
+  REQUIRE(mkfifo(named.c_str(), 0600) == 0);
+  CHECK_THROWS_WITH_AS(kvbench::read_text(named, "name one"),
+                       doctest::Contains("pipe: is not a regular file; name one"), InputError);
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  REQUIRE(write(ends[1], "text", 4) == 4);
+  close(ends[1]);
+  CHECK(kvbench::read_text("/dev/fd/" + std::to_string(ends[0]), "name one") == "text");
+  close(ends[0]);
 }
 
 TEST_CASE_FIXTURE(Place, "only nothing, an empty file or one of its kind is replaced") {

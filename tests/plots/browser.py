@@ -98,12 +98,16 @@ class Browser:
 
     def open(self, path, fragment=""):
         """Opens a file and waits until its scripts have run."""
+        self.visit(Path(path).as_uri() + fragment)
+
+    def visit(self, address):
+        """The same of an address."""
         self._call("Page.navigate", url="about:blank")
         self.errors.clear()
-        answer = self._call("Page.navigate", url=Path(path).as_uri() + fragment)
+        answer = self._call("Page.navigate", url=address)
         if "errorText" in answer:
-            raise RuntimeError(f"{path}: {answer['errorText']}")
-        self.wait("document.readyState === 'complete' && location.protocol === 'file:'")
+            raise RuntimeError(f"{address}: {answer['errorText']}")
+        self.wait("document.readyState === 'complete' && location.protocol !== 'about:'")
 
     def run(self, script):
         """Value of an expression in the page."""

@@ -21,7 +21,7 @@ try:
     from called import called
     from kvplot import looks, style
     from kvplot.cache import Cache, Caches, Place
-    from kvplot.figures import kept, survival
+    from kvplot.figures import kept, occupancy, survival
     from kvplot.results import ResultsError
 except ImportError as error:
     print(f"skipped: {error}")
@@ -271,6 +271,47 @@ class Bad(Made):
         self.assertEqual(codes, {0, 2})
 
 
+class Cells(Made):
+    """What balancekv's rows say of its trees."""
+
+    def test_cells_are_told_by_the_weights_of_one_sum(self):
+        path = self.write(
+            attributes={"prompt_tokens": 0, "decode": "given", "tokens": 6},
+            token=[0, 1, 2, 0, 0, 5], begin=[0, 1, 2, 3, 1, 5], end=[2, 3, 6, 6, 4, 6],
+            # Two of C^0 and one of C^1 in the denominator, one of C^2 in the numerator, and an exact one.
+            weight_denominator=[1.0, 1.0, 1.0, 2.0, 0.0, 1.0], weight_numerator=[0.0, 0.0, 0.0, 0.0, 4.0, 1.0])
+        rows = Cache(path).heads[Place("0", 0, 0)].rows(6)
+        found = occupancy.sizes(rows, 6, "there")
+        self.assertEqual(found["denominator"].tolist(), [[1, 2, 2, 1, 1, 1], [0, 0, 0, 1, 1, 1]])
+        self.assertEqual(found["numerator"].tolist(), [[0] * 6, [0] * 6, [0, 1, 1, 1, 0, 0]])
+
+    def test_weights_of_some_rows_alone_are_refused(self):
+        params = {"params": '{"t": 2, "T": 1, "side": "smaller"}'}
+        attributes = {"prompt_tokens": 0, "decode": "given", "tokens": 4}
+        # One of each pair stays: with its weight of 2 from the row that halves, or two rows late.
+        for name, begin, end, weights, code in (("good", [0, 1, 2, 3], [1, 4, 3, 4], [1.0, 2.0, 1.0, 2.0], 0),
+                                                ("late", [0, 1, 3, 2, 3], [1, 3, 4, 3, 4], [1.0, 1.0, 2.0, 1.0, 2.0], 2)):
+            tokens = [0, 1, 2, 3] if name == "good" else [0, 1, 1, 2, 3]
+            self.write(f"{name}.h5", method="balancekv", root=params, attributes=attributes, token=tokens, begin=begin,
+                       end=end, weight_denominator=weights, weight_numerator=[0.0] * len(weights))
+            found, said = self.drawn("occupancy", self.folder / f"{name}.h5")
+            self.assertEqual(found, code, said)
+            self.assertEqual("weights are not those of every row" in said, code == 2)
+
+    def test_files_without_cells_are_refused(self):
+        for name, more, pattern in (
+                ("other", {"method": "h2o"}, "is of h2o; cells are those of balancekv"),
+                ("bare", {"method": "balancekv"}, "attribute params must have t, T and side"),
+                ("odd", {"method": "balancekv", "weight_denominator": [3.0], "weight_numerator": [0.0],
+                         "root": {"params": '{"t": 4, "T": 1, "side": "smaller"}'}},
+                 "a weight that is not a power of two")):
+            with self.subTest(name):
+                self.write(f"{name}.h5", token=[0], **more)
+                code, said = self.drawn("occupancy", self.folder / f"{name}.h5")
+                self.assertEqual(code, 2)
+                self.assertIn(pattern, said)
+
+
 class Real(Made):
     @classmethod
     def setUpClass(cls):
@@ -316,6 +357,35 @@ class Real(Made):
         self.assertTrue(set((shown["h2o"] > 0).sum(axis=1)) <= {16, 17})
         # Each sampled token stands for others: weights add up to the exact cache's tokens.
         numpy.testing.assert_allclose(shown["uniform"].sum(axis=1), at + 1, rtol=0.3)
+
+    def test_cells_are_as_large_as_the_program_says(self):
+        sweep = {"schema_version": 1, "name": "cells", "dumps": ["tiny.h5"], "seeds": [0],
+                 "replay": {"prompt_tokens": 0}, "output": {"caches": True}, "algorithms": [
+                     {"algorithm": "balancekv", "params": {"t": 8, "T": [2, "auto"], "side": ["smaller", "exact_half"]}}]}
+        (self.run_folder / "cells.json").write_text(json.dumps(sweep))
+        subprocess.run([PROGRAM, "run", "--config", "cells.json", "--out", "cells", "--quiet"], check=True,
+                       capture_output=True, cwd=self.run_folder)
+        said = {}
+        for record in json.loads((self.run_folder / "cells/results.json").read_text())["cells"]:
+            key = record["key"]
+            said[str(key["params"]["T"]), key["params"]["side"], key["layer"], key["kv_head"]] = record["derived"]
+        caches = Caches(self.run_folder / "cells/caches")
+        seen = 0
+        for setting in occupancy.settings_of(caches):
+            for place, head in setting.file.heads.items():
+                self.assertEqual(head.prompt, 0)
+                counts = occupancy.held_by(setting, place, N)
+                derived = said[setting.T, setting.side, place.layer, place.kv_head]
+                for tree, most in ((tree, derived[f"{tree}_cells"]) for tree in occupancy.TREES):
+                    largest = counts[tree].max(axis=1).tolist()
+                    self.assertEqual(largest + [0] * (len(most) - len(largest)), most)
+                    seen += 1
+        self.assertEqual(seen, 2 * 2 * 4 * 2)
+        out = self.folder / "cells"
+        self.assertEqual(called("occupancy", self.run_folder / "cells/caches", "-o", out), (0, ""))
+        table = pandas.read_csv(out / "occupancy.csv")
+        self.assertEqual(set(table["panel"]), {"trace", "largest"})
+        self.assertIn("seed 0", (out / "occupancy.txt").read_text())
 
     def test_both_are_drawn_with_table_and_caption(self):
         for figure in ("kept", "survival"):

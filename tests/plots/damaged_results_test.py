@@ -110,7 +110,8 @@ class Damaged(WithResults):
     def test_what_is_not_json_is_said_to_be_so(self):
         text = json.dumps(self.small)
         self.refused(text.replace('"seed": null', '"seed": NaN', 1).encode(), "NaN")
-        self.refused(b"[" * 100000, "nested too deep")
+        self.refused(b"{\"a\":" * 100000, "nested too deep")
+        self.refused(b"[" * 100000, "expected a JSON object")
         self.refused(text.replace('"config": {', '"config": {"a": ' + "[" * 200 + "]" * 200 + ",", 1)
                      .encode(), "/config/a", "nested")
         self.refused(text.encode() + b"\0", "JSON")

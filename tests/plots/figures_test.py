@@ -7,6 +7,7 @@ Exits 77 where a Python package is missing.
 import contextlib
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -25,8 +26,9 @@ try:
     from kvplot import Results, ResultsError, figures, looks, papers, style
     from kvplot.__main__ import main
     from kvplot.dump import Dump
-    from kvplot.figures import (balancekv_layers, clusterability, displacement, ecdf, failure_rate, field, forest,
-                                layer_impact, position, rotation, score_bars, subgen_attribution, tsne)
+    from kvplot.figures import (balancekv_layers, bytes_per_token, clusterability, displacement, ecdf, failure_rate,
+                                field, forest, layer_impact, position, rotation, score_bars, settings,
+                                subgen_attribution, tsne)
     from kvplot.inspection import Inspection
     from kvplot.results import mean_over_units
     from kvplot.statistics import standard_error
@@ -48,6 +50,8 @@ SMALL = {"/select/tokens": 1024, "/select/kv_heads": [0], "/seeds": [0, 1],
 ONE_ROW = {"/select/tokens": 512, "/select/layers": [0], "/seeds": [0, 1]}
 KEPT = {"subgen_failure_rate": ONE_ROW, "tightness": ONE_ROW,
         "kept_sets": {"/select/tokens": 512, "/select/layers": [0, 15]},
+        "balancekv_cells": {"/select/tokens": 512, "/select/layers": [0, 15]},  # every row is scored
+        "bytes_per_token": {"/select/tokens": [256, 512], "/select/kv_heads": [0], "/select/layers": [0]},
         "scaling": {"/select/tokens": [256, 512], "/select/kv_heads": [0], "/seeds": [0, 1]},
         "methods": {"/select/kv_heads": [0], "/select/layers": [0, 15], "/seeds": [0, 1],
                     "/evaluate/rows": {"every": 32}},
@@ -99,6 +103,60 @@ class Made(unittest.TestCase):
         interval, = forest.intervals(table).itertuples()
         self.assertAlmostEqual(interval.mean, -1.0)
         self.assertEqual(interval.units, 2)
+
+    def test_settings_are_paired_by_unit_with_the_nearest_in_memory(self):
+        cells = []
+        for head, scale in ((0, 1.0), (1, 9.0)):
+            cells += [cell("h2o", {"budget": budget}, scale * error, memory, kv_head=head)
+                      for budget, error, memory in ((1, 0.2, 0.3), (2, 0.1, 0.6))]
+            cells += [cell("window", {"budget": budget}, scale * error, memory, kv_head=head)
+                      for budget, error, memory in ((1, 0.1, 0.35), (2, 0.4, 0.9))]
+        results = self.results(cells)
+        table = pandas.DataFrame([
+            {"algorithm": name, "label": name, "point": json.dumps({"budget": budget}), "memory": memory,
+             "setting": f"{name}: {budget}"}
+            for name, budget, memory in (("h2o", 1, 0.3), ("h2o", 2, 0.6), ("window", 1, 0.35), ("window", 2, 0.9))])
+        found = settings.paired(results, table, "h2o")[0].set_index("setting")
+        self.assertEqual(list(found["against"]), ["h2o: 1", "h2o: 2"])
+        self.assertEqual(list(found.index), ["window: 1", "window: 2"])
+        numpy.testing.assert_allclose(found["ratio"], [0.5, 4.0])  # whatever the units' scales
+        self.assertEqual(list(found["better"]), [2, 0])
+        self.assertEqual(list(settings.paired(results, table, "window: 2")[0]["against"]), ["window: 2"] * 3)
+        with self.assertRaisesRegex(ResultsError, "no setting is called 'windw'; did you mean window"):
+            settings.paired(results, table, "windw")
+
+    def of_tokens(self, exact=1.0):
+        """Two methods that read a half and all of the exact bytes, of two numbers of tokens."""
+        cells = []
+        for tokens in (512, 1024):
+            for label, part in (("exact", exact), ("keyformer", 0.5), ("h2o", 1.0)):
+                made = cell(label, {"budget": 0.5}, 0.1, part)
+                made["key"]["tokens"] = tokens
+                made["id"] += str(tokens)
+                read = 256.0 * part * tokens
+                made["traffic"] = {"bytes_read": {"mean": read, "max": read}, "fraction": part}
+                cells.append(made)
+        path = self.folder / "results.json"
+        path.write_text(json.dumps({**document(cells), "config": {"select": {"tokens": [512, 1024]}}}))
+        return Results(path)
+
+    def test_bytes_per_token_are_those_read_and_a_steps_are_weights_and_cache(self):
+        table = bytes_per_token.of_caches(self.of_tokens())
+        half = table[table["label"] == "keyformer"].sort_values("params.tokens")
+        self.assertEqual((list(half["KiB"]), list(half["fewer"])), ([64.0, 128.0], [2.0, 2.0]))
+        steps = bytes_per_token.of_steps(table).set_index(["label", "tokens"])
+        # 13.3e9 bytes of weights; 1536.5 tokens of 2 x 32 layers x 4096 x 2 bytes on average.
+        full, kept = 13.3e9 + 1536.5 * 524288, 13.3e9 + 768.25 * 524288
+        self.assertAlmostEqual(steps["bytes"]["keyformer", 2048], full / kept, places=12)
+        self.assertAlmostEqual(steps["bytes"]["h2o", 8192], 1.0, places=12)
+        self.assertAlmostEqual(steps["speed printed"]["keyformer", 8192], 17.0 / 8.3, places=12)
+        drawn = bytes_per_token.draw(Namespace(results=self.of_tokens()))
+        self.assertIn("2.00 times; its Fig. 10 prints 2.9", drawn.caption)
+        style.pyplot.close(drawn.plot)
+        results = self.of_tokens()
+        results.keep_labels(["h2o"])
+        with self.assertRaisesRegex(ResultsError, "no finished cell labelled exact"):
+            bytes_per_token.of_caches(results)
 
     def test_field_compares_at_mean_bytes_of_what_is_held_or_read(self):
         def made(label, budget, error, held, read=None, **unit):
@@ -226,8 +284,8 @@ class Made(unittest.TestCase):
         low, high = failure_rate.clopper_pearson(5, 10)
         self.assertAlmostEqual(low, 0.18709, places=5)
         self.assertAlmostEqual(low + high, 1.0)
-        cells = [cell("subgen", {"s": 4}, 1.0, 0.5, seed=seed, derived={"vacuous": False},
-                      errors={"epsilon_spectral": {"last": last}})
+        cells = [cell("subgen", {"s": 4}, 1.0, 0.5, seed=seed, derived={"vacuous": False, "sublinear": True},
+                      clusters={"final": 3}, errors={"epsilon_spectral": {"last": last}})
                  for seed, last in enumerate((0.1, 0.2, 0.3, 0.4))]
         table = failure_rate.rates(self.results(cells).ok, [0.05, 0.2, 0.5])
         self.assertEqual(list(table["failures"]), [4, 2, 0])
@@ -371,11 +429,15 @@ class Real(unittest.TestCase):
                 caption = out.with_suffix(".txt").read_text()
                 self.in_words(caption)
                 # A cache file knows its sequence and not the model.
-                self.assertIn("constitution" if name in ("kept", "survival") else
+                self.assertIn("constitution" if name in ("kept", "survival", "occupancy") else
                               "SmolLM2-135M-Instruct-Q4_1", caption)
                 self.assertRegex(caption, r"\d+ tokens|n 2048")
                 self.assertRegex(caption, r"seed|no random numbers|KV heads of layers")
                 self.assertLess((gallery / f"{name}.png").stat().st_size, 100_000)
+        page = (self.folder / "out/index.html").read_text()
+        self.assertEqual(re.findall(r'<img src="(\w+)\.svg" alt="[^"]', page),
+                         [entry[0] for entry in papers.DRAWINGS if entry[0] in names])
+        self.assertEqual(page.count('<a href="#'), 2 * len(names))
         drawn = "0 figures drawn" if len(names) == len(papers.DRAWINGS) else "not drawn"
         self.assertIn(drawn, self.papers("--gallery", str(gallery)))
 
@@ -405,6 +467,15 @@ class Real(unittest.TestCase):
                 self.assertLessEqual(box.x1, style.COLUMN + 0.05)
                 self.assertGreaterEqual(box.y0, -0.05)
                 self.assertLessEqual(box.y1, plot.get_figheight() + 0.05)
+
+    def test_exact_attention_reads_every_token_that_it_sees(self):
+        table = bytes_per_token.of_caches(Results(self.folder / "bytes_per_token/results.json"))
+        exact = table[table["label"] == "exact"].set_index("params.tokens")["KiB"]
+        for tokens in (256, 512):  # rows tokens / 2 to tokens - 1, 64 + 64 numbers of 2 bytes a token
+            seen = sum(range(tokens // 2 + 1, tokens + 1)) / (tokens // 2)
+            self.assertAlmostEqual(exact[tokens], seen * 128 * 2 / 1024, places=9)
+        window = table[table["label"] == "streaming_llm"].set_index("params.tokens")["KiB"]
+        self.assertAlmostEqual(window[512], 128 * 128 * 2 / 1024, places=9)  # its budget, whatever n
 
     def test_layers_narrow_a_figure_and_unknown_ones_are_named(self):
         results = self.folder / "keyformer_table4/results.json"

@@ -131,7 +131,7 @@ class Gallery(unittest.TestCase):
     def test_every_picture_names_its_figure(self):
         page = (ROOT / "plots/README.md").read_text()
         figure = {name: drawn for name, drawn, *_ in papers.DRAWINGS}
-        pictures = re.findall(r"^!\[[^]]*\]\(gallery/(?:texts/)?(\w+)\.png\)\n(.*\n?.*)", page, re.M)
+        pictures = re.findall(r"^!\[[^]]*\]\(gallery/(?:texts/|genesis/)?(\w+)\.png\)\n(.*\n?.*)", page, re.M)
         self.assertGreater(len(pictures), 40)
         for name, text in pictures:
             self.assertIn(f"(`kvplot {figure.get(name, name)}`):", text, name)  # of loops: its own name

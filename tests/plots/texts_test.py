@@ -47,7 +47,7 @@ class Texts(unittest.TestCase):
                     made["key"].update(tokens=n, sequence=text)
                     cells.append(made)
         with self.assertRaisesRegex(ResultsError, "select.tokens of the sweep is not an axis"):
-            scaling.draw(Namespace(results=self.results(cells)))
+            scaling.draw(Namespace(results=self.results(cells), metric=scaling.METRIC))
         axis = {"select": {"tokens": [256, 512, 1024]}}
         units = scaling.ratios(self.results(cells, config=axis))
         balanced = units[units["label"] == "balanced"]

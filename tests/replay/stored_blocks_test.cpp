@@ -92,7 +92,7 @@ TEST_CASE("rows whose logits come in several blocks have the numbers of those in
   setting.evidence =
       std::make_shared<const Evidence>(Evidence{{{3, 9}, {28, 33}}, {32, 41, 50, 59}});
   const std::vector<CellResult> whole = replayed(owned->stream, setting, cells);
-  const Index row_bytes = 16 * 2 * 60;
+  const Index row_bytes = BlockRoom::kBytes * 2 * 60;
   for (const Index rows : {1, 3}) {
     CAPTURE(rows);
     setting.logit_bytes = rows * row_bytes;

@@ -54,9 +54,12 @@ class Schemas(Folder):
             if entry["algorithm"] == "criticalkv":  # norms of W_O v are in no dump that synth makes
                 entry["params"]["norm"] = "value_l1"
         self.synth("rope.h5", "--tokens", 64, "--d", 8, kind="rope")
+        self.synth("repeated.h5", "--tokens", 64, "--d", 8, "--prompt-tokens", 32, "--repeat", 20,
+                   kind="gaussian")
         # Alternatives may resolve to nothing that this dump could be replayed with: skipped then.
         sweep = self.sweep(entries, evaluate={"rows": {"every": 7}}, output={"rows": True},
-                           dumps=[str(self.made / "tiny.h5"), str(self.made / "rope.h5")])
+                           dumps=[str(self.made / "tiny.h5"), str(self.made / "rope.h5"),
+                                  str(self.made / "repeated.h5")])
         done = kvbench("run", "--config", sweep, "--out", self.folder / "out")
         self.assertIn(done.returncode, (DONE, FAILED_CELLS), done.stderr)
         results = self.results()

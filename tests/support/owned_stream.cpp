@@ -75,11 +75,43 @@ void OwnedStream::connect() {
     }
     stream.wo_v_l1.push_back(wo_v_l1[g].data());
   }
+  if (!shape.repeat) make_up_repeat();
+  const Index rows = shape.repeat ? shape.repeat->rows() : 0;
+  stream.repeat_queries.clear();
+  for (const std::vector<double>& q : repeat_queries) {
+    stream.repeat_queries.emplace_back(q.data(), rows, shape.d);
+  }
+  stream.repeat_keys = ConstMatrix(repeat_keys.data(), rows, shape.d);
+}
+
+void OwnedStream::make_up_repeat() {
+  const Index prompt = repeated > 0 ? repeated : stream.shape.tokens / 2;
+  if (prompt < 1) return;
+  RepeatPass pass;
+  const Index first = prompt >= 8 ? 2 : 0;
+  const Index middle = (first + prompt + 1) / 2;
+  pass.parts.push_back({first, middle, middle - first + 2});
+  if (middle < prompt) pass.parts.push_back({middle, prompt, prompt - middle + 3});
+  const auto mixed = [&](Index a, Index b, double share, std::vector<double>& out) {
+    for (Index c = 0; c < stream.shape.d; ++c) {
+      out.push_back(stream.keys(a % prompt, c) + share * stream.keys(b % prompt, c));
+    }
+  };
+  repeat_keys.clear();
+  repeat_queries.assign(queries.size(), {});
+  for (Index r = 0; r < pass.rows(); ++r) {
+    mixed(r, r + 1, 0.5, repeat_keys);
+    for (std::size_t g = 0; g < queries.size(); ++g) {
+      mixed(3 * r + 5 * static_cast<Index>(g) + 1, r, -0.25, repeat_queries[g]);
+    }
+  }
+  stream.shape.repeat = std::make_shared<const RepeatPass>(std::move(pass));
 }
 
 std::unique_ptr<OwnedStream> make_stream(const StreamSpec& spec) {
   auto owned = std::make_unique<OwnedStream>();
   owned->stream.id = {"test", 0, 0};
+  owned->repeated = spec.repeated;
   StreamShape& shape = owned->stream.shape;
   shape.tokens = spec.tokens;
   shape.d = spec.d;
@@ -194,6 +226,11 @@ std::unique_ptr<OwnedStream> truncated(const Stream& stream, Index tokens) {
   owned->stream.sinks = stream.sinks;
   owned->stream.alibi_slopes = stream.alibi_slopes;
   owned->stream.shape.tokens = tokens;
+  for (const ConstMatrix& q : stream.repeat_queries) {
+    owned->repeat_queries.emplace_back(q.data, q.data + q.rows * q.cols);
+  }
+  const ConstMatrix& repeated = stream.repeat_keys;
+  owned->repeat_keys.assign(repeated.data, repeated.data + repeated.rows * repeated.cols);
   const StreamShape& shape = stream.shape;
   for (Index j = 0; j < tokens; ++j) {
     owned->keys.insert(owned->keys.end(), stream.keys.row(j), stream.keys.row(j) + shape.d);

@@ -38,6 +38,7 @@ struct StreamSpec {
   bool causal = true;
   Index chunk = 0;
   bool value_in_key = false;  // dv <= d
+  Index repeated = 0;         // the prompt that the model repeats; 0: half of the tokens
 };
 
 // Owns what `stream` points to. Not copied or moved, so that the views stay valid.
@@ -47,6 +48,10 @@ struct OwnedStream {
   std::vector<double> values;
   std::vector<std::vector<double>> queries;
   std::vector<std::vector<double>> wo_v_l1;  // made up from the values by connect()
+  // Likewise from the keys of the prompt that is repeated; what is there stays.
+  Index repeated = 0;  // 0: half of the tokens
+  std::vector<std::vector<double>> repeat_queries;
+  std::vector<double> repeat_keys;
 
   OwnedStream() = default;
   OwnedStream(const OwnedStream&) = delete;
@@ -54,9 +59,18 @@ struct OwnedStream {
 
   // Points the views at the memory; call after the vectors changed size.
   void connect();
+
+ private:
+  void make_up_repeat();
 };
 
 std::unique_ptr<OwnedStream> make_stream(const StreamSpec& spec);
+
+// The same, whose model repeats a prompt of so many tokens.
+inline StreamSpec repeating(StreamSpec spec, Index prompt) {
+  spec.repeated = prompt;
+  return spec;
+}
 
 // A stream from rows written out by hand. queries: one list of rows per query head.
 using Rows = std::vector<std::vector<double>>;

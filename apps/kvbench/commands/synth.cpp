@@ -97,6 +97,9 @@ Command add_synth(CLI::App& app) {
           "Tokens that the last row asks for: first and last of each span, such as 3,7,12,12")
       ->type_name("FIRST,LAST")
       ->delimiter(',');
+  add("--repeat", synth.repeat,
+      "Tokens of a part in a pass that repeats the prompt (q_repeat, k_repeat), 0 = no pass; with "
+      "--prompt-tokens");
   add("--gzip", synth.gzip, "Compression level 1 to 9, 0 = none");
   add("--chunk-rows", synth.chunk_rows, "Rows per chunk, 0 = contiguous (1024 with --gzip)");
   command->footer(footer());

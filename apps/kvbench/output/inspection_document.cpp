@@ -139,6 +139,11 @@ Json sequence_document(const SequenceInfo& sequence) {
     for (const auto& [first, last] : sequence.evidence->spans) spans.push_back({first, last});
     out["evidence"] = {{"spans", std::move(spans)}, {"rows", sequence.evidence->rows}};
   }
+  if (sequence.repeat) {
+    for (const auto& [first, end, rows] : sequence.repeat->parts) {
+      out["repeat"].push_back({first, end, rows});
+    }
+  }
   return out;
 }
 
@@ -163,6 +168,7 @@ Json layer_document(const LayerInfo& layer) {
   if (!layer.sinks.empty()) out["sinks"] = layer.sinks;
   if (!layer.alibi_slopes.empty()) out["alibi_slopes"] = layer.alibi_slopes;
   if (layer.wo_v_l1) out["wo_v_l1"] = true;
+  if (layer.repeat) out["repeat_rows"] = layer.repeat_rows;
   if (layer.hidden > 0) out["hidden"] = layer.hidden;
   if (layer.residual_rows > 0) out["residual_rows"] = layer.residual_rows;
   return out;

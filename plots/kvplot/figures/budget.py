@@ -32,9 +32,7 @@ def draw(inputs: Namespace) -> Figure:
             if metric == METRICS[0]:
                 style.plain_log(axis.yaxis)
                 axis.set_title(f"layer {layer}")
-    style.outer_labels(
-        axes, "cache, as a part of the prompt", [NAMES[metric] for metric in METRICS]
-    )
+    style.outer_labels(axes, "cache / prompt", [NAMES[metric] for metric in METRICS])
     style.legend_right(axes[0][-1], handles)
     return Figure(
         "budget",

@@ -1,9 +1,10 @@
 """Error over the number of tokens, and over that of uniform sampling at the same T: slopes.
 
 From a sweep with an axis of select.tokens. Settings are paired by unit, number of tokens and T.
+The error of the normalizer after one halving is the discrepancy of the two halves.
 """
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from typing import Any
 
 import numpy
@@ -11,7 +12,7 @@ import pandas
 from matplotlib.axes import Axes
 
 from kvplot import style
-from kvplot.curves import interval_line, words
+from kvplot.curves import NAMES, interval_line, words
 from kvplot.figure import Figure, facts
 from kvplot.results import POINT, ROUNDING, UNIT, Results, ResultsError, undrawn, with_params
 from kvplot.statistics import geometric_means, mean_interval, over
@@ -20,27 +21,30 @@ NEEDS = ("results",)
 METRIC, RATIO, REFERENCE = "errors.relative_l2.mean", "ratio", "uniform"
 SETTING = ["algorithm", "label", "params.T"]
 ENDS = ("", "_low", "_high")
+ERROR = "value"  # of the metric, in tables of units
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument("--metric", default=METRIC, metavar="PATH", help="of the error")
 
 
 def fits(results: Results) -> bool:
     return results.tokens_vary and "params.T" in results.ok and not ratios(results).empty
 
 
-def ratios(results: Results) -> pandas.DataFrame:
+def ratios(results: Results, metric: str = METRIC) -> pandas.DataFrame:
     """One row per unit, setting and number of tokens: error, and ratio to that of REFERENCE."""
     cells = results.ok.copy()
-    cells[METRIC] = pandas.to_numeric(cells[METRIC])
+    cells[ERROR] = pandas.to_numeric(cells[metric])
     cells = cells[pandas.to_numeric(cells["params.T"], errors="coerce") > 0]
-    units = with_params(cells.groupby([*POINT, *UNIT])[METRIC].mean().reset_index())
+    units = with_params(cells.groupby([*POINT, *UNIT])[ERROR].mean().reset_index())
     if units.empty:
         return units
-    units = units[units[METRIC] > ROUNDING].sort_values(
-        ["params.T", "params.tokens"], kind="stable"
-    )
+    units = units[units[ERROR] > ROUNDING].sort_values(["params.T", "params.tokens"], kind="stable")
     at = [*UNIT, "params.tokens", "params.T"]
-    base = units[units["label"] == REFERENCE][[*at, METRIC]]
-    units = units.merge(base.rename(columns={METRIC: "reference"}), on=at)
-    units[RATIO] = units[METRIC] / units["reference"]
+    base = units[units["label"] == REFERENCE][[*at, ERROR]]
+    units = units.merge(base.rename(columns={ERROR: "reference"}), on=at)
+    units[RATIO] = units[ERROR] / units["reference"]
     return units
 
 
@@ -54,7 +58,7 @@ def slopes(units: pandas.DataFrame) -> pandas.DataFrame:
             continue
         n = numpy.log(own["params.tokens"].astype(float))
         row = dict(zip([*SETTING, *UNIT], key))
-        row["error"] = numpy.polyfit(n, numpy.log(own[METRIC]), 1)[0]
+        row["error"] = numpy.polyfit(n, numpy.log(own[ERROR]), 1)[0]
         row[RATIO] = numpy.polyfit(n, numpy.log(own[RATIO]), 1)[0]
         fitted.append(row)
     table = pandas.DataFrame(fitted, columns=[*SETTING, *UNIT, "error", RATIO])
@@ -82,19 +86,24 @@ def slopes(units: pandas.DataFrame) -> pandas.DataFrame:
 
 def draw(inputs: Namespace) -> Figure:
     results = inputs.results
-    results.need(METRIC, "params.T")
+    metric = inputs.metric
+    results.need(metric, "params.T")
     if not results.tokens_vary:
         raise ResultsError(f"{results.path}: select.tokens of the sweep is not an axis")
-    units = ratios(results)
+    units = ratios(results, metric)
     if units.empty:
         raise ResultsError(f"{results.path}: no finished cell labelled {REFERENCE} to pair with")
     by = [*SETTING, "params.tokens"]
-    table = geometric_means(units, METRIC, by, "error").merge(
+    table = geometric_means(units, ERROR, by, "error").merge(
         geometric_means(units, RATIO, by, RATIO)[[*by, *(f"{RATIO}{end}" for end in ENDS)]], on=by
     )
     levels = sorted(table["params.T"].unique())
     tokens = sorted(table["params.tokens"].unique())
-    figure, axes = style.panels(2, len(levels), 4.2, sharex=True, sharey="row")
+    if len(levels) > 1:
+        figure, axes = style.panels(2, len(levels), 4.2, sharex=True, sharey="row")
+    else:
+        figure, axes = style.panels(1, 2, 2.5)
+        axes = axes.T
     looks = style.variants(table)
     handles: dict[str, Any] = {}
     for place, level in enumerate(levels):
@@ -111,7 +120,8 @@ def draw(inputs: Namespace) -> Figure:
             axis.set_xticks(tokens, [f"{n:g}" for n in tokens])
             axis.minorticks_off()
             style.plain_log(axis.yaxis)
-    style.outer_labels(axes, "tokens n", ["relative error", "error / error of uniform"])
+    ylabel = "relative error" if metric == METRIC else NAMES.get(metric, metric)
+    style.outer_labels(axes, "tokens n", [ylabel, "error / error of uniform"])
     style.legend_above(axes[0][0], handles)
     fitted = slopes(units)
     if fitted.empty:
@@ -120,7 +130,7 @@ def draw(inputs: Namespace) -> Figure:
         "scaling",
         figure,
         pandas.concat([table.assign(panel="means"), fitted], ignore_index=True),
-        f"{words(METRIC)} and seeds, over the number of tokens, and divided by that of "
+        f"{words(metric)} and seeds, over the number of tokens, and divided by that of "
         "uniform sampling at the same T, paired by unit: geometric means over units, with "
         f"95 % intervals, {over(table)}. {_said(fitted)} "
         f"{facts(results)}{undrawn(results.ok, units, f'no {REFERENCE} with this T')}",

@@ -1,18 +1,35 @@
-"""Every setting of a sweep as one line: mean error with its interval over units, and its memory."""
+"""Every setting of a sweep as one line: mean error with its interval over units, and its memory.
+
+With `--against`, which a ranking of settings takes, also each unit's error over that of another
+label: units differ far more than settings, so that intervals of means overlap where no unit
+disagrees.
+"""
 
 import json
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 
 import pandas
+from matplotlib.axes import Axes
 
 from kvplot import style
 from kvplot.curves import NAMES, WORDS, words
 from kvplot.figure import Figure, always_kept, facts
-from kvplot.results import Results, ResultsError, undrawn
+from kvplot.results import POINT, UNIT, Results, ResultsError, did_you_mean, undrawn
+from kvplot.statistics import geometric_means, over
 
 NEEDS = ("results",)
 WHOLE = True  # reads the program's summary over all layers
 MOST = 60
+METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
+
+
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--against",
+        metavar="LABEL",
+        help="also each error over that of this label, or of a setting as the figure names it, "
+        "paired by unit; of several, the one nearest in memory",
+    )
 
 
 def summary(results: Results) -> pandas.DataFrame:
@@ -65,6 +82,36 @@ def _number(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def paired(
+    results: Results, table: pandas.DataFrame, against: str
+) -> tuple[pandas.DataFrame, dict[str, list[float]]]:
+    """Errors over those of the setting `against` that is nearest in memory, unit by unit: geometric
+    means with intervals, and in how many units the error is the smaller one; and the ratios of the
+    units, by setting. The references have none."""
+    others = table[(table["label"] == against) | (table["setting"] == against)]
+    if others.empty:
+        known = [*table["label"], *table["setting"]]
+        raise ResultsError(
+            f"{results.path}: no setting is called {against!r}{did_you_mean(against, known)}"
+        )
+    units = results.ok.assign(**{METRIC: pandas.to_numeric(results.ok[METRIC])})
+    errors = units.groupby([*POINT, *UNIT])[METRIC].mean()
+    found = []
+    ratios: dict[str, list[float]] = {}
+    for _, row in table[~table.index.isin(others.index)].iterrows():
+        nearest = others.loc[(others["memory"] - row["memory"]).abs().idxmin()]
+        ratio = errors[tuple(row[POINT])] / errors[tuple(nearest[POINT])]
+        frame = ratio.dropna().rename("ratio").reset_index()
+        frame = frame.assign(label=row["label"], setting=row["setting"])
+        ratios[row["setting"]] = [float(each) for each in frame["ratio"]]
+        found.append(
+            geometric_means(frame, "ratio", ["label", "setting"], "ratio").assign(
+                better=int((frame["ratio"] < 1).sum()), against=nearest["setting"]
+            )
+        )
+    return pandas.concat(found, ignore_index=True), ratios
+
+
 def draw(inputs: Namespace) -> Figure:
     results = inputs.results
     table = _drawn(results)
@@ -73,34 +120,64 @@ def draw(inputs: Namespace) -> Figure:
     if len(table) > MOST:
         raise ResultsError(f"{results.path}: {len(table)} settings are too many for one figure")
     table = table.assign(setting=names(table)).reset_index(drop=True)
-    places = range(len(table))
     figure, axes = style.panels(1, 2, 0.9 + 0.16 * len(table), sharey=True, width_ratios=(2, 1))
-    error, memory = axes[0]
-    for place, row in table.iterrows():
-        colour, marker = style.look(row["algorithm"], table["algorithm"].unique())
-        if row["low"] is not None:
-            error.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=0.9)
-        error.plot(
-            row["error"],
-            place,
-            marker=marker,
-            color=colour,
-            markeredgecolor="white",
-            markeredgewidth=0.4,
-        )
-        memory.barh(place, row["memory"], color=colour, height=0.6)
-    error.set_xscale("log")
-    style.plain_log(error.xaxis)
-    error.set_yticks(places, table["setting"], fontsize=7)
+    error, beside = axes[0]
+    said = (
+        "per setting; lines: 95 % intervals, Student's t over texts, layers or KV heads, the "
+        "outermost that differs."
+    )
+    _line(error, table, ("error", "low", "high"))
+    error.set_yticks(range(len(table)), table["setting"], fontsize=7)
     error.invert_yaxis()
-    error.set_xlabel("relative error" if style.narrow() else NAMES["errors.relative_l2.mean"])
-    memory.set_xlabel("memory" if style.narrow() else "memory / exact")
+    error.set_xlabel("relative error" if style.narrow() else NAMES[METRIC])
+    if inputs.against:
+        pairs, ratios = paired(results, table, inputs.against)
+        table = table.merge(pairs.drop(columns=["label"]), on="setting", how="left")
+        _line(beside, table, ("ratio", "ratio_low", "ratio_high"))
+        for place, setting in enumerate(table["setting"]):
+            of_units = ratios.get(setting, [])
+            beside.plot(of_units, [place] * len(of_units), "|", color="black", markersize=4)
+        beside.axvline(1.0, color="black", linewidth=0.7, linestyle=":")
+        beside.set_xlabel(f"error / {inputs.against}")
+        ranked = pairs.sort_values("ratio")
+        told = [f"{name} {count}" for name, count in zip(ranked["setting"], ranked["better"])]
+        said += (
+            f" Right: over the error of {inputs.against}, where there are several of the one "
+            f"nearest in memory, paired by unit: geometric mean, 95 % interval ({over(pairs)}) and "
+            f"units (ticks); of {pairs['units'].max()} units it is smaller in: {', '.join(told)}."
+        )
+        error.set_yticks(
+            range(len(table)),
+            [f"{name} ({held:.2f})" for name, held in zip(table["setting"], table["memory"])],
+        )
+    else:
+        for place, (algorithm, held) in enumerate(zip(table["algorithm"], table["memory"])):
+            beside.barh(place, held, color=_look(table, algorithm)[0], height=0.6)
+        beside.set_xlabel("memory" if style.narrow() else "memory / exact")
     return Figure(
         "settings",
         figure,
         table,
-        f"{words('errors.relative_l2.mean')}, seeds and units, and {WORDS['memory.fraction']}, per "
-        "setting; lines: 95 % intervals, Student's t over texts, layers or KV heads, the outermost "
-        f"that differs. {facts(results)}{always_kept(results.ok)}"
-        f"{undrawn(summary(results), table, 'no error', 'error')}",
+        f"{words(METRIC)}, seeds and units, and {WORDS[MEMORY]}"
+        f"{' (in brackets)' if inputs.against else ''}, {said} {facts(results)}"
+        f"{always_kept(results.ok)}{undrawn(summary(results), table, 'no error', 'error')}",
     )
+
+
+def _look(table: pandas.DataFrame, algorithm: str) -> tuple[str, str]:
+    return style.look(algorithm, table["algorithm"].unique())
+
+
+def _line(axis: Axes, table: pandas.DataFrame, columns: tuple[str, str, str]) -> None:
+    """A marker and an interval per setting, on a logarithmic axis; the columns of the value and of
+    the ends of its interval."""
+    drawn = zip(table["algorithm"], *(table[column] for column in columns))
+    for place, (algorithm, value, low, high) in enumerate(drawn):
+        colour, marker = _look(table, algorithm)
+        if pandas.notna(low):
+            axis.plot([low, high], [place, place], color=colour, linewidth=0.9)
+        axis.plot(
+            value, place, marker=marker, color=colour, markeredgecolor="white", markeredgewidth=0.4
+        )
+    axis.set_xscale("log")
+    style.plain_log(axis.xaxis)

@@ -58,7 +58,7 @@ def draw(inputs: Namespace) -> Figure:
         raise ResultsError(
             f"{results.path}: no finished cell of softmax_balance with T 1 and side exact_half"
         )
-    steps = walks["derived.p_histogram"].map(sum)
+    steps = cells["derived.p_histogram"].map(sum, na_action="ignore").astype(float)
     table = means(
         cells.assign(outside=cells["counters.clamped"] / steps), [METRIC, *MASSES, "outside"]
     )

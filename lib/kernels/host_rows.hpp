@@ -1,0 +1,22 @@
+// Exponentials of some rows on the host, laid out for answers: those of eight questions side by
+// side, so that a token's are read together.
+#pragma once
+
+#include <memory>
+
+#include "core/aligned.hpp"
+#include "core/stream.hpp"
+#include "kernels/kernels.hpp"
+#include "kernels/resident_rows.hpp"
+
+namespace kvbench {
+
+// Questions whose exponentials lie side by side.
+inline constexpr Index kQuestionsAbreast = 8;
+
+// By the block's exponentials, of rows of `stream`, which are copied into `room`: [R * G / 8,
+// rounded up, tokens, 8], 0 where a row does not see the token. Room and stream must live as long.
+std::shared_ptr<const ResidentRows> rows_on_host(const Stream& stream, const LogitBlock& block,
+                                                 UnfilledDoubles& room);
+
+}  // namespace kvbench

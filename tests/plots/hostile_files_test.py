@@ -1,0 +1,183 @@
+"""Files made to stop kvplot: HDF5 that crashes or never ends, pipes without a writer, texts without end,
+names that are no formulas. Each ends within limits, with 0 or with 2 and one sentence.
+
+Exits 77 where a Python package is missing.
+"""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+try:
+    import h5py
+    import numpy
+    from called import called
+    from kvplot import ResultsError, child
+    from kvplot.dump import Dump
+    from kvplot.results import Results
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+from made_results import cell, document
+
+PROCESSOR = 10  # seconds, on a machine that has other work
+
+
+def dump_file(path, **tensors):
+    """A dump of one head, with other tensors where they are given."""
+    numbers = numpy.random.default_rng(1)
+    with h5py.File(path, "w", libver="latest") as file:
+        file.attrs.update({"format": "kvbench-dump", "format_version": 1, "model": "made",
+                           "producer": "a test", "n_layers": 1})
+        layer = file.create_group("sequences/0/layers/0")
+        layer.attrs.update({"scale": 0.5, "sliding_window": 0, "logit_softcap": 0.0})
+        for name in "qkv":
+            if name in tensors:
+                tensors[name](layer)
+            else:
+                layer[name] = numbers.standard_normal((1, 24, 4)).astype("f4")
+    return path
+
+
+class Hostile(unittest.TestCase):
+    def setUp(self):
+        made = tempfile.TemporaryDirectory()
+        self.addCleanup(made.cleanup)
+        self.folder = Path(made.name)
+
+    def written(self, content, name="results.json"):
+        path = self.folder / name
+        path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+        return path
+
+    def refused(self, file, *words, command=("report",)):
+        before = time.process_time()
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        code, said = called(*command, file, "--out", self.folder / "out.html")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent = (time.process_time() - before + after.ru_utime - children.ru_utime
+                 + after.ru_stime - children.ru_stime)
+        self.assertEqual(code, 2, said)
+        self.assertEqual(said.count("\n"), 1, said)
+        for word in (file.name, *words):
+            self.assertIn(word, said)
+        self.assertLess(spent, PROCESSOR)
+
+
+class InChild(Hostile):
+    """HDF5 runs in a child process."""
+
+    BARS = ("score_bars", "--decoded", "8", "--png-only", "--dump")
+
+    def test_a_sound_dump_is_read(self):
+        code, said = called(*self.BARS, dump_file(self.folder / "d.h5"), "--out", self.folder / "out")
+        self.assertEqual(code, 0, said)
+
+    def test_a_heap_that_is_read_for_ever(self):
+        path = dump_file(self.folder / "d.h5")
+        data = bytearray(path.read_bytes())
+        data[data.index(b"GCOL") + 24] = 255  # the size of its first text, which has fewer bytes
+        path.write_bytes(data)
+        self.refused(path, "reading it did not come to an end", "HDF5", command=self.BARS)
+
+    def test_a_shape_that_takes_far_more_than_the_file(self):
+        path = dump_file(self.folder / "d.h5", k=lambda layer: layer.create_dataset(
+            "k", (1, 24, 2**38), "f4", chunks=(1, 1, 1024)))
+        self.refused(path, "takes far more memory than the file has bytes", command=self.BARS)
+
+    def test_what_ends_the_process_ends_the_child(self):
+        path = self.written(b"")
+        for work, words in ((os.abort, "crashed"), (lambda: os._exit(7), "exit code 7"),
+                            (lambda: bytearray(2**30), "more memory")):
+            with self.assertRaisesRegex(child.ChildError, words):
+                child.in_child(path, work)
+        self.assertEqual(child.in_child(path, lambda: [1]), [1])
+        with self.assertRaises(ZeroDivisionError):
+            child.in_child(path, lambda: 1 / 0)
+
+    def test_rotation_that_lies_in_another_file_is_not_followed(self):
+        other = self.folder / "other.h5"
+        with h5py.File(other, "w") as file:
+            file["rope/inv_freq"] = numpy.ones(2)
+            file["rope"].attrs["layout"] = "half"
+        path = dump_file(self.folder / "d.h5")
+        with h5py.File(path, "r+") as file:
+            file["rope"] = h5py.ExternalLink("other.h5", "/rope")
+        with self.assertRaisesRegex(ResultsError, "leads to another file"):
+            Dump(path).rope(0)
+
+    def test_rows_that_lie_in_another_file_are_not_followed(self):
+        results = Results(self.written(document([cell("window", {"budget": 8}, 0.1, 0.5, id="c")])))
+        with h5py.File(self.folder / "other.h5", "w") as file:
+            file["c/rows"], file["c/relative_l2"] = numpy.arange(3), numpy.ones((1, 3))
+        with h5py.File(self.folder / "results.rows.h5", "w") as file:
+            file["c"] = h5py.ExternalLink("other.h5", "/c")
+        with self.assertRaisesRegex(ResultsError, "leads to another file"):
+            results.rows("relative_l2")
+        (self.folder / "other.h5").replace(self.folder / "results.rows.h5")
+        self.assertEqual(results.rows("relative_l2")["row"].tolist(), [0, 1, 2])
+
+
+class Json(Hostile):
+    def test_a_pipe_in_a_folder_is_not_waited_for_and_one_of_a_shell_is_read(self):
+        path = self.folder / "pipe.json"
+        os.mkfifo(path)
+        self.refused(path, "not a regular file")
+        text = json.dumps(document([cell("window", {"budget": 8}, 0.1, 0.5)])).encode()
+        out, into = os.pipe()
+        writer = threading.Thread(target=lambda: (os.write(into, text), os.close(into)))
+        writer.start()
+        self.assertEqual(len(Results(f"/dev/fd/{out}").frame), 1)
+        writer.join()
+        os.close(out)
+
+    def test_sizes(self):
+        """In a process of its own with 1 GiB of addresses: a sparse file of 64 GiB, texts of 50 MB."""
+        made = json.dumps(document([cell("window", {"budget": 8}, 0.1, 0.5)]))
+        long = "x" * 50_000_000
+        sparse = self.folder / "sparse.json"
+        with sparse.open("wb") as file:
+            file.truncate(2**36)
+        begun = self.folder / "begun.json"
+        with begun.open("wb") as file:
+            file.write(b'{"a": "')
+            file.truncate(2**36)
+        files = ((sparse, "expected a JSON object"), (begun, "too large for the memory"),
+                 (self.written(f'"{long}"'.encode(), "text.json"), "expected a JSON object"),
+                 (self.written(made.replace('"made"', f'"{long}"', 1).encode(), "name.json"),
+                  "/name: expected text"),
+                 (self.written(b"[" + b"1," * 20_000_000 + b"1]", "list.json"), "JSON object"))
+        for path, words in files:
+            with self.subTest(file=path.name):
+                done = subprocess.run(
+                    [sys.executable, "-m", "kvplot", "report", path, "--out", self.folder / "o.html"],
+                    capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1",
+                                                                      "OPENBLAS_NUM_THREADS": "1"},
+                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30)))
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+                self.assertIn(words, done.stderr)
+
+    def test_names_with_dollar_signs_are_drawn_as_they_stand(self):
+        for name in (r"$\input{/etc/passwd}$", "$^^$", "$" + "{" * 3000 + "$", "$x$"):
+            cells = [cell("window", {"budget": budget}, 8 / budget, budget / 64, label=name)
+                     for budget in (8, 16, 32)]
+            path = self.written(document(cells))
+            for command, out in ((("error_vs_memory", "--png-only", "--results"), "out"),
+                                 (("report",), "out.html")):
+                with self.subTest(name=name[:20], command=command[0]):
+                    code, said = called(*command, path, "--out", self.folder / out)
+                    self.assertEqual(code, 0, said)
+
+
+if __name__ == "__main__":
+    unittest.main()
