@@ -36,8 +36,11 @@ const std::string& dump_path() {
 PlannedDump made_dump(const std::string& path) {
   PlannedSequence sequence{.name = "0", .prompt_tokens = 40, .evidence = nullptr, .layers = {}};
   for (const int layer : {0, 3}) {
-    StreamShape shape{
-        .tokens = 48, .d = 4, .dv = 4, .heads_per_kv = 2, .n_layers = 4, .rope = nullptr};
+    StreamShape shape;
+    shape.tokens = 48;
+    shape.d = shape.dv = 4;
+    shape.heads_per_kv = 2;
+    shape.n_layers = 4;
     shape.scale = 0.5;
     sequence.layers.push_back({.index = layer, .kv_heads = 2, .shape = shape});
   }
