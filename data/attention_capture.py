@@ -4,7 +4,8 @@ Every attention layer hands its post-rotation queries, keys and values to `atten
 them to whoever listens and lets the model's own eager code answer, in at least float32.
 
 All that data/*.py know of transformers beyond its Auto classes stands here: its attention, masks
-and caches, the names of its modules' parts and configurations' entries. `require_fit` tries it on a
+and caches, the names of its modules' parts and configurations' entries; and, of the two models that
+ask no AttentionInterface, in inner_attention.py. `require_fit` tries it on a
 model of a few hundred weights, so that a version that works otherwise is refused by name, and no
 dump is made by guessing.
 """
@@ -19,19 +20,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import transformers
+from attention_mask import Mask, mask_of
 from dump_file import TOLERANCE, Fault, Rope, Terms, exact_rows, relative_difference
-
-# Versions that the exporter's tests have passed with.
-TESTED = ("5.23.0", "5.24.0")
-
-
-def unfit(what: str) -> Fault:
-    return Fault(
-        f"transformers {transformers.__version__} does not fit this exporter: {what}; it is tested "
-        f"with {' and '.join(TESTED)}: pip install -r data/requirements.txt"
-    )
-
+from inner_attention import INNER, INNER_TYPES, InnerAttention
+from transformers_version import unfit
 
 try:
     from transformers import (
@@ -134,231 +126,36 @@ def attend(
     return _listener(call).to(query.dtype), None
 
 
-# Modules that ask no AttentionInterface: Bloom and MPT add ALiBi's bias to their logits themselves.
-# They are heard by their parts, and answer by their own forward, given other queries and keys.
-
-
-class _Heard(Exception):
-    """What a module's own code answers, on its way to the output projection."""
-
-    def __init__(self, answer: torch.Tensor) -> None:
-        super().__init__()
-        self.answer = answer
-
-
-class _GivenCache:
-    """In place of a cache: these keys and values, whatever comes."""
-
-    def __init__(self, k: torch.Tensor, v: torch.Tensor) -> None:
-        self._k, self._v = k, v
-
-    def update(self, *_: object, **__: object) -> tuple[torch.Tensor, torch.Tensor]:
-        return self._k, self._v
-
-    def get_seq_length(self, *_: object) -> int:
-        return self._k.shape[2]
-
-
-def _split_by_head(
-    module: torch.nn.Module, fused: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    rows = fused.view(1, fused.shape[1], module.num_heads, 3, module.head_dim)
-    q, k, v = (rows[..., place, :].transpose(1, 2) for place in range(3))
-    return q, k, v
-
-
-def _join_by_head(*parts: torch.Tensor) -> torch.Tensor:
-    return torch.stack([part.transpose(1, 2) for part in parts], dim=3).flatten(2)
-
-
-def _split_in_thirds(
-    module: torch.nn.Module, fused: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    if module.clip_qkv:
-        fused = fused.clamp(-module.clip_qkv, module.clip_qkv)
-    q, k, v = (
-        third.view(1, fused.shape[1], module.n_heads, module.head_dim).transpose(1, 2)
-        for third in fused.chunk(3, dim=2)
-    )
-    return q, k, v
-
-
-def _join_in_thirds(*parts: torch.Tensor) -> torch.Tensor:
-    return torch.cat([part.transpose(1, 2).flatten(2) for part in parts], dim=2)
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """Names in a module that computes attention with ALiBi's bias itself."""
-
-    fused: str  # the child that makes queries, keys and values, which `split` takes apart
-    split: Callable
-    join: Callable
-    output: str  # the child that reads the answers [1, c, Hq dv]
-    scale: str
-    cache: tuple[str, ...]  # arguments of forward: the cache, by its names from version to version,
-    bias: str  # and the bias [Hq, 1, tokens or more], whose last columns are those of the tokens
-
-
-_INNER = {
-    "BloomAttention": _Parts(
-        "query_key_value",
-        _split_by_head,
-        _join_by_head,
-        "dense",
-        "inv_norm_factor",
-        ("layer_past",),
-        "alibi",
-    ),
-    "MptAttention": _Parts(
-        "Wqkv",
-        _split_in_thirds,
-        _join_in_thirds,
-        "out_proj",
-        "softmax_scale",
-        ("past_key_values", "cache"),
-        "position_bias",
-    ),
-}
-_INNER_TYPES = ("bloom", "mpt")  # of configurations
-
-
-class _InnerAttention:
-    """Makes a Call of what one such module computes, while somebody listens."""
-
-    def __init__(self, module: torch.nn.Module, parts: _Parts) -> None:
-        self._module, self._parts = module, parts
-        self._given: tuple = ()
-        self._named: dict = {}
-        self._fresh: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None
-        self._asked: torch.Tensor | None = None  # what to project to while its own code is asked
-        module.register_forward_pre_hook(self._begin, with_kwargs=True)
-        getattr(module, parts.fused).register_forward_hook(self._project)
-        getattr(module, parts.output).register_forward_pre_hook(self._answer)
-
-    def _begin(self, _: torch.nn.Module, given: tuple, named: dict) -> None:
-        self._given, self._named = given, named
-
-    def _project(self, _: torch.nn.Module, __: tuple, fused: torch.Tensor) -> torch.Tensor | None:
-        if self._asked is not None:
-            return self._asked
-        if _listener is not None:
-            self._fresh = self._parts.split(self._module, fused)
-        return None
-
-    def _answer(self, _: torch.nn.Module, given: tuple) -> tuple | None:
-        if self._asked is not None:
-            raise _Heard(given[0])
-        if _listener is None or self._fresh is None:
-            return None
-        (q, k, v), self._fresh = self._fresh, None
-        layer = int(self._module.layer_idx)
-        cache = self._named[self._cache_name()]
-        if cache is not None:
-            k, v = cache.layers[layer].keys, cache.layers[layer].values
-        mask = self._named["attention_mask"]
-        if mask is not None and mask.dtype == torch.bool:  # of hidden tokens
-            hidden = torch.finfo(torch.float32).min
-            mask = torch.zeros(mask.shape, device=mask.device).masked_fill(mask, hidden)
-        call = Call(
-            self._module,
-            layer,
-            q,
-            k,
-            v,
-            mask,
-            float(getattr(self._module, self._parts.scale)),
-            {},
-            self._named[self._parts.bias][:, 0, -k.shape[2] :],
-            self._eager,
-        )
-        answer = _listener(call).flatten(2).to(given[0].dtype)
-        return (answer, *given[1:])
-
-    def _cache_name(self) -> str:
-        for name in self._parts.cache:
-            if name in self._named:
-                return name
-        raise unfit(
-            f"{type(self._module).__name__} is called without {' or '.join(self._parts.cache)}"
-        )
-
-    def _eager(
-        self,
-        module: torch.nn.Module,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        mask: torch.Tensor | None,
-        **_: object,
-    ) -> tuple[torch.Tensor, None]:
-        """The module's own forward over these, as far as its answer [1, c, Hq, dv]."""
-        rows = q.shape[2]
-        hidden_states, *others = self._given
-        theirs = self._named["attention_mask"]
-        if mask is not None and theirs.dtype == torch.bool:
-            mask = mask < 0
-        named = {
-            **self._named,
-            self._cache_name(): _GivenCache(k, v),
-            self._parts.bias: self._named[self._parts.bias].to(q.dtype),
-            "attention_mask": mask,
-        }
-        self._asked = self._parts.join(q, k[:, :, -rows:], v[:, :, -rows:])
-        try:
-            type(module).forward(module, hidden_states[:, :rows], *others, **named)
-        except _Heard as heard:
-            return heard.answer.reshape(1, rows, q.shape[1], -1), None
-        finally:
-            self._asked = None
-        raise Fault(
-            f"{type(module).__name__} answers without its {self._parts.output}; this exporter does "
-            "not know the model's attention"
-        )
-
-
 def implementation_for(config: PretrainedConfig) -> str:
     """What a model of this configuration is loaded with."""
-    return "eager" if config.model_type in _INNER_TYPES else NAME
+    return "eager" if config.model_type in INNER_TYPES else NAME
 
 
 def make_heard(model: torch.nn.Module) -> None:
     """Once, after loading: has modules heard that ask no AttentionInterface."""
     for module in model.modules():
-        parts = _INNER.get(type(module).__name__)
+        parts = INNER.get(type(module).__name__)
         if parts:
-            _InnerAttention(module, parts)
+            InnerAttention(module, parts, _inner_answers)
+
+
+def _inner_answers() -> Callable[..., torch.Tensor] | None:
+    listener = _listener
+    if listener is None:
+        return None
+
+    def answer(module: torch.nn.Module, layer: int, *given: Any) -> torch.Tensor:
+        q, k, v, mask, scale, bias, eager = given
+        return listener(Call(module, layer, q, k, v, mask, scale, {}, bias, eager))
+
+    return answer
 
 
 def position_arguments(model: torch.nn.Module, positions: torch.Tensor) -> dict:
     """Tells a model the positions [c] of its tokens, if it turns or embeds them."""
-    if model.config.model_type in _INNER_TYPES:
+    if model.config.model_type in INNER_TYPES:
         return {}
     return {"position_ids": positions[None].to(model.device)}
-
-
-def slopes_of(call: Call) -> torch.Tensor | None:
-    """[Hq]: ALiBi's slopes in double precision; None without its bias, or of one token, which does
-    not show them."""
-    if call.bias is None or call.bias.shape[1] < 2:
-        return None
-    bias = call.bias.detach().double().cpu()
-    token = torch.arange(bias.shape[1])
-    # A step beside a token whose bias is 0, the first or the last, is the slope itself, unrounded.
-    if bool((bias[:, -1] == 0).all()):
-        slopes = bias[:, -1] - bias[:, -2]
-        expected = slopes[:, None] * (token - token[-1])
-    else:
-        slopes = bias[:, 1] - bias[:, 0]
-        expected = slopes[:, None] * token + bias[:, :1]
-    difference = float((bias - expected).abs().max())
-    if difference > 1e-6 * float(bias.abs().max()):
-        raise Fault(
-            f"layer {call.layer} ({type(call.module).__name__}) has a bias by key that is not a "
-            f"slope times the position (off by {difference:.2g}), as {call.bias.dtype} rounds it; "
-            "--compute-dtype float32 keeps it whole"
-        )
-    return slopes
 
 
 AttentionInterface.register(NAME, attend)
@@ -448,7 +245,7 @@ def refuse_model(config: PretrainedConfig) -> None:
     """Refuses, before any work, models whose attention is known to have what a dump cannot hold."""
     kind = config.model_type
     text = config.get_text_config()
-    if kind not in _INNER_TYPES and getattr(text, "alibi", False):
+    if kind not in INNER_TYPES and getattr(text, "alibi", False):
         raise Fault(
             f"{kind}: its attention, with ALiBi's bias by distance, does not go through "
             "transformers' AttentionInterface, and this exporter hears none but Bloom's and MPT's; "
@@ -482,65 +279,6 @@ def sinks_of(call: Call) -> torch.Tensor | None:
             f"for {call.q.shape[1]} query heads, which the dump format cannot hold"
         )
     return sinks.detach().reshape(-1)
-
-
-@dataclass(frozen=True)
-class Mask:
-    """Which tokens rows see, as far as some of them show it."""
-
-    window: int = 0  # 0: none has been reached
-    chunk: int = 0  # likewise
-    causal: bool = True
-
-
-def mask_of(mask: torch.Tensor | None, rows: int, tokens: int, chunk: int = 0) -> Mask:
-    """What an additive mask [1, 1 or Hq, rows, tokens] leaves; the rows are the last of `tokens`.
-    `chunk`: the chunks that the model's configuration speaks of, 0: of none. Refuses, by name,
-    every mask that is neither causal, whole or within a window or chunks, nor hides nothing."""
-    if mask is None:
-        return Mask(causal=rows == 1)
-    if tuple(mask.shape[-2:]) != (rows, tokens):
-        raise Fault(
-            f"a mask for {mask.shape[-2]} rows and {mask.shape[-1]} tokens where "
-            f"{rows} and {tokens} are attended to"
-        )
-    masks = mask[0] if mask.shape[1] == 1 else mask[0].unbind()
-    kinds = {_head_mask(each, tokens - rows, chunk) for each in masks}
-    if len(kinds) > 1:
-        raise Fault("heads with different masks, which the dump format cannot hold")
-    return kinds.pop()
-
-
-def _head_mask(mask: torch.Tensor, past: int, chunk: int) -> Mask:
-    seen = mask == 0
-    if not (seen | (mask <= torch.finfo(mask.dtype).min / 2)).all():
-        raise Fault(
-            "a bias in its mask (ALiBi or another relative bias), which the dump format cannot hold"
-        )
-    if mask.shape[0] > 1 and bool(seen.all()):
-        return Mask(causal=False)
-    position = past + torch.arange(mask.shape[0], device=mask.device)
-    first = seen.to(torch.uint8).argmax(dim=1)
-    if bool(seen.flip(1).to(torch.uint8).argmax(dim=1).ne(mask.shape[1] - 1 - position).any()):
-        raise Fault("a mask that is not causal: rows see later tokens, or not themselves")
-    if bool((seen.sum(dim=1) != position - first + 1).any()):
-        raise Fault(
-            "a mask with holes (padding, packed sequences or sparse attention), which the "
-            "dump format cannot hold"
-        )
-    cut = first > 0
-    if not cut.any():
-        return Mask()
-    if chunk > 0 and bool((first == position // chunk * chunk).all()):
-        return Mask(chunk=chunk)
-    span = position - first + 1
-    window = int(span.max())
-    if bool((span[cut] == window).all()):
-        return Mask(window=window)
-    raise Fault(
-        "a mask that is neither causal nor a sliding window nor made of the model's chunks, which "
-        "the dump format cannot hold"
-    )
 
 
 def scale_of(call: Call) -> float:

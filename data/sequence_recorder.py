@@ -22,10 +22,10 @@ from attention_capture import (
     refuse_terms,
     scale_of,
     sinks_of,
-    slopes_of,
     softcap_of,
     whole_cache,
 )
+from attention_mask import slopes_of
 from dump_file import (
     TOLERANCE,
     Fault,
@@ -161,7 +161,7 @@ class Recorder:
         self._seen[call.layer] = self._past + self._rows
 
     def _hear_slopes(self, call: Call, writer: LayerWriter, place: str) -> None:
-        slopes = slopes_of(call)
+        slopes = slopes_of(call.bias, f"layer {call.layer} ({type(call.module).__name__})")
         if slopes is None:
             return
         before = self.slopes.setdefault(call.layer, slopes)

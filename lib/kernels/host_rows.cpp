@@ -115,7 +115,8 @@ AnswerMasses HostRows::masses_of(const Scratch& scratch, Index tile, Index lane)
 void HostRows::lay_out(const LogitBlock& block, UnfilledDoubles& room) const {
   const auto queries = static_cast<Index>(block.max_logit.size());
   const Index tiles = (queries + kAbreast - 1) / kAbreast;
-  room.resize(static_cast<std::size_t>(tiles * tokens_ * kAbreast));
+  room.clear();  // nothing of it is to be copied where it grows
+  room.resize(static_cast<std::size_t>(numbers_abreast(queries, tokens_)));
   const StreamShape& shape = stream_.shape;
   parallel_for(tiles, [&](Index tile) {
     double* to = room.data() + tile * tokens_ * kAbreast;

@@ -6,6 +6,13 @@
 
 namespace kvbench {
 
+void BlockRoom::reserve(Index queries, Index tokens) {
+  const auto numbers = static_cast<std::size_t>(queries * tokens);
+  logits.logits.reserve(numbers);
+  logits.exps.reserve(numbers);
+  exps.reserve(static_cast<std::size_t>(numbers_abreast(queries, tokens)));
+}
+
 RowBlock::RowBlock(const Stream& stream, const Kernels& kernels, std::vector<Index> rows,
                    BlockRoom& room)
     : stream_(stream),

@@ -171,16 +171,11 @@ class Group {
   // A block that need not grow: while it did, its old numbers would be kept together with the new
   // ones.
   BlockRoom room_for_blocks() const {
-    std::size_t most = 0;
-    for (const std::vector<Index>& rows : blocks_) {
-      most = std::max(
-          most, rows.size() * static_cast<std::size_t>(stream_.shape.heads_per_kv *
-                                                       stream_.shape.visible_end(rows.back())));
-    }
     BlockRoom room;
-    room.logits.logits.reserve(most);
-    room.logits.exps.reserve(most);
-    room.exps.reserve(most);
+    for (const std::vector<Index>& rows : blocks_) {
+      room.reserve(static_cast<Index>(rows.size()) * stream_.shape.heads_per_kv,
+                   stream_.shape.visible_end(rows.back()));
+    }
     return room;
   }
 

@@ -47,15 +47,15 @@ class Resume(Folder):
         return deterministic(self.results("undisturbed"))
 
     def test_a_run_that_waits_for_its_sweep_ends_at_once(self):
-        pipe = self.folder / "pipe"
-        os.mkfifo(pipe)
         for number in (signal.SIGTERM, signal.SIGINT):
-            process = subprocess.Popen([PROGRAM, "run", "--config", pipe], stdout=subprocess.PIPE,
-                                       stderr=subprocess.PIPE)
+            process = subprocess.Popen([PROGRAM, "run", "--config", "-"], stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             time.sleep(0.3)
             process.send_signal(number)
-            process.communicate(timeout=10)
+            process.wait(timeout=10)
             self.assertEqual(process.returncode, -number)
+            for stream in (process.stdin, process.stdout, process.stderr):
+                stream.close()
 
     def test_killed_at_any_moment_and_run_again_equals_an_undisturbed_run(self):
         config = self.long_sweep()

@@ -12,6 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import attention_capture
+import attention_mask
 import sequence_recorder
 from dump_file import decode, differences, element_type
 from exported import PLAIN_SWEEP, TOKENS, Folder
@@ -81,10 +82,10 @@ class Biased(Folder):
             self.assert_valid(dump)
 
     def test_another_slope_is_found_by_recomputing(self):
-        own = attention_capture.slopes_of
+        own = attention_mask.slopes_of
 
-        def steeper(call):
-            slopes = own(call)
+        def steeper(bias, where):
+            slopes = own(bias, where)
             return None if slopes is None else slopes * 1.01
 
         with mock.patch.object(sequence_recorder, "slopes_of", steeper):

@@ -15,6 +15,8 @@ import torch
 import transformers
 
 import attention_capture
+import inner_attention
+import transformers_version
 from dump_file import Fault
 from exported import SOURCE, Folder
 
@@ -47,9 +49,9 @@ class Fits(Folder):
         state = torch.get_rng_state()
         attention_capture.require_fit()
         self.assertTrue(torch.equal(torch.get_rng_state(), state))
-        self.assertIn(transformers.__version__, attention_capture.TESTED)
+        self.assertIn(transformers.__version__, transformers_version.TESTED)
         pinned = re.search(r"^transformers==(\S+)$", (DATA / "requirements.txt").read_text(), re.M)
-        self.assertIn(pinned.group(1), attention_capture.TESTED)
+        self.assertIn(pinned.group(1), transformers_version.TESTED)
 
     def test_a_version_whose_attention_is_not_heard_is_refused(self):
         """As one that asks another registry would do."""
@@ -92,8 +94,8 @@ class Fits(Folder):
             self.refused("layer 0 answers otherwise")
 
     def test_a_version_that_renames_the_cache_of_mpt_is_refused(self):
-        parts = dataclasses.replace(attention_capture._INNER["MptAttention"], cache=("a", "b"))
-        with mock.patch.dict(attention_capture._INNER, {"MptAttention": parts}):
+        parts = dataclasses.replace(inner_attention.INNER["MptAttention"], cache=("a", "b"))
+        with mock.patch.dict(inner_attention.INNER, {"MptAttention": parts}):
             self.assert_refused(self.export(self.model("mpt")), "does not fit this exporter",
                                 "MptAttention is called without a or b")
 
@@ -123,7 +125,7 @@ class Fits(Folder):
         self.assertNotIn("Traceback", done.stderr)
 
 
-class OneFile(unittest.TestCase):
+class OnePlace(unittest.TestCase):
     def programs(self) -> dict[str, str]:
         """Those that export or decode; kvpress_*.py know kvpress's models."""
         return {path.name: path.read_text() for path in DATA.glob("*.py")
@@ -132,7 +134,7 @@ class OneFile(unittest.TestCase):
     def found(self, programs: dict[str, str]) -> list[str]:
         wrong = []
         for name, text in programs.items():
-            if name == "attention_capture.py":
+            if name in ("attention_capture.py", "inner_attention.py"):
                 continue
             imported = re.findall(r"^ *from transformers(\S*) import ([^(\n]*|\([^)]*\))", text, re.M)
             for inner, names in imported:
@@ -142,15 +144,15 @@ class OneFile(unittest.TestCase):
             wrong += [f"{name} names {each}" for each in INSIDE if each in text]
         return wrong
 
-    def test_what_is_known_of_transformers_stands_in_one_file(self):
+    def test_what_is_known_of_transformers_stands_in_one_place(self):
         programs = self.programs()
         self.assertGreater(len(programs), 15)
         self.assertEqual(self.found(programs), [])
         # Each of the names is known there, or the list is out of date.
-        own = programs["attention_capture.py"]
+        own = programs["attention_capture.py"] + programs["inner_attention.py"]
         self.assertEqual([each for each in INSIDE if each.rstrip("_") not in own], [])
 
-    def test_a_second_file_would_be_found(self):
+    def test_a_further_file_would_be_found(self):
         self.assertEqual(self.found({"new.py": "from transformers.cache_utils import X\n"}),
                          ["new.py imports .cache_utils ['X']"])
         self.assertEqual(self.found({"new.py": "getattr(module, 'layer_idx')\n"}),

@@ -64,7 +64,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       ++found;
     }
     promise(found == journal.reused_cells(), "resumed cells are miscounted");
-    records[1] = {{"id", "b"},
+    records[1] = {{"id", plan.cells[1].id.text()},
                   {"key", cell_key(plan, plan.cells[1])},
                   {"status", "failed"},
                   {"reason", "made"}};

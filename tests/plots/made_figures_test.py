@@ -1,0 +1,345 @@
+"""What figures compute themselves is held against worked cases. Usage: made_figures_test.py KVBENCH
+
+Exits 77 where a Python package is missing.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from argparse import Namespace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+try:
+    import h5py
+    import numpy
+    import pandas
+    from kvplot import Results, ResultsError, looks, style
+    from kvplot.figures import (balancekv_layers, bytes_per_token, clusterability, displacement, ecdf, failure_rate,
+                                field, forest, layer_impact, position, rotation, settings,
+                                subgen_attribution, tsne)
+    from kvplot.results import mean_over_units
+    from kvplot.statistics import standard_error
+except ImportError as error:
+    print(f"skipped: {error}")
+    sys.exit(77)
+
+from made_results import cell, document
+
+PROGRAM = None
+
+
+def kvbench(*arguments):
+    done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+class Made(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def results(self, cells):
+        path = self.folder / "results.json"
+        path.write_text(json.dumps(document(cells)))
+        return Results(path)
+
+    def test_forest_pairs_units_at_equal_memory(self):
+        cells = []
+        for head, scale in ((0, 1.0), (1, 3.0)):
+            # Uniform's error is scale / memory, a straight line in logarithms.
+            cells += [cell("uniform", {"T": level}, scale / memory, memory, kv_head=head, seed=0)
+                      for level, memory in ((1, 0.5), (2, 0.125))]
+            cells.append(cell("h2o", {"budget": 1}, 0.5 * scale / 0.25, 0.25, kv_head=head))
+            cells.append(cell("h2o", {"budget": 2}, 1.0, 0.6, kv_head=head))
+        table = forest.ratios(self.results(cells))
+        self.assertEqual(set(table["point"]), {'{"budget": 1}'})
+        numpy.testing.assert_allclose(table["log2_ratio"], [-1.0, -1.0], atol=1e-12)
+        interval, = forest.intervals(table).itertuples()
+        self.assertAlmostEqual(interval.mean, -1.0)
+        self.assertEqual(interval.units, 2)
+
+    def test_settings_are_paired_by_unit_with_the_nearest_in_memory(self):
+        cells = []
+        for head, scale in ((0, 1.0), (1, 9.0)):
+            cells += [cell("h2o", {"budget": budget}, scale * error, memory, kv_head=head)
+                      for budget, error, memory in ((1, 0.2, 0.3), (2, 0.1, 0.6))]
+            cells += [cell("window", {"budget": budget}, scale * error, memory, kv_head=head)
+                      for budget, error, memory in ((1, 0.1, 0.35), (2, 0.4, 0.9))]
+        results = self.results(cells)
+        table = pandas.DataFrame([
+            {"algorithm": name, "label": name, "point": json.dumps({"budget": budget}), "memory": memory,
+             "setting": f"{name}: {budget}"}
+            for name, budget, memory in (("h2o", 1, 0.3), ("h2o", 2, 0.6), ("window", 1, 0.35), ("window", 2, 0.9))])
+        found = settings.paired(results, table, "h2o")[0].set_index("setting")
+        self.assertEqual(list(found["against"]), ["h2o: 1", "h2o: 2"])
+        self.assertEqual(list(found.index), ["window: 1", "window: 2"])
+        numpy.testing.assert_allclose(found["ratio"], [0.5, 4.0])  # whatever the units' scales
+        self.assertEqual(list(found["better"]), [2, 0])
+        self.assertEqual(list(settings.paired(results, table, "window: 2")[0]["against"]), ["window: 2"] * 3)
+        with self.assertRaisesRegex(ResultsError, "no setting is called 'windw'; did you mean window"):
+            settings.paired(results, table, "windw")
+
+    def of_tokens(self, exact=1.0):
+        """Two methods that read a half and all of the exact bytes, of two numbers of tokens."""
+        cells = []
+        for tokens in (512, 1024):
+            for label, part in (("exact", exact), ("keyformer", 0.5), ("h2o", 1.0)):
+                made = cell(label, {"budget": 0.5}, 0.1, part)
+                made["key"]["tokens"] = tokens
+                made["id"] += str(tokens)
+                read = 256.0 * part * tokens
+                made["traffic"] = {"bytes_read": {"mean": read, "max": read}, "fraction": part}
+                cells.append(made)
+        path = self.folder / "results.json"
+        path.write_text(json.dumps({**document(cells), "config": {"select": {"tokens": [512, 1024]}}}))
+        return Results(path)
+
+    def test_bytes_per_token_are_those_read_and_a_steps_are_weights_and_cache(self):
+        table = bytes_per_token.of_caches(self.of_tokens())
+        half = table[table["label"] == "keyformer"].sort_values("params.tokens")
+        self.assertEqual((list(half["KiB"]), list(half["fewer"])), ([64.0, 128.0], [2.0, 2.0]))
+        steps = bytes_per_token.of_steps(table).set_index(["label", "tokens"])
+        # 13.3e9 bytes of weights; 1536.5 tokens of 2 x 32 layers x 4096 x 2 bytes on average.
+        full, kept = 13.3e9 + 1536.5 * 524288, 13.3e9 + 768.25 * 524288
+        self.assertAlmostEqual(steps["bytes"]["keyformer", 2048], full / kept, places=12)
+        self.assertAlmostEqual(steps["bytes"]["h2o", 8192], 1.0, places=12)
+        self.assertAlmostEqual(steps["speed printed"]["keyformer", 8192], 17.0 / 8.3, places=12)
+        drawn = bytes_per_token.draw(Namespace(results=self.of_tokens()))
+        self.assertIn("2.00 times; its Fig. 10 prints 2.9", drawn.caption)
+        style.pyplot.close(drawn.plot)
+        results = self.of_tokens()
+        results.keep_labels(["h2o"])
+        with self.assertRaisesRegex(ResultsError, "no finished cell labelled exact"):
+            bytes_per_token.of_caches(results)
+
+    def test_field_compares_at_mean_bytes_of_what_is_held_or_read(self):
+        def made(label, budget, error, held, read=None, **unit):
+            out = cell(label.split(" | ")[0], {"budget": budget}, error, held, **unit)
+            return {**out, "label": label, "traffic": {"fraction": held if read is None else read}}
+        cells = []
+        for head, scale in ((0, 1.0), (1, 3.0)):
+            unit = {"kv_head": head}
+            # Uniform's error is scale / memory; what it reads is what it holds.
+            cells += [made("uniform", m, scale / m, m, **unit) for m in (0.05, 0.8)]
+            # 0.1 and 0.3 of the memory: 0.2 on average, where uniform has 5 scale.
+            cells.append(made("adakv", 1, 2.5 * scale, 0.1 + 0.2 * head, **unit))
+            # The nearer of two settings, at its own bytes; another is too far from all.
+            cells += [made("quest", b, scale / t * 2, 1.06, t, **unit)
+                      for b, t in ((1, 0.33), (2, 0.4), (3, 0.6))]
+            cells.append(made("kivi | K kivi V kivi", 1, scale / 0.1, 0.1, **unit))
+        cells.append(made("cake", 1, 1.0, 0.2, kv_head=0))  # in one unit alone
+        cells.append(made("adakv", 1, 1.0, 0.2, kv_head=2))  # where uniform was skipped
+        table = field.compared(self.results(cells))
+        found = table.groupby(["kind", "method", "at", "point"])["ratio"].agg(list)
+        self.assertEqual(list(found.index), [
+            ("bits", "kivi", 0.1, '{"budget": 1}'), ("holds", "adakv", 0.2, '{"budget": 1}'),
+            ("reads", "quest", 0.35, '{"budget": 1}')])
+        numpy.testing.assert_allclose(list(found), [[1, 1], [0.5, 0.5], [2, 2]], rtol=1e-12)
+        means = field.means(table).set_index("method")
+        self.assertEqual(list(means.index), ["adakv", "kivi", "quest"])
+        self.assertEqual(list(means["better"]), [2, 0, 0])
+        self.assertAlmostEqual(means["ratio"]["quest"], 2.0)
+
+    def test_at_memory_takes_the_nearest_setting_of_each_label(self):
+        cells = [cell("h2o", {"budget": b}, 1 / b, b / 100) for b in (10, 30, 60)]
+        cells += [cell("window", {"budget": 1}, 1.0, 0.9), cell("exact", {}, 1e-16, 0.35)]
+        points = ecdf.at_memory(self.results(cells), 0.35)
+        self.assertEqual(list(points["point"]), ['{"budget": 30}'])
+        self.assertEqual(ecdf.left_out(self.results(cells), points, 0.35),
+                         " Not drawn, no setting near memory 0.35: window."
+                         " Not drawn, exact to rounding: exact.")
+
+    def layer_records(self, **more):
+        """Records of three layers: of h2o at two budgets, of exact without any error."""
+        records = []
+        for layer in (0, 3, 7):
+            for budget, error in ((10, 0.4), (30, 0.2)):
+                record = cell("h2o", {"budget": budget}, 1.0, budget / 100, layer=layer)
+                record["errors"] = {name: {"mean": factor * error * (layer + 1)} for name, factor in
+                                    (("relative_output_l2", 1.0), ("cancellation", 0.1))}
+                records.append(record)
+            record = cell("exact", {}, 1.0, 1.0, layer=layer)
+            record["errors"] = {"relative_output_l2": {"mean": 1e-17}, "cancellation": {"mean": 0.5}}
+            records.append(record)
+        for record in records:
+            del record["key"]["kv_head"]
+            record.update(more)
+        return records
+
+    def test_layer_impact_takes_the_setting_nearest_in_memory_and_names_the_others(self):
+        made = document([cell("h2o", {"budget": 10}, 0.5, 0.1)])
+        made["layers"] = self.layer_records()
+        path = self.folder / "results.json"
+        path.write_text(json.dumps(made))
+        results = Results(path)
+        self.assertTrue(layer_impact.fits(results))
+        drawn = layer_impact.draw(Namespace(results=results, memory=0.25))
+        self.assertEqual(set(drawn.table["point"]), {'{"budget": 30}'})
+        numpy.testing.assert_allclose(drawn.table["errors.relative_output_l2.mean"],
+                                      [0.2, 0.8, 1.6])
+        self.assertIn("Not drawn, memory farther away: h2o. Not drawn, exact to rounding: exact.",
+                      drawn.caption)
+        self.assertEqual(len(drawn.plot.axes), 2)  # no residual norms
+        style.pyplot.close(drawn.plot)
+        made["layers"] = self.layer_records(status="failed", reason="because")
+        path.write_text(json.dumps(made))
+        self.assertFalse(layer_impact.fits(Results(path)))
+        with self.assertRaisesRegex(ResultsError, "output projection"):
+            layer_impact.draw(Namespace(results=Results(path), memory=0.25))
+
+    def test_layer_impact_draws_what_the_program_wrote(self):
+        kvbench("synth", "gaussian", "--tokens", 128, "--layers", 3, "--d", 8, "--hidden", 32,
+                "--out", self.folder / "wo.h5")
+        kvbench("run", "--dump", self.folder / "wo.h5", "--algorithm", "window", "--budget", "16,64",
+                "--out", self.folder / "out", "--quiet")
+        results = Results(self.folder / "out/results.json")
+        drawn = layer_impact.draw(Namespace(results=results, memory=0.5))
+        self.assertEqual(len(drawn.plot.axes), 3)
+        summary = {line["layer"]: line["layers"]["errors"]["relative_output_l2.mean"]
+                   for line in results.document["summary"]
+                   if line["params"] == {"budget": 64} and line["layer"] is not None}
+        for row in drawn.table.itertuples():
+            index = drawn.table.columns.get_loc("errors.relative_output_l2.mean")
+            self.assertAlmostEqual(row[index + 1], summary[row.layer]["mean"], places=14)
+        style.pyplot.close(drawn.plot)
+
+    def test_a_setting_whose_t_is_not_a_number_is_named(self):
+        cells = [cell("balancekv", {"T": level}, 0.1, 0.5, seed=0) for level in (1, 2, "auto")]
+        cells.append(cell("h2o", {"budget": 1}, 0.1, 0.5))
+        drawn = balancekv_layers.draw(Namespace(results=self.results(cells)))
+        self.assertEqual(len(drawn.table), 2)
+        self.assertIn("Not drawn, T is not a number: balancekv, h2o.", drawn.caption)
+        style.pyplot.close(drawn.plot)
+
+    def test_rms_runs_over_rows_heads_and_seeds(self):
+        cells = []
+        for seed, errors in ((0, [[3.0, 4.0]]), (1, [[0.0, 5.0]])):
+            for slots in (1, 4):
+                made = cell("subgen", {"s": slots, "t": 2, "numerator": "sampled",
+                                       "normalizer": "exact"}, 1.0, 0.5, seed=seed)
+                made["derived"] = {"predicted_rmse_numerator": 2.0 / slots ** 0.5,
+                                   "predicted_rmse_normalizer": 0.0}
+                made["rows"] = numpy.array(errors) / slots
+                cells.append(made)
+        with h5py.File(self.folder / "results.rows.h5", "w") as file:
+            for made in cells:
+                group = file.create_group(made["id"])
+                group["numerator_error"] = made.pop("rows")
+                group["rows"] = numpy.arange(2)
+        table = subgen_attribution.rms(self.results(cells))
+        self.assertEqual(set(table["side"]), {"numerator"})
+        numpy.testing.assert_allclose(table["measured"], [12.5 ** 0.5, 12.5 ** 0.5 / 4])
+        numpy.testing.assert_allclose(table["predicted"], [2.0, 1.0])
+
+    def test_failures_are_counted_per_stream_with_exact_intervals(self):
+        # Clopper and Pearson: 0 of n has the upper limit 1 - 0.025^(1/n).
+        self.assertEqual(failure_rate.clopper_pearson(0, 10)[0], 0.0)
+        self.assertAlmostEqual(failure_rate.clopper_pearson(0, 10)[1], 1 - 0.025 ** 0.1)
+        low, high = failure_rate.clopper_pearson(5, 10)
+        self.assertAlmostEqual(low, 0.18709, places=5)
+        self.assertAlmostEqual(low + high, 1.0)
+        cells = [cell("subgen", {"s": 4}, 1.0, 0.5, seed=seed, derived={"vacuous": False, "sublinear": True},
+                      clusters={"final": 3}, errors={"epsilon_spectral": {"last": last}})
+                 for seed, last in enumerate((0.1, 0.2, 0.3, 0.4))]
+        table = failure_rate.rates(self.results(cells).ok, [0.05, 0.2, 0.5])
+        self.assertEqual(list(table["failures"]), [4, 2, 0])
+        self.assertEqual(set(table["seeds"]), {4})
+
+    def test_farthest_first_on_a_line(self):
+        points = numpy.array([[0.0], [1.0], [10.0], [6.0], [10.0]])
+        self.assertEqual(tsne.farthest_first(points, 4), [0, 2, 3, 1])
+        self.assertEqual(tsne.farthest_first(points, 9), [0, 2, 3, 1, 4])
+
+    def test_exponents_are_those_of_a_power_law(self):
+        table = pandas.DataFrame({
+            "sequence": "a", "layer": 0, "kv_head": 0, "of": "keys", "delta_quantile": 0.05,
+            "curve": "growth", "x": [64, 128, 256, 512], "y": [9, 128 ** 0.5, 16, 512 ** 0.5]})
+        self.assertAlmostEqual(clusterability.exponents(table)["exponent"][0], 0.5)
+
+    def test_standard_errors_are_those_of_the_seeds(self):
+        errors = {0: [1.0, 5.0], 1: [2.0, 8.0], 2: [6.0, 4.0]}
+        cells = [cell("uniform", {"T": 1}, error, 0.5, kv_head=head, seed=seed)
+                 for seed, both in errors.items() for head, error in enumerate(both)]
+        cells += [cell("h2o", {"budget": 1}, error, 0.5, kv_head=head)
+                  for head, error in enumerate((1.0, 2.0))]
+        metric = "errors.relative_l2.mean"
+        means = mean_over_units(self.results(cells).ok, [metric]).set_index("label")
+        found = standard_error(means, metric)
+        self.assertAlmostEqual(found["uniform"], pandas.Series([3.0, 5.0, 5.0]).sem())
+        self.assertTrue(numpy.isnan(found["h2o"]))
+
+    def test_a_rotation_is_undone(self):
+        rng = numpy.random.default_rng(1)
+        keys, inv_freq = rng.standard_normal((9, 10)), numpy.array([1.0, 0.3, 0.01, 2.0])
+        for layout in ("half", "interleaved"):
+            first, second = ((slice(0, 4), slice(4, 8)) if layout == "half" else
+                             (slice(0, 8, 2), slice(1, 8, 2)))
+            rotated = keys.copy()
+            for at in range(9):
+                turned = (keys[at, first] + 1j * keys[at, second]) * numpy.exp(1j * at * inv_freq)
+                rotated[at, first], rotated[at, second] = 1.25 * turned.real, 1.25 * turned.imag
+            numpy.testing.assert_allclose(rotation.unrotated(rotated, inv_freq, layout, 1.25), keys,
+                                          atol=1e-12)
+
+    def test_lost_mass_and_displacement_multiply_to_the_error(self):
+        made = cell("window", {"budget": 512}, 1.0, 0.5)
+        other = cell("subgen", {"budget": 512}, 1.0, 0.5)
+        errors, kept = numpy.array([[0.5, 0.08, 0.0]]), numpy.array([[0.5, 0.8, 1.0]])
+        with h5py.File(self.folder / "results.rows.h5", "w") as file:
+            for one in (made, other):
+                group = file.create_group(one["id"])
+                group["relative_l2"], group["kept_mass"] = errors, kept
+                group["rows"] = numpy.arange(3)
+        table = displacement.parts(self.results([made, other]), 0.35, 512)
+        self.assertEqual(list(table["algorithm"]), ["window"])  # subgen's answer has weights
+        self.assertAlmostEqual(table["lost"][0], (0.5 * 0.2) ** 0.5)
+        self.assertAlmostEqual(table["displacement"][0], (1.0 * 0.4) ** 0.5)
+        self.assertAlmostEqual(table["error"][0], (0.5 * 0.08) ** 0.5)
+
+    def test_parts_of_a_stream_are_over_the_same_heads_first(self):
+        cells = [cell("window", {"budget": 1}, 1.0, 0.5, kv_head=head) for head in (0, 1)]
+        with h5py.File(self.folder / "results.rows.h5", "w") as file:
+            for scale, made in zip((1.0, 7.0), cells):
+                group = file.create_group(made["id"])
+                group["relative_l2"] = scale * numpy.array([[1.0, 3.0, 2.0, 4.0, 6.0, 2.0]])
+                group["rows"] = numpy.arange(100, 106)
+        table = position.parts_of(self.results(cells), 3)
+        self.assertEqual(list(table["ratio"]), [1.0, 1.5, 2.0] * 2)
+        self.assertEqual(list(table["at"]), [101.0, 103.0, 105.0] * 2)
+
+    def test_panels_of_one_column_stand_below_each_other_and_keep_their_places(self):
+        for rows, columns, shape in ((1, 3, (3, 1)), (2, 3, (3, 2)), (1, 4, (2, 2)), (3, 3, (3, 3)),
+                                     (1, 2, (1, 2))):
+            with self.subTest((rows, columns)), style.width("column"):
+                figure, axes = style.panels(rows, columns, 2.0, sharey="row")
+                self.assertEqual(axes.shape, (rows, columns))
+                self.assertEqual(figure.get_figwidth(), style.COLUMN)
+                grid = axes[0][0].get_gridspec()
+                self.assertEqual((grid.nrows, grid.ncols), shape)
+                style.outer_labels(axes, "x", [f"y{row}" for row in range(rows)])
+                for row in range(rows):
+                    self.assertIn(f"y{row}", [axis.get_ylabel() for axis in axes[row]])
+                    for axis in axes[row][1:]:
+                        self.assertTrue(axis.get_shared_y_axes().joined(axis, axes[row][0]))
+                style.pyplot.close(figure)
+        self.assertFalse(style.narrow())
+
+    def test_no_two_algorithms_look_alike_and_labels_of_one_differ_in_line(self):
+        own = [style.look(name) for name in looks.LOOK]
+        self.assertEqual(len(own), len(set(own)))
+        table = pandas.DataFrame({"algorithm": ["h2o", "h2o", "uniform"],
+                                  "label": ["h2o", "h2o, released", "uniform"]})
+        variants = style.variants(table)
+        self.assertNotEqual(variants["h2o"], variants["h2o, released"])
+        self.assertEqual(variants["h2o"], variants["uniform"])
+
+
+if __name__ == "__main__":
+    PROGRAM = sys.argv.pop()
+    unittest.main()
