@@ -8,7 +8,7 @@ import h5py
 import numpy
 
 from kvplot.child import ChildError, in_child
-from kvplot.results import ResultsError, unreadable
+from kvplot.faults import ResultsError, unreadable
 
 Found = TypeVar("Found")
 

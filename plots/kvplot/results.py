@@ -1,6 +1,5 @@
 """Reading results.json into pandas, and the averages that figures show."""
 
-import difflib
 import json
 import os
 import re
@@ -12,7 +11,9 @@ from typing import Any
 import pandas
 
 from kvplot import lines, shape
+from kvplot.faults import ResultsError, did_you_mean, unreadable
 from kvplot.records import flattened
+from kvplot.rows_file import RowsFile
 
 # An object of a JSON document.
 Entry = dict[str, Any]
@@ -36,24 +37,6 @@ FLOAT = "float"
 SEPARATOR = " | "
 # An error below this is exact to rounding and has no place on a logarithmic axis.
 ROUNDING = 1e-9
-
-
-class ResultsError(ValueError):
-    """A file that this package cannot read, or that does not hold what a figure shows."""
-
-
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """ "; did you mean X?" if a known word is near, or what begins with the word and a dot."""
-    below = [name for name in known if name.startswith(f"{word}.")]
-    near = below or difflib.get_close_matches(word, known, 1)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
-
-
-def unreadable(path: Path | str, error: OSError) -> str:
-    """Why a file cannot be read, in this package's words."""
-    if not Path(path).exists():
-        return "no such file"
-    return "permission denied" if isinstance(error, PermissionError) else "cannot be read"
 
 
 WRITTEN_BY = {
@@ -393,8 +376,6 @@ class Results:
             raise ResultsError(
                 f'{self._rows_path}: missing; the sweep needs "output": {{ "rows": true }}'
             )
-        from kvplot.rows_file import RowsFile  # which needs ResultsError
-
         ids = list(self.ok["id"] if cells is None else cells)
         return pandas.concat(RowsFile(self._rows_path).rows(metric, ids), ignore_index=True)
 

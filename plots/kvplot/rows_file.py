@@ -6,8 +6,8 @@ import h5py
 import numpy
 import pandas
 
+from kvplot.faults import ResultsError, did_you_mean
 from kvplot.hdf5 import Hdf5File, huge_chunk
-from kvplot.results import ResultsError, did_you_mean
 
 
 class RowsFile(Hdf5File):

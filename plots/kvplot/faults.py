@@ -1,0 +1,23 @@
+"""What is wrong with a file or a request, in this package's words."""
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class ResultsError(ValueError):
+    """A file that this package cannot read, or that does not hold what a figure shows."""
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """ "; did you mean X?" if a known word is near, or what begins with the word and a dot."""
+    below = [name for name in known if name.startswith(f"{word}.")]
+    near = below or difflib.get_close_matches(word, known, 1)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def unreadable(path: Path | str, error: OSError) -> str:
+    """Why a file cannot be read, in this package's words."""
+    if not Path(path).exists():
+        return "no such file"
+    return "permission denied" if isinstance(error, PermissionError) else "cannot be read"
