@@ -159,15 +159,17 @@ class Import(Folder):
 class Alibi(Folder):
     def test_blooms_attention_as_its_modules_show_it(self):
         model = AutoModelForCausalLM.from_pretrained(self.model("bloom")).eval()
+        heads_of_model = model.config.n_head
+        width = model.config.hidden_size // heads_of_model
         arrays: dict[str, np.ndarray] = {}
 
         def hear(number: int, block: torch.nn.Module) -> None:
             def heads(_, __, fused):  # [1, n, heads x (q, k, v) x d]
-                parts = fused[0].view(fused.shape[1], 4, 3, 8).permute(2, 1, 0, 3)
+                parts = fused[0].view(fused.shape[1], heads_of_model, 3, width).permute(2, 1, 0, 3)
                 arrays.update({f"{number}/{name}": part.numpy() for name, part in zip("qkv", parts)})
 
             def answers(_, given):
-                out = given[0][0].view(-1, 4, 8).transpose(0, 1)
+                out = given[0][0].view(-1, heads_of_model, width).transpose(0, 1)
                 arrays[f"{number}/out"] = out.numpy()
 
             def bias(_, given, named):  # [heads, 1, n]: slope j
@@ -184,7 +186,7 @@ class Alibi(Folder):
         with torch.no_grad():
             model(ids[None])
         np.savez(self.folder / "bloom.npz", **arrays)
-        dump = self.imported(self.folder / "bloom.npz", "--model", "bloom", "--scale", 8**-0.5)
+        dump = self.imported(self.folder / "bloom.npz", "--model", "bloom", "--scale", width**-0.5)
         self.assert_valid(dump)
         found = differences(dump)
         self.assertEqual(len(found), 2)
@@ -194,7 +196,7 @@ class Alibi(Folder):
             arrays[f"{number}/alibi_slopes"] *= 0.5
         np.savez(self.folder / "bloom.npz", **arrays)
         self.assert_refused(called(import_arrays.main, self.folder / "bloom.npz", "--model", "bloom",
-                                   "--scale", 8**-0.5, "--out", self.folder / "half.h5"), "out")
+                                   "--scale", width**-0.5, "--out", self.folder / "half.h5"), "out")
         self.assert_runs(dump, [{"algorithm": "exact"}, {"algorithm": "window", "params": {"budget": 16}},
                                 {"algorithm": "h2o", "params": {"budget": 16}}])
 
