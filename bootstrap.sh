@@ -48,7 +48,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 packages=(
-  g++ cmake ninja-build pkg-config
+  g++ ccache cmake ninja-build pkg-config
   libhdf5-dev libeigen3-dev libcli11-dev nlohmann-json3-dev libfmt-dev
   librandom123-dev libxxhash-dev doctest-dev libbenchmark-dev
   python3 python3-venv python3-numpy python3-pandas python3-matplotlib python3-h5py
@@ -491,11 +491,14 @@ python_build_environment() {
   pinned_environment .venv-python tests/python/requirements.txt
 }
 
-# The Python package in a build of its own: build-python/python.
+# The Python package in a build of its own: build-python/python. $KVBENCH_ARCH and $CMAKE_ARGS are heard as by
+# `pip install .`.
 python_package() {
   python_build_environment
   local python=$PWD/.venv-python/bin/python
-  cmake --preset python -DPython_EXECUTABLE="$python" -DKVBENCH_PYTHON="$python" >&2
+  # shellcheck disable=SC2086  # words
+  cmake --preset python -DPython_EXECUTABLE="$python" -DKVBENCH_PYTHON="$python" \
+    -DKVBENCH_ARCH="${KVBENCH_ARCH:-x86-64-v3}" ${CMAKE_ARGS:-} >&2
   cmake --build --preset python --target kvbench_python >&2
 }
 
