@@ -39,8 +39,8 @@
 #                                            in build-release; OPTIONS are those of apps/release/release.py
 #   ./bootstrap.sh container [BASE]          the images of Containerfile, made by buildah and run; BASE is an image
 #                                            of Debian 12, or debootstrap: one that is made here
-#   ./bootstrap.sh sanitize [all|python]     tests under sanitizers: some of them, all, or those of the
-#                                            Python package
+#   ./bootstrap.sh sanitize [WHICH]          tests under sanitizers: some of them, of these those under one
+#                                            (address, thread), all, or those of the Python package (python)
 #   ./bootstrap.sh fuzz [TARGET [OPTIONS]]   libFuzzer on all targets, or on one
 # Repeating a verb is cheap.
 # KVBENCH_SKIP_DEPS=1 leaves the system's packages alone; CMake then reports what is missing.
@@ -632,12 +632,16 @@ sanitize() {
     address=(all) address_tests=.
     thread=("${thread[@]}" test-{results,run} kvbench) thread_tests=.
   fi
-  cmake --preset sanitize >&2
-  cmake --build --preset sanitize --target "${address[@]}" >&2
-  ctest --preset sanitize --tests-regex "$address_tests" --parallel "$(nproc)"
-  cmake --preset tsan >&2
-  cmake --build --preset tsan --target "${thread[@]}" >&2
-  ctest --preset tsan --tests-regex "$thread_tests" --parallel "$(nproc)"
+  if [[ ${1:-} != thread ]]; then
+    cmake --preset sanitize >&2
+    cmake --build --preset sanitize --target "${address[@]}" >&2
+    ctest --preset sanitize --tests-regex "$address_tests" --parallel "$(nproc)"
+  fi
+  if [[ ${1:-} != address ]]; then
+    cmake --preset tsan >&2
+    cmake --build --preset tsan --target "${thread[@]}" >&2
+    ctest --preset tsan --tests-regex "$thread_tests" --parallel "$(nproc)"
+  fi
 }
 
 fuzz() {
