@@ -43,7 +43,9 @@ constexpr const char* kFooter = R"(Examples:
   kvbench list storage
   kvbench list metrics
   kvbench list derived
-  kvbench list devices)";
+  kvbench list devices
+
+What the symbols of metrics stand for, and every other number of results.json: configs/RESULTS.md)";
 
 // What `derived` of a cell can have: by name and definition, the algorithms that report it, in the
 // order of the registry.
@@ -210,6 +212,7 @@ void print_layer_metrics() {
 }
 
 void print_metrics() {
+  fmt::print("z, a, x, p, Z, N^, tau, V_i and the rest of results.json: configs/RESULTS.md\n");
   for (const Metric& metric : all_metrics()) {
     fmt::print("{}\n  {}\n", metric.path, metric.definition);
     if (!metric.source.empty()) fmt::print("  {}\n", metric.source);
