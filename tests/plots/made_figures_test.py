@@ -266,7 +266,7 @@ class Made(unittest.TestCase):
         table = failure_rate.rates(self.results(cells).ok, [0.05, 0.2, 0.5])
         self.assertEqual(list(table["failures"]), [4, 2, 0])
         self.assertEqual(set(table["seeds"]), {4})
-        self.assertEqual((set(table["clusters"]), set(table["memory"])), ({3}, {0.5}))
+        self.assertEqual([set(table[name]) for name in ("clusters", "memory", "s", "median")], [{3}, {0.5}, {4}, {0.25}])
 
     def of_theorem(self, trivial=True):
         """Two streams with the errors of four seeds, and those that trivial answers have there."""

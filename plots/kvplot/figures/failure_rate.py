@@ -54,7 +54,8 @@ def rates(cells: pandas.DataFrame, epsilons: Iterable[float]) -> pandas.DataFram
                     "low": low,
                     "high": high,
                     "vacuous": bool(seeds["derived.vacuous"].any()),
-                    "delta_quantile": json.loads(str(point)).get("delta_quantile"),
+                    "median": numpy.median(errors),
+                    **{name: json.loads(str(point)).get(name) for name in ("delta_quantile", "s")},
                     "clusters": seeds["clusters.final"].iloc[0],
                     "memory": seeds["memory.fraction"].astype(float).mean(),
                 }
@@ -153,6 +154,7 @@ def draw(inputs: Namespace) -> Figure:
     style.legend_right(axes[0][-1], handles)
     shown = pandas.concat([table, kept]) if kept is not None else table
     shown = shown.merge(answers, on=STREAM, how="left")
+    shown = shown.sort_values([*STREAM, "label", "s"], kind="stable")
     shown.insert(0, "model", shown["dump"].map(models))
     count = int(kept["vacuous"].sum()) if kept is not None else 0
     judged = f"{count} of {len(kept)} settings as proved are vacuous. " if kept is not None else ""
