@@ -249,6 +249,31 @@ class Prose(unittest.TestCase):
                          (f"{trivial['zero']:.3g}", f"{trivial['mean_value']:.3g}"))
         self.stands(f"keep {trivial['vectors_proved'] / trivial['vectors_exact']:.2f} of the exact cache there")
 
+    def test_the_gallery_says_what_tables_of_findings_have(self):
+        layers = by(table("figures/balancekv_layers.csv", "relative_l2.mean"), "label")
+        ratios = [layers["balancekv_prefill"][T] / layers["uniform"][T] for T in ("1", "2", "3", "4")]
+        self.stands(f"with {span(ratios)} of its error on average", GALLERY)
+        clamped = by(table("figures/balancekv_layers.csv", "posclamp"), "label")
+        self.assertTrue(all(1.3 <= clamped[label][T] / row[T] <= 1.6 for label, row in layers.items()
+                            for T in ("1", "2", "3", "4")))
+        budget = by(table("results/figures/budget.csv"), "label")
+        keyformer, h2o = budget["keyformer"], budget["h2o, 0.5 recent"]
+        sizes = ("0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9")
+        self.assertEqual([size for size in sizes if keyformer[size] < h2o[size]], ["0.6", "0.7", "0.8", "0.9"])
+        self.stands(f"only from 60 % of the cache on ({keyformer['0.6']:.3f} against {h2o['0.6']:.3f}; at 20 % "
+                    f"{keyformer['0.2']:.3f} against {h2o['0.2']:.3f})", GALLERY)
+        noise = table("results/figures/noise.csv")
+
+        def mean(kind):
+            return sum(row[kind] for row in noise) / len(noise)
+        self.assertLess(max(abs(row["constant"] - row["none"]) for row in noise), 1e-9)
+        self.assertEqual(min((kind for kind in noise[0] if kind != "layer"), key=mean), "gumbel")
+        self.stands(f"Gumbel is best on average at 60 % ({mean('gumbel'):.3f} against {mean('none'):.3f})", GALLERY)
+        last = by(noise, "layer")[15.0]
+        self.assertEqual(last["gumbel"], max(last[kind] for kind in last if kind != "layer"))
+        self.stands(f"in layer 15 it is worst ({last['gumbel']:.3f} against {last['none']:.3f}), and Gaussian noise, far behind "
+                    f"in the table, is as good ({mean('gaussian'):.3f})", GALLERY)
+
     def test_tables_of_papers_are_paired(self):
         """What a figure ranks by means is told with the heads that agree."""
         tables = {name: by(table(f"results/figures/{name}.csv"), "setting") for name in
