@@ -240,6 +240,8 @@ class Prose(unittest.TestCase):
         self.stands(f"(r is {span((row['r'] for row in rows), 1)}); but delta r is "
                     f"{span((row['delta_r'] for row in rows), 0)} and BalanceKV's 2 beta r^2 "
                     f"{span((row['balancekv_exponent'] for row in rows), 0)}", GALLERY)
+        self.assertGreater(min(row["delta_r"] for row in rows), math.log(2048))
+        self.stands(f"delta r is above log n, {math.log(2048):.1f}, in every head", GALLERY)
         exponents = table("figures/clusterability.csv")
         keys = [row[layer] for row in exponents if row["of"] == "keys" for layer in ("0", "1", "15")]
         self.stands(f"For keys x is {span(keys)}.")
@@ -250,12 +252,20 @@ class Prose(unittest.TestCase):
         self.stands(f"keep {trivial['vectors_proved'] / trivial['vectors_exact']:.2f} of the exact cache there")
 
     def test_the_gallery_says_what_tables_of_findings_have(self):
-        layers = by(table("figures/balancekv_layers.csv", "relative_l2.mean"), "label")
+        layers = by(table("figures/balancekv_layers.csv", "--columns params.T", "relative_l2.mean"), "label")
         ratios = [layers["balancekv_prefill"][T] / layers["uniform"][T] for T in ("1", "2", "3", "4")]
         self.stands(f"with {span(ratios)} of its error on average", GALLERY)
         clamped = by(table("figures/balancekv_layers.csv", "posclamp"), "label")
         self.assertTrue(all(1.3 <= clamped[label][T] / row[T] <= 1.6 for label, row in layers.items()
                             for T in ("1", "2", "3", "4")))
+        rows = by(table("figures/balancekv_layers.csv", "standard_error"), "layer", "params.T", "label")
+        errors = {at: row["errors.relative_l2.mean"] for at, row in rows.items()}
+        gains = {(layer, T): errors[layer, T, "balancekv_prefill"] / errors[layer, T, "uniform"]
+                 for layer in (0.0, 1.0, 15.0) for T in (1.0, 2.0, 3.0, 4.0)}
+        self.assertLess(max(gains.values()), 1)
+        self.assertEqual((min(gains, key=gains.get)[0], max(gains, key=gains.get)), (0.0, (15.0, 4.0)))
+        self.stands(f"the gain is largest in layer 0 ({span(gains[0.0, T] for T in (1.0, 2.0, 3.0, 4.0))}) and smallest in "
+                    f"layer 15 at T 4 ({gains[15.0, 4.0]:.2f})", GALLERY)
         budget = by(table("results/figures/budget.csv"), "label")
         keyformer, h2o = budget["keyformer"], budget["h2o, 0.5 recent"]
         sizes = ("0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9")
@@ -437,6 +447,29 @@ class Prose(unittest.TestCase):
         self.assertEqual(sorted(round(ratio) for ratio in ratios), [1, 2, 2])
         self.stands("with 256 tokens it keeps more of the mass than a window in all three heads of layer 0, and its error is "
                     "twice the window's in two of them")
+
+    def test_larger_dumps_have_another_order(self):
+        rows = by(table("results/genesis/forest.csv"), "setting")
+        self.stands("has less than half of uniform sampling's error ({:.2f} and {:.2f}), and a lower mean than BalanceKV, at "
+                    .format(*(rows[name]["ratio_mean"] for name in ("snapkv", "h2o")))
+                    + span((row["ratio_mean"] for name, row in rows.items() if name.startswith("balancekv")), 3))
+        for name in ("snapkv", "h2o"):
+            self.assertTrue(all(rows[name]["ratio_high"] > row["ratio_low"] for other, row in rows.items()
+                                if other.startswith("balancekv")))
+        self.stands("whose intervals overlap its own")
+
+    def test_keyformer_and_h2o_at_8192_tokens(self):
+        rows = by(table("results/genesis/budget.csv"), "label")
+        keyformer, h2o = rows["keyformer"], rows["h2o, 0.5 recent"]
+        layers = ("0", "4", "10", "29")
+        means = [sum(row[layer] for layer in layers) / 4 for row in (keyformer, h2o)]
+        self.assertEqual(*(f"{mean:.3f}" for mean in means))
+        self.assertEqual([layer for layer in layers if keyformer[layer] < h2o[layer]], ["0"])
+        self.stands(f"have the same mean, {means[0]:.3f}, of other layers (H2O with Keyformer's share of 0.3: "
+                    f"{sum(rows['h2o, 0.3 recent'][layer] for layer in layers) / 4:.3f}). Keyformer is ahead in layer 0, where "
+                    "attention is diffuse, and behind in the other three")
+        self.stands(f"here the mean errors are {means[0]:.3f} for both (H2O with half recent), Keyformer's smaller in layer 0 and "
+                    "H2O's in the others", GALLERY)
 
     def test_the_field(self):
         rows = table("results/figures/field.csv", "--where at=0.2")
