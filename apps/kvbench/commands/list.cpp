@@ -35,7 +35,10 @@ struct ListOptions {
   bool markdown = false;
 };
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kFooter =
+    R"(Symbols of metrics, and every other number of results.json: configs/RESULTS.md
+
+Examples:
   kvbench list algorithms
   kvbench list algorithms h2o snapkv
   kvbench list algorithms --markdown
@@ -43,9 +46,7 @@ constexpr const char* kFooter = R"(Examples:
   kvbench list storage
   kvbench list metrics
   kvbench list derived
-  kvbench list devices
-
-What the symbols of metrics stand for, and every other number of results.json: configs/RESULTS.md)";
+  kvbench list devices)";
 
 // What `derived` of a cell can have: by name and definition, the algorithms that report it, in the
 // order of the registry.
