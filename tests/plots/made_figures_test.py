@@ -16,7 +16,7 @@ try:
     import h5py
     import numpy
     import pandas
-    from kvplot import Results, ResultsError, looks, style
+    from kvplot import Results, ResultsError, looks, papers, style
     from kvplot.figures import (balancekv_layers, bytes_per_token, clusterability, displacement, ecdf, failure_rate,
                                 field, forest, layer_impact, position, rotation, settings,
                                 subgen_attribution, tsne)
@@ -84,6 +84,22 @@ class Made(unittest.TestCase):
         self.assertEqual(list(settings.paired(results, table, "window: 2")[0]["against"]), ["window: 2"] * 3)
         with self.assertRaisesRegex(ResultsError, "no setting is called 'windw'; did you mean window"):
             settings.paired(results, table, "windw")
+
+    def test_a_ranking_says_in_how_many_units_each_setting_is_better(self):
+        cells, lines = [], []
+        for label, errors in (("h2o", (0.2, 0.4)), ("window", (0.1, 0.8)), ("kcenter", (0.4, 0.6))):
+            cells += [cell(label, {"budget": 1}, error, 0.5, kv_head=head) for head, error in enumerate(errors)]
+            lines.append({"algorithm": label, "label": label, "layer": None, "params": {"budget": 1}, "cells": 2,
+                          "memory": {"fraction": 0.5},
+                          "errors": {"relative_l2.mean": {"mean": sum(errors) / 2, "ci95": None}}})
+        path = self.folder / "results.json"
+        path.write_text(json.dumps({**document(cells), "summary": lines}))
+        drawn = settings.draw(Namespace(results=Results(path), against="h2o"))
+        self.addCleanup(style.pyplot.close, drawn.plot)
+        beside = drawn.plot.axes[1]
+        self.assertEqual({(round(text.xy[1]), text.get_text()) for text in beside.texts}, {(1, "1/2"), (2, "0/2")})
+        self.assertEqual(beside.get_xlabel(), "error / h2o")
+        numpy.testing.assert_allclose(drawn.table["ratio"], [numpy.nan, 1.0, 3 ** 0.5])
 
     def of_tokens(self, exact=1.0):
         """Two methods that read a half and all of the exact bytes, of two numbers of tokens."""
@@ -250,6 +266,41 @@ class Made(unittest.TestCase):
         table = failure_rate.rates(self.results(cells).ok, [0.05, 0.2, 0.5])
         self.assertEqual(list(table["failures"]), [4, 2, 0])
         self.assertEqual(set(table["seeds"]), {4})
+        self.assertEqual([set(table[name]) for name in ("clusters", "memory", "s", "median")], [{3}, {0.5}, {4}, {0.25}])
+
+    def of_theorem(self, trivial=True):
+        """Two streams with the errors of four seeds, and those that trivial answers have there."""
+        cells = []
+        for layer, zero in ((0, 0.25), (7, 0.35)):
+            for seed, last in enumerate((0.1, 0.2, 0.3, 0.4)):
+                made = cell("subgen", {"s": 4, "t": 2, "delta_quantile": 0.05}, 1.0, 0.5, layer=layer, seed=seed,
+                            derived={"vacuous": False}, clusters={"final": 3},
+                            errors={"epsilon_spectral": {"last": last}})
+                if trivial:
+                    made["trivial"] = {"zero": {"epsilon_spectral": {"last": zero}},
+                                       "mean_value": {"epsilon_spectral": {"last": zero / 5}}}
+                cells.append(made)
+        return failure_rate.draw(Namespace(results=self.results(cells)))
+
+    def test_failure_rates_have_the_lines_of_trivial_answers(self):
+        drawn = self.of_theorem()
+        self.addCleanup(style.pyplot.close, drawn.plot)
+        for axis, zero in zip(drawn.plot.axes, (0.25, 0.35)):
+            upright = {line.get_label(): line.get_xdata()[0] for line in axis.lines
+                       if len(set(line.get_xdata())) == 1}
+            self.assertEqual(upright, {"answer 0": zero, "mean value": zero / 5})
+        by_layer = drawn.table.groupby("layer")[["zero", "mean_value"]].agg(set)
+        self.assertEqual(by_layer.loc[7].tolist(), [{0.35}, {0.35 / 5}])
+        self.assertIn("upright: what the answer 0", drawn.caption)
+        without = self.of_theorem(trivial=False)
+        self.addCleanup(style.pyplot.close, without.plot)
+        self.assertNotIn("answer 0 and the mean of the values reach", without.caption)
+
+    def test_tables_of_papers_that_rank_methods_are_drawn_paired(self):
+        of_tables = {name: options for name, figure, _, options in papers.DRAWINGS if figure == "settings"}
+        self.assertEqual([name for name, options in of_tables.items() if not options.get("against")], [])
+        self.assertEqual(set(of_tables), {"subgen_table1", "clustergen_table2", "balancekv_longbench",
+                                          "keyformer_fig3", "keyformer_table3"})
 
     def test_farthest_first_on_a_line(self):
         points = numpy.array([[0.0], [1.0], [10.0], [6.0], [10.0]])

@@ -35,7 +35,10 @@ struct ListOptions {
   bool markdown = false;
 };
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kFooter =
+    R"(Symbols of metrics, and every other number of results.json: configs/RESULTS.md
+
+Examples:
   kvbench list algorithms
   kvbench list algorithms h2o snapkv
   kvbench list algorithms --markdown
@@ -210,6 +213,7 @@ void print_layer_metrics() {
 }
 
 void print_metrics() {
+  fmt::print("z, a, x, p, Z, N^, tau, V_i and the rest of results.json: configs/RESULTS.md\n");
   for (const Metric& metric : all_metrics()) {
     fmt::print("{}\n  {}\n", metric.path, metric.definition);
     if (!metric.source.empty()) fmt::print("  {}\n", metric.source);

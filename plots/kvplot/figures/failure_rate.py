@@ -1,5 +1,6 @@
 """SubGen Theorem 1: how often the error at the last row exceeds epsilon, with exact intervals."""
 
+import json
 import textwrap
 from argparse import Namespace
 from collections.abc import Iterable
@@ -15,6 +16,12 @@ from kvplot.figure import Figure, facts
 NEEDS = ("results",)
 METRIC = "errors.epsilon_spectral.last"
 PROMISED = 0.01
+STREAM = ["dump", "layer", "kv_head"]
+# Answers that need no method: column, path of the same error, name in the legend, dashes.
+ANSWERS = (
+    ("zero", "trivial.zero.epsilon_spectral.last", "answer 0", "--"),
+    ("mean_value", "trivial.mean_value.epsilon_spectral.last", "mean value", "-."),
+)
 
 
 def clopper_pearson(failures: int, trials: int, level: float = 0.95) -> tuple[float, float]:
@@ -28,9 +35,7 @@ def clopper_pearson(failures: int, trials: int, level: float = 0.95) -> tuple[fl
 def rates(cells: pandas.DataFrame, epsilons: Iterable[float]) -> pandas.DataFrame:
     """Failures over epsilon, one trial per seed of one stream: a row per setting and epsilon."""
     rows = []
-    for (dump, layer, head, label, point), seeds in cells.groupby(
-        ["dump", "layer", "kv_head", "label", "point"]
-    ):
+    for (dump, layer, head, label, point), seeds in cells.groupby([*STREAM, "label", "point"]):
         errors = seeds[METRIC].dropna().to_numpy(dtype=float)
         for epsilon in epsilons:
             failures = int((errors > epsilon).sum())
@@ -49,9 +54,21 @@ def rates(cells: pandas.DataFrame, epsilons: Iterable[float]) -> pandas.DataFram
                     "low": low,
                     "high": high,
                     "vacuous": bool(seeds["derived.vacuous"].any()),
+                    "median": numpy.median(errors),
+                    **{name: json.loads(str(point)).get(name) for name in ("delta_quantile", "s")},
+                    "clusters": seeds["clusters.final"].iloc[0],
+                    "memory": seeds["memory.fraction"].astype(float).mean(),
                 }
             )
     return pandas.DataFrame(rows)
+
+
+def trivial(cells: pandas.DataFrame) -> pandas.DataFrame:
+    """The error of answers that need no method, a row per stream; none of results that have no such
+    numbers (schema versions before 1.2.0)."""
+    there = {path: column for column, path, *_ in ANSWERS if path in cells}
+    first = cells.groupby(STREAM)[list(there)].first().astype(float)
+    return first.rename(columns=there).reset_index()
 
 
 def draw(inputs: Namespace) -> Figure:
@@ -60,11 +77,8 @@ def draw(inputs: Namespace) -> Figure:
     cells = results.ok[results.ok["algorithm"] == "subgen"]
     given = cells[cells["params.s"].notna()]
     proved = cells[cells["params.s"].isna()]
-    streams = (
-        given[["dump", "layer", "kv_head"]]
-        .drop_duplicates()
-        .sort_values(["dump", "layer", "kv_head"])
-    )
+    streams = given[STREAM].drop_duplicates().sort_values(STREAM)
+    answers = trivial(given)
     largest = given[METRIC].astype(float)
     grid = numpy.geomspace(max(largest[largest > 0].min() / 2, 1e-5), largest.max() * 1.5, 60)
     table = rates(given, grid)
@@ -126,6 +140,12 @@ def draw(inputs: Namespace) -> Figure:
                         label=words,
                     )
         axis.axhline(PROMISED, color="black", linewidth=0.7, linestyle=":")
+        reached = answers[(answers[STREAM] == [dump, layer, head]).all(axis=1)]
+        for column, _, words, dashes in ANSWERS:
+            for value in reached.get(column, ()):
+                axis.axvline(
+                    value, color="black", linewidth=0.8, linestyle=dashes, label=words, zorder=0
+                )
         axis.set_title(f"{names[dump]}{style.unit(layer, head)}", fontsize=7)
     style.outer_labels(axes, r"$\varepsilon$", r"seeds with $\hat\varepsilon > \varepsilon$")
     handles: dict[str, Any] = {}
@@ -133,18 +153,26 @@ def draw(inputs: Namespace) -> Figure:
         handles.update(zip(*reversed(axis.get_legend_handles_labels())))
     style.legend_right(axes[0][-1], handles)
     shown = pandas.concat([table, kept]) if kept is not None else table
+    shown = shown.merge(answers, on=STREAM, how="left")
+    shown = shown.sort_values([*STREAM, "label", "s"], kind="stable")
     shown.insert(0, "model", shown["dump"].map(models))
     count = int(kept["vacuous"].sum()) if kept is not None else 0
     judged = f"{count} of {len(kept)} settings as proved are vacuous. " if kept is not None else ""
     t = ", ".join(f"{value:g}" for value in sorted(given["params.t"].unique()))
+    lines = (
+        "upright: what the answer 0 and the mean of the values reach, which need no method and "
+        "miss no epsilon to the right of their lines. "
+        if len(answers.columns) > len(STREAM)
+        else ""
+    )
     return Figure(
         "failure_rate",
         figure,
         shown,
         "Share of seeds whose error at the last row, in the norm of SubGen's Theorem 1, is above "
         f"epsilon, one row per stream (t {t}, s slots); bars: 95 % Clopper-Pearson intervals; "
-        "dotted: the promised 0.01. Vacuous: nothing is promised, since sizes were capped, or no "
-        "less is kept than in the exact cache, or the answer 0 or the mean of the values keeps the "
-        "promise too. "
+        f"dotted: the promised 0.01; {lines}Vacuous: nothing is promised, since sizes were "
+        "capped, or no less is kept than in the exact cache, or the answer 0 or the mean of the "
+        "values keeps the promise too. "
         f"{judged}{facts(results)}",
     )

@@ -1,5 +1,6 @@
 """ClusterGen C.1: norms of queries, keys, values per layer; theorems' r, delta r, 2 r^2/sqrt(d)."""
 
+import math
 from argparse import Namespace
 from collections.abc import Iterator
 
@@ -26,7 +27,11 @@ def _drawn(norms: Entry) -> Entry:
 
 
 def _rows(layer: Entry, head: Entry) -> Iterator[Entry]:
-    row = {"r": head["r"], "balancekv_exponent": head["balancekv_exponent"]}
+    row = {
+        "r": head["r"],
+        "balancekv_exponent": head["balancekv_exponent"],
+        "log_n": math.log(layer["tokens"]),
+    }
     for name, _ in TENSORS:
         norms = head[name]["norms"]
         row.update({f"{name}.{q}": value for q, value in {**norms, **_drawn(norms)}.items()})
@@ -62,6 +67,8 @@ def draw(inputs: Namespace) -> Figure:
     last = axes[1][1]
     for (name, words, marker), colour in zip(THEOREMS, style.ordered(4)):
         last.plot(places, table[name], marker, color=colour, label=words)
+    # A line each, where sequences differ in length.
+    last.step(places, table["log_n"], "k:", where="mid", linewidth=0.9, label=r"$\log n$")
     last.set_yscale("log")
     style.plain_log(last.yaxis)
     last.set_ylabel("exponents of the theorems")
@@ -77,6 +84,7 @@ def draw(inputs: Namespace) -> Figure:
         "Euclidean norms as stored, per layer (L) and KV head (h): dot median, bar quartiles, "
         "line 1 % to 99 %, dash maximum. "
         f"delta is the {QUANTILE:g} quantile of key distances; the theorems' sample sizes "
-        "grow like exp(2 delta r) and exp(2 beta r^2), beta the model's scale. "
+        "grow like exp(2 delta r) and exp(2 beta r^2), beta the model's scale; SubGen's "
+        "Corollary 1 asks for a delta r that grows more slowly than log n. "
         f"{inputs.inspection.facts()}",
     )

@@ -6,6 +6,7 @@ disagrees.
 """
 
 import json
+import textwrap
 from argparse import ArgumentParser, Namespace
 
 import pandas
@@ -134,17 +135,24 @@ def draw(inputs: Namespace) -> Figure:
         pairs, ratios = paired(results, table, inputs.against)
         table = table.merge(pairs.drop(columns=["label"]), on="setting", how="left")
         _line(beside, table, ("ratio", "ratio_low", "ratio_high"))
-        for place, setting in enumerate(table["setting"]):
+        for place, (algorithm, setting) in enumerate(zip(table["algorithm"], table["setting"])):
             of_units = ratios.get(setting, [])
-            beside.plot(of_units, [place] * len(of_units), "|", color="black", markersize=4)
+            colour = _look(table, algorithm)[0]
+            beside.plot(of_units, [place] * len(of_units), "|", color=colour, alpha=0.6, zorder=1)
+            if of_units:
+                beside.annotate(
+                    f"{sum(ratio < 1 for ratio in of_units)}/{len(of_units)}",
+                    (1.01, place),
+                    xycoords=("axes fraction", "data"),
+                    va="center",
+                    fontsize=6.5,
+                )
         beside.axvline(1.0, color="black", linewidth=0.7, linestyle=":")
-        beside.set_xlabel(f"error / {inputs.against}")
-        ranked = pairs.sort_values("ratio")
-        told = [f"{name} {count}" for name, count in zip(ranked["setting"], ranked["better"])]
+        beside.set_xlabel(textwrap.fill(f"error / {inputs.against}", 20))
         said += (
             f" Right: over the error of {inputs.against}, where there are several of the one "
-            f"nearest in memory, paired by unit: geometric mean, 95 % interval ({over(pairs)}) and "
-            f"units (ticks); of {pairs['units'].max()} units it is smaller in: {', '.join(told)}."
+            f"nearest in memory, paired by unit: geometric mean, 95 % interval ({over(pairs)}), "
+            "units (ticks), and in how many of them it is smaller."
         )
         error.set_yticks(
             range(len(table)),

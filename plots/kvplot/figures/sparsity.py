@@ -11,6 +11,7 @@ from kvplot.inspection import attention_of
 from kvplot.results import Entry
 
 NEEDS = ("inspection",)
+MOST_TICKS = 12
 
 
 def _rows(layer: Entry, head: Entry) -> Iterator[Entry]:
@@ -46,7 +47,7 @@ def draw(inputs: Namespace) -> Figure:
         here = table[table["below"] == kind]
         mean = here.groupby("layer")["fraction"].mean().reindex(layers)
         axis.plot(
-            range(len(layers)),
+            layers,
             100 * mean,
             color=colour,
             marker=marker,
@@ -55,7 +56,7 @@ def draw(inputs: Namespace) -> Figure:
             markeredgewidth=0.4,
         )
         axis.plot(
-            here["layer"].map(layers.index),
+            here["layer"],
             100 * here["fraction"],
             linestyle="none",
             color=colour,
@@ -64,7 +65,8 @@ def draw(inputs: Namespace) -> Figure:
             markeredgewidth=0,
             markersize=3.5,
         )
-    axis.set_xticks(range(len(layers)), layers)
+    if len(layers) <= MOST_TICKS:
+        axis.set_xticks(layers)
     axis.set_xlabel("layer")
     axis.set_ylabel("probabilities below, %")
     axis.set_ylim(0, 100)
