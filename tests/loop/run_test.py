@@ -27,7 +27,9 @@ class Resume(Folder):
         command = [sys.executable, SOURCE / "data/closed_loop.py",
                    *self.options(self.model("llama"), sweep, out=out)]
         return subprocess.Popen([str(each) for each in command], stderr=subprocess.PIPE, text=True,
-                                start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "2"})
+                                start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "2"},
+                                # A shell's background jobs ignore Ctrl-C, and so would their children.
+                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
     def finished(self, sweep: Path, out: str) -> str:
         run = self.started(sweep, out)
