@@ -498,7 +498,7 @@ python_package() {
   local python=$PWD/.venv-python/bin/python
   # shellcheck disable=SC2086  # words
   cmake --preset python -DPython_EXECUTABLE="$python" -DKVBENCH_PYTHON="$python" \
-    -DKVBENCH_ARCH="${KVBENCH_ARCH:-x86-64-v3}" ${CMAKE_ARGS:-} >&2
+    ${KVBENCH_ARCH:+-DKVBENCH_ARCH="$KVBENCH_ARCH"} ${CMAKE_ARGS:-} >&2
   cmake --build --preset python --target kvbench_python >&2
 }
 

@@ -73,7 +73,9 @@ DRAWINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("survival", "survival", "kept_sets", {}),
 )
 Source = Caches | Dump | Inspection | Results
-GALLERY_COLOURS = 256
+# A picture of the gallery is committed: as many colours as keep it this small.
+GALLERY_COLOURS = (256, 128, 64, 32)
+GALLERY_BYTES = 100_000
 
 
 def add_command(commands: "_SubParsersAction[Any]") -> None:
@@ -180,6 +182,9 @@ def _with_palette(source: Path, target: Path) -> None:
 
     target.parent.mkdir(parents=True, exist_ok=True)
     with Image.open(source) as image:
-        image.convert("RGB").quantize(
-            GALLERY_COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE
-        ).save(target, optimize=True)
+        for colours in GALLERY_COLOURS:
+            image.convert("RGB").quantize(
+                colours, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE
+            ).save(target, optimize=True)
+            if target.stat().st_size < GALLERY_BYTES:
+                break
