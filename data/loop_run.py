@@ -4,6 +4,7 @@ setting, and loop.json says what came of it."""
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import shutil
 import time
@@ -27,7 +28,7 @@ from model_export import export_of, layer_numbers, load_model, say
 from rope_probe import find_ropes
 from token_sequences import read_sequences
 
-KIND, SCHEMA_VERSION = "kvbench.closed_loop", "1.0.0"
+KIND, SCHEMA_VERSION = "kvbench.closed_loop", "1.1.0"
 ONE_AT_A_TIME = "one-at-a-time"
 
 
@@ -72,6 +73,7 @@ def run(args: argparse.Namespace) -> None:
                 "tokens": text.tokens,
                 "prompt_tokens": text.prompt,
                 "rows": text.tokens - text.prompt,
+                "ids_sha256": ids_hash(prompts[text.name]),
             }
             for text in texts.values()
         ],
@@ -83,6 +85,12 @@ def run(args: argparse.Namespace) -> None:
         f"{args.out / 'loop.json'}: {len(records)} records"
         + (f", {left} of them skipped or failed, each with its reason" if left else "")
     )
+
+
+def ids_hash(ids: np.ndarray) -> str:
+    """SHA-256 of a text's token ids as 64-bit little-endian numbers: who reads the same text with
+    the same tokenizer has the same one."""
+    return hashlib.sha256(ids.astype("<i8").tobytes()).hexdigest()
 
 
 def texts_of(dump: kb.Dump, prompt_tokens: Mapping[str, int]) -> dict[str, Text]:

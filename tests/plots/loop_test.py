@@ -112,6 +112,21 @@ class Figures(unittest.TestCase):
                             ("gain", 0.0), ("gain_high", 2.54124), ("texts_ahead", 1)):
             self.assertAlmostEqual(row[name], value, places=4, msg=name)
 
+    def test_agreement_of_some_methods(self):
+        # Among all five the error's order is the divergence's; of two that are given it is the other way round.
+        records = [record(f"method {place}", budget, error, kl)
+                   for budget in (1, 2, 3) for place, (error, kl) in enumerate(((0.1, 0.01), (0.2, 0.02)))]
+        records += [record("odd", budget, budget, 1 / budget) for budget in (1, 2, 3)]
+        loop = self.loop(records)
+        rho = rank_agreement.by_text(loop, ["odd"]).set_index(["over", "metric"])["rho"]
+        self.assertAlmostEqual(rho["all", METRIC], -1)
+        self.assertGreater(rank_agreement.by_text(loop).set_index(["over", "metric"])["rho"]["all", METRIC], -1)
+        drawn = rank_agreement.draw(Namespace(loop=loop, only=["odd"]))
+        self.assertIn("over all settings of a text among odd,", drawn.caption)
+        style.pyplot.close(drawn.plot)
+        with self.assertRaisesRegex(ResultsError, "--only: no method od; did you mean odd.; there are method 0, "):
+            rank_agreement.by_text(loop, ["od"])
+
     def test_texts_are_chosen_where_there_are_many(self):
         names = [f"text{number}" for number in range(7)]
         loop = self.loop([each for name in names for each in sweep(name)])
@@ -124,7 +139,7 @@ class Figures(unittest.TestCase):
         self.assertEqual(set(drawn.table["sequence"]), {"text5", "text1"})
         self.assertNotIn("text0)", drawn.caption.split("Spearman")[1].split(".")[0])
         style.pyplot.close(drawn.plot)
-        table = rank_agreement.draw(Namespace(loop=loop))
+        table = rank_agreement.draw(Namespace(loop=loop, only=None))
         self.assertEqual(table.table["texts"].min(), 7)
         style.pyplot.close(table.plot)
 
@@ -157,7 +172,7 @@ class Figures(unittest.TestCase):
             module = {"error_vs_kld": error_vs_kld, "rank_agreement": rank_agreement,
                       "kld_by_layer": kld_by_layer}[name]
             self.legible(lambda module=module, loop=loop:
-                         module.draw(Namespace(loop=loop, metric=METRIC, texts=None)))
+                         module.draw(Namespace(loop=loop, metric=METRIC, texts=None, only=None)))
 
     def test_labels_that_are_shortened_alike_stand_apart(self):
         long = "a method whose name is longer than forty letters, "

@@ -6,7 +6,7 @@ has the difference to the mean relative error, paired by text, too.
 """
 
 import json
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 
 import numpy
 import pandas
@@ -15,7 +15,7 @@ from kvplot import style
 from kvplot.figure import Figure
 from kvplot.figures.error_vs_kld import KL, ROUNDING, means
 from kvplot.loop import Loop
-from kvplot.results import ResultsError
+from kvplot.results import ResultsError, did_you_mean
 from kvplot.statistics import mean_interval
 
 NEEDS = ("loop",)
@@ -41,6 +41,24 @@ PANELS = {"all": "all settings", "budget": "settings of one budget"}
 LEAST = 3
 
 
+def add_options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--only", nargs="+", metavar="LABEL", help="of these methods alone (default: all)"
+    )
+
+
+def of_labels(table: pandas.DataFrame, only: list[str] | None) -> pandas.DataFrame:
+    """The settings of these labels, all where none are given."""
+    labels = list(dict.fromkeys(table["label"]))
+    for label in only or []:
+        if label not in labels:
+            raise ResultsError(
+                f"--only: no method {label}{did_you_mean(label, labels)}; there are "
+                f"{', '.join(labels)}"
+            )
+    return table[table["label"].isin(only)] if only else table
+
+
 def budget_of(point: str) -> str:
     """What a setting asks for as its budget, as JSON; "null" if it has none."""
     return json.dumps(json.loads(point).get("budget"), sort_keys=True)
@@ -53,7 +71,7 @@ def rank_correlation(own: pandas.DataFrame, metric: str) -> float:
     return float(own[metric].corr(own[KL], method="spearman"))
 
 
-def by_text(loop: Loop) -> pandas.DataFrame:
+def by_text(loop: Loop, only: list[str] | None = None) -> pandas.DataFrame:
     """rho of every metric per text, over the settings that all metrics are known of."""
     known = [each for each in METRICS if each[0] in loop.ok and loop.ok[each[0]].notna().any()]
     columns = [metric for metric, _, _ in known]
@@ -61,6 +79,7 @@ def by_text(loop: Loop) -> pandas.DataFrame:
     for metric in columns:
         table[metric] = means(loop, metric)[metric].to_numpy()
     table = table[(table[KL] > ROUNDING) & table[columns].notna().all(axis=1)]
+    table = of_labels(table, only).copy()
     table["budget"] = table["point"].map(budget_of)
     rows = []
     for text, own in table.groupby("sequence", sort=False):
@@ -96,7 +115,7 @@ def intervals(texts: pandas.DataFrame) -> pandas.DataFrame:
 def draw(inputs: Namespace) -> Figure:
     loop = inputs.loop
     loop.need(BASELINE, KL)
-    texts = by_text(loop)
+    texts = by_text(loop, inputs.only)
     if texts.empty:
         raise ResultsError(
             f"{loop.path}: no text has {LEAST} settings with a divergence above rounding"
@@ -121,6 +140,7 @@ def draw(inputs: Namespace) -> Figure:
     style.outer_labels(axes, "Spearman's rank correlation with KL divergence", "")
     count = texts["sequence"].nunique()
     bars = f"; line: 95 % interval of the mean, Student's t over {count} texts" if count > 1 else ""
+    among = f" among {', '.join(inputs.only)}" if inputs.only else ""
     best = table[table["over"] == "all"].sort_values("rho").iloc[-1]
     word = {metric: name for metric, name, _ in METRICS}[best["metric"]].replace("$", "")
     return Figure(
@@ -129,7 +149,7 @@ def draw(inputs: Namespace) -> Figure:
         table.merge(texts, on=["over", "metric"], suffixes=("", "_of_text")),
         "Spearman's rank correlation of metrics of attention, averaged over layers and KV heads, "
         "with the mean KL divergence of next-token distributions from those over the full cache, "
-        "over all settings of a text, and among settings of one budget (mean over budgets). "
+        f"over all settings of a text{among}, and among settings of one budget (mean over budgets). "
         f"Point: mean over texts; ticks: texts{bars}. Largest over all settings: {word}, "
         f"{best['rho']:.2f}. {loop.facts()}",
     )
