@@ -14,6 +14,7 @@ from kvplot import lines, shape
 from kvplot.faults import ResultsError, did_you_mean, unreadable
 from kvplot.records import flattened
 from kvplot.rows_file import RowsFile
+from kvplot.weight import Crowded, refuse_crowded
 
 # An object of a JSON document.
 Entry = dict[str, Any]
@@ -102,6 +103,7 @@ def _has_long_integer(content: bytes) -> bool:
 
 
 def _parsed(content: bytes) -> Any:
+    refuse_crowded(content)
     parse_int = _integer if _has_long_integer(content) else None  # a function costs its calls
     text = content.decode("utf-8-sig")
     del content  # the caller gave up its reference, too: there is one copy, not two
@@ -124,6 +126,8 @@ def read_json(path: Path | str, remedy: str) -> Any:
         ) from error
     except RecursionError as error:
         raise ResultsError(f"{path}: nested too deep; {remedy}") from error
+    except Crowded as error:
+        raise ResultsError(f"{path}: {error}; {remedy}") from error
     except ValueError as error:
         raise ResultsError(f"{path}: {_why_no_json(start, end, error)}; {remedy}") from error
 
