@@ -446,17 +446,23 @@ def with_params(table: pandas.DataFrame) -> pandas.DataFrame:
 def undrawn(cells: pandas.DataFrame, drawn: pandas.DataFrame, why: str, error: str = "") -> str:
     """Which settings of `cells` are not in `drawn`, as sentences for a caption; "" if all are.
 
-    " Not drawn, no budget: window, uniform (3 settings)." With the name of an error, settings that
-    have none above rounding are named apart, whatever else keeps them from being drawn."""
+    " Not drawn, no budget: window, uniform (3 of 4 settings)." With the name of an error, settings
+    that have none above rounding are named apart, whatever else keeps them from being drawn."""
+    every: dict[str, int] = {}
     shown = set(drawn[POINT].itertuples(index=False, name=None))
     left: dict[str, list[str]] = {why: [], "exact to rounding": []}
     for setting, part in cells.groupby(POINT, sort=False):
+        label = str(part["label"].iloc[0])
+        every[label] = every.get(label, 0) + 1
         if setting not in shown:
             exact = error and pandas.to_numeric(part[error]).max() <= ROUNDING
-            left["exact to rounding" if exact else why].append(str(part["label"].iloc[0]))
+            left["exact to rounding" if exact else why].append(label)
     text = ""
     for reason, labels in left.items():
         counts = {label: labels.count(label) for label in labels}
-        names = [f"{name} ({n} settings)" if n > 1 else name for name, n in counts.items()]
+        names = [
+            f"{name} ({n} of {every[name]} settings)" if every[name] > 1 else name
+            for name, n in counts.items()
+        ]
         text += f" Not drawn, {reason}: {', '.join(names)}." if names else ""
     return text

@@ -204,10 +204,13 @@ class KvplotTest(unittest.TestCase):
         drawn = frame[frame["label"] == "window"]
         self.assertEqual(undrawn(frame, frame, "no T"), "")
         self.assertEqual(undrawn(frame, drawn, "too far"),
-                         " Not drawn, too far: uniform (2 settings), exact.")
+                         " Not drawn, too far: uniform (2 of 2 settings), exact.")
         self.assertEqual(undrawn(frame, drawn, "too far", METRIC),
-                         " Not drawn, too far: uniform (2 settings)."
+                         " Not drawn, too far: uniform (2 of 2 settings)."
                          " Not drawn, exact to rounding: exact.")
+        some = frame[(frame["label"] == "window") | (frame["params.T"] == 1)]
+        self.assertEqual(undrawn(frame, some, "too far"),
+                         " Not drawn, too far: uniform (1 of 2 settings), exact.")
 
     def test_unequal_seeds_weigh_units_equally(self):
         cells = [cell("uniform", {}, 1, 0.5, kv_head=0, seed=s) for s in range(3)]
