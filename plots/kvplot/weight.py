@@ -3,11 +3,13 @@
 import numpy
 
 # Bytes of Python 3.11, its collector's included: an object of up to five members, an array of up to
-# four values, and a number or a short text with its place in what holds it.
-OBJECT, ARRAY, VALUE = 256, 104, 40
-ALWAYS = 2**26  # bytes that any document may take
-PER_BYTE = 4  # that each byte of a larger one may take; a byte of kvbench's results takes 2 to 3
-SMALLEST = 3  # bytes of the heaviest element: an empty object and its comma
+# four values, a number with its place in what holds it, what a short text takes more, and a name
+# with its place in an object of many.
+OBJECT, ARRAY, VALUE, TEXT, NAME = 256, 104, 40, 40, 200
+MEMBERS = 8  # names of an object that are taken for those of many others
+ALWAYS = 2**27  # bytes that any document may take
+PER_BYTE = 6  # that each byte of a larger one may take; a byte of a results file takes 4
+HEAVIEST = 99  # bytes that a byte takes: an empty object and its comma
 MIB = 2**20
 BLOCK = 2**20
 
@@ -17,12 +19,13 @@ class Crowded(ValueError):
 
 
 def _signs(content: bytes) -> list[int]:
-    return [content.count(sign) for sign in (b"{", b"[", b",")]
+    return [content.count(sign) for sign in (b"{", b"[", b",", b":")]
 
 
-def _signs_outside_texts(content: bytes) -> list[int]:
+def _signs_outside_texts(content: bytes) -> tuple[list[int], int]:
+    """Those, and the number of texts."""
     plain = content.replace(rb"\\", b"__").replace(rb"\"", b"__")
-    signs = [0, 0, 0]
+    signs = [0, 0, 0, 0]
     within = 0  # whether the block begins in a text
     for start in range(0, len(plain), BLOCK):
         block = numpy.frombuffer(plain, numpy.uint8, min(BLOCK, len(plain) - start), start)
@@ -30,22 +33,20 @@ def _signs_outside_texts(content: bytes) -> list[int]:
         within = int(in_text[-1])
         outside = block[in_text == 0].tobytes()
         signs = [sum(both) for both in zip(signs, _signs(outside))]
-    return signs
-
-
-def _weight(signs: list[int]) -> int:
-    return sum(count * size for count, size in zip(signs, (OBJECT, ARRAY, VALUE)))
+    return signs, plain.count(b'"') // 2
 
 
 def refuse_crowded(content: bytes) -> None:
     """Raises Crowded. Signs within texts do not count."""
     most = max(ALWAYS, PER_BYTE * len(content))
-    if len(content) * (OBJECT + VALUE) <= SMALLEST * most or _weight(_signs(content)) <= most:
+    if len(content) * HEAVIEST <= most:
         return
-    signs = _signs_outside_texts(content)
-    if _weight(signs) > most:
+    (objects, arrays, values, names), texts = _signs_outside_texts(content)
+    memory = OBJECT * objects + ARRAY * arrays + VALUE * values
+    memory += TEXT * max(0, texts - names) + NAME * max(0, names - MEMBERS * objects)
+    if memory > most:
         raise Crowded(
-            f"its {sum(signs)} objects, arrays and values take about "
-            f"{_weight(signs) // MIB} MiB of memory, more than the {most // MIB} MiB that a file "
-            "of its size may"
+            f"its {objects + arrays + values} objects, arrays and values take about "
+            f"{memory // MIB} MiB of memory, more than the {most // MIB} MiB that a file of its "
+            "size may"
         )

@@ -182,6 +182,7 @@ class Json(Hostile):
         size = 30_000_000
         for element, words in ((b'{"a":{},"b":{}},', "16 MiB of memory"), (b"[],", "73 MiB of memory"),
                                (b"0.5,", "86 MiB of memory"), (b"300,", "86 MiB of memory"),
+                               (b'"text7",', "MiB of memory"),
                                (b'"' + b"{[,," * 250 + b'",', "schema version")):
             path = self.written(b'{"kind": "kvbench.results", "a": ['
                                 + element * (size // len(element)) + b"0]}")
