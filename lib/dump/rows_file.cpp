@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -16,6 +17,7 @@
 
 #include "core/error.hpp"
 #include "core/file.hpp"
+#include "core/hash.hpp"
 #include "dump/crash_report.hpp"
 #include "dump/first_reading.hpp"
 #include "dump/hdf5.hpp"
@@ -292,6 +294,36 @@ void RowsFile::finish(const std::vector<std::string>& cell_ids, bool complete) {
   if (!complete) return;
   journal_.reset();
   std::remove(journal_path_.c_str());
+}
+
+double seconds_per_cell_of_rows(const Names& columns, int heads_per_kv, std::size_t rows,
+                                double budget) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::size_t kFewest = 8;
+  constexpr std::size_t kMost = 512;
+  constexpr std::size_t kMostBytes = std::size_t{16} << 20;
+  const std::size_t values = rows * static_cast<std::size_t>(heads_per_kv);
+  const std::size_t bytes = sizeof(double) * (rows + columns.size() * values);
+  const CellRows cell{.heads_per_kv = heads_per_kv,
+                      .rows = std::vector<Index>(rows),
+                      .columns = std::vector(columns.size(), std::vector<double>(values))};
+  const std::string body(bytes, '\0');
+  const hdf5::Session session;
+  const hdf5::Handle in_memory(H5Pcreate(H5P_FILE_ACCESS));
+  hdf5::check(H5Pset_fapl_core(in_memory.get(), std::size_t{1} << 20, false));
+  const auto start = Clock::now();
+  const auto spent = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  std::size_t cells = 0;
+  {
+    const hdf5::Handle file(H5Fcreate("rows", H5F_ACC_TRUNC, H5P_DEFAULT, in_memory.get()));
+    while (cells < kMost && (cells == 0 || cells * bytes < kMostBytes) &&
+           (cells < kFewest || spent() < budget)) {
+      for (int pass = 0; pass < 2; ++pass) static_cast<void>(hash64(body));  // of the journal
+      write_cell(file.get(), columns, hash128_hex(std::to_string(cells++)), cell);
+    }
+    hdf5::check(H5Fflush(file.get(), H5F_SCOPE_GLOBAL));
+  }
+  return spent() / static_cast<double>(cells);
 }
 
 // The journal's record of a cell wins.

@@ -72,4 +72,9 @@ void write_rows_file(const std::string& path, const std::vector<std::string>& co
                      const std::vector<std::string>& cell_ids,
                      const std::function<CellRows(const std::string&)>& read);
 
+// Seconds that a run takes to write one cell of this size, journal and file, but for the file
+// system's part: cells of zeros are written in memory for about `budget` seconds.
+double seconds_per_cell_of_rows(const std::vector<std::string>& columns, int heads_per_kv,
+                                std::size_t rows, double budget);
+
 }  // namespace kvbench
