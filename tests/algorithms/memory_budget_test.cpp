@@ -103,6 +103,36 @@ TEST_CASE("a memory below what a method always holds is not reached") {
   CHECK(tokens_of("window", 0.0099) == 0);
 }
 
+TEST_CASE("the least that is told of is reached by a budget that runs, of every method") {
+  int told = 0;
+  for (const AlgorithmDescription& algorithm : all_algorithms()) {
+    for (const Parameter& parameter : algorithm.parameters) {
+      if (!parameter.takes_memory || parameter.name != "budget") continue;
+      CAPTURE(algorithm.id);
+      const auto solve = [&](double fraction) {
+        return solve_memory(algorithm, asking(algorithm.id, fraction), shape_of(400), 240, 2);
+      };
+      const auto refused = solve(1e-9);
+      const auto* why = std::get_if<std::string>(&refused);
+      REQUIRE(why != nullptr);
+      const std::string before = "keeps at least ";
+      const std::size_t at = why->find(before);
+      if (at == std::string::npos) continue;  // runs with no budget
+      const double least = std::stod(why->substr(at + before.size()));
+      if (least > 1.0) continue;
+      ++told;
+      const auto reached = solve(least);
+      REQUIRE(std::holds_alternative<Params>(reached));
+      CHECK_FALSE(reason_to_skip(algorithm, std::get<Params>(reached), shape_of(400), 240));
+      const auto below = solve(least * 0.998);
+      if (const auto* solved = std::get_if<Params>(&below)) {
+        CHECK(reason_to_skip(algorithm, *solved, shape_of(400), 240));
+      }
+    }
+  }
+  CHECK(told > 10);
+}
+
 TEST_CASE("what was asked for identifies the parameters, also once it is solved") {
   const Params asked = asking("window", 0.35);
   CHECK(asks_for_memory(asked));
