@@ -786,8 +786,30 @@ container() {
 # The comment that this file begins with.
 usage() { sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]##*/}"; }
 
+# A verb's lines of the usage, and the help of the program that its arguments go to; that takes numpy and
+# h5py, and no environment is made for it.
+explain() {
+  usage | sed -n "\\|^ *\./bootstrap\.sh $1 |,\\|^ *\./bootstrap\.sh |{\\|^ *\./bootstrap\.sh $1 |p;\\|^ *\./bootstrap\.sh|!p}"
+  local python
+  for python in .venv/bin/python /usr/bin/python3 python3; do
+    if "$python" -B -c 'import h5py, numpy' 2>/dev/null; then
+      echo
+      "$python" -B "$2" --help
+      return
+    fi
+  done
+}
+
+wants_help() { [[ " $* " == *" --help "* || " $* " == *" -h "* ]]; }
+
 verb=${1:-}
 [[ $# == 0 ]] || shift
+if wants_help "$@"; then
+  case $verb in
+    dumps) explain dumps data/make_dumps.py && exit ;;
+    loop) explain loop data/closed_loop.py && exit ;;
+  esac
+fi
 case $verb in
   deps) deps && python_environment ;;
   build) build ;;

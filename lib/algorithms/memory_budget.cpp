@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <utility>
 
 namespace kvbench {
@@ -17,6 +19,29 @@ const Entry* unsolved(const Params& params) {
         return memory != nullptr && memory->tokens == 0;
       });
   return found == params.entries().end() ? nullptr : &*found;
+}
+
+// The first x in [1, last] that runs, where all do from some x on; 0: none.
+Index first_that_runs(Index last, const std::function<bool(Index)>& runs) {
+  Index fails = 0;
+  Index holds = 1;
+  while (!runs(holds)) {
+    if (holds == last) return 0;
+    fails = holds;
+    holds = std::min(2 * holds, last);
+  }
+  while (holds - fails > 1) {
+    const Index middle = fails + (holds - fails) / 2;
+    (runs(middle) ? holds : fails) = middle;
+  }
+  return holds;
+}
+
+// With four digits, and not less than `value` > 0.
+std::string rounded_up(double value) {
+  const std::string nearest = fmt::format("{:.4g}", value);
+  if (std::strtod(nearest.c_str(), nullptr) >= value) return nearest;
+  return fmt::format("{:.4g}", value + std::pow(10.0, std::floor(std::log10(value)) - 3.0));
 }
 
 }  // namespace
@@ -38,11 +63,10 @@ std::optional<Index> largest_that_fits(Index first, Index last,
 
 bool asks_for_memory(const Params& params) { return unsolved(params) != nullptr; }
 
-std::variant<Params, std::string> solve_memory(const AlgorithmDescription& algorithm,
-                                               const Params& params, const StreamShape& shape,
-                                               Index prompt, int element_bytes,
-                                               const std::function<Index(const KeptCounts&)>& bytes,
-                                               Index reach) {
+std::variant<Params, std::string> solve_memory(
+    const AlgorithmDescription& algorithm, const Params& params, const StreamShape& shape,
+    Index prompt, int element_bytes, const std::function<Index(const KeptCounts&)>& bytes,
+    Index reach, const std::function<std::optional<std::string>(const Params&)>& skip) {
   const auto& [name, value] = *unsolved(params);
   MemoryBudget memory = std::get<MemoryBudget>(value);
   const auto with_tokens = [&, &name = name](Index tokens) {
@@ -70,8 +94,20 @@ std::variant<Params, std::string> solve_memory(const AlgorithmDescription& algor
       1, shape.tokens, [&](Index given) { return fraction(given).value() <= memory.fraction; },
       reach);
   if (tokens) return with_tokens(*tokens);
-  return fmt::format("{} {} cannot be reached: {} keeps at least {:.4g} of the exact cache here",
-                     name, to_string(value), algorithm.id, *least);
+  const auto why_not = [&](Index given) {
+    return skip ? skip(with_tokens(given))
+                : reason_to_skip(algorithm, with_tokens(given), shape, prompt);
+  };
+  const Index first = first_that_runs(shape.tokens, [&](Index given) { return !why_not(given); });
+  if (first == 0) return why_not(shape.tokens).value();
+  double reached = fraction(first).value();
+  for (Index given = first + 1; given <= std::min(first + reach, shape.tokens); ++given) {
+    reached = std::min(reached, fraction(given).value());
+  }
+  reached = std::max(reached, *least);  // below it no budget is looked for
+  if (!why_not(shape.tokens)) reached = std::min(reached, fraction(shape.tokens).value());
+  return fmt::format("{} {} cannot be reached: {} keeps at least {} of the exact cache here", name,
+                     to_string(value), algorithm.id, rounded_up(reached));
 }
 
 }  // namespace kvbench

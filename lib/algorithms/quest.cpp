@@ -126,10 +126,15 @@ AlgorithmDescription describe_quest() {
   d.limits.alibi = "quest bounds inner products alone";
   d.limits.all_tokens = "quest reads tokens up to the row's own";
   d.parameters = {
-      field("budget", &Parameters::budget, "tokens read by a row, or a fraction of the prompt")
+      field("budget", &Parameters::budget,
+            "tokens that a row reads, or a fraction of the prompt: whole pages, rounded down")
           .at_least(1)
           .required(),
-      field("page", &Parameters::page, "tokens of a page").at_least(1),
+      field(
+          "page", &Parameters::page,
+          "tokens of a page, which is ranked by its keys' least and largest entries and read as a "
+          "whole")
+          .at_least(1),
       field("semantics", &Parameters::semantics,
             {{"evaluation", Semantics::kEvaluation}, {"kernel", Semantics::kKernel}},
             "as the released evaluation chooses pages (at least 3), or as the released kernels do "

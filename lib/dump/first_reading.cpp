@@ -203,7 +203,7 @@ std::string failure(const Heard& heard, int status) {
 }  // namespace
 
 void read_in_child(const std::string& path, const std::function<void(const Step&)>& read,
-                   std::size_t further_files) {
+                   std::size_t further_files, const std::string& remedy) {
   const hdf5::Session session;
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw IoError(system_error(path, "be read: no pipe"));
@@ -229,9 +229,8 @@ void read_in_child(const std::string& path, const std::function<void(const Step&
   const int status = status_of(child);
   if (!heard.messages.empty()) throw InputError(heard.messages);
   if (heard.done) return;
-  throw InputError(fmt::format(
-      "{}: reading its structure {}; HDF5 does so on damaged files, copy or make it again", path,
-      failure(heard, status)));
+  throw InputError(fmt::format("{}: reading its structure {}; HDF5 does so on damaged files, {}",
+                               path, failure(heard, status), remedy));
 }
 
 }  // namespace kvbench

@@ -23,9 +23,11 @@ using Step = std::function<void()>;
 
 // Calls read(step) in the child; `read` calls step() before each object that it reads. Throws
 // InputError: with the messages of the InputError that `read` threw there, or that the child died
-// or was given up, with `path` and the reason. Any other exception of `read` is left for the caller
-// to meet when it reads the file itself. Throws IoError where the system gives no process.
+// or was given up, with `path`, the reason and `remedy`. Any other exception of `read` is left for
+// the caller to meet when it reads the file itself. Throws IoError where the system gives no
+// process.
 void read_in_child(const std::string& path, const std::function<void(const Step&)>& read,
-                   std::size_t further_files = 0);
+                   std::size_t further_files = 0,
+                   const std::string& remedy = "copy or make it again");
 
 }  // namespace kvbench

@@ -6,15 +6,20 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/file.hpp"
+#include "core/hash.hpp"
+#include "dump/crash_report.hpp"
+#include "dump/first_reading.hpp"
 #include "dump/hdf5.hpp"
 
 namespace kvbench {
@@ -24,6 +29,8 @@ namespace fs = std::filesystem;
 
 using Names = std::vector<std::string>;
 
+constexpr const char* kRemedy = "run the sweep that wrote it again";
+
 IoError unwritable(const std::string& path, const std::string& why) {
   return IoError(
       fmt::format("{}: cannot be written ({}); check the folder and its free space, and that no "
@@ -32,22 +39,19 @@ IoError unwritable(const std::string& path, const std::string& why) {
 }
 
 std::string unreadable(const std::string& path, const std::string& why) {
-  return fmt::format("{}: cannot be read ({}); run the sweep that wrote it again", path, why);
+  return fmt::format("{}: cannot be read ({}); {}", path, why, kRemedy);
 }
 
 std::string journal_of(const std::string& path) { return path + ".journal"; }
 
+// Whether the cell is there with all of these columns.
 bool has_cell(hid_t file, const Names& columns, const std::string& cell_id) {
-  try {
-    if (hdf5::kind_of(file, cell_id) != hdf5::Kind::kGroup) return false;
-    const hdf5::Handle cell = hdf5::open_group(file, cell_id);
-    for (const std::string& column : columns) {
-      if (hdf5::kind_of(cell.get(), column) != hdf5::Kind::kDataset) return false;
-    }
-    return hdf5::kind_of(cell.get(), "rows") == hdf5::Kind::kDataset;
-  } catch (const hdf5::Error&) {
-    return false;  // damaged
+  if (hdf5::kind_of(file, cell_id) != hdf5::Kind::kGroup) return false;
+  const hdf5::Handle cell = hdf5::open_group(file, cell_id);
+  for (const std::string& column : columns) {
+    if (hdf5::kind_of(cell.get(), column) != hdf5::Kind::kDataset) return false;
   }
+  return hdf5::kind_of(cell.get(), "rows") == hdf5::Kind::kDataset;
 }
 
 void write_cell(hid_t file, const Names& columns, const std::string& cell_id,
@@ -69,53 +73,143 @@ void write_cell(hid_t file, const Names& columns, const std::string& cell_id,
   }
 }
 
-// The dataset's extent; `values` as the file has them.
-template <class T>
-std::vector<std::uint64_t> read_dataset(hid_t parent, const char* name, hid_t type,
-                                        std::vector<T>& values) {
-  const hdf5::Handle dataset(H5Dopen2(parent, name, H5P_DEFAULT));
-  const hdf5::Handle space(H5Dget_space(dataset.get()));
-  values.resize(static_cast<std::size_t>(H5Sget_simple_extent_npoints(space.get())));
-  hdf5::check(H5Dread(dataset.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()));
-  return hdf5::extent(space.get());
+// A dataset of a cell whose values lie in the file as write_cell put them there.
+struct Stored {
+  hdf5::Handle dataset;
+  std::vector<std::uint64_t> extent;
+  std::uint64_t values = 0;
+};
+
+// Sizes are compared with the file before memory is asked for. Throws hdf5::Error.
+Stored open_stored(hid_t cell, const std::string& name, hid_t type, std::size_t rank,
+                   std::uint64_t file_bytes) {
+  Stored out{.dataset = hdf5::open_dataset(cell, name), .extent = {}};
+  const hid_t dataset = out.dataset.get();
+  const hdf5::Handle space(H5Dget_space(dataset));
+  out.extent = hdf5::extent(space.get());
+  if (out.extent.size() != rank) {
+    throw hdf5::Error(
+        fmt::format("{}: has {} dimensions, expected {}", name, out.extent.size(), rank));
+  }
+  const hdf5::Handle stored_type(H5Dget_type(dataset));
+  if (H5Tequal(stored_type.get(), type) <= 0) {
+    throw hdf5::Error(name + ": has another type than kvbench writes");
+  }
+  const hdf5::Handle properties(H5Dget_create_plist(dataset));
+  if (H5Pget_layout(properties.get()) != H5D_CONTIGUOUS) {
+    throw hdf5::Error(name + ": has another layout than kvbench writes");
+  }
+  const std::uint64_t most = file_bytes / sizeof(double);
+  out.values = 1;
+  for (const std::uint64_t size : out.extent) {
+    if (size != 0 && out.values > most / size) {
+      throw hdf5::Error(fmt::format("{}: has more values than the file has room for", name));
+    }
+    out.values *= size;
+  }
+  if (out.values == 0) return out;
+  const std::uint64_t bytes = out.values * sizeof(double);
+  const haddr_t start = H5Dget_offset(dataset);
+  if (H5Dget_storage_size(dataset) != bytes || start == HADDR_UNDEF || start > file_bytes - bytes) {
+    throw hdf5::Error(name + ": has values that do not lie in the file");
+  }
+  return out;
 }
 
-CellRows read_cell(hid_t file, const Names& columns, const std::string& cell_id) {
+template <class T>
+std::vector<T> values_of(const Stored& stored, hid_t type) {
+  std::vector<T> values(stored.values);
+  if (values.empty()) return values;
+  hdf5::check(H5Dread(stored.dataset.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()));
+  return values;
+}
+
+enum class Values { kRead, kLeft };
+
+// Without the values where they are left; what is checked is the same. Throws hdf5::Error.
+CellRows read_cell(hid_t file, const Names& columns, const std::string& cell_id,
+                   std::uint64_t file_bytes, Values values) {
   CellRows cell;
   const hdf5::Handle group = hdf5::open_group(file, cell_id);
-  read_dataset(group.get(), "rows", H5T_NATIVE_INT64, cell.rows);
+  const Stored rows = open_stored(group.get(), "rows", H5T_STD_I64LE, 1, file_bytes);
+  if (values == Values::kRead) cell.rows = values_of<Index>(rows, H5T_NATIVE_INT64);
+  std::uint64_t heads = 0;
   for (const std::string& column : columns) {
-    const auto extent =
-        read_dataset(group.get(), column.c_str(), H5T_NATIVE_DOUBLE, cell.columns.emplace_back());
-    if (extent.size() != 2 || extent[1] != cell.rows.size()) {
-      throw hdf5::Error(cell_id + " has columns of another length");
+    const Stored stored = open_stored(group.get(), column, H5T_IEEE_F64LE, 2, file_bytes);
+    if (heads == 0) heads = stored.extent[0];
+    if (stored.extent[0] != heads || stored.extent[1] != rows.values) {
+      throw hdf5::Error(fmt::format("{}: is [{}, {}], expected [{}, {}]", column, stored.extent[0],
+                                    stored.extent[1], heads, rows.values));
     }
-    cell.heads_per_kv = static_cast<int>(extent[0]);
+    if (values == Values::kRead) {
+      cell.columns.push_back(values_of<double>(stored, H5T_NATIVE_DOUBLE));
+    }
   }
+  if (heads > static_cast<std::uint64_t>(std::numeric_limits<int>::max())) {
+    throw hdf5::Error(fmt::format("has {} query heads", heads));
+  }
+  cell.heads_per_kv = static_cast<int>(heads);
   return cell;
 }
 
+// Throws InputError with the file and the cell.
 CellRows read_stored(const std::string& path, hid_t file, const Names& columns,
-                     const std::string& cell_id) {
+                     const std::string& cell_id, Values values) {
   try {
-    return read_cell(file, columns, cell_id);
+    return read_cell(file, columns, cell_id, fs::file_size(path), values);
   } catch (const hdf5::Error& error) {
-    throw InputError(unreadable(path, error.what()));
+    throw InputError(unreadable(path, cell_id + "/" + error.what()));
   }
 }
 
-// HDF5 takes a lock for damage: its message alone tells them apart.
+// HDF5 takes a lock for damage: its message alone tells them apart. It blocks on a pipe.
 void refuse_locked(const std::string& path) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) {
+    throw InputError(path + ": is not a regular file; remove it, or choose another folder");
+  }
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.is_open() && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     throw IoError(path + ": cannot read: another program has it open for writing; close it there");
   }
 }
 
+// Throws InputError.
 hdf5::Handle open_rows(const std::string& path) {
-  hdf5::Handle file = hdf5::open_file(path, hdf5::Access::kRead);
-  hdf5::children(file.get());
-  return file;
+  try {
+    hdf5::Handle file = hdf5::open_file(path, hdf5::Access::kRead);
+    hdf5::children(file.get());
+    return file;
+  } catch (const hdf5::Error& error) {
+    throw InputError(unreadable(path, error.what()));
+  }
+}
+
+// Cells of the file that have all of these columns, ascending; `step` is called before each.
+// Throws InputError.
+Names cells_in(const std::string& path, const Names& columns, hid_t file, const Step& step) {
+  try {
+    Names cells;
+    for (std::string& id : hdf5::children(file)) {
+      step();
+      if (has_cell(file, columns, id)) cells.push_back(std::move(id));
+    }
+    return cells;
+  } catch (const hdf5::Error& error) {
+    throw InputError(unreadable(path, error.what()));
+  }
+}
+
+// Reads all but the values in a child process. Throws InputError for damage of any cell.
+void read_rows_first(const std::string& path, const Names& columns) {
+  const auto read = [&](const Step& step) {
+    const hdf5::Handle file = open_rows(path);
+    for (const std::string& id : cells_in(path, columns, file.get(), step)) {
+      step();
+      read_stored(path, file.get(), columns, id, Values::kLeft);
+    }
+  };
+  read_in_child(path, read, 0, kRemedy);
 }
 
 }  // namespace
@@ -148,15 +242,18 @@ RowsFile::RowsFile(std::string path, Names columns)
   if (file_exists(journal_of(path_))) start();
   if (!file_exists(path_)) return;
   refuse_locked(path_);
-  const hdf5::Session session;
   try {
+    read_rows_first(path_, columns_);
+    const hdf5::Session session;
+    const ReadingMark mark(path_);
     const hdf5::Handle file = open_rows(path_);
-    for (std::string& id : hdf5::children(file.get())) {
-      if (has_cell(file.get(), columns_, id)) in_file_.insert(std::move(id));
+    for (std::string& id : cells_in(path_, columns_, file.get(), [] {})) {
+      in_file_.insert(std::move(id));
     }
-  } catch (const hdf5::Error& error) {
+  } catch (const InputError& error) {
     const std::string damaged = path_ + ".damaged";
     if (std::rename(path_.c_str(), damaged.c_str()) != 0) throw unwritable(path_, error.what());
+    in_file_.clear();
     was_damaged_ = true;
   }
 }
@@ -190,7 +287,8 @@ void RowsFile::finish(const std::vector<std::string>& cell_ids, bool complete) {
   const hdf5::Session session;
   const hdf5::Handle before = in_file_.empty() ? hdf5::Handle() : open_rows(path_);
   write_rows_file(path_, columns_, order, [&](const std::string& id) {
-    return journal_->has(id) ? journal_->read(id) : read_stored(path_, before.get(), columns_, id);
+    return journal_->has(id) ? journal_->read(id)
+                             : read_stored(path_, before.get(), columns_, id, Values::kRead);
   });
   in_file_ = {order.begin(), order.end()};
   if (!complete) return;
@@ -198,11 +296,42 @@ void RowsFile::finish(const std::vector<std::string>& cell_ids, bool complete) {
   std::remove(journal_path_.c_str());
 }
 
+double seconds_per_cell_of_rows(const Names& columns, int heads_per_kv, std::size_t rows,
+                                double budget) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::size_t kFewest = 8;
+  constexpr std::size_t kMost = 512;
+  constexpr std::size_t kMostBytes = std::size_t{16} << 20;
+  const std::size_t values = rows * static_cast<std::size_t>(heads_per_kv);
+  const std::size_t bytes = sizeof(double) * (rows + columns.size() * values);
+  const CellRows cell{.heads_per_kv = heads_per_kv,
+                      .rows = std::vector<Index>(rows),
+                      .columns = std::vector(columns.size(), std::vector<double>(values))};
+  const std::string body(bytes, '\0');
+  const hdf5::Session session;
+  const hdf5::Handle in_memory(H5Pcreate(H5P_FILE_ACCESS));
+  hdf5::check(H5Pset_fapl_core(in_memory.get(), std::size_t{1} << 20, false));
+  const auto start = Clock::now();
+  const auto spent = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  std::size_t cells = 0;
+  {
+    const hdf5::Handle file(H5Fcreate("rows", H5F_ACC_TRUNC, H5P_DEFAULT, in_memory.get()));
+    while (cells < kMost && (cells == 0 || cells * bytes < kMostBytes) &&
+           (cells < kFewest || spent() < budget)) {
+      for (int pass = 0; pass < 2; ++pass) static_cast<void>(hash64(body));  // of the journal
+      write_cell(file.get(), columns, hash128_hex(std::to_string(cells++)), cell);
+    }
+    hdf5::check(H5Fflush(file.get(), H5F_SCOPE_GLOBAL));
+  }
+  return spent() / static_cast<double>(cells);
+}
+
 // The journal's record of a cell wins.
 struct RowsReader::Impl {
   std::string path;
   Names columns;
-  hdf5::Handle file;  // none: there is no such file
+  hdf5::Handle file;              // none: there is no such file
+  std::set<std::string> in_file;  // cell ids
   std::optional<RowsJournal> journal;
 };
 
@@ -218,12 +347,13 @@ RowsReader::RowsReader(const std::string& path, std::vector<std::string> columns
     if (!has_journal) throw InputError(unreadable(path, "no such file"));
     return;
   }
+  refuse_locked(path);
+  read_rows_first(path, impl_->columns);
   const hdf5::Session session;
-  try {
-    impl_->file = open_rows(path);
-  } catch (const hdf5::Error& error) {
-    throw InputError(unreadable(path, error.what()));
-  }
+  const ReadingMark mark(path);
+  impl_->file = open_rows(path);
+  const Names cells = cells_in(path, impl_->columns, impl_->file.get(), [] {});
+  impl_->in_file.insert(cells.begin(), cells.end());
 }
 
 RowsReader::~RowsReader() = default;
@@ -231,15 +361,14 @@ RowsReader::RowsReader(RowsReader&&) noexcept = default;
 RowsReader& RowsReader::operator=(RowsReader&&) noexcept = default;
 
 bool RowsReader::has(const std::string& cell_id) const {
-  const hdf5::Session session;
-  return (impl_->journal && impl_->journal->has(cell_id)) ||
-         (impl_->file && has_cell(impl_->file.get(), impl_->columns, cell_id));
+  return (impl_->journal && impl_->journal->has(cell_id)) || impl_->in_file.count(cell_id) != 0;
 }
 
 CellRows RowsReader::read(const std::string& cell_id) const {
   if (impl_->journal && impl_->journal->has(cell_id)) return impl_->journal->read(cell_id);
   const hdf5::Session session;
-  return read_stored(impl_->path, impl_->file.get(), impl_->columns, cell_id);
+  const ReadingMark mark(impl_->path);
+  return read_stored(impl_->path, impl_->file.get(), impl_->columns, cell_id, Values::kRead);
 }
 
 }  // namespace kvbench

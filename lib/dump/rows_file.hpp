@@ -15,13 +15,16 @@ namespace kvbench {
 // Group /<cell id>: `rows` i64[R] and, as f64[G, R], a dataset for each column. `columns` are their
 // names, those of CellRows::columns in their order; a cell that lacks one does not count as there.
 //
+// A child process reads all of a file but the values first (dump/first_reading.hpp).
+//
 // While a run adds cells, PATH.journal holds those, and PATH stays as it was: HDF5 does not survive
 // a kill in the middle of a write. finish() writes PATH from both.
 class RowsFile {
  public:
-  // Nothing needs to be there yet. A file that cannot be read is renamed to PATH.damaged, as
-  // was_damaged() says: cells that has() does not know must then be computed again. Throws IoError
-  // if the folder cannot be written or another program has the file open for writing.
+  // Nothing needs to be there yet. A file that cannot be read, or of which a cell is damaged, is
+  // renamed to PATH.damaged, as was_damaged() says: cells that has() does not know must then be
+  // computed again. Throws IoError if the folder cannot be written or another program has the file
+  // open for writing, and InputError if it is no regular file.
   RowsFile(std::string path, std::vector<std::string> columns);
 
   // Opens the journal, which write() does by itself, and returns its path.
@@ -48,7 +51,8 @@ class RowsFile {
 // The same file, with the journal beside it of a run that may not have ended; for reading.
 class RowsReader {
  public:
-  // Throws InputError if neither is there or the file cannot be read, as read() does.
+  // Throws InputError if neither is there, or the file cannot be read or a cell of it is damaged,
+  // as read() does; IoError if another program has it open for writing.
   RowsReader(const std::string& path, std::vector<std::string> columns);
   ~RowsReader();
   RowsReader(RowsReader&&) noexcept;
@@ -67,5 +71,10 @@ class RowsReader {
 void write_rows_file(const std::string& path, const std::vector<std::string>& columns,
                      const std::vector<std::string>& cell_ids,
                      const std::function<CellRows(const std::string&)>& read);
+
+// Seconds that a run takes to write one cell of this size, journal and file, but for the file
+// system's part: cells of zeros are written in memory for about `budget` seconds.
+double seconds_per_cell_of_rows(const std::vector<std::string>& columns, int heads_per_kv,
+                                std::size_t rows, double budget);
 
 }  // namespace kvbench

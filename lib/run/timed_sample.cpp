@@ -10,7 +10,9 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "dump/rows_file.hpp"
 #include "metrics/layer_outputs.hpp"
+#include "metrics/metric_table.hpp"
 #include "replay/kept_recorder.hpp"
 #include "replay/replay.hpp"
 #include "results/record.hpp"
@@ -70,6 +72,7 @@ class Sampler {
       return {};
     }
     read_seconds_ = seconds_since(start);
+    rows_seconds_ = rows_seconds(budget);
     cut(data->stream, budget);
     start = Clock::now();
     const std::size_t few = std::min(kMinCells, head_.cells.size());
@@ -77,7 +80,7 @@ class Sampler {
     const double per_cell = seconds_since(start) / static_cast<double>(few);
     const auto more = std::min(static_cast<std::size_t>(budget / per_cell), head_.cells.size());
     if (more > 2 * few) seconds = time(data->stream, spread(head_.cells, more));
-    return {seconds, cells_, projection_seconds_};
+    return {seconds + rows_seconds_, cells_, projection_seconds_, rows_seconds_};
   }
 
  private:
@@ -146,6 +149,14 @@ class Sampler {
     return read_seconds_ + timing.reference_seconds * scale_ +
            (timing.shared_seconds + model_seconds) * works + cells_seconds * share * scale_ +
            projection_seconds_;
+  }
+
+  // Of all cells of the head; none of those that are timed below is written.
+  double rows_seconds(double budget) const {
+    if (!plan_.keep_rows) return 0.0;
+    const double per_cell = seconds_per_cell_of_rows(row_columns(), group_.shape.heads_per_kv,
+                                                     group_.rows.size(), budget / 8.0);
+    return per_cell * static_cast<double>(head_.cells.size());
   }
 
   // What this head adds to the records of the whole layer: its query heads' parts of W_O, each read
@@ -231,6 +242,7 @@ class Sampler {
   double scale_ = 1.0;
   double read_seconds_ = 0.0;
   double projection_seconds_ = 0.0;
+  double rows_seconds_ = 0.0;
   std::size_t cells_ = 0;
 };
 

@@ -22,6 +22,7 @@ struct TimedSample {
   double seconds = 0.0;             // that the whole head will take
   std::size_t cells = 0;            // that were computed
   double projection_seconds = 0.0;  // of the seconds, on its part of the layer's records
+  double rows_seconds = 0.0;        // of the seconds, on writing the cells' per-row values
 };
 
 // Reads the head's stream and replays cells spread evenly over its list, spending about `budget`

@@ -200,13 +200,20 @@ CodecDescription describe_codec_kivi() {
   c.source = "KIVI (Liu et al.)";
   c.bits = "b + 32/group (scales exact: b + 128/group)";
   c.parameters = {
-      field("bits", &P::bits, "bits of a code: 2, 3, 4 or 8").at_least(2).at_most(8),
-      field("group", &P::group, "tokens of a channel, or channels of a token, that share a scale")
+      field("bits", &P::bits, "bits of the code of a number: 2, 3, 4 or 8").at_least(2).at_most(8),
+      field("group", &P::group,
+            "numbers that share a scale and a minimum: of keys as many tokens of a channel, of "
+            "values as many channels of a token")
           .at_least(1),
-      field("residual", &P::residual, "newest tokens that are held as they came").at_least(1),
+      field("residual", &P::residual,
+            "tokens that are held as they came, the newest; keys are written that many at a "
+            "time, values one by one; a multiple of group")
+          .at_least(1),
       field("scales", &P::scales, kScaleChoices, kScalesDoc),
-      field("span", &P::prompt_alone, Choices<bool>{{"all", false}, {"prompt", true}},
-            "tokens that are ever stored: all, or the prompt's alone, as values in QJL's release")};
+      field(
+          "span", &P::prompt_alone, Choices<bool>{{"all", false}, {"prompt", true}},
+          "tokens that are ever written as codes: all, or those of the prompt alone, as values in "
+          "QJL's release")};
   c.validate = [](const P& p) -> Clause {
     if (p.bits > 4 && p.bits != 8) {
       return std::pair("bits", fmt::format("must be 2, 3, 4 or 8, got {}", p.bits));

@@ -166,15 +166,24 @@ std::optional<Axis> of_memory(const json& given, const Parameter& parameter,
   return axis;
 }
 
-void refuse_form(const json& given, const std::string& pointer, ErrorList& errors) {
+// Forms that the parameter takes, the last one after `word`.
+std::string forms_of(const Parameter& parameter, const char* word) {
+  return parameter.takes_memory ? fmt::format("range, pow2, logspace {} memory", word)
+                                : fmt::format("range, pow2 {} logspace", word);
+}
+
+void refuse_form(const json& given, const Parameter& parameter, const std::string& pointer,
+                 ErrorList& errors) {
   if (given.size() != 1) {
-    errors.add(pointer, "an axis has exactly one of range, pow2 and logspace");
+    errors.add(pointer, "an axis has exactly one of " + forms_of(parameter, "and"));
     return;
   }
+  std::vector<std::string> forms = kForms;
+  if (parameter.takes_memory) forms.emplace_back(kMemory);
   const std::string form = given.begin().key();
-  const std::string near = did_you_mean(form, kForms);
+  const std::string near = did_you_mean(form, forms);
   errors.add(pointer, fmt::format("unknown axis form {}{}", form,
-                                  near.empty() ? "; use range, pow2 or logspace" : near));
+                                  near.empty() ? "; use " + forms_of(parameter, "or") : near));
 }
 
 // The values of {"form": arguments}, checked. They are monotonic, so that equal neighbours are all
@@ -189,7 +198,7 @@ std::optional<Axis> formed(const json& given, const Parameter& parameter,
   if (is_memory(given)) return of_memory(given, parameter, pointer, errors);
   const std::string form = given.size() == 1 ? given.begin().key() : "";
   if (form != "range" && form != "pow2" && form != "logspace") {
-    refuse_form(given, pointer, errors);
+    refuse_form(given, parameter, pointer, errors);
     return std::nullopt;
   }
   Generated generated = generate(form, given.front(), parameter.kind);
@@ -216,8 +225,11 @@ std::optional<Value> listed_value(const json& given, const Parameter& parameter,
     return axis ? std::optional(axis->values.front()) : std::nullopt;
   }
   std::optional<Value> value = to_value(given);
-  const auto error = value ? check_value(parameter, *value)
-                           : std::optional("must be a single value, got " + shown(given));
+  const auto error =
+      value ? check_value(parameter, *value)
+            : std::optional(fmt::format("must be a single value{}, got {}",
+                                        parameter.takes_memory ? " or {\"memory\": F}" : "",
+                                        shown(given)));
   if (!error) return value;
   errors.add(pointer, *error);
   return std::nullopt;

@@ -152,6 +152,11 @@ class Reader {
     resolved_["replay"]["prompt_tokens"] = value_json(*value);
   }
 
+  void refuse_rows(const json& rows, const std::string& place) {
+    errors_.add(place, "must be \"all\", {\"last\": m}, {\"every\": m} or a list of rows, got " +
+                           shown(rows));
+  }
+
   void read_rows() {
     const json* evaluate = section("evaluate", evaluate_keys());
     const json* rows = evaluate == nullptr ? nullptr : member(*evaluate, "rows");
@@ -162,9 +167,7 @@ class Reader {
       }
     } else if (rows != nullptr && rows->is_object()) {
       read_object(*rows, rows_keys(), place, errors_);
-      if (rows->size() != 1) {
-        errors_.add(place, "must have exactly one of last and every, got " + shown(*rows));
-      }
+      if (rows->size() != 1) refuse_rows(*rows, place);
       for (const std::string& key : rows_keys().names()) {
         const json* given = member(*rows, key);
         if (given == nullptr) continue;
@@ -173,8 +176,7 @@ class Reader {
         }
       }
     } else if (rows != nullptr && *rows != "all") {
-      errors_.add(place, "must be \"all\", {\"last\": m}, {\"every\": m} or a list of rows, got " +
-                             shown(*rows));
+      refuse_rows(*rows, place);
     }
     resolved_["evaluate"] = {{"rows", config_.rows}};
   }

@@ -28,7 +28,12 @@ std::variant<Params, std::string> solve_stored_memory(const AlgorithmDescription
     of_prompt.values = std::max<Index>(0, kept.values - decoded);
     return layout.most_bytes(kept, of_prompt);
   };
-  return solve_memory(algorithm, params, shape, prompt, element_bytes, bytes, layout.reach());
+  const auto skip = [&](const Params& solved) {
+    const auto why = reason_to_skip(algorithm, solved, shape, prompt);
+    return why || storage == nullptr ? why
+                                     : reason_to_skip(*storage, algorithm, solved, shape, prompt);
+  };
+  return solve_memory(algorithm, params, shape, prompt, element_bytes, bytes, layout.reach(), skip);
 }
 
 }  // namespace kvbench

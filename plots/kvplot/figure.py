@@ -96,7 +96,7 @@ def facts(results: Results, cells: pandas.DataFrame | None = None, by: Sequence[
     seeds = cells["seed"].dropna().nunique()
     text = (
         f"{', '.join(names)}: {span(cells['tokens'])} tokens, prompt "
-        f"{span(cells['prompt_tokens'])}, {_rows(cells)} scored; {span(counts)} "
+        f"{span(cells['prompt_tokens'])}, {scored_rows(cells)} scored; {span(counts)} "
         f"unit{'s' if max(counts) > 1 else ''} (KV heads of "
         f"layer{'s' if cells['layer'].nunique() > 1 else ''} {layers}"
         f"{f', {texts} texts' if texts > 1 else ''})"
@@ -149,7 +149,7 @@ def span(values: Iterable[int]) -> str:
     return f"{least}" if least == most else f"{least} to {most}"
 
 
-def _rows(cells: pandas.DataFrame) -> str:
+def scored_rows(cells: pandas.DataFrame) -> str:
     found = []
     for name, words in (
         ("rows.every", "every {:g}th decoded row"),

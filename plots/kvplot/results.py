@@ -14,6 +14,7 @@ from kvplot import lines, shape
 from kvplot.faults import ResultsError, did_you_mean, unreadable
 from kvplot.records import flattened
 from kvplot.rows_file import RowsFile
+from kvplot.weight import Crowded, refuse_crowded
 
 # An object of a JSON document.
 Entry = dict[str, Any]
@@ -102,6 +103,7 @@ def _has_long_integer(content: bytes) -> bool:
 
 
 def _parsed(content: bytes) -> Any:
+    refuse_crowded(content)
     parse_int = _integer if _has_long_integer(content) else None  # a function costs its calls
     text = content.decode("utf-8-sig")
     del content  # the caller gave up its reference, too: there is one copy, not two
@@ -124,6 +126,8 @@ def read_json(path: Path | str, remedy: str) -> Any:
         ) from error
     except RecursionError as error:
         raise ResultsError(f"{path}: nested too deep; {remedy}") from error
+    except Crowded as error:
+        raise ResultsError(f"{path}: {error}; {remedy}") from error
     except ValueError as error:
         raise ResultsError(f"{path}: {_why_no_json(start, end, error)}; {remedy}") from error
 
@@ -442,17 +446,23 @@ def with_params(table: pandas.DataFrame) -> pandas.DataFrame:
 def undrawn(cells: pandas.DataFrame, drawn: pandas.DataFrame, why: str, error: str = "") -> str:
     """Which settings of `cells` are not in `drawn`, as sentences for a caption; "" if all are.
 
-    " Not drawn, no budget: window, uniform (3 settings)." With the name of an error, settings that
-    have none above rounding are named apart, whatever else keeps them from being drawn."""
+    " Not drawn, no budget: window, uniform (3 of 4 settings)." With the name of an error, settings
+    that have none above rounding are named apart, whatever else keeps them from being drawn."""
+    every: dict[str, int] = {}
     shown = set(drawn[POINT].itertuples(index=False, name=None))
     left: dict[str, list[str]] = {why: [], "exact to rounding": []}
     for setting, part in cells.groupby(POINT, sort=False):
+        label = str(part["label"].iloc[0])
+        every[label] = every.get(label, 0) + 1
         if setting not in shown:
             exact = error and pandas.to_numeric(part[error]).max() <= ROUNDING
-            left["exact to rounding" if exact else why].append(str(part["label"].iloc[0]))
+            left["exact to rounding" if exact else why].append(label)
     text = ""
     for reason, labels in left.items():
         counts = {label: labels.count(label) for label in labels}
-        names = [f"{name} ({n} settings)" if n > 1 else name for name, n in counts.items()]
+        names = [
+            f"{name} ({n} of {every[name]} settings)" if every[name] > 1 else name
+            for name, n in counts.items()
+        ]
         text += f" Not drawn, {reason}: {', '.join(names)}." if names else ""
     return text

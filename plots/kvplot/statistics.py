@@ -61,6 +61,22 @@ def geometric_means(
     return pandas.DataFrame(rows)
 
 
+# How far beyond the ends of a reference's settings it stands for what is compared with it: budgets
+# are whole tokens, so that one that was asked for at an end may lie just behind it.
+ENDS = 1.02
+
+
+def at_equal(own: pandas.DataFrame, cost: str, metric: str, at: float) -> float:
+    """`metric` of a reference's settings in one unit where `cost` is `at`, interpolated log against
+    log; NaN beyond its settings, whose ends reach 2 % further with the same value."""
+    own = own.sort_values(cost)
+    if not own[cost].iloc[0] / ENDS <= at <= own[cost].iloc[-1] * ENDS:
+        return float("nan")
+    return float(
+        numpy.exp(numpy.interp(numpy.log(at), numpy.log(own[cost]), numpy.log(own[metric])))
+    )
+
+
 def standard_error(table: pandas.DataFrame, column: str) -> "pandas.Series[float]":
     """Standard error over seeds of the means of mean_over_units; NaN with fewer than two seeds."""
     # The population's deviation over sqrt(n - 1) is the sample's over sqrt(n).

@@ -98,9 +98,41 @@ TEST_CASE("of a sliding layer the exact cache is its window") {
 TEST_CASE("a memory below what a method always holds is not reached") {
   const auto [tokens, why] = solved("snapkv", 0.4, {}, shape_of(100), 60);
   CHECK(tokens == 0);
-  CHECK(why.find("0.41") != std::string::npos);
+  // A token besides the window of 32, and forty decoded ones: a budget of less does not run.
+  CHECK(why.find("at least 0.73 of") != std::string::npos);
+  CHECK(tokens_of("snapkv", 0.73) == 33);
   CHECK(tokens_of("snapkv", 0.41) == 1);
   CHECK(tokens_of("window", 0.0099) == 0);
+}
+
+TEST_CASE("the least that is told of is reached by a budget that runs, of every method") {
+  int told = 0;
+  for (const AlgorithmDescription& algorithm : all_algorithms()) {
+    for (const Parameter& parameter : algorithm.parameters) {
+      if (!parameter.takes_memory || parameter.name != "budget") continue;
+      CAPTURE(algorithm.id);
+      const auto solve = [&](double fraction) {
+        return solve_memory(algorithm, asking(algorithm.id, fraction), shape_of(400), 240, 2);
+      };
+      const auto refused = solve(1e-9);
+      const auto* why = std::get_if<std::string>(&refused);
+      REQUIRE(why != nullptr);
+      const std::string before = "keeps at least ";
+      const std::size_t at = why->find(before);
+      if (at == std::string::npos) continue;  // runs with no budget
+      const double least = std::stod(why->substr(at + before.size()));
+      if (least > 1.0) continue;
+      ++told;
+      const auto reached = solve(least);
+      REQUIRE(std::holds_alternative<Params>(reached));
+      CHECK_FALSE(reason_to_skip(algorithm, std::get<Params>(reached), shape_of(400), 240));
+      const auto below = solve(least * 0.998);
+      if (const auto* solved = std::get_if<Params>(&below)) {
+        CHECK(reason_to_skip(algorithm, *solved, shape_of(400), 240));
+      }
+    }
+  }
+  CHECK(told > 10);
 }
 
 TEST_CASE("what was asked for identifies the parameters, also once it is solved") {

@@ -98,7 +98,31 @@ class Commands(Folder):
         self.assertEqual(sum(skip["cells"] for skip in plan["skips"]), 8)
         text = self.data("plan", "--config", self.sweep(algorithms))
         self.assertIn(plan["skips"][0]["reason"], text)
+        self.assertEqual(plan["skips"][0]["labels"], ["streaming_llm"])
+        self.assertIn(" streaming_llm: " + plan["skips"][0]["reason"], text)
         self.assertFalse((self.folder / "results").exists())
+
+    def test_plan_names_methods_and_storages_that_are_skipped(self):
+        config = self.sweep([{"algorithm": name, "params": {"budget": 16}} for name in ("h2o", "window", "snapkv")],
+                            storage=["float", "kivi"])
+        plan = strict_json(self.data("plan", "--config", config, "--json"))
+        labels = {label for skip in plan["skips"] for label in skip["labels"]}
+        self.assertIn("h2o | K kivi V kivi", labels)
+        self.assertNotIn("h2o", labels)
+        text = " ".join(self.data("plan", "--config", config).split())
+        for skip in plan["skips"]:
+            self.assertIn(f"{skip['cells']} {', '.join(skip['labels'])}: {skip['reason']}", text)
+
+    def test_rows_that_reach_into_the_prompt_are_told_of(self):
+        config = self.sweep(evaluate={"rows": {"last": 60}})
+        for command in (("plan",), ("run", "--out", self.folder / "out")):
+            done = kvbench(*command, "--config", config)
+            self.assertEqual(done.returncode, DONE, done.stderr)
+            self.assertIn("kvbench: note: /evaluate/rows/last: 60 rows are asked for, and 2 of 2 groups have fewer",
+                          done.stderr)
+            self.assertIn("of which 48 are scored: it has 48 after its prompt of 48", done.stderr)
+        done = kvbench("plan", "--config", config, "--set", "/evaluate/rows/last=48")
+        self.assertEqual((done.returncode, done.stderr), (DONE, ""))
 
     def test_list_algorithms_has_every_parameter(self):
         algorithms = strict_json(self.data("list", "algorithms", "--json"))

@@ -3,6 +3,7 @@ Usage: readme_test.py KVBENCH"""
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -58,6 +59,21 @@ class Scripts(unittest.TestCase):
             self.assertTrue(refused.stderr.endswith(asked.stdout))
             for word in words:
                 self.assertIn(f"unknown verb {word}", refused.stderr)
+
+    def test_dumps_and_loop_explain_themselves_and_make_nothing(self):
+        with tempfile.TemporaryDirectory() as copy:
+            shutil.copy(ROOT / "bootstrap.sh", copy)
+            shutil.copytree(ROOT / "data", Path(copy, "data"), ignore=shutil.ignore_patterns("*.h5"))
+            before = sorted(Path(copy).rglob("*"))
+            for verb, options in (("dumps", ("[FOLDER [OPTIONS]]", "--only")),
+                                  ("loop", ("loop ARGUMENTS", "--decisions"))):
+                asked = subprocess.run([Path(copy, "bootstrap.sh"), verb, "--help"], capture_output=True,
+                                       text=True, check=False, timeout=60)
+                self.assertEqual((asked.returncode, asked.stderr), (0, ""))
+                for option in options:
+                    self.assertIn(option, asked.stdout)
+                self.assertNotIn("./bootstrap.sh test", asked.stdout)
+            self.assertEqual(sorted(Path(copy).rglob("*")), before)
 
     def run_without(self, modules, script, *arguments):
         with tempfile.TemporaryDirectory() as folder:

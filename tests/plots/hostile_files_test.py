@@ -20,7 +20,7 @@ try:
     import h5py
     import numpy
     from called import called
-    from kvplot import ResultsError, child
+    from kvplot import ResultsError, child, weight
     from kvplot.dump import Dump
     from kvplot.results import Results
 except ImportError as error:
@@ -166,6 +166,41 @@ class Json(Hostile):
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
                 self.assertIn(words, done.stderr)
+
+    def peak(self, *arguments):
+        """Of a kvplot of its own: exit code, stderr, and the most memory that it held, in MiB."""
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        with subprocess.Popen([sys.executable, "-m", "kvplot", *arguments], env=environment,
+                              stderr=subprocess.PIPE, text=True) as process:
+            said = process.stderr.read()
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        return process.returncode, said, used.ru_maxrss // 1024
+
+    def test_signs_that_would_take_30_times_their_bytes(self):
+        """30 MB of each; the last is worth its memory and refused for what it is."""
+        size = 30_000_000
+        for element, words in ((b'{"a":{},"b":{}},', "16 MiB of memory"), (b"[],", "73 MiB of memory"),
+                               (b"0.5,", "86 MiB of memory"), (b"300,", "86 MiB of memory"),
+                               (b'"text7",', "MiB of memory"),
+                               (b'"' + b"{[,," * 250 + b'",', "schema version")):
+            path = self.written(b'{"kind": "kvbench.results", "a": ['
+                                + element * (size // len(element)) + b"0]}")
+            with self.subTest(element=element[:20]):
+                code, said, peak = self.peak("report", path, "--out", self.folder / "o.html")
+                self.assertEqual(code, 2, said)
+                self.assertEqual(said.count("\n"), 1, said)
+                self.assertIn(words, said)
+                self.assertIn(f"{path}: ", said)
+                self.assertLess(peak, 300)
+
+    def test_signs_within_texts_take_nothing(self):
+        crowd = b"{[," * 3_000_000
+        quoted = rb'"\\ \" ' + crowd + rb' \\\" \\"'
+        weight.refuse_crowded(b"[" + quoted + b"]")
+        for outside in (b"[" + quoted + crowd, crowd + quoted, b'"\\\\"' + crowd):
+            with self.assertRaises(weight.Crowded):
+                weight.refuse_crowded(outside)
 
     def test_names_with_dollar_signs_are_drawn_as_they_stand(self):
         for name in (r"$\input{/etc/passwd}$", "$^^$", "$" + "{" * 3000 + "$", "$x$"):

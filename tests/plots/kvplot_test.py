@@ -8,6 +8,7 @@ import importlib.util
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ try:
     from kvplot import Results, ResultsError, load_results, mean_over_units, read_results
     from kvplot.__main__ import main
     from kvplot.lines import Records
+    from kvplot.report import sections
     from kvplot.results import UNIT, undrawn, with_params
     from kvplot.statistics import mean_interval
 except ImportError as error:
@@ -197,6 +199,17 @@ class KvplotTest(unittest.TestCase):
         self.assertEqual(list(with_params(table)["params.tokens"]), [64, 96])
         self.assertEqual(list(table[METRIC]), [0.64, 0.96])
 
+    def test_the_report_says_which_rows_were_scored(self):
+        for rows, words in (("all", "every decoded row"), ({"every": 4}, "every 4th decoded row"),
+                            ({"last": 64}, "last 64 rows"), ([8, 9, 40], "3 chosen rows")):
+            one = cell("window", {}, 0.2, 0.5)
+            one["key"]["rows"] = rows
+            dumps = [{"path": "d.h5", "fingerprint": "d", "model": "made", "n_layers": 1}]
+            text = sections.what_ran(Results(self.write({**document([one]), "dumps": dumps})))
+            heads = re.findall(r'<th scope="col">(.*?)</th>', text)
+            fields = re.findall(r"<td>(.*?)</td>", text)
+            self.assertEqual(dict(zip(heads, fields))["scored"], words)
+
     def test_captions_name_what_is_not_drawn(self):
         cells = [cell("uniform", {"T": t}, 0.1, 0.5) for t in (1, 2)]
         cells += [cell("window", {}, 0.2, 0.5), cell("exact", {}, 1e-17, 1.0)]
@@ -204,10 +217,13 @@ class KvplotTest(unittest.TestCase):
         drawn = frame[frame["label"] == "window"]
         self.assertEqual(undrawn(frame, frame, "no T"), "")
         self.assertEqual(undrawn(frame, drawn, "too far"),
-                         " Not drawn, too far: uniform (2 settings), exact.")
+                         " Not drawn, too far: uniform (2 of 2 settings), exact.")
         self.assertEqual(undrawn(frame, drawn, "too far", METRIC),
-                         " Not drawn, too far: uniform (2 settings)."
+                         " Not drawn, too far: uniform (2 of 2 settings)."
                          " Not drawn, exact to rounding: exact.")
+        some = frame[(frame["label"] == "window") | (frame["params.T"] == 1)]
+        self.assertEqual(undrawn(frame, some, "too far"),
+                         " Not drawn, too far: uniform (1 of 2 settings), exact.")
 
     def test_unequal_seeds_weigh_units_equally(self):
         cells = [cell("uniform", {}, 1, 0.5, kv_head=0, seed=s) for s in range(3)]

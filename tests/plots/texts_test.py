@@ -38,6 +38,15 @@ class Texts(unittest.TestCase):
                          {"exact": -2.0, "uniform": round(float(numpy.log2(9 / 4)), 12)})
         self.assertTrue(forest.ratios(self.results(cells), "h2o").empty)
 
+    def test_the_ends_of_the_reference_reach_two_percent(self):
+        cells = [cell("uniform", {"T": t}, 1 / memory, memory) for t, memory in ((1, 0.5), (2, 0.125))]
+        memories = {"inside": 0.25, "rounded": 0.5 * 1.0004, "below": 0.125 / 1.019, "above": 0.5 * 1.019,
+                    "too little": 0.125 / 1.021, "too much": 0.5 * 1.021}
+        cells += [cell(label, {}, 1.0, memory) for label, memory in memories.items()]
+        table = forest.ratios(self.results(cells))
+        self.assertEqual(dict(zip(table["label"], table["log2_ratio"].round(12))),
+                         {"inside": -2.0, "rounded": -1.0, "below": -3.0, "above": -1.0})
+
     def test_slopes_are_those_of_power_laws_and_ratios_are_paired(self):
         cells = []
         for text, scale in (("a", 1.0), ("b", 5.0)):

@@ -44,6 +44,16 @@ TEST_CASE("what a head adds to the records of its layer takes time, too") {
   CHECK(time_sample(run.plan, run.dumps, cpu_kernels(), head, 10.0).projection_seconds == 0.0);
 }
 
+TEST_CASE("writing the per-row values of a head's cells takes time, too") {
+  SmallRun run;
+  const HeadCells head{.group = 1, .kv_head = 1, .cells = {6, 7}};
+  CHECK(time_sample(run.plan, run.dumps, cpu_kernels(), head, 1.0).rows_seconds == 0.0);
+  run.plan.keep_rows = true;
+  const TimedSample kept = time_sample(run.plan, run.dumps, cpu_kernels(), head, 1.0);
+  CHECK(kept.rows_seconds > 0.0);
+  CHECK(kept.seconds > kept.rows_seconds);
+}
+
 TEST_CASE("a stream that cannot be read costs nothing") {
   const SmallRun run;
   std::ofstream(run.dump_path(), std::ios::app) << "more";

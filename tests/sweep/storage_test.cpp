@@ -248,6 +248,21 @@ TEST_CASE("a memory is solved for the largest budget, where more tokens take few
     not_first += tokens > first ? 1 : 0;
   }
   CHECK(not_first > 2);
+  // Of less than any budget takes the least is told of, which is reached.
+  Params nothing;
+  nothing.set("budget", MemoryBudget{1e-6});
+  const auto refused = solve_stored_memory(algorithm, nothing, storage.get(), shape, kPrompt, 2);
+  REQUIRE(std::holds_alternative<std::string>(refused));
+  const std::string& why = std::get<std::string>(refused);
+  const std::string before = "keeps at least ";
+  REQUIRE(why.find(before) != std::string::npos);
+  const double told = std::stod(why.substr(why.find(before) + before.size()));
+  for (const double part : {1.0, 0.998}) {
+    Params asked;
+    asked.set("budget", MemoryBudget{told * part});
+    const auto found = solve_stored_memory(algorithm, asked, storage.get(), shape, kPrompt, 2);
+    CHECK(std::holds_alternative<Params>(found) == (part == 1.0));
+  }
 }
 
 }  // namespace

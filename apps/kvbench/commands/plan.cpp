@@ -22,6 +22,7 @@
 #include "run/open_dumps.hpp"
 #include "run/shard_selection.hpp"
 #include "sweep/config.hpp"
+#include "sweep/row_notes.hpp"
 
 namespace kvbench {
 namespace {
@@ -56,6 +57,7 @@ int show_plan(const PlanOptions& options) {
   const Plan plan = make_plan(config, std::move(dumps.planned), options.sweep.only, device.name(),
                               options.memory_limit > 0 ? static_cast<double>(options.memory_limit)
                                                        : static_cast<double>(usable_memory()));
+  log_notes(notes_of_rows(plan));
   const ShardSelection selection = select_shard(plan, options.shard);
   const std::chrono::duration<double> opened = std::chrono::steady_clock::now() - start;
   CostEstimate cost = estimate_cost(plan, dumps.dumps, device.kernels(), selection, kTrialSeconds);

@@ -43,6 +43,7 @@
 #include "run/shard_selection.hpp"
 #include "sweep/config.hpp"
 #include "sweep/plan.hpp"
+#include "sweep/row_notes.hpp"
 
 namespace kvbench {
 namespace {
@@ -382,6 +383,7 @@ int run(const RunOptions& options) {
       static_cast<double>(options.memory_limit > 0 ? options.memory_limit : usable_memory());
   const Plan plan =
       make_plan(config, std::move(dumps.planned), options.sweep.only, device.name(), memory_limit);
+  if (!options.quiet) log_notes(notes_of_rows(plan));
   const ShardSelection selection = select_shard(plan, options.shard);
   if (!options.print.empty()) require_one_setting(plan, options.print);
   check_memory_limit(plan, selection.groups, thread_count(), memory_limit);

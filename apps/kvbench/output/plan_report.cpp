@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <set>
+#include <utility>
 #include <variant>
 
 #include "output/progress.hpp"
@@ -18,16 +20,40 @@ namespace kvbench {
 namespace {
 
 // Skip reasons, most frequent first.
-std::vector<std::pair<std::string, std::size_t>> skip_counts(const Plan& plan,
-                                                             const ShardSelection& selection) {
-  std::map<std::string, std::size_t> counts;
+std::vector<PlanReport::Skip> skips_of(const Plan& plan, const ShardSelection& selection) {
+  std::map<std::string, PlanReport::Skip> by_reason;
+  std::set<std::pair<const PlanReport::Skip*, const std::string*>> seen;  // a point's label is one
   for (const PlannedCell& cell : plan.cells) {
-    if (cell.skip_reason && selection.has(cell)) ++counts[*cell.skip_reason];
+    if (!cell.skip_reason || !selection.has(cell)) continue;
+    PlanReport::Skip& skip = by_reason[*cell.skip_reason];
+    ++skip.cells;
+    if (seen.emplace(&skip, &*cell.label).second) skip.labels.push_back(*cell.label);
   }
-  std::vector<std::pair<std::string, std::size_t>> sorted(counts.begin(), counts.end());
+  std::vector<PlanReport::Skip> sorted;
+  for (auto& [reason, skip] : by_reason) {
+    skip.reason = reason;
+    std::set<std::string> known;
+    std::erase_if(skip.labels,
+                  [&](const std::string& label) { return !known.insert(label).second; });
+    sorted.push_back(std::move(skip));
+  }
   std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const auto& a, const auto& b) { return a.second > b.second; });
+                   [](const auto& a, const auto& b) { return a.cells > b.cells; });
   return sorted;
+}
+
+constexpr std::size_t kShownLabels = 6;
+
+// "h2o, snapkv | K kivi V kivi and 3 more".
+std::string labels_text(const std::vector<std::string>& labels) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(labels.size(), kShownLabels); ++i) {
+    text += (i > 0 ? ", " : "") + labels[i];
+  }
+  if (labels.size() > kShownLabels) {
+    text += fmt::format(" and {} more", labels.size() - kShownLabels);
+  }
+  return text;
 }
 
 // The numbers of tokens that were solved for a memory, by parameter.
@@ -105,7 +131,7 @@ PlanReport::PlanReport(const Plan& plan, const ShardSelection& selection, const 
     groups_.push_back(group);
   }
   bytes_ = estimate_peak_bytes(plan, selection.groups, threads);
-  skips_ = skip_counts(plan, selection);
+  skips_ = skips_of(plan, selection);
 }
 
 Json PlanReport::json() const {
@@ -139,8 +165,9 @@ Json PlanReport::json() const {
                      {"multiply_adds", multiply_adds_}}},
                    {"groups", std::move(groups)}};
   document["skips"] = Json::array();
-  for (const auto& [reason, count] : skips_) {
-    document["skips"].push_back({{"reason", reason}, {"cells", count}});
+  for (const Skip& skip : skips_) {
+    document["skips"].push_back(
+        {{"reason", skip.reason}, {"cells", skip.cells}, {"labels", skip.labels}});
   }
   document["config"] = plan_.config;
   document["cell_list"] = Json::array();
@@ -199,7 +226,9 @@ std::string PlanReport::table(std::size_t columns) const {
   out += groups.text(columns) + "\n" + labels.text(columns) + solved.table(columns);
   if (skips_.empty()) return out;
   Table skips({{"", Align::kRight, 8}, {"", Align::kLeft}});
-  for (const auto& [reason, count] : skips_) skips.add({std::to_string(count), reason});
+  for (const Skip& skip : skips_) {
+    skips.add({std::to_string(skip.cells), labels_text(skip.labels) + ": " + skip.reason});
+  }
   return out + "\nskipped:\n" + skips.text(columns);
 }
 

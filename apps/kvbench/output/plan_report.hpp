@@ -18,6 +18,13 @@ class PlanReport {
   PlanReport(const Plan& plan, const ShardSelection& selection, const CostEstimate& cost,
              int threads);
 
+  // Cells that are skipped for one reason, and the labels that they have, in the order of the plan.
+  struct Skip {
+    std::string reason;
+    std::size_t cells = 0;
+    std::vector<std::string> labels;
+  };
+
   Json json() const;
   std::string table(std::size_t columns) const;  // as Table::text() has it
 
@@ -38,8 +45,8 @@ class PlanReport {
   double bytes_ = 0.0;         // of the step that needs most: a group, or writing results.json
   double multiply_adds_ = 0.0;
   std::size_t skipped_ = 0;
-  std::size_t layer_records_ = 0;                           // records of whole layers
-  std::vector<std::pair<std::string, std::size_t>> skips_;  // reasons, most frequent first
+  std::size_t layer_records_ = 0;  // records of whole layers
+  std::vector<Skip> skips_;        // most frequent reason first
 };
 
 }  // namespace kvbench

@@ -3,7 +3,7 @@
 Of methods that give up part of the cache the bytes are those that they hold, on average over units,
 so that what moves tokens between heads or layers is judged by its mean; of methods that keep every
 token those that a row reads. Uniform's error at as many bytes is interpolated between its own
-settings, log against log, unit by unit; outside of their range nothing is compared.
+settings, log against log, unit by unit; more than 2 % outside of their range nothing is compared.
 """
 
 from argparse import Namespace
@@ -17,7 +17,7 @@ from kvplot import style
 from kvplot.curves import words
 from kvplot.figure import Figure, facts
 from kvplot.results import POINT, ROUNDING, SEPARATOR, UNIT, Results, ResultsError
-from kvplot.statistics import geometric_means, over
+from kvplot.statistics import at_equal, geometric_means, over
 
 NEEDS = ("results",)
 METRIC, MEMORY, TRAFFIC = "errors.relative_l2.mean", "memory.fraction", "traffic.fraction"
@@ -76,7 +76,7 @@ def compared(results: Results) -> pandas.DataFrame:
         if far > numpy.log(NEAR):
             continue
         expected = [
-            _uniform(base[tuple(unit)], cost, bytes_)
+            at_equal(base[tuple(unit)], cost, METRIC, bytes_)
             for *unit, bytes_ in zip(*(setting[name] for name in UNIT), mean)
         ]
         settings.append(
@@ -89,16 +89,6 @@ def compared(results: Results) -> pandas.DataFrame:
     table["method"] = [str(label).split(SEPARATOR, 1)[0] for label in table["label"]]
     nearest = table.groupby(["method", "at"])["far"].transform("min")
     return table[table["far"] == nearest].reset_index(drop=True)
-
-
-def _uniform(own: pandas.DataFrame, cost: str, bytes_: float) -> float:
-    """Error of uniform sampling with this part of the exact bytes in a unit; NaN out of range."""
-    own = own.sort_values(cost)
-    if not own[cost].iloc[0] / 1.02 <= bytes_ <= own[cost].iloc[-1] * 1.02:
-        return float("nan")
-    return float(
-        numpy.exp(numpy.interp(numpy.log(bytes_), numpy.log(own[cost]), numpy.log(own[METRIC])))
-    )
 
 
 def means(table: pandas.DataFrame) -> pandas.DataFrame:

@@ -1,8 +1,8 @@
 """Every setting against uniform sampling at equal memory: ratio of errors, paired by unit.
 
 Uniform's error at a setting's memory, or that of another label (`--against`), is interpolated
-between its own settings, log against log, unit by unit; outside of their range there is no
-comparison.
+between its own settings, log against log, unit by unit; more than 2 % outside of their range there
+is no comparison.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -15,7 +15,7 @@ from kvplot.curves import words
 from kvplot.figure import Figure, always_kept, facts
 from kvplot.figures.settings import names
 from kvplot.results import POINT, UNIT, Results, ResultsError, undrawn
-from kvplot.statistics import mean_interval, over
+from kvplot.statistics import at_equal, mean_interval, over
 
 NEEDS = ("results",)
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
@@ -46,22 +46,15 @@ def ratios(results: Results, against: str = UNIFORM) -> pandas.DataFrame:
     if against not in set(cells["label"]):
         return pandas.DataFrame()
     units = cells.groupby([*POINT, *UNIT])[[METRIC, MEMORY]].mean().reset_index()
-    base = {
-        unit: group.sort_values(MEMORY)
-        for unit, group in units[units["label"] == against].groupby(UNIT)
-    }
+    base = dict(iter(units[units["label"] == against].groupby(UNIT)))
     rows = []
     for _, row in units[(units["label"] != against) & (units[METRIC] > 1e-9)].iterrows():
         reference = base.get(tuple(row[UNIT]))
         if reference is None:
             continue
-        least, most = reference[MEMORY].min(), reference[MEMORY].max()
-        if not least * (1 - 1e-9) <= row[MEMORY] <= most * (1 + 1e-9):
-            continue
-        expected = numpy.interp(
-            numpy.log(row[MEMORY]), numpy.log(reference[MEMORY]), numpy.log(reference[METRIC])
-        )
-        rows.append({**row, "log2_ratio": (numpy.log(row[METRIC]) - expected) / numpy.log(2)})
+        expected = at_equal(reference, MEMORY, METRIC, row[MEMORY])
+        if not numpy.isnan(expected):
+            rows.append({**row, "log2_ratio": numpy.log2(row[METRIC] / expected)})
     return pandas.DataFrame(rows)
 
 
@@ -130,6 +123,7 @@ def draw(inputs: Namespace) -> Figure:
             markeredgewidth=0.4,
         )
     reference = results.ok[results.ok["label"] == against]["algorithm"].iloc[0]
+    outside = f"memory more than 2 % outside of that of {against} in some unit"
     axis.axvline(1.0, color=style.look(reference)[0], linewidth=0.9)
     axis.set_xscale("log")
     style.plain_log(axis.xaxis)
@@ -147,5 +141,5 @@ def draw(inputs: Namespace) -> Figure:
         f"{words(METRIC)}, over that of {named} at the same memory (in brackets), paired "
         f"by unit; ticks: units; line: 95 % interval of the geometric mean, {over(means)}. "
         f"Left of 1 is better. {facts(results)}{always_kept(results.ok)}"
-        f"{undrawn(others, means, f'memory outside of that of {against} in some unit', METRIC)}",
+        f"{undrawn(others, means, outside, METRIC)}",
     )

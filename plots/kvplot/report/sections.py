@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from kvplot import figures, papers
-from kvplot.figure import Figure, span
+from kvplot.figure import Figure, scored_rows, span
 from kvplot.report.tables import number_text, params_text, table
 from kvplot.results import Entry, Results, ResultsError
 
@@ -72,13 +72,24 @@ def what_ran(results: Results) -> str:
                 f"{layers} of {dump['n_layers']}",
                 span(cells["tokens"]),
                 span(cells["prompt_tokens"]),
+                scored_rows(cells),
                 str(cells[["sequence", "layer", "kv_head"]].drop_duplicates().shape[0]),
             )
         )
     return (
         "<h2>What ran</h2>"
         + table(
-            ("model", "dump", "fingerprint", "sequences", "layers", "tokens", "prompt", "units"),
+            (
+                "model",
+                "dump",
+                "fingerprint",
+                "sequences",
+                "layers",
+                "tokens",
+                "prompt",
+                "scored",
+                "units",
+            ),
             rows,
         )
         + (

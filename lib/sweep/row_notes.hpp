@@ -1,0 +1,15 @@
+// Where evaluate.rows of a sweep asks for more rows than are scored.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sweep/plan.hpp"
+
+namespace kvbench {
+
+// Sentences, with the key's place; none where {"last": m} finds m rows in every group, or another
+// form is given.
+std::vector<std::string> notes_of_rows(const Plan& plan);
+
+}  // namespace kvbench
