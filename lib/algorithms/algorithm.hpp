@@ -99,9 +99,10 @@ class Algorithm {
   virtual void extend(Index first, Index last) = 0;
   // The prompt is over (also where P = 0): methods that compress once do it here.
   virtual void finish_prompt() {}
-  // Before row `row.row` is answered (its token was fed): only for Needs::row_logits.
+  // Before row `row.row` is answered (its token was fed): only for Needs::row_logits. Of prompt
+  // rows for those that are scored alone.
   virtual void prepare(const RowLogits& row) { static_cast<void>(row); }
-  // After it was answered: only for Needs::row_logits.
+  // After it was answered: only for Needs::row_logits, and no prompt row.
   virtual void answered(const RowLogits& row) { static_cast<void>(row); }
 
   const Sketch& sketch() const { return sketch_; }
@@ -193,6 +194,10 @@ struct AlgorithmDescription : AlgorithmFunctions<Params> {
   std::vector<ExactlyOneOf> exactly_one_of;
   std::vector<DerivedKey> derived;  // every name that Algorithm::derived() can have
   ModelLimits limits;
+  // Whether rows of the prompt can be scored: after extend() up to its token, and prepare() if it
+  // needs logits, the sketch answers such a row as it answers a decode row, as if no prompt were
+  // there but for what fractions of it stand for.
+  bool answers_prompt_rows = false;
 };
 
 // What keeps a cell from running whatever the algorithm: query rows that the dump does not hold.

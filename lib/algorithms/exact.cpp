@@ -31,6 +31,7 @@ AlgorithmDescription describe_exact() {
   d.id = "exact";
   d.title = "exact attention over every visible token";
   d.source = "reference of all papers";
+  d.answers_prompt_rows = true;
   d.only_appends = [](const NoParameters&) { return true; };
   d.create = [](const NoParameters&, const CellContext& context) {
     return std::make_unique<Exact>(context);

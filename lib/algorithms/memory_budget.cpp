@@ -49,16 +49,21 @@ std::string rounded_up(double value) {
 std::optional<Index> largest_that_fits(Index first, Index last,
                                        const std::function<bool(Index)>& fits, Index reach) {
   if (fits(last)) return last;
-  if (!fits(first)) return std::nullopt;
   const Index most = last - 1;
-  while (last - first > 1) {
-    const Index middle = first + (last - first) / 2;
-    (fits(middle) ? first : last) = middle;
+  Index fails = first;
+  if (fits(first)) {
+    Index holds = first;
+    fails = last;
+    while (fails - holds > 1) {
+      const Index middle = holds + (fails - holds) / 2;
+      (fits(middle) ? holds : fails) = middle;
+    }
   }
-  for (Index x = std::min(most, first + 1 + reach); x > first + 1; --x) {
+  for (Index x = std::min(most, fails + reach); x > fails; --x) {
     if (fits(x)) return x;
   }
-  return first;
+  if (fails == first) return std::nullopt;
+  return fails - 1;
 }
 
 bool asks_for_memory(const Params& params) { return unsolved(params) != nullptr; }

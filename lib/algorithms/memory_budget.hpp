@@ -10,7 +10,7 @@
 
 namespace kvbench {
 
-// The largest x in [first, last] with fits(x), none if fits(first) is false. Up to last - 1 `fits`
+// The largest x in [first, last] with fits(x), none if there is none. Up to last - 1 `fits`
 // must fail from `reach` + 1 above any x on at which it fails, so that with 0 it holds below some x
 // and fails from there on; at `last` it may be either.
 std::optional<Index> largest_that_fits(Index first, Index last,

@@ -69,6 +69,7 @@ AlgorithmDescription describe_streaming_llm() {
   d.id = "streaming_llm";
   d.title = "the first tokens (attention sinks) and the last ones";
   d.source = "StreamingLLM (Xiao et al.); baseline of all four papers";
+  d.answers_prompt_rows = true;
   d.parameters = {budget_field(&Parameters::budget).required(), sinks_field(&Parameters::sinks),
                   positions_field(&Parameters::positions)};
   d.not_rows = [](const Parameters& p) { return not_rows(p.positions); };

@@ -22,6 +22,7 @@ struct TypedAlgorithm : AlgorithmFunctions<P> {
   std::vector<ExactlyOneOf> exactly_one_of;
   std::vector<DerivedKey> derived;
   ModelLimits limits;
+  bool answers_prompt_rows = false;
 
   // NOLINTNEXTLINE(google-explicit-constructor): what describe_<id>() returns
   operator AlgorithmDescription() const {
@@ -37,6 +38,7 @@ struct TypedAlgorithm : AlgorithmFunctions<P> {
     d.exactly_one_of = exactly_one_of;
     d.derived = derived;
     d.limits = limits;
+    d.answers_prompt_rows = answers_prompt_rows;
     const auto table = std::make_shared<const ParameterTable<P>>(parameters);
     kvbench::bind(table, this->randomised, d.randomised);
     kvbench::bind(table, this->needs, d.needs);

@@ -40,6 +40,7 @@ AlgorithmDescription describe_window() {
   d.id = "window";
   d.title = "the last tokens";
   d.source = "Keyformer Fig. 2b";
+  d.answers_prompt_rows = true;
   d.parameters = {budget_field(&Parameters::budget).required()};
   d.skip_reason = [](const Parameters& p, const StreamShape&, Index prompt) {
     return empty_budget(p.budget, prompt);

@@ -35,7 +35,7 @@ std::string cell_text(const ReplayCell& cell, const StreamId& stream) {
          ", layer " + std::to_string(stream.layer) + ", KV head " + std::to_string(stream.kv_head);
 }
 
-// Rows whose logits are needed: the scored ones, or every decode row if an algorithm scores all
+// Rows whose logits are needed: the scored ones, and every decode row if an algorithm scores all
 // tokens (one that scores kept tokens alone sees to the other rows by itself).
 std::vector<Index> rows_to_visit(const Stream& stream, const ReplaySetting& setting,
                                  const std::vector<ReplayCell>& cells) {
@@ -45,6 +45,9 @@ std::vector<Index> rows_to_visit(const Stream& stream, const ReplaySetting& sett
   });
   if (!every_row || !stream.shape.causal) return setting.rows;
   std::vector<Index> rows;
+  for (const Index row : setting.rows) {
+    if (row < setting.prompt) rows.push_back(row);
+  }
   for (Index i = std::max(setting.prompt, stream.shape.first_query); i < stream.shape.tokens; ++i) {
     rows.push_back(i);
   }

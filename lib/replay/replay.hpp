@@ -46,9 +46,11 @@ struct ReplayCell {
 inline constexpr Index kLogitBytes = Index{256} << 20;
 
 struct ReplaySetting {
-  Index prompt = 0;         // P
-  std::vector<Index> rows;  // scored decode rows, ascending, each in [P, n)
-  int element_bytes = 2;    // bytes per number of a key or value in the memory report
+  Index prompt = 0;  // P
+  // Scored rows, ascending: decode rows [P, n), and of cells without a storage, of algorithms that
+  // answer them, rows of the prompt.
+  std::vector<Index> rows;
+  int element_bytes = 2;  // bytes per number of a key or value in the memory report
   bool keep_row_values = false;
   bool keep_outputs = false;                           // whether results have `outputs`
   std::shared_ptr<const Evidence> evidence = nullptr;  // null: none

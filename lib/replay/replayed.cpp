@@ -39,11 +39,19 @@ Replayed::Replayed(const Stream& stream, const ReplaySetting& setting, const Rep
       evidence_(setting.evidence, setting.rows),
       values_summed_(static_cast<std::size_t>(stream.shape.heads_per_kv)),
       kept_logits_(stream),
-      watch_(cell.watch),
-      next_row_(setting.prompt) {
+      watch_(cell.watch) {
   if (stored != nullptr) stored_.emplace(*stored, cell.algorithm->never_evicts(cell.params));
-  if (setting.prompt > 0) algorithm_->extend(0, setting.prompt);
+  const bool scores_prompt =
+      stream.shape.causal && !setting.rows.empty() && setting.rows.front() < setting.prompt;
+  if (!scores_prompt) end_prompt();
+}
+
+void Replayed::end_prompt() {
+  if (prompt_is_over_) return;
+  if (next_row_ < setting_.prompt) algorithm_->extend(next_row_, setting_.prompt);
   algorithm_->finish_prompt();
+  next_row_ = setting_.prompt;
+  prompt_is_over_ = true;
 }
 
 void Replayed::advance(const RowBlock& block, const LogitBlock* decoded) {
@@ -60,20 +68,21 @@ void Replayed::advance(const RowBlock& block, const LogitBlock* decoded) {
       algorithm_->prepare(logits);
     }
     const bool scored = scored_ < setting_.rows.size() && setting_.rows[scored_] == row;
-    observe(row, scored);
+    if (prompt_is_over_) observe(row, scored);
     if (scored) score(r, row, block, estimator);
-    if (needs_.row_logits) algorithm_->answered(logits);
+    if (needs_.row_logits && prompt_is_over_) algorithm_->answered(logits);
   }
   take_answers(estimator);
   if (stored_) stored_->expect({});
 }
 
 CellResult Replayed::finish(const std::shared_ptr<const TrivialAnswers>& trivial) {
+  end_prompt();
   const Index last_row = stream_.shape.tokens - 1;
   if (next_row_ <= last_row) {
     feed_until(last_row);
     observe(last_row, false);
-  } else if (setting_.rows.empty() || setting_.rows.back() != last_row) {
+  } else if (!stream_.shape.causal && (setting_.rows.empty() || setting_.rows.back() != last_row)) {
     observe(last_row, false);  // all tokens are the prompt
   }
   CellResult result;
@@ -112,6 +121,11 @@ void Replayed::observe(Index row, bool scored) {
 }
 
 void Replayed::feed_until(Index row) {
+  if (row >= setting_.prompt) end_prompt();
+  if (!prompt_is_over_ && next_row_ < row) {
+    algorithm_->extend(next_row_, row);
+    next_row_ = row;
+  }
   while (next_row_ < row) {
     const Index last = std::min(next_row_ + KeptLogits::kRows, row);
     if (needs_.kept_tokens_only) kept_logits_.compute(algorithm_->sketch(), next_row_, last);

@@ -33,11 +33,13 @@ class Replayed {
   CellResult finish(const std::shared_ptr<const TrivialAnswers>& trivial);
 
  private:
+  // Feeds what is left of the prompt, if it is not over.
+  void end_prompt();
   // The scored rows among those of a block.
   void expect_scored(const std::vector<Index>& rows);
   // The sketch as it answers row `row`.
   void observe(Index row, bool scored);
-  // Feeds the unscored rows before `row`, whose memory counts, and `row` itself.
+  // Feeds the unscored rows before `row`, whose memory counts if they are decoded, and `row`.
   void feed_until(Index row);
   // Row `row`, which is number `r` of the block.
   void score(std::size_t r, Index row, const RowBlock& block, Estimator& estimator);
@@ -65,7 +67,8 @@ class Replayed {
   std::vector<Index> values_summed_;  // of the row, by query head
   KeptLogits kept_logits_;
   ReplayWatch* watch_;
-  Index next_row_;
+  Index next_row_ = 0;  // the next token to feed
+  bool prompt_is_over_ = false;
   std::size_t scored_ = 0;  // rows
   Index answered_ = 0;      // rows x query heads
 };

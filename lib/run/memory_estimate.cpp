@@ -203,8 +203,11 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
       [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   const auto most_cells = static_cast<double>(fullest->second.size());
 
-  const double visited =
-      every_row ? n - static_cast<double>(std::max(group.prompt, shape.first_query)) : scored;
+  const auto decoded = std::lower_bound(group.rows.begin(), group.rows.end(), group.prompt);
+  const double visited = every_row
+                             ? static_cast<double>(decoded - group.rows.begin()) + n -
+                                   static_cast<double>(std::max(group.prompt, shape.first_query))
+                             : scored;
   const double stream =
       8.0 * (n * (d + dv) + heads_per_group * (n - static_cast<double>(shape.first_query)) * d +
              (shape.wo_v_l1 ? heads_per_group * n : 0.0) +

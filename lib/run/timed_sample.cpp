@@ -94,7 +94,9 @@ class Sampler {
     const double kept_part = affordable / all;
     const auto kept = static_cast<std::size_t>(kept_part * static_cast<double>(rows_.size()));
     rows_.resize(std::max<std::size_t>(kept, 1));
-    const Index tokens = rows_.back() + 1;
+    // With a decode row, where the prompt is scored.
+    const Index tokens =
+        std::max(rows_.back() + 1, std::min(group_.prompt + 1, stream.shape.tokens));
     stream.shape.tokens = tokens;
     stream.keys.rows = tokens;
     stream.values.rows = tokens;

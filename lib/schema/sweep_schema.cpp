@@ -77,6 +77,19 @@ Json entry_schema(const std::vector<AlgorithmDescription>& algorithms) {
   return schema;
 }
 
+// The forms of evaluate.rows; under "prompt" they stand again.
+Json rows_forms_schema(const SweepKeys& keys) {
+  Json schemas = Json::array({{{"const", "all"}}});
+  for (const SweepKey& key : keys.keys) {
+    Json value = {{"description", key.doc}};
+    value.update(key.name == prompt_rows_keys().owner ? rows_forms_schema(prompt_rows_keys())
+                                                      : integer_schema(kRowCountRange));
+    schemas.push_back(object_schema({{key.name, std::move(value)}}, {key.name}));
+  }
+  schemas.push_back(integers_schema(kRowRange, false)["anyOf"][0]);  // of the forms, the list
+  return {{"anyOf", std::move(schemas)}};
+}
+
 }  // namespace
 
 Json where_algorithm_is(const std::vector<std::string>& names, Json then) {
@@ -85,16 +98,7 @@ Json where_algorithm_is(const std::vector<std::string>& names, Json then) {
           {"then", std::move(then)}};
 }
 
-Json rows_schema() {
-  Json schemas = Json::array({{{"const", "all"}}});
-  for (const SweepKey& key : rows_keys().keys) {
-    Json count = {{"description", key.doc}};
-    count.update(integer_schema(kRowCountRange));
-    schemas.push_back(object_schema({{key.name, std::move(count)}}, {key.name}));
-  }
-  schemas.push_back(integers_schema(kRowRange, false)["anyOf"][0]);  // of the forms, the list
-  return {{"anyOf", std::move(schemas)}};
-}
+Json rows_schema() { return rows_forms_schema(rows_keys()); }
 
 Json sweep_schema(const std::vector<AlgorithmDescription>& algorithms) {
   Json path = {{"type", "string"}, {"minLength", 1}};

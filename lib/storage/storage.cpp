@@ -82,13 +82,11 @@ Index StorageLayout::Part::bytes(Index vectors, Index written, int element_bytes
   return as_they_came + (written * codec->counted_bytes() + codec->group() - 1) / codec->group();
 }
 
-Index StorageLayout::Part::most_bytes(Index vectors, Index of_prompt, int element_bytes) const {
-  Index most = 0;
-  for (Index held = codec ? std::min(vectors, of_prompt + 1) : vectors; held <= vectors; ++held) {
-    const Index written = codec ? codec->written(held, std::min(held, of_prompt)) : 0;
-    most = std::max(most, bytes(held, written, element_bytes));
-  }
-  return most;
+Index StorageLayout::Part::bytes_after(Index rows, Index vectors, Index of_prompt,
+                                       int element_bytes) const {
+  const Index held = std::min(vectors, of_prompt + rows);
+  const Index written = codec ? codec->written(held, std::min(held, of_prompt)) : 0;
+  return bytes(held, written, element_bytes);
 }
 
 Index StorageLayout::bytes(const KeptCounts& kept, const KeptCounts& written) const {
@@ -107,9 +105,14 @@ Index StorageLayout::key_numbers_bytes(Index numbers, Index keys, Index written)
 
 Index StorageLayout::most_bytes(const KeptCounts& kept, const KeptCounts& of_prompt) const {
   if (!keys_.codec && !values_.codec) return bytes_of(kept, shape_, element_bytes_);
-  return keys_.most_bytes(kept.keys, of_prompt.keys, element_bytes_) +
-         values_.most_bytes(kept.values, of_prompt.values, element_bytes_) +
-         kept.bookkeeping * kBookkeepingBytes;
+  const Index decoded = std::max(kept.keys - of_prompt.keys, kept.values - of_prompt.values);
+  Index most = 0;
+  for (Index rows = std::min<Index>(1, decoded); rows <= decoded; ++rows) {
+    most = std::max(most,
+                    keys_.bytes_after(rows, kept.keys, of_prompt.keys, element_bytes_) +
+                        values_.bytes_after(rows, kept.values, of_prompt.values, element_bytes_));
+  }
+  return most + kept.bookkeeping * kBookkeepingBytes;
 }
 
 bool StorageLayout::on_arrival() const {

@@ -47,7 +47,8 @@ class StorageLayout {
   // Of `numbers` of the held keys, which take what a number of the `keys` takes on average, of
   // which `written` went through a codec.
   Index key_numbers_bytes(Index numbers, Index keys, Index written) const;
-  // The most while a cache of different tokens grows to `kept` from what was held of the prompt.
+  // The most at a row while a cache of different tokens grows to `kept` from what was held of the
+  // prompt. Keys and values are counted at the same row: codecs write them at different ones.
   Index most_bytes(const KeptCounts& kept, const KeptCounts& of_prompt) const;
   // Whether each vector is written as it comes, so that no order of the held tokens matters.
   bool on_arrival() const;
@@ -65,7 +66,8 @@ class StorageLayout {
     Index width = 0;
 
     Index bytes(Index vectors, Index written, int element_bytes) const;
-    Index most_bytes(Index vectors, Index of_prompt, int element_bytes) const;
+    // When `rows` rows were decoded: a vector came with each, up to `vectors`.
+    Index bytes_after(Index rows, Index vectors, Index of_prompt, int element_bytes) const;
     double written_bytes(int element_bytes) const;  // of a vector
     Index most_waiting(Index tokens) const;         // vectors that are held as they came
   };

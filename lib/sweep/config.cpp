@@ -17,6 +17,7 @@
 #include "sweep/dump_paths.hpp"
 #include "sweep/duplicate_cells.hpp"
 #include "sweep/json_fields.hpp"
+#include "sweep/scored_rows.hpp"
 #include "sweep/storage_axis.hpp"
 #include "sweep/sweep_entry.hpp"
 #include "sweep/sweep_keys.hpp"
@@ -28,7 +29,13 @@ using nlohmann::json;
 
 constexpr auto kLastSeed = static_cast<std::int64_t>(kSeedRange.maximum);
 constexpr const char* kWanted = "name a sweep file (JSON, configs/README.md)";
+constexpr const char* kPromptRows = "prompt";
 constexpr auto kMaxSeeds = static_cast<std::int64_t>(kSeedCountRange.maximum);
+
+// "a, b and c"; of two names at least.
+std::string joined_by_and(const std::vector<std::string>& names) {
+  return fmt::format("{} and {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back());
+}
 
 // Reads the file key by key into `config` and, beside it, `config.resolved`.
 class Reader {
@@ -152,33 +159,49 @@ class Reader {
     resolved_["replay"]["prompt_tokens"] = value_json(*value);
   }
 
-  void refuse_rows(const json& rows, const std::string& place) {
-    errors_.add(place, "must be \"all\", {\"last\": m}, {\"every\": m} or a list of rows, got " +
-                           shown(rows));
+  void refuse_rows(const json& rows, const SweepKeys& keys, const std::string& place) {
+    std::string forms = "\"all\"";
+    for (const std::string& key : keys.names()) {
+      forms += fmt::format(", {{\"{}\": {}}}", key, key == kPromptRows ? "one of these" : "m");
+    }
+    errors_.add(place, "must be " + forms + " or a list of rows, got " + shown(rows));
   }
 
   void read_rows() {
     const json* evaluate = section("evaluate", evaluate_keys());
     const json* rows = evaluate == nullptr ? nullptr : member(*evaluate, "rows");
-    const std::string place = "/evaluate/rows";
-    if (rows != nullptr && rows->is_array()) {
-      if (const auto list = read_integers(*rows, kRowRange, false, place, errors_)) {
-        config_.rows = *list;
-      }
-    } else if (rows != nullptr && rows->is_object()) {
-      read_object(*rows, rows_keys(), place, errors_);
-      if (rows->size() != 1) refuse_rows(*rows, place);
-      for (const std::string& key : rows_keys().names()) {
-        const json* given = member(*rows, key);
-        if (given == nullptr) continue;
-        if (const auto count = read_integer(*given, kRowCountRange, child(place, key), errors_)) {
-          config_.rows = {{key, *count}};
-        }
-      }
-    } else if (rows != nullptr && *rows != "all") {
-      refuse_rows(*rows, place);
+    if (rows != nullptr) {
+      config_.rows = read_rows_form(*rows, rows_keys(), "/evaluate/rows").value_or(config_.rows);
     }
     resolved_["evaluate"] = {{"rows", config_.rows}};
+  }
+
+  // "all", a list, or an object with one of `keys`.
+  std::optional<json> read_rows_form(const json& rows, const SweepKeys& keys,
+                                     const std::string& place) {
+    if (rows == "all") return rows;
+    if (rows.is_array()) {
+      const auto list = read_integers(rows, kRowRange, false, place, errors_);
+      return list ? std::optional<json>(*list) : std::nullopt;
+    }
+    if (rows.is_object()) read_object(rows, keys, place, errors_);
+    if (!rows.is_object() || rows.size() != 1) {
+      refuse_rows(rows, keys, place);
+      return std::nullopt;
+    }
+    std::optional<json> read;
+    for (const std::string& key : keys.names()) {
+      const json* given = member(rows, key);
+      if (given == nullptr) continue;
+      if (key == kPromptRows) {
+        const auto inner = read_rows_form(*given, prompt_rows_keys(), child(place, key));
+        if (inner) read = json{{key, *inner}};
+      } else if (const auto count =
+                     read_integer(*given, kRowCountRange, child(place, key), errors_)) {
+        read = json{{key, *count}};
+      }
+    }
+    return read;
   }
 
   void read_seeds() {
@@ -268,6 +291,11 @@ class Reader {
     const json* caches = output == nullptr ? nullptr : member(*output, "caches");
     if (caches != nullptr) {
       config_.keep_caches = read_flag(*caches, "/output/caches", errors_).value_or(false);
+      if (config_.keep_caches && means_prompt_rows(config_.rows)) {
+        errors_.add("/output/caches",
+                    "cannot be true: rows of the prompt are scored (evaluate.rows), and a cache "
+                    "file has rows by decode row; set it to false");
+      }
     }
     resolved_["output"] = {{"rows", config_.keep_rows}, {"caches", config_.keep_caches}};
   }

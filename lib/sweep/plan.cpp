@@ -260,13 +260,25 @@ class Planner {
   std::optional<std::string> reason(const WorkGroup& group, const AlgorithmDescription& algorithm,
                                     const Params& params) const {
     if (group.rows.empty()) {
+      if (scores_prompt(group) && group.prompt == 0) {
+        return "no row to score: evaluate.rows asks for rows of the prompt, which is empty";
+      }
       const Index first = group.shape.first_query;
       return first >= group.shape.tokens
                  ? fmt::format("no row to score: the dump has no query of the first {} tokens",
                                group.shape.tokens)
                  : fmt::format("no row to score: the dump has queries only from row {} on", first);
     }
+    if (scores_prompt(group) && !algorithm.answers_prompt_rows) {
+      return "evaluate.rows asks for rows of the prompt, and " + algorithm.id +
+             " answers decode rows alone";
+    }
     return reason_to_skip(algorithm, params, group.shape, group.prompt);
+  }
+
+  // Where every row sees every token there is no other row, and every method answers them.
+  bool scores_prompt(const WorkGroup& group) const {
+    return means_prompt_rows(config_.rows) && group.shape.causal;
   }
 
   // The layers and heads that a scoped point of an entry decides for together: what is selected of
@@ -370,6 +382,10 @@ class Planner {
                                              const Point& point, const Params& params) const {
     auto why = reason_in_scope(group, entry, params);
     if (why || !point.storage) return why;
+    if (scores_prompt(group)) {
+      return "evaluate.rows asks for rows of the prompt, which are answered before " +
+             storage_text(*point.storage) + " has written the cache";
+    }
     return reason_to_skip(*point.storage, *entry.algorithm, params, group.shape, group.prompt);
   }
 

@@ -26,7 +26,7 @@ const SweepKeys& sweep_file_keys() {
         "list the dumps to replay"},
        {"select", "what of the dumps is replayed; default: everything", ""},
        {"replay", "where the prompt ends", ""},
-       {"evaluate", "which decode rows are scored", ""},
+       {"evaluate", "which rows are scored", ""},
        {"seeds", "the seeds of randomised algorithms; default: the one seed 0", ""},
        {"storage", "codecs that what is kept is written by; crosses with the algorithms", ""},
        {"memory", "how memory is counted", ""},
@@ -57,14 +57,23 @@ const SweepKeys& replay_keys() {
 
 const SweepKeys& evaluate_keys() {
   static const SweepKeys keys{
-      "evaluate", {{"rows", "\"all\" decode rows, the last N, every N-th, or a list", ""}}};
+      "evaluate",
+      {{"rows", "\"all\" decode rows, the last N, every N-th, a list, or rows of the prompt", ""}}};
   return keys;
 }
 
 const SweepKeys& rows_keys() {
   static const SweepKeys keys{"rows",
                               {{"last", "the last N decode rows", ""},
-                               {"every", "every N-th row from the prompt's end on", ""}}};
+                               {"every", "every N-th row from the prompt's end on", ""},
+                               {"prompt", "rows of the prompt, chosen as decode rows are", ""}}};
+  return keys;
+}
+
+const SweepKeys& prompt_rows_keys() {
+  static const SweepKeys keys{"prompt",
+                              {{"last", "the last N rows of the prompt", ""},
+                               {"every", "every N-th row from the first on", ""}}};
   return keys;
 }
 

@@ -28,7 +28,8 @@ const SweepKeys& sweep_file_keys();
 const SweepKeys& select_keys();
 const SweepKeys& replay_keys();
 const SweepKeys& evaluate_keys();
-const SweepKeys& rows_keys();  // of the object forms, of which exactly one is given
+const SweepKeys& rows_keys();         // of the object forms, of which exactly one is given
+const SweepKeys& prompt_rows_keys();  // likewise, of rows of the prompt
 const SweepKeys& seeds_keys();
 const SweepKeys& memory_keys();
 const SweepKeys& output_keys();

@@ -151,17 +151,19 @@ def span(values: Iterable[int]) -> str:
 
 def scored_rows(cells: pandas.DataFrame) -> str:
     found = []
-    for name, words in (
-        ("rows.every", "every {:g}th decoded row"),
-        ("rows.last", "last {:g} rows"),
-    ):
-        if name in cells:
-            found += [words.format(value) for value in sorted(cells[name].dropna().unique())]
-    if "rows" in cells:
-        found += [
-            f"{len(value)} chosen rows" if isinstance(value, list) else "every decoded row"
-            for value in {str(v): v for v in cells["rows"].dropna()}.values()
-        ]
+    for column, row, of in (("rows", "decoded row", ""), ("rows.prompt", "row", " of the prompt")):
+        for name, words in (
+            ("every", f"every {{:g}}th {row}{of}"),
+            ("last", f"last {{:g}} rows{of}"),
+        ):
+            if f"{column}.{name}" in cells:
+                values = sorted(cells[f"{column}.{name}"].dropna().unique())
+                found += [words.format(value) for value in values]
+        if column in cells:
+            found += [
+                f"{len(value)} chosen rows{of}" if isinstance(value, list) else f"every {row}{of}"
+                for value in {str(v): v for v in cells[column].dropna()}.values()
+            ]
     text = ", ".join(found).replace("every 2th", "every 2nd").replace("every 3th", "every 3rd")
     return text.replace("last 1 rows", "last row")
 

@@ -168,6 +168,7 @@ STATISTIC = either(
 CODEC = either(
     '"float" or an object with a codec', one_of("float"), members({"codec": TEXT}, others=SCALAR)
 )
+ROWS = (one_of("all"), members({"every": COUNT}), members({"last": COUNT}), array(COUNT))
 LAYER_KEY = {
     "dump": TEXT,
     "sequence": TEXT,
@@ -175,11 +176,9 @@ LAYER_KEY = {
     "tokens": COUNT,
     "prompt_tokens": COUNT,
     "rows": either(
-        '"all", {"every": k}, {"last": k} or an array of rows',
-        one_of("all"),
-        members({"every": COUNT}),
-        members({"last": COUNT}),
-        array(COUNT),
+        '"all", {"every": k}, {"last": k}, an array of rows or one of these as "prompt"',
+        *ROWS,
+        members({"prompt": either('"all", {"every": k}, {"last": k} or an array of rows', *ROWS)}),
     ),
     "algorithm": TEXT,
     "params": PARAMS,

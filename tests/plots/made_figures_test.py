@@ -17,6 +17,7 @@ try:
     import numpy
     import pandas
     from kvplot import Results, ResultsError, looks, papers, style
+    from kvplot.figure import facts
     from kvplot.figures import (balancekv_layers, bytes_per_token, clusterability, displacement, ecdf, failure_rate,
                                 field, forest, layer_impact, position, rotation, settings,
                                 subgen_attribution, tsne)
@@ -363,6 +364,23 @@ class Made(unittest.TestCase):
         table = position.parts_of(self.results(cells), 3)
         self.assertEqual(list(table["ratio"]), [1.0, 1.5, 2.0] * 2)
         self.assertEqual(list(table["at"]), [101.0, 103.0, 105.0] * 2)
+
+    def test_captions_say_which_rows_are_scored(self):
+        for rows, words in (("all", "every decoded row scored"),
+                            ({"every": 2}, "every 2nd decoded row scored"),
+                            ({"last": 1}, "last row scored"),
+                            ([7, 9], "2 chosen rows scored"),
+                            ({"prompt": "all"}, "every row of the prompt scored"),
+                            ({"prompt": {"every": 64}}, "every 64th row of the prompt scored"),
+                            ({"prompt": {"last": 8}}, "last 8 rows of the prompt scored"),
+                            ({"prompt": [3]}, "1 chosen rows of the prompt scored")):
+            with self.subTest(rows):
+                made = cell("window", {"budget": 512}, 1.0, 0.5)
+                made["key"]["rows"] = rows
+                self.assertIn(f", {words};", facts(self.results([made])))
+        made["key"]["rows"] = {"prompt": {"every": "few"}}
+        with self.assertRaises(ResultsError):
+            facts(self.results([made]))
 
     def test_panels_of_one_column_stand_below_each_other_and_keep_their_places(self):
         for rows, columns, shape in ((1, 3, (3, 1)), (2, 3, (3, 2)), (1, 4, (2, 2)), (3, 3, (3, 3)),

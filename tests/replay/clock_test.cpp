@@ -43,6 +43,17 @@ TEST_CASE("tokens are fed before their row is prepared, answered rows after it, 
   CHECK(log == expected);
 }
 
+TEST_CASE("rows of the prompt are prepared like others, and no algorithm scores or evicts there") {
+  const auto owned = make_stream({.tokens = 7, .d = 2, .dv = 2});
+  CallLog log;
+  const AlgorithmDescription algorithm = scripted(hold_all, true, &log);
+  replay_one(owned->stream, 5, algorithm, Params{}, 0, {0, 3});
+  const CallLog expected = {"extend 0 1", "prepare 0",     "extend 1 3", "extend 3 4", "prepare 3",
+                            "extend 4 5", "finish_prompt", "extend 5 6", "prepare 5",  "answered 5",
+                            "extend 6 7", "prepare 6",     "answered 6"};
+  CHECK(log == expected);
+}
+
 TEST_CASE("a stream without a prompt still ends its prompt once, before the first token") {
   const auto owned = make_stream({.tokens = 3, .d = 2, .dv = 2});
   CallLog log;

@@ -81,6 +81,13 @@ TEST_CASE("the forms of prompt_tokens, rows and seeds") {
   CHECK_FALSE(parsed(R"("replay": {"prompt_tokens": "default"})").prompt_tokens);
   CHECK(parsed(R"("evaluate": {"rows": {"last": 256}})").rows.dump() == R"({"last":256})");
   CHECK(parsed(R"("evaluate": {"rows": [9, 7.0]})").rows.dump() == "[9,7]");
+  const auto of_prompt = [&](const std::string& form) {
+    return parsed(R"("evaluate": {"rows": {"prompt": )" + form + "}}").rows.dump();
+  };
+  CHECK(of_prompt("\"all\"") == R"({"prompt":"all"})");
+  CHECK(of_prompt(R"({"every": 64.0})") == R"({"prompt":{"every":64}})");
+  CHECK(of_prompt(R"({"last": 8})") == R"({"prompt":{"last":8}})");
+  CHECK(of_prompt("[9, 0]") == R"({"prompt":[9,0]})");
   CHECK(parsed(R"("seeds": [42, 7, 8])").seeds == std::vector<std::uint32_t>{42, 7, 8});
   CHECK(parsed(R"("seeds": {"first": 5})").seeds == std::vector<std::uint32_t>{5});
   CHECK(parsed(R"("seeds": {"count": 3})").seeds == std::vector<std::uint32_t>{0, 1, 2});

@@ -75,6 +75,12 @@ TEST_CASE("where every row sees every token, all tokens are the prompt and all r
   CHECK(plan_of(exact, dump_with(not_causal), R"("evaluate": {"rows": [99, 3]})")
             .groups.front()
             .rows == std::vector<Index>{3, 99});
+  // No other row is there, and every method answers them.
+  const Plan of_prompt =
+      plan_of(R"({"algorithm": "snapkv", "params": {"budget": 40}})", dump_with(not_causal),
+              R"("evaluate": {"rows": {"prompt": [99, 3]}})");
+  CHECK(of_prompt.groups.front().rows == std::vector<Index>{3, 99});
+  CHECK_FALSE(of_prompt.cells.front().skip_reason);
   CHECK(
       plan_of(exact, dump_with(not_causal), R"("select": {"tokens": 30})").groups.front().prompt ==
       30);

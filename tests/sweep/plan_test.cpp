@@ -8,7 +8,6 @@
 #include "algorithms/registry.hpp"
 #include "core/hash.hpp"
 #include "sweep/prompt_length.hpp"
-#include "sweep/scored_rows.hpp"
 #include "sweep_folder.hpp"
 
 namespace kvbench::test {
@@ -182,66 +181,6 @@ TEST_CASE("prompt_tokens: integer, floor of a fraction, or the dump's") {
   CHECK(prompt(R"("replay": {"prompt_tokens": "dump"})") == 1000);
   CHECK(prompt(R"("replay": {"prompt_tokens": 0.5}, "select": {"tokens": 1025})") == 512);
   CHECK(prompt(R"("select": {"tokens": 1024})") == 768);
-}
-
-std::vector<Index> rows_of(const std::string& rows, Index tokens, Index prompt,
-                           Index first_query = 0) {
-  StreamShape shape;
-  shape.tokens = tokens;
-  shape.first_query = first_query;
-  ErrorList errors("f");
-  auto result = scored_rows(json::parse(rows), shape, prompt, "sequence 0", errors);
-  errors.throw_if_any();
-  return result;
-}
-
-TEST_CASE("the forms of rows") {
-  using Rows = std::vector<Index>;
-  CHECK(rows_of("\"all\"", 10, 6) == Rows{6, 7, 8, 9});
-  CHECK(rows_of(R"({"last": 2})", 10, 6) == Rows{8, 9});
-  CHECK(rows_of(R"({"last": 4})", 10, 6) == Rows{6, 7, 8, 9});
-  CHECK(rows_of(R"({"last": 999999999999999})", 10, 6) == Rows{6, 7, 8, 9});
-  CHECK(rows_of(R"({"every": 3})", 10, 3) == Rows{3, 6, 9});
-  CHECK(rows_of(R"({"every": 1})", 10, 8) == Rows{8, 9});
-  CHECK(rows_of(R"({"every": 999999999999999})", 10, 3) == Rows{3});
-  CHECK(rows_of("[9, 6]", 10, 6) == Rows{6, 9});
-  CHECK(rows_of("\"all\"", 1, 0) == Rows{0});
-}
-
-TEST_CASE("rows without stored query are not scored") {
-  using Rows = std::vector<Index>;
-  CHECK(rows_of("\"all\"", 10, 6, 8) == Rows{8, 9});
-  CHECK(rows_of(R"({"every": 2})", 10, 5, 8) == Rows{9});
-  CHECK(rows_of(R"({"last": 5})", 10, 0, 8) == Rows{8, 9});
-  CHECK(rows_of("[6, 9]", 10, 6, 8) == Rows{9});
-  CHECK(rows_of("\"all\"", 10, 6, 10).empty());
-}
-
-TEST_CASE("a cell without a scored row is skipped and says why") {
-  const SweepFolder folder;
-  const auto plan = [&](const std::string& more) {
-    return make_plan(folder.parse(sweep(entry("exact", ""), more)),
-                     {planned_dump("a", 2048, {0}, 2, 64)});
-  };
-  const Plan whole = plan("\"select\": {}");
-  CHECK(whole.groups[0].prompt == 1984);
-  CHECK(whole.groups[0].rows.size() == 64);
-  CHECK_FALSE(whole.cells[0].skip_reason);
-
-  const Plan cut = plan(R"("select": {"tokens": 1984})");
-  CHECK(cut.groups[0].prompt == 1728);
-  CHECK(cut.groups[0].rows.empty());
-  REQUIRE(cut.cells.size() == 2);
-  REQUIRE(cut.cells[1].skip_reason);
-  CHECK(cut.cells[1].skip_reason->find("first 1984 tokens") != std::string::npos);
-
-  const Plan one = plan(R"("select": {"tokens": 1985})");
-  CHECK(one.groups[0].rows == std::vector<Index>{1984});
-  CHECK_FALSE(one.cells[0].skip_reason);
-
-  const Plan early = plan(R"("replay": {"prompt_tokens": 100}, "evaluate": {"rows": [200, 300]})");
-  REQUIRE(early.cells[0].skip_reason);
-  CHECK(early.cells[0].skip_reason->find("from row 1984 on") != std::string::npos);
 }
 
 TEST_CASE("an algorithm's own reason skips its cells and no others") {

@@ -143,6 +143,7 @@ void print_algorithms(const std::vector<std::string>& names) {
     for (const ExactlyOneOf& exclusive : algorithm.exactly_one_of) {
       fmt::print("  exactly one of: {}\n", alternatives_text(exclusive, "", "; or "));
     }
+    if (algorithm.answers_prompt_rows) fmt::print("  rows of the prompt can be scored\n");
     fmt::print("\n");
   }
 }

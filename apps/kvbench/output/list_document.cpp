@@ -99,7 +99,8 @@ Json algorithms_document(const std::vector<std::string>& names) {
     Json entry = {{"id", algorithm.id},
                   {"aliases", algorithm.aliases},
                   {"title", algorithm.title},
-                  {"source", algorithm.source}};
+                  {"source", algorithm.source},
+                  {"answers_prompt_rows", algorithm.answers_prompt_rows}};
     entry["parameters"] = Json::array();
     for (const Parameter& parameter : algorithm.parameters) {
       entry["parameters"].push_back(parameter_json(parameter));

@@ -314,7 +314,8 @@ def replay(
     tokens: only the first N of a Layer.
     prompt: P, the tokens before decoding begins: a number, a fraction of n, or, of a Layer, "dump".
         Default: all but the last 256, or half of n if that is more.
-    rows: which decode rows [P, n) are scored: "all", {"last": m}, {"every": m}, or a list.
+    rows: which decode rows [P, n) are scored: "all", {"last": m}, {"every": m}, or a list; of rows
+        of the prompt {"prompt": one of these}.
     seed: of a randomised algorithm.
     element_bytes: bytes per number of a key or value in `memory`.
     storage: codecs that what is kept is written by (kvbench.storage()), as a sweep has them:
