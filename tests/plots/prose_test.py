@@ -129,6 +129,24 @@ class Findings(Prose):
                             if name.startswith("h2o with damping")), 0.5)
         self.stands("less than half of uniform sampling's error at each")
 
+    def test_claims_of_cards_that_are_orders(self):
+        """What a claim of "In short" says beyond its number, which cards_test.py holds."""
+        rows = by(table(f"{TEXTS}/methods.csv"), "setting")
+        memories = ("0.27", "0.38", "0.6")
+        for memory in memories:
+            at = {name: row["ratio_mean"] for name, row in rows.items() if name.endswith(f"memory {memory}")}
+            self.assertEqual(min(at, key=at.get), f"h2o with damping: budget memory {memory}")
+        self.assertEqual(len({name.split(":")[0] for name in rows}), 9)  # and uniform sampling
+        self.stands(f"is the best of ten methods at {NUMBERS[len(memories)]} memories.")
+        self.assertTrue(all(row["better"] > 0.8 * row["units"] for name, row in rows.items()
+                            if name.startswith("balancekv")))
+        mixture = by(table(f"{TEXTS}/mixture.csv", "share_best"), "setting")
+        self.assertEqual(round(1 / (1 - mixture["per layer, chosen on other texts"]["ratio"])), 8)
+        memory = [row["memory"] for row in table("figures/failure_rate.csv", "as proved")
+                  if not row["model"].startswith("synthetic")]
+        self.assertGreater(min(memory), 10_000)
+        self.stands("its sizes exceed the exact cache by more than 10,000 times")
+
     def test_bits_or_tokens(self):
         bits = by(table(f"{TEXTS}/bits.csv", "algorithm=exact"), "setting")
 
