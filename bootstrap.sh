@@ -399,9 +399,9 @@ texts() {
     for config in configs/figures/{scaling,recency,methods,storage,bits,reading}.json configs/field.json; do
       results=$out/$model/$(basename "$config" .json)/results.json
       newer "$results" "$config" "$program" "$folder/$model"-*.h5 && continue
-      # Of the largest sweep one seed: texts and heads say more of its ratios than draws do (plots/FINDINGS.md).
+      # Of the two largest sweeps one seed: texts and heads say more than draws do (plots/FINDINGS.md).
       seeds=()
-      if [[ $config == configs/field.json ]]; then seeds=(--set '/seeds=[0]'); fi
+      case $config in */field.json | */reading.json) seeds=(--set '/seeds=[0]') ;; esac
       say "running $config on $model"
       "$program" run --config "$config" --out "$(dirname "$results")" --quiet \
         --set "/dumps=[\"$folder/$model-*.h5\"]" --set "/select/layers=$layers" "${seeds[@]}"

@@ -184,6 +184,25 @@ class Findings(Prose):
                 self.assertLess(error[keys.format(of_channel)], error[values.format(of_token)])
                 self.assertLess(error[values.format(of_token)], error[keys.format(of_token)])
 
+    def test_keys_or_values_by_layer(self):
+        rows = table("figures/keys_or_values.csv", "--columns layer")
+        self.assertLess(max(row["0"] for row in rows), 1)
+        self.stands(f"with every codec and number of bits ({span(row['0'] for row in rows)})")
+        token = [row for row in rows if row["codec"] == "int: both per token"]
+        mixed = [row for row in rows if row["codec"].endswith("keys per channel, values per token")]
+        self.assertEqual((len(token), len(mixed)), (3, 3))
+        later = [row[layer] for row in token for layer in ("1", "15")]
+        self.assertGreater(min(later), 1)
+        self.assertLess(max(row[layer] for row in mixed for layer in ("1", "15")), 1)
+        self.stands(f"where both have a scale per token ({span(later, 1)}), and less with the better scale for each")
+        two = next(row for row in token if row["bits"] == 2)
+        self.stands(f"{two['all']:.2f} with 2 bits and a scale per token, which is {two['0']:.2f} in one layer and "
+                    f"{span((two['1'], two['15']), 1).replace(' to ', ' and ')} in the others")
+        wide = table("figures/keys_or_values.csv", "keys_worse")
+        decided = [row for row in wide if row["ratio_low"] > 1 or row["ratio_high"] < 1]
+        self.assertLess(len(decided), len(wide) / 3)
+        self.stands("few of the intervals exclude 1")
+
     def test_a_second_model(self):
         first = by(table(f"{TEXTS}/methods.csv"), "setting")
         second = by(table("results/texts/gemma3-270m/methods.csv"), "setting")

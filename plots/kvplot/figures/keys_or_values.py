@@ -73,7 +73,7 @@ def _named(keys: str, values: str, ways: set[str]) -> str:
 def means(table: pandas.DataFrame) -> pandas.DataFrame:
     """Geometric means per codec, bits and layer, and over all layers, with their intervals."""
     by = ["method", "codec", "bits"]
-    kept = table.fillna({"bits": 0})
+    kept = table.fillna({"bits": 0}).sort_values(by, kind="stable")
     layers = [
         geometric_means(own, "ratio", by, "ratio").assign(layer=layer)
         for layer, own in kept.groupby("layer")
