@@ -378,7 +378,7 @@ dumps() {
   PYTHONDONTWRITEBYTECODE=1 .venv-exporter/bin/python data/make_dumps.py "$folder" "$@"
 }
 
-# Sweeps of configs/figures whose question takes several texts, over the dumps that `dumps` made, model by
+# Sweeps whose question takes several texts, the field among them, over the dumps that `dumps` made, model by
 # model: a text that two models read is not two texts. Sliding layers of Gemma are left out, where what is
 # held depends on the data.
 texts() {
@@ -388,7 +388,7 @@ texts() {
     die "texts: $folder has no dump; ./bootstrap.sh dumps makes them"
   build
   python_environment
-  local program=build/bin/kvbench out=results/texts seconds=$SECONDS model layers sweep results
+  local program=build/bin/kvbench out=results/texts seconds=$SECONDS model layers config results seeds
   for model in smollm2-135m gemma3-270m; do
     if ! compgen -G "$folder/$model-*.h5" >/dev/null; then
       say "texts: $folder has no dump of $model; it is left out"
@@ -396,15 +396,18 @@ texts() {
     fi
     layers='"all"'
     if [[ $model == gemma3-270m ]]; then layers='[5,17]'; fi
-    for sweep in scaling recency methods storage bits; do
-      results=$out/$model/$sweep/results.json
-      newer "$results" "configs/figures/$sweep.json" "$program" "$folder/$model"-*.h5 && continue
-      say "running $sweep on $model"
-      "$program" run --config "configs/figures/$sweep.json" --out "$(dirname "$results")" --quiet \
-        --set "/dumps=[\"$folder/$model-*.h5\"]" --set "/select/layers=$layers"
+    for config in configs/figures/{scaling,recency,methods,storage,bits,reading}.json configs/field.json; do
+      results=$out/$model/$(basename "$config" .json)/results.json
+      newer "$results" "$config" "$program" "$folder/$model"-*.h5 && continue
+      # Of the two largest sweeps one seed: texts and heads say more than draws do (plots/FINDINGS.md).
+      seeds=()
+      case $config in */field.json | */reading.json) seeds=(--set '/seeds=[0]') ;; esac
+      say "running $config on $model"
+      "$program" run --config "$config" --out "$(dirname "$results")" --quiet \
+        --set "/dumps=[\"$folder/$model-*.h5\"]" --set "/select/layers=$layers" "${seeds[@]}"
     done
     .venv/bin/python -m kvplot papers --runs "$out/$model" --out "$out/$model" \
-      --only scaling recency mixture variance methods storage bits
+      --only scaling recency mixture variance methods storage bits keys_or_values reading reading_paired field
   done
   say "texts: $((SECONDS - seconds)) s, in $out"
 }

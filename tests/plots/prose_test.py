@@ -129,6 +129,24 @@ class Findings(Prose):
                             if name.startswith("h2o with damping")), 0.5)
         self.stands("less than half of uniform sampling's error at each")
 
+    def test_claims_of_cards_that_are_orders(self):
+        """What a claim of "In short" says beyond its number, which cards_test.py holds."""
+        rows = by(table(f"{TEXTS}/methods.csv"), "setting")
+        memories = ("0.27", "0.38", "0.6")
+        for memory in memories:
+            at = {name: row["ratio_mean"] for name, row in rows.items() if name.endswith(f"memory {memory}")}
+            self.assertEqual(min(at, key=at.get), f"h2o with damping: budget memory {memory}")
+        self.assertEqual(len({name.split(":")[0] for name in rows}), 9)  # and uniform sampling
+        self.stands(f"is the best of ten methods at {NUMBERS[len(memories)]} memories.")
+        self.assertTrue(all(row["better"] > 0.8 * row["units"] for name, row in rows.items()
+                            if name.startswith("balancekv")))
+        mixture = by(table(f"{TEXTS}/mixture.csv", "share_best"), "setting")
+        self.assertEqual(round(1 / (1 - mixture["per layer, chosen on other texts"]["ratio"])), 8)
+        memory = [row["memory"] for row in table("figures/failure_rate.csv", "as proved")
+                  if not row["model"].startswith("synthetic")]
+        self.assertGreater(min(memory), 10_000)
+        self.stands("its sizes exceed the exact cache by more than 10,000 times")
+
     def test_bits_or_tokens(self):
         bits = by(table(f"{TEXTS}/bits.csv", "algorithm=exact"), "setting")
 
@@ -165,6 +183,25 @@ class Findings(Prose):
                 self.assertLess(error[values.format(of_token)], error[values.format(of_channel)])
                 self.assertLess(error[keys.format(of_channel)], error[values.format(of_token)])
                 self.assertLess(error[values.format(of_token)], error[keys.format(of_token)])
+
+    def test_keys_or_values_by_layer(self):
+        rows = table("figures/keys_or_values.csv", "--columns layer")
+        self.assertLess(max(row["0"] for row in rows), 1)
+        self.stands(f"with every codec and number of bits ({span(row['0'] for row in rows)})")
+        token = [row for row in rows if row["codec"] == "int: both per token"]
+        mixed = [row for row in rows if row["codec"].endswith("keys per channel, values per token")]
+        self.assertEqual((len(token), len(mixed)), (3, 3))
+        later = [row[layer] for row in token for layer in ("1", "15")]
+        self.assertGreater(min(later), 1)
+        self.assertLess(max(row[layer] for row in mixed for layer in ("1", "15")), 1)
+        self.stands(f"where both have a scale per token ({span(later, 1)}), and less with the better scale for each")
+        two = next(row for row in token if row["bits"] == 2)
+        self.stands(f"{two['all']:.2f} with 2 bits and a scale per token, which is {two['0']:.2f} in one layer and "
+                    f"{span((two['1'], two['15']), 1).replace(' to ', ' and ')} in the others")
+        wide = table("figures/keys_or_values.csv", "keys_worse")
+        decided = [row for row in wide if row["ratio_low"] > 1 or row["ratio_high"] < 1]
+        self.assertLess(len(decided), len(wide) / 3)
+        self.stands("few of the intervals exclude 1")
 
     def test_a_second_model(self):
         first = by(table(f"{TEXTS}/methods.csv"), "setting")

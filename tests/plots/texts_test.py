@@ -13,7 +13,8 @@ try:
     import numpy
     import pandas
     from kvplot import Results
-    from kvplot.figures import forest, mixture, recency, scaling, variance
+    from kvplot import papers
+    from kvplot.figures import forest, keys_or_values, mixture, recency, scaling, variance
     from kvplot.results import ResultsError
 except ImportError as error:
     print(f"skipped: {error}")
@@ -46,6 +47,78 @@ class Texts(unittest.TestCase):
         table = forest.ratios(self.results(cells))
         self.assertEqual(dict(zip(table["label"], table["log2_ratio"].round(12))),
                          {"inside": -2.0, "rounded": -1.0, "below": -3.0, "above": -1.0})
+
+    def test_forest_compares_where_as_much_is_read(self):
+        """Error is 1 / what a row reads for tova and half of that for quest, which holds everything."""
+        cells = [cell("tova", {"budget": budget}, 1 / read, read, traffic={"fraction": read})
+                 for budget, read in ((1, 0.5), (2, 0.125))]
+        cells += [cell("quest", {"budget": budget}, 0.5 / read, 1.0, traffic={"fraction": read})
+                  for budget, read in ((1, 0.25), (2, 0.75))]
+        results = self.results(cells)
+        self.assertTrue(forest.ratios(results, "tova").empty)
+        drawn = papers.draw("forest", results, {"against": "tova", "cost": "traffic"})
+        self.assertEqual(list(zip(drawn.table["setting"], drawn.table["traffic.fraction"])), [("quest", 0.25)])
+        self.assertAlmostEqual(drawn.table["ratio_mean"][0], 0.5)
+        self.assertIn("over that of tova where a row reads as many bytes", drawn.caption)
+        self.assertIn("traffic more than 2 % outside of that of tova in some unit: quest", drawn.caption)
+
+    def test_bars_of_several_texts_are_intervals_over_texts(self):
+        """Heads of a text agree: what is independent are three means, 1, 2 and 6."""
+        cells = []
+        for text, error in (("a", 1.0), ("b", 2.0), ("c", 6.0)):
+            for head, more in ((0, -0.5), (1, 0.5)):
+                for budget in (1, 2):
+                    made = cell("h2o", {"budget": budget}, (error + more) / budget, 0.2 * budget, kv_head=head)
+                    made["key"]["sequence"] = text
+                    cells.append(made)
+        for figure in ("error_vs_memory", "error_vs_traffic"):
+            for made in cells:
+                made["traffic"] = {"fraction": made["memory"]["fraction"] / 2}
+            drawn = papers.draw(figure, self.results(cells), {})
+            row = drawn.table.iloc[0]
+            half = 4.302653 * 7 ** 0.5 / 3 ** 0.5  # t with 2 degrees of freedom, the sample's variance 7
+            self.assertAlmostEqual(row["errors.relative_l2.mean"], 3)
+            self.assertAlmostEqual(row["errors.relative_l2.mean_low"], 3 - half, places=4)
+            self.assertAlmostEqual(row["errors.relative_l2.mean_high"], 3 + half, places=4)
+            self.assertIn("bars: 95 % intervals of the mean, Student's t over 3 texts, cut at a tenth", drawn.caption)
+        drawn = papers.draw("error_vs_memory", self.results([made for made in cells
+                                                             if made["key"]["sequence"] == "a"]), {})
+        self.assertIn("standard error of the mean over seeds", drawn.caption)
+
+    def test_keys_alone_are_paired_with_values_alone(self):
+        """Keys cost 4 times what values do where both share a scale per token, half as much per channel."""
+        def stored(keys, values, error, text, layer):
+            label = " ".join(f"{side} {'int bits=2' if kind else 'float'}{' per=channel' * (kind == 'channel')}"
+                             for side, kind in (("K", keys), ("V", values)))
+            made = cell("exact", {}, error, 0.6, layer=layer, label=f"exact | {label}")
+            made["id"] += label + text
+            made["key"]["sequence"] = text
+            made["key"]["storage"] = {name: {"codec": "int", "bits": 2} if kind else {"codec": "float"}
+                                      for name, kind in (("keys", keys), ("values", values))}
+            return made
+
+        cells = []
+        for text, scale in (("a", 1.0), ("b", 3.0)):
+            for layer in (0, 7):
+                more = scale * (1 + layer)
+                cells += [stored("token", None, 0.4 * more, text, layer), stored(None, "token", 0.1 * more, text, layer),
+                          stored("channel", None, 0.05 * more, text, layer),
+                          stored("channel", "channel", 9.0, text, layer)]
+        results = self.results(cells)
+        found = keys_or_values.means(keys_or_values.pairs(results)).set_index(["codec", "layer"])
+        for layer in ("all", 0, 7):
+            self.assertAlmostEqual(found["ratio"]["int: both per token", layer], 4)
+            self.assertAlmostEqual(found["ratio"]["int: keys per channel, values per token", layer], 0.5)
+        self.assertEqual(len(found), 6)
+        self.assertEqual(set(found["bits"]), {2})
+        self.assertEqual((found["keys_worse"]["int: both per token", "all"],
+                          found["units"]["int: both per token", "all"]), (4, 4))
+        self.assertEqual(set(found["over"]), {"sequence"})
+        drawn = papers.draw("keys_or_values", results, {})
+        self.assertIn("Not drawn, no partner: 1 storage.", drawn.caption)
+        both = self.results([made for made in cells if "K float" not in made["label"]])
+        with self.assertRaisesRegex(ResultsError, "nothing to pair"):
+            papers.draw("keys_or_values", both, {})
 
     def test_slopes_are_those_of_power_laws_and_ratios_are_paired(self):
         cells = []

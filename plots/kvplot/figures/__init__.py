@@ -39,6 +39,7 @@ NAMES = (
     "error_vs_memory",
     "error_vs_traffic",
     "storage_map",
+    "keys_or_values",
     "field",
     "pareto",
     "settings",

@@ -2,7 +2,8 @@
 
 A line joins the points of an algorithm with one swept parameter; if several are swept every
 setting is a faint point and the line is the frontier: the least error for at most that memory.
-Bars are the standard error of the mean over seeds. Of a sweep over storages a method has its colour
+Bars are the standard error of the mean over seeds; of several texts they are 95 % intervals of the
+mean, Student's t over texts. Of a sweep over storages a method has its colour
 and marker, and the storage fills the marker and has the line's dashes.
 """
 
@@ -14,9 +15,19 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from kvplot import storages, style
-from kvplot.curves import NAMES, WORDS, bars, bars_of, frontier, words
+from kvplot.curves import (
+    NAMES,
+    WORDS,
+    bars,
+    bars_of,
+    frontier,
+    interval_bars,
+    interval_words,
+    over_texts,
+    words,
+)
 from kvplot.figure import Figure, facts
-from kvplot.results import Results, ResultsError, mean_over_units, with_params
+from kvplot.results import POINT, Results, ResultsError, mean_over_units, with_params
 
 NEEDS = ("results",)
 # An error below this is exact to rounding and has no place on a logarithmic axis.
@@ -53,6 +64,9 @@ def draw_against(inputs: Namespace, name: str, cost: str) -> Figure:
     results.need(cost)
     by = [inputs.panels] if inputs.panels else []
     points = mean_over_units(frame, [metric, cost], by)
+    intervals = over_texts(results.ok, metric, by)
+    if len(intervals):
+        points = points.merge(intervals, on=[*by, *POINT])
     points["on_axis"] = points[metric] >= ROUNDING
     drawn = points[points["on_axis"]]
     if drawn.empty:
@@ -130,7 +144,8 @@ def _draw_panel(
                 **look | {"linestyle": "none", "markeredgewidth": 0},
                 alpha=0.25,
             )
-        ends = bars_of(line, metric, log=True)
+        texts = f"{metric}_high" in line
+        ends = interval_bars(line, metric) if texts else bars_of(line, metric, log=True)
         axis.errorbar(line[cost], line[metric], yerr=ends, elinewidth=0.7, capsize=1.5, **look)
     axis.axvline(1.0, color="black", linewidth=0.7, linestyle=":", zorder=0)
     style.plain_log(axis.xaxis)
@@ -148,9 +163,10 @@ def _caption(
 ) -> str:
     frame, drawn = results.frame, points[points["on_axis"]]
     labels = storages.of_labels(results.ok)
+    ends = interval_words(drawn, metric) if "groups" in drawn else bars(drawn, metric)
     stored = len({labels[label][1] for label in drawn["label"]}) > 1
     text = [
-        f"{words(metric)}, against {WORDS[cost]}; {bars(drawn, metric)}.",
+        f"{words(metric)}, against {WORDS[cost]}; {ends}.",
         *(["Markers and their edges: methods; filling and dashes: storages."] if stored else []),
         facts(results, frame[frame["status"] == "ok"], by),
     ]

@@ -2,7 +2,7 @@
 
 Uniform's error at a setting's memory, or that of another label (`--against`), is interpolated
 between its own settings, log against log, unit by unit; more than 2 % outside of their range there
-is no comparison.
+is no comparison. `--cost traffic` compares at what a row reads instead of what is held.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -19,6 +19,9 @@ from kvplot.statistics import at_equal, mean_interval, over
 
 NEEDS = ("results",)
 METRIC, MEMORY = "errors.relative_l2.mean", "memory.fraction"
+COSTS = {"memory": MEMORY, "traffic": "traffic.fraction"}
+# What two settings of one cost have in common, in words.
+SAME = {"memory": "at the same memory", "traffic": "where a row reads as many bytes"}
 MOST = 60
 UNIFORM = "uniform"
 
@@ -30,6 +33,12 @@ def add_options(parser: ArgumentParser) -> None:
         metavar="LABEL",
         help="what the others are compared with; default uniform",
     )
+    parser.add_argument(
+        "--cost",
+        choices=list(COSTS),
+        default="memory",
+        help="what is equal: the memory, which is the default, or the bytes that a row reads",
+    )
 
 
 def fits(results: Results) -> bool:
@@ -37,28 +46,28 @@ def fits(results: Results) -> bool:
     return len(table) > 0 and table.groupby(POINT).ngroups <= MOST
 
 
-def ratios(results: Results, against: str = UNIFORM) -> pandas.DataFrame:
-    """log2 of error / error of `against` at the same memory, per unit and setting."""
+def ratios(results: Results, against: str = UNIFORM, cost: str = MEMORY) -> pandas.DataFrame:
+    """log2 of error / error of `against` at the same cost, per unit and setting."""
     cells = results.ok.copy()
-    if METRIC not in cells or MEMORY not in cells:
+    if METRIC not in cells or cost not in cells:
         return pandas.DataFrame()
-    cells[METRIC] = pandas.to_numeric(cells[METRIC])
+    cells[[METRIC, cost]] = cells[[METRIC, cost]].apply(pandas.to_numeric)
     if against not in set(cells["label"]):
         return pandas.DataFrame()
-    units = cells.groupby([*POINT, *UNIT])[[METRIC, MEMORY]].mean().reset_index()
+    units = cells.groupby([*POINT, *UNIT])[[METRIC, cost]].mean().reset_index()
     base = dict(iter(units[units["label"] == against].groupby(UNIT)))
     rows = []
     for _, row in units[(units["label"] != against) & (units[METRIC] > 1e-9)].iterrows():
         reference = base.get(tuple(row[UNIT]))
         if reference is None:
             continue
-        expected = at_equal(reference, MEMORY, METRIC, row[MEMORY])
+        expected = at_equal(reference, cost, METRIC, row[cost])
         if not numpy.isnan(expected):
             rows.append({**row, "log2_ratio": numpy.log2(row[METRIC] / expected)})
     return pandas.DataFrame(rows)
 
 
-def intervals(table: pandas.DataFrame) -> pandas.DataFrame:
+def intervals(table: pandas.DataFrame, cost: str = MEMORY) -> pandas.DataFrame:
     """Mean of log2_ratio per setting with its 95 % interval, and in how many units it is better."""
     rows = []
     for point, group in table.groupby(POINT, sort=False):
@@ -73,7 +82,7 @@ def intervals(table: pandas.DataFrame) -> pandas.DataFrame:
                 "groups": interval.groups,
                 "units": len(group),
                 "better": int((group["log2_ratio"] < 0).sum()),
-                MEMORY: group[MEMORY].mean(),
+                cost: group[cost].mean(),
             }
         )
     return pandas.DataFrame(rows)
@@ -81,16 +90,17 @@ def intervals(table: pandas.DataFrame) -> pandas.DataFrame:
 
 def draw(inputs: Namespace) -> Figure:
     results = inputs.results
-    results.need(METRIC, MEMORY)
+    cost, same = COSTS[inputs.cost], SAME[inputs.cost]
+    results.need(METRIC, cost)
     against = inputs.against
     named = "uniform sampling" if against == UNIFORM else against
-    table = ratios(results, against)
+    table = ratios(results, against, cost)
     if table.empty:
         raise ResultsError(
             f"{results.path}: nothing to pair with: it takes cells labelled {against} "
-            "and others with a memory in their range"
+            f"and others with a {inputs.cost} in their range"
         )
-    means = intervals(table)
+    means = intervals(table, cost)
     whole = means["units"] == means["units"].max()
     means = means[whole].reset_index(drop=True)
     means["setting"] = names(means)
@@ -123,22 +133,22 @@ def draw(inputs: Namespace) -> Figure:
             markeredgewidth=0.4,
         )
     reference = results.ok[results.ok["label"] == against]["algorithm"].iloc[0]
-    outside = f"memory more than 2 % outside of that of {against} in some unit"
+    outside = f"{inputs.cost} more than 2 % outside of that of {against} in some unit"
     axis.axvline(1.0, color=style.look(reference)[0], linewidth=0.9)
     axis.set_xscale("log")
     style.plain_log(axis.xaxis)
     axis.set_yticks(
         range(len(means)),
-        [f"{name} ({memory:.2f})" for name, memory in zip(means["setting"], means[MEMORY])],
+        [f"{name} ({part:.2f})" for name, part in zip(means["setting"], means[cost])],
         fontsize=7,
     )
     axis.set_ylim(len(means) - 0.5, -0.5)
-    axis.set_xlabel(f"error / error of {against} at the same memory")
+    axis.set_xlabel(f"error / error of {against} {same}")
     return Figure(
         "forest",
         figure,
         means.merge(table[[*POINT, *UNIT, "log2_ratio"]], on=POINT),
-        f"{words(METRIC)}, over that of {named} at the same memory (in brackets), paired "
+        f"{words(METRIC)}, over that of {named} {same} (in brackets), paired "
         f"by unit; ticks: units; line: 95 % interval of the geometric mean, {over(means)}. "
         f"Left of 1 is better. {facts(results)}{always_kept(results.ok)}"
         f"{undrawn(others, means, outside, METRIC)}",
