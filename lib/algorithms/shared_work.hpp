@@ -11,6 +11,14 @@
 //
 // An algorithm names WindowScores{32} among its shared work and reads it back by the same key:
 // `const ScoreSums& sums = setting.shared.get(WindowScores{32});`.
+//
+// What is gathered over the scored rows, for `derived` alone, comes later, from their logits while
+// they pass through the cells. Such a kind has
+//
+//   void add_rows(const SharedContext& setting, const RowBlock& block, Result& result) const;
+//
+// which is called after compute() for blocks of rows, ascending; the scored ones among them count,
+// and a cell's derived() is asked once all of them were there.
 #pragma once
 
 #include <functional>
@@ -35,9 +43,8 @@ struct SharedContext {
   const Kernels& kernels;
   // Rows that will be scored, for `derived` alone; null: every row with a stored query.
   const std::vector<Index>* scored_rows = nullptr;
-  // What is known of these rows already; null: to be computed if wanted.
-  const RowBlock* scored_logits = nullptr;
-  const std::vector<double>* value_spectral = nullptr;  // ||V_i||_op
+  // ||V_i||_op of these rows; null: to be computed if wanted.
+  const std::vector<double>* value_spectral = nullptr;
 };
 
 // What model work may look at: every stream of the scope, by layer, then KV head, one at a time, as
@@ -97,9 +104,9 @@ class WorkKey {
   bool (*less_)(const void*, const void*);
 };
 
-// A result, or why there is none. Its key defines the type of the result.
+// A result, or why there is none that is of use. Its key defines the type of the result.
 struct WorkOutcome {
-  std::shared_ptr<const void> result;
+  std::shared_ptr<void> result;
   std::string failure;
 };
 
@@ -110,18 +117,27 @@ class SharedWork {
   // NOLINTNEXTLINE(google-explicit-constructor): a list of kinds is a list of work
   SharedWork(const Work& work)
       : key_(work), compute_([work](const SharedContext& context) {
-          return std::make_shared<const typename Work::Result>(work.compute(context));
+          return std::make_shared<typename Work::Result>(work.compute(context));
         }) {
     if constexpr (requires { work.bytes(); }) bytes_ = work.bytes();
     if constexpr (requires { &Work::compute_all; }) compute_all_ = all_of<Work>;
+    if constexpr (requires { &Work::add_rows; }) {
+      add_rows_ = [work](const SharedContext& context, const RowBlock& block, void* result) {
+        work.add_rows(context, block, *static_cast<typename Work::Result*>(result));
+      };
+    }
   }
 
   const WorkKey& key() const { return key_; }
   // Memory of the result, besides some numbers per token.
   double bytes() const { return bytes_; }
   // Throws what the work throws.
-  std::shared_ptr<const void> compute(const SharedContext& context) const {
-    return compute_(context);
+  std::shared_ptr<void> compute(const SharedContext& context) const { return compute_(context); }
+
+  // Whether it gathers something over the scored rows, and the next of them into its result.
+  bool gathers_rows() const { return add_rows_ != nullptr; }
+  void add_rows(const SharedContext& context, const RowBlock& block, void* result) const {
+    add_rows_(context, block, result);
   }
 
   // Whether pieces of this kind cost less together than one by one: the kind has
@@ -147,7 +163,7 @@ class SharedWork {
       WorkOutcome& outcome = outcomes.emplace_back();
       try {
         Work::check(result);
-        outcome.result = std::make_shared<const typename Work::Result>(std::move(result));
+        outcome.result = std::make_shared<typename Work::Result>(std::move(result));
       } catch (const CellError& error) {
         outcome.failure = error.what();
       }
@@ -156,7 +172,8 @@ class SharedWork {
   }
 
   WorkKey key_;
-  std::function<std::shared_ptr<const void>(const SharedContext&)> compute_;
+  std::function<std::shared_ptr<void>(const SharedContext&)> compute_;
+  std::function<void(const SharedContext&, const RowBlock&, void*)> add_rows_;
   std::vector<WorkOutcome> (*compute_all_)(const SharedContext&,
                                            const std::vector<SharedWork>&) = nullptr;
   double bytes_ = 0.0;
@@ -184,19 +201,17 @@ class ModelWork {
   ModelWork(const Work& work)
       : key_(work),
         compute_([work](const ModelContext& context) {
-          return std::make_shared<const typename Work::Result>(work.compute(context));
+          return std::make_shared<typename Work::Result>(work.compute(context));
         }),
         bytes_([work](const ScopeSize& size) { return work.bytes(size); }) {}
 
   const WorkKey& key() const { return key_; }
-  std::shared_ptr<const void> compute(const ModelContext& context) const {
-    return compute_(context);
-  }
+  std::shared_ptr<void> compute(const ModelContext& context) const { return compute_(context); }
   double bytes(const ScopeSize& size) const { return bytes_(size); }
 
  private:
   WorkKey key_;
-  std::function<std::shared_ptr<const void>(const ModelContext&)> compute_;
+  std::function<std::shared_ptr<void>(const ModelContext&)> compute_;
   std::function<double(const ScopeSize&)> bytes_;
 };
 
@@ -219,6 +234,13 @@ class SharedResults {
   }
   void put(const WorkKey& key, WorkOutcome outcome) {
     outcomes_.insert_or_assign(key, std::move(outcome));
+  }
+  // Adds the block to a result that gathers rows; nothing where there is none. Throws what the
+  // work throws.
+  void add_rows(const SharedWork& piece, const SharedContext& context, const RowBlock& block) {
+    const auto outcome = outcomes_.find(piece.key());
+    if (outcome == outcomes_.end() || outcome->second.result == nullptr) return;
+    piece.add_rows(context, block, outcome->second.result.get());
   }
   void fail(const WorkKey& key, std::string reason) { put(key, {nullptr, std::move(reason)}); }
 

@@ -120,8 +120,8 @@ class SubGen final : public Algorithm {
                    {"srank", stream_.srank},
                    {"t", sizes_.t},
                    {"s", sizes_.s},
-                   {"predicted_rmse_numerator", std::sqrt(stream_.numerator_variance / s)},
-                   {"predicted_rmse_normalizer", std::sqrt(net_.normalizer_variance / t)},
+                   {"predicted_rmse_numerator", std::sqrt(stream_.numerator_variance.value() / s)},
+                   {"predicted_rmse_normalizer", std::sqrt(net_.normalizer_variance.value() / t)},
                    {"epsilon_effective", bound.epsilon(t, s)}};
     out.emplace_back("sublinear", sublinear());
     if (epsilon_) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "algorithms/shared_work.hpp"
+#include "algorithms/subgen_variances.hpp"
 
 namespace kvbench {
 
@@ -26,11 +27,12 @@ struct SubGenNet {
 
   struct Result {
     Clustering clustering;
-    // Mean over scored rows and query heads of t Var(tau) / Z^2 (identity I4: clusters are given,
-    // so Var tau = sum_i n_i^2 Var_{C_i}(e^x) / t).
-    double normalizer_variance = 0.0;
+    // Over the scored rows that were added: t Var(tau) / Z^2 (identity I4: clusters are given, so
+    // Var tau = sum_i n_i^2 Var_{C_i}(e^x) / t).
+    QueryMean normalizer_variance;
   };
   Result compute(const SharedContext& context) const;
+  void add_rows(const SharedContext& context, const RowBlock& block, Result& net) const;
   auto operator<=>(const SubGenNet&) const = default;
 };
 
@@ -44,11 +46,15 @@ struct SubGenStream {
     SlotWeights weights;
     double srank = 0.0;         // ||V||_F^2 / ||V||_op^2 over all n tokens
     double q_norm_bound = 0.0;  // r = max ||scale q|| over scored rows and the group's heads
-    // Mean over scored rows and query heads of s E||z - N||^2 / (||e^x||^2 ||V_i||_op^2) (identity
-    // I3: s E||z - N||^2 = mu sum e^2x ||v||^2 / w - ||N||^2).
-    double numerator_variance = 0.0;
+    std::vector<double> share;  // ||v||^2 / w by token, 0 where nothing is drawn
+    // ||V_i||_op by scored row, where the context has none.
+    std::vector<double> value_spectral;
+    // Over the scored rows that were added: s E||z - N||^2 / (||e^x||^2 ||V_i||_op^2) (identity I3:
+    // s E||z - N||^2 = mu sum e^2x ||v||^2 / w - ||N||^2).
+    QueryMean numerator_variance;
   };
   Result compute(const SharedContext& context) const;
+  void add_rows(const SharedContext& context, const RowBlock& block, Result& out) const;
   auto operator<=>(const SubGenStream&) const = default;
 };
 

@@ -11,19 +11,13 @@ namespace {
 using FloatMatrix = Eigen::MatrixXf;
 constexpr Index kStep = 32;  // scores whose largest is looked up at once
 
-// (u of single precision) (d + 14): conversion, product and ||c||^2 / 2 cost (d + 8) u
-// (||x|| + ||c||)^2 / 2 of a score (Higham, 3.1), twice that of a squared distance. The rest is
-// ample for what double precision loses, here and in a canonical distance.
-double unit_band(Index d) { return 0x1p-24 * static_cast<double>(d + 14); }
-
 // Beyond these, squares of double precision overflow or lose digits.
 constexpr double kLargest = 1e140;
 constexpr double kSmallest = 1e-140;
 
 }  // namespace
 
-FilterPoints::FilterPoints(ConstMatrix points, Index first)
-    : first_(first), size_(points.cols + 1) {
+FilterScale::FilterScale(ConstMatrix points, Index first) {
   using Row = Eigen::Map<const Eigen::VectorXd>;
   const Index count = points.rows - first;
   if (count <= 0) return;
@@ -36,12 +30,21 @@ FilterPoints::FilterPoints(ConstMatrix points, Index first)
     largest = std::max(largest, (Row(points.row(j), points.cols) - center).cwiseAbs().maxCoeff());
   }
   if (!(largest >= kSmallest && largest <= kLargest)) return;
-  scale_ = std::ldexp(1.0, -std::ilogb(largest) - 1);
+  scale = std::ldexp(1.0, -std::ilogb(largest) - 1);
+  mean.assign(center.begin(), center.end());
+}
+
+FilterPoints::FilterPoints(ConstMatrix points, Index first)
+    : first_(first), size_(points.cols + 1), scale_(points, first) {
+  using Row = Eigen::Map<const Eigen::VectorXd>;
+  if (!usable()) return;
+  const Index count = points.rows - first;
+  const Row center(scale_.mean.data(), points.cols);
   rows_.resize(static_cast<std::size_t>(count * size_), 1.0F);
   norms_.resize(static_cast<std::size_t>(count));
   Eigen::VectorXd x(points.cols);
   for (Index j = first; j < points.rows; ++j) {
-    x = (Row(points.row(j), points.cols) - center) * scale_;
+    x = (Row(points.row(j), points.cols) - center) * scale_.scale;
     Eigen::Map<Eigen::VectorXf>(rows_.data() + place(j), points.cols) = x.cast<float>();
     norms_[static_cast<std::size_t>(j - first)] = x.norm();
   }
@@ -86,8 +89,7 @@ const DistanceFilter::Answer& DistanceFilter::answer(Index row) {
   const double norm = points_.norm(row);
   const float* scores = scores_.data() + (row - asked_) * padded;
   const double reach = norm + longest_;
-  // The last term: what underflow may cost.
-  const double band = unit_band(points_.size_ - 1) * (reach * reach + 1e-30);
+  const double band = filter_band(points_.size_ - 1, reach);
   step_largest_.resize(static_cast<std::size_t>(padded / kStep));
   float best = -std::numeric_limits<float>::infinity();
   for (Index i = 0; i < padded; i += kStep) {
@@ -106,7 +108,7 @@ const DistanceFilter::Answer& DistanceFilter::answer(Index row) {
     }
   }
   const double square = norm * norm - 2.0 * static_cast<double>(best);
-  const double scale = points_.scale_ * points_.scale_;
+  const double scale = points_.scale_.scale * points_.scale_.scale;
   answer_.low = (square - band) / scale;
   answer_.high = (square + band) / scale;
   return answer_;

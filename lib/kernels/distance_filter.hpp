@@ -9,15 +9,34 @@
 
 namespace kvbench {
 
-// Points in single precision, shifted and scaled so that a band is narrow. For any number of
-// filters.
+// What makes a band narrow: points less their mean, times a power of two that takes all numbers
+// into [-1, 1].
+struct FilterScale {
+  // Of rows [first, rows) of `points` [rows, d].
+  FilterScale(ConstMatrix points, Index first);
+
+  // False if numbers are so large or so small that single precision decides nothing.
+  bool usable() const { return scale > 0.0; }
+
+  std::vector<double> mean;  // [d]
+  double scale = 0.0;
+};
+
+// (u of single precision) (d + 14): conversion, product and ||c||^2 / 2 cost (d + 8) u
+// (||x|| + ||c||)^2 / 2 of a score <x, c> - ||c||^2 / 2 (Higham, 3.1), twice that of a squared
+// distance. The rest is ample for what double precision loses, here and in a canonical distance.
+inline double filter_band(Index d, double reach) {
+  // The last term: what underflow may cost.
+  return 0x1p-24 * static_cast<double>(d + 14) * (reach * reach + 1e-30);
+}
+
+// Points in single precision, shifted and scaled. For any number of filters.
 class FilterPoints {
  public:
   // Rows [first, rows) of `points` [rows, d].
   FilterPoints(ConstMatrix points, Index first);
 
-  // False if numbers are so large or so small that single precision decides nothing.
-  bool usable() const { return scale_ > 0.0; }
+  bool usable() const { return scale_.usable(); }
 
  private:
   friend class DistanceFilter;
@@ -26,8 +45,8 @@ class FilterPoints {
   double norm(Index row) const { return norms_[static_cast<std::size_t>(row - first_)]; }
 
   Index first_;
-  Index size_;                 // d + 1: a row ends with 1
-  double scale_ = 0.0;         // a power of two that takes all numbers into [-1, 1]
+  Index size_;  // d + 1: a row ends with 1
+  FilterScale scale_;
   std::vector<float> rows_;    // none if not usable
   std::vector<double> norms_;  // of shifted and scaled rows
 };

@@ -1,189 +1,233 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "core/canonical.hpp"
+#include "core/chains.hpp"
 #include "core/lanes.hpp"
 #include "core/parallel.hpp"
 #include "core/stop.hpp"
+#include "core/unrolled.hpp"
 #include "kernels/cpu_kernels.hpp"
-#include "kernels/distance_filter.hpp"
+#include "kernels/nearer_filter.hpp"
 #include "kernels/packed_points.hpp"
 
 namespace kvbench {
 namespace {
 
-constexpr Index kPointsAtOnce = 128;  // whose distances are filtered by one product
-constexpr double kFrontier = 0.9;     // of the largest squared distance
+constexpr Index kRowsAtOnce = 256;  // whose distances to the first centre are one piece of work
+constexpr double kFrontier = 0.9;   // of the largest squared distance
 
-// A point's nearest centre, of those that it knows.
+// Squared distances, canonical, and the centres they are to: of points to the nearest centre that
+// they know.
 struct Nearest {
-  double distance = std::numeric_limits<double>::infinity();  // squared, canonical
-  std::int32_t center = -1;
+  explicit Nearest(std::size_t points)
+      : distances(points, std::numeric_limits<double>::infinity()), centers(points, -1) {}
+
+  std::vector<double> distances;
+  std::vector<std::int32_t> centers;
 };
 
 // Some points, whose distances follow every centre at once. Unused places are at distance 0.
 class Frontier {
  public:
-  explicit Frontier(ConstMatrix points) : points_(points), packed_(points.cols) {}
+  explicit Frontier(ConstMatrix points) : points_(points), packed_(points.cols), nearest_(0) {}
 
-  void add(Index row, const Nearest& nearest) {
-    packed_.add(points_.row(row));
-    rows_.push_back(row);
-    distances_.resize(static_cast<std::size_t>(packed_.blocks() * PackedPoints::kWidth), 0.0);
-    centers_.resize(distances_.size(), -1);
-    distances_[rows_.size() - 1] = nearest.distance;
-    centers_[rows_.size() - 1] = nearest.center;
+  // Of the rows from `first` on, those at `floor` or farther in `known`.
+  void begin(Index first, const Nearest& known, double floor) {
+    rows_.clear();
+    nearest_.distances.clear();
+    nearest_.centers.clear();
+    for (std::size_t i = 0; i < known.distances.size(); ++i) {
+      if (known.distances[i] < floor) continue;
+      rows_.push_back(first + static_cast<Index>(i));
+      nearest_.distances.push_back(known.distances[i]);
+      nearest_.centers.push_back(known.centers[i]);
+    }
+    packed_.clear();
+    packed_.reserve(static_cast<Index>(rows_.size()));
+    for (const Index row : rows_) packed_.add(points_.row(row));
+    nearest_.distances.resize(static_cast<std::size_t>(packed_.blocks() * PackedPoints::kWidth),
+                              0.0);
+    nearest_.centers.resize(nearest_.distances.size(), -1);
   }
 
-  Index size() const { return static_cast<Index>(rows_.size()); }
-  Index row(Index i) const { return rows_[static_cast<std::size_t>(i)]; }
-  Nearest nearest(Index i) const {
-    return {distances_[static_cast<std::size_t>(i)], centers_[static_cast<std::size_t>(i)]};
-  }
+  const std::vector<Index>& rows() const { return rows_; }  // ascending
+  const Nearest& nearest() const { return nearest_; }
 
-  void meet(std::int32_t center, const double* point) {
+  // Returns the largest distance that is left.
+  double meet(std::int32_t center, const double* point) {
     alignas(64) double fresh[PackedPoints::kWidth];
+    Lanes largest = Lanes::all(0.0);
     for (Index b = 0; b < packed_.blocks(); ++b) {
       packed_.distances(b, point, fresh);
-      const auto base = static_cast<std::size_t>(b * PackedPoints::kWidth);
-      for (std::size_t i = 0; i < PackedPoints::kWidth; ++i) {
-        if (fresh[i] < distances_[base + i]) {
-          distances_[base + i] = fresh[i];
-          centers_[base + i] = center;
-        }
+      double* distances = nearest_.distances.data() + b * PackedPoints::kWidth;
+      std::int32_t* centers = nearest_.centers.data() + b * PackedPoints::kWidth;
+      for (Index i = 0; i < PackedPoints::kWidth; ++i) {
+        centers[i] = fresh[i] < distances[i] ? center : centers[i];
       }
-    }
-  }
-
-  double largest_distance() const {
-    Lanes largest = Lanes::all(0.0);
-    for (std::size_t i = 0; i < distances_.size(); i += Lanes::kCount) {
-      largest = Lanes::max(largest, Lanes::load(distances_.data() + i));
+      for (Index i = 0; i < PackedPoints::kWidth; i += Lanes::kCount) {
+        const Lanes least = Lanes::min(Lanes::load(fresh + i), Lanes::load(distances + i));
+        least.store(distances + i);
+        largest = Lanes::max(largest, least);
+      }
     }
     return largest.largest();
   }
 
   // The first of the points at that distance.
   Index first_at(double distance) const {
-    return row(std::find(distances_.begin(), distances_.end(), distance) - distances_.begin());
+    const std::vector<double>& all = nearest_.distances;
+    return rows_[static_cast<std::size_t>(std::find(all.begin(), all.end(), distance) -
+                                          all.begin())];
   }
 
  private:
   ConstMatrix points_;
-  std::vector<Index> rows_;  // ascending
+  std::vector<Index> rows_;
   PackedPoints packed_;
-  std::vector<double> distances_;
-  std::vector<std::int32_t> centers_;
+  Nearest nearest_;
 };
 
 // The traversal in rounds: the farthest points, the frontier, are followed from centre to centre
 // until none of them is farther than the other points can be; only then those learn of the round's
-// centres, by one product in single precision that leaves few distances to be computed.
+// centres, by products in single precision that leave few distances to be computed.
 class Traversal {
  public:
   Traversal(ConstMatrix points, Index first)
       : points_(points),
         first_(first),
         nearest_(static_cast<std::size_t>(points.rows - first)),
-        chosen_(nearest_.size(), 0),
-        filter_points_(points, first),
-        filters_(static_cast<std::size_t>(thread_count()), DistanceFilter(filter_points_)) {}
+        chosen_(nearest_.distances.size(), 0),
+        filter_(points, first),
+        frontier_(points) {}
 
   Centers run(Index start, Index count) && {
-    follow(0.0, start, 1);
+    double farthest = begin(start);
     while (centers() < count) {
-      const double farthest = largest_distance();
       out_.radius.push_back(std::sqrt(farthest));
       const Index known = centers();
-      follow(filter_points_.usable() ? kFrontier * farthest : 0.0, -1, count);
-      update_from(known);
+      farthest = follow(farthest, filter_.usable() ? kFrontier * farthest : 0.0, count);
+      if (filter_.usable()) farthest = update_from(known);
     }
-    out_.radius.push_back(std::sqrt(largest_distance()));
-    for (const Nearest& nearest : nearest_) out_.nearest.push_back(nearest.center);
+    out_.radius.push_back(std::sqrt(farthest));
+    out_.nearest = std::move(nearest_.centers);
     return std::move(out_);
   }
 
  private:
   std::size_t place(Index row) const { return static_cast<std::size_t>(row - first_); }
   Index centers() const { return static_cast<Index>(out_.tokens.size()); }
-  double largest_distance() const {
-    double largest = 0.0;
-    for (const Nearest& nearest : nearest_) largest = std::max(largest, nearest.distance);
-    return largest;
-  }
 
   // Of rows that are not centres, the first: centres are at distance 0, as are points equal to one.
   Index first_left() const {
     return first_ + (std::find(chosen_.begin(), chosen_.end(), 0) - chosen_.begin());
   }
 
-  // Goes on among the points at `floor` or farther, from `start` on (-1: from the farthest), until
-  // there are `count` centres or the next is nearer. Of the last centre no radius is given.
-  void follow(double floor, Index start, Index count) {
-    Frontier frontier(points_);
-    for (Index row = first_; row < points_.rows; ++row) {
-      if (nearest_[place(row)].distance >= floor) frontier.add(row, nearest_[place(row)]);
-    }
-    double farthest = frontier.largest_distance();
-    Index next = start;
+  // The first centre. Returns the largest distance to it.
+  double begin(Index start) {
+    out_.tokens.push_back(start);
+    chosen_[place(start)] = 1;
+    const auto points = static_cast<Index>(nearest_.distances.size());
+    parallel_for((points + kRowsAtOnce - 1) / kRowsAtOnce, [&](Index part) {
+      const Index first = part * kRowsAtOnce;
+      const Index last = std::min(first + kRowsAtOnce, points);
+      std::vector<const double*> rows;
+      for (Index i = first; i < last; ++i) rows.push_back(points_.row(first_ + i));
+      std::vector<double> distances(rows.size());
+      canonical_chains<DistanceStep>(points_.row(start), rows, points_.cols, distances.data());
+      for (Index i = first; i < last; ++i) {
+        const double distance = distances[static_cast<std::size_t>(i - first)];
+        // One that overflows is as far as one that is not known.
+        if (!(distance < std::numeric_limits<double>::infinity())) continue;
+        nearest_.distances[static_cast<std::size_t>(i)] = distance;
+        nearest_.centers[static_cast<std::size_t>(i)] = 0;
+      }
+    });
+    return *std::max_element(nearest_.distances.begin(), nearest_.distances.end());
+  }
+
+  // Goes on among the points at `floor` or farther, whose farthest is at `farthest`, until there
+  // are `count` centres or the next is nearer than `floor`. Of the last centre no radius is given.
+  // Returns the largest distance of these points.
+  double follow(double farthest, double floor, Index count) {
+    frontier_.begin(first_, nearest_, floor);
     for (;;) {
       throw_if_stopped();
-      if (next < 0) next = farthest > 0.0 ? frontier.first_at(farthest) : first_left();
+      const Index next = farthest > 0.0 ? frontier_.first_at(farthest) : first_left();
       const auto center = static_cast<std::int32_t>(centers());
       out_.tokens.push_back(next);
       chosen_[place(next)] = 1;
-      frontier.meet(center, points_.row(next));
-      farthest = frontier.largest_distance();
+      farthest = frontier_.meet(center, points_.row(next));
       if (centers() == count || farthest < floor) break;
       out_.radius.push_back(std::sqrt(farthest));
-      next = -1;
     }
-    for (Index i = 0; i < frontier.size(); ++i) {
-      nearest_[place(frontier.row(i))] = frontier.nearest(i);
+    for (std::size_t i = 0; i < frontier_.rows().size(); ++i) {
+      const std::size_t at = place(frontier_.rows()[i]);
+      nearest_.distances[at] = frontier_.nearest().distances[i];
+      nearest_.centers[at] = frontier_.nearest().centers[i];
     }
+    return farthest;
   }
 
-  // Brings all points up to date with the centres from `known` on.
-  void update_from(Index known) {
-    if (!filter_points_.usable()) return;
-    const auto parts = static_cast<Index>(filters_.size());
-    const Index points = points_.rows - first_;
+  // Brings all points up to date with the centres from `known` on; returns their largest distance.
+  double update_from(Index known) {
+    filter_.forget();
+    for (Index c = known; c < centers(); ++c) {
+      filter_.add(out_.tokens[static_cast<std::size_t>(c)]);
+    }
+    filter_.finish();
+    const Index parts = thread_count();
+    const Index tiles = filter_.tiles();
+    std::vector<double> largest(static_cast<std::size_t>(parts), 0.0);
     parallel_for(parts, [&](Index p) {
-      DistanceFilter& filter = filters_[static_cast<std::size_t>(p)];
-      filter.forget();
-      for (Index c = known; c < centers(); ++c) {
-        filter.add(out_.tokens[static_cast<std::size_t>(c)]);
-      }
-      const Index last = first_ + points * (p + 1) / parts;
-      for (Index row = first_ + points * p / parts; row < last; row += kPointsAtOnce) {
-        update(filter, known, row, std::min(row + kPointsAtOnce, last));
+      std::vector<NearerFilter::Pair> pairs;
+      double& of_part = largest[static_cast<std::size_t>(p)];
+      for (Index tile = tiles * p / parts; tile < tiles * (p + 1) / parts; ++tile) {
+        of_part = std::max(of_part, update(tile, known, pairs));
       }
     });
+    return *std::max_element(largest.begin(), largest.end());
   }
 
-  void update(DistanceFilter& filter, Index known, Index first, Index last) {
-    filter.ask(first, last);
-    for (Index row = first; row < last; ++row) {
-      Nearest& nearest = nearest_[place(row)];
-      const DistanceFilter::Answer& answer = filter.answer(row);
-      if (answer.low > nearest.distance) continue;
-      for (const std::int32_t near : answer.near) {
-        const Index center = known + near;
-        const double* c = points_.row(out_.tokens[static_cast<std::size_t>(center)]);
-        const double distance = squared_distance(points_.row(row), c, points_.cols);
-        if (distance < nearest.distance) nearest = {distance, static_cast<std::int32_t>(center)};
+  double update(Index tile, Index known, std::vector<NearerFilter::Pair>& pairs) {
+    const Index base = tile * NearerFilter::kWidth;
+    const Index used = std::min(NearerFilter::kWidth, points_.rows - first_ - base);
+    double* distances = nearest_.distances.data() + base;
+    std::int32_t* nearest = nearest_.centers.data() + base;
+    filter_.find_nearer(tile, distances, pairs);
+    constexpr std::size_t kChains = 8;  // side by side, which hides the latency of one
+    for (std::size_t first = 0; first < pairs.size(); first += kChains) {
+      const std::size_t count = std::min(kChains, pairs.size() - first);
+      const double* x[kChains];
+      const double* y[kChains];
+      double sums[kChains] = {};
+      for (std::size_t i = 0; i < kChains; ++i) {
+        const NearerFilter::Pair& pair = pairs[first + std::min(i, count - 1)];
+        x[i] = points_.row(first_ + base + pair.point);
+        y[i] = points_.row(out_.tokens[static_cast<std::size_t>(known + pair.center)]);
+      }
+      for (Index k = 0; k < points_.cols; ++k) {
+        unrolled<kChains>([&](auto i) { sums[i] = DistanceStep::next(x[i][k], y[i][k], sums[i]); });
+      }
+      for (std::size_t i = 0; i < count; ++i) {
+        const NearerFilter::Pair& pair = pairs[first + i];
+        if (!(sums[i] < distances[pair.point])) continue;
+        distances[pair.point] = sums[i];
+        nearest[pair.point] = static_cast<std::int32_t>(known) + pair.center;
       }
     }
+    return *std::max_element(distances, distances + used);
   }
 
   ConstMatrix points_;
   Index first_;
-  std::vector<Nearest> nearest_;
+  Nearest nearest_;
   std::vector<char> chosen_;
-  FilterPoints filter_points_;
-  std::vector<DistanceFilter> filters_;  // one per part of the points
+  NearerFilter filter_;
+  Frontier frontier_;
   Centers out_;
 };
 

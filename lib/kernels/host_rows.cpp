@@ -13,7 +13,9 @@ constexpr Index kAbreast = kQuestionsAbreast;
 static_assert(kAbreast == Lanes::kCount);
 constexpr Index kTiles = WeightTable::kPlaces / kAbreast;  // answered together
 constexpr Index kTokensAtOnce = 32;  // value rows that stay in the first cache for all of them
-constexpr Index kAhead = 16;         // tokens whose exponentials are fetched early
+// Tokens whose exponentials are fetched early: the next ones that stay, while these are summed.
+// Half of them would come too late to cover memory's latency.
+constexpr Index kAhead = kTokensAtOnce;
 #if defined(__AVX512F__)
 constexpr int kColumns = 12;  // of the values, whose sums stay in registers
 #else

@@ -24,6 +24,11 @@ class PackedPoints {
     packed_.clear();
   }
 
+  // Room for so many, in all.
+  void reserve(Index count) {
+    packed_.reserve(static_cast<std::size_t>((count + kWidth - 1) / kWidth * kWidth * d_));
+  }
+
   void add(const double* point) {
     if (count_ % kWidth == 0)
       packed_.resize(packed_.size() + static_cast<std::size_t>(kWidth * d_));

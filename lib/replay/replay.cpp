@@ -108,14 +108,10 @@ class Group {
           return timing;
         }
         in_room = b;
-        if (!has_shared_) {
+        if (b == blocks_shared_) {
           const auto shared_start = Clock::now();
-          shared_ = compute_shared(
-              {stream_, setting_.prompt, kernels_, &setting_.rows,
-               block->rows() == setting_.rows ? &*block : nullptr, &reference_.value_spectral},
-              cells_);
-          has_shared_ = true;
-          timing.shared_seconds = seconds_since(shared_start);
+          share(*block);
+          timing.shared_seconds += seconds_since(shared_start);
         }
         const LogitBlock* decoded = nullptr;
         if (stored && stored->keys().is_decoded_throughout()) {
@@ -158,10 +154,25 @@ class Group {
     return all;
   }
 
+  // What cells share of the next block's rows, and before the first of them what is of no row.
+  void share(const RowBlock& block) {
+    if (blocks_shared_++ == 0) {
+      const SharedContext context = {stream_, setting_.prompt, kernels_, &setting_.rows,
+                                     &reference_.value_spectral};
+      shared_ = compute_shared(context, cells_);
+      gathered_.emplace(context, cells_);
+    }
+    for (const auto& [c, reason] : gathered_->add(block, shared_)) {
+      running_[c].reset();
+      if (reported_[c] == 0) report(c, failure(reason));
+    }
+  }
+
   // Rows whose logits are in memory at one time.
   std::vector<std::vector<Index>> blocks_of(const std::vector<Index>& rows) const {
     const Index row_bytes = BlockRoom::kBytes * stream_.shape.heads_per_kv * stream_.shape.tokens;
-    const Index at_once = std::max<Index>(1, setting_.logit_bytes / std::max<Index>(1, row_bytes));
+    const Index bytes = std::min(setting_.logit_bytes, most_logit_bytes(cells_.size()));
+    const Index at_once = std::max<Index>(1, bytes / std::max<Index>(1, row_bytes));
     std::vector<std::vector<Index>> blocks;
     for (auto first = rows.begin(); first != rows.end();) {
       const auto last = first + std::min<Index>(at_once, rows.end() - first);
@@ -255,7 +266,8 @@ class Group {
   std::shared_ptr<const std::vector<double>> exact_outputs_;  // null unless they are kept
   std::vector<std::vector<Index>> blocks_;                    // rows with logits
   SharedResults shared_;
-  bool has_shared_ = false;
+  std::optional<GatheredRows> gathered_;
+  std::size_t blocks_shared_ = 0;  // of the blocks
   std::vector<std::unique_ptr<Replayed>> running_;
   std::vector<double> seconds_;
   std::vector<char> reported_;

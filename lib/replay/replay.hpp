@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,7 +44,13 @@ struct ReplayCell {
   std::shared_ptr<const Storage> storage = nullptr;  // null: what is held is held as it came
 };
 
-inline constexpr Index kLogitBytes = Index{256} << 20;
+// Logits and exponentials in memory at one time, of so many cells; those of one row are, whatever
+// they take. A further block of rows costs every cell the same again, and few cells less than it
+// takes to fill memory that no cache holds.
+inline constexpr std::size_t kFewCells = 8;
+constexpr Index most_logit_bytes(std::size_t cells) {
+  return Index{cells <= kFewCells ? 64 : 256} << 20;
+}
 
 struct ReplaySetting {
   Index prompt = 0;  // P
@@ -52,10 +59,9 @@ struct ReplaySetting {
   std::vector<Index> rows;
   int element_bytes = 2;  // bytes per number of a key or value in the memory report
   bool keep_row_values = false;
-  bool keep_outputs = false;                           // whether results have `outputs`
-  std::shared_ptr<const Evidence> evidence = nullptr;  // null: none
-  // Logits and exponentials in memory at one time; those of one row are, whatever they take.
-  Index logit_bytes = kLogitBytes;
+  bool keep_outputs = false;                              // whether results have `outputs`
+  std::shared_ptr<const Evidence> evidence = nullptr;     // null: none
+  Index logit_bytes = std::numeric_limits<Index>::max();  // less than most_logit_bytes()
 };
 
 // Per KV head, counted from the sketch.

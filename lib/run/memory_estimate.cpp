@@ -21,8 +21,6 @@
 namespace kvbench {
 namespace {
 
-// The engine has logits and exponentials of as many rows as stay below this, or of one.
-constexpr auto kMostLogitBytes = static_cast<double>(kLogitBytes);
 constexpr double kProgramBytes = 32.0 * 1024 * 1024;  // with its libraries
 // A sketch row and its place in an algorithm's own lists.
 constexpr double kTokenBytes = 64.0;
@@ -217,16 +215,24 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
   const double streams = (threads > 1 ? 2.0 : 1.0) * stream;
   const double reference = 8.0 * scored * (heads_per_group * (dv + 3.0) + 2.0);
   const double logits_of_row = static_cast<double>(BlockRoom::kBytes) * heads_per_group * n;
-  const double logits = std::min(visited * logits_of_row, std::max(kMostLogitBytes, logits_of_row));
   const double cell = 8.0 * scored * heads_per_group * (dv + cell_columns()) + kTokenBytes * n;
   const double at_work = std::min(most_cells, static_cast<double>(threads));
   // Keys and values as a kernel lays them out, or an algorithm gathers them.
   const double copies = at_work * 8.0 * n * (d + dv);
-  const bool one_block = visited * logits_of_row <= kMostLogitBytes;
-  const double begun = one_block ? at_work : most_cells;
+  // Logits, and cells that are under way beside them: all, where not all rows are there at once.
+  const auto blocks_and_cells = [&](std::size_t cells) {
+    const auto most = static_cast<double>(most_logit_bytes(cells));
+    const double logits = std::min(visited * logits_of_row, std::max(most, logits_of_row));
+    const auto all = static_cast<double>(cells);
+    const double begun = visited * logits_of_row <= most ? std::min(all, at_work) : all;
+    return logits + stored_bytes(plan, group, fullest->second, logits, threads) + begun * cell;
+  };
+  // A run that resumes may have few cells left.
+  const double rows_and_cells =
+      std::max(blocks_and_cells(fullest->second.size()),
+               blocks_and_cells(std::min(fullest->second.size(), kFewCells)));
   return program_bytes(plan) + static_cast<double>(group.chunk_bytes) + streams + reference +
-         logits + stored_bytes(plan, group, fullest->second, logits, threads) + copies +
-         begun * cell + shared_bytes(plan, group, fullest->second) +
+         rows_and_cells + copies + shared_bytes(plan, group, fullest->second) +
          cache_bytes(plan, group, fullest->second) +
          model_bytes(plan, group, fullest->second, stream) +
          LayerGatherer::bytes(group, std::min(layer_records, group.layer_records.size()), threads);

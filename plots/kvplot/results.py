@@ -8,10 +8,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pandas
 
 from kvplot import lines, shape
 from kvplot.faults import ResultsError, did_you_mean, unreadable
+from kvplot.groups import numbered
 from kvplot.records import flattened
 from kvplot.rows_file import RowsFile
 from kvplot.weight import Crowded, refuse_crowded
@@ -409,21 +411,32 @@ def mean_over_units(
     for name in (*columns, *by):
         if name not in frame:
             raise ResultsError(f"no cell has {name}{did_you_mean(name, numbers_of(frame))}")
-    ok = frame[frame["status"] == "ok"].copy()
-    ok["seed"] = ok["seed"].fillna(-1)
-    ok[columns] = ok[columns].apply(pandas.to_numeric)
     group = [*by, *POINT]
-    if ok.empty:
+    # One column of the cells that are ok is copied at a time: there may be a million of them.
+    ok = numpy.flatnonzero(frame["status"] == "ok")
+    if not len(ok):
         return pandas.DataFrame(columns=[*group, *columns, "units", "seeds", "cells"])
-    units = ok.groupby([*group, *UNIT], dropna=False)[columns].mean()
-    means = units.groupby(level=group, dropna=False).mean()
-    per_seed = ok.groupby([*group, "seed"], dropna=False)[columns].mean()
-    spread = per_seed.groupby(level=group, dropna=False).std(ddof=0)
-    means = means.join(spread.add_suffix(".std_over_seeds"))
-    means["units"] = units.groupby(level=group, dropna=False).size()
-    means["seeds"] = ok.groupby(group, dropna=False)["seed"].nunique()
-    means["cells"] = ok.groupby(group, dropna=False).size()
-    return means.reset_index()
+
+    def column(name: str) -> pandas.Series:
+        return frame[name] if len(ok) == len(frame) else frame[name].iloc[ok]
+
+    settings = numbered(map(column, group))
+    units = numbered(map(column, UNIT), settings)
+    seeds = numbered([column("seed").fillna(-1)], settings)
+    of_unit = settings.numbers[units.first]
+    of_seed = settings.numbers[seeds.first]
+    names = pandas.DataFrame({name: frame[name].to_numpy()[ok[settings.first]] for name in group})
+    for name in columns:
+        values = pandas.to_numeric(column(name)).reset_index(drop=True)
+        names[name] = values.groupby(units.numbers).mean().groupby(of_unit).mean()
+    for name in columns:
+        values = pandas.to_numeric(column(name)).reset_index(drop=True)
+        by_seed = values.groupby(seeds.numbers).mean().groupby(of_seed)
+        names[f"{name}.std_over_seeds"] = by_seed.std(ddof=0)
+    for name, of_group in (("units", of_unit), ("seeds", of_seed), ("cells", settings.numbers)):
+        names[name] = numpy.bincount(of_group)
+    # Each group is one row by now; grouped once more, it stands in pandas' order and has its types.
+    return names.groupby(group, dropna=False).first().reset_index()
 
 
 def storage_of(label: str) -> str:

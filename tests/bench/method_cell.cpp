@@ -34,9 +34,14 @@ std::vector<Index> last_rows(const Stream& stream, Index count) {
 SharedResults shared_results(const MethodRows& on, const AlgorithmDescription& algorithm,
                              const Params& params) {
   if (algorithm.replay_scope(params) == ReplayScope::kHead) {
-    return compute_shared(
-        {on.stream, on.prompt, cpu_kernels(), &on.rows, &on.block, &on.reference.value_spectral},
-        {{&algorithm, params, 0}});
+    const SharedContext context = {on.stream, on.prompt, cpu_kernels(), &on.rows,
+                                   &on.reference.value_spectral};
+    const std::vector<ReplayCell> cells = {{&algorithm, params, 0}};
+    SharedResults shared = compute_shared(context, cells);
+    for (const auto& [cell, reason] : GatheredRows(context, cells).add(on.block, shared)) {
+      throw CellError(reason);
+    }
+    return shared;
   }
   SharedResults results;
   const auto visit = [&](const std::function<void(const Stream&)>& see) { see(on.stream); };

@@ -156,20 +156,29 @@ TEST_CASE("farthest-first chooses as the token-by-token rule, with its covering 
 TEST_CASE("farthest-first over many rounds, ties and all, with and without its filter") {
   for (const StreamSpec& spec : {StreamSpec{.tokens = 700, .d = 16, .kind = StreamKind::kClustered},
                                  StreamSpec{.tokens = 700, .d = 3, .kind = StreamKind::kTies}}) {
-    CAPTURE(spec.d);
-    const auto owned = make_stream(spec);
-    const ConstMatrix points = owned->stream.keys;
-    const Centers centers = cpu_kernels().farthest_first(points, 0, 700, 11, 100);
-    CHECK(centers.tokens == naive_farthest_first(points, 0, 700, 11, 100));
-    // Too large for single precision and for its filter; a power of two changes no decision.
-    std::vector<double> large = owned->keys;
-    for (double& x : large) x = std::ldexp(x, 490);
-    const Centers unfiltered = cpu_kernels().farthest_first(
-        ConstMatrix(large.data(), points.rows, points.cols), 0, 700, 11, 100);
-    CHECK(unfiltered.tokens == centers.tokens);
-    CHECK(unfiltered.nearest == centers.nearest);
-    for (std::size_t c = 0; c < 100; ++c) {
-      CHECK(unfiltered.radius[c] == std::ldexp(centers.radius[c], 490));
+    for (const double away : {0.0, 16384.0}) {
+      CAPTURE(spec.d);
+      CAPTURE(away);
+      const auto owned = make_stream(spec);
+      // Points far from the others leave most distances in doubt.
+      for (Index j = 0; j < 700; j += 3) {
+        for (Index k = 0; k < spec.d; ++k) {
+          owned->keys[static_cast<std::size_t>(j * spec.d + k)] += away;
+        }
+      }
+      const ConstMatrix points = owned->stream.keys;
+      const Centers centers = cpu_kernels().farthest_first(points, 0, 700, 11, 100);
+      CHECK(centers.tokens == naive_farthest_first(points, 0, 700, 11, 100));
+      // Too large for single precision and for its filter; a power of two changes no decision.
+      std::vector<double> large = owned->keys;
+      for (double& x : large) x = std::ldexp(x, 490);
+      const Centers unfiltered = cpu_kernels().farthest_first(
+          ConstMatrix(large.data(), points.rows, points.cols), 0, 700, 11, 100);
+      CHECK(unfiltered.tokens == centers.tokens);
+      CHECK(unfiltered.nearest == centers.nearest);
+      for (std::size_t c = 0; c < 100; ++c) {
+        CHECK(unfiltered.radius[c] == std::ldexp(centers.radius[c], 490));
+      }
     }
   }
 }

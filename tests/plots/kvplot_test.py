@@ -183,6 +183,34 @@ class KvplotTest(unittest.TestCase):
         self.assertAlmostEqual(table[METRIC][0], 5.0)
         self.assertAlmostEqual(table[f"{METRIC}.std_over_seeds"][0], 2.0)
 
+    def test_means_of_many_cells_are_those_of_pandas_own_groups(self):
+        # With settings, units and seeds that some cells lack, in a random order.
+        draws = numpy.random.default_rng(5)
+        kept = {"status": ["ok", "ok", "failed"], "algorithm": ["a", "b"], "label": ["x", "y", "z"],
+                "point": ["{}", '{"T": 10}', '{"T": 2}'], "dump": ["d", "c"],
+                "sequence": ["1", "0"], "layer": [0, 3, 1], "kv_head": [0, 1, numpy.nan], "seed": [None, 7, 5]}
+        for rows in (1, 40, 3000):
+            frame = pandas.DataFrame({
+                name: [values[i] for i in draws.integers(0, len(values), rows)]
+                for name, values in kept.items()})
+            frame.loc[0, "status"] = "ok"
+            frame["m"] = numpy.where(draws.random(rows) < 0.9, draws.random(rows), numpy.nan)
+            for by in ([], ["kv_head"], ["layer", "sequence"]):
+                group = [*by, "algorithm", "label", "point"]
+                ok = frame[frame["status"] == "ok"].copy()
+                ok["seed"] = ok["seed"].fillna(-1)
+                unit = [*group, *(name for name in UNIT if name not in by)]
+                units = ok.groupby(unit, dropna=False)["m"].mean()
+                units = units.groupby(level=group, dropna=False)
+                seeds = ok.groupby([*group, "seed"], dropna=False)["m"].mean()
+                expected = units.mean().to_frame()
+                expected["m.std_over_seeds"] = seeds.groupby(level=group, dropna=False).std(ddof=0)
+                expected["units"] = units.size()
+                expected["seeds"] = ok.groupby(group, dropna=False)["seed"].nunique()
+                expected["cells"] = ok.groupby(group, dropna=False).size()
+                pandas.testing.assert_frame_equal(mean_over_units(frame, ["m"], by),
+                                                  expected.reset_index(), check_exact=True)
+
     def test_memory_asked_for_and_an_axis_of_tokens_keep_settings_apart(self):
         cells = [cell("window", {"budget": {"memory": part}}, part, part) for part in (0.25, 0.5)]
         frame = load_results(self.write(document(cells)))

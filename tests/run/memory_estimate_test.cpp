@@ -54,14 +54,29 @@ TEST_CASE("cells at work at the same time are counted, up to the threads") {
   CHECK(bytes_of(plan, 4) == bytes_of(plan, 3));
 }
 
-TEST_CASE("logits stay below 256 MiB, however many rows there are") {
-  // 72 MB per row: three rows are within the limit, four are not.
-  const Index n = 1'000'000;
+TEST_CASE("logits of few cells stay below 64 MiB, however many rows there are") {
+  // 18 MB per row: three rows are within the limit, four are not.
+  const Index n = 250'000;
   const double row = 8.0 * (3 * (64 + 3) + 2) + 8.0 * 3 * (64 + 17);  // reference and difference
   CHECK(bytes_of(plan_of(n, 3), 1) == bytes_of(plan_of(n, 2), 1) + row + 24.0 * 3 * n);
   CHECK(bytes_of(plan_of(n, 12), 1) == bytes_of(plan_of(n, 11), 1) + row);
   CHECK(bytes_of(plan_of(n, 4), 1) ==
-        bytes_of(plan_of(n, 3), 1) + row + 256.0 * 1024 * 1024 - 3 * 24.0 * 3 * n);
+        bytes_of(plan_of(n, 3), 1) + row + 64.0 * 1024 * 1024 - 3 * 24.0 * 3 * n);
+}
+
+TEST_CASE("logits of many cells stay below 256 MiB, and all cells are under way beyond") {
+  // 72 MB per row: three rows are within the limit, four are not.
+  const Index n = 1'000'000;
+  const std::string nine = entry("uniform", R"("T": [1, 2, 3])");  // of three seeds each
+  const auto bytes = [&](Index rows) { return bytes_of(plan_of(n, rows, nine), 1); };
+  const double reference = 8.0 * (3 * (64 + 3) + 2);
+  const double difference = 8.0 * 3 * (64 + 17);
+  CHECK(bytes(12) == bytes(11) + reference + 9 * difference);
+  // Eight cells are few: were they what is left of the nine, all were under way at one row already.
+  const double few = 24.0 * 3 * n + 8 * (difference + 64.0 * n);
+  const double many = 24.0 * 3 * n + difference + 64.0 * n;
+  CHECK(bytes(1) == bytes(4) - 3 * reference - (256.0 * 1024 * 1024) -
+                        9 * (4 * difference + 64.0 * n) + std::max(few, many));
 }
 
 TEST_CASE("what records of whole layers gather, added up by hand") {

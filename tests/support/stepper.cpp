@@ -68,8 +68,12 @@ Stepper::Stepper(const Stream& stream, Index prompt, const AlgorithmDescription&
       row_((stream.shape.causal ? prompt : stream.shape.first_query) - 1) {
   for (Index row = row_ + 1; row < stream.shape.tokens; ++row) scored_rows_.push_back(row);
   shared_ = decided(algorithm, params_, seed, stream, prompt, scope);
+  const SharedContext context{stream, prompt, cpu_kernels(), &scored_rows_};
   for (const SharedWork& work : algorithm.shared_work(params_, stream.shape, prompt, seed)) {
-    shared_.add(work, SharedContext{stream, prompt, cpu_kernels(), &scored_rows_});
+    shared_.add(work, context);
+    if (!work.gathers_rows()) continue;
+    BlockRoom room;
+    shared_.add_rows(work, context, RowBlock(stream, cpu_kernels(), scored_rows_, room));
   }
   algorithm_ = algorithm.create(params_, {stream_, prompt, seed, cpu_kernels(), shared_});
   for (Index first = 0; first < prompt;) {
