@@ -363,31 +363,6 @@ class Findings(Prose):
         self.assertEqual(known - named - {"exact", "uniform"}, {"dilated_window", "given", "kvzip"})
         self.stands("Every method of the program but dilated_window and kvzip, at 0.1, 0.2 and 0.35")
 
-    def test_metrics_that_rank_as_the_model_does(self):
-        every, one = (by(table("loop/rank_agreement.csv", f"over={over}"), "metric") for over in ("all", "budget"))
-        mean, frobenius = "errors.relative_l2.mean", "errors.relative_frobenius_error"
-
-        def rho(row, digits=2):
-            return f"{row['rho']:.{digits}f} ({row['rho_low']:.{digits}f} to {row['rho_high']:.{digits}f})"
-        self.stands(f"rho of the mean relative error is {rho(every[mean])}, and {rho(one[mean])} among the eleven "
-                    "settings of one budget")
-        self.stands(f"all rows together by {every[frobenius]['gain']:.2f}, and by {one[frobenius]['gain']:.2f} at "
-                    "one budget; the 99th percentile and the spectral norm follow within 0.02.")
-        for rows in (every, one):
-            for name in ("errors.relative_l2.p99", "errors.relative_spectral_error"):
-                self.assertTrue(0 <= rows[frobenius]["rho"] - rows[name]["rho"] <= 0.02)
-                self.assertGreater(rows[name]["gain_low"], 0)
-        for name in ("mass.kept.mean", "errors.kl_divergence.mean"):
-            self.assertLess(every[name]["gain_high"], 0)
-            self.assertTrue(one[name]["gain_low"] < 0 < one[name]["gain_high"])
-        after = every["outputs.relative_output_l2.mean"]
-        self.stands(f"over the residual stream, the error's rho is {rho(every['outputs.residual_ratio.mean'], 3)}, which")
-        self.stands(f"ahead of that before it by {after['gain']:.2f} ({after['gain_low']:.2f} to {after['gain_high']:.2f})")
-        page = plain((ROOT / "README.md").read_text(encoding="utf-8"))
-        self.assertIn(f"relative error is {every[mean]['rho']:.2f} ({every[mean]['rho_low']:.2f} to "
-                      f"{every[mean]['rho_high']:.2f} over ten texts), and that of the Frobenius norm of all rows "
-                      f"together {every[frobenius]['rho']:.2f} ", page)
-
     def test_a_number_that_a_table_does_not_give_is_found(self):
         with self.assertRaises(AssertionError):
             self.stands("54 settings are compared on one text")

@@ -19,6 +19,7 @@ from streams import SOURCE
 PAGES = ("README.md", "apps/python/README.md", "apps/python/METHODS.md")
 MY_METHOD = "apps/python/examples/my_method.ipynb"
 FIRST_LOOK = "apps/python/examples/first_look.ipynb"
+ERROR_AND_MODEL = "apps/python/examples/error_and_model.ipynb"
 GIVEN = """
 import numpy as np
 import kvbench as kb
@@ -72,6 +73,8 @@ shown.Image = lambda path: open(path, "rb").read(8) == b"\\x89PNG\\r\\n\\x1a\\n"
                 Path(folder, name).symlink_to(SOURCE / name)
             place = Path(folder, notebook).parent
             place.mkdir(parents=True)
+            for recorded in (SOURCE / notebook).parent.glob("*.json"):
+                (place / recorded.name).symlink_to(recorded)
             path = Path(folder, "cells.py")
             path.write_text(script, encoding="utf-8")
             done = subprocess.run([python, str(path)], cwd=place, capture_output=True, text=True,
@@ -92,8 +95,19 @@ shown.Image = lambda path: open(path, "rb").read(8) == b"\\x89PNG\\r\\n\\x1a\\n"
         self.assertEqual(len(re.findall(r"(?m)^(?:streaming_llm|h2o|snapkv|uniform) +0\.\d\d \d", said)), 12)
         self.assertIn("snapkv", drawn)
 
+    def test_error_and_model_reads_the_record_and_draws_the_figure(self):
+        said, drawn = self.run_notebook(ERROR_AND_MODEL, "results/error_and_model/error_vs_kld.csv")
+        loop = json.loads((SOURCE / "apps/python/examples/loop_constitution.json").read_text(encoding="utf-8"))
+        settings = [each for each in loop["records"] if each["status"] == "ok" and each["label"] != "exact"]
+        pairs = [(each["errors"]["relative_l2"]["mean"], each["kl"]["mean"]) for each in settings]
+        ranks = [np.argsort(np.argsort(column)) for column in zip(*pairs, strict=True)]
+        rho = np.corrcoef(*ranks)[0, 1]  # no two are equal
+        self.assertEqual([len(set(column)) for column in zip(*pairs, strict=True)], [len(pairs)] * 2)
+        self.assertRegex(said, rf"(?m)^errors.relative_l2.mean +{rho:.2f}$")
+        self.assertEqual(len(re.findall("(?m)^us-constitution,snapkv,", drawn)), 5)
+
     def test_they_have_no_outputs_and_my_method_has_the_page_s_code(self):
-        for notebook in (MY_METHOD, FIRST_LOOK):
+        for notebook in (MY_METHOD, FIRST_LOOK, ERROR_AND_MODEL):
             cells = notebook_cells(notebook)
             self.assertEqual([(each["outputs"], each["execution_count"]) for each in cells],
                              [([], None)] * len(cells))

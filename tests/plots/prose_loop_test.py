@@ -1,0 +1,65 @@
+"""Numbers in the prose about what a model says over a compressed cache (plots/FINDINGS.md, README.md) that follow from
+a table of FINDINGS.md, as prose_test.py holds the others."""
+
+import unittest
+
+from prose import Prose, ROOT, by, plain, table
+
+MEAN, FROBENIUS, P99 = "errors.relative_l2.mean", "errors.relative_frobenius_error", "errors.relative_l2.p99"
+RESIDUAL, MEMORY = "outputs.residual_ratio.mean", "memory.fraction"
+
+
+def ranks(folder, *where):
+    return by(table(f"results/loop/{folder}rank_agreement.csv", *where), "metric")
+
+
+def rho(row):
+    return f"{row['rho']:.2f} ({row['rho_low']:.2f} to {row['rho_high']:.2f})"
+
+
+class Loop(Prose):
+    def setUp(self):
+        self.every, self.one = (ranks("", f"over={over}") for over in ("all", "budget"))
+
+    def test_the_mean_error(self):
+        self.stands(f"rho of the mean relative error is {rho(self.every[MEAN])}, and {rho(self.one[MEAN])} among the "
+                    "settings of one budget")
+        page = plain((ROOT / "README.md").read_text(encoding="utf-8"))
+        row = self.every[MEAN]
+        self.assertIn(f"relative error is {row['rho']:.2f} ({row['rho_low']:.2f} to {row['rho_high']:.2f} over ten "
+                      f"texts), and that of the Frobenius norm of all rows together {self.every[FROBENIUS]['rho']:.2f} ", page)
+
+    def test_metrics_ahead_and_behind(self):
+        self.stands(f"all rows together by {self.every[FROBENIUS]['gain']:.2f}, and by {self.one[FROBENIUS]['gain']:.2f} "
+                    "at one budget; the 99th percentile and the spectral norm follow within 0.03.")
+        for rows in (self.every, self.one):
+            for name in (P99, "errors.relative_spectral_error"):
+                self.assertTrue(0 <= rows[FROBENIUS]["rho"] - rows[name]["rho"] <= 0.03)
+                self.assertGreater(rows[name]["gain_low"], 0)
+            for name in ("mass.kept.mean", "errors.kl_divergence.mean"):
+                self.assertLess(rows[name]["gain_high"], 0)
+
+    def test_what_the_layer_makes_of_it(self):
+        after, norm = self.every[RESIDUAL], self.every[FROBENIUS]
+        self.stands(f"the error's rho is {after['rho']:.3f} ({after['rho_low']:.3f} to {after['rho_high']:.3f}), as that "
+                    f"of the Frobenius norm over all settings ({norm['rho']:.3f}), and below it at one budget "
+                    f"({self.one[RESIDUAL]['rho']:.3f} and {self.one[FROBENIUS]['rho']:.3f})")
+        self.assertTrue(after["rho_low"] < norm["rho"] < after["rho_high"])
+
+    def test_families(self):
+        keys, queries = ranks("keys/"), ranks("queries/")
+        self.stands(f"the mean error says little: {keys[MEAN]['all']:.2f} over all their settings, where memory alone has "
+                    f"{keys[MEMORY]['all']:.2f}, and {keys[MEAN]['budget']:.2f} among those of one budget; the Frobenius "
+                    f"norm has {keys[FROBENIUS]['all']:.2f} and {keys[FROBENIUS]['budget']:.2f} there. Of methods that do "
+                    f"look, {queries[MEAN]['all']:.2f} and {queries[MEAN]['budget']:.2f}.")
+
+    def test_without_the_methods_that_fail(self):
+        others = ranks("others/")
+        self.stands(f"the mean error has {rho(others[MEAN])} and memory alone {rho(others[MEMORY])}: there the mean error "
+                    f"says no more than the budget. The Frobenius norm has {rho(others[FROBENIUS])}, the 99th percentile "
+                    f"{rho(others[P99])}, the error after W_O over the stream {rho(others[RESIDUAL])}.")
+        self.assertTrue(others[MEMORY]["gain_low"] < 0 < others[MEMORY]["gain_high"])
+
+
+if __name__ == "__main__":
+    unittest.main()
