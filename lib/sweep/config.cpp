@@ -32,11 +32,6 @@ constexpr const char* kWanted = "name a sweep file (JSON, configs/README.md)";
 constexpr const char* kPromptRows = "prompt";
 constexpr auto kMaxSeeds = static_cast<std::int64_t>(kSeedCountRange.maximum);
 
-// "a, b and c"; of two names at least.
-std::string joined_by_and(const std::vector<std::string>& names) {
-  return fmt::format("{} and {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back());
-}
-
 // Reads the file key by key into `config` and, beside it, `config.resolved`.
 class Reader {
  public:
