@@ -14,6 +14,7 @@ import unittest
 from pathlib import Path
 
 import kvbench as kb
+import numpy as np
 from streams import SOURCE
 
 PAGES = ("README.md", "apps/python/README.md", "apps/python/METHODS.md")

@@ -149,7 +149,7 @@ def draw(inputs: Namespace) -> Figure:
         table.merge(texts, on=["over", "metric"], suffixes=("", "_of_text")),
         "Spearman's rank correlation of metrics of attention, averaged over layers and KV heads, "
         "with the mean KL divergence of next-token distributions from those over the full cache, "
-        f"over all settings of a text{among}, and among settings of one budget (mean over budgets). "
+        f"over all settings of a text{among}, and among those of one budget (mean over budgets). "
         f"Point: mean over texts; ticks: texts{bars}. Largest over all settings: {word}, "
         f"{best['rho']:.2f}. {loop.facts()}",
     )
