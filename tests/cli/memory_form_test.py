@@ -20,9 +20,9 @@ class MemoryForm(Folder):
         solved = {}
         for cell in results["cells"]:
             asked = cell["key"]["params"]["budget"]["memory"]
-            if cell["label"] == "snapkv":  # 48 of 96 tokens are decoded
+            if cell["label"] == "snapkv":  # 48 of 96 tokens are decoded; besides the window of 4 it needs one
                 self.assertEqual(cell["status"], "skipped")
-                self.assertIn("0.5104", cell["reason"])
+                self.assertIn(f"at least {53 / 96:.4f} of", cell["reason"])
                 continue
             fraction = cell["memory"]["fraction"]
             self.assertLessEqual(fraction, asked)
