@@ -72,7 +72,8 @@ def over_texts(cells: pandas.DataFrame, metric: str, by: Sequence[str] = ()) -> 
         return pandas.DataFrame()
     group = [*by, *POINT]
     cells = cells.assign(**{metric: pandas.to_numeric(cells[metric])})
-    units = cells.groupby([*group, *UNIT], dropna=False)[metric].mean().reset_index()
+    every = list(dict.fromkeys([*group, *UNIT]))
+    units = cells.groupby(every, dropna=False)[metric].mean().reset_index()
     rows = []
     for key, own in units.groupby(group):
         interval = mean_interval(own, metric)

@@ -200,7 +200,7 @@ class Made(unittest.TestCase):
         self.assertEqual(set(drawn.table["point"]), {'{"budget": 30}'})
         numpy.testing.assert_allclose(drawn.table["errors.relative_output_l2.mean"],
                                       [0.2, 0.8, 1.6])
-        self.assertIn("Not drawn, memory farther away: h2o. Not drawn, exact to rounding: exact.",
+        self.assertIn("Not drawn, memory farther away: h2o (1 of 2 settings). Not drawn, exact to rounding: exact.",
                       drawn.caption)
         self.assertEqual(len(drawn.plot.axes), 2)  # no residual norms
         style.pyplot.close(drawn.plot)
@@ -231,7 +231,7 @@ class Made(unittest.TestCase):
         cells.append(cell("h2o", {"budget": 1}, 0.1, 0.5))
         drawn = balancekv_layers.draw(Namespace(results=self.results(cells)))
         self.assertEqual(len(drawn.table), 2)
-        self.assertIn("Not drawn, T is not a number: balancekv, h2o.", drawn.caption)
+        self.assertIn("Not drawn, T is not a number: balancekv (1 of 3 settings), h2o.", drawn.caption)
         style.pyplot.close(drawn.plot)
 
     def test_rms_runs_over_rows_heads_and_seeds(self):
