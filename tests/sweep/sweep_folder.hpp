@@ -30,7 +30,9 @@ inline const std::vector<AlgorithmDescription>& made_up_algorithms() {
     const auto always = [](const Params&) { return true; };
     std::vector<AlgorithmDescription> list(5);
     list[0].id = "exact";
+    list[0].answers_prompt_rows = true;
     list[1].id = "window";
+    list[1].answers_prompt_rows = true;
     list[1].parameters = {parameter("budget", Kind::kTokens, {}, 1)};
     list[1].skip_reason = [](const Params& params, const StreamShape&,
                              Index prompt) -> std::optional<std::string> {
