@@ -11,6 +11,7 @@ from typing import Any
 import pandas
 
 from kvplot.figure import left_out
+from kvplot.loop import KIND, Loop
 from kvplot.results import ResultsError, did_you_mean, load_cells, unreadable
 
 # Of columns in a message.
@@ -22,7 +23,9 @@ def add_command(commands: "_SubParsersAction[Any]") -> None:
     text = " ".join(__doc__.split())
     parser = commands.add_parser("table", help=text.split(": ", 1)[1], description=text)
     parser.add_argument(
-        "file", type=Path, help="a CSV that a figure wrote, or a results.json (its finished cells)"
+        "file",
+        type=Path,
+        help="a CSV that a figure wrote; of a results.json or loop.json what is finished",
     )
     parser.add_argument("--rows", nargs="+", required=True, metavar="COLUMN")
     parser.add_argument("--columns", metavar="COLUMN", help="spread over this; default: the values")
@@ -64,7 +67,8 @@ def run(arguments: Namespace) -> list[str]:
 
 
 def chosen(arguments: Namespace, table: pandas.DataFrame) -> pandas.DataFrame:
-    """The rows that --where leaves; of a results.json those of finished cells."""
+    """The rows that --where leaves; of a results.json those of finished cells, of a loop.json of
+    finished records."""
     if arguments.file.suffix == ".json":
         table = table[table["status"] == "ok"]
     wanted = [*arguments.rows, *arguments.value, *filter(None, [arguments.columns])]
@@ -120,17 +124,23 @@ def notes(arguments: Namespace, rows: pandas.DataFrame, table: pandas.DataFrame)
 
 
 def _read(path: Path) -> pandas.DataFrame:
-    if path.suffix == ".json":
-        return load_cells(path)
     try:
+        if path.suffix == ".json":
+            return Loop(path).ok if _is_loop(path) else load_cells(path)
         return pandas.read_csv(path)
     except OSError as error:
         raise ResultsError(
-            f"{path}: {unreadable(path, error)}; expected a CSV that a figure wrote, or a "
-            "results.json"
+            f"{path}: {unreadable(path, error)}; expected a CSV that a figure wrote, a "
+            "results.json or a loop.json"
         ) from error
     except ValueError as error:  # pandas' ParserError and UnicodeDecodeError are
         raise ResultsError(f"{path}: is not a CSV that a figure wrote: {error}") from error
+
+
+def _is_loop(path: Path) -> bool:
+    """By its kind, which stands first in what kvbench writes."""
+    with path.open("rb") as file:
+        return f'"{KIND}"'.encode() in file.read(200)
 
 
 def _same(value: Any, text: str) -> bool:

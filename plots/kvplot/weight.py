@@ -8,7 +8,7 @@ import numpy
 OBJECT, ARRAY, VALUE, TEXT, NAME = 256, 104, 40, 40, 200
 MEMBERS = 8  # names of an object that are taken for those of many others
 ALWAYS = 2**27  # bytes that any document may take
-PER_BYTE = 8  # that each byte of a larger one may take; a byte of a results file takes 4, of a compact one 7
+PER_BYTE = 8  # that each byte of a larger one may take; a results file's takes 4, compact 7
 HEAVIEST = 99  # bytes that a byte takes: an empty object and its comma
 MIB = 2**20
 BLOCK = 2**20

@@ -143,6 +143,14 @@ class Figures(unittest.TestCase):
         self.assertEqual(table.table["texts"].min(), 7)
         style.pyplot.close(table.plot)
 
+    def test_a_table_of_records_means_over_texts(self):
+        records = [record("h2o", 256, 0.1, kl, text) for text, kl in (("law", 0.01), ("novel", 0.03))]
+        records.append({**record("window", 256, 0.1, 0.5, "law"), "status": "failed", "reason": "why"})
+        loop, said = self.loop(records), io.StringIO()
+        with contextlib.redirect_stdout(said):
+            self.assertEqual(main(["table", str(loop.path), "--rows", "label", "--value", "kl.mean", "--pm", "se"]), 0)
+        self.assertEqual(said.getvalue().splitlines()[2:], ["| h2o | 0.02 ± 0.01 |"])
+
     def test_names_say_what_differs(self):
         names = setting_names(self.loop(sweep()).ok)
         self.assertEqual(list(dict.fromkeys(names))[:3],
