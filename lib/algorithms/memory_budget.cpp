@@ -109,7 +109,6 @@ std::variant<Params, std::string> solve_memory(
   for (Index given = first + 1; given <= std::min(first + reach, shape.tokens); ++given) {
     reached = std::min(reached, fraction(given).value());
   }
-  reached = std::max(reached, *least);  // below it no budget is looked for
   if (!why_not(shape.tokens)) reached = std::min(reached, fraction(shape.tokens).value());
   return fmt::format("{} {} cannot be reached: {} keeps at least {} of the exact cache here", name,
                      to_string(value), algorithm.id, rounded_up(reached));

@@ -8,7 +8,7 @@ import unittest
 from prose import FINDINGS, ROOT, table
 
 PARTS = ("Number", "Picture", "Table", "Limit")
-LEAST = 11
+LEAST = 13
 # A name of a row, then a number with its interval: `snapkv: T 1`, 0.758 (0.737 to 0.781).
 NUMBER = r"-?\d+(?:\.\d+)?(?:e[+-]\d+)?"
 INTERVAL = re.compile(rf"`([^`]+)`[^`()]*?({NUMBER}) \(({NUMBER}) to ({NUMBER})\)")
