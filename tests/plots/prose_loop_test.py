@@ -60,6 +60,32 @@ class Loop(Prose):
                     f"{rho(others[P99])}, the error after W_O over the stream {rho(others[RESIDUAL])}.")
         self.assertTrue(others[MEMORY]["gain_low"] < 0 < others[MEMORY]["gain_high"])
 
+    def test_quantised_caches(self):
+        def kl(row):
+            return float(row["kl.mean"].split()[0])
+
+        def memory(row):
+            return float(row["memory.fraction"].split()[0])
+
+        def error(row):
+            return row["errors.relative_l2.mean"].split()[0]
+
+        stored = by(table("results/loop_storage/loop.json", "algorithm=exact"), "label")
+        rows = {label.split(" | ")[0]: row for label, row in stored.items()}
+        snapkv = list(table("results/loop_storage/loop.json", "label=snapkv"))
+        keys, values = rows["kivi, keys 4, values 2"], rows["kivi, keys 2, values 4"]
+        self.assertEqual(memory(keys), memory(values))
+        self.stands(f"at one memory, {memory(keys):.2f}, 4 bits of keys and 2 of values (kivi) have a KL of {kl(keys):.3f}, "
+                    f"2 of keys and 4 of values {kl(values):.3f}, which")
+        self.stands(f"Their mean errors are {error(keys)} and {error(values)}:")
+        self.stands(f"q8_0 costs {kl(rows['q8_0']):.4f} nats at {memory(rows['q8_0']):.2f}, kivi in 4 bits "
+                    f"{kl(rows['kivi, 4 bits']):.3f} at {memory(rows['kivi, 4 bits']):.2f}, q4_0 {kl(rows['q4_0']):.3f} at "
+                    f"{memory(rows['q4_0']):.2f} and {kl(rows['q4_0, rotated']):.3f} behind a rotation; snapkv in 16 bits "
+                    f"{kl(snapkv[1]):.3f} at {memory(snapkv[1]):g} and {kl(snapkv[0]):.3f} at {memory(snapkv[0]):g}. 2 bits of "
+                    f"everything have {kl(rows['kivi, 2 bits']):.3f} at {memory(rows['kivi, 2 bits']):.2f}.")
+        self.assertLess(kl(rows["kivi, 4 bits"]), kl(snapkv[1]))
+        self.assertLess(kl(rows["q4_0, rotated"]), kl(snapkv[0]))
+
 
 if __name__ == "__main__":
     unittest.main()
