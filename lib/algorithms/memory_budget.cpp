@@ -39,7 +39,7 @@ Index first_that_runs(Index last, const std::function<bool(Index)>& runs) {
 
 // With four digits, and not less than `value` > 0.
 std::string rounded_up(double value) {
-  const std::string nearest = fmt::format("{:.4g}", value);
+  std::string nearest = fmt::format("{:.4g}", value);
   if (std::strtod(nearest.c_str(), nullptr) >= value) return nearest;
   return fmt::format("{:.4g}", value + std::pow(10.0, std::floor(std::log10(value)) - 3.0));
 }

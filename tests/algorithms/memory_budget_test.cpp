@@ -30,8 +30,8 @@ Params asking(const std::string& id, double fraction, Given more = {}) {
 // The tokens that a memory is solved to, or 0 and why not.
 std::pair<Index, std::string> solved(const std::string& id, double fraction, const Given& more,
                                      const StreamShape& shape, Index prompt) {
-  auto result =
-      solve_memory(algorithm_named(id), asking(id, fraction, more), shape, prompt, /*bytes=*/2);
+  auto result = solve_memory(algorithm_named(id), asking(id, fraction, more), shape, prompt,
+                             /*element_bytes=*/2);
   if (const auto* why = std::get_if<std::string>(&result)) return {0, *why};
   const Params& params = std::get<Params>(result);
   CHECK_FALSE(asks_for_memory(params));

@@ -105,7 +105,7 @@ shown.Image = lambda path: open(path, "rb").read(8) == b"\\x89PNG\\r\\n\\x1a\\n"
         rho = np.corrcoef(*ranks)[0, 1]  # no two are equal
         self.assertEqual([len(set(column)) for column in zip(*pairs, strict=True)], [len(pairs)] * 2)
         self.assertRegex(said, rf"(?m)^errors.relative_l2.mean +{rho:.2f}$")
-        self.assertEqual(len(re.findall("(?m)^us-constitution,snapkv,", drawn)), 5)
+        self.assertEqual(len(re.findall("(?m)^us-constitution,h2o,", drawn)), 5)
 
     def test_they_have_no_outputs_and_my_method_has_the_page_s_code(self):
         for notebook in (MY_METHOD, FIRST_LOOK, ERROR_AND_MODEL):
