@@ -19,6 +19,12 @@ PROGRAM = next(filter(None, map(shutil.which, (
 KEYS = {"ArrowDown": 40, "ArrowUp": 38, "ArrowLeft": 37, "ArrowRight": 39, "Enter": 13, "Escape": 27,
         "Tab": 9, "Home": 36, "End": 35}
 PATIENCE = 120.0
+# What the protocol answers, with the code of every error of a server, to an expression whose page a link left meanwhile.
+LEFT = ("Inspected target navigated or closed", "Execution context was destroyed", "Cannot find context")
+
+
+class PageLeft(RuntimeError):
+    """The page that was asked gave way to the next one before it answered."""
 
 
 class Browser:
@@ -84,6 +90,8 @@ class Browser:
             answer = self._message(deadline)
             if answer.get("id") == self._number:
                 if "error" in answer:
+                    if answer["error"].get("message", "").startswith(LEFT):
+                        raise PageLeft(answer["error"]["message"])
                     raise RuntimeError(f"{method}: {answer['error']}")
                 return answer["result"]
             self._note(answer)
@@ -122,9 +130,16 @@ class Browser:
         """Value of a function of the page's language, called with arguments."""
         return self.run(f"({function})({', '.join(map(json.dumps, arguments))})")
 
+    def _holds(self, condition):
+        try:
+            return self.run(f"Boolean({condition})")
+        except PageLeft:
+            return False
+
     def wait(self, condition, seconds=PATIENCE):
+        """Until a condition holds, on this page or on the one that a click leads to."""
         deadline = time.monotonic() + seconds
-        while not self.run(f"Boolean({condition})"):
+        while not self._holds(condition):
             if time.monotonic() > deadline:
                 raise TimeoutError(condition)
             time.sleep(0.02)
