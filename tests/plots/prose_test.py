@@ -362,6 +362,9 @@ class Findings(Prose):
         self.stands(f"attention_matching is the first again ({second[0]['ratio']}, {second[0]['ratio_low']} to "
                     f"{second[0]['ratio_high']})")
         self.assertEqual({row["method"] for row in rows}, {row["method"] for row in second})
+        self.stands(f"{NUMBERS[len(below)].capitalize()} of {len(rows)} methods that give up part of the cache have an interval "
+                    "below 1.", GALLERY)
+        self.stands(f"{NUMBERS[len(below2)].capitalize()} have an interval below 1.", GALLERY)
 
     def test_the_field_on_larger_dumps(self):
         rows = table("results/genesis/field.csv")

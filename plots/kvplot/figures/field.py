@@ -131,6 +131,8 @@ def draw(inputs: Namespace) -> Figure:
     handles: dict[str, Any] = {}
     for at, colour, marker in zip(AT, style.ordered(len(AT)), MARKS, strict=True):
         own = found[found["at"] == at]
+        if own.empty:  # a sweep of fewer budgets
+            continue
         spots = [places[row] for row in zip(own["kind"], own["method"])]
         lines_at = [spot for spot, middle in zip(spots, own["middle"]) if middle]
         ends = own.loc[own["middle"], ["ratio_low", "ratio_high"]]
