@@ -366,6 +366,29 @@ class Findings(Prose):
                     "below 1.", GALLERY)
         self.stands(f"{NUMBERS[len(below2)].capitalize()} have an interval below 1.", GALLERY)
 
+    def test_what_a_row_reads(self):
+        small, gemma = (by(table(f"results/texts/{model}/reading_paired.csv"), "setting")
+                        for model in ("smollm2-135m", "gemma3-270m"))
+        both = [*small.items(), *gemma.items()]
+
+        def ratios(name, rows):
+            return [row["ratio_mean"] for label, row in rows if label.split(":")[0].split(",")[0] == name]
+        oracle = gemma["oracle_topk: budget 128"], gemma["oracle_topk: budget 64"]
+        self.stands(f"has {small['oracle_topk']['ratio_mean']:.2f} of TOVA's error on SmolLM2, {oracle[0]['ratio_mean']:.2f} "
+                    f"and {oracle[1]['ratio_mean']:.2f} on Gemma.")
+        self.stands(f"double sparsity has {span(ratios('double sparsity', both))} times TOVA's error on both models, quest "
+                    f"{span(ratios('quest', both))}, magicpig {gemma['magicpig']['ratio_mean']}, loki "
+                    f"{span(ratios('loki', both))}.")
+        k128, k256 = gemma["sparq: k 128"], gemma["sparq: k 256"]
+        self.stands(f"sparq is nearest: {span(ratios('sparq', small.items()))} on SmolLM2; on Gemma, where it reads 16 of 256 "
+                    f"channels to choose, {k128['ratio_mean']} ({k128['ratio_low']} to {k128['ratio_high']}) and, with k 256, "
+                    f"ahead: {k256['ratio_mean']} ({k256['ratio_low']} to {k256['ratio_high']}).")
+        for rows, falls in ((small, True), (gemma, False)):
+            self.assertEqual(rows["quest: budget 128"]["ratio_mean"] < rows["quest: budget 64"]["ratio_mean"], falls)
+            self.assertGreater(rows["sparq: k 128"]["ratio_mean"], rows["sparq: k 256"]["ratio_mean"])
+        self.assertLess(small["loki: budget 128"]["ratio_mean"], small["loki: budget 64"]["ratio_mean"])
+        self.assertGreater(gemma["loki: budget 128"]["ratio_mean"], gemma["loki: budget 64"]["ratio_mean"])
+
     def test_the_field_on_larger_dumps(self):
         rows = table("results/genesis/field.csv")
         held = [row for row in rows if row["kind"] == "holds"]
