@@ -366,6 +366,22 @@ class Findings(Prose):
                     "below 1.", GALLERY)
         self.stands(f"{NUMBERS[len(below2)].capitalize()} have an interval below 1.", GALLERY)
 
+    def test_keys_or_values_on_ten_texts(self):
+        by_layer = list(table(f"{TEXTS}/keys_or_values.csv", "--columns layer"))
+        over_all = by(table(f"{TEXTS}/keys_or_values.csv", "layer=all"), "codec")
+
+        def said(codec, digits=2):
+            row = over_all[codec]
+            return ", ".join((f"{row['ratio']:.{digits}f}", f"{row['ratio_low']:.2f} to {row['ratio_high']:.2f}"))
+        self.stands(f"with a scale per token for both, keys need the bits more ({said('int: both per token')}, with 2 bits), and "
+                    f"with TurboQuant ({said('turboquant')}); with a scale per channel for keys and per token for values, "
+                    f"values do ({said('int: keys per channel, values per token')}), as with KIVI ({said('kivi')}).")
+        self.stands(f"there values need the bits more with every codec ({span(row['0'] for row in by_layer)})")
+        beyond = [row[layer] for row in by_layer if row["codec"] == "int: both per token"
+                  for layer in ("1", "4", "7", "15", "22", "29")]
+        self.stands(f"in every layer beyond it keys do where both have a scale per token ({span(beyond)}).")
+        self.assertGreater(min(beyond), 1)
+
     def test_what_a_row_reads(self):
         small, gemma = (by(table(f"results/texts/{model}/reading_paired.csv"), "setting")
                         for model in ("smollm2-135m", "gemma3-270m"))
