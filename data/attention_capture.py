@@ -349,6 +349,15 @@ def has_latents(module: torch.nn.Module) -> bool:
     return all(hasattr(module, name) for name in _LATENT)
 
 
+def refuse_latents(model: torch.nn.Module) -> None:
+    """Refuses models whose caches hold latents, where `decode_after` puts keys and values."""
+    if any(map(has_latents, model.modules())):
+        raise Fault(
+            f"{model.config.model_type}: its layers cache latents, from which each row makes the "
+            "heads' keys and values anew; use a model that caches keys and values"
+        )
+
+
 @dataclass(frozen=True)
 class LatentParts:
     """Of a module with latents."""

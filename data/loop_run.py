@@ -18,7 +18,7 @@ import loop_settings
 import numpy as np
 import torch
 import transformers
-from attention_capture import decode_after, refuse_to_decode
+from attention_capture import decode_after, refuse_latents, refuse_to_decode
 from dump_file import Fault
 from loop_answers import Live, Replayed, Setting, Text, Whole
 from loop_caches import CacheFiles, Unsuitable
@@ -161,6 +161,7 @@ def read_texts(
             "fresh": False,
         }
     )
+    refuse_latents(model)
     sequences = read_sequences(given, model.config.get_text_config())
     ids = torch.from_numpy(sequences[0].ids.astype(np.int64))
     refuse_to_decode(model.config, set(find_ropes(model, ids)), len(ids))

@@ -230,7 +230,8 @@ class AlgorithmPages:
         if f'"algorithm": "{algorithm}"' in self._read[FIELD]:
             shown.insert(0, ("All methods at equal bytes", FIELD_PICTURE))
         if not shown:
-            return []
+            said = self._link(page, "the gallery", GALLERY)
+            return [f"## Figures with {algorithm}", f"None of {said} shows it."]
         gallery = GALLERY.rpartition("/")[0]
         pictures = [f"!{self._link(page, words, f'{gallery}/{name}')}" for words, name in shown]
         said = self._link(page, "the gallery", GALLERY)
@@ -239,7 +240,8 @@ class AlgorithmPages:
     def _floor(self, page: str, algorithm: str) -> list[str]:
         rows = rows_of(self._read[FLOORS], algorithm)
         if not rows:
-            return []
+            said = self._link(page, "why", FLOORS)
+            return [f"## What {algorithm} costs, beside its floor", f"It has no floor: see {said}."]
         head, cells = rows[0], rows[1]
         table = [head[1:], ["---"] * (len(head) - 1), cells[1:]]
         lines = [f"| {' | '.join(each)} |" for each in table]

@@ -50,7 +50,8 @@ std::optional<std::string> metric_error(const std::string& path) {
     if (each.rfind(path + ".", 0) == 0) parts.push_back(each);
   }
   if (!parts.empty()) {
-    return fmt::format("is a distribution, not a number; use one of {}", fmt::join(parts, ", "));
+    return fmt::format("{} is a distribution, not a number; use one of {}", path,
+                       fmt::join(parts, ", "));
   }
   const std::string near = did_you_mean(path, known);
   return fmt::format("unknown metric {}{}", path,

@@ -201,10 +201,12 @@ class Planner {
     if (tokens > 0) group.shape.tokens = tokens;
     const Index n = group.shape.tokens;
     group.shape.first_query = std::min(group.shape.first_query, n);
-    const auto prompt = prompt_length(config_.prompt_tokens, sequence.prompt_tokens, n,
-                                      n - group.shape.first_query, place, errors_);
+    const std::optional<Index> prompt =
+        group.shape.causal ? prompt_length(config_.prompt_tokens, sequence.prompt_tokens, n,
+                                           n - group.shape.first_query, place, errors_)
+                           : n;
     if (!prompt) return;
-    group.prompt = group.shape.causal ? *prompt : n;
+    group.prompt = *prompt;
     if (!group.shape.causal && config_.keep_caches) {
       errors_.add("/output/caches",
                   fmt::format("cannot be true: every row of layer {} of {} sees every token, and a "

@@ -1,5 +1,6 @@
 """Figures from kvbench's results.json, and a loader for notebooks: kvplot.load_results(path)."""
 
+from kvplot.evidence import globally_lost
 from kvplot.results import (
     Results,
     ResultsError,
@@ -13,6 +14,7 @@ from kvplot.results import (
 __all__ = [
     "Results",
     "ResultsError",
+    "globally_lost",
     "load_layers",
     "load_results",
     "mean_over_units",

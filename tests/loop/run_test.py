@@ -183,6 +183,10 @@ class Refusals(Folder):
         self.refused(self.model("llama"), "are asked for", options=("--tokens", 200))
         self.refused(self.model("gptj"), "AttentionInterface")
         self.refused(self.model("gpt_oss"), "sink logits")
+        for name in ("deepseek_v2", "deepseek_v3"):
+            self.refused(self.model(name), name, "its layers cache latents")
+        self.refused(self.model("llama4_text"), "layer 0 has chunks")
+        self.refused(self.model("bloom"), "ALiBi's bias by distance")
         self.refused(self.model("qwen3_next"), "layers 0 have no attention", "after the prompt")
         long = self.model("llama", rope_parameters={
             "rope_type": "longrope", "rope_theta": 5000.0, "short_factor": [1.0] * 4,

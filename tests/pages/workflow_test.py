@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import unittest
 from pathlib import Path
+from xml.etree import ElementTree
 
 import sandbox  # noqa: F401  skips where Python lacks a package
 import yaml
@@ -87,6 +88,15 @@ class Workflow(unittest.TestCase):
         self.assertEqual(step(self.folder, "Check", BOUNDS=str(bounds)).returncode, 0)
 
 
+def impossible(folder):
+    """Bounds of which one is violated."""
+    path = folder / "impossible.json"
+    path.write_text(json.dumps({"schema_version": 1, "bounds": [
+        {"name": "none", "where": {"algorithm": "window"}, "metric": "errors.relative_l2.mean",
+         "at_most": 1e-12}]}))
+    return path
+
+
 class Gitlab(unittest.TestCase):
     def test_its_commands_are_those_of_the_workflow(self):
         job = yaml.safe_load((SOURCE / "configs/ci/gitlab-ci.yml").read_text(encoding="utf-8"))["errors"]
@@ -94,6 +104,18 @@ class Gitlab(unittest.TestCase):
         self.assertEqual(job["script"], [STEPS["Install what kvbench needs"]["run"], build,
                                          STEPS["Replay"]["run"], STEPS["Check"]["run"]])
         self.assertEqual({name: job["variables"][name] for name in WORKFLOW["env"]}, WORKFLOW["env"])
+
+    def test_its_report_of_tests_is_that_of_the_check(self):
+        job = yaml.safe_load((SOURCE / "configs/ci/gitlab-ci.yml").read_text(encoding="utf-8"))["errors"]
+        folder = replayed()
+        for bounds, code, failures in ((WORKFLOW["env"]["BOUNDS"], 0, 0), (impossible(folder), 4, 1)):
+            script, = job["after_script"]
+            done = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, check=False,
+                                  env={**os.environ, "BOUNDS": str(bounds)})
+            self.assertEqual(done.returncode, code, done.stderr)
+            report = ElementTree.parse(folder / job["artifacts"]["reports"]["junit"]).getroot()
+            self.assertEqual(int(report.get("failures")), failures)
+            self.assertEqual(len(list(report.iter("failure"))), failures)
 
 
 class Action(unittest.TestCase):
@@ -107,15 +129,44 @@ class Action(unittest.TestCase):
 
     def run_step(self, name, **inputs):
         values = {f"inputs.{key}": value for key, value in inputs.items()}
-        values["github.action_path"] = str(self.folder / "kvbench")
         command = re.sub(r"\$\{\{ ([\w.]+) \}\}", lambda found: values[found[1]],
                          self.steps[name]["run"])
         return subprocess.run(["bash", "-e", "-o", "pipefail", "-c", command], cwd=self.folder,
                               capture_output=True, text=True, check=False,
-                              env={**os.environ, "GITHUB_STEP_SUMMARY": str(self.folder / "summary.md")})
+                              env={**os.environ, "GITHUB_ACTION_PATH": str(self.folder / "kvbench"),
+                                   "GITHUB_OUTPUT": str(self.folder / "outputs"),
+                                   "GITHUB_STEP_SUMMARY": str(self.folder / "summary.md")})
+
+    def test_the_program_of_other_sources_is_not_taken(self):
+        """The key of the cache is of what is compiled, wherever it lies, and of nothing else."""
+        kvbench = self.folder / "kvbench"
+        for name in ("CMakeLists.txt", "package.cmake", "version.txt", "lib/a b.cpp", "apps/c.cpp", "cuda/d.cu"):
+            (kvbench / name).parent.mkdir(exist_ok=True)
+            (kvbench / name).write_text("x")
+
+        def key():
+            (self.folder / "outputs").unlink(missing_ok=True)
+            done = self.run_step("Say which sources these are")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            lines = (self.folder / "outputs").read_text().splitlines()
+            self.assertEqual(lines[1], f"bin={kvbench}/build-package/bin")
+            return re.fullmatch(r"key=([0-9a-f]{64})", lines[0])[1]
+
+        first = key()
+        (kvbench / "new.md").write_text("x")
+        self.assertEqual(key(), first)
+        (kvbench / "lib/a b.cpp").write_text("y")
+        self.assertNotEqual(key(), first)
+        cached = self.steps["Look for a program of the same sources"]["with"]
+        self.assertEqual(cached, {"path": "${{ steps.sources.outputs.bin }}",
+                                  "key": "kvbench-${{ steps.sources.outputs.key }}"})
+
+    def test_it_names_no_path_of_the_host(self):
+        """github.action_path is that of the host in a job within a container, as README's is."""
+        self.assertNotIn("{{ github.", (SOURCE / "action.yml").read_text(encoding="utf-8"))
 
     def test_it_builds_as_the_workflow_does(self):
-        self.assertEqual(self.steps["Build"]["run"], STEPS["Build"]["run"])
+        self.assertEqual(self.steps["Build"]["run"], f'cd "$GITHUB_ACTION_PATH"\n{STEPS["Build"]["run"]}\n')
         self.assertEqual(self.action["inputs"]["out"]["default"], "errors")
         for each in self.steps.values():
             self.assertTrue("uses" in each or each["shell"] == "bash")
@@ -125,13 +176,10 @@ class Action(unittest.TestCase):
         for name in ("Replay", "Check"):
             done = self.run_step(name, **given)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        impossible = self.folder / "impossible.json"
-        impossible.write_text(json.dumps({"schema_version": 1, "bounds": [
-            {"name": "none", "where": {"algorithm": "window"}, "metric": "errors.relative_l2.mean",
-             "at_most": 1e-12}]}))
-        done = self.run_step("Check", **{**given, "bounds": str(impossible)})
+        bounds = str(impossible(self.folder))
+        done = self.run_step("Check", **{**given, "bounds": bounds})
         self.assertEqual(done.returncode, 4, done.stdout + done.stderr)
-        done = self.run_step("Summarise", **{**given, "bounds": str(impossible)})
+        done = self.run_step("Summarise", **{**given, "bounds": bounds})
         self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
         summary = (self.folder / "summary.md").read_text()
         self.assertTrue(summary.startswith("### kvbench check: 0 of 1 bounds held\n"), summary)

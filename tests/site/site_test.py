@@ -188,12 +188,15 @@ class Algorithms(Built):
                 self.assertEqual(floor is None, entry["id"] in ("given", "kvzip"))
                 if floor:
                     self.assertIn([plain(cell) for cell in floor[1].split("|")], rows(page))
+                self.assertEqual("It has no floor" in page, floor is None)
         pictures = {entry["id"]: {target for element, target in Page(self.text(f"algorithms/{entry['id']}.html")).refers
                                   if element == "img"} for entry in self.listed}
         self.assertIn("../plots/gallery/field.png", pictures["snapkv"])
         self.assertIn("../plots/gallery/displacement.png", pictures["oracle_topk"])
         self.assertNotIn("../plots/gallery/field.png", pictures["dilated_window"])
         self.assertGreater(sum(bool(each) for each in pictures.values()), 40)
+        for name, shown in pictures.items():
+            self.assertEqual("shows it." in self.text(f"algorithms/{name}.html"), not shown, name)
 
     def test_ids_of_tables_lead_to_their_pages(self):
         for page, prefix in (("index.html", "algorithms/"), ("tests/bench/METHODS.html", "../../algorithms/"),

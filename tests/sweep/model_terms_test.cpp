@@ -58,8 +58,9 @@ bool has(const std::string& text, const std::string& part) {
 TEST_CASE("where every row sees every token, all tokens are the prompt and all rows are scored") {
   const auto not_causal = [](StreamShape& shape) { shape.causal = false; };
   const char* exact = R"({"algorithm": "exact"})";
-  for (const char* replay : {R"("seeds": [0])", R"("replay": {"prompt_tokens": 40})",
-                             R"("replay": {"prompt_tokens": 0.5})"}) {
+  for (const char* replay :
+       {R"("seeds": [0])", R"("replay": {"prompt_tokens": 40})",
+        R"("replay": {"prompt_tokens": 0.5})", R"("replay": {"prompt_tokens": 100})"}) {
     const Plan plan = plan_of(exact, dump_with(not_causal), replay);
     CHECK(plan.groups.front().prompt == 100);
     REQUIRE(plan.groups.front().rows.size() == 100);
