@@ -34,7 +34,7 @@ def record(algorithm, budget, error, kl, sequence="law", layers=(0, 1, 2), seed=
             "same_top1": {"mean": 0.9, "se": 0.01}, "same_top5": {"mean": 0.8, "se": None},
             "perplexity": {"full": 8.0, "compressed": 9.0, "ratio": 1.125, "ratio_se": None},
             "errors": {"relative_l2": {"mean": error}, "relative_frobenius_error": error}, "mass": {"kept": {"mean": 1 - error}},
-            "memory": {"fraction": budget / 1024}, **more}
+            "memory": {"fraction": budget / 1024 if isinstance(budget, int) else budget["memory"]}, **more}
 
 
 def document(records):
@@ -121,11 +121,26 @@ class Figures(unittest.TestCase):
         rho = rank_agreement.by_text(loop, ["odd"]).set_index(["over", "metric"])["rho"]
         self.assertAlmostEqual(rho["all", METRIC], -1)
         self.assertGreater(rank_agreement.by_text(loop).set_index(["over", "metric"])["rho"]["all", METRIC], -1)
-        drawn = rank_agreement.draw(Namespace(loop=loop, only=["odd"]))
+        drawn = rank_agreement.draw(Namespace(loop=loop, only=["odd"], memories=None))
         self.assertIn("over all settings of a text among odd,", drawn.caption)
         style.pyplot.close(drawn.plot)
         with self.assertRaisesRegex(ResultsError, "--only: no method od; did you mean odd.; there are method 0, "):
             rank_agreement.by_text(loop, ["od"])
+
+    def test_agreement_at_some_memories(self):
+        # At a half and less the error's order is the divergence's, at nine tenths it is the other way round.
+        records = [record(f"method {place}", {"memory": memory}, error, kl if memory < 0.6 else 1 - kl)
+                   for memory in (0.25, 0.5, 0.9)
+                   for place, (error, kl) in enumerate(((0.1, 0.01), (0.2, 0.02), (0.3, 0.03)))]
+        loop = self.loop(records)
+
+        def rho(memories):
+            return rank_agreement.by_text(loop, None, memories).set_index(["over", "metric"])["rho"]["budget", METRIC]
+        self.assertAlmostEqual(rho([0.25, 0.5]), 1)
+        self.assertAlmostEqual(rho([0.9]), -1)
+        self.assertAlmostEqual(rho(None), 1 / 3)
+        with self.assertRaisesRegex(ResultsError, "--memories: no budget of memory 0.3; there are 0.25, 0.5, 0.9"):
+            rho([0.3])
 
     def test_texts_are_chosen_where_there_are_many(self):
         names = [f"text{number}" for number in range(7)]
@@ -139,7 +154,7 @@ class Figures(unittest.TestCase):
         self.assertEqual(set(drawn.table["sequence"]), {"text5", "text1"})
         self.assertNotIn("text0)", drawn.caption.split("Spearman")[1].split(".")[0])
         style.pyplot.close(drawn.plot)
-        table = rank_agreement.draw(Namespace(loop=loop, only=None))
+        table = rank_agreement.draw(Namespace(loop=loop, only=None, memories=None))
         self.assertEqual(table.table["texts"].min(), 7)
         style.pyplot.close(table.plot)
 
@@ -180,7 +195,7 @@ class Figures(unittest.TestCase):
             module = {"error_vs_kld": error_vs_kld, "rank_agreement": rank_agreement,
                       "kld_by_layer": kld_by_layer}[name]
             self.legible(lambda module=module, loop=loop:
-                         module.draw(Namespace(loop=loop, metric=METRIC, texts=None, only=None)))
+                         module.draw(Namespace(loop=loop, metric=METRIC, texts=None, only=None, memories=None)))
 
     def test_labels_that_are_shortened_alike_stand_apart(self):
         long = "a method whose name is longer than forty letters, "

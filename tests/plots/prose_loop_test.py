@@ -60,6 +60,26 @@ class Loop(Prose):
                     f"{rho(others[P99])}, the error after W_O over the stream {rho(others[RESIDUAL])}.")
         self.assertTrue(others[MEMORY]["gain_low"] < 0 < others[MEMORY]["gain_high"])
 
+    def test_on_a_second_model(self):
+        def gemma(folder, *where):
+            return by(table(f"results/loop_gemma/{folder}rank_agreement.csv", *where), "metric")
+        every, one = gemma("", "over=all"), gemma("", "over=budget")
+        keys, others = gemma("keys/"), gemma("others/")
+        three = ranks("three/")
+        self.stands(f"On Gemma it is {rho(every[MEAN])} and {rho(one[MEAN])}.")
+        self.stands(f"On Gemma by {every[FROBENIUS]['gain']:.2f} and {one[FROBENIUS]['gain']:.2f}, in the mean over texts.")
+        after = every[RESIDUAL]
+        self.stands(f"On Gemma it is the highest of all, {after['rho']:.3f} ({after['rho_low']:.3f} to {after['rho_high']:.3f}), "
+                    f"and {one[RESIDUAL]['rho']:.3f} at one budget.")
+        self.assertEqual(after["rho"], max(row["rho"] for row in every.values()))
+        self.stands(f"there methods that look at no query have {keys[MEAN]['all']:.2f} and {keys[MEAN]['budget']:.2f}.")
+        self.stands(f"without the two the mean error has {rho(others[MEAN])} and memory {rho(others[MEMORY])}, where SmolLM2 at "
+                    f"the same memories has {three[MEAN]['all']:.2f} and {three[MEMORY]['all']:.2f}.")
+        self.assertGreater(others[MEAN]["rho_low"], others[MEMORY]["rho_high"])
+        page = plain((ROOT / "README.md").read_text(encoding="utf-8"))
+        row = every[MEAN]
+        self.assertIn(f"settings of three layers of Gemma 3 270M they are {rho(row)} and {every[FROBENIUS]['rho']:.2f}", page)
+
     def test_quantised_caches(self):
         def kl(row):
             return float(row["kl.mean"].split()[0])

@@ -45,6 +45,13 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--only", nargs="+", metavar="LABEL", help="of these methods alone (default: all)"
     )
+    parser.add_argument(
+        "--memories",
+        nargs="+",
+        type=float,
+        metavar="F",
+        help="of settings whose budget asks for these parts of the memory alone (default: all)",
+    )
 
 
 def of_labels(table: pandas.DataFrame, only: list[str] | None) -> pandas.DataFrame:
@@ -59,6 +66,22 @@ def of_labels(table: pandas.DataFrame, only: list[str] | None) -> pandas.DataFra
     return table[table["label"].isin(only)] if only else table
 
 
+def of_memories(table: pandas.DataFrame, memories: list[float] | None) -> pandas.DataFrame:
+    """The settings whose budget is {"memory": F} with one of these F, all where none are given."""
+    if not memories:
+        return table
+    budgets = table["point"].map(lambda point: json.loads(point).get("budget"))
+    asked = budgets.map(lambda budget: budget.get("memory") if isinstance(budget, dict) else None)
+    there = sorted({each for each in asked if each is not None})
+    for memory in memories:
+        if memory not in there:
+            raise ResultsError(
+                f"--memories: no budget of memory {memory:g}; there are "
+                f"{', '.join(f'{each:g}' for each in there) or 'none'}"
+            )
+    return table[asked.isin(memories)]
+
+
 def budget_of(point: str) -> str:
     """What a setting asks for as its budget, as JSON; "null" if it has none."""
     return json.dumps(json.loads(point).get("budget"), sort_keys=True)
@@ -71,7 +94,9 @@ def rank_correlation(own: pandas.DataFrame, metric: str) -> float:
     return float(own[metric].corr(own[KL], method="spearman"))
 
 
-def by_text(loop: Loop, only: list[str] | None = None) -> pandas.DataFrame:
+def by_text(
+    loop: Loop, only: list[str] | None = None, memories: list[float] | None = None
+) -> pandas.DataFrame:
     """rho of every metric per text, over the settings that all metrics are known of."""
     known = [each for each in METRICS if each[0] in loop.ok and loop.ok[each[0]].notna().any()]
     columns = [metric for metric, _, _ in known]
@@ -79,7 +104,7 @@ def by_text(loop: Loop, only: list[str] | None = None) -> pandas.DataFrame:
     for metric in columns:
         table[metric] = means(loop, metric)[metric].to_numpy()
     table = table[(table[KL] > ROUNDING) & table[columns].notna().all(axis=1)]
-    table = of_labels(table, only).copy()
+    table = of_memories(of_labels(table, only), memories).copy()
     table["budget"] = table["point"].map(budget_of)
     rows = []
     for text, own in table.groupby("sequence", sort=False):
@@ -115,7 +140,7 @@ def intervals(texts: pandas.DataFrame) -> pandas.DataFrame:
 def draw(inputs: Namespace) -> Figure:
     loop = inputs.loop
     loop.need(BASELINE, KL)
-    texts = by_text(loop, inputs.only)
+    texts = by_text(loop, inputs.only, inputs.memories)
     if texts.empty:
         raise ResultsError(
             f"{loop.path}: no text has {LEAST} settings with a divergence above rounding"
@@ -141,6 +166,8 @@ def draw(inputs: Namespace) -> Figure:
     count = texts["sequence"].nunique()
     bars = f"; line: 95 % interval of the mean, Student's t over {count} texts" if count > 1 else ""
     among = f" among {', '.join(inputs.only)}" if inputs.only else ""
+    if inputs.memories:
+        among += f" at {', '.join(f'{each:g}' for each in inputs.memories)} of the memory"
     best = table[table["over"] == "all"].sort_values("rho").iloc[-1]
     word = {metric: name for metric, name, _ in METRICS}[best["metric"]].replace("$", "")
     return Figure(
