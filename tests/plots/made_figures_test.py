@@ -269,6 +269,16 @@ class Made(unittest.TestCase):
         self.assertEqual(set(table["side"]), {"numerator"})
         numpy.testing.assert_allclose(table["measured"], [12.5 ** 0.5, 12.5 ** 0.5 / 4])
         numpy.testing.assert_allclose(table["predicted"], [2.0, 1.0])
+        # Mean squares of two seeds that are the same have no spread; 4.5 and 12.5 have a standard error of 4.
+        numpy.testing.assert_allclose(table["standard_error"], [0.0, 0.0], atol=1e-12)
+        self.assertAlmostEqual(self.spread(cells), 4 / (2 * 8.5 ** 0.5))
+
+    def spread(self, cells):
+        with h5py.File(self.folder / "results.rows.h5", "r+") as file:
+            for made in cells:
+                if made["key"]["params"]["s"] == 1 and made["key"]["seed"] == 0:
+                    file[made["id"]]["numerator_error"][...] = [[0.0, 3.0]]
+        return subgen_attribution.rms(self.results(cells))["standard_error"][0]
 
     def test_failures_are_counted_per_stream_with_exact_intervals(self):
         # Clopper and Pearson: 0 of n has the upper limit 1 - 0.025^(1/n).
