@@ -283,6 +283,12 @@ class Legends(Made):
         self.assertIn(" subgen: all settings faint, the line is the least error for at most that memory. At memory 1 or "
                       "more, where nothing is saved: subgen.", drawn.caption)
         self.assertNotIn("storages", drawn.caption)
+        cells[0]["key"]["params"]["sinks"], cells[-1]["key"]["params"]["recent_fraction"] = 32, 0.3
+        for figure in ("error_vs_memory", "error_vs_traffic"):
+            for made in cells:
+                made["traffic"] = {"fraction": made["memory"]["fraction"]}
+            drawn = papers.draw(figure, Results(self.results(cells)), {})
+            self.assertIn(" Always kept: h2o 0.3 of the budget recent; subgen 32 sinks. ", drawn.caption)
         drawn = papers.draw("error_vs_memory", Results(self.results(stored(("q8_0", "q4_0")))), {})
         self.assertIn(" Markers and their edges: methods; filling and dashes: storages. ", drawn.caption)
 

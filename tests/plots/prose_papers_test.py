@@ -97,6 +97,14 @@ class Papers(Prose):
         self.assertEqual(apart, ["dilated_window"])
         self.stands("at the same memory (within 2 %; only the dilated window, which holds everything, has more)")
 
+    def test_cache_sizes_of_subgens_table(self):
+        rows = table("figures/cache_size.csv")
+        self.stands(f"the table's ratios to three digits ({', '.join(format(row['printed'], '.3f') for row in rows)}; in the "
+                    "caption)", GALLERY)
+        for row in rows:
+            self.assertEqual((row["printed"], row["GiB printed"]), (row["formula"], row["GiB"]))
+            self.assertTrue(0 <= row["replay"] - row["formula"] <= 0.0051)
+
     def test_the_walk_as_evaluated_is_decided_without_coins(self):
         rows = table("figures/walk.csv", "outside", "algorithm=balancekv_prefill")
         shares = [100 * row["outside"] for row in rows]
