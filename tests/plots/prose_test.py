@@ -184,6 +184,24 @@ class Findings(Prose):
                 self.assertLess(error[keys.format(of_channel)], error[values.format(of_token)])
                 self.assertLess(error[values.format(of_token)], error[keys.format(of_token)])
 
+    def test_keys_or_values_on_ten_texts(self):
+        rows = table(f"{TEXTS}/keys_or_values.csv", "--columns layer")
+        whole = table(f"{TEXTS}/keys_or_values.csv", "layer=all")
+        layers = [name for name in rows[0] if name.isdigit()]
+        self.assertEqual(len(layers), 7)
+        token, mixed = ([row for row in rows if row["codec"].endswith(kind)]
+                        for kind in ("both per token", "keys per channel, values per token"))
+        later = [row[layer] for row in token for layer in layers[1:]]
+        every = [row["ratio"] for row in whole if row["codec"].endswith("both per token")]
+        self.assertGreater(min(later + every), 1)
+        self.stands(f"over all layers {span(every)} times, in every layer but the first {span(later)} times. With the better scale "
+                    f"for each, values do, in every layer ({span(row[layer] for row in mixed for layer in layers)})")
+        self.assertLess(max(row[layer] for row in mixed for layer in layers), 1)
+        self.assertTrue(all(row["ratio_low"] > 1 or row["ratio_high"] < 1 for row in whole))
+        self.stands(f"All {NUMBERS[len(whole)]} intervals exclude 1.")
+        self.assertLess(max(row["0"] for row in rows), 1)
+        self.stands(f"In layer 0 values need them more with every codec and number of bits ({span(row['0'] for row in rows)})")
+
     def test_keys_or_values_by_layer(self):
         rows = table("figures/keys_or_values.csv", "--columns layer")
         self.assertLess(max(row["0"] for row in rows), 1)
@@ -292,8 +310,16 @@ class Findings(Prose):
 
     def test_tables_of_larger_dumps_are_of_the_sweeps_of_today(self):
         """Nobody runs their commands with the tests: the settings are those that the same sweep has above."""
-        above = set(by(table("figures/forest.csv"), "setting"))
-        self.assertEqual(set(by(table("results/genesis/forest.csv"), "setting")) - above, set())
+        def names(column, *words):
+            return {row[column] for row in table(*words)}
+        self.assertLessEqual(names("setting", "results/genesis/forest.csv"), names("setting", "figures/forest.csv"))
+        self.assertLessEqual(names("label", "results/genesis/budget.csv"), names("label", "results/figures/budget.csv"))
+        for dump in ("genesis", "handbook"):
+            self.assertEqual(names("label", f"results/{dump}/balancekv_layers.csv"),
+                             names("label", "figures/balancekv_layers.csv", "--rows label --columns params.T",
+                                   "relative_l2.mean"))
+            self.assertLessEqual(names("method", f"results/{dump}/field.csv"),
+                                 names("method", "results/figures/field.csv", "--columns at"))
 
     def test_larger_dumps_have_another_order(self):
         rows = by(table("results/genesis/forest.csv"), "setting")
