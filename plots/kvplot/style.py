@@ -63,7 +63,8 @@ def shortened(label: str) -> str:
 @lru_cache(maxsize=4096)
 def _is_formula(text: str) -> bool:
     try:
-        MathTextParser("path").parse(text)
+        for line in text.splitlines():  # as matplotlib draws it
+            MathTextParser("path").parse(line)
     except (ValueError, RecursionError):
         return False
     return True

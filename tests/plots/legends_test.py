@@ -131,10 +131,16 @@ class Gallery(unittest.TestCase):
     def test_every_picture_names_its_figure(self):
         page = (ROOT / "plots/README.md").read_text()
         figure = {name: drawn for name, drawn, *_ in papers.DRAWINGS}
-        pictures = re.findall(r"^!\[[^]]*\]\(gallery/(?:texts/|genesis/)?(\w+)\.png\)\n(.*\n?.*)", page, re.M)
-        self.assertGreater(len(pictures), 40)
+        pictures = re.findall(r"^!\[[^]]*\]\(gallery/(?:\w+/)?(\w+)\.png\)\n(.*\n?.*)", page, re.M)
+        self.assertGreater(len(pictures), 50)
         for name, text in pictures:
             self.assertIn(f"(`kvplot {figure.get(name, name)}`):", text, name)  # of loops: its own name
+
+    def test_every_picture_stands_on_a_page(self):
+        gallery = ROOT / "plots/gallery"
+        pages = (ROOT / "plots/README.md").read_text() + (ROOT / "README.md").read_text()
+        shown = set(re.findall(r"^!\[[^]]+\]\((?:plots/)?gallery/([\w/]+)\.png\)$", pages, re.M))
+        self.assertEqual({path.relative_to(gallery).with_suffix("").as_posix() for path in gallery.rglob("*.png")}, shown)
 
 
 class Storages(Made):
@@ -277,6 +283,12 @@ class Legends(Made):
         self.assertIn(" subgen: all settings faint, the line is the least error for at most that memory. At memory 1 or "
                       "more, where nothing is saved: subgen.", drawn.caption)
         self.assertNotIn("storages", drawn.caption)
+        cells[0]["key"]["params"]["sinks"], cells[-1]["key"]["params"]["recent_fraction"] = 32, 0.3
+        for figure in ("error_vs_memory", "error_vs_traffic"):
+            for made in cells:
+                made["traffic"] = {"fraction": made["memory"]["fraction"]}
+            drawn = papers.draw(figure, Results(self.results(cells)), {})
+            self.assertIn(" Always kept: h2o 0.3 of the budget recent; subgen 32 sinks. ", drawn.caption)
         drawn = papers.draw("error_vs_memory", Results(self.results(stored(("q8_0", "q4_0")))), {})
         self.assertIn(" Markers and their edges: methods; filling and dashes: storages. ", drawn.caption)
 

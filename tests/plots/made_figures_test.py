@@ -82,25 +82,41 @@ class Made(unittest.TestCase):
         self.assertEqual(list(found.index), ["window: 1", "window: 2"])
         numpy.testing.assert_allclose(found["ratio"], [0.5, 4.0])  # whatever the units' scales
         self.assertEqual(list(found["better"]), [2, 0])
+        numpy.testing.assert_allclose(found["memory_ratio"], [0.35 / 0.3, 1.5])
         self.assertEqual(list(settings.paired(results, table, "window: 2")[0]["against"]), ["window: 2"] * 3)
         with self.assertRaisesRegex(ResultsError, "no setting is called 'windw'; did you mean window"):
             settings.paired(results, table, "windw")
 
     def test_a_ranking_says_in_how_many_units_each_setting_is_better(self):
-        cells, lines = [], []
-        for label, errors in (("h2o", (0.2, 0.4)), ("window", (0.1, 0.8)), ("kcenter", (0.4, 0.6))):
-            cells += [cell(label, {"budget": 1}, error, 0.5, kv_head=head) for head, error in enumerate(errors)]
-            lines.append({"algorithm": label, "label": label, "layer": None, "params": {"budget": 1}, "cells": 2,
-                          "memory": {"fraction": 0.5},
-                          "errors": {"relative_l2.mean": {"mean": sum(errors) / 2, "ci95": None}}})
-        path = self.folder / "results.json"
-        path.write_text(json.dumps({**document(cells), "summary": lines}))
-        drawn = settings.draw(Namespace(results=Results(path), against="h2o"))
-        self.addCleanup(style.pyplot.close, drawn.plot)
+        drawn = self.ranked({"h2o": 0.5, "window": 0.5, "kcenter": 0.509})
         beside = drawn.plot.axes[1]
         self.assertEqual({(round(text.xy[1]), text.get_text()) for text in beside.texts}, {(1, "1/2"), (2, "0/2")})
         self.assertEqual(beside.get_xlabel(), "error / h2o")
         numpy.testing.assert_allclose(drawn.table["ratio"], [numpy.nan, 1.0, 3 ** 0.5])
+        self.assertIn(" Memories of the two are within 2 %. ", drawn.caption)
+
+    def ranked(self, memory, low=0.1):
+        cells, lines = [], []
+        for label, errors in (("h2o", (0.2, 0.4)), ("window", (0.1, 0.8)), ("kcenter", (0.4, 0.6))):
+            cells += [cell(label, {"budget": 1}, error, memory[label], kv_head=head) for head, error in enumerate(errors)]
+            lines.append({"algorithm": label, "label": label, "layer": None, "params": {"budget": 1}, "cells": 2,
+                          "memory": {"fraction": memory[label]},
+                          "errors": {"relative_l2.mean": {"mean": sum(errors) / 2, "ci95": [low, 1.0]}}})
+        path = self.folder / "results.json"
+        path.write_text(json.dumps({**document(cells), "summary": lines}))
+        drawn = settings.draw(Namespace(results=Results(path), against="h2o"))
+        self.addCleanup(style.pyplot.close, drawn.plot)
+        return drawn
+
+    def test_a_ranking_names_what_is_not_compared_at_equal_memory(self):
+        drawn = self.ranked({"h2o": 0.5, "window": 1.0, "kcenter": 0.48})
+        self.assertIn(" Not at equal memory: window (2 times), kcenter (0.96 times). ", drawn.caption)
+        self.assertNotIn("within 2 %", drawn.caption)
+
+    def test_an_interval_that_reaches_0_leaves_a_logarithmic_axis_and_is_said_to(self):
+        memory = {"h2o": 0.5, "window": 0.5, "kcenter": 0.5}
+        for low, words in ((0.1, False), (-0.1, True)):
+            self.assertEqual("leave the picture on the left reach 0" in self.ranked(memory, low).caption, words)
 
     def of_tokens(self, exact=1.0):
         """Two methods that read a half and all of the exact bytes, of two numbers of tokens."""
@@ -253,6 +269,16 @@ class Made(unittest.TestCase):
         self.assertEqual(set(table["side"]), {"numerator"})
         numpy.testing.assert_allclose(table["measured"], [12.5 ** 0.5, 12.5 ** 0.5 / 4])
         numpy.testing.assert_allclose(table["predicted"], [2.0, 1.0])
+        # Mean squares of two seeds that are the same have no spread; 4.5 and 12.5 have a standard error of 4.
+        numpy.testing.assert_allclose(table["standard_error"], [0.0, 0.0], atol=1e-12)
+        self.assertAlmostEqual(self.spread(cells), 4 / (2 * 8.5 ** 0.5))
+
+    def spread(self, cells):
+        with h5py.File(self.folder / "results.rows.h5", "r+") as file:
+            for made in cells:
+                if made["key"]["params"]["s"] == 1 and made["key"]["seed"] == 0:
+                    file[made["id"]]["numerator_error"][...] = [[0.0, 3.0]]
+        return subgen_attribution.rms(self.results(cells))["standard_error"][0]
 
     def test_failures_are_counted_per_stream_with_exact_intervals(self):
         # Clopper and Pearson: 0 of n has the upper limit 1 - 0.025^(1/n).

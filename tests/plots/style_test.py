@@ -59,6 +59,11 @@ class Style(unittest.TestCase):
         for vision in VISION:
             self.assertGreater(closest([style.KEYS, style.VALUES, style.REFERENCE], vision)[0], LEAST)
 
+    def test_lines_of_a_text_are_looked_at_one_by_one(self):
+        with self.assertNoLogs("matplotlib"):  # it knows no line break within a formula
+            self.assertTrue(style._is_formula("relative error\nquantile for $\\delta$"))
+            self.assertFalse(style._is_formula("costs $5\nto $6"))
+
     def test_colours_are_seen_on_white(self):
         for name, (colour, *_) in looks.LOOK.items():
             self.assertLess(lab(colour, "common")[0], 82, name)

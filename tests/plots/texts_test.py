@@ -39,6 +39,17 @@ class Texts(unittest.TestCase):
                          {"exact": -2.0, "uniform": round(float(numpy.log2(9 / 4)), 12)})
         self.assertTrue(forest.ratios(self.results(cells), "h2o").empty)
 
+    def test_ticks_of_many_units_do_not_hide_their_interval(self):
+        for heads, faint in ((9, False), (100, True)):
+            cells = []
+            for head in range(heads):
+                cells += [cell("uniform", {"T": t}, 1 / t, 0.5 / t, kv_head=head) for t in (1, 2)]
+                cells.append(cell("h2o", {}, 1.0 + head / heads, 0.3, kv_head=head))
+            drawn = papers.draw("forest", self.results(cells), {})
+            ticks, interval, *_ = drawn.plot.axes[0].lines
+            self.assertEqual((ticks.get_marker(), len(ticks.get_xdata()), len(interval.get_xdata())), ("|", heads, 2))
+            self.assertEqual((ticks.get_alpha() < 0.2, interval.get_linewidth() > 2), (faint, faint))
+
     def test_the_ends_of_the_reference_reach_two_percent(self):
         cells = [cell("uniform", {"T": t}, 1 / memory, memory) for t, memory in ((1, 0.5), (2, 0.125))]
         memories = {"inside": 0.25, "rounded": 0.5 * 1.0004, "below": 0.125 / 1.019, "above": 0.5 * 1.019,

@@ -26,7 +26,7 @@ from kvplot.curves import (
     over_texts,
     words,
 )
-from kvplot.figure import Figure, facts
+from kvplot.figure import Figure, always_kept, facts
 from kvplot.results import POINT, Results, ResultsError, mean_over_units, with_params
 
 NEEDS = ("results",)
@@ -170,6 +170,9 @@ def _caption(
         *(["Markers and their edges: methods; filling and dashes: storages."] if stored else []),
         facts(results, frame[frame["status"] == "ok"], by),
     ]
+    kept = "" if stored else always_kept(results.ok).strip()
+    if kept:
+        text.append(kept)
     panels = drawn.groupby([*by, "label"] if by else "label")
     frontiers = sorted({str(series["label"].iloc[0]) for _, series in panels if _swept(series) > 1})
     if frontiers:

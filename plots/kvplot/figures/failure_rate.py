@@ -93,7 +93,7 @@ def draw(inputs: Namespace) -> Figure:
     models = results.models()
     several = streams["dump"].nunique() > 1
     names = {
-        dump: textwrap.fill(models.get(dump, dump), 20) + "\n" if several else ""
+        dump: textwrap.fill(str(models.get(dump, dump)).split("-")[0], 20) + "\n" if several else ""
         for dump in streams["dump"]
     }
     figure, axes = style.panels(1, len(streams), 2.9, sharey=True)

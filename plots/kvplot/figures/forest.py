@@ -112,6 +112,8 @@ def draw(inputs: Namespace) -> Figure:
     others = results.ok[results.ok["label"] != against]
     figure, axes = style.panels(1, 1, 0.9 + 0.155 * len(means))
     axis = axes[0][0]
+    # Faint where there are many, which would hide the interval.
+    faint = min(0.6, max(0.08, 12 / means["units"].max()))
     for place, row in means.iterrows():
         colour, marker = style.look(row["algorithm"], means["algorithm"].unique())
         units = table[(table["label"] == row["label"]) & (table["point"] == row["point"])]
@@ -120,10 +122,15 @@ def draw(inputs: Namespace) -> Figure:
             [place] * len(units),
             "|",
             color=colour,
-            alpha=0.6,
+            alpha=faint,
             markersize=4,
         )
-        axis.plot(2.0 ** numpy.array([row["low"], row["high"]]), [place, place], color=colour)
+        axis.plot(
+            2.0 ** numpy.array([row["low"], row["high"]]),
+            [place, place],
+            color=colour,
+            linewidth=1.1 if faint == 0.6 else 2.2,
+        )
         axis.plot(
             2.0 ** row["mean"],
             place,

@@ -16,7 +16,7 @@ from kvplot import style
 from kvplot.curves import NAMES, WORDS, words
 from kvplot.figure import Figure, always_kept, facts
 from kvplot.results import POINT, UNIT, Results, ResultsError, did_you_mean, undrawn
-from kvplot.statistics import geometric_means, over
+from kvplot.statistics import ENDS, geometric_means, over
 
 NEEDS = ("results",)
 WHOLE = True  # reads the program's summary over all layers
@@ -87,8 +87,8 @@ def paired(
     results: Results, table: pandas.DataFrame, against: str
 ) -> tuple[pandas.DataFrame, dict[str, list[float]]]:
     """Errors over those of the setting `against` that is nearest in memory, unit by unit: geometric
-    means with intervals, and in how many units the error is the smaller one; and the ratios of the
-    units, by setting. The references have none."""
+    means with intervals, in how many units the error is the smaller one, and their memory over the
+    reference's; and the ratios of the units, by setting. The references have none."""
     others = table[(table["label"] == against) | (table["setting"] == against)]
     if others.empty:
         known = [*table["label"], *table["setting"]]
@@ -107,7 +107,9 @@ def paired(
         ratios[row["setting"]] = [float(each) for each in frame["ratio"]]
         found.append(
             geometric_means(frame, "ratio", ["label", "setting"], "ratio").assign(
-                better=int((frame["ratio"] < 1).sum()), against=nearest["setting"]
+                better=int((frame["ratio"] < 1).sum()),
+                against=nearest["setting"],
+                memory_ratio=row["memory"] / nearest["memory"],
             )
         )
     return pandas.concat(found, ignore_index=True), ratios
@@ -128,6 +130,8 @@ def draw(inputs: Namespace) -> Figure:
         "outermost that differs."
     )
     _line(error, table, ("error", "low", "high"))
+    if (table["low"] <= 0).any():
+        said += " Those that leave the picture on the left reach 0."
     error.set_yticks(range(len(table)), table["setting"], fontsize=7)
     error.invert_yaxis()
     error.set_xlabel("relative error" if style.narrow() else NAMES[METRIC])
@@ -152,7 +156,7 @@ def draw(inputs: Namespace) -> Figure:
         said += (
             f" Right: over the error of {inputs.against}, where there are several of the one "
             f"nearest in memory, paired by unit: geometric mean, 95 % interval ({over(pairs)}), "
-            "units (ticks), and in how many of them it is smaller."
+            f"units (ticks), and in how many of them it is smaller.{_unequal(pairs)}"
         )
         error.set_yticks(
             range(len(table)),
@@ -170,6 +174,19 @@ def draw(inputs: Namespace) -> Figure:
         f"{' (in brackets)' if inputs.against else ''}, {said} {facts(results)}"
         f"{always_kept(results.ok)}{undrawn(summary(results), table, 'no error', 'error')}",
     )
+
+
+def _unequal(pairs: pandas.DataFrame) -> str:
+    """Which settings are compared with one of another memory, in words: a ratio of errors says
+    nothing of methods then."""
+    apart = pairs[(pairs["memory_ratio"] > ENDS) | (pairs["memory_ratio"] < 1 / ENDS)]
+    if apart.empty:
+        return f" Memories of the two are within {100 * (ENDS - 1):.0f} %."
+    listed = ", ".join(
+        f"{setting} ({ratio:.3g} times)"
+        for setting, ratio in zip(apart["setting"], apart["memory_ratio"])
+    )
+    return f" Not at equal memory: {listed}."
 
 
 def _look(table: pandas.DataFrame, algorithm: str) -> tuple[str, str]:

@@ -9,7 +9,8 @@ import numpy
 import pandas
 
 from kvplot import style
-from kvplot.figure import Figure, facts
+from kvplot.curves import cut
+from kvplot.figure import Figure, capped, facts
 from kvplot.results import Results, ResultsError
 
 NEEDS = ("results",)
@@ -17,7 +18,8 @@ SIDES = (("numerator", "s", "slots s"), ("normalizer", "t", "samples per cluster
 
 
 def rms(results: Results) -> pandas.DataFrame:
-    """Measured and predicted RMS error per layer, label, size: over rows, heads, seeds, units."""
+    """Measured and predicted RMS error per layer, label, size: over rows, heads, seeds, units; and
+    the standard error over seeds of the measured one, NaN with a single seed."""
     cells = results.ok[results.ok["algorithm"] == "subgen"]
     tables = []
     for side, size, _ in SIDES:
@@ -30,8 +32,12 @@ def rms(results: Results) -> pandas.DataFrame:
         square = (rows[f"{side}_error"] ** 2).groupby(rows["id"]).mean().rename("measured")
         here = here.join(square, on="id")
         here["predicted"] = here[f"derived.predicted_rmse_{side}"] ** 2
-        mean = here.groupby(["layer", "label", f"params.{size}"])[["measured", "predicted"]].mean()
-        mean = mean.apply(numpy.sqrt).reset_index().rename(columns={f"params.{size}": "size"})
+        setting = ["layer", "label", f"params.{size}"]
+        mean = here.groupby(setting)[["measured", "predicted"]].mean().apply(numpy.sqrt)
+        of_seeds = here.groupby([*setting, "seed"])["measured"].mean()
+        # Of a root: that of the mean square over twice the root.
+        mean["standard_error"] = of_seeds.groupby(setting).sem() / (2 * mean["measured"])
+        mean = mean.reset_index().rename(columns={f"params.{size}": "size"})
         # Labels that differ in the other side alone have the same draws and so the same errors.
         mean = mean.drop_duplicates(["layer", "size", "measured"])
         tables.append(mean.assign(side=side))
@@ -59,14 +65,18 @@ def draw(inputs: Namespace) -> Figure:
                 if here.empty:
                     continue
                 axis.plot(here["size"], here["predicted"], color=colour, linewidth=0.9)
-                axis.plot(
+                seeds = here["standard_error"].notna().any()
+                axis.errorbar(
                     here["size"],
                     here["measured"],
+                    yerr=capped(here["standard_error"], here["measured"]) if seeds else None,
                     color=colour,
                     marker=marker,
                     linestyle="none",
                     markeredgecolor="white",
                     markeredgewidth=0.4,
+                    elinewidth=0.7,
+                    capsize=1.5,
                 )
         style.plain_log(axis.yaxis)
         axis.set_xlabel(words)
@@ -86,6 +96,7 @@ def draw(inputs: Namespace) -> Figure:
         figure,
         table,
         "Errors of eq. 6 (left) and eq. 5 (right): root mean square over rows, query "
-        "heads, seeds and KV heads; lines: exact prediction, no fit. Measured / "
+        "heads, seeds and KV heads; lines: exact prediction, no fit; bars: standard error over "
+        f"seeds{cut(table['measured'], table['standard_error'])}. Measured / "
         f"predicted: {spans}. {facts(results, by=['layer'])}",
     )

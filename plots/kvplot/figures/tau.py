@@ -2,6 +2,8 @@
 
 from argparse import Namespace
 
+from matplotlib.patches import Rectangle
+
 from kvplot import style
 from kvplot.curves import by_layer, words
 from kvplot.figure import Figure, facts
@@ -9,6 +11,7 @@ from kvplot.heat import heat
 
 NEEDS = ("results",)
 METRIC = "errors.relative_l2.mean"
+PAPER = (1.0, 2.0)  # tau_init and tau_end
 
 
 def draw(inputs: Namespace) -> Figure:
@@ -18,13 +21,15 @@ def draw(inputs: Namespace) -> Figure:
     table = table[table["params.tau_init"].notna()]
     layers = sorted(table["layer"].unique())
     figure, axes = style.panels(1, len(layers), 2.3)
+    framed = ""
     for axis, layer in zip(axes[0], layers):
         here = table[table["layer"] == layer]
-        heat(
-            axis,
-            here.pivot(index="params.tau_init", columns="params.tau_end", values=METRIC),
-            digits="{:.3f}",
-        )
+        fields = here.pivot(index="params.tau_init", columns="params.tau_end", values=METRIC)
+        heat(axis, fields, digits="{:.3f}")
+        if PAPER[0] in fields.index and PAPER[1] in fields.columns:
+            corner = (fields.columns.get_loc(PAPER[1]) - 0.5, fields.index.get_loc(PAPER[0]) - 0.5)
+            axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="black", linewidth=1.2))
+            framed = " Framed: the paper's 1 to 2."
         axis.set_title(f"layer {layer}")
     style.outer_labels(axes, r"$\tau_{end}$", r"$\tau_{init}$")
     noise = table[f"{METRIC}.standard_error"].median()
@@ -34,6 +39,6 @@ def draw(inputs: Namespace) -> Figure:
         figure,
         table,
         f"{words(METRIC)}, of Keyformer over the temperature in the prompt and at the end, budget "
-        f"{budgets} of the prompt; colours per panel. Median standard error "
+        f"{budgets} of the prompt; colours per panel.{framed} Median standard error "
         f"over seeds: {noise:.2g}. {facts(results, by=['layer'])}",
     )
