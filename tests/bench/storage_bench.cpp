@@ -23,6 +23,7 @@ namespace {
 constexpr Index kTokens = 8192;
 constexpr Index kDimension = 64;
 constexpr Index kRows = 256;
+constexpr Index kVectorsTogether = 64;
 
 CodecSetting setting_of(const std::string& id, const Given& given) {
   const CodecDescription& codec = *find_codec(id);
@@ -48,21 +49,26 @@ struct Keys {
     encode();
   }
 
+  // Blocks that are written together, as a cell's are: of some 64 vectors.
   Index blocks() const { return kTokens / codec->group(); }
-  void encode() {
-    const Index group = codec->group();
-    for (Index b = 0; b < blocks(); ++b) {
-      codec->encode({stream.keys.row(b * group), group, kDimension},
-                    codes.data() + b * codec->bytes());
+  Index together() const { return std::max<Index>(1, kVectorsTogether / codec->group()); }
+  template <class F>
+  void for_some_blocks(const F& f) {
+    for (Index b = 0; b < blocks(); b += together()) {
+      const Index vectors = std::min(together(), blocks() - b) * codec->group();
+      f(b * codec->group(), vectors, codes.data() + b * codec->bytes());
     }
+  }
+  void encode() {
+    for_some_blocks([&](Index first, Index vectors, std::byte* some) {
+      codec->encode_all({stream.keys.row(first), vectors, kDimension}, some);
+    });
     benchmark::DoNotOptimize(codes.data());
   }
   void decode() {
-    const Index group = codec->group();
-    for (Index b = 0; b < blocks(); ++b) {
-      codec->decode(codes.data() + b * codec->bytes(),
-                    {decoded.data() + b * group * kDimension, group, kDimension});
-    }
+    for_some_blocks([&](Index first, Index vectors, const std::byte* some) {
+      codec->decode_all(some, {decoded.data() + first * kDimension, vectors, kDimension});
+    });
     benchmark::DoNotOptimize(decoded.data());
   }
   // Numbers in double precision and codes, each moved once, on one thread.
@@ -104,9 +110,9 @@ void BM_stored_cell(benchmark::State& state, const std::string& algorithm_id, co
   stored.front().storage =
       std::make_shared<const Storage>(Storage{both, of_values ? both : CodecSetting{}});
   const auto seconds_of = [&](const std::vector<ReplayCell>& cells) {
-    const auto start = std::chrono::steady_clock::now();
+    const double start = thread_seconds();
     last_cell(stream, setting, cells);
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return thread_seconds() - start;
   };
   const int threads = thread_count();
   set_thread_count(1);
