@@ -181,12 +181,8 @@ class Qjl final : public Codec {
                  std::byte* code) const {
     VectorRows projected(p_.group, count);
     s_.apply(vectors, channels, projected.all());
-    std::vector<std::uint8_t> signs(static_cast<std::size_t>(count));
     for (Index t = 0; t < p_.group; ++t, code += token_bytes()) {
-      const double* x = projected.row(t);
-      for (std::size_t r = 0; r < signs.size(); ++r) signs[r] = x[r] > 0.0 ? 1 : 0;
-      BitWriter out(code);
-      out.put_all(signs.data(), count, 1);
+      kvbench::put_signs<SignBit::kAboveZero>(projected.row(t), count, code);
     }
   }
 

@@ -81,7 +81,7 @@ double vector_norm(const double* x, Index d) {
 
 void SquareSums::see(ConstMatrix rows) {
   for (Index i = 0; i < rows.rows; ++i) {
-    for (Index k = 0; k < rows.cols; ++k) largest_ = std::max(largest_, std::fabs(rows(i, k)));
+    largest_ = std::max(largest_, largest_size(rows.row(i), rows.cols));
   }
 }
 

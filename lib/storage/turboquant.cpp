@@ -263,20 +263,20 @@ class Unbiased final : public TurboQuant {
     vector_norms(residuals.all(), gammas.data());
     VectorRows projected(vectors.rows, d_);
     signs_.apply(residuals.all(), projected.all());
-    std::vector<std::uint8_t> sides(static_cast<std::size_t>(d_));
     for (std::size_t t = 0; t < norms.size(); ++t, codes += bytes()) {
       put_norm(norms[t], codes + norms_at());
       put_norm(gammas[t], codes + norms_at() + kStoredNormBytes);
-      const double* x = projected.row(static_cast<Index>(t));
-      for (std::size_t k = 0; k < sides.size(); ++k) sides[k] = x[k] >= 0.0 ? 1 : 0;
-      BitWriter bits(codes + signs_at());
-      bits.put_all(sides.data(), d_, 1);
-      bits.finish();
+      put_signs<SignBit::kNotBelowZero>(projected.row(static_cast<Index>(t)), d_,
+                                        codes + signs_at());
     }
   }
   void decode_all(const std::byte* codes, MutableMatrix vectors) const override {
     VectorRows directions(vectors.rows, d_);
-    if (points_) points_->decode(codes, bytes(), directions.all());
+    if (points_) {
+      points_->decode(codes, bytes(), directions.all());
+    } else {
+      std::fill_n(directions.row(0), vectors.rows * d_, 0.0);
+    }
     VectorRows sides(vectors.rows, d_);
     std::vector<std::uint8_t> some(static_cast<std::size_t>(d_));
     for (Index t = 0; t < vectors.rows; ++t) {

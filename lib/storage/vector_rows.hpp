@@ -8,7 +8,7 @@ namespace kvbench {
 
 class VectorRows {
  public:
-  // Zeros.
+  // Numbers have no value before they are given one.
   VectorRows(Index rows, Index width)
       : rows_(rows), width_(width), numbers_(static_cast<std::size_t>(rows * width)) {}
 
@@ -19,7 +19,7 @@ class VectorRows {
  private:
   Index rows_;
   Index width_;
-  AlignedDoubles numbers_;
+  UnfilledDoubles numbers_;
 };
 
 }  // namespace kvbench
