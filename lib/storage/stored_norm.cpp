@@ -16,17 +16,6 @@ namespace {
 
 constexpr Index kSideBySide = 8;
 
-double largest_size(const double* x, Index d) {
-  Lanes some = Lanes::all(0.0);
-  Index k = 0;
-  for (; k + Lanes::kCount <= d; k += Lanes::kCount) {
-    some = Lanes::max(Lanes::abs(Lanes::load(x + k)), some);
-  }
-  double largest = some.largest();
-  for (; k < d; ++k) largest = std::max(largest, std::fabs(x[k]));
-  return largest;
-}
-
 // Of `Count` rows the sums of squares of what factors make of them, each a chain of its own.
 template <int Count>
 void add_squares(ConstMatrix rows, const double* factors, double* sums) {
@@ -40,6 +29,17 @@ void add_squares(ConstMatrix rows, const double* factors, double* sums) {
 }
 
 }  // namespace
+
+double largest_size(const double* x, Index d) {
+  Lanes some = Lanes::all(0.0);
+  Index k = 0;
+  for (; k + Lanes::kCount <= d; k += Lanes::kCount) {
+    some = Lanes::max(Lanes::abs(Lanes::load(x + k)), some);
+  }
+  double largest = some.largest();
+  for (; k < d; ++k) largest = std::max(largest, std::fabs(x[k]));
+  return largest;
+}
 
 double square_safe_factor(double largest) {
   // Its inverse is a number too.

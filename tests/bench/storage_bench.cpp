@@ -3,7 +3,6 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -13,7 +12,6 @@
 #include "bench/algorithm_cell.hpp"
 #include "bench/bench_stream.hpp"
 #include "bench/floor.hpp"
-#include "bench/timed.hpp"
 #include "core/parallel.hpp"
 #include "storage/codec_registry.hpp"
 
@@ -78,23 +76,37 @@ struct Keys {
   }
 };
 
-void BM_encode(benchmark::State& state, const std::string& id, const Given& given) {
-  Keys keys(id, given);
-  timed(state, keys.floor_seconds(), [&] { keys.encode(); });
-}
-
-void BM_decode(benchmark::State& state, const std::string& id, const Given& given) {
-  Keys keys(id, given);
-  timed(state, keys.floor_seconds(), [&] { keys.decode(); });
-}
-
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
 
-// float_ms and stored_ms, medians of replays in turns on one thread, the exact reference included,
-// and their ratio.
+// Counters: processor_ms, the median of a call, and how many times its floor that is.
+template <class Body>
+void in_processor_time(benchmark::State& state, double floor_seconds, const Body& body) {
+  std::vector<double> seconds;
+  for (auto _ : state) {
+    const double start = thread_seconds();
+    body();
+    seconds.push_back(thread_seconds() - start);
+  }
+  state.counters["floor_ms"] = 1e3 * floor_seconds;
+  state.counters["processor_ms"] = 1e3 * median(seconds);
+  state.counters["times_floor"] = median(seconds) / floor_seconds;
+}
+
+void BM_encode(benchmark::State& state, const std::string& id, const Given& given) {
+  Keys keys(id, given);
+  in_processor_time(state, keys.floor_seconds(), [&] { keys.encode(); });
+}
+
+void BM_decode(benchmark::State& state, const std::string& id, const Given& given) {
+  Keys keys(id, given);
+  in_processor_time(state, keys.floor_seconds(), [&] { keys.decode(); });
+}
+
+// float_ms and stored_ms, processor time, medians of replays in turns on one thread, the exact
+// reference included, and the median of their ratios.
 void BM_stored_cell(benchmark::State& state, const std::string& algorithm_id, const Given& given,
                     const std::string& codec, const Given& codec_given) {
   const Stream& stream = bench_stream(kTokens, kDimension);
