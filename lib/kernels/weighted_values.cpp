@@ -5,27 +5,40 @@
 #include <cmath>
 
 #include "core/lanes.hpp"
+#include "core/unrolled.hpp"
 #include "kernels/cpu_kernels.hpp"
 
 namespace kvbench {
 namespace {
 
-constexpr Index kQuestionsAtOnce = 6;   // accumulators that fit into the registers of AVX2
+// Questions x lanes of columns whose sums stay in registers.
+constexpr int kQuestionsAtOnce = 6;
+#if defined(__AVX512F__)
+constexpr int kWidth = 4;
+#else
+constexpr int kWidth = 1;
+#endif
 constexpr Index kTokensAtOnce = 32;     // value rows that stay in the first cache for all questions
 constexpr Index kEnoughQuestions = 24;  // that one reading of the values serves
 
-// out[q][0..8) += sum over `count` tokens of c[i][q] v[i][0..8), ascending.
-void add_lane(ConstMatrix values, const std::int32_t* tokens, Index count, Index column,
-              const double* c, Index stride, double* out, Index out_stride) {
-  Lanes sums[kQuestionsAtOnce];
-  for (int q = 0; q < kQuestionsAtOnce; ++q) sums[q] = Lanes::load(out + q * out_stride);
+// out[q][0..8 Width) += sum over `count` tokens of c[i][q] v[i][0..8 Width), ascending.
+template <int Width>
+void add_lanes(ConstMatrix values, const std::int32_t* tokens, Index count, Index column,
+               const double* c, Index stride, double* out, Index out_stride) {
+  Lanes sums[kQuestionsAtOnce * Width];
+  const auto place = [&](auto i) {
+    return out + i / Width * out_stride + i % Width * Lanes::kCount;
+  };
+  unrolled<kQuestionsAtOnce * Width>([&](auto i) { sums[i] = Lanes::load(place(i)); });
   for (Index i = 0; i < count; ++i) {
-    const Lanes v = Lanes::load(values.row(tokens[i]) + column);
-    for (int q = 0; q < kQuestionsAtOnce; ++q) {
-      sums[q] = Lanes::fma(Lanes::all(c[i * stride + q]), v, sums[q]);
-    }
+    const double* row = values.row(tokens[i]) + column;
+    Lanes v[Width];
+    unrolled<Width>([&](auto w) { v[w] = Lanes::load(row + w * Lanes::kCount); });
+    const double* some = c + i * stride;
+    unrolled<kQuestionsAtOnce * Width>(
+        [&](auto q) { sums[q] = Lanes::fma(Lanes::all(some[q / Width]), v[q % Width], sums[q]); });
   }
-  for (int q = 0; q < kQuestionsAtOnce; ++q) sums[q].store(out + q * out_stride);
+  unrolled<kQuestionsAtOnce * Width>([&](auto i) { sums[i].store(place(i)); });
 }
 
 // The same for columns too few for a whole lane.
@@ -111,6 +124,16 @@ void CpuWeightedValues::lay_out(Index first, Index last, Index stride) {
     const std::vector<std::int32_t>& list = lists_[question.list];
     const double* given = given_.data() + question.first;
     double* place = coefficients_.data() + q;
+    const auto some = static_cast<std::size_t>(last - first);
+    // Both ascend, and a list has no tokens but of these: between the same ends as many are the
+    // same.
+    if (question.done + some <= list.size() &&
+        list[question.done] == tokens_[static_cast<std::size_t>(first)] &&
+        list[question.done + some - 1] == tokens_[static_cast<std::size_t>(last - 1)]) {
+      for (std::size_t i = 0; i < some; ++i, place += stride) *place = given[question.done + i];
+      question.done += some;
+      continue;
+    }
     for (Index i = first; i < last && question.done < list.size(); ++i, place += stride) {
       if (list[question.done] != tokens_[static_cast<std::size_t>(i)]) continue;
       *place = given[question.done++];
@@ -133,8 +156,11 @@ void CpuWeightedValues::sums(std::vector<double>& out) {
       const double* c = coefficients_.data() + q;
       double* sums = sums_.data() + q * dv;
       Index k = 0;
+      for (; k + kWidth * Lanes::kCount <= dv; k += kWidth * Lanes::kCount) {
+        add_lanes<kWidth>(values_, tokens_.data() + first, some, k, c, stride, sums + k, dv);
+      }
       for (; k + Lanes::kCount <= dv; k += Lanes::kCount) {
-        add_lane(values_, tokens_.data() + first, some, k, c, stride, sums + k, dv);
+        add_lanes<1>(values_, tokens_.data() + first, some, k, c, stride, sums + k, dv);
       }
       add_tail(values_, tokens_.data() + first, some, k, c, stride, sums + k, dv);
     }

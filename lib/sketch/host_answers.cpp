@@ -56,19 +56,22 @@ Index HostAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weights,
   PendingAnswer& question = questions_.emplace_back(query, sketch);
   Answer& out = question.answer;
   out.rows_are_tokens = weights.own_rows().empty();
+  const bool compares = held != nullptr || query.x != query.exact_x;
+  const Compared with = compares ? compared(weights, query, e) : Compared();
   if (out.rows_are_tokens) {
-    out.kl_divergence = divergence(sketch, weights, query, e, sums);
+    out.kl_divergence = divergence(sketch, weights, query, e, sums, with);
     // The kept mass is one of the exact distribution, whatever positions the sketch attends at.
     const Exponentials exact = exact_of_row(query);
     if (exact.e != e.e) {
-      sums.kept = kept_sum(weights, exact) + canonical_exp(sink - exact.shift);
+      const double kept = compares ? with.kept : kept_sum(weights, exact);
+      sums.kept = kept + canonical_exp(sink - exact.shift);
     }
   } else {
     out.numerator.assign(static_cast<std::size_t>(stream_.shape.dv), 0.0);
     add_own_rows(sketch, weights, e.shift, held, sums, out.numerator);
   }
   out.is_stored = held != nullptr;
-  if (out.is_stored) out.score_error = score_error(weights, query);
+  if (out.is_stored) out.score_error = score_error(weights, query, with);
   question.set_sums(e.shift, sums);
   return static_cast<Index>(questions_.size()) - 1;
 }
@@ -239,50 +242,55 @@ void HostAnswers::enqueue_mapped_values(const WeightsByToken& weights, const Exp
   for (const std::int32_t j : mapped_tokens_) *coefficient++ = weights.num()[j] * e.e[j];
 }
 
-std::optional<double> HostAnswers::score_error(const WeightsByToken& weights,
-                                               const QueryRow& query) const {
+// One pass for all: each sum is a chain that waits for itself.
+HostAnswers::Compared HostAnswers::compared(const WeightsByToken& weights, const QueryRow& query,
+                                            const Exponentials& e) const {
   const Differences difference(weights, query, stream_.shape);
-  const Exponentials e = exact_of_row(query);
-  Lanes mass = Lanes::all(0.0);
-  Lanes sum = mass;
-  Lanes count = mass;
+  const Exponentials exact = exact_of_row(query);
+  Lanes differences = Lanes::all(0.0);
+  Lanes kept = differences;
+  Lanes mass = differences;
+  Lanes weighted = differences;
+  Lanes count = differences;
   for (const std::int32_t g : weights.groups()) {
-    const Lanes some = difference.weighs(g, e.group(g));
+    const Index at = Index{g} * Lanes::kCount;
+    const Lanes all = exact.group(g);
+    const Lanes some = difference.weighs(g, all);
+    const Lanes off = difference.of(g);
+    differences = Lanes::fma(Lanes::load(weights.den() + at) * e.group(g), off, differences);
+    kept = Lanes::fma(Lanes::load(weights.kept() + at), all, kept);
     mass = mass + some;
-    sum = Lanes::fma(some, difference.of(g), sum);
+    weighted = Lanes::fma(some, off, weighted);
     count = count + difference.weighs(g, Lanes::all(1.0));
   }
-  if (!(mass.sum() > 0.0)) return std::nullopt;
-  const Lanes mean = Lanes::all(sum.sum() / mass.sum());
+  return {differences.sum(), kept.sum(), mass.sum(), weighted.sum(), count.sum()};
+}
+
+std::optional<double> HostAnswers::score_error(const WeightsByToken& weights, const QueryRow& query,
+                                               const Compared& with) const {
+  if (!(with.mass > 0.0)) return std::nullopt;
+  const Differences difference(weights, query, stream_.shape);
+  const Lanes mean = Lanes::all(with.weighted / with.mass);
   Lanes squares = Lanes::all(0.0);
   for (const std::int32_t g : weights.groups()) {
     const Lanes off = difference.weighs(g, difference.of(g) - mean);
     squares = Lanes::fma(off, off, squares);
   }
-  return std::sqrt(squares.sum() / count.sum());
-}
-
-double HostAnswers::weighted_differences(const WeightsByToken& weights, const QueryRow& query,
-                                         const Exponentials& e) const {
-  const Differences difference(weights, query, stream_.shape);
-  Lanes sum = Lanes::all(0.0);
-  for (const std::int32_t g : weights.groups()) {
-    const Lanes share = Lanes::load(weights.den() + Index{g} * Lanes::kCount) * e.group(g);
-    sum = Lanes::fma(share, difference.of(g), sum);
-  }
-  return sum.sum();
+  return std::sqrt(squares.sum() / with.count);
 }
 
 std::optional<double> HostAnswers::divergence(const Sketch& sketch, const WeightsByToken& weights,
-                                              const QueryRow& query, Exponentials e,
-                                              TokenSums sums) {
+                                              const QueryRow& query, Exponentials e, TokenSums sums,
+                                              const Compared& with) {
   const double* x = sketch.cache_positions ? rerotated_by_token_.data() : query.x;
+  double differences = with.differences;
   if (sums.den < kSafeDenominator) {  // the shift is far above these rows: one of their own
     const double sink = stream_.sink(query.head);
     e = own_exponentials(weights, WeighIn::kDenominator, x, stream_.shape.tokens, sink, own_);
     if (!std::isfinite(e.shift)) return std::nullopt;
     sums = softmax_sums(weights, e);
     add_sink(sink, e.shift, sums);
+    if (x == query.x && x != query.exact_x) differences = compared(weights, query, e).differences;
   }
   double position_term = 0.0;
   if (sketch.cache_positions) {
@@ -291,7 +299,7 @@ std::optional<double> HostAnswers::divergence(const Sketch& sketch, const Weight
       position_term += weights.den()[j] * e.e[j] / sums.den * (x[j] - query.x[j]);
     }
   } else if (x != query.exact_x) {
-    position_term = weighted_differences(weights, query, e) / sums.den;
+    position_term = differences / sums.den;
   }
   return kl_divergence(query, e.shift, sums, position_term);
 }

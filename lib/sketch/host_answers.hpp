@@ -46,14 +46,25 @@ class HostAnswers final : public AnswerBackend {
                       const HeldVectors* held);
   void enqueue_mapped_values(const WeightsByToken& weights, const Exponentials& e,
                              const HeldVectors& held);
-  // None where no row weighs anything. `sums`: under e's shift.
+  // Sums that compare the logits x with the exact ones, by the weights as they are now.
+  struct Compared {
+    double differences = 0.0;  // of w_den e (x - exact x)
+    double kept = 0.0;         // TokenSums::kept of the exact exponentials
+    // Of tokens that weigh anything in the denominator: exact exponentials, the same times
+    // x - exact x, and how many there are.
+    double mass = 0.0;
+    double weighted = 0.0;
+    double count = 0.0;
+  };
+  Compared compared(const WeightsByToken& weights, const QueryRow& query,
+                    const Exponentials& e) const;
+  // None where no row weighs anything. `sums`: under e's shift; `with`: of e.
   std::optional<double> divergence(const Sketch& sketch, const WeightsByToken& weights,
-                                   const QueryRow& query, Exponentials e, TokenSums sums);
+                                   const QueryRow& query, Exponentials e, TokenSums sums,
+                                   const Compared& with);
   // Of tokens with a weight in the denominator; none where no exponential is left of them.
-  std::optional<double> score_error(const WeightsByToken& weights, const QueryRow& query) const;
-  // Sum of w_den e (x - exact_x).
-  double weighted_differences(const WeightsByToken& weights, const QueryRow& query,
-                              const Exponentials& e) const;
+  std::optional<double> score_error(const WeightsByToken& weights, const QueryRow& query,
+                                    const Compared& with) const;
 
   const Stream& stream_;
   const RowBlock* const block_;

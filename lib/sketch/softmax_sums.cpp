@@ -22,10 +22,8 @@ void for_each_token(const std::vector<std::int32_t>& groups, const Counts& count
 
 }  // namespace
 
-Lanes Exponentials::group(Index g) const {
-  const Index start = g * Lanes::kCount;
+Lanes Exponentials::group_at_end(Index start) const {
   const Index end = start + Lanes::kCount;
-  if (start >= first && end <= last) return Lanes::load(e + start);
   alignas(64) double some[Lanes::kCount] = {};
   for (Index j = std::max(first, start); j < std::min(last, end); ++j) some[j - start] = e[j];
   return Lanes::load(some);

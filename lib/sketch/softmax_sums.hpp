@@ -23,7 +23,15 @@ struct Exponentials {
   Index last = 0;
   double shift = 0.0;
 
-  Lanes group(Index g) const;  // of eight tokens, zeros outside
+  // Of eight tokens, zeros outside.
+  Lanes group(Index g) const {
+    const Index start = g * Lanes::kCount;
+    if (start >= first && start + Lanes::kCount <= last) return Lanes::load(e + start);
+    return group_at_end(start);
+  }
+
+ private:
+  Lanes group_at_end(Index start) const;
 };
 
 // By the weights as they are now; own rows have no part in it. Bits depend on weights and

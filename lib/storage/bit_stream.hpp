@@ -2,12 +2,14 @@
 // byte. n codes of b bits take ceil(n b / 8) bytes.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
-#if defined(__BMI2__)
+#if defined(__BMI2__) || defined(__AVX512F__)
 #include <immintrin.h>
 #endif
 
@@ -91,6 +93,42 @@ class BitWriter {
   std::uint64_t waiting_ = 0;
   int count_ = 0;
 };
+
+// Which numbers have the bit 1.
+enum class SignBit { kAboveZero, kNotBelowZero };
+
+namespace bit_stream_detail {
+
+// Of eight numbers, the first in the lowest bit.
+template <SignBit kBit>
+unsigned eight_signs(const double* x) {
+#if defined(__AVX512F__)
+  constexpr int kCompare = kBit == SignBit::kAboveZero ? _CMP_GT_OQ : _CMP_GE_OQ;
+  return _mm512_cmp_pd_mask(_mm512_loadu_pd(x), _mm512_setzero_pd(), kCompare);
+#else
+  unsigned out = 0;
+  for (unsigned k = 0; k < 8; ++k) {
+    const bool is_one = kBit == SignBit::kAboveZero ? x[k] > 0.0 : x[k] >= 0.0;
+    out |= (is_one ? 1U : 0U) << k;
+  }
+  return out;
+#endif
+}
+
+}  // namespace bit_stream_detail
+
+// Signs of `count` numbers, a bit each, in packed_bytes(count, 1) bytes.
+template <SignBit kBit>
+void put_signs(const double* x, Index count, std::byte* out) {
+  for (; count >= 8; count -= 8, x += 8) {
+    *out++ = static_cast<std::byte>(bit_stream_detail::eight_signs<kBit>(x));
+  }
+  if (count == 0) return;
+  std::array<double, 8> rest;
+  rest.fill(-1.0);
+  std::copy_n(x, count, rest.begin());
+  *out = static_cast<std::byte>(bit_stream_detail::eight_signs<kBit>(rest.data()));
+}
 
 class BitReader {
  public:

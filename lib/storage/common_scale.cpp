@@ -7,13 +7,14 @@
 #include <limits>
 
 #include "core/error.hpp"
+#include "storage/stored_norm.hpp"
 
 namespace kvbench {
 
 float scale_to(ConstMatrix vectors, float largest) {
   double size = 0.0;
   for (Index i = 0; i < vectors.rows; ++i) {
-    for (Index k = 0; k < vectors.cols; ++k) size = std::max(size, std::fabs(vectors(i, k)));
+    size = std::max(size, largest_size(vectors.row(i), vectors.cols));
   }
   const float rounded = static_cast<float>(size);
   if (!std::isfinite(rounded)) {

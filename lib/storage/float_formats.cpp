@@ -10,8 +10,12 @@
 // KV heads of a layer, here it is one KV head.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <string>
+#include <type_traits>
 
 #include "core/error.hpp"
 #include "storage/codec.hpp"
@@ -38,6 +42,22 @@ void put(std::uint32_t bits, std::byte* out) {
   }
 }
 
+// `bits_of(x)` of `count` numbers. They are found apart from being written: bytes may lie anywhere,
+// so that a loop that writes them is not vectorised.
+template <SmallFloat F, class BitsOf>
+void put_some(const double* x, Index count, std::byte* out, const BitsOf& bits_of) {
+  constexpr std::size_t kAtOnce = 64;
+  std::array<std::conditional_t<kBytes<F> == 1, std::uint8_t, std::uint16_t>, kAtOnce> found;
+  for (Index first = 0; first < count; first += kAtOnce) {
+    const auto some = std::min(kAtOnce, static_cast<std::size_t>(count - first));
+    for (std::size_t k = 0; k < some; ++k) {
+      found[k] = static_cast<typename decltype(found)::value_type>(
+          bits_of(x[first + static_cast<Index>(k)]));
+    }
+    for (std::size_t k = 0; k < some; ++k, out += kBytes<F>) put<F>(found[k], out);
+  }
+}
+
 template <SmallFloat F>
 double get(const std::byte* in) {
   if constexpr (kBytes<F> == 1) {
@@ -54,13 +74,13 @@ class Floats final : public Codec {
 
   Index bytes() const override { return kBytes<F> * width_; }
   void encode(ConstMatrix vectors, std::byte* code) const override {
-    bool overflows = false;
-    for (Index k = 0; k < width_; ++k) {
-      const std::uint32_t bits = small_float_bits<F>(vectors(0, k));
-      overflows |= (bits & (F.sign() - 1)) > F.largest;
-      put<F>(bits, code + kBytes<F> * k);
-    }
-    if (overflows) report(vectors);
+    std::uint32_t overflows = 0;
+    put_some<F>(vectors.data, width_, code, [&](double x) {
+      const std::uint32_t bits = small_float_bits<F>(x);
+      overflows |= (bits & (F.sign() - 1)) > F.largest ? 1U : 0U;
+      return bits;
+    });
+    if (overflows != 0) report(vectors);
   }
   void decode(const std::byte* code, MutableMatrix vectors) const override {
     for (Index k = 0; k < width_; ++k) vectors(0, k) = get<F>(code + kBytes<F> * k);
@@ -97,10 +117,10 @@ class ScaledFloats final : public Codec {
       put_float(scale, code);
       code += kScaleBytes;
     }
-    for (Index k = 0; k < width_; ++k) {
-      const float relative = static_cast<float>(vectors(0, k)) / scale;
-      put<F>(small_float_bits<F>(std::min(std::max(relative, -kLargest), kLargest)), code + k);
-    }
+    put_some<F>(vectors.data, width_, code, [scale](double x) {
+      const float relative = static_cast<float>(x) / scale;
+      return small_float_bits<F>(std::min(std::max(relative, -kLargest), kLargest));
+    });
   }
   void decode(const std::byte* code, MutableMatrix vectors) const override {
     float scale = scale_;

@@ -1,44 +1,62 @@
 #include "storage/orthogonal_map.hpp"
 
 #include <algorithm>
+#include <functional>
 
 #include "core/counter_rng.hpp"
 #include "core/random_matrix.hpp"
 
 namespace kvbench {
+namespace {
+
+std::function<std::vector<double>()> haar_drawn(const CounterRng& draw, Index d) {
+  return [draw, d] { return haar_matrix(draw, d); };
+}
+
+}  // namespace
 
 OrthogonalMap::OrthogonalMap(Rotation rotation, const CodecContext& context,
                              std::string_view purpose)
     : rotation_(rotation), d_(context.width()) {
   const CounterRng draw(context.seed, context.stream.id.hash(), purpose);
-  if (rotation == Rotation::kHaar) {
-    haar_.emplace(d_, d_, [draw, d = d_] { return haar_matrix(draw, d); });
-  }
+  if (rotation == Rotation::kHaar) haar_.emplace(d_, d_, haar_drawn(draw, d_));
   if (rotation == Rotation::kHadamardSigns) signs_ = fair_signs(draw, d_);
 }
 
-void OrthogonalMap::apply(const double* x, double* out) const {
+void OrthogonalMap::apply(ConstMatrix vectors, MutableMatrix out) const {
   if (haar_) {
-    haar_->apply(x, out);
+    haar_->apply(vectors, out);
     return;
   }
-  std::copy(x, x + d_, out);
-  for (std::size_t k = 0; k < signs_.size(); ++k) out[k] *= signs_[k];
-  if (rotation_ != Rotation::kNone) hadamard_transform(out, d_);
+  for (Index t = 0; t < vectors.rows; ++t) {
+    double* y = out.row(t);
+    std::copy_n(vectors.row(t), d_, y);
+    for (std::size_t k = 0; k < signs_.size(); ++k) y[k] *= signs_[k];
+    if (rotation_ != Rotation::kNone) hadamard_transform(y, d_);
+  }
 }
 
-void OrthogonalMap::undo(const double* x, double* out) const {
+void OrthogonalMap::undo(ConstMatrix vectors, MutableMatrix out) const {
   if (haar_) {
-    haar_->apply_transposed(x, d_, out);
+    haar_->apply_transposed(vectors, out);
     return;
   }
-  std::copy(x, x + d_, out);
-  if (rotation_ != Rotation::kNone) hadamard_transform(out, d_);
-  for (std::size_t k = 0; k < signs_.size(); ++k) out[k] *= signs_[k];
+  for (Index t = 0; t < vectors.rows; ++t) {
+    double* y = out.row(t);
+    std::copy_n(vectors.row(t), d_, y);
+    if (rotation_ != Rotation::kNone) hadamard_transform(y, d_);
+    for (std::size_t k = 0; k < signs_.size(); ++k) y[k] *= signs_[k];
+  }
 }
 
 Index OrthogonalMap::bytes() const {
   return (haar_ ? haar_->bytes() : 0) + (static_cast<Index>(signs_.size()) + 7) / 8;
+}
+
+DenseMap haar_map(const CodecContext& context, std::string_view purpose) {
+  const CounterRng draw(context.seed, context.stream.id.hash(), purpose);
+  const Index d = context.width();
+  return {d, d, haar_drawn(draw, d)};
 }
 
 std::optional<std::string> cannot_rotate(Rotation rotation, Index width, const char* remedy) {

@@ -24,9 +24,9 @@ class OrthogonalMap {
  public:
   OrthogonalMap(Rotation rotation, const CodecContext& context, std::string_view purpose);
 
-  // out [d] = M x and M^T x; out is not x.
-  void apply(const double* x, double* out) const;
-  void undo(const double* x, double* out) const;
+  // Rows of `out` [n, d] = M x and M^T x of rows x of `vectors` [n, d]; out is not vectors.
+  void apply(ConstMatrix vectors, MutableMatrix out) const;
+  void undo(ConstMatrix vectors, MutableMatrix out) const;
   // Of a Haar matrix in single precision; of signs a bit each.
   Index bytes() const;
 
@@ -36,6 +36,9 @@ class OrthogonalMap {
   std::optional<DenseMap> haar_;
   std::vector<double> signs_;
 };
+
+// The matrix of kHaar.
+DenseMap haar_map(const CodecContext& context, std::string_view purpose);
 
 // Why vectors of `width` numbers cannot be rotated so: a Hadamard matrix needs a power of two.
 std::optional<std::string> cannot_rotate(Rotation rotation, Index width, const char* remedy);

@@ -23,17 +23,19 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <numbers>
 
 #include "core/canonical.hpp"
 #include "core/canonical_angle.hpp"
 #include "core/error.hpp"
+#include "storage/angle_codes.hpp"
 #include "storage/bit_stream.hpp"
 #include "storage/little_endian.hpp"
-#include "storage/lloyd_max.hpp"
 #include "storage/orthogonal_map.hpp"
 #include "storage/stored_norm.hpp"
 #include "storage/uniform_quantizer.hpp"
+#include "storage/vector_rows.hpp"
 
 namespace kvbench {
 namespace {
@@ -52,37 +54,23 @@ struct Parameters {
 using Vector = std::vector<double>;
 
 constexpr Index kBlock = 16;
-constexpr int kLevels = 4;
-constexpr int kArcBits = 4;
-constexpr int kAngleBits = 2;  // of levels 2 to 4
-constexpr Index kBlockBits = 16 + 8 * kArcBits + 7 * kAngleBits;
+constexpr int kLevels = kAngleLevels;
+constexpr int kBlockBits = 16 + 8 * kArcBits + 7 * kAngleBits;
+constexpr Index kTogether = 32;  // vectors, side by side
 
-// Of angles in [0, pi / 2] at levels 2, 3 and 4, with x = psi - pi / 4: the density is
-// cos(2 x)^power.
-Vector angle_points(int level) {
-  const int power = (1 << (level - 1)) - 1;
-  Vector points = lloyd_max_points({std::numbers::pi / 4,
-                                    [power](double x) {
-                                      const double cosine = canonical_sine_cosine(2.0 * x).cosine;
-                                      double out = 1.0;
-                                      for (int i = 0; i < power; ++i) out *= cosine;
-                                      return out;
-                                    }},
-                                   kAngleBits);
-  for (double& x : points) x += std::numbers::pi / 4;
-  return points;
+// A block is a number of kBlockBits: in its lowest bits the radius, then level by level the codes.
+constexpr int angles_at(int level) { return static_cast<int>(kBlock) >> level; }
+constexpr int shift_of(int level, int i) {
+  int shift = 16;
+  for (int before = 1; before < level; ++before) shift += angles_at(before) * angle_bits(before);
+  return shift + i * angle_bits(level);
 }
-
-// The same, computed once.
-const Vector& points_of(Index level) {
-  static const std::array points = {angle_points(2), angle_points(3), angle_points(4)};
-  return points[static_cast<std::size_t>(level - 2)];
-}
+static_assert(shift_of(kLevels, 0) + kAngleBits == kBlockBits);
 
 class AnglesOfBlocks final : public Codec {
  public:
   explicit AnglesOfBlocks(const CodecContext& context)
-      : d_(context.width()), map_(Rotation::kHaar, context, "storage/rotation") {}
+      : d_(context.width()), map_(haar_map(context, "storage/rotation")) {}
 
   Index bytes() const override { return packed_bytes(d_ / kBlock * kBlockBits, 1); }
   Index shared_bytes() const override {
@@ -91,81 +79,144 @@ class AnglesOfBlocks final : public Codec {
   Index written(Index held, Index of_prompt) const override { return std::min(held, of_prompt); }
   bool once() const override { return true; }
 
-  void encode(ConstMatrix vectors, std::byte* code) const override {
-    Vector y(static_cast<std::size_t>(d_));
-    map_.apply(vectors.data, y.data());
-    BitWriter out(code);
-    for (Index first = 0; first < d_; first += kBlock) encode_block(y.data() + first, out);
-    out.finish();
-  }
+  void encode(ConstMatrix vectors, std::byte* code) const override { encode_all(vectors, code); }
   void decode(const std::byte* code, MutableMatrix vectors) const override {
-    Vector y(static_cast<std::size_t>(d_));
-    BitReader in(code);
-    for (Index first = 0; first < d_; first += kBlock) decode_block(in, y.data() + first);
-    map_.undo(y.data(), vectors.data);
+    decode_all(code, vectors);
+  }
+  void encode_all(ConstMatrix vectors, std::byte* codes) const override {
+    Scratch scratch(d_);
+    for (Index first = 0; first < vectors.rows; first += kTogether) {
+      const Index count = std::min(kTogether, vectors.rows - first);
+      map_.apply_across({vectors.row(first), count, d_, vectors.stride},
+                        {scratch.y.row(0), d_, count, kTogether});
+      for (Index b = 0; b < blocks(); ++b) {
+        encode_blocks(scratch.y.row(b * kBlock), scratch.numbers_of(b), count);
+      }
+      for (Index t = 0; t < count; ++t, codes += bytes()) {
+        BitWriter out(codes);
+        for (Index b = 0; b < blocks(); ++b) {
+          const std::uint64_t number = scratch.numbers_of(b)[t];
+          out.put(static_cast<std::uint32_t>(number), 32);
+          out.put(static_cast<std::uint32_t>(number >> 32), kBlockBits - 32);
+        }
+        out.finish();
+      }
+    }
+  }
+  void decode_all(const std::byte* codes, MutableMatrix vectors) const override {
+    Scratch scratch(d_);
+    for (Index first = 0; first < vectors.rows; first += kTogether) {
+      const Index count = std::min(kTogether, vectors.rows - first);
+      for (Index t = 0; t < count; ++t, codes += bytes()) {
+        BitReader in(codes);
+        for (Index b = 0; b < blocks(); ++b) {
+          const std::uint64_t low = in.get(32);
+          scratch.numbers_of(b)[t] = low | std::uint64_t{in.get(kBlockBits - 32)} << 32;
+        }
+      }
+      for (Index b = 0; b < blocks(); ++b) {
+        decode_blocks(scratch.numbers_of(b), scratch.y.row(b * kBlock), count);
+      }
+      map_.apply_transposed_across({scratch.y.row(0), d_, count, kTogether},
+                                   {vectors.row(first), count, d_, vectors.stride});
+    }
   }
 
  private:
-  // The radius, then level by level the codes.
-  void encode_block(double* y, BitWriter& out) const {
-    const double size = vector_norm(y, kBlock);
-    std::array<std::byte, kStoredNormBytes> stored{};
-    put_norm(size, stored.data());
-    out.put(get_bytes<std::uint16_t>(stored.data()), 16);
-    // Angles are those of any multiple; radii must not vanish or overflow.
-    const double factor = size > 0.0 ? square_safe_factor(size) : 1.0;
-    for (Index k = 0; k < kBlock; ++k) y[k] *= factor;
-    for (Index count = kBlock, level = 1; count > 1; count /= 2, ++level) {
-      for (Index i = 0; i < count / 2; ++i) {
-        const double angle = canonical_angle(y[2 * i], y[2 * i + 1]);
-        if (level == 1) {
-          out.put(arc_of(angle), kArcBits);
-        } else {
-          out.put(nearest(level, angle), kAngleBits);
+  // Of kTogether vectors: their numbers after the rotation, channel by channel, and what is written
+  // of their blocks, block by block.
+  struct Scratch {
+    VectorRows y;
+    std::vector<std::uint64_t> numbers;
+
+    explicit Scratch(Index d)
+        : y(d, kTogether), numbers(static_cast<std::size_t>(d / kBlock * kTogether)) {}
+    std::uint64_t* numbers_of(Index block) { return numbers.data() + block * kTogether; }
+  };
+
+  Index blocks() const { return d_ / kBlock; }
+
+  // Of a block of `count` vectors.
+  static void encode_blocks(double* y, std::uint64_t* numbers, Index count) {
+    std::array<double, kTogether> factors;
+    find_radii(y, count, numbers, factors.data());
+    for (Index k = 0; k < kBlock; ++k) {
+      double* of_k = y + k * kTogether;
+      // Angles are those of any multiple; radii must not vanish or overflow.
+      for (Index t = 0; t < count; ++t) of_k[t] *= factors[static_cast<std::size_t>(t)];
+    }
+    std::array<std::uint64_t, kTogether> codes;
+    std::array<double, kTogether> radii;
+    for (int level = 1; level <= kLevels; ++level) {
+      for (int i = 0; i < angles_at(level); ++i) {
+        const double* across = y + 2 * i * kTogether;
+        const double* up = across + kTogether;
+        find_angle_codes(level, across, up, count, codes.data());
+        for (Index t = 0; t < count; ++t) {
+          const auto each = static_cast<std::size_t>(t);
+          numbers[t] |= codes[each] << shift_of(level, i);
+          radii[each] = std::sqrt(fused(across[t], across[t], up[t] * up[t]));
         }
-        y[i] = std::sqrt(fused(y[2 * i], y[2 * i], y[2 * i + 1] * y[2 * i + 1]));
+        std::copy_n(radii.begin(), count, y + i * kTogether);
       }
     }
   }
 
-  void decode_block(BitReader& in, double* y) const {
-    std::array<std::byte, kStoredNormBytes> stored{};
-    put_bytes(static_cast<std::uint16_t>(in.get(16)), stored.data());
-    // Angles of the levels from the first on, before the radii that they share out.
-    std::array<double, kBlock - 1> angles{};
-    std::size_t at = 0;
-    for (Index count = kBlock / 2, level = 1; count > 0; count /= 2, ++level) {
-      for (Index i = 0; i < count; ++i) {
-        angles[at++] = level == 1 ? (in.get(kArcBits) + 0.5) * (std::numbers::pi / 8)
-                                  : points_of(level)[in.get(kAngleBits)];
+  // The radii as they are written, and what brings numbers to where squares are safe.
+  static void find_radii(const double* y, Index count, std::uint64_t* numbers, double* factors) {
+    std::array<double, kTogether> most{};
+    for (Index k = 0; k < kBlock; ++k) {
+      for (std::size_t t = 0; t < static_cast<std::size_t>(count); ++t) {
+        const double size = std::fabs(y[k * kTogether + static_cast<Index>(t)]);
+        most[t] = most[t] < size ? size : most[t];
       }
     }
-    y[0] = get_norm(stored.data());
-    for (Index count = 1; count < kBlock; count *= 2) {
-      for (Index i = count; i-- > 0;) {
-        const SineCosine of = canonical_sine_cosine(angles[--at]);
-        const double radius = y[i];
-        y[2 * i] = radius * of.cosine;
-        y[2 * i + 1] = radius * of.sine;
+    std::array<double, kTogether> scales;
+    std::array<double, kTogether> sums{};
+    for (std::size_t t = 0; t < most.size(); ++t) {
+      scales[t] = most[t] > 0.0 ? square_safe_factor(most[t]) : 0.0;
+    }
+    for (Index k = 0; k < kBlock; ++k) {
+      for (std::size_t t = 0; t < static_cast<std::size_t>(count); ++t) {
+        const double scaled = scales[t] * y[k * kTogether + static_cast<Index>(t)];
+        sums[t] = fused(scaled, scaled, sums[t]);
       }
+    }
+    for (std::size_t t = 0; t < static_cast<std::size_t>(count); ++t) {
+      const double radius = scales[t] > 0.0 ? std::sqrt(sums[t]) / scales[t] : 0.0;
+      std::array<std::byte, kStoredNormBytes> stored{};
+      put_norm(radius, stored.data());
+      numbers[t] = get_bytes<std::uint16_t>(stored.data());
+      factors[t] = radius > 0.0 ? square_safe_factor(radius) : 1.0;
     }
   }
 
-  static std::uint32_t arc_of(double angle) {
-    return static_cast<std::uint32_t>(std::min(15.0, std::floor(angle / (std::numbers::pi / 8))));
-  }
-  // The lower one where two are equally near.
-  std::uint32_t nearest(Index level, double angle) const {
-    const Vector& points = points_of(level);
-    std::uint32_t code = 0;
-    for (std::size_t i = 1; i < points.size(); ++i) {
-      code += angle > 0.5 * (points[i - 1] + points[i]) ? 1 : 0;
+  // Radii are shared out from the block's own to its numbers.
+  static void decode_blocks(const std::uint64_t* numbers, double* y, Index count) {
+    for (Index t = 0; t < count; ++t) {
+      std::array<std::byte, kStoredNormBytes> stored{};
+      put_bytes(static_cast<std::uint16_t>(numbers[t]), stored.data());
+      y[t] = get_norm(stored.data());
     }
-    return code;
+    for (int level = kLevels; level >= 1; --level) {
+      const AngleTable& of = angle_table(level);
+      const std::uint64_t largest = (std::uint64_t{1} << angle_bits(level)) - 1;
+      for (int i = angles_at(level); i-- > 0;) {
+        std::array<double, kTogether> radii;
+        std::copy_n(y + i * kTogether, count, radii.begin());
+        double* across = y + 2 * i * kTogether;
+        double* up = across + kTogether;
+        for (Index t = 0; t < count; ++t) {
+          const auto code = static_cast<std::size_t>((numbers[t] >> shift_of(level, i)) & largest);
+          across[t] = radii[static_cast<std::size_t>(t)] * of.cosine[code];
+          up[t] = radii[static_cast<std::size_t>(t)] * of.sine[code];
+        }
+      }
+    }
   }
 
   Index d_;
-  OrthogonalMap map_;
+  DenseMap map_;
 };
 
 // Numbers in 2^bits equal steps from their least to their largest, decoded to the middle of a step.

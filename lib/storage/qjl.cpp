@@ -31,6 +31,7 @@
 #include "storage/dense_map.hpp"
 #include "storage/little_endian.hpp"
 #include "storage/stored_norm.hpp"
+#include "storage/vector_rows.hpp"
 
 namespace kvbench {
 namespace {
@@ -76,14 +77,15 @@ class Qjl final : public Codec {
   Index written(Index held, Index) const override { return held / p_.buffer * p_.buffer; }
 
   void encode(ConstMatrix vectors, std::byte* code) const override {
-    const std::vector<Index> outliers = outliers_of(vectors);
-    for (const Index channel : outliers) {
+    const Channels of = channels_of(vectors);
+    for (const Index channel : of.outliers) {
       put_bytes(static_cast<std::uint16_t>(channel), index_bytes_, code);
       code += index_bytes_;
     }
-    for (Index t = 0; t < p_.group; ++t) {
-      encode_token(vectors.row(t), outliers, code);
-      code += token_bytes();
+    put_norms(vectors, of.outliers, code);
+    put_signs(vectors, of.inner, p_.bits, code + signs_at());
+    if (p_.outliers > 0) {
+      put_signs(vectors, of.outliers, outlier_bits_, code + signs_at() + packed_bytes(p_.bits, 1));
     }
   }
 
@@ -93,9 +95,26 @@ class Qjl final : public Codec {
       outliers.push_back(get_bytes(index_bytes_, code));
       code += index_bytes_;
     }
+    Vector inner;
+    Vector outer;
     for (Index t = 0; t < p_.group; ++t) {
-      decode_token(code, outliers, vectors.row(t));
-      code += token_bytes();
+      const std::byte* norms = code + t * token_bytes();
+      const double size = get_norm(norms);
+      outer.push_back(p_.outliers > 0 ? get_norm(norms + kStoredNormBytes) : 0.0);
+      // Of the norms as they are stored; |k_o| may be rounded above |k|.
+      inner.push_back(std::sqrt(std::max(0.0, (size - outer.back()) * (size + outer.back()))));
+    }
+    code += signs_at();
+    s_.apply_transposed(sides_of(p_.bits, code).view(), vectors);
+    scale(inner, p_.bits, vectors);
+    if (p_.outliers == 0) return;
+    VectorRows estimates(p_.group, p_.outliers);
+    s_.apply_transposed(sides_of(outlier_bits_, code + packed_bytes(p_.bits, 1)).view(), outliers,
+                        estimates.all());
+    scale(outer, outlier_bits_, estimates.all());
+    for (Index t = 0; t < p_.group; ++t) {
+      const double* from = estimates.row(t);
+      for (const Index channel : outliers) vectors(t, channel) = *from++;
     }
   }
 
@@ -112,68 +131,82 @@ class Qjl final : public Codec {
     return bytes == 1 ? low : low | std::to_integer<int>(in[1]) << 8;
   }
 
-  // Ascending; of equal norms the lower channel.
-  std::vector<Index> outliers_of(ConstMatrix vectors) const {
+  // Of a group; both ascending.
+  struct Channels {
+    std::vector<Index> outliers;
+    std::vector<Index> inner;
+  };
+
+  // Of equal norms the lower channel.
+  Channels channels_of(ConstMatrix vectors) const {
     SquareSums sums(d_);
     sums.see(vectors);
     sums.add(vectors);
     const Vector& squares = sums.sums();
-    std::vector<Index> channels(squares.size());
-    std::iota(channels.begin(), channels.end(), 0);
-    std::stable_sort(channels.begin(), channels.end(), [&](Index a, Index b) {
-      return squares[static_cast<std::size_t>(a)] > squares[static_cast<std::size_t>(b)];
+    std::vector<Index> all(squares.size());
+    std::iota(all.begin(), all.end(), 0);
+    const auto middle = all.begin() + p_.outliers;
+    std::nth_element(all.begin(), middle, all.end(), [&](Index a, Index b) {
+      const double of_a = squares[static_cast<std::size_t>(a)];
+      const double of_b = squares[static_cast<std::size_t>(b)];
+      return of_a > of_b || (of_a == of_b && a < b);
     });
-    channels.resize(static_cast<std::size_t>(p_.outliers));
-    std::sort(channels.begin(), channels.end());
-    return channels;
-  }
-
-  void put_signs(const Vector& x, Index count, BitWriter& out) const {
-    Vector projected(static_cast<std::size_t>(p_.bits));
-    s_.apply(x.data(), projected.data());
-    std::vector<std::uint8_t> signs(static_cast<std::size_t>(count));
-    for (std::size_t r = 0; r < signs.size(); ++r) signs[r] = projected[r] > 0.0 ? 1 : 0;
-    out.put_all(signs.data(), count, 1);
-  }
-
-  void encode_token(const double* key, const std::vector<Index>& outliers, std::byte* code) const {
-    Vector inner(key, key + d_);
-    Vector outer(inner.size(), 0.0);
-    for (const Index channel : outliers) {
-      std::swap(inner[static_cast<std::size_t>(channel)], outer[static_cast<std::size_t>(channel)]);
-    }
-    put_norm(vector_norm(key, d_), code);
-    if (p_.outliers > 0) put_norm(vector_norm(outer.data(), d_), code + kStoredNormBytes);
-    BitWriter signs(code + signs_at());
-    put_signs(inner, p_.bits, signs);
-    if (p_.outliers > 0) put_signs(outer, outlier_bits_, signs);
-    signs.finish();
-  }
-
-  // sqrt(pi / 2) / count size S^T b over the first `count` rows.
-  Vector estimate(Index count, double size, BitReader& signs) const {
-    Vector sides(static_cast<std::size_t>(count));
-    std::vector<std::uint8_t> codes(sides.size());
-    signs.get_all(codes.data(), count, 1);
-    for (std::size_t r = 0; r < sides.size(); ++r) sides[r] = codes[r] != 0 ? 1.0 : -1.0;
-    Vector out(static_cast<std::size_t>(d_));
-    s_.apply_transposed(sides.data(), count, out.data());
-    const double factor = std::sqrt(std::numbers::pi / 2.0) / static_cast<double>(count) * size;
-    for (double& x : out) x *= factor;
+    Channels out{{all.begin(), middle}, {middle, all.end()}};
+    std::sort(out.outliers.begin(), out.outliers.end());
+    std::sort(out.inner.begin(), out.inner.end());
     return out;
   }
 
-  void decode_token(const std::byte* code, const std::vector<Index>& outliers, double* key) const {
-    const double size = get_norm(code);
-    const double outer = p_.outliers > 0 ? get_norm(code + kStoredNormBytes) : 0.0;
-    BitReader signs(code + signs_at());
-    // Of the norms as they are stored; |k_o| may be rounded above |k|.
-    const double inner = std::sqrt(std::max(0.0, (size - outer) * (size + outer)));
-    const Vector of_inner = estimate(p_.bits, inner, signs);
-    std::copy(of_inner.begin(), of_inner.end(), key);
+  // |k| and |k_o| of every token.
+  void put_norms(ConstMatrix vectors, const std::vector<Index>& outliers, std::byte* code) const {
+    Vector norms(static_cast<std::size_t>(p_.group));
+    vector_norms(vectors, norms.data());
+    for (Index t = 0; t < p_.group; ++t) {
+      put_norm(norms[static_cast<std::size_t>(t)], code + t * token_bytes());
+    }
     if (p_.outliers == 0) return;
-    const Vector of_outer = estimate(outlier_bits_, outer, signs);
-    for (const Index channel : outliers) key[channel] = of_outer[static_cast<std::size_t>(channel)];
+    VectorRows outer(p_.group, p_.outliers);
+    for (Index t = 0; t < p_.group; ++t) {
+      double* to = outer.row(t);
+      for (const Index channel : outliers) *to++ = vectors(t, channel);
+    }
+    vector_norms(outer.all(), norms.data());
+    for (Index t = 0; t < p_.group; ++t) {
+      put_norm(norms[static_cast<std::size_t>(t)], code + t * token_bytes() + kStoredNormBytes);
+    }
+  }
+
+  // Of every token the signs of the first `count` projections of some channels.
+  void put_signs(ConstMatrix vectors, const std::vector<Index>& channels, Index count,
+                 std::byte* code) const {
+    VectorRows projected(p_.group, count);
+    s_.apply(vectors, channels, projected.all());
+    for (Index t = 0; t < p_.group; ++t, code += token_bytes()) {
+      kvbench::put_signs<SignBit::kAboveZero>(projected.row(t), count, code);
+    }
+  }
+
+  // Of every token `count` signs as 1 and -1.
+  VectorRows sides_of(Index count, const std::byte* code) const {
+    VectorRows out(p_.group, count);
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(count));
+    for (Index t = 0; t < p_.group; ++t, code += token_bytes()) {
+      BitReader signs(code);
+      signs.get_all(codes.data(), count, 1);
+      double* sides = out.row(t);
+      for (std::size_t r = 0; r < codes.size(); ++r) sides[r] = codes[r] != 0 ? 1.0 : -1.0;
+    }
+    return out;
+  }
+
+  // Of sums S^T b over `count` rows makes sqrt(pi / 2) / count size S^T b.
+  static void scale(const Vector& sizes, Index count, MutableMatrix sums) {
+    for (Index t = 0; t < sums.rows; ++t) {
+      const double factor = std::sqrt(std::numbers::pi / 2.0) / static_cast<double>(count) *
+                            sizes[static_cast<std::size_t>(t)];
+      double* x = sums.row(t);
+      for (Index k = 0; k < sums.cols; ++k) x[k] *= factor;
+    }
   }
 
   Parameters p_;

@@ -21,17 +21,21 @@ class Rotated final : public Codec {
     return codec_->written(held, of_prompt);
   }
   bool once() const override { return codec_->once(); }
-  void encode(ConstMatrix vectors, std::byte* code) const override {
-    std::vector<double> turned(static_cast<std::size_t>(group() * width_));
-    for (Index t = 0; t < group(); ++t) {
-      map_.apply(vectors.row(t), turned.data() + t * width_);
-    }
-    codec_->encode({turned.data(), group(), width_}, code);
-  }
+  void encode(ConstMatrix vectors, std::byte* code) const override { encode_all(vectors, code); }
   void decode(const std::byte* code, MutableMatrix vectors) const override {
-    std::vector<double> turned(static_cast<std::size_t>(group() * width_));
-    codec_->decode(code, {turned.data(), group(), width_});
-    for (Index t = 0; t < group(); ++t) map_.undo(turned.data() + t * width_, vectors.row(t));
+    decode_all(code, vectors);
+  }
+  void encode_all(ConstMatrix vectors, std::byte* codes) const override {
+    std::vector<double> turned(static_cast<std::size_t>(vectors.rows * width_));
+    const MutableMatrix out(turned.data(), vectors.rows, width_);
+    map_.apply(vectors, out);
+    codec_->encode_all(out, codes);
+  }
+  void decode_all(const std::byte* codes, MutableMatrix vectors) const override {
+    std::vector<double> turned(static_cast<std::size_t>(vectors.rows * width_));
+    const MutableMatrix in(turned.data(), vectors.rows, width_);
+    codec_->decode_all(codes, in);
+    map_.undo(in, vectors);
   }
 
  private:

@@ -225,7 +225,7 @@ void StoredCache::hold(const Sketch& sketch, Index row) {
     const bool appended = list_tokens(sketch, row);
     keys_.hold(key_tokens_, appended);
     values_.hold(value_tokens_, appended);
-    if (!appended) mapped_ = 0;
+    if (!appended) mapped_ = split_ = 0;
   }
   refuse_unwritable(sketch);
   count(sketch);
@@ -286,6 +286,7 @@ void StoredCache::write_own_vectors(const Sketch& sketch) {
                           std::vector<std::vector<double>>& out, auto index_of) {
     out.resize(own.size());
     seen.resize(own.size());
+    if (own.empty()) return;
     for (const SketchRow& row : sketch.rows()) {
       const std::int32_t index = index_of(row);
       if (index < 0) continue;
@@ -353,11 +354,19 @@ QueryRow StoredCache::attended(const QueryRow& exact, const LogitBlock* decoded)
 }
 
 void StoredCache::find_logits() {
-  written_keys_.clear();
-  other_keys_.clear();
-  for (const std::int32_t token : key_tokens_) {
-    (keys_.is_written(token) ? written_keys_ : other_keys_).push_back(token);
+  if (split_ == 0) {
+    written_keys_.clear();
+    other_keys_.clear();
   }
+  const std::vector<std::int32_t> waiting = std::move(other_keys_);
+  other_keys_.clear();
+  const auto before = static_cast<std::ptrdiff_t>(written_keys_.size());
+  const auto split = [&](std::int32_t token) {
+    (keys_.is_written(token) ? written_keys_ : other_keys_).push_back(token);
+  };
+  for (const std::int32_t token : waiting) split(token);
+  for (; split_ < key_tokens_.size(); ++split_) split(key_tokens_[split_]);
+  std::inplace_merge(written_keys_.begin(), written_keys_.begin() + before, written_keys_.end());
   logits_.go_to(row_, written_keys_, keys_.decoded());
   logits_row_ = row_;
 }

@@ -123,7 +123,8 @@ class StoredCache {
   Index mapped_ = 0;  // of value_tokens_, the first that value_row has as decoded
   WrittenLogits logits_;
   Index logits_row_ = -1;                                // whose logits they are
-  std::vector<std::int32_t> written_keys_, other_keys_;  // of key_tokens_, at that row
+  std::vector<std::int32_t> written_keys_, other_keys_;  // of key_tokens_, at that row, ascending
+  std::size_t split_ = 0;                                // of key_tokens_, how many are among these
   std::vector<double> e_;                                // [n] of the query attended last
   std::vector<double> held_x_, held_e_;                  // by place in key_tokens_
 };

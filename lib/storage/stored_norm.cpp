@@ -1,35 +1,87 @@
 #include "storage/stored_norm.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 #include "core/canonical.hpp"
+#include "core/lanes.hpp"
 #include "storage/half.hpp"
 
 namespace kvbench {
 
+namespace {
+
+constexpr Index kSideBySide = 8;
+
+// Of `Count` rows the sums of squares of what factors make of them, each a chain of its own.
+template <int Count>
+void add_squares(ConstMatrix rows, const double* factors, double* sums) {
+  std::fill_n(sums, Count, 0.0);
+  for (Index k = 0; k < rows.cols; ++k) {
+    for (int t = 0; t < Count; ++t) {
+      const double scaled = factors[t] * rows(t, k);
+      sums[t] = fused(scaled, scaled, sums[t]);
+    }
+  }
+}
+
+}  // namespace
+
+double largest_size(const double* x, Index d) {
+  Lanes some = Lanes::all(0.0);
+  Index k = 0;
+  for (; k + Lanes::kCount <= d; k += Lanes::kCount) {
+    some = Lanes::max(Lanes::abs(Lanes::load(x + k)), some);
+  }
+  double largest = some.largest();
+  for (; k < d; ++k) largest = std::max(largest, std::fabs(x[k]));
+  return largest;
+}
+
 double square_safe_factor(double largest) {
   // Its inverse is a number too.
-  return std::ldexp(1.0, std::clamp(-std::ilogb(largest), -1000, 1000));
+  const int exponent = static_cast<int>(bits_of(largest) >> 52) - 1023;
+  const int power = std::clamp(-exponent, -1000, 1000);
+  return from_bits(static_cast<std::uint64_t>(1023 + power) << 52);
+}
+
+void vector_norms(ConstMatrix vectors, double* norms) {
+  for (Index first = 0; first < vectors.rows; first += kSideBySide) {
+    const Index count = std::min(kSideBySide, vectors.rows - first);
+    std::array<double, kSideBySide> factors;
+    std::array<double, kSideBySide> sums;
+    for (Index t = 0; t < count; ++t) {
+      const double largest = largest_size(vectors.row(first + t), vectors.cols);
+      factors[static_cast<std::size_t>(t)] = largest > 0.0 ? square_safe_factor(largest) : 0.0;
+    }
+    const ConstMatrix rows(vectors.row(first), count, vectors.cols, vectors.stride);
+    if (count == kSideBySide) {
+      add_squares<kSideBySide>(rows, factors.data(), sums.data());
+    } else {
+      for (Index t = 0; t < count; ++t) {
+        const auto i = static_cast<std::size_t>(t);
+        add_squares<1>({rows.row(t), 1, rows.cols}, &factors[i], &sums[i]);
+      }
+    }
+    for (Index t = 0; t < count; ++t) {
+      const auto i = static_cast<std::size_t>(t);
+      norms[first + t] = factors[i] > 0.0 ? std::sqrt(sums[i]) / factors[i] : 0.0;
+    }
+  }
 }
 
 double vector_norm(const double* x, Index d) {
-  double largest = 0.0;
-  for (Index k = 0; k < d; ++k) largest = std::max(largest, std::fabs(x[k]));
-  if (largest == 0.0) return 0.0;
-  const double factor = square_safe_factor(largest);
-  double sum = 0.0;
-  for (Index k = 0; k < d; ++k) {
-    const double scaled = factor * x[k];
-    sum = fused(scaled, scaled, sum);
-  }
-  return std::sqrt(sum) / factor;
+  double norm = 0.0;
+  vector_norms({x, 1, d}, &norm);
+  return norm;
 }
 
 void SquareSums::see(ConstMatrix rows) {
   for (Index i = 0; i < rows.rows; ++i) {
-    for (Index k = 0; k < rows.cols; ++k) largest_ = std::max(largest_, std::fabs(rows(i, k)));
+    largest_ = std::max(largest_, largest_size(rows.row(i), rows.cols));
   }
 }
 

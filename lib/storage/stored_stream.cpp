@@ -16,9 +16,18 @@ AlignedDoubles decoded_alone(const Codec& codec, ConstMatrix original,
   AlignedDoubles out(static_cast<std::size_t>(original.rows * original.cols));
   std::mutex mutex;
   parallel_for((original.rows + kVectorsPerTask - 1) / kVectorsPerTask, [&](Index task) {
-    std::vector<std::byte> code(static_cast<std::size_t>(codec.bytes()));
     const Index first = task * kVectorsPerTask;
     const Index last = std::min(first + kVectorsPerTask, original.rows);
+    std::vector<std::byte> code(static_cast<std::size_t>((last - first) * codec.bytes()));
+    try {
+      codec.encode_all({original.row(first), last - first, original.cols, original.stride},
+                       code.data());
+      codec.decode_all(code.data(),
+                       {out.data() + first * original.cols, last - first, original.cols});
+      return;
+    } catch (const CellError&) {
+      // One of them cannot be written: which ones, and why, is found one by one.
+    }
     for (Index i = first; i < last; ++i) {
       double* decoded = out.data() + i * original.cols;
       try {

@@ -38,6 +38,7 @@
 #include "storage/lloyd_max.hpp"
 #include "storage/orthogonal_map.hpp"
 #include "storage/stored_norm.hpp"
+#include "storage/vector_rows.hpp"
 
 namespace kvbench {
 namespace {
@@ -118,30 +119,38 @@ class RotatedPoints {
   Index shared_bytes() const {
     return map_.bytes() + 4 * static_cast<Index>(codebook_.points().size());
   }
-  void encode(const Vector& direction, std::byte* code) const {
-    Vector y(direction.size());
-    map_.apply(direction.data(), y.data());
-    std::vector<std::uint8_t> codes(y.size());
-    codebook_.codes_of(y.data(), d_, codes.data());
-    BitWriter out(code);
-    out.put_all(codes.data(), d_, bits_);
-    out.finish();
-  }
-  void decode(const std::byte* code, Vector& direction) const {
-    Vector y(direction.size());
-    std::vector<std::uint8_t> codes(y.size());
-    BitReader in(code);
-    in.get_all(codes.data(), d_, bits_);
-    for (std::size_t k = 0; k < y.size(); ++k) y[k] = codebook_.point(codes[k]);
-    if (of_unit_norm_) {
-      const double size = vector_norm(y.data(), d_);
-      const double divisor = std::sqrt(std::fma(size, size, kVllmSquareFloor));
-      for (double& x : y) x /= divisor;
+  // Rows of `directions`; each one's codes `stride` bytes behind the last one's.
+  void encode(ConstMatrix directions, std::byte* codes, Index stride) const {
+    VectorRows y(directions.rows, d_);
+    map_.apply(directions, y.all());
+    std::vector<std::uint8_t> some(static_cast<std::size_t>(d_));
+    for (Index t = 0; t < directions.rows; ++t, codes += stride) {
+      codebook_.codes_of(y.row(t), d_, some.data());
+      BitWriter out(codes);
+      out.put_all(some.data(), d_, bits_);
+      out.finish();
     }
-    map_.undo(y.data(), direction.data());
+  }
+  void decode(const std::byte* codes, Index stride, MutableMatrix directions) const {
+    VectorRows y(directions.rows, d_);
+    std::vector<std::uint8_t> some(static_cast<std::size_t>(d_));
+    for (Index t = 0; t < directions.rows; ++t, codes += stride) {
+      BitReader in(codes);
+      in.get_all(some.data(), d_, bits_);
+      double* row = y.row(t);
+      for (Index k = 0; k < d_; ++k) row[k] = codebook_.point(some[static_cast<std::size_t>(k)]);
+      if (of_unit_norm_) make_unit(row);
+    }
+    map_.undo(y.all(), directions);
   }
 
  private:
+  void make_unit(double* y) const {
+    const double size = vector_norm(y, d_);
+    const double divisor = std::sqrt(std::fma(size, size, kVllmSquareFloor));
+    for (Index k = 0; k < d_; ++k) y[k] /= divisor;
+  }
+
   int bits_;
   Index d_;
   bool of_unit_norm_;
@@ -149,13 +158,19 @@ class RotatedPoints {
   Codebook codebook_;
 };
 
-// x / (|x| + floor), all 0 for a zero vector.
-Vector direction_of(const double* x, Index d, double norm, double floor) {
-  Vector out(x, x + d);
-  if (norm == 0.0) return out;
-  // A norm beyond double precision is refused where it is stored.
-  for (double& each : out) each /= norm + floor;
-  return out;
+// x / (|x| + floor) of every row, all 0 for a zero vector.
+void find_directions(ConstMatrix vectors, const double* norms, double floor, MutableMatrix out) {
+  for (Index t = 0; t < vectors.rows; ++t) {
+    const double* x = vectors.row(t);
+    double* u = out.row(t);
+    if (norms[t] == 0.0) {
+      std::copy_n(x, vectors.cols, u);
+      continue;
+    }
+    // A norm beyond double precision is refused where it is stored.
+    const double divisor = norms[t] + floor;
+    for (Index k = 0; k < vectors.cols; ++k) u[k] = x[k] / divisor;
+  }
 }
 
 class TurboQuant : public Codec {
@@ -164,6 +179,10 @@ class TurboQuant : public Codec {
       : d_(context.width()), residual_(p.residual) {}
 
   Index written(Index held, Index) const override { return std::max<Index>(held - residual_, 0); }
+  void encode(ConstMatrix vectors, std::byte* code) const override { encode_all(vectors, code); }
+  void decode(const std::byte* code, MutableMatrix vectors) const override {
+    decode_all(code, vectors);
+  }
 
  protected:
   Index d_;
@@ -182,21 +201,30 @@ class MeanSquared final : public TurboQuant {
 
   Index bytes() const override { return points_.bytes() + kStoredNormBytes; }
   Index shared_bytes() const override { return points_.shared_bytes(); }
-  void encode(ConstMatrix vectors, std::byte* code) const override {
-    const double size = vector_norm(vectors.data, d_);
-    put_norm(size, code + points_.bytes());
-    points_.encode(direction_of(vectors.data, d_, size, floor_), code);
+  void encode_all(ConstMatrix vectors, std::byte* codes) const override {
+    Vector norms(static_cast<std::size_t>(vectors.rows));
+    vector_norms(vectors, norms.data());
+    for (std::size_t t = 0; t < norms.size(); ++t) put_norm(norms[t], norm_of(codes, t));
+    VectorRows directions(vectors.rows, d_);
+    find_directions(vectors, norms.data(), floor_, directions.all());
+    points_.encode(directions.all(), codes, bytes());
   }
-  void decode(const std::byte* code, MutableMatrix vectors) const override {
-    const double size = get_norm(code + points_.bytes());
-    Vector direction(static_cast<std::size_t>(d_));
-    points_.decode(code, direction);
-    for (Index k = 0; k < d_; ++k) {
-      vectors(0, k) = size * direction[static_cast<std::size_t>(k)];
+  void decode_all(const std::byte* codes, MutableMatrix vectors) const override {
+    points_.decode(codes, bytes(), vectors);
+    for (Index t = 0; t < vectors.rows; ++t) {
+      const double size = get_norm(norm_of(codes, static_cast<std::size_t>(t)));
+      double* x = vectors.row(t);
+      for (Index k = 0; k < d_; ++k) x[k] = size * x[k];
     }
   }
 
  private:
+  // Of the t-th vector.
+  template <class Byte>
+  Byte* norm_of(Byte* codes, std::size_t t) const {
+    return codes + static_cast<Index>(t) * bytes() + points_.bytes();
+  }
+
   double floor_;
   RotatedPoints points_;
 };
@@ -218,41 +246,53 @@ class Unbiased final : public TurboQuant {
   Index shared_bytes() const override {
     return signs_.bytes() + (points_ ? points_->shared_bytes() : 0);
   }
-  void encode(ConstMatrix vectors, std::byte* code) const override {
-    const double size = vector_norm(vectors.data, d_);
-    Vector residual = direction_of(vectors.data, d_, size, 0.0);
+  void encode_all(ConstMatrix vectors, std::byte* codes) const override {
+    Vector norms(static_cast<std::size_t>(vectors.rows));
+    vector_norms(vectors, norms.data());
+    VectorRows residuals(vectors.rows, d_);
+    find_directions(vectors, norms.data(), 0.0, residuals.all());
     if (points_) {
-      points_->encode(residual, code);
-      Vector coded(residual.size());
-      points_->decode(code, coded);
-      for (std::size_t k = 0; k < coded.size(); ++k) residual[k] -= coded[k];
+      points_->encode(residuals.all(), codes, bytes());
+      VectorRows coded(vectors.rows, d_);
+      points_->decode(codes, bytes(), coded.all());
+      for (Index t = 0; t < vectors.rows; ++t) {
+        for (Index k = 0; k < d_; ++k) residuals.row(t)[k] -= coded.row(t)[k];
+      }
     }
-    put_norm(size, code + norms_at());
-    put_norm(vector_norm(residual.data(), d_), code + norms_at() + kStoredNormBytes);
-    Vector projected(residual.size());
-    signs_.apply(residual.data(), projected.data());
-    std::vector<std::uint8_t> sides(projected.size());
-    for (std::size_t k = 0; k < sides.size(); ++k) sides[k] = projected[k] >= 0.0 ? 1 : 0;
-    BitWriter bits(code + signs_at());
-    bits.put_all(sides.data(), d_, 1);
-    bits.finish();
+    Vector gammas(norms.size());
+    vector_norms(residuals.all(), gammas.data());
+    VectorRows projected(vectors.rows, d_);
+    signs_.apply(residuals.all(), projected.all());
+    for (std::size_t t = 0; t < norms.size(); ++t, codes += bytes()) {
+      put_norm(norms[t], codes + norms_at());
+      put_norm(gammas[t], codes + norms_at() + kStoredNormBytes);
+      put_signs<SignBit::kNotBelowZero>(projected.row(static_cast<Index>(t)), d_,
+                                        codes + signs_at());
+    }
   }
-  void decode(const std::byte* code, MutableMatrix vectors) const override {
-    const double size = get_norm(code + norms_at());
-    const double gamma = get_norm(code + norms_at() + kStoredNormBytes);
-    Vector direction(static_cast<std::size_t>(d_), 0.0);
-    if (points_) points_->decode(code, direction);
-    std::vector<std::uint8_t> codes(direction.size());
-    BitReader bits(code + signs_at());
-    bits.get_all(codes.data(), d_, 1);
-    Vector sides(codes.size());
-    for (std::size_t k = 0; k < sides.size(); ++k) sides[k] = codes[k] != 0 ? 1.0 : -1.0;
-    Vector sketched(direction.size());
-    signs_.apply_transposed(sides.data(), d_, sketched.data());
-    const double factor = std::sqrt(std::numbers::pi / 2.0) / static_cast<double>(d_) * gamma;
-    for (Index k = 0; k < d_; ++k) {
-      const auto i = static_cast<std::size_t>(k);
-      vectors(0, k) = size * std::fma(factor, sketched[i], direction[i]);
+  void decode_all(const std::byte* codes, MutableMatrix vectors) const override {
+    VectorRows directions(vectors.rows, d_);
+    if (points_) {
+      points_->decode(codes, bytes(), directions.all());
+    } else {
+      std::fill_n(directions.row(0), vectors.rows * d_, 0.0);
+    }
+    VectorRows sides(vectors.rows, d_);
+    std::vector<std::uint8_t> some(static_cast<std::size_t>(d_));
+    for (Index t = 0; t < vectors.rows; ++t) {
+      BitReader bits(codes + t * bytes() + signs_at());
+      bits.get_all(some.data(), d_, 1);
+      double* row = sides.row(t);
+      for (std::size_t k = 0; k < some.size(); ++k) row[k] = some[k] != 0 ? 1.0 : -1.0;
+    }
+    signs_.apply_transposed(sides.all(), vectors);
+    for (Index t = 0; t < vectors.rows; ++t, codes += bytes()) {
+      const double size = get_norm(codes + norms_at());
+      const double gamma = get_norm(codes + norms_at() + kStoredNormBytes);
+      const double factor = std::sqrt(std::numbers::pi / 2.0) / static_cast<double>(d_) * gamma;
+      const double* direction = directions.row(t);
+      double* x = vectors.row(t);
+      for (Index k = 0; k < d_; ++k) x[k] = size * std::fma(factor, x[k], direction[k]);
     }
   }
 
@@ -271,8 +311,17 @@ class VllmValues final : public TurboQuant {
       : TurboQuant(p, context), bits_(static_cast<int>(p.bits)) {}
 
   Index bytes() const override { return scale_at() + 4; }
-  void encode(ConstMatrix vectors, std::byte* code) const override {
-    const double* x = vectors.data;
+  void encode_all(ConstMatrix vectors, std::byte* codes) const override {
+    for (Index t = 0; t < vectors.rows; ++t, codes += bytes()) encode_one(vectors.row(t), codes);
+  }
+  void decode_all(const std::byte* codes, MutableMatrix vectors) const override {
+    for (Index t = 0; t < vectors.rows; ++t, codes += bytes()) decode_one(codes, vectors.row(t));
+  }
+
+ private:
+  Index scale_at() const { return packed_bytes(d_, bits_); }
+
+  void encode_one(const double* x, std::byte* code) const {
     const double low = *std::min_element(x, x + d_);
     const double high = *std::max_element(x, x + d_);
     const double top = (1 << bits_) - 1;
@@ -286,17 +335,14 @@ class VllmValues final : public TurboQuant {
     }
     codes.finish();
   }
-  void decode(const std::byte* code, MutableMatrix vectors) const override {
+  void decode_one(const std::byte* code, double* x) const {
     const double scale = get_half(code + scale_at());
     const double low = get_half(code + scale_at() + 2);
     BitReader codes(code);
     for (Index k = 0; k < d_; ++k) {
-      vectors(0, k) = std::fma(static_cast<double>(codes.get(bits_)), scale, low);
+      x[k] = std::fma(static_cast<double>(codes.get(bits_)), scale, low);
     }
   }
-
- private:
-  Index scale_at() const { return packed_bytes(d_, bits_); }
 
   int bits_;
 };

@@ -29,8 +29,8 @@ void WrittenLogits::begin(std::size_t first) {
   const StreamShape& shape = stream_.shape;
   first_ = first;
   last_ = std::min(rows_.size(), first + static_cast<std::size_t>(rows_at_once(shape)));
-  logits_.assign((last_ - first_) * static_cast<std::size_t>(shape.heads_per_kv * shape.tokens),
-                 0.0);
+  // What earlier rows left is of tokens that are not asked for.
+  logits_.resize((last_ - first_) * static_cast<std::size_t>(shape.heads_per_kv * shape.tokens));
   known_.assign(static_cast<std::size_t>(shape.tokens), 0);
 }
 
@@ -62,6 +62,8 @@ void WrittenLogits::compute(const std::vector<std::int32_t>& tokens, ConstMatrix
     const std::size_t last = std::min(first + kTileTokens, tokens.size());
     const std::vector<std::int32_t> some(tokens.begin() + static_cast<std::ptrdiff_t>(first),
                                          tokens.begin() + static_cast<std::ptrdiff_t>(last));
+    const bool follow_each_other =
+        static_cast<std::size_t>(some.back() - some.front()) + 1 == some.size();
     const PackedKeys tile(decoded, some);
     tile.logits(shape, queries, 0, tile.padded(), scratch.data(), kTileTokens);
     for (std::size_t q = 0; q < queries.size(); ++q) {
@@ -71,6 +73,10 @@ void WrittenLogits::compute(const std::vector<std::int32_t>& tokens, ConstMatrix
         add_alibi(stream_, head, row, some, from);
       }
       double* to = out + static_cast<Index>(q) * shape.tokens;
+      if (follow_each_other) {
+        std::copy_n(from, some.size(), to + some.front());
+        continue;
+      }
       for (const std::int32_t token : some) to[token] = *from++;
     }
   }

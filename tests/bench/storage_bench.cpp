@@ -3,7 +3,6 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -13,7 +12,6 @@
 #include "bench/algorithm_cell.hpp"
 #include "bench/bench_stream.hpp"
 #include "bench/floor.hpp"
-#include "bench/timed.hpp"
 #include "core/parallel.hpp"
 #include "storage/codec_registry.hpp"
 
@@ -23,6 +21,7 @@ namespace {
 constexpr Index kTokens = 8192;
 constexpr Index kDimension = 64;
 constexpr Index kRows = 256;
+constexpr Index kVectorsTogether = 64;
 
 CodecSetting setting_of(const std::string& id, const Given& given) {
   const CodecDescription& codec = *find_codec(id);
@@ -48,21 +47,26 @@ struct Keys {
     encode();
   }
 
+  // Blocks that are written together, as a cell's are: of some 64 vectors.
   Index blocks() const { return kTokens / codec->group(); }
-  void encode() {
-    const Index group = codec->group();
-    for (Index b = 0; b < blocks(); ++b) {
-      codec->encode({stream.keys.row(b * group), group, kDimension},
-                    codes.data() + b * codec->bytes());
+  Index together() const { return std::max<Index>(1, kVectorsTogether / codec->group()); }
+  template <class F>
+  void for_some_blocks(const F& f) {
+    for (Index b = 0; b < blocks(); b += together()) {
+      const Index vectors = std::min(together(), blocks() - b) * codec->group();
+      f(b * codec->group(), vectors, codes.data() + b * codec->bytes());
     }
+  }
+  void encode() {
+    for_some_blocks([&](Index first, Index vectors, std::byte* some) {
+      codec->encode_all({stream.keys.row(first), vectors, kDimension}, some);
+    });
     benchmark::DoNotOptimize(codes.data());
   }
   void decode() {
-    const Index group = codec->group();
-    for (Index b = 0; b < blocks(); ++b) {
-      codec->decode(codes.data() + b * codec->bytes(),
-                    {decoded.data() + b * group * kDimension, group, kDimension});
-    }
+    for_some_blocks([&](Index first, Index vectors, const std::byte* some) {
+      codec->decode_all(some, {decoded.data() + first * kDimension, vectors, kDimension});
+    });
     benchmark::DoNotOptimize(decoded.data());
   }
   // Numbers in double precision and codes, each moved once, on one thread.
@@ -72,23 +76,37 @@ struct Keys {
   }
 };
 
-void BM_encode(benchmark::State& state, const std::string& id, const Given& given) {
-  Keys keys(id, given);
-  timed(state, keys.floor_seconds(), [&] { keys.encode(); });
-}
-
-void BM_decode(benchmark::State& state, const std::string& id, const Given& given) {
-  Keys keys(id, given);
-  timed(state, keys.floor_seconds(), [&] { keys.decode(); });
-}
-
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
 
-// float_ms and stored_ms, medians of replays in turns on one thread, the exact reference included,
-// and their ratio.
+// Counters: processor_ms, the median of a call, and how many times its floor that is.
+template <class Body>
+void in_processor_time(benchmark::State& state, double floor_seconds, const Body& body) {
+  std::vector<double> seconds;
+  for (auto _ : state) {
+    const double start = thread_seconds();
+    body();
+    seconds.push_back(thread_seconds() - start);
+  }
+  state.counters["floor_ms"] = 1e3 * floor_seconds;
+  state.counters["processor_ms"] = 1e3 * median(seconds);
+  state.counters["times_floor"] = median(seconds) / floor_seconds;
+}
+
+void BM_encode(benchmark::State& state, const std::string& id, const Given& given) {
+  Keys keys(id, given);
+  in_processor_time(state, keys.floor_seconds(), [&] { keys.encode(); });
+}
+
+void BM_decode(benchmark::State& state, const std::string& id, const Given& given) {
+  Keys keys(id, given);
+  in_processor_time(state, keys.floor_seconds(), [&] { keys.decode(); });
+}
+
+// float_ms and stored_ms, processor time, medians of replays in turns on one thread, the exact
+// reference included, and the median of their ratios.
 void BM_stored_cell(benchmark::State& state, const std::string& algorithm_id, const Given& given,
                     const std::string& codec, const Given& codec_given) {
   const Stream& stream = bench_stream(kTokens, kDimension);
@@ -104,9 +122,9 @@ void BM_stored_cell(benchmark::State& state, const std::string& algorithm_id, co
   stored.front().storage =
       std::make_shared<const Storage>(Storage{both, of_values ? both : CodecSetting{}});
   const auto seconds_of = [&](const std::vector<ReplayCell>& cells) {
-    const auto start = std::chrono::steady_clock::now();
+    const double start = thread_seconds();
     last_cell(stream, setting, cells);
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return thread_seconds() - start;
   };
   const int threads = thread_count();
   set_thread_count(1);

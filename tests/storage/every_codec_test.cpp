@@ -134,6 +134,38 @@ Numbers filled(double number) { return Numbers(kVectors * kWidth, number); }
 
 }  // namespace
 
+TEST_CASE("every codec: many blocks together are the bytes of each alone, and so read back") {
+  const Numbers x = vectors();
+  constexpr Index kStride = kWidth + 3;
+  Numbers apart(kVectors * kStride, 1e3);
+  for (std::size_t t = 0; t < kVectors; ++t) {
+    std::copy_n(x.data() + t * kWidth, kWidth, apart.data() + t * kStride);
+  }
+  for (const Tried& point : every_point()) {
+    CAPTURE(point.text());
+    const MadeCodec of = made_of(point, x);
+    const Bytes alone = encoded(*of.codec, kWidth, x);
+    const Numbers read = decoded(*of.codec, kWidth, alone);
+    // All of them, and as many as are no multiple of what goes side by side.
+    for (const Index count : {static_cast<Index>(kVectors), Index{77}, Index{3}}) {
+      const Index blocks = std::max<Index>(1, count / of.codec->group());
+      const Index rows = blocks * of.codec->group();
+      const auto bytes = static_cast<std::size_t>(blocks * of.codec->bytes());
+      Bytes codes(bytes + 1, std::byte{0xa5});
+      of.codec->encode_all({apart.data(), rows, kWidth, kStride}, codes.data());
+      CHECK(codes.back() == std::byte{0xa5});
+      CHECK(std::equal(codes.begin(), codes.end() - 1, alone.begin()));
+      Numbers out(apart.size(), 0.125);
+      of.codec->decode_all(codes.data(), {out.data(), rows, kWidth, kStride});
+      for (Index t = 0; t < rows; ++t) {
+        const double* row = out.data() + t * kStride;
+        CHECK(std::equal(row, row + kWidth, read.data() + t * kWidth));
+        CHECK(row[kWidth] == 0.125);
+      }
+    }
+  }
+}
+
 TEST_CASE("every codec: what comes back is near, and its bytes are as many as it says") {
   const Numbers x = vectors();
   for (const Tried& point : every_point()) {
