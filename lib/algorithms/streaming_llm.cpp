@@ -35,15 +35,27 @@ class StreamingLlm final : public Algorithm {
 
   void extend(Index, Index last) override {
     const Index lo = shape_.first_visible(last - 1);
-    sketch_.clear();
-    sketch_.add_exact(lo, std::min(sinks_, last));
-    sketch_.add_exact(std::max({lo, sinks_, last - rolling_}), last);
+    const Index begin = std::max({lo, sinks_, last - rolling_});
+    if (end_ < sinks_) {
+      sketch_.clear();
+      sketch_.add_exact(lo, std::min(sinks_, last));
+      sketch_.add_exact(begin, last);
+    } else {
+      const Index left = std::max<Index>(0, sinks_ - lo);  // of the sinks
+      sketch_.erase(0, sketch_.size() - (end_ - begin_) - left);
+      sketch_.erase(left, left + std::min(begin, end_) - begin_);
+      sketch_.add_exact(std::max(begin, end_), last);
+    }
+    begin_ = std::min(begin, last);
+    end_ = last;
   }
 
  private:
   StreamShape shape_;
   Index sinks_;
   Index rolling_;
+  Index begin_ = 0;  // of the rolling tokens
+  Index end_ = 0;
 };
 
 // Tokens kept at row i.

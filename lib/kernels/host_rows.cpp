@@ -4,6 +4,7 @@
 
 #include "core/lanes.hpp"
 #include "core/parallel.hpp"
+#include "core/unrolled.hpp"
 #include "kernels/weight_table.hpp"
 
 namespace kvbench {
@@ -16,20 +17,25 @@ constexpr Index kTokensAtOnce = 32;  // value rows that stay in the first cache 
 // Tokens whose exponentials are fetched early: the next ones that stay, while these are summed.
 // Half of them would come too late to cover memory's latency.
 constexpr Index kAhead = kTokensAtOnce;
+// Tiles and columns of the values whose sums stay in registers: what is loaded serves several.
 #if defined(__AVX512F__)
-constexpr int kColumns = 12;  // of the values, whose sums stay in registers
+constexpr int kMostTiles = static_cast<int>(kTiles);
+template <int kRun>
+constexpr int kColumns = kRun == 1 ? 16 : 8;
 #else
+constexpr int kMostTiles = 1;
+template <int kRun>
 constexpr int kColumns = 6;
 #endif
 
-// Some tokens' values and what they weigh times their exponentials, of eight questions. Tokens
-// without a weight in the numerator are left out.
+// Some tokens' values and what they weigh times their exponentials. Tokens without a weight in the
+// numerator are left out.
 struct Part {
   Index first = 0;  // of the table's tokens
   Index last = 0;
   const double* values[kTokensAtOnce];
   Index count = 0;
-  alignas(64) double weighted[kTiles][kTokensAtOnce * kAbreast];
+  alignas(64) double weighted[kTokensAtOnce][kTiles][kAbreast];
 };
 
 // The masses of eight questions, of tokens l, l + 8, .. in lane l, as Lanes are summed.
@@ -38,20 +44,40 @@ struct Masses {
   alignas(64) double largest_den[kAbreast];
 };
 
-// sums[c][0..8) += sum over tokens of weighted[i][0..8) v_i[column + c], ascending.
-template <int kCount>
-void add_columns(const Part& part, Index tile, Index column, double* sums) {
-  Lanes sum[kCount];
-#pragma GCC unroll 16
-  for (int c = 0; c < kCount; ++c) sum[c] = Lanes::load(sums + (column + c) * kAbreast);
+// sums[t][column + c][0..8) += sum over tokens of weighted[i][tile + t][0..8) v_i[column + c],
+// ascending, of kRun tiles and kCount columns; `size` numbers of sums per tile.
+template <int kRun, int kCount>
+void add_columns(const Part& part, Index tile, Index column, double* sums, Index size) {
+  Lanes sum[kRun][kCount];
+  double* const begin = sums + column * kAbreast;
+  unrolled<kRun>([&](auto t) {
+    unrolled<kCount>([&](auto c) { sum[t][c] = Lanes::load(begin + t * size + c * kAbreast); });
+  });
   for (Index i = 0; i < part.count; ++i) {
-    const Lanes weighted = Lanes::load(part.weighted[tile] + i * kAbreast);
     const double* v = part.values[i] + column;
-#pragma GCC unroll 16
-    for (int c = 0; c < kCount; ++c) sum[c] = Lanes::fma(weighted, Lanes::all(v[c]), sum[c]);
+    Lanes weighted[kRun];
+    unrolled<kRun>([&](auto t) { weighted[t] = Lanes::load(part.weighted[i][tile + t]); });
+    unrolled<kCount>([&](auto c) {
+      const Lanes value = Lanes::all(v[c]);
+      unrolled<kRun>([&](auto t) { sum[t][c] = Lanes::fma(weighted[t], value, sum[t][c]); });
+    });
   }
-#pragma GCC unroll 16
-  for (int c = 0; c < kCount; ++c) sum[c].store(sums + (column + c) * kAbreast);
+  unrolled<kRun>([&](auto t) {
+    unrolled<kCount>([&](auto c) { sum[t][c].store(begin + t * size + c * kAbreast); });
+  });
+}
+
+// All columns.
+template <int kRun>
+void add_values(const Part& part, Index tile, double* sums, Index size) {
+  const Index columns = size / kAbreast;
+  constexpr int kMost = kColumns<kRun>;
+  Index column = 0;
+  for (; column + kMost <= columns; column += kMost) {
+    add_columns<kRun, kMost>(part, tile, column, sums, size);
+  }
+  for (; column + 4 <= columns; column += 4) add_columns<kRun, 4>(part, tile, column, sums, size);
+  for (; column < columns; ++column) add_columns<kRun, 1>(part, tile, column, sums, size);
 }
 
 class HostRows final : public ResidentRows {
@@ -81,24 +107,17 @@ class HostRows final : public ResidentRows {
   const double* exps_of(Index tile) const { return exps_.data() + tile * tokens_ * kAbreast; }
 
   void lay_out(const LogitBlock& block, UnfilledDoubles& room) const;
-  template <int kCount>
-  static void add_to_tiles(Index begin, Index end, Index column, Scratch& scratch);
   static AnswerMasses masses_of(const Scratch& scratch, Index tile, Index lane);
   void answer_group(Index first_tile, Scratch& scratch) const;
+  template <int kRun>
+  void add_part(Index first_tile, Index tile, Scratch& scratch) const;
+  template <int kRun>
   void weigh(const double* exps, Index tile, Scratch& scratch) const;
 
   const Stream& stream_;
   const Index tokens_;
   const UnfilledDoubles& exps_;
 };
-
-template <int kCount>
-void HostRows::add_to_tiles(Index begin, Index end, Index column, Scratch& scratch) {
-  const auto size = static_cast<Index>(scratch.sums.size()) / kTiles;
-  for (Index tile = begin; tile < end; ++tile) {
-    add_columns<kCount>(scratch.part, tile, column, scratch.sums.data() + tile * size);
-  }
-}
 
 AnswerMasses HostRows::masses_of(const Scratch& scratch, Index tile, Index lane) {
   const Masses& masses = scratch.masses[tile];
@@ -152,15 +171,18 @@ void HostRows::lay_out(const LogitBlock& block, UnfilledDoubles& room) const {
 }
 
 // Lists that go on from question to question are one; lists that do not fill the caches at some
-// point. A group that is answered in two halves takes as long as two.
+// point, and so do the answers of many questions. A group that is answered in two parts takes
+// longer.
 bool HostRows::is_enough(const AnswerBatch& batch) const {
-  constexpr Index kEnoughQuestions = 1024;
+  constexpr Index kEnoughQuestions = 8 * WeightTable::kPlaces;
   constexpr std::size_t kEnoughWeights = std::size_t{1} << 15;
   if (batch.questions.empty()) return false;
-  const bool is_much = batch.weights.size() >= kEnoughWeights ||
-                       static_cast<Index>(batch.questions.size()) >= kEnoughQuestions;
-  return is_much && ((batch.questions.back().query_index + 1) % kAbreast == 0 ||
-                     batch.weights.size() >= 4 * kEnoughWeights);
+  const auto questions = static_cast<Index>(batch.questions.size());
+  const bool is_much = batch.weights.size() >= kEnoughWeights || questions >= kEnoughQuestions;
+  const bool is_more =
+      batch.weights.size() >= 4 * kEnoughWeights || questions >= 2 * kEnoughQuestions;
+  const bool ends_group = (batch.questions.back().query_index + 1) % WeightTable::kPlaces == 0;
+  return is_much && (ends_group || is_more);
 }
 
 void HostRows::answer(const AnswerBatch& batch, std::vector<double>& numerators,
@@ -200,7 +222,6 @@ void HostRows::answer(const AnswerBatch& batch, std::vector<double>& numerators,
 
 // All of `scratch.places`, into sums and masses of their tiles.
 void HostRows::answer_group(Index first_tile, Scratch& scratch) const {
-  const Index dv = stream_.shape.dv;
   const Index tile_begin = scratch.places.front() / kAbreast;
   const Index tile_end = scratch.places.back() / kAbreast + 1;
   std::fill(scratch.sums.begin(), scratch.sums.end(), 0.0);
@@ -215,57 +236,73 @@ void HostRows::answer_group(Index first_tile, Scratch& scratch) const {
       if (!scratch.table.sums_value(i)) continue;
       part.values[part.count++] = stream_.values.row(tokens[static_cast<std::size_t>(i)]);
     }
-    for (Index tile = tile_begin; tile < tile_end; ++tile) {
-      weigh(exps_of(first_tile + tile), tile, scratch);
+    for (Index tile = tile_begin; tile < tile_end;) {
+      const Index run = std::min<Index>(tile_end - tile, kMostTiles);
+      if constexpr (kMostTiles >= 3) {
+        if (run == 3) add_part<3>(first_tile, tile, scratch);
+      }
+      if constexpr (kMostTiles >= 2) {
+        if (run == 2) add_part<2>(first_tile, tile, scratch);
+      }
+      if (run == 1) add_part<1>(first_tile, tile, scratch);
+      tile += run;
     }
-    Index column = 0;
-    for (; column + kColumns <= dv; column += kColumns) {
-      add_to_tiles<kColumns>(tile_begin, tile_end, column, scratch);
-    }
-    for (; column + 4 <= dv; column += 4) {
-      add_to_tiles<4>(tile_begin, tile_end, column, scratch);
-    }
-    for (; column < dv; ++column) add_to_tiles<1>(tile_begin, tile_end, column, scratch);
   }
 }
 
+// One part's tokens, of tiles [tile, tile + kRun).
+template <int kRun>
+void HostRows::add_part(Index first_tile, Index tile, Scratch& scratch) const {
+  const Index size = stream_.shape.dv * kAbreast;
+  weigh<kRun>(exps_of(first_tile + tile), tile, scratch);
+  add_values<kRun>(scratch.part, tile, scratch.sums.data() + tile * size, size);
+}
+
+template <int kRun>
 void HostRows::weigh(const double* exps, Index tile, Scratch& scratch) const {
   const WeightTable& table = scratch.table;
-  const std::vector<std::int32_t>& tokens = table.tokens();
-  const auto end = static_cast<Index>(tokens.size()) - 1;
-  Masses& masses = scratch.masses[tile];
-  const Part& part = scratch.part;
-  double* weighted = scratch.part.weighted[tile];
+  const Index stride = tokens_ * kAbreast;
+  const std::int32_t* const tokens = table.tokens().data();
+  const auto end = static_cast<Index>(table.tokens().size()) - 1;
+  const bool has_own_sum[] = {true, table.has_own_sum(kDenominator), table.has_own_sum(kLogarithm),
+                              table.has_own_sum(kKept)};
+  Masses* const masses = scratch.masses + tile;
+  Part& part = scratch.part;
+  Lanes largest[kRun];
+  unrolled<kRun>([&](auto t) { largest[t] = Lanes::load(masses[t].largest_den); });
+  Index count = 0;
   for (Index i = part.first; i < part.last; ++i) {
-    const Index token = tokens[static_cast<std::size_t>(i)];
-    __builtin_prefetch(exps +
-                       tokens[static_cast<std::size_t>(std::min(i + kAhead, end))] * kAbreast);
-    const Lanes e = Lanes::load(exps + token * kAbreast);
+    const Index token = tokens[i];
+    const double* const soon = exps + tokens[std::min(i + kAhead, end)] * kAbreast;
+    const double* const now = exps + token * kAbreast;
     const bool differs = table.differs(i);
-    const auto weight = [&](WeightKind kind) {
-      return differs ? Lanes::load(table.own(kind, i) + tile * kAbreast)
-                     : Lanes::all(table.all(kind, i));
-    };
-    const auto add = [&](WeightKind kind, Lanes w) {
-      double* sum = masses.sums[kind][token % Lanes::kCount];
-      Lanes::fma(w, e, Lanes::load(sum)).store(sum);
-    };
-    const Lanes num = weight(kNumerator);
-    if (table.sums_value(i)) {
-      (num * e).store(weighted);
-      weighted += kAbreast;
-    }
-    add(kNumerator, num);
-    Lanes den = num;
-    if (table.has_own_sum(kDenominator)) {
-      den = weight(kDenominator);
-      add(kDenominator, den);
-    }
-    Lanes::max(den * e, Lanes::load(masses.largest_den)).store(masses.largest_den);
-    for (const WeightKind kind : {kLogarithm, kKept}) {
-      if (table.has_own_sum(kind)) add(kind, weight(kind));
-    }
+    const bool sums_value = table.sums_value(i);
+    unrolled<kRun>([&](auto t) {
+      __builtin_prefetch(soon + t * stride);
+      const Lanes e = Lanes::load(now + t * stride);
+      const auto weight = [&](WeightKind kind) {
+        return differs ? Lanes::load(table.own(kind, i) + (tile + t) * kAbreast)
+                       : Lanes::all(table.all(kind, i));
+      };
+      const auto add = [&](WeightKind kind, Lanes w) {
+        double* sum = masses[t].sums[kind][token % Lanes::kCount];
+        Lanes::fma(w, e, Lanes::load(sum)).store(sum);
+      };
+      const Lanes num = weight(kNumerator);
+      if (sums_value) (num * e).store(part.weighted[count][tile + t]);
+      add(kNumerator, num);
+      Lanes den = num;
+      if (has_own_sum[kDenominator]) {
+        den = weight(kDenominator);
+        add(kDenominator, den);
+      }
+      largest[t] = Lanes::max(den * e, largest[t]);
+      if (has_own_sum[kLogarithm]) add(kLogarithm, weight(kLogarithm));
+      if (has_own_sum[kKept]) add(kKept, weight(kKept));
+    });
+    if (sums_value) ++count;
   }
+  unrolled<kRun>([&](auto t) { largest[t].store(masses[t].largest_den); });
 }
 
 }  // namespace

@@ -17,6 +17,16 @@ bool same_bits(const WeightEntry& a, const WeightEntry& b) {
   return ((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3])) == 0;
 }
 
+// The first entry from `token` on, which is near.
+const WeightEntry* first_from(const WeightEntry* entry, const WeightEntry* last,
+                              std::int32_t token) {
+  Index step = 1;
+  for (; last - entry > step && entry[step].token < token; step *= 2) entry += step;
+  return std::lower_bound(
+      entry, entry + std::min<Index>(step + 1, last - entry), token,
+      [](const WeightEntry& each, std::int32_t other) { return each.token < other; });
+}
+
 }  // namespace
 
 void WeightTable::lay_out(const AnswerBatch& batch, Index first, Index last,
@@ -24,23 +34,43 @@ void WeightTable::lay_out(const AnswerBatch& batch, Index first, Index last,
   find_lists(batch, first, last, places);
   compare_kinds();
   find_differing();
-  tokens_.clear();
-  own_of_.clear();
-  sums_value_.clear();
+  const Index kept = laid_out_before();
+  const auto places_kept = static_cast<std::size_t>(kept);
+  tokens_.resize(places_kept);
+  own_of_.resize(places_kept);
+  sums_value_.resize(places_kept);
   for (int kind = 0; kind < kWeightKinds; ++kind) {
-    all_[kind].clear();
+    all_[kind].resize(places_kept);
     own_[kind].clear();
   }
   next_.clear();
   for (const List& list : lists_) next_.push_back(list.first);
-  const WeightEntry* same = lists_.front().first;
+  const WeightEntry* same = lists_.front().first + kept;
   const WeightEntry* const end = lists_.front().last;
+  laid_out_ = lists_.front().first;
+  laid_out_count_ = differing_.empty() ? end - laid_out_ : -1;
   for (const std::int32_t token : differing_) {
-    for (; same != end && same->token < token; ++same) add_token(*same);
+    const WeightEntry* const until = first_from(same, end, token);
+    add_tokens(same, until);
+    same = until;
+    if (laid_out_count_ < 0) laid_out_count_ = same - laid_out_;
     if (same != end && same->token == token) ++same;
     add_own_token(token);
   }
-  for (; same != end; ++same) add_token(*same);
+  add_tokens(same, end);
+}
+
+// How many of the first list's entries the table has as the last call left it.
+Index WeightTable::laid_out_before() const {
+  const List& list = lists_.front();
+  if (list.first != laid_out_) return 0;
+  const WeightEntry* last = list.first + std::min<Index>(laid_out_count_, list.last - list.first);
+  if (!differing_.empty()) {
+    last = std::lower_bound(
+        list.first, last, differing_.front(),
+        [](const WeightEntry& entry, std::int32_t token) { return entry.token < token; });
+  }
+  return last - list.first;
 }
 
 void WeightTable::find_lists(const AnswerBatch& batch, Index first, Index last,
@@ -62,23 +92,30 @@ void WeightTable::find_lists(const AnswerBatch& batch, Index first, Index last,
 }
 
 void WeightTable::compare_kinds() {
-  bool equal[kWeightKinds] = {true, true, true, true};
-  bool zero[kWeightKinds] = {true, true, true, true};
-  const WeightEntry* compared = nullptr;  // entries before it, of lists that begin alike
+  const List& front = lists_.front();
+  const bool begins_alike = compared_first_ == front.first && compared_last_ <= front.last;
+  // Entries before it, of lists that begin alike.
+  const WeightEntry* compared = begins_alike ? compared_last_ : front.first;
+  if (!begins_alike) {
+    std::fill_n(is_numerator_, kWeightKinds, true);
+    std::fill_n(is_zero_, kWeightKinds, true);
+    is_zero_[kNumerator] = is_zero_[kDenominator] = false;
+  }
+  bool is_one_range = true;
   for (const List& list : lists_) {
     const bool goes_on = compared >= list.first && compared <= list.last;
+    is_one_range = is_one_range && list.first == front.first && compared <= list.last;
     for (const WeightEntry* w = goes_on ? compared : list.first; w != list.last; ++w) {
-      equal[kDenominator] &= w->den == w->num;
-      equal[kLogarithm] &= w->log == w->num;
-      equal[kKept] &= w->kept == w->num;
-      zero[kLogarithm] &= w->log == 0.0;
-      zero[kKept] &= w->kept == 0;
+      is_numerator_[kDenominator] &= w->den == w->num;
+      is_numerator_[kLogarithm] &= w->log == w->num;
+      is_numerator_[kKept] &= w->kept == w->num;
+      is_zero_[kLogarithm] &= w->log == 0.0;
+      is_zero_[kKept] &= w->kept == 0;
     }
     compared = list.last;
   }
-  zero[kNumerator] = zero[kDenominator] = false;
-  std::copy_n(equal, kWeightKinds, is_numerator_);
-  std::copy_n(zero, kWeightKinds, is_zero_);
+  compared_first_ = is_one_range ? front.first : nullptr;
+  compared_last_ = compared;
 }
 
 // Tokens whose weights differ between the lists, ascending.
@@ -103,7 +140,10 @@ void WeightTable::note_differences(const List& a, const List& b) {
   };
   const WeightEntry* x = a.first;
   const WeightEntry* y = b.first;
-  if (x == y) x = y = std::min(a.last, b.last);  // one is the other's beginning
+  if (b.first >= a.first && b.first < a.last) {  // what they share lies in one place
+    for (; x != b.first; ++x) note(x->token);
+    x = y = std::min(a.last, b.last);
+  }
   while (x != a.last && y != b.last) {
     if (same_bits(*x, *y)) {
       ++x, ++y;
@@ -118,14 +158,22 @@ void WeightTable::note_differences(const List& a, const List& b) {
   for (; y != b.last; ++y) note(y->token);
 }
 
-void WeightTable::add_token(const WeightEntry& entry) {
-  tokens_.push_back(entry.token);
-  own_of_.push_back(-1);
-  sums_value_.push_back(entry.num != 0.0 ? 1 : 0);
-  all_[kNumerator].push_back(entry.num);
-  all_[kDenominator].push_back(entry.den);
-  all_[kLogarithm].push_back(entry.log);
-  all_[kKept].push_back(entry.kept);
+// Entries [first, last), which weigh the same for all questions.
+void WeightTable::add_tokens(const WeightEntry* first, const WeightEntry* last) {
+  const std::size_t at = tokens_.size();
+  const auto count = static_cast<std::size_t>(last - first);
+  tokens_.resize(at + count);
+  own_of_.resize(at + count, -1);
+  sums_value_.resize(at + count);
+  for (std::vector<double>& all : all_) all.resize(at + count);
+  for (std::size_t i = 0; i < count; ++i) {
+    tokens_[at + i] = first[i].token;
+    sums_value_[at + i] = first[i].num != 0.0 ? 1 : 0;
+    all_[kNumerator][at + i] = first[i].num;
+    all_[kDenominator][at + i] = first[i].den;
+    all_[kLogarithm][at + i] = first[i].log;
+    all_[kKept][at + i] = first[i].kept;
+  }
 }
 
 void WeightTable::add_own_token(std::int32_t token) {
@@ -139,7 +187,7 @@ void WeightTable::add_own_token(std::int32_t token) {
   char& sums_value = sums_value_.emplace_back(0);
   for (std::size_t l = 0; l < lists_.size(); ++l) {
     const WeightEntry*& entry = next_[l];
-    while (entry != lists_[l].last && entry->token < token) ++entry;
+    entry = first_from(entry, lists_[l].last, token);
     if (entry == lists_[l].last || entry->token != token) continue;
     if (entry->num != 0.0) sums_value = 1;
     const double weights[kWeightKinds] = {entry->num, entry->den, entry->log,

@@ -15,7 +15,9 @@ enum WeightKind { kNumerator, kDenominator, kLogarithm, kKept, kWeightKinds };
 
 class WeightTable {
  public:
-  // `places`: [last - first] of questions [first, last) of the batch, each below kPlaces.
+  // `places`: [last - first] of questions [first, last) of the batch, each below kPlaces. Every
+  // call is of one batch, which must not change between them: what lists begin with as those of the
+  // last call did is there already.
   static constexpr Index kPlaces = 24;
   void lay_out(const AnswerBatch& batch, Index first, Index last, const std::vector<Index>& places);
 
@@ -48,12 +50,19 @@ class WeightTable {
   void find_lists(const AnswerBatch& batch, Index first, Index last,
                   const std::vector<Index>& places);
   void compare_kinds();
+  Index laid_out_before() const;
   void find_differing();
   void note_differences(const List& a, const List& b);
-  void add_token(const WeightEntry& entry);
+  void add_tokens(const WeightEntry* first, const WeightEntry* last);
   void add_own_token(std::int32_t token);
 
   std::vector<List> lists_;
+  // Entries from here on are those of the table, so many.
+  const WeightEntry* laid_out_ = nullptr;
+  Index laid_out_count_ = 0;
+  // Entries whose kinds have been compared, if the lists' were one range.
+  const WeightEntry* compared_first_ = nullptr;
+  const WeightEntry* compared_last_ = nullptr;
   std::vector<std::uint64_t> differing_bits_;  // by token; scratch
   std::vector<std::int32_t> differing_;
   std::vector<std::int32_t> tokens_;
@@ -63,7 +72,7 @@ class WeightTable {
   std::vector<double> own_[kWeightKinds];
   std::vector<const WeightEntry*> next_;  // of each list
   bool is_numerator_[kWeightKinds] = {};
-  bool is_zero_[kWeightKinds] = {};
+  bool is_zero_[kWeightKinds] = {};  // not of the numerator and the denominator
 };
 
 }  // namespace kvbench

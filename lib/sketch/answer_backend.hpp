@@ -25,7 +25,8 @@ class AnswerBackend {
   // Whether more questions at once would gain nothing.
   virtual bool should_flush() const = 0;
 
-  // Reads the values for all questions. After it: their answers, each once; then clear().
+  // Reads the values for all questions. After it: their answers, each once and valid until the
+  // next; then clear().
   virtual void compute() = 0;
   virtual const Answer& answer(Index question) = 0;
   virtual void clear() = 0;

@@ -1,6 +1,7 @@
 #include "sketch/resident_answers.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/canonical.hpp"
 #include "sketch/softmax_sums.hpp"
@@ -8,7 +9,7 @@
 namespace kvbench {
 Index ResidentAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weights,
                                const QueryRow& query, const HeldVectors* /*held*/) {
-  if (version_ != weights.version()) list_weights(weights);
+  if (!is_listed_ || version_ != weights.version()) list_weights(weights);
   batch_.questions.push_back(listed_);
   batch_.questions.back().query_index = query.query_index;
   PendingAnswer& question = questions_.emplace_back(query, sketch);
@@ -18,22 +19,26 @@ Index ResidentAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weigh
 }
 
 // Puts the weights as they are now into the batch. A method that compressed once gains a token at
-// every row: its weights begin with the last row's, and only what is new is added.
+// every row, a window loses its first one besides: only what is new is added.
 void ResidentAnswers::list_weights(const WeightsByToken& weights) {
   const bool is_next = version_ != 0 && weights.version() == version_ + 1;
-  version_ = weights.version();
-  Index same = 0;
+  WeightsByToken::Common common;
   if (is_next && weights.can_update()) {
-    same = weights.update(list_);
-  } else {
+    common = weights.update(list_);
+  } else if (version_ != weights.version()) {
     weights.list(list_);
     const auto last = batch_.weights.end() - listed_.weights;
-    same = std::mismatch(last, batch_.weights.end(), list_.begin(), list_.end()).first - last;
+    common.same =
+        std::mismatch(last, batch_.weights.end(), list_.begin(), list_.end()).first - last;
   }
-  const bool goes_on = same == listed_.weights;
-  if (!goes_on) listed_.first_weight = static_cast<Index>(batch_.weights.size());
+  version_ = weights.version();
+  const bool goes_on = is_listed_ && common.dropped + common.same == listed_.weights;
+  listed_.first_weight =
+      goes_on ? listed_.first_weight + common.dropped : static_cast<Index>(batch_.weights.size());
   listed_.weights = static_cast<Index>(list_.size());
-  batch_.weights.insert(batch_.weights.end(), list_.begin() + (goes_on ? same : 0), list_.end());
+  batch_.weights.insert(batch_.weights.end(), list_.begin() + (goes_on ? common.same : 0),
+                        list_.end());
+  is_listed_ = true;
 }
 
 void ResidentAnswers::compute() {
@@ -67,20 +72,25 @@ Sketch ResidentAnswers::sketch_of(Index question) const {
 
 const Answer& ResidentAnswers::answer(Index question) {
   PendingAnswer& asked = questions_[static_cast<std::size_t>(question)];
+  asked.answer.answer = std::move(last_.answer);
+  asked.answer.numerator = std::move(last_.numerator);
+  asked.answer.numerator.clear();
   TokenSums sums = masses_[static_cast<std::size_t>(question)].sums;
   const double shift = asked.query.max_logit;
   add_sink(stream_.sink(asked.query.head), shift, sums);
   asked.set_sums(shift, sums);
   asked.answer.kl_divergence = kl_divergence(asked.query, shift, sums, 0.0);
   const Index dv = stream_.shape.dv;
-  return asked.finish(numerators_.data() + question * dv, dv);
+  asked.finish(numerators_.data() + question * dv, dv);
+  last_ = std::move(asked.answer);
+  return last_;
 }
 
 void ResidentAnswers::clear() {
   questions_.clear();
   batch_.clear();
   listed_ = {};
-  version_ = 0;
+  is_listed_ = false;
 }
 
 }  // namespace kvbench

@@ -27,7 +27,7 @@ class ResidentAnswers final : public AnswerBackend {
                 const HeldVectors* held) override;
   bool should_flush() const override { return rows_.is_enough(batch_); }
   void compute() override;
-  const Answer& answer(Index question) override;
+  const Answer& answer(Index question) override;  // valid until the next one
   void clear() override;
 
   // After compute(): whether the row's largest logit, as a shift, took the digits from the sums, so
@@ -47,10 +47,12 @@ class ResidentAnswers final : public AnswerBackend {
   std::vector<PendingAnswer> questions_;
   AnswerBatch batch_;
   AnswerBatch::Question listed_;   // by the last of the batch's weights
-  std::uint64_t version_ = 0;      // theirs, 0: none
-  std::vector<WeightEntry> list_;  // of that version
+  bool is_listed_ = false;         // whether list_ is what it is by
+  std::vector<WeightEntry> list_;  // of the weights of this version, 0: none
+  std::uint64_t version_ = 0;
   std::vector<double> numerators_;
   std::vector<AnswerMasses> masses_;
+  Answer last_;  // its vectors are used again
 };
 
 }  // namespace kvbench

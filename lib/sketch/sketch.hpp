@@ -85,16 +85,16 @@ class ChangeLog {
     return *this;
   }
 
-  // Positions mean other rows than before, or too many changed to be listed.
+  // All is new, or too many positions changed to be listed.
   void begin_anew();
-  // The row at `position` of `rows` changed or is new.
+  // The row at `position` of `rows` changed or is new; -1 - position: one that was there went.
   void note(Index position, Index rows) {
     if (static_cast<Index>(positions_.size()) > rows + kAtLeast) begin_anew();
     positions_.push_back(static_cast<std::int32_t>(position));
   }
   Mark now() const { return {era_, positions_.size()}; }
-  // All changes of the era that `mark` is of, which `mark.length` of them precede; null if that
-  // era is over.
+  // All changes of the era that `mark` is of, as they came, which `mark.length` of them precede;
+  // null if that era is over.
   const std::vector<std::int32_t>* since(const Mark& mark) const {
     return mark.era == era_ ? &positions_ : nullptr;
   }

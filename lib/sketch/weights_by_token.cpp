@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 namespace kvbench {
 namespace {
@@ -72,9 +73,11 @@ void WeightsByToken::take(const Sketch& sketch) {
   } else if (!linked_) {
     link_all(sketch);
     sum_all(sketch);
+  } else if (sum_changed(sketch, *changes, taken_.length)) {
+    all_changed = sketch.numerator_scale != taken_scale_;
   } else {
-    sum_changed(sketch, *changes, taken_.length);
-    all_changed = !linked_ || sketch.numerator_scale != taken_scale_;
+    linked_ = false;
+    sum_all(sketch);
   }
   groups_.settle();
   value_groups_.settle();
@@ -110,7 +113,13 @@ void WeightsByToken::list(std::vector<WeightEntry>& out) const {
   }
 }
 
-Index WeightsByToken::update(std::vector<WeightEntry>& list) const {
+WeightsByToken::Common WeightsByToken::update(std::vector<WeightEntry>& list) const {
+  Common common;
+  const auto dropped = std::find_if(list.begin(), list.end(), [&](const WeightEntry& weight) {
+    return entry(weight.token).has_value();
+  });
+  common.dropped = dropped - list.begin();
+  list.erase(list.begin(), dropped);
   auto same = static_cast<Index>(list.size());
   for (const std::int32_t token : dirty_) {
     const auto place = std::lower_bound(
@@ -128,7 +137,8 @@ Index WeightsByToken::update(std::vector<WeightEntry>& list) const {
       list.insert(place, *weight);
     }
   }
-  return same;
+  common.same = same;
+  return common;
 }
 
 void WeightsByToken::forget() {
@@ -191,50 +201,82 @@ void WeightsByToken::sum_all(const Sketch& sketch) {
 void WeightsByToken::link_all(const Sketch& sketch) {
   std::fill(first_.begin(), first_.end(), -1);
   const std::vector<SketchRow>& rows = sketch.rows();
+  ids_.resize(rows.size());
+  std::iota(ids_.begin(), ids_.end(), 0);
   token_of_.assign(rows.size(), -1);
   next_.assign(rows.size(), -1);
-  for (Index p = sketch.size() - 1; p >= 0; --p) link(p, sketch[p].token);
+  for (Index p = sketch.size() - 1; p >= 0; --p)
+    link(static_cast<std::int32_t>(p), sketch[p].token);
   linked_ = true;
 }
 
-void WeightsByToken::link(Index position, std::int32_t token) {
-  const auto at = static_cast<std::size_t>(position);
+void WeightsByToken::link(std::int32_t id, std::int32_t token) {
+  const auto at = static_cast<std::size_t>(id);
   token_of_[at] = token;
   if (token < 0) return;
   std::int32_t* from = &first_[static_cast<std::size_t>(token)];
-  while (*from >= 0 && *from < position) from = &next_[static_cast<std::size_t>(*from)];
+  while (*from >= 0 && *from < id) from = &next_[static_cast<std::size_t>(*from)];
   next_[at] = *from;
-  *from = static_cast<std::int32_t>(position);
+  *from = id;
 }
 
-void WeightsByToken::unlink(Index position) {
-  const auto at = static_cast<std::size_t>(position);
+void WeightsByToken::unlink(std::int32_t id) {
+  const auto at = static_cast<std::size_t>(id);
   if (token_of_[at] < 0) return;
   std::int32_t* from = &first_[static_cast<std::size_t>(token_of_[at])];
-  while (*from != position) from = &next_[static_cast<std::size_t>(*from)];
+  while (*from != id) from = &next_[static_cast<std::size_t>(*from)];
   *from = next_[at];
   token_of_[at] = -1;
 }
 
-void WeightsByToken::sum_changed(const Sketch& sketch, const std::vector<std::int32_t>& positions,
-                                 std::size_t first) {
-  const auto rows = static_cast<std::size_t>(sketch.size());
-  token_of_.resize(rows, -1);
-  next_.resize(rows, -1);
+Index WeightsByToken::position_of(std::int32_t id) const {
+  if (ids_.empty() || id < ids_.front()) return -1;
+  // Where rows were erased at the beginning alone.
+  const auto likely = static_cast<std::size_t>(id - ids_.front());
+  if (likely < ids_.size() && ids_[likely] == id) return static_cast<Index>(likely);
+  const auto place = std::lower_bound(ids_.begin(), ids_.end(), id);
+  return place != ids_.end() && *place == id ? place - ids_.begin() : -1;
+}
+
+// Numbers of rows, as they came and went.
+void WeightsByToken::follow(const std::vector<std::int32_t>& positions, std::size_t first) {
   dirty_.clear();
+  touched_.clear();
   for (std::size_t c = first; c < positions.size(); ++c) {
-    const std::int32_t p = positions[c];
-    const SketchRow& row = sketch[p];
-    if (is_own(row)) {
-      linked_ = false;
-      sum_all(sketch);
-      return;
+    if (positions[c] < 0) {
+      const auto place = ids_.begin() + (-1 - positions[c]);
+      const std::int32_t token = token_of_[static_cast<std::size_t>(*place)];
+      if (token >= 0) dirty_.push_back(token);
+      unlink(*place);
+      ids_.erase(place);
+      continue;
     }
-    const std::int32_t before = token_of_[static_cast<std::size_t>(p)];
+    const auto p = static_cast<std::size_t>(positions[c]);
+    if (p == ids_.size()) {
+      ids_.push_back(static_cast<std::int32_t>(token_of_.size()));
+      token_of_.push_back(-1);
+      next_.push_back(-1);
+    }
+    touched_.push_back(ids_[p]);
+  }
+}
+
+bool WeightsByToken::sum_changed(const Sketch& sketch, const std::vector<std::int32_t>& positions,
+                                 std::size_t first) {
+  follow(positions, first);
+  // Numbers of rows that went are not used again.
+  constexpr std::size_t kSpare = 1024;
+  if (token_of_.size() > 2 * ids_.size() + kSpare) return false;
+  for (const std::int32_t id : touched_) {
+    const Index p = position_of(id);
+    if (p < 0) continue;
+    const SketchRow& row = sketch[p];
+    if (is_own(row)) return false;
+    const std::int32_t before = token_of_[static_cast<std::size_t>(id)];
     if (before != row.token) {
       if (before >= 0) dirty_.push_back(before);
-      unlink(p);
-      link(p, row.token);
+      unlink(id);
+      link(id, row.token);
     }
     if (row.token >= 0) dirty_.push_back(row.token);
   }
@@ -242,8 +284,9 @@ void WeightsByToken::sum_changed(const Sketch& sketch, const std::vector<std::in
     const auto at = static_cast<std::size_t>(token);
     const bool was_weighted = is_weighted(at);
     den_[at] = plain_[at] = scaled_[at] = scaled_low_[at] = num_[at] = kept_[at] = 0.0;
-    for (std::int32_t p = first_[at]; p >= 0; p = next_[static_cast<std::size_t>(p)]) {
-      if (reads(sketch[p])) add(sketch[p]);
+    for (std::int32_t id = first_[at]; id >= 0; id = next_[static_cast<std::size_t>(id)]) {
+      const SketchRow& row = sketch[position_of(id)];
+      if (reads(row)) add(row);
     }
     finish(at);
     if (is_weighted(at) == was_weighted) continue;
@@ -254,6 +297,7 @@ void WeightsByToken::sum_changed(const Sketch& sketch, const std::vector<std::in
       weighted_.insert(place, token);
     }
   }
+  return true;
 }
 
 }  // namespace kvbench

@@ -49,8 +49,12 @@ class WeightsByToken {
   void list(std::vector<WeightEntry>& out) const;
   // Whether the last version changed few tokens, and update() makes its list of the one before.
   bool can_update() const { return only_dirty_changed_; }
-  // Returns how many entries at the beginning are as they were.
-  Index update(std::vector<WeightEntry>& list) const;
+  // What a list has of the one before: [dropped, dropped + same) of that, which it begins with.
+  struct Common {
+    Index dropped = 0;
+    Index same = 0;
+  };
+  Common update(std::vector<WeightEntry>& list) const;
 
  private:
   // A set of groups, listed in ascending order once it is settled.
@@ -84,9 +88,13 @@ class WeightsByToken {
   }
   void sum_all(const Sketch& sketch);
   void link_all(const Sketch& sketch);
-  void link(Index position, std::int32_t token);
-  void unlink(Index position);
-  void sum_changed(const Sketch& sketch, const std::vector<std::int32_t>& positions,
+  void link(std::int32_t id, std::int32_t token);
+  void unlink(std::int32_t id);
+  // -1: the row was erased.
+  Index position_of(std::int32_t id) const;
+  void follow(const std::vector<std::int32_t>& positions, std::size_t first);
+  // Whether it did: else all are to be summed.
+  bool sum_changed(const Sketch& sketch, const std::vector<std::int32_t>& positions,
                    std::size_t first);
 
   const int head_;
@@ -109,11 +117,14 @@ class WeightsByToken {
   ChangeLog::Mark taken_;
   double taken_scale_ = 0.0;
   std::uint64_t version_ = 0;
-  // Positions of a token's rows, ascending; made when changes are first followed.
+  // A token's rows in the order of their positions; made when changes are first followed. A row has
+  // a number that stays when others are erased, ascending by position.
   bool linked_ = false;
-  std::vector<std::int32_t> token_of_;  // by position, -1: none
-  std::vector<std::int32_t> next_;      // by position
+  std::vector<std::int32_t> ids_;       // by position
+  std::vector<std::int32_t> token_of_;  // by number, -1: none
+  std::vector<std::int32_t> next_;      // by number
   std::vector<std::int32_t> first_;     // by token, -1: none
+  std::vector<std::int32_t> touched_;   // numbers of rows that changed or are new
   std::vector<std::int32_t> dirty_;     // tokens to be summed again, with repetitions
   bool only_dirty_changed_ = false;     // at the last change of version
 };

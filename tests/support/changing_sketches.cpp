@@ -63,7 +63,8 @@ void change(Draw& draw, std::vector<Sketch>& sketches, Sketch& sketch, Index row
     sketch.set_weights(draw.below(size), draw.unit(),
                        draw.one_in(4) ? -0.1 * draw.unit() : draw.unit());
   } else if (what < 32) {
-    sketch.erase(draw.below(size));
+    const Index first = draw.one_in(2) ? 0 : draw.below(size);
+    sketch.erase(first, std::min(size, first + 1 + draw.below(3)));
   } else if (what < 33) {
     sketch.clear();
   } else if (what < 35) {
@@ -91,6 +92,13 @@ void change(Draw& draw, std::vector<Sketch>& sketches, Sketch& sketch, Index row
     sketch.own_values.emplace_back(static_cast<std::size_t>(dv), draw.unit());
     sketch.add(merged);
   }
+}
+
+// The first tokens and the last ones, up to `row`.
+void slide(Sketch& window, Index sinks, Index budget, Index row) {
+  const Index next = window.size() == 0 ? 0 : window[window.size() - 1].token + 1;
+  window.add_exact(next, row + 1);
+  window.erase(sinks, window.size() - (budget - sinks));
 }
 
 // The last tokens at positions of the cache.
@@ -135,11 +143,16 @@ void check_changing_sketches(const Kernels& kernels, bool sinks, std::uint64_t s
     CHECK(answered == expected.size());
   };
   std::vector<Sketch> sketches(3);
+  Sketch window;
+  const Index kept_first = draw.below(4);
+  const Index budget = kept_first + 1 + draw.below(40);
   for (std::size_t r = 0; r < rows.size(); ++r) {
     // A row's weights may go on from the last one's, be asked for twice, or be another sketch's.
     for (Index times = draw.below(3); times >= 0; --times) {
-      Sketch& sketch = sketches[static_cast<std::size_t>(draw.below(3))];
-      for (Index changes = draw.below(6); changes > 0; --changes) {
+      const bool slides = draw.one_in(3);
+      Sketch& sketch = slides ? window : sketches[static_cast<std::size_t>(draw.below(3))];
+      if (slides) slide(window, kept_first, budget, rows[r]);
+      for (Index changes = slides ? 0 : draw.below(6); changes > 0; --changes) {
         change(draw, sketches, sketch, rows[r], spec.dv);
       }
       const Sketch asked = draw.one_in(8) ? turned(stream, rows[r]) : Sketch();
