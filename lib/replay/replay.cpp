@@ -14,6 +14,7 @@
 #include "metrics/trivial_answers.hpp"
 #include "replay/replayed.hpp"
 #include "replay/shared_work.hpp"
+#include "replay/visited_rows.hpp"
 #include "storage/stored_stream.hpp"
 
 namespace kvbench {
@@ -33,25 +34,6 @@ std::string cell_text(const ReplayCell& cell, const StreamId& stream) {
   }
   return text + ", seed " + std::to_string(cell.seed) + ", of sequence " + stream.sequence +
          ", layer " + std::to_string(stream.layer) + ", KV head " + std::to_string(stream.kv_head);
-}
-
-// Rows whose logits are needed: the scored ones, and every decode row if an algorithm scores all
-// tokens (one that scores kept tokens alone sees to the other rows by itself).
-std::vector<Index> rows_to_visit(const Stream& stream, const ReplaySetting& setting,
-                                 const std::vector<ReplayCell>& cells) {
-  const bool every_row = std::any_of(cells.begin(), cells.end(), [](const ReplayCell& cell) {
-    const Needs needs = cell.algorithm->needs(cell.params);
-    return needs.row_logits && !needs.kept_tokens_only;
-  });
-  if (!every_row || !stream.shape.causal) return setting.rows;
-  std::vector<Index> rows;
-  for (const Index row : setting.rows) {
-    if (row < setting.prompt) rows.push_back(row);
-  }
-  for (Index i = std::max(setting.prompt, stream.shape.first_query); i < stream.shape.tokens; ++i) {
-    rows.push_back(i);
-  }
-  return rows;
 }
 
 class Group {
@@ -85,7 +67,10 @@ class Group {
     score_trivial_answers();
     timing.metrics_seconds = seconds_since(start) - timing.reference_seconds;
 
-    blocks_ = blocks_of(rows_to_visit(stream_, setting_, cells_));
+    const bool every_row = std::any_of(cells_.begin(), cells_.end(), [](const ReplayCell& cell) {
+      return visits_every_row(cell.algorithm->needs(cell.params));
+    });
+    blocks_ = blocks_of(visited_rows(stream_.shape, setting_.prompt, setting_.rows, every_row));
     BlockRoom room = room_for_blocks();
     LogitBlock decoded_room;
     std::optional<RowBlock> block;

@@ -14,6 +14,7 @@
 #include "kernels/row_block.hpp"
 #include "metrics/metric_table.hpp"
 #include "replay/replay.hpp"
+#include "replay/visited_rows.hpp"
 #include "results/summary.hpp"
 #include "run/layer_gatherer.hpp"
 #include "storage/written_logits.hpp"
@@ -192,8 +193,7 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
     const PlannedCell& cell = plan.cells[c];
     if (cell.skip_reason) continue;
     cells_of_head[cell.kv_head].push_back(c);
-    const Needs needs = cell.algorithm->needs(*cell.params);
-    every_row = every_row || (needs.row_logits && !needs.kept_tokens_only);
+    every_row = every_row || visits_every_row(cell.algorithm->needs(*cell.params));
   }
   if (cells_of_head.empty()) return 0.0;
   const auto fullest = std::max_element(
@@ -201,11 +201,8 @@ double estimate_memory_bytes(const Plan& plan, const WorkGroup& group, int threa
       [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   const auto most_cells = static_cast<double>(fullest->second.size());
 
-  const auto decoded = std::lower_bound(group.rows.begin(), group.rows.end(), group.prompt);
-  const double visited = every_row
-                             ? static_cast<double>(decoded - group.rows.begin()) + n -
-                                   static_cast<double>(std::max(group.prompt, shape.first_query))
-                             : scored;
+  const auto visited =
+      static_cast<double>(visited_rows(shape, group.prompt, group.rows, every_row).size());
   const double stream =
       8.0 * (n * (d + dv) + heads_per_group * (n - static_cast<double>(shape.first_query)) * d +
              (shape.wo_v_l1 ? heads_per_group * n : 0.0) +

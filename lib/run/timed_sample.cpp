@@ -8,6 +8,7 @@
 #include <new>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "core/error.hpp"
 #include "dump/rows_file.hpp"
@@ -15,9 +16,10 @@
 #include "metrics/metric_table.hpp"
 #include "replay/kept_recorder.hpp"
 #include "replay/replay.hpp"
+#include "replay/visited_rows.hpp"
 #include "results/record.hpp"
 #include "run/cache_files.hpp"
-#include "run/multiply_adds.hpp"
+#include "run/sample_rows.hpp"
 
 namespace kvbench {
 namespace {
@@ -80,28 +82,36 @@ class Sampler {
     const double per_cell = seconds_since(start) / static_cast<double>(few);
     const auto more = std::min(static_cast<std::size_t>(budget / per_cell), head_.cells.size());
     if (more > 2 * few) seconds = time(data->stream, spread(head_.cells, more));
-    return {seconds + rows_seconds_, cells_, projection_seconds_, rows_seconds_};
+    return {seconds + rows_seconds_, cells_, projection_seconds_, rows_seconds_, scale_};
   }
 
  private:
-  // Decodes only as many rows as the time budget allows.
+  // Keeps only as many rows as the time budget allows.
   void cut(Stream& stream, double budget) {
-    rows_ = group_.rows;
-    const double all = visible_tokens(stream.shape, rows_);
     const double affordable =
         budget / (kAnswerSeconds * stream.shape.heads_per_kv * static_cast<double>(kMinCells));
-    if (all <= affordable) return;
-    const double kept_part = affordable / all;
-    const auto kept = static_cast<std::size_t>(kept_part * static_cast<double>(rows_.size()));
-    rows_.resize(std::max<std::size_t>(kept, 1));
-    // With a decode row, where the prompt is scored.
-    const Index tokens =
-        std::max(rows_.back() + 1, std::min(group_.prompt + 1, stream.shape.tokens));
-    stream.shape.tokens = tokens;
-    stream.keys.rows = tokens;
-    stream.values.rows = tokens;
-    for (ConstMatrix& query : stream.queries) query.rows = tokens - stream.shape.first_query;
-    scale_ = all / visible_tokens(stream.shape, rows_);
+    SampleRows sample = sample_rows(group_.shape, group_.prompt, group_.rows,
+                                    any_visits_every_row(head_.cells), affordable);
+    rows_ = std::move(sample.rows);
+    stream.shape.tokens = sample.tokens;
+    stream.keys.rows = sample.tokens;
+    stream.values.rows = sample.tokens;
+    for (ConstMatrix& query : stream.queries) {
+      query.rows = sample.tokens - stream.shape.first_query;
+    }
+  }
+
+  bool any_visits_every_row(const std::vector<std::size_t>& cells) const {
+    return std::any_of(cells.begin(), cells.end(), [this](std::size_t c) {
+      const PlannedCell& cell = plan_.cells[c];
+      return visits_every_row(cell.algorithm->needs(*cell.params));
+    });
+  }
+
+  // Pairs of a visited row and a token in the whole replay, over those in the sample.
+  double scale(const StreamShape& shape, bool every_row) const {
+    return visited_pairs(group_.shape, group_.prompt, group_.rows, every_row) /
+           visited_pairs(shape, group_.prompt, rows_, every_row);
   }
 
   double time(const Stream& stream, const std::vector<std::size_t>& chosen) {
@@ -147,10 +157,14 @@ class Sampler {
     const double share = static_cast<double>(head_.cells.size()) / static_cast<double>(cells_);
     const double works = static_cast<double>(distinct_works(stream.shape, head_.cells)) /
                          std::max(1.0, static_cast<double>(distinct_works(stream.shape, chosen)));
+    // What cells share is of all tokens, not of rows.
+    const double tokens =
+        static_cast<double>(group_.shape.tokens) / static_cast<double>(stream.shape.tokens);
     projection_seconds_ = projection_seconds(outputs);
-    return read_seconds_ + timing.reference_seconds * scale_ +
-           (timing.shared_seconds + model_seconds) * works + cells_seconds * share * scale_ +
-           projection_seconds_;
+    scale_ = scale(stream.shape, any_visits_every_row(chosen));
+    return read_seconds_ + timing.reference_seconds * scale(stream.shape, false) +
+           (timing.shared_seconds + model_seconds) * works * tokens +
+           cells_seconds * share * scale_ + projection_seconds_;
   }
 
   // Of all cells of the head; none of those that are timed below is written.

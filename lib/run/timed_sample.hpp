@@ -23,11 +23,12 @@ struct TimedSample {
   std::size_t cells = 0;            // that were computed
   double projection_seconds = 0.0;  // of the seconds, on its part of the layer's records
   double rows_seconds = 0.0;        // of the seconds, on writing the cells' per-row values
+  double scale = 1.0;               // pairs of a visited row and a token, all over those replayed
 };
 
 // Reads the head's stream and replays cells spread evenly over its list, spending about `budget`
-// seconds. A long sequence is cut short after the prompt and scaled up. A stream that cannot be
-// read costs nothing, as in a run.
+// seconds. Of a long sequence a part of the rows is replayed (sample_rows.hpp) and scaled up. A
+// stream that cannot be read costs nothing, as in a run.
 TimedSample time_sample(const Plan& plan, const std::vector<Dump>& dumps, const Kernels& kernels,
                         const HeadCells& head, double budget);
 

@@ -2,11 +2,31 @@
 
 #include <fmt/format.h>
 
+#include "sweep/scored_rows.hpp"
+
 namespace kvbench {
+namespace {
+
+// Why a group has fewer than `last` rows to score.
+std::string why_fewer(const WorkGroup& group, Index last, bool of_prompt) {
+  const StreamShape& shape = group.shape;
+  const Index decoded = shape.tokens - group.prompt;
+  const Index there = !shape.causal ? shape.tokens : of_prompt ? group.prompt : decoded;
+  if (last <= there) {
+    return fmt::format("the dump has queries only from row {} on", shape.first_query);
+  }
+  if (!shape.causal) return fmt::format("it has {} tokens", there);
+  return of_prompt ? fmt::format("its prompt has {}", there)
+                   : fmt::format("it has {} after its prompt of {}", there, group.prompt);
+}
+
+}  // namespace
 
 std::vector<std::string> notes_of_rows(const Plan& plan) {
-  if (!plan.rows.is_object() || !plan.rows.contains("last")) return {};
-  const auto last = plan.rows["last"].get<Index>();
+  const bool of_prompt = means_prompt_rows(plan.rows);
+  const nlohmann::json& form = of_prompt ? plan.rows["prompt"] : plan.rows;
+  if (!form.is_object() || !form.contains("last")) return {};
+  const auto last = form["last"].get<Index>();
   const WorkGroup* first = nullptr;
   std::size_t fewer = 0;
   for (const WorkGroup& group : plan.groups) {
@@ -15,18 +35,11 @@ std::vector<std::string> notes_of_rows(const Plan& plan) {
     ++fewer;
   }
   if (first == nullptr) return {};
-  const Index begin = first->shape.causal ? first->prompt : 0;
-  const Index there = first->shape.tokens - begin;
-  const auto scored = static_cast<Index>(first->rows.size());
-  std::string why = last > there ? fmt::format("it has {} after its prompt of {}", there, begin)
-                                 : fmt::format("the dump has queries only from row {} on",
-                                               first->shape.first_query);
-  if (last > there && !first->shape.causal) why = fmt::format("it has {} tokens", there);
   return {fmt::format(
-      "/evaluate/rows/last: {} rows are asked for, and {} of {} groups have fewer; first sequence "
-      "{}, layer {} of {}, of which {} are scored: {}",
-      last, fewer, plan.groups.size(), first->sequence, first->layer, plan.dumps[first->dump].path,
-      scored, why)};
+      "/evaluate/rows/{}last: {} rows are asked for, and {} of {} groups have fewer; first "
+      "sequence {}, layer {} of {}, of which {} are scored: {}",
+      of_prompt ? "prompt/" : "", last, fewer, plan.groups.size(), first->sequence, first->layer,
+      plan.dumps[first->dump].path, first->rows.size(), why_fewer(*first, last, of_prompt))};
 }
 
 }  // namespace kvbench

@@ -8,8 +8,8 @@
 
 namespace kvbench {
 
-// Sentences, with the key's place; none where {"last": m} finds m rows in every group, or another
-// form is given.
+// Sentences, with the key's place; none where {"last": m}, of decode rows or of the prompt's, finds
+// m rows in every group, or another form is given.
 std::vector<std::string> notes_of_rows(const Plan& plan);
 
 }  // namespace kvbench

@@ -124,6 +124,19 @@ class Commands(Folder):
         done = kvbench("plan", "--config", config, "--set", "/evaluate/rows/last=48")
         self.assertEqual((done.returncode, done.stderr), (DONE, ""))
 
+    def test_rows_that_the_prompt_does_not_have_are_told_of(self):
+        config = self.sweep([{"algorithm": "window", "params": {"budget": 8}}],
+                            evaluate={"rows": {"prompt": {"last": 60}}})
+        for command in (("plan",), ("run", "--out", self.folder / "out")):
+            done = kvbench(*command, "--config", config)
+            self.assertEqual(done.returncode, DONE, done.stderr)
+            self.assertIn("kvbench: note: /evaluate/rows/prompt/last: 60 rows are asked for, and 2 of 2 groups have "
+                          "fewer", done.stderr)
+            self.assertIn("of which 48 are scored: its prompt has 48", done.stderr)
+        for rows in ({"last": 48}, "all", {"every": 40}, [3]):
+            done = kvbench("plan", "--config", config, "--set", f"/evaluate/rows/prompt={json.dumps(rows)}")
+            self.assertEqual((done.returncode, done.stderr), (DONE, ""))
+
     def test_list_algorithms_has_every_parameter(self):
         algorithms = strict_json(self.data("list", "algorithms", "--json"))
         by_id = {algorithm["id"]: algorithm for algorithm in algorithms}

@@ -28,6 +28,33 @@ TEST_CASE("a long list is sampled: eight cells if there is no time for more") {
   CHECK(time_sample(run.plan, run.dumps, cpu_kernels(), head, 100.0).cells == 40);
 }
 
+// 64 tokens, half of them the prompt; what two query heads and eight cells can pay of that budget.
+double budget_of(double pairs) { return pairs * 20e-9 * 2 * 8; }
+
+TEST_CASE("where rows of the prompt are scored, decode rows are visited, and count, too") {
+  SmallRun run(entry("oracle_topk", R"("budget": [4, 8])"));
+  WorkGroup& group = run.plan.groups[0];
+  REQUIRE(group.prompt == 32);
+  group.rows.clear();
+  for (Index row = 0; row < 32; ++row) group.rows.push_back(row);
+  const HeadCells head{.group = 0, .kv_head = 0, .cells = {0, 1}};
+  const auto scale = [&](double pairs) {
+    return time_sample(run.plan, run.dumps, cpu_kernels(), head, budget_of(pairs)).scale;
+  };
+  // All 64 rows: 1 + .. + 64 = 2080 pairs; of a tenth rows 5, 16, 26 and 32 to 34.
+  CHECK(scale(2081.0) == 1.0);
+  CHECK(scale(208.0) == 2080.0 / (6 + 17 + 27 + 33 + 34 + 35));
+}
+
+TEST_CASE("a method that looks at the scored rows alone is scaled by those") {
+  SmallRun run(entry("window", R"("budget": [4, 8])"));
+  const HeadCells head{.group = 0, .kv_head = 0, .cells = {0, 1}};
+  REQUIRE(run.plan.groups[0].rows == std::vector<Index>{60, 61, 62, 63});
+  const TimedSample half = time_sample(run.plan, run.dumps, cpu_kernels(), head, budget_of(126.0));
+  // The last two of the first 16 decode rows, 46 and 47.
+  CHECK(half.scale == (61.0 + 62 + 63 + 64) / (47 + 48));
+}
+
 TEST_CASE("what a head adds to the records of its layer takes time, too") {
   SynthOptions options = small_synth();
   options.hidden = 1 << 14;

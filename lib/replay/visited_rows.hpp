@@ -1,0 +1,18 @@
+// Rows whose logits a replay computes, scored or not.
+#pragma once
+
+#include <vector>
+
+#include "algorithms/algorithm.hpp"
+
+namespace kvbench {
+
+// Whether cells with these needs see the logits of every decode row. (What scores kept tokens alone
+// sees to the unscored rows by itself.)
+bool visits_every_row(const Needs& needs);
+
+// The scored rows and, with `every_row`, every decode row that has a query. Ascending.
+std::vector<Index> visited_rows(const StreamShape& shape, Index prompt,
+                                const std::vector<Index>& scored, bool every_row);
+
+}  // namespace kvbench
