@@ -107,5 +107,18 @@ class Loop(Prose):
         self.assertLess(kl(rows["q4_0, rotated"]), kl(snapkv[0]))
 
 
+class LlamaCpp(Prose):
+    def test_its_own_caches(self):
+        page = (ROOT / "data/README.md").read_text(encoding="utf-8")
+        rows = {cells[0]: [float(cell.split()[0]) for cell in cells[1:]]
+                for cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines()
+                              if line.startswith(("| q8_0", "| q4_0")))}
+        self.assertEqual(len(rows), 4)
+        self.stands(f"says {rows['q8_0'][2]} for q8_0, {rows['q4_0'][2]} for q4_0 and {rows['q4_0, rotated'][2]} behind its")
+        self.assertLess(max(abs(same / theirs - 1) for _, same, theirs in rows.values()), 0.06)
+        parts = [ours / theirs for ours, _, theirs in rows.values()]
+        self.stands(f"Without them they are {min(parts):.2f} to {max(parts):.2f} of them", page)
+
+
 if __name__ == "__main__":
     unittest.main()
