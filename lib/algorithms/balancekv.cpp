@@ -20,14 +20,20 @@
 namespace kvbench {
 namespace {
 
+// The matrix of each first reduction of a tree, by the norm of its instance and its first token.
+using FirstMatrices = std::map<std::pair<double, Index>, std::shared_ptr<const WalkMatrices>>;
+
 // Algorithm 3. Cell C^l has weight 2^l; C^T is never reduced.
 class MergeAndReduce {
  public:
-  MergeAndReduce(SoftmaxBalancer::Instance instance, Index batch, Index levels)
+  // `first`: of this stream's first reductions, null: none.
+  MergeAndReduce(SoftmaxBalancer::Instance instance, Index batch, Index levels,
+                 const FirstMatrices* first)
       : cells(static_cast<std::size_t>(levels) + 1),
         instance_(std::move(instance)),
         batch_(batch),
-        levels_(levels) {}
+        levels_(levels),
+        first_(first) {}
 
   // True if anything but the append to C^0 changed.
   bool add(Index token, SoftmaxBalancer& balancer) {
@@ -48,15 +54,21 @@ class MergeAndReduce {
   void reduce(Index level, SoftmaxBalancer& balancer) {
     auto& from = cells[static_cast<std::size_t>(level)];
     auto& to = cells[static_cast<std::size_t>(level) + 1];
-    const std::vector<Index> kept =
-        balancer.halve(instance_, from, static_cast<std::uint32_t>(level));
+    const std::vector<Index> kept = balancer.halve(
+        instance_, from, static_cast<std::uint32_t>(level), level == 0 ? matrix(from) : nullptr);
     to.insert(to.end(), kept.begin(), kept.end());
     from.clear();
+  }
+
+  const WalkMatrices* matrix(const std::vector<Index>& tokens) const {
+    if (first_ == nullptr) return nullptr;
+    return first_->at({instance_.value_norm, tokens.front()}).get();
   }
 
   SoftmaxBalancer::Instance instance_;
   Index batch_;
   Index levels_;
+  const FirstMatrices* first_;
   Index count_ = 0;
 };
 
@@ -99,20 +111,110 @@ Index resolved_levels(const Parameters& p, Index tokens) {
   return std::max<Index>(0, static_cast<Index>(std::ceil(std::log2(batches))));
 }
 
+// r of the theorems: that of the parameters, or the largest norm of keys and stored queries.
+double norm_bound(const std::optional<double>& r, const StreamNorms::Result& norms) {
+  return r ? *r : std::max(norms.largest_key, norms.largest_query);
+}
+
+// Which buckets' values are too small to matter.
+class EraseRule {
+ public:
+  EraseRule(Erase erase, double epsilon, const StreamShape& shape, double norm_bound)
+      : erase_(erase),
+        log_threshold_(std::log(epsilon / (2.0 * static_cast<double>(shape.tokens))) -
+                       (erase == Erase::kStrict ? 2.0 : 1.0) * shape.scale * norm_bound *
+                           norm_bound) {}
+
+  // `largest`: norm of the values so far, v_max.
+  bool erases(int exponent, double largest) const {
+    if (erase_ == Erase::kOff) return false;
+    const double log_bound = exponent * std::log(2.0);
+    return !(log_bound > log_threshold_ + std::log(largest));
+  }
+
+ private:
+  Erase erase_;
+  double log_threshold_;  // ln of what 2^i / v_max must exceed for bucket i to stay
+};
+
+// Shared work: the matrices of every tree's first reductions, the same for every seed, T, c and
+// side: what enters C^0 depends on no coin.
+struct FirstReductions {
+  std::optional<double> r;
+  Index t = 0;
+  double epsilon = 0.1;
+  bool buckets = true;
+  Erase erase = Erase::kPaper;
+  Index first = 0;  // of the tokens that enter
+  Index last = 0;
+
+  using Result = FirstMatrices;
+  Result compute(const SharedContext& context) const {
+    const StreamNorms::Result norms = StreamNorms().compute(context);
+    const EraseRule rule(erase, epsilon, context.stream.shape, norm_bound(r, norms));
+    const double r_key = r ? *r : norms.largest_key;
+    Result matrices;
+    const auto enter = [&](double norm, std::vector<Index>& batch, Index token) {
+      batch.push_back(token);
+      if (static_cast<Index>(batch.size()) < t) return;
+      matrices[{norm, batch.front()}] = softmax_walk_matrix(context, r_key, norm, batch);
+      batch.clear();
+    };
+    std::vector<Index> denominator;
+    std::map<int, std::vector<Index>> numerator;  // by bucket
+    double largest = 0.0;
+    for (Index token = first; token < last; ++token) {
+      enter(0.0, denominator, token);
+      const double norm =
+          buckets ? norms.values[static_cast<std::size_t>(token)] : norms.largest_value;
+      if (norm == 0.0) continue;
+      int exponent = 0;
+      if (buckets) std::frexp(norm, &exponent);
+      enter(buckets ? std::ldexp(1.0, exponent) : norm, numerator[exponent], token);
+      largest = std::max(largest, norm);
+      while (buckets && !numerator.empty() && rule.erases(numerator.begin()->first, largest)) {
+        numerator.erase(numerator.begin());
+      }
+    }
+    return matrices;
+  }
+  double bytes() const {
+    return 2.0 * static_cast<double>((last - first) / t) * WalkMatrices::bytes(t);
+  }
+  auto operator<=>(const FirstReductions&) const = default;
+};
+
+// None if nothing is reduced, or if they would take more memory than they are worth.
+std::optional<FirstReductions> first_reductions(const Parameters& p, const StreamShape& shape,
+                                                Index prompt) {
+  const FirstReductions first{p.r,
+                              p.t,
+                              p.epsilon,
+                              p.buckets,
+                              p.erase,
+                              p.sinks.of(prompt),
+                              shape.tokens - p.recent.of(prompt)};
+  const bool none = resolved_levels(p, shape.tokens) == 0 || first.last - first.first < p.t;
+  if (none || first.bytes() > kSharedWalkBytes) return std::nullopt;
+  return first;
+}
+
 class BalanceKv final : public Algorithm {
  public:
   BalanceKv(const Parameters& p, const CellContext& context)
       : p_(p),
         context_(context),
+        norms_(context.shared.get(StreamNorms())),
+        first_(first_matrices(p, context)),
         balancer_(p, context),
         sinks_(p.sinks.of(context.prompt)),
         recent_(p.recent.of(context.prompt)),
         levels_(resolved_levels(p, context.stream.shape.tokens)),
-        norm_bound_(norm_bound()),
-        denominator_({"balancekv/denominator", 0.0}, p.t, levels_),
+        norm_bound_(norm_bound(p.r, norms_)),
+        denominator_({"balancekv/denominator", 0.0}, p.t, levels_, first_),
         denominator_sizes_(levels_),
         numerator_sizes_(levels_),
-        log_threshold_(log_erase_threshold()) {}
+        erase_rule_(p.erase, p.epsilon, context.stream.shape, norm_bound_) {}
 
   void extend(Index first, Index last) override {
     Index settled = first;  // the first token after the last reduction
@@ -144,25 +246,9 @@ class BalanceKv final : public Algorithm {
   Counters counters() const override { return {.clamped = balancer_.statistics().clamped}; }
 
  private:
-  // r of the theorems: that of the parameters, or the largest norm of keys and stored queries.
-  double norm_bound() const {
-    if (p_.r) return *p_.r;
-    const Stream& stream = context_.stream;
-    double r = largest_key_norm(stream);
-    for (const ConstMatrix& head : stream.queries) {
-      for (Index i = 0; i < head.rows; ++i) {
-        r = std::max(r, std::sqrt(canonical_dot(head.row(i), head.row(i), head.cols)));
-      }
-    }
-    return r;
-  }
-
-  // ln of what 2^i / v_max must exceed for bucket i to stay.
-  double log_erase_threshold() const {
-    const StreamShape& shape = context_.stream.shape;
-    const double times = p_.erase == Erase::kStrict ? 2.0 : 1.0;
-    return std::log(p_.epsilon / (2.0 * static_cast<double>(shape.tokens))) -
-           times * shape.scale * norm_bound_ * norm_bound_;
+  static const FirstMatrices* first_matrices(const Parameters& p, const CellContext& context) {
+    const auto first = first_reductions(p, context.stream.shape, context.prompt);
+    return first ? &context.shared.get(*first) : nullptr;
   }
 
   // ln of (batch t) epsilon as the proof of Theorem 3.3 has it, t = O(T sqrt(dv) ln(dv n)
@@ -178,9 +264,8 @@ class BalanceKv final : public Algorithm {
 
   // The norm that the token's instance of the numerator goes by; 0: it is in none.
   double value_norm(Index token) const {
-    if (!p_.buckets) return balancer_.largest_value_norm();
-    const double* v = context_.stream.values.row(token);
-    return std::sqrt(canonical_dot(v, v, context_.stream.shape.dv));
+    return p_.buckets ? norms_.values[static_cast<std::size_t>(token)]
+                      : balancer_.largest_value_norm();
   }
 
   // True if anything but the append to both sums changed.
@@ -211,15 +296,13 @@ class BalanceKv final : public Algorithm {
     if (found != buckets_.end()) return found->second;
     const SoftmaxBalancer::Instance instance{"balancekv/numerator/" + std::to_string(exponent),
                                              value_norm};
-    return buckets_.emplace(exponent, MergeAndReduce(instance, p_.t, levels_)).first->second;
+    return buckets_.emplace(exponent, MergeAndReduce(instance, p_.t, levels_, first_))
+        .first->second;
   }
 
   bool erase_low_buckets() {
-    if (p_.erase == Erase::kOff) return false;
     const Index before = erased_;
-    while (!buckets_.empty()) {
-      const double log_bound = buckets_.begin()->first * std::log(2.0);
-      if (log_bound > log_threshold_ + std::log(largest_value_)) break;
+    while (!buckets_.empty() && erase_rule_.erases(buckets_.begin()->first, largest_value_)) {
       buckets_.erase(buckets_.begin());
       ++erased_;
     }
@@ -270,6 +353,8 @@ class BalanceKv final : public Algorithm {
 
   const Parameters p_;
   const CellContext context_;
+  const StreamNorms::Result& norms_;
+  const FirstMatrices* const first_;
   SoftmaxBalancer balancer_;
   Index sinks_;
   Index recent_;
@@ -281,7 +366,7 @@ class BalanceKv final : public Algorithm {
   CellSizes numerator_sizes_;  // of all buckets together
   std::deque<Index> window_;   // positions of the last `recent_` tokens
   double largest_value_ = 0.0;
-  double log_threshold_;
+  EraseRule erase_rule_;
   Index erased_ = 0;
 };
 
@@ -331,6 +416,11 @@ AlgorithmDescription describe_balancekv() {
   d.randomised = [](const Parameters&) { return true; };
   d.skip_reason = [](const Parameters&, const StreamShape& shape, Index) {
     return cannot_forget("balancekv", shape);
+  };
+  d.shared_work = [](const Parameters& p, const StreamShape& shape, Index prompt, std::uint32_t) {
+    std::vector<SharedWork> work = {StreamNorms()};
+    if (const auto first = first_reductions(p, shape, prompt)) work.push_back(*first);
+    return work;
   };
   d.create = [](const Parameters& p, const CellContext& context) {
     return std::make_unique<BalanceKv>(p, context);

@@ -43,7 +43,7 @@ struct FirstRound {
   using Result = FirstMatrices;
   Result compute(const SharedContext& context) const {
     const std::vector<Index> tokens = tokens_of({first, last});
-    const double r_key = r ? *r : largest_key_norm(context.stream);
+    const double r_key = key_norm_bound(r, context.stream);
     const double norm = largest_value_norm(context.stream);
     Result round;
     round.denominator = softmax_walk_matrix(context, r_key, 0.0, tokens);
@@ -138,7 +138,7 @@ AlgorithmDescription describe_softmax_balance() {
     return cannot_forget("softmax_balance", shape);
   };
   d.shared_work = [](const Parameters& p, const StreamShape& shape, Index prompt, std::uint32_t) {
-    std::vector<SharedWork> work;
+    std::vector<SharedWork> work = {StreamNorms()};
     if (const auto round = first_round(p, shape, prompt)) work.push_back(*round);
     return work;
   };

@@ -33,9 +33,26 @@ WalkTokens walk_tokens(const Stream& stream, double r_key, double value_norm,
 
 }  // namespace
 
-double largest_key_norm(const Stream& stream) { return largest_norm(stream.keys); }
+double key_norm_bound(const std::optional<double>& r, const Stream& stream) {
+  return r ? *r : largest_norm(stream.keys);
+}
 
 double largest_value_norm(const Stream& stream) { return largest_norm(stream.values); }
+
+StreamNorms::Result StreamNorms::compute(const SharedContext& context) const {
+  const Stream& stream = context.stream;
+  Result norms;
+  norms.largest_key = largest_norm(stream.keys);
+  for (const ConstMatrix& head : stream.queries) {
+    norms.largest_query = std::max(norms.largest_query, largest_norm(head));
+  }
+  norms.largest_value = largest_norm(stream.values);
+  for (Index j = 0; j < stream.values.rows; ++j) {
+    const double* v = stream.values.row(j);
+    norms.values.push_back(std::sqrt(canonical_dot(v, v, stream.values.cols)));
+  }
+  return norms;
+}
 
 std::shared_ptr<const WalkMatrices> softmax_walk_matrix(const SharedContext& context, double r_key,
                                                         double value_norm,
@@ -46,10 +63,10 @@ std::shared_ptr<const WalkMatrices> softmax_walk_matrix(const SharedContext& con
 }
 
 SoftmaxBalancer::SoftmaxBalancer(const BalancerParameters& p, const CellContext& context)
-    : context_(context),
-      side_(p.side),
-      r_key_(p.r ? *p.r : largest_key_norm(context.stream)),
-      largest_value_norm_(kvbench::largest_value_norm(context.stream)) {
+    : context_(context), side_(p.side) {
+  const StreamNorms::Result& norms = context.shared.get(StreamNorms());
+  r_key_ = p.r ? *p.r : norms.largest_key;
+  largest_value_norm_ = norms.largest_value;
   const auto tokens = static_cast<double>(context.stream.shape.tokens);
   c_ = p.c ? *p.c : 30.0 * std::log(tokens / p.fail_prob);
 }

@@ -24,7 +24,20 @@ struct BalancerParameters {
 // r, fail_prob, c and side.
 std::vector<Field<BalancerParameters>> balancer_fields();
 
-// BalanceKV Algorithm 2 on one stream; c, r and side as in the parameters.
+// Shared work: norms of a stream.
+struct StreamNorms {
+  struct Result {
+    double largest_key = 0.0;
+    double largest_query = 0.0;  // of all heads' stored queries
+    double largest_value = 0.0;
+    std::vector<double> values;  // [tokens]
+  };
+  Result compute(const SharedContext& context) const;
+  auto operator<=>(const StreamNorms&) const = default;
+};
+
+// BalanceKV Algorithm 2 on one stream; c, r and side as in the parameters. Its cells name
+// StreamNorms among their shared work.
 class SoftmaxBalancer {
  public:
   SoftmaxBalancer(const BalancerParameters& p, const CellContext& context);
@@ -60,12 +73,11 @@ class SoftmaxBalancer {
 std::shared_ptr<const WalkMatrices> softmax_walk_matrix(const SharedContext& context, double r_key,
                                                         double value_norm,
                                                         const std::vector<Index>& tokens);
+// r_key of the parameter `r`, or else of the stream.
+double key_norm_bound(const std::optional<double>& r, const Stream& stream);
+double largest_value_norm(const Stream& stream);
 
 // What a kept token is in the numerator alone, or in the denominator alone: no value is kept there.
 SketchRow half_row(Index token, double weight, bool numerator);
-
-// Largest norms of a stream.
-double largest_key_norm(const Stream& stream);
-double largest_value_norm(const Stream& stream);
 
 }  // namespace kvbench
