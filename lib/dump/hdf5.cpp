@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <new>
 
 #include "core/file.hpp"
@@ -17,6 +18,9 @@ namespace {
 
 // Larger attributes cannot be a dump's; they are not read.
 constexpr hsize_t kLargestAttribute = 1 << 20;
+// Bytes of a file that a link takes at least, of a compact group.
+constexpr std::uint64_t kLeastLink = 16;
+constexpr std::size_t kLinksPerStep = 1024;
 
 Handle open_attribute(hid_t object, const std::string& name) {
   return Handle(H5Aopen(object, name.c_str(), H5P_DEFAULT));
@@ -336,16 +340,35 @@ Handle create_group(hid_t parent, const std::string& name) {
 }
 
 std::vector<std::string> children(hid_t group) {
-  std::vector<std::string> names;
+  return children(group, std::numeric_limits<std::uint64_t>::max(), [] {});
+}
+
+std::vector<std::string> children(hid_t group, std::uint64_t file_bytes,
+                                  const std::function<void()>& step) {
+  struct Listing {
+    std::vector<std::string> names;
+    std::uint64_t most;
+    const std::function<void()>& step;
+  } listing{{}, file_bytes / kLeastLink, step};
   check(H5Literate(
       group, H5_INDEX_NAME, H5_ITER_NATIVE, nullptr,
       [](hid_t, const char* name, const H5L_info_t*, void* data) -> herr_t {
-        static_cast<std::vector<std::string>*>(data)->emplace_back(name);
+        auto& found = *static_cast<Listing*>(data);
+        if (found.names.size() > found.most) return 1;  // enough
+        if (found.names.size() % kLinksPerStep == 0) found.step();
+        found.names.emplace_back(name);
         return 0;
       },
-      &names));
-  std::sort(names.begin(), names.end());
-  return names;
+      &listing));
+  if (listing.names.size() > listing.most) {
+    throw Error("a group has more members than the file has room for");
+  }
+  step();
+  // Files of kvbench have them in order.
+  if (!std::is_sorted(listing.names.begin(), listing.names.end())) {
+    std::sort(listing.names.begin(), listing.names.end());
+  }
+  return std::move(listing.names);
 }
 
 std::vector<std::uint64_t> extent(hid_t dataspace) {

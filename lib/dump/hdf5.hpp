@@ -4,6 +4,7 @@
 #include <hdf5.h>
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -96,6 +97,10 @@ bool is_virtual(hid_t dataset);
 Handle create_group(hid_t parent, const std::string& name);
 // Names of the links in a group, ascending; in one pass, whatever the group's layout.
 std::vector<std::string> children(hid_t group);
+// The same of a group that may have millions, in a file of this size: `step` is called now and then
+// on the way. Throws Error for more links than the file has room for.
+std::vector<std::string> children(hid_t group, std::uint64_t file_bytes,
+                                  const std::function<void()>& step);
 
 // The extent of a dataset or attribute; empty for a scalar.
 std::vector<std::uint64_t> extent(hid_t dataspace);

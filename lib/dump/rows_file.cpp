@@ -177,37 +177,39 @@ void refuse_locked(const std::string& path) {
 // Throws InputError.
 hdf5::Handle open_rows(const std::string& path) {
   try {
-    hdf5::Handle file = hdf5::open_file(path, hdf5::Access::kRead);
-    hdf5::children(file.get());
-    return file;
+    return hdf5::open_file(path, hdf5::Access::kRead);
   } catch (const hdf5::Error& error) {
     throw InputError(unreadable(path, error.what()));
   }
 }
 
-// Cells of the file that have all of these columns, ascending; `step` is called before each.
-// Throws InputError.
-Names cells_in(const std::string& path, const Names& columns, hid_t file, const Step& step) {
+// Visits the cells of the file that have all of these columns, ascending; `step` is called now and
+// then while they are listed, and before each is looked at. Throws InputError.
+void each_cell(const std::string& path, const Names& columns, hid_t file, const Step& step,
+               const std::function<void(std::string& id)>& visit) {
   try {
-    Names cells;
-    for (std::string& id : hdf5::children(file)) {
+    for (std::string& id : hdf5::children(file, fs::file_size(path), step)) {
       step();
-      if (has_cell(file, columns, id)) cells.push_back(std::move(id));
+      if (has_cell(file, columns, id)) visit(id);
     }
-    return cells;
   } catch (const hdf5::Error& error) {
     throw InputError(unreadable(path, error.what()));
   }
+}
+
+Names cells_in(const std::string& path, const Names& columns, hid_t file) {
+  Names cells;
+  each_cell(path, columns, file, [] {}, [&](std::string& id) { cells.push_back(std::move(id)); });
+  return cells;
 }
 
 // Reads all but the values in a child process. Throws InputError for damage of any cell.
 void read_rows_first(const std::string& path, const Names& columns) {
   const auto read = [&](const Step& step) {
     const hdf5::Handle file = open_rows(path);
-    for (const std::string& id : cells_in(path, columns, file.get(), step)) {
-      step();
+    each_cell(path, columns, file.get(), step, [&](const std::string& id) {
       read_stored(path, file.get(), columns, id, Values::kLeft);
-    }
+    });
   };
   read_in_child(path, read, 0, kRemedy);
 }
@@ -247,7 +249,7 @@ RowsFile::RowsFile(std::string path, Names columns)
     const hdf5::Session session;
     const ReadingMark mark(path_);
     const hdf5::Handle file = open_rows(path_);
-    for (std::string& id : cells_in(path_, columns_, file.get(), [] {})) {
+    for (std::string& id : cells_in(path_, columns_, file.get())) {
       in_file_.insert(std::move(id));
     }
   } catch (const InputError& error) {
@@ -352,7 +354,7 @@ RowsReader::RowsReader(const std::string& path, std::vector<std::string> columns
   const hdf5::Session session;
   const ReadingMark mark(path);
   impl_->file = open_rows(path);
-  const Names cells = cells_in(path, impl_->columns, impl_->file.get(), [] {});
+  const Names cells = cells_in(path, impl_->columns, impl_->file.get());
   impl_->in_file.insert(cells.begin(), cells.end());
 }
 
