@@ -12,6 +12,7 @@ Parse = Callable[[bytes], Any]
 Fits = Callable[[Any], bool]
 
 _INDENT = b"    "
+_LONG = 2**10  # bytes of a line that begins no list
 _LONGEST = 2**26  # bytes of a line; a stranger's file can be one without end
 
 
@@ -55,6 +56,13 @@ def _element(line: bytes) -> bytes:
     return line.rstrip(b"\n").removesuffix(b",")
 
 
+def _taken(content: bytearray) -> bytes:
+    """There is one copy, not two, while it is parsed."""
+    taken = bytes(content)
+    content.clear()
+    return taken
+
+
 def read(path: Path, parse: Parse, lists: dict[str, Fits]) -> Entry | None:
     """The document, with `lists` as Records of what fits.
 
@@ -63,7 +71,7 @@ def read(path: Path, parse: Parse, lists: dict[str, Fits]) -> Entry | None:
     """
     try:
         return _read(path, parse, lists)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, MemoryError):
         return None
 
 
@@ -90,13 +98,13 @@ def _read(path: Path, parse: Parse, lists: dict[str, Fits]) -> Entry | None:
             if goes_on:
                 return None
             rest += line
-            start = line.strip()
+            start = line.strip() if len(line) < _LONG else b""  # no further copy of it
             name = next((each for each in lists if start == b'"' + each.encode() + b'": ['), None)
             if name is not None:
                 if name in records:
                     return None
                 records[name] = Records(path, parse)
-    document = parse(bytes(rest))
+    document = parse(_taken(rest))
     if not isinstance(document, dict):
         return None
     for name, found in records.items():

@@ -175,13 +175,11 @@ def read_records(path: Path | str, expected: shape.Shape = shape.RESULTS) -> Ent
             document = lines.read(path, _parsed, {name: partial(fits, name) for name in records})
         except OSError as error:
             raise ResultsError(f"{path}: {unreadable(path, error)}; {WRITTEN_BY[KIND]}") from error
-        if document is not None and isinstance(document.get("cells"), lines.Records):
-            _checked(
-                path,
-                {**document, **{name: [] for name in records if name in document}},
-                KIND,
-                expected,
-            )
+        if document is not None:  # the whole of it, so that it is not read again
+            read_one_by_one: Entry = {
+                name: [] for name in records if isinstance(document.get(name), lines.Records)
+            }
+            _checked(path, {**document, **read_one_by_one}, KIND, expected)
             return document
     return read_results(path, expected)
 
