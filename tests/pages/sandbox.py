@@ -114,7 +114,7 @@ for name in before first second; do cp errors/results.json $name; done
 cp configs/quick.json kv/sweep.json
 cp results/quick/results.json theirs.json
 cp configs/bounds/ci.json kv/bounds.json
-mkdir -p results/loop results/loop_storage results/layers
+mkdir -p results/loop results/loop_gemma results/loop_storage results/layers
 python3 - <<'END'
 import json
 import re
@@ -122,15 +122,16 @@ import sys
 sys.path.insert(0, "tests/plots")
 from loop_test import document, record, sweep
 labels = re.findall('"algorithm": "([a-z0-9_]+)"', open("configs/loop.json").read())
-for name, layers in (("loop", [0, 1]), ("loop_storage", [0, 1]), ("layers", [0])):
+for name, layers in (("loop", [0, 1]), ("loop_gemma", [0, 1]), ("loop_storage", [0, 1]), ("layers", [0])):
     records = [each for text in ("us-constitution", "tom-sawyer", "python-source")
                for each in sweep(text, layers=layers)
                + [record(label, budget, 1 / budget, 2 / budget, text, layers)
                   for label in labels for budget in (128, 256, 512)
                   if label not in ("exact", "window", "h2o", "snapkv", "knorm", "uniform")]]
-    if name == "loop_storage":
+    if name != "layers":
+        memories = {128: 0.35, 256: 0.5, 512: 0.7, 1024: 1}
         for each in records:
-            each["params"]["budget"] = {"memory": each["params"]["budget"] / 1024}
+            each["params"]["budget"] = {"memory": memories[each["params"]["budget"]]}
     with open(f"results/{name}/loop.json", "w") as file:
         json.dump(document(records), file)
 END
