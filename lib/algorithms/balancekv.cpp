@@ -179,7 +179,8 @@ struct FirstReductions {
     return matrices;
   }
   double bytes() const {
-    return 2.0 * static_cast<double>((last - first) / t) * WalkMatrices::bytes(t);
+    const Index blocks = (last - first) / t;
+    return 2.0 * static_cast<double>(blocks) * WalkMatrices::bytes(t);
   }
   auto operator<=>(const FirstReductions&) const = default;
 };
