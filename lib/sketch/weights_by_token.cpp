@@ -67,16 +67,13 @@ void WeightsByToken::take(const Sketch& sketch) {
   ++version_;
   const std::vector<std::int32_t>* changes = sketch.changes().since(taken_);
   bool all_changed = true;
-  if (changes == nullptr || !own_rows_.empty()) {
-    linked_ = false;
-    sum_all(sketch);
-  } else if (!linked_) {
-    link_all(sketch);
-    sum_all(sketch);
-  } else if (sum_changed(sketch, *changes, taken_.length)) {
+  const bool can_follow = changes != nullptr && own_rows_.empty();
+  const bool was_linked = linked_;
+  if (can_follow && was_linked && sum_changed(sketch, *changes, taken_.length)) {
     all_changed = sketch.numerator_scale != taken_scale_;
   } else {
-    linked_ = false;
+    linked_ = can_follow && !was_linked;
+    if (linked_) link_all(sketch);
     sum_all(sketch);
   }
   groups_.settle();
