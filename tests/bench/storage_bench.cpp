@@ -85,7 +85,7 @@ double median(std::vector<double> values) {
 template <class Body>
 void in_processor_time(benchmark::State& state, double floor_seconds, const Body& body) {
   std::vector<double> seconds;
-  for (auto _ : state) {
+  for ([[maybe_unused]] const auto _ : state) {
     const double start = thread_seconds();
     body();
     seconds.push_back(thread_seconds() - start);
@@ -95,20 +95,20 @@ void in_processor_time(benchmark::State& state, double floor_seconds, const Body
   state.counters["times_floor"] = median(seconds) / floor_seconds;
 }
 
-void BM_encode(benchmark::State& state, const std::string& id, const Given& given) {
+void encode_keys(benchmark::State& state, const std::string& id, const Given& given) {
   Keys keys(id, given);
   in_processor_time(state, keys.floor_seconds(), [&] { keys.encode(); });
 }
 
-void BM_decode(benchmark::State& state, const std::string& id, const Given& given) {
+void decode_keys(benchmark::State& state, const std::string& id, const Given& given) {
   Keys keys(id, given);
   in_processor_time(state, keys.floor_seconds(), [&] { keys.decode(); });
 }
 
 // float_ms and stored_ms, processor time, medians of replays in turns on one thread, the exact
 // reference included, and the median of their ratios.
-void BM_stored_cell(benchmark::State& state, const std::string& algorithm_id, const Given& given,
-                    const std::string& codec, const Given& codec_given) {
+void stored_cell(benchmark::State& state, const std::string& algorithm_id, const Given& given,
+                 const std::string& codec, const Given& codec_given) {
   const Stream& stream = bench_stream(kTokens, kDimension);
   ReplaySetting setting;
   setting.prompt = kTokens - kRows;
@@ -131,7 +131,7 @@ void BM_stored_cell(benchmark::State& state, const std::string& algorithm_id, co
   std::vector<double> of_plain;
   std::vector<double> of_stored;
   std::vector<double> ratios;
-  for (auto _ : state) {
+  for ([[maybe_unused]] const auto _ : state) {
     of_plain.push_back(seconds_of(plain));
     of_stored.push_back(seconds_of(stored));
     ratios.push_back(of_stored.back() / of_plain.back());
@@ -145,12 +145,12 @@ void BM_stored_cell(benchmark::State& state, const std::string& algorithm_id, co
 Value count(std::int64_t n) { return Value{n}; }
 Value word(const char* text) { return Value{std::string(text)}; }
 
-#define KVBENCH_CODEC(name, id, ...)                         \
-  BENCHMARK_CAPTURE(BM_encode, name, id, Given{__VA_ARGS__}) \
-      ->Unit(benchmark::kMillisecond)                        \
-      ->UseRealTime();                                       \
-  BENCHMARK_CAPTURE(BM_decode, name, id, Given{__VA_ARGS__}) \
-      ->Unit(benchmark::kMillisecond)                        \
+#define KVBENCH_CODEC(name, id, ...)                           \
+  BENCHMARK_CAPTURE(encode_keys, name, id, Given{__VA_ARGS__}) \
+      ->Unit(benchmark::kMillisecond)                          \
+      ->UseRealTime();                                         \
+  BENCHMARK_CAPTURE(decode_keys, name, id, Given{__VA_ARGS__}) \
+      ->Unit(benchmark::kMillisecond)                          \
       ->UseRealTime()
 
 KVBENCH_CODEC(bf16, "bf16");
@@ -176,9 +176,9 @@ KVBENCH_CODEC(qjl, "qjl");
 KVBENCH_CODEC(polarquant, "polarquant");
 KVBENCH_CODEC(think, "think");
 
-#define KVBENCH_STORED(name, algorithm, given, codec, ...)                                   \
-  BENCHMARK_CAPTURE(BM_stored_cell, name, algorithm, Given given, codec, Given{__VA_ARGS__}) \
-      ->Unit(benchmark::kMillisecond)                                                        \
+#define KVBENCH_STORED(name, algorithm, given, codec, ...)                                \
+  BENCHMARK_CAPTURE(stored_cell, name, algorithm, Given given, codec, Given{__VA_ARGS__}) \
+      ->Unit(benchmark::kMillisecond)                                                     \
       ->UseRealTime()
 
 KVBENCH_STORED(exact_q8_0, "exact", {}, "q8_0");
