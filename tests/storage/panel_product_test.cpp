@@ -80,7 +80,7 @@ TEST_CASE("a dense map: forth and back, of all and of some, by rows and across")
   const Index d = 11;
   const Index n = 9;
   const std::vector<double> a = numbers(m, d, 5);
-  const DenseMap map(m, d, [&] { return a; });
+  const DenseMap map(m, d, [&] { return numbers(m, d, 5); });
   const ConstMatrix rows(a.data(), m, d);
   const auto by_channel = [&](Index k, Index i) { return rows(i, k); };
   std::vector<double> turned;

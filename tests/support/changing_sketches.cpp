@@ -81,8 +81,7 @@ void change(Draw& draw, std::vector<Sketch>& sketches, Sketch& sketch, Index row
             : std::make_shared<const AnswerRule>(AnswerRule{0.5, std::vector<double>(range, -0.5),
                                                             std::vector<double>(range, 0.5)});
   } else if (what < 38) {
-    const Sketch copy = sketches[static_cast<std::size_t>(draw.below(3))];
-    sketch = copy;
+    sketch = sketches[static_cast<std::size_t>(draw.below(3))];
   } else if (what < 39) {
     std::swap(sketch, sketches[static_cast<std::size_t>(draw.below(3))]);
   } else {
