@@ -43,8 +43,9 @@ struct FirstRound {
   using Result = FirstMatrices;
   Result compute(const SharedContext& context) const {
     const std::vector<Index> tokens = tokens_of({first, last});
-    const double r_key = key_norm_bound(r, context.stream);
-    const double norm = largest_value_norm(context.stream);
+    const StreamNorms::Result norms = StreamNorms().compute(context);
+    const double r_key = r ? *r : norms.largest_key;
+    const double norm = norms.largest_value;
     Result round;
     round.denominator = softmax_walk_matrix(context, r_key, 0.0, tokens);
     if (norm > 0.0) round.numerator = softmax_walk_matrix(context, r_key, norm, tokens);

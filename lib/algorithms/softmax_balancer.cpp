@@ -33,12 +33,6 @@ WalkTokens walk_tokens(const Stream& stream, double r_key, double value_norm,
 
 }  // namespace
 
-double key_norm_bound(const std::optional<double>& r, const Stream& stream) {
-  return r ? *r : largest_norm(stream.keys);
-}
-
-double largest_value_norm(const Stream& stream) { return largest_norm(stream.values); }
-
 StreamNorms::Result StreamNorms::compute(const SharedContext& context) const {
   const Stream& stream = context.stream;
   Result norms;

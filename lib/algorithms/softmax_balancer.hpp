@@ -73,9 +73,6 @@ class SoftmaxBalancer {
 std::shared_ptr<const WalkMatrices> softmax_walk_matrix(const SharedContext& context, double r_key,
                                                         double value_norm,
                                                         const std::vector<Index>& tokens);
-// r_key of the parameter `r`, or else of the stream.
-double key_norm_bound(const std::optional<double>& r, const Stream& stream);
-double largest_value_norm(const Stream& stream);
 
 // What a kept token is in the numerator alone, or in the denominator alone: no value is kept there.
 SketchRow half_row(Index token, double weight, bool numerator);
