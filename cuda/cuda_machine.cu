@@ -14,6 +14,7 @@ CudaKernels::Device::Device(int index, Index usable)
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, index), "asking for the device's properties");
   name_ = properties.name;
+  shared_bytes_ = static_cast<Index>(properties.sharedMemPerBlockOptin);
   // Memory that a call gave back stays with the program for the next one.
   cudaMemPool_t pool;
   check(cudaDeviceGetDefaultMemPool(&pool, index), "opening the memory pool");
@@ -91,7 +92,7 @@ namespace cuda {
 void* CudaMachine::allocate_bytes(std::size_t bytes) {
   if (bytes == 0) return nullptr;
   void* data = nullptr;
-  cudaError_t error = cudaMallocAsync(&data, bytes, stream_);
+  cudaError_t error = cudaMallocAsync(&data, bytes, lane_->stream());
   if (error == cudaErrorMemoryAllocation) {
     // Memory of other calls may be given back but not yet be available.
     cudaGetLastError();
@@ -99,7 +100,7 @@ void* CudaMachine::allocate_bytes(std::size_t bytes) {
     cudaMemPool_t pool;
     device_.check(cudaDeviceGetDefaultMemPool(&pool, device_.index()), "opening the memory pool");
     device_.check(cudaMemPoolTrimTo(pool, 0), "emptying the memory pool");
-    error = cudaMallocAsync(&data, bytes, stream_);
+    error = cudaMallocAsync(&data, bytes, lane_->stream());
   }
   device_.check(error, "allocating memory");
   return data;
@@ -109,12 +110,24 @@ Lane::~Lane() {
   for (cudaEvent_t event : copied_) {
     if (event != nullptr) cudaEventDestroy(event);
   }
-  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  if (turn_ != nullptr) cudaEventDestroy(turn_);
+  for (cudaStream_t stream : streams_) {
+    if (stream != nullptr) cudaStreamDestroy(stream);
+  }
   if (memory_ != nullptr && unpinned_.empty()) cudaFreeHost(memory_);
 }
 
 cudaError_t Lane::open() {
-  if (const auto error = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)) return error;
+  int low = 0;
+  int high = 0;
+  if (const auto error = cudaDeviceGetStreamPriorityRange(&low, &high)) return error;
+  for (const int urgent : {0, 1}) {
+    const auto error = cudaStreamCreateWithPriority(&streams_[urgent], cudaStreamNonBlocking,
+                                                    urgent != 0 ? high : low);
+    if (error != cudaSuccess) return error;
+  }
+  stream_ = streams_[0];
+  if (const auto error = cudaEventCreateWithFlags(&turn_, cudaEventDisableTiming)) return error;
   for (cudaEvent_t& event : copied_) {
     if (const auto error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming)) return error;
   }
@@ -127,6 +140,12 @@ cudaError_t Lane::open() {
     memory_ = unpinned_.data();
   }
   return cudaSuccess;
+}
+
+cudaError_t Lane::prefer(bool urgent) {
+  if (const auto error = cudaEventRecord(turn_, stream_)) return error;
+  stream_ = streams_[urgent ? 1 : 0];
+  return cudaStreamWaitEvent(stream_, turn_);
 }
 
 cudaError_t Lane::place(std::size_t bytes, char*& at) {

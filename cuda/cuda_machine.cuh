@@ -34,6 +34,8 @@ class Lane {
 
   cudaError_t open();
   cudaStream_t stream() const { return stream_; }
+  // From now on on its stream of high priority or the one of low, behind what it has begun.
+  cudaError_t prefer(bool urgent);
 
   // The host's memory may change as soon as this has returned.
   cudaError_t upload(void* to, const void* from, std::size_t bytes);
@@ -49,7 +51,9 @@ class Lane {
   // Reserves `bytes` of a slot; waits until earlier copies through that slot have finished.
   cudaError_t place(std::size_t bytes, char*& at);
 
-  cudaStream_t stream_ = nullptr;
+  cudaStream_t streams_[2] = {};     // of low priority and of high
+  cudaStream_t stream_ = nullptr;    // one of these
+  cudaEvent_t turn_ = nullptr;       // where the one went on behind the other
   char* memory_ = nullptr;           // [kSlots, kSlotBytes]
   std::vector<char> unpinned_;       // instead, if the system pins no more
   cudaEvent_t copied_[kSlots] = {};  // after the last upload through a slot
@@ -66,6 +70,7 @@ class CudaKernels::Device {
 
   int index() const { return index_; }
   const std::string& name() const { return name_; }
+  Index shared_bytes() const { return shared_bytes_; }
   cuda::MemoryLedger& ledger() { return ledger_; }
   cuda::ResidentCopies& copies() { return copies_; }
   std::string error() const;
@@ -86,6 +91,7 @@ class CudaKernels::Device {
 
   const int index_;
   std::string name_;
+  Index shared_bytes_ = 0;  // that a block can have
   cuda::MemoryLedger ledger_;
   cuda::ResidentCopies copies_;
   mutable std::mutex mutex_;
@@ -141,13 +147,30 @@ class CudaBlock {
       fetch_by<1, kColumns>(to, from, stride, rows, columns);
     }
   }
+  template <int kColumns, int kRows, int kStride>
+  __device__ __forceinline__ void fetch_pairs(double (&to)[kRows][kStride], const double* from,
+                                              int stride, int rows, int columns) const {
+    constexpr int kAcross = kColumns / 2;
+    constexpr int kStep = kThreads / kAcross;
+    static_assert(kColumns <= kStride && kStride % 2 == 0);
+    static_assert(kThreads % kAcross == 0 && kRows % kStep == 0);
+    const int k = static_cast<int>(threadIdx.x) % kAcross * 2;
+    const int first = static_cast<int>(threadIdx.x) / kAcross;
+    const int visible = k < columns ? rows - first : 0;
+    const double* source = from + first * stride + k;
+#pragma unroll
+    for (int r = 0; r < kRows; r += kStep) {
+      __pipeline_memcpy_async(&to[r + first][k], source + r * stride, 16, r < visible ? 0 : 16);
+    }
+  }
   __device__ __forceinline__ void fetched() const {
     __pipeline_commit();
     __pipeline_wait_prior(0);
     __syncthreads();
   }
-  template <int kSteps, class Tiles, class A, class B>
-  __device__ __forceinline__ void multiply(Own<Tiles>& own, const A& a, const B& b) const {
+  template <int kSteps, class Tiles, class A, class B, class Fetches = any::Fetches>
+  __device__ __forceinline__ void multiply(Own<Tiles>& own, const A& a, const B& b,
+                                           const Fetches& fetches = {}) const {
     constexpr int kDown = sizeof(Tiles::of) / sizeof(Tiles::of[0]);
     constexpr int kAcross = sizeof(Tiles::of[0]) / sizeof(Tiles::of[0][0]);
     const int t = static_cast<int>(threadIdx.x);
@@ -171,6 +194,7 @@ class CudaBlock {
           warp_multiply_add(c.of[i][j], c.of[i + 1][j], left[i], left[i + 1], right);
         }
       }
+      if (first == 0) fetches();  // in the pauses of the first products
     }
     fetched();
   }
@@ -249,13 +273,23 @@ class CudaMachine {
     int device_;
   };
 
-  explicit CudaMachine(CudaKernels::Device& device)
-      : device_(device), lane_(device.take_lane()), stream_(lane_->stream()) {}
+  class Urgent {
+   public:
+    explicit Urgent(cuda::Lane& lane) : lane_(lane) {}
+    Urgent(const Urgent&) = delete;
+    Urgent& operator=(const Urgent&) = delete;
+    ~Urgent() { lane_.prefer(false); }
+
+   private:
+    cuda::Lane& lane_;
+  };
+
+  explicit CudaMachine(CudaKernels::Device& device) : device_(device), lane_(device.take_lane()) {}
   CudaMachine(const CudaMachine&) = delete;
   CudaMachine& operator=(const CudaMachine&) = delete;
   // Waits: what a call that was cut short has begun must not outlive what it works on.
   ~CudaMachine() {
-    cudaStreamSynchronize(stream_);
+    cudaStreamSynchronize(lane_->stream());
     device_.give_back(std::move(lane_));
   }
 
@@ -265,7 +299,7 @@ class CudaMachine {
 
   template <class T>
   Memory<T> allocate(Index count) {
-    return {allocate_bytes(static_cast<std::size_t>(count) * sizeof(T)), stream_};
+    return {allocate_bytes(static_cast<std::size_t>(count) * sizeof(T)), lane_->stream()};
   }
 
   template <class T>
@@ -281,9 +315,14 @@ class CudaMachine {
     }
   }
 
+  Urgent urgent() {
+    device_.check(lane_->prefer(true), "changing to the urgent stream");
+    return Urgent(*lane_);
+  }
+  Index shared_bytes() const { return device_.shared_bytes(); }
   ResidentCopies& copies() { return device_.copies(); }
 
-  void wait() { device_.check(cudaStreamSynchronize(stream_), "computing"); }
+  void wait() { device_.check(cudaStreamSynchronize(lane_->stream()), "computing"); }
 
   // The host's memory may change as soon as upload has returned.
   template <class T>
@@ -304,8 +343,9 @@ class CudaMachine {
 
   template <class T>
   void clear(T* at, Index count) {
-    device_.check(cudaMemsetAsync(at, 0, static_cast<std::size_t>(count) * sizeof(T), stream_),
-                  "clearing memory");
+    device_.check(
+        cudaMemsetAsync(at, 0, static_cast<std::size_t>(count) * sizeof(T), lane_->stream()),
+        "clearing memory");
   }
 
   template <class Body>
@@ -313,7 +353,6 @@ class CudaMachine {
   void launch(const Body& body, Grid grid) {
     constexpr std::size_t kShared = sizeof(typename Body::Shared);
     constexpr std::size_t kWithoutAsking = std::size_t{48} << 10;
-    static_assert(kShared <= std::size_t{64} << 10, "no more on compute capability 7.5");
     if constexpr (kShared > kWithoutAsking) {
       device_.check(
           cudaFuncSetAttribute(run_body<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -322,7 +361,7 @@ class CudaMachine {
     }
     const dim3 blocks(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
                       static_cast<unsigned>(grid.z));
-    run_body<Body><<<blocks, Body::kThreads, kShared, stream_>>>(body);
+    run_body<Body><<<blocks, Body::kThreads, kShared, lane_->stream()>>>(body);
     device_.check(cudaGetLastError(), "starting a kernel");
   }
 
@@ -331,7 +370,6 @@ class CudaMachine {
 
   CudaKernels::Device& device_;
   std::unique_ptr<Lane> lane_;
-  cudaStream_t stream_;
 };
 
 static_assert(Machine<CudaMachine>);

@@ -11,16 +11,20 @@
 //   B::Own<T>                 own[t]: what thread t keeps from phase to phase, in its registers
 //   block.x, block.y, block.z the block's place in the grid
 // Products by warps, on tensor cores if there are any, and copies that run concurrently:
-//   block.template multiply<kSteps>(own, a, b)
+//   block.template multiply<kSteps>(own, a, b, fetches)
 //                             a phase in which every warp of 32 threads adds A B to its WarpTiles
 //                             own[t]; A has 4 kSteps columns. With l = t % 32, a(t, i, s) is A's
 //                             row 8 i + l / 4, column 4 s + l % 4, and b(t, j, s) is B's row
 //                             4 s + l % 4, column 8 j + l / 4. How the four products of a step are
-//                             added is the device's choice. It ends as fetched() does
+//                             added is the device's choice. `fetches()`, which may be left out,
+//                             begins fetches beside the products. It ends as fetched() does
 //   block.template fetch<kColumns>(to, from, stride, rows, columns)
 //                             begins to copy a matrix of the device's memory, whose rows are
 //                             `stride` doubles apart, to the shared matrix `to`, and zeros to where
 //                             to[.][0, kColumns) reaches beyond it; no barrier
+//   block.template fetch_pairs<kColumns>(to, from, stride, rows, columns)
+//                             the same by ints and without a branch, where rows begin at multiples
+//                             of 16 bytes and `columns` is even
 //   block.fetched()           a barrier: what was fetched is there. Until then nobody may read or
 //                             write it
 // Within a phase no index may read what another one writes; nothing shared is written or read
@@ -36,6 +40,9 @@
 //   machine.upload(to, from, count)  machine.download(to, from, count)  machine.clear(at, count)
 //   machine.download_rows(to, stride, from, columns, rows)  rows `stride` doubles apart on the host
 //   machine.launch(body, {x, y, z})  runs the body on every block of the grid
+//   machine.shared_bytes()           the most that a body's `Shared` may have
+//   machine.urgent()                 until the returned object is gone, what is launched and copied
+//                                    goes before what other machines have launched and not begun
 //   machine.copies()                 ResidentCopies: which matrices of the host are on the device
 //   machine.wait()                   returns when all of this is done
 // All of it is in order; download returns when the data is there. What another machine will read
@@ -93,27 +100,32 @@ struct ThreadPhase {
 struct Factor {
   KVBENCH_DEVICE double operator()(int, int, int) const { return 0.0; }
 };
+struct Fetches {
+  KVBENCH_DEVICE void operator()() const {}
+};
 using Tiles = WarpTiles<16, 8>;
 
 }  // namespace any
 
 // What a body may do with the block that runs it.
 template <class B>
-concept Block =
-    requires(B& block, typename B::template Own<any::Tiles>& own, double (&to)[2][4],
-             const double* from, const any::Factor& factor, Index n, const double& shared) {
-      { block.x } -> std::convertible_to<Index>;
-      { block.y } -> std::convertible_to<Index>;
-      { block.z } -> std::convertible_to<Index>;
-      { block.each(n, any::IndexPhase()) } -> std::same_as<void>;
-      { block.threads(any::ThreadPhase()) } -> std::same_as<void>;
-      { block.uniform(shared) } -> std::same_as<double>;
-      requires std::constructible_from<typename B::template Own<double>, B&>;
-      { own[0] } -> std::same_as<any::Tiles&>;
-      { block.template fetch<4>(to, from, n, n, n) } -> std::same_as<void>;
-      { block.fetched() } -> std::same_as<void>;
-      { block.template multiply<1>(own, factor, factor) } -> std::same_as<void>;
-    };
+concept Block = requires(B& block, typename B::template Own<any::Tiles>& own, double (&to)[2][4],
+                         const double* from, const any::Factor& factor, const any::Fetches& fetches,
+                         Index n, const double& shared) {
+  { block.x } -> std::convertible_to<Index>;
+  { block.y } -> std::convertible_to<Index>;
+  { block.z } -> std::convertible_to<Index>;
+  { block.each(n, any::IndexPhase()) } -> std::same_as<void>;
+  { block.threads(any::ThreadPhase()) } -> std::same_as<void>;
+  { block.uniform(shared) } -> std::same_as<double>;
+  requires std::constructible_from<typename B::template Own<double>, B&>;
+  { own[0] } -> std::same_as<any::Tiles&>;
+  { block.template fetch<4>(to, from, n, n, n) } -> std::same_as<void>;
+  { block.template fetch_pairs<4>(to, from, 4, 2, 4) } -> std::same_as<void>;
+  { block.fetched() } -> std::same_as<void>;
+  { block.template multiply<1>(own, factor, factor) } -> std::same_as<void>;
+  { block.template multiply<1>(own, factor, factor, fetches) } -> std::same_as<void>;
+};
 
 // The work of one block `B`. A machine copies it to where it runs; nothing in shared memory is
 // constructed or destroyed.
@@ -151,6 +163,8 @@ concept Machine = requires(M& machine, const MemoryNeed& need, double* to, const
   { machine.download_rows(to, n, from, n, n) } -> std::same_as<void>;
   { machine.clear(to, n) } -> std::same_as<void>;
   { machine.launch(any::Body(), grid) } -> std::same_as<void>;
+  { machine.shared_bytes() } -> std::same_as<Index>;
+  machine.urgent();
   { machine.copies() } -> std::same_as<ResidentCopies&>;
   { machine.wait() } -> std::same_as<void>;
 };

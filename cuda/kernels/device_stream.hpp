@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "core/canonical.hpp"
@@ -51,17 +53,24 @@ struct StreamView {
 template <Machine M>
 class DeviceStream {
  public:
-  static Index row_bytes(const StreamShape& shape) {
-    return bytes_of_doubles(shape.heads_per_kv * shape.d) + static_cast<Index>(sizeof(Index));
+  static Index row_bytes(const StreamShape& shape) { return bytes_of_doubles(doubles(shape, 1)); }
+  // Of room for so many rows.
+  static Index doubles(const StreamShape& shape, Index rows) {
+    return rows * (shape.heads_per_kv * shape.d + 1);
   }
 
   DeviceStream(M& machine, const Stream& stream, const double* keys, Index rows_at_once)
+      : DeviceStream(machine, stream, keys, rows_at_once,
+                     machine.template allocate<double>(doubles(stream.shape, rows_at_once))) {}
+  // In the caller's memory of doubles(shape, rows_at_once).
+  DeviceStream(M& machine, const Stream& stream, const double* keys, Index rows_at_once,
+               double* memory)
       : machine_(machine),
         stream_(stream),
         keys_(keys),
-        queries_(machine.template allocate<double>(rows_at_once * stream.shape.heads_per_kv *
-                                                   stream.shape.d)),
-        rows_(machine.template allocate<Index>(rows_at_once)) {
+        queries_(memory),
+        rows_(reinterpret_cast<Index*>(memory +
+                                       rows_at_once * stream.shape.heads_per_kv * stream.shape.d)) {
     const StreamShape& shape = stream.shape;
     if (shape.sinks || shape.alibi || !shape.causal) {
       throw std::logic_error("the device's kernels know neither sinks, ALiBi nor later tokens");
@@ -72,11 +81,11 @@ class DeviceStream {
   StreamView at(const Index* rows, Index count) {
     const StreamShape& shape = stream_.shape;
     bring_queries(rows, count);
-    machine_.upload(rows_.data(), rows, count);
+    machine_.upload(rows_, rows, count);
     StreamView view;
-    view.queries = queries_.data();
+    view.queries = queries_;
     view.keys = keys_;
-    view.rows = rows_.data();
+    view.rows = rows_;
     view.query_count = count * shape.heads_per_kv;
     view.d = shape.d;
     view.heads_per_kv = shape.heads_per_kv;
@@ -88,8 +97,13 @@ class DeviceStream {
   }
 
  private:
-  template <class T>
-  using Memory = decltype(std::declval<M&>().template allocate<T>(1));
+  static_assert(sizeof(Index) == sizeof(double));
+  using Memory = decltype(std::declval<M&>().template allocate<double>(1));
+
+  DeviceStream(M& machine, const Stream& stream, const double* keys, Index rows_at_once, Memory own)
+      : DeviceStream(machine, stream, keys, rows_at_once, own.data()) {
+    own_.emplace(std::move(own));
+  }
 
   void bring_queries(const Index* rows, Index count) {
     const StreamShape& shape = stream_.shape;
@@ -98,7 +112,7 @@ class DeviceStream {
     const auto gap = [](Index a, Index b) { return b != a + 1; };
     if (shape.heads_per_kv == 1 && stream_.queries[0].stride == shape.d && count > 0 &&
         std::adjacent_find(rows, rows + count, gap) == rows + count) {
-      machine_.upload(queries_.data(), stream_.query(0, rows[0]), numbers);
+      machine_.upload(queries_, stream_.query(0, rows[0]), numbers);
       return;
     }
     packed_.resize(static_cast<std::size_t>(numbers));
@@ -108,14 +122,15 @@ class DeviceStream {
         std::copy_n(stream_.query(g, rows[r]), shape.d, to);
       }
     }
-    machine_.upload(queries_.data(), packed_.data(), numbers);
+    machine_.upload(queries_, packed_.data(), numbers);
   }
 
   M& machine_;
   const Stream& stream_;
   const double* keys_;
-  Memory<double> queries_;
-  Memory<Index> rows_;
+  double* queries_;
+  Index* rows_;
+  std::optional<Memory> own_;  // of both, if it is not the caller's
   std::vector<double> packed_;
 };
 

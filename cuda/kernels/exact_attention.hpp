@@ -16,7 +16,6 @@
 
 namespace kvbench::cuda {
 
-inline constexpr int kAttendQueries = 64;
 inline constexpr int kAttendTokens = 64;
 
 // Softmax sums of a query over a span of tokens, relative to its own maximum.
@@ -26,14 +25,39 @@ struct SpanSums {
   double squared_sum;
 };
 
+// How a block of threads works: for vectors of at most kDimensions, on devices with so much shared
+// memory (79 and 214 KiB for 64 and 128 dimensions), its queries stay there.
+template <int kDimensions>
+struct WideAttend {
+  static constexpr int kQueries = kDimensions;
+  static constexpr int kStay = kDimensions;   // dimensions of queries
+  static constexpr int kSlice = kDimensions;  // dimensions of values
+  static constexpr int kDepth = 32;           // dimensions multiplied between two barriers
+  static constexpr int kValues = 32;          // tokens multiplied between two barriers
+};
+// Elsewhere they come with the keys, kDepth dimensions at a time.
+template <int kDimensions>
+struct NarrowAttend {
+  static constexpr int kQueries = 64;
+  static constexpr int kStay = 0;
+  static constexpr int kSlice = kDimensions;
+  static constexpr int kDepth = 16;
+  static constexpr int kValues = 16;
+};
+
 // A warp takes 16 queries. Their probabilities p never leave its registers: the lanes that get a
 // tile of logits from Q K^T have it where P V wants it, if the tokens of a step are not four in a
 // row but every second of eight. What is multiplied next comes to shared memory meanwhile.
-template <int kSlice, bool kCapped>  // value dimensions per block; whether there is a soft-cap
+// Shape: one of the above; kCapped: whether there is a soft-cap; kPairs: d and dv are even, so that
+// numbers come in pairs.
+template <class Shape, bool kCapped, bool kPairs>
 struct AttendSpan {
-  static constexpr int kThreads = kAttendQueries * 2;
-  static constexpr int kDepth = 16;   // dimensions multiplied between two barriers
-  static constexpr int kValues = 16;  // tokens multiplied between two barriers
+  static constexpr int kQueries = Shape::kQueries;
+  static constexpr int kSlice = Shape::kSlice;
+  static constexpr int kDepth = Shape::kDepth;
+  static constexpr int kValues = Shape::kValues;
+  static constexpr bool kStays = Shape::kStay > 0;
+  static constexpr int kThreads = kQueries * 2;
   using Logits = WarpTiles<16, kAttendTokens>;
   using Outputs = WarpTiles<16, kSlice>;
 
@@ -48,17 +72,18 @@ struct AttendSpan {
   // Rows are so long that half a warp finds its numbers in 16 different banks.
   union Part {
     struct {
-      double queries[kAttendQueries][kDepth + 4];
       double keys[kAttendTokens][kDepth + 4];
+      double queries[kStays ? 1 : kQueries][kDepth + 4];
     } products;
     double values[kValues][kSlice + 2];
   };
   struct Shared {
-    Part parts[2];             // one is multiplied while the other is fetched
-    int rows[kAttendQueries];  // -1 if there is no such query: it sees nothing
+    double queries[kStays ? kQueries : 1][Shape::kStay + 4];  // those that stay
+    Part parts[2];       // one is multiplied while the other is fetched
+    int rows[kQueries];  // -1 if there is no such query: it sees nothing
     // Of the four lanes that share a query. Registers have no room for them.
-    double largest[kAttendQueries][4];    // logits of this tile
-    SpanSums running[kAttendQueries][4];  // sums over a lane's own tokens, the maximum over all
+    double largest[kQueries][4];    // logits of this tile
+    SpanSums running[kQueries][4];  // sums over a lane's own tokens, the maximum over all
   };
   // What a block works on: tokens [begin, end). There are fewer tokens than an int counts.
   struct Range {
@@ -82,48 +107,61 @@ struct AttendSpan {
         shared.running[query_of(t, i)][t % 4] = {-infinity(), 0.0, 0.0};
       }
     });
-    block.each(kAttendQueries, [&](Index q) {
+    block.each(kQueries, [&](Index q) {
       const Index query_index = range.first_query_index + q;
       shared.rows[q] =
           query_index < stream.query_count ? static_cast<int>(stream.row_of(query_index)) : -1;
     });
 
+    if constexpr (kStays) {
+      fetch<Shape::kStay>(block, shared.queries, queries_from(range, 0), stream.d,
+                          queries_of(range), stream.d);
+    }
     int at = 0;
-    if (range.begin < range.end) fetch_products(block, shared.parts[at], range, range.begin, 0);
+    fetch_products(block, shared.parts[at], range, range.begin, 0);
     block.fetched();
+    const int dimensions = static_cast<int>(stream.d);
     for (int start = range.begin; start < range.end; start += kAttendTokens) {
       block.threads([&](int t) { p[t] = Logits{}; });
-      for (Index k = 0; k < stream.d; k += kDepth) {
+      const auto multiply_keys = [&](int k, const auto& fetches) {
         const Part& part = shared.parts[at];
         at = 1 - at;
-        if (k + kDepth < stream.d) {
-          fetch_products(block, shared.parts[at], range, start, k + kDepth);
-        } else {
-          fetch_values(block, shared.parts[at], range, start);
-        }
         block.template multiply<kDepth / 4>(
             p,
             [&](int t, int i, int s) {
-              return part.products.queries[query_of(t, i)][4 * s + t % 4];
+              if constexpr (kStays) {
+                return shared.queries[query_of(t, i)][k + 4 * s + t % 4];
+              } else {
+                return part.products.queries[query_of(t, i)][4 * s + t % 4];
+              }
             },
             [&](int t, int j, int s) {
               return part.products.keys[8 * j + t % 32 / 4][4 * s + t % 4];
-            });
+            },
+            fetches);
+      };
+      int k = 0;
+      for (; k + kDepth < dimensions; k += kDepth) {
+        multiply_keys(k,
+                      [&] { fetch_products(block, shared.parts[at], range, start, k + kDepth); });
       }
+      multiply_keys(k, [&] { fetch_values(block, shared.parts[at], range, start); });
       exponentiate(block, shared, p, own, range, start);
       KVBENCH_UNROLL
       for (int first = 0; first < kAttendTokens; first += kValues) {
         const Part& part = shared.parts[at];
         at = 1 - at;
-        if (first + kValues < kAttendTokens) {
-          fetch_values(block, shared.parts[at], range, start + first + kValues);
-        } else if (start + kAttendTokens < range.end) {
-          fetch_products(block, shared.parts[at], range, start + kAttendTokens, 0);
-        }
         block.template multiply<kValues / 4>(
             own, [&](int t, int i, int s) { return p[t].of[i][(first + 4 * s) / 8][s % 2]; },
             [&](int t, int j, int s) {
               return part.values[Logits::column(t, s / 2, s % 2)][8 * j + t % 32 / 4];
+            },
+            [&] {
+              if (first + kValues < kAttendTokens) {
+                fetch_values(block, shared.parts[at], range, start + first + kValues);
+              } else {
+                fetch_products(block, shared.parts[at], range, start + kAttendTokens, 0);
+              }
             });
       }
     }
@@ -135,12 +173,12 @@ struct AttendSpan {
 
   template <Block B>
   KVBENCH_DEVICE Range range_of(const B& block) const {
-    const Index blocks = blocks_of(kAttendQueries, stream.query_count);
+    const Index blocks = blocks_of(kQueries, stream.query_count);
     Range range;
-    range.first_query_index = (blocks - 1 - block.x) * kAttendQueries;  // the longest rows first
+    range.first_query_index = (blocks - 1 - block.x) * kQueries;  // the longest rows first
     range.first_column = block.y * kSlice;
     const Index last_query_index =
-        smaller(range.first_query_index + kAttendQueries, stream.query_count) - 1;
+        smaller(range.first_query_index + kQueries, stream.query_count) - 1;
     const Index first_token = stream.first_visible(stream.row_of(range.first_query_index));
     const Index last_row = stream.row_of(last_query_index);
     range.begin =
@@ -151,20 +189,39 @@ struct AttendSpan {
     return range;
   }
 
-  template <Block B>
-  KVBENCH_DEVICE void fetch_products(B& block, Part& part, const Range& range, int start,
-                                     Index k) const {
-    const Index d = stream.d;
-    block.template fetch<kDepth>(part.products.queries,
-                                 stream.queries + range.first_query_index * d + k, d,
-                                 stream.query_count - range.first_query_index, d - k);
-    block.template fetch<kDepth>(part.products.keys, stream.keys + Index{start} * d + k, d,
-                                 range.end - start, d - k);
+  KVBENCH_DEVICE const double* queries_from(const Range& range, int k) const {
+    return stream.queries + range.first_query_index * stream.d + k;
+  }
+  KVBENCH_DEVICE int queries_of(const Range& range) const {
+    return static_cast<int>(smaller(stream.query_count - range.first_query_index, kQueries));
+  }
+  // Block::fetch without a branch, so that its instructions run between those of a product. There
+  // are fewer rows and columns than an int counts; what lies beyond the last one is zero.
+  template <int kColumns, Block B, class Matrix>
+  KVBENCH_DEVICE static void fetch(B& block, Matrix& to, const double* from, Index stride, int rows,
+                                   Index columns) {
+    if constexpr (kPairs) {
+      block.template fetch_pairs<kColumns>(to, from, static_cast<int>(stride), rows,
+                                           static_cast<int>(columns));
+    } else {
+      block.template fetch<kColumns>(to, from, stride, rows, columns);
+    }
   }
   template <Block B>
-  KVBENCH_DEVICE void fetch_values(B& block, Part& part, const Range& range, int start) const {
-    block.template fetch<kSlice>(part.values, values + Index{start} * dv + range.first_column, dv,
-                                 range.end - start, dv - range.first_column);
+  KVBENCH_DEVICE void fetch_products(B& block, Part& part, const Range& range, int start,
+                                     int k) const {
+    const Index d = stream.d;
+    if constexpr (!kStays) {
+      fetch<kDepth>(block, part.products.queries, queries_from(range, k), d, queries_of(range),
+                    d - k);
+    }
+    fetch<kDepth>(block, part.products.keys, stream.keys + Index{start} * d + k, d,
+                  range.end - start, d - k);
+  }
+  template <Block B>
+  KVBENCH_DEVICE void fetch_values(B& block, Part& part, const Range& range, int token) const {
+    fetch<kSlice>(block, part.values, values + Index{token} * dv + range.first_column, dv,
+                  range.end - token, dv - range.first_column);
   }
 
   // From products to p = exp(logit - maximum so far); what was gathered before is scaled to the new
@@ -265,7 +322,7 @@ struct AttendSpan {
       }
     });
     if (block.y != 0) return;
-    block.each(smaller(kAttendQueries, stream.query_count - range.first_query_index), [&](Index q) {
+    block.each(smaller(kQueries, stream.query_count - range.first_query_index), [&](Index q) {
       const SpanSums* lanes = shared.running[q];
       SpanSums total = lanes[0];
       for (int i = 1; i < 4; ++i) {
@@ -327,81 +384,109 @@ struct JoinSpans {
   }
 };
 
-// Some of a call's rows, and where its queries begin among all of the call.
+// Some neighbouring rows of a call, and where their queries begin among all of the call.
 struct AttentionBatch {
-  std::vector<Index> rows;
+  const Index* rows = nullptr;
+  Index count = 0;
   Index first_query_index = 0;
-  Index span = 0;  // tokens that a block of threads takes, the same for the whole call
 };
 
-// `outputs()` gives the memory of the call's outputs, and is called when the device is at work.
+// run(AttendSpan) for the one that suits vectors of this shape on a device whose blocks can have
+// so much shared memory.
+template <class Run>
+void with_attend_span(const StreamShape& shape, Index shared_bytes, const Run& run) {
+  const auto of = [&]<class Shape, bool kPairs>() {
+    if (shape.softcap > 0.0) {
+      run(AttendSpan<Shape, true, kPairs>());
+    } else {
+      run(AttendSpan<Shape, false, kPairs>());
+    }
+  };
+  const auto of_slice = [&]<int kSlice>() {
+    using Wide = WideAttend<kSlice>;
+    constexpr auto kWanted =
+        static_cast<Index>(sizeof(typename AttendSpan<Wide, false, true>::Shared));
+    if (shape.d <= kSlice && kWanted <= shared_bytes) {
+      of.template operator()<Wide, true>();
+    } else {
+      of.template operator()<NarrowAttend<kSlice>, true>();
+    }
+  };
+  if (shape.d % 2 != 0 || shape.dv % 2 != 0) {
+    of.template operator()<NarrowAttend<64>, false>();
+  } else if (shape.dv <= 64) {
+    of_slice.template operator()<64>();
+  } else {
+    of_slice.template operator()<128>();
+  }
+}
+
+// What the threads of a call share: keys and values on the device, and how the work is cut.
+struct AttentionCall {
+  const Stream& stream;
+  const double* keys = nullptr;
+  const double* values = nullptr;
+  Index span = 0;   // tokens
+  Index spans = 0;  // most of a row
+  Index rows = 0;   // that a thread has on the device at a time
+
+  // Of a thread's memory for so many rows.
+  template <Machine M>
+  static Index doubles(const StreamShape& shape, Index spans, Index rows) {
+    return DeviceStream<M>::doubles(shape, rows) +
+           rows * shape.heads_per_kv * (spans + 1) * (shape.dv + 3);
+  }
+};
+
+// Some batches of a call, one after the other, in memory of AttentionCall::doubles. `outputs_of()`
+// gives the host's memory of all outputs, and is called when the device is at work.
 template <Machine M, class Outputs>
-void attend(M& machine, const Stream& stream, const AttentionBatch& all, const Outputs& outputs_of,
-            ExactRows& out) {
-  const StreamShape& shape = stream.shape;
-  const Index count = static_cast<Index>(all.rows.size());
-  const Index heads_per_kv = shape.heads_per_kv;
-  const Index tokens = all.rows.back() + 1;
-  const Index spans = blocks_of(all.span, tokens);
-  using Rows = DeviceStream<M>;
-  const Index per_place = bytes_of_doubles((spans + 1) * (shape.dv + 3));
-  DeviceMatrix keys(machine, first_rows(stream.keys, tokens));
-  DeviceMatrix values(machine, first_rows(stream.values, tokens));
-  const auto room = machine.reserve({.what = "exact attention",
-                                     .fixed_bytes = keys.bytes() + values.bytes(),
-                                     .row_bytes = Rows::row_bytes(shape) + heads_per_kv * per_place,
-                                     .rows = count});
-  const Index at_once = room.rows() * heads_per_kv;
-  Rows device(machine, stream, keys.bring(), room.rows());
-  const double* device_values = values.bring();
-  auto span_sums = machine.template allocate<SpanSums>(spans * at_once);
-  auto span_outputs = machine.template allocate<double>(spans * at_once * shape.dv);
-  auto sums = machine.template allocate<SpanSums>(at_once);
-  auto outputs = machine.template allocate<double>(at_once * shape.dv);
+void attend(M& machine, const AttentionCall& call, double* memory,
+            const std::vector<AttentionBatch>& batches, const Outputs& outputs_of, ExactRows& out) {
+  const StreamShape& shape = call.stream.shape;
+  const Index at_once = call.rows * shape.heads_per_kv;
+  DeviceStream<M> device(machine, call.stream, call.keys, call.rows, memory);
+  double* span_outputs = memory + DeviceStream<M>::doubles(shape, call.rows);
+  double* outputs = span_outputs + call.spans * at_once * shape.dv;
+  auto* span_sums = reinterpret_cast<SpanSums*>(outputs + at_once * shape.dv);
+  SpanSums* sums = span_sums + call.spans * at_once;
 
   std::vector<SpanSums> joined(static_cast<std::size_t>(at_once));
-  for (Index first = 0; first < count; first += room.rows()) {
-    const Index batch = smaller(room.rows(), count - first);
-    const StreamView view = device.at(all.rows.data() + first, batch);
+  for (const AttentionBatch& batch : batches) {
+    const StreamView view = device.at(batch.rows, batch.count);
     const Index n = view.query_count;
-    const auto launch = [&]<int kSlice, bool kCapped>(AttendSpan<kSlice, kCapped> body) {
-      body.stream = view;
-      if (kCapped) body.inverse_softcap = 1.0 / view.softcap;
-      body.values = device_values;
-      body.dv = shape.dv;
-      body.span = all.span;
-      body.sums = span_sums.data();
-      body.outputs = span_outputs.data();
-      machine.launch(body, {.x = blocks_of(kAttendQueries, n),
-                            .y = larger(1, blocks_of(kSlice, shape.dv)),
-                            .z = spans});
-    };
-    if (view.softcap > 0.0) {
-      if (shape.dv <= 64) {
-        launch(AttendSpan<64, true>());
-      } else {
-        launch(AttendSpan<128, true>());
-      }
-    } else if (shape.dv <= 64) {
-      launch(AttendSpan<64, false>());
-    } else {
-      launch(AttendSpan<128, false>());
-    }
+    const Index spans = blocks_of(call.span, batch.rows[batch.count - 1] + 1);
+    const auto launch =
+        [&]<class Shape, bool kCapped, bool kPairs>(AttendSpan<Shape, kCapped, kPairs> body) {
+          body.stream = view;
+          if (kCapped) body.inverse_softcap = 1.0 / view.softcap;
+          body.values = call.values;
+          body.dv = shape.dv;
+          body.span = call.span;
+          body.sums = span_sums;
+          body.outputs = span_outputs;
+          machine.launch(body, {.x = blocks_of(Shape::kQueries, n),
+                                .y = larger(1, blocks_of(Shape::kSlice, shape.dv)),
+                                .z = spans});
+        };
+    with_attend_span(shape, machine.shared_bytes(), launch);
+    // Not behind the spans of all other threads, or none of them gets its next batch in time.
+    const auto urgent = machine.urgent();
     JoinSpans join;
     join.query_count = n;
     join.spans = spans;
     join.dv = shape.dv;
-    join.sums = span_sums.data();
-    join.span_outputs = span_outputs.data();
-    join.joined = sums.data();
-    join.outputs = outputs.data();
+    join.sums = span_sums;
+    join.span_outputs = span_outputs;
+    join.joined = sums;
+    join.outputs = outputs;
     machine.launch(join, {.x = n});
-    const Index at = all.first_query_index + first * heads_per_kv;
-    machine.download(outputs_of() + at * shape.dv, outputs.data(), n * shape.dv);
-    machine.download(joined.data(), sums.data(), n);
-    for (Index i = 0; i < n; ++i) {
-      const auto query_index = static_cast<std::size_t>(at + i);
-      const SpanSums& total = joined[static_cast<std::size_t>(i)];
+    const Index at = batch.first_query_index;
+    machine.download(outputs_of() + at * shape.dv, outputs, n * shape.dv);
+    machine.download(joined.data(), sums, n);
+    for (Index q = 0; q < n; ++q) {
+      const auto query_index = static_cast<std::size_t>(at + q);
+      const SpanSums& total = joined[static_cast<std::size_t>(q)];
       out.max_logit[query_index] = total.max_logit;
       out.normalizer[query_index] = total.sum;
       out.squared_sum[query_index] = total.squared_sum;
@@ -412,10 +497,10 @@ void attend(M& machine, const Stream& stream, const AttentionBatch& all, const O
 // How the work of a call is split. Spans decide bits, batches and workers do not.
 struct AttentionSplit {
   Index many_queries = 32768;  // enough to fill the device with long spans
-  Index span = 1024;           // tokens, of fewer queries; multiples of kAttendTokens
-  Index many_span = 4096;      // of many: short enough for the last blocks to end together
+  Index span = 512;            // tokens, of fewer queries; multiples of kAttendTokens
+  Index many_span = 2048;      // of many: short enough for the last blocks to end together
   Index batch_queries = 1024;  // of many
-  Index workers = 6;           // threads that take batches
+  Index workers = 12;          // threads that take batches
 };
 
 // `make()` gives a machine. If keys and values are on the device already, many queries are taken in
@@ -423,6 +508,7 @@ struct AttentionSplit {
 template <MachineFactory Make>
 ExactRows exact_attention(const Make& make, const Stream& stream, std::vector<Index> rows,
                           const AttentionSplit& split = {}) {
+  using M = decltype(make());
   const StreamShape& shape = stream.shape;
   ExactRows out;
   out.rows = std::move(rows);
@@ -433,40 +519,56 @@ ExactRows exact_attention(const Make& make, const Stream& stream, std::vector<In
   out.squared_sum.resize(static_cast<std::size_t>(query_count));
   if (count == 0) return out;
 
+  auto machine = make();
   const Index tokens = out.rows.back() + 1;
-  const bool is_held = [&] {
-    auto machine = make();
-    return machine.copies().find(first_rows(stream.keys, tokens)) != nullptr &&
-           machine.copies().find(first_rows(stream.values, tokens)) != nullptr;
-  }();
+  DeviceMatrix keys(machine, first_rows(stream.keys, tokens));
+  DeviceMatrix values(machine, first_rows(stream.values, tokens));
+  const Index fixed_bytes = keys.bytes() + values.bytes();
   const bool many = query_count >= split.many_queries;
-  const Index span = many ? split.many_span : split.span;
-  const Index batch_rows =
-      many && is_held ? larger(1, split.batch_queries / shape.heads_per_kv) : count;
+  AttentionCall call{stream};
+  call.span = many ? split.many_span : split.span;
+  call.spans = blocks_of(call.span, tokens);
+  const Index wanted = many && fixed_bytes == 0
+                           ? smaller(count, larger(1, split.batch_queries / shape.heads_per_kv))
+                           : count;
+  const Index most_workers = smaller(split.workers, blocks_of(wanted, count));
+  // One reservation and one allocation: those of several threads wait for each other.
+  const auto room = machine.reserve(
+      {.what = "exact attention",
+       .fixed_bytes = fixed_bytes,
+       .row_bytes = bytes_of_doubles(AttentionCall::doubles<M>(shape, call.spans, 1) + 1),
+       .rows = wanted * most_workers});
+  const Index workers = smaller(most_workers, room.rows());
+  call.rows = smaller(wanted, room.rows() / workers);
+  const Index part = AttentionCall::doubles<M>(shape, call.spans, call.rows);
+  const Index even_part = part + part % 2;
+  auto memory = machine.template allocate<double>(even_part * workers);
+  call.keys = keys.bring();
+  call.values = values.bring();
+
+  std::vector<std::vector<AttentionBatch>> batches(static_cast<std::size_t>(workers));
+  for (Index first = 0, b = 0; first < count; first += call.rows, ++b) {
+    batches[static_cast<std::size_t>(b % workers)].push_back(
+        {out.rows.data() + first, smaller(call.rows, count - first), first * shape.heads_per_kv});
+  }
   std::once_flag made;
   const auto outputs = [&] {
     std::call_once(made,
                    [&] { out.outputs.resize(static_cast<std::size_t>(query_count * shape.dv)); });
     return out.outputs.data();
   };
-  const Index batches = blocks_of(batch_rows, count);
-  const Index workers = smaller(split.workers, batches);
-  const auto work = [&](Index worker) {
-    for (Index b = worker; b < batches; b += workers) {
-      const Index first = b * batch_rows;
-      AttentionBatch batch;
-      batch.rows.assign(out.rows.begin() + first,
-                        out.rows.begin() + smaller(first + batch_rows, count));
-      batch.first_query_index = first * shape.heads_per_kv;
-      batch.span = span;
-      auto machine = make();
-      attend(machine, stream, batch, outputs, out);
-    }
+  const auto work = [&](M& by, Index worker) {
+    attend(by, call, memory.data() + worker * even_part, batches[static_cast<std::size_t>(worker)],
+           outputs, out);
   };
   if (workers == 1) {
-    work(0);
+    work(machine, 0);
   } else {
-    parallel_for(workers, work);
+    machine.wait();  // for what the other machines read and write
+    parallel_for(workers, [&](Index worker) {
+      auto own = make();
+      work(own, worker);
+    });
   }
   return out;
 }

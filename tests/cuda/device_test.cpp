@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "cuda/devices.hpp"
 #include "cuda/self_test.hpp"
 #include "registry_equality.hpp"
+#include "support/kernel_checks.hpp"
 #include "support/kernel_contracts.hpp"
 #include "support/owned_stream.hpp"
 
@@ -34,6 +36,18 @@ TEST_CASE("every algorithm decides as on the CPU") { check_registry(on_device())
 TEST_CASE("the check before use passes") {
   CHECK(cuda::kernel_that_differs(on_device()) == "");
   CHECK(on_device().error() == "");
+}
+
+// So many that several threads of the host take them in batches.
+TEST_CASE("exact attention of 32768 queries on a resident stream is the CPU's") {
+  for (const Index d : {63, 64, 128}) {
+    const auto owned = make_stream({.tokens = 4096, .d = d, .dv = d, .heads_per_kv = 8});
+    std::vector<Index> rows(4096);
+    std::iota(rows.begin(), rows.end(), 0);
+    const auto resident = on_device().make_resident(owned->stream);
+    CHECK(resident != nullptr);
+    check_exact_attention(on_device(), owned->stream, rows);
+  }
 }
 
 TEST_CASE("calls of several threads do not disturb each other") {

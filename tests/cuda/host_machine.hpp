@@ -76,13 +76,25 @@ class HostBlock {
       });
     }
   }
+  template <int kColumns, int kRows, int kStride>
+  void fetch_pairs(double (&to)[kRows][kStride], const double* from, int stride, int rows,
+                   int columns) {
+    const auto address = [](const double* at) { return reinterpret_cast<std::uintptr_t>(at); };
+    if (columns % 2 != 0 || stride % 2 != 0 || kStride % 2 != 0 || address(from) % 16 != 0) {
+      throw std::logic_error("a fetch of pairs that do not lie at multiples of 16 bytes");
+    }
+    fetch<kColumns>(to, from, stride, rows, columns);
+  }
   void fetched() {
     for (const auto& copy : fetches_) copy();
     fetches_.clear();
   }
   // Gathers each warp's matrices from its lanes, multiplies them, hands the sums out.
-  template <int kSteps, int kRows, int kColumns, class A, class B>
-  void multiply(Own<cuda::WarpTiles<kRows, kColumns>>& own, const A& a, const B& b) {
+  template <int kSteps, int kRows, int kColumns, class A, class B,
+            class Fetches = cuda::any::Fetches>
+  void multiply(Own<cuda::WarpTiles<kRows, kColumns>>& own, const A& a, const B& b,
+                const Fetches& fetches = {}) {
+    fetches();
     if (threads_ % 32 != 0) throw std::logic_error("a product by a part of a warp");
     each(threads_ / 32, [&](Index warp) {
       for (int s = 0; s < kSteps; ++s) {
@@ -171,7 +183,7 @@ class HostMachine {
   // `copies`: those that calls share; null if nothing is resident.
   HostMachine(cuda::MemoryLedger& ledger, std::uint64_t seed,
               cuda::ResidentCopies* copies = nullptr)
-      : ledger_(ledger), rng_(seed), copies_(copies) {}
+      : ledger_(ledger), rng_(seed), few_shared_(seed % 2 == 0), copies_(copies) {}
 
   cuda::MemoryLedger::Reservation reserve(const cuda::MemoryNeed& need) {
     const Index before = ledger_.reserved();
@@ -189,6 +201,12 @@ class HostMachine {
     if (!room) return std::nullopt;
     return Resident<T>(std::move(*room), count);
   }
+  struct Urgent {
+    ~Urgent() {}
+  };
+  Urgent urgent() { return {}; }
+  // Every other machine is one of few.
+  Index shared_bytes() const { return Index{few_shared_ ? 64 : 227} << 10; }
   cuda::ResidentCopies& copies() { return copies_ != nullptr ? *copies_ : none_; }
   void wait() {}
   template <class T>
@@ -208,6 +226,9 @@ class HostMachine {
   }
   template <cuda::BodyOn<HostBlock> Body>
   void launch(const Body& body, cuda::Grid grid) {
+    if (static_cast<Index>(sizeof(typename Body::Shared)) > shared_bytes()) {
+      throw std::logic_error("more shared memory than the device has");
+    }
     if (grid.y > 65535 || grid.z > 65535) throw std::logic_error("a grid no device takes");
     std::vector<Index> order(static_cast<std::size_t>(grid.x * grid.y * grid.z));
     std::iota(order.begin(), order.end(), Index{0});
@@ -224,6 +245,7 @@ class HostMachine {
  private:
   cuda::MemoryLedger& ledger_;
   std::mt19937_64 rng_;
+  bool few_shared_;
   cuda::ResidentCopies* copies_;
   cuda::ResidentCopies none_;
   std::shared_ptr<Index> unused_ = std::make_shared<Index>(0);  // bytes reserved, not allocated

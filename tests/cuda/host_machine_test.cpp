@@ -41,6 +41,31 @@ static_assert(cuda::BodyOn<cuda::any::Body, HostBlock>);
 static_assert(!cuda::BodyOn<OwnsMemory, HostBlock>);
 static_assert(!cuda::BodyOn<cuda::any::Body, NoWaitForFetches>);
 
+// Fetches 2 x 2 numbers as pairs.
+struct FetchesPairs {
+  static constexpr int kThreads = 32;
+  const double* from = nullptr;
+  int stride = 2;
+
+  struct Shared {
+    double to[2][2];
+  };
+  template <cuda::Block B>
+  void operator()(B& block, Shared& shared) const {
+    block.template fetch_pairs<2>(shared.to, from, stride, 2, 2);
+    block.fetched();
+  }
+};
+
+struct WantsShared {
+  static constexpr int kThreads = 32;
+  struct Shared {
+    double numbers[16 << 10];  // 128 KiB
+  };
+  template <cuda::Block B>
+  void operator()(B&, Shared&) const {}
+};
+
 // out[i] = i, moved one place to the left in the same phase (a race) or in the next one (none).
 struct ShiftLeft {
   static constexpr int kThreads = 64;
@@ -146,6 +171,30 @@ TEST_CASE("reading what a neighbour writes in the same phase does not give the r
     CHECK(shifted(false, seed) == right);
     CHECK(shifted(true, seed) != right);
   }
+}
+
+TEST_CASE("pairs that do not lie at multiples of 16 bytes are found") {
+  cuda::MemoryLedger ledger(1 << 20);
+  HostMachine machine(ledger, 1);
+  alignas(16) const double numbers[8] = {};
+  CHECK_NOTHROW(machine.launch(FetchesPairs{numbers}, {}));
+  CHECK_THROWS_AS(machine.launch(FetchesPairs{numbers + 1}, {}), std::logic_error);
+  CHECK_THROWS_AS(machine.launch(FetchesPairs{numbers, 3}, {}), std::logic_error);
+}
+
+TEST_CASE("a body that wants more shared memory than the device has is found") {
+  cuda::MemoryLedger ledger(1 << 20);
+  int refused = 0;
+  for (std::uint64_t seed = 0; seed < 2; ++seed) {
+    HostMachine machine(ledger, seed);
+    if (machine.shared_bytes() < static_cast<Index>(sizeof(WantsShared::Shared))) {
+      CHECK_THROWS_AS(machine.launch(WantsShared{}, {}), std::logic_error);
+      ++refused;
+    } else {
+      CHECK_NOTHROW(machine.launch(WantsShared{}, {}));
+    }
+  }
+  CHECK(refused == 1);
 }
 
 TEST_CASE("memory that was never written is NaN") {

@@ -65,28 +65,32 @@ void each_case(const Check& check) {
 
 }  // namespace
 
+void check_exact_attention(const Kernels& kernels, const Stream& stream,
+                           const std::vector<Index>& rows) {
+  const ExactRows cpu = cpu_kernels().exact_attention(stream, rows);
+  const ExactRows other = kernels.exact_attention(stream, rows);
+  CHECK(other.rows == cpu.rows);
+  CHECK(over_limit(other.max_logit, cpu.max_logit) <= 1.0);
+  double worst = 0.0;
+  for (std::size_t place = 0; place < cpu.normalizer.size(); ++place) {
+    // A logit of size x carries a rounding error of size x times 1e-16 into its exponential.
+    const double slack = std::max(1.0, std::fabs(cpu.max_logit[place]) * 1e-6);
+    const auto at = place * static_cast<std::size_t>(stream.shape.dv);
+    worst = std::max(
+        {worst,
+         over_limit(part(other.normalizer, place, 1), part(cpu.normalizer, place, 1)) / slack,
+         over_limit(part(other.squared_sum, place, 1), part(cpu.squared_sum, place, 1)) / slack,
+         over_limit(part(other.outputs, at, stream.shape.dv),
+                    part(cpu.outputs, at, stream.shape.dv)) /
+             slack});
+  }
+  CHECK(worst <= 1.0);
+}
+
 void check_exact_attention(const Kernels& kernels) {
   each_case([&](const Stream& stream) {
     for (const Index step : {1, 7}) {
-      const std::vector<Index> rows = rows_from(stream, 0, step);
-      const ExactRows cpu = cpu_kernels().exact_attention(stream, rows);
-      const ExactRows other = kernels.exact_attention(stream, rows);
-      CHECK(other.rows == cpu.rows);
-      CHECK(over_limit(other.max_logit, cpu.max_logit) <= 1.0);
-      double worst = 0.0;
-      for (std::size_t place = 0; place < cpu.normalizer.size(); ++place) {
-        // A logit of size x carries a rounding error of size x times 1e-16 into its exponential.
-        const double slack = std::max(1.0, std::fabs(cpu.max_logit[place]) * 1e-6);
-        const auto at = place * static_cast<std::size_t>(stream.shape.dv);
-        worst = std::max(
-            {worst,
-             over_limit(part(other.normalizer, place, 1), part(cpu.normalizer, place, 1)) / slack,
-             over_limit(part(other.squared_sum, place, 1), part(cpu.squared_sum, place, 1)) / slack,
-             over_limit(part(other.outputs, at, stream.shape.dv),
-                        part(cpu.outputs, at, stream.shape.dv)) /
-                 slack});
-      }
-      CHECK(worst <= 1.0);
+      check_exact_attention(kernels, stream, rows_from(stream, 0, step));
     }
   });
 }

@@ -2,11 +2,15 @@
 // bit, metrics within 1e-9. By doctest's macros; what iterates them all is kernel_contracts.hpp.
 #pragma once
 
+#include <vector>
+
 #include "kernels/kernels.hpp"
 
 namespace kvbench::test {
 
 void check_exact_attention(const Kernels& kernels);
+void check_exact_attention(const Kernels& kernels, const Stream& stream,
+                           const std::vector<Index>& rows);
 void check_logits(const Kernels& kernels);
 void check_score_sums(const Kernels& kernels);
 void check_clusters(const Kernels& kernels);
