@@ -22,6 +22,10 @@ struct ScoreView {
   KVBENCH_DEVICE double draw(Index query_head, Index row, Index token) const {
     return noise.draw(query_head, row, token);
   }
+  // Whether apply() changes nothing.
+  KVBENCH_DEVICE bool is_plain() const {
+    return temperature == 1.0 && (noise.is_none() || weighs_tokens);
+  }
   // (x + noise) / temperature, without noise that weighs tokens.
   KVBENCH_DEVICE double apply(double logit, Index query_head, Index row, Index token) const {
     const bool plain = noise.is_none() || weighs_tokens;
@@ -52,7 +56,11 @@ struct NoiseFactors {
   }
 };
 
-// One block per query: logits become e = exp(y - max y), 0 if the query does not see a token.
+// Columns that one block of GatherScores reads. Of a row that sees one of them it reads them all.
+inline constexpr Index kGatherColumns = 64;
+
+// One block per query: logits become e = exp(y - max y), and 0 where the query does not see a
+// token, as far as GatherScores reads.
 struct ScoreExponentials {
   static constexpr int kThreads = 256;
 
@@ -72,19 +80,25 @@ struct ScoreExponentials {
     const Index row = stream.row_of(query_index);
     const Index lo = stream.first_visible(row) - first_token;
     const Index hi = row + 1 - first_token;
+    const Index end = smaller(columns, blocks_of(kGatherColumns, hi) * kGatherColumns);
     double* x = e + query_index * columns;
+    const bool is_plain = rule.is_plain();
     block.threads([&](int t) {
       double largest = -infinity();
       for (Index j = lo + t; j < hi; j += kThreads) {
-        x[j] = rule.apply(x[j], query_index % stream.heads_per_kv, row, first_token + j);
-        largest = largest > x[j] ? largest : x[j];
+        double y = x[j];
+        if (!is_plain) {
+          y = rule.apply(y, query_index % stream.heads_per_kv, row, first_token + j);
+          x[j] = y;
+        }
+        largest = largest > y ? largest : y;
       }
       shared.largest[t] = largest;
     });
     gather_largest(block, shared.largest);
     block.threads([&](int t) {
       const double m = shared.largest[0];
-      for (Index j = t; j < columns; j += kThreads) {
+      for (Index j = t; j < end; j += kThreads) {
         x[j] = j >= lo && j < hi ? canonical_exp(x[j] - m) : 0.0;
       }
     });
@@ -136,9 +150,9 @@ struct ScoreFactors {
       const Index query_index = first_query_index + i / kLanes;
       const double* x = e + query_index * columns;
       const double* w = weights + query_index % stream.heads_per_kv * tokens + first_token;
+      const Index seen = stream.row_of(query_index) + 1 - first_token;
       double sum = 0.0;
-      for (Index c = (i % kLanes - first_token % kLanes + kLanes) % kLanes; c < columns;
-           c += kLanes) {
+      for (Index c = (i % kLanes - first_token % kLanes + kLanes) % kLanes; c < seen; c += kLanes) {
         sum = fused(x[c], w[c], sum);
       }
       shared.partial[i / kLanes][i % kLanes] = sum;
@@ -154,7 +168,7 @@ struct ScoreFactors {
 
 // One thread per token and query head: the rows of a batch in ascending order.
 struct GatherScores {
-  static constexpr int kThreads = 64;
+  static constexpr int kThreads = kGatherColumns;
   static constexpr int kAhead = 16;  // rows that a thread fetches at a time
 
   StreamView stream;
@@ -183,28 +197,29 @@ struct GatherScores {
       double p = stripe[g * tokens + token];
       double f = sums[g * tokens + token];
       const Index step = stream.heads_per_kv;
-      for (Index query_index = unseeing * step + g; query_index < stream.query_count;
-           query_index += kAhead * step) {
+      const Index row_count = stream.query_count / step;
+      const Index first_here = stream.rows[0];
+      StripeOf rows(first_here + unseeing, first_row, last_row);
+      for (Index r = unseeing; r < row_count; r += kAhead) {
         double exponential[kAhead];  // all asked for before the first is waited for
         double factor[kAhead];
         KVBENCH_UNROLL
         for (int a = 0; a < kAhead; ++a) {
-          const Index at = query_index + a * step;
-          exponential[a] = at < stream.query_count ? e[at * columns + column] : 0.0;
-          factor[a] = at < stream.query_count ? factors[at] : 0.0;
+          const Index at = (r + a) * step + g;
+          exponential[a] = r + a < row_count ? e[at * columns + column] : 0.0;
+          factor[a] = r + a < row_count ? factors[at] : 0.0;
         }
         KVBENCH_UNROLL
         for (int a = 0; a < kAhead; ++a) {
-          const Index at = query_index + a * step;
-          if (at >= stream.query_count) break;
+          if (r + a >= row_count) break;
           p = fused(exponential[a], factor[a], p);
-          const Index row = stream.row_of(at);
-          const StripeOf rows(row, first_row, last_row);
+          const Index row = first_here + r + a;
           if (row != rows.last - 1) continue;
           if (token >= stream.first_visible(rows.first)) {
             f = fused(power_of(rule.decay, rows.last - rows.first), f, p);
           }
           p = 0.0;
+          rows = StripeOf(row + 1, first_row, last_row);
         }
       }
       stripe[g * tokens + token] = p;
