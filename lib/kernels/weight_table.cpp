@@ -91,31 +91,35 @@ void WeightTable::find_lists(const AnswerBatch& batch, Index first, Index last,
   lists_.resize(used);
 }
 
+// Of the first list, as far as the last call has not done it; find_differing() compares those
+// entries of the others that are not in the list before them.
 void WeightTable::compare_kinds() {
   const List& front = lists_.front();
   const bool begins_alike = compared_first_ == front.first && compared_last_ <= front.last;
-  // Entries before it, of lists that begin alike.
-  const WeightEntry* compared = begins_alike ? compared_last_ : front.first;
   if (!begins_alike) {
     std::fill_n(is_numerator_, kWeightKinds, true);
     std::fill_n(is_zero_, kWeightKinds, true);
     is_zero_[kNumerator] = is_zero_[kDenominator] = false;
   }
+  for (const WeightEntry* w = begins_alike ? compared_last_ : front.first; w != front.last; ++w) {
+    compare_kinds_of(*w);
+  }
   bool is_one_range = true;
+  const WeightEntry* until = front.first;
   for (const List& list : lists_) {
-    const bool goes_on = compared >= list.first && compared <= list.last;
-    is_one_range = is_one_range && list.first == front.first && compared <= list.last;
-    for (const WeightEntry* w = goes_on ? compared : list.first; w != list.last; ++w) {
-      is_numerator_[kDenominator] &= w->den == w->num;
-      is_numerator_[kLogarithm] &= w->log == w->num;
-      is_numerator_[kKept] &= w->kept == w->num;
-      is_zero_[kLogarithm] &= w->log == 0.0;
-      is_zero_[kKept] &= w->kept == 0;
-    }
-    compared = list.last;
+    is_one_range = is_one_range && list.first == front.first && until <= list.last;
+    until = list.last;
   }
   compared_first_ = is_one_range ? front.first : nullptr;
-  compared_last_ = compared;
+  compared_last_ = until;
+}
+
+void WeightTable::compare_kinds_of(const WeightEntry& entry) {
+  is_numerator_[kDenominator] &= entry.den == entry.num;
+  is_numerator_[kLogarithm] &= entry.log == entry.num;
+  is_numerator_[kKept] &= entry.kept == entry.num;
+  is_zero_[kLogarithm] &= entry.log == 0.0;
+  is_zero_[kKept] &= entry.kept == 0;
 }
 
 // Tokens whose weights differ between the lists, ascending.
@@ -131,7 +135,7 @@ void WeightTable::find_differing() {
   }
 }
 
-// Of two lists that share most of their entries.
+// Of two lists that share most of their entries. Kinds are compared of what b alone has.
 void WeightTable::note_differences(const List& a, const List& b) {
   const auto note = [&](std::int32_t token) {
     const auto word = static_cast<std::size_t>(token) / 64;
@@ -151,11 +155,15 @@ void WeightTable::note_differences(const List& a, const List& b) {
     }
     const std::int32_t least = std::min(x->token, y->token);
     note(least);
+    const bool is_of_b = y->token == least;
     if (x->token == least) ++x;
-    if (y->token == least) ++y;
+    if (is_of_b) compare_kinds_of(*y++);
   }
   for (; x != a.last; ++x) note(x->token);
-  for (; y != b.last; ++y) note(y->token);
+  for (; y != b.last; ++y) {
+    note(y->token);
+    compare_kinds_of(*y);
+  }
 }
 
 // Entries [first, last), which weigh the same for all questions.

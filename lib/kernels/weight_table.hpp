@@ -50,6 +50,7 @@ class WeightTable {
   void find_lists(const AnswerBatch& batch, Index first, Index last,
                   const std::vector<Index>& places);
   void compare_kinds();
+  void compare_kinds_of(const WeightEntry& entry);
   Index laid_out_before() const;
   void find_differing();
   void note_differences(const List& a, const List& b);
