@@ -7,6 +7,25 @@
 #include "sketch/softmax_sums.hpp"
 
 namespace kvbench {
+namespace {
+
+// Memory for the lists of the next cell: pages from the system take longer to come than lists of
+// rows that go from the middle take to be written (h2o).
+thread_local std::vector<WeightEntry> spare;
+constexpr std::size_t kMostSpare = std::size_t{1} << 18;  // entries, 8 MiB
+
+}  // namespace
+
+ResidentAnswers::ResidentAnswers(const Stream& stream, const ResidentRows& rows)
+    : stream_(stream), rows_(rows) {
+  batch_.weights.swap(spare);
+}
+
+ResidentAnswers::~ResidentAnswers() {
+  batch_.weights.clear();
+  if (batch_.weights.capacity() <= kMostSpare) batch_.weights.swap(spare);
+}
+
 Index ResidentAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weights,
                                const QueryRow& query, const HeldVectors* /*held*/) {
   if (!is_listed_ || version_ != weights.version()) list_weights(weights);

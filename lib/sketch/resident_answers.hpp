@@ -15,7 +15,10 @@ namespace kvbench {
 class ResidentAnswers final : public AnswerBackend {
  public:
   // Both must live as long.
-  ResidentAnswers(const Stream& stream, const ResidentRows& rows) : stream_(stream), rows_(rows) {}
+  ResidentAnswers(const Stream& stream, const ResidentRows& rows);
+  ResidentAnswers(const ResidentAnswers&) = delete;
+  ResidentAnswers& operator=(const ResidentAnswers&) = delete;
+  ~ResidentAnswers() override;
 
   // Whether sketches with these weights are answered here.
   static bool takes(const Sketch& sketch, const WeightsByToken& weights) {
