@@ -345,10 +345,8 @@ int finish(const ResultsOutcome& outcome, const RunOptions& options, const Plan&
 }
 
 void finish_rows(RowsFile& rows, const Plan& plan, bool complete) {
-  std::vector<std::string> ids;
-  ids.reserve(plan.cells.size());
-  for (const PlannedCell& cell : plan.cells) ids.push_back(cell.id);
-  rows.finish(ids, complete);
+  const auto id_of = [&](std::size_t c) { return plan.cells[c].id.text(); };
+  rows.finish(plan.cells.size(), id_of, complete);
 }
 
 // Settings whose cells have no cache file, and why.
