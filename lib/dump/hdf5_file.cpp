@@ -13,7 +13,7 @@ namespace {
 
 // Metadata that is kept in memory, in bytes of the file; what the library makes of an object's
 // takes ten times as much. It would keep 32 MiB.
-constexpr std::size_t kMostMetadata = std::size_t{2} << 20;
+constexpr std::size_t kMostMetadata = std::size_t{1} << 19;
 
 Handle access_properties(bool locking) {
   Handle properties(H5Pcreate(H5P_FILE_ACCESS));

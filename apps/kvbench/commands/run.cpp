@@ -439,6 +439,7 @@ int run(const RunOptions& options) {
   journal.sync();
   const bool complete = count_remaining(plan, selection, journal).complete();
   if (rows) finish_rows(*rows, plan, complete);
+  rows.reset();  // it knows every cell
   if (caches) caches->finish(cache_files(plan), complete);
   const int exit_code = finish(write_results(results, plan, journal, timing), options, plan,
                                selection, journal, results);
