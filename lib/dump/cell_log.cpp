@@ -2,9 +2,9 @@
 
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "core/error.hpp"
-#include "core/hash.hpp"
 
 namespace kvbench {
 namespace {
@@ -41,13 +41,20 @@ std::optional<Record> read_whole(const AppendLog& log, std::uint64_t kind, std::
                 static_cast<std::int64_t>(checked + 8)};
 }
 
+Record read_again(const AppendLog& log, std::uint64_t kind, std::int64_t offset,
+                  const std::string& path) {
+  auto record = read_whole(log, kind, offset);
+  if (!record) throw IoError(path + ": was changed while it was being read");
+  return std::move(*record);
+}
+
 }  // namespace
 
 CellLog::CellLog(const std::string& path, std::uint64_t kind, AppendLog::Access access)
     : path_(path), log_(path, access), kind_(kind) {
   std::int64_t whole = 0;
   while (const auto record = read_whole(log_, kind_, whole)) {
-    offset_of_[record->id] = whole;
+    note(record->id, whole);
     whole += record->size;
   }
   if (access == AppendLog::Access::kWrite) log_.cut(whole);
@@ -60,13 +67,25 @@ void CellLog::append(const std::string& cell_id, std::string_view body) {
   bytes += body;
   const std::uint64_t checksum = hash64(bytes);
   bytes.append(reinterpret_cast<const char*>(&checksum), 8);
-  offset_of_[cell_id] = log_.append(bytes);
+  note(cell_id, log_.append(bytes));
+}
+
+void CellLog::note(const std::string& cell_id, std::int64_t offset) {
+  const auto [place, is_new] = cells_.add(hash128(cell_id));
+  if (is_new) {
+    offsets_.push_back(offset);
+  } else {
+    offsets_[place] = offset;
+  }
 }
 
 std::string CellLog::read(const std::string& cell_id) const {
-  auto record = read_whole(log_, kind_, offset_of_.at(cell_id));
-  if (!record) throw IoError(path_ + ": was changed while it was being read");
-  return std::move(record->body);
+  const std::size_t place = cells_.find(hash128(cell_id)).value();
+  return read_again(log_, kind_, offsets_[place], path_).body;
+}
+
+std::string CellLog::id(std::size_t place) const {
+  return read_again(log_, kind_, offsets_.at(place), path_).id;
 }
 
 }  // namespace kvbench

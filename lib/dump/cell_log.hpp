@@ -2,12 +2,15 @@
 // kill in the middle of a write: the run's HDF5 files are made from this at its end.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <map>
+#include <deque>
 #include <string>
 #include <string_view>
 
 #include "core/append_log.hpp"
+#include "core/hash.hpp"
+#include "core/key_index.hpp"
 
 namespace kvbench {
 
@@ -24,15 +27,21 @@ class CellLog {
   void append(const std::string& cell_id, std::string_view body);
   // The body of a cell's record; throws IoError if it cannot be read.
   std::string read(const std::string& cell_id) const;
-  bool has(const std::string& cell_id) const { return offset_of_.count(cell_id) != 0; }
-  // Per cell, the offset of its record; ascending ids.
-  const std::map<std::string, std::int64_t>& cells() const { return offset_of_; }
+  bool has(const std::string& cell_id) const { return cells_.find(hash128(cell_id)).has_value(); }
+  std::size_t size() const { return cells_.size(); }  // cells
+  // Hashes of their ids, in the order in which they first came.
+  const KeyIndex& keys() const { return cells_; }
+  // The id of one of them; throws as read().
+  std::string id(std::size_t place) const;
 
  private:
+  void note(const std::string& cell_id, std::int64_t offset);
+
   std::string path_;
   AppendLog log_;
   std::uint64_t kind_;
-  std::map<std::string, std::int64_t> offset_of_;
+  KeyIndex cells_;                    // hashes of ids
+  std::deque<std::int64_t> offsets_;  // of their records
 };
 
 }  // namespace kvbench

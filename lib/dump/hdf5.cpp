@@ -1,17 +1,12 @@
 #include "dump/hdf5.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
+#include <exception>
 #include <limits>
 #include <new>
-
-#include "core/file.hpp"
 
 namespace kvbench::hdf5 {
 namespace {
@@ -20,7 +15,6 @@ namespace {
 constexpr hsize_t kLargestAttribute = 1 << 20;
 // Bytes of a file that a link takes at least, of a compact group.
 constexpr std::uint64_t kLeastLink = 16;
-constexpr std::size_t kLinksPerStep = 1024;
 
 Handle open_attribute(hid_t object, const std::string& name) {
   return Handle(H5Aopen(object, name.c_str(), H5P_DEFAULT));
@@ -87,26 +81,6 @@ void write_whole(hid_t parent, const std::string& name, const std::vector<std::u
   const Handle dataset(H5Dcreate2(parent, name.c_str(), file_type, space.get(), H5P_DEFAULT,
                                   properties.get(), H5P_DEFAULT));
   check(H5Dwrite(dataset.get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values));
-}
-
-Handle access_properties(bool locking) {
-  Handle properties(H5Pcreate(H5P_FILE_ACCESS));
-  check(H5Pset_fclose_degree(properties.get(), H5F_CLOSE_STRONG));
-#if H5_VERSION_GE(1, 10, 7)
-  // File systems without locks are common on clusters and no reason to fail.
-  check(H5Pset_file_locking(properties.get(), locking, true));
-#else
-  static_cast<void>(locking);
-#endif
-  return properties;
-}
-
-// Whether the library is to lock a file: of the errors of a file system without locks 1.10.8 goes
-// on after ENOSYS alone. `flags`: of open(2).
-bool can_lock(const std::string& path, int flags) {
-  const UniqueFd file(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666));
-  if (!file.is_open() || ::flock(file.get(), LOCK_SH | LOCK_NB) == 0) return true;
-  return errno != ENOSYS && errno != ENOLCK && errno != EOPNOTSUPP;
 }
 
 // Set where a link was refused because it leads to another file.
@@ -262,22 +236,6 @@ Session::Session() : lock_(library()) {
 
 void renew_lock_after_fork() { new (&library()) std::recursive_mutex; }
 
-Handle open_file(const std::string& path, Access access) {
-  const Session session;
-  const Handle properties =
-      access_properties(access != Access::kReadUnlocked && can_lock(path, O_RDONLY));
-  return Handle(H5Fopen(path.c_str(), access == Access::kReadWrite ? H5F_ACC_RDWR : H5F_ACC_RDONLY,
-                        properties.get()));
-}
-
-Handle create_file(const std::string& path) {
-  const Session session;
-  const Handle properties = access_properties(can_lock(path, O_RDWR | O_CREAT));
-  const Handle creation(H5Pcreate(H5P_FILE_CREATE));
-  check(H5Pset_obj_track_times(creation.get(), false));
-  return Handle(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), properties.get()));
-}
-
 bool has_link(hid_t parent, const std::string& name) {
   const htri_t exists = H5Lexists(parent, name.c_str(), object_access());
   check_within_file();
@@ -339,36 +297,38 @@ Handle create_group(hid_t parent, const std::string& name) {
   return Handle(H5Gcreate2(parent, name.c_str(), H5P_DEFAULT, properties.get(), H5P_DEFAULT));
 }
 
-std::vector<std::string> children(hid_t group) {
-  return children(group, std::numeric_limits<std::uint64_t>::max(), [] {});
-}
-
-std::vector<std::string> children(hid_t group, std::uint64_t file_bytes,
-                                  const std::function<void()>& step) {
+void each_child(hid_t group, std::uint64_t file_bytes,
+                const std::function<void(const std::string& name)>& visit) {
   struct Listing {
-    std::vector<std::string> names;
-    std::uint64_t most;
-    const std::function<void()>& step;
-  } listing{{}, file_bytes / kLeastLink, step};
-  check(H5Literate(
+    const std::function<void(const std::string& name)>& visit;
+    std::uint64_t left;
+    std::exception_ptr thrown;  // not through the library
+  } listing{visit, file_bytes / kLeastLink, nullptr};
+  const herr_t status = H5Literate(
       group, H5_INDEX_NAME, H5_ITER_NATIVE, nullptr,
       [](hid_t, const char* name, const H5L_info_t*, void* data) -> herr_t {
-        auto& found = *static_cast<Listing*>(data);
-        if (found.names.size() > found.most) return 1;  // enough
-        if (found.names.size() % kLinksPerStep == 0) found.step();
-        found.names.emplace_back(name);
-        return 0;
+        auto& at = *static_cast<Listing*>(data);
+        try {
+          if (at.left == 0) throw Error("a group has more members than the file has room for");
+          --at.left;
+          at.visit(name);
+          return 0;
+        } catch (...) {
+          at.thrown = std::current_exception();
+          return 1;  // enough
+        }
       },
-      &listing));
-  if (listing.names.size() > listing.most) {
-    throw Error("a group has more members than the file has room for");
-  }
-  step();
-  // Files of kvbench have them in order.
-  if (!std::is_sorted(listing.names.begin(), listing.names.end())) {
-    std::sort(listing.names.begin(), listing.names.end());
-  }
-  return std::move(listing.names);
+      &listing);
+  if (listing.thrown) std::rethrow_exception(listing.thrown);
+  check(status);
+}
+
+std::vector<std::string> children(hid_t group) {
+  std::vector<std::string> names;
+  each_child(group, std::numeric_limits<std::uint64_t>::max(),
+             [&](const std::string& name) { names.push_back(name); });
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 std::vector<std::uint64_t> extent(hid_t dataspace) {

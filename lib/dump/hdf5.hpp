@@ -74,9 +74,16 @@ void renew_lock_after_fork();
 // kReadUnlocked: for a file that the caller has locked, or that needs no lock. Others are locked,
 // but on file systems without locks.
 enum class Access { kRead, kReadUnlocked, kReadWrite };
-Handle open_file(const std::string& path, Access access);
+// How many members groups of the file may have. The oldest format has all names of a group in one
+// piece, which the library reads and writes anew at every access once it is larger than its cache
+// of metadata: near half a million names of 32 letters. Groups for millions are written as HDF5 1.8
+// and later read them, and the cache is small, as there is no use of an object twice.
+enum class Objects { kThousands, kMillions };
+Handle open_file(const std::string& path, Access access, Objects objects = Objects::kThousands);
 // Creates or truncates, locked likewise. Objects in it carry no time stamps.
-Handle create_file(const std::string& path);
+Handle create_file(const std::string& path, Objects objects = Objects::kThousands);
+// Sets properties with which a file is created to those of kMillions.
+void suit_millions(hid_t file_access);
 
 enum class Kind { kNone, kGroup, kDataset, kOther };
 // What `name` is below `parent`; kNone where there is no such link. Throws OutsideError where it
@@ -97,10 +104,11 @@ bool is_virtual(hid_t dataset);
 Handle create_group(hid_t parent, const std::string& name);
 // Names of the links in a group, ascending; in one pass, whatever the group's layout.
 std::vector<std::string> children(hid_t group);
-// The same of a group that may have millions, in a file of this size: `step` is called now and then
-// on the way. Throws Error for more links than the file has room for.
-std::vector<std::string> children(hid_t group, std::uint64_t file_bytes,
-                                  const std::function<void()>& step);
+// Visits those of a group that may have millions, in a file of this size, in the order in which the
+// file has them; no two are in memory. Ends with what `visit` throws, and with an Error for more
+// links than the file has room for.
+void each_child(hid_t group, std::uint64_t file_bytes,
+                const std::function<void(const std::string& name)>& visit);
 
 // The extent of a dataset or attribute; empty for a scalar.
 std::vector<std::uint64_t> extent(hid_t dataspace);

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -177,30 +178,43 @@ void refuse_locked(const std::string& path) {
 // Throws InputError.
 hdf5::Handle open_rows(const std::string& path) {
   try {
-    return hdf5::open_file(path, hdf5::Access::kRead);
+    return hdf5::open_file(path, hdf5::Access::kRead, hdf5::Objects::kMillions);
   } catch (const hdf5::Error& error) {
     throw InputError(unreadable(path, error.what()));
   }
 }
 
-// Visits the cells of the file that have all of these columns, ascending; `step` is called now and
-// then while they are listed, and before each is looked at. Throws InputError.
+// Visits the cells of the file that have all of these columns, in the order in which the file has
+// them; `step` is called before each member is looked at. Throws InputError.
 void each_cell(const std::string& path, const Names& columns, hid_t file, const Step& step,
-               const std::function<void(std::string& id)>& visit) {
+               const std::function<void(const std::string& id)>& visit) {
   try {
-    for (std::string& id : hdf5::children(file, fs::file_size(path), step)) {
+    hdf5::each_child(file, fs::file_size(path), [&](const std::string& id) {
       step();
       if (has_cell(file, columns, id)) visit(id);
-    }
+    });
   } catch (const hdf5::Error& error) {
     throw InputError(unreadable(path, error.what()));
   }
 }
 
-Names cells_in(const std::string& path, const Names& columns, hid_t file) {
-  Names cells;
-  each_cell(path, columns, file, [] {}, [&](std::string& id) { cells.push_back(std::move(id)); });
+// Hashes of their ids.
+KeyIndex cells_in(const std::string& path, const Names& columns, hid_t file) {
+  KeyIndex cells;
+  each_cell(path, columns, file, [] {}, [&](const std::string& id) { cells.add(hash128(id)); });
   return cells;
+}
+
+bool has_id(const KeyIndex& cells, const std::string& id) {
+  return cells.find(hash128(id)).has_value();
+}
+
+// Whether there is one of `keys` that `all` has not.
+bool has_other(const KeyIndex& keys, const KeyIndex& all) {
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (!all.find(keys[i])) return true;
+  }
+  return false;
 }
 
 // Reads all but the values in a child process. Throws InputError for damage of any cell.
@@ -217,14 +231,15 @@ void read_rows_first(const std::string& path, const Names& columns) {
 }  // namespace
 
 void write_rows_file(const std::string& path, const std::vector<std::string>& columns,
-                     const std::vector<std::string>& cell_ids,
-                     const std::function<CellRows(const std::string&)>& read) {
+                     const std::function<void(const AddCell& add)>& fill) {
   const hdf5::Session session;
   const std::string temporary = path + ".tmp";
   try {
     {
-      const hdf5::Handle file = hdf5::create_file(temporary);
-      for (const std::string& id : cell_ids) write_cell(file.get(), columns, id, read(id));
+      const hdf5::Handle file = hdf5::create_file(temporary, hdf5::Objects::kMillions);
+      fill([&](const std::string& id, const CellRows& rows) {
+        write_cell(file.get(), columns, id, rows);
+      });
       hdf5::check(H5Fflush(file.get(), H5F_SCOPE_GLOBAL));
     }
     replace_file(temporary, path);
@@ -249,13 +264,11 @@ RowsFile::RowsFile(std::string path, Names columns)
     const hdf5::Session session;
     const ReadingMark mark(path_);
     const hdf5::Handle file = open_rows(path_);
-    for (std::string& id : cells_in(path_, columns_, file.get())) {
-      in_file_.insert(std::move(id));
-    }
+    in_file_ = cells_in(path_, columns_, file.get());
   } catch (const InputError& error) {
     const std::string damaged = path_ + ".damaged";
     if (std::rename(path_.c_str(), damaged.c_str()) != 0) throw unwritable(path_, error.what());
-    in_file_.clear();
+    in_file_ = {};
     was_damaged_ = true;
   }
 }
@@ -274,25 +287,44 @@ void RowsFile::write(const std::string& cell_id, const CellRows& rows) {
 }
 
 bool RowsFile::has(const std::string& cell_id) const {
-  return (journal_ && journal_->has(cell_id)) || in_file_.count(cell_id) != 0;
+  return (journal_ && journal_->has(cell_id)) || has_id(in_file_, cell_id);
 }
 
-void RowsFile::finish(const std::vector<std::string>& cell_ids, bool complete) {
+void RowsFile::finish(std::size_t cells, const std::function<std::string(std::size_t)>& id_of,
+                      bool complete) {
   if (!journal_) return;
-  std::set<std::string> others = in_file_;
-  for (const auto& [id, offset] : journal_->cells()) others.insert(id);
-  std::vector<std::string> order;
-  for (const std::string& id : cell_ids) {
-    if (others.erase(id) > 0) order.push_back(id);
+  KeyIndex order;
+  for (std::size_t c = 0; c < cells; ++c) {
+    const std::string id = id_of(c);
+    if (has(id)) order.add(hash128(id));
   }
-  order.insert(order.end(), others.begin(), others.end());
   const hdf5::Session session;
-  const hdf5::Handle before = in_file_.empty() ? hdf5::Handle() : open_rows(path_);
-  write_rows_file(path_, columns_, order, [&](const std::string& id) {
-    return journal_->has(id) ? journal_->read(id)
-                             : read_stored(path_, before.get(), columns_, id, Values::kRead);
+  const hdf5::Handle before = in_file_.size() == 0 ? hdf5::Handle() : open_rows(path_);
+  std::set<std::string> others;  // of other sweeps
+  const auto note_other = [&](const std::string& id) {
+    if (!has_id(order, id)) others.insert(id);
+  };
+  if (has_other(journal_->keys(), order)) {
+    for (std::size_t i = 0; i < journal_->size(); ++i) note_other(journal_->id(i));
+  }
+  if (has_other(in_file_, order)) each_cell(path_, columns_, before.get(), [] {}, note_other);
+
+  write_rows_file(path_, columns_, [&](const AddCell& add) {
+    const auto copy = [&](const std::string& id) {
+      add(id, journal_->has(id) ? journal_->read(id)
+                                : read_stored(path_, before.get(), columns_, id, Values::kRead));
+    };
+    std::size_t written = 0;
+    for (std::size_t c = 0; c < cells; ++c) {
+      const std::string id = id_of(c);
+      if (order.find(hash128(id)) != written) continue;  // not there, or there already
+      copy(id);
+      ++written;
+    }
+    for (const std::string& id : others) copy(id);
   });
-  in_file_ = {order.begin(), order.end()};
+  for (const std::string& id : others) order.add(hash128(id));
+  in_file_ = std::move(order);
   if (!complete) return;
   journal_.reset();
   std::remove(journal_path_.c_str());
@@ -313,6 +345,7 @@ double seconds_per_cell_of_rows(const Names& columns, int heads_per_kv, std::siz
   const hdf5::Session session;
   const hdf5::Handle in_memory(H5Pcreate(H5P_FILE_ACCESS));
   hdf5::check(H5Pset_fapl_core(in_memory.get(), std::size_t{1} << 20, false));
+  hdf5::suit_millions(in_memory.get());
   const auto start = Clock::now();
   const auto spent = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   std::size_t cells = 0;
@@ -332,8 +365,8 @@ double seconds_per_cell_of_rows(const Names& columns, int heads_per_kv, std::siz
 struct RowsReader::Impl {
   std::string path;
   Names columns;
-  hdf5::Handle file;              // none: there is no such file
-  std::set<std::string> in_file;  // cell ids
+  hdf5::Handle file;  // none: there is no such file
+  KeyIndex in_file;   // hashes of cell ids
   std::optional<RowsJournal> journal;
 };
 
@@ -354,8 +387,7 @@ RowsReader::RowsReader(const std::string& path, std::vector<std::string> columns
   const hdf5::Session session;
   const ReadingMark mark(path);
   impl_->file = open_rows(path);
-  const Names cells = cells_in(path, impl_->columns, impl_->file.get());
-  impl_->in_file.insert(cells.begin(), cells.end());
+  impl_->in_file = cells_in(path, impl_->columns, impl_->file.get());
 }
 
 RowsReader::~RowsReader() = default;
@@ -363,7 +395,7 @@ RowsReader::RowsReader(RowsReader&&) noexcept = default;
 RowsReader& RowsReader::operator=(RowsReader&&) noexcept = default;
 
 bool RowsReader::has(const std::string& cell_id) const {
-  return (impl_->journal && impl_->journal->has(cell_id)) || impl_->in_file.count(cell_id) != 0;
+  return (impl_->journal && impl_->journal->has(cell_id)) || has_id(impl_->in_file, cell_id);
 }
 
 CellRows RowsReader::read(const std::string& cell_id) const {

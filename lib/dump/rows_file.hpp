@@ -1,19 +1,21 @@
 // results.rows.h5: per-row values of cells, one group per cell id.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
+#include "core/key_index.hpp"
 #include "dump/rows_journal.hpp"
 
 namespace kvbench {
 
-// Group /<cell id>: `rows` i64[R] and, as f64[G, R], a dataset for each column. `columns` are their
-// names, those of CellRows::columns in their order; a cell that lacks one does not count as there.
+// Group /<cell id>: `rows` i64[R] and, as f64[G, R], a dataset for each column. There may be
+// millions of cells: HDF5 1.8 and later read the file. `columns` are their names, those of
+// CellRows::columns in their order; a cell that lacks one does not count as there.
 //
 // A child process reads all of a file but the values first (dump/first_reading.hpp).
 //
@@ -34,17 +36,18 @@ class RowsFile {
   bool has(const std::string& cell_id) const;
   bool was_damaged() const { return was_damaged_; }
 
-  // Writes PATH with all cells, these first and in this order, so that equal cells make equal
-  // bytes; cells that are not there are left out. `complete`: no cell is missing, and the journal
-  // goes. Does nothing if nothing was written.
-  void finish(const std::vector<std::string>& cell_ids, bool complete);
+  // Writes PATH with all cells, `cells` of them with these ids first and in this order, so that
+  // equal cells make equal bytes; cells that are not there are left out. `complete`: no cell is
+  // missing, and the journal goes. Does nothing if nothing was written.
+  void finish(std::size_t cells, const std::function<std::string(std::size_t)>& id_of,
+              bool complete);
 
  private:
   std::string path_;
   std::vector<std::string> columns_;
   std::string journal_path_;
   std::optional<RowsJournal> journal_;
-  std::set<std::string> in_file_;  // cell ids
+  KeyIndex in_file_;  // hashes of cell ids
   bool was_damaged_ = false;
 };
 
@@ -66,11 +69,11 @@ class RowsReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// Writes a whole rows file, cell by cell in the order given, and puts it into place at `path`.
-// Throws IoError; nothing half-written remains.
+// Writes a whole rows file of the cells that `fill` adds, each once, in this order, and puts it
+// into place at `path`. Throws IoError, and what `fill` throws; nothing half-written remains.
+using AddCell = std::function<void(const std::string& cell_id, const CellRows& rows)>;
 void write_rows_file(const std::string& path, const std::vector<std::string>& columns,
-                     const std::vector<std::string>& cell_ids,
-                     const std::function<CellRows(const std::string&)>& read);
+                     const std::function<void(const AddCell& add)>& fill);
 
 // Seconds that a run takes to write one cell of this size, journal and file, but for the file
 // system's part: cells of zeros are written in memory for about `budget` seconds.

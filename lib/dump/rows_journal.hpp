@@ -1,8 +1,7 @@
 // Per-row values of cells, until results.rows.h5 is made of them.
 #pragma once
 
-#include <cstdint>
-#include <map>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -29,7 +28,9 @@ class RowsJournal {
   void append(const std::string& cell_id, const CellRows& cell);
   CellRows read(const std::string& cell_id) const;
   bool has(const std::string& cell_id) const { return log_.has(cell_id); }
-  const std::map<std::string, std::int64_t>& cells() const { return log_.cells(); }
+  std::size_t size() const { return log_.size(); }
+  const KeyIndex& keys() const { return log_.keys(); }
+  std::string id(std::size_t place) const { return log_.id(place); }
 
  private:
   CellLog log_;

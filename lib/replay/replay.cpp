@@ -29,7 +29,7 @@ double seconds_since(Clock::time_point start) {
 // "h2o budget=8 group=sum, seed 3, of sequence a, layer 0, KV head 1"
 std::string cell_text(const ReplayCell& cell, const StreamId& stream) {
   std::string text = cell.algorithm->id;
-  for (const auto& [name, value] : cell.params.entries()) {
+  for (const auto& [name, value] : cell.params->entries()) {
     text += " " + name + "=" + to_string(value);
   }
   return text + ", seed " + std::to_string(cell.seed) + ", of sequence " + stream.sequence +

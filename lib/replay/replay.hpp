@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "algorithms/algorithm.hpp"
@@ -34,9 +35,26 @@ class ReplayWatch {
   }
 };
 
+// The parameters of a cell, which are those of many: a sweep may have half a million seeds of one
+// setting on a KV head.
+class CellParams {
+ public:
+  CellParams() : CellParams(Params{}) {}
+  CellParams(Params params)  // NOLINT(google-explicit-constructor)
+      : params_(std::make_shared<const Params>(std::move(params))) {}
+  CellParams(std::shared_ptr<const Params> params)  // NOLINT(google-explicit-constructor)
+      : params_(std::move(params)) {}
+
+  operator const Params&() const { return *params_; }  // NOLINT(google-explicit-constructor)
+  const Params* operator->() const { return params_.get(); }
+
+ private:
+  std::shared_ptr<const Params> params_;  // not null
+};
+
 struct ReplayCell {
   const AlgorithmDescription* algorithm = nullptr;
-  Params params;
+  CellParams params;
   std::uint32_t seed = 0;
   // Of an algorithm that decides for a layer or the model: what its model work gave.
   const SharedResults* model_results = nullptr;

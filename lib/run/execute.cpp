@@ -123,9 +123,10 @@ class HeadRun {
     timing.read_seconds += std::chrono::duration<double>(Clock::now() - start).count();
 
     std::vector<ReplayCell> replayed;
+    replayed.reserve(cells_.size());
     for (const std::size_t c : cells_) {
       const PlannedCell& cell = execution_.plan.cells[c];
-      replayed.push_back({cell.algorithm, *cell.params, cell.seed_or_zero(),
+      replayed.push_back({cell.algorithm, cell.params, cell.seed_or_zero(),
                           cell.scope ? &model_works_.of(group_, cell) : nullptr, nullptr,
                           cell.storage});
     }

@@ -157,7 +157,7 @@ StreamCellResult replay_stream(const StreamCell& cell, const Kernels& kernels,
                               .element_bytes = plan.element_bytes,
                               .keep_row_values = false};
   const ReplayCell replayed{planned.algorithm,
-                            *planned.params,
+                            planned.params,
                             planned.seed_or_zero(),
                             planned.scope ? &model : nullptr,
                             &watch,

@@ -121,8 +121,8 @@ class Sampler {
     std::vector<ReplayCell> replayed;
     for (const std::size_t c : chosen) {
       const PlannedCell& cell = plan_.cells[c];
-      ReplayCell replay_cell{cell.algorithm, *cell.params, cell.seed_or_zero(),
-                             nullptr,        nullptr,      cell.storage};
+      ReplayCell replay_cell{cell.algorithm, cell.params, cell.seed_or_zero(),
+                             nullptr,        nullptr,     cell.storage};
       if (cell.scope) {
         replay_cell.model_results = decide(stream, cell, model_results, model_seconds);
       }

@@ -1,6 +1,7 @@
 """results.rows.h5: values of a metric at every scored row."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import h5py
 import numpy
@@ -9,6 +10,10 @@ import pandas
 from kvplot.faults import ResultsError, did_you_mean
 from kvplot.hdf5 import Hdf5File, huge_chunk
 
+# Cells that one child process reads: its time goes by the bytes of the file, and thousands of cells
+# of few rows take more.
+AT_ONCE = 500
+
 
 class RowsFile(Hdf5File):
     KIND = "file of rows"
@@ -16,7 +21,14 @@ class RowsFile(Hdf5File):
 
     def rows(self, metric: str, cells: Sequence[str]) -> list[pandas.DataFrame]:
         """A frame per cell: columns id, head (query head of the group), row, <metric>."""
-        return self._read(lambda file: [self._rows_of(file, cell, metric) for cell in cells])
+        frames: list[pandas.DataFrame] = []
+        for first in range(0, len(cells), AT_ONCE):
+            some = cells[first : first + AT_ONCE]
+            frames += self._read(partial(self._all_of, some, metric))
+        return frames
+
+    def _all_of(self, cells: Sequence[str], metric: str, file: h5py.File) -> list[pandas.DataFrame]:
+        return [self._rows_of(file, cell, metric) for cell in cells]
 
     def _rows_of(self, file: h5py.File, cell: str, metric: str) -> pandas.DataFrame:
         group = self._member(file, cell)

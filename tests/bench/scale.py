@@ -2,7 +2,7 @@
 """What large sweeps and long streams cost: seconds, processor time and peak memory of kvbench itself.
 
     python3 tests/bench/scale.py build/bin/kvbench [--cells N ...] [--plan N] [--shape seeds|settings]
-        [--python .venv/bin/python] [--folder DIR] [--no-long]
+        [--rows] [--python .venv/bin/python] [--folder DIR] [--no-long]
 
 On synthetic dumps made for the purpose in a temporary folder: 10^4, 10^5 and 10^6 small cells, planned, run, run
 again, merged, exported, compared and checked, and with --python read by kvplot and written as Parquet; and the last
@@ -54,11 +54,11 @@ class Table:
         print(f"| {task} | {cells:,} | {seconds:.1f} | {processor:.1f} | {exponent} | {mebibytes:.0f} |", flush=True)
 
 
-def sweep(folder, name, dump, seeds, rows, algorithms):
+def sweep(folder, name, dump, seeds, rows, algorithms, keep_rows=False):
     path = folder / f"{name}.json"
     path.write_text(json.dumps({
         "schema_version": 1, "name": name, "dumps": [dump], "seeds": {"first": 0, "count": seeds},
-        "evaluate": {"rows": rows},
+        "evaluate": {"rows": rows}, "output": {"rows": keep_rows},
         "algorithms": [{"algorithm": id, "params": params} for id, params in algorithms]}))
     return path
 
@@ -68,23 +68,23 @@ def synth(program, path, *options):
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def many_cells(program, folder, shape, cells):
+def many_cells(program, folder, shape, cells, keep_rows=False):
     """A sweep of so many cells, of 64 tokens or of 256."""
     name = f"many-{cells}"
     if shape == "seeds":
         synth(program, folder / "small.h5", "--tokens", 64, "--d", 8, "--layers", 1)
         settings = max(1, cells // 1_000_000)  # a sweep has at most a million seeds
         return sweep(folder, name, "small.h5", cells // 2 // settings, {"last": 1},
-                     [("uniform", {"T": 1, "sinks": list(range(4, 4 + settings))})])
+                     [("uniform", {"T": 1, "sinks": list(range(4, 4 + settings))})], keep_rows)
     heads = max(1, cells // (4 * SETTINGS))
     synth(program, folder / f"{name}.h5", "--tokens", 256, "--d", 8, "--layers", 2, "--kv-heads", heads)
     return sweep(folder, name, f"{name}.h5", 2, {"last": 1},
-                 [("uniform", {"T": [1, 2, 3, 4, 5], "sinks": {"range": [1, SETTINGS // 5, 1]}})])
+                 [("uniform", {"T": [1, 2, 3, 4, 5], "sinks": {"range": [1, SETTINGS // 5, 1]}})], keep_rows)
 
 
-def of_many_cells(table, program, folder, shape, cells, python):
+def of_many_cells(table, program, folder, shape, cells, python, keep_rows):
     """Every command that reads or writes results."""
-    many = many_cells(program, folder, shape, cells)
+    many = many_cells(program, folder, shape, cells, keep_rows)
     out = folder / f"many-{cells}"
     results = out / "results.json"
     bounds = folder / "bounds.json"
@@ -96,7 +96,8 @@ def of_many_cells(table, program, folder, shape, cells, python):
     table.row("run again, nothing to do", cells, program, "run", "--config", many, "--out", out, "--quiet")
     merged = folder / "merged.json"
     table.row("merge", cells, program, "merge", out, "--out", merged)
-    merged.unlink()
+    for path in folder.glob("merged.*"):
+        path.unlink()
     table.row("compare with itself", cells, program, "compare", results, results)
     table.row("check one bound", cells, program, "check", "--results", results, "--bounds", bounds)
     lines = folder / "cells.jsonl"
@@ -111,8 +112,8 @@ def of_many_cells(table, program, folder, shape, cells, python):
         if subprocess.run([python, "-c", "import pyarrow"], stderr=subprocess.DEVNULL).returncode == 0:
             table.row("kvplot parquet", cells, *environment, python, "-m", "kvplot", "parquet", lines, "-o",
                       folder / "cells.parquet")
-    for path in (lines, results, out / "journal.jsonl"):
-        path.unlink()
+    for path in (lines, results, out / "journal.jsonl", out / "results.rows.h5"):
+        path.unlink(missing_ok=True)
 
 
 def main():
@@ -121,6 +122,7 @@ def main():
     parser.add_argument("--cells", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--plan", type=int, default=10_000_000, help="cells of a plan alone; 0: none")
     parser.add_argument("--shape", choices=["seeds", "settings"], default="seeds")
+    parser.add_argument("--rows", action="store_true", help="keep per-row values")
     parser.add_argument("--python", help="one that has kvplot's packages")
     parser.add_argument("--folder", help="where the temporary folder is made")
     parser.add_argument("--no-long", action="store_true", help="without the long stream")
@@ -130,7 +132,7 @@ def main():
         folder = Path(name)
         table = Table()
         for cells in given.cells:
-            of_many_cells(table, program, folder, given.shape, cells, given.python)
+            of_many_cells(table, program, folder, given.shape, cells, given.python, given.rows)
         if given.plan:
             table.row("plan", given.plan, program, "plan", "--config", many_cells(program, folder, given.shape, given.plan))
         if given.no_long:

@@ -96,6 +96,12 @@ class Memory(Folder):
                     {"algorithm": "uniform", "params": {"T": 4}}],
                    self.made / "long.h5", replay={"prompt_tokens": 32704}, seeds=[0])
 
+    def test_many_seeds_of_one_head(self):
+        self.synth("small.h5", "--tokens", 64, "--d", 8, "--layers", 1, "--kv-heads", 1)
+        self.check([{"algorithm": "uniform", "params": {"T": 1, "sinks": 4}}],
+                   self.made / "small.h5", seeds={"first": 0, "count": 60000},
+                   evaluate={"rows": {"last": 1}})
+
     # Many settings: what is written at the end takes most.
 
     def settings(self, count):

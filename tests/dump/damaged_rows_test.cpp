@@ -35,8 +35,9 @@ CellRows rows_of(Index rows, int heads_per_kv) {
 
 std::string small_rows_file(const TemporaryFolder& folder) {
   std::string path = folder.file("sound.rows.h5");
-  const std::vector<std::string> ids = {"aa", "bb", "cc"};
-  write_rows_file(path, kColumns, ids, [](const std::string&) { return rows_of(5, 2); });
+  write_rows_file(path, kColumns, [](const AddCell& add) {
+    for (const char* id : {"aa", "bb", "cc"}) add(id, rows_of(5, 2));
+  });
   return path;
 }
 

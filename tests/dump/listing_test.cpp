@@ -2,6 +2,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "dump/hdf5.hpp"
 #include "dump/small_dump.hpp"
@@ -13,8 +16,8 @@ namespace {
 constexpr std::size_t kMembers = 5000;
 
 // Links to one group, in a file.
-hdf5::Handle file_of_links(const std::string& path) {
-  hdf5::Handle file = hdf5::create_file(path);
+hdf5::Handle file_of_links(const std::string& path, hdf5::Objects objects) {
+  hdf5::Handle file = hdf5::create_file(path, objects);
   const hdf5::Handle group = hdf5::create_group(file.get(), "m0");
   for (std::size_t i = 1; i < kMembers; ++i) {
     const std::string name = "m" + std::to_string(i);
@@ -26,23 +29,35 @@ hdf5::Handle file_of_links(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("a long listing has a step every thousand members, so that no limit on one meets it") {
+TEST_CASE("all members of a large group are visited, each once, until a visit throws") {
   const TemporaryFolder folder;
   const hdf5::Session session;
-  const hdf5::Handle file = file_of_links(folder.file("many.h5"));
-  std::size_t steps = 0;
-  const auto names = hdf5::children(file.get(), std::uint64_t{1} << 30, [&] { ++steps; });
-  REQUIRE(names.size() == kMembers);
-  CHECK(std::is_sorted(names.begin(), names.end()));
-  CHECK(names == hdf5::children(file.get()));
-  CHECK(steps > kMembers / 1100);
+  for (const auto objects : {hdf5::Objects::kThousands, hdf5::Objects::kMillions}) {
+    const hdf5::Handle file = file_of_links(folder.file("many.h5"), objects);
+    std::vector<std::string> names;
+    hdf5::each_child(file.get(), std::uint64_t{1} << 30,
+                     [&](const std::string& name) { names.push_back(name); });
+    REQUIRE(names.size() == kMembers);
+    std::sort(names.begin(), names.end());
+    CHECK(names == hdf5::children(file.get()));
+    CHECK(std::adjacent_find(names.begin(), names.end()) == names.end());
+    std::size_t visits = 0;
+    const auto end = [&](const std::string&) {
+      if (++visits == 7) throw std::domain_error("the seventh");
+    };
+    CHECK_THROWS_AS(hdf5::each_child(file.get(), std::uint64_t{1} << 30, end), std::domain_error);
+    CHECK(visits == 7);
+  }
 }
 
 TEST_CASE("a listing that goes on after more members than the file has room for is an error") {
   const TemporaryFolder folder;
   const hdf5::Session session;
-  const hdf5::Handle file = file_of_links(folder.file("many.h5"));
-  CHECK(hdf5::children(file.get(), 16 * kMembers, [] {}).size() == kMembers);
-  CHECK_THROWS_WITH_AS(hdf5::children(file.get(), 16 * kMembers - 16, [] {}),
+  const hdf5::Handle file = file_of_links(folder.file("many.h5"), hdf5::Objects::kThousands);
+  std::size_t visits = 0;
+  const auto count = [&](const std::string&) { ++visits; };
+  hdf5::each_child(file.get(), 16 * kMembers, count);
+  CHECK(visits == kMembers);
+  CHECK_THROWS_WITH_AS(hdf5::each_child(file.get(), 16 * kMembers - 16, count),
                        doctest::Contains("more members than the file has room for"), hdf5::Error);
 }

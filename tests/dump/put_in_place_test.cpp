@@ -47,7 +47,7 @@ TEST_CASE("so is a file of per-row values") {
   const TemporaryFolder folder;
   const std::string path = std::filesystem::canonical(folder.path()).string() + "/rows.h5";
   calls().clear();
-  write_rows_file(path, {}, {}, [](const std::string&) { return CellRows{}; });
+  write_rows_file(path, {}, [](const AddCell&) {});
   check_put_in_place(path);
 }
 

@@ -26,6 +26,10 @@ CellRows rows_of(std::vector<Index> rows, int heads_per_kv, double start) {
   return cell;
 }
 
+void finish(RowsFile& file, const std::vector<std::string>& ids, bool complete) {
+  file.finish(ids.size(), [&](std::size_t i) { return ids[i]; }, complete);
+}
+
 // Name of the dataset -> (dims, values).
 std::pair<std::vector<std::uint64_t>, std::vector<double>> stored(const std::string& path,
                                                                   const std::string& dataset) {
@@ -54,7 +58,7 @@ TEST_CASE("rows of cells are written, found again, and replaced") {
     file.write("aa", first);
     CHECK(file.has("aa"));
     CHECK_FALSE(file.was_damaged());
-    file.finish({}, true);
+    finish(file, {}, true);
     CHECK(file.has("aa"));
   }
   {
@@ -62,7 +66,7 @@ TEST_CASE("rows of cells are written, found again, and replaced") {
     CHECK(file.has("aa"));
     CHECK_FALSE(file.has("bb"));
     file.write("bb", second);
-    file.finish({}, true);
+    finish(file, {}, true);
   }
   CHECK(stored(path, "/aa/rows").second == std::vector<double>{10, 11, 15});
   const auto l2 = stored(path, "/aa/relative_l2");
@@ -83,13 +87,13 @@ TEST_CASE(
   CHECK(RowsReader(path, kColumns).has("aa"));
   CHECK(RowsFile(path, kColumns).has("aa"));
   // A run that was stopped leaves both.
-  file.finish({"aa", "bb"}, false);
+  finish(file, {"aa", "bb"}, false);
   CHECK(std::filesystem::exists(path + ".journal"));
   CHECK(stored(path, "/aa/kept_mass").second == rows_of({1, 2}, 1, 0.0).columns[2]);
   file.write("aa", rows_of({1, 2}, 1, 9.0));
   file.write("bb", rows_of({3}, 1, 5.0));
   CHECK(RowsReader(path, kColumns).read("aa").columns[2] == rows_of({1, 2}, 1, 9.0).columns[2]);
-  file.finish({"bb", "aa"}, true);
+  finish(file, {"bb", "aa"}, true);
   CHECK_FALSE(std::filesystem::exists(path + ".journal"));
   CHECK(stored(path, "/aa/kept_mass").second == rows_of({1, 2}, 1, 9.0).columns[2]);
 }
@@ -100,7 +104,7 @@ TEST_CASE("a file that cannot be read is set aside, a folder that cannot be writ
   {
     RowsFile file(path, kColumns);
     file.write("aa", rows_of({1}, 1, 0.0));
-    file.finish({}, true);
+    finish(file, {}, true);
   }
   const auto whole = std::filesystem::file_size(path);
   for (std::uintmax_t size = 0; size < whole; size += 64) {
@@ -113,7 +117,7 @@ TEST_CASE("a file that cannot be read is set aside, a folder that cannot be writ
     CHECK(std::filesystem::file_size(cut + ".damaged") == size);
     CHECK_FALSE(file.has("aa"));
     file.write("aa", rows_of({1}, 1, 0.0));
-    file.finish({}, true);
+    finish(file, {}, true);
     CHECK(RowsFile(cut, kColumns).has("aa"));
   }
   CHECK(says(errors_of([&] { RowsFile file(folder.file("none/rows.h5"), kColumns); }),
@@ -126,7 +130,7 @@ TEST_CASE("a file that another program writes to is not taken for damaged") {
   {
     RowsFile file(path, kColumns);
     file.write("aa", rows_of({1}, 1, 0.0));
-    file.finish({}, true);
+    finish(file, {}, true);
   }
   {
     const hdf5::Handle other = hdf5::open_file(path, hdf5::Access::kReadWrite);
@@ -144,7 +148,7 @@ TEST_CASE("finished files of equal cells are equal byte by byte, and have no jou
     file.write("aa", rows_of({1, 2}, 1, 0.0));
     file.write("bb", rows_of({3}, 1, 5.0));
     file.write("other", rows_of({3}, 1, 9.0));
-    file.finish({"bb", "none", "aa"}, true);
+    finish(file, {"bb", "none", "aa"}, true);
     CHECK(file.has("aa"));
   }
   {
@@ -156,7 +160,7 @@ TEST_CASE("finished files of equal cells are equal byte by byte, and have no jou
     file.write("other", rows_of({3}, 1, 9.0));
     file.write("bb", rows_of({3}, 1, 5.0));
     file.write("aa", rows_of({1, 2}, 1, 0.0));
-    file.finish({"bb", "aa"}, true);
+    finish(file, {"bb", "aa"}, true);
   }
   for (const std::string& path : {one, two}) {
     CHECK_FALSE(std::filesystem::exists(path + ".journal"));
@@ -194,14 +198,14 @@ TEST_CASE("a journal of rows cut at any byte loses the torn record and nothing e
     std::filesystem::resize_file(path, cut);
     {
       const RowsJournal journal(path, kColumns, AppendLog::Access::kRead);
-      REQUIRE(journal.cells().size() == (cut >= first_end ? 1 : 0));
+      REQUIRE(journal.size() == (cut >= first_end ? 1 : 0));
       if (cut >= first_end) REQUIRE(journal.read("aa").rows == first.rows);
     }
     if (cut % 50 != 0) continue;
     RowsJournal again(path, kColumns, AppendLog::Access::kWrite);
     again.append("bb", rows_of({7}, 1, 3.0));
     CHECK(again.read("bb").columns[2] == rows_of({7}, 1, 3.0).columns[2]);
-    CHECK(again.cells().size() == (cut >= first_end ? 2 : 1));
+    CHECK(again.size() == (cut >= first_end ? 2 : 1));
   }
 }
 
@@ -237,7 +241,7 @@ TEST_CASE("cells that were written with other columns are not there, and those a
   {
     RowsFile file(path, kColumns);
     file.write("aa", rows_of({1, 2}, 1, 0.0));
-    file.finish({"aa"}, true);
+    finish(file, {"aa"}, true);
     RowsJournal(journal, kColumns, AppendLog::Access::kWrite).append("aa", rows_of({1}, 1, 0.0));
   }
   for (const auto& columns : {renamed, more}) {
@@ -248,4 +252,48 @@ TEST_CASE("cells that were written with other columns are not there, and those a
   CHECK(RowsFile(path, kColumns).has("aa"));
   CHECK(RowsJournal(journal, kColumns, AppendLog::Access::kRead).has("aa"));
   CHECK_THROWS_AS(RowsFile(path, more).write("bb", rows_of({1}, 1, 0.0)), std::logic_error);
+}
+
+TEST_CASE("the file has groups that hold millions of cells, and HDF5 1.8 reads it") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("results.rows.h5");
+  write_rows_file(path, kColumns, [](const AddCell& add) {
+    for (int cell = 0; cell < 100; ++cell) add(std::to_string(cell), rows_of({1}, 1, cell));
+  });
+  const hdf5::Session session;
+  const hdf5::Handle file = hdf5::open_file(path, hdf5::Access::kRead);
+  H5F_info2_t about{};
+  hdf5::check(H5Fget_info2(file.get(), &about));
+  CHECK(about.super.version == 2);  // 3 came with 1.10
+  H5G_info_t root{};
+  hdf5::check(H5Gget_info(file.get(), &root));
+  CHECK(root.nlinks == 100);
+  CHECK(root.storage_type == H5G_STORAGE_TYPE_DENSE);  // not one piece with all names
+}
+
+TEST_CASE("a file in HDF5's oldest format, as earlier versions wrote it, is read and added to") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("results.rows.h5");
+  const CellRows cell = rows_of({10, 11, 15}, 2, 0.0);
+  {
+    const hdf5::Handle file = hdf5::create_file(path, hdf5::Objects::kThousands);
+    for (const char* id : {"bb", "aa"}) {
+      const hdf5::Handle group = hdf5::create_group(file.get(), id);
+      hdf5::write_dataset(group.get(), "rows", {3}, cell.rows.data());
+      for (std::size_t c = 0; c < kColumns.size(); ++c) {
+        hdf5::write_dataset(group.get(), kColumns[c], {2, 3}, cell.columns[c].data());
+      }
+    }
+    H5G_info_t root{};
+    hdf5::check(H5Gget_info(file.get(), &root));
+    REQUIRE(root.storage_type == H5G_STORAGE_TYPE_SYMBOL_TABLE);
+  }
+  CHECK(RowsReader(path, kColumns).read("aa").columns == cell.columns);
+  RowsFile rows(path, kColumns);
+  CHECK_FALSE(rows.was_damaged());
+  rows.write("cc", rows_of({3}, 1, 5.0));
+  finish(rows, {"cc", "aa"}, true);
+  CHECK(RowsReader(path, kColumns).read("bb").rows == cell.rows);
+  CHECK(RowsReader(path, kColumns).read("aa").columns == cell.columns);
+  CHECK(RowsReader(path, kColumns).has("cc"));
 }

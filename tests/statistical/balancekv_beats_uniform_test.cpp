@@ -57,7 +57,7 @@ std::map<Index, Errors> errors(const Stream& stream, const std::vector<Index>& l
   std::map<Index, Errors> out;
   for (std::size_t cell = 0; cell < cells.size(); ++cell) {
     REQUIRE(found[cell] > 0.0);
-    Errors& of = out[std::get<std::int64_t>(cells[cell].params.at("T"))];
+    Errors& of = out[std::get<std::int64_t>(cells[cell].params->at("T"))];
     (cell % 2 == 0 ? of.balanced : of.uniform).push_back(found[cell]);
   }
   return out;

@@ -126,29 +126,26 @@ std::size_t merge_rows(const MergedJournals& merged, const std::string& path) {
     readers.push_back(is_there ? std::optional<RowsReader>(std::in_place, rows, row_columns())
                                : std::nullopt);
   }
-  std::vector<std::string> ids;
-  std::map<std::string, std::size_t> source;
   Tally without;
   std::size_t lost = 0;
-  for (std::size_t c = 0; c < plan.cells.size(); ++c) {
-    if (merged.state(c) != CellState::kOk) continue;
-    const PlannedCell& cell = plan.cells[c];
-    // A cell that two folders have is taken from the one that has its rows, too.
-    std::size_t from = merged.folder_of(c);
-    for (std::size_t r = 0; r < readers.size() && !(readers[from] && readers[from]->has(cell.id));
-         ++r) {
-      if (readers[r] && readers[r]->has(cell.id)) from = r;
+  write_rows_file(path, row_columns(), [&](const AddCell& add) {
+    for (std::size_t c = 0; c < plan.cells.size(); ++c) {
+      if (merged.state(c) != CellState::kOk) continue;
+      const PlannedCell& cell = plan.cells[c];
+      // A cell that two folders have is taken from the one that has its rows, too.
+      std::size_t from = merged.folder_of(c);
+      for (std::size_t r = 0; r < readers.size() && !(readers[from] && readers[from]->has(cell.id));
+           ++r) {
+        if (readers[r] && readers[r]->has(cell.id)) from = r;
+      }
+      if (readers[from] && readers[from]->has(cell.id)) {
+        add(cell.id, readers[from]->read(cell.id));
+      } else {
+        ++lost;
+        without.add(merged.folders()[merged.folder_of(c)], cell_name(plan, cell));
+      }
     }
-    if (readers[from] && readers[from]->has(cell.id)) {
-      ids.push_back(cell.id);
-      source[cell.id] = from;
-    } else {
-      ++lost;
-      without.add(merged.folders()[merged.folder_of(c)], cell_name(plan, cell));
-    }
-  }
-  write_rows_file(path, row_columns(), ids,
-                  [&](const std::string& id) { return readers[source[id]]->read(id); });
+  });
   if (lost > 0) {
     log_text("kvbench: {} finished cells have no per-row values:\n", lost);
     without.list();

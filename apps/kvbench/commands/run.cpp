@@ -345,10 +345,8 @@ int finish(const ResultsOutcome& outcome, const RunOptions& options, const Plan&
 }
 
 void finish_rows(RowsFile& rows, const Plan& plan, bool complete) {
-  std::vector<std::string> ids;
-  ids.reserve(plan.cells.size());
-  for (const PlannedCell& cell : plan.cells) ids.push_back(cell.id);
-  rows.finish(ids, complete);
+  const auto id_of = [&](std::size_t c) { return plan.cells[c].id.text(); };
+  rows.finish(plan.cells.size(), id_of, complete);
 }
 
 // Settings whose cells have no cache file, and why.
@@ -441,6 +439,7 @@ int run(const RunOptions& options) {
   journal.sync();
   const bool complete = count_remaining(plan, selection, journal).complete();
   if (rows) finish_rows(*rows, plan, complete);
+  rows.reset();  // it knows every cell
   if (caches) caches->finish(cache_files(plan), complete);
   const int exit_code = finish(write_results(results, plan, journal, timing), options, plan,
                                selection, journal, results);

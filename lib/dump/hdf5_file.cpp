@@ -1,0 +1,77 @@
+// Opening and creating files.
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "core/file.hpp"
+#include "dump/hdf5.hpp"
+
+namespace kvbench::hdf5 {
+namespace {
+
+// Metadata that is kept in memory, in bytes of the file; what the library makes of an object's
+// takes ten times as much. It would keep 32 MiB.
+constexpr std::size_t kMostMetadata = std::size_t{1} << 19;
+
+Handle access_properties(bool locking) {
+  Handle properties(H5Pcreate(H5P_FILE_ACCESS));
+  check(H5Pset_fclose_degree(properties.get(), H5F_CLOSE_STRONG));
+#if H5_VERSION_GE(1, 10, 7)
+  // File systems without locks are common on clusters and no reason to fail.
+  check(H5Pset_file_locking(properties.get(), locking, true));
+#else
+  static_cast<void>(locking);
+#endif
+  return properties;
+}
+
+// Whether the library is to lock a file: of the errors of a file system without locks 1.10.8 goes
+// on after ENOSYS alone. `flags`: of open(2).
+bool can_lock(const std::string& path, int flags) {
+  const UniqueFd file(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666));
+  if (!file.is_open() || ::flock(file.get(), LOCK_SH | LOCK_NB) == 0) return true;
+  return errno != ENOSYS && errno != ENOLCK && errno != EOPNOTSUPP;
+}
+
+void limit_metadata(hid_t file_access) {
+  H5AC_cache_config_t cache;
+  cache.version = H5AC__CURR_CACHE_CONFIG_VERSION;
+  check(H5Pget_mdc_config(file_access, &cache));
+  cache.max_size = kMostMetadata;
+  cache.min_size = std::min(cache.min_size, kMostMetadata);
+  cache.initial_size = std::min(cache.initial_size, kMostMetadata);
+  check(H5Pset_mdc_config(file_access, &cache));
+}
+
+}  // namespace
+
+void suit_millions(hid_t file_access) {
+  limit_metadata(file_access);
+#if H5_VERSION_GE(1, 10, 2)
+  check(H5Pset_libver_bounds(file_access, H5F_LIBVER_V18, H5F_LIBVER_V18));
+#else
+  check(H5Pset_libver_bounds(file_access, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST));
+#endif
+}
+
+Handle open_file(const std::string& path, Access access, Objects objects) {
+  const Session session;
+  const Handle properties =
+      access_properties(access != Access::kReadUnlocked && can_lock(path, O_RDONLY));
+  if (objects == Objects::kMillions) limit_metadata(properties.get());
+  return Handle(H5Fopen(path.c_str(), access == Access::kReadWrite ? H5F_ACC_RDWR : H5F_ACC_RDONLY,
+                        properties.get()));
+}
+
+Handle create_file(const std::string& path, Objects objects) {
+  const Session session;
+  const Handle properties = access_properties(can_lock(path, O_RDWR | O_CREAT));
+  if (objects == Objects::kMillions) suit_millions(properties.get());
+  const Handle creation(H5Pcreate(H5P_FILE_CREATE));
+  check(H5Pset_obj_track_times(creation.get(), false));
+  return Handle(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), properties.get()));
+}
+
+}  // namespace kvbench::hdf5
