@@ -66,12 +66,11 @@ void WeightsByToken::take(const Sketch& sketch) {
   if (sketch.changes().now() == taken_ && sketch.numerator_scale == taken_scale_) return;
   ++version_;
   const std::vector<std::int32_t>* changes = sketch.changes().since(taken_);
-  bool all_changed = true;
   const bool can_follow = changes != nullptr && own_rows_.empty();
   const bool was_linked = linked_;
-  if (can_follow && was_linked && sum_changed(sketch, *changes, taken_.length)) {
-    all_changed = sketch.numerator_scale != taken_scale_;
-  } else {
+  followed_ = can_follow && was_linked && sum_changed(sketch, *changes, taken_.length);
+  rescaled_ = sketch.numerator_scale != taken_scale_;
+  if (!followed_) {
     linked_ = can_follow && !was_linked;
     if (linked_) link_all(sketch);
     sum_all(sketch);
@@ -81,7 +80,7 @@ void WeightsByToken::take(const Sketch& sketch) {
   const auto scale = [&](std::size_t j) {
     num_[j] = std::fma(scaled_[j] + scaled_low_[j], sketch.numerator_scale, plain_[j]);
   };
-  if (all_changed) {
+  if (!followed_ || rescaled_) {
     for (const std::int32_t g : value_groups_.list()) {
       const auto first = static_cast<std::size_t>(g) * Lanes::kCount;
       for (std::size_t j = first; j < first + Lanes::kCount; ++j) scale(j);
@@ -89,7 +88,6 @@ void WeightsByToken::take(const Sketch& sketch) {
   } else {
     for (const std::int32_t token : dirty_) scale(static_cast<std::size_t>(token));
   }
-  only_dirty_changed_ = !all_changed;
   taken_ = sketch.changes().now();
   taken_scale_ = sketch.numerator_scale;
 }
@@ -133,6 +131,20 @@ WeightsByToken::Common WeightsByToken::update(std::vector<WeightEntry>& list) co
     } else {
       list.insert(place, *weight);
     }
+  }
+  if (rescaled_) {
+    const auto empty = [](const WeightEntry& weight) {
+      return weight.num == 0.0 && weight.den == 0.0 && weight.kept == 0;
+    };
+    bool has_empty = false;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const double num = num_[static_cast<std::size_t>(list[i].token)];
+      if (list[i].num == num) continue;
+      same = std::min(same, static_cast<Index>(i));
+      list[i].num = num;
+      has_empty = has_empty || empty(list[i]);
+    }
+    if (has_empty) std::erase_if(list, empty);
   }
   common.same = same;
   return common;

@@ -47,8 +47,9 @@ class WeightsByToken {
   const std::vector<std::int32_t>& weighted() const { return weighted_; }
   // All tokens that weigh anything or whose value is kept, ascending; without own rows.
   void list(std::vector<WeightEntry>& out) const;
-  // Whether the last version changed few tokens, and update() makes its list of the one before.
-  bool can_update() const { return only_dirty_changed_; }
+  // Whether the last version changed few tokens, and the scale, and update() makes its list of the
+  // one before.
+  bool can_update() const { return followed_; }
   // What a list has of the one before: [dropped, dropped + same) of that, which it begins with.
   struct Common {
     Index dropped = 0;
@@ -126,7 +127,10 @@ class WeightsByToken {
   std::vector<std::int32_t> first_;     // by token, -1: none
   std::vector<std::int32_t> touched_;   // numbers of rows that changed or are new
   std::vector<std::int32_t> dirty_;     // tokens to be summed again, with repetitions
-  bool only_dirty_changed_ = false;     // at the last change of version
+  // Of the last change of version: whether tokens but the dirty ones have the same sums, and
+  // whether these have another scale.
+  bool followed_ = false;
+  bool rescaled_ = false;
 };
 
 }  // namespace kvbench

@@ -5,7 +5,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <random>
+#include <vector>
 
 namespace kvbench::test {
 namespace {
@@ -75,6 +77,33 @@ void check_groups(const WeightsByToken& weights) {
   CHECK(std::is_sorted(groups.begin(), groups.end()));
 }
 
+// A list that is updated where it can be.
+class FollowingList {
+ public:
+  void follow(const WeightsByToken& weights) {
+    if (weights.version() == version_) return;
+    const std::vector<WeightEntry> before = list_;
+    const bool is_next = version_ != 0 && weights.version() == version_ + 1;
+    version_ = weights.version();
+    if (!is_next || !weights.can_update()) {
+      weights.list(list_);
+      return;
+    }
+    ++updates_;
+    const WeightsByToken::Common common = weights.update(list_);
+    REQUIRE(common.dropped + common.same <= static_cast<Index>(before.size()));
+    REQUIRE(common.same <= static_cast<Index>(list_.size()));
+    CHECK(std::equal(list_.begin(), list_.begin() + common.same, before.begin() + common.dropped));
+  }
+  const std::vector<WeightEntry>& list() const { return list_; }
+  int updates() const { return updates_; }
+
+ private:
+  std::vector<WeightEntry> list_;
+  std::uint64_t version_ = 0;
+  int updates_ = 0;
+};
+
 }  // namespace
 
 TEST_CASE("weights that follow the changes of a sketch are those summed from scratch, bit by bit") {
@@ -82,6 +111,7 @@ TEST_CASE("weights that follow the changes of a sketch are those summed from scr
   Sketch sketch;
   for (int i = 0; i < 40; ++i) sketch.add(random_row(draw));
   WeightsByToken following(kTokens);
+  FollowingList listed;
   for (int step = 0; step < 600; ++step) {
     const int changes = static_cast<int>(draw() % 5);
     for (int c = 0; c < changes; ++c) change(sketch, draw);
@@ -97,7 +127,12 @@ TEST_CASE("weights that follow the changes of a sketch are those summed from scr
     anew.take(sketch);
     check_equal(following, anew);
     check_groups(following);
+    listed.follow(following);
+    std::vector<WeightEntry> list;
+    anew.list(list);
+    CHECK((listed.list() == list));
   }
+  CHECK(listed.updates() > 100);
 }
 
 TEST_CASE("a copy of a sketch that goes its own way is not taken for the first") {
