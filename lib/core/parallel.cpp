@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
 #include <mutex>
 #include <utility>
@@ -44,7 +45,7 @@ class Team {
   void complete(Range& range) {
     std::unique_lock<std::mutex> lock(mutex_);
     open_.push_back(&range);
-    changed_.notify_all();
+    tell();
     while (range.next < range.count) run_one(range, lock);
     while (range.running > 0) run_any_below(&range, lock);
   }
@@ -58,7 +59,7 @@ class Team {
   void dismiss() {
     const std::lock_guard<std::mutex> lock(mutex_);
     dismissed_ = true;
-    changed_.notify_all();
+    tell();
   }
 
  private:
@@ -67,7 +68,7 @@ class Team {
     for (auto each = open_.rbegin(); each != open_.rend(); ++each) {
       if (top == nullptr || is_below(*each, top)) return run_one(**each, lock);
     }
-    changed_.wait(lock);
+    wait(lock);
   }
 
   void run_one(Range& range, std::unique_lock<std::mutex>& lock) {
@@ -89,9 +90,31 @@ class Team {
       range.error = error;
       range.failed = true;
     }
-    if (--range.running == 0 && range.next == range.count) changed_.notify_all();
+    if (--range.running == 0 && range.next == range.count) tell();
   }
 
+  // A range was opened or is done, or all are.
+  void tell() {
+    ++changes_;
+    changed_.notify_all();
+  }
+  // Until something has changed; first awake, since a short range is over before a thread that
+  // sleeps is awake again.
+  void wait(std::unique_lock<std::mutex>& lock) {
+    const std::uint32_t before = changes_.load(std::memory_order_relaxed);
+    lock.unlock();
+    for (int i = 0; i < kAwake && changes_.load(std::memory_order_relaxed) == before; ++i) pause();
+    lock.lock();
+    if (changes_.load(std::memory_order_relaxed) == before) changed_.wait(lock);
+  }
+  static void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+
+  static constexpr int kAwake = 1000;  // some 20 us
+  std::atomic<std::uint32_t> changes_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;  // a range was opened or is done
   std::vector<Range*> open_;         // those with indices that have not begun
