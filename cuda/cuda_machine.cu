@@ -144,8 +144,10 @@ cudaError_t Lane::open() {
 
 cudaError_t Lane::prefer(bool urgent) {
   if (const auto error = cudaEventRecord(turn_, stream_)) return error;
-  stream_ = streams_[urgent ? 1 : 0];
-  return cudaStreamWaitEvent(stream_, turn_);
+  const cudaStream_t next = streams_[urgent ? 1 : 0];
+  if (const auto error = cudaStreamWaitEvent(next, turn_)) return error;
+  stream_ = next;
+  return cudaSuccess;
 }
 
 cudaError_t Lane::place(std::size_t bytes, char*& at) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,9 +23,9 @@
 namespace kvbench {
 namespace cuda {
 
-// A CUDA stream and some pinned memory of the host, through which small copies go without waiting;
-// large ones are the driver's, which is faster then. Kept from call to call: both are expensive to
-// make.
+// Two CUDA streams, of which one is used at a time, and some pinned memory of the host, through
+// which small copies go without waiting; large ones are the driver's, which is faster then. Kept
+// from call to call: both are expensive to make.
 class Lane {
  public:
   Lane() = default;
@@ -315,7 +316,7 @@ class CudaMachine {
     }
   }
 
-  Urgent urgent() {
+  [[nodiscard]] Urgent urgent() {
     device_.check(lane_->prefer(true), "changing to the urgent stream");
     return Urgent(*lane_);
   }
@@ -353,6 +354,9 @@ class CudaMachine {
   void launch(const Body& body, Grid grid) {
     constexpr std::size_t kShared = sizeof(typename Body::Shared);
     constexpr std::size_t kWithoutAsking = std::size_t{48} << 10;
+    if (static_cast<Index>(kShared) > shared_bytes()) {
+      throw std::logic_error("a kernel wants more shared memory than the device has");
+    }
     if constexpr (kShared > kWithoutAsking) {
       device_.check(
           cudaFuncSetAttribute(run_body<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -2,7 +2,8 @@
 // tensor cores if there are any. A block of threads takes some queries, a slice of the value's
 // dimensions, and a span of tokens; spans are joined in order by a second kernel. Logits are not
 // canonical: how four products are added is the device's choice. All else has a fixed order, so
-// that on one kind of device the bits depend on the shape alone, not on how rows are split.
+// that on one kind of device the bits depend on the call's shape and number of queries, not on how
+// a call is cut.
 #pragma once
 
 #include "cuda/kernels/device_stream.hpp"
@@ -19,8 +20,8 @@ struct SpanSums {
   double squared_sum;
 };
 
-// How a block of threads works: for vectors of at most kDimensions, on devices with so much shared
-// memory (79 and 214 KiB for 64 and 128 dimensions), its queries stay there.
+// How a block of threads works. For vectors of at most kDimensions, on devices with enough shared
+// memory (79 KiB for 64 dimensions, 214 for 128): the block's queries stay in it.
 template <int kDimensions>
 struct WideAttend {
   static constexpr int kQueries = kDimensions;

@@ -168,7 +168,8 @@ ExactRows exact_attention(const Make& make, const Stream& stream, std::vector<In
        .fixed_bytes = fixed_bytes,
        .row_bytes = bytes_of_doubles(AttentionCall::doubles<M>(shape, call.spans, 1) + 1),
        .rows = wanted * most_workers});
-  const Index workers = smaller(most_workers, room.rows());
+  // Little room is for large batches rather than for many threads.
+  const Index workers = larger(1, smaller(most_workers, room.rows() / wanted));
   call.rows = smaller(wanted, room.rows() / workers);
   const Index part = AttentionCall::doubles<M>(shape, call.spans, call.rows);
   const Index even_part = part + part % 2;

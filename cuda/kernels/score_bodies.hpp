@@ -23,13 +23,11 @@ struct ScoreView {
     return noise.draw(query_head, row, token);
   }
   // Whether apply() changes nothing.
-  KVBENCH_DEVICE bool is_plain() const {
-    return temperature == 1.0 && (noise.is_none() || weighs_tokens);
-  }
+  KVBENCH_DEVICE bool is_plain() const { return temperature == 1.0 && !adds_noise(); }
+  KVBENCH_DEVICE bool adds_noise() const { return !noise.is_none() && !weighs_tokens; }
   // (x + noise) / temperature, without noise that weighs tokens.
   KVBENCH_DEVICE double apply(double logit, Index query_head, Index row, Index token) const {
-    const bool plain = noise.is_none() || weighs_tokens;
-    if (!plain) logit += draw(query_head, row, token);
+    if (adds_noise()) logit += draw(query_head, row, token);
     return temperature == 1.0 ? logit : logit / temperature;
   }
 };
@@ -150,9 +148,11 @@ struct ScoreFactors {
       const Index query_index = first_query_index + i / kLanes;
       const double* x = e + query_index * columns;
       const double* w = weights + query_index % stream.heads_per_kv * tokens + first_token;
-      const Index seen = stream.row_of(query_index) + 1 - first_token;
+      const Index row = stream.row_of(query_index);
+      const Index from = stream.first_visible(row);
       double sum = 0.0;
-      for (Index c = (i % kLanes - first_token % kLanes + kLanes) % kLanes; c < seen; c += kLanes) {
+      for (Index c = from - first_token + (i % kLanes - from % kLanes + kLanes) % kLanes;
+           c <= row - first_token; c += kLanes) {
         sum = fused(x[c], w[c], sum);
       }
       shared.partial[i / kLanes][i % kLanes] = sum;

@@ -110,12 +110,15 @@ class Team {
   static void pause() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("isb");
 #endif
   }
 
   static constexpr int kAwake = 1000;  // some 20 us
-  std::atomic<std::uint32_t> changes_ = 0;
-  std::mutex mutex_;
+  alignas(64) std::atomic<std::uint32_t> changes_ =
+      0;  // alone on its line: it is read all the time
+  alignas(64) std::mutex mutex_;
   std::condition_variable changed_;  // a range was opened or is done
   std::vector<Range*> open_;         // those with indices that have not begun
   bool dismissed_ = false;

@@ -76,8 +76,9 @@ void renew_lock_after_fork();
 enum class Access { kRead, kReadUnlocked, kReadWrite };
 // How many members groups of the file may have. The oldest format has all names of a group in one
 // piece, which the library reads and writes anew at every access once it is larger than its cache
-// of metadata: near half a million names of 32 letters. Groups for millions are written as HDF5 1.8
-// and later read them, and the cache is small, as there is no use of an object twice.
+// of metadata: near half a million names of 32 letters if that is the library's own. Groups for
+// millions are written as HDF5 1.8 and later read them, and the cache is small, as there is no use
+// of an object twice; of a file in the oldest format it has room for the names.
 enum class Objects { kThousands, kMillions };
 Handle open_file(const std::string& path, Access access, Objects objects = Objects::kThousands);
 // Creates or truncates, locked likewise. Objects in it carry no time stamps.

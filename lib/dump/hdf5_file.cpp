@@ -45,6 +45,22 @@ void limit_metadata(hid_t file_access) {
   check(H5Pset_mdc_config(file_access, &cache));
 }
 
+// The oldest format has all names of a group in one piece, which is read anew at every access
+// unless it fits into the cache.
+void make_room_for_names(hid_t file) {
+  constexpr std::size_t kName = 64;  // an identity of 32 letters, and what lies round it
+  constexpr std::size_t kMost = std::size_t{32} << 20;
+  H5G_info_t info;
+  check(H5Gget_info_by_name(file, "/", &info, H5P_DEFAULT));
+  if (info.storage_type != H5G_STORAGE_TYPE_SYMBOL_TABLE) return;
+  H5AC_cache_config_t cache;
+  cache.version = H5AC__CURR_CACHE_CONFIG_VERSION;
+  check(H5Fget_mdc_config(file, &cache));
+  const auto names = std::min<std::size_t>(info.nlinks, kMost / kName);
+  cache.max_size = std::max(kMostMetadata, names * kName);
+  check(H5Fset_mdc_config(file, &cache));
+}
+
 }  // namespace
 
 void suit_millions(hid_t file_access) {
@@ -61,8 +77,10 @@ Handle open_file(const std::string& path, Access access, Objects objects) {
   const Handle properties =
       access_properties(access != Access::kReadUnlocked && can_lock(path, O_RDONLY));
   if (objects == Objects::kMillions) limit_metadata(properties.get());
-  return Handle(H5Fopen(path.c_str(), access == Access::kReadWrite ? H5F_ACC_RDWR : H5F_ACC_RDONLY,
-                        properties.get()));
+  Handle file(H5Fopen(path.c_str(), access == Access::kReadWrite ? H5F_ACC_RDWR : H5F_ACC_RDONLY,
+                      properties.get()));
+  if (objects == Objects::kMillions) make_room_for_names(file.get());
+  return file;
 }
 
 Handle create_file(const std::string& path, Objects objects) {

@@ -23,7 +23,8 @@ ResidentAnswers::ResidentAnswers(const Stream& stream, const ResidentRows& rows)
 
 ResidentAnswers::~ResidentAnswers() {
   batch_.weights.clear();
-  if (batch_.weights.capacity() <= kMostSpare) batch_.weights.swap(spare);
+  const std::size_t room = batch_.weights.capacity();
+  if (room <= kMostSpare && room > spare.capacity()) batch_.weights.swap(spare);
 }
 
 Index ResidentAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weights,

@@ -132,22 +132,33 @@ WeightsByToken::Common WeightsByToken::update(std::vector<WeightEntry>& list) co
       list.insert(place, *weight);
     }
   }
-  if (rescaled_) {
-    const auto empty = [](const WeightEntry& weight) {
-      return weight.num == 0.0 && weight.den == 0.0 && weight.kept == 0;
-    };
-    bool has_empty = false;
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      const double num = num_[static_cast<std::size_t>(list[i].token)];
-      if (list[i].num == num) continue;
-      same = std::min(same, static_cast<Index>(i));
-      list[i].num = num;
-      has_empty = has_empty || empty(list[i]);
-    }
-    if (has_empty) std::erase_if(list, empty);
+  if (rescaled_ && !rescale(list, same)) {
+    this->list(list);
+    return {};
   }
   common.same = same;
   return common;
+}
+
+// Numerators under the new scale; `same` is at most where the first one differs. Whether the same
+// tokens weigh anything as before.
+bool WeightsByToken::rescale(std::vector<WeightEntry>& list, Index& same) const {
+  auto weighted = weighted_.begin();
+  const auto appears_before = [&](std::int32_t token) {
+    for (; weighted != weighted_.end() && *weighted < token; ++weighted) {
+      if (entry(*weighted)) return true;
+    }
+    if (weighted != weighted_.end() && *weighted == token) ++weighted;
+    return false;
+  };
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (appears_before(list[i].token) || !entry(list[i].token)) return false;
+    const double num = num_[static_cast<std::size_t>(list[i].token)];
+    if (list[i].num == num) continue;
+    same = std::min(same, static_cast<Index>(i));
+    list[i].num = num;
+  }
+  return !appears_before(std::numeric_limits<std::int32_t>::max());
 }
 
 void WeightsByToken::forget() {

@@ -47,8 +47,8 @@ class WeightsByToken {
   const std::vector<std::int32_t>& weighted() const { return weighted_; }
   // All tokens that weigh anything or whose value is kept, ascending; without own rows.
   void list(std::vector<WeightEntry>& out) const;
-  // Whether the last version changed few tokens, and the scale, and update() makes its list of the
-  // one before.
+  // Whether the last version changed no more than some tokens and the scale, so that update() can
+  // make its list from the one before.
   bool can_update() const { return followed_; }
   // What a list has of the one before: [dropped, dropped + same) of that, which it begins with.
   struct Common {
@@ -80,6 +80,7 @@ class WeightsByToken {
 
   // None if it weighs nothing and its value is not kept.
   std::optional<WeightEntry> entry(std::int32_t token) const;
+  bool rescale(std::vector<WeightEntry>& list, Index& same) const;
   void forget();
   bool reads(const SketchRow& row) const { return row.head < 0 || row.head == head_; }
   void add(const SketchRow& row);
@@ -128,7 +129,7 @@ class WeightsByToken {
   std::vector<std::int32_t> touched_;   // numbers of rows that changed or are new
   std::vector<std::int32_t> dirty_;     // tokens to be summed again, with repetitions
   // Of the last change of version: whether tokens but the dirty ones have the same sums, and
-  // whether these have another scale.
+  // whether numerators have another scale.
   bool followed_ = false;
   bool rescaled_ = false;
 };
