@@ -172,8 +172,8 @@ class CudaBlock {
   template <int kSteps, class Tiles, class A, class B, class Fetches = any::Fetches>
   __device__ __forceinline__ void multiply(Own<Tiles>& own, const A& a, const B& b,
                                            const Fetches& fetches = {}) const {
-    constexpr int kDown = sizeof(Tiles::of) / sizeof(Tiles::of[0]);
-    constexpr int kAcross = sizeof(Tiles::of[0]) / sizeof(Tiles::of[0][0]);
+    constexpr int kDown = Tiles::kDown;
+    constexpr int kAcross = Tiles::kAcross;
     const int t = static_cast<int>(threadIdx.x);
     Tiles& c = own[t];
     constexpr int kBy = kSteps % 2 == 0 ? 2 : 1;  // steps of one instruction; 4 need more registers

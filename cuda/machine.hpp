@@ -82,7 +82,9 @@ struct Grid {
 template <int kRows, int kColumns>
 struct WarpTiles {
   static_assert(kRows % 16 == 0 && kColumns % 8 == 0);
-  double of[kRows / 8][kColumns / 8][2];
+  static constexpr int kDown = kRows / 8;
+  static constexpr int kAcross = kColumns / 8;
+  double of[kDown][kAcross][2];
 
   KVBENCH_DEVICE static int row(int t, int i) { return 8 * i + t % 32 / 4; }
   KVBENCH_DEVICE static int column(int t, int j, int e) { return 8 * j + t % 4 * 2 + e; }

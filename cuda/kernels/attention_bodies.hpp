@@ -276,9 +276,8 @@ struct AttendSpan {
   // each(column - 2 (t % 4), number) over what a thread has of one of its two queries.
   template <class Tiles, class Each>
   KVBENCH_DEVICE static void each_of(Tiles& tiles, int i, const Each& each) {
-    constexpr int kAcross = sizeof(tiles.of[0]) / sizeof(tiles.of[0][0]);
     KVBENCH_UNROLL
-    for (int j = 0; j < kAcross; ++j) {
+    for (int j = 0; j < Tiles::kAcross; ++j) {
       each(8 * j, tiles.of[i][j][0]);
       each(8 * j + 1, tiles.of[i][j][1]);
     }
