@@ -45,7 +45,6 @@ TEST_CASE("exact attention of 32768 queries on a resident stream is the CPU's") 
     std::vector<Index> rows(4096);
     std::iota(rows.begin(), rows.end(), 0);
     const auto resident = on_device().make_resident(owned->stream);
-    CHECK(resident != nullptr);
     check_exact_attention(on_device(), owned->stream, rows);
   }
 }
