@@ -16,10 +16,11 @@ namespace {
 constexpr std::size_t kMembers = 5000;
 
 // Links to one group, in a file.
-hdf5::Handle file_of_links(const std::string& path, hdf5::Objects objects) {
+hdf5::Handle file_of_links(const std::string& path, hdf5::Objects objects,
+                           std::size_t members = kMembers) {
   hdf5::Handle file = hdf5::create_file(path, objects);
   const hdf5::Handle group = hdf5::create_group(file.get(), "m0");
-  for (std::size_t i = 1; i < kMembers; ++i) {
+  for (std::size_t i = 1; i < members; ++i) {
     const std::string name = "m" + std::to_string(i);
     hdf5::check(
         H5Lcreate_hard(file.get(), "m0", file.get(), name.c_str(), H5P_DEFAULT, H5P_DEFAULT));
@@ -60,4 +61,23 @@ TEST_CASE("a listing that goes on after more members than the file has room for 
   CHECK(visits == kMembers);
   CHECK_THROWS_WITH_AS(hdf5::each_child(file.get(), 16 * kMembers - 16, count),
                        doctest::Contains("more members than the file has room for"), hdf5::Error);
+}
+
+// Else every access reads all names again.
+TEST_CASE("names of the oldest format fit the cache of a file that is opened for millions") {
+  const TemporaryFolder folder;
+  const hdf5::Session session;
+  constexpr std::size_t kMany = 20000;
+  const auto cache_of = [&](hdf5::Objects format) {
+    const std::string path = folder.file("many.h5");
+    file_of_links(path, format, kMany);
+    const auto file = hdf5::open_file(path, hdf5::Access::kRead, hdf5::Objects::kMillions);
+    H5AC_cache_config_t cache;
+    cache.version = H5AC__CURR_CACHE_CONFIG_VERSION;
+    hdf5::check(H5Fget_mdc_config(file.get(), &cache));
+    return cache.max_size;
+  };
+  constexpr std::size_t kHeapOfNames = 40 * kMany;  // 32 letters and an end each, by eights
+  CHECK(cache_of(hdf5::Objects::kThousands) >= kHeapOfNames);
+  CHECK(cache_of(hdf5::Objects::kMillions) < kHeapOfNames);
 }
