@@ -53,7 +53,7 @@ Index HostAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weights,
   add_sink(sink, e.shift, sums);
   enqueue_values(sketch, weights, e, held);  // before divergence(), which may overwrite e
 
-  PendingAnswer& question = questions_.emplace_back(query, sketch);
+  PendingAnswer& question = questions_.emplace_back(query, sketch, weights.factor());
   Answer& out = question.answer;
   out.rows_are_tokens = weights.own_rows().empty();
   const bool compares = held != nullptr || query.x != query.exact_x;

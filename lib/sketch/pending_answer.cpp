@@ -28,7 +28,7 @@ const Answer& PendingAnswer::finish(const double* numerator, Index dv) {
   for (std::size_t k = 0; k < size; ++k) {
     answer.numerator[k] = exact_numerator
                               ? query.exact_output[k] * (query.exact_normalizer * from_exact)
-                              : answer.numerator[k] + numerator[k];
+                              : answer.numerator[k] + factor * numerator[k];
     if (!answer.empty_denominator) answer.answer[k] = answer.numerator[k] / tau;
     answer.numerator[k] *= to_exact;
   }

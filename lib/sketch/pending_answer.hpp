@@ -11,19 +11,23 @@
 namespace kvbench {
 
 struct PendingAnswer {
-  // `query.exact_output` must live until finish().
-  PendingAnswer(const QueryRow& asked, const Sketch& sketch)
+  // `query.exact_output` must live until finish(). `factor`: of the weights,
+  // WeightsByToken::factor().
+  PendingAnswer(const QueryRow& asked, const Sketch& sketch, double numerator_factor)
       : query(asked),
+        factor(numerator_factor),
         exact_numerator(sketch.exact_numerator),
         exact_denominator(sketch.exact_denominator),
         rule(sketch.answer_rule) {}
 
   // Sets all but the vectors and the KL divergence.
   void set_sums(double shift, const TokenSums& sums);
-  // `numerator`: [dv], of the tokens' own values, under the same shift. To be called once.
+  // `numerator`: [dv], of the tokens' own values, less the factor and under the same shift. To be
+  // called once.
   const Answer& finish(const double* numerator, Index dv);
 
   QueryRow query;  // with its maximal logit
+  double factor;
   bool exact_numerator;
   bool exact_denominator;
   std::shared_ptr<const AnswerRule> rule;

@@ -32,7 +32,7 @@ Index ResidentAnswers::enqueue(const Sketch& sketch, const WeightsByToken& weigh
   if (!is_listed_ || version_ != weights.version()) list_weights(weights);
   batch_.questions.push_back(listed_);
   batch_.questions.back().query_index = query.query_index;
-  PendingAnswer& question = questions_.emplace_back(query, sketch);
+  PendingAnswer& question = questions_.emplace_back(query, sketch, weights.factor());
   question.query.max_logit = rows_.max_logit()[static_cast<std::size_t>(query.query_index)];
   question.query.exact_row_max = question.query.max_logit;
   return static_cast<Index>(questions_.size()) - 1;
@@ -81,10 +81,12 @@ Sketch ResidentAnswers::sketch_of(Index question) const {
     SketchRow row;
     row.token = weight.token;
     row.w_num = weight.num;
+    row.scaled = asked.factor != 1.0;
     row.w_den = weight.den;
     row.keeps_value = weight.kept != 0;
     sketch.add(row);
   }
+  sketch.numerator_scale = asked.factor;
   sketch.exact_numerator = asked.exact_numerator;
   sketch.exact_denominator = asked.exact_denominator;
   return sketch;
@@ -96,6 +98,7 @@ const Answer& ResidentAnswers::answer(Index question) {
   asked.answer.numerator = std::move(last_.numerator);
   asked.answer.numerator.clear();
   TokenSums sums = masses_[static_cast<std::size_t>(question)].sums;
+  sums.num *= asked.factor;
   const double shift = asked.query.max_logit;
   add_sink(stream_.sink(asked.query.head), shift, sums);
   asked.set_sums(shift, sums);

@@ -42,7 +42,7 @@ TokenSums softmax_sums(const WeightsByToken& weights, const Exponentials& e) {
     log = Lanes::fma(Lanes::load(weights.log() + at), some, log);
     kept = Lanes::fma(Lanes::load(weights.kept() + at), some, kept);
   }
-  return {num.sum(), den.sum(), log.sum(), kept.sum()};
+  return {weights.factor() * num.sum(), den.sum(), log.sum(), kept.sum()};
 }
 
 double kept_sum(const WeightsByToken& weights, const Exponentials& e) {

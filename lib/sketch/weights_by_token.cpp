@@ -63,13 +63,16 @@ WeightsByToken::WeightsByToken(Index tokens, int head)
       first_(static_cast<std::size_t>(tokens), -1) {}
 
 void WeightsByToken::take(const Sketch& sketch) {
-  if (sketch.changes().now() == taken_ && sketch.numerator_scale == taken_scale_) return;
+  const auto part_of_scale = [&] { return is_factored() ? 1.0 : sketch.numerator_scale; };
+  if (sketch.changes().now() == taken_ && part_of_scale() == scale_) {
+    factor_ = is_factored() ? sketch.numerator_scale : 1.0;
+    return;
+  }
   ++version_;
   const std::vector<std::int32_t>* changes = sketch.changes().since(taken_);
   const bool can_follow = changes != nullptr && own_rows_.empty();
   const bool was_linked = linked_;
   followed_ = can_follow && was_linked && sum_changed(sketch, *changes, taken_.length);
-  rescaled_ = sketch.numerator_scale != taken_scale_;
   if (!followed_) {
     linked_ = can_follow && !was_linked;
     if (linked_) link_all(sketch);
@@ -77,8 +80,11 @@ void WeightsByToken::take(const Sketch& sketch) {
   }
   groups_.settle();
   value_groups_.settle();
+  rescaled_ = part_of_scale() != scale_;
+  scale_ = part_of_scale();
+  factor_ = is_factored() ? sketch.numerator_scale : 1.0;
   const auto scale = [&](std::size_t j) {
-    num_[j] = std::fma(scaled_[j] + scaled_low_[j], sketch.numerator_scale, plain_[j]);
+    num_[j] = std::fma(scaled_[j] + scaled_low_[j], scale_, plain_[j]);
   };
   if (!followed_ || rescaled_) {
     for (const std::int32_t g : value_groups_.list()) {
@@ -89,7 +95,6 @@ void WeightsByToken::take(const Sketch& sketch) {
     for (const std::int32_t token : dirty_) scale(static_cast<std::size_t>(token));
   }
   taken_ = sketch.changes().now();
-  taken_scale_ = sketch.numerator_scale;
 }
 
 std::optional<WeightEntry> WeightsByToken::entry(std::int32_t token) const {
@@ -172,6 +177,7 @@ void WeightsByToken::forget() {
   value_groups_.clear();
   own_rows_.clear();
   weighted_.clear();
+  plain_tokens_ = 0;
 }
 
 void WeightsByToken::add(const SketchRow& row) {
@@ -214,6 +220,7 @@ void WeightsByToken::sum_all(const Sketch& sketch) {
     for (std::size_t j = first; j < first + Lanes::kCount; ++j) {
       finish(j);
       if (is_weighted(j)) weighted_.push_back(static_cast<std::int32_t>(j));
+      if (plain_[j] != 0.0) ++plain_tokens_;
     }
   }
 }
@@ -303,12 +310,14 @@ bool WeightsByToken::sum_changed(const Sketch& sketch, const std::vector<std::in
   for (const std::int32_t token : dirty_) {
     const auto at = static_cast<std::size_t>(token);
     const bool was_weighted = is_weighted(at);
+    if (plain_[at] != 0.0) --plain_tokens_;
     den_[at] = plain_[at] = scaled_[at] = scaled_low_[at] = num_[at] = kept_[at] = 0.0;
     for (std::int32_t id = first_[at]; id >= 0; id = next_[static_cast<std::size_t>(id)]) {
       const SketchRow& row = sketch[position_of(id)];
       if (reads(row)) add(row);
     }
     finish(at);
+    if (plain_[at] != 0.0) ++plain_tokens_;
     if (is_weighted(at) == was_weighted) continue;
     const auto place = std::lower_bound(weighted_.begin(), weighted_.end(), token);
     if (was_weighted) {

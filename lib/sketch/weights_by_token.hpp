@@ -22,7 +22,7 @@ class WeightsByToken {
   // Takes up a sketch. Where only some rows changed since this sketch was taken up before, only
   // their tokens are summed again.
   void take(const Sketch& sketch);
-  // Another number whenever any weight may have changed; 0 before the first sketch.
+  // Another number whenever any weight below may have changed; 0 before the first sketch.
   std::uint64_t version() const { return version_; }
 
   // A row with a key or a value of its own.
@@ -39,16 +39,19 @@ class WeightsByToken {
   const std::vector<std::int32_t>& groups() const { return groups_.list(); }
   // By token, padded with zeros to whole groups; zero outside of the groups.
   const double* den() const { return den_.data(); }    // sum of w_den
-  const double* num() const { return num_.data(); }    // sum of w_num, scaled
+  const double* num() const { return num_.data(); }    // sum of w_num, less factor()
   const double* log() const { return log_.data(); }    // w_den ln(w_den); -inf below 0
   const double* kept() const { return kept_.data(); }  // 1 if the value is kept
   const std::vector<OwnRow>& own_rows() const { return own_rows_; }
+  // Every sum over num() is to be multiplied by this: the sketch's scale where all numerator
+  // weights have it, so that one that changes at every row changes no weight; else 1.
+  double factor() const { return factor_; }
   // Tokens with a numerator weight, ascending.
   const std::vector<std::int32_t>& weighted() const { return weighted_; }
   // All tokens that weigh anything or whose value is kept, ascending; without own rows.
   void list(std::vector<WeightEntry>& out) const;
-  // Whether the last version changed no more than some tokens and the scale, so that update() can
-  // make its list from the one before.
+  // Whether the last version changed no more than some tokens and the scale within num(), so that
+  // update() can make its list from the one before.
   bool can_update() const { return followed_; }
   // What a list has of the one before: [dropped, dropped + same) of that, which it begins with.
   struct Common {
@@ -85,6 +88,8 @@ class WeightsByToken {
   bool reads(const SketchRow& row) const { return row.head < 0 || row.head == head_; }
   void add(const SketchRow& row);
   void finish(std::size_t token);
+  // Whether all numerator weights have the sketch's scale.
+  bool is_factored() const { return plain_tokens_ == 0 && own_rows_.empty(); }
   bool is_weighted(std::size_t token) const {
     return plain_[token] != 0.0 || scaled_[token] != 0.0;
   }
@@ -102,7 +107,8 @@ class WeightsByToken {
   const int head_;
   std::vector<double> den_;
   std::vector<double> num_;
-  std::vector<double> plain_;  // w_num of rows that are not scaled
+  std::vector<double> plain_;     // w_num of rows that are not scaled
+  std::size_t plain_tokens_ = 0;  // that have one
   // w_num of those that are, without the scale; thousands of slots can hold one token, and what
   // rounding takes from their sum is kept beside it.
   std::vector<double> scaled_;
@@ -117,7 +123,8 @@ class WeightsByToken {
   double last_log_ = 0.0;
 
   ChangeLog::Mark taken_;
-  double taken_scale_ = 0.0;
+  double factor_ = 1.0;
+  double scale_ = 0.0;  // within num_
   std::uint64_t version_ = 0;
   // A token's rows in the order of their positions; made when changes are first followed. A row has
   // a number that stays when others are erased, ascending by position.

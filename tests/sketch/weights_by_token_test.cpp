@@ -53,6 +53,7 @@ void change(Sketch& sketch, std::mt19937& draw) {
 }
 
 void check_equal(const WeightsByToken& a, const WeightsByToken& b) {
+  CHECK(a.factor() == b.factor());
   for (Index j = 0; j < (kTokens + 7) / 8 * 8; ++j) {
     CHECK(a.den()[j] == b.den()[j]);
     CHECK(a.num()[j] == b.num()[j]);
@@ -133,6 +134,34 @@ TEST_CASE("weights that follow the changes of a sketch are those summed from scr
     CHECK((listed.list() == list));
   }
   CHECK(listed.updates() > 100);
+}
+
+TEST_CASE("a scale of all numerator weights is a factor, and changes no weight") {
+  Sketch sketch;
+  SketchRow slot;
+  slot.token = 5;
+  slot.w_num = 0.25;
+  slot.scaled = true;
+  sketch.numerator_scale = 3.0;
+  for (int i = 0; i < 3; ++i) sketch.add(slot);
+  WeightsByToken weights(kTokens);
+  weights.take(sketch);
+  CHECK(weights.factor() == 3.0);
+  CHECK(weights.num()[5] == 0.75);
+  const std::uint64_t version = weights.version();
+  sketch.numerator_scale = 7.0;
+  weights.take(sketch);
+  CHECK(weights.factor() == 7.0);
+  CHECK(weights.num()[5] == 0.75);
+  CHECK(weights.version() == version);
+  sketch.add(SketchRow::exact(5));  // no part of the scale
+  weights.take(sketch);
+  CHECK(weights.factor() == 1.0);
+  CHECK(weights.num()[5] == 6.25);
+  sketch.erase(3);
+  weights.take(sketch);
+  CHECK(weights.factor() == 7.0);
+  CHECK(weights.num()[5] == 0.75);
 }
 
 TEST_CASE("a copy of a sketch that goes its own way is not taken for the first") {
