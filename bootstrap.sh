@@ -11,7 +11,9 @@
 #   ./bootstrap.sh generate [KVBENCH]        README.md's table of algorithms and the recorded messages
 #                                            (tests/cli/bad_inputs), as the program prints them
 #   ./bootstrap.sh bench [--check|--record]  kvbench against numpy and torch, on KVBENCH_BENCH_DUMP or
-#                                            the shipped dump; --micro [OPTIONS]: Google Benchmark;
+#                                            the shipped dump, with --check and --record whole sweeps too;
+#                                            --sweeps [OPTIONS]: whole sweeps beside numpy and kvpress;
+#                                            --micro [OPTIONS]: Google Benchmark;
 #                                            --methods [ID..]: every algorithm next to its floor;
 #                                            --cuda: the CUDA side on this machine's GPU
 #   ./bootstrap.sh site [FOLDER [OPTIONS]]   these pages as a site (mkdocs), one page per algorithm and an
@@ -588,10 +590,30 @@ bench() {
     build/bin/benchmarks "$@"
     return
   fi
-  local python
+  local python dump=${KVBENCH_BENCH_DUMP:-data/smollm2-constitution.h5} status=0
   python=$(bench_python)
+  if [[ ${1:-} == --sweeps ]]; then
+    bench_sweeps "$python" "$dump" "${@:2}"
+    return
+  fi
   python3 tests/bench/compare_peers.py --benchmarks build/bin/benchmarks --peers "$python" \
-    --dump "${KVBENCH_BENCH_DUMP:-data/smollm2-constitution.h5}" "$@"
+    --dump "$dump" "$@" || status=$?
+  if [[ $* == --check || $* == --record ]]; then
+    bench_sweeps "$python" "$dump" "$1" || status=$?
+  fi
+  return $status
+}
+# Whole sweeps, with the Python that has numpy; kvpress is in .venv-peers, if that is there.
+bench_sweeps() {
+  local python=$1 dump=$2 kvpress=()
+  shift 2
+  if [[ -x .venv-peers/bin/python ]]; then
+    kvpress=(--kvpress .venv-peers/bin/python)
+  else
+    say "SKIPPED: the sweep by kvpress: ./bootstrap.sh test-peers makes .venv-peers, which has it"
+  fi
+  .venv/bin/python -B tests/bench/compare_sweeps.py --program build/bin/kvbench --numpy "$python" \
+    "${kvpress[@]}" --dump "$dump" "$@"
 }
 
 # Address and undefined-behaviour sanitizers over what reads and writes files and what computes, then

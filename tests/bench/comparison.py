@@ -11,7 +11,8 @@ SEED_BAR = 0.05    # a further seed, of a first cell
 class Task:
     title: str
     run: str                  # kvbench's task
-    peers: dict               # name -> bar on the ratio, or None
+    peers: dict               # name -> bar on the ratio, or None, also where it asks for less than
+                              # the floor
     floor_bar: float = None   # times above the floor at most
     threads: int = 0          # 0: all
     less: str = ""            # kvbench's time is (run - less) / share
@@ -21,14 +22,14 @@ class Task:
 FUSED, BLOCKS = "torch fused, double", "numpy, row blocks"
 TASKS = {
     "exact": Task("exact attention, every row", "exact", {FUSED: 1.5, BLOCKS: 3.5}, 1.25),
-    "exact_wide": Task("the same, d = 256", "exact_wide", {FUSED: 1.5, BLOCKS: 3.5}, 1.25),
+    "exact_wide": Task("the same, d = 256", "exact_wide", {FUSED: 1.5, BLOCKS: None}, 1.25),
     "exact_last": Task("exact attention, last 256 rows", "exact_last",
                        {FUSED: 1.5, "numpy": None}, 1.5),
     "value_norms": Task("||V_i||_op of every row", "value_norms", {"numpy": None}),
     "value_norms_last": Task("||V_i||_op of the last 256 rows", "value_norms_last",
                              {"numpy": None}),
     "clustering": Task("SubGen's clustering alone", "clustering",
-                       {"numpy, token-wise": 25.0}, 2.0, threads=1),
+                       {"numpy, token-wise": None}, 2.0, threads=1),
     "subgen_first": Task("SubGen s 256, t 8: first cell", "subgen_first",
                          {"numpy, token-wise": 20.0}, threads=1),
     "subgen_further": Task("SubGen s 256, t 8: one more seed", "subgen_many",
@@ -44,7 +45,7 @@ TASKS = {
                    {"torch softmax, float": 5.0, "torch row blocks, float": None}, 1.5),
     "scores_noisy": Task("prompt score sums: keyformer", "scores_noisy",
                          {"torch softmax, float": 5.0, "torch row blocks, float": None}, 1.5),
-    "kcenter": Task("k-center, 512 centres", "kcenter", {"numpy": 10.0}, 1.5),
+    "kcenter": Task("k-center, 512 centres", "kcenter", {"numpy": None}, 1.5),
 }
 # Tasks whose results must agree, to this relative error. Values that begin with ~ depend on draws.
 TOLERANCE = {"exact": 1e-9, "exact_wide": 1e-9, "exact_last": 1e-9, "value_norms": 1e-9,
