@@ -223,7 +223,7 @@ class ParameterTable : public UntypedTable {
   // Also fields of what P is derived from.
   template <class Base>
   void add(const std::vector<Field<Base>>& fields) {
-    for (const Field<P> field : fields) UntypedTable::add(field);
+    for (const Field<Base>& field : fields) UntypedTable::add(Field<P>(field));
   }
 
   P read(const Params& params) const {
