@@ -16,7 +16,7 @@
 namespace kvbench {
 namespace {
 
-constexpr double kNever = -std::numeric_limits<double>::infinity();
+constexpr double kNoScore = -std::numeric_limits<double>::infinity();
 
 LogitNoise logit_noise(const Stream& stream, LogitNoise::Kind kind, bool fresh,
                        std::uint32_t seed) {
@@ -90,7 +90,7 @@ void KeptScores::softmax(std::size_t count, double sink) {
   constexpr auto kLanes = static_cast<std::size_t>(Lanes::kCount);
   const std::size_t padded = (count + kLanes - 1) / kLanes * kLanes;
   scores_.resize(padded);
-  std::fill(scores_.begin() + static_cast<Index>(count), scores_.end(), kNever);
+  std::fill(scores_.begin() + static_cast<Index>(count), scores_.end(), kNoScore);
   Lanes largest = Lanes::all(sink);
   for (std::size_t p = 0; p < padded; p += kLanes) {
     largest = Lanes::max(largest, Lanes::load(&scores_[p]));

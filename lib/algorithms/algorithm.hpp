@@ -13,6 +13,7 @@
 
 #include "algorithms/parameters.hpp"
 #include "algorithms/shared_work.hpp"
+#include "algorithms/struct_function.hpp"
 #include "core/stream.hpp"
 #include "kernels/kernels.hpp"
 #include "sketch/sketch.hpp"
@@ -136,46 +137,36 @@ struct Needs {
 // AlgorithmDescription, of the algorithm's own struct where it is written (typed_algorithm.hpp).
 template <class P>
 struct AlgorithmFunctions {
-  // Whether the seed matters.
-  std::function<bool(const P&)> randomised = [](const P&) { return false; };
-  std::function<Needs(const P&)> needs = [](const P&) { return Needs{}; };
+  // Whether the seed matters; empty: it does not.
+  FunctionOf<P, bool()> randomised;
+  FunctionOf<P, Needs()> needs;  // empty: nothing
   // A combination that no dump could satisfy: (parameter, clause) reported when the sweep is read.
-  std::function<std::optional<std::pair<std::string, std::string>>(const P&)> validate =
-      [](const P&) { return std::nullopt; };
+  FunctionOf<P, std::optional<std::pair<std::string, std::string>>()> validate;
   // Why it cannot run on such a stream with this prompt; the cell is skipped with that reason.
-  std::function<std::optional<std::string>(const P&, const StreamShape&, Index prompt)>
-      skip_reason = [](const P&, const StreamShape&, Index) { return std::nullopt; };
+  FunctionOf<P, std::optional<std::string>(const StreamShape&, Index prompt)> skip_reason;
   // Of what the parameters name, asked for each KV head; empty if they name nothing.
-  std::function<std::optional<Misfit>(const P&, const StreamId&, const StreamShape&, Index prompt)>
-      misfit;
-  std::function<std::vector<SharedWork>(const P&, const StreamShape&, Index prompt,
-                                        std::uint32_t seed)>
-      shared_work = [](const P&, const StreamShape&, Index, std::uint32_t) {
-        return std::vector<SharedWork>{};
-      };
-  std::function<ReplayScope(const P&)> replay_scope = [](const P&) { return ReplayScope::kHead; };
+  FunctionOf<P, std::optional<Misfit>(const StreamId&, const StreamShape&, Index prompt)> misfit;
+  FunctionOf<P, std::vector<SharedWork>(const StreamShape&, Index prompt, std::uint32_t seed)>
+      shared_work;
+  FunctionOf<P, ReplayScope()> replay_scope;  // empty: a KV head
   // Only for scopes beyond a KV head.
-  std::function<ModelWork(const P&, std::uint32_t seed)> model_work;
-  std::function<std::unique_ptr<Algorithm>(const P&, const CellContext&)> create;
+  FunctionOf<P, ModelWork(std::uint32_t seed)> model_work;
+  FunctionOf<P, std::unique_ptr<Algorithm>(const CellContext&)> create;
   // The most that is kept when a decode row is answered, if shape, prompt and parameters decide it;
   // grows with the budget up to one that keeps everything. What {"memory": F} is solved with: if it
   // is empty, what is kept never follows from the parameters.
-  std::function<std::optional<KeptCounts>(const P&, const StreamShape&, Index prompt)> most_kept;
+  FunctionOf<P, std::optional<KeptCounts>(const StreamShape&, Index prompt)> most_kept;
   // Why what it keeps cannot be written down as rows of tokens and vectors; none if it can.
-  std::function<std::optional<std::string>(const P&)> not_rows = [](const P&) {
-    return std::optional<std::string>();
-  };
+  FunctionOf<P, std::optional<std::string>()> not_rows;
   // Drops nothing after the prompt but what leaves a sliding window.
-  std::function<bool(const P&)> only_appends = [](const P&) { return false; };
+  FunctionOf<P, bool()> only_appends;
   // Why its cache cannot be written by a codec (lib/storage); none if it can.
-  std::function<std::optional<std::string>(const P&)> not_stored = [](const P&) {
-    return std::optional<std::string>();
-  };
+  FunctionOf<P, std::optional<std::string>()> not_stored;
   // Keeps values that it makes itself in place of tokens' own ones: no codec that writes values of
   // several tokens together goes with it.
-  std::function<bool(const P&)> makes_values = [](const P&) { return false; };
+  FunctionOf<P, bool()> makes_values;
   // Keeps every token for good, whatever it attends to: memory is that of `exact`.
-  std::function<bool(const P&)> never_evicts = [](const P&) { return false; };
+  FunctionOf<P, bool()> never_evicts;
 };
 
 // Of what a model may have besides scale, soft-cap and window: why an algorithm does not run with
@@ -185,12 +176,13 @@ struct ModelLimits {
   std::string all_tokens;  // every row sees every token: all are the prompt, no row is decoded
 };
 
-struct AlgorithmDescription : AlgorithmFunctions<Params> {
+// What is known of it whatever its parameters. (Copies are made in one place, since every algorithm
+// makes some.)
+struct AlgorithmFacts {
   std::string id;
   std::vector<std::string> aliases;
   std::string title;   // one line
   std::string source;  // paper, equation or section
-  std::vector<Parameter> parameters;
   std::vector<ExactlyOneOf> exactly_one_of;
   std::vector<DerivedKey> derived;  // every name that Algorithm::derived() can have
   ModelLimits limits;
@@ -198,6 +190,26 @@ struct AlgorithmDescription : AlgorithmFunctions<Params> {
   // needs logits, the sketch answers such a row as it answers a decode row, as if no prompt were
   // there but for what fractions of it stand for.
   bool answers_prompt_rows = false;
+
+  AlgorithmFacts();
+  AlgorithmFacts(const AlgorithmFacts&);
+  AlgorithmFacts(AlgorithmFacts&&) noexcept;
+  AlgorithmFacts& operator=(const AlgorithmFacts&);
+  AlgorithmFacts& operator=(AlgorithmFacts&&) noexcept;
+  ~AlgorithmFacts();
+};
+
+// All functions that may be asked of any algorithm have an answer here; `misfit`, `model_work`,
+// `create` and `most_kept` may be empty.
+struct AlgorithmDescription : AlgorithmFacts, AlgorithmFunctions<Params> {
+  std::vector<Parameter> parameters;
+
+  AlgorithmDescription();
+  AlgorithmDescription(const AlgorithmDescription&);
+  AlgorithmDescription(AlgorithmDescription&&) noexcept;
+  AlgorithmDescription& operator=(const AlgorithmDescription&);
+  AlgorithmDescription& operator=(AlgorithmDescription&&) noexcept;
+  ~AlgorithmDescription();
 };
 
 // What keeps a cell from running whatever the algorithm: query rows that the dump does not hold.

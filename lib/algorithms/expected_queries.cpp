@@ -11,7 +11,7 @@
 namespace kvbench {
 namespace {
 
-constexpr Index kRowsAtOnce = 64;
+constexpr Index kQueriesAtOnce = 64;
 
 std::size_t size_of(Index rows, Index cols) { return static_cast<std::size_t>(rows * cols); }
 
@@ -20,15 +20,15 @@ class UnrotatedQueries {
  public:
   UnrotatedQueries(const Stream& stream, PromptRange rows) : stream_(stream), rows_(rows) {
     for (int g = 0; g < stream.shape.heads_per_kv; ++g) {
-      heads_.emplace_back(size_of(kRowsAtOnce, stream.shape.d));
+      heads_.emplace_back(size_of(kQueriesAtOnce, stream.shape.d));
     }
   }
 
   // Calls body(count) for one block of rows after the other.
   template <class Body>
   void for_each_block(const Body& body) {
-    for (Index first = rows_.first; first < rows_.last; first += kRowsAtOnce) {
-      const Index count = std::min(kRowsAtOnce, rows_.last - first);
+    for (Index first = rows_.first; first < rows_.last; first += kQueriesAtOnce) {
+      const Index count = std::min(kQueriesAtOnce, rows_.last - first);
       parallel_for(count, [&](Index r) {
         const Turn back(*stream_.shape.rope, -static_cast<double>(first + r));
         for (std::size_t g = 0; g < heads_.size(); ++g) {

@@ -15,11 +15,11 @@ namespace kvbench {
 
 enum class GroupRule { kMean, kMax, kSum };
 
+UntypedField group_choices();
+
 template <class P>
 Field<P> group_field(GroupRule P::* member) {
-  return field("group", member,
-               {{"mean", GroupRule::kMean}, {"max", GroupRule::kMax}, {"sum", GroupRule::kSum}},
-               "how the scores of the query heads of a KV head are combined for ranking");
+  return field_at(member, group_choices());
 }
 
 // `score(g)` for g in [0, group), combined in the order of g.

@@ -13,8 +13,8 @@ namespace kvbench {
 namespace {
 
 constexpr int kDropRounds = 3;
-constexpr Index kReferencesPerTask = 48;
-constexpr Index kTokensPerTask = 256;
+constexpr Index kReferencesOfTask = 48;
+constexpr Index kTokensOfTask = 256;
 
 class Pursuit {
  public:
@@ -86,9 +86,9 @@ class Pursuit {
   }
 
   void correlate() {
-    parallel_for((tokens_ + kTokensPerTask - 1) / kTokensPerTask, [&](Index task) {
-      const Index end = std::min(tokens_, (task + 1) * kTokensPerTask);
-      for (Index j = task * kTokensPerTask; j < end; ++j) {
+    parallel_for((tokens_ + kTokensOfTask - 1) / kTokensOfTask, [&](Index task) {
+      const Index end = std::min(tokens_, (task + 1) * kTokensOfTask);
+      for (Index j = task * kTokensOfTask; j < end; ++j) {
         correlation_[static_cast<std::size_t>(j)] = product(j, residual_);
       }
     });
@@ -176,10 +176,10 @@ AlignedDoubles ReferenceExponentials::compute(const SharedContext& context) cons
   const ReferenceLogits logits(context.stream, references, std::move(all));
   const Index count = logits.count();
   AlignedDoubles out(static_cast<std::size_t>(tokens * count));
-  parallel_for((count + kReferencesPerTask - 1) / kReferencesPerTask, [&](Index task) {
-    const Index first = task * kReferencesPerTask;
-    const Index last = std::min(count, first + kReferencesPerTask);
-    AlignedDoubles x(static_cast<std::size_t>(kReferencesPerTask * logits.stride()));
+  parallel_for((count + kReferencesOfTask - 1) / kReferencesOfTask, [&](Index task) {
+    const Index first = task * kReferencesOfTask;
+    const Index last = std::min(count, first + kReferencesOfTask);
+    AlignedDoubles x(static_cast<std::size_t>(kReferencesOfTask * logits.stride()));
     logits.block(first, last, x.data());
     for (Index q = first; q < last; ++q) {
       double* row = x.data() + (q - first) * logits.stride();

@@ -18,6 +18,7 @@
 #include <cmath>
 #include <compare>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -31,6 +32,7 @@
 #include <vector>
 
 #include "algorithms/parameters.hpp"
+#include "algorithms/struct_function.hpp"
 
 namespace kvbench {
 
@@ -44,11 +46,9 @@ class TokenCount {
     out.given_ = share;
     return out;
   }
-  static TokenCount memory(MemoryBudget memory) {
-    TokenCount out = memory.tokens;
-    if (memory.tokens == 0) out.given_ = memory;
-    return out;
-  }
+  static TokenCount memory(MemoryBudget memory);
+  // Of a checked value.
+  static TokenCount from_value(const Value& value);
   // Given as memory, and no stream has been seen: `of` must not be asked.
   bool is_unsolved() const { return std::holds_alternative<MemoryBudget>(given_); }
 
@@ -58,80 +58,51 @@ class TokenCount {
     if (const Index* count = std::get_if<Index>(&given_)) return *count;
     return static_cast<Index>(std::floor(std::get<double>(given_) * static_cast<double>(prompt)));
   }
-  Value value() const {
-    return std::visit([](auto given) { return Value{given}; }, given_);
-  }
+  Value value() const;
   auto operator<=>(const TokenCount&) const = default;
 
  private:
   std::variant<Index, double, MemoryBudget> given_;
 };
 
-// How a member of type T stands in the table and in Params.
-template <class T>
-struct ParameterType;  // Index, double, bool, TokenCount, CacheParameter; or an enumeration
-
-template <>
-struct ParameterType<Index> {
-  static constexpr auto kKind = Parameter::Kind::kInteger;
-  static Value to_value(Index x) { return x; }
-  static Index from_value(const Value& value) { return std::get<Index>(value); }
-};
-
-template <>
-struct ParameterType<double> {
-  static constexpr auto kKind = Parameter::Kind::kReal;
-  static Value to_value(double x) { return x; }
-  static double from_value(const Value& value) {
-    const Index* integer = std::get_if<Index>(&value);
-    return integer != nullptr ? static_cast<double>(*integer) : std::get<double>(value);
-  }
-};
-
-template <>
-struct ParameterType<bool> {
-  static constexpr auto kKind = Parameter::Kind::kFlag;
-  static Value to_value(bool x) { return x; }
-  static bool from_value(const Value& value) { return std::get<bool>(value); }
-};
-
-template <>
-struct ParameterType<TokenCount> {
-  static constexpr auto kKind = Parameter::Kind::kTokens;
-  static Value to_value(const TokenCount& x) { return x.value(); }
-  static TokenCount from_value(const Value& value) {
-    if (const double* share = std::get_if<double>(&value)) return TokenCount::fraction(*share);
-    if (const auto* memory = std::get_if<MemoryBudget>(&value)) return TokenCount::memory(*memory);
-    return std::get<Index>(value);
-  }
-};
-
-template <>
-struct ParameterType<CacheParameter> {
-  static constexpr auto kKind = Parameter::Kind::kFile;
-  static Value to_value(const CacheParameter& x) { return x; }
-  static CacheParameter from_value(const Value& value) { return std::get<CacheParameter>(value); }
-};
-
-// A row of the table and the member of P that it fills.
-template <class P>
-struct Field {
+// A row of the table, and the member of a struct that it fills: through the struct's address, so
+// that most of this is compiled once and not once per struct.
+struct UntypedField {
   Parameter parameter;
   bool is_required = false;
-  std::function<void(P&, const Value&)> set;
-  std::function<std::optional<Value>(const P&)>
-      get;  // none: no value, or the word accepted besides numbers
+  std::function<void(void*, const Value&)> set;  // of the member, at its address
+  std::function<std::optional<Value>(const void*)>
+      get;                    // none: no value, or the word accepted besides numbers
+  std::ptrdiff_t offset = 0;  // of the member in the struct
 
+  UntypedField();
+  UntypedField(const UntypedField&);
+  UntypedField(UntypedField&&) noexcept;
+  UntypedField& operator=(const UntypedField&);
+  UntypedField& operator=(UntypedField&&) noexcept;
+  ~UntypedField();
+};
+
+// Where a part of a P is.
+template <class P, class Place>
+std::ptrdiff_t offset_in(const Place& place) {
+  static const P whole{};
+  const void* part = place(whole);
+  return static_cast<const char*>(part) - reinterpret_cast<const char*>(&whole);
+}
+
+// That of a P's member.
+template <class P>
+struct Field : UntypedField {
   Field() = default;
+  explicit Field(UntypedField field) : UntypedField(std::move(field)) {}
   // A field of what P is derived from.
   template <class Base>
     requires(std::derived_from<P, Base> && !std::same_as<P, Base>)
   // NOLINTNEXTLINE(google-explicit-constructor): tables hold fields of both
-  Field(const Field<Base>& field)
-      : parameter(field.parameter),
-        is_required(field.is_required),
-        set(field.set),
-        get(field.get) {}
+  Field(const Field<Base>& field) : UntypedField(field) {
+    offset += offset_in<P>([](const P& p) { return static_cast<const Base*>(&p); });
+  }
 
   Field& at_least(double minimum) {
     parameter.minimum = minimum;
@@ -166,123 +137,112 @@ struct Field {
   }
 };
 
-template <class P, class T>
-Field<P> field(std::string name, T P::* member, std::string doc) {
-  Field<P> out;
-  out.parameter.name = std::move(name);
-  out.parameter.kind = ParameterType<T>::kKind;
-  out.parameter.doc = std::move(doc);
-  out.set = [member](P& p, const Value& value) { p.*member = ParameterType<T>::from_value(value); };
-  out.get = [member](const P& p) { return std::optional(ParameterType<T>::to_value(p.*member)); };
-  return out;
-}
-
-// Empty: another of several alternatives was given, or the word.
-template <class P, class T>
-Field<P> field(std::string name, std::optional<T> P::* member, std::string doc) {
-  Field<P> out;
-  out.parameter.name = std::move(name);
-  out.parameter.kind = ParameterType<T>::kKind;
-  out.parameter.doc = std::move(doc);
-  out.set = [member](P& p, const Value& value) {
-    p.*member = std::nullopt;
-    if (!std::holds_alternative<std::string>(value)) {
-      p.*member = ParameterType<T>::from_value(value);
-    }
-  };
-  out.get = [member](const P& p) {
-    return p.*member ? std::optional(ParameterType<T>::to_value(*(p.*member))) : std::nullopt;
-  };
-  return out;
-}
+// Of a member of type Index, double, bool, TokenCount, CacheParameter, or a std::optional of one of
+// them.
+template <class T>
+UntypedField field_of(std::string name, std::string doc);
 
 template <class E>
 using Choices = std::vector<std::pair<std::string, E>>;
 
+// Of one of several values, by its place among the words.
+UntypedField choice_field(std::string name, std::vector<std::string> words, std::string doc,
+                          std::function<void(void*, std::size_t)> set,
+                          std::function<std::size_t(const void*)> get);
+
+template <class E>
+UntypedField field_of_choices(std::string name, const Choices<E>& choices, std::string doc) {
+  std::vector<std::string> words;
+  std::vector<E> values;
+  for (const auto& [word, choice] : choices) {
+    words.push_back(word);
+    values.push_back(choice);
+  }
+  return choice_field(
+      std::move(name), std::move(words), std::move(doc),
+      [values](void* place, std::size_t i) { *static_cast<E*>(place) = values[i]; },
+      [values](const void* place) {
+        std::size_t i = 0;
+        while (i < values.size() && values[i] != *static_cast<const E*>(place)) ++i;
+        return i;
+      });
+}
+
+// A field that fills this member.
+template <class P, class T>
+Field<P> field_at(T P::* member, UntypedField field) {
+  field.offset = offset_in<P>([member](const P& p) { return &(p.*member); });
+  return Field<P>(std::move(field));
+}
+
+template <class P, class T>
+Field<P> field(std::string name, T P::* member, std::string doc) {
+  return field_at(member, field_of<T>(std::move(name), std::move(doc)));
+}
+
 template <class P, class E>
 Field<P> field(std::string name, E P::* member, const std::type_identity_t<Choices<E>>& choices,
                std::string doc) {
-  Field<P> out;
-  out.parameter.name = std::move(name);
-  out.parameter.kind = Parameter::Kind::kChoice;
-  out.parameter.doc = std::move(doc);
-  for (const auto& [word, choice] : choices) out.parameter.choices.push_back(word);
-  out.set = [member, choices](P& p, const Value& value) {
-    const auto& given = std::get<std::string>(value);
-    for (const auto& [word, choice] : choices) {
-      if (word != given) continue;
-      p.*member = choice;
-      return;
-    }
-    throw std::out_of_range(given + " is not one of the choices");
-  };
-  out.get = [member, choices](const P& p) -> std::optional<Value> {
-    for (const auto& [word, choice] : choices) {
-      if (choice == p.*member) return Value{word};
-    }
-    return std::nullopt;
-  };
-  return out;
+  return field_at(member, field_of_choices<E>(std::move(name), choices, std::move(doc)));
 }
 
 // Of what has none.
 struct NoParameters {};
 
-template <class P>
-class ParameterTable {
+// A table whose struct is known by how it is copied.
+class UntypedTable {
  public:
-  explicit ParameterTable(P defaults = {}) : defaults_(std::move(defaults)) {}
-  ParameterTable(std::initializer_list<Field<P>> fields) { add(fields); }
+  using Struct = std::unique_ptr<void, void (*)(void*)>;
+  using Copy = Struct (*)(const void*);
 
-  void add(const std::vector<Field<P>>& fields) {
-    for (Field<P> field : fields) {
-      Parameter& parameter = field.parameter;
-      if (!field.is_required) parameter.default_value = default_of(field);
-      fields_.push_back(std::move(field));
-    }
+  std::vector<Parameter> rows() const;
+  // The struct of a checked assignment.
+  Struct read(const Params& params) const;
+
+ protected:
+  UntypedTable(Copy copy, const void* defaults);
+  void add(const UntypedField& field);
+
+ private:
+  std::optional<Value> default_of(const UntypedField& field) const;
+
+  std::vector<UntypedField> fields_;
+  Copy copy_;
+  std::shared_ptr<const void> defaults_;
+};
+
+template <class P>
+class ParameterTable : public UntypedTable {
+ public:
+  explicit ParameterTable(const P& defaults = {}) : UntypedTable(copy_of, &defaults) {}
+  ParameterTable(std::initializer_list<Field<P>> fields) : ParameterTable() { add(fields); }
+
+  void add(std::initializer_list<Field<P>> fields) {
+    for (const Field<P>& field : fields) UntypedTable::add(field);
   }
-  // Fields of what P is derived from.
+  // Also fields of what P is derived from.
   template <class Base>
   void add(const std::vector<Field<Base>>& fields) {
-    add(std::vector<Field<P>>(fields.begin(), fields.end()));
+    for (const Field<Base>& field : fields) UntypedTable::add(Field<P>(field));
   }
 
-  std::vector<Parameter> rows() const {
-    std::vector<Parameter> out;
-    for (const Field<P>& field : fields_) out.push_back(field.parameter);
-    return out;
-  }
-
-  // The struct of a checked assignment.
   P read(const Params& params) const {
-    P out = defaults_;
-    for (const Field<P>& field : fields_) {
-      if (const Value* value = params.find(field.parameter.name)) field.set(out, *value);
-    }
-    return out;
+    return std::move(*static_cast<P*>(UntypedTable::read(params).get()));
   }
 
  private:
-  std::optional<Value> default_of(const Field<P>& field) const {
-    const std::optional<Value> value = field.get(defaults_);
-    const bool is_word = !value && !field.parameter.choices.empty();
-    return is_word ? Value{field.parameter.choices.front()} : value;
+  static Struct copy_of(const void* p) {
+    return {new P(*static_cast<const P*>(p)), [](void* copy) { delete static_cast<P*>(copy); }};
   }
-
-  std::vector<Field<P>> fields_;
-  P defaults_;
 };
 
-// A function of the struct P as a function of Params: `out` reads them with the table and asks
-// `typed`; empty stays empty.
-template <class P, class R, class... Rest>
-void bind(const std::shared_ptr<const ParameterTable<P>>& table,
-          const std::function<R(const P&, Rest...)>& typed,
-          std::function<R(const Params&, Rest...)>& out) {
-  if (!typed) return;
-  out = [table, typed](const Params& params, Rest... rest) -> R {
-    return typed(table->read(params), rest...);
-  };
-}
+std::shared_ptr<const UntypedTable> shared_table(const UntypedTable& table);
+
+// A function of the struct as a function of Params: `out` reads them with the table and asks
+// `typed`; where that is empty `out` stays as it is. Instantiated by the .cpp's of those who
+// describe, with bind_parameters.hpp.
+template <class R, class... Rest>
+void bind(const std::shared_ptr<const UntypedTable>& table,
+          const UntypedFunction<R(Rest...)>& typed, std::function<R(const Params&, Rest...)>& out);
 
 }  // namespace kvbench

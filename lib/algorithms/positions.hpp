@@ -11,12 +11,11 @@ namespace kvbench {
 
 enum class Positions { kOriginal, kCache };
 
+UntypedField positions_choices();
+
 template <class P>
 Field<P> positions_field(Positions P::* member) {
-  return field("positions", member,
-               {{"original", Positions::kOriginal}, {"cache", Positions::kCache}},
-               "positions of kept tokens: as in the sequence, or numbered in the cache "
-               "(keys are rotated; needs RoPE data)");
+  return field_at(member, positions_choices());
 }
 
 inline std::optional<std::string> no_rope(Positions positions, const StreamShape& shape) {

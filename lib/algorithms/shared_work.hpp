@@ -221,30 +221,24 @@ class SharedResults {
   // Throws CellError with the reason if the work failed: then its cells fail, no others.
   template <class Work>
   const typename Work::Result& get(const Work& work) const {
-    const WorkOutcome& outcome = outcomes_.at(WorkKey(work));
-    if (outcome.result == nullptr) throw CellError(outcome.failure);
-    return *static_cast<const typename Work::Result*>(outcome.result.get());
+    return *static_cast<const typename Work::Result*>(result(WorkKey(work)));
   }
-  bool has(const WorkKey& key) const { return outcomes_.count(key) != 0; }
+  bool has(const WorkKey& key) const;
 
   // Computes it unless it is there; throws what the work throws.
   template <class Work, class CellContext>
   void add(const Work& work, const CellContext& context) {
     if (!has(work.key())) put(work.key(), {work.compute(context), ""});
   }
-  void put(const WorkKey& key, WorkOutcome outcome) {
-    outcomes_.insert_or_assign(key, std::move(outcome));
-  }
+  void put(const WorkKey& key, WorkOutcome outcome);
   // Adds the block to a result that gathers rows; nothing where there is none. Throws what the
   // work throws.
-  void add_rows(const SharedWork& piece, const SharedContext& context, const RowBlock& block) {
-    const auto outcome = outcomes_.find(piece.key());
-    if (outcome == outcomes_.end() || outcome->second.result == nullptr) return;
-    piece.add_rows(context, block, outcome->second.result.get());
-  }
-  void fail(const WorkKey& key, std::string reason) { put(key, {nullptr, std::move(reason)}); }
+  void add_rows(const SharedWork& piece, const SharedContext& context, const RowBlock& block);
+  void fail(const WorkKey& key, std::string reason);
 
  private:
+  const void* result(const WorkKey& key) const;
+
   std::map<WorkKey, WorkOutcome> outcomes_;
 };
 

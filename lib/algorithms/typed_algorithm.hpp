@@ -3,43 +3,25 @@
 #pragma once
 
 #include <memory>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "algorithms/algorithm.hpp"
 #include "algorithms/parameter_table.hpp"
 
 namespace kvbench {
 
+// A description with these facts and the table's rows. `takes_memory`: whether budgets may be given
+// as memory.
+AlgorithmDescription described(const AlgorithmFacts& facts, const UntypedTable& table,
+                               bool takes_memory);
+
 template <class P>
-struct TypedAlgorithm : AlgorithmFunctions<P> {
-  std::string id;
-  std::vector<std::string> aliases;
-  std::string title;   // one line
-  std::string source;  // paper, equation or section
+struct TypedAlgorithm : AlgorithmFacts, AlgorithmFunctions<P> {
   ParameterTable<P> parameters;
-  std::vector<ExactlyOneOf> exactly_one_of;
-  std::vector<DerivedKey> derived;
-  ModelLimits limits;
-  bool answers_prompt_rows = false;
 
   // NOLINTNEXTLINE(google-explicit-constructor): what describe_<id>() returns
   operator AlgorithmDescription() const {
-    AlgorithmDescription d;
-    d.id = id;
-    d.aliases = aliases;
-    d.title = title;
-    d.source = source;
-    d.parameters = parameters.rows();
-    for (Parameter& parameter : d.parameters) {
-      parameter.takes_memory = parameter.takes_memory && this->most_kept;
-    }
-    d.exactly_one_of = exactly_one_of;
-    d.derived = derived;
-    d.limits = limits;
-    d.answers_prompt_rows = answers_prompt_rows;
-    const auto table = std::make_shared<const ParameterTable<P>>(parameters);
+    AlgorithmDescription d = described(*this, parameters, static_cast<bool>(this->most_kept));
+    const std::shared_ptr<const UntypedTable> table = shared_table(parameters);
     kvbench::bind(table, this->randomised, d.randomised);
     kvbench::bind(table, this->needs, d.needs);
     kvbench::bind(table, this->validate, d.validate);

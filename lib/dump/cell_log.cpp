@@ -10,7 +10,7 @@ namespace kvbench {
 namespace {
 
 // What a record begins with; id and body follow, then the checksum of all before it.
-struct Head {
+struct RecordHead {
   std::uint64_t kind = 0;
   std::uint64_t id_bytes = 0;
   std::uint64_t body_bytes = 0;
@@ -26,18 +26,18 @@ struct Record {
 // damaged head may ask for.
 std::optional<Record> read_whole(const AppendLog& log, std::uint64_t kind, std::int64_t offset) {
   const auto rest = static_cast<std::uint64_t>(log.size() - offset);
-  if (rest < sizeof(Head)) return std::nullopt;
-  Head head;
-  std::memcpy(&head, log.read(offset, sizeof(Head)).data(), sizeof(Head));
+  if (rest < sizeof(RecordHead)) return std::nullopt;
+  RecordHead head;
+  std::memcpy(&head, log.read(offset, sizeof(RecordHead)).data(), sizeof(RecordHead));
   if (head.kind != kind || head.id_bytes > 4096 || head.body_bytes > rest) return std::nullopt;
-  const std::uint64_t checked = sizeof(Head) + head.id_bytes + head.body_bytes;
+  const std::uint64_t checked = sizeof(RecordHead) + head.id_bytes + head.body_bytes;
   if (rest < checked + 8) return std::nullopt;
   const std::string bytes = log.read(offset, static_cast<std::int64_t>(checked + 8));
   std::uint64_t checksum = 0;
   std::memcpy(&checksum, bytes.data() + checked, 8);
   if (checksum != hash64(std::string_view(bytes).substr(0, checked))) return std::nullopt;
-  return Record{bytes.substr(sizeof(Head), head.id_bytes),
-                bytes.substr(sizeof(Head) + head.id_bytes, head.body_bytes),
+  return Record{bytes.substr(sizeof(RecordHead), head.id_bytes),
+                bytes.substr(sizeof(RecordHead) + head.id_bytes, head.body_bytes),
                 static_cast<std::int64_t>(checked + 8)};
 }
 
@@ -61,8 +61,8 @@ CellLog::CellLog(const std::string& path, std::uint64_t kind, AppendLog::Access 
 }
 
 void CellLog::append(const std::string& cell_id, std::string_view body) {
-  const Head head{kind_, cell_id.size(), body.size()};
-  std::string bytes(reinterpret_cast<const char*>(&head), sizeof(Head));
+  const RecordHead head{kind_, cell_id.size(), body.size()};
+  std::string bytes(reinterpret_cast<const char*>(&head), sizeof(RecordHead));
   bytes += cell_id;
   bytes += body;
   const std::uint64_t checksum = hash64(bytes);

@@ -5,12 +5,12 @@
 namespace kvbench {
 namespace {
 
-constexpr std::uint64_t kKind = 0x3254504b564b02 ^ (sizeof(KeptRow) << 56);
+constexpr std::uint64_t kKeptKind = 0x3254504b564b02 ^ (sizeof(KeptRow) << 56);
 
 }  // namespace
 
 KeptJournal::KeptJournal(const std::string& path, AppendLog::Access access)
-    : log_(path, kKind, access) {}
+    : log_(path, kKeptKind, access) {}
 
 void KeptJournal::append(const std::string& cell_id, const KeptRows& kept) {
   BytesOut out;

@@ -12,10 +12,10 @@ namespace kvbench {
 namespace {
 
 // Their pairs are compared.
-constexpr std::size_t kMostParts = 1024;
+constexpr std::size_t kMostMappedParts = 1024;
 constexpr std::size_t kLongestName = 4096;
 
-using Sizes = std::array<hsize_t, 3>;
+using BlockSizes = std::array<hsize_t, 3>;
 
 // The text that `get` gives for part `index`.
 template <class Get>
@@ -45,7 +45,7 @@ std::optional<Block> selected_block(const hdf5::Handle& space) {
     throw not_a_block();
   }
   Block out;
-  Sizes stride{}, count{}, block{};
+  BlockSizes stride{}, count{}, block{};
   hdf5::check(H5Sget_regular_hyperslab(space.get(), out.start.data(), stride.data(), count.data(),
                                        block.data()));
   for (std::size_t i = 0; i < 3; ++i) {
@@ -58,7 +58,7 @@ std::optional<Block> selected_block(const hdf5::Handle& space) {
   return out;
 }
 
-Sizes sizes_of(hid_t dataset, const std::string& name) {
+BlockSizes sizes_of(hid_t dataset, const std::string& name) {
   const hdf5::Handle space(H5Dget_space(dataset));
   const auto dims = hdf5::extent(space.get());
   if (dims.size() != 3) {
@@ -68,7 +68,7 @@ Sizes sizes_of(hid_t dataset, const std::string& name) {
   return {dims[0], dims[1], dims[2]};
 }
 
-void require_within(const Block& block, const Sizes& sizes, const std::string& name) {
+void require_within(const Block& block, const BlockSizes& sizes, const std::string& name) {
   for (std::size_t i = 0; i < 3; ++i) {
     if (block.size[i] > 0 && block.start[i] <= sizes[i] &&
         block.size[i] <= sizes[i] - block.start[i]) {
@@ -93,13 +93,13 @@ std::optional<Block> shared(const Block& a, const Block& b) {
 }
 
 // No overflow: shapes may claim anything.
-double elements_of(const Sizes& sizes) {
+double elements_of(const BlockSizes& sizes) {
   return static_cast<double>(sizes[0]) * static_cast<double>(sizes[1]) *
          static_cast<double>(sizes[2]);
 }
 
 // Throws unless the blocks make up all of a tensor, each element once.
-void require_whole(const std::vector<Block>& blocks, const Sizes& sizes) {
+void require_whole(const std::vector<Block>& blocks, const BlockSizes& sizes) {
   double mapped = 0.0;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     mapped += elements_of(blocks[i].size);
@@ -121,10 +121,11 @@ MappedElements::MappedElements(hid_t dataset, SourceFiles& files) : type_(H5Dget
   const hdf5::Handle properties(H5Dget_create_plist(dataset));
   std::size_t count = 0;
   hdf5::check(H5Pget_virtual_count(properties.get(), &count));
-  if (count > kMostParts) {
-    throw hdf5::Error(fmt::format("is mapped in {} parts; {} are the most", count, kMostParts));
+  if (count > kMostMappedParts) {
+    throw hdf5::Error(
+        fmt::format("is mapped in {} parts; {} are the most", count, kMostMappedParts));
   }
-  const Sizes sizes = sizes_of(dataset, "itself");
+  const BlockSizes sizes = sizes_of(dataset, "itself");
   std::vector<Block> targets;
   for (std::size_t i = 0; i < count; ++i) {
     const auto selected = [&](auto space_of) {
@@ -136,7 +137,7 @@ MappedElements::MappedElements(hid_t dataset, SourceFiles& files) : type_(H5Dget
     const std::string name = name_of(properties.get(), i, H5Pget_virtual_dsetname);
     const hdf5::Handle& from = source(file, name, files);
     const std::string what = fmt::format("{}: {}", file, name);
-    const Sizes of_source = sizes_of(from.get(), what);
+    const BlockSizes of_source = sizes_of(from.get(), what);
     const Block block = selected(H5Pget_virtual_srcspace).value_or(Block{{}, of_source});
     require_within(block, of_source, what);
     if (block.size != target.size) {
@@ -197,7 +198,7 @@ void MappedElements::read(const Block& wanted, hid_t memory_type, std::byte* out
   for (const Part& part : parts_) {
     const auto block = shared(part.target, wanted);
     if (!block) continue;
-    Sizes from{}, to{};
+    BlockSizes from{}, to{};
     for (std::size_t i = 0; i < 3; ++i) {
       from[i] = part.start[i] + (block->start[i] - part.target.start[i]);
       to[i] = block->start[i] - wanted.start[i];

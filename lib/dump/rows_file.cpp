@@ -32,7 +32,7 @@ using Names = std::vector<std::string>;
 
 constexpr const char* kRemedy = "run the sweep that wrote it again";
 
-IoError unwritable(const std::string& path, const std::string& why) {
+IoError unwritable_rows(const std::string& path, const std::string& why) {
   return IoError(
       fmt::format("{}: cannot be written ({}); check the folder and its free space, and that no "
                   "other run uses it",
@@ -245,7 +245,7 @@ void write_rows_file(const std::string& path, const std::vector<std::string>& co
     replace_file(temporary, path);
   } catch (const hdf5::Error& error) {
     std::remove(temporary.c_str());
-    throw unwritable(path, error.what());
+    throw unwritable_rows(path, error.what());
   } catch (...) {
     std::remove(temporary.c_str());
     throw;
@@ -255,7 +255,7 @@ void write_rows_file(const std::string& path, const std::vector<std::string>& co
 RowsFile::RowsFile(std::string path, Names columns)
     : path_(std::move(path)), columns_(std::move(columns)) {
   const std::string folder = fs::absolute(path_).parent_path().string();
-  if (::access(folder.c_str(), W_OK) != 0) throw unwritable(path_, std::strerror(errno));
+  if (::access(folder.c_str(), W_OK) != 0) throw unwritable_rows(path_, std::strerror(errno));
   if (file_exists(journal_of(path_))) start();
   if (!file_exists(path_)) return;
   refuse_locked(path_);
@@ -267,7 +267,8 @@ RowsFile::RowsFile(std::string path, Names columns)
     in_file_ = cells_in(path_, columns_, file.get());
   } catch (const InputError& error) {
     const std::string damaged = path_ + ".damaged";
-    if (std::rename(path_.c_str(), damaged.c_str()) != 0) throw unwritable(path_, error.what());
+    if (std::rename(path_.c_str(), damaged.c_str()) != 0)
+      throw unwritable_rows(path_, error.what());
     in_file_ = {};
     was_damaged_ = true;
   }

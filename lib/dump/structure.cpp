@@ -20,7 +20,7 @@ namespace kvbench {
 namespace {
 
 // With more errors than this the sequences that are left are not looked at.
-constexpr std::size_t kEnoughErrors = 500;
+constexpr std::size_t kEnoughStructureErrors = 500;
 
 // The tensors of a layer that its streams are read from.
 struct StreamTensors {
@@ -361,7 +361,7 @@ DumpInfo checked(ErrorList& errors, const DumpFile& file, const std::string& pat
   if (!is_group(errors, root.get(), "/sequences", "sequences")) return info;
   const hdf5::Handle sequences = hdf5::open_group(root.get(), "sequences");
   for (const std::string& name : hdf5::children(sequences.get())) {
-    if (errors.count() > kEnoughErrors) {
+    if (errors.count() > kEnoughStructureErrors) {
       add(errors, "/sequences", "has more, which were not looked at; fix those above first");
       break;
     }

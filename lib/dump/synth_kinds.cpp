@@ -73,9 +73,10 @@ double distance(const double* a, const double* b, Index count) {
   return std::sqrt(sum);
 }
 
-class Head {
+class SynthHead {
  public:
-  Head(const SynthOptions& options, const LayerLayout& layout, ElementType type, const StreamId& id)
+  SynthHead(const SynthOptions& options, const LayerLayout& layout, ElementType type,
+            const StreamId& id)
       : o_(options),
         l_(layout),
         type_(type),
@@ -328,23 +329,23 @@ class Head {
 
 struct KindEntry {
   SynthKind kind;
-  HeadData (Head::*draw)() const;
+  HeadData (SynthHead::*draw)() const;
 };
 
 const std::vector<KindEntry>& entries() {
   static const std::vector<KindEntry> kEntries = {
-      {{"gaussian", "independent standard normal queries, keys and values"}, &Head::gaussian},
+      {{"gaussian", "independent standard normal queries, keys and values"}, &SynthHead::gaussian},
       {{"clusterable", "keys in --m clusters of diameter at most --delta, far apart"},
-       &Head::clusterable},
+       &SynthHead::clusterable},
       {{"focused",
         "clusterable; queries attend to the first cluster, whose values alone are large"},
-       &Head::focused},
+       &SynthHead::focused},
       {{"heavy_hitters", "--m tokens, the first among them, receive most attention"},
-       &Head::heavy_hitters},
+       &SynthHead::heavy_hitters},
       {{"rope", "--m position-free content vectors rotated by RoPE, with the /rope group"},
-       &Head::rope},
+       &SynthHead::rope},
       {{"adversarial", "ties, copies, zero keys and values, huge and tiny norms; all finite"},
-       &Head::adversarial},
+       &SynthHead::adversarial},
   };
   return kEntries;
 }
@@ -363,7 +364,8 @@ const std::vector<SynthKind>& synth_kinds() {
 HeadData synth_head(const SynthOptions& options, const LayerLayout& layout, ElementType type,
                     const StreamId& id) {
   for (const KindEntry& entry : entries()) {
-    if (entry.kind.name == options.kind) return (Head(options, layout, type, id).*entry.draw)();
+    if (entry.kind.name == options.kind)
+      return (SynthHead(options, layout, type, id).*entry.draw)();
   }
   throw InputError("synth: unknown kind '" + options.kind + "'");
 }

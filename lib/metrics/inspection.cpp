@@ -28,7 +28,7 @@ constexpr Index kListedCenters = 64;
 constexpr Index kBlockLogits = Index{1} << 22;  // elements of a logit block
 
 // No overflow for any finite row.
-double norm(const double* x, Index d) {
+double norm_of(const double* x, Index d) {
   double largest = 0.0;
   for (Index k = 0; k < d; ++k) largest = std::max(largest, std::fabs(x[k]));
   if (largest == 0.0) return 0.0;
@@ -38,7 +38,7 @@ double norm(const double* x, Index d) {
 }
 
 void append_norms(ConstMatrix rows, std::vector<double>& norms) {
-  for (Index i = 0; i < rows.rows; ++i) norms.push_back(norm(rows.row(i), rows.cols));
+  for (Index i = 0; i < rows.rows; ++i) norms.push_back(norm_of(rows.row(i), rows.cols));
 }
 
 NormSummary summarize(std::vector<double> norms) {
@@ -51,7 +51,7 @@ NormSummary summarize(std::vector<double> norms) {
   }
   const double count = static_cast<double>(norms.size());
   for (const double x : norms) out.mean += x / count;
-  out.rms = norm(norms.data(), out.count) / std::sqrt(count);
+  out.rms = norm_of(norms.data(), out.count) / std::sqrt(count);
   return out;
 }
 

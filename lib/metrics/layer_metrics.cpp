@@ -18,7 +18,7 @@ double sum_of(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-std::vector<LayerMetric> table() {
+std::vector<LayerMetric> layer_metric_rows() {
   return {
       {.path = "errors.relative_output_l2",
        .definition = "||sum_h W_h e_h|| / ||sum_h W_h a_h|| per row",
@@ -48,7 +48,7 @@ std::vector<LayerMetric> table() {
 }  // namespace
 
 const std::vector<LayerMetric>& layer_metrics() {
-  static const std::vector<LayerMetric> metrics = table();
+  static const std::vector<LayerMetric> metrics = layer_metric_rows();
   return metrics;
 }
 

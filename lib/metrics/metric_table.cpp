@@ -81,7 +81,7 @@ using Scored = const ScoredAnswer&;
 using Stacked = const StackedAnswers&;
 using Value = MetricValue;
 
-std::vector<Metric> table() {
+std::vector<Metric> metric_rows() {
   return {
       {.path = "errors.relative_frobenius_error",
        .definition = "||Z - A||_F / ||A||_F, all scored rows stacked",
@@ -223,7 +223,7 @@ MetricValue ratio(double numerator, double denominator) {
 }
 
 const std::vector<Metric>& all_metrics() {
-  static const std::vector<Metric> metrics = table();
+  static const std::vector<Metric> metrics = metric_rows();
   return metrics;
 }
 

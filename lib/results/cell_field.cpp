@@ -11,12 +11,12 @@
 namespace kvbench {
 namespace {
 
-struct Field {
+struct KnownField {
   const char* name;
   FieldValues values;
 };
 
-constexpr Field kFields[] = {
+constexpr KnownField kFields[] = {
     {"algorithm", FieldValues::kNames},    {"label", FieldValues::kNames},
     {"sequence", FieldValues::kNames},     {"layer", FieldValues::kIntegers},
     {"kv_head", FieldValues::kIntegers},   {"seed", FieldValues::kIntegers},
@@ -26,7 +26,7 @@ constexpr Field kFields[] = {
     {"scope_kv_heads", FieldValues::kAny}, {"dump", FieldValues::kNames}};
 
 // What a name may begin with that has a member of an object behind it.
-constexpr std::pair<const char*, const char*> kMembers[] = {
+constexpr std::pair<const char*, const char*> kPlaces[] = {
     {"params.", "/key/params"},
     {"storage.keys.", "/key/storage/keys"},
     {"storage.values.", "/key/storage/values"}};
@@ -36,14 +36,14 @@ constexpr std::pair<const char*, const char*> kMembers[] = {
 const std::vector<std::string>& cell_field_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
-    for (const Field& field : kFields) all.emplace_back(field.name);
+    for (const KnownField& field : kFields) all.emplace_back(field.name);
     return all;
   }();
   return names;
 }
 
 FieldValues field_values(const std::string& name) {
-  for (const Field& field : kFields) {
+  for (const KnownField& field : kFields) {
     if (field.name == name) return field.values;
   }
   return FieldValues::kAny;  // params.NAME, storage.keys.NAME
@@ -52,7 +52,7 @@ FieldValues field_values(const std::string& name) {
 std::optional<CellField> cell_field(const std::string& given) {
   const std::string prefix = "key.";
   const std::string name = given.rfind(prefix, 0) == 0 ? given.substr(prefix.size()) : given;
-  for (const auto& [begin, place] : kMembers) {
+  for (const auto& [begin, place] : kPlaces) {
     const std::string start = begin;
     if (name.rfind(start, 0) == 0 && name.size() > start.size()) {
       return CellField{name, Json::json_pointer(place) / name.substr(start.size())};

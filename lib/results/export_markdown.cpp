@@ -7,7 +7,7 @@
 namespace kvbench {
 namespace {
 
-std::string text_of(const Json& value) {
+std::string plain(const Json& value) {
   if (value.is_null()) return "";
   return value.is_string() ? value.get<std::string>() : to_line(value);
 }
@@ -34,14 +34,14 @@ std::string escaped(const std::string& text) {
 std::string params_of(const Json& key) {
   std::string params;
   for (const auto& [name, value] : key.at("params").items()) {
-    params += (params.empty() ? "" : ", ") + name + "=" + text_of(value);
+    params += (params.empty() ? "" : ", ") + name + "=" + plain(value);
   }
   return params;
 }
 
 std::string status_of(const Json& record) {
-  std::string status = text_of(record.at("status"));
-  if (record.contains("reason")) status += ": " + text_of(record["reason"]);
+  std::string status = plain(record.at("status"));
+  if (record.contains("reason")) status += ": " + plain(record["reason"]);
   return status;
 }
 
@@ -53,11 +53,11 @@ void export_markdown(const VisitRecords& cells, std::ostream& out) {
          "|---|---|---|---|---:|---:|---:|---|---:|---:|---:|\n";
   cells([&](const Json& cell) {
     const Json& key = cell.at("key");
-    out << "| " << text_of(cell.value("id", Json())).substr(0, 8) << " | "
-        << escaped(text_of(cell.value("label", Json()))) << " | " << escaped(params_of(key))
-        << " | " << escaped(text_of(key.value("sequence", Json()))) << " | "
-        << text_of(key.value("layer", Json())) << " | " << text_of(key.value("kv_head", Json()))
-        << " | " << text_of(key.value("seed", Json())) << " | " << escaped(status_of(cell)) << " | "
+    out << "| " << plain(cell.value("id", Json())).substr(0, 8) << " | "
+        << escaped(plain(cell.value("label", Json()))) << " | " << escaped(params_of(key)) << " | "
+        << escaped(plain(key.value("sequence", Json()))) << " | "
+        << plain(key.value("layer", Json())) << " | " << plain(key.value("kv_head", Json()))
+        << " | " << plain(key.value("seed", Json())) << " | " << escaped(status_of(cell)) << " | "
         << significant(at_pointer(cell, "/errors/relative_l2/mean")) << " | "
         << significant(at_pointer(cell, "/errors/relative_frobenius_error")) << " | "
         << significant(at_pointer(cell, "/memory/fraction")) << " |\n";
@@ -70,11 +70,11 @@ void export_layers_markdown(const VisitRecords& layers, std::ostream& out) {
          "|---|---|---|---|---:|---:|---|---:|---:|---:|---:|---:|\n";
   layers([&](const Json& layer) {
     const Json& key = layer.at("key");
-    out << "| " << text_of(layer.value("id", Json())).substr(0, 8) << " | "
-        << escaped(text_of(layer.value("label", Json()))) << " | " << escaped(params_of(key))
-        << " | " << escaped(text_of(key.value("sequence", Json()))) << " | "
-        << text_of(key.value("layer", Json())) << " | " << text_of(key.value("seed", Json()))
-        << " | " << escaped(status_of(layer));
+    out << "| " << plain(layer.value("id", Json())).substr(0, 8) << " | "
+        << escaped(plain(layer.value("label", Json()))) << " | " << escaped(params_of(key)) << " | "
+        << escaped(plain(key.value("sequence", Json()))) << " | "
+        << plain(key.value("layer", Json())) << " | " << plain(key.value("seed", Json())) << " | "
+        << escaped(status_of(layer));
     for (const char* number :
          {"/errors/relative_output_l2/mean", "/errors/residual_ratio/mean",
           "/errors/cancellation/mean", "/errors/half_heads/mean", "/memory/fraction"}) {

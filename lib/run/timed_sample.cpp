@@ -26,7 +26,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) {
+double seconds_from(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
@@ -73,13 +73,13 @@ class Sampler {
     } catch (const std::bad_alloc&) {
       return {};
     }
-    read_seconds_ = seconds_since(start);
+    read_seconds_ = seconds_from(start);
     rows_seconds_ = rows_seconds(budget);
     cut(data->stream, budget);
     start = Clock::now();
     const std::size_t few = std::min(kMinCells, head_.cells.size());
     double seconds = time(data->stream, spread(head_.cells, few));
-    const double per_cell = seconds_since(start) / static_cast<double>(few);
+    const double per_cell = seconds_from(start) / static_cast<double>(few);
     const auto more = std::min(static_cast<std::size_t>(budget / per_cell), head_.cells.size());
     if (more > 2 * few) seconds = time(data->stream, spread(head_.cells, more));
     return {seconds + rows_seconds_, cells_, projection_seconds_, rows_seconds_, scale_};
@@ -153,7 +153,7 @@ class Sampler {
     const auto start = Clock::now();
     const ReplayTiming timing = replay(stream, setting, replayed, kernels_, done);
     const double cells_seconds =
-        seconds_since(start) - timing.reference_seconds - timing.shared_seconds;
+        seconds_from(start) - timing.reference_seconds - timing.shared_seconds;
     const double share = static_cast<double>(head_.cells.size()) / static_cast<double>(cells_);
     const double works = static_cast<double>(distinct_works(stream.shape, head_.cells)) /
                          std::max(1.0, static_cast<double>(distinct_works(stream.shape, chosen)));
@@ -192,11 +192,11 @@ class Sampler {
       auto start = Clock::now();
       const std::vector<double> weight =
           dump_.read_wo(group_.sequence, group_.layer, static_cast<int>(head_.kv_head * heads));
-      const double read = seconds_since(start);
+      const double read = seconds_from(start);
       start = Clock::now();
       products.add_head(0, {weight.data(), dv, group_.hidden}, first_head(*outputs.front().exact),
                         errors);
-      const double per_product = seconds_since(start) / static_cast<double>(outputs.size() + 1);
+      const double per_product = seconds_from(start) / static_cast<double>(outputs.size() + 1);
       const double cut = static_cast<double>(group_.rows.size()) / static_cast<double>(rows);
       return static_cast<double>(heads) *
              (read + per_product * cut * static_cast<double>(in_records_.size() + 1));
@@ -224,7 +224,7 @@ class Sampler {
       } catch (const std::bad_alloc&) {
         results->fail(work.key(), kNoMemoryForCell);
       }
-      seconds += seconds_since(start);
+      seconds += seconds_from(start);
     }
     return results.get();
   }

@@ -50,12 +50,12 @@ Json number_schema(const BoundNumber& number) {
   return schema;
 }
 
-Json any_of(Json schemas) { return {{"anyOf", std::move(schemas)}}; }
+Json either(Json schemas) { return {{"anyOf", std::move(schemas)}}; }
 
 // A value, or a list of values of which any will do.
 Json one_or_more(const Json& value) {
   const Json list = {{"type", "array"}, {"items", value}, {"minItems", 1}};
-  return any_of(Json::array({value, list}));
+  return either(Json::array({value, list}));
 }
 
 Json field_schema(const std::string& name) {
@@ -92,12 +92,12 @@ Json field_name_schema() {
     names.push_back(name);
     if (name != "label") names.push_back("key." + name);
   }
-  return any_of(
+  return either(
       Json::array({{{"enum", names}}, {{"type", "string"}, {"pattern", kMemberPattern}}}));
 }
 
 Json limit_schema() {
-  return any_of(Json::array(
+  return either(Json::array(
       {{{"type", "number"}}, object_schema({{"param", {{"type", "string"}}}}, {"param"})}));
 }
 
@@ -109,7 +109,7 @@ Json value_of(const std::string& key) {
     return {{"allOf", Json::array({{{"$ref", "#/$defs/cells"}}, {{"minProperties", 1}}})}};
   }
   if (key == "metric") {
-    return any_of(Json::array(
+    return either(Json::array(
         {{{"enum", metric_paths()}}, {{"type", "string"}, {"pattern", "^derived\\.."}}}));
   }
   if (key == "limit") return limit_schema();

@@ -18,12 +18,12 @@ Json bounded(const char* type, const Parameter& parameter) {
 }
 
 // One of several; alone if it is one.
-Json any_of(std::vector<Json> schemas) {
+Json one_of(std::vector<Json> schemas) {
   if (schemas.size() == 1) return std::move(schemas.front());
   return {{"anyOf", std::move(schemas)}};
 }
 
-Json list_of(Json items) {
+Json list_of_unique(Json items) {
   return {{"type", "array"}, {"items", std::move(items)}, {"minItems", 1}, {"uniqueItems", true}};
 }
 
@@ -120,9 +120,9 @@ Json integer_schema(IntegerRange range) {
 Json integers_schema(IntegerRange range, bool or_all) {
   std::vector<Json> schemas;
   if (or_all) schemas.push_back({{"const", "all"}});
-  schemas.push_back(list_of(integer_schema(range)));
+  schemas.push_back(list_of_unique(integer_schema(range)));
   add_axis_forms(schemas);
-  return any_of(std::move(schemas));
+  return one_of(std::move(schemas));
 }
 
 Json value_schema(const Parameter& parameter) {
@@ -152,18 +152,18 @@ Json value_schema(const Parameter& parameter) {
   }
   if (!parameter.choices.empty()) schemas.push_back({{"enum", parameter.choices}});
   if (parameter.takes_memory) schemas.push_back(memory_form(kMemoryFraction));
-  return any_of(std::move(schemas));
+  return one_of(std::move(schemas));
 }
 
 Json axis_schema(const Parameter& parameter) {
-  std::vector<Json> schemas = {value_schema(parameter), list_of(value_schema(parameter))};
+  std::vector<Json> schemas = {value_schema(parameter), list_of_unique(value_schema(parameter))};
   if (is_number(parameter.kind)) add_axis_forms(schemas);
   if (parameter.takes_memory) {
-    std::vector<Json> axes = {list_of(kMemoryFraction)};
+    std::vector<Json> axes = {list_of_unique(kMemoryFraction)};
     add_axis_forms(axes);
-    schemas.push_back(memory_form(any_of(std::move(axes))));
+    schemas.push_back(memory_form(one_of(std::move(axes))));
   }
-  return any_of(std::move(schemas));
+  return one_of(std::move(schemas));
 }
 
 Json axis_form_schemas() {

@@ -12,7 +12,7 @@
 namespace kvbench {
 namespace {
 
-Json reference(const std::string& name) { return {{"$ref", "#/$defs/" + name}}; }
+Json definition(const std::string& name) { return {{"$ref", "#/$defs/" + name}}; }
 
 // An object with the codec's id and its parameters, values or axes.
 Json codec_object(const CodecDescription& codec) {
@@ -38,7 +38,7 @@ Json codecs_of(CacheTensor tensor) {
   for (const CodecDescription& codec : all_codecs()) {
     if (!(tensor == CacheTensor::kKeys ? codec.of_keys : codec.of_values)) continue;
     names.push_back(codec.id);
-    alternatives.push_back(reference("codec-" + codec.id));
+    alternatives.push_back(definition("codec-" + codec.id));
   }
   alternatives.insert(alternatives.begin(), Json{{"enum", names}});
   return {{"anyOf", std::move(alternatives)}};
@@ -68,11 +68,11 @@ Json keys_and_values() {
 
 Json storages_schema() {
   return {{"anyOf",
-           Json::array({reference("storage"),
-                        {{"type", "array"}, {"items", reference("storage")}, {"minItems", 1}}})}};
+           Json::array({definition("storage"),
+                        {{"type", "array"}, {"items", definition("storage")}, {"minItems", 1}}})}};
 }
 
-Json storage_schema() { return reference("storage"); }
+Json storage_schema() { return definition("storage"); }
 
 Json storage_definitions() {
   Json definitions;

@@ -13,6 +13,7 @@
 
 #include "algorithms/parameter_table.hpp"
 #include "algorithms/parameters.hpp"
+#include "algorithms/struct_function.hpp"
 #include "core/matrix_view.hpp"
 #include "core/stream.hpp"
 
@@ -84,24 +85,20 @@ class Codec {
 // What is known of a codec beforehand, as functions of its parameters.
 template <class P>
 struct CodecFunctions {
-  std::function<bool(const P&)> randomised = [](const P&) { return false; };
+  FunctionOf<P, bool()> randomised;  // empty: it is not
   // A combination that no stream could satisfy: (parameter, clause).
-  std::function<std::optional<std::pair<std::string, std::string>>(const P&)> validate =
-      [](const P&) { return std::nullopt; };
+  FunctionOf<P, std::optional<std::pair<std::string, std::string>>()> validate;
   // Why it cannot write such vectors, with the remedy; the cell is skipped with that reason.
-  std::function<std::optional<std::string>(const P&, const StreamShape&, CacheTensor, Index prompt)>
-      skip_reason = [](const P&, const StreamShape&, CacheTensor, Index) {
-        return std::optional<std::string>();
-      };
+  FunctionOf<P, std::optional<std::string>(const StreamShape&, CacheTensor, Index prompt)>
+      skip_reason;
   // Why its vectors are not rotated before it sees them, as a clause about the rotation: its
   // numbers are fitted to the stream as it came. None: they may be.
-  std::function<std::optional<std::string>(const P&)> not_rotated = [](const P&) {
-    return std::optional<std::string>();
-  };
-  std::function<std::unique_ptr<Codec>(const P&, const CodecContext&)> create;
+  FunctionOf<P, std::optional<std::string>()> not_rotated;
+  FunctionOf<P, std::unique_ptr<Codec>(const CodecContext&)> create;
 };
 
-struct CodecDescription : CodecFunctions<Params> {
+// All but `create` have an answer here.
+struct CodecFacts {
   std::string id;
   std::string title;   // one line
   std::string source;  // standard, paper or code
@@ -110,33 +107,30 @@ struct CodecDescription : CodecFunctions<Params> {
   bool of_values = true;
   // False: with no parameters do its vectors go behind a rotation, and it has no `rotate`.
   bool can_rotate = true;
-  std::vector<Parameter> parameters;
 };
+
+struct CodecDescription : CodecFacts, CodecFunctions<Params> {
+  std::vector<Parameter> parameters;
+
+  CodecDescription();
+  CodecDescription(const CodecDescription&);
+  CodecDescription(CodecDescription&&) noexcept;
+  CodecDescription& operator=(const CodecDescription&);
+  CodecDescription& operator=(CodecDescription&&) noexcept;
+  ~CodecDescription();
+};
+
+CodecDescription described(const CodecFacts& facts, const UntypedTable& table);
 
 // A codec as its file writes it, with a struct P for its parameters (parameter_table.hpp).
 template <class P>
-struct TypedCodec : CodecFunctions<P> {
-  std::string id;
-  std::string title;
-  std::string source;
-  std::string bits;
-  bool of_keys = true;
-  bool of_values = true;
-  bool can_rotate = true;
+struct TypedCodec : CodecFacts, CodecFunctions<P> {
   ParameterTable<P> parameters;
 
   // NOLINTNEXTLINE(google-explicit-constructor): what describe_<id>() returns
   operator CodecDescription() const {
-    CodecDescription d;
-    d.id = id;
-    d.title = title;
-    d.source = source;
-    d.bits = bits;
-    d.of_keys = of_keys;
-    d.of_values = of_values;
-    d.can_rotate = can_rotate;
-    d.parameters = parameters.rows();
-    const auto table = std::make_shared<const ParameterTable<P>>(parameters);
+    CodecDescription d = described(*this, parameters);
+    const std::shared_ptr<const UntypedTable> table = shared_table(parameters);
     kvbench::bind(table, this->randomised, d.randomised);
     kvbench::bind(table, this->validate, d.validate);
     kvbench::bind(table, this->skip_reason, d.skip_reason);

@@ -225,7 +225,8 @@ struct FromLeast {
 };
 
 template <class Block>
-CodecDescription describe(const std::string& id, const std::string& title, const char* bits) {
+CodecDescription describe(const std::string& id, const std::string& title,
+                          const std::string& bits) {
   TypedCodec<NoParameters> c;
   c.id = id;
   c.title = title;

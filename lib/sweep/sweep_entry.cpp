@@ -20,10 +20,6 @@ namespace {
 
 using nlohmann::json;
 
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 const AlgorithmDescription* read_algorithm(const json& entry,
                                            const std::vector<AlgorithmDescription>& algorithms,
                                            const std::string& pointer, ErrorList& errors) {
@@ -38,7 +34,8 @@ const AlgorithmDescription* read_algorithm(const json& entry,
   const auto& id = given->get_ref<const std::string&>();
   std::vector<std::string> known;
   for (const AlgorithmDescription& algorithm : algorithms) {
-    if (algorithm.id == id || contains(algorithm.aliases, id)) return &algorithm;
+    if (algorithm.id == id || std::ranges::find(algorithm.aliases, id) != algorithm.aliases.end())
+      return &algorithm;
     known.push_back(algorithm.id);
     known.insert(known.end(), algorithm.aliases.begin(), algorithm.aliases.end());
   }

@@ -36,7 +36,7 @@ inline const std::vector<AlgorithmDescription>& made_up_algorithms() {
     list[1].parameters = {parameter("budget", Kind::kTokens, {}, 1)};
     list[1].skip_reason = [](const Params& params, const StreamShape&,
                              Index prompt) -> std::optional<std::string> {
-      const auto budget = ParameterType<TokenCount>::from_value(params.at("budget"));
+      const auto budget = TokenCount::from_value(params.at("budget"));
       if (budget.of(prompt) > 0) return std::nullopt;
       return "a budget of 0 tokens";
     };

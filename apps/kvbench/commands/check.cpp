@@ -33,7 +33,7 @@ struct CheckOptions {
   std::vector<std::string> metrics;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kCheckFooter =
     R"(Prints a line per bound with what its verdict rests on, then a table of violations. Exit code 4
 if there is one. A bound that matches no cell, a cell that failed and a metric that is null are
 violations; vacuous and skipped cells are listed and never count as a bound that held.
@@ -146,7 +146,7 @@ Command add_check(CLI::App& app) {
       ->type_name("PATH")
       ->needs(suggest)
       ->allow_extra_args(false);
-  command->footer(kFooter);
+  command->footer(kCheckFooter);
   return {command, [options] {
             if (options->metrics.empty()) options->metrics = {"errors.relative_l2.mean"};
             return run(*options);

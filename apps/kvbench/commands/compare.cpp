@@ -28,7 +28,7 @@ struct CompareOptions {
   bool json = false;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kCompareFooter =
     R"(Cells are paired by their key without `device`: the same stream, algorithm, parameters and seed.
 Per unit (sequence, layer, KV head) the mean over seeds is compared, and B/A is averaged over units
 as a geometric mean with a 95 % interval (Student's t over texts, layers or KV heads, the outermost
@@ -170,7 +170,7 @@ Command add_compare(CLI::App& app) {
       ->type_name("PATH")
       ->allow_extra_args(false);
   command->add_flag("--json", options->json, "The whole comparison as JSON");
-  command->footer(kFooter);
+  command->footer(kCompareFooter);
   return {command, [options] {
             if (options->rules.metrics.empty()) {
               options->rules.metrics = CompareRules::default_metrics();

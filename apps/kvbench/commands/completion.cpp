@@ -13,7 +13,7 @@ namespace kvbench {
 
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kCompletionFooter =
     R"(The completion is made from the tables that the command line is read with. `cmake --install` puts it
 where shells look.
 
@@ -208,7 +208,7 @@ Command add_completion(CLI::App& app) {
   command->add_option("SHELL", *shell, "bash, zsh or fish")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  command->footer(kFooter);
+  command->footer(kCompletionFooter);
   return {command, [&app, shell] {
             if (*shell == "bash") {
               print_bash(app);

@@ -21,7 +21,7 @@ struct ExportOptions {
   bool layers = false;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kExportFooter =
     R"(csv: one row per cell, every number in full (params.*, storage.*, derived.*, errors.*, trivial.*,
 mass.*, evidence.*, clusters.*, memory.*, traffic.*, counters.*, timing.seconds); null is an empty field.
 jsonl: one JSON object per cell and line, flat, with the same columns as members; null is null.
@@ -71,7 +71,7 @@ Command add_export(CLI::App& app) {
       ->required()
       ->check(CLI::IsMember({"csv", "jsonl", "md"}));
   command->add_flag("--layers", options->layers, "Records of whole layers in place of cells");
-  command->footer(kFooter);
+  command->footer(kExportFooter);
   return {command, [options] { return run(*options); }};
 }
 

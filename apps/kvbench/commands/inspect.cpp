@@ -37,7 +37,7 @@ struct InspectOptions {
   InspectionOptions inspection;
 };
 
-constexpr const char* kFooter = R"(For every layer and KV head:
+constexpr const char* kInspectFooter = R"(For every layer and KV head:
   norms of q, k, v          quantiles; r = max ||scale q|| of SubGen's theorem
   srank                     stable rank ||V||_F^2 / ||V||_op^2
   delta, delta r            delta is given as a quantile of distances between keys
@@ -209,7 +209,7 @@ Command add_inspect(CLI::App& app) {
       ->capture_default_str();
   add_allow_virtual(*command, options->allow_virtual);
   command->add_flag("--quiet", options->quiet, "No progress on stderr");
-  command->footer(kFooter);
+  command->footer(kInspectFooter);
   return {command, [options] { return run(*options); }};
 }
 

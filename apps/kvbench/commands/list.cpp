@@ -35,7 +35,7 @@ struct ListOptions {
   bool markdown = false;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kListFooter =
     R"(Symbols of metrics, and every other number of results.json: configs/RESULTS.md
 
 Examples:
@@ -353,7 +353,7 @@ Command add_list(CLI::App& app) {
   command->add_option("NAME", options->names, "Only these algorithms");
   CLI::Option* json = command->add_flag("--json", options->json, "One JSON document");
   command->add_flag("--markdown", options->markdown, "A table for a page")->excludes(json);
-  command->footer(kFooter);
+  command->footer(kListFooter);
   return {command, [options] { return run(*options); }};
 }
 

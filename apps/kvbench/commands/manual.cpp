@@ -12,7 +12,7 @@
 namespace kvbench {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kManualFooter =
     R"(A page for man(1), made of what --help prints. `cmake --install` puts it where man looks.
 
 Examples:
@@ -81,7 +81,7 @@ void print_manual(const CLI::App& app) {
 
 Command add_manual(CLI::App& app) {
   CLI::App* command = app.add_subcommand("manual", "Print the manual page");
-  command->footer(kFooter);
+  command->footer(kManualFooter);
   return {command, [&app] {
             print_manual(app);
             return kExitDone;

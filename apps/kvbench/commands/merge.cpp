@@ -40,7 +40,7 @@ struct MergeOptions {
   const std::vector<AlgorithmDescription>* algorithms = nullptr;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kMergeFooter =
     R"(Reads journal.jsonl, and results.rows.h5 where the sweep keeps per-row values, of each folder, and
 writes what one run of the whole sweep would have written; the dumps are not needed. FILE is put into
 place at once; per-row values go next to it, to results.rows.h5 for results.json. Journals of other
@@ -275,7 +275,7 @@ Command add_merge(CLI::App& app, const std::vector<AlgorithmDescription>& algori
       ->type_name("FILE")
       ->required();
   add_memory_limit(*command, options->memory_limit);
-  command->footer(kFooter);
+  command->footer(kMergeFooter);
   return {command, [options] { return merge(*options); }};
 }
 

@@ -27,7 +27,7 @@
 namespace kvbench {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kPlanFooter =
     R"(Memory is what the run needs at most: the plan, and one KV head at a time or, at the end, the summary of
 results.json. Time is estimated: a few cells are timed for two seconds and the rest extrapolated, for this
 machine, these dumps and its present load; writing per-row values (output.rows) is not part of it.
@@ -79,7 +79,7 @@ Command add_plan(CLI::App& app) {
   add_shard_option(*command, options->shard);
   add_threads_option(*command, options->threads);
   command->add_flag("--json", options->json, "One JSON document, with every cell's id and path");
-  command->footer(kFooter);
+  command->footer(kPlanFooter);
   return {command, [options] { return show_plan(*options); }};
 }
 

@@ -65,7 +65,7 @@ struct RunOptions {
   const std::vector<AlgorithmDescription>* algorithms = nullptr;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kRunFooter =
     R"(DIR gets journal.jsonl (one line per finished cell), results.json, written when the run ends,
 results.rows.h5 if the sweep asks for per-row values, and sweep.json if the sweep is given without a file;
 results.json has only the cells of the last
@@ -482,7 +482,7 @@ Command add_run(CLI::App& app, std::vector<std::string> argv,
       ->excludes(shard);
   command->add_flag("--dry-run", options->dry_run,
                     "Show what the run would do, as `kvbench plan`; nothing is written");
-  command->footer(kFooter);
+  command->footer(kRunFooter);
   return {command, [options] {
             if (!options->dry_run) return run(*options);
             return show_plan({.sweep = options->sweep,

@@ -13,7 +13,7 @@
 namespace kvbench {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kSchemaFooter =
     R"(JSON Schema, draft 2020-12, on stdout, made from the tables that the program itself checks with;
 a build writes it to build/schema, an installation to share/kvbench/schema. Editors that
 support it complete keys and flag typos. Sweep and bounds files may have // comments; strip them before
@@ -41,7 +41,7 @@ Command add_schema(CLI::App& app) {
   command->add_option("WHAT", *what, "sweep, results or bounds")
       ->required()
       ->check(CLI::IsMember({"sweep", "results", "bounds"}));
-  command->footer(kFooter);
+  command->footer(kSchemaFooter);
   return {command, [what] { return run(*what); }};
 }
 

@@ -31,7 +31,7 @@ struct ValidateOptions {
   bool allow_virtual = false;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kValidateFooter =
     R"(Prints, for every layer that holds `out`, the largest ||z - out|| / ||out|| over its rows and
 query heads, z being exact attention of the stored q, k and v with the stored scale, window and
 soft-cap. A wrong scale, mask, head order or rotation shows far above rounding (1e-6 to 1e-3).
@@ -194,7 +194,7 @@ Command add_validate(CLI::App& app) {
   command->add_option("--tolerance", options->tolerance, "Largest relative difference that passes")
       ->capture_default_str();
   add_allow_virtual(*command, options->allow_virtual);
-  command->footer(kFooter);
+  command->footer(kValidateFooter);
   return {command, [options] { return run(*options); }};
 }
 

@@ -56,7 +56,7 @@ struct VerifyOptions {
   bool json = false;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kVerifyFooter =
     R"(Draws cells that are ok at random, computes them again from the dumps, and compares every number:
 errors, memory, traffic, counters, derived values. Numbers must have the same bits if this program
 and those of the results' provenance have one version, compiler and instruction set, else agree to
@@ -199,7 +199,7 @@ struct CellDifference {
   RecordDifference what;
 };
 
-struct Verdict {
+struct CellVerdict {
   std::size_t computed = 0;
   std::size_t equal = 0;
   std::vector<CellDifference> differences;
@@ -218,7 +218,7 @@ bool is_of(const Json& record, const Plan& plan, const PlannedCell& cell) {
 
 // The sampled cells that the sweep of the results makes, by id; the others differ already.
 std::map<std::string, const Json*> known_cells(const Sample& sample, const Plan& whole,
-                                               Verdict& verdict) {
+                                               CellVerdict& verdict) {
   std::map<std::string, const PlannedCell*> planned;
   for (const PlannedCell& cell : whole.cells) planned[cell.id] = &cell;
   std::map<std::string, const Json*> known;
@@ -239,7 +239,7 @@ std::map<std::string, const Json*> known_cells(const Sample& sample, const Plan&
 void recompute(const VerifyOptions& options, const ComputeDevice& device, const Plan& plan,
                const std::vector<Dump>& dumps, double memory_limit,
                const std::map<std::string, const Json*>& recorded, const NumberTolerance& tolerance,
-               Verdict& verdict) {
+               CellVerdict& verdict) {
   const StopSignals signals;
   const TemporaryFolder folder;
   Journal journal(folder.path(), plan, provenance({}),
@@ -272,7 +272,7 @@ void recompute(const VerifyOptions& options, const ComputeDevice& device, const 
   }
 }
 
-void print_differences(const Verdict& verdict) {
+void print_differences(const CellVerdict& verdict) {
   if (verdict.differences.empty()) return;
   Table table({{"recorded"}, {"recomputed"}, {"what", Align::kLeft}, {"cell", Align::kLeft}}, "  ",
               "  ");
@@ -288,7 +288,7 @@ void print_differences(const Verdict& verdict) {
   print_block(text + "\n");
 }
 
-Json verdict_json(const VerifyOptions& options, const Sample& sample, const Verdict& verdict,
+Json verdict_json(const VerifyOptions& options, const Sample& sample, const CellVerdict& verdict,
                   const NumberTolerance& tolerance) {
   Json differences = Json::array();
   for (const auto& [cell, what] : verdict.differences) {
@@ -329,7 +329,7 @@ int run(VerifyOptions options) {
   }
   const NumberTolerance tolerance = is_same_build(head) ? kSameBits : kOtherMachine;
 
-  Verdict verdict;
+  CellVerdict verdict;
   const auto known = known_cells(
       sample, make_plan(config, dumps.planned, {}, device.name(), memory_limit), verdict);
   if (!known.empty()) {
@@ -380,7 +380,7 @@ Command add_verify(CLI::App& app) {
   add_allow_virtual(*command, options->allow_virtual);
   command->add_flag("--quiet", options->quiet, "No progress");
   command->add_flag("--json", options->json, "The whole report as JSON");
-  command->footer(kFooter);
+  command->footer(kVerifyFooter);
   return {command, [options, seed] {
             options->seed_given = seed->count() > 0;
             return run(*options);

@@ -13,7 +13,7 @@
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kMaxListed = 20;  // violations of one bound in Markdown
+constexpr std::size_t kMaxInMarkdown = 20;  // violations of one bound in Markdown
 
 // Text and attributes of XML 1.0, which has no control characters; of them printable() leaves
 // newlines alone.
@@ -125,7 +125,7 @@ std::string check_markdown(const CheckReport& report) {
   for (const Case& one : cases) {
     if (one.violations->empty()) continue;
     out += fmt::format("\n**{}**\n\n", markdown(one.name));
-    const std::size_t shown = std::min(one.violations->size(), kMaxListed);
+    const std::size_t shown = std::min(one.violations->size(), kMaxInMarkdown);
     for (std::size_t i = 0; i < shown; ++i) {
       out += "* " + markdown(violation_text((*one.violations)[i])) + "\n";
     }

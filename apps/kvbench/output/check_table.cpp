@@ -13,7 +13,7 @@
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kMaxListed = 20;  // of one bound's violations or untested cells
+constexpr std::size_t kMaxOfBound = 20;  // of one bound's violations or untested cells
 
 std::string number_text(const Json& value) {
   if (value.is_number_float()) return fmt::format("{:.4g}", value.get<double>());
@@ -27,11 +27,11 @@ std::string number_text(const std::optional<double>& value) {
 void add_cells(std::string& out, const std::string& bound, const char* kind,
                const std::vector<Json>& cells) {
   const std::vector<std::string> lines = cell_lines(cells);
-  for (std::size_t i = 0; i < std::min(lines.size(), kMaxListed); ++i) {
+  for (std::size_t i = 0; i < std::min(lines.size(), kMaxOfBound); ++i) {
     out += fmt::format("  {}: {}: {}\n", bound, kind, lines[i]);
   }
-  if (lines.size() > kMaxListed) {
-    out += fmt::format("  {}: and {} more, {}\n", bound, lines.size() - kMaxListed, kind);
+  if (lines.size() > kMaxOfBound) {
+    out += fmt::format("  {}: and {} more, {}\n", bound, lines.size() - kMaxOfBound, kind);
   }
 }
 
@@ -70,7 +70,7 @@ void add_violations(std::vector<Row>& rows, const std::string& bound,
                        "the first: " + cell});
     }
   }
-  const std::size_t shown = std::min(found.size(), kMaxListed);
+  const std::size_t shown = std::min(found.size(), kMaxOfBound);
   rows.insert(rows.end(), found.begin(), found.begin() + static_cast<std::ptrdiff_t>(shown));
   if (found.size() > shown) {
     rows.push_back({bound, "", "", fmt::format("and {} more", found.size() - shown), ""});

@@ -14,7 +14,7 @@
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kMaxListed = 20;
+constexpr std::size_t kMaxCells = 20;
 
 using Row = std::vector<std::string>;
 
@@ -110,11 +110,11 @@ std::string cells_text(const char* title, const std::vector<Json>& cells) {
   if (cells.empty()) return "";
   std::string out = fmt::format("\n{}:\n", title);
   const std::vector<std::string> lines = cell_lines(cells);
-  for (std::size_t i = 0; i < std::min(lines.size(), kMaxListed); ++i) {
+  for (std::size_t i = 0; i < std::min(lines.size(), kMaxCells); ++i) {
     out += "  " + lines[i] + "\n";
   }
-  if (lines.size() > kMaxListed) {
-    out += fmt::format("  and {} more\n", lines.size() - kMaxListed);
+  if (lines.size() > kMaxCells) {
+    out += fmt::format("  and {} more\n", lines.size() - kMaxCells);
   }
   return out;
 }

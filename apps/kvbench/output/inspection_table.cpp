@@ -28,7 +28,9 @@ std::string member(const Json& object, const char* key) {
   return object.is_object() && object.contains(key) ? number(object[key]) : "-";
 }
 
-std::string or_dash(const Json& value) { return value.get<double>() == 0.0 ? "-" : number(value); }
+std::string dash_if_zero(const Json& value) {
+  return value.get<double>() == 0.0 ? "-" : number(value);
+}
 
 std::size_t headline(const Json& quantiles) {
   std::size_t best = 0;
@@ -106,8 +108,8 @@ std::string layers_text(const Json& sequence, std::size_t columns) {
     table.add({number(layer["layer"]), number(layer["query_heads"]), number(layer["kv_heads"]),
                number(layer["tokens"]), number(layer["query_rows"]),
                number(layer["d"]) + " / " + number(layer["dv"]), layer["dtype"].get<std::string>(),
-               number(layer["scale"]), or_dash(layer["sliding_window"]),
-               or_dash(layer["logit_softcap"]), or_dash(layer["out_rows"])});
+               number(layer["scale"]), dash_if_zero(layer["sliding_window"]),
+               dash_if_zero(layer["logit_softcap"]), dash_if_zero(layer["out_rows"])});
   }
   return table.text(columns) + members_text(sequence);
 }

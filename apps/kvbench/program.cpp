@@ -1,0 +1,168 @@
+#include "program.hpp"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "cli/arguments.hpp"
+#include "cli/device_option.hpp"
+#include "commands.hpp"
+#include "core/error.hpp"
+#include "dump/crash_report.hpp"
+#include "exit_codes.hpp"
+#include "output/log.hpp"
+#include "results/provenance.hpp"
+
+namespace kvbench {
+namespace {
+
+constexpr const char* kProgramFooter =
+    R"(Exit codes: 0 done, 1 a bug, 2 bad command line, sweep, dump or output place,
+3 finished with failed cells, 4 a check found a violation, 5 interrupted, or shards missing: run
+again to go on.
+Data go to stdout, messages to stderr. `kvbench help COMMAND` explains a command.
+
+Examples:
+  kvbench inspect data/smollm2-constitution.h5
+  kvbench plan --config configs/quick.json
+  kvbench run --config configs/quick.json
+  kvbench export --results results/quick/results.json --format csv > quick.csv
+  kvbench check --results results/ci/results.json --bounds configs/bounds/ci.json
+  kvbench compare before/results.json results/ci/results.json)";
+
+// The next files opened would get the numbers of closed standard streams, and messages would be
+// written into them. The substitute for stdout cannot be written to, so that its loss is noticed.
+void keep_standard_descriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(descriptor, F_GETFD) != -1) continue;
+    ::open("/dev/null", descriptor == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
+int parse_and_run(int argc, char** argv) {
+  CLI::App app{"Errors of KV-cache compression algorithms on real attention, as JSON", "kvbench"};
+  app.set_version_flag("--version", version_line());
+  app.require_subcommand(1);
+  app.footer(kProgramFooter);
+  std::vector<std::string> words(argv, argv + argc);
+  if (words.size() > 1 && words[1] == "help") {  // kvbench help run: kvbench run --help
+    words.erase(words.begin() + 1);
+    words.emplace_back("--help");
+  }
+  std::vector<Command> commands = {add_run(app, words), add_plan(app), add_merge(app)};
+  for (const auto add : {add_inspect, add_validate, add_synth, add_list, add_export, add_check,
+                         add_compare, add_verify, add_schema, add_completion, add_manual}) {
+    commands.push_back(add(app));
+  }
+  check_arguments(app, words);
+  try {
+    std::vector<std::string> reversed(words.rbegin(), words.rend() - 1);  // as CLI11 takes them
+    app.parse(std::move(reversed));
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    log_text("{}\n", parse_error_text(app, words, error));
+    return kExitBadInput;
+  }
+  const auto parsed = std::find_if(commands.begin(), commands.end(),
+                                   [](const Command& command) { return command.app->parsed(); });
+  return parsed->run();
+}
+
+void log_errors(const std::vector<std::string>& messages) {
+  constexpr std::size_t kShown = 50;
+  for (std::size_t i = 0; i < std::min(messages.size(), kShown); ++i) {
+    log_text("kvbench: {}\n", messages[i]);
+  }
+  if (messages.size() > kShown) {
+    log_text("kvbench: and {} more like these; fix those above first\n", messages.size() - kShown);
+  }
+}
+
+int run_guarded(int argc, char** argv) {
+  try {
+    return parse_and_run(argc, argv);
+  } catch (const InputError& error) {
+    log_errors(error.messages());
+    return kExitBadInput;
+  } catch (const IoError& error) {
+    log_text("kvbench: {}\n", error.what());
+    if (!work_has_begun) {
+      log_text("kvbench: nothing was computed; free disk space or choose another --out\n");
+      return kExitBadInput;
+    }
+    log_text(
+        "kvbench: finished cells are saved; free disk space and rerun the same command to "
+        "resume\n");
+    return kExitIncomplete;
+  } catch (const DeviceError& error) {
+    log_text("kvbench: {}\n", error.what());
+    if (!work_has_begun) {
+      log_text("kvbench: nothing was computed; try --device cpu\n");
+      return kExitBadInput;
+    }
+    log_text(
+        "kvbench: finished cells are saved; rerun the same command to resume, or start over with "
+        "--device cpu and a new --out\n");
+    return kExitIncomplete;
+  } catch (const std::bad_alloc&) {
+    log_text(
+        "kvbench: out of memory; of a sweep choose fewer tokens (select.tokens), fewer rows "
+        "(evaluate.rows) or fewer --threads, of other input less of it, or use a machine with "
+        "more\n");
+    return kExitBadInput;
+  } catch (const std::exception& error) {
+    if (std::ferror(stdout) != 0) {  // fmt::print throws if stdout is closed or full
+      log_text("kvbench: cannot write to standard output: {}\n", error.what());
+      return kExitBadInput;
+    }
+    const std::vector<std::string> reasons = reasons_of(error);
+    log_text("kvbench: internal error: {}\n", reasons.front());
+    for (std::size_t k = 1; k < reasons.size(); ++k)
+      log_text("kvbench:   because: {}\n", reasons[k]);
+    log_text(
+        "kvbench: this is a bug; please report it with the command line and the output of "
+        "`kvbench --version`\n");
+    return kExitBug;
+  }
+}
+
+// A file that may not grow further is an error of writing like a full disk, not the program's end.
+void survive_file_size_limits() { std::signal(SIGXFSZ, SIG_IGN); }
+
+// Matrices go back to the system when they are freed. glibc by itself comes to keep pieces of up to
+// 32 MiB, in one heap per thread, and a run then needs more than the plan estimated.
+void give_large_memory_back() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  mallopt(M_TRIM_THRESHOLD, 4 << 20);
+#endif
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv) {
+  keep_standard_descriptors();
+  survive_file_size_limits();
+  give_large_memory_back();
+  name_dump_on_crash();
+  int exit_code = run_guarded(argc, argv);
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && exit_code == kExitDone) {
+    log_text("kvbench: cannot write to standard output\n");
+    exit_code = kExitBadInput;
+  }
+  return exit_code;
+}
+
+}  // namespace kvbench

@@ -1,0 +1,88 @@
+#include "algorithms/algorithm.hpp"
+
+#include "algorithms/bind_parameters.hpp"
+#include "algorithms/typed_algorithm.hpp"
+
+namespace kvbench {
+
+AlgorithmFacts::AlgorithmFacts() = default;
+AlgorithmFacts::AlgorithmFacts(const AlgorithmFacts&) = default;
+AlgorithmFacts::AlgorithmFacts(AlgorithmFacts&&) noexcept = default;
+AlgorithmFacts& AlgorithmFacts::operator=(const AlgorithmFacts&) = default;
+AlgorithmFacts& AlgorithmFacts::operator=(AlgorithmFacts&&) noexcept = default;
+AlgorithmFacts::~AlgorithmFacts() = default;
+
+AlgorithmDescription::AlgorithmDescription() {
+  const auto no = [](const Params&) { return false; };
+  const auto nothing = [](const Params&) { return std::optional<std::string>(); };
+  randomised = no;
+  needs = [](const Params&) { return Needs{}; };
+  validate = [](const Params&) { return std::nullopt; };
+  skip_reason = [](const Params&, const StreamShape&, Index) { return std::nullopt; };
+  shared_work = [](const Params&, const StreamShape&, Index, std::uint32_t) {
+    return std::vector<SharedWork>{};
+  };
+  replay_scope = [](const Params&) { return ReplayScope::kHead; };
+  not_rows = nothing;
+  only_appends = no;
+  not_stored = nothing;
+  makes_values = no;
+  never_evicts = no;
+}
+AlgorithmDescription::AlgorithmDescription(const AlgorithmDescription&) = default;
+AlgorithmDescription::AlgorithmDescription(AlgorithmDescription&&) noexcept = default;
+AlgorithmDescription& AlgorithmDescription::operator=(const AlgorithmDescription&) = default;
+AlgorithmDescription& AlgorithmDescription::operator=(AlgorithmDescription&&) noexcept = default;
+AlgorithmDescription::~AlgorithmDescription() = default;
+
+AlgorithmDescription described(const AlgorithmFacts& facts, const UntypedTable& table,
+                               bool takes_memory) {
+  AlgorithmDescription d;
+  static_cast<AlgorithmFacts&>(d) = facts;
+  d.parameters = table.rows();
+  for (Parameter& parameter : d.parameters) {
+    parameter.takes_memory = parameter.takes_memory && takes_memory;
+  }
+  return d;
+}
+
+template void bind(const std::shared_ptr<const UntypedTable>&, const UntypedFunction<bool()>&,
+                   std::function<bool(const Params&)>&);
+template void bind(const std::shared_ptr<const UntypedTable>&, const UntypedFunction<Needs()>&,
+                   std::function<Needs(const Params&)>&);
+template void bind(
+    const std::shared_ptr<const UntypedTable>&,
+    const UntypedFunction<std::optional<std::pair<std::string, std::string>>()>&,
+    std::function<std::optional<std::pair<std::string, std::string>>(const Params&)>&);
+template void bind(
+    const std::shared_ptr<const UntypedTable>&,
+    const UntypedFunction<std::optional<std::string>(const StreamShape&, Index)>&,
+    std::function<std::optional<std::string>(const Params&, const StreamShape&, Index)>&);
+template void bind(
+    const std::shared_ptr<const UntypedTable>&,
+    const UntypedFunction<std::optional<Misfit>(const StreamId&, const StreamShape&, Index)>&,
+    std::function<std::optional<Misfit>(const Params&, const StreamId&, const StreamShape&,
+                                        Index)>&);
+template void bind(
+    const std::shared_ptr<const UntypedTable>&,
+    const UntypedFunction<std::vector<SharedWork>(const StreamShape&, Index, std::uint32_t)>&,
+    std::function<std::vector<SharedWork>(const Params&, const StreamShape&, Index,
+                                          std::uint32_t)>&);
+template void bind(const std::shared_ptr<const UntypedTable>&,
+                   const UntypedFunction<ReplayScope()>&,
+                   std::function<ReplayScope(const Params&)>&);
+template void bind(const std::shared_ptr<const UntypedTable>&,
+                   const UntypedFunction<ModelWork(std::uint32_t)>&,
+                   std::function<ModelWork(const Params&, std::uint32_t)>&);
+template void bind(const std::shared_ptr<const UntypedTable>&,
+                   const UntypedFunction<std::unique_ptr<Algorithm>(const CellContext&)>&,
+                   std::function<std::unique_ptr<Algorithm>(const Params&, const CellContext&)>&);
+template void bind(
+    const std::shared_ptr<const UntypedTable>&,
+    const UntypedFunction<std::optional<KeptCounts>(const StreamShape&, Index)>&,
+    std::function<std::optional<KeptCounts>(const Params&, const StreamShape&, Index)>&);
+template void bind(const std::shared_ptr<const UntypedTable>&,
+                   const UntypedFunction<std::optional<std::string>()>&,
+                   std::function<std::optional<std::string>(const Params&)>&);
+
+}  // namespace kvbench
