@@ -116,7 +116,7 @@ template UntypedField field_of<std::optional<Index>>(std::string, std::string);
 template UntypedField field_of<std::optional<double>>(std::string, std::string);
 template UntypedField field_of<std::optional<TokenCount>>(std::string, std::string);
 
-UntypedField choice_field(std::string name, std::vector<std::string> words, std::string doc,
+UntypedField choice_field(std::string name, const std::vector<std::string>& words, std::string doc,
                           std::function<void(void*, std::size_t)> set,
                           std::function<std::size_t(const void*)> get) {
   UntypedField out;

@@ -146,7 +146,7 @@ template <class E>
 using Choices = std::vector<std::pair<std::string, E>>;
 
 // Of one of several values, by its place among the words.
-UntypedField choice_field(std::string name, std::vector<std::string> words, std::string doc,
+UntypedField choice_field(std::string name, const std::vector<std::string>& words, std::string doc,
                           std::function<void(void*, std::size_t)> set,
                           std::function<std::size_t(const void*)> get);
 
