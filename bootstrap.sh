@@ -581,6 +581,11 @@ bench() {
     build-cuda/bin/device-benchmarks
     return
   fi
+  if [[ ${1:-} == --sweeps ]]; then
+    build
+    bench_sweeps "$(bench_python)" "${KVBENCH_BENCH_DUMP:-data/smollm2-constitution.h5}" "${@:2}"
+    return
+  fi
   build benchmarks
   if [[ ${1:-} == --micro ]]; then
     build/bin/benchmarks "${@:2}"
@@ -590,16 +595,18 @@ bench() {
     build/bin/benchmarks "$@"
     return
   fi
-  local python dump=${KVBENCH_BENCH_DUMP:-data/smollm2-constitution.h5} status=0
+  local python dump=${KVBENCH_BENCH_DUMP:-data/smollm2-constitution.h5} status=0 sweeps=()
   python=$(bench_python)
-  if [[ ${1:-} == --sweeps ]]; then
-    bench_sweeps "$python" "$dump" "${@:2}"
-    return
-  fi
   python3 tests/bench/compare_peers.py --benchmarks build/bin/benchmarks --peers "$python" \
     --dump "$dump" "$@" || status=$?
-  if [[ $* == --check || $* == --record ]]; then
-    bench_sweeps "$python" "$dump" "$1" || status=$?
+  case " $* " in
+    *" --only "*) say "SKIPPED: whole sweeps, with --only; bench --sweeps compares them" ;;
+    *" --check "*) sweeps=(--check) ;;
+    *" --record "*) sweeps=(--record) ;;
+  esac
+  if ((${#sweeps[@]} != 0)); then
+    cmake --build --preset release --target kvbench >&2
+    bench_sweeps "$python" "$dump" "${sweeps[@]}" || status=$?
   fi
   return $status
 }
@@ -612,7 +619,7 @@ bench_sweeps() {
   else
     say "SKIPPED: the sweep by kvpress: ./bootstrap.sh test-peers makes .venv-peers, which has it"
   fi
-  .venv/bin/python -B tests/bench/compare_sweeps.py --program build/bin/kvbench --numpy "$python" \
+  "$python" -B tests/bench/compare_sweeps.py --program build/bin/kvbench --numpy "$python" \
     "${kvpress[@]}" --dump "$dump" "$@"
 }
 

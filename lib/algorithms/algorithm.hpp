@@ -176,8 +176,7 @@ struct ModelLimits {
   std::string all_tokens;  // every row sees every token: all are the prompt, no row is decoded
 };
 
-// What is known of it whatever its parameters. (Copies are made in one place, since every algorithm
-// makes some.)
+// What is known of it whatever its parameters.
 struct AlgorithmFacts {
   std::string id;
   std::vector<std::string> aliases;

@@ -138,7 +138,7 @@ struct Field : UntypedField {
 };
 
 // Of a member of type Index, double, bool, TokenCount, CacheParameter, or a std::optional of one of
-// them.
+// the numbers: Index, double, TokenCount.
 template <class T>
 UntypedField field_of(std::string name, std::string doc);
 
@@ -159,7 +159,7 @@ UntypedField field_of_choices(std::string name, const Choices<E>& choices, std::
     values.push_back(choice);
   }
   return choice_field(
-      std::move(name), std::move(words), std::move(doc),
+      std::move(name), words, std::move(doc),
       [values](void* place, std::size_t i) { *static_cast<E*>(place) = values[i]; },
       [values](const void* place) {
         std::size_t i = 0;

@@ -22,7 +22,8 @@ class WeightsByToken {
   // Takes up a sketch. Where only some rows changed since this sketch was taken up before, only
   // their tokens are summed again.
   void take(const Sketch& sketch);
-  // Another number whenever any weight below may have changed; 0 before the first sketch.
+  // Another number whenever any weight below may have changed, factor() apart; 0 before the first
+  // sketch.
   std::uint64_t version() const { return version_; }
 
   // A row with a key or a value of its own.

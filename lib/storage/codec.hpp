@@ -97,7 +97,7 @@ struct CodecFunctions {
   FunctionOf<P, std::unique_ptr<Codec>(const CodecContext&)> create;
 };
 
-// All but `create` have an answer here.
+// What is known of it whatever its parameters.
 struct CodecFacts {
   std::string id;
   std::string title;   // one line

@@ -5,7 +5,7 @@
                       [--check | --record] [--rounds 3] [--only SWEEP ..]
 
 kvbench's time is that of the whole program, reading the dump and writing every metric; a peer's
-begins after its imports and ends when three means per cell are written. Both use all threads, in
+begins after its imports and ends when two or three means per cell are written. Both use all threads, in
 turns. Before a peer is timed, which computes in single precision, it runs once in double, and its
 means are compared with kvbench's.
 """
@@ -88,6 +88,8 @@ def disagreement(cells, records, tolerance):
     """What of a peer's {id: {metric: mean}} is not as in kvbench's cells, as text; nothing: ''."""
     if set(records) != {cell["id"] for cell in cells}:
         return f"{len(records)} cells, not the {len(cells)} of kvbench"
+    if not all({"relative_l2", "epsilon_spectral"} <= set(record) for record in records.values()):
+        return "a cell without relative_l2 or epsilon_spectral"
     logs = defaultdict(lambda: defaultdict(list))  # (algorithm, metric) -> (KV head, seed) -> logs
     for cell in cells:
         key = cell["key"]
@@ -196,11 +198,10 @@ def measure(runs, chosen, rounds):
 
 
 def check(runs, name, rows, rounds):
-    """1 where a ratio fell below what is recorded, in two measurements; 2 where nothing is."""
+    """1 where a ratio fell below what is recorded, in two measurements."""
     before = recorded(name)[1]
-    if before is None:
-        say(f"{RECORDED.name} has no figures for {name}: bench --record writes them")
-        return 2
+    if before["machine"]["processor"] != machine()["processor"]:
+        say(f"note: recorded on {before['machine']['processor']}; ratios differ between machines")
     worse = fallen(rows, before)
     if worse:
         say("\nfell; once more:")
@@ -224,13 +225,19 @@ def parsed():
     mode.add_argument("--check", action="store_true",
                       help=f"fail when a ratio is below {FALLEN} of the one in {RECORDED.name}")
     mode.add_argument("--record", action="store_true", help=f"write {RECORDED.name}")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.record and (options.only != list(SWEEPS) or options.kvpress is None):
+        parser.error("--record wants every sweep, so not --only, and --kvpress")
+    return options
 
 
 def main():
     options = parsed()
     threads = len(os.sched_getaffinity(0))
     name = "sweeps of " + Path(options.dump).name
+    if options.check and recorded(name)[1] is None:
+        say(f"{RECORDED.name} has no figures for {name}: bench --record writes them")
+        return 2
     with tempfile.TemporaryDirectory(prefix="kvbench-sweeps-") as folder:
         runs = Runs(options, Path(folder), threads)
         say(f"\nwhole sweeps of {options.dump}, {threads} threads\n"

@@ -136,6 +136,42 @@ TEST_CASE("weights that follow the changes of a sketch are those summed from scr
   CHECK(listed.updates() > 100);
 }
 
+TEST_CASE(
+    "weights that follow a sketch with a scale of all of them are those summed from scratch") {
+  std::mt19937 draw(11);
+  Sketch sketch;
+  const auto scaled_row = [&] {
+    SketchRow row = random_row(draw);
+    row.scaled = true;
+    return row;
+  };
+  for (int i = 0; i < 40; ++i) sketch.add(scaled_row());
+  WeightsByToken following(kTokens);
+  FollowingList listed;
+  int factored = 0;
+  int plain = 0;
+  for (int step = 0; step < 600; ++step) {
+    const auto position = static_cast<Index>(draw() % 40);
+    if (draw() % 2 == 0) sketch.numerator_scale = 0.25 * static_cast<double>(1 + draw() % 100);
+    if (draw() % 3 == 0) sketch.replace(position, scaled_row());
+    // For ten steps of thirty a row stands there whose weight has no scale.
+    if (step % 30 == 0) sketch.replace(0, SketchRow::exact(7));
+    if (step % 30 == 10) sketch.replace(0, scaled_row());
+    following.take(sketch);
+    WeightsByToken anew(kTokens);
+    anew.take(sketch);
+    check_equal(following, anew);
+    listed.follow(following);
+    std::vector<WeightEntry> list;
+    anew.list(list);
+    CHECK((listed.list() == list));
+    (following.factor() == sketch.numerator_scale ? factored : plain) += 1;
+  }
+  CHECK(factored > 300);
+  CHECK(plain > 150);
+  CHECK(listed.updates() > 100);
+}
+
 TEST_CASE("a scale of all numerator weights is a factor, and changes no weight") {
   Sketch sketch;
   SketchRow slot;

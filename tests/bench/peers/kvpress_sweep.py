@@ -33,11 +33,13 @@ PRESSES = {
 class Rows:
     """The decoded rows of a layer: queries [1, Hq, R, d], later keys and values [1, Hkv, R, d]."""
 
-    def __init__(self, group, tokens, prompt, scale, real):
-        q, k, v = (torch.from_numpy(tensor)[None]
-                   for tensor in sweep_cells.tensors(group, tokens, real))
-        self.q, self.k, self.v, self.scale = q[:, :, prompt:], k[:, :, prompt:], v[:, :, prompt:], scale
-        self.group = q.shape[1] // k.shape[1]
+    def __init__(self, group, tokens, layer, real):
+        prompt, scale = layer.prompt, layer.terms.scale
+        self.q, self.k, self.v = (torch.from_numpy(group[name][:, prompt:tokens].astype(real))[None]
+                                  for name in "qkv")
+        k, v = torch.cat([layer.k, self.k], dim=2), torch.cat([layer.v, self.v], dim=2)
+        self.scale = scale
+        self.group = self.q.shape[1] // k.shape[1]
         self.exact = self.attention(k[:, :, :prompt], v[:, :, :prompt])
         self.length = self.exact.norm(dim=-1)
         x = scale * self.q @ k.repeat_interleave(self.group, 1).mT
@@ -78,8 +80,9 @@ def run_layer(group, heads, real):
     layer = read_layer(group, prompt)
     if real == np.float32:
         layer = single(layer)
-    rows = Rows(group, heads[0][0]["key"]["tokens"], prompt, layer.terms.scale, real)
+    rows = Rows(group, heads[0][0]["key"]["tokens"], layer, real)
     hidden = layer.hidden_states()
+    keywords, attentions = layer.keywords(hidden), {}
     named = [{(cell["key"]["algorithm"], str(cell["key"]["params"])): cell["id"] for cell in cells}
              for _, cells in sorted(heads.items())]
     found = {}
@@ -87,11 +90,11 @@ def run_layer(group, heads, real):
         key = cell["key"]
         press = press_of(PRESSES[key["algorithm"]](key["params"]))
         press.compression_ratio = 1 - (key["params"]["budget"] + 0.5) / prompt
-        attentions = None
-        if key["algorithm"] == "snapkv":
-            attentions = layer.attentions(key["params"]["window"])
-        kept = press.compress(layer.module(), hidden, layer.k, layer.v, attentions,
-                              layer.keywords(hidden))
+        window = key["params"]["window"] if key["algorithm"] == "snapkv" else 0
+        if window not in attentions:
+            attentions[window] = layer.attentions(window) if window else None
+        kept = press.compress(layer.module(), hidden, layer.k, layer.v, attentions[window],
+                              keywords)
         for head, record in enumerate(rows.records(*kept)):
             found[named[head][key["algorithm"], str(key["params"])]] = record
     return found

@@ -25,8 +25,9 @@ class Head:
     """A KV head: q [G, n, d] times the logit scale, k, v [n, d]; and of its decoded rows e [G, R, n],
     exponentials less the row's largest logit, 0 where a token is not visible."""
 
-    def __init__(self, q, k, v, scale, prompt):
+    def __init__(self, q, k, v, scale, prompt, place):
         self.q, self.k, self.v, self.scale, self.prompt = q * q.dtype.type(scale), k, v, scale, prompt
+        self.place = place  # (layer, KV head), of draws
         self.n, self.rows = len(k), len(k) - prompt
         x = self.q[:, prompt:] @ k.T
         hidden = np.triu(np.ones((self.rows, self.rows), dtype=bool), 1)
@@ -39,6 +40,9 @@ class Head:
         self.length = np.linalg.norm(self.exact, axis=2)
         weights = np.sqrt(np.einsum("grn,grn->gr", self.e, self.e)) / self.z
         self.unit = weights * operator_norms(v, prompt)
+
+    def draws(self, *purpose):
+        return np.random.default_rng([*self.place, *purpose])
 
     def record(self, answers, kept=None):
         """Of answers [G, R, dv] and kept exponentials [G, R]."""
@@ -131,8 +135,9 @@ def eviction(head, scores, budget, recent, noise=None, tau=(1.0, 1.0)):
 def accumulated(head, cells):
     """h2o, key_attention and keyformer, which share the prompt's exponentials."""
     seeds = sorted({cell["key"]["seed"] for cell in cells if cell["key"]["algorithm"] == "keyformer"})
-    rng = np.random.default_rng(1)
-    noise = rng.gumbel(size=(len(seeds), len(head.q), head.n)).astype(head.k.dtype)
+    noise = np.zeros((len(seeds), len(head.q), head.n), head.k.dtype)
+    for seed, of_seed in zip(seeds, noise):
+        of_seed[:] = head.draws(1, seed).gumbel(size=of_seed.shape)
     scores = prompt_scores(head, noise)
     found = {}
     for cell in cells:
@@ -150,10 +155,10 @@ def accumulated(head, cells):
 
 
 def uniform(head, cells):
-    rng = np.random.default_rng(2)
     found = {}
     for cell in cells:
         params = cell["key"]["params"]
+        rng = head.draws(2, cell["key"]["seed"], params["T"])
         sinks, middle = params["sinks"], head.prompt - params["sinks"]
         count = middle >> params["T"]
         drawn = sinks + np.sort(rng.choice(middle, count, replace=False))
@@ -198,7 +203,7 @@ def balance(head, cells):
     params = cells[0]["key"]["params"]
     seeds = sorted({cell["key"]["seed"] for cell in cells})
     sinks = params["sinks"]
-    rng = np.random.default_rng(3)
+    rng = head.draws(3, *seeds)
     tokens = np.tile(np.arange(sinks, head.prompt), (len(seeds), 1))
     weight = np.ones(tokens.shape, head.k.dtype)
     found = {}
@@ -312,7 +317,6 @@ def denominators(head, assigned, counts, t, rng):
 
 
 def subgen(head, cells):
-    rng = np.random.default_rng(4)
     settings = [(cell["key"]["params"], cell["key"]["seed"], cell["id"]) for cell in cells]
     nets = {}
     for quantile in sorted({params["delta_quantile"] for params, _, _ in settings}):
@@ -321,6 +325,7 @@ def subgen(head, cells):
     found = {}
     for seed in sorted({seed for _, seed, _ in settings}):
         most = max(params["s"] for params, _, _ in settings)
+        rng = head.draws(4, seed)
         slots, mu, weight = slots_of(head, most, rng)
         over, under = {}, {}
         for params, its_seed, name in settings:
@@ -367,7 +372,7 @@ def main():
             group = len(q) // len(k)
             for number, cells in heads.items():
                 head = Head(q[number * group:(number + 1) * group], k[number], v[number],
-                            float(layer.attrs["scale"]), first["prompt_tokens"])
+                            float(layer.attrs["scale"]), first["prompt_tokens"], (place[1], number))
                 records |= run(head, cells, options.apart)
     sweep_cells.write(options.out, records)
     print(time.perf_counter() - start)

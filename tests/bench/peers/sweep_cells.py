@@ -20,7 +20,7 @@ def arguments(description):
 
 
 def by_layer(path):
-    """{(sequence, layer): {kv_head: [cell]}} of a file of {id, label, key}."""
+    """{(sequence, layer): {kv_head: [cell]}} of a file of {id, key}."""
     found = defaultdict(lambda: defaultdict(list))
     for cell in json.loads(Path(path).read_text(encoding="utf-8")):
         key = cell["key"]
