@@ -17,7 +17,11 @@ struct Base {
   double rate = 0.5;
 };
 
-struct Parameters : Base {
+struct SecondBase {
+  double weight = 0.25;
+};
+
+struct Parameters : Base, SecondBase {
   TokenCount budget;
   TokenCount sinks = 4;
   std::optional<Index> length;       // none: auto
@@ -38,6 +42,8 @@ ParameterTable<Parameters> table(Parameters defaults = {}) {
        field("share", &P::share, "the other").above(0), field("flag", &P::flag, "a flag"),
        field("taste", &P::taste, {{"sweet", Taste::kSweet}, {"sour", Taste::kSour}}, "a choice")});
   out.add(std::vector<Field<Base>>{field("rate", &Base::rate, "of what it is derived from")});
+  out.add(std::vector<Field<SecondBase>>{
+      field("weight", &SecondBase::weight, "of the second of these")});
   return out;
 }
 
@@ -58,6 +64,7 @@ TEST_CASE("rows have the struct's defaults, and none where none is meant") {
   CHECK(row(rows, "flag").default_value == Value{true});
   CHECK(row(rows, "taste").default_value == Value{std::string("sour")});
   CHECK(row(rows, "rate").default_value == Value{0.5});
+  CHECK(row(rows, "weight").default_value == Value{0.25});
   Parameters other;
   other.length = 3;
   other.sinks = TokenCount::fraction(0.25);
@@ -89,6 +96,7 @@ TEST_CASE("the struct has what was given, and its defaults for the rest") {
   params.set("flag", false);
   params.set("taste", std::string("sweet"));
   params.set("rate", std::int64_t{2});  // an integer is promoted
+  params.set("weight", 0.75);
   const Parameters p = table().read(params);
   CHECK(p.budget.of(9) == 4);
   CHECK(p.sinks.of(9) == 4);
@@ -98,6 +106,7 @@ TEST_CASE("the struct has what was given, and its defaults for the rest") {
   CHECK(!p.flag);
   CHECK(p.taste == Taste::kSweet);
   CHECK(p.rate == 2.0);
+  CHECK(p.weight == 0.75);
 }
 
 TEST_CASE("a value that the check would refuse is not read as the default") {
