@@ -13,6 +13,7 @@
 
 #include "core/error.hpp"
 #include "core/file.hpp"
+#include "json/bounded_input.hpp"
 #include "json/file_kind.hpp"
 #include "json/input_file.hpp"
 #include "json/nesting.hpp"
@@ -285,10 +286,6 @@ Json read_members(const std::string& path, const std::function<void(Json&&)>& ce
       throw InputError(
           fmt::format("{}: has an object of more than {} members; {}", path, kMostNames, kWanted));
     }
-    if (event == Event::value && parsed.is_string() &&
-        parsed.get_ref<const std::string&>().size() > kLongestText) {
-      throw InputError(path + ": has a text of more than 1 MiB; " + kWanted);
-    }
     if (depth == 0 && event == Event::array_start) {
       throw InputError(path + ": is not a kvbench results file; " + kWanted);
     }
@@ -317,11 +314,13 @@ Json read_members(const std::string& path, const std::function<void(Json&&)>& ce
     return false;
   };
   Json results;
+  BoundedInput input(in, kLongestText, [&] {
+    throw InputError(path + ": has a text of more than 1 MiB; " + kWanted);
+  });
   try {
-    results = Json::parse(in, take_cells);
+    results = Json::parse(input.begin(), input.end(), take_cells);
     // The parser takes a byte of value 0 for the end, and leaves the rest unread.
-    in.clear();
-    if (in.unget() && in.get() == 0) {
+    if (input.last() == '\0') {
       throw InputError(path + ": has a byte of value 0 where its JSON ends; " + kWanted);
     }
   } catch (const std::ios_base::failure&) {
