@@ -12,6 +12,8 @@ from kvplot.results import ResultsError
 
 Array = NDArray[numpy.float64]
 
+MOST_HEADS = 65536  # of a tensor, as the program has it
+
 
 class Dump(Hdf5File):
     """One sequence of a dump; arrays in float64."""
@@ -57,6 +59,11 @@ class Dump(Hdf5File):
         if not isinstance(data, h5py.Dataset) or data.ndim != 3 or 0 in data.shape:
             raise ResultsError(
                 f"{self.path}: layer {layer} holds no {name} [heads, tokens, columns]"
+            )
+        if data.shape[0] > MOST_HEADS:
+            raise ResultsError(
+                f"{self.path}: layer {layer}: {name} has {data.shape[0]} heads; a dump has at most "
+                f"{MOST_HEADS}"
             )
         if data.dtype.kind != "f" and not (data.dtype == numpy.uint16 and is_bfloat16(data)):
             raise ResultsError(

@@ -96,6 +96,11 @@ class InChild(Hostile):
             "k", (1, 24, 2**38), "f4", chunks=(1, 1, 1024)))
         self.refused(path, "takes far more memory than the file has bytes", command=self.BARS)
 
+    def test_more_heads_than_a_dump_has(self):
+        path = dump_file(self.folder / "d.h5", k=lambda layer: layer.create_dataset(
+            "k", (65537, 24, 4), "f4", chunks=(1, 24, 4)))
+        self.refused(path, "layer 0: k has 65537 heads", command=self.BARS)
+
     def test_what_ends_the_process_ends_the_child(self):
         path = self.written(b"")
         for work, words in ((os.abort, "crashed"), (lambda: os._exit(7), "exit code 7"),
