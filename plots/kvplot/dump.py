@@ -41,6 +41,10 @@ class Dump(Hdf5File):
                 f"{self.path}: no sequence {self.sequence!r}; there is {', '.join(names) or 'none'}"
             )
         group = self._group(file, f"sequences/{self.sequence}/layers")
+        if not all(isinstance(name, str) for name in group):
+            raise ResultsError(
+                f"{self.path}: a layer of {self.sequence} has a name that is not UTF-8"
+            )
         self.layers = sorted(int(name) for name in group if name.isdecimal())
         if not self.layers:
             raise ResultsError(f"{self.path}: sequence {self.sequence} has no layer")

@@ -101,6 +101,13 @@ class InChild(Hostile):
             "k", (65537, 24, 4), "f4", chunks=(1, 24, 4)))
         self.refused(path, "layer 0: k has 65537 heads", command=self.BARS)
 
+    def test_a_layer_whose_name_is_not_utf8(self):
+        path = dump_file(self.folder / "d.h5")
+        with h5py.File(path, "r+") as file:
+            layers = file["sequences/0/layers"]
+            layers[b"\xff"] = layers["0"]
+        self.refused(path, "a layer of 0 has a name that is not UTF-8", command=self.BARS)
+
     def test_what_ends_the_process_ends_the_child(self):
         path = self.written(b"")
         for work, words in ((os.abort, "crashed"), (lambda: os._exit(7), "exit code 7"),
