@@ -67,6 +67,18 @@ bool is_stored_whole(hid_t dataset) {
                               static_cast<std::uint64_t>(elements);
 }
 
+// Whether chunks are at most as large as the dataset may grow. HDF5 makes no others, but opens
+// them, and reads beyond its buffers.
+bool may_have(hid_t space, const Chunk& chunk) {
+  std::vector<hsize_t> largest(hdf5::extent(space).size());
+  H5Sget_simple_extent_dims(space, nullptr, largest.data());
+  const Sizes limits = sizes_of({largest.begin(), largest.end()});
+  for (std::size_t i = 0; i < limits.size(); ++i) {
+    if (limits[i] != H5S_UNLIMITED && chunk.dims[i] > limits[i]) return false;
+  }
+  return true;
+}
+
 // A filter that the chunks were written with and the library does not have.
 std::optional<std::string> missing_filter(hid_t dataset) {
   const hdf5::Handle properties(H5Dget_create_plist(dataset));
@@ -105,10 +117,17 @@ std::optional<std::string> unreadable_chunks(hid_t dataset) {
         *filter);
   }
   const auto chunk = chunk_of(dataset);
-  if (!chunk || chunk->bytes <= kLargestCache) return std::nullopt;
+  if (!chunk) return std::nullopt;
   const hdf5::Handle space(H5Dget_space(dataset));
-  const hdf5::Handle type(H5Dget_type(dataset));
   const Sizes dims = sizes_of(hdf5::extent(space.get()));
+  if (!may_have(space.get(), *chunk)) {
+    return fmt::format(
+        "has chunks [{}], larger than its shape [{}] can become; the file is damaged, copy or make "
+        "it again",
+        fmt::join(chunk->dims, ", "), fmt::join(dims, ", "));
+  }
+  if (chunk->bytes <= kLargestCache) return std::nullopt;
+  const hdf5::Handle type(H5Dget_type(dataset));
   auto tensor = static_cast<double>(H5Tget_size(type.get()));
   for (const auto size : dims) tensor *= static_cast<double>(size);
   if (static_cast<double>(chunk->bytes) <= 4.0 * tensor) return std::nullopt;
