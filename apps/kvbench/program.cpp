@@ -20,6 +20,7 @@
 #include "cli/device_option.hpp"
 #include "commands.hpp"
 #include "core/error.hpp"
+#include "core/shortened.hpp"
 #include "dump/crash_report.hpp"
 #include "exit_codes.hpp"
 #include "output/log.hpp"
@@ -83,7 +84,7 @@ int parse_and_run(int argc, char** argv) {
 void log_errors(const std::vector<std::string>& messages) {
   constexpr std::size_t kShown = 50;
   for (std::size_t i = 0; i < std::min(messages.size(), kShown); ++i) {
-    log_text("kvbench: {}\n", messages[i]);
+    log_text("kvbench: {}\n", shortened(messages[i]));
   }
   if (messages.size() > kShown) {
     log_text("kvbench: and {} more like these; fix those above first\n", messages.size() - kShown);

@@ -2,10 +2,18 @@
 
 #include <fmt/format.h>
 
+#include "core/shortened.hpp"
+
 namespace kvbench {
 namespace {
 
 constexpr std::size_t kMaxListed = 1000;
+// "file: place: what" of parts that may be very long.
+std::string joined(const std::string& file, const std::string& place, const std::string& what) {
+  const std::string begins = shortened(file) + ": ";
+  return place.empty() ? begins + shortened(what)
+                       : begins + shortened(place) + ": " + shortened(what);
+}
 
 // A message is one line, whatever a file's keys and words hold.
 std::string one_line(const std::string& text) {
@@ -33,10 +41,11 @@ std::vector<std::string> reasons_of(const std::exception& error) {
 }
 
 void ErrorList::add(const std::string& place, const std::string& what) {
-  add(one_line(place.empty() ? file_ + ": " + what : file_ + ": " + place + ": " + what));
+  add(one_line(joined(file_, place, what)));
 }
 
 void ErrorList::add(std::string message) {
+  message = shortened(std::move(message));
   if (seen_.count(message) != 0) return;
   if (messages_.size() >= kMaxListed) {
     ++unlisted_;

@@ -14,6 +14,8 @@ namespace {
 constexpr std::uint64_t kSmallestCache = std::uint64_t{1} << 20;  // as large as a slab
 // Chunks that span several heads are kept for the next head up to this much.
 constexpr std::uint64_t kLargestCache = std::uint64_t{32} << 20;
+// Bytes that all chunks of a small tensor may come to, which are decoded to read it.
+constexpr double kMostDecoded = 0x1p27;
 
 // Sizes of at most three dimensions, with leading ones of 1 where there are fewer.
 using Sizes = std::array<std::uint64_t, 3>;
@@ -98,6 +100,20 @@ std::optional<std::string> missing_filter(hid_t dataset) {
   return std::nullopt;
 }
 
+// How often the chunks were compressed with gzip.
+int times_compressed(hid_t dataset) {
+  const hdf5::Handle properties(H5Dget_create_plist(dataset));
+  const int count = H5Pget_nfilters(properties.get());
+  int times = 0;
+  for (int i = 0; i < count; ++i) {
+    unsigned flags = 0, config = 0;
+    std::size_t values = 0;
+    times += H5Pget_filter2(properties.get(), static_cast<unsigned>(i), &flags, &values, nullptr, 0,
+                            nullptr, &config) == H5Z_FILTER_DEFLATE;
+  }
+  return times;
+}
+
 }  // namespace
 
 std::uint64_t chunk_bytes(hid_t dataset) {
@@ -116,6 +132,10 @@ std::optional<std::string> unreadable_chunks(hid_t dataset) {
         "with gzip, e.g. h5repack -f GZIP=4 OLD NEW where that filter is installed",
         *filter);
   }
+  if (const int times = times_compressed(dataset); times > 1) {
+    return fmt::format("is compressed {} times; store it so once, e.g. h5repack -f GZIP=4 OLD NEW",
+                       times);
+  }
   const auto chunk = chunk_of(dataset);
   if (!chunk) return std::nullopt;
   const hdf5::Handle space(H5Dget_space(dataset));
@@ -129,13 +149,41 @@ std::optional<std::string> unreadable_chunks(hid_t dataset) {
   if (chunk->bytes <= kLargestCache) return std::nullopt;
   const hdf5::Handle type(H5Dget_type(dataset));
   auto tensor = static_cast<double>(H5Tget_size(type.get()));
-  for (const auto size : dims) tensor *= static_cast<double>(size);
-  if (static_cast<double>(chunk->bytes) <= 4.0 * tensor) return std::nullopt;
+  auto all = static_cast<double>(chunk->bytes);
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    tensor *= static_cast<double>(dims[i]);
+    all *= static_cast<double>(ceil_div(dims[i], chunk->dims[i]));
+  }
+  const bool is_large = chunk->bytes > kLargestCache || all > kMostDecoded;
+  if (!is_large || all <= 4.0 * tensor) return std::nullopt;
   return fmt::format(
-      "has chunks [{}] of {:.3g} MiB, far larger than itself; store it in chunks of one head, e.g. "
-      "h5repack -l CHUNK=1x{}x{} OLD NEW",
-      fmt::join(chunk->dims, ", "), static_cast<double>(chunk->bytes) / 0x1p20,
-      std::min<std::uint64_t>(dims[1], 1024), dims[2]);
+      "has chunks [{}], {:.3g} MiB together, far larger than itself; store it in chunks of one "
+      "head, "
+      "e.g. h5repack -l CHUNK=1x{}x{} OLD NEW",
+      fmt::join(chunk->dims, ", "), all / 0x1p20, std::min<std::uint64_t>(dims[1], 1024), dims[2]);
+}
+
+void refuse_swollen_chunks(hid_t dataset, std::uint64_t head, std::uint64_t row,
+                           std::uint64_t count) {
+  if (times_compressed(dataset) == 0) return;
+  const auto chunk = chunk_of(dataset);
+  const hdf5::Handle space(H5Dget_space(dataset));
+  const auto dims = hdf5::extent(space.get());
+  if (!chunk || dims.size() != 3) return;
+  const std::uint64_t most = chunk->bytes + chunk->bytes / 64 + 1024;  // gzip's own, and a checksum
+  const auto begin = [&](std::size_t i, std::uint64_t at) {
+    return at / chunk->dims[i] * chunk->dims[i];
+  };
+  for (std::uint64_t at = begin(1, row); at < row + count; at += chunk->dims[1]) {
+    for (std::uint64_t column = 0; column < dims[2]; column += chunk->dims[2]) {
+      const std::array<hsize_t, 3> offset = {begin(0, head), at, column};
+      hsize_t stored = 0;
+      hdf5::check(H5Dget_chunk_storage_size(dataset, offset.data(), &stored));
+      if (stored <= most) continue;
+      throw hdf5::Error(
+          fmt::format("a chunk of {} bytes is compressed to {}", chunk->bytes, stored));
+    }
+  }
 }
 
 std::uint64_t lacking_bytes(hid_t dataset) {

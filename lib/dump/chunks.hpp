@@ -20,6 +20,11 @@ std::uint64_t chunk_rows(hid_t dataset);
 // do: a sentence; nullopt where they can.
 std::optional<std::string> unreadable_chunks(hid_t dataset);
 
+// Throws hdf5::Error where a chunk with some of these rows is stored in more bytes than its
+// elements take though it is compressed: what the library would make of it has no bound.
+void refuse_swollen_chunks(hid_t dataset, std::uint64_t head, std::uint64_t row,
+                           std::uint64_t count);
+
 // Bytes that the sizes of a dataset without chunks need beyond those it stores; HDF5 1.10 would
 // read what lies behind them. 0 for chunks, which only the library sees, and for data never
 // written.

@@ -13,6 +13,10 @@ namespace {
 
 // Larger attributes cannot be a dump's; they are not read.
 constexpr hsize_t kLargestAttribute = 1 << 20;
+// Up to this part of a chunk cache's list is searched for chunks that were read whole, which go
+// first, before the oldest one goes. With all of it the library drops only those that were read
+// whole, and a cache grows without end where chunks reach beyond their tensor.
+constexpr double kReadWholeFirst = 0.75;
 // Bytes of a file that a link takes at least, of a compact group.
 constexpr std::uint64_t kLeastLink = 16;
 
@@ -276,7 +280,7 @@ Handle open_dataset(hid_t parent, const std::string& name, std::size_t cache_byt
   Handle cached;
   if (cache_bytes > 0) {
     cached = Handle(H5Pcopy(dataset_access()));
-    check(H5Pset_chunk_cache(cached.get(), 4099, cache_bytes, 1.0));
+    check(H5Pset_chunk_cache(cached.get(), 4099, cache_bytes, kReadWholeFirst));
   }
   const hid_t access = cached ? cached.get() : dataset_access();
   const hid_t id = H5Dopen2(parent, name.c_str(), access);

@@ -203,6 +203,9 @@ void MappedElements::read(const Block& wanted, hid_t memory_type, std::byte* out
       from[i] = part.start[i] + (block->start[i] - part.target.start[i]);
       to[i] = block->start[i] - wanted.start[i];
     }
+    for (hsize_t head = from[0]; head < from[0] + block->size[0]; ++head) {
+      refuse_swollen_chunks(part.source->get(), head, from[1], block->size[1]);
+    }
     const hdf5::Handle file(H5Dget_space(part.source->get()));
     hdf5::check(H5Sselect_hyperslab(file.get(), H5S_SELECT_SET, from.data(), nullptr,
                                     block->size.data(), nullptr));

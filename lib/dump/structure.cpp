@@ -304,6 +304,10 @@ SequenceInfo check_sequence(ErrorList& errors, hid_t sequences, const std::strin
   const hdf5::Handle layers = hdf5::open_group(sequence.get(), "layers");
   const std::string layers_location = join(location, "layers");
   for (const std::string& layer : hdf5::children(layers.get())) {
+    if (errors.count() > kEnoughStructureErrors) {
+      add(errors, layers_location, "has more, which were not looked at; fix those above first");
+      return info;
+    }
     auto found = check_layer(errors, layers.get(), layers_location, layer, model);
     if (found) info.layers.push_back(std::move(*found));
   }

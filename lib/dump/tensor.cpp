@@ -125,6 +125,7 @@ void Tensor::read_rows(Index head, Index row, Index count, std::byte* out) const
   const std::array<hsize_t, 3> size = {1, static_cast<hsize_t>(count),
                                        static_cast<hsize_t>(columns())};
   if (mapped_) return mapped_->read({start, size}, memory_type_.get(), out);
+  refuse_swollen_chunks(dataset_.get(), start[0], start[1], size[1]);
   const hdf5::Handle memory_space(H5Screate_simple(3, size.data(), nullptr));
   hdf5::check(H5Sselect_hyperslab(file_space_.get(), H5S_SELECT_SET, start.data(), nullptr,
                                   size.data(), nullptr));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "core/error.hpp"
@@ -16,6 +17,8 @@ using nlohmann::json;
 
 // A sweep of 300,000 entries has some two million.
 constexpr std::size_t kMostValues = 4'000'000;
+// Bytes of a text or a number, which the parser holds three times.
+constexpr std::size_t kLongestText = std::size_t{1} << 20;
 
 // Builds the document as the parser walks through the text. The parser does not recurse, so nesting
 // costs nothing until it is refused here.
@@ -152,6 +155,33 @@ std::string line_and_column(const std::string& text, std::size_t position) {
   return fmt::format("{}:{}", line, column);
 }
 
+// Where the first text or number begins that is longer than kLongestText; nullopt where none is.
+// Comments may be longer: a text within one is none.
+std::optional<std::size_t> long_text(const std::string& text) {
+  if (text.size() <= kLongestText) return std::nullopt;
+  constexpr std::string_view kSigns = " \t\r\n,:[]{}";
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const std::size_t start = at;
+    if (text[at] == '/') {
+      const bool block = text.compare(at, 2, "/*") == 0;
+      const std::size_t end = block ? text.find("*/", at + 2) : text.find('\n', at);
+      at = std::min(end, text.size() - 1) + (block && end != std::string::npos ? 2 : 1);
+      continue;
+    }
+    if (text[at] == '"') {
+      for (++at; at < text.size() && text[at] != '"'; ++at) at += text[at] == '\\' ? 1 : 0;
+      ++at;
+    } else if (kSigns.find(text[at]) != std::string_view::npos) {
+      ++at;
+    } else {
+      at = std::min(text.find_first_of(" \t\r\n,:[]{}\"/", at), text.size());
+    }
+    if (at - start > kLongestText) return start;
+  }
+  return std::nullopt;
+}
+
 constexpr bool kStrict = true;
 constexpr bool kCommentsAllowed = true;
 
@@ -221,6 +251,11 @@ json parse_document(const std::string& text, const std::string& file, ErrorList&
   if (const std::size_t at = text.find('\0'); at != std::string::npos) {
     throw InputError(fmt::format("{}:{}: not JSON here: a byte of value 0", file,
                                  line_and_column(text, at + 1)));
+  }
+  if (const auto at = long_text(text)) {
+    throw InputError(
+        fmt::format("{}:{}: a text or number of more than 1 MiB begins here; such a file has none",
+                    file, line_and_column(text, *at + 1)));
   }
   Builder builder("", errors);
   json::sax_parse(text, &builder, json::input_format_t::json, kStrict, kCommentsAllowed);

@@ -13,8 +13,13 @@ namespace {
 constexpr std::size_t kChunk = std::size_t{1} << 16;
 constexpr std::size_t kLongestLine = std::size_t{64} << 20;
 
-Json parse_or_discarded(std::string_view line) {
-  if (line.find('\0') != std::string_view::npos || nests_too_deep(line))
+// Of a header, which has the sweep, and of a record.
+constexpr std::size_t kMostHeaderValues = 8'000'000;
+constexpr std::size_t kMostRecordValues = 1'000'000;
+
+Json parse_or_discarded(std::string_view line, std::size_t most_values) {
+  if (line.find('\0') != std::string_view::npos || nests_too_deep(line) ||
+      is_crowded(line, most_values))
     return Json(Json::value_t::discarded);
   return Json::parse(line.begin(), line.end(), nullptr, false);
 }
@@ -78,7 +83,7 @@ JournalScan scan_journal(const AppendLog& log, const std::string& path, const st
   if (!log.is_regular()) throw InputError(path + ": is not a regular file; " + remedy);
   JournalScan scan;
   scan.whole_size = for_each_line(log, [&](std::string_view text, std::int64_t offset) {
-    Json parsed = parse_or_discarded(text);
+    Json parsed = parse_or_discarded(text, scan.has_header ? kMostRecordValues : kMostHeaderValues);
     if (!scan.has_header) {
       check_header(parsed, path, remedy);
       scan.has_header = true;

@@ -13,6 +13,7 @@
 
 #include "core/error.hpp"
 #include "core/file.hpp"
+#include "json/bounded_input.hpp"
 #include "json/file_kind.hpp"
 #include "json/input_file.hpp"
 #include "json/nesting.hpp"
@@ -26,6 +27,9 @@ constexpr std::array<std::string_view, 9> kMembers = {
     "config", "provenance", "plan", "dumps", "caches", "cells", "layers", "groups", "summary"};
 constexpr int kMostNames = 1024;  // of an object
 constexpr std::size_t kLongestText = std::size_t{1} << 20;
+// Values of members that grow with runs and files, not with cells; all of them are in memory.
+constexpr std::array<std::string_view, 4> kFew = {"provenance", "plan", "dumps", "caches"};
+constexpr std::size_t kMostOfFew = 1'000'000;
 
 // Of an entry of `groups`.
 std::string group_identity(const Json& group) {
@@ -267,6 +271,7 @@ Json read_members(const std::string& path, const std::function<void(Json&&)>& ce
   if (!in) throw InputError(system_error(path, "open") + "; " + kWanted);
   std::string member;
   bool is_readable = true, is_list = false;
+  std::size_t few = 0;
   using Event = Json::parse_event_t;
   std::array<int, kDeepestRecord + 1> names = {};
   // Elements that the parser does not keep: it looks through all it has at the end of each.
@@ -285,10 +290,6 @@ Json read_members(const std::string& path, const std::function<void(Json&&)>& ce
       throw InputError(
           fmt::format("{}: has an object of more than {} members; {}", path, kMostNames, kWanted));
     }
-    if (event == Event::value && parsed.is_string() &&
-        parsed.get_ref<const std::string&>().size() > kLongestText) {
-      throw InputError(path + ": has a text of more than 1 MiB; " + kWanted);
-    }
     if (depth == 0 && event == Event::array_start) {
       throw InputError(path + ": is not a kvbench results file; " + kWanted);
     }
@@ -302,6 +303,10 @@ Json read_members(const std::string& path, const std::function<void(Json&&)>& ce
     if (depth >= 2 && member == "summary" && !with_summary) return false;
     const bool ends =
         event == Event::object_end || event == Event::array_end || event == Event::value;
+    if (ends && depth >= 2 && std::ranges::find(kFew, member) != kFew.end() && ++few > kMostOfFew) {
+      throw InputError(
+          fmt::format("{}: /{} has more than {} values; {}", path, member, kMostOfFew, kWanted));
+    }
     if (depth != 2 || !is_list || !ends) return true;
     if (member == "cells") {
       if (is_readable) cell(std::move(parsed));
@@ -317,11 +322,13 @@ Json read_members(const std::string& path, const std::function<void(Json&&)>& ce
     return false;
   };
   Json results;
+  BoundedInput input(in, kLongestText, [&] {
+    throw InputError(path + ": has a text of more than 1 MiB; " + kWanted);
+  });
   try {
-    results = Json::parse(in, take_cells);
+    results = Json::parse(input.begin(), input.end(), take_cells);
     // The parser takes a byte of value 0 for the end, and leaves the rest unread.
-    in.clear();
-    if (in.unget() && in.get() == 0) {
+    if (input.last() == '\0') {
       throw InputError(path + ": has a byte of value 0 where its JSON ends; " + kWanted);
     }
   } catch (const std::ios_base::failure&) {

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <numeric>
 #include <type_traits>
 
 #include "core/spelling.hpp"
@@ -235,6 +237,29 @@ std::optional<Value> listed_value(const json& given, const Parameter& parameter,
   return std::nullopt;
 }
 
+// Whether a value of a list is there twice. Sorted, for a list may have millions.
+bool refuse_repeated(const Axis& axis, const std::vector<std::size_t>& places, ErrorList& errors) {
+  std::vector<std::size_t> order(places.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return axis.values[a] < axis.values[b]; });
+  std::map<std::size_t, std::size_t> repeated;  // with the first of its kind, in the list's order
+  std::size_t first = 0;
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    if (axis.values[order[i]] != axis.values[order[first]]) {
+      first = i;
+    } else {
+      repeated.emplace(order[i], order[first]);
+    }
+  }
+  for (const auto& [at, earlier] : repeated) {
+    errors.add(axis.place(places[at]),
+               fmt::format("{} is given twice on this axis, first at {}; keep one of them",
+                           shown(value_json(axis.values[at])), axis.place(places[earlier])));
+  }
+  return !repeated.empty();
+}
+
 std::optional<Axis> listed(const json& given, const Parameter& parameter,
                            const std::string& pointer, ErrorList& errors) {
   if (given.empty()) {
@@ -243,19 +268,16 @@ std::optional<Axis> listed(const json& given, const Parameter& parameter,
     return std::nullopt;
   }
   Axis axis{{}, pointer, false, true};
-  std::map<Value, std::size_t> seen;
+  axis.values.reserve(given.size());
+  std::vector<std::size_t> places;  // of its values
   for (std::size_t i = 0; i < given.size(); ++i) {
-    std::optional<Value> value = listed_value(given[i], parameter, axis.place(i), errors);
-    if (!value) continue;
-    if (const auto [first, fresh] = seen.emplace(*value, i); !fresh) {
-      errors.add(axis.place(i),
-                 fmt::format("{} is given twice on this axis, first at {}; keep one of them",
-                             shown(value_json(*value)), axis.place(first->second)));
-    } else {
+    if (std::optional<Value> value = listed_value(given[i], parameter, axis.place(i), errors)) {
       axis.values.push_back(std::move(*value));
+      places.push_back(i);
     }
   }
-  if (axis.values.size() != given.size()) return std::nullopt;
+  const bool repeats = refuse_repeated(axis, places, errors);
+  if (repeats || axis.values.size() != given.size()) return std::nullopt;
   return axis;
 }
 

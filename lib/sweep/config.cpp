@@ -112,9 +112,18 @@ class Reader {
   void read_dumps(const std::optional<std::string>& folder) {
     const json* given = required("dumps");
     if (given == nullptr) return;
-    config_.dumps = folder ? read_dump_paths(*given, *folder, "/dumps", errors_)
-                           : given->get<std::vector<std::string>>();
+    config_.dumps = folder ? read_dump_paths(*given, *folder, "/dumps", errors_) : found(*given);
     resolved_["dumps"] = config_.dumps;
+  }
+
+  // Files as they were found once, of a document that may have been changed since.
+  std::vector<std::string> found(const json& given) {
+    const bool texts =
+        given.is_array() &&
+        std::all_of(given.begin(), given.end(), [](const json& file) { return file.is_string(); });
+    if (texts) return given.get<std::vector<std::string>>();
+    errors_.add("/dumps", "must be a list of files, got " + shown(given));
+    return {};
   }
 
   void read_select() {

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "json/json.hpp"
@@ -19,16 +22,14 @@ namespace {
 template <class List>
 bool share(const std::optional<List>& a, const std::optional<List>& b,
            const std::optional<List>& c) {
-  std::optional<List> left;
+  std::optional<std::set<typename List::value_type>> left;
   for (const auto* list : {&a, &b, &c}) {
     if (!*list) continue;
-    if (!left) {
-      left = **list;
-      continue;
+    std::set<typename List::value_type> both;
+    for (const auto& element : **list) {
+      if (!left || left->count(element) != 0) both.insert(element);
     }
-    std::erase_if(*left, [&](const auto& element) {
-      return std::find((*list)->begin(), (*list)->end(), element) == (*list)->end();
-    });
+    left = std::move(both);
   }
   return !left || !left->empty();
 }
@@ -69,45 +70,80 @@ std::optional<std::string> common_point(const SweepEntry& a, const SweepEntry& b
   return std::nullopt;
 }
 
-// Finds the entries before one with which it can share a point, without a look at all of them: a
-// sweep may have hundreds of thousands. Entries of one value per axis are known by all of them;
-// others are looked for under the values of the axis where the fewest have one in common.
+// Finds the entries before one with which it can share a cell, without a look at all of them: a
+// sweep may have hundreds of thousands. They are looked for under the values of that axis or list
+// of `where` under which the fewest are; entries of one value per axis under all of these together,
+// too.
 class EarlierEntries {
  public:
   using Places = std::vector<std::size_t>;
 
-  // Ascending; all that share a point with `entry` are among them.
+  explicit EarlierEntries(const std::vector<SweepEntry>& entries) {
+    for (const SweepEntry& entry : entries) ++kinds_[kind_of(entry)].entries;
+  }
+
+  // Ascending; all that share a cell with `entry` are among them.
   Places candidates(const SweepEntry& entry) const {
-    const auto kind = kinds_.find(kind_of(entry));
-    if (kind == kinds_.end()) return {};
-    if (!is_single(entry)) return fewest(entry, kind->second.all);
-    Places found = fewest(entry, kind->second.several);
-    const auto same = kind->second.single.find(values_text(entry));
-    if (same != kind->second.single.end()) {
-      found.insert(found.end(), same->second.begin(), same->second.end());
-      std::sort(found.begin(), found.end());
+    const Kind& kind = kinds_.at(kind_of(entry));
+    Found every;  // of entries without axes and `where`
+    every.add(kind.places);
+    Found best = fewest(entry, kind.all).value_or(std::move(every));
+    if (is_single(entry)) {
+      Found alike = fewest(entry, kind.several).value_or(Found());
+      const auto same = kind.single.find(values_text(entry));
+      if (same != kind.single.end()) alike.add(same->second);
+      if (alike.size < best.size) best = std::move(alike);
     }
-    return found;
+    return best.sorted();
   }
 
   void add(const SweepEntry& entry, std::size_t place) {
     Kind& kind = kinds_[kind_of(entry)];
+    if (kind.entries < 2) return;  // and an axis may have millions of values
+    kind.places.push_back(place);
     const bool single = is_single(entry);
     if (single) kind.single[values_text(entry)].push_back(place);
-    for (ByValue* index : {&kind.all, single ? nullptr : &kind.several}) {
-      if (index == nullptr) continue;
-      index->resize(entry.axes.size());
-      for (std::size_t i = 0; i < entry.axes.size(); ++i) {
-        for (const Value& value : entry.axes[i].second) (*index)[i][value].push_back(place);
+    const auto lists = lists_of(entry);
+    for (auto* indices : {&kind.all, single ? nullptr : &kind.several}) {
+      if (indices == nullptr) continue;
+      indices->resize(lists.size());
+      for (std::size_t i = 0; i < lists.size(); ++i) {
+        if (!lists[i]) (*indices)[i].everywhere.push_back(place);
+        for (const Value& value : lists[i].value_or(std::vector<Value>())) {
+          (*indices)[i].by_value[value].push_back(place);
+        }
       }
     }
   }
 
  private:
-  using ByValue = std::vector<std::map<Value, Places>>;  // by axis
+  // Of one axis, or one list of `where`.
+  struct Index {
+    std::map<Value, Places> by_value;
+    Places everywhere;  // entries without such a list
+  };
   struct Kind {
-    ByValue all, several;  // several: entries with more than one value on some axis
+    std::size_t entries = 0;          // of the sweep
+    Places places;                    // of those that were added
+    std::vector<Index> all, several;  // several: entries with more than one value on some axis
     std::map<std::string, Places> single;
+  };
+  struct Found {
+    std::vector<const Places*> lists;
+    std::size_t size = 0;
+
+    void add(const Places& places) {
+      lists.push_back(&places);
+      size += places.size();
+    }
+    Places sorted() const {
+      Places places;
+      places.reserve(size);
+      for (const Places* list : lists) places.insert(places.end(), list->begin(), list->end());
+      std::sort(places.begin(), places.end());
+      places.erase(std::unique(places.begin(), places.end()), places.end());
+      return places;
+    }
   };
 
   // The algorithm and the names of the axes: what entries with a common point share.
@@ -125,22 +161,44 @@ class EarlierEntries {
     for (const auto& [name, list] : entry.axes) values.push_back(value_json(list.front()));
     return values.dump();
   }
-  static Places fewest(const SweepEntry& entry, const ByValue& index) {
-    std::optional<Places> best;
-    for (std::size_t i = 0; i < index.size(); ++i) {
-      Places found;
-      for (const Value& value : entry.axes[i].second) {
-        const auto places = index[i].find(value);
-        if (places == index[i].end()) continue;
-        found.insert(found.end(), places->second.begin(), places->second.end());
-        if (best && found.size() >= best->size()) break;
+  // The values of its axes and of its `where`.
+  static std::vector<std::optional<std::vector<Value>>> lists_of(const SweepEntry& entry) {
+    std::vector<std::optional<std::vector<Value>>> lists;
+    for (const auto& [name, values] : entry.axes) lists.emplace_back(values);
+    const auto add = [&](const auto& list) {
+      lists.emplace_back();
+      if (!list) return;
+      lists.back().emplace();
+      for (const auto& element : *list) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(element)>, int>) {
+          lists.back()->emplace_back(std::int64_t{element});
+        } else {
+          lists.back()->emplace_back(element);
+        }
       }
-      if (!best || found.size() < best->size()) best = std::move(found);
+    };
+    add(entry.where.sequences);
+    add(entry.where.layers);
+    add(entry.where.kv_heads);
+    return lists;
+  }
+  // Under one of its axes or lists, if it has any.
+  static std::optional<Found> fewest(const SweepEntry& entry, const std::vector<Index>& indices) {
+    if (indices.empty()) return Found();
+    std::optional<Found> best;
+    const auto lists = lists_of(entry);
+    for (std::size_t i = 0; i < lists.size(); ++i) {
+      if (!lists[i]) continue;
+      Found found;
+      found.add(indices[i].everywhere);
+      for (const Value& value : *lists[i]) {
+        const auto places = indices[i].by_value.find(value);
+        if (places != indices[i].by_value.end()) found.add(places->second);
+        if (best && found.size >= best->size) break;
+      }
+      if (!best || found.size < best->size) best = std::move(found);
     }
-    if (!best) return {};
-    std::sort(best->begin(), best->end());
-    best->erase(std::unique(best->begin(), best->end()), best->end());
-    return *best;
+    return best;
   }
 
   std::map<std::string, Kind> kinds_;
@@ -149,9 +207,10 @@ class EarlierEntries {
 }  // namespace
 
 void refuse_repetitions(const SweepConfig& config, ErrorList& errors) {
-  EarlierEntries earlier_entries;
+  EarlierEntries earlier_entries(config.entries);
   for (std::size_t i = 0; i < config.entries.size(); ++i) {
     const SweepEntry& entry = config.entries[i];
+    bool repeats = false;
     for (const std::size_t j : earlier_entries.candidates(entry)) {
       const SweepEntry& earlier = config.entries[j];
       if (!meet(entry.where, earlier.where, config.select)) continue;
@@ -161,10 +220,11 @@ void refuse_repetitions(const SweepConfig& config, ErrorList& errors) {
             fmt::format("describes the same cells as {} ({}{}); remove one of them, or separate "
                         "them with \"where\"",
                         earlier.pointer, entry.algorithm->id, *point));
+        repeats = true;
         break;  // the first of them says enough
       }
     }
-    earlier_entries.add(entry, i);
+    if (!repeats) earlier_entries.add(entry, i);
   }
 }
 

@@ -6,8 +6,9 @@
 
 namespace kvbench {
 
-// Cells differ by algorithm and parameters, not by label. Reports one error for each pair of
-// entries that share a point and whose `where`, with the sweep's `select`, can meet.
+// Cells differ by algorithm and parameters, not by label. Reports one error for each entry that
+// shares a point with an earlier one, where the `where` of both, with the sweep's `select`, can
+// meet; an entry that was reported is compared with no later one.
 void refuse_repetitions(const SweepConfig& config, ErrorList& errors);
 
 }  // namespace kvbench

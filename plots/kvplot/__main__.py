@@ -6,6 +6,7 @@ import importlib
 import os
 import re
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -14,10 +15,11 @@ from typing import NoReturn
 from kvplot import figures, style
 from kvplot.cache import Caches
 from kvplot.dump import Dump
-from kvplot.figure import ENDINGS
+from kvplot.figure import ENDINGS, columns_of
 from kvplot.inspection import Inspection
 from kvplot.loop import Loop
 from kvplot.results import Results, ResultsError, did_you_mean
+from kvplot.terminal import one_line, printable, show_warning
 
 # Further commands: modules with add_command(commands).
 COMMANDS = ("papers", "parquet", "report", "table")
@@ -91,7 +93,7 @@ def _draw(module: ModuleType, arguments: argparse.Namespace) -> list[Path]:
     if "results" in module.NEEDS and arguments.labels:
         arguments.results.keep_labels(arguments.labels)
     try:
-        with style.width(arguments.width):
+        with style.width(arguments.width), columns_of(getattr(arguments, "results", None)):
             figure = module.draw(arguments)
     except ResultsError as error:
         raise ResultsError(f"{error}{_made_for(module)}") from error
@@ -159,19 +161,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     arguments = _parser(words).parse_args(words)
     try:
-        written = arguments.run(arguments)
+        with warnings.catch_warnings():
+            warnings.showwarning = show_warning
+            written = arguments.run(arguments)
     except OSError as error:  # inputs that cannot be read are ResultsErrors
-        print(
-            f"kvplot: {error.filename or arguments.out}: cannot be written, "
-            f"{_why_not_written(error)}",
-            file=sys.stderr,
-        )
+        place = error.filename or arguments.out
+        said = one_line(f"kvplot: {place}: cannot be written, {_why_not_written(error)}")
+        print(said, file=sys.stderr)
         return 2
     except (ResultsError, ModuleNotFoundError) as error:
-        print(f"kvplot: {error}", file=sys.stderr)
+        print(one_line(f"kvplot: {error}"), file=sys.stderr)
         return 2
+    lines = "\n".join(str(path) for path in written)
     try:
-        print("\n".join(str(path) for path in written), flush=True)
+        print(printable(lines) if sys.stdout.isatty() else lines, flush=True)
     except BrokenPipeError:  # the reader, head for one, has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0

@@ -4,9 +4,11 @@ import json
 import re
 import textwrap
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas
 from matplotlib import pyplot
@@ -107,6 +109,22 @@ def facts(results: Results, cells: pandas.DataFrame | None = None, by: Sequence[
     else:
         text += f"{seeds} seed{'s' if seeds > 1 else ''} for randomised algorithms."
     return text + left_out(results.frame)
+
+
+@contextmanager
+def columns_of(results: Any) -> Iterator[None]:
+    """A column that a figure takes for granted and no cell has is an error of the results."""
+    try:
+        yield
+    except KeyError as error:
+        text = str(error.args[0]) if error.args else ""
+        names = re.findall(r"'([^']+)'", text) if text.endswith("not in index") else [text]
+        missing = [name for name in names if "." in name and name not in results.frame]
+        if not isinstance(results, Results) or not missing:
+            raise
+        raise ResultsError(
+            f"{results.path}: no finished cell has {' and '.join(missing)}"
+        ) from error
 
 
 def left_out(frame: pandas.DataFrame) -> str:

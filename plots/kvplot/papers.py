@@ -8,7 +8,7 @@ from typing import Any
 from kvplot import figures, style
 from kvplot.cache import Caches
 from kvplot.dump import Dump
-from kvplot.figure import ENDINGS, Figure
+from kvplot.figure import ENDINGS, Figure, columns_of
 from kvplot.gallery import write_page
 from kvplot.inspection import Inspection
 from kvplot.results import Results, ResultsError
@@ -124,7 +124,11 @@ def defaults(module: ModuleType) -> dict[str, Any]:
 def draw(figure: str, source: Source, options: dict[str, Any]) -> Figure:
     """The figure, drawn from what it needs."""
     module = figures.module(figure)
-    return module.draw(Namespace(**{**defaults(module), **options, module.NEEDS[0]: source}))
+    with columns_of(source):
+        drawn: Figure = module.draw(
+            Namespace(**{**defaults(module), **options, module.NEEDS[0]: source})
+        )
+    return drawn
 
 
 def source(

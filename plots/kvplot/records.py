@@ -2,7 +2,7 @@
 
 import math
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy
@@ -93,27 +93,30 @@ def _leaves(record: Entry, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def flattened(
-    records: Iterable[Entry], wanted: Collection[str] | None = None, present: Iterable[str] = ()
+    records: Iterable[Entry],
+    wanted: Callable[[str], bool] | None = None,
+    present: Iterable[str] = (),
 ) -> pandas.DataFrame:
     """pandas.json_normalize(), without the records in memory; of `wanted` columns if given, and
     with those of `present` that no record has, of None."""
-    columns: dict[str, _Column] = {}
+    columns: dict[str, _Column | None] = {}  # None: not wanted
     rows = 0
     for record in records:
         for name, value in _leaves(record):
-            if wanted is not None and name not in wanted:
-                continue
-            column = columns.get(name)
+            if name not in columns:
+                columns[name] = _Column() if wanted is None or wanted(name) else None
+            column = columns[name]
             if column is None:
-                column = columns[name] = _Column()
+                continue
             column.fill(rows)
             column.add(value)
         rows += 1
     data = {}
     for name in list(columns):
         column = columns.pop(name)
-        column.fill(rows)
-        data[name] = column.values()
+        if column is not None:
+            column.fill(rows)
+            data[name] = column.values()
     for name in present:
         data.setdefault(name, numpy.full(rows, None, dtype=object))
     return pandas.DataFrame(data, index=range(rows), copy=False)

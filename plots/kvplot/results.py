@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -142,11 +142,13 @@ def read_document(path: Path | str, kind: str, expected: shape.Shape) -> Entry:
 def _checked(path: Path | str, document: Any, kind: str, expected: shape.Shape) -> Entry:
     found = document.get("kind") if isinstance(document, dict) else None
     if found != kind:
-        raise ResultsError(f"{path}: kind is {found!r}, expected {kind!r}; {WRITTEN_BY[kind]}")
-    version = str(document.get("schema_version"))
-    if version.split(".")[0] != str(SCHEMA_MAJOR):
         raise ResultsError(
-            f"{path}: schema version {version}, this kvplot reads {SCHEMA_MAJOR}.x; "
+            f"{path}: kind is {shape.told(found)}, expected {kind!r}; {WRITTEN_BY[kind]}"
+        )
+    version = str(document.get("schema_version"))
+    if version.partition(".")[0] != str(SCHEMA_MAJOR):
+        raise ResultsError(
+            f"{path}: schema version {version[:40]}, this kvplot reads {SCHEMA_MAJOR}.x; "
             "use the kvplot that came with the kvbench that wrote it"
         )
     fault = expected(document, "")
@@ -226,10 +228,13 @@ class Results:
         path: Path | str,
         expected: shape.Shape = shape.RESULTS,
         columns: Sequence[str] | None = None,
+        left_out: Callable[[str], bool] | None = None,
     ) -> None:
+        """`columns`: as of load_results(); `left_out`: whether the frame lacks a column."""
         self.path = Path(path)
         self.document = read_records(path, expected)
         self._columns = columns
+        self._left_out = left_out
 
     @cached_property
     def frame(self) -> pandas.DataFrame:
@@ -247,20 +252,22 @@ class Results:
         return self._flat(self.document.get("layers", []))
 
     def _flat(self, records: Sequence[Entry]) -> pandas.DataFrame:
-        wanted = None
-        if self._columns is not None:
-            wanted = {
-                "status",
-                "reason",
-                "label",
-                "algorithm",
-                "point",
-                "seed",
-                *UNIT,
-                *self._columns,
-            }
         present = ("status", "reason", "label", "algorithm", "point", "seed", *UNIT)
+        wanted: Callable[[str], bool] | None = None
+        if self._columns is not None:
+            wanted = {*present, *self._columns}.__contains__
+        elif self._left_out is not None:
+            left_out = self._left_out
+
+            def wanted(name: str) -> bool:
+                return not left_out(name)
+
         return flattened(map(self._row, records), wanted, present)
+
+    def forget_frames(self) -> None:
+        """Gives back the memory of `frame`, `ok` and `layers`, which are made again if needed."""
+        for name in ("frame", "ok", "layers"):
+            self.__dict__.pop(name, None)
 
     def _row(self, record: Entry) -> Entry:
         row = {name: value for name, value in record.items() if name != "key"}
@@ -328,8 +335,10 @@ class Results:
 
     @cached_property
     def ok(self) -> pandas.DataFrame:
-        """The cells that are ok; there is at least one."""
-        ok = self.frame[self.frame["status"] == "ok"]
+        """The cells that are ok; there is at least one. Not to be changed: where all are, it is
+        `frame`."""
+        is_ok = self.frame["status"] == "ok"
+        ok = self.frame if is_ok.all() else self.frame[is_ok]
         if ok.empty:
             counts = self.frame["status"].value_counts()
             raise ResultsError(

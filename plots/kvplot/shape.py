@@ -18,17 +18,18 @@ LARGEST = 2**53  # integers above are not exact in other readers of JSON
 DEEPEST = 64  # levels of values that are only shown
 
 
-def _told(value: Any) -> str:
+def told(value: Any) -> str:
+    """A value in a message."""
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):
         return f"an array of {len(value)}"
-    text = json.dumps(value)
+    text = json.dumps(value[:40] if isinstance(value, str) else value)
     return text if len(text) <= 40 else f"{text[:36]} ..."
 
 
 def _expected(what: str, value: Any, pointer: str) -> str:
-    return f"{pointer or '/'}: expected {what}, got {_told(value)}"
+    return f"{pointer or '/'}: expected {what}, got {told(value)}"
 
 
 def _escaped(name: str) -> str:

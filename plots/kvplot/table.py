@@ -13,6 +13,7 @@ import pandas
 from kvplot.figure import left_out
 from kvplot.loop import KIND, Loop
 from kvplot.results import ResultsError, did_you_mean, load_cells, unreadable
+from kvplot.terminal import one_line
 
 # Of columns in a message.
 MOST_NAMED = 20
@@ -60,7 +61,7 @@ def run(arguments: Namespace) -> list[str]:
     rows = _read(arguments.file)
     table = chosen(arguments, rows)
     for note in notes(arguments, rows, table):
-        print(f"kvplot: {arguments.file}: {note}", file=sys.stderr)
+        print(one_line(f"kvplot: {arguments.file}: {note}"), file=sys.stderr)
     means = pivot(arguments, table, arguments.of)
     spreads = pivot(arguments, table, SPREADS[arguments.pm]) if arguments.pm else None
     return FORMATS[arguments.format](means, spreads, arguments.digits)
@@ -201,7 +202,8 @@ def csv(table: pandas.DataFrame, spreads: pandas.DataFrame | None, digits: int) 
     if spreads is not None:
         spreads = spreads.rename(columns=lambda name: f"{name} ±")
         table = pandas.concat([table, spreads], axis=1)
-    return table.to_csv(float_format="%.17g").splitlines()
+    text: str = table.to_csv(float_format="%.17g")
+    return [text.removesuffix("\n")]  # one, for a name may have line ends of its own
 
 
 FORMATS = {"markdown": markdown, "latex": latex, "csv": csv}

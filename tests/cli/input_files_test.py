@@ -279,6 +279,10 @@ class InputFiles(Folder):
         values = "1," * 10_000_000 + "1"
         path.write_text(text.replace('"small"', '"' + "x" * 50_000_000 + '"', 1))
         self.assert_refused(self.within_limits("compare", path, path), "a text of more than 1 MiB")
+        path.write_text(text.replace('"small"', '"' + "x" * 100_000_000 + '"', 1))
+        self.assert_refused(self.within_limits("verify", path), "a text of more than 1 MiB")
+        path.write_text(text.replace('"provenance": [', f'"provenance": [{values},', 1))
+        self.assert_refused(self.within_limits("compare", path, path), "/provenance has more than 1000000 values")
         path.write_text(f"[{values}]")
         self.assert_refused(self.within_limits("compare", path, path), "is not a kvbench results file")
         path.write_text(text.replace('"cells": [', f'"cells": [{values},', 1))
@@ -294,6 +298,19 @@ class InputFiles(Folder):
         self.assert_refused(self.within_limits("plan", "--config", path), "unknown key of a sweep file")
         path.write_text('{"seeds": [' + "1," * 10_000_000 + "1]}")
         self.assert_refused(self.within_limits("plan", "--config", path), "more than 4000000 values")
+        for place in ("label", "algorithm", "dump", "key"):
+            long = "x" * 100_000_000
+            entry = {"algorithm": "exact", **({place: long} if place in ("label", "algorithm") else {})}
+            path.write_text(json.dumps({"schema_version": 1, "name": "n", "algorithms": [entry],
+                                        "dumps": [long if place == "dump" else "d.h5"],
+                                        **({long: 1} if place == "key" else {})}))
+            done = self.within_limits("plan", "--config", path)
+            self.assert_refused(done, "bad.json:1:", "a text or number of more than 1 MiB begins here")
+        path.write_text(json.dumps({"schema_version": 1, "name": "n", "dumps": ["d.h5"],
+                                    "algorithms": [{"algorithm": "x" * 900_000}] * 20}))
+        done = self.within_limits("plan", "--config", path)
+        self.assert_refused(done, "/algorithms/0/algorithm: unknown algorithm")
+        self.assertLess(len(done.stderr), 100_000)
         os.truncate(path, 1 << 36)
         self.assert_refused(self.within_limits("plan", "--config", path), "larger than 128 MiB")
 
@@ -305,7 +322,9 @@ class InputFiles(Folder):
         record["key"]["params"] = "HERE"
         deep = json.dumps(record).replace('"HERE"', "[" * 200000 + "]" * 200000)
         long = json.dumps({**json.loads(lines[2]), "more": "x" * 100_000_000})
-        for what, line in (("deep", deep), ("long", long)):
+        crowded = json.dumps({**json.loads(lines[2]), "more": "HERE"}).replace(
+            '"HERE"', "[" + "[]," * 20_000_000 + "1]")
+        for what, line in (("deep", deep), ("long", long), ("crowded", crowded)):
             with self.subTest(what=what):
                 path.write_text("\n".join([*lines[:2], line, *lines[3:]]) + "\n")
                 done = self.within_limits("merge", self.folder / "out", "--out", self.folder / "all.json")

@@ -130,6 +130,10 @@ class Verify(Folder):
         no_config = self.written(lambda document: document.pop("config"))
         self.assert_refused(kvbench("verify", no_config), "/config: must be the sweep of the results")
 
+        for dumps in (None, 5, "tiny.h5", {}, [5], ["tiny.h5", None]):
+            changed = self.written(lambda document, value=dumps: document["config"].update(dumps=value))
+            self.assert_refused(kvbench("verify", changed), "/config: /dumps: must be a list of files, got ")
+
         def skipped(document):
             for cell in document["cells"]:
                 cell["status"] = "skipped"

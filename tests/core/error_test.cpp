@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/shortened.hpp"
+
 namespace kvbench::test {
 namespace {
 
@@ -34,6 +36,26 @@ TEST_CASE("a list throws all that it collected, in order, each once") {
   CHECK(errors.count() == 5);
   CHECK(thrown(errors) ==
         std::vector<std::string>{"a.json: /x: is 1", "a.json: is empty", "as it is", "one", "two"});
+}
+
+TEST_CASE("a message that quotes a very long word keeps its beginning and its end") {
+  const std::string most(4096, 'x');
+  CHECK(shortened(most) == most);
+  CHECK(shortened(most + "y") ==
+        std::string(3072, 'x') + " ... 1 bytes ... " + std::string(1023, 'x') + "y");
+  std::string wide = "a";  // characters of three bytes, across both cuts
+  for (int i = 0; i < 2000; ++i) wide += "\u4f60";
+  const std::string cut = shortened(wide);
+  CHECK(cut.find("a\u4f60") == 0);
+  CHECK(cut.find("\u4f60 ... 1908 bytes ... \u4f60") == 3067);
+  ErrorList errors("a.json");
+  errors.add("/" + std::string(1'000'000, 'x'),
+             "unknown " + std::string(1'000'000, 'y') + "; do Z");
+  REQUIRE(thrown(errors).size() == 1);
+  const std::string said = thrown(errors)[0];
+  CHECK(said.size() < 5000);
+  CHECK(said.find("a.json: /xxx") == 0);
+  CHECK(said.find("yyy; do Z") == said.size() - 9);
 }
 
 TEST_CASE("only input is collected") {

@@ -1,9 +1,12 @@
 // Files that would take time or memory out of all proportion to what they hold.
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
+#include <fstream>
 #include <limits>
 
 #include "core/memory_limit.hpp"
@@ -31,6 +34,13 @@ void replace_by_chunks(hid_t file, const std::string& name, const std::vector<hs
   hdf5::check(H5Pset_deflate(properties.get(), 1));
   const hdf5::Handle dataset(H5Dcreate2(file, name.c_str(), H5T_IEEE_F32LE, space.get(),
                                         H5P_DEFAULT, properties.get(), H5P_DEFAULT));
+}
+
+// What this process holds in memory.
+std::uint64_t resident_bytes() {
+  std::uint64_t all = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
 constexpr H5Z_filter_t kFilter = 300;  // of the range that is free for tests
@@ -99,6 +109,98 @@ TEST_CASE("chunks far larger than their tensor are refused before they are decod
   write_small_dump(path);
   edit(path, [](hid_t f) { replace_by_chunks(f, kLayer + "/k", {2, 12, 4}, {1, 4096, 4}); });
   CHECK(refusal_of(path).empty());
+}
+
+TEST_CASE("many chunks that are far larger than their tensor together are refused") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  const auto refusal = [&](const std::vector<hsize_t>& chunk) {
+    write_small_dump(path);
+    edit(path, [&](hid_t f) { replace_by_chunks(f, kLayer + "/k", {2, 12, 4}, chunk); });
+    return refusal_of(path);
+  };
+  CHECK(says(refusal({1, hsize_t{1} << 23, 1}),  // eight of 32 MiB
+             {path, kLayer + "/k: ", "[1, 8388608, 1], 256 MiB together"}));
+  CHECK(refusal({1, hsize_t{1} << 22, 1}).empty());
+}
+
+TEST_CASE("a compressed chunk that is larger than its elements is not decoded") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  const auto reason = [&](std::size_t bytes) {  // of no gzip at all
+    write_small_dump(path);
+    edit(path, [&](hid_t f) {
+      replace_by_chunks(f, kLayer + "/k", {2, 12, 4}, {1, 12, 4});
+      const hdf5::Handle dataset(H5Dopen2(f, (kLayer + "/k").c_str(), H5P_DEFAULT));
+      const std::vector<char> stored(bytes, 'x');
+      const std::array<hsize_t, 3> second = {1, 0, 0};
+      hdf5::check(
+          H5Dwrite_chunk(dataset.get(), H5P_DEFAULT, 0, second.data(), bytes, stored.data()));
+    });
+    return errors_of([&] { Dump(path).read_stream("text", 3, 1); });
+  };
+  CHECK(says(reason(2000), {path, kLayer + "/k: head 1, token 0: ",
+                            "a chunk of 192 bytes is compressed to 2000", "damaged"}));
+  const auto smaller = reason(150);  // HDF5's own words
+  CHECK(says(smaller, {path, kLayer + "/k: head 1, token 0: ", "damaged"}));
+  CHECK_FALSE(says(smaller, {"is compressed to"}));
+}
+
+TEST_CASE("tensors that were compressed twice are refused") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  write_small_dump(path);
+  edit(path, [](hid_t f) {
+    remove_link(f, kLayer + "/k");
+    const std::array<hsize_t, 3> dims = {2, 12, 4};
+    const hdf5::Handle space(H5Screate_simple(3, dims.data(), nullptr));
+    const hdf5::Handle properties = hdf5::dataset_properties();
+    hdf5::check(H5Pset_chunk(properties.get(), 3, dims.data()));
+    for (int i = 0; i < 2; ++i) hdf5::check(H5Pset_deflate(properties.get(), 1));
+    const hdf5::Handle dataset(H5Dcreate2(f, (kLayer + "/k").c_str(), H5T_IEEE_F32LE, space.get(),
+                                          H5P_DEFAULT, properties.get(), H5P_DEFAULT));
+  });
+  CHECK(says(refusal_of(path), {path, kLayer + "/k: is compressed 2 times", "h5repack"}));
+}
+
+TEST_CASE("a file of many layers that are none is not read to its end") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  write_small_dump(path);
+  edit(path, [](hid_t f) {
+    for (int i = 0; i < 1000; ++i) {
+      const std::string name = "/sequences/text/layers/none" + std::to_string(i);
+      const hdf5::Handle group(H5Gcreate2(f, name.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    }
+  });
+  const auto refusal = refusal_of(path);
+  CHECK(says(refusal, {"/sequences/text/layers: has more, which were not looked at"}));
+  CHECK_FALSE(says(refusal, {"/sequences/text/layers/none999: "}));
+}
+
+TEST_CASE("chunks that reach beyond their tensor do not stay in memory") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  write_small_dump(path);
+  constexpr int kHeads = 64;
+  edit(path, [&](hid_t f) {
+    for (const std::string name : {"/q", "/k", "/v"}) {
+      replace_by_chunks(f, kLayer + name, {hsize_t{kHeads}, 12, 4},
+                        {1, hsize_t{1} << 16, 4});  // 1 MiB
+      const hdf5::Handle dataset(H5Dopen2(f, (kLayer + name).c_str(), H5P_DEFAULT));
+      const std::vector<float> ones(std::size_t{kHeads} * 12 * 4, 1.0F);
+      hdf5::check(
+          H5Dwrite(dataset.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, ones.data()));
+    }
+    remove_link(f, kLayer + "/out");
+  });
+  const Dump dump(path);
+  CHECK(dump.read_stream("text", 3, 0)->keys.back() == 1.0);
+  const std::uint64_t before = resident_bytes();
+  for (int head = 1; head < kHeads; ++head) {
+    CHECK(dump.read_stream("text", 3, head)->keys.back() == 1.0);
+  }
+  CHECK(resident_bytes() < before + (std::uint64_t{32} << 20));  // it was 190 MiB more
 }
 
 TEST_CASE("memory for decoding chunks is held against the limit") {

@@ -56,6 +56,28 @@ TEST_CASE("the deepest nesting is read, one level more is a fault") {
   CHECK(errors.count() == 1);
 }
 
+TEST_CASE("a text or number of more than 1 MiB is refused at its beginning, a comment is not") {
+  const auto said = [](const std::string& text) {
+    ErrorList errors("a.json");
+    try {
+      parsed(text, errors);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return errors.none() ? std::string() : errors.messages()[0];
+  };
+  const auto long_text = [](std::size_t bytes) { return std::string(bytes, 'x'); };
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  const std::string wanted = "a text or number of more than 1 MiB begins here";
+  CHECK(said("{\"a\":\n \"" + long_text(kMiB) + "\"}").find("a.json:2:2: " + wanted) == 0);
+  CHECK(said("{\"" + long_text(kMiB) + "\": 1}").find("a.json:1:2: " + wanted) == 0);
+  CHECK(said("[1" + std::string(kMiB, '0') + "]").find("a.json:1:2: " + wanted) == 0);
+  CHECK(said("[\"\\\"" + long_text(kMiB)).find("a.json:1:2: " + wanted) == 0);
+  CHECK(said("{\"a\": \"" + long_text(kMiB - 2) + "\"}").empty());
+  CHECK(said("/* \"" + long_text(kMiB) + "\" */ {} // \"" + long_text(kMiB) + "\n").empty());
+  CHECK(said("{\"a\": \"//\", \"b\": \"" + long_text(kMiB) + "\"}").find("a.json:1:18: ") == 0);
+}
+
 TEST_CASE("sets replace, make and append, in order") {
   ErrorList errors("a.json");
   json document = {{"list", {1, 2}}, {"a/b", 1}};

@@ -26,5 +26,13 @@ TEST_CASE("levels are counted, closed ones no more, and brackets in quotes not")
   CHECK(nests_too_deep("[\"\\\\\"," + brackets));
 }
 
+TEST_CASE("values are counted by what begins or parts them, outside of quotes") {
+  CHECK_FALSE(is_crowded("[1,2,{\"a\":[]}]", 5));
+  CHECK(is_crowded("[1,2,{\"a\":[]}]", 4));
+  CHECK_FALSE(is_crowded(R"(["[[[,,,\",{"])", 1));
+  CHECK(is_crowded(R"(["[[[\\",{"])", 2));
+  CHECK_FALSE(is_crowded("", 0));
+}
+
 }  // namespace
 }  // namespace kvbench::test

@@ -267,6 +267,24 @@ class DoNotFit(WithResults):
                 else:
                     self.assertEqual(answer[0], 0, answer[1])
 
+    def test_tsne_refuses_points_that_crash_it(self):
+        """In a process of its own, which dies where it does not."""
+        try:
+            import sklearn  # noqa: F401
+        except ImportError:
+            self.skipTest("no scikit-learn")
+        for scale, code in ((0.0, 2), (1e-24, 2), (1e-14, 0), (1e14, 0), (1e24, 2), (1e200, 2)):
+            with self.subTest(scale=scale):
+                dump = self.dump()
+                with h5py.File(dump, "a") as file:
+                    file["sequences/s/layers/0/v"][...] *= scale
+                done = subprocess.run(
+                    [sys.executable, "-W", "ignore", "-m", "kvplot", "tsne", "--dump", dump, "--out",
+                     self.folder / "f", "--png-only"], capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, code, done.stderr)
+                if code:
+                    self.one_sentence((done.returncode, done.stderr), "layer 0: values are at most")
+
     def test_a_dump_without_its_parts(self):
         for path, words in (("sequences/s/layers/0/k", "holds no k"), ("sequences/s/layers", "layers"),
                             ("sequences", "sequences")):

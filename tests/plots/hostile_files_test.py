@@ -4,6 +4,7 @@ names that are no formulas. Each ends within limits, with 0 or with 2 and one se
 Exits 77 where a Python package is missing.
 """
 
+import io
 import json
 import os
 import re
@@ -21,7 +22,7 @@ try:
     import h5py
     import numpy
     from called import called
-    from kvplot import ResultsError, child, weight
+    from kvplot import ResultsError, child, terminal, weight
     from kvplot.dump import Dump
     from kvplot.results import Results
 except ImportError as error:
@@ -251,6 +252,54 @@ class Json(Hostile):
         five = json.dumps({**whole, "cells": cells * 5}, separators=(",", ":")).encode()
         self.assertGreater(len(five), weight.SMALL)
         weight.refuse_crowded(five)
+
+    def test_results_that_lack_a_column_of_a_figure(self):
+        errors = {"epsilon_spectral": {"last": 0.1, "mean": 0.1}}
+        path = self.written(document([cell("window", {"budget": 8}, 0.1, 0.5, derived={"vacuous": False},
+                                           errors=errors)]))
+        self.refused(path, "no finished cell has params.s; the gallery", command=("failure_rate", "--results"))
+
+    def test_a_message_quotes_no_long_text(self):
+        made = document([cell("window", {"budget": 8}, 0.1, 0.5)])
+        for name in ("kind", "schema_version", "name"):
+            path = self.written({**made, name: "x" * 5_000_000})
+            code, said = called("report", path, "--out", self.folder / "out.html")
+            self.assertEqual(code, 2)
+            self.assertLess(len(said), 5000)
+            self.assertIn(str(path), said)
+        long = terminal.one_line("kvplot: " + "x" * 100_000 + "; do Y")
+        self.assertEqual(long, "kvplot: " + "x" * 3064 + " ... 95918 characters ... " + "x" * 1018 + "; do Y")
+
+    def test_many_dumps_take_no_longer_than_few(self):
+        made = document([cell("window", {"budget": 8}, 0.1, 0.5)])
+        dump = {"path": "p", "fingerprint": "d", "model": "m", "n_layers": 16}
+        others = [{**dump, "fingerprint": f"e{number}"} for number in range(20_000)]
+        path = self.written({**made, "dumps": [*others, dump]})
+        before = time.process_time()
+        code, said = called("report", "--no-figures", path, "--out", self.folder / "out.html")
+        self.assertEqual(code, 0, said)
+        self.assertLess(time.process_time() - before, PROCESSOR)
+
+    def test_nothing_steers_a_terminal(self):
+        evil = "\x1b[41mE\x07\x9b31m\u202e\r"
+        shown = r"\u001b[41mE\u0007\u009b31m\u202e\u000d"
+        self.assertEqual(terminal.printable(evil + "\n"), shown + "\n")
+        self.assertEqual(terminal.one_line(evil + "\n"), shown + r"\u000a")
+        said = io.StringIO()
+        terminal.show_warning(UserWarning(f"Glyph {evil}"), UserWarning, "figure.py", 1, said, "")
+        self.assertIn(f"Glyph {shown}", said.getvalue())
+        made = document([cell("window", {"budget": 8}, 0.1, 0.5, label=evil)])
+        path = self.written(made)
+        command = [sys.executable, "-m", "kvplot", "table", path, "--rows", "label", "--value",
+                   "errors.relative_l2.mean", "--format", "csv"]
+        self.assertIn(evil.encode(), subprocess.run(command, capture_output=True, check=True).stdout)
+        mine, of_table = os.openpty()
+        subprocess.run(command, stdout=of_table, stderr=subprocess.PIPE, check=True)
+        os.close(of_table)
+        seen = os.read(mine, 10_000).decode()
+        os.close(mine)
+        self.assertIn(shown, seen)
+        self.assertNotIn("\x1b", seen)
 
     def test_signs_within_texts_take_nothing(self):
         crowd = b"{[," * 3_000_000

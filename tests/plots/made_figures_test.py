@@ -341,6 +341,9 @@ class Made(unittest.TestCase):
             "sequence": "a", "layer": 0, "kv_head": 0, "of": "keys", "delta_quantile": 0.05,
             "curve": "growth", "x": [64, 128, 256, 512], "y": [9, 128 ** 0.5, 16, 512 ** 0.5]})
         self.assertAlmostEqual(clusterability.exponents(table)["exponent"][0], 0.5)
+        for few in (table[:2], table[:1]):  # one number of tokens from 128 on, and none
+            none = clusterability.exponents(few)
+            self.assertEqual((len(none), list(none)), (0, list(clusterability.exponents(table))))
 
     def test_standard_errors_are_those_of_the_seeds(self):
         errors = {0: [1.0, 5.0], 1: [2.0, 8.0], 2: [6.0, 4.0]}

@@ -23,8 +23,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 try:
     import numpy
-    from kvplot import ResultsError, read_results
+    from kvplot import ResultsError, figures, read_results
     from kvplot.__main__ import main
+    from kvplot.report import is_unused
     from kvplot.report.d3 import d3
     from kvplot.report.page import page
     from kvplot.results import Results
@@ -197,6 +198,28 @@ class ReportOfARun(unittest.TestCase):
         self.assertEqual(len(self.page.figures), self.html.count("data:image/png;base64,"))
         self.assertEqual(len(self.page.figures), self.html.count("<figcaption>"))
         self.assertIn("2 seeds for randomised algorithms", self.page.text)
+
+    def test_the_columns_that_are_left_out_are_on_no_page(self):
+        """The page is made with them left out; it is the one of a frame of all columns, and no figure that
+        may stand on a page names one."""
+        self.assertEqual(page([Results(self.results)]), self.html)
+        every = Results(self.results).frame
+        few = Results(self.results, left_out=is_unused).frame
+        self.assertLess(len(few.columns), 0.7 * len(every.columns))
+        named = []
+        for name in figures.NAMES:
+            module = figures.module(name)
+            if "results" in module.NEEDS:
+                named += re.findall(r'"((?:errors|mass|trivial)\.[\w.{}]+)"', Path(module.__file__).read_text())
+        self.assertGreater(len(named), 30)
+        self.assertEqual([name for name in named if is_unused(name)], [])
+
+    def test_frames_are_made_again_after_they_were_forgotten(self):
+        results = Results(self.results)
+        ok = results.ok
+        results.forget_frames()
+        self.assertIsNot(results.ok, ok)
+        self.assertTrue(results.ok.equals(ok))
 
     def test_every_leaf_is_text_not_markup(self):
         """Each value of the file replaced by markup: it is refused, or escaped."""

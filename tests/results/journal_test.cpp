@@ -138,6 +138,21 @@ TEST_CASE_FIXTURE(Output, "damaged lines are kept, counted, and their cells are 
   CHECK(read_text(path) == text);
 }
 
+TEST_CASE_FIXTURE(Output, "a line of more than a million values is a damaged one") {
+  write(1);
+  const std::string header = lines_of(read_text(path))[0];
+  const auto damaged = [&](std::size_t values) {
+    std::string line = R"({"id":"0123456789abcdef0123456789abcdef","status":"ok","x":[0)";
+    for (std::size_t i = 0; i < values; ++i) line += ",0";
+    write_text(path, header + "\n" + line + "]}\n");
+    return open()->damaged_lines();
+  };
+  CHECK(damaged(100) == 0);
+  CHECK(damaged(1'000'000) == 1);
+  write_text(path, R"({"x":[0)" + std::string(16'000'000, ',') + "]}\n");
+  CHECK_THROWS_WITH_AS(open(), doctest::Contains("is not a kvbench journal"), InputError);
+}
+
 TEST_CASE_FIXTURE(Output, "another plan takes over the cells that both describe, line by line") {
   write(3);
   const std::vector<std::string> before = lines_of(read_text(path));

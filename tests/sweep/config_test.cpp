@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <fstream>
+#include <random>
 
 #include "sweep/plan.hpp"
 #include "sweep_folder.hpp"
@@ -146,6 +148,83 @@ TEST_CASE("entries that cannot meet may describe the same point") {
                            R"({"algorithm": "exact", "where": {"kv_heads": [1, 2]}})";
   CHECK(folder.errors(sweep(both)).size() == 1);
   CHECK(folder.errors(sweep(both, R"("select": {"kv_heads": [0, 2]})")).empty());
+}
+
+TEST_CASE(
+    "an entry is refused if and only if it meets an earlier one that was not, the first of them") {
+  // Of each entry its budgets, none for exact, and its layers, none for all.
+  struct Drawn {
+    std::vector<int> budgets, layers;
+  };
+  const auto share = [](const std::vector<int>& a, const std::vector<int>& b) {
+    return std::any_of(a.begin(), a.end(),
+                       [&](int x) { return std::find(b.begin(), b.end(), x) != b.end(); });
+  };
+  const auto meet = [&](const Drawn& a, const Drawn& b) {
+    const bool point = a.budgets.empty() ? b.budgets.empty() : share(a.budgets, b.budgets);
+    return point && (a.layers.empty() || b.layers.empty() || share(a.layers, b.layers));
+  };
+  std::mt19937 draw(1);
+  const auto some = [&](int from, int to) {
+    std::vector<int> values;
+    for (int i = from; i < to; ++i) {
+      if (draw() % 3 == 0) values.push_back(i);
+    }
+    return values;
+  };
+  const SweepFolder folder;
+  std::size_t refused = 0, alone = 0;
+  for (int trial = 0; trial < 200; ++trial) {
+    std::vector<Drawn> entries;
+    std::string text;
+    for (int i = 0; i < 8; ++i) {
+      Drawn drawn{some(1, 7), some(0, 6)};
+      std::string json = drawn.budgets.empty()
+                             ? std::string(R"({"algorithm": "exact")")
+                             : R"({"algorithm": "window", "params": {"budget": )" +
+                                   nlohmann::json(drawn.budgets).dump() + "}";
+      if (!drawn.layers.empty()) {
+        json += R"(, "where": {"layers": )" + nlohmann::json(drawn.layers).dump() + "}";
+      }
+      text += (text.empty() ? "" : ", ") + json + "}";
+      entries.push_back(std::move(drawn));
+    }
+    std::vector<std::string> expected;
+    std::vector<std::size_t> kept;
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      const auto first = std::find_if(kept.begin(), kept.end(),
+                                      [&](std::size_t j) { return meet(entries[i], entries[j]); });
+      if (first == kept.end()) {
+        kept.push_back(i);
+      } else {
+        expected.push_back("/algorithms/" + std::to_string(i) +
+                           ": describes the same cells as /algorithms/" + std::to_string(*first) +
+                           " ");
+      }
+    }
+    const std::vector<std::string> found = folder.errors(sweep(text));
+    REQUIRE(found.size() == expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      CHECK(found[i].find(expected[i]) != std::string::npos);
+    }
+    refused += expected.size();
+    alone += kept.size();
+  }
+  CHECK(refused > 100);
+  CHECK(alone > 100);
+}
+
+TEST_CASE(
+    "hundred thousand entries, equal ones or of a layer each, are not compared pair by pair") {
+  const SweepFolder folder;
+  std::string equal, apart;
+  for (int i = 0; i < 100'000; ++i) {
+    const std::string begin = i == 0 ? "" : ", ";
+    equal += begin + R"({"algorithm": "exact"})";
+    apart += begin + R"({"algorithm": "exact", "where": {"layers": [)" + std::to_string(i) + "]}}";
+  }
+  CHECK(folder.errors(sweep(equal)).size() == 1001);
+  CHECK(folder.errors(sweep(apart)).empty());
 }
 
 TEST_CASE("--set replaces, adds and appends before anything is checked") {

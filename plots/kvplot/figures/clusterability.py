@@ -62,12 +62,13 @@ def _rows(layer: Entry, head: Entry) -> Iterator[Entry]:
 def exponents(table: pandas.DataFrame) -> pandas.DataFrame:
     """Frame with the fitted exponent of m'(n) per head, kind and quantile of delta."""
     growth = table[(table["curve"] == "growth") & (table["x"] >= FIT_FROM) & (table["y"] > 0)]
-    return (
-        growth.groupby([*HEAD, "of", "delta_quantile"])
-        .apply(lambda g: numpy.polyfit(numpy.log(g["x"]), numpy.log(g["y"]), 1)[0])
-        .rename("exponent")
-        .reset_index()
-    )
+    of = [*HEAD, "of", "delta_quantile"]
+    fitted = [
+        (*key, numpy.polyfit(numpy.log(part["x"]), numpy.log(part["y"]), 1)[0])
+        for key, part in growth.groupby(of)
+        if len(part) > 1  # a short dump has none from FIT_FROM on
+    ]
+    return pandas.DataFrame(fitted, columns=[*of, "exponent"])
 
 
 def draw(inputs: Namespace) -> Figure:

@@ -72,7 +72,7 @@ def draw_against(inputs: Namespace, name: str, cost: str) -> Figure:
     if drawn.empty:
         raise ResultsError(f"{results.path}: every error is below {ROUNDING:g}")
 
-    looks, handles = _looks(frame, drawn, cost)
+    looks, handles = _looks(results, drawn, cost)
     panels = sorted(drawn[by[0]].unique()) if by else [None]
     figure, axes = style.panels(1, len(panels), 3.5, sharey=True)
     for axis, panel in zip(axes[0], panels):
@@ -91,10 +91,10 @@ def draw_against(inputs: Namespace, name: str, cost: str) -> Figure:
 
 
 def _looks(
-    frame: pandas.DataFrame, drawn: pandas.DataFrame, cost: str
+    results: Results, drawn: pandas.DataFrame, cost: str
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """How every label's lines are drawn, and the legend of the figure."""
-    labels = storages.of_labels(frame[frame["status"] == "ok"])
+    labels = storages.of_labels(results.ok)
     methods = storages.methods(labels, drawn)
     several = len({labels[label][1] for label in drawn["label"]}) > 1
     kinds = storages.Drawn(drawn["label"].map(lambda label: labels[label][1])) if several else None
@@ -161,14 +161,14 @@ def _swept(series: pandas.DataFrame) -> int:
 def _caption(
     results: Results, points: pandas.DataFrame, metric: str, cost: str, by: list[str]
 ) -> str:
-    frame, drawn = results.frame, points[points["on_axis"]]
+    drawn = points[points["on_axis"]]
     labels = storages.of_labels(results.ok)
     ends = interval_words(drawn, metric) if "groups" in drawn else bars(drawn, metric)
     stored = len({labels[label][1] for label in drawn["label"]}) > 1
     text = [
         f"{words(metric)}, against {WORDS[cost]}; {ends}.",
         *(["Markers and their edges: methods; filling and dashes: storages."] if stored else []),
-        facts(results, frame[frame["status"] == "ok"], by),
+        facts(results, results.ok, by),
     ]
     kept = "" if stored else always_kept(results.ok).strip()
     if kept:

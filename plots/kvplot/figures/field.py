@@ -45,10 +45,10 @@ def fits(results: Results) -> bool:
 def compared(results: Results) -> pandas.DataFrame:
     """One row per unit and setting that stands for a memory of AT: method, kind, at, cost, and the
     ratio of its error to uniform's at that cost."""
-    cells = results.ok.copy()
-    if not {METRIC, MEMORY, TRAFFIC} <= set(cells):
-        return pandas.DataFrame()
     numbers = [METRIC, MEMORY, TRAFFIC]
+    if not set(numbers) <= set(results.ok):
+        return pandas.DataFrame()
+    cells = results.ok[[*POINT, *UNIT, *numbers]].copy()  # not of all columns
     cells[numbers] = cells[numbers].apply(pandas.to_numeric)
     units = cells.groupby([*POINT, *UNIT])[numbers].mean().reset_index()
     base = dict(iter(units[units["label"] == "uniform"].groupby(UNIT)))

@@ -48,9 +48,9 @@ def fits(results: Results) -> bool:
 
 def ratios(results: Results, against: str = UNIFORM, cost: str = MEMORY) -> pandas.DataFrame:
     """log2 of error / error of `against` at the same cost, per unit and setting."""
-    cells = results.ok.copy()
-    if METRIC not in cells or cost not in cells:
+    if METRIC not in results.ok or cost not in results.ok:
         return pandas.DataFrame()
+    cells = results.ok[[*POINT, *UNIT, METRIC, cost]].copy()  # not of all columns
     cells[[METRIC, cost]] = cells[[METRIC, cost]].apply(pandas.to_numeric)
     if against not in set(cells["label"]):
         return pandas.DataFrame()

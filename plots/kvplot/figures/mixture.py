@@ -13,7 +13,7 @@ from kvplot import style
 from kvplot.curves import words
 from kvplot.figure import Figure, always_kept, facts
 from kvplot.figures import ecdf
-from kvplot.results import UNIT, Results, ResultsError
+from kvplot.results import POINT, UNIT, Results, ResultsError
 from kvplot.statistics import geometric_means, over
 
 NEEDS = ("results",)
@@ -48,7 +48,9 @@ def logs(results: Results, memory: float) -> tuple[pandas.DataFrame, pandas.Data
     """Logarithms of errors, a row per unit and a column per label that has all units; and the
     settings that stand for the labels."""
     points = ecdf.at_memory(results, memory, tolerance=1.1)
-    cells = results.ok.merge(points[["label", "point"]], on=["label", "point"])
+    cells = results.ok[[*POINT, *UNIT, METRIC]].merge(
+        points[["label", "point"]], on=["label", "point"]
+    )
     cells[METRIC] = pandas.to_numeric(cells[METRIC])
     units = cells.groupby([*UNIT, "label"])[METRIC].mean().unstack()
     table = units.dropna(axis="columns").transform(numpy.log)

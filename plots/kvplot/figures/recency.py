@@ -28,7 +28,7 @@ def fits(results: Results) -> bool:
 
 def ratios(results: Results) -> pandas.DataFrame:
     """One row per unit and setting: error over that of REFERENCE with the same budget."""
-    cells = results.ok.copy()
+    cells = results.ok[[*POINT, *UNIT, METRIC]].copy()
     cells[METRIC] = pandas.to_numeric(cells[METRIC])
     units = with_params(cells.groupby([*POINT, *UNIT])[METRIC].mean().reset_index())
     units = units[units[METRIC] > ROUNDING]

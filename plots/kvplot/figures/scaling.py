@@ -34,7 +34,7 @@ def fits(results: Results) -> bool:
 
 def ratios(results: Results, metric: str = METRIC) -> pandas.DataFrame:
     """One row per unit, setting and number of tokens: error, and ratio to that of REFERENCE."""
-    cells = results.ok.copy()
+    cells = results.ok[list(dict.fromkeys([*POINT, *UNIT, "params.T", metric]))].copy()
     cells[ERROR] = pandas.to_numeric(cells[metric])
     cells = cells[pandas.to_numeric(cells["params.T"], errors="coerce") > 0]
     units = with_params(cells.groupby([*POINT, *UNIT])[ERROR].mean().reset_index())

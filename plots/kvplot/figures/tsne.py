@@ -14,6 +14,8 @@ from kvplot.figure import Figure
 from kvplot.results import ResultsError
 
 NEEDS = ("dump",)
+# Where its start, scaled in single precision, is 0 or infinite, scikit-learn's t-SNE crashes.
+SPREAD = (1e-15, 1e15)
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -71,6 +73,12 @@ def draw(inputs: Namespace) -> Figure:
     for row, name, words in zip(axes, "kv", ("keys", "values")):
         for axis, layer in zip(row, layers):
             points = dump.head(layer, name, inputs.kv_head)[:count]
+            spread = float(numpy.abs(points - points.mean(axis=0)).max())
+            if not SPREAD[0] <= spread <= SPREAD[1]:
+                raise ResultsError(
+                    f"{dump.path}: layer {layer}: {words} are at most {spread:g} from their mean; "
+                    f"t-SNE places what is {SPREAD[0]:g} to {SPREAD[1]:g} from it"
+                )
             with threadpool_limits(1):  # more are slower on a machine that has other work
                 plane = TSNE(
                     perplexity=inputs.perplexity,

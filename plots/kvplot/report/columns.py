@@ -10,7 +10,7 @@ from typing import Any
 import numpy
 
 from kvplot import style
-from kvplot.results import Entry, Results, ResultsError, did_you_mean, numbers_of
+from kvplot.results import Entry, Results, ResultsError, did_you_mean
 
 Array = numpy.ndarray[Any, Any]
 # Section, name and, of a name that holds several numbers, which.
@@ -75,7 +75,6 @@ def _paths(every: Sequence[Results], more: Sequence[str]) -> list[Path]:
     """Every error by its mean, the first ones first; then ALSO and `more`, as far as a cell has
     them."""
     errors: dict[Path, None] = {}
-    known: set[str] = set()
     numbers: set[Path] = set()  # leaves that are one in a cell
     for results in every:
         for cell in results.document["cells"]:
@@ -84,8 +83,7 @@ def _paths(every: Sequence[Results], more: Sequence[str]) -> list[Path]:
                     ("errors", name, "mean") if isinstance(value, dict) else ("errors", name)
                 ] = None
             numbers.update(_numbers_in(cell))
-        if more:
-            known.update(numbers_of(results.frame))
+    known = {".".join(path) for path in numbers if path[0] != "key"}
     for name in more:
         if name not in known:
             raise ResultsError(f"no cell has {name}{did_you_mean(name, sorted(known))}")
@@ -148,7 +146,7 @@ def _cells(results: Results, settings: _Numbered, units: _Numbered, paths: Itera
         "reasons": reasons.words,
         "id": _ids(ids),
         "commands": [list(words) for words in commands.words],
-        "numbers": [_floats(column) for column in numbers],
+        "numbers": [_floats(numbers.pop(0)) for _ in paths],
     }
 
 

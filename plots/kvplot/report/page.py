@@ -27,8 +27,6 @@ def page(
     figures: bool = True,
 ) -> str:
     """The whole page; nothing in it is loaded from elsewhere."""
-    data = payload(every, metrics)
-    data["comparison"] = comparison and comparison_payload(comparison, data["settings"])
     style, library, script = _asset("page.css"), f"/*\n{LICENCE}\n*/\n{d3()}", _script()
     title = " and ".join(dict.fromkeys(results.document["name"] for results in every))
     parts = {
@@ -37,7 +35,6 @@ def page(
         "style": style,
         "library": library,
         "script": script,
-        "data": _embedded(data),
         "counts": "".join(sections.counts(results, name) for name, results in _named(every)),
         "verdicts": (verdict_sections.compared(comparison) if comparison else _no_verdicts(every))
         + (verdict_sections.checked(check) if check else ""),
@@ -49,7 +46,16 @@ def page(
         "where": _each(every, sections.where),
         "sweep": _each(every, sections.sweep),
     }
+    for results in every:  # they and the data of the page need not be in memory at once
+        results.forget_frames()
+    parts["data"] = _data(every, comparison, metrics)
     return Template(_asset("page.html")).substitute(parts)
+
+
+def _data(every: Sequence[Results], comparison: Entry | None, metrics: Sequence[str]) -> str:
+    data = payload(every, metrics)
+    data["comparison"] = comparison and comparison_payload(comparison, data["settings"])
+    return _embedded(data)
 
 
 def _named(every: Sequence[Results]) -> list[tuple[str, Results]]:

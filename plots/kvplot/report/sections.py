@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from kvplot import figures, papers
-from kvplot.figure import Figure, scored_rows, span
+from kvplot.figure import Figure, columns_of, scored_rows, span
 from kvplot.report.tables import number_text, params_text, table
 from kvplot.results import Entry, Results, ResultsError
 
@@ -37,6 +37,9 @@ GENERAL: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 EXAMPLES = 3
 DPI = 130
+# Columns of the table of what ran, besides those of the rows that were scored, and of what did not.
+RAN = ("sequence", "layer", "kv_head", "tokens", "prompt_tokens")
+WHY = ("label", "reason", "layer", "kv_head", "point", "repro")
 
 
 def counts(results: Results, name: str = "") -> str:
@@ -58,10 +61,12 @@ def counts(results: Results, name: str = "") -> str:
 def what_ran(results: Results) -> str:
     rows = []
     frame = results.frame
+    shown = frame[[name for name in frame if name in RAN or str(name).startswith("rows")]]
+    ran = set(frame["dump"])
     for dump in results.document["dumps"]:
-        cells = frame[frame["dump"] == dump["fingerprint"]]
-        if cells.empty:
+        if dump["fingerprint"] not in ran:
             continue
+        cells = shown[frame["dump"] == dump["fingerprint"]]
         layers = ", ".join(map(str, sorted(cells["layer"].unique())))
         rows.append(
             (
@@ -163,8 +168,9 @@ def stills(results: Results, name: str = "") -> str:
         module = figures.module(figure)
         made_for = hasattr(module, "fits")
         try:
-            if made_for and not module.fits(results):
-                continue
+            with columns_of(results):
+                if made_for and not module.fits(results):
+                    continue
             if options.get("panels") == "layer" and results.ok["layer"].nunique() < 2:
                 continue
             drawing = papers.draw(figure, results, options)
@@ -192,9 +198,10 @@ def _embedded(drawing: Figure, prefix: str) -> str:
 
 def left_out(results: Results) -> str:
     frame = results.frame
+    shown = frame[[name for name in frame if name in WHY]]
     text = []
     for status, words in (("failed", "Failed"), ("skipped", "Skipped")):
-        cells = frame[frame["status"] == status]
+        cells = shown[frame["status"] == status]
         if cells.empty:
             continue
         rows = []
