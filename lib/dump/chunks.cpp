@@ -146,7 +146,6 @@ std::optional<std::string> unreadable_chunks(hid_t dataset) {
         "it again",
         fmt::join(chunk->dims, ", "), fmt::join(dims, ", "));
   }
-  if (chunk->bytes <= kLargestCache) return std::nullopt;
   const hdf5::Handle type(H5Dget_type(dataset));
   auto tensor = static_cast<double>(H5Tget_size(type.get()));
   auto all = static_cast<double>(chunk->bytes);
@@ -158,8 +157,7 @@ std::optional<std::string> unreadable_chunks(hid_t dataset) {
   if (!is_large || all <= 4.0 * tensor) return std::nullopt;
   return fmt::format(
       "has chunks [{}], {:.3g} MiB together, far larger than itself; store it in chunks of one "
-      "head, "
-      "e.g. h5repack -l CHUNK=1x{}x{} OLD NEW",
+      "head, e.g. h5repack -l CHUNK=1x{}x{} OLD NEW",
       fmt::join(chunk->dims, ", "), all / 0x1p20, std::min<std::uint64_t>(dims[1], 1024), dims[2]);
 }
 
