@@ -157,7 +157,7 @@ int run_program(int argc, char** argv) {
   keep_standard_descriptors();
   survive_file_size_limits();
   give_large_memory_back();
-  name_dump_on_crash();
+  name_dump_on_crash(kExitBadInput);
   int exit_code = run_guarded(argc, argv);
   if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && exit_code == kExitDone) {
     log_text("kvbench: cannot write to standard output\n");

@@ -106,15 +106,21 @@ std::optional<std::uint64_t> control_group_limit(const std::string& root) {
   return limit;
 }
 
+namespace {
+
+std::uint64_t memory_of_the_machine() {
+  const auto bytes = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+                     static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  return std::min(bytes, control_group_limit().value_or(bytes));
+}
+
+}  // namespace
+
 std::uint64_t usable_memory() {
-  auto bytes = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-               static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  if (const auto limit = control_group_limit()) bytes = std::min(bytes, *limit);
+  static const std::uint64_t machine = memory_of_the_machine();
   rlimit space{};
-  if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY) {
-    bytes = std::min(bytes, static_cast<std::uint64_t>(space.rlim_cur));
-  }
-  return bytes;
+  if (getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY) return machine;
+  return std::min(machine, static_cast<std::uint64_t>(space.rlim_cur));
 }
 
 }  // namespace kvbench

@@ -7,8 +7,8 @@
 
 namespace kvbench {
 
-// Bytes: the least of the machine's memory, the limit of the control groups that hold this process,
-// and the limit of its address space.
+// Bytes: the least of the machine's memory and the limit of the control groups that hold this
+// process, both as the first call finds them, and the limit of its address space now.
 std::uint64_t usable_memory();
 
 // The least limit of the control group of this process and of those above it, up to the root that

@@ -69,6 +69,18 @@ bool is_stored_whole(hid_t dataset) {
                               static_cast<std::uint64_t>(elements);
 }
 
+// Whether chunks are at most as large as the dataset may grow. HDF5 makes no others, but opens
+// them, and reads beyond its buffers.
+bool may_have(hid_t space, const Chunk& chunk) {
+  std::vector<hsize_t> largest(hdf5::extent(space).size());
+  H5Sget_simple_extent_dims(space, nullptr, largest.data());
+  const Sizes limits = sizes_of({largest.begin(), largest.end()});
+  for (std::size_t i = 0; i < limits.size(); ++i) {
+    if (limits[i] != H5S_UNLIMITED && chunk.dims[i] > limits[i]) return false;
+  }
+  return true;
+}
+
 // A filter that the chunks were written with and the library does not have.
 std::optional<std::string> missing_filter(hid_t dataset) {
   const hdf5::Handle properties(H5Dget_create_plist(dataset));
@@ -127,8 +139,14 @@ std::optional<std::string> unreadable_chunks(hid_t dataset) {
   const auto chunk = chunk_of(dataset);
   if (!chunk) return std::nullopt;
   const hdf5::Handle space(H5Dget_space(dataset));
-  const hdf5::Handle type(H5Dget_type(dataset));
   const Sizes dims = sizes_of(hdf5::extent(space.get()));
+  if (!may_have(space.get(), *chunk)) {
+    return fmt::format(
+        "has chunks [{}], larger than its shape [{}] can become; the file is damaged, copy or make "
+        "it again",
+        fmt::join(chunk->dims, ", "), fmt::join(dims, ", "));
+  }
+  const hdf5::Handle type(H5Dget_type(dataset));
   auto tensor = static_cast<double>(H5Tget_size(type.get()));
   auto all = static_cast<double>(chunk->bytes);
   for (std::size_t i = 0; i < dims.size(); ++i) {
@@ -139,8 +157,7 @@ std::optional<std::string> unreadable_chunks(hid_t dataset) {
   if (!is_large || all <= 4.0 * tensor) return std::nullopt;
   return fmt::format(
       "has chunks [{}], {:.3g} MiB together, far larger than itself; store it in chunks of one "
-      "head, "
-      "e.g. h5repack -l CHUNK=1x{}x{} OLD NEW",
+      "head, e.g. h5repack -l CHUNK=1x{}x{} OLD NEW",
       fmt::join(chunk->dims, ", "), all / 0x1p20, std::min<std::uint64_t>(dims[1], 1024), dims[2]);
 }
 

@@ -21,6 +21,11 @@ static_assert(std::atomic<const char*>::is_always_lock_free &&
               std::atomic<long>::is_always_lock_free);
 
 std::array<struct sigaction, kErrors.size()> earlier;
+int code_of_refusal = 0;
+
+bool has_default(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_DFL;
+}
 
 long this_thread() { return syscall(SYS_gettid); }
 
@@ -33,7 +38,8 @@ void write_text(const char* text) {
 void on_error(int signal, siginfo_t* info, void*) {
   const int error = errno;
   const char* path = read_path.load();
-  if (path != nullptr && reader.load() == this_thread()) {
+  const bool reads = path != nullptr && reader.load() == this_thread();
+  if (reads) {
     write_text("\nkvbench: ");
     write_text(path);
     write_text(
@@ -41,7 +47,9 @@ void on_error(int signal, siginfo_t* info, void*) {
         "again\n");
   }
   for (std::size_t i = 0; i < kErrors.size(); ++i) {
-    if (kErrors[i] == signal) sigaction(signal, &earlier[i], nullptr);
+    if (kErrors[i] != signal) continue;
+    if (reads && has_default(earlier[i])) _exit(code_of_refusal);
+    sigaction(signal, &earlier[i], nullptr);
   }
   // A fault of an instruction comes again as soon as this returns; a signal that was sent does not.
   if (info->si_code <= 0) raise(signal);
@@ -50,7 +58,8 @@ void on_error(int signal, siginfo_t* info, void*) {
 
 }  // namespace
 
-void name_dump_on_crash() {
+void name_dump_on_crash(int exit_code) {
+  code_of_refusal = exit_code;
   // A stack of its own: the fault may be that this thread's is at its end.
   static std::array<std::byte, 1 << 16> stack;
   stack_t own{};

@@ -5,11 +5,11 @@
 
 namespace kvbench {
 
-// From now on a fault of the process (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) first writes to
-// stderr which dump the thread at fault was reading, if it was, and then takes its course: the
-// handler that was there before, a sanitizer's for one, or the signal's default. For programs: what
-// signals do is not a library's to decide.
-void name_dump_on_crash();
+// From now on a fault (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) of a thread that reads a dump
+// writes to stderr which dump that was and ends the process with `exit_code`, since the file is to
+// blame; where the signal had a handler before, a sanitizer's for one, that follows instead. Other
+// faults take their course. For programs: what signals do is not a library's to decide.
+void name_dump_on_crash(int exit_code);
 
 // While it lives, this thread reads `path`, which must live as long. One at a time in the process
 // (hdf5::Session).

@@ -1,10 +1,13 @@
 // Elements and bytes that went wrong behind a sound structure.
 #include <doctest/doctest.h>
 
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <iterator>
 #include <limits>
+#include <string_view>
 
 #include "dump/dump.hpp"
 #include "dump/small_dump.hpp"
@@ -186,4 +189,33 @@ TEST_CASE("random damage to stored data ends in a reading or in a refusal, never
     refused += !messages.empty();
   }
   CHECK(refused > 150);  // gzip carries a checksum
+}
+
+TEST_CASE("chunks larger than the tensor can become are refused before they are read") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  StorageOptions storage;
+  storage.chunk_rows = 5;
+  write_small_dump(path, storage);
+  // The sizes of the values' chunks as an object header has them: 32-bit numbers. HDF5 believes
+  // them, and reads far beyond what it has.
+  const std::array<std::uint32_t, 3> sound = {1, 5, 6};
+  const std::array<std::uint32_t, 3> damaged = {1, 5, 1900546};
+  std::string bytes;
+  {
+    std::ifstream in(path, std::ios::binary);
+    bytes.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  const std::string_view wanted(reinterpret_cast<const char*>(sound.data()), sizeof sound);
+  int places = 0;
+  for (auto at = bytes.find(wanted); at != std::string::npos; at = bytes.find(wanted, at + 1)) {
+    bytes.replace(at, sizeof damaged, reinterpret_cast<const char*>(damaged.data()),
+                  sizeof damaged);
+    ++places;
+  }
+  REQUIRE(places == 2);  // of two layers
+  std::ofstream(path, std::ios::binary) << bytes;
+  CHECK(says(errors_of([&] { Dump dump(path); }),
+             {path + ": " + kLayer + "/v", "has chunks [1, 5, 1900546]",
+              "larger than its shape [2, 12, 6] can become", "damaged"}));
 }

@@ -15,8 +15,7 @@ using fuzz::promise;
 namespace {
 
 const std::string& path() {
-  static const fuzz::ScratchFolder folder;
-  static const std::string made = folder.file("dump.h5");
+  static const std::string made = fuzz::scratch_folder.file("dump.h5");
   return made;
 }
 

@@ -1,5 +1,8 @@
-// A folder of a fuzz target's own, in memory where the system has a file system there.
+// The folder that a fuzz target's process writes into, in memory where the system has a file system
+// there. It is made before main, so that processes that AFL++ forks, and kills, share one.
 #pragma once
+
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -20,6 +23,7 @@ class ScratchFolder {
     promise(::mkdtemp(path_.data()) != nullptr, "cannot make a folder in " + base.string());
   }
   ~ScratchFolder() {
+    if (::getpid() != maker_) return;
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
   }
@@ -31,6 +35,9 @@ class ScratchFolder {
 
  private:
   std::string path_;
+  pid_t maker_ = ::getpid();
 };
+
+inline const ScratchFolder scratch_folder;
 
 }  // namespace kvbench::fuzz

@@ -18,15 +18,10 @@ using fuzz::promise;
 
 namespace {
 
-const std::string& folder() {
-  static const fuzz::ScratchFolder made;
-  return made.path();
-}
-
 // Named by sweeps, never read.
 const std::string& dump_path() {
   static const std::string path = [] {
-    const std::string made = folder() + "/a.h5";
+    const std::string made = fuzz::scratch_folder.file("a.h5");
     std::ofstream(made, std::ios::binary) << "a file";
     return made;
   }();
@@ -83,7 +78,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     at = next;
   }
   dump_path();
-  const std::string path = folder() + "/s.json";
+  const std::string path = fuzz::scratch_folder.file("s.json");
   SweepConfig config;
   try {
     config = parse_sweep(all.substr(0, end), path, sets, all_algorithms());
@@ -99,8 +94,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::check_refusal(error, "");
     return 0;
   }
-  const Plan again =
-      plan_of(parse_sweep(plan.config.dump(), folder() + "/resolved.json", {}, all_algorithms()));
+  const Plan again = plan_of(parse_sweep(
+      plan.config.dump(), fuzz::scratch_folder.file("resolved.json"), {}, all_algorithms()));
   promise(again.hash == plan.hash, "the resolved sweep plans other cells");
   promise(again.config == plan.config, "the resolved sweep resolves to another");
   return 0;
