@@ -46,7 +46,7 @@ void each_indexed(ErrorList& errors, hid_t parent, const std::string& location,
                   const std::string& name, const Step& step, const Visit& visit) {
   const std::string place = join(location, name);
   check_names(errors, parent, location, {}, {name});
-  if (!is_group(errors, parent, place, name)) return;
+  if (!is_own_group(errors, parent, place, name)) return;
   const hdf5::Handle group = hdf5::open_group(parent, name);
   refuse_unknown(errors, place, "attribute", hdf5::attribute_names(group.get()), {});
   for (const std::string& child : hdf5::children(group.get())) {
@@ -56,7 +56,7 @@ void each_indexed(ErrorList& errors, hid_t parent, const std::string& location,
     const auto index = index_named(child);
     if (!index) {
       add(errors, child_place, "is not named by a 0-based index in decimal");
-    } else if (is_group(errors, group.get(), child_place, child)) {
+    } else if (is_own_group(errors, group.get(), child_place, child)) {
       visit(*index, hdf5::open_group(group.get(), child), child_place);
     }
   }
@@ -103,7 +103,8 @@ void read_structure(ErrorList& errors, hid_t file, const Step& step, KeptCache& 
   for (const std::string& name : hdf5::children(sequences.get())) {
     const std::string place = "/sequences/" + name;
     step();
-    if (!is_group(errors, sequences.get(), place, name)) continue;
+    if (errors.count() > kEnoughErrors) return;
+    if (!is_own_group(errors, sequences.get(), place, name)) continue;
     const hdf5::Handle sequence = hdf5::open_group(sequences.get(), name);
     each_indexed(errors, sequence.get(), place, "layers", step,
                  [&](int layer, const hdf5::Handle& group, const std::string& at) {

@@ -241,7 +241,7 @@ std::optional<LayerInfo> check_layer(ErrorList& errors, hid_t layers, const std:
                                      const std::string& name, const Model& model) {
   const std::string layer_location = join(location, name);
   model.reading.step();
-  if (!is_group(errors, layers, layer_location, name)) return std::nullopt;
+  if (!is_own_group(errors, layers, layer_location, name)) return std::nullopt;
   const auto index = index_named(name);
   if (!index) {
     add(errors, layer_location, "a layer's group is named by its 0-based index in decimal");
@@ -290,7 +290,7 @@ SequenceInfo check_sequence(ErrorList& errors, hid_t sequences, const std::strin
   model.reading.step();
   SequenceInfo info;
   info.name = name;
-  if (!is_group(errors, sequences, location, name)) return info;
+  if (!is_own_group(errors, sequences, location, name)) return info;
   const hdf5::Handle sequence = hdf5::open_group(sequences, name);
   Attributes attributes(errors, sequence.get(), location);
   if (attributes.has("prompt_tokens")) {
@@ -300,7 +300,7 @@ SequenceInfo check_sequence(ErrorList& errors, hid_t sequences, const std::strin
   if (attributes.has("description")) {
     info.description = attributes.text("description").value_or("");
   }
-  if (!is_group(errors, sequence.get(), join(location, "layers"), "layers")) return info;
+  if (!is_own_group(errors, sequence.get(), join(location, "layers"), "layers")) return info;
   const hdf5::Handle layers = hdf5::open_group(sequence.get(), "layers");
   const std::string layers_location = join(location, "layers");
   for (const std::string& layer : hdf5::children(layers.get())) {

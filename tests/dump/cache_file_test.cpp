@@ -212,6 +212,11 @@ TEST_CASE("what no stream could have is refused with its place") {
       {[](hid_t f) { remove_attribute(f, "/", "method"); }, {"attribute method is missing"}},
       {[](hid_t f) { remove_link(f, kHead + "/token"); }, {kHead + "/token", "missing"}},
       {[](hid_t f) { remove_link(f, kHead); }, {"has no rows of any head"}},
+      {[](hid_t f) {
+         hdf5::check(H5Lcreate_hard(f, kHead.c_str(), f, "/sequences/text/layers/3/heads/2",
+                                    H5P_DEFAULT, H5P_DEFAULT));
+       },
+       {kHead, "has another name"}},
       {[](hid_t f) { remove_link(f, kHead + "/weight_denominator"); }, {"weight_numerator alone"}},
       {data("weight", {1, 1, 1, 1}), {"weight and weight_numerator", "one or the other"}},
       {data("weigth", {1, 1, 1, 1}), {"unknown dataset weigth", "did you mean weight"}},

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -124,6 +125,28 @@ TEST_CASE("external links are refused wherever they stand, and behind soft links
                                H5P_DEFAULT, H5P_DEFAULT));
   });
   CHECK(refusal_of(path).empty());
+}
+
+TEST_CASE("a sequence or layer under several names is refused, however it is linked") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  const std::vector<std::array<std::string, 2>> names = {{"/sequences/text", "/sequences/2"},
+                                                         {"/sequences/text/layers", "/elsewhere"},
+                                                         {kLayer, "/sequences/text/layers/2"}};
+  for (const auto& [name, other] : names) {
+    CAPTURE(name);
+    write_small_dump(path);
+    edit(path, [&](hid_t f) {
+      hdf5::check(H5Lcreate_hard(f, name.c_str(), f, other.c_str(), H5P_DEFAULT, H5P_DEFAULT));
+    });
+    CHECK(says(refusal_of(path), {path, name + ": ", "has another name"}));
+    write_small_dump(path);
+    edit(path, [&](hid_t f) {
+      hdf5::check(H5Lmove(f, name.c_str(), f, "/moved", H5P_DEFAULT, H5P_DEFAULT));
+      hdf5::check(H5Lcreate_soft("/moved", f, name.c_str(), H5P_DEFAULT, H5P_DEFAULT));
+    });
+    CHECK(says(refusal_of(path), {path, name + ": ", "has another name"}));
+  }
 }
 
 TEST_CASE("what is not a regular file is refused without waiting for it") {
