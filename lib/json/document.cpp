@@ -278,6 +278,12 @@ void apply_sets(json& document, const std::vector<std::string>& sets, ErrorList&
                  "--set /select/layers=[0]");
       continue;
     }
+    if (const auto names = std::count(pointer.begin(), pointer.end(), '/');
+        names > kDeepestNesting) {
+      errors.add(place, fmt::format("is a path of {} names; a sweep nests at most {} levels", names,
+                                    kDeepestNesting));
+      continue;
+    }
     const std::string written = set.substr(equals + 1);
     Builder builder(place + " ", errors);
     const std::size_t before = errors.count();

@@ -115,6 +115,20 @@ TEST_CASE("a set that cannot be applied is a fault and changes nothing") {
   }
 }
 
+TEST_CASE("the path of a set may be as deep as a document nests") {
+  for (const int depth : {64, 65, 100'000}) {
+    CAPTURE(depth);
+    std::string path;
+    for (int i = 0; i < depth; ++i) path += "/a";
+    ErrorList errors("a.json");
+    json document = json::object();
+    apply_sets(document, {path + "=1"}, errors);
+    CHECK(errors.none() == (depth == 64));
+    CHECK(document.empty() == (depth > 64));
+    if (depth > 64) CHECK(errors.messages()[0].find("nests at most 64") != std::string::npos);
+  }
+}
+
 TEST_CASE("long values are cut where they are shown") {
   CHECK(shown(json{{"a", "b"}}) == R"({"a":"b"})");
   CHECK(shown(json(std::string(500, 'x'))).size() < 130);
