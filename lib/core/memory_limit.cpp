@@ -80,7 +80,9 @@ std::optional<std::uint64_t> limit_of(const std::string& root, const Mount& moun
   std::optional<std::uint64_t> limit;
   while (true) {
     while (!below.empty() && below.back() == '/') below.pop_back();
-    limit = least(limit, limit_in(root + mount.folder + below + "/" + file));
+    std::string path = root;
+    path.append(mount.folder).append(below).append("/").append(file);
+    limit = least(limit, limit_in(path));
     if (below.empty()) return limit;
     below.resize(below.rfind('/'));
   }

@@ -59,7 +59,7 @@ TEST_CASE("NaN and infinity are named by dataset, head and token") {
            [&](hid_t f) { set_element(f, kLayer + "/" + plant.tensor, plant.at, plant.value); });
       const Dump dump(path);
       auto words = plant.words;
-      words[0] = path + ": " + kLayer + words[0];
+      words[0].insert(0, kLayer).insert(0, path + ": ");
       CHECK(says(errors_of([&] { dump.read_stream("text", 3, plant.kv_head); }), words));
       CHECK(says(errors_of([&] { dump.fingerprint(); }), words));
       CHECK(errors_of([&] { dump.read_stream("text", 3, 1 - plant.kv_head); }).empty());
@@ -174,6 +174,7 @@ TEST_CASE("random damage to stored data ends in a reading or in a refusal, never
     return state >> 33;
   };
   int refused = 0;
+  const std::string place = damaged + ": " + kLayer;
   for (int round = 0; round < 200; ++round) {
     std::filesystem::copy_file(path, damaged, std::filesystem::copy_options::overwrite_existing);
     {
@@ -185,7 +186,7 @@ TEST_CASE("random damage to stored data ends in a reading or in a refusal, never
       }
     }
     const auto messages = errors_of([&] { Dump(damaged).fingerprint(); });
-    if (!messages.empty()) CHECK(says(messages, {damaged + ": " + kLayer, "head", "token"}));
+    if (!messages.empty()) CHECK(says(messages, {place, "head", "token"}));
     refused += !messages.empty();
   }
   CHECK(refused > 150);  // gzip carries a checksum

@@ -33,7 +33,7 @@ void check_rows(const KeptHead& head, const KeptRows& kept) {
 
 // `kept` through the writer and back.
 KeptRows written_and_read(const StreamId& id, const KeptHead& head, const KeptRows& kept) {
-  static const std::string path = fuzz::scratch_folder.file("again.h5");
+  static const std::string path = fuzz::kScratchFolder.file("again.h5");
   CacheHeader header;
   header.method = "again";
   CacheWriter writer(path, header);
@@ -64,7 +64,7 @@ void check_head(const KeptCache& cache, const KeptHead& head) {
 
 // NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const std::string path = fuzz::scratch_folder.file("cache.h5");
+  static const std::string path = fuzz::kScratchFolder.file("cache.h5");
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
   try {

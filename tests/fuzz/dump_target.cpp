@@ -15,15 +15,16 @@ using fuzz::promise;
 namespace {
 
 const std::string& path() {
-  static const std::string made = fuzz::scratch_folder.file("dump.h5");
+  static const std::string made = fuzz::kScratchFolder.file("dump.h5");
   return made;
 }
 
 // Numbers that a stream of the layer holds.
 double numbers(const LayerInfo& layer) {
+  const Index heads = layer.query_heads / layer.kv_heads;
   return static_cast<double>(layer.tokens) * static_cast<double>(layer.d + layer.dv) +
-         static_cast<double>(layer.query_heads / layer.kv_heads) *
-             static_cast<double>(layer.query_rows) * static_cast<double>(layer.d);
+         static_cast<double>(heads) * static_cast<double>(layer.query_rows) *
+             static_cast<double>(layer.d);
 }
 
 double stored_numbers(const DumpInfo& info) {

@@ -43,7 +43,7 @@ Plan made_plan() {
 
 // NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const std::string path = fuzz::scratch_folder.file("journal.jsonl");
+  const std::string path = fuzz::kScratchFolder.file("journal.jsonl");
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
   const Plan plan = made_plan();
@@ -51,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::size_t found = 0;
   std::vector<Json> records(plan.cells.size());
   try {
-    Journal journal(fuzz::scratch_folder.path(), plan, run, {});
+    Journal journal(fuzz::kScratchFolder.path(), plan, run, {});
     for (std::size_t c = 0; c < plan.cells.size(); ++c) {
       if (journal.state(c) == CellState::kMissing) continue;
       records[c] = journal.read(c);
@@ -68,7 +68,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::check_refusal(error, path);
     return 0;
   }
-  const Journal again(fuzz::scratch_folder.path(), plan, run, {});
+  const Journal again(fuzz::kScratchFolder.path(), plan, run, {});
   promise(again.state(1) == CellState::kFailed, "an appended record is not found");
   for (std::size_t c = 0; c < plan.cells.size(); ++c) {
     const bool there = again.state(c) != CellState::kMissing;

@@ -30,7 +30,7 @@ constexpr const char* kBounds = R"({"schema_version": 1, "bounds": [
   {"name": "range", "metric": "memory.tokens_peak", "at_least": 1, "at_most": 2048}]})";
 
 const std::string& path() {
-  static const std::string made = fuzz::scratch_folder.file("results.json");
+  static const std::string made = fuzz::kScratchFolder.file("results.json");
   return made;
 }
 

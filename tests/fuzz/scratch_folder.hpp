@@ -38,6 +38,6 @@ class ScratchFolder {
   pid_t maker_ = ::getpid();
 };
 
-inline const ScratchFolder scratch_folder;
+inline const ScratchFolder kScratchFolder;
 
 }  // namespace kvbench::fuzz

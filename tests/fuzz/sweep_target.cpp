@@ -21,7 +21,7 @@ namespace {
 // Named by sweeps, never read.
 const std::string& dump_path() {
   static const std::string path = [] {
-    const std::string made = fuzz::scratch_folder.file("a.h5");
+    const std::string made = fuzz::kScratchFolder.file("a.h5");
     std::ofstream(made, std::ios::binary) << "a file";
     return made;
   }();
@@ -56,6 +56,7 @@ Plan plan_of(const SweepConfig& config) {
 
 }  // namespace
 
+// NOLINTBEGIN(readability-identifier-naming): the linker's names
 extern "C" int __wrap_glob(const char* pattern, int, int (*)(const char*, int), glob_t* matches) {
   static std::string path = dump_path();  // its own, since the result is not const
   static char* paths[] = {path.data(), nullptr};
@@ -65,6 +66,7 @@ extern "C" int __wrap_glob(const char* pattern, int, int (*)(const char*, int), 
   return found ? 0 : GLOB_NOMATCH;
 }
 extern "C" void __wrap_globfree(glob_t*) {}
+// NOLINTEND(readability-identifier-naming)
 
 // NOLINTNEXTLINE(readability-identifier-naming): libFuzzer's name
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -78,7 +80,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     at = next;
   }
   dump_path();
-  const std::string path = fuzz::scratch_folder.file("s.json");
+  const std::string path = fuzz::kScratchFolder.file("s.json");
   SweepConfig config;
   try {
     config = parse_sweep(all.substr(0, end), path, sets, all_algorithms());
@@ -95,7 +97,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   const Plan again = plan_of(parse_sweep(
-      plan.config.dump(), fuzz::scratch_folder.file("resolved.json"), {}, all_algorithms()));
+      plan.config.dump(), fuzz::kScratchFolder.file("resolved.json"), {}, all_algorithms()));
   promise(again.hash == plan.hash, "the resolved sweep plans other cells");
   promise(again.config == plan.config, "the resolved sweep resolves to another");
   return 0;

@@ -149,7 +149,9 @@ TEST_CASE_FIXTURE(Output, "a line of more than a million values is a damaged one
   };
   CHECK(damaged(100) == 0);
   CHECK(damaged(1'000'000) == 1);
-  write_text(path, R"({"x":[0)" + std::string(16'000'000, ',') + "]}\n");
+  std::string text = R"({"x":[0)";
+  text.resize(16'000'000, ',');
+  write_text(path, text + "]}\n");
   CHECK_THROWS_WITH_AS(open(), doctest::Contains("is not a kvbench journal"), InputError);
 }
 
