@@ -341,6 +341,8 @@ std::vector<std::string> children(hid_t group) {
   each_child(group, std::numeric_limits<std::uint64_t>::max(),
              [&](const std::string& name) { names.push_back(name); });
   std::sort(names.begin(), names.end());
+  const auto twin = std::adjacent_find(names.begin(), names.end());
+  if (twin != names.end()) throw Error("two members of a group are named " + *twin);
   return names;
 }
 

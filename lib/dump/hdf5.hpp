@@ -106,7 +106,8 @@ Handle open_dataset(hid_t parent, const std::string& name, std::size_t cache_byt
                     Elements elements = Elements::kOwn);
 bool is_virtual(hid_t dataset);
 Handle create_group(hid_t parent, const std::string& name);
-// Names of the links in a group, ascending; in one pass, whatever the group's layout.
+// Names of the links in a group, ascending; in one pass, whatever the group's layout. Throws where
+// two are the same, as only damage makes them: the library would open one of them for both.
 std::vector<std::string> children(hid_t group);
 // Visits those of a group that may have millions, in a file of this size, in the order in which the
 // file has them; no two are in memory. Ends with what `visit` throws, and with an Error for more

@@ -192,6 +192,28 @@ TEST_CASE("random damage to stored data ends in a reading or in a refusal, never
   CHECK(refused > 150);  // gzip carries a checksum
 }
 
+TEST_CASE("two members of one name are refused, not read as one twice") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  write_small_dump(path);
+  edit(path, [](hid_t f) {
+    for (const char* copy : {"/sequences/twin_a", "/sequences/twin_b"}) {
+      hdf5::check(H5Ocopy(f, "/sequences/text", f, copy, H5P_DEFAULT, H5P_DEFAULT));
+    }
+  });
+  CHECK(errors_of([&] { Dump dump(path); }).empty());
+  std::string bytes;
+  {
+    std::ifstream in(path, std::ios::binary);
+    bytes.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  const std::size_t name = bytes.find("twin_b");
+  REQUIRE(name != std::string::npos);
+  bytes.replace(name, 6, "twin_a");
+  std::ofstream(path, std::ios::binary) << bytes;
+  CHECK(says(errors_of([&] { Dump dump(path); }), {path, "two members", "twin_a", "damaged"}));
+}
+
 TEST_CASE("chunks larger than the tensor can become are refused before they are read") {
   const TemporaryFolder folder;
   const std::string path = folder.file("small.h5");
