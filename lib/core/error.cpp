@@ -8,6 +8,7 @@ namespace kvbench {
 namespace {
 
 constexpr std::size_t kMaxListed = 1000;
+
 // "file: place: what" of parts that may be very long.
 std::string joined(const std::string& file, const std::string& place, const std::string& what) {
   const std::string begins = shortened(file) + ": ";

@@ -33,6 +33,22 @@ std::pair<haddr_t, hsize_t> stored_bytes(hid_t file, const std::string& path, hs
   return {address, size};
 }
 
+// Writes `now` in every place of the file where `was` stands, of the same size; how many there are.
+int replace_bytes(const std::string& path, std::string_view was, std::string_view now) {
+  std::string bytes;
+  {
+    std::ifstream in(path, std::ios::binary);
+    bytes.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  int places = 0;
+  for (auto at = bytes.find(was); at != std::string::npos; at = bytes.find(was, at + 1)) {
+    bytes.replace(at, was.size(), now);
+    ++places;
+  }
+  std::ofstream(path, std::ios::binary) << bytes;
+  return places;
+}
+
 }  // namespace
 
 TEST_CASE("NaN and infinity are named by dataset, head and token") {
@@ -202,15 +218,7 @@ TEST_CASE("two members of one name are refused, not read as one twice") {
     }
   });
   CHECK(errors_of([&] { Dump dump(path); }).empty());
-  std::string bytes;
-  {
-    std::ifstream in(path, std::ios::binary);
-    bytes.assign(std::istreambuf_iterator<char>(in), {});
-  }
-  const std::size_t name = bytes.find("twin_b");
-  REQUIRE(name != std::string::npos);
-  bytes.replace(name, 6, "twin_a");
-  std::ofstream(path, std::ios::binary) << bytes;
+  REQUIRE(replace_bytes(path, "twin_b", "twin_a") == 1);
   CHECK(says(errors_of([&] { Dump dump(path); }), {path, "two members", "twin_a", "damaged"}));
 }
 
@@ -224,20 +232,10 @@ TEST_CASE("chunks larger than the tensor can become are refused before they are 
   // them, and reads far beyond what it has.
   const std::array<std::uint32_t, 3> sound = {1, 5, 6};
   const std::array<std::uint32_t, 3> damaged = {1, 5, 1900546};
-  std::string bytes;
-  {
-    std::ifstream in(path, std::ios::binary);
-    bytes.assign(std::istreambuf_iterator<char>(in), {});
-  }
-  const std::string_view wanted(reinterpret_cast<const char*>(sound.data()), sizeof sound);
-  int places = 0;
-  for (auto at = bytes.find(wanted); at != std::string::npos; at = bytes.find(wanted, at + 1)) {
-    bytes.replace(at, sizeof damaged, reinterpret_cast<const char*>(damaged.data()),
-                  sizeof damaged);
-    ++places;
-  }
-  REQUIRE(places == 2);  // of two layers
-  std::ofstream(path, std::ios::binary) << bytes;
+  const auto bytes_of = [](const auto& sizes) {
+    return std::string_view(reinterpret_cast<const char*>(sizes.data()), sizeof sizes);
+  };
+  REQUIRE(replace_bytes(path, bytes_of(sound), bytes_of(damaged)) == 2);  // of two layers
   CHECK(says(errors_of([&] { Dump dump(path); }),
              {path + ": " + kLayer + "/v", "has chunks [1, 5, 1900546]",
               "larger than its shape [2, 12, 6] can become", "damaged"}));
