@@ -93,10 +93,7 @@ hdf5::Handle open_checked(ErrorList& errors, hid_t group, const std::string& loc
     add(errors, location, "shape [{}] has a dimension above {}", fmt::join(dims, ", "), largest);
   } else if (rank == 2 && dims[1] == 0) {
     add(errors, location, "shape [{}] has vectors of length 0", fmt::join(dims, ", "));
-  } else if (const auto lacking = lacking_bytes(dataset.get()); lacking > 0) {
-    add(errors, location, "needs {} more bytes than are stored; the file is damaged, make it again",
-        lacking);
-  } else if (const auto why = unreadable_chunks(dataset.get())) {
+  } else if (const auto why = unreadable_storage(dataset.get())) {
     add(errors, location, "{}", *why);
   } else {
     H5Dget_storage_size(dataset.get());  // has the library walk through its index of chunks

@@ -16,6 +16,9 @@ constexpr std::uint64_t kSmallestCache = std::uint64_t{1} << 20;  // as large as
 constexpr std::uint64_t kLargestCache = std::uint64_t{32} << 20;
 // Bytes that all chunks of a small tensor may come to, which are decoded to read it.
 constexpr double kMostDecoded = 0x1p27;
+// No model's tensor compresses to a hundredth; one that does, and is no small one, is a gzip bomb.
+constexpr double kMostCompressed = 100.0;
+constexpr double kSmallTensor = 0x1p22;  // bytes
 
 // Sizes of at most three dimensions, with leading ones of 1 where there are fewer.
 using Sizes = std::array<std::uint64_t, 3>;
@@ -114,6 +117,49 @@ int times_compressed(hid_t dataset) {
   return times;
 }
 
+// What is missing of a dataset without chunks: HDF5 1.10 reads what lies behind its bytes, and
+// zeros for what was never written. nullopt for chunks, which only the library sees, and if nothing
+// is.
+std::optional<std::string> lacking_bytes(hid_t dataset) {
+  const hdf5::Handle properties(H5Dget_create_plist(dataset));
+  const H5D_layout_t layout = H5Pget_layout(properties.get());
+  if (layout != H5D_COMPACT && layout != H5D_CONTIGUOUS) return std::nullopt;
+  const std::uint64_t stored = H5Dget_storage_size(dataset);
+  const hdf5::Handle type(H5Dget_type(dataset));
+  const hdf5::Handle space(H5Dget_space(dataset));
+  const auto dims = hdf5::extent(space.get());
+  std::uint64_t wanted = H5Tget_size(type.get());
+  for (const auto size : dims) {
+    if (__builtin_mul_overflow(wanted, std::uint64_t{size}, &wanted)) {
+      return fmt::format("has a shape of 2^64 bytes and more, [{}]", fmt::join(dims, ", "));
+    }
+  }
+  if (wanted <= stored) return std::nullopt;
+  if (stored == 0) {
+    return fmt::format("was never written, of shape [{}]; make it again", fmt::join(dims, ", "));
+  }
+  return fmt::format(
+      "lacks {} of the {} bytes of shape [{}]; the file is damaged, copy or make it again",
+      wanted - stored, wanted, fmt::join(dims, ", "));
+}
+
+// What is wrong with how the chunks of a tensor are stored, and what to do; nullopt if nothing is.
+// `bytes` are those of its elements, `chunks` the number of chunks that hold them.
+std::optional<std::string> wrong_storage(hid_t dataset, hid_t space, double bytes, double chunks) {
+  hsize_t written = 0;  // releases of HDF5 differ in whether they take H5S_ALL here
+  hdf5::check(H5Dget_num_chunks(dataset, space, &written));
+  if (const auto missing = chunks - static_cast<double>(written); missing > 0.0) {
+    return fmt::format("lacks {:.0f} of {:.0f} chunks, which were never written; make it again",
+                       missing, chunks);
+  }
+  const auto stored = static_cast<double>(H5Dget_storage_size(dataset));
+  if (bytes <= kSmallTensor || bytes <= kMostCompressed * stored) return std::nullopt;
+  return fmt::format(
+      "is compressed from {:.3g} to {:.3g} MiB, as no tensor of a model can be; if it is "
+      "meant, store it whole, e.g. h5repack -f NONE OLD NEW",
+      bytes / 0x1p20, stored / 0x1p20);
+}
+
 }  // namespace
 
 std::uint64_t chunk_bytes(hid_t dataset) {
@@ -125,7 +171,8 @@ std::uint64_t chunk_bytes(hid_t dataset) {
   return cache_bytes(*chunk, dims) + 2 * chunk->bytes;
 }
 
-std::optional<std::string> unreadable_chunks(hid_t dataset) {
+std::optional<std::string> unreadable_storage(hid_t dataset) {
+  if (auto lacking = lacking_bytes(dataset)) return lacking;
   if (const auto filter = missing_filter(dataset)) {
     return fmt::format(
         "is compressed with {}, which the HDF5 library of this machine does not have; store it "
@@ -148,13 +195,16 @@ std::optional<std::string> unreadable_chunks(hid_t dataset) {
   }
   const hdf5::Handle type(H5Dget_type(dataset));
   auto tensor = static_cast<double>(H5Tget_size(type.get()));
-  auto all = static_cast<double>(chunk->bytes);
+  double chunks = 1.0;
   for (std::size_t i = 0; i < dims.size(); ++i) {
     tensor *= static_cast<double>(dims[i]);
-    all *= static_cast<double>(ceil_div(dims[i], chunk->dims[i]));
+    chunks *= static_cast<double>(ceil_div(dims[i], chunk->dims[i]));
   }
+  const double all = chunks * static_cast<double>(chunk->bytes);
   const bool is_large = chunk->bytes > kLargestCache || all > kMostDecoded;
-  if (!is_large || all <= 4.0 * tensor) return std::nullopt;
+  if (!is_large || all <= 4.0 * tensor) {
+    return wrong_storage(dataset, space.get(), tensor, chunks);
+  }
   return fmt::format(
       "has chunks [{}], {:.3g} MiB together, far larger than itself; store it in chunks of one "
       "head, e.g. h5repack -l CHUNK=1x{}x{} OLD NEW",
@@ -182,21 +232,6 @@ void refuse_swollen_chunks(hid_t dataset, std::uint64_t head, std::uint64_t row,
           fmt::format("a chunk of {} bytes is compressed to {}", chunk->bytes, stored));
     }
   }
-}
-
-std::uint64_t lacking_bytes(hid_t dataset) {
-  const hdf5::Handle properties(H5Dget_create_plist(dataset));
-  const H5D_layout_t layout = H5Pget_layout(properties.get());
-  if (layout != H5D_COMPACT && layout != H5D_CONTIGUOUS) return 0;
-  const std::uint64_t stored = H5Dget_storage_size(dataset);
-  if (layout == H5D_CONTIGUOUS && stored == 0) return 0;
-  const hdf5::Handle type(H5Dget_type(dataset));
-  const hdf5::Handle space(H5Dget_space(dataset));
-  std::uint64_t wanted = H5Tget_size(type.get());
-  for (const auto size : hdf5::extent(space.get())) {
-    if (__builtin_mul_overflow(wanted, std::uint64_t{size}, &wanted)) return UINT64_MAX;
-  }
-  return wanted > stored ? wanted - stored : 0;
 }
 
 std::uint64_t chunk_rows(hid_t dataset) {

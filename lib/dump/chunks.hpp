@@ -16,19 +16,14 @@ std::uint64_t chunk_bytes(hid_t dataset);
 // Rows that a chunk of a tensor spans; 0 for other layouts than chunks.
 std::uint64_t chunk_rows(hid_t dataset);
 
-// Why a tensor's chunks cannot be decoded, or only with memory out of all proportion, and what to
-// do: a sentence; nullopt where they can.
-std::optional<std::string> unreadable_chunks(hid_t dataset);
+// Why the elements of a dataset cannot be read, or only with memory or time out of all proportion
+// to what is stored, and what to do: a sentence without its subject; nullopt where they can.
+std::optional<std::string> unreadable_storage(hid_t dataset);
 
 // Throws hdf5::Error where a chunk with some of these rows is stored in more bytes than its
 // elements take though it is compressed: what the library would make of it has no bound.
 void refuse_swollen_chunks(hid_t dataset, std::uint64_t head, std::uint64_t row,
                            std::uint64_t count);
-
-// Bytes that the sizes of a dataset without chunks need beyond those it stores; HDF5 1.10 would
-// read what lies behind them. 0 for chunks, which only the library sees, and for data never
-// written.
-std::uint64_t lacking_bytes(hid_t dataset);
 
 // Opens a tensor with the chunk cache that reading it head by head needs.
 hdf5::Handle open_for_reading(hid_t parent, const std::string& name,

@@ -169,10 +169,7 @@ const hdf5::Handle& MappedElements::source(const std::string& file, const std::s
       throw fail("has elements of another type; make both of one type");
     }
     sizes_of(dataset.get(), what);
-    if (const auto lacking = lacking_bytes(dataset.get()); lacking > 0) {
-      throw fail(fmt::format("stores {} bytes less than its shape needs", lacking));
-    }
-    if (const auto why = unreadable_chunks(dataset.get())) throw fail(*why);
+    if (const auto why = unreadable_storage(dataset.get())) throw fail(*why);
     return sources_.emplace(std::pair(file, name), std::move(dataset)).first->second;
   } catch (const hdf5::OutsideError& error) {
     throw hdf5::OutsideError(fail(error.what()).what());

@@ -38,11 +38,7 @@ void check_sizes(ErrorList& errors, const std::string& place, hid_t dataset,
     add(errors, place, "{} has a dimension above {}", shape, kMaxTokens);
   } else if (dims[0] > kMostTensorHeads) {
     add(errors, place, "{} has more than {} heads", shape, kMostTensorHeads);
-  } else if (const auto lacking = lacking_bytes(dataset); lacking > 0) {
-    add(errors, place,
-        "{} needs {} more bytes than are stored; the file is damaged, copy or make it again", shape,
-        lacking);
-  } else if (const auto why = unreadable_chunks(dataset)) {
+  } else if (const auto why = unreadable_storage(dataset)) {
     add(errors, place, "{}", *why);
   }
 }

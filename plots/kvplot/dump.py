@@ -74,6 +74,8 @@ class Dump(Hdf5File):
                 f"{self.path}: layer {layer}: {name} has elements of type {data.dtype}; "
                 "data/README.md has those of a dump"
             )
+        if data.id.get_storage_size() == 0 and not data.is_virtual:
+            raise ResultsError(f"{self.path}: layer {layer}: {name} was never written")
         if chunk := huge_chunk(data):
             raise ResultsError(
                 f"{self.path}: layer {layer}: {name} has chunks of {chunk}, far "

@@ -35,12 +35,15 @@ def _attribute(dump, name, attribute, value):
 def _tensor(dump, name, shape, dtype, **options):
     if name in dump:
         del dump[name]
-    dump.create_dataset(name, tuple(shape), dtype, **options)
+    made = dump.create_dataset(name, tuple(shape), dtype, **options)
+    if made.size:
+        made[...] = 0
 
 
 def _chunked(dump, name, shape, dtype):
     """Sizes without the storage: chunks that were never written."""
-    _tensor(dump, name, shape, dtype, chunks=(1, 16, 8))
+    del dump[name]
+    dump.create_dataset(name, tuple(shape), dtype, chunks=(1, 16, 8))
 
 
 def _lzf(dump, name, shape, dtype):
@@ -48,11 +51,13 @@ def _lzf(dump, name, shape, dtype):
 
 
 def _large_chunks(dump, name, shape, dtype, chunks):
-    _tensor(dump, name, shape, dtype, chunks=tuple(chunks), maxshape=(None, None, None))
+    del dump[name]
+    dump.create_dataset(name, tuple(shape), dtype, chunks=tuple(chunks), maxshape=(None,) * 3)
 
 
 def _external(dump, name, shape, dtype, file):
-    _tensor(dump, name, shape, dtype, external=[(file, 0, 1 << 20)])
+    del dump[name]
+    dump.create_dataset(name, tuple(shape), dtype, external=[(file, 0, 1 << 20)])
 
 
 def _link(dump, name, file):

@@ -97,6 +97,8 @@ void put_truth_values(hid_t file, const std::string& name) {
   const hdf5::Handle type = truth_values();
   const hdf5::Handle dataset(H5Dcreate2(file, path.c_str(), type.get(), space.get(), H5P_DEFAULT,
                                         H5P_DEFAULT, H5P_DEFAULT));
+  const std::array<signed char, 4> no{};
+  hdf5::check(H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, no.data()));
 }
 
 void set_truth_value(hid_t file, const std::string& name) {

@@ -23,15 +23,21 @@ std::vector<std::string> refusal_of(const std::string& path, const DumpOptions& 
   return errors_of([&] { Dump dump(path, options); });
 }
 
+enum class Storage { kHoles, kNeverWritten, kGzip };
+
+// A dataset of zeros: holes in the file, nothing at all, or for chunks that a test writes.
 void replace_by_chunks(hid_t file, const std::string& name, const std::vector<hsize_t>& dims,
-                       const std::vector<hsize_t>& chunk) {
-  remove_link(file, name);
+                       const std::vector<hsize_t>& chunk, Storage storage = Storage::kHoles) {
+  if (hdf5::has_link(file, name)) remove_link(file, name);
   const std::vector<hsize_t> most(dims.size(), H5S_UNLIMITED);
   const hdf5::Handle space(
       H5Screate_simple(static_cast<int>(dims.size()), dims.data(), most.data()));
   const hdf5::Handle properties = hdf5::dataset_properties();
   hdf5::check(H5Pset_chunk(properties.get(), static_cast<int>(chunk.size()), chunk.data()));
-  hdf5::check(H5Pset_deflate(properties.get(), 1));
+  if (storage == Storage::kHoles) {
+    hdf5::check(H5Pset_alloc_time(properties.get(), H5D_ALLOC_TIME_EARLY));
+  }
+  if (storage == Storage::kGzip) hdf5::check(H5Pset_deflate(properties.get(), 1));
   const hdf5::Handle dataset(H5Dcreate2(file, name.c_str(), H5T_IEEE_F32LE, space.get(),
                                         H5P_DEFAULT, properties.get(), H5P_DEFAULT));
 }
@@ -130,12 +136,13 @@ TEST_CASE("a compressed chunk that is larger than its elements is not decoded") 
   const auto reason = [&](std::size_t bytes) {  // of no gzip at all
     write_small_dump(path);
     edit(path, [&](hid_t f) {
-      replace_by_chunks(f, kLayer + "/k", {2, 12, 4}, {1, 12, 4});
+      replace_by_chunks(f, kLayer + "/k", {2, 12, 4}, {1, 12, 4}, Storage::kGzip);
       const hdf5::Handle dataset(H5Dopen2(f, (kLayer + "/k").c_str(), H5P_DEFAULT));
       const std::vector<char> stored(bytes, 'x');
-      const std::array<hsize_t, 3> second = {1, 0, 0};
-      hdf5::check(
-          H5Dwrite_chunk(dataset.get(), H5P_DEFAULT, 0, second.data(), bytes, stored.data()));
+      for (const hsize_t head : {0, 1}) {
+        const std::array<hsize_t, 3> at = {head, 0, 0};
+        hdf5::check(H5Dwrite_chunk(dataset.get(), H5P_DEFAULT, 0, at.data(), bytes, stored.data()));
+      }
     });
     return errors_of([&] { Dump(path).read_stream("text", 3, 1); });
   };
@@ -144,6 +151,45 @@ TEST_CASE("a compressed chunk that is larger than its elements is not decoded") 
   const auto smaller = reason(150);  // HDF5's own words
   CHECK(says(smaller, {path, kLayer + "/k: head 1, token 0: ", "damaged"}));
   CHECK_FALSE(says(smaller, {"is compressed to"}));
+}
+
+TEST_CASE("tensors that were never written, in part or whole, are not read as zeros") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  write_small_dump(path);
+  edit(path, [](hid_t f) {
+    replace_by_chunks(f, kLayer + "/k", {2, 12, 4}, {1, 5, 4}, Storage::kNeverWritten);
+    const hdf5::Handle dataset(H5Dopen2(f, (kLayer + "/k").c_str(), H5P_DEFAULT));
+    const std::array<float, 20> ones{};
+    const std::array<hsize_t, 3> at = {1, 5, 0};
+    hdf5::check(H5Dwrite_chunk(dataset.get(), H5P_DEFAULT, 0, at.data(), sizeof ones, ones.data()));
+    remove_link(f, kLayer + "/v");
+    const std::array<hsize_t, 3> dims = {2, 12, 6};
+    const hdf5::Handle space(H5Screate_simple(3, dims.data(), nullptr));
+    const hdf5::Handle contiguous(H5Dcreate2(f, (kLayer + "/v").c_str(), H5T_IEEE_F32LE,
+                                             space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  });
+  CHECK(says(refusal_of(path), {path, kLayer + "/k: lacks 5 of 6 chunks", "never written"}));
+  CHECK(says(refusal_of(path), {path, kLayer + "/v: was never written, of shape [2, 12, 6]"}));
+}
+
+TEST_CASE("large tensors of nothing but zeros, compressed, are refused before they are decoded") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  const auto refusal = [&](hsize_t columns) {
+    write_small_dump(path);
+    edit(path, [&](hid_t f) {
+      replace_by_chunks(f, kLayer + "/wo", {4, 6, columns}, {4, 6, columns}, Storage::kGzip);
+      const hdf5::Handle dataset(H5Dopen2(f, (kLayer + "/wo").c_str(), H5P_DEFAULT));
+      const std::vector<float> zeros(4 * 6 * columns);
+      hdf5::check(
+          H5Dwrite(dataset.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros.data()));
+    });
+    return refusal_of(path);
+  };
+  CHECK(refusal(1000).empty());
+  CHECK(says(refusal(50000),
+             {path, kLayer + "/wo: is compressed from 4.58 to ", "h5repack -f NONE"}));
 }
 
 TEST_CASE("tensors that were compressed twice are refused") {
@@ -185,8 +231,8 @@ TEST_CASE("chunks that reach beyond their tensor do not stay in memory") {
   constexpr int kHeads = 64;
   edit(path, [&](hid_t f) {
     for (const std::string name : {"/q", "/k", "/v"}) {
-      replace_by_chunks(f, kLayer + name, {hsize_t{kHeads}, 12, 4},
-                        {1, hsize_t{1} << 16, 4});  // 1 MiB
+      replace_by_chunks(f, kLayer + name, {hsize_t{kHeads}, 12, 4}, {1, hsize_t{1} << 16, 4},
+                        Storage::kGzip);  // 1 MiB
       const hdf5::Handle dataset(H5Dopen2(f, (kLayer + name).c_str(), H5P_DEFAULT));
       const std::vector<float> ones(std::size_t{kHeads} * 12 * 4, 1.0F);
       hdf5::check(
@@ -227,10 +273,7 @@ TEST_CASE("memory for what is read beside the streams is held against the limits
   const auto refusal = [&](const std::string& name, const std::vector<hsize_t>& dims,
                            const std::vector<hsize_t>& chunk, const DumpOptions& options = {}) {
     write_small_dump(path);
-    edit(path, [&](hid_t f) {
-      if (!hdf5::has_link(f, kLayer + name)) replace_dataset(f, kLayer + name, {1}, H5T_IEEE_F32LE);
-      replace_by_chunks(f, kLayer + name, dims, chunk);
-    });
+    edit(path, [&](hid_t f) { replace_by_chunks(f, kLayer + name, dims, chunk); });
     return refusal_of(path, options);
   };
   const auto wide = refusal("/wo", {4, 6, 1 << 25}, {1, 1, 1 << 16}, limit);  // rows of 128 MiB
@@ -240,7 +283,9 @@ TEST_CASE("memory for what is read beside the streams is held against the limits
   CHECK(says(chunk, {path, kLayer + "/wo: ", "decoding its chunks", "h5repack"}));
   constexpr hsize_t kMost = std::numeric_limits<std::int32_t>::max();
   if (usable_memory() < 6 * kMost * sizeof(double)) {  // 96 GiB, of one head
-    const auto head = refusal("/wo", {4, 6, kMost}, {1, 1, 1 << 16});
+    write_small_dump(path);
+    edit(path, [](hid_t f) { replace_dataset(f, kLayer + "/wo", {4, 6, kMost}, H5T_IEEE_F32LE); });
+    const auto head = refusal_of(path);
     CHECK(says(head, {path, kLayer + "/wo: ", "one head of it", "GiB"}));
   }
   const auto out = refusal("/out", {4, 3, 6}, {4, 3, 6}, {.memory_limit = 1000});
@@ -254,7 +299,7 @@ TEST_CASE("more heads than any model has are refused") {
     write_small_dump(path);
     edit(path, [&](hid_t f) {
       for (const char* tensor : {"/q", "/k", "/v"}) {
-        replace_by_chunks(f, kLayer + tensor, {heads, 12, 4}, {1, 12, 4});
+        replace_by_chunks(f, kLayer + tensor, {heads, 12, 4}, {1, 12, 4}, Storage::kNeverWritten);
       }
     });
     CHECK(says(refusal_of(path), {path, kLayer + "/k: ", "more than 65536 heads"}));

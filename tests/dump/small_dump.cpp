@@ -147,8 +147,10 @@ void replace_dataset(hid_t file, const std::string& path, const std::vector<hsiz
   const hdf5::Handle space(
       dims.empty() ? H5Screate(H5S_SCALAR)
                    : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr));
-  const hdf5::Handle dataset(
-      H5Dcreate2(file, path.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  const hdf5::Handle properties = hdf5::dataset_properties();
+  hdf5::check(H5Pset_alloc_time(properties.get(), H5D_ALLOC_TIME_EARLY));
+  const hdf5::Handle dataset(H5Dcreate2(file, path.c_str(), type, space.get(), H5P_DEFAULT,
+                                        properties.get(), H5P_DEFAULT));
 }
 
 void set_element(hid_t file, const std::string& path, const std::vector<hsize_t>& at,

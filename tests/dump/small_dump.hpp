@@ -57,7 +57,7 @@ void set_attribute(hid_t file, const std::string& object, const std::string& nam
   kvbench::hdf5::write_attribute(opened.get(), name, value);
 }
 void remove_link(hid_t file, const std::string& path);
-// A dataset of zeros (no storage is written) in place of what was there.
+// A dataset of zeros in place of what was there: a hole in the file, which takes no room.
 void replace_dataset(hid_t file, const std::string& path, const std::vector<hsize_t>& dims,
                      hid_t type);
 // Overwrites one element of a float tensor.

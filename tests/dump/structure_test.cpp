@@ -156,8 +156,8 @@ std::vector<StructureError> all_errors() {
        {kLayer, "10 tokens", "12"}},
       {"sizes that cannot fit in memory",
        [](hid_t f) {
-         replace_dataset(f, kLayer + "/k", {2, 1 << 30, 4096}, H5T_IEEE_F32LE);
-         replace_dataset(f, kLayer + "/v", {2, 1 << 30, 4096}, H5T_IEEE_F32LE);
+         replace_dataset(f, kLayer + "/k", {2, 1 << 30, 512}, H5T_IEEE_F32LE);
+         replace_dataset(f, kLayer + "/v", {2, 1 << 30, 512}, H5T_IEEE_F32LE);
        },
        {kLayer, "memory"}},
       {"a size beyond 2^31",

@@ -92,9 +92,16 @@ class InChild(Hostile):
         self.refused(path, "reading it did not come to an end", "HDF5", command=self.BARS)
 
     def test_a_shape_that_takes_far_more_than_the_file(self):
-        path = dump_file(self.folder / "d.h5", k=lambda layer: layer.create_dataset(
-            "k", (1, 24, 2**38), "f4", chunks=(1, 1, 1024)))
+        def keys(layer):
+            layer.create_dataset("k", (1, 24, 2**38), "f4", chunks=(1, 1, 1024))[0, 0, 0] = 1
+
+        path = dump_file(self.folder / "d.h5", k=keys)
         self.refused(path, "takes far more memory than the file has bytes", command=self.BARS)
+
+    def test_a_tensor_that_was_never_written(self):
+        path = dump_file(self.folder / "d.h5", k=lambda layer: layer.create_dataset(
+            "k", (1, 24, 4), "f4"))
+        self.refused(path, "layer 0: k was never written", command=self.BARS)
 
     def test_more_heads_than_a_dump_has(self):
         path = dump_file(self.folder / "d.h5", k=lambda layer: layer.create_dataset(
