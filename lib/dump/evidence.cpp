@@ -37,7 +37,7 @@ std::shared_ptr<const Evidence> check_evidence(ErrorList& errors, hid_t sequence
                                                const std::string& location, Index tokens) {
   if (!hdf5::has_link(sequence, "evidence")) return nullptr;
   const std::string place = join(location, "evidence");
-  const hdf5::Handle dataset = dataset_of(errors, sequence, place, "evidence");
+  const hdf5::Handle dataset = small_dataset_of(errors, sequence, place, "evidence");
   if (!dataset) return nullptr;
   const std::size_t before = errors.count();
   const hdf5::Handle space(H5Dget_space(dataset.get()));

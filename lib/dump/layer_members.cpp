@@ -14,7 +14,7 @@ std::vector<double> by_head(ErrorList& errors, hid_t layer, const std::string& l
                             const std::string& name, Index query_heads, double least) {
   if (!hdf5::has_link(layer, name)) return {};
   const std::string place = join(location, name);
-  const hdf5::Handle dataset = dataset_of(errors, layer, place, name);
+  const hdf5::Handle dataset = small_dataset_of(errors, layer, place, name);
   if (!dataset) return {};
   const hdf5::Handle space(H5Dget_space(dataset.get()));
   const auto dims = hdf5::extent(space.get());

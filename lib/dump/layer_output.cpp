@@ -24,7 +24,7 @@ Index check_residual_norm(ErrorList& errors, hid_t layer, const std::string& loc
                           const LayerTensors& tensors) {
   if (!hdf5::has_link(layer, "residual_norm")) return 0;
   const std::string place = join(location, "residual_norm");
-  const hdf5::Handle dataset = dataset_of(errors, layer, place, "residual_norm");
+  const hdf5::Handle dataset = small_dataset_of(errors, layer, place, "residual_norm");
   if (!dataset) return 0;
   const hdf5::Handle space(H5Dget_space(dataset.get()));
   const auto dims = hdf5::extent(space.get());

@@ -19,7 +19,7 @@ std::shared_ptr<const RepeatPass> check_repeat(ErrorList& errors, hid_t sequence
                                                const std::string& location, Index tokens) {
   if (!hdf5::has_link(sequence, "repeat")) return nullptr;
   const std::string place = join(location, "repeat");
-  const hdf5::Handle dataset = dataset_of(errors, sequence, place, "repeat");
+  const hdf5::Handle dataset = small_dataset_of(errors, sequence, place, "repeat");
   if (!dataset) return nullptr;
   const std::size_t before = errors.count();
   const hdf5::Handle space(H5Dget_space(dataset.get()));

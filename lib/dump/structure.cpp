@@ -208,7 +208,7 @@ SharedRope check_rope(ErrorList& errors, hid_t parent, const std::string& parent
     add(errors, inv_freq, "dataset is missing; it has the d_rot/2 inverse frequencies");
     return nullptr;
   }
-  const hdf5::Handle dataset = dataset_of(errors, rope.get(), inv_freq, "inv_freq");
+  const hdf5::Handle dataset = small_dataset_of(errors, rope.get(), inv_freq, "inv_freq");
   if (!dataset) return nullptr;
   const hdf5::Handle space(H5Dget_space(dataset.get()));
   const auto dims = hdf5::extent(space.get());
@@ -272,7 +272,7 @@ std::optional<LayerInfo> check_layer(ErrorList& errors, hid_t layers, const std:
 void check_token_ids(ErrorList& errors, hid_t sequence, const std::string& location, Index tokens) {
   if (!hdf5::has_link(sequence, "token_ids")) return;
   const std::string ids = join(location, "token_ids");
-  const hdf5::Handle dataset = dataset_of(errors, sequence, ids, "token_ids");
+  const hdf5::Handle dataset = small_dataset_of(errors, sequence, ids, "token_ids");
   if (!dataset) return;
   const hdf5::Handle space(H5Dget_space(dataset.get()));
   const auto dims = hdf5::extent(space.get());

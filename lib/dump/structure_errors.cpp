@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "core/spelling.hpp"
+#include "dump/chunks.hpp"
 
 namespace kvbench {
 namespace {
@@ -83,6 +84,16 @@ hdf5::Handle dataset_of(ErrorList& errors, hid_t parent, const std::string& plac
   } catch (const hdf5::Error& error) {
     add(errors, place, "cannot be opened ({}); make the file again", error.what());
   }
+  return {};
+}
+
+hdf5::Handle small_dataset_of(ErrorList& errors, hid_t parent, const std::string& place,
+                              const std::string& name) {
+  hdf5::Handle dataset = dataset_of(errors, parent, place, name);
+  if (!dataset) return dataset;
+  const auto why = unreadable_storage(dataset.get());
+  if (!why) return dataset;
+  add(errors, place, "{}", *why);
   return {};
 }
 

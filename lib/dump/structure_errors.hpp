@@ -38,6 +38,10 @@ bool is_own_group(ErrorList& errors, hid_t parent, const std::string& place,
 hdf5::Handle dataset_of(ErrorList& errors, hid_t parent, const std::string& place,
                         const std::string& name, hdf5::Elements elements = hdf5::Elements::kOwn);
 
+// The same of a dataset that is read whole; an error, too, where its elements cannot be.
+hdf5::Handle small_dataset_of(ErrorList& errors, hid_t parent, const std::string& place,
+                              const std::string& name);
+
 // An error for each of `names` that is not one of `known`: a misspelt one would be taken for one
 // that is not there. `what` it is: "attribute", "dataset", ..
 void refuse_unknown(ErrorList& errors, const std::string& place, const char* what,

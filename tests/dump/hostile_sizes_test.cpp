@@ -163,14 +163,20 @@ TEST_CASE("tensors that were never written, in part or whole, are not read as ze
     const std::array<float, 20> ones{};
     const std::array<hsize_t, 3> at = {1, 5, 0};
     hdf5::check(H5Dwrite_chunk(dataset.get(), H5P_DEFAULT, 0, at.data(), sizeof ones, ones.data()));
-    remove_link(f, kLayer + "/v");
-    const std::array<hsize_t, 3> dims = {2, 12, 6};
-    const hdf5::Handle space(H5Screate_simple(3, dims.data(), nullptr));
-    const hdf5::Handle contiguous(H5Dcreate2(f, (kLayer + "/v").c_str(), H5T_IEEE_F32LE,
-                                             space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    const auto only_shape = [&](const std::string& name, const std::vector<hsize_t>& dims) {
+      remove_link(f, name);
+      const hdf5::Handle space(
+          H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr));
+      const hdf5::Handle contiguous(H5Dcreate2(f, name.c_str(), H5T_IEEE_F32LE, space.get(),
+                                               H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    };
+    only_shape(kLayer + "/v", {2, 12, 6});
+    only_shape("/rope/inv_freq", {2});
   });
-  CHECK(says(refusal_of(path), {path, kLayer + "/k: lacks 5 of 6 chunks", "never written"}));
-  CHECK(says(refusal_of(path), {path, kLayer + "/v: was never written, of shape [2, 12, 6]"}));
+  const auto messages = refusal_of(path);
+  CHECK(says(messages, {path, kLayer + "/k: lacks 5 of 6 chunks", "never written"}));
+  CHECK(says(messages, {path, kLayer + "/v: was never written, of shape [2, 12, 6]"}));
+  CHECK(says(messages, {path, "/rope/inv_freq: was never written, of shape [2]"}));
 }
 
 TEST_CASE("large tensors of nothing but zeros, compressed, are refused before they are decoded") {
