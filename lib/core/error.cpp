@@ -7,8 +7,6 @@
 namespace kvbench {
 namespace {
 
-constexpr std::size_t kMaxListed = 1000;
-
 // "file: place: what" of parts that may be very long.
 std::string joined(const std::string& file, const std::string& place, const std::string& what) {
   const std::string begins = shortened(file) + ": ";
@@ -48,7 +46,7 @@ void ErrorList::add(const std::string& place, const std::string& what) {
 void ErrorList::add(std::string message) {
   message = shortened(std::move(message));
   if (seen_.count(message) != 0) return;
-  if (messages_.size() >= kMaxListed) {
+  if (is_full()) {
     ++unlisted_;
     return;
   }

@@ -89,12 +89,16 @@ class ErrorList {
 
   bool none() const { return messages_.empty(); }
   std::size_t count() const { return messages_.size() + unlisted_; }
+  // Whether further messages are only counted: what would take long to say need not be found out.
+  bool is_full() const { return messages_.size() >= kMostListed; }
   // All that would be thrown.
   std::vector<std::string> messages() const;
   // Throws InputError with all of them, if there are any.
   void throw_if_any() const;
 
  private:
+  static constexpr std::size_t kMostListed = 1000;
+
   std::string file_;
   std::vector<std::string> messages_;
   std::set<std::string> seen_;

@@ -44,6 +44,8 @@ inline std::optional<std::string> nearest_word(std::string_view word,
   const std::string* best = nullptr;
   std::size_t least = std::max<std::size_t>(1, word.size() / 3) + 1;
   for (const std::string& candidate : known) {
+    const auto [shorter, longer] = std::minmax({word.size(), candidate.size()});
+    if (longer - shorter >= least) continue;  // as many letters have to be inserted
     const std::size_t distance = edit_distance(word, candidate);
     if (distance < least && distance < std::max(word.size(), candidate.size())) {
       least = distance;

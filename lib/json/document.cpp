@@ -17,7 +17,10 @@ using nlohmann::json;
 
 // A sweep of 300,000 entries has some two million.
 constexpr std::size_t kMostValues = 4'000'000;
-// Bytes of a text or a number, which the parser holds three times.
+// Members of an object, of which a sweep's has a dozen.
+constexpr std::size_t kMostMembers = 1024;
+// Bytes of a text or a number, which the parser holds three times, and of the space and comments
+// between two of them or signs, which it holds as well.
 constexpr std::size_t kLongestText = std::size_t{1} << 20;
 
 // Builds the document as the parser walks through the text. The parser does not recurse, so nesting
@@ -42,6 +45,13 @@ class Builder : public nlohmann::json_sax<json> {
   bool key(string_t& name) override {
     Level& level = open_.back();
     level.key = name;
+    if (level.keys.size() == kMostMembers) {
+      errors_.add(place_ + pointer(),
+                  fmt::format("is not read: its object has {} members before it, more than any of "
+                              "such a file",
+                              kMostMembers));
+      return false;
+    }
     level.repeated = !level.keys.insert(name).second;
     if (level.repeated) {
       errors_.add(place_ + pointer(), "this key is given twice in one object; keep one of them");
@@ -155,21 +165,29 @@ std::string line_and_column(const std::string& text, std::size_t position) {
   return fmt::format("{}:{}", line, column);
 }
 
-// Where the first text or number begins that is longer than kLongestText; nullopt where none is.
-// Comments may be longer: a text within one is none.
+// The end of the space and comments that begin at `at`.
+std::size_t end_of_space(const std::string& text, std::size_t at) {
+  while (true) {
+    at = std::min(text.find_first_not_of(" \t\r\n", at), text.size());
+    if (at == text.size() || text[at] != '/') return at;
+    const bool block = text.compare(at, 2, "/*") == 0;
+    const std::size_t end = block ? text.find("*/", at + 2) : text.find('\n', at);
+    at = std::min(end, text.size() - 1) + (block && end != std::string::npos ? 2 : 1);
+  }
+}
+
+// Where the first text, number or space begins that is longer than kLongestText; nullopt where none
+// is. A text within a comment is none.
 std::optional<std::size_t> long_text(const std::string& text) {
   if (text.size() <= kLongestText) return std::nullopt;
-  constexpr std::string_view kSigns = " \t\r\n,:[]{}";
+  constexpr std::string_view kSigns = ",:[]{}";
   std::size_t at = 0;
   while (at < text.size()) {
     const std::size_t start = at;
-    if (text[at] == '/') {
-      const bool block = text.compare(at, 2, "/*") == 0;
-      const std::size_t end = block ? text.find("*/", at + 2) : text.find('\n', at);
-      at = std::min(end, text.size() - 1) + (block && end != std::string::npos ? 2 : 1);
-      continue;
-    }
-    if (text[at] == '"') {
+    at = end_of_space(text, start);
+    if (at > start) {
+      // Nothing else begins here.
+    } else if (text[at] == '"') {
       for (++at; at < text.size() && text[at] != '"'; ++at) at += text[at] == '\\' ? 1 : 0;
       ++at;
     } else if (kSigns.find(text[at]) != std::string_view::npos) {
@@ -253,9 +271,10 @@ json parse_document(const std::string& text, const std::string& file, ErrorList&
                                  line_and_column(text, at + 1)));
   }
   if (const auto at = long_text(text)) {
-    throw InputError(
-        fmt::format("{}:{}: a text or number of more than 1 MiB begins here; such a file has none",
-                    file, line_and_column(text, *at + 1)));
+    throw InputError(fmt::format(
+        "{}:{}: a text, number, space or comment of more than 1 MiB begins here; such a file has "
+        "none",
+        file, line_and_column(text, *at + 1)));
   }
   Builder builder("", errors);
   json::sax_parse(text, &builder, json::input_format_t::json, kStrict, kCommentsAllowed);

@@ -10,10 +10,6 @@ namespace kvbench {
 
 using nlohmann::json;
 
-namespace {
-constexpr std::size_t kListed = 1000;  // faults that are told one by one
-}  // namespace
-
 bool read_object(const json& given, const std::vector<std::string>& known, const std::string& owner,
                  const std::string& pointer, ErrorList& errors) {
   if (!given.is_object()) {
@@ -26,8 +22,7 @@ bool read_object(const json& given, const std::vector<std::string>& known, const
     bool found = false;
     for (const std::string& name : known) found = found || name == key;
     if (found) continue;
-    const bool is_listed = errors.count() < kListed;
-    const std::string near = is_listed ? did_you_mean(key, known) : "";
+    const std::string near = errors.is_full() ? "" : did_you_mean(key, known);
     errors.add(
         child(pointer, key),
         fmt::format("unknown key of {}{}", owner,

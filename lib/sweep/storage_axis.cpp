@@ -43,7 +43,7 @@ const CodecDescription* codec_named(const json& given, CacheTensor tensor,
   if (codec == nullptr) {
     std::vector<std::string> known = {kFloat};
     for (const CodecDescription& each : all_codecs()) known.push_back(each.id);
-    const std::string near = did_you_mean(id, known);
+    const std::string near = errors.is_full() ? "" : did_you_mean(id, known);
     errors.add(pointer, fmt::format("unknown codec {}{}", id,
                                     near.empty() ? "; see kvbench list storage" : near));
     return nullptr;

@@ -39,7 +39,7 @@ const AlgorithmDescription* read_algorithm(const json& entry,
     known.push_back(algorithm.id);
     known.insert(known.end(), algorithm.aliases.begin(), algorithm.aliases.end());
   }
-  const std::string near = did_you_mean(id, known);
+  const std::string near = errors.is_full() ? "" : did_you_mean(id, known);
   errors.add(place, fmt::format("unknown algorithm {}{}", id,
                                 near.empty() ? "; see kvbench list algorithms" : near));
   return nullptr;

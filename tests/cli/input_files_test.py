@@ -295,7 +295,12 @@ class InputFiles(Folder):
     def test_sweeps_of_names_or_values_without_end(self):
         path = self.folder / "bad.json"
         path.write_text("{" + ",".join(f'"n{i}":1' for i in range(200000)) + "}")
-        self.assert_refused(self.within_limits("plan", "--config", path), "unknown key of a sweep file")
+        self.assert_refused(self.within_limits("plan", "--config", path), "/n1024: is not read: its object has 1024 members")
+        path.write_bytes(b"\n" * 100_000_000)
+        self.assert_refused(self.within_limits("plan", "--config", path), "bad.json:1:1: ", "space")
+        path.write_text(json.dumps({"schema_version": 1, "name": "n", "dumps": ["d.h5"], "algorithms": [
+            {"algorithm": f"exac{i}"} for i in range(300_000)]}))
+        self.assert_refused(self.within_limits("plan", "--config", path), "unknown algorithm exac0")
         path.write_text('{"seeds": [' + "1," * 10_000_000 + "1]}")
         self.assert_refused(self.within_limits("plan", "--config", path), "more than 4000000 values")
         for place in ("label", "algorithm", "dump", "key"):
@@ -305,7 +310,7 @@ class InputFiles(Folder):
                                         "dumps": [long if place == "dump" else "d.h5"],
                                         **({long: 1} if place == "key" else {})}))
             done = self.within_limits("plan", "--config", path)
-            self.assert_refused(done, "bad.json:1:", "a text or number of more than 1 MiB begins here")
+            self.assert_refused(done, "bad.json:1:", "of more than 1 MiB begins here")
         path.write_text(json.dumps({"schema_version": 1, "name": "n", "dumps": ["d.h5"],
                                     "algorithms": [{"algorithm": "x" * 900_000}] * 20}))
         done = self.within_limits("plan", "--config", path)

@@ -56,7 +56,7 @@ TEST_CASE("the deepest nesting is read, one level more is a fault") {
   CHECK(errors.count() == 1);
 }
 
-TEST_CASE("a text or number of more than 1 MiB is refused at its beginning, a comment is not") {
+TEST_CASE("a text, number, space or comment of more than 1 MiB is refused at its beginning") {
   const auto said = [](const std::string& text) {
     ErrorList errors("a.json");
     try {
@@ -68,14 +68,31 @@ TEST_CASE("a text or number of more than 1 MiB is refused at its beginning, a co
   };
   const auto long_text = [](std::size_t bytes) { return std::string(bytes, 'x'); };
   constexpr std::size_t kMiB = std::size_t{1} << 20;
-  const std::string wanted = "a text or number of more than 1 MiB begins here";
+  const std::string wanted = "a text, number, space or comment of more than 1 MiB begins here";
   CHECK(said("{\"a\":\n \"" + long_text(kMiB) + "\"}").find("a.json:2:2: " + wanted) == 0);
   CHECK(said("{\"" + long_text(kMiB) + "\": 1}").find("a.json:1:2: " + wanted) == 0);
   CHECK(said("[1" + std::string(kMiB, '0') + "]").find("a.json:1:2: " + wanted) == 0);
   CHECK(said("[\"\\\"" + long_text(kMiB)).find("a.json:1:2: " + wanted) == 0);
   CHECK(said("{\"a\": \"" + long_text(kMiB - 2) + "\"}").empty());
-  CHECK(said("/* \"" + long_text(kMiB) + "\" */ {} // \"" + long_text(kMiB) + "\n").empty());
+  const std::string half = "/* \"" + long_text(kMiB / 2 - 10) + "\" */";
+  CHECK(said(half + "{}" + half + " // \"" + long_text(kMiB / 4) + "\n").empty());
+  CHECK(said("{} " + half + "\n" + half + "//" + long_text(100)).find("a.json:1:3: " + wanted) ==
+        0);
+  CHECK(said("[1, " + std::string(kMiB, '\n') + "2]").find("a.json:1:4: " + wanted) == 0);
   CHECK(said("{\"a\": \"//\", \"b\": \"" + long_text(kMiB) + "\"}").find("a.json:1:18: ") == 0);
+}
+
+TEST_CASE("an object of more than 1024 members is refused at the next") {
+  const auto said = [](int members) {
+    std::string text = "{\"a\": {";
+    for (int i = 0; i < members; ++i)
+      text += (i > 0 ? ", \"n" : "\"n") + std::to_string(i) + "\": 1";
+    ErrorList errors("a.json");
+    parsed(text + "}}", errors);
+    return errors.none() ? std::string() : errors.messages()[0];
+  };
+  CHECK(said(1024).empty());
+  CHECK(said(1025).find("a.json: /a/n1024: is not read: its object has 1024 members") == 0);
 }
 
 TEST_CASE("sets replace, make and append, in order") {
