@@ -41,6 +41,8 @@ from import_options import LARGEST_LAYER
 from import_options import parser as options
 
 TENSORS = {"q": "q", "query": "q", "k": "k", "key": "k", "v": "v", "value": "v", "out": "out"}
+MOST_HEADS = 8192  # of a tensor, as the program has it
+
 # Arrays that are not [heads, tokens, columns]: their number of dimensions.
 FURTHER = {"sinks": 1, "alibi_slopes": 1, "residual_norm": 1, "wo": 3}
 TENSORS |= {**dict.fromkeys(("s_aux", "sinks"), "sinks"), **{name: name for name in FURTHER}}
@@ -252,6 +254,8 @@ def check_shapes(place: str, shapes: dict[str, tuple[int, ...]]) -> None:
             "tokens; q has a multiple of k's heads and no more rows (--order tokens for "
             "[n, H, d])"
         )
+    if q[0] > MOST_HEADS:
+        raise Fault(f"{place}: q has {q[0]} heads; a dump has at most {MOST_HEADS}")
     if "out" in shapes:
         out = shapes["out"]
         if out[0] != q[0] or out[2] != v[2] or out[1] > k[1]:

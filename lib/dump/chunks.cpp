@@ -16,6 +16,7 @@ constexpr std::uint64_t kSmallestCache = std::uint64_t{1} << 20;  // as large as
 constexpr std::uint64_t kLargestCache = std::uint64_t{32} << 20;
 // Bytes that all chunks of a small tensor may come to, which are decoded to read it.
 constexpr double kMostDecoded = 0x1p27;
+constexpr std::size_t kLargestElement = 16;  // bytes
 // No model's tensor compresses to a hundredth; one that does, and is no small one, is a gzip bomb.
 constexpr double kMostCompressed = 100.0;
 constexpr double kSmallTensor = 0x1p22;  // bytes
@@ -172,6 +173,13 @@ std::uint64_t chunk_bytes(hid_t dataset) {
 }
 
 std::optional<std::string> unreadable_storage(hid_t dataset) {
+  const hdf5::Handle type(H5Dget_type(dataset));
+  if (const auto size = H5Tget_size(type.get()); size > kLargestElement) {
+    return fmt::format(
+        "has elements of {} bytes, more than a number has; the file is damaged, copy "
+        "or make it again",
+        size);
+  }
   if (auto lacking = lacking_bytes(dataset)) return lacking;
   if (const auto filter = missing_filter(dataset)) {
     return fmt::format(
@@ -193,7 +201,6 @@ std::optional<std::string> unreadable_storage(hid_t dataset) {
         "it again",
         fmt::join(chunk->dims, ", "), fmt::join(dims, ", "));
   }
-  const hdf5::Handle type(H5Dget_type(dataset));
   auto tensor = static_cast<double>(H5Tget_size(type.get()));
   double chunks = 1.0;
   for (std::size_t i = 0; i < dims.size(); ++i) {

@@ -17,7 +17,7 @@ namespace {
 // Tokens are counted in 32 bits wherever random draws and clusters name them.
 constexpr std::uint64_t kMaxTokens = std::numeric_limits<std::int32_t>::max();
 // Far beyond any model; what is planned and reported grows with heads.
-constexpr std::uint64_t kMostTensorHeads = 65536;
+constexpr std::uint64_t kMostTensorHeads = 8192;
 
 void check_type(ErrorList& errors, const std::string& place,
                 const std::variant<StoredType, std::string>& stored) {

@@ -1,6 +1,7 @@
 #include "json/bounded_input.hpp"
 
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 namespace kvbench {
@@ -18,7 +19,14 @@ bool BoundedInput::fill() {
   size_ = static_cast<std::size_t>(
       in_.rdbuf()->sgetn(block_.data(), static_cast<std::streamsize>(block_.size())));
   look_through();
+  bound_run();
   return size_ > 0;
+}
+
+void BoundedInput::bound_run() {
+  const std::size_t sign = std::string_view(block_.data(), size_).find_last_of(",:[]{}\"");
+  run_ = sign == std::string_view::npos ? run_ + size_ : size_ - sign - 1;
+  if (run_ > longest_) refuse_();
 }
 
 void BoundedInput::look_through() {

@@ -1,5 +1,5 @@
-// The bytes of a JSON file, of which no text is longer than a limit: the parser holds a text three
-// times before anybody can refuse it.
+// The bytes of a JSON file in which no text, number or space is longer than a limit: the parser
+// holds each three times before anybody can refuse it, and line ends, in its message, eight times.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@ namespace kvbench {
 // Of a document without comments. A text counts with its escapes; a name is one, too.
 class BoundedInput {
  public:
-  // `refuse`, which throws, is called before a text of more than `longest` bytes is given out.
+  // `refuse`, which throws, is called before a text, number or space of more than `longest` bytes
+  // is given out as a whole.
   BoundedInput(std::istream& in, std::size_t longest, std::function<void()> refuse);
 
   // Input iterators over all that is left, for nlohmann::json::parse.
@@ -52,6 +53,7 @@ class BoundedInput {
  private:
   bool fill();
   void look_through();
+  void bound_run();
 
   std::istream& in_;
   std::size_t longest_;
@@ -61,6 +63,7 @@ class BoundedInput {
   char last_ = ' ';
   bool quoted_ = false, escaped_ = false;
   std::size_t length_ = 0;  // of the text that the last block ended in
+  std::size_t run_ = 0;     // bytes since the last sign, to the end of the block
 };
 
 }  // namespace kvbench

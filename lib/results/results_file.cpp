@@ -29,7 +29,7 @@ constexpr int kMostNames = 1024;  // of an object
 constexpr std::size_t kLongestText = std::size_t{1} << 20;
 // Values of members that grow with runs and files, not with cells; all of them are in memory.
 constexpr std::array<std::string_view, 4> kFew = {"provenance", "plan", "dumps", "caches"};
-constexpr std::size_t kMostOfFew = 1'000'000;
+constexpr std::size_t kMostOfFew = 400'000;
 
 // Of an entry of `groups`.
 std::string group_identity(const Json& group) {
@@ -323,7 +323,7 @@ Json read_members(const std::string& path, const std::function<void(Json&&)>& ce
   };
   Json results;
   BoundedInput input(in, kLongestText, [&] {
-    throw InputError(path + ": has a text of more than 1 MiB; " + kWanted);
+    throw InputError(path + ": has a text, number or space of more than 1 MiB; " + kWanted);
   });
   try {
     results = Json::parse(input.begin(), input.end(), take_cells);

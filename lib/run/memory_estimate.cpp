@@ -6,7 +6,6 @@
 #include <map>
 #include <set>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -120,10 +119,8 @@ double cache_bytes(const Plan& plan, const WorkGroup& group,
 
 // The program and its plan.
 double program_bytes(const Plan& plan) {
-  std::unordered_set<const Params*> points;
-  for (const PlannedCell& cell : plan.cells) points.insert(cell.params.get());
   return kProgramBytes +
-         plan_bytes(static_cast<double>(plan.cells.size()), static_cast<double>(points.size())) +
+         plan_bytes(static_cast<double>(plan.cells.size()), static_cast<double>(plan.points)) +
          kLayerRecordBytes * static_cast<double>(plan.layer_records.size());
 }
 

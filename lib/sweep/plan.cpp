@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <unordered_set>
 #include <variant>
 
 #include "algorithms/memory_budget.hpp"
@@ -38,12 +39,11 @@ std::string listed(const std::set<T>& existing) {
   constexpr std::size_t kMaxListed = 50;
   std::vector<std::string> texts;
   for (const T& element : existing) {
-    if (texts.size() == kMaxListed) {
-      texts.push_back(fmt::format("... ({} in all)", existing.size()));
-      break;
-    }
+    if (texts.size() == kMaxListed) break;
     texts.push_back(fmt::format("{}", element));
   }
+  if (existing.size() > kMaxListed)
+    texts.push_back(fmt::format("... ({} in all)", existing.size()));
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
@@ -71,11 +71,13 @@ class Planner {
     drop_empty_groups();
     add_layer_records(plan_);
     Hash128 hash;
+    std::unordered_set<const Params*> points;
     for (const PlannedCell& cell : plan_.cells) {
-      hash.add(cell.id.text());
-      hash.add("\n");
+      points.insert(cell.params.get());
+      hash.add(cell.id.text() + "\n");
     }
     plan_.hash = hash.hex();
+    plan_.points = points.size();
   }
 
  private:

@@ -249,6 +249,12 @@ TEST_CASE("what no stream could have is refused with its place") {
       {[](hid_t f) { put_truth_values(f, "keeps_value"); },
        {kHead + "/keeps_value", "must be integers", "truth values", "0 or 1"}},
       {[](hid_t f) { put_truth_values(f, "weight"); }, {kHead + "/weight", "truth values"}},
+      {[](hid_t f) {
+         const hdf5::Handle type(H5Tcopy(H5T_STD_I64LE));
+         hdf5::check(H5Tset_size(type.get(), 32));
+         replace_dataset(f, kHead + "/copies", {4}, type.get());
+       },
+       {kHead + "/copies", "elements of 32 bytes"}},
       {[](hid_t f) { set_attribute(f, "/", "parms", std::string("{}")); },
        {": /: unknown attribute parms", "did you mean params"}},
       {[](hid_t f) { add_group(f, "/sequence"); },

@@ -195,6 +195,10 @@ class Files(Importer):
             self.assertEqual(stored.attrs["dtype"], "bfloat16")
             np.testing.assert_array_equal(stored, bits)
 
+    def test_more_heads_than_a_dump_has(self):
+        many = {name: np.ones((8193, 2, 1), np.float32) for name in "qkv"}
+        self.refused(self.npz(**many), words=["in.npz", "8193 heads", "at most 8192"])
+
     def test_arrays_that_are_not_numbers(self):
         objects = np.empty((4, N, D), object)
         self.refused(self.npz(**{**tensors(), "q": objects}), words=["in.npz: q", "Python objects"])

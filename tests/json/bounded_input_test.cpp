@@ -42,7 +42,8 @@ TEST_CASE("texts and names of exactly the limit are read, and none that is longe
   CHECK_THROWS_AS(read(R"(["\"\"\""])", 5), std::length_error);
   CHECK(read(R"(["\"\"\""])", 6) == Json::array({"\"\"\""}));
   const std::string numbers(300'000, '1');
-  CHECK(read("[" + numbers + "e-400000]", 5)[0].is_number());
+  CHECK(read("[" + numbers + "e-400000]", 300'010)[0].is_number());
+  CHECK_THROWS_AS(read("[" + numbers + "e-400000]", 200'000), std::length_error);
 }
 
 TEST_CASE("of a text without an end no more than the limit and a block are held") {
@@ -52,6 +53,16 @@ TEST_CASE("of a text without an end no more than the limit and a block are held"
   BoundedInput input(in, 1000, [] { throw std::length_error("long"); });
   CHECK_THROWS_AS(Json::parse(input.begin(), input.end()), std::length_error);
   CHECK(in.tellg() < 100'000);
+}
+
+TEST_CASE("space without an end is not held either") {
+  const std::string much(400'000, '\n');
+  CHECK_THROWS_AS(read("[1," + much + "2]", 100'000), std::length_error);
+  CHECK_THROWS_AS(read(much, 100'000), std::length_error);
+  CHECK(read("[1," + much + "2]" + much, 400'000) == Json::array({1, 2}));
+  std::string spread = "[0";
+  for (int i = 0; i < 10; ++i) spread += "," + std::string(100'000, ' ') + "0";
+  CHECK(read(spread + "]", 100'000).size() == 11);
 }
 
 TEST_CASE("the byte that was read last tells a byte of value 0 from the end") {

@@ -93,7 +93,7 @@ class InChild(Hostile):
 
     def test_a_shape_that_takes_far_more_than_the_file(self):
         def keys(layer):
-            layer.create_dataset("k", (1, 24, 2**38), "f4", chunks=(1, 1, 1024))[0, 0, 0] = 1
+            layer.create_dataset("k", (1, 24, 2**28), "f4", chunks=(1, 1, 2**20))[0, 0, 0] = 1
 
         path = dump_file(self.folder / "d.h5", k=keys)
         self.refused(path, "takes far more memory than the file has bytes", command=self.BARS)
@@ -105,8 +105,8 @@ class InChild(Hostile):
 
     def test_more_heads_than_a_dump_has(self):
         path = dump_file(self.folder / "d.h5", k=lambda layer: layer.create_dataset(
-            "k", (65537, 24, 4), "f4", chunks=(1, 24, 4)))
-        self.refused(path, "layer 0: k has 65537 heads", command=self.BARS)
+            "k", (8193, 24, 4), "f4", chunks=(1, 24, 4)))
+        self.refused(path, "layer 0: k has 8193 heads", command=self.BARS)
 
     def test_a_layer_whose_name_is_not_utf8(self):
         path = dump_file(self.folder / "d.h5")

@@ -62,11 +62,11 @@ def what_ran(results: Results) -> str:
     rows = []
     frame = results.frame
     shown = frame[[name for name in frame if name in RAN or str(name).startswith("rows")]]
-    ran = set(frame["dump"])
+    ran = frame.groupby("dump").indices
     for dump in results.document["dumps"]:
         if dump["fingerprint"] not in ran:
             continue
-        cells = shown[frame["dump"] == dump["fingerprint"]]
+        cells = shown.iloc[ran.pop(dump["fingerprint"])]
         layers = ", ".join(map(str, sorted(cells["layer"].unique())))
         rows.append(
             (
