@@ -36,14 +36,13 @@ bool selects(const Selection& selection, const std::string& sequence, int layer)
 
 template <class T>
 std::string listed(const std::set<T>& existing) {
-  constexpr std::size_t kMaxListed = 50;
+  constexpr std::size_t kMost = 50;
   std::vector<std::string> texts;
   for (const T& element : existing) {
-    if (texts.size() == kMaxListed) break;
+    if (texts.size() == kMost) break;
     texts.push_back(fmt::format("{}", element));
   }
-  if (existing.size() > kMaxListed)
-    texts.push_back(fmt::format("... ({} in all)", existing.size()));
+  if (existing.size() > kMost) texts.push_back(fmt::format("... ({} in all)", existing.size()));
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 

@@ -197,7 +197,7 @@ class Files(Importer):
 
     def test_more_heads_than_a_dump_has(self):
         many = {name: np.ones((8193, 2, 1), np.float32) for name in "qkv"}
-        self.refused(self.npz(**many), words=["in.npz", "8193 heads", "at most 8192"])
+        self.refused(self.npz(**many), words=["layers/0: q", "8193 heads", "at most 8192"])
 
     def test_arrays_that_are_not_numbers(self):
         objects = np.empty((4, N, D), object)
