@@ -112,7 +112,7 @@ struct Plan {
   std::vector<std::shared_ptr<const KeptCache>> caches;  // that parameters name
   std::vector<WorkGroup> groups;
   std::vector<PlannedCell> cells;
-  std::size_t points = 0;  // objects that the cells' parameters are
+  std::size_t points = 0;                         // objects that the cells' parameters are
   std::vector<PlannedLayerRecord> layer_records;  // by group, then as their first cells
   nlohmann::json rows = "all";                    // evaluate.rows as given
   std::string device = "cpu";
