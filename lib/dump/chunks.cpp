@@ -16,10 +16,11 @@ constexpr std::uint64_t kSmallestCache = std::uint64_t{1} << 20;  // as large as
 constexpr std::uint64_t kLargestCache = std::uint64_t{32} << 20;
 // Bytes that all chunks of a small tensor may come to, which are decoded to read it.
 constexpr double kMostDecoded = 0x1p27;
-constexpr std::size_t kLargestElement = 16;  // bytes
+constexpr std::size_t kLargestNumber = 16;  // bytes
 // No model's tensor compresses to a hundredth; one that does, and is no small one, is a gzip bomb.
 constexpr double kMostCompressed = 100.0;
 constexpr double kSmallTensor = 0x1p22;  // bytes
+constexpr double kSmallColumn = 0x1p26;  // a number for each token or row, which may be constant
 
 // Sizes of at most three dimensions, with leading ones of 1 where there are fewer.
 using Sizes = std::array<std::uint64_t, 3>;
@@ -119,8 +120,7 @@ int times_compressed(hid_t dataset) {
 }
 
 // What is missing of a dataset without chunks: HDF5 1.10 reads what lies behind its bytes, and
-// zeros for what was never written. nullopt for chunks, which only the library sees, and if nothing
-// is.
+// zeros for one that was never written. nullopt if nothing is, or if it has chunks.
 std::optional<std::string> lacking_bytes(hid_t dataset) {
   const hdf5::Handle properties(H5Dget_create_plist(dataset));
   const H5D_layout_t layout = H5Pget_layout(properties.get());
@@ -128,6 +128,7 @@ std::optional<std::string> lacking_bytes(hid_t dataset) {
   const std::uint64_t stored = H5Dget_storage_size(dataset);
   const hdf5::Handle type(H5Dget_type(dataset));
   const hdf5::Handle space(H5Dget_space(dataset));
+  if (H5Sget_simple_extent_type(space.get()) == H5S_NULL) return std::nullopt;  // no element
   const auto dims = hdf5::extent(space.get());
   std::uint64_t wanted = H5Tget_size(type.get());
   for (const auto size : dims) {
@@ -154,9 +155,10 @@ std::optional<std::string> wrong_storage(hid_t dataset, hid_t space, double byte
                        missing, chunks);
   }
   const auto stored = static_cast<double>(H5Dget_storage_size(dataset));
-  if (bytes <= kSmallTensor || bytes <= kMostCompressed * stored) return std::nullopt;
+  const double small = hdf5::extent(space).size() == 1 ? kSmallColumn : kSmallTensor;
+  if (bytes <= small || bytes <= kMostCompressed * stored) return std::nullopt;
   return fmt::format(
-      "is compressed from {:.3g} to {:.3g} MiB, as no tensor of a model can be; if it is "
+      "is compressed from {:.3g} to {:.3g} MiB, as numbers of a model cannot be; if it is "
       "meant, store it whole, e.g. h5repack -f NONE OLD NEW",
       bytes / 0x1p20, stored / 0x1p20);
 }
@@ -174,11 +176,10 @@ std::uint64_t chunk_bytes(hid_t dataset) {
 
 std::optional<std::string> unreadable_storage(hid_t dataset) {
   const hdf5::Handle type(H5Dget_type(dataset));
-  if (const auto size = H5Tget_size(type.get()); size > kLargestElement) {
-    return fmt::format(
-        "has elements of {} bytes, more than a number has; the file is damaged, copy "
-        "or make it again",
-        size);
+  const H5T_class_t kind = H5Tget_class(type.get());
+  const std::size_t size = H5Tget_size(type.get());
+  if ((kind == H5T_INTEGER || kind == H5T_FLOAT) && size > kLargestNumber) {
+    return fmt::format("has numbers of {} bytes; the file is damaged, copy or make it again", size);
   }
   if (auto lacking = lacking_bytes(dataset)) return lacking;
   if (const auto filter = missing_filter(dataset)) {

@@ -13,8 +13,8 @@ namespace kvbench {
 // Of a document without comments. A text counts with its escapes; a name is one, too.
 class BoundedInput {
  public:
-  // `refuse`, which throws, is called before a text, number or space of more than `longest` bytes
-  // is given out as a whole.
+  // `refuse`, which throws, is called before a text of more than `longest` bytes is given out as a
+  // whole, and a number or space of a block more than that.
   BoundedInput(std::istream& in, std::size_t longest, std::function<void()> refuse);
 
   // Input iterators over all that is left, for nlohmann::json::parse.

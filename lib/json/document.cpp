@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/shortened.hpp"
 
 namespace kvbench {
 namespace {
@@ -45,7 +46,7 @@ class Builder : public nlohmann::json_sax<json> {
   bool key(string_t& name) override {
     Level& level = open_.back();
     level.key = name;
-    if (level.keys.size() == kMostMembers) {
+    if (level.members++ == kMostMembers) {
       errors_.add(place_ + pointer(),
                   fmt::format("is not read: its object has {} members before it, more than any of "
                               "such a file",
@@ -76,12 +77,14 @@ class Builder : public nlohmann::json_sax<json> {
     std::string key;
     std::set<std::string> keys;
     bool repeated = false;
+    std::size_t members = 0;  // repeated ones, too
   };
 
   std::string pointer() const {
     std::string text;
     for (const Level& level : open_) {
-      text = level.value.is_array() ? child(text, level.value.size()) : child(text, level.key);
+      text = level.value.is_array() ? child(text, level.value.size())
+                                    : child(text, shortened(level.key));
     }
     return text;
   }
@@ -112,7 +115,7 @@ class Builder : public nlohmann::json_sax<json> {
                               kDeepestNesting));
       return false;
     }
-    open_.push_back({std::move(value), "", {}, false});
+    open_.push_back({std::move(value), "", {}, false, 0});
     return true;
   }
 
@@ -176,8 +179,8 @@ std::size_t end_of_space(const std::string& text, std::size_t at) {
   }
 }
 
-// Where the first text, number or space begins that is longer than kLongestText; nullopt where none
-// is. A text within a comment is none.
+// Where the first text or number begins, or space with comments, that is longer than kLongestText;
+// nullopt where none is. A text within a comment is none.
 std::optional<std::size_t> long_text(const std::string& text) {
   if (text.size() <= kLongestText) return std::nullopt;
   constexpr std::string_view kSigns = ",:[]{}";
@@ -271,10 +274,11 @@ json parse_document(const std::string& text, const std::string& file, ErrorList&
                                  line_and_column(text, at + 1)));
   }
   if (const auto at = long_text(text)) {
-    throw InputError(fmt::format(
-        "{}:{}: a text, number, space or comment of more than 1 MiB begins here; such a file has "
-        "none",
-        file, line_and_column(text, *at + 1)));
+    throw InputError(
+        fmt::format("{}:{}: a text, a number, or space and comments of more than 1 MiB begin here; "
+                    "such a file has "
+                    "none",
+                    file, line_and_column(text, *at + 1)));
   }
   Builder builder("", errors);
   json::sax_parse(text, &builder, json::input_format_t::json, kStrict, kCommentsAllowed);

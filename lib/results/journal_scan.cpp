@@ -17,11 +17,13 @@ constexpr std::size_t kLongestLine = std::size_t{64} << 20;
 constexpr std::size_t kMostHeaderValues = 8'000'000;
 constexpr std::size_t kMostRecordValues = 1'000'000;
 
+constexpr const char* kSpace = " \t\r";
+
 Json parse_or_discarded(std::string_view line, std::size_t most_values) {
-  const std::size_t first = line.find_first_not_of(" \t\r");
+  const std::size_t first = line.find_first_not_of(kSpace);
   if (first == std::string_view::npos || line[first] != '{' ||
-      line.find('\0') != std::string_view::npos || nests_too_deep(line) ||
-      is_crowded(line, most_values))
+      line[line.find_last_not_of(kSpace)] != '}' || line.find('\0') != std::string_view::npos ||
+      nests_too_deep(line) || is_crowded(line, most_values))
     return Json(Json::value_t::discarded);
   return Json::parse(line.begin(), line.end(), nullptr, false);
 }

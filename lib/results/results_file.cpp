@@ -30,6 +30,10 @@ constexpr std::size_t kLongestText = std::size_t{1} << 20;
 // Values of members that grow with runs and files, not with cells; all of them are in memory.
 constexpr std::array<std::string_view, 4> kFew = {"provenance", "plan", "dumps", "caches"};
 constexpr std::size_t kMostOfFew = 400'000;
+constexpr std::size_t kMostOfOthers = 4'000'000;  // of config and groups: what a sweep may have
+// Objects and arrays of one of those members that lie in one array: the parser looks through all
+// of them at the end of each.
+constexpr int kMostHeld = 10'000;
 
 // Of an entry of `groups`.
 std::string group_identity(const Json& group) {
@@ -269,14 +273,16 @@ Json read_members(const std::string& path, const std::function<void(Json&&)>& ce
   refuse_device(path, kWanted);
   std::ifstream in(path);
   if (!in) throw InputError(system_error(path, "open") + "; " + kWanted);
-  std::string member;
-  bool is_readable = true, is_list = false;
-  std::size_t few = 0;
+  std::string member, of_config;
+  bool is_readable = true, is_list = false, is_list_of_config = false;
+  std::size_t few = 0, others = 0;
   using Event = Json::parse_event_t;
-  std::array<int, kDeepestRecord + 1> names = {};
+  std::array<int, kDeepestRecord + 1> names = {}, held = {};
   // Elements that the parser does not keep: it looks through all it has at the end of each.
-  std::map<std::string, Json> lists = {
-      {"layers", Json::array()}, {"groups", Json::array()}, {"summary", Json::array()}};
+  std::map<std::string, Json> lists = {{"layers", Json::array()},  {"groups", Json::array()},
+                                       {"summary", Json::array()}, {"dumps", Json::array()},
+                                       {"caches", Json::array()},  {"provenance", Json::array()}};
+  std::map<std::string, Json> lists_of_config;
   const Json::parser_callback_t take_cells = [&](int depth, Json::parse_event_t event,
                                                  Json& parsed) {
     if (depth > kDeepestRecord) {
@@ -296,6 +302,10 @@ Json read_members(const std::string& path, const std::function<void(Json&&)>& ce
     if (depth == 1 && event == Event::key) member = parsed.get<std::string>();
     if (depth == 1 && event == Event::object_start) is_list = false;
     if (depth == 1 && event == Event::array_start) is_list = true;
+    if (depth == 2 && member == "config" && !is_list) {
+      if (event == Event::key) of_config = parsed.get<std::string>();
+      is_list_of_config = event == Event::array_start;
+    }
     if (depth >= 2 && std::ranges::find(kMembers, member) == kMembers.end()) return false;
     if (depth == 1 && event == Event::value && member == "schema_version") {
       is_readable = has_known_major(parsed);
@@ -303,9 +313,24 @@ Json read_members(const std::string& path, const std::function<void(Json&&)>& ce
     if (depth >= 2 && member == "summary" && !with_summary) return false;
     const bool ends =
         event == Event::object_end || event == Event::array_end || event == Event::value;
-    if (ends && depth >= 2 && std::ranges::find(kFew, member) != kFew.end() && ++few > kMostOfFew) {
+    const bool is_few = std::ranges::find(kFew, member) != kFew.end();
+    if (depth >= 2 && (event == Event::object_start || event == Event::array_start)) {
+      held[level] = 0;
+      const bool is_bound = is_few ? depth > 2 : member == "config" && depth > 3;
+      if (is_bound && ++held[level - 1] > kMostHeld) {
+        throw InputError(fmt::format("{}: /{} has more than {} objects in one array; {}", path,
+                                     member, kMostHeld, kWanted));
+      }
+    }
+    const std::size_t most = is_few ? kMostOfFew : kMostOfOthers;
+    if (ends && depth >= 2 && (is_few || member == "config" || member == "groups") &&
+        ++(is_few ? few : others) > most) {
       throw InputError(
-          fmt::format("{}: /{} has more than {} values; {}", path, member, kMostOfFew, kWanted));
+          fmt::format("{}: /{} has more than {} values; {}", path, member, most, kWanted));
+    }
+    if (depth == 3 && member == "config" && is_list_of_config && ends) {
+      lists_of_config[of_config].push_back(std::move(parsed));
+      return false;
     }
     if (depth != 2 || !is_list || !ends) return true;
     if (member == "cells") {
@@ -353,11 +378,17 @@ Json read_members(const std::string& path, const std::function<void(Json&&)>& ce
                      ": /layers: must be an array of records of whole layers; write the file "
                      "anew with `kvbench run` or `kvbench merge`");
   }
-  for (auto& [name, elements] : lists) {
-    const auto found = results.find(name);
-    if (elements.empty() || found == results.end() || !found->is_array()) continue;
-    for (Json& no_object : *found) elements.push_back(std::move(no_object));
-    *found = std::move(elements);
+  const auto put_back = [](Json& object, std::map<std::string, Json>& kept) {
+    for (auto& [name, elements] : kept) {
+      const auto found = object.find(name);
+      if (elements.empty() || found == object.end() || !found->is_array()) continue;
+      for (Json& no_object : *found) elements.push_back(std::move(no_object));
+      *found = std::move(elements);
+    }
+  };
+  put_back(results, lists);
+  if (const auto config = results.find("config"); config != results.end() && config->is_object()) {
+    put_back(*config, lists_of_config);
   }
   for (Json& no_object : results["cells"]) cell(std::move(no_object));
   results["cells"].clear();

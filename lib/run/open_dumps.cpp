@@ -82,6 +82,7 @@ OpenDumps open_dumps(SweepConfig& config, const DumpOptions& options) {
   OpenDumps out;
   ErrorList errors;
   for (const std::string& path : config.dumps) {
+    if (errors.is_full()) break;
     errors.gather([&] {
       Dump dump(path, options);
       out.planned.push_back(describe(dump));

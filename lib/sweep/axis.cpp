@@ -183,7 +183,7 @@ void refuse_form(const json& given, const Parameter& parameter, const std::strin
   std::vector<std::string> forms = kForms;
   if (parameter.takes_memory) forms.emplace_back(kMemory);
   const std::string form = given.begin().key();
-  const std::string near = did_you_mean(form, forms);
+  const std::string near = errors.is_full() ? "" : did_you_mean(form, forms);
   errors.add(pointer, fmt::format("unknown axis form {}{}", form,
                                   near.empty() ? "; use " + forms_of(parameter, "or") : near));
 }

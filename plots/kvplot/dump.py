@@ -7,7 +7,7 @@ import h5py
 import numpy
 from numpy.typing import NDArray
 
-from kvplot.hdf5 import Hdf5File, huge_chunk, is_bfloat16
+from kvplot.hdf5 import Hdf5File, huge_chunk, is_bfloat16, is_written
 from kvplot.results import ResultsError
 
 Array = NDArray[numpy.float64]
@@ -74,8 +74,8 @@ class Dump(Hdf5File):
                 f"{self.path}: layer {layer}: {name} has elements of type {data.dtype}; "
                 "data/README.md has those of a dump"
             )
-        if data.id.get_storage_size() == 0 and not data.is_virtual:
-            raise ResultsError(f"{self.path}: layer {layer}: {name} was never written")
+        if not is_written(data):
+            raise ResultsError(f"{self.path}: layer {layer}: {name} was never written, or in part")
         if chunk := huge_chunk(data):
             raise ResultsError(
                 f"{self.path}: layer {layer}: {name} has chunks of {chunk}, far "

@@ -1,5 +1,6 @@
 """HDF5 files of kvbench: none leads to another file, and a damaged one ends with a message."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +27,14 @@ def huge_chunk(data: h5py.Dataset) -> str | None:
     memory."""
     chunk = data.dtype.itemsize * numpy.prod(data.chunks or (0,), dtype=float)
     return f"{chunk / 2**20:.0f} MiB" if chunk > max(LARGEST_CHUNK, 4.0 * data.nbytes) else None
+
+
+def is_written(data: h5py.Dataset) -> bool:
+    """Whether no part of it is zeros that HDF5 makes up; one without chunks may have holes."""
+    if data.is_virtual or data.chunks is None:
+        return bool(data.is_virtual or data.id.get_storage_size() > 0)
+    chunks = math.prod(-(-size // chunk) for size, chunk in zip(data.shape, data.chunks, strict=True))
+    return bool(data.id.get_num_chunks() >= chunks)
 
 
 class Hdf5File:

@@ -312,7 +312,7 @@ class InputFiles(Folder):
                                         "dumps": [long if place == "dump" else "d.h5"],
                                         **({long: 1} if place == "key" else {})}))
             done = self.within_limits("plan", "--config", path)
-            self.assert_refused(done, "bad.json:1:", "of more than 1 MiB begins here")
+            self.assert_refused(done, "bad.json:1:", "of more than 1 MiB begin here")
         path.write_text(json.dumps({"schema_version": 1, "name": "n", "dumps": ["d.h5"],
                                     "algorithms": [{"algorithm": "x" * 900_000}] * 20}))
         done = self.within_limits("plan", "--config", path)

@@ -254,7 +254,7 @@ TEST_CASE("what no stream could have is refused with its place") {
          hdf5::check(H5Tset_size(type.get(), 32));
          replace_dataset(f, kHead + "/copies", {4}, type.get());
        },
-       {kHead + "/copies", "elements of 32 bytes"}},
+       {kHead + "/copies", "numbers of 32 bytes"}},
       {[](hid_t f) { set_attribute(f, "/", "parms", std::string("{}")); },
        {": /: unknown attribute parms", "did you mean params"}},
       {[](hid_t f) { add_group(f, "/sequence"); },

@@ -68,7 +68,8 @@ TEST_CASE("a text, number, space or comment of more than 1 MiB is refused at its
   };
   const auto long_text = [](std::size_t bytes) { return std::string(bytes, 'x'); };
   constexpr std::size_t kMiB = std::size_t{1} << 20;
-  const std::string wanted = "a text, number, space or comment of more than 1 MiB begins here";
+  const std::string wanted =
+      "a text, a number, or space and comments of more than 1 MiB begin here";
   CHECK(said("{\"a\":\n \"" + long_text(kMiB) + "\"}").find("a.json:2:2: " + wanted) == 0);
   CHECK(said("{\"" + long_text(kMiB) + "\": 1}").find("a.json:1:2: " + wanted) == 0);
   CHECK(said("[1" + std::string(kMiB, '0') + "]").find("a.json:1:2: " + wanted) == 0);
@@ -93,6 +94,12 @@ TEST_CASE("an object of more than 1024 members is refused at the next") {
   };
   CHECK(said(1024).empty());
   CHECK(said(1025).find("a.json: /a/n1024: is not read: its object has 1024 members") == 0);
+  ErrorList errors("a.json");
+  std::string same = "{\"" + std::string(1'000'000, 'k') + "\": {";
+  for (int i = 0; i < 2000; ++i) same += i > 0 ? ", \"a\": 1" : "\"a\": 1";
+  parsed(same + "}}", errors);
+  CHECK(errors.count() <= 2);  // the same repetition once, and the end
+  CHECK(errors.messages().back().size() < 10'000);
 }
 
 TEST_CASE("sets replace, make and append, in order") {

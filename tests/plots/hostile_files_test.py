@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 import unittest
+import zlib
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -93,7 +94,12 @@ class InChild(Hostile):
 
     def test_a_shape_that_takes_far_more_than_the_file(self):
         def keys(layer):
-            layer.create_dataset("k", (1, 24, 2**28), "f4", chunks=(1, 1, 2**20))[0, 0, 0] = 1
+            zeros = zlib.compress(bytes(4 * 2**22))
+            made = layer.create_dataset("k", (1, 24, 2**24), "f4", chunks=(1, 1, 2**22),
+                                        compression="gzip")
+            for row in range(24):
+                for column in range(0, 2**24, 2**22):
+                    made.id.write_direct_chunk((0, row, column), zeros)
 
         path = dump_file(self.folder / "d.h5", k=keys)
         self.refused(path, "takes far more memory than the file has bytes", command=self.BARS)
@@ -102,6 +108,9 @@ class InChild(Hostile):
         path = dump_file(self.folder / "d.h5", k=lambda layer: layer.create_dataset(
             "k", (1, 24, 4), "f4"))
         self.refused(path, "layer 0: k was never written", command=self.BARS)
+        path = dump_file(self.folder / "part.h5", k=lambda layer: layer.create_dataset(
+            "k", (1, 24, 4), "f4", chunks=(1, 5, 4)).__setitem__((0, 3), 1))
+        self.refused(path, "layer 0: k was never written, or in part", command=self.BARS)
 
     def test_more_heads_than_a_dump_has(self):
         path = dump_file(self.folder / "d.h5", k=lambda layer: layer.create_dataset(
