@@ -33,7 +33,9 @@ def is_written(data: h5py.Dataset) -> bool:
     """Whether no part of it is zeros that HDF5 makes up; one without chunks may have holes."""
     if data.is_virtual or data.chunks is None:
         return bool(data.is_virtual or data.id.get_storage_size() > 0)
-    chunks = math.prod(-(-size // chunk) for size, chunk in zip(data.shape, data.chunks, strict=True))
+    chunks = math.prod(
+        -(-size // chunk) for size, chunk in zip(data.shape, data.chunks, strict=True)
+    )
     return bool(data.id.get_num_chunks() >= chunks)
 
 
