@@ -19,6 +19,8 @@
 namespace kvbench {
 namespace {
 
+constexpr std::size_t kMostLayers = 1024;  // of a sequence: several times a model's
+
 // With more errors than this the sequences that are left are not looked at.
 constexpr std::size_t kEnoughStructureErrors = 500;
 
@@ -303,7 +305,13 @@ SequenceInfo check_sequence(ErrorList& errors, hid_t sequences, const std::strin
   if (!is_own_group(errors, sequence.get(), join(location, "layers"), "layers")) return info;
   const hdf5::Handle layers = hdf5::open_group(sequence.get(), "layers");
   const std::string layers_location = join(location, "layers");
-  for (const std::string& layer : hdf5::children(layers.get())) {
+  const auto names = hdf5::children(layers.get());
+  if (names.size() > kMostLayers) {
+    add(errors, layers_location, "has {} members; a model has at most {} layers", names.size(),
+        kMostLayers);
+    return info;
+  }
+  for (const std::string& layer : names) {
     if (errors.count() > kEnoughStructureErrors) {
       add(errors, layers_location, "has more, which were not looked at; fix those above first");
       return info;

@@ -312,6 +312,21 @@ TEST_CASE("more heads than any model has are refused") {
   }
 }
 
+TEST_CASE("more layers than any model has are refused, unread") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("small.h5");
+  write_small_dump(path);
+  edit(path, [](hid_t f) {
+    for (int i = 4; i < 4 + 1023; ++i) {
+      const std::string name = "/sequences/text/layers/" + std::to_string(i);
+      const hdf5::Handle group(H5Gcreate2(f, name.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    }
+  });
+  const auto refusal = refusal_of(path);
+  CHECK(refusal.size() == 1);
+  CHECK(says(refusal, {path, "/sequences/text/layers: has 1025 members", "at most 1024 layers"}));
+}
+
 TEST_CASE("groups of either layout are listed in one pass") {
   const TemporaryFolder folder;
   const std::string path = folder.file("groups.h5");
