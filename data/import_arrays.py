@@ -40,9 +40,8 @@ from dump_file import (
 from import_options import LARGEST_LAYER
 from import_options import parser as options
 
-TENSORS = {"q": "q", "query": "q", "k": "k", "key": "k", "v": "v", "value": "v", "out": "out"}
 MOST_HEADS = 8192  # of a tensor, as the program has it
-
+TENSORS = {"q": "q", "query": "q", "k": "k", "key": "k", "v": "v", "value": "v", "out": "out"}
 # Arrays that are not [heads, tokens, columns]: their number of dimensions.
 FURTHER = {"sinks": 1, "alibi_slopes": 1, "residual_norm": 1, "wo": 3}
 TENSORS |= {**dict.fromkeys(("s_aux", "sinks"), "sinks"), **{name: name for name in FURTHER}}

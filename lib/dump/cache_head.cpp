@@ -96,7 +96,6 @@ hdf5::Handle open_checked(ErrorList& errors, hid_t group, const std::string& loc
   } else if (const auto why = unreadable_storage(dataset.get())) {
     add(errors, location, "{}", *why);
   } else {
-    H5Dget_storage_size(dataset.get());  // has the library walk through its index of chunks
     return dataset;
   }
   return {};

@@ -17,7 +17,8 @@ std::uint64_t chunk_bytes(hid_t dataset);
 std::uint64_t chunk_rows(hid_t dataset);
 
 // Why the elements of a dataset cannot be read, or only with memory or time out of all proportion
-// to what is stored, and what to do: a sentence without its subject; nullopt where they can.
+// to what is stored, and what to do: a sentence without its subject; nullopt where they can. Has
+// the library walk through the index of chunks.
 std::optional<std::string> unreadable_storage(hid_t dataset);
 
 // Throws hdf5::Error where a chunk with some of these rows is stored in more bytes than its

@@ -276,8 +276,7 @@ json parse_document(const std::string& text, const std::string& file, ErrorList&
   if (const auto at = long_text(text)) {
     throw InputError(
         fmt::format("{}:{}: a text, a number, or space and comments of more than 1 MiB begin here; "
-                    "such a file has "
-                    "none",
+                    "such a file has none",
                     file, line_and_column(text, *at + 1)));
   }
   Builder builder("", errors);

@@ -287,6 +287,12 @@ class InputFiles(Folder):
         self.assert_refused(self.within_limits("compare", path, path), "/provenance has more than 400000 values")
         path.write_text(f"[{values}]")
         self.assert_refused(self.within_limits("compare", path, path), "is not a kvbench results file")
+        many = "{}," * 390_000
+        path.write_text(text.replace('"dumps": [', f'"dumps": [{{"a": [{many} 0]}},', 1))  # of config
+        self.assert_refused(self.within_limits("compare", path, path), "/config has more than 10000 objects in one array")
+        for place in ('"dumps": [', '"provenance": ['):
+            path.write_text(text.replace(place, f"{place}{many}", 1))
+            self.assertEqual(self.within_limits("compare", path, path).returncode, 0)
         path.write_text(text.replace('"cells": [', f'"cells": [{values},', 1))
         self.assert_refused(self.within_limits("compare", path, path), "/cells/0")
         self.assert_refused(self.within_limits("check", "--results", path, "--bounds", bounds), "/cells/0")

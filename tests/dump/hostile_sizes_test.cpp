@@ -88,6 +88,16 @@ void write_filtered(const std::string& path, unsigned flags, bool compresses) {
   hdf5::check(H5Zunregister(kFilter));
 }
 
+// Groups of those numbers, without tensors.
+void add_layers(const std::string& path, const std::string& prefix, int first, int last) {
+  edit(path, [&](hid_t f) {
+    for (int i = first; i < last; ++i) {
+      const std::string name = "/sequences/text/layers/" + prefix + std::to_string(i);
+      const hdf5::Handle group(H5Gcreate2(f, name.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    }
+  });
+}
+
 }  // namespace
 
 TEST_CASE("a filter that the library lacks is named, with what to do") {
@@ -219,12 +229,7 @@ TEST_CASE("a file of many layers that are none is not read to its end") {
   const TemporaryFolder folder;
   const std::string path = folder.file("small.h5");
   write_small_dump(path);
-  edit(path, [](hid_t f) {
-    for (int i = 0; i < 1000; ++i) {
-      const std::string name = "/sequences/text/layers/none" + std::to_string(i);
-      const hdf5::Handle group(H5Gcreate2(f, name.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
-    }
-  });
+  add_layers(path, "none", 0, 1000);
   const auto refusal = refusal_of(path);
   CHECK(says(refusal, {"/sequences/text/layers: has more, which were not looked at"}));
   CHECK_FALSE(says(refusal, {"/sequences/text/layers/none999: "}));
@@ -316,12 +321,7 @@ TEST_CASE("more layers than any model has are refused, unread") {
   const TemporaryFolder folder;
   const std::string path = folder.file("small.h5");
   write_small_dump(path);
-  edit(path, [](hid_t f) {
-    for (int i = 4; i < 4 + 1023; ++i) {
-      const std::string name = "/sequences/text/layers/" + std::to_string(i);
-      const hdf5::Handle group(H5Gcreate2(f, name.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
-    }
-  });
+  add_layers(path, "", 4, 4 + 1023);
   const auto refusal = refusal_of(path);
   CHECK(refusal.size() == 1);
   CHECK(says(refusal, {path, "/sequences/text/layers: has 1025 members", "at most 1024 layers"}));
