@@ -8,6 +8,8 @@
 #include <limits>
 #include <new>
 
+#include "dump/global_heap.hpp"
+
 namespace kvbench::hdf5 {
 namespace {
 
@@ -45,21 +47,14 @@ std::vector<T> read_values(const Handle& attribute, hid_t memory_type) {
 
 std::vector<std::string> read_strings(const Handle& attribute, const Handle& type) {
   const std::size_t points = count(attribute);
-  std::vector<std::string> texts(points);
-  if (points == 0) return texts;
+  if (points == 0) return {};
   if (H5Tis_variable_str(type.get()) > 0) {
-    std::vector<char*> pointers(points, nullptr);
-    check(H5Aread(attribute.get(), type.get(), pointers.data()));
-    for (std::size_t i = 0; i < points; ++i) {
-      if (pointers[i] != nullptr) texts[i] = pointers[i];
-    }
-    const Handle space(H5Aget_space(attribute.get()));
-    check(H5Dvlen_reclaim(type.get(), space.get(), H5P_DEFAULT, pointers.data()));
-    return texts;
+    return read_heap_texts(attribute.get(), points, kLargestAttribute);
   }
   const std::size_t size = H5Tget_size(type.get());
   std::vector<char> bytes(points * size);
   check(H5Aread(attribute.get(), type.get(), bytes.data()));
+  std::vector<std::string> texts(points);
   const bool space_padded = H5Tget_strpad(type.get()) == H5T_STR_SPACEPAD;
   for (std::size_t i = 0; i < points; ++i) {
     const char* begin = bytes.data() + i * size;

@@ -47,30 +47,20 @@ void spin() {
   }
 }
 
-// Changes an object of the first global heap of a file, where HDF5 keeps strings of variable
-// length: `size_of` gives the size that object `index` is to have (0: the free space at the end).
-void change_heap_sizes(const std::string& path,
-                       const std::function<std::uint64_t(int index, std::uint64_t size)>& size_of) {
+// Leads the free space of names in a group's heap to itself: HDF5 1.10 makes room for it again and
+// again.
+void lead_free_space_to_itself(const std::string& path) {
   std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
   std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  const std::size_t heap = bytes.find("GCOL");
+  const std::size_t heap = bytes.find("HEAP");
   REQUIRE(heap != std::string::npos);
-  std::uint64_t end = 0;
-  std::memcpy(&end, bytes.data() + heap + 8, 8);
-  end += heap;
-  for (std::size_t at = heap + 16; at + 16 <= end;) {
-    std::uint16_t index = 0;
-    std::uint64_t size = 0;
-    std::memcpy(&index, bytes.data() + at, 2);
-    std::memcpy(&size, bytes.data() + at + 8, 8);
-    const std::uint64_t changed = size_of(index, size);
-    std::memcpy(bytes.data() + at + 8, &changed, 8);
-    if (index == 0) break;
-    at += 16 + (size + 7) / 8 * 8;
-  }
+  std::uint64_t free_space = 0, names = 0;
+  std::memcpy(&free_space, bytes.data() + heap + 16, 8);
+  std::memcpy(&names, bytes.data() + heap + 24, 8);
+  REQUIRE(names + free_space + 8 <= bytes.size());
   file.clear();
-  file.seekp(0);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  file.seekp(static_cast<std::streamoff>(names + free_space));
+  file.write(bytes.data() + heap + 16, 8);
 }
 
 constexpr int kRefused = 2;
@@ -154,30 +144,18 @@ TEST_CASE("a child that asks for memory without end is given up" * doctest::skip
              {"some.h5", "256 MiB"}));
 }
 
-TEST_CASE("a dump on which HDF5 crashes or loops is refused by name, beside other threads") {
+TEST_CASE("a dump on which HDF5 loops is refused by name, beside other threads" *
+          doctest::skip(kSanitized)) {
   const TemporaryFolder folder;
   const std::string path = folder.file("damaged.h5");
-  const auto refusal = [&](const std::function<std::uint64_t(int, std::uint64_t)>& size_of) {
-    write_small_dump(path);
-    change_heap_sizes(path, size_of);
-    return errors_of([&] { Dump dump(path); });
-  };
   std::atomic<bool> stop{false};
   std::thread other([&] {
     while (!stop) std::free(std::malloc(64));  // the allocator's locks are in use
   });
-  const auto untouched = [](int, std::uint64_t size) { return size; };
-  CHECK(refusal(untouched).empty());
-  // Free space of no bytes: HDF5 1.10 looks at it again and again.
-  CHECK(says(refusal([](int index, std::uint64_t size) { return index == 0 ? 0 : size; }), {path}));
-  // A string that goes far beyond its heap. The library may find its end all the same.
-  for (const std::uint64_t size : {std::uint64_t{1} << 20, std::uint64_t{1} << 31,
-                                   std::uint64_t{1} << 40, ~std::uint64_t{0} - 64}) {
-    CAPTURE(size);
-    const auto said =
-        refusal([&](int index, std::uint64_t was) { return index == 1 ? size : was; });
-    CHECK((said.empty() || says(said, {path})));
-  }
+  write_small_dump(path);
+  CHECK(errors_of([&] { Dump dump(path); }).empty());
+  lead_free_space_to_itself(path);
+  CHECK(says(errors_of([&] { Dump dump(path); }), {path, "memory"}));
   stop = true;
   other.join();
 }

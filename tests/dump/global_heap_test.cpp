@@ -1,0 +1,124 @@
+// Texts of variable length: as HDF5 wrote them, and refused where their heap is damaged.
+#include "dump/global_heap.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "dump/dump.hpp"
+#include "dump/small_dump.hpp"
+
+using namespace kvbench;
+
+namespace {
+
+// How a file is made.
+struct Making {
+  hsize_t user_block = 0;
+  std::size_t number_bytes = 8;  // of addresses and sizes
+};
+
+// Writes the texts as one attribute of the root, by the library alone.
+void write_texts(const std::string& path, const std::vector<std::string>& texts,
+                 const Making& making = {}) {
+  const hdf5::Session session;
+  const hdf5::Handle creation(H5Pcreate(H5P_FILE_CREATE));
+  hdf5::check(H5Pset_userblock(creation.get(), making.user_block));
+  hdf5::check(H5Pset_sizes(creation.get(), making.number_bytes, making.number_bytes));
+  const hdf5::Handle file(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), H5P_DEFAULT));
+  const hdf5::Handle type(H5Tcopy(H5T_C_S1));
+  hdf5::check(H5Tset_size(type.get(), H5T_VARIABLE));
+  const hsize_t count = texts.size();
+  const hdf5::Handle space(H5Screate_simple(1, &count, nullptr));
+  const hdf5::Handle attribute(
+      H5Acreate2(file.get(), "texts", type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT));
+  std::vector<const char*> pointers;
+  for (const std::string& text : texts) pointers.push_back(text.c_str());
+  hdf5::check(H5Awrite(attribute.get(), type.get(), pointers.data()));
+}
+
+constexpr std::uint64_t kMost = 1 << 20;
+
+std::vector<std::string> read_texts(const std::string& path, std::size_t count) {
+  const hdf5::Handle file = hdf5::open_file(path, hdf5::Access::kReadUnlocked);
+  const hdf5::Handle attribute(H5Aopen(file.get(), "texts", H5P_DEFAULT));
+  return hdf5::read_heap_texts(attribute.get(), count, kMost);
+}
+
+// Changes the bytes of a file from its first global heap on.
+void change_heap(const std::string& path, const std::function<void(char* heap)>& change) {
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  const std::size_t heap = bytes.find("GCOL");
+  REQUIRE(heap != std::string::npos);
+  change(bytes.data() + heap);
+  file.clear();
+  file.seekp(0);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+constexpr std::size_t kHeapSize = 8, kFirstIndex = 16, kFirstSize = 24;  // where they are
+
+void put(char* at, std::uint64_t number) { std::memcpy(at, &number, sizeof number); }
+
+}  // namespace
+
+TEST_CASE("texts are read as HDF5 wrote them") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("texts.h5");
+  const std::vector<std::string> texts = {
+      "a", "", "seven b", std::string(5000, 'x'), std::string(300000, 'y'), "eight by"};
+  for (const Making& making : {Making{}, Making{.user_block = 512}, Making{.number_bytes = 4}}) {
+    CAPTURE(making.user_block);
+    CAPTURE(making.number_bytes);
+    write_texts(path, texts, making);
+    CHECK(read_texts(path, texts.size()) == texts);
+  }
+  const std::vector<std::string> many(4000, std::string(40, 'z'));  // in several heaps
+  write_texts(path, many);
+  CHECK(read_texts(path, many.size()) == many);
+}
+
+TEST_CASE("texts that are larger than allowed together are not read") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("texts.h5");
+  const std::string half(kMost / 2, 'x');
+  write_texts(path, {half, half});
+  CHECK_NOTHROW(read_texts(path, 2));
+  write_texts(path, {half, half + "x"});
+  CHECK_THROWS_WITH_AS(read_texts(path, 2), doctest::Contains("more than 1048576 bytes"),
+                       hdf5::Error);
+}
+
+TEST_CASE("a dump with a damaged heap of texts is refused by name") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("damaged.h5");
+  const auto refusal = [&](const std::function<void(char* heap)>& change) {
+    write_small_dump(path);
+    change_heap(path, change);
+    return errors_of([&] { Dump dump(path); });
+  };
+  CHECK(refusal([](char*) {}).empty());
+  // The library copies as many bytes as an object claims into room for the text that it expects.
+  for (const std::uint64_t size :
+       {std::uint64_t{1} << 20, std::uint64_t{1} << 40, ~std::uint64_t{0} - 64}) {
+    CHECK(says(refusal([&](char* heap) { put(heap + kFirstSize, size); }),
+               {path, "a text's heap at byte ",
+                "an object of " + std::to_string(size) + " bytes, beyond its end"}));
+  }
+  CHECK(says(refusal([](char* heap) { put(heap + kFirstSize, 1); }),
+             {path, " has 1 bytes for a text of 12"}));
+  CHECK(says(refusal([](char* heap) { heap[kFirstIndex] = 99; }), {path, " has no object 1"}));
+  CHECK(says(refusal([](char* heap) { heap[0] = 'X'; }), {path, " is none"}));
+  CHECK(says(refusal([](char* heap) { put(heap + kHeapSize, 8); }), {path, " is of 8 bytes"}));
+  CHECK(says(refusal([](char* heap) { put(heap + kHeapSize, std::uint64_t{1} << 30); }),
+             {path, " is of 1073741824 bytes"}));
+  CHECK(says(refusal([](char* heap) { put(heap + kHeapSize, 1 << 20); }),
+             {path, " reaches beyond the end of the file"}));
+}
