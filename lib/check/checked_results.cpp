@@ -4,7 +4,7 @@
 
 #include "core/error.hpp"
 #include "results/cell_metric.hpp"
-#include "results/results_file.hpp"
+#include "results/read_results.hpp"
 
 namespace kvbench {
 

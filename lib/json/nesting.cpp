@@ -1,43 +1,45 @@
 #include "json/nesting.hpp"
 
+#include <algorithm>
+#include <array>
+
 namespace kvbench {
 namespace {
 
-// Calls `sign(c)` for every character outside of quotes, until it returns true; whether it did.
-template <class Sign>
-bool any_outside_quotes(std::string_view text, const Sign& sign) {
-  bool quoted = false;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    const char c = text[at];
-    if (quoted) {
-      if (c == '\\') ++at;
-      if (c == '"') quoted = false;
-    } else if (c == '"') {
-      quoted = true;
-    } else if (sign(c)) {
-      return true;
-    }
+// The place behind the text in quotes that begins at `at`.
+std::size_t behind_quotes(std::string_view text, std::size_t at) {
+  for (++at; at < text.size() && text[at] != '"'; ++at) {
+    if (text[at] == '\\') ++at;
   }
-  return false;
+  return std::min(at + 1, text.size());
 }
 
 }  // namespace
 
-bool nests_too_deep(std::string_view text) {
-  int depth = 0;
-  return any_outside_quotes(text, [&](char c) {
-    depth += c == '[' || c == '{' ? 1 : c == ']' || c == '}' ? -1 : 0;
-    return depth > kDeepestRecord;
-  });
-}
-
-bool is_crowded(std::string_view text, std::size_t most) {
-  std::size_t values = 0;
-  if (text.size() <= most) return false;
-  return any_outside_quotes(text, [&](char c) {
-    values += c == '[' || c == '{' || c == ',' ? 1 : 0;
-    return values > most;
-  });
+JsonExtent extent_of(std::string_view text) {
+  constexpr std::string_view kSigns = "[]{},:\"";
+  JsonExtent extent;
+  std::array<std::size_t, kDeepestRecord + 1> names = {};  // by level; deeper ones at the last
+  std::size_t level = 0;
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const std::size_t begin = at;
+    at = text[at] == '"' ? behind_quotes(text, at)
+                         : std::min(text.find_first_of(kSigns, at), text.size());
+    extent.longest = std::max(extent.longest, at - begin);
+    if (at == text.size() || text[at] == '"') continue;
+    const char sign = text[at++];
+    if (sign == '[' || sign == '{') {
+      extent.levels = std::max(extent.levels, ++level);
+      names[std::min(level, kDeepestRecord)] = 0;
+    }
+    if ((sign == ']' || sign == '}') && level > 0) --level;
+    if (sign == '[' || sign == '{' || sign == ',') ++extent.values;
+    if (sign == ':') {
+      extent.names = std::max(extent.names, ++names[std::min(level, kDeepestRecord)]);
+    }
+  }
+  return extent;
 }
 
 }  // namespace kvbench

@@ -4,7 +4,7 @@
 
 #include "results/cell_field.hpp"
 #include "results/distinct_records.hpp"
-#include "results/results_file.hpp"
+#include "results/read_results.hpp"
 
 namespace kvbench {
 FileRecords::FileRecords(std::string path, Kind kind) : path_(std::move(path)), kind_(kind) {
@@ -22,11 +22,10 @@ void FileRecords::visit(const std::function<void(const Json& record)>& each) con
     require_cell(record, index++, path_, kind_ == Kind::kCells ? "cells" : "layers");
     each(record);
   };
-  const auto leave_out = [](Json&&) {};
   if (kind_ == Kind::kCells) {
-    read_results(path_, visit_one, leave_out);
+    read_results(path_, visit_one, nullptr);
   } else {
-    read_results(path_, leave_out, visit_one);
+    read_results(path_, nullptr, visit_one);
   }
 }
 

@@ -14,19 +14,54 @@ constexpr std::size_t kChunk = std::size_t{1} << 16;
 constexpr std::size_t kLongestLine = std::size_t{64} << 20;
 
 // Of a header, which has the sweep, and of a record.
-constexpr std::size_t kMostHeaderValues = 8'000'000;
-constexpr std::size_t kMostRecordValues = 1'000'000;
+struct Most {
+  std::size_t bytes;
+  std::size_t values;
+};
+constexpr Most kHeader = {kLongestLine, 8'000'000};
+constexpr Most kRecord = {std::size_t{16} << 20, 1'000'000};
 
 constexpr const char* kSpace = " \t\r";
 
-Json parse_or_discarded(std::string_view line, std::size_t most_values) {
+Json parse_or_discarded(std::string_view line, const Most& most) {
+  const Json discarded(Json::value_t::discarded);
   const std::size_t first = line.find_first_not_of(kSpace);
   if (first == std::string_view::npos || line[first] != '{' ||
       line[line.find_last_not_of(kSpace)] != '}' || line.find('\0') != std::string_view::npos ||
-      nests_too_deep(line) || is_crowded(line, most_values))
-    return Json(Json::value_t::discarded);
+      line.size() > most.bytes) {
+    return discarded;
+  }
+  const JsonExtent extent = extent_of(line);
+  if (extent.levels > kDeepestRecord || extent.names > kMostNames ||
+      extent.longest > kLongestText || extent.values > most.values) {
+    return discarded;
+  }
   return Json::parse(line.begin(), line.end(), nullptr, false);
 }
+
+// The runs that wrote to a journal, some thousand bytes for each.
+class Runs {
+ public:
+  Runs(const std::string& path, const std::string& remedy, std::vector<Json>& runs)
+      : path_(path), remedy_(remedy), runs_(runs) {}
+
+  // Throws InputError where there are more than any journal has.
+  void add(Json run) {
+    const std::string line = to_line(run);
+    bytes_ += line.size();
+    values_ += extent_of(line).values;
+    runs_.push_back(std::move(run));
+    if (runs_.size() > 10'000 || bytes_ > kRecord.bytes || values_ > kRecord.values) {
+      throw InputError(path_ + ": has more than 10,000 runs, or 16 MiB of them; " + remedy_);
+    }
+  }
+
+ private:
+  const std::string& path_;
+  const std::string& remedy_;
+  std::vector<Json>& runs_;
+  std::size_t bytes_ = 0, values_ = 0;
+};
 
 // Calls `line(text, offset)` for each whole line, without text for one that is longer than any that
 // a run writes; returns the bytes that whole lines take.
@@ -86,14 +121,16 @@ JournalScan scan_journal(const AppendLog& log, const std::string& path, const st
                          const std::function<void(const Json&)>& header) {
   if (!log.is_regular()) throw InputError(path + ": is not a regular file; " + remedy);
   JournalScan scan;
+  Runs runs(path, remedy, scan.provenance);
   scan.whole_size = for_each_line(log, [&](std::string_view text, std::int64_t offset) {
-    Json parsed = parse_or_discarded(text, scan.has_header ? kMostRecordValues : kMostHeaderValues);
+    Json parsed = parse_or_discarded(text, scan.has_header ? kRecord : kHeader);
     if (!scan.has_header) {
       check_header(parsed, path, remedy);
       scan.has_header = true;
       scan.header_size = static_cast<std::int64_t>(text.size()) + 1;
-      if (const auto runs = parsed.find("provenance"); runs != parsed.end() && runs->is_array()) {
-        for (const Json& run : *runs) scan.provenance.push_back(run);
+      if (const auto first = parsed.find("provenance");
+          first != parsed.end() && first->is_array()) {
+        for (const Json& run : *first) runs.add(run);
       }
       scan.header = std::move(parsed);
       if (header) header(scan.header);
@@ -105,7 +142,7 @@ JournalScan scan_journal(const AppendLog& log, const std::string& path, const st
     }
     // The first line of a later run carries that run's provenance.
     if (const auto run = parsed.find("run"); run != parsed.end()) {
-      scan.provenance.push_back(*run);
+      runs.add(std::move(*run));
       parsed.erase("run");
     }
     record(std::move(parsed), {offset, static_cast<std::int64_t>(text.size())});

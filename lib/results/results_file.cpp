@@ -1,11 +1,6 @@
 #include "results/results_file.hpp"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <array>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <string_view>
 #include <system_error>
@@ -13,27 +8,10 @@
 
 #include "core/error.hpp"
 #include "core/file.hpp"
-#include "json/bounded_input.hpp"
-#include "json/file_kind.hpp"
-#include "json/input_file.hpp"
-#include "json/nesting.hpp"
+#include "results/read_results.hpp"
 
 namespace kvbench {
 namespace {
-
-constexpr const char* kWanted = "name a results.json";
-// What a results file has below its root; what else a stranger's holds is not kept.
-constexpr std::array<std::string_view, 9> kMembers = {
-    "config", "provenance", "plan", "dumps", "caches", "cells", "layers", "groups", "summary"};
-constexpr int kMostNames = 1024;  // of an object
-constexpr std::size_t kLongestText = std::size_t{1} << 20;
-// Values of members that grow with runs and files, not with cells; all of them are in memory.
-constexpr std::array<std::string_view, 4> kFew = {"provenance", "plan", "dumps", "caches"};
-constexpr std::size_t kMostOfFew = 400'000;
-constexpr std::size_t kMostOfOthers = 4'000'000;  // of config and groups: what a sweep may have
-// Objects and arrays of one of those members that lie in one array: the parser looks through all
-// of them at the end of each.
-constexpr int kMostHeld = 10'000;
 
 // Of an entry of `groups`.
 std::string group_identity(const Json& group) {
@@ -44,22 +22,19 @@ std::string group_identity(const Json& group) {
   return to_line(identity);
 }
 
-// Adds the group timings of the results file at `path`, records and summary left aside; none where
-// there is no such file or it is of another plan.
+// Adds the group timings of the results file at `path`; none where there is no such file, or none
+// that can be read, or it is of another plan.
 void add_earlier_timing(const std::string& path, const Plan& plan,
                         std::map<std::string, Json>& timing) {
   std::error_code problem;
   if (!std::filesystem::is_regular_file(path, problem)) return;
-  std::ifstream in(path);
-  std::string last_key;
-  const Json::parser_callback_t drop_bulk = [&](int depth, Json::parse_event_t event,
-                                                Json& parsed) {
-    if (depth == 1 && event == Json::parse_event_t::key) last_key = parsed.get<std::string>();
-    if (depth > kDeepestRecord) return false;
-    return depth < 2 || (last_key != "cells" && last_key != "layers" && last_key != "summary");
-  };
-  const Json old = Json::parse(in, drop_bulk, false);
-  if (!old.is_object() || !old.contains("plan") || !old["plan"].is_object() ||
+  Json old;
+  try {
+    old = read_results(path, nullptr, nullptr);
+  } catch (const InputError&) {
+    return;
+  }
+  if (!old.contains("plan") || !old["plan"].is_object() ||
       old["plan"].value("hash", Json()) != plan.hash || !old.contains("groups") ||
       !old["groups"].is_array()) {
     return;
@@ -137,29 +112,6 @@ Json caches_json(const Plan& plan) {
         {{"path", cache->path}, {"fingerprint", cache->fingerprint}, {"method", cache->method}});
   }
   return caches;
-}
-
-bool has_known_major(const Json& version) {
-  return version.is_string() &&
-         version.get<std::string>().substr(0, 2) == std::string(kResultsSchema, 2);
-}
-
-// InputError for a file that is not complete JSON, with its kind if it can be recognised. `at`:
-// bytes read until then.
-[[noreturn]] void refuse_unreadable(const std::string& path, std::size_t at) {
-  std::ifstream in(path, std::ios::binary);
-  std::string beginning(8, '\0');
-  in.read(beginning.data(), static_cast<std::streamsize>(beginning.size()));
-  beginning.resize(static_cast<std::size_t>(in.gcount()));
-  if (beginning.empty()) throw InputError(path + ": is empty; " + kWanted);
-  refuse_hdf5(beginning, path, kWanted);
-  std::error_code ignored;
-  if (beginning[0] == '{' && at > std::filesystem::file_size(path, ignored)) {
-    throw InputError(path + ": is truncated, its JSON ends at byte " + std::to_string(at - 1) +
-                     "; copy it again, or repeat its `kvbench run` or `kvbench merge`, which "
-                     "rewrites it from the journal");
-  }
-  throw InputError(path + ": invalid JSON at byte " + std::to_string(at) + "; " + kWanted);
 }
 
 // One top-level key per line, array elements one per line.
@@ -259,159 +211,6 @@ ResultsOutcome write_results(const std::string& path, const Plan& plan, const Ce
   outcome.settings = summary.means();
   file.commit();
   return outcome;
-}
-
-namespace {
-
-// `layer`: where it is not given, records of whole layers are kept.
-Json read_members(const std::string& path, const std::function<void(Json&&)>& cell,
-                  const std::function<void(Json&&)>& layer, bool with_summary) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    throw InputError(path + ": is a folder; name the results.json in it");
-  }
-  refuse_device(path, kWanted);
-  std::ifstream in(path);
-  if (!in) throw InputError(system_error(path, "open") + "; " + kWanted);
-  std::string member, of_config;
-  bool is_readable = true, is_list = false, is_list_of_config = false;
-  std::size_t few = 0, others = 0;
-  using Event = Json::parse_event_t;
-  std::array<int, kDeepestRecord + 1> names = {}, held = {};
-  // Elements that the parser does not keep: it looks through all it has at the end of each.
-  std::map<std::string, Json> lists = {{"layers", Json::array()},  {"groups", Json::array()},
-                                       {"summary", Json::array()}, {"dumps", Json::array()},
-                                       {"caches", Json::array()},  {"provenance", Json::array()}};
-  std::map<std::string, Json> lists_of_config;
-  const Json::parser_callback_t take_cells = [&](int depth, Json::parse_event_t event,
-                                                 Json& parsed) {
-    if (depth > kDeepestRecord) {
-      throw InputError(
-          fmt::format("{}: nests deeper than {} levels; {}", path, kDeepestRecord, kWanted));
-    }
-    // The parser looks through all names of an object for each that it adds.
-    const auto level = static_cast<std::size_t>(depth);
-    if (event == Event::object_start) names[level] = 0;
-    if (event == Event::key && ++names[level - 1] > kMostNames) {
-      throw InputError(
-          fmt::format("{}: has an object of more than {} members; {}", path, kMostNames, kWanted));
-    }
-    if (depth == 0 && event == Event::array_start) {
-      throw InputError(path + ": is not a kvbench results file; " + kWanted);
-    }
-    if (depth == 1 && event == Event::key) member = parsed.get<std::string>();
-    if (depth == 1 && event == Event::object_start) is_list = false;
-    if (depth == 1 && event == Event::array_start) is_list = true;
-    if (depth == 2 && member == "config" && !is_list) {
-      if (event == Event::key) of_config = parsed.get<std::string>();
-      is_list_of_config = event == Event::array_start;
-    }
-    if (depth >= 2 && std::ranges::find(kMembers, member) == kMembers.end()) return false;
-    if (depth == 1 && event == Event::value && member == "schema_version") {
-      is_readable = has_known_major(parsed);
-    }
-    if (depth >= 2 && member == "summary" && !with_summary) return false;
-    const bool ends =
-        event == Event::object_end || event == Event::array_end || event == Event::value;
-    const bool is_few = std::ranges::find(kFew, member) != kFew.end();
-    if (depth >= 2 && (event == Event::object_start || event == Event::array_start)) {
-      held[level] = 0;
-      const bool is_bound = is_few ? depth > 2 : member == "config" && depth > 3;
-      if (is_bound && ++held[level - 1] > kMostHeld) {
-        throw InputError(fmt::format("{}: /{} has more than {} objects in one array; {}", path,
-                                     member, kMostHeld, kWanted));
-      }
-    }
-    const std::size_t most = is_few ? kMostOfFew : kMostOfOthers;
-    if (ends && depth >= 2 && (is_few || member == "config" || member == "groups") &&
-        ++(is_few ? few : others) > most) {
-      throw InputError(
-          fmt::format("{}: /{} has more than {} values; {}", path, member, most, kWanted));
-    }
-    if (depth == 3 && member == "config" && is_list_of_config && ends) {
-      lists_of_config[of_config].push_back(std::move(parsed));
-      return false;
-    }
-    if (depth != 2 || !is_list || !ends) return true;
-    if (member == "cells") {
-      if (is_readable) cell(std::move(parsed));
-      return false;
-    }
-    if (member == "layers" && layer && is_list) {
-      if (is_readable) layer(std::move(parsed));
-      return false;
-    }
-    const auto list = lists.find(member);
-    if (list == lists.end()) return true;
-    list->second.push_back(std::move(parsed));
-    return false;
-  };
-  Json results;
-  BoundedInput input(in, kLongestText, [&] {
-    throw InputError(path + ": has a text, number or space of more than 1 MiB; " + kWanted);
-  });
-  try {
-    results = Json::parse(input.begin(), input.end(), take_cells);
-    // The parser takes a byte of value 0 for the end, and leaves the rest unread.
-    if (input.last() == '\0') {
-      throw InputError(path + ": has a byte of value 0 where its JSON ends; " + kWanted);
-    }
-  } catch (const std::ios_base::failure&) {
-    throw InputError(path + ": cannot be read: the system reports an error; " + kWanted);
-  } catch (const Json::parse_error& error) {
-    refuse_unreadable(path, error.byte);
-  } catch (const Json::exception& error) {
-    throw InputError(path + ": cannot be read (" + error.what() + "); " + kWanted);
-  }
-  if (!results.is_object() || results.value("kind", Json()) != kResultsKind ||
-      !results.contains("cells") || !results["cells"].is_array()) {
-    refuse_other_kind(results, "a results file", path, kWanted);
-    throw InputError(path + ": is not a kvbench results file; " + kWanted);
-  }
-  const Json version = results.value("schema_version", Json());
-  if (!has_known_major(version)) {
-    throw InputError(path + ": has schema version " + to_line(version) +
-                     ", this program reads 1.x; run the sweep again with this version");
-  }
-  if (const auto layers = results.find("layers"); layers != results.end() && !layers->is_array()) {
-    throw InputError(path +
-                     ": /layers: must be an array of records of whole layers; write the file "
-                     "anew with `kvbench run` or `kvbench merge`");
-  }
-  const auto put_back = [](Json& object, std::map<std::string, Json>& kept) {
-    for (auto& [name, elements] : kept) {
-      const auto found = object.find(name);
-      if (elements.empty() || found == object.end() || !found->is_array()) continue;
-      for (Json& no_object : *found) elements.push_back(std::move(no_object));
-      *found = std::move(elements);
-    }
-  };
-  put_back(results, lists);
-  if (const auto config = results.find("config"); config != results.end() && config->is_object()) {
-    put_back(*config, lists_of_config);
-  }
-  for (Json& no_object : results["cells"]) cell(std::move(no_object));
-  results["cells"].clear();
-  if (layer && results.contains("layers")) {
-    for (Json& no_object : results["layers"]) layer(std::move(no_object));
-    results["layers"].clear();
-  }
-  return results;
-}
-
-}  // namespace
-
-Json read_results(const std::string& path, const std::function<void(Json&&)>& cell,
-                  const std::function<void(Json&&)>& layer) {
-  return read_members(path, cell, layer, false);
-}
-
-Json read_results(const std::string& path) {
-  Json cells = Json::array();
-  const auto keep = [&](Json&& cell) { cells.push_back(std::move(cell)); };
-  Json results = read_members(path, keep, nullptr, true);
-  results["cells"] = std::move(cells);
-  return results;
 }
 
 }  // namespace kvbench

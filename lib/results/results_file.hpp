@@ -1,7 +1,6 @@
 // results.json: assembled from the journal, in plan order, and renamed into place.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,15 +50,5 @@ struct ResultsOutcome {
 ResultsOutcome write_results(const std::string& path, const Plan& plan, const CellRecords& records,
                              const std::vector<std::optional<GroupTiming>>& timing,
                              const std::vector<std::string>& also_timed_by = {});
-
-// Reads a results file whole. Throws InputError if it is missing, not a results file, or of another
-// major schema version.
-Json read_results(const std::string& path);
-
-// The same, record by record: each cell goes to `cell`, and each record of a whole layer to
-// `layer`, as it is read, before the end of the file is. What is returned has none of them, and no
-// summary.
-Json read_results(const std::string& path, const std::function<void(Json&&)>& cell,
-                  const std::function<void(Json&&)>& layer);
 
 }  // namespace kvbench

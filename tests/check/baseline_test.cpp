@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "check/made_cells.hpp"
-#include "results/results_file.hpp"
+#include "results/read_results.hpp"
 
 namespace kvbench::test {
 namespace {

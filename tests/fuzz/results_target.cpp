@@ -13,7 +13,7 @@
 #include "results/export_jsonl.hpp"
 #include "results/export_markdown.hpp"
 #include "results/file_records.hpp"
-#include "results/results_file.hpp"
+#include "results/read_results.hpp"
 
 using namespace kvbench;
 using fuzz::promise;
@@ -64,7 +64,7 @@ void export_all(const FileRecords& records) {
 void compare_with_itself() {
   const CompareRules rules{.metrics = CompareRules::default_metrics()};
   ComparedResults results(rules.all_metrics(), path());
-  read_results(path(), [&](Json&& cell) { results.add(cell); }, [](Json&&) {});
+  read_results(path(), [&](Json&& cell) { results.add(cell); }, nullptr);
   const Comparison comparison = compare_results(results, results, rules);
   promise(comparison.passed(), "results are worse than themselves");
   promise(comparison.only_a.empty() && comparison.only_b.empty(), "a cell without its like");

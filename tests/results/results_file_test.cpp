@@ -7,6 +7,7 @@
 #include "core/file.hpp"
 #include "results/journal.hpp"
 #include "results/made_results.hpp"
+#include "results/read_results.hpp"
 #include "results/record.hpp"
 
 namespace kvbench::test {
@@ -131,6 +132,23 @@ TEST_CASE_FIXTURE(Output, "group timings of an earlier run of the same plan are 
   plan.hash = "another";
   write_results(path, plan, journal, no_timing);
   CHECK(read_results(path)["groups"][0]["timing"]["reference_seconds"].is_null());
+}
+
+TEST_CASE_FIXTURE(Output, "an earlier file that is beyond the limits is replaced all the same") {
+  Journal journal(out, plan, Json(), {});
+  append(journal, 0, plan.cells.size());
+  write_results(path, plan, journal, no_timing);
+  const std::string whole = read_text(path);
+  const std::string runs = "\"provenance\": [";
+  std::string many = runs + "{}";
+  for (int i = 0; i < 500'000; ++i) many += ",{}";  // the time to look at them grows as its square
+  std::string text = whole;
+  text.replace(text.find(runs), runs.size(), many + ",");
+  for (const std::string& earlier : {text, whole.substr(0, whole.size() / 2), std::string("[]")}) {
+    write_text(path, earlier);
+    write_results(path, plan, journal, no_timing);
+    CHECK(read_text(path) == whole);
+  }
 }
 
 TEST_CASE_FIXTURE(Output, "a place that cannot be written is an output error and leaves nothing") {

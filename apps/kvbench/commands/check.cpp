@@ -18,7 +18,7 @@
 #include "output/incomplete_warning.hpp"
 #include "output/log.hpp"
 #include "results/layer_record.hpp"
-#include "results/results_file.hpp"
+#include "results/read_results.hpp"
 
 namespace kvbench {
 namespace {
@@ -59,8 +59,8 @@ int suggest(const CheckOptions& options) {
   for (const std::string& path : {options.results, options.suggest}) {
     std::size_t index = 0;
     errors.gather([&] {
-      const Json rest = read_results(
-          path, [&](Json&& cell) { suggestion.add(cell, index++, path); }, [](Json&&) {});
+      const Json rest =
+          read_results(path, [&](Json&& cell) { suggestion.add(cell, index++, path); }, nullptr);
       warn_if_incomplete(rest, path);
     });
   }

@@ -16,7 +16,7 @@
 #include "output/incomplete_warning.hpp"
 #include "output/log.hpp"
 #include "results/layer_record.hpp"
-#include "results/results_file.hpp"
+#include "results/read_results.hpp"
 
 namespace kvbench {
 namespace {

@@ -1,0 +1,255 @@
+#include "results/read_results.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/file.hpp"
+#include "json/bounded_input.hpp"
+#include "json/file_kind.hpp"
+#include "json/input_file.hpp"
+#include "json/nesting.hpp"
+#include "results/results_file.hpp"
+
+namespace kvbench {
+namespace {
+
+using Event = Json::parse_event_t;
+using TakeRecord = std::function<void(Json&&)>;
+
+constexpr const char* kWanted = "name a results.json";
+// What a results file has below its root; what else a stranger's holds is not kept.
+constexpr std::array<std::string_view, 9> kMembers = {
+    "config", "provenance", "plan", "dumps", "caches", "cells", "layers", "groups", "summary"};
+// Values of members that grow with runs and files, not with cells; all of them are in memory.
+constexpr std::array<std::string_view, 4> kFew = {"provenance", "plan", "dumps", "caches"};
+constexpr std::size_t kMostOfFew = 400'000;
+constexpr std::size_t kMostOfOthers = 4'000'000;  // of config and groups: what a sweep may have
+// Objects and arrays of one of those members that lie in one array: the parser looks through all
+// of them at the end of each.
+constexpr std::size_t kMostHeld = 10'000;
+
+bool has_known_major(const Json& version) {
+  return version.is_string() &&
+         version.get<std::string>().substr(0, 2) == std::string(kResultsSchema, 2);
+}
+
+bool begins(Event event) { return event == Event::object_start || event == Event::array_start; }
+
+bool ends(Event event) {
+  return event == Event::object_end || event == Event::array_end || event == Event::value;
+}
+
+// InputError for a file that is not complete JSON, with its kind if it can be recognised. `at`:
+// bytes read until then.
+[[noreturn]] void refuse_unreadable(const std::string& path, std::size_t at) {
+  std::ifstream in(path, std::ios::binary);
+  std::string beginning(8, '\0');
+  in.read(beginning.data(), static_cast<std::streamsize>(beginning.size()));
+  beginning.resize(static_cast<std::size_t>(in.gcount()));
+  if (beginning.empty()) throw InputError(path + ": is empty; " + kWanted);
+  refuse_hdf5(beginning, path, kWanted);
+  std::error_code ignored;
+  if (beginning[0] == '{' && at > std::filesystem::file_size(path, ignored)) {
+    throw InputError(path + ": is truncated, its JSON ends at byte " + std::to_string(at - 1) +
+                     "; copy it again, or repeat its `kvbench run` or `kvbench merge`, which "
+                     "rewrites it from the journal");
+  }
+  throw InputError(path + ": invalid JSON at byte " + std::to_string(at) + "; " + kWanted);
+}
+
+// Elements that the parser does not keep, by the name of their array: it looks through all that it
+// has at the end of each.
+class Elements {
+ public:
+  void add(const std::string& name, Json&& element) {
+    kept_.try_emplace(name, Json::array()).first->second.push_back(std::move(element));
+  }
+
+  // Puts them back into the arrays of `object`, which the parser left empty.
+  void put_back(Json& object) {
+    for (auto& [name, elements] : kept_) object[name] = std::move(elements);
+  }
+
+ private:
+  std::map<std::string, Json> kept_;
+};
+
+// One reading of one file.
+class Reader {
+ public:
+  // Records for which there is no function are left out.
+  Reader(const std::string& path, const TakeRecord& cell, const TakeRecord& layer,
+         bool with_summary)
+      : path_(path), cell_(cell), layer_(layer), with_summary_(with_summary) {}
+
+  Json read() {
+    Json results = parse();
+    check(results);
+    elements_.put_back(results);
+    if (results.contains("config")) of_config_.put_back(results["config"]);
+    return results;
+  }
+
+ private:
+  template <class... Parts>
+  [[noreturn]] void refuse(fmt::format_string<Parts...> what, Parts&&... parts) const {
+    throw InputError(path_ + ": " + fmt::format(what, std::forward<Parts>(parts)...) + "; " +
+                     kWanted);
+  }
+
+  Json parse() {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(path_, ignored)) {
+      throw InputError(path_ + ": is a folder; name the results.json in it");
+    }
+    refuse_device(path_, kWanted);
+    std::ifstream in(path_);
+    if (!in) throw InputError(system_error(path_, "open") + "; " + kWanted);
+    BoundedInput input(in, kLongestText,
+                       [&] { refuse("has a text, number or space of more than 1 MiB"); });
+    try {
+      Json results = Json::parse(
+          input.begin(), input.end(),
+          [&](int depth, Event event, Json& parsed) { return is_kept(depth, event, parsed); });
+      // The parser takes a byte of value 0 for the end, and leaves the rest unread.
+      if (input.last() == '\0') refuse("has a byte of value 0 where its JSON ends");
+      return results;
+    } catch (const std::ios_base::failure&) {
+      refuse("cannot be read: the system reports an error");
+    } catch (const Json::parse_error& error) {
+      refuse_unreadable(path_, error.byte);
+    } catch (const Json::exception& error) {
+      refuse("cannot be read ({})", error.what());
+    }
+  }
+
+  // What the parser asks of each of its events. Passes records on.
+  bool is_kept(int depth, Event event, Json& parsed) {
+    check_limits(depth, event);
+    if (depth == 1) return enter_member(event, parsed);
+    if (depth == 0) return true;
+    if (is_left_out()) return false;
+    count_values(depth, event);
+    if (member_ == "config" && depth == 2 && !is_array_) {
+      if (event == Event::key) member_of_config_ = parsed.get<std::string>();
+      is_array_of_config_ = event == Event::array_start;
+    }
+    if (member_ == "config" && depth == 3 && is_array_of_config_ && ends(event)) {
+      of_config_.add(member_of_config_, std::move(parsed));
+      return false;
+    }
+    if (depth != 2 || !is_array_ || !ends(event)) return true;
+    if (member_ == "cells" || member_ == "layers") {
+      if (is_readable_) (member_ == "cells" ? cell_ : layer_)(std::move(parsed));
+    } else {
+      elements_.add(member_, std::move(parsed));
+    }
+    return false;
+  }
+
+  // The parser looks through all names of an object for each that it adds.
+  void check_limits(int depth, Event event) {
+    const auto level = static_cast<std::size_t>(depth);
+    if (level > kDeepestRecord) refuse("nests deeper than {} levels", kDeepestRecord);
+    if (level == 0 && event == Event::array_start) refuse("is not a kvbench results file");
+    if (event == Event::object_start) names_[level] = 0;
+    if (event == Event::key && ++names_[level - 1] > kMostNames) {
+      refuse("has an object of more than {} members", kMostNames);
+    }
+  }
+
+  bool enter_member(Event event, const Json& parsed) {
+    if (event == Event::key) {
+      member_ = parsed.get<std::string>();
+      is_few_ = std::ranges::find(kFew, member_) != kFew.end();
+    }
+    if (begins(event)) is_array_ = event == Event::array_start;
+    if (event == Event::value && member_ == "schema_version") {
+      is_readable_ = has_known_major(parsed);
+    }
+    return true;
+  }
+
+  bool is_left_out() const {
+    if (member_ == "cells") return !cell_;
+    if (member_ == "layers") return !layer_;
+    if (member_ == "summary") return !with_summary_;
+    return std::ranges::find(kMembers, member_) == kMembers.end();
+  }
+
+  void count_values(int depth, Event event) {
+    if (begins(event)) {
+      const auto level = static_cast<std::size_t>(depth);
+      held_[level] = 0;
+      const bool is_bound = is_few_ ? depth > 2 : member_ == "config" && depth > 3;
+      if (is_bound && ++held_[level - 1] > kMostHeld) {
+        refuse("/{} has more than {} objects in one array", member_, kMostHeld);
+      }
+    }
+    if (!ends(event) || !(is_few_ || member_ == "config" || member_ == "groups")) return;
+    const std::size_t most = is_few_ ? kMostOfFew : kMostOfOthers;
+    if (++(is_few_ ? few_ : others_) > most) {
+      refuse("/{} has more than {} values", member_, most);
+    }
+  }
+
+  void check(const Json& results) const {
+    if (!results.is_object() || results.value("kind", Json()) != kResultsKind ||
+        !results.contains("cells") || !results["cells"].is_array()) {
+      refuse_other_kind(results, "a results file", path_, kWanted);
+      refuse("is not a kvbench results file");
+    }
+    const Json version = results.value("schema_version", Json());
+    if (!has_known_major(version)) {
+      throw InputError(path_ + ": has schema version " + to_line(version) +
+                       ", this program reads 1.x; run the sweep again with this version");
+    }
+    const auto layers = results.find("layers");
+    if (layers != results.end() && !layers->is_array()) {
+      throw InputError(path_ +
+                       ": /layers: must be an array of records of whole layers; write the file "
+                       "anew with `kvbench run` or `kvbench merge`");
+    }
+  }
+
+  const std::string& path_;
+  const TakeRecord& cell_;
+  const TakeRecord& layer_;
+  bool with_summary_;
+
+  std::string member_;  // of the root, in which the parser is
+  bool is_few_ = false, is_array_ = false;
+  std::string member_of_config_;
+  bool is_array_of_config_ = false;
+  bool is_readable_ = true;  // its schema version, where that was read
+  std::array<std::size_t, kDeepestRecord + 1> names_ = {}, held_ = {};  // by depth
+  std::size_t few_ = 0, others_ = 0;                                    // values
+  Elements elements_, of_config_;
+};
+
+}  // namespace
+
+Json read_results(const std::string& path, const TakeRecord& cell, const TakeRecord& layer) {
+  return Reader(path, cell, layer, false).read();
+}
+
+Json read_results(const std::string& path) {
+  Json cells = Json::array(), layers = Json::array();
+  const TakeRecord keep_cell = [&](Json&& cell) { cells.push_back(std::move(cell)); };
+  const TakeRecord keep_layer = [&](Json&& layer) { layers.push_back(std::move(layer)); };
+  Json results = Reader(path, keep_cell, keep_layer, true).read();
+  results["cells"] = std::move(cells);
+  if (results.contains("layers")) results["layers"] = std::move(layers);
+  return results;
+}
+
+}  // namespace kvbench
