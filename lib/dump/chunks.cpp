@@ -11,7 +11,8 @@
 namespace kvbench {
 namespace {
 
-constexpr std::uint64_t kSmallestCache = std::uint64_t{1} << 20;  // as large as a slab
+// As large as a slab, and as the library makes it where nothing is asked.
+constexpr std::uint64_t kSmallestCache = std::uint64_t{1} << 20;
 // Chunks that span several heads are kept for the next head up to this much.
 constexpr std::uint64_t kLargestCache = std::uint64_t{32} << 20;
 // Bytes that all chunks of a small tensor may come to, which are decoded to read it.
@@ -36,8 +37,11 @@ struct Chunk {
   std::uint64_t bytes = 0;
 };
 
-std::optional<Chunk> chunk_of(hid_t dataset) {
-  const hdf5::Handle properties(H5Dget_create_plist(dataset));
+// The properties that a dataset was made with: of its layout and its filters. Copying them takes
+// longer than asking for any one.
+hdf5::Handle properties_of(hid_t dataset) { return hdf5::Handle(H5Dget_create_plist(dataset)); }
+
+std::optional<Chunk> chunk_of(hid_t dataset, const hdf5::Handle& properties) {
   if (H5Pget_layout(properties.get()) != H5D_CHUNKED) return std::nullopt;
   std::array<hsize_t, 3> given{};
   const int rank = H5Pget_chunk(properties.get(), 3, given.data());
@@ -87,8 +91,7 @@ bool may_have(hid_t space, const Chunk& chunk) {
 }
 
 // A filter that the chunks were written with and the library does not have.
-std::optional<std::string> missing_filter(hid_t dataset) {
-  const hdf5::Handle properties(H5Dget_create_plist(dataset));
+std::optional<std::string> missing_filter(hid_t dataset, const hdf5::Handle& properties) {
   const int count = H5Pget_nfilters(properties.get());
   for (int i = 0; i < count; ++i) {
     unsigned flags = 0, config = 0;
@@ -106,8 +109,7 @@ std::optional<std::string> missing_filter(hid_t dataset) {
 }
 
 // How often the chunks were compressed with gzip.
-int times_compressed(hid_t dataset) {
-  const hdf5::Handle properties(H5Dget_create_plist(dataset));
+int times_compressed(const hdf5::Handle& properties) {
   const int count = H5Pget_nfilters(properties.get());
   int times = 0;
   for (int i = 0; i < count; ++i) {
@@ -121,8 +123,7 @@ int times_compressed(hid_t dataset) {
 
 // What is missing of a dataset without chunks: HDF5 1.10 reads what lies behind its bytes, and
 // zeros for one that was never written. nullopt if nothing is, or if it has chunks.
-std::optional<std::string> lacking_bytes(hid_t dataset) {
-  const hdf5::Handle properties(H5Dget_create_plist(dataset));
+std::optional<std::string> lacking_bytes(hid_t dataset, const hdf5::Handle& properties) {
   const H5D_layout_t layout = H5Pget_layout(properties.get());
   if (layout != H5D_COMPACT && layout != H5D_CONTIGUOUS) return std::nullopt;
   const std::uint64_t stored = H5Dget_storage_size(dataset);
@@ -166,7 +167,7 @@ std::optional<std::string> wrong_storage(hid_t dataset, hid_t space, double byte
 }  // namespace
 
 std::uint64_t chunk_bytes(hid_t dataset) {
-  const auto chunk = chunk_of(dataset);
+  const auto chunk = chunk_of(dataset, properties_of(dataset));
   if (!chunk) return 0;
   const hdf5::Handle space(H5Dget_space(dataset));
   const Sizes dims = sizes_of(hdf5::extent(space.get()));
@@ -181,18 +182,19 @@ std::optional<std::string> unreadable_storage(hid_t dataset) {
   if ((kind == H5T_INTEGER || kind == H5T_FLOAT) && size > kLargestNumber) {
     return fmt::format("has numbers of {} bytes; the file is damaged, copy or make it again", size);
   }
-  if (auto lacking = lacking_bytes(dataset)) return lacking;
-  if (const auto filter = missing_filter(dataset)) {
+  const hdf5::Handle properties = properties_of(dataset);
+  if (auto lacking = lacking_bytes(dataset, properties)) return lacking;
+  if (const auto filter = missing_filter(dataset, properties)) {
     return fmt::format(
         "is compressed with {}, which the HDF5 library of this machine does not have; store it "
         "with gzip, e.g. h5repack -f GZIP=4 OLD NEW where that filter is installed",
         *filter);
   }
-  if (const int times = times_compressed(dataset); times > 1) {
+  if (const int times = times_compressed(properties); times > 1) {
     return fmt::format("is compressed {} times; store it so once, e.g. h5repack -f GZIP=4 OLD NEW",
                        times);
   }
-  const auto chunk = chunk_of(dataset);
+  const auto chunk = chunk_of(dataset, properties);
   if (!chunk) return std::nullopt;
   const hdf5::Handle space(H5Dget_space(dataset));
   const Sizes dims = sizes_of(hdf5::extent(space.get()));
@@ -221,8 +223,9 @@ std::optional<std::string> unreadable_storage(hid_t dataset) {
 
 void refuse_swollen_chunks(hid_t dataset, std::uint64_t head, std::uint64_t row,
                            std::uint64_t count) {
-  if (times_compressed(dataset) == 0) return;
-  const auto chunk = chunk_of(dataset);
+  const hdf5::Handle properties = properties_of(dataset);
+  if (times_compressed(properties) == 0) return;
+  const auto chunk = chunk_of(dataset, properties);
   const hdf5::Handle space(H5Dget_space(dataset));
   const auto dims = hdf5::extent(space.get());
   if (!chunk || dims.size() != 3) return;
@@ -243,16 +246,18 @@ void refuse_swollen_chunks(hid_t dataset, std::uint64_t head, std::uint64_t row,
 }
 
 std::uint64_t chunk_rows(hid_t dataset) {
-  const auto chunk = chunk_of(dataset);
+  const auto chunk = chunk_of(dataset, properties_of(dataset));
   return chunk ? chunk->dims[1] : 0;
 }
 
 hdf5::Handle open_for_reading(hid_t parent, const std::string& name, hdf5::Elements elements) {
   hdf5::Handle dataset = hdf5::open_dataset(parent, name, 0, elements);
-  const auto chunk = chunk_of(dataset.get());
+  const auto chunk = chunk_of(dataset.get(), properties_of(dataset.get()));
   if (!chunk) return dataset;
   const hdf5::Handle space(H5Dget_space(dataset.get()));
   const std::uint64_t cache = cache_bytes(*chunk, sizes_of(hdf5::extent(space.get())));
+  if (cache <= kSmallestCache && chunk->dims[0] == 1)
+    return dataset;          // the library's own is enough
   dataset = hdf5::Handle();  // the cache of one that is open stays as it is
   return hdf5::open_dataset(parent, name, cache);
 }

@@ -40,13 +40,6 @@ class Content {
     }
   }
 
-  // Has the library walk through the tensors' indices of chunks.
-  void walk_chunks() const {
-    for (const auto& [path, token, row_name] : tensors_) {
-      Tensor(file_, path, info_.path + ": " + path, token, row_name).walk_chunks(step_);
-    }
-  }
-
   void add_attributes(const std::string& path) {
     step_();
     const hdf5::Handle object = hdf5::open_object(file_.id, path);
@@ -208,9 +201,7 @@ InputError unreadable(const DumpInfo& info, const hdf5::Error& error) {
 
 void read_descriptions(const DumpFile& file, const DumpInfo& info, const Step& step) {
   try {
-    Content content(file, info, step);
-    content.add_descriptions();
-    content.walk_chunks();
+    Content(file, info, step).add_descriptions();
   } catch (const hdf5::Error& error) {
     throw unreadable(info, error);
   }

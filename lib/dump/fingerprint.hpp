@@ -21,7 +21,7 @@ inline constexpr std::uint64_t kHashedWhole = std::uint64_t{1} << 30;
 std::string content_fingerprint(const DumpFile& file, const DumpInfo& info,
                                 std::uint64_t hashed_whole);
 
-// Reads what the fingerprint is made of but the elements of tensors, and their indices of chunks.
+// Reads what the fingerprint is made of but the elements of tensors.
 // The same errors.
 void read_descriptions(const DumpFile& file, const DumpInfo& info, const Step& step);
 

@@ -182,13 +182,6 @@ std::uint64_t MappedElements::chunk_bytes() const {
   return bytes;
 }
 
-void MappedElements::walk_chunks(const std::function<void()>& step) const {
-  for (const auto& [name, dataset] : sources_) {
-    step();
-    H5Dget_storage_size(dataset.get());
-  }
-}
-
 void MappedElements::read(const Block& wanted, hid_t memory_type, std::byte* out) const {
   const hdf5::Handle memory(H5Screate_simple(3, wanted.size.data(), nullptr));
   hsize_t elements = 0;

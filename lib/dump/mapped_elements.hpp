@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -37,9 +36,6 @@ class MappedElements {
 
   // As chunk_bytes(), of all sources together.
   std::uint64_t chunk_bytes() const;
-
-  // Has the library walk through the sources' indices of chunks; `step` is called before each.
-  void walk_chunks(const std::function<void()>& step) const;
 
   // Reads the elements of `wanted` in order, as they are stored. Throws hdf5::Error.
   void read(const Block& wanted, hid_t memory_type, std::byte* out) const;

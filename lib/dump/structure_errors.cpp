@@ -75,10 +75,14 @@ bool is_own_group(ErrorList& errors, hid_t parent, const std::string& place,
 hdf5::Handle dataset_of(ErrorList& errors, hid_t parent, const std::string& place,
                         const std::string& name, hdf5::Elements elements) {
   try {
-    if (hdf5::kind_of(parent, name) == hdf5::Kind::kDataset) {
+    try {
       return hdf5::open_dataset(parent, name, 0, elements);
+    } catch (const hdf5::OutsideError&) {
+      throw;
+    } catch (const hdf5::Error&) {
+      if (hdf5::kind_of(parent, name) == hdf5::Kind::kDataset) throw;
+      add(errors, place, "is not a dataset");
     }
-    add(errors, place, "is not a dataset");
   } catch (const hdf5::OutsideError& error) {
     add_outside(errors, place, error);
   } catch (const hdf5::Error& error) {

@@ -93,7 +93,9 @@ Tensor::Tensor(const DumpFile& file, const std::string& dataset_path, std::strin
     : location_(std::move(location)), row_token_(row_token), row_name_(row_name) {
   try {
     dataset_ = open_for_reading(file.id, dataset_path, file.elements());
-    if (hdf5::is_virtual(dataset_.get())) mapped_.emplace(dataset_.get(), *file.sources);
+    if (file.elements() == hdf5::Elements::kOwnOrMapped && hdf5::is_virtual(dataset_.get())) {
+      mapped_.emplace(dataset_.get(), *file.sources);
+    }
     file_space_ = hdf5::Handle(H5Dget_space(dataset_.get()));
     memory_type_ = hdf5::Handle(H5Dget_type(dataset_.get()));
     const auto dims = hdf5::extent(file_space_.get());
@@ -112,12 +114,6 @@ Tensor::Tensor(const DumpFile& file, const std::string& dataset_path, std::strin
     throw InputError(
         fmt::format("{}: cannot be opened ({}); make the dump again", location_, error.what()));
   }
-}
-
-void Tensor::walk_chunks(const std::function<void()>& step) const {
-  if (mapped_) return mapped_->walk_chunks(step);
-  step();
-  H5Dget_storage_size(dataset_.get());
 }
 
 void Tensor::read_rows(Index head, Index row, Index count, std::byte* out) const {

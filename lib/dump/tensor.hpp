@@ -45,9 +45,6 @@ class Tensor {
   using Visit = std::function<void(Index row, Index count, const std::vector<std::byte>& bytes)>;
   void for_each_slab(Index head, Index first, Index last, const Visit& visit) const;
 
-  // Has the library walk through the indices of chunks; `step` is called before each.
-  void walk_chunks(const std::function<void()>& step) const;
-
   // Rows [first, last) of `head` as doubles, [last - first, columns]. The same errors.
   std::vector<double> read(Index head, Index first, Index last) const;
 

@@ -69,7 +69,7 @@ std::optional<TensorShape> tensor_shape(ErrorList& errors, hid_t layer, const st
     check_type(errors, place, stored);
     check_sizes(errors, place, dataset.get(), dims);
     if (errors.count() > before) return std::nullopt;
-    const bool mapped = hdf5::is_virtual(dataset.get());
+    const bool mapped = sources != nullptr && hdf5::is_virtual(dataset.get());
     const std::uint64_t chunks =
         mapped ? MappedElements(dataset.get(), *sources).chunk_bytes() : chunk_bytes(dataset.get());
     return TensorShape{static_cast<Index>(dims[0]), static_cast<Index>(dims[1]),

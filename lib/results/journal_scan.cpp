@@ -24,7 +24,7 @@ constexpr Most kRecord = {std::size_t{16} << 20, 1'000'000};
 constexpr const char* kSpace = " \t\r";
 
 Json parse_or_discarded(std::string_view line, const Most& most) {
-  const Json discarded(Json::value_t::discarded);
+  Json discarded(Json::value_t::discarded);
   const std::size_t first = line.find_first_not_of(kSpace);
   if (first == std::string_view::npos || line[first] != '{' ||
       line[line.find_last_not_of(kSpace)] != '}' || line.find('\0') != std::string_view::npos ||
