@@ -12,7 +12,12 @@
 namespace kvbench::hdf5 {
 namespace {
 
-constexpr std::uint64_t kLargestHeap = std::uint64_t{64} << 20;
+// A heap has one text, or several of at most 64 KiB together.
+constexpr std::uint64_t kLargestHeap = std::uint64_t{2} << 20;
+// Bytes of heaps of one file that are kept, and that are read in all: sound ones lie side by side,
+// and attributes that were written together have their texts together.
+constexpr std::uint64_t kMostKept = std::uint64_t{16} << 20;
+constexpr std::uint64_t kMostRead = std::uint64_t{64} << 20;
 
 // Hands over references as they are in the file: with it HDF5 "converts" variable-length strings
 // to opaque values of the same size.
@@ -31,21 +36,30 @@ bool add_conversion() {
   return true;
 }
 
-// The file of an attribute, beside the library.
+// How a file has its numbers.
+struct Format {
+  explicit Format(const Handle& file) {
+    const Handle creation(H5Fget_create_plist(file.get()));
+    check(H5Pget_userblock(creation.get(), &start));
+    check(H5Pget_sizes(creation.get(), &address_bytes, &size_bytes));
+    if (address_bytes > 8 || size_bytes > 8) throw Error("addresses or sizes of more than 8 bytes");
+  }
+
+  hsize_t start = 0;  // of addresses
+  std::size_t address_bytes = 0;
+  std::size_t size_bytes = 0;
+};
+
+// A file that the library has open, beside it.
 class RawFile {
  public:
-  explicit RawFile(hid_t attribute) : file_(H5Iget_file_id(attribute)) {
-    const Handle creation(H5Fget_create_plist(file_.get()));
-    check(H5Pget_userblock(creation.get(), &start_));
-    check(H5Pget_sizes(creation.get(), &address_bytes_, &size_bytes_));
-    if (address_bytes_ > 8 || size_bytes_ > 8) throw Error("addresses of more than 8 bytes");
+  RawFile(const Handle& file, const Format& format) : format_(format) {
     void* driver = nullptr;
-    check(H5Fget_vfd_handle(file_.get(), H5P_DEFAULT, &driver));
+    check(H5Fget_vfd_handle(file.get(), H5P_DEFAULT, &driver));
     descriptor_ = *static_cast<const int*>(driver);
   }
 
-  std::size_t address_bytes() const { return address_bytes_; }
-  std::size_t size_bytes() const { return size_bytes_; }
+  const Format& format() const { return format_; }
 
   // Of `bytes` from `address` on what the file has.
   std::string read(std::uint64_t address, std::size_t bytes) const {
@@ -53,7 +67,7 @@ class RawFile {
     std::size_t done = 0;
     while (done < bytes) {
       const ssize_t got = ::pread(descriptor_, text.data() + done, bytes - done,
-                                  static_cast<off_t>(start_ + address + done));
+                                  static_cast<off_t>(format_.start + address + done));
       if (got < 0 && errno == EINTR) continue;
       if (got <= 0) break;
       done += static_cast<std::size_t>(got);
@@ -63,10 +77,7 @@ class RawFile {
   }
 
  private:
-  Handle file_;
-  hsize_t start_ = 0;
-  std::size_t address_bytes_ = 0;
-  std::size_t size_bytes_ = 0;
+  const Format& format_;
   int descriptor_ = -1;
 };
 
@@ -85,10 +96,11 @@ std::uint64_t padded(std::uint64_t bytes) { return (bytes + 7) / 8 * 8; }
 class Heap {
  public:
   Heap(const RawFile& file, std::uint64_t address) : address_(address) {
-    const std::size_t size_bytes = file.size_bytes();
+    const std::size_t size_bytes = file.format().size_bytes;
     const std::size_t head = padded(8 + size_bytes);  // of the heap, and of each object
     bytes_ = file.read(address, head);
-    if (bytes_.size() < head || !bytes_.starts_with("GCOL")) fail("is none");
+    constexpr std::string_view kBegin("GCOL\1", 5);  // the name, and the version
+    if (bytes_.size() < head || !bytes_.starts_with(kBegin)) fail("is none");
     const std::uint64_t size = number_at(bytes_, 8, size_bytes);
     if (size < head || size > kLargestHeap) fail(fmt::format("is of {} bytes", size));
     bytes_ = file.read(address, size);
@@ -100,14 +112,19 @@ class Heap {
       at += head;
       if (length > size - at)
         fail(fmt::format("has an object of {} bytes, beyond its end", length));
-      objects_[index] = std::string_view(bytes_).substr(at, length);
+      objects_.emplace_back(index, std::string_view(bytes_).substr(at, length));
       at = std::min(at + padded(length), size);
     }
+    std::ranges::stable_sort(objects_, {}, &Object::first);
   }
+  Heap(const Heap&) = delete;
+  Heap& operator=(const Heap&) = delete;
 
   std::string text(std::uint64_t index, std::uint64_t length) const {
-    const auto found = objects_.find(index);
-    if (found == objects_.end()) fail(fmt::format("has no object {}", index));
+    const auto found = std::ranges::lower_bound(objects_, index, {}, &Object::first);
+    if (found == objects_.end() || found->first != index) {
+      fail(fmt::format("has no object {}", index));
+    }
     const std::string_view object = found->second;
     if (length > object.size()) {
       fail(fmt::format("has {} bytes for a text of {}", object.size(), length));
@@ -116,42 +133,90 @@ class Heap {
     return std::string(whole.substr(0, whole.find('\0')));
   }
 
-  std::uint64_t address() const { return address_; }
+  std::uint64_t bytes() const { return bytes_.size(); }
 
  private:
+  using Object = std::pair<std::uint64_t, std::string_view>;  // by its index
+
   [[noreturn]] void fail(std::string_view what) const {
     throw Error(fmt::format("a text's heap at byte {} {}", address_, what));
   }
 
   std::uint64_t address_;
   std::string bytes_;
-  std::unordered_map<std::uint64_t, std::string_view> objects_;
+  std::vector<Object> objects_;
 };
+
+// The heaps of one file that were read.
+class Heaps {
+ public:
+  Heaps(const Handle& file, unsigned long number) : number_(number), format_(file) {}
+
+  unsigned long number() const { return number_; }
+  const Format& format() const { return format_; }
+
+  const Heap& at(const RawFile& file, std::uint64_t address) {
+    if (const auto found = heaps_.find(address); found != heaps_.end()) return found->second;
+    if (kept_ > kMostKept) {
+      heaps_.clear();
+      kept_ = 0;
+    }
+    const Heap& heap = heaps_.try_emplace(address, file, address).first->second;
+    kept_ += heap.bytes();
+    read_ += heap.bytes();
+    if (read_ > kMostRead) {
+      throw Error(fmt::format("the heaps of its texts are of more than {} MiB", kMostRead >> 20));
+    }
+    return heap;
+  }
+
+ private:
+  unsigned long number_;
+  Format format_;
+  std::unordered_map<std::uint64_t, Heap> heaps_;
+  std::uint64_t kept_ = 0, read_ = 0;
+};
+
+// Those of the file that an attribute is in, kept until texts of another are read.
+Heaps& heaps_of(hid_t attribute, const Handle& file) {
+  static std::unique_ptr<Heaps> last;
+  H5O_info_t object;
+  check(H5Oget_info2(attribute, &object, H5O_INFO_BASIC));
+  if (!last || last->number() != object.fileno) {
+    last = std::make_unique<Heaps>(file, object.fileno);  // of this opening of the file
+  }
+  return *last;
+}
 
 }  // namespace
 
 std::vector<std::string> read_heap_texts(hid_t attribute, std::size_t count,
                                          std::uint64_t most_bytes) {
+  const Session session;
   static const bool converts = add_conversion();
   static_cast<void>(converts);
-  const RawFile file(attribute);
+  const Handle opened(H5Iget_file_id(attribute));
+  Heaps& heaps = heaps_of(attribute, opened);
+  const RawFile file(opened, heaps.format());
+  const std::size_t address_bytes = heaps.format().address_bytes;
   constexpr std::size_t kNumber = 4;  // bytes of a text's length, and of an object's index
-  const std::size_t reference_bytes = kNumber + file.address_bytes() + kNumber;
+  const std::size_t reference_bytes = kNumber + address_bytes + kNumber;
   const Handle type(H5Tcreate(H5T_OPAQUE, reference_bytes));
   std::string references(count * reference_bytes, '\0');
   check(H5Aread(attribute, type.get(), references.data()));
   std::vector<std::string> texts(count);
-  std::unique_ptr<const Heap> heap;
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const std::string_view at = std::string_view(references).substr(i * reference_bytes);
     const std::uint64_t length = number_at(at, 0, kNumber);
-    const std::uint64_t address = number_at(at, kNumber, file.address_bytes());
+    const std::uint64_t address = number_at(at, kNumber, address_bytes);
     if (length == 0 || address == 0) continue;
     bytes += length;
-    if (bytes > most_bytes) throw Error(fmt::format("texts of more than {} bytes", most_bytes));
-    if (!heap || heap->address() != address) heap = std::make_unique<const Heap>(file, address);
-    texts[i] = heap->text(number_at(at, kNumber + file.address_bytes(), kNumber), length);
+    if (bytes > most_bytes) {
+      throw Error(fmt::format("texts of more than {} bytes; shorten them", most_bytes));
+    }
+    texts[i] =
+        heaps.at(file, address).text(number_at(at, kNumber + address_bytes, kNumber), length);
   }
   return texts;
 }

@@ -13,7 +13,7 @@ inline constexpr std::size_t kDeepestRecord = 256;
 // Names of one object: the parser looks through all that it has for each that it adds.
 inline constexpr std::size_t kMostNames = 1024;
 
-// Bytes of a text with its escapes, of a number, or of space.
+// Bytes of a text with its escapes (of a journal: and its quotes), of a number, or of space.
 inline constexpr std::size_t kLongestText = std::size_t{1} << 20;
 
 // What a text of JSON has at most, told from its brackets, commas, colons and quotes alone.

@@ -33,8 +33,8 @@ constexpr std::array<std::string_view, 9> kMembers = {
 constexpr std::array<std::string_view, 4> kFew = {"provenance", "plan", "dumps", "caches"};
 constexpr std::size_t kMostOfFew = 400'000;
 constexpr std::size_t kMostOfOthers = 4'000'000;  // of config and groups: what a sweep may have
-// Objects and arrays of one of those members that lie in one array: the parser looks through all
-// of them at the end of each.
+// Objects and arrays that lie in one, below the records and entries that the members list: the
+// parser looks through all of them at the end of each.
 constexpr std::size_t kMostHeld = 10'000;
 
 bool has_known_major(const Json& version) {
@@ -74,9 +74,14 @@ class Elements {
     kept_.try_emplace(name, Json::array()).first->second.push_back(std::move(element));
   }
 
-  // Puts them back into the arrays of `object`, which the parser left empty.
+  // Puts them back into the arrays of `object`, which the parser left empty. A name that came twice
+  // may be of something else by now.
   void put_back(Json& object) {
-    for (auto& [name, elements] : kept_) object[name] = std::move(elements);
+    if (!object.is_object()) return;
+    for (auto& [name, elements] : kept_) {
+      const auto found = object.find(name);
+      if (found != object.end() && found->is_array()) *found = std::move(elements);
+    }
   }
 
  private:
@@ -95,7 +100,9 @@ class Reader {
     Json results = parse();
     check(results);
     elements_.put_back(results);
-    if (results.contains("config")) of_config_.put_back(results["config"]);
+    if (const auto config = results.find("config"); config != results.end()) {
+      of_config_.put_back(*config);
+    }
     return results;
   }
 
@@ -190,8 +197,7 @@ class Reader {
     if (begins(event)) {
       const auto level = static_cast<std::size_t>(depth);
       held_[level] = 0;
-      const bool is_bound = is_few_ ? depth > 2 : member_ == "config" && depth > 3;
-      if (is_bound && ++held_[level - 1] > kMostHeld) {
+      if (depth > (member_ == "config" ? 3 : 2) && ++held_[level - 1] > kMostHeld) {
         refuse("/{} has more than {} objects in one array", member_, kMostHeld);
       }
     }

@@ -9,7 +9,7 @@
 namespace kvbench {
 
 // Reads a results file whole. Throws InputError if it is missing, not a results file, of another
-// major schema version, or beyond the limits that SECURITY.md names.
+// major schema version, or has more than any that kvbench writes.
 Json read_results(const std::string& path);
 
 // The same, record by record: each cell goes to `cell`, and each record of a whole layer to

@@ -51,19 +51,25 @@ std::vector<std::string> read_texts(const std::string& path, std::size_t count) 
   return hdf5::read_heap_texts(attribute.get(), count, kMost);
 }
 
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
 // Changes the bytes of a file from its first global heap on.
 void change_heap(const std::string& path, const std::function<void(char* heap)>& change) {
-  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
-  std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::string bytes = read_text(path);
   const std::size_t heap = bytes.find("GCOL");
   REQUIRE(heap != std::string::npos);
   change(bytes.data() + heap);
-  file.clear();
-  file.seekp(0);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  std::ofstream(path, std::ios::binary) << bytes;
 }
 
 constexpr std::size_t kHeapSize = 8, kFirstIndex = 16, kFirstSize = 24;  // where they are
+
+std::string number(std::uint64_t value) {
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
 
 void put(char* at, std::uint64_t number) { std::memcpy(at, &number, sizeof number); }
 
@@ -96,6 +102,43 @@ TEST_CASE("texts that are larger than allowed together are not read") {
                        hdf5::Error);
 }
 
+// In a sound file heaps lie side by side, and each is read once.
+TEST_CASE("heaps that are read again and again, or lie in each other, come to an end") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("texts.h5");
+  const std::string text(kMost / 2, 'x');
+  write_texts(path, {text, "short"});
+  {
+    const hdf5::Handle file = hdf5::open_file(path, hdf5::Access::kReadUnlocked);
+    const hdf5::Handle attribute(H5Aopen(file.get(), "texts", H5P_DEFAULT));
+    for (int i = 0; i < 1000; ++i) {
+      CHECK(hdf5::read_heap_texts(attribute.get(), 2, kMost).back() == "short");
+    }
+  }
+  // A hundred heaps of a MiB, each a little behind the one before, with a text of 17 bytes each.
+  constexpr std::size_t kCount = 100, kStep = 64, kSize = 1 << 20, kText = 17;
+  write_texts(path, std::vector<std::string>(kCount, std::string(kText, 'x')));
+  std::string bytes = read_text(path);
+  const std::string begin = std::string("\x11\0\0\0", 4) + number(bytes.find("GCOL"));
+  const std::size_t references = bytes.find(begin);
+  REQUIRE(references != std::string::npos);
+  const std::size_t heaps = bytes.size();
+  bytes.resize(heaps + kCount * kStep + kSize);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    char* heap = bytes.data() + heaps + i * kStep;
+    std::memcpy(heap, "GCOL\1", 5);
+    put(heap + kHeapSize, kSize);
+    heap[kFirstIndex] = 1;
+    put(heap + kFirstSize, kText);
+    std::memcpy(
+        bytes.data() + references + 16 * i,
+        (begin.substr(0, 4) + number(heaps + i * kStep) + std::string("\1\0\0\0", 4)).data(), 16);
+  }
+  std::ofstream(path, std::ios::binary) << bytes;
+  CHECK_THROWS_WITH_AS(read_texts(path, kCount), doctest::Contains("of more than 64 MiB"),
+                       hdf5::Error);
+}
+
 TEST_CASE("a dump with a damaged heap of texts is refused by name") {
   const TemporaryFolder folder;
   const std::string path = folder.file("damaged.h5");
@@ -116,6 +159,7 @@ TEST_CASE("a dump with a damaged heap of texts is refused by name") {
              {path, " has 1 bytes for a text of 12"}));
   CHECK(says(refusal([](char* heap) { heap[kFirstIndex] = 99; }), {path, " has no object 1"}));
   CHECK(says(refusal([](char* heap) { heap[0] = 'X'; }), {path, " is none"}));
+  CHECK(says(refusal([](char* heap) { heap[4] = 9; }), {path, " is none"}));  // its version
   CHECK(says(refusal([](char* heap) { put(heap + kHeapSize, 8); }), {path, " is of 8 bytes"}));
   CHECK(says(refusal([](char* heap) { put(heap + kHeapSize, std::uint64_t{1} << 30); }),
              {path, " is of 1073741824 bytes"}));

@@ -134,6 +134,44 @@ TEST_CASE_FIXTURE(Output, "group timings of an earlier run of the same plan are 
   CHECK(read_results(path)["groups"][0]["timing"]["reference_seconds"].is_null());
 }
 
+TEST_CASE_FIXTURE(Output, "a member that comes twice holds as it came last") {
+  const auto read = [&](const std::string& members) {
+    write_text(path,
+               R"({"kind":"kvbench.results","schema_version":"1.6.0","cells":[],)" + members + "}");
+    return read_results(path);
+  };
+  std::filesystem::create_directories(out);
+  CHECK(read(R"("config":{"a":[1]},"config":5)")["config"] == 5);
+  CHECK(read(R"("config":{"a":[1]},"config":[2])")["config"] == Json{2});
+  CHECK(read(R"("config":{"a":[1]},"config":{})")["config"] == Json::object());
+  CHECK(read(R"("config":{"a":[1, {}, [3]]})")["config"] == Json{{"a", {1, Json::object(), {3}}}});
+  CHECK(read(R"("provenance":[1],"provenance":{"b":2})")["provenance"] == Json{{"b", 2}});
+}
+
+TEST_CASE_FIXTURE(Output, "more objects than any record or entry has in one list are refused") {
+  std::filesystem::create_directories(out);
+  const auto file = [&](int objects, const std::string& before, const std::string& after) {
+    std::string list = "[0";
+    for (int i = 0; i < objects; ++i) list += ",{}";
+    write_text(path, R"({"kind":"kvbench.results","schema_version":"1.6.0",)" + before + list +
+                         "]" + after + "}");
+  };
+  const std::string no_cells = R"("cells":[],)";
+  for (const auto& [before, after] :
+       std::vector<std::pair<std::string, std::string>>{{R"("cells":[{"a":)", "}]"},
+                                                        {no_cells + R"("groups":[{"a":)", "}]"},
+                                                        {no_cells + R"("provenance":[{"a":)", "}]"},
+                                                        {no_cells + R"("config":{"b":{"a":)", "}}"},
+                                                        {no_cells + R"("summary":[{"a":)", "}]"}}) {
+    CAPTURE(before);
+    file(10'000, before, after);
+    CHECK_NOTHROW(read_results(path));
+    file(10'001, before, after);
+    CHECK_THROWS_WITH_AS(read_results(path),
+                         doctest::Contains("more than 10000 objects in one array"), InputError);
+  }
+}
+
 TEST_CASE_FIXTURE(Output, "an earlier file that is beyond the limits is replaced all the same") {
   Journal journal(out, plan, Json(), {});
   append(journal, 0, plan.cells.size());
