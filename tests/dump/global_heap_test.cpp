@@ -125,14 +125,14 @@ TEST_CASE("heaps that are read again and again, or lie in each other, come to an
   const std::size_t heaps = bytes.size();
   bytes.resize(heaps + kCount * kStep + kSize);
   for (std::size_t i = 0; i < kCount; ++i) {
+    bytes.replace(heaps + i * kStep, 5, "GCOL\1");
     char* heap = bytes.data() + heaps + i * kStep;
-    std::memcpy(heap, "GCOL\1", 5);
     put(heap + kHeapSize, kSize);
     heap[kFirstIndex] = 1;
     put(heap + kFirstSize, kText);
-    std::memcpy(
-        bytes.data() + references + 16 * i,
-        (begin.substr(0, 4) + number(heaps + i * kStep) + std::string("\1\0\0\0", 4)).data(), 16);
+    const std::string reference =
+        begin.substr(0, 4) + number(heaps + i * kStep) + std::string("\1\0\0\0", 4);
+    bytes.replace(references + reference.size() * i, reference.size(), reference);
   }
   std::ofstream(path, std::ios::binary) << bytes;
   CHECK_THROWS_WITH_AS(read_texts(path, kCount), doctest::Contains("of more than 64 MiB"),
