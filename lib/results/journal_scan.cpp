@@ -99,11 +99,14 @@ std::int64_t for_each_line(const AppendLog& log,
   }
 }
 
-void check_header(const Json& header, const std::string& path, const std::string& remedy) {
+// `bytes`: of its line.
+void check_header(const Json& header, std::size_t bytes, const std::string& path,
+                  const std::string& remedy) {
   if (!header.is_object() || header.value("kind", Json()) != kJournalKind) {
-    const char* or_large =
-        header.is_discarded() ? ", or its header is beyond the limits of one" : "";
-    throw InputError(path + ": is not a kvbench journal" + or_large + "; " + remedy);
+    const bool may_be_beyond = header.is_discarded() && bytes > kMostNames;
+    throw InputError(path + ": is not a kvbench journal" +
+                     (may_be_beyond ? ", or its header is beyond the limits of one; " : "; ") +
+                     remedy);
   }
   const Json version = header.value("schema_version", Json("unknown"));
   if (!version.is_string() ||
@@ -130,7 +133,7 @@ JournalScan scan_journal(const AppendLog& log, const std::string& path, const st
   scan.whole_size = for_each_line(log, [&](std::string_view text, std::int64_t offset) {
     Json parsed = parse_or_discarded(text, scan.has_header ? kRecord : kHeader);
     if (!scan.has_header) {
-      check_header(parsed, path, remedy);
+      check_header(parsed, text.size(), path, remedy);
       scan.has_header = true;
       scan.header_size = static_cast<std::int64_t>(text.size()) + 1;
       if (const auto first = parsed.find("provenance");
