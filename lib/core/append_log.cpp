@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "core/read_at.hpp"
+
 namespace kvbench {
 
 AppendLog::AppendLog(std::string path, Access access) : path_(std::move(path)) {
@@ -48,16 +50,9 @@ std::int64_t AppendLog::append(std::string_view record) {
 }
 
 std::size_t AppendLog::read_some(std::int64_t offset, std::span<char> to) const {
-  std::size_t done = 0;
-  while (done < to.size()) {
-    const ssize_t got = ::pread(file_.get(), to.data() + done, to.size() - done,
-                                offset + static_cast<std::int64_t>(done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw IoError(system_error(path_, "read"));
-    if (got == 0) break;
-    done += static_cast<std::size_t>(got);
-  }
-  return done;
+  const auto got = read_at(file_.get(), offset, to);
+  if (!got) throw IoError(system_error(path_, "read"));
+  return *got;
 }
 
 std::string AppendLog::read(std::int64_t offset, std::int64_t bytes) const {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/read_at.hpp"
 
 namespace kvbench {
 namespace {
@@ -58,17 +59,10 @@ std::uint64_t RecordStore::end_of(std::size_t record) const {
 
 // Fills `bytes`, all of which are in the file.
 void RecordStore::read(std::uint64_t offset, std::string& bytes) const {
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t got = ::pread(file_.get(), bytes.data() + done, bytes.size() - done,
-                                static_cast<off_t>(offset + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) {
-      if (got == 0) errno = EIO;
-      throw IoError(system_error(folder_, "read a temporary file"));
-    }
-    done += static_cast<std::size_t>(got);
-  }
+  const auto got = read_at(file_.get(), static_cast<std::int64_t>(offset), bytes);
+  if (got == bytes.size()) return;
+  if (got) errno = EIO;
+  throw IoError(system_error(folder_, "read a temporary file"));
 }
 
 std::string_view RecordStore::Reader::at(std::size_t record) {

@@ -1,13 +1,13 @@
 #include "dump/global_heap.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <memory>
 #include <string_view>
 #include <unordered_map>
+
+#include "core/read_at.hpp"
 
 namespace kvbench::hdf5 {
 namespace {
@@ -64,15 +64,8 @@ class RawFile {
   // Of `bytes` from `address` on what the file has.
   std::string read(std::uint64_t address, std::size_t bytes) const {
     std::string text(bytes, '\0');
-    std::size_t done = 0;
-    while (done < bytes) {
-      const ssize_t got = ::pread(descriptor_, text.data() + done, bytes - done,
-                                  static_cast<off_t>(format_.start + address + done));
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) break;
-      done += static_cast<std::size_t>(got);
-    }
-    text.resize(done);
+    const auto offset = static_cast<std::int64_t>(format_.start + address);
+    text.resize(read_at(descriptor_, offset, text).value_or(0));
     return text;
   }
 

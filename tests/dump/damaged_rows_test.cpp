@@ -17,12 +17,6 @@ using namespace kvbench;
 
 namespace {
 
-#ifdef KVBENCH_SANITIZED
-constexpr bool kSanitized = true;  // they take memory of their own
-#else
-constexpr bool kSanitized = false;
-#endif
-
 const std::vector<std::string> kColumns = {"relative_l2", "kept_mass"};
 
 CellRows rows_of(Index rows, int heads_per_kv) {

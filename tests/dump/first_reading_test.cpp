@@ -25,12 +25,6 @@ using namespace kvbench;
 
 namespace {
 
-#ifdef KVBENCH_SANITIZED
-constexpr bool kSanitized = true;  // their own handlers, and no limit of memory
-#else
-constexpr bool kSanitized = false;
-#endif
-
 std::vector<std::string> errors_of_reading(const std::function<void(const Step&)>& read) {
   return errors_of([&] { read_in_child("some.h5", read); });
 }

@@ -17,12 +17,6 @@ using namespace kvbench;
 
 namespace {
 
-#ifdef KVBENCH_SANITIZED
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-
 const std::string kLayer = "/sequences/text/layers/3";
 
 std::vector<std::string> refusal_of(const std::string& path, const DumpOptions& options = {}) {

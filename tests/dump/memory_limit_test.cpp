@@ -16,11 +16,7 @@ using namespace kvbench;
 
 namespace {
 
-#ifdef KVBENCH_SANITIZED
-constexpr bool kLimitWorks = false;  // sanitizers reserve address space of their own
-#else
-constexpr bool kLimitWorks = true;
-#endif
+constexpr bool kLimitWorks = !kSanitized;
 
 constexpr std::size_t kExtra = std::size_t{48} << 20;
 

@@ -9,6 +9,13 @@
 #include "dump/hdf5.hpp"
 #include "dump/writer.hpp"
 
+// Sanitizers have their own handlers of signals, keep what was freed, and reserve address space.
+#ifdef KVBENCH_SANITIZED
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 // A folder that goes with the test.
 class TemporaryFolder {
  public:
