@@ -53,7 +53,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 
 packages=(
   g++ ccache cmake ninja-build pkg-config
-  libhdf5-dev libeigen3-dev libcli11-dev nlohmann-json3-dev libfmt-dev
+  libhdf5-dev zlib1g-dev libeigen3-dev libcli11-dev nlohmann-json3-dev libfmt-dev
   librandom123-dev libxxhash-dev doctest-dev libbenchmark-dev
   python3 python3-venv python3-numpy python3-pandas python3-matplotlib python3-h5py
   python3-jsonschema python3-yaml

@@ -8,12 +8,14 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
 #include "core/memory_limit.hpp"
 #include "dump/attributes.hpp"
 #include "dump/chunks.hpp"
+#include "dump/stored_elements.hpp"
 #include "dump/structure_errors.hpp"
 #include "dump/tensor.hpp"
 
@@ -132,19 +134,13 @@ Elements elements_of(const std::string& name) {
 }
 
 std::vector<std::int64_t> read_integers(hid_t group, const std::string& name) {
-  const hdf5::Handle dataset = open_for_reading(group, name);
-  std::vector<std::int64_t> values(extent_of(dataset.get()).at(0));
-  if (!values.empty()) {
-    hdf5::check(
-        H5Dread(dataset.get(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()));
-  }
-  return values;
+  return all_integers(open_for_reading(group, name));
 }
 
 // Elements as doubles; the first that is not finite is an error.
 std::vector<double> read_reals(ErrorList& errors, hid_t group, const std::string& location,
                                const std::string& name) {
-  const hdf5::Handle dataset = open_for_reading(group, name);
+  hdf5::Handle dataset = open_for_reading(group, name);
   const auto dims = extent_of(dataset.get());
   const auto found = stored_type(dataset.get());
   if (!std::holds_alternative<StoredType>(found)) {
@@ -152,13 +148,10 @@ std::vector<double> read_reals(ErrorList& errors, hid_t group, const std::string
     return {integers.begin(), integers.end()};
   }
   const auto stored = std::get<StoredType>(found);
-  std::size_t count = 1;
-  for (const auto size : dims) count *= size;
+  const StoredElements elements(std::move(dataset));
+  const std::size_t count = elements.all().elements();
   std::vector<std::byte> bytes(count * element_bytes(stored.type));
-  const hdf5::Handle type(H5Dget_type(dataset.get()));
-  if (count > 0) {
-    hdf5::check(H5Dread(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, bytes.data()));
-  }
+  if (count > 0) elements.read(elements.all(), bytes.data());
   if (stored.swapped) swap_bytes(stored.type, bytes.data(), count);
   const std::size_t bad = first_nonfinite(stored.type, bytes.data(), count);
   if (bad < count) {

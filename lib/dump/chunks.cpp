@@ -23,15 +23,6 @@ constexpr double kMostCompressed = 100.0;
 constexpr double kSmallTensor = 0x1p22;  // bytes
 constexpr double kSmallColumn = 0x1p26;  // a number for each token or row, which may be constant
 
-// Sizes of at most three dimensions, with leading ones of 1 where there are fewer.
-using Sizes = std::array<std::uint64_t, 3>;
-
-Sizes sizes_of(const std::vector<std::uint64_t>& dims) {
-  Sizes sizes = {1, 1, 1};
-  std::copy_backward(dims.begin(), dims.end(), sizes.end());
-  return sizes;
-}
-
 struct Chunk {
   Sizes dims{};
   std::uint64_t bytes = 0;
@@ -50,7 +41,7 @@ std::optional<Chunk> chunk_of(hid_t dataset, const hdf5::Handle& properties) {
   Chunk chunk;
   chunk.dims = sizes_of({given.begin(), given.begin() + rank});
   const Sizes& dims = chunk.dims;
-  if (std::count(dims.begin(), dims.end(), std::uint64_t{0}) > 0) {
+  if (std::count(dims.begin(), dims.end(), hsize_t{0}) > 0) {
     throw hdf5::Error("chunks of size 0");
   }
   // The library keeps chunks below 4 GiB, so that this cannot overflow.
@@ -90,35 +81,74 @@ bool may_have(hid_t space, const Chunk& chunk) {
   return true;
 }
 
-// A filter that the chunks were written with and the library does not have.
-std::optional<std::string> missing_filter(hid_t dataset, const hdf5::Handle& properties) {
+struct Filter {
+  H5Z_filter_t id = 0;
+  unsigned flags = 0;
+  std::uint32_t first_value = 0;  // of the numbers that it was given; 0 without any
+  std::string name;               // "lzf (filter 32000)", "filter 300"
+};
+
+// In the order in which they were applied.
+std::vector<Filter> filters_of(const hdf5::Handle& properties) {
+  std::vector<Filter> filters;
   const int count = H5Pget_nfilters(properties.get());
   for (int i = 0; i < count; ++i) {
-    unsigned flags = 0, config = 0;
-    std::size_t values = 0;
+    unsigned flags = 0, config = 0, value = 0;
+    std::size_t values = 1;
     std::array<char, 64> name{};
     const H5Z_filter_t id = H5Pget_filter2(properties.get(), static_cast<unsigned>(i), &flags,
-                                           &values, nullptr, name.size() - 1, name.data(), &config);
+                                           &values, &value, name.size() - 1, name.data(), &config);
     if (id < 0) throw hdf5::Error(hdf5::last_error());
-    if (H5Zfilter_avail(id) > 0) continue;
-    if ((flags & H5Z_FLAG_OPTIONAL) != 0 && is_stored_whole(dataset)) continue;
     const std::string_view text(name.data());
-    return text.empty() ? fmt::format("filter {}", id) : fmt::format("{} (filter {})", text, id);
+    filters.push_back(
+        {id, flags, values > 0 ? value : 0,
+         text.empty() ? fmt::format("filter {}", id) : fmt::format("{} (filter {})", text, id)});
+  }
+  return filters;
+}
+
+// A filter that the chunks were written with and the library does not have.
+std::optional<std::string> missing_filter(hid_t dataset, const std::vector<Filter>& filters) {
+  for (const Filter& filter : filters) {
+    if (H5Zfilter_avail(filter.id) > 0) continue;
+    if ((filter.flags & H5Z_FLAG_OPTIONAL) != 0 && is_stored_whole(dataset)) continue;
+    return filter.name;
   }
   return std::nullopt;
 }
 
-// How often the chunks were compressed with gzip.
-int times_compressed(const hdf5::Handle& properties) {
-  const int count = H5Pget_nfilters(properties.get());
-  int times = 0;
-  for (int i = 0; i < count; ++i) {
-    unsigned flags = 0, config = 0;
-    std::size_t values = 0;
-    times += H5Pget_filter2(properties.get(), static_cast<unsigned>(i), &flags, &values, nullptr, 0,
-                            nullptr, &config) == H5Z_FILTER_DEFLATE;
+std::optional<FilterKind> decoded_here(const Filter& filter) {
+  switch (filter.id) {
+    case H5Z_FILTER_DEFLATE:
+      return FilterKind::kGzip;
+    case H5Z_FILTER_SHUFFLE:
+      return FilterKind::kShuffle;
+    case H5Z_FILTER_FLETCHER32:
+      return FilterKind::kChecksum;
+    default:
+      return std::nullopt;
   }
-  return times;
+}
+
+// Why chunks are not decoded though the library could: what comes out is for the chunk itself to
+// say, or without bound.
+std::optional<std::string> refused_filters(const std::vector<Filter>& filters) {
+  constexpr const char* kRemedy = "store it with gzip alone, e.g. h5repack -f GZIP=4 OLD NEW";
+  const auto times = std::count_if(filters.begin(), filters.end(), [](const Filter& filter) {
+    return filter.id == H5Z_FILTER_DEFLATE;
+  });
+  if (times > 1) {
+    return fmt::format("is compressed {} times; store it so once, e.g. h5repack -f GZIP=4 OLD NEW",
+                       times);
+  }
+  for (const Filter& filter : filters) {
+    if (decoded_here(filter)) continue;
+    if (filter.id < H5Z_FILTER_RESERVED) {  // one of HDF5's own
+      return fmt::format("is compressed with {}; {}", filter.name, kRemedy);
+    }
+    if (times > 0) return fmt::format("is compressed with gzip and {}; {}", filter.name, kRemedy);
+  }
+  return std::nullopt;
 }
 
 // What is missing of a dataset without chunks: HDF5 1.10 reads what lies behind its bytes, and
@@ -166,6 +196,12 @@ std::optional<std::string> wrong_storage(hid_t dataset, hid_t space, double byte
 
 }  // namespace
 
+Sizes sizes_of(const std::vector<std::uint64_t>& dims) {
+  Sizes sizes = {1, 1, 1};
+  std::copy_backward(dims.begin(), dims.end(), sizes.end());
+  return sizes;
+}
+
 std::uint64_t chunk_bytes(hid_t dataset) {
   const auto chunk = chunk_of(dataset, properties_of(dataset));
   if (!chunk) return 0;
@@ -184,16 +220,14 @@ std::optional<std::string> unreadable_storage(hid_t dataset) {
   }
   const hdf5::Handle properties = properties_of(dataset);
   if (auto lacking = lacking_bytes(dataset, properties)) return lacking;
-  if (const auto filter = missing_filter(dataset, properties)) {
+  const auto filters = filters_of(properties);
+  if (const auto filter = missing_filter(dataset, filters)) {
     return fmt::format(
         "is compressed with {}, which the HDF5 library of this machine does not have; store it "
         "with gzip, e.g. h5repack -f GZIP=4 OLD NEW where that filter is installed",
         *filter);
   }
-  if (const int times = times_compressed(properties); times > 1) {
-    return fmt::format("is compressed {} times; store it so once, e.g. h5repack -f GZIP=4 OLD NEW",
-                       times);
-  }
+  if (auto refused = refused_filters(filters)) return refused;
   const auto chunk = chunk_of(dataset, properties);
   if (!chunk) return std::nullopt;
   const hdf5::Handle space(H5Dget_space(dataset));
@@ -221,28 +255,27 @@ std::optional<std::string> unreadable_storage(hid_t dataset) {
       fmt::join(chunk->dims, ", "), all / 0x1p20, std::min<std::uint64_t>(dims[1], 1024), dims[2]);
 }
 
-void refuse_swollen_chunks(hid_t dataset, std::uint64_t head, std::uint64_t row,
-                           std::uint64_t count) {
+std::optional<FilteredChunks> filtered_chunks(hid_t dataset) {
   const hdf5::Handle properties = properties_of(dataset);
-  if (times_compressed(properties) == 0) return;
   const auto chunk = chunk_of(dataset, properties);
-  const hdf5::Handle space(H5Dget_space(dataset));
-  const auto dims = hdf5::extent(space.get());
-  if (!chunk || dims.size() != 3) return;
-  const std::uint64_t most = chunk->bytes + chunk->bytes / 64 + 1024;  // gzip's own, and a checksum
-  const auto begin = [&](std::size_t i, std::uint64_t at) {
-    return at / chunk->dims[i] * chunk->dims[i];
-  };
-  for (std::uint64_t at = begin(1, row); at < row + count; at += chunk->dims[1]) {
-    for (std::uint64_t column = 0; column < dims[2]; column += chunk->dims[2]) {
-      const std::array<hsize_t, 3> offset = {begin(0, head), at, column};
-      hsize_t stored = 0;
-      hdf5::check(H5Dget_chunk_storage_size(dataset, offset.data(), &stored));
-      if (stored <= most) continue;
-      throw hdf5::Error(
-          fmt::format("a chunk of {} bytes is compressed to {}", chunk->bytes, stored));
-    }
+  if (!chunk) return std::nullopt;
+  const auto filters = filters_of(properties);
+  if (const auto refused = refused_filters(filters)) throw hdf5::Error(*refused);
+  FilteredChunks out;
+  for (const Filter& filter : filters) {
+    const auto kind = decoded_here(filter);
+    if (!kind) return std::nullopt;
+    out.filters.push_back({*kind, filter.first_value});
   }
+  if (out.filters.empty()) return std::nullopt;
+  unsigned options = 0;
+  hdf5::check(H5Pget_chunk_opts(properties.get(), &options));
+  const hdf5::Handle space(H5Dget_space(dataset));
+  out.size = chunk->dims;
+  out.bytes = chunk->bytes;
+  out.edges_whole = (options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS) != 0;
+  out.kept_bytes = cache_bytes(*chunk, sizes_of(hdf5::extent(space.get())));
+  return out;
 }
 
 std::uint64_t chunk_rows(hid_t dataset) {

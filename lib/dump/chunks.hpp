@@ -1,16 +1,35 @@
 // How a tensor's elements lie in its file, and what reading them takes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "dump/chunk_filters.hpp"
 #include "dump/hdf5.hpp"
 
 namespace kvbench {
 
-// What the library holds to read a tensor, in bytes: its chunk cache, and a chunk while that is
-// decoded. 0 for other layouts than chunks.
+// Sizes of at most three dimensions, with leading ones of 1 where there are fewer.
+using Sizes = std::array<hsize_t, 3>;
+
+// Chunks to which filters were applied that are undone here.
+struct FilteredChunks {
+  Sizes size{};           // of a chunk, those at the edges of the dataset included
+  std::size_t bytes = 0;  // of a chunk's elements
+  std::vector<ChunkFilter> filters;
+  bool edges_whole = false;      // no filter was applied to chunks that reach beyond the dataset
+  std::uint64_t kept_bytes = 0;  // of decoded chunks, so that reading in order decodes none twice
+};
+
+// nullopt for a dataset whose elements the library reads: without filters, or with ones that it was
+// given beside its own. Throws hdf5::Error for filters that are refused.
+std::optional<FilteredChunks> filtered_chunks(hid_t dataset);
+
+// What is held to read a tensor, in bytes: chunks that are kept, and one while that is decoded. 0
+// for other layouts than chunks.
 std::uint64_t chunk_bytes(hid_t dataset);
 
 // Rows that a chunk of a tensor spans; 0 for other layouts than chunks.
@@ -21,10 +40,7 @@ std::uint64_t chunk_rows(hid_t dataset);
 // the library walk through the index of chunks.
 std::optional<std::string> unreadable_storage(hid_t dataset);
 
-// Throws hdf5::Error where a chunk with some of these rows is stored in more bytes than its
-// elements take though it is compressed: what the library would make of it has no bound.
-void refuse_swollen_chunks(hid_t dataset, std::uint64_t head, std::uint64_t row,
-                           std::uint64_t count);
+Sizes sizes_of(const std::vector<std::uint64_t>& dims);
 
 // Opens a tensor with the chunk cache that reading it head by head needs.
 hdf5::Handle open_for_reading(hid_t parent, const std::string& name,

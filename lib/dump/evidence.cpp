@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "dump/stored_elements.hpp"
 #include "dump/structure_errors.hpp"
 
 namespace kvbench {
@@ -49,9 +50,7 @@ std::shared_ptr<const Evidence> check_evidence(ErrorList& errors, hid_t sequence
         kMost);
     return nullptr;
   }
-  std::vector<std::int64_t> spans(2 * dims[0]);
-  hdf5::check(
-      H5Dread(dataset.get(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, spans.data()));
+  const std::vector<std::int64_t> spans = all_integers(hdf5::open_dataset(sequence, "evidence"));
   Evidence evidence;
   for (std::size_t i = 0; i < spans.size(); i += 2) {
     if (spans[i] < 0 || spans[i] > spans[i + 1] || (tokens > 0 && spans[i + 1] >= tokens)) {

@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "core/hash.hpp"
 #include "dump/layer_output.hpp"
+#include "dump/stored_elements.hpp"
 #include "dump/structure.hpp"
 #include "dump/tensor.hpp"
 
@@ -54,31 +55,21 @@ class Content {
     const std::string path = (parent == "/" ? "" : parent) + "/rope";
     if (!hdf5::has_link(file_.id, path)) return;
     add_attributes(path);
-    const hdf5::Handle dataset = hdf5::open_dataset(file_.id, path + "/inv_freq");
-    const hdf5::Handle space(H5Dget_space(dataset.get()));
-    std::vector<double> values(hdf5::extent(space.get()).at(0));
-    hdf5::check(
-        H5Dread(dataset.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()));
+    const auto values = all_doubles(hdf5::open_dataset(file_.id, path + "/inv_freq"));
     text_ += fmt::format("{} {}\n", quoted(path), fmt::join(values, " "));
   }
 
   void add_token_ids(const std::string& sequence) {
     const std::string path = sequence + "/token_ids";
     if (!hdf5::has_link(file_.id, path)) return;
-    const hdf5::Handle dataset = hdf5::open_dataset(file_.id, path);
-    const hdf5::Handle space(H5Dget_space(dataset.get()));
-    const hsize_t count = hdf5::extent(space.get()).at(0);
+    const StoredElements elements(hdf5::open_dataset(file_.id, path));
+    const hsize_t count = elements.all().elements();
     Hash128 hash;
     std::vector<std::int64_t> ids;
     for (hsize_t first = 0; first < count; first += ids.size()) {
       step_();
       ids.resize(std::min<hsize_t>(count - first, kIdsAtOnce));
-      const hsize_t size = ids.size();
-      const hdf5::Handle memory(H5Screate_simple(1, &size, nullptr));
-      hdf5::check(
-          H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, &first, nullptr, &size, nullptr));
-      hdf5::check(H5Dread(dataset.get(), H5T_NATIVE_INT64, memory.get(), space.get(), H5P_DEFAULT,
-                          ids.data()));
+      elements.read_as(H5T_NATIVE_INT64, {{0, 0, first}, {1, 1, ids.size()}}, ids.data());
       hash.add(ids.data(), ids.size() * sizeof(std::int64_t));
     }
     text_ += fmt::format("{} {} {}\n", quoted(path), count, hash.hex());

@@ -3,7 +3,9 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
+#include "dump/stored_elements.hpp"
 #include "dump/structure_errors.hpp"
 
 namespace kvbench {
@@ -14,7 +16,7 @@ std::vector<double> by_head(ErrorList& errors, hid_t layer, const std::string& l
                             const std::string& name, Index query_heads, double least) {
   if (!hdf5::has_link(layer, name)) return {};
   const std::string place = join(location, name);
-  const hdf5::Handle dataset = small_dataset_of(errors, layer, place, name);
+  hdf5::Handle dataset = small_dataset_of(errors, layer, place, name);
   if (!dataset) return {};
   const hdf5::Handle space(H5Dget_space(dataset.get()));
   const auto dims = hdf5::extent(space.get());
@@ -24,10 +26,9 @@ std::vector<double> by_head(ErrorList& errors, hid_t layer, const std::string& l
     add(errors, place, "must be floating-point [{}]: a number per query head", query_heads);
     return {};
   }
-  std::vector<double> numbers(dims[0]);
+  std::vector<double> numbers;
   try {
-    hdf5::check(
-        H5Dread(dataset.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, numbers.data()));
+    numbers = all_doubles(std::move(dataset));
   } catch (const hdf5::Error& error) {
     add(errors, place, "cannot be read ({})", error.what());
     return {};

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "dump/stored_elements.hpp"
 #include "dump/structure_errors.hpp"
 
 namespace kvbench {
@@ -44,11 +45,7 @@ Index check_residual_norm(ErrorList& errors, hid_t layer, const std::string& loc
 std::vector<double> read_residual_norm(hid_t file, const std::string& path,
                                        const std::string& place) {
   try {
-    const hdf5::Handle dataset = hdf5::open_dataset(file, path);
-    const hdf5::Handle space(H5Dget_space(dataset.get()));
-    std::vector<double> norms(hdf5::extent(space.get()).at(0));
-    hdf5::check(
-        H5Dread(dataset.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, norms.data()));
+    std::vector<double> norms = all_doubles(hdf5::open_dataset(file, path));
     for (std::size_t i = 0; i < norms.size(); ++i) {
       if (std::isfinite(norms[i]) && norms[i] >= 0.0) continue;
       throw InputError(fmt::format(

@@ -15,8 +15,6 @@ namespace {
 constexpr std::size_t kMostMappedParts = 1024;
 constexpr std::size_t kLongestName = 4096;
 
-using BlockSizes = std::array<hsize_t, 3>;
-
 // The text that `get` gives for part `index`.
 template <class Get>
 std::string name_of(hid_t properties, std::size_t index, Get get) {
@@ -45,7 +43,7 @@ std::optional<Block> selected_block(const hdf5::Handle& space) {
     throw not_a_block();
   }
   Block out;
-  BlockSizes stride{}, count{}, block{};
+  Sizes stride{}, count{}, block{};
   hdf5::check(H5Sget_regular_hyperslab(space.get(), out.start.data(), stride.data(), count.data(),
                                        block.data()));
   for (std::size_t i = 0; i < 3; ++i) {
@@ -58,7 +56,7 @@ std::optional<Block> selected_block(const hdf5::Handle& space) {
   return out;
 }
 
-BlockSizes sizes_of(hid_t dataset, const std::string& name) {
+Sizes tensor_sizes(hid_t dataset, const std::string& name) {
   const hdf5::Handle space(H5Dget_space(dataset));
   const auto dims = hdf5::extent(space.get());
   if (dims.size() != 3) {
@@ -68,7 +66,7 @@ BlockSizes sizes_of(hid_t dataset, const std::string& name) {
   return {dims[0], dims[1], dims[2]};
 }
 
-void require_within(const Block& block, const BlockSizes& sizes, const std::string& name) {
+void require_within(const Block& block, const Sizes& sizes, const std::string& name) {
   for (std::size_t i = 0; i < 3; ++i) {
     if (block.size[i] > 0 && block.start[i] <= sizes[i] &&
         block.size[i] <= sizes[i] - block.start[i]) {
@@ -93,13 +91,13 @@ std::optional<Block> shared(const Block& a, const Block& b) {
 }
 
 // No overflow: shapes may claim anything.
-double elements_of(const BlockSizes& sizes) {
+double elements_of(const Sizes& sizes) {
   return static_cast<double>(sizes[0]) * static_cast<double>(sizes[1]) *
          static_cast<double>(sizes[2]);
 }
 
 // Throws unless the blocks make up all of a tensor, each element once.
-void require_whole(const std::vector<Block>& blocks, const BlockSizes& sizes) {
+void require_whole(const std::vector<Block>& blocks, const Sizes& sizes) {
   double mapped = 0.0;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     mapped += elements_of(blocks[i].size);
@@ -125,7 +123,7 @@ MappedElements::MappedElements(hid_t dataset, SourceFiles& files) : type_(H5Dget
     throw hdf5::Error(
         fmt::format("is mapped in {} parts; {} are the most", count, kMostMappedParts));
   }
-  const BlockSizes sizes = sizes_of(dataset, "itself");
+  const Sizes sizes = tensor_sizes(dataset, "itself");
   std::vector<Block> targets;
   for (std::size_t i = 0; i < count; ++i) {
     const auto selected = [&](auto space_of) {
@@ -135,9 +133,9 @@ MappedElements::MappedElements(hid_t dataset, SourceFiles& files) : type_(H5Dget
     require_within(target, sizes, "itself");
     const std::string file = name_of(properties.get(), i, H5Pget_virtual_filename);
     const std::string name = name_of(properties.get(), i, H5Pget_virtual_dsetname);
-    const hdf5::Handle& from = source(file, name, files);
+    const StoredElements& from = source(file, name, files);
     const std::string what = fmt::format("{}: {}", file, name);
-    const BlockSizes of_source = sizes_of(from.get(), what);
+    const Sizes of_source = from.size();
     const Block block = selected(H5Pget_virtual_srcspace).value_or(Block{{}, of_source});
     require_within(block, of_source, what);
     if (block.size != target.size) {
@@ -151,8 +149,8 @@ MappedElements::MappedElements(hid_t dataset, SourceFiles& files) : type_(H5Dget
   require_whole(targets, sizes);
 }
 
-const hdf5::Handle& MappedElements::source(const std::string& file, const std::string& name,
-                                           SourceFiles& files) {
+const StoredElements& MappedElements::source(const std::string& file, const std::string& name,
+                                             SourceFiles& files) {
   const auto found = sources_.find({file, name});
   if (found != sources_.end()) return found->second;
   const std::string what = fmt::format("{}: {}", file, name);
@@ -168,9 +166,10 @@ const hdf5::Handle& MappedElements::source(const std::string& file, const std::s
     if (H5Tequal(type.get(), type_.get()) <= 0) {
       throw fail("has elements of another type; make both of one type");
     }
-    sizes_of(dataset.get(), what);
+    tensor_sizes(dataset.get(), what);
     if (const auto why = unreadable_storage(dataset.get())) throw fail(*why);
-    return sources_.emplace(std::pair(file, name), std::move(dataset)).first->second;
+    return sources_.emplace(std::pair(file, name), StoredElements(std::move(dataset)))
+        .first->second;
   } catch (const hdf5::OutsideError& error) {
     throw hdf5::OutsideError(fail(error.what()).what());
   }
@@ -178,31 +177,22 @@ const hdf5::Handle& MappedElements::source(const std::string& file, const std::s
 
 std::uint64_t MappedElements::chunk_bytes() const {
   std::uint64_t bytes = 0;
-  for (const auto& [name, dataset] : sources_) bytes += kvbench::chunk_bytes(dataset.get());
+  for (const auto& [name, dataset] : sources_) bytes += kvbench::chunk_bytes(dataset.id());
   return bytes;
 }
 
-void MappedElements::read(const Block& wanted, hid_t memory_type, std::byte* out) const {
-  const hdf5::Handle memory(H5Screate_simple(3, wanted.size.data(), nullptr));
+void MappedElements::read(const Block& wanted, std::byte* out) const {
   hsize_t elements = 0;
   for (const Part& part : parts_) {
     const auto block = shared(part.target, wanted);
     if (!block) continue;
-    BlockSizes from{}, to{};
-    for (std::size_t i = 0; i < 3; ++i) {
-      from[i] = part.start[i] + (block->start[i] - part.target.start[i]);
-      to[i] = block->start[i] - wanted.start[i];
+    Block from{{}, block->size};
+    Destination to{out, wanted.size, {}};
+    for (std::size_t i = 0; i < from.start.size(); ++i) {
+      from.start[i] = part.start[i] + (block->start[i] - part.target.start[i]);
+      to.start[i] = block->start[i] - wanted.start[i];
     }
-    for (hsize_t head = from[0]; head < from[0] + block->size[0]; ++head) {
-      refuse_swollen_chunks(part.source->get(), head, from[1], block->size[1]);
-    }
-    const hdf5::Handle file(H5Dget_space(part.source->get()));
-    hdf5::check(H5Sselect_hyperslab(file.get(), H5S_SELECT_SET, from.data(), nullptr,
-                                    block->size.data(), nullptr));
-    hdf5::check(H5Sselect_hyperslab(memory.get(), H5S_SELECT_SET, to.data(), nullptr,
-                                    block->size.data(), nullptr));
-    hdf5::check(
-        H5Dread(part.source->get(), memory_type, memory.get(), file.get(), H5P_DEFAULT, out));
+    part.source->read(from, to);
     elements += block->elements();
   }
   if (elements != wanted.elements()) throw hdf5::Error("elements without a source");

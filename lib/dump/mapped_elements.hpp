@@ -1,7 +1,6 @@
 // The elements of a virtual dataset, which are those of other datasets.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -11,16 +10,9 @@
 
 #include "dump/hdf5.hpp"
 #include "dump/source_files.hpp"
+#include "dump/stored_elements.hpp"
 
 namespace kvbench {
-
-// A block of a tensor: rows of heads and columns that follow each other.
-struct Block {
-  std::array<hsize_t, 3> start{};
-  std::array<hsize_t, 3> size{};
-
-  hsize_t elements() const { return size[0] * size[1] * size[2]; }
-};
 
 // A tensor that is put together from blocks of tensors in other files (or in its own), read block
 // by block. HDF5's own reading of virtual datasets is not used: it looks for files in other
@@ -38,19 +30,20 @@ class MappedElements {
   std::uint64_t chunk_bytes() const;
 
   // Reads the elements of `wanted` in order, as they are stored. Throws hdf5::Error.
-  void read(const Block& wanted, hid_t memory_type, std::byte* out) const;
+  void read(const Block& wanted, std::byte* out) const;
 
  private:
   struct Part {
     Block target;
-    std::array<hsize_t, 3> start;  // of the same block in the source
-    const hdf5::Handle* source;
+    Sizes start;  // of the same block in the source
+    const StoredElements* source;
   };
 
-  const hdf5::Handle& source(const std::string& file, const std::string& name, SourceFiles& files);
+  const StoredElements& source(const std::string& file, const std::string& name,
+                               SourceFiles& files);
 
   hdf5::Handle type_;
-  std::map<std::pair<std::string, std::string>, hdf5::Handle> sources_;  // by file and name
+  std::map<std::pair<std::string, std::string>, StoredElements> sources_;  // by file and name
   std::vector<Part> parts_;
 };
 

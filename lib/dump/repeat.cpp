@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "dump/stored_elements.hpp"
 #include "dump/structure_errors.hpp"
 
 namespace kvbench {
@@ -19,7 +20,7 @@ std::shared_ptr<const RepeatPass> check_repeat(ErrorList& errors, hid_t sequence
                                                const std::string& location, Index tokens) {
   if (!hdf5::has_link(sequence, "repeat")) return nullptr;
   const std::string place = join(location, "repeat");
-  const hdf5::Handle dataset = small_dataset_of(errors, sequence, place, "repeat");
+  hdf5::Handle dataset = small_dataset_of(errors, sequence, place, "repeat");
   if (!dataset) return nullptr;
   const std::size_t before = errors.count();
   const hdf5::Handle space(H5Dget_space(dataset.get()));
@@ -31,9 +32,7 @@ std::shared_ptr<const RepeatPass> check_repeat(ErrorList& errors, hid_t sequence
         kMostParts);
     return nullptr;
   }
-  std::vector<std::int64_t> numbers(3 * dims[0]);
-  hdf5::check(
-      H5Dread(dataset.get(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, numbers.data()));
+  const std::vector<std::int64_t> numbers = all_integers(std::move(dataset));
   RepeatPass pass;
   for (std::size_t i = 0; i < numbers.size(); i += 3) {
     const RepeatPass::Part part{numbers[i], numbers[i + 1], numbers[i + 2]};

@@ -54,6 +54,12 @@ hid_t SourceFiles::open(const std::string& name) {
   }
 }
 
+std::int64_t SourceFiles::bytes() const {
+  std::int64_t bytes = 0;
+  for (const auto& [name, source] : opened_) bytes += source.state.size;
+  return bytes;
+}
+
 std::string SourceFiles::changed() const {
   for (const auto& [name, source] : opened_) {
     const std::string path = folder_ + "/" + name;

@@ -25,6 +25,9 @@ class SourceFiles {
   // hdf5::Error with what keeps it from being opened.
   hid_t open(const std::string& name);
 
+  // Of all files that are open, together.
+  std::int64_t bytes() const;
+
   // The path of a file whose content has changed since it was opened; empty without one.
   std::string changed() const;
 

@@ -13,6 +13,7 @@
 #include "dump/layer_members.hpp"
 #include "dump/layer_output.hpp"
 #include "dump/repeat.hpp"
+#include "dump/stored_elements.hpp"
 #include "dump/structure_errors.hpp"
 #include "dump/tensor_shape.hpp"
 
@@ -210,7 +211,7 @@ SharedRope check_rope(ErrorList& errors, hid_t parent, const std::string& parent
     add(errors, inv_freq, "dataset is missing; it has the d_rot/2 inverse frequencies");
     return nullptr;
   }
-  const hdf5::Handle dataset = small_dataset_of(errors, rope.get(), inv_freq, "inv_freq");
+  hdf5::Handle dataset = small_dataset_of(errors, rope.get(), inv_freq, "inv_freq");
   if (!dataset) return nullptr;
   const hdf5::Handle space(H5Dget_space(dataset.get()));
   const auto dims = hdf5::extent(space.get());
@@ -220,11 +221,14 @@ SharedRope check_rope(ErrorList& errors, hid_t parent, const std::string& parent
     add(errors, inv_freq, "must be float64 [d_rot/2]");
     return nullptr;
   }
-  std::vector<double> values(dims[0]);
-  if (H5Dread(dataset.get(), H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0) {
-    add(errors, inv_freq, "cannot be read ({})", hdf5::last_error());
-  } else if (!std::all_of(values.begin(), values.end(),
-                          [](double f) { return std::isfinite(f); })) {
+  std::vector<double> values;
+  try {
+    values = all_doubles(std::move(dataset));
+  } catch (const hdf5::Error& error) {
+    add(errors, inv_freq, "cannot be read ({})", error.what());
+    return nullptr;
+  }
+  if (!std::all_of(values.begin(), values.end(), [](double f) { return std::isfinite(f); })) {
     add(errors, inv_freq, "contains NaN or infinity");
   }
   return std::make_shared<const Rope>(Rope{std::move(values), layout && *layout == "interleaved"});
@@ -362,6 +366,43 @@ void check_root(ErrorList& errors, hid_t root, DumpInfo& info) {
   }
 }
 
+// Elements of the tensors that streams are read from, and of projections.
+double elements_of(const LayerInfo& layer) {
+  const auto of = [](auto heads, auto rows, auto columns) {
+    return static_cast<double>(heads) * static_cast<double>(rows) * static_cast<double>(columns);
+  };
+  return of(layer.kv_heads, layer.tokens, layer.d + layer.dv) +
+         of(layer.query_heads, layer.query_rows + layer.repeat_rows, layer.d) +
+         of(layer.query_heads, layer.out_rows + layer.hidden, layer.dv);
+}
+
+// Many small tensors that are compressed without end, or links to one tensor, come to more than
+// anybody has: each of them is within its own limits.
+void refuse_inflated(ErrorList& errors, const DumpInfo& info, double stored) {
+  constexpr double kMost = 100.0;  // of the bytes that are stored, as with one tensor
+  constexpr double kSmall = 0x1p28;
+  double bytes = 0.0;
+  for (const SequenceInfo& sequence : info.sequences) {
+    for (const LayerInfo& layer : sequence.layers) {
+      const auto type = element_type_named(layer.dtype);
+      if (type) bytes += elements_of(layer) * static_cast<double>(element_bytes(*type));
+    }
+  }
+  if (bytes <= std::max(kSmall, kMost * stored)) return;
+  add(errors, "/sequences",
+      "have tensors of {:.3g} MiB together in a file of {:.3g} MiB, as numbers of a model cannot "
+      "be; if they are meant, store them whole, each once, e.g. h5repack -f NONE OLD NEW",
+      bytes / 0x1p20, stored / 0x1p20);
+}
+
+// Of the file, and of those that its virtual datasets take elements from.
+double stored_bytes(const DumpFile& file) {
+  hsize_t bytes = 0;
+  hdf5::check(H5Fget_filesize(file.id, &bytes));
+  const std::int64_t of_sources = file.sources == nullptr ? 0 : file.sources->bytes();
+  return static_cast<double>(bytes) + static_cast<double>(of_sources);
+}
+
 DumpInfo checked(ErrorList& errors, const DumpFile& file, const std::string& path,
                  const StructureReading& reading) {
   DumpInfo info;
@@ -380,6 +421,7 @@ DumpInfo checked(ErrorList& errors, const DumpFile& file, const std::string& pat
     info.sequences.push_back(check_sequence(errors, sequences.get(), name, model));
   }
   if (info.sequences.empty()) add(errors, "/sequences", "contains no sequence");
+  refuse_inflated(errors, info, stored_bytes(file));
   return info;
 }
 

@@ -92,14 +92,9 @@ Tensor::Tensor(const DumpFile& file, const std::string& dataset_path, std::strin
                Index row_token, const char* row_name)
     : location_(std::move(location)), row_token_(row_token), row_name_(row_name) {
   try {
-    dataset_ = open_for_reading(file.id, dataset_path, file.elements());
-    if (file.elements() == hdf5::Elements::kOwnOrMapped && hdf5::is_virtual(dataset_.get())) {
-      mapped_.emplace(dataset_.get(), *file.sources);
-    }
-    file_space_ = hdf5::Handle(H5Dget_space(dataset_.get()));
-    memory_type_ = hdf5::Handle(H5Dget_type(dataset_.get()));
-    const auto dims = hdf5::extent(file_space_.get());
-    const auto stored = stored_type(dataset_.get());
+    hdf5::Handle dataset = open_for_reading(file.id, dataset_path, file.elements());
+    const auto dims = hdf5::extent(hdf5::Handle(H5Dget_space(dataset.get())).get());
+    const auto stored = stored_type(dataset.get());
     if (dims.size() != 3 || !std::holds_alternative<StoredType>(stored)) {
       throw hdf5::Error("not a tensor of a dump");
     }
@@ -108,8 +103,13 @@ Tensor::Tensor(const DumpFile& file, const std::string& dataset_path, std::strin
 
     const std::uint64_t row_bytes = dims[2] * element_bytes(stored_.type);
     slab_rows_ = static_cast<Index>(std::max<std::uint64_t>(1, kSlabBytes / row_bytes));
-    const auto of_chunk = static_cast<Index>(chunk_rows(dataset_.get()));
+    const auto of_chunk = static_cast<Index>(chunk_rows(dataset.get()));
     if (of_chunk > 0 && slab_rows_ > of_chunk) slab_rows_ -= slab_rows_ % of_chunk;
+    if (file.elements() == hdf5::Elements::kOwnOrMapped && hdf5::is_virtual(dataset.get())) {
+      elements_.emplace<MappedElements>(dataset.get(), *file.sources);
+    } else {
+      elements_.emplace<StoredElements>(std::move(dataset));
+    }
   } catch (const hdf5::Error& error) {
     throw InputError(
         fmt::format("{}: cannot be opened ({}); make the dump again", location_, error.what()));
@@ -117,16 +117,13 @@ Tensor::Tensor(const DumpFile& file, const std::string& dataset_path, std::strin
 }
 
 void Tensor::read_rows(Index head, Index row, Index count, std::byte* out) const {
-  const std::array<hsize_t, 3> start = {static_cast<hsize_t>(head), static_cast<hsize_t>(row), 0};
-  const std::array<hsize_t, 3> size = {1, static_cast<hsize_t>(count),
-                                       static_cast<hsize_t>(columns())};
-  if (mapped_) return mapped_->read({start, size}, memory_type_.get(), out);
-  refuse_swollen_chunks(dataset_.get(), start[0], start[1], size[1]);
-  const hdf5::Handle memory_space(H5Screate_simple(3, size.data(), nullptr));
-  hdf5::check(H5Sselect_hyperslab(file_space_.get(), H5S_SELECT_SET, start.data(), nullptr,
-                                  size.data(), nullptr));
-  hdf5::check(H5Dread(dataset_.get(), memory_type_.get(), memory_space.get(), file_space_.get(),
-                      H5P_DEFAULT, out));
+  const Block wanted{{static_cast<hsize_t>(head), static_cast<hsize_t>(row), 0},
+                     {1, static_cast<hsize_t>(count), static_cast<hsize_t>(columns())}};
+  if (const auto* mapped = std::get_if<MappedElements>(&elements_)) {
+    mapped->read(wanted, out);
+  } else {
+    std::get<StoredElements>(elements_).read(wanted, out);
+  }
 }
 
 void Tensor::refuse_unreadable(Index head, Index row, Index count,

@@ -14,6 +14,7 @@
 #include "dump/element_type.hpp"
 #include "dump/hdf5.hpp"
 #include "dump/mapped_elements.hpp"
+#include "dump/stored_elements.hpp"
 
 namespace kvbench {
 
@@ -58,10 +59,7 @@ class Tensor {
   std::string location_;
   Index row_token_;
   const char* row_name_;
-  hdf5::Handle dataset_;
-  std::optional<MappedElements> mapped_;  // of a virtual dataset
-  hdf5::Handle file_space_;
-  hdf5::Handle memory_type_;  // the stored type: HDF5 converts nothing
+  std::variant<std::monostate, StoredElements, MappedElements> elements_;
   std::array<Index, 3> dims_{};
   StoredType stored_;
   Index slab_rows_ = 1;

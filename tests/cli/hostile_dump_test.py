@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import unittest
+import zlib
 
 from program import BAD_INPUT, DONE, PROGRAM, SOURCE, VIOLATION, Folder
 
@@ -99,6 +100,36 @@ def _written_projection(dump):
     data[0] = numpy.zeros(data.shape[1:], "f4")
 
 
+def _endless_chunks(dump):
+    """Chunks of 1 MiB that are stored in as much, and decode to a thousand times that."""
+    import numpy
+    packer, packed, zeros = zlib.compressobj(9), bytearray(), bytes(1 << 24)
+    while len(packed) < 1 << 20:
+        packed += packer.compress(zeros)
+    for name in "kv":
+        del dump[LAYER + name]
+        data = dump.create_dataset(LAYER + name, shape=(2, 96, 8), dtype="f4", maxshape=(None,) * 3,
+                                   chunks=(1, 1 << 15, 8), compression="gzip")
+        data[:] = numpy.ones((2, 96, 8), "f4")
+        for head in range(2):
+            data.id.write_direct_chunk((head, 0, 0), bytes(packed))
+
+
+def _many_small_bombs(dump):
+    """Layers of 3 MiB each that are stored in a few KiB: 3 GiB in all."""
+    import numpy
+    dump.attrs["n_layers"] = 1024
+    if "sequences/0/token_ids" in dump:
+        del dump["sequences/0/token_ids"]
+    del dump["sequences/0/layers/1"]
+    for name in "kv":
+        del dump[LAYER + name]
+        dump.create_dataset(LAYER + name, data=numpy.zeros((2, 24 << 10, 8), "f4"), compression="gzip",
+                            chunks=(2, 24 << 10, 8))
+    for layer in range(1, 1024):
+        dump.copy("sequences/0/layers/0", f"sequences/0/layers/{layer}")
+
+
 CHANGES = {
     "external_passwd": _tensor("k", (2, 96, 8), external=[("/etc/passwd", 0, 1 << 20)]),
     "external_zero": _tensor("k", (2, 96, 8), external=[("/dev/zero", 0, 1 << 20)]),
@@ -120,6 +151,8 @@ CHANGES = {
                           compression="gzip"),
     "written_chunk_bomb": _written_bomb,
     "gzip_bomb": _bomb,
+    "endless_chunks": _endless_chunks,
+    "many_small_bombs": _many_small_bombs,
     "wide_projection": _projection(1 << 27, chunks=(1, 1, 1 << 16), compression="gzip", fillvalue=0.0),
     "written_projection": _written_projection,
     "many_groups": _many_groups,

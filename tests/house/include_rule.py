@@ -13,6 +13,7 @@ HOMES = {
     r"nlohmann/.*": ("nlohmann-json", ["lib/json"], None),
     r"Eigen/.*": ("Eigen", ["lib/kernels", "lib/metrics"], ".cpp"),
     r"Random123/.*": ("Random123", ["lib/core"], None),
+    r"zlib\.h": ("zlib", ["lib/dump"], ".cpp"),
     r"xxhash\.h": ("xxHash", ["lib/core"], ".cpp"),
     r"omp\.h": ("OpenMP", ["lib/core"], None),
     r"(cuda|cublas|cub|thrust)[\w/]*\.(h|hpp|cuh)|(cub|thrust|cuda)/.*": ("CUDA", ["cuda"], None),

@@ -25,6 +25,7 @@ VERSION = (SOURCE / "version.txt").read_text().strip()
 # What CMake looks for, by the names of conda-forge and Spack.
 PACKAGES = {"Eigen3": ("eigen", "eigen"), "CLI11": ("cli11", "cli11"), "fmt": ("fmt", "fmt"),
             "nlohmann_json": ("nlohmann_json", "nlohmann-json"), "HDF5": ("hdf5", "hdf5"),
+            "ZLIB": ("zlib", "zlib-api"),
             "PkgConfig": ("pkg-config", "pkgconfig"), "XXHASH": ("xxhash", "xxhash"),
             "Random123": ("random123", "random123")}
 PLOTS = {"numpy", "scipy", "pandas", "matplotlib", "h5py", "mpld3"}

@@ -25,6 +25,7 @@ class Kvbench(CMakePackage):
     depends_on("cmake@3.25:", type="build")
     depends_on("pkgconfig", type="build")
     depends_on("hdf5~mpi+shared")
+    depends_on("zlib-api")
     depends_on("eigen@3.4:3")
     depends_on("cli11")
     depends_on("nlohmann-json@3.11:")
